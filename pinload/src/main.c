@@ -18,6 +18,7 @@
 #include "chase.h"
 #include "churn.h"
 #include "compute.h"
+#include "hwlat.h"
 #include "io_latency.h"
 #include "intmix_score.h"
 #include "ipc_bandwidth.h"
@@ -40,6 +41,7 @@ static const struct {
     {"spin-gap", spin_gap_main, "time taken from a spinning thread"},
     {"wakeup", wakeup_main, "lateness of timer wake-ups"},
     {"compute", compute_main, "integer work per second"},
+    {"hwlat", hwlat_main, "the kernel's hwlat tracer, in a measurement guest"},
     {"io-latency", io_latency_main, "duration of random block reads"},
     {"progress", progress_main, "work done in each millisecond, and every stop"},
     {"burst", burst_main, "duration of bursts of work between sleeps"},

@@ -32,6 +32,7 @@ pub(crate) use kernel_file::{LATE_LOOKS, LATE_PAUSE_NS, holds, is_knob, knob_hin
 pub(crate) use partition::fault as partition_fault;
 pub(crate) use resctrl::{is_inside as is_in_resctrl, shares};
 pub(crate) use undo_context::UndoContext;
+pub(crate) use write_error::is_managed_irq;
 
 use crate::cpusets::Hierarchy;
 use crate::tasks::{self, LiveThreads};

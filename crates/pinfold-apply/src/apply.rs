@@ -25,6 +25,10 @@ use crate::tasks::{LiveThreads, Target};
 use crate::undo::undo;
 
 mod affected_tasks;
+mod managed_irqs;
+
+use managed_irqs::ManagedIrqs;
+pub use managed_irqs::no_movable_irq;
 
 /// Maximum number of passes over the host before [`ApplyError`] reports that it does not settle.
 const MAX_PASSES: usize = 8;
@@ -183,6 +187,8 @@ struct Run<'r, 'c, 'o> {
     /// Changes of tunables and pages that the kernel refused or made in part; these are not tried
     /// again either.
     settled: BTreeSet<String>,
+    /// The interrupts of `irq:all` that the kernel keeps on their CPUs.
+    irqs: ManagedIrqs,
     /// Whether a refused tunable ends the apply.
     required: bool,
     /// Other active placements. Read when a step first needs them, and again for each pass.
@@ -203,6 +209,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             applied: Applied::default(),
             tried: BTreeSet::new(),
             settled: BTreeSet::new(),
+            irqs: ManagedIrqs::default(),
             required,
             others: None,
         }
@@ -213,8 +220,11 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         let hierarchy = Hierarchy::of(self.host);
         let masks_survive = cpusets::masks_survive(self.host)?;
         let mut left = String::new();
-        for _ in 0..MAX_PASSES {
+        for pass in 0..MAX_PASSES {
             let state = HostState::read(self.host, &hierarchy, target)?;
+            if pass == 0 {
+                self.irqs = ManagedIrqs::of(&state, plan)?;
+            }
             let Planned { mut steps, findings } = all_steps(&state, &request)?;
             self.others = None;
             self.find(findings);
@@ -222,6 +232,8 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             // The steps of the first pass follow at once; later passes list the threads again.
             let mut seen = Some(LiveThreads::listed(state.listed));
             let Some(first) = steps.first() else {
+                let stay = self.irqs.finding(self.required)?;
+                self.find(stay.into_iter().collect());
                 return Ok(self.journal.flush()?);
             };
             left = first.change.to_string();
@@ -388,6 +400,11 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         }
         let shown = match taken {
             ChangeOutcome::Gone => ReadBack::Gone,
+            ChangeOutcome::Refused { error, finding: _ } if self.irqs.stays(&error) => {
+                self.settled.insert(settled(&step.change));
+                self.journal.note(index, Outcome::Skipped, None);
+                return Ok(());
+            }
             ChangeOutcome::Refused { error, finding: _ } if self.required => {
                 return Err(refused(error));
             }

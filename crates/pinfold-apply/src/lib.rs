@@ -33,7 +33,7 @@ mod tasks;
 mod undo;
 mod watch;
 
-pub use apply::{Applied, Event, Observer, Point, apply, take_steps, unobserved};
+pub use apply::{Applied, Event, Observer, Point, apply, no_movable_irq, take_steps, unobserved};
 pub use error::{ApplyError, Refusal};
 pub use journal::{
     EarlierUndo, Entry, Header, JOURNALS, Journal, JournalError, Journals, Namespaces, NewJournal,

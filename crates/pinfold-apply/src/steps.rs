@@ -34,6 +34,7 @@ use draft::{Ask, Draft};
 pub(crate) use partition::name as partition_name;
 pub(crate) use real_time::{throttle_path, throttle_that_is_off};
 pub(crate) use tuning::hotplug::missing as missing_pus;
+pub(crate) use tuning::irqs::numbers_of as irqs_of;
 
 /// The steps that apply a plan, and what cannot be done as requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::{Bench, Case, assert_same, break_at, set};
-use pinfold_apply::{ApplyError, Point, plan_steps};
+use pinfold_apply::{ApplyError, Point, no_movable_irq, plan_steps};
 use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::tunables::huge_pages;
 use pinfold_model::{Change, CpuSet, IrqPlan, MemoryPlan, NodeId, PuId, Tid, Tuning};
@@ -456,7 +456,61 @@ fn interrupts_of_a_node_and_of_the_whole_host_are_moved() {
     };
     assert_eq!(moved(&[("node 1", "0")]), ["0-7", "0-7", "0", "0", "2-3"]);
     assert_eq!(moved(&[(IrqPlan::ALL, "0,4")]), ["0,4", "0,4", "0,4", "0,4", "2-3"]);
-    // What has a place of its own is not moved twice.
+    // An interrupt with CPUs of its own is not moved twice.
     let named = [(IrqPlan::ALL, "0,4"), ("0000:0a:00.0", "0")];
     assert_eq!(moved(&named), ["0", "0,4", "0,4", "0,4", "2-3"]);
+}
+
+#[test]
+fn irq_all_moves_what_can_be_moved_and_names_what_stays() {
+    let irq = |number| paths::irq_file(number, "smp_affinity_list");
+    let mut case = case();
+    case.plan.tuning = Tuning::default();
+    case.plan.tuning.required = true;
+    case.plan.vnodes[0].memory = None;
+    case.plan.irqs[0].device = IrqPlan::ALL.to_owned();
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    assert_eq!(no_movable_irq(&case.host).unwrap(), None);
+    assert_same(&before, &case.host, "the question");
+    let applied = bench.apply(&case).unwrap();
+    let texts: Vec<&str> = applied.findings.iter().map(|one| one.text.as_str()).collect();
+    let expected = "irq:all: 1 of 3 interrupts is managed by the kernel and stays: 33";
+    assert_eq!(texts, [expected]);
+    assert_eq!(
+        [31, 32, MANAGED].map(|number| read(&case.host, &irq(number))),
+        ["0,4", "0,4", "2-3"]
+    );
+    assert!(bench.undo(&case).is_complete());
+    assert_same(&before, &case.host, "undo");
+    // A device that is named is not all of them.
+    case.plan.irqs[0].device = DEVICE.to_owned();
+    let error = Bench::new().apply(&case).unwrap_err();
+    assert!(matches!(error, ApplyError::Step { .. }), "{error}");
+    assert_same(&before, &case.host, "a device");
+}
+
+#[test]
+fn irq_all_is_refused_where_the_kernel_manages_every_interrupt() {
+    let mut case = case_with(|builder| {
+        let managed = |builder: SimBuilder, number| {
+            builder.knob(&paths::irq_file(number, "smp_affinity_list"), Knob::Managed, "2\n")
+        };
+        managed(managed(builder, 31), 32)
+    });
+    case.plan.tuning = Tuning::default();
+    case.plan.tuning.required = true;
+    case.plan.vnodes[0].memory = None;
+    case.plan.irqs[0].device = IrqPlan::ALL.to_owned();
+    let before = case.host.snapshot();
+    let expected = "irq:all: the kernel manages each of the 3 interrupts, none is moved";
+    assert_eq!(no_movable_irq(&case.host).unwrap().unwrap().text, expected);
+    let error = Bench::new().apply(&case).unwrap_err();
+    assert!(error.to_string().contains(expected), "{error}");
+    assert_same(&before, &case.host, "refused");
+    case.plan.tuning.required = false;
+    let bench = Bench::new();
+    let applied = bench.apply(&case).unwrap();
+    assert_eq!(applied.findings.iter().filter(|one| one.text == expected).count(), 1);
+    assert!(bench.undo(&case).is_complete());
+    assert_same(&before, &case.host, "undo");
 }

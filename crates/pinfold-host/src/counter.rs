@@ -23,6 +23,8 @@ pub enum CounterEvent {
 }
 
 impl CounterEvent {
+    /// Time of the CPU on which it runs (ns).
+    pub(crate) const CPU_CLOCK: Self = Self::Software(0);
     /// Time on a CPU (ns).
     pub const TASK_CLOCK: Self = Self::Software(1);
     /// Page faults.
@@ -40,7 +42,7 @@ impl CounterEvent {
     /// Loads that missed the last-level cache.
     pub const LLC_LOAD_MISSES: Self = Self::Cache(2 | (1 << 16));
 
-    fn numbers(self) -> (u32, u64) {
+    pub(crate) fn numbers(self) -> (u32, u64) {
         match self {
             Self::Hardware(number) => (0, number),
             Self::Software(number) => (1, number),

@@ -16,6 +16,7 @@ mod error;
 mod event_poll;
 mod fd;
 pub mod files;
+mod futex_sampler;
 mod futex_trace;
 mod kvm_exits;
 mod live;
@@ -39,6 +40,7 @@ pub use control_socket::ControlSocket;
 pub use counter::{Counter, CounterError, CounterEvent, CounterReading, Side};
 pub use error::{HostError, with_causes};
 pub use event_poll::{EventWatcher, Events};
+pub use futex_sampler::{FutexSampler, FutexSamples, SampledClock};
 pub use futex_trace::{FutexCallSite, FutexKind, FutexReading, FutexTracer, OpenCall};
 pub use kvm_exits::{
     Address, DurationStats, ExitCounter, ExitKey, ExitScope, ExitSource, ThreadExits,

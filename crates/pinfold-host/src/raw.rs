@@ -32,7 +32,7 @@ pub(crate) use bpf_maps::{
     Call, FutexAccount, Place, RawRunner, WAIT_BUCKETS, WaitAccount, Waiting, Waker,
 };
 pub(crate) use clone_event::TaskEvents;
-pub(crate) use event::{Probe, TaskCounter};
+pub(crate) use event::{Probe, TaskCounter, TaskSampler};
 pub(crate) use exits::{AddressKey, ExitThread, Key, Sums};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use guest_memory::GuestMemory;

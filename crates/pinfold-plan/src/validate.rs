@@ -17,6 +17,9 @@ use crate::fit::{Fit, fit};
 use crate::online;
 use crate::text::verb;
 
+/// The plan itself, in findings about its CPUs.
+const PLAN: &str = "the plan";
+
 /// Reasons against applying `plan` on the host of `topology`; empty if there are none. The plan's
 /// own findings are not repeated.
 #[must_use]
@@ -26,14 +29,14 @@ pub fn validate(plan: &Plan, topology: &Topology) -> Vec<Finding> {
         .map(|fault| Finding::problem("plan", format!("{}: {}", fault.field, fault.why)));
     let mut findings: Vec<Finding> = broken.collect();
     findings.extend(another_host(plan, topology));
-    let mut named = plan.pus().union(&plan.exclusive);
-    plan.irqs.iter().for_each(|irq| named.add(&irq.pus));
-    for (tunable, value) in plan.tuning.iter() {
-        if let (true, Value::Cpus(pus)) = (tunable.values.is_of_host(), value) {
-            named.add(pus);
+    let named = plan.pus().union(&plan.exclusive);
+    findings.extend(absent(&named, PLAN, topology));
+    for setting in tunables::settings(plan) {
+        if let (true, Value::Cpus(pus)) = (setting.tunable.values.is_of_host(), &setting.value) {
+            let others = pus.difference(&named);
+            findings.extend(absent(&others, &setting.to_string(), topology));
         }
     }
-    findings.extend(absent(&named, topology));
     findings.extend(tunables::wrong(plan, topology));
     findings.extend(absent_host(plan, topology));
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -196,18 +199,23 @@ pub(crate) fn starved_host(plan: &Plan) -> Option<String> {
     })
 }
 
-fn absent(named: &CpuSet, topology: &Topology) -> Vec<Finding> {
+/// The CPUs of `whole` (the plan, or a tunable as `KEY=VALUE`) that cannot be used.
+fn absent(named: &CpuSet, whole: &str, topology: &Topology) -> Vec<Finding> {
+    let anew = match whole {
+        PLAN => "plan anew on this host",
+        _ => "`pinfold topo` shows the CPUs of this host",
+    };
     let online = topology.online();
     let offline = named.intersection(&topology.offline);
     let unknown = named.difference(&online).difference(&offline);
     let foreign = named.intersection(&online).difference(&topology.allowed);
     let problem = |pus: &CpuSet, what: &str, hint: &str| {
-        let text = format!("{} of the plan {what}", pus_text(pus));
+        let text = format!("{} of {whole} {what}", pus_text(pus));
         (!pus.is_empty()).then(|| Finding::problem("PUs", text).with_hint(hint))
     };
     let waiting = (!offline.is_empty()).then(|| {
         let is = verb(&offline, "is offline", "are offline");
-        let text = format!("{} of the plan {is}, usable once online", pus_text(&offline));
+        let text = format!("{} of {whole} {is}, usable once online", pus_text(&offline));
         Finding::warning("offline", text)
             .with_hint(format!("bring them online: `{}`", online::command(&offline)))
     });
@@ -216,7 +224,7 @@ fn absent(named: &CpuSet, topology: &Topology) -> Vec<Finding> {
         problem(
             &unknown,
             verb(&unknown, "does not exist on this host", "do not exist on this host"),
-            "plan anew on this host",
+            anew,
         ),
         problem(
             &foreign,

@@ -16,8 +16,8 @@
 //! - [`reference_tools`] runs other tools that measure the same, and [`interference`] records the
 //!   interference during a measurement.
 //! - [`cross_compile`] compiles `pinload` for guests of another instruction set.
-//! - [`sched_latency`], [`counters`] and [`locks`] observe the threads of a workload from
-//!   outside.
+//! - [`sched_latency`], [`counters`], [`locks`] and [`futex_cycles`] observe the threads of a
+//!   workload from outside.
 //!
 //! This crate does not decide about placement, and knows neither plans nor QEMU.
 
@@ -28,6 +28,7 @@ pub mod cpu_speed;
 pub mod cross_compile;
 pub mod exits;
 pub mod figures;
+pub mod futex_cycles;
 pub mod histogram;
 pub mod interference;
 pub mod job;

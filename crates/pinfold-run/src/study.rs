@@ -9,6 +9,7 @@
 //! workloads. The engine of a cluster uses the same [`HostRunner`] on its nodes.
 
 mod environment;
+mod futex_cycles;
 mod guest_trials;
 mod guests;
 mod interference;

@@ -358,5 +358,5 @@ fn slow_cores_run_as_published_and_their_warnings_are_kept() {
     let (code, _, said) = workspace.run(&["report", &store, "--out", &page]);
     assert_eq!(code, Some(0), "{said}");
     let html = files::read_text(&page).expect("the page is there");
-    assert!(html.contains("placement of 2 trials: warning: slow cores"), "{html}");
+    assert!(html.contains("in 2 trials: warning: slow cores"), "{html}");
 }

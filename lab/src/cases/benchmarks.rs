@@ -1,6 +1,8 @@
 //! The benchmarks under the guest's own kernel: every command of `pinload`, and the error of
 //! `pinfold measure` for an offline CPU.
 
+use serde_json::Value;
+
 use crate::error::LabError;
 use crate::guest::Guest;
 
@@ -39,8 +41,35 @@ pub(super) fn all(guest: &mut Guest) -> Result<String, LabError> {
         }
         ran += 1;
     }
-    let refused = offline(guest)?;
-    Ok(format!("{ran} short runs, {busy} more on a machine too busy for them; {refused}"))
+    let (tracer, refused) = (hwlat(guest)?, offline(guest)?);
+    Ok(format!("{ran} short runs, {busy} more on a machine too busy for them; {tracer}; {refused}"))
+}
+
+/// The kernel's hwlat tracer gives samples above its threshold where busybox finds it, and
+/// elsewhere `pinload` says that it is absent. No tracer is left active.
+fn hwlat(guest: &mut Guest) -> Result<String, LabError> {
+    let output =
+        guest.run(&["hwlat", "--seconds", "3", "--window-ms", "20", "--threshold-us", "1"])?;
+    let reported = output.stdout_text();
+    let wrong = || LabError::wrong("pinload hwlat", format!("{reported}{}", output.stderr_text()));
+    let json: Value = serde_json::from_str(reported.trim()).map_err(|_| wrong())?;
+    let tracing = "/sys/kernel/tracing";
+    let tracers = guest.shell(&format!("cat {tracing}/available_tracers"))?;
+    if !tracers.split_whitespace().any(|tracer| tracer == "hwlat") {
+        let is_named = json["absent"].as_str().is_some_and(|why| why.contains("HWLAT_TRACER"));
+        return if is_named {
+            Ok("this kernel has no hwlat tracer".to_owned())
+        } else {
+            Err(wrong())
+        };
+    }
+    let samples: Vec<u64> =
+        json["samples"].as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
+    let active = guest.shell(&format!("cat {tracing}/current_tracer"))?;
+    if samples.is_empty() || samples.iter().any(|ns| *ns < 1000) || active.trim() != "nop" {
+        return Err(wrong());
+    }
+    Ok(format!("{} windows of the hwlat tracer with gaps", samples.len()))
 }
 
 fn offline(guest: &mut Guest) -> Result<String, LabError> {

@@ -9,6 +9,7 @@ mod exits;
 mod frequency;
 mod gov;
 mod hotplug;
+mod irqs;
 mod isolate;
 mod kill;
 mod knobs;
@@ -133,6 +134,8 @@ pub enum Case {
     Isolated,
     /// A study of guests of that KVM, with their exits.
     Overhead,
+    /// A study that moves all interrupts that can be moved.
+    Interrupts,
     /// The longest plan, with power cuts at calls that change the disk.
     PowerCuts,
     /// systemd as the manager of all groups.
@@ -176,6 +179,7 @@ impl Case {
         Case::FarMemory,
         Case::Isolated,
         Case::Overhead,
+        Case::Interrupts,
         Case::Vnodes(Method::Hogs),
         Case::Vnodes(Method::Quota),
         Case::Vnodes(Method::Fracas),
@@ -207,6 +211,7 @@ impl Case {
             Case::FarMemory => "study: far memory, neighbours".to_owned(),
             Case::Isolated => "study: isolcpus, kept frequency".to_owned(),
             Case::Overhead => "study: guests of a real KVM, exits".to_owned(),
+            Case::Interrupts => "study: all movable interrupts".to_owned(),
             Case::Systemd => "systemd".to_owned(),
             Case::Package => "installation and removal".to_owned(),
             Case::Frequency => "cpufreq".to_owned(),
@@ -320,6 +325,7 @@ impl Case {
             Case::Overhead => lab.with(self.name(), Cargo::with_guests, |lab, name| {
                 lab.alone(&ROOMY_SVM, name, study::overhead)
             }),
+            Case::Interrupts => lab.alone(&DISK_NUMA, self.name(), irqs::moved),
             Case::Systemd => lab.with(self.name(), Cargo::with_systemd, |lab, name| {
                 lab.alone(&SMALL, name, systemd::keeps)
             }),

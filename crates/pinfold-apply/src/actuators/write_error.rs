@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use pinfold_host::HostError;
 use pinfold_model::Finding;
 
-/// Error of a managed interrupt before Linux 6.12; since then it is `EPERM`.
-const EIO: i32 = 5;
+/// Errors of an interrupt that the kernel manages: `EPERM`, before Linux 6.12 `EIO`.
+const MANAGED: [i32; 2] = [1, 5];
 
 const NO: [ErrorKind; 6] = [
     ErrorKind::PermissionDenied,
@@ -17,12 +17,18 @@ const NO: [ErrorKind; 6] = [
     ErrorKind::InvalidInput,
 ];
 
+/// True if the kernel refused to move an interrupt because it manages it itself.
+pub(crate) fn is_managed_irq(error: &HostError) -> bool {
+    let HostError::File { path, source, .. } = error else { return false };
+    path.ends_with("/smp_affinity_list")
+        && source.raw_os_error().is_some_and(|errno| MANAGED.contains(&errno))
+}
+
 /// The refusal as a finding with a hint; `None` for an error that is no refusal.
-pub(super) fn of(error: &HostError, is_irq: bool) -> Option<Finding> {
+pub(super) fn of(error: &HostError) -> Option<Finding> {
     let HostError::File { source, .. } = error else { return None };
     let kind = source.kind();
-    let is_eio = source.raw_os_error() == Some(EIO);
-    if is_irq && (is_eio || kind == ErrorKind::PermissionDenied) {
+    if is_managed_irq(error) {
         let text =
             format!("{error}: the kernel manages this interrupt itself and it cannot be moved");
         let hint = "boot with isolcpus=managed_irq,PUS, or give the device fewer queues";

@@ -6,7 +6,7 @@
 mod cpu_time;
 mod frequency;
 pub(crate) mod hotplug;
-mod irqs;
+pub(crate) mod irqs;
 mod memory;
 mod shares;
 

@@ -18,6 +18,8 @@ const ENABLE: libc::c_ulong = 0x2400;
 const DISABLE: libc::c_ulong = 0x2401;
 /// `_IOW('$', 8, __u32)`, `PERF_EVENT_IOC_SET_BPF`.
 const SET_BPF: libc::c_ulong = 0x4004_2408;
+/// Bit `disabled` of `struct perf_event_attr`.
+const DISABLED: u64 = 1;
 /// `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING`.
 const WITH_TIMES: u64 = 3;
 
@@ -70,6 +72,40 @@ impl Probe {
         let attr =
             EventAttr { kind: TRACEPOINT, size: ATTR_SIZE, config: id, ..EventAttr::default() };
         let event = open(&attr, -1, libc::c_long::from(pu.0))?;
+        control(&event, SET_BPF, libc::c_long::from(program.as_raw_fd()))?;
+        control(&event, ENABLE, 0)?;
+        Ok(Self { _event: event })
+    }
+}
+
+/// Bits of `struct perf_event_attr`: `inherit` (threads created later count too) and `freq` (the
+/// period is a number of samples per second).
+const SAMPLED: u64 = (1 << 1) | (1 << 10);
+
+/// A BPF program that runs at samples of one thread and of those that it creates, until this is
+/// dropped or the process ends.
+#[derive(Debug)]
+pub(crate) struct TaskSampler {
+    _event: OwnedFd,
+}
+
+impl TaskSampler {
+    /// Starts with `frequency` samples per second in which the thread runs.
+    pub(crate) fn of(
+        tid: Tid,
+        (kind, config): (u32, u64),
+        frequency: u64,
+        program: BorrowedFd<'_>,
+    ) -> io::Result<Self> {
+        let attr = EventAttr {
+            kind,
+            size: ATTR_SIZE,
+            config,
+            sample_period: frequency,
+            flags: DISABLED | SAMPLED,
+            ..EventAttr::default()
+        };
+        let event = open(&attr, libc::c_long::from(tid.0), -1)?;
         control(&event, SET_BPF, libc::c_long::from(program.as_raw_fd()))?;
         control(&event, ENABLE, 0)?;
         Ok(Self { _event: event })

@@ -65,6 +65,22 @@ fn where_it_may_not_be() {
 }
 
 #[test]
+fn the_cpus_of_a_tunable_are_named_with_its_key_and_value() {
+    let mut layout = made();
+    layout.irqs.push(pinfold_model::IrqPlan {
+        device: pinfold_model::IrqPlan::ALL.to_owned(),
+        pus: pinfold_samples::set("0,99"),
+        reason: String::new(),
+    });
+    let text = "PU 99 of irq:all=0,99 does not exist on this host";
+    found(&i7_4790k(), &layout, &[(Severity::Problem, text)]);
+    layout.irqs.clear();
+    layout.tuning = pinfold_model::Tuning::of(&["workqueues=64"]).unwrap();
+    let text = "PU 64 of workqueues=64 does not exist on this host";
+    found(&i7_4790k(), &layout, &[(Severity::Problem, text)]);
+}
+
+#[test]
 fn a_plan_that_breaks_the_rules() {
     let mut layout = made();
     layout.housekeeping = pinfold_samples::set("");

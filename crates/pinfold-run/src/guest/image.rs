@@ -6,7 +6,7 @@
 use pinfold_host::{files, process};
 use pinfold_model::{Accelerator, Finding, Isa};
 use pinfold_probe::cross_compile;
-use pinfold_vm::guest::{self, DemoGuest, GuestDisks, GuestKernel};
+use pinfold_vm::guest::{self, DemoGuest, Flavour, GuestDisks, GuestKernel};
 use pinfold_vm::launch::LaunchOptions;
 
 use super::scratch::Scratch;
@@ -67,7 +67,7 @@ fn disks(file: &dyn Fn(&str) -> String) -> Result<GuestDisks, Failure> {
 
 impl GuestImage {
     /// Downloads and builds the parts.
-    pub fn prepare(isa: Isa, scratch: &Scratch) -> Result<Self, Failure> {
+    pub fn prepare(isa: Isa, flavour: &Flavour, scratch: &Scratch) -> Result<Self, Failure> {
         if let Some(failure) = lacking(isa) {
             return Err(failure);
         }
@@ -75,7 +75,7 @@ impl GuestImage {
         let pinload = cross_compile::program(isa, &format!("{cache}/cross"))
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
         say(&format!("Getting the {isa} guest's kernel from Debian's packages …"));
-        let kernel = guest::fetch_kernel(&cache, &guest::flavour_of(isa), guest::DEMO_MODULES)
+        let kernel = guest::fetch_kernel(&cache, flavour, guest::DEMO_MODULES)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
         let archive = guest::build_initramfs(&kernel, &pinload)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
@@ -152,6 +152,7 @@ impl Subject {
             return Err(Failure::new(Exit::Input, "--vcpus 0: a guest needs at least one"));
         }
         let shape = Shape { vcpus, accelerator: Accelerator::Kvm, memory_mib: MEMORY_MIB };
-        Ok(GuestImage::prepare(Isa::X86, scratch)?.subject("demo", shape))
+        Ok(GuestImage::prepare(Isa::X86, &guest::flavour_of(Isa::X86), scratch)?
+            .subject("demo", shape))
     }
 }

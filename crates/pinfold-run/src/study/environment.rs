@@ -6,8 +6,8 @@ use pinfold_emulate::Facts;
 use pinfold_host::{Host as _, LiveHost, paths, proc_stat, process};
 use pinfold_model::text::counted;
 use pinfold_model::{
-    CpuSet, EmulationPlan, EmulatorRequest, Method, Plan, Platform, PlatformVnode, PuId, Request,
-    Role, Speed, SpeedRequest, Topology, Variant, VnodeRequest,
+    CpuSet, EmulationPlan, EmulatorRequest, IrqPlan, Method, Plan, Platform, PlatformVnode, PuId,
+    Request, Role, Speed, SpeedRequest, Topology, Variant, VnodeRequest,
 };
 use pinfold_plan::resolve_platform;
 use pinfold_study::study::{Cell, FactorEffect, Level, NONE, Study, TrialRequest};
@@ -176,13 +176,17 @@ fn lacking(host: &LiveHost, knobs: &[String], topology: &Topology) -> Option<Str
     let stat = host.read_text(&paths::process_stat(process::own_pid())).ok()?;
     let task = proc_stat::parse(&stat).ok()?.task();
     let target = Target::new(task.tid, vec![(task, Role::Task)]);
-    match pinfold_apply::plan_steps(host, &plan, &target) {
-        Err(ApplyError::Refused(Refusal::Lacks { finding })) => Some(match finding.hint {
-            Some(hint) => format!("{}: {} ({hint})", finding.subject, finding.text),
-            None => format!("{}: {}", finding.subject, finding.text),
-        }),
-        Ok(_) | Err(_) => None,
-    }
+    let finding = match pinfold_apply::plan_steps(host, &plan, &target) {
+        Err(ApplyError::Refused(Refusal::Lacks { finding })) => *finding,
+        Ok(_) if plan.irqs.iter().any(|irq| irq.device == IrqPlan::ALL) => {
+            pinfold_apply::no_movable_irq(host).ok()??
+        }
+        Ok(_) | Err(_) => return None,
+    };
+    Some(match finding.hint {
+        Some(hint) => format!("{}: {} ({hint})", finding.subject, finding.text),
+        None => format!("{}: {}", finding.subject, finding.text),
+    })
 }
 
 /// With the tunable `smt=off`, only the first CPU of each core is available for planning.

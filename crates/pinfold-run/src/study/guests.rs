@@ -12,7 +12,7 @@ use pinfold_model::{
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{Cell, Cells, FactorEffect, GuestRequest, NONE, Program, Study};
 use pinfold_topology::Verdict;
-use pinfold_vm::guest::{MOST_VCPUS, emulator_version};
+use pinfold_vm::guest::{MOST_VCPUS, REAL_TIME_FLAVOUR, emulator_version, flavour_of};
 
 use super::NAME;
 use super::known::{CellLevels, HostFacts};
@@ -34,6 +34,8 @@ pub struct GuestGround {
     pub vcpus: u32,
     /// Number of guests at the same time, including this one.
     pub machines: u32,
+    /// Whether its kernel is one with PREEMPT_RT.
+    pub real_time: bool,
 }
 
 impl GuestGround {
@@ -79,7 +81,12 @@ impl GuestGround {
         if wish.accelerator == Accelerator::TcgSingle && wish.vcpus > 1 && pins.is_some() {
             return Err("one thread runs all vCPUs: there is nothing to place apart".to_owned());
         }
-        Ok(Self { plan, isa, accelerator: wish.accelerator, vcpus: wish.vcpus, machines })
+        let real_time = levels.study.real_time_guest();
+        if real_time && isa != Isa::X86 {
+            return Err(format!("real_time_guest: Pinfold has no such kernel for {isa}"));
+        }
+        let GuestRequest { accelerator, vcpus, .. } = wish;
+        Ok(Self { plan, isa, accelerator, vcpus, machines, real_time })
     }
 }
 
@@ -206,7 +213,11 @@ impl Guests {
                 Some(scratch) => scratch,
                 None => Scratch::new(host)?,
             };
-            match GuestImage::prepare(isa, &scratch) {
+            let flavour = match ground.real_time {
+                true => REAL_TIME_FLAVOUR,
+                false => flavour_of(isa),
+            };
+            match GuestImage::prepare(isa, &flavour, &scratch) {
                 Ok(kit) => {
                     self.versions.extend(emulator_version(isa));
                     self.kits.insert(isa, kit);

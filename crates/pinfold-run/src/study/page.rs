@@ -531,9 +531,10 @@ fn findings(analysis: &Analysis) -> Vec<String> {
         format!("{figure} is not available here ({}): {why}", counted(*trials, "trial"))
     }));
     findings.extend(
-        analysis.findings.iter().map(|(finding, trials)| {
-            format!("placement of {}: {finding}", counted(*trials, "trial"))
-        }),
+        analysis
+            .findings
+            .iter()
+            .map(|(finding, trials)| format!("in {}: {finding}", counted(*trials, "trial"))),
     );
     let unsteady: u32 = analysis.estimates.iter().map(|one| one.unsteady).sum();
     let looked: u32 = analysis.estimates.iter().map(|one| one.looked_at).sum();

@@ -15,6 +15,7 @@ use pinfold_probe::exits;
 use pinfold_probe::locks::{self, Locks, LocksError, Watching};
 use pinfold_study::study::{ABSENT, APPLY, FINDING, Probe, TrialError, TrialResult};
 
+use super::futex_cycles::{FutexWatch, NOT_SAMPLED};
 use crate::Failure;
 
 /// CPU times in `/proc/stat`.
@@ -39,17 +40,19 @@ pub struct Observation {
     clocks: Clocks,
     counting: Option<Counting>,
     locks: LockWatch,
+    futexes: FutexWatch,
 }
 
 /// True if threads must be known before the work starts.
 pub fn need_threads(probes: &[Probe]) -> bool {
-    probes.iter().any(|probe| quantity(*probe).is_some() || *probe == Probe::LockTime)
+    let of_threads = [Probe::LockTime, Probe::FutexCycles];
+    probes.iter().any(|probe| quantity(*probe).is_some() || of_threads.contains(probe))
 }
 
 /// The quantity that a probe counts.
 fn quantity(probe: Probe) -> Option<Quantity> {
     match probe {
-        Probe::Steal | Probe::Busy | Probe::LockTime | Probe::Exits => None,
+        Probe::Steal | Probe::Busy | Probe::LockTime | Probe::FutexCycles | Probe::Exits => None,
         Probe::Migrations | Probe::ProcessMigrations => Some(Quantity::Migrations),
         Probe::Switches | Probe::ProcessSwitches => Some(Quantity::ContextSwitches),
         Probe::L1dMisses | Probe::ProcessL1dMisses => Some(Quantity::L1dMisses),
@@ -59,7 +62,10 @@ fn quantity(probe: Probe) -> Option<Quantity> {
 /// True if a probe counts the threads of this role.
 fn counts(probe: Probe, role: &Role) -> bool {
     match probe {
-        Probe::ProcessMigrations | Probe::ProcessSwitches | Probe::ProcessL1dMisses => true,
+        Probe::ProcessMigrations
+        | Probe::ProcessSwitches
+        | Probe::ProcessL1dMisses
+        | Probe::FutexCycles => true,
         Probe::Steal
         | Probe::Busy
         | Probe::Migrations
@@ -99,10 +105,11 @@ impl Observation {
                 Err(error @ LocksError::Watch(_)) => return Err(failed(&error)),
             },
         };
+        let futexes = FutexWatch::begin(host, probes, threads)?;
         let clocks = clocks(host, pus).map_err(|error| failed(&Failure::from(error).message))?;
         let began_ns = SystemClock.now_ns();
         let (probes, pus) = (probes.to_vec(), pus.clone());
-        Ok(Self { probes, pus, began_ns, clocks, counting, locks })
+        Ok(Self { probes, pus, began_ns, clocks, counting, locks, futexes })
     }
 
     /// Ends the observation.
@@ -120,6 +127,7 @@ impl Observation {
                 Ok(lock_share(&locks))
             }
         };
+        let (futexes, no_pmu) = self.futexes.end()?;
         // The kernel counts in units of 10 ms here.
         let all = elapsed_ns as f64 / 1e7 * self.pus.len().max(1) as f64;
         let share = |after: u64, before: u64| (after.saturating_sub(before) as f64 / all).min(1.0);
@@ -127,6 +135,7 @@ impl Observation {
             Probe::Steal => Ok(share(after.stolen, self.clocks.stolen)),
             Probe::Busy => Ok(share(after.busy, self.clocks.busy)),
             Probe::LockTime => locks.clone(),
+            Probe::FutexCycles => futexes.clone(),
             Probe::Exits => Err(String::new()),
             Probe::Migrations
             | Probe::Switches
@@ -149,7 +158,8 @@ impl Observation {
         };
         // Exits are observed by the caller that has a guest.
         let own = self.probes.iter().filter(|probe| **probe != Probe::Exits);
-        Ok(own.map(figure).collect())
+        let no_pmu = no_pmu.map(|finding| finding_figure(&[finding]));
+        Ok(own.map(figure).chain(no_pmu).collect())
     }
 }
 
@@ -162,7 +172,9 @@ pub fn absent_here(host: &LiveHost, probes: &[Probe]) -> Result<Vec<(String, Str
         let why = figure.flags.iter().find_map(|flag| flag.strip_prefix(ABSENT))?.to_owned();
         Some((figure.probe, why))
     };
-    Ok(figures.into_iter().filter_map(reason).collect())
+    // This process does not work during the attempt.
+    let is_absent = |(_, why): &(String, String)| why != NOT_SAMPLED;
+    Ok(figures.into_iter().filter_map(reason).filter(is_absent).collect())
 }
 
 /// The sum of a probe over the threads that it counts.
@@ -193,7 +205,7 @@ fn lock_share(locks: &Locks) -> f64 {
 }
 
 /// A figure that this host does not provide.
-fn absent(name: &str, unit: Unit, why: &str) -> Figure {
+pub fn absent(name: &str, unit: Unit, why: &str) -> Figure {
     Figure {
         samples: Vec::new(),
         flags: vec![format!("{ABSENT}{why}")],
@@ -212,9 +224,7 @@ pub fn with_findings(
     }
     match result {
         Ok(mut result) => {
-            let flags = findings.iter().map(|finding| format!("{FINDING}{finding}")).collect();
-            let empty = one_figure(APPLY, Unit::Count, 0.0, 0);
-            result.figures.push(Figure { samples: Vec::new(), flags, ..empty });
+            result.figures.push(finding_figure(findings));
             Ok(result)
         }
         Err(error) => {
@@ -223,6 +233,12 @@ pub fn with_findings(
             Err(TrialError { message, ..error })
         }
     }
+}
+
+/// The figure without samples that holds findings of a trial.
+fn finding_figure(findings: &[Finding]) -> Figure {
+    let flags = findings.iter().map(|finding| format!("{FINDING}{finding}")).collect();
+    Figure { samples: Vec::new(), flags, ..one_figure(APPLY, Unit::Count, 0.0, 0) }
 }
 
 /// The observation of the exits of a guest's vCPUs during a trial, or why it is not possible.

@@ -12,7 +12,7 @@ use pinfold_study::study::{
 };
 
 use super::job::{Bell, Job, JobResult};
-use super::probes::{Observation, need_threads, one_figure, with_findings};
+use super::probes::{Observation, absent, need_threads, one_figure, with_findings};
 use crate::guest::loads::HostSide;
 use crate::{
     Failure, HelperProgram,
@@ -293,6 +293,14 @@ pub fn words(
 /// The figures from the output of a run and its duration.
 pub fn figures(wanted: TrialRequest<'_>, ended: &JobResult) -> Result<Vec<Figure>, TrialError> {
     let workload = wanted.cell.workload(wanted.study);
+    let lacking = match workload.program {
+        Program::Pinload(_) => absent_reason(&ended.stdout),
+        Program::Command(_) => None,
+    };
+    if let Some(why) = lacking {
+        let rules = workload.figures.iter();
+        return Ok(rules.map(|rule| absent(&rule.name, rule.unit, &why)).collect());
+    }
     let mut figures = match (&workload.program, workload.figures.is_empty()) {
         (Program::Pinload(_) | Program::Command(_), false) => {
             let output = Output { stdout: &ended.stdout, stderr: &ended.stderr };
@@ -306,4 +314,26 @@ pub fn figures(wanted: TrialRequest<'_>, ended: &JobResult) -> Result<Vec<Figure
     let ns = ended.elapsed_ns;
     figures.push(one_figure(WHOLE_TIME, Unit::Nanoseconds, ns as f64, ns));
     Ok(figures)
+}
+
+/// Why a benchmark of `pinload` is not available where it ran, from its output.
+fn absent_reason(stdout: &str) -> Option<String> {
+    let document: serde_json::Value = serde_json::from_str(stdout.trim()).ok()?;
+    Some(document.get("absent")?.as_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::absent_reason;
+
+    #[test]
+    fn a_benchmark_that_is_not_available_says_why() {
+        let check = |stdout: &str, expected: Option<&str>| {
+            assert_eq!(absent_reason(stdout).as_deref(), expected, "{stdout}");
+        };
+        check("{\"probe\":\"hwlat\",\"absent\":\"no tracer\"}\n", Some("no tracer"));
+        check("{\"probe\":\"hwlat\",\"samples\":[1]}\n", None);
+        check("{\"a\":1}\n{\"absent\":\"of one of two\"}\n", None);
+        check("", None);
+    }
 }

@@ -49,6 +49,9 @@ impl Level {
     }
 }
 
+/// Name of the value that selects the kernel of x86-64 guests.
+const REAL_TIME_GUEST: &str = "real_time_guest";
+
 /// The effect of a factor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FactorEffect {
@@ -267,13 +270,15 @@ pub enum Probe {
     ProcessL1dMisses,
     /// Share of the vCPU threads' time that they waited for locks.
     LockTime,
+    /// Share of the cycles of all threads of QEMU, or of the process, inside `futex(2)`.
+    FutexCycles,
     /// VM exits by type, if KVM events fire.
     Exits,
 }
 
 impl Probe {
     /// All probes.
-    pub const ALL: [Probe; 10] = [
+    pub const ALL: [Probe; 11] = [
         Probe::Steal,
         Probe::Busy,
         Probe::Migrations,
@@ -283,6 +288,7 @@ impl Probe {
         Probe::ProcessSwitches,
         Probe::ProcessL1dMisses,
         Probe::LockTime,
+        Probe::FutexCycles,
         Probe::Exits,
     ];
 
@@ -299,6 +305,7 @@ impl Probe {
             Probe::ProcessSwitches => "process_switches",
             Probe::ProcessL1dMisses => "process_l1d_misses",
             Probe::LockTime => "lock_time",
+            Probe::FutexCycles => "futex_cycles",
             Probe::Exits => "exits",
         }
     }
@@ -516,6 +523,14 @@ impl Study {
     #[must_use]
     pub fn varies(&self, name: &str) -> bool {
         name == "workload" || self.factor(name).is_some()
+    }
+
+    /// True if guests run a kernel with PREEMPT_RT, which has the tracers of latencies: the value
+    /// `real_time_guest`.
+    #[must_use]
+    pub fn real_time_guest(&self) -> bool {
+        let level = self.values.get(REAL_TIME_GUEST);
+        level.is_some_and(|level| level.value == Value::Truth(true))
     }
 
     /// An error at this byte offset of the file, with line and column.

@@ -35,6 +35,11 @@ pub const AGENT_PORT: &str = "org.pinfold.agent";
 /// no AHCI driver.
 pub const DEMO_FLAVOUR: Flavour = Flavour { package: "linux-image-amd64", suite: None, isa: None };
 
+/// The metapackage of a kernel with PREEMPT_RT and the tracers of latencies (`hwlat`, `osnoise`,
+/// `timerlat`), which Debian's other kernels lack.
+pub const REAL_TIME_FLAVOUR: Flavour =
+    Flavour { package: "linux-image-rt-amd64", suite: Some("bookworm-backports"), isa: None };
+
 /// Timeout of QEMU's `--version`.
 const VERSION_NS: u64 = 10_000_000_000;
 

@@ -229,7 +229,7 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
     ));
     changed.iter().for_each(|change| say(&format!("warning: host: {change}")));
     for (finding, trials) in findings {
-        say(&format!("placement of {}: {finding}", counted(trials, "trial")));
+        say(&format!("in {}: {finding}", counted(trials, "trial")));
     }
     report_failures(&loaded, failures);
     Ok(())

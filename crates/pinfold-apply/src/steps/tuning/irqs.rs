@@ -6,9 +6,10 @@
 use std::collections::BTreeSet;
 
 use pinfold_host::paths;
-use pinfold_model::{Finding, IrqPlan};
+use pinfold_model::{Finding, IrqPlan, Plan};
 
 use crate::error::ApplyError;
+use crate::host_state::HostState;
 use crate::steps::draft::Draft;
 
 /// Name of the daemon that distributes interrupts.
@@ -32,7 +33,7 @@ pub(super) fn place(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 
 fn of_device(draft: &mut Draft<'_>, plan: &IrqPlan) -> Result<(), ApplyError> {
     let device = &plan.device;
-    let Some(numbers) = numbers_of(draft, device)? else {
+    let Some(numbers) = numbers_of((draft.state, draft.plan), device)? else {
         let text = format!("{device:?} is no PCI address, so its interrupts are not known");
         let hint = "name the device by its address, such as 0000:05:00.0 (lspci -D shows it), its node, or all";
         return draft.lacks(Finding::warning("IRQ affinity", text).with_hint(hint));
@@ -52,23 +53,26 @@ fn of_device(draft: &mut Draft<'_>, plan: &IrqPlan) -> Result<(), ApplyError> {
 /// The interrupts that a name in a plan stands for: those of one device, of all devices of a node,
 /// or all of the host that the plan does not name otherwise. `None` if the name has none of these
 /// forms.
-fn numbers_of(draft: &Draft<'_>, device: &str) -> Result<Option<BTreeSet<u32>>, ApplyError> {
+pub(crate) fn numbers_of(
+    (state, plan): (&HostState<'_>, &Plan),
+    device: &str,
+) -> Result<Option<BTreeSet<u32>>, ApplyError> {
     if device == IrqPlan::ALL {
-        let listed = draft.state.names(&paths::irqs_dir())?;
-        let mut numbers = existing(draft, listed.iter().filter_map(|name| name.parse().ok()));
-        for other in draft.plan.irqs.iter().filter(|irq| irq.device != IrqPlan::ALL) {
-            let named = numbers_of(draft, &other.device)?.unwrap_or_default();
+        let listed = state.names(&paths::irqs_dir())?;
+        let mut numbers = existing(state, listed.iter().filter_map(|name| name.parse().ok()));
+        for other in plan.irqs.iter().filter(|irq| irq.device != IrqPlan::ALL) {
+            let named = numbers_of((state, plan), &other.device)?.unwrap_or_default();
             numbers = &numbers - &named;
         }
         return Ok(Some(numbers));
     }
     if let Some(node) = device.strip_prefix("node ").and_then(|node| node.parse::<u32>().ok()) {
         let mut numbers = BTreeSet::new();
-        let devices = draft.state.names(&paths::pci_devices_dir())?;
+        let devices = state.names(&paths::pci_devices_dir())?;
         for address in devices {
-            let own = draft.state.text(&paths::pci_numa_node(&address))?;
+            let own = state.text(&paths::pci_numa_node(&address))?;
             if own.and_then(|text| text.trim().parse().ok()) == Some(node) {
-                numbers.extend(of_address(draft, &address)?);
+                numbers.extend(of_address(state, &address)?);
             }
         }
         return Ok(Some(numbers));
@@ -76,25 +80,23 @@ fn numbers_of(draft: &Draft<'_>, device: &str) -> Result<Option<BTreeSet<u32>>, 
     // A name from a plan must not lead to another path.
     let is_address = device.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, ':' | '.'))
         && !device.contains("..");
-    if is_address { of_address(draft, device).map(Some) } else { Ok(None) }
+    if is_address { of_address(state, device).map(Some) } else { Ok(None) }
 }
 
-fn of_address(draft: &Draft<'_>, device: &str) -> Result<BTreeSet<u32>, ApplyError> {
-    let listed = draft.state.names(&paths::pci_msi_irqs(device))?;
+fn of_address(state: &HostState<'_>, device: &str) -> Result<BTreeSet<u32>, ApplyError> {
+    let listed = state.names(&paths::pci_msi_irqs(device))?;
     let mut numbers: BTreeSet<u32> = listed.iter().filter_map(|name| name.parse().ok()).collect();
     if numbers.is_empty() {
-        let line = draft.state.text(&paths::pci_irq(device))?;
+        let line = state.text(&paths::pci_irq(device))?;
         let line: Option<u32> = line.and_then(|text| text.trim().parse().ok());
         numbers.extend(line.filter(|number| *number != 0));
     }
-    Ok(existing(draft, numbers.into_iter()))
+    Ok(existing(state, numbers.into_iter()))
 }
 
 /// The interrupts that exist: one that no driver has requested is not listed.
-fn existing(draft: &Draft<'_>, numbers: impl Iterator<Item = u32>) -> BTreeSet<u32> {
-    numbers
-        .filter(|number| draft.state.exists(&paths::irq_file(*number, "smp_affinity_list")))
-        .collect()
+fn existing(state: &HostState<'_>, numbers: impl Iterator<Item = u32>) -> BTreeSet<u32> {
+    numbers.filter(|number| state.exists(&paths::irq_file(*number, "smp_affinity_list"))).collect()
 }
 
 fn balancer_runs(draft: &Draft<'_>) -> Result<bool, ApplyError> {

@@ -1,0 +1,96 @@
+//! `irq:all` moves all interrupts that can be moved. The kernel keeps some on their CPUs: those of
+//! the queues of most disks, and of timers. They are one finding, also if the plan requires its
+//! tunables; it is an error only if all of them stay.
+
+use std::collections::BTreeSet;
+
+use pinfold_host::{HostError, HostMut, paths};
+use pinfold_model::{Finding, IrqPlan, Plan};
+
+use crate::actuators::is_managed_irq;
+use crate::error::{ApplyError, Refusal};
+use crate::host_state::HostState;
+use crate::steps::irqs_of;
+
+/// Text that is no list of CPUs. The kernel compares it only for an interrupt that it does not
+/// manage (`kernel/irq/proc.c`, `write_irq_affinity`), so a write changes nothing either way.
+const NO_LIST: &[u8] = b"x";
+
+/// The interrupts of `irq:all`, and those of them that stay.
+#[derive(Default)]
+pub(super) struct ManagedIrqs {
+    all: BTreeSet<u32>,
+    stay: BTreeSet<u32>,
+}
+
+impl ManagedIrqs {
+    /// The interrupts that the plan names by `irq:all` only.
+    pub(super) fn of(state: &HostState<'_>, plan: &Plan) -> Result<Self, ApplyError> {
+        if !plan.irqs.iter().any(|irq| irq.device == IrqPlan::ALL) {
+            return Ok(Self::default());
+        }
+        let all = irqs_of((state, plan), IrqPlan::ALL)?.unwrap_or_default();
+        Ok(Self { all, stay: BTreeSet::new() })
+    }
+
+    /// True for the kernel's refusal to move one of them.
+    pub(super) fn stays(&mut self, error: &HostError) -> bool {
+        let HostError::File { path, .. } = error else { return false };
+        let is_of = |number: &u32| *path == paths::irq_file(*number, "smp_affinity_list");
+        let number = self.all.iter().copied().find(is_of).filter(|_| is_managed_irq(error));
+        number.is_some_and(|number| self.stay.insert(number))
+    }
+
+    /// What stays, after all were tried.
+    pub(super) fn finding(&self, is_required: bool) -> Result<Option<Finding>, ApplyError> {
+        let count = self.stay.len();
+        match (count, self.all.len()) {
+            (0, _) => Ok(None),
+            (_, all) if count == all && is_required => {
+                Err(Refusal::Lacks { finding: Box::new(none_movable(all)) }.into())
+            }
+            (_, all) if count == all => Ok(Some(none_movable(all))),
+            (_, all) => Ok(Some(some_stay(&self.stay, all))),
+        }
+    }
+}
+
+fn some_stay(stay: &BTreeSet<u32>, all: usize) -> Finding {
+    let numbers: Vec<String> = stay.iter().map(u32::to_string).collect();
+    let numbers = numbers.join(", ");
+    let (is, they) = if stay.len() == 1 { ("is", "stays") } else { ("are", "stay") };
+    let text = format!(
+        "irq:all: {} of {all} interrupts {is} managed by the kernel and {they}: {numbers}",
+        stay.len()
+    );
+    Finding::warning("IRQ affinity", text)
+        .with_hint("boot with isolcpus=managed_irq,CPUS, or give the devices fewer queues")
+}
+
+fn none_movable(all: usize) -> Finding {
+    let text = format!("irq:all: the kernel manages each of the {all} interrupts, none is moved");
+    Finding::warning("IRQ affinity", text)
+        .with_hint("boot with isolcpus=managed_irq,CPUS, or give the devices fewer queues")
+}
+
+/// The finding that `irq:all` would move nothing on this host, without a change: the kernel is
+/// asked with a text that is no list of CPUs. `None` if one can be moved, or if this process may
+/// not ask.
+///
+/// # Errors
+/// [`HostError`] if the list of interrupts cannot be read.
+pub fn no_movable_irq(host: &dyn HostMut) -> Result<Option<Finding>, HostError> {
+    let mut managed = 0;
+    for name in host.list(&paths::irqs_dir())? {
+        let Ok(number) = name.parse::<u32>() else { continue };
+        let path = paths::irq_file(number, "smp_affinity_list");
+        if !host.exists(&path) {
+            continue;
+        }
+        match host.write(&path, NO_LIST) {
+            Err(error) if is_managed_irq(&error) => managed += 1,
+            Ok(()) | Err(_) => return Ok(None),
+        }
+    }
+    Ok((managed > 0).then(|| none_movable(managed)))
+}
