@@ -160,6 +160,7 @@ impl Tuning<'_> {
             pinload: &self.pinload,
             pus,
             io_directory,
+            memory_node: None,
         })
     }
 

@@ -46,8 +46,8 @@ pub use error::StudyError;
 pub use export::{samples, tables};
 pub use file::{
     BOOT, BUILT_IN, Better, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule, HostFacts,
-    Level, NATIVE, NONE, Plot, PlotKind, Probe, Program, QuickPreset, Rule, Selection, Skip,
-    Source, Stop, Stream, Study, Summary, Table, Workload,
+    Level, NATIVE, NONE, Plot, PlotKind, Probe, Program, QuickPreset, Rule, SAME_PROGRAM,
+    Selection, Skip, Source, Stop, Stream, Study, Summary, Table, Workload,
 };
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};
 pub use output_parser::{Output, extract};

@@ -25,7 +25,7 @@ use std::process::ExitStatus;
 
 use pinfold_host::process::{Child, Spawn, Stdio, describe};
 use pinfold_host::{Clock as _, HostError, LiveHost, SystemClock, proc_stat};
-use pinfold_model::{CpuSet, TaskId, Tid};
+use pinfold_model::{CpuSet, NodeId, TaskId, Tid};
 
 use self::socket::Socket;
 use self::started::{Grandchild, Started};
@@ -92,6 +92,9 @@ pub struct LaunchOptions {
     /// CPUs on which it is created, so that its work before the placement (reading the firmware,
     /// first touch of memory) happens there too; `None` for Pinfold's own CPUs.
     pub affinity: Option<CpuSet>,
+    /// The NUMA node to which all of its memory is bound from its start (`MPOL_BIND`): its threads
+    /// inherit that policy; `None` for Pinfold's own policy.
+    pub memory_node: Option<NodeId>,
     /// Group files (`tasks`, `cgroup.procs`) through which it joins groups before it starts.
     pub cgroup_files: Vec<String>,
     /// Directory for the QMP socket, created with mode 0700; `None` for Pinfold's own.
@@ -111,6 +114,7 @@ impl Default for LaunchOptions {
             stdin: Stdio::Inherit,
             stdout: Stdio::Inherit,
             affinity: None,
+            memory_node: None,
             cgroup_files: Vec::new(),
             runtime_dir: None,
             terminal: Terminal::default(),
@@ -168,6 +172,7 @@ pub fn start_stopped(
         .stdout(options.stdout)
         .stderr(Stdio::Pipe)
         .die_with_parent(options.lifetime == Lifetime::WithPinfold)
+        .memory_node(options.memory_node)
         .cgroup_files(options.cgroup_files.clone());
     if let Some(affinity) = &options.affinity {
         child = child.affinity(affinity.clone());

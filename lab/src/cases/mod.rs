@@ -21,6 +21,7 @@ mod shapes;
 mod shares;
 mod stall;
 mod study;
+mod study_guests;
 mod systemd;
 mod topology;
 mod vnodes;
@@ -35,8 +36,8 @@ pub use shapes::PlacedMachine;
 
 use crate::error::LabError;
 pub use crate::guest::{
-    BIG, DIES, DISK_NUMA, EIGHT, FOUR, ISOLATED, NUMA, ONE_SVM, ROOMY_NUMA, ROOMY_SVM, SCALED,
-    SMALL, STEADY, SVM, TURNS_NUMA, TURNS_SMALL, TWO,
+    BIG, DIES, DISK_NUMA, EIGHT, FOUR, ISOLATED, NUMA, NUMA_SVM, ONE_SVM, ROOMY_NUMA, ROOMY_SVM,
+    SCALED, SMALL, STEADY, SVM, TURNS_NUMA, TURNS_SMALL, TWO,
 };
 use crate::guest::{Guest, Shape};
 use crate::ship::Cargo;
@@ -130,6 +131,8 @@ pub enum Case {
     Isolated,
     /// A study of guests of that KVM, with their exits.
     Overhead,
+    /// A study of two guests on chosen nodes, and of a guest's far memory.
+    NeighbourGuest,
     /// The longest plan, with power cuts at calls that change the disk.
     PowerCuts,
     /// systemd as the manager of all groups.
@@ -144,7 +147,7 @@ pub enum Case {
 
 impl Case {
     /// All cases, in the order of the table.
-    pub const ALL: [Case; 32] = [
+    pub const ALL: [Case; 33] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -172,6 +175,7 @@ impl Case {
         Case::FarMemory,
         Case::Isolated,
         Case::Overhead,
+        Case::NeighbourGuest,
         Case::Vnodes(Method::Hogs),
         Case::Vnodes(Method::Quota),
         Case::Vnodes(Method::Fracas),
@@ -202,6 +206,7 @@ impl Case {
             Case::FarMemory => "study: far memory, neighbours".to_owned(),
             Case::Isolated => "study: isolcpus, kept frequency".to_owned(),
             Case::Overhead => "study: guests of a real KVM, exits".to_owned(),
+            Case::NeighbourGuest => "study: a neighbour guest, far memory of guests".to_owned(),
             Case::Systemd => "systemd".to_owned(),
             Case::Package => "installation and removal".to_owned(),
             Case::Frequency => "cpufreq".to_owned(),
@@ -313,6 +318,9 @@ impl Case {
             Case::Isolated => lab.alone(&ISOLATED, self.name(), study::isolated),
             Case::Overhead => lab.with(self.name(), Cargo::with_guests, |lab, name| {
                 lab.alone(&ROOMY_SVM, name, study::overhead)
+            }),
+            Case::NeighbourGuest => lab.with(self.name(), Cargo::with_guests, |lab, name| {
+                lab.alone(&NUMA_SVM, name, study_guests::placed)
             }),
             Case::Systemd => lab.with(self.name(), Cargo::with_systemd, |lab, name| {
                 lab.alone(&SMALL, name, systemd::keeps)

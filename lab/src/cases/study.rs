@@ -324,7 +324,7 @@ fn exit_row<'r>(row: &'r str, trial: &str) -> Option<(&'r str, &'r str, f64)> {
 }
 
 /// Runs a study; all of its trials must succeed, and no cell may be skipped.
-fn run(guest: &mut Guest, name: &str, study: &str, trials: u64) -> Result<(), LabError> {
+pub(super) fn run(guest: &mut Guest, name: &str, study: &str, trials: u64) -> Result<(), LabError> {
     run_as(guest, "", name, study, trials)
 }
 
@@ -351,7 +351,7 @@ fn run_as(
     }
 }
 
-fn write(guest: &mut Guest, path: &str, text: &str) -> Result<(), LabError> {
+pub(super) fn write(guest: &mut Guest, path: &str, text: &str) -> Result<(), LabError> {
     guest.quiet_shell(&format!("cat > {path} << 'END'\n{text}END")).map(drop)
 }
 

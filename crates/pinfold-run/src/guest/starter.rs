@@ -7,7 +7,7 @@ use pinfold_apply::{Applied, Journal, Journals, Target};
 use pinfold_host::files::StateDir;
 use pinfold_host::process::Stdio;
 use pinfold_host::{Clock, LiveHost};
-use pinfold_model::{Accelerator, Finding, Plan};
+use pinfold_model::{Accelerator, Finding, NodeId, Plan};
 use pinfold_probe::agent::{Agent, AgentError, Heartbeat};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::tune::{StartRequest, StartResult, Starter, TrialError};
@@ -52,6 +52,9 @@ pub struct VmStarter<'a> {
     pub pus: u32,
     /// Directory for the host's I/O load.
     pub io_directory: String,
+    /// The NUMA node to which the guest's memory is bound from its start; `None` leaves it to the
+    /// plan.
+    pub memory_node: Option<NodeId>,
 }
 
 /// Information from one start, in addition to its measurements.
@@ -146,6 +149,7 @@ impl VmStarter<'_> {
             stdin: Stdio::Null,
             stdout: Stdio::Null,
             affinity: Some(vnode.pus()),
+            memory_node: self.memory_node,
             start_timeout_ns: self.subject.start_timeout_ns,
             terminal: Terminal::Apart,
             goes_on: || !interrupt::requested(),

@@ -284,6 +284,7 @@ impl Demo {
             pinload: &bench.pinload,
             pus: u32::try_from(bench.topology.allowed.len()).unwrap_or(u32::MAX),
             io_directory,
+            memory_node: None,
         };
         starter.with_guest(plan, |running, facts: &Facts| {
             let agent = running

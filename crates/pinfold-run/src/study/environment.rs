@@ -10,11 +10,11 @@ use pinfold_model::{
     Role, Speed, SpeedRequest, Topology, Variant, VnodeRequest,
 };
 use pinfold_plan::resolve_platform;
-use pinfold_study::study::{Cell, FactorEffect, Level, NONE, Study, TrialRequest};
+use pinfold_study::study::{Cell, FactorEffect, Level, NONE, SAME_PROGRAM, Study, TrialRequest};
 
 use super::NAME;
 use super::guests::{self, GuestGround};
-use super::interference::memory_node;
+use super::interference::{Measured, memory_node};
 use super::known::{CellLevels, HostFacts};
 
 /// The level of a tunable that leaves it unchanged.
@@ -51,6 +51,17 @@ impl TrialEnvironment {
         }
     }
 
+    /// The CPUs that neighbours leave free.
+    pub fn measured(&self) -> Measured {
+        let vcpus = match self {
+            TrialEnvironment::Guest(guest) => Some(guest.vcpu_pus()),
+            TrialEnvironment::Plain(_)
+            | TrialEnvironment::Planned(..)
+            | TrialEnvironment::Slowed(_) => None,
+        };
+        Measured { pus: self.pus(), vcpus }
+    }
+
     /// The speed of the virtual node in a trial.
     pub fn speed(wanted: TrialRequest<'_>) -> Option<Speed> {
         speed_of(wanted.cell.acting(wanted.study, &FactorEffect::Speed)).ok()
@@ -80,8 +91,12 @@ impl TrialEnvironment {
         if level(FactorEffect::Emulator).is_some_and(|level| level.text != "usual") {
             return Err("native is no guest and has no emulator".to_owned());
         }
-        if level(FactorEffect::Machines).is_some_and(|level| level.text != "1") {
-            return Err("native is no guest: there is one machine".to_owned());
+        let others = level(FactorEffect::Machines).is_some_and(|level| level.text != "1");
+        let program =
+            level(FactorEffect::OtherMachines).is_none_or(|level| level.text == SAME_PROGRAM);
+        if others && !program {
+            let why = "native is no guest: other machines are copies of the program, not loads";
+            return Err(why.to_owned());
         }
         let cores = level(FactorEffect::Cores).map(|cores| count(cores, "cores")).transpose()?;
         if let Some(cores) = cores.filter(|cores| *cores as usize > topology.allowed.len()) {
@@ -160,8 +175,10 @@ fn knobs(study: &Study, cell: &Cell) -> Vec<String> {
             | FactorEffect::MemoryNode
             | FactorEffect::Neighbour
             | FactorEffect::Neighbours
+            | FactorEffect::NeighbourKind
             | FactorEffect::Emulator
-            | FactorEffect::Machines => None,
+            | FactorEffect::Machines
+            | FactorEffect::OtherMachines => None,
         })
         .collect()
 }
