@@ -157,6 +157,7 @@ pub const NUMA_SVM: Shape = Shape {
     smp: "6,sockets=2,cores=3",
     nodes: &["0-2", "3-5"],
     memory_mib: 4096,
+    turns: true,
     ..SVM
 };
 

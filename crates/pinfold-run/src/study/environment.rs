@@ -88,16 +88,7 @@ impl TrialEnvironment {
             return Ok(TrialEnvironment::Guest(Box::new(guest)));
         }
         let level = |acts: FactorEffect| cell.acting(study, &acts);
-        if level(FactorEffect::Emulator).is_some_and(|level| level.text != "usual") {
-            return Err("native is no guest and has no emulator".to_owned());
-        }
-        let others = level(FactorEffect::Machines).is_some_and(|level| level.text != "1");
-        let program =
-            level(FactorEffect::OtherMachines).is_none_or(|level| level.text == SAME_PROGRAM);
-        if others && !program {
-            let why = "native is no guest: other machines are copies of the program, not loads";
-            return Err(why.to_owned());
-        }
+        refuse_guest_levels(study, cell)?;
         let cores = level(FactorEffect::Cores).map(|cores| count(cores, "cores")).transpose()?;
         if let Some(cores) = cores.filter(|cores| *cores as usize > topology.allowed.len()) {
             let there = topology.allowed.len();
@@ -139,6 +130,22 @@ impl TrialEnvironment {
         };
         Ok(TrialEnvironment::Planned(Box::new(plan), places))
     }
+}
+
+/// Rejects levels that only a guest can have.
+fn refuse_guest_levels(study: &Study, cell: &Cell) -> Result<(), String> {
+    let level = |acts: FactorEffect| cell.acting(study, &acts);
+    if level(FactorEffect::Emulator).is_some_and(|level| level.text != "usual") {
+        return Err("native is no guest and has no emulator".to_owned());
+    }
+    let others = level(FactorEffect::Machines).is_some_and(|level| level.text != "1");
+    let is_program =
+        level(FactorEffect::OtherMachines).is_none_or(|level| level.text == SAME_PROGRAM);
+    if others && !is_program {
+        let why = "native is no guest: other machines are copies of the program, not loads";
+        return Err(why.to_owned());
+    }
+    Ok(())
 }
 
 /// The first cycle of a list that repeats its CPUs cyclically (with more threads than CPUs), else

@@ -123,3 +123,57 @@ fn neighbour_plan(room: &CpuSet, vcpus: u32, topology: &Topology) -> Result<Plan
 fn node_of_several(beside: &Neighbours, topology: &Topology) -> Option<NodeId> {
     beside.node(topology).filter(|_| topology.nodes.len() > 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use pinfold_model::{Accelerator, Isa};
+
+    use super::*;
+
+    /// A guest of one vCPU on two nodes of three cores with two CPUs each, and its neighbours.
+    fn others(same_program: bool, room: Option<&str>) -> (GuestGround, Vec<OtherMachine>) {
+        let host = crate::host::live().unwrap();
+        let topology = crate::inputs::topology(&host, Some("numa:2 core:3 pu:2")).unwrap();
+        let guest = GuestGround {
+            plan: guests::plan("low-latency", EmulatorRequest::Usual, 1, &topology).unwrap(),
+            isa: Isa::X86,
+            accelerator: Accelerator::TcgMulti,
+            vcpus: 1,
+            machines: 2,
+            same_program,
+            memory: Some(NodeId(1)),
+            memory_mib: MEMORY_MIB,
+        };
+        let guest_room = room.map(|list| CpuSet::parse_list(list).unwrap());
+        let firsts: Vec<_> =
+            guest_room.iter().flat_map(CpuSet::iter).filter(|pu| pu.0 % 2 == 0).collect();
+        let neighbours = firsts.into_iter().collect();
+        let beside = Neighbours { memory: None, neighbours, guest_room };
+        let others = OtherMachine::all(&guest, (&beside, 700), &topology).unwrap();
+        (guest, others)
+    }
+
+    #[test]
+    fn other_machines_float_or_share_the_placement() {
+        let (_, loaded) = others(false, None);
+        assert_eq!(loaded.len(), 1);
+        assert_eq!(loaded[0].ground.vcpu_pus().to_string(), "0-11");
+        assert_eq!((loaded[0].ground.memory, loaded[0].index), (None, 1));
+        let (guest, same) = others(true, None);
+        assert_eq!(same.len(), 1);
+        assert_eq!((&same[0].ground.plan, same[0].ground.memory), (&guest.plan, guest.memory));
+    }
+
+    #[test]
+    fn a_neighbour_guest_stays_in_its_room_with_its_memory() {
+        let (_, machines) = others(true, Some("8-11"));
+        let neighbour = &machines[1];
+        let ground = &neighbour.ground;
+        assert_eq!(ground.vcpu_pus().to_string(), "8,10");
+        assert!(ground.plan.pus().is_subset(&CpuSet::parse_list("8-11").unwrap()));
+        assert_eq!((ground.vcpus, neighbour.index, ground.memory), (2, 2, Some(NodeId(1))));
+        assert_eq!(ground.memory_mib, 2 * 700 + REST_MIB);
+        let (_, machines) = others(true, Some("2-3"));
+        assert_eq!((machines[1].ground.memory, machines[1].ground.vcpus), (Some(NodeId(0)), 1));
+    }
+}
