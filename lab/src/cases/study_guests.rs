@@ -12,19 +12,19 @@ use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
 use crate::snapshot::Snapshot;
 
-/// Prints a line for each QEMU once a second: whether it is the neighbour (whose files have a
+/// Prints a line for each QEMU every three seconds: whether it is the neighbour (whose files have a
 /// number), its pages on either node, the masks of its threads.
 const WATCH: &str = r#"
 while [ ! -e /tmp/watched ]; do
-    for p in /proc/[0-9]*; do
-        case $(readlink $p/exe) in */qemu-system-*) ;; *) continue ;; esac
+    for p in $(pidof qemu-system-x86_64); do
+        p=/proc/$p
         kind=measured; grep -aq '/1-agent.sock' $p/cmdline && kind=neighbour
         pages=$(awk '/anon=/ && !/file=/ { for (i = 1; i <= NF; i++) if ($i ~ /^N[01]=/) n[substr($i, 2, 1)] += substr($i, 4) }
             END { printf "%d %d", n[0], n[1] }' $p/numa_maps)
         masks=$(cat $p/task/*/status | sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' | sort -u | tr '\n' ' ')
         echo "$kind $pages $masks"
     done 2> /dev/null
-    usleep 1000000
+    usleep 3000000
 done
 "#;
 /// A study of one cell.
@@ -75,7 +75,7 @@ const CELLS: [[&str; 2]; 3] = [["same-node", "near"], ["other-node", "near"], ["
 const LEAST_PAGES: u64 = 20_000;
 /// Kills a study as soon as two guests run, and prints how many are left.
 const KILL: &str = r#"
-cd /tmp; qemus() { ls -l /proc/[0-9]*/exe 2> /dev/null | grep -c '/qemu-system-' || true; }
+cd /tmp; qemus() { pidof qemu-system-x86_64 | wc -w; }
 pinfold study run guests.toml --store killed.sqlite > /dev/null 2>&1 & pid=$!
 for i in $(seq 3000); do [ $(qemus) -ge 2 ] && break; usleep 100000; done
 echo $(qemus); kill -9 $pid; wait $pid || true
@@ -96,7 +96,7 @@ pub(super) fn placed(guest: &mut Guest) -> Result<String, LabError> {
         let study = STUDY.replace("NEIGHBOUR", neighbour).replace("MEMORY", memory);
         let store = format!("{neighbour}-{memory}");
         let ran = run(guest, &store, &study, 1);
-        guest.shell("touch /tmp/watched; usleep 1500000")?;
+        guest.shell("touch /tmp/watched; usleep 3500000")?;
         ran?;
         let text = guest.shell("sort -u /tmp/watched.txt")?;
         let seen = Seen::of(&text);
@@ -158,8 +158,8 @@ impl Seen {
 
     /// What differs from the cell.
     fn faults(&self, [neighbour, memory]: [&str; 2]) -> Vec<String> {
-        // Three CPUs per node; the emulator may have a CPU of its own on the same node.
-        let node = |pu: &u32| usize::from(*pu > 2);
+        // Four CPUs per node; the emulator may have a CPU of its own on the same node.
+        let node = |pu: &u32| usize::from(*pu > 3);
         let homes: BTreeSet<usize> = self.measured_pus.iter().map(node).collect();
         let Some(home) = homes.first().copied().filter(|_| homes.len() == 1) else {
             return vec![format!("vCPUs of the measured guest on PUs {:?}", self.measured_pus)];
@@ -215,15 +215,15 @@ mod tests {
             ["none", "near"],
             &["there is a neighbour, with pages [70000, 0]"],
         );
-        check(&both("0 70000 3 3-5"), ["other-node", "near"], &[]);
+        check(&both("0 70000 4 4-7"), ["other-node", "near"], &[]);
         check(&both("70000 0 1-2"), ["same-node", "near"], &["both guests use PU 1"]);
         check(
-            &both("70000 9 2 3"),
+            &both("70000 9 2 4"),
             ["same-node", "near"],
             &[
                 "the neighbour has pages [70000, 9], wanted on node 0",
-                "a thread of the neighbour may run on PU 3",
-                "the neighbour's vCPU was on PUs {2, 3}",
+                "a thread of the neighbour may run on PU 4",
+                "the neighbour's vCPU was on PUs {2, 4}",
             ],
         );
     }

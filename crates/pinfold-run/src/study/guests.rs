@@ -27,7 +27,7 @@ use crate::{Failure, Session};
 /// initramfs.
 pub const MEMORY_MIB: u32 = 1024;
 /// Timeout for the HELLO of a guest under KVM, after which KVM counts as not working.
-const KVM_HELLO_NS: u64 = 20_000_000_000;
+const KVM_HELLO_NS: u64 = 60_000_000_000;
 
 /// A guest with its placement.
 #[derive(Clone)]
