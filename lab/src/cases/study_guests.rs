@@ -70,6 +70,8 @@ where = "labels.of == 'pass'"
 "#;
 /// Level of the neighbour, and of the measured guest's memory.
 const CELLS: [[&str; 2]; 3] = [["same-node", "near"], ["other-node", "near"], ["none", "far"]];
+/// A cell and its twin.
+const TRIALS: u64 = 2;
 /// A guest has more pages than this when it has booted: those of its kernel and its loop, or of its
 /// memory load.
 const LEAST_PAGES: u64 = 20_000;
@@ -95,7 +97,7 @@ pub(super) fn placed(guest: &mut Guest) -> Result<String, LabError> {
         guest.shell("rm -f /tmp/watched; sh /tmp/watch.sh > /tmp/watched.txt 2> /dev/null &")?;
         let study = STUDY.replace("NEIGHBOUR", neighbour).replace("MEMORY", memory);
         let store = format!("{neighbour}-{memory}");
-        let ran = run(guest, &store, &study, 1);
+        let ran = run(guest, &store, &study, TRIALS);
         guest.shell("touch /tmp/watched; usleep 3500000")?;
         ran?;
         let text = guest.shell("sort -u /tmp/watched.txt")?;
