@@ -160,6 +160,15 @@ pub const ROOMY_NUMA: Shape = Shape { memory_mib: 2048, ..NUMA };
 /// One core with SVM, and enough memory for a guest that boots a kernel.
 pub const ROOMY_SVM: Shape = Shape { memory_mib: 3072, ..ONE_SVM };
 
+/// Two NUMA nodes of four cores with SVM each, and enough memory for two guests.
+pub const NUMA_SVM: Shape = Shape {
+    name: "2 packages × 4 cores with SVM, 2 NUMA nodes",
+    smp: "8,sockets=2,cores=4",
+    nodes: &["0-3", "4-7"],
+    memory_mib: 3072,
+    ..SVM
+};
+
 /// A booted guest. Dropping it ends it.
 #[derive(Debug)]
 pub struct Guest {

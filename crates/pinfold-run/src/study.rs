@@ -8,6 +8,7 @@
 //! The design, the store and the statistics are in `pinfold-study`; this module places and runs the
 //! workloads. The engine of a cluster uses the same [`HostRunner`] on its nodes.
 
+mod copies;
 mod environment;
 mod futex_cycles;
 mod guest_trials;
@@ -16,6 +17,7 @@ mod interference;
 mod job;
 mod known;
 mod local;
+mod machines;
 pub mod page;
 mod probes;
 mod runner;

@@ -48,8 +48,8 @@ pub use error::StudyError;
 pub use export::{samples, tables};
 pub use file::{
     BOOT, BUILT_IN, Better, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule, HostFacts,
-    Level, NATIVE, NONE, ORDER, Plot, PlotKind, Preset, Probe, Program, Rule, Selection, Skip,
-    Source, Stop, Stream, Study, Summary, TIME, Table, Workload,
+    Level, NATIVE, NONE, ORDER, Plot, PlotKind, Preset, Probe, Program, Rule, SAME_PROGRAM,
+    Selection, Skip, Source, Stop, Stream, Study, Summary, TIME, Table, Workload,
 };
 pub use form::{Form, QUICK};
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};

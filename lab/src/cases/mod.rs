@@ -23,6 +23,7 @@ mod shapes;
 mod shares;
 mod stall;
 mod study;
+mod study_guests;
 mod systemd;
 mod topology;
 mod vnodes;
@@ -37,8 +38,8 @@ pub use shapes::PlacedMachine;
 
 use crate::error::LabError;
 pub use crate::guest::{
-    BIG, DIES, DISK_NUMA, EIGHT, FOUR, ISOLATED, NUMA, ONE_SVM, ROOMY_NUMA, ROOMY_SVM, SCALED,
-    SMALL, STEADY, SVM, SVM_NUMA, TURNS_NUMA, TURNS_SMALL, TWO,
+    BIG, DIES, DISK_NUMA, EIGHT, FOUR, ISOLATED, NUMA, NUMA_SVM, ONE_SVM, ROOMY_NUMA, ROOMY_SVM,
+    SCALED, SMALL, STEADY, SVM, SVM_NUMA, TURNS_NUMA, TURNS_SMALL, TWO,
 };
 use crate::guest::{Guest, Shape};
 use crate::ship::Cargo;
@@ -136,6 +137,8 @@ pub enum Case {
     Overhead,
     /// A study that moves all interrupts that can be moved.
     Interrupts,
+    /// A study of two guests on chosen nodes, and of a guest's far memory.
+    NeighbourGuest,
     /// The longest plan, with power cuts at calls that change the disk.
     PowerCuts,
     /// systemd as the manager of all groups.
@@ -150,7 +153,7 @@ pub enum Case {
 
 impl Case {
     /// All cases, in the order of the table.
-    pub const ALL: [Case; 33] = [
+    pub const ALL: [Case; 34] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -180,6 +183,7 @@ impl Case {
         Case::Isolated,
         Case::Overhead,
         Case::Interrupts,
+        Case::NeighbourGuest,
         Case::Vnodes(Method::Hogs),
         Case::Vnodes(Method::Quota),
         Case::Vnodes(Method::Fracas),
@@ -212,6 +216,7 @@ impl Case {
             Case::Isolated => "study: isolcpus, kept frequency".to_owned(),
             Case::Overhead => "study: guests of a real KVM, exits".to_owned(),
             Case::Interrupts => "study: all movable interrupts".to_owned(),
+            Case::NeighbourGuest => "study: a neighbour guest, far memory of guests".to_owned(),
             Case::Systemd => "systemd".to_owned(),
             Case::Package => "installation and removal".to_owned(),
             Case::Frequency => "cpufreq".to_owned(),
@@ -326,6 +331,9 @@ impl Case {
                 lab.alone(&ROOMY_SVM, name, study::overhead)
             }),
             Case::Interrupts => lab.alone(&DISK_NUMA, self.name(), irqs::moved),
+            Case::NeighbourGuest => lab.with(self.name(), Cargo::with_guests, |lab, name| {
+                lab.alone(&NUMA_SVM, name, study_guests::placed)
+            }),
             Case::Systemd => lab.with(self.name(), Cargo::with_systemd, |lab, name| {
                 lab.alone(&SMALL, name, systemd::keeps)
             }),

@@ -10,11 +10,11 @@ use pinfold_model::{
     Request, Role, Speed, SpeedRequest, Topology, Variant, VnodeRequest,
 };
 use pinfold_plan::resolve_platform;
-use pinfold_study::study::{Cell, FactorEffect, Level, NONE, Study, TrialRequest};
+use pinfold_study::study::{Cell, FactorEffect, Level, NONE, SAME_PROGRAM, Study, TrialRequest};
 
 use super::NAME;
 use super::guests::{self, GuestGround};
-use super::interference::memory_node;
+use super::interference::{Measured, memory_node};
 use super::known::{CellLevels, HostFacts};
 
 /// The level of a tunable that leaves it unchanged.
@@ -51,6 +51,17 @@ impl TrialEnvironment {
         }
     }
 
+    /// The CPUs that neighbours leave free.
+    pub fn measured(&self) -> Measured {
+        let vcpus = match self {
+            TrialEnvironment::Guest(guest) => Some(guest.vcpu_pus()),
+            TrialEnvironment::Plain(_)
+            | TrialEnvironment::Planned(..)
+            | TrialEnvironment::Slowed(_) => None,
+        };
+        Measured { pus: self.pus(), vcpus }
+    }
+
     /// The speed of the virtual node in a trial.
     pub fn speed(wanted: TrialRequest<'_>) -> Option<Speed> {
         speed_of(wanted.cell.acting(wanted.study, &FactorEffect::Speed)).ok()
@@ -77,12 +88,7 @@ impl TrialEnvironment {
             return Ok(TrialEnvironment::Guest(Box::new(guest)));
         }
         let level = |acts: FactorEffect| cell.acting(study, &acts);
-        if level(FactorEffect::Emulator).is_some_and(|level| level.text != "usual") {
-            return Err("native is no guest and has no emulator".to_owned());
-        }
-        if level(FactorEffect::Machines).is_some_and(|level| level.text != "1") {
-            return Err("native is no guest: there is one machine".to_owned());
-        }
+        refuse_guest_levels(study, cell)?;
         let cores = level(FactorEffect::Cores).map(|cores| count(cores, "cores")).transpose()?;
         if let Some(cores) = cores.filter(|cores| *cores as usize > topology.allowed.len()) {
             let there = topology.allowed.len();
@@ -126,6 +132,22 @@ impl TrialEnvironment {
     }
 }
 
+/// Rejects levels that only a guest can have.
+fn refuse_guest_levels(study: &Study, cell: &Cell) -> Result<(), String> {
+    let level = |acts: FactorEffect| cell.acting(study, &acts);
+    if level(FactorEffect::Emulator).is_some_and(|level| level.text != "usual") {
+        return Err("native is no guest and has no emulator".to_owned());
+    }
+    let others = level(FactorEffect::Machines).is_some_and(|level| level.text != "1");
+    let is_program =
+        level(FactorEffect::OtherMachines).is_none_or(|level| level.text == SAME_PROGRAM);
+    if others && !is_program {
+        let why = "native is no guest: other machines are copies of the program, not loads";
+        return Err(why.to_owned());
+    }
+    Ok(())
+}
+
 /// The first cycle of a list that repeats its CPUs cyclically (with more threads than CPUs), else
 /// the whole list.
 fn once(places: Vec<PuId>) -> Vec<PuId> {
@@ -160,8 +182,10 @@ fn knobs(study: &Study, cell: &Cell) -> Vec<String> {
             | FactorEffect::MemoryNode
             | FactorEffect::Neighbour
             | FactorEffect::Neighbours
+            | FactorEffect::NeighbourKind
             | FactorEffect::Emulator
-            | FactorEffect::Machines => None,
+            | FactorEffect::Machines
+            | FactorEffect::OtherMachines => None,
         })
         .collect()
 }

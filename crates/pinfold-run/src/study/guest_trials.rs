@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use pinfold_host::{Clock as _, SystemClock, files};
 use pinfold_model::{CpuSet, Figure, Unit};
-use pinfold_probe::agent::{Agent, AgentError, Exit as GuestExit};
+use pinfold_probe::agent::{Agent, AgentError, ChannelId, Exit as GuestExit};
 use pinfold_study::study::{
     BOOT, FactorEffect, Finished, Next, Program, StartRequest, TrialError, TrialRequest,
     TrialResult,
@@ -37,6 +37,8 @@ pub struct Inside<'a> {
     pub facts: &'a Facts,
     pub kernel: String,
     pub pus: CpuSet,
+    /// The machines that run the measured program too.
+    pub copies: Vec<&'a Agent>,
     /// Programs that were sent: their path in the guest and on the host.
     pub sent: BTreeMap<String, String>,
 }
@@ -209,7 +211,9 @@ impl Inside<'_> {
                 Ok(bytes) => bytes,
                 Err(error) => return Ok(Err(TrialError::failed(error.to_string()))),
             };
-            agent.send_file(&inside, 0o755, &bytes).map_err(|error| lost(&error))?;
+            for agent in [&[agent], self.copies.as_slice()].concat() {
+                agent.send_file(&inside, 0o755, &bytes).map_err(|error| lost(&error))?;
+            }
             self.sent.insert(inside.clone(), path);
         }
         if let Some(program) = words.first_mut() {
@@ -218,10 +222,42 @@ impl Inside<'_> {
         Ok(Ok(words))
     }
 
+    /// Runs the program, in all machines that run it together. Returns what the measured one
+    /// printed.
     fn run(&self, agent: &Agent, argv: &[String], limit_ns: u64) -> TrialOutcome<JobResult> {
+        let mut copies = Vec::new();
+        for copy in &self.copies {
+            copies.push(Started::of(copy, argv)?);
+        }
+        let mut ended = Started::of(agent, argv)?.end(limit_ns)?;
+        for copy in copies {
+            let copied = copy.end(limit_ns)?.map_err(|error| {
+                TrialError::failed(format!("in another machine: {}", error.message))
+            });
+            ended = ended.and_then(|ended| copied.map(|_| ended));
+        }
+        Ok(ended)
+    }
+}
+
+/// A program that runs in a machine.
+struct Started<'a> {
+    agent: &'a Agent,
+    channel: ChannelId,
+    began_ns: u64,
+}
+
+impl<'a> Started<'a> {
+    fn of(agent: &'a Agent, argv: &[String]) -> Result<Self, Stopped> {
         let began_ns = SystemClock.now_ns();
         let channel = agent.start(argv).map_err(|error| lost(&error))?;
         agent.close(channel).map_err(|error| lost(&error))?;
+        Ok(Self { agent, channel, began_ns })
+    }
+
+    /// Waits for its end, and kills it after this time.
+    fn end(self, limit_ns: u64) -> TrialOutcome<JobResult> {
+        let Self { agent, channel, began_ns } = self;
         let so_far = || SystemClock.now_ns().saturating_sub(began_ns);
         while !agent.ends_within(channel, TURN_NS.min(limit_ns.saturating_sub(so_far()))) {
             if interrupt::requested() {

@@ -6,27 +6,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_config::requests;
 use pinfold_host::{Host as _, LiveHost, SystemClock, files, paths};
 use pinfold_model::{
-    Accelerator, EmulatorRequest, Isa, IsolationScope, Origin, Plan, Request, Severity, Topology,
-    VcpuCount,
+    Accelerator, CpuSet, EmulatorRequest, Isa, IsolationScope, NodeId, Origin, Plan, Request,
+    Severity, Topology, VcpuCount, VnodePlan,
 };
 use pinfold_probe::pinload::Pinload;
-use pinfold_study::study::{Cell, Cells, FactorEffect, GuestRequest, NONE, Program, Study};
+use pinfold_study::study::{
+    Cell, Cells, FactorEffect, GuestRequest, NONE, Program, SAME_PROGRAM, Study,
+};
 use pinfold_topology::Verdict;
 use pinfold_vm::guest::{MOST_VCPUS, REAL_TIME_FLAVOUR, emulator_version, flavour_of};
 
 use super::NAME;
+use super::interference::memory_node;
 use super::known::{CellLevels, HostFacts};
 use crate::guest::{GuestImage, Scratch, Shape, Subject, VmStarter, lacking};
 use crate::message::say;
 use crate::{Failure, Session};
 
-/// Memory of a guest: enough for the largest input of `pinload parallel` in addition to its
+/// Least memory of a guest: enough for the largest input of `pinload parallel` in addition to its
 /// initramfs.
-const MEMORY_MIB: u32 = 1024;
+pub const MEMORY_MIB: u32 = 1024;
 /// Timeout for the HELLO of a guest under KVM, after which KVM counts as not working.
-const KVM_HELLO_NS: u64 = 20_000_000_000;
+const KVM_HELLO_NS: u64 = 60_000_000_000;
 
 /// A guest with its placement.
+#[derive(Clone)]
 pub struct GuestGround {
     pub plan: Plan,
     pub isa: Isa,
@@ -36,6 +40,11 @@ pub struct GuestGround {
     pub machines: u32,
     /// Whether its kernel is one with PREEMPT_RT.
     pub real_time: bool,
+    /// True if all of them run the measured program.
+    pub same_program: bool,
+    /// The NUMA node of its memory; `None` leaves that to the kernel.
+    pub memory: Option<NodeId>,
+    pub memory_mib: u32,
 }
 
 impl GuestGround {
@@ -75,8 +84,13 @@ impl GuestGround {
         let machines =
             levels.acting(&FactorEffect::Machines).map_or(Ok(1), |level| level.text.parse());
         let machines = machines.map_err(|_| "machines is no whole number".to_owned())?;
-        let plan = plan(strategy, emulator, wish.vcpus, topology)?;
+        let mut plan = plan(strategy, emulator, wish.vcpus, topology)?;
+        let asked = memory_node(levels.acting(&FactorEffect::MemoryNode), &plan.pus(), topology)?;
+        let memory = bound_from_start(&mut plan, asked, topology);
         let plan = with_knobs(plan, knobs, topology)?;
+        let same_program = levels
+            .acting(&FactorEffect::OtherMachines)
+            .is_some_and(|level| level.text == SAME_PROGRAM);
         let pins = places(&plan);
         if wish.accelerator == Accelerator::TcgSingle && wish.vcpus > 1 && pins.is_some() {
             return Err("one thread runs all vCPUs: there is nothing to place apart".to_owned());
@@ -85,9 +99,43 @@ impl GuestGround {
         if real_time && isa != Isa::X86 {
             return Err(format!("real_time_guest: Pinfold has no such kernel for {isa}"));
         }
-        let GuestRequest { accelerator, vcpus, .. } = wish;
-        Ok(Self { plan, isa, accelerator, vcpus, machines, real_time })
+        Ok(Self {
+            plan,
+            isa,
+            accelerator: wish.accelerator,
+            vcpus: wish.vcpus,
+            machines,
+            real_time,
+            same_program,
+            memory,
+            memory_mib: MEMORY_MIB,
+        })
     }
+
+    /// The CPUs of its vCPUs.
+    pub fn vcpu_pus(&self) -> CpuSet {
+        let mut all = CpuSet::new();
+        let vcpus = self.plan.vnodes.iter().flat_map(VnodePlan::vcpus);
+        vcpus.for_each(|thread| all.add(&thread.pus));
+        all
+    }
+}
+
+/// The NUMA node to which a guest's memory is bound from its start, by the memory policy that all
+/// threads of QEMU inherit: the requested one, else that of its plan. The plan then leaves the
+/// memory alone, so it needs no cgroup for it.
+fn bound_from_start(plan: &mut Plan, asked: Option<NodeId>, topology: &Topology) -> Option<NodeId> {
+    if topology.nodes.len() < 2 {
+        return None;
+    }
+    let memory = plan.vnodes.first().and_then(|vnode| vnode.memory.as_ref());
+    let planned = match memory.map(|memory| memory.nodes.as_slice()) {
+        Some([only]) => Some(*only),
+        Some(_) | None => None,
+    };
+    let node = asked.or(planned)?;
+    plan.vnodes.iter_mut().for_each(|vnode| vnode.memory = None);
+    Some(node)
 }
 
 /// Why KVM does not run guests of an instruction set on this host, as far as that is known without
@@ -128,9 +176,6 @@ fn refuse_other_grounds(levels: CellLevels<'_>) -> Result<(), String> {
     };
     if has(FactorEffect::Method, NONE) || has(FactorEffect::Speed, "1") {
         return Err("slow cores hold processes, not guests".to_owned());
-    }
-    if has(FactorEffect::MemoryNode, "any") {
-        return Err("a guest's memory follows its plan: use the strategy numa-exclusive".to_owned());
     }
     if levels.acting(&FactorEffect::Cores).is_some() {
         return Err("cores are those of processes: a guest has n_vcpu".to_owned());
@@ -260,12 +305,12 @@ impl Guests {
             let known = self.refused.get(&(ground.isa, false)).cloned();
             known.unwrap_or_else(|| format!("the {} guest was not prepared", ground.isa))
         })?;
-        let GuestGround { vcpus, accelerator, .. } = *ground;
+        let GuestGround { vcpus, accelerator, memory_mib, .. } = *ground;
         let scratch = self.scratch.as_ref().filter(|_| index > 0);
         let other = scratch.map(|scratch| kit.other(scratch, index)).transpose();
         let other = other.map_err(|failure| in_words(&failure))?;
         let kit = other.as_ref().unwrap_or(kit);
-        Ok(kit.subject(NAME, Shape { vcpus, accelerator, memory_mib: MEMORY_MIB }))
+        Ok(kit.subject(NAME, Shape { vcpus, accelerator, memory_mib }))
     }
 
     /// The origin of the numbers, with the guests.
@@ -315,7 +360,7 @@ pub fn starter<'a>(
     HostFacts { host, topology, .. }: HostFacts<'a>,
     Session { state, program }: Session<'a>,
     pinload: &'a Pinload,
-    subject: &'a Subject,
+    (subject, memory_node): (&'a Subject, Option<NodeId>),
 ) -> Result<VmStarter<'a>, Failure> {
     let io_directory = files::cache_dir()?;
     files::make_dirs(&io_directory)?;
@@ -329,6 +374,6 @@ pub fn starter<'a>(
         pinload,
         pus: u32::try_from(topology.allowed.len()).unwrap_or(u32::MAX),
         io_directory,
-        memory_node: None,
+        memory_node,
     })
 }

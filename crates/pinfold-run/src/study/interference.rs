@@ -1,5 +1,5 @@
 //! The interference in a trial: the NUMA node of its memory, and neighbours that stream through
-//! theirs.
+//! theirs: threads of the host, or another guest.
 
 use pinfold_host::{Host, paths};
 use pinfold_model::text::counted;
@@ -14,6 +14,14 @@ const MIB: u64 = 1 << 20;
 /// Time limit of a neighbour (ns).
 const LIMIT_NS: u64 = 86_400_000_000_000;
 
+/// The CPUs that are measured.
+pub struct Measured {
+    /// All of them.
+    pub pus: CpuSet,
+    /// Those of the vCPUs, if a guest is measured.
+    pub vcpus: Option<CpuSet>,
+}
+
 /// Memory node and neighbours of a trial.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Neighbours {
@@ -21,14 +29,38 @@ pub struct Neighbours {
     pub memory: Option<NodeId>,
     /// The CPUs of its neighbours; empty without any.
     pub neighbours: CpuSet,
+    /// The CPUs of the cores that its neighbours may use, if they are a guest: its emulator runs
+    /// there too.
+    pub guest_room: Option<CpuSet>,
 }
 
 impl Neighbours {
-    /// The interference of a cell with these CPUs.
+    /// The interference of a cell next to these CPUs. The cores of a measured guest's emulator are
+    /// left free too, if the host has enough others.
     ///
     /// # Errors
     /// Why this host does not support it.
     pub fn of(
+        study: &Study,
+        cell: &Cell,
+        Measured { pus, vcpus }: &Measured,
+        topology: &Topology,
+    ) -> Result<Self, String> {
+        let beside = |pus: &CpuSet| Self::beside(study, cell, pus, topology);
+        let Some(vcpus) = vcpus else {
+            if cell.has_neighbour_guest(study) {
+                let why = "a neighbour guest is of the measured guest's kind, and a program is measured here";
+                return Err(why.to_owned());
+            }
+            return beside(pus);
+        };
+        // Its memory is bound when it starts.
+        let found = beside(pus).or_else(|_| beside(vcpus))?;
+        Ok(Self { memory: None, ..found })
+    }
+
+    /// The interference of a cell with these CPUs.
+    fn beside(
         study: &Study,
         cell: &Cell,
         pus: &CpuSet,
@@ -40,17 +72,23 @@ impl Neighbours {
             cell.acting(study, &FactorEffect::Neighbours).map_or(Ok(1), |level| level.text.parse());
         let count: usize = count.map_err(|_| "neighbours is no whole number".to_owned())?;
         let near = home(pus, topology);
-        let neighbours = match place {
-            NONE => CpuSet::new(),
-            "same-node" => neighbours(count, near, pus, topology)?,
+        let cores = match place {
+            NONE => Cores::default(),
+            "same-node" => free_cores(count, near, pus, topology)?,
             _ => {
                 let far = others(near, topology).map(|node| node.id);
-                let found = far.map(|node| neighbours(count, Some(node), pus, topology));
+                let found = far.map(|node| free_cores(count, Some(node), pus, topology));
                 let none = || Err("this host has one NUMA node: none is another".to_owned());
                 found.reduce(Result::or).unwrap_or_else(none)?
             }
         };
-        Ok(Self { memory, neighbours })
+        let guest_room = cell.has_neighbour_guest(study).then_some(cores.room);
+        Ok(Self { memory, neighbours: cores.chosen, guest_room })
+    }
+
+    /// The node of its neighbours.
+    pub fn node(&self, topology: &Topology) -> Option<NodeId> {
+        home(&self.neighbours, topology)
     }
 
     /// Memory of each neighbour (MiB): twice the largest cache, but at most an eighth of the free
@@ -74,17 +112,21 @@ impl Neighbours {
         })
     }
 
-    /// Starts the neighbours, each with this amount of memory.
+    /// The load of neighbours with this amount of memory each.
+    pub fn load(&self, mib: u32) -> LoadSpec {
+        let threads = u32::try_from(self.neighbours.len()).unwrap_or(u32::MAX);
+        let life = LoadDuration::Limited(LIMIT_NS);
+        LoadSpec { kind: LoadKind::Memory { mib }, threads, life }
+    }
+
+    /// Starts the neighbours that are threads, each with this amount of memory.
     pub fn start(&self, pinload: &Pinload, mib: u32) -> Result<Option<HostLoads>, LoadError> {
-        if self.neighbours.is_empty() {
+        if self.neighbours.is_empty() || self.guest_room.is_some() {
             return Ok(None);
         }
-        let threads = u32::try_from(self.neighbours.len()).unwrap_or(u32::MAX);
-        let kind = LoadKind::Memory { mib };
-        let spec = LoadSpec { kind, threads, life: LoadDuration::Limited(LIMIT_NS) };
         let affinity = Some(self.neighbours.clone());
         let placement = Placement { cgroup_files: Vec::new(), affinity };
-        HostLoads::start(&pinload.path(), &[spec], &placement).map(Some)
+        HostLoads::start(&pinload.path(), &[self.load(mib)], &placement).map(Some)
     }
 }
 
@@ -145,21 +187,31 @@ pub fn memory_node(
     }
 }
 
-/// One CPU of each of this number of cores of a node, without the measured ones.
-fn neighbours(
+/// Cores for neighbours.
+#[derive(Default)]
+struct Cores {
+    /// One CPU of each that is used.
+    chosen: CpuSet,
+    /// All CPUs of all free ones.
+    room: CpuSet,
+}
+
+/// This number of cores of a node, without the measured ones.
+fn free_cores(
     count: usize,
     node: Option<NodeId>,
     pus: &CpuSet,
     topology: &Topology,
-) -> Result<CpuSet, String> {
+) -> Result<Cores, String> {
     let usable = |pu: &PuId| {
         topology.allowed.contains(*pu)
             && topology.pu(*pu).is_some_and(|pu| node.is_none() || pu.node == node)
     };
-    let free = topology.cores.iter().filter(|core| core.pus.is_disjoint(pus));
-    let free: Vec<PuId> = free.filter_map(|core| core.pus.iter().find(usable)).collect();
+    let cores = topology.cores.iter().filter(|core| core.pus.is_disjoint(pus));
+    let room = cores.clone().flat_map(|core| core.pus.iter().filter(usable)).collect();
+    let free: Vec<PuId> = cores.filter_map(|core| core.pus.iter().find(usable)).collect();
     match free.get(..count) {
-        Some(chosen) => Ok(chosen.iter().copied().collect()),
+        Some(chosen) => Ok(Cores { chosen: chosen.iter().copied().collect(), room }),
         None => {
             let place = node.map_or("this host".to_owned(), |node| format!("NUMA node {}", node.0));
             let there = free.len();
@@ -205,9 +257,10 @@ lasts = "1s"
             names.iter().zip(levels).all(|(name, level)| cell.level(&study, name) == Some(level))
         };
         let cell = cells.all.iter().find(wanted).unwrap();
-        match Neighbours::of(&study, cell, &CpuSet::parse_list(measured).unwrap(), &topology) {
+        let measured = Measured { pus: CpuSet::parse_list(measured).unwrap(), vcpus: None };
+        match Neighbours::of(&study, cell, &measured, &topology) {
             Err(why) => why,
-            Ok(Neighbours { memory, neighbours }) => {
+            Ok(Neighbours { memory, neighbours, .. }) => {
                 let memory = memory.map_or("any".to_owned(), |node| node.0.to_string());
                 format!("memory {memory}, neighbours {neighbours}")
             }
@@ -243,7 +296,7 @@ lasts = "1s"
             let synthetic = format!("numa:1 l3:1(size={}) core:4 pu:1", cache << 20);
             let topology = crate::inputs::topology(&host, Some(&synthetic)).unwrap();
             let neighbours = (1..=count).map(|pu| PuId(u32::try_from(pu).unwrap())).collect();
-            let beside = Neighbours { memory: None, neighbours };
+            let beside = Neighbours { memory: None, neighbours, guest_room: None };
             let mib = beside.neighbour_mib(&topology, Some(free_gib << 30));
             assert_eq!(mib, expected, "{cache} {free_gib} {count}");
             assert_eq!(beside.caveat(&topology, mib).is_some(), caveat, "{cache} {free_gib}");

@@ -7,14 +7,11 @@ use std::collections::BTreeMap;
 use pinfold_emulate::Facts;
 use pinfold_host::files;
 use pinfold_host::{EventWatcher, HostMut as _, LiveHost, SystemClock, process};
-use pinfold_model::{
-    Accelerator, CpuSet, EmulationPlan, EmulatorRequest, Finding, Origin, Plan, Speed, Topology,
-};
-use pinfold_probe::agent::{Agent, AgentError};
+use pinfold_model::{Accelerator, CpuSet, EmulationPlan, Finding, Origin, Plan, Speed, Topology};
 use pinfold_probe::loads::{HostLoads, LoadError};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{
-    Cell, Cells, FactorEffect, Finished, NONE, Probe, Runner, StartRequest, Study, TrialError,
+    Cell, Cells, FactorEffect, Finished, Probe, Runner, StartRequest, Study, TrialError,
     TrialResult,
 };
 
@@ -26,26 +23,20 @@ use super::guests::{self, GuestGround, Guests};
 use super::interference::{Neighbours, free_bytes};
 use super::job::Bell;
 use super::known::HostFacts;
+use super::machines::{OtherMachine, RunningMachine};
 use super::probes;
 use super::trials::{Enter, TrialResources, Trials};
 use crate::emulate::helpers::Programs;
 use crate::emulate::status::Endpoint;
 use crate::emulate::stored_costs::StoredCosts;
 use crate::emulate::supervisor::{self, Activation, with_programs};
-use crate::guest::loads::{GuestSide, HostSide};
+use crate::guest::loads::HostSide;
 use crate::guest::{Subject, VmStarter};
 use crate::message::say;
 use crate::{Exit, Failure, Session, host, inputs, interrupt};
 
 /// Maximum duration of a wait.
 const LOOK_NS: u64 = 500_000_000;
-
-/// A guest that runs next to the measured one.
-#[derive(Clone, Copy)]
-struct NeighbourGuest<'a> {
-    side: &'a GuestSide,
-    agent: &'a Agent,
-}
 
 /// Runs trials on this host.
 pub struct HostRunner<'a> {
@@ -96,7 +87,7 @@ impl<'a> HostRunner<'a> {
         for ground in &wanted {
             let Some(subject) = self.guests.kvm_subject(ground) else { continue };
             say("Trying a start under KVM …");
-            let starter = self.starter(&subject)?;
+            let starter = self.starter(&subject, ground)?;
             if let Err(failure) = starter.with_guest(&ground.plan, |_, _| Ok(())) {
                 self.guests.refuse_kvm(ground.isa, &failure);
             }
@@ -151,7 +142,7 @@ impl<'a> HostRunner<'a> {
         // Loads and guests inherit the affinity of this process.
         self.release(self.topology)?;
         let Some(first) = request.wanted().next() else { return Ok(()) };
-        let beside = Neighbours::of(request.study, first.cell, &ground.pus(), self.topology)
+        let beside = Neighbours::of(request.study, first.cell, &ground.measured(), self.topology)
             .map_err(|why| Failure::new(Exit::Input, why))?;
         let mib = beside.neighbour_mib(self.topology, free_bytes(self.host));
         if let Some(caveat) = beside.caveat(self.topology, mib)
@@ -168,7 +159,11 @@ impl<'a> HostRunner<'a> {
         };
         let memory = beside.memory;
         match ground {
-            TrialEnvironment::Guest(guest) => self.in_guest(guest, request, &mut finished),
+            TrialEnvironment::Guest(guest) => {
+                let others = OtherMachine::all(guest, (&beside, mib), self.topology)
+                    .map_err(|why| Failure::new(Exit::Input, why))?;
+                self.in_guest((guest, &others), request, &mut finished)
+            }
             TrialEnvironment::Plain(pus) => {
                 let enter = Enter { files: Vec::new(), pus: pus.clone(), places: None, memory };
                 self.with_trials((request, None), &mut finished, |mut trials| {
@@ -209,66 +204,59 @@ impl<'a> HostRunner<'a> {
         work(Trials::new(means, request, plan, &mut finished))
     }
 
-    /// Runs the trials of a start in one guest.
+    /// Runs the trials of a start in one guest, next to others.
     fn in_guest(
         &self,
-        guest: &GuestGround,
+        (guest, others): (&GuestGround, &[OtherMachine]),
         request: &StartRequest<'_>,
         finished: &mut Finished<'_>,
     ) -> Result<(), Failure> {
-        self.among(guest, guest.machines.saturating_sub(1), &mut |crowd| {
+        self.among(others, &mut |others| {
             let subject = self.subject(guest, 0)?;
-            let starter = self.starter(&subject)?;
+            let starter = self.starter(&subject, guest)?;
             starter.with_guest(&guest.plan, |running, facts| {
                 let kernel = self.guests.kernel(guest.isa);
                 let (pus, sent) = (guest.plan.pus(), BTreeMap::new());
+                let equal = others.iter().filter(|one| one.side.is_none());
+                let copies = equal.map(|one| one.agent).collect();
                 // A trial that ended after the end of another guest's loads was not measured under
                 // them.
                 let mut finished = |index: usize, result: Result<TrialResult, TrialError>| {
-                    let kept = crowd.iter().all(|one| one.side.all_run(one.agent));
+                    let kept = others.iter().all(RunningMachine::is_loaded);
                     let ended = || TrialError::failed("the load of another machine has ended");
                     let kept = if kept { Ok(()) } else { Err(ended()) };
                     finished(index, result.and_then(|result| kept.map(|()| result)))
                 };
-                Inside { running, facts, kernel, pus, sent }.trials(request, &mut finished)
+                Inside { running, facts, kernel, pus, copies, sent }.trials(request, &mut finished)
             })
         })
     }
 
-    fn starter<'s>(&'s self, subject: &'s Subject) -> Result<VmStarter<'s>, Failure> {
-        guests::starter(self.known(), self.session, self.pinload, subject)
+    fn starter<'s>(
+        &'s self,
+        subject: &'s Subject,
+        guest: &GuestGround,
+    ) -> Result<VmStarter<'s>, Failure> {
+        guests::starter(self.known(), self.session, self.pinload, (subject, guest.memory))
     }
 
     fn subject(&self, guest: &GuestGround, index: u32) -> Result<Subject, Failure> {
         self.guests.subject(guest, index).map_err(|why| Failure::new(Exit::Host, why))
     }
 
-    /// Starts this number of other guests of the same kind, not pinned and loaded, recursively, and
-    /// runs the work next to them.
+    /// Starts other machines, one after the other, and runs the work next to them.
     fn among(
         &self,
-        guest: &GuestGround,
-        others: u32,
-        work: &mut dyn FnMut(&[NeighbourGuest<'_>]) -> Result<(), Failure>,
+        others: &[OtherMachine],
+        work: &mut dyn FnMut(&[RunningMachine<'_>]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        if others == 0 {
-            return work(&[]);
-        }
-        let subject = self.subject(guest, others)?;
-        let plan = guests::plan(NONE, EmulatorRequest::Usual, guest.vcpus, self.topology)
-            .map_err(|why| Failure::new(Exit::Input, why))?;
-        let starter = self.starter(&subject)?;
-        starter.with_guest(&plan, |running, _| {
-            let Some(agent) = running.agent.as_deref() else {
-                return Err(Failure::new(Exit::Vm, "the guest has no agent"));
-            };
-            let lost = |error: &AgentError| Failure::from_error(Exit::Vm, error, error.hint());
-            let side = GuestSide::start(agent, running.vcpus, None).map_err(|e| lost(&e))?;
-            let own = NeighbourGuest { side: &side, agent };
-            let worked =
-                self.among(guest, others - 1, &mut |inner| work(&[&[own], inner].concat()));
-            side.stop(agent).map_err(|error| lost(&error))?;
-            worked
+        let Some((first, rest)) = others.split_first() else { return work(&[]) };
+        let subject = self.subject(&first.ground, first.index)?;
+        let starter = self.starter(&subject, &first.ground)?;
+        starter.with_guest(&first.ground.plan, |running, _| {
+            first.loaded(running, &mut |own| {
+                self.among(rest, &mut |inner| work(&[&[own], inner].concat()))
+            })
         })
     }
 
@@ -394,9 +382,13 @@ impl Runner for HostRunner<'_> {
             ) => None,
             Err(why) => Some(why.clone()),
         };
-        let beside =
-            |ground: TrialEnvironment| Neighbours::of(study, cell, &ground.pus(), self.topology);
-        let refusal = refusal.or_else(|| ground.and_then(beside).err());
+        let refusal = refusal.or_else(|| {
+            let ground = ground.ok()?;
+            let beside = Neighbours::of(study, cell, &ground.measured(), self.topology);
+            let TrialEnvironment::Guest(guest) = &ground else { return beside.err() };
+            let others = |beside: Neighbours| OtherMachine::all(guest, (&beside, 0), self.topology);
+            beside.and_then(others).err()
+        });
         self.refused.borrow_mut().insert(key, refusal.clone());
         refusal
     }

@@ -4,13 +4,14 @@
 use pinfold_apply::{Journal, Journals, Target};
 use pinfold_host::LiveHost;
 use pinfold_host::process::{Spawn, Stdio};
-use pinfold_model::{CpuSet, Figure, Finding, NodeId, Plan, PuId, Role, Unit};
+use pinfold_model::{CpuSet, Figure, Finding, NodeId, Plan, PuId, Role, TaskId, Unit};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{
     FactorEffect, Finished, Next, Output, Program, StartRequest, TrialError, TrialRequest,
     TrialResult, extract,
 };
 
+use super::copies::Copies;
 use super::job::{Bell, Job, JobResult};
 use super::probes::{Observation, absent, need_threads, one_figure, with_findings};
 use crate::guest::loads::HostSide;
@@ -64,7 +65,7 @@ struct InForce<'a> {
 /// A run of a workload in progress.
 struct Running<'a> {
     // Must end before its placement is undone.
-    job: Job,
+    jobs: Copies,
     in_force: Option<InForce<'a>>,
     observation: Option<Observation>,
 }
@@ -130,7 +131,7 @@ impl<'a, 'f> Trials<'a, 'f> {
                 }
                 return Ok(true);
             };
-            let Some(ended) = running.job.ended() else { return Ok(true) };
+            let Some(ended) = running.jobs.ended() else { return Ok(true) };
             let observation = running.observation.take();
             let seen = observation.map_or(Ok(Vec::new()), |it| it.end(self.means.host));
             let in_force = running.in_force.as_mut();
@@ -182,9 +183,24 @@ impl<'a, 'f> Trials<'a, 'f> {
             return self.at_a_gate((wanted, enter), &argv, limit_ns);
         }
         let observation = Observation::begin(self.means.host, probes, &enter.pus, &[])?;
-        let spawn = spawn(&argv, enter).stdin(Stdio::Null);
-        let job = Job::start(spawn, limit_ns, self.means.bell)?;
-        Ok(Running { job, in_force: None, observation: Some(observation) })
+        let spawn = || spawn(argv.as_slice(), enter).stdin(Stdio::Null);
+        let jobs = self.together(wanted, &spawn, limit_ns)?;
+        Ok(Running { jobs, in_force: None, observation: Some(observation) })
+    }
+
+    /// Starts a command as many times as its cell has machines, the measured one last.
+    fn together(
+        &self,
+        wanted: TrialRequest<'_>,
+        spawn: &dyn Fn() -> Spawn,
+        limit_ns: u64,
+    ) -> Result<Copies, TrialError> {
+        let machines = wanted.cell.acting(wanted.study, &FactorEffect::Machines);
+        let machines = machines.map_or(Ok(1_u32), |level| level.text.parse());
+        let machines = machines.map_err(|_| TrialError::fatal("machines is no whole number"))?;
+        let start = || Job::start(spawn(), limit_ns, self.means.bell);
+        let others = (1..machines).map(|_| start()).collect::<Result<Vec<Job>, TrialError>>()?;
+        Ok(Copies::new(start()?, others))
     }
 
     fn set_loads(&self, wanted: TrialRequest<'_>) -> Result<(), TrialError> {
@@ -203,13 +219,17 @@ impl<'a, 'f> Trials<'a, 'f> {
     ) -> Result<Running<'a>, TrialError> {
         let failed = |failure: Failure| TrialError::failed(failure.message);
         let argv = self.means.program.words(Helper::Gate { socket: None, command: argv });
-        let spawn = spawn(&argv, enter).stdin(Stdio::Pipe);
-        let mut job = Job::start(spawn, limit_ns, self.means.bell)?;
-        let gate = job.child().stdin();
-        let threads = vec![(job.child().task(), Role::Task)];
+        let spawn = || spawn(argv.as_slice(), enter).stdin(Stdio::Pipe);
+        let mut jobs = self.together(wanted, &spawn, limit_ns)?;
+        let gates: Vec<_> = jobs.all().map(|job| job.child().stdin()).collect();
+        let threads: Vec<(TaskId, Role)> =
+            jobs.all().map(|job| (job.child().task(), Role::Task)).collect();
+        let Some((first, _)) = threads.first() else {
+            return Err(TrialError::failed("it has no process"));
+        };
         let mut in_force = None;
         if let Some(plan) = self.plan {
-            let target = Target::new(job.child().task().tid, threads.clone());
+            let target = Target::new(first.tid, threads.clone());
             let (applied, journal, guard) = apply_session::apply_guarded(
                 self.means.host,
                 Placement { plan, target: &target },
@@ -222,8 +242,8 @@ impl<'a, 'f> Trials<'a, 'f> {
             in_force = Some(InForce { journal, beating: beating.map_err(failed)?, findings });
         }
         let (host, probes) = (self.means.host, &wanted.study.probes);
-        let observation = Observation::begin(host, probes, &enter.pus, &threads);
-        let mut running = Running { job, in_force, observation: None };
+        let observation = Observation::begin(host, probes, &enter.pus, &threads[..1]);
+        let mut running = Running { jobs, in_force, observation: None };
         match observation {
             Ok(observation) => running.observation = Some(observation),
             Err(error) => {
@@ -231,8 +251,8 @@ impl<'a, 'f> Trials<'a, 'f> {
                 return Err(error);
             }
         }
-        running.job.begins_now();
-        drop(gate);
+        running.jobs.all().for_each(Job::begins_now);
+        drop(gates);
         Ok(running)
     }
 
@@ -246,8 +266,8 @@ impl<'a, 'f> Trials<'a, 'f> {
 /// Ends the process first, then undoes its placement. Returns what other programs changed of it
 /// meanwhile.
 fn end(host: &LiveHost, running: Running<'_>) -> Result<Vec<Finding>, Failure> {
-    let Running { job, in_force, .. } = running;
-    drop(job);
+    let Running { jobs, in_force, .. } = running;
+    drop(jobs);
     let Some(InForce { journal, beating, .. }) = in_force else { return Ok(Vec::new()) };
     let undone = apply_session::undo(host, journal);
     let was_received = beating.is_none_or(Beating::end);

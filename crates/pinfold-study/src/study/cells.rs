@@ -6,7 +6,7 @@ use super::error::StudyError;
 use super::expr::{ExprError, Scope, Value};
 use pinfold_model::{Accelerator, Isa};
 
-use super::file::{FactorEffect, HostFacts, Level, NATIVE, Rule, Study, Workload};
+use super::file::{FactorEffect, GUEST, HostFacts, Level, NATIVE, NONE, Rule, Study, Workload};
 use super::template;
 
 /// One combination of levels.
@@ -107,6 +107,17 @@ impl Cell {
         let vcpus = vcpus.map_or(Ok(1), str::parse);
         let vcpus = vcpus.map_err(|_| "n_vcpu is no number of vCPUs".to_owned())?;
         Ok(Some(GuestRequest { isa: isa.and_then(Isa::from_name), accelerator, vcpus }))
+    }
+
+    /// True if its neighbour is another guest.
+    #[must_use]
+    pub fn has_neighbour_guest(&self, study: &Study) -> bool {
+        let is = |acts: FactorEffect, text: &str| {
+            self.acting(study, &acts).is_some_and(|level| level.text == text)
+        };
+        is(FactorEffect::NeighbourKind, GUEST)
+            && self.acting(study, &FactorEffect::Neighbour).is_some()
+            && !is(FactorEffect::Neighbour, NONE)
     }
 
     /// The program file for its command in a guest; `None` if it has none.

@@ -26,6 +26,12 @@ pub const NONE: &str = "none";
 /// The level of an instruction set or accelerator without a guest.
 pub const NATIVE: &str = "native";
 
+/// The level of the kind of a neighbour that is a guest.
+pub const GUEST: &str = "guest";
+
+/// The level of the other machines that run the measured program.
+pub const SAME_PROGRAM: &str = "same-program";
+
 /// The figure of the boot time of a guest, which the first trial of each boot has.
 pub const BOOT: &str = "boot";
 
@@ -85,13 +91,18 @@ pub enum FactorEffect {
     /// The NUMA node of threads that stream through memory at the same time: `none`, `same-node`,
     /// `other-node`.
     Neighbour,
-    /// Number of these threads.
+    /// Number of these threads, or of the vCPUs of the guest that streams instead.
     Neighbours,
+    /// What streams: `thread` (of the host) or `guest` (another one, placed and loaded).
+    NeighbourKind,
     /// Where the emulator threads of a guest run: `usual`, `real-time`, `apart` (of the strategy
     /// `balanced`).
     Emulator,
-    /// Number of equal guests at a time; all except the measured one run loads and are not pinned.
+    /// Number of equal guests at a time; natively of copies of the program on the same CPUs.
     Machines,
+    /// What the guests other than the measured one run: `loaded` (loads, and they are not pinned)
+    /// or `same-program` (the measured program, started together, under the same placement).
+    OtherMachines,
     /// A tunable of the host, as `--knob KEY=LEVEL`; `as-is` leaves it unchanged.
     Knob(String),
 }

@@ -134,9 +134,8 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
     block_s += slow.len() as f64 * NODE_S;
     for start in &starts {
         let Some(first) = start.trials.first().map(|slot| &cells.all[slot.cell]) else { continue };
-        let machines =
-            first.acting(study, &FactorEffect::Machines).and_then(Level::number).unwrap_or(1.0);
-        block_s += first.guest(study).ok().flatten().map_or(0.0, boot_s) * machines;
+        block_s +=
+            first.guest(study).ok().flatten().map_or(0.0, |guest| boots_s(study, first, guest));
     }
     Ok(Prediction {
         cells: cells.running().count(),
@@ -147,6 +146,19 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
         block_s,
         once_s: calibrations(study, &slow) as f64 * CALIBRATION_S,
     })
+}
+
+/// Time for the boots of a start (seconds): of the measured guest, of others of its kind, of a
+/// neighbour.
+fn boots_s(study: &Study, cell: &Cell, guest: GuestRequest) -> f64 {
+    let number = |acts| cell.acting(study, &acts).and_then(Level::number).unwrap_or(1.0);
+    let equal = boot_s(guest) * number(FactorEffect::Machines);
+    if !cell.has_neighbour_guest(study) {
+        return equal;
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 1,000,000")]
+    let vcpus = number(FactorEffect::Neighbours) as u32;
+    equal + boot_s(GuestRequest { vcpus, ..guest })
 }
 
 /// Number of calibrations for these cells: one for each combination of a method that measures its

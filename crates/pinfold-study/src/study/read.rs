@@ -14,8 +14,8 @@ use pinfold_model::{CpuSet, Isa, Method, STRATEGY_NAMES, Variant};
 
 use super::expr::{Expr, ExprError, Value};
 use super::file::{
-    BUILT_IN, Factor, FactorEffect, HOST_FACTS, Level, NATIVE, NONE, Probe, Rule, Skip, Stop,
-    Study, Summary,
+    BUILT_IN, Factor, FactorEffect, GUEST, HOST_FACTS, Level, NATIVE, NONE, Probe, Rule,
+    SAME_PROGRAM, Skip, Stop, Study, Summary,
 };
 use super::template;
 
@@ -230,8 +230,10 @@ fn shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
             | FactorEffect::MemoryNode
             | FactorEffect::Neighbour
             | FactorEffect::Neighbours
+            | FactorEffect::NeighbourKind
             | FactorEffect::Emulator
             | FactorEffect::Machines
+            | FactorEffect::OtherMachines
             | FactorEffect::Knob(_) => false,
         });
         match can {
@@ -333,8 +335,10 @@ fn acts(name: &str) -> FactorEffect {
         "memory_node" => FactorEffect::MemoryNode,
         "neighbour" => FactorEffect::Neighbour,
         "neighbours" => FactorEffect::Neighbours,
+        "neighbour_kind" => FactorEffect::NeighbourKind,
         "emulator" => FactorEffect::Emulator,
         "machines" => FactorEffect::Machines,
+        "other_machines" => FactorEffect::OtherMachines,
         _ => FactorEffect::Variable,
     }
 }
@@ -436,6 +440,8 @@ fn check_level(acts: &FactorEffect, level: &Level, at: usize) -> Result<(), Faul
         FactorEffect::Neighbour => {
             one_of("place of a neighbour", &[NONE, "same-node", "other-node"])
         }
+        FactorEffect::NeighbourKind => one_of("kind of neighbour", &["thread", GUEST]),
+        FactorEffect::OtherMachines => one_of("load of a machine", &["loaded", SAME_PROGRAM]),
     }
 }
 

@@ -137,6 +137,47 @@ fn a_trial_under_load_is_predicted_to_take_longer() {
 }
 
 #[test]
+fn boots_of_other_machines_are_predicted() {
+    let seconds = |machines: u32, neighbour: &str, kind: &str| {
+        let text = format!(
+            r#"
+name = "others"
+repetitions = 1
+[[factor]]
+name = "accelerator"
+levels = ["tcg"]
+[[factor]]
+name = "machines"
+levels = [{machines}]
+[[factor]]
+name = "neighbour"
+levels = ["{neighbour}"]
+[[factor]]
+name = "neighbour_kind"
+levels = ["{kind}"]
+[[workload]]
+name = "a"
+pinload = ["loop64"]
+lasts = "1s"
+"#
+        );
+        let study = from_toml(&text).unwrap();
+        let cells = Cells::of(&study, &FACTS).unwrap();
+        predict(&study, &cells, &FACTS).unwrap().seconds()
+    };
+    let boot = seconds(2, "none", "thread") - seconds(1, "none", "thread");
+    assert!(boot > 1.0, "{boot}");
+    let check = |machines, neighbour, kind, boots: f64| {
+        let more = seconds(machines, neighbour, kind) - seconds(1, "none", "thread");
+        assert!((more - boots * boot).abs() < 1e-9, "{machines} {neighbour} {kind}: {more}");
+    };
+    check(1, "same-node", "thread", 0.0);
+    check(1, "none", "guest", 0.0);
+    check(1, "same-node", "guest", 1.0);
+    check(3, "other-node", "guest", 3.0);
+}
+
+#[test]
 fn bad_guests_are_reported_with_their_place() {
     let check = |from: &str, to: &str, expected: &str| {
         let error = from_toml(&STUDY.replace(from, to)).unwrap_err();
