@@ -18,6 +18,7 @@ const WATCH: &str = r#"
 while [ ! -e /tmp/watched ]; do
     for p in $(pidof qemu-system-x86_64); do
         p=/proc/$p
+        grep -aq 'agent.sock' $p/cmdline || continue
         kind=measured; grep -aq '/1-agent.sock' $p/cmdline && kind=neighbour
         pages=$(awk '/anon=/ && !/file=/ { for (i = 1; i <= NF; i++) if ($i ~ /^N[01]=/) n[substr($i, 2, 1)] += substr($i, 4) }
             END { printf "%d %d", n[0], n[1] }' $p/numa_maps)
@@ -27,11 +28,15 @@ while [ ! -e /tmp/watched ]; do
     usleep 3000000
 done
 "#;
-/// A study of one cell.
+/// A study of one cell, which has no baseline and therefore no twin.
 const STUDY: &str = r#"
 name = "guests"
 repetitions = 1
 time-limit = "5min"
+constraints = ["neighbour_kind == 'guest'"]
+
+[baseline]
+neighbour_kind = "thread"
 
 [[factor]]
 name = "accelerator"
@@ -51,7 +56,7 @@ levels = ["NEIGHBOUR"]
 
 [[factor]]
 name = "neighbour_kind"
-levels = ["guest"]
+levels = ["thread", "guest"]
 
 [[factor]]
 name = "memory_node"
@@ -70,8 +75,6 @@ where = "labels.of == 'pass'"
 "#;
 /// Level of the neighbour, and of the measured guest's memory.
 const CELLS: [[&str; 2]; 3] = [["same-node", "near"], ["other-node", "near"], ["none", "far"]];
-/// A cell and its twin.
-const TRIALS: u64 = 2;
 /// A guest has more pages than this when it has booted: those of its kernel and its loop, or of its
 /// memory load.
 const LEAST_PAGES: u64 = 20_000;
@@ -97,7 +100,7 @@ pub(super) fn placed(guest: &mut Guest) -> Result<String, LabError> {
         guest.shell("rm -f /tmp/watched; sh /tmp/watch.sh > /tmp/watched.txt 2> /dev/null &")?;
         let study = STUDY.replace("NEIGHBOUR", neighbour).replace("MEMORY", memory);
         let store = format!("{neighbour}-{memory}");
-        let ran = run(guest, &store, &study, TRIALS);
+        let ran = run(guest, &store, &study, 1);
         guest.shell("touch /tmp/watched; usleep 3500000")?;
         ran?;
         let text = guest.shell("sort -u /tmp/watched.txt")?;
