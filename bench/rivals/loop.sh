@@ -1,4 +1,4 @@
-# PU COUNT NOTES COMMAND…: runs it so often, on that PU if one is named, and notes what it printed.
+# CPU COUNT NOTES COMMAND…: runs it so often, on that CPU if one is named, and notes what it printed.
 pu=$1 count=$2 notes=$3
 shift 3
 if [ -n "$pu" ]; then

@@ -46,7 +46,7 @@ pub struct Arguments {
 pub enum Name {
     /// Finding and pinning all threads of a guest with 32 vCPUs
     Pin,
-    /// Planning 10,000 vCPUs on 4,096 PUs, and less on less
+    /// Planning 10,000 vCPUs on 4,096 CPUs, and less on less
     Plan,
     /// Showing a host's topology
     Topo,

@@ -158,7 +158,7 @@ fn perf_in_own_mounts() -> Spawn {
 /// ones.
 fn last_pu() -> Result<PuId, Failure> {
     let own = LiveHost::new()?.affinity(own_tid())?;
-    own.iter().last().ok_or_else(|| "no PU may be used".into())
+    own.iter().last().ok_or_else(|| "no CPU may be used".into())
 }
 
 fn table(rows: &[Row]) -> Table {

@@ -128,7 +128,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let minutes = SystemClock.now_ns().saturating_sub(begin) as f64 / 60e9;
     say(&format!("measured for {minutes:.1} minutes"))?;
     let origin = format!(
-        "{}; PU {} alone, PUs {} together; Pinfold {}; seed {}{}",
+        "{}; CPU {} alone, CPUs {} together; Pinfold {}; seed {}{}",
         origin::of_host(&bench.host, &topology)?,
         bench.one,
         bench.all,

@@ -103,7 +103,7 @@ fn table(rows: &[(&str, &[StartResult])]) -> Table {
         "run time when pinned: median, most",
         "run time while pinned and stopped: most",
         "samples",
-        "off the plan's PUs",
+        "off the plan's CPUs",
         "run delay of the second: median, 95 %",
     ];
     let row = |(name, seen): &(&str, &[StartResult])| {

@@ -65,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let tools = Tools { pinfold: &pinfold, pinload: &path, folder: scratch.path() };
     let platform = Platform::up(tools, VNODE, VNODE_TOML)?;
     let pus = platform.pus(VNODE)?;
-    let pu = pus.first().ok_or("a vnode without a PU")?;
+    let pu = pus.first().ok_or("a vnode without a CPU")?;
     let rounds = arguments.rounds.unwrap_or(ROUNDS);
     let mut random = Pcg32::new(arguments.seed, 11);
     let mut cases = cases(pu);
@@ -91,7 +91,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     platform.down()?;
     cases.sort_by_key(|case| case.what);
     let text = format!(
-        "On {}; PU {pu}; a vnode at 50 % under `stall` with turns of 1 ms; {rounds} rounds in random order; Pinfold {}; seed {}.\n\n{}",
+        "On {}; CPU {pu}; a vnode at 50 % under `stall` with turns of 1 ms; {rounds} rounds in random order; Pinfold {}; seed {}.\n\n{}",
         origin::of_host(&host, &topology)?,
         env!("CARGO_PKG_VERSION"),
         arguments.seed,

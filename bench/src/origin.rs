@@ -15,7 +15,7 @@ pub fn of_host(host: &LiveHost, topology: &Topology) -> Result<String, HostError
         .as_deref()
         .map_or_else(String::new, |name| format!(" (itself a virtual machine of {name})"));
     let pus = topology.pus.len();
-    Ok(format!("{model}, {}{below}, Linux {}", counted(pus, "PU"), kernel.trim()))
+    Ok(format!("{model}, {}{below}, Linux {}", counted(pus, "CPU"), kernel.trim()))
 }
 
 /// What executes the guest, as text.

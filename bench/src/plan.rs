@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let (growth, slowest) = growth(rounds, arguments.seed)?;
     Ok(Figures {
         name: "plan".to_owned(),
-        title: "planning 10,000 vCPUs in 500 machines on 4,096 PUs".to_owned(),
+        title: "planning 10,000 vCPUs in 500 machines on 4,096 CPUs".to_owned(),
         origin: format!(
             "{}; Pinfold {}; {rounds} rounds, seed {}",
             origin::of_host(&host, &here)?,
@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
         tables: vec![pairs::table(&peers, &[0]), growth],
         notes: vec![
             "The second table is medians in milliseconds; – is a request that the strategy refuses on so small a machine.".to_owned(),
-            "The last column is the exponent of the growth from 256 to 4,096 PUs (1 is linear; n log n is 1.15 there).".to_owned(),
+            "The last column is the exponent of the growth from 256 to 4,096 CPUs (1 is linear; n log n is 1.15 there).".to_owned(),
             format!("The slowest of all cells is {slowest:.1} ms; the bound for one strategy is 50 ms, and `auto` makes the plans of several. A check plans a better placement for each machine."),
         ],
     })
@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
 fn peers(rounds: u32, seed: u64) -> Result<Vec<Times>, Failure> {
     let topology = machine(MOST);
     let mut contenders =
-        vec![Contender::new("a loop that deals PUs", || Ok(time(|| deal(&topology))))];
+        vec![Contender::new("a loop that deals CPUs", || Ok(time(|| deal(&topology))))];
     for strategy in ["compact", "scatter", "numa-exclusive"] {
         let asked = request(strategy, MOST);
         let topology = &topology;
@@ -106,7 +106,7 @@ fn deal(topology: &Topology) -> Vec<CpuSet> {
 fn growth(rounds: u32, seed: u64) -> Result<(Table, f64), Failure> {
     let machines: Vec<(u32, Topology)> = SIZES.iter().map(|pus| (*pus, machine(*pus))).collect();
     let mut head = vec!["strategy".to_owned()];
-    head.extend(SIZES.iter().map(|pus| format!("{pus} PUs")));
+    head.extend(SIZES.iter().map(|pus| format!("{pus} CPUs")));
     head.push("exponent".to_owned());
     let mut rows = Vec::new();
     let mut slowest: f64 = 0.0;

@@ -109,7 +109,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
         tables: vec![soon, replay],
         notes: vec![
             "From before the request (or the signal) to where one step between both speeds fits the worker's milliseconds best; the request itself and a millisecond of resolution are part of it.".to_owned(),
-            format!("The replay: {ROWS} rows of {ROW_MS} ms with random loads up to {MOST} %, `inject`; what a worker at the same PU lacks to its speed without the load, by row; the offset between the two clocks is the one that fits best."),
+            format!("The replay: {ROWS} rows of {ROW_MS} ms with random loads up to {MOST} %, `inject`; what a worker at the same CPU lacks to its speed without the load, by row; the offset between the two clocks is the one that fits best."),
         ],
     })
 }

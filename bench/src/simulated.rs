@@ -171,7 +171,7 @@ impl Simulation {
             store,
             run,
             collector,
-            study: study_digest(&toml, false),
+            study: study_digest(&toml, &Form::Whole),
             generator: Pcg32::new(seed, 1),
             now_ms: 0,
             waiting: VecDeque::new(),

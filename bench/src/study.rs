@@ -171,7 +171,7 @@ impl Bench {
         let (loop_file, sh_file) = (self.scratch.file("loop.py"), self.scratch.file("loop.sh"));
         files::write_atomic(&loop_file, LOOP.as_bytes())?;
         files::write_atomic(&sh_file, include_str!("../rivals/loop.sh").as_bytes())?;
-        let pu = topology.allowed.first().ok_or("no PU may be used here")?.to_string();
+        let pu = topology.allowed.first().ok_or("no CPU may be used here")?.to_string();
         let (plain, pinned) = ([sh_file.as_str(), ""], [sh_file.as_str(), pu.as_str()]);
         let mut notes = notes(self.count());
         let mut files = Vec::new();

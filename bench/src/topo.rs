@@ -30,8 +30,8 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let mut contenders = vec![
         Contender::new("lstopo, this machine", || time(&lstopo, &live)),
         Contender::new("pinfold topo, this machine", || time(&pinfold, &["topo"])),
-        Contender::new(&format!("lstopo, {pus} PUs"), || time(&lstopo, &there)),
-        Contender::new(&format!("pinfold topo, {pus} PUs"), || {
+        Contender::new(&format!("lstopo, {pus} CPUs"), || time(&lstopo, &there)),
+        Contender::new(&format!("pinfold topo, {pus} CPUs"), || {
             time(&pinfold, &["topo", "--input", &file])
         }),
     ];
@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
         name: "topo".to_owned(),
         title: "showing a host's topology, the whole program".to_owned(),
         origin: format!(
-            "{}; {pus} PUs: {description}; Pinfold {}; {rounds} rounds, seed {}",
+            "{}; {pus} CPUs: {description}; Pinfold {}; {rounds} rounds, seed {}",
             origin::of_host(&host, &topology)?, env!("CARGO_PKG_VERSION"), arguments.seed
         ),
         tables: vec![pairs::table(&times[..2], &[0]), pairs::table(&times[2..], &[0])],

@@ -107,7 +107,7 @@ fn plan(all: &CpuSet, topology: &pinfold_model::Topology) -> Result<Plan, Failur
     let first: CpuSet = all.iter().take(1).collect();
     let last: CpuSet = all.iter().skip(1).last().into_iter().collect();
     if last.is_empty() {
-        return Err("with one PU a new thread is always in its place".into());
+        return Err("with one CPU a new thread is always in its place".into());
     }
     let request = Request::vm("bench", VcpuCount::Exactly(VCPUS));
     let mut plan = pinfold_plan::plan("compact", topology, &request)?;

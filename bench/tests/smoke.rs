@@ -48,7 +48,7 @@ fn plan_runs() {
 fn topo_runs() {
     let pinfold = Path::new(BENCH).with_file_name("pinfold");
     let pinfold = pinfold.to_string_lossy();
-    let words = ["## topo: ", "| lstopo, 256 PUs |", "| pinfold topo, 256 PUs |"];
+    let words = ["## topo: ", "| lstopo, 256 CPUs |", "| pinfold topo, 256 CPUs |"];
     check("topo", &["lstopo-no-graphics", &pinfold], &words);
 }
 

@@ -24,8 +24,8 @@ pub struct Target {
 
 /// All targets: kernel files, files of users, output of other programs.
 pub const TARGETS: [Target; 31] = [
-    Target { name: "cpu-list", about: "lists of PUs", run: kernel::cpu_list },
-    Target { name: "cpu-mask", about: "masks of PUs", run: kernel::cpu_mask },
+    Target { name: "cpu-list", about: "lists of CPUs", run: kernel::cpu_list },
+    Target { name: "cpu-mask", about: "masks of CPUs", run: kernel::cpu_mask },
     Target { name: "proc-stat", about: "/proc/PID/stat", run: kernel::stat },
     Target { name: "proc-status", about: "/proc/PID/status", run: kernel::status },
     Target { name: "proc-cgroup", about: "/proc/PID/cgroup", run: kernel::cgroup },

@@ -47,7 +47,7 @@ pub(crate) fn platform(bytes: &[u8]) {
         let Ok(placed) = resolve_platform(&platform, host) else { continue };
         assert_eq!(placed.vnodes.len(), platform.vnodes.len());
         let cores: usize = placed.vnodes.iter().map(|vnode| vnode.pus.len()).sum();
-        assert_eq!(placed.plan.pus().len(), cores, "a PU has two vnodes");
+        assert_eq!(placed.plan.pus().len(), cores, "a CPU has two vnodes");
         look_at(&placed.plan, host);
     }
 }

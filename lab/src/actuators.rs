@@ -63,14 +63,14 @@ const KNOBS: &[&str] = &["knobs of the host"];
 
 const PART: &[&str] = &["cgroup v2, cpuset unused: part"];
 const REMOTE: &[&str] = &["cgroup v2, cpuset in use: partition", "longest plan"];
-const OFFLINE: &[&str] = &["SMT and PUs", "longest plan"];
+const OFFLINE: &[&str] = &["SMT and CPUs", "longest plan"];
 const SHARES: &[&str] = &["cpu controller, cgroup v1"];
 /// For a host that has the cpu controller in version 1 from its start.
 const NO_CASE: &str = "no case of the lab makes virtual nodes there; the tests' machine shows it";
 
 const ACTUATORS: [Actuator; 35] = [
     actuator("affinity of threads", LIVE, V2),
-    saying("scheduling policy", LIVE, &["isolate, undo: 2 PUs", "longest plan"], "rr 1"),
+    saying("scheduling policy", LIVE, &["isolate, undo: 2 CPUs", "longest plan"], "rr 1"),
     actuator("cpuset, cgroup v1", LIVE, V1),
     actuator("cpuset, cgroup v2", SIMULATED, V2),
     saying("partition below the root (local)", SIMULATED, PART, "local, isolated"),
@@ -78,7 +78,7 @@ const ACTUATORS: [Actuator; 35] = [
     actuator("movable kernel threads", SIMULATED, V2),
     saying("vhost and KVM's kernel threads", SIMULATED, &["real KVM"], "vhost on"),
     saying("SMT off and on", SIMULATED, OFFLINE, "SMT off"),
-    saying("PUs offline by a plan", SIMULATED, OFFLINE, "offline by the plan"),
+    saying("CPUs offline by a plan", SIMULATED, OFFLINE, "offline by the plan"),
     saying("interrupts of a device", SIMULATED, KNOBS, "interrupts of"),
     saying("interrupts that come later", SIMULATED, KNOBS, "new-irqs"),
     saying(
@@ -220,7 +220,7 @@ mod tests {
     fn a_cell_is_what_its_cases_came_to() {
         let table = markdown(
             "| case | kernel | result | what was tried |\n|---|---|---|---|\n\
-             | SMT and PUs offline | 6.12 | passed | SMT off |\n\
+             | SMT and CPUs offline | 6.12 | passed | SMT off |\n\
              | cgroup v2, cpuset in use: partition | 6.1 | passed | reported that there can be none |\n\
              | knobs of the host | 6.12 | **failed** | y |\n\
              | cgroup v1: stage | 6.12 | skipped | it is missing |\n\
@@ -244,8 +244,8 @@ mod tests {
     #[test]
     fn a_cell_claims_no_more_than_its_cases_say() {
         let table = markdown(
-            "| isolate, undo: 2 PUs | 6.1 | passed | low-latency on PUs 1, 58 tasks and back |\n\
-             | isolate, undo: 2 PUs | 6.12 | passed | low-latency-rt on PUs 1 with rr 1 |\n\
+            "| isolate, undo: 2 CPUs | 6.1 | passed | low-latency on CPUs 1, 58 tasks and back |\n\
+             | isolate, undo: 2 CPUs | 6.12 | passed | low-latency-rt on CPUs 1 with rr 1 |\n\
              | knobs of the host | 6.1 | passed | thp, ksm, interrupts of 0000:00:01.0 |\n\
              | knobs of the host | 6.12 | passed | ksm; no cpufreq here; not available and reported: thp |\n",
         );

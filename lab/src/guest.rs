@@ -81,7 +81,7 @@ pub const ISOLATED: Shape = Shape {
 
 /// Two CPUs, the minimum for isolation.
 pub const TWO: Shape = Shape {
-    name: "2 PUs",
+    name: "2 CPUs",
     smp: "2,cores=2",
     nodes: &[],
     threads: 1,
@@ -96,7 +96,7 @@ pub const TWO: Shape = Shape {
 
 /// One CPU with a deterministic clock; with more, a kernel takes minutes to boot, because CPUs that
 /// wait for each other run in turn.
-pub const STEADY: Shape = Shape { name: "1 PU, steady", smp: "1", steady: true, ..TWO };
+pub const STEADY: Shape = Shape { name: "1 CPU, steady", smp: "1", steady: true, ..TWO };
 
 /// Two dies in one package, each with its own cache, like core complexes.
 pub const DIES: Shape = Shape {

@@ -124,8 +124,8 @@ mod tests {
     fn rows_that_no_whole_run_would_write_again_are_dropped() {
         let full = "6.1.0-56-amd64";
         let old: String = [
-            ("isolate, undo: 2 PUs", full),
-            ("isolate, undo: 2 PUs", "6.1.0-56-cloud-amd64"),
+            ("isolate, undo: 2 CPUs", full),
+            ("isolate, undo: 2 CPUs", "6.1.0-56-cloud-amd64"),
             ("systemd", full),
             ("cgroup v1: undo killed", full),
             ("cgroup v1: undo killed", "6.1.0-56-cloud-amd64"),
@@ -139,7 +139,7 @@ mod tests {
         let cases = text.lines().filter_map(|line| line.strip_suffix(" | passed | x |"));
         let expected = [
             "| cgroup v1: undo killed | 6.1.0-56-cloud-amd64",
-            "| isolate, undo: 2 PUs | 6.1.0-56-cloud-amd64",
+            "| isolate, undo: 2 CPUs | 6.1.0-56-cloud-amd64",
             "| real KVM, nested | 6.12.107+deb13-arm64",
             "| systemd | 6.1.0-56-amd64",
         ];

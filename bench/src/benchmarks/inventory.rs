@@ -48,7 +48,7 @@ const MEASURED: &[Entry] = &[
     entry("loop64", "none, because Kuehn and Baum published no program", &["memory"]),
     entry(
         "context-switch",
-        "perf bench sched pipe; for more processes and for two PUs none, with why",
+        "perf bench sched pipe; for more processes and for two CPUs none, with why",
         &["os"],
     ),
     entry("ipc-bandwidth", "none, with why in the rows", &["os"]),

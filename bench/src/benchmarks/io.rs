@@ -61,7 +61,7 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     let (rows, note) = rows(values)?;
     Ok(Measured {
         conditions: format!(
-            "PU {cpus}; {count} blocks of {} s; a file of {FILE_MIB} MiB on {}; {}; seed {}",
+            "CPU {cpus}; {count} blocks of {} s; a file of {FILE_MIB} MiB on {}; {}; seed {}",
             RUN_NS / 1_000_000_000,
             origin::file_system(&host, &file)?,
             ReferenceTool::Fio.tried(),

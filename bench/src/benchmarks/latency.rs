@@ -96,7 +96,7 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     notes.push(bench.wakeups(&mut rows)?);
     Ok(Measured {
         conditions: format!(
-            "PU {pu}, {} blocks, of wake-ups {}, {} and {}, seed {}",
+            "CPU {pu}, {} blocks, of wake-ups {}, {} and {}, seed {}",
             bench.blocks,
             bench.wakeup_blocks,
             ReferenceTool::Oslat.tried(),

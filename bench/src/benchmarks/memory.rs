@@ -157,7 +157,7 @@ pub fn repeat(arguments: &Arguments) -> Result<Measured, Failure> {
     bench.repeats(&mut runs, &mut Pcg32::new(arguments.seed, 3))?;
     Ok(Measured {
         conditions: format!(
-            "on PU {}; the slowest of the quickest tenth of {} windows of 2 ms in a long run and of {} in a short one, of the chase {} and {} of 4 ms; seed {}",
+            "on CPU {}; the slowest of the quickest tenth of {} windows of 2 ms in a long run and of {} in a short one, of the chase {} and {} of 4 ms; seed {}",
             bench.pu,
             LONG.count,
             WINDOWS.count,
@@ -533,7 +533,7 @@ impl Bench {
             Some(_) => "both sides under SCHED_FIFO",
             None => "both sides at normal priority",
         };
-        Ok(format!("on PU {}, {policy}; plain code by {}", self.pu, self.compiler()?))
+        Ok(format!("on CPU {}, {policy}; plain code by {}", self.pu, self.compiler()?))
     }
 
     /// Runs a program on the CPU and returns its standard output.

@@ -48,13 +48,13 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     rows.extend(more);
     Ok(Measured {
         conditions: format!(
-            "PU {pu}; {blocks} blocks of {WINDOWS} windows; {}; seed {}",
+            "CPU {pu}; {blocks} blocks of {WINDOWS} windows; {}; seed {}",
             version(&perf)?,
             arguments.seed
         ),
         table: table(&rows),
         notes: [
-            "The pipe of perf bench does not place its two processes: both are held on the PU from outside.".to_owned(),
+            "The pipe of perf bench does not place its two processes: both are held on the CPU from outside.".to_owned(),
             "hackbench sends many messages without an answer, and sysbench counts primes: neither measures what these benchmarks do.".to_owned(),
             alone::OTHERS.to_owned(),
         ]
@@ -139,7 +139,7 @@ fn duels(pu: PuId) -> [Duel; 2] {
     );
     [
         Duel {
-            name: "context switch, 2 processes of 0 KiB on one PU",
+            name: "context switch, 2 processes of 0 KiB on one CPU",
             how: "pinload switch",
             reference_tool: "perf bench sched pipe, half a round",
             ours: switch,

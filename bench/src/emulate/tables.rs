@@ -145,7 +145,7 @@ impl Findings {
     /// Errors of more workers, not pinned.
     pub fn free(&self) -> Table {
         let loads = self.loads("free");
-        let mut head = vec!["error on all PUs, free to migrate: median [95 %]; 90 %".to_owned()];
+        let mut head = vec!["error on all CPUs, free to migrate: median [95 %]; 90 %".to_owned()];
         head.extend(loads.iter().cloned());
         let row = |subject: &&str| {
             let mut row = vec![(*subject).to_owned()];

@@ -18,35 +18,35 @@ pub enum Refusal {
     #[error("{0}")]
     NotSingle(#[from] pinfold_model::NotSingle),
     /// The plan leaves no CPU to the host.
-    #[error("the plan leaves the host no PU for its own tasks")]
+    #[error("the plan leaves the host no CPU for its own tasks")]
     NoHousekeeping,
     /// The host's CPUs and those reserved for the machine overlap.
-    #[error("PUs {pus} are the host's and kept free of the host's tasks at the same time")]
+    #[error("CPUs {pus} are the host's and kept free of the host's tasks at the same time")]
     Overlap {
         /// The CPUs in both sets.
         pus: CpuSet,
     },
     /// The plan takes CPUs offline on which the machine's threads are to run.
-    #[error("PUs {pus} are to go offline, and threads of the plan are to run there")]
+    #[error("CPUs {pus} are to go offline, and threads of the plan are to run there")]
     OfflineInUse {
         /// The CPUs concerned.
         pus: CpuSet,
     },
     /// The plan gives a role no CPU.
-    #[error("the plan gives {role} no PU")]
+    #[error("the plan gives {role} no CPU")]
     NowhereToRun {
         /// The role without a CPU.
         role: Role,
     },
     /// Real-time threads may run on every CPU of the host.
-    #[error("real-time threads on PUs {pus} leave the host no PU that they cannot hold")]
+    #[error("real-time threads on CPUs {pus} leave the host no CPU that they cannot hold")]
     RealTimeEverywhere {
         /// The CPUs of the real-time threads.
         pus: CpuSet,
     },
     /// A real-time vCPU would occupy all CPUs of a thread for which it waits.
     #[error(
-        "{vcpu} is real-time on PUs {pus}, which are all that {servant} has: the guest would wait for it for ever"
+        "{vcpu} is real-time on CPUs {pus}, which are all that {servant} has: the guest would wait for it for ever"
     )]
     RealTimeOverServant {
         /// The real-time vCPU.
@@ -65,7 +65,7 @@ pub enum Refusal {
     /// The kernel accepts a deadline only for threads that may run in their whole scheduling
     /// domain.
     #[error(
-        "{role} is to have a deadline on PUs {pus}, but the kernel gives one only to threads that may run on all of {domain}, their scheduling domain"
+        "{role} is to have a deadline on CPUs {pus}, but the kernel gives one only to threads that may run on all of {domain}, their scheduling domain"
     )]
     DeadlineTooNarrow {
         /// The vCPU's role.
@@ -77,7 +77,7 @@ pub enum Refusal {
     },
     /// The plan makes the partition too late for a deadline in it.
     #[error(
-        "{role} is to have a deadline in the partition of PUs {pus} that the plan makes, but the kernel counts a thread that sleeps to the domain in which it last ran, and admits it there"
+        "{role} is to have a deadline in the partition of CPUs {pus} that the plan makes, but the kernel counts a thread that sleeps to the domain in which it last ran, and admits it there"
     )]
     DeadlineBeforePartition {
         /// The vCPU's role.
@@ -87,7 +87,7 @@ pub enum Refusal {
     },
     /// All isolated CPUs share one scheduling domain.
     #[error(
-        "{role} is to have a deadline on PUs {pus} in an isolated partition, but the kernel counts all isolated PUs of the host as one domain, and a deadline needs the whole of it"
+        "{role} is to have a deadline on CPUs {pus} in an isolated partition, but the kernel counts all isolated CPUs of the host as one domain, and a deadline needs the whole of it"
     )]
     DeadlineInIsolated {
         /// The vCPU's role.
@@ -153,17 +153,17 @@ impl Refusal {
                 "make the plan again with `pinfold plan`, for this host"
             }
             Refusal::OfflineInUse { .. } => {
-                "plan without those PUs: --avoid, with a strategy of one thread per core for smt=off"
+                "plan without those CPUs: --avoid, with a strategy of one thread per core for smt=off"
             }
             Refusal::RealTimeEverywhere { .. } => {
-                "leave one PU without real-time threads, or plan without a real-time policy"
+                "leave one CPU without real-time threads, or plan without a real-time policy"
             }
             Refusal::RealTimeOverServant { .. } => {
                 "plan with --emulator real-time or apart, or without a real-time policy"
             }
             Refusal::DeadlineOf { .. } => "give the deadline to the vCPUs alone",
             Refusal::DeadlineTooNarrow { .. } => {
-                "use fifo or rr, or put the machine into a partition of these PUs alone (cpuset.cpus.partition=root; v1: cpuset.sched_load_balance=0 above it)"
+                "use fifo or rr, or put the machine into a partition of these CPUs alone (cpuset.cpus.partition=root; v1: cpuset.sched_load_balance=0 above it)"
             }
             Refusal::DeadlineBeforePartition { .. } => {
                 "make that partition before (cpuset.cpus.partition=root), start the machine in it, and plan without --knob partition; or use fifo or rr"
@@ -342,19 +342,19 @@ fn hint_for(change: &str, error: &HostError) -> Option<String> {
     let text = if is(&[ErrorKind::ResourceBusy]) && is_policy {
         "the kernel has promised so much to other deadlines already: ask for less run time per period"
     } else if is(&[ErrorKind::ResourceBusy]) && is_thread {
-        "the thread has a deadline, and keeps all PUs of its domain as long: take the deadline away first (chrt --other --pid 0 TID)"
+        "the thread has a deadline, and keeps all CPUs of its domain as long: take the deadline away first (chrt --other --pid 0 TID)"
     } else if is(&[ErrorKind::PermissionDenied]) && is_policy {
         "run it as root; under CONFIG_RT_GROUP_SCHED give the group run time, or plan without a real-time policy"
     } else if is(&[ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem]) {
         "run it as root, or use --isolate none"
     } else if is(&[ErrorKind::InvalidInput]) && is_thread {
-        "none of these PUs is in the thread's cpuset, or the kernel has bound the thread: pinfold topo shows which PUs are allowed"
+        "none of these CPUs is in the thread's cpuset, or the kernel has bound the thread: pinfold topo shows which CPUs are allowed"
     } else if is(&[ErrorKind::InvalidInput]) {
         "another cpuset may be exclusive (cpuset.cpu_exclusive), or the task is bound by the kernel"
     } else if is(&[ErrorKind::ResourceBusy, ErrorKind::Unsupported]) {
         "the group has processes or child groups of its own: give the process a group of its own, or use --isolate own"
     } else if is(&[ErrorKind::StorageFull]) {
-        "the group has no PUs or memory nodes: its parent's cpuset is empty"
+        "the group has no CPUs or memory nodes: its parent's cpuset is empty"
     } else {
         return None;
     };

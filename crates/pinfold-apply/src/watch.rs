@@ -579,10 +579,10 @@ struct Chosen {
 /// The value of a thread when a step was made for it.
 fn found(undo: &Undo) -> String {
     match undo {
-        Undo::SetAffinity { original, .. } => format!("PUs {original}"),
+        Undo::SetAffinity { original, .. } => format!("CPUs {original}"),
         Undo::SetPolicy { original, .. } => original.to_string(),
         Undo::WriteSetting { original, masks, .. } => match masks.first() {
-            Some((_, mask)) => format!("PUs {mask}"),
+            Some((_, mask)) => format!("CPUs {mask}"),
             None => original.clone().unwrap_or_default(),
         },
         Undo::WriteFile { .. }

@@ -134,20 +134,20 @@ fn plans_that_no_host_must_take() {
         assert_same(&before, &case.host, part);
         assert!(!bench.has_journal(&case), "a refused plan is not in force");
     };
-    check(&|case| case.plan.housekeeping = set(""), "no PU for its own tasks");
-    check(&|case| case.plan.housekeeping = set("0-1"), "PUs 1 are the host's and");
-    check(&|case| case.plan.vnodes[0].threads[0].pus = set(""), "gives vcpu(0) no PU");
+    check(&|case| case.plan.housekeeping = set(""), "no CPU for its own tasks");
+    check(&|case| case.plan.housekeeping = set("0-1"), "CPUs 1 are the host's and");
+    check(&|case| case.plan.vnodes[0].threads[0].pus = set(""), "gives vcpu(0) no CPU");
     check(
         &|case| case.plan.vnodes[0].threads[1].policy = Some(Policy::RoundRobin { priority: 1 }),
-        "leave the host no PU",
+        "leave the host no CPU",
     );
     let on_vcpu = |role: usize| {
         move |case: &mut Case| {
             case.plan.vnodes[0].threads[role].pus = set("1");
         }
     };
-    check(&on_vcpu(1), "real-time on PUs 1, which are all that emulator has");
-    check(&on_vcpu(2), "real-time on PUs 1, which are all that iothread(disk) has");
+    check(&on_vcpu(1), "real-time on CPUs 1, which are all that emulator has");
+    check(&on_vcpu(2), "real-time on CPUs 1, which are all that iothread(disk) has");
     check(
         &|case| {
             let task = case.target.threads[0].0;
@@ -304,7 +304,7 @@ fn status_reports_planned_found_and_who_else_is_there() {
     assert_eq!(
         names(&after.movable),
         ["pinfold", "bound", "bound"],
-        "and containers of PU 1 alone"
+        "and containers of CPU 1 alone"
     );
     case.host.set_affinity(Tid(501), &set("0")).unwrap();
     case.host.exit(Tid(502));

@@ -1,4 +1,4 @@
-//! Partitions and PUs that go offline, on simulated hosts: made, refused, invalid, undone.
+//! Partitions and CPUs that go offline, on simulated hosts: made, refused, invalid, undone.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use pinfold_sim::{CgroupVersion, SimBuilder, SimHost, SimTask};
 fn with_partition(case: &Case, scope: IsolationScope) -> Case {
     let mut case = case.with(scope);
     case.plan.tuning.add("partition=isolated").unwrap();
-    // One PU for the one vCPU; its sibling is kept free.
+    // One CPU for the one vCPU; its sibling is kept free.
     case.plan.vnodes[0].threads[0].pus = set("2");
     case
 }
@@ -116,7 +116,7 @@ fn a_kill_at_every_point_is_undone() {
 #[test]
 fn what_cannot_be_is_reported_with_a_hint() {
     let builder = |builder: SimBuilder| builder.group("/rival.slice", set("2"), CpuSet::new());
-    // A group beside it has one of the PUs, and no other that it could be limited to.
+    // A group beside it has one of the CPUs, and no other that it could be limited to.
     let mut rival = with_partition(&common::v2_in_root(), IsolationScope::Host);
     let tids = [100, 300, 400, VM, 501, 502, 503, 600, 601, 610];
     let tasks = tids.map(|tid| rival.host.task(Tid(tid)).unwrap());
@@ -134,7 +134,7 @@ fn what_cannot_be_is_reported_with_a_hint() {
         (narrow, "the isolation scope is narrower", "--isolate host"),
         (old, "only directly below another", "6.7"),
         (v1, "version 1", "unified"),
-        (nothing, "no PU free of other tasks", "--isolate"),
+        (nothing, "no CPU free of other tasks", "--isolate"),
     ] {
         let what = case.name;
         if what == "v1" {
@@ -190,7 +190,7 @@ fn a_worker_that_a_vcpu_makes_leaves_the_partition_and_an_invalid_one_is_reporte
     tick(&mut watcher, &mut journal, &mut roles);
     assert_eq!(group_of(&case.host, 590), group_of(&case.host, VM));
     assert_eq!(case.host.affinity(Tid(590)).unwrap(), set("0,4"));
-    // Somebody takes the PUs away from the groups above.
+    // Somebody takes the CPUs away from the groups above.
     let scope = paths::cpuset_cpus_exclusive("/sys/fs/cgroup/machine.slice/vm1.scope");
     case.host.write(&scope, b"6").unwrap();
     let events = tick(&mut watcher, &mut journal, &mut roles);
@@ -217,7 +217,7 @@ fn a_worker_that_a_vcpu_makes_leaves_the_partition_and_an_invalid_one_is_reporte
     assert_same(&before, &case.host, "undo");
 }
 
-/// One machine in its scope on eight PUs, of which each but the first can go.
+/// One machine in its scope on eight CPUs, of which each but the first can go.
 fn hotplug() -> Case {
     let donor = common::v2();
     let mut case = with_partition(&donor, IsolationScope::Host);
@@ -284,7 +284,7 @@ fn pus_in_use_and_the_last_ones_of_the_host_stay_online() {
     case.host.set_online(&set("0-2,4-7"));
     case.plan.tuning.add("smt=off").unwrap();
     let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
-    assert!(planned.findings.iter().any(|one| one.text.contains("with PUs 3 offline")));
+    assert!(planned.findings.iter().any(|one| one.text.contains("with CPUs 3 offline")));
     assert!(!planned.steps.iter().any(|step| step.change.to_string().contains("smt/control")));
     // A task that may run nowhere else would lose its mask.
     let mut case = hotplug();
@@ -320,14 +320,17 @@ fn a_pu_that_goes_offline_under_a_plan_is_named_and_undo_copes() {
     case.host.set_online(&set("0-1,3-7"));
     let now = status(&case.host, &case.plan, &case.target).unwrap();
     let reported = |part: &str| now.findings.iter().any(|one| one.text.contains(part));
-    assert!(reported("PU 2 is offline: vcpu(0)") || reported("PU 2 is offline: vCPU 0"), "{now:?}");
+    assert!(
+        reported("CPU 2 is offline: vcpu(0)") || reported("CPU 2 is offline: vCPU 0"),
+        "{now:?}"
+    );
     let report = bench.undo(&case);
     assert!(report.is_complete(), "{report:?}");
     case.host.set_online(&set("0-7"));
-    assert_same(&before, &case.host, "undo with a PU offline");
+    assert_same(&before, &case.host, "undo with a CPU offline");
 }
 
-/// A compute service takes dedicated PUs offline while no machine needs them.
+/// A compute service takes dedicated CPUs offline while no machine needs them.
 #[test]
 fn a_pu_that_a_thread_needs_is_brought_online_and_goes_again_with_undo() {
     let case = hotplug();
@@ -360,7 +363,7 @@ fn kernel_threads_that_came_back_without_an_offline_pu_are_named() {
     assert!(reported("0-7").is_empty());
     let [near] = &reported("0-6")[..] else { panic!("{:?}", reported("0-6")) };
     assert!(near.text.contains("(rcu_preempt) is 0-3 again"), "{near:?}");
-    assert!(near.text.contains("had PUs 7"), "{near:?}");
+    assert!(near.text.contains("had CPUs 7"), "{near:?}");
     assert!(near.hint.as_ref().unwrap().ends_with("taskset -p -c 0-3,7 10"), "{near:?}");
 }
 

@@ -227,5 +227,5 @@ fn a_deadline_in_a_partition_that_the_plan_makes_is_refused_with_why() {
     assert!(late.hint().unwrap().contains("cpuset.cpus.partition=root"));
     let isolated = refused("partition=isolated");
     assert!(matches!(isolated, Refusal::DeadlineInIsolated { .. }), "{isolated}");
-    assert!(isolated.to_string().contains("all isolated PUs"), "{isolated}");
+    assert!(isolated.to_string().contains("all isolated CPUs"), "{isolated}");
 }

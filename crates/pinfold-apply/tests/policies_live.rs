@@ -59,7 +59,7 @@ fn live() -> Option<(MutexGuard<'static, ()>, LiveHost)> {
     if process::is_root() && set("0-1").is_subset(&enough) {
         return Some((turn, host));
     }
-    eprintln!("skipped: policies of own processes need root and PUs 0 and 1");
+    eprintln!("skipped: policies of own processes need root and CPUs 0 and 1");
     None
 }
 
@@ -137,7 +137,7 @@ fn a_real_kernel_refuses_the_deadlines_that_are_refused() {
     };
     let answer = host.set_policy(task.tid, policy).unwrap_err();
     assert_eq!(answer.errno(), Some(1), "{answer}");
-    // On all PUs it is given, and then keeps them.
+    // On all CPUs it is given, and then keeps them.
     host.set_affinity(task.tid, &host.affinity(Tid(0)).unwrap()).unwrap();
     if host.set_policy(task.tid, policy).is_ok() {
         let answer = host.set_affinity(task.tid, &set("1")).unwrap_err();

@@ -94,7 +94,7 @@ fn what_cannot_be_emptied_is_given_all_and_reported() {
     let case = common::v2_in_use(common::v2_builder()).with(IsolationScope::Host);
     let (bench, before) = (Bench::new(), case.host.snapshot());
     let applied = bench.apply(&case).unwrap();
-    assert!(applied.findings.iter().any(|finding| finding.text.contains("will give it all PUs")));
+    assert!(applied.findings.iter().any(|finding| finding.text.contains("will give it all CPUs")));
     let report = bench.undo(&case);
     assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
     let asked = ["init.scope", "system.slice", "user.slice", "machine.slice"];
@@ -111,7 +111,7 @@ fn what_cannot_be_emptied_is_given_all_and_reported() {
     assert!(after.contains("narrow.slice/cpuset.cpus: \"0-3\\n\""), "{after}");
 }
 
-/// The same while a PU is offline: the groups have it when it comes back.
+/// The same while a CPU is offline: the groups have it when it comes back.
 #[test]
 fn what_is_given_all_has_pus_that_come_later() {
     let case = common::v2_in_use(common::v2_builder()).with(IsolationScope::Host);

@@ -213,7 +213,7 @@ fn who_may_have_moved_a_thread_is_reported() {
         case.host.set_affinity(Tid(501), &set(mask)).unwrap();
         let events = scene.look(Extent::Masks);
         let [WatchEvent::Repaired { clue, found, .. }] = &events[..] else { panic!("{events:?}") };
-        assert_eq!(*found, format!("PUs {mask}"));
+        assert_eq!(*found, format!("CPUs {mask}"));
         clue.clone()
     };
     let (one, other) = (v1(), v2_systemd());
@@ -237,7 +237,7 @@ fn a_group_that_a_person_wrote_to_is_reported_and_masks_are_put_right() {
             if *what == path && before == "0-1" && after == "0")
     };
     assert!(events.iter().any(reported), "{events:?}");
-    // The vCPU's PU is not in it: nothing can be put right, which is said too.
+    // The vCPU's CPU is not in it: nothing can be put right, which is said too.
     assert!(events.iter().any(|event| matches!(event, WatchEvent::Finding(_))), "{events:?}");
     case.host.write(&path, b"0-1").unwrap();
     let events = scene.look(Extent::Groups);

@@ -68,11 +68,11 @@ pub fn differences(
 ) -> Option<String> {
     let numbers = |facts: &HostFacts| {
         [
-            ("PUs", facts.pus),
+            ("CPUs", facts.pus),
             ("cores", facts.cores),
             ("NUMA nodes", facts.nodes),
             ("packages", facts.packages),
-            ("cores with several PUs", usize::from(facts.smt)),
+            ("cores with several CPUs", usize::from(facts.smt)),
             ("governed frequencies", usize::from(facts.cpufreq)),
         ]
     };

@@ -202,7 +202,7 @@ fn host(mut keys: Keys) -> Result<Option<Free>, Fault> {
     match (share, keys.text("pus")?) {
         (Some(_), Some((_, at))) => Err(Fault::new(
             at,
-            "host.pus and host.free exclude each other: the PUs are named or counted".to_owned(),
+            "host.pus and host.free exclude each other: the CPUs are named or counted".to_owned(),
         )),
         (None, Some((text, at))) => Ok(Some(Free::These(host_pus("host.pus", &text, at)?))),
         (share, None) => Ok(share),
@@ -307,7 +307,7 @@ fn host_pus(key: &str, text: &str, at: usize) -> Result<CpuSet, Fault> {
 
 fn free(value: &Value) -> Result<Free, Fault> {
     let wrong =
-        || value.not("free", "a number of PUs such as 4, or a part such as \"25%\", 1 to 99");
+        || value.not("free", "a number of CPUs such as 4, or a part such as \"25%\", 1 to 99");
     match &value.what {
         ValueKind::Number(_) => match value.count("free")? {
             0 => Err(wrong()),

@@ -143,8 +143,9 @@ impl Reserved {
     fn remark(&self, text: &mut String, topology: &Topology) {
         if !self.siblings.is_empty() {
             text.push_str(&format!(
-                "# CPU {} {} offline, and the kernel does not show their cores: they may be siblings of \
+                "# {} {} {} offline, and the kernel does not show their cores: they may be siblings of \
                  the isolated ones, so they stay isolated if they come online.\n",
+                verb(&self.siblings, "CPU", "CPUs"),
                 self.siblings,
                 verb(&self.siblings, "is", "are")
             ));
@@ -155,8 +156,9 @@ impl Reserved {
         let freed = now.difference(&self.all());
         if !freed.is_empty() {
             text.push_str(&format!(
-                "# CPU {freed} {} isolated now and would not be any more: keep {} in the lists if \
+                "# {} {freed} {} isolated now and would not be any more: keep {} in the lists if \
                  another machine uses {}.\n",
+                verb(&freed, "CPU", "CPUs"),
                 verb(&freed, "is", "are"),
                 verb(&freed, "it", "them"),
                 verb(&freed, "it", "them")
@@ -227,14 +229,14 @@ fn remarks(text: &mut String, plan: &Plan, reserved: &CpuSet) {
     );
     if without_boot_pu(reserved) != *reserved {
         text.push_str(
-            "# PU 0 keeps time for all: it cannot be in nohz_full, so it is left out there.\n",
+            "# CPU 0 keeps time for all: it cannot be in nohz_full, so it is left out there.\n",
         );
     }
     let runs = |thread: &ThreadPlan| thread.role.runs_work();
     let floats = |thread: &ThreadPlan| thread.pus.intersection(reserved).len() > 1;
     if plan.threads().any(|(_, thread)| runs(thread) && floats(thread)) {
         text.push_str(
-            "# This plan has threads that may run on several of these PUs: under isolcpus they would all stay on one.\n",
+            "# This plan has threads that may run on several of these CPUs: under isolcpus they would all stay on one.\n",
         );
     }
 }

@@ -143,10 +143,10 @@ fn iothreads(vnode: &VnodePlan, guest: &Guest) -> String {
     match vnode.threads.iter().filter(|thread| iothread(&thread.role)).count() {
         0 => String::new(),
         count if guest.pinned => format!(
-            "    # In newer releases; older ones have ioThreadsPolicy: auto or shared. Their PUs cannot be named.\n    \
+            "    # In newer releases; older ones have ioThreadsPolicy: auto or shared. Their CPUs cannot be named.\n    \
              ioThreadsPolicy: supplementalPool\n    ioThreads:\n      supplementalPoolThreadCount: {count}\n"
         ),
-        _ => "    # Their PUs cannot be named.\n    ioThreadsPolicy: auto\n".to_owned(),
+        _ => "    # Their CPUs cannot be named.\n    ioThreadsPolicy: auto\n".to_owned(),
     }
 }
 
@@ -158,7 +158,7 @@ fn remarks(
 ) {
     let nodes = common::nodes(vnode, topology);
     text.push_str(&format!(
-        "# Cannot be said here: which PUs. The kubelet's CPU manager chooses them: run it with\n\
+        "# Cannot be said here: which CPUs. The kubelet's CPU manager chooses them: run it with\n\
          # --cpu-manager-policy=static --reserved-cpus={}",
         reserved(plan)
     ));

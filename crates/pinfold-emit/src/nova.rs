@@ -46,7 +46,7 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
         script.push('\n');
     }
     script.push_str(&tunables.text(FLAVOR));
-    script.push_str("\n# On the compute node, in nova.conf (which PUs, but not which vCPU on which):\n# [compute]\n");
+    script.push_str("\n# On the compute node, in nova.conf (which CPUs, but not which vCPU on which):\n# [compute]\n");
     let dedicated = dedicated(plan, vnode);
     if vnode.is_pinned() {
         script.push_str(&format!(
@@ -62,11 +62,11 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
         script.push_str(&format!("# [libvirt]\n{conf}"));
     }
     script.push_str(
-        "# Cannot be said: the PU of each vCPU, the emulator's own PUs beyond cpu_shared_set, pins of iothreads.\n",
+        "# Cannot be said: the CPU of each vCPU, the emulator's own CPUs beyond cpu_shared_set, pins of iothreads.\n",
     );
     if common::siblings(vnode, topology) == Siblings::Idle {
         script.push_str(
-            "# hw:cpu_thread_policy=isolate leaves the siblings of dedicated PUs idle: what the plan puts there has no word.\n",
+            "# hw:cpu_thread_policy=isolate leaves the siblings of dedicated CPUs idle: what the plan puts there has no word.\n",
         );
     }
     script.push_str(&common::no_dies(vnode, topology, "Nova"));

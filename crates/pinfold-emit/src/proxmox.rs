@@ -58,7 +58,7 @@ pub fn proxmox((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Strin
     script.push_str(&tunables.missing_text("qm"));
     script.push_str(&common::not_isolated(plan, "qm cannot"));
     script.push_str(&format!(
-        "\n# Not to be had from qm: iothreads follow its disks (iothread=1), and keep the PUs of the emulator here.\n\
+        "\n# Not to be had from qm: iothreads follow its disks (iothread=1), and keep the CPUs of the emulator here.\n\
          # The storage \"local\" must hold snippets: Datacenter, Storage, local, Content.\n\
          mkdir -p /var/lib/vz/snippets\n\
          cat >/var/lib/vz/snippets/pinfold-{name}.sh <<'END_OF_HOOK'\n"

@@ -55,7 +55,7 @@ pub fn tuned(plan: &Plan, topology: &Topology) -> String {
         "# Activate it with: tuned-adm profile pinfold-{name}{}.\n\
          # Newer releases of tuned keep profiles in /etc/tuned/profiles; they read this folder too.\n\
          {needs}\
-         [main]\nsummary=PUs of virtual machines kept apart, by Pinfold\n\
+         [main]\nsummary=CPUs of virtual machines kept apart, by Pinfold\n\
          include={include}\n",
         if shares_all { "" } else { ", and a reboot for the section bootloader" },
         needs = profile.needs,
@@ -74,8 +74,9 @@ fn at_boot(reserved: &CpuSet, topology: &Topology) -> String {
     let siblings = boot::possible_siblings(reserved, topology);
     if !siblings.is_empty() {
         text.push_str(&format!(
-            "# CPU {siblings} {} offline, and the kernel does not show their cores: they may be siblings of\n\
+            "# {} {siblings} {} offline, and the kernel does not show their cores: they may be siblings of\n\
              # isolated ones. tuned refuses offline CPUs: bring them online and plan again.\n",
+            verb(&siblings, "CPU", "CPUs"),
             verb(&siblings, "is", "are")
         ));
     }
@@ -138,7 +139,7 @@ fn apart(section: &str, plan: &Plan, reserved: &CpuSet) -> String {
         IRQBALANCE => "banned_cpus=${isolated_cores}\n".to_owned(),
         SCHEDULER => format!(
             "isolated_cores=${{isolated_cores}}\n\
-             # tuned moves what it finds off these PUs, and forgets the masks that it replaced. QEMU's threads\n\
+             # tuned moves what it finds off these CPUs, and forgets the masks that it replaced. QEMU's threads\n\
              # are left alone: their pins come from libvirt or `pinfold apply`.\n\
              ps_blacklist={kernel}.*qemu.*;.*pinfold.*;^CPU \\d+/.*;^IO .*;.*vhost.*;.*kvm-.*\n"
         ),

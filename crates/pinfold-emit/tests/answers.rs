@@ -44,7 +44,7 @@ fn made(strategy: &str, on: &str, request: &Request) -> Plan {
     plan(strategy, &host(on), request).unwrap_or_else(|error| panic!("{strategy}, {on}: {error}"))
 }
 
-/// The PUs of all vCPUs.
+/// The CPUs of all vCPUs.
 fn pus(plan: &Plan) -> String {
     plan.vnodes[0].vcpus().map(|one| &one.pus).collect::<CpuSet>().to_string()
 }
@@ -85,11 +85,11 @@ fn findings_are_those_of_the_plan_with_its_pins() {
     let request = pinned(2, &["vcpu=8-9"]);
     let layout = made("balanced", "e5-2670-dual.synthetic", &request);
     let note = texts(&layout, "isolation").concat();
-    assert!(note.contains("the PUs 8-9,24-25, which balanced"), "{note}");
+    assert!(note.contains("the CPUs 8-9,24-25, which balanced"), "{note}");
     let request = pinned(2, &["vcpu0=3", "vcpu1=4"]);
     let layout = made("balanced", "e5-2670-dual.synthetic", &request);
     let note = texts(&layout, "smt").concat();
-    assert!(note.contains("the PUs 19-20 stay idle"), "{note}");
+    assert!(note.contains("the CPUs 19-20 stay idle"), "{note}");
 }
 
 #[test]
@@ -380,7 +380,7 @@ fn a_core_with_an_avoided_sibling_is_the_last_that_real_time_vcpus_get() {
     let reason = &last.vnodes[0].threads[0].reason;
     assert_eq!(on(&last), "0→4");
     assert!(
-        reason.contains("not this vCPU's alone") && reason.contains("not use PU 0"),
+        reason.contains("not this vCPU's alone") && reason.contains("not use CPU 0"),
         "{reason}"
     );
 }

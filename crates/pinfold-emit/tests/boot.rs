@@ -39,7 +39,7 @@ fn siblings_that_are_offline_are_isolated_from_boot_on() {
     );
     assert_eq!(line(&text), expected);
     assert!(
-        text.contains("# CPU 5,7 are offline, and the kernel does not show their cores"),
+        text.contains("# CPUs 5,7 are offline, and the kernel does not show their cores"),
         "{text}"
     );
     let hint = layout.findings.iter().find(|finding| finding.subject == "isolcpus");
@@ -47,7 +47,7 @@ fn siblings_that_are_offline_are_isolated_from_boot_on() {
     assert_eq!(hint, format!("boot with {expected}"));
     let profile = tuned(&layout, &topology);
     assert!(profile.contains("isolated_cores=1-3,6\n"), "{profile}");
-    assert!(profile.contains("# CPU 5,7 are offline"), "{profile}");
+    assert!(profile.contains("# CPUs 5,7 are offline"), "{profile}");
     // Core 2 has both threads: no offline CPU is a sibling of its vCPU.
     let request = Request::vm("vm", VcpuCount::Exactly(1));
     let pins = pinfold_config::requests::pins("vcpu0=2").expect("a pin");
@@ -81,7 +81,7 @@ fn parameters_that_are_there_are_replaced_or_left() {
             "#   replace isolcpus=domain,managed_irq,4-7,12-15 with\n#     isolcpus=managed_irq,domain,{list}\n"
         ),
         &format!("#   replace nohz_full=4-7,12-15 with nohz_full={list}\n"),
-        "# CPU 6-7,14-15 are isolated now and would not be any more",
+        "# CPUs 6-7,14-15 are isolated now and would not be any more",
     ] {
         assert!(text.contains(said), "{said} is not in\n{text}");
     }
@@ -105,13 +105,13 @@ fn the_cores_of_an_explanation_add_up() {
         explain(&made(strategy, vcpus, &topology), &topology, 200)
     };
     let isolated = text("isolated-realtime.capture", "realtime", 2);
-    let line = "2 cores (CPU 6-7,14-15) stay unused: they are isolated";
+    let line = "2 cores (CPUs 6-7,14-15) stay unused: they are isolated";
     assert!(
         isolated.contains("the host's tasks keep 4 of 8 cores") && isolated.contains(line),
         "{isolated}"
     );
     let offline = text("half-offline-smt.capture", "realtime", 3);
-    assert!(offline.contains("CPU 5,7 are offline: the kernel does not show"), "{offline}");
+    assert!(offline.contains("CPUs 5,7 are offline: the kernel does not show"), "{offline}");
     for (name, topology) in &pinfold_samples::hosts() {
         let request = Request::vm("vm", VcpuCount::Exactly(1));
         let Ok(layout) = plan("realtime", topology, &request) else { continue };

@@ -78,7 +78,7 @@ impl Domain {
             format!("{} MHz {:.1}%", khz / 1000, f64::from(*millionths) / 10_000.0)
         };
         let all: Vec<String> = self.measured.iter().map(each).collect();
-        (!all.is_empty()).then(|| format!("PUs {} measured: {}", self.pus, all.join(", ")))
+        (!all.is_empty()).then(|| format!("CPUs {} measured: {}", self.pus, all.join(", ")))
     }
 
     /// Sets the highest frequency.
@@ -209,12 +209,12 @@ pub(crate) fn agree(host: &dyn Host, nodes: &[&Node]) -> Result<(), SpeedError> 
                     method: node.method,
                     speed: *speed,
                     why: format!(
-                        "PU {pu} has its frequency together with PU {other_pu} of vnode {}, \
+                        "CPU {pu} has its frequency together with CPU {other_pu} of vnode {}, \
                          which is to have {asked}",
                         other.name
                     ),
                     hint: format!(
-                        "give both one speed, place them apart (PUs {} are one domain), or use \
+                        "give both one speed, place them apart (CPUs {} are one domain), or use \
                          another method",
                         domain.pus
                     ),

@@ -46,7 +46,7 @@ pub fn record(
             (Some(then), Some(now)) => Ok(share(*then, *now)),
             _ => Err(HostError::Unexpected {
                 path: paths::kernel_stat(),
-                why: format!("it has no line of PU {pu}: is it offline?"),
+                why: format!("it has no line of CPU {pu}: is it offline?"),
             }),
         };
         load.push((since, pus.iter().map(share).collect::<Result<_, _>>()?));
@@ -68,7 +68,7 @@ pub(crate) fn ticks(host: &dyn Host) -> Result<Ticks, HostError> {
     let text = host.read_text(&path)?;
     let fail = |line: &str| HostError::Unexpected {
         path: path.clone(),
-        why: format!("{line:?} is not the time of a PU"),
+        why: format!("{line:?} is not the time of a CPU"),
     };
     let mut ticks = Ticks::new();
     for line in text.lines() {
@@ -119,7 +119,7 @@ mod tests {
         host.insert_file("/proc/stat", "cpu0 1 2 3 4\n");
         let clock = pinfold_host::SimClock::default();
         let error = record(&host, &clock, &CpuSet::single(PuId(5)), 10, 20).unwrap_err();
-        assert_eq!(error.to_string(), "/proc/stat: it has no line of PU 5: is it offline?");
+        assert_eq!(error.to_string(), "/proc/stat: it has no line of CPU 5: is it offline?");
         let load = record(&host, &clock, &CpuSet::single(PuId(0)), 10, 25).unwrap();
         assert_eq!(load, [(0, vec![0]), (10, vec![0]), (20, vec![0])]);
     }

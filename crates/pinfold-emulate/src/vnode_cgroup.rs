@@ -215,7 +215,7 @@ fn confine(
         let reason = format!("memory of vnode {}", node.name);
         steps.push(write(group, paths::cpuset_mems(group), &nodes, reason));
     }
-    let reason = format!("vnode {} has PUs {pus} here", node.name);
+    let reason = format!("vnode {} has CPUs {pus} here", node.name);
     steps.push(write(group, paths::cpuset_cpus(group), &pus.to_string(), reason));
     Ok(steps)
 }

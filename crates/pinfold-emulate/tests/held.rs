@@ -1,4 +1,4 @@
-//! Whoever becomes a vnode runs on its PUs, and what is switched there has an undo.
+//! Whoever becomes a vnode runs on its CPUs, and what is switched there has an undo.
 
 #![expect(clippy::expect_used, reason = "helpers of tests stop at what cannot be")]
 
@@ -12,7 +12,7 @@ use pinfold_sim::{CgroupVersion, SimHost, SimTask};
 
 const GROUP: &str = "/sys/fs/cgroup/web.slice";
 
-/// A group of two processes that may run anywhere, and its vnode on PU 1.
+/// A group of two processes that may run anywhere, and its vnode on CPU 1.
 fn stage(method: Method) -> (SimHost, Node) {
     let host = SimHost::builder(CgroupVersion::V2, 4)
         .speed_groups()

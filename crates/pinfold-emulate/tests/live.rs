@@ -154,11 +154,11 @@ fn groups_with(method: Method, percent: u32, change: impl Fn(Node) -> Node) -> O
         eprintln!("skipped: {method}: {why}");
         return None;
     }
-    let online = host.read_text(&paths::cpu_online()).expect("PUs");
+    let online = host.read_text(&paths::cpu_online()).expect("CPUs");
     let online = CpuSet::parse_list(online.trim()).expect("a list");
     let pus: Vec<u32> = online.iter().take(2).map(|pu| pu.0).collect();
     if pus.len() < 2 {
-        eprintln!("skipped: it needs two PUs");
+        eprintln!("skipped: it needs two CPUs");
         return None;
     }
     let cores: Vec<(u32, u32)> = pus.iter().map(|pu| (*pu, percent)).collect();

@@ -272,7 +272,7 @@ fn quota_as_published_is_one_for_all_cores() {
     let (clock, outside) = (SimClock::at(0), Notes::default());
     let nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     assert_eq!(host.read_text(&paths::cpu_max(UNIFIED)).unwrap(), "75000 100000\n");
-    assert_eq!(nodes.status().unwrap()[0].notes[0], "PU 2-3: 75000 µs of each 100000 µs");
+    assert_eq!(nodes.status().unwrap()[0].notes[0], "CPU 2-3: 75000 µs of each 100000 µs");
     drop(nodes);
     assert_eq!(host.read_text(&paths::cpu_max(UNIFIED)).unwrap(), "max 100000\n");
 }
@@ -342,7 +342,7 @@ fn a_burner_of_fracas_that_ends_is_started_anew_and_one_that_cannot_live_is_repo
     let said = outside.taken();
     assert!(said[0].starts_with("burn on 1 in ") && said[1] == "end burner on 1", "{said:?}");
     let notes = nodes.status().unwrap().remove(0).notes;
-    let expected = "1 burner started again, the last of PU 1: a burner: killed by signal 9";
+    let expected = "1 burner started again, the last of CPU 1: a burner: killed by signal 9";
     assert_eq!(notes.last().unwrap(), expected);
     outside.1.store(true, Ordering::Relaxed);
     let error = nodes.turn(2_500 * MS).unwrap_err().to_string();
@@ -359,7 +359,7 @@ fn fracas_as_published_has_one_group_and_one_speed() {
     assert_eq!(
         start_error(&host, published(&[(1, 25), (2, 50)])),
         "vnode web: fracas cannot emulate 25%: as published it has one speed for all cores, and \
-         PU 2 is to have 50%"
+         CPU 2 is to have 50%"
     );
     let node = published(&[(1, 50), (2, 50)]);
     let (enclosure, _) = enclose(&host, &node);
@@ -387,7 +387,7 @@ fn fracas_makes_slices_short_and_gives_them_back() {
     assert_eq!(host.snapshot(), before);
 }
 
-/// Two domains of two PUs.
+/// Two domains of two CPUs.
 fn scaling() -> SimHost {
     let domains = [CpuSet::first_n(2), CpuSet::parse_list("2-3").expect("a list")];
     SimHost::builder(CgroupVersion::V2, 4)
@@ -416,8 +416,8 @@ fn gov_has_two_frequencies_in_turns() {
         clock.sleep_ns(MS);
     }
     let notes = nodes.status().unwrap()[0].notes.clone();
-    assert_eq!(notes[0], "PU 0: 25.0% of the time at 2400 MHz, 75.0% at 2000 MHz");
-    assert_eq!(notes[1], "PUs 1 have this frequency too");
+    assert_eq!(notes[0], "CPU 0: 25.0% of the time at 2400 MHz, 75.0% at 2000 MHz");
+    assert_eq!(notes[1], "CPUs 1 have this frequency too");
     nodes.stop().unwrap();
     // High from the start of each period, low for three quarters of it, the highest at the end.
     let path = paths::cpufreq_policy_file("policy0", "scaling_setspeed");
@@ -470,10 +470,10 @@ fn frequencies_are_taken_for_what_they_give_if_asked() {
         VnodeController::start(&host, &clock, &outside, vec![(node.clone(), enclosure.clone())])
             .unwrap();
     let notes = nodes.status().unwrap()[0].notes.clone();
-    assert_eq!(notes[0], "PU 0: 12.0% of the time at 2400 MHz, 88.0% at 2000 MHz");
+    assert_eq!(notes[0], "CPU 0: 12.0% of the time at 2400 MHz, 88.0% at 2000 MHz");
     assert!(
         notes.contains(
-            &"PUs 0-1 measured: 1200 MHz 54.5%, 2000 MHz 90.9%, 2400 MHz 100.0%".to_owned()
+            &"CPUs 0-1 measured: 1200 MHz 54.5%, 2000 MHz 90.9%, 2400 MHz 100.0%".to_owned()
         ),
         "{notes:?}"
     );
@@ -563,7 +563,7 @@ fn freq_takes_the_nearest_level_and_says_how_far_off() {
     let speed = paths::cpufreq_policy_file("policy2", "scaling_setspeed");
     assert_eq!(host.read_text(&speed).unwrap(), "2000000\n");
     let notes = nodes.status().unwrap()[0].notes.clone();
-    assert_eq!(notes, ["PU 2-3: 2000 MHz, which is +3.33 points off 80%"]);
+    assert_eq!(notes, ["CPU 2-3: 2000 MHz, which is +3.33 points off 80%"]);
     drop(nodes);
     assert_eq!(host.read_text(&speed).unwrap(), "2400000\n");
 }
@@ -582,10 +582,10 @@ fn one_domain_has_one_frequency() {
     let error = both(&second).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "vnode other: gov cannot emulate 70%: PU 1 has its frequency together with PU 0 of vnode \
+        "vnode other: gov cannot emulate 70%: CPU 1 has its frequency together with CPU 0 of vnode \
          web, which is to have 60%"
     );
-    assert!(error.hint().unwrap().contains("PUs 0-1 are one domain"));
+    assert!(error.hint().unwrap().contains("CPUs 0-1 are one domain"));
     let apart = Node { cores: vec![(PuId(2), speed(700_000))], ..second };
     let (governors, _) = (enclose(&host, &first), enclose(&host, &apart));
     assert!(both(&apart).is_ok(), "{governors:?}");

@@ -133,7 +133,7 @@ pub(crate) fn online_pu(host: &dyn Host) -> Result<PuId, HostError> {
     let list = CpuSet::parse_list(text.trim());
     list.ok().and_then(|list| list.first()).ok_or_else(|| HostError::Unexpected {
         path,
-        why: format!("is not a list of PUs: {:?}", text.trim()),
+        why: format!("is not a list of CPUs: {:?}", text.trim()),
     })
 }
 

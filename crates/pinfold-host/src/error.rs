@@ -219,10 +219,10 @@ fn cgroup_hint(errno: Option<i32>) -> Option<&'static str> {
     match errno {
         Some(libc::EPERM | libc::EROFS) => Some("run it as root, outside a container"),
         Some(libc::EACCES) => {
-            Some("run it as root; in cgroup v1 the group's PUs must lie inside its parent's")
+            Some("run it as root; in cgroup v1 the group's CPUs must lie inside its parent's")
         }
         Some(libc::ENOSPC) => Some(
-            "a group needs PUs and memory nodes as long as it has tasks: before Linux 7.0 they \
+            "a group needs CPUs and memory nodes as long as it has tasks: before Linux 7.0 they \
              cannot be taken from it even where it would inherit its parent's",
         ),
         Some(libc::EBUSY) => {

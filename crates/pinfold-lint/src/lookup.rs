@@ -62,7 +62,7 @@ impl<'t> CpuIndex<'t> {
         keys.all(|other| other.as_ref() == Some(&first)).then_some(first)
     }
 
-    /// Whether all PUs of a set are of one kind of core.
+    /// Whether all CPUs of a set are of one kind of core.
     pub fn is_of_one_kind(&self, pus: &CpuSet) -> bool {
         self.common(pus, |pu| pu.kind).is_some()
     }

@@ -61,7 +61,7 @@ fn by_place<'p>(pins: impl Iterator<Item = &'p Pin>) -> Vec<Vec<&'p Pin>> {
     groups
 }
 
-/// Pins to PUs that a compute service may have taken offline while no guest needed them.
+/// Pins to CPUs that a compute service may have taken offline while no guest needed them.
 fn waiting(
     view: &LintContext<'_, '_>,
     pins: &[&Pin],
@@ -101,7 +101,7 @@ fn half_pinned(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// Two vCPUs that may only run on the same PU.
+/// Two vCPUs that may only run on the same CPU.
 fn shared(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let mut by_pu: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (index, pin) in view.vcpus() {

@@ -19,7 +19,7 @@ use pinfold_plan::layout::Layout;
 use pinfold_plan::{plan, strategies};
 use pinfold_samples::hosts;
 
-/// More PUs than this make one plan of all of them take longer than it tells.
+/// More CPUs than this make one plan of all of them take longer than it tells.
 const LARGE: usize = 200;
 
 /// The costs that both a plan and the check name: the plan's subject, and the check's names.
@@ -27,7 +27,7 @@ const COSTS: &[(&str, &[&str])] = &[
     ("oversubscription", &["vcpus-share-pu"]),
     ("guest topology", &["guest-siblings-hidden"]),
     ("core kinds", &["mixed-cores"]),
-    ("isolated PUs", &["mask-on-isolated"]),
+    ("isolated CPUs", &["mask-on-isolated"]),
     ("emulator", &["emulator-on-vcpu", "iothread-on-vcpu"]),
     ("host", &["no-housekeeping"]),
     ("L3", &["l3-crossed"]),

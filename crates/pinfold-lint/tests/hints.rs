@@ -182,8 +182,8 @@ fn the_boot_core_is_offered_to_the_host_only_where_the_guest_stays_on_its_part()
     let of = |host: &str, strategy: &str, vcpus| {
         let (_, topology) = pinfold_samples::read(host.to_owned());
         let layout = plan(strategy, &topology, &asked(vcpus, None)).expect("a plan");
-        assert!(layout.findings.iter().any(|finding| finding.subject == "boot PU"), "{host}");
-        hint_of(&layout, "boot PU").map(str::to_owned)
+        assert!(layout.findings.iter().any(|finding| finding.subject == "boot CPU"), "{host}");
+        hint_of(&layout, "boot CPU").map(str::to_owned)
     };
     // The guest has all CPUs of the large cache.
     assert_eq!(of("ryzen-7950x3d.xml", "auto", 16), None);

@@ -42,7 +42,7 @@ pub struct CpuSetError {
 
 impl fmt::Display for CpuSetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not a list of PUs: {:?}: {}", self.text, self.part, self.why)
+        write!(f, "{:?} is not a list of CPUs: {:?}: {}", self.text, self.part, self.why)
     }
 }
 
@@ -171,7 +171,7 @@ impl CpuSet {
     /// # Panics
     /// If its index is [`MAX_PUS`] or above, which is beyond the limit of any kernel.
     pub fn insert(&mut self, pu: PuId) {
-        assert!(pu.0 < MAX_PUS, "PU {pu} is beyond every kernel's limit");
+        assert!(pu.0 < MAX_PUS, "CPU {pu} is beyond every kernel's limit");
         let word = pu.index() / 64;
         self.cover(word, word + 1);
         self.words.of_own()[word - self.skipped] |= 1 << (pu.0 % 64);
@@ -362,7 +362,7 @@ fn parse_range(part: &str) -> Result<CpuSet, &'static str> {
     }
     let (used, group) = stride.unwrap_or((1, 1));
     if used == 0 || used > group {
-        return Err("a stride uses at least one PU and at most its group");
+        return Err("a stride uses at least one CPU and at most its group");
     }
     Ok((first..=last).filter(|pu| (pu - first) % group < used).map(PuId).collect())
 }
@@ -374,7 +374,7 @@ fn parse_number(text: &str) -> Result<u32, &'static str> {
     text.parse()
         .ok()
         .filter(|number| *number < MAX_PUS)
-        .ok_or("the number is beyond every kernel's limit of PUs")
+        .ok_or("the number is beyond every kernel's limit of CPUs")
 }
 
 impl FromIterator<PuId> for CpuSet {

@@ -20,12 +20,12 @@ pub fn agree<'a, N: PartialEq + From<u8>>(number: N, of_one: &'a str, of_many: &
     if is_one(number) { of_one } else { of_many }
 }
 
-/// `PU 3` or `the PUs 1-3`.
+/// `CPU 3` or `the CPUs 1-3`.
 #[must_use]
 pub fn pus_text(pus: &CpuSet) -> String {
     match pus.len() {
-        1 => format!("PU {pus}"),
-        _ => format!("the PUs {pus}"),
+        1 => format!("CPU {pus}"),
+        _ => format!("the CPUs {pus}"),
     }
 }
 

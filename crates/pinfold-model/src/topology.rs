@@ -1,7 +1,7 @@
 //! The host's topology: hwloc's tree flattened into tables, plus data that hwloc does not provide.
 //!
 //! ```text
-//! package ─┬─ NUMA node ─┬─ L3 domain ─┬─ core ─┬─ PU
+//! package ─┬─ NUMA node ─┬─ L3 domain ─┬─ core ─┬─ CPU
 //! ```
 //! NUMA nodes and L3 domains may be larger or smaller than a package, so the tables contain CPU
 //! sets instead of a strict tree.
@@ -47,7 +47,7 @@ pub enum Smt {
     Unknown,
 }
 
-/// One processing unit (PU) of hwloc: a CPU of Linux.
+/// One processing unit (CPU) of hwloc: a CPU of Linux.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pu {
     /// OS index (`cpuN`).

@@ -292,8 +292,8 @@ impl<'a> AvailableCpus<'a> {
             Some(_) if !self.free.is_empty() => {
                 format!("the request keeps {} free for it", self.free)
             }
-            Some(pu) if boot => format!("it holds PU {pu}, on which the kernel boots"),
-            Some(pu) => format!("it holds PU {pu}, the lowest that the host's tasks may use here"),
+            Some(pu) if boot => format!("it holds CPU {pu}, on which the kernel boots"),
+            Some(pu) => format!("it holds CPU {pu}, the lowest that the host's tasks may use here"),
             None => String::new(),
         };
         self.share(first, why)
@@ -510,7 +510,7 @@ pub(crate) struct HostShare {
 }
 
 impl HostShare {
-    /// Name for messages: `core 0`, or `the PUs 0-3` if the request names or counts them.
+    /// Name for messages: `core 0`, or `the CPUs 0-3` if the request names or counts them.
     pub fn name(&self) -> String {
         match (self.core, self.asked) {
             (Some(core), false) => format!("core {core}"),
@@ -518,7 +518,7 @@ impl HostShare {
         }
     }
 
-    /// The same with its verb: `core 0 stays`, `the PUs 0-3 stay`.
+    /// The same with its verb: `core 0 stays`, `the CPUs 0-3 stay`.
     pub fn with_verb(&self, of_one: &str, of_many: &str) -> String {
         let many = (self.asked || self.core.is_none()) && self.pus.len() > 1;
         format!("{} {}", self.name(), if many { of_many } else { of_one })
@@ -536,12 +536,12 @@ fn free(
         Free::These(pus) => {
             let offline = pus.intersection(&index.topology.offline);
             if !offline.is_empty() {
-                return fail(format!("the PUs {pus}"), crate::online::usable_once(&offline));
+                return fail(format!("the CPUs {pus}"), crate::online::usable_once(&offline));
             }
             let missing = pus.difference(hostable);
             return match (missing.is_empty(), pus.is_empty(), allowed.is_subset(pus)) {
                 (false, _, _) => fail(
-                    format!("the PUs {pus}"),
+                    format!("the CPUs {pus}"),
                     format!(
                         "{missing} of them cannot run the host's tasks: they are not on it, isolated, avoided, \
                          or not in the cpuset of this process"
@@ -551,7 +551,7 @@ fn free(
                     fail("an empty list of CPUs".to_owned(), "it names none".to_owned())
                 }
                 (true, false, true) => {
-                    fail(format!("the PUs {pus}"), "nothing would be left to place on".to_owned())
+                    fail(format!("the CPUs {pus}"), "nothing would be left to place on".to_owned())
                 }
                 (true, false, false) => Ok(pus.clone()),
             };
@@ -560,8 +560,8 @@ fn free(
         Free::Percent(percent) => (allowed.len() * *percent as usize).div_ceil(100),
     };
     let asked = match wish {
-        Free::Percent(percent) => format!("{percent} percent, {count} of {} PUs,", allowed.len()),
-        Free::Pus(_) | Free::These(_) => format!("{count} PUs"),
+        Free::Percent(percent) => format!("{percent} percent, {count} of {} CPUs,", allowed.len()),
+        Free::Pus(_) | Free::These(_) => format!("{count} CPUs"),
     };
     let mut free = CpuSet::new();
     for core in cores_near_the_host((index, spots), hostable, from) {

@@ -136,7 +136,7 @@ impl<'a> Choice<'a> {
         (nodes.len() <= 1 && l3s.len() > 1).then_some(l3s.len())
     }
 
-    /// vCPUs on nodes without memory: those with memory have a PU for each.
+    /// vCPUs on nodes without memory: those with memory have a CPU for each.
     #[must_use]
     pub fn near_memory(&self) -> bool {
         let nodes = self.index.topology.nodes.iter().filter(|node| node.memory_bytes > 0);

@@ -129,7 +129,7 @@ pub(crate) fn inside(mut draft: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, Pl
             "each {} stays inside one {}, and the largest has {} besides the host's core",
             noun(draft.request).0,
             kind.noun,
-            counted(largest, "PU")
+            counted(largest, "CPU")
         ),
     };
     let counts = counts(&draft, (&domains, largest), why)?;
@@ -202,7 +202,7 @@ fn settle_in(
         let Some((index, domain)) =
             empty.or_else(of_all).and_then(|index| Some((index, domains.get_mut(index)?)))
         else {
-            let why = format!("no {} has more PUs left", kind.noun);
+            let why = format!("no {} has more CPUs left", kind.noun);
             return Err(draft.no_room(place, vcpus, (left, why)));
         };
         fresh.remove(&at(domain, index));
@@ -356,7 +356,7 @@ fn write(
                 ),
             };
             let place = draft.ground.place(pin);
-            enclave.vcpu(CpuSet::single(pin), format!("PU {pin} ({place}): {why}"));
+            enclave.vcpu(CpuSet::single(pin), format!("CPU {pin} ({place}): {why}"));
         }
         let outside = draft.ground.home(host, &home.pins, taken);
         let weakest = draft.ground.weakest_part();
@@ -391,7 +391,7 @@ fn emulator(
         (true, true) => {
             enclave.emulator(&outside.pus, || {
                 format!(
-                    "the emulator runs on {} {}: every PU of {} that the host leaves carries a vCPU",
+                    "the emulator runs on {} {}: every CPU of {} that the host leaves carries a vCPU",
                     pus_text(&outside.pus),
                     outside.what,
                     domain.name

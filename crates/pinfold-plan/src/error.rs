@@ -195,7 +195,7 @@ pub enum PlanError {
         nearest: Option<String>,
     },
     /// The strategy cannot provide a single vCPU on this host.
-    #[error("{strategy} cannot work on the PUs {usable} of this host: {why}")]
+    #[error("{strategy} cannot work on the CPUs {usable} of this host: {why}")]
     TooFewPus {
         /// Name of the strategy.
         strategy: String,
@@ -208,7 +208,7 @@ pub enum PlanError {
     },
     /// No CPU is left for the plan.
     #[error(
-        "no PU is left to plan with: the cpuset of this process allows {}, and {} are to be avoided",
+        "no CPU is left to plan with: the cpuset of this process allows {}, and {} are to be avoided",
         list(allowed),
         list(avoid)
     )]
@@ -219,7 +219,7 @@ pub enum PlanError {
         avoid: CpuSet,
     },
     /// All usable CPUs are isolated, so the host's own tasks would have none.
-    #[error("all usable PUs ({usable}) are isolated, so none is left for the host's own tasks")]
+    #[error("all usable CPUs ({usable}) are isolated, so none is left for the host's own tasks")]
     NoHousekeeping {
         /// The CPUs that the plan may use.
         usable: CpuSet,
@@ -261,11 +261,9 @@ const CELLS_HINT: &str = "give each cell neighbouring vCPUs and plan one machine
 
 const DEVICE_HINT: &str = "`lspci -D` shows the addresses; or name the device's node as node:N";
 
-const NO_HOUSEKEEPING_HINT: &str =
-    "leave at least one PU out of `isolcpus=`, of isolated partitions and of what is to be avoided";
+const NO_HOUSEKEEPING_HINT: &str = "leave at least one CPU out of `isolcpus=`, of isolated partitions and of what is to be avoided";
 
-const PIN_HINT: &str =
-    "name threads that the machine or group has and PUs that it may use; `pinfold topo` shows them";
+const PIN_HINT: &str = "name threads that the machine or group has and CPUs that it may use; `pinfold topo` shows them";
 
 /// The hint for memory that does not fit.
 fn less_memory(most: u64, nearest: Option<&str>) -> String {
@@ -300,7 +298,7 @@ impl PlanError {
                 Some("give the number of its vhost queue pairs".to_owned())
             }
             PlanError::Device { .. } => Some(DEVICE_HINT.to_owned()),
-            PlanError::Free { .. } => Some("keep fewer PUs free".to_owned()),
+            PlanError::Free { .. } => Some("keep fewer CPUs free".to_owned()),
             PlanError::Memory { bytes, missing, nearest, .. } => {
                 Some(less_memory(bytes - missing, nearest.as_deref()))
             }
@@ -328,10 +326,10 @@ impl PlanError {
                 None => format!("ask for at most {}", numbered(*most, what)),
             }),
             PlanError::TooFewPus { nearest, .. } => {
-                nearest.as_ref().map(|nearest| format!("use {nearest}, which works on these PUs"))
+                nearest.as_ref().map(|nearest| format!("use {nearest}, which works on these CPUs"))
             }
             PlanError::NoPus { .. } => Some(
-                "avoid fewer PUs, or start Pinfold in a cgroup with a wider cpuset"
+                "avoid fewer CPUs, or start Pinfold in a cgroup with a wider cpuset"
                     .to_owned(),
             ),
             PlanError::NoHousekeeping { .. } => Some(NO_HOUSEKEEPING_HINT.to_owned()),

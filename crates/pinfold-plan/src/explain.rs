@@ -165,7 +165,7 @@ fn summary(plan: &Plan, vnode: &VnodePlan) -> String {
                 Speed::FULL => "at full speed".to_owned(),
                 part => format!("at {part} of full speed"),
             };
-            format!("tasks on {} ({pus}) {speed}", counted(pus.len(), "PU"))
+            format!("tasks on {} ({pus}) {speed}", counted(pus.len(), "CPU"))
         }
     };
     let guest = vnode
@@ -237,7 +237,7 @@ fn gives(
     let quiet = spread.pus.intersection(&plan.exclusive).difference(&others);
     let mut lines = Vec::new();
     if spread.pus.is_empty() {
-        lines.push("the kernel may use any idle PU for any thread".to_owned());
+        lines.push("the kernel may use any idle CPU for any thread".to_owned());
     } else if vnode.kind == VnodeKind::ProcessGroup {
         lines.push(format!("tasks that stay on {}", counted(spread.cores.len(), "core")));
     } else {
@@ -293,11 +293,15 @@ fn unused(plan: &Plan, topology: &Topology) -> Vec<String> {
     let line = |cores: &[&Core], why: &str| {
         let cpus = cores.iter().map(|core| &core.pus).collect::<CpuSet>();
         let count = counted(cores.len(), "core");
-        (!cores.is_empty()).then(|| format!("{count} (CPU {cpus}) stay unused: {why}"))
+        (!cores.is_empty()).then(|| {
+            let cpu = verb(&cpus, "CPU", "CPUs");
+            format!("{count} ({cpu} {cpus}) stay unused: {why}")
+        })
     };
     let offline = (!topology.offline.is_empty()).then(|| {
-        let is = verb(&topology.offline, "is", "are");
-        format!("CPU {} {is} offline: the kernel does not show of which cores", topology.offline)
+        let offline = &topology.offline;
+        let (cpu, is) = (verb(offline, "CPU", "CPUs"), verb(offline, "is", "are"));
+        format!("{cpu} {offline} {is} offline: the kernel does not show of which cores")
     });
     [
         line(&isolated, "they are isolated, and the plan needs no more of them"),

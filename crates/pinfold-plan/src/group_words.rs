@@ -15,7 +15,7 @@ const WORDS: [(&str, &str); 11] = [
         "the guest takes all its CPUs for equal, and each is now fast, now slow",
         "a thread is now fast, now slow",
     ),
-    ("the guest mirrors the host, one vCPU for each PU", "there is one core for each PU"),
+    ("the guest mirrors the host, one vCPU for each CPU", "there is one core for each CPU"),
     ("no hypervisor on Linux runs a virtual machine with more", "no plan has more"),
     ("its machine's vCPUs", "its own threads"),
     ("virtual machine", "process group"),

@@ -40,7 +40,7 @@ pub(crate) fn matching(
     if repeats(pins) {
         findings.extend(hidden_by_sharing(ground, pus, &choice));
         findings.extend(mixed_kinds(&cores, &choice));
-        return (flat(pins.len(), "vCPUs share PUs, so no shape of the host fits"), findings);
+        return (flat(pins.len(), "vCPUs share CPUs, so no shape of the host fits"), findings);
     }
     let scattered = repeats(&cores.iter().map(|run| run.id).collect::<Vec<_>>());
     let threads = match smt {
@@ -133,7 +133,7 @@ fn hidden_by_sharing(
     let shares = |pu: &PuId| !ground.siblings(*pu).is_disjoint(pus);
     pus.iter().any(|pu| shares(&pu)).then(|| {
         let text = "siblings carry vCPUs, and the guest is shown one thread per core, because vCPUs \
-                    share PUs: it does not know which of its CPUs share a core";
+                    share CPUs: it does not know which of its CPUs share a core";
         weighed("guest topology", text.to_owned(), choice.with_true_siblings(pus))
     })
 }

@@ -477,8 +477,8 @@ fn one_sentence(sentences: &[&str]) -> Option<String> {
     let shortest = all.iter().map(Vec::len).min()?;
     let begins = |count: &usize| others.iter().all(|other| other[..*count] == first[..*count]);
     let alike = (0..=shortest).rev().find(begins)?;
-    // CPUs are named whole: `the PUs 0,8 and the PUs 1,9`.
-    let noun: &[&str] = &["the", "PUs", "PU"];
+    // CPUs are named whole: `the CPUs 0,8 and the CPUs 1,9`.
+    let noun: &[&str] = &["the", "CPUs", "CPU"];
     let is_noun = |word: &&&str| noun.contains(*word);
     let before = alike - first[..alike].iter().rev().take_while(is_noun).count();
     let end = |words: &[&str], count: usize| words[words.len() - count..].join(" ");

@@ -68,7 +68,7 @@ impl RequestAlternatives<'_> {
             "emulator" if finding.severity > Severity::Note => self
                 .by("balanced", subject)
                 .then(|| "`-s balanced` runs them with the host's tasks".to_owned()),
-            "boot PU" => self.host_on_boot_core(plan),
+            "boot CPU" => self.host_on_boot_core(plan),
             "oversubscription" | "core kinds" | "NUMA" | "guest topology" => {
                 let vm = self.machine()?;
                 let now = narrow(plan.single().ok()?.vcpus().count());
@@ -93,7 +93,7 @@ impl RequestAlternatives<'_> {
         let parts = |plan: &Plan| -> Vec<BTreeSet<Option<u32>>> {
             plan.vnodes.iter().map(|vnode| runs_on(vnode).iter().map(part).collect()).collect()
         };
-        let stays = parts(plan) == parts(&other) && self.is_better("boot PU", Some(other));
+        let stays = parts(plan) == parts(&other) && self.is_better("boot CPU", Some(other));
         stays.then(|| format!("`--host-cpus {core}` keeps it for the host"))
     }
 

@@ -104,8 +104,8 @@ fn again(
         None => "another vCPU".to_owned(),
     };
     let all = match order.len() {
-        1 => "the only PU of the order has".to_owned(),
-        count => format!("all {count} PUs of the order have"),
+        1 => "the only CPU of the order has".to_owned(),
+        count => format!("all {count} CPUs of the order have"),
     };
-    format!("PU {pin} again ({}), shared with {sharer}: {all} a vCPU", draft.ground.place(pin))
+    format!("CPU {pin} again ({}), shared with {sharer}: {all} a vCPU", draft.ground.place(pin))
 }

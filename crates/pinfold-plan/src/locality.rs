@@ -37,7 +37,7 @@ pub(crate) fn memory(
     let reason = match (bound, nodes.as_slice()) {
         (_, []) => return None,
         (None, _) if empty && is_free => "the nodes of its vCPUs have no memory".to_owned(),
-        (Some(node), _) => format!("all its PUs are of node {node}, and so is its memory"),
+        (Some(node), _) => format!("all its CPUs are of node {node}, and so is its memory"),
         (None, [node]) => format!("its vCPUs are on node {node}"),
         (None, several) => {
             format!("its vCPUs are on {} nodes, and each uses the memory of all", several.len())
@@ -342,19 +342,22 @@ pub(crate) fn interrupts(
         };
         let (pus, reason) = if !near.is_empty() {
             let node = of_node.map_or_else(String::new, |node| node.id.to_string());
-            (near, format!("{device} is on node {node}, and these PUs of it carry no vCPU"))
+            (near, format!("{device} is on node {node}, and these CPUs of it carry no vCPU"))
         } else if !quiet.is_empty() {
-            (quiet.clone(), format!("no PU near {device} is free of vCPUs, these are"))
+            (quiet.clone(), format!("no CPU near {device} is free of vCPUs, these are"))
         } else {
             findings.push(Finding::warning(
                 "interrupts",
                 format!(
-                    "the interrupts of {device} share {} with vCPUs: the plan leaves no PU without \
+                    "the interrupts of {device} share {} with vCPUs: the plan leaves no CPU without \
                      one",
                     pus_text(housekeeping)
                 ),
             ));
-            (housekeeping.clone(), format!("no PU is free of vCPUs, so {device} shares the host's"))
+            (
+                housekeeping.clone(),
+                format!("no CPU is free of vCPUs, so {device} shares the host's"),
+            )
         };
         irqs.push(IrqPlan { device: name, pus, reason });
     }

@@ -11,7 +11,7 @@ use crate::text::verb;
 /// Longer lists are written as a shell loop.
 const WRITTEN_OUT: usize = 4;
 
-/// `PU 5 is offline, usable once online: …` with the command.
+/// `CPU 5 is offline, usable once online: …` with the command.
 pub(crate) fn usable_once(offline: &CpuSet) -> String {
     format!(
         "{} {}, usable once online: `{}`",

@@ -161,7 +161,7 @@ fn oversubscribed(
     let vcpus: usize = spreads.iter().map(|(vnode, _)| of_vnode(vnode)).sum();
     let text = if !crowded.is_empty() {
         format!(
-            "{} {} more than one vCPU: a vCPU waits while another has its PU, and a guest \
+            "{} {} more than one vCPU: a vCPU waits while another has its CPU, and a guest \
              spinlock may be held by one that waits",
             pus_text(&crowded),
             verb(&crowded, "carries", "each carry")
@@ -170,7 +170,7 @@ fn oversubscribed(
         format!(
             "{vcpus} vCPUs float on {}: a vCPU waits while others have them, and a guest spinlock \
              may be held by one that waits",
-            counted(ground.usable.len(), "PU")
+            counted(ground.usable.len(), "CPU")
         )
     } else {
         return None;
@@ -537,10 +537,10 @@ fn unbalanced(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
     let isolated = floating.intersection(&topology.isolated);
     (!isolated.is_empty()).then(|| {
         Finding::warning(
-            "isolated PUs",
+            "isolated CPUs",
             format!(
                 "the kernel does not balance load over {}, which {} isolated: the threads of a \
-                 role that may use several such PUs stay where they start",
+                 role that may use several such CPUs stay where they start",
                 pus_text(&isolated),
                 verb(&isolated, "is", "are")
             ),

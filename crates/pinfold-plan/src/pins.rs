@@ -87,7 +87,7 @@ pub(crate) fn vcpus(
         {
             let former = pus_text(pus);
             *pus = CpuSet::single(free);
-            *why = format!("PU {free} was left by a vCPU that is pinned to {former} by hand");
+            *why = format!("CPU {free} was left by a vCPU that is pinned to {former} by hand");
             by_hand.vcpus.insert(free);
         }
     }
@@ -263,7 +263,7 @@ pub(crate) fn reserve(
     if housekeeping.is_empty() && isolates {
         let mut pinned = request.vnodes.iter().filter(|vnode| !vnode.pins.is_empty());
         let vnode = pinned.next().map(|vnode| vnode.name.clone()).unwrap_or_default();
-        let why = format!("with {} reserved the host's own tasks have no PU", pus_text(&named));
+        let why = format!("with {} reserved the host's own tasks have no CPU", pus_text(&named));
         return Err(PlanError::Pin { vnode, why });
     }
     let reason = match named == reserve.exclusive {

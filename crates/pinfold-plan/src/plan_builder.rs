@@ -22,7 +22,7 @@ use crate::vnode_builder::{Reserve, VnodeBuilder};
 use crate::{locality, pin_analysis, request_check};
 
 /// The reason why the host has all CPUs although the strategy would reserve some.
-pub const NOT_ISOLATED: &str = "the isolation scope is none, so the host's tasks keep all PUs";
+pub const NOT_ISOLATED: &str = "the isolation scope is none, so the host's tasks keep all CPUs";
 
 /// Limits of a strategy's number of vCPUs.
 pub(crate) struct Limits {
@@ -324,7 +324,7 @@ impl<'a> PlanBuilder<'a> {
                     _ => self.ground.hostable.clone(),
                 };
                 thread.reason.push_str(&format!(
-                    "; but on {}: the kernel spreads no threads over isolated PUs ({isolated})",
+                    "; but on {}: the kernel spreads no threads over isolated CPUs ({isolated})",
                     pus_text(&balanced)
                 ));
                 thread.pus = balanced;
@@ -352,7 +352,7 @@ impl<'a> PlanBuilder<'a> {
             self.finding(Finding::note(
                 "isolation",
                 format!(
-                    "{} shares all PUs with the host, so the isolation scope {} has nothing to keep \
+                    "{} shares all CPUs with the host, so the isolation scope {} has nothing to keep \
                      other tasks off",
                     self.strategy, self.request.isolation
                 ),
@@ -405,9 +405,9 @@ impl<'a> PlanBuilder<'a> {
         let boot = online.first().filter(|pu| self.ground.hostable.contains(*pu))?;
         (ended.carried().contains(boot) && ended.exclusive.contains(boot)).then(|| {
             Finding::note(
-                "boot PU",
+                "boot CPU",
                 format!(
-                    "the kernel boots on PU {boot} and binds some of its own work there, which this \
+                    "the kernel boots on CPU {boot} and binds some of its own work there, which this \
                      plan gives to a vCPU or task"
                 ),
             )

@@ -103,7 +103,7 @@ pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
     }
     for (place, irq) in plan.irqs.iter().enumerate() {
         if irq.pus.is_empty() {
-            let why = format!("the interrupts of {} have no PU to go to", irq.device);
+            let why = format!("the interrupts of {} have no CPU to go to", irq.device);
             fault(&format!("irqs[{place}].pus"), why);
         }
     }
@@ -111,7 +111,7 @@ pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
         fault(&format!("tuning.{field}"), why);
     }
     if plan.housekeeping.is_empty() {
-        fault("housekeeping_pus", "the host's own tasks would have no PU".to_owned());
+        fault("housekeeping_pus", "the host's own tasks would have no CPU".to_owned());
     }
     let both = plan.housekeeping.intersection(&plan.exclusive);
     if !both.is_empty() {
@@ -123,7 +123,7 @@ pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
     if plan.isolation == IsolationScope::None && !plan.exclusive.is_empty() {
         fault(
             "exclusive_pus",
-            "the isolation is none, so nothing is excluded from any PU".to_owned(),
+            "the isolation is none, so nothing is excluded from any CPU".to_owned(),
         );
     }
     if let Some(why) = starved_host(plan) {
@@ -151,7 +151,7 @@ fn vnode_faults(plan: &Plan, vnode: &VnodePlan) -> Vec<(String, String)> {
     let mut roles: BTreeSet<&Role> = BTreeSet::new();
     for (place, thread) in vnode.threads.iter().enumerate() {
         if thread.pus.is_empty() {
-            let why = format!("{} has no PU to run on", thread.role);
+            let why = format!("{} has no CPU to run on", thread.role);
             faults.push((format!("threads[{place}].pus"), why));
         }
         if !roles.insert(&thread.role) {
@@ -211,7 +211,7 @@ fn absent(named: &CpuSet, whole: &str, topology: &Topology) -> Vec<Finding> {
     let foreign = named.intersection(&online).difference(&topology.allowed);
     let problem = |pus: &CpuSet, what: &str, hint: &str| {
         let text = format!("{} of {whole} {what}", pus_text(pus));
-        (!pus.is_empty()).then(|| Finding::problem("PUs", text).with_hint(hint))
+        (!pus.is_empty()).then(|| Finding::problem("CPUs", text).with_hint(hint))
     };
     let waiting = (!offline.is_empty()).then(|| {
         let is = verb(&offline, "is offline", "are offline");

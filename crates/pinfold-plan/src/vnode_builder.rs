@@ -99,11 +99,11 @@ fn helper_reason(role: &Role, pus: &CpuSet, strategy: &str, apart: bool) -> Stri
     let who = role.in_words();
     match apart {
         true => format!(
-            "{who} runs where the emulator runs, on {}: its I/O then never takes a vCPU's PU",
+            "{who} runs where the emulator runs, on {}: its I/O then never takes a vCPU's CPU",
             pus_text(pus)
         ),
         false => format!(
-            "{who} runs where the emulator runs: {strategy} reserves no PU for I/O, so it competes \
+            "{who} runs where the emulator runs: {strategy} reserves no CPU for I/O, so it competes \
              with the vCPUs"
         ),
     }

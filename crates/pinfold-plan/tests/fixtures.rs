@@ -30,10 +30,9 @@ fn requests(strategy: &str) -> Vec<Request> {
     asked.into_iter().map(isolated).collect()
 }
 
-/// Where a number, its noun and its verb do not agree: `1 vCPUs`, `PU 1-3`, `PU 17 share`.
+/// Where a number, its noun and its verb do not agree: `1 vCPUs`, `CPU 1-3`, `CPU 17 share`.
 fn disagreement(text: &str) -> Option<String> {
-    const PLURALS: [&str; 8] =
-        ["vCPUs", "CPUs", "PUs", "cores", "threads", "sockets", "nodes", "vnodes"];
+    const PLURALS: [&str; 7] = ["vCPUs", "CPUs", "cores", "threads", "sockets", "nodes", "vnodes"];
     const OF_MANY: [&str; 6] = ["share", "are", "have", "carry", "run", "stay"];
     const OF_ONE: [&str; 6] = ["shares", "is", "has", "carries", "runs", "stays"];
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -44,9 +43,9 @@ fn disagreement(text: &str) -> Option<String> {
         let several = second.contains(['-', ',']);
         match first {
             "1" => PLURALS.contains(&second),
-            "PU" => numbers(second) && (several || OF_MANY.contains(&third)),
+            "CPU" => numbers(second) && (several || OF_MANY.contains(&third)),
             // The head of a column.
-            "PUs" => numbers(second) && several && OF_ONE.contains(&third),
+            "CPUs" => numbers(second) && several && OF_ONE.contains(&third),
             _ => false,
         }
     };
@@ -57,10 +56,10 @@ fn disagreement(text: &str) -> Option<String> {
 fn a_number_its_noun_and_its_verb_agree() {
     let check = |text, wrong: Option<&str>| assert_eq!(disagreement(text).as_deref(), wrong);
     check("at most 1 vCPUs on", Some("1 vCPUs on"));
-    check("PU 17 share cores", Some("PU 17 share"));
-    check("on PU 1-3 of it", Some("PU 1-3 of"));
-    check("the PUs 1-3 shares", Some("PUs 1-3 shares"));
-    check("at most 1 vCPU, the PUs 1-3 share 2 cores, PU 17 shares one, 1 node", None);
+    check("CPU 17 share cores", Some("CPU 17 share"));
+    check("on CPU 1-3 of it", Some("CPU 1-3 of"));
+    check("the CPUs 1-3 shares", Some("CPUs 1-3 shares"));
+    check("at most 1 vCPU, the CPUs 1-3 share 2 cores, CPU 17 shares one, 1 node", None);
 }
 
 /// A plan that may be applied there, or a refusal with a way out.
@@ -92,7 +91,7 @@ fn every_strategy_on_every_host() {
             }
         }
     }
-    // Nearly all: what is refused is refused on machines of one or two PUs, or for its L3.
+    // Nearly all: what is refused is refused on machines of one or two CPUs, or for its L3.
     assert!(planned > 1000, "only {planned} plans");
 }
 
@@ -302,7 +301,7 @@ fn one_machine_gets_one_package_of_two() {
     );
 }
 
-/// How many of the PUs are in each part, most first.
+/// How many of the CPUs are in each part, most first.
 fn counts(topology: &Topology, pus: &CpuSet, level: &str) -> Vec<usize> {
     let mut parts: BTreeMap<Option<u32>, usize> = BTreeMap::new();
     for pu in topology.pus.iter().filter(|pu| pus.contains(pu.os)) {
@@ -330,7 +329,7 @@ fn scatter_spreads_as_hwloc_distrib_does() {
         return;
     };
     for (name, topology) in hosts() {
-        // On irregular hosts it weighs parts by their PUs, another rule.
+        // On irregular hosts it weighs parts by their CPUs, another rule.
         let Source::Synthetic(description) = &topology.source else { continue };
         let most = topology.pus.len();
         for vcpus in (1..=most.min(64)).chain([most / 2, most]).filter(|count| *count > 0) {

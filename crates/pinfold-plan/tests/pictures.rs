@@ -114,7 +114,7 @@ fn every_strategy_on_every_host_is_what_was_read() {
     }
 }
 
-/// Who runs on a PU: `v0`, `a0` with several machines, `E` the emulator, `h` the host.
+/// Who runs on a CPU: `v0`, `a0` with several machines, `E` the emulator, `h` the host.
 fn cell(layout: &Plan, topology: &Topology, pu: PuId) -> String {
     let floats = |pus: &CpuSet| topology.nodes.iter().any(|node| node.pus.is_subset(pus));
     let pinned = |pus: &CpuSet| pus.contains(pu) && !floats(pus);

@@ -129,7 +129,7 @@ fn keeps_the_rules(
     for (asked, vnode) in platform.vnodes.iter().zip(&plan.vnodes) {
         let cpus = vnode.cpus();
         prop_assert_eq!((&vnode.name, cpus.len()), (&asked.name, asked.cores as usize));
-        prop_assert_eq!(cpus.len(), vnode.pus.len(), "a PU twice");
+        prop_assert_eq!(cpus.len(), vnode.pus.len(), "a CPU twice");
         prop_assert!(vnode.pus.is_sorted_by_key(|(pu, _)| *pu));
         prop_assert!(cpus.is_disjoint(&taken) && cpus.is_subset(&topology.allowed));
         taken.add(&cpus);

@@ -32,7 +32,7 @@ pub fn now(host: &dyn Host, pus: &CpuSet) -> Result<Moment, HostError> {
         path: path.to_owned(),
         why: why.to_owned(),
     };
-    let steal_ticks = steal(&stat, pus).ok_or_else(|| strange(&path, "has no line of a PU"))?;
+    let steal_ticks = steal(&stat, pus).ok_or_else(|| strange(&path, "has no line of a CPU"))?;
     let path = paths::cpu_pressure();
     let pressure_us = match host.read_text(&path) {
         Ok(text) => Some(pressure(&text).ok_or_else(|| strange(&path, "has no total of some"))?),
@@ -85,7 +85,7 @@ mod tests {
         let pus = |text: &str| CpuSet::parse_list(text).unwrap();
         assert_eq!(steal(STAT, &pus("0-1")), Some(12));
         assert_eq!(steal(STAT, &pus("1")), Some(5));
-        assert_eq!(steal(STAT, &pus("2")), None, "an offline PU has no line");
+        assert_eq!(steal(STAT, &pus("2")), None, "an offline CPU has no line");
         let text = "some avg10=0.12 avg60=0.02 avg300=0.00 total=157656722\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
         assert_eq!(pressure(text), Some(157_656_722));
         assert_eq!(pressure("some avg10=0.00\n"), None);

@@ -322,7 +322,7 @@ fn lost(watched: &Watched, reading: &FutexReading) -> Vec<String> {
     );
     report(
         reading.missed,
-        "events of the host came while another BPF program was at work on their PU",
+        "events of the host came while another BPF program was at work on their CPU",
     );
     lost
 }

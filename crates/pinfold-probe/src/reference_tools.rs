@@ -421,7 +421,7 @@ fn pu_of(ours: &[Figure], probe: &str) -> Result<CpuSet, String> {
     match pus.len() == 1 && of_probe().all(|figure| figure.cpu.is_some()) {
         true => Ok(pus),
         false => {
-            Err("is held on one PU, and ours ran on several: leave --placement out".to_owned())
+            Err("is held on one CPU, and ours ran on several: leave --placement out".to_owned())
         }
     }
 }

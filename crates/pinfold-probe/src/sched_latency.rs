@@ -93,14 +93,14 @@ impl fmt::Display for LongestWait {
         let ms = |ns: u64| ns as f64 / 1e6;
         write!(
             f,
-            "{:.3} ms of thread {} on PU {}, {:.3} ms after the start",
+            "{:.3} ms of thread {} on CPU {}, {:.3} ms after the start",
             ms(self.wait_ns),
             self.tid,
             self.pu,
             ms(self.at_ns)
         )?;
         match self.culprit() {
-            Some(idle) if idle.is_idle() => write!(f, "; the PU was idle"),
+            Some(idle) if idle.is_idle() => write!(f, "; the CPU was idle"),
             Some(one) => write!(f, "; {} ({}) ran {:.3} ms", one.name, one.tid, ms(one.ns)),
             None => write!(f, "; who ran is not known"),
         }?;
@@ -329,7 +329,7 @@ fn of_reading(watched: &Watched, reading: &SchedReading, others: &[(Tid, Tid)]) 
     report(unseen(reading), "waits whose beginning was not seen");
     report(
         reading.missed,
-        "events of the host came while another BPF program was at work on their PU",
+        "events of the host came while another BPF program was at work on their CPU",
     );
     let is_seen = |tid: Tid| reading.accounts.iter().any(|account| account.tid == tid);
     let missing = others.iter().filter(|(_, tid)| !is_seen(*tid)).count();

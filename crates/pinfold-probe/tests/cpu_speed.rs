@@ -143,7 +143,7 @@ fn a_placement_that_cannot_be_and_a_wrong_argument_are_reported() {
     let cgroup_files = vec!["/none/tasks".to_owned()];
     let no_cgroup = check(1, &Placement { cgroup_files, affinity: None });
     assert!(matches!(no_cgroup, BenchmarkError::Host(_)), "{no_cgroup}");
-    // No kernel knows so many PUs.
+    // No kernel knows so many CPUs.
     let affinity = Some(CpuSet::single(PuId(60_000)));
     let no_pu = check(1, &Placement { cgroup_files: Vec::new(), affinity });
     assert!(matches!(no_pu, BenchmarkError::Host(_)), "{no_pu}");

@@ -101,7 +101,7 @@ fn rings_run_where_they_are_placed() {
     assert!(figures.iter().all(|figure| figure.cpu.is_none()));
     assert_eq!(figures[0].labels["placement"], "balanced");
     if own_pus().len() < 2 {
-        eprintln!("skipped: two PUs are needed for one each");
+        eprintln!("skipped: two CPUs are needed for one each");
         return;
     }
     switch.processes = vec![2];

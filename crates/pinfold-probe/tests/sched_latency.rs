@@ -15,7 +15,7 @@ fn task(host: &LiveHost, tid: Tid) -> TaskId {
     proc_stat::parse(&text).unwrap().task()
 }
 
-/// A program of pinload on one PU, and the thread of it that works.
+/// A program of pinload on one CPU, and the thread of it that works.
 fn on_one_pu(path: &str, arguments: &str) -> (Child, Tid) {
     let host = LiveHost::new().unwrap();
     let pu = CpuSet::single(own_pus().first().unwrap());
@@ -54,7 +54,7 @@ fn a_thread_next_to_a_hog_is_delayed_by_that_hog() {
     // A wait that was under way then is over before the sums begin.
     assert!(eventually(|| times(victim_tid).slices > slices + 2));
     let sums = start_with_schedstat(&host, &SystemClock, &threads).unwrap();
-    // Both want the whole PU, so they take turns, whoever else is there.
+    // Both want the whole CPU, so they take turns, whoever else is there.
     let (before, hogs) = (times(victim_tid), times(hog_tid));
     assert!(eventually(|| {
         let (now, of_hog) = (times(victim_tid), times(hog_tid));

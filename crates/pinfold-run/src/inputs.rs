@@ -39,8 +39,8 @@ pub fn require_known(option: &str, pus: &CpuSet, topology: &Topology) -> Result<
     if strange.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(Exit::Input, format!("{option}: this machine has no PU {strange}"))
-        .with_hint(format!("its PUs are {known}; `pinfold topo` shows them")))
+    Err(Failure::new(Exit::Input, format!("{option}: this machine has no CPU {strange}"))
+        .with_hint(format!("its CPUs are {known}; `pinfold topo` shows them")))
 }
 
 /// The machine that a domain file, or the XML of a running domain, describes.

@@ -20,7 +20,7 @@ pub struct Measurement {
     pub probe: String,
     /// The command that measured, as arguments.
     pub command: Vec<String>,
-    /// Where it was measured: `PU 1, fifo:80`, `in a guest`.
+    /// Where it was measured: `CPU 1, fifo:80`, `in a guest`.
     pub place: String,
     /// The tool that measured: `pinload 0.1.0`, `fio-3.33`.
     pub tool: String,

@@ -76,7 +76,7 @@ pub enum TopologyError {
         why: String,
     },
     /// A machine without a single usable CPU.
-    #[error("{name}: the topology has no online PU")]
+    #[error("{name}: the topology has no online CPU")]
     NoPu {
         /// Name of the source.
         name: String,

@@ -42,7 +42,7 @@ fn guest(topology: &Topology) -> Option<Finding> {
             "virtual machine",
             format!(
                 "this machine is itself a guest of {hypervisor}: cores, caches and NUMA nodes \
-                 are what the hypervisor shows, and its PUs may share real cores"
+                 are what the hypervisor shows, and its CPUs may share real cores"
             ),
         )
         .with_hint(
@@ -54,8 +54,8 @@ fn guest(topology: &Topology) -> Option<Finding> {
 
 fn no_place(topology: &Topology) -> Option<Finding> {
     topology.allowed.is_empty().then(|| {
-        Finding::problem("allowed PUs", "this process may use none of the online PUs")
-            .with_hint("start it in a cgroup whose cpuset has online PUs")
+        Finding::problem("allowed CPUs", "this process may use none of the online CPUs")
+            .with_hint("start it in a cgroup whose cpuset has online CPUs")
     })
 }
 
@@ -65,9 +65,9 @@ fn disagreement(topology: &Topology, facts: &Facts) -> Option<Finding> {
     let unplaced = facts.online.as_ref()?.difference(&topology.online());
     (!unplaced.is_empty()).then(|| {
         Finding::warning(
-            format!("PU {unplaced}"),
-            "online, but not in hwloc's tree: a PU came or went meanwhile, or this is a \
-             container with its own idea of online PUs",
+            format!("CPU {unplaced}"),
+            "online, but not in hwloc's tree: a CPU came or went meanwhile, or this is a \
+             container with its own idea of online CPUs",
         )
         .with_hint("run it again")
     })
@@ -78,9 +78,9 @@ fn offline(topology: &Topology) -> Option<Finding> {
     let first = offline.first()?;
     Some(
         Finding::note(
-            format!("PU {offline}"),
+            format!("CPU {offline}"),
             format!(
-                "{} of {} PUs {} offline",
+                "{} of {} CPUs {} offline",
                 offline.len(),
                 offline.len() + topology.pus.len(),
                 agree(offline.len(), "is", "are")
@@ -110,7 +110,7 @@ fn half_smt(topology: &Topology) -> Option<Finding> {
         Finding::warning(
             "smt",
             format!(
-                "{} of {} cores {} lost a sibling (PU {}): equal plans give unequal vCPUs",
+                "{} of {} cores {} lost a sibling (CPU {}): equal plans give unequal vCPUs",
                 narrow.len(),
                 topology.cores.len(),
                 agree(narrow.len(), "has", "have"),
@@ -128,11 +128,11 @@ fn isolated(topology: &Topology) -> Option<Finding> {
     let isolated = &topology.isolated;
     (!isolated.is_empty()).then(|| {
         Finding::note(
-            format!("PU {isolated}"),
+            format!("CPU {isolated}"),
             "isolated: the scheduler does not balance them, so several threads on a set of \
              them all stay on one",
         )
-        .with_hint("bind each thread to one PU there")
+        .with_hint("bind each thread to one CPU there")
     })
 }
 
@@ -143,7 +143,7 @@ fn not_allowed(topology: &Topology) -> Option<Finding> {
     }
     let text = "online, but outside the cpuset of this process's cgroup";
     Some(
-        Finding::warning(format!("PU {denied}"), text)
+        Finding::warning(format!("CPU {denied}"), text)
             .with_hint("start Pinfold in a cgroup with the whole machine, or plan without them"),
     )
 }
@@ -160,7 +160,7 @@ fn narrow_mask(topology: &Topology) -> Option<Finding> {
         false => "",
     };
     Some(Finding::note(
-        format!("PU {outside}"),
+        format!("CPU {outside}"),
         format!(
             "not in the affinity mask of this process{why}; plans use them all the same: a mask \
              forbids nothing, only a cpuset does"
@@ -177,7 +177,8 @@ fn hybrid(topology: &Topology) -> Option<Finding> {
     if kinds.len() < 2 {
         return None;
     }
-    let of = |kind: CoreKind, word: &str| kinds.get(&kind).map(|pus| format!("{word} on PU {pus}"));
+    let of =
+        |kind: CoreKind, word: &str| kinds.get(&kind).map(|pus| format!("{word} on CPU {pus}"));
     let parts: Vec<String> = [
         of(CoreKind::Performance, "fast cores"),
         of(CoreKind::Efficiency, "small cores"),
@@ -230,7 +231,7 @@ fn unequal_l3(topology: &Topology) -> Option<Finding> {
         Finding::note(
             "L3",
             format!(
-                "the L3 domains differ: {} MiB on PU {pus}, down to {} MiB elsewhere",
+                "the L3 domains differ: {} MiB on CPU {pus}, down to {} MiB elsewhere",
                 large >> 20,
                 small >> 20
             ),
@@ -252,7 +253,7 @@ fn no_cpu_nodes(topology: &Topology) -> Option<Finding> {
     (!bare.is_empty()).then(|| {
         Finding::note(
             format!("NUMA node {}", bare.join(",")),
-            "memory without PUs (CXL, persistent or high-bandwidth memory, or all its PUs \
+            "memory without CPUs (CXL, persistent or high-bandwidth memory, or all its CPUs \
              are offline)",
         )
         .with_hint("no vCPU can be local to it; bind memory there only on purpose")
@@ -270,9 +271,9 @@ fn no_memory_nodes(topology: &Topology, facts: &Facts) -> Option<Finding> {
     (!empty.is_empty()).then(|| {
         Finding::warning(
             format!("NUMA node {}", empty.join(",")),
-            "PUs without local memory: all their accesses cross to another node",
+            "CPUs without local memory: all their accesses cross to another node",
         )
-        .with_hint("fill the memory slots of that socket, or prefer the other nodes' PUs")
+        .with_hint("fill the memory slots of that socket, or prefer the other nodes' CPUs")
     })
 }
 
@@ -290,7 +291,7 @@ fn assumed_packages(tables: &Tables) -> Option<Finding> {
 fn assumed_cores(tables: &Tables) -> Option<Finding> {
     tables
         .cores_assumed
-        .then(|| Finding::note("core", "the source names no cores: each PU is taken for one"))
+        .then(|| Finding::note("core", "the source names no cores: each CPU is taken for one"))
 }
 
 #[cfg(test)]
@@ -310,8 +311,8 @@ mod tests {
             }
             unequal_l3(&topology).map(|finding| finding.text)
         };
-        assert!(reported([96, 32]).is_some_and(|text| text.contains("96 MiB on PU 0-7,16-23")));
-        assert!(reported([32, 96]).is_some_and(|text| text.contains("96 MiB on PU 8-15,24-31")));
+        assert!(reported([96, 32]).is_some_and(|text| text.contains("96 MiB on CPU 0-7,16-23")));
+        assert!(reported([32, 96]).is_some_and(|text| text.contains("96 MiB on CPU 8-15,24-31")));
         assert_eq!(reported([16, 8]), None, "two kinds of cores (Strix Point)");
         assert_eq!(reported([36, 32]), None, "lines that were switched off");
         assert_eq!(reported([0, 96]), None, "not known");

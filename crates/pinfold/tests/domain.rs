@@ -79,7 +79,7 @@ fn libvirt_takes_a_merged_file_and_gives_it_back() {
     let (code, said, _) = pinfold(None, &["plan", "--check", &file, "--input", DESKTOP]);
     assert_eq!(code, Some(0), "{said}");
 
-    // The script of commands brings another placement, of this host (virsh takes no other PUs).
+    // The script of commands brings another placement, of this host (virsh takes no other CPUs).
     let words = ["plan", "-s", "compact", "--vcpus", "6", "--name", NAME, "--emit"];
     let (_, script, _) = pinfold(None, &[&words[..], &["virsh"]].concat());
     let (_, fragment, _) = pinfold(None, &[&words[..], &["libvirt"]].concat());
@@ -150,11 +150,11 @@ fn a_running_domain_is_checked_thread_by_thread() {
     let Some(daemon) = Daemon::start(NAME) else { return };
     let own = LiveHost::new().unwrap().affinity(own_pid()).unwrap();
     let (Some(first), true) = (own.first(), own.len() > 1) else {
-        eprintln!("skipped: this process may use one PU only");
+        eprintln!("skipped: this process may use one CPU only");
         return;
     };
     let file = format!("{}/mine.xml", daemon.folder.path().display());
-    // Both vCPUs on one PU, and the emulator with them.
+    // Both vCPUs on one CPU, and the emulator with them.
     let tune = format!(
         "<vcpu>2</vcpu><cputune><vcpupin vcpu='0' cpuset='{first}'/><vcpupin vcpu='1' cpuset='{first}'/>\
          <emulatorpin cpuset='{first}'/></cputune>"

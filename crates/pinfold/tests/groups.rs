@@ -36,7 +36,7 @@ impl TestGroup {
         self.spawn(words).stdin(Stdio::Null).capture(MINUTE_NS).expect("pinfold runs")
     }
 
-    /// The PUs that a thread of a file's process may use, if the file has its number.
+    /// The CPUs that a thread of a file's process may use, if the file has its number.
     fn mask(&self, pid_file: &str) -> Option<(Tid, String)> {
         let text = files::read_text(&self.file(pid_file)).ok()?;
         let tid = Tid(text.trim().parse().ok()?);
@@ -66,13 +66,13 @@ impl TestGroup {
         self.host.affinity(process::own_tid()).expect("a mask").to_string()
     }
 
-    /// The PU that a core of the strategy is here.
+    /// The CPU that a core of the strategy is here.
     fn planned(&self) -> String {
         let words = ["plan", "-s", "compact", "--group", "name=g cores=1", "--json"];
         let output = self.pinfold(&words);
         assert!(output.status.success(), "{}", output.stderr_text());
         let text = output.stdout_text();
-        let (_, rest) = text.split_once("\"pus\": \"").expect("PUs");
+        let (_, rest) = text.split_once("\"pus\": \"").expect("CPUs");
         rest.split_once('"').expect("a text").0.to_owned()
     }
 }
@@ -200,7 +200,7 @@ fn signals_are_the_commands() {
 fn what_a_killed_pinfold_leaves_is_undone_by_undo() {
     let place = TestGroup::new();
     if place.own() == place.planned() {
-        println!("skipped: one PU is all there is");
+        println!("skipped: one CPU is all there is");
         return;
     }
     let pid = place.file("pid");

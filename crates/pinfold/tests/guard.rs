@@ -29,7 +29,7 @@ fn why_not(host: &LiveHost) -> Option<&'static str> {
         return Some("qemu-system-x86_64 is not installed");
     }
     if host.affinity(Tid(0)).expect("a mask").len() < 2 {
-        return Some("a host with a real-time vCPU needs two PUs");
+        return Some("a host with a real-time vCPU needs two CPUs");
     }
     let child = Spawn::new("sleep").args(["60"]).die_with_parent(true).start().expect("sleep");
     let refused = host.set_policy(child.pid(), ROUND_ROBIN).is_err();
@@ -156,7 +156,7 @@ fn a_guard_that_is_killed_is_replaced() {
     for pid in &killed {
         pinfold_host::process::signal(*pid, Signaled::Kill).expect("killed");
     }
-    // One that is killed is listed until it comes to a PU to end there.
+    // One that is killed is listed until it comes to a CPU to end there.
     let other = || {
         let now = guards(&stage.host, &state);
         now.len() == 1 && now != killed

@@ -64,11 +64,11 @@ fn masks(pid: Tid) -> Vec<(String, CpuSet)> {
     tids.into_iter().map(|tid| (tid.clone(), mask(&tid))).collect()
 }
 
-/// A plan for the domain that puts everything on one PU, as a file.
+/// A plan for the domain that puts everything on one CPU, as a file.
 fn plan(daemon: &Daemon) -> (String, CpuSet) {
     let host = LiveHost::new().expect("a host");
     let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask");
-    let first = own.iter().next().expect("a PU");
+    let first = own.iter().next().expect("a CPU");
     let avoid: CpuSet = own.iter().filter(|pu| *pu != first).collect();
     let words = ["plan", "--strategy", "compact", "--vcpus", "2", "--iothread", "iothread1"];
     let avoid = format!("--avoid={avoid}");
@@ -123,7 +123,7 @@ fn apply_goes_through_libvirt_and_back() {
 #[test]
 fn watch_puts_pins_right_through_libvirt() {
     if LiveHost::new().expect("a host").affinity(own_pid()).expect("a mask").len() < 2 {
-        eprintln!("skipped: with one PU nothing can be moved");
+        eprintln!("skipped: with one CPU nothing can be moved");
         return;
     }
     let Some(daemon) = domain("") else { return };

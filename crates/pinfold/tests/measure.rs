@@ -56,7 +56,7 @@ impl TestHome {
     }
 }
 
-/// The first PU that this test may use.
+/// The first CPU that this test may use.
 fn first_pu() -> String {
     let host = LiveHost::new().expect("a host");
     let mask = host.affinity(Tid(0)).expect("a mask");
@@ -243,7 +243,7 @@ fn a_capacity_reports_what_was_left_out() {
     assert_eq!(micro["measurement"]["blocks"].as_array().map(Vec::len), Some(2));
 }
 
-/// A `/proc/stat` of which the steal of all PUs is 1000 ticks, and grows if somebody is to steal.
+/// A `/proc/stat` of which the steal of all CPUs is 1000 ticks, and grows if somebody is to steal.
 ///
 /// It lies over the real one for a process and its children alone, in a mount namespace.
 struct Thief<'h> {
@@ -394,7 +394,7 @@ fn a_reference_tool_runs_where_ours_does_and_under_its_policy() {
     let host = LiveHost::new().expect("a host");
     let mask = host.affinity(Tid(0)).expect("a mask");
     if mask.len() < 2 {
-        println!("skipped: one PU is all there is");
+        println!("skipped: one CPU is all there is");
         return;
     }
     // A perf that tells where and how it runs, and a time that perf could tell.
@@ -434,7 +434,7 @@ fn a_reference_tool_runs_where_ours_does_and_under_its_policy() {
 fn what_cannot_be_measured_is_reported_with_a_hint() {
     let home = TestHome::new();
     home.refused(&["measure", "wakup"], 2, "did you mean wakeup?");
-    home.refused(&["measure", "wakeup", "--cpus", "60000"], 2, "has no PU 60000");
+    home.refused(&["measure", "wakeup", "--cpus", "60000"], 2, "has no CPU 60000");
     home.refused(&["measure", "wakeup", "--cpus", "3-1"], 2, "backwards");
     home.refused(&["measure", "wakeup", "--node", "900"], 2, "no node 900");
     home.refused(&["measure", "wakeup", "--policy", "rr:3"], 2, "no policy");
@@ -470,7 +470,7 @@ fn an_offline_pu_is_reported() {
     let host = LiveHost::new().expect("a host");
     let offline = pinfold_topology::discover(&host).expect("a topology").offline;
     let Some(first) = offline.iter().next() else {
-        println!("skipped: no PU of this machine is offline (the lab has one)");
+        println!("skipped: no CPU of this machine is offline (the lab has one)");
         return;
     };
     let pu = first.0.to_string();
@@ -614,7 +614,7 @@ fn two_plans_are_compared_block_by_block() {
     let output = home.run(&[&words[..], &probe].concat());
     let said = output.stderr_text();
     if mask.len() < 2 && output.status.code() == Some(2) {
-        println!("skipped: one PU has one placement");
+        println!("skipped: one CPU has one placement");
         return;
     }
     assert!(output.status.success(), "{said}");

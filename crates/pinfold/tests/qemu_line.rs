@@ -73,7 +73,7 @@ fn the_plan_is_for_the_machine_of_the_command_line() {
     let pus: Vec<u32> = threads
         .iter()
         .take(4)
-        .map(|thread| thread["pus"].as_str().expect("a PU").parse().expect("a number"))
+        .map(|thread| thread["pus"].as_str().expect("a CPU").parse().expect("a number"))
         .collect();
     assert!(pus[..2].iter().all(|pu| *pu >= 16) && pus[2..].iter().all(|pu| *pu < 16), "{pus:?}");
     let script = words("--emit qemu", cells);

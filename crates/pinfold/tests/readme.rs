@@ -124,7 +124,7 @@ fn bad_input_is_reported_with_a_hint() {
     check(&["plan", "--strategy", "balancd"], 2, "did you mean balanced?");
     check(&["plan", "--strategy", "none", "--vcpus", "many"], 2, "neither a number");
     check(&["plan", "--strategy", "none", "--avoid", "8-3"], 2, "backwards");
-    check(&["plan", "--strategy", "none", "--avoid", "60000"], 2, "has no PU 60000");
+    check(&["plan", "--strategy", "none", "--avoid", "60000"], 2, "has no CPU 60000");
     check(&["plan", "--strategy", "none", "--vcpus", "99999"], 2, "at most");
     check(&["plan", "--check"], 2, "nothing to check");
     check(&["plan", "--check", "/nonexistent/a.xml"], 2, "/nonexistent/a.xml");

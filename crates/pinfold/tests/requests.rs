@@ -62,9 +62,9 @@ fn what_is_wrong_is_reported_with_its_place() {
     };
     in_file("[[vm]]\nname = \"a\"\nvcpu = 1\n", "line 3, column 1: vm has no key \"vcpu\"");
     in_file("[[vm]]\nname = \"a\"\nvcpu = 1\n", "did you mean vcpus?");
-    let avoid = "request.toml: line 1, column 9: avoid: this machine has no PU 16";
+    let avoid = "request.toml: line 1, column 9: avoid: this machine has no CPU 16";
     in_file("avoid = \"16\"\n[[vm]]\nname = \"a\"\n", avoid);
-    let pus = "request.toml: line 4, column 7: host.pus: this machine has no PU 16";
+    let pus = "request.toml: line 4, column 7: host.pus: this machine has no CPU 16";
     in_file("[[vm]]\nname = \"a\"\n[host]\npus = \"16\"\n", pus);
     let devices = "request.toml: line 3, column 22: a device of node 4 cannot be planned for: this host has the nodes 0, 1";
     in_file("[[vm]]\nname = \"a\"\ndevices = [\"node:0\", \"node:4\"]\n", devices);
@@ -83,7 +83,7 @@ fn what_is_wrong_is_reported_with_its_place() {
     in_file("[[vm]]\nname = \"a\"\nvcpus = 5000\n", "request.toml: line 3, column 9: ");
     in_file(
         "[[vm]]\nname = \"a\"\n[host]\nfree = 16\n",
-        "request.toml: line 4, column 8: 16 PUs cannot stay free",
+        "request.toml: line 4, column 8: 16 CPUs cannot stay free",
     );
     in_file(
         "[[group]]\nname = \"a\"\ncores = 1\n[[group]]\nname = \"b\"\ncores = 40\n",
@@ -97,7 +97,7 @@ fn what_is_wrong_is_reported_with_its_place() {
         assert!(said.contains(reported), "{said}");
     };
     check(&["--vm", "name=a,vcpus=0"], "--vm: vcpus: 0 is not a number of at least 1");
-    check(&["--free", "all"], "--free: \"all\" is not a number of PUs");
+    check(&["--free", "all"], "--free: \"all\" is not a number of CPUs");
     check(&["--vm", "name=a", "--vcpus", "2"], "cannot be used with");
     check(&["--request", "/nonexistent/request.toml"], "/nonexistent/request.toml");
     let two = ["--vm", "name=a,vcpus=1", "--vm", "name=b,vcpus=1", "--emit"];
@@ -134,7 +134,7 @@ fn several_machines_are_emitted_one_by_one() {
             assert!(ran.stderr_text().contains("--vnode NAME"), "{}", ran.stderr_text());
         }
     }
-    // A plan for one machine keeps nobody off the PUs of another's threads.
+    // A plan for one machine keeps nobody off the CPUs of another's threads.
     let script = emit(&["qemu", "--vnode", "web"]);
     assert!(
         script.contains("\"exclusive_pus\": \"0,4,16,20\"") && !script.contains("\"db\""),
@@ -186,7 +186,7 @@ fn published_layouts_are_one_command_each() {
     for line in [
         "\"housekeeping_pus\": \"0-6,16-22\"",
         "\"exclusive_pus\": \"7-15,23-31\"",
-        "pinned to the PUs 7,23 by hand",
+        "pinned to the CPUs 7,23 by hand",
     ] {
         assert!(json.contains(line), "{line} is not in\n{json}");
     }
@@ -205,8 +205,8 @@ fn a_pin_that_cannot_be_is_refused_before_anything_is_planned() {
         assert!(said.contains(reported), "{said}");
     };
     check(&["--pin", "vcpu3"], "--pin: \"vcpu3\" is not written ROLE=CPUS");
-    check(&["--pin", "vcpu3=40"], "vcpu(3) cannot be pinned to 40: PU 40 does not exist");
-    check(&["--pin", "vcpu3=2", "--avoid", "2"], "the request avoids PU 2");
+    check(&["--pin", "vcpu3=40"], "vcpu(3) cannot be pinned to 40: CPU 40 does not exist");
+    check(&["--pin", "vcpu3=2", "--avoid", "2"], "the request avoids CPU 2");
     check(&["--name", "my vm"], "--name: the name \"my vm\" cannot be used: it has a blank");
     let two =
         ["plan", "-s", "balanced", "--vm", "name=a vcpus=2", "--vm", "name=b", "--pin", "vcpu0=1"];

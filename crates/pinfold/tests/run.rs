@@ -219,8 +219,8 @@ fn a_running_machine_is_checked_as_it_is() {
     let named = pinfold(&state, &["plan", "--check", "--qmp", &socket]);
     assert!(named.stdout_text().contains(": t, 2 vCPUs"), "{}", named.stdout_text());
 
-    // Both vCPUs may run on one PU only: told by role, with the thread and what to do.
-    let one = pinfold_model::CpuSet::single(own.first().expect("a PU"));
+    // Both vCPUs may run on one CPU only: told by role, with the thread and what to do.
+    let one = pinfold_model::CpuSet::single(own.first().expect("a CPU"));
     if own.len() > 1 {
         let folder = pinfold_host::paths::task_dir(qemu.pid());
         for tid in host.list(&folder).expect("threads") {
@@ -236,7 +236,7 @@ fn a_running_machine_is_checked_as_it_is() {
             }
         }
     } else {
-        println!("skipped: a wrong mask needs two PUs");
+        println!("skipped: a wrong mask needs two CPUs");
     }
     qemu.kill().expect("QEMU ends");
 }
@@ -254,7 +254,7 @@ fn a_running_machine_that_was_placed_is_well_placed() {
     let pid = qemu.pid().to_string();
     let placed = pinfold(&state, &["apply", "--qmp", &socket, "--strategy", "low-latency"]);
     if own.len() < 2 {
-        println!("skipped: a vCPU beside the host needs two PUs");
+        println!("skipped: a vCPU beside the host needs two CPUs");
     } else {
         assert!(placed.status.success(), "{}", placed.stderr_text());
         for words in [["--qmp", socket.as_str()], ["--pid", pid.as_str()]] {
@@ -277,7 +277,7 @@ fn a_plan_of_another_machine_is_not_applied() {
     let folder = tempfile::tempdir().expect("a folder");
     let state = folder.path().join("state").to_string_lossy().into_owned();
     let (mut qemu, socket) = started(&folder, "1");
-    // The PUs of this plan are there on every machine; only the fingerprint tells.
+    // The CPUs of this plan are there on every machine; only the fingerprint tells.
     let words = ["plan", "--strategy", "none", "--vcpus", "1", "--input", "core:1 pu:1", "--json"];
     let made = pinfold(&state, &words);
     assert!(made.status.success(), "{}", made.stderr_text());

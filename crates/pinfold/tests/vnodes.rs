@@ -21,7 +21,7 @@ use serde_json::Value;
 use common::until;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-/// The vnodes of all tests get the same PU: one at a time.
+/// The vnodes of all tests get the same CPU: one at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// What one start has measured is kept for the next, as in one state directory.
@@ -448,7 +448,7 @@ fn a_second_platform_and_strangers_are_refused() {
     for speed in ["0", "100.1%", "-5%", "NaN", "0.0000001"] {
         check(&["set", &stage.name, &format!("--speed={speed}")], "--speed");
     }
-    check(&["set", &stage.name, "--speed", "10%", "--pu", "4095"], "has no PU 4095");
+    check(&["set", &stage.name, "--speed", "10%", "--pu", "4095"], "has no CPU 4095");
     // Another Pinfold's platform may not have a vnode of the same name.
     let other = tempfile::tempdir().expect("a folder");
     let state = other.path().join("state").to_string_lossy().into_owned();
@@ -735,12 +735,12 @@ fn an_attached_group_is_held_on_its_pus_and_freed_when_all_of_pinfold_is_killed(
     let pid = spinner.pid();
     let anywhere = slice.host.affinity(pid).expect("a mask");
     if anywhere.len() < 2 {
-        println!("skipped: it needs two PUs");
+        println!("skipped: it needs two CPUs");
         return;
     }
     let lines = format!("speed = \"10%\"\nattach = \"group:/{}\"\n", slice.name);
     let Some(mut stage) = TestPlatform::with("held", "gov", &lines, &[]) else { return };
-    let pu = stage.core().get("pu").and_then(Value::as_u64).expect("a PU");
+    let pu = stage.core().get("pu").and_then(Value::as_u64).expect("a CPU");
     let held = slice.host.affinity(pid).expect("a mask");
     assert_eq!(held.iter().map(|pu| u64::from(pu.0)).collect::<Vec<_>>(), [pu]);
     let events = paths::cgroup_events(&slice.path);

@@ -105,7 +105,7 @@ impl TestMachine {
         text
     }
 
-    /// A plan for so many vCPUs, each on PUs of its own if there are enough.
+    /// A plan for so many vCPUs, each on CPUs of its own if there are enough.
     fn plan(&self, vcpus: &str) -> String {
         let words = ["plan", "--strategy", "compact", "--vcpus", vcpus, "--name", "t", "--json"];
         let made = self.pinfold(&words);
@@ -153,7 +153,7 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     let vcpu = wait("the vCPU", || scene.thread("CPU 0/TCG"));
     let before = scene.mask(vcpu);
     if before.len() < 2 {
-        println!("skipped: with one PU nothing can be moved");
+        println!("skipped: with one CPU nothing can be moved");
         return;
     }
     let watch = scene.watch();
@@ -183,7 +183,10 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     scene.reported("iothread(io7)");
     scene.reported("is not in the plan");
     let reported = files::read_text(&scene.file("told")).expect("text");
-    assert!(reported.contains("\"found\":\"PUs ") && reported.contains("\"who\":\""), "{reported}");
+    assert!(
+        reported.contains("\"found\":\"CPUs ") && reported.contains("\"who\":\""),
+        "{reported}"
+    );
 
     signal(watch.pid(), Signaled::Terminate).expect("asked to end");
     wait("its end", || {
@@ -213,7 +216,7 @@ struct Group {
 }
 
 impl Group {
-    /// One with all PUs, or why there can be none here.
+    /// One with all CPUs, or why there can be none here.
     fn make() -> Result<Self, String> {
         let host = LiveHost::new().map_err(|error| error.to_string())?;
         let found = mountinfo::controller(&host, "cpuset").map_err(|error| error.to_string())?;
@@ -265,7 +268,7 @@ fn a_write_to_the_machines_group_is_reported_with_what_and_since_when() {
     let all = scene.host.read_text(&file).expect("a list");
     let first = CpuSet::parse_list(&all).expect("a list").iter().take(1).collect::<CpuSet>();
     if first.to_string() == all.trim() {
-        println!("skipped: with one PU a group cannot be narrowed");
+        println!("skipped: with one CPU a group cannot be narrowed");
         return;
     }
     scene.host.write(&file, first.to_string().as_bytes()).expect("narrowed");

@@ -9,7 +9,7 @@ use crate::guest::Guest;
 /// Whether it prints figures, the command, its arguments.
 const RUNS: &str = include_str!("../../../fixtures/pinload-runs.txt");
 /// The last of the shape's two CPUs, on which the commands run and which goes offline.
-const PU: &str = "1";
+const CPU: &str = "1";
 const FOLDER: &str = "/tmp/benchmarks";
 const FILE: &str = "/tmp/benchmarks/blocks";
 /// The message of a command on a machine without a quiet interval.
@@ -21,7 +21,7 @@ pub(super) fn all(guest: &mut Guest) -> Result<String, LabError> {
     for line in RUNS.lines().filter(|line| !line.starts_with('#')) {
         let (kind, command) =
             line.split_once(' ').ok_or_else(|| LabError::wrong("a short run", line))?;
-        let command = command.replace("CPU", PU).replace("FILE", FILE).replace("FOLDER", FOLDER);
+        let command = command.replace("CPU", CPU).replace("FILE", FILE).replace("FOLDER", FOLDER);
         let output = guest.run(&command.split(' ').collect::<Vec<_>>())?;
         if output.stderr_text().contains(BUSY) {
             busy += 1;
@@ -73,14 +73,14 @@ fn hwlat(guest: &mut Guest) -> Result<String, LabError> {
 }
 
 fn offline(guest: &mut Guest) -> Result<String, LabError> {
-    let switch = format!("/sys/devices/system/cpu/cpu{PU}/online");
+    let switch = format!("/sys/devices/system/cpu/cpu{CPU}/online");
     guest.shell(&format!("echo 0 > {switch}"))?;
-    let command = ["/usr/bin/pinfold", "measure", "wakeup", "--cpus", PU];
+    let command = ["/usr/bin/pinfold", "measure", "wakeup", "--cpus", CPU];
     let output = guest.run(&command)?;
     guest.shell(&format!("echo 1 > {switch}"))?;
     let said = output.stderr_text();
-    match !output.success() && said.contains(&format!("PU {PU} is offline")) {
-        true => Ok(format!("measure refuses PU {PU}, which is offline")),
-        false => Err(LabError::wrong("pinfold measure on an offline PU", said)),
+    match !output.success() && said.contains(&format!("CPU {CPU} is offline")) {
+        true => Ok(format!("measure refuses CPU {CPU}, which is offline")),
+        false => Err(LabError::wrong("pinfold measure on an offline CPU", said)),
     }
 }

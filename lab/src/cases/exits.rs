@@ -139,7 +139,7 @@ fn of_micro_guest(guest: &mut Guest) -> Result<String, LabError> {
     let locked = lock(guest, &["exits", "--micro-guest"])?;
     Ok(format!(
         "level A: 500 CPUID, 500 RDMSR, 1,000 port and 200 MMIO writes are exact; types {}; a \
-         translated machine is told to make none, and its waits for a PU and for locks are \
+         translated machine is told to make none, and its waits for a CPU and for locks are \
          seen; {locked}",
         names.join(", ")
     ))

@@ -39,7 +39,7 @@ pub(super) fn smt(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     let before = Snapshot::take(guest, ROOT, false)?;
     let one = one_offline(guest, &before)?;
     let refused = refused(guest, &before)?;
-    Ok(format!("SMT off, vCPUs on PUs {alone}, and on again; {one}; {killed}; {under}; {refused}"))
+    Ok(format!("SMT off, vCPUs on CPUs {alone}, and on again; {one}; {killed}; {under}; {refused}"))
 }
 
 fn plan(guest: &mut Guest) -> Result<(), LabError> {
@@ -54,7 +54,7 @@ fn shows(guest: &mut Guest, expected: &str) -> Result<(), LabError> {
     let text = guest.shell(ONLINE)?;
     match text == expected {
         true => Ok(()),
-        false => Err(LabError::wrong("PUs and SMT", format!("{text:?}, not {expected:?}"))),
+        false => Err(LabError::wrong("CPUs and SMT", format!("{text:?}, not {expected:?}"))),
     }
 }
 
@@ -110,11 +110,11 @@ fn under_a_plan(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError
     }
     let status = guest.pinfold(&["status", "--json"])?;
     let said = shapes::ReportedPlacement::parse(&status)?;
-    let pu = said.alone.first().ok_or_else(|| LabError::wrong("PUs of the plan", status))?;
+    let pu = said.alone.first().ok_or_else(|| LabError::wrong("CPUs of the plan", status))?;
     guest.shell(&format!("echo 0 > /sys/devices/system/cpu/cpu{pu}/online"))?;
     // It exits with 1 if there is drift.
     let status = guest.run(&["/usr/bin/pinfold", "status"])?.stdout_text();
-    let reported = format!("PU {pu} is offline: vcpu(0)");
+    let reported = format!("CPU {pu} is offline: vcpu(0)");
     if !status.contains(&reported) {
         return Err(LabError::wrong(format!("status does not say {reported:?}"), status));
     }
@@ -128,15 +128,15 @@ fn under_a_plan(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError
     // A kernel that stores no mask with an offline CPU restores it without: undo reports the tasks.
     found.retain(|one| {
         let task = one.split(" (").next().unwrap_or(one);
-        !undone.contains(&format!("the mask of {task} is ")) || !undone.contains("without PUs")
+        !undone.contains(&format!("the mask of {task} is ")) || !undone.contains("without CPUs")
     });
     let short = all - found.len();
-    expect_none("undo while a PU was offline", found)?;
+    expect_none("undo while a CPU was offline", found)?;
     let short = match short {
         0 => String::new(),
         many => format!(" ({many} masks without that CPU, which undo reports)"),
     };
-    Ok(format!("SMT off and on and a PU offline under a plan are named, and undone{short}"))
+    Ok(format!("SMT off and on and a CPU offline under a plan are named, and undone{short}"))
 }
 
 /// True before Linux 6.2.
@@ -160,8 +160,8 @@ fn one_offline(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError>
     let after = Snapshot::take(guest, ROOT, false)?;
     let mut near = shapes::near(&after);
     near.extend(while_offline(&after));
-    expect_none("undo of an offline PU left a trace", differences(&after, before, &near))?;
-    Ok("PU 7 offline by the plan, and back".to_owned())
+    expect_none("undo of an offline CPU left a trace", differences(&after, before, &near))?;
+    Ok("CPU 7 offline by the plan, and back".to_owned())
 }
 
 /// The CPU of a vCPU is not taken offline.
@@ -171,12 +171,12 @@ fn refused(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
     command.extend(words);
     let output = guest.run(&command)?;
     let said = format!("{}{}", output.stdout_text(), output.stderr_text());
-    if output.success() || !said.contains("PUs 4 are to go offline") {
+    if output.success() || !said.contains("CPUs 4 are to go offline") {
         return Err(LabError::wrong("offline=4 is not refused", said));
     }
     let after = Snapshot::take(guest, ROOT, false)?;
     let mut near = shapes::near(&after);
     near.extend(while_offline(&after));
     expect_none("a refused plan left a trace", differences(&after, before, &near))?;
-    Ok("a vCPU's PU is refused".to_owned())
+    Ok("a vCPU's CPU is refused".to_owned())
 }

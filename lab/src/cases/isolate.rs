@@ -130,7 +130,7 @@ fn intruders(stage: &LabHost, during: &Snapshot, status: &Status) -> Vec<String>
     }
     let placed = during.of_group(vm).filter(|(_, task)| task.mask.is_subset(&stage.alone));
     if placed.count() != 2 {
-        found.push("the machine's two vCPUs are not on its PUs".to_owned());
+        found.push("the machine's two vCPUs are not on its CPUs".to_owned());
     }
     found
 }

@@ -111,7 +111,7 @@ pub(super) fn killed(
     let each = at_each_change(guest, (&apply, &before), extent, progress)?;
     let random = at_random(guest, (&apply, &before), extent, progress)?;
     Ok(format!(
-        "rr 1 on PUs {pus} in an isolated partition, SMT off, interrupts, memory nodes, wake-up latency \
+        "rr 1 on CPUs {pus} in an isolated partition, SMT off, interrupts, memory nodes, wake-up latency \
          and {} more knobs at once; {each}; {random}; each time group, mask and policy of {} tasks and \
          {} knobs as before",
         // This kernel may lack some, and two have other names.

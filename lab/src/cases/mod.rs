@@ -201,13 +201,13 @@ impl Case {
                 format!("isolate, undo: {}", shape.name)
             }
             Case::Placed(shape, PlacedMachine { offline: Some(pu), .. }) => {
-                format!("isolate, undo: {}, PU {pu} offline", shape.name)
+                format!("isolate, undo: {}, CPU {pu} offline", shape.name)
             }
             Case::Knobs => "knobs of the host".to_owned(),
             Case::Shares => "cpu controller, cgroup v1".to_owned(),
             Case::Longest => "longest plan".to_owned(),
             Case::PowerCuts => "power cuts, longest plan".to_owned(),
-            Case::Hotplug => "SMT and PUs offline".to_owned(),
+            Case::Hotplug => "SMT and CPUs offline".to_owned(),
             Case::Nested => "real KVM, nested".to_owned(),
             Case::PageTables => "page tables, nested KVM on two nodes".to_owned(),
             Case::Exits => "exits, counted".to_owned(),

@@ -66,7 +66,7 @@ pub(super) fn kvm(guest: &mut Guest) -> Result<String, LabError> {
         return Err(LabError::wrong("the machine is not KVM's", reported));
     }
     let alone = &said.alone;
-    Ok(format!("vCPUs of KVM on PUs {alone}; {named}; {}", tables.trim_end_matches(',')))
+    Ok(format!("vCPUs of KVM on CPUs {alone}; {named}; {}", tables.trim_end_matches(',')))
 }
 
 /// The kernel threads of this machine, each with its mask while the plan is active.

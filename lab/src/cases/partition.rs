@@ -96,5 +96,5 @@ fn rival(stage: &mut LabHost) -> Result<String, LabError> {
         return Err(LabError::wrong(format!("the partition shows {shown:?}, status"), status));
     }
     let shown = shown.trim().replace('\n', ", ");
-    Ok(format!("with a rival for its PUs it shows \"{shown}\", as status does"))
+    Ok(format!("with a rival for its CPUs it shows \"{shown}\", as status does"))
 }

@@ -50,10 +50,10 @@ pub(super) fn isolate(guest: &mut Guest, placed: &PlacedMachine) -> Result<Strin
     expect_none("undo left a trace", found)?;
     let short = match short.len() {
         0 => String::new(),
-        many => format!("; {many} kernel threads of a node came back without the offline PU"),
+        many => format!("; {many} kernel threads of a node came back without the offline CPU"),
     };
     let (strategy, pus, many) = (placed.strategy, &said.alone, before.tasks.len());
-    Ok(format!("{strategy} on PUs {pus}{real_time}, {many} tasks and back{short}"))
+    Ok(format!("{strategy} on CPUs {pus}{real_time}, {many} tasks and back{short}"))
 }
 
 /// Only the vCPUs of the machine are real-time, `SCHED_RR` with the lowest priority.

@@ -219,7 +219,7 @@ pub(super) fn isolated(guest: &mut Guest) -> Result<String, LabError> {
     expect_none("trials and what they show", wrong)?;
     guest.shell("cd /tmp; pinfold study report booted.sqlite; grep -q isolcpus=2-3 booted.html")?;
     Ok(format!(
-        "{BOOTED_TRIALS} trials; those of isolcpus on PUs 2-3 alone, each with its PUs at \
+        "{BOOTED_TRIALS} trials; those of isolcpus on CPUs 2-3 alone, each with its CPUs at \
          `performance`; the page names the boot parameter"
     ))
 }

@@ -167,7 +167,7 @@ impl Seen {
         let node = |pu: &u32| usize::from(*pu > 3);
         let homes: BTreeSet<usize> = self.measured_pus.iter().map(node).collect();
         let Some(home) = homes.first().copied().filter(|_| homes.len() == 1) else {
-            return vec![format!("vCPUs of the measured guest on PUs {:?}", self.measured_pus)];
+            return vec![format!("vCPUs of the measured guest on CPUs {:?}", self.measured_pus)];
         };
         let mut faults = Vec::new();
         let mut check = |what: &str, pages: [u64; 2], wanted: usize| {
@@ -185,11 +185,11 @@ impl Seen {
         let there = if neighbour == "same-node" { home } else { 1 - home };
         check("the neighbour", self.neighbour, there);
         let strays = self.neighbour_masks.iter().filter(|pu| node(pu) != there);
-        faults.extend(strays.map(|pu| format!("a thread of the neighbour may run on PU {pu}")));
+        faults.extend(strays.map(|pu| format!("a thread of the neighbour may run on CPU {pu}")));
         let shared = self.neighbour_masks.intersection(&self.measured_pus);
-        faults.extend(shared.map(|pu| format!("both guests use PU {pu}")));
+        faults.extend(shared.map(|pu| format!("both guests use CPU {pu}")));
         if self.neighbour_pus.len() > 1 {
-            faults.push(format!("the neighbour's vCPU was on PUs {:?}", self.neighbour_pus));
+            faults.push(format!("the neighbour's vCPU was on CPUs {:?}", self.neighbour_pus));
         }
         faults
     }
@@ -212,7 +212,7 @@ mod tests {
             &["the measured guest has pages [30000, 0], wanted on node 1"],
         );
         check("measured 0 30000 1", ["none", "far"], &[]);
-        check("", ["none", "far"], &["vCPUs of the measured guest on PUs {}"]);
+        check("", ["none", "far"], &["vCPUs of the measured guest on CPUs {}"]);
         let both = |other: &str| format!("{measured}\nneighbour {other}\n");
         check(&both("70000 0 2"), ["same-node", "near"], &[]);
         check(
@@ -221,14 +221,14 @@ mod tests {
             &["there is a neighbour, with pages [70000, 0]"],
         );
         check(&both("0 70000 4 4-7"), ["other-node", "near"], &[]);
-        check(&both("70000 0 1-2"), ["same-node", "near"], &["both guests use PU 1"]);
+        check(&both("70000 0 1-2"), ["same-node", "near"], &["both guests use CPU 1"]);
         check(
             &both("70000 9 2 4"),
             ["same-node", "near"],
             &[
                 "the neighbour has pages [70000, 9], wanted on node 0",
-                "a thread of the neighbour may run on PU 4",
-                "the neighbour's vCPU was on PUs {2, 4}",
+                "a thread of the neighbour may run on CPU 4",
+                "the neighbour's vCPU was on CPUs {2, 4}",
             ],
         );
     }

@@ -155,7 +155,7 @@ fn intruders(during: &Snapshot, vm: u32) -> Vec<String> {
         .collect();
     let placed = during.of_group(vm).filter(|(_, task)| task.mask.is_subset(&exclusive(&SMALL)));
     if placed.count() != 2 {
-        found.push("the machine's two vCPUs are not on its PUs".to_owned());
+        found.push("the machine's two vCPUs are not on its CPUs".to_owned());
     }
     found
 }

@@ -25,9 +25,9 @@ pub(super) fn agrees(guest: &mut Guest, shape: &Shape) -> Result<String, LabErro
         return Err(LabError::wrong("the guest is not as it was shaped", format!("{theirs:?}")));
     }
     let found = ours.symmetric_difference(&theirs);
-    let found = found.map(|place| format!("PU, core, package, node: {place:?}")).collect();
+    let found = found.map(|place| format!("CPU, core, package, node: {place:?}")).collect();
     expect_none("pinfold topo and lscpu differ", found)?;
-    Ok(format!("{} PUs as lscpu sees them", theirs.len()))
+    Ok(format!("{} CPUs as lscpu sees them", theirs.len()))
 }
 
 /// Converts (CPU, core, package, node) numbers to sets of CPUs.

@@ -127,7 +127,7 @@ fn up(guest: &mut Guest) -> Result<Vec<Vnode>, LabError> {
     for (name, cores, asked) in ASKED {
         let pus: CpuSet = cores_of(&status, name).iter().filter_map(|core| core.pu).collect();
         if pus.len() != cores || !pus.is_disjoint(&all) {
-            let found = format!("{name} has PUs {pus}, others have {all}");
+            let found = format!("{name} has CPUs {pus}, others have {all}");
             return Err(LabError::wrong("vnodes are not placed apart", found));
         }
         all.add(&pus);
@@ -199,7 +199,7 @@ fn made(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), LabEr
     // SCHED_FIFO, one on each CPU.
     let wanted = (0..8).map(|pu| format!("1 {pu}\n")).collect::<String>();
     if method == Method::Hogs && hogs != wanted {
-        wrong.push(format!("burners by policy and PU:\n{hogs}"));
+        wrong.push(format!("burners by policy and CPU:\n{hogs}"));
     }
     expect_none("the kernel's files", wrong)
 }
@@ -213,7 +213,7 @@ fn kept_off(guest: &mut Guest) -> Result<(), LabError> {
     let list = guest.shell(&list)?;
     match list.split_whitespace().collect::<Vec<_>>() == ["Cpus_allowed_list:", "0"] {
         true => Ok(()),
-        false => Err(LabError::wrong("the supervisor's PUs", list)),
+        false => Err(LabError::wrong("the supervisor's CPUs", list)),
     }
 }
 
@@ -228,7 +228,7 @@ fn unbalanced(vnode: &Vnode, files: &BTreeMap<&str, &str>) -> Vec<String> {
         };
         let (mine, other) = (weight("core"), weight("burn"));
         if ((mine / (mine + other)) - vnode.asked).abs() >= 0.001 {
-            wrong.push(format!("weights of {} on PU {pu} are {mine} and {other}", vnode.name));
+            wrong.push(format!("weights of {} on CPU {pu} are {mine} and {other}", vnode.name));
         }
     }
     wrong
@@ -326,7 +326,7 @@ fn pinned(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), Lab
             wrong.push(format!("loops of {} are on {used}, not {}", vnode.name, vnode.pus));
         }
     }
-    expect_none("the loops' PUs", wrong)
+    expect_none("the loops' CPUs", wrong)
 }
 
 /// The method's own record in status, if it has one. It covers one or two seconds, in which a CPU

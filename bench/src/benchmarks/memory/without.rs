@@ -41,13 +41,13 @@ pub fn matches(bench: &Bench, caches: &[u64]) -> Result<(Vec<Match>, Option<Stri
     let memory = levels.last().map_or(0, |(_, bytes, _)| *bytes);
     let own = LiveHost::new()?.affinity(process::own_tid())?;
     let Some(other) = own.iter().find(|pu| *pu != bench.pu) else {
-        let lack = "The chase under load has no row, because it takes a second PU.";
+        let lack = "The chase under load has no row, because it takes a second CPU.";
         return Ok((matches, Some(lack.to_owned())));
     };
     let loads =
         Loads { threads: 1, pus: vec![other], node: None, mib: LOAD_MIB, delays_ns: vec![0] };
     let ours = chase(bench, memory, Order::Random, Some(loads));
-    let how = format!("chase, {} KiB, PU {other} copies meanwhile", memory / 1024);
+    let how = format!("chase, {} KiB, CPU {other} copies meanwhile", memory / 1024);
     matches.push(alone("random chase memory, loaded", (how, NO_LOAD), ours, super::nanoseconds));
     Ok((matches, None))
 }

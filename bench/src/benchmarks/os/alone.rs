@@ -21,7 +21,7 @@ const NO_LMBENCH: &str = "none, because lmbench, whose measurement it is, is in 
 /// Why other tools are not used.
 pub const OTHERS: &str = "Of operations and ways between processes perf bench (6.1) has a system call and a pipe, a round of stress-ng is many operations, and its pipe fills and checks the 4 KiB of each write.";
 const NO_PLACE: &str =
-    "none, because the two processes of perf bench and stress-ng cannot be placed on one PU each";
+    "none, because the two processes of perf bench and stress-ng cannot be placed on one CPU each";
 const NO_RING: &str =
     "none, because perf bench and stress-ng have two processes and no memory to sum";
 
@@ -55,7 +55,7 @@ pub fn rows(
             }
         }
     }
-    let lack = "A switch between two PUs has no row, because it takes a second PU.";
+    let lack = "A switch between two CPUs has no row, because it takes a second CPU.";
     Ok((rows, other.is_none().then(|| lack.to_owned())))
 }
 
@@ -72,7 +72,7 @@ fn runs(pu: PuId, other: Option<PuId>) -> Vec<Run> {
         },
         Run {
             instrument: IpcBandwidth { cpus: one(), ..IpcBandwidth::new(EACH_NS) }.instrument(),
-            how: "pinload ipc-bandwidth, one PU, best window",
+            how: "pinload ipc-bandwidth, one CPU, best window",
             why: NO_LMBENCH,
             name: transport,
         },
@@ -116,8 +116,8 @@ fn transport(figure: &Figure) -> Option<String> {
 fn ring(figure: &Figure) -> Option<String> {
     let (processes, kib) = (label(figure, "processes")?, label(figure, "kib")?);
     let place = match label(figure, "placement")? {
-        "unique" => "one PU each",
-        _ => "one PU",
+        "unique" => "one CPU each",
+        _ => "one CPU",
     };
     let is_whole = label(figure, "part")? == "raw";
     is_whole.then(|| format!("context switch, {processes} processes of {kib} KiB on {place}"))

@@ -151,7 +151,7 @@ fn as_it_was_shown(
         return Ok(Reverted::Restored);
     }
     let text = format!(
-        "the mask of {task} ({}) is {mask} again, as the kernel showed it: whether it had PUs {offline}, which are offline, is not known",
+        "the mask of {task} ({}) is {mask} again, as the kernel showed it: whether it had CPUs {offline}, which are offline, is not known",
         stat.comm
     );
     let both = mask.union(&offline);
@@ -232,7 +232,7 @@ fn without_offline(
         return Ok(Reverted::Restored);
     }
     let text =
-        format!("the mask of {task} is {now} again, without PUs {offline}, which are offline");
+        format!("the mask of {task} is {now} again, without CPUs {offline}, which are offline");
     let hint = format!("when they are back: taskset -p -c {mask} {}", task.tid);
     Ok(Reverted::Near(Finding::note("affinity", text).with_hint(hint)))
 }

@@ -30,20 +30,20 @@ const WAYS_OUT: [(&str, &str); 9] = [
     ),
     (
         "Invalid cpu list in cpuset.cpus.exclusive",
-        "another group has these PUs in its cpuset.cpus.exclusive: plan around it with --avoid",
+        "another group has these CPUs in its cpuset.cpus.exclusive: plan around it with --avoid",
     ),
     (
         "Parent unable to distribute cpu downstream",
-        "the group above has tasks and would be left without a PU: leave it one",
+        "the group above has tasks and would be left without a CPU: leave it one",
     ),
-    ("No cpu available due to hotplug", "its PUs are offline: bring them back, or plan again"),
+    ("No cpu available due to hotplug", "its CPUs are offline: bring them back, or plan again"),
     (
         "cpuset.cpus and cpuset.cpus.exclusive are empty",
         "another program emptied them: apply again",
     ),
     (
         "partition config conflicts with housekeeping setup",
-        "PUs of the boot parameter isolcpus may only be in isolated partitions: partition=isolated",
+        "CPUs of the boot parameter isolcpus may only be in isolated partitions: partition=isolated",
     ),
     ("Enable partition not permitted", "run it as root on the host, outside a container"),
 ];

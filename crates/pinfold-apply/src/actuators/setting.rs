@@ -166,7 +166,7 @@ fn is_like_none(
 
 fn near(setting: &Setting) -> Finding {
     let text = format!(
-        "{setting} had no value before and has all PUs now, which has the same effect: {} cannot take it away while that runs",
+        "{setting} had no value before and has all CPUs now, which has the same effect: {} cannot take it away while that runs",
         setting.keeper
     );
     Finding::note("settings", text)

@@ -38,13 +38,13 @@ pub(super) fn of(error: &HostError) -> Option<Finding> {
         return None;
     }
     let hint = if kind == ErrorKind::StorageFull {
-        "for an interrupt, these PUs have no free vector: give it more PUs, or the device fewer queues; for huge pages, there is no memory in one piece"
+        "for an interrupt, these CPUs have no free vector: give it more CPUs, or the device fewer queues; for huge pages, there is no memory in one piece"
     } else if kind == ErrorKind::ResourceBusy {
         "another program holds it: stop that, then apply again"
     } else if kind == ErrorKind::PermissionDenied || kind == ErrorKind::ReadOnlyFilesystem {
         "run it as root on the host, outside a container"
     } else {
-        "this kernel or driver takes other values: for a governor see scaling_available_governors, for PUs those that are online"
+        "this kernel or driver takes other values: for a governor see scaling_available_governors, for CPUs those that are online"
     };
     Some(Finding::warning("kernel file", format!("{error}: {source}")).with_hint(hint))
 }

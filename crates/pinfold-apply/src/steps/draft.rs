@@ -367,7 +367,7 @@ impl<'a> Draft<'a> {
         let text = format!("{group} is left as it is: {why}");
         self.find(
             Finding::warning("isolation", text).with_hint(
-                "give that group PUs of the housekeeping, or plan around it with --avoid",
+                "give that group CPUs of the housekeeping, or plan around it with --avoid",
             ),
         );
     }

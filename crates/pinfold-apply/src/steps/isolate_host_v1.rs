@@ -19,7 +19,7 @@ use crate::actuators::GROUP_PREFIX;
 use crate::cpusets::{self, Cpusets};
 use crate::error::ApplyError;
 
-const REASON: &str = "every movable task stays on the host's PUs";
+const REASON: &str = "every movable task stays on the host's CPUs";
 
 pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let cpusets = draft.cpusets()??;
@@ -64,7 +64,7 @@ fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result
     }
     let cpus = draft.plan.housekeeping.intersection(&cpusets.effective(draft.state, group)?);
     if cpus.is_empty() {
-        draft.left(group, "it has no PU of the housekeeping");
+        draft.left(group, "it has no CPU of the housekeeping");
         return Ok(());
     }
     let name = draft.name.clone();
@@ -96,7 +96,7 @@ fn shrink_tree(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result<
     }
     if cpus.is_empty() {
         let whose = if group.contains(GROUP_PREFIX) { "it is Pinfold's and " } else { "it " };
-        draft.left(group, &format!("{whose}has no PU of the housekeeping"));
+        draft.left(group, &format!("{whose}has no CPU of the housekeeping"));
         return Ok(false);
     }
     if !confined {

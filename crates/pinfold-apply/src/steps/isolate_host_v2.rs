@@ -27,7 +27,7 @@ use crate::actuators;
 use crate::cpusets::{self, Cpusets};
 use crate::error::ApplyError;
 
-const REASON: &str = "every movable task stays on the host's PUs";
+const REASON: &str = "every movable task stays on the host's CPUs";
 /// The first kernel that accepts an empty list for a group with tasks.
 const CLEARS_POPULATED: (u32, u32) = (7, 0);
 const OWN_GROUP: &str = "the process shares its group with others, which are to be excluded";
@@ -107,7 +107,7 @@ fn shrink(
     // If the list and the parent's CPUs are disjoint, the kernel treats it as "inherit" without an
     // error.
     if cpus.is_disjoint(&cpusets.effective(draft.state, parent)?) {
-        draft.left(group, "it has no PU of the housekeeping");
+        draft.left(group, "it has no CPU of the housekeeping");
         return Ok(());
     }
     if is_partition(draft, group)? {
@@ -142,7 +142,7 @@ fn report_undo(
         None => return Ok(()),
     };
     let text = format!(
-        "this kernel will not take an empty list for {group} again while it has tasks, and {why}: undo will give it all PUs by name, which has the same effect"
+        "this kernel will not take an empty list for {group} again while it has tasks, and {why}: undo will give it all CPUs by name, which has the same effect"
     );
     draft.find(Finding::note("cgroup cpuset", text));
     Ok(())
@@ -161,7 +161,7 @@ fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, root: &str) -> Result<
     }
     let cpus = draft.plan.housekeeping.intersection(&cpusets.effective(draft.state, root)?);
     if cpus.is_empty() {
-        let text = format!("{root} has no PU of the housekeeping; its tasks stay where they are");
+        let text = format!("{root} has no CPU of the housekeeping; its tasks stay where they are");
         draft.find(Finding::warning("isolation", text));
         return Ok(());
     }

@@ -13,7 +13,7 @@ use super::draft::Draft;
 use crate::cpusets::Cpusets;
 use crate::error::{ApplyError, Refusal};
 
-const REASON: &str = "Pinfold's own loads stay on the host's PUs";
+const REASON: &str = "Pinfold's own loads stay on the host's CPUs";
 
 pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let mut own = Vec::new();
@@ -69,7 +69,7 @@ fn by_group(
         return Ok(());
     }
     if cpus.is_empty() {
-        draft.left(parent, "it has no PU of the housekeeping");
+        draft.left(parent, "it has no CPU of the housekeeping");
         return Ok(());
     }
     if cpusets.version() == Version::V2 {
@@ -115,7 +115,7 @@ fn by_masks(draft: &mut Draft<'_>, own: &[Tid]) -> Result<(), ApplyError> {
             };
             let mask = draft.plan.housekeeping.intersection(&allowed);
             if mask.is_empty() {
-                draft.left(&stat.task().to_string(), "its cpuset has no PU of the housekeeping");
+                draft.left(&stat.task().to_string(), "its cpuset has no CPU of the housekeeping");
             } else if !now.is_subset(&mask) {
                 draft.affinity(stat.task(), &mask, || REASON.to_owned())?;
             }

@@ -20,7 +20,7 @@ use crate::cpusets::{self, Cpusets};
 use crate::error::ApplyError;
 
 const SUBJECT: &str = "cgroup partition";
-const REASON: &str = "the kernel itself keeps others off these PUs";
+const REASON: &str = "the kernel itself keeps others off these CPUs";
 /// The first kernel with partitions below groups that are no partitions.
 const REMOTE: (u32, u32) = (6, 7);
 
@@ -75,14 +75,14 @@ pub(super) fn sort(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 fn place<'a>(draft: &mut Draft<'a>) -> Result<Option<(&'a Cpusets, String)>, ApplyError> {
     let finding = |text: String, hint: &str| Finding::warning(SUBJECT, text).with_hint(hint);
     if draft.plan.exclusive.is_empty() {
-        let text = "the plan keeps no PU free of other tasks".to_owned();
+        let text = "the plan keeps no CPU free of other tasks".to_owned();
         let hint = "use a strategy that isolates, with --isolate host";
         draft.lacks(finding(text, hint))?;
         return Ok(None);
     }
     if draft.plan.isolation != IsolationScope::Host {
         let text = format!(
-            "a partition of PUs {} would keep every task of the host off them, and the isolation scope is narrower",
+            "a partition of CPUs {} would keep every task of the host off them, and the isolation scope is narrower",
             draft.plan.exclusive
         );
         draft.lacks(finding(text, "ask for it with --isolate host"))?;
@@ -139,10 +139,10 @@ fn members(draft: &mut Draft<'_>, kind: &str) -> Result<Vec<TaskId>, ApplyError>
         }
         if kind == partition::ISOLATED && thread.pus.len() > 1 {
             let text = format!(
-                "{role} may run on PUs {}, among which an isolated partition balances nothing",
+                "{role} may run on CPUs {}, among which an isolated partition balances nothing",
                 thread.pus
             );
-            let hint = "use partition=root, or a strategy that gives each thread one PU";
+            let hint = "use partition=root, or a strategy that gives each thread one CPU";
             draft.find(Finding::warning(SUBJECT, text).with_hint(hint));
         }
         inside.push(task);

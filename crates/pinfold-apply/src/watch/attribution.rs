@@ -49,7 +49,7 @@ impl<'h> LikelyCause<'h> {
         if let Undo::SetAffinity { original, .. } = undo
             && actuators::allowed(self.host, cpusets.as_ref(), task.tid)?.as_ref() == Some(original)
         {
-            let name = group.as_deref().unwrap_or("all PUs that are online");
+            let name = group.as_deref().unwrap_or("all CPUs that are online");
             known.push(format!(
                 "that is all its cpuset has ({name}), as after a change of the cpuset, a move or a reset"
             ));

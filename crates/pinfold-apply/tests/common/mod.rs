@@ -195,7 +195,7 @@ fn v1_builder() -> SimBuilder {
     with_kernel_threads(builder, 2)
 }
 
-/// Two PUs, version 1: everything in the root, and two containers.
+/// Two CPUs, version 1: everything in the root, and two containers.
 pub fn v1() -> Case {
     let builder = with_loads(with_vm(v1_builder(), "/"), "/");
     case("v1", builder, ("1", "0"))
@@ -298,7 +298,7 @@ fn v2_enabled(builder: SimBuilder) -> SimBuilder {
         .group("/machine.slice", none(), none())
 }
 
-/// Eight PUs, version 2, the machine in a scope of its own.
+/// Eight CPUs, version 2, the machine in a scope of its own.
 pub fn v2() -> Case {
     let builder = with_vm(v2_enabled(v2_builder()), "/machine.slice/vm1.scope");
     let builder = with_loads(builder, "/user.slice/session-1.scope");

@@ -29,7 +29,7 @@ pub fn be_machine(threads: usize) {
     }
 }
 
-/// The first PU for the host, the second for the vCPU. A batch policy harms nobody.
+/// The first CPU for the host, the second for the vCPU. A batch policy harms nobody.
 pub fn live_plan() -> Plan {
     let mut plan = plan("1", "0");
     plan.vnodes[0].threads[0].policy = Some(Policy::Batch { nice: 0 });
@@ -81,7 +81,7 @@ impl TestHost {
         }
         let online = list(&host, &paths::cpu_online());
         if !set("0-1").is_subset(&online) {
-            return Err(format!("PUs 0 and 1 are needed, {online} are online"));
+            return Err(format!("CPUs 0 and 1 are needed, {online} are online"));
         }
         let found = mountinfo::controller(&host, "cpuset").map_err(|error| error.to_string())?;
         let Some(found) = found.filter(|found| found.version == mountinfo::Version::V1) else {

@@ -452,7 +452,7 @@ fn nodes_that_are_not_like_the_first_are_distinguished() {
     let mut here = first.clone();
     assert_eq!(differences(&scout, &first, &here), None);
     here.facts.pus = 64;
-    assert_eq!(differences(&scout, &first, &here).unwrap(), "it has 64 PUs, the first node had 2");
+    assert_eq!(differences(&scout, &first, &here).unwrap(), "it has 64 CPUs, the first node had 2");
     here = first.clone();
     let runs = here.skipped.iter().position(Option::is_none).unwrap();
     here.skipped[runs] = Some("no PMU".to_owned());

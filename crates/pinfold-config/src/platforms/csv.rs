@@ -100,10 +100,10 @@ fn recorded(text: &str) -> Result<RecordedLoad, Fault> {
         let pu = name.strip_prefix("pu").and_then(|pu| decimal(pu, 0));
         let pu = pu.and_then(|pu| u32::try_from(pu).ok()).map(PuId);
         let pu = pu.filter(|pu| pu.0 < MAX_PUS).ok_or_else(|| {
-            Fault::new(*at, format!("{name:?} is not a PU")).with_hint("write such as pu0")
+            Fault::new(*at, format!("{name:?} is not a CPU")).with_hint("write such as pu0")
         })?;
         if !known.insert(pu) {
-            return Err(Fault::new(*at, format!("PU {pu} has two columns")));
+            return Err(Fault::new(*at, format!("CPU {pu} has two columns")));
         }
         pus.push(pu);
     }

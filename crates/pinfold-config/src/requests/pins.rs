@@ -38,7 +38,7 @@ pub(super) fn wishes(text: &str, at: usize) -> Result<Vec<PinWish>, Fault> {
     if pus.len() != (last - first) as usize + 1 {
         let count = last - first + 1;
         return Err(wrong(format!(
-            "{role} are {count} threads, {list} are {} PUs: a range takes a PU for each",
+            "{role} are {count} threads, {list} are {} CPUs: a range takes a CPU for each",
             pus.len()
         )));
     }
@@ -49,7 +49,7 @@ pub(super) fn wishes(text: &str, at: usize) -> Result<Vec<PinWish>, Fault> {
 fn in_order(list: &str) -> Result<Vec<PuId>, String> {
     let set = CpuSet::parse_list(list).map_err(|error| error.to_string())?;
     if set.is_empty() {
-        return Err("no PU is named".to_owned());
+        return Err("no CPU is named".to_owned());
     }
     if list.contains('^') {
         return Ok(set.iter().collect());

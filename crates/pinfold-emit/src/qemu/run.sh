@@ -43,6 +43,6 @@ while alive "$child"; do
     status=$?
 done
 if [ "$isolates" = yes ] && command -v pinfold >/dev/null 2>&1; then
-    echo "$0: QEMU has ended; \`pinfold undo\` gives the host its PUs back" >&2
+    echo "$0: QEMU has ended; \`pinfold undo\` gives the host its CPUs back" >&2
 fi
 exit "$status"

@@ -37,7 +37,7 @@ fn stage_under(wrapper: &[&str], thread: &str) -> Option<LiveMachine> {
     let own = LiveHost::new().unwrap().affinity(process::own_pid()).unwrap();
     let mut pus = own.iter();
     let (Some(first), Some(second)) = (pus.next(), pus.next()) else {
-        eprintln!("skipped: this process may use one PU only");
+        eprintln!("skipped: this process may use one CPU only");
         return None;
     };
     let number = |core| if core == 0 { first.0 } else { second.0 };

@@ -301,13 +301,13 @@ fn what_a_host_does_not_have_is_refused_by_the_plan() {
     refused(&["huge-pages=0:2048:10", "huge-pages=0:2048:20"], "0:2048 is set twice");
     refused(&["share=L3:0=f", "share=L3:0=ff"], "L3:0 is set twice");
     refused(&["share=L3:0=fffff"], "the cache has 16");
-    refused(&["offline=99"], "this host has no PU 99");
+    refused(&["offline=99"], "this host has no CPU 99");
     let first = with("low-latency", 2, &topology, &[]).vnodes[0].threads[0].pus.clone();
     refused(&[&format!("offline={first}")], "would go offline");
     refused(&["smt=off"], "threads of the plan run there");
     refused(&["min-khz=5000000"], "3300000 kHz, the highest");
     refused(&["wake-up-us=2147483647"], "not in 0 to 2147483646");
-    refused(&["new-irqs=77"], "PU 77");
+    refused(&["new-irqs=77"], "CPU 77");
     let mut shared = plan(
         "compact",
         &topology,

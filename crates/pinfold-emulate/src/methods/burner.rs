@@ -101,8 +101,8 @@ impl Burning {
         let strayed = self.shared.strayed.load(Ordering::Relaxed);
         (strayed > 0).then(|| {
             format!(
-                "PU {pu}: {strayed} turns were not taken, because the kernel ran the burner \
-                 elsewhere: is the PU offline?"
+                "CPU {pu}: {strayed} turns were not taken, because the kernel ran the burner \
+                 elsewhere: is the CPU offline?"
             )
         })
     }

@@ -165,7 +165,7 @@ impl Fracas<'_> {
         };
         if let Some((pu, other)) = of_part.find(|(_, other)| other != speed) {
             let why = format!(
-                "as published it has one speed for all cores, and PU {pu} is to have {other}"
+                "as published it has one speed for all cores, and CPU {pu} is to have {other}"
             );
             return Err(out(*speed, why, "use the corrected variant"));
         }
@@ -221,7 +221,7 @@ impl Pair {
             }
             *one = Burning::start(outside, &self.burn, one.pu)?;
             let before = lost.map_or(0, |(_, count)| count);
-            lost = Some((format!("PU {}: {error}", one.pu), before + 1));
+            lost = Some((format!("CPU {}: {error}", one.pu), before + 1));
         }
         Ok(lost)
     }
@@ -261,7 +261,7 @@ impl Emulation for Fracas<'_> {
             let weights = pair.weights.map_or("no burner".to_owned(), |(mine, other)| {
                 format!("weight {mine} against {other} of the burner")
             });
-            format!("PU {}: {weights}", pair.part.pus)
+            format!("CPU {}: {weights}", pair.part.pus)
         };
         let mut notes: Vec<String> = self.parts.iter().map(note).collect();
         notes.push(self.slices.clone());

@@ -77,7 +77,7 @@ impl Emulation for Freq<'_> {
                 i64::try_from(level.share / 1_000).unwrap_or(0) - i64::from(speed.millionths());
             let sign = if off < 0 { "-" } else { "+" };
             Some(format!(
-                "PU {}: {} MHz, which is {sign}{}.{:02} points off {speed}",
+                "CPU {}: {} MHz, which is {sign}{}.{:02} points off {speed}",
                 domain.pus,
                 level.khz / 1_000,
                 off.unsigned_abs() / 10_000,

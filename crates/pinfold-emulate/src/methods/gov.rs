@@ -91,8 +91,10 @@ impl Gov<'_> {
                 continue;
             };
             if let Some((pu, other)) = mine.find(|(_, other)| other != speed) {
-                let why =
-                    format!("PUs {} are slowed together, and PU {pu} is to have {other}", lane.pus);
+                let why = format!(
+                    "CPUs {} are slowed together, and CPU {pu} is to have {other}",
+                    lane.pus
+                );
                 return Err(out(*speed, why, "give all of them one speed, or use stall"));
             }
             let full = Level { khz: 0, share: WHOLE };
@@ -199,7 +201,7 @@ impl Emulation for Gov<'_> {
         for lane in &self.lanes {
             let others = lane.domain.as_ref().map(|domain| domain.pus.difference(&lane.pus));
             if let Some(others) = others.filter(|others| !others.is_empty()) {
-                notes.push(format!("PUs {others} have this frequency too"));
+                notes.push(format!("CPUs {others} have this frequency too"));
             }
         }
         if let Some(late) =

@@ -168,10 +168,10 @@ impl Emulation for Hogs {
         let note = |pu: &PuId| {
             if !self.is_measured {
                 let period = in_us(self.period_ns);
-                return format!("PU {pu}: a turn each {period}, whose own cost is not measured");
+                return format!("CPU {pu}: a turn each {period}, whose own cost is not measured");
             }
             let spent = self.costs.get(pu).copied().unwrap_or_default();
-            format!("PU {pu}: a turn each {}, {}", in_us(self.period_ns), spent.in_words())
+            format!("CPU {pu}: a turn each {}, {}", in_us(self.period_ns), spent.in_words())
         };
         let strayed = self.burners.iter().filter_map(|(pu, burner)| burner.note(*pu));
         self.burners.keys().map(note).chain(strayed).collect()

@@ -116,7 +116,7 @@ impl Emulation for Lim<'_> {
                 vnode: self.vnode.clone(),
                 method: Method::Lim,
                 speed: *speed,
-                why: format!("it slows processes, not cores, and PU {pu} is to have {other}"),
+                why: format!("it slows processes, not cores, and CPU {pu} is to have {other}"),
                 hint: "give all cores one speed, or use stall".to_owned(),
             });
         }

@@ -142,7 +142,7 @@ impl Emulation for Quota<'_> {
             let quota = quota_us.map_or("no limit".to_owned(), |quota| {
                 format!("{quota} µs of each {} µs", self.period_us)
             });
-            format!("PU {}: {quota}", part.pus)
+            format!("CPU {}: {quota}", part.pus)
         };
         let mut notes: Vec<String> = self.parts.iter().map(note).collect();
         notes.push(format!("{} threads were dealt", self.dealer.moved));

@@ -172,7 +172,7 @@ fn missed(pu: PuId, before: StallAccount, now: StallAccount) -> Option<String> {
     if full_ns >= LEAST_TOLD_NS {
         reported.push(format!("{} were at full speed, because no heartbeat arrived", ms(full_ns)));
     }
-    (!reported.is_empty()).then(|| format!("PU {pu}: {}", reported.join("; ")))
+    (!reported.is_empty()).then(|| format!("CPU {pu}: {}", reported.join("; ")))
 }
 
 /// Configuration for taking a share of each period in which an interrupt has the overhead
@@ -307,7 +307,7 @@ impl Emulation for Stalling<'_> {
                 0 => String::new(),
                 entry_ns => format!(", after {} on the way into it", in_us(entry_ns)),
             };
-            format!("PU {pu}: an interrupt each {period}, {cost}{entry}")
+            format!("CPU {pu}: an interrupt each {period}, {cost}{entry}")
         };
         let missed = self.cores.iter().filter_map(|(pu, core)| {
             // Statistics that cannot be read are left out.
@@ -354,12 +354,12 @@ mod tests {
         check(
             8_200_000,
             7_000_000,
-            Some("PU 2: 3.2 ms were not taken, because interrupts came too late"),
+            Some("CPU 2: 3.2 ms were not taken, because interrupts came too late"),
         );
         check(
             5_000_000,
             9_000_000,
-            Some("PU 2: 2.0 ms were at full speed, because no heartbeat arrived"),
+            Some("CPU 2: 2.0 ms were at full speed, because no heartbeat arrived"),
         );
     }
 

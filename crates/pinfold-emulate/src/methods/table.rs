@@ -54,7 +54,7 @@ pub const METHODS: &[MethodInfo] = &[
         source: "CPU-Hogs, Buchert 2011; spin and sleep ratio of Distem",
         needs: "real-time rights (root)",
         limits: "slows whatever runs on the core, not only the vnode; not below the \
-                 part, usually 5%, that the kernel keeps from real-time threads; not on the last housekeeping PU unless asked",
+                 part, usually 5%, that the kernel keeps from real-time threads; not on the last housekeeping CPU unless asked",
         groups: Groups { cpu: false, freezer: false, perf: false },
         usual_period_ns: 500 * US,
     },
@@ -121,7 +121,7 @@ pub const METHODS: &[MethodInfo] = &[
         source: "after KRASH",
         needs: "real-time rights (root); a recorded load",
         limits: "no speed of its own, but of what the load leaves; not above the \
-                 part, usually 95%, that the kernel gives real-time threads; not on the last housekeeping PU unless asked",
+                 part, usually 95%, that the kernel gives real-time threads; not on the last housekeeping CPU unless asked",
         groups: Groups { cpu: false, freezer: false, perf: false },
         usual_period_ns: 10 * MS,
     },

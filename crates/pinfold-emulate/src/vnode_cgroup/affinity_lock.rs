@@ -34,7 +34,7 @@ impl VnodeCgroup {
         let mut steps = vec![Step {
             change: Change::MakeGroup { path: path.clone() },
             undo: Undo::RemoveGroup { path: path.clone() },
-            reason: format!("vnode {} is held on its PUs here", node.name),
+            reason: format!("vnode {} is held on its CPUs here", node.name),
         }];
         steps.extend(confine(host, place, node, (&path, &node.pus()))?);
         self.cpuset = Some(path);
@@ -70,7 +70,7 @@ fn lists(
         steps.push(list(host, paths::cpuset_mems(group), &memory.to_string(), reason)?);
     }
     let pus = node.pus();
-    let reason = format!("vnode {} has PUs {pus} here", node.name);
+    let reason = format!("vnode {} has CPUs {pus} here", node.name);
     steps.push(list(host, paths::cpuset_cpus(group), &pus.to_string(), reason)?);
     Ok(steps)
 }

@@ -46,7 +46,7 @@ fn reads_a_units_list() {
     check("echo LoadState=loaded; echo AllowedCPUs=", Ok(None));
     check("echo LoadState=loaded", Err("no such property"));
     check("echo LoadState=not-found", Err("knows no such unit"));
-    check("echo LoadState=loaded; echo AllowedCPUs=x", Err("not a list of PUs"));
+    check("echo LoadState=loaded; echo AllowedCPUs=x", Err("not a list of CPUs"));
     check("echo 'Failed to connect to bus' >&2; exit 1", Err("Failed to connect to bus"));
 }
 

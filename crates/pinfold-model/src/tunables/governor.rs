@@ -23,7 +23,7 @@ pub static TUNABLE: Tunable = Tunable {
             Say::Lines(
                 "",
                 &["cpufreq.default_governor={}"],
-                "of all PUs, not of the plan's alone; Linux 5.9",
+                "of all CPUs, not of the plan's alone; Linux 5.9",
             ),
         ),
         ("kubevirt", Say::Lines("annotations", &["cpu-freq-governor.crio.io: \"{}\""], "")),
@@ -36,7 +36,7 @@ pub static TUNABLE: Tunable = Tunable {
                     "# cpu_power_management_strategy = governor",
                     "# cpu_power_governor_high = {}",
                 ],
-                "of dedicated PUs in use",
+                "of dedicated CPUs in use",
             ),
         ),
     ],

@@ -37,7 +37,7 @@ pub static TUNABLE: Tunable = Tunable {
             Say::By(|setting, _| {
                 FormatAnswer::nothing(match is_all(setting) {
                     true => {
-                        "isolated_cores= in [scheduler] moves all interrupts off those PUs, not to PUs of your choice"
+                        "isolated_cores= in [scheduler] moves all interrupts off those CPUs, not to CPUs of your choice"
                     }
                     false => {
                         "[irq] takes numbers, which a device has only when its driver is loaded"

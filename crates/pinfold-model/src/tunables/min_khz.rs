@@ -35,6 +35,6 @@ fn unreached(setting: &Setting, plan: &Plan, topology: &Topology) -> Option<Find
     let pus = plan.pus();
     let here = topology.highest_khz.iter().filter(|(pu, _)| pus.contains(**pu));
     let highest = here.map(|(_, khz)| *khz).max().filter(|highest| min > *highest)?;
-    let text = format!("{min} kHz is more than {highest} kHz, the highest of the plan's PUs");
+    let text = format!("{min} kHz is more than {highest} kHz, the highest of the plan's CPUs");
     Some(Finding::problem("min-khz", text).with_hint("frequencies are in kHz: 2.4 GHz is 2400000"))
 }

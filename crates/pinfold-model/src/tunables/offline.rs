@@ -11,7 +11,7 @@ pub(super) const SMT: &str = "smt";
 pub static TUNABLE: Tunable = Tunable {
     key: "offline",
     field: "offline_pus",
-    name: "PUs offline",
+    name: "CPUs offline",
     meaning: "CPUs that are taken offline",
     values: Values::Cpus { raw: "0" },
     kernel: Some(Kernel { place: Place::Cpu("online"), shape: Shape::Integer, usual: "1" }),
@@ -22,11 +22,11 @@ pub static TUNABLE: Tunable = Tunable {
         findings
     },
     said: &[
-        ("cmdline", Say::Nothing("maxcpus= counts PUs and does not name them")),
+        ("cmdline", Say::Nothing("maxcpus= counts CPUs and does not name them")),
         (
             "nova",
             Say::Nothing(
-                "cpu_power_management_strategy = cpu_state takes dedicated PUs offline that are not in use",
+                "cpu_power_management_strategy = cpu_state takes dedicated CPUs offline that are not in use",
             ),
         ),
     ],
@@ -38,7 +38,7 @@ fn unknown(setting: &Setting, topology: &Topology) -> Vec<Finding> {
     let unknown = going.difference(&topology.online()).difference(&topology.offline);
     let finding = || {
         let text = format!("this host has no {}", pus_text(&unknown));
-        Finding::problem("offline", text).with_hint("`pinfold topo` shows its PUs")
+        Finding::problem("offline", text).with_hint("`pinfold topo` shows its CPUs")
     };
     (!unknown.is_empty()).then(finding).into_iter().collect()
 }
@@ -66,8 +66,8 @@ pub(super) fn in_use(plan: &Plan, topology: &Topology) -> Vec<Finding> {
     }
     let online: CpuSet = plan.housekeeping.intersection(&topology.online());
     if !going.is_empty() && online.is_subset(&going) {
-        let text = "the host would have no PU left";
-        let hint = "leave one of the housekeeping PUs online";
+        let text = "the host would have no CPU left";
+        let hint = "leave one of the housekeeping CPUs online";
         findings.push(Finding::problem(key, text).with_hint(hint));
     }
     findings

@@ -23,7 +23,7 @@ pub static TUNABLE: Tunable = Tunable {
         if plan.isolation == IsolationScope::Host && !plan.exclusive.is_empty() {
             return Vec::new();
         }
-        let text = "no PUs are kept for the machine, so there is nothing to make a partition of";
+        let text = "no CPUs are kept for the machine, so there is nothing to make a partition of";
         vec![Finding::problem("partition", text).with_hint("plan with --isolate host")]
     },
     said: &[
@@ -34,7 +34,7 @@ pub static TUNABLE: Tunable = Tunable {
             Say::By(|setting, _| {
                 FormatAnswer::nothing(match setting.value == Value::Word(ISOLATED) {
                     true => "isolcpus=domain is its counterpart from boot on",
-                    false => "isolcpus=domain would also end the balancing among its PUs",
+                    false => "isolcpus=domain would also end the balancing among its CPUs",
                 })
             }),
         ),

@@ -10,7 +10,7 @@ pub static TUNABLE: Tunable = Tunable {
     field: "wake_up_us",
     name: "wake-up latency",
     meaning: "longest wake-up latency of the plan's CPUs in µs; 0 disables all idle states",
-    reason: "this PU wakes fast enough",
+    reason: "this CPU wakes fast enough",
     values: Values::Number {
         least: 0,
         // The kernel takes less than the largest `s32`.
@@ -31,7 +31,7 @@ pub static TUNABLE: Tunable = Tunable {
             "cmdline",
             Say::Nothing(
                 "the parameters for idle states (intel_idle.max_cstate=, processor.max_cstate=, idle=poll) \
-                 are for all PUs and count states, not microseconds",
+                 are for all CPUs and count states, not microseconds",
             ),
         ),
         (

@@ -206,7 +206,7 @@ impl Values {
     pub fn fault(self, value: &Value) -> Option<(&'static str, String)> {
         let whole = |why: String| Some(("", why));
         match (self, value) {
-            (_, Value::Cpus(pus)) if pus.is_empty() => whole("no PU is left for them".to_owned()),
+            (_, Value::Cpus(pus)) if pus.is_empty() => whole("no CPU is left for them".to_owned()),
             (Self::Number { least, most, .. }, Value::Number(number))
                 if !(least..=most).contains(number) =>
             {
@@ -247,7 +247,7 @@ impl Values {
 fn cpus(key: &str, text: &str, hint: &str) -> Result<Value, Invalid> {
     match CpuSet::parse_list(text) {
         Ok(set) if set.is_empty() => {
-            Err(Invalid::new(key, text, "at least one PU").with_hint(hint))
+            Err(Invalid::new(key, text, "at least one CPU").with_hint(hint))
         }
         Ok(set) => Ok(Value::Cpus(set)),
         Err(error) => Err(Invalid { why: format!("{key}: {error}"), hint: Some(hint.to_owned()) }),

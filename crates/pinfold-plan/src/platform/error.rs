@@ -13,7 +13,7 @@ use crate::text::numbered;
 pub enum FrequencyError {
     /// The CPU's maximum frequency is unknown.
     #[error(
-        "asks for {}, and what share that is of PU {pu} is unknown: its highest frequency is not \
+        "asks for {}, and what share that is of CPU {pu} is unknown: its highest frequency is not \
          stated on this host (no cpufreq)",
         frequency(*hertz)
     )]
@@ -24,7 +24,7 @@ pub enum FrequencyError {
         hertz: u64,
     },
     /// The CPU is slower than that.
-    #[error("asks for {}, and PU {pu} reaches {} at most", frequency(*hertz), frequency(*highest))]
+    #[error("asks for {}, and CPU {pu} reaches {} at most", frequency(*hertz), frequency(*highest))]
     TooFast {
         /// The CPU's OS index.
         pu: PuId,
@@ -34,7 +34,7 @@ pub enum FrequencyError {
         highest: u64,
     },
     /// Less than a millionth of full speed.
-    #[error("asks for {}, less than a millionth of the {} of PU {pu}", frequency(*hertz), frequency(*highest))]
+    #[error("asks for {}, less than a millionth of the {} of CPU {pu}", frequency(*hertz), frequency(*highest))]
     TooSlow {
         /// The CPU's OS index.
         pu: PuId,
@@ -126,7 +126,7 @@ pub enum PlatformError {
     /// Real-time burners would run on the last CPU of the host's own tasks.
     #[error(
         "the real-time burners of {vnode:?} ({method}) would run on {}, and the host's own tasks have \
-         no PU besides that no vnode uses",
+         no CPU besides that no vnode uses",
         pus_text(pus)
     )]
     LastHousekeeping {

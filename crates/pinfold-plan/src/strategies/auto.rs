@@ -263,7 +263,7 @@ fn rules(ground: &AvailableCpus<'_>, request: &Request) -> Vec<(Strategy, String
                 "do not pin, because {pus} of one core is all there is, and the host needs it"
             ),
             _ => format!(
-                "do not pin, because {asked} on {pus} PUs must take turns, and the kernel knows \
+                "do not pin, because {asked} on {pus} CPUs must take turns, and the kernel knows \
                  better than a plan which of them is busy"
             ),
         };
@@ -288,7 +288,7 @@ fn rules(ground: &AvailableCpus<'_>, request: &Request) -> Vec<(Strategy, String
         rules.push((low_latency::STRATEGY, why));
     }
     if sum.groups < sum.vnodes {
-        let why = format!("{asked} fit on the {threads} PUs of the cores that are not the host's");
+        let why = format!("{asked} fit on the {threads} CPUs of the cores that are not the host's");
         rules.push((balanced::STRATEGY, why));
         let why = format!("{asked} fit into one NUMA node{THERE_ONLY}");
         rules.push((numa_exclusive::STRATEGY, why));

@@ -142,8 +142,8 @@ fn real_time(
     plan.findings.push(Finding::note(
         "emulator",
         format!(
-            "the source has the emulator real-time on all of {all}; here the host has no other PU, \
-             and a real-time thread must not be able to lock it out, so PU {first} stays the host's \
+            "the source has the emulator real-time on all of {all}; here the host has no other CPU, \
+             and a real-time thread must not be able to lock it out, so CPU {first} stays the host's \
              alone"
         ),
     )
@@ -162,7 +162,7 @@ fn emulators_own(hosts: &CpuSet, wish: EmulatorRequest) -> Result<CpuSet, PlanEr
             strategy: STRATEGY.name.to_owned(),
             wish: wish.to_string(),
             why: format!(
-                "the host has only {}, and one PU must stay the host's alone",
+                "the host has only {}, and one CPU must stay the host's alone",
                 pus_text(hosts)
             ),
         });
@@ -222,7 +222,7 @@ pub(super) fn all_threads(
     let ground = draft.ground;
     let Cores { candidates, host, also } = cores;
     let why = format!(
-        "each vCPU needs a PU of its own, and {} with the host{also}",
+        "each vCPU needs a CPU of its own, and {} with the host{also}",
         host.with_verb("stays", "stay")
     );
     let enclosures = enclose(
@@ -263,7 +263,10 @@ fn vcpu_reason(
         true => format!("chosen for its nearness to the other {unit}s' cores"),
         false => "as all are that are not the host's".to_owned(),
     };
-    format!("PU {pin} is a thread of a core for {unit}s ({}), {near}; {sharing}", ground.place(pin))
+    format!(
+        "CPU {pin} is a thread of a core for {unit}s ({}), {near}; {sharing}",
+        ground.place(pin)
+    )
 }
 
 /// A finding about the siblings of the vCPUs' CPUs: there are none, or some stay idle.
@@ -274,10 +277,10 @@ fn smt(ground: &AvailableCpus<'_>, ended: &PlacedPlan<'_>) -> Option<Finding> {
         let is_vm = ended.vnodes.iter().any(|vnode| vnode.guest.is_some());
         let text = match is_vm {
             true => {
-                "the vCPUs' cores have one usable PU each, so this is one vCPU per core and the guest \
+                "the vCPUs' cores have one usable CPU each, so this is one vCPU per core and the guest \
                  is shown no SMT"
             }
-            false => "the cores in use have one usable PU each",
+            false => "the cores in use have one usable CPU each",
         };
         return Some(Finding::note("smt", text));
     }

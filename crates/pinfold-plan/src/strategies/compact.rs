@@ -21,7 +21,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact",
     summary: "vCPUs side by side: SMT siblings first, then cores, packages, nodes; wraps",
     source: "Badaroux 2021 §III: on the 4-node R910 0, 16, 4, 20, 8, 24, 12, 28, 1, 17, …; \
-             the 33rd vCPU is on PU 0 again",
+             the 33rd vCPU is on CPU 0 again",
     plan,
 };
 
@@ -46,19 +46,19 @@ pub(super) fn next(ground: &AvailableCpus<'_>, before: Option<PuId>, pin: PuId) 
     let place = ground.place(pin);
     let pair = before.and_then(|before| Some((before, ground.pu(before)?, ground.pu(pin)?)));
     match pair {
-        None => format!("PU {pin} is the first in hwloc's order ({place})"),
+        None => format!("CPU {pin} is the first in hwloc's order ({place})"),
         Some((before, last, this)) if last.core == this.core => {
-            format!("PU {pin} is a sibling of PU {before}, and siblings come first ({place})")
+            format!("CPU {pin} is a sibling of CPU {before}, and siblings come first ({place})")
         }
         Some((_, last, this)) if last.package == this.package && last.node == this.node => {
-            format!("PU {pin} is on the next core of package {} ({place})", this.package)
+            format!("CPU {pin} is on the next core of package {} ({place})", this.package)
         }
         Some((_, last, this)) if last.package == this.package => {
-            format!("PU {pin} is on the next node of package {} ({place})", this.package)
+            format!("CPU {pin} is on the next node of package {} ({place})", this.package)
         }
         Some((_, last, _)) => {
             format!(
-                "PU {pin} is on the next package, as package {} is used ({place})",
+                "CPU {pin} is on the next package, as package {} is used ({place})",
                 last.package
             )
         }

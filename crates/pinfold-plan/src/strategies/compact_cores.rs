@@ -16,9 +16,9 @@ use crate::plan_builder::{PlanBuilder, ground};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact-cores",
-    summary: "as compact, with one PU per core: siblings carry no second vCPU; wraps",
+    summary: "as compact, with one CPU per core: siblings carry no second vCPU; wraps",
     source: "Badaroux 2021 §III: on the 4-node R910 0, 4, 8, 12, 1, 5, …; \
-             the 17th vCPU is on PU 0 again",
+             the 17th vCPU is on CPU 0 again",
     plan,
 };
 
@@ -43,7 +43,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             Finding::note(
                 "smt",
                 format!(
-                    "{vcpus} vCPUs take turns on {} cores while the cores' other PUs carry none",
+                    "{vcpus} vCPUs take turns on {} cores while the cores' other CPUs carry none",
                     order.len()
                 ),
             )

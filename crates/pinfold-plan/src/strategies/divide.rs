@@ -4,7 +4,7 @@
 //! Then no guest socket spans two nodes, and the plan is the one that a domain file with these
 //! cells gets. A number of vCPUs that the nodes do not divide is shared out as evenly as can be:
 //! sockets have one size, so the guest then is shown one socket and no cells, and its memory goes
-//! to the nodes in turns. Strategies that promise an order of PUs, or one domain for each machine, are not
+//! to the nodes in turns. Strategies that promise an order of CPUs, or one domain for each machine, are not
 //! changed. Of several machines, those that no node holds are planned one after the other, the
 //! largest first, and the others on what these leave.
 

@@ -24,9 +24,9 @@ use crate::vnode_builder::Reserve;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "isolcpus",
-    summary: "the host on core 0, vCPUs on all other PUs in the order of compact; wraps",
+    summary: "the host on core 0, vCPUs on all other CPUs in the order of compact; wraps",
     source: "Badaroux 2021 §III, V.D: on the R910 isolcpus=1-15,17-31, so 4, 20, 8, 24, 12, 28, \
-             1, 17, …; the 31st vCPU is on PU 4 again",
+             1, 17, …; the 31st vCPU is on CPU 4 again",
     plan,
 };
 
@@ -50,7 +50,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     }
     let emulator = format!(
         "the emulator runs on {} of the host's {}: the kernel starts every task there and \
-         moves none to an isolated PU",
+         moves none to an isolated CPU",
         pus_text(&host.pus),
         host.name()
     );

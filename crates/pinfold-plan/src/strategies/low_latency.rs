@@ -117,7 +117,7 @@ fn vcpu_reason(
         false => "as every core is that is not the host's".to_owned(),
     };
     format!(
-        "PU {first} is the first of its core ({}), {near}; {sharing}; {} the host's",
+        "CPU {first} is the first of its core ({}), {near}; {sharing}; {} the host's",
         ground.place(*first),
         host.with_verb("is", "are")
     )
@@ -127,8 +127,8 @@ fn beside_vcpus(enclave: &mut VnodeBuilder<'_>, enclosure: &ExclusiveCores<'_>, 
     let siblings = &enclosure.rest;
     enclave.emulator(siblings, || {
         format!(
-            "the emulator runs on {}, the siblings of the vCPUs' PUs: near their caches, never on a \
-             vCPU's PU, and off the host's {}",
+            "the emulator runs on {}, the siblings of the vCPUs' CPUs: near their caches, never on a \
+             vCPU's CPU, and off the host's {}",
             pus_text(siblings),
             host.name()
         )
@@ -151,17 +151,17 @@ fn no_siblings(home: &EmulatorCpus, unbalanced: bool, policy: Option<Policy>) ->
     let rights = match policy {
         Some(policy) => format!(
             "; it does not get {policy} there, because a real-time thread could keep the host's \
-             tasks off their last PUs"
+             tasks off their last CPUs"
         ),
         None if home.kind == HomeKind::Weak || unbalanced => return None,
         None => String::new(),
     };
-    let shared = counted(home.pus.len(), "PU");
+    let shared = counted(home.pus.len(), "CPU");
     let with_siblings = unbalanced || home.kind == HomeKind::Weak;
     let text = match with_siblings {
         true => format!("the emulator shares {shared} {} with the host's tasks{rights}", home.what),
         false => format!(
-            "the vCPUs' cores have one usable PU each, so the emulator shares {shared} with the \
+            "the vCPUs' cores have one usable CPU each, so the emulator shares {shared} with the \
              host's tasks instead of the siblings: its work waits when the host is busy{rights}"
         ),
     };

@@ -18,7 +18,7 @@ use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "max-performance",
-    summary: "the guest mirrors the host: a vCPU on every PU, the emulator anywhere, no isolation",
+    summary: "the guest mirrors the host: a vCPU on every CPU, the emulator anywhere, no isolation",
     source: "Lindroth 2017, i7-4790K: vcpupin 0, 4, 1, 5, 2, 6, 3, 7; emulatorpin 0-7; \
              topology 1×4×2",
     plan,
@@ -27,7 +27,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
-    let why = "the guest mirrors the host, one vCPU for each PU that may be used".to_owned();
+    let why = "the guest mirrors the host, one vCPU for each CPU that may be used".to_owned();
     let terms = Terms { count: Count::Threads, host: None, auto_is_all: true, why };
     let enclosures = enclose(&draft, &ground.cores, terms)?;
     let pins = enclosures.vnodes.iter().flat_map(|enclosure| &enclosure.pins);

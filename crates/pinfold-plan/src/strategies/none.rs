@@ -28,7 +28,7 @@ pub(super) fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanE
         let mut enclave = draft.open(place);
         for index in 0..vcpus {
             let reason =
-                format!("vCPU {index} floats over {all}: no PU is preferred to its neighbour");
+                format!("vCPU {index} floats over {all}: no CPU is preferred to its neighbour");
             enclave.vcpu(floating.clone(), reason);
         }
         let others = ground.hostable.difference(&floating);

@@ -34,7 +34,7 @@ use crate::vnode_builder::Reserve;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "realtime",
-    summary: "each vCPU alone on an isolated core under FIFO, its helpers on housekeeping PUs of \
+    summary: "each vCPU alone on an isolated core under FIFO, its helpers on housekeeping CPUs of \
               the same node",
     source: "tuned's realtime-virtual-host and OpenStack's real-time flavors: isolated cores, \
              vCPUs FIFO priority 1, emulator threads on housekeeping CPUs",
@@ -117,7 +117,7 @@ fn on_cores<'a>(
         let home = ground.home(host, &taken.pins, &all);
         enclave.emulator(&home.pus, || {
             format!(
-                "the emulator runs on {}, housekeeping PUs {}: a FIFO vCPU never keeps it from its \
+                "the emulator runs on {}, housekeeping CPUs {}: a FIFO vCPU never keeps it from its \
                  work, and it is on the vCPUs' node",
                 pus_text(&home.pus),
                 home.what
@@ -245,7 +245,7 @@ fn vcpu_reason(ground: &AvailableCpus<'_>, request: &Request, spot: &AvailableCo
     let others = ground.siblings_of_others(spot);
     if !others.is_empty() {
         return format!(
-            "PU {first} is of a core that is not this vCPU's alone ({place}): the plan may not use \
+            "CPU {first} is of a core that is not this vCPU's alone ({place}): the plan may not use \
              {}, and what runs there slows the vCPU",
             pus_text(&others)
         );
@@ -265,5 +265,5 @@ fn vcpu_reason(ground: &AvailableCpus<'_>, request: &Request, spot: &AvailableCo
         }
     };
     let isolated = if spot.isolated { ", taken first because it was isolated at boot" } else { "" };
-    format!("PU {first} is the first of a core for this vCPU alone ({place}){isolated}; {idle}")
+    format!("CPU {first} is the first of a core for this vCPU alone ({place}){isolated}; {idle}")
 }

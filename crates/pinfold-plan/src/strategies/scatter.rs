@@ -48,7 +48,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
 fn next(ground: &AvailableCpus<'_>, _: Option<PuId>, pin: PuId) -> String {
     let first = ground.spot_of(pin).and_then(|spot| spot.pus.first()) == Some(&pin);
     let core = if first { "a core without a vCPU" } else { "a core that has a vCPU, as all have" };
-    format!("PU {pin} is on {core}, in the emptiest part of the machine ({})", ground.place(pin))
+    format!("CPU {pin} is on {core}, in the emptiest part of the machine ({})", ground.place(pin))
 }
 
 /// Package, node, L3 and L2 domain of a part of the machine; 0 for a part that is larger than one.

@@ -18,8 +18,8 @@ use crate::plan_builder::{PlanBuilder, ground};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "sequential",
-    summary: "vCPU i on the i-th PU by OS index, whatever that PU shares with the last; wraps",
-    source: "Badaroux 2021 §III: 0, 1, 2, … modulo the number of PUs",
+    summary: "vCPU i on the i-th CPU by OS index, whatever that CPU shares with the last; wraps",
+    source: "Badaroux 2021 §III: 0, 1, 2, … modulo the number of CPUs",
     plan,
 };
 
@@ -42,7 +42,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
 fn next(ground: &AvailableCpus<'_>, before: Option<PuId>, pin: PuId) -> String {
     let place = ground.place(pin);
     match before {
-        None => format!("PU {pin} has the lowest OS index that may be used ({place})"),
-        Some(before) => format!("PU {pin} has the next OS index after {before} ({place})"),
+        None => format!("CPU {pin} has the lowest OS index that may be used ({place})"),
+        Some(before) => format!("CPU {pin} has the next OS index after {before} ({place})"),
     }
 }

@@ -233,7 +233,7 @@ fn reason(ground: &AvailableCpus<'_>, spot: &AvailableCore) -> String {
         true => String::new(),
         false => format!("; its sibling {beside} stays idle, so that the speed is the group's own"),
     };
-    format!("PU {first} is a core of this group alone ({}){idle}", ground.place(*first))
+    format!("CPU {first} is a core of this group alone ({}){idle}", ground.place(*first))
 }
 
 /// The CPUs of the tasks of a group.

@@ -27,13 +27,13 @@ fn what_it_says_of_each_strategy() {
             assert!(text.contains(part), "{strategy}: {part} is not in\n{text}");
         }
     };
-    check("none", &["16 vCPUs floating over 0-15", "the kernel may use any idle PU"]);
+    check("none", &["16 vCPUs floating over 0-15", "the kernel may use any idle CPU"]);
     check("compact", &["16 vCPUs pinned to 0-15", "vCPUs compete with the host's tasks on 0-15"]);
     check("compact-cores", &["the host's tasks may share the vCPUs' cores on 8-15"]);
     check(
         "low-latency",
         &[
-            "the PUs 1-7 run vCPUs alone",
+            "the CPUs 1-7 run vCPUs alone",
             "the emulator shares the vCPUs' cores on 9-15",
             "the host's tasks keep 1 of 8 cores",
             "the vCPUs lie in 2 of 2 L3 domains",
@@ -75,7 +75,7 @@ fn the_reason_of_an_emulator_names_all_its_cpus() {
         let layout = plan(strategy, &topology, &request).unwrap();
         let thread = layout.vnodes[0].thread(&Role::Emulator).unwrap();
         let mut named = CpuSet::new();
-        for rest in thread.reason.split("the PUs ").skip(1) {
+        for rest in thread.reason.split("the CPUs ").skip(1) {
             let list = rest.split(' ').next().unwrap_or_default();
             named.add(&set(list.trim_end_matches([',', ':'])));
         }

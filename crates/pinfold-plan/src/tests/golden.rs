@@ -21,7 +21,7 @@ fn badaroux_compact_on_the_r910() {
         pins(&layout),
         "0,16,4,20,8,24,12,28,1,17,5,21,9,25,13,29,2,18,6,22,10,26,14,30,3,19,7,23,11,27,15,31,0,16"
     );
-    assert_eq!(shape(&layout), "1×34×1", "vCPUs that share a PU have no shape");
+    assert_eq!(shape(&layout), "1×34×1", "vCPUs that share a CPU have no shape");
     assert_eq!(shape(&plan("compact", &r910().build(), &exactly(32)).unwrap()), "4×4×2");
 }
 
@@ -79,7 +79,7 @@ fn badaroux_isolcpus_on_the_r910() {
     assert_eq!(pins(&beyond), format!("{once},4"));
     assert!(beyond.vnodes[0].threads[30].reason.contains("shared with vCPU 0"));
     let single = plan("isolcpus", &plain(1).build(), &exactly(1)).unwrap_err();
-    assert!(single.to_string().contains("isolcpus cannot work on the PUs 0"), "{single}");
+    assert!(single.to_string().contains("isolcpus cannot work on the CPUs 0"), "{single}");
     // On a host that booted with these parameters no finding remains.
     let booted = r910().isolated("1-15,17-31").build();
     let layout = plan("isolcpus", &booted, &auto()).unwrap();
@@ -151,7 +151,7 @@ fn lindroth_options_of_balanced() {
     let request = Request { emulator: EmulatorRequest::RealTime, ..auto() };
     let layout = check(&request, ("4", "0,4"), round_robin);
     assert_eq!(pins(&layout), "1,5,2,6,3,7");
-    assert!(pinfold_samples::finds(&layout, "emulator", "PU 0 stays the host's alone"));
+    assert!(pinfold_samples::finds(&layout, "emulator", "CPU 0 stays the host's alone"));
     // The host has core 3 too: as in the source, the emulator has both CPUs of the host core.
     let request = Request { emulator: EmulatorRequest::RealTime, ..exactly(4) };
     let layout = check(&request, ("0,4", "0,3-4,7"), round_robin);
@@ -163,7 +163,7 @@ fn lindroth_options_of_balanced() {
     let error = plan("balanced", &plain(4).build(), &request).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "balanced cannot have the emulator apart: the host has only PU 0, and one PU must stay the \
+        "balanced cannot have the emulator apart: the host has only CPU 0, and one CPU must stay the \
          host's alone"
     );
     let error = plan("low-latency", &i7_4790k().build(), &request).unwrap_err();
@@ -247,7 +247,7 @@ fn every_reason_names_its_place() {
             let topology = r910().build();
             let place = topology.pu(pu).unwrap();
             let named = [
-                format!("PU {pu} "),
+                format!("CPU {pu} "),
                 format!("core {}", place.core),
                 format!("L3 {}", place.l3.unwrap()),
                 format!("node {}", place.node.unwrap()),
@@ -293,7 +293,7 @@ fn realtime_keeps_everything_of_a_machine_on_one_node() {
     let error = plan("realtime", &server.build(), &exactly(8)).unwrap_err();
     assert!(error.to_string().contains("realtime gives at most 7 vCPUs"), "{error}");
     let error = plan("realtime", &plain(1).build(), &exactly(1)).unwrap_err();
-    assert!(error.to_string().contains("realtime cannot work on the PUs 0"), "{error}");
+    assert!(error.to_string().contains("realtime cannot work on the CPUs 0"), "{error}");
     // Cores isolated at boot are used first, and no finding remains.
     let booted = pinfold_samples::machine::dual_e5_2670().isolated("4-7,20-23").build();
     let layout = plan("realtime", &booted, &exactly(4)).unwrap();

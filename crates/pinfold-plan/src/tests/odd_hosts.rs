@@ -37,7 +37,7 @@ fn numbers_of_vcpus_that_do_not_fill_cores() {
     check(&i7_4790k(), "balanced", 5, ["1,5,2,6,3", "0,4", "1×5×1"]);
     let layout = plan("balanced", &i7_4790k().build(), &exactly(5)).unwrap();
     assert!(finds(&layout, "guest topology", "core 3 carries fewer"));
-    assert!(finds(&layout, "smt", "PU 7 stays idle"));
+    assert!(finds(&layout, "smt", "CPU 7 stays idle"));
     assert_eq!(layout.exclusive, set("1-3,5-7"));
     check(&i7_4790k(), "max-performance", 3, ["0,1,2", "3-7", "1×3×1"]);
     check(&i7_4790k(), "balanced", 1, ["1", "0,4", "1×1×1"]);
@@ -83,7 +83,7 @@ fn hybrid_cores_are_not_mixed_unless_asked() {
     assert_eq!(layout.housekeeping, set("8-15"));
     assert!(layout.housekeeping_reason.contains("one of the efficiency cores"));
     assert!(!finds(&layout, "core kinds", ""));
-    assert!(finds(&layout, "boot PU", "the kernel boots on PU 0"));
+    assert!(finds(&layout, "boot CPU", "the kernel boots on CPU 0"));
     // The boot core is used last.
     check(&hybrid, "low-latency", 3, ["2,4,6", "8-15", "1×3×1"]);
     check(&hybrid, "balanced", 6, ["2,3,4,5,6,7", "8-15", "1×3×2"]);
@@ -109,7 +109,7 @@ fn isolated_pus_carry_vcpus_first_and_never_the_host() {
     check(&machine, "low-latency", 1, ["2", "6", "1×1×1"]);
     let layout = plan("low-latency", &machine.build(), &exactly(2)).unwrap();
     assert_eq!(layout.housekeeping, set("0,1,4,5"));
-    assert!(!finds(&layout, "isolated PUs", ""));
+    assert!(!finds(&layout, "isolated CPUs", ""));
     let mut reasons = layout.vnodes[0].vcpus().map(|vcpu| vcpu.reason.as_str());
     assert!(reasons.all(|reason| reason.contains("taken because isolated")));
     check(&machine, "isolcpus", 5, ["2,6,3,7,1", "0,4", "1×5×1"]);
@@ -138,7 +138,7 @@ fn offline_and_forbidden_siblings() {
     let forbidden = i7_4790k().allowed("0-3");
     check(&forbidden, "low-latency", 0, ["1,2,3", "0", "1×3×1"]);
     let layout = plan("low-latency", &forbidden.build(), &auto()).unwrap();
-    assert!(finds(&layout, "smt", "the PUs 5-7 share cores with vCPUs"));
+    assert!(finds(&layout, "smt", "the CPUs 5-7 share cores with vCPUs"));
 }
 
 #[test]
@@ -188,9 +188,9 @@ fn nodes_without_memory_and_hosts_that_are_guests() {
 #[test]
 fn more_vcpus_than_pus() {
     let layout = plan("compact", &plain(2).build(), &exactly(3)).unwrap();
-    assert!(finds(&layout, "oversubscription", "PU 0"));
+    assert!(finds(&layout, "oversubscription", "CPU 0"));
     let layout = plan("none", &plain(2).build(), &exactly(3)).unwrap();
-    assert!(finds(&layout, "oversubscription", "3 vCPUs float on 2 PUs"));
+    assert!(finds(&layout, "oversubscription", "3 vCPUs float on 2 CPUs"));
     let layout = plan("compact-cores", &i7_4790k().build(), &exactly(5)).unwrap();
     assert_eq!(pins(&layout), "0,1,2,3,0");
     assert!(finds(&layout, "smt", "5 vCPUs take turns on 4 cores"));

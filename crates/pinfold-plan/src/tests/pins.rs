@@ -31,8 +31,8 @@ fn a_thread_goes_where_it_is_pinned_and_the_others_make_room() {
     // The order of compact is fixed: vCPU 1 was on CPU 4, and moves to the CPU that vCPU 0 left.
     let line = plan("compact", &topology, &with(exactly(3), &["vcpu0=4"])).unwrap();
     let reason = &line.vnodes[0].threads[1].reason;
-    assert_eq!(reason, "PU 0 was left by a vCPU that is pinned to PU 4 by hand");
-    assert_eq!(swapped.vnodes[0].threads[0].reason, "pinned to PU 2 by hand");
+    assert_eq!(reason, "CPU 0 was left by a vCPU that is pinned to CPU 4 by hand");
+    assert_eq!(swapped.vnodes[0].threads[0].reason, "pinned to CPU 2 by hand");
     assert!(finds(&swapped, "pins", "vcpu(0)=2 by hand"));
     // On a sibling: the other vCPUs have their own cores, the emulator the remaining CPUs.
     let sibling = planned(&["vcpu(1)=5"]);
@@ -98,15 +98,15 @@ fn what_cannot_be_pinned_is_refused_with_its_reason() {
         |text: &str, reported: &str| check(with(exactly(2), &[text]), "low-latency", reported);
     low(
         "vcpu0=7",
-        "vcpu(0) cannot be pinned to 7: PU 7 is offline, usable once online: `echo 1 > /sys",
+        "vcpu(0) cannot be pinned to 7: CPU 7 is offline, usable once online: `echo 1 > /sys",
     );
-    low("emulator=0,8-9", "the PUs 8-9 do not exist on this host");
+    low("emulator=0,8-9", "the CPUs 8-9 do not exist on this host");
     low("vcpu5=1", "no thread is called \"vcpu(5)\"; there are vcpu(0), vcpu(1), emulator, worker");
     low("iothread:io1=0", "no thread is called \"iothread(io1)\"");
     let host = Request { free: Some(Free::These(set("0,4"))), ..exactly(2) };
-    check(with(host, &["vcpu0=4"]), "balanced", "PU 4 is kept free for the host");
+    check(with(host, &["vcpu0=4"]), "balanced", "CPU 4 is kept free for the host");
     let avoid = Request { avoid: set("3"), ..exactly(2) };
-    check(with(avoid, &["vcpu0=3"]), "balanced", "the request avoids PU 3");
+    check(with(avoid, &["vcpu0=3"]), "balanced", "the request avoids CPU 3");
     let narrow = i7_4790k().allowed("0-3").build();
     let error = plan("low-latency", &narrow, &with(exactly(2), &["vcpu0=5"])).unwrap_err();
     assert!(error.to_string().contains("is not in the cpuset of this process"), "{error}");
@@ -145,13 +145,13 @@ fn forms_of_a_pin() {
         assert!(error.hint().unwrap().contains("vcpu3=7"));
     };
     check("vcpu3", "\"vcpu3\" is not written ROLE=CPUS");
-    check("vcpu3=", "no PU is named");
+    check("vcpu3=", "no CPU is named");
     check("cpu3=7", "\"cpu3\" is no role of a thread");
     check("vcpu3-1=7", "\"vcpu3-1\" is no role of a thread");
     check("vcpu0-99999999=7", "\"vcpu0-99999999\" is no role of a thread");
     check("iothread:=7", "\"iothread:\" is no role of a thread");
     check("iothreadx=7", "\"iothreadx\" is no role of a thread");
-    check("vcpu0-3=8-9", "vcpu0-3 are 4 threads, 8-9 are 2 PUs: a range takes a PU for each");
+    check("vcpu0-3=8-9", "vcpu0-3 are 4 threads, 8-9 are 2 CPUs: a range takes a CPU for each");
     let words = parse_vm_spec("name=a pins=vcpu3=7+emulator=0,8 vcpus=4").unwrap();
     let file = "[[vm]]\nname = \"a\"\nvcpus = 4\npins = [\"vcpu3=7\", \"emulator=0,8\"]\n";
     assert_eq!(from_toml(file).unwrap().vnodes, [words]);

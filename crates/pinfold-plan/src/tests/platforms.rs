@@ -332,19 +332,19 @@ fn frequencies_are_shares_of_each_core() {
     impossible(
         &["name=a,cores=1,speed=2.1 GHz"],
         &two().build(),
-        "\"a\" asks for 2.1 GHz, and PU 0 reaches 2 GHz at most",
+        "\"a\" asks for 2.1 GHz, and CPU 0 reaches 2 GHz at most",
         "ask for at most 2 GHz, or give a share such as 40%",
     );
     impossible(
         &["name=a,cores=1,speed=2 kHz+"].map(|words| words.trim_end_matches('+')),
         &plain(2).khz("0-1", 4_000_000_000).build(),
-        "\"a\" asks for 2 kHz, less than a millionth of the 4000 GHz of PU 0",
+        "\"a\" asks for 2 kHz, less than a millionth of the 4000 GHz of CPU 0",
         "ask for more; check the unit",
     );
     impossible(
         &["name=a,cores=1,speed=800 MHz"],
         &plain(4).build(),
-        "\"a\" asks for 800 MHz, and what share that is of PU 0 is unknown: its highest frequency is \
+        "\"a\" asks for 800 MHz, and what share that is of CPU 0 is unknown: its highest frequency is \
          not stated on this host (no cpufreq)",
         "give a share, such as 40%",
     );
@@ -356,7 +356,7 @@ fn frequencies_are_shares_of_each_core() {
     impossible(
         &["name=a,cores=4,speed=4.5 GHz"],
         &hybrid,
-        "\"a\" asks for 4.5 GHz, and PU 4 reaches 4 GHz at most",
+        "\"a\" asks for 4.5 GHz, and CPU 4 reaches 4 GHz at most",
         "ask for at most 4 GHz, or give a share such as 40%",
     );
     let rounded = speed_on(PuId(0), SpeedRequest::Frequency { hertz: 1 }, &two().build());
@@ -377,20 +377,20 @@ fn cores_that_share_a_frequency_agree() {
     // Each pair of cores has one frequency, and these groups do not fill whole pairs.
     check(
         "name=a,cores=3,speed=40%+40%+50%,method=freq",
-        "40% and 50% of \"a\" cannot both be had by frequency: the PUs 2-3 change it together",
+        "40% and 50% of \"a\" cannot both be had by frequency: the CPUs 2-3 change it together",
         "take a method that slows by time",
     );
     impossible(
         &["name=a,cores=5,speed=40%,method=gov", "name=b,cores=3,speed=60%,method=gov"],
         &host,
-        "40% of \"a\" and 60% of \"b\" cannot both be had by frequency: the PUs 0-1 change it together",
+        "40% of \"a\" and 60% of \"b\" cannot both be had by frequency: the CPUs 0-1 change it together",
         "give them one speed, ask for fewer cores, or take a method that slows by time, such as stall \
          or hogs",
     );
     impossible(
         &["name=a,cores=5,speed=40%,method=gov", "name=b,cores=3,speed=40%,method=stall"],
         &host,
-        "\"b\" would be slowed twice: \"a\" sets the frequency by gov for all of the PUs 0-1, which \
+        "\"b\" would be slowed twice: \"a\" sets the frequency by gov for all of the CPUs 0-1, which \
          change it together",
         "give both gov and one speed, ask for fewer cores, or take a method that slows by time for \
          both, such as stall or hogs",
@@ -407,7 +407,7 @@ fn cores_that_share_a_frequency_agree() {
     // A finding about the host's own tasks on the other half of a pair.
     let half =
         resolve_platform(&platform(&["name=a,cores=7,speed=40%,method=gov"]), &host).unwrap();
-    assert!(pinfold_samples::finds(&half.plan, "frequency domains", "PU 0 is as slow as a"));
+    assert!(pinfold_samples::finds(&half.plan, "frequency domains", "CPU 0 is as slow as a"));
 }
 
 #[test]
@@ -421,12 +421,12 @@ fn burners_keep_off_the_last_housekeeping_pu() {
         let plan = resolve_platform(&all(method), &host).unwrap();
         assert_eq!(plan.plan.housekeeping, set("0"));
         assert_eq!(plan.vnodes.iter().filter(|vnode| vnode.on_last_housekeeping).count(), 1);
-        assert!(pinfold_samples::finds(&plan.plan, "housekeeping", "share PU 0 with one of them"));
+        assert!(pinfold_samples::finds(&plan.plan, "housekeeping", "share CPU 0 with one of them"));
     }
     let mut hogs = all("hogs");
     let error = resolve_platform(&hogs, &host).unwrap_err();
-    let why = "the real-time burners of \"a\" (hogs) would run on PU 0, and the host's own tasks have \
-               no PU besides that no vnode uses";
+    let why = "the real-time burners of \"a\" (hogs) would run on CPU 0, and the host's own tasks have \
+               no CPU besides that no vnode uses";
     assert_eq!(error.to_string(), why);
     assert!(error.hint().unwrap().contains("--share-housekeeping"));
     hogs.share_housekeeping = true;
@@ -485,7 +485,7 @@ fn more_than_the_host_gives() {
     assert_eq!(validate(&plan.plan, &host), vec![]);
     let plan = resolve_platform(&platform(&["name=b,cores=4", &node(1)]), &host).unwrap();
     assert_eq!(places(&plan)[1], "a: 1 at 100%");
-    assert!(pinfold_samples::finds(&plan.plan, "memory", "on node 1, far from PU 1"));
+    assert!(pinfold_samples::finds(&plan.plan, "memory", "on node 1, far from CPU 1"));
     let mut odd = platform(&["name=a,cores=3"]);
     odd.vnodes[0].speeds = vec![share(10), share(20)];
     let error = resolve_platform(&odd, &plain(8).build()).unwrap_err();
@@ -543,9 +543,9 @@ fn bad_tables_are_reported_with_line_and_column() {
         assert_eq!(load(text).unwrap_err().to_string(), why);
     };
     wrong("ms\n", "line 1, column 1: the header ms,pu0,pu1,… is missing");
-    wrong("ms,cpu0\n", "line 1, column 4: \"cpu0\" is not a PU");
-    wrong("ms,pu0,pu00\n", "line 1, column 8: PU 0 has two columns");
-    wrong("ms,pu4294967296\n", "line 1, column 4: \"pu4294967296\" is not a PU");
+    wrong("ms,cpu0\n", "line 1, column 4: \"cpu0\" is not a CPU");
+    wrong("ms,pu0,pu00\n", "line 1, column 8: CPU 0 has two columns");
+    wrong("ms,pu4294967296\n", "line 1, column 4: \"pu4294967296\" is not a CPU");
     wrong("ms,pu0\n", "line 2, column 1: the recorded load has no row");
     wrong("ms,pu0\n0,1\n", "line 2, column 1: the time 0 is not later than that of the row before");
     wrong("ms,pu0\n1,1,1\n", "line 2, column 1: the row has 3 fields, not 2");

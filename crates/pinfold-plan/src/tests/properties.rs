@@ -124,7 +124,7 @@ fn uses_pus_once(
     if !load.values().any(|count| *count > 1) || layout.strategy == "none" {
         return Ok(());
     }
-    prop_assert!(WRAPPING.contains(&layout.strategy.as_str()), "{strategy} puts two on a PU");
+    prop_assert!(WRAPPING.contains(&layout.strategy.as_str()), "{strategy} puts two on a CPU");
     let emulators = layout.threads().filter(|(_, thread)| thread.role == Role::Emulator);
     let usable = match layout.strategy.as_str() {
         // Its emulators are on the host's core, which never carries a vCPU.

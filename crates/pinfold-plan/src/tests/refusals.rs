@@ -47,7 +47,7 @@ fn numbers_of_vcpus_that_cannot_be_had() {
         i7_4790k(),
         "balanced",
         &exactly(8),
-        "balanced gives at most 6 vCPUs on this host, 8 were asked for: each vCPU needs a PU of \
+        "balanced gives at most 6 vCPUs on this host, 8 were asked for: each vCPU needs a CPU of \
          its own, and core 0 stays with the host",
         "ask for at most 6 vCPUs, or use max-performance, which gives 8",
     );
@@ -56,7 +56,7 @@ fn numbers_of_vcpus_that_cannot_be_had() {
         "max-performance",
         &exactly(9),
         "max-performance gives at most 8 vCPUs on this host, 9 were asked for: the guest mirrors \
-         the host, one vCPU for each PU that may be used",
+         the host, one vCPU for each CPU that may be used",
         "ask for at most 8 vCPUs, or use none, which gives 9",
     );
     check(
@@ -96,10 +96,10 @@ fn hosts_that_are_too_small() {
             "low-latency",
             &auto(),
             &format!(
-                "low-latency cannot work on the PUs {pus} of this host: each vCPU needs a core of \
+                "low-latency cannot work on the CPUs {pus} of this host: each vCPU needs a core of \
                  its own, and core 0 stays with the host"
             ),
-            "use max-performance, which works on these PUs",
+            "use max-performance, which works on these CPUs",
         );
         let error = plan("balanced", &machine.build(), &exactly(1)).unwrap_err();
         assert!(matches!(error, PlanError::TooFewPus { .. }), "{error}");
@@ -116,15 +116,15 @@ fn hosts_of_which_nothing_is_left() {
             plain(4),
             strategy.name,
             &avoiding,
-            "no PU is left to plan with: the cpuset of this process allows 0-3, and 0-3 are to be avoided",
-            "avoid fewer PUs, or start Pinfold in a cgroup with a wider cpuset",
+            "no CPU is left to plan with: the cpuset of this process allows 0-3, and 0-3 are to be avoided",
+            "avoid fewer CPUs, or start Pinfold in a cgroup with a wider cpuset",
         );
         check(
             plain(4).isolated("1-3").allowed("1-3"),
             strategy.name,
             &auto(),
-            "all usable PUs (1-3) are isolated, so none is left for the host's own tasks",
-            "leave at least one PU out of `isolcpus=`, of isolated partitions and of what is to be \
+            "all usable CPUs (1-3) are isolated, so none is left for the host's own tasks",
+            "leave at least one CPU out of `isolcpus=`, of isolated partitions and of what is to be \
              avoided",
         );
     }

@@ -200,20 +200,20 @@ fn bad_lists_of_pus() {
     let check = |list: &str, part: &str, why: &str| {
         let text = format!("avoid = \"{list}\"\n[[vm]]\nname = \"a\"\n");
         let reported =
-            format!("line 1, column 9: avoid: {list:?} is not a list of PUs: {part:?}: {why}");
+            format!("line 1, column 9: avoid: {list:?} is not a list of CPUs: {part:?}: {why}");
         refused(&text, &reported, hint);
     };
     check("8-3", "8-3", "the range runs backwards");
     check("^2", "^2", "an exclusion must follow a range that contains it");
-    check("2147483648", "2147483648", "the number is beyond every kernel's limit of PUs");
+    check("2147483648", "2147483648", "the number is beyond every kernel's limit of CPUs");
     refused(
         "[[vm]]\nname = \"a\"\n[host]\nfree = 100\npus = \"0\"\n",
-        "line 5, column 7: host.pus and host.free exclude each other: the PUs are named or counted",
+        "line 5, column 7: host.pus and host.free exclude each other: the CPUs are named or counted",
         "",
     );
     refused(
         "[[vm]]\nname = \"a\"\n[host]\nfree = \"100%\"\n",
-        "line 4, column 8: free: \"100%\" is not a number of PUs such as 4, or a part such as \
+        "line 4, column 8: free: \"100%\" is not a number of CPUs such as 4, or a part such as \
          \"25%\", 1 to 99",
         "",
     );
@@ -289,7 +289,7 @@ fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
     wrong("thp", "\"thp\" is not written KEY=VALUE", "known are policy:ROLE=");
     wrong("governer=x", "no knob \"governer\"", "did you mean governor? known are policy:ROLE=");
     wrong("thp=off", "thp: \"off\" is not one of always, madvise, never", "");
-    wrong("workqueues=", "not at least one PU", "housekeeping");
+    wrong("workqueues=", "not at least one CPU", "housekeeping");
     wrong("new-irqs=x", "new-irqs: ", "OS indexes");
     wrong("cpu-quota=5", "QUOTA_US/PERIOD_US", "");
     wrong("huge-pages=1:2048", "NODE:SIZE_KIB:PAGES", "");

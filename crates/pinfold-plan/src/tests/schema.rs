@@ -41,7 +41,7 @@ fn errors_name_the_field() {
     refused(
         "\"pus\": \"2\"",
         "\"pus\": \"3-2\"",
-        "vnodes[0].threads[1].pus: \"3-2\" is not a list of PUs: \"3-2\": the range runs backwards",
+        "vnodes[0].threads[1].pus: \"3-2\" is not a list of CPUs: \"3-2\": the range runs backwards",
     );
     refused(
         "\"pus\": \"2\"",
@@ -51,7 +51,7 @@ fn errors_name_the_field() {
     refused(
         "\"pus\": \"2\"",
         "\"pus\": \"\"",
-        "vnodes[0].threads[1].pus: vcpu(1) has no PU to run on",
+        "vnodes[0].threads[1].pus: vcpu(1) has no CPU to run on",
     );
     refused(
         "\"pus\": \"2\"",
@@ -85,17 +85,17 @@ fn plans_that_would_harm_the_host_are_refused() {
     refused(
         "\"housekeeping_pus\": \"0,4\"",
         "\"housekeeping_pus\": \"\"",
-        "housekeeping_pus: the host's own tasks would have no PU",
+        "housekeeping_pus: the host's own tasks would have no CPU",
     );
     refused(
         "\"housekeeping_pus\": \"0,4\"",
         "\"housekeeping_pus\": \"0-2\"",
-        "exclusive_pus: the PUs 1-2 are also in housekeeping_pus",
+        "exclusive_pus: the CPUs 1-2 are also in housekeeping_pus",
     );
     refused(
         "\"isolation\": \"host\"",
         "\"isolation\": \"none\"",
-        "exclusive_pus: the isolation is none, so nothing is excluded from any PU",
+        "exclusive_pus: the isolation is none, so nothing is excluded from any CPU",
     );
     refused(
         "\"pus\": \"1\",\n          \"policy\": null",

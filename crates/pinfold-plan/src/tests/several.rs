@@ -54,7 +54,7 @@ fn three_machines_on_two_packages() {
     let layout = check(dual_e5_2670(), "multi-vm", &three, &expected);
     assert_eq!(layout.housekeeping, set("8,13-15,24,29-31"));
     assert!(layout.housekeeping_reason.contains("the first of package 1"));
-    assert!(finds(&layout, "boot PU", "PU 0"));
+    assert!(finds(&layout, "boot CPU", "CPU 0"));
     // The host's CPUs by hand, and the same strategy on one package.
     let by_hand = Request { free: Some(Free::These(set("0,16"))), ..three.clone() };
     let expected = ["8,9,10,11 | 24-27", "12,13,14,15 | 28-31", "1,2,3,4 | 17-20"];
@@ -122,7 +122,7 @@ fn buchert_figure_2() {
     let expected = ["0 at 75%", "1 at 40%", "2-3 at 60%", "4-7 at 25%"];
     let layout = check(plain(8), "vnodes", &ask(four.clone()), &expected);
     assert_eq!((layout.housekeeping.clone(), layout.exclusive.clone()), (set("0"), set("1-7")));
-    assert!(finds(&layout, "housekeeping", "share PU 0"));
+    assert!(finds(&layout, "housekeeping", "share CPU 0"));
     // A spare core becomes the host's.
     let expected = ["1 at 75%", "2 at 40%", "3-4 at 60%", "5-8 at 25%"];
     let layout = check(plain(9), "vnodes", &ask(four.clone()), &expected);
@@ -133,7 +133,7 @@ fn buchert_figure_2() {
     // Cores that change frequency together: four speeds need five pairs, and there are four.
     let expected = ["0 at 75%", "1 at 40%", "2-3 at 60%", "4-7 at 25%"];
     let layout = check(dual_l5420(), "vnodes", &ask(four.clone()), &expected);
-    assert!(finds(&layout, "frequency domains", "the PUs 0-1 change frequency together"));
+    assert!(finds(&layout, "frequency domains", "the CPUs 0-1 change frequency together"));
     let three = ask(four.clone().into_iter().take(3).collect());
     let layout = check(dual_l5420(), "vnodes", &three, &["1 at 75%", "2 at 40%", "4-5 at 60%"]);
     assert!(!finds(&layout, "frequency domains", ""));
@@ -158,7 +158,7 @@ fn machines_have_shared_l2_caches_whole() {
     let clusters = || pairs().bare();
     check(clusters(), "l3-exclusive", &two, &["2,3 | 0", "4,5 | 0"]);
     let error = plan("l3-exclusive", &clusters().build(), &exactly(4)).unwrap_err().to_string();
-    assert!(error.contains("inside one L2 domain, and the largest has 2 PUs"), "{error}");
+    assert!(error.contains("inside one L2 domain, and the largest has 2 CPUs"), "{error}");
     check(pairs(), "scatter", &exactly(4), &["0,2,4,6 | 1,3,5,7"]);
     check(pairs(), "max-performance", &two, &["0,1 | 4-7", "2,3 | 4-7"]);
     let layout = plan("low-latency", &pairs().build(), &two).unwrap();
@@ -203,7 +203,7 @@ fn lines_go_on_where_the_last_vnode_ended() {
     let layout = plan("compact", &i7_4790k().build(), &many).unwrap();
     let last = layout.vnodes[1].vcpus().last().unwrap();
     assert!(last.reason.contains("shared with vCPU 1 of a"), "{}", last.reason);
-    assert!(finds(&layout, "oversubscription", "the PUs 0,4 each carry more than one"));
+    assert!(finds(&layout, "oversubscription", "the CPUs 0,4 each carry more than one"));
 }
 
 /// An emulator floats over CPUs without vCPUs of any machine; if there are none, over those of its
@@ -378,14 +378,14 @@ fn memory_that_is_left_is_given_in_whole_mib() {
     assert_eq!(refused.hint().as_deref(), Some("ask for at most 3061 MiB"));
 }
 
-/// The PUs of the host are in the node too, and carry no vCPU.
+/// The CPUs of the host are in the node too, and carry no vCPU.
 #[test]
 fn the_reason_of_an_emulator_with_the_host_excepts_the_hosts_pus() {
     let two = ask(vec![vm("web", 6), vm("db", 6)]);
     let expected = &["4,12,5,13,6,14 | 7,15", "1,9,2,10,3,11 | 0,8"];
     let layout = check(dual_x5540(), "numa-exclusive", &two, expected);
     let reason = &layout.vnodes[1].thread(&Role::Emulator).unwrap().reason;
-    let expected = "the emulator runs on the PUs 0,8 of core 0: every PU of node 0 that the host \
+    let expected = "the emulator runs on the CPUs 0,8 of core 0: every CPU of node 0 that the host \
                     leaves carries a vCPU";
     assert_eq!(reason, expected);
 }
@@ -431,7 +431,7 @@ fn domains_of_their_own() {
     for strategy in ["numa-exclusive", "l3-exclusive"] {
         let error = plan(strategy, &dual_x5540().build(), &crowd).unwrap_err();
         assert!(error.to_string().contains("\"c\""), "{error}");
-        assert!(error.to_string().contains("has more PUs left"), "{error}");
+        assert!(error.to_string().contains("has more CPUs left"), "{error}");
     }
 }
 
@@ -445,27 +445,27 @@ fn domains_that_are_not_there_or_too_small() {
         i7_4790k().bare(),
         "l3-exclusive",
         &exactly(2),
-        "l3-exclusive cannot work on the PUs 0-7 of this host: it shows no L3 domain",
+        "l3-exclusive cannot work on the CPUs 0-7 of this host: it shows no L3 domain",
     );
     refused(
         dual_x5540(),
         "numa-exclusive",
         &exactly(9),
         "numa-exclusive gives at most 8 vCPUs on this host, 9 were asked for: each virtual machine \
-         stays inside one node, and the largest has 8 PUs besides the host's core",
+         stays inside one node, and the largest has 8 CPUs besides the host's core",
     );
     refused(
         dual_x5540(),
         "numa-exclusive",
         &ask(vec![vm("a", 2), vm("b", 9)]),
         "numa-exclusive has room for 8 of the 9 vCPUs of \"b\": each virtual machine stays inside one node, \
-         and the largest has 8 PUs besides the host's core",
+         and the largest has 8 CPUs besides the host's core",
     );
     refused(
         i7_4790k(),
         "balanced",
         &ask(vec![vm("a", 1), vm("b", 1), vm("c", 1), vm("d", 1)]),
-        "balanced has room for 0 of the 1 vCPU of \"d\": each vCPU needs a PU of its own, and core \
+        "balanced has room for 0 of the 1 vCPU of \"d\": each vCPU needs a CPU of its own, and core \
          0 stays with the host",
     );
     let error = plan("vnodes", &i7_4790k().build(), &exactly(2)).unwrap_err();
@@ -582,13 +582,13 @@ fn interrupts_near_their_device_and_off_the_vcpus() {
     };
     assert_eq!(irqs("low-latency", 0).0, "0-3,8-11");
     let (pus, reason) = irqs("low-latency", 1);
-    assert_eq!((pus.as_str(), reason.contains("no PU near")), ("0-3,8-11", true), "{reason}");
+    assert_eq!((pus.as_str(), reason.contains("no CPU near")), ("0-3,8-11", true), "{reason}");
     assert_eq!(irqs("compact", 0).0, "2-3,10-11");
     let mut request = exactly(16);
     request.interrupts = vec![Device::Node(NodeId(1))];
     let layout = plan("compact", &dual_x5540().build(), &request).unwrap();
     assert_eq!(layout.irqs[0].pus, set("0-15"));
-    assert!(finds(&layout, "interrupts", "share the PUs 0-15 with vCPUs"));
+    assert!(finds(&layout, "interrupts", "share the CPUs 0-15 with vCPUs"));
 }
 
 #[test]
@@ -606,23 +606,23 @@ fn a_share_that_stays_free() {
     };
     refused(
         Free::Pus(17),
-        "17 PUs cannot stay free on this host: only 16 can run the host's tasks, 1 too few",
+        "17 CPUs cannot stay free on this host: only 16 can run the host's tasks, 1 too few",
     );
     refused(
         Free::Percent(90),
-        "90 percent, 15 of 16 PUs, cannot stay free on this host: in whole cores that is all of \
+        "90 percent, 15 of 16 CPUs, cannot stay free on this host: in whole cores that is all of \
          0-15: nothing would be left to place on",
     );
     refused(
         Free::These(set("15-16")),
-        "the PUs 15-16 cannot stay free on this host: 16 of them cannot run the host's tasks: they \
+        "the CPUs 15-16 cannot stay free on this host: 16 of them cannot run the host's tasks: they \
          are not on it, isolated, avoided, or not in the cpuset of this process",
     );
     let request = Request { free: Some(Free::These(set("14-15"))), ..auto() };
     let error = plan("none", &dual_x5540().offline("15").build(), &request).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the PUs 14-15 cannot stay free on this host: PU 15 is offline, usable once online: \
+        "the CPUs 14-15 cannot stay free on this host: CPU 15 is offline, usable once online: \
          `echo 1 > /sys/devices/system/cpu/cpu15/online`"
     );
 }
@@ -647,7 +647,7 @@ fn the_hosts_pus_under_every_emulator() {
         let error = plan("balanced", &topology, &ask(EmulatorRequest::Apart, free, 4)).unwrap_err();
         let text = error.to_string();
         assert!(
-            text.contains("the PUs 0-3 stay with the host, core 7 with the emulator"),
+            text.contains("the CPUs 0-3 stay with the host, core 7 with the emulator"),
             "{text}"
         );
         let apart = plan("balanced", &topology, &ask(EmulatorRequest::Apart, free, 3)).unwrap();
@@ -672,10 +672,10 @@ fn auto_says_what_it_picked_and_why() {
         assert!(finds(&layout, "auto", why), "{:?}", layout.findings);
     };
     picks(i7_4790k(), &exactly(3), "low-latency", "a core of its own");
-    picks(i7_4790k(), &exactly(6), "balanced", "6 vCPUs fit on the 6 PUs");
+    picks(i7_4790k(), &exactly(6), "balanced", "6 vCPUs fit on the 6 CPUs");
     picks(i7_4790k(), &exactly(8), "max-performance", "refused: balanced gives at most 6");
     picks(i7_4790k(), &auto(), "balanced", "is open");
-    picks(i7_4790k(), &exactly(9), "none", "do not pin, because 9 vCPUs on 8 PUs must take turns");
+    picks(i7_4790k(), &exactly(9), "none", "do not pin, because 9 vCPUs on 8 CPUs must take turns");
     picks(plain(1), &exactly(1), "none", "do not pin");
     let two = ask(vec![vm("a", 2), vm("b", 2)]);
     picks(dual_x5540(), &two, "numa-exclusive", "a NUMA node of its own");

@@ -29,13 +29,13 @@ fn on_its_own_host() {
 #[test]
 fn on_another_host() {
     let without_record = || pinfold_model::Plan { cpus: None, ..made() };
-    let share = (Severity::Warning, "PU 4 of the host's share is not online");
+    let share = (Severity::Warning, "CPU 4 of the host's share is not online");
     let other =
         (Severity::Warning, "the plan was made for the host test-0-7, this host is test-0-3,5-7");
     found(&i7_4790k().offline("4"), &without_record(), &[other, share]);
     let same = "other CPUs are online than when the plan was made; those that it uses are the same";
     found(&i7_4790k().offline("4"), &made(), &[share, (Severity::Note, same)]);
-    let offline = (Severity::Warning, "PU 7 of the plan is offline, usable once online");
+    let offline = (Severity::Warning, "CPU 7 of the plan is offline, usable once online");
     let other =
         (Severity::Warning, "the plan was made for the host test-0-7, this host is test-0-6");
     found(&i7_4790k().offline("7"), &without_record(), &[other, offline]);
@@ -46,7 +46,7 @@ fn on_another_host() {
         &pinfold_samples::machine::plain(6),
         &without_record(),
         &[
-            (Severity::Problem, "the PUs 6-7 of the plan do not exist on this host"),
+            (Severity::Problem, "the CPUs 6-7 of the plan do not exist on this host"),
             (Severity::Warning, "the plan was made for the host test-0-7, this host is test-0-5"),
         ],
     );
@@ -59,7 +59,7 @@ fn where_it_may_not_be() {
         &made(),
         &[(
             Severity::Problem,
-            "the PUs 3,7 of the plan may not be used: the cpuset of this process's cgroup lacks them",
+            "the CPUs 3,7 of the plan may not be used: the cpuset of this process's cgroup lacks them",
         )],
     );
 }
@@ -72,11 +72,11 @@ fn the_cpus_of_a_tunable_are_named_with_its_key_and_value() {
         pus: pinfold_samples::set("0,99"),
         reason: String::new(),
     });
-    let text = "PU 99 of irq:all=0,99 does not exist on this host";
+    let text = "CPU 99 of irq:all=0,99 does not exist on this host";
     found(&i7_4790k(), &layout, &[(Severity::Problem, text)]);
     layout.irqs.clear();
     layout.tuning = pinfold_model::Tuning::of(&["workqueues=64"]).unwrap();
-    let text = "PU 64 of workqueues=64 does not exist on this host";
+    let text = "CPU 64 of workqueues=64 does not exist on this host";
     found(&i7_4790k(), &layout, &[(Severity::Problem, text)]);
 }
 
@@ -87,6 +87,6 @@ fn a_plan_that_breaks_the_rules() {
     found(
         &i7_4790k(),
         &layout,
-        &[(Severity::Problem, "housekeeping_pus: the host's own tasks would have no PU")],
+        &[(Severity::Problem, "housekeeping_pus: the host's own tasks would have no CPU")],
     );
 }

@@ -312,7 +312,7 @@ fn peers_that_are_no_agents_are_named_with_the_reason() {
     check(
         &hello_frame(&version_2.replace(":2", ":1").replace("\"0\"", "\"x\"")),
         false,
-        "not a list of PUs",
+        "not a list of CPUs",
     );
 }
 

@@ -35,7 +35,7 @@ pub(super) fn call(settings: &Settings, ours: &[Figure]) -> Result<Call, String>
     // Our probe pins one thread to each CPU; a thread that migrates between them measures something
     // else.
     if settings.cpus.len() != 1 {
-        return Err("has one thread: name one PU with --cpus".to_owned());
+        return Err("has one thread: name one CPU with --cpus".to_owned());
     }
     let sleep_ns = (u64::from(settings.period_us.unwrap_or(1_000)) * 1_000).to_string();
     let priority = priority.to_string();

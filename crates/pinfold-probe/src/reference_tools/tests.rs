@@ -156,7 +156,7 @@ fn reference_tools_are_called_for_what_ours_measures() {
     }
     let reported =
         ReferenceTool::StressNg.calls(&settings(), &[], &scratch).err().unwrap().to_string();
-    assert!(reported.contains("name one PU"), "{reported}");
+    assert!(reported.contains("name one CPU"), "{reported}");
     let fio = ReferenceTool::Fio.calls(
         &Settings { policy: SchedPolicy::Other, ..settings() },
         &[],

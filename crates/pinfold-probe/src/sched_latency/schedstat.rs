@@ -95,7 +95,7 @@ pub(super) fn since(
     let mut lost = vec![
         "distribution, longest wait, who ran instead and who woke: only sums are known".to_owned(),
         "waits that have not ended, and threads that were created and ended meanwhile".to_owned(),
-        "the count holds the times that a thread got a PU, also without a wait".to_owned(),
+        "the count holds the times that a thread got a CPU, also without a wait".to_owned(),
     ];
     if watched.gone > 0 {
         lost.push(format!("{} threads had ended before the observation began", watched.gone));

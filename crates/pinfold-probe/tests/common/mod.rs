@@ -64,7 +64,7 @@ pub fn c_sources() -> Vec<String> {
     sources.into_iter().chain(inner).collect()
 }
 
-/// A PU on which this process may run.
+/// A CPU on which this process may run.
 pub fn a_pu() -> PuId {
     own_pus().first().unwrap()
 }

@@ -120,7 +120,7 @@ pub(crate) fn asides(topology: &Topology) -> Vec<String> {
     }
     for node in topology.nodes.iter().filter(|node| node.pus.is_empty()) {
         let memory = format::bytes(node.memory_bytes);
-        asides.push(format!("NUMA node {} has no PU, {memory} of memory", node.id));
+        asides.push(format!("NUMA node {} has no CPU, {memory} of memory", node.id));
     }
     asides
 }

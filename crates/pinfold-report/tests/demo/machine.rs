@@ -8,8 +8,8 @@ use pinfold_model::{
     ThreadPlan, Topology, VnodeKind, VnodePlan,
 };
 
-/// Numbers of a regular machine: packages × NUMA nodes × L3 domains × cores × PUs per core.
-/// PUs are numbered as Linux does on x86: first one PU of each core, then the siblings.
+/// Numbers of a regular machine: packages × NUMA nodes × L3 domains × cores × CPUs per core.
+/// CPUs are numbered as Linux does on x86: first one CPU of each core, then the siblings.
 #[derive(Clone, Copy)]
 struct Sizes {
     cores: u32,
@@ -33,7 +33,7 @@ impl Sizes {
         }
     }
 
-    /// Groups of `size` cores with the PUs of each.
+    /// Groups of `size` cores with the CPUs of each.
     fn groups(self, size: u32) -> impl Iterator<Item = (u32, CpuSet)> {
         (0..self.cores / size).map(move |group| {
             let cores = group * size..(group + 1) * size;
@@ -101,7 +101,7 @@ pub enum Shape {
     Float,
     /// vCPUs pinned one per core, away from core 0, other tasks excluded.
     Apart,
-    /// vCPUs pinned in order from PU 0.
+    /// vCPUs pinned in order from CPU 0.
     Packed,
 }
 
@@ -117,7 +117,7 @@ fn vcpus(topology: &Topology, shape: Shape, count: u32) -> Vec<ThreadPlan> {
         Shape::Float => (Vec::new(), "nothing is pinned"),
         Shape::Packed => (
             cyclic(order(u32::MAX), 0).take(count as usize).collect(),
-            "the next PU in the order of packages, cores and siblings",
+            "the next CPU in the order of packages, cores and siblings",
         ),
         Shape::Apart => (
             cyclic(order(0), 1).take(count as usize).collect(),
@@ -147,7 +147,7 @@ pub fn plan(topology: &Topology, strategy: &str, shape: Shape, count: u32) -> Pl
     };
     let siblings = all.difference(&used).difference(&host);
     let emulator = if apart && !siblings.is_empty() { siblings } else { host.clone() };
-    threads.push(thread(Role::Emulator, emulator, "kept away from the PUs of the vCPUs"));
+    threads.push(thread(Role::Emulator, emulator, "kept away from the CPUs of the vCPUs"));
     let isolation = if apart { IsolationScope::Own } else { IsolationScope::None };
     let guest = GuestTopology {
         sockets: 1,

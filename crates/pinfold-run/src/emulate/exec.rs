@@ -18,7 +18,7 @@ pub fn spawn(enter: &Enter, command: &[String]) -> Result<Spawn, Failure> {
     let (program, arguments) =
         command.split_first().ok_or_else(|| Failure::new(Exit::Input, "no command is given"))?;
     let pus = CpuSet::parse_list(&enter.pus)
-        .map_err(|error| Failure::new(Exit::Host, format!("the supervisor's PUs: {error}")))?;
+        .map_err(|error| Failure::new(Exit::Host, format!("the supervisor's CPUs: {error}")))?;
     Ok(Spawn::new(program).args(arguments).cgroup_files(enter.files.clone()).affinity(pus))
 }
 

@@ -558,8 +558,8 @@ impl ActivePlatform<'_> {
         if let Some(pu) = only
             && !vnode.cpus().contains(pu)
         {
-            return Err(Failure::new(Exit::Input, format!("{name} has no PU {pu}"))
-                .with_hint(format!("its PUs are {}", vnode.cpus())));
+            return Err(Failure::new(Exit::Input, format!("{name} has no CPU {pu}"))
+                .with_hint(format!("its CPUs are {}", vnode.cpus())));
         }
         let first = only.or_else(|| vnode.cpus().first()).unwrap_or(PuId(0));
         let speed = speed_on(first, wish, self.topology).map_err(|error| {

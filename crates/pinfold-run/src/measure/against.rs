@@ -174,7 +174,7 @@ fn spare_a_pu(
         return Ok(());
     }
     let name = reference_tool.name();
-    let text = format!("{name} under fifo on every PU would starve this machine");
+    let text = format!("{name} under fifo on every CPU would starve this machine");
     Err(Failure::new(Exit::Input, text)
         .with_hint("leave one out with --cpus, or use --policy other"))
 }

@@ -132,9 +132,9 @@ impl HostPlace {
                 let asked = inputs::pus("--cpus", list)?;
                 let strange = asked.difference(&pus);
                 if !strange.is_empty() {
-                    let text = format!("--cpus: the vnode {name} has no PU {strange}");
+                    let text = format!("--cpus: the vnode {name} has no CPU {strange}");
                     return Err(
-                        Failure::new(Exit::Input, text).with_hint(format!("its PUs are {pus}"))
+                        Failure::new(Exit::Input, text).with_hint(format!("its CPUs are {pus}"))
                     );
                 }
                 asked
@@ -152,7 +152,7 @@ impl HostPlace {
         cgroup_files: Vec<String>,
         why: Option<String>,
     ) -> Self {
-        let plural = if pus.len() == 1 { "PU" } else { "PUs" };
+        let plural = if pus.len() == 1 { "CPU" } else { "CPUs" };
         let mut text = format!("{plural} {pus}, {}", policy_text(policy));
         if let Some(why) = why {
             text = format!("{text}, {why}");
@@ -172,18 +172,18 @@ fn union(threads: &[&ThreadPlan]) -> Option<CpuSet> {
 fn require_usable(bench: &Bench, option: &str, pus: &CpuSet) -> Result<(), Failure> {
     let topology = &bench.topology;
     if pus.is_empty() {
-        return Err(Failure::new(Exit::Input, format!("{option}: there is no PU to measure on")));
+        return Err(Failure::new(Exit::Input, format!("{option}: there is no CPU to measure on")));
     }
     inputs::require_known(option, pus, topology)?;
     let offline = pus.intersection(&topology.offline);
     if let Some(first) = offline.iter().next() {
         let path = paths::cpu_is_online(first);
-        return Err(Failure::new(Exit::Host, format!("{option}: PU {offline} is offline"))
+        return Err(Failure::new(Exit::Host, format!("{option}: CPU {offline} is offline"))
             .with_hint(format!("bring it online (1 into {path}) or name others")));
     }
     let barred = pus.difference(&topology.allowed);
     if !barred.is_empty() {
-        let text = format!("{option}: this process may not run on PU {barred}");
+        let text = format!("{option}: this process may not run on CPU {barred}");
         return Err(Failure::new(Exit::Host, text).with_hint(format!(
             "the cpuset of its cgroup allows {}; start it in another",
             topology.allowed

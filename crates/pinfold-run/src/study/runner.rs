@@ -328,7 +328,7 @@ impl<'a> HostRunner<'a> {
                         let texts = platformed.cautions.drain(..).chain(programs.messages());
                         trials.found(texts.map(|text| Finding::warning("slow cores", text)));
                         let found = platformed.enter(NAME)?;
-                        let pus = inputs::pus("the vnode's PUs", &found.pus)?;
+                        let pus = inputs::pus("the vnode's CPUs", &found.pus)?;
                         enter.insert(Enter { files: found.files, pus, places: None, memory: None })
                     }
                 };

@@ -1,7 +1,7 @@
 //! `pinfold-measure/1`: the JSON of a measurement. The format is stable.
 //!
 //! ```json
-//! { "format": "pinfold-measure/1", "probe": "wakeup", "place": "PU 1", "tool": "pinload 0.1.0",
+//! { "format": "pinfold-measure/1", "probe": "wakeup", "place": "CPU 1", "tool": "pinload 0.1.0",
 //!   "origin": { … }, "blocks": [ { "steal_ticks": 0, "pressure_us": 81, "figures": [
 //!     { "probe": "wakeup", "labels": { "period-us": "1000" }, "unit": "ns", "family": "tail",
 //!       "cpu": 1, "duration_ns": 1000, "dropped": 0, "disturbed": 0, "flags": [],

@@ -9,7 +9,7 @@ use super::*;
 /// As the first release of version 1 wrote it; must not be changed.
 const GOLDEN: &str = concat!(
     r#"{"format":"pinfold-measure/1","probe":"wakeup","command":["pinfold","measure","wakeup"],"#,
-    r#""place":"PU 1, fifo:80","tool":"pinload 0.1.0","origin":{"fingerprint":"f","kernel":"6.12","#,
+    r#""place":"CPU 1, fifo:80","tool":"pinload 0.1.0","origin":{"fingerprint":"f","kernel":"6.12","#,
     r#""cmdline":"quiet","cpu_model":"CPU","hypervisor":"kvm","qemu":null,"accelerator":"native","#,
     r#""guest_kernel":null,"pinfold":"0.1.0","seed":7},"unix_seconds":1795311897,"blocks":[{"#,
     r#""steal_ticks":2,"pressure_us":null,"figures":[{"probe":"wakeup","#,
@@ -21,7 +21,7 @@ fn golden() -> Measurement {
     Measurement {
         probe: "wakeup".to_owned(),
         command: ["pinfold", "measure", "wakeup"].map(str::to_owned).to_vec(),
-        place: "PU 1, fifo:80".to_owned(),
+        place: "CPU 1, fifo:80".to_owned(),
         tool: "pinload 0.1.0".to_owned(),
         origin: Origin {
             fingerprint: "f".to_owned(),

@@ -118,7 +118,7 @@ fn identities(nodes: &[NodeRow]) -> Vec<String> {
                 .map(|row| row.origin.hypervisor.clone().unwrap_or("none".to_owned()))
                 .collect(),
         ),
-        ("allowed PUs", nodes.iter().map(|row| list(&row.masks)).collect()),
+        ("allowed CPUs", nodes.iter().map(|row| list(&row.masks)).collect()),
     ];
     let mut warnings = Vec::new();
     for (what, values) in columns {

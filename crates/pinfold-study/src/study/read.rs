@@ -464,7 +464,7 @@ fn pus(keys: &mut Keys) -> Result<Option<CpuSet>, Fault> {
     })?;
     match pus.is_empty() {
         false => Ok(Some(pus)),
-        true => Err(Fault::new(at, "pus: it names no PU".to_owned())),
+        true => Err(Fault::new(at, "pus: it names no CPU".to_owned())),
     }
 }
 

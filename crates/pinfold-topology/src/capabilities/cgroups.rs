@@ -79,14 +79,14 @@ pub(super) fn cpuset(context: &Context<'_>) -> Capability {
     };
     if own.at.mount.is_read_only() {
         return Capability::partly(NAME, format!("cpuset {version}, mounted read-only"))
-            .hint("run outside the container to isolate PUs; --isolate none works here");
+            .hint("run outside the container to isolate CPUs; --isolate none works here");
     }
     if !context.has(Right::SysAdmin) {
         return Capability::partly(
             NAME,
             format!("cpuset {version} at {directory}, but making groups there needs root"),
         )
-        .hint("run as root to isolate PUs; --isolate none works without");
+        .hint("run as root to isolate CPUs; --isolate none works without");
     }
     Capability::yes(NAME, format!("cpuset {version}, own group {directory}"))
 }

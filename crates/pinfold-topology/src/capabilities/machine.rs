@@ -155,7 +155,7 @@ pub(super) fn idle_states(context: &Context<'_>) -> Capability {
                 return Capability::yes(NAME, text);
             }
             Capability::partly(NAME, text)
-                .hint("--knob wake-up-us=N keeps a plan's PUs out of deeper states")
+                .hint("--knob wake-up-us=N keeps a plan's CPUs out of deeper states")
         }
     }
 }
@@ -200,7 +200,7 @@ pub(super) fn halt_polling(context: &Context<'_>) -> Capability {
             "off: a vCPU that halts sleeps at once, and its wake-up takes a context switch",
         )
         .hint(format!(
-            "`echo 200000 > {}`, where PUs are not shared",
+            "`echo 200000 > {}`, where CPUs are not shared",
             paths::module_parameter("kvm", "halt_poll_ns")
         ));
     }

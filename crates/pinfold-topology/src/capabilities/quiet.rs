@@ -73,9 +73,9 @@ pub(super) fn irqbalance(context: &Context<'_>) -> Capability {
     match search(context, &pids, "irqbalance") {
         Search::Found(pid) => Capability::no(
             NAME,
-            format!("irqbalance runs (process {pid}) and may move IRQs onto reserved PUs"),
+            format!("irqbalance runs (process {pid}) and may move IRQs onto reserved CPUs"),
         )
-        .hint("`systemctl stop irqbalance`, or set IRQBALANCE_BANNED_CPULIST to the vCPUs' PUs"),
+        .hint("`systemctl stop irqbalance`, or set IRQBALANCE_BANNED_CPULIST to the vCPUs' CPUs"),
         Search::Absent => {
             Capability::yes(NAME, "no process of that name: IRQs stay where they are")
         }

@@ -19,7 +19,7 @@ pub(super) fn affinity(context: &Context<'_>) -> Capability {
             Ok(mask) if mask.is_empty() => Capability::no(NAME, "the own mask is empty"),
             Ok(mask) if mask.len() == 1 => Capability::partly(
                 NAME,
-                format!("this process is bound to PU {mask} alone: nothing to choose from"),
+                format!("this process is bound to CPU {mask} alone: nothing to choose from"),
             )
             .hint("start it without taskset, or in a larger cpuset"),
             Ok(mask) if context.has(Right::SysNice) => {
@@ -112,7 +112,7 @@ pub(super) fn throttle(context: &Context<'_>) -> Capability {
     match (runtime.parse::<i64>(), period.parse::<i64>()) {
         (Ok(-1), _) => Capability::partly(
             NAME,
-            "switched off: a spinning real-time thread keeps its PU for good",
+            "switched off: a spinning real-time thread keeps its CPU for good",
         )
         .hint("`sysctl kernel.sched_rt_runtime_us=950000` restores the safety net"),
         (Ok(0), _) => Capability::no(NAME, "real-time tasks get no run time at all")

@@ -45,7 +45,7 @@ fn refuses_odd_xml() {
     check("<!DOCTYPE d [<!ENTITY a 'b'>]><domain>&a;</domain>", "DTD");
     check("<domain><cputune><vcpupin cpuset='1'/></cputune></domain>", "<vcpupin> has no vcpu");
     check("<domain><cputune><emulatorpin/></cputune></domain>", "<emulatorpin> has no cpuset");
-    check("<domain><cputune><emulatorpin cpuset='x'/></cputune></domain>", "not a list of PUs");
+    check("<domain><cputune><emulatorpin cpuset='x'/></cputune></domain>", "not a list of CPUs");
     check("<domain><vcpu cpuset='3-1'/></domain>", "runs backwards");
 }
 

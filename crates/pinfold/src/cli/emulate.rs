@@ -102,7 +102,7 @@ pub struct SetArgs {
     #[arg(long, value_name = "SPEED")]
     pub speed: String,
     /// Only for this CPU
-    #[arg(long, value_name = "PU")]
+    #[arg(long, value_name = "CPU")]
     pub pu: Option<u32>,
 }
 

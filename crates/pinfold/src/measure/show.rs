@@ -513,7 +513,7 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
     let stolen = Stolen::of(&measurement.blocks);
     if stolen.contaminated > 0 {
         warnings.push(format!(
-            "warning: stolen time: the hypervisor below took the PUs away: {stolen}; {KEPT}"
+            "warning: stolen time: the hypervisor below took the CPUs away: {stolen}; {KEPT}"
         ));
     }
     if around().any(|one| one.pressure_us.is_none()) {
@@ -533,7 +533,7 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
     // A tenth of the time: other tasks run on these CPUs.
     if waited.saturating_mul(10_000) > looked && looked > 0 {
         warnings.push(format!(
-            "warning: neighbours: some task of this machine waited for a PU for {} meanwhile",
+            "warning: neighbours: some task of this machine waited for a CPU for {} meanwhile",
             format::duration(waited as f64 * 1e3)
         ));
     }
@@ -544,7 +544,7 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
         warnings.push("warning: fifo refused: the kernel gave no real-time rights, so the probe ran at normal priority; run it as root; `pinfold doctor` shows which rights are missing".to_owned());
     }
     if flagged("migrated") {
-        warnings.push("warning: migrated: the probe's thread was moved to another PU".to_owned());
+        warnings.push("warning: migrated: the probe's thread was moved to another CPU".to_owned());
     }
     warnings
 }

@@ -16,7 +16,7 @@ use crate::cpusets;
 use crate::error::{ApplyError, Refusal};
 use crate::steps::draft::Draft;
 
-const SUBJECT: &str = "PUs offline";
+const SUBJECT: &str = "CPUs offline";
 const REASON: &str = "asked by the plan";
 /// Maximum number of tasks that a finding names.
 const NAMED: usize = 5;
@@ -98,9 +98,9 @@ fn all_online(draft: &mut Draft<'_>, online: &CpuSet) -> Result<bool, ApplyError
         return Ok(true);
     }
     let text = format!(
-        "SMT stays on: with PUs {absent} offline it is not known which thread is the first of its core"
+        "SMT stays on: with CPUs {absent} offline it is not known which thread is the first of its core"
     );
-    let hint = "bring them back first, or take single PUs offline with offline=PUS";
+    let hint = "bring them back first, or take single CPUs offline with offline=PUS";
     draft.lacks(Finding::warning("SMT", text).with_hint(hint))?;
     Ok(false)
 }
@@ -135,7 +135,7 @@ fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
     if let Some(cpusets) = draft.state.cpusets()?.filter(|one| one.version() == Version::V1)
         && !cpusets.children(draft.state, cpusets.root())?.is_empty()
     {
-        let text = format!("cgroup v1 would strike PUs {going} out of its groups for good");
+        let text = format!("cgroup v1 would strike CPUs {going} out of its groups for good");
         let hint = "boot with nosmt or maxcpus=, or with cgroup v2";
         draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint))?;
         return Ok(false);
@@ -161,7 +161,7 @@ fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
     bound.truncate(NAMED);
     let and = if more > 0 { format!(" and {more} more") } else { String::new() };
     let text = format!(
-        "PUs {going} stay online, because tasks may run nowhere else and would lose their masks: {}{and}",
+        "CPUs {going} stay online, because tasks may run nowhere else and would lose their masks: {}{and}",
         bound.join(", ")
     );
     let hint = format!(
@@ -182,7 +182,7 @@ fn interrupts(draft: &mut Draft<'_>, going: &CpuSet) -> Result<(), ApplyError> {
         let Some(bytes) = draft.state.file(&path)? else { continue };
         let set = cpusets::parse(&path, &bytes)?;
         if !set.is_empty() && set.is_subset(going) {
-            let reason = "its PU goes offline";
+            let reason = "its CPU goes offline";
             draft.knob("IRQ affinity", (path, goal.to_string()), reason)?;
         }
     }
@@ -198,7 +198,7 @@ pub(crate) fn missing(online: &CpuSet, plan: &pinfold_model::Plan) -> Vec<Findin
 fn missing_pu(plan: &pinfold_model::Plan, pu: PuId) -> Finding {
     let there = plan.threads().filter(|(_, thread)| thread.pus.contains(pu));
     let roles: Vec<String> = there.map(|(_, thread)| thread.role.to_string()).collect();
-    let text = format!("PU {pu} is offline: {} cannot run there", roles.join(", "));
+    let text = format!("CPU {pu} is offline: {} cannot run there", roles.join(", "));
     let hint = format!("`echo 1 > {}`, or undo and plan again", paths::cpu_is_online(pu));
     Finding::warning(SUBJECT, text).with_hint(hint)
 }

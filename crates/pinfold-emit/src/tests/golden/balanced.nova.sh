@@ -11,12 +11,12 @@ openstack flavor set "$flavor" --property hw:cpu_cores=3
 openstack flavor set "$flavor" --property hw:cpu_threads=2
 openstack flavor set "$flavor" --property hw:emulator_threads_policy=share
 
-# On the compute node, in nova.conf (which PUs, but not which vCPU on which):
+# On the compute node, in nova.conf (which CPUs, but not which vCPU on which):
 # [compute]
 # cpu_dedicated_set = 1-3,5-7
 # (of this machine; a node with several has all of theirs in one list)
 # cpu_shared_set = 0,4
-# Cannot be said: the PU of each vCPU, the emulator's own PUs beyond cpu_shared_set, pins of iothreads.
+# Cannot be said: the CPU of each vCPU, the emulator's own CPUs beyond cpu_shared_set, pins of iothreads.
 # The plan keeps other tasks off 1-3,5-7; Nova keeps its other machines off, no
 # more. `pinfold apply` on the running machine with the isolation scope host
 # does, and `--emit systemd` or `--emit tuned` from boot on.

@@ -17,7 +17,7 @@ openstack flavor set "$flavor" --property quota:cpu_shares=200
 openstack flavor set "$flavor" --property quota:cpu_period=100000
 openstack flavor set "$flavor" --property quota:cpu_quota=75000
 
-# On the compute node, in nova.conf (which PUs, but not which vCPU on which):
+# On the compute node, in nova.conf (which CPUs, but not which vCPU on which):
 # [compute]
 # cpu_dedicated_set = 1-2
 # (of this machine; a node with several has all of theirs in one list)
@@ -25,18 +25,18 @@ openstack flavor set "$flavor" --property quota:cpu_quota=75000
 # [libvirt]
 # policy:vcpu=fifo:1: hw:cpu_realtime gives it to vCPUs
 # realtime_scheduler_priority = 1
-# governor=performance: of dedicated PUs in use
+# governor=performance: of dedicated CPUs in use
 # cpu_power_management = true
 # cpu_power_management_strategy = governor
 # cpu_power_governor_high = performance
-# Cannot be said: the PU of each vCPU, the emulator's own PUs beyond cpu_shared_set, pins of iothreads.
-# hw:cpu_thread_policy=isolate leaves the siblings of dedicated PUs idle: what the plan puts there has no word.
+# Cannot be said: the CPU of each vCPU, the emulator's own CPUs beyond cpu_shared_set, pins of iothreads.
+# hw:cpu_thread_policy=isolate leaves the siblings of dedicated CPUs idle: what the plan puts there has no word.
 # Nova cannot express huge-pages=0:2048:512: the compute node makes its pools at boot; [DEFAULT] reserved_huge_pages keeps some from Nova
 # Nova cannot express huge-pages=0:1048576:4: the compute node makes its pools at boot; [DEFAULT] reserved_huge_pages keeps some from Nova
 # Nova cannot express share=L3:0=ff0: Nova does not use resctrl
 # Nova cannot express share=MB:0=50: Nova does not use resctrl
 # Nova cannot express partition=isolated: Nova leaves groups to libvirt
-# Nova cannot express offline=7: cpu_power_management_strategy = cpu_state takes dedicated PUs offline that are not in use
+# Nova cannot express offline=7: cpu_power_management_strategy = cpu_state takes dedicated CPUs offline that are not in use
 # Nova cannot express required=yes: `pinfold apply` alone checks it
 # Host settings that Nova cannot express: irq:0000:81:00.0=0,4, new-irqs=0,4, workqueues=0,4, numa-balancing=off, thp=never, ksm=unmerge, wake-up-us=20, rt-throttle=off, max-khz=4400000, min-khz=4000000, smt=on
 # (`pinfold apply` sets them and `pinfold undo` resets them; the formats systemd and tuned write them for every boot)

@@ -8,7 +8,7 @@ vmid=${1:?"say which machine: sh $0 VMID"}
 qm set "$vmid" --sockets 1 --cores 2 --vcpus 2 --affinity 1-2,5-6 --numa 1
 # cpu-weight=200: for cgroup v2; on a host with cgroup v1 2048
 qm set "$vmid" --cpuunits 200
-# cpu-quota=150000/100000: PUs' worth of time; qm has no word for the period, it takes 100 ms
+# cpu-quota=150000/100000: CPUs' worth of time; qm has no word for the period, it takes 100 ms
 qm set "$vmid" --cpulimit 1.50
 # qm cannot express ksm=unmerge: ksmtuned starts and stops it; qm of newer releases keeps one machine out by --allow-ksm 0
 # qm cannot express huge-pages=0:2048:512: Proxmox makes the pool for a machine with --hugepages when it starts, and frees it after
@@ -23,7 +23,7 @@ qm set "$vmid" --cpulimit 1.50
 # running machine with the isolation scope host does, and `--emit systemd` or
 # `--emit tuned` from boot on.
 
-# Not to be had from qm: iothreads follow its disks (iothread=1), and keep the PUs of the emulator here.
+# Not to be had from qm: iothreads follow its disks (iothread=1), and keep the CPUs of the emulator here.
 # The storage "local" must hold snippets: Datacenter, Storage, local, Content.
 mkdir -p /var/lib/vz/snippets
 cat >/var/lib/vz/snippets/pinfold-win_10__x_.sh <<'END_OF_HOOK'
@@ -75,11 +75,11 @@ schedule() {
 
 # All threads as the emulator, then those with a name.
 pin_by_taskset() {
-    # emulator: the emulator runs on the PUs 5-6, the siblings of the vCPUs' PUs: near their caches, never on a vCPU's PU, and off the host's core 0
+    # emulator: the emulator runs on the CPUs 5-6, the siblings of the vCPUs' CPUs: near their caches, never on a vCPU's CPU, and off the host's core 0
     pin_all 5-6 || return 1
-    # vcpu(0): PU 1 is the first of its core (core 1, L3 0, node 0, package 0), chosen for its nearness to the other vCPUs' cores; its sibling 5 goes to the emulator, not to a vCPU; core 0 is the host's
+    # vcpu(0): CPU 1 is the first of its core (core 1, L3 0, node 0, package 0), chosen for its nearness to the other vCPUs' cores; its sibling 5 goes to the emulator, not to a vCPU; core 0 is the host's
     pin_one 'CPU 0/' 1 || return 1
-    # vcpu(1): PU 2 is the first of its core (core 2, L3 0, node 0, package 0), chosen for its nearness to the other vCPUs' cores; its sibling 6 goes to the emulator, not to a vCPU; core 0 is the host's
+    # vcpu(1): CPU 2 is the first of its core (core 2, L3 0, node 0, package 0), chosen for its nearness to the other vCPUs' cores; its sibling 6 goes to the emulator, not to a vCPU; core 0 is the host's
     pin_one 'CPU 1/' 2 || return 1
     schedule 'CPU 0/' -f -p 1 || return 1
     schedule 'CPU 1/' -f -p 1 || return 1

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts QEMU with each thread on the PUs of a Pinfold plan; stopped first, pinned, then let go.
+# Starts QEMU with each thread on the CPUs of a Pinfold plan; stopped first, pinned, then let go.
 # Runs with pinfold in the PATH, or without it by taskset (util-linux). Needs Linux.
 # Further arguments of this script are added to QEMU's.
 # low-latency for win-10 'x': 2 vCPUs, 0→1, 1→2
@@ -72,7 +72,7 @@ cat <<'END_OF_PLAN'
               "priority": 1
             }
           },
-          "reason": "PU 1 is the first of its core (core 1, L3 0, node 0, package 0), chosen for its nearness to the other vCPUs' cores; its sibling 5 goes to the emulator, not to a vCPU; core 0 is the host's"
+          "reason": "CPU 1 is the first of its core (core 1, L3 0, node 0, package 0), chosen for its nearness to the other vCPUs' cores; its sibling 5 goes to the emulator, not to a vCPU; core 0 is the host's"
         },
         {
           "role": "vcpu(1)",
@@ -82,13 +82,13 @@ cat <<'END_OF_PLAN'
               "priority": 1
             }
           },
-          "reason": "PU 2 is the first of its core (core 2, L3 0, node 0, package 0), chosen for its nearness to the other vCPUs' cores; its sibling 6 goes to the emulator, not to a vCPU; core 0 is the host's"
+          "reason": "CPU 2 is the first of its core (core 2, L3 0, node 0, package 0), chosen for its nearness to the other vCPUs' cores; its sibling 6 goes to the emulator, not to a vCPU; core 0 is the host's"
         },
         {
           "role": "emulator",
           "pus": "5-6",
           "policy": null,
-          "reason": "the emulator runs on the PUs 5-6, the siblings of the vCPUs' PUs: near their caches, never on a vCPU's PU, and off the host's core 0"
+          "reason": "the emulator runs on the CPUs 5-6, the siblings of the vCPUs' CPUs: near their caches, never on a vCPU's CPU, and off the host's core 0"
         }
       ],
       "guest": {
@@ -102,7 +102,7 @@ cat <<'END_OF_PLAN'
     }
   ],
   "housekeeping_pus": "0,3-4,7",
-  "housekeeping_reason": "the host keeps core 0, because it holds PU 0, on which the kernel boots, and 3,7, which no role of the plan needs",
+  "housekeeping_reason": "the host keeps core 0, because it holds CPU 0, on which the kernel boots, and 3,7, which no role of the plan needs",
   "exclusive_pus": "1-2,5-6",
   "isolation": "host",
   "irqs": [
@@ -176,11 +176,11 @@ END_OF_PLAN
 
 # The same pins without Pinfold: all threads as the emulator, then those with a name.
 pin_by_taskset() {
-    # emulator: the emulator runs on the PUs 5-6, the siblings of the vCPUs' PUs: near their caches, never on a vCPU's PU, and off the host's core 0
+    # emulator: the emulator runs on the CPUs 5-6, the siblings of the vCPUs' CPUs: near their caches, never on a vCPU's CPU, and off the host's core 0
     pin_all 5-6 || return 1
-    # vcpu(0): PU 1 is the first of its core (core 1, L3 0, node 0, package 0), chosen for its nearness to the other vCPUs' cores; its sibling 5 goes to the emulator, not to a vCPU; core 0 is the host's
+    # vcpu(0): CPU 1 is the first of its core (core 1, L3 0, node 0, package 0), chosen for its nearness to the other vCPUs' cores; its sibling 5 goes to the emulator, not to a vCPU; core 0 is the host's
     pin_one 'CPU 0/' 1 || return 1
-    # vcpu(1): PU 2 is the first of its core (core 2, L3 0, node 0, package 0), chosen for its nearness to the other vCPUs' cores; its sibling 6 goes to the emulator, not to a vCPU; core 0 is the host's
+    # vcpu(1): CPU 2 is the first of its core (core 2, L3 0, node 0, package 0), chosen for its nearness to the other vCPUs' cores; its sibling 6 goes to the emulator, not to a vCPU; core 0 is the host's
     pin_one 'CPU 1/' 2 || return 1
     schedule 'CPU 0/' -f -p 1 || return 1
     schedule 'CPU 1/' -f -p 1 || return 1
@@ -269,6 +269,6 @@ while alive "$child"; do
     status=$?
 done
 if [ "$isolates" = yes ] && command -v pinfold >/dev/null 2>&1; then
-    echo "$0: QEMU has ended; \`pinfold undo\` gives the host its PUs back" >&2
+    echo "$0: QEMU has ended; \`pinfold undo\` gives the host its CPUs back" >&2
 fi
 exit "$status"

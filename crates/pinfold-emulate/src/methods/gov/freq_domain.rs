@@ -144,9 +144,9 @@ impl FreqSchedule {
         };
         let high = format!("{} of the time {}", percent(mix.high_share), level(Some(mix.high)));
         Some(match mix.high_share {
-            WHOLE => format!("PU {}: {}", self.pus, level(Some(mix.high))),
+            WHOLE => format!("CPU {}: {}", self.pus, level(Some(mix.high))),
             share => {
-                format!("PU {}: {high}, {} {}", self.pus, percent(WHOLE - share), level(mix.low))
+                format!("CPU {}: {high}, {} {}", self.pus, percent(WHOLE - share), level(mix.low))
             }
         })
     }

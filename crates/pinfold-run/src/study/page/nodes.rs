@@ -67,7 +67,7 @@ pub fn tables(nodes: &NodeTable) -> Vec<PageTable> {
             origin.fingerprint.clone(),
         ]
     });
-    let header = ["node", "jobs", "trials", "failed", "PUs", "processor", "kernel", "topology"];
+    let header = ["node", "jobs", "trials", "failed", "CPUs", "processor", "kernel", "topology"];
     let header = header.map(str::to_owned).to_vec();
     let mut tables = vec![PageTable {
         name: "nodes".to_owned(),

@@ -152,7 +152,7 @@ fn constraints_that_exclude_everything_or_have_no_value() {
     check("cores", "line 7, column 17: 1 is a number, not true or false");
     let few = HostFacts { pus: 0, ..FACTS };
     let error = cells(&from_toml(STUDY).unwrap(), &few, &world.machine).unwrap_err();
-    assert_eq!(error.to_string(), "none of the 18 cells can be run here: too few PUs (18 cells)");
+    assert_eq!(error.to_string(), "none of the 18 cells can be run here: too few CPUs (18 cells)");
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn cells_are_excluded_skipped_refused_and_compared() {
     assert!(prediction.block_s < 16.0, "{}", prediction.block_s);
     let reasons: BTreeSet<&str> =
         cells.all.iter().filter_map(|cell| cell.skipped.as_deref()).collect();
-    assert_eq!(reasons, BTreeSet::from(["no second quota", "too few PUs"]));
+    assert_eq!(reasons, BTreeSet::from(["no second quota", "too few CPUs"]));
     for (index, cell) in cells.all.iter().enumerate() {
         let base = &cells.all[cell.baseline.unwrap()];
         assert_eq!((base.workload, base.levels[2]), (cell.workload, cell.levels[2]));
@@ -81,7 +81,7 @@ fn findings_of_placements_are_counted_by_trial() {
 fn a_selection_without_values_has_the_reasons_of_its_cells() {
     let mut world = World::new();
     let cases = [
-        ("cores == 8", "too few PUs"),
+        ("cores == 8", "too few CPUs"),
         ("cores == 2 and method == 'quota'", "no second quota"),
         ("cores > 8", "no cell of this study is selected"),
         ("cores == 1", "none of its cells has this figure yet"),

@@ -33,7 +33,7 @@ name = "cores"
 levels = [1, 2, 8]
 [[skip]]
 when = "cores > host_pus"
-reason = "too few PUs"
+reason = "too few CPUs"
 [[workload]]
 name = "a"
 command = ["a", "--cores={cores}"]
