@@ -48,10 +48,10 @@ pub use error::StudyError;
 pub use export::{samples, tables};
 pub use file::{
     BOOT, BUILT_IN, Better, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule, HostFacts,
-    Level, NATIVE, NONE, ORDER, Plot, PlotKind, Preset, Probe, Program, Rule, SAME_PROGRAM,
+    Level, NATIVE, NONE, ORDER, Plot, PlotKind, Preset, Probe, Program, QUICK, Rule, SAME_PROGRAM,
     Selection, Skip, Source, Stop, Stream, Study, Summary, TIME, Table, Workload,
 };
-pub use form::{Form, QUICK};
+pub use form::Form;
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};
 pub use output_parser::{Output, extract};
 pub use predict::{Prediction, predict};

@@ -88,6 +88,21 @@ impl Workspace {
     }
 }
 
+/// The results as Markdown, with a chart next to them.
+fn markdown_of(workspace: &Workspace, store: &str) {
+    let path = workspace.path("tiny.md");
+    let (code, _, said) = workspace.run(&["report", store, "--out", &path]);
+    assert_eq!(code, Some(0), "{said}");
+    let text = files::read_text(&path).expect("the results");
+    for part in ["| the source says |", "| It takes 12", "needs 100000 cores", "SHA-256 `"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (_, rest) = text.split_once("](").expect("a chart");
+    let chart = workspace.path(rest.split_once(')').expect("its end").0);
+    let drawing = files::read_text(&chart).expect("the chart");
+    assert!(drawing.starts_with("<svg xmlns") && drawing.contains("class=\"grid\""), "{drawing}");
+}
+
 #[test]
 fn from_file_to_page() {
     let workspace = Workspace::new();
@@ -139,17 +154,7 @@ fn from_file_to_page() {
             .expect("it is there")
             .starts_with(b"PAR1")
     );
-    let path = workspace.path("tiny.md");
-    let (code, _, said) = workspace.run(&["report", &store, "--out", &path]);
-    assert_eq!(code, Some(0), "{said}");
-    let text = files::read_text(&path).expect("the results");
-    for part in ["| the source says |", "| It takes 12", "needs 100000 cores", "SHA-256 `"] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
-    let (_, rest) = text.split_once("](").expect("a chart");
-    let chart = workspace.path(rest.split_once(')').expect("its end").0);
-    let drawing = files::read_text(&chart).expect("the chart");
-    assert!(drawing.starts_with("<svg xmlns") && drawing.contains("class=\"grid\""), "{drawing}");
+    markdown_of(&workspace, &store);
     let (code, reported, said) = workspace.run(&["diff", &store, &store, "--json"]);
     assert_eq!(code, Some(0), "{said}");
     let same: serde_json::Value = serde_json::from_str(&reported).expect("JSON");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pinfold_config::ConfigError;
 use pinfold_model::text::counted;
 
-use super::form::QUICK;
+use super::file::QUICK;
 use crate::schema::SchemaError;
 use crate::store::StoreError;
 

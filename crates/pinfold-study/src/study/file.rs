@@ -441,6 +441,9 @@ pub struct Claim {
     pub agree: Rule,
 }
 
+/// Name of the preset that `--quick` selects.
+pub const QUICK: &str = "quick";
+
 /// A documented shorter form of a study that still shows the same shape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preset {

@@ -5,10 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::error::StudyError;
-use super::file::Study;
-
-/// Name of the preset that `--quick` selects.
-pub const QUICK: &str = "quick";
+use super::file::{QUICK, Study};
 
 /// The form of a study that is run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

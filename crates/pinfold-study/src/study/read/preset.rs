@@ -6,8 +6,7 @@ use pinfold_config::fault::Fault;
 use pinfold_config::keys::Keys;
 use pinfold_config::value::{Value as Toml, ValueKind};
 
-use super::super::file::{Preset, Study};
-use super::super::form::QUICK;
+use super::super::file::{Preset, QUICK, Study};
 use super::{levels, named_levels, no_factor, time, whole};
 
 const PRESET: &[&str] =
