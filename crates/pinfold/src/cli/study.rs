@@ -128,7 +128,7 @@ pub struct ReportArgs {
     #[arg(long, value_name = "N")]
     pub run: Option<i64>,
     /// File of the page [default: NAME.html, with the name of the study]; the tables are written to
-    /// a directory next to it. A name that ends in .md gets Markdown, with charts as SVG files
+    /// a directory next to it. With the extension md: Markdown, with charts as SVG files
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,
 }
