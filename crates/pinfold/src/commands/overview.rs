@@ -1,9 +1,9 @@
 //! `pinfold` without a command: this host, what runs on it, and what to do next.
 
 use pinfold_host::{SystemClock, process};
-use pinfold_model::Command;
 use pinfold_model::command::quote;
 use pinfold_model::text::counted;
+use pinfold_model::{Command, Topology};
 use pinfold_run::status::Found;
 use pinfold_run::target::Vm;
 use pinfold_run::{Failure, host, inputs};
@@ -17,6 +17,9 @@ use crate::screen;
 
 /// Longest part of a machine's name that is shown, in characters.
 const LONGEST_NAME: usize = 60;
+
+/// Maximum number of problems that are shown.
+const MOST_PROBLEMS: usize = 2;
 
 /// The capabilities without which guests are slow or cannot be isolated, most important first.
 const IMPORTANT: [&str; 2] = ["KVM", "cgroup cpuset"];
@@ -35,7 +38,7 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
     let bound = if process::is_root() { "" } else { " (of yours; those of root are not shown)" };
     let placements = placements + bound;
     let (_, able) = doctor::answer(&capabilities);
-    let problems = problems(&capabilities);
+    let problems = problems(&capabilities, &topology);
     let is_usable = |machine: &&Running| Vm::find(&host, &VmSelector::Pid(machine.pid)).is_ok();
     let next = match machines.iter().find(is_usable) {
         _ if has_only_platforms(&found) => format!(
@@ -57,18 +60,17 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
             Command::new(format!("plan --check {}", by_socket(&machines))),
         ),
         None if !can_run_main_job(&capabilities) => {
-            format!("`{}` shows what this host lacks, and how to get it", Command::new("doctor"))
+            format!("`{}` plans a machine", Command::new("plan --vcpus 2 --explain"))
         }
-        None if !problems.is_empty() => format!(
-            "`{}` shows how to solve these problems; `{}` plans a machine",
-            Command::new("doctor"),
-            Command::new("plan --vcpus 2 --explain"),
-        ),
         None => format!(
             "`{}` plans a machine; `{}` finds the best placement by measurement",
             Command::new("plan --vcpus 2 --explain"),
             Command::new("tune --demo"),
         ),
+    };
+    let next = match problems.is_empty() {
+        true => next,
+        false => format!("{next}; `{}` shows how to solve the problems", Command::new("doctor")),
     };
     show(&pinfold_topology::headline(&topology));
     let rows = [
@@ -104,8 +106,8 @@ fn by_socket(machines: &[Running]) -> String {
     format!("{} {}", hypervisors::options(), socket.map_or("SOCKET".to_owned(), quote))
 }
 
-/// The two most important capabilities that the host lacks, with the reasons; empty if it has them.
-fn problems(capabilities: &[Capability]) -> String {
+/// The two most important problems of the host, with the reasons; empty if there are none.
+fn problems(capabilities: &[Capability], topology: &Topology) -> String {
     let lacks = |name: &str| {
         let is_it = |one: &&Capability| one.name == name && one.verdict != Verdict::Yes;
         capabilities.iter().find(is_it)
@@ -114,8 +116,14 @@ fn problems(capabilities: &[Capability]) -> String {
     let mut found: Vec<&Capability> = required.collect();
     let others = IMPORTANT.iter().filter_map(|name| lacks(name));
     found.extend(others.filter(|one| !one.required));
-    let text = |one: &&Capability| format!("{}: {}", one.name, one.why);
-    found.iter().take(2).map(text).collect::<Vec<_>>().join("; ")
+    let mut texts: Vec<_> = found.iter().map(|one| format!("{}: {}", one.name, one.why)).collect();
+    if let Some(hypervisor) = &topology.hypervisor {
+        let text =
+            format!("this host is a virtual machine ({hypervisor}), which may move its CPUs");
+        texts.insert(texts.len().min(1), text);
+    }
+    texts.truncate(MOST_PROBLEMS);
+    texts.join("; ")
 }
 
 /// The running machines in a sentence.
