@@ -120,6 +120,18 @@ impl<'c> Journals<'c> {
         Ok(Self::over(Arc::new(directory), clock))
     }
 
+    /// The same for a reader: `None` if there are no journals. Nothing is created.
+    ///
+    /// # Errors
+    /// As [`Journals::open`].
+    pub fn open_existing(
+        state: &StateDir,
+        clock: &'c dyn Clock,
+    ) -> Result<Option<Self>, JournalError> {
+        let directory = StateDir::open_existing(&state.path_of(JOURNALS))?;
+        Ok(directory.map(|directory| Self::over(Arc::new(directory), clock)))
+    }
+
     pub(crate) fn over(files: Arc<dyn Storage>, clock: &'c dyn Clock) -> Self {
         Self { files, clock, marks: None }
     }

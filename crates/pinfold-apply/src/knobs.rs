@@ -87,8 +87,10 @@ pub(crate) fn drifted(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, 
             Some(who) => format!("{who} runs, which sets such knobs"),
             None => "no program runs here that is known to do that".to_owned(),
         };
-        let text =
-            format!("{} was set to {} and is {found}; changed by: {who}", knob.path, knob.planned);
+        let text = format!(
+            "{} was set to {} and is {found}; possible cause: {who}",
+            knob.path, knob.planned
+        );
         findings.push(Finding::warning("knobs", text).with_hint(
             "it is left as it is; take the placement back and apply it again, or stop who sets it",
         ));

@@ -104,8 +104,9 @@ fn cputune(xml: &mut Xml, (plan, vnode): (&Plan, &VnodePlan), topology: &Topolog
         };
         xml.comment(&format!(
             "The plan keeps other tasks off {}; libvirt cannot. \
-             `pinfold apply` on the running domain with the isolation scope {scope} does",
-            plan.exclusive
+             `pinfold apply` on the running domain with the strategy {} and the isolation scope \
+             {scope} does",
+            plan.exclusive, plan.strategy
         ));
     }
     xml.close("</cputune>");

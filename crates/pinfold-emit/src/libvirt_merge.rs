@@ -14,6 +14,7 @@ mod memory;
 
 use self::edits::Edits;
 use pinfold_model::{Plan, Role, Topology, VnodePlan};
+use pinfold_plan::command;
 use pinfold_plan::definition::{Mark, NAMESPACE};
 use pinfold_plan::domain_file::{Domain, DomainError, Target, error_at, is, parse};
 use pinfold_plan::guest_numa::GuestCell;
@@ -71,9 +72,9 @@ pub fn libvirt_into(
     merge.cpu(vnode, topology, &cells);
     if !plan.exclusive.is_empty() {
         merge.notes.push(format!(
-            "libvirt cannot keep other tasks off {}: `pinfold apply --libvirt {} --isolate host` on \
-             the running domain does",
-            plan.exclusive, domain.name
+            "libvirt cannot keep other tasks off {}: `{}` on the running domain does",
+            plan.exclusive,
+            command::apply_isolated(&domain.name, Some(&plan.strategy))
         ));
     }
     let Merge { edits, notes, .. } = merge;

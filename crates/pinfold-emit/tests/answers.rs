@@ -300,7 +300,7 @@ fn memory_that_no_node_has_is_divided_or_refused_with_what_fits() {
     assert!(text.contains(" left of 12 GiB") || text.contains(" left of 24 GiB"), "{text}");
     let error = plan("realtime", &topology, &with_memory(2, 16)).expect_err("one node");
     let hint = error.hint().expect("a hint");
-    assert!(hint.starts_with("ask for at most 12 GiB, or use low-latency"), "{hint}");
+    assert!(hint.starts_with("ask for at most 12 GiB, or use the strategy low-latency"), "{hint}");
 }
 
 /// A number of vCPUs that fills no cores is given a core each where cores are idle.

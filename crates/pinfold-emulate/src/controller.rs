@@ -27,6 +27,11 @@ pub struct CoreStatus {
     /// hardly ran there, has had this speed for less than a second, or the method has no
     /// statistics.
     pub got_millionths: Option<u32>,
+    /// False if the method's own cost is not known: the achieved speed is then lower than
+    /// `got_millionths`.
+    pub cost_known: bool,
+    /// True if the method has statistics and the vnode hardly ran there in the last second.
+    pub is_idle: bool,
 }
 
 /// Status of a vnode.
@@ -270,10 +275,14 @@ impl Running<'_> {
 
     fn status(&self) -> Result<NodeStatus, SpeedError> {
         let now = self.emulation.observe()?;
+        let uncalibrated = self.emulation.uncalibrated();
         let core = |(pu, asked): &(PuId, Speed)| {
             let of = |accounts: &[CoreAccount]| accounts.iter().find(|one| one.pu == *pu).copied();
-            let got = of(&self.before).zip(of(&now)).and_then(|(then, now)| got(then, now));
-            CoreStatus { pu: *pu, asked: *asked, got_millionths: got }
+            let accounts = of(&self.before).zip(of(&now));
+            let got = accounts.and_then(|(then, now)| got(then, now));
+            let is_idle = accounts.is_some() && got.is_none();
+            let cost_known = !uncalibrated.contains(*pu);
+            CoreStatus { pu: *pu, asked: *asked, got_millionths: got, cost_known, is_idle }
         };
         Ok(NodeStatus {
             name: self.node.name.clone(),

@@ -137,6 +137,11 @@ impl PeriodOverhead {
         }
     }
 
+    /// True if the overhead is not known and counts as nothing.
+    pub(crate) fn is_unknown(self) -> bool {
+        self.source == Source::Unknown
+    }
+
     /// The current overhead of a period (ns).
     pub(crate) fn extra(self) -> i64 {
         self.cost.extra(self.share)

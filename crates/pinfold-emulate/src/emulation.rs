@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{PuId, Speed};
+use pinfold_model::{CpuSet, PuId, Speed};
 
 use crate::SpeedError;
 use crate::cost::{Cost, Costs};
@@ -73,6 +73,11 @@ pub trait Emulation {
     /// The current costs, including what the method measured itself.
     fn costs(&self) -> BTreeMap<PuId, Cost> {
         BTreeMap::new()
+    }
+
+    /// The CPUs where the method's own cost is not known, so that its statistics lack it.
+    fn uncalibrated(&self) -> CpuSet {
+        CpuSet::new()
     }
 
     /// Sets the initial costs; those of missing cores are unknown.

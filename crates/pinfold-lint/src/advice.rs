@@ -16,7 +16,7 @@ use pinfold_plan::domain_file::parse;
 use pinfold_plan::layout::{Language, Layout};
 use roxmltree::Node;
 
-use super::lookup::{CpuIndex, LintContext};
+use super::lookup::{CpuIndex, LintContext, is_real_time};
 use super::one_layout::of_one;
 use super::repair::{Parents, Repair};
 use super::target::{self, Target, asks_for_another_place};
@@ -204,7 +204,7 @@ impl<'a> Isolation<'a> {
     /// kernel parameters.
     pub fn advise(&mut self, flaws: &mut [Diagnostic], view: &LintContext<'_, '_>) {
         for flaw in flaws.iter_mut().filter(|flaw| OPEN.contains(&flaw.name)) {
-            let command = self.command(view.layout);
+            let command = self.command(view);
             flaw.instead.push(match &self.kernel_parameters {
                 Some(parameters) => format!("{command}; {parameters}"),
                 None => command,
@@ -212,16 +212,18 @@ impl<'a> Isolation<'a> {
         }
     }
 
-    fn command(&mut self, layout: &Layout) -> String {
+    fn command(&mut self, view: &LintContext<'_, '_>) -> String {
+        let layout = view.layout;
         let apply = match (&layout.language, &layout.plan) {
             (Language::Running(option), _) => Command::new(format!("apply {option}")),
             (Language::Libvirt, _) => Command::new("apply --libvirt").arg(&layout.name),
             (Language::Plan, Some(plan)) => return self.for_plan(plan),
             (Language::Plan, None) => return NO_PLAN_KEEPS_OFF.to_owned(),
         };
-        let apply = command::under(&apply.to_string(), &self.isolated);
+        let apply = command::with_strategy(&apply.to_string(), strategy_of(view));
+        let apply = command::under(&apply, &self.isolated);
         let undo = Command::new("undo");
-        format!("`{apply}` places the machine again and keeps them off until `{undo}`")
+        format!("`{apply}` pins the machine again and keeps them off until `{undo}`")
     }
 
     fn for_plan(&mut self, plan: &Arc<Plan>) -> String {
@@ -237,6 +239,13 @@ impl<'a> Isolation<'a> {
         self.plans.push((Arc::clone(plan), text.clone()));
         text
     }
+}
+
+/// The strategy of a layout, as far as it shows: the mark in the file, or a real-time policy of its
+/// vCPUs, which `apply` would only give under `realtime`.
+fn strategy_of<'v>(view: &'v LintContext<'_, '_>) -> Option<&'v str> {
+    let is_real_time = || view.vcpus().any(|(_, pin)| is_real_time(pin.policy));
+    view.layout.defined_by.as_deref().or_else(|| is_real_time().then_some("realtime"))
 }
 
 const NO_PLAN_KEEPS_OFF: &str = "no plan of all these vCPUs keeps the host's tasks off them: plan \

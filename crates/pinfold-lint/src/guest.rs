@@ -1,6 +1,6 @@
 //! Compares the guest topology with the CPUs of the vCPUs: siblings, cores, sockets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{CoreId, CpuSet, Role, Severity};
 use pinfold_plan::avoidable::severity;
@@ -8,6 +8,8 @@ use pinfold_plan::layout::{GuestShape, Pin};
 
 use super::Diagnostic;
 use super::lookup::{LintContext, places};
+use super::properties::{File, Windows};
+use super::repair::Repair;
 use super::text::guest::{GuestFault, Spot};
 
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
@@ -119,8 +121,45 @@ fn sockets(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Diagn
         sockets: guest.sockets,
         packages: packages.len(),
         written: !places.is_empty(),
+        pinned: true,
     };
     let mut flaw = view.flaw(Severity::Warning, &fault);
     flaw.places = places;
+    flaws.push(flaw);
+}
+
+/// More guest sockets than the host has, although no vCPU is pinned to one CPU: written, or more
+/// than Windows' desktop editions use. It needs no other placement, only another topology.
+pub(super) fn sockets_of_floating(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+    /// Windows Pro uses two sockets, Home one.
+    const MOST_OF_WINDOWS: usize = 2;
+    let (layout, lookup) = (file.view.layout, file.view.lookup);
+    let Some(guest) = layout.guest.as_ref().filter(|_| layout.wrong_product.is_none()) else {
+        return;
+    };
+    let is_written = !guest.place.text.is_empty();
+    let packages: BTreeSet<_> = lookup.topology.pus.iter().map(|pu| pu.package).collect();
+    let windows = file.windows == Windows::Yes;
+    let most = if windows { packages.len().min(MOST_OF_WINDOWS) } else { packages.len() };
+    if !file.view.tight.is_empty()
+        || !(windows || is_written)
+        || layout.cells.len() > 1
+        || guest.sockets as usize <= most.max(1)
+        || guest.threads == 0
+        || !layout.vcpus.is_multiple_of(guest.threads)
+    {
+        return;
+    }
+    let fault = GuestFault::Sockets {
+        sockets: guest.sockets,
+        packages: packages.len(),
+        written: is_written,
+        pinned: false,
+    };
+    let mut flaw = file.view.flaw(Severity::Warning, &fault);
+    flaw.places = is_written.then(|| guest.place.clone()).into_iter().collect();
+    let cores = layout.vcpus / guest.threads;
+    let shape = format!("<topology sockets='1' cores='{cores}' threads='{}'/>", guest.threads);
+    flaw.repairs = vec![Repair::put(&["cpu"], "topology", shape)];
     flaws.push(flaw);
 }

@@ -347,3 +347,49 @@ fn floating_vcpus_are_drawn_as_a_range() {
     assert!(picture.contains("vCPU 0-11 + emulator"), "{picture}");
     assert!(!picture.contains("more vCPU"), "{picture}");
 }
+
+/// A file with real-time vCPUs: `apply` without the strategy would take their policy away.
+#[test]
+fn the_command_that_isolates_repeats_the_strategy() {
+    let tune = "<vcpupin vcpu='0' cpuset='1'/>\n<vcpupin vcpu='1' cpuset='2'/>\n";
+    let topology = "<cpu><topology sockets='1' cores='2' threads='1'/></cpu>\n";
+    let fifo = "<vcpusched vcpus='0-1' scheduler='fifo' priority='1'/>\n";
+    for (policy, words) in [("", ""), (fifo, " --strategy realtime")] {
+        let flaws = found(&domain(2, &format!("{tune}{policy}"), topology), &ryzen());
+        let apply = format!("`pinfold apply --libvirt m{words} --isolate host` pins the machine");
+        let lines = advice(&flaws, "not-isolated");
+        assert!(lines.iter().any(|line| line.contains(&apply)), "{lines:?}");
+    }
+}
+
+/// Without pins a topology is shown all the same: Windows uses two sockets of fourteen. A guest
+/// that uses all of them is only warned of what its file says.
+#[test]
+fn sockets_of_a_guest_without_pins_count() {
+    let windows = "<features><hyperv mode='passthrough'/></features>\n";
+    let written = "<cpu><topology sockets='14' cores='1' threads='1'/></cpu>\n";
+    let host = ryzen();
+    for (rest, is_found) in [
+        (windows.to_owned(), true),
+        (written.to_owned(), true),
+        (format!("{windows}{written}"), true),
+        (String::new(), false),
+        ("<cpu><topology sockets='1' cores='14' threads='1'/></cpu>\n".to_owned(), false),
+    ] {
+        let xml = domain(14, "", &rest);
+        let flaws = found(&xml, &host);
+        let names: Vec<&str> = flaws.iter().map(|flaw| flaw.name).collect();
+        assert_eq!(names.contains(&"guest-sockets-lie"), is_found, "{rest}: {flaws:?}");
+        if !is_found {
+            continue;
+        }
+        let advised = advice(&flaws, "guest-sockets-lie");
+        let shape = "<topology sockets='1' cores='14' threads='1'/>";
+        assert_eq!(advised.last().map(String::as_str), Some(shape), "{advised:?}");
+        let fixed = fix(&xml, "m.xml", &host, &Request::of(Vec::new())).expect("a domain file");
+        assert!(fixed.left.is_empty() && fixed.text.contains(shape), "{}", fixed.text);
+        assert!(!fixed.text.contains("vcpupin"), "not pinned by this: {}", fixed.text);
+        let again = fix(&fixed.text, "m.xml", &host, &Request::of(Vec::new())).expect("a file");
+        assert_eq!(again.text, fixed.text);
+    }
+}

@@ -1,12 +1,14 @@
 //! Commands for hints, with all options of the request, so that the user can run them unchanged.
 
 use pinfold_model::{
-    Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, PinWish, Plan, Policy,
+    Command, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, PinWish, Plan, Policy,
     PolicyRequest, Preference, Request, Role, RoleKind, SmtRequest, Source, ThreadPlan, Topology,
     VcpuCount, VmRequest, VnodeKind, VnodePlan, VnodeRequest, Work,
 };
 
 pub use pinfold_model::command::quote;
+
+use crate::strategies::strategies;
 
 /// A hint with the command that plans this request under this strategy, for the machine of this
 /// topology. Properties that a domain file fixes have no options; for such a request the hint names
@@ -95,6 +97,25 @@ pub fn under(command: &str, request: &Request) -> String {
         say("--prefer", prefer.to_string());
     }
     words.join(" ")
+}
+
+/// `pinfold apply` for a running libvirt domain, isolated from the host's tasks. The strategy is
+/// repeated if `apply` would select another one without it.
+#[must_use]
+pub fn apply_isolated(domain: &str, strategy: Option<&str>) -> String {
+    let apply = Command::new("apply --libvirt").arg(domain);
+    format!("{} --isolate host", with_strategy(&apply.to_string(), strategy))
+}
+
+/// A command with this strategy, unless it is the default `auto` or no strategy of that name
+/// exists (`apply` accepts no other).
+#[must_use]
+pub fn with_strategy(command: &str, strategy: Option<&str>) -> String {
+    let is_known = |name: &&str| *name != "auto" && strategies().iter().any(|it| it.name == *name);
+    match strategy.filter(is_known) {
+        Some(strategy) => format!("{command} --strategy {strategy}"),
+        None => command.to_owned(),
+    }
 }
 
 /// The command that plans the vnodes of a plan again on this machine, as far as the plan contains

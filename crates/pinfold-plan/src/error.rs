@@ -268,7 +268,7 @@ const PIN_HINT: &str = "name threads that the machine or group has and CPUs that
 /// The hint for memory that does not fit.
 fn less_memory(most: u64, nearest: Option<&str>) -> String {
     let other = nearest.map_or_else(String::new, |nearest| {
-        format!(", or use {nearest}, which takes the memory of more nodes")
+        format!(", or use the strategy {nearest}, which takes the memory of more nodes")
     });
     match (most, nearest) {
         (0, Some(nearest)) => format!("use {nearest}, which takes the memory of more nodes"),
@@ -319,7 +319,7 @@ impl PlanError {
             PlanError::TooManyVcpus { most, asked, nearest, what, .. } => Some(match nearest {
                 Some(nearest) => {
                     format!(
-                        "ask for at most {}, or use {nearest}, which gives {asked}",
+                        "ask for at most {}, or use the strategy {nearest}, which gives {asked}",
                         numbered(*most, what)
                     )
                 }

@@ -9,7 +9,7 @@ use pinfold_host::{Clock, LiveHost, Systemd};
 use pinfold_model::{Origin, Topology};
 use pinfold_vm::libvirt::LibvirtBackend;
 
-use crate::Failure;
+use crate::{Exit, Failure};
 
 /// Timeout for systemd and libvirt when a setting is made through them (ns).
 const KEEPER_NS: u64 = 20_000_000_000;
@@ -35,18 +35,40 @@ pub fn is_stopped(pid: pinfold_model::Tid) -> bool {
 
 /// The directory of the journals and locks.
 pub fn state(path: Option<&str>) -> Result<StateDir, Failure> {
-    let path = match path {
+    Ok(StateDir::open(&state_path(path)?)?)
+}
+
+/// The same for a command that only reads: `None` if it does not exist. It is not created.
+pub fn existing_state(path: Option<&str>) -> Result<Option<StateDir>, Failure> {
+    Ok(StateDir::open_existing(&state_path(path)?)?)
+}
+
+fn state_path(path: Option<&str>) -> Result<String, Failure> {
+    Ok(match path {
+        Some("") => {
+            let what = "the state directory is empty: --state-dir, or PINFOLD_STATE_DIR";
+            return Err(Failure::new(Exit::Input, what)
+                .with_hint("name a directory, or `unset PINFOLD_STATE_DIR` for the usual one"));
+        }
         // The path is recorded for other processes, which have other working directories.
         Some(path) => std::path::absolute(path)
             .map_or_else(|_| path.to_owned(), |path| path.to_string_lossy().into_owned()),
         None => files::default_state_dir()?,
-    };
-    Ok(StateDir::open(&path)?)
+    })
 }
 
 /// Opens the journals of a state directory.
 pub fn journals<'c>(state: &StateDir, clock: &'c dyn Clock) -> Result<Journals<'c>, Failure> {
     Ok(Journals::open(state, clock)?.with_marks())
+}
+
+/// The journals of a state directory that may not exist, for a command that only reads.
+pub fn existing_journals<'c>(
+    state: Option<&StateDir>,
+    clock: &'c dyn Clock,
+) -> Result<Option<Journals<'c>>, Failure> {
+    let Some(state) = state else { return Ok(None) };
+    Ok(Journals::open_existing(state, clock)?.map(Journals::with_marks))
 }
 
 /// Bytes on standard input, each a heartbeat of the parent; the channel closes at the end of the

@@ -16,8 +16,13 @@ use crate::{Failure, emulate};
 const PAUSE_NS: u64 = 50_000_000;
 
 /// The paths of all leftovers.
-pub fn find(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
-    let mut found = files(host, state)?;
+///
+/// Without a state directory only those outside of it.
+pub fn find(host: &LiveHost, state: Option<&StateDir>) -> Result<Vec<String>, Failure> {
+    let mut found = match state {
+        Some(state) => files(host, state)?,
+        None => files::orphans(host)?,
+    };
     found.extend(pinfold_apply::void_marks(host)?);
     Ok(found)
 }

@@ -164,7 +164,7 @@ type Counter = (&'static str, &'static str, fn(&Counts) -> u64);
 
 const COUNTERS: [Counter; 5] = [
     ("placed", "New threads that were placed", |counts| counts.placed),
-    ("restored", "Threads that had moved and were pinned again", |counts| counts.restored),
+    ("restored", "Threads whose affinity was changed, pinned again", |counts| counts.restored),
     (
         "contested",
         "Threads that another program moves repeatedly and Pinfold leaves alone",
@@ -176,7 +176,7 @@ const COUNTERS: [Counter; 5] = [
 
 fn page(counts: &[Counts]) -> String {
     let mut text = format!(
-        "# HELP pinfold_watch_placements Placements that are watched.\n# TYPE pinfold_watch_placements gauge\npinfold_watch_placements {}\n",
+        "# HELP pinfold_watch_placements Placements that are monitored.\n# TYPE pinfold_watch_placements gauge\npinfold_watch_placements {}\n",
         counts.len()
     );
     for (name, help, number) in COUNTERS {

@@ -252,16 +252,16 @@ pub fn sentence(event: &WatchEvent) -> String {
         }
         WatchEvent::Repaired { task, role, change, found, clue } => {
             format!(
-                "thread {} ({role}) had moved, it had {found}: {change}; changed by: {clue}",
+                "thread {} ({role}): affinity was changed to {found}: {change}; possible cause: {clue}",
                 task.tid
             )
         }
         WatchEvent::Contested { task, role, found, clue, .. } => format!(
-            "thread {} ({role}) is moved repeatedly by another program, now it has {found}; Pinfold leaves it alone; changed by: {clue}",
+            "thread {} ({role}) is moved repeatedly by another program, now it has {found}; Pinfold leaves it alone; possible cause: {clue}",
             task.tid
         ),
         WatchEvent::Groups { what, before, after, clue } => {
-            format!("{what} was {before} and is {after}; changed by: {clue}")
+            format!("{what} was {before} and is {after}; possible cause: {clue}")
         }
         WatchEvent::Finding(finding) => finding.to_string(),
         WatchEvent::Ended => "the process has ended".to_owned(),

@@ -7,7 +7,7 @@ use pinfold_model::{
     ThreadPlan, Tid, Topology, VnodePlan, VnodeRequest,
 };
 use pinfold_vm::libvirt::{Domain, Libvirt, NUMATUNE, PinTarget, Pins, memory_value};
-use pinfold_vm::{Found, Hypervisor, Monitor, VmError, VmSelector, threads};
+use pinfold_vm::{Found, Hypervisor, Monitor, VmError, VmSelector, hypervisors, threads};
 
 use crate::{Exit, Failure, inputs};
 
@@ -61,9 +61,8 @@ impl Vm {
     ) -> Result<Self, Failure> {
         let mut monitor = hypervisor.connect(socket, MONITOR_TIMEOUT_NS)?;
         let found = threads::find(host, &mut *monitor)?;
-        let name = format!("vm-{}", found.pid);
         Ok(Self {
-            name,
+            name: name_of(host, found.pid),
             asked: format!("{} {socket}", hypervisor.texts().option),
             findings: found.findings.clone(),
             found,
@@ -92,7 +91,7 @@ impl Vm {
     fn by_pid(host: &LiveHost, pid: Tid) -> Result<Self, Failure> {
         let found = threads::discover(host, pid, None)?;
         Ok(Self {
-            name: format!("vm-{pid}"),
+            name: name_of(host, pid),
             asked: format!("--pid {pid}"),
             findings: found.findings.clone(),
             found,
@@ -100,6 +99,13 @@ impl Vm {
             domain: None,
         })
     }
+}
+
+/// The name in a machine's command line, or one with its process ID.
+fn name_of(host: &LiveHost, pid: Tid) -> String {
+    let machine = hypervisors::machine_of(host, pid);
+    let name = machine.as_ref().and_then(|machine| machine.plain_name());
+    name.map_or_else(|| format!("vm-{pid}"), str::to_owned)
 }
 
 impl ManagedDomain {

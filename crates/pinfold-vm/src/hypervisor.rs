@@ -95,6 +95,12 @@ pub trait MachineCommand: Any + fmt::Debug {
     /// An error for which [`VmError::is_input`] is true.
     fn check(&self) -> Result<(), VmError>;
 
+    /// The path of the control socket that it creates, as written; `None` if it creates none, or
+    /// in a way that is not recognized.
+    fn control_socket(&self) -> Option<String> {
+        None
+    }
+
     /// The command line with this guest topology in place of its own.
     fn with_topology(&self, guest: &GuestTopology) -> Vec<String>;
 

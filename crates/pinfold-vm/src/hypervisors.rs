@@ -58,6 +58,20 @@ pub struct Running {
     pub pid: Tid,
     /// What its command line says.
     pub spec: MachineSpec,
+    /// Absolute path of its control socket, if its command line names one.
+    pub socket: Option<String>,
+}
+
+impl Running {
+    /// Its name, if it has one that is short and plain enough for journals and commands.
+    #[must_use]
+    pub fn plain_name(&self) -> Option<&str> {
+        const LONGEST: usize = 64;
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        let starts = |name: &str| name.starts_with(|letter: char| letter.is_ascii_alphanumeric());
+        let name = self.spec.name.as_deref()?;
+        (name.len() <= LONGEST && starts(name) && name.chars().all(is_plain)).then_some(name)
+    }
 }
 
 /// The machines that run on this host, by process ID: those whose executable file this process may
@@ -72,13 +86,50 @@ pub fn running(host: &dyn Host) -> Result<Vec<Running>, HostError> {
     Ok(found)
 }
 
+/// The machine of a process, if it is one of these hypervisors.
+///
 /// The program is that of the executable file: any process can put another name into its arguments.
-fn machine_of(host: &dyn Host, pid: Tid) -> Option<Running> {
+#[must_use]
+pub fn machine_of(host: &dyn Host, pid: Tid) -> Option<Running> {
     let program = host.link(&paths::process_file(pid, "exe")).ok()?;
     // The file of a program that was upgraded meanwhile.
     let program = program.trim_end_matches(" (deleted)");
     let hypervisor = of_program(program.rsplit('/').next()?)?;
     let text = host.read_text(&paths::process_cmdline(pid)).ok()?;
     let words: Vec<String> = text.split_terminator('\0').map(str::to_owned).collect();
-    Some(Running { pid, spec: hypervisor.parse(&words).spec() })
+    let command = hypervisor.parse(&words);
+    let socket = command.control_socket().and_then(|path| match path.starts_with('/') {
+        true => Some(path),
+        false => {
+            let folder = host.link(&paths::process_file(pid, "cwd")).ok()?;
+            Some(format!("{}/{path}", folder.trim_end_matches('/')))
+        }
+    });
+    Some(Running { pid, spec: command.spec(), socket })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_names_the_machine_and_its_control_socket() {
+        let check = |line: &str, socket: Option<&str>, name: Option<&str>| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let command = parse(&words);
+            assert_eq!(command.control_socket().as_deref(), socket, "{line}");
+            let machine = Running { pid: Tid(1), spec: command.spec(), socket: None };
+            assert_eq!(machine.plain_name(), name, "{line}");
+        };
+        let qemu = "qemu-system-x86_64 -smp 2";
+        check(qemu, None, None);
+        let socket = "-qmp unix:/run/a,,b.sock,server=on,wait=off";
+        check(&format!("{qemu} {socket} -name reader"), Some("/run/a,b.sock"), Some("reader"));
+        check(
+            &format!("{qemu} -qmp tcp:localhost:4444 -name guest=x,debug-threads=on"),
+            None,
+            Some("x"),
+        );
+        check(&format!("{qemu} -qmp unix:q -name ../x"), Some("q"), None);
+    }
 }

@@ -152,7 +152,7 @@ fn watch_puts_pins_right_through_libvirt() {
     // Behind the kernel's mask libvirt's own word is another too.
     let elsewhere = format!("0-{}", one.iter().map(|pu| pu.0).max().unwrap_or(0).max(1));
     daemon.virsh(&["vcpupin", NAME, "0", &elsewhere, "--live"]).expect("it moves");
-    reported("(vcpu(0)) had moved");
+    reported("(vcpu(0)): affinity was changed");
     watch.kill().expect("it ends");
     let xml = xml(&daemon, &[]);
     assert!(xml.contains(&format!("<vcpupin vcpu='0' cpuset='{one}'/>")), "{xml}");

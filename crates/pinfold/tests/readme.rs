@@ -3,7 +3,7 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
-use pinfold_host::process::capture;
+use pinfold_host::process::{Spawn, Stdio, capture};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const PAGES: [&str; 6] = [
@@ -55,8 +55,10 @@ fn the_commands_of_readme_and_guide_work() {
     let facts = pinfold_emulate::Facts::find(&host).expect("facts");
     let cores = pinfold_host::Host::affinity(&host, pinfold_model::Tid(0)).expect("a mask").len();
     let has_vnodes = pinfold_emulate::best(&facts).is_some() && cores > 1;
+    let mut background = Vec::new();
     for line in commands.into_iter().flatten() {
-        let words = words(&line);
+        let is_background = line.ends_with(" &");
+        let words = words(line.trim_end_matches(" &"));
         // A running machine, or a store.
         let command = words.get(1).map_or("", String::as_str);
         let needs_more = matches!(command, "run" | "apply" | "tune" | "report" | "exits");
@@ -79,6 +81,12 @@ fn the_commands_of_readme_and_guide_work() {
             false => word.clone(),
         };
         arguments.extend(words[1..].iter().map(file));
+        if is_background {
+            let task = Spawn::new(PINFOLD).args(&arguments).stdin(Stdio::Null).stdout(Stdio::Null);
+            let task = task.stderr(Stdio::Null).die_with_parent(true).start();
+            background.push((line, task.expect("starts")));
+            continue;
+        }
         let output = capture(PINFOLD, &arguments, MINUTE_NS).expect("runs");
         let code = output.status.code();
         // The doctor may find that the main job cannot run here: that is an answer.
@@ -97,6 +105,11 @@ fn the_commands_of_readme_and_guide_work() {
             "{line}: {code:?}\n{}",
             output.stderr_text()
         );
+    }
+    // They end by themselves, or with their node; Pinfold's own exit codes are those of an error.
+    for (line, mut task) in background {
+        let code = task.wait().expect("ends").code();
+        assert!(!has_vnodes || !matches!(code, Some(1..=5)), "{line}: {code:?}");
     }
 }
 

@@ -209,7 +209,7 @@ fn a_running_machine_is_checked_as_it_is() {
     let (mut qemu, socket) = started(&folder, "2,cores=2");
     let pid = qemu.pid().to_string();
     let asked = [["--qmp", socket.as_str()], ["--pid", pid.as_str()]];
-    // Nobody placed it, which is a legal choice: a note.
+    // Nobody placed it, which is valid: a note.
     for words in &asked {
         let output = pinfold(&state, &[&["plan", "--check"], &words[..]].concat());
         let said = format!("{}{}", output.stdout_text(), output.stderr_text());

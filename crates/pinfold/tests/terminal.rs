@@ -178,6 +178,22 @@ fn the_first_line_answers() {
     assert!(plan.starts_with("balanced for vm: 16 vCPUs pinned to"), "{plan}");
 }
 
+/// A directory that cannot be created, as of a user without a home.
+#[test]
+fn reading_needs_no_state_directory() {
+    let none = "/proc/none/pinfold";
+    for arguments in [&[][..], &["status"], &["status", "--json"], &["journal"]] {
+        let arguments = [&["--state-dir", none], arguments].concat();
+        let output = run(&[], &arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", output.stderr_text());
+        let empty = run(&["PINFOLD_STATE_DIR="], &arguments[2..]);
+        assert_eq!(empty.status.code(), Some(2), "{arguments:?}: {}", empty.stderr_text());
+        assert!(empty.stderr_text().contains("PINFOLD_STATE_DIR"), "{}", empty.stderr_text());
+    }
+    let absent = run(&[], &["--state-dir", none, "journal", "7-1"]);
+    assert_eq!(absent.status.code(), Some(2), "{}", absent.stderr_text());
+}
+
 #[test]
 fn a_plan_is_drawn_and_its_reasons_are_folded() {
     let base = ["plan", "-s", "balanced", "--vcpus", "16", "--input", DESKTOP];

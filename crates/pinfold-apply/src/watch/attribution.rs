@@ -51,7 +51,7 @@ impl<'h> LikelyCause<'h> {
         {
             let name = group.as_deref().unwrap_or("all CPUs that are online");
             known.push(format!(
-                "that is all its cpuset has ({name}), as after a change of the cpuset, a move or a reset"
+                "its cpuset allows exactly these CPUs ({name}), as after a change of the cpuset, a move or a reset"
             ));
         }
         if let (Some(now), Some(before)) = (&group, &self.group)

@@ -1,6 +1,6 @@
 //! A plan merged into a domain file: every byte that is not placement-related stays.
 
-use pinfold_model::Policy;
+use pinfold_model::{IsolationScope, Policy, Request};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::plan;
 use pinfold_samples::machine::{Machine, i7_4790k};
@@ -88,6 +88,19 @@ fn merged(xml: &str, strategy: &str, vcpus: u32) -> String {
         );
     }
     text
+}
+
+/// The note about isolation names the plan's strategy: without it `apply` selects another one.
+#[test]
+fn the_command_that_isolates_repeats_the_strategy() {
+    let topology = i7_4790k().build();
+    for strategy in ["realtime", "balanced"] {
+        let request = Request { isolation: IsolationScope::Host, ..exactly(2) };
+        let layout = plan(strategy, &topology, &request).unwrap();
+        let notes = libvirt_into(THEIRS, one(&layout), &topology).unwrap().notes;
+        let apply = format!("--strategy {strategy} --isolate host` on the running domain");
+        assert!(notes.iter().any(|note| note.contains(&apply)), "{notes:?}");
+    }
 }
 
 #[test]

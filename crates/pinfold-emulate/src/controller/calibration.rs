@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use pinfold_host::{Clock, with_causes};
-use pinfold_model::{CpuSet, PuId};
+use pinfold_model::{Command, CpuSet, PuId};
 
 use super::VnodeController;
 use crate::calibrate::{Found, Sample, witness};
@@ -120,6 +120,13 @@ fn report_missing(
         (Source::LastKnown, "the last known cost counts"),
         (Source::Unknown, "the cost is not known and counts as nothing"),
     ] {
+        let next = match source {
+            Source::Unknown => format!(
+                "; `{}` measures the achieved speed in a node of a platform",
+                Command::new("emulate verify NODE")
+            ),
+            Source::Measured | Source::LastKnown => String::new(),
+        };
         let pus = known.iter().filter(|(_, known)| known.source == source);
         let pus: CpuSet = pus.map(|(pu, _)| *pu).collect();
         if pus.is_empty() {
@@ -128,7 +135,7 @@ fn report_missing(
         let why = failed.map(|error| format!(" ({})", with_causes(error))).unwrap_or_default();
         outside.report(&format!(
             "vnode {}: the cost of {} on CPU {pus} could not be measured, because other tasks ran \
-             there{why}: {what}, until the CPU is idle",
+             there{why}: {what}, until the CPU is idle{next}",
             node.name, node.method
         ));
     }

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::{Clock as _, SystemClock};
-use pinfold_model::{Method, PuId, Speed, Variant};
+use pinfold_model::{CpuSet, Method, PuId, Speed, Variant};
 
 use super::burner::{self, Burning};
 use super::{HEARTBEAT_NS, MethodContext, rt_throttle, steal_of};
@@ -162,6 +162,12 @@ impl Emulation for Hogs {
             CoreAccount { pu: *pu, wanted_ns, taken_ns }
         };
         Ok(self.burners.iter().map(account).collect())
+    }
+
+    fn uncalibrated(&self) -> CpuSet {
+        let spent = |pu: &PuId| self.costs.get(pu).copied().unwrap_or_default();
+        let pus = self.burners.keys().copied();
+        pus.filter(|pu| !self.is_measured || spent(pu).is_unknown()).collect()
     }
 
     fn notes(&self) -> Vec<String> {

@@ -253,6 +253,11 @@ impl Emulation for Stalling<'_> {
         Ok(())
     }
 
+    fn uncalibrated(&self) -> CpuSet {
+        let unknown = self.cores.iter().filter(|(_, core)| core.spent.is_unknown());
+        unknown.map(|(pu, _)| *pu).collect()
+    }
+
     fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
         speeds.iter().try_for_each(|(pu, speed)| {
             self.cores.get(pu).map_or(Ok(()), |core| self.turn_of(*core, *speed).map(|_| ()))

@@ -22,6 +22,10 @@ pub struct StateDir {
     directory: OwnedFd,
 }
 
+fn without_slash(path: &str) -> &str {
+    if path == "/" { path } else { path.trim_end_matches('/') }
+}
+
 /// A lock, held until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct Lock {
@@ -46,8 +50,20 @@ impl StateDir {
         Self::open_as(path, Mode::from_raw_mode(0o711))
     }
 
+    /// The same for a reader: `None` if the directory does not exist. Nothing is created.
+    ///
+    /// # Errors
+    /// As [`StateDir::open`].
+    pub fn open_existing(path: &str) -> Result<Option<Self>, HostError> {
+        match Self::opened(without_slash(path)) {
+            Ok(directory) => Ok(Some(directory)),
+            Err(error) if error.is_gone() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn open_as(path: &str, mode: Mode) -> Result<Self, HostError> {
-        let path = if path == "/" { path } else { path.trim_end_matches('/') };
+        let path = without_slash(path);
         if let Some((parent, _)) = path.rsplit_once('/')
             && !parent.is_empty()
         {
@@ -59,6 +75,10 @@ impl StateDir {
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(HostError::file("make directory", path, errno)),
         }
+        Self::opened(path)
+    }
+
+    fn opened(path: &str) -> Result<Self, HostError> {
         let directory = open_dir(path, OFlags::NOFOLLOW).map_err(|errno| match errno {
             Errno::LOOP | Errno::NOTDIR => untrusted(path, "is a link or not a directory"),
             errno => HostError::file("open", path, errno),

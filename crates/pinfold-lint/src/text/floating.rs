@@ -50,11 +50,11 @@ impl Fault for FloatFault<'_> {
                 };
                 Words::new(
                     "not-pinned",
-                    format!("no vCPU is pinned to one CPU: the kernel {where_to}, which is a legal choice"),
+                    format!("no vCPU is pinned to one CPU: the kernel {where_to}, which is valid"),
                     "vCPUs move between cores, and share them with the host's tasks under load",
                 )
                 .instead([
-                    "`pinfold plan --list` shows what else there is; `pinfold tune` measures what it buys",
+                    "`pinfold plan --list` lists the strategies; `pinfold tune` measures the benefit",
                 ])
             }
             FloatFault::Over { vcpus, mask, what } => over(vcpus, mask, what),

@@ -31,8 +31,8 @@ pub(crate) enum GuestFault<'a> {
     /// Host siblings that the guest takes for cores: those of the first core, and the number of
     /// such cores.
     SiblingsHidden { vcpus: &'a [u32], core: CoreId, cores: usize },
-    /// More sockets than packages.
-    Sockets { sockets: u32, packages: usize, written: bool },
+    /// More sockets than packages of the vCPUs, or of the host if they are not pinned.
+    Sockets { sockets: u32, packages: usize, written: bool, pinned: bool },
 }
 
 impl Fault for GuestFault<'_> {
@@ -75,17 +75,19 @@ impl Fault for GuestFault<'_> {
                      of them busy, two tasks share a core while another core is idle",
                 )
             }
-            GuestFault::Sockets { sockets, packages, written } => {
+            GuestFault::Sockets { sockets, packages, written, pinned } => {
+                let packages = counted(*packages, "package");
+                let there = match pinned {
+                    true => format!("its vCPUs are in {packages} of the host"),
+                    false => format!("the host has {packages}"),
+                };
                 let unwritten = match written {
                     false => "without <topology> each vCPU is a socket of its own: ",
                     true => "",
                 };
                 Words::new(
                     "guest-sockets-lie",
-                    format!(
-                        "the guest is shown {sockets} sockets, its vCPUs are in {} of the host",
-                        counted(*packages, "package")
-                    ),
+                    format!("the guest is shown {sockets} sockets, {there}"),
                     format!(
                         "{unwritten}the guest believes that its CPUs share no L3 and keeps tasks apart that should be \
                          near; Windows' desktop editions use at most two sockets and leave the other vCPUs idle"

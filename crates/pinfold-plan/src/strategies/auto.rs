@@ -28,7 +28,7 @@ use crate::select::{Count, Pool};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "auto",
-    summary: "picks one of the others by rules, and says which rule; not to pin is an answer too",
+    summary: "picks one of the others by rules, and reports the rule; it may choose not to pin",
     source: "the rules are in the finding that it adds",
     plan,
 };

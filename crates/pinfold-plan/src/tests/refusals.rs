@@ -40,7 +40,7 @@ fn numbers_of_vcpus_that_cannot_be_had() {
         &exactly(6),
         "low-latency gives at most 3 vCPUs on this host, 6 were asked for: each vCPU needs a core \
          of its own, and core 0 stays with the host",
-        "ask for at most 3 vCPUs, or use balanced, which gives 6",
+        "ask for at most 3 vCPUs, or use the strategy balanced, which gives 6",
     );
     assert!(matches!(error, PlanError::TooManyVcpus { asked: 6, most: 3, .. }));
     check(
@@ -49,7 +49,7 @@ fn numbers_of_vcpus_that_cannot_be_had() {
         &exactly(8),
         "balanced gives at most 6 vCPUs on this host, 8 were asked for: each vCPU needs a CPU of \
          its own, and core 0 stays with the host",
-        "ask for at most 6 vCPUs, or use max-performance, which gives 8",
+        "ask for at most 6 vCPUs, or use the strategy max-performance, which gives 8",
     );
     check(
         i7_4790k(),
@@ -57,7 +57,7 @@ fn numbers_of_vcpus_that_cannot_be_had() {
         &exactly(9),
         "max-performance gives at most 8 vCPUs on this host, 9 were asked for: the guest mirrors \
          the host, one vCPU for each CPU that may be used",
-        "ask for at most 8 vCPUs, or use none, which gives 9",
+        "ask for at most 8 vCPUs, or use the strategy none, which gives 9",
     );
     check(
         i7_4790k(),
@@ -82,7 +82,7 @@ fn more_vcpus_than_cpus_are_not_sent_to_a_strategy_that_pins() {
     for strategy in ["numa-exclusive", "low-latency", "balanced", "max-performance"] {
         let error = plan(strategy, &dual_x5540().build(), &exactly(18)).unwrap_err();
         let hint = error.hint().unwrap();
-        assert!(hint.ends_with("or use none, which gives 18"), "{strategy}: {hint}");
+        assert!(hint.ends_with("or use the strategy none, which gives 18"), "{strategy}: {hint}");
     }
     let auto = plan("auto", &dual_x5540().build(), &exactly(18)).unwrap();
     assert_eq!(auto.strategy, "none");

@@ -93,7 +93,8 @@ pub(super) fn since(
         }
     }
     let mut lost = vec![
-        "distribution, longest wait, who ran instead and who woke: only sums are known".to_owned(),
+        "distribution, longest wait, which task ran instead and who woke: only sums are known"
+            .to_owned(),
         "waits that have not ended, and threads that were created and ended meanwhile".to_owned(),
         "the count holds the times that a thread got a CPU, also without a wait".to_owned(),
     ];

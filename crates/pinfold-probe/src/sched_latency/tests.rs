@@ -179,7 +179,7 @@ fn a_captured_machine_gives_sums_and_says_so() {
     assert_eq!((emulator.threads, emulator.born, emulator.ended), (3, 1, 1));
     assert_eq!((emulator.count, emulator.sum_ns, emulator.migrations), (2, 9, None));
     assert!(emulator.waits.is_none());
-    assert!(found.lost[0].starts_with("distribution, longest wait, who ran instead"));
+    assert!(found.lost[0].starts_with("distribution, longest wait, which task ran instead"));
     assert!(found.lost.last().unwrap().starts_with("all that 1 threads did"));
     let figures = found.figures();
     assert!(figures.iter().all(|one| one.flags == ["sums-only: this is not the running machine"]));

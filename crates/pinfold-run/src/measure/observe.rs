@@ -49,7 +49,9 @@ impl Instrument {
     /// What it measures, in one line.
     pub fn what(self) -> &'static str {
         match self {
-            Instrument::Sched => "waits of a machine's threads for a CPU, and who ran instead",
+            Instrument::Sched => {
+                "waits of a machine's threads for a CPU, and which task ran instead"
+            }
             Instrument::Counters => "switches, migrations, faults, cycles and misses by role",
             Instrument::Locks => "time of a machine's threads in futex, by lock and call site",
             Instrument::Exits => "what makes a machine of KVM leave the processor, how long",

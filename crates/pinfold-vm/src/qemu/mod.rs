@@ -112,6 +112,15 @@ impl MachineCommand for QemuCommand {
         }
     }
 
+    fn control_socket(&self) -> Option<String> {
+        let values = self.all("qmp").filter_map(|option| option.words.get(1));
+        let mut paths = values.filter_map(|value| value.strip_prefix("unix:"));
+        // A comma in a value is written twice.
+        const COMMA: &str = "\0";
+        let path = paths.next()?.replace(",,", COMMA);
+        Some(path.split(',').next()?.replace(COMMA, ","))
+    }
+
     fn with_topology(&self, guest: &GuestTopology) -> Vec<String> {
         argv::set_smp(self, guest)
     }

@@ -21,19 +21,27 @@ use crate::screen;
 pub fn journal(arguments: &JournalArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     let clock = SystemClock;
-    let state = host::state(state)?;
-    let journals = host::journals(&state, &clock)?;
+    let state = host::existing_state(state)?;
+    let journals = host::existing_journals(state.as_ref(), &clock)?;
     match &arguments.id {
-        Some(id) => one(&host, &journals, id, arguments.json),
-        None => all(&host, &journals, arguments.json),
+        Some(id) => one(&host, journals.as_ref(), id, arguments.json),
+        None => all(&host, journals.as_ref(), arguments.json),
     }
 }
 
-fn one(host: &LiveHost, journals: &Journals<'_>, id: &str, as_json: bool) -> Result<(), Failure> {
-    let known = journals.list()?;
-    if !known.iter().any(|summary| summary.id == id) {
-        return Err(Failure::new(Exit::Input, format!("there is no journal {id:?}"))
-            .with_hint(format!("`{}` lists them", Command::new("journal"))));
+fn one(
+    host: &LiveHost,
+    journals: Option<&Journals<'_>>,
+    id: &str,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let absent = || {
+        Failure::new(Exit::Input, format!("there is no journal {id:?}"))
+            .with_hint(format!("`{}` lists them", Command::new("journal")))
+    };
+    let journals = journals.ok_or_else(absent)?;
+    if !journals.list()?.iter().any(|summary| summary.id == id) {
+        return Err(absent());
     }
     let record = journals.read(id)?;
     let standing = JournalState::of(host, record.as_ref())?;
@@ -46,11 +54,11 @@ fn one(host: &LiveHost, journals: &Journals<'_>, id: &str, as_json: bool) -> Res
     Ok(())
 }
 
-fn all(host: &LiveHost, journals: &Journals<'_>, as_json: bool) -> Result<(), Failure> {
+fn all(host: &LiveHost, journals: Option<&Journals<'_>>, as_json: bool) -> Result<(), Failure> {
     let mut table = screen::rows();
     table.set_header(["id", "machine", "begun", "steps", ""]);
     let (mut entries, mut bad) = (Vec::new(), 0_usize);
-    let mut all = journals.list()?;
+    let mut all = journals.map_or_else(|| Ok(Vec::new()), Journals::list)?;
     // By time; those with unknown time come last.
     all.sort_by_key(|one| match &one.record {
         Ok(Some(record)) => (record.header.created_unix_s, one.id.clone()),

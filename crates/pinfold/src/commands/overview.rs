@@ -1,11 +1,13 @@
 //! `pinfold` without a command: this host, what runs on it, and what to do next.
 
 use pinfold_host::{SystemClock, process};
-use pinfold_model::Command;
+use pinfold_model::command::quote;
 use pinfold_model::text::counted;
+use pinfold_model::{Command, Topology};
+use pinfold_run::status::Found;
 use pinfold_run::target::Vm;
 use pinfold_run::{Failure, host, inputs};
-use pinfold_topology::can_run_main_job;
+use pinfold_topology::{Capability, Verdict, can_run_main_job};
 use pinfold_vm::VmSelector;
 use pinfold_vm::hypervisors::{self, Running};
 
@@ -16,23 +18,35 @@ use crate::screen;
 /// Longest part of a machine's name that is shown, in characters.
 const LONGEST_NAME: usize = 60;
 
+/// Maximum number of problems that are shown.
+const MOST_PROBLEMS: usize = 2;
+
+/// The capabilities without which guests are slow or cannot be isolated, most important first.
+const IMPORTANT: [&str; 2] = ["KVM", "cgroup cpuset"];
+
 /// Prints the overview.
 pub fn overview(state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     let topology = inputs::topology(&host, None)?;
     let clock = SystemClock;
-    let state = host::state(state)?;
-    let found = pinfold_run::status::find(&host, &host::journals(&state, &clock)?)?;
+    let state = host::existing_state(state)?;
+    let journals = host::existing_journals(state.as_ref(), &clock)?;
+    let found = pinfold_run::status::find(&host, journals.as_ref())?;
     let machines = hypervisors::running(&host)?;
     let capabilities = doctor::of_host(&host);
     let (_, placements) = status::answer(&found.placements, &found.damaged, &found.platforms);
     let bound = if process::is_root() { "" } else { " (of yours; those of root are not shown)" };
     let placements = placements + bound;
     let (_, able) = doctor::answer(&capabilities);
-    let is_idle = found.placements.is_empty() && found.platforms.is_empty();
+    let problems = problems(&capabilities, &topology);
     let is_usable = |machine: &&Running| Vm::find(&host, &VmSelector::Pid(machine.pid)).is_ok();
     let next = match machines.iter().find(is_usable) {
-        _ if !is_idle || !found.damaged.is_empty() => {
+        _ if has_only_platforms(&found) => format!(
+            "`{}` shows the speeds of the slow nodes; `{}` ends them",
+            Command::new("emulate status"),
+            Command::new("emulate down"),
+        ),
+        _ if !is_idle(&found) => {
             format!("`{}` compares each thread with the plan", Command::new("status"))
         }
         Some(machine) => format!(
@@ -43,10 +57,10 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
         ),
         None if !machines.is_empty() => format!(
             "`{}` checks a machine by its control socket, which tells its threads apart",
-            Command::new(format!("plan --check {} SOCKET", hypervisors::options())),
+            Command::new(format!("plan --check {}", by_socket(&machines))),
         ),
         None if !can_run_main_job(&capabilities) => {
-            format!("`{}` shows what this host lacks, and how to get it", Command::new("doctor"))
+            format!("`{}` plans a machine", Command::new("plan --vcpus 2 --explain"))
         }
         None => format!(
             "`{}` plans a machine; `{}` finds the best placement by measurement",
@@ -54,16 +68,62 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
             Command::new("tune --demo"),
         ),
     };
+    let next = match problems.is_empty() {
+        true => next,
+        false => format!("{next}; `{}` shows how to solve the problems", Command::new("doctor")),
+    };
     show(&pinfold_topology::headline(&topology));
     let rows = [
         ("machines", described(&machines)),
         ("placements", placements),
         ("host", able),
+        ("problems", problems),
         ("next", next),
     ];
-    rows.iter().for_each(|(name, text)| show(&screen::labelled(&format!("{name:<12}"), text)));
+    let rows = rows.iter().filter(|(_, text)| !text.is_empty());
+    rows.for_each(|(name, text)| show(&screen::labelled(&format!("{name:<12}"), text)));
     show(&format!("`{}` lists the commands", Command::new("--help")));
     Ok(())
+}
+
+fn is_idle(found: &Found) -> bool {
+    found.placements.is_empty() && found.platforms.is_empty() && found.damaged.is_empty()
+}
+
+/// True if slow nodes that other commands can access are all that is active.
+fn has_only_platforms(found: &Found) -> bool {
+    let mut platforms = found.platforms.iter();
+    !found.platforms.is_empty()
+        && platforms.all(|platform| platform.is_alive && platform.answers)
+        && found.placements.is_empty()
+        && found.damaged.is_empty()
+}
+
+/// The option that selects a machine by its control socket: that of the first command line that
+/// names one.
+fn by_socket(machines: &[Running]) -> String {
+    let socket = machines.iter().find_map(|machine| machine.socket.as_deref());
+    format!("{} {}", hypervisors::options(), socket.map_or("SOCKET".to_owned(), quote))
+}
+
+/// The two most important problems of the host, with the reasons; empty if there are none.
+fn problems(capabilities: &[Capability], topology: &Topology) -> String {
+    let lacks = |name: &str| {
+        let is_it = |one: &&Capability| one.name == name && one.verdict != Verdict::Yes;
+        capabilities.iter().find(is_it)
+    };
+    let required = capabilities.iter().filter(|one| one.required && one.verdict == Verdict::No);
+    let mut found: Vec<&Capability> = required.collect();
+    let others = IMPORTANT.iter().filter_map(|name| lacks(name));
+    found.extend(others.filter(|one| !one.required));
+    let mut texts: Vec<_> = found.iter().map(|one| format!("{}: {}", one.name, one.why)).collect();
+    if let Some(hypervisor) = &topology.hypervisor {
+        let text =
+            format!("this host is a virtual machine ({hypervisor}), which may move its CPUs");
+        texts.insert(texts.len().min(1), text);
+    }
+    texts.truncate(MOST_PROBLEMS);
+    texts.join("; ")
 }
 
 /// The running machines in a sentence.

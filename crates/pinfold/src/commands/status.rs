@@ -18,10 +18,10 @@ use crate::screen;
 pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     let clock = SystemClock;
-    let state = host::state(state)?;
-    let journals = host::journals(&state, &clock)?;
-    let Found { placements: found, damaged, platforms } = find(&host, &journals)?;
-    let left = leftovers::find(&host, &state)?;
+    let state = host::existing_state(state)?;
+    let journals = host::existing_journals(state.as_ref(), &clock)?;
+    let Found { placements: found, damaged, platforms } = find(&host, journals.as_ref())?;
+    let left = leftovers::find(&host, state.as_ref())?;
     if arguments.json {
         data(&to_json(&found, &damaged, &platforms, &left));
     } else {

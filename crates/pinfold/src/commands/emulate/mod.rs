@@ -85,7 +85,6 @@ fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
 
 /// Starts a platform.
 pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
-    let state = host::state(state)?;
     let file = PlatformFile {
         path: &arguments.platform,
         share_housekeeping: arguments.share_housekeeping,
@@ -93,6 +92,7 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.dry_run {
         return print_steps(&file);
     }
+    let state = host::state(state)?;
     if ipc::ask(&state, &Ask::Status)?.is_some() {
         return Err(Failure::new(Exit::Input, "a platform is up already").with_hint(format!(
             "end it with `{}`; one file can hold all vnodes",

@@ -7,7 +7,7 @@ use crate::{output, screen};
 /// The status as text.
 pub fn to_text(status: &Value) -> String {
     let mut table = screen::rows();
-    table.set_header(["vnode", "method", "CPU", "asked", "got (last s)", "error"]);
+    table.set_header(["vnode", "method", "CPU", "requested", "achieved (last s)", "error"]);
     let empty = Vec::new();
     let list = |value: &Value, key: &str| value.get(key).and_then(Value::as_array).cloned();
     let vnodes = list(status, "vnodes").unwrap_or_else(|| empty.clone());
@@ -25,8 +25,12 @@ pub fn to_text(status: &Value) -> String {
                 text(vnode, "method"),
                 core.get("pu").map(Value::to_string).unwrap_or_default(),
                 number("asked").map(percent).unwrap_or_default(),
-                number("got").map_or_else(|| "not known".to_owned(), percent),
-                error.map(|error| format!("{:+.2} points", error * 100.0)).unwrap_or_default(),
+                number("got").map_or_else(|| without_speed(&core).to_owned(), percent),
+                match error {
+                    Some(_) if is_uncalibrated(&core) => "not calibrated".to_owned(),
+                    Some(error) => format!("{:+.2} points", error * 100.0),
+                    None => String::new(),
+                },
             ]);
         }
         for note in list(vnode, "notes").unwrap_or_else(|| empty.clone()) {
@@ -36,4 +40,43 @@ pub fn to_text(status: &Value) -> String {
     }
     let table = screen::drawn(table, 2..6);
     format!("{table}\nthe host's own tasks: CPUs {}{notes}", text(status, "housekeeping"))
+}
+
+/// Why a core has no achieved speed: no task ran, or the method keeps no statistics.
+fn without_speed(core: &Value) -> &'static str {
+    match core.get("idle").and_then(Value::as_bool) {
+        Some(true) => "no task ran",
+        Some(false) | None => "not measured",
+    }
+}
+
+/// True if the method's own cost is not known, so that it is missing in the achieved speed.
+fn is_uncalibrated(core: &Value) -> bool {
+    core.get("cost_known").and_then(Value::as_bool) == Some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_error_without_the_methods_cost_is_not_stated() {
+        let row = |got: Value, cost_known: bool| {
+            let idle = got.is_null();
+            let core = json!({
+                "pu": 1, "asked": 0.4, "got": got, "cost_known": cost_known, "idle": idle,
+            });
+            let vnode = json!({ "vnode": "slow", "method": "stall", "cores": [core] });
+            to_text(&json!({ "vnodes": [vnode], "housekeeping": "0" }))
+        };
+        let calibrated = row(json!(0.41), true);
+        assert!(calibrated.contains("requested") && calibrated.contains("achieved (last s)"));
+        assert!(calibrated.contains("+1.00 points"), "{calibrated}");
+        let unknown = row(json!(0.4), false);
+        assert!(unknown.contains("not calibrated") && !unknown.contains("points"), "{unknown}");
+        let idle = row(Value::Null, true);
+        assert!(idle.contains("no task ran") && !idle.contains("points"), "{idle}");
+    }
 }
