@@ -69,7 +69,8 @@ fn a_folder_in_memory() {
 fn a_socket_at_which_no_process_listens() {
     let folder = tempfile::tempdir().expect("a folder");
     let state = folder.path().join("state").to_string_lossy().into_owned();
-    assert!(pinfold(&state, &["status"]).status.success());
+    // A directory as the supervisor makes it.
+    drop(pinfold_host::files::StateDir::open(&state).expect("a directory"));
     let socket = format!("{state}/emulate.sock");
     // The listener goes, its name stays.
     drop(std::os::unix::net::UnixListener::bind(&socket).expect("a socket"));
