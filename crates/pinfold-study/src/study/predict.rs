@@ -43,28 +43,17 @@ fn boot_s(guest: GuestRequest) -> f64 {
 }
 
 /// Overhead of a trial in addition to its workload and to its share of a start (seconds).
-fn trial_s(study: &Study, cell: &Cell, facts: &HostFacts) -> f64 {
+fn trial_s(study: &Study, cell: &Cell) -> f64 {
     let text = |acts| cell.acting(study, &acts).map_or("", |level| level.text.as_str());
     let is_host_loaded = text(FactorEffect::HostLoad) == "loaded";
-    // Tasks of the guest's load in addition to a spinner on each vCPU.
-    let others = match text(FactorEffect::GuestLoad) {
-        "loaded" => Some(2.0),
-        "loaded-no-disk" => Some(1.0),
-        _ => None,
-    };
-    let loads = f64::from(u8::from(is_host_loaded) + u8::from(others.is_some())) * LOADS_S;
+    let is_guest_loaded = text(FactorEffect::GuestLoad).starts_with("loaded");
+    let loads = f64::from(u8::from(is_host_loaded) + u8::from(is_guest_loaded)) * LOADS_S;
     let locks = if study.probes.contains(&Probe::LockTime) { LOCKS_S } else { 0.0 };
     let rest = TRIAL_S + locks + loads;
     let Some(guest) = cell.guest(study).ok().flatten() else { return rest };
     let is_kvm = guest.accelerator == Accelerator::Kvm;
     let exits = if is_kvm && study.probes.contains(&Probe::Exits) { EXITS_S } else { 0.0 };
-    let start = if is_kvm { GUEST_TRIAL_S.0 } else { GUEST_TRIAL_S.1 };
-    // The program gets its share of a CPU next to the loads: on the host a spinner for each CPU, a
-    // streamer and a writer.
-    let next_to = |others: f64, cpus: f64| 1.0 + (cpus + others) / cpus;
-    let on_host = if is_host_loaded { next_to(2.0, facts.pus.max(1) as f64) } else { 1.0 };
-    let in_guest = others.map_or(1.0, |others| next_to(others, f64::from(guest.vcpus)));
-    rest + exits + start * on_host * in_guest
+    rest + exits + if is_kvm { GUEST_TRIAL_S.0 } else { GUEST_TRIAL_S.1 }
 }
 
 /// The size and duration of a study.
@@ -118,7 +107,7 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
         }
         let times = 1 + u32::from(cells.has_twin(index, study));
         let runs = f64::from(times * study.starts) * f64::from(study.warm_up + 1);
-        block_s += runs * lasts_s + f64::from(times * study.starts) * trial_s(study, cell, facts);
+        block_s += runs * lasts_s + f64::from(times * study.starts) * trial_s(study, cell);
     }
     let is_slow = |cell: &&Cell| {
         let method =
