@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::ErrorKind;
 
 use pinfold_host::{
     Host, HostError, memory_numa_stat, mountinfo, node_meminfo, paths, proc_cgroup, proc_status,
@@ -245,7 +246,11 @@ fn is_alone(host: &dyn Host, group: &str, pid: Tid) -> Result<bool, HostError> {
     while let Some(group) = groups.pop() {
         // A group of threads does not list processes (`EOPNOTSUPP`); its domain, which is read
         // before it, lists them.
-        let members = host.read_text(&paths::cgroup_procs(&group)).unwrap_or_default();
+        let members = match host.read_text(&paths::cgroup_procs(&group)) {
+            Ok(members) => members,
+            Err(error) if error.is_gone() || lists_no_processes(&error) => String::new(),
+            Err(error) => return Err(error),
+        };
         for member in tasks::numbers(members.lines()) {
             if member != pid && !tasks::is_kernel_thread(host, member)? {
                 return Ok(false);
@@ -256,6 +261,10 @@ fn is_alone(host: &dyn Host, group: &str, pid: Tid) -> Result<bool, HostError> {
         groups.extend(below.filter(|path| host.exists(&paths::cgroup_procs(path))));
     }
     Ok(true)
+}
+
+fn lists_no_processes(error: &HostError) -> bool {
+    matches!(error, HostError::File { source, .. } if source.kind() == ErrorKind::Unsupported)
 }
 
 fn by_node(tables: &[NodeTables]) -> String {

@@ -19,7 +19,7 @@ use pinfold_plan::layout::Layout;
 use pinfold_plan::{plan, strategies};
 use pinfold_samples::hosts;
 
-/// More CPUs than this make one plan of all of them take longer than it tells.
+/// With more CPUs than this, one plan of all of them takes too long for what it tests.
 const LARGE: usize = 200;
 
 /// The costs that both a plan and the check name: the plan's subject, and the check's names.

@@ -29,7 +29,7 @@ pub fn be_machine(threads: usize) {
     }
 }
 
-/// The first CPU for the host, the second for the vCPU. A batch policy harms nobody.
+/// The first CPU for the host, the second for the vCPU. A batch policy slows no other task.
 pub fn live_plan() -> Plan {
     let mut plan = plan("1", "0");
     plan.vnodes[0].threads[0].policy = Some(Policy::Batch { nice: 0 });
