@@ -29,8 +29,8 @@ pub enum Subject {
     PlainQuota,
 }
 
-/// Methods that are also compared in their published form: the paper reports that the first fails,
-/// and its Fig. 3 shows the cores of the second out of step.
+/// Methods that are also compared in their published form: the paper reports that the first fails
+/// with several tasks.
 const PUBLISHED: [&str; 2] = ["fracas", "hogs"];
 /// Methods, and lengths of their period.
 const TURNS: [(&str, &str); 6] = [

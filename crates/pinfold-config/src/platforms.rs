@@ -187,11 +187,15 @@ fn variant(keys: &mut Keys, method: Option<Method>) -> Result<Variant, Fault> {
     let Some((text, at)) = keys.text("variant")? else { return Ok(Variant::default()) };
     let known = Variant::ALL.map(|variant| (variant.name(), variant));
     let variant = one_of("variant", (&text, at), &known)?;
-    if variant == Variant::AsPublished && method == Some(Method::Stall) {
-        return Err(Fault::new(at, "variant: stall is Pinfold's own and has one form".to_owned())
-            .with_hint("leave the variant out, or take a method of the literature, such as hogs"));
-    }
-    Ok(variant)
+    let Some(method) = method.filter(|method| !method.variants().contains(&variant)) else {
+        return Ok(variant);
+    };
+    Err(Fault::new(at, format!("variant: {method} has no variant {}", variant.name()))
+        .with_hint(format!("variants of {method}: {}", variant_list(method.variants()))))
+}
+
+fn variant_list(variants: &[Variant]) -> String {
+    variants.iter().map(|variant| variant.name()).collect::<Vec<_>>().join(", ")
 }
 
 fn period(keys: &mut Keys, method: Option<Method>) -> Result<Option<u64>, Fault> {

@@ -250,7 +250,7 @@ fn burners_of_fracas_die_with_it() {
         .enclosure
         .parts
         .iter()
-        .flat_map(|part| members(&groups.host, part.burn.as_ref().unwrap()))
+        .flat_map(|part| part.burns.iter().flat_map(|burn| members(&groups.host, burn)))
         .collect();
     assert_eq!(burners.len(), 2);
     nodes.turn(SystemClock.now_ns()).unwrap();

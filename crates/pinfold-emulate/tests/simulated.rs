@@ -349,8 +349,9 @@ fn a_burner_of_fracas_that_ends_is_started_anew_and_one_that_cannot_live_is_repo
     assert_eq!(error, "a burner: killed by signal 9");
 }
 
+/// The groups of Fig. 4 of Buchert 2011: one for all tasks, and one around each burner.
 #[test]
-fn fracas_as_published_has_one_group_and_one_speed() {
+fn fracas_as_published_has_a_group_for_all_tasks_and_one_around_each_burner() {
     let host = machine(CgroupVersion::V1);
     let published = |cores: &[(u32, u32)]| Node {
         variant: Variant::AsPublished,
@@ -358,12 +359,27 @@ fn fracas_as_published_has_one_group_and_one_speed() {
     };
     assert_eq!(
         start_error(&host, published(&[(1, 25), (2, 50)])),
-        "vnode web: fracas cannot emulate 25%: as published it has one speed for all cores, and \
+        "vnode web: fracas cannot emulate 25%: with one group for all cores it has one speed, and \
          CPU 2 is to have 50%"
     );
-    let node = published(&[(1, 50), (2, 50)]);
+    let node = published(&[(1, 25), (2, 25)]);
     let (enclosure, _) = enclose(&host, &node);
     assert_eq!(enclosure.entries()[0], format!("{CPU}/pinfold-all/cgroup.procs"));
+    let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
+    let _nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let weight = |name: &str, value: &str| format!("write {CPU}/pinfold-{name}/cpu.shares {value}");
+    let expected = [weight("all", "87381"), weight("burn-1", "262143"), weight("burn-2", "262143")];
+    assert_eq!(since(&host, count), expected);
+    let burn = |pu: u32| format!("burn on {pu} in {CPU}/pinfold-burn-{pu}/cgroup.procs");
+    assert_eq!(outside.taken(), [burn(1), burn(2)]);
+}
+
+#[test]
+fn fracas_with_a_common_burner_group_has_all_burners_in_it() {
+    let host = machine(CgroupVersion::V1);
+    let node =
+        Node { variant: Variant::CommonBurnerGroup, ..node(Method::Fracas, &[(1, 50), (2, 50)]) };
+    let (enclosure, _) = enclose(&host, &node);
     let (clock, outside) = (SimClock::at(0), Notes::default());
     let _nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     let burn = |pu: u32| format!("burn on {pu} in {CPU}/pinfold-burn/cgroup.procs");

@@ -10,16 +10,16 @@ use crate::{CpuSet, NodeId, Plan, PuId, Speed};
 pub enum Method {
     /// A timer event on the vnode's cgroup whose BPF program spins in the interrupt.
     Stall,
-    /// A real-time burner per core, all cores synchronised (CPU-Hogs, Buchert 2011 §III.C).
+    /// A real-time burner per core, all cores synchronised (CPU-Hogs, Buchert 2011 §III.A).
     Hogs,
     /// A burner per core in a sibling cgroup, controlled by weights (Fracas, Buchert 2011 §III.B).
     Fracas,
     /// Alternates between the two hardware frequencies around the requested one; below the lowest
-    /// frequency it uses the freezer (CPU-Gov, Buchert 2011 §III.D).
+    /// frequency it uses the freezer (CPU-Gov, Buchert 2011 §III.C).
     Gov,
     /// The nearest hardware frequency.
     Freq,
-    /// Stops and continues processes by signals (CPU-Lim of Wrekavoc).
+    /// Stops and continues processes by signals (CPU-Lim of Wrekavoc, Buchert 2011 §II).
     Lim,
     /// CFS bandwidth of a cgroup (`cpu.max`, `cpu.cfs_quota_us`).
     Quota,
@@ -75,6 +75,21 @@ impl Method {
             Method::Fracas | Method::Inject => 1_000_000..=100_000_000,
             Method::Quota | Method::Gov => 10_000_000..=1_000_000_000,
             Method::Freq | Method::Lim => 1_000_000..=1_000_000_000,
+        }
+    }
+
+    /// The variants that it has, the default first.
+    #[must_use]
+    pub fn variants(self) -> &'static [Variant] {
+        match self {
+            Method::Stall => &[Variant::Corrected],
+            Method::Hogs => &[Variant::Corrected, Variant::AsPublished, Variant::Unsynchronised],
+            Method::Fracas => {
+                &[Variant::Corrected, Variant::AsPublished, Variant::CommonBurnerGroup]
+            }
+            Method::Quota | Method::Gov | Method::Freq | Method::Lim | Method::Inject => {
+                &[Variant::Corrected, Variant::AsPublished]
+            }
         }
     }
 
@@ -147,7 +162,7 @@ impl fmt::Display for SpeedRequest {
     }
 }
 
-/// Whether a method works as published, or with Pinfold's corrections.
+/// The form of a method: as published, with Pinfold's corrections, or a form for comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Variant {
     /// Corrected, so that the speed is right for any number of threads.
@@ -155,11 +170,21 @@ pub enum Variant {
     Corrected,
     /// As published, with its known failures, for comparison with the literature.
     AsPublished,
+    /// `hogs` without the barrier: the burners of the cores are out of phase (Buchert 2011, the
+    /// left half of Fig. 3).
+    Unsynchronised,
+    /// `fracas` with one group for the burners of all cores instead of one for each.
+    CommonBurnerGroup,
 }
 
 impl Variant {
     /// All variants.
-    pub const ALL: [Variant; 2] = [Variant::Corrected, Variant::AsPublished];
+    pub const ALL: [Variant; 4] = [
+        Variant::Corrected,
+        Variant::AsPublished,
+        Variant::Unsynchronised,
+        Variant::CommonBurnerGroup,
+    ];
 
     /// Its name in platform files, study files and on the command line.
     #[must_use]
@@ -167,6 +192,8 @@ impl Variant {
         match self {
             Variant::Corrected => "corrected",
             Variant::AsPublished => "as-published",
+            Variant::Unsynchronised => "unsynchronised",
+            Variant::CommonBurnerGroup => "common-burner-group",
         }
     }
 

@@ -1,4 +1,5 @@
-//! Real-time burners: threads that take a share of each period on their CPU, all in phase.
+//! Real-time burners: threads that take a share of each period on their CPU, in phase, out of phase
+//! or in step by a barrier.
 //!
 //! A burner with a share sleeps until multiples of the period on the monotonic clock. Other threads
 //! on its CPU stop when its timer fires, so the burned time counts from the timer's expiry. A
@@ -7,9 +8,9 @@
 //! ends with it.
 
 use std::hint;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -41,6 +42,66 @@ struct Shared {
     strayed: AtomicU64,
 }
 
+/// When the burners of a vnode burn.
+#[derive(Clone)]
+pub(super) struct Pace {
+    pub period_ns: u64,
+    /// Delay of the burn after multiples of the period.
+    pub offset_ns: u64,
+    /// Where the burners meet between burn and sleep, instead of keeping to the clock.
+    pub barrier: Option<Arc<Barrier>>,
+}
+
+impl Pace {
+    /// Burns begin at multiples of the period.
+    pub(super) fn in_phase(period_ns: u64) -> Self {
+        Self { period_ns, offset_ns: 0, barrier: None }
+    }
+}
+
+/// A barrier that a burner can leave alone when it is stopped, which that of POSIX does not allow.
+pub(super) struct Barrier {
+    count: usize,
+    state: Mutex<Arrivals>,
+    released: Condvar,
+}
+
+#[derive(Default)]
+struct Arrivals {
+    waiting: usize,
+    generation: u64,
+}
+
+impl Barrier {
+    pub(super) fn new(count: usize) -> Arc<Self> {
+        let state = Mutex::new(Arrivals::default());
+        Arc::new(Self { count, state, released: Condvar::new() })
+    }
+
+    /// Waits until all burners have arrived, or until this one is stopped or gets no heartbeat.
+    fn wait(&self, shared: &Shared) {
+        let mut arrivals = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        arrivals.waiting += 1;
+        if arrivals.waiting == self.count {
+            arrivals.waiting = 0;
+            arrivals.generation += 1;
+            self.released.notify_all();
+            return;
+        }
+        let generation = arrivals.generation;
+        while arrivals.generation == generation {
+            if shared.is_over.load(Ordering::Relaxed)
+                || SystemClock.now_ns() >= shared.until_ns.load(Ordering::Relaxed)
+            {
+                arrivals.waiting -= 1;
+                return;
+            }
+            let woken = self.released.wait_timeout(arrivals, IDLE);
+            arrivals = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
 /// A running burner; it ends when this is dropped.
 pub(super) struct Burning {
     shared: Arc<Shared>,
@@ -48,11 +109,11 @@ pub(super) struct Burning {
 }
 
 impl Burning {
-    /// Starts a burner with share 0; its periods begin `offset` after multiples of `period`.
+    /// Starts a burner with share 0.
     pub(super) fn start(
         ground: &MethodContext<'_, '_>,
         pu: PuId,
-        (period_ns, offset_ns): (u64, u64),
+        pace: Pace,
     ) -> Result<Self, SpeedError> {
         process::lock_memory()?;
         let shared = Arc::new(Shared::default());
@@ -63,7 +124,10 @@ impl Burning {
             // If the other end does not receive or does not send, it has failed, and this thread
             // ends.
             if report.send(process::own_tid()).is_ok() && gone.recv().is_ok() {
-                burn(&mine, pu, (period_ns, offset_ns));
+                match &pace.barrier {
+                    Some(barrier) => burn_in_step(&mine, pu, pace.period_ns, barrier),
+                    None => burn(&mine, pu, pace.period_ns, pace.offset_ns),
+                }
             }
         });
         let failed = |why: String| SpeedError::HelperSpawner { what: "a burner", why };
@@ -187,7 +251,7 @@ fn refused(node: &Node, error: HostError) -> SpeedError {
 }
 
 /// Main loop of a burner: wakes at multiples of the period, burns the time that is owed, sleeps.
-fn burn(shared: &Shared, pu: PuId, (period_ns, offset_ns): (u64, u64)) {
+fn burn(shared: &Shared, pu: PuId, period_ns: u64, offset_ns: u64) {
     let clock = SystemClock;
     let mut owed_ns = 0_i64;
     let mut at = (clock.now_ns() / period_ns + 1) * period_ns + offset_ns;
@@ -222,17 +286,49 @@ fn burn(shared: &Shared, pu: PuId, (period_ns, offset_ns): (u64, u64)) {
         if owed_ns <= 0 {
             continue;
         }
-        let end = start.saturating_add(owed_ns.unsigned_abs());
-        let mut now = woken;
-        while now < end {
-            hint::spin_loop();
-            now = clock.now_ns();
-        }
-        let burned = now - start;
+        let burned = spin(shared, start, owed_ns.unsigned_abs());
         owed_ns -= i64::try_from(burned).unwrap_or(0);
-        shared.burned_ns.fetch_add(burned, Ordering::Relaxed);
-        shared.turns.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// The loop of CPU-Hogs as published: burn, meet the other burners at the barrier, sleep.
+fn burn_in_step(shared: &Shared, pu: PuId, period_ns: u64, barrier: &Barrier) {
+    let clock = SystemClock;
+    while !shared.is_over.load(Ordering::Relaxed) {
+        let steal = shared.steal.load(Ordering::Relaxed);
+        if steal == 0 {
+            thread::park_timeout(IDLE);
+            continue;
+        }
+        let start = clock.now_ns();
+        let is_strayed = process::own_pu() != pu;
+        if is_strayed {
+            shared.strayed.fetch_add(1, Ordering::Relaxed);
+        }
+        if is_strayed || start >= shared.until_ns.load(Ordering::Relaxed) {
+            clock.sleep_until(start.saturating_add(period_ns));
+            continue;
+        }
+        let burn_ns = period_ns * steal / 1_000_000;
+        spin(shared, start, burn_ns);
+        barrier.wait(shared);
+        clock.sleep_until(clock.now_ns().saturating_add(period_ns - burn_ns));
+    }
+}
+
+/// Occupies the CPU until `burn_ns` after `start`, counts the turn, and returns the burned time.
+fn spin(shared: &Shared, start: u64, burn_ns: u64) -> u64 {
+    let clock = SystemClock;
+    let end = start.saturating_add(burn_ns);
+    let mut now = clock.now_ns();
+    while now < end {
+        hint::spin_loop();
+        now = clock.now_ns();
+    }
+    let burned = now.saturating_sub(start);
+    shared.burned_ns.fetch_add(burned, Ordering::Relaxed);
+    shared.turns.fetch_add(1, Ordering::Relaxed);
+    burned
 }
 
 #[cfg(test)]
@@ -246,7 +342,7 @@ mod tests {
         shared.until_ns.store(u64::MAX, Ordering::Relaxed);
         shared.steal.store(500_000, Ordering::Relaxed);
         let (mine, pu) = (Arc::clone(&shared), PuId(8_191));
-        let thread = thread::spawn(move || burn(&mine, pu, (1_000_000, 0)));
+        let thread = thread::spawn(move || burn(&mine, pu, 1_000_000, 0));
         let mut burning = Burning { shared: Arc::clone(&shared), thread: Some(thread) };
         while shared.strayed.load(Ordering::Relaxed) < 3 {
             assert_eq!(burning.burned(), (0, 0));
@@ -256,5 +352,43 @@ mod tests {
         assert_eq!(burning.burned(), (0, 0));
         let note = burning.note(pu).unwrap();
         assert!(note.contains("turns were not taken"), "{note}");
+    }
+
+    /// The second burner burns four times as long; neither has more than one turn more.
+    #[test]
+    fn burners_meet_at_the_barrier() {
+        let barrier = Barrier::new(2);
+        let burners: Vec<_> = [100_000, 400_000]
+            .map(|steal| {
+                let shared = Arc::new(Shared::default());
+                shared.until_ns.store(u64::MAX, Ordering::Relaxed);
+                shared.steal.store(steal, Ordering::Relaxed);
+                let (mine, barrier) = (Arc::clone(&shared), Arc::clone(&barrier));
+                let thread = thread::spawn(move || {
+                    let pu = process::own_pu();
+                    let host = pinfold_host::LiveHost::new().unwrap();
+                    host.set_affinity(process::own_tid(), &CpuSet::single(pu)).unwrap();
+                    burn_in_step(&mine, pu, 1_000_000, &barrier);
+                });
+                Burning { shared, thread: Some(thread) }
+            })
+            .into_iter()
+            .collect();
+        let turns = |burner: &Burning| burner.burned().1;
+        while turns(&burners[0]) < 20 {
+            SystemClock.sleep_ns(1_000_000);
+            // At each moment the counts differ by at most one.
+            let (before, second, after) =
+                (turns(&burners[0]), turns(&burners[1]), turns(&burners[0]));
+            assert!(before <= second + 1 && second <= after + 1, "{before} {second} {after}");
+        }
+        // One that waits alone is stopped too.
+        let mut burners = burners;
+        stop(burners.drain(..1).collect::<Vec<_>>().iter_mut());
+        SystemClock.sleep_ns(5_000_000);
+        let alone = turns(&burners[0]);
+        SystemClock.sleep_ns(20_000_000);
+        assert_eq!(turns(&burners[0]), alone);
+        stop(burners.iter_mut());
     }
 }

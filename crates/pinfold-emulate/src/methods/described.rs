@@ -41,7 +41,7 @@ pub fn at_work(node: &Node, enclosure: &VnodeCgroup) -> Vec<String> {
         }
         Method::Fracas => {
             let line = |part: &Part| {
-                let burn = part.burn.clone().unwrap_or_default();
+                let burn = part.burns.join(" and ");
                 format!(
                     "start a burner process on each of CPU {} in {burn}, and write weights to it \
                      and to {}",
@@ -114,7 +114,7 @@ mod tests {
             pus: [PuId(pu)].into_iter().collect(),
             cpu: format!("/cpu/web/core-{pu}"),
             cpuset: None,
-            burn: Some(format!("/cpu/web/burn-{pu}")),
+            burns: vec![format!("/cpu/web/burn-{pu}")],
             unified: false,
         };
         VnodeCgroup {

@@ -6,10 +6,12 @@
 //! slices to the shortest value that the kernel accepts. As with every CPU budget, short bursts are
 //! not slowed down.
 //!
-//! As published: one group for the tasks and one for the burners of all cores. This is known to
-//! fail with several tasks (Fig. 6), because the kernel divides a group's weight among the CPUs on
-//! which it happens to run. Corrected: a pair of groups per core and a thread balancer, which works
-//! for any number of tasks.
+//! As published: one group for the tasks of all cores and one around each burner. It fails with
+//! several tasks (Fig. 6): the kernel divides the weight of a group by the number of CPUs on which
+//! it runs, so that on n busy cores the tasks get about (μ/n) / (μ/n + 1 − μ).
+//! With a common burner group the weights of both are divided, and one task on several cores is too
+//! fast instead. Corrected: a pair of groups per core and a thread balancer, which works for any
+//! number of tasks.
 
 use pinfold_host::{Clock, Host, HostError, HostMut, paths};
 use pinfold_model::text::counted;
@@ -89,35 +91,35 @@ pub(super) struct Fracas<'h> {
 
 struct Pair {
     part: Part,
-    burn: String,
     weights: Option<(u64, u64)>,
     burners: Vec<Burning>,
 }
 
-/// A burner and its start time.
+/// A burner, its group and its start time.
 struct Burning {
     pu: PuId,
+    group: String,
     burner: Box<dyn Burner>,
     since_ns: u64,
 }
 
 impl Burning {
     fn start(
-        (outside, now_ns): (&dyn HelperSpawner, u64),
-        burn: &str,
+        spawner: &dyn HelperSpawner,
+        now_ns: u64,
+        group: &str,
         pu: PuId,
     ) -> Result<Self, SpeedError> {
-        let burner = outside.burn(&[paths::cgroup_procs(burn)], pu)?;
-        Ok(Self { pu, burner, since_ns: now_ns })
+        let burner = spawner.burn(&[paths::cgroup_procs(group)], pu)?;
+        Ok(Self { pu, group: group.to_owned(), burner, since_ns: now_ns })
     }
 }
 
 pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Fracas<'h>, SpeedError> {
-    let pair = |part: &Part| {
-        let burn = part.burn.clone()?;
-        Some(Pair { part: part.clone(), burn, weights: None, burners: Vec::new() })
-    };
-    let parts: Vec<Pair> = ground.enclosure.parts.iter().filter_map(pair).collect();
+    let with_burners = ground.enclosure.parts.iter().filter(|part| !part.burns.is_empty());
+    let parts: Vec<Pair> = with_burners
+        .map(|part| Pair { part: part.clone(), weights: None, burners: Vec::new() })
+        .collect();
     if parts.is_empty() {
         return Err(ground.unavailable("the vnode has no groups in the hierarchy of cpu"));
     }
@@ -165,7 +167,7 @@ impl Fracas<'_> {
         };
         if let Some((pu, other)) = of_part.find(|(_, other)| other != speed) {
             let why = format!(
-                "as published it has one speed for all cores, and CPU {pu} is to have {other}"
+                "with one group for all cores it has one speed, and CPU {pu} is to have {other}"
             );
             return Err(out(*speed, why, "use the corrected variant"));
         }
@@ -187,7 +189,8 @@ impl Pair {
     fn apply(
         &mut self,
         host: &dyn HostMut,
-        (outside, now_ns): (&dyn HelperSpawner, u64),
+        spawner: &dyn HelperSpawner,
+        now_ns: u64,
         weights: Option<(u64, u64)>,
     ) -> Result<(), SpeedError> {
         self.weights = weights;
@@ -197,10 +200,13 @@ impl Pair {
         };
         let file = if self.part.unified { paths::cpu_weight } else { paths::cpu_shares };
         host.write(&file(&self.part.cpu), mine.to_string().as_bytes())?;
-        host.write(&file(&self.burn), other.to_string().as_bytes())?;
+        for group in &self.part.burns {
+            host.write(&file(group), other.to_string().as_bytes())?;
+        }
         if self.burners.is_empty() {
-            for pu in self.part.pus.iter() {
-                self.burners.push(Burning::start((outside, now_ns), &self.burn, pu)?);
+            let common = self.part.burns.iter().cycle();
+            for (pu, group) in self.part.pus.iter().zip(common) {
+                self.burners.push(Burning::start(spawner, now_ns, group, pu)?);
             }
         }
         Ok(())
@@ -209,17 +215,18 @@ impl Pair {
     /// Restarts burners that have ended, because without them the vnode is too fast. Returns how
     /// the last one ended, and the number of restarts. A burner that ended within `LEAST_LIFE_NS`
     /// is an error.
-    fn mend(
+    fn restart_ended(
         &mut self,
-        outside: (&dyn HelperSpawner, u64),
+        spawner: &dyn HelperSpawner,
+        now_ns: u64,
     ) -> Result<Option<(String, u64)>, SpeedError> {
         let mut lost: Option<(String, u64)> = None;
         for one in &mut self.burners {
             let Err(error) = one.burner.check() else { continue };
-            if outside.1.saturating_sub(one.since_ns) < LEAST_LIFE_NS {
+            if now_ns.saturating_sub(one.since_ns) < LEAST_LIFE_NS {
                 return Err(error);
             }
-            *one = Burning::start(outside, &self.burn, one.pu)?;
+            *one = Burning::start(spawner, now_ns, &one.group, one.pu)?;
             let before = lost.map_or(0, |(_, count)| count);
             lost = Some((format!("CPU {}: {error}", one.pu), before + 1));
         }
@@ -236,14 +243,14 @@ impl Emulation for Fracas<'_> {
         let weights = self.parts.iter().map(|pair| self.weights(&pair.part, speeds));
         let weights = weights.collect::<Result<Vec<_>, _>>()?;
         for (pair, weights) in self.parts.iter_mut().zip(weights) {
-            pair.apply(self.host, (self.outside, self.clock.now_ns()), weights)?;
+            pair.apply(self.host, self.outside, self.clock.now_ns(), weights)?;
         }
         Ok(())
     }
 
     fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
         for pair in &mut self.parts {
-            if let Some((how, count)) = pair.mend((self.outside, now_ns))? {
+            if let Some((how, count)) = pair.restart_ended(self.outside, now_ns)? {
                 let before = self.lost.take().map_or(0, |(_, count)| count);
                 self.lost = Some((how, before + count));
             }

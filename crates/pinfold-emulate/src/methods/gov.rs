@@ -1,5 +1,5 @@
 //! `gov`: alternates between the two hardware frequencies around the requested one; below the
-//! lowest frequency it uses the freezer as frequency zero. CPU-Gov of Buchert 2011 §III.D.
+//! lowest frequency it uses the freezer as frequency zero. CPU-Gov of Buchert 2011 §III.C.
 //!
 //! `f = (f_L t_L + f_H t_H) / (t_L + t_H)`: 2.1 GHz is 2.0 GHz for 75 % and 2.4 GHz for 25 % of the
 //! time. Each period starts at a multiple of the period on the monotonic clock, with the higher

@@ -1,7 +1,7 @@
 //! `hogs`: a real-time burner on each core, all cores in phase. A refinement of CPU-Hogs of Buchert
 //! 2011.
 //!
-//! The paper's burners wait for each other at a barrier. Here they all sleep until the same
+//! The paper's burners wait for each other at a barrier (§III.A). Here they all sleep until the same
 //! multiples of the period on the monotonic clock, which keeps them in phase without a barrier. The
 //! burned time counts from the timer's expiry, and a burner that burned too long burns less in the
 //! next period. The remaining overhead per period, such as context switches, is measured at the
@@ -10,14 +10,16 @@
 //! The overhead is not measured for long periods, of which a reference run would see only a few: a
 //! few microseconds are negligible there.
 //!
-//! As published: cores are not in phase (the paper's Fig. 3), and the overhead is unknown.
+//! As published: each burner spins, meets the others at a barrier and then sleeps; the overhead is
+//! unknown. Unsynchronised: the cores are out of phase, as in the left half of the paper's Fig. 3,
+//! where a task that may migrate finds a free core and gets more than its share.
 
 use std::collections::BTreeMap;
 
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::{CpuSet, Method, PuId, Speed, Variant};
 
-use super::burner::{self, Burning};
+use super::burner::{self, Burning, Pace};
 use super::{HEARTBEAT_NS, MethodContext, rt_throttle, steal_of};
 use crate::SpeedError;
 use crate::cost::{Cost, Costs, PeriodOverhead, Source};
@@ -37,27 +39,32 @@ pub(super) struct Hogs {
     // Share of the time that real-time threads cannot get, in millionths.
     floor: u32,
     is_measured: bool,
+    has_barrier: bool,
     burners: BTreeMap<PuId, Burning>,
     costs: BTreeMap<PuId, PeriodOverhead>,
 }
 
 pub(super) fn start(ground: &MethodContext<'_, '_>) -> Result<Hogs, SpeedError> {
     let period_ns = ground.node.period();
-    let is_as_published = ground.node.variant == Variant::AsPublished;
+    let variant = ground.node.variant;
     let mut hogs = Hogs {
         vnode: ground.node.name.clone(),
         period_ns,
         started_ns: ground.clock.now_ns(),
         floor: rt_throttle::millionths(ground.host, &ground.node.pus())?,
-        is_measured: !is_as_published && period_ns <= LONGEST_MEASURED_NS,
+        is_measured: variant == Variant::Corrected && period_ns <= LONGEST_MEASURED_NS,
+        has_barrier: variant == Variant::AsPublished,
         burners: BTreeMap::new(),
         costs: BTreeMap::new(),
     };
     let pus = ground.node.pus();
     let count = u64::try_from(pus.len()).unwrap_or(1).max(1);
+    let barrier = hogs.has_barrier.then(|| burner::Barrier::new(pus.len()));
     for (index, pu) in (0..).zip(pus.iter()) {
-        let offset_ns = if is_as_published { period_ns / count * index } else { 0 };
-        hogs.burners.insert(pu, Burning::start(ground, pu, (period_ns, offset_ns))?);
+        let is_out_of_phase = variant == Variant::Unsynchronised;
+        let offset_ns = if is_out_of_phase { period_ns / count * index } else { 0 };
+        let pace = Pace { period_ns, offset_ns, barrier: barrier.clone() };
+        hogs.burners.insert(pu, Burning::start(ground, pu, pace)?);
     }
     Ok(hogs)
 }
@@ -120,6 +127,19 @@ impl Emulation for Hogs {
     }
 
     fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+        let first = speeds.first().map(|(_, speed)| *speed);
+        let other = speeds.iter().find(|(_, speed)| Some(*speed) != first);
+        if let (true, Some(speed), Some((pu, other))) = (self.has_barrier, first, other) {
+            return Err(SpeedError::OutOfReach {
+                vnode: self.vnode.clone(),
+                method: Method::Hogs,
+                speed,
+                why: format!(
+                    "as published its cores have one speed, and CPU {pu} is to have {other}"
+                ),
+                hint: "use the corrected variant".to_owned(),
+            });
+        }
         let slowest = speeds.iter().map(|(_, speed)| *speed).min();
         if let Some(speed) = slowest.filter(|speed| speed.millionths() < self.floor) {
             let least = rt_throttle::in_words(self.floor);

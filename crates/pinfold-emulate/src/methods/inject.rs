@@ -10,7 +10,7 @@ use pinfold_host::Clock;
 use pinfold_model::text::counted;
 use pinfold_model::{PuId, Speed};
 
-use super::burner::{self, Burning};
+use super::burner::{self, Burning, Pace};
 use super::{HEARTBEAT_NS, MethodContext, rt_throttle};
 use crate::SpeedError;
 use crate::emulation::{CoreAccount, Emulation};
@@ -50,7 +50,7 @@ pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Inject<'h>, Sp
         floor,
     };
     for (pu, _) in &node.cores {
-        inject.burners.push((*pu, Burning::start(ground, *pu, (node.period(), 0))?));
+        inject.burners.push((*pu, Burning::start(ground, *pu, Pace::in_phase(node.period()))?));
     }
     inject.started_ns = ground.clock.now_ns();
     Ok(inject)

@@ -1,5 +1,5 @@
 //! `lim`: stops and continues processes by signals. CPU-Lim of Wrekavoc, as described in Buchert
-//! 2011 §III.A; implemented for comparison with the literature.
+//! 2011 §II; implemented for comparison with the literature.
 //!
 //! Every 10 ms each process of the vnode is checked: if its CPU time divided by the time since its
 //! creation exceeds the speed, it is stopped, else it is continued. Four defects are known and

@@ -1,10 +1,18 @@
-//! Parts of a vnode: one group per core, or (as published) one group for all of them.
+//! Parts of a vnode: one group per core, or one group for all of them.
 //!
 //! ```text
 //! pinfold-vnode-web            version 1: in cpu and in cpuset; version 2: one tree,
 //!   pinfold-core-2             whose lower groups are threaded
-//!   pinfold-burn-2             fracas only: the burner next to it (Buchert 2011, Fig. 4)
+//!   pinfold-burn-2             fracas only: the burner next to it
 //!   pinfold-core-3
+//!   pinfold-burn-3
+//! ```
+//! Fracas as published (Buchert 2011, Fig. 4) has one group for the tasks of all cores, `all`, and a
+//! group around each burner:
+//! ```text
+//! pinfold-vnode-web
+//!   pinfold-all
+//!   pinfold-burn-2
 //!   pinfold-burn-3
 //! ```
 
@@ -27,8 +35,9 @@ pub struct Part {
     pub cpu: String,
     /// Group of the vnode's threads in the cpuset hierarchy; in v2 the same as `cpu`.
     pub cpuset: Option<String>,
-    /// Group of the burners, a sibling of `cpu`.
-    pub burn: Option<String>,
+    /// Groups of the burners, siblings of `cpu`: one for each CPU in ascending order, or one for
+    /// all; empty without burners.
+    pub burns: Vec<String>,
     /// True if `cpu` is cgroup v2.
     pub(crate) unified: bool,
 }
@@ -46,7 +55,7 @@ struct Names {
     pus: CpuSet,
     /// `None` for the vnode's own group.
     tasks: Option<String>,
-    burn: Option<String>,
+    burns: Vec<String>,
 }
 
 fn names(node: &Node) -> Vec<Names> {
@@ -60,20 +69,25 @@ fn names(node: &Node) -> Vec<Names> {
         | Method::Lim
         | Method::Inject => return Vec::new(),
     };
+    let burners = |pus: &CpuSet| -> Vec<String> {
+        pus.iter().filter(|_| burns).map(|pu| format!("pinfold-burn-{pu}")).collect()
+    };
+    let all_cores = |burns: Vec<String>| Names {
+        pus: node.pus(),
+        tasks: (!burns.is_empty()).then(|| "pinfold-all".to_owned()),
+        burns,
+    };
     match node.variant {
-        Variant::Corrected => {
+        Variant::Corrected | Variant::Unsynchronised => {
             let of = |pu: PuId| Names {
                 pus: CpuSet::single(pu),
                 tasks: Some(format!("pinfold-core-{pu}")),
-                burn: burns.then(|| format!("pinfold-burn-{pu}")),
+                burns: burners(&CpuSet::single(pu)),
             };
             node.pus().iter().map(of).collect()
         }
-        Variant::AsPublished => vec![Names {
-            pus: node.pus(),
-            tasks: burns.then(|| "pinfold-all".to_owned()),
-            burn: burns.then(|| "pinfold-burn".to_owned()),
-        }],
+        Variant::AsPublished => vec![all_cores(burners(&node.pus()))],
+        Variant::CommonBurnerGroup => vec![all_cores(vec!["pinfold-burn".to_owned()])],
     }
 }
 
@@ -99,7 +113,7 @@ impl VnodeCgroup {
                 draft.enable(group, place, "cpuset");
             }
         }
-        for Names { pus, tasks, burn } in names {
+        for Names { pus, tasks, burns } in names {
             let in_cpu = draft.group(place, &cpu, tasks.as_deref());
             let mut in_cpuset = None;
             if let (Some(group), Some(place)) = (&self.cpuset, &hierarchies.cpuset) {
@@ -109,9 +123,9 @@ impl VnodeCgroup {
                 }
                 in_cpuset = Some(made);
             }
-            let burn = burn.map(|name| draft.group(place, &cpu, Some(&name)));
+            let burns = burns.iter().map(|name| draft.group(place, &cpu, Some(name))).collect();
             let unified = place.unified;
-            self.parts.push(Part { pus, cpu: in_cpu, cpuset: in_cpuset, burn, unified });
+            self.parts.push(Part { pus, cpu: in_cpu, cpuset: in_cpuset, burns, unified });
         }
         Ok(draft.steps)
     }

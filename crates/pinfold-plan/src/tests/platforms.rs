@@ -213,13 +213,19 @@ fn bad_vnodes_are_reported_with_line_and_column() {
     );
     in_vnode(
         "variant = \"published\"",
-        "line 3, column 11: variant: \"published\" is not one of \"corrected\", \"as-published\"",
+        "line 3, column 11: variant: \"published\" is not one of \"corrected\", \"as-published\", \
+         \"unsynchronised\", \"common-burner-group\"",
         "did you mean as-published?",
     );
     in_vnode(
         "method = \"stall\"\nvariant = \"as-published\"",
-        "line 4, column 11: variant: stall is Pinfold's own and has one form",
-        "hogs",
+        "line 4, column 11: variant: stall has no variant as-published",
+        "variants of stall: corrected",
+    );
+    in_vnode(
+        "method = \"fracas\"\nvariant = \"unsynchronised\"",
+        "line 4, column 11: variant: fracas has no variant unsynchronised",
+        "variants of fracas: corrected, as-published, common-burner-group",
     );
     in_vnode(
         "method = \"hogs\"\ncalibrate = true",

@@ -21,7 +21,7 @@ use super::known::{CellLevels, HostFacts};
 const AS_IS: &str = "as-is";
 
 /// Why a cell at full speed has no variant.
-const NOTHING_SLOWED: &str = "as-published is a form of a method, and nothing is slowed here";
+const NOTHING_SLOWED: &str = "a variant is a form of a method, and nothing is slowed here";
 
 /// The environment of a start.
 pub enum TrialEnvironment {
@@ -102,7 +102,7 @@ impl TrialEnvironment {
             }
             return slowed((study, cell), cores.unwrap_or(1), (topology, facts));
         }
-        if variant(study, cell) == Variant::AsPublished {
+        if variant(study, cell) != Variant::Corrected {
             return Err(NOTHING_SLOWED.to_owned());
         }
         let threads =
@@ -281,7 +281,7 @@ fn slowed(
             .map_err(|error| error.to_string())
     };
     if method.is_none() && speed == Speed::FULL {
-        if variant == Variant::AsPublished {
+        if variant != Variant::Corrected {
             return Err(NOTHING_SLOWED.to_owned());
         }
         // The same CPUs as the slow cells, so that the cells are comparable.
@@ -301,8 +301,8 @@ fn slowed(
     if method == Method::Inject {
         return Err("inject replays a recorded load, which a study has not".to_owned());
     }
-    if method == Method::Stall && variant == Variant::AsPublished {
-        return Err("stall is Pinfold's own method and has one form".to_owned());
+    if !method.variants().contains(&variant) {
+        return Err(format!("{method} has no variant {}", variant.name()));
     }
     if let Some(why) = pinfold_emulate::refusal(method, facts) {
         return Err(format!("{method}: {why}"));
@@ -354,7 +354,7 @@ lasts = "10ms"
         check([2, 1, 1], Ok(Variant::AsPublished));
         check([0, 0, 0], Ok(Variant::Corrected));
         check([0, 1, 0], Err(NOTHING_SLOWED));
-        check([1, 1, 1], Err("stall is Pinfold's own method and has one form"));
+        check([1, 1, 1], Err("stall has no variant as-published"));
     }
 
     #[test]

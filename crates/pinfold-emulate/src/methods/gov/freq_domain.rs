@@ -165,7 +165,7 @@ mod tests {
         Speed::from_millionths(millionths).unwrap()
     }
 
-    /// Buchert 2011 §III.D: "to emulate 2.1 GHz, 2.0 GHz for 75 % and 2.4 GHz for 25 %".
+    /// The example of Buchert 2011 §III.C: 2.1 GHz from 2.0 GHz for 75 % and 2.4 GHz for 25 %.
     #[test]
     fn two_point_one_from_two_and_two_point_four_is_75_and_25_percent() {
         let mix = mix(&levels(&[1_200_000, 2_000_000, 2_400_000]), speed(875_000));
