@@ -20,13 +20,15 @@ pub(super) struct Cost {
     pub(super) p: String,
 }
 
-/// Number of claims that are confirmed, not confirmed, and undecided.
+/// Number of claims of the source with which the results agree, from which they differ, and which
+/// are not settled.
 fn claims(page: &StudyPage) -> [usize; 3] {
-    let count = |is: fn(&Agreement) -> bool| page.claims.iter().filter(|it| is(&it.agree)).count();
+    let claims = page.claims_of(false);
+    let count = |is: fn(&Agreement) -> bool| claims.iter().filter(|it| is(&it.agree)).count();
     [
-        count(|it| matches!(it, Agreement::Yes)),
-        count(|it| matches!(it, Agreement::No)),
-        count(|it| matches!(it, Agreement::CannotTell(_))),
+        count(|it| matches!(it, Agreement::Agrees)),
+        count(|it| matches!(it, Agreement::Differs)),
+        count(|it| matches!(it, Agreement::NotSettled(_))),
     ]
 }
 
@@ -51,7 +53,7 @@ fn verdicts(page: &StudyPage) -> [usize; 4] {
 pub(super) fn sentence(page: &StudyPage) -> String {
     let [yes, no, open] = claims(page);
     let comparisons = compared(page).count();
-    match (page.claims.len(), comparisons) {
+    match (yes + no + open, comparisons) {
         (0, 0) if page.measured.is_empty() => "nothing was measured".to_owned(),
         (0, 0) => "measured, without a baseline to compare with".to_owned(),
         (0, all) => match verdicts(page) {
@@ -63,24 +65,21 @@ pub(super) fn sentence(page: &StudyPage) -> String {
             }
         },
         (1, _) => match (yes, no) {
-            (1, _) => "the statement tested holds here",
-            (_, 1) => "the statement tested does not hold here",
-            (_, _) => "this run cannot judge the statement tested",
+            (1, _) => "the results agree with the source's statement",
+            (_, 1) => "the results differ from the source's statement",
+            (_, _) => "this run does not settle the source's statement",
         }
         .to_owned(),
-        (all, _) if yes == all => format!("all {all} statements tested hold here"),
+        (all, _) if yes == all => {
+            format!("the results agree with all {all} statements of the source")
+        }
         (all, _) => {
-            let rest = [
-                (no, "do not hold", "does not hold"),
-                (open, "cannot be judged", "cannot be judged"),
-            ];
-            let rest =
-                rest.into_iter().filter(|(count, ..)| *count > 0).map(|(count, many, one)| {
-                    format!("{count} {}", if count == 1 { one } else { many })
-                });
-            let holds = if yes == 1 { "holds" } else { "hold" };
-            let rest = rest.collect::<Vec<_>>().join(", ");
-            format!("{yes} of {all} statements tested {holds} here, {rest}")
+            let differ = if no == 1 { "differs" } else { "differ" };
+            let rest = [(no, differ), (open, "not settled")];
+            let rest = rest.into_iter().filter(|(count, _)| *count > 0);
+            let rest: Vec<String> = rest.map(|(count, what)| format!("{count} {what}")).collect();
+            let rest = rest.join(", ");
+            format!("the results agree with {yes} of {all} statements of the source; {rest}")
         }
     }
 }

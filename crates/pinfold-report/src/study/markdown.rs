@@ -33,7 +33,7 @@ pub fn study_markdown(page: &StudyPage, folder: &str, facts: &[(String, String)]
     }
     text.push_str(&format!("**{}**\n\n", line(&super::answer::sentence(page))));
     text.push_str(&run(page, facts));
-    text.push_str(&claims(&page.claims));
+    text.push_str(&claims(page));
     let (full, empty): (Vec<&Picture>, Vec<&Picture>) =
         page.pictures.iter().partition(|picture| !picture.panels.is_empty());
     if !full.is_empty() {
@@ -74,17 +74,22 @@ fn run(page: &StudyPage, facts: &[(String, String)]) -> String {
     section("The run", &["", ""], rows)
 }
 
-fn claims(claims: &[ClaimRow]) -> String {
+fn claims(page: &StudyPage) -> String {
     let row = |claim: &ClaimRow| {
-        let agree = match &claim.agree {
-            Agreement::Yes => "yes".to_owned(),
-            Agreement::No => "no".to_owned(),
-            Agreement::CannotTell(why) => format!("cannot tell: {why}"),
+        let verdict = match &claim.agree {
+            Agreement::Agrees => "agrees".to_owned(),
+            Agreement::Differs => "differs".to_owned(),
+            Agreement::NotSettled(why) => format!("not settled: {why}"),
         };
-        vec![claim.source.clone(), claim.place.clone(), claim.see.clone(), agree]
+        vec![claim.source.clone(), claim.place.clone(), claim.see.clone(), verdict]
     };
-    let header = ["the source says", "where", "we see", "agree?"];
-    section("The source's statements", &header, claims.iter().map(row))
+    let header = ["the source says", "where", "we see", "verdict"];
+    let of_source = page.claims_of(false).into_iter().map(row);
+    let mut text = section("The source's statements", &header, of_source);
+    let own = page.claims_of(true).into_iter().map(row);
+    let header = ["statement", "where", "we see", "verdict"];
+    text.push_str(&section("Statements that are not in the source", &header, own));
+    text
 }
 
 fn tables(tables: &[PageTable]) -> String {

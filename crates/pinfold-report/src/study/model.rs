@@ -124,15 +124,23 @@ pub struct Picture {
     pub missing: String,
 }
 
+impl StudyPage {
+    /// The statements of the study itself, or those of the source.
+    #[must_use]
+    pub fn claims_of(&self, own: bool) -> Vec<&ClaimRow> {
+        self.claims.iter().filter(|claim| claim.is_own == own).collect()
+    }
+}
+
 /// Agreement of the results with a claim of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Agreement {
-    /// The results agree.
-    Yes,
-    /// The results disagree.
-    No,
+    /// The whole interval agrees.
+    Agrees,
+    /// The whole interval contradicts it.
+    Differs,
     /// Undecided, for this reason.
-    CannotTell(String),
+    NotSettled(String),
 }
 
 /// A claim of the source with the result of this study.
@@ -140,6 +148,8 @@ pub enum Agreement {
 pub struct ClaimRow {
     /// Text of the claim.
     pub source: String,
+    /// True if it is one of this study, not of the source; such claims are not counted.
+    pub is_own: bool,
     /// Where the source makes it.
     pub place: String,
     /// The result of this study.

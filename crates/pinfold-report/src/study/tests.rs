@@ -84,10 +84,11 @@ fn page() -> StudyPage {
         date: "2026-11-22".to_owned(),
         version: "0.1.0".to_owned(),
         claims: vec![ClaimRow {
+            is_own: false,
             source: "It \"is\" so".to_owned(),
             place: "Fig. 5".to_owned(),
             see: "0.5".to_owned(),
-            agree: Agreement::CannotTell("no cell was measured".to_owned()),
+            agree: Agreement::NotSettled("no cell was measured".to_owned()),
             rule: "ratio(rate) < 1".to_owned(),
         }],
         pictures: vec![
@@ -158,7 +159,7 @@ fn the_page_is_one_file_of_well_formed_markup() {
         "too small",
         "exit code 1",
         "the kernel changed",
-        "cannot tell: no cell was measured",
+        "not settled: no cell was measured",
         "ratio(rate) &lt; 1",
     ] {
         assert!(
@@ -197,16 +198,22 @@ fn the_answer_comes_first_and_charts_that_do_not_decide_are_folded() {
 #[test]
 fn the_sentence_says_what_the_statements_or_comparisons_say() {
     let claim = |agree: Agreement| ClaimRow { agree, ..page().claims[0].clone() };
-    let open = || Agreement::CannotTell("no cell".to_owned());
+    let open = || Agreement::NotSettled("no cell".to_owned());
     let check = |claims: Vec<Agreement>, words: &str| {
         let page = StudyPage { claims: claims.into_iter().map(claim).collect(), ..page() };
         assert_eq!(answer::sentence(&page), words);
     };
-    check(vec![Agreement::Yes, Agreement::Yes], "all 2 statements tested hold here");
-    check(vec![Agreement::Yes], "the statement tested holds here");
-    check(vec![Agreement::No], "the statement tested does not hold here");
-    let mixed = vec![Agreement::Yes, Agreement::No, open(), open()];
-    check(mixed, "1 of 4 statements tested holds here, 1 does not hold, 2 cannot be judged");
+    check(
+        vec![Agreement::Agrees, Agreement::Agrees],
+        "the results agree with all 2 statements of the source",
+    );
+    check(vec![Agreement::Agrees], "the results agree with the source's statement");
+    check(vec![Agreement::Differs], "the results differ from the source's statement");
+    let mixed = vec![Agreement::Agrees, Agreement::Differs, open(), open()];
+    check(
+        mixed,
+        "the results agree with 1 of 4 statements of the source; 1 differs, 2 not settled",
+    );
     check(Vec::new(), "of 3 comparisons with the baseline 0 are better, 2 worse");
     let mut page = StudyPage { claims: Vec::new(), ..page() };
     page.measured.truncate(1);

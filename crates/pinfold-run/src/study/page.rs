@@ -115,12 +115,13 @@ fn claims(analysis: &Analysis) -> Vec<ClaimRow> {
         let judged = analysis.judge(claim);
         ClaimRow {
             source: claim.source.clone(),
+            is_own: claim.is_own,
             place: claim.place.clone(),
             see: judged.see,
             agree: match judged.agree {
-                Ok(true) => Agreement::Yes,
-                Ok(false) => Agreement::No,
-                Err(why) => Agreement::CannotTell(why),
+                Ok(true) => Agreement::Agrees,
+                Ok(false) => Agreement::Differs,
+                Err(why) => Agreement::NotSettled(why),
             },
             rule: match &claim.only {
                 None => claim.agree.text.clone(),

@@ -8,7 +8,11 @@
 //! `in [a, b]`, `+ -`, `* / %`, `-x`. Strings are in double or single quotes. Functions available
 //! in every scope: `power_of_two(x)`, `abs(x)`, `min(a, b, …)`, `max(a, b, …)`, `round(x, digits)`.
 
+mod bounds;
+
 use std::fmt;
+
+pub use bounds::Bounds;
 
 /// Maximum nesting depth, because the stack is finite.
 const DEEPEST: u32 = 64;
@@ -71,6 +75,15 @@ pub trait Scope {
     /// The reason if it has no value.
     fn call(&self, function: &str, arguments: &[Argument]) -> Option<Result<Value, ExprError>> {
         let _unknown = (function, arguments);
+        None
+    }
+
+    /// The interval of a function's value; `None` if its value has no uncertainty.
+    ///
+    /// # Errors
+    /// The reason if it has no value, or no interval.
+    fn bounds(&self, function: &str, arguments: &[Argument]) -> Option<Result<Bounds, ExprError>> {
+        let _exact = (function, arguments);
         None
     }
 }

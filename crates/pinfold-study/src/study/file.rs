@@ -427,8 +427,10 @@ pub struct Table {
 /// A claim of the source, and the condition under which it is reproduced.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// The claim, as a quotation.
+    /// The claim, in our words.
     pub source: String,
+    /// True if it is not in the source, but one of this study.
+    pub is_own: bool,
     /// Where the source makes it.
     pub place: String,
     /// The cells that all its functions select from.

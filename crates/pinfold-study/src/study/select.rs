@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::Unit;
-use pinfold_stats::{QuantilePoint, median, quantile_curve};
+use pinfold_model::text::counted;
+use pinfold_stats::{QuantilePoint, median, quantile_curve, smallest_p};
 
+use super::ALPHA;
 use super::analyse::{Analysis, Estimate};
 use super::cells::{Cell, CellScope};
-use super::expr::{Argument, Expr, ExprError, Scope, Value};
+use super::expr::{Argument, Bounds, Expr, ExprError, Scope, Value};
 use super::file::{Claim, DisplayedStatistic, Rule, Selection, Study};
 use super::statistics::split;
 use super::template;
@@ -33,6 +35,7 @@ struct CellValue<'a> {
     range: Option<(f64, f64)>,
     blocks: u32,
     ideal: Option<f64>,
+    shown: DisplayedStatistic,
 }
 
 /// The key of a group: levels in the order of the requested names.
@@ -214,7 +217,11 @@ impl Analysis {
             Ok(other @ (Value::Text(_) | Value::Truth(_))) => Some(other.to_string()),
         };
         let see = template::fill(&claim.see, &value).unwrap_or_else(|why| why);
-        let agree = claim.agree.expr.truth(&scope).map_err(|error| error.why);
+        let agree = match claim.agree.expr.decide(&scope) {
+            Ok(Some(agrees)) => Ok(agrees),
+            Ok(None) => Err("the interval contains the limit".to_owned()),
+            Err(error) => Err(error.why),
+        };
         ClaimResult { see, agree }
     }
 }
@@ -224,7 +231,8 @@ impl Analysis {
 pub struct ClaimResult {
     /// What this study observes.
     pub see: String,
-    /// True if the results agree with the claim; or why this cannot be decided.
+    /// True if the results agree with the claim, over the whole of their intervals and the noise
+    /// floor; or why this is not settled.
     pub agree: Result<bool, String>,
 }
 
@@ -248,7 +256,7 @@ fn shown(
         (DisplayedStatistic::Ratio, None) => (estimate.ratio?, None, blocks),
         (DisplayedStatistic::Error, None) => ((estimate.ratio? - ideal?) * 100.0, None, blocks),
     };
-    Some(CellValue { estimate, value, range, blocks, ideal })
+    Some(CellValue { estimate, value, range, blocks, ideal, shown })
 }
 
 fn joined(members: &[&CellValue<'_>]) -> Option<Point> {
@@ -280,17 +288,90 @@ impl Scope for ClaimScope<'_> {
 
     fn call(&self, function: &str, arguments: &[Argument]) -> Option<Result<Value, ExprError>> {
         let (first, picks) = arguments.split_first()?;
-        Some(self.number(function, first, picks).map(Value::Number))
+        let cells = match self.cells(function, first, picks) {
+            Ok(cells) => cells,
+            Err(error) => return Some(Err(error)),
+        };
+        let values: Vec<f64> = cells.iter().map(|one| one.value).collect();
+        let number = reduced(function, &values, &values);
+        Some(Ok(Value::Number(number.low)))
+    }
+
+    fn bounds(&self, function: &str, arguments: &[Argument]) -> Option<Result<Bounds, ExprError>> {
+        let (first, picks) = arguments.split_first()?;
+        let at = first.value.at();
+        Some(self.cells(function, first, picks).and_then(|cells| {
+            let ranges = cells.iter().map(|one| self.range(one));
+            let ranges: Vec<Bounds> =
+                ranges.collect::<Result<_, _>>().map_err(|why| ExprError::new(at, why))?;
+            let lows: Vec<f64> = ranges.iter().map(|range| range.low).collect();
+            let highs: Vec<f64> = ranges.iter().map(|range| range.high).collect();
+            Ok(reduced(function, &lows, &highs))
+        }))
+    }
+}
+
+/// The value of a function over cells, from the ends of their intervals.
+fn reduced(function: &str, lows: &[f64], highs: &[f64]) -> Bounds {
+    let smallest = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
+    let largest = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let middle = |values: &[f64]| median(values).unwrap_or(f64::NAN);
+    match function {
+        "smallest" => Bounds { low: smallest(lows), high: smallest(highs) },
+        "largest" => Bounds { low: largest(lows), high: largest(highs) },
+        "spread" => Bounds {
+            low: (largest(lows) - smallest(highs)).max(0.0),
+            high: largest(highs) - smallest(lows),
+        },
+        _ => Bounds { low: middle(lows), high: middle(highs) },
     }
 }
 
 impl ClaimScope<'_> {
-    fn number(
+    /// The interval of a cell, widened by the noise floor of its figure: what the same
+    /// measurement repeated can differ by.
+    ///
+    /// # Errors
+    /// It has no interval, or too few blocks for any test.
+    fn range(&self, one: &CellValue<'_>) -> Result<Bounds, String> {
+        if smallest_p(one.blocks) > ALPHA {
+            return Err(format!(
+                "{}, a verdict needs at least 6",
+                counted(one.blocks as usize, "block")
+            ));
+        }
+        let Some((low, high)) = one.range else {
+            return Err(format!("{} has no interval", one.estimate.figure.probe));
+        };
+        let floor = self.noise_floor(&one.estimate.figure.probe);
+        Ok(match one.shown {
+            DisplayedStatistic::Value => Bounds { low, high },
+            DisplayedStatistic::Ratio => Bounds { low: low * floor.low, high: high * floor.high },
+            DisplayedStatistic::Error => {
+                let ideal = one.ideal.unwrap_or_default() * 100.0;
+                Bounds {
+                    low: (low + ideal) * floor.low - ideal,
+                    high: (high + ideal) * floor.high - ideal,
+                }
+            }
+        })
+    }
+
+    /// The smallest and the largest median ratio of the A/A pairs of a figure; 1 without pairs.
+    fn noise_floor(&self, figure: &str) -> Bounds {
+        let pairs = self.analysis.noise.iter().filter(|pair| pair.figure.probe == figure);
+        pairs.fold(Bounds::exact(1.0), |floor, pair| Bounds {
+            low: floor.low.min(pair.interval.ratio),
+            high: floor.high.max(pair.interval.ratio),
+        })
+    }
+
+    fn cells(
         &self,
         function: &str,
         first: &Argument,
         picks: &[Argument],
-    ) -> Result<f64, ExprError> {
+    ) -> Result<Vec<CellValue<'_>>, ExprError> {
         let at = first.value.at();
         let study = &self.analysis.loaded.study;
         let figure = first.value.as_name().unwrap_or_default();
@@ -316,25 +397,15 @@ impl ClaimScope<'_> {
             shown,
             ideal: ideal_of(study, figure),
         };
-        let picked = self.analysis.pick(&selection).map_err(|why| ExprError::new(at, why))?;
-        let fits = |one: &&CellValue<'_>| {
+        let mut picked = self.analysis.pick(&selection).map_err(|why| ExprError::new(at, why))?;
+        picked.retain(|one| {
             wanted.iter().all(|(name, value)| self.is_level(one.estimate, name, value))
-        };
-        let values: Vec<f64> = picked.iter().filter(fits).map(|one| one.value).collect();
-        let smallest = values.iter().copied().reduce(f64::min);
-        let largest = values.iter().copied().reduce(f64::max);
-        let number = match function {
-            "smallest" => smallest,
-            "largest" => largest,
-            "spread" => smallest.zip(largest).map(|(smallest, largest)| largest - smallest),
-            _ => median(&values),
-        };
-        number.ok_or_else(|| {
-            ExprError::new(
-                at,
-                format!("no cell that {function}({figure}, …) asks for was measured"),
-            )
-        })
+        });
+        if picked.is_empty() {
+            let why = format!("no cell that {function}({figure}, …) asks for was measured");
+            return Err(ExprError::new(at, why));
+        }
+        Ok(picked)
     }
 
     fn is_level(&self, estimate: &Estimate, name: &str, wanted: &Value) -> bool {

@@ -17,12 +17,12 @@ use super::super::output_parser::label_of;
 use super::super::statistics::{self, SampleStatistic};
 use super::super::template;
 use super::workload::{WHOLE_TIME, unit_named};
-use super::{cell_rule, expr_fault, named_levels, rule};
+use super::{cell_rule, expr_fault, named_levels, rule, truth};
 
 const SELECTION: &[&str] = &["figure", "labels", "where", "show", "ideal"];
 const PLOT: &[&str] = &["name", "title", "kind", "x", "x-unit", "series", "panel", "mark", "log"];
 const TABLE: &[&str] = &["name", "title", "figures", "statistics", "rows", "columns"];
-const CLAIM: &[&str] = &["source", "place", "where", "see", "agree"];
+const CLAIM: &[&str] = &["source", "own", "place", "where", "see", "agree"];
 /// The labels of exit figures.
 const EXIT_LABELS: [&str; 3] = ["type", "statistic", "level"];
 /// The statistics of exits, and how the probe labels them.
@@ -296,6 +296,7 @@ fn claim(table: Toml, study: &Study) -> Result<Claim, Fault> {
     let mut keys = Keys::of(table, "claim", CLAIM)?;
     let (source, _) = keys.required("source")?.into_text("source")?;
     let place = keys.text("place")?.map(|(text, _)| text).unwrap_or_default();
+    let is_own = truth(&mut keys, "own")?;
     let (see, see_at) = keys.required("see")?.into_text("see")?;
     let (text, at) = keys.required("agree")?.into_text("agree")?;
     let only = keys.text("where")?.map(|text| cell_rule(text, study, "where")).transpose()?;
@@ -303,7 +304,7 @@ fn claim(table: Toml, study: &Study) -> Result<Claim, Fault> {
     check_claim(&agree, study, "agree")?;
     let mut figures = figures_of(&agree.expr);
     check_see((&see, see_at), study, &mut figures)?;
-    Ok(Claim { source, place, only, figures, see, agree })
+    Ok(Claim { source, is_own, place, only, figures, see, agree })
 }
 
 /// The figures that its functions ask for.

@@ -55,12 +55,35 @@ fn a_sequence_is_of_one_trial() {
 
 #[test]
 fn where_of_a_claim_selects_for_all_its_functions() {
-    let analysis = analysed(
-        "[[claim]]\nsource = \"s\"\nwhere = \"method == 'quota' and cores == 1\"\n\
-         see = \"{round(ratio(rate), 1)}\"\nagree = \"ratio(rate) > 0.6 and value(rate.count) == 3\"\n",
-    );
+    let report = "[[claim]]\nsource = \"s\"\nwhere = \"method == 'quota' and cores == 1\"\n\
+         see = \"{round(ratio(rate), 1)}\"\nagree = \"ratio(rate) > 0.6 and value(rate.count) == 3\"\n";
+    let toml = STUDY.replacen("[[plot]]", &format!("{report}[[plot]]"), 1);
+    let mut world = World::new();
+    let run = world.create(&toml, false).unwrap();
+    world.run(run).unwrap();
+    let analysis = analyse(&world.store, run.id()).unwrap();
     let judged = analysis.judge(&analysis.loaded.study.claims[0]);
     assert_eq!((judged.see.as_str(), judged.agree), ("0.7", Ok(true)));
+}
+
+/// The quick form has two blocks, with which no test can show anything.
+#[test]
+fn a_claim_is_not_settled_by_two_blocks_nor_at_its_limit() {
+    let of = |agree: &str| {
+        format!(
+            "[[claim]]\nsource = \"s\"\nwhere = \"method == 'quota'\"\nsee = \"s\"\nagree = \"{agree}\"\n"
+        )
+    };
+    let analysis = analysed(&of("ratio(rate) > 0.6"));
+    let judged = analysis.judge(&analysis.loaded.study.claims[0]);
+    assert_eq!(judged.agree.unwrap_err(), "2 blocks, a verdict needs at least 6");
+    let toml = STUDY.replacen("[[plot]]", &format!("{}[[plot]]", of("ratio(rate) > 0.7")), 1);
+    let mut world = World::new();
+    let run = world.create(&toml, false).unwrap();
+    world.run(run).unwrap();
+    let analysis = analyse(&world.store, run.id()).unwrap();
+    let judged = analysis.judge(&analysis.loaded.study.claims[0]);
+    assert_eq!(judged.agree.unwrap_err(), "the interval contains the limit");
 }
 
 #[test]
