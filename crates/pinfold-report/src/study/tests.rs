@@ -149,7 +149,7 @@ fn the_page_is_one_file_of_well_formed_markup() {
         ">99.9 %</text>",
         ">1 ms</text>",
         "Nothing of it was measured here",
-        "this run cannot judge the statement tested",
+        "this run does not settle the source&#39;s statement",
         "0 better, 2 worse",
         "3 comparisons with the baseline (speed 1)",
         "2.50× lower",
