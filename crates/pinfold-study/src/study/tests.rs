@@ -2,6 +2,7 @@
 
 mod bad;
 mod guests;
+mod published;
 mod runs;
 mod shown;
 pub(super) mod world;

@@ -1,0 +1,282 @@
+//! The rules of the statements with the sources' own numbers, which must agree, and with contrary
+//! numbers, which must differ.
+//!
+//! Where a figure of a source is a picture and its text only says "proportional", the number is that
+//! of the law.
+
+use std::collections::BTreeMap;
+
+use pinfold_study::study::expr::{Argument, Expr, ExprError, Scope, Value};
+use pinfold_study::study::{Claim, Study, from_toml};
+
+const CPU_EMULATION: &str = include_str!("../../../../../studies/cpu-emulation.toml");
+const VM_LATENCY: &str = include_str!("../../../../../studies/vm-latency.toml");
+const NUMA: &str = include_str!("../../../../../studies/numa-interference.toml");
+
+/// Answers the functions of a rule from a table: `value(gap.max, strategy=balanced)`, with the
+/// arguments in alphabetical order.
+struct Numbers<'a> {
+    study: &'a Study,
+    machine: &'a [(&'static str, f64)],
+    number: &'a dyn Fn(&str, &Picks) -> Option<f64>,
+}
+
+/// The figure, and the levels that a function asks for.
+struct Picks {
+    figure: String,
+    levels: BTreeMap<String, String>,
+}
+
+impl Picks {
+    fn level(&self, name: &str) -> &str {
+        self.levels.get(name).map_or("", String::as_str)
+    }
+
+    fn speed(&self) -> f64 {
+        self.level("speed").parse().unwrap()
+    }
+}
+
+impl Scope for Numbers<'_> {
+    fn value(&self, name: &str) -> Option<Value> {
+        let of_machine = self.machine.iter().find(|(known, _)| *known == name);
+        let value = of_machine.map(|(_, number)| Value::Number(*number));
+        value.or_else(|| self.study.values.get(name).map(|level| level.value.clone()))
+    }
+
+    fn call(&self, function: &str, arguments: &[Argument]) -> Option<Result<Value, ExprError>> {
+        let (first, rest) = arguments.split_first()?;
+        let levels = rest.iter().map(|pick| {
+            let value = pick.value.evaluate(self).unwrap().to_string();
+            (pick.name.clone().unwrap(), value)
+        });
+        let figure = first.value.as_name().unwrap().to_owned();
+        let picks = Picks { figure, levels: levels.collect() };
+        let number = (self.number)(function, &picks);
+        let missing = || {
+            let Picks { figure, levels } = &picks;
+            ExprError::new(0, format!("no number for {function}({figure}, {levels:?})"))
+        };
+        Some(number.map(Value::Number).ok_or_else(missing))
+    }
+}
+
+fn claim<'s>(study: &'s Study, source: &str) -> &'s Claim {
+    let mut found = study.claims.iter().filter(|claim| claim.source.starts_with(source));
+    let claim = found.next().unwrap_or_else(|| panic!("no statement {source:?}"));
+    assert!(found.next().is_none() && !claim.is_own, "{source}");
+    claim
+}
+
+fn decide(claim: &Claim, scope: &dyn Scope) -> bool {
+    let rule: &Expr = &claim.agree.expr;
+    rule.decide(scope).unwrap_or_else(|error| panic!("{}: {}", claim.source, error.why)).unwrap()
+}
+
+/// Stalls (mean and longest in µs) of Lindroth 2017, in the states host/guest idle/idle,
+/// loaded/idle, idle/loaded, loaded/loaded.
+const STALLS: [(&str, &str, [(f64, f64); 4]); 5] = [
+    (
+        "low-latency",
+        "usual",
+        [(17.2778, 70.0), (21.4856, 72.0), (19.7144, 103.0), (21.8189, 139.0)],
+    ),
+    (
+        "low-latency-rt",
+        "usual",
+        [(17.6511, 61.0), (20.24, 57.0), (18.9244, 108.0), (20.4228, 122.0)],
+    ),
+    (
+        "balanced-shared",
+        "usual",
+        [(17.4906, 89.0), (22.7317, 95.0), (82.3694, 9_458.0), (141.2461, 20_757.0)],
+    ),
+    ("balanced", "apart", [(18.3933, 106.0), (20.2006, 77.0), (23.1694, 110.0), (23.2572, 120.0)]),
+    (
+        "max-performance",
+        "usual",
+        [(185.42, 6_311.0), (3835.9333, 97_234.0), (1891.43, 31_015.0), (8459.255, 51_665.0)],
+    ),
+];
+/// His reads: the longest in µs, and reads per second.
+const READS: [(&str, &str, f64, f64); 6] = [
+    ("low-latency", "usual", 1_306.0, 18_454.0),
+    ("balanced-shared", "usual", 7_348.0, 15_715.0),
+    ("balanced", "usual", 46_852.0, 15_893.0),
+    ("balanced", "real-time", 2_640.0, 18_140.0),
+    ("balanced", "apart", 1_192.0, 17_377.0),
+    ("max-performance", "usual", 112_484.0, 10_845.0),
+];
+
+fn lindroth(function: &str, picks: &Picks) -> Option<f64> {
+    assert_eq!(function, "value");
+    let (strategy, emulator) = (picks.level("strategy"), picks.level("emulator"));
+    // Three vCPUs in both forms of low latency, six in the balanced ones, eight in the last.
+    let vcpus = match strategy {
+        "low-latency" | "low-latency-rt" => "3",
+        "balanced" | "balanced-shared" => "6",
+        _ => "8",
+    };
+    assert_eq!(picks.level("n_vcpu"), vcpus, "{strategy}");
+    let (host, guest) = (picks.level("host_load"), picks.level("guest_load"));
+    if guest == "loaded-no-disk" {
+        let mean = picks.figure == "gap.mean" && strategy == "balanced-shared";
+        return (mean && host == "loaded").then_some(57472.8);
+    }
+    let state = usize::from(host == "loaded") + 2 * usize::from(guest == "loaded");
+    let stalls = STALLS.iter().find(|row| (row.0, row.1) == (strategy, emulator));
+    let reads = READS.iter().find(|row| (row.0, row.1) == (strategy, emulator));
+    match picks.figure.as_str() {
+        "gap.mean" => Some(stalls?.2[state].0 * 1e3),
+        "gap.max" => Some(stalls?.2[state].1 * 1e3),
+        "io.max" => Some(reads?.2 * 1e3),
+        "iops" => Some(reads?.3),
+        _ => None,
+    }
+}
+
+const I7_4790K: &[(&str, f64)] = &[("host_cores", 4.0), ("host_pus", 8.0)];
+
+/// Each rule must differ when the layouts have swapped their numbers.
+#[test]
+fn the_numbers_of_lindroth_pass_their_rules() {
+    let study = from_toml(VM_LATENCY).unwrap();
+    let check = |source: &str, contrary: &dyn Fn(&str, &Picks) -> Option<f64>| {
+        let claim = claim(&study, source);
+        let scope = |number| Numbers { study: &study, machine: I7_4790K, number };
+        assert!(decide(claim, &scope(&lindroth)), "{source}");
+        assert!(!decide(claim, &scope(contrary)), "contrary: {source}");
+    };
+    // No layout differs from another in any state.
+    let same = |_: &str, _: &Picks| Some(2e6);
+    check("Balanced with the emulator on the vCPUs' CPUs", &same);
+    check("An emulator on the host's CPUs", &same);
+    check("An emulator on its own sibling costs", &same);
+    check("max-performance is terrible", &same);
+    check("Only low latency", &same);
+    // The loaded host doubles everything.
+    let loaded =
+        |_: &str, picks: &Picks| Some(if picks.level("host_load") == "loaded" { 2e6 } else { 1e6 });
+    check("Low latency: the host's load", &loaded);
+    // Real time, or the split, doubles everything.
+    let rest = |_: &str, picks: &Picks| {
+        let is_plain = picks.level("strategy") == "low-latency";
+        Some(if is_plain { 1e6 } else { 2e6 })
+    };
+    check("Real-time priority changes little", &rest);
+    check("The stalls of balanced", &rest);
+    assert_eq!(study.claims.iter().filter(|claim| !claim.is_own).count(), 8);
+}
+
+#[test]
+fn the_numbers_of_kuehn_and_baum_pass_their_rules() {
+    let study = from_toml(NUMA).unwrap();
+    let check = |source: &str, numbers: [f64; 2], contrary: [f64; 2]| {
+        let claim = claim(&study, source);
+        let of = |[near, far]: [f64; 2]| {
+            move |_: &str, picks: &Picks| {
+                let is_far =
+                    picks.level("memory_node") == "far" || picks.level("neighbour") == "other-node";
+                Some(if is_far { far } else { near })
+            }
+        };
+        let decided = |numbers: [f64; 2]| {
+            decide(claim, &Numbers { study: &study, machine: &[], number: &of(numbers) })
+        };
+        assert!(decided(numbers) && !decided(contrary), "{source}");
+    };
+    // 5800 µs next to a loaded guest on the node, 1140 µs alone or next to one on another node.
+    check("An operating system on the same node", [5_800.0 / 1_140.0, 1.0], [1.02, 1.0]);
+    check("An operating system on another node", [5_800.0 / 1_140.0, 1.0], [5.0, 4.0]);
+    check("Beyond the last cache", [4.7e9, 3.6e9], [4.7e9, 4.6e9]);
+    // The source's steps are a picture; the test has their order.
+    let steps = claim(&study, "Bandwidth depends on the size");
+    let number = |smallest: f64| {
+        move |_: &str, picks: &Picks| {
+            Some(if picks.level("bytes") == "16384" { smallest } else { 4.7e9 })
+        }
+    };
+    let decided = |smallest: f64| {
+        decide(steps, &Numbers { study: &study, machine: &[], number: &number(smallest) })
+    };
+    assert!(decided(4e10) && !decided(4.7e9));
+    assert_eq!(study.claims.iter().filter(|claim| !claim.is_own).count(), 4);
+}
+
+/// What Buchert 2011 reports: the share of full speed at a speed, with five tasks.
+fn buchert(picks: &Picks, speed: f64) -> f64 {
+    let cores: f64 = picks.level("cores").parse().unwrap();
+    let (method, workload) = (picks.level("method"), picks.level("workload"));
+    let is_group = workload == "processes" || workload == "threads";
+    match (method, workload) {
+        ("lim", "sleep") => speed + 0.25,
+        ("lim", "processes") => (5.0 * speed / cores).min(1.0),
+        ("lim", "threads") => speed / cores,
+        ("lim" | "fracas", "udp-unread") if speed > 0.7 => 0.95,
+        ("fracas", _) if is_group => (speed / cores) / (speed / cores + 1.0 - speed),
+        ("hogs", "cpu") if picks.level("variant") == "unsynchronised" => speed + 0.2,
+        _ => speed,
+    }
+}
+
+fn answer(of: fn(&Picks, f64) -> f64, function: &str, picks: &Picks) -> Option<f64> {
+    match function {
+        "ratio" => Some(of(picks, picks.speed())),
+        "smallest" | "largest" | "spread" => {
+            let mut picks = Picks { figure: picks.figure.clone(), levels: picks.levels.clone() };
+            if picks.level("cores").is_empty() {
+                picks.levels.insert("cores".to_owned(), "2".to_owned());
+            }
+            let errors = [0.25, 0.5, 0.75].map(|speed| (of(&picks, speed) - speed) * 100.0);
+            let (low, high) = (
+                errors.iter().copied().fold(f64::INFINITY, f64::min),
+                errors.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            );
+            Some(match function {
+                "smallest" => low,
+                "largest" => high,
+                _ if picks.level("method") == "lim" => 100.0,
+                _ => high - low,
+            })
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn the_numbers_of_buchert_pass_their_rules() {
+    let study = from_toml(CPU_EMULATION).unwrap();
+    let check = |source: &str, contrary: fn(&Picks, f64) -> f64| {
+        let claim = claim(&study, source);
+        let decided = |of: fn(&Picks, f64) -> f64| {
+            let number = |function: &str, picks: &Picks| answer(of, function, picks);
+            decide(claim, &Numbers { study: &study, machine: &[], number: &number })
+        };
+        assert!(decided(buchert), "{source}");
+        assert!(!decided(contrary), "contrary: {source}");
+    };
+    let too_fast = |_: &Picks, speed: f64| speed + 0.1;
+    check("CPU-Hogs slows one core", too_fast);
+    check("Fracas slows one core", too_fast);
+    check("CPU-Gov slows one core", too_fast);
+    check("CPU-Hogs is proportional", too_fast);
+    check("CPU-Gov is proportional", too_fast);
+    check("A single task on several cores", too_fast);
+    check("CPU-Lim is accurate with threads on one core", too_fast);
+    check("The speed of memory", |_, speed| speed + 0.2);
+    let right = |_: &Picks, speed: f64| speed;
+    check("Without the barrier", right);
+    check("Fracas fails with several tasks", right);
+    check("CPU-Lim uses the CPU time", right);
+    check("CPU-Lim slows k processes", right);
+    check("CPU-Lim slows the threads", right);
+    check("The speed of sending datagrams", right);
+    let improvement = claim(&study, "The new methods");
+    let of = |lim: f64| {
+        move |_: &str, picks: &Picks| Some(if picks.level("method") == "lim" { lim } else { 4.0 })
+    };
+    let decided =
+        |lim: f64| decide(improvement, &Numbers { study: &study, machine: &[], number: &of(lim) });
+    assert!(decided(80.0) && !decided(2.0));
+    assert_eq!(study.claims.iter().filter(|claim| !claim.is_own).count(), 15);
+}
