@@ -73,9 +73,12 @@ fn decide(claim: &Claim, scope: &dyn Scope) -> bool {
     rule.decide(scope).unwrap_or_else(|error| panic!("{}: {}", claim.source, error.why)).unwrap()
 }
 
+/// Mean and longest stall of each load state.
+type Stalls = [(f64, f64); 4];
+
 /// Stalls (mean and longest in µs) of Lindroth 2017, in the states host/guest idle/idle,
 /// loaded/idle, idle/loaded, loaded/loaded.
-const STALLS: [(&str, &str, [(f64, f64); 4]); 5] = [
+const STALLS: [(&str, &str, Stalls); 5] = [
     (
         "low-latency",
         "usual",
