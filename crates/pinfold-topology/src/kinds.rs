@@ -2,19 +2,20 @@
 //!
 //! The first source that distinguishes two kinds counts, in this order: the kernel's PMUs
 //! (`cpu_core`, `cpu_atom`, `cpu_lowpower`), the core types in an hwloc XML, the scheduler's
-//! capacity (`cpu_capacity`, or `LinuxCapacity` in an XML), the highest frequency.
+//! capacity (`cpu_capacity`, or `LinuxCapacity` in an XML), the highest frequency, the shape of the
+//! cores: cores without SMT that share an L2 cache, next to cores with SMT and an L2 cache each.
 //!
 //! Frequencies need care: turbo ranking gives equal cores different values, and so does the
 //! preferred-core ranking of AMD from which some drivers compute it. Frequencies therefore only
 //! count if the cores form two groups with a wide gap between them. (AMD's dense cores, for which
 //! the kernel reports nothing else, reach 65 to 72 % of the others.)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{CoreKind, CpuSet, PuId};
 
 use crate::facts::Facts;
-use crate::hwloc::{Tree, TreeKind};
+use crate::hwloc::{Key, Tree, TreeKind};
 
 /// Minimum share of the largest capacity for a fast core, in percent. Equal cores of one machine
 /// differ by a few percent through binning. The "prime" core of a phone is 15 % above its big
@@ -40,6 +41,7 @@ pub(crate) fn of_pus(tree: &Tree, facts: &Facts) -> BTreeMap<PuId, CoreKind> {
         by_set(&types, &online),
         by_share(&capacities, &online),
         by_frequency(&frequencies, &online),
+        by_shape(tree, &frequencies),
     ]
     .into_iter()
     .find(|kinds| kinds.values().min() != kinds.values().max())
@@ -109,6 +111,36 @@ fn by_frequency(values: &BTreeMap<PuId, u64>, online: &CpuSet) -> BTreeMap<PuId,
     }
 }
 
+/// The kinds by shape: a core without SMT whose L2 cache other cores share is a small one, if the
+/// other cores have an L2 cache each and some of them SMT. Known frequencies must not contradict.
+fn by_shape(tree: &Tree, highest_khz: &BTreeMap<PuId, u64>) -> BTreeMap<PuId, CoreKind> {
+    let mut widths: BTreeMap<Key, usize> = BTreeMap::new();
+    let mut sharers: BTreeMap<Key, BTreeSet<Key>> = BTreeMap::new();
+    let mut kinds = BTreeMap::new();
+    for pu in &tree.pus {
+        let (Some(core), Some(l2)) = (pu.core, pu.l2) else { return BTreeMap::new() };
+        *widths.entry(core).or_default() += 1;
+        sharers.entry(l2).or_default().insert(core);
+    }
+    let mut has_smt = false;
+    for pu in &tree.pus {
+        let width = pu.core.and_then(|core| widths.get(&core)).copied().unwrap_or(0);
+        let shares = pu.l2.and_then(|l2| sharers.get(&l2)).is_some_and(|cores| cores.len() > 1);
+        has_smt |= width > 1;
+        match (shares, width) {
+            (true, 1) => kinds.insert(pu.os, CoreKind::Efficiency),
+            (true, _) => return BTreeMap::new(),
+            (false, _) => kinds.insert(pu.os, CoreKind::Performance),
+        };
+    }
+    let of = |kind| kinds.iter().filter(move |(_, one)| **one == kind);
+    let khz = |kind| of(kind).filter_map(|(pu, _)| highest_khz.get(pu).copied());
+    let small = khz(CoreKind::Efficiency).max();
+    let contradicts =
+        small.is_some_and(|small| khz(CoreKind::Performance).any(|fast| fast <= small));
+    if has_smt && !contradicts { kinds } else { BTreeMap::new() }
+}
+
 fn is_at_least(value: u64, percent: u64, whole: u64) -> bool {
     value.saturating_mul(100) >= whole.saturating_mul(percent)
 }
@@ -145,6 +177,32 @@ mod tests {
         // Ranks that a driver took for frequencies: far apart, but without a gap.
         check(&[7100, 6800, 6500, 6200, 5900, 5600, 5300, 5000], "");
         check(&[3000, 3000], "");
+    }
+
+    #[test]
+    fn shapes_make_kinds_unless_frequencies_contradict() {
+        // CORE:L2 of each CPU.
+        let check = |shape: &str, mhz: &[u64], expected: &str| {
+            let pus = (0..).zip(shape.split(' ')).map(|(os, place)| {
+                let (core, l2) = place.split_once(':').unwrap();
+                let [core, l2] = [core, l2].map(|text| Some(text.parse().unwrap()));
+                TreePu { os: PuId(os), core, l2, l3: None, package: None }
+            });
+            let tree = Tree { pus: pus.collect(), ..Tree::default() };
+            let highest_khz = (0..).map(PuId).zip(mhz.iter().map(|mhz| mhz * 1000)).collect();
+            let facts = Facts { highest_khz, ..Facts::default() };
+            assert_eq!(small(&of_pus(&tree, &facts)), expected, "{shape} {mhz:?}");
+        };
+        let hybrid = "0:0 0:0 1:1 1:1 2:2 3:2 4:2 5:2";
+        check(hybrid, &[], "4-7");
+        check(hybrid, &[4900, 4900, 4900, 4900, 3800, 3800, 3800, 3800], "4-7");
+        check(hybrid, &[3800, 3800, 3800, 3800, 3800, 3800, 3800, 3800], "");
+        // A performance core with an offline sibling.
+        check("0:0 0:0 1:1 2:2 3:2 4:2 5:2", &[], "3-6");
+        // No SMT, an L2 cache for two cores each; SMT, and an L2 cache for two cores each.
+        check("0:0 1:0 2:1 3:1", &[], "");
+        check("0:0 0:0 1:0 1:0 2:1 3:1", &[], "");
+        check("0:0 0:0 1:1 1:1", &[], "");
     }
 
     #[test]
