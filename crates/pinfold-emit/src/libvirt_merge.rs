@@ -48,6 +48,9 @@ pub fn libvirt_into(
     let document = parse(xml)?;
     let root = document.root_element();
     let count = vnode.vcpus().count();
+    let leaves_reserve = domain.has_reserve() && domain.existing.len() == count;
+    let renumbered = leaves_reserve.then(|| with_numbers_of(&domain, vnode));
+    let vnode = renumbered.as_ref().unwrap_or(vnode);
     if count == 0 {
         return Err(error_at(root, "the plan has no vCPU, so there is nothing to merge"));
     }
@@ -58,18 +61,26 @@ pub fn libvirt_into(
         return Err(error);
     }
     let mut merge = Merge { edits: Edits::new(xml), root, domain: &domain, notes: Vec::new() };
-    let cells = match domain.cells.is_empty() {
-        true => merge.cells(vnode, topology)?,
-        false => Cells { cells: Vec::new(), sizes: Vec::new() },
+    let cells = if domain.cells.is_empty() && !leaves_reserve {
+        merge.cells(vnode, topology)?
+    } else {
+        Cells { cells: Vec::new(), sizes: Vec::new() }
     };
     merge.mark(Mark::of(plan, vnode));
-    merge.vcpu(count)?;
+    let all = if leaves_reserve { domain.vcpus.value as usize } else { count };
+    merge.vcpu(all)?;
     let iothreads = merge.iothreads(vnode);
     let tuned = tune::tuned((plan, vnode), topology);
-    merge.cputune(vnode, &iothreads, &tuned);
+    merge.cputune(vnode, &iothreads, &tuned, all);
     merge.notes.extend(tuned.notes);
     merge.memory(vnode, topology, &cells)?;
-    merge.cpu(vnode, topology, &cells);
+    if leaves_reserve {
+        merge.notes.push(format!(
+            "{} of the {all} vCPUs can be added later and float: they have no pin",
+            all - count
+        ));
+    }
+    merge.cpu(vnode, topology, &cells, leaves_reserve);
     if !plan.exclusive.is_empty() {
         merge.notes.push(format!(
             "libvirt cannot keep other tasks off {}: `{}` on the running domain does",
@@ -215,6 +226,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         vnode: &VnodePlan,
         iothreads: &[(u32, Option<Role>)],
         tuned: &tune::Tuned,
+        vcpus: usize,
     ) {
         let mut lines = Vec::new();
         let mut schedulers = Vec::new();
@@ -254,7 +266,7 @@ impl<'a, 'x> Merge<'a, 'x> {
                 self.notes.push(format!("libvirt has no pin for {role}: the plan wants {pus}"));
             }
         }
-        self.write_cputune(lines, schedulers, (tuned, vnode.vcpus().count()));
+        self.write_cputune(lines, schedulers, (tuned, vcpus));
     }
 
     /// Replaces the pins, schedulers and tunables of `<cputune>`; comments contain the old
@@ -330,6 +342,19 @@ impl<'a, 'x> Merge<'a, 'x> {
             None => self.edits.insert_into(self.root, lines),
         }
     }
+}
+
+/// The vnode with the numbers of the file's existing vCPUs; plans number them without gaps.
+fn with_numbers_of(domain: &Domain, vnode: &VnodePlan) -> VnodePlan {
+    let numbers: Vec<u32> = domain.existing.iter().map(|vcpu| vcpu.0).collect();
+    let mut vnode = vnode.clone();
+    for thread in &mut vnode.threads {
+        let number = thread.role.vcpu().and_then(|index| numbers.get(index as usize));
+        if let Some(number) = number {
+            thread.role = Role::Vcpu(*number);
+        }
+    }
+    vnode
 }
 
 /// The guest's NUMA cells with their sizes in bytes; empty if the guest has none.

@@ -13,6 +13,7 @@ use super::text::masks::MaskFault;
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     absent(view, flaws);
     strays(view, flaws);
+    reserve(view, flaws);
     half_pinned(view, flaws);
     shared(view, flaws);
     crowded(view, flaws);
@@ -72,6 +73,14 @@ fn waiting(
     // The pins are right: the host is what changes.
     flaw.is_final = true;
     flaw
+}
+
+/// vCPUs that can be added later have no threads, and no pin until then.
+fn reserve(context: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
+    let reserve = &context.layout.reserve;
+    if !reserve.is_empty() {
+        diagnostics.push(context.flaw(Severity::Note, &MaskFault::Reserve { vcpus: reserve }));
+    }
 }
 
 fn strays(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {

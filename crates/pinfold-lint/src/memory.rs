@@ -311,8 +311,8 @@ fn spread_over_l3(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// Whether an L3 domain has a CPU also for the vCPUs there that have no pin, and for those that
-/// share one.
+/// Whether an L3 domain has a CPU also for the vCPUs there that have no pin, for those that share
+/// one, and for those that can be added later.
 fn has_a_cpu(view: &LintContext<'_, '_>, best: &CpuSet) -> bool {
     let there = view.lookup.nodes_of(best);
     let is_there = |pin: &Pin| {
@@ -320,7 +320,7 @@ fn has_a_cpu(view: &LintContext<'_, '_>, best: &CpuSet) -> bool {
         nodes.is_none_or(|nodes| nodes.iter().any(|node| there.contains(node)))
     };
     let vcpus = view.vcpus().filter(|(_, pin)| there.is_empty() || is_there(pin)).count();
-    best.len() >= vcpus
+    best.len() >= vcpus + view.layout.reserve.len()
 }
 
 /// Those of the nodes that have memory, if memory sizes are known.

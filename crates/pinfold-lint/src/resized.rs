@@ -28,7 +28,7 @@ fn rewritten(xml: &str, layout: &Layout, count: u32) -> Option<String> {
     let document = parse(xml).ok()?;
     let root = document.root_element();
     let child = |name: &'static str| root.children().find(|child| child.has_tag_name(name));
-    if !layout.cells.is_empty() || child("vcpus").is_some() {
+    if !layout.cells.is_empty() || !layout.reserve.is_empty() {
         return None;
     }
     let mut edits = Edits::new(xml);

@@ -263,8 +263,13 @@ fn cells(view: &LintContext<'_, '_>) -> Vec<CellRequest> {
         let bound = layout.memory.iter().find(of_it);
         bound.and_then(|bound| bound.nodes.clone()).unwrap_or_default()
     };
+    let numbers: Vec<u32> = view.vcpus().map(|(index, _)| index).collect();
+    let positions = |vcpus: &CpuSet| {
+        let of = numbers.iter().zip(0_u32..).filter(|(number, _)| vcpus.contains(PuId(**number)));
+        of.map(|(_, position)| PuId(position)).collect()
+    };
     let cells = layout.cells.iter().map(|vcpus| CellRequest {
-        vcpus: vcpus.clone(),
+        vcpus: positions(vcpus),
         nodes: nodes(Some(vcpus)),
         bytes: None,
     });
@@ -328,8 +333,13 @@ pub(super) fn as_written(view: &LintContext<'_, '_>) -> Option<VnodePlan> {
     let request = Request::vm(&view.layout.name, VcpuCount::Exactly(vcpus));
     let mut vnode =
         pinfold_plan::plan("none", view.lookup.topology, &request).ok()?.vnodes.pop()?;
+    let pins: Vec<_> = view.vcpus().map(|(_, pin)| pin).collect();
     for thread in &mut vnode.threads {
-        if let Some(pus) = view.layout.pin(&thread.role).and_then(|pin| pin.pus.clone()) {
+        let pin = match thread.role.vcpu() {
+            Some(index) => pins.get(index as usize).copied(),
+            None => view.layout.pin(&thread.role),
+        };
+        if let Some(pus) = pin.and_then(|pin| pin.pus.clone()) {
             thread.pus = pus;
         }
     }

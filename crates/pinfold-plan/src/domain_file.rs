@@ -191,6 +191,9 @@ pub struct Domain {
     pub board: Board,
     /// Maximum number of vCPUs.
     pub vcpus: Located<u32>,
+    /// The vCPUs that exist when it starts (`current='4'`, `<vcpu enabled='yes'>`); the others are
+    /// a reserve for hotplug, without threads.
+    pub existing: CpuSet,
     /// `cpuset` of `<vcpu>`: the CPUs of threads without a pin of their own.
     pub default: Option<Located<CpuSet>>,
     /// IDs of its iothreads, ascending.
@@ -218,6 +221,12 @@ pub struct Domain {
 }
 
 impl Domain {
+    /// True if some of its vCPUs are a reserve for hotplug.
+    #[must_use]
+    pub fn has_reserve(&self) -> bool {
+        self.existing.len() < self.vcpus.value as usize
+    }
+
     /// Parses a domain file, such as `virsh dumpxml` writes.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pinfold_model::{CpuSet, NodeId, Plan, Policy, Role, Tid, VnodePlan};
+use pinfold_model::{CpuSet, NodeId, Plan, Policy, PuId, Role, Tid, VnodePlan};
 
 use crate::definition;
 use crate::domain_file::{Board, Domain, DomainError, Located, Memnode, Place, Target};
@@ -83,8 +83,10 @@ pub struct Layout {
     pub language: Language,
     /// Text of the domain file, if it is one: the rest of it is checked too.
     pub text: Option<String>,
-    /// Number of vCPUs.
+    /// Number of vCPUs that exist.
     pub vcpus: u32,
+    /// vCPUs that can be added while the machine runs; they have no threads yet.
+    pub reserve: CpuSet,
     /// vCPUs in ascending order, then the other roles.
     pub pins: Vec<Pin>,
     /// Pins of threads that the machine lacks.
@@ -143,11 +145,17 @@ impl Layout {
             };
             Pin { role: target.role(), pus, policy: domain.policy(target), place }
         };
-        let count = domain.vcpus.value;
-        let mut targets: Vec<Target> = (0..count).map(Target::Vcpu).collect();
+        let existing = domain.existing.iter().map(|vcpu| Target::Vcpu(vcpu.0));
+        let mut targets: Vec<Target> = existing.collect();
         targets.push(Target::Emulator);
         targets.extend(domain.iothreads.iter().map(|number| Target::Iothread(*number)));
-        let strays = domain.pins.iter().filter(|pin| !targets.contains(&pin.value.0));
+        let reserve = CpuSet::first_n(domain.vcpus.value).difference(&domain.existing);
+        let is_reserve =
+            |target| matches!(target, Target::Vcpu(index) if reserve.contains(PuId(index)));
+        let strays = domain
+            .pins
+            .iter()
+            .filter(|pin| !targets.contains(&pin.value.0) && !is_reserve(pin.value.0));
         let strays = strays.map(|pin| Pin {
             role: pin.value.0.role(),
             pus: Some(pin.value.1.clone()),
@@ -156,19 +164,25 @@ impl Layout {
         });
         let product = domain.shape.as_ref().and_then(|shape| {
             let product = shape.value.vcpus().unwrap_or(u32::MAX);
-            (product != count).then(|| (u64::from(product), shape.place.clone()))
+            let is_wrong = product != domain.vcpus.value;
+            is_wrong.then(|| (u64::from(product), shape.place.clone()))
         });
         Self {
             name: domain.name.clone(),
             source: source.to_owned(),
             language: Language::Libvirt,
             text: None,
-            vcpus: count,
+            vcpus: u32::try_from(domain.existing.len()).unwrap_or(u32::MAX),
             strays: strays.collect(),
+            reserve,
             pins: targets.into_iter().map(pin).collect(),
             guest: guest_of_domain(domain),
             wrong_product: product,
-            cells: domain.cells.iter().map(|cell| cell.value.vcpus.clone()).collect(),
+            cells: domain
+                .cells
+                .iter()
+                .map(|cell| cell.value.vcpus.intersection(&domain.existing))
+                .collect(),
             memory: memory_of_domain(domain),
             bytes: domain
                 .memory_bytes
@@ -226,6 +240,7 @@ fn of_vnode((plan, vnode): (&Arc<Plan>, &VnodePlan), index: usize, source: &str)
         language: Language::Plan,
         text: None,
         vcpus: count,
+        reserve: CpuSet::new(),
         pins: pins.collect(),
         strays: Vec::new(),
         guest,
@@ -245,7 +260,8 @@ fn of_vnode((plan, vnode): (&Arc<Plan>, &VnodePlan), index: usize, source: &str)
 
 /// The strategy of the file's mark, if the threads still have its pins.
 fn defined_by(domain: &Domain) -> Option<String> {
-    let targets = (0..domain.vcpus.value).map(Target::Vcpu).chain([Target::Emulator]);
+    let vcpus = domain.existing.iter().map(|vcpu| Target::Vcpu(vcpu.0));
+    let targets = vcpus.chain([Target::Emulator]);
     let pins: Vec<_> = targets.map(|of| domain.pin(of).map(|(pus, _)| pus)).collect();
     domain.mark.as_ref()?.holds(&pins).map(str::to_owned)
 }
@@ -257,18 +273,20 @@ fn guest_of_domain(domain: &Domain) -> Option<GuestShape> {
         (Board::WithoutCpu, None) | (Board::WithoutThreads, _) => return None,
         (_, _) => {}
     }
-    let count = domain.vcpus.value;
+    let threads = domain.shape.as_ref().map_or(1, |shape| shape.value.threads);
+    let mut cores = groups(domain.vcpus.value, threads);
+    for core in &mut cores {
+        core.retain(|vcpu| domain.existing.contains(PuId(*vcpu)));
+    }
+    cores.retain(|core| !core.is_empty());
     Some(match &domain.shape {
-        Some(shape) => GuestShape {
-            sockets: shape.value.sockets,
-            threads: shape.value.threads,
-            cores: groups(count, shape.value.threads),
-            place: shape.place.clone(),
-        },
+        Some(shape) => {
+            GuestShape { sockets: shape.value.sockets, threads, cores, place: shape.place.clone() }
+        }
         None => GuestShape {
-            sockets: count,
-            threads: 1,
-            cores: groups(count, 1),
+            sockets: u32::try_from(cores.len()).unwrap_or(u32::MAX),
+            threads,
+            cores,
             place: Place::default(),
         },
     })
@@ -287,7 +305,8 @@ fn memory_of_domain(domain: &Domain) -> Vec<MemoryOf> {
     for memnode in &domain.memnodes {
         let Memnode { cell: id, nodes, .. } = &memnode.value;
         let cell = domain.cells.iter().find(|cell| cell.value.id == *id);
-        let vcpus = cell.map(|cell| cell.value.vcpus.clone()).unwrap_or_default();
+        let vcpus = cell.map(|cell| cell.value.vcpus.intersection(&domain.existing));
+        let vcpus = vcpus.unwrap_or_default();
         memory.push(MemoryOf {
             cell: Some((*id, vcpus)),
             nodes: Some(nodes.clone()),

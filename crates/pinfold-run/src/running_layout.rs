@@ -56,6 +56,7 @@ pub fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
         vcpus: vm.found.vcpus,
         pins,
         strays: Vec::new(),
+        reserve: CpuSet::new(),
         guest,
         wrong_product: None,
         cells: Vec::new(),

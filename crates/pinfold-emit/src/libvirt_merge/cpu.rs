@@ -5,7 +5,7 @@
 //! exist only on x86, threads not on s390x, and libvirt starts no riscv64 machine with a `<cpu>`
 //! ("this function is not supported by the connection driver", 9.0).
 
-use pinfold_model::{GuestTopology, Topology, Vendor, VnodePlan};
+use pinfold_model::{GuestTopology, PuId, Topology, Vendor, VnodePlan};
 use roxmltree::Node;
 
 use super::super::libvirt::{PASSTHROUGH, TOPOEXT, cell_lines};
@@ -14,12 +14,22 @@ use pinfold_plan::domain_file::{Board, Shape};
 use pinfold_plan::guest_cache::{Caches, caches};
 
 impl<'a, 'x> Merge<'a, 'x> {
-    pub(super) fn cpu(&mut self, vnode: &VnodePlan, topology: &Topology, cells: &Cells) {
+    pub(super) fn cpu(
+        &mut self,
+        vnode: &VnodePlan,
+        topology: &Topology,
+        cells: &Cells,
+        leaves_reserve: bool,
+    ) {
         let Some(guest) = &vnode.guest else {
             return;
         };
         let (vendor, caches) = (Vendor::of(topology), caches(vnode, topology));
-        let shape = self.planned(guest, (vendor, caches));
+        let mut shape = self.planned(guest, (vendor, caches));
+        if leaves_reserve {
+            // The topology holds the vCPUs that can be added later too.
+            shape = self.with_reserve(shape);
+        }
         let line = self.topology_line(shape);
         let Some(node) = child(self.root, "cpu") else {
             self.new_cpu(line, cells);
@@ -78,6 +88,25 @@ impl<'a, 'x> Merge<'a, 'x> {
             ));
         }
         Shape { sockets: guest.sockets, dies, clusters, cores: cores / clusters, threads }
+    }
+
+    /// The file's topology, or one socket, for all vCPUs of the file; with threads only if each of
+    /// its cores has all of its vCPUs or none.
+    fn with_reserve(&self, planned: Shape) -> Shape {
+        let all = self.domain.vcpus.value;
+        let cores: Vec<Vec<bool>> = (0..all)
+            .map(|vcpu| self.domain.existing.contains(PuId(vcpu)))
+            .collect::<Vec<bool>>()
+            .chunks(planned.threads.max(1) as usize)
+            .map(<[bool]>::to_vec)
+            .collect();
+        let are_whole = all.is_multiple_of(planned.threads)
+            && cores.iter().all(|core| core.iter().all(|there| *there == core[0]));
+        let threads = if are_whole { planned.threads } else { 1 };
+        let written = self.domain.shape.as_ref().map(|shape| shape.value);
+        let one_socket = Shape { sockets: 1, dies: 1, clusters: 1, cores: all / threads, threads };
+        let fits = |shape: &Shape| shape.vcpus() == Some(all) && shape.threads == threads;
+        written.filter(fits).unwrap_or(one_socket)
     }
 
     fn topology_line(&self, shape: Shape) -> String {

@@ -21,6 +21,8 @@ pub(crate) enum MaskFault<'a> {
     OfflinePu { pins: &'a [&'a Pin], offline: &'a CpuSet, left: &'a CpuSet },
     /// A pin of a thread that a machine with this number of vCPUs does not have.
     PinOfNothing { role: &'a Role, vcpus: u32 },
+    /// vCPUs that can be added later.
+    Reserve { vcpus: &'a CpuSet },
     /// vCPUs without a pin, while others are held on CPUs.
     HalfPinned { floating: &'a [u32], held: &'a CpuSet },
     /// vCPUs that may only run on the same CPU.
@@ -41,6 +43,15 @@ impl Fault for MaskFault<'_> {
             }
             MaskFault::OfflinePu { pins, offline, left } => waiting(pins, offline, left),
             MaskFault::PinOfNothing { role, vcpus } => stray(role, *vcpus),
+            MaskFault::Reserve { vcpus } => Words::new(
+                "vcpu-reserve",
+                format!(
+                    "{} {} when the machine starts and can be added later",
+                    describe_vcpus(vcpus.iter().map(|vcpu| vcpu.0)),
+                    verb(vcpus, "does not exist", "do not exist")
+                ),
+                "a vCPU that is added has no pin unless the file has one for it: it floats",
+            ),
             MaskFault::HalfPinned { floating, held } => Words::new(
                 "half-pinned",
                 format!(

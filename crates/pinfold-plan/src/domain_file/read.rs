@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::{CpuSet, NodeId, Policy};
+use pinfold_model::{CpuSet, NodeId, Policy, PuId};
 use roxmltree::{Document, Node, ParsingOptions};
 
 use super::{
@@ -109,12 +109,14 @@ pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
         only(root, name)?;
     }
     let (vcpus, default) = vcpu_element(root)?;
+    let existing = existing_vcpus(root, vcpus.value)?;
     let iothreads = iothreads(root)?;
     let mut found = Domain {
         name: text_of(child(root, "name")).unwrap_or_default(),
         kind: kind.to_owned(),
         board: board(root),
         vcpus,
+        existing,
         default,
         iothreads,
         pins: Vec::new(),
@@ -207,6 +209,30 @@ fn vcpu_element(
         None => None,
     };
     Ok((Located { value: count, place: place(vcpu) }, default))
+}
+
+/// The vCPUs that exist at the start: those that `<vcpus>` enables; without it the first ones, as
+/// many as `current` says.
+fn existing_vcpus(root: Node<'_, '_>, count: u32) -> Result<CpuSet, DomainError> {
+    let current = child(root, "vcpu").and_then(|vcpu| vcpu.attribute("current"));
+    let current = current.and_then(|text| text.trim().parse::<u32>().ok()).unwrap_or(count);
+    let mut existing = CpuSet::first_n(current);
+    for node in children(root, "vcpus").flat_map(|vcpus| children(vcpus, "vcpu")) {
+        let id = number(node, "id")?;
+        if id >= count {
+            return Err(error_at(node, format!("vCPU {id} is beyond the {count} of <vcpu>")));
+        }
+        match node.attribute("enabled") {
+            Some("yes") => existing.insert(PuId(id)),
+            Some("no") => existing.remove(PuId(id)),
+            Some(_) | None => continue,
+        };
+    }
+    if existing.is_empty() {
+        let at = child(root, "vcpus").unwrap_or(root);
+        return Err(error_at(at, "no vCPU is enabled"));
+    }
+    Ok(existing)
 }
 
 /// The listed IDs, then the lowest free ones, as libvirt assigns them.

@@ -2,12 +2,16 @@
 //! NUMA cells.
 
 use pinfold_model::{
-    CellRequest, MemoryRequest, NodeId, SmtRequest, Topology, VcpuCount, VmRequest,
+    CellRequest, CpuSet, MemoryRequest, NodeId, PuId, SmtRequest, Topology, VcpuCount, VmRequest,
 };
 
 use super::{Board, Cell, Domain, Located, Memnode};
 use crate::capacity::{Demand, excesses, sizes_are_known, with_cpus};
 use crate::guest_cells;
+
+fn count(set: &CpuSet) -> u32 {
+    u32::try_from(set.len()).unwrap_or(u32::MAX)
+}
 
 impl Domain {
     /// The machine of the file as a request. Nodes that the host lacks, or that have no CPU, are
@@ -20,7 +24,7 @@ impl Domain {
         let cell = |cell: &Located<Cell>| {
             let own = self.memnode(cell.value.id);
             CellRequest {
-                vcpus: cell.value.vcpus.clone(),
+                vcpus: self.positions(&cell.value.vcpus),
                 nodes: own.map(|memnode| memnode.nodes.clone()).unwrap_or_default(),
                 bytes: cell.value.bytes.filter(|_| sized),
             }
@@ -44,8 +48,15 @@ impl Domain {
             smt,
             nodes: bound,
             cells,
-            ..VmRequest::of(VcpuCount::Exactly(self.vcpus.value))
+            ..VmRequest::of(VcpuCount::Exactly(count(&self.existing)))
         }
+    }
+
+    /// Those of some vCPUs that exist, numbered without the reserve, as plans number them.
+    #[must_use]
+    pub fn positions(&self, vcpus: &CpuSet) -> CpuSet {
+        let numbered = self.existing.iter().zip(0_u32..);
+        numbered.filter(|(id, _)| vcpus.contains(*id)).map(|(_, position)| PuId(position)).collect()
     }
 
     /// The requested memory, if the host has several nodes to choose from.
