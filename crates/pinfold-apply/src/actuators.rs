@@ -31,6 +31,7 @@ pub(crate) use group::PREFIX as GROUP_PREFIX;
 pub(crate) use kernel_file::{LATE_LOOKS, LATE_PAUSE_NS, holds, is_knob, knob_hint, still_holds};
 pub(crate) use partition::fault as partition_fault;
 pub(crate) use resctrl::{is_inside as is_in_resctrl, shares};
+pub(crate) use signals::members as processes_below;
 pub(crate) use undo_context::UndoContext;
 pub(crate) use write_error::is_managed_irq;
 
@@ -248,11 +249,12 @@ pub(crate) fn born_masks(
     cgroup_procs::born_masks(past)
 }
 
-/// Releases a thread that was created while the plan was active and inherited from a placed thread.
+/// Releases a thread that was created while the plan was active and inherited from a placed
+/// thread: of the process `main`, or of one that has ended.
 pub(crate) fn release_born(
     past: &UndoContext<'_>,
     task: TaskId,
-    main: pinfold_model::Tid,
+    main: Option<pinfold_model::Tid>,
 ) -> Vec<Result<Reverted, HostError>> {
     vec![affinity::release_born(past, task, main), policy::release_born(past, task, main)]
 }

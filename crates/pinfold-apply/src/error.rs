@@ -9,7 +9,7 @@ use pinfold_host::HostError;
 use pinfold_model::{Command, CpuSet, Finding, Role, Tid};
 
 use crate::journal::JournalError;
-use crate::undo::UndoReport;
+use crate::undo_report::UndoReport;
 
 /// Why a plan must not or cannot be applied to this host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

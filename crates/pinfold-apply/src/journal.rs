@@ -90,6 +90,7 @@ pub struct Journal<'c> {
     doubtful: bool,
     bound: Option<Marks>,
     marks: Vec<Mark>,
+    reaper: Option<Tid>,
     _lock: Lock,
 }
 
@@ -276,6 +277,7 @@ impl<'c> Journals<'c> {
             doubtful: false,
             bound: self.marks.clone(),
             marks: Vec::new(),
+            reaper: None,
             _lock: lock,
         }
     }
@@ -356,6 +358,16 @@ impl<'c> Journal<'c> {
     #[must_use]
     pub fn path(&self) -> String {
         self.files.path_of(&self.name)
+    }
+
+    /// Records that this process is the child subreaper of the placed processes: undo then also
+    /// releases those of its descendants that lost their parents.
+    pub fn reap(&mut self) {
+        self.reaper = Some(process::own_pid());
+    }
+
+    pub(crate) fn reaper(&self) -> Option<Tid> {
+        self.reaper
     }
 
     pub(crate) fn clock(&self) -> &'c dyn Clock {

@@ -16,6 +16,7 @@
 
 mod actuators;
 mod apply;
+mod command_group;
 mod cpusets;
 mod error;
 mod files;
@@ -25,15 +26,18 @@ mod knobs;
 mod layers;
 mod missing_cgroups;
 pub mod page_tables;
+mod release;
 mod resctrl_monitor;
 mod rt_watchdog;
 mod status;
 mod steps;
 mod tasks;
 mod undo;
+mod undo_report;
 mod watch;
 
 pub use apply::{Applied, Event, Observer, Point, apply, no_movable_irq, take_steps, unobserved};
+pub use command_group::CommandGroup;
 pub use error::{ApplyError, Refusal};
 pub use journal::{
     EarlierUndo, Entry, Header, JOURNALS, Journal, JournalError, Journals, Namespaces, NewJournal,
@@ -46,5 +50,6 @@ pub use rt_watchdog::{DemotedThread, real_time_priority, take_rights};
 pub use status::{Intruder, RoleStatus, Status, status};
 pub use steps::{Planned, group_name, online_steps, plan_steps};
 pub use tasks::{ManagedSetting, Rules, Target};
-pub use undo::{UndoReport, undo, undo_observed};
+pub use undo::{undo, undo_observed};
+pub use undo_report::UndoReport;
 pub use watch::{Extent, MAX_REPAIRS, QuickCheck, Roles, WatchEvent, Watcher};

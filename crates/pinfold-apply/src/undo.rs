@@ -8,88 +8,17 @@
 //! After a reboot the kernel has no masks and groups of the former boot, and the numbers in the
 //! journal belong to other tasks. Only changes of a definition on disk are then undone.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use pinfold_host::{HostError, HostMut, files, with_causes};
-use pinfold_model::{Command, CpuSet, Finding, Step, TaskId, Tid};
+use pinfold_host::{HostMut, files, with_causes};
+use pinfold_model::{Finding, Step, Undo};
 
 use crate::actuators::{self, Reverted, UndoContext};
 use crate::journal::{Header, Journal, JournalId, Outcome, RESTARTED, Record};
 use crate::layers::OtherPlacements;
 use crate::missing_cgroups::vanished;
-use crate::tasks;
-
-/// Result of an undo.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UndoReport {
-    /// Number of values that were restored.
-    pub restored: usize,
-    /// Number of values that were already right.
-    pub already_right: usize,
-    /// Number of tasks and groups that no longer exist.
-    pub gone: usize,
-    /// Number of steps that a reboot made void.
-    pub dropped: usize,
-    /// Values that have the same effect as the original but not the same bytes, because the kernel
-    /// does not accept the original.
-    pub near: Vec<Finding>,
-    /// Groups that no longer existed when the undo began.
-    pub vanished: Vec<Finding>,
-    /// Values that another program changed since and that were therefore left.
-    pub changed: Vec<Finding>,
-    /// Values that could not be restored; another undo may try again.
-    pub failed: Vec<Finding>,
-}
-
-impl UndoReport {
-    /// True if nothing remains to be undone.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.failed.is_empty()
-    }
-
-    /// Counts a result; true if the value is no longer Pinfold's.
-    fn count(&mut self, what: &str, answer: Result<Reverted, HostError>) -> bool {
-        match answer {
-            Ok(Reverted::Restored) => self.restored += 1,
-            // Counted when the step is finished.
-            Ok(Reverted::Later) => {}
-            Ok(Reverted::Nothing) => self.already_right += 1,
-            Ok(Reverted::Gone) => self.gone += 1,
-            Ok(Reverted::Near(finding)) => {
-                self.restored += 1;
-                self.near.push(finding);
-            }
-            Ok(Reverted::Changed(finding)) => {
-                self.changed.push(finding);
-                return false;
-            }
-            Err(error) => {
-                self.fail(what, &error);
-                return false;
-            }
-        }
-        true
-    }
-
-    /// The same for tasks that are not in the journal. Most have no value of Pinfold's, so only
-    /// actual changes count.
-    fn count_done(&mut self, task: TaskId, answer: Result<Reverted, HostError>) {
-        match answer {
-            Ok(Reverted::Nothing | Reverted::Gone) => {}
-            answer => {
-                self.count(&task.to_string(), answer);
-            }
-        }
-    }
-
-    fn fail(&mut self, what: &str, error: &(dyn std::error::Error + 'static)) {
-        let text = format!("{what} could not be restored: {}", with_causes(error));
-        let hint = format!("remove the cause, then run `{}` again", Command::new("undo"));
-        self.failed.push(Finding::problem("undo", text).with_hint(hint));
-    }
-}
+use crate::release;
+use crate::undo_report::UndoReport;
 
 /// Undoes all steps of a journal.
 pub fn undo(host: &dyn HostMut, journal: &mut Journal<'_>) -> UndoReport {
@@ -137,13 +66,14 @@ pub fn undo_observed(
     let record = journal.record().clone();
     let record = others.resolved(&record);
     match UndoContext::new(host, journal.clock(), &record) {
-        Ok(past) => {
+        Ok(mut past) => {
+            past.reaper = journal.reaper();
             let work = (&mut *journal, &others);
             if replay(&past, &record, work, (&mut report, observer)).is_break() {
                 report.failed.push(Finding::problem("undo", "it was broken off"));
                 return report;
             }
-            release(&past, &record, &mut report);
+            release::release(&past, &record, &mut report);
         }
         Err(error) => report.fail("the placement", &error),
     }
@@ -216,10 +146,16 @@ fn replay(
     (journal, others): (&mut Journal<'_>, &OtherPlacements),
     (report, observer): Watched<'_>,
 ) -> ControlFlow<()> {
-    let mut later = Vec::new();
+    let (mut later, mut is_pinned) = (Vec::new(), true);
     let path = journal.path();
     for (index, step) in record.steps().rev() {
         observer(index, step)?;
+        // What inherited its mask in a group can be found only as long as the group exists.
+        if is_pinned && leaves_group(step) {
+            release::release_members(past, record, report);
+        }
+        is_pinned = matches!(step.undo, Undo::SetAffinity { .. } | Undo::SetPolicy { .. })
+            || (is_pinned && !leaves_group(step));
         if let Some(above) = others.above(JournalId { path: &path, header: &record.header }, step) {
             report.changed.push(handed_over(step, above));
             journal.note(index, Outcome::Kept, None);
@@ -235,100 +171,17 @@ fn replay(
     ControlFlow::Continue(())
 }
 
+/// True for a step whose undo moves tasks out of a group.
+fn leaves_group(step: &Step) -> bool {
+    matches!(step.undo, Undo::MoveTasks { .. } | Undo::RemoveGroup { .. })
+}
+
 /// A value that another placement changed since is restored by the undo of that placement.
 fn handed_over(step: &Step, above: &Record) -> Finding {
     let Header { id, vm_name, .. } = &above.header;
     let what = &step.change;
     let text = format!("{what}: the placement {id} ({vm_name}) has set it since and keeps it");
     Finding::note("undo", text).with_hint(format!("`pinfold undo {id}` restores the original"))
-}
-
-/// Releases threads that inherited from a placed thread, and restores overwritten masks of
-/// bystanders.
-fn release(past: &UndoContext<'_>, record: &Record, report: &mut UndoReport) {
-    let mut placed = record.header.threads.clone();
-    placed.extend(past.masked());
-    match born(past, record, (&placed, &record.header.threads)) {
-        Ok(born) => {
-            for (task, main) in born {
-                for answer in actuators::release_born(past, task, main) {
-                    report.count_done(task, answer);
-                }
-            }
-        }
-        Err(error) => report.fail("what new threads inherited", &error),
-    }
-    if past.masks_survive {
-        return;
-    }
-    // A task that was placed or moved has its original restored by its own step.
-    let bystanders: BTreeMap<TaskId, &CpuSet> = record
-        .masks()
-        .filter(|(task, _)| !past.has_step_for(*task))
-        .map(|(task, mask)| (*task, mask))
-        .collect();
-    for (task, mask) in &bystanders {
-        report.count_done(*task, actuators::restore_mask(past, *task, mask));
-    }
-    let noted: Vec<TaskId> = bystanders.keys().copied().collect();
-    match born(past, record, (&noted, &noted)) {
-        Ok(born) => {
-            for (task, main) in born {
-                let parent = bystanders.iter().find(|(task, _)| task.tid == main);
-                let Some((_, mask)) = parent else { continue };
-                report.count_done(task, actuators::restore_mask(past, task, mask));
-            }
-        }
-        Err(error) => report.fail("what new processes inherited", &error),
-    }
-}
-
-/// Threads that were created after the journal began, each with its process of origin: in the
-/// processes of some tasks, and in processes that those started. Known threads are excluded.
-fn born(
-    past: &UndoContext<'_>,
-    record: &Record,
-    (from, known): (&[TaskId], &[TaskId]),
-) -> Result<Vec<(TaskId, Tid)>, HostError> {
-    let known: BTreeSet<TaskId> = known.iter().copied().collect();
-    let mut roots = BTreeSet::new();
-    for task in from {
-        if tasks::is_alive(past.host, *task)? {
-            roots.extend(tasks::process_of(past.host, task.tid)?);
-        }
-    }
-    let mut parents = BTreeMap::new();
-    for pid in tasks::processes(past.host)? {
-        if let Some(stat) = tasks::stat(past.host, pid)? {
-            parents.insert(pid, tasks::origin(past.host, &stat)?);
-        }
-    }
-    let mut born = Vec::new();
-    for pid in parents.keys() {
-        let Some(root) = root_of(*pid, &roots, &parents) else { continue };
-        for tid in tasks::threads_of(past.host, *pid)? {
-            let Some(stat) = tasks::stat(past.host, tid)? else { continue };
-            // A thread older than the Pinfold process inherited nothing from it.
-            if stat.start_time >= record.header.supervisor.start_time
-                && !known.contains(&stat.task())
-            {
-                born.push((stat.task(), root));
-            }
-        }
-    }
-    Ok(born)
-}
-
-fn root_of(pid: Tid, roots: &BTreeSet<Tid>, parents: &BTreeMap<Tid, Tid>) -> Option<Tid> {
-    let mut at = pid;
-    // A chain of parents is no longer than there are processes.
-    for _ in 0..=parents.len() {
-        if roots.contains(&at) {
-            return Some(at);
-        }
-        at = *parents.get(&at)?;
-    }
-    None
 }
 
 fn finish(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport, why: &str) {

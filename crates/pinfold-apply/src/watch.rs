@@ -522,19 +522,22 @@ impl Watcher {
             }
             match &mut step.undo {
                 Undo::SetAffinity { original, .. } => {
-                    if let Some(inherited) = past.inherited_mask(self.target.pid, original) {
+                    if let Some(inherited) = past.inherited_mask(Some(self.target.pid), original) {
                         original.clone_from(inherited);
                     }
                 }
                 Undo::SetPolicy { original, .. } => {
-                    if let Some(inherited) = past.inherited_policy(self.target.pid, *original) {
+                    if let Some(inherited) = past.inherited_policy(Some(self.target.pid), *original)
+                    {
                         *original = inherited;
                     }
                 }
                 Undo::WriteSetting { masks, .. } => {
                     let new = masks.iter_mut().filter(|(task, _)| !self.seen.contains(&task.tid));
                     for (_, original) in new {
-                        if let Some(inherited) = past.inherited_mask(self.target.pid, original) {
+                        if let Some(inherited) =
+                            past.inherited_mask(Some(self.target.pid), original)
+                        {
                             original.clone_from(inherited);
                         }
                     }

@@ -30,6 +30,7 @@ fn actor() {
         Ok("machine") => be_machine(3),
         Ok("load") => be_machine(1),
         Ok("restless") => be_restless(),
+        Ok("storm") => be_storm(),
         Ok(_) | Err(_) => {}
     }
 }
@@ -49,6 +50,23 @@ fn be_restless() {
         apply(&host, &live_plan(), &target, &mut journal, &mut unobserved()).unwrap();
         assert!(undo(&host, &mut journal).is_complete());
     }
+}
+
+/// A machine whose first vCPU starts a worker, which creates threads continuously.
+fn be_storm() {
+    std::thread::spawn(|| {
+        SystemClock.sleep_ns(400_000_000);
+        let worker = std::thread::spawn(|| {
+            for _ in 0..1_000 {
+                std::thread::spawn(std::thread::park);
+                SystemClock.sleep_ns(3_000_000);
+            }
+        });
+        worker.join().unwrap();
+    });
+    be_machine(2);
+    // The parked threads end with the process.
+    std::process::exit(0);
 }
 
 /// A child holds the locks of its parent between `fork` and `exec`, so the tests take turns.
@@ -133,4 +151,34 @@ fn kills_at_random_moments_are_undone() {
     }
     println!("{in_force} of {count} kills came while something was in force");
     assert!(in_force * 4 > count, "only {in_force} of {count} kills hit anything");
+}
+
+#[test]
+fn an_undo_releases_threads_that_are_created_while_it_works() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut stage = match TestHost::set("storm") {
+        Ok(stage) => stage,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    for number in 0..times(3, 30) {
+        let (machine, load) = (stage.start("storm", 5), stage.start("load", 3));
+        let target = target(&stage.host, machine, load);
+        let before = stage.host.affinity(machine).unwrap();
+        let journals = stage.journals();
+        let new =
+            NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target, supervised: false };
+        let mut journal = journals.begin(&stage.host, &new).unwrap();
+        apply(&stage.host, &live_plan(), &target, &mut journal, &mut unobserved()).unwrap();
+        SystemClock.sleep_ns(900_000_000);
+        let pinned = |tid: &Tid| stage.host.affinity(*tid).unwrap() != before;
+        let created = common::stage::threads(&stage.host, machine);
+        let count = created.iter().filter(|tid| pinned(tid)).count();
+        assert!(count > 10, "{number}: {count} of {} threads are pinned", created.len());
+        let report = undo(&stage.host, &mut journal);
+        assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+        let created = common::stage::threads(&stage.host, machine);
+        let left: Vec<&Tid> = created.iter().filter(|tid| pinned(tid)).collect();
+        assert!(left.is_empty(), "{number}: {left:?} of {} are pinned", created.len());
+        stage.children.clear();
+    }
 }

@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 
 use pinfold_model::{Policy, PuId, TaskId, Tid};
 use rustix::mm::MlockAllFlags;
-use rustix::process::Pid;
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions};
 
 pub use child::{Child, describe};
 pub use heartbeat::Heartbeat;
@@ -92,6 +92,32 @@ pub fn lock_memory() -> Result<(), HostError> {
 pub fn catch_pipe_signal(flag: Arc<AtomicBool>, bell: UnixStream) -> Result<(), HostError> {
     raw::pipe_signal::catch(flag, bell)
         .map_err(|source| HostError::Process { program: "sigaction".to_owned(), source })
+}
+
+/// Makes this process the parent of its descendants whose parents end (`PR_SET_CHILD_SUBREAPER`).
+/// They must be reaped: [`reap`].
+///
+/// # Errors
+/// [`HostError::Process`] if the kernel refuses it.
+pub fn become_subreaper() -> Result<(), HostError> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(|errno| HostError::Process { program: "prctl".to_owned(), source: errno.into() })
+}
+
+/// True if a child of this process has ended and is not yet reaped.
+#[must_use]
+pub fn has_ended_child() -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(rustix::process::waitid(WaitId::All, options), Ok(Some(_)))
+}
+
+/// Reaps an adopted child that has ended. Not for a [`Child`], which reaps itself.
+pub fn reap(pid: Tid) {
+    let Some(pid) = i32::try_from(pid.0).ok().and_then(Pid::from_raw) else { return };
+    // A process that is no child, or was reaped, needs nothing.
+    match rustix::process::waitpid(Some(pid), WaitOptions::NOHANG) {
+        Ok(_) | Err(_) => {}
+    }
 }
 
 /// Sends a signal to a process.

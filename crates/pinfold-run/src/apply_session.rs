@@ -3,10 +3,10 @@
 use std::ops::ControlFlow;
 
 use pinfold_apply::{
-    Applied, ApplyError, Event, Journal, Journals, NewJournal, Observer, Planned, Target,
-    UndoReport, page_tables,
+    Applied, ApplyError, CommandGroup, Event, Journal, Journals, NewJournal, Observer, Planned,
+    Target, UndoReport, page_tables,
 };
-use pinfold_host::{HostMut, LiveHost};
+use pinfold_host::{HostMut, LiveHost, with_causes};
 use pinfold_model::text::counted;
 use pinfold_model::{Command, Finding, Plan, Severity};
 use pinfold_plan::{Fit, command, schema};
@@ -59,6 +59,41 @@ pub fn apply_guarded<'c>(
     let guard = Guard::of(supervision, placement.plan, &journal.record().header.id)?;
     match make_true(host, placement, &mut journal, on_stop) {
         Ok(applied) => Ok((applied, journal, guard)),
+        Err(failure) => {
+            if let Some(guard) = guard {
+                guard.end();
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// As [`apply_guarded`], for a command that waits at its start: with a group in which what it leaves
+/// in the background is found. Returns the group, if this user can make one.
+pub fn apply_command<'c>(
+    host: &LiveHost,
+    placement: Placement<'_>,
+    supervision: Supervision<'_, 'c>,
+) -> Result<(Applied, Journal<'c>, Option<Guard>, Option<CommandGroup>), Failure> {
+    let stay = || PlacementLifetime::WithThisProcess;
+    let mut journal = begin(host, placement, supervision.journals, stay())?;
+    let command = journal.record().header.vm;
+    let mut group = CommandGroup::plan(host, command)?;
+    if let Some(planned) = &group {
+        let mut observer = pinfold_apply::unobserved();
+        let made =
+            pinfold_apply::take_steps(host, planned.steps.clone(), &mut journal, &mut observer);
+        if let Err(error) = made {
+            say(&format!("note: the command has no group of its own: {}", with_causes(&error)));
+            group = None;
+            drop(journal);
+            journal = begin(host, placement, supervision.journals, stay())?;
+        }
+    }
+    journal.reap();
+    let guard = Guard::of(supervision, placement.plan, &journal.record().header.id)?;
+    match make_true(host, placement, &mut journal, OnStop::Finish) {
+        Ok(applied) => Ok((applied, journal, guard, group)),
         Err(failure) => {
             if let Some(guard) = guard {
                 guard.end();

@@ -13,10 +13,11 @@ use std::process::ExitStatus;
 use pinfold_apply::Target;
 use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Child, Spawn};
-use pinfold_host::{Clock as _, ControlSocket, EventWatcher, SystemClock};
+use pinfold_host::{Clock as _, ControlSocket, EventWatcher, LiveHost, SystemClock};
 use pinfold_model::{NodeId, Plan, Role};
 
-use crate::apply_session::{self, OnStop, Placement};
+use crate::apply_session::{self, Placement};
+use crate::descendants::{Descendants, OnLeft};
 use crate::emulate::exec::hand_on;
 use crate::helper_program::{Helper, HelperProgram, Session};
 use crate::message::say;
@@ -29,12 +30,14 @@ const GATE_NS: u64 = 10_000_000_000;
 /// Maximum wait if no watchdog needs heartbeats; signals and the end of the command interrupt it.
 const LONGEST_WAIT_NS: u64 = 5_000_000_000;
 const GO: u8 = b'g';
+/// Name of a gate's socket, before and after the PID of its process.
+const SOCKET: (&str, &str) = ("run-", ".sock");
 
 /// Runs a command under a plan until it ends, and returns its status.
 pub fn run(
     Session { state, program }: Session<'_>,
     plan: &Plan,
-    words: &[String],
+    (words, on_left): (&[String], OnLeft),
 ) -> Result<ExitStatus, Failure> {
     let host = host::live()?;
     let clock = SystemClock;
@@ -51,19 +54,25 @@ pub fn run(
     };
     let placement = Placement { plan, target: &target };
     let supervision = Supervision { journals: &journals, program };
-    let (applied, journal, mut guard) =
-        apply_session::apply_guarded(&host, placement, supervision, OnStop::Finish)?;
+    process::become_subreaper()?;
+    let (applied, journal, mut guard, group) =
+        apply_session::apply_command(&host, placement, supervision)?;
     apply_session::report(&applied);
-    let ended = gate.let_go(&mut command).and_then(|()| wait(&mut command, guard.as_mut()));
+    let descendants = Descendants::of(&host, command.pid(), group)?;
+    let ended = gate
+        .let_go(&mut command)
+        .and_then(|()| wait((&host, &descendants), &mut command, guard.as_mut()));
     if ended.is_err() {
         drop(command);
     }
+    let settled = descendants.settle(&host, on_left);
     let undone = apply_session::undo(&host, journal);
     if let Some(guard) = guard {
         guard.end();
     }
     let ended = ended?;
     undone?;
+    settled?;
     Ok(ended)
 }
 
@@ -88,7 +97,11 @@ pub fn name_of(command: &[String]) -> String {
 }
 
 /// Waits for the end of the command, forwards signals to it, and sends heartbeats to the watchdog.
-fn wait(command: &mut Child, mut guard: Option<&mut Guard>) -> Result<ExitStatus, Failure> {
+fn wait(
+    (host, descendants): (&LiveHost, &Descendants),
+    command: &mut Child,
+    mut guard: Option<&mut Guard>,
+) -> Result<ExitStatus, Failure> {
     let mut watcher = EventWatcher::default();
     loop {
         hand_on(command)?;
@@ -101,10 +114,18 @@ fn wait(command: &mut Child, mut guard: Option<&mut Guard>) -> Result<ExitStatus
         if let Some(status) = command.try_wait()? {
             return Ok(status);
         }
+        descendants.reap(host, command.pid())?;
         let bell: Vec<_> = interrupt::bell().into_iter().collect();
         watcher.wait(wait_ns, &bell)?;
         interrupt::silence();
     }
+}
+
+/// True for the name of a gate's socket.
+pub(crate) fn is_socket(name: &str) -> bool {
+    let (prefix, suffix) = SOCKET;
+    let pid = name.strip_prefix(prefix).and_then(|name| name.strip_suffix(suffix));
+    pid.is_some_and(|pid| pid.parse::<u32>().is_ok())
 }
 
 /// The point where a command waits until it is placed.
@@ -115,7 +136,8 @@ struct Gate {
 
 impl Gate {
     fn open(state: &StateDir) -> Result<Self, Failure> {
-        let path = state.path_of(&format!("run-{}.sock", process::own_pid()));
+        let (prefix, suffix) = SOCKET;
+        let path = state.path_of(&format!("{prefix}{}{suffix}", process::own_pid()));
         let door = ControlSocket::at(&path)?;
         Ok(Self { door, path })
     }

@@ -9,7 +9,7 @@ use pinfold_host::{Clock as _, ControlSocket, LiveHost, SystemClock};
 use pinfold_model::shown;
 
 use crate::message::say;
-use crate::{Failure, emulate};
+use crate::{Failure, emulate, gate};
 
 /// A supervisor refuses connections between the two calls that open its socket (`bind` and
 /// `listen`).
@@ -27,7 +27,7 @@ pub fn find(host: &LiveHost, state: Option<&StateDir>) -> Result<Vec<String>, Fa
     Ok(found)
 }
 
-/// The paths of temporary files and folders, and of a socket, whose process has ended.
+/// The paths of temporary files and folders, and of sockets, whose process has ended.
 fn files(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
     let mut found = files::orphans(host)?;
     let programs = Owned::Program.orphans(host, &state.path_of("bin"));
@@ -35,11 +35,14 @@ fn files(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
     for folder in [state.path(), &state.path_of(pinfold_apply::JOURNALS)] {
         found.extend(files::temporaries(host, folder)?);
     }
-    let socket = emulate::ipc::socket(state);
-    if is_dead(&socket) {
+    let gates = state.list()?.into_iter().filter(|name| gate::is_socket(name));
+    let sockets = gates.map(|name| state.path_of(&name)).chain([emulate::ipc::socket(state)]);
+    let mut dead: Vec<String> = sockets.filter(|socket| is_dead(socket)).collect();
+    if !dead.is_empty() {
         SystemClock.sleep_ns(PAUSE_NS);
-        found.extend(is_dead(&socket).then_some(socket));
+        dead.retain(|socket| is_dead(socket));
     }
+    found.extend(dead);
     Ok(found)
 }
 

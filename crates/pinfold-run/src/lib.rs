@@ -21,6 +21,7 @@
 
 pub mod apply_session;
 pub mod candidates;
+mod descendants;
 pub mod emulate;
 pub mod exits;
 mod failure;
@@ -52,5 +53,6 @@ pub mod undo;
 pub mod vcpus;
 pub mod watch;
 
+pub use descendants::OnLeft;
 pub use failure::{Exit, Failure};
 pub use helper_program::{HelperProgram, Session};

@@ -1,4 +1,5 @@
-//! Ctrl-C at points of an `apply` and an `undo`: strace sends the signal with the Nth call.
+//! Ctrl-C at points of an `apply` and an `undo`: strace sends the signal with the Nth call. And what
+//! the command of a `run` left in the background, after its end and after kills at random moments.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
@@ -9,8 +10,8 @@ mod qemu;
 use std::collections::BTreeSet;
 
 use common::until;
-use pinfold_host::process::{Child, Output, Spawn, capture, find_program};
-use pinfold_host::{Host as _, LiveHost, files, paths};
+use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio, capture, find_program};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths};
 use pinfold_model::{CpuSet, Tid};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
@@ -132,5 +133,138 @@ fn an_undo_that_is_interrupted_is_finished() {
         let log = files::read_text(&scene.file("strace")).expect("strace's log");
         assert!(log.contains("SIGINT"), "the signal came at call {nth}");
         assert_eq!(scene.masks(), before);
+    }
+}
+
+/// Each process of the chain starts its successor and exits; the mask that they inherit is in the
+/// file `mask`, until there is a file `stop`.
+const CHAIN: &str = "#!/bin/sh
+cd \"$1\" || exit
+grep Cpus_allowed_list: /proc/self/status > mask.$$ && mv mask.$$ mask
+[ -e stop ] || \"$0\" \"$1\" &
+";
+
+/// A folder with a state directory and the script of a chain of processes.
+struct Descendants {
+    folder: tempfile::TempDir,
+}
+
+impl Descendants {
+    fn new() -> Option<Self> {
+        let own = LiveHost::new().expect("a host").affinity(process::own_pid()).expect("a mask");
+        if own.len() < 2 || !process::is_root() {
+            println!("skipped: a group of its own needs root, and a narrow mask two CPUs");
+            return None;
+        }
+        let scene = Self { folder: tempfile::tempdir().expect("a folder") };
+        files::write_program(&scene.file("chain"), CHAIN.as_bytes()).expect("written");
+        Some(scene)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.path().join(name).to_string_lossy().into_owned()
+    }
+
+    fn run(&self, options: &[&str], command: &str) -> Spawn {
+        let state = self.file("state");
+        let words = ["--state-dir", &state, "run", "--cores", "1"];
+        let words = [&words, options, &["--", "sh", "-c", command]].concat();
+        Spawn::new(PINFOLD).args(&words).stdin(Stdio::Null).stdout(Stdio::Null)
+    }
+
+    fn pinfold(&self, arguments: &[&str]) -> Output {
+        let state = self.file("state");
+        let words = [&["--state-dir", &state], arguments].concat();
+        capture(PINFOLD, words, MINUTE_NS).expect("it runs")
+    }
+
+    /// The mask of the chain's latest process.
+    fn mask(&self) -> Option<CpuSet> {
+        let text = files::read_text(&self.file("mask")).ok()?;
+        CpuSet::parse_list(text.split_whitespace().nth(1)?).ok()
+    }
+
+    fn pid_in(&self, name: &str) -> Option<Tid> {
+        files::read_text(&self.file(name)).ok()?.trim().parse().ok().map(Tid)
+    }
+}
+
+impl Drop for Descendants {
+    fn drop(&mut self) {
+        files::write_atomic(&self.file("stop"), b"").expect("written");
+        // The last process of the chain still writes to the folder.
+        SystemClock.sleep_ns(300_000_000);
+    }
+}
+
+#[test]
+fn what_a_command_leaves_in_the_background_is_named_and_gets_its_cpus_back() {
+    let Some(scene) = Descendants::new() else { return };
+    let host = LiveHost::new().expect("a host");
+    let before = host.affinity(process::own_pid()).expect("a mask");
+    let (pid, lost) = (scene.file("pid"), scene.file("lost"));
+    let command = format!(
+        "sleep 600 & echo $! > {pid}; (setsid sh -c 'echo $$ > {lost}; exec sleep 600' &); sleep 0.3"
+    );
+    let left = || [scene.pid_in("pid"), scene.pid_in("lost")].map(|pid| pid.expect("a PID"));
+    let output = scene.run(&[], &command).stderr(Stdio::Pipe).capture(MINUTE_NS).expect("it runs");
+    let said = output.stderr_text();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("2 processes of the command continue in the background"), "{said}");
+    for pid in left() {
+        assert!(said.contains(&format!("{pid} (sleep)")), "{said}");
+        assert_eq!(host.affinity(pid).expect("it runs"), before, "{pid}");
+        process::signal(pid, Signaled::Kill).expect("it runs");
+    }
+    let groups = host.read_text(&paths::own_cgroup()).expect("groups");
+    assert!(!groups.contains("pinfold-command"), "{groups}");
+    let output =
+        scene.run(&["--kill-left"], &command).stderr(Stdio::Pipe).capture(MINUTE_NS).expect("runs");
+    let said = output.stderr_text();
+    assert!(said.contains("2 processes of the command are ended"), "{said}");
+    for pid in left() {
+        assert!(!host.exists(&paths::process_stat(pid)), "{pid}: {said}");
+    }
+}
+
+#[test]
+fn kills_of_run_at_random_moments_leave_no_descendant_pinned() {
+    let Some(scene) = Descendants::new() else { return };
+    let host = LiveHost::new().expect("a host");
+    let before = host.affinity(process::own_pid()).expect("a mask");
+    let (folder, pid) = (scene.file(""), scene.file("pid"));
+    let command =
+        format!("sleep 600 & echo $! > {pid}; {} {folder}; sleep 600", scene.file("chain"));
+    let mut random = 7_u64;
+    for number in 0..6 {
+        for name in ["stop", "mask", "pid"] {
+            if files::exists(&scene.file(name)) {
+                files::remove(&scene.file(name)).expect("removed");
+            }
+        }
+        let mut run = scene.run(&[], &command).stderr(Stdio::Null).start().expect("it starts");
+        assert!(until(|| scene.mask().is_some()), "{number}: the chain runs");
+        // The constants of Knuth's generator.
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        SystemClock.sleep_ns(random >> 36);
+        run.kill().expect("it runs");
+        let pinned = scene.mask().expect("a mask");
+        assert_eq!(pinned.len(), 1, "{number}: the chain is pinned while the command runs");
+        let undone = scene.pinfold(&["undo", "--left"]);
+        assert!(undone.status.success(), "{number}: {}", undone.stderr_text());
+        // A process that was started before the undo wrote its mask to a file of its own.
+        SystemClock.sleep_ns(200_000_000);
+        for _ in 0..20 {
+            assert_eq!(scene.mask(), Some(before.clone()), "{number}: the chain is pinned");
+            SystemClock.sleep_ns(5_000_000);
+        }
+        let child = scene.pid_in("pid").expect("a PID");
+        assert_eq!(host.affinity(child).expect("it runs"), before, "{number}");
+        process::signal(child, Signaled::Kill).expect("it runs");
+        files::write_atomic(&scene.file("stop"), b"").expect("written");
+        let status = scene.pinfold(&["status"]).stdout_text();
+        assert_eq!(status.trim(), "no placement is active");
+        SystemClock.sleep_ns(200_000_000);
     }
 }

@@ -65,17 +65,25 @@ fn a_folder_in_memory() {
     assert!(!pinfold(&state, &["status"]).stdout_text().contains(&path));
 }
 
-/// The socket of a supervisor that was killed.
+/// The socket of a supervisor that was killed, and that of a `run --cores`.
 fn a_socket_at_which_no_process_listens() {
     let folder = tempfile::tempdir().expect("a folder");
     let state = folder.path().join("state").to_string_lossy().into_owned();
     // A directory as the supervisor makes it.
     drop(pinfold_host::files::StateDir::open(&state).expect("a directory"));
-    let socket = format!("{state}/emulate.sock");
-    // The listener goes, its name stays.
-    drop(std::os::unix::net::UnixListener::bind(&socket).expect("a socket"));
+    let path = |name: &str| format!("{state}/{name}");
+    let sockets = ["emulate.sock", "run-4194999.sock"].map(path);
+    for socket in &sockets {
+        // The listener goes, its name stays.
+        drop(std::os::unix::net::UnixListener::bind(socket).expect("a socket"));
+    }
+    let held = path("run-4194998.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&held).expect("a socket");
     let status = pinfold(&state, &["status"]).stdout_text();
-    assert!(status.contains(&socket), "{status}");
+    assert!(sockets.iter().all(|socket| status.contains(socket)), "{status}");
+    assert!(!status.contains(&held), "{status}");
     assert!(pinfold(&state, &["undo"]).status.success());
-    assert!(!files::exists(&socket));
+    assert!(!sockets.iter().any(|socket| files::exists(socket)));
+    assert!(files::exists(&held), "a process listens there");
+    drop(listener);
 }

@@ -168,15 +168,20 @@ fn is_kernel_thread(past: &UndoContext<'_>, task: TaskId) -> Result<bool, HostEr
 pub(super) fn release_born(
     past: &UndoContext<'_>,
     task: TaskId,
-    main: Tid,
+    main: Option<Tid>,
 ) -> Result<Reverted, HostError> {
     if past.has_mask_of(task) {
         return Ok(Reverted::Nothing);
     }
     let Some((now, allowed)) = state(past, task)? else { return Ok(Reverted::Gone) };
-    let Some(original) = past.inherited_mask(main, &now) else { return Ok(Reverted::Nothing) };
+    let Some(original) = past.inherited_mask(main, &now).filter(|original| **original != now)
+    else {
+        return Ok(Reverted::Nothing);
+    };
     // The process itself has this mask, which Pinfold did not set.
-    if tasks::unless_gone(past.host.affinity(main))?.is_none_or(|mask| mask == now) {
+    if let Some(main) = main
+        && tasks::unless_gone(past.host.affinity(main))? == Some(now)
+    {
         return Ok(Reverted::Nothing);
     }
     set(past, task, original, &allowed)

@@ -63,14 +63,19 @@ pub(super) fn check_moved(
 pub(super) fn release_born(
     past: &UndoContext<'_>,
     task: TaskId,
-    main: Tid,
+    main: Option<Tid>,
 ) -> Result<Reverted, HostError> {
     if past.has_policy_of(task) {
         return Ok(Reverted::Nothing);
     }
     let Some(now) = state(past, task)? else { return Ok(Reverted::Gone) };
-    let Some(original) = past.inherited_policy(main, now) else { return Ok(Reverted::Nothing) };
-    if tasks::unless_gone(past.host.policy(main))?.is_none_or(|policy| policy == now) {
+    let Some(original) = past.inherited_policy(main, now).filter(|original| *original != now)
+    else {
+        return Ok(Reverted::Nothing);
+    };
+    if let Some(main) = main
+        && tasks::unless_gone(past.host.policy(main))? == Some(now)
+    {
         return Ok(Reverted::Nothing);
     }
     set(past, task, original)

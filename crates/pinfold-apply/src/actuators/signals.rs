@@ -58,7 +58,7 @@ fn stopped(past: &UndoContext<'_>, group: &str) -> Result<Vec<TaskId>, HostError
 }
 
 /// The processes in a group and below it; empty if it no longer exists.
-fn members(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
+pub(crate) fn members(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
     // The processes of a threaded group are listed by its domain group.
     let kind = tasks::unless_gone(host.read_text(&paths::cgroup_type(group)))?;
     if kind.is_some_and(|kind| kind.trim() == "threaded") {

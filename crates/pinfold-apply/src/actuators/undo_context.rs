@@ -5,6 +5,7 @@
 //! counts as Pinfold's, and the first step's original is the original.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use pinfold_host::{Clock, HostError, HostMut, paths};
 use pinfold_model::{Change, CpuSet, Policy, Setting, Step, TaskId, TaskState, Tid, Undo};
@@ -22,6 +23,9 @@ pub(crate) struct UndoContext<'a> {
     pub(crate) masks_survive: bool,
     /// All CPUs that the kernel considers possible.
     pub(crate) possible: Option<CpuSet>,
+    /// The process of this Pinfold, if it is the child subreaper of what it started: orphaned
+    /// descendants are its children.
+    pub(crate) reaper: Option<Tid>,
     steps: Vec<&'a Step>,
     /// Files with the number that the kernel set instead of the requested one.
     given: Vec<(&'a str, &'a str)>,
@@ -39,6 +43,7 @@ impl<'a> UndoContext<'a> {
             cpusets: Cpusets::find(host)?,
             masks_survive: cpusets::masks_survive(host)?,
             possible: cpusets::list(host, &paths::cpu_possible()).ok(),
+            reaper: None,
             steps: record.steps().map(|(_, step)| step).collect(),
             given: given(record).collect(),
         })
@@ -94,20 +99,20 @@ impl<'a> UndoContext<'a> {
 
     /// The original mask of a thread that inherited `now` from a placed thread. The process's first
     /// thread is considered first, because it creates most of the others.
-    pub(crate) fn inherited_mask(&self, main: Tid, now: &CpuSet) -> Option<&'a CpuSet> {
+    pub(crate) fn inherited_mask(&self, main: Option<Tid>, now: &CpuSet) -> Option<&'a CpuSet> {
         let from = |first: bool| {
             self.masks()
-                .find(|(task, mask, _)| **mask == *now && (task.tid == main || !first))
+                .find(|(task, mask, _)| **mask == *now && (Some(task.tid) == main || !first))
                 .map(|(_, _, original)| original)
         };
         from(true).or_else(|| from(false))
     }
 
     /// The same for the policy.
-    pub(crate) fn inherited_policy(&self, main: Tid, now: Policy) -> Option<Policy> {
+    pub(crate) fn inherited_policy(&self, main: Option<Tid>, now: Policy) -> Option<Policy> {
         let from = |first: bool| {
             self.policies()
-                .find(|(task, policy, _)| *policy == now && (task.tid == main || !first))
+                .find(|(task, policy, _)| *policy == now && (Some(task.tid) == main || !first))
                 .map(|(_, _, original)| original)
         };
         from(true).or_else(|| from(false))
@@ -150,6 +155,14 @@ impl<'a> UndoContext<'a> {
             }
             _ => None,
         })
+    }
+
+    /// The groups of Pinfold's into which steps moved tasks that they also pinned: what is created
+    /// in them inherits a mask.
+    pub(crate) fn groups_of_pinned(&self) -> BTreeSet<&'a str> {
+        let is_pinned = |states: &[TaskState]| states.iter().any(|s| self.has_mask_of(s.task));
+        let moves = self.moves().filter(|(group, states)| self.is_ours(group) && is_pinned(states));
+        moves.map(|(group, _)| group).collect()
     }
 
     /// Groups that a step made.

@@ -102,6 +102,7 @@ const RARE: [(&str, &[&str]); 6] = [
             "knobs",
             "period",
             "share_housekeeping",
+            "kill_left",
             "start_timeout",
         ],
     ),

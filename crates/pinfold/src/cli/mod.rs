@@ -376,6 +376,9 @@ pub struct RunArgs {
     /// With --speed: allow real-time burners on the last CPU of the host's own tasks
     #[arg(long, requires = "speed")]
     pub share_housekeeping: bool,
+    /// With --cores: end the processes that the command leaves in the background
+    #[arg(long, conflicts_with = "speed")]
+    pub kill_left: bool,
     /// How long to wait for QEMU's monitor, such as 30s or 5m; longer if a start script prepares
     /// something first
     #[arg(long, value_name = "TIME", default_value = "30s", conflicts_with = "speed")]

@@ -2,7 +2,7 @@
 
 use pinfold_model::{Plan, Speed, Topology, VnodeKind, VnodeRequest};
 use pinfold_run::vcpus::Vcpus;
-use pinfold_run::{Failure, HelperProgram, Session, gate, host, inputs};
+use pinfold_run::{Failure, HelperProgram, OnLeft, Session, gate, host, inputs};
 
 use super::emulate::{as_it_ended, run_slow};
 use crate::cli::RunArgs;
@@ -31,7 +31,12 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let plan = plan_for(arguments, &topology)?;
     let program = HelperProgram::own()?;
     let session = Session { state: &state, program: &program };
-    as_it_ended(gate::run(session, &plan, &arguments.command)?)
+    as_it_ended(gate::run(session, &plan, (&arguments.command, on_left(arguments)))?)
+}
+
+/// What happens to processes that the command leaves in the background.
+pub fn on_left(arguments: &RunArgs) -> OnLeft {
+    if arguments.kill_left { OnLeft::Kill } else { OnLeft::Release }
 }
 
 fn plan_for(arguments: &RunArgs, topology: &Topology) -> Result<Plan, Failure> {
