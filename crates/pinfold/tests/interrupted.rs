@@ -204,7 +204,7 @@ fn what_a_command_leaves_in_the_background_is_named_and_gets_its_cpus_back() {
     let before = host.affinity(process::own_pid()).expect("a mask");
     let (pid, lost) = (scene.file("pid"), scene.file("lost"));
     let command = format!(
-        "sleep 600 & echo $! > {pid}; (setsid sh -c 'echo $$ > {lost}; exec sleep 600' &); sleep 0.3"
+        "exec > /dev/null 2>&1; sleep 600 & echo $! > {pid}; (setsid sh -c 'echo $$ > {lost}; exec sleep 600' &); sleep 0.3"
     );
     let left = || [scene.pid_in("pid"), scene.pid_in("lost")].map(|pid| pid.expect("a PID"));
     let output = scene.run(&[], &command).stderr(Stdio::Pipe).capture(MINUTE_NS).expect("it runs");
@@ -234,7 +234,7 @@ fn kills_of_run_at_random_moments_leave_no_descendant_pinned() {
     let before = host.affinity(process::own_pid()).expect("a mask");
     let (folder, pid) = (scene.file(""), scene.file("pid"));
     let command =
-        format!("sleep 600 & echo $! > {pid}; {} {folder}; sleep 600", scene.file("chain"));
+        format!("sleep 600 & echo $! > {pid}; {} {folder}; exec sleep 8", scene.file("chain"));
     let mut random = 7_u64;
     for number in 0..6 {
         for name in ["stop", "mask", "pid"] {
