@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 
 use names::{Family, Package, BPF, BUILD, CROSS, DIST, FOREIGN, FUZZ, GUEST, LAB, SLURM, STATIC, TEST};
 
+/// How long apt-get waits for a lock that another one has (seconds).
+const APT_LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=600";
 /// apt starts services of these packages, which are not wanted.
 const SERVICES: &[&str] = &["munge", "slurmctld", "slurmd"];
 
@@ -85,6 +87,8 @@ fn install(prefix: &[&str], missing: &[&str], line: &str) {
     let apt = |arguments: &[&str]| {
         let mut words: Vec<&str> = prefix.to_vec();
         words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q"]);
+        // Another apt may be at work, such as the daily update: without this, apt-get fails at once.
+        words.extend(["-o", APT_LOCK_TIMEOUT]);
         words.extend(arguments);
         let mut command = Command::new(words[0]);
         command.args(&words[1..]);

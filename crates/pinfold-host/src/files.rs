@@ -5,6 +5,7 @@
 //! have created it ([`StateDir`]), because root executes what the journal contains.
 
 mod dirs;
+mod examples;
 mod given;
 mod owned;
 mod state;

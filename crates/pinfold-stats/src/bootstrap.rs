@@ -84,26 +84,6 @@ pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
     quantile_sorted(&drawn, 0.025).zip(quantile_sorted(&drawn, 0.975))
 }
 
-/// The ratio of the medians of two sides that were not measured in pairs, and its interval by
-/// resampling the starts of both. `None` with fewer than two starts on a side, or if a median is
-/// not positive.
-#[must_use]
-pub fn ratio_interval_unpaired(sides: &Block) -> Option<Interval> {
-    let ratio = sides.ratio()?;
-    if sides.candidate.len() < 2 || sides.baseline.len() < 2 {
-        return None;
-    }
-    let mut generator = Pcg32::new(BOOTSTRAP_SEED, 0);
-    let draw = |_| resampled_ratio(sides, ratio, &mut generator);
-    let mut drawn: Vec<f64> = (0..BOOTSTRAP_DRAWS).map(draw).collect::<Option<_>>()?;
-    drawn.sort_unstable_by(f64::total_cmp);
-    Some(Interval {
-        ratio,
-        low: quantile_sorted(&drawn, 0.025)?,
-        high: quantile_sorted(&drawn, 0.975)?,
-    })
-}
-
 pub(super) fn ratio_interval_of(blocks: &[Block], draws: u32) -> Option<Interval> {
     let mut ratios: Vec<f64> = blocks.iter().map(Block::ratio).collect::<Option<_>>()?;
     if ratios.len() < 2 {

@@ -29,7 +29,6 @@ mod verdict;
 
 pub use bootstrap::{
     BOOTSTRAP_DRAWS, BOOTSTRAP_SEED, Block, Interval, median_interval, ratio_interval,
-    ratio_interval_unpaired,
 };
 pub use capacity::{CONTENDED_SHARE, Capacity, of_samples};
 pub use coordinated_omission::RandomArrival;

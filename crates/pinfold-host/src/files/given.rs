@@ -1,7 +1,8 @@
 //! Files that the user names: a request, a capture, a domain.
 //!
 //! Reading always ends, whatever the path is: only a regular file is read, up to a maximum size.
-//! `-` is standard input, with the same maximum size and a timeout.
+//! `-` is standard input, with the same maximum size and a timeout; `example:NAME` is an example of
+//! the documentation.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::examples;
 use crate::HostError;
 
 /// Maximum size of a file; a capture of a machine with 8192 CPUs has a quarter of it.
@@ -17,14 +19,17 @@ const MAX_BYTES: u64 = 256 << 20;
 /// Longest silence on standard input.
 const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// Reads a whole file, or standard input if the path is `-`.
+/// Reads a whole file, standard input if the path is `-`, or the example if it is `example:NAME`.
 ///
 /// # Errors
 /// [`HostError::File`]; [`HostError::Unexpected`] if it is not a regular file, if it is too large,
-/// or if standard input is silent for ten seconds.
+/// if there is no such example, or if standard input is silent for ten seconds.
 pub fn read(path: &str) -> Result<Vec<u8>, HostError> {
     if path == "-" {
         return read_bounded(&io::stdin(), "standard input", Wait::ForWriter);
+    }
+    if let Some(example) = examples::read(path) {
+        return example;
     }
     let fail = |errno| HostError::file("read", path, errno);
     // NONBLOCK: opening a pipe without a writer would block.

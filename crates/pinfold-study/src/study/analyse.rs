@@ -364,7 +364,7 @@ fn direction(unit: Unit) -> Direction {
     }
 }
 
-fn blocks_of(
+pub(super) fn blocks_of(
     candidate: &BTreeMap<u32, Vec<f64>>,
     baseline: &BTreeMap<u32, Vec<f64>>,
 ) -> Vec<Block> {
@@ -389,27 +389,62 @@ fn compare(loaded: &Loaded, estimates: &mut [Estimate]) {
     for ((baseline, figure), members) in families {
         let base = estimates.iter().find(|one| one.cell == baseline && one.figure == figure);
         let Some(base) = base.map(|one| one.starts.clone()) else { continue };
-        let mut rows: Vec<(usize, u32, Interval, f64)> = Vec::new();
-        for index in members {
-            let blocks = blocks_of(&estimates[index].starts, &base);
-            let logs: Option<Vec<f64>> =
-                blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
-            let ratios: Option<Vec<f64>> = blocks.iter().map(Block::ratio).collect();
-            estimates[index].ratio = ratios.and_then(|ratios| median(&ratios));
-            let p = logs.and_then(|logs| sign_flip(&logs)).map(|p| p.value);
-            if let (Some(interval), Some(p)) = (ratio_interval(&blocks), p) {
-                rows.push((index, u32::try_from(blocks.len()).unwrap_or(u32::MAX), interval, p));
-            }
-        }
-        let corrected = holm(&rows.iter().map(|row| row.3).collect::<Vec<_>>());
-        let family = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-        for ((index, blocks, interval, _), p_holm) in rows.into_iter().zip(corrected) {
-            let evidence = Evidence { blocks, interval, p_holm };
-            let rule = rule(family, loaded.study.margin);
-            let verdict = Verdict::of(&evidence, direction(estimates[index].unit), &rule);
-            estimates[index].comparison = Some(Comparison { blocks, interval, p_holm, verdict });
+        let pairs: Vec<Pairs> = members
+            .iter()
+            .map(|&index| Pairs::new(blocks_of(&estimates[index].starts, &base), estimates[index].unit))
+            .collect();
+        let judged = judge(&pairs, loaded.study.margin);
+        for ((index, pairs), comparison) in members.into_iter().zip(&pairs).zip(judged) {
+            estimates[index].ratio = pairs.ratio();
+            estimates[index].comparison = comparison;
         }
     }
+}
+
+/// The blocks of one figure, measured on both sides of a comparison.
+pub(super) struct Pairs {
+    blocks: Vec<Block>,
+    direction: Direction,
+}
+
+impl Pairs {
+    pub(super) fn new(blocks: Vec<Block>, unit: Unit) -> Self {
+        Self { blocks, direction: direction(unit) }
+    }
+
+    /// Median of the blocks' ratios; `None` if one is not a positive number.
+    pub(super) fn ratio(&self) -> Option<f64> {
+        let ratios: Option<Vec<f64>> = self.blocks.iter().map(Block::ratio).collect();
+        median(&ratios?)
+    }
+}
+
+/// Compares the figures of one family: interval, exact paired test with Holm's correction over the
+/// family, verdict. `None` where a ratio is not a positive number, or with fewer than two blocks.
+pub(super) fn judge(family: &[Pairs], margin: f64) -> Vec<Option<Comparison>> {
+    let tested: Vec<Option<(Interval, f64)>> = family
+        .iter()
+        .map(|pairs| {
+            let logs: Option<Vec<f64>> =
+                pairs.blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
+            Some((ratio_interval(&pairs.blocks)?, sign_flip(&logs?)?.value))
+        })
+        .collect();
+    let raw: Vec<f64> = tested.iter().flatten().map(|(_, p)| *p).collect();
+    let rule = rule(u32::try_from(raw.len()).unwrap_or(u32::MAX), margin);
+    let mut corrected = holm(&raw).into_iter();
+    family
+        .iter()
+        .zip(tested)
+        .map(|(pairs, tested)| {
+            let (interval, _) = tested?;
+            let p_holm = corrected.next()?;
+            let blocks = u32::try_from(pairs.blocks.len()).unwrap_or(u32::MAX);
+            let evidence = Evidence { blocks, interval, p_holm };
+            let verdict = Verdict::of(&evidence, pairs.direction, &rule);
+            Some(Comparison { blocks, interval, p_holm, verdict })
+        })
+        .collect()
 }
 
 fn rule(family: u32, margin: f64) -> Rule {
@@ -417,12 +452,7 @@ fn rule(family: u32, margin: f64) -> Rule {
 }
 
 fn noise_of(one: &Estimate, margin: f64) -> Option<Noise> {
-    let blocks = blocks_of(&one.twins, &one.starts);
-    let interval = ratio_interval(&blocks)?;
-    let logs: Option<Vec<f64>> = blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
-    let p_holm = sign_flip(&logs?)?.value;
-    let blocks = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
-    let evidence = Evidence { blocks, interval, p_holm };
-    let verdict = Verdict::of(&evidence, direction(one.unit), &rule(1, margin));
+    let pairs = Pairs::new(blocks_of(&one.twins, &one.starts), one.unit);
+    let Comparison { blocks, interval, verdict, .. } = judge(&[pairs], margin).pop()??;
     Some(Noise { cell: one.cell, figure: one.figure.clone(), interval, blocks, verdict })
 }

@@ -1,12 +1,11 @@
 //! Differences of two runs of one study, or of one study on two machines, by cell and figure.
 //!
-//! The blocks of two runs are not paired: the ratio is that of the medians over starts, with an
-//! interval from resampling the starts of both sides. It shows what differs, not why; a verdict
-//! needs both in one study.
+//! Block *i* of one run is compared with block *i* of the other, as `compare` does with two
+//! measurements: interval of the ratio, exact paired test with Holm's correction over all figures
+//! of the cells, and a verdict from enough blocks. It shows what differs, not why: the runs differ
+//! in their time, and perhaps in their machine.
 
-use pinfold_stats::{Block, Interval, ratio_interval_unpaired};
-
-use super::analyse::{Analysis, Estimate, FigureName};
+use super::analyse::{Analysis, Comparison, Estimate, FigureName, Pairs, blocks_of, judge};
 
 /// The difference of one figure in one cell.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,9 +16,10 @@ pub struct Difference {
     pub figure: FigureName,
     /// The medians of the first and the second run.
     pub medians: (f64, f64),
-    /// Second over first; `None` with fewer than two starts on a side, or a value that is not
-    /// positive.
-    pub interval: Option<Interval>,
+    /// Second over first, the median of the blocks' ratios; `None` if a value is not positive.
+    pub ratio: Option<f64>,
+    /// The second compared with the first; `None` with fewer than two blocks on a side.
+    pub comparison: Option<Comparison>,
 }
 
 /// What both runs have, and what only one of them has.
@@ -38,6 +38,7 @@ pub fn diff(first: &Analysis, second: &Analysis) -> Compared {
         analysis.loaded.cells.all[one.cell].name(&analysis.loaded.study)
     };
     let mut compared = Compared::default();
+    let mut family = Vec::new();
     for one in &first.estimates {
         let cell = name(first, one);
         let other = second
@@ -48,14 +49,19 @@ pub fn diff(first: &Analysis, second: &Analysis) -> Compared {
             compared.alone.0.push(cell);
             continue;
         };
-        let all = |one: &Estimate| one.starts.values().flatten().copied().collect::<Vec<f64>>();
-        let block = Block { candidate: all(other), baseline: all(one) };
+        let pairs = Pairs::new(blocks_of(&other.starts, &one.starts), one.unit);
         compared.both.push(Difference {
             cell,
             figure: one.figure.clone(),
             medians: (one.median, other.median),
-            interval: ratio_interval_unpaired(&block),
+            ratio: pairs.ratio(),
+            comparison: None,
         });
+        family.push(pairs);
+    }
+    let margin = f64::max(first.loaded.study.margin, second.loaded.study.margin);
+    for (row, comparison) in compared.both.iter_mut().zip(judge(&family, margin)) {
+        row.comparison = comparison;
     }
     for other in &second.estimates {
         let cell = name(second, other);

@@ -6,7 +6,7 @@ use pinfold_model::text::counted;
 use pinfold_report::format;
 use pinfold_run::study::page::{besides_workload, figure_name, host_changes, overhead_ms};
 use pinfold_run::{Exit, Failure, time};
-use pinfold_stats::blocks_needed;
+use pinfold_stats::{Interval, blocks_needed};
 use pinfold_study::store::{RunId, Store};
 use pinfold_study::study::{self, Analysis, Cells, Loaded, Prediction, Study, predict};
 use serde_json::json;
@@ -255,12 +255,15 @@ pub fn diff(first: &Analysis, second: &Analysis, as_json: bool) -> String {
             .both
             .iter()
             .map(|one| {
+                let comparison = one.comparison.as_ref();
                 json!({
                     "cell": one.cell, "figure": figure_name(&one.figure),
-                    "first": one.medians.0, "second": one.medians.1,
-                    "ratio": one.interval.map(|interval| interval.ratio),
-                    "ratio_low": one.interval.map(|interval| interval.low),
-                    "ratio_high": one.interval.map(|interval| interval.high),
+                    "first": one.medians.0, "second": one.medians.1, "ratio": one.ratio,
+                    "ratio_low": comparison.map(|it| it.interval.low),
+                    "ratio_high": comparison.map(|it| it.interval.high),
+                    "blocks": comparison.map(|it| it.blocks),
+                    "p_holm": comparison.map(|it| it.p_holm),
+                    "verdict": comparison.map(|it| it.verdict.word()),
                 })
             })
             .collect();
@@ -271,19 +274,27 @@ pub fn diff(first: &Analysis, second: &Analysis, as_json: bool) -> String {
         return document.to_string();
     }
     let mut table = screen::rows();
-    table.set_header(["cell", "figure", "first", "second", "second over first [95 %]"]);
+    table.set_header([
+        "cell",
+        "figure",
+        "first",
+        "second",
+        "second over first [95 %]",
+        "second against first",
+    ]);
     for one in &compared.both {
-        let ratio = one.interval.map_or_else(
-            || format::MISSING.to_owned(),
-            |interval| {
-                let [ratio, low, high] =
-                    [interval.ratio, interval.low, interval.high].map(format::significant);
-                let differs = if interval.contains(1.0) { "" } else { " differs" };
-                format!("{ratio} [{low}, {high}]{differs}")
-            },
-        );
+        let ratio = one.ratio.map_or_else(|| format::MISSING.to_owned(), format::significant);
+        let (interval, verdict) = match &one.comparison {
+            None => (String::new(), format::MISSING.to_owned()),
+            Some(comparison) => {
+                let Interval { low, high, .. } = comparison.interval;
+                let [low, high] = [low, high].map(format::significant);
+                (format!(" [{low}, {high}]"), comparison.verdict.to_string())
+            }
+        };
         let [a, b] = [one.medians.0, one.medians.1].map(format::significant);
-        table.add_row([one.cell.clone(), figure_name(&one.figure), a, b, ratio]);
+        let (cell, figure) = (one.cell.clone(), figure_name(&one.figure));
+        table.add_row([cell, figure, a, b, format!("{ratio}{interval}"), verdict]);
     }
     screen::drawn(table, 2..5)
 }

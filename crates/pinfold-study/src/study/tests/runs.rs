@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use pinfold_model::{Datum, Origin};
-use pinfold_stats::Verdict;
+use pinfold_stats::{Verdict, blocks_needed};
 
 use super::super::*;
 use super::world::{FACTS, STUDY, Trouble, World, origin};
@@ -279,10 +279,28 @@ fn the_same_study_twice_shows_no_difference_and_another_machine_one() {
     let second = analyse(&other.store, again.id()).unwrap();
     let compared = diff(&first, &second);
     assert_eq!((compared.both.len(), compared.alone.0.len()), (10, 0));
+    let needed = blocks_needed(10, 0.05);
+    assert!(needed > 8, "a larger family needs more blocks");
     for row in &compared.both {
-        let interval = row.interval.unwrap();
-        assert!(interval.low > 0.98 && interval.high < 1.02, "{row:?}");
+        let comparison = row.comparison.unwrap();
+        assert!(comparison.interval.low > 0.98 && comparison.interval.high < 1.02, "{row:?}");
+        assert_eq!(comparison.verdict, Verdict::Unknown { have: 8, need: needed }, "{row:?}");
     }
+    // Two cells are a small family, for which eight blocks suffice; three never do.
+    let verdicts = |factor: f64, blocks: u32| {
+        let mut other = second.clone();
+        other.estimates.truncate(2);
+        for one in &mut other.estimates {
+            one.starts.retain(|block, _| *block < blocks);
+            one.starts.values_mut().flatten().for_each(|value| *value *= factor);
+        }
+        let rows = diff(&first, &other).both.into_iter();
+        rows.map(|row| row.comparison.unwrap().verdict).collect::<Vec<_>>()
+    };
+    assert_eq!(verdicts(1.0, 8), [Verdict::Same; 2]);
+    assert_eq!(verdicts(3.0, 8), [Verdict::Better; 2]);
+    let unknown = Verdict::Unknown { have: 3, need: blocks_needed(2, 0.05) };
+    assert_eq!(verdicts(3.0, 3), [unknown; 2]);
     let quick = world.create(STUDY, true).unwrap();
     world.run(quick).unwrap();
     let compared = diff(&first, &analyse(&world.store, quick.id()).unwrap());
