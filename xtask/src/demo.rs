@@ -5,9 +5,6 @@ use std::path::Path;
 use crate::packages::{ensure, Purpose};
 use crate::run::run;
 
-/// The strategies that fit into the six minutes of a demo; `pinfold tune` by default tries all.
-const STRATEGIES: &str = "none,compact,compact-cores,low-latency,balanced,max-performance";
-
 /// Installs, builds, and runs `pinfold tune` on the demo guest.
 pub fn demo(root: &Path, more: &[String]) -> Result<(), String> {
     ensure(&Purpose::Demo);
@@ -15,7 +12,6 @@ pub fn demo(root: &Path, more: &[String]) -> Result<(), String> {
     let binary = root.join("target/release/pinfold");
     let binary = binary.to_string_lossy();
     let mut arguments = vec!["tune", "--demo", "--budget", "330s", "--report", "target/demo/report.html"];
-    arguments.extend(["--strategies", STRATEGIES]);
     arguments.extend(["--store", "target/demo/tune.sqlite"]);
     arguments.extend(more.iter().map(String::as_str));
     std::fs::create_dir_all(root.join("target/demo")).map_err(|e| format!("target/demo: {}", e))?;

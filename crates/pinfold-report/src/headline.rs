@@ -3,13 +3,14 @@
 //! The sentence never claims more than the verdict: for a placement that ranks first without a
 //! significant difference, it says only that it ranks first.
 
+use pinfold_model::text::counted;
 use pinfold_model::{Accelerator, LoadState, Metric, Unit};
 
 use crate::charts::forest;
 use crate::format;
 use crate::page::{
-    Answer, Candidate, CandidateId, CandidateKind, Comparison, Page, RankingRow, ReachedStage,
-    Verdict,
+    Answer, Candidate, CandidateId, CandidateKind, Comparison, Page, PinsAlone, RankingRow,
+    ReachedStage, Verdict,
 };
 
 /// The answer: `subject` and `claim` are set in large print, `evidence` in small. Together they are
@@ -138,8 +139,9 @@ fn compared(
     let change = change(metric.unit(), comparison);
     let measured = measured_on(page);
     let sure = format!(
-        "median of the blocks’ ratios, 95 % interval {}, p = {} after Holm’s correction, {} VM \
+        "{}median of the blocks’ ratios, 95 % interval {}, p = {} after Holm’s correction, {} VM \
          starts each; {}; {measured}",
+        load_kept_away(page).map(|text| text + "; ").unwrap_or_default(),
         change_between(metric.unit(), comparison),
         comparison.p_holm.map_or_else(|| format::MISSING.to_owned(), format::probability),
         row.blocks,
@@ -161,6 +163,48 @@ fn compared(
         ),
     };
     Headline { subject: Some(winner.to_owned()), claim, evidence }
+}
+
+/// `the gain is that of keeping other load off CPU 1; pins alone: 1.15× shorter (compact)`; `None` if
+/// the winner excludes no tasks.
+fn load_kept_away(page: &Page) -> Option<String> {
+    let plan = &page.candidate(page.answer.winner?)?.plan;
+    if plan.exclusive.is_empty() {
+        return None;
+    }
+    let pins = match page.answer.pins_alone {
+        None => "pins alone were not measured".to_owned(),
+        Some(pins) => {
+            format!("pins alone: {} ({})", pins_change(page, &pins), page.name(pins.candidate))
+        }
+    };
+    Some(format!("the gain is that of keeping other load off CPU {}; {pins}", plan.exclusive))
+}
+
+fn pins_change(page: &Page, pins: &PinsAlone) -> String {
+    let (amount, direction) =
+        change_parts(page.answer.metric.unit(), pins.ratio, ChangeUnit::Factor);
+    format!("{amount} {direction}").trim().to_owned()
+}
+
+/// The gain of pins alone, if the winner also excludes tasks.
+fn pins_alone(page: &Page) -> Option<Figure> {
+    load_kept_away(page)?;
+    let pins = page.answer.pins_alone?;
+    let unit = page.answer.metric.unit();
+    let evidence = match pins.interval {
+        None => format!("screening only, {}, no verdict", counted(pins.blocks, "block")),
+        Some((low, high)) => {
+            let comparison = |ratio| change_parts(unit, ratio, ChangeUnit::Factor);
+            let [(low, from), (high, to)] = [low, high].map(comparison);
+            format!("95 % interval {low} {from} to {high} {to}, {}", counted(pins.blocks, "block"))
+        }
+    };
+    Some(Figure {
+        value: pins_change(page, &pins),
+        label: "pins alone, without isolation".to_owned(),
+        note: format!("{}; {evidence}", page.name(pins.candidate)),
+    })
 }
 
 /// Without a winner: nothing was measured, nothing is better, the better ones violate a constraint,
@@ -222,7 +266,7 @@ fn measured_on(page: &Page) -> String {
 
 /// The key figures: effect, value, cost, certainty, noise, accelerator; each only if it is known.
 pub(crate) fn figures(page: &Page) -> Vec<Figure> {
-    let Answer { winner, metric, load } = page.answer;
+    let Answer { winner, metric, load, .. } = page.answer;
     let unit = metric.unit();
     let mut figures = Vec::new();
     let row = |id: Option<CandidateId>| page.deciding()?.row(id?);
@@ -254,6 +298,7 @@ pub(crate) fn figures(page: &Page) -> Vec<Figure> {
             note: format!("exact sign-flip test, Holm; {} VM starts each", row_of_winner.blocks),
         });
     }
+    figures.extend(pins_alone(page));
     figures.extend(worst_cost(page));
     figures.extend(other_side(page, winner, load, metric));
     figures.extend(noise(page));

@@ -37,7 +37,7 @@ pub use error::ReportError;
 pub use files::{TableFiles, WrittenTable};
 pub use page::{
     Answer, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
-    Distribution, Emitted, FailedStart, Page, Provenance, Quantile, Ranking, RankingRow,
+    Distribution, Emitted, FailedStart, Page, PinsAlone, Provenance, Quantile, Ranking, RankingRow,
     ReachedStage, RequestSummary, RoleRow, RoleTable, Verdict,
 };
 pub use parquet::TableError;

@@ -47,7 +47,7 @@ pub struct CandidateId(pub usize);
 
 /// The comparison of the headline; its figures are in the ranking of the same metric and load
 /// state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Answer {
     /// The best candidate; `None` if none is significantly better than the baseline.
     pub winner: Option<CandidateId>,
@@ -55,6 +55,21 @@ pub struct Answer {
     pub metric: Metric,
     /// The load state that decides.
     pub load: LoadState,
+    /// What pins alone gain; `None` if no such placement was measured.
+    pub pins_alone: Option<PinsAlone>,
+}
+
+/// The best placement that pins threads and excludes no other task, against the baseline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PinsAlone {
+    /// The placement.
+    pub candidate: CandidateId,
+    /// Ratio of the deciding metric to the baseline's, the median over blocks.
+    pub ratio: f64,
+    /// Its 95 % interval; `None` if it was only screened.
+    pub interval: Option<(f64, f64)>,
+    /// Number of blocks.
+    pub blocks: u32,
 }
 
 /// The request of the user.

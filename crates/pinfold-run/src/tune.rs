@@ -102,7 +102,7 @@ pub fn tune(
     display: Display<'_>,
 ) -> Result<(Store, RunId), Failure> {
     let open = || Store::open_or_create(&options.store);
-    // A refused run leaves no store behind.
+    let is_new = !files::exists(&options.store);
     let (mut store, candidates, findings) = match options.resume {
         Some(run) => {
             let store = open()?;
@@ -117,9 +117,18 @@ pub fn tune(
     let state = &host::state(state)?;
     let pinload = Pinload::install()?;
     let tuning = Tuning { options, host, topology, candidates, findings, pinload, state, program };
-    let facts = tuning.trial(subject)?;
+    let run = match tuning.begin(&mut store, subject, display.begins) {
+        Ok(run) => run,
+        Err(failure) => {
+            if is_new {
+                // A refused run leaves no store behind.
+                drop(store);
+                files::remove(&options.store)?;
+            }
+            return Err(failure);
+        }
+    };
     let mut starter = tuning.starter(subject)?;
-    let run = tuning.open_run(&mut store, (subject, &facts), display.begins)?;
     let outcome = study::run(
         &mut store,
         run,
@@ -145,6 +154,17 @@ pub fn tune(
 }
 
 impl Tuning<'_> {
+    /// The start that is not counted, and the run that fits the budget.
+    fn begin(
+        &self,
+        store: &mut Store,
+        subject: &mut Subject,
+        begins: &dyn Fn(&Created, Accelerator, &[Finding]),
+    ) -> Result<OpenRun, Failure> {
+        let facts = self.trial(subject)?;
+        self.open_run(store, (subject, &facts), begins)
+    }
+
     fn starter<'s>(&'s self, subject: &'s Subject) -> Result<VmStarter<'s>, Failure> {
         let io_directory = files::cache_dir()?;
         files::make_dirs(&io_directory)?;

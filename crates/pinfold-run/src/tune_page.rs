@@ -4,11 +4,11 @@
 
 use pinfold_host::files;
 use pinfold_model::text::{agree, counted};
-use pinfold_model::{Finding, LoadState, Metric, Plan, Topology};
+use pinfold_model::{Finding, IsolationScope, LoadState, Metric, Plan, Topology};
 use pinfold_report::{
     Answer, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
-    Distribution, Emitted, FailedStart, Page, Provenance, Ranking, RankingRow, ReachedStage,
-    RequestSummary, RoleRow, RoleTable, Verdict,
+    Distribution, Emitted, FailedStart, Page, PinsAlone, Provenance, Ranking, RankingRow,
+    ReachedStage, RequestSummary, RoleRow, RoleTable, Verdict,
 };
 use pinfold_stats as stats;
 use pinfold_study::store::{CandidateRecord, CandidateRole, RunId, Store};
@@ -190,7 +190,38 @@ impl Build<'_> {
                 .and_then(|winner| self.id(winner.candidate)),
             metric: self.report.config.metric(),
             load: self.report.goal_load,
+            pins_alone: self.pins_alone(),
         }
+    }
+
+    /// The placement with the largest gain among those that pin and exclude no task: of the ranking,
+    /// else of the screening.
+    fn pins_alone(&self) -> Option<PinsAlone> {
+        let key = (self.report.config.metric(), self.report.goal_load);
+        let pins = |index: usize| {
+            let is_pinned = self.records[index].role == CandidateRole::Candidate;
+            let (_, plan) = self.tried.iter().find(|(tried, _)| *tried == index)?;
+            (is_pinned && plan.exclusive.is_empty()).then(|| self.id(index))?
+        };
+        let ranked = self.report.ranking.iter().filter_map(|row| {
+            let contrast = row.cell(key.0, key.1)?.against_baseline.as_ref()?;
+            let interval = contrast.interval.as_ref()?;
+            Some(PinsAlone {
+                candidate: pins(row.candidate)?,
+                ratio: interval.ratio,
+                interval: Some((interval.low, interval.high)),
+                blocks: contrast.pairs,
+            })
+        });
+        let screened = self.report.screening.iter().filter_map(|row| {
+            let (candidate, ratio) = (pins(row.standing.candidate)?, row.ratio?);
+            Some(PinsAlone { candidate, ratio, interval: None, blocks: row.blocks })
+        });
+        let gain = |one: &PinsAlone| {
+            if key.0.higher_is_better() { one.ratio } else { 1.0 / one.ratio }
+        };
+        let best = |all: Vec<PinsAlone>| all.into_iter().max_by(|a, b| gain(a).total_cmp(&gain(b)));
+        best(ranked.collect()).or_else(|| best(screened.collect()))
     }
 
     fn asked(&self) -> RequestSummary {
@@ -278,30 +309,34 @@ impl Build<'_> {
     }
 
     fn ranked_rows(&self, load: LoadState, metric: Metric) -> Vec<RankingRow> {
-        let mut rows: Vec<RankingRow> = self
+        let mut rows: Vec<(bool, RankingRow)> = self
             .report
             .ranking
             .iter()
             .filter_map(|row| {
                 let cell = row.cell(metric, load)?;
-                Some(RankingRow {
+                let shown = RankingRow {
                     candidate: self.id(row.candidate)?,
                     blocks: u32::try_from(cell.blocks.len()).unwrap_or(u32::MAX),
                     median: Some(cell.median),
                     worst: Some(cell.worst),
                     comparison: cell.against_baseline.as_ref().and_then(comparison),
-                })
+                };
+                Some((row.dropped, shown))
             })
             .collect();
-        // The goal's own table keeps the ranking's order; the others are sorted by their median.
+        // The goal's own table keeps the ranking's order; the others are sorted by their ratio to
+        // the baseline, since medians over different blocks cannot be compared, dropped ones last.
         if (load, metric) != (self.report.goal_load, self.report.config.metric()) {
-            let key = |row: &RankingRow| row.median.unwrap_or(f64::INFINITY);
-            rows.sort_by(|a, b| key(a).total_cmp(&key(b)));
-            if metric.higher_is_better() {
-                rows.reverse();
-            }
+            let loss = |row: &RankingRow| {
+                let ratio = row.comparison.as_ref().map_or(1.0, |comparison| comparison.ratio);
+                if metric.higher_is_better() { 1.0 / ratio } else { ratio }
+            };
+            rows.sort_by(|(a_dropped, a), (b_dropped, b)| {
+                a_dropped.cmp(b_dropped).then_with(|| loss(a).total_cmp(&loss(b)))
+            });
         }
-        rows
+        rows.into_iter().map(|(_, row)| row).collect()
     }
 
     fn twin_row(&self, load: LoadState, metric: Metric) -> Option<RankingRow> {
@@ -348,8 +383,16 @@ impl Build<'_> {
             false => &[],
         };
         let command = pinfold_vm::qemu::command_of(&*pinfold_vm::hypervisors::parse(words));
-        let qemu = pinfold_emit::qemu(plan, self.context.topology, &command);
-        let (Ok(libvirt), Ok(qemu)) = (pinfold_emit::libvirt(plan, self.context.topology), qemu)
+        // The loads of the run were Pinfold's own. On the user's host they are the host's tasks.
+        let plan = Plan {
+            isolation: match plan.isolation {
+                IsolationScope::None => IsolationScope::None,
+                IsolationScope::Own | IsolationScope::Host => IsolationScope::Host,
+            },
+            ..plan.clone()
+        };
+        let qemu = pinfold_emit::qemu(&plan, self.context.topology, &command);
+        let (Ok(libvirt), Ok(qemu)) = (pinfold_emit::libvirt(&plan, self.context.topology), qemu)
         else {
             // A tuned plan places one machine; a plan with another number has no output formats.
             return Vec::new();

@@ -14,8 +14,9 @@ macro_rules! table {
 }
 
 /// Name and content; each file is in the repository, and its name is that of the file.
-pub(super) const EXAMPLES: [(&str, &[u8]); 11] = table! {
+pub(super) const EXAMPLES: [(&str, &[u8]); 12] = table! {
     "e5-2670-dual": "fixtures/hosts/e5-2670-dual.synthetic",
+    "e7-four": "fixtures/hosts/e7-four.capture",
     "epyc-7702p": "fixtures/hosts/epyc-7702p.synthetic",
     "i7-4790k": "fixtures/hosts/i7-4790k.synthetic",
     "i9-13900k": "fixtures/hosts/i9-13900k.xml",

@@ -198,3 +198,24 @@ fn a_lock_on_a_file_that_was_removed_is_not_the_names() {
     drop(held);
     assert!(state.lock("x.lock").unwrap().is_none(), "the new file's lock is held");
 }
+
+#[test]
+fn the_examples_are_the_files_of_the_repository_and_named_like_them() {
+    for (name, content) in examples::EXAMPLES {
+        let folders = ["fixtures/hosts", "docs/examples"];
+        let files = folders.iter().flat_map(|folder| {
+            let folder = format!("{}/../../{folder}", env!("CARGO_MANIFEST_DIR"));
+            let names = list(&folder).unwrap().into_iter();
+            names.map(move |file| format!("{folder}/{file}")).collect::<Vec<_>>()
+        });
+        let same = files.filter(|file| read(file).is_ok_and(|bytes| bytes == content));
+        let stem = |file: String| {
+            let file = file.rsplit('/').next().unwrap_or_default().to_owned();
+            file.split('.').next().unwrap_or_default().to_owned()
+        };
+        assert_eq!(same.map(stem).collect::<Vec<_>>(), [name]);
+        assert_eq!(read(&format!("example:{name}")).unwrap(), content);
+    }
+    let error = read("example:ryzen").unwrap_err().to_string();
+    assert!(error.contains("no such example; the examples are e5-2670-dual, "), "{error}");
+}

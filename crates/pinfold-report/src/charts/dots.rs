@@ -19,7 +19,7 @@ const PLOT: f64 = 260.0;
 const LEFT: (f64, f64, f64) = (122.0, 16.0, 6.8);
 const RIGHT: f64 = 58.0;
 const TOP: f64 = 8.0;
-const BOTTOM: f64 = 26.0;
+const BOTTOM: f64 = 44.0;
 const ROW: f64 = 26.0;
 /// Vertical offsets of successive dots.
 const LANES: [f64; 3] = [0.0, -5.0, 5.0];
@@ -65,7 +65,7 @@ pub(crate) fn draw(page: &Page, blocks: &BlockValues, shared: &Shared) -> String
     let height = TOP + BOTTOM + ROW * rows.len() as f64;
     let id = chart_id("blocks", blocks.metric, blocks.load);
     let mut svg = Svg::open(&id, (shared.width, height), &title, &description.join("; "));
-    axis(&mut svg, shared, unit, height);
+    axis(&mut svg, shared, blocks, height);
     let mut y = TOP + ROW / 2.0;
     for ((series, row), description) in rows.iter().zip(&description) {
         svg.open_group(&series.classes(), Some(description));
@@ -93,8 +93,8 @@ fn describe(series: &Series, row: &BlockRow, unit: Unit) -> String {
     )
 }
 
-fn axis(svg: &mut Svg, shared: &Shared, unit: Unit, height: f64) {
-    let bottom = height - BOTTOM;
+fn axis(svg: &mut Svg, shared: &Shared, blocks: &BlockValues, height: f64) {
+    let (bottom, unit) = (height - BOTTOM, blocks.metric.unit());
     for tick in shared.values.ticks() {
         let x = shared.values.pixel(tick.value);
         svg.line(if tick.labelled { "grid" } else { "grid minor" }, (x, TOP), (x, bottom));
@@ -103,6 +103,9 @@ fn axis(svg: &mut Svg, shared: &Shared, unit: Unit, height: f64) {
             svg.text("tick", TextAnchor::Middle, (x, bottom + 16.0), &label);
         }
     }
+    let middle = f64::midpoint(shared.left, shared.right);
+    let name = format!("{}: {}", blocks.metric.name(), blocks.statistic);
+    svg.text("axis-title", TextAnchor::Middle, (middle, height - 8.0), &name);
     if let Some(limit) = shared.limit.filter(|limit| shared.values.holds(*limit)) {
         let x = shared.values.pixel(limit);
         svg.line("limit", (x, TOP), (x, bottom));

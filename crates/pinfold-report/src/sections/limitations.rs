@@ -84,6 +84,7 @@ pub(crate) fn limits(page: &Page) -> Vec<String> {
             .to_owned(),
     );
     limits.push(of_noise(page));
+    limits.extend(noise_by_metric(page));
     limits.extend(of_race(page));
     limits.extend(of_screening(page));
     limits.extend(of_isolation(page));
@@ -124,6 +125,23 @@ fn of_noise(page: &Page) -> String {
             }
         }
     }
+}
+
+/// The A/A pair in each metric, in the deciding load state.
+fn noise_by_metric(page: &Page) -> Option<String> {
+    let is_repeat =
+        |id| page.candidate(id).is_some_and(|candidate| candidate.kind == CandidateKind::Repeat);
+    let of_load = page.rankings.iter().filter(|ranking| ranking.load == page.answer.load);
+    let floors: Vec<String> = of_load
+        .filter_map(|ranking| {
+            let row = ranking.rows.iter().find(|row| is_repeat(row.candidate))?;
+            let interval = forest::interval(row.comparison.as_ref()?);
+            Some(format!("{} {interval}", ranking.metric.name()))
+        })
+        .collect();
+    let metrics = floors.join(", ");
+    (!floors.is_empty())
+        .then(|| format!("Noise floor of each metric ({}): {metrics}.", page.answer.load))
 }
 
 /// The significant differences of the deciding ranking that are within the A/A pair's noise.

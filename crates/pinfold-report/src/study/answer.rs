@@ -49,6 +49,14 @@ fn verdicts(page: &StudyPage) -> [usize; 4] {
     ]
 }
 
+/// The reason of the first comparison without a verdict, such as too few blocks.
+fn why_unsettled(page: &StudyPage) -> Option<&str> {
+    compared(page).find_map(|(_, comparison)| match &comparison.verdict {
+        Verdict::Unknown(why) => Some(why.as_str()),
+        Verdict::Better | Verdict::Same | Verdict::Worse => None,
+    })
+}
+
 /// The answer: the result for the claims of the source, else for the comparisons.
 pub(super) fn sentence(page: &StudyPage) -> String {
     let [yes, no, open] = claims(page);
@@ -57,9 +65,14 @@ pub(super) fn sentence(page: &StudyPage) -> String {
         (0, 0) if page.measured.is_empty() => "nothing was measured".to_owned(),
         (0, 0) => "measured, without a baseline to compare with".to_owned(),
         (0, all) => match verdicts(page) {
-            [0, _, 0, _] => {
+            [0, same, 0, _] if same == all => {
                 format!("none of {all} comparisons with the baseline shows a difference")
             }
+            [0, same, 0, unknown] => format!(
+                "of {all} comparisons with the baseline {same} show no difference, {unknown} are not \
+                 settled{}",
+                why_unsettled(page).map(|why| format!(" ({why})")).unwrap_or_default()
+            ),
             [better, _, worse, _] => {
                 format!("of {all} comparisons with the baseline {better} are better, {worse} worse")
             }

@@ -223,6 +223,13 @@ fn the_sentence_says_what_the_statements_or_comparisons_say() {
         answer::sentence(&page),
         "none of 1 comparisons with the baseline shows a difference"
     );
+    let unknown = Verdict::Unknown("3 starts, 8 needed".to_owned());
+    page.measured.push(measured("speed 1.0", 99.0, Some(against(1.0, unknown))));
+    assert_eq!(
+        answer::sentence(&page),
+        "of 2 comparisons with the baseline 1 show no difference, 1 are not settled (3 starts, 8 \
+         needed)"
+    );
 }
 
 #[test]

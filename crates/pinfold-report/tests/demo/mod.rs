@@ -5,8 +5,8 @@
 use pinfold_model::{Accelerator, Finding, LoadState, Metric, Origin, Role, RoleStats, Topology};
 use pinfold_report::{
     Answer, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
-    Distribution, Emitted, FailedStart, Page, Provenance, Ranking, RankingRow, ReachedStage,
-    RequestSummary, RoleRow, RoleTable, Verdict,
+    Distribution, Emitted, FailedStart, Page, PinsAlone, Provenance, Ranking, RankingRow,
+    ReachedStage, RequestSummary, RoleRow, RoleTable, Verdict,
 };
 
 use machine::{Shape, machine, plan};
@@ -361,6 +361,12 @@ pub fn page(shape: [u32; 5], vcpus: u32) -> Page {
             winner: Some(CandidateId(2)),
             metric: Metric::SpinGap,
             load: LoadState::BOTH,
+            pins_alone: Some(PinsAlone {
+                candidate: CandidateId(4),
+                ratio: 0.87,
+                interval: Some((0.69, 1.1)),
+                blocks: BLOCKS,
+            }),
         },
         asked: asked(),
         candidates: candidates(&topology, vcpus),

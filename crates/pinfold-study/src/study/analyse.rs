@@ -391,7 +391,9 @@ fn compare(loaded: &Loaded, estimates: &mut [Estimate]) {
         let Some(base) = base.map(|one| one.starts.clone()) else { continue };
         let pairs: Vec<Pairs> = members
             .iter()
-            .map(|&index| Pairs::new(blocks_of(&estimates[index].starts, &base), estimates[index].unit))
+            .map(|&index| {
+                Pairs::new(blocks_of(&estimates[index].starts, &base), estimates[index].unit)
+            })
             .collect();
         let judged = judge(&pairs, loaded.study.margin);
         for ((index, pairs), comparison) in members.into_iter().zip(&pairs).zip(judged) {

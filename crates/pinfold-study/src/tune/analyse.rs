@@ -129,8 +129,12 @@ impl Analysis {
 
     /// True if it was dropped in the confirmation.
     fn is_dropped(&self, candidate: usize) -> bool {
+        self.is_dropped_in(Phase::Confirmation, candidate)
+    }
+
+    fn is_dropped_in(&self, phase: Phase, candidate: usize) -> bool {
         let mut dropped = self.course.dropped.iter();
-        dropped.any(|one| one.phase == Phase::Confirmation && one.candidate == candidate)
+        dropped.any(|one| one.phase == phase && one.candidate == candidate)
     }
 
     fn row(
@@ -305,9 +309,13 @@ impl Analysis {
         let mut candidates = self.loaded.distinct.clone();
         candidates.push(self.loaded.baseline);
         candidates.sort_unstable();
-        rank(&self.loaded.config, &self.screening, &candidates)
+        let mut standings = rank(&self.loaded.config, &self.screening, &candidates);
+        // Fewer blocks: its median cannot be compared with those of the others.
+        standings.sort_by_key(|standing| self.is_dropped_in(Phase::Screening, standing.candidate));
+        standings
             .into_iter()
             .map(|standing| ScreeningRow {
+                ratio: self.screening_ratio(standing.candidate),
                 name: self.name(standing.candidate),
                 score: standing.score(self.loaded.config.goal),
                 blocks: self.screening.measured(standing.candidate),
@@ -316,6 +324,16 @@ impl Analysis {
                 standing,
             })
             .collect()
+    }
+
+    /// Median over the blocks of the screening of the ratio to the baseline, in the goal's metric.
+    fn screening_ratio(&self, candidate: usize) -> Option<f64> {
+        let key = (self.loaded.config.goal_load(), self.loaded.config.metric());
+        let base = self.screening.by_block(self.loaded.baseline, key);
+        let own = self.screening.by_block(candidate, key);
+        let ratio =
+            |(block, own): (&u32, &Summary)| Block::pair(own.value, base.get(block)?.value).ratio();
+        median(&own.iter().filter_map(ratio).collect::<Vec<f64>>())
     }
 
     fn dropped_rows(&self) -> Vec<DroppedRow> {

@@ -273,7 +273,9 @@ fn about_samples(report: &TuneReport, confirmation: &Summaries, findings: &mut V
         }
     }
     for (flag, count) in &confirmation.flags {
-        findings.push(Finding::note("benchmarks", format!("{count} series are flagged {flag:?}")));
+        let all = counted(confirmation.series, "series");
+        let text = format!("{count} of {all} are flagged {flag:?}");
+        findings.push(Finding::note("benchmarks", text));
     }
     unequal_times(report, confirmation, findings);
 }

@@ -97,6 +97,8 @@ pub struct ScreeningRow {
     pub standing: RankEntry,
     /// The value that the goal optimises.
     pub score: Option<f64>,
+    /// Median over blocks of the ratio of this value to the baseline's of the same block.
+    pub ratio: Option<f64>,
     /// Number of blocks in which it was measured.
     pub blocks: u32,
     /// True if it was confirmed. A candidate that was neither confirmed nor is among

@@ -48,6 +48,8 @@ pub(super) struct Summaries {
     pub starts: Vec<StartRecord>,
     /// Number of series with each flag.
     pub flags: BTreeMap<String, u32>,
+    /// Number of series, with flags or without.
+    pub series: u32,
 }
 
 /// The floor of a metric, in its unit.
@@ -179,10 +181,14 @@ impl Summaries {
     }
 
     fn note_flags(&mut self, cells: &[CellResult]) {
-        for flag in cells.iter().flat_map(|cell| &cell.series).flat_map(|series| &series.flags) {
+        for series in cells.iter().flat_map(|cell| &cell.series) {
+            self.series += 1;
             // `preempted 12` and `preempted 3` are the same flag.
-            let kind = flag.split_whitespace().next().unwrap_or(flag);
-            *self.flags.entry(kind.to_owned()).or_insert(0) += 1;
+            let kind = |flag: &String| flag.split_whitespace().next().unwrap_or(flag).to_owned();
+            let kinds: BTreeSet<String> = series.flags.iter().map(kind).collect();
+            for kind in kinds {
+                *self.flags.entry(kind).or_insert(0) += 1;
+            }
         }
     }
 

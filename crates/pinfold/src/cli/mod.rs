@@ -187,7 +187,7 @@ pub struct SentinelArgs {
 #[derive(Debug, Args)]
 pub struct TopoArgs {
     /// A captured machine, an hwloc XML file, a directory or tarball with the /sys of a machine,
-    /// or a description such as "node:4 core:4 pu:2"
+    /// a description such as "node:4 core:4 pu:2", or example:NAME
     #[arg(long, value_name = "FILE|DESCRIPTION")]
     pub input: Option<String>,
     /// Print JSON
@@ -309,8 +309,8 @@ pub struct PlanArgs {
         "host_pus", "emulator", "prefer", "pins",
     ])]
     pub request: Option<String>,
-    /// Plan for another machine: a capture, hwloc XML, a directory or tarball with its /sys, or a
-    /// description
+    /// Plan for another machine: a capture, hwloc XML, a directory or tarball with its /sys, a
+    /// description, or example:NAME
     #[arg(long, value_name = "FILE|DESCRIPTION")]
     pub input: Option<String>,
     /// List the strategies
@@ -560,7 +560,7 @@ pub struct TuneArgs {
     /// Time limit, such as 330s or 10m
     #[arg(long, default_value = "10m", value_name = "TIME")]
     pub budget: String,
-    /// Strategies to try, separated by commas [default: all]
+    /// Strategies to try, separated by commas [default: all; with --demo, six of them]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub strategies: Vec<String>,
     /// Measure every placement in every block. By default, if there are more than three,

@@ -16,6 +16,10 @@ use crate::progress::Bar;
 
 pub use print::show_result;
 
+/// The strategies of the demo guest by default: they fit into the default budget on any machine.
+const DEMO_STRATEGIES: [&str; 6] =
+    ["none", "compact", "compact-cores", "low-latency", "balanced", "max-performance"];
+
 /// Runs the tuning and prints the result.
 pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
@@ -32,7 +36,10 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
         },
         max_gap_ns: max_gap.map(|text| time::parse_ns("--max-gap", text)).transpose()?,
         budget_ns: time::parse_ns("--budget", &arguments.budget)?,
-        strategies: arguments.strategies.clone(),
+        strategies: match arguments.demo && arguments.strategies.is_empty() {
+            true => DEMO_STRATEGIES.map(str::to_owned).to_vec(),
+            false => arguments.strategies.clone(),
+        },
         full: arguments.full,
         avoid,
         store: arguments.store.path.clone(),

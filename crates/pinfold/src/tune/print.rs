@@ -68,7 +68,10 @@ fn tone(page: &Page) -> Tone {
 fn next(arguments: &TuneArgs, page: &Page, run: RunId) -> String {
     match page.answer.winner.and_then(|id| page.candidate(id)) {
         Some(winner) if !arguments.demo => {
-            let run = Command::new("run --strategy").arg(&winner.name).arg("--");
+            // The load of the run was Pinfold's own; here it is that of the host's tasks.
+            let isolate = if winner.plan.exclusive.is_empty() { "none" } else { "host" };
+            let run = Command::new("run --strategy").arg(&winner.name);
+            let run = run.arg("--isolate").arg(isolate).arg("--");
             format!("Next: {}", arguments.command.iter().fold(run, |line, word| line.arg(word)))
         }
         Some(_) => format!(
