@@ -188,7 +188,7 @@ impl<'a> Isolation<'a> {
     pub fn new((lookup, held): (&CpuIndex<'a>, &CpuSet), conditions: &Request) -> Self {
         let cores = lookup.whole_cores(held).intersection(&lookup.online);
         let host = lookup.online.difference(&cores);
-        let kernel_parameters = (!host.is_empty()).then(|| {
+        let kernel_parameters = (!host.is_empty() && !cores.is_empty()).then(|| {
             let siblings = boot::possible_siblings(&cores, lookup.topology);
             let mut line = keeping_off(&cores.union(&siblings));
             line.push(format!("irqaffinity={host}"));

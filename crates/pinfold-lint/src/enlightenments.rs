@@ -6,7 +6,7 @@ use roxmltree::Node;
 use super::Diagnostic;
 use super::properties::{File, Windows};
 use super::repair::Repair;
-use super::text::enlightenments::{Missing, WANTED};
+use super::text::enlightenments::{Hidden, Missing, WANTED};
 
 const HYPERV: &[&str] = &["features", "hyperv mode='custom'"];
 
@@ -20,6 +20,19 @@ pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let hyperv = file.find(&["features", "hyperv"]);
     let passed = hyperv.is_some_and(|hyperv| hyperv.attribute("mode") == Some("passthrough"));
     if !file.x86 || file.windows == Windows::No || passed {
+        return;
+    }
+    let is_hidden = |node: &Node<'_, '_>| {
+        node.attribute("name") == Some("hypervisor")
+            && matches!(node.attribute("policy"), Some("disable" | "forbid"))
+    };
+    let features = file.find(&["cpu"]).into_iter().flat_map(|cpu| cpu.children());
+    if let Some(feature) = features.filter(|node| node.has_tag_name("feature")).find(is_hidden) {
+        if hyperv.is_some() {
+            let mut diagnostic = file.flaw(Severity::Warning, &Hidden, &[feature]);
+            diagnostic.is_final = true;
+            flaws.push(diagnostic);
+        }
         return;
     }
     let missing: Vec<_> = WANTED

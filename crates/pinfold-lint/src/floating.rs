@@ -44,6 +44,7 @@ fn masks<'v>(view: &LintContext<'v, '_>) -> BTreeMap<&'v CpuSet, Vec<u32>> {
 fn unpinned(view: &LintContext<'_, '_>, masks: &BTreeMap<&CpuSet, Vec<u32>>) -> Diagnostic {
     let all: CpuSet = masks.keys().copied().collect();
     let range = match masks.len() {
+        0 if view.layout.is_placed_by_numad => Range::Numad,
         0 => Range::Host,
         1 => {
             let is_on_it = |pin: &&Pin| !pin.role.is_vcpu() && pin.pus.as_ref() == Some(&all);

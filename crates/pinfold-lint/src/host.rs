@@ -106,4 +106,33 @@ fn not_isolated(view: &LintContext<'_, '_>, hostable: &CpuSet, flaws: &mut Vec<D
     let on_them = |pin: &&Pin| pin.pus.as_ref().is_some_and(|pus| !pus.is_disjoint(&open));
     flaw.places = places(view.vcpus().map(|(_, pin)| pin).find(on_them));
     flaws.push(flaw);
+    above_interrupts(view, &open, flaws);
+}
+
+/// Real-time vCPUs above the kernel's interrupt threads, on CPUs that the host uses.
+fn above_interrupts(
+    context: &LintContext<'_, '_>,
+    open: &CpuSet,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
+    /// `MAX_RT_PRIO / 2`, the priority that `sched_set_fifo` gives to interrupt threads.
+    const OF_INTERRUPTS: u8 = 50;
+    let priority = |pin: &Pin| match pin.policy {
+        Some(Policy::Fifo { priority } | Policy::RoundRobin { priority }) => priority,
+        Some(Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle) => 0,
+        Some(Policy::Deadline { .. } | Policy::Unknown(_)) | None => 0,
+    };
+    let on_them = |pin: &Pin| pin.pus.as_ref().is_some_and(|pus| !pus.is_disjoint(open));
+    let above: Vec<&Pin> = context
+        .vcpus()
+        .map(|(_, pin)| pin)
+        .filter(|pin| on_them(pin) && priority(pin) > OF_INTERRUPTS)
+        .collect();
+    let Some(highest) = above.iter().map(|pin| priority(pin)).max() else { return };
+    let fault = HostFault::AboveInterrupts { open, priority: highest, interrupts: OF_INTERRUPTS };
+    let mut diagnostic = context.flaw(Severity::Warning, &fault);
+    diagnostic.places = places(above.first().copied());
+    // No other placement changes it.
+    diagnostic.is_final = true;
+    diagnostics.push(diagnostic);
 }

@@ -393,3 +393,53 @@ fn sockets_of_a_guest_without_pins_count() {
         assert_eq!(again.text, fixed.text);
     }
 }
+
+#[test]
+fn what_a_guest_cannot_see_is_not_advised() {
+    let xml = include_str!("domains/hypervisor-bit-hidden.xml");
+    let flaws = found(xml, &host("package:1 [numa(memory=8GiB)] l3:2 core:2 pu:2"));
+    let names: Vec<&str> = flaws.iter().map(|flaw| flaw.name).collect();
+    assert!(names.contains(&"hypervisor-hidden"), "{names:?}");
+    assert!(!names.contains(&"hyperv-missing"), "{names:?}");
+}
+
+#[test]
+fn nothing_to_isolate_gets_no_kernel_parameters() {
+    let xml = include_str!("domains/more-vcpus-than-cpus.xml");
+    let flaws = found(xml, &host("package:1 [numa(memory=8GiB)] l3:1 core:4 pu:1"));
+    assert!(flaws.iter().all(|flaw| !flaw.instead.join(" ").contains("isolcpus")), "{flaws:?}");
+}
+
+#[test]
+fn numad_places_a_machine_that_asks_for_it() {
+    let xml = include_str!("domains/placement-auto.xml");
+    let flaws = found(xml, &host("e5-2670-dual.synthetic"));
+    let [only] = flaws.as_slice() else { panic!("{flaws:?}") };
+    assert!(only.what.contains("numad names their nodes"), "{}", only.what);
+    let with = xml.replace("placement='auto'>4", "placement='auto' cpuset='0-3'>4");
+    let flaws = found(&with, &host("e5-2670-dual.synthetic"));
+    assert!(flaws.iter().all(|flaw| !flaw.what.contains("numad names")), "{flaws:?}");
+}
+
+#[test]
+fn real_time_above_the_interrupt_threads_is_a_warning_on_shared_cpus() {
+    let tune = |priority: u32| {
+        format!(
+            "<vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='3'/><emulatorpin cpuset='0'/>\
+             <vcpusched vcpus='0-1' scheduler='fifo' priority='{priority}'/>"
+        )
+    };
+    let cpu = "<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='1'/></cpu>";
+    let warned = |priority: u32, host: &Topology| {
+        let flaws = found(&domain(2, &tune(priority), cpu), host);
+        flaws
+            .iter()
+            .any(|flaw| flaw.name == "fifo-above-interrupts" && flaw.severity == Severity::Warning)
+    };
+    let shared = host("package:1 [numa(memory=8GiB)] l3:1 core:4 pu:1");
+    assert!(warned(95, &shared) && warned(51, &shared));
+    assert!(!warned(50, &shared) && !warned(1, &shared));
+    let mut isolated = shared;
+    isolated.isolated = [2, 3].map(pinfold_model::PuId).into_iter().collect();
+    assert!(!warned(95, &isolated));
+}

@@ -194,6 +194,8 @@ pub struct Domain {
     /// The vCPUs that exist when it starts (`current='4'`, `<vcpu enabled='yes'>`); the others are
     /// a reserve for hotplug, without threads.
     pub existing: CpuSet,
+    /// True for `<vcpu placement='auto'>` without a `cpuset`: numad chooses the nodes at the start.
+    pub is_placed_by_numad: bool,
     /// `cpuset` of `<vcpu>`: the CPUs of threads without a pin of their own.
     pub default: Option<Located<CpuSet>>,
     /// IDs of its iothreads, ascending.

@@ -87,6 +87,8 @@ pub struct Layout {
     pub vcpus: u32,
     /// vCPUs that can be added while the machine runs; they have no threads yet.
     pub reserve: CpuSet,
+    /// True if numad chooses the nodes of its threads when it starts.
+    pub is_placed_by_numad: bool,
     /// vCPUs in ascending order, then the other roles.
     pub pins: Vec<Pin>,
     /// Pins of threads that the machine lacks.
@@ -175,6 +177,7 @@ impl Layout {
             vcpus: u32::try_from(domain.existing.len()).unwrap_or(u32::MAX),
             strays: strays.collect(),
             reserve,
+            is_placed_by_numad: domain.is_placed_by_numad,
             pins: targets.into_iter().map(pin).collect(),
             guest: guest_of_domain(domain),
             wrong_product: product,
@@ -241,6 +244,7 @@ fn of_vnode((plan, vnode): (&Arc<Plan>, &VnodePlan), index: usize, source: &str)
         text: None,
         vcpus: count,
         reserve: CpuSet::new(),
+        is_placed_by_numad: false,
         pins: pins.collect(),
         strays: Vec::new(),
         guest,

@@ -57,6 +57,7 @@ pub fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
         pins,
         strays: Vec::new(),
         reserve: CpuSet::new(),
+        is_placed_by_numad: false,
         guest,
         wrong_product: None,
         cells: Vec::new(),

@@ -26,6 +26,25 @@ pub(crate) const WANTED: [Enlightenment; 9] = [
     ("ipi", Severity::Note, "without ipi a vCPU leaves the guest for each target of an interrupt"),
 ];
 
+/// Enlightenments that the guest does not see.
+pub(crate) struct Hidden;
+
+impl Fault for Hidden {
+    fn words(&self) -> Words {
+        Words::new(
+            "hypervisor-hidden",
+            "the guest sees no Hyper-V enlightenment, because the CPU feature hypervisor is disabled"
+                .to_owned(),
+            "Windows looks for enlightenments only if this bit of CPUID is set: those of the file \
+             have no effect, and Windows uses slow timers and interrupts",
+        )
+        .instead([
+            "take out <feature … name='hypervisor'/>; to hide KVM from a driver, \
+             <kvm><hidden state='on'/></kvm> and <vendor_id/> in <hyperv> keep the enlightenments",
+        ])
+    }
+}
+
 /// Missing enlightenments of a guest, which may have others.
 pub(crate) struct Missing<'a> {
     pub guest: &'static str,

@@ -10,6 +10,8 @@ use crate::words::{cpus, describe_all, describe_vcpus, spoken};
 pub(crate) enum Range<'a> {
     /// No vCPU has a mask.
     Host,
+    /// numad names nodes at the start.
+    Numad,
     /// All in one mask, with these threads.
     OneMask { threads: Vec<Role>, pus: &'a CpuSet },
     /// A number of masks.
@@ -40,17 +42,26 @@ impl Fault for FloatFault<'_> {
         match self {
             FloatFault::NotPinned(range) => {
                 let where_to = match range {
-                    Range::Host => "places them".to_owned(),
+                    Range::Host => "the kernel places them".to_owned(),
+                    Range::Numad => {
+                        "numad names their nodes when the machine starts (placement='auto'), and \
+                         the kernel moves them there"
+                            .to_owned()
+                    }
                     Range::OneMask { threads, pus } => {
-                        format!("moves {} over {}", describe_all(threads.iter()), cpus(pus))
+                        format!(
+                            "the kernel moves {} over {}",
+                            describe_all(threads.iter()),
+                            cpus(pus)
+                        )
                     }
                     Range::Masks { count, pus } => {
-                        format!("moves them within {} ({pus})", counted(*count, "mask"))
+                        format!("the kernel moves them within {} ({pus})", counted(*count, "mask"))
                     }
                 };
                 Words::new(
                     "not-pinned",
-                    format!("no vCPU is pinned to one CPU: the kernel {where_to}, which is valid"),
+                    format!("no vCPU is pinned to one CPU: {where_to}, which is valid"),
                     "vCPUs move between cores, and share them with the host's tasks under load",
                 )
                 .instead([

@@ -13,6 +13,8 @@ pub(crate) enum HostFault<'a> {
     NoHousekeeping,
     /// The host's tasks may run on these CPUs of vCPUs.
     NotIsolated { open: &'a CpuSet },
+    /// Real-time vCPUs above the priority of the interrupt threads, on CPUs that the host uses.
+    AboveInterrupts { open: &'a CpuSet, priority: u8, interrupts: u8 },
     /// A priority outside 1 to 99.
     PriorityRange { whose: String },
 }
@@ -41,6 +43,20 @@ impl Fault for HostFault<'_> {
                 ),
                 "a pin keeps a vCPU on its CPU, it does not keep others off",
             ),
+            HostFault::AboveInterrupts { open, priority, interrupts } => Words::new(
+                "fifo-above-interrupts",
+                format!(
+                    "vCPUs have the real-time priority {priority} on {}, which the host uses, above \
+                     the kernel's interrupt threads ({interrupts})",
+                    cpus(open)
+                ),
+                "a guest that spins keeps interrupt threads there from running, and with them the \
+                 disk, the network and finally the host",
+            )
+            .instead([
+                "set priority='1', which is above all ordinary tasks, or keep the host off these \
+                 CPUs as under not-isolated",
+            ]),
             HostFault::PriorityRange { whose } => Words::new(
                 "priority-range",
                 format!("the real-time priority of {whose} is not from 1 to 99"),

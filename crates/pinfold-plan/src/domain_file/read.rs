@@ -117,6 +117,8 @@ pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
         board: board(root),
         vcpus,
         existing,
+        is_placed_by_numad: default.is_none()
+            && child(root, "vcpu").and_then(|vcpu| vcpu.attribute("placement")) == Some("auto"),
         default,
         iothreads,
         pins: Vec::new(),
