@@ -67,8 +67,8 @@ impl CpuSet {
         (0..count).map(PuId).collect()
     }
 
-    /// Parses a list such as `0-3,8`, `0-31:2/8` or `0-7,^2`. Blanks at the ends are ignored; an
-    /// empty text is the empty set.
+    /// Parses a list such as `0-3,8`, `0-31:2/8` or `0-7,^2`, or a mask with `0x`. Blanks at the
+    /// ends are ignored; an empty text is the empty set.
     ///
     /// # Errors
     /// [`CpuSetError`] with the invalid part: a reversed range, an exclusion without a range that
@@ -78,6 +78,9 @@ impl CpuSet {
         let trimmed = text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\0');
         if trimmed.is_empty() {
             return Ok(set);
+        }
+        if trimmed.starts_with("0x") {
+            return Self::parse_mask(trimmed);
         }
         for part in trimmed.split(',') {
             let part = part.trim();
@@ -368,8 +371,11 @@ fn parse_range(part: &str) -> Result<CpuSet, &'static str> {
 }
 
 fn parse_number(text: &str) -> Result<u32, &'static str> {
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err("is not a number");
+    }
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("is not a number; write a hexadecimal mask with 0x in front");
     }
     text.parse()
         .ok()

@@ -29,7 +29,7 @@ impl Policy {
             why: format!("{text:?} is no scheduling policy"),
             hint: Some(format!(
                 "there are {}; NICE is -20 to 19, PRIORITY 1 to 99, a deadline's times are in \
-                 microseconds, none longer than the next",
+                 microseconds, none longer than the next; RUN is at least 2, PERIOD 100 to 4194304",
                 Self::FORMS
             )),
         })
@@ -72,13 +72,14 @@ fn deadline(value: &str) -> Option<Policy> {
         .split('/')
         .map(|part| part.parse::<u64>().ok().and_then(|us| us.checked_mul(1000)))
         .collect();
-    // The kernel accepts 1,024 ns to 2^63 ns.
+    // The kernel's limits, of which the period's are the defaults of
+    // /proc/sys/kernel/sched_deadline_period_{min,max}_us.
     match times?.as_slice() {
         &[runtime_ns, deadline_ns, period_ns]
             if 1024 <= runtime_ns
                 && runtime_ns <= deadline_ns
                 && deadline_ns <= period_ns
-                && i64::try_from(period_ns).is_ok() =>
+                && (100_000..=4_194_304_000).contains(&period_ns) =>
         {
             Some(Policy::Deadline { runtime_ns, deadline_ns, period_ns })
         }

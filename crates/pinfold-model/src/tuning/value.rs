@@ -218,6 +218,10 @@ impl Values {
             {
                 whole(format!("{name:?} is no name of {what}"))
             }
+            // CPUFREQ_NAME_LEN (16) counts the final zero.
+            (Self::Name(what), Value::Name(name)) if name.len() > 15 => {
+                whole(format!("{name:?} is no name of {what}: it has more than 15 characters"))
+            }
             (_, Value::Pool(pool)) if pool.page_bytes % 1024 != 0 => {
                 whole(format!("{} bytes are no size of a page", pool.page_bytes))
             }

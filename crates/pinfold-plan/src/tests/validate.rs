@@ -81,6 +81,28 @@ fn the_cpus_of_a_tunable_are_named_with_its_key_and_value() {
 }
 
 #[test]
+fn work_of_the_host_on_exclusive_cpus_is_a_warning() {
+    for tunable in ["new-irqs", "workqueues"] {
+        let mut layout = made();
+        layout.exclusive = pinfold_samples::set("1,5");
+        layout.tuning = pinfold_model::Tuning::of(&[&format!("{tunable}=0,5")]).unwrap();
+        let text = format!("{tunable}=0,5 contradicts the isolation: CPU 5 is exclusive");
+        found(&i7_4790k(), &layout, &[(Severity::Warning, &text)]);
+        layout.tuning = pinfold_model::Tuning::of(&[&format!("{tunable}=0")]).unwrap();
+        found(&i7_4790k(), &layout, &[]);
+    }
+    let mut layout = made();
+    layout.exclusive = pinfold_samples::set("1,5");
+    layout.irqs.push(pinfold_model::IrqPlan {
+        device: pinfold_model::IrqPlan::ALL.to_owned(),
+        pus: pinfold_samples::set("1"),
+        reason: String::new(),
+    });
+    let text = "irq:all=1 contradicts the isolation: CPU 1 is exclusive";
+    found(&i7_4790k(), &layout, &[(Severity::Warning, text)]);
+}
+
+#[test]
 fn a_plan_that_breaks_the_rules() {
     let mut layout = made();
     layout.housekeeping = pinfold_samples::set("");
