@@ -19,10 +19,12 @@
 //! interpolated linearly. If share and overhead fill the period, periods overlap and cannot be
 //! measured; then the overhead of the previous share is used.
 //!
-//! If other tasks ran on a CPU, the measurement is not valid: the reference run got less than the
-//! whole CPU while nothing was taken. Then the first sample is repeated once. A CPU that is still
-//! busy, or on which the reference run failed, is not measured: its cost is the last one that was
-//! measured, or zero. The start continues in any case.
+//! If other tasks ran on a CPU, the reference run got less than the whole CPU while nothing was
+//! taken, and its own time per window shows the other tasks. If what the method takes counts as CPU
+//! time of the vnode's tasks, the own time per second of CPU time is compared instead: other tasks
+//! take no CPU time of the reference run. For other methods the first sample is repeated once. A
+//! CPU that is still busy then, or on which the reference run failed, is not measured: its cost is
+//! the last one that was measured, or zero. The start continues in any case.
 //!
 //! The result is passed to the [`HelperSpawner`], which stores it. It is measured again while the
 //! vnode runs (`renewal.rs`).
@@ -72,6 +74,15 @@ pub(crate) struct Sample {
     pub(crate) pus: CpuSet,
     /// Period at each of [`SHARES`]; `None` if the method is not measured there.
     pub(crate) periods_ns: [Option<u64>; SHARES.len()],
+    /// True if what the method takes is CPU time of the vnode's tasks.
+    pub(crate) takes_cpu_time: bool,
+}
+
+impl Sample {
+    /// True if a run outside of the vnode shows what a method takes on its CPU.
+    fn can_measure(&self, run: &ReferenceRun) -> bool {
+        run.was_alone() || (self.takes_cpu_time && run.own_per_cpu_second().is_some())
+    }
 }
 
 /// Result of a calibration.
@@ -113,12 +124,11 @@ pub(crate) fn witness(
     for _ in 0..TRIES {
         seen.iter_mut().for_each(ThroughputByShare::clear);
         look(None, &mut seen)?;
-        if seen
-            .iter()
-            .flat_map(ThroughputByShare::values)
-            .flat_map(Throughput::values)
-            .any(ReferenceRun::was_alone)
-        {
+        let mut first = looks.iter().zip(&seen).flat_map(|(look, seen)| {
+            let runs = seen.values().flat_map(Throughput::values);
+            runs.map(move |run| look.can_measure(run))
+        });
+        if first.any(|can| can) {
             // At least one CPU can be measured.
             outside.report("calibrating, about 8 s; later starts take what is measured now");
             rounds.next();
@@ -137,6 +147,7 @@ fn add(all: &mut Throughput, rates: Throughput) {
     for (pu, more) in rates {
         let sum = all.entry(pu).or_default();
         sum.windows.extend(more.windows);
+        sum.total_own_ns = sum.total_own_ns.saturating_add(more.total_own_ns);
         sum.cpu_ns = sum.cpu_ns.saturating_add(more.cpu_ns);
         sum.elapsed_ns = sum.elapsed_ns.saturating_add(more.elapsed_ns);
     }
@@ -166,21 +177,35 @@ fn all_at_once(
     })
 }
 
-/// The costs of those CPUs that the reference run had to itself, with a result in every round.
+/// The costs of those CPUs that can be measured, with a result in every round.
 fn costs(look: &Sample, seen: &ThroughputByShare) -> BTreeMap<PuId, Cost> {
     let at = |round: Option<usize>, pu: PuId| seen.get(&round)?.get(&pu);
-    let own = |round: Option<usize>, pu: PuId| at(round, pu)?.own_ns();
     let one = |pu: PuId| {
-        let alone = at(None, pu).filter(|witnessed| witnessed.was_alone())?;
-        let free_ns = alone.own_ns()?;
-        let mut cost = Cost { free: alone.free(free_ns), ..Cost::default() };
+        let outside = at(None, pu).filter(|run| look.can_measure(run))?;
+        let is_alone = outside.was_alone();
+        let rate = |run: &ReferenceRun| {
+            if is_alone { run.own_ns() } else { run.own_per_cpu_second() }
+        };
+        let free_ns = rate(outside)?;
+        let free = if is_alone {
+            outside.free(free_ns)
+        } else {
+            u32::try_from(free_ns.min(1_000_000_000) / 1000).unwrap_or(0)
+        };
+        let mut cost = Cost { free, ..Cost::default() };
         let mut last = 0;
         let turns = SHARES.into_iter().zip(look.periods_ns);
-        for (at, ((share, period_ns), extra_ns)) in turns.zip(&mut cost.extra_ns).enumerate() {
+        for (at_index, ((share, period_ns), extra_ns)) in turns.zip(&mut cost.extra_ns).enumerate()
+        {
             if let Some(period_ns) = period_ns
                 && has_room(share, (last, period_ns))
             {
-                last = extra(free_ns, own(Some(at), pu)?, (share, period_ns))?;
+                let at_share = at(Some(at_index), pu)?;
+                last = extra(free_ns, rate(at_share)?, (share, period_ns))?;
+                // The kernel does not count interrupts as CPU time of the task.
+                if !is_alone && last.unsigned_abs() >= period_ns / 4 {
+                    return None;
+                }
             }
             *extra_ns = last;
         }
@@ -232,7 +257,7 @@ mod tests {
     fn where_others_run_nothing_is_learnt() {
         let rates = |own_ns: u64, cpu_ns| {
             let windows = vec![Window { units: 7, own_ns, span_ns: 1_010_101 }; 4];
-            let seen = ReferenceRun { windows, cpu_ns, elapsed_ns: 100 };
+            let seen = ReferenceRun { windows, total_own_ns: own_ns, cpu_ns, elapsed_ns: 100 };
             Throughput::from([(PuId(2), seen)])
         };
         let check = |cpu_ns, expected: Option<Cost>| {
@@ -245,6 +270,7 @@ mod tests {
                 entries: Vec::new(),
                 pus: CpuSet::single(PuId(2)),
                 periods_ns: [Some(200_000); 5],
+                takes_cpu_time: false,
             };
             assert_eq!(costs(&look, &seen).remove(&PuId(2)), expected);
         };
@@ -253,10 +279,44 @@ mod tests {
     }
 
     #[test]
+    fn next_to_other_tasks_work_per_cpu_second_shows_the_cost() {
+        // Other tasks have a varying part of the CPU; the kernel counts stalls as CPU time or not.
+        let check = |takes_cpu_time: bool, counts_stalls: bool, expected: Option<[i64; 5]>| {
+            let run = |cpu_ns: u64, lost: u64| {
+                let windows = vec![Window { units: 7, own_ns: cpu_ns / 9, span_ns: cpu_ns }; 4];
+                let total_own_ns = cpu_ns * (990_000 - lost * 99 / 100) / 1_000_000;
+                let counted_ns = if counts_stalls { cpu_ns } else { total_own_ns };
+                let run = ReferenceRun {
+                    windows,
+                    total_own_ns,
+                    cpu_ns: counted_ns,
+                    elapsed_ns: 1_600_000_000,
+                };
+                Throughput::from([(PuId(2), run)])
+            };
+            let mut seen = BTreeMap::from([(None, run(400_000_000, 0))]);
+            for (at, (share, part)) in SHARES.iter().zip(1..).enumerate() {
+                seen.insert(Some(at), run(part * 90_000_000, u64::from(*share) + 60_000));
+            }
+            let (entries, pus) = (Vec::new(), CpuSet::single(PuId(2)));
+            let look = Sample { entries, pus, periods_ns: [Some(200_000); 5], takes_cpu_time };
+            let found = costs(&look, &seen).remove(&PuId(2));
+            let rounded = found.map(|cost| cost.extra_ns.map(|extra| (extra + 50) / 100 * 100));
+            assert_eq!(rounded, expected, "{takes_cpu_time} {counts_stalls}");
+        };
+        check(true, true, Some([12_000; 5]));
+        check(true, false, None);
+        check(false, true, None);
+    }
+
+    #[test]
     fn at_a_share_that_is_not_looked_at_it_is_the_one_before() {
         let rates = |own_ns: u64| {
             let windows = vec![Window { units: 7, own_ns, span_ns: 1_000_000 }; 4];
-            Throughput::from([(PuId(2), ReferenceRun { windows, cpu_ns: 95, elapsed_ns: 100 })])
+            Throughput::from([(
+                PuId(2),
+                ReferenceRun { windows, total_own_ns: own_ns, cpu_ns: 95, elapsed_ns: 100 },
+            )])
         };
         let mut seen = BTreeMap::from([(None, rates(1_000_000))]);
         for (at, share) in SHARES.iter().enumerate().take(4) {
@@ -264,7 +324,8 @@ mod tests {
         }
         let mut periods_ns = [Some(200_000); 5];
         periods_ns[4] = None;
-        let look = Sample { entries: Vec::new(), pus: CpuSet::single(PuId(2)), periods_ns };
+        let (entries, pus) = (Vec::new(), CpuSet::single(PuId(2)));
+        let look = Sample { entries, pus, periods_ns, takes_cpu_time: false };
         let expected = Cost { extra_ns: [4_000; 5], entry_ns: 0, free: 1_000_000 };
         assert_eq!(costs(&look, &seen), BTreeMap::from([(PuId(2), expected)]));
     }

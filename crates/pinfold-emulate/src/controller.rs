@@ -1,12 +1,14 @@
 //! Runs the methods of all virtual nodes, changes their speeds and reports their status.
 
 mod calibration;
+mod other_tasks;
 
 use pinfold_host::{Clock, HostMut, with_causes};
 use pinfold_model::{CpuSet, Method, PuId, Speed};
 
 use crate::emulation::{CoreAccount, Emulation};
 use crate::node::{Node, ProfileRow};
+use crate::record::{self, Ticks};
 use crate::renewal::Renewal;
 use crate::vnode_cgroup::VnodeCgroup;
 use crate::{HelperSpawner, SpeedError, frequency, methods, profiles};
@@ -23,12 +25,15 @@ pub struct CoreStatus {
     pub pu: PuId,
     /// The requested speed.
     pub asked: Speed,
-    /// The speed in the last second in millionths, by the method's statistics. `None` if the vnode
-    /// hardly ran there, has had this speed for less than a second, or the method has no
-    /// statistics.
+    /// The speed in the last second per CPU time of the vnode, in millionths, by the method's
+    /// statistics. `None` if the vnode hardly ran there, has had this speed for less than a second,
+    /// the method has no statistics, or its own cost is not known.
     pub got_millionths: Option<u32>,
-    /// False if the method's own cost is not known: the achieved speed is then lower than
-    /// `got_millionths`.
+    /// The same by wall clock: the work of the last second divided by that of the time in which the
+    /// core was not idle, with the time that other tasks had. `None` also if the method does not
+    /// know the CPU time of the vnode.
+    pub wall_millionths: Option<u32>,
+    /// False if the method's own cost is not known, so that the speed is not measured.
     pub cost_known: bool,
     /// True if the method has statistics and the vnode hardly ran there in the last second.
     pub is_idle: bool,
@@ -47,6 +52,23 @@ pub struct NodeStatus {
     pub notes: Vec<String>,
 }
 
+/// The accounts of a method, and the busy time of all CPUs.
+struct Observation {
+    at_ns: u64,
+    accounts: Vec<CoreAccount>,
+    ticks: Ticks,
+}
+
+impl Observation {
+    fn make(host: &dyn HostMut, of: &dyn Emulation, at_ns: u64) -> Result<Self, SpeedError> {
+        Ok(Self { at_ns, accounts: of.observe()?, ticks: record::ticks(host)? })
+    }
+
+    fn of(&self, pu: PuId) -> Option<CoreAccount> {
+        self.accounts.iter().find(|one| one.pu == pu).copied()
+    }
+}
+
 struct Running<'h> {
     node: Node,
     entries: Vec<String>,
@@ -58,10 +80,9 @@ struct Running<'h> {
     played: usize,
     // Why its profile ended before its last row.
     refused: Option<String>,
-    // Time of the last accounts, and the accounts.
-    last: (u64, Vec<CoreAccount>),
-    // The accounts one window earlier; empty until a window has passed since the last change.
-    before: Vec<CoreAccount>,
+    last: Observation,
+    // The one a window earlier; `None` until a window has passed since the last change.
+    before: Option<Observation>,
 }
 
 /// All running vnodes of a platform.
@@ -99,7 +120,7 @@ impl<'h> VnodeController<'h> {
         for (node, enclosure, mut emulation) in started {
             emulation.set(&node.cores)?;
             let now = clock.now_ns();
-            let accounts = emulation.observe()?;
+            let last = Observation::make(host, emulation.as_ref(), now)?;
             running.push(Running {
                 node,
                 entries: enclosure.entries(),
@@ -109,8 +130,8 @@ impl<'h> VnodeController<'h> {
                 next_ns: now,
                 played: 0,
                 refused: None,
-                last: (now, accounts),
-                before: Vec::new(),
+                last,
+                before: None,
             });
         }
         let looked = running.iter().map(|one| (&one.node, one.emulation.as_ref()));
@@ -126,7 +147,7 @@ impl<'h> VnodeController<'h> {
         let mut next = u64::MAX;
         let mut failed = self.play(now_ns).err();
         for one in &mut self.running {
-            match one.turn(now_ns) {
+            match one.turn(self.host, now_ns) {
                 Ok(at) => next = next.min(at),
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -158,7 +179,7 @@ impl<'h> VnodeController<'h> {
                     one.refuse(row, why);
                     Ok(())
                 }
-                None => one.play((row, wanted.cores), now_ns),
+                None => one.play((row, wanted.cores), (self.host, now_ns)),
             };
             failed = failed.or(played.err());
         }
@@ -189,7 +210,7 @@ impl<'h> VnodeController<'h> {
         };
         one.emulation.set(&wanted.cores)?;
         one.node.cores = wanted.cores;
-        one.begin(self.clock.now_ns())?;
+        one.begin(self.host, self.clock.now_ns())?;
         // From now on the caller controls the speed.
         one.node.profile.truncate(one.played);
         Ok(())
@@ -200,7 +221,7 @@ impl<'h> VnodeController<'h> {
     /// # Errors
     /// [`SpeedError::Host`] if statistics cannot be read.
     pub fn status(&self) -> Result<Vec<NodeStatus>, SpeedError> {
-        self.running.iter().map(Running::status).collect()
+        self.running.iter().map(|one| one.status(self.host, self.clock.now_ns())).collect()
     }
 
     /// Stops all methods.
@@ -220,20 +241,20 @@ impl<'h> VnodeController<'h> {
 
 impl Running<'_> {
     /// Restarts the measurement after a change of speeds.
-    fn begin(&mut self, now_ns: u64) -> Result<(), SpeedError> {
-        self.last = (now_ns, self.emulation.observe()?);
-        self.before.clear();
+    fn begin(&mut self, host: &dyn HostMut, now_ns: u64) -> Result<(), SpeedError> {
+        self.last = Observation::make(host, self.emulation.as_ref(), now_ns)?;
+        self.before = None;
         self.renewal.iter_mut().for_each(Renewal::interrupt);
         Ok(())
     }
 
-    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+    fn turn(&mut self, host: &dyn HostMut, now_ns: u64) -> Result<u64, SpeedError> {
         if now_ns >= self.next_ns {
             self.next_ns = self.emulation.turn(now_ns)?;
         }
-        if now_ns.saturating_sub(self.last.0) >= WINDOW_NS {
-            let accounts = self.emulation.observe()?;
-            (_, self.before) = std::mem::replace(&mut self.last, (now_ns, accounts));
+        if now_ns.saturating_sub(self.last.at_ns) >= WINDOW_NS {
+            let now = Observation::make(host, self.emulation.as_ref(), now_ns)?;
+            self.before = Some(std::mem::replace(&mut self.last, now));
         }
         let row = self.node.profile.get(self.played);
         let due = row.map_or(u64::MAX, |row| self.started_ns.saturating_add(row.at_ns));
@@ -252,12 +273,12 @@ impl Running<'_> {
     fn play(
         &mut self,
         (row, cores): (ProfileRow, Vec<(PuId, Speed)>),
-        now_ns: u64,
+        (host, now_ns): (&dyn HostMut, u64),
     ) -> Result<(), SpeedError> {
         match self.emulation.set(&cores) {
             Ok(()) => {
                 self.node.cores = cores;
-                self.begin(now_ns)
+                self.begin(host, now_ns)
             }
             Err(error @ SpeedError::OutOfReach { .. }) => {
                 self.refuse(row, &with_causes(&error));
@@ -273,31 +294,93 @@ impl Running<'_> {
         self.node.profile.truncate(self.played);
     }
 
-    fn status(&self) -> Result<NodeStatus, SpeedError> {
-        let now = self.emulation.observe()?;
+    fn status(&self, host: &dyn HostMut, now_ns: u64) -> Result<NodeStatus, SpeedError> {
+        let now = Observation::make(host, self.emulation.as_ref(), now_ns)?;
         let uncalibrated = self.emulation.uncalibrated();
-        let core = |(pu, asked): &(PuId, Speed)| {
-            let of = |accounts: &[CoreAccount]| accounts.iter().find(|one| one.pu == *pu).copied();
-            let accounts = of(&self.before).zip(of(&now));
-            let got = accounts.and_then(|(then, now)| got(then, now));
-            let is_idle = accounts.is_some() && got.is_none();
+        let mut notes: Vec<String> =
+            self.emulation.notes().into_iter().chain(self.refused.clone()).collect();
+        let mut cores = Vec::with_capacity(self.node.cores.len());
+        for (pu, asked) in &self.node.cores {
             let cost_known = !uncalibrated.contains(*pu);
-            CoreStatus { pu: *pu, asked: *asked, got_millionths: got, cost_known, is_idle }
-        };
-        Ok(NodeStatus {
-            name: self.node.name.clone(),
-            method: self.node.method,
-            cores: self.node.cores.iter().map(core).collect(),
-            notes: self.emulation.notes().into_iter().chain(self.refused.clone()).collect(),
-        })
+            let mut core = CoreStatus {
+                pu: *pu,
+                asked: *asked,
+                got_millionths: None,
+                wall_millionths: None,
+                cost_known,
+                is_idle: false,
+            };
+            if let Some(before) = &self.before
+                && let Some(accounts) = before.of(*pu).zip(now.of(*pu))
+            {
+                let span_ns = now.at_ns.saturating_sub(before.at_ns);
+                let busy = before.ticks.get(pu).zip(now.ticks.get(pu));
+                let busy = busy.map(|(then, now)| record::share(*then, *now));
+                let others_ns = busy.and_then(|busy| others(accounts, busy, span_ns));
+                let got = got(accounts, 0);
+                core.is_idle = got.is_none();
+                core.got_millionths = got.filter(|_| cost_known);
+                core.wall_millionths =
+                    others_ns.filter(|_| cost_known).and_then(|ns| self::got(accounts, ns));
+                if others_ns.is_none_or(|ns| ns > span_ns / 20) {
+                    notes.extend(other_tasks::describe(host, *pu, &self.entries));
+                }
+            }
+            cores.push(core);
+        }
+        Ok(NodeStatus { name: self.node.name.clone(), method: self.node.method, cores, notes })
     }
 }
 
-fn got(then: CoreAccount, now: CoreAccount) -> Option<u32> {
+/// The time that other tasks had on a core in a window (ns); `None` if the method does not know
+/// the CPU time of the vnode.
+fn others(
+    (then, now): (CoreAccount, CoreAccount),
+    busy_millionths: u32,
+    span_ns: u64,
+) -> Option<u64> {
+    let ran_ns = now.ran_ns?.checked_sub(then.ran_ns?)?;
+    let busy_ns = u128::from(span_ns) * u128::from(busy_millionths) / 1_000_000;
+    let others_ns = u64::try_from(busy_ns).ok()?.saturating_sub(ran_ns);
+    // The kernel counts the busy time in ticks.
+    Some(if others_ns < span_ns / 50 { 0 } else { others_ns })
+}
+
+/// The speed between two accounts, in millionths, with this time of other tasks.
+fn got((then, now): (CoreAccount, CoreAccount), others_ns: u64) -> Option<u32> {
     let wanted = now.wanted_ns.checked_sub(then.wanted_ns)?;
     let taken = now.taken_ns.saturating_sub(then.taken_ns).min(wanted);
     if wanted < LEAST_RUN_NS {
         return None;
     }
-    u32::try_from(u128::from(wanted - taken) * 1_000_000 / u128::from(wanted)).ok()
+    let span = u128::from(wanted) + u128::from(others_ns);
+    u32::try_from(u128::from(wanted - taken) * 1_000_000 / span).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_speed_by_wall_clock_includes_the_time_of_other_tasks() {
+        let account = |wanted_ns, taken_ns, ran_ns| CoreAccount {
+            pu: PuId(1),
+            wanted_ns,
+            taken_ns,
+            ran_ns: Some(ran_ns),
+        };
+        let check = |now: CoreAccount, busy, expected: (u32, u32)| {
+            let accounts = (account(0, 0, 0), now);
+            let others_ns = others(accounts, busy, 1_000_000_000).unwrap();
+            let speeds = (got(accounts, 0).unwrap(), got(accounts, others_ns).unwrap());
+            assert_eq!(speeds, expected, "{now:?} {busy}");
+        };
+        // A stall is CPU time of the vnode: alone, and next to three busy loops.
+        check(account(1_000_000_000, 600_000_000, 1_000_000_000), 1_000_000, (400_000, 400_000));
+        check(account(250_000_000, 150_000_000, 250_000_000), 1_000_000, (400_000, 100_000));
+        // It slept most of the time, and no other task ran.
+        check(account(100_000_000, 60_000_000, 100_000_000), 105_000, (400_000, 400_000));
+        // A quota takes time in which the core is idle.
+        check(account(1_000_000_000, 600_000_000, 400_000_000), 400_000, (400_000, 400_000));
+    }
 }

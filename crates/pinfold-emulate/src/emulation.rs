@@ -17,6 +17,9 @@ pub struct CoreAccount {
     pub wanted_ns: u64,
     /// Part of it that the method took (ns).
     pub taken_ns: u64,
+    /// CPU time of the vnode's tasks there (ns), with what the method took of it; `None` if the
+    /// method does not know it.
+    pub ran_ns: Option<u64>,
 }
 
 /// What a method currently takes on a core, and the expected overhead.
@@ -43,6 +46,12 @@ pub trait Emulation {
     fn turn_to_witness(&self, millionths: u32) -> Option<u64> {
         let _unused = millionths;
         None
+    }
+
+    /// True if what it takes counts as CPU time of the vnode's tasks: then the work per second of
+    /// CPU time shows it next to other tasks too.
+    fn takes_cpu_time(&self) -> bool {
+        false
     }
 
     /// Takes this share of all cores from now on, without correction for the overhead. Only for

@@ -16,6 +16,8 @@ pub type Throughput = BTreeMap<PuId, ReferenceRun>;
 pub struct ReferenceRun {
     /// Windows of equal length.
     pub windows: Vec<Window>,
+    /// Its own time in the whole run (ns): the time without interruptions.
+    pub total_own_ns: u64,
     /// CPU time of the thread (ns).
     pub cpu_ns: u64,
     /// Elapsed time (ns).
@@ -43,6 +45,14 @@ impl ReferenceRun {
     pub(crate) fn had(&self, millionths: u32) -> bool {
         let least = u128::from(self.elapsed_ns) * u128::from(millionths) * 9;
         u128::from(self.cpu_ns) * 10_000_000 >= least
+    }
+
+    /// Own time per second of CPU time (ns), which does not depend on other tasks; `None` if it had
+    /// less than a fiftieth of the CPU.
+    pub(crate) fn own_per_cpu_second(&self) -> Option<u64> {
+        let had_enough = self.cpu_ns > 0 && self.cpu_ns.saturating_mul(50) >= self.elapsed_ns;
+        let rate = u128::from(self.total_own_ns) * 1_000_000_000 / u128::from(self.cpu_ns.max(1));
+        u64::try_from(rate).ok().filter(|rate| had_enough && *rate > 0)
     }
 
     /// A time in a window as a share of the window, in millionths.

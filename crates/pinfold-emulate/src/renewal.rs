@@ -165,6 +165,7 @@ mod tests {
             let own_ns = SPAN_NS * self.0 / 1_000_000;
             let seen = ReferenceRun {
                 windows: vec![Window { units: 7, own_ns, span_ns: SPAN_NS }; 7],
+                total_own_ns: 7 * own_ns,
                 cpu_ns: self.1,
                 elapsed_ns: 1_000_000,
             };

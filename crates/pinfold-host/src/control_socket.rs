@@ -34,6 +34,8 @@ impl ControlSocket {
         let parent = StateDir::open(if parent.is_empty() { "/" } else { parent })?;
         let untrusted =
             |why: &str| HostError::Untrusted { path: path.to_owned(), why: why.to_owned() };
+        // Two starters at a socket without a listener: the second sees the socket of the first.
+        let _lock = parent.lock_directory()?;
         if let Ok(stat) = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
             if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
                 return Err(untrusted("is there already and no socket"));

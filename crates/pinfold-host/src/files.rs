@@ -65,10 +65,14 @@ fn put(path: &str, content: &[u8], mode: Mode) -> Result<(), HostError> {
 /// # Errors
 /// [`HostError::File`], also if a path component is not a directory.
 pub fn make_dirs(path: &str) -> Result<(), HostError> {
+    make_dirs_as(path, Mode::from_raw_mode(0o777))
+}
+
+fn make_dirs_as(path: &str, mode: Mode) -> Result<(), HostError> {
     let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
     for end in ends.filter(|end| *end > 0) {
         let part = &path[..end];
-        match rustix::fs::mkdir(part, Mode::from_raw_mode(0o777)) {
+        match rustix::fs::mkdir(part, mode) {
             Ok(()) => {
                 sync_parent(part).map_err(|errno| HostError::file("make directory", path, errno))?
             }
@@ -80,6 +84,22 @@ pub fn make_dirs(path: &str) -> Result<(), HostError> {
     }
     if is_dir(path) { Ok(()) } else { Err(HostError::file("make directory", path, Errno::NOTDIR)) }
 }
+
+/// Why the path is no file on a disk, if it exists: a directory, a pipe, a device, or a file of the
+/// kernel, whose reading may wait for ever (`/proc/kmsg`).
+#[must_use]
+pub fn why_not_plain(path: &str) -> Option<&'static str> {
+    // `NonBlock` and no reading: opening a pipe without a writer would wait.
+    let stat = rustix::fs::stat(path).ok()?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Some("it is not a regular file");
+    }
+    let kind = u64::try_from(rustix::fs::statfs(path).ok()?.f_type).unwrap_or(0);
+    OF_KERNEL.contains(&kind).then_some("it is a file of the kernel")
+}
+
+/// `f_type` of procfs, sysfs, debugfs, tracefs and of cgroup versions 1 and 2.
+const OF_KERNEL: [u64; 6] = [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x27_e0eb, 0x6367_7270];
 
 /// True if the path exists; false for a dangling link.
 #[must_use]

@@ -209,7 +209,10 @@ impl Role {
         let kind = ROLES.into_iter().find(|kind| kind.name == name)?;
         match (kind.make, argument) {
             (Make::Single(make), None) => Some(make()),
-            (Make::Number(make), Some(number)) => number.parse().ok().map(make),
+            // A larger number is not one of a vCPU, and fits into no set.
+            (Make::Number(make), Some(number)) => {
+                number.parse().ok().filter(|number| *number < crate::MAX_PUS).map(make)
+            }
             (Make::Id(make), Some(id)) => Some(make(id.to_owned())),
             (Make::Single(_), Some(_)) | (Make::Number(_) | Make::Id(_), None) => None,
         }

@@ -6,8 +6,6 @@
 //! change pinning through libvirt. It sets the masks itself, and reports differences from the
 //! domain's own XML.
 
-use std::io::Read as _;
-
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::{Command, Finding, Plan};
@@ -19,9 +17,6 @@ use crate::message::say;
 use crate::target::placeable;
 use crate::vcpus::Vcpus;
 use crate::{Exit, Failure, host, inputs, interrupt};
-
-/// The XML of a domain has a few kilobytes.
-const MAX_XML: u64 = 4 << 20;
 
 /// An event of a domain's life cycle.
 #[derive(Clone, Copy, Debug)]
@@ -106,11 +101,8 @@ fn is_alive(host: &LiveHost, task: pinfold_model::TaskId) -> Result<bool, Failur
 
 fn read_domain() -> Result<Described, Failure> {
     let wrong = |why: String| Failure::new(Exit::Input, format!("standard input: {why}"));
-    let mut xml = String::new();
-    std::io::stdin()
-        .take(MAX_XML)
-        .read_to_string(&mut xml)
-        .map_err(|error| wrong(error.to_string()))?;
+    // Ends after ten seconds of silence: libvirt waits for this process.
+    let xml = files::read_text("-").map_err(|error| inputs::input_failure(&error))?;
     Described::from_xml(&xml).map_err(|error| {
         wrong(error.to_string()).with_hint("libvirt calls this, with the domain's XML")
     })

@@ -32,7 +32,10 @@ fn cells(spec: &MachineSpec, vcpus: VcpuCount) -> Vec<CellRequest> {
     let mut all = CpuSet::new();
     cells.iter().for_each(|cell| all.add(&cell.vcpus));
     let sum: usize = cells.iter().map(|cell| cell.vcpus.len()).sum();
-    let whole = all == (0..count).map(PuId).collect() && sum == all.len();
+    // The number of vCPUs is not checked yet; a set of CPUs is bounded.
+    let whole = usize::try_from(count) == Ok(sum)
+        && sum == all.len()
+        && all.iter().last() == count.checked_sub(1).map(PuId);
     if cells.len() < 2 || !whole || cells.iter().any(|cell| cell.vcpus.is_empty()) {
         return Vec::new();
     }

@@ -63,6 +63,8 @@ impl<T: Read + Write + AsFd> Stream for T {}
 struct Caller {
     stream: Box<dyn Stream>,
     question: Vec<u8>,
+    // The part of the page that is not sent yet; `None` until the request is complete.
+    page: Option<Vec<u8>>,
     until: u64,
 }
 
@@ -93,17 +95,18 @@ impl Metrics {
         for _ in 0..MAX_ACCEPTED {
             let Some(stream) = self.answer() else { break };
             let until = now.saturating_add(PATIENCE_NS);
-            self.callers.push(Caller { stream, question: Vec::new(), until });
+            self.callers.push(Caller { stream, question: Vec::new(), page: None, until });
         }
-        self.callers.retain_mut(|caller| match caller.request_complete(now) {
-            Ok(false) => true,
-            Ok(true) => {
-                // A client that has disconnected needs no response.
-                match caller.stream.write_all(answer(&counts()).as_bytes()) {
-                    Ok(()) | Err(_) => false,
+        self.callers.retain_mut(|caller| {
+            if caller.page.is_none() {
+                match caller.request_complete(now) {
+                    Ok(false) => return true,
+                    Ok(true) => caller.page = Some(answer(&counts()).into_bytes()),
+                    Err(Disconnected) => return false,
                 }
             }
-            Err(Disconnected) => false,
+            // A client that has disconnected needs no response.
+            caller.send(now).unwrap_or(false)
         });
         let surplus = self.callers.len().saturating_sub(MAX_CALLERS);
         self.callers.drain(..surplus);
@@ -131,6 +134,21 @@ fn listen(port: u16) -> Result<TcpListener, Failure> {
 struct Disconnected;
 
 impl Caller {
+    /// Sends what the socket's buffer holds; true if a part is left for the next call.
+    fn send(&mut self, now: u64) -> Result<bool, Disconnected> {
+        let Some(page) = &mut self.page else { return Ok(false) };
+        while !page.is_empty() {
+            match self.stream.write(page) {
+                Ok(0) => return Err(Disconnected),
+                Ok(count) => drop(page.drain(..count.min(page.len()))),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(now < self.until),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Err(Disconnected),
+            }
+        }
+        Ok(false)
+    }
+
     /// True if the header of the request is complete.
     fn request_complete(&mut self, now: u64) -> Result<bool, Disconnected> {
         let mut buffer = [0; 1024];

@@ -31,7 +31,12 @@ pub(super) fn calibrate(
     for (place, (node, enclosure, emulation)) in started.iter().enumerate() {
         let periods_ns = SHARES.map(|share| emulation.turn_to_witness(share));
         if periods_ns.iter().any(Option::is_some) {
-            looks.push(Sample { entries: enclosure.entries(), pus: node.pus(), periods_ns });
+            looks.push(Sample {
+                entries: enclosure.entries(),
+                pus: node.pus(),
+                periods_ns,
+                takes_cpu_time: emulation.takes_cpu_time(),
+            });
             places.push(place);
         }
     }

@@ -179,7 +179,7 @@ impl Emulation for Hogs {
             let (burned_ns, turns) = burner.burned();
             let spent = self.costs.get(pu).copied().unwrap_or_default();
             let taken_ns = burned_ns.saturating_add_signed(spent.extras(turns));
-            CoreAccount { pu: *pu, wanted_ns, taken_ns }
+            CoreAccount { pu: *pu, wanted_ns, taken_ns, ran_ns: None }
         };
         Ok(self.burners.iter().map(account).collect())
     }

@@ -105,6 +105,7 @@ impl Emulation for Inject<'_> {
             pu: *pu,
             wanted_ns,
             taken_ns: burner.burned().0,
+            ran_ns: None,
         };
         let mut accounts: Vec<CoreAccount> = self.burners.iter().map(account).collect();
         accounts.sort_by_key(|account| account.pu);

@@ -132,7 +132,8 @@ impl Emulation for Quota<'_> {
                 }
             };
             let (Some(ran_ns), Some(taken_ns)) = (ran_ns, taken_ns) else { return Ok(Vec::new()) };
-            accounts.push(CoreAccount { pu, wanted_ns: ran_ns.saturating_add(taken_ns), taken_ns });
+            let wanted_ns = ran_ns.saturating_add(taken_ns);
+            accounts.push(CoreAccount { pu, wanted_ns, taken_ns, ran_ns: Some(ran_ns) });
         }
         Ok(accounts)
     }

@@ -198,6 +198,10 @@ impl Emulation for Stalling<'_> {
         Some(self.period_to_witness(millionths))
     }
 
+    fn takes_cpu_time(&self) -> bool {
+        true
+    }
+
     fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
         let period_ns = self.period_to_witness(millionths);
         let extra_ns = i64::try_from(self.guess()).unwrap_or(0);
@@ -300,7 +304,8 @@ impl Emulation for Stalling<'_> {
             let account = self.stall.account(*pu)?;
             let extras_ns = core.spent.extras(account.interrupts);
             let taken_ns = account.stalled_ns.saturating_add_signed(extras_ns);
-            Ok(CoreAccount { pu: *pu, wanted_ns: account.ran_ns, taken_ns })
+            let (wanted_ns, ran_ns) = (account.ran_ns, Some(account.ran_ns));
+            Ok(CoreAccount { pu: *pu, wanted_ns, taken_ns, ran_ns })
         };
         self.cores.iter().map(account).collect()
     }

@@ -33,7 +33,7 @@ pub struct Lock {
 }
 
 impl StateDir {
-    /// Opens the directory; creates it (0700) and its parents if they do not exist.
+    /// Opens the directory; creates it and its parents (0700) if they do not exist.
     ///
     /// # Errors
     /// [`HostError::Untrusted`] if it is a link, belongs to another user or is writable for others;
@@ -67,7 +67,7 @@ impl StateDir {
         if let Some((parent, _)) = path.rsplit_once('/')
             && !parent.is_empty()
         {
-            super::make_dirs(parent)?;
+            super::make_dirs_as(parent, mode)?;
         }
         match rustix::fs::mkdir(path, mode) {
             Ok(()) => super::sync_parent(path)
@@ -87,6 +87,19 @@ impl StateDir {
             rustix::fs::fstat(&directory).map_err(|errno| HostError::file("check", path, errno))?;
         check_ours(path, &stat)?;
         Ok(Self { path: path.to_owned(), directory })
+    }
+
+    /// Waits for a lock of the directory itself, which leaves no file. It ends when it is dropped.
+    ///
+    /// # Errors
+    /// [`HostError::File`].
+    pub(crate) fn lock_directory(&self) -> Result<Lock, HostError> {
+        let fail = |errno| HostError::file("lock", &self.path, errno);
+        // A descriptor of its own: the lock ends with it.
+        let file = open_dir(&self.path, OFlags::NOFOLLOW).map_err(fail)?;
+        rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))
+            .map_err(fail)?;
+        Ok(Lock { _file: file })
     }
 
     /// Its path as given.

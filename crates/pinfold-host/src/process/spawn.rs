@@ -41,6 +41,7 @@ impl From<Stdio> for std::process::Stdio {
 pub struct Spawn {
     pub(super) program: String,
     command: Command,
+    is_missing: bool,
     die_with_parent: bool,
     own_group: bool,
     affinity: Option<CpuSet>,
@@ -50,13 +51,19 @@ pub struct Spawn {
 }
 
 impl Spawn {
-    /// A child that runs this program (searched in `PATH` if it has no slash), with the parent's
-    /// standard streams.
+    /// A child that runs this program (that of [`find_program`](super::find_program) if it has no
+    /// slash), with the parent's standard streams.
     #[must_use]
     pub fn new(program: &str) -> Self {
+        let found = super::find_program(program).filter(|_| !program.contains('/'));
+        // `exec` would search a name without a slash again, also in relative parts of `PATH`.
+        let is_missing = found.is_none() && !program.contains('/');
+        let mut command = Command::new(found.as_deref().unwrap_or(program));
+        command.arg0(program);
         Self {
             program: program.to_owned(),
-            command: Command::new(program),
+            command,
+            is_missing,
             die_with_parent: false,
             own_group: false,
             affinity: None,
@@ -189,6 +196,10 @@ impl Spawn {
 
     /// Installs the hook that runs before `exec`; returns the pipe that reports a failed stage.
     fn prepare(&mut self) -> Result<OwnedFd, HostError> {
+        if self.is_missing {
+            let source = Errno::NOENT.into();
+            return Err(HostError::Process { program: self.program.clone(), source });
+        }
         let (report, hook) = self.hook()?;
         raw::before_exec(&mut self.command, hook);
         Ok(report)

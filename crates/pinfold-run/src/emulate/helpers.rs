@@ -92,7 +92,10 @@ fn rates(outcome: &ProgressOutcome) -> Result<Throughput, SpeedError> {
         let numbered = (0..).step_by(WINDOW_MS).zip(whole).skip(1);
         let windows = numbered.map(|one| window(worker, one)).collect::<Result<_, _>>()?;
         let elapsed_ns = outcome.elapsed_ns.saturating_sub(worker.late_ns);
-        Ok::<_, SpeedError>(ReferenceRun { windows, cpu_ns: worker.cpu_ns, elapsed_ns })
+        let end_ns = u64::try_from(worker.windows.len()).unwrap_or(0).saturating_mul(1_000_000);
+        let total_own_ns = worker.own_ns(outcome.unit_ns, (worker.late_ns, end_ns)).unwrap_or(0);
+        let cpu_ns = worker.cpu_ns;
+        Ok::<_, SpeedError>(ReferenceRun { windows, total_own_ns, cpu_ns, elapsed_ns })
     };
     let placed = outcome.workers.iter().filter_map(|worker| Some((worker.cpu?, worker)));
     placed.map(|(cpu, worker)| Ok((cpu, witnessed(worker)?))).collect()

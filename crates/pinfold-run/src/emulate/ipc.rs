@@ -72,6 +72,9 @@ pub enum Answer {
         why: String,
         /// Its hint.
         hint: Option<String>,
+        /// Something could not be restored.
+        #[serde(default)]
+        residue: bool,
     },
     /// Response to [`Ask::Status`].
     Status(serde_json::Value),
@@ -96,7 +99,11 @@ pub struct Enter {
 
 impl Answer {
     pub(crate) fn refused(failure: &Failure) -> Self {
-        Self::Refused { why: failure.message.clone(), hint: failure.hint.clone() }
+        Self::Refused {
+            why: failure.message.clone(),
+            hint: failure.hint.clone(),
+            residue: failure.exit == Exit::Residue,
+        }
     }
 
     /// The failure for a response of an unexpected kind.
@@ -136,6 +143,15 @@ pub fn socket(state: &StateDir) -> String {
 
 /// Sends a request to the supervisor; `None` if there is none.
 pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
+    ask_process(state, ask, None)
+}
+
+/// As [`ask`], but only the process with this PID: a supervisor of another start does not count.
+pub fn ask_process(
+    state: &StateDir,
+    ask: &Ask,
+    only: Option<Tid>,
+) -> Result<Option<Answer>, Failure> {
     let (stream, pid) = match ControlSocket::knock(&socket(state)) {
         Ok(found) => found,
         Err(error) => {
@@ -146,6 +162,9 @@ pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
             };
         }
     };
+    if only.is_some_and(|only| only != pid) {
+        return Ok(None);
+    }
     let broken = |error: &dyn std::fmt::Display| {
         Failure::new(Exit::Host, format!("the supervisor of the platform does not answer: {error}"))
             .with_hint(format!(
@@ -160,8 +179,8 @@ pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
     let answer = hear(&stream, pid, ask)?.map_err(|error| broken(&error))?;
     let answer: Answer = serde_json::from_str(&answer).map_err(|error| broken(&error))?;
     match answer {
-        Answer::Refused { why, hint } => {
-            let failure = Failure::new(Exit::Input, why);
+        Answer::Refused { why, hint, residue } => {
+            let failure = Failure::new(if residue { Exit::Residue } else { Exit::Input }, why);
             Err(match hint {
                 Some(hint) => failure.with_hint(hint),
                 None => failure,

@@ -67,6 +67,7 @@ pub fn to_json(nodes: &[NodeStatus], plan: &EmulationPlan) -> Value {
                         "pu": core.pu.0,
                         "asked": share(core.asked.millionths()),
                         "got": core.got_millionths.map(share),
+                        "got_by_wall_clock": core.wall_millionths.map(share),
                         "cost_known": core.cost_known,
                         "idle": core.is_idle,
                     })

@@ -86,15 +86,16 @@ pub fn start_child(file: &PlatformFile<'_>, session: Session<'_>) -> Result<Valu
     let mut last_words: Vec<String> = Vec::new();
     while SystemClock.now_ns() < end && !interrupt::requested() {
         // A supervisor that ends closes the connection; its last lines contain the reason.
-        if let Ok(Some(answer)) = ipc::ask(state, &Ask::Status) {
+        let own = Some(child.pid());
+        if let Ok(Some(answer)) = ipc::ask_process(state, &Ask::Status, own) {
             hand_over(said.try_iter(), &mut last_words);
             let status = answer.status()?;
             let _its_task = child.detach();
             return Ok(status);
         }
-        if child.try_wait()?.is_some() {
+        if let Some(status) = child.try_wait()? {
             hand_over(said.iter(), &mut last_words);
-            return Err(Failure::new(Exit::Host, last_words.join("\n")));
+            return Err(ended_early(status, &last_words));
         }
         SystemClock.sleep_ns(LOOK_NS);
         hand_over(said.try_iter(), &mut last_words);
@@ -104,6 +105,16 @@ pub fn start_child(file: &PlatformFile<'_>, session: Session<'_>) -> Result<Valu
         "`{}` shows what it waits for",
         Command::new("emulate up --foreground").arg(file.path)
     )))
+}
+
+/// The failure of a supervisor that ended before its vnodes were up: its own, or how it ended.
+fn ended_early(status: std::process::ExitStatus, last_words: &[String]) -> Failure {
+    if !last_words.is_empty() {
+        return Failure::new(Exit::Host, last_words.join("\n"));
+    }
+    let how = process::describe(status);
+    Failure::new(Exit::Host, format!("the supervisor of the platform ended at its start: {how}"))
+        .with_hint(format!("`{}` reverts what it applied", Command::new("undo --left")))
 }
 
 /// The output lines of a child, until its pipe closes or this process ends.

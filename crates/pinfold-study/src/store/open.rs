@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use pinfold_model::shown;
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior};
 
 use super::{APPLICATION_ID, Store, StoreError, VERSION, sql_error};
 
@@ -17,6 +18,15 @@ const TABLES: [(i64, &str); 4] = [
 
 /// Time to wait for a lock of another process.
 const BUSY: Duration = Duration::from_secs(5);
+
+/// Fails unless the path is a file on a disk: SQLite would wait for ever in a pipe, a device or a
+/// file of the kernel that waits for events (`/proc/kmsg`).
+fn require_plain_file(path: &str) -> Result<(), StoreError> {
+    match pinfold_host::files::why_not_plain(path) {
+        None => Ok(()),
+        Some(why) => Err(StoreError::Foreign { path: path.to_owned(), why: why.to_owned() }),
+    }
+}
 
 /// The identification of the file.
 struct Marks {
@@ -34,6 +44,7 @@ impl Store {
         if !pinfold_host::files::exists(path) {
             return Err(StoreError::Missing { path: path.to_owned() });
         }
+        require_plain_file(path)?;
         Self::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, BUSY)
     }
 
@@ -47,6 +58,9 @@ impl Store {
         {
             pinfold_host::files::make_dirs(folder)
                 .map_err(|source| StoreError::Folder { path: path.to_owned(), source })?;
+        }
+        if pinfold_host::files::exists(path) {
+            require_plain_file(path)?;
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         Self::connect(path, flags, BUSY)
@@ -102,7 +116,7 @@ impl Store {
         let marks = self.marks()?;
         if marks.application == APPLICATION_ID {
             return match marks.version {
-                1..=VERSION => Ok(false),
+                1..=VERSION => self.require_own_schema().map(|()| false),
                 version if version > VERSION => Err(StoreError::Newer {
                     path: self.path.clone(),
                     found: version,
@@ -118,6 +132,35 @@ impl Store {
             path: self.path.clone(),
             why: "it is an SQLite file of another program".to_owned(),
         })
+    }
+
+    /// Fails if the file holds more than Pinfold's tables and indexes: a view, a trigger, a virtual
+    /// table or a generated column computes something of its maker when it is read.
+    fn require_own_schema(&self) -> Result<(), StoreError> {
+        // Virtual tables first: their columns are known only after their module has started.
+        self.refuse_found(
+            "SELECT type || ' ' || name FROM sqlite_schema WHERE type NOT IN ('table', 'index') \
+             OR (type = 'table' AND (sql IS NULL OR sql NOT LIKE 'CREATE TABLE%')) LIMIT 1",
+        )?;
+        self.refuse_found(
+            "SELECT 'column ' || own.name || '.' || x.name \
+             FROM sqlite_schema own, pragma_table_xinfo(own.name) x \
+             WHERE own.type = 'table' AND x.hidden <> 0 AND NOT (own.name = 'candidate' \
+             AND x.name = 'is_baseline' \
+             AND own.sql LIKE '%GENERATED ALWAYS AS (role = ''baseline'') VIRTUAL%') LIMIT 1",
+        )
+    }
+
+    /// Fails with the first row of a query, if there is one.
+    fn refuse_found(&self, query: &str) -> Result<(), StoreError> {
+        let found: Option<String> = self
+            .connection
+            .query_row(query, [], |row| row.get(0))
+            .optional()
+            .map_err(self.sql("read its schema"))?;
+        let Some(found) = found else { return Ok(()) };
+        let why = format!("the {} of its schema is not Pinfold's", shown::name(&found));
+        Err(StoreError::Foreign { path: self.path.clone(), why })
     }
 
     fn marks(&self) -> Result<Marks, StoreError> {

@@ -126,6 +126,35 @@ fn every_bad_file_is_distinguished() {
 }
 
 #[test]
+fn a_store_with_a_schema_of_its_own_making_is_refused() {
+    let folder = Folder::new();
+    let check = |name: &str, change: &str, expected: &str| {
+        let path = folder.path(name);
+        drop(Store::open_or_create(&path).unwrap());
+        Connection::open(&path).unwrap().execute_batch(change).unwrap();
+        let error = Store::open(&path).unwrap_err().to_string();
+        assert!(error.contains(expected), "{name}: {error}");
+    };
+    check(
+        "view",
+        "ALTER TABLE run RENAME TO real_run; CREATE VIEW run AS WITH RECURSIVE r(x) AS \
+         (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT real_run.* FROM real_run, r",
+        "the view run of its schema",
+    );
+    check(
+        "trigger",
+        "CREATE TRIGGER more AFTER INSERT ON run BEGIN DELETE FROM run; END",
+        "the trigger more of its schema",
+    );
+    check("column", "CREATE TABLE other (a, b AS (a + 1))", "the column other.b of its schema");
+    check("virtual", "CREATE VIRTUAL TABLE other USING fts5(a)", "the table other of its schema");
+    let pipe = Store::open("/proc/kmsg").unwrap_err().to_string();
+    assert!(pipe.contains("it is a file of the kernel"), "{pipe}");
+    let device = Store::open("/dev/zero").unwrap_err().to_string();
+    assert!(device.contains("it is not a regular file"), "{device}");
+}
+
+#[test]
 fn older_stores_are_read_and_get_the_tables_that_they_lack() {
     let trial = "INSERT INTO session (run, began_unix_s, origin) SELECT id, 1, origin FROM run;
         INSERT INTO study_cell (run, position, workload, levels) VALUES (1, 0, 'w', '{}');

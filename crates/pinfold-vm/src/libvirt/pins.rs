@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use pinfold_model::{CpuSet, Role};
+use pinfold_model::{CpuSet, MAX_PUS, Role};
 use roxmltree::{Document, Node, ParsingOptions};
 
 use super::LibvirtError;
@@ -180,7 +180,13 @@ fn element<'a, 'i>(parent: Node<'a, 'i>, name: &str) -> Option<Node<'a, 'i>> {
 
 fn target(node: Node<'_, '_>) -> Result<Option<PinTarget>, LibvirtError> {
     Ok(match node.tag_name().name() {
-        "vcpupin" => Some(PinTarget::Vcpu(number(node, "vcpu")?)),
+        "vcpupin" => {
+            let index = number(node, "vcpu")?;
+            if index >= MAX_PUS {
+                return Err(wrong(format!("vcpu=\"{index}\" is not the number of a vCPU")));
+            }
+            Some(PinTarget::Vcpu(index))
+        }
         "emulatorpin" => Some(PinTarget::Emulator),
         "iothreadpin" => Some(PinTarget::Iothread(number(node, "iothread")?)),
         _ => None,

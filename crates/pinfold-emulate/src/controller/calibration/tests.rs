@@ -59,6 +59,7 @@ impl HelperSpawner for Machine {
         let own_ns = if entries.is_empty() { 999_000 } else { 480_000 };
         let witnessed = |pu| ReferenceRun {
             windows: vec![Window { units: 7, own_ns, span_ns: 1_000_000 }; 7],
+            total_own_ns: 7 * own_ns,
             cpu_ns: if self.other == Disturbance::Busy(pu) { 50 } else { 100 },
             elapsed_ns: 100,
         };

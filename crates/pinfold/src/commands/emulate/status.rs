@@ -7,7 +7,15 @@ use crate::{output, screen};
 /// The status as text.
 pub fn to_text(status: &Value) -> String {
     let mut table = screen::rows();
-    table.set_header(["vnode", "method", "CPU", "requested", "achieved (last s)", "error"]);
+    table.set_header([
+        "vnode",
+        "method",
+        "CPU",
+        "requested",
+        "achieved per CPU time",
+        "by wall clock",
+        "error",
+    ]);
     let empty = Vec::new();
     let list = |value: &Value, key: &str| value.get(key).and_then(Value::as_array).cloned();
     let vnodes = list(status, "vnodes").unwrap_or_else(|| empty.clone());
@@ -26,8 +34,8 @@ pub fn to_text(status: &Value) -> String {
                 core.get("pu").map(Value::to_string).unwrap_or_default(),
                 number("asked").map(percent).unwrap_or_default(),
                 number("got").map_or_else(|| without_speed(&core).to_owned(), percent),
+                number("got_by_wall_clock").map(percent).unwrap_or_default(),
                 match error {
-                    Some(_) if is_uncalibrated(&core) => "not calibrated".to_owned(),
                     Some(error) => format!("{:+.2} points", error * 100.0),
                     None => String::new(),
                 },
@@ -38,12 +46,16 @@ pub fn to_text(status: &Value) -> String {
             notes.push_str(&format!("\n{}: {note}", text(vnode, "vnode")));
         }
     }
-    let table = screen::drawn(table, 2..6);
+    let table = screen::drawn(table, 2..7);
     format!("{table}\nthe host's own tasks: CPUs {}{notes}", text(status, "housekeeping"))
 }
 
-/// Why a core has no achieved speed: no task ran, or the method keeps no statistics.
+/// Why a core has no achieved speed: no task ran, the method keeps no statistics, or its own cost
+/// is not known.
 fn without_speed(core: &Value) -> &'static str {
+    if is_uncalibrated(core) {
+        return "not calibrated";
+    }
     match core.get("idle").and_then(Value::as_bool) {
         Some(true) => "no task ran",
         Some(false) | None => "not measured",
@@ -72,9 +84,10 @@ mod tests {
             to_text(&json!({ "vnodes": [vnode], "housekeeping": "0" }))
         };
         let calibrated = row(json!(0.41), true);
-        assert!(calibrated.contains("requested") && calibrated.contains("achieved (last s)"));
+        assert!(calibrated.contains("requested") && calibrated.contains("achieved per CPU time"));
         assert!(calibrated.contains("+1.00 points"), "{calibrated}");
-        let unknown = row(json!(0.4), false);
+        let unknown = row(Value::Null, false);
+        assert!(!unknown.contains("0.00%"), "{unknown}");
         assert!(unknown.contains("not calibrated") && !unknown.contains("points"), "{unknown}");
         let idle = row(Value::Null, true);
         assert!(idle.contains("no task ran") && !idle.contains("points"), "{idle}");
