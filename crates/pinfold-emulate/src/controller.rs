@@ -61,7 +61,9 @@ struct Observation {
 
 impl Observation {
     fn make(host: &dyn HostMut, of: &dyn Emulation, at_ns: u64) -> Result<Self, SpeedError> {
-        Ok(Self { at_ns, accounts: of.observe()?, ticks: record::ticks(host)? })
+        // Without the kernel's statistics, only the speed by wall clock is missing.
+        let ticks = record::ticks(host).unwrap_or_default();
+        Ok(Self { at_ns, accounts: of.observe()?, ticks })
     }
 
     fn of(&self, pu: PuId) -> Option<CoreAccount> {
