@@ -85,14 +85,22 @@ fn make_dirs_as(path: &str, mode: Mode) -> Result<(), HostError> {
     if is_dir(path) { Ok(()) } else { Err(HostError::file("make directory", path, Errno::NOTDIR)) }
 }
 
-/// Why the path is no file on a disk, if it exists: a directory, a pipe, a device, or a file of the
-/// kernel, whose reading may wait for ever (`/proc/kmsg`).
+/// Why the path is neither a file on a disk nor a directory, if it exists: a pipe, a device, or a
+/// file of the kernel, whose reading may wait for ever (`/proc/kmsg`).
 #[must_use]
 pub fn why_not_plain(path: &str) -> Option<&'static str> {
     // `NonBlock` and no reading: opening a pipe without a writer would wait.
     let stat = rustix::fs::stat(path).ok()?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Some("it is not a regular file");
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        // Opening it fails at once.
+        FileType::Directory => return None,
+        FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Symlink
+        | FileType::Unknown => return Some("it is not a regular file"),
     }
     let kind = u64::try_from(rustix::fs::statfs(path).ok()?.f_type).unwrap_or(0);
     OF_KERNEL.contains(&kind).then_some("it is a file of the kernel")
