@@ -254,29 +254,44 @@ impl CpuSet {
     /// CPUs in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
-        let from = self.skipped.max(other.skipped);
-        let words = (from..self.end().min(other.end())).map(|at| self.word(at) & other.word(at));
-        Self::from_parts(from, words.collect())
+        let (from, own, others) = self.shared_words(other);
+        Self::from_words_at(from, own.iter().zip(others).map(|(own, other)| own & other))
     }
 
     /// CPUs in `self` but not in `other`.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
-        let words = (self.skipped..self.end()).map(|at| self.word(at) & !other.word(at));
-        Self::from_parts(self.skipped, words.collect())
+        if self.is_disjoint(other) {
+            return self.clone();
+        }
+        let words = (self.skipped..).zip(self.words.iter());
+        Self::from_words_at(self.skipped, words.map(|(at, word)| word & !other.word(at)))
     }
 
     /// True if every CPU of `self` is in `other`.
     #[must_use]
     pub fn is_subset(&self, other: &Self) -> bool {
-        (self.skipped..self.end()).all(|at| self.word(at) & !other.word(at) == 0)
+        // The first and the last word have a CPU.
+        if !self.is_empty() && (self.skipped < other.skipped || other.end() < self.end()) {
+            return false;
+        }
+        let (_, own, others) = self.shared_words(other);
+        own.iter().zip(others).all(|(own, other)| own & !other == 0)
     }
 
     /// True if the sets share no CPU.
     #[must_use]
     pub fn is_disjoint(&self, other: &Self) -> bool {
-        let (from, to) = (self.skipped.max(other.skipped), self.end().min(other.end()));
-        (from..to).all(|at| self.word(at) & other.word(at) == 0)
+        let (_, own, others) = self.shared_words(other);
+        own.iter().zip(others).all(|(own, other)| own & other == 0)
+    }
+
+    /// The words that both sets store: the index of the first, those of `self`, those of `other`.
+    fn shared_words<'s>(&'s self, other: &'s Self) -> (usize, &'s [u64], &'s [u64]) {
+        let from = self.skipped.max(other.skipped);
+        let to = self.end().min(other.end()).max(from);
+        let of = |set: &'s Self| set.words.get(from - set.skipped..to - set.skipped).unwrap_or(&[]);
+        (from, of(self), of(other))
     }
 
     /// The word with this index (CPUs `64 * index` to `64 * index + 63`).
@@ -304,6 +319,16 @@ impl CpuSet {
             self.skipped -= missing;
             self.words = words.into();
         }
+    }
+
+    /// The set with these words, starting at index `from`. Allocates only for several words.
+    fn from_words_at(from: usize, words: impl Iterator<Item = u64> + Clone) -> Self {
+        let mut used = (from..).zip(words.clone()).filter(|(_, word)| *word != 0);
+        let Some((first, word)) = used.next() else { return Self::new() };
+        if used.next().is_none() {
+            return Self { skipped: first, words: Words::One(word) };
+        }
+        Self::from_parts(first, words.skip(first - from).collect())
     }
 
     /// The set with these words, starting at index `skipped`.

@@ -29,6 +29,7 @@ pub mod thp;
 pub mod wake_up_us;
 pub mod workqueues;
 
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 pub use format_answer::{FormatAnswer, Scope};
@@ -36,7 +37,7 @@ pub use format_answer::{FormatAnswer, Scope};
 pub use crate::tuning::types::{CpuQuota, HugePagePool, ResourceShare};
 pub use crate::tuning::value::{Invalid, Value, Values};
 
-use crate::{CpuSet, Finding, Plan, PuId, Role, Topology, Tuning};
+use crate::{CpuSet, Finding, Plan, Policy, PuId, Topology, Tuning};
 
 /// All tunables, in the order in which they are set and written.
 pub static TUNABLES: [&Tunable; 20] = [
@@ -295,19 +296,23 @@ pub fn settings(plan: &Plan) -> Vec<Setting> {
 
 /// The policies, one per kind of role if all threads of the kind have the same.
 fn policies(plan: &Plan) -> Vec<Setting> {
-    let kind = |role: &Role| role.to_string().split('(').next().unwrap_or_default().to_owned();
+    // The policy of each kind; `None` if its threads differ.
+    let mut kinds: BTreeMap<&str, Option<Policy>> = BTreeMap::new();
+    for (_, thread) in plan.threads() {
+        let common = kinds.entry(thread.role.kind().name).or_insert(thread.policy);
+        *common = common.filter(|policy| thread.policy == Some(*policy));
+    }
     let mut all: Vec<Setting> = Vec::new();
+    let mut seen: HashSet<(String, Policy)> = HashSet::new();
     for (vnode, thread) in plan.threads() {
         let Some(policy) = thread.policy else { continue };
-        let own = kind(&thread.role);
-        let mut others = plan.threads().filter(|(_, other)| kind(&other.role) == own);
-        let of = match others.all(|(_, other)| other.policy == Some(policy)) {
-            true => own,
-            false => plan.role_name(vnode, &thread.role),
+        let own = thread.role.kind().name;
+        let of = match kinds.get(own) {
+            Some(Some(_)) => own.to_owned(),
+            Some(None) | None => plan.role_name(vnode, &thread.role),
         };
-        let value = Value::Policy(policy);
-        if !all.iter().any(|one| one.of == of && one.value == value) {
-            all.push(Setting { tunable: &policy::TUNABLE, of, value });
+        if seen.insert((of.clone(), policy)) {
+            all.push(Setting { tunable: &policy::TUNABLE, of, value: Value::Policy(policy) });
         }
     }
     all

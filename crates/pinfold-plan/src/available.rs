@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::text::pus_text;
 use pinfold_model::{
-    CoreId, CpuSet, Free, L3Id, NodeId, NumaNode, PackageId, Pu, PuId, Request, Topology,
+    CoreId, CpuSet, Free, L3Domain, L3Id, NodeId, NumaNode, PackageId, Pu, PuId, Request, Topology,
 };
 
 use crate::PlanError;
@@ -27,6 +27,27 @@ pub struct Index<'a> {
     pub(crate) widest_core: usize,
     /// The CPUs of each node; `None` for CPUs without a node.
     nodes: BTreeMap<Option<NodeId>, CpuSet>,
+    /// Index in the topology's table of L3 domains, and in that of nodes, by OS index.
+    tables: [Vec<Option<usize>>; 2],
+}
+
+/// The place of each CPU in a table, whose rows are sets of CPUs.
+fn rows_by_pu<'s>(rows: impl Iterator<Item = &'s CpuSet>) -> Vec<Option<usize>> {
+    let mut found = Vec::new();
+    for (row, pus) in rows.enumerate() {
+        for pu in pus.iter() {
+            if found.len() <= pu.index() {
+                found.resize(pu.index() + 1, None);
+            }
+            found[pu.index()] = Some(row);
+        }
+    }
+    found
+}
+
+/// The rows of some CPUs, ascending.
+fn rows_of(rows: &[Option<usize>], pus: &CpuSet) -> BTreeSet<usize> {
+    pus.iter().filter_map(|pu| rows.get(pu.index()).copied().flatten()).collect()
 }
 
 impl<'a> Index<'a> {
@@ -45,12 +66,29 @@ impl<'a> Index<'a> {
             nodes.entry(pu.node).or_default().insert(pu.os);
         }
         let widest_core = topology.cores.iter().map(|core| core.pus.len()).max().unwrap_or(0);
-        Self { topology, places, widest_core, nodes }
+        let l3s = rows_by_pu(topology.l3.iter().map(|domain| &domain.pus));
+        let tables = [l3s, rows_by_pu(topology.nodes.iter().map(|node| &node.pus))];
+        Self { topology, places, widest_core, nodes, tables }
+    }
+
+    /// The L3 domains of some CPUs, in the topology's order.
+    pub(crate) fn l3s_of(&self, pus: &CpuSet) -> impl Iterator<Item = &'a L3Domain> {
+        let [l3s, _] = &self.tables;
+        rows_of(l3s, pus).into_iter().filter_map(|row| self.topology.l3.get(row))
+    }
+
+    /// The nodes of some CPUs, in the topology's order.
+    pub(crate) fn node_tables(&self, pus: &CpuSet) -> impl Iterator<Item = &'a NumaNode> {
+        let [_, nodes] = &self.tables;
+        rows_of(nodes, pus).into_iter().filter_map(|row| self.topology.nodes.get(row))
     }
 
     /// The nodes of some CPUs.
     #[must_use]
     pub fn nodes_of(&self, pus: &CpuSet) -> BTreeSet<NodeId> {
+        if pus.len() < self.nodes.len() {
+            return self.pus(pus).filter_map(|pu| pu.node).collect();
+        }
         let used = self.nodes.iter().filter(|(_, of_node)| !of_node.is_disjoint(pus));
         used.filter_map(|(node, _)| *node).collect()
     }
@@ -89,6 +127,18 @@ impl<'a> Index<'a> {
     }
 }
 
+/// The first CPU of a core that the host's tasks may use.
+fn hostable_of(spot: &AvailableCore, hostable: &CpuSet) -> Option<PuId> {
+    spot.pus.iter().copied().find(|pu| hostable.contains(*pu))
+}
+
+/// The weakest part that can carry the host's tasks, if there are several.
+fn weakest_part(cores: &[AvailableCore], hostable: &CpuSet) -> Option<u32> {
+    let hosts = cores.iter().filter(|spot| hostable_of(spot, hostable).is_some());
+    let last = hosts.map(|spot| spot.part).max()?;
+    cores.iter().any(|spot| spot.part < last).then_some(last)
+}
+
 /// The CPUs that the vCPUs of a request may use; `None` if none are left for them or for the host.
 #[must_use]
 pub fn usable_for_vcpus(topology: &Topology, request: &Request) -> Option<CpuSet> {
@@ -116,6 +166,8 @@ pub(crate) struct AvailableCpus<'a> {
     index: Index<'a>,
     /// Index in `cores` by core; `usize::MAX` for cores that are not usable.
     spots: Vec<usize>,
+    /// The weakest part that can carry the host's tasks, if the machine has several.
+    weakest: Option<u32>,
 }
 
 impl<'a> AvailableCpus<'a> {
@@ -183,14 +235,14 @@ impl<'a> AvailableCpus<'a> {
                 *entry = place;
             }
         }
-        let avoided_in_vain = request.avoid.difference(&online);
         Ok(Self {
             topology,
+            weakest: weakest_part(&cores, &hostable),
             usable,
             hostable,
             free,
             cores,
-            avoided_in_vain,
+            avoided_in_vain: request.avoid.difference(&online),
             parts,
             prefers,
             by_hand: cores_of(topology, &request_check::pinned(request)),
@@ -310,14 +362,12 @@ impl<'a> AvailableCpus<'a> {
 
     /// The weakest part that can carry the host's tasks, if the machine has several.
     pub fn weakest_part(&self) -> Option<u32> {
-        let hosts = self.cores.iter().filter(|spot| self.hostable_of(spot).is_some());
-        let last = hosts.map(|spot| spot.part).max()?;
-        self.cores.iter().any(|spot| spot.part < last).then_some(last)
+        self.weakest
     }
 
     /// The first CPU of a core that the host's tasks may use.
     fn hostable_of(&self, spot: &AvailableCore) -> Option<PuId> {
-        spot.pus.iter().copied().find(|pu| self.hostable.contains(*pu))
+        hostable_of(spot, &self.hostable)
     }
 
     /// Description of the cores of some CPUs.

@@ -43,8 +43,7 @@ impl<'a> Choice<'a> {
     /// over nodes, as NUMA cells are, stay so.
     #[must_use]
     pub fn with_true_siblings(&self, pins: &CpuSet) -> bool {
-        let nodes = self.index.topology.nodes.iter().map(|node| &node.pus);
-        let used: Vec<&CpuSet> = nodes.filter(|pus| !pus.is_disjoint(pins)).collect();
+        let used: Vec<&CpuSet> = self.index.node_tables(pins).map(|node| &node.pus).collect();
         let mut shares = used.iter().map(|pus| pus.intersection(pins).len());
         let first = shares.next().unwrap_or(0);
         let is_divided = used.len() > 1 && shares.all(|share| share == first);
@@ -105,15 +104,15 @@ impl<'a> Choice<'a> {
     /// largest one that has room for all these vCPUs. `None` if no domain has.
     #[must_use]
     pub fn crossed_l3s(&self, pins: &Pins<'_>) -> Option<(usize, CpuSet)> {
-        let nodes = self.index.topology.nodes.iter();
-        let mut parts: Vec<CpuSet> = nodes.map(|node| node.pus.intersection(pins.pus)).collect();
-        if parts.iter().all(CpuSet::is_empty) {
-            parts = vec![pins.pus.clone()];
+        let nodes = self.index.node_tables(pins.pus);
+        let parts = nodes.map(|node| node.pus.intersection(pins.pus));
+        let mut parts: Vec<CpuSet> = parts.filter(|part| !part.is_empty()).collect();
+        if parts.is_empty() && !pins.pus.is_empty() {
+            parts.push(pins.pus.clone());
         }
-        parts.iter().filter(|part| !part.is_empty()).find_map(|part| {
+        parts.iter().find_map(|part| {
             let of_node = Pins { pus: part, ..*pins };
-            let domains = self.index.topology.l3.iter();
-            let used: Vec<_> = domains.filter(|domain| !domain.pus.is_disjoint(part)).collect();
+            let used: Vec<_> = self.index.l3s_of(part).collect();
             let [_, _, ..] = used.as_slice() else { return None };
             let roomy = used.iter().filter_map(|domain| {
                 Some((
@@ -154,8 +153,7 @@ impl<'a> Choice<'a> {
     /// CPUs for them.
     #[must_use]
     pub fn node_for_all(&self, pins: &Pins<'_>) -> Option<(&'a NumaNode, CpuSet)> {
-        let mut used =
-            self.index.topology.nodes.iter().filter(|node| !node.pus.is_disjoint(pins.pus));
+        let mut used = self.index.node_tables(pins.pus);
         used.find_map(|node| Some((node, pins.room(self, &node.pus)?)))
     }
 }

@@ -61,12 +61,17 @@ fn with_memory(topology: &Topology) -> Vec<NodeId> {
 /// True if the vCPUs stay on `nodes`, which then determine where the memory belongs.
 fn pinned_to(ground: &AvailableCpus<'_>, threads: &[ThreadPlan], nodes: &[NodeId]) -> bool {
     let topology = ground.topology;
-    let filled = topology.nodes.iter().filter(|node| !is_empty_node(topology, node.id)).count();
     let mut vcpus = threads.iter().filter(|thread| thread.role.is_vcpu()).peekable();
-    filled > 1
+    count_filled(topology) > 1
         && vcpus.peek().is_some()
         && !nodes.iter().any(|node| is_empty_node(topology, *node))
         && says_where(topology, vcpus.map(|thread| &thread.pus), nodes)
+}
+
+/// The number of nodes with memory; of all, if the host reports none.
+fn count_filled(topology: &Topology) -> usize {
+    let filled = topology.nodes.iter().filter(|node| node.memory_bytes > 0).count();
+    if filled == 0 { topology.nodes.len() } else { filled }
 }
 
 /// True if the CPUs of vCPUs on `nodes` determine where the memory belongs: each vCPU stays on one
@@ -78,9 +83,8 @@ pub fn says_where<'a>(
     nodes: &[NodeId],
 ) -> bool {
     let known = &topology.nodes;
-    let filled = known.iter().filter(|node| !is_empty_node(topology, node.id)).count();
     let on_one = |pus: &CpuSet| known.iter().any(|node| pus.is_subset(&node.pus));
-    nodes.len() < filled || vcpus.all(on_one)
+    nodes.len() < count_filled(topology) || vcpus.all(on_one)
 }
 
 /// Refuses vCPUs outside the nodes to which the request restricts their machine.
