@@ -37,6 +37,7 @@ pub use format_answer::{FormatAnswer, Scope};
 pub use crate::tuning::types::{CpuQuota, HugePagePool, ResourceShare};
 pub use crate::tuning::value::{Invalid, Value, Values};
 
+use crate::text::pus_text;
 use crate::{CpuSet, Finding, Plan, Policy, PuId, Topology, Tuning};
 
 /// All tunables, in the order in which they are set and written.
@@ -292,6 +293,22 @@ pub fn settings(plan: &Plan) -> Vec<Setting> {
         all.push(plain((&required::TUNABLE, &Value::Word("yes"))));
     }
     all
+}
+
+/// Work of the host on CPUs that the plan isolates.
+fn on_exclusive(setting: &Setting, plan: &Plan, _: &Topology) -> Vec<Finding> {
+    let Value::Cpus(cpus) = &setting.value else { return Vec::new() };
+    let shared = cpus.intersection(&plan.exclusive);
+    if shared.is_empty() {
+        return Vec::new();
+    }
+    let text = format!(
+        "{setting} contradicts the isolation: {} {} exclusive",
+        pus_text(&shared),
+        if shared.len() == 1 { "is" } else { "are" }
+    );
+    let hint = "give it the value housekeeping";
+    vec![Finding::warning(setting.tunable.key, text).with_hint(hint)]
 }
 
 /// The policies, one per kind of role if all threads of the kind have the same.

@@ -1,8 +1,9 @@
 //! CPUs for the interrupts of one device, of a node's devices, or of the host
 //! (<https://docs.kernel.org/core-api/irq/irq-affinity.html>).
 
-use super::{FormatAnswer, HOST_SETTING, Say, Scope, Setting, Tunable, Value, Values, new_irqs};
-use crate::text::pus_text;
+use super::{
+    FormatAnswer, HOST_SETTING, Say, Scope, Setting, Tunable, Values, new_irqs, on_exclusive,
+};
 use crate::{Finding, IrqPlan, Plan, Topology};
 
 /// The affinity of each interrupt, for formats that expand `*`.
@@ -85,20 +86,4 @@ fn wrong(setting: &Setting, plan: &Plan, topology: &Topology) -> Vec<Finding> {
     let mut findings: Vec<Finding> = (!there).then(finding).into_iter().collect();
     findings.extend(on_exclusive(setting, plan, topology));
     findings
-}
-
-/// Work of the host on CPUs that the plan isolates.
-pub(super) fn on_exclusive(setting: &Setting, plan: &Plan, _: &Topology) -> Vec<Finding> {
-    let Value::Cpus(cpus) = &setting.value else { return Vec::new() };
-    let shared = cpus.intersection(&plan.exclusive);
-    if shared.is_empty() {
-        return Vec::new();
-    }
-    let text = format!(
-        "{setting} contradicts the isolation: {} {} exclusive",
-        pus_text(&shared),
-        if shared.len() == 1 { "is" } else { "are" }
-    );
-    let hint = "give it the value housekeeping";
-    vec![Finding::warning(setting.tunable.key, text).with_hint(hint)]
 }

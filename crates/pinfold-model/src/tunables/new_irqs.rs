@@ -1,7 +1,7 @@
 //! CPUs for interrupts that are set up later
 //! (<https://docs.kernel.org/core-api/irq/irq-affinity.html>).
 
-use super::{HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Values, irq};
+use super::{HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Values, on_exclusive};
 
 /// The row of this tunable.
 pub static TUNABLE: Tunable = Tunable {
@@ -17,7 +17,7 @@ pub static TUNABLE: Tunable = Tunable {
         usual: "",
     }),
     example: "0",
-    wrong: irq::on_exclusive,
+    wrong: on_exclusive,
     said: &[
         ("cmdline", Say::Line("irqaffinity={}")),
         ("tuned", Say::Lines("scheduler", &["default_irq_smp_affinity={}"], "")),

@@ -1,6 +1,6 @@
 //! CPUs on which unbound kernel work runs (<https://docs.kernel.org/core-api/workqueue.html>).
 
-use super::{HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Values, irq};
+use super::{HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Values, on_exclusive};
 
 /// The mask of these CPUs.
 pub const FILE: &str = "/sys/devices/virtual/workqueue/cpumask";
@@ -15,7 +15,7 @@ pub static TUNABLE: Tunable = Tunable {
     values: Values::HostCpus,
     kernel: Some(Kernel { place: Place::Host(FILE), shape: Shape::Mask, usual: "" }),
     example: "0",
-    wrong: irq::on_exclusive,
+    wrong: on_exclusive,
     said: &[("cmdline", Say::Lines("", &["workqueue.unbound_cpus={}"], "Linux 6.6"))],
     ..HOST_SETTING
 };
