@@ -1,5 +1,7 @@
 //! What commands take: CPUs, requests, plans and their files, checked against the host.
 
+use std::collections::BTreeSet;
+
 use pinfold_config::{ConfigError, requests};
 use pinfold_host::{HostError, LiveHost, files};
 use pinfold_model::{
@@ -204,7 +206,13 @@ pub fn fitting(
 
 /// Adds tunables from the command line to a plan, with findings about those that have no effect.
 pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Result<(), Failure> {
+    let mut keys = BTreeSet::new();
     for words in knobs {
+        let key = words.split('=').next().unwrap_or(words).trim();
+        if !keys.insert(key) {
+            return Err(Failure::new(Exit::Input, format!("--knob: {key} is given twice"))
+                .with_hint("give each tunable once"));
+        }
         asked("--knob", requests::knob(plan, words))?;
     }
     let wrong = pinfold_plan::validate(plan, topology);

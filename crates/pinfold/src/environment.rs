@@ -5,9 +5,11 @@
 //! mistake.
 
 use std::collections::BTreeSet;
+use std::error::Error as _;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Command, FromArgMatches as _};
 use pinfold_model::command::quote;
 use pinfold_run::Exit;
@@ -50,10 +52,68 @@ pub fn help_columns() -> usize {
     screen::width().min(HELP_COLUMNS).into()
 }
 
+/// Words that people type for commands and options of other names.
+const MEANT: [(&str, &str); 13] = [
+    ("top", "`pinfold status` shows placements, `pinfold measure sched` the waits of a machine"),
+    ("check", "`pinfold plan --check FILE` checks a domain file or a plan"),
+    ("pin", "`pinfold apply --libvirt NAME -s balanced` pins a running machine"),
+    ("start", "`pinfold run -- qemu-system-x86_64 …` starts a machine under a plan"),
+    ("list", "`pinfold plan --list` lists strategies, `pinfold status` active placements"),
+    ("oslat", "`pinfold measure spin-gap` measures OS noise as oslat does"),
+    ("cyclictest", "`pinfold measure wakeup` measures wake-ups as cyclictest does"),
+    ("latency", "`pinfold measure` lists what can be measured"),
+    ("taskset", "`pinfold run --cores N -- COMMAND` runs a command on cores of its own"),
+    ("--node", "`--avoid CPUS` excludes the CPUs of other nodes; `pinfold topo` lists them"),
+    ("--numa", "`--avoid CPUS` excludes the CPUs of other nodes; `pinfold topo` lists them"),
+    ("--cpus", "`--vcpus N` is the number of vCPUs, `--avoid CPUS` excludes host CPUs"),
+    ("--cpuset", "`--vcpus N` is the number of vCPUs, `--avoid CPUS` excludes host CPUs"),
+];
+
 /// Prints the help, or the error in a command line.
-pub fn explain(error: &clap::Error) -> ExitCode {
-    output::usage(error);
+pub fn explain(mut error: clap::Error) -> ExitCode {
+    let hint = hint(&error);
+    if hint.is_some() {
+        for kind in [
+            ContextKind::Suggested,
+            ContextKind::SuggestedSubcommand,
+            ContextKind::SuggestedArg,
+            ContextKind::Usage,
+        ] {
+            error.remove(kind);
+        }
+    }
+    output::usage(&error);
+    if let Some(hint) = hint {
+        output::say(&hint);
+    }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Input.code()))
+}
+
+/// What was probably meant by a command line with an error.
+fn hint(error: &clap::Error) -> Option<String> {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(_) | None => None,
+    };
+    let is_number = |source: &(dyn std::error::Error + 'static)| {
+        source.is::<std::num::ParseIntError>() || source.is::<std::num::ParseFloatError>()
+    };
+    if error.source().is_some_and(is_number) {
+        return Some("write a number without a unit".to_owned());
+    }
+    let word = context(ContextKind::InvalidSubcommand).or(context(ContextKind::InvalidArg))?;
+    if let Some((_, meant)) = MEANT.iter().find(|(typed, _)| *typed == word) {
+        return Some((*meant).to_owned());
+    }
+    if word.starts_with('-') && word[1..].starts_with(|letter: char| letter.is_ascii_digit()) {
+        return Some(format!("{word} is a negative number; write one from 1 on"));
+    }
+    let typed: Vec<String> = std::env::args().collect();
+    let is_of = |command: &str| typed.iter().any(|one| one == command) && !word.starts_with('-');
+    if is_of("apply") {
+        return Some(format!("`pinfold apply --libvirt {}` places a domain", quote(&word)));
+    }
+    is_of("run").then(|| format!("write -- before the command: `pinfold run -- {}`", quote(&word)))
 }
 
 /// The command line as it was typed, with the environment variables of this program before it,

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     message::set_sink(output::say);
     let cli = match environment::parse() {
         Ok(cli) => cli,
-        Err(error) => return environment::explain(&error),
+        Err(error) => return environment::explain(error),
     };
     let state = cli.state_dir.as_deref();
     let options = state.map(|path| format!("--state-dir {}", command::quote(path)));

@@ -257,3 +257,37 @@ fn commands_in_messages_mean_the_state_folder_of_the_one_that_named_them() {
     let silent = pinfold(&format!("{global} status"));
     assert_eq!(silent.stdout.trim(), "no placement is active");
 }
+
+/// Each word that newcomers type leads to the command that does it.
+#[test]
+fn words_for_other_commands_lead_to_them() {
+    let check = |typed: &str, part: &str| {
+        let answer = pinfold(typed);
+        assert_eq!(answer.code, Some(2), "{typed}: {}", answer.stderr);
+        assert!(answer.stderr.contains(part), "{typed}: {}", answer.stderr);
+        assert!(!answer.stderr.contains("tip:"), "{typed}: {}", answer.stderr);
+    };
+    check("top", "`pinfold status`");
+    check("check vm.xml", "`pinfold plan --check FILE`");
+    check("pin win11", "`pinfold apply --libvirt NAME -s balanced`");
+    check("start vm", "`pinfold run -- qemu-system-x86_64 …`");
+    check("list", "`pinfold plan --list`");
+    check("oslat", "`pinfold measure spin-gap`");
+    check("cyclictest -a 1", "`pinfold measure wakeup`");
+    check("plan --node 1", "`--avoid CPUS`");
+    check("apply win11", "`pinfold apply --libvirt win11`");
+    check("run qemu-system-x86_64 -m 64", "`pinfold run -- qemu-system-x86_64`");
+    check("run ./bench", "`pinfold run -- ./bench`");
+    check("plan --vcpus -4", "-4 is a negative number");
+    check("measure spin-gap --seconds 2s", "write a number without a unit");
+    check("apply --pid abc", "write a number without a unit");
+}
+
+#[test]
+fn a_tunable_that_is_given_twice_is_refused() {
+    let answer = pinfold(&format!(
+        "plan -s balanced --vcpus 2 --knob thp=never --knob thp=always --input {RYZEN}"
+    ));
+    assert_eq!(answer.code, Some(2), "{}", answer.stderr);
+    assert!(answer.stderr.contains("thp is given twice"), "{}", answer.stderr);
+}

@@ -24,11 +24,11 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
     let (name, of) = key.split_once(':').unwrap_or((key, ""));
     let found = Tunable::by_key(name).filter(|one| one.of.is_empty() != key.contains(':'));
     let Some(tunable) = found else {
-        let fault = Fault::new(0, format!("there is no knob {key:?}"));
+        let fault = Fault::new(0, format!("there is no tunable {key:?}"));
         let titles: Vec<String> = TUNABLES.iter().map(|one| one.title()).collect();
         let nearest = closest(key, titles.iter().map(String::as_str));
         let meant = nearest.map_or_else(String::new, |one| format!("did you mean {one}? "));
-        return Err(fault.with_hint(format!("{meant}{}", keys())));
+        return Err(fault.with_hint(format!("{meant}tunables are {}", titles.join(", "))));
     };
     // The device is checked first.
     let is_irq = tunable.key == irq::TUNABLE.key;

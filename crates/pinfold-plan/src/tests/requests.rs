@@ -169,11 +169,16 @@ fn bad_files_are_reported_with_line_and_column() {
     in_vm("iothreads = [\"x\", \"x\"]", "line 3, column 19: the iothread \"x\" is given twice");
     in_vm(
         "memory = \"4X\"",
-        "line 3, column 10: memory: \"4X\" is not a size such as \"16GiB\" or \"16G\" (B, K, M, G, T), \
-         or a number of bytes",
+        "line 3, column 10: memory: \"4X\" is not a size with its unit, such as \"16GiB\" or \
+         \"16G\" (B, K, M, G, T)",
     );
     in_vm(
-        "memory = 1\nhuge-pages = 3000",
+        "memory = 16",
+        "line 3, column 10: memory: 16 is not a size with its unit, such as \"16GiB\" or \"16G\" \
+         (B, K, M, G, T)",
+    );
+    in_vm(
+        "memory = 1073741824\nhuge-pages = 3000",
         "line 4, column 14: huge-pages: 3000 is not a size of pages such as \"2MiB\" or \"1GiB\"",
     );
     in_vm(
@@ -287,7 +292,11 @@ fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
         assert!(error.hint().unwrap_or_default().contains(hint), "{words}: {:?}", error.hint());
     };
     wrong("thp", "\"thp\" is not written KEY=VALUE", "known are policy:ROLE=");
-    wrong("governer=x", "no knob \"governer\"", "did you mean governor? known are policy:ROLE=");
+    wrong(
+        "governer=x",
+        "no tunable \"governer\"",
+        "did you mean governor? tunables are policy:ROLE, ",
+    );
     wrong("thp=off", "thp: \"off\" is not one of always, madvise, never", "");
     wrong("workqueues=", "not at least one CPU", "housekeeping");
     wrong("new-irqs=x", "new-irqs: ", "OS indexes");
