@@ -57,10 +57,10 @@ fn check_existing(topology: &Topology, ids: &CpuSet, threads: u32) {
     let xml = domain(ids, 8, &cpu);
     let read = Domain::read(&xml).expect("a domain file");
     assert_eq!(read.existing, *ids);
-    let request = Request::of(vec![VnodeRequest::vm("m", read.request(&topology))]);
-    let plan = plan("auto", &topology, &request).expect("a plan");
-    let merged = libvirt_into(&xml, (&plan, &plan.vnodes[0]), &topology).expect("a merge");
-    let fixed = fix(&merged.text, "m.xml", &topology, &Request::of(Vec::new())).expect("a fix");
+    let request = Request::of(vec![VnodeRequest::vm("m", read.request(topology))]);
+    let plan = plan("auto", topology, &request).expect("a plan");
+    let merged = libvirt_into(&xml, (&plan, &plan.vnodes[0]), topology).expect("a merge");
+    let fixed = fix(&merged.text, "m.xml", topology, &Request::of(Vec::new())).expect("a fix");
     for text in [&merged.text, &fixed.text] {
         let after = Domain::read(text).expect("a domain file");
         let pinned: CpuSet = after
@@ -78,7 +78,7 @@ fn check_existing(topology: &Topology, ids: &CpuSet, threads: u32) {
     }
     let layout = Layout::of_text(&merged.text, "m.xml").expect("a domain file");
     assert_eq!(layout.vcpus as usize, ids.len());
-    for flaw in lint(&[layout], &topology) {
+    for flaw in lint(&[layout], topology) {
         let harmless = ["guest-siblings-hidden"];
         assert!(
             flaw.severity == Severity::Note || harmless.contains(&flaw.name),

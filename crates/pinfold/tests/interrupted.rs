@@ -2,6 +2,7 @@
 //! the command of a `run` left in the background, after its end and after kills at random moments.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
 mod common;
 #[path = "common/qemu.rs"]
