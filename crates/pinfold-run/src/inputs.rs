@@ -208,8 +208,10 @@ pub fn fitting(
 pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Result<(), Failure> {
     let mut keys = BTreeSet::new();
     for words in knobs {
-        let key = words.split('=').next().unwrap_or(words).trim();
-        if !keys.insert(key) {
+        // Pools of huge pages and shares have a place in their value: `0:1048576:48`, `L3:0=f`.
+        let (key, value) = words.split_once('=').unwrap_or((words, ""));
+        let place = value.rsplit_once([':', '=']).map(|(place, _)| place);
+        if !keys.insert((key.trim(), place)) {
             return Err(Failure::new(Exit::Input, format!("--knob: {key} is given twice"))
                 .with_hint("give each tunable once"));
         }
