@@ -529,7 +529,9 @@ fn a_busy_core_keeps_no_command_from_running_slowly() {
         assert!(output.status.success(), "{method}: {said}");
         assert_eq!(output.stdout_text(), "it ran\n", "{method}: {said}");
         let lines = said.lines().filter(|line| line.contains("could not be measured")).count();
-        assert_eq!(lines, 1, "{method}: {said}");
+        // stall is measured by work per CPU second, which needs no idle core.
+        let most = if method == "stall" { 0..=1 } else { 1..=1 };
+        assert!(most.contains(&lines), "{method}: {said}");
     }
 }
 

@@ -106,7 +106,7 @@ fn request(
         let described = match file {
             Some(file) => inputs::vnode_of_domain(&file.domain, topology),
             None => {
-                let vcpus = spec.vcpus.map_or(VcpuCount::Auto, VcpuCount::Exactly);
+                let vcpus = spec.max_vcpus.map_or(VcpuCount::Auto, VcpuCount::Exactly);
                 machine_request::vnode(spec, vcpus, topology)
             }
         };
