@@ -530,8 +530,7 @@ fn a_busy_core_keeps_no_command_from_running_slowly() {
         assert_eq!(output.stdout_text(), "it ran\n", "{method}: {said}");
         let lines = said.lines().filter(|line| line.contains("could not be measured")).count();
         // stall is measured by work per CPU second, which needs no idle core.
-        let most = if method == "stall" { 0..=1 } else { 1..=1 };
-        assert!(most.contains(&lines), "{method}: {said}");
+        assert_eq!(lines, usize::from(method == "hogs"), "{method}: {said}");
     }
 }
 
