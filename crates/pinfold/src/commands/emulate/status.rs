@@ -87,7 +87,7 @@ mod tests {
         assert!(calibrated.contains("requested") && calibrated.contains("achieved per CPU time"));
         assert!(calibrated.contains("+1.00 points"), "{calibrated}");
         let unknown = row(Value::Null, false);
-        assert!(!unknown.contains("0.00%"), "{unknown}");
+        assert!(!unknown.contains(" 0.00%"), "{unknown}");
         assert!(unknown.contains("not calibrated") && !unknown.contains("points"), "{unknown}");
         let idle = row(Value::Null, true);
         assert!(idle.contains("no task ran") && !idle.contains("points"), "{idle}");
