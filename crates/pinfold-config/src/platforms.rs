@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 
 use pinfold_model::text::counted;
 use pinfold_model::{
-    Attach, Command, Method, NodeId, Platform, PlatformVnode, Speed, SpeedRequest, Variant,
+    Attach, Command, CpuSet, Method, NodeId, Platform, PlatformVnode, Speed, SpeedRequest, Variant,
 };
 
 use crate::ConfigError;
@@ -113,7 +113,7 @@ fn platform(mut keys: Keys) -> Result<Platform, Fault> {
         return Err(Fault::new(0, "the platform names no [[vnode]]".to_owned())
             .with_hint("write [[vnode]] with a name and a number of cores"));
     }
-    Ok(Platform { vnodes, share_housekeeping })
+    Ok(Platform { vnodes, share_housekeeping, avoid: CpuSet::new() })
 }
 
 fn vnode(table: Value, usual: Option<Method>) -> Result<PlatformVnode, Fault> {

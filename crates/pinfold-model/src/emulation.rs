@@ -247,6 +247,8 @@ pub struct Platform {
     pub vnodes: Vec<PlatformVnode>,
     /// Whether burners may run on the last housekeeping CPU.
     pub share_housekeeping: bool,
+    /// CPUs that no vnode gets.
+    pub avoid: CpuSet,
 }
 
 /// A vnode of a platform with its CPUs and their speeds.

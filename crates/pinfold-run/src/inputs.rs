@@ -11,6 +11,7 @@ use pinfold_plan::domain_file::Domain;
 use pinfold_plan::{Fit, PlanError, command};
 use pinfold_topology::TopologyError;
 
+use crate::claims::Claims;
 use crate::vcpus::Vcpus;
 use crate::{Exit, Failure, plans};
 
@@ -112,10 +113,15 @@ impl RequestFile {
         Ok(request)
     }
 
-    /// Makes a plan for the request.
-    pub fn plan(&self, strategy: Option<&str>, topology: &Topology) -> Result<Plan, Failure> {
+    /// Makes a plan for the request around the claims of others.
+    pub fn plan(
+        &self,
+        strategy: Option<&str>,
+        topology: &Topology,
+        claims: &Claims,
+    ) -> Result<Plan, Failure> {
         let request = self.request(topology)?;
-        pinfold_plan::plan(strategy.unwrap_or("auto"), topology, &request).map_err(|error| {
+        claims.plan(strategy, topology, &request).map_err(|error| {
             let failure = plan_failure(&error);
             if matches!(error, PlanError::UnknownStrategy { .. }) {
                 return failure;
@@ -138,14 +144,14 @@ fn plan_failure(error: &PlanError) -> Failure {
     Failure::from_error(Exit::Input, error, error.hint())
 }
 
-/// Makes a plan with the given strategy, or with `auto`.
+/// Makes a plan with the given strategy, or with `auto`, around the claims of others.
 pub fn make_plan(
     strategy: Option<&str>,
     topology: &Topology,
     request: &Request,
+    claims: &Claims,
 ) -> Result<Plan, Failure> {
-    pinfold_plan::plan(strategy.unwrap_or("auto"), topology, request)
-        .map_err(|error| plan_failure(&error))
+    claims.plan(strategy, topology, request).map_err(|error| plan_failure(&error))
 }
 
 /// A plan from a file made by `pinfold plan --json`.

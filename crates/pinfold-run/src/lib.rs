@@ -6,6 +6,7 @@
 //! - [`target`], [`vcpus`], [`machine_request`]: the machine that is meant, and the request for it;
 //!   [`running_layout`]: its placement, for the checks.
 //! - [`inputs`], [`plans`], [`host`]: plans, requests and lists of CPUs, checked against this host.
+//! - [`claims`]: which CPUs of this host belong to which placement or platform.
 //! - [`candidates`]: what an argument may be on this host, for completions.
 //! - [`status`], [`undo`], [`leftovers`]: compares and reverts placements, and removes what killed processes left.
 //! - [`machine_run`]: starts a machine under a plan.
@@ -21,6 +22,7 @@
 
 pub mod apply_session;
 pub mod candidates;
+pub mod claims;
 mod descendants;
 pub mod emulate;
 pub mod exits;

@@ -5,6 +5,7 @@ use pinfold_apply::{Counter, Journals, KnobStatus, Record, Status, Target};
 use pinfold_host::{LiveHost, process};
 use pinfold_model::{Finding, Plan, Role, Severity, TaskId, Tid};
 
+use crate::claims::{Claims, USED_TWICE};
 use crate::emulate::status::{answers, is_platform};
 use crate::target::threads_by_journal;
 use crate::{Exit, Failure, host};
@@ -41,6 +42,12 @@ impl ActivePlacement {
         let memory = self.plan.vnodes.first().and_then(|vnode| vnode.memory.as_ref());
         let far = memory.and_then(|memory| tables.far(&memory.nodes));
         Some((tables.to_string(), far))
+    }
+
+    /// True if another placement uses a CPU that one of the two keeps exclusively.
+    pub fn shares_a_cpu(&self) -> bool {
+        let dangers = self.status.iter().flat_map(|status| &status.dangers);
+        dangers.into_iter().any(|danger| danger.subject == USED_TWICE)
     }
 
     /// True if nothing has drifted.
@@ -112,7 +119,19 @@ pub fn find(host: &LiveHost, journals: Option<&Journals<'_>>) -> Result<Found, F
             Err(failure) => found.damaged.push(DamagedJournal { id: summary.id, failure }),
         }
     }
+    find_used_twice(&mut found.placements, &Claims::read(host, Some(journals))?);
     Ok(found)
+}
+
+/// Adds a warning to each placement with a CPU that another owner uses too, although one of the two
+/// keeps it exclusively.
+fn find_used_twice(placements: &mut [ActivePlacement], claims: &Claims) {
+    for one in placements {
+        let conflicts = claims.without(&one.id).conflicts(&one.vm_name, &one.plan);
+        if let Some(status) = &mut one.status {
+            status.dangers.extend(conflicts);
+        }
+    }
 }
 
 fn look(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {

@@ -22,6 +22,7 @@ use pinfold_study::tune::{
     TuneError,
 };
 
+use crate::claims::Claims;
 use crate::guest::{Facts, Inside, PER_OBSERVED_S, PER_STATE_S, Subject, VmStarter};
 use crate::message::say;
 use crate::{Exit, Failure, HelperProgram, host, interrupt};
@@ -110,7 +111,9 @@ pub fn tune(
             (store, candidates, Vec::new())
         }
         None => {
-            let (candidates, findings) = candidates::candidates(options, subject, topology)?;
+            let claims = Claims::of_existing(host, state)?;
+            let (candidates, findings) =
+                candidates::candidates(options, subject, topology, &claims)?;
             (open()?, candidates, findings)
         }
     };

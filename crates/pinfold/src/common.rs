@@ -1,8 +1,10 @@
 //! The options that several commands share, as a request.
 
 use pinfold_config::requests;
+use pinfold_host::LiveHost;
 use pinfold_model::{Free, Request, Topology, VnodeRequest};
 use pinfold_plan::command;
+use pinfold_run::claims::Claims;
 use pinfold_run::inputs::{asked, pus, require_known};
 use pinfold_run::{Exit, Failure};
 use pinfold_vm::{VmSelector, hypervisors};
@@ -54,6 +56,15 @@ pub fn request(
         request.prefer = asked("--prefer", requests::preference(text))?;
     }
     Ok(request)
+}
+
+/// The claims that a new plan for this host respects, unless the options ignore them.
+pub fn claims(
+    arguments: &PlacementArgs,
+    host: &LiveHost,
+    state: Option<&str>,
+) -> Result<Claims, Failure> {
+    if arguments.ignore_claims { Ok(Claims::default()) } else { Claims::of_existing(host, state) }
 }
 
 /// The command line as it was typed, with quotes where needed.

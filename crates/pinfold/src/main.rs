@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Topo(arguments) => topo::topo(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
-        Command::Plan(arguments) => plan::plan(arguments),
+        Command::Plan(arguments) => plan::plan(arguments, state),
         Command::Run(arguments) => run::run(arguments, state),
         Command::Apply(arguments) => apply::apply(arguments, state),
         Command::Status(arguments) => status::status(arguments, state),

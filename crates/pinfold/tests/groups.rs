@@ -8,6 +8,8 @@ use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
 use pinfold_host::{Host, LiveHost, files};
 use pinfold_model::Tid;
 
+use std::io::Read;
+
 use common::until;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
@@ -68,7 +70,8 @@ impl TestGroup {
 
     /// The CPU that a core of the strategy is here.
     fn planned(&self) -> String {
-        let words = ["plan", "-s", "compact", "--group", "name=g cores=1", "--json"];
+        let words =
+            ["plan", "-s", "compact", "--group", "name=g cores=1", "--json", "--ignore-claims"];
         let output = self.pinfold(&words);
         assert!(output.status.success(), "{}", output.stderr_text());
         let text = output.stdout_text();
@@ -215,4 +218,52 @@ fn what_a_killed_pinfold_leaves_is_undone_by_undo() {
     assert_eq!(place.mask("pid").map(|(_, mask)| mask), Some(place.own()), "its mask is back");
     process::signal(tid, Signaled::Kill).expect("a signal");
     assert!(until(|| place.mask("pid").is_none()), "the command ends");
+}
+
+/// A second command gets other CPUs than the first as long as there are some; with none left, a
+/// warning names both, and `status` reports it until one of them ends.
+#[test]
+fn a_second_command_gets_other_cpus() {
+    let place = TestGroup::new();
+    let script = format!("echo $$ > {}; exec sleep 600", place.file("pid"));
+    let mut first = place.start(&script);
+    let (_, taken) = place.mask("pid").expect("it runs");
+    let script = "grep Cpus_allowed_list /proc/self/status; exit 0";
+    let run = ["run", "-s", "compact", "--cores", "1"];
+    let second = place.pinfold(&[&run[..], &["--", "sh", "-c", script]].concat());
+    let (printed, said) = (second.stdout_text(), second.stderr_text());
+    assert_eq!(second.status.code(), Some(0), "{said}");
+    let is_alone = process_cpus(&place) == 1;
+    assert_eq!(printed == format!("Cpus_allowed_list:\t{taken}\n"), is_alone, "{printed}{said}");
+    assert!(said.contains(if is_alone { "cpu-used-twice" } else { "reserved for sh" }), "{said}");
+    let ignoring = [&run[..], &["--ignore-claims", "--", "sh", "-c", script]].concat();
+    let printed = place.pinfold(&ignoring).stdout_text();
+    assert_eq!(printed, format!("Cpus_allowed_list:\t{}\n", place.planned()));
+
+    // On the same CPU on purpose.
+    let script = format!("echo $$ > {}; exec sleep 600", place.file("other"));
+    let pin = format!("task={taken}");
+    let words = ["--pin", &pin, "--", "sh", "-c", &script];
+    let mut other = place
+        .spawn(&[&run[..], &words].concat())
+        .stdin(Stdio::Null)
+        .stdout(Stdio::Null)
+        .stderr(Stdio::Pipe)
+        .start()
+        .expect("pinfold starts");
+    assert!(until(|| place.mask("other").is_some()), "the command has begun");
+    let status = place.pinfold(&["status"]);
+    let (code, text) = (status.status.code(), status.stdout_text());
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("2 placements have a CPU that is used twice"), "{text}");
+    assert!(text.contains("cpu-used-twice"), "{text}");
+    other.signal(Signaled::Terminate).expect("a signal");
+    assert!(until(|| other.try_wait().expect("a child").is_some()));
+    let mut said = String::new();
+    other.stderr().expect("a pipe").read_to_string(&mut said).expect("a text");
+    assert!(said.contains("warning: cpu-used-twice") && said.contains("used by sh"), "{said}");
+    let status = place.pinfold(&["status"]);
+    assert_eq!(status.status.code(), Some(0), "{}", status.stdout_text());
+    first.signal(Signaled::Terminate).expect("a signal");
+    assert!(until(|| first.try_wait().expect("a child").is_some()));
 }

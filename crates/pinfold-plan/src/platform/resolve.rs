@@ -26,7 +26,8 @@ pub fn resolve_platform(
     let groups = platform.vnodes.iter().map(|vnode| group(vnode, topology));
     // Scope `own`: other tasks are not moved, yet the plan names the host's CPUs.
     let isolation = IsolationScope::Own;
-    let request = Request { isolation, ..Request::of(groups.collect::<Result<_, _>>()?) };
+    let avoid = platform.avoid.clone();
+    let request = Request { isolation, avoid, ..Request::of(groups.collect::<Result<_, _>>()?) };
     let mut plan = crate::plan("vnodes", topology, &request)?;
     let last = last_housekeeping(&plan);
     let mut vnodes = Vec::with_capacity(platform.vnodes.len());

@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 use std::process::ExitStatus;
 
+use crate::claims::Claims;
 use crate::{Exit, Failure, host, interrupt};
 use pinfold_host::process::{Child, Signaled, Spawn};
 use pinfold_model::{CpuSet, Platform};
@@ -30,7 +31,8 @@ pub fn run_slow(
 ) -> Result<ExitStatus, Failure> {
     let host = host::live()?;
     let name = platform.vnodes.first().map(|vnode| vnode.name.clone()).unwrap_or_default();
-    let plan = resolved(platform, &host)?;
+    let plan = resolved(platform, &host, &Claims::of_state(&host, session.state)?)?;
+    plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
     // The vnode exists as long as the command, so the signals are left to the command.
     interrupt::install_forward()?;
     let mut child: Option<Child> = None;

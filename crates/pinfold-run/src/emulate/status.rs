@@ -1,7 +1,7 @@
 //! The status of a platform, as JSON between processes.
 
 use pinfold_emulate::NodeStatus;
-use pinfold_model::{Command, EmulationPlan, Tid};
+use pinfold_model::{Command, CpuSet, EmulationPlan, Tid};
 use serde_json::{Value, json};
 
 /// Version of the format.
@@ -45,6 +45,15 @@ pub fn way_to_end(text: &str, supervisor: Tid) -> String {
             "it ends with the command of process {supervisor}: kill -INT {supervisor} ends both"
         ),
     }
+}
+
+/// The CPUs of the vnodes in the text of [`plan_text`].
+pub fn cpus_of(text: &str) -> CpuSet {
+    let value: Value = serde_json::from_str(text).unwrap_or_default();
+    let vnodes = value.get("vnodes").and_then(Value::as_array).into_iter().flatten();
+    let lists = vnodes.filter_map(|vnode| vnode.get("pus").and_then(Value::as_str));
+    let sets = lists.filter_map(|list| CpuSet::parse_list(list).ok());
+    sets.fold(CpuSet::new(), |all, set| all.union(&set))
 }
 
 /// True for the text of [`plan_text`].

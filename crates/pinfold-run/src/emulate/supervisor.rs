@@ -9,6 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 
+use crate::claims::Claims;
 use crate::{Exit, Failure, apply_session, host, inputs, interrupt};
 use pinfold_apply::{Journal, NewJournal, Target};
 use pinfold_config::platforms;
@@ -18,7 +19,8 @@ use pinfold_host::process::{self, Child, Stdio};
 use pinfold_host::{Clock as _, EventWatcher, HostMut as _, LiveHost, SystemClock};
 use pinfold_model::text::counted;
 use pinfold_model::{
-    Change, Command, EmulatedVnode, EmulationPlan, Method, Platform, PuId, Step, TaskId, Topology,
+    Change, Command, CpuSet, EmulatedVnode, EmulationPlan, Method, Platform, PuId, Step, TaskId,
+    Topology,
 };
 use pinfold_plan::{PlatformError, resolve_platform, speed_on};
 use pinfold_probe::pinload::Pinload;
@@ -139,8 +141,12 @@ fn hand_over(lines: impl Iterator<Item = String>, last_words: &mut Vec<String>) 
     }
 }
 
-/// The platform of a file on this machine.
-pub fn plan_of(platform: &PlatformFile<'_>, host: &LiveHost) -> Result<EmulationPlan, Failure> {
+/// The platform of a file on this machine, around the claims of others.
+pub fn plan_of(
+    platform: &PlatformFile<'_>,
+    host: &LiveHost,
+    claims: &Claims,
+) -> Result<EmulationPlan, Failure> {
     let PlatformFile { path, share_housekeeping } = *platform;
     let text = files::read_text(path).map_err(|error| inputs::input_failure(&error))?;
     let mut platform = inputs::asked(path, platforms::from_toml(&text))?;
@@ -158,7 +164,7 @@ pub fn plan_of(platform: &PlatformFile<'_>, host: &LiveHost) -> Result<Emulation
             return Err(at(place, no_profile(path, &error)));
         }
     }
-    resolve(platform, host).map_err(|unresolved| {
+    resolve(platform, host, claims).map_err(|unresolved| {
         let place = match &unresolved {
             Unresolved::Host(_) => return unresolved.into_failure(),
             Unresolved::Method(vnode, _) => platforms::place_of_key(&text, vnode, "method"),
@@ -208,11 +214,19 @@ impl Unresolved {
 }
 
 /// A platform on this machine: vnodes that name no method get the best that works here.
-pub fn resolved(platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Failure> {
-    resolve(platform, host).map_err(Unresolved::into_failure)
+pub fn resolved(
+    platform: Platform,
+    host: &LiveHost,
+    claims: &Claims,
+) -> Result<EmulationPlan, Failure> {
+    resolve(platform, host, claims).map_err(Unresolved::into_failure)
 }
 
-fn resolve(mut platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Unresolved> {
+fn resolve(
+    mut platform: Platform,
+    host: &LiveHost,
+    claims: &Claims,
+) -> Result<EmulationPlan, Unresolved> {
     let topology: Topology = inputs::topology(host, None).map_err(Unresolved::Host)?;
     let facts = Facts::find(host).map_err(|error| Unresolved::Host(error.into()))?;
     for vnode in &mut platform.vnodes {
@@ -234,7 +248,12 @@ fn resolve(mut platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Unr
         }
         vnode.method = method;
     }
-    resolve_platform(&platform, &topology).map_err(Unresolved::Platform)
+    let around = |avoided: &CpuSet| {
+        resolve_platform(&Platform { avoid: avoided.clone(), ..platform.clone() }, &topology)
+    };
+    let mut planned = claims.plan_around(&topology, around).map_err(Unresolved::Platform)?;
+    claims.report_in(&mut planned.plan);
+    Ok(planned)
 }
 
 /// Converts a planned vnode for the methods.
@@ -305,7 +324,7 @@ fn profile(
 /// Is the supervisor of a platform, until a request or a signal ends it.
 pub fn supervise(platform: &PlatformFile<'_>, session: Session<'_>) -> Result<(), Failure> {
     let host = host::live()?;
-    let plan = plan_of(platform, &host)?;
+    let plan = plan_of(platform, &host, &Claims::of_state(&host, session.state)?)?;
     let mut print_cautions = |platformed: &mut ActivePlatform<'_>| {
         platformed.cautions.drain(..).for_each(|caution| say(&caution));
         Ok(true)

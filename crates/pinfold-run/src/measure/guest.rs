@@ -20,6 +20,7 @@ use pinfold_vm::threads;
 
 use super::file::target_of;
 use super::{Bench, ProbeOptions, place, run_block};
+use crate::claims::Claims;
 use crate::guest::{Facts, Scratch, Subject, VmStarter};
 use crate::message::say;
 use crate::{Exit, Failure, host, inputs};
@@ -243,6 +244,7 @@ impl Demo {
             Some("none"),
             &bench.topology,
             &Request::vm(&subject.name, VcpuCount::Exactly(1)),
+            &Claims::default(),
         )?;
         let state = host::state(state)?;
         let reported = RefCell::default();

@@ -277,8 +277,11 @@ fn slowed(
     };
     let resolve = |vnode: PlatformVnode| {
         let share_housekeeping = study.share_housekeeping;
-        resolve_platform(&Platform { vnodes: vec![vnode], share_housekeeping }, topology)
-            .map_err(|error| error.to_string())
+        resolve_platform(
+            &Platform { vnodes: vec![vnode], share_housekeeping, avoid: CpuSet::new() },
+            topology,
+        )
+        .map_err(|error| error.to_string())
     };
     if method.is_none() && speed == Speed::FULL {
         if variant != Variant::Corrected {

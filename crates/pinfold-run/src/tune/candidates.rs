@@ -6,16 +6,18 @@ use pinfold_study::tune::{Candidate, NONE};
 use pinfold_vm::hypervisors;
 
 use super::Options;
+use crate::claims::Claims;
 use crate::guest::Subject;
 use crate::{Exit, Failure, machine_request};
 
 /// The candidates, `none` first, and the strategies that were left out, with the reason.
 ///
-/// Isolation is `own`: the loads are child processes of Pinfold, and no other task is moved.
+/// They avoid the CPUs that active placements keep exclusively. Isolation is `own`: the loads are child processes of Pinfold, and no other task is moved.
 pub fn candidates(
     options: &Options,
     subject: &Subject,
     topology: &Topology,
+    claims: &Claims,
 ) -> Result<(Vec<Candidate>, Vec<Finding>), Failure> {
     let spec = hypervisors::parse(&subject.argv).spec();
     let vcpus = VcpuCount::Exactly(subject.vcpus);
@@ -27,8 +29,11 @@ pub fn candidates(
     let mut candidates = Vec::new();
     let mut findings = Vec::new();
     for name in names(options) {
-        match pinfold_plan::plan(&name, topology, &request) {
+        match claims.plan(Some(&name), topology, &request) {
             Ok(plan) => {
+                let conflicts = claims.conflicts(&subject.name, &plan);
+                let new = conflicts.into_iter().filter(|one| !findings.contains(one));
+                findings.extend(new.collect::<Vec<_>>());
                 candidates.push(Candidate { name, ..Candidate::of(plan, schema::to_json) });
             }
             Err(error @ pinfold_plan::PlanError::UnknownStrategy { .. }) => {

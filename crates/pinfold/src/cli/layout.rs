@@ -76,6 +76,7 @@ const RARE: [(&str, &[&str]); 6] = [
         &[
             "prefer",
             "avoid",
+            "ignore_claims",
             "name",
             "free",
             "host_pus",
@@ -90,11 +91,12 @@ const RARE: [(&str, &[&str]); 6] = [
             "pid",
         ],
     ),
-    ("apply", &["prefer", "free", "host_pus", "emulator", "pins", "knobs"]),
+    ("apply", &["prefer", "ignore_claims", "free", "host_pus", "emulator", "pins", "knobs"]),
     (
         "run",
         &[
             "prefer",
+            "ignore_claims",
             "free",
             "host_pus",
             "emulator",

@@ -222,6 +222,9 @@ pub struct PlacementArgs {
     /// CPUs that the plan must not use, such as 0-1,8
     #[arg(long, value_name = "CPUS", default_value = "", hide_default_value = true)]
     pub avoid: String,
+    /// Plan as if no placement and no emulated platform were active on this host
+    #[arg(long)]
+    pub ignore_claims: bool,
     /// Which other tasks are excluded from the CPUs that the plan reserves
     #[arg(long, value_name = "SCOPE", default_value = "none")]
     pub isolate: Isolate,

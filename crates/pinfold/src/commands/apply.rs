@@ -7,6 +7,7 @@ use pinfold_model::{Command, Plan, Topology, VcpuCount, VmRequest, VnodeRequest,
 use pinfold_run::{
     Failure, HelperProgram,
     apply_session::{self, OnStop, Placement},
+    claims::Claims,
     host, inputs, interrupt, plans,
     rt_watchdog::Supervision,
     run_monitor::{self, Monitored},
@@ -26,7 +27,9 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     let clock = SystemClock;
     let topology = inputs::topology(&host, None)?;
     let mut vm = Vm::find(&host, &common::vm(&arguments.vm)?)?;
-    let mut plan = plan_for(arguments, &topology, &vm)?;
+    let claims = common::claims(&arguments.placement, &host, state)?;
+    let mut plan = plan_for(arguments, &claims, &topology, &vm)?;
+    claims.report_in(&mut plan);
     inputs::set_knobs(&mut plan, &arguments.placement.knobs, &topology)?;
     if plan.strategy != "none" {
         vm.found.require_own_threads()?;
@@ -120,7 +123,12 @@ fn dry_run(host: &LiveHost, plan: &Plan, target: &Target) -> Result<(), Failure>
     Ok(())
 }
 
-fn plan_for(arguments: &ApplyArgs, topology: &Topology, vm: &Vm) -> Result<Plan, Failure> {
+fn plan_for(
+    arguments: &ApplyArgs,
+    claims: &Claims,
+    topology: &Topology,
+    vm: &Vm,
+) -> Result<Plan, Failure> {
     let vcpus = Vcpus::of(&vm.found);
     if let Some(path) = &arguments.plan {
         return inputs::plan_for_host(path, topology, &vcpus);
@@ -142,7 +150,7 @@ fn plan_for(arguments: &ApplyArgs, topology: &Topology, vm: &Vm) -> Result<Plan,
     let mut request = common::request(&arguments.placement, vec![vnode], topology)?;
     vcpus.count_pins(&mut request)?;
     let strategy = arguments.placement.strategy.as_deref();
-    let mut plan = inputs::make_plan(strategy, topology, &request)?;
+    let mut plan = inputs::make_plan(strategy, topology, &request, claims)?;
     vcpus.number(&mut plan);
     Ok(plan)
 }

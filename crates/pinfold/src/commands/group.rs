@@ -1,6 +1,7 @@
 //! `pinfold run --cores N`: runs any command, placed like a machine.
 
 use pinfold_model::{Plan, Speed, Topology, VnodeKind, VnodeRequest};
+use pinfold_run::claims::Claims;
 use pinfold_run::vcpus::Vcpus;
 use pinfold_run::{Failure, HelperProgram, OnLeft, Session, gate, host, inputs};
 
@@ -25,10 +26,12 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.speed.is_some() {
         return run_slow(arguments, state);
     }
-    let topology = inputs::topology(&host::live()?, None)?;
+    let host = host::live()?;
+    let topology = inputs::topology(&host, None)?;
+    let claims = common::claims(&arguments.placement, &host, state)?;
     let state = host::state(state)?;
     gate::require_program(&arguments.command)?;
-    let plan = plan_for(arguments, &topology)?;
+    let plan = plan_for(arguments, &claims, &topology)?;
     let program = HelperProgram::own()?;
     let session = Session { state: &state, program: &program };
     as_it_ended(gate::run(session, &plan, (&arguments.command, on_left(arguments)))?)
@@ -39,7 +42,7 @@ pub fn on_left(arguments: &RunArgs) -> OnLeft {
     if arguments.kill_left { OnLeft::Kill } else { OnLeft::Release }
 }
 
-fn plan_for(arguments: &RunArgs, topology: &Topology) -> Result<Plan, Failure> {
+fn plan_for(arguments: &RunArgs, claims: &Claims, topology: &Topology) -> Result<Plan, Failure> {
     let mut plan = match &arguments.plan {
         Some(path) => inputs::plan_for_host(path, topology, &Vcpus::counted(0..=0))?,
         None => {
@@ -50,9 +53,10 @@ fn plan_for(arguments: &RunArgs, topology: &Topology) -> Result<Plan, Failure> {
                 Speed::FULL,
             )];
             let request = common::request(&arguments.placement, vnodes, topology)?;
-            inputs::make_plan(arguments.placement.strategy.as_deref(), topology, &request)?
+            inputs::make_plan(arguments.placement.strategy.as_deref(), topology, &request, claims)?
         }
     };
     inputs::set_knobs(&mut plan, &arguments.placement.knobs, topology)?;
+    claims.report_in(&mut plan);
     Ok(plan)
 }

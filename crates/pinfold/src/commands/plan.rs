@@ -4,6 +4,7 @@ use pinfold_config::requests;
 use pinfold_model::{
     Command, MachineSpec, Request, Severity, Topology, VcpuCount, VnodeRequest, Work,
 };
+use pinfold_run::claims::Claims;
 use pinfold_run::{Exit, Failure, host, inputs, machine_request};
 use pinfold_vm::{MachineCommand, hypervisors};
 use serde_json::json;
@@ -14,7 +15,7 @@ use crate::common;
 use crate::{output, screen};
 
 /// Prints the plan in the requested format.
-pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
+pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.list {
         match arguments.json {
             true => output::data(&list_json()),
@@ -38,14 +39,20 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
     let command = hypervisors::parse(&arguments.command);
     let spec = spec(arguments, &*command)?;
     let strategy = arguments.placement.strategy.as_deref();
+    // The claims are those of this host; a plan for another one has none.
+    let claims = match &arguments.input {
+        Some(_) => Claims::default(),
+        None => common::claims(&arguments.placement, &host, state)?,
+    };
     let mut plan = match &arguments.request {
-        Some(path) => inputs::RequestFile::read(path)?.plan(strategy, &topology)?,
+        Some(path) => inputs::RequestFile::read(path)?.plan(strategy, &topology, &claims)?,
         None => {
             let request = request(arguments, (file.as_ref(), &spec), &topology)?;
-            inputs::make_plan(strategy, &topology, &request)?
+            inputs::make_plan(strategy, &topology, &request, &claims)?
         }
     };
     inputs::set_knobs(&mut plan, &arguments.placement.knobs, &topology)?;
+    claims.report_in(&mut plan);
     if let Some(format) = arguments.emit {
         let target = emit::Target {
             file: file.as_ref(),

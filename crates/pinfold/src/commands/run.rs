@@ -1,6 +1,7 @@
 //! `pinfold run`: starts a machine paused, places it, continues and monitors it, and cleans up.
 
 use pinfold_model::{MachineSpec, Plan, Topology, VcpuCount};
+use pinfold_run::claims::Claims;
 use pinfold_run::vcpus::Vcpus;
 use pinfold_run::{Failure, HelperProgram, Session, host, inputs, machine_request, machine_run};
 
@@ -12,45 +13,51 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     if super::group::is_meant(arguments)? {
         return super::group::run(arguments, state);
     }
-    let topology = inputs::topology(&host::live()?, None)?;
+    let host = host::live()?;
+    let topology = inputs::topology(&host, None)?;
+    let claims = common::claims(&arguments.placement, &host, state)?;
     let state = host::state(state)?;
-    let plan = |spec: &MachineSpec, vcpus: &Vcpus| plan_for((arguments, spec), &topology, vcpus);
+    let asked = Asked { arguments, claims, topology: &topology };
+    let plan = |spec: &MachineSpec, vcpus: &Vcpus| asked.plan(spec, vcpus);
     let program = HelperProgram::own()?;
     let session = Session { state: &state, program: &program };
     machine_run::run(session, &arguments.command, (&topology, &arguments.start_timeout), &plan)
 }
 
-fn plan_for(
-    asked: (&RunArgs, &MachineSpec),
-    topology: &Topology,
-    vcpus: &Vcpus,
-) -> Result<Plan, Failure> {
-    let (arguments, _) = asked;
-    let mut plan = match &arguments.plan {
-        Some(path) => inputs::plan_for_host(path, topology, vcpus)?,
-        None => planned(asked, topology, vcpus)?,
-    };
-    inputs::set_knobs(&mut plan, &arguments.placement.knobs, topology)?;
-    Ok(plan)
+/// What a plan for a machine follows, apart from the machine itself.
+struct Asked<'a> {
+    arguments: &'a RunArgs,
+    claims: Claims,
+    topology: &'a Topology,
 }
 
-/// The plan for the maximum number of vCPUs; if the host is too small, for the initial ones.
-fn planned(
-    (arguments, spec): (&RunArgs, &MachineSpec),
-    topology: &Topology,
-    vcpus: &Vcpus,
-) -> Result<Plan, Failure> {
-    let of = |count: u32| {
-        let vnodes = vec![machine_request::vnode(spec, VcpuCount::Exactly(count), topology)];
-        let request = common::request(&arguments.placement, vnodes, topology)?;
-        inputs::make_plan(arguments.placement.strategy.as_deref(), topology, &request)
-    };
-    match of(vcpus.most()) {
-        Err(_) if vcpus.count() < vcpus.most() => {
-            let mut plan = of(vcpus.count())?;
-            vcpus.number(&mut plan);
-            Ok(plan)
+impl Asked<'_> {
+    fn plan(&self, spec: &MachineSpec, vcpus: &Vcpus) -> Result<Plan, Failure> {
+        let mut plan = match &self.arguments.plan {
+            Some(path) => inputs::plan_for_host(path, self.topology, vcpus)?,
+            None => self.planned(spec, vcpus)?,
+        };
+        inputs::set_knobs(&mut plan, &self.arguments.placement.knobs, self.topology)?;
+        self.claims.report_in(&mut plan);
+        Ok(plan)
+    }
+
+    /// The plan for the maximum number of vCPUs; if the host is too small, for the initial ones.
+    fn planned(&self, spec: &MachineSpec, vcpus: &Vcpus) -> Result<Plan, Failure> {
+        match self.with_vcpus(spec, vcpus.most()) {
+            Err(_) if vcpus.count() < vcpus.most() => {
+                let mut plan = self.with_vcpus(spec, vcpus.count())?;
+                vcpus.number(&mut plan);
+                Ok(plan)
+            }
+            plan => plan,
         }
-        plan => plan,
+    }
+
+    fn with_vcpus(&self, spec: &MachineSpec, count: u32) -> Result<Plan, Failure> {
+        let vnode = machine_request::vnode(spec, VcpuCount::Exactly(count), self.topology);
+        let placement = &self.arguments.placement;
+        let request = common::request(placement, vec![vnode], self.topology)?;
+        inputs::make_plan(placement.strategy.as_deref(), self.topology, &request, &self.claims)
     }
 }

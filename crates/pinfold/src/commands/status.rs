@@ -102,9 +102,14 @@ pub fn answer(
     if !damaged.is_empty() {
         parts.push(format!("{} cannot be read", counted(damaged.len(), "journal")));
     }
+    let sharing = found.iter().filter(|one| one.shares_a_cpu()).count();
+    if sharing > 0 {
+        let have = agree(sharing, "has", "have");
+        parts.push(format!("{} {have} a CPU that is used twice", counted(sharing, "placement")));
+    }
     match parts.is_empty() {
         true => (Tone::Good, "no placement is active".to_owned()),
-        false if drifted + orphans + damaged.len() == 0 => (Tone::Good, parts.join("; ")),
+        false if drifted + orphans + damaged.len() + sharing == 0 => (Tone::Good, parts.join("; ")),
         false => (Tone::Bad, parts.join("; ")),
     }
 }

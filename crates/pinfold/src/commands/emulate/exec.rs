@@ -4,7 +4,7 @@ use std::process::ExitStatus;
 
 use pinfold_config::platforms;
 use pinfold_host::process;
-use pinfold_model::{Command, Platform};
+use pinfold_model::{Command, CpuSet, Platform};
 use pinfold_run::emulate::exec::{self, spawn};
 use pinfold_run::emulate::ipc::{self, Ask};
 use pinfold_run::{Exit, Failure, HelperProgram, Session, host, inputs};
@@ -59,7 +59,7 @@ pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure>
     }
     let vnode = inputs::asked("--speed", platforms::vnode_from_words(&words))?;
     let share_housekeeping = arguments.share_housekeeping;
-    let platform = Platform { vnodes: vec![vnode], share_housekeeping };
+    let platform = Platform { vnodes: vec![vnode], share_housekeeping, avoid: CpuSet::new() };
     let program = HelperProgram::own()?;
     let session = Session { state: &state, program: &program };
     as_it_ended(exec::run_slow(session, platform, &arguments.command)?)

@@ -9,6 +9,7 @@ use pinfold_emulate::{Cleanup, Facts, METHODS};
 use pinfold_host::{SystemClock, files};
 use pinfold_model::text::counted;
 use pinfold_model::{Command, LoadRow, RecordedLoad};
+use pinfold_run::claims::Claims;
 use pinfold_run::emulate::ipc::{self, Ask};
 use pinfold_run::emulate::steps::{PlannedPlatform, steps_of};
 use pinfold_run::emulate::supervisor::{PlatformFile, plan_of, start_child, supervise};
@@ -90,7 +91,7 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
         share_housekeeping: arguments.share_housekeeping,
     };
     if arguments.dry_run {
-        return print_steps(&file);
+        return print_steps(&file, state);
     }
     let state = host::state(state)?;
     if ipc::ask(&state, &Ask::Status)?.is_some() {
@@ -107,7 +108,7 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
     }
     // Everything that can be rejected is rejected here, where the user sees it.
     let host = host::live()?;
-    let plan = plan_of(&file, &host)?;
+    let plan = plan_of(&file, &host, &Claims::of_state(&host, &state)?)?;
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
     interrupt::check()?;
     output::show(&status::to_text(&start_child(&file, session)?));
@@ -115,9 +116,9 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
 }
 
 /// Prints the steps, and what the methods start and write while the vnodes are active.
-fn print_steps(file: &PlatformFile<'_>) -> Result<(), Failure> {
+fn print_steps(file: &PlatformFile<'_>, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
-    let plan = plan_of(file, &host)?;
+    let plan = plan_of(file, &host, &Claims::of_existing(&host, state)?)?;
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
     let PlannedPlatform { steps, at_work, cautions } = steps_of(&host, &plan)?;
     for step in &steps {
