@@ -8,7 +8,7 @@ use pinfold_model::{Finding, Plan, Role, Severity, TaskId, Tid};
 use crate::claims::{Claims, USED_TWICE};
 use crate::emulate::status::{answers, is_platform};
 use crate::target::threads_by_journal;
-use crate::{Exit, Failure, host};
+use crate::{Exit, Failure, host, undo};
 
 /// One active placement.
 pub struct ActivePlacement {
@@ -87,6 +87,22 @@ pub struct Found {
     pub damaged: Vec<DamagedJournal>,
     /// The active platforms.
     pub platforms: Vec<ActivePlatform>,
+}
+
+impl Found {
+    /// Keeps what has this ID or belongs to the machine or group with this name.
+    ///
+    /// # Errors
+    /// If nothing has it.
+    pub fn retain_named(&mut self, wanted: &str) -> Result<(), Failure> {
+        self.placements.retain(|one| one.id == wanted || one.vm_name == wanted);
+        self.damaged.retain(|one| one.id == wanted);
+        self.platforms.retain(|one| one.id == wanted);
+        if self.placements.is_empty() && self.damaged.is_empty() && self.platforms.is_empty() {
+            return Err(undo::unknown(wanted));
+        }
+        Ok(())
+    }
 }
 
 /// Compares everything that is active with its plan; without journals nothing is.

@@ -4,9 +4,9 @@ use pinfold_apply::{ManagedSetting, Record, Roles, Rules, Target};
 use pinfold_host::{Host, LiveHost};
 use pinfold_model::{
     Change, CpuSet, Finding, Keeper, Lifetime, MemoryPlan, Plan, PuId, Role, Setting, TaskId,
-    ThreadPlan, Tid, Topology, VnodePlan, VnodeRequest,
+    ThreadPlan, Tid, Topology, VnodePlan, VnodeRequest, shown,
 };
-use pinfold_vm::libvirt::{Domain, Libvirt, NUMATUNE, PinTarget, Pins, memory_value};
+use pinfold_vm::libvirt::{Domain, Libvirt, LibvirtError, NUMATUNE, PinTarget, Pins, memory_value};
 use pinfold_vm::{Found, Hypervisor, Monitor, VmError, VmSelector, hypervisors, threads};
 
 use crate::{Exit, Failure, inputs};
@@ -44,13 +44,55 @@ pub struct ManagedDomain {
 }
 
 impl Vm {
-    /// Finds a machine by the control socket of its hypervisor, its libvirt domain, or its process
-    /// ID.
+    /// Finds a machine by the control socket of its hypervisor, its libvirt domain, its process ID
+    /// or its name.
     pub fn find(host: &LiveHost, by: &VmSelector) -> Result<Self, Failure> {
         match by {
             VmSelector::Socket(hypervisor, socket) => Self::by_socket(host, *hypervisor, socket),
             VmSelector::Libvirt(domain) => Self::by_libvirt(host, domain),
             VmSelector::Pid(pid) => Self::by_pid(host, *pid),
+            VmSelector::Name(name) => Self::by_name(host, name),
+        }
+    }
+
+    /// Finds a domain of libvirt, or a running machine that libvirt does not manage.
+    fn by_name(host: &LiveHost, name: &str) -> Result<Self, Failure> {
+        let libvirt = Libvirt::new(None, VIRSH_TIMEOUT_NS);
+        let missing = match libvirt.and_then(|libvirt| libvirt.find(host, name)) {
+            Ok(_) => return Self::by_libvirt(host, name),
+            Err(error) => error,
+        };
+        let is_domain = |error: &LibvirtError| {
+            matches!(error, LibvirtError::NotRunning { .. } | LibvirtError::Foreign { .. })
+        };
+        if missing.of().is_none_or(is_domain) {
+            return Err(missing.into());
+        }
+        let mut named = hypervisors::running(host)?;
+        named.retain(|machine| machine.spec.name.as_deref() == Some(name));
+        match named.as_slice() {
+            [only] => match &only.socket {
+                Some(socket) => Self::by_socket(host, only.hypervisor, socket),
+                None => Self::by_pid(host, only.pid),
+            },
+            [] if matches!(missing.of(), Some(LibvirtError::Virsh { .. })) => Err(missing.into()),
+            [] => {
+                let programs = hypervisors::names();
+                let text = format!(
+                    "no libvirt domain and no running {programs} is named {}",
+                    shown::name(name)
+                );
+                Err(Failure::new(Exit::Vm, text).with_hint(
+                    "`virsh list --all` lists the domains, pinfold without arguments the machines \
+                     that run",
+                ))
+            }
+            many => {
+                let pids: Vec<String> = many.iter().map(|one| one.pid.to_string()).collect();
+                let text = format!("{} machines are named {}", many.len(), shown::name(name));
+                Err(Failure::new(Exit::Input, text)
+                    .with_hint(format!("name one with --pid: {}", pids.join(", "))))
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Reverts active placements, also after a crash.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use pinfold_apply::{Header, Journal, JournalError, Journals, Record, Summary};
 use pinfold_host::files::StateDir;
@@ -21,8 +22,8 @@ const PAUSE_NS: u64 = 100_000_000;
 pub enum Selection<'a> {
     /// The only active one.
     Only,
-    /// The one with this id.
-    Id(&'a str),
+    /// The one with this ID, or those of the machine or group with this name.
+    Named(&'a str),
     /// All active ones.
     All,
     /// All without a live process that is responsible for them.
@@ -50,28 +51,54 @@ fn undo_journals(
     if selection == Selection::Left {
         return undo_left(host, &journals, summaries);
     }
-    let in_force: Vec<String> = summaries
-        .into_iter()
-        .filter(|one| !matches!(&one.record, Ok(Some(record)) if record.has_ended()))
-        .map(|one| one.id)
-        .collect();
+    summaries.retain(|one| !matches!(&one.record, Ok(Some(record)) if record.has_ended()));
+    if let Selection::Named(wanted) = selection {
+        summaries = named(summaries, wanted)?;
+    }
+    let in_force: Vec<String> = summaries.into_iter().map(|one| one.id).collect();
     let ids = match (selection, in_force.len()) {
-        (Selection::Id(id), _) if in_force.iter().any(|one| one == id) => vec![id.to_owned()],
-        (Selection::Id(id), _) => {
-            return Err(Failure::new(Exit::Input, format!("no active placement is named {id}"))
-                .with_hint(format!("`{}` lists them", Command::new("status"))));
-        }
         (_, 0) => {
             say("no placement is active");
             return Ok(());
         }
         (Selection::Only, many) if many > 1 => {
             return Err(Failure::new(Exit::Input, format!("{many} placements are active"))
-                .with_hint(format!("name one of {}, or use --all", in_force.join(", "))));
+                .with_hint(format!(
+                    "name one of {}, or its machine, or use --all",
+                    in_force.join(", ")
+                )));
         }
         (_, _) => in_force,
     };
     undo_each(ids, |id| undo_one(host, &journals, id))
+}
+
+/// The placement with this ID, or all of the one machine or group with this name.
+fn named(mut active: Vec<Summary>, wanted: &str) -> Result<Vec<Summary>, Failure> {
+    if active.iter().any(|one| one.id == wanted) {
+        active.retain(|one| one.id == wanted);
+        return Ok(active);
+    }
+    let header = |one: &Summary| Some(one.record.as_ref().ok()?.as_ref()?.header.clone());
+    active.retain(|one| header(one).is_some_and(|header| header.vm_name == wanted));
+    let machines: BTreeSet<_> = active.iter().filter_map(header).map(|one| one.vm).collect();
+    if active.is_empty() {
+        return Err(unknown(wanted));
+    }
+    if machines.len() > 1 {
+        let text = format!("{} machines are named {}", machines.len(), shown::name(wanted));
+        let ids: Vec<String> = active.into_iter().map(|one| one.id).collect();
+        return Err(Failure::new(Exit::Input, text)
+            .with_hint(format!("name one placement by its ID: {}", ids.join(", "))));
+    }
+    Ok(active)
+}
+
+/// The failure for a name or ID that no active placement has.
+#[must_use]
+pub fn unknown(wanted: &str) -> Failure {
+    let text = format!("no active placement has the ID or the machine {}", shown::name(wanted));
+    Failure::new(Exit::Input, text).with_hint(format!("`{}` lists them", Command::new("status")))
 }
 
 /// When a placement began; several within one second are ordered by their processes.

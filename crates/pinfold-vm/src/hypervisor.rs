@@ -28,6 +28,8 @@ pub enum VmSelector {
     Libvirt(String),
     /// By its process ID.
     Pid(Tid),
+    /// By the name of its libvirt domain, or by the name in its command line.
+    Name(String),
 }
 
 /// How a command line can be started.

@@ -56,6 +56,8 @@ fn starts_own_program(command: &dyn MachineCommand) -> bool {
 pub struct Running {
     /// The process.
     pub pid: Tid,
+    /// Its hypervisor.
+    pub hypervisor: &'static dyn Hypervisor,
     /// What its command line says.
     pub spec: MachineSpec,
     /// Absolute path of its control socket, if its command line names one.
@@ -105,7 +107,7 @@ pub fn machine_of(host: &dyn Host, pid: Tid) -> Option<Running> {
             Some(format!("{}/{path}", folder.trim_end_matches('/')))
         }
     });
-    Some(Running { pid, spec: command.spec(), socket })
+    Some(Running { pid, hypervisor, spec: command.spec(), socket })
 }
 
 #[cfg(test)]
@@ -118,7 +120,12 @@ mod tests {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let command = parse(&words);
             assert_eq!(command.control_socket().as_deref(), socket, "{line}");
-            let machine = Running { pid: Tid(1), spec: command.spec(), socket: None };
+            let machine = Running {
+                pid: Tid(1),
+                hypervisor: command.hypervisor(),
+                spec: command.spec(),
+                socket: None,
+            };
             assert_eq!(machine.plain_name(), name, "{line}");
         };
         let qemu = "qemu-system-x86_64 -smp 2";

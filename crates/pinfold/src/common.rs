@@ -14,8 +14,10 @@ use crate::cli::{PlacementArgs, VmArgs};
 /// The machine that the command line selects.
 pub fn vm(arguments: &VmArgs) -> Result<VmSelector, Failure> {
     arguments.selector().ok_or_else(|| {
-        Failure::new(Exit::Input, "no virtual machine was named")
-            .with_hint(format!("name one with {}, --libvirt or --pid", hypervisors::options()))
+        Failure::new(Exit::Input, "no virtual machine was named").with_hint(format!(
+            "write its name, or select it with {}, --libvirt or --pid",
+            hypervisors::options()
+        ))
     })
 }
 

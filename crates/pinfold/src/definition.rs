@@ -3,6 +3,7 @@
 //! A shell's completion asks this program, with [`VARIABLE`] in its environment, so that it knows
 //! the CPUs, domains and placements of this host.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 
@@ -121,9 +122,10 @@ fn with_value(command: &str, argument: Arg) -> Arg {
             return argument.add(ArgValueCompleter::new(cpus));
         }
         (_, "node") => candidates::nodes,
-        (_, "libvirt" | "domain") => candidates::domains,
+        (_, "libvirt" | "domain" | "machine") => candidates::domains,
         ("exec" | "shell" | "set" | "verify" | "measure", "vnode") => vnodes,
-        ("undo" | "journal", "id") => placements,
+        ("journal", "id") => placements,
+        ("undo" | "status", "id") => placed,
         (_, "probe") => candidates::probes,
         (_, "method") => candidates::methods,
         ("check" | "run", "file") => return argument.add(ArgValueCompleter::new(studies)),
@@ -169,6 +171,13 @@ fn vnodes() -> Vec<Candidate> {
 
 fn placements() -> Vec<Candidate> {
     candidates::placements(state().as_deref())
+}
+
+/// The active placements by ID and by name.
+fn placed() -> Vec<Candidate> {
+    let placements = placements();
+    let names = placements.iter().map(|(id, name)| (name.clone(), id.clone()));
+    names.collect::<BTreeMap<_, _>>().into_iter().chain(placements.clone()).collect()
 }
 
 /// The environment is all that a completion has of the options before.

@@ -56,7 +56,7 @@ pub fn help_columns() -> usize {
 const MEANT: [(&str, &str); 13] = [
     ("top", "`pinfold status` shows placements, `pinfold measure sched` the waits of a machine"),
     ("check", "`pinfold plan --check FILE` checks a domain file or a plan"),
-    ("pin", "`pinfold apply --libvirt NAME -s balanced` pins a running machine"),
+    ("pin", "`pinfold apply NAME -s balanced` pins a running machine"),
     ("start", "`pinfold run -- qemu-system-x86_64 …` starts a machine under a plan"),
     ("list", "`pinfold plan --list` lists strategies, `pinfold status` active placements"),
     ("oslat", "`pinfold measure spin-gap` measures OS noise as oslat does"),
@@ -110,9 +110,6 @@ fn hint(error: &clap::Error) -> Option<String> {
     }
     let typed: Vec<String> = std::env::args().collect();
     let is_of = |command: &str| typed.iter().any(|one| one == command) && !word.starts_with('-');
-    if is_of("apply") {
-        return Some(format!("`pinfold apply --libvirt {}` places a domain", quote(&word)));
-    }
     is_of("run").then(|| format!("write -- before the command: `pinfold run -- {}`", quote(&word)))
 }
 

@@ -269,13 +269,12 @@ fn words_for_other_commands_lead_to_them() {
     };
     check("top", "`pinfold status`");
     check("check vm.xml", "`pinfold plan --check FILE`");
-    check("pin win11", "`pinfold apply --libvirt NAME -s balanced`");
+    check("pin win11", "`pinfold apply NAME -s balanced`");
     check("start vm", "`pinfold run -- qemu-system-x86_64 …`");
     check("list", "`pinfold plan --list`");
     check("oslat", "`pinfold measure spin-gap`");
     check("cyclictest -a 1", "`pinfold measure wakeup`");
     check("plan --node 1", "`--avoid CPUS`");
-    check("apply win11", "`pinfold apply --libvirt win11`");
     check("run qemu-system-x86_64 -m 64", "`pinfold run -- qemu-system-x86_64`");
     check("run ./bench", "`pinfold run -- ./bench`");
     check("plan --vcpus -4", "-4 is a negative number");

@@ -228,6 +228,37 @@ fn undo_of_all_reverts_the_newest_first_and_ends_with_5_over_a_damaged_journal()
     assert_eq!(desk.pinfold(&["undo", "4-4"]).status.code(), Some(5));
 }
 
+/// A name selects all placements of one machine, and is refused where two machines have it.
+#[test]
+fn placements_are_undone_and_shown_by_the_name_of_their_machine() {
+    let desk = TestJournals::new();
+    let put = |id: &str, name: &str, pid: &str| {
+        let header = HEADER.replace("\"7-9\"", &format!("{id:?}")).replace("NAME", name);
+        let vm = format!(r#""vm":{{"tid":{pid}"#);
+        desk.put(id, &format!("{}\n{STEP}\n", header.replace(r#""vm":{"tid":7"#, &vm)));
+    };
+    put("1-1", "desktop", "7");
+    put("2-2", "desktop", "7");
+    put("3-3", "twin", "8");
+    put("4-4", "twin", "9");
+    let unknown = desk.pinfold(&["undo", "nonesuch"]);
+    assert_eq!(unknown.status.code(), Some(2), "{}", unknown.stderr_text());
+    assert!(unknown.stderr_text().contains("the machine nonesuch"), "{}", unknown.stderr_text());
+    let twins = desk.pinfold(&["undo", "twin"]);
+    assert_eq!(twins.status.code(), Some(2), "{}", twins.stderr_text());
+    let said = twins.stderr_text();
+    assert!(said.contains("2 machines are named twin") && said.contains("3-3, 4-4"), "{said}");
+    let undone = desk.pinfold(&["undo", "desktop"]);
+    let said = undone.stderr_text();
+    assert!(undone.status.success(), "{said}");
+    assert!(["1-1 (", "2-2 ("].iter().all(|id| said.contains(id)), "{said}");
+    let shown = desk.pinfold(&["status", "3-3"]).stdout_text();
+    assert!(!shown.contains("4-4"), "{shown}");
+    assert_eq!(desk.pinfold(&["status", "desktop"]).status.code(), Some(2));
+    assert!(desk.pinfold(&["undo", "3-3"]).status.success());
+    assert!(desk.pinfold(&["undo", "twin"]).status.success(), "one machine has the name now");
+}
+
 #[test]
 fn journals_are_listed_in_the_order_of_time() {
     let desk = TestJournals::new();

@@ -114,8 +114,11 @@ fn apply_goes_through_libvirt_and_back() {
             assert!(xml.contains(&format!("<{pin} cpuset='{one}'/>")), "{pin} in {xml}");
         }
     }
-    good(&pinfold(&daemon, &["status"]));
-    let undone = pinfold(&daemon, &["undo"]);
+    let shown = pinfold(&daemon, &["status", NAME]);
+    good(&shown);
+    assert!(shown.stdout_text().contains("1 placement is active"), "{}", shown.stdout_text());
+    assert_eq!(pinfold(&daemon, &["status", "nonesuch"]).status.code(), Some(2));
+    let undone = pinfold(&daemon, &["undo", NAME]);
     good(&undone);
     assert_eq!((masks(pid), xml(&daemon, &["--inactive"])), before, "{}", undone.stderr_text());
 }
@@ -212,6 +215,7 @@ fn a_domain_is_found_by_name_uuid_and_id_and_its_numatune_is_heeded() {
     for wanted in [NAME, uuid.trim(), "1"] {
         let words = ["apply", "--libvirt", wanted, "--strategy", "none", "--dry-run"];
         good(&pinfold(&daemon, &words));
+        good(&pinfold(&daemon, &["apply", wanted, "--strategy", "none", "--dry-run"]));
     }
     let uri = format!("LIBVIRT_DEFAULT_URI={}", daemon.uri());
     let ask = [&uri, "PINFOLD_COMPLETE=fish", env!("CARGO_BIN_EXE_pinfold"), "--", "pinfold"];
@@ -226,6 +230,10 @@ fn a_domain_is_found_by_name_uuid_and_id_and_its_numatune_is_heeded() {
         "{}",
         output.stderr_text()
     );
+    let unknown = pinfold(&daemon, &["apply", "nonesuch", "--strategy", "none"]);
+    let said = unknown.stderr_text();
+    assert_eq!(unknown.status.code(), Some(4), "{said}");
+    assert!(said.contains("no libvirt domain and no running QEMU is named nonesuch"), "{said}");
     // The nodes are those of `virsh dumpxml`. With one CPU this strategy refuses everywhere, and
     // names the nodes to which it was restricted.
     assert!(xml(&daemon, &[]).contains("nodeset='0'"), "{}", xml(&daemon, &[]));

@@ -151,7 +151,7 @@ fn started(folder: &tempfile::TempDir, vcpus: &str) -> (pinfold_host::process::C
     let qemu = Spawn::new(QEMU[0])
         .args(&QEMU[1..8])
         .args(["-smp", vcpus, "-m", "64M"])
-        .args(["-S", "-name", "guest=t,debug-threads=on", "-qmp"])
+        .args(["-S", "-name", &format!("guest={},debug-threads=on", name_in(folder)), "-qmp"])
         .args([format!("unix:{socket},server=on,wait=off")])
         .stdin(Stdio::Null)
         .die_with_parent(true)
@@ -162,6 +162,12 @@ fn started(folder: &tempfile::TempDir, vcpus: &str) -> (pinfold_host::process::C
         SystemClock.sleep_ns(SECOND_NS / 50);
     }
     (qemu, socket)
+}
+
+/// The name of the machine of this folder; no other machine on this host has it.
+fn name_in(folder: &tempfile::TempDir) -> String {
+    let name = folder.path().file_name().expect("a name").to_string_lossy().into_owned();
+    name.trim_start_matches('.').to_owned()
 }
 
 /// A mask forbids nothing: from a shell on one CPU a machine goes to the others all the same.
@@ -184,15 +190,21 @@ fn the_mask_of_pinfold_itself_forbids_nothing() {
         let words = [&["-c", &first, PINFOLD, "--state-dir", &state], arguments].concat();
         capture(&taskset, words, 60 * SECOND_NS).expect("pinfold runs")
     };
-    let applied = narrow(&["apply", "--qmp", &socket, "--strategy", "compact"]);
+    let name = name_in(&folder);
+    let applied = narrow(&["apply", &name, "--strategy", "compact"]);
     assert!(applied.status.success(), "{}", applied.stderr_text());
+    let config = narrow(&["apply", &name, "--strategy", "compact", "--config"]);
+    assert_eq!(config.status.code(), Some(2), "{}", config.stderr_text());
+    let both = narrow(&["apply", &name, "--qmp", &socket, "--strategy", "compact"]);
+    assert_eq!(both.status.code(), Some(2), "{}", both.stderr_text());
     let tids = host.list(&pinfold_host::paths::task_dir(qemu.pid())).expect("threads");
     let elsewhere = tids.iter().any(|tid| {
         let mask = host.affinity(pinfold_model::Tid(tid.parse().expect("a number")));
         mask.is_ok_and(|mask| mask.len() == 1 && mask.to_string() != first)
     });
     assert!(elsewhere, "{}", applied.stdout_text());
-    let undone = narrow(&["undo"]);
+    assert!(narrow(&["status", &name]).stdout_text().contains("1 placement is active"));
+    let undone = narrow(&["undo", &name]);
     assert!(undone.status.success(), "{}", undone.stderr_text());
     qemu.kill().expect("QEMU ends");
 }
@@ -217,7 +229,11 @@ fn a_running_machine_is_checked_as_it_is() {
         assert!(said.contains("not-pinned") && said.contains("2 vCPUs"), "{said}");
     }
     let named = pinfold(&state, &["plan", "--check", "--qmp", &socket]);
-    assert!(named.stdout_text().contains(": t, 2 vCPUs"), "{}", named.stdout_text());
+    assert!(
+        named.stdout_text().contains(&format!(": {}, 2 vCPUs", name_in(&folder))),
+        "{}",
+        named.stdout_text()
+    );
 
     // Both vCPUs may run on one CPU only: told by role, with the thread and what to do.
     let one = pinfold_model::CpuSet::single(own.first().expect("a CPU"));

@@ -19,13 +19,13 @@ const GROUPS: [(&str, &[&str]); 6] = [
 const EXAMPLES: [(&str, [&str; 2]); 26] = [
     ("topo", ["topo", "topo --capture > host.capture"]),
     ("doctor", ["doctor", "doctor --json"]),
-    ("status", ["status", "status --json"]),
+    ("status", ["status", "status desktop"]),
     ("journal", ["journal", "journal --json"]),
     ("plan", ["plan --vcpus 8 --explain", "plan --check guest.xml --fix > new.xml"]),
     (
         "apply",
         [
-            "apply --libvirt desktop --strategy low-latency --isolate host",
+            "apply desktop --strategy low-latency --isolate host",
             "apply --qmp /run/vm/qmp.sock --dry-run",
         ],
     ),
@@ -36,7 +36,7 @@ const EXAMPLES: [(&str, [&str; 2]); 26] = [
             "run --cores 1 --speed 40% -- make test",
         ],
     ),
-    ("undo", ["undo --all", "undo --left"]),
+    ("undo", ["undo desktop", "undo --all"]),
     ("watch", ["watch", "watch --json"]),
     (
         "libvirt-hook",

@@ -402,13 +402,16 @@ pub struct ApplyArgs {
         "strategy", "pins", "avoid", "isolate", "free", "host_pus", "emulator", "prefer",
     ])]
     pub plan: Option<String>,
+    /// Name of the virtual machine: of its libvirt domain, else the name in its command line
+    #[arg(value_name = "NAME", group = "VmArgs")]
+    pub machine: Option<String>,
     #[command(flatten)]
     pub vm: VmArgs,
     /// Print the steps without executing them
     #[arg(long)]
     pub dry_run: bool,
     /// Also change the definition of the libvirt domain, so that the plan persists
-    #[arg(long, requires = "libvirt")]
+    #[arg(long)]
     pub config: bool,
     /// Keep running and pin new threads; ctrl-C reverts the placement, with exit code 0
     #[arg(long, conflicts_with = "dry_run")]
@@ -442,6 +445,9 @@ impl VmArgs {
 /// `pinfold status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
+    /// Only this placement, by its ID or the name of its machine or group
+    #[arg(value_name = "NAME|ID")]
+    pub id: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -450,8 +456,8 @@ pub struct StatusArgs {
 /// `pinfold undo`.
 #[derive(Debug, Args)]
 pub struct UndoArgs {
-    /// ID of the placement, as printed by `status`
-    #[arg(value_name = "ID", conflicts_with_all = ["all", "left"])]
+    /// The placements of this machine or group, or the placement with this ID; `status` lists both
+    #[arg(value_name = "NAME|ID", conflicts_with_all = ["all", "left"])]
     pub id: Option<String>,
     /// Revert all active placements
     #[arg(long)]

@@ -3,9 +3,9 @@
 use pinfold_apply::{Journals, Target};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::counted;
-use pinfold_model::{Command, Plan, Topology, VcpuCount, VmRequest, VnodeRequest, Work};
+use pinfold_model::{Command, Plan, Topology, VcpuCount, VmRequest, VnodeRequest, Work, shown};
 use pinfold_run::{
-    Failure, HelperProgram,
+    Exit, Failure, HelperProgram,
     apply_session::{self, OnStop, Placement},
     claims::Claims,
     host, inputs, interrupt, plans,
@@ -15,7 +15,7 @@ use pinfold_run::{
     target::{Definition, Vm, placeable},
     vcpus::Vcpus,
 };
-use pinfold_vm::Monitor;
+use pinfold_vm::{Monitor, VmSelector};
 
 use crate::cli::ApplyArgs;
 use crate::common;
@@ -26,7 +26,13 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     let host = host::live()?;
     let clock = SystemClock;
     let topology = inputs::topology(&host, None)?;
-    let mut vm = Vm::find(&host, &common::vm(&arguments.vm)?)?;
+    let selector = arguments.machine.clone().map(VmSelector::Name);
+    let selector = selector.map_or_else(|| common::vm(&arguments.vm), Ok)?;
+    let mut vm = Vm::find(&host, &selector)?;
+    if arguments.config && vm.domain.is_none() {
+        let text = format!("--config needs a libvirt domain; {} is none", shown::name(&vm.name));
+        return Err(Failure::new(Exit::Input, text).with_hint("leave --config out"));
+    }
     let claims = common::claims(&arguments.placement, &host, state)?;
     let mut plan = plan_for(arguments, &claims, &topology, &vm)?;
     claims.report_in(&mut plan);
@@ -131,7 +137,12 @@ fn plan_for(
 ) -> Result<Plan, Failure> {
     let vcpus = Vcpus::of(&vm.found);
     if let Some(path) = &arguments.plan {
-        return inputs::plan_for_host(path, topology, &vcpus);
+        let mut plan = inputs::plan_for_host(path, topology, &vcpus)?;
+        // `status` and `undo` find the placement by the name of its machine.
+        if let [only] = plan.vnodes.as_mut_slice() {
+            only.name.clone_from(&vm.name);
+        }
+        return Ok(plan);
     }
     let iothreads = vm
         .found

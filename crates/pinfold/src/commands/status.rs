@@ -14,14 +14,21 @@ use crate::cli::StatusArgs;
 use crate::output::{self, Tone, data, say, show};
 use crate::screen;
 
-/// Prints each active placement; fails if one has drifted.
+/// Prints each active placement, or the named ones; fails if one has drifted.
 pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     let clock = SystemClock;
     let state = host::existing_state(state)?;
     let journals = host::existing_journals(state.as_ref(), &clock)?;
-    let Found { placements: found, damaged, platforms } = find(&host, journals.as_ref())?;
-    let left = leftovers::find(&host, state.as_ref())?;
+    let mut all = find(&host, journals.as_ref())?;
+    let left = match &arguments.id {
+        Some(wanted) => {
+            all.retain_named(wanted)?;
+            Vec::new()
+        }
+        None => leftovers::find(&host, state.as_ref())?,
+    };
+    let Found { placements: found, damaged, platforms } = all;
     if arguments.json {
         data(&to_json(&found, &damaged, &platforms, &left));
     } else {

@@ -9,7 +9,7 @@ use crate::cli::UndoArgs;
 pub fn undo(arguments: &UndoArgs, state: Option<&str>) -> Result<(), Failure> {
     let selection = match &arguments.id {
         _ if arguments.left => Selection::Left,
-        Some(id) => Selection::Id(id),
+        Some(wanted) => Selection::Named(wanted),
         None if arguments.all => Selection::All,
         None => Selection::Only,
     };
