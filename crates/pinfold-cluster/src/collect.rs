@@ -366,7 +366,9 @@ impl CollectorState<'_, '_> {
             Exit::Interrupted => format!(
                 "interrupted after {done} of {total} trials, the tasks are cancelled; what came is kept in {path}"
             ),
-            Exit::No | Exit::Input | Exit::Host | Exit::Vm | Exit::Residue => failure.message,
+            Exit::No | Exit::Input | Exit::Host | Exit::Vm | Exit::Residue | Exit::NoProgram => {
+                failure.message
+            }
         };
         let hint = failure
             .hint

@@ -3,7 +3,8 @@
 /// Longer texts are not considered misspelt names.
 const LONGEST: usize = 64;
 
-/// The known name with the smallest edit distance from `typed`, if it is small enough.
+/// The known name with the smallest edit distance from `typed`, if it is small enough. A name that
+/// begins with `typed` has distance 1; of several the shortest is meant.
 #[must_use]
 pub fn closest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.to_lowercase().replace(['_', ' '], "-");
@@ -14,7 +15,7 @@ pub fn closest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<
     known
         .map(|name| (if name.starts_with(&typed) { 1 } else { distance(&typed, name) }, name))
         .filter(|(errors, name)| *errors <= most && *errors < name.chars().count())
-        .min_by_key(|(errors, _)| *errors)
+        .min_by_key(|(errors, name)| (*errors, name.len()))
         .map(|(_, name)| name)
 }
 
@@ -50,6 +51,8 @@ mod tests {
         check("balancd", Some("balanced"));
         check("compact-core", Some("compact-cores"));
         check("nnoe", Some("none"));
+        let longer_first = ["balanced-shared", "balanced"];
+        assert_eq!(closest("balance", longer_first.into_iter()), Some("balanced"));
         check("xyz", None);
         check("", None);
         check("numa-exclusive", None);

@@ -24,6 +24,8 @@ pub enum Exit {
     Vm = 4,
     /// Something could not be restored.
     Residue = 5,
+    /// The command to run does not exist or is not executable, as shells report it.
+    NoProgram = 127,
     /// Interrupted by the user.
     Interrupted = 130,
 }
@@ -38,6 +40,7 @@ impl Exit {
             Exit::Host => 3,
             Exit::Vm => 4,
             Exit::Residue => 5,
+            Exit::NoProgram => 127,
             Exit::Interrupted => 130,
         }
     }

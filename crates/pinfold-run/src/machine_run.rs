@@ -3,8 +3,8 @@
 use std::process::ExitStatus;
 
 use pinfold_apply::Target;
-use pinfold_host::SystemClock;
-use pinfold_model::{Command, MachineSpec, Plan, Topology};
+use pinfold_host::{SystemClock, files, process};
+use pinfold_model::{Command, MachineSpec, Plan, Topology, shown};
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
 use pinfold_vm::{MachineCommand, hypervisors};
 
@@ -16,7 +16,7 @@ use crate::run_monitor::{self, Monitored};
 use crate::start_memory::{StartMemory, TableReport};
 use crate::target::placeable;
 use crate::vcpus::Vcpus;
-use crate::{Exit, Failure, host, interrupt, time};
+use crate::{Exit, Failure, gate, host, interrupt, time};
 
 /// Timeout for the hypervisor to quit.
 const QUIT_NS: u64 = 5_000_000_000;
@@ -33,6 +33,33 @@ fn start_failure(command: &[String], failure: Failure) -> Failure {
         "`run` starts {}; with --cores N it places any command: {any}",
         hypervisors::names()
     ))
+}
+
+/// Fails if a command cannot start a machine, so that no program gets options of a hypervisor: it
+/// names no hypervisor, has no options of one, and no argument is a script that may start one.
+///
+/// # Errors
+/// With the commands that run any program.
+pub fn require_machine(words: &[String]) -> Result<(), Failure> {
+    let command = hypervisors::parse(words);
+    gate::require_program(words)?;
+    let is_script = |word: &String| {
+        let path = process::find_program(word).unwrap_or_else(|| word.clone());
+        files::is_file(&path) && files::read(&path).is_ok_and(|text| text.starts_with(b"#!"))
+    };
+    let may_start_one = words.iter().any(|word| hypervisors::is_mentioned_in(word))
+        || command.spec().vcpus.is_some()
+        || words.iter().any(is_script);
+    if may_start_one {
+        return Ok(());
+    }
+    let text = format!("{} is no {}", shown::name(command.program()), hypervisors::names());
+    let run = words.iter().fold(Command::new("run --cores 1 --"), |line, word| line.arg(word));
+    Err(Failure::new(Exit::Input, text).with_hint(format!(
+        "write the command line of a {} after --; `{run}` places any command, and a study \
+         compares placements of one (docs/studies/study-file.md)",
+        hypervisors::names()
+    )))
 }
 
 /// Starts the machine; a start that a signal interrupted is not an error of the command.

@@ -98,7 +98,7 @@ fn a_command_has_its_cpus_its_input_and_its_answer() {
     let status = place.pinfold(&["status"]);
     assert!(status.status.success(), "nothing is left: {}", status.stdout_text());
     let missing = place.pinfold(&["run", "--cores", "1", "--", "no-such-program-here"]);
-    assert_eq!(missing.status.code(), Some(2), "{}", missing.stderr_text());
+    assert_eq!(missing.status.code(), Some(127), "{}", missing.stderr_text());
     assert!(missing.stderr_text().contains("no program"), "{}", missing.stderr_text());
     let killed =
         place.pinfold(&["run", "-s", "none", "--cores", "1", "--", "sh", "-c", "kill -9 $$"]);

@@ -282,6 +282,37 @@ fn words_for_other_commands_lead_to_them() {
     check("apply --pid abc", "write a number without a unit");
 }
 
+/// Nothing is started, calibrated or stored for a command that cannot run.
+#[test]
+fn a_command_that_is_no_machine_or_does_not_exist_is_refused_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("store").to_string_lossy().into_owned();
+    let program = folder.path().join("started").to_string_lossy().into_owned();
+    let tuned = pinfold(&format!("tune --store {store} -- touch {program}"));
+    assert_eq!(tuned.code, Some(2), "{}", tuned.stderr);
+    let said = tuned.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("touch is no QEMU"), "{said}");
+    assert!(said.contains(&format!("run --cores 1 -- touch {program}`")), "{said}");
+    assert!(!files::exists(&store) && !files::exists(&program));
+    for (words, why) in [
+        ("run --speed 50% -- no-such-program", "there is no program no-such-program in PATH"),
+        ("run --speed 50% -- ./no-such-program", "there is no file ./no-such-program"),
+        ("run --cores 1 -- /etc/passwd", "/etc/passwd is no executable file"),
+        ("tune -- no-such-program", "there is no program no-such-program in PATH"),
+    ] {
+        let answer = pinfold(&format!("--state-dir {store}.d {words}"));
+        assert_eq!(answer.code, Some(127), "{words}: {}", answer.stderr);
+        assert!(answer.stderr.contains(why), "{words}: {}", answer.stderr);
+        assert!(!answer.stderr.contains("alibrat"), "{words}: {}", answer.stderr);
+    }
+    let near = pinfold(&format!("plan -s balance --vcpus 2 --input {RYZEN}")).stderr;
+    assert!(near.contains("balanced") && !near.contains("balanced-shared"), "{near}");
+    let help = pinfold("plan --help").stdout;
+    for option in ["--prefer", "--avoid", "--pin"] {
+        assert!(help.contains(option), "{option}: {help}");
+    }
+}
+
 #[test]
 fn a_tunable_that_is_given_twice_is_refused() {
     let answer = pinfold(&format!(

@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::process::ExitStatus;
 
 use crate::claims::Claims;
-use crate::{Exit, Failure, host, interrupt};
+use crate::{Exit, Failure, gate, host, interrupt};
 use pinfold_host::process::{Child, Signaled, Spawn};
 use pinfold_model::{CpuSet, Platform};
 
@@ -29,6 +29,7 @@ pub fn run_slow(
     platform: Platform,
     command: &[String],
 ) -> Result<ExitStatus, Failure> {
+    gate::require_program(command)?;
     let host = host::live()?;
     let name = platform.vnodes.first().map(|vnode| vnode.name.clone()).unwrap_or_default();
     let plan = resolved(platform, &host, &Claims::of_state(&host, session.state)?)?;

@@ -405,9 +405,12 @@ impl Runner for HostRunner<'_> {
             let error = match failure.exit {
                 // A residue would affect the next measurement.
                 Exit::Residue => TrialError::fatal(failure.message),
-                Exit::No | Exit::Input | Exit::Host | Exit::Vm | Exit::Interrupted => {
-                    TrialError::failed(failure.message)
-                }
+                Exit::No
+                | Exit::Input
+                | Exit::Host
+                | Exit::Vm
+                | Exit::NoProgram
+                | Exit::Interrupted => TrialError::failed(failure.message),
             };
             match failure.hint {
                 Some(hint) => error.with_hint(hint),

@@ -74,14 +74,11 @@ const RARE: [(&str, &[&str]); 6] = [
     (
         "plan",
         &[
-            "prefer",
-            "avoid",
             "ignore_claims",
             "name",
             "free",
             "host_pus",
             "emulator",
-            "pins",
             "knobs",
             "iothreads",
             "interrupts",

@@ -28,6 +28,7 @@ Exit codes:
      prevents it
   4  the virtual machine did not start, or ended early
   5  something could not be restored; `pinfold status` names it
+  127  run --cores, run --speed: there is no such command to run
   130  interrupted; results are stored, changes are reverted
      (0 for watch, apply --watch, emulate up --foreground: a signal ends them)
 `run --cores`, `run --speed`, `emulate exec` and `emulate shell` exit with the

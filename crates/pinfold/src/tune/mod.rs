@@ -7,7 +7,7 @@ mod print;
 
 use pinfold_run::guest::{Scratch, Subject, UserGuest};
 use pinfold_run::tune::{Display, Options, TuningHost};
-use pinfold_run::{Failure, HelperProgram, host, inputs, interrupt, time};
+use pinfold_run::{Failure, HelperProgram, host, inputs, interrupt, machine_run, time};
 use pinfold_study::tune::Goal;
 
 use crate::cli::{self, TuneArgs};
@@ -62,6 +62,7 @@ fn subject(arguments: &TuneArgs, scratch: &Scratch) -> Result<Subject, Failure> 
     if arguments.demo {
         return Subject::demo(arguments.vcpus, scratch);
     }
+    machine_run::require_machine(&arguments.command)?;
     let settle_ns = match arguments.agent {
         true => None,
         false => Some(time::parse_ns("--settle", &arguments.settle)?),
