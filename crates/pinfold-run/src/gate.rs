@@ -11,10 +11,10 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
 
 use pinfold_apply::Target;
-use pinfold_host::files::{self, StateDir};
+use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Child, Spawn};
 use pinfold_host::{Clock as _, ControlSocket, EventWatcher, LiveHost, SystemClock};
-use pinfold_model::{NodeId, Plan, Role, shown};
+use pinfold_model::{NodeId, Plan, Role};
 
 use crate::apply_session::{self, Placement};
 use crate::descendants::{Descendants, OnLeft};
@@ -74,25 +74,6 @@ pub fn run(
     undone?;
     settled?;
     Ok(ended)
-}
-
-/// Fails if there is no such program, before anything is prepared for it.
-pub fn require_program(command: &[String]) -> Result<(), Failure> {
-    let Some(program) = command.first() else {
-        return Err(Failure::new(Exit::Input, "no command is given"));
-    };
-    if process::find_program(program).is_some() {
-        return Ok(());
-    }
-    let name = shown::name(program);
-    let text = if files::exists(program) && program.contains('/') {
-        format!("{name} is no executable file")
-    } else if program.contains('/') {
-        format!("there is no file {name}")
-    } else {
-        format!("there is no program {name} in PATH")
-    };
-    Err(Failure::new(Exit::NoProgram, text))
 }
 
 /// The name of the program, as far as it is a valid vnode name.

@@ -9,6 +9,7 @@ use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
 use pinfold_vm::{MachineCommand, hypervisors};
 
 use crate::apply_session::{self, OnStop, Placement};
+use crate::emulate::exec;
 use crate::helper_program::Session;
 use crate::message::say;
 use crate::rt_watchdog::Supervision;
@@ -16,7 +17,7 @@ use crate::run_monitor::{self, Monitored};
 use crate::start_memory::{StartMemory, TableReport};
 use crate::target::placeable;
 use crate::vcpus::Vcpus;
-use crate::{Exit, Failure, gate, host, interrupt, time};
+use crate::{Exit, Failure, host, interrupt, time};
 
 /// Timeout for the hypervisor to quit.
 const QUIT_NS: u64 = 5_000_000_000;
@@ -42,7 +43,7 @@ fn start_failure(command: &[String], failure: Failure) -> Failure {
 /// With the commands that run any program.
 pub fn require_machine(words: &[String]) -> Result<(), Failure> {
     let command = hypervisors::parse(words);
-    gate::require_program(words)?;
+    exec::require_program(words)?;
     let is_script = |word: &String| {
         let path = process::find_program(word).unwrap_or_else(|| word.clone());
         files::is_file(&path) && files::read(&path).is_ok_and(|text| text.starts_with(b"#!"))

@@ -2,7 +2,7 @@
 
 use pinfold_config::platforms::{self, from_toml, load, profile, speed, to_csv, vnode_from_words};
 use pinfold_model::{
-    Attach, EmulationPlan, Method, NodeId, Platform, PlatformVnode, PuId, Speed, SpeedRequest,
+    Attach, CpuSet, EmulationPlan, Method, NodeId, Platform, PlatformVnode, PuId, Speed, SpeedRequest,
     Topology, Variant,
 };
 use pinfold_samples::machine::{Machine, dual_l5420, dual_x5540, i7_4790k, plain};
@@ -59,7 +59,7 @@ fn the_documented_examples_are_read() {
         attach: None,
         profile: None,
     };
-    assert_eq!(platform, Platform { vnodes: vec![web, uneven.clone()], share_housekeeping: false });
+    assert_eq!(platform, Platform { vnodes: vec![web, uneven.clone()], share_housekeeping: false, avoid: CpuSet::new() });
     let words = PAGE.split("one vnode is `").nth(1).unwrap().split('`').next().unwrap();
     assert_eq!(vnode_from_words(words), Ok(uneven));
     let plan = resolve_platform(&platform, &dual_x5540().build()).unwrap();
@@ -318,7 +318,7 @@ fn bad_periods_and_attachments() {
 
 fn platform(vnodes: &[&str]) -> Platform {
     let vnodes = vnodes.iter().map(|words| vnode_from_words(words).unwrap()).collect();
-    Platform { vnodes, share_housekeeping: false }
+    Platform { vnodes, share_housekeeping: false, avoid: CpuSet::new() }
 }
 
 #[track_caller]

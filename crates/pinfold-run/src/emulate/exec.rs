@@ -4,9 +4,10 @@ use std::io::IsTerminal as _;
 use std::process::ExitStatus;
 
 use crate::claims::Claims;
-use crate::{Exit, Failure, gate, host, interrupt};
-use pinfold_host::process::{Child, Signaled, Spawn};
-use pinfold_model::{CpuSet, Platform};
+use crate::{Exit, Failure, host, interrupt};
+use pinfold_host::files;
+use pinfold_host::process::{self, Child, Signaled, Spawn};
+use pinfold_model::{CpuSet, Platform, shown};
 
 use super::ipc::Enter;
 use super::status::Endpoint;
@@ -23,13 +24,32 @@ pub fn spawn(enter: &Enter, command: &[String]) -> Result<Spawn, Failure> {
     Ok(Spawn::new(program).args(arguments).cgroup_files(enter.files.clone()).affinity(pus))
 }
 
+/// Fails if there is no such program, before anything is prepared for it.
+pub fn require_program(command: &[String]) -> Result<(), Failure> {
+    let Some(program) = command.first() else {
+        return Err(Failure::new(Exit::Input, "no command is given"));
+    };
+    if process::find_program(program).is_some() {
+        return Ok(());
+    }
+    let name = shown::name(program);
+    let text = if files::exists(program) && program.contains('/') {
+        format!("{name} is no executable file")
+    } else if program.contains('/') {
+        format!("there is no file {name}")
+    } else {
+        format!("there is no program {name} in PATH")
+    };
+    Err(Failure::new(Exit::NoProgram, text))
+}
+
 /// Runs a command in a platform with one vnode, until the command ends, and returns its status.
 pub fn run_slow(
     session: Session<'_>,
     platform: Platform,
     command: &[String],
 ) -> Result<ExitStatus, Failure> {
-    gate::require_program(command)?;
+    require_program(command)?;
     let host = host::live()?;
     let name = platform.vnodes.first().map(|vnode| vnode.name.clone()).unwrap_or_default();
     let plan = resolved(platform, &host, &Claims::of_state(&host, session.state)?)?;

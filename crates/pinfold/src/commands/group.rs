@@ -2,6 +2,7 @@
 
 use pinfold_model::{Plan, Speed, Topology, VnodeKind, VnodeRequest};
 use pinfold_run::claims::Claims;
+use pinfold_run::emulate::exec;
 use pinfold_run::vcpus::Vcpus;
 use pinfold_run::{Failure, HelperProgram, OnLeft, Session, gate, host, inputs};
 
@@ -30,7 +31,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let topology = inputs::topology(&host, None)?;
     let claims = common::claims(&arguments.placement, &host, state)?;
     let state = host::state(state)?;
-    gate::require_program(&arguments.command)?;
+    exec::require_program(&arguments.command)?;
     let plan = plan_for(arguments, &claims, &topology)?;
     let program = HelperProgram::own()?;
     let session = Session { state: &state, program: &program };
