@@ -40,7 +40,13 @@ fn pin_runs() {
 
 #[test]
 fn plan_runs() {
-    let words = ["## plan: ", "| pinfold, scatter |", "| hwloc-distrib", "| numa-exclusive |"];
+    let words = [
+        "## plan: ",
+        "| pinfold, scatter |",
+        "| hwloc-distrib",
+        "| numa-exclusive |",
+        "(one more machine)",
+    ];
     check("plan", &["hwloc-distrib", "hwloc-calc"], &words);
 }
 

@@ -50,7 +50,6 @@ pub(super) fn give(
     view: &LintContext<'_, '_>,
     conditions: &Request,
 ) -> Option<Target> {
-    bind_in_place(flaws, view);
     let target = target_of(flaws, view, conditions);
     let Some(target) = target else {
         let shares = flaws.iter().map(|_| Share::default()).collect();
@@ -68,6 +67,19 @@ pub(super) fn give(
     let shares = share_out(flaws, &asking, &changes);
     write(flaws, shares, view);
     Some(target)
+}
+
+/// The same where too many machines need another placement for advice on each.
+pub(super) fn give_together(flaws: &mut [Diagnostic], view: &LintContext<'_, '_>, machines: usize) {
+    let line = format!(
+        "plan the {machines} machines that need another placement together: a placement for one \
+         alone could take the CPUs of another"
+    );
+    for flaw in flaws.iter_mut().filter(|flaw| asks_for_another_place(flaw)) {
+        flaw.instead.push(line.clone());
+    }
+    let shares = flaws.iter().map(|_| Share::default()).collect();
+    write(flaws, shares, view);
 }
 
 /// The target, if a flaw asks for another placement; of those that no placement removes it is said.
@@ -112,7 +124,7 @@ fn write(flaws: &mut [Diagnostic], shares: Vec<Share<'_>>, view: &LintContext<'_
 
 /// If unbound memory is the only flaw that another placement would remove, it is bound to the nodes
 /// of the vCPUs, which keep their pins.
-fn bind_in_place(flaws: &mut [Diagnostic], view: &LintContext<'_, '_>) {
+pub(super) fn bind_in_place(flaws: &mut [Diagnostic], view: &LintContext<'_, '_>) {
     let mut asking = flaws.iter_mut().filter(|flaw| asks_for_another_place(flaw));
     if let (Some(only), None) = (asking.next(), asking.next())
         && only.name == "memory-not-bound"

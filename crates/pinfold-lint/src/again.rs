@@ -3,8 +3,8 @@
 use std::iter::once;
 
 use pinfold_model::{IsolationScope, Plan, Request, Severity, Topology};
-use pinfold_plan::command;
 use pinfold_plan::layout::Layout;
+use pinfold_plan::{command, plan_if_possible};
 
 use super::lookup::{CpuIndex, LintContext};
 use super::one_layout::of_one;
@@ -34,19 +34,23 @@ pub(super) fn without(
     let is_good =
         |flaw: &Diagnostic| flaw.severity < Severity::Warning && !names.contains(&flaw.name);
     let goes = |strategy: &&str| {
-        let made = pinfold_plan::plan(strategy, topology, &request);
-        made.is_ok_and(|made| found(&made, (topology, &request)).iter().all(is_good))
+        let plan = plan_if_possible(strategy, topology, &request);
+        plan.is_some_and(|plan| all_are(&is_good, &plan, (topology, &request)))
     };
     let strategy = once(plan.strategy.as_str()).chain(OTHERS).find(goes)?;
     Some(format!("{} --json", command::plan(strategy, topology, &request)))
 }
 
-/// The faults in a plan.
-fn found(plan: &Plan, (topology, conditions): (&Topology, &Request)) -> Vec<Diagnostic> {
+/// True if all faults in a plan are `good`.
+fn all_are(
+    good: &dyn Fn(&Diagnostic) -> bool,
+    plan: &Plan,
+    (topology, conditions): (&Topology, &Request),
+) -> bool {
     let lookup = CpuIndex::of(topology, conditions);
     let layouts = Layout::of_plan(plan, "");
     let views: Vec<_> = layouts.iter().map(|layout| LintContext::of(layout, &lookup)).collect();
-    let mut flaws: Vec<Diagnostic> = views.iter().flat_map(|view| of_one(view, None)).collect();
+    let mut flaws = Vec::new();
     overlap::check(&views.iter().collect::<Vec<_>>(), &lookup, &mut flaws);
-    flaws
+    flaws.iter().all(good) && views.iter().all(|view| of_one(view, None).iter().all(good))
 }

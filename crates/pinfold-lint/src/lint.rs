@@ -8,6 +8,7 @@ use pinfold_plan::layout::Layout;
 use super::diagnostic::Diagnostic;
 use super::lookup::{CpuIndex, LintContext};
 use super::one_layout::of_one;
+use super::target::asks_for_another_place;
 use super::{advice, overlap, room};
 
 /// Result of checking layouts.
@@ -19,7 +20,8 @@ pub struct LintReport {
     pub strategies: Vec<Option<&'static str>>,
 }
 
-/// Maximum number of layouts whose advice is coordinated, because each needs a plan.
+/// Maximum number of layouts that get a placement of their own as advice: each is planned next to
+/// all others.
 const MOST_ADVISED: usize = 16;
 
 /// The faults of `layouts`, all of one host, worst first; empty if there are none.
@@ -43,22 +45,13 @@ pub fn lint_under(layouts: &[Layout], topology: &Topology, conditions: &Request)
         .collect();
     let running: BTreeSet<&str> =
         layouts.iter().filter(|layout| layout.runs()).map(|layout| layout.name.as_str()).collect();
-    let (mut of_views, mut strategies) = (Vec::new(), Vec::new());
-    let mut taken: Vec<CpuSet> = views.iter().map(|view| view.held.clone()).collect();
-    for (index, view) in views.iter().enumerate() {
+    let of_one = |view: &LintContext<'_, '_>| {
         let mut own = of_one(view, written.get(view.layout.name.as_str()).copied());
-        let mut conditions = conditions.clone();
-        if views.len() <= MOST_ADVISED {
-            let others = taken.iter().enumerate().filter(|(other, _)| *other != index);
-            others.for_each(|(_, pus)| conditions.avoid.add(&lookup.whole_cores(pus)));
-        }
-        let target = advice::give(&mut own, view, &conditions);
-        if let Some(target) = &target {
-            taken[index] = LintContext::of(&target.layout, &lookup).held;
-        }
-        strategies.push(target.and_then(|target| target.strategy));
-        of_views.push(own);
-    }
+        advice::bind_in_place(&mut own, view);
+        own
+    };
+    let mut of_views: Vec<Vec<Diagnostic>> = views.iter().map(of_one).collect();
+    let (taken, strategies) = advise(&mut of_views, &views, conditions);
     let claims = |view: &&LintContext<'_, '_>| {
         view.layout.runs() || !running.contains(view.layout.name.as_str())
     };
@@ -74,4 +67,39 @@ pub fn lint_under(layouts: &[Layout], topology: &Topology, conditions: &Request)
     room::check_together(&claims, &mut flaws);
     flaws.sort_by_key(|flaw| std::cmp::Reverse(flaw.severity));
     LintReport { flaws, strategies }
+}
+
+/// Adds the advice for each layout. Returns the CPUs of their vCPUs, and the strategy of each that
+/// is to be placed anew, if the advice is followed.
+fn advise(
+    of_views: &mut [Vec<Diagnostic>],
+    views: &[LintContext<'_, '_>],
+    conditions: &Request,
+) -> (Vec<CpuSet>, Vec<Option<&'static str>>) {
+    let asks = |own: &&Vec<Diagnostic>| own.iter().any(asks_for_another_place);
+    let asking = of_views.iter().filter(asks).count();
+    let mut taken: Vec<CpuSet> = views.iter().map(|view| view.held.clone()).collect();
+    if asking > MOST_ADVISED {
+        for (own, view) in of_views.iter_mut().zip(views) {
+            advice::give_together(own, view, asking);
+        }
+        return (taken, vec![None; views.len()]);
+    }
+    let mut cores: Vec<CpuSet> =
+        views.iter().map(|view| view.lookup.whole_cores(&view.held)).collect();
+    let mut strategies = Vec::new();
+    for (index, (own, view)) in of_views.iter_mut().zip(views).enumerate() {
+        let mut conditions = conditions.clone();
+        if asks(&&*own) {
+            let others = cores.iter().enumerate().filter(|(other, _)| *other != index);
+            others.for_each(|(_, pus)| conditions.avoid.add(pus));
+        }
+        let target = advice::give(own, view, &conditions);
+        if let Some(target) = &target {
+            taken[index] = LintContext::of(&target.layout, view.lookup).held;
+            cores[index] = view.lookup.whole_cores(&taken[index]);
+        }
+        strategies.push(target.and_then(|target| target.strategy));
+    }
+    (taken, strategies)
 }

@@ -25,7 +25,7 @@ pub(super) struct CpuIndex<'t> {
     /// The CPUs for vCPUs, as in a plan: without those kept free for the host, which are of the
     /// weakest cores if the conditions give only their number.
     pub for_vcpus: CpuSet,
-    index: Index<'t>,
+    pub index: Index<'t>,
 }
 
 impl<'t> CpuIndex<'t> {

@@ -160,7 +160,7 @@ fn unbound_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     // Nothing can be bound to nodes without memory.
     let empty = known.iter().any(|node| node.memory_bytes > 0) && !nodes.iter().any(counts);
     let vcpus = || view.vcpus().map(|(_, pin)| pin.pus.as_ref().unwrap_or(&view.lookup.usable));
-    let floats = !locality::says_where(view.lookup.topology, vcpus(), &nodes);
+    let floats = !locality::says_where(&view.lookup.index, vcpus(), &nodes);
     let runs = matches!(view.layout.language, Language::Running(_));
     if bound || nodes.is_empty() || empty || floats || runs {
         return;

@@ -12,7 +12,7 @@ use pinfold_model::{
 };
 use pinfold_plan::domain_file::{Domain, DomainError};
 use pinfold_plan::layout::{Language, Layout, MemoryOf};
-use pinfold_plan::{guest_cells, pinned};
+use pinfold_plan::{guest_cells, pinned, plan_if_possible};
 
 use super::lookup::{CpuIndex, LintContext, is_real_time};
 use super::placement::placement;
@@ -49,7 +49,7 @@ pub(super) fn find(
     let planned = everywhere
         .flat_map(|request| names.iter().map(move |name| (request, *name)))
         .filter_map(|(request, name)| {
-            Some((Some(name), unnamed(pinfold_plan::plan(name, topology, request).ok()?)))
+            Some((Some(name), unnamed(plan_if_possible(name, topology, request)?)))
         });
     let known = finals(view);
     let faults = |layout: &Layout| faults(layout, view.lookup, &known);

@@ -5,10 +5,12 @@
 //! `0-3,8`, `0-31:2/8`, `0-7,^2`; masks are 32-bit hex words, high word first: `ff,00000001`.
 
 mod bits;
+mod work;
 
 use std::fmt;
 
 use bits::Words;
+pub use work::set_operations;
 
 use crate::PuId;
 
@@ -174,10 +176,13 @@ impl CpuSet {
     /// # Panics
     /// If its index is [`MAX_PUS`] or above, which is beyond the limit of any kernel.
     pub fn insert(&mut self, pu: PuId) {
-        assert!(pu.0 < MAX_PUS, "CPU {pu} is beyond every kernel's limit");
-        let word = pu.index() / 64;
+        self.add_word(pu.index() / 64, bit(pu));
+    }
+
+    /// Adds the CPUs of one word; `bits` are not zero.
+    fn add_word(&mut self, word: usize, bits: u64) {
         self.cover(word, word + 1);
-        self.words.of_own()[word - self.skipped] |= 1 << (pu.0 % 64);
+        self.words.of_own()[word - self.skipped] |= bits;
     }
 
     /// Removes a CPU.
@@ -196,6 +201,7 @@ impl CpuSet {
     /// True if the CPU is in the set.
     #[must_use]
     pub fn contains(&self, pu: PuId) -> bool {
+        work::count();
         self.word(pu.index() / 64) & (1 << (pu.0 % 64)) != 0
     }
 
@@ -223,6 +229,7 @@ impl CpuSet {
         indexes.zip(self.words.iter()).filter(|(_, word)| **word != 0).flat_map(|(index, &word)| {
             let mut left = word;
             std::iter::from_fn(move || {
+                work::count();
                 let bit = left.trailing_zeros();
                 // Clears the lowest bit.
                 left &= left.wrapping_sub(1);
@@ -288,6 +295,7 @@ impl CpuSet {
 
     /// The words that both sets store: the index of the first, those of `self`, those of `other`.
     fn shared_words<'s>(&'s self, other: &'s Self) -> (usize, &'s [u64], &'s [u64]) {
+        work::count();
         let from = self.skipped.max(other.skipped);
         let to = self.end().min(other.end()).max(from);
         let of = |set: &'s Self| set.words.get(from - set.skipped..to - set.skipped).unwrap_or(&[]);
@@ -307,17 +315,15 @@ impl CpuSet {
 
     /// Extends the storage to the words `from..to`; the caller then sets at least one bit in them.
     fn cover(&mut self, from: usize, to: usize) {
+        work::count();
         if self.words.is_empty() {
             (self.skipped, self.words) = (from, Words::zeros(to - from));
             return;
         }
         let (missing, behind) = (self.skipped.saturating_sub(from), to.saturating_sub(self.end()));
         if missing + behind > 0 {
-            let mut words = std::mem::take(&mut self.words).into_vec();
-            words.splice(0..0, std::iter::repeat_n(0, missing));
-            words.resize(words.len() + behind, 0);
+            self.words.extend(missing, behind);
             self.skipped -= missing;
-            self.words = words.into();
         }
     }
 
@@ -411,11 +417,27 @@ fn parse_number(text: &str) -> Result<u32, &'static str> {
 impl FromIterator<PuId> for CpuSet {
     fn from_iter<I: IntoIterator<Item = PuId>>(pus: I) -> Self {
         let mut set = Self::new();
+        // CPUs of one word mostly follow each other.
+        let (mut word, mut bits) = (0, 0);
         for pu in pus {
-            set.insert(pu);
+            if word != pu.index() / 64 && bits != 0 {
+                set.add_word(word, bits);
+                bits = 0;
+            }
+            word = pu.index() / 64;
+            bits |= bit(pu);
+        }
+        if bits != 0 {
+            set.add_word(word, bits);
         }
         set
     }
+}
+
+/// The bit of a CPU in its word.
+fn bit(pu: PuId) -> u64 {
+    assert!(pu.0 < MAX_PUS, "CPU {pu} is beyond every kernel's limit");
+    1 << (pu.0 % 64)
 }
 
 /// The union of the sets.

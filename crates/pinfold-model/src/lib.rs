@@ -36,7 +36,7 @@ mod tuning;
 mod vendor;
 
 pub use command::Command;
-pub use cpuset::{CpuSet, CpuSetError, MAX_PUS, MAX_WORDS};
+pub use cpuset::{CpuSet, CpuSetError, MAX_PUS, MAX_WORDS, set_operations};
 pub use emulation::{
     Attach, EmulatedVnode, EmulationPlan, LoadRow, Method, Platform, PlatformVnode, RecordedLoad,
     SpeedChange, SpeedProfile, SpeedRequest, Variant,

@@ -5,6 +5,7 @@
 //! but never the host's own tasks. Siblings come from the topology's tables, never from arithmetic
 //! on CPU numbers: 0 and 4 are siblings on one machine, 0 and 1 on another.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::text::pus_text;
@@ -27,6 +28,8 @@ pub struct Index<'a> {
     pub(crate) widest_core: usize,
     /// The CPUs of each node; `None` for CPUs without a node.
     nodes: BTreeMap<Option<NodeId>, CpuSet>,
+    /// True if all cores are of one kind.
+    pub(crate) has_one_kind: bool,
     /// Index in the topology's table of L3 domains, and in that of nodes, by OS index.
     tables: [Vec<Option<usize>>; 2],
 }
@@ -46,8 +49,16 @@ fn rows_by_pu<'s>(rows: impl Iterator<Item = &'s CpuSet>) -> Vec<Option<usize>> 
 }
 
 /// The rows of some CPUs, ascending.
-fn rows_of(rows: &[Option<usize>], pus: &CpuSet) -> BTreeSet<usize> {
-    pus.iter().filter_map(|pu| rows.get(pu.index()).copied().flatten()).collect()
+fn rows_of(rows: &[Option<usize>], pus: &CpuSet) -> Vec<usize> {
+    distinct(pus.iter().filter_map(|pu| rows.get(pu.index()).copied().flatten()))
+}
+
+/// The distinct values, ascending.
+pub(crate) fn distinct<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut values: Vec<T> = values.collect();
+    values.sort_unstable();
+    values.dedup();
+    values
 }
 
 impl<'a> Index<'a> {
@@ -62,13 +73,15 @@ impl<'a> Index<'a> {
             }
         }
         let mut nodes: BTreeMap<_, CpuSet> = BTreeMap::new();
-        for pu in &topology.pus {
-            nodes.entry(pu.node).or_default().insert(pu.os);
+        for run in topology.pus.chunk_by(|one, next| one.node == next.node) {
+            let pus = run.iter().map(|pu| pu.os).collect::<CpuSet>();
+            nodes.entry(run.first().and_then(|pu| pu.node)).or_default().add(&pus);
         }
         let widest_core = topology.cores.iter().map(|core| core.pus.len()).max().unwrap_or(0);
         let l3s = rows_by_pu(topology.l3.iter().map(|domain| &domain.pus));
         let tables = [l3s, rows_by_pu(topology.nodes.iter().map(|node| &node.pus))];
-        Self { topology, places, widest_core, nodes, tables }
+        let has_one_kind = topology.pus.windows(2).all(|pair| pair[0].kind == pair[1].kind);
+        Self { topology, places, widest_core, nodes, has_one_kind, tables }
     }
 
     /// The L3 domains of some CPUs, in the topology's order.
@@ -98,12 +111,8 @@ impl<'a> Index<'a> {
         if nodes.is_empty() {
             return pus.clone();
         }
-        let mut near = CpuSet::new();
-        for (node, of_node) in &self.nodes {
-            if node.is_none_or(|node| nodes.contains(&node)) {
-                near.add(of_node);
-            }
-        }
+        let keys = nodes.iter().copied().map(Some).chain([None]);
+        let near = keys.filter_map(|node| self.nodes.get(&node)).collect::<CpuSet>();
         near.intersection(pus)
     }
 
@@ -159,8 +168,6 @@ pub(crate) struct AvailableCpus<'a> {
     /// CPUs that the request avoids although they are not available anyway.
     pub avoided_in_vain: CpuSet,
     pub parts: Parts<'a>,
-    /// True if the request's preference distinguishes any cores.
-    pub prefers: bool,
     /// The CPUs of the cores to which vCPUs and tasks are pinned by hand.
     by_hand: CpuSet,
     index: Index<'a>,
@@ -168,6 +175,8 @@ pub(crate) struct AvailableCpus<'a> {
     spots: Vec<usize>,
     /// The weakest part that can carry the host's tasks, if the machine has several.
     weakest: Option<u32>,
+    /// The description of each core's position, written when it is first needed.
+    places: Vec<OnceCell<String>>,
 }
 
 impl<'a> AvailableCpus<'a> {
@@ -191,7 +200,7 @@ impl<'a> AvailableCpus<'a> {
         from: FreeFrom,
     ) -> Result<Self, PlanError> {
         let online = topology.online();
-        let allowed = topology.allowed.intersection(&online).difference(&request.avoid);
+        let allowed = allowed(topology, &request.avoid);
         if allowed.is_empty() {
             let (allowed, avoid) = (topology.allowed.clone(), request.avoid.clone());
             return Err(PlanError::NoPus { allowed, avoid });
@@ -203,7 +212,7 @@ impl<'a> AvailableCpus<'a> {
         let index = Index::of(topology);
         let parts = Parts::of(topology);
         let mut all = spots(topology, &allowed);
-        let prefers = parts.number(&mut all, request.prefer);
+        parts.number(&mut all, request.prefer);
         let free = match &request.free {
             None => CpuSet::new(),
             Some(wish) => free((&index, &all), (&allowed, &hostable), (wish, from))?,
@@ -244,10 +253,10 @@ impl<'a> AvailableCpus<'a> {
             cores,
             avoided_in_vain: request.avoid.difference(&online),
             parts,
-            prefers,
             by_hand: cores_of(topology, &request_check::pinned(request)),
             index,
             spots: places,
+            places: vec![OnceCell::new(); topology.cores.len()],
         })
     }
 
@@ -444,12 +453,20 @@ impl<'a> AvailableCpus<'a> {
 
     /// The usable cores that are not the host's.
     pub fn without(&self, host: &HostShare) -> Vec<AvailableCore> {
+        self.cores_without(host).cloned().collect()
+    }
+
+    /// The same, borrowed.
+    pub fn cores_without<'s>(
+        &'s self,
+        host: &HostShare,
+    ) -> impl Iterator<Item = &'s AvailableCore> {
         // If one sibling of a core is the host's, vnodes get none of its CPUs.
         let whole = |spot: &&AvailableCore| {
             let core = self.topology.cores.get(spot.core.index());
             core.is_some_and(|core| core.pus.is_disjoint(&host.pus))
         };
-        self.cores.iter().filter(whole).cloned().collect()
+        self.cores.iter().filter(whole)
     }
 
     /// The reason for the host's CPUs when `exclusive` is reserved for vnodes.
@@ -469,12 +486,17 @@ impl<'a> AvailableCpus<'a> {
     }
 
     /// Position of a CPU: `core 1, L3 0, node 0, package 0`.
-    pub fn place(&self, os: PuId) -> String {
-        let Some(pu) = self.pu(os) else {
-            return "not in this topology".to_owned();
-        };
+    pub fn place(&self, os: PuId) -> &str {
+        let cell = self.pu(os).and_then(|pu| Some((pu, self.places.get(pu.core.index())?)));
+        match cell {
+            Some((pu, place)) => place.get_or_init(|| self.describe(pu)),
+            None => "not in this topology",
+        }
+    }
+
+    fn describe(&self, pu: &Pu) -> String {
         let mut place = format!("core {}", pu.core);
-        if let Some(l2) = self.spot_of(os).and_then(|spot| spot.l2) {
+        if let Some(l2) = self.spot_of(pu.os).and_then(|core| core.l2) {
             place.push_str(&format!(", L2 {l2}"));
         }
         if let Some(l3) = pu.l3 {
@@ -674,6 +696,16 @@ fn l2_domains(topology: &Topology) -> BTreeMap<PuId, u32> {
     numbered.flat_map(|(number, pus)| pus.iter().map(move |pu| (pu, number))).collect()
 }
 
+/// The CPUs that plans may use if they avoid some: online and in the process's cpuset.
+fn allowed(topology: &Topology, avoid: &CpuSet) -> CpuSet {
+    topology.allowed.intersection(&topology.online()).difference(avoid)
+}
+
+/// The cores of these CPUs in hwloc's order, not divided into parts.
+pub(crate) fn allowed_cores(topology: &Topology, avoid: &CpuSet) -> Vec<AvailableCore> {
+    spots(topology, &allowed(topology, avoid))
+}
+
 fn spots(topology: &Topology, usable: &CpuSet) -> Vec<AvailableCore> {
     let mut pus: Vec<&Pu> = topology.pus.iter().filter(|pu| usable.contains(pu.os)).collect();
     pus.sort_by_key(|pu| pu.logical);
@@ -693,9 +725,11 @@ fn spots(topology: &Topology, usable: &CpuSet) -> Vec<AvailableCore> {
             spot.isolated &= isolated;
         } else {
             *place = spots.len();
+            let mut pus = Vec::with_capacity(topology.core(pu.core).pus.len());
+            pus.push(pu.os);
             spots.push(AvailableCore {
                 core: pu.core,
-                pus: vec![pu.os],
+                pus,
                 kind: pu.kind,
                 l2: l2_of.get(&pu.os).copied(),
                 l3: pu.l3,

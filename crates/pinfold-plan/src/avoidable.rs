@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{CoreId, CoreKind, CpuSet, NumaNode, Severity};
 
-use crate::available::Index;
+use crate::available::{Index, distinct};
 
 /// The possible placements of some vCPUs on a host.
 #[derive(Clone, Copy)]
@@ -60,19 +60,19 @@ impl<'a> Choice<'a> {
 
     /// True if a part of the machine has whole cores for `vcpus` vCPUs with `width` on each.
     fn fills_cores(&self, part: &CpuSet, (vcpus, width): (usize, usize)) -> bool {
-        let mut cores: BTreeMap<CoreId, usize> = BTreeMap::new();
-        for pu in self.index.pus(&part.intersection(self.usable)) {
-            *cores.entry(pu.core).or_default() += 1;
-        }
-        let cores = cores.values().filter(|pus| **pus >= width).count();
+        let usable = part.intersection(self.usable);
+        let mut cores: Vec<CoreId> = self.index.pus(&usable).map(|pu| pu.core).collect();
+        cores.sort_unstable();
+        let cores = cores.chunk_by(CoreId::eq).filter(|pus| pus.len() >= width).count();
         vcpus.is_multiple_of(width) && cores * width >= vcpus
     }
 
     /// The CPUs whose cores are of the same kinds as those of `pins`, in the smallest part of the
     /// machine that contains all pins: an L3 domain, a node, or the whole machine.
     fn near(&self, pins: &CpuSet) -> CpuSet {
-        let l3s = self.index.topology.l3.iter().map(|domain| &domain.pus);
-        let mut parts = l3s.chain(self.index.topology.nodes.iter().map(|node| &node.pus));
+        let first: CpuSet = pins.first().into_iter().collect();
+        let l3s = self.index.l3s_of(&first).map(|domain| &domain.pus);
+        let mut parts = l3s.chain(self.index.node_tables(&first).map(|node| &node.pus));
         let part = parts.find(|part| pins.is_subset(part));
         match part {
             Some(part) => self.of_kinds(part, pins),
@@ -96,6 +96,9 @@ impl<'a> Choice<'a> {
 
     /// Those of `pus` whose core has the kind of a core of `like`.
     fn of_kinds(&self, pus: &CpuSet, like: &CpuSet) -> CpuSet {
+        if self.index.has_one_kind && !like.is_empty() {
+            return pus.clone();
+        }
         let kinds: BTreeSet<CoreKind> = self.index.pus(like).map(|pu| pu.kind).collect();
         self.index.pus(pus).filter(|pu| kinds.contains(&pu.kind)).map(|pu| pu.os).collect()
     }
@@ -130,8 +133,8 @@ impl<'a> Choice<'a> {
     #[must_use]
     pub fn l3s_of_one_node(&self, pins: &CpuSet) -> Option<usize> {
         let pus = || self.index.pus(pins);
-        let nodes: BTreeSet<_> = pus().filter_map(|pu| pu.node).collect();
-        let l3s: BTreeSet<_> = pus().filter_map(|pu| pu.l3).collect();
+        let nodes = distinct(pus().filter_map(|pu| pu.node));
+        let l3s = distinct(pus().filter_map(|pu| pu.l3));
         (nodes.len() <= 1 && l3s.len() > 1).then_some(l3s.len())
     }
 
@@ -171,10 +174,7 @@ impl Pins<'_> {
     /// a core for each vCPU if no vCPUs share one now and the guest topology has no threads. `None`
     /// if there are too few.
     fn room(&self, choice: &Choice<'_>, pus: &CpuSet) -> Option<CpuSet> {
-        let cores = |pus: &CpuSet| {
-            let of_pus: BTreeSet<CoreId> = choice.index.pus(pus).map(|pu| pu.core).collect();
-            of_pus.len()
-        };
+        let cores = |pus: &CpuSet| distinct(choice.index.pus(pus).map(|pu| pu.core)).len();
         let (usable, needed) = (pus.intersection(choice.usable), self.pus.len());
         if usable.len() < needed {
             return None;

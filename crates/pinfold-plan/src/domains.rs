@@ -35,6 +35,9 @@ pub(crate) struct Kind {
     pub binds_memory: bool,
 }
 
+/// Whether a domain has a vnode, its part, its load, whether it has the host's core, its index.
+type Rank = (bool, u32, usize, bool, usize);
+
 /// One domain.
 #[derive(Clone)]
 struct Domain {
@@ -65,6 +68,12 @@ impl Domain {
             // One for each core, because siblings would be unequal.
             _ => of_best().count(),
         }
+    }
+
+    /// Its rank for a vnode without wishes, lower is better.
+    fn rank(&self, index: usize) -> Rank {
+        let load = self.vcpus * 4096 / self.pus.len().max(1);
+        (!self.vnodes.is_empty(), self.part(), load, self.with_host, index)
     }
 
     /// Number of further vCPUs that it can carry.
@@ -178,40 +187,40 @@ fn settle_in(
     kind: &Kind,
     (domains, counts): (&mut [Domain], &[usize]),
 ) -> Result<(), PlanError> {
-    // The domains without a vnode, best first.
-    let at = |domain: &Domain, index| (domain.part(), domain.with_host, index);
-    let mut fresh: BTreeSet<(u32, bool, usize)> =
-        (0..).zip(&*domains).map(|(index, domain)| at(domain, index)).collect();
+    // The domains, the best for a vnode without wishes first.
+    let mut ranked: BTreeSet<Rank> =
+        domains.iter().enumerate().map(|(index, domain)| domain.rank(index)).collect();
     for &place in order {
         let vcpus = counts.get(place).copied().unwrap_or(0);
         let asked = draft.vnode(place);
         let wanted = (nodes_of(draft.ground.topology, asked), pinned_of(asked));
         let of_all = || {
             let fits = domains.iter().enumerate().filter(|(_, domain)| domain.left() >= vcpus);
-            let best = fits.min_by_key(|(index, domain)| rank(domain, asked, &wanted, *index));
+            let best = fits.min_by_key(|(index, domain)| {
+                (is_far(domain, &wanted), lacks(domain, asked), domain.rank(*index))
+            });
             best.map(|(index, _)| index)
         };
-        // No domain ranks before an empty one on the requested node with enough memory.
         let suits = |index: usize| {
             domains.get(index).is_some_and(|domain| {
-                domain.pus.len() >= vcpus && !is_far(domain, &wanted) && !lacks(domain, asked)
+                domain.left() >= vcpus && !is_far(domain, &wanted) && !lacks(domain, asked)
             })
         };
-        let empty = fresh.iter().map(|(_, _, index)| *index).find(|index| suits(*index));
-        let left = domains.iter().map(Domain::left).max().unwrap_or(0);
-        let Some((index, domain)) =
-            empty.or_else(of_all).and_then(|index| Some((index, domains.get_mut(index)?)))
-        else {
+        let best = ranked.iter().map(|(.., index)| *index).find(|index| suits(*index));
+        let Some(index) = best.or_else(of_all) else {
+            let left = domains.iter().map(Domain::left).max().unwrap_or(0);
             let why = format!("no {} has more CPUs left", kind.noun);
             return Err(draft.no_room(place, vcpus, (left, why)));
         };
-        fresh.remove(&at(domain, index));
+        let Some(domain) = domains.get_mut(index) else { continue };
+        ranked.remove(&domain.rank(index));
         domain.vnodes.push((place, vcpus));
         domain.vcpus += vcpus;
         if let (Some(left), Some(MemoryRequest { bytes, .. })) = (&mut domain.memory, asked.memory)
         {
             *left = left.saturating_sub(bytes);
         }
+        ranked.insert(domain.rank(index));
     }
     Ok(())
 }
@@ -298,19 +307,6 @@ fn is_far(domain: &Domain, (nodes, pinned): &(Vec<NodeId>, CpuSet)) -> bool {
 fn lacks(domain: &Domain, asked: &VnodeRequest) -> bool {
     let needed = asked.memory.map_or(1, |memory| memory.bytes);
     domain.memory.is_some_and(|memory| memory < needed)
-}
-
-/// Rank of a domain for a vnode: lower is better.
-fn rank(
-    domain: &Domain,
-    asked: &VnodeRequest,
-    wanted: &(Vec<NodeId>, CpuSet),
-    index: usize,
-) -> impl Ord + use<> {
-    let (far, lacks) = (is_far(domain, wanted), lacks(domain, asked));
-    let load = domain.vcpus * 4096 / domain.pus.len().max(1);
-    let shared = !domain.vnodes.is_empty();
-    (far, lacks, shared, domain.part(), load, domain.with_host, index)
 }
 
 fn write(

@@ -125,8 +125,8 @@ pub(crate) fn host_beside(draft: &PlanBuilder<'_>, count: Count) -> HostShare {
 pub(crate) fn off_memory(draft: &PlanBuilder<'_>, usual: HostShare, count: Count) -> HostShare {
     let largest = request_check::largest(draft.request);
     let near = |host: &HostShare| -> usize {
-        let spots = draft.ground.without(host);
-        spots.iter().filter(|spot| !spot.memoryless).map(|spot| count.of(spot)).sum()
+        let cores = draft.ground.cores_without(host);
+        cores.filter(|core| !core.memoryless).map(|core| count.of(core)).sum()
     };
     let other = draft.ground.host_without_memory().filter(|_| near(&usual) < largest);
     other.filter(|other| near(other) >= largest).unwrap_or(usual)

@@ -324,7 +324,7 @@ fn costs(
         lines.push(format!("vCPUs compete with the host's tasks on {shared}"));
     }
     lines.extend(siblings((plan, vnode), topology, spread));
-    let crowded = spread.crowded();
+    let crowded = &spread.crowded;
     if !crowded.is_empty() {
         lines.push(format!("several vCPUs take turns on {crowded}"));
     }

@@ -75,15 +75,16 @@ impl AvailableCpus<'_> {
         let floating = self.floating();
         let near = self.near(&floating, &self.nodes_of(&own));
         let elsewhere = self.hostable.difference(&self.free);
-        let choices = [
-            (near.difference(carried), "which carry no vCPU"),
-            (floating.difference(carried), NO_ROOM_NEAR),
-            (elsewhere.difference(carried), NO_ROOM_NEAR),
-            (near.intersection(&own), NO_ROOM),
-            (near, NO_ROOM),
+        let choices: [(&dyn Fn() -> CpuSet, &str); 5] = [
+            (&|| near.difference(carried), "which carry no vCPU"),
+            (&|| floating.difference(carried), NO_ROOM_NEAR),
+            (&|| elsewhere.difference(carried), NO_ROOM_NEAR),
+            (&|| near.intersection(&own), NO_ROOM),
+            (&|| near.clone(), NO_ROOM),
         ];
-        let found = choices.into_iter().find(|(pus, _)| !pus.is_empty());
-        found.unwrap_or((floating, NO_ROOM))
+        let mut choices = choices.into_iter().map(|(pus, which)| (pus(), which));
+        let found = choices.find(|(pus, _)| !pus.is_empty());
+        found.unwrap_or_else(|| (floating.clone(), NO_ROOM))
     }
 
     /// The CPUs that are neither the host's nor on a core with vCPUs (`taken`): those on the vCPUs'

@@ -66,7 +66,7 @@ pub use explain::{explain, outline};
 pub use fit::{Fit, fit};
 pub use picture::picture;
 pub use pinned::pinned;
-pub use plan::plan;
+pub use plan::{plan, plan_if_possible};
 pub use plan_builder::NOT_ISOLATED;
 pub use platform::{FrequencyError, PlatformError, resolve_platform, speed_on};
 pub use sheet::Sheet;

@@ -9,7 +9,7 @@ use pinfold_model::{
 };
 
 use crate::PlanError;
-use crate::available::AvailableCpus;
+use crate::available::{AvailableCpus, Index};
 use crate::capacity::{is_empty_node, sizes_are_known};
 use crate::error::{size, size_below};
 use crate::guest_numa::{GuestCell, cells};
@@ -65,7 +65,7 @@ fn pinned_to(ground: &AvailableCpus<'_>, threads: &[ThreadPlan], nodes: &[NodeId
     count_filled(topology) > 1
         && vcpus.peek().is_some()
         && !nodes.iter().any(|node| is_empty_node(topology, *node))
-        && says_where(topology, vcpus.map(|thread| &thread.pus), nodes)
+        && says_where(ground.index(), vcpus.map(|thread| &thread.pus), nodes)
 }
 
 /// The number of nodes with memory; of all, if the host reports none.
@@ -78,13 +78,15 @@ fn count_filled(topology: &Topology) -> usize {
 /// node, or all stay on some of the nodes. If they float over all nodes, the kernel places both.
 #[must_use]
 pub fn says_where<'a>(
-    topology: &Topology,
+    index: &Index<'_>,
     mut vcpus: impl Iterator<Item = &'a CpuSet>,
     nodes: &[NodeId],
 ) -> bool {
-    let known = &topology.nodes;
-    let on_one = |pus: &CpuSet| known.iter().any(|node| pus.is_subset(&node.pus));
-    nodes.len() < count_filled(topology) || vcpus.all(on_one)
+    let on_one = |pus: &CpuSet| {
+        let first = pus.first().into_iter().collect();
+        index.node_tables(&first).any(|node| pus.is_subset(&node.pus))
+    };
+    nodes.len() < count_filled(index.topology) || vcpus.all(on_one)
 }
 
 /// Refuses vCPUs outside the nodes to which the request restricts their machine.

@@ -60,11 +60,9 @@ impl<'t> Parts<'t> {
         spot.l3.and_then(|l3| self.sizes.get(&l3).copied()).unwrap_or(0)
     }
 
-    /// Numbers the parts of the cores, and puts the fastest cores of each first if requested. True
-    /// if the preference itself distinguishes any cores.
-    pub fn number(&self, spots: &mut [AvailableCore], preference: Preference) -> bool {
-        let speeds = self.speeds(spots);
-        let keys: Vec<Key> = spots.iter().map(|spot| self.key(spot, preference, &speeds)).collect();
+    /// Numbers the parts of the cores, and puts the fastest cores of each first if requested.
+    pub fn number(&self, spots: &mut [AvailableCore], preference: Preference) {
+        let keys = self.keys(spots, preference);
         let distinct: BTreeSet<Key> = keys.iter().copied().collect();
         let numbered: BTreeMap<Key, u32> = distinct.into_iter().zip(0..).collect();
         for (spot, key) in spots.iter_mut().zip(keys) {
@@ -73,14 +71,30 @@ impl<'t> Parts<'t> {
                 spot.speed = self.speed(spot);
             }
         }
-        let own = |(first, kind, speed, _): &Key| match preference {
-            Preference::Cache => (*first, CoreKind::Uniform, 0),
+    }
+
+    /// True if a preference itself distinguishes any of the cores.
+    pub fn decides(&self, cores: &[AvailableCore], preference: Preference) -> bool {
+        let compared = |(first, kind, speed, _): Key| match preference {
+            Preference::Cache => (first, CoreKind::Uniform, 0),
             Preference::Auto
             | Preference::Frequency
             | Preference::Efficiency
-            | Preference::None => (*first, *kind, *speed),
+            | Preference::None => (first, kind, speed),
         };
-        numbered.keys().map(own).collect::<BTreeSet<_>>().len() > 1
+        let mut keys = self.keys(cores, preference).into_iter().map(compared);
+        let first = keys.next();
+        keys.any(|key| Some(key) != first)
+    }
+
+    fn keys(&self, cores: &[AvailableCore], preference: Preference) -> Vec<Key> {
+        let speeds = match preference {
+            Preference::Frequency => self.speeds(cores),
+            Preference::Auto | Preference::Cache | Preference::Efficiency | Preference::None => {
+                BTreeMap::new()
+            }
+        };
+        cores.iter().map(|core| self.key(core, preference, &speeds)).collect()
     }
 
     fn key(

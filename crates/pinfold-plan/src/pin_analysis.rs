@@ -4,16 +4,16 @@
 //! [`TopologySpan`] counts them for the explanation; [`findings`] reports those that the user
 //! should know. Only vCPUs on a single CPU count as pinned; a floating vCPU has no position.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use pinfold_model::text::counted;
 use pinfold_model::text::pus_text;
 use pinfold_model::{
-    CoreId, CpuSet, Finding, L3Id, NodeId, Plan, PuId, Request, Role, Severity, Speed, ThreadPlan,
+    CoreId, CpuSet, Finding, L3Id, NodeId, Plan, Pu, Request, Role, Severity, Speed, ThreadPlan,
     Topology, VnodePlan, Work,
 };
 
-use crate::available::{AvailableCpus, Index};
+use crate::available::{AvailableCpus, Index, distinct};
 use crate::avoidable::{Choice, Pins, severity};
 use crate::capacity::is_empty_node;
 use crate::locality::{HOST_MEMORY, HUGE_PAGES, left_for_the_host, part_of_a_page};
@@ -22,8 +22,8 @@ use crate::text::{narrow, verb};
 /// CPUs, cores and domains of the pinned vCPUs of a vnode, or of the tasks of a process group.
 #[derive(Debug, Default)]
 pub(crate) struct TopologySpan {
-    /// Number of vCPUs on each CPU.
-    pub load: BTreeMap<PuId, usize>,
+    /// The CPUs with several vCPUs.
+    pub crowded: CpuSet,
     /// The CPUs with at least one vCPU.
     pub pus: CpuSet,
     pub cores: BTreeSet<CoreId>,
@@ -34,26 +34,22 @@ pub(crate) struct TopologySpan {
 impl TopologySpan {
     /// The span of those vCPUs of `threads` that are pinned to one CPU, and of tasks.
     pub fn of(index: &Index<'_>, threads: &[ThreadPlan]) -> Self {
-        let mut spread = Self::default();
-        for thread in threads {
-            if thread.role == Role::Task {
-                thread.pus.iter().for_each(|pu| *spread.load.entry(pu).or_default() += 1);
-            } else if let Some(pu) = pinned(thread) {
-                *spread.load.entry(pu).or_default() += 1;
+        let (mut all, mut crowded) = (CpuSet::new(), CpuSet::new());
+        let is_placed = |thread: &&ThreadPlan| thread.role == Role::Task || is_pinned(thread);
+        for thread in threads.iter().filter(is_placed) {
+            if !all.is_disjoint(&thread.pus) {
+                crowded.add(&all.intersection(&thread.pus));
             }
+            all.add(&thread.pus);
         }
-        for (&os, pu) in spread.load.keys().filter_map(|os| Some((os, index.pu(*os)?))) {
-            spread.pus.insert(os);
-            spread.cores.insert(pu.core);
-            spread.l3s.extend(pu.l3);
-            spread.nodes.extend(pu.node);
+        let pus: Vec<&Pu> = index.pus(&all).collect();
+        Self {
+            crowded,
+            pus: pus.iter().map(|pu| pu.os).collect(),
+            cores: pus.iter().map(|pu| pu.core).collect(),
+            l3s: pus.iter().filter_map(|pu| pu.l3).collect(),
+            nodes: pus.iter().filter_map(|pu| pu.node).collect(),
         }
-        spread
-    }
-
-    /// CPUs with more than one vCPU.
-    pub fn crowded(&self) -> CpuSet {
-        self.load.iter().filter(|(_, count)| **count > 1).map(|(pu, _)| *pu).collect()
     }
 
     /// The siblings of the vCPUs' CPUs that carry no vCPU.
@@ -66,9 +62,9 @@ impl TopologySpan {
     }
 }
 
-/// The CPU of a vCPU that is pinned to one CPU.
-fn pinned(thread: &ThreadPlan) -> Option<PuId> {
-    if is_vcpu(thread) && thread.pus.len() == 1 { thread.pus.first() } else { None }
+/// True for a vCPU that is pinned to one CPU.
+fn is_pinned(thread: &ThreadPlan) -> bool {
+    is_vcpu(thread) && thread.pus.len() == 1
 }
 
 /// True if a finding comes from [`findings`].
@@ -151,11 +147,12 @@ fn oversubscribed(
     ground: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Option<Finding> {
-    let mut load: BTreeMap<PuId, usize> = BTreeMap::new();
-    for (pu, count) in spreads.iter().flat_map(|(_, spread)| &spread.load) {
-        *load.entry(*pu).or_default() += count;
+    let (mut carried, mut crowded) = (CpuSet::new(), CpuSet::new());
+    for (_, spread) in spreads {
+        crowded.add(&spread.crowded);
+        crowded.add(&carried.intersection(&spread.pus));
+        carried.add(&spread.pus);
     }
-    let crowded: CpuSet = load.iter().filter(|(_, count)| **count > 1).map(|(pu, _)| *pu).collect();
     let of_vnode =
         |vnode: &VnodePlan| vnode.threads.iter().filter(|thread| is_vcpu(thread)).count();
     let vcpus: usize = spreads.iter().map(|(vnode, _)| of_vnode(vnode)).sum();
@@ -251,12 +248,11 @@ fn short_of_cores(
 
 /// Cores that carry vCPUs of more than one vnode.
 fn shared_cores(spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
-    let mut vnodes: BTreeMap<CoreId, usize> = BTreeMap::new();
-    for core in spreads.iter().flat_map(|(_, spread)| &spread.cores) {
-        *vnodes.entry(*core).or_default() += 1;
-    }
-    let shared: BTreeSet<CoreId> =
-        vnodes.into_iter().filter(|(_, count)| *count > 1).map(|(core, _)| core).collect();
+    let cores = spreads.iter().flat_map(|(_, spread)| &spread.cores);
+    let mut cores: Vec<CoreId> = cores.copied().collect();
+    cores.sort_unstable();
+    let shared = cores.chunk_by(CoreId::eq).filter(|vnodes| vnodes.len() > 1);
+    let shared: Vec<CoreId> = shared.filter_map(|vnodes| vnodes.first().copied()).collect();
     (!shared.is_empty()).then(|| {
         Finding::warning(
             "shared cores",
@@ -280,15 +276,18 @@ fn helpers_on_vcpus(
     ground: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Vec<Finding> {
+    type IsOn<'a> = &'a dyn Fn(&CpuSet, &CpuSet) -> bool;
     let carried = carried(spreads);
     let avoidable = choice(ground, carried.len()).with_free_helpers(&carried);
-    let of_own: Vec<CpuSet> = spreads.iter().map(|(_, spread)| spread.pus.clone()).collect();
-    let of_others = of_own.iter().map(|own| carried.difference(own)).collect();
-    let kinds = [(of_own, ON_VCPUS), (of_others, ON_OTHERS)];
-    let texts = kinds.into_iter().filter_map(|(sets, what)| {
+    let with_own = |pus: &CpuSet, own: &CpuSet| !pus.is_disjoint(own);
+    let with_others = |pus: &CpuSet, own: &CpuSet| {
+        !pus.is_disjoint(&carried) && !pus.intersection(&carried).is_subset(own)
+    };
+    let kinds: [(IsOn<'_>, &str); 2] = [(&with_own, ON_VCPUS), (&with_others, ON_OTHERS)];
+    let texts = kinds.into_iter().filter_map(|(is_on, what)| {
         let mut sharing = Vec::new();
-        for ((vnode, _), pus) in spreads.iter().zip(&sets) {
-            let shares = |thread: &&ThreadPlan| !thread.pus.is_disjoint(pus);
+        for (vnode, spread) in spreads {
+            let shares = |thread: &&ThreadPlan| is_on(&thread.pus, &spread.pus);
             let helpers = || vnode.threads.iter().filter(is_helper).filter(shares);
             let roles = match helpers().any(|thread| thread.role == Role::Emulator) {
                 true => "emulator and iothreads".to_owned(),
@@ -357,15 +356,10 @@ fn foreign_siblings(
     ground: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Option<Finding> {
-    let mut cores: BTreeSet<CoreId> = BTreeSet::new();
-    let (mut all, mut carried) = (CpuSet::new(), CpuSet::new());
-    for (_, spread) in spreads {
-        carried.add(&spread.pus);
-        cores.extend(&spread.cores);
-    }
-    for core in cores.iter().filter_map(|core| ground.topology.cores.get(core.index())) {
-        all.add(&core.pus);
-    }
+    let carried = carried(spreads);
+    let cores = distinct(spreads.iter().flat_map(|(_, spread)| spread.cores.iter().copied()));
+    let cores = cores.iter().filter_map(|core| ground.topology.cores.get(core.index()));
+    let all = cores.map(|core| &core.pus).collect::<CpuSet>();
     let foreign = all.difference(&carried).difference(&ground.usable);
     (!foreign.is_empty()).then(|| {
         Finding::warning(
@@ -411,8 +405,10 @@ fn crossed_nodes(topology: &Topology, spreads: &[(&VnodePlan, TopologySpan)]) ->
 /// The usable CPUs of floating vCPUs, each set once.
 fn floating<'v>(ground: &AvailableCpus<'_>, vnodes: &'v [VnodePlan]) -> BTreeSet<&'v CpuSet> {
     let vcpus = vnodes.iter().flat_map(VnodePlan::vcpus);
-    let floats = vcpus.filter(|thread| thread.pus.len() > 1 && pinned(thread).is_none());
-    floats.map(|thread| &thread.pus).filter(|pus| pus.is_subset(&ground.usable)).collect()
+    let floats = vcpus.filter(|thread| thread.pus.len() > 1);
+    let mut sets: BTreeSet<&CpuSet> = floats.map(|thread| &thread.pus).collect();
+    sets.retain(|pus| pus.is_subset(&ground.usable));
+    sets
 }
 
 fn floating_nodes(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
@@ -444,56 +440,61 @@ fn floating_kinds(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Option<Fi
     })
 }
 
+/// A vnode on several L3 domains.
+struct MachineOnL3s<'s> {
+    vnode: &'s VnodePlan,
+    spread: &'s TopologySpan,
+    could_lie_in_fewer: bool,
+}
+
+impl<'s> MachineOnL3s<'s> {
+    fn new(ground: &AvailableCpus<'_>, vnode: &'s VnodePlan, spread: &'s TopologySpan) -> Self {
+        let shows_threads = vnode.guest.as_ref().is_some_and(|guest| guest.threads > 1);
+        let pins = Pins { pus: &spread.pus, shows_threads };
+        let domain = choice(ground, spread.pus.len()).crossed_l3s(&pins);
+        Self { vnode, spread, could_lie_in_fewer: domain.is_some() }
+    }
+}
+
 fn crossed_l3s(
     ground: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Option<Finding> {
-    let one_for_all = |(vnode, spread): &(&VnodePlan, TopologySpan)| {
-        let shows_threads = vnode.guest.as_ref().is_some_and(|guest| guest.threads > 1);
-        let pins = Pins { pus: &spread.pus, shows_threads };
-        choice(ground, spread.pus.len()).crossed_l3s(&pins).is_some()
+    let several = spreads.iter().filter(|(_, spread)| spread.l3s.len() > 1);
+    let several: Vec<MachineOnL3s<'_>> =
+        several.map(|(vnode, spread)| MachineOnL3s::new(ground, vnode, spread)).collect();
+    let crosses = |it: &&MachineOnL3s<'_>| {
+        let pus = &it.spread.pus;
+        it.could_lie_in_fewer || choice(ground, pus.len()).l3s_of_one_node(pus).is_some()
     };
-    let crosses = |it: &&(&VnodePlan, TopologySpan)| {
-        let pus = &it.1.pus;
-        choice(ground, pus.len()).l3s_of_one_node(pus).is_some() || one_for_all(it)
-    };
-    let crossing: Vec<_> = spreads.iter().filter(crosses).collect();
+    let crossing: Vec<_> = several.iter().filter(crosses).collect();
     let text = match (crossing.as_slice(), spreads.len()) {
         ([], _) => return None,
-        ([(_, spread)], 1) => format!(
+        ([MachineOnL3s { spread, .. }], 1) => format!(
             "the vCPUs lie in {} L3 domains ({}): what one writes, another in a different \
              domain reads through memory or the interconnect",
             spread.l3s.len(),
             names(&spread.l3s)
         ),
-        _ => {
-            let several: Vec<_> = spreads.iter().filter(|it| it.1.l3s.len() > 1).collect();
-            format!(
-                "the vCPUs of {} lie in several L3 domains ({}): what one writes, another in a \
-                 different domain reads through memory or the interconnect{}",
-                counted(several.len(), "machine"),
-                some(several.iter().map(|(vnode, _)| vnode.name.clone())),
-                roomy(&several, &one_for_all)
-            )
-        }
+        _ => format!(
+            "the vCPUs of {} lie in several L3 domains ({}): what one writes, another in a \
+             different domain reads through memory or the interconnect{}",
+            counted(several.len(), "machine"),
+            some(several.iter().map(|it| it.vnode.name.clone())),
+            roomy(&several)
+        ),
     };
-    let avoidable = crossing.iter().any(|it| one_for_all(it));
+    let avoidable = crossing.iter().any(|it| it.could_lie_in_fewer);
     Some(Finding { severity: severity(avoidable), ..Finding::note("L3", text) })
 }
 
 /// Which of the vnodes could have fewer L3 domains, where that is not true of all.
-fn roomy(
-    several: &[&(&VnodePlan, TopologySpan)],
-    one_for_all: &dyn Fn(&(&VnodePlan, TopologySpan)) -> bool,
-) -> String {
-    let roomy: Vec<_> = several.iter().filter(|it| one_for_all(it)).collect();
+fn roomy(several: &[MachineOnL3s<'_>]) -> String {
+    let roomy: Vec<_> = several.iter().filter(|it| it.could_lie_in_fewer).collect();
     match roomy.len() {
         0 => String::new(),
         count if count == several.len() => String::new(),
-        _ => format!(
-            "; {} could lie in fewer",
-            some(roomy.iter().map(|(vnode, _)| vnode.name.clone()))
-        ),
+        _ => format!("; {} could lie in fewer", some(roomy.iter().map(|it| it.vnode.name.clone()))),
     }
 }
 

@@ -38,6 +38,9 @@ fn reason(pus: &CpuSet) -> String {
 
 /// The CPUs that the request names for a role: those for the exact role before those for its kind.
 fn wish<'w>(wishes: &'w [PinWish], role: &Role) -> Option<&'w CpuSet> {
+    if wishes.is_empty() {
+        return None;
+    }
     let own = role.to_string();
     let named = wishes.iter().find(|wish| wish.role == own);
     let named = named.or_else(|| wishes.iter().find(|wish| role.is_called(&wish.role)));

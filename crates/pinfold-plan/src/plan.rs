@@ -3,7 +3,7 @@
 use pinfold_model::{Plan, Request, Severity, Topology, closest, tunables};
 
 use crate::PlanError;
-use crate::strategies::{made, strategies};
+use crate::strategies::{Strategy, made, strategies};
 use crate::{definition, fit, group_words, hints, pin_analysis, pins, policies, prefer};
 
 /// Alternatives when a strategy refuses: the first one that works and is not that strategy.
@@ -23,20 +23,41 @@ pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
     }
 }
 
+/// The same, without the search for a similar strategy if this one refuses.
+#[must_use]
+pub fn plan_if_possible(strategy: &str, topology: &Topology, request: &Request) -> Option<Plan> {
+    let found = find(strategy)?;
+    let made = made(found, topology, request).ok()?;
+    let plan = complete(made, (found, topology, request)).ok()?;
+    Some(if group_words::are_meant(request) { group_words::plan(plan) } else { plan })
+}
+
 fn planned(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let found = strategies().iter().find(|known| known.name == strategy).ok_or_else(|| {
+    let found = find(strategy).ok_or_else(|| {
         let known = strategies().iter().map(|known| known.name);
         PlanError::UnknownStrategy {
             name: strategy.to_owned(),
             nearest: closest(strategy, known).map(str::to_owned),
         }
     })?;
-    let mut planned = made(found, topology, request).map_err(|error| {
+    let made = made(found, topology, request).map_err(|error| {
         match error.depends_on_strategy().then(|| instead_of(found.name, topology, request)) {
             Some(Some(nearest)) => error.with_nearest(nearest),
             Some(None) | None => error,
         }
     })?;
+    complete(made, (found, topology, request))
+}
+
+fn find(name: &str) -> Option<&'static Strategy> {
+    strategies().iter().find(|known| known.name == name)
+}
+
+/// Adds to a strategy's plan what does not depend on the strategy.
+fn complete(
+    mut planned: Plan,
+    (found, topology, request): (&Strategy, &Topology, &Request),
+) -> Result<Plan, PlanError> {
     let preferred = prefer::findings(*found, topology, (request, &planned));
     planned.findings.extend(preferred);
     definition::settle(&mut planned, (found.name, request));
@@ -56,7 +77,7 @@ fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&
     FALLBACK_ORDER
         .iter()
         .skip(place.map_or(0, |place| place + 1))
-        .filter_map(|name| strategies().iter().find(|known| known.name == *name))
+        .filter_map(|name| find(name))
         .find(|known| {
             let made = (known.name != refused).then(|| made(known, topology, request));
             // A plan in which a process group gets fewer CPUs than requested is not suitable. vCPUs

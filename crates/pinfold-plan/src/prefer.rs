@@ -6,8 +6,10 @@ use pinfold_model::{
     CpuSet, Finding, Plan, Preference, PuId, Request, Role, Topology, VcpuCount, VnodePlan, Work,
 };
 
+use crate::available::allowed_cores;
 use crate::available_core::AvailableCore;
 use crate::command;
+use crate::parts::Parts;
 use crate::pin_analysis::is_cost;
 use crate::plan_builder::ground;
 use crate::strategies::{ORDERED, Strategy, made};
@@ -19,13 +21,14 @@ pub(crate) fn findings(
     topology: &Topology,
     (request, plan): (&Request, &Plan),
 ) -> Vec<Finding> {
-    let decides = |prefer| {
-        let request = Request { prefer, ..request.clone() };
-        ground(topology, &request).is_ok_and(|ground| ground.prefers)
-    };
+    let is_ordered = ORDERED.contains(&plan.strategy.as_str());
+    if is_ordered && matches!(request.prefer, Preference::Auto | Preference::None) {
+        return Vec::new();
+    }
+    let cores = allowed_cores(topology, &request.avoid);
+    let parts = Parts::of(topology);
+    let decides = |prefer| parts.decides(&cores, prefer);
     match request.prefer {
-        Preference::Auto if ORDERED.contains(&plan.strategy.as_str()) => Vec::new(),
-        Preference::None if ORDERED.contains(&plan.strategy.as_str()) => Vec::new(),
         Preference::Auto | Preference::None => {
             let all = [Preference::Cache, Preference::Frequency, Preference::Efficiency];
             let deciding = all.into_iter().filter(|prefer| decides(*prefer));
@@ -49,7 +52,7 @@ pub(crate) fn findings(
                 false => found,
             }
         }
-        prefer if ORDERED.contains(&plan.strategy.as_str()) => vec![
+        prefer if is_ordered => vec![
             Finding::note(
                 "preference",
                 format!(

@@ -152,6 +152,9 @@ pub(crate) fn noun(request: &Request) -> (&'static str, &'static str) {
 /// The nodes to which vCPUs and tasks are pinned by hand.
 fn nodes_of_pins(topology: &Topology, vnode: &VnodeRequest) -> Vec<NodeId> {
     let pinned = pinned_of(vnode);
+    if pinned.is_empty() {
+        return Vec::new();
+    }
     let holds = |node: &&NumaNode| !pinned.is_disjoint(&node.pus);
     topology.nodes.iter().filter(holds).map(|node| node.id).collect()
 }

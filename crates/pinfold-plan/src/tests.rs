@@ -3,6 +3,8 @@
 
 mod explain;
 mod golden;
+#[cfg(debug_assertions)] // without them nothing is counted
+mod growth;
 mod guest_cells;
 mod odd_hosts;
 mod pins;

@@ -112,7 +112,7 @@ fn any_platform() -> impl Strategy<Value = Platform> {
             for (place, vnode) in vnodes.iter_mut().enumerate() {
                 vnode.name = format!("v{place}");
             }
-            Platform { vnodes, share_housekeeping }
+            Platform { vnodes, share_housekeeping, avoid: CpuSet::new() }
         },
     )
 }

@@ -32,12 +32,29 @@ impl Words {
         }
     }
 
+    /// True for copies that share their words.
+    fn is_same(&self, other: &Self) -> bool {
+        matches!((self, other), (Words::Many(one), Words::Many(two)) if Arc::ptr_eq(one, two))
+    }
+
     /// The words for writing; shared words are copied first.
     pub fn of_own(&mut self) -> &mut [u64] {
         match self {
             Words::Empty => &mut [],
             Words::One(word) => std::slice::from_mut(word),
             Words::Many(words) => Arc::make_mut(words).as_mut_slice(),
+        }
+    }
+
+    /// Adds words of zero before and behind.
+    pub fn extend(&mut self, before: usize, behind: usize) {
+        if !matches!(self, Words::Many(_)) {
+            *self = Words::Many(Arc::new(std::mem::take(self).into_vec()));
+        }
+        if let Words::Many(words) = self {
+            let words = Arc::make_mut(words);
+            words.splice(0..0, std::iter::repeat_n(0, before));
+            words.resize(words.len() + behind, 0);
         }
     }
 
@@ -75,7 +92,7 @@ impl Deref for Words {
 
 impl PartialEq for Words {
     fn eq(&self, other: &Self) -> bool {
-        **self == **other
+        self.is_same(other) || **self == **other
     }
 }
 
@@ -89,7 +106,7 @@ impl PartialOrd for Words {
 
 impl Ord for Words {
     fn cmp(&self, other: &Self) -> Ordering {
-        (**self).cmp(&**other)
+        if self.is_same(other) { Ordering::Equal } else { (**self).cmp(&**other) }
     }
 }
 

@@ -12,7 +12,7 @@ use std::fmt::{self, Display, Formatter};
 use pinfold_model::text::counted;
 use pinfold_model::{
     EmulatorRequest, Finding, NodeId, NumaNode, Plan, Preference, Request, SmtRequest, Topology,
-    VcpuCount, Work,
+    VcpuCount, VmRequest, Work,
 };
 
 use super::{
@@ -52,6 +52,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let mut passed = SkippedStrategies::default();
     let (mut costly, mut noted): (Option<Plan>, Option<Plan>) = (None, None);
     let (mut refusal, mut short): (Option<PlanError>, Option<PlanError>) = (None, None);
+    let is_crowded = is_crowded(topology, request);
     for (strategy, why) in rules(&ground, request).into_iter().chain(others(request)) {
         if !honours(strategy, request) {
             continue;
@@ -85,6 +86,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         }
         passed.costly(strategy.name, warnings);
         match plan.findings.iter().any(pin_analysis::is_warning) {
+            false if is_crowded => return Ok(plan),
             false => noted = noted.or(Some(plan)),
             true => costly = costly.or(Some(plan)),
         }
@@ -94,6 +96,15 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         (None, Some(refusal)) => Err(refusal),
         (None, None) => none::plan(topology, request),
     }
+}
+
+/// True if there are more vCPUs than CPUs, so that each strategy's plan has that cost.
+fn is_crowded(topology: &Topology, request: &Request) -> bool {
+    let vcpus = request.vnodes.iter().map(|vnode| match &vnode.work {
+        Work::Vm(VmRequest { vcpus: VcpuCount::Exactly(vcpus), .. }) => *vcpus as usize,
+        Work::Vm(_) | Work::Processes { .. } => 0,
+    });
+    vcpus.sum::<usize>() > topology.allowed.len()
 }
 
 /// Why strategies were not selected; those with the same reason are named together.
@@ -248,8 +259,8 @@ fn rules(ground: &AvailableCpus<'_>, request: &Request) -> Vec<(Strategy, String
     let sum = Sum::of(request);
     let pus = ground.usable.len();
     let host = ground.host();
-    let cores = ground.without(&host);
-    let (spare, near) = (cores.len(), cores.iter().filter(|spot| !spot.memoryless).count());
+    let cores = || ground.cores_without(&host);
+    let (spare, near) = (cores().count(), cores().filter(|core| !core.memoryless).count());
     let threads = pus - ground.usable.intersection(&host.pus).len();
     let asked = counted(sum.vcpus, if sum.groups == sum.vnodes { "core" } else { "vCPU" });
     let mut rules: Vec<(Strategy, String)> = Vec::new();
@@ -327,7 +338,7 @@ fn nodes(ground: &AvailableCpus<'_>) -> usize {
 fn several(ground: &AvailableCpus<'_>, sum: &Sum, rules: &mut Vec<(Strategy, String)>) {
     let host = ground.host();
     let mut free = (std::collections::BTreeMap::new(), std::collections::BTreeMap::new());
-    for spot in ground.without(&host) {
+    for spot in ground.cores_without(&host) {
         if let Some(node) = spot.node {
             *free.0.entry(node.0).or_insert(0_usize) += spot.pus.len();
         }

@@ -19,6 +19,7 @@ use pinfold_model::{
 
 use super::Strategy;
 use crate::PlanError;
+use crate::available::Index;
 use crate::capacity::is_empty_node;
 use crate::guest_cells::{Parts, cores_of, free_of_part, joined, scope_of_part};
 use crate::guest_numa::{cells, node_list};
@@ -54,7 +55,8 @@ pub(super) fn planned(
         Ok(plan) => {
             let numa = plan.findings.iter().filter(|finding| finding.subject == "NUMA");
             let pairs = request.vnodes.iter().zip(&plan.vnodes);
-            let divisions = pairs.flat_map(|(asked, vnode)| spanned(asked, (topology, vnode)));
+            let index = Index::of(topology);
+            let divisions = pairs.flat_map(|(asked, vnode)| spanned(asked, (&index, vnode)));
             (divisions.collect(), numa.cloned().collect())
         }
         Err(PlanError::Memory { bytes, .. }) => (by_memory(topology, request, *bytes), Vec::new()),
@@ -114,11 +116,12 @@ fn largest_first(
     (topology, request): (&Topology, &Request),
     joint: Plan,
 ) -> Plan {
+    let index = Index::of(topology);
     let spans = |(asked, vnode): (&VnodeRequest, &VnodePlan)| {
         size(asked).filter(|_| {
-            is_on_several(topology, vnode)
+            is_on_several(&index, vnode)
                 && cells(vnode, topology).is_empty()
-                && !spanned(asked, (topology, vnode)).is_empty()
+                && !spanned(asked, (&index, vnode)).is_empty()
         })
     };
     let sizes: Vec<_> = request.vnodes.iter().zip(&joint.vnodes).map(spans).collect();
@@ -136,9 +139,9 @@ fn largest_first(
 }
 
 /// True if the vCPUs of a machine are on several nodes.
-fn is_on_several(topology: &Topology, vnode: &VnodePlan) -> bool {
+fn is_on_several(index: &Index<'_>, vnode: &VnodePlan) -> bool {
     let pus = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
-    topology.nodes.iter().filter(|node| !node.pus.is_disjoint(&pus)).nth(1).is_some()
+    index.node_tables(&pus).nth(1).is_some()
 }
 
 /// The vnodes of each step planned on the cores and the memory that those of the steps before it
@@ -261,17 +264,17 @@ fn too_large(shares: &Shares, is_even: bool) -> Finding {
 
 /// How to divide a machine whose plan spans nodes: equally, in whole cores if that can be, else in
 /// single CPUs; as equally as can be if the nodes do not divide the number of vCPUs.
-fn spanned(asked: &VnodeRequest, (topology, vnode): (&Topology, &VnodePlan)) -> Vec<Shares> {
+fn spanned(asked: &VnodeRequest, (index, vnode): (&Index<'_>, &VnodePlan)) -> Vec<Shares> {
     let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
     for thread in vnode.vcpus() {
         let pu = thread.pus.first().filter(|_| thread.pus.len() == 1);
-        let Some(node) = pu.and_then(|pu| topology.pu(pu)?.node) else { return Vec::new() };
+        let Some(node) = pu.and_then(|pu| index.pu(pu)?.node) else { return Vec::new() };
         *counts.entry(node).or_default() += 1;
     }
     let own: Shares = counts.into_iter().collect();
     let with_memory = asked.memory.is_some();
     let is_even = own.windows(2).all(|pair| pair[0].1 == pair[1].1);
-    let is_empty = |(node, _): &(NodeId, u32)| is_empty_node(topology, *node);
+    let is_empty = |(node, _): &(NodeId, u32)| is_empty_node(index.topology, *node);
     if own.len() < 2 || is_even && !with_memory || own.iter().any(is_empty) {
         return Vec::new();
     }

@@ -2,8 +2,8 @@
 
 use pinfold_config::platforms::{self, from_toml, load, profile, speed, to_csv, vnode_from_words};
 use pinfold_model::{
-    Attach, CpuSet, EmulationPlan, Method, NodeId, Platform, PlatformVnode, PuId, Speed, SpeedRequest,
-    Topology, Variant,
+    Attach, CpuSet, EmulationPlan, Method, NodeId, Platform, PlatformVnode, PuId, Speed,
+    SpeedRequest, Topology, Variant,
 };
 use pinfold_samples::machine::{Machine, dual_l5420, dual_x5540, i7_4790k, plain};
 use pinfold_samples::set;
@@ -59,7 +59,14 @@ fn the_documented_examples_are_read() {
         attach: None,
         profile: None,
     };
-    assert_eq!(platform, Platform { vnodes: vec![web, uneven.clone()], share_housekeeping: false, avoid: CpuSet::new() });
+    assert_eq!(
+        platform,
+        Platform {
+            vnodes: vec![web, uneven.clone()],
+            share_housekeeping: false,
+            avoid: CpuSet::new()
+        }
+    );
     let words = PAGE.split("one vnode is `").nth(1).unwrap().split('`').next().unwrap();
     assert_eq!(vnode_from_words(words), Ok(uneven));
     let plan = resolve_platform(&platform, &dual_x5540().build()).unwrap();

@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+//! Claims of machines that were planned one after the other.
 
 use pinfold_config::requests;
 use pinfold_host::LiveHost;

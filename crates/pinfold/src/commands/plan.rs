@@ -17,10 +17,7 @@ use crate::{output, screen};
 /// Prints the plan in the requested format.
 pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.list {
-        match arguments.json {
-            true => output::data(&list_json()),
-            false => output::data(&list()),
-        }
+        output::data(&if arguments.json { list_json() } else { list() });
         return Ok(());
     }
     if let Some(files) = &arguments.check {
