@@ -216,7 +216,8 @@ pub struct PlacementArgs {
     /// Strategy [default: auto]; `pinfold plan --list` lists them
     #[arg(long, short = 's', value_name = "NAME")]
     pub strategy: Option<String>,
-    /// Preferred cores on a host with several kinds: cache, frequency, efficiency, none
+    /// Preferred kind of cores: cache, frequency, efficiency, none
+    ///
     /// [default: the die with the large L3 cache, else the fastest kind of cores]
     #[arg(long, value_name = "WHAT")]
     pub prefer: Option<String>,
@@ -239,8 +240,9 @@ pub struct PlacementArgs {
     /// priority over them), apart (on CPUs that the host's tasks do not use)
     #[arg(long, value_name = "WHERE", default_value = "usual")]
     pub emulator: String,
-    /// Pin threads explicitly, overriding the strategy: vcpu3=7, vcpu0-3=8-11, emulator=0,8,
-    /// iothread:ID=9; may be repeated
+    /// Pin threads: vcpu3=7, vcpu0-3=8-11, emulator=0,8; may be repeated
+    ///
+    /// Pins have priority over the strategy. Roles: vcpuN, emulator, iothread:ID, task
     #[arg(long = "pin", value_name = "ROLE=CPUS")]
     pub pins: Vec<String>,
     /// Also set a tunable of the host, such as thp=never or workqueues=housekeeping; may be
@@ -283,8 +285,9 @@ fn formats() -> impl TypedValueParser<Value = &'static Format> {
 pub struct PlanArgs {
     #[command(flatten)]
     pub placement: PlacementArgs,
-    /// Number of vCPUs, or `auto` to let the strategy choose
-    /// [default: auto, or the number in the file of --into or in the QEMU command]
+    /// Number of vCPUs, or `auto` [default: auto, or that of --into or QEMU]
+    ///
+    /// With `auto`, the strategy chooses.
     #[arg(long, value_name = "N|auto")]
     pub vcpus: Option<String>,
     /// Name of the virtual machine [default: vm, or the name in the file of --into or in the QEMU
@@ -294,12 +297,12 @@ pub struct PlanArgs {
     /// ID of an iothread; may be repeated
     #[arg(long = "iothread", value_name = "ID")]
     pub iothreads: Vec<String>,
-    /// Plan a virtual machine: key=value pairs separated by commas; may be repeated
+    /// Plan a virtual machine: key=value,key=value…; may be repeated
     ///
     /// Keys: name, vcpus, iothreads=A+B, vhosts, smt, memory, huge-pages, devices=A+B, priority
     #[arg(long, value_name = "WORDS", conflicts_with_all = ["vcpus", "name", "iothreads"])]
     pub vm: Vec<String>,
-    /// Plan a process group: key=value pairs separated by commas; may be repeated
+    /// Plan a process group: key=value,key=value…; may be repeated
     ///
     /// Keys: name, cores, speed=40%, memory, huge-pages, devices=A+B, priority
     #[arg(long, value_name = "WORDS", conflicts_with_all = ["vcpus", "name", "iothreads"])]
@@ -324,28 +327,29 @@ pub struct PlanArgs {
     /// code 1 if a finding is worse than a note
     #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with_all = ["strategy", "list", "explain", "emit"])]
     pub check: Option<Vec<String>>,
-    /// With --check and one domain file: print the file with all advice applied. The whole file
-    /// is written to standard output; FILE itself is not changed
+    /// With --check and one domain file: print the file with all advice applied; FILE itself is
+    /// not changed
     #[arg(long, requires = "check", conflicts_with = "json")]
     pub fix: bool,
     /// The machine for `--check`
     #[command(flatten)]
     pub running: Option<VmArgs>,
-    /// Print the reason for each choice, and the benefits and costs of the plan
+    /// Print the reason for each choice, and the plan's benefits and costs
     #[arg(long)]
     pub explain: bool,
     /// Print the plan as JSON, for `apply --plan`
     #[arg(long, conflicts_with_all = ["emit", "explain"])]
     pub json: bool,
-    /// Print the plan in the format of another tool
+    /// Print the plan for another tool
     #[arg(long, value_name = "FORMAT", conflicts_with = "explain", value_parser = formats())]
     pub emit: Option<&'static Format>,
     /// Emit only the text of this virtual machine
     #[arg(long, value_name = "NAME", requires = "emit")]
     pub vnode: Option<String>,
-    /// libvirt domain file of the planned machine. `--emit libvirt` merges the plan into it and
-    /// leaves all other bytes as they are. The whole file is written to standard output; FILE
-    /// itself is not changed
+    /// libvirt domain file of the planned machine: `--emit libvirt` prints it merged with the
+    /// plan; FILE itself is not changed
+    ///
+    /// All other bytes stay as they are.
     #[arg(long, value_name = "FILE")]
     pub into: Option<String>,
     /// QEMU command line for `--emit qemu`; unless overridden by options, the plan has its vCPUs,
