@@ -176,7 +176,9 @@ fn placements() -> Vec<Candidate> {
 /// The active placements by ID and by name.
 fn placed() -> Vec<Candidate> {
     let placements = placements();
-    let names = placements.iter().map(|(id, name)| (name.clone(), id.clone()));
+    // What has no name, a platform, is described in its place.
+    let named = placements.iter().filter(|(_, name)| !name.contains(' '));
+    let names = named.map(|(id, name)| (name.clone(), id.clone()));
     names.collect::<BTreeMap<_, _>>().into_iter().chain(placements.clone()).collect()
 }
 
