@@ -35,7 +35,7 @@ pub(super) fn without(
         |flaw: &Diagnostic| flaw.severity < Severity::Warning && !names.contains(&flaw.name);
     let goes = |strategy: &&str| {
         let plan = plan_if_possible(strategy, topology, &request);
-        plan.is_some_and(|plan| all_are(&is_good, &plan, (topology, &request)))
+        plan.is_some_and(|plan| all_are(&is_good, &plan, topology, &request))
     };
     let strategy = once(plan.strategy.as_str()).chain(OTHERS).find(goes)?;
     Some(format!("{} --json", command::plan(strategy, topology, &request)))
@@ -45,7 +45,8 @@ pub(super) fn without(
 fn all_are(
     good: &dyn Fn(&Diagnostic) -> bool,
     plan: &Plan,
-    (topology, conditions): (&Topology, &Request),
+    topology: &Topology,
+    conditions: &Request,
 ) -> bool {
     let lookup = CpuIndex::of(topology, conditions);
     let layouts = Layout::of_plan(plan, "");

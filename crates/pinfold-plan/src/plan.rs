@@ -28,7 +28,7 @@ pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
 pub fn plan_if_possible(strategy: &str, topology: &Topology, request: &Request) -> Option<Plan> {
     let found = find(strategy)?;
     let made = made(found, topology, request).ok()?;
-    let plan = complete(made, (found, topology, request)).ok()?;
+    let plan = complete(made, found, topology, request).ok()?;
     Some(if group_words::are_meant(request) { group_words::plan(plan) } else { plan })
 }
 
@@ -46,7 +46,7 @@ fn planned(strategy: &str, topology: &Topology, request: &Request) -> Result<Pla
             Some(None) | None => error,
         }
     })?;
-    complete(made, (found, topology, request))
+    complete(made, found, topology, request)
 }
 
 fn find(name: &str) -> Option<&'static Strategy> {
@@ -56,7 +56,9 @@ fn find(name: &str) -> Option<&'static Strategy> {
 /// Adds to a strategy's plan what does not depend on the strategy.
 fn complete(
     mut planned: Plan,
-    (found, topology, request): (&Strategy, &Topology, &Request),
+    found: &Strategy,
+    topology: &Topology,
+    request: &Request,
 ) -> Result<Plan, PlanError> {
     let preferred = prefer::findings(*found, topology, (request, &planned));
     planned.findings.extend(preferred);

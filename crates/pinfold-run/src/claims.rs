@@ -9,8 +9,7 @@ use pinfold_apply::{Journals, Record};
 use pinfold_host::files::StateDir;
 use pinfold_host::{LiveHost, SystemClock, process};
 use pinfold_model::text::pus_text;
-use pinfold_model::{CpuSet, Finding, Plan, Request, Role, Topology, VnodePlan};
-
+use pinfold_model::{Command, CpuSet, Finding, Plan, Request, Role, Topology, VnodePlan};
 use pinfold_plan::PlanError;
 
 use crate::emulate::status::{cpus_of, is_platform};
@@ -77,7 +76,11 @@ pub struct Claim {
 
 /// The claims on the CPUs of this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Claims(Vec<Claim>);
+pub struct Claims {
+    known: Vec<Claim>,
+    /// IDs of journals whose CPUs are not known, because they cannot be read.
+    unreadable: Vec<String>,
+}
 
 impl Claims {
     /// The claims of this host, from the journals of the state directory at `path` or the usual one.
@@ -97,17 +100,18 @@ impl Claims {
         Self::read(live, Some(&host::journals(state, &SystemClock)?))
     }
 
-    /// The claims of all active placements and platforms whose processes live. Journals that cannot
-    /// be read claim nothing; `status` reports them.
+    /// The claims of all active placements and platforms whose processes live.
     pub fn read(live: &LiveHost, journals: Option<&Journals<'_>>) -> Result<Self, Failure> {
         let mut claims = Self::default();
         let Some(journals) = journals else { return Ok(claims) };
         for summary in journals.list()? {
-            if let Ok(Some(record)) = &summary.record
-                && !record.has_ended()
-                && record.require_here(live).is_ok()
-            {
-                claims.add_record(live, record)?;
+            match &summary.record {
+                // One of an earlier boot or of another host places nothing here.
+                Ok(Some(record)) if !record.has_ended() && record.require_here(live).is_ok() => {
+                    claims.add_record(live, record)?;
+                }
+                Ok(_) => {}
+                Err(_) => claims.unreadable.push(summary.id),
             }
         }
         Ok(claims)
@@ -116,14 +120,23 @@ impl Claims {
     fn add_record(&mut self, host: &LiveHost, record: &Record) -> Result<(), Failure> {
         let header = &record.header;
         let id = header.id.clone();
-        if is_platform(&header.plan) {
-            if process::task_alive(host, header.supervisor)? {
-                self.add(&Owner::Platform { id }, cpus_of(&header.plan), Exclusivity::Isolated);
+        let is_platform = is_platform(&header.plan);
+        let process = if is_platform { header.supervisor } else { header.vm };
+        if !process::task_alive(host, process)? {
+            return Ok(());
+        }
+        if is_platform {
+            match cpus_of(&header.plan) {
+                Some(cpus) => self.add(&Owner::Platform { id }, cpus, Exclusivity::Isolated),
+                None => self.unreadable.push(id),
             }
-        } else if process::task_alive(host, header.vm)?
-            && let Ok(plan) = pinfold_plan::schema::from_json(&header.plan)
-        {
-            self.add_plan(&Owner::Placement { name: header.vm_name.clone(), id }, &plan);
+        } else {
+            match pinfold_plan::schema::from_json(&header.plan) {
+                Ok(plan) => {
+                    self.add_plan(&Owner::Placement { name: header.vm_name.clone(), id }, &plan);
+                }
+                Err(_) => self.unreadable.push(id),
+            }
         }
         Ok(())
     }
@@ -138,18 +151,20 @@ impl Claims {
 
     fn add(&mut self, owner: &Owner, cpus: CpuSet, exclusivity: Exclusivity) {
         if !cpus.is_empty() {
-            self.0.push(Claim { owner: owner.clone(), cpus, exclusivity });
+            self.known.push(Claim { owner: owner.clone(), cpus, exclusivity });
         }
     }
 
     /// The claims of all but the owner with a journal.
     #[must_use]
     pub fn without(&self, id: &str) -> Self {
-        Self(self.0.iter().filter(|claim| claim.owner.id() != id).cloned().collect())
+        let mut others = self.clone();
+        others.known.retain(|claim| claim.owner.id() != id);
+        others
     }
 
     fn exclusive(&self) -> impl Iterator<Item = &Claim> {
-        self.0.iter().filter(|claim| claim.exclusivity != Exclusivity::Shared)
+        self.known.iter().filter(|claim| claim.exclusivity != Exclusivity::Shared)
     }
 
     /// The sets of CPUs that a new plan should avoid, in the order in which they are tried: the
@@ -225,6 +240,14 @@ impl Claims {
         let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
         let conflicts = self.conflicts(&names.join(", "), plan);
         plan.findings.extend(conflicts);
+        for id in &self.unreadable {
+            let text = format!(
+                "the journal {id} cannot be read, so this plan does not avoid the CPUs of its \
+                 placement"
+            );
+            let hint = format!("`{}` says why", Command::new("status"));
+            plan.findings.push(Finding::warning("claims", text).with_hint(hint));
+        }
     }
 
     /// A warning for each owner that shares a CPU with the machine `name` under `plan` although one
@@ -235,7 +258,7 @@ impl Claims {
         let exclusive = own.isolated.union(&own.dedicated);
         let used = exclusive.union(&own.shared);
         let mut twice: Vec<(&Owner, CpuSet)> = Vec::new();
-        for claim in &self.0 {
+        for claim in &self.known {
             let contested = match claim.exclusivity {
                 Exclusivity::Isolated => &used,
                 Exclusivity::Dedicated => &exclusive,

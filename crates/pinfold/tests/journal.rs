@@ -259,6 +259,22 @@ fn placements_are_undone_and_shown_by_the_name_of_their_machine() {
     assert!(desk.pinfold(&["undo", "twin"]).status.success(), "one machine has the name now");
 }
 
+/// A plan cannot avoid the CPUs of a placement whose journal cannot be read, and says so.
+#[test]
+fn a_plan_reports_journals_that_it_cannot_read() {
+    let desk = TestJournals::new();
+    let words = ["plan", "-s", "compact", "--vcpus", "1"];
+    let sound = desk.pinfold(&words);
+    assert!(!sound.stdout_text().contains("claims"), "{}", sound.stdout_text());
+    desk.put("4-4", "no journal at all\n");
+    let warned = desk.pinfold(&words);
+    assert_eq!(warned.status.code(), Some(0), "{}", warned.stderr_text());
+    let text = warned.stdout_text().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("warning: claims: the journal 4-4 cannot be read"), "{text}");
+    let ignored = desk.pinfold(&[&words[..], &["--ignore-claims"]].concat());
+    assert!(!ignored.stdout_text().contains("4-4"), "{}", ignored.stdout_text());
+}
+
 #[test]
 fn journals_are_listed_in_the_order_of_time() {
     let desk = TestJournals::new();

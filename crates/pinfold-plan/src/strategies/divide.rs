@@ -56,7 +56,7 @@ pub(super) fn planned(
             let numa = plan.findings.iter().filter(|finding| finding.subject == "NUMA");
             let pairs = request.vnodes.iter().zip(&plan.vnodes);
             let index = Index::of(topology);
-            let divisions = pairs.flat_map(|(asked, vnode)| spanned(asked, (&index, vnode)));
+            let divisions = pairs.flat_map(|(asked, vnode)| spanned(asked, &index, vnode));
             (divisions.collect(), numa.cloned().collect())
         }
         Err(PlanError::Memory { bytes, .. }) => (by_memory(topology, request, *bytes), Vec::new()),
@@ -121,7 +121,7 @@ fn largest_first(
         size(asked).filter(|_| {
             is_on_several(&index, vnode)
                 && cells(vnode, topology).is_empty()
-                && !spanned(asked, (&index, vnode)).is_empty()
+                && !spanned(asked, &index, vnode).is_empty()
         })
     };
     let sizes: Vec<_> = request.vnodes.iter().zip(&joint.vnodes).map(spans).collect();
@@ -264,7 +264,7 @@ fn too_large(shares: &Shares, is_even: bool) -> Finding {
 
 /// How to divide a machine whose plan spans nodes: equally, in whole cores if that can be, else in
 /// single CPUs; as equally as can be if the nodes do not divide the number of vCPUs.
-fn spanned(asked: &VnodeRequest, (index, vnode): (&Index<'_>, &VnodePlan)) -> Vec<Shares> {
+fn spanned(asked: &VnodeRequest, index: &Index<'_>, vnode: &VnodePlan) -> Vec<Shares> {
     let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
     for thread in vnode.vcpus() {
         let pu = thread.pus.first().filter(|_| thread.pus.len() == 1);

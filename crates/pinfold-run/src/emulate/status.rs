@@ -47,13 +47,14 @@ pub fn way_to_end(text: &str, supervisor: Tid) -> String {
     }
 }
 
-/// The CPUs of the vnodes in the text of [`plan_text`].
-pub fn cpus_of(text: &str) -> CpuSet {
-    let value: Value = serde_json::from_str(text).unwrap_or_default();
-    let vnodes = value.get("vnodes").and_then(Value::as_array).into_iter().flatten();
-    let lists = vnodes.filter_map(|vnode| vnode.get("pus").and_then(Value::as_str));
-    let sets = lists.filter_map(|list| CpuSet::parse_list(list).ok());
-    sets.fold(CpuSet::new(), |all, set| all.union(&set))
+/// The CPUs of the vnodes in the text of [`plan_text`]; `None` if it cannot be read.
+pub fn cpus_of(text: &str) -> Option<CpuSet> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let mut all = CpuSet::new();
+    for vnode in value.get("vnodes")?.as_array()? {
+        all.add(&CpuSet::parse_list(vnode.get("pus")?.as_str()?).ok()?);
+    }
+    Some(all)
 }
 
 /// True for the text of [`plan_text`].
@@ -101,4 +102,19 @@ pub fn to_json(nodes: &[NodeStatus], plan: &EmulationPlan) -> Value {
 /// The status without a platform, with the reason.
 pub fn none(why: &str) -> Value {
     json!({ "format": FORMAT, "running": false, "why": why, "vnodes": [] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpus_of_a_platform_are_read_or_unknown() {
+        let cpus = |text: &str| cpus_of(text).map(|cpus| cpus.to_string());
+        let both = r#"{"vnodes":[{"pus":"1-2"},{"pus":"5"}]}"#;
+        assert_eq!(cpus(both).as_deref(), Some("1-2,5"));
+        for broken in ["", "{}", r#"{"vnodes":[{}]}"#, r#"{"vnodes":[{"pus":"1-"}]}"#] {
+            assert_eq!(cpus(broken), None, "{broken}");
+        }
+    }
 }

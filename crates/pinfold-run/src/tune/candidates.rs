@@ -12,7 +12,8 @@ use crate::{Exit, Failure, machine_request};
 
 /// The candidates, `none` first, and the strategies that were left out, with the reason.
 ///
-/// They avoid the CPUs that active placements keep exclusively. Isolation is `own`: the loads are child processes of Pinfold, and no other task is moved.
+/// They avoid the CPUs that active placements keep exclusively. Isolation is `own`: the loads are
+/// child processes of Pinfold, and no other task is moved.
 pub fn candidates(
     options: &Options,
     subject: &Subject,
