@@ -16,6 +16,8 @@ pub struct ActivePlacement {
     pub id: String,
     /// Name of the machine or group.
     pub vm_name: String,
+    /// Process of the machine, or of the group's command.
+    pub process: Tid,
     /// The plan.
     pub plan: Plan,
     /// `None` if the machine has ended.
@@ -42,6 +44,11 @@ impl ActivePlacement {
         let memory = self.plan.vnodes.first().and_then(|vnode| vnode.memory.as_ref());
         let far = memory.and_then(|memory| tables.far(&memory.nodes));
         Some((tables.to_string(), far))
+    }
+
+    /// True if `wanted` is its ID, or the name or process ID of its machine or group.
+    fn is_named(&self, wanted: &str) -> bool {
+        self.id == wanted || self.vm_name == wanted || wanted.parse() == Ok(self.process.0)
     }
 
     /// True if another placement uses a CPU that one of the two keeps exclusively.
@@ -90,16 +97,17 @@ pub struct Found {
 }
 
 impl Found {
-    /// Keeps what has this ID or belongs to the machine or group with this name.
+    /// Keeps what has this ID or belongs to the machine or group with this name or process ID.
     ///
     /// # Errors
     /// If nothing has it.
     pub fn retain_named(&mut self, wanted: &str) -> Result<(), Failure> {
-        self.placements.retain(|one| one.id == wanted || one.vm_name == wanted);
+        let is_any = !self.placements.is_empty();
+        self.placements.retain(|one| one.is_named(wanted));
         self.damaged.retain(|one| one.id == wanted);
         self.platforms.retain(|one| one.id == wanted);
         if self.placements.is_empty() && self.damaged.is_empty() && self.platforms.is_empty() {
-            return Err(undo::unknown(wanted));
+            return Err(undo::unknown(wanted, is_any));
         }
         Ok(())
     }
@@ -168,6 +176,7 @@ fn look(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {
     Ok(ActivePlacement {
         id: header.id.clone(),
         vm_name: header.vm_name.clone(),
+        process: header.vm.tid,
         plan,
         knobs: pinfold_apply::knobs(host, record)?,
         vanished: pinfold_apply::vanished(host, record)?,

@@ -75,13 +75,16 @@ impl Vm {
                 Some(socket) => Self::by_socket(host, only.hypervisor, socket),
                 None => Self::by_pid(host, only.pid),
             },
-            [] if matches!(missing.of(), Some(LibvirtError::Virsh { .. })) => Err(missing.into()),
             [] => {
-                let programs = hypervisors::names();
-                let text = format!(
-                    "no libvirt domain and no running {programs} is named {}",
-                    shown::name(name)
-                );
+                let (programs, named) = (hypervisors::names(), shown::name(name));
+                let text = match missing.of() {
+                    Some(LibvirtError::Virsh { .. }) => {
+                        format!("no running {programs} is named {named}, and libvirt: {missing}")
+                    }
+                    Some(_) | None => {
+                        format!("no libvirt domain and no running {programs} is named {named}")
+                    }
+                };
                 Err(Failure::new(Exit::Vm, text).with_hint(
                     "`virsh list --all` lists the domains, pinfold without arguments the machines \
                      that run",

@@ -73,17 +73,18 @@ fn undo_journals(
     undo_each(ids, |id| undo_one(host, &journals, id))
 }
 
-/// The placement with this ID, or all of the one machine or group with this name.
+/// The placement with this ID, or all of the one machine or group with this name or process ID.
 fn named(mut active: Vec<Summary>, wanted: &str) -> Result<Vec<Summary>, Failure> {
     if active.iter().any(|one| one.id == wanted) {
         active.retain(|one| one.id == wanted);
         return Ok(active);
     }
     let header = |one: &Summary| Some(one.record.as_ref().ok()?.as_ref()?.header.clone());
-    active.retain(|one| header(one).is_some_and(|header| header.vm_name == wanted));
+    let is_any = !active.is_empty();
+    active.retain(|one| header(one).is_some_and(|header| is_machine(&header, wanted)));
     let machines: BTreeSet<_> = active.iter().filter_map(header).map(|one| one.vm).collect();
     if active.is_empty() {
-        return Err(unknown(wanted));
+        return Err(unknown(wanted, is_any));
     }
     if machines.len() > 1 {
         let text = format!("{} machines are named {}", machines.len(), shown::name(wanted));
@@ -94,11 +95,22 @@ fn named(mut active: Vec<Summary>, wanted: &str) -> Result<Vec<Summary>, Failure
     Ok(active)
 }
 
-/// The failure for a name or ID that no active placement has.
+/// True if `wanted` is the name or the process ID of the machine or group of this journal.
 #[must_use]
-pub fn unknown(wanted: &str) -> Failure {
+pub fn is_machine(header: &Header, wanted: &str) -> bool {
+    header.vm_name == wanted || wanted.parse() == Ok(header.vm.tid.0)
+}
+
+/// The failure for a name or ID that no active placement has; `is_any` is true if there is one.
+#[must_use]
+pub fn unknown(wanted: &str, is_any: bool) -> Failure {
     let text = format!("no active placement has the ID or the machine {}", shown::name(wanted));
-    Failure::new(Exit::Input, text).with_hint(format!("`{}` lists them", Command::new("status")))
+    let hint = if is_any {
+        format!("`{}` lists them", Command::new("status"))
+    } else {
+        format!("none is active; `{}` lists those that ended", Command::new("journal"))
+    };
+    Failure::new(Exit::Input, text).with_hint(hint)
 }
 
 /// When a placement began; several within one second are ordered by their processes.

@@ -11,7 +11,9 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Command, FromArgMatches as _};
+use pinfold_model::closest;
 use pinfold_model::command::quote;
+use pinfold_plan::strategies;
 use pinfold_run::Exit;
 
 use crate::cli::{Cli, layout};
@@ -69,6 +71,24 @@ const MEANT: [(&str, &str); 13] = [
     ("--cpuset", "`--vcpus N` is the number of vCPUs, `--avoid CPUS` excludes host CPUs"),
 ];
 
+/// Values of the options that are written most often, for a command line without one.
+const EXAMPLES: [&str; 14] = [
+    "--avoid 0,16",
+    "--cores 1",
+    "--emit libvirt",
+    "--free 2",
+    "--group name=bench,cores=2",
+    "--input example:ryzen-7950x3d",
+    "--into vm.xml",
+    "--isolate host",
+    "--metrics /run/pinfold.sock",
+    "--pid 4321",
+    "--speed 40%",
+    "--strategy balanced",
+    "--vcpus 4",
+    "--vm name=web,vcpus=4",
+];
+
 /// Prints the help, or the error in a command line.
 pub fn explain(mut error: clap::Error) -> ExitCode {
     let hint = hint(&error);
@@ -102,8 +122,20 @@ fn hint(error: &clap::Error) -> Option<String> {
         return Some("write a number without a unit".to_owned());
     }
     let word = context(ContextKind::InvalidSubcommand).or(context(ContextKind::InvalidArg))?;
+    // "--vcpus <N|auto>": the name of an option without its value.
+    let is_empty = context(ContextKind::InvalidValue).is_some_and(|value| value.is_empty());
+    if is_empty {
+        let option = word.split(' ').next();
+        let example = EXAMPLES.iter().find(|example| example.split(' ').next() == option);
+        return example.map(|example| format!("for example: {example}"));
+    }
     if let Some((_, meant)) = MEANT.iter().find(|(typed, _)| *typed == word) {
         return Some((*meant).to_owned());
+    }
+    let is_command = context(ContextKind::InvalidSubcommand).is_some();
+    if is_command && error.get(ContextKind::SuggestedSubcommand).is_none() {
+        let names = strategies().iter().map(|strategy| strategy.name);
+        return closest(&word, names).map(|name| format!("`pinfold plan -s {name}` plans with it"));
     }
     if word.starts_with('-') && word[1..].starts_with(|letter: char| letter.is_ascii_digit()) {
         return Some(format!("{word} is a negative number; write one from 1 on"));

@@ -280,6 +280,26 @@ fn words_for_other_commands_lead_to_them() {
     check("plan --vcpus -4", "-4 is a negative number");
     check("measure spin-gap --seconds 2s", "write a number without a unit");
     check("apply --pid abc", "write a number without a unit");
+    check("balance", "`pinfold plan -s balanced`");
+    check("plan --vcpus", "for example: --vcpus 4");
+    check("plan -s", "for example: --strategy balanced");
+    check("help aply", "did you mean apply? `pinfold help apply`");
+    check("help emulate dwn", "did you mean down? `pinfold help emulate down`");
+}
+
+/// Each example for an option without a value is one of an option that some command has.
+#[test]
+fn an_option_without_a_value_has_an_example_that_is_valid() {
+    for command in ["plan", "run", "watch", "apply"] {
+        let help = pinfold(&format!("{command} --help-all")).stdout;
+        let options = help.lines().filter_map(|line| line.trim().strip_prefix("--"));
+        let names = options.filter_map(|option| option.split([' ', '=']).next());
+        for name in names.filter(|name| ["vcpus", "pid", "metrics", "cores"].contains(name)) {
+            let answer = pinfold(&format!("{command} --{name}"));
+            let example = format!("for example: --{name} ");
+            assert!(answer.stderr.contains(&example), "{command} --{name}: {}", answer.stderr);
+        }
+    }
 }
 
 /// Nothing is started, calibrated or stored for a command that cannot run.

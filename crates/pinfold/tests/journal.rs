@@ -252,11 +252,21 @@ fn placements_are_undone_and_shown_by_the_name_of_their_machine() {
     let said = undone.stderr_text();
     assert!(undone.status.success(), "{said}");
     assert!(["1-1 (", "2-2 ("].iter().all(|id| said.contains(id)), "{said}");
-    let shown = desk.pinfold(&["status", "3-3"]).stdout_text();
-    assert!(!shown.contains("4-4"), "{shown}");
+    for wanted in ["3-3", "8"] {
+        let shown = desk.pinfold(&["status", wanted]);
+        let shown = format!("{}{}", shown.stdout_text(), shown.stderr_text());
+        assert!(!shown.contains("4-4"), "{wanted}: {shown}");
+        let listed = desk.pinfold(&["journal", wanted]).stdout_text();
+        assert!(listed.contains("3-3: twin"), "{wanted}: {listed}");
+    }
+    let several = desk.pinfold(&["journal", "desktop"]).stderr_text();
+    assert!(several.contains("2 journals are of desktop"), "{several}");
+    assert!(several.contains("1-1, 2-2"), "{several}");
     assert_eq!(desk.pinfold(&["status", "desktop"]).status.code(), Some(2));
-    assert!(desk.pinfold(&["undo", "3-3"]).status.success());
+    assert!(desk.pinfold(&["undo", "8"]).status.success(), "by its process ID");
     assert!(desk.pinfold(&["undo", "twin"]).status.success(), "one machine has the name now");
+    let none = desk.pinfold(&["undo", "twin"]).stderr_text();
+    assert!(none.contains("none is active; `pinfold"), "{none}");
 }
 
 /// A plan cannot avoid the CPUs of a placement whose journal cannot be read, and says so.

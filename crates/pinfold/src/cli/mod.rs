@@ -450,8 +450,8 @@ impl VmArgs {
 /// `pinfold status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Only this placement, by its ID or the name of its machine or group
-    #[arg(value_name = "NAME|ID")]
+    /// Only this placement, by its ID, or the name or process ID of its machine or group
+    #[arg(value_name = "NAME|PID|ID")]
     pub id: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -461,8 +461,9 @@ pub struct StatusArgs {
 /// `pinfold undo`.
 #[derive(Debug, Args)]
 pub struct UndoArgs {
-    /// The placements of this machine or group, or the placement with this ID; `status` lists both
-    #[arg(value_name = "NAME|ID", conflicts_with_all = ["all", "left"])]
+    /// The placements of this machine or group (name or process ID), or the placement with this ID;
+    /// `status` lists them
+    #[arg(value_name = "NAME|PID|ID", conflicts_with_all = ["all", "left"])]
     pub id: Option<String>,
     /// Revert all active placements
     #[arg(long)]
@@ -492,8 +493,9 @@ pub struct WatchArgs {
 /// `pinfold journal`.
 #[derive(Debug, Args)]
 pub struct JournalArgs {
-    /// ID of the placement [default: list all]
-    #[arg(value_name = "ID")]
+    /// The placement, by its ID, or the name or process ID of its machine or group
+    /// [default: list all]
+    #[arg(value_name = "NAME|PID|ID")]
     pub id: Option<String>,
     /// Print JSON
     #[arg(long)]

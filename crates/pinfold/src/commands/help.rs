@@ -1,5 +1,7 @@
 //! `pinfold help` and `pinfold version`.
 
+use clap::Command;
+use pinfold_model::closest;
 use pinfold_run::{Exit, Failure};
 use serde_json::json;
 
@@ -55,22 +57,37 @@ pub fn help(arguments: &HelpArgs) -> Result<(), Failure> {
         output::show(&text());
         return Ok(());
     }
-    let mut root = layout::command().term_width(crate::environment::help_columns());
-    root.build();
-    let mut command = &mut root;
+    let mut command = layout::command().term_width(crate::environment::help_columns());
+    command.build();
     for word in &arguments.words {
-        let known = command.find_subcommand(word).is_some();
-        let inner = if known { command.find_subcommand_mut(word) } else { None };
-        let Some(inner) = inner else {
-            let topics = TOPICS.map(|(name, _)| name).join(", ");
-            let text = format!("there is no command or topic {}", output::name(word));
-            let hint = format!("`pinfold --help` lists the commands; the topics are {topics}");
-            return Err(Failure::new(Exit::Input, text).with_hint(hint));
+        let Some(inner) = command.find_subcommand(word) else {
+            return Err(unknown(&command, word));
         };
-        command = inner;
+        command = inner.clone();
     }
     output::show(&command.render_help().to_string());
     Ok(())
+}
+
+/// The failure for a word that is no topic and no command below `parent`.
+fn unknown(parent: &Command, word: &str) -> Failure {
+    let topics = TOPICS.map(|(name, _)| name);
+    let commands = parent.get_subcommands().filter(|one| !one.is_hide_set()).map(Command::get_name);
+    let known: Vec<&str> = commands.chain(topics).collect();
+    let hint = closest(word, known.into_iter()).map_or_else(
+        || {
+            let topics = topics.join(", ");
+            format!("`pinfold --help` lists the commands; the topics are {topics}")
+        },
+        |nearest| {
+            let parents =
+                parent.get_bin_name().unwrap_or("pinfold").replace("pinfold", "pinfold help");
+            let parents = if topics.contains(&nearest) { "pinfold help" } else { parents.as_str() };
+            format!("did you mean {nearest}? `{parents} {nearest}` describes it")
+        },
+    );
+    let text = format!("there is no command or topic {}", output::name(word));
+    Failure::new(Exit::Input, text).with_hint(hint)
 }
 
 /// The formats of `plan --emit`.

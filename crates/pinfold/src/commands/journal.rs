@@ -10,7 +10,7 @@ use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Command, Undo};
 use pinfold_run::status::JournalState;
-use pinfold_run::{Exit, Failure, host, time};
+use pinfold_run::{Exit, Failure, host, time, undo};
 use serde_json::{Value, json};
 
 use crate::cli::JournalArgs;
@@ -32,26 +32,49 @@ pub fn journal(arguments: &JournalArgs, state: Option<&str>) -> Result<(), Failu
 fn one(
     host: &LiveHost,
     journals: Option<&Journals<'_>>,
-    id: &str,
+    wanted: &str,
     as_json: bool,
 ) -> Result<(), Failure> {
-    let absent = || {
-        Failure::new(Exit::Input, format!("there is no journal {id:?}"))
-            .with_hint(format!("`{}` lists them", Command::new("journal")))
-    };
-    let journals = journals.ok_or_else(absent)?;
-    if !journals.list()?.iter().any(|summary| summary.id == id) {
-        return Err(absent());
-    }
-    let record = journals.read(id)?;
+    let Some(journals) = journals else { return Err(unknown(wanted)) };
+    let id = resolve(journals, wanted)?;
+    let record = journals.read(&id)?;
     let standing = JournalState::of(host, record.as_ref())?;
     match (record, as_json) {
-        (Some(record), true) => data(&in_json(id, &record, standing, Depth::Steps).to_string()),
-        (Some(record), false) => show(&in_full(id, &record, standing)),
-        (None, true) => data(&empty_json(id).to_string()),
+        (Some(record), true) => data(&in_json(&id, &record, standing, Depth::Steps).to_string()),
+        (Some(record), false) => show(&in_full(&id, &record, standing)),
+        (None, true) => data(&empty_json(&id).to_string()),
         (None, false) => show(&format!("{id}: {}", words(standing))),
     }
     Ok(())
+}
+
+/// The ID of the journal with this ID, or of the only one of the machine or group with this name or
+/// process ID.
+fn resolve(journals: &Journals<'_>, wanted: &str) -> Result<String, Failure> {
+    let mut all = journals.list()?;
+    if all.iter().any(|one| one.id == wanted) {
+        return Ok(wanted.to_owned());
+    }
+    all.retain(|one| match &one.record {
+        Ok(Some(record)) => undo::is_machine(&record.header, wanted),
+        Ok(None) | Err(_) => false,
+    });
+    match all.as_slice() {
+        [] => Err(unknown(wanted)),
+        [only] => Ok(only.id.clone()),
+        many => {
+            let text = format!("{} journals are of {}", many.len(), output::name(wanted));
+            let ids: Vec<&str> = many.iter().map(|one| one.id.as_str()).collect();
+            let hint = format!("name one by its ID: {}", ids.join(", "));
+            Err(Failure::new(Exit::Input, text).with_hint(hint))
+        }
+    }
+}
+
+/// The failure for a name or ID that no journal has.
+fn unknown(wanted: &str) -> Failure {
+    Failure::new(Exit::Input, format!("there is no journal {wanted:?}"))
+        .with_hint(format!("`{}` lists them", Command::new("journal")))
 }
 
 fn all(host: &LiveHost, journals: Option<&Journals<'_>>, as_json: bool) -> Result<(), Failure> {
