@@ -11,6 +11,7 @@ mod controllers;
 mod cpuset_reset;
 mod group;
 mod kernel_file;
+mod kernel_paths;
 mod other_hierarchies;
 mod pages;
 mod partition;
@@ -156,6 +157,9 @@ pub(crate) fn verify(
 /// Reverts a step. Returns one result per thing that the step changed.
 pub(crate) fn revert(past: &UndoContext<'_>, step: &Step) -> Vec<Result<Reverted, HostError>> {
     let one = |answer| vec![confirmed(past.host, step, answer)];
+    if let Err(error) = kernel_paths::require(past.host, &step.undo) {
+        return vec![Err(error)];
+    }
     match &step.undo {
         Undo::WriteFile { path, original } => one(kernel_file::revert(past, path, original)),
         Undo::RemoveGroup { path } if resctrl::is_inside(path) => {

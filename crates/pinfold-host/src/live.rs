@@ -3,7 +3,9 @@
 //! Files are opened relative to one descriptor of `/` with `openat2(RESOLVE_IN_ROOT)`. A kernel
 //! file is opened once and read to its end, without its size: `/proc` and `/sys` report 0 or 4096.
 //! A value is written with one `write(2)`, without truncation or creation, because the kernel takes
-//! each write as one command.
+//! each write as one command. Only files and groups of the kernel are changed.
+
+mod kernel_files;
 
 use std::os::fd::OwnedFd;
 
@@ -212,6 +214,7 @@ impl HostMut for LiveHost {
         let fail = |errno| HostError::file("write", path, errno).with_value(value);
         let descriptor =
             self.open(path, OFlags::WRONLY, "write").map_err(|error| error.with_value(value))?;
+        kernel_files::require_values(&descriptor, path)?;
         let written = loop {
             match rustix::io::write(&descriptor, value) {
                 // A signal interrupted before anything was written: repeat the same single write.
@@ -224,12 +227,14 @@ impl HostMut for LiveHost {
 
     fn make_dir(&self, path: &str) -> Result<(), HostError> {
         let (parent, name) = self.open_parent(path, "make directory")?;
+        kernel_files::require_groups(&parent, path)?;
         rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))
             .map_err(|errno| HostError::file("make directory", path, errno))
     }
 
     fn remove_dir(&self, path: &str) -> Result<(), HostError> {
         let (parent, name) = self.open_parent(path, "remove directory")?;
+        kernel_files::require_groups(&parent, path)?;
         rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)
             .map_err(|errno| HostError::file("remove directory", path, errno))
     }

@@ -4,6 +4,7 @@
 
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::process::{Output, capture};
+use pinfold_host::{Host as _, LiveHost, paths, proc_stat};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
@@ -295,4 +296,56 @@ fn journals_are_listed_in_the_order_of_time() {
     let list = desk.run(&[]).stdout_text();
     let at = |id: &str| list.find(id).expect("it is listed");
     assert!(at("9-1") < at("10-1"), "{list}");
+}
+
+/// Whatever a journal names, undo changes only tunables and groups of the kernel.
+#[test]
+fn undo_leaves_files_that_are_not_of_the_kernel() {
+    let desk = TestJournals::new();
+    let host = LiveHost::new().expect("a host");
+    let own = proc_stat::parse(&host.read_text(&paths::own_stat()).expect("own stat"));
+    let own = own.expect("parsed").task();
+    let id = format!("{}-{}", own.tid, own.start_time);
+    let task = format!(r#"{{"tid":{},"start_time":{}}}"#, own.tid, own.start_time);
+    let boot = host.read_text(&paths::boot_id()).expect("a boot id");
+    let header = HEADER
+        .replace(r#"{"tid":7,"start_time":9}"#, &task)
+        .replace(r#""id":"7-9""#, &format!(r#""id":"{id}""#))
+        .replace(r#""boot_id":"another""#, &format!(r#""boot_id":"{}""#, boot.trim()));
+    let base = desk.folder.path().to_string_lossy().into_owned();
+    let (value, group, pipe) =
+        (format!("{base}/value"), format!("{base}/pinfold-1-1"), format!("{base}/pipe"));
+    files::write_atomic(&value, b"mine\n").expect("a file");
+    files::make_dirs(&group).expect("a folder");
+    std::os::unix::fs::symlink(&value, format!("{base}/link")).expect("a link");
+    assert!(capture("mkfifo", [&pipe], MINUTE_NS).expect("it runs").status.success());
+    let through = format!("/proc/self/root{value}");
+    let around = format!("/sys/../{value}");
+    for path in [&value, &format!("{base}/link"), &pipe, &through, &around] {
+        let change = format!(r#"{{"write_file":{{"path":"{path}","value":{{"text":"mine"}}}}}}"#);
+        let undo = format!(r#"{{"write_file":{{"path":"{path}","original":{{"text":"no"}}}}}}"#);
+        is_refused(&desk, &id, &[&header, &step(&change, &undo)], path);
+        assert_eq!(files::read_text(&value).expect("it is there"), "mine\n", "{path}");
+    }
+    let change = format!(r#"{{"make_group":{{"path":"{group}"}}}}"#);
+    let undo = format!(r#"{{"remove_group":{{"path":"{group}"}}}}"#);
+    is_refused(&desk, &id, &[&header, &step(&change, &undo)], &group);
+    assert!(files::is_dir(&group));
+}
+
+fn step(change: &str, undo: &str) -> String {
+    format!(r#"{{"step":{{"index":0,"reason":"","change":{change},"undo":{undo}}}}}"#)
+}
+
+/// `undo` names the path, exits with 5, and leaves the journal open.
+fn is_refused(desk: &TestJournals, id: &str, lines: &[&str], path: &str) {
+    let name = format!("{id}.jsonl");
+    let text = format!("{}\n", lines.join("\n"));
+    desk.journals.replace(&name, text.as_bytes()).expect("written");
+    let undone = desk.pinfold(&["undo", id]);
+    let said = undone.stderr_text();
+    assert_eq!(undone.status.code(), Some(5), "{path}: {said}");
+    assert!(said.contains(path) && said.contains("no tunable or cgroup is there"), "{said}");
+    let left = String::from_utf8(desk.journals.read(&name).expect("it is there"));
+    assert!(!left.expect("text").contains(r#"{"end""#), "{path}");
 }
