@@ -484,6 +484,11 @@ fn one_command_runs_slowly_and_its_vnode_ends_with_it() {
     assert!(is_kept || said.contains("could not be measured"), "{said}");
     assert!(!is_kept || said.contains("calibrating, about 8 s"), "{said}");
     assert!(inside.stdout_text().contains(&format!("{GROUP_PREFIX}run-")), "{inside:?}");
+    // Nothing is reported of a command without a second of work.
+    assert!(!said.contains("achieved"), "{said}");
+    let busy = run(&["timeout", "3", "sha256sum", "/dev/zero"]);
+    let measured = busy.stderr_text();
+    assert_eq!(measured.contains("40.00% requested, "), is_kept, "{measured}");
     let second = run(&["false"]);
     assert_eq!(second.status.code(), Some(1));
     assert!(!is_kept || !second.stderr_text().contains("calibrating"), "{}", second.stderr_text());

@@ -5,6 +5,7 @@ use std::process::ExitStatus;
 
 use crate::claims::Claims;
 use crate::{Exit, Failure, host, interrupt};
+use pinfold_emulate::NodeStatus;
 use pinfold_host::files;
 use pinfold_host::process::{self, Child, Signaled, Spawn};
 use pinfold_model::{CpuSet, Platform, shown};
@@ -70,11 +71,35 @@ pub fn run_slow(
         };
         hand_on(running)?;
         ended = running.try_wait()?;
+        if ended.is_some() {
+            platformed.nodes.status()?.iter().for_each(report_speeds);
+        }
         Ok(ended.is_none())
     });
     drop(child);
     worked?;
     ended.ok_or_else(|| Failure::new(Exit::Interrupted, "interrupted"))
+}
+
+/// Reports the speed of each core on which the command ran in its last second.
+fn report_speeds(node: &NodeStatus) {
+    for core in &node.cores {
+        let Some(achieved) = core.got_millionths else { continue };
+        let wall = core
+            .wall_millionths
+            .map_or_else(String::new, |wall| format!(", {} by wall clock", percent(wall)));
+        say(&format!(
+            "CPU {}: {} requested, {} achieved per CPU time{wall} (last second, {})",
+            core.pu,
+            percent(core.asked.millionths()),
+            percent(achieved),
+            node.method
+        ));
+    }
+}
+
+fn percent(millionths: u32) -> String {
+    format!("{:.2}%", f64::from(millionths) / 1e4)
 }
 
 /// Forwards signals to the command. Ctrl-C of a terminal reaches it directly, and many programs

@@ -10,6 +10,9 @@ use super::emulate::{as_it_ended, run_slow};
 use crate::cli::RunArgs;
 use crate::common;
 
+/// The strategy for process groups; `auto` would choose it and say so in a note.
+const GROUPS: &str = "vnodes";
+
 /// True if the command is a process group and not QEMU: `--cores`, `--speed`, or a plan for one.
 pub fn is_meant(arguments: &RunArgs) -> Result<bool, Failure> {
     let of_plan = match &arguments.plan {
@@ -54,7 +57,8 @@ fn plan_for(arguments: &RunArgs, claims: &Claims, topology: &Topology) -> Result
                 Speed::FULL,
             )];
             let request = common::request(&arguments.placement, vnodes, topology)?;
-            inputs::make_plan(arguments.placement.strategy.as_deref(), topology, &request, claims)?
+            let strategy = arguments.placement.strategy.as_deref().unwrap_or(GROUPS);
+            inputs::make_plan(Some(strategy), topology, &request, claims)?
         }
     };
     inputs::set_knobs(&mut plan, &arguments.placement.knobs, topology)?;
