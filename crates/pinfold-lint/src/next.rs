@@ -23,6 +23,13 @@ pub fn next(
         return None;
     }
     let ([only], [strategy]) = (layouts, found.strategies.as_slice()) else {
+        if layouts.iter().all(|layout| matches!(layout.language, Language::Running(_))) {
+            let apply = Command::new("apply NAME --strategy STRATEGY --dry-run");
+            return Some(format!(
+                "place one after the other: `{apply}` avoids the CPUs of active placements; \
+                 `pinfold plan --list` shows the strategies"
+            ));
+        }
         let mut files = layouts.iter().filter(|layout| layout.language == Language::Libvirt);
         let first = files.next().map_or("FILE", |layout| layout.source.as_str());
         let fix = format!("pinfold plan --check {} --fix", command::quote(first));

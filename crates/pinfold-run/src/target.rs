@@ -6,9 +6,11 @@ use pinfold_model::{
     Change, CpuSet, Finding, Keeper, Lifetime, MemoryPlan, Plan, PuId, Role, Setting, TaskId,
     ThreadPlan, Tid, Topology, VnodePlan, VnodeRequest, shown,
 };
+use pinfold_vm::hypervisors::Running;
 use pinfold_vm::libvirt::{Domain, Libvirt, LibvirtError, NUMATUNE, PinTarget, Pins, memory_value};
 use pinfold_vm::{Found, Hypervisor, Monitor, VmError, VmSelector, hypervisors, threads};
 
+use crate::message::say;
 use crate::{Exit, Failure, inputs};
 
 const MONITOR_TIMEOUT_NS: u64 = 5_000_000_000;
@@ -55,6 +57,38 @@ impl Vm {
         }
     }
 
+    /// Finds all machines that run on this host, by process ID. One that cannot be examined is
+    /// reported and left out, unless it has ended.
+    pub fn find_all(host: &LiveHost) -> Result<Vec<Self>, Failure> {
+        let mut all = Vec::new();
+        for machine in hypervisors::running(host)? {
+            match Self::by_process(host, &machine) {
+                Ok(vm) => all.push(vm),
+                Err(_) if hypervisors::machine_of(host, machine.pid).is_none() => {}
+                Err(failure) => {
+                    say(&format!("warning: process {} is not checked: {failure}", machine.pid));
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The machine of a process: by its libvirt domain, its control socket or the process ID.
+    fn by_process(host: &LiveHost, machine: &Running) -> Result<Self, Failure> {
+        if let Some(name) = machine.plain_name() {
+            let found =
+                Libvirt::new(None, VIRSH_TIMEOUT_NS).and_then(|libvirt| libvirt.find(host, name));
+            // Without libvirt, or of another process: no domain of this machine.
+            if found.is_ok_and(|domain| domain.pid == machine.pid) {
+                return Self::by_libvirt(host, name);
+            }
+        }
+        match &machine.socket {
+            Some(socket) => Self::by_socket(host, machine.hypervisor, socket),
+            None => Self::by_pid(host, machine.pid),
+        }
+    }
+
     /// Finds a domain of libvirt, or a running machine that libvirt does not manage.
     fn by_name(host: &LiveHost, name: &str) -> Result<Self, Failure> {
         let libvirt = Libvirt::new(None, VIRSH_TIMEOUT_NS);
@@ -71,10 +105,7 @@ impl Vm {
         let mut named = hypervisors::running(host)?;
         named.retain(|machine| machine.spec.name.as_deref() == Some(name));
         match named.as_slice() {
-            [only] => match &only.socket {
-                Some(socket) => Self::by_socket(host, only.hypervisor, socket),
-                None => Self::by_pid(host, only.pid),
-            },
+            [only] => Self::by_process(host, only),
             [] => {
                 let (programs, named) = (hypervisors::names(), shown::name(name));
                 let text = match missing.of() {

@@ -257,6 +257,53 @@ fn a_running_machine_is_checked_as_it_is() {
     qemu.kill().expect("QEMU ends");
 }
 
+/// Several running machines are checked together, so that a CPU of two of them is found.
+#[test]
+fn running_machines_are_checked_together() {
+    if qemu_is_missing() {
+        return;
+    }
+    let host = LiveHost::new().expect("a host");
+    let folders = [0, 1, 2].map(|_| tempfile::tempdir().expect("a folder"));
+    let state = folders[0].path().join("state").to_string_lossy().into_owned();
+    let mut machines = folders.each_ref().map(|folder| started(folder, "1"));
+    let names = folders.each_ref().map(name_in);
+    let mut words = vec!["plan", "--check"];
+    for (_, socket) in &machines {
+        words.extend(["--qmp", socket.as_str()]);
+    }
+    let apart = pinfold(&state, &words).stdout_text();
+    assert!(names.iter().all(|name| apart.contains(name)), "{apart}");
+    assert!(!apart.contains("pu-used-twice"), "{apart}");
+
+    let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask");
+    let one = pinfold_model::CpuSet::single(own.first().expect("a CPU"));
+    for (qemu, _) in &machines {
+        for tid in host.list(&pinfold_host::paths::task_dir(qemu.pid())).expect("threads") {
+            let tid = pinfold_model::Tid(tid.parse().expect("a number"));
+            host.set_affinity(tid, &one).expect("it is ours");
+        }
+    }
+    // `--all` also finds machines of other tests, which may have ended when it examines them.
+    for words in [words, vec!["plan", "--check", "--all"]] {
+        let output = pinfold(&state, &words);
+        let said = output.stdout_text();
+        assert_eq!(output.status.code(), Some(1), "{said}{}", output.stderr_text());
+        assert!(names.iter().all(|name| said.contains(name)), "{said}");
+        assert!(said.contains("pu-used-twice"), "{said}");
+        assert!(
+            output.stderr_text().contains(" apply NAME --strategy"),
+            "{}",
+            output.stderr_text()
+        );
+    }
+    for (qemu, _) in &mut machines {
+        qemu.kill().expect("QEMU ends");
+    }
+    let refused = pinfold(&state, &["plan", "--all", "--vcpus", "2"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr_text());
+}
+
 #[test]
 fn a_running_machine_that_was_placed_is_well_placed() {
     if qemu_is_missing() {

@@ -86,6 +86,7 @@ const RARE: [(&str, &[&str]); 6] = [
             "vnode",
             "qmp",
             "pid",
+            "all",
         ],
     ),
     ("apply", &["prefer", "ignore_claims", "free", "host_pus", "emulator", "pins", "knobs"]),

@@ -323,17 +323,17 @@ pub struct PlanArgs {
     /// List the strategies
     #[arg(long)]
     pub list: bool,
-    /// Check plans or libvirt domain files, or a running machine (--check --libvirt NAME); exit
-    /// code 1 if a finding is worse than a note
+    /// Check plans or libvirt domain files, or running machines (--check --libvirt NAME, --check
+    /// --all); exit code 1 if a finding is worse than a note
     #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with_all = ["strategy", "list", "explain", "emit"])]
     pub check: Option<Vec<String>>,
     /// With --check and one domain file: print the file with all advice applied; FILE itself is
     /// not changed
     #[arg(long, requires = "check", conflicts_with = "json")]
     pub fix: bool,
-    /// The machine for `--check`
+    /// The machines for `--check`
     #[command(flatten)]
-    pub running: Option<VmArgs>,
+    pub running: RunningArgs,
     /// Print the reason for each choice, and the plan's benefits and costs
     #[arg(long)]
     pub explain: bool,
@@ -444,6 +444,34 @@ impl VmArgs {
         let socket = socket.map(|(hypervisor, path)| VmSelector::Socket(hypervisor, path));
         let domain = self.libvirt.clone().map(VmSelector::Libvirt);
         socket.or(domain).or(self.pid.map(|pid| VmSelector::Pid(Tid(pid))))
+    }
+}
+
+/// Selects running machines to check.
+#[derive(Debug, Args)]
+pub struct RunningArgs {
+    #[command(flatten)]
+    pub sockets: ManySockets,
+    /// A libvirt domain by name, UUID or ID; may be repeated
+    #[arg(long, value_name = "DOMAIN")]
+    pub libvirt: Vec<String>,
+    /// A QEMU by its process ID (roles are then read from thread names); may be repeated
+    #[arg(long, value_name = "PID")]
+    pub pid: Vec<u32>,
+    /// With --check: all machines that run on this host
+    #[arg(long, requires = "check", conflicts_with_all = ["libvirt", "pid"])]
+    pub all: bool,
+}
+
+impl RunningArgs {
+    /// The machines that the options select, but for --all.
+    pub fn selectors(&self) -> Vec<VmSelector> {
+        let sockets = self.sockets.0.iter();
+        sockets
+            .map(|(hypervisor, path)| VmSelector::Socket(*hypervisor, path.clone()))
+            .chain(self.libvirt.iter().cloned().map(VmSelector::Libvirt))
+            .chain(self.pid.iter().map(|pid| VmSelector::Pid(Tid(*pid))))
+            .collect()
     }
 }
 

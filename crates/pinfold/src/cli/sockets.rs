@@ -43,8 +43,8 @@ impl FromArgMatches for OneSocket {
 impl Args for ManySockets {
     fn augment_args(command: Command) -> Command {
         command.args(HYPERVISORS.map(|hypervisor| {
-            let socket = hypervisor.texts().socket;
-            let help = format!("{socket} of a machine without thread names; may be repeated");
+            let texts = hypervisor.texts();
+            let help = format!("A {} by its {}; may be repeated", texts.name, texts.socket);
             option(hypervisor).action(ArgAction::Append).help(help)
         }))
     }

@@ -5,7 +5,7 @@
 //! character; a running machine is checked thread by thread. All of them are assumed to be on one
 //! host, so that CPUs used twice are found.
 
-use pinfold_host::files;
+use pinfold_host::{LiveHost, files};
 use pinfold_lint::Diagnostic;
 use pinfold_model::text::counted;
 use pinfold_model::{IsolationScope, Plan, Request, Severity, Topology};
@@ -34,18 +34,17 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         layouts.extend(found);
         plans.extend(plan.map(|plan| (file, plan)));
     }
-    if let Some(vm) = &arguments.running {
-        if arguments.input.is_some() {
-            return Err(Failure::new(Exit::Input, "--input describes another machine")
-                .with_hint("what runs is checked against this one: leave --input out"));
-        }
-        let mut vm = Vm::find(&host, &common::vm(vm)?)?;
-        layouts.push(of_running(&host, &mut vm)?);
+    let mut running = running(&host, arguments)?;
+    for vm in &mut running {
+        layouts.push(of_running(&host, vm)?);
+    }
+    if layouts.is_empty() && arguments.running.all {
+        return Err(Failure::new(Exit::Vm, "no virtual machine runs on this host"));
     }
     if layouts.is_empty() {
         return Err(Failure::new(Exit::Input, "--check was given nothing to check").with_hint(
-            "name a plan or a domain file: --check FILE; or a machine that runs: --check --libvirt \
-             NAME, --check --qmp SOCKET",
+            "name a plan or a domain file: --check FILE; or machines that run: --check --libvirt \
+             NAME, --check --qmp SOCKET, --check --all",
         ));
     }
     let topology = inputs::topology(&host, arguments.input.as_deref())?;
@@ -74,6 +73,19 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         Some(hint) => failure.with_hint(hint),
         None => failure,
     })
+}
+
+/// The running machines to check.
+fn running(host: &LiveHost, arguments: &PlanArgs) -> Result<Vec<Vm>, Failure> {
+    let selectors = arguments.running.selectors();
+    if arguments.input.is_some() && (arguments.running.all || !selectors.is_empty()) {
+        return Err(Failure::new(Exit::Input, "--input describes another machine")
+            .with_hint("what runs is checked against this one: leave --input out"));
+    }
+    if arguments.running.all {
+        return Vm::find_all(host);
+    }
+    selectors.iter().map(|selector| Vm::find(host, selector)).collect()
 }
 
 /// Prints the domain file with the suggested changes.

@@ -23,7 +23,7 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
     if let Some(files) = &arguments.check {
         return check::check(arguments, files);
     }
-    if arguments.running.is_some() {
+    if !arguments.running.selectors().is_empty() {
         return Err(Failure::new(Exit::Input, "plan looks at a running machine only to check it")
             .with_hint(format!(
                 "--check --libvirt NAME checks it; `{}` places it",
