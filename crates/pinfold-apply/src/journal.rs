@@ -11,6 +11,7 @@
 //! not known here.
 
 mod error;
+mod mark_names;
 mod marks;
 mod read;
 mod record;
@@ -31,6 +32,7 @@ pub use record::{EarlierUndo, Entry, Header, Namespaces, Outcome, Record};
 pub(crate) use record::{JournalId, RESTARTED};
 pub(crate) use storage::Storage;
 
+pub use self::marks::LostPlacement;
 use self::marks::{Mark, Marks};
 use crate::layers::OtherPlacements;
 use crate::tasks::{self, Target};
@@ -94,14 +96,25 @@ pub struct Journal<'c> {
     _lock: Lock,
 }
 
-/// Paths of this user's placement marks whose journal is missing or has ended.
+/// Paths of this user's placement marks whose journal has ended, or is missing together with the
+/// process.
 pub fn void_marks(host: &dyn Host) -> Result<Vec<String>, JournalError> {
-    Marks::of_this_machine().void(host)
+    Marks::OfMachine.void(host)
 }
 
 /// Removes the marks that [`void_marks`] returns, and returns their paths.
 pub fn remove_void_marks(host: &dyn Host) -> Result<Vec<String>, JournalError> {
-    Marks::of_this_machine().remove_void(host)
+    Marks::OfMachine.remove_void(host)
+}
+
+/// The placements of live processes whose journal is missing. Only their marks exist.
+pub fn lost_placements(host: &dyn Host) -> Result<Vec<LostPlacement>, JournalError> {
+    Marks::OfMachine.lost(host)
+}
+
+/// Removes the mark of a process whose journal is missing.
+pub(crate) fn remove_lost_mark(host: &dyn Host, process: TaskId) -> Result<(), JournalError> {
+    Marks::OfMachine.remove_lost(host, process)
 }
 
 /// Whether a write must reach the disk before the caller continues.
@@ -141,12 +154,12 @@ impl<'c> Journals<'c> {
     /// state directories are then considered too.
     #[must_use]
     pub fn with_marks(self) -> Self {
-        Self { marks: Some(Marks::of_this_machine()), ..self }
+        Self { marks: Some(Marks::OfMachine), ..self }
     }
 
     #[cfg(test)]
     pub(crate) fn with_marks_in(self, folder: &str) -> Self {
-        Self { marks: Some(Marks::in_folder(folder)), ..self }
+        Self { marks: Some(Marks::InFolder(folder.to_owned())), ..self }
     }
 
     /// The state directory that contains the journal directory.
@@ -383,17 +396,15 @@ impl<'c> Journal<'c> {
         let Some(bound) = self.bound.clone() else { return Ok(()) };
         let (path, header) = (self.path(), self.record.header.clone());
         for process in processes {
-            if self.marks.iter().any(|mark| mark.is_of(&header, *process)) {
+            if self.has_mark_of(host, *process)? {
                 continue;
             }
+            let own = JournalId { path: &path, header: &header };
             for ancestor in tasks::ancestors(host, process.tid).map_err(JournalError::Host)? {
-                if let Some(held) =
-                    bound.holder(host, JournalId { path: &path, header: &header }, ancestor)
-                {
+                if let Some(held) = bound.holder(host, own, ancestor)? {
                     return Err(held);
                 }
             }
-            let own = JournalId { path: &path, header: &header };
             let mark = bound.begin(host, own, *process)?;
             if self.is_made {
                 mark.write(&path)?;
@@ -401,6 +412,15 @@ impl<'c> Journal<'c> {
             self.marks.push(mark);
         }
         Ok(())
+    }
+
+    fn has_mark_of(&self, host: &dyn Host, process: TaskId) -> Result<bool, JournalError> {
+        for mark in &self.marks {
+            if mark.is_of(host, process)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Writes steps to disk before any of them is done, each with the earlier values of other
@@ -490,13 +510,28 @@ impl<'c> Journal<'c> {
         }
     }
 
+    /// Creates the file, then the marks: a mark without a journal would be taken for a placement
+    /// whose journal was removed.
     fn make(&self) -> Result<(), HostError> {
+        // A kill leaves the whole file or none.
+        self.files.replace(&self.name, &self.bytes)?;
         for mark in &self.marks {
             mark.write(&self.path())?;
         }
-        match self.files.contains(&self.name) {
-            true => self.files.replace(&self.name, &self.bytes),
-            false => self.files.create_new(&self.name, &self.bytes),
+        Ok(())
+    }
+
+    /// Removes what [`Self::make`] wrote before it failed. The first error is reported.
+    fn unmake(&self) {
+        for mark in &self.marks {
+            match mark.remove() {
+                Ok(()) | Err(_) => {}
+            }
+        }
+        if self.files.contains(&self.name) {
+            match self.files.remove(&self.name) {
+                Ok(()) | Err(_) => {}
+            }
         }
     }
 
@@ -520,12 +555,8 @@ impl<'c> Journal<'c> {
         };
         if let Err(error) = written {
             self.bytes.truncate(before);
-            // A mark without a journal is void; it is removed here and not only when another
-            // process finds it.
-            for mark in self.marks.iter().filter(|_| !self.is_made) {
-                match mark.remove() {
-                    Ok(()) | Err(_) => {}
-                }
+            if !self.is_made {
+                self.unmake();
             }
             self.doubtful = self.is_made;
             return Err(error.into());

@@ -28,6 +28,7 @@ mod missing_cgroups;
 pub mod page_tables;
 mod release;
 mod resctrl_monitor;
+mod reset;
 mod rt_watchdog;
 mod status;
 mod steps;
@@ -40,12 +41,14 @@ pub use apply::{Applied, Event, Observer, Point, apply, no_movable_irq, take_ste
 pub use command_group::CommandGroup;
 pub use error::{ApplyError, Refusal};
 pub use journal::{
-    EarlierUndo, Entry, Header, JOURNALS, Journal, JournalError, Journals, Namespaces, NewJournal,
-    Outcome, Record, Summary, remove_void_marks, void_marks,
+    EarlierUndo, Entry, Header, JOURNALS, Journal, JournalError, Journals, LostPlacement,
+    Namespaces, NewJournal, Outcome, Record, Summary, lost_placements, remove_void_marks,
+    void_marks,
 };
 pub use knobs::{KnobStatus, knobs};
 pub use missing_cgroups::vanished;
 pub use resctrl_monitor::{Counter, monitored};
+pub use reset::reset_masks;
 pub use rt_watchdog::{DemotedThread, real_time_priority, take_rights};
 pub use status::{Intruder, RoleStatus, Status, status};
 pub use steps::{Planned, group_name, online_steps, plan_steps};

@@ -19,10 +19,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-pub use dirs::{cache_dir, default_state_dir, placed_dir, runtime_dir};
+pub use dirs::{
+    cache_dir, default_state_dir, own_placed_dir, placed_dir_seen_by, placed_dirs, runtime_dir,
+};
 pub use given::read;
 pub use owned::{Owned, OwnedLock, orphans, remove_orphan, temporaries};
-pub use state::{Lock, StateDir, require_own};
+pub use state::{Lock, StateDir, is_filled_file_of, require_own};
 pub use text::text;
 
 use crate::HostError;

@@ -346,6 +346,13 @@ pub fn process_root(pid: Tid) -> String {
     process_file(pid, "root")
 }
 
+/// Offsets of the clocks in the caller's time namespace.
+/// <https://man7.org/linux/man-pages/man7/time_namespaces.7.html>
+#[must_use]
+pub fn own_time_offsets() -> String {
+    "/proc/self/timens_offsets".to_owned()
+}
+
 /// Mount table of the caller's namespace.
 #[must_use]
 pub fn own_mountinfo() -> String {

@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use pinfold_apply::{Header, Journal, JournalError, Journals, Record, Summary};
+use pinfold_apply::{Header, JOURNALS, Journal, JournalError, Journals, Record, Summary};
 use pinfold_host::files::StateDir;
-use pinfold_host::{Clock as _, LiveHost, SystemClock};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, process};
 use pinfold_model::text::{agree, counted};
-use pinfold_model::{Command, shown};
+use pinfold_model::{Command, Tid, shown};
 
 use crate::emulate::status::{is_platform, way_to_end};
 use crate::message::say;
@@ -34,8 +34,47 @@ pub enum Selection<'a> {
 pub fn undo(selection: Selection<'_>, state: &StateDir) -> Result<(), Failure> {
     let host = host::live()?;
     let undone = undo_journals(selection, &host, state);
+    let lost = require_journals(&host, state);
+    if let (Err(failure), Err(_)) = (&undone, &lost) {
+        say(&failure.to_string());
+    }
     let removed = leftovers::remove(&host, state);
-    undone.and(removed)
+    lost.and(undone).and(removed)
+}
+
+/// Lets the threads of a process whose journal is missing run on all CPUs of their cgroups.
+pub fn reset(pid: Tid, state: &StateDir) -> Result<(), Failure> {
+    let host = host::live()?;
+    for summary in host::journals(state, &SystemClock)?.list()? {
+        if let Ok(Some(record)) = &summary.record
+            && record.header.vm.tid == pid
+            && !record.has_ended()
+            && process::task_alive(&host, record.header.vm)?
+        {
+            return Err(JournalError::Held { pid, id: summary.id }.into());
+        }
+    }
+    let changed = pinfold_apply::reset_masks(&host, pid)?;
+    let threads = counted(changed, "thread");
+    say(&format!("process {pid}: {threads} may use all CPUs of their cgroup again"));
+    Ok(())
+}
+
+/// Fails if a live process is placed by a journal of this state directory that is missing.
+fn require_journals(host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
+    let own = format!("{}/", state.path_of(JOURNALS));
+    let mut lost = pinfold_apply::lost_placements(host)?;
+    lost.retain(|one| one.journal.starts_with(&own));
+    let Some(first) = lost.first() else { return Ok(()) };
+    let lines = lost.iter().map(|one| {
+        format!(
+            "placement of a living machine (process {}), journal missing: {}",
+            one.process.tid, one.journal
+        )
+    });
+    let reset = Command::new(format!("undo --reset {}", first.process.tid));
+    Err(Failure::new(Exit::Residue, lines.collect::<Vec<_>>().join("; "))
+        .with_hint(format!("`{reset}` gives its threads all CPUs of their cgroup")))
 }
 
 fn undo_journals(

@@ -160,10 +160,66 @@ fn a_machine_is_not_placed_twice_from_two_state_folders() {
         }
         assert_eq!(scene.changed(&before), BTreeMap::new(), "undone in the order {order:?}");
     }
-    // The other folder is free again, and a folder that was removed holds nothing.
+    // The other folder is free again.
     assert!(apply("b", "compact").status.success());
-    files::remove_tree(&scene.file("b")).expect("removed");
+    a_removed_folder_still_holds_the_machine(&scene, &before);
     let third = apply("a", "compact");
     assert!(third.status.success(), "{}", third.stderr_text());
     assert!(undo("a").status.success());
+}
+
+/// The state folder `b`, with an active placement, is removed.
+fn a_removed_folder_still_holds_the_machine(scene: &TestMachine, before: &BTreeMap<Tid, CpuSet>) {
+    let qmp = scene.file("qmp");
+    files::remove_tree(&scene.file("b")).expect("removed");
+    let refused = scene.pinfold_with("a", &[], &["apply", "--qmp", &qmp, "-s", "none"]);
+    let said = refused.stderr_text();
+    let pid = scene.qemu.pid().to_string();
+    assert_eq!(refused.status.code(), Some(3), "{said}");
+    assert!(said.contains("is missing here") && said.contains("undo --reset"), "{said}");
+    let undone = scene.pinfold_with("b", &[], &["undo", "--all"]);
+    let said = undone.stderr_text();
+    assert_eq!(undone.status.code(), Some(5), "{said}");
+    let missing = format!("placement of a living machine (process {pid}), journal missing");
+    assert!(said.contains(&missing) && said.contains(&format!("undo --reset {pid}")), "{said}");
+    let reset = scene.pinfold_with("b", &[], &["undo", "--reset", &pid]);
+    assert!(reset.status.success(), "{}", reset.stderr_text());
+    assert_eq!(scene.changed(before), BTreeMap::new(), "{}", reset.stderr_text());
+    let again = scene.pinfold_with("b", &[], &["undo"]);
+    assert!(again.status.success(), "{}", again.stderr_text());
+}
+
+/// Where the journal is hidden, or start times have another origin, the mark still holds.
+#[test]
+fn a_machine_is_not_placed_twice_from_another_mount_or_time_namespace() {
+    if find_program("unshare").is_none() || !is_root() {
+        return println!("skipped: only root makes namespaces, with unshare");
+    }
+    let scene = match TestMachine::new() {
+        Ok(scene) => scene,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let before = scene.masks();
+    let qmp = scene.file("qmp");
+    let applied = scene.pinfold(&[], &["apply", "--qmp", &qmp, "--strategy", "compact"]);
+    assert!(applied.status.success(), "{}", applied.stderr_text());
+    let placed = scene.masks();
+    let hide = |path: &str| format!("mount -t tmpfs t {path} && \"$@\"");
+    let (no_journal, no_run) = (hide(&scene.file("state")), hide("/run"));
+    let views: [&[&str]; 3] = [
+        &["unshare", "-m", "sh", "-c", &no_journal, "-"],
+        &["unshare", "-m", "sh", "-c", &no_run, "-"],
+        &["unshare", "-T", "--boottime", "100000", "-f"],
+    ];
+    for view in views {
+        let second =
+            scene.pinfold_with("other", view, &["apply", "--qmp", &qmp, "--strategy", "none"]);
+        let said = second.stderr_text();
+        assert_eq!(second.status.code(), Some(3), "{view:?}: {said}");
+        assert!(said.contains("is placed already"), "{view:?}: {said}");
+        assert_eq!(scene.changed(&placed), BTreeMap::new(), "{view:?}: nothing is changed");
+    }
+    let undone = scene.pinfold(&[], &["undo"]);
+    assert!(undone.status.success(), "{}", undone.stderr_text());
+    assert_eq!(scene.changed(&before), BTreeMap::new(), "{}", undone.stderr_text());
 }

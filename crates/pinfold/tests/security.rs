@@ -4,7 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
 use pinfold_host::process::{Child, Output, Spawn, Stdio, capture, find_program, is_root};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths, proc_stat};
 use pinfold_model::Tid;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
@@ -89,6 +89,54 @@ fn the_capabilities_of_the_page_suffice_and_each_is_needed() {
     for name in NEEDED {
         assert!(page.contains(&format!("cap_{name}")), "the page does not name {name}");
     }
+}
+
+/// A user who makes directories with the name of another one's keeps no one from placing a machine.
+#[test]
+fn a_mark_that_another_user_forged_does_not_count() {
+    if cannot_run() {
+        return;
+    }
+    let qemu = foreign_qemu();
+    let pid = qemu.pid();
+    let host = LiveHost::new().expect("a host");
+    let stat = host.read_text(&paths::process_stat(pid)).expect("its stat");
+    let start = proc_stat::parse(&stat).expect("parsed").start_time;
+    let namespace = host.link(&paths::own_namespace("pid")).expect("a namespace");
+    let number: String = namespace.chars().filter(char::is_ascii_digit).collect();
+    // The owner of the QEMU is 65534; a third user makes the directory.
+    let forged = format!("/tmp/pinfold-placed-65534-{}", std::process::id());
+    let line = format!("mkdir -m 711 {forged} && echo x > {forged}/{number}-{pid}-{start}");
+    let words = ["--reuid=12345", "--regid=12345", "--clear-groups", "sh", "-c", &line];
+    let made = capture("setpriv", words, SECOND_NS).expect("it runs");
+    assert!(made.status.success(), "{}", made.stderr_text());
+    let state = tempfile::tempdir().expect("a folder");
+    let state = state.path().join("state").to_string_lossy().into_owned();
+    let applied = pinfold(&[], &state, &["apply", "-s", "compact", "--pid", &pid.to_string()]);
+    let undone = pinfold(&[], &state, &["undo"]);
+    files::remove_tree(&forged).expect("removed");
+    assert!(applied.status.success(), "{}", applied.stderr_text());
+    assert!(undone.status.success(), "{}", undone.stderr_text());
+    the_mark_of_the_owner_counts(&pid.to_string());
+}
+
+/// Root does not place a machine that its owner has placed.
+fn the_mark_of_the_owner_counts(pid: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().to_string_lossy().into_owned();
+    assert!(capture("chown", ["65534", &root], SECOND_NS).expect("it runs").status.success());
+    let (own, other) = (format!("{root}/own"), format!("{root}/other"));
+    let home = format!("HOME={root}");
+    let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "-u"];
+    let user = [&user[..], &["XDG_CACHE_HOME", &home]].concat();
+    let user: Vec<String> = user.into_iter().map(str::to_owned).collect();
+    let applied = pinfold(&user, &own, &["apply", "-s", "compact", "--pid", pid]);
+    assert!(applied.status.success(), "{}", applied.stderr_text());
+    let refused = pinfold(&[], &other, &["apply", "-s", "none", "--pid", pid]);
+    let undone = pinfold(&user, &own, &["undo"]);
+    assert_eq!(refused.status.code(), Some(3), "{}", refused.stderr_text());
+    assert!(refused.stderr_text().contains("is placed already"), "{}", refused.stderr_text());
+    assert!(undone.status.success(), "{}", undone.stderr_text());
 }
 
 #[test]

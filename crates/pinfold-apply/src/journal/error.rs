@@ -78,6 +78,16 @@ pub enum JournalError {
         /// The journal of that placement, or its mark if the journal is not visible.
         journal: String,
     },
+    /// The process has a mark of a placement, and the journal of that placement is missing.
+    #[error(
+        "process {pid} is placed already, and the journal of that placement is missing here ({journal})"
+    )]
+    Lost {
+        /// The process ID.
+        pid: Tid,
+        /// Where the journal was.
+        journal: String,
+    },
     /// Another journal of this state directory has an active placement of the process.
     #[error("process {pid} is placed already (journal {id})")]
     Held {
@@ -132,6 +142,11 @@ impl JournalError {
                 }
                 None => "revert it first, as the user who applied it".to_owned(),
             }),
+            JournalError::Lost { pid, .. } => Some(format!(
+                "revert it where that file is visible (outside of a container or mount namespace); \
+                 if it was removed: `{}`",
+                Command::new(format!("undo --reset {pid}"))
+            )),
             JournalError::VmGone { .. } => Some("start it again".to_owned()),
         }
     }

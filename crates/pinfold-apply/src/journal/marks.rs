@@ -5,9 +5,11 @@
 //! placement of the same virtual machine from another state directory would record the first one's
 //! masks as the original, and restore them permanently after both were undone. A mark is named
 //! after the process (PID namespace, number, start time) and contains the path of the journal. It
-//! is locked like the journal, written before the journal's file is created, and removed before the
-//! journal's end is written. So a mark whose journal is missing or has ended is void. Processes
-//! that become vnodes of a platform have marks too, which name the platform's journal.
+//! is locked like the journal, written after the journal's file is created, and removed before the
+//! journal's end is written. So a mark whose journal has ended is void. One whose journal is missing
+//! is void only if its process has ended: a mount namespace may hide the journal, or it was removed
+//! while its placement is active. Processes that become vnodes of a platform have marks too, which
+//! name the platform's journal.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +17,18 @@ use pinfold_host::files::{self, Lock, StateDir};
 use pinfold_host::{Host, HostError, paths, proc_status, process};
 use pinfold_model::{TaskId, Tid};
 
-use super::{Header, JournalError, JournalId, Record, SUFFIX};
+use super::mark_names::MarkNames;
+use super::{Header, JournalError, JournalId, Record, SUFFIX, record};
 use crate::tasks;
 
-/// The mark directories that this user can read.
+/// The marks of the placements of this user, and those of others that count for this user.
 #[derive(Clone, Debug)]
-pub(super) struct Marks {
-    /// The mark directory of a user ID.
-    folder_of: fn(u32) -> String,
-    own: String,
+pub(super) enum Marks {
+    /// Those of this machine.
+    OfMachine,
+    /// Those in a directory of a test, where no other user has any.
+    #[cfg(test)]
+    InFolder(String),
 }
 
 /// A locked mark.
@@ -34,38 +39,48 @@ pub(super) struct Mark {
     _lock: Lock,
 }
 
+/// An active placement whose journal is missing: its mark is the last trace of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostPlacement {
+    /// The placed process, which lives.
+    pub process: TaskId,
+    /// Where its journal was.
+    pub journal: String,
+}
+
+/// The journal that a mark names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Named {
+    /// It is active, or cannot be read.
+    Active,
+    /// It does not exist here, or is empty.
+    Missing,
+    /// It has ended, or is of an earlier boot.
+    Ended,
+}
+
 impl Marks {
-    pub(super) fn of_this_machine() -> Self {
-        Self { folder_of: files::placed_dir, own: files::placed_dir(process::own_uid()) }
-    }
-
-    #[cfg(test)]
-    pub(super) fn in_folder(own: &str) -> Self {
-        // No other user has a directory.
-        Self { folder_of: |uid| format!("/nonexistent/{uid}"), own: own.to_owned() }
-    }
-
     /// Takes the mark of a process before it is placed.
     ///
     /// # Errors
-    /// [`JournalError::Busy`], [`JournalError::Placed`] or [`JournalError::Held`] if another
-    /// journal has a placement of it, [`JournalError::Store`].
+    /// [`JournalError::Busy`], [`JournalError::Placed`], [`JournalError::Held`] or
+    /// [`JournalError::Lost`] if another journal has a placement of it, [`JournalError::Store`].
     pub(super) fn begin(
         &self,
         host: &dyn Host,
-        JournalId { path: journal, header }: JournalId<'_>,
+        own: JournalId<'_>,
         task: TaskId,
     ) -> Result<Mark, JournalError> {
-        let name = name_of(header, task);
-        if let Some(found) = self.of_others(host, task.tid, &name)? {
+        let names = MarkNames::of(host, &own.header.namespaces).map_err(JournalError::Host)?;
+        let (name, folder) = (names.name(task), self.open()?);
+        if let Some(found) = self.of_others(host, task.tid, &folder.path_of(&name))? {
             return Err(JournalError::Placed { pid: task.tid, journal: found });
         }
-        remove_stale(host, &StateDir::open_visible(&self.own)?, header)?;
+        remove_stale(host, &folder, &names, own.header.vm)?;
         loop {
-            let mark = match self.lock(name.clone(), &id_of(task)) {
+            let mark = match lock(self.open()?, name.clone(), &id_of(task)) {
                 Err(busy @ JournalError::Busy { .. }) => {
-                    let holder = self.holder(host, JournalId { path: journal, header }, task);
-                    return Err(holder.unwrap_or(busy));
+                    return Err(self.holder(host, own, task)?.unwrap_or(busy));
                 }
                 mark => mark?,
             };
@@ -73,8 +88,8 @@ impl Marks {
             if noted.is_empty() {
                 return Ok(mark);
             }
-            if noted != journal && is_active(host, &noted) {
-                return Err(placed(task.tid, noted, journal));
+            if let Some(error) = held_by(host, &noted, own, task) {
+                return Err(error);
             }
             mark.remove()?;
         }
@@ -84,14 +99,20 @@ impl Marks {
     pub(super) fn holder(
         &self,
         host: &dyn Host,
-        JournalId { path: journal, header }: JournalId<'_>,
+        own: JournalId<'_>,
         task: TaskId,
-    ) -> Option<JournalError> {
-        let folder = StateDir::open_visible(&self.own).ok()?;
-        let noted = folder.read(&name_of(header, task)).ok()?;
-        let noted = String::from_utf8_lossy(&noted).into_owned();
-        let is_held = !noted.is_empty() && noted != journal && is_active(host, &noted);
-        is_held.then(|| placed(task.tid, noted, journal))
+    ) -> Result<Option<JournalError>, JournalError> {
+        let names = MarkNames::of(host, &own.header.namespaces).map_err(JournalError::Host)?;
+        let name = names.name(task);
+        for folder in self.existing()? {
+            // A mark that disappears meanwhile belongs to a placement that was reverted.
+            let Some(noted) = tasks::unless_gone(folder.read(&name))? else { continue };
+            let noted = String::from_utf8_lossy(&noted).into_owned();
+            if let Some(error) = held_by(host, &noted, own, task) {
+                return Ok(Some(error));
+            }
+        }
+        Ok(None)
     }
 
     /// Takes the marks of a journal that is opened again. Empty if marks cannot be stored, which
@@ -100,27 +121,27 @@ impl Marks {
     /// # Errors
     /// [`JournalError::Busy`].
     pub(super) fn reopen(&self, header: &Header, journal: &str) -> Result<Vec<Mark>, JournalError> {
-        let own = name_of(header, header.vm);
         let mut marks = Vec::new();
-        let Ok(folder) = StateDir::open_visible(&self.own) else { return Ok(marks) };
-        let names_it = |name: &String| {
-            *name != own && folder.read(name).is_ok_and(|noted| noted == journal.as_bytes())
-        };
-        let others: Vec<String> =
-            folder.list().unwrap_or_default().into_iter().filter(names_it).collect();
-        for name in std::iter::once(own).chain(others) {
-            match self.lock(name, &header.id) {
-                Ok(mark) => marks.push(mark),
-                Err(busy @ JournalError::Busy { .. }) => return Err(busy),
-                Err(_) => {}
+        let Ok(folders) = self.existing() else { return Ok(marks) };
+        for folder in folders {
+            let names_it =
+                |name: &String| folder.read(name).is_ok_and(|noted| noted == journal.as_bytes());
+            let Ok(names) = folder.list() else { continue };
+            for name in names.into_iter().filter(names_it) {
+                let Ok(again) = StateDir::open_visible(folder.path()) else { continue };
+                match lock(again, name, &header.id) {
+                    Ok(mark) => marks.push(mark),
+                    Err(busy @ JournalError::Busy { .. }) => return Err(busy),
+                    Err(_) => {}
+                }
             }
         }
-        // Marks that name another journal belong to that journal.
-        marks.retain(|mark| mark.read().is_ok_and(|noted| noted.is_empty() || noted == journal));
+        // One may have been removed before it was locked.
+        marks.retain(|mark| mark.read().is_ok_and(|noted| noted == journal));
         Ok(marks)
     }
 
-    /// Paths of the marks whose journal is missing or has ended.
+    /// Paths of the void marks.
     pub(super) fn void(&self, host: &dyn Host) -> Result<Vec<String>, JournalError> {
         self.each_void(host, |_| Ok(()))
     }
@@ -137,19 +158,10 @@ impl Marks {
         act: impl Fn(&Mark) -> Result<(), JournalError>,
     ) -> Result<Vec<String>, JournalError> {
         let mut found = Vec::new();
-        if !files::exists(&self.own) {
-            return Ok(found);
-        }
-        let folder = StateDir::open_visible(&self.own)?;
-        let is_void =
-            |noted: &[u8]| !noted.is_empty() && !is_active(host, &String::from_utf8_lossy(noted));
-        for name in folder.list()? {
-            // A mark that disappears meanwhile belongs to a placement that was reverted.
-            if !folder.read(&name).is_ok_and(|noted| is_void(&noted)) {
-                continue;
-            }
-            let Ok(mark) = self.lock(name, "") else { continue };
-            if is_void(mark.read()?.as_bytes()) {
+        for (folder, name, _) in self.noted(host, is_void)? {
+            let Ok(mark) = lock(folder, name, "") else { continue };
+            let names = names_here(host)?;
+            if is_void(host, &mark.read()?, names.task(&mark.name))? {
                 act(&mark)?;
                 found.push(mark.folder.path_of(&mark.name));
             }
@@ -157,33 +169,104 @@ impl Marks {
         Ok(found)
     }
 
-    fn lock(&self, name: String, id: &str) -> Result<Mark, JournalError> {
-        let folder = StateDir::open_visible(&self.own)?;
-        let lock = folder.lock(&name)?.ok_or_else(|| JournalError::Busy { id: id.to_owned() })?;
-        Ok(Mark { folder, name, _lock: lock })
+    /// The active placements of this user whose journal is missing.
+    pub(super) fn lost(&self, host: &dyn Host) -> Result<Vec<LostPlacement>, JournalError> {
+        let names = names_here(host)?;
+        let lost = self.noted(host, is_lost)?.into_iter().filter_map(|(_, name, journal)| {
+            Some(LostPlacement { process: names.task(&name)?, journal })
+        });
+        Ok(lost.collect())
     }
 
-    /// The path of the mark that root or the owner of a process has for it.
+    /// Removes the marks of a process whose journal is missing.
+    pub(super) fn remove_lost(&self, host: &dyn Host, task: TaskId) -> Result<(), JournalError> {
+        let own = names_here(host)?.name(task);
+        for (folder, name, _) in self.noted(host, is_lost)? {
+            if name == own {
+                lock(folder, name, &id_of(task))?.remove()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The own marks for which `is_meant` holds: their directory, name, and journal.
+    fn noted(
+        &self,
+        host: &dyn Host,
+        is_meant: fn(&dyn Host, &str, Option<TaskId>) -> Result<bool, JournalError>,
+    ) -> Result<Vec<(StateDir, String, String)>, JournalError> {
+        let names = names_here(host)?;
+        let mut found = Vec::new();
+        for folder in self.existing()? {
+            for name in folder.list()? {
+                // A mark that disappears meanwhile belongs to a placement that was reverted.
+                let Some(noted) = tasks::unless_gone(folder.read(&name))? else { continue };
+                let noted = String::from_utf8_lossy(&noted).into_owned();
+                if is_meant(host, &noted, names.task(&name))? {
+                    found.push((StateDir::open_visible(folder.path())?, name, noted));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The own directory, which is created if it does not exist.
+    fn open(&self) -> Result<StateDir, HostError> {
+        match self {
+            Marks::OfMachine => files::own_placed_dir(),
+            #[cfg(test)]
+            Marks::InFolder(path) => StateDir::open_visible(path),
+        }
+    }
+
+    /// The own directories that exist.
+    fn existing(&self) -> Result<Vec<StateDir>, HostError> {
+        let mut found = Vec::new();
+        for path in self.folders_of(process::own_uid())? {
+            found.extend(StateDir::open_existing(&path)?);
+        }
+        Ok(found)
+    }
+
+    /// Another mark that root, the owner of a process, or this user has for it.
     fn of_others(
         &self,
         host: &dyn Host,
         pid: Tid,
-        name: &str,
+        own: &str,
     ) -> Result<Option<String>, JournalError> {
         let path = paths::process_status(pid);
         let status = host.read_text(&path).map_err(JournalError::Host)?;
         let owner =
             proc_status::parse(&status).map_err(|error| JournalError::Host(error.at(&path)))?.uid;
-        let folders = [0, owner].into_iter().map(self.folder_of).filter(|path| *path != self.own);
-        let mut marks = folders.map(|folder| format!("{folder}/{name}"));
-        Ok(marks.find(|path| files::size(path).is_some_and(|size| size > 0)))
+        let name = own.rsplit('/').next().unwrap_or(own);
+        for uid in BTreeSet::from([0, owner, process::own_uid()]) {
+            let mut folders = self.folders_of(uid)?;
+            folders.extend(files::placed_dir_seen_by(pid).filter(|_| uid == 0 && host.is_live()));
+            let mut marks = folders.iter().map(|folder| format!("{folder}/{name}"));
+            let is_mark = |path: &String| path != own && files::is_filled_file_of(path, uid);
+            if let Some(found) = marks.find(is_mark) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn folders_of(&self, uid: u32) -> Result<Vec<String>, HostError> {
+        match self {
+            Marks::OfMachine => files::placed_dirs(uid),
+            #[cfg(test)]
+            Marks::InFolder(path) if uid == process::own_uid() => Ok(vec![path.clone()]),
+            #[cfg(test)]
+            Marks::InFolder(_) => Ok(Vec::new()),
+        }
     }
 }
 
 impl Mark {
     /// True if this is the mark of the given process.
-    pub(super) fn is_of(&self, header: &Header, task: TaskId) -> bool {
-        self.name == name_of(header, task)
+    pub(super) fn is_of(&self, host: &dyn Host, task: TaskId) -> Result<bool, JournalError> {
+        Ok(self.name == names_here(host)?.name(task))
     }
 
     /// The journals that the other marks of this user name.
@@ -229,19 +312,52 @@ impl Drop for Mark {
     }
 }
 
-/// Name prefix per PID namespace: process numbers are valid in one namespace, and several may share
-/// the directory.
-fn prefix(header: &Header) -> String {
-    let number = header.namespaces.get("pid").into_iter().flat_map(|name| name.chars());
-    format!("{}-", number.filter(char::is_ascii_digit).collect::<String>())
+fn lock(folder: StateDir, name: String, id: &str) -> Result<Mark, JournalError> {
+    let lock = folder.lock(&name)?.ok_or_else(|| JournalError::Busy { id: id.to_owned() })?;
+    Ok(Mark { folder, name, _lock: lock })
 }
 
-fn name_of(header: &Header, task: TaskId) -> String {
-    format!("{}{}", prefix(header), id_of(task))
+fn names_here(host: &dyn Host) -> Result<MarkNames, JournalError> {
+    let here = record::namespaces(host).map_err(JournalError::Host)?;
+    MarkNames::of(host, &here).map_err(JournalError::Host)
 }
 
 fn id_of(task: TaskId) -> String {
     format!("{}-{}", task.tid, task.start_time)
+}
+
+/// The error about a live process whose mark names `noted`, for a journal of another path.
+fn held_by(host: &dyn Host, noted: &str, own: JournalId<'_>, task: TaskId) -> Option<JournalError> {
+    if noted.is_empty() || noted == own.path {
+        return None;
+    }
+    match named(host, noted) {
+        Named::Active => Some(placed(task.tid, noted.to_owned(), own.path)),
+        Named::Missing => Some(JournalError::Lost { pid: task.tid, journal: noted.to_owned() }),
+        Named::Ended => None,
+    }
+}
+
+/// True for a mark that has no meaning. A process of another PID namespace counts as living.
+fn is_void(host: &dyn Host, noted: &str, task: Option<TaskId>) -> Result<bool, JournalError> {
+    if noted.is_empty() {
+        return Ok(false);
+    }
+    Ok(match named(host, noted) {
+        Named::Active => false,
+        Named::Ended => true,
+        Named::Missing => match task {
+            Some(task) => !tasks::is_alive(host, task).map_err(JournalError::Host)?,
+            None => false,
+        },
+    })
+}
+
+/// True for a mark of a live process whose journal is missing.
+fn is_lost(host: &dyn Host, noted: &str, task: Option<TaskId>) -> Result<bool, JournalError> {
+    let Some(task) = task.filter(|_| !noted.is_empty()) else { return Ok(false) };
+    let is_missing = named(host, noted) == Named::Missing;
+    Ok(is_missing && tasks::is_alive(host, task).map_err(JournalError::Host)?)
 }
 
 /// The error about a process that belongs to the journal `noted`, for the journal at `journal`.
@@ -255,29 +371,35 @@ fn placed(pid: Tid, noted: String, journal: &str) -> JournalError {
     }
 }
 
-/// False for a journal that is missing, has ended or is of an earlier boot. One that cannot be read
-/// counts as active.
-fn is_active(host: &dyn Host, journal: &str) -> bool {
+fn named(host: &dyn Host, journal: &str) -> Named {
     if !files::exists(journal) {
-        return false;
+        return Named::Missing;
     }
     let bytes = files::require_own(journal).and_then(|()| files::read(journal));
     let Ok(record) = bytes.map(|bytes| Record::parse(journal, &bytes)) else {
-        return files::exists(journal);
+        return if files::exists(journal) { Named::Active } else { Named::Missing };
     };
     match record {
-        Ok(Some(record)) => !record.has_ended() && record.is_of_this_boot(host).unwrap_or(true),
-        Ok(None) => false,
-        Err(_) => true,
+        Ok(Some(record)) if record.has_ended() => Named::Ended,
+        Ok(Some(record)) => match record.is_of_this_boot(host) {
+            Ok(false) => Named::Ended,
+            Ok(true) | Err(_) => Named::Active,
+        },
+        Ok(None) => Named::Missing,
+        Err(_) => Named::Active,
     }
 }
 
 /// Removes the marks of processes that have ended.
-fn remove_stale(host: &dyn Host, folder: &StateDir, header: &Header) -> Result<(), JournalError> {
-    let prefix = prefix(header);
+fn remove_stale(
+    host: &dyn Host,
+    folder: &StateDir,
+    names: &MarkNames,
+    vm: TaskId,
+) -> Result<(), JournalError> {
     for name in folder.list()? {
-        let Some(task) = name.strip_prefix(&prefix).and_then(task_of) else { continue };
-        if task == header.vm || tasks::is_alive(host, task).map_err(JournalError::Host)? {
+        let Some(task) = names.task(&name) else { continue };
+        if task == vm || tasks::is_alive(host, task).map_err(JournalError::Host)? {
             continue;
         }
         // Another Pinfold process is removing a locked one.
@@ -287,9 +409,4 @@ fn remove_stale(host: &dyn Host, folder: &StateDir, header: &Header) -> Result<(
         }
     }
     Ok(())
-}
-
-fn task_of(id: &str) -> Option<TaskId> {
-    let (tid, start_time) = id.split_once('-')?;
-    Some(TaskId { tid: Tid(tid.parse().ok()?), start_time: start_time.parse().ok()? })
 }

@@ -12,7 +12,6 @@ pub(crate) trait Storage: Send + Sync {
     fn mark(&self) -> Result<u64, HostError>;
     fn contains(&self, name: &str) -> bool;
     fn read(&self, name: &str) -> Result<Vec<u8>, HostError>;
-    fn create_new(&self, name: &str, content: &[u8]) -> Result<(), HostError>;
     fn append(&self, name: &str, content: &[u8]) -> Result<(), HostError>;
     fn append_unsynced(&self, name: &str, content: &[u8]) -> Result<(), HostError>;
     fn replace(&self, name: &str, content: &[u8]) -> Result<(), HostError>;
@@ -39,10 +38,6 @@ impl Storage for StateDir {
 
     fn read(&self, name: &str) -> Result<Vec<u8>, HostError> {
         self.read(name)
-    }
-
-    fn create_new(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
-        self.create_new(name, content)
     }
 
     fn append(&self, name: &str, content: &[u8]) -> Result<(), HostError> {

@@ -4,6 +4,9 @@
 //! An environment variable that is empty or not an absolute path is ignored, as the XDG
 //! specification requires.
 
+use pinfold_model::Tid;
+
+use super::state::{identity, is_dir_of};
 use crate::{HostError, files, process};
 
 /// Directory of the state (journal, store): `/var/lib/pinfold` for root, else
@@ -35,15 +38,52 @@ pub fn runtime_dir() -> Result<String, HostError> {
     Ok(path)
 }
 
-/// Directory with marks of a user's active placements, independent of state directory and
-/// environment: `/run/pinfold-placed` for root, else `/tmp/pinfold-placed-UID`.
-#[must_use]
-pub fn placed_dir(uid: u32) -> String {
-    match uid {
-        0 => "/run/pinfold-placed".to_owned(),
-        uid => format!("/tmp/pinfold-placed-{uid}"),
+/// Directories with marks of a user's active placements, independent of state directory and
+/// environment: `/run/pinfold-placed` for root, else
+/// `/tmp/pinfold-placed-UID-RANDOM`. Those that do not belong to this user only are left out: every
+/// user can make directories in `/tmp`.
+///
+/// # Errors
+/// [`HostError::File`] if `/tmp` cannot be read.
+pub fn placed_dirs(uid: u32) -> Result<Vec<String>, HostError> {
+    if uid == 0 {
+        let own = PLACED.to_owned();
+        return Ok(Some(own).filter(|path| is_dir_of(path, uid)).into_iter().collect());
     }
+    let prefix = format!("pinfold-placed-{uid}-");
+    let names = files::list(SHARED)?.into_iter().filter(|name| name.starts_with(&prefix));
+    let paths = names.map(|name| format!("{SHARED}/{name}"));
+    Ok(paths.filter(|path| is_dir_of(path, uid)).collect())
 }
+
+/// Root's directory of marks as a process sees it, if this is another one than here: a mount
+/// namespace may hide `/run`. Without `CAP_SYS_PTRACE` that of another user's process is not
+/// visible.
+#[must_use]
+pub fn placed_dir_seen_by(pid: Tid) -> Option<String> {
+    let path = format!("{}{PLACED}", crate::paths::process_root(pid));
+    (is_dir_of(&path, 0) && identity(&path) != identity(PLACED)).then_some(path)
+}
+
+/// Opens the calling user's directory of marks; creates it if there is none. Its name cannot be
+/// known before, so that no other user can take it.
+///
+/// # Errors
+/// As [`placed_dirs`] and [`super::StateDir::open_visible`].
+pub fn own_placed_dir() -> Result<super::StateDir, HostError> {
+    let uid = process::own_uid();
+    if uid == 0 {
+        return super::StateDir::open_visible(PLACED);
+    }
+    if let Some(path) = placed_dirs(uid)?.first() {
+        return super::StateDir::open_visible(path);
+    }
+    let random = files::read_text("/proc/sys/kernel/random/uuid")?;
+    super::StateDir::open_visible(&format!("{SHARED}/pinfold-placed-{uid}-{}", random.trim()))
+}
+
+const PLACED: &str = "/run/pinfold-placed";
+const SHARED: &str = "/tmp";
 
 /// The user whose directories are requested.
 pub(super) struct User<'e> {

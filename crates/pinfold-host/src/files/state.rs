@@ -321,16 +321,47 @@ pub fn require_own(path: &str) -> Result<(), HostError> {
 }
 
 fn check_ours(path: &str, stat: &Stat) -> Result<(), HostError> {
-    let own = crate::process::own_uid();
-    if stat.st_uid != own {
-        let why = format!("belongs to user {} instead of user {own}", stat.st_uid);
-        return Err(untrusted(path, &why));
+    match why_not_of(stat, crate::process::own_uid()) {
+        Some(why) => Err(untrusted(path, &why)),
+        None => Ok(()),
     }
-    if stat.st_mode & 0o022 != 0 {
-        let why = format!("can be written by others (mode {:o})", stat.st_mode & 0o7777);
-        return Err(untrusted(path, &why));
+}
+
+/// Why something does not belong to this user only.
+fn why_not_of(stat: &Stat, uid: u32) -> Option<String> {
+    if stat.st_uid != uid {
+        return Some(format!("belongs to user {} instead of user {uid}", stat.st_uid));
     }
-    Ok(())
+    let is_open = stat.st_mode & 0o022 != 0;
+    is_open.then(|| format!("can be written by others (mode {:o})", stat.st_mode & 0o7777))
+}
+
+/// True for a directory that belongs to this user only; false for a link to one, and for one that
+/// is not visible here.
+pub(super) fn is_dir_of(path: &str, uid: u32) -> bool {
+    is_of(path, uid).is_some_and(|stat| kind(&stat) == FileType::Directory)
+}
+
+/// True for a regular file with content that belongs to this user only; false for a link to one,
+/// and for one that is not visible here.
+#[must_use]
+pub fn is_filled_file_of(path: &str, uid: u32) -> bool {
+    is_of(path, uid).is_some_and(|stat| kind(&stat) == FileType::RegularFile && stat.st_size > 0)
+}
+
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+fn is_of(path: &str, uid: u32) -> Option<Stat> {
+    let stat = rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    why_not_of(&stat, uid).is_none().then_some(stat)
+}
+
+/// Device and inode of a file; `None` if it is not visible here.
+pub(super) fn identity(path: &str) -> Option<(u64, u64)> {
+    let stat = rustix::fs::stat(path).ok()?;
+    Some((stat.st_dev, stat.st_ino))
 }
 
 fn untrusted(path: &str, why: &str) -> HostError {

@@ -500,6 +500,10 @@ pub struct UndoArgs {
     /// whose supervisor has ended, and those that were applied partly
     #[arg(long, conflicts_with = "all")]
     pub left: bool,
+    /// Let all threads of this process run on all CPUs of their cgroup; for a placement whose
+    /// journal was removed
+    #[arg(long, value_name = "PID", conflicts_with_all = ["id", "all", "left"])]
+    pub reset: Option<u32>,
 }
 
 /// `pinfold watch`.

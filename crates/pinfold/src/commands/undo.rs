@@ -1,5 +1,6 @@
 //! `pinfold undo`: reverts active placements, also after a crash.
 
+use pinfold_model::Tid;
 use pinfold_run::undo::{self, Selection};
 use pinfold_run::{Failure, host};
 
@@ -7,6 +8,9 @@ use crate::cli::UndoArgs;
 
 /// Undoes one placement, or all, or all without a live process that is responsible for them.
 pub fn undo(arguments: &UndoArgs, state: Option<&str>) -> Result<(), Failure> {
+    if let Some(pid) = arguments.reset {
+        return undo::reset(Tid(pid), &host::state(state)?);
+    }
     let selection = match &arguments.id {
         _ if arguments.left => Selection::Left,
         Some(wanted) => Selection::Named(wanted),

@@ -1,0 +1,59 @@
+//! Gives a process all CPUs, where the journal with its original masks is missing.
+
+use pinfold_host::{HostError, HostMut, paths};
+use pinfold_model::{CpuSet, Tid};
+
+use crate::cpusets::{self, Cpusets};
+use crate::journal::{self, JournalError};
+use crate::tasks;
+
+/// Maximum number of passes over the threads. Each finds those that were created meanwhile.
+const MAX_PASSES: usize = 8;
+
+/// Lets every thread of a process run on all CPUs of its cgroup's cpuset, and removes the mark of
+/// the placement whose journal is missing. Policies and groups stay as they are. Returns the number
+/// of threads whose mask changed.
+///
+/// # Errors
+/// [`JournalError::VmGone`]; [`JournalError::Host`] if a mask cannot be set;
+/// [`JournalError::Store`] and [`JournalError::Busy`] if the mark cannot be removed.
+pub fn reset_masks(host: &dyn HostMut, pid: Tid) -> Result<usize, JournalError> {
+    let process = tasks::stat(host, pid).map_err(JournalError::Host)?;
+    let process = process.ok_or(JournalError::VmGone { pid })?.task();
+    let cpusets = Cpusets::find(host).map_err(JournalError::Host)?;
+    let mut changed = 0;
+    for _ in 0..MAX_PASSES {
+        let count = widen(host, cpusets.as_ref(), pid).map_err(JournalError::Host)?;
+        changed += count;
+        if count == 0 {
+            break;
+        }
+    }
+    journal::remove_lost_mark(host, process)?;
+    Ok(changed)
+}
+
+/// One pass over the threads; the number of those whose mask changed.
+fn widen(host: &dyn HostMut, cpusets: Option<&Cpusets>, pid: Tid) -> Result<usize, HostError> {
+    let mut changed = 0;
+    for tid in tasks::threads_of(host, pid)? {
+        let Some(all) = all_cpus(host, cpusets, tid)? else { continue };
+        let Some(mask) = tasks::unless_gone(host.affinity(tid))? else { continue };
+        if mask != all {
+            changed += usize::from(tasks::unless_gone(host.set_affinity(tid, &all))?.is_some());
+        }
+    }
+    Ok(changed)
+}
+
+/// The CPUs of a thread's cpuset; `None` if the thread has ended.
+fn all_cpus(
+    host: &dyn HostMut,
+    cpusets: Option<&Cpusets>,
+    tid: Tid,
+) -> Result<Option<CpuSet>, HostError> {
+    match cpusets {
+        Some(cpusets) => cpusets.effective_of(host, tid),
+        None => cpusets::list(host, &paths::cpu_online()).map(Some),
+    }
+}
