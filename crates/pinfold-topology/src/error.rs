@@ -67,6 +67,14 @@ pub enum TopologyError {
         /// What is wrong with it, and where.
         why: String,
     },
+    /// The XML of `virsh capabilities` without a usable host.
+    #[error("{path}: not a usable output of virsh capabilities: {why}")]
+    Capabilities {
+        /// The path as given.
+        path: String,
+        /// What is wrong with it, and where.
+        why: String,
+    },
     /// A text that is not a synthetic description.
     #[error("{text:?} is not a synthetic description: {why}")]
     Synthetic {
@@ -106,11 +114,15 @@ impl TopologyError {
                 "give an existing file, or a description such as \"package:2 core:4 pu:2\""
             }
             TopologyError::UnknownFile { .. } => {
-                "a capture comes from pinfold topo --capture > FILE, an XML file from lstopo FILE.xml"
+                "a capture comes from pinfold topo --capture > FILE, an XML file from lstopo FILE.xml \
+                 or virsh capabilities; the name of a description ends in .synthetic"
             }
             TopologyError::Tree { .. } => {
                 "hwloc-gather-topology NAME makes such a tarball (.tar.bz2, .tar.gz and .tar are \
                  read); or make a capture there with pinfold topo --capture > FILE"
+            }
+            TopologyError::Capabilities { .. } => {
+                "make the file anew with virsh capabilities > FILE.xml, or lstopo FILE.xml"
             }
             TopologyError::Xml { .. } => "make the file anew with lstopo FILE.xml",
             TopologyError::Synthetic { .. } => {

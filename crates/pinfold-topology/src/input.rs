@@ -1,8 +1,8 @@
-//! Topologies of other machines: a capture, an hwloc XML file, a folder or tarball with `/sys` and
-//! `/proc`, or a synthetic description.
+//! Topologies of other machines: a capture, an hwloc XML file, the XML of `virsh capabilities`, a
+//! folder or tarball with `/sys` and `/proc`, or a synthetic description.
 //!
 //! The kind is determined as follows. An existing path is a file, and its first words identify its
-//! kind (a description in a file starts with a `#` comment). A text with a slash, or ending in
+//! kind (a description in a file starts with a `#` comment, or the file is named `.synthetic`). A text with a slash, or ending in
 //! `.xml`, is taken for a missing file. Anything else is a description.
 
 use pinfold_host::{Host, HostError, SnapshotHost, files, paths};
@@ -12,10 +12,13 @@ use crate::build::{self, source_name};
 use crate::error::TopologyError;
 use crate::facts::Facts;
 use crate::hwloc::{self, Refusal, Tree};
-use crate::{foreign, synthetic, sysfs, xml};
+use crate::{foreign, synthetic, sysfs, virsh_capabilities, xml};
 
 /// First words of a capture.
 const CAPTURE_HEAD: &str = "pinfold-capture";
+
+/// Ending of the names of files with a description.
+const DESCRIPTION_ENDING: &str = ".synthetic";
 
 /// The topology of this host, or of a captured one.
 ///
@@ -76,7 +79,9 @@ pub fn read_capture(host: &dyn Host, path: &str) -> Result<SnapshotHost, Topolog
     }
     let bytes = match user_file(host, path) {
         Ok(bytes) => bytes,
-        Err(error) if error.is_gone() && !looks_like_a_file(path) => Vec::new(),
+        Err(error) if error.is_gone() && from_description(path).is_ok() => {
+            return Err(TopologyError::NoKernelFiles { name: path.to_owned() });
+        }
         Err(error) if error.is_gone() => {
             return Err(TopologyError::NotFound { path: path.to_owned() });
         }
@@ -89,6 +94,7 @@ pub fn read_capture(host: &dyn Host, path: &str) -> Result<SnapshotHost, Topolog
     let content = String::from_utf8_lossy(&bytes);
     let content = content.strip_prefix('\u{feff}').unwrap_or(&content);
     if !content.starts_with(CAPTURE_HEAD) {
+        from_file(path, content)?;
         return Err(TopologyError::NoKernelFiles { name: path.to_owned() });
     }
     SnapshotHost::parse(content)
@@ -120,24 +126,29 @@ fn from_file(path: &str, content: &str) -> Result<Topology, TopologyError> {
         from_captured(&tree, path)
     } else if content.trim_start().starts_with('<') {
         let source = Source::Captured(path.to_owned());
-        let tree = tree_of_xml(path, content)?;
+        let tree = match virsh_capabilities::is_capabilities(content) {
+            true => virsh_capabilities::tree(content)
+                .map_err(|why| TopologyError::Capabilities { path: path.to_owned(), why })?,
+            false => tree_of_xml(path, content)?,
+        };
         build::topology(source, &tree, &Facts::default())
+    } else if content.starts_with('#') || path.ends_with(DESCRIPTION_ENDING) {
+        from_description(&without_comments(content)).map_err(|error| match error {
+            TopologyError::Synthetic { why, .. } => {
+                TopologyError::Synthetic { text: path.to_owned(), why }
+            }
+            other => other,
+        })
     } else {
-        match commented_description(content) {
-            Some(description) => from_description(&description),
-            None => Err(TopologyError::UnknownFile { path: path.to_owned() }),
-        }
+        Err(TopologyError::UnknownFile { path: path.to_owned() })
     }
 }
 
-/// Extracts a description from a file in which lines that start with `#` are comments. Without such
-/// a line the file is not taken for a description, because any text file would be one.
-fn commented_description(content: &str) -> Option<String> {
-    if !content.starts_with('#') {
-        return None;
-    }
+/// The description in a file in which lines that start with `#` are comments. A file without one is
+/// only taken for a description by its name, because any text file would be one.
+fn without_comments(content: &str) -> String {
     let lines = content.lines().map(str::trim).filter(|line| !line.starts_with('#'));
-    Some(lines.collect::<Vec<_>>().join(" ").trim().to_owned())
+    lines.collect::<Vec<_>>().join(" ").trim().to_owned()
 }
 
 fn from_captured(host: &dyn Host, name: &str) -> Result<Topology, TopologyError> {

@@ -33,6 +33,7 @@ pub mod schema;
 mod synthetic;
 mod sysfs;
 mod tables;
+mod virsh_capabilities;
 mod xml;
 
 pub use capabilities::{

@@ -29,14 +29,14 @@ impl Objects {
 }
 
 /// The sets that contain a CPU.
-struct Around {
-    pu: PuId,
-    core: CpuSet,
-    package: Option<CpuSet>,
-    l2: Option<CpuSet>,
+pub(crate) struct Around {
+    pub pu: PuId,
+    pub core: CpuSet,
+    pub package: Option<CpuSet>,
+    pub l2: Option<CpuSet>,
     /// With its size in bytes and number of ways, 0 if unknown.
-    l3: Option<(CpuSet, (u64, u32))>,
-    node: Option<CpuSet>,
+    pub l3: Option<(CpuSet, (u64, u32))>,
+    pub node: Option<CpuSet>,
 }
 
 /// Reads the tree; the error describes what is wrong with the files.
@@ -49,8 +49,13 @@ pub(crate) fn tree(host: &dyn Host) -> Result<Tree, String> {
     let has_topology = |pu: &PuId| host.list(&paths::cpu_file(*pu, "topology")).is_ok();
     let online = listed.unwrap_or_else(|| all.iter().filter(has_topology).collect());
     let nodes = nodes(host, &online);
-    let mut around: Vec<Around> =
-        online.iter().map(|pu| Around::read(host, pu, (&online, &nodes))).collect();
+    let around = online.iter().map(|pu| Around::read(host, pu, (&online, &nodes))).collect();
+    let tree = assemble(around, nodes, all.union(&online));
+    Ok(Tree { allowed: online, ..tree })
+}
+
+/// The tree of online CPUs, each with the sets around it; `complete` holds the offline ones too.
+pub(crate) fn assemble(mut around: Vec<Around>, nodes: Vec<TreeNode>, complete: CpuSet) -> Tree {
     around.sort_by_cached_key(Around::place);
     let (mut objects, mut l3_sizes) = (Objects::default(), BTreeMap::new());
     let pus = around.iter().map(|one| TreePu {
@@ -65,14 +70,7 @@ pub(crate) fn tree(host: &dyn Host) -> Result<Tree, String> {
         package: one.package.as_ref().map(|pus| objects.key(4, pus)),
     });
     let pus = pus.collect();
-    Ok(Tree {
-        pus,
-        l3_sizes,
-        nodes,
-        complete: all.union(&online),
-        allowed: online,
-        ..Tree::default()
-    })
+    Tree { pus, l3_sizes, nodes, complete, ..Tree::default() }
 }
 
 impl Around {

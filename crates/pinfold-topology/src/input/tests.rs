@@ -20,6 +20,13 @@ fn what_a_text_can_be() {
         ("/old.capture", "pinfold-capture 99\n"),
         ("/bare.capture", "pinfold-capture 1\nfile /a\n\tb\n"),
         ("/machine.xml", xml),
+        ("/bare.synthetic", "core:4 pu:2\n"),
+        ("/caps.xml", "<capabilities><host/></capabilities>"),
+        (
+            "/host.xml",
+            "<capabilities><host><topology><cells><cell id='0'><cpus><cpu id='0' socket_id='0'/>\
+             <cpu id='1' socket_id='0'/></cpus></cell></cells></topology></host></capabilities>",
+        ),
     ]);
     let check = |text: &str, expected: &str| {
         let shown = match read_input(&files, text) {
@@ -31,6 +38,9 @@ fn what_a_text_can_be() {
     check("/notes.txt", "/notes.txt: neither a capture, an hwloc XML file nor");
     check("/empty", "neither");
     check("/shape", "8 PUs");
+    check("/bare.synthetic", "8 PUs");
+    check("/caps.xml", "/caps.xml: not a usable output of virsh capabilities: its <host> has no");
+    check("/host.xml", "2 PUs");
     check("/wrong", "the last level is \"core\"");
     check("/old.capture", "/old.capture: ");
     check("/bare.capture", "holds no hwloc XML");
@@ -46,6 +56,21 @@ fn what_a_text_can_be() {
     check("pu:2(indexes=0,0)", "do not name 2 different PUs");
     check("", "it is empty");
     check("core:2 pu:2\0", "not a synthetic description");
+}
+
+#[test]
+fn doctor_names_what_is_wrong_with_its_input() {
+    let files =
+        host(&[("/README.md", "# Pinfold\n"), ("/notes", "hello"), ("/s", "# x\ncore:2 pu:1")]);
+    let check = |text: &str, expected: &str| {
+        let error = crate::read_capture(&files, text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{text:?}: {error}");
+    };
+    check("nofile", "nofile: file not found");
+    check("/notes", "/notes: neither a capture");
+    check("/README.md", "\"/README.md\" is not a synthetic description: it is empty");
+    check("/s", "/s holds a topology and none of the kernel's files");
+    check("core:2 pu:2", "core:2 pu:2 holds a topology and none of the kernel's files");
 }
 
 #[test]
