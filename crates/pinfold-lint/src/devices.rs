@@ -11,9 +11,10 @@ use pinfold_model::Severity;
 use roxmltree::Node;
 
 use super::Diagnostic;
-use super::properties::{File, Windows};
+use super::properties::File;
 use super::text::devices::DeviceFault;
 use pinfold_plan::domain_file::Target;
+use pinfold_plan::domain_file::Windows;
 
 const DEVICES: &[&str] = &["devices"];
 

@@ -4,9 +4,10 @@ use pinfold_model::Severity;
 use roxmltree::Node;
 
 use super::Diagnostic;
-use super::properties::{File, Windows};
+use super::properties::File;
 use super::repair::Repair;
 use super::text::enlightenments::{Hidden, Missing, WANTED};
+use pinfold_plan::domain_file::Windows;
 
 const HYPERV: &[&str] = &["features", "hyperv mode='custom'"];
 

@@ -19,7 +19,7 @@ pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let file = File::of(view, root);
     super::timers::check(&file, flaws);
     super::enlightenments::check(&file, flaws);
-    super::guest::sockets_of_floating(&file, flaws);
+    super::guest::sockets_of_file(&file, flaws);
     super::processor::check(&file, flaws);
     super::quotas::check(&file, flaws);
     super::devices::check(&file, flaws);

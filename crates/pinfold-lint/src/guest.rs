@@ -8,9 +8,10 @@ use pinfold_plan::layout::{GuestShape, Pin};
 
 use super::Diagnostic;
 use super::lookup::{LintContext, places};
-use super::properties::{File, Windows};
+use super::properties::File;
 use super::repair::Repair;
-use super::text::guest::{GuestFault, Spot};
+use super::text::guest::{GuestFault, SocketLimit, Spot};
+use pinfold_plan::domain_file::{Windows, most_sockets};
 
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     if let Some((product, place)) = &view.layout.wrong_product {
@@ -111,17 +112,15 @@ fn sockets(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Diagn
         view.tight.iter().filter_map(|pu| Some(view.lookup.pu(pu)?.package)).collect();
     packages.sort_unstable();
     packages.dedup();
-    // A socket for each of the guest's NUMA cells, because none may span two.
-    if guest.sockets as usize <= packages.len().max(view.layout.cells.len()) {
+    if guest.sockets as usize <= packages.len() {
         return;
     }
     let mut places = vec![guest.place.clone()];
     places.retain(|place| !place.text.is_empty());
     let fault = GuestFault::Sockets {
         sockets: guest.sockets,
-        packages: packages.len(),
+        limit: SocketLimit::OfVcpus(packages.len()),
         written: !places.is_empty(),
-        pinned: true,
     };
     let mut flaw = view.flaw(Severity::Warning, &fault);
     flaw.places = places;
@@ -130,36 +129,39 @@ fn sockets(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Diagn
 
 /// More guest sockets than the host has, although no vCPU is pinned to one CPU: written, or more
 /// than Windows' desktop editions use. It needs no other placement, only another topology.
-pub(super) fn sockets_of_floating(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
-    /// Windows Pro uses two sockets, Home one.
-    const MOST_OF_WINDOWS: usize = 2;
+pub(super) fn sockets_of_file(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let (layout, lookup) = (file.view.layout, file.view.lookup);
     let Some(guest) = layout.guest.as_ref().filter(|_| layout.wrong_product.is_none()) else {
         return;
     };
     let is_written = !guest.place.text.is_empty();
+    let most = most_sockets(file.root).filter(|most| guest.sockets > *most);
     let packages: BTreeSet<_> = lookup.topology.pus.iter().map(|pu| pu.package).collect();
-    let windows = file.windows == Windows::Yes;
-    let most = if windows { packages.len().min(MOST_OF_WINDOWS) } else { packages.len() };
-    if !file.view.tight.is_empty()
-        || !(windows || is_written)
-        || layout.cells.len() > 1
-        || guest.sockets as usize <= most.max(1)
-        || guest.threads == 0
-        || !layout.vcpus.is_multiple_of(guest.threads)
-    {
+    let is_floating = file.view.tight.is_empty();
+    let is_known = flaws.iter().any(|flaw| flaw.name == "guest-sockets-lie");
+    let limit = match most {
+        Some(most) if guest.sockets as usize <= packages.len() => SocketLimit::OfWindows(most),
+        None if !is_written && file.windows != Windows::Yes => return,
+        Some(_) | None if !is_floating || guest.sockets as usize <= packages.len() => return,
+        Some(_) | None => SocketLimit::OfHost(packages.len()),
+    };
+    if is_known || guest.threads == 0 || !layout.vcpus.is_multiple_of(guest.threads) {
         return;
     }
-    let fault = GuestFault::Sockets {
-        sockets: guest.sockets,
-        packages: packages.len(),
-        written: is_written,
-        pinned: false,
-    };
+    let fault = GuestFault::Sockets { sockets: guest.sockets, limit, written: is_written };
     let mut flaw = file.view.flaw(Severity::Warning, &fault);
     flaw.places = is_written.then(|| guest.place.clone()).into_iter().collect();
-    let cores = layout.vcpus / guest.threads;
-    let shape = format!("<topology sockets='1' cores='{cores}' threads='{}'/>", guest.threads);
-    flaw.repairs = vec![Repair::put(&["cpu"], "topology", shape)];
+    flaw.repairs = vec![Repair::put(&["cpu"], "topology", in_one_socket(file, guest))];
     flaws.push(flaw);
+}
+
+/// A topology of one socket; of pinned vCPUs, whose L3 caches are known, its sockets become dies.
+fn in_one_socket(file: &File<'_>, guest: &GuestShape) -> String {
+    let node = file.find(&["cpu", "topology"]);
+    let dies = node.and_then(|node| node.attribute("dies"));
+    let dies = dies.and_then(|dies| dies.trim().parse::<u32>().ok()).unwrap_or(1);
+    let dies = if file.x86 && !file.view.tight.is_empty() { dies * guest.sockets } else { 1 };
+    let cores = file.view.layout.vcpus / guest.threads / dies.max(1);
+    let dies = if dies > 1 { format!(" dies='{dies}'") } else { String::new() };
+    format!("<topology sockets='1'{dies} cores='{cores}' threads='{}'/>", guest.threads)
 }

@@ -9,11 +9,12 @@
 use pinfold_model::{Role, Severity, Vendor};
 use roxmltree::Node;
 
-use super::properties::{File, Windows};
+use super::properties::File;
 use super::repair::Repair;
 use super::text::processor::ProcessorFault;
 use super::{Diagnostic, target};
 use pinfold_emit::{PASSTHROUGH, TOPOEXT};
+use pinfold_plan::domain_file::Windows;
 use pinfold_plan::guest_cache::caches;
 
 pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {

@@ -9,18 +9,7 @@ use roxmltree::Node;
 use super::Diagnostic;
 use super::lookup::{LintContext, is_real_time};
 use super::text::Fault;
-use pinfold_plan::domain_file::place;
-
-/// Certainty that the guest runs Windows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Windows {
-    /// No sign of Windows.
-    No,
-    /// Its clock runs in local time, as Windows expects.
-    Likely,
-    /// The file names Windows, or has settings that only Windows uses.
-    Yes,
-}
+use pinfold_plan::domain_file::{Windows, place};
 
 /// A domain file with properties for the rules.
 pub(super) struct File<'d> {
@@ -40,12 +29,11 @@ impl<'d> File<'d> {
         let mut file = File {
             root,
             view,
-            windows: Windows::No,
+            windows: Windows::from_root(root),
             x86: false,
             vfio: false,
             real_time: view.vcpus().any(|(_, pin)| is_real_time(pin.policy)),
         };
-        file.windows = windows(&file);
         file.x86 = is_x86(&file);
         file.vfio = passes_devices_through(&file);
         file
@@ -96,30 +84,6 @@ impl<'d> File<'d> {
         let mut flaw = self.view.flaw(severity, fault);
         flaw.places = nodes.iter().map(|node| place(*node)).collect();
         flaw
-    }
-}
-
-fn windows(file: &File<'_>) -> Windows {
-    let systems = file.root.descendants().filter(|node| {
-        node.has_tag_name("os")
-            && node.tag_name().namespace().is_some_and(|name| name.contains("libosinfo"))
-    });
-    let ids: Vec<&str> = systems.filter_map(|node| node.attribute("id")).collect();
-    let hyperv = file.find(&["features", "hyperv"]);
-    let enlightened = hyperv.is_some_and(|hyperv| {
-        let on = |node: Node<'_, '_>| node.attribute("state") == Some("on");
-        hyperv.attribute("mode") == Some("passthrough") || hyperv.children().any(on)
-    });
-    let clock = file.timer("hypervclock").map(|timer| timer.attribute("present") != Some("no"));
-    let local = file.find(&["clock"]).and_then(|clock| clock.attribute("offset"));
-    match (ids.first(), local == Some("localtime")) {
-        (Some(id), _) if id.contains("microsoft.com/") => Windows::Yes,
-        (Some(_), _) => Windows::No,
-        (None, _) if enlightened || clock == Some(true) => Windows::Yes,
-        // Both signs together: a Windows guest whose Hyper-V clock was disabled.
-        (None, true) if clock == Some(false) => Windows::Yes,
-        (None, true) => Windows::Likely,
-        (None, false) => Windows::No,
     }
 }
 

@@ -6,9 +6,10 @@
 use pinfold_model::Severity;
 
 use super::Diagnostic;
-use super::properties::{File, Windows};
+use super::properties::File;
 use super::repair::Repair;
 use super::text::timers::TimerFault;
+use pinfold_plan::domain_file::Windows;
 
 const CLOCK: &[&str] = &["clock offset='utc'"];
 

@@ -14,6 +14,7 @@
 mod list;
 mod read;
 mod request;
+mod windows;
 
 use pinfold_model::{CpuSet, NodeId, Policy, Role};
 use thiserror::Error;
@@ -204,6 +205,8 @@ pub struct Domain {
     pub pins: Vec<Located<(Target, CpuSet)>>,
     /// `<vcpusched>`, `<emulatorsched>`, `<iothreadsched>`, one entry per thread.
     pub schedulers: Vec<Located<(Target, Policy)>>,
+    /// The number of sockets that the guest's system uses at most, if it is limited.
+    pub most_sockets: Option<u32>,
     /// The guest topology of `<topology>`.
     pub shape: Option<Located<Shape>>,
     /// The guest's NUMA cells.
@@ -257,3 +260,4 @@ impl Domain {
 }
 
 pub use read::{bytes, error_at, is, page_bytes, parse, place, text_of};
+pub use windows::{Windows, most_sockets};

@@ -5,7 +5,7 @@
 //! matches, it has fewer levels, and a finding reports this.
 
 use pinfold_model::text::agree;
-use pinfold_model::{CoreId, CoreKind, CpuSet, Finding, GuestTopology, PackageId, PuId};
+use pinfold_model::{CoreId, CoreKind, CpuSet, Finding, GuestTopology, PackageId, PuId, Topology};
 
 use crate::available::AvailableCpus;
 use crate::avoidable::{Choice, severity};
@@ -59,7 +59,9 @@ pub(crate) fn matching(
         findings.push(weighed("guest topology", text.to_owned(), choice.with_true_siblings(pus)));
     }
     findings.extend(mixed_kinds(&cores, &choice));
-    let (sockets, why) = sockets(&cores, threads);
+    let packages: Vec<PackageId> =
+        pins.iter().filter_map(|pin| ground.pu(*pin)).map(|pu| pu.package).collect();
+    let (sockets, why) = sockets(ground.topology, &packages);
     let per_socket = pins.len() / threads / sockets;
     let siblings = match threads {
         1 if smt == GuestSmt::Hidden => "no SMT is shown, because the request says so",
@@ -73,7 +75,6 @@ pub(crate) fn matching(
 
 /// Consecutive pins on one core.
 struct Run {
-    package: PackageId,
     kind: CoreKind,
     id: CoreId,
     pins: usize,
@@ -84,38 +85,39 @@ fn runs(ground: &AvailableCpus<'_>, pins: &[PuId]) -> Vec<Run> {
     for pu in pins.iter().filter_map(|pin| ground.pu(*pin)) {
         match runs.last_mut() {
             Some(run) if run.id == pu.core => run.pins += 1,
-            _ => runs.push(Run { package: pu.package, kind: pu.kind, id: pu.core, pins: 1 }),
+            _ => runs.push(Run { kind: pu.kind, id: pu.core, pins: 1 }),
         }
     }
     runs
 }
 
-fn sockets(cores: &[Run], threads: usize) -> (usize, String) {
-    let mut packages: Vec<(PackageId, usize)> = Vec::new();
-    for run in cores {
-        let units = run.pins / threads;
-        match packages.last_mut() {
-            Some((package, count)) if *package == run.package => *count += units,
-            _ => packages.push((run.package, units)),
+/// The guest's sockets, with the reason, for the `packages` of its vCPUs in their order: one for
+/// each package if all carry as many neighbours, else one. Never more than the host has packages.
+pub(crate) fn sockets(topology: &Topology, packages: &[PackageId]) -> (usize, String) {
+    let mut runs: Vec<(PackageId, usize)> = Vec::new();
+    for package in packages {
+        match runs.last_mut() {
+            Some((last, count)) if last == package => *count += 1,
+            _ => runs.push((*package, 1)),
         }
     }
-    let names: Vec<String> = packages.iter().map(|(package, _)| package.to_string()).collect();
-    let ids: Vec<PackageId> = packages.iter().map(|(package, _)| *package).collect();
+    let ids: Vec<PackageId> = runs.iter().map(|(package, _)| *package).collect();
+    let names: Vec<String> = ids.iter().map(PackageId::to_string).collect();
     if repeats(&ids) {
         return (1, "one socket, because neighbouring vCPUs lie in different packages".to_owned());
     }
-    match (packages.len(), uniform(packages.iter().map(|(_, count)| *count))) {
-        (0 | 1, _) => (1, format!("one socket, because all lie in package {}", names.join(""))),
-        (count, Some(_)) => {
-            (count, format!("one socket for each of the packages {}", names.join(", ")))
+    // A virtual machine without a topology of its own: each CPU is a package, which says nothing
+    // about caches.
+    if runs.len() > 1 && topology.packages.len() == topology.cores.len() {
+        return (1, "one socket, because each package of the host is a single core".to_owned());
+    }
+    let names = names.join(", ");
+    match (runs.len(), uniform(runs.iter().map(|(_, count)| *count))) {
+        (0 | 1, _) => (1, format!("one socket, because all lie in package {names}")),
+        (count, Some(_)) => (count, format!("one socket for each of the packages {names}")),
+        (_, None) => {
+            (1, format!("one socket, because the packages {names} do not carry the same number"))
         }
-        (_, None) => (
-            1,
-            format!(
-                "one socket, because the packages {} do not carry the same number",
-                names.join(", ")
-            ),
-        ),
     }
 }
 

@@ -3,8 +3,9 @@
 //!
 //! A domain file with `<cpu><numa>`, or a command line with `-numa`, gives the guest its own NUMA
 //! nodes. Each of them is placed like a separate machine, on the host nodes of its memory, by any
-//! strategy. The guest's sockets follow from this: no socket spans two cells, because Linux on x86
-//! assumes that CPUs of one socket (or die) share an L3, and rejects such an L3 over two nodes.
+//! strategy. Cells do not change the guest's sockets, of which there are no more than the host has
+//! packages: a socket may hold several cells, and a cell of another size than the others may be a
+//! part of it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,8 +13,8 @@ use std::collections::BTreeMap;
 use pinfold_model::text::pus_text;
 use pinfold_model::{
     CellRequest, CpuSet, Finding, Free, GuestTopology, IsolationScope, MemoryPlan, MemoryRequest,
-    NodeId, PinWish, Plan, Policy, PuId, Request, Role, SmtRequest, ThreadPlan, Topology,
-    VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
+    NodeId, PackageId, PinWish, Plan, Policy, PuId, Request, Role, SmtRequest, ThreadPlan,
+    Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 
 use crate::PlanError;
@@ -309,32 +310,44 @@ impl<'a> Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// A topology in which no socket crosses a cell boundary: the largest socket size that divides
-    /// those of all parts and all cells.
+    /// The topology of all parts: sockets by the packages of the vCPUs, threads if all parts have
+    /// them and no cell ends within a core.
     fn shape(&self, parts: &[&VnodePlan]) -> Option<GuestTopology> {
         let guests: Vec<&GuestTopology> =
             parts.iter().map(|part| part.guest.as_ref()).collect::<Option<_>>()?;
         let first = guests.first()?;
         let sizes: Vec<u32> = self.groups.iter().flat_map(|group| group.sizes.clone()).collect();
-        let sockets = guests.iter().map(|guest| guest.cores * guest.threads);
-        let socket = sockets.chain(sizes.iter().copied()).fold(0, gcd).max(1);
-        let alike = guests.iter().all(|guest| guest.threads == first.threads);
-        let threads = if alike && socket.is_multiple_of(first.threads) { first.threads } else { 1 };
+        let vcpus = parts.iter().flat_map(|part| part.vcpus());
+        let packages: Option<Vec<PackageId>> =
+            vcpus.map(|thread| package_of(self.topology, &thread.pus)).collect();
+        let (sockets, why) = match packages {
+            Some(packages) => guest::sockets(self.topology, &packages),
+            None => (1, "one socket, because a vCPU may run in several packages".to_owned()),
+        };
         let vcpus: u32 = guests.iter().map(|guest| guest.vcpus()).sum();
-        let reason = match threads {
+        let socket = vcpus / u32::try_from(sockets).unwrap_or(1).max(1);
+        let is_whole = |size: &u32| size.is_multiple_of(first.threads.max(1));
+        let alike = guests.iter().all(|guest| guest.threads == first.threads);
+        let has_threads = alike && is_whole(&socket) && sizes.iter().all(is_whole);
+        let threads = if has_threads { first.threads.max(1) } else { 1 };
+        let siblings = match threads {
             1 => "no SMT is shown",
             _ => "vCPUs on siblings are shown as threads of one core",
         };
+        let reason = format!("{siblings}; {why}, with the guest's {} NUMA cells", sizes.len());
         Some(GuestTopology {
-            sockets: vcpus / socket,
+            sockets: vcpus / socket.max(1),
             cores: socket / threads,
             threads,
-            reason: format!(
-                "{reason}; no socket spans two of the guest's {} NUMA cells",
-                sizes.len()
-            ),
+            reason,
         })
     }
+}
+
+/// The package of these CPUs, if all are in one.
+fn package_of(topology: &Topology, pus: &CpuSet) -> Option<PackageId> {
+    let package = topology.packages.iter().find(|package| pus.is_subset(&package.pus));
+    package.filter(|_| !pus.is_empty()).map(|package| package.id)
 }
 
 /// Merges several plans for parts of a request into one with `vnodes`. `which` is a phrase for the
@@ -542,8 +555,4 @@ fn settled(
         settled.push(best.map_or_else(|| vm.nodes.clone(), |node| vec![node.id]));
     }
     settled
-}
-
-fn gcd(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -14,8 +14,8 @@ pub struct GuestCell {
 }
 
 /// The cells of a guest whose memory is planned on several nodes, by their first vCPU. Empty if a
-/// vCPU may run on more than one node, if a node has no vCPU, or if a socket of the guest would
-/// span two cells.
+/// vCPU may run on more than one node, if a node has no vCPU, or if a core of the guest would be in
+/// two cells. A socket may be: the scheduler of Linux then keeps to the cells.
 #[must_use]
 pub fn cells(vnode: &VnodePlan, topology: &Topology) -> Vec<GuestCell> {
     let Some(memory) = vnode.memory.as_ref().filter(|memory| memory.nodes.len() > 1) else {
@@ -36,19 +36,17 @@ pub fn cells(vnode: &VnodePlan, topology: &Topology) -> Vec<GuestCell> {
     }
     let mut nodes: Vec<NodeId> = cells.iter().map(|cell| cell.node).collect();
     nodes.sort_unstable();
-    if nodes == memory.nodes && fit_sockets(vnode, &cells) { cells } else { Vec::new() }
+    if nodes == memory.nodes && fit_cores(vnode, &cells) { cells } else { Vec::new() }
 }
 
-/// True if no socket of the guest spans two cells. Linux on x86 assumes that the CPUs of a socket
-/// share an L3, and rejects such an L3 over two nodes.
-fn fit_sockets(vnode: &VnodePlan, cells: &[GuestCell]) -> bool {
-    let Some(guest) = &vnode.guest else { return true };
-    let socket = (guest.cores * guest.threads).max(1);
-    let of = |cell: &GuestCell| -> BTreeSet<u32> {
-        cell.vcpus.iter().map(|vcpu| vcpu.0 / socket).collect()
+/// True if no core of the guest is in two cells.
+fn fit_cores(vnode: &VnodePlan, cells: &[GuestCell]) -> bool {
+    let threads = vnode.guest.as_ref().map_or(1, |guest| guest.threads.max(1));
+    let cores_of = |cell: &GuestCell| -> BTreeSet<u32> {
+        cell.vcpus.iter().map(|vcpu| vcpu.0 / threads).collect()
     };
-    let sockets: usize = cells.iter().map(|cell| of(cell).len()).sum();
-    sockets == cells.iter().flat_map(of).collect::<BTreeSet<u32>>().len()
+    let cores: usize = cells.iter().map(|cell| cores_of(cell).len()).sum();
+    cores == cells.iter().flat_map(cores_of).collect::<BTreeSet<u32>>().len()
 }
 
 /// Divides `bytes` among the cells in proportion to their vCPUs, each part a multiple of `unit`;

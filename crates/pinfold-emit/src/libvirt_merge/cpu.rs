@@ -75,11 +75,15 @@ impl<'a, 'x> Merge<'a, 'x> {
             );
             (cores, threads) = (cores * threads, 1);
         }
-        let dies = match (board, vendor) {
-            (Board::X86, Vendor::Amd | Vendor::Intel) => caches.dies,
-            (_, _) => 1,
-        };
-        let cores = cores / dies;
+        // A file without an architecture is for the host's.
+        let kind = child(self.root, "os").and_then(|os| child(os, "type"));
+        let is_x86 = board == Board::X86
+            && (vendor != Vendor::Unknown || kind.is_some_and(|kind| kind.has_attribute("arch")));
+        let dies = if is_x86 { caches.dies } else { 1 };
+        let shape =
+            Shape { sockets: guest.sockets, dies, clusters: 1, cores: cores / dies, threads };
+        let shape = self.limited(shape);
+        let cores = shape.cores;
         let wished = self.domain.shape.as_ref().map_or(1, |known| known.value.clusters);
         let clusters = if cores.is_multiple_of(wished.max(1)) { wished.max(1) } else { 1 };
         if clusters != wished {
@@ -87,7 +91,26 @@ impl<'a, 'x> Merge<'a, 'x> {
                 "clusters='{wished}' of the file does not divide {cores} cores, and is left out"
             ));
         }
-        Shape { sockets: guest.sockets, dies, clusters, cores: cores / clusters, threads }
+        Shape { clusters, cores: cores / clusters, ..shape }
+    }
+
+    /// A topology with no more sockets than the guest's system uses: the others become dies of one
+    /// socket, or its cores where the board has no dies.
+    fn limited(&mut self, shape: Shape) -> Shape {
+        let sockets = shape.sockets;
+        let Some(most) = self.domain.most_sockets.filter(|most| sockets > *most) else {
+            return shape;
+        };
+        self.notes.push(format!(
+            "Windows' desktop editions use {most} sockets at most: the guest is shown one socket \
+             instead of {sockets}"
+        ));
+        match self.domain.board {
+            Board::X86 => Shape { sockets: 1, dies: shape.dies * sockets, ..shape },
+            Board::WithoutThreads | Board::WithoutCpu | Board::Other => {
+                Shape { sockets: 1, cores: shape.cores * sockets, ..shape }
+            }
+        }
     }
 
     /// The file's topology, or one socket, for all vCPUs of the file; with threads only if each of

@@ -31,8 +31,30 @@ pub(crate) enum GuestFault<'a> {
     /// Host siblings that the guest takes for cores: those of the first core, and the number of
     /// such cores.
     SiblingsHidden { vcpus: &'a [u32], core: CoreId, cores: usize },
-    /// More sockets than packages of the vCPUs, or of the host if they are not pinned.
-    Sockets { sockets: u32, packages: usize, written: bool, pinned: bool },
+    /// More sockets than there can be.
+    Sockets { sockets: u32, limit: SocketLimit, written: bool },
+}
+
+/// What limits the guest's sockets.
+pub(crate) enum SocketLimit {
+    /// The number of packages in which its pinned vCPUs are.
+    OfVcpus(usize),
+    /// The number of packages of the host.
+    OfHost(usize),
+    /// The number of sockets that Windows' desktop editions use.
+    OfWindows(u32),
+}
+
+impl SocketLimit {
+    fn text(&self) -> String {
+        match self {
+            Self::OfVcpus(packages) => {
+                format!("its vCPUs are in {} of the host", counted(*packages, "package"))
+            }
+            Self::OfHost(packages) => format!("the host has {}", counted(*packages, "package")),
+            Self::OfWindows(most) => format!("Windows' desktop editions use {most} at most"),
+        }
+    }
 }
 
 impl Fault for GuestFault<'_> {
@@ -75,19 +97,14 @@ impl Fault for GuestFault<'_> {
                      of them busy, two tasks share a core while another core is idle",
                 )
             }
-            GuestFault::Sockets { sockets, packages, written, pinned } => {
-                let packages = counted(*packages, "package");
-                let there = match pinned {
-                    true => format!("its vCPUs are in {packages} of the host"),
-                    false => format!("the host has {packages}"),
-                };
+            GuestFault::Sockets { sockets, limit, written } => {
                 let unwritten = match written {
                     false => "without <topology> each vCPU is a socket of its own: ",
                     true => "",
                 };
                 Words::new(
                     "guest-sockets-lie",
-                    format!("the guest is shown {sockets} sockets, {there}"),
+                    format!("the guest is shown {sockets} sockets, {}", limit.text()),
                     format!(
                         "{unwritten}the guest believes that its CPUs share no L3 and keeps tasks apart that should be \
                          near; Windows' desktop editions use at most two sockets and leave the other vCPUs idle"

@@ -6,7 +6,8 @@ use pinfold_model::{CpuSet, NodeId, Policy, PuId};
 use roxmltree::{Document, Node, ParsingOptions};
 
 use super::{
-    Binding, Board, Cell, Domain, DomainError, Located, Memnode, Place, STRICT, Shape, Target, list,
+    Binding, Board, Cell, Domain, DomainError, Located, Memnode, Place, STRICT, Shape, Target,
+    list, most_sockets,
 };
 use crate::definition::{Mark, NAMESPACE};
 
@@ -123,6 +124,7 @@ pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
         iothreads,
         pins: Vec::new(),
         schedulers: Vec::new(),
+        most_sockets: most_sockets(root),
         shape: None,
         cells: Vec::new(),
         memory: None,

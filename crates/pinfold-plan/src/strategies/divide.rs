@@ -1,11 +1,9 @@
 //! A machine that fits on no single node, because of its vCPUs or its memory: it is planned as NUMA
 //! cells of equal size, on as few nodes as possible.
 //!
-//! Then no guest socket spans two nodes, and the plan is the one that a domain file with these
-//! cells gets. A number of vCPUs that the nodes do not divide is shared out as evenly as can be:
-//! sockets have one size, so the guest then is shown one socket and no cells, and its memory goes
-//! to the nodes in turns. Strategies that promise an order of CPUs, or one domain for each machine, are not
-//! changed. Of several machines, those that no node holds are planned one after the other, the
+//! The plan is the one that a domain file with these cells gets. A number of vCPUs that the nodes do
+//! not divide is shared out as evenly as can be: the cells then have different sizes. Strategies
+//! that promise an order of CPUs, or one domain for each machine, are not changed. Of several machines, those that no node holds are planned one after the other, the
 //! largest first, and the others on what these leave.
 
 use std::cmp::Reverse;
@@ -70,12 +68,8 @@ pub(super) fn planned(
             parts.merged(&plans)
         });
         let Ok(mut plan) = made else { continue };
-        let is_even = shares.windows(2).all(|pair| pair[0].1 == pair[1].1);
-        if !is_even {
-            plan.vnodes.iter_mut().for_each(show_one_socket);
-        }
         if plain.is_err() {
-            findings.push(too_large(&shares, is_even));
+            findings.push(too_large(&shares));
         }
         findings.retain(|finding| !plan.findings.contains(finding));
         plan.findings.extend(findings);
@@ -120,7 +114,7 @@ fn largest_first(
     let spans = |(asked, vnode): (&VnodeRequest, &VnodePlan)| {
         size(asked).filter(|_| {
             is_on_several(&index, vnode)
-                && cells(vnode, topology).is_empty()
+                && !is_divided_evenly(vnode, topology)
                 && !spanned(asked, &index, vnode).is_empty()
         })
     };
@@ -136,6 +130,12 @@ fn largest_first(
     let warnings = |plan: &Plan| plan.findings.iter().filter(|it| is_warning(it)).count();
     let divided = in_steps(strategy, (topology, request), &steps);
     divided.filter(|plan| warnings(plan) <= warnings(&joint)).unwrap_or(joint)
+}
+
+/// True if a machine has a NUMA cell of the same size on each of its nodes.
+fn is_divided_evenly(vnode: &VnodePlan, topology: &Topology) -> bool {
+    let cells = cells(vnode, topology);
+    !cells.is_empty() && cells.iter().all(|cell| cell.vcpus.len() == cells[0].vcpus.len())
 }
 
 /// True if the vCPUs of a machine are on several nodes.
@@ -235,28 +235,14 @@ fn take_memory(left: &mut Topology, vnode: &VnodePlan) {
     }
 }
 
-/// Shows the guest one socket: sockets of one size do not match cells of different sizes.
-fn show_one_socket(vnode: &mut VnodePlan) {
-    let Some(guest) = &mut vnode.guest else { return };
-    let siblings = match guest.threads {
-        1 => "no SMT is shown",
-        _ => "vCPUs on siblings are shown as threads of one core",
-    };
-    guest.reason = format!(
-        "{siblings}; one socket, because the NUMA nodes do not carry the same number of vCPUs"
-    );
-    guest.cores *= guest.sockets;
-    guest.sockets = 1;
-}
-
 /// The finding that a machine is on several nodes because of its memory.
-fn too_large(shares: &Shares, is_even: bool) -> Finding {
+fn too_large(shares: &Shares) -> Finding {
     let nodes: Vec<NodeId> = shares.iter().map(|(node, _)| *node).collect();
-    let shown = if is_even { ": the guest should be shown a NUMA cell for each" } else { "" };
     Finding::note(
         "NUMA",
         format!(
-            "no node has the memory of the machine, so it is divided over the nodes {}{shown}",
+            "no node has the memory of the machine, so it is divided over the nodes {}: the guest \
+             should be shown a NUMA cell for each",
             node_list(&nodes)
         ),
     )

@@ -315,16 +315,16 @@ fn a_machine_that_spans_nodes_keeps_its_cells_with_another() {
         let guest = a.guest.as_ref().unwrap();
         (guest.sockets, guest.cores, guest.threads, cells(a, topology).len())
     };
-    // Two packages with four nodes of sixteen cores each.
+    // Two packages with four nodes of sixteen cores each: three of them are in one package.
     let mut eight = Machine::new([2, 4, 2, 8, 2], |p| {
         p.core + 8 * (p.l3 + 2 * (p.node + 4 * p.package)) + 128 * p.thread
     })
     .build();
     eight.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
     let a = || sized("a", 48, 96);
-    assert_eq!(shape(&eight, "low-latency", vec![a()]), (3, 16, 1, 3));
-    assert_eq!(shape(&eight, "low-latency", vec![a(), vm("b", 2)]), (3, 16, 1, 3));
-    assert_eq!(shape(&eight, "auto", vec![vm("b", 2), a()]), (3, 16, 1, 3));
+    assert_eq!(shape(&eight, "low-latency", vec![a()]), (1, 48, 1, 3));
+    assert_eq!(shape(&eight, "low-latency", vec![a(), vm("b", 2)]), (1, 48, 1, 3));
+    assert_eq!(shape(&eight, "auto", vec![vm("b", 2), a()]), (1, 48, 1, 3));
     let mut two = dual_e5_2670().build();
     two.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
     let a = || sized("a", 20, 40);
