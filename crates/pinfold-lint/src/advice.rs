@@ -14,13 +14,14 @@ use pinfold_plan::boot::{self, keeping_off};
 use pinfold_plan::command;
 use pinfold_plan::domain_file::parse;
 use pinfold_plan::layout::{Language, Layout};
+use pinfold_plan::plan_if_possible;
 use roxmltree::Node;
 
 use super::lookup::{CpuIndex, LintContext, is_real_time};
 use super::one_layout::of_one;
 use super::repair::{Parents, Repair};
 use super::target::{self, Target, asks_for_another_place};
-use super::{Diagnostic, again, memory, repair};
+use super::{Diagnostic, again, memory, own_pins, repair};
 
 /// A line that is replaced, added or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -213,10 +214,17 @@ impl<'a> Isolation<'a> {
     }
 
     /// Adds the advice to each flaw about CPUs that the host's tasks may use: a command, and the
-    /// kernel parameters.
-    pub fn advise(&mut self, flaws: &mut [Diagnostic], view: &LintContext<'_, '_>) {
+    /// kernel parameters. The command keeps the pins of `placed`, the layout after the advice is
+    /// followed, and leaves the cores of the `others` alone.
+    pub fn advise(
+        &mut self,
+        flaws: &mut [Diagnostic],
+        view: &LintContext<'_, '_>,
+        placed: &Layout,
+        others: &CpuSet,
+    ) {
         for flaw in flaws.iter_mut().filter(|flaw| OPEN.contains(&flaw.name)) {
-            let command = self.command(view);
+            let command = self.command(view, placed, others);
             flaw.instead.push(match &self.kernel_parameters {
                 Some(parameters) => format!("{command}; {parameters}"),
                 None => command,
@@ -224,7 +232,7 @@ impl<'a> Isolation<'a> {
         }
     }
 
-    fn command(&mut self, view: &LintContext<'_, '_>) -> String {
+    fn command(&mut self, view: &LintContext<'_, '_>, placed: &Layout, others: &CpuSet) -> String {
         let layout = view.layout;
         let apply = match (&layout.language, &layout.plan) {
             (Language::Running(option), _) => Command::new(format!("apply {option}")),
@@ -232,10 +240,24 @@ impl<'a> Isolation<'a> {
             (Language::Plan, Some(plan)) => return self.for_plan(plan),
             (Language::Plan, None) => return NO_PLAN_KEEPS_OFF.to_owned(),
         };
-        let apply = command::with_strategy(&apply.to_string(), strategy_of(view));
-        let apply = command::under(&apply, &self.isolated);
+        let mut conditions = self.isolated.clone();
+        conditions.avoid.add(others);
+        let mut request = target::request(view, &conditions);
+        for vnode in &mut request.vnodes {
+            vnode.pins = own_pins::wishes(placed);
+        }
+        // The policies of the file stay under a strategy that sets none.
+        let mut strategies = [strategy_of(view), None, Some("balanced")].into_iter();
+        let is_possible = |strategy: &Option<&str>| {
+            plan_if_possible(strategy.unwrap_or("auto"), self.topology, &request).is_some()
+        };
+        let Some(strategy) = strategies.find(is_possible) else {
+            return NO_PLAN_KEEPS_OFF.to_owned();
+        };
+        let apply = command::with_strategy(&apply.to_string(), strategy);
+        let apply = command::under(&apply, &conditions) + &own_pins::options(placed);
         let undo = Command::new("undo");
-        format!("`{apply}` pins the machine again and keeps them off until `{undo}`")
+        format!("`{apply}` keeps these pins, and other tasks off them until `{undo}`")
     }
 
     fn for_plan(&mut self, plan: &Arc<Plan>) -> String {

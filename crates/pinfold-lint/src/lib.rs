@@ -27,6 +27,7 @@ mod memory;
 mod next;
 mod one_layout;
 mod overlap;
+mod own_pins;
 mod pages;
 mod placement;
 mod processor;

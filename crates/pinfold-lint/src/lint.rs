@@ -51,55 +51,71 @@ pub fn lint_under(layouts: &[Layout], topology: &Topology, conditions: &Request)
         own
     };
     let mut of_views: Vec<Vec<Diagnostic>> = views.iter().map(of_one).collect();
-    let (taken, strategies) = advise(&mut of_views, &views, conditions);
+    let advised = advise(&mut of_views, &views, conditions);
     let claims = |view: &&LintContext<'_, '_>| {
         view.layout.runs() || !running.contains(view.layout.name.as_str())
     };
-    let held = views.iter().zip(&taken).filter(|(view, _)| claims(view));
-    let held = held.map(|(_, pus)| pus).collect::<CpuSet>();
+    let held = views.iter().zip(&advised).filter(|(view, _)| claims(view));
+    let held = held.map(|(_, advised)| &advised.held).collect::<CpuSet>();
     let mut isolation = advice::Isolation::new((&lookup, &held), conditions);
-    for (view, own) in views.iter().zip(&mut of_views) {
-        isolation.advise(own, view);
+    for ((view, own), advised) in views.iter().zip(&mut of_views).zip(&advised) {
+        let others = lookup.whole_cores(&held.difference(&advised.held));
+        let placed = advised.layout.as_ref().unwrap_or(view.layout);
+        isolation.advise(own, view, placed, &others.difference(&advised.held));
     }
     let mut flaws: Vec<Diagnostic> = of_views.into_iter().flatten().collect();
     let claims: Vec<_> = views.iter().filter(claims).collect();
     overlap::check(&claims, &lookup, &mut flaws);
     room::check_together(&claims, &mut flaws);
     flaws.sort_by_key(|flaw| std::cmp::Reverse(flaw.severity));
+    let strategies = advised.iter().map(|advised| advised.strategy).collect();
     LintReport { flaws, strategies }
 }
 
-/// Adds the advice for each layout. Returns the CPUs of their vCPUs, and the strategy of each that
-/// is to be placed anew, if the advice is followed.
+/// What is advised for one layout.
+struct Advised {
+    /// The CPUs of its vCPUs.
+    held: CpuSet,
+    /// The strategy of its new placement, if it needs one and a strategy makes it.
+    strategy: Option<&'static str>,
+    /// The layout with its new placement.
+    layout: Option<Layout>,
+}
+
+/// Adds the advice for each layout, and returns what it leads to.
 fn advise(
     of_views: &mut [Vec<Diagnostic>],
     views: &[LintContext<'_, '_>],
     conditions: &Request,
-) -> (Vec<CpuSet>, Vec<Option<&'static str>>) {
+) -> Vec<Advised> {
     let asks = |own: &&Vec<Diagnostic>| own.iter().any(asks_for_another_place);
     let asking = of_views.iter().filter(asks).count();
-    let mut taken: Vec<CpuSet> = views.iter().map(|view| view.held.clone()).collect();
+    let as_is = |view: &LintContext<'_, '_>| Advised {
+        held: view.held.clone(),
+        strategy: None,
+        layout: None,
+    };
+    let mut advised: Vec<Advised> = views.iter().map(as_is).collect();
     if asking > MOST_ADVISED {
         for (own, view) in of_views.iter_mut().zip(views) {
             advice::give_together(own, view, asking);
         }
-        return (taken, vec![None; views.len()]);
+        return advised;
     }
     let mut cores: Vec<CpuSet> =
         views.iter().map(|view| view.lookup.whole_cores(&view.held)).collect();
-    let mut strategies = Vec::new();
     for (index, (own, view)) in of_views.iter_mut().zip(views).enumerate() {
         let mut conditions = conditions.clone();
         if asks(&&*own) {
             let others = cores.iter().enumerate().filter(|(other, _)| *other != index);
             others.for_each(|(_, pus)| conditions.avoid.add(pus));
         }
-        let target = advice::give(own, view, &conditions);
-        if let Some(target) = &target {
-            taken[index] = LintContext::of(&target.layout, view.lookup).held;
-            cores[index] = view.lookup.whole_cores(&taken[index]);
+        if let Some(target) = advice::give(own, view, &conditions) {
+            let held = LintContext::of(&target.layout, view.lookup).held;
+            cores[index] = view.lookup.whole_cores(&held);
+            let (strategy, layout) = (target.strategy, Some(target.layout));
+            advised[index] = Advised { held, strategy, layout };
         }
-        strategies.push(target.and_then(|target| target.strategy));
     }
-    (taken, strategies)
+    advised
 }

@@ -223,7 +223,7 @@ fn strategies(layout: &Layout) -> Vec<&'static str> {
 }
 
 /// The layout as a request, with the user's conditions.
-fn request(view: &LintContext<'_, '_>, conditions: &Request) -> Request {
+pub(super) fn request(view: &LintContext<'_, '_>, conditions: &Request) -> Request {
     let (layout, topology) = (view.layout, view.lookup.topology);
     let domain = layout.text.as_deref().and_then(|text| Domain::read(text).ok());
     let roles = layout.pins.iter().map(|pin| &pin.role);

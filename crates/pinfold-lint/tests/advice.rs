@@ -161,8 +161,29 @@ fn machines_of_one_host_get_one_kernel_command_line() {
         .flat_map(|flaw| &flaw.instead)
         .collect();
     assert_eq!(lines.len(), 2, "{flaws:?}");
-    for line in lines {
+    for (line, (name, others, pins)) in lines
+        .iter()
+        .zip([("a", "3-4,19-20", "vcpu0-3=1,17,2,18"), ("b", "1-2,17-18", "vcpu0-3=3,19,4,20")])
+    {
         assert!(line.contains("irqaffinity=0,5-16,21-31`"), "{line}");
+        let command = format!(
+            "`pinfold apply --libvirt {name} --avoid {others} --isolate host --pin {pins} \
+             --pin emulator=6-7` keeps these pins"
+        );
+        assert!(line.contains(&command), "{line}");
+        // What the command plans is the file's placement, with the CPUs kept apart.
+        let mut request = Request::vm(name, VcpuCount::Exactly(4));
+        request.isolation = pinfold_model::IsolationScope::Host;
+        request.avoid = pinfold_model::CpuSet::parse_list(others).expect("a list");
+        for pin in [pins, "emulator=6-7"] {
+            request.vnodes[0].pins.extend(pinfold_config::requests::pins(pin).expect("a pin"));
+        }
+        let made = plan("auto", &topology, &request).expect("a plan");
+        assert_eq!(format!("vcpu0-3={}", pinfold_samples::pins(&made)), pins);
+        assert_eq!(pinfold_samples::emulator(&made), "6-7");
+        let flaws = lint(&Layout::of_plan(&made, "plan.json"), &topology);
+        assert!(flaws.iter().all(|flaw| flaw.severity == Severity::Note), "{flaws:?}");
+        assert!(flaws.iter().all(|flaw| flaw.name != "not-isolated"), "{flaws:?}");
     }
 }
 
@@ -356,7 +377,8 @@ fn the_command_that_isolates_repeats_the_strategy() {
     let fifo = "<vcpusched vcpus='0-1' scheduler='fifo' priority='1'/>\n";
     for (policy, words) in [("", ""), (fifo, " --strategy realtime")] {
         let flaws = found(&domain(2, &format!("{tune}{policy}"), topology), &ryzen());
-        let apply = format!("`pinfold apply --libvirt m{words} --isolate host` pins the machine");
+        let pins = "--isolate host --pin vcpu0-1=1-2 --pin emulator=0,3";
+        let apply = format!("`pinfold apply --libvirt m{words} {pins}");
         let lines = advice(&flaws, "not-isolated");
         assert!(lines.iter().any(|line| line.contains(&apply)), "{lines:?}");
     }
