@@ -48,8 +48,9 @@ pub use error::StudyError;
 pub use export::{samples, tables};
 pub use file::{
     BOOT, BUILT_IN, Better, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule, HostFacts,
-    Level, NATIVE, NONE, ORDER, Plot, PlotKind, Preset, Probe, Program, QUICK, Rule, SAME_PROGRAM,
-    Selection, Skip, Source, Stop, Stream, Study, Summary, TIME, Table, Workload,
+    Level, NATIVE, NONE, ORDER, Plot, PlotKind, Preset, Probe, Program, PublishedValue, QUICK,
+    Rule, SAME_PROGRAM, Selection, Skip, Source, Stop, Stream, Study, Summary, TIME, Table,
+    Workload,
 };
 pub use form::Form;
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};
@@ -60,7 +61,7 @@ pub use record::{
     EarlyEnd, FactsV1, KIND, Loaded, NewStudy, StudyRecord, cells, create, create_with, vacant,
 };
 pub use runner::{Finished, Runner, StartRequest, TrialRequest, TrialResult};
-pub use select::{ClaimResult, Groups, Key, Point, SampleCurve};
+pub use select::{ClaimResult, Groups, Key, MeasuredNumber, Point, SampleCurve};
 pub use statistics::SampleStatistic;
 
 #[cfg(test)]

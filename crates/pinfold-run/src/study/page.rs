@@ -2,6 +2,7 @@
 
 mod markdown;
 mod nodes;
+mod published;
 mod sequence;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +66,11 @@ pub fn page(analysis: &Analysis, nodes: &NodeTable) -> Result<StudyPage, Failure
         version: env!("CARGO_PKG_VERSION").to_owned(),
         claims: claims(analysis),
         pictures: pictures.chain(nodes::picture(nodes).map(Ok)).collect::<Result<_, _>>()?,
-        tables: tables.collect::<Result<_, _>>()?,
+        tables: published::table(analysis)
+            .map(Ok)
+            .into_iter()
+            .chain(tables)
+            .collect::<Result<_, _>>()?,
         measured: analysis.estimates.iter().map(|one| measured(analysis, one)).collect(),
         summary_name: study.summary.name().to_owned(),
         pairs: analysis.noise.iter().map(|one| pair(analysis, one)).collect(),

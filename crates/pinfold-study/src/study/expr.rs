@@ -147,6 +147,20 @@ impl Expr {
         Err(ExprError::new(parser.at(), format!("{} is not expected here", parser.peek())))
     }
 
+    /// The constant, if the expression is only a constant.
+    #[must_use]
+    pub fn constant(&self) -> Option<&Value> {
+        match &self.node {
+            Node::Constant(value) => Some(value),
+            Node::Name(_)
+            | Node::Not(_)
+            | Node::Negative(_)
+            | Node::Binary(..)
+            | Node::In(..)
+            | Node::Call(..) => None,
+        }
+    }
+
     /// The name, if the expression is only a name.
     #[must_use]
     pub fn as_name(&self) -> Option<&str> {

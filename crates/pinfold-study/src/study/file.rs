@@ -443,6 +443,25 @@ pub struct Claim {
     pub agree: Rule,
 }
 
+/// A value that the source publishes, next to which the page shows that of this run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PublishedValue {
+    /// The figure, table or section of the source.
+    pub place: String,
+    /// The quantity, in our words.
+    pub quantity: String,
+    /// The source's value.
+    pub value: f64,
+    /// Its uncertainty as the source states it: `σ 172`.
+    pub spread: String,
+    /// Its unit; `None` for ratios, which hold on any machine.
+    pub unit: Option<Unit>,
+    /// The figures of the functions of `ours`.
+    pub figures: Vec<String>,
+    /// The same quantity of this run.
+    pub ours: Rule,
+}
+
 /// Name of the preset that `--quick` selects.
 pub const QUICK: &str = "quick";
 
@@ -524,6 +543,8 @@ pub struct Study {
     pub tables: Vec<Table>,
     /// Claims of the source.
     pub claims: Vec<Claim>,
+    /// Values of the source.
+    pub published: Vec<PublishedValue>,
     /// Its shorter forms, by name.
     pub presets: BTreeMap<String, Preset>,
 }

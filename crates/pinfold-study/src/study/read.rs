@@ -1,6 +1,7 @@
 //! Study files: parses TOML into a [`Study`], and reports errors with line and column.
 
 mod preset;
+mod published;
 mod report;
 mod workload;
 
@@ -47,6 +48,7 @@ const STUDY: &[&str] = &[
     "plot",
     "table",
     "claim",
+    "published",
     "quick",
     "preset",
 ];
@@ -106,6 +108,7 @@ fn study(mut keys: Keys) -> Result<Study, Fault> {
         plots: Vec::new(),
         tables: Vec::new(),
         claims: Vec::new(),
+        published: Vec::new(),
         presets: BTreeMap::new(),
         name,
     };
@@ -114,6 +117,7 @@ fn study(mut keys: Keys) -> Result<Study, Fault> {
     study.workloads = workload::workloads(&mut keys, &study, limit_ns)?;
     study.stop = keys.take("stop").map(|table| stop(table, &study)).transpose()?;
     report::report(&mut keys, &mut study)?;
+    published::read_published(&mut keys, &mut study)?;
     study.presets = preset::presets(&mut keys, &study)?;
     let product = study.factors.iter().try_fold(study.workloads.len(), |product, factor| {
         product.checked_mul(factor.levels.len())

@@ -11,7 +11,7 @@ use super::ALPHA;
 use super::analyse::{Analysis, Estimate};
 use super::cells::{Cell, CellScope};
 use super::expr::{Argument, Bounds, Expr, ExprError, Scope, Value};
-use super::file::{Claim, DisplayedStatistic, Rule, Selection, Study};
+use super::file::{Claim, DisplayedStatistic, PublishedValue, Rule, Selection, Study};
 use super::statistics::split;
 use super::template;
 
@@ -224,6 +224,26 @@ impl Analysis {
         };
         ClaimResult { see, agree }
     }
+
+    /// The number of this run next to a value of the source.
+    ///
+    /// # Errors
+    /// Why it was not measured.
+    pub fn measured_number(&self, published: &PublishedValue) -> Result<MeasuredNumber, String> {
+        let scope = ClaimScope { analysis: self, only: None };
+        let expr = &published.ours.expr;
+        let value = expr.number(&scope).map_err(|error| error.why)?;
+        Ok(MeasuredNumber { value, interval: expr.bounds(&scope).ok() })
+    }
+}
+
+/// A number of this run, with its interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeasuredNumber {
+    /// The number.
+    pub value: f64,
+    /// Its 95 % interval, widened by the noise floor; `None` without enough blocks.
+    pub interval: Option<Bounds>,
 }
 
 /// The evaluation of a claim.

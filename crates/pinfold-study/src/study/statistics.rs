@@ -83,6 +83,7 @@ pub(super) fn shown(study: &Study) -> BTreeMap<String, BTreeSet<SampleStatistic>
     names.extend(selections.map(|selection| selection.figure.clone()));
     names.extend(study.stop.iter().map(|stop| stop.figure.clone()));
     names.extend(study.claims.iter().flat_map(|claim| claim.figures.clone()));
+    names.extend(study.published.iter().flat_map(|value| value.figures.clone()));
     let mut found: BTreeMap<String, BTreeSet<SampleStatistic>> = BTreeMap::new();
     for (figure, statistic) in names.iter().filter_map(|name| split(name)) {
         found.entry(figure.to_owned()).or_default().insert(statistic);

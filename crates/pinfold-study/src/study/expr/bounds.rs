@@ -70,7 +70,11 @@ impl Expr {
         ExprError::new(self.at, format!("this is not {wanted}"))
     }
 
-    fn bounds(&self, scope: &dyn Scope) -> Result<Bounds, ExprError> {
+    /// The interval of a number over the intervals of its parts.
+    ///
+    /// # Errors
+    /// As [`Self::decide`], or it is no number.
+    pub fn bounds(&self, scope: &dyn Scope) -> Result<Bounds, ExprError> {
         match self.bounded(scope)? {
             Bounded::Number(bounds) => Ok(bounds),
             Bounded::Text(_) | Bounded::Truth(_) => Err(self.not_a("a number")),

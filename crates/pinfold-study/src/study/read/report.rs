@@ -308,7 +308,7 @@ fn claim(table: Toml, study: &Study) -> Result<Claim, Fault> {
 }
 
 /// The figures that its functions ask for.
-fn figures_of(expr: &Expr) -> Vec<String> {
+pub(super) fn figures_of(expr: &Expr) -> Vec<String> {
     let calls = expr.calls();
     let names = calls.iter().filter_map(|(_, arguments, _)| arguments.first()?.value.as_name());
     names.map(str::to_owned).collect()
@@ -345,7 +345,7 @@ fn check_see(
 }
 
 /// Its functions must be those of claims, and their arguments must select by factors.
-fn check_claim(rule: &Rule, study: &Study, key: &str) -> Result<(), Fault> {
+pub(super) fn check_claim(rule: &Rule, study: &Study, key: &str) -> Result<(), Fault> {
     let fault = |at: usize, why: String| expr_fault(key, rule.at, &super::ExprError { at, why });
     for (name, at) in rule.expr.names() {
         if !study.values.contains_key(name) && !super::HOST_FACTS.contains(&name) {

@@ -57,6 +57,41 @@ fn factors_that_do_not_exist() {
 }
 
 #[test]
+fn values_of_the_source_that_select_nothing() {
+    let row = |unit: &str, ours: &str| {
+        format!(
+            "[[published]]\nplace = \"p\"\nquantity = \"q\"\nvalue = 0.5\nunit = \"{unit}\"\n\
+             ours = \"{ours}\"\n"
+        )
+    };
+    let check = |rows: String, expected: &str| {
+        let toml = STUDY.replacen("[quick]", &format!("{rows}[quick]"), 1);
+        let error = from_toml(&toml).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    };
+    let half = "ratio(rate, method = 'stall', speed = 0.5)";
+    let no_level = "ratio(rate, method = 'stall', speed = 0.6)";
+    check(
+        row("ratio", no_level),
+        "line 59, column 47: ours: ratio selects no cell: speed has no level 0.6",
+    );
+    check(row("ratio", "ratio(rat, speed = 1)"), "line 59, column 8: no workload gives the figure");
+    check(row("kg", half), "line 58, column 8: there is no unit \"kg\"");
+    check(
+        row("ns", "value(rate, method = 'none')"),
+        "line 59, column 9: ours: unit: ns does not convert to that of rate",
+    );
+    check(
+        row("ratio", half) + &row("ratio", half),
+        "line 60, column 1: ours: another row shows ratio(rate, method = 'stall', speed = 0.5) too",
+    );
+    check(
+        row("ratio", half).replace("0.5\n", "\"much\"\n"),
+        "line 57, column 9: value: much is no",
+    );
+}
+
+#[test]
 fn empty_products_and_wrong_levels() {
     check(
         "levels = [1, 2, 8]",

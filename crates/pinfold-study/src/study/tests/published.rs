@@ -11,6 +11,7 @@ use pinfold_study::study::{Claim, Study, from_toml};
 
 const CPU_EMULATION: &str = include_str!("../../../../../studies/cpu-emulation.toml");
 const VM_LATENCY: &str = include_str!("../../../../../studies/vm-latency.toml");
+const QEMU_SCALING: &str = include_str!("../../../../../studies/qemu-scaling.toml");
 const NUMA: &str = include_str!("../../../../../studies/numa-interference.toml");
 
 /// Answers the functions of a rule from a table: `value(gap.max, strategy=balanced)`, with the
@@ -282,4 +283,105 @@ fn the_numbers_of_buchert_pass_their_rules() {
         |lim: f64| decide(improvement, &Numbers { study: &study, machine: &[], number: &of(lim) });
     assert!(decided(80.0) && !decided(2.0));
     assert_eq!(study.claims.iter().filter(|claim| !claim.is_own).count(), 15);
+}
+
+/// Migrations and L1 misses (millions) of Badaroux 2021, tables I and II, floating and pinned.
+fn badaroux_events(isa: &str, figure: &str, threads: &str) -> Option<[f64; 2]> {
+    match (isa, figure, threads) {
+        ("riscv64", "process_migrations", "16") => Some([23_692.0, 91_564.0]),
+        ("riscv64", "process_migrations", "128") => Some([324_423_980.0, 2_958_824.0]),
+        ("aarch64", "process_migrations", "64") => Some([744_645_854.0, 7_170_919.0]),
+        ("riscv64", "process_l1d_misses", "32") => Some([168_547.0, 164_196.0]),
+        ("aarch64", "process_l1d_misses", "32") => Some([1_046_410.0, 975_366.0]),
+        _ => None,
+    }
+}
+
+/// His numbers; the curves of times, which are pictures, have the shape that his text states.
+fn badaroux(function: &str, picks: &Picks) -> Option<f64> {
+    let (isa, strategy) = (picks.level("isa"), picks.level("strategy"));
+    let threads = picks.level("n_threads");
+    let pinned = usize::from(strategy == "compact");
+    match (function, picks.figure.as_str()) {
+        ("value", "time") => {
+            let threads: f64 = threads.parse().unwrap();
+            let beyond = if isa == "native" { 1.0 } else { (threads / 32.0).max(1.0) };
+            let roi = if picks.level("part") == "roi" { 0.95 } else { 1.0 };
+            let smt = if picks.level("smt") == "off" { 0.72 } else { 1.0 };
+            let idle = if picks.level("guest") == "n_c = 128" { 1.03 } else { 1.0 };
+            Some(1e9 / threads.min(32.0) * beyond * roi * smt * idle)
+        }
+        ("ratio", "time") => Some(1.0),
+        // isolcpus with 30 threads: four programs gain 4 to 16 %, others lose.
+        ("smallest", "time") => Some(0.84),
+        ("largest", "time") => Some(1.05),
+        ("value", "futex_cycles") => Some(if threads == "128" { 0.7 } else { 0.05 }),
+        ("value", figure) => badaroux_events(isa, figure, threads).map(|row| row[pinned]),
+        _ => None,
+    }
+}
+
+#[test]
+fn the_numbers_of_badaroux_pass_their_rules() {
+    let study = from_toml(QEMU_SCALING).unwrap();
+    let machine: &[(&str, f64)] = &[("host_cores", 16.0), ("host_pus", 32.0)];
+    let check = |source: &str, contrary: &dyn Fn(&str, &Picks) -> Option<f64>| {
+        let claim = claim(&study, source);
+        let scope = |number| Numbers { study: &study, machine, number };
+        assert!(decide(claim, &scope(&badaroux)), "{source}");
+        assert!(!decide(claim, &scope(contrary)), "contrary: {source}");
+    };
+    // Everything that is placed is a fifth faster.
+    let faster = |_: &str, _: &Picks| Some(0.8);
+    for source in [
+        "Pinning the vCPUs of RISC-V guests",
+        "Pinning the vCPUs of Arm guests",
+        "Thread affinity",
+        "isolcpus makes no difference",
+        "With twice as many threads as isolcpus leaves",
+        "L1 data cache misses of pinned and floating RISC-V",
+        "L1 data cache misses of pinned and floating Arm",
+    ] {
+        let contrary = |function: &str, picks: &Picks| match picks.figure.as_str() {
+            "process_l1d_misses" => {
+                Some(if picks.level("strategy") == "compact" { 2.0 } else { 1.0 })
+            }
+            _ => faster(function, picks),
+        };
+        check(source, &contrary);
+    }
+    let same = |_: &str, _: &Picks| Some(1e6);
+    check("The emulator scales", &same);
+    check("With as many threads as cores, floating", &same);
+    check("The same holds for pinned guests", &same);
+    check("With as many threads as isolcpus leaves", &same);
+    check("Beyond the host CPUs pinned QEMU of RISC-V", &same);
+    check("Beyond the host CPUs pinned QEMU of Arm", &same);
+    check("Below the number of host CPUs", &same);
+    check("With four times as many threads", &same);
+    // Times that fall with the threads beyond the host's CPUs, a serial program, slow idle vCPUs.
+    let other = |_: &str, picks: &Picks| {
+        let threads: f64 = picks.level("n_threads").parse().unwrap();
+        let roi = if picks.level("part") == "roi" { 0.3 } else { 1.0 };
+        let idle = if picks.level("guest") == "n_c = 128" { 1.5 } else { 1.0 };
+        Some(1e9 / threads * roi * idle)
+    };
+    check("Natively times stay", &other);
+    check("T_full is close to T_roi", &other);
+    check("128 floating vCPUs", &other);
+    check("128 pinned vCPUs of which", &other);
+    assert_eq!(study.claims.iter().filter(|claim| !claim.is_own).count(), 19);
+}
+
+/// Each value of a source stands for another quantity, and its ratio is one of the source's sums.
+#[test]
+fn published_values_are_those_of_the_sources() {
+    let study = from_toml(QEMU_SCALING).unwrap();
+    let of = |place: &str, quantity: &str| {
+        let mut found = study.published.iter().filter(|value| value.place == place);
+        found.find(|value| value.quantity.contains(quantity)).unwrap().value
+    };
+    assert!((of("table I, n_t = 128", "migrations") - 2_958_824.0 / 324_423_980.0).abs() < 1e-4);
+    assert!((of("table II, n_t = 96", "L1") - 1_454_464.0 / 1_809_297.0).abs() < 1e-3);
+    assert_eq!(study.published.iter().filter(|value| value.unit.is_none()).count(), 44);
 }

@@ -66,6 +66,35 @@ fn where_of_a_claim_selects_for_all_its_functions() {
     assert_eq!((judged.see.as_str(), judged.agree), ("0.7", Ok(true)));
 }
 
+/// A value of the source stands next to the number of this run, with an interval from six blocks on.
+#[test]
+fn a_value_of_the_source_has_the_number_of_the_run() {
+    let row = |ours: &str| {
+        format!(
+            "[[published]]\nplace = \"p\"\nquantity = \"q\"\nvalue = 0.5\nunit = \"ratio\"\n\
+             ours = \"{ours}\"\n"
+        )
+    };
+    let rows = row("ratio(rate, method = 'stall', cores = 1)") + &row("ratio(rate, cores = 8)");
+    let toml = STUDY.replacen("[[plot]]", &format!("{rows}[[plot]]"), 1);
+    let numbers = |is_quick: bool| {
+        let mut world = World::new();
+        let run = world.create(&toml, is_quick).unwrap();
+        world.run(run).unwrap();
+        let analysis = analyse(&world.store, run.id()).unwrap();
+        let published = analysis.loaded.study.published.clone();
+        [0, 1].map(|row| analysis.measured_number(&published[row]))
+    };
+    let [of_eight_blocks, skipped] = numbers(false);
+    let measured = of_eight_blocks.unwrap();
+    let interval = measured.interval.unwrap();
+    assert!((measured.value - 0.5).abs() < 0.05, "{measured:?}");
+    assert!(interval.low <= measured.value && measured.value <= interval.high, "{measured:?}");
+    assert!(skipped.unwrap_err().starts_with("no cell that ratio(rate, …)"));
+    let [of_two_blocks, _] = numbers(true);
+    assert_eq!(of_two_blocks.unwrap().interval, None);
+}
+
 /// The quick form has two blocks, with which no test can show anything.
 #[test]
 fn a_claim_is_not_settled_by_two_blocks_nor_at_its_limit() {
