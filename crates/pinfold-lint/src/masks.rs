@@ -21,27 +21,64 @@ pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     unbalanced(view, flaws);
 }
 
+/// Pins to CPUs that cannot be used; those of which no CPU can are one finding.
 fn absent(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let topology = view.lookup.topology;
     let all = view.layout.pins.iter().chain(&view.layout.strays);
+    let (mut offline, mut gone): (Vec<AbsentPins<'_>>, Vec<AbsentPins<'_>>) = Default::default();
     for pins in by_place(all) {
         let Some(pus) = pins.first().and_then(|pin| pin.pus.as_ref()) else { continue };
-        let offline = pus.intersection(&topology.offline);
-        let gone = pus.difference(&view.lookup.usable).difference(&offline);
         let left = pus.intersection(&view.lookup.usable);
-        if !offline.is_empty() {
-            flaws.push(waiting(view, &pins, (&offline, &left)));
+        let is_offline = pus.intersection(&topology.offline);
+        let is_gone = pus.difference(&view.lookup.usable).difference(&is_offline);
+        if !is_offline.is_empty() {
+            let (pins, left) = (pins.clone(), left.clone());
+            add(&mut offline, AbsentPins { pins, absent: is_offline, barred: false, left });
         }
-        if gone.is_empty() {
-            continue;
+        if !is_gone.is_empty() {
+            let barred = is_gone.is_subset(&view.lookup.online);
+            add(&mut gone, AbsentPins { pins, absent: is_gone, barred, left });
         }
-        let barred = gone.is_subset(&view.lookup.online);
+    }
+    for AbsentPins { pins, absent, left, .. } in &offline {
+        let fault = MaskFault::OfflinePu { pins, offline: absent, left };
+        let mut flaw = view.flaw(Severity::Warning, &fault);
+        flaw.places = places(pins.iter().copied());
+        // The pins are right: the host is what changes.
+        flaw.is_final = true;
+        flaws.push(flaw);
+    }
+    for AbsentPins { pins, absent, barred, left } in &gone {
         // Such a mask works if at least one of its CPUs exists; the kernel ignores the others.
         let severity = if left.is_empty() { Severity::Problem } else { Severity::Warning };
-        let fault = MaskFault::AbsentPu { pins: &pins, pus, gone, barred, left };
+        let fault = MaskFault::AbsentPu { pins, gone: absent, barred: *barred, left };
         let mut flaw = view.flaw(severity, &fault);
         flaw.places = places(pins.iter().copied());
         flaws.push(flaw);
+    }
+}
+
+/// Pins to CPUs that cannot be used.
+struct AbsentPins<'p> {
+    pins: Vec<&'p Pin>,
+    absent: CpuSet,
+    /// The CPUs exist, but not for this process.
+    barred: bool,
+    /// The CPUs of the pins that can be used.
+    left: CpuSet,
+}
+
+/// Adds pins to those with the same cause, if none of their CPUs can be used.
+fn add<'p>(known: &mut Vec<AbsentPins<'p>>, new: AbsentPins<'p>) {
+    let is_same = |one: &&mut AbsentPins<'p>| {
+        one.barred == new.barred && one.left.is_empty() && new.left.is_empty()
+    };
+    match known.iter_mut().find(is_same) {
+        Some(one) => {
+            one.pins.extend(new.pins);
+            one.absent.add(&new.absent);
+        }
+        None => known.push(new),
     }
 }
 
@@ -62,19 +99,6 @@ fn by_place<'p>(pins: impl Iterator<Item = &'p Pin>) -> Vec<Vec<&'p Pin>> {
     groups
 }
 
-/// Pins to CPUs that a compute service may have taken offline while no guest needed them.
-fn waiting(
-    view: &LintContext<'_, '_>,
-    pins: &[&Pin],
-    (offline, left): (&CpuSet, &CpuSet),
-) -> Diagnostic {
-    let mut flaw = view.flaw(Severity::Warning, &MaskFault::OfflinePu { pins, offline, left });
-    flaw.places = places(pins.iter().copied());
-    // The pins are right: the host is what changes.
-    flaw.is_final = true;
-    flaw
-}
-
 /// vCPUs that can be added later have no threads, and no pin until then.
 fn reserve(context: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let reserve = &context.layout.reserve;
@@ -84,10 +108,12 @@ fn reserve(context: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
 }
 
 fn strays(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
-    for pin in &view.layout.strays {
-        let fault = MaskFault::PinOfNothing { role: &pin.role, vcpus: view.layout.vcpus };
+    let of_vcpus = |pin: &&Pin| pin.role.is_vcpu();
+    let (vcpus, others): (Vec<&Pin>, Vec<&Pin>) = view.layout.strays.iter().partition(of_vcpus);
+    for pins in [vcpus, others].into_iter().filter(|pins| !pins.is_empty()) {
+        let fault = MaskFault::PinOfNothing { pins: &pins, vcpus: view.layout.vcpus };
         let mut flaw = view.flaw(Severity::Warning, &fault);
-        flaw.places = places([pin]);
+        flaw.places = places(pins.iter().copied());
         flaws.push(flaw);
     }
 }

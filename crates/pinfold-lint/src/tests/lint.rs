@@ -352,3 +352,29 @@ fn an_offline_pu_is_usable_once_online() {
     assert!(flaws[0].what.ends_with("which is offline: usable once online"), "{}", flaws[0].what);
     assert_eq!(flaws[0].instead, ["`echo 1 > /sys/devices/system/cpu/cpu7/online`"]);
 }
+
+/// A file of another host has one cause, however many pins it has.
+#[test]
+fn pins_of_another_host_are_one_finding() {
+    let pins: String =
+        (0..4).map(|vcpu| format!("<vcpupin vcpu='{vcpu}' cpuset='{}'/>\n", 32 + vcpu)).collect();
+    let strays = "<vcpupin vcpu='8' cpuset='1'/><vcpupin vcpu='9' cpuset='2'/>";
+    let xml = format!(
+        "<domain type='kvm'><name>a</name><vcpu>4</vcpu><cputune>{pins}\
+         <emulatorpin cpuset='40'/>{strays}</cputune></domain>"
+    );
+    let layout = Layout::of_text(&xml, "a.xml").expect("a domain file");
+    let found = lint(&[layout], &i7_4790k().build());
+    let of = |name: &str| found.iter().filter(|flaw| flaw.name == name).collect::<Vec<_>>();
+    let absent = of("absent-pu");
+    assert_eq!(absent.len(), 1, "{found:?}");
+    assert_eq!(
+        absent[0].what,
+        "the vCPUs 0-3 and the emulator are limited to 32-35,40: the CPUs 32-35,40 are not on this \
+         host"
+    );
+    assert_eq!((absent[0].severity, absent[0].places.len()), (Severity::Problem, 5));
+    let nothing = of("pin-of-nothing");
+    assert_eq!((nothing.len(), nothing[0].places.len()), (1, 2), "{found:?}");
+    assert!(nothing[0].what.starts_with("the vCPUs 8-9 are pinned, but the machine has 4 vCPUs"));
+}

@@ -14,13 +14,12 @@ const TURNS: &str = "they take turns: one that holds a guest lock can be off the
                      for it";
 
 pub(crate) enum MaskFault<'a> {
-    /// Pins of one text to `pus`, of which `gone` cannot be used and `left` can; `barred` ones
-    /// exist on the host.
-    AbsentPu { pins: &'a [&'a Pin], pus: &'a CpuSet, gone: CpuSet, barred: bool, left: CpuSet },
+    /// Pins to CPUs of which `gone` cannot be used and `left` can; `barred` ones exist on the host.
+    AbsentPu { pins: &'a [&'a Pin], gone: &'a CpuSet, barred: bool, left: &'a CpuSet },
     /// Pins to offline CPUs, and to `left`.
     OfflinePu { pins: &'a [&'a Pin], offline: &'a CpuSet, left: &'a CpuSet },
-    /// A pin of a thread that a machine with this number of vCPUs does not have.
-    PinOfNothing { role: &'a Role, vcpus: u32 },
+    /// Pins of threads that a machine with this number of vCPUs does not have.
+    PinOfNothing { pins: &'a [&'a Pin], vcpus: u32 },
     /// vCPUs that can be added later.
     Reserve { vcpus: &'a CpuSet },
     /// vCPUs without a pin, while others are held on CPUs.
@@ -38,11 +37,9 @@ pub(crate) enum MaskFault<'a> {
 impl Fault for MaskFault<'_> {
     fn words(&self) -> Words {
         match self {
-            MaskFault::AbsentPu { pins, pus, gone, barred, left } => {
-                absent((pins, pus), gone, *barred, left)
-            }
+            MaskFault::AbsentPu { pins, gone, barred, left } => absent(pins, gone, *barred, left),
             MaskFault::OfflinePu { pins, offline, left } => waiting(pins, offline, left),
-            MaskFault::PinOfNothing { role, vcpus } => stray(role, *vcpus),
+            MaskFault::PinOfNothing { pins, vcpus } => stray(pins, *vcpus),
             MaskFault::Reserve { vcpus } => Words::new(
                 "vcpu-reserve",
                 format!(
@@ -99,7 +96,7 @@ impl Fault for MaskFault<'_> {
     }
 }
 
-fn absent((pins, pus): (&[&Pin], &CpuSet), gone: &CpuSet, barred: bool, left: &CpuSet) -> Words {
+fn absent(pins: &[&Pin], gone: &CpuSet, barred: bool, left: &CpuSet) -> Words {
     let why = match barred {
         true => verb(
             gone,
@@ -112,7 +109,12 @@ fn absent((pins, pus): (&[&Pin], &CpuSet), gone: &CpuSet, barred: bool, left: &C
         true => "the machine does not start, or the pin is refused (EINVAL)".to_owned(),
         false => format!("{} on {left} only, not where the text says", runs(pins)),
     };
-    let what = format!("{} to {pus}, of which {} {why}", bound(pins), cpus(gone));
+    let what = match left.is_empty() {
+        true => format!("{} to {gone}: {} {why}", bound(pins), cpus(gone)),
+        false => {
+            format!("{} to {}, of which {} {why}", bound(pins), left.union(gone), cpus(gone))
+        }
+    };
     Words::new("absent-pu", what, cost)
 }
 
@@ -126,16 +128,19 @@ fn waiting(pins: &[&Pin], offline: &CpuSet, left: &CpuSet) -> Words {
     Words::new("offline-pu", what, cost).instead([format!("`{}`", online::command(offline))])
 }
 
-fn stray(role: &Role, vcpus: u32) -> Words {
-    let counted = match role {
-        Role::Vcpu(_) => format!("the machine has {vcpus} vCPUs, from 0"),
-        Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => {
-            "the machine has no such thread".to_owned()
-        }
+fn stray(pins: &[&Pin], vcpus: u32) -> Words {
+    let counted = match pins.iter().all(|pin| pin.role.is_vcpu()) {
+        true => format!("the machine has {vcpus} vCPUs, from 0"),
+        false => format!(
+            "the machine has no such {}",
+            if pins.len() == 1 { "thread" } else { "threads" }
+        ),
     };
+    let roles = describe_all(pins.iter().map(|pin| &pin.role));
+    let is = if pins.len() == 1 { "is" } else { "are" };
     Words::new(
         "pin-of-nothing",
-        format!("{} is pinned, but {counted}", describe(role)),
+        format!("{roles} {is} pinned, but {counted}"),
         "libvirt drops such a pin of a vCPU in silence and refuses one of an iothread; often \
          the count or a number is a typing error, and another thread has no pin",
     )
