@@ -16,7 +16,7 @@ use self::edits::Edits;
 use pinfold_model::{Plan, Role, Topology, VnodePlan};
 use pinfold_plan::command;
 use pinfold_plan::definition::{Mark, NAMESPACE};
-use pinfold_plan::domain_file::{Domain, DomainError, Target, error_at, is, parse};
+use pinfold_plan::domain_file::{Domain, DomainError, Manager, Target, error_at, is, parse};
 use pinfold_plan::guest_numa::GuestCell;
 use roxmltree::Node;
 
@@ -66,6 +66,13 @@ pub fn libvirt_into(
     } else {
         Cells { cells: Vec::new(), sizes: Vec::new() }
     };
+    if let Some((manager, _)) = Manager::from_root(root) {
+        merge.notes.push(format!(
+            "{} writes this file, and a change of it is lost at the next start: {}",
+            manager.name(),
+            manager.instead()
+        ));
+    }
     merge.mark(Mark::of(plan, vnode));
     let all = if leaves_reserve { domain.vcpus.value as usize } else { count };
     merge.vcpu(all)?;

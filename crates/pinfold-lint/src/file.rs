@@ -1,6 +1,7 @@
 //! The rules for a domain file other than its placement.
 //!
-//! They apply to `<domain type='kvm'>`: CPU emulation costs more than any timer.
+//! Except for the one about the program that writes the file they apply to `<domain type='kvm'>`:
+//! CPU emulation costs more than any timer.
 
 use pinfold_plan::domain_file::parse;
 
@@ -13,6 +14,7 @@ pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let Some(text) = view.layout.text.as_deref() else { return };
     let Ok(document) = parse(text) else { return };
     let root = document.root_element();
+    super::manager::check(view, root, flaws);
     if root.attribute("type") != Some("kvm") {
         return;
     }

@@ -22,6 +22,7 @@ mod guest;
 mod host;
 mod lint;
 mod lookup;
+mod manager;
 mod masks;
 mod memory;
 mod next;

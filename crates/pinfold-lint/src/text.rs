@@ -12,6 +12,7 @@ pub(super) mod enlightenments;
 pub(super) mod floating;
 pub(super) mod guest;
 pub(super) mod host;
+pub(super) mod manager;
 pub(super) mod masks;
 pub(super) mod memory;
 pub(super) mod overlap;

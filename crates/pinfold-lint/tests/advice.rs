@@ -465,3 +465,26 @@ fn real_time_above_the_interrupt_threads_is_a_warning_on_shared_cpus() {
     isolated.isolated = [2, 3].map(pinfold_model::PuId).into_iter().collect();
     assert!(!warned(95, &isolated));
 }
+
+/// A file that Nova writes anew at each start: the note names the flavor.
+#[test]
+fn a_file_of_another_program_is_noted() {
+    let nova = "<metadata><nova:instance xmlns:nova='http://openstack.org/xmlns/libvirt/nova/1.1'/>\
+                </metadata>\n";
+    for (rest, count) in [(nova, 1), ("", 0)] {
+        let xml = domain(2, "", rest);
+        let flaws = found(&xml, &ryzen());
+        let managed = flaws.iter().filter(|flaw| flaw.name == "file-managed").collect::<Vec<_>>();
+        assert_eq!(managed.len(), count, "{flaws:?}");
+        for flaw in managed {
+            assert_eq!((flaw.severity, flaw.places.len()), (Severity::Note, 1));
+            assert!(flaw.instead[0].contains("flavor"), "{flaw:?}");
+        }
+        let made =
+            plan("auto", &ryzen(), &Request::vm("m", VcpuCount::Exactly(2))).expect("a plan");
+        let vnode = made.single().expect("one machine");
+        let merged = pinfold_emit::libvirt_into(&xml, (&made, vnode), &ryzen()).expect("a file");
+        let noted = merged.notes.iter().filter(|note| note.contains("Nova writes this file"));
+        assert_eq!(noted.count(), count, "{:?}", merged.notes);
+    }
+}

@@ -12,6 +12,7 @@
 //! Settings that libvirt accepts but that harm are found by `pinfold-lint`.
 
 mod list;
+mod manager;
 mod read;
 mod request;
 mod windows;
@@ -259,5 +260,6 @@ impl Domain {
     }
 }
 
+pub use manager::Manager;
 pub use read::{bytes, error_at, is, page_bytes, parse, place, text_of};
 pub use windows::{Windows, most_sockets};

@@ -1,0 +1,20 @@
+//! A domain file that another program writes.
+
+use pinfold_plan::domain_file::Manager;
+
+use super::{Fault, Words};
+
+/// The program that writes the file.
+pub(crate) struct Managed(pub Manager);
+
+impl Fault for Managed {
+    fn words(&self) -> Words {
+        let manager = self.0;
+        Words::new(
+            "file-managed",
+            format!("{} writes this file", manager.name()),
+            "a change of the file is lost at the next start of the machine",
+        )
+        .instead([manager.instead()])
+    }
+}
