@@ -14,8 +14,9 @@ pub struct GuestCell {
 }
 
 /// The cells of a guest whose memory is planned on several nodes, by their first vCPU. Empty if a
-/// vCPU may run on more than one node, if a node has no vCPU, or if a core of the guest would be in
-/// two cells. A socket may be: the scheduler of Linux then keeps to the cells.
+/// vCPU may run on more than one node, if a node has no vCPU, if a core of the guest would be in two
+/// cells, or if cells of different sizes exceed the memory of their nodes. A socket may be in two:
+/// the scheduler of Linux then keeps to the cells.
 #[must_use]
 pub fn cells(vnode: &VnodePlan, topology: &Topology) -> Vec<GuestCell> {
     let Some(memory) = vnode.memory.as_ref().filter(|memory| memory.nodes.len() > 1) else {
@@ -36,7 +37,26 @@ pub fn cells(vnode: &VnodePlan, topology: &Topology) -> Vec<GuestCell> {
     }
     let mut nodes: Vec<NodeId> = cells.iter().map(|cell| cell.node).collect();
     nodes.sort_unstable();
-    if nodes == memory.nodes && fit_cores(vnode, &cells) { cells } else { Vec::new() }
+    let fit = nodes == memory.nodes
+        && fit_cores(vnode, &cells)
+        && memory.bytes.is_none_or(|bytes| have_room(&cells, topology, bytes));
+    if fit { cells } else { Vec::new() }
+}
+
+/// True if cells of different sizes have the memory of their vCPUs on their nodes; without cells it
+/// can be divided in another way. Cells of one size share it out evenly, as it would be anyway.
+fn have_room(cells: &[GuestCell], topology: &Topology, bytes: u64) -> bool {
+    let all: u64 = cells.iter().map(|cell| cell.vcpus.len() as u64).sum();
+    let memory_of = |id: NodeId| {
+        topology.nodes.iter().find(|node| node.id == id).map_or(0, |node| node.memory_bytes)
+    };
+    let is_known = topology.nodes.iter().any(|node| node.memory_bytes > 0);
+    let is_even = cells.windows(2).all(|pair| pair[0].vcpus.len() == pair[1].vcpus.len());
+    let has_room = |cell: &GuestCell| {
+        let share = bytes / all.max(1) * cell.vcpus.len() as u64;
+        share <= memory_of(cell.node)
+    };
+    is_even || !is_known || cells.iter().all(has_room)
 }
 
 /// True if no core of the guest is in two cells.
