@@ -10,7 +10,9 @@
 //! outcomes are notes for the reader, and their loss is harmless. What a step does to the host is
 //! not known here.
 
+mod checksum;
 mod error;
+mod ids;
 mod mark_names;
 mod marks;
 mod read;
@@ -24,7 +26,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pinfold_host::files::{self, Lock, StateDir};
-use pinfold_host::{Clock, Host, HostError, process};
+use pinfold_host::{Clock, Host, HostError, LiveHost, process};
 use pinfold_model::{CpuSet, Step, TaskId, Tid};
 
 pub use error::JournalError;
@@ -189,11 +191,15 @@ impl<'c> Journals<'c> {
             .map_err(JournalError::Host)?
             .ok_or(JournalError::VmGone { pid: target.pid })?
             .task();
-        let id = format!("{}-{}", vm.tid, vm.start_time);
-        let lock = self.lock(&id)?;
+        let machine = ids::of_machine(vm);
+        let lock = self.lock(&machine)?;
+        let earlier = self.of_machine(&machine)?;
+        for id in &earlier {
+            self.require_ended(host, id)?;
+        }
+        self.prune(host, &machine)?;
+        let id = ids::next(&machine, &earlier);
         let name = format!("{id}{SUFFIX}");
-        self.check_room(host, &name)?;
-        self.prune()?;
         let header = Header {
             id,
             boot_id: record::boot_id(host).map_err(JournalError::Host)?,
@@ -213,8 +219,8 @@ impl<'c> Journals<'c> {
             .map(|marks| marks.begin(host, JournalId { path: &path, header: &header }, vm));
         let marks = mark.transpose()?.into_iter().collect();
         let mut bytes = Vec::new();
-        put_line(&mut bytes, &schema::HeaderLine::from(&header), &path)?;
-        let journal = self.journal(name, Record::new(header), bytes, lock);
+        put_line(&mut bytes, &schema::HeaderLine::from(&header), &path, true)?;
+        let journal = self.journal(name, Record::new(header, true), bytes, lock);
         Ok(Journal { is_made: false, marks, ..journal })
     }
 
@@ -249,7 +255,23 @@ impl<'c> Journals<'c> {
     /// [`JournalError::Store`], [`JournalError::Malformed`], [`JournalError::Newer`].
     pub fn read(&self, id: &str) -> Result<Option<Record>, JournalError> {
         let name = format!("{id}{SUFFIX}");
-        Record::parse(&self.files.path_of(&name), &self.files.read(&name)?)
+        self.parse(id, &self.files.read(&name)?)
+    }
+
+    /// Parses a journal. If not even its header is there, nothing was done, unless its machine is
+    /// alive: its file is created whole, so something has cut it.
+    fn parse(&self, id: &str, bytes: &[u8]) -> Result<Option<Record>, JournalError> {
+        let path = self.files.path_of(&format!("{id}{SUFFIX}"));
+        let record = Record::parse(&path, bytes)?;
+        let Some(task) = ids::task(id).filter(|_| record.is_none() && self.marks.is_some()) else {
+            return Ok(record);
+        };
+        let host = LiveHost::new().map_err(JournalError::Host)?;
+        if tasks::is_alive(&host, task).map_err(JournalError::Host)? {
+            let why = format!("it is cut off, and process {} runs", task.tid);
+            return Err(JournalError::Malformed { path, line: 1, why });
+        }
+        Ok(None)
     }
 
     /// Opens a journal in order to undo it or to continue watching. If nothing was done, removes
@@ -262,7 +284,7 @@ impl<'c> Journals<'c> {
         let name = format!("{id}{SUFFIX}");
         let lock = self.lock(id)?;
         let mut bytes = self.files.read(&name)?;
-        let Some(mut record) = Record::parse(&self.files.path_of(&name), &bytes)? else {
+        let Some(mut record) = self.parse(id, &bytes)? else {
             self.files.remove(&name)?;
             return Ok(None);
         };
@@ -295,19 +317,22 @@ impl<'c> Journals<'c> {
         }
     }
 
+    /// Takes the lock of a machine, which all of its journals share.
     fn lock(&self, id: &str) -> Result<Lock, JournalError> {
-        let lock = self.files.lock(&format!("{id}{LOCK_SUFFIX}"))?;
+        let lock = self.files.lock(&format!("{}{LOCK_SUFFIX}", ids::machine(id)))?;
         lock.ok_or_else(|| JournalError::Busy { id: id.to_owned() })
     }
 
-    /// Fails while an old journal of the same name is active. An ended one is replaced by the first
-    /// write.
-    fn check_room(&self, host: &dyn Host, name: &str) -> Result<(), JournalError> {
-        if !self.files.contains(name) {
-            return Ok(());
-        }
-        let path = self.files.path_of(name);
-        if let Some(old) = Record::parse(&path, &self.files.read(name)?)?
+    /// The IDs of a machine's journals.
+    fn of_machine(&self, machine: &str) -> Result<Vec<String>, JournalError> {
+        let names = self.files.list()?;
+        let ids = names.iter().filter_map(|name| name.strip_suffix(SUFFIX));
+        Ok(ids.filter(|id| ids::machine(id) == machine).map(str::to_owned).collect())
+    }
+
+    /// Fails while an earlier journal of the machine is active.
+    fn require_ended(&self, host: &dyn Host, id: &str) -> Result<(), JournalError> {
+        if let Some(old) = self.read(id)?
             && !old.has_ended()
             && (old.is_of_this_boot(host).map_err(JournalError::Host)?
                 || old.steps().any(|(_, step)| step.is_lasting()))
@@ -318,8 +343,9 @@ impl<'c> Journals<'c> {
     }
 
     /// Limits the number of ended journals to the latest [`HISTORY`]. Active and unreadable
-    /// journals always stay.
-    fn prune(&self) -> Result<(), JournalError> {
+    /// journals always stay, and the latest of a machine that is alive, so that no ID is used twice.
+    /// The caller holds the lock of the machine `held`.
+    fn prune(&self, host: &dyn Host, held: &str) -> Result<(), JournalError> {
         // Reading all journals takes longer than an apply, so most applies skip this.
         let names = self.files.list()?;
         if names.iter().filter(|name| name.ends_with(SUFFIX)).count() <= 2 * HISTORY {
@@ -336,16 +362,34 @@ impl<'c> Journals<'c> {
         ended.sort();
         let surplus = ended.len().saturating_sub(HISTORY);
         for (_, id) in ended.drain(..surplus) {
-            // The Pinfold process that just ends still holds the lock; a later call removes this
-            // journal.
-            let Some(lock) = self.files.lock(&format!("{id}{LOCK_SUFFIX}"))? else { continue };
-            // The machine may have been placed again before the lock was taken.
-            if self.has_ended(&id)? {
-                self.files.remove(&format!("{id}{SUFFIX}"))?;
-                self.files.remove(&format!("{id}{LOCK_SUFFIX}"))?;
-            }
-            drop(lock);
+            self.remove_ended(host, &id, held)?;
         }
+        Ok(())
+    }
+
+    fn remove_ended(&self, host: &dyn Host, id: &str, held: &str) -> Result<(), JournalError> {
+        let machine = ids::machine(id);
+        if ids::is_latest(id, &self.of_machine(machine)?)
+            && let Some(task) = ids::task(id)
+            && tasks::is_alive(host, task).map_err(JournalError::Host)?
+        {
+            return Ok(());
+        }
+        if machine == held {
+            return Ok(self.files.remove(&format!("{id}{SUFFIX}"))?);
+        }
+        let lock_name = format!("{machine}{LOCK_SUFFIX}");
+        // The Pinfold process that just ends still holds the lock; a later call removes this
+        // journal.
+        let Some(lock) = self.files.lock(&lock_name)? else { return Ok(()) };
+        // The machine may have been placed again before the lock was taken.
+        if self.has_ended(id)? {
+            self.files.remove(&format!("{id}{SUFFIX}"))?;
+        }
+        if self.of_machine(machine)?.is_empty() {
+            self.files.remove(&lock_name)?;
+        }
+        drop(lock);
         Ok(())
     }
 }
@@ -539,7 +583,7 @@ impl<'c> Journal<'c> {
         let path = self.path();
         let mut lines = Vec::new();
         for entry in self.pending.iter().chain(&entries) {
-            put_line(&mut lines, &schema::Line::from(entry), &path)?;
+            put_line(&mut lines, &schema::Line::from(entry), &path, self.record.has_checksums)?;
         }
         let before = self.bytes.len();
         self.bytes.extend(&lines);
@@ -616,9 +660,14 @@ fn put_line<T: serde::Serialize>(
     bytes: &mut Vec<u8>,
     line: &T,
     path: &str,
+    has_checksum: bool,
 ) -> Result<(), JournalError> {
-    serde_json::to_writer(&mut *bytes, line)
+    let mut text = serde_json::to_vec(line)
         .map_err(|source| JournalError::Unwritable { path: path.to_owned(), source })?;
+    if has_checksum {
+        checksum::add(&mut text);
+    }
+    bytes.append(&mut text);
     bytes.push(b'\n');
     Ok(())
 }

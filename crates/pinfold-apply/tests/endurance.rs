@@ -112,7 +112,8 @@ fn cycles_on_the_real_machine_leave_nothing_behind() {
     let (files_after, memory_after) = held(&stage.host);
     assert!(files_after <= files + 16, "{files} files were open, now {files_after}");
     assert!(memory_after <= memory + 4096, "{memory} KiB, now {memory_after}");
-    assert_eq!(names().len(), 2, "a journal and its lock: {:?}", names());
+    // At most 32 journals that have ended, the last one, and their lock.
+    assert!(names().len() <= 34, "{:?}", names());
 }
 
 #[test]

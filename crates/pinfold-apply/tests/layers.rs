@@ -69,6 +69,7 @@ fn place(bench: &Bench, host: &SimHost, pid: u32, plan: &Plan) {
 fn revert(bench: &Bench, host: &SimHost, pid: u32) -> UndoReport {
     let task = host.task(Tid(pid)).unwrap().id();
     let id = format!("{}-{}", task.tid, task.start_time);
+    let id = common::latest(&bench.journals(), &id).unwrap();
     let report = undo(host, &mut bench.journals().reopen(&id).unwrap().unwrap());
     assert!(report.is_complete(), "{report:?}");
     report

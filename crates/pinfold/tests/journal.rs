@@ -9,7 +9,8 @@ use pinfold_host::{Host as _, LiveHost, paths, proc_stat};
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
 
-const HEADER: &str = r#"{"format":"pinfold-journal/1","id":"7-9","boot_id":"another","created_unix_s":1770000000,"supervisor":{"tid":5,"start_time":1},"vm":{"tid":7,"start_time":9},"vm_name":"NAME","threads":[],"plan":"{}"}"#;
+const HEADER: &str = r#"{"format":"pinfold-journal/1","id":"7-9","boot_id":"11111111-2222-3333-4444-555555555555","created_unix_s":1770000000,"supervisor":{"tid":5,"start_time":1},"vm":{"tid":7,"start_time":9},"vm_name":"NAME","threads":[],"plan":"{}"}"#;
+const ANOTHER_BOOT: &str = "11111111-2222-3333-4444-555555555555";
 const STEP: &str = r#"{"step":{"index":0,"reason":"vcpu(0): a core of its own","change":{"set_affinity":{"task":{"tid":7,"start_time":9},"mask":"1"}},"undo":{"set_affinity":{"task":{"tid":7,"start_time":9},"original":"0-3"}}}}"#;
 
 struct TestJournals {
@@ -179,7 +180,7 @@ fn only_what_is_left_behind_is_undone_by_that_name() {
     let desk = TestJournals::new();
     let boot = files::read_text("/proc/sys/kernel/random/boot_id").expect("a boot id");
     // No process has such a number: the kernel gives out at most 4194304.
-    let now = HEADER.replace("another", boot.trim()).replace(r#""tid":5"#, r#""tid":4999999"#);
+    let now = HEADER.replace(ANOTHER_BOOT, boot.trim()).replace(r#""tid":5"#, r#""tid":4999999"#);
     let now = now.replace(r#""tid":7"#, r#""tid":4999998"#);
     let step = STEP.replace(r#""tid":7"#, r#""tid":4999998"#);
     let kept = now.replace("journal/1", "journal/2");
@@ -311,7 +312,7 @@ fn undo_leaves_files_that_are_not_of_the_kernel() {
     let header = HEADER
         .replace(r#"{"tid":7,"start_time":9}"#, &task)
         .replace(r#""id":"7-9""#, &format!(r#""id":"{id}""#))
-        .replace(r#""boot_id":"another""#, &format!(r#""boot_id":"{}""#, boot.trim()));
+        .replace(ANOTHER_BOOT, boot.trim());
     let base = desk.folder.path().to_string_lossy().into_owned();
     let (value, group, pipe) =
         (format!("{base}/value"), format!("{base}/pinfold-1-1"), format!("{base}/pipe"));
@@ -331,6 +332,28 @@ fn undo_leaves_files_that_are_not_of_the_kernel() {
     let undo = format!(r#"{{"remove_group":{{"path":"{group}"}}}}"#);
     is_refused(&desk, &id, &[&header, &step(&change, &undo)], &group);
     assert!(files::is_dir(&group));
+}
+
+/// A journal is created whole: an empty one of a live process was cut, and may have had steps.
+#[test]
+fn an_empty_journal_of_a_live_process_is_not_called_nothing_done() {
+    let desk = TestJournals::new();
+    let host = LiveHost::new().expect("a host");
+    let own = proc_stat::parse(&host.read_text(&paths::own_stat()).expect("own stat"));
+    let own = own.expect("parsed").task();
+    let id = format!("{}-{}", own.tid, own.start_time);
+    desk.put(&id, "");
+    desk.put("4999999-1", "");
+    let undone = desk.pinfold(&["undo", &id]);
+    let said = undone.stderr_text();
+    assert_eq!(undone.status.code(), Some(5), "{said}");
+    assert!(said.contains(&format!("it is cut off, and process {} runs", own.tid)), "{said}");
+    assert!(desk.journals.contains(&format!("{id}.jsonl")), "it is left");
+    let status = desk.pinfold(&["status"]);
+    assert_eq!(status.status.code(), Some(3), "{}", status.stdout_text());
+    let other = desk.pinfold(&["undo", "4999999-1"]);
+    assert!(other.status.success(), "{}", other.stderr_text());
+    assert!(other.stderr_text().contains("nothing had been done"), "{}", other.stderr_text());
 }
 
 fn step(change: &str, undo: &str) -> String {

@@ -11,7 +11,8 @@ use crate::tasks;
 /// First line of a journal: which process applied which plan to which virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// ID of the journal: the machine's process ID and its start time, unique within a boot.
+    /// ID of the journal: the machine's process ID and its start time, and a number from the second
+    /// placement of the machine on (`812-9912-2`). Unique within a boot.
     pub id: String,
     /// Boot ID of the host at that time.
     pub boot_id: String,
@@ -123,12 +124,14 @@ pub struct Record {
     pub entries: Vec<Entry>,
     /// True if the last line was cut off.
     pub torn: bool,
+    /// True if each line has a checksum (since version 5).
+    pub(super) has_checksums: bool,
     steps: usize,
 }
 
 impl Record {
-    pub(super) fn new(header: Header) -> Self {
-        Self { header, entries: Vec::new(), torn: false, steps: 0 }
+    pub(super) fn new(header: Header, has_checksums: bool) -> Self {
+        Self { header, entries: Vec::new(), torn: false, has_checksums, steps: 0 }
     }
 
     /// Number of steps.

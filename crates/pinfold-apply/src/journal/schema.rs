@@ -1,7 +1,7 @@
-//! The journal's lines as JSON: format `pinfold-journal/4`.
+//! The journal's lines as JSON: format `pinfold-journal/5`.
 //!
 //! ```text
-//! {"format":"pinfold-journal/4","id":"812-9912","boot_id":"…","vm":{"tid":812,"start_time":9912},…}
+//! {"format":"pinfold-journal/5","id":"812-9912","boot_id":"…","vm":{"tid":812,"start_time":9912},…}
 //! {"step":{"index":0,"reason":"…","change":{"set_affinity":{…}},"undo":{"set_affinity":{…}}}}
 //! {"outcome":{"index":0,"result":"done","detail":null}}
 //! {"end":{"unix_s":1770000000,"why":"undone"}}
@@ -10,7 +10,8 @@
 //! Each model type has a serialisable counterpart here, because the model does not serialise. Bytes
 //! are text where they are printable, else base 16. Unknown keys are errors: a journal is executed,
 //! and a partly understood one must not be. Keys that earlier versions lack are optional:
-//! `supervised` and `files` (version 2), `namespaces` (version 3), `earlier` (version 4).
+//! `supervised` and `files` (version 2), `namespaces` (version 3), `earlier` (version 4). Since
+//! version 5 each line ends with its [checksum](super::checksum), which is not shown above.
 
 use pinfold_model::{
     Change, CpuSet, Keeper, KeptFile, Lifetime, NodeId, Policy, Setting, Step, TaskId, TaskState,
@@ -21,10 +22,10 @@ use serde::{Deserialize, Serialize};
 use super::{EarlierUndo, Entry, Header, Namespaces, Outcome};
 
 /// The format that this version writes.
-pub(super) const FORMAT: &str = "pinfold-journal/4";
-/// The formats that this version reads.
-pub(super) const READABLE: [&str; 4] =
-    ["pinfold-journal/1", "pinfold-journal/2", "pinfold-journal/3", FORMAT];
+pub(super) const FORMAT: &str = "pinfold-journal/5";
+/// Earlier formats that this version reads. Their lines have no checksum.
+pub(super) const WITHOUT_CHECKSUM: [&str; 4] =
+    ["pinfold-journal/1", "pinfold-journal/2", "pinfold-journal/3", "pinfold-journal/4"];
 /// Common prefix of all versions' formats.
 pub(super) const FAMILY: &str = "pinfold-journal/";
 

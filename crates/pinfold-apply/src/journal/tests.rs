@@ -205,11 +205,19 @@ fn text() -> String {
     String::from_utf8(journal.bytes.clone()).unwrap()
 }
 
+/// A changed line with the checksum that belongs to it.
+fn summed(line: &str) -> String {
+    let start = line.find(",\"crc32\"").map_or(line.to_owned(), |at| format!("{}}}", &line[..at]));
+    let mut bytes = start.into_bytes();
+    checksum::add(&mut bytes);
+    String::from_utf8(bytes).unwrap()
+}
+
 #[test]
 fn lines_are_readable_and_complete() {
     let text = text();
     let check = |line: &str| assert!(text.contains(line), "no {line} in:\n{text}");
-    check(r#"{"format":"pinfold-journal/4","id":"500-1500","boot_id":"#);
+    check(r#"{"format":"pinfold-journal/5","id":"500-1500","boot_id":"#);
     check(r#""supervisor":{"tid":100,"start_time":1100},"supervised":false,"#);
     check(r#""vm":{"tid":500,"start_time":1500},"vm_name":"vm \"1\"\n""#);
     check(r#""plan":"{\"a\":1}\n""#);
@@ -219,8 +227,8 @@ fn lines_are_readable_and_complete() {
         r#""change":{"write_file":{"path":"/sys/fs/cgroup/cpuset/pinfold-500-1500/cpuset.mems","value":{"text":"0"}}}"#,
     );
     check(r#""group":"/","mask":"0-1","policy":{"other":{"nice":0}}"#);
-    check(r#"{"outcome":{"index":0,"result":"done","detail":null}}"#);
-    check(r#"{"end":{"unix_s":5,"why":"undone"}}"#);
+    check(r#"{"outcome":{"index":0,"result":"done","detail":null},"crc32":"902c9f23"}"#);
+    check(r#"{"end":{"unix_s":5,"why":"undone"},"crc32":"60d7111c"}"#);
 }
 
 #[test]
@@ -228,9 +236,9 @@ fn a_journal_reads_back_as_it_was_written() {
     let text = text();
     let record = Record::parse("j", text.as_bytes()).unwrap().unwrap();
     let mut again = Vec::new();
-    put_line(&mut again, &schema::HeaderLine::from(&record.header), "j").unwrap();
+    put_line(&mut again, &schema::HeaderLine::from(&record.header), "j", true).unwrap();
     for entry in &record.entries {
-        put_line(&mut again, &schema::Line::from(entry), "j").unwrap();
+        put_line(&mut again, &schema::Line::from(entry), "j", true).unwrap();
     }
     assert_eq!(text, String::from_utf8(again).unwrap());
 }
@@ -320,26 +328,32 @@ fn what_is_not_understood_names_its_line() {
     check(0, "not JSON", "expected");
     check(0, r#"{"format":"something/1"}"#, "something/1");
     check(0, r#"{"format":"pinfold-journal/1"}"#, "missing field");
-    check(3, "", "EOF");
-    check(3, "\u{0}\u{0}", "expected");
-    check(3, r#"{"run":"rm -rf /"}"#, "unknown variant");
+    check(0, &lines[0].replacen("supervised", "supervisec", 1), "checksum is");
+    let closed = lines[0].replacen("0f4c5a52-6a3e", "restarted", 1);
+    check(0, &summed(&closed), "is not a boot ID");
+    check(3, "", "no checksum");
+    check(3, "\u{0}\u{0}", "no checksum");
+    check(3, &lines[3].replacen("done", "kept", 1), "checksum is");
+    check(3, &summed(r#"{"run":"rm -rf /"}"#), "unknown variant");
     check(3, lines[1], "a step is missing");
     let last = lines.len() - 2;
-    check(last, r#"{"outcome":{"index":99,"result":"done","detail":null}}"#, "without its step");
+    let outcome = summed(r#"{"outcome":{"index":99,"result":"done","detail":null}}"#);
+    check(last, &outcome, "without its step");
 }
 
 #[test]
 fn nothing_may_follow_the_end() {
-    let text = text() + "{\"end\":{\"unix_s\":6,\"why\":\"undone\"}}\n";
+    let end = summed(r#"{"end":{"unix_s":6,"why":"undone"}}"#);
+    let text = format!("{}{end}\n", text());
     let error = Record::parse("j", text.as_bytes()).unwrap_err();
     assert!(error.to_string().contains("something follows the end"), "{error}");
 }
 
 #[test]
 fn a_later_format_is_refused_whole() {
-    let text = text().replacen("pinfold-journal/4", "pinfold-journal/5", 1);
+    let text = text().replacen("pinfold-journal/5", "pinfold-journal/6", 1);
     let error = Record::parse("j", text.as_bytes()).unwrap_err();
-    assert!(matches!(&error, JournalError::Newer { format, .. } if format.ends_with("/5")));
+    assert!(matches!(&error, JournalError::Newer { format, .. } if format.ends_with("/6")));
     assert!(error.hint().unwrap().contains("Pinfold that wrote it"));
 }
 
@@ -349,6 +363,7 @@ fn journals_of_earlier_versions_are_read_and_undone() {
     is_read_and_taken_back(include_str!("tests-v1.jsonl"), false);
     is_read_and_taken_back(include_str!("tests-v2.jsonl"), true);
     is_read_and_taken_back(include_str!("tests-v3.jsonl"), true);
+    is_read_and_taken_back(include_str!("tests-v4.jsonl"), true);
 }
 
 /// `supervised`: whether the journal says that its placement ends with its process. Version 1 does
@@ -388,7 +403,9 @@ fn a_journal_of_another_namespace_is_refused_whole_and_stays_open() {
     let text = String::from_utf8(journals.files.read("500-1500.jsonl").unwrap()).unwrap();
     for kind in ["pid", "time", "cgroup"] {
         let noted = format!(r#""namespaces":{{"{kind}":"{kind}:[4026531836]"}},"created_unix_s""#);
-        let other = text.replacen(r#""created_unix_s""#, &noted, 1);
+        let (header, rest) = text.split_once('\n').unwrap();
+        let header = summed(&header.replacen(r#""created_unix_s""#, &noted, 1));
+        let other = format!("{header}\n{rest}");
         journals.files.replace("500-1500.jsonl", other.as_bytes()).unwrap();
         let mut journal = journals.reopen("500-1500").unwrap().unwrap();
         let report = undo(&host, &mut journal);
@@ -423,6 +440,46 @@ fn a_thread_or_group_that_is_hidden_is_never_called_gone() {
         assert_eq!(report.gone, 0, "{hidden}: {report:?}");
         assert!(!report.is_complete() && !journal.record().has_ended(), "{hidden}: {report:?}");
     }
+}
+
+/// `undo ID` never reverts another placement than the one that printed it.
+#[test]
+fn each_placement_of_a_machine_has_a_journal_of_its_own() {
+    let ((host, plan, target), (_folder, inner)) = (host(), folder());
+    let clock = SimClock::at(0);
+    let journals = Journals::over(Arc::new(inner), &clock);
+    let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
+    for id in ["500-1500", "500-1500-2", "500-1500-3"] {
+        let mut journal = journals.begin(&host, &new).unwrap();
+        assert_eq!(journal.record().header.id, id);
+        apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
+        assert!(matches!(journals.begin(&host, &new), Err(JournalError::Busy { .. })));
+        drop(journal);
+        let active = journals.begin(&host, &new).map(|_| ()).unwrap_err();
+        assert!(matches!(&active, JournalError::Active { id: of, .. } if of == id), "{active}");
+        assert!(undo(&host, &mut journals.reopen(id).unwrap().unwrap()).is_complete());
+    }
+    let ended = |id: &str| journals.read(id).unwrap().unwrap().has_ended();
+    assert!(ended("500-1500") && ended("500-1500-2") && ended("500-1500-3"));
+}
+
+/// A machine that is placed and undone all the time: its old journals are removed, and their IDs
+/// are not used again.
+#[test]
+fn a_removed_journal_does_not_give_its_id_away() {
+    let ((host, _plan, target), (_folder, inner)) = (host(), folder());
+    let clock = SimClock::at(0);
+    let journals = Journals::over(Arc::new(inner), &clock);
+    let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
+    let mut used = BTreeSet::new();
+    for _ in 0..3 * HISTORY {
+        clock.sleep_ns(1_000_000_000);
+        let mut journal = journals.begin(&host, &new).unwrap();
+        journal.flush().unwrap();
+        journal.end("undone").unwrap();
+        assert!(used.insert(journal.record().header.id.clone()));
+    }
+    assert!(!journals.files.contains("500-1500.jsonl"), "the oldest is removed");
 }
 
 #[test]
@@ -464,7 +521,7 @@ fn a_journal_that_is_active_again_is_not_pruned() {
     let text = String::from_utf8(journals.files.read("1000-2000.jsonl").unwrap()).unwrap();
     let header = text.lines().next().unwrap();
     *disk.meanwhile.lock().unwrap() = Some(("1000-2000.jsonl", format!("{header}\n").into_bytes()));
-    journals.prune().unwrap();
+    journals.prune(&host().0, "").unwrap();
     assert!(disk.meanwhile.lock().unwrap().is_none(), "it had its turn");
     assert!(!journals.read("1000-2000").unwrap().unwrap().has_ended(), "it is in force");
     assert_eq!(journals.list().unwrap().len(), HISTORY + 1);
@@ -611,7 +668,7 @@ fn a_mark_is_void_once_its_journal_has_ended_or_its_process_and_journal_are_gone
             assert_eq!(all.void(&host).unwrap(), Vec::<String>::new(), "its process lives");
             if has_journal {
                 let mut text = std::fs::read(&path).unwrap();
-                put_line(&mut text, &schema::Line::from(&ended()), &path).unwrap();
+                put_line(&mut text, &schema::Line::from(&ended()), &path, true).unwrap();
                 first.files.replace("500-1500.jsonl", &text).unwrap();
             } else {
                 host.exit(Tid(500));

@@ -396,12 +396,13 @@ impl Bench {
     }
 
     pub fn reopen(&self, case: &Case) -> Journal<'_> {
-        self.journals().reopen(&id(case)).unwrap().expect("a journal with a header")
+        let latest = latest(&self.journals(), &id(case)).expect("a journal");
+        self.journals().reopen(&latest).unwrap().expect("a journal with a header")
     }
 
     /// True if there is a journal; one that was killed before its first step has none.
     pub fn has_journal(&self, case: &Case) -> bool {
-        self.journals().list().unwrap().iter().any(|summary| summary.id == id(case))
+        latest(&self.journals(), &id(case)).is_some()
     }
 
     pub fn undo(&self, case: &Case) -> UndoReport {
@@ -412,6 +413,14 @@ impl Bench {
     }
 }
 
+/// The ID of the latest journal of a machine, whose first one has the given ID.
+pub fn latest(journals: &Journals<'_>, first: &str) -> Option<String> {
+    let ids = journals.list().unwrap().into_iter().map(|summary| summary.id);
+    let later = format!("{first}-");
+    ids.filter(|id| id == first || id.starts_with(&later)).max_by_key(|id| (id.len(), id.clone()))
+}
+
+/// The ID of the first journal.
 pub fn id(case: &Case) -> String {
     let task = case.target.threads.iter().find(|(task, _)| task.tid.0 == VM).unwrap().0;
     format!("{}-{}", task.tid, task.start_time)
