@@ -116,6 +116,15 @@ impl<'a> Index<'a> {
         near.intersection(pus)
     }
 
+    /// All CPUs of the packages of some CPUs.
+    pub(crate) fn packages_of(&self, pus: &CpuSet) -> CpuSet {
+        let packages = distinct(self.pus(pus).map(|pu| pu.package));
+        let tables = packages
+            .iter()
+            .filter_map(|id| self.topology.packages.iter().find(|package| package.id == *id));
+        tables.map(|package| &package.pus).collect::<CpuSet>()
+    }
+
     /// The CPU's entry in the topology.
     #[must_use]
     pub fn pu(&self, os: PuId) -> Option<&'a Pu> {

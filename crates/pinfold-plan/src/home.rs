@@ -1,4 +1,7 @@
 //! CPUs for an emulator that runs with the host's tasks and not with its vCPUs.
+//!
+//! It may use all of the host's CPUs that are equally near its vCPUs: on their nodes, else on their
+//! packages, else anywhere. The kernel spreads its threads over them.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +14,10 @@ use crate::available::{AvailableCpus, HostShare};
 pub(crate) enum HomeKind {
     /// The weakest part of the machine.
     Weak,
-    /// The host's core.
+    /// CPUs of the host, its core among them.
     Host,
-    /// CPUs of the vCPUs' node.
-    Node,
+    /// CPUs near the vCPUs, where the host's core is not.
+    Near,
 }
 
 /// CPUs for an emulator that runs with the host's tasks.
@@ -26,6 +29,36 @@ pub(crate) struct EmulatorCpus {
     pub kind: HomeKind,
 }
 
+impl EmulatorCpus {
+    /// The same, restricted to the host's core if that is among them.
+    pub fn on_core_of(self, host: &HostShare) -> Self {
+        match self.kind {
+            HomeKind::Host => Self {
+                pus: self.pus.intersection(&host.pus),
+                what: of_host(host),
+                kind: HomeKind::Host,
+            },
+            HomeKind::Weak | HomeKind::Near => self,
+        }
+    }
+}
+
+/// The host's CPUs in messages.
+fn of_host(host: &HostShare) -> String {
+    match host.asked {
+        true => "that the request keeps for the host".to_owned(),
+        false => format!("of {}", host.name()),
+    }
+}
+
+/// How near CPUs are to the vCPUs of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    Node,
+    Package,
+    Machine,
+}
+
 const NO_ROOM_NEAR: &str =
     "which carry no vCPU; no such CPU is left for it on the nodes of its machine's vCPUs";
 
@@ -34,37 +67,61 @@ const NO_ROOM: &str =
 
 impl AvailableCpus<'_> {
     /// CPUs for the emulator of a virtual machine whose vCPUs are on `pins`; `taken` are the CPUs
-    /// of all vCPUs' cores. The first of these that is on the vCPUs' nodes: the weakest part of the
-    /// machine if the vCPUs have a better one, the host's CPUs, other free CPUs. If none is there,
-    /// the host's CPUs.
+    /// of all vCPUs' cores. On the vCPUs' nodes: the weakest part of the machine if the vCPUs have a
+    /// better one, else all of the host's CPUs there. If none is there, the nearest of the host's
+    /// CPUs. Where the request names or counts the host's CPUs, only these.
     pub fn home(&self, host: &HostShare, pins: &[PuId], taken: &CpuSet) -> EmulatorCpus {
-        let nodes = self.nodes_of(&pins.iter().copied().collect());
-        let near = |pus: &CpuSet| self.near(pus, &nodes);
-        let rest = self.hostable.intersection(&self.usable).difference(taken);
-        let weak = near(&self.weaker_than(pins).intersection(&rest));
+        let own: CpuSet = pins.iter().copied().collect();
+        let nodes = self.nodes_of(&own);
+        let rest = self.hostable.difference(&self.free).difference(taken);
+        let weak = self.near(&self.weaker_than(pins).intersection(&rest), &nodes);
         if !weak.is_empty() {
             let spots =
                 self.cores.iter().filter(|spot| spot.pus.iter().any(|pu| weak.contains(*pu)));
             let what = format!("of {}", self.parts.name(spots));
             return EmulatorCpus { pus: weak, what, kind: HomeKind::Weak };
         }
-        let what = match host.asked {
-            true => "that the request keeps for the host".to_owned(),
-            false => format!("of {}", host.name()),
+        let named = self.near(&host.pus, &nodes);
+        if host.asked && !named.is_empty() {
+            return EmulatorCpus { pus: named, what: of_host(host), kind: HomeKind::Host };
+        }
+        let hosts = if host.asked { rest } else { rest.union(&host.pus) };
+        match self.nearest(&hosts, &own) {
+            (_, Reach::Machine) if host.asked => {
+                EmulatorCpus { pus: host.pus.clone(), what: of_host(host), kind: HomeKind::Host }
+            }
+            (pus, reach) => self.near_host(pus, reach, host),
+        }
+    }
+
+    /// The emulator's CPUs with their description.
+    fn near_host(&self, pus: CpuSet, reach: Reach, host: &HostShare) -> EmulatorCpus {
+        let is_with_host = !pus.is_disjoint(&host.pus);
+        let what = match reach {
+            _ if pus.is_subset(&host.pus) => of_host(host),
+            Reach::Node if is_with_host => "of cores that carry no vCPU".to_owned(),
+            Reach::Node => format!(
+                "of the vCPUs' node, which carry none of them (the host's {} is on another node)",
+                host.name()
+            ),
+            Reach::Package => "of the vCPUs' package, whose node has no other CPU left".to_owned(),
+            Reach::Machine => "of other nodes, because none is left on the vCPUs' own".to_owned(),
         };
-        let beside = near(&host.pus);
-        if !beside.is_empty() {
-            return EmulatorCpus { pus: beside, what, kind: HomeKind::Host };
+        let kind = if is_with_host { HomeKind::Host } else { HomeKind::Near };
+        EmulatorCpus { pus, what, kind }
+    }
+
+    /// Those of some CPUs that are nearest to the CPUs of vCPUs, and how near they are.
+    fn nearest(&self, pus: &CpuSet, own: &CpuSet) -> (CpuSet, Reach) {
+        let near = self.near(pus, &self.nodes_of(own));
+        if !near.is_empty() {
+            return (near, Reach::Node);
         }
-        let left = near(&rest);
-        if left.is_empty() {
-            return EmulatorCpus { pus: host.pus.clone(), what, kind: HomeKind::Host };
+        let near = self.index().packages_of(own).intersection(pus);
+        match near.is_empty() {
+            true => (pus.clone(), Reach::Machine),
+            false => (near, Reach::Package),
         }
-        let what = format!(
-            "of the vCPUs' node, which carry none of them (the host's {} is on another node)",
-            host.name()
-        );
-        EmulatorCpus { pus: left, what, kind: HomeKind::Node }
     }
 
     /// CPUs over which an emulator floats, with a description; `carried` are those of the vCPUs of
@@ -77,7 +134,7 @@ impl AvailableCpus<'_> {
         let elsewhere = self.hostable.difference(&self.free);
         let choices: [(&dyn Fn() -> CpuSet, &str); 5] = [
             (&|| near.difference(carried), "which carry no vCPU"),
-            (&|| floating.difference(carried), NO_ROOM_NEAR),
+            (&|| self.nearest(&floating.difference(carried), &own).0, NO_ROOM_NEAR),
             (&|| elsewhere.difference(carried), NO_ROOM_NEAR),
             (&|| near.intersection(&own), NO_ROOM),
             (&|| near.clone(), NO_ROOM),
@@ -87,13 +144,12 @@ impl AvailableCpus<'_> {
         found.unwrap_or_else(|| (floating.clone(), NO_ROOM))
     }
 
-    /// The CPUs that are neither the host's nor on a core with vCPUs (`taken`): those on the vCPUs'
-    /// nodes, else those on other nodes. May be empty.
+    /// The CPUs that are neither the host's nor on a core with vCPUs (`taken`): the nearest to the
+    /// vCPUs. May be empty.
     pub fn spare(&self, host: &HostShare, pins: &[PuId], taken: &CpuSet) -> CpuSet {
-        let rest = self.hostable.intersection(&self.usable).difference(taken);
-        let nodes = self.nodes_of(&pins.iter().copied().collect());
-        let all = if self.near(&rest, &nodes).is_empty() { rest } else { self.near(&rest, &nodes) };
-        all.difference(&host.pus)
+        let rest = self.hostable.difference(&self.free).difference(taken);
+        let (near, _) = self.nearest(&rest, &pins.iter().copied().collect());
+        near.difference(&host.pus)
     }
 
     /// The CPUs of one kind in an order: of the most preferred kind that has one for each of

@@ -10,7 +10,7 @@ use pinfold_model::{
     Speed, Topology, VcpuCount, VmRequest, VnodeRequest,
 };
 use pinfold_plan::{explain, plan, schema, strategies, validate};
-use pinfold_samples::hosts;
+use pinfold_samples::{described, hosts};
 
 const MINUTE_NS: u64 = 60_000_000_000;
 
@@ -279,6 +279,82 @@ fn emulator_and_iothreads_stay_on_the_node() {
             assert!(near, "{}: {} on {}", strategy.name, thread.role, thread.pus);
         }
     }
+}
+
+/// The host's CPUs that are nearest to some vCPUs: on their nodes, else their packages, else all.
+fn nearest(topology: &Topology, hosts: &CpuSet, vcpus: &CpuSet) -> CpuSet {
+    let own: Vec<_> = topology.pus.iter().filter(|pu| vcpus.contains(pu.os)).collect();
+    let nodes: BTreeSet<_> = own.iter().map(|pu| pu.node).collect();
+    let packages: BTreeSet<_> = own.iter().map(|pu| pu.package).collect();
+    let hosts = || topology.pus.iter().filter(|pu| hosts.contains(pu.os));
+    let of_node = hosts().filter(|pu| pu.node.is_none() || nodes.contains(&pu.node));
+    let of_package = hosts().filter(|pu| packages.contains(&pu.package));
+    let levels: [CpuSet; 3] = [
+        of_node.map(|pu| pu.os).collect(),
+        of_package.map(|pu| pu.os).collect(),
+        hosts().map(|pu| pu.os).collect(),
+    ];
+    levels.into_iter().find(|pus| !pus.is_empty()).unwrap_or_default()
+}
+
+/// Machines with an iothread each, isolated from the host.
+fn with_iothreads(counts: &[u32]) -> Request {
+    let mut vnodes = Vec::new();
+    for (number, vcpus) in counts.iter().enumerate() {
+        let vcpus = VcpuCount::Exactly(*vcpus);
+        let vm = VmRequest { iothreads: vec!["x".to_owned()], ..VmRequest::of(vcpus) };
+        vnodes.push(VnodeRequest::vm(&format!("vm{number}"), vm));
+    }
+    Request { isolation: IsolationScope::Host, ..Request::of(vnodes) }
+}
+
+/// Threads that run with the host's tasks may use each of the host's CPUs that is as near to their
+/// vCPUs and as weak: never one core while others idle.
+#[test]
+fn helpers_with_the_host_have_all_its_near_cpus() {
+    let named = ["low-latency", "low-latency-rt", "multi-vm", "balanced", "realtime"];
+    let mut checked = 0;
+    for (name, topology) in hosts() {
+        let l3_bytes = |l3| topology.l3.iter().find(|it| Some(it.id) == l3).map(|l3| l3.size_bytes);
+        let classes: BTreeMap<PuId, _> =
+            topology.pus.iter().map(|pu| (pu.os, (pu.kind, l3_bytes(pu.l3)))).collect();
+        let half = u32::try_from(topology.pus.len() / 2).expect("a count").clamp(1, 64);
+        for (strategy, counts) in named.iter().flat_map(|it| [(it, [2, 1]), (it, [half, 1])]) {
+            let request = with_iothreads(&counts);
+            let Ok(made) = plan(strategy, &topology, &request) else { continue };
+            for vnode in &made.vnodes {
+                let vcpus = vnode.vcpus().map(|vcpu| &vcpu.pus).collect::<CpuSet>();
+                let helpers = vnode.threads.iter().filter(|it| !it.role.is_vcpu());
+                for helper in helpers.filter(|it| !it.pus.is_disjoint(&made.housekeeping)) {
+                    let own: BTreeSet<_> =
+                        helper.pus.iter().filter_map(|pu| classes.get(&pu)).collect();
+                    let near = nearest(&topology, &made.housekeeping, &vcpus);
+                    let is_alike = |pu: &PuId| classes.get(pu).is_some_and(|it| own.contains(it));
+                    let expected: CpuSet = near.iter().filter(is_alike).collect();
+                    let case = format!("{name}, {strategy}, {counts:?}: {}", helper.role);
+                    assert_eq!(helper.pus, expected, "{case} of vCPUs on {vcpus}");
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked > 300, "only {checked}");
+}
+
+/// The emulator stays in the package of its machine where the nodes of the vCPUs are full.
+#[test]
+fn helpers_are_on_the_nearest_node_with_room() {
+    let helpers = |machine: &str, vcpus: &[u32]| -> Vec<String> {
+        let topology = described(machine);
+        let made = plan("auto", &topology, &with_iothreads(vcpus)).expect("a plan");
+        let others = made.vnodes.iter().flat_map(|vnode| &vnode.threads);
+        others.filter(|it| !it.role.is_vcpu()).map(|it| it.pus.to_string()).collect()
+    };
+    assert_eq!(helpers("package:1 core:16 pu:1", &[4, 4]), ["0,9-15"; 4]);
+    let groups = "package:2 group:4 [numa(memory=8GiB)] core:4 pu:1";
+    assert_eq!(helpers(groups, &[8]), ["24-31"; 2]);
+    // All of the vCPUs' package is full: the host's CPUs are on the other one.
+    assert_eq!(helpers("package:2 [numa(memory=8GiB)] core:8 pu:1", &[8]), ["0-7"; 2]);
 }
 
 /// Caches that are all stacked, or unequal but small, are no reason to go anywhere.

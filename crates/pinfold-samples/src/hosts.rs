@@ -28,3 +28,10 @@ pub fn read(name: String) -> (String, Topology) {
     let topology = topology.unwrap_or_else(|error| panic!("{name}: {error}"));
     (name, topology)
 }
+
+/// A host by hwloc's synthetic description.
+#[must_use]
+pub fn described(description: &str) -> Topology {
+    let topology = pinfold_topology::read_input(&live(), description);
+    topology.unwrap_or_else(|error| panic!("{description}: {error}"))
+}

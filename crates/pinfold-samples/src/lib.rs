@@ -13,7 +13,7 @@ mod plans;
 mod requests;
 
 pub use golden::golden;
-pub use hosts::{HOSTS, hosts, read};
+pub use hosts::{HOSTS, described, hosts, read};
 pub use machine::set;
 pub use plans::{any_plan, emulator, finds, one, pins, shape};
 pub use requests::{

@@ -74,7 +74,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             })
         }
         (EmulatorRequest::Apart, true) => all_threads(draft, cores, &mut |enclave, pins, taken| {
-            let home = ground.home(&host, pins, taken);
+            let home = ground.home(&host, pins, taken).on_core_of(&host);
             let own = emulators_own(&home.pus, EmulatorRequest::Apart)?;
             enclave.emulator(&own, || {
                 format!(
@@ -113,7 +113,7 @@ fn real_time(
         let draft = PlanBuilder::new(STRATEGY.name, ground, request)?;
         let cores = Cores { candidates: ground.without(host), host, also: String::new() };
         all_threads(draft, cores, &mut |enclave, pins, taken| {
-            let home = ground.home(host, pins, taken);
+            let home = ground.home(host, pins, taken).on_core_of(host);
             all.add(&home.pus);
             let (pus, rest) = match whole {
                 true => (home.pus.clone(), ""),

@@ -140,7 +140,7 @@ fn with_host(enclave: &mut VnodeBuilder<'_>, home: &EmulatorCpus, unbalanced: bo
         let why = match home.kind {
             _ if unbalanced => "because the kernel does not spread threads over isolated siblings",
             HomeKind::Weak => "so that the vCPUs' cores do nothing else",
-            HomeKind::Host | HomeKind::Node => "because the vCPUs' cores have no siblings to offer",
+            HomeKind::Host | HomeKind::Near => "because the vCPUs' cores have no siblings to offer",
         };
         format!("the emulator runs on {} {}, {why}", pus_text(&home.pus), home.what)
     });

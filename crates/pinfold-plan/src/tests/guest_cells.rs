@@ -94,7 +94,7 @@ fn sixteen_vcpus_in_two_cells() {
     assert_eq!(pinfold_samples::pins(&layout), "1,17,2,18,3,19,4,20,8,24,9,25,10,26,11,27");
     assert_eq!(
         (shape(&layout).as_str(), pinfold_samples::emulator(&layout).as_str()),
-        ("2×4×2", "0,12-16,28-31")
+        ("2×4×2", "0,5-7,12-16,21-23,28-31")
     );
     let memory = layout.vnodes[0].memory.as_ref().unwrap();
     assert_eq!(
