@@ -369,13 +369,18 @@ impl<'a> AvailableCpus<'a> {
         self.share(first, why)
     }
 
-    /// A core for the host on a node without memory, if other nodes have memory.
-    pub fn host_without_memory(&self) -> Option<HostShare> {
-        let is_empty = |node| crate::capacity::is_empty_node(self.topology, node);
-        let of_empty = |pu: &PuId| self.pu(*pu).and_then(|pu| pu.node).is_some_and(is_empty);
-        let first = self.hostable.iter().find(of_empty).filter(|_| self.free.is_empty())?;
-        let why = "its node has no memory, and what is placed needs the others".to_owned();
-        Some(self.share(Some(first), why))
+    /// A core for the host on a node that does not suit what is placed.
+    pub fn host_without(&self, suits: impl Fn(NodeId) -> bool) -> Option<HostShare> {
+        let of_other =
+            |pu: &PuId| self.pu(*pu).and_then(|pu| pu.node).is_some_and(|node| !suits(node));
+        let first = self.hostable.iter().find(of_other).filter(|_| self.free.is_empty())?;
+        let node = self.pu(first).and_then(|pu| pu.node)?;
+        let why = if crate::capacity::is_empty_node(self.topology, node) {
+            "its node has no memory, and what is placed needs the others"
+        } else {
+            "its node lacks the memory that is asked for"
+        };
+        Some(self.share(Some(first), why.to_owned()))
     }
 
     /// The weakest part that can carry the host's tasks, if the machine has several.

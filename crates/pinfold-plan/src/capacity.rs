@@ -1,8 +1,8 @@
 //! Checks whether memory fits into the NUMA nodes to which it is bound.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{NodeId, Source, Topology};
+use pinfold_model::{MemoryRequest, NodeId, Source, Topology};
 
 use crate::guest_numa::node_list;
 use crate::text::mib;
@@ -129,6 +129,61 @@ pub fn sizes_are_known(topology: &Topology) -> bool {
         Source::Synthetic(text) => text.contains("memory"),
         Source::Live | Source::Captured(_) => true,
     }
+}
+
+/// Memory and huge pages of the nodes that no vnode has yet.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryLeft {
+    /// Bytes by node; empty if the host reports none.
+    bytes: BTreeMap<NodeId, u64>,
+    /// Free huge pages by node and page size in bytes; empty if the host reports none.
+    pages: BTreeMap<(NodeId, u64), u64>,
+}
+
+impl MemoryLeft {
+    /// All of a host.
+    pub fn of(topology: &Topology) -> Self {
+        let has_sizes = topology.nodes.iter().any(|node| node.memory_bytes > 0);
+        let sizes = topology.nodes.iter().filter(|_| has_sizes);
+        let pools = topology.nodes.iter().flat_map(|node| {
+            node.huge_pages.iter().map(move |pool| ((node.id, pool.page_bytes), pool.free))
+        });
+        Self {
+            bytes: sizes.map(|node| (node.id, node.memory_bytes)).collect(),
+            pages: pools.collect(),
+        }
+    }
+
+    /// True if a node has this memory left, in free huge pages if it is to be in these. Without a
+    /// size: if it has any memory.
+    pub fn fits(&self, node: NodeId, memory: Option<MemoryRequest>) -> bool {
+        let needed = memory.map_or(1, |memory| memory.bytes);
+        let is_there =
+            self.bytes.is_empty() || self.bytes.get(&node).is_some_and(|bytes| *bytes >= needed);
+        let pages = memory.and_then(pages_of).filter(|_| !self.pages.is_empty());
+        is_there
+            && pages.is_none_or(|(page, count)| {
+                self.pages.get(&(node, page)).is_some_and(|free| *free >= count)
+            })
+    }
+
+    /// Gives memory of a node to a vnode.
+    pub fn take(&mut self, node: NodeId, memory: Option<MemoryRequest>) {
+        let Some(memory) = memory else { return };
+        if let Some(left) = self.bytes.get_mut(&node) {
+            *left = left.saturating_sub(memory.bytes);
+        }
+        if let Some((page, count)) = pages_of(memory) {
+            if let Some(free) = self.pages.get_mut(&(node, page)) {
+                *free = free.saturating_sub(count);
+            }
+        }
+    }
+}
+
+/// Size in bytes and number of the huge pages of a vnode.
+fn pages_of(memory: MemoryRequest) -> Option<(u64, u64)> {
+    memory.page_bytes.map(|page| (page, memory.bytes.div_ceil(page.max(1))))
 }
 
 /// True for a node without memory on a host that reports memory.

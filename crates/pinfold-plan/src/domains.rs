@@ -9,11 +9,12 @@ use std::collections::BTreeSet;
 
 use pinfold_model::text::counted;
 use pinfold_model::text::pus_text;
-use pinfold_model::{CpuSet, MemoryRequest, NodeId, Plan, PuId, SmtRequest, VnodeRequest, Work};
+use pinfold_model::{CpuSet, NodeId, Plan, PuId, SmtRequest, VnodeRequest, Work};
 
 use crate::PlanError;
 use crate::available::HostShare;
 use crate::available_core::AvailableCore;
+use crate::capacity::MemoryLeft;
 use crate::exclusive_cores::off_memory;
 use crate::guest::GuestSmt;
 use crate::home::{self, HomeKind};
@@ -48,8 +49,7 @@ struct Domain {
     /// The CPUs of these cores.
     pus: CpuSet,
     with_host: bool,
-    /// Memory of its node that is not yet assigned to a vnode, in bytes; `None` if memory sizes are
-    /// unknown.
+    /// Memory of its node in bytes; `None` if memory sizes are unknown.
     memory: Option<u64>,
     /// The vnodes inside, by their index in the request, with their numbers of vCPUs.
     vnodes: Vec<(usize, usize)>,
@@ -187,6 +187,7 @@ fn settle_in(
     kind: &Kind,
     (domains, counts): (&mut [Domain], &[usize]),
 ) -> Result<(), PlanError> {
+    let mut memory = MemoryLeft::of(draft.ground.topology);
     // The domains, the best for a vnode without wishes first.
     let mut ranked: BTreeSet<Rank> =
         domains.iter().enumerate().map(|(index, domain)| domain.rank(index)).collect();
@@ -197,13 +198,13 @@ fn settle_in(
         let of_all = || {
             let fits = domains.iter().enumerate().filter(|(_, domain)| domain.left() >= vcpus);
             let best = fits.min_by_key(|(index, domain)| {
-                (is_far(domain, &wanted), lacks(domain, asked), domain.rank(*index))
+                (is_far(domain, &wanted), lacks(domain, &memory, asked), domain.rank(*index))
             });
             best.map(|(index, _)| index)
         };
         let suits = |index: usize| {
             domains.get(index).is_some_and(|domain| {
-                domain.left() >= vcpus && !is_far(domain, &wanted) && !lacks(domain, asked)
+                domain.left() >= vcpus && !is_far(domain, &wanted) && !lacks(domain, &memory, asked)
             })
         };
         let best = ranked.iter().map(|(.., index)| *index).find(|index| suits(*index));
@@ -216,9 +217,8 @@ fn settle_in(
         ranked.remove(&domain.rank(index));
         domain.vnodes.push((place, vcpus));
         domain.vcpus += vcpus;
-        if let (Some(left), Some(MemoryRequest { bytes, .. })) = (&mut domain.memory, asked.memory)
-        {
-            *left = left.saturating_sub(bytes);
+        if let Some(node) = domain.node {
+            memory.take(node, asked.memory);
         }
         ranked.insert(domain.rank(index));
     }
@@ -304,9 +304,8 @@ fn is_far(domain: &Domain, (nodes, pinned): &(Vec<NodeId>, CpuSet)) -> bool {
 }
 
 /// True if a domain lacks the requested memory.
-fn lacks(domain: &Domain, asked: &VnodeRequest) -> bool {
-    let needed = asked.memory.map_or(1, |memory| memory.bytes);
-    domain.memory.is_some_and(|memory| memory < needed)
+fn lacks(domain: &Domain, memory: &MemoryLeft, asked: &VnodeRequest) -> bool {
+    domain.node.is_some_and(|node| !memory.fits(node, asked.memory))
 }
 
 fn write(

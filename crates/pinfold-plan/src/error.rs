@@ -174,6 +174,8 @@ pub enum PlanError {
         why: String,
         /// The most similar strategy that has room.
         nearest: Option<String>,
+        /// How many of the vnodes fit, if all are alike.
+        fit: Option<u32>,
     },
     /// The strategy cannot provide that many vCPUs on this host.
     #[error(
@@ -193,6 +195,8 @@ pub enum PlanError {
         why: String,
         /// The most similar strategy that can provide them.
         nearest: Option<String>,
+        /// How many of the vnodes fit, if all are alike.
+        fit: Option<u32>,
     },
     /// The strategy cannot provide a single vCPU on this host.
     #[error("{strategy} cannot work on the CPUs {usable} of this host: {why}")]
@@ -313,8 +317,12 @@ impl PlanError {
             }
             PlanError::GuestSmt { nearest, .. }
             | PlanError::WrongKind { nearest, .. }
-            | PlanError::NoRoom { nearest, .. } => {
+            | PlanError::NoRoom { nearest, fit: None, .. } => {
                 nearest.as_ref().map(|nearest| format!("use {nearest}, which can"))
+            }
+            PlanError::NoRoom { nearest, fit: Some(fit), .. }
+            | PlanError::TooManyVcpus { nearest, fit: Some(fit), .. } => {
+                Some(fewer_vnodes(*fit, nearest.as_deref()))
             }
             PlanError::TooManyVcpus { most, asked, nearest, what, .. } => Some(match nearest {
                 Some(nearest) => {
@@ -404,6 +412,19 @@ impl PlanError {
         self
     }
 
+    /// Adds how many of the vnodes fit, if the error is about their number.
+    pub(crate) fn with_fit(mut self, count: Option<u32>) -> Self {
+        if let PlanError::TooManyVcpus { fit, .. } | PlanError::NoRoom { fit, .. } = &mut self {
+            *fit = count;
+        }
+        self
+    }
+
+    /// True if the error is about the number of vnodes or of their vCPUs.
+    pub(crate) fn is_of_number(&self) -> bool {
+        matches!(self, PlanError::TooManyVcpus { .. } | PlanError::NoRoom { .. })
+    }
+
     /// True if another strategy may succeed.
     pub(crate) fn depends_on_strategy(&self) -> bool {
         matches!(
@@ -415,6 +436,15 @@ impl PlanError {
                 | PlanError::NoRoom { .. }
                 | PlanError::Memory { .. }
         )
+    }
+}
+
+/// The hint where only some of several vnodes that are alike fit.
+fn fewer_vnodes(fit: u32, nearest: Option<&str>) -> String {
+    let fewer = format!("{fit} of them {}", agree(fit as usize, "fits", "fit"));
+    match nearest {
+        Some(nearest) => format!("{fewer}; {nearest} places all"),
+        None => fewer,
     }
 }
 

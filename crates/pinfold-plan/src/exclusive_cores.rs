@@ -1,11 +1,12 @@
 //! Exclusive cores for each vnode: the common part of the strategies that never let two vnodes
 //! share a core.
 
-use pinfold_model::{CpuSet, PuId};
+use pinfold_model::{CpuSet, NodeId, PuId};
 
 use crate::PlanError;
 use crate::available::{AvailableCpus, HostShare};
 use crate::available_core::AvailableCore;
+use crate::capacity::MemoryLeft;
 use crate::pins;
 use crate::plan_builder::{Limits, PlanBuilder};
 use crate::request_check::{self, nodes_of};
@@ -46,6 +47,15 @@ impl Enclosures<'_> {
     }
 }
 
+/// Where several vnodes are relative to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spread {
+    /// Next to each other.
+    Packed,
+    /// Each on the node with the most free cores.
+    Nodes,
+}
+
 /// Rules for assigning cores.
 pub(crate) struct Terms<'a> {
     pub count: Count,
@@ -53,6 +63,7 @@ pub(crate) struct Terms<'a> {
     pub host: Option<&'a HostShare>,
     /// True if `auto` means all cores, of any kind.
     pub auto_is_all: bool,
+    pub spread: Spread,
     /// The limiting reason, for errors.
     pub why: String,
 }
@@ -74,9 +85,10 @@ pub(crate) fn enclose<'g>(
     let mut vnodes: Vec<Option<ExclusiveCores<'g>>> = counts.iter().map(|_| None).collect();
     let (mut all, mut used) = (CpuSet::new(), 0);
     let mut waiting: usize = counts.iter().sum();
+    let mut memory = MemoryLeft::of(draft.ground.topology);
     for place in draft.choosing_order() {
         let need = counts.get(place).copied().unwrap_or(0);
-        let nodes = nodes_of(draft.ground.topology, draft.vnode(place));
+        let nodes = nodes_for(draft, terms.spread, &pool, &memory, place, need);
         waiting -= need;
         let wishes = pins::wishes(draft.vnode(place), need);
         let taken = match terms.count {
@@ -92,12 +104,41 @@ pub(crate) fn enclose<'g>(
         all.add(&rest);
         used += cores.len();
         pins.iter().for_each(|pu| rest.remove(*pu));
+        if let Some(node) = cores.first().and_then(|spot| spot.node) {
+            memory.take(node, draft.vnode(place).memory);
+        }
         if let Some(entry) = vnodes.get_mut(place) {
             *entry = Some(ExclusiveCores { cores, pins, rest });
         }
     }
     let vnodes = vnodes.into_iter().flatten().collect();
     Ok(Enclosures { vnodes, all, choice: used < candidates.len() })
+}
+
+/// The nodes near which a vnode of `need` vCPUs should be: those that the request names; else those
+/// with its memory, if not all have it; of several vnodes that spread, the emptiest of these.
+fn nodes_for(
+    draft: &PlanBuilder<'_>,
+    spread: Spread,
+    pool: &Pool<'_>,
+    memory: &MemoryLeft,
+    place: usize,
+    need: usize,
+) -> Vec<NodeId> {
+    let (topology, asked) = (draft.ground.topology, draft.vnode(place));
+    let named = nodes_of(topology, asked);
+    if !named.is_empty() {
+        return named;
+    }
+    let fits = |node: NodeId| memory.fits(node, asked.memory);
+    if spread == Spread::Nodes && draft.request.vnodes.len() > 1 {
+        return pool.emptiest_node(need, fits).into_iter().collect();
+    }
+    let all = || topology.nodes.iter().filter(|node| !node.pus.is_empty());
+    if asked.memory.is_none() || all().all(|node| fits(node.id)) {
+        return Vec::new();
+    }
+    all().map(|node| node.id).filter(|node| fits(*node)).collect()
 }
 
 /// The result of [`Pool::auto`] for the nodes with memory, if other nodes have none.
@@ -120,14 +161,21 @@ pub(crate) fn host_beside(draft: &PlanBuilder<'_>, count: Count) -> HostShare {
     off_memory(draft, host, count)
 }
 
-/// The host's core on a node without memory, if the largest vnode fits on the nodes with memory
-/// only then; else `usual`.
+/// The host's core on a node that lacks the memory of the largest vnode, if the nodes with it have
+/// too few cores for that vnode otherwise; else `usual`.
 pub(crate) fn off_memory(draft: &PlanBuilder<'_>, usual: HostShare, count: Count) -> HostShare {
     let largest = request_check::largest(draft.request);
-    let near = |host: &HostShare| -> usize {
-        let cores = draft.ground.cores_without(host);
-        cores.filter(|core| !core.memoryless).map(|core| count.of(core)).sum()
+    let memory = MemoryLeft::of(draft.ground.topology);
+    let asked = match draft.request.vnodes.as_slice() {
+        [only] => only.memory,
+        _ => None,
     };
-    let other = draft.ground.host_without_memory().filter(|_| near(&usual) < largest);
-    other.filter(|other| near(other) >= largest).unwrap_or(usual)
+    let suits = |node: NodeId| memory.fits(node, asked);
+    let room = |host: &HostShare| -> usize {
+        let cores = draft.ground.cores_without(host);
+        let near = cores.filter(|core| core.node.is_none_or(suits));
+        near.map(|core| count.of(core)).sum()
+    };
+    let other = draft.ground.host_without(suits).filter(|_| room(&usual) < largest);
+    other.filter(|other| room(other) > room(&usual)).unwrap_or(usual)
 }

@@ -45,10 +45,10 @@ impl EmulatorCpus {
 
 /// The host's CPUs in messages.
 fn of_host(host: &HostShare) -> String {
-    match host.asked {
-        true => "that the request keeps for the host".to_owned(),
-        false => format!("of {}", host.name()),
+    if host.asked {
+        return "that the request keeps for the host".to_owned();
     }
+    format!("of {}", host.name())
 }
 
 /// How near CPUs are to the vCPUs of a machine.
@@ -118,10 +118,7 @@ impl AvailableCpus<'_> {
             return (near, Reach::Node);
         }
         let near = self.index().packages_of(own).intersection(pus);
-        match near.is_empty() {
-            true => (pus.clone(), Reach::Machine),
-            false => (near, Reach::Package),
-        }
+        if near.is_empty() { (pus.clone(), Reach::Machine) } else { (near, Reach::Package) }
     }
 
     /// CPUs over which an emulator floats, with a description; `carried` are those of the vCPUs of

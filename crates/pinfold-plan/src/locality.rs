@@ -12,7 +12,7 @@ use crate::PlanError;
 use crate::available::{AvailableCpus, Index};
 use crate::capacity::{is_empty_node, sizes_are_known};
 use crate::error::{size, size_below};
-use crate::guest_numa::{GuestCell, cells};
+use crate::guest_numa::{GuestCell, cells, node_list};
 use crate::request_check::{self, node_of};
 
 /// Nodes of a vnode's memory: those of its vCPUs' CPUs, if the request gives its size, the strategy
@@ -34,8 +34,14 @@ pub(crate) fn memory(
     let empty = !nodes.is_empty() && nodes.iter().all(|node| is_empty_node(ground.topology, *node));
     let is_free = asked.memory.is_some() && request_check::nodes_to_stay_on(asked).is_empty();
     let nodes = if empty && is_free { with_memory(ground.topology) } else { nodes };
+    let more = if is_free { memory_only(ground.topology, &nodes, asked) } else { Vec::new() };
+    let nodes: Vec<NodeId> = nodes.into_iter().chain(more.iter().copied()).collect();
     let reason = match (bound, nodes.as_slice()) {
         (_, []) => return None,
+        _ if !more.is_empty() => format!(
+            "the nodes of its CPUs have too little memory, so some of it is on node {}, without CPUs",
+            node_list(&more)
+        ),
         (None, _) if empty && is_free => "the nodes of its vCPUs have no memory".to_owned(),
         (Some(node), _) => format!("all its CPUs are of node {node}, and so is its memory"),
         (None, [node]) => format!("its vCPUs are on node {node}"),
@@ -49,6 +55,52 @@ pub(crate) fn memory(
     };
     Some(MemoryPlan { nodes, bytes, page_bytes, reason })
 }
+
+/// The nodes without CPUs, in order, whose memory a vnode needs because `nodes` have too little.
+/// Empty if all of them together have too little, or the sizes are unknown.
+fn memory_only(topology: &Topology, nodes: &[NodeId], asked: &VnodeRequest) -> Vec<NodeId> {
+    let bytes = asked.memory.map_or(0, |memory| memory.bytes);
+    let mut missing = bytes.saturating_sub(memory_of(topology, nodes));
+    if !sizes_are_known(topology) || nodes.is_empty() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for node in topology.nodes.iter().filter(|node| node.pus.is_empty()) {
+        if missing > 0 && node.memory_bytes > 0 {
+            missing = missing.saturating_sub(node.memory_bytes);
+            found.push(node.id);
+        }
+    }
+    if missing > 0 { Vec::new() } else { found }
+}
+
+/// A machine or group of which some memory is on nodes without CPUs: what it costs.
+pub(crate) fn far_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
+    let is_far =
+        |id: &NodeId| topology.nodes.iter().any(|node| node.id == *id && node.pus.is_empty());
+    vnodes.iter().find_map(|vnode| {
+        let memory = vnode.memory.as_ref()?;
+        let far: Vec<NodeId> = memory.nodes.iter().copied().filter(is_far).collect();
+        let near: Vec<NodeId> = memory.nodes.iter().copied().filter(|id| !is_far(id)).collect();
+        let bytes = memory.bytes?.checked_sub(memory_of(topology, &near))?;
+        (!far.is_empty()).then(|| {
+            let text = format!(
+                "{} of the memory of {} are on node {}, which has no CPUs (CXL, persistent or \
+                 high-bandwidth memory): each access there takes longer than on the vCPUs' node",
+                size(bytes),
+                vnode.name,
+                node_list(&far)
+            );
+            Finding::note(FAR_MEMORY, text).with_hint(format!(
+                "ask for at most {} of memory",
+                size_below(memory_of(topology, &near))
+            ))
+        })
+    })
+}
+
+/// The subject of [`far_memory`].
+pub(crate) const FAR_MEMORY: &str = "memory";
 
 /// The nodes with memory; only those with CPUs, if there are any.
 fn with_memory(topology: &Topology) -> Vec<NodeId> {

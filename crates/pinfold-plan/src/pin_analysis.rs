@@ -16,7 +16,9 @@ use pinfold_model::{
 use crate::available::{AvailableCpus, Index, distinct};
 use crate::avoidable::{Choice, Pins, severity};
 use crate::capacity::is_empty_node;
-use crate::locality::{HOST_MEMORY, HUGE_PAGES, left_for_the_host, part_of_a_page};
+use crate::locality::{
+    FAR_MEMORY, HOST_MEMORY, HUGE_PAGES, far_memory, left_for_the_host, part_of_a_page,
+};
 use crate::text::{narrow, verb};
 
 /// CPUs, cores and domains of the pinned vCPUs of a vnode, or of the tasks of a process group.
@@ -78,6 +80,7 @@ pub(crate) fn is_of_pins(finding: &Finding) -> bool {
         "L3",
         HOST_MEMORY,
         HUGE_PAGES,
+        FAR_MEMORY,
     ];
     subjects.contains(&finding.subject.as_str())
         || [ON_VCPUS, ON_OTHERS].iter().any(|what| finding.text.contains(what))
@@ -115,7 +118,7 @@ pub(crate) fn findings(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Vec<
         .collect();
     let before = [
         oversubscribed(ground, &spreads),
-        shared_cores(&spreads),
+        shared_cores(ground, &spreads),
         foreign_siblings(ground, &spreads),
     ];
     let after = [
@@ -130,6 +133,7 @@ pub(crate) fn findings(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Vec<
         nested(ground.topology, &spreads),
         left_for_the_host(ground.topology, vnodes),
         part_of_a_page(vnodes),
+        far_memory(ground.topology, vnodes),
     ];
     let helpers = helpers_on_vcpus(ground, &spreads);
     before.into_iter().flatten().chain(helpers).chain(after.into_iter().flatten()).collect()
@@ -247,23 +251,26 @@ fn short_of_cores(
 }
 
 /// Cores that carry vCPUs of more than one vnode.
-fn shared_cores(spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+fn shared_cores(
+    ground: &AvailableCpus<'_>,
+    spreads: &[(&VnodePlan, TopologySpan)],
+) -> Option<Finding> {
     let cores = spreads.iter().flat_map(|(_, spread)| &spread.cores);
     let mut cores: Vec<CoreId> = cores.copied().collect();
     cores.sort_unstable();
     let shared = cores.chunk_by(CoreId::eq).filter(|vnodes| vnodes.len() > 1);
     let shared: Vec<CoreId> = shared.filter_map(|vnodes| vnodes.first().copied()).collect();
-    (!shared.is_empty()).then(|| {
-        Finding::warning(
-            "shared cores",
-            format!(
-                "{} {} vCPUs of several machines: each is slower while the others compute ({})",
-                counted(shared.len(), "core"),
-                if shared.len() == 1 { "carries" } else { "carry" },
-                some(shared.iter().map(ToString::to_string))
-            ),
-        )
-    })
+    // Whole cores for each machine, next to the host's.
+    let width = ground.index().widest_core.max(1);
+    let needed = spreads.iter().map(|(_, spread)| spread.pus.len().div_ceil(width)).sum::<usize>();
+    let severity = severity(needed < ground.cores.len());
+    let text = format!(
+        "{} {} vCPUs of several machines: each is slower while the others compute ({})",
+        counted(shared.len(), "core"),
+        if shared.len() == 1 { "carries" } else { "carry" },
+        some(shared.iter().map(ToString::to_string))
+    );
+    (!shared.is_empty()).then(|| Finding { severity, ..Finding::note("shared cores", text) })
 }
 
 /// The possible placements of `vcpus` vCPUs.

@@ -4,7 +4,7 @@ use pinfold_model::{Plan, Request, Severity, Topology, closest, tunables};
 
 use crate::PlanError;
 use crate::strategies::{Strategy, made, strategies};
-use crate::{definition, fit, group_words, hints, pin_analysis, pins, policies, prefer};
+use crate::{definition, fill, fit, group_words, hints, pin_analysis, pins, policies, prefer};
 
 /// Alternatives when a strategy refuses: the first one that works and is not that strategy.
 const FALLBACK_ORDER: &[&str] = &["low-latency", "balanced", "max-performance", "compact", "none"];
@@ -16,7 +16,10 @@ const FALLBACK_ORDER: &[&str] = &["low-latency", "balanced", "max-performance", 
 /// [`PlanError::UnknownStrategy`] if there is none of that name; otherwise the strategy's error,
 /// with the most similar strategy that succeeds.
 pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let planned = planned(strategy, topology, request);
+    let planned = planned(strategy, topology, request).map_err(|error| {
+        let fit = error.is_of_number().then(|| fill::fitting(strategy, topology, request));
+        error.with_fit(fit.flatten())
+    });
     match group_words::are_meant(request) {
         true => planned.map(group_words::plan).map_err(group_words::error),
         false => planned,
@@ -62,6 +65,7 @@ fn complete(
 ) -> Result<Plan, PlanError> {
     let preferred = prefer::findings(*found, topology, (request, &planned));
     planned.findings.extend(preferred);
+    planned.findings.extend(prefer::idle_fast_cores(topology, request, &planned));
     definition::settle(&mut planned, (found.name, request));
     hints::add(&mut planned, found, (topology, request));
     let mut planned =

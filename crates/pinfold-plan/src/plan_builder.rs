@@ -169,6 +169,7 @@ impl<'a> PlanBuilder<'a> {
                 what: request_check::units(self.request),
                 why: limits.why,
                 nearest: None,
+                fit: None,
             });
         }
         let unit = if asked.len() == 1 { 1 } else { limits.unit.max(1) };
@@ -199,6 +200,7 @@ impl<'a> PlanBuilder<'a> {
             what: request_check::units(self.request),
             why,
             nearest: None,
+            fit: None,
         }
     }
 

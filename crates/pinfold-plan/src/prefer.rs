@@ -12,7 +12,7 @@ use crate::command;
 use crate::parts::Parts;
 use crate::pin_analysis::is_cost;
 use crate::plan_builder::ground;
-use crate::strategies::{ORDERED, Strategy, made};
+use crate::strategies::{ORDERED, Strategy, made, strategies};
 use crate::text::narrow;
 
 /// Findings about the preference of a request, for a plan that a strategy made for it.
@@ -83,6 +83,9 @@ fn other(
 ) -> Option<Finding> {
     let asked = Request { prefer, ..request.clone() };
     let made = made(&strategy, topology, &asked).ok()?;
+    if meets(topology, &asked, plan) || !meets(topology, &asked, &made) {
+        return None;
+    }
     let there = places(&made);
     if seen.contains(&there) {
         return None;
@@ -109,6 +112,52 @@ fn other(
     let hint = command::hint(strategy.name, topology, &asked);
     Some(Finding::note("preference", text).with_hint(hint))
 }
+
+/// True if all vCPUs and tasks of a plan are on the cores that the preference of a request puts
+/// first.
+fn meets(topology: &Topology, request: &Request, plan: &Plan) -> bool {
+    if matches!(request.prefer, Preference::Auto | Preference::None) {
+        return false;
+    }
+    let Ok(ground) = ground(topology, request) else { return false };
+    let pus = work_of(plan);
+    pus.iter().all(|pu| ground.spot_of(pu).is_some_and(|spot| spot.part == 0))
+}
+
+/// A machine on slow cores because each vCPU has a core of its own, while the fast cores carry no
+/// vCPU and their CPUs would be enough.
+pub(crate) fn idle_fast_cores(
+    topology: &Topology,
+    request: &Request,
+    plan: &Plan,
+) -> Option<Finding> {
+    let ([vnode], Preference::Auto) = (plan.vnodes.as_slice(), request.prefer) else { return None };
+    let ground = ground(topology, request).ok()?;
+    let fastest = ground.cores.iter().map(|spot| spot.kind).min()?;
+    let is_fast = |pu: PuId| ground.pu(pu).is_some_and(|pu| pu.kind == fastest);
+    let on = runs_on(vnode);
+    if plan.strategy != "low-latency" || on.iter().any(is_fast) {
+        return None;
+    }
+    let other = strategies().iter().find(|known| known.name == BY_THREAD)?;
+    let other = made(other, topology, request).ok()?;
+    let there = work_of(&other);
+    if !there.iter().all(is_fast) || other.findings.iter().any(is_cost) {
+        return None;
+    }
+    let [slow, fast] = [&on, &there].map(|pus| ground.parts_of(&pus.iter().collect::<Vec<_>>()));
+    let text = format!(
+        "{} is on {on} ({slow}), and {fast} carry no vCPU: {} gives each vCPU a core of its own, and \
+         they are too few for that; with siblings they hold it",
+        vnode.name, plan.strategy
+    );
+    Some(
+        Finding::warning("slow cores", text).with_hint(command::hint(BY_THREAD, topology, request)),
+    )
+}
+
+/// The strategy that uses all threads of the cores.
+const BY_THREAD: &str = "balanced";
 
 /// That a vnode is on slower cores than others because the fast ones are too few for it.
 fn slower(
@@ -163,6 +212,11 @@ fn with_vcpus(request: &Request, count: usize) -> Option<Request> {
 /// The CPUs of the vCPUs and tasks of each vnode.
 fn places(plan: &Plan) -> Vec<CpuSet> {
     plan.vnodes.iter().map(runs_on).collect()
+}
+
+/// Where the vCPUs and tasks of a plan run.
+pub(crate) fn work_of(plan: &Plan) -> CpuSet {
+    places(plan).iter().collect()
 }
 
 /// Where the vCPUs and tasks of a vnode run.

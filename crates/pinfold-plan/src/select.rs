@@ -115,6 +115,7 @@ const LEVELS: [fn(&AvailableCore) -> Key; 7] = [
 const L2: usize = 0;
 const CACHE: usize = 1;
 const NODE: usize = 2;
+const WHOLE_NODE: usize = 3;
 const PACKAGE: usize = 5;
 
 impl<'g> Pool<'g> {
@@ -292,6 +293,27 @@ impl<'g> Pool<'g> {
         among(true).or_else(|| among(false))
     }
 
+    /// The node with the most free cores, of those that are `allowed` and have room for `need` vCPUs
+    /// in one part: with memory first; of equal ones that with the host's core, as the others then
+    /// have vCPUs.
+    pub fn emptiest_node(&self, need: usize, allowed: impl Fn(NodeId) -> bool) -> Option<NodeId> {
+        let part = self.part_for(need)?;
+        let mut best = None;
+        for tier in self.tiers.iter().filter(|tier| tier.part == part) {
+            for domain in &tier.levels[WHOLE_NODE] {
+                let Some([Some(node), ..]) = domain.key else { continue };
+                let (node, room) = (NodeId(node), domain.free * tier.width);
+                let poor = domain.burden == DomainPenalty::NoMemory;
+                let is_hosts = domain.burden == DomainPenalty::Host;
+                let rank = (poor, Reverse((room, is_hosts)), node);
+                if room >= need && allowed(node) && best.is_none_or(|best| rank < best) {
+                    best = Some(rank);
+                }
+            }
+        }
+        best.map(|(.., node)| node)
+    }
+
     /// True if a single part has room for `need` vCPUs.
     pub fn fits_a_part(&self, need: usize) -> bool {
         self.part_for(need).is_some()
@@ -416,17 +438,18 @@ impl Tier {
             for (level, of) in LEVELS.iter().enumerate() {
                 let Some(key) = of(spot).map(Some) else { continue };
                 let domains = &mut tier.levels[level];
+                let burden = match host {
+                    _ if spot.memoryless => DomainPenalty::NoMemory,
+                    Some(host) if hosts(level, host, spot) => DomainPenalty::Host,
+                    Some(_) | None => DomainPenalty::None,
+                };
                 let domain = *keys[level].entry(key).or_insert_with(|| {
-                    let burden = match host {
-                        _ if spot.memoryless => DomainPenalty::NoMemory,
-                        Some(host) if hosts(level, host, spot) => DomainPenalty::Host,
-                        Some(_) | None => DomainPenalty::None,
-                    };
                     domains.push(Domain { key, burden, free: 0, cells: Vec::new() });
                     domains.len() - 1
                 });
                 let entry = &mut domains[domain];
                 entry.free += 1;
+                entry.burden = entry.burden.min(burden);
                 if tier.cells[cell].domains[level].is_none() {
                     tier.cells[cell].domains[level] = Some(domain);
                     entry.cells.push(cell);
@@ -524,7 +547,7 @@ impl Tier {
         // Number of free cores of each cell's domain at each level, within these cells.
         let mut free: [BTreeMap<Key, usize>; LEVELS.len()] = Default::default();
         for (_, cell, at) in &filled {
-            for level in [PACKAGE, NODE, CACHE] {
+            for level in [PACKAGE, WHOLE_NODE, NODE, CACHE] {
                 *free[level].entry(LEVELS[level](at)).or_default() += cell.free.len();
             }
         }
@@ -533,16 +556,24 @@ impl Tier {
             let free = free[level].get(&key).copied().unwrap_or(cell.free.len());
             let domain = cell.domains[level].map(|domain| &self.levels[level][domain]);
             let burden = domain.map_or(DomainPenalty::None, |domain| domain.burden);
-            (near.rank(level, key, at), Reverse(free), burden, key)
+            let poor = burden == DomainPenalty::NoMemory;
+            (near.rank(level, key, at), poor, Reverse(free), burden, key)
         };
+        let mut packages = BTreeMap::new();
+        let has_wide_nodes = filled.iter().any(|(.., at)| {
+            at.node.is_some() && *packages.entry(at.node).or_insert(at.package) != at.package
+        });
         let mut keyed: Vec<_> = filled
-            .into_iter()
-            .map(|(place, cell, at)| {
+            .iter()
+            .map(|&(place, cell, at)| {
                 // A core without a node comes after those with one.
                 let node = (at.node.is_none(), rank(NODE, cell, at));
                 let of = |level| rank(level, cell, at);
-                let (near, free, burden, package) = of(PACKAGE);
-                ((near.0, free, burden, package, node, of(CACHE), of(L2)), place)
+                let (near, poor, free, burden, package) = of(PACKAGE);
+                let package = (near.0, poor, free, burden, package);
+                // A node of several packages is used whole before the next one.
+                let whole = has_wide_nodes.then(|| of(WHOLE_NODE));
+                ((whole, package, node, of(CACHE), of(L2)), place)
             })
             .collect();
         keyed.sort();

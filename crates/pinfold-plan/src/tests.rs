@@ -1,6 +1,7 @@
 //! Tests of the crate as a whole: strategies against their sources, properties on random machines,
 //! and output for users and for other programs.
 
+mod auto;
 mod explain;
 mod golden;
 #[cfg(debug_assertions)] // without them nothing is counted

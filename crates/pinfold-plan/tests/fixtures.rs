@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::process::{capture, find_program};
 use pinfold_model::{
-    CoreKind, CpuSet, IsolationScope, Plan, Preference, PuId, Request, Role, Severity, Source,
-    Speed, Topology, VcpuCount, VmRequest, VnodeRequest,
+    CoreKind, CpuSet, Finding, IsolationScope, Plan, Preference, Pu, PuId, Request, Role, Severity,
+    Source, Speed, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest,
 };
 use pinfold_plan::{explain, plan, schema, strategies, validate};
 use pinfold_samples::{described, hosts};
@@ -143,6 +143,158 @@ fn auto_warns_only_where_all_do() {
     }
     // Where no strategy avoids a cost it is a note, so none of these plans warns.
     assert!(quiet > 500 && loud == 0, "{quiet} plans without, {loud} with a warning");
+}
+
+/// Machines of these sizes on a host, isolated from it.
+fn machines(counts: &[u32]) -> Request {
+    let mut vnodes = Vec::new();
+    for (number, vcpus) in counts.iter().enumerate() {
+        let vm = VmRequest::of(VcpuCount::Exactly(*vcpus));
+        vnodes.push(VnodeRequest::vm(&format!("vm{number}"), vm));
+    }
+    Request { isolation: IsolationScope::Host, ..Request::of(vnodes) }
+}
+
+/// The CPUs of the vCPUs of each machine.
+fn pins_of_each(layout: &Plan) -> Vec<CpuSet> {
+    let of = |vnode: &VnodePlan| vnode.vcpus().map(|vcpu| &vcpu.pus).collect::<CpuSet>();
+    layout.vnodes.iter().map(of).collect()
+}
+
+/// True if no two machines have CPUs of the same part.
+fn are_apart(topology: &Topology, layout: &Plan, part: fn(&Pu) -> Option<u32>) -> bool {
+    let mut owners = BTreeMap::new();
+    pins_of_each(layout).iter().enumerate().all(|(owner, pus)| {
+        let on = topology.pus.iter().filter(|pu| pus.contains(pu.os));
+        on.filter_map(part)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .all(|it| *owners.entry(it).or_insert(owner) == owner)
+    })
+}
+
+/// The reason of `auto` is what its plan shows, and the isolation is lost only where each plan that
+/// isolates has a warning, and then a finding says so.
+#[test]
+fn the_reason_of_auto_is_true() {
+    let (mut claims, mut isolated) = (0, 0);
+    for (name, topology) in hosts() {
+        let half = u32::try_from(topology.pus.len() / 2).expect("a count").clamp(1, 40);
+        let sizes = [&[2, 2][..], &[1; 5], &[4, 4, 4], &[8, 8], &[half], &[3], &[24]];
+        for counts in sizes {
+            let request = machines(counts);
+            let layout = plan("auto", &topology, &request).expect("auto has a plan");
+            let reason = layout.findings.iter().find(|it| it.subject == "auto").expect("a reason");
+            let text = reason.text.split(" (").next().unwrap_or_default();
+            let case = format!("{name}, {counts:?}: {text}: {:?}", pins_of_each(&layout));
+            let core = |pu: &Pu| Some(pu.core.0);
+            if text.contains("a core of its own") {
+                let all: usize = pins_of_each(&layout).iter().map(CpuSet::len).sum();
+                let pus = pins_of_each(&layout).iter().collect::<CpuSet>();
+                assert_eq!(
+                    (all, counts_of_cores(&topology, &pus)),
+                    (pus.len(), pus.len()),
+                    "{case}"
+                );
+                assert!(are_apart(&topology, &layout, core), "{case}");
+                claims += 1;
+            }
+            if text.contains("a NUMA node of its own") {
+                assert!(are_apart(&topology, &layout, |pu| pu.node.map(|node| node.0)), "{case}");
+                claims += 1;
+            }
+            if text.contains("an L3 domain of its own") {
+                assert!(are_apart(&topology, &layout, |pu| pu.l3.map(|l3| l3.0)), "{case}");
+                claims += 1;
+            }
+            isolated += usize::from(layout.isolation == IsolationScope::Host);
+            if layout.isolation == IsolationScope::None && layout.strategy != "none" {
+                let others = ["low-latency", "balanced", "numa-exclusive", "l3-exclusive"];
+                let mut others = others.iter().filter_map(|it| plan(it, &topology, &request).ok());
+                assert!(others.all(|it| warns(&it) || it.findings.iter().any(is_cost)), "{case}");
+            }
+        }
+    }
+    assert!(claims > 100 && isolated > 150, "{claims} claims, {isolated} isolate");
+}
+
+fn counts_of_cores(topology: &Topology, pus: &CpuSet) -> usize {
+    let on = topology.pus.iter().filter(|pu| pus.contains(pu.os));
+    on.map(|pu| pu.core).collect::<BTreeSet<_>>().len()
+}
+
+/// A cost that is a note where no placement of the same strategy avoids it.
+fn is_cost(finding: &Finding) -> bool {
+    ["NUMA", "core kinds", "oversubscription"].contains(&finding.subject.as_str())
+}
+
+/// A note that names a preference is true: with it the machine is where the note says, wholly on
+/// the preferred cores, and without it it is not.
+#[test]
+fn notes_about_preferences_are_true() {
+    let mut checked = 0;
+    for (name, topology) in hosts() {
+        let kinds: BTreeSet<CoreKind> = topology.pus.iter().map(|pu| pu.kind).collect();
+        let fastest = kinds.first().copied();
+        for vcpus in counts_of(&topology) {
+            for strategy in ["auto", "low-latency", "balanced"] {
+                let request = Request::vm("vm", VcpuCount::Exactly(vcpus));
+                let Ok(layout) = plan(strategy, &topology, &request) else { continue };
+                let about = layout.findings.iter().filter(|it| it.subject == "preference");
+                for text in about.map(|finding| &finding.text) {
+                    let Some((_, rest)) = text.split_once("with a preference for ") else {
+                        continue;
+                    };
+                    let words: Vec<&str> = rest.split(' ').collect();
+                    let [word, "it", "is", "on", there, ..] = words.as_slice() else {
+                        panic!("{name}: {text}");
+                    };
+                    let prefer = match *word {
+                        "cache" => Preference::Cache,
+                        "frequency" => Preference::Frequency,
+                        _ => Preference::Efficiency,
+                    };
+                    let case = format!("{name}, {strategy}, {vcpus} vCPUs: {text}");
+                    let asked = Request { prefer, ..request.clone() };
+                    let other = plan(strategy, &topology, &asked).expect("the plan of the note");
+                    assert_eq!(pins(&other).to_string(), **there, "{case}");
+                    let is_slow = |pu: PuId| topology.pu(pu).map(|pu| pu.kind) > fastest;
+                    if prefer == Preference::Efficiency && kinds.len() > 1 {
+                        assert!(pins(&other).iter().all(is_slow), "{case}");
+                        assert!(!pins(&layout).iter().all(is_slow), "{case}");
+                    }
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked > 100, "only {checked}");
+}
+
+/// Fast cores that stay idle because each vCPU has a core of its own are a warning with the command
+/// that uses them.
+#[test]
+fn idle_fast_cores_are_a_warning() {
+    let topology = host("i9-13900k.xml");
+    for vcpus in 9..=16 {
+        let request = Request::vm("vm", VcpuCount::Exactly(vcpus));
+        let layout = plan("low-latency", &topology, &request).expect("a plan");
+        let found =
+            layout.findings.iter().find(|it| it.subject == "slow cores").expect("a finding");
+        assert_eq!(found.severity, Severity::Warning);
+        let hint = found.hint.as_deref().unwrap_or_default();
+        let command = format!("pinfold plan --strategy balanced --vcpus {vcpus} --input");
+        assert!(hint.contains(&command), "{hint}");
+        let other = plan("balanced", &topology, &request).expect("a plan");
+        assert!(
+            pins(&other).is_subset(&CpuSet::parse_list("0-15").expect("a list")),
+            "{}",
+            pins(&other)
+        );
+    }
+    let few = Request::vm("vm", VcpuCount::Exactly(7));
+    let layout = plan("low-latency", &topology, &few).expect("a plan");
+    assert!(!layout.findings.iter().any(|it| it.subject == "slow cores"));
 }
 
 fn host(name: &str) -> Topology {

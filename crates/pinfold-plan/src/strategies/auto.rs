@@ -1,30 +1,36 @@
 //! `auto`: selects another strategy by rules on the topology and the request, and reports why.
 //!
 //! The rules give an order; the first strategy whose plan has no warning is taken. So a plan of
-//! `auto` has a warning only if no strategy has a plan without one.
+//! `auto` has a warning only if no strategy has a plan without one. What a rule states about places
+//! is checked against the plan. If the request isolates, a plan that does not is taken only if each
+//! plan that does has a warning.
 //!
 //! Not to pin is a valid result: on a host with one usable core, or with more vCPUs than CPUs, the
 //! kernel's scheduler does better than any fixed placement. The plan has the name of the selected
 //! strategy, and a finding with the rule.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
 use pinfold_model::text::counted;
 use pinfold_model::{
-    EmulatorRequest, Finding, NodeId, NumaNode, Plan, Preference, Request, SmtRequest, Topology,
-    VcpuCount, VmRequest, Work,
+    CpuSet, EmulatorRequest, Finding, IsolationScope, NodeId, NumaNode, Plan, Preference, Request,
+    SmtRequest, Topology, VcpuCount, VmRequest, Work,
 };
 
 use super::{
     ORDERED, Strategy, balanced, compact, compact_cores, divide, l3_exclusive, low_latency,
-    max_performance, multi_vm, none, numa_exclusive, scatter, sequential, vnodes,
+    max_performance, none, numa_exclusive, scatter, sequential, vnodes,
 };
 use crate::PlanError;
-use crate::available::AvailableCpus;
-use crate::pin_analysis;
+use crate::available::{AvailableCpus, Index, distinct};
+use crate::available_core::AvailableCore;
 use crate::plan_builder::ground;
+use crate::prefer::{runs_on, work_of};
 use crate::request_check::noun;
 use crate::select::{Count, Pool};
+use crate::text::narrow;
+use crate::{command, pin_analysis};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "auto",
@@ -47,13 +53,112 @@ fn despite(why: String) -> String {
     }
 }
 
+/// A strategy to try.
+struct Rule {
+    strategy: Strategy,
+    why: String,
+    claim: Claim,
+}
+
+/// What a rule states about the places of the vnodes.
+#[derive(Clone, Copy)]
+enum Claim {
+    Nothing,
+    /// No two vnodes share a node.
+    OwnNodes,
+    /// No two vnodes share an L3 domain.
+    OwnL3s,
+    /// No two vCPUs share a core.
+    OwnCores,
+    /// Each vnode is on one node.
+    OneNode,
+}
+
+impl Rule {
+    /// A rule that states nothing about places.
+    fn new(strategy: Strategy, why: impl Into<String>) -> Self {
+        Self { strategy, why: why.into(), claim: Claim::Nothing }
+    }
+
+    /// The same with a claim that is checked.
+    fn claiming(self, claim: Claim) -> Self {
+        Self { claim, ..self }
+    }
+}
+
+impl Claim {
+    /// True if it holds for a plan.
+    fn holds(self, index: &Index<'_>, plan: &Plan) -> bool {
+        let vnodes: Vec<CpuSet> = plan.vnodes.iter().map(runs_on).collect();
+        let all = vnodes.iter().collect::<CpuSet>();
+        let of_each = |parts: fn(&Index<'_>, &CpuSet) -> usize| {
+            vnodes.iter().map(|pus| parts(index, pus)).sum::<usize>() == parts(index, &all)
+        };
+        match self {
+            Self::Nothing => true,
+            Self::OwnNodes => of_each(|index, pus| index.nodes_of(pus).len()),
+            Self::OwnL3s => of_each(|index, pus| index.l3s_of(pus).count()),
+            Self::OwnCores => {
+                let work = plan.threads().filter(|(_, thread)| thread.role.runs_work());
+                let pus = work.map(|(_, thread)| thread.pus.len()).sum::<usize>();
+                pus == distinct(index.pus(&all).map(|pu| pu.core)).len()
+            }
+            Self::OneNode => vnodes.iter().all(|pus| index.nodes_of(pus).len() <= 1),
+        }
+    }
+}
+
+/// How much is wrong with a plan, the smallest first: it has a warning that a placement can avoid,
+/// it loses the isolation of the request, it has costs that no placement of its strategy avoids.
+type Rank = [bool; 3];
+
+/// The best plan so far that is not the best possible.
+#[derive(Default)]
+struct Fallback {
+    best: Option<(Rank, Plan)>,
+    /// The first strategy whose plan isolates, and the warnings of that plan.
+    isolating: Option<(&'static str, String)>,
+}
+
+impl Fallback {
+    /// Keeps a plan if it is better than those before it.
+    fn offer(&mut self, rank: Rank, plan: Plan) {
+        if self.best.as_ref().is_none_or(|(best, _)| rank < *best) {
+            self.best = Some((rank, plan));
+        }
+    }
+
+    /// The best plan. If it loses the isolation although another does not, a finding says why.
+    fn into_best(self, topology: &Topology, request: &Request) -> Option<Plan> {
+        let (rank, mut plan) = self.best?;
+        let Some((strategy, warnings)) = self.isolating.filter(|_| rank[1]) else {
+            return Some(plan);
+        };
+        plan.findings.retain(|finding| finding.subject != "isolation");
+        let text = format!(
+            "{} shares all CPUs with the host, so the isolation scope {} is lost: each plan that \
+             isolates has a warning, as that of {strategy} has of {warnings}",
+            plan.strategy, request.isolation
+        );
+        let hint = command::hint(strategy, topology, request);
+        plan.findings.push(Finding::note("isolation", text).with_hint(hint));
+        Some(plan)
+    }
+}
+
+/// True if a plan does not isolate although the request does.
+fn lacks_isolation(plan: &Plan, request: &Request) -> bool {
+    request.isolation != IsolationScope::None && plan.exclusive.is_empty()
+}
+
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let mut passed = SkippedStrategies::default();
-    let (mut costly, mut noted): (Option<Plan>, Option<Plan>) = (None, None);
+    let mut fallback = Fallback::default();
     let (mut refusal, mut short): (Option<PlanError>, Option<PlanError>) = (None, None);
     let is_crowded = is_crowded(topology, request);
-    for (strategy, why) in rules(&ground, request).into_iter().chain(others(request)) {
+    for Rule { strategy, why, claim } in rules(&ground, request).into_iter().chain(others(request))
+    {
         if !honours(strategy, request) {
             continue;
         }
@@ -71,31 +176,67 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             short = short.or_else(|| refusal.clone());
             continue;
         }
+        if !claim.holds(ground.index(), &plan) {
+            continue;
+        }
         let warnings = warnings(&plan);
         let why = if warnings.is_empty() { why } else { despite(why) };
+        let is_worse = fallback.best.is_some() && !warnings.is_empty();
         let before =
-            if passed.is_empty() || (costly.is_some() || noted.is_some()) && !warnings.is_empty() {
-                String::new()
-            } else {
-                format!(" ({passed})")
-            };
+            if passed.is_empty() || is_worse { String::new() } else { format!(" ({passed})") };
         let text = format!("auto picked {}: {why}{before}", strategy.name);
         plan.findings.insert(0, Finding::note("auto", text));
-        if warnings.is_empty() {
+        plan.findings.extend(idle_cores(&ground, request, &plan));
+        let has_warning = plan.findings.iter().any(pin_analysis::is_warning);
+        let rank = [has_warning, lacks_isolation(&plan, request), !warnings.is_empty()];
+        if rank == Rank::default() || is_crowded && !has_warning {
             return Ok(plan);
         }
-        passed.costly(strategy.name, warnings);
-        match plan.findings.iter().any(pin_analysis::is_warning) {
-            false if is_crowded => return Ok(plan),
-            false => noted = noted.or(Some(plan)),
-            true => costly = costly.or(Some(plan)),
+        if !rank[1] {
+            fallback.isolating.get_or_insert((strategy.name, warnings.clone()));
         }
+        if !warnings.is_empty() {
+            passed.costly(strategy.name, warnings);
+        }
+        fallback.offer(rank, plan);
     }
-    match (noted.or(costly), short) {
+    match (fallback.into_best(topology, request), short) {
         (Some(plan), _) => Ok(plan),
         (None, Some(refusal)) => Err(refusal),
         (None, None) => none::plan(topology, request),
     }
+}
+
+/// That cores stay idle while the vCPUs of the only machine are siblings, because they are too many
+/// for a core each.
+fn idle_cores(ground: &AvailableCpus<'_>, request: &Request, plan: &Plan) -> Option<Finding> {
+    let ([asked], "balanced") = (request.vnodes.as_slice(), plan.strategy.as_str()) else {
+        return None;
+    };
+    let Work::Vm(VmRequest { vcpus: VcpuCount::Exactly(vcpus), cells, .. }) = &asked.work else {
+        return None;
+    };
+    let pus = work_of(plan);
+    let on: Vec<&AvailableCore> = pus.iter().filter_map(|pu| ground.spot_of(pu)).collect();
+    let part = on.first()?.part;
+    let host = ground.host();
+    let alike = ground.cores_without(&host).filter(|it| it.part == part && !it.memoryless);
+    let (all, used) = (narrow(alike.count()), narrow(distinct(on.iter().map(|it| it.core)).len()));
+    let fits = cells.is_empty() && asked.pins.is_empty() && used < all && all < *vcpus;
+    fits.then(|| {
+        let text = format!(
+            "{} lie on {} as siblings, and {} without a vCPU: on all {all} some would still be \
+             siblings, and no guest topology shows that",
+            counted(*vcpus, "vCPU"),
+            counted(used, "core"),
+            match all - used {
+                1 => "1 more core is".to_owned(),
+                more => format!("{more} more cores are"),
+            }
+        );
+        Finding::note("idle cores", text)
+            .with_hint(format!("`--vcpus {all}` gives each vCPU a core of its own"))
+    })
 }
 
 /// True if there are more vCPUs than CPUs, so that each strategy's plan has that cost.
@@ -183,7 +324,7 @@ fn warnings(plan: &Plan) -> String {
 }
 
 /// What else may have a plan without a warning.
-fn others(request: &Request) -> impl Iterator<Item = (Strategy, String)> + use<> {
+fn others(request: &Request) -> impl Iterator<Item = Rule> + use<> {
     let others = [
         balanced::STRATEGY,
         low_latency::STRATEGY,
@@ -201,9 +342,8 @@ fn others(request: &Request) -> impl Iterator<Item = (Strategy, String)> + use<>
               plan each by itself, with `--avoid` for the CPUs of the others"
             .to_owned(),
     };
-    let why = NO_WARNING.to_owned();
-    let others = others.into_iter().map(move |strategy| (strategy, why.clone()));
-    others.chain([(none::STRATEGY, none)])
+    let others = others.into_iter().map(|strategy| Rule::new(strategy, NO_WARNING));
+    others.chain([Rule::new(none::STRATEGY, none)])
 }
 
 /// The totals of the request.
@@ -255,7 +395,7 @@ impl Sum {
 }
 
 /// The strategies to try, the best first, each with its rule.
-fn rules(ground: &AvailableCpus<'_>, request: &Request) -> Vec<(Strategy, String)> {
+fn rules(ground: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
     let sum = Sum::of(request);
     let pus = ground.usable.len();
     let host = ground.host();
@@ -263,11 +403,11 @@ fn rules(ground: &AvailableCpus<'_>, request: &Request) -> Vec<(Strategy, String
     let (spare, near) = (cores().count(), cores().filter(|core| !core.memoryless).count());
     let threads = pus - ground.usable.intersection(&host.pus).len();
     let asked = counted(sum.vcpus, if sum.groups == sum.vnodes { "core" } else { "vCPU" });
-    let mut rules: Vec<(Strategy, String)> = Vec::new();
+    let mut rules: Vec<Rule> = Vec::new();
     if sum.groups == sum.vnodes {
-        rules.push((vnodes::STRATEGY, "the request places process groups only".to_owned()));
+        rules.push(Rule::new(vnodes::STRATEGY, "the request places process groups only"));
     } else if request.emulator != EmulatorRequest::Usual {
-        rules.push((balanced::STRATEGY, "it alone leaves the emulator's place open".to_owned()));
+        rules.push(Rule::new(balanced::STRATEGY, "it alone leaves the emulator's place open"));
     } else if spare == 0 || sum.vcpus > pus {
         let why = match spare {
             0 => format!(
@@ -278,38 +418,38 @@ fn rules(ground: &AvailableCpus<'_>, request: &Request) -> Vec<(Strategy, String
                  better than a plan which of them is busy"
             ),
         };
-        rules.push((none::STRATEGY, why));
+        rules.push(Rule::new(none::STRATEGY, why));
     } else if sum.vnodes > 1 {
         several(ground, &sum, &mut rules);
         if sum.vcpus <= spare && !sum.shows_smt {
             let why = format!("each of {asked} can have a core of its own next to the host's");
-            rules.push((multi_vm::STRATEGY, why));
+            rules.push(Rule::new(low_latency::STRATEGY, why).claiming(Claim::OwnCores));
         }
     } else if sum.automatic {
         if nodes(ground) > 1 {
             let why = "the number of vCPUs is open, and a NUMA node is the largest part of the host \
                        in which all memory is near";
-            rules.push((numa_exclusive::STRATEGY, why.to_owned()));
+            rules.push(Rule::new(numa_exclusive::STRATEGY, why));
         }
         let why = "the number of vCPUs is open, and this gives most that leave the host a core";
-        rules.push((balanced::STRATEGY, why.to_owned()));
+        rules.push(Rule::new(balanced::STRATEGY, why));
     } else if sum.vcpus <= near && !sum.shows_smt && alone(ground, sum.vcpus) {
         let each = if sum.vcpus == 1 { "its vCPU".to_owned() } else { format!("each of {asked}") };
         let why = format!("{each} can have a core of its own next to the host's");
-        rules.push((low_latency::STRATEGY, why));
+        rules.push(Rule::new(low_latency::STRATEGY, why).claiming(Claim::OwnCores));
     }
     if sum.groups < sum.vnodes {
         let why = format!("{asked} fit on the {threads} CPUs of the cores that are not the host's");
-        rules.push((balanced::STRATEGY, why));
+        rules.push(Rule::new(balanced::STRATEGY, why));
         let why = format!("{asked} fit into one NUMA node{THERE_ONLY}");
-        rules.push((numa_exclusive::STRATEGY, why));
+        rules.push(Rule::new(numa_exclusive::STRATEGY, why).claiming(Claim::OneNode));
         let why = match sum.vcpus > threads {
             true => {
                 format!("{asked} fit on the host only with its own core, so nothing is isolated")
             }
             false => NO_WARNING.to_owned(),
         };
-        rules.push((max_performance::STRATEGY, why));
+        rules.push(Rule::new(max_performance::STRATEGY, why));
     }
     rules
 }
@@ -334,27 +474,30 @@ fn nodes(ground: &AvailableCpus<'_>) -> usize {
     nodes.iter().filter(filled).count()
 }
 
-/// Strategies with a domain for each of several vnodes, if there are enough domains.
-fn several(ground: &AvailableCpus<'_>, sum: &Sum, rules: &mut Vec<(Strategy, String)>) {
+/// Strategies with a domain for each of several vnodes, if there are enough domains. An L3 domain
+/// that is no larger than a core is none: the core is the unit there.
+fn several(ground: &AvailableCpus<'_>, sum: &Sum, rules: &mut Vec<Rule>) {
     let host = ground.host();
-    let mut free = (std::collections::BTreeMap::new(), std::collections::BTreeMap::new());
+    let (mut nodes, mut l3s) = (BTreeMap::new(), BTreeMap::new());
     for spot in ground.cores_without(&host) {
         if let Some(node) = spot.node {
-            *free.0.entry(node.0).or_insert(0_usize) += spot.pus.len();
+            *nodes.entry(node.0).or_insert(0_usize) += spot.pus.len();
         }
         if let Some(l3) = spot.l3 {
-            *free.1.entry(l3.0).or_insert(0_usize) += spot.pus.len();
+            *l3s.entry(l3.0).or_insert(0_usize) += spot.pus.len();
         }
     }
-    let enough = |domains: &std::collections::BTreeMap<u32, usize>| {
-        domains.values().filter(|pus| **pus >= sum.largest).count() >= sum.vnodes
+    let is_enough = |domains: &BTreeMap<u32, usize>| {
+        domains.len() > 1
+            && domains.values().filter(|pus| **pus >= sum.largest).count() >= sum.vnodes
     };
-    if free.0.len() > 1 && enough(&free.0) {
+    if is_enough(&nodes) {
         let why = format!("each of {} {} can have a NUMA node of its own", sum.vnodes, sum.noun);
-        rules.push((numa_exclusive::STRATEGY, why));
+        rules.push(Rule::new(numa_exclusive::STRATEGY, why).claiming(Claim::OwnNodes));
     }
-    if free.1.len() > 1 && enough(&free.1) {
+    let widest = ground.topology.l3.iter().map(|domain| domain.pus.len()).max();
+    if is_enough(&l3s) && widest > Some(ground.index().widest_core) {
         let why = format!("each of {} {} can have an L3 domain of its own", sum.vnodes, sum.noun);
-        rules.push((l3_exclusive::STRATEGY, why));
+        rules.push(Rule::new(l3_exclusive::STRATEGY, why).claiming(Claim::OwnL3s));
     }
 }

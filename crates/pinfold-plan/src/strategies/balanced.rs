@@ -26,7 +26,7 @@ use super::{Strategy, low_latency_rt};
 use crate::PlanError;
 use crate::available::{AvailableCpus, HostShare};
 use crate::available_core::AvailableCore;
-use crate::exclusive_cores::{Terms, enclose, host_beside};
+use crate::exclusive_cores::{Spread, Terms, enclose, host_beside};
 use crate::guest::GuestSmt;
 use crate::home::EmulatorCpus;
 use crate::plan_builder::{PlacedPlan, PlanBuilder, ground_beside};
@@ -228,7 +228,13 @@ pub(super) fn all_threads(
     let enclosures = enclose(
         &draft,
         &candidates,
-        Terms { count: Count::Threads, host: Some(host), auto_is_all: false, why },
+        Terms {
+            count: Count::Threads,
+            host: Some(host),
+            auto_is_all: false,
+            spread: Spread::Nodes,
+            why,
+        },
     )?;
     let mut exclusive = enclosures.all.clone();
     for (place, enclosure) in enclosures.vnodes.iter().enumerate() {

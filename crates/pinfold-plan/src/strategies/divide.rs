@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use pinfold_model::text::pus_text;
 use pinfold_model::{
-    CellRequest, CpuSet, Finding, NodeId, NumaNode, Plan, PuId, Request, Role, Topology, VcpuCount,
-    VmRequest, VnodePlan, VnodeRequest, Work,
+    CellRequest, CpuSet, Finding, NodeId, NumaNode, PackageId, Plan, PuId, Request, Role, Topology,
+    VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 
 use super::Strategy;
@@ -21,8 +21,10 @@ use crate::available::Index;
 use crate::capacity::is_empty_node;
 use crate::guest_cells::{Parts, cores_of, free_of_part, joined, scope_of_part};
 use crate::guest_numa::{cells, node_list};
-use crate::locality::{check_huge_pages, check_memory};
+use crate::locality::{FAR_MEMORY, check_huge_pages, check_memory};
 use crate::pin_analysis::{are_helpers_on_others, is_warning};
+use crate::request_check::nodes_to_stay_on;
+use crate::text::narrow;
 
 const DIVIDED: [&str; 6] =
     ["low-latency", "low-latency-rt", "balanced", "balanced-shared", "max-performance", "multi-vm"];
@@ -49,16 +51,21 @@ pub(super) fn planned(
             Err(refusal) => one_by_one(strategy, (topology, request), refusal),
         };
     }
-    let (divisions, mut findings) = match &plain {
-        Ok(plan) => {
+    let far = plain.as_ref().ok().and_then(|plan| bytes_on_far_nodes(plan, request));
+    let (divisions, mut findings) = match (&plain, far) {
+        // Nodes with CPUs are nearer than those without.
+        (Ok(_), Some(bytes)) => (by_memory(topology, request, bytes), Vec::new()),
+        (Ok(plan), None) => {
             let numa = plan.findings.iter().filter(|finding| finding.subject == "NUMA");
             let pairs = request.vnodes.iter().zip(&plan.vnodes);
             let index = Index::of(topology);
             let divisions = pairs.flat_map(|(asked, vnode)| spanned(asked, &index, vnode));
             (divisions.collect(), numa.cloned().collect())
         }
-        Err(PlanError::Memory { bytes, .. }) => (by_memory(topology, request, *bytes), Vec::new()),
-        Err(_) => return plain,
+        (Err(PlanError::Memory { bytes, .. }), _) => {
+            (by_memory(topology, request, *bytes), Vec::new())
+        }
+        (Err(_), _) => return plain,
     };
     for shares in divisions {
         let parts = divided(request, &shares);
@@ -68,7 +75,7 @@ pub(super) fn planned(
             parts.merged(&plans)
         });
         let Ok(mut plan) = made else { continue };
-        if plain.is_err() {
+        if plain.is_err() || far.is_some() {
             findings.push(too_large(&shares));
         }
         findings.retain(|finding| !plan.findings.contains(finding));
@@ -76,6 +83,13 @@ pub(super) fn planned(
         return Ok(plan);
     }
     plain
+}
+
+/// The memory of the machine in bytes, if the plan has some of it on nodes without CPUs.
+fn bytes_on_far_nodes(plan: &Plan, request: &Request) -> Option<u64> {
+    let is_far = plan.findings.iter().any(|finding| finding.subject == FAR_MEMORY);
+    let memory = request.vnodes.first()?.memory.filter(|_| is_far)?;
+    Some(memory.bytes)
 }
 
 /// Several machines that no node can hold: each is planned separately, the largest first, on the
@@ -258,13 +272,55 @@ fn spanned(asked: &VnodeRequest, index: &Index<'_>, vnode: &VnodePlan) -> Vec<Sh
         *counts.entry(node).or_default() += 1;
     }
     let own: Shares = counts.into_iter().collect();
-    let with_memory = asked.memory.is_some();
     let is_even = own.windows(2).all(|pair| pair[0].1 == pair[1].1);
     let is_empty = |(node, _): &(NodeId, u32)| is_empty_node(index.topology, *node);
-    if own.len() < 2 || is_even && !with_memory || own.iter().any(is_empty) {
+    if own.len() < 2 || own.iter().any(is_empty) {
         return Vec::new();
     }
-    ways(own, vnode.guest.as_ref().map_or(1, |guest| guest.threads.max(1)))
+    let threads = vnode.guest.as_ref().map_or(1, |guest| guest.threads.max(1));
+    let by_package = by_package(asked, index, &own);
+    let mut all = by_package.map_or_else(Vec::new, |shares| ways(shares, threads));
+    if !is_even || asked.memory.is_some() {
+        all.extend(ways(own, threads));
+    }
+    all
+}
+
+/// The same number of nodes on each package of a machine, if its plan has them unevenly: those of
+/// the plan first, that with the host's core last. `None` if no such division exists.
+fn by_package(asked: &VnodeRequest, index: &Index<'_>, own: &Shares) -> Option<Shares> {
+    let is_own = |node: NodeId| own.iter().any(|(known, _)| *known == node);
+    let boot = index.topology.online().first()?;
+    let mut packages: BTreeMap<PackageId, Vec<(bool, bool, NodeId)>> = BTreeMap::new();
+    for node in index.topology.nodes.iter().filter(|node| !is_empty_node(index.topology, node.id)) {
+        if let Some(pu) = node.pus.first().and_then(|pu| index.pu(pu)) {
+            let rank = (!is_own(node.id), node.pus.contains(boot), node.id);
+            packages.entry(pu.package).or_default().push(rank);
+        }
+    }
+    packages.retain(|_, nodes| nodes.iter().any(|(is_other, ..)| !is_other));
+    let of_own = |nodes: &Vec<(bool, bool, NodeId)>| nodes.iter().filter(|it| !it.0).count();
+    let each = own.len() / packages.len();
+    let is_even = packages.values().all(|nodes| of_own(nodes) == each);
+    let is_room = packages.values().all(|nodes| nodes.len() >= each);
+    if is_even
+        || !is_room
+        || each * packages.len() != own.len()
+        || !nodes_to_stay_on(asked).is_empty()
+    {
+        return None;
+    }
+    let all = own.iter().map(|(_, count)| count).sum::<u32>();
+    let count = narrow(own.len());
+    let share = all / count;
+    let mut shares = Shares::new();
+    for nodes in packages.values_mut() {
+        nodes.sort_unstable();
+        shares.extend(nodes.iter().take(each).map(|(.., node)| (*node, share)));
+    }
+    let (_, first) = shares.first_mut()?;
+    *first += all - share * count;
+    Some(shares)
 }
 
 /// The ways to divide vCPUs over nodes, the best first, with `threads` per core. The remainder is

@@ -18,7 +18,7 @@ use super::Strategy;
 use crate::PlanError;
 use crate::available::{AvailableCpus, HostShare};
 use crate::available_core::AvailableCore;
-use crate::exclusive_cores::{ExclusiveCores, Terms, enclose, host_beside};
+use crate::exclusive_cores::{ExclusiveCores, Spread, Terms, enclose, host_beside};
 use crate::guest::GuestSmt;
 use crate::home::{EmulatorCpus, HomeKind};
 use crate::plan_builder::{PlanBuilder, ground_beside};
@@ -38,7 +38,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground_beside(topology, request, Count::Cores)?;
     let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let host = host_beside(&draft, Count::Cores);
-    one_per_core(draft, &host, None)
+    one_per_core(draft, &host, None, Spread::Nodes)
 }
 
 /// A plan with each vCPU alone on a core, and the host on none of these. Threads of virtual
@@ -47,6 +47,7 @@ pub(super) fn one_per_core(
     mut draft: PlanBuilder<'_>,
     host: &HostShare,
     policy: Option<Policy>,
+    spread: Spread,
 ) -> Result<Plan, PlanError> {
     let ground = draft.ground;
     let candidates = ground.without(host);
@@ -57,7 +58,7 @@ pub(super) fn one_per_core(
     let enclosures = enclose(
         &draft,
         &candidates,
-        Terms { count: Count::Cores, host: Some(host), auto_is_all: false, why },
+        Terms { count: Count::Cores, host: Some(host), auto_is_all: false, spread, why },
     )?;
     let mut on_host = None;
     for (place, enclosure) in enclosures.vnodes.iter().enumerate() {

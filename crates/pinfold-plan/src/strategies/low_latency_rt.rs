@@ -9,7 +9,7 @@ use pinfold_model::{Plan, Policy, Request, Topology};
 
 use super::{Strategy, low_latency};
 use crate::PlanError;
-use crate::exclusive_cores::host_beside;
+use crate::exclusive_cores::{Spread, host_beside};
 use crate::plan_builder::{PlanBuilder, ground_beside};
 use crate::select::Count;
 
@@ -27,5 +27,5 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground_beside(topology, request, Count::Cores)?;
     let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let host = host_beside(&draft, Count::Cores);
-    low_latency::one_per_core(draft, &host, Some(POLICY))
+    low_latency::one_per_core(draft, &host, Some(POLICY), Spread::Nodes)
 }

@@ -11,7 +11,7 @@ use pinfold_model::{CpuSet, Plan, Request, Topology, Work};
 
 use super::{Strategy, compact};
 use crate::PlanError;
-use crate::exclusive_cores::{Terms, enclose};
+use crate::exclusive_cores::{Spread, Terms, enclose};
 use crate::guest::GuestSmt;
 use crate::plan_builder::{PlanBuilder, ground};
 use crate::select::Count;
@@ -28,7 +28,8 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let why = "the guest mirrors the host, one vCPU for each CPU that may be used".to_owned();
-    let terms = Terms { count: Count::Threads, host: None, auto_is_all: true, why };
+    let spread = Spread::Packed;
+    let terms = Terms { count: Count::Threads, host: None, auto_is_all: true, spread, why };
     let enclosures = enclose(&draft, &ground.cores, terms)?;
     let pins = enclosures.vnodes.iter().flat_map(|enclosure| &enclosure.pins);
     let carried: CpuSet = pins.copied().collect();

@@ -12,6 +12,7 @@ use pinfold_model::{Plan, Request, Topology};
 
 use super::{Strategy, low_latency};
 use crate::PlanError;
+use crate::exclusive_cores::Spread;
 use crate::plan_builder::{PlanBuilder, ground_beside};
 use crate::select::Count;
 
@@ -27,5 +28,5 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground_beside(topology, request, Count::Cores)?;
     let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let host = ground.host_on_the_last_package();
-    low_latency::one_per_core(draft, &host, None)
+    low_latency::one_per_core(draft, &host, None, Spread::Packed)
 }

@@ -24,6 +24,7 @@ use crate::PlanError;
 use crate::available::{AvailableCpus, HostShare};
 use crate::available_core::AvailableCore;
 use crate::boot;
+use crate::capacity::{MemoryLeft, is_empty_node};
 use crate::exclusive_cores::host_beside;
 use crate::guest::GuestSmt;
 use crate::pins;
@@ -52,7 +53,6 @@ struct NodeCores {
     node: Option<NodeId>,
     /// Its cores without the host's.
     cores: Vec<AvailableCore>,
-    memory_bytes: u64,
     with_host: bool,
 }
 
@@ -61,7 +61,6 @@ struct Open<'r> {
     room: &'r NodeCores,
     pool: Pool<'r>,
     isolated: usize,
-    memory_left: u64,
 }
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
@@ -92,10 +91,11 @@ fn on_cores<'a>(
     let mut open: Vec<Open<'_>> = rooms.iter().map(|room| Open::new(room, host)).collect();
     let counts = draft.counts(limits(&open, topology, request))?;
     let mut placed = Vec::new();
+    let mut memory = MemoryLeft::of(topology);
     for place in draft.choosing_order() {
         let need = counts.get(place).copied().unwrap_or(0);
         let asked = draft.vnode(place);
-        let taken = take(&mut open, topology, (asked, need));
+        let taken = take(&mut open, topology, &mut memory, asked, need);
         let left = || open.iter().filter(|one| one.is_for(topology, asked));
         let most = || left().map(|one| one.pool.left()).max().unwrap_or(0);
         placed
@@ -166,9 +166,7 @@ fn rooms(
             cores.remove(kept.map(|(place, _)| place)?);
         }
         cores.retain(&is_for_vcpus);
-        let known = ground.topology.nodes.iter().find(|known| Some(known.id) == node);
-        let memory_bytes = known.map_or(0, |node| node.memory_bytes);
-        (!cores.is_empty()).then_some(NodeCores { node, cores, memory_bytes, with_host })
+        (!cores.is_empty()).then_some(NodeCores { node, cores, with_host })
     };
     nodes.into_iter().filter_map(room).collect()
 }
@@ -198,17 +196,18 @@ fn limits(open: &[Open<'_>], topology: &Topology, request: &Request) -> Limits {
 fn take<'r>(
     open: &mut [Open<'r>],
     topology: &Topology,
-    (asked, need): (&VnodeRequest, usize),
+    memory: &mut MemoryLeft,
+    asked: &VnodeRequest,
+    need: usize,
 ) -> Option<(Option<NodeId>, Selection<'r>)> {
-    let bytes = asked.memory.map_or(0, |memory| memory.bytes);
     let fits = open
         .iter_mut()
         .filter(|one| one.is_for(topology, asked) && one.pool.left() >= need)
         .min_by_key(|one| {
             let part = one.pool.fits_a_part(need);
             let node = one.room.node;
-            let poor = node.is_some_and(|node| crate::capacity::is_empty_node(topology, node));
-            let small = one.room.memory_bytes > 0 && one.memory_left < bytes;
+            let poor = node.is_some_and(|node| is_empty_node(topology, node));
+            let small = node.is_some_and(|node| !memory.fits(node, asked.memory));
             let away = (Reverse(one.pool.left()), one.room.with_host);
             (poor, small, one.isolated < need, !part, away)
         })?;
@@ -216,7 +215,9 @@ fn take<'r>(
     // Machines whose vCPUs are pinned by hand to the same core take it more than once.
     let isolated = taken.cores.iter().filter(|spot| spot.isolated).count();
     fits.isolated = fits.isolated.saturating_sub(isolated);
-    fits.memory_left = fits.memory_left.saturating_sub(bytes);
+    if let Some(node) = fits.room.node {
+        memory.take(node, asked.memory);
+    }
     Some((fits.room.node, taken))
 }
 
@@ -225,7 +226,6 @@ impl<'r> Open<'r> {
         Self {
             pool: Pool::new(&room.cores, Count::Cores, Some(host)),
             isolated: room.cores.iter().filter(|spot| spot.isolated).count(),
-            memory_left: room.memory_bytes,
             room,
         }
     }

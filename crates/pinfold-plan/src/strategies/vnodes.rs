@@ -14,11 +14,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::text::pus_text;
-use pinfold_model::{CpuSet, Finding, NodeId, Plan, Request, Speed, Topology, VnodePlan, Work};
+use pinfold_model::{
+    CpuSet, Finding, L3Id, NodeId, Plan, Request, Speed, Topology, VnodePlan, Work,
+};
 
 use super::Strategy;
 use crate::PlanError;
-use crate::available::{AvailableCpus, HostShare};
+use crate::available::{AvailableCpus, HostShare, Index, distinct};
 use crate::available_core::AvailableCore;
 use crate::exclusive_cores::host_beside;
 use crate::guest::GuestSmt;
@@ -55,7 +57,8 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     };
     let wanted = wanted(&draft, draft.counts(limits)?);
     let enough = others.len() >= wanted.iter().map(|wish| wish.cores).sum::<usize>();
-    let near = near(if enough { &others } else { all }, &host, &wanted);
+    let near = in_own_l3s(&others, &host, &wanted)
+        .unwrap_or_else(|| near(if enough { &others } else { all }, &host, &wanted));
     let speeds = wanted.iter().map(|wish| wish.speed);
     let mixed = speeds.zip(near.iter().map(|cores| firsts(cores))).collect::<Vec<_>>();
     let mixed = shared_domains(topology, &mixed).is_some();
@@ -92,6 +95,9 @@ fn what_groups_share<'a>(
         let of = |vnode: &VnodePlan| (vnode.speed, pus_of(vnode));
         shared_domains(topology, &ended.vnodes.iter().map(of).collect::<Vec<_>>())
     });
+    let index = draft.ground.index();
+    draft.later(|ended| unequal_kinds(index, ended.vnodes));
+    draft.later(|ended| shared_l3s(index, ended.vnodes));
     let hosts = host.pus.clone();
     draft.later(move |ended| {
         let on_host = !ended.carried().is_disjoint(&hosts);
@@ -177,6 +183,60 @@ fn apart<'g>(
         groups.push(std::mem::replace(left, rest));
     }
     Some(groups)
+}
+
+/// Cores for several groups, each in an L3 domain of its own, away from the host's; all in one part
+/// of the machine. `None` if there are too few such domains, or a group should be on some node.
+fn in_own_l3s<'g>(
+    cores: &'g [AvailableCore],
+    host: &HostShare,
+    wanted: &[GroupCores],
+) -> Option<Vec<Vec<&'g AvailableCore>>> {
+    let largest = wanted.iter().map(|wish| wish.cores).max()?;
+    if wanted.len() < 2 || wanted.iter().any(|wish| !wish.nodes.is_empty()) {
+        return None;
+    }
+    let mut parts: BTreeMap<u32, BTreeMap<L3Id, Vec<&AvailableCore>>> = BTreeMap::new();
+    for spot in cores.iter().filter(|spot| !spot.memoryless && spot.l3 != host.l3) {
+        let Some(l3) = spot.l3 else { continue };
+        parts.entry(spot.part).or_default().entry(l3).or_default().push(spot);
+    }
+    for part in parts.values() {
+        let domains: Vec<_> = part.values().filter(|cores| cores.len() >= largest).collect();
+        if domains.len() >= wanted.len() {
+            let own = |(cores, wish): (&&Vec<&'g AvailableCore>, &GroupCores)| {
+                cores.iter().take(wish.cores).copied().collect()
+            };
+            return Some(domains.iter().zip(wanted).map(own).collect());
+        }
+    }
+    None
+}
+
+/// A finding about groups on cores of different kinds.
+fn unequal_kinds(index: &Index<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
+    let kinds = |vnode: &VnodePlan| distinct(index.pus(&pus_of(vnode)).map(|pu| pu.kind));
+    let first = vnodes.first()?;
+    let own = kinds(first);
+    let other = vnodes.iter().find(|vnode| kinds(vnode) != own)?;
+    let text = format!(
+        "{} is on cores of another kind than {}: what runs in them is not equally fast",
+        other.name, first.name
+    );
+    Some(Finding::note("groups", text))
+}
+
+/// A finding about groups that share an L3 domain, on a host with several.
+fn shared_l3s(index: &Index<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
+    let mut groups: BTreeMap<L3Id, Vec<&str>> = BTreeMap::new();
+    for vnode in vnodes {
+        for l3 in distinct(index.pus(&pus_of(vnode)).filter_map(|pu| pu.l3)) {
+            groups.entry(l3).or_default().push(&vnode.name);
+        }
+    }
+    let (l3, names) = groups.into_iter().find(|(_, names)| names.len() > 1)?;
+    let text = format!("{} share L3 {l3}: each evicts cache lines of the others", names.join(", "));
+    (index.topology.l3.len() > 1).then(|| Finding::note("groups", text))
 }
 
 /// Cores for all groups such that those of a group are alike and near each other, regardless of

@@ -681,7 +681,7 @@ fn auto_says_what_it_picked_and_why() {
     let two = ask(vec![vm("a", 2), vm("b", 2)]);
     picks(dual_x5540(), &two, "numa-exclusive", "a NUMA node of its own");
     picks(two_complexes(), &two, "l3-exclusive", "an L3 domain of its own");
-    picks(plain(8), &two, "multi-vm", "a core of its own");
+    picks(plain(8), &two, "low-latency", "a core of its own");
     picks(plain(8), &ask(vec![group("a", 2, 50)]), "vnodes", "process groups only");
     let apart = Request { emulator: EmulatorRequest::Apart, ..exactly(2) };
     picks(i7_4790k(), &apart, "balanced", "emulator's place");

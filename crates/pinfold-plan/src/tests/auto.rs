@@ -1,0 +1,202 @@
+//! Which strategy `auto` picks for several machines and for isolation, and on which nodes machines
+//! are because of their memory.
+
+use std::collections::BTreeSet;
+
+use pinfold_model::{
+    CpuSet, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request, Topology, VcpuCount,
+    VmRequest, VnodePlan, VnodeRequest,
+};
+use pinfold_samples::machine::{Machine, dual_x5540, i7_4790k};
+use pinfold_samples::{described, exactly, finds, set};
+
+use crate::plan;
+use crate::prefer::runs_on;
+
+/// Isolated machines with these numbers of vCPUs.
+fn isolated(counts: &[u32]) -> Request {
+    let mut vnodes = Vec::new();
+    for (number, vcpus) in counts.iter().enumerate() {
+        let vm = VmRequest::of(VcpuCount::Exactly(*vcpus));
+        vnodes.push(VnodeRequest::vm(&format!("vm{number}"), vm));
+    }
+    Request { isolation: IsolationScope::Host, ..Request::of(vnodes) }
+}
+
+fn nodes(topology: &Topology, pus: &CpuSet) -> Vec<u32> {
+    let on = topology.pus.iter().filter(|pu| pus.contains(pu.os));
+    let nodes: BTreeSet<u32> = on.filter_map(|pu| pu.node).map(|node| node.0).collect();
+    nodes.into_iter().collect()
+}
+
+fn nodes_of_each(topology: &Topology, layout: &Plan) -> Vec<Vec<u32>> {
+    layout.vnodes.iter().map(|vnode| nodes(topology, &runs_on(vnode))).collect()
+}
+
+#[test]
+fn several_machines_spread_over_the_nodes_and_leave_cpu_0_to_the_host() {
+    let topology = described("package:2 [numa] core:32 pu:4");
+    let layout = plan("auto", &topology, &isolated(&[8, 8, 8])).unwrap();
+    assert_eq!(nodes_of_each(&topology, &layout), [[1], [0], [1]]);
+    assert!(set("0-3").is_subset(&layout.housekeeping), "{}", layout.housekeeping);
+    assert!(!finds(&layout, "boot CPU", ""), "{:?}", layout.findings);
+}
+
+#[test]
+fn small_machines_share_cores_before_they_float() {
+    let layout = plan("auto", &i7_4790k().build(), &isolated(&[1; 5])).unwrap();
+    let pins: Vec<String> = layout.vnodes.iter().map(|it| runs_on(it).to_string()).collect();
+    assert_eq!(pins, ["1", "5", "2", "6", "3"]);
+    assert_eq!(layout.isolation, IsolationScope::Host);
+    assert!(set("0,4").is_subset(&layout.housekeeping), "{}", layout.housekeeping);
+    // Three of them have a core each.
+    let layout = plan("auto", &i7_4790k().build(), &isolated(&[1; 3])).unwrap();
+    assert!(!finds(&layout, "shared cores", ""), "{:?}", layout.findings);
+}
+
+#[test]
+fn the_core_is_the_unit_where_an_l3_cache_is_no_larger() {
+    for caches in ["core:9 l3:2 pu:4", "l3:9 core:1 pu:8"] {
+        let topology = described(&format!("package:2 [numa(memory=128GiB)] {caches}"));
+        for counts in [&[8][..], &[4, 4, 4]] {
+            let layout = plan("auto", &topology, &isolated(counts)).unwrap();
+            let on =
+                layout.vnodes.iter().flat_map(|vnode| runs_on(vnode).iter().collect::<Vec<_>>());
+            let cores: BTreeSet<_> = on.map(|pu| topology.pu(pu).unwrap().core).collect();
+            let vcpus: u32 = counts.iter().sum();
+            assert_eq!(cores.len(), vcpus as usize, "{caches}, {counts:?}: {}", layout.strategy);
+        }
+    }
+}
+
+#[test]
+fn idle_cores_next_to_siblings_are_named() {
+    let topology = described("package:1 [numa] l3:1(size=96MiB) core:8 pu:2");
+    let layout = plan("auto", &topology, &exactly(8)).unwrap();
+    assert!(finds(
+        &layout,
+        "idle cores",
+        "8 vCPUs lie on 4 cores as siblings, and 3 more cores are"
+    ));
+    let found = layout.findings.iter().find(|finding| finding.subject == "idle cores").unwrap();
+    assert!(found.hint.as_ref().unwrap().starts_with("`--vcpus 7`"), "{found}");
+    let seven = plan("auto", &topology, &exactly(7)).unwrap();
+    assert_eq!((seven.strategy.as_str(), runs_on(&seven.vnodes[0]).len()), ("low-latency", 7));
+    for vcpus in [7, 13, 14] {
+        let layout = plan("auto", &topology, &exactly(vcpus)).unwrap();
+        assert!(!finds(&layout, "idle cores", ""), "{vcpus}: {:?}", layout.findings);
+    }
+}
+
+/// Four dies of eight cores, of which two have no memory, as a 2990WX.
+fn four_dies() -> Topology {
+    let dies =
+        Machine::new([1, 4, 1, 8, 2], |place| 8 * place.node + place.core + 32 * place.thread);
+    dies.memoryless(1).memoryless(3).build()
+}
+
+#[test]
+fn nodes_without_memory_come_last() {
+    let topology = four_dies();
+    let with_memory = |layout: &Plan| -> usize {
+        let vnode = &layout.vnodes[0];
+        let near = topology.pus.iter().filter(|pu| matches!(pu.node, Some(NodeId(0 | 2))));
+        near.map(|pu| pu.os).collect::<CpuSet>().intersection(&runs_on(vnode)).len()
+    };
+    // The host has a core without memory.
+    for (strategy, vcpus, near) in
+        [("balanced", 20, 20), ("low-latency", 12, 12), ("auto", 30, 30), ("balanced", 40, 32)]
+    {
+        let request = Request { isolation: IsolationScope::Host, ..exactly(vcpus) };
+        let layout = plan(strategy, &topology, &request).unwrap();
+        assert_eq!(with_memory(&layout), near, "{strategy} {vcpus}");
+        let memory = layout.vnodes[0].memory.as_ref().unwrap();
+        assert_eq!(memory.nodes, [NodeId(0), NodeId(2)], "{strategy} {vcpus}");
+        assert_eq!(layout.isolation, IsolationScope::Host, "{strategy} {vcpus}");
+    }
+}
+
+/// A machine of this size, in huge pages of 2 MiB if asked for.
+fn sized(vcpus: u32, bytes: u64, page_bytes: Option<u64>) -> Request {
+    let mut request = exactly(vcpus);
+    request.vnodes[0].memory = Some(MemoryRequest { bytes, page_bytes });
+    request
+}
+
+fn memory_nodes(vnode: &VnodePlan) -> Vec<u32> {
+    vnode.memory.as_ref().unwrap().nodes.iter().map(|node| node.0).collect()
+}
+
+#[test]
+fn free_huge_pages_decide_the_node() {
+    let mut topology = dual_x5540().build();
+    for (node, free) in topology.nodes.iter_mut().zip([600, 400]) {
+        node.huge_pages = vec![HugePages { page_bytes: 2 << 20, total: 600, free }];
+    }
+    for strategy in ["auto", "low-latency", "numa-exclusive", "balanced", "realtime"] {
+        let vcpus = if strategy == "realtime" { 3 } else { 4 };
+        let request = sized(vcpus, 1 << 30, Some(2 << 20));
+        let layout = plan(strategy, &topology, &request).unwrap();
+        let vnode = &layout.vnodes[0];
+        let found = (memory_nodes(vnode), nodes(&topology, &runs_on(vnode)));
+        assert_eq!(found, (vec![0], vec![0]), "{strategy}: {}", layout.strategy);
+    }
+    // Two machines of 400 pages: no node has twice as many.
+    let mut two = isolated(&[2, 2]);
+    two.vnodes.iter_mut().for_each(|vnode| {
+        vnode.memory = Some(MemoryRequest { bytes: 800 << 20, page_bytes: Some(2 << 20) });
+    });
+    for strategy in ["balanced", "low-latency", "numa-exclusive"] {
+        let layout = plan(strategy, &topology, &two).unwrap();
+        let mut of_each: Vec<_> = layout.vnodes.iter().map(memory_nodes).collect();
+        of_each.sort();
+        assert_eq!(of_each, [[0], [1]], "{strategy}");
+    }
+}
+
+/// Memory on a node without CPUs is used where the others have too little, and named.
+#[test]
+fn memory_that_no_node_with_cpus_has() {
+    let topology = pinfold_samples::read("cxl-memory.capture".to_owned()).1;
+    for strategy in ["none", "auto", "balanced", "low-latency", "numa-exclusive"] {
+        let vcpus = if strategy == "low-latency" { 3 } else { 6 };
+        let layout = plan(strategy, &topology, &sized(vcpus, 100 << 30, None)).unwrap();
+        assert_eq!(memory_nodes(&layout.vnodes[0]), [0, 2], "{strategy}");
+        let text = "36 GiB of the memory of vm are on node 2, which has no CPUs";
+        assert!(finds(&layout, "memory", text), "{strategy}: {:?}", layout.findings);
+        let small = plan(strategy, &topology, &sized(vcpus, 60 << 30, None)).unwrap();
+        assert_eq!(memory_nodes(&small.vnodes[0]), [0], "{strategy}");
+    }
+    let error = plan("balanced", &topology, &sized(6, 200 << 30, None)).unwrap_err();
+    assert!(matches!(error, crate::PlanError::Memory { .. }), "{error}");
+}
+
+/// Six of eight nodes: three on each package, not four and two.
+#[test]
+fn a_large_machine_has_as_many_nodes_on_each_package() {
+    let topology = pinfold_samples::read("epyc-7763-dual.synthetic".to_owned()).1;
+    for memory in [None, Some(MemoryRequest { bytes: 192 << 30, page_bytes: None })] {
+        let mut request = exactly(192);
+        request.vnodes[0].memory = memory;
+        let layout = plan("balanced", &topology, &request).unwrap();
+        let pus = runs_on(&layout.vnodes[0]);
+        let of_package = |package| {
+            let pus =
+                topology.pus.iter().filter(|pu| pu.package.0 == package && pus.contains(pu.os));
+            pus.map(|pu| (pu.node.unwrap().0)).collect::<Vec<_>>()
+        };
+        for package in [0, 1] {
+            let nodes = of_package(package);
+            assert_eq!((nodes.len(), nodes.iter().collect::<BTreeSet<_>>().len()), (96, 3));
+        }
+    }
+}
+
+#[test]
+fn few_nodes_where_a_node_has_several_packages() {
+    let topology = described("numa:4 package:4 core:6 pu:1");
+    let layout = plan("balanced", &topology, &exactly(48)).unwrap();
+    assert_eq!(runs_on(&layout.vnodes[0]), set("24-71"));
+    let layout = plan("balanced", &topology, &exactly(24)).unwrap();
+    assert_eq!(runs_on(&layout.vnodes[0]), set("24-47"));
+}
