@@ -219,6 +219,23 @@ impl Claims {
         })
     }
 
+    /// Plans as many machines like the one of a request as fit outside the exclusive CPUs of others.
+    ///
+    /// # Errors
+    /// [`PlanError`] if not even one can be placed.
+    pub fn fill(
+        &self,
+        strategy: Option<&str>,
+        topology: &Topology,
+        request: &Request,
+    ) -> Result<Plan, PlanError> {
+        let strategy = strategy.unwrap_or("auto");
+        self.plan_around(topology, |avoided| {
+            let around = Request { avoid: request.avoid.union(avoided), ..request.clone() };
+            pinfold_plan::fill(strategy, topology, &around)
+        })
+    }
+
     /// Adds a finding to a plan for each owner whose exclusive CPUs it avoids or uses.
     pub fn report_in(&self, plan: &mut Plan) {
         if plan.strategy == "none" {

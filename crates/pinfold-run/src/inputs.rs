@@ -154,6 +154,16 @@ pub fn make_plan(
     claims.plan(strategy, topology, request).map_err(|error| plan_failure(&error))
 }
 
+/// Plans as many machines like the one of a request as fit, around the claims of others.
+pub fn fill(
+    strategy: Option<&str>,
+    topology: &Topology,
+    request: &Request,
+    claims: &Claims,
+) -> Result<Plan, Failure> {
+    claims.fill(strategy, topology, request).map_err(|error| plan_failure(&error))
+}
+
 /// A plan from a file made by `pinfold plan --json`.
 pub fn read_plan(path: &str) -> Result<Plan, Failure> {
     let bytes = files::read(path).map_err(|error| input_failure(&error))?;

@@ -302,6 +302,11 @@ pub struct PlanArgs {
     /// Keys: name, vcpus, iothreads=A+B, vhosts, smt, memory, huge-pages, devices=A+B, priority
     #[arg(long, value_name = "WORDS", conflicts_with_all = ["vcpus", "name", "iothreads"])]
     pub vm: Vec<String>,
+    /// Plan as many machines with these keys of --vm as fit, and print how many
+    #[arg(long, value_name = "WORDS", conflicts_with_all = [
+        "vcpus", "name", "iothreads", "vm", "group", "request", "into", "pins", "command",
+    ])]
+    pub fill: Option<String>,
     /// Plan a process group: key=value,key=value…; may be repeated
     ///
     /// Keys: name, cores, speed=40%, memory, huge-pages, devices=A+B, priority

@@ -45,7 +45,10 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
         Some(path) => inputs::RequestFile::read(path)?.plan(strategy, &topology, &claims)?,
         None => {
             let request = request(arguments, (file.as_ref(), &spec), &topology)?;
-            inputs::make_plan(strategy, &topology, &request, &claims)?
+            match &arguments.fill {
+                Some(_) => inputs::fill(strategy, &topology, &request, &claims)?,
+                None => inputs::make_plan(strategy, &topology, &request, &claims)?,
+            }
         }
     };
     inputs::set_knobs(&mut plan, &arguments.placement.knobs, &topology)?;
@@ -103,6 +106,10 @@ fn request(
     for words in &arguments.vm {
         vnodes.push(inputs::asked("--vm", requests::parse_vm_spec(words))?);
     }
+    if let Some(words) = &arguments.fill {
+        let named = if has_name(words) { words.clone() } else { format!("name=vm,{words}") };
+        vnodes.push(inputs::asked("--fill", requests::parse_vm_spec(&named))?);
+    }
     for words in &arguments.group {
         vnodes.push(inputs::asked("--group", requests::group_from_words(words))?);
     }
@@ -121,6 +128,11 @@ fn request(
         request.interrupts.push(inputs::asked("--interrupts", requests::device(device))?);
     }
     Ok(request)
+}
+
+/// True if words such as `name=web,vcpus=4` have a name.
+fn has_name(words: &str) -> bool {
+    words.split([',', ' ']).any(|word| word.starts_with("name="))
 }
 
 /// The machine with the values of the options in place of those of its description.
