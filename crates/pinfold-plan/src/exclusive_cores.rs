@@ -88,7 +88,7 @@ pub(crate) fn enclose<'g>(
     let mut memory = MemoryLeft::of(draft.ground.topology);
     for place in draft.choosing_order() {
         let need = counts.get(place).copied().unwrap_or(0);
-        let nodes = nodes_for(draft, terms.spread, &pool, &memory, place, need);
+        let nodes = nodes_for(draft, terms.spread, &pool, &memory, &Need { place, vcpus: need });
         waiting -= need;
         let wishes = pins::wishes(draft.vnode(place), need);
         let taken = match terms.count {
@@ -115,24 +115,29 @@ pub(crate) fn enclose<'g>(
     Ok(Enclosures { vnodes, all, choice: used < candidates.len() })
 }
 
-/// The nodes near which a vnode of `need` vCPUs should be: those that the request names; else those
+/// A vnode by its index in the request, and its number of vCPUs.
+struct Need {
+    place: usize,
+    vcpus: usize,
+}
+
+/// The nodes near which a vnode should be: those that the request names; else those
 /// with its memory, if not all have it; of several vnodes that spread, the emptiest of these.
 fn nodes_for(
     draft: &PlanBuilder<'_>,
     spread: Spread,
     pool: &Pool<'_>,
     memory: &MemoryLeft,
-    place: usize,
-    need: usize,
+    need: &Need,
 ) -> Vec<NodeId> {
-    let (topology, asked) = (draft.ground.topology, draft.vnode(place));
+    let (topology, asked) = (draft.ground.topology, draft.vnode(need.place));
     let named = nodes_of(topology, asked);
     if !named.is_empty() {
         return named;
     }
     let fits = |node: NodeId| memory.fits(node, asked.memory);
     if spread == Spread::Nodes && draft.request.vnodes.len() > 1 {
-        return pool.emptiest_node(need, fits).into_iter().collect();
+        return pool.emptiest_node(need.vcpus, fits).into_iter().collect();
     }
     let all = || topology.nodes.iter().filter(|node| !node.pus.is_empty());
     if asked.memory.is_none() || all().all(|node| fits(node.id)) {

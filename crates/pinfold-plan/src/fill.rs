@@ -1,6 +1,6 @@
 //! How many machines of one kind fit on a host.
 
-use pinfold_model::text::counted;
+use pinfold_model::text::{agree, counted};
 use pinfold_model::{Finding, IsolationScope, Plan, Request, Topology, VnodeRequest, Work};
 
 use crate::available::usable_for_vcpus;
@@ -28,9 +28,10 @@ pub fn fill(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
         Work::Processes { .. } => "group",
     };
     let text = format!(
-        "{} like {} fit on this host with a CPU for each vCPU and one left for the host's tasks",
+        "{} like {} {} on this host with a CPU for each vCPU and one left for the host's tasks",
         counted(count, what),
-        first.name
+        first.name,
+        agree(count as usize, "fits", "fit")
     );
     Ok(reporting(plan, text))
 }

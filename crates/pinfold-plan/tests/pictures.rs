@@ -184,6 +184,9 @@ For every strategy:
 - **Process groups** get as many CPUs as they ask for cores, or the strategy refuses. The strategies that start again at their first CPU (\"wraps\") and `none` place a group that asks for more than there are, with the warning `fewer CPUs`. A group at less than full speed that gets siblings in place of cores has the warning `fewer cores`, and `auto` refuses it.
 - **Large machines**: a machine that no NUMA node holds is divided over as few nodes as can be, by the strategies that promise no order of CPUs and no domain. Of several machines that do not fit next to each other otherwise the largest is placed first, the others on what is left.
 - **Emulators** that float do so over CPUs without a vCPU. Where none is left, they have the CPUs of their own machine's vCPUs, with the note `emulator`, and never those of another machine alone.
+- **Helpers** with the host's tasks (emulator, iothreads, vhost workers) may use each of the host's CPUs on the nodes of their vCPUs; if none is left there, those of the same package, then all. If the request names or counts the host's CPUs, only these.
+- **Several machines** go each to the node with the most free cores (`low-latency`, `balanced`); nodes without memory, or without the memory or free huge pages that are asked for, come last.
+- **Memory** that no node with CPUs has is taken from nodes without CPUs (CXL), with the note `memory`.
 - **Memory** that leaves the host at most 1 GiB, or less than 5 % of what it has, is the warning `host memory`.
 ";
 

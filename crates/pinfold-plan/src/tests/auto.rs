@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 
 use pinfold_model::{
-    CpuSet, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request, Topology, VcpuCount,
-    VmRequest, VnodePlan, VnodeRequest,
+    CpuSet, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request, Speed, Topology,
+    VcpuCount, VmRequest, VnodePlan, VnodeRequest,
 };
-use pinfold_samples::machine::{Machine, dual_x5540, i7_4790k};
+use pinfold_samples::machine::{Machine, dual_x5540, i7_4790k, two_complexes};
 use pinfold_samples::{described, exactly, finds, set};
 
-use crate::plan;
 use crate::prefer::runs_on;
+use crate::{fill, plan};
 
 /// Isolated machines with these numbers of vCPUs.
 fn isolated(counts: &[u32]) -> Request {
@@ -183,7 +183,7 @@ fn a_large_machine_has_as_many_nodes_on_each_package() {
         let of_package = |package| {
             let pus =
                 topology.pus.iter().filter(|pu| pu.package.0 == package && pus.contains(pu.os));
-            pus.map(|pu| (pu.node.unwrap().0)).collect::<Vec<_>>()
+            pus.map(|pu| pu.node.unwrap().0).collect::<Vec<_>>()
         };
         for package in [0, 1] {
             let nodes = of_package(package);
@@ -199,4 +199,69 @@ fn few_nodes_where_a_node_has_several_packages() {
     assert_eq!(runs_on(&layout.vnodes[0]), set("24-71"));
     let layout = plan("balanced", &topology, &exactly(24)).unwrap();
     assert_eq!(runs_on(&layout.vnodes[0]), set("24-47"));
+}
+
+/// Four groups of two cores, each with an L3 domain of its own; where the fast cores are too few for
+/// all, it is said.
+#[test]
+fn groups_are_alike_or_it_is_said() {
+    let names = ["r1", "r2", "r3", "r4"];
+    let groups = names.map(|name| VnodeRequest::processes(name, 2, Speed::FULL));
+    let request = Request::of(groups.into());
+    let epyc = pinfold_samples::read("epyc-7702p.synthetic".to_owned()).1;
+    let layout = plan("vnodes", &epyc, &request).unwrap();
+    let l3 = |pu| epyc.pu(pu).unwrap().l3.unwrap();
+    let mut l3s = Vec::new();
+    for vnode in &layout.vnodes {
+        let own: BTreeSet<_> = runs_on(vnode).iter().map(l3).collect();
+        assert_eq!(own.len(), 1, "{}", runs_on(vnode));
+        l3s.extend(own);
+    }
+    l3s.sort();
+    l3s.dedup();
+    assert_eq!((l3s.len(), finds(&layout, "groups", "")), (4, false));
+    let intel = pinfold_samples::read("i5-12600k.capture".to_owned()).1;
+    let layout = plan("vnodes", &intel, &request).unwrap();
+    assert!(finds(&layout, "groups", "r4 is on cores of another kind than r1"));
+    // Two L3 domains of four cores.
+    let layout = plan("vnodes", &two_complexes().build(), &request).unwrap();
+    assert!(finds(&layout, "groups", "share L3 0"), "{:?}", layout.findings);
+}
+
+#[test]
+fn as_many_machines_as_fit() {
+    let topology = pinfold_samples::read("e5-2670-dual.synthetic".to_owned()).1;
+    let like = |vcpus: u32, isolation| {
+        let vm = VnodeRequest::vm("web", VmRequest::of(VcpuCount::Exactly(vcpus)));
+        Request { isolation, ..Request::of(vec![vm]) }
+    };
+    for (strategy, vcpus, count) in [
+        ("auto", 8, 3),
+        ("balanced", 8, 3),
+        ("low-latency", 8, 1),
+        ("low-latency", 5, 3),
+        ("balanced", 2, 15),
+        ("compact", 8, 3),
+        ("auto", 30, 1),
+    ] {
+        let layout = fill(strategy, &topology, &like(vcpus, IsolationScope::None)).unwrap();
+        assert_eq!(layout.vnodes.len(), count, "{strategy} {vcpus}");
+        let names: Vec<String> = (1..=count).map(|number| format!("web{number}")).collect();
+        assert!(layout.vnodes.iter().map(|vnode| &vnode.name).eq(&names));
+        let text = match count {
+            1 => "1 machine like web fits on".to_owned(),
+            _ => format!("{count} machines like web fit on"),
+        };
+        assert!(finds(&layout, "fill", &text), "{strategy} {vcpus}: {:?}", layout.findings);
+    }
+    let layout = fill("auto", &topology, &like(8, IsolationScope::Host)).unwrap();
+    assert_eq!((layout.vnodes.len(), layout.isolation), (3, IsolationScope::Host));
+    let none = fill("auto", &topology, &like(40, IsolationScope::None)).unwrap();
+    assert!(finds(&none, "fill", "not even one fits"));
+    assert!(fill("balanced", &topology, &like(40, IsolationScope::None)).is_err());
+    // Too many of the same are refused with the number that fits.
+    let error = plan("balanced", &topology, &isolated(&[8; 4])).unwrap_err();
+    assert!(error.hint().unwrap().starts_with("3 of them fit"), "{:?}", error.hint());
+    let error = plan("low-latency", &topology, &isolated(&[7, 8, 8])).unwrap_err();
+    assert!(!error.hint().unwrap().contains("of them"), "{:?}", error.hint());
 }
