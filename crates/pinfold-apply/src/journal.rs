@@ -30,8 +30,8 @@ use pinfold_host::{Clock, Host, HostError, LiveHost, process};
 use pinfold_model::{CpuSet, Step, TaskId, Tid};
 
 pub use error::JournalError;
+pub(crate) use record::{ENDED, JournalId, RESTARTED};
 pub use record::{EarlierUndo, Entry, Header, Namespaces, Outcome, Record};
-pub(crate) use record::{JournalId, RESTARTED};
 pub(crate) use storage::Storage;
 
 pub use self::marks::LostPlacement;

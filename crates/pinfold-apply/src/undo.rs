@@ -14,10 +14,11 @@ use pinfold_host::{HostMut, files, with_causes};
 use pinfold_model::{Finding, Step, Undo};
 
 use crate::actuators::{self, Reverted, UndoContext};
-use crate::journal::{Header, Journal, JournalId, Outcome, RESTARTED, Record};
+use crate::journal::{ENDED, Header, Journal, JournalId, Outcome, RESTARTED, Record};
 use crate::layers::OtherPlacements;
 use crate::missing_cgroups::vanished;
 use crate::release;
+use crate::tasks;
 use crate::undo_report::UndoReport;
 
 /// Undoes all steps of a journal.
@@ -77,7 +78,12 @@ pub fn undo_observed(
         }
         Err(error) => report.fail("the placement", &error),
     }
-    finish(host, journal, &mut report, "undone");
+    let why = match tasks::is_alive(host, record.header.vm) {
+        Ok(false) => ENDED,
+        // A process that cannot be read does not change what was undone.
+        Ok(true) | Err(_) => "undone",
+    };
+    finish(host, journal, &mut report, why);
     report
 }
 

@@ -25,6 +25,7 @@ pub mod candidates;
 pub mod claims;
 mod descendants;
 pub mod emulate;
+pub mod ended;
 pub mod exits;
 mod failure;
 pub mod gate;

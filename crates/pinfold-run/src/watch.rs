@@ -24,7 +24,7 @@ use crate::metrics::{Counts, Metrics, MetricsAddress};
 use crate::rt_watchdog::{Guard, Supervision};
 use crate::run_monitor::{COMPARE_NS, DueCheck, EventReceiver, Rounds, TICK_NS};
 use crate::target::{kept_since, threads_by_journal};
-use crate::{Exit, Failure, host, interrupt};
+use crate::{Exit, Failure, ended, host, interrupt};
 
 /// Timeout for a monitor, so that an instance that does not answer delays the others only shortly.
 const MONITOR_TIMEOUT_NS: u64 = 1_000_000_000;
@@ -286,11 +286,16 @@ impl WatcherState<'_> {
                 over.push(id.clone());
             }
         }
-        for id in over {
+        for id in &over {
             self.is_changed = true;
-            if let Some(guard) = self.placements.remove(&id).and_then(|placement| placement.guard) {
+            if let Some(guard) = self.placements.remove(id).and_then(|placement| placement.guard) {
                 guard.end();
             }
+        }
+        if !over.is_empty()
+            && let Err(failure) = ended::clear_up_in(self.host, self.supervision.journals)
+        {
+            self.log_once(&failure.to_string());
         }
     }
 

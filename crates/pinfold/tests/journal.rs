@@ -5,6 +5,7 @@
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::process::{Output, capture};
 use pinfold_host::{Host as _, LiveHost, paths, proc_stat};
+use pinfold_model::TaskId;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
@@ -181,7 +182,9 @@ fn only_what_is_left_behind_is_undone_by_that_name() {
     let boot = files::read_text("/proc/sys/kernel/random/boot_id").expect("a boot id");
     // No process has such a number: the kernel gives out at most 4194304.
     let now = HEADER.replace(ANOTHER_BOOT, boot.trim()).replace(r#""tid":5"#, r#""tid":4999999"#);
-    let now = now.replace(r#""tid":7"#, r#""tid":4999998"#);
+    let vm = own_task();
+    let alive = format!(r#""tid":{},"start_time":{}"#, vm.tid, vm.start_time);
+    let now = now.replace(r#""tid":7,"start_time":9"#, &alive);
     let step = STEP.replace(r#""tid":7"#, r#""tid":4999998"#);
     let kept = now.replace("journal/1", "journal/2");
     let supervised = kept.replace(r#""vm":"#, r#""supervised":true,"vm":"#);
@@ -194,13 +197,14 @@ fn only_what_is_left_behind_is_undone_by_that_name() {
     put("3-3", &supervised, &format!("{step}\n{done}\n"));
     put("4-4", &kept, &format!("{step}\n"));
     put("5-5", HEADER, &format!("{STEP}\n{done}\n"));
+    let ended = kept.replace(&alive, r#""tid":4999998,"start_time":9"#);
+    put("6-6", &ended, &format!("{step}\n{done}\n"));
     let output = desk.pinfold(&["undo", "--left"]);
     let talk = output.stderr_text();
     assert!(output.status.success(), "{talk}");
     assert!(talk.contains("2 placements stay"), "{talk}");
-    for (id, is_over) in
-        [("1-1", false), ("2-2", false), ("3-3", true), ("4-4", true), ("5-5", true)]
-    {
+    let stay = [("1-1", false), ("2-2", false)];
+    for (id, is_over) in stay.into_iter().chain(["3-3", "4-4", "5-5", "6-6"].map(|id| (id, true))) {
         let text =
             String::from_utf8(desk.journals.read(&format!("{id}.jsonl")).expect("it is there"));
         assert_eq!(text.expect("text").contains("{\"end\":"), is_over, "{id}: {talk}");
@@ -299,13 +303,51 @@ fn journals_are_listed_in_the_order_of_time() {
     assert!(at("9-1") < at("10-1"), "{list}");
 }
 
+/// This process as the kernel shows it.
+fn own_task() -> TaskId {
+    let host = LiveHost::new().expect("a host");
+    let stat = host.read_text(&paths::own_stat()).expect("own stat");
+    proc_stat::parse(&stat).expect("parsed").task()
+}
+
+/// What a machine that has ended changed on the host is reverted by the next command. One that its
+/// own Pinfold process reverts is left to that process.
+#[test]
+fn a_placement_ends_with_its_machine() {
+    let desk = TestJournals::new();
+    let boot = files::read_text("/proc/sys/kernel/random/boot_id").expect("a boot id");
+    let own = own_task();
+    // No process has such a number: the kernel gives out at most 4194304.
+    let header =
+        HEADER.replace(ANOTHER_BOOT, boot.trim()).replace(r#""tid":7"#, r#""tid":4999998"#);
+    let step = STEP.replace(r#""tid":7"#, r#""tid":4999998"#);
+    let done = r#"{"outcome":{"index":0,"result":"done","detail":null}}"#;
+    desk.put("4999998-9", &format!("{header}\n{step}\n{done}\n"));
+    let supervisor = format!(r#""tid":{},"start_time":{}"#, own.tid, own.start_time);
+    let supervised = header
+        .replace("journal/1", "journal/2")
+        .replace(r#""vm":"#, r#""supervised":true,"vm":"#)
+        .replace(r#""tid":5,"start_time":1"#, &supervisor);
+    desk.put("3-3", &format!("{}\n{step}\n{done}\n", supervised.replace("7-9", "3-3")));
+    let status = desk.pinfold(&["status"]);
+    let said = status.stderr_text();
+    assert!(said.contains("4999998-9 (NAME) has ended with its process"), "{said}");
+    let text = |id: &str| {
+        let bytes = desk.journals.read(&format!("{id}.jsonl")).expect("it is there");
+        String::from_utf8(bytes).expect("text")
+    };
+    assert!(text("4999998-9").contains(r#""why":"ended with its process""#), "{said}");
+    assert!(!text("3-3").contains(r#"{"end""#), "{said}");
+    let left = desk.pinfold(&["undo", "--left"]).stderr_text();
+    assert!(left.contains("no placement is left behind: 1 placement stays active"), "{left}");
+}
+
 /// Whatever a journal names, undo changes only tunables and groups of the kernel.
 #[test]
 fn undo_leaves_files_that_are_not_of_the_kernel() {
     let desk = TestJournals::new();
     let host = LiveHost::new().expect("a host");
-    let own = proc_stat::parse(&host.read_text(&paths::own_stat()).expect("own stat"));
-    let own = own.expect("parsed").task();
+    let own = own_task();
     let id = format!("{}-{}", own.tid, own.start_time);
     let task = format!(r#"{{"tid":{},"start_time":{}}}"#, own.tid, own.start_time);
     let boot = host.read_text(&paths::boot_id()).expect("a boot id");
@@ -338,9 +380,7 @@ fn undo_leaves_files_that_are_not_of_the_kernel() {
 #[test]
 fn an_empty_journal_of_a_live_process_is_not_called_nothing_done() {
     let desk = TestJournals::new();
-    let host = LiveHost::new().expect("a host");
-    let own = proc_stat::parse(&host.read_text(&paths::own_stat()).expect("own stat"));
-    let own = own.expect("parsed").task();
+    let own = own_task();
     let id = format!("{}-{}", own.tid, own.start_time);
     desk.put(&id, "");
     desk.put("4999999-1", "");

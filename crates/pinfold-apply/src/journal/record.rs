@@ -45,6 +45,8 @@ pub(crate) struct JournalId<'j> {
 
 /// Reason in the `end` line of a journal whose steps a reboot made void.
 pub(crate) const RESTARTED: &str = "the host was restarted";
+/// Reason in the `end` line of a journal whose machine had ended before the undo.
+pub(crate) const ENDED: &str = "ended with its process";
 
 /// Namespaces of a process, as the kernel names them (`pid:[4026531836]`), by kind. Thread numbers
 /// are valid in one PID namespace, start times in one time namespace, group paths in one cgroup
@@ -226,11 +228,22 @@ impl Record {
         })
     }
 
-    /// True if a crash or a reboot left this journal behind: it is of another boot, or its process
-    /// has ended although it had to undo the journal or had not completed its apply or undo.
+    /// True if its numbers, times and paths have the same meaning here as where it was written.
     ///
     /// # Errors
-    /// [`HostError`] if the boot ID or that process cannot be read.
+    /// [`HostError`] if the namespaces of this process cannot be read.
+    pub fn is_of_these_namespaces(&self, host: &dyn Host) -> Result<bool, HostError> {
+        let noted = &self.header.namespaces;
+        let here = namespaces(host)?;
+        Ok(noted.is_empty() || NAMESPACES.iter().all(|kind| here.get(*kind) == noted.get(*kind)))
+    }
+
+    /// True if this journal was left behind: it is of another boot, or its process has ended
+    /// although it had to undo the journal or had not completed its apply or undo, or the machine
+    /// has ended and no process has to undo it.
+    ///
+    /// # Errors
+    /// [`HostError`] if the boot ID or a process cannot be read.
     pub fn is_left(&self, host: &dyn Host) -> Result<bool, HostError> {
         if self.has_ended() {
             return Ok(false);
@@ -238,8 +251,14 @@ impl Record {
         if !self.is_of_this_boot(host)? {
             return Ok(true);
         }
-        let may_be = self.header.supervised || self.is_broken_off();
-        Ok(may_be && !tasks::is_alive(host, self.header.supervisor)?)
+        let is_supervised = tasks::is_alive(host, self.header.supervisor)?;
+        if (self.header.supervised || self.is_broken_off()) && !is_supervised {
+            return Ok(true);
+        }
+        let is_awaited = self.header.supervised && is_supervised;
+        Ok(!is_awaited
+            && self.is_of_these_namespaces(host)?
+            && !tasks::is_alive(host, self.header.vm)?)
     }
 
     /// True if a step has no outcome, which an apply writes before it ends, or if some steps were

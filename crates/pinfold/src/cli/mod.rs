@@ -501,8 +501,8 @@ pub struct UndoArgs {
     /// Revert all active placements
     #[arg(long)]
     pub all: bool,
-    /// Revert only what a crash or a restart left behind: placements of an earlier boot, those
-    /// whose supervisor has ended, and those that were applied partly
+    /// Revert only what was left behind: placements of an earlier boot, those whose supervisor or
+    /// machine has ended, and those that were applied partly
     #[arg(long, conflicts_with = "all")]
     pub left: bool,
     /// Let all threads of this process run on all CPUs of their cgroup; for a placement whose

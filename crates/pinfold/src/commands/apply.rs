@@ -8,7 +8,7 @@ use pinfold_run::{
     Exit, Failure, HelperProgram,
     apply_session::{self, OnStop, Placement},
     claims::Claims,
-    host, inputs, interrupt, plans,
+    ended, host, inputs, interrupt, plans,
     rt_watchdog::Supervision,
     run_monitor::{self, Monitored},
     start_memory::TableReport,
@@ -25,6 +25,9 @@ use crate::output::{say, show};
 pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     let clock = SystemClock;
+    if !arguments.dry_run {
+        ended::clear_up(&host, state)?;
+    }
     let topology = inputs::topology(&host, None)?;
     let selector = arguments.machine.clone().map(VmSelector::Name);
     let selector = selector.map_or_else(|| common::vm(&arguments.vm), Ok)?;

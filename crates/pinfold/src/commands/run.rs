@@ -3,7 +3,9 @@
 use pinfold_model::{MachineSpec, Plan, Topology, VcpuCount};
 use pinfold_run::claims::Claims;
 use pinfold_run::vcpus::Vcpus;
-use pinfold_run::{Failure, HelperProgram, Session, host, inputs, machine_request, machine_run};
+use pinfold_run::{
+    Failure, HelperProgram, Session, ended, host, inputs, machine_request, machine_run,
+};
 
 use crate::cli::RunArgs;
 use crate::common;
@@ -14,6 +16,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         return super::group::run(arguments, state);
     }
     let host = host::live()?;
+    ended::clear_up(&host, state)?;
     let topology = inputs::topology(&host, None)?;
     let claims = common::claims(&arguments.placement, &host, state)?;
     let state = host::state(state)?;

@@ -7,7 +7,7 @@ use pinfold_model::text::{agree, counted};
 use pinfold_model::{Command, Finding, Topology, VnodeKind};
 use pinfold_plan::layout::Layout;
 use pinfold_run::status::{ActivePlacement, ActivePlatform, DamagedJournal, Found, find};
-use pinfold_run::{Exit, Failure, host, inputs, leftovers};
+use pinfold_run::{Exit, Failure, ended, host, inputs, leftovers};
 use serde_json::json;
 
 use crate::cli::StatusArgs;
@@ -18,6 +18,7 @@ use crate::screen;
 pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     let clock = SystemClock;
+    ended::clear_up(&host, state)?;
     let state = host::existing_state(state)?;
     let journals = host::existing_journals(state.as_ref(), &clock)?;
     let mut all = find(&host, journals.as_ref())?;

@@ -2,9 +2,8 @@
 
 use pinfold_apply::WatchEvent;
 use pinfold_host::{Clock as _, SystemClock};
-use pinfold_model::Command;
 use pinfold_run::metrics::{Counts, MetricsAddress};
-use pinfold_run::{Failure, HelperProgram, Session, host, run_monitor, time, watch};
+use pinfold_run::{Failure, HelperProgram, Session, ended, host, run_monitor, time, watch};
 use serde_json::json;
 
 use crate::cli::WatchArgs;
@@ -17,6 +16,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
     let print = |counts: &Counts, right_unix_s: u64, event: &WatchEvent| {
         report(counts, right_unix_s, event, arguments.json);
     };
+    ended::clear_up(&host::live()?, state)?;
     let (state, program) = (host::state(state)?, HelperProgram::own()?);
     let session = Session { state: &state, program: &program };
     watch::watch(session, &arguments.sockets.0, metrics, &print)
@@ -30,7 +30,7 @@ fn report(counts: &Counts, right_unix_s: u64, event: &WatchEvent, as_json: bool)
     let drift = Drift::of(event);
     if !as_json {
         let more = match (event, &drift) {
-            (WatchEvent::Ended, _) => format!("; `{}` clears up", Command::new("undo")),
+            (WatchEvent::Ended, _) => "; what it changed on the host is reverted".to_owned(),
             (_, Some(_)) => format!("; after {}", time::date(right_unix_s)),
             (_, None) => String::new(),
         };

@@ -13,7 +13,7 @@ use pinfold_run::claims::Claims;
 use pinfold_run::emulate::ipc::{self, Ask};
 use pinfold_run::emulate::steps::{PlannedPlatform, steps_of};
 use pinfold_run::emulate::supervisor::{PlatformFile, plan_of, start_child, supervise};
-use pinfold_run::{Exit, Failure, HelperProgram, Session, emulate, host, inputs, interrupt};
+use pinfold_run::{Exit, Failure, HelperProgram, Session, emulate, ended, host, inputs, interrupt};
 use serde_json::json;
 
 use crate::cli::SentinelArgs;
@@ -93,6 +93,7 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.dry_run {
         return print_steps(&file, state);
     }
+    ended::clear_up(&host::live()?, state)?;
     let state = host::state(state)?;
     if ipc::ask(&state, &Ask::Status)?.is_some() {
         return Err(Failure::new(Exit::Input, "a platform is up already").with_hint(format!(
