@@ -59,6 +59,10 @@ pub(crate) fn checked(text: &str) -> Result<String, String> {
     let document = parse(&text)?;
     let version = version(&document)?;
     let text = without(&text, groups_around_memory(&document));
+    let text = match version {
+        Version::Two => text,
+        Version::Three => with_identities(&text)?,
+    };
     let document = parse(&text)?;
     check::check(&document).map_err(|why| match version {
         Version::Two => why,
@@ -110,6 +114,29 @@ fn version(document: &Document<'_>) -> Result<Version, String> {
             Err("it is not of hwloc 2 (lstopo -i OLD.xml NEW.xml converts older ones)".to_owned())
         }
     }
+}
+
+/// The text with a `gp_index` for each object, which hwloc 3 may leave out.
+fn with_identities(text: &str) -> Result<String, String> {
+    /// How an object begins.
+    const OPENING: &str = "<object";
+    let document = parse(text)?;
+    let objects = || document.descendants().filter(|node| node.has_tag_name("object"));
+    let known = objects().filter_map(|node| node.attribute("gp_index")?.parse::<u64>().ok());
+    // The check refuses one that is too large.
+    let mut next = known.max().unwrap_or(0).saturating_add(1);
+    let (mut whole, mut from) = (String::with_capacity(text.len()), 0);
+    for node in objects().filter(|node| !node.has_attribute("gp_index")) {
+        let end = node.range().start + OPENING.len();
+        if text.get(node.range().start..end) != Some(OPENING) {
+            continue;
+        }
+        whole.push_str(&text[from..end]);
+        whole.push_str(&format!(" gp_index=\"{next}\""));
+        (from, next) = (end, next.saturating_add(1));
+    }
+    whole.push_str(&text[from..]);
+    Ok(whole)
 }
 
 /// The tags of groups without CPUs: hwloc may put such a group around a NUMA node that only has

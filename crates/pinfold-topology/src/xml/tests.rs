@@ -146,3 +146,24 @@ fn a_scrubbed_xml_reports_no_names() {
     assert!(scrubbed.contains("kept"));
     assert!(checked(&scrubbed).is_ok());
 }
+
+/// hwloc 3 may leave identities out; of hwloc 2 each object has one.
+#[test]
+fn objects_of_hwloc_3_need_no_identity() {
+    let bare = |text: &str| {
+        let mut parts = text.split(" gp_index=\"");
+        let first = parts.next().unwrap().to_owned();
+        let rest = parts.map(|part| part.split_once('"').unwrap().1);
+        first + &rest.collect::<String>()
+    };
+    let core = |os: u32| format!("{}{}</object>\n", object("Core", os, 1 << os, "", false), pu(os));
+    let whole = machine(&format!("{}{}", core(0), core(1)));
+    let three = whole.replace("version=\"2.0\"", "version=\"3.0\"");
+    let text = checked(&bare(&three)).unwrap();
+    assert_eq!(text.matches(" gp_index=").count(), 6, "{text}");
+    let some = three.replacen("gp_index=\"900\"", "", 1);
+    assert!(checked(&some).unwrap().contains("gp_index=\"71\""), "{some}");
+    assert!(checked(&bare(&whole)).unwrap_err().contains("an object has no gp_index"));
+    let tree = crate::hwloc::from_xml(&text).unwrap();
+    assert_eq!((tree.pus.len(), tree.nodes.len()), (2, 1));
+}
