@@ -5,7 +5,7 @@ use super::{
     FormatAnswer, HOST_SETTING, HugePagePool, Kernel, Place, Say, Scope, Setting, Shape, Tunable,
     Value, Values,
 };
-use crate::{Finding, Plan, Topology, Tuning};
+use crate::{Finding, NodeId, Plan, Topology, Tuning, VnodePlan};
 
 /// The file of a pool.
 pub(super) const FILE: &str = "nr_hugepages";
@@ -115,12 +115,66 @@ fn wrong(setting: &Setting, plan: &Plan, topology: &Topology) -> Vec<Finding> {
     }
     // 0 if the source of the topology does not report the memory.
     let bytes = u128::from(known.memory_bytes);
-    if bytes > 0 && page_bytes > 0 && u128::from(pages) * u128::from(page_bytes) > bytes {
+    let size = |one: &HugePagePool| u128::from(one.pages) * u128::from(one.page_bytes);
+    let on_node = || pools(&plan.tuning).filter(|one| one.node == node);
+    let all: u128 = on_node().map(|one| size(&one)).sum();
+    let does_fit = size(&pool) <= bytes;
+    if bytes > 0 && (!does_fit || all > bytes && on_node().next() == Some(pool)) {
+        let what = match does_fit {
+            true => format!("all its pools together ({} MiB)", all >> 20),
+            false => format!("{pages} pages of {kib} KiB"),
+        };
         let text = format!(
-            "{pages} pages of {kib} KiB do not fit into node {node}, which has {} MiB of memory",
+            "{what} do not fit into node {node}, which has {} MiB of memory",
             known.memory_bytes >> 20
         );
         findings.push(problem(text, "`pinfold topo` shows the memory of each node".to_owned()));
+    }
+    findings.extend(too_few(pool, plan, topology));
+    findings
+}
+
+/// A machine whose nodes have too few pages of the pool's size; reported for the first pool of it.
+fn too_few(pool: HugePagePool, plan: &Plan, topology: &Topology) -> Vec<Finding> {
+    let (page_bytes, kib) = (pool.page_bytes, pool.page_bytes >> 10);
+    let of_size = || pools(&plan.tuning).filter(|one| one.page_bytes == page_bytes);
+    if of_size().next() != Some(pool) {
+        return Vec::new();
+    }
+    let memory = |vnode: &VnodePlan| {
+        let memory = vnode.memory.clone();
+        memory.filter(|memory| memory.page_bytes == Some(page_bytes) && !memory.nodes.is_empty())
+    };
+    // The pages that a node has after the pools are made; without a pool the free ones.
+    let on_node = |id: &NodeId| {
+        let made = of_size().find(|one| one.node == *id).map(|one| one.pages);
+        let node = topology.nodes.iter().find(|node| node.id == *id);
+        let free =
+            node.and_then(|node| node.huge_pages.iter().find(|it| it.page_bytes == page_bytes));
+        made.unwrap_or(free.map_or(0, |pages| pages.free))
+    };
+    let mut findings = Vec::new();
+    for vnode in &plan.vnodes {
+        let Some(own) = memory(vnode) else { continue };
+        let all = plan.vnodes.iter().filter_map(memory);
+        let sharing = all.filter(|other| other.nodes == own.nodes);
+        let bytes: u64 = sharing.filter_map(|other| other.bytes).sum();
+        let needed = bytes.div_ceil(page_bytes.max(1));
+        let there: u64 = own.nodes.iter().map(on_node).sum();
+        if there < needed {
+            let nodes: Vec<String> = own.nodes.iter().map(ToString::to_string).collect();
+            let nodes = nodes.join(", ");
+            let text = format!(
+                "{} does not start: on node {nodes} it needs {needed} pages of {kib} KiB, and there \
+                 are {there}",
+                vnode.name
+            );
+            let hint =
+                format!("make a pool of {needed} pages there: huge-pages={nodes}:{kib}:{needed}");
+            let hint =
+                if own.nodes.len() == 1 { hint } else { "make pools on these nodes".to_owned() };
+            findings.push(Finding::warning("huge-pages", text).with_hint(hint));
+        }
     }
     findings
 }

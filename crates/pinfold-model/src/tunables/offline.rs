@@ -2,7 +2,7 @@
 
 use super::{HOST_SETTING, Kernel, Place, Say, Setting, Shape, Tunable, Value, Values};
 use crate::text::pus_text;
-use crate::{CpuSet, Finding, Plan, Topology};
+use crate::{CpuSet, Finding, Plan, PuId, Topology};
 
 /// Key of the tunable that takes all threads of a core but the first offline.
 pub(super) const SMT: &str = "smt";
@@ -18,6 +18,7 @@ pub static TUNABLE: Tunable = Tunable {
     example: "3",
     wrong: |setting, plan, topology| {
         let mut findings = unknown(setting, topology);
+        findings.extend(boot_cpu(setting));
         findings.extend(in_use(plan, topology));
         findings
     },
@@ -41,6 +42,15 @@ fn unknown(setting: &Setting, topology: &Topology) -> Vec<Finding> {
         Finding::problem("offline", text).with_hint("`pinfold topo` shows its CPUs")
     };
     (!unknown.is_empty()).then(finding).into_iter().collect()
+}
+
+/// Linux on x86 has no `online` file for the CPU that boots the machine.
+fn boot_cpu(setting: &Setting) -> Option<Finding> {
+    let Value::Cpus(going) = &setting.value else { return None };
+    going.contains(PuId(0)).then(|| {
+        let text = "on x86 the kernel keeps CPU 0 online (since Linux 6.5, before that by default)";
+        Finding::warning("offline", text).with_hint("leave CPU 0 out, and to the host")
+    })
 }
 
 /// CPUs to be taken offline that the plan's threads use, or that are the host's last ones.

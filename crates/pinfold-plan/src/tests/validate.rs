@@ -102,6 +102,37 @@ fn work_of_the_host_on_exclusive_cpus_is_a_warning() {
     found(&i7_4790k(), &layout, &[(Severity::Warning, text)]);
 }
 
+/// A pool on another node, or one that is too small, does not start the machine.
+#[test]
+fn pools_hold_the_pages_of_the_machine_on_its_nodes() {
+    let mut topology = pinfold_samples::machine::dual_e5_2670().build();
+    topology.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
+    let mut request = pinfold_samples::exactly(4);
+    let page = 1 << 30;
+    request.vnodes[0].memory =
+        Some(pinfold_model::MemoryRequest { bytes: 8 << 30, page_bytes: Some(page) });
+    let mut layout = crate::plan("balanced", &topology, &request).unwrap();
+    assert_eq!(layout.vnodes[0].memory.as_ref().unwrap().nodes, [pinfold_model::NodeId(1)]);
+    let mut check = |pools: &[&str], expected: &[(Severity, &str)]| {
+        layout.tuning = pinfold_model::Tuning::of(pools).unwrap();
+        let findings = crate::validate(&layout, &topology);
+        let found = findings.iter().map(|it| (it.severity, it.text.as_str())).collect::<Vec<_>>();
+        assert_eq!(found, expected, "{pools:?}");
+    };
+    check(&["huge-pages=1:1048576:8"], &[]);
+    let none = "vm does not start: on node 1 it needs 8 pages of 1048576 KiB, and there are";
+    let wrong_node = format!("{none} 0");
+    check(&["huge-pages=0:1048576:8"], &[(Severity::Warning, &wrong_node)]);
+    let too_small = format!("{none} 4");
+    check(&["huge-pages=1:1048576:4"], &[(Severity::Warning, &too_small)]);
+    check(&["huge-pages=1:2048:100"], &[]);
+    let both = "all its pools together (71680 MiB) do not fit into node 1, which has 65536 MiB of \
+                memory";
+    check(&["huge-pages=1:1048576:60", "huge-pages=1:2048:5120"], &[(Severity::Problem, both)]);
+    let boot = "on x86 the kernel keeps CPU 0 online (since Linux 6.5, before that by default)";
+    check(&["offline=0"], &[(Severity::Warning, boot)]);
+}
+
 #[test]
 fn a_plan_that_breaks_the_rules() {
     let mut layout = made();
