@@ -37,8 +37,8 @@ impl Fault for ProcessorFault {
             ),
             ProcessorFault::CacheUntrue => Words::new(
                 "cache-untrue",
-                "the guest is shown the host's caches, although its pins are not whole cores and L3 \
-                 caches of the host",
+                "the guest is shown the host's caches, although its pins are not whole cores of one kind, \
+                 shown with their threads, in whole L2 and L3 caches of the host",
                 "the guest's scheduler keeps tasks together that share no cache, and apart where they \
                  do",
             ),
