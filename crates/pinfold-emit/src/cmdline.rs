@@ -24,6 +24,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Lines,
     write: |plan, topology, _| Ok(cmdline(plan, topology)),
+    together: None,
     tunable: |_, _| FormatAnswer::host(),
 };
 

@@ -17,6 +17,9 @@ pub struct Format {
     /// True if the plan can be merged into a file of this format.
     pub can_merge: bool,
     pub(super) syntax: Syntax,
+    /// What the host needs for all machines of a plan together, after their texts.
+    pub(super) together: Option<fn(&Plan) -> String>,
+    /// Writes the text.
     pub(super) write: fn(&Plan, &Topology, &QemuCommand) -> Result<String, NotSingle>,
     /// How the format expresses a tunable whose row does not name it.
     pub(super) tunable: fn(&Setting, &Scope<'_>) -> FormatAnswer,
@@ -62,6 +65,12 @@ impl Format {
             Some((_, say)) => say.said(setting, scope),
             None => (self.tunable)(setting, scope),
         }
+    }
+
+    /// The text after those of several vnodes: what the host needs for all of them together.
+    #[must_use]
+    pub fn together(&self, plan: &Plan) -> String {
+        self.together.map_or_else(String::new, |write| write(plan))
     }
 
     /// The text before those of several vnodes.

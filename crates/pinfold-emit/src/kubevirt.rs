@@ -21,6 +21,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Yaml,
     write: |plan, topology, _| Ok(kubevirt((plan, plan.single()?), topology)),
+    together: None,
     tunable: |_, _| FormatAnswer::host(),
 };
 
@@ -160,7 +161,7 @@ fn remarks(
     text.push_str(&format!(
         "# Cannot be said here: which CPUs. The kubelet's CPU manager chooses them: run it with\n\
          # --cpu-manager-policy=static --reserved-cpus={}",
-        reserved(plan)
+        reserved(plan, vnode, guest, topology)
     ));
     if guest.threads > 1 {
         text.push_str(" --cpu-manager-policy-options=full-pcpus-only=true\n# (whole cores, so that guest siblings are host siblings)");
@@ -199,10 +200,37 @@ fn remarks(
 }
 
 /// The CPUs that the kubelet reserves for the host: the housekeeping CPUs without those of the
-/// vCPUs, which it would otherwise not assign; all housekeeping CPUs if none remain.
-fn reserved(plan: &Plan) -> CpuSet {
+/// vCPUs, which it would otherwise not assign, and without those that it assigns to an isolated
+/// emulator; all housekeeping CPUs if none remain.
+fn reserved(plan: &Plan, vnode: &VnodePlan, guest: &Guest, topology: &Topology) -> CpuSet {
     let vcpus = plan.vnodes.iter().flat_map(VnodePlan::vcpus);
     let used = vcpus.map(|vcpu| &vcpu.pus).collect::<CpuSet>();
     let left = plan.housekeeping.difference(&used);
-    if left.is_empty() { plan.housekeeping.clone() } else { left }
+    if left.is_empty() {
+        return plan.housekeeping.clone();
+    }
+    if guest.pinned && guest.apart { without_emulator(left, vnode, guest, topology) } else { left }
+}
+
+/// These CPUs without cores of the machine's nodes, until the kubelet has a CPU there for each vCPU
+/// and for the emulator, which takes a whole core where the guest has threads; one core stays.
+fn without_emulator(
+    mut left: CpuSet,
+    vnode: &VnodePlan,
+    guest: &Guest,
+    topology: &Topology,
+) -> CpuSet {
+    let needed = guest.vcpus + guest.threads as usize;
+    let nodes = common::nodes(vnode, topology);
+    let nodes = topology.nodes.iter().filter(|node| nodes.contains(&node.id));
+    let near: CpuSet = nodes.map(|node| &node.pus).collect();
+    let near = if near.is_empty() { topology.online() } else { near };
+    for core in topology.cores.iter().rev().filter(|core| core.pus.is_subset(&near)) {
+        let rest = left.difference(&core.pus);
+        if near.difference(&left).len() >= needed || rest.is_empty() {
+            break;
+        }
+        left = rest;
+    }
+    left
 }

@@ -35,6 +35,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: true,
     syntax: Syntax::Xml,
     write: |plan, topology, _| libvirt(plan, topology),
+    together: None,
     tunable: |_, _| FormatAnswer::host(),
 };
 
@@ -173,19 +174,14 @@ pub(super) fn scheduler_line(policy: Policy, place: &PinElement) -> Result<Optio
 /// `<memoryBacking>` and `<numatune>`.
 fn memory(xml: &mut Xml, vnode: &VnodePlan, topology: &Topology) {
     let Some(memory) = &vnode.memory else {
+        backing(xml, None, vnode);
         return;
     };
     xml.comment(&format!("memory: {}", memory.reason));
     if let Some(bytes) = memory.bytes {
         xml.line(&format!("<memory unit='b'>{bytes}</memory>"));
     }
-    if let Some(page) = memory.page_bytes {
-        xml.open("<memoryBacking>");
-        xml.open("<hugepages>");
-        xml.line(&page_line(page));
-        xml.close("</hugepages>");
-        xml.close("</memoryBacking>");
-    }
+    backing(xml, memory.page_bytes, vnode);
     let mut cells = cells(vnode, topology);
     if memory.bytes.is_none_or(|bytes| shares(&cells, bytes, unit(memory)).is_none()) {
         if cells.len() > 1 {
@@ -202,6 +198,29 @@ fn memory(xml: &mut Xml, vnode: &VnodePlan, topology: &Topology) {
         lines.iter().for_each(|line| xml.line(line));
         xml.close("</numatune>");
     }
+}
+
+/// `<memoryBacking>`, if the plan has huge pages or real-time vCPUs.
+fn backing(xml: &mut Xml, page_bytes: Option<u64>, vnode: &VnodePlan) {
+    let kept = kept_pages(vnode);
+    if page_bytes.is_none() && kept.is_empty() {
+        return;
+    }
+    xml.open("<memoryBacking>");
+    if let Some(page) = page_bytes {
+        xml.open("<hugepages>");
+        xml.line(&page_line(page));
+        xml.close("</hugepages>");
+    }
+    kept.iter().for_each(|name| xml.line(&format!("<{name}/>")));
+    xml.close("</memoryBacking>");
+}
+
+/// The elements of `<memoryBacking>` with which the host neither swaps nor merges the pages of
+/// real-time vCPUs: one that touches such a page waits for the host.
+pub(super) fn kept_pages(vnode: &VnodePlan) -> &'static [&'static str] {
+    let is_real_time = |thread: &ThreadPlan| thread.policy.is_some_and(Policy::is_real_time);
+    if vnode.vcpus().any(is_real_time) { &["nosharepages", "locked"] } else { &[] }
 }
 
 /// `<memory>` of `<numatune>`: pages can come only from these nodes.

@@ -21,6 +21,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Script,
     write: |plan, topology, _| Ok(nova((plan, plan.single()?), topology)),
+    together: Some(nova_conf),
     tunable: |_, _| FormatAnswer::host(),
 };
 
@@ -50,7 +51,7 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
     let dedicated = dedicated(plan, vnode);
     if vnode.is_pinned() {
         script.push_str(&format!(
-            "# cpu_dedicated_set = {dedicated}\n# (of this machine; a node with several has all of theirs in one list)\n"
+            "# cpu_dedicated_set = {dedicated}\n# (of this machine; a node with several has all of theirs in one list: plan them together)\n"
         ));
     }
     let shared = plan.housekeeping.difference(&dedicated);
@@ -73,6 +74,25 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
     script.push_str(&tunables.missing_text("Nova"));
     script.push_str(&common::not_isolated(plan, "Nova keeps its other machines off, no more"));
     script
+}
+
+/// The CPU sets of a compute node for all machines of a plan.
+fn nova_conf(plan: &Plan) -> String {
+    let mut all = CpuSet::new();
+    for vnode in plan.vnodes.iter().filter(|vnode| vnode.is_pinned()) {
+        all.add(&dedicated(plan, vnode));
+    }
+    let shared = plan.housekeeping.difference(&all);
+    let mut text =
+        "\n# ==== nova.conf ====\n# Once on the compute node, for all machines together:\n\
+                    # [compute]\n"
+            .to_owned();
+    for (name, pus) in [("cpu_dedicated_set", all), ("cpu_shared_set", shared)] {
+        if !pus.is_empty() {
+            text.push_str(&format!("# {name} = {pus}\n"));
+        }
+    }
+    text
 }
 
 const FLAVOR: &str = "flavor";

@@ -24,6 +24,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Script,
     write: |plan, topology, _| Ok(proxmox((plan, plan.single()?), topology)),
+    together: None,
     tunable: |_, _| FormatAnswer::host(),
 };
 

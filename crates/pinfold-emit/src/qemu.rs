@@ -39,6 +39,7 @@ pub(super) const FORMAT: Format = Format {
     syntax: Syntax::Script,
     write: qemu,
     // All are in the plan that the script passes to `pinfold apply`.
+    together: None,
     tunable: |_, _| FormatAnswer::lines(APPLY, Vec::new()),
 };
 

@@ -21,6 +21,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Lines,
     write: |plan, _, _| Ok(systemd((plan, plan.single()?))),
+    together: None,
     tunable: files,
 };
 

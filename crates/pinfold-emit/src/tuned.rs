@@ -26,6 +26,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Lines,
     write: |plan, topology, _| Ok(tuned(plan, topology)),
+    together: None,
     tunable: files,
 };
 
@@ -170,7 +171,9 @@ impl Profile {
                 include: "realtime-virtual-host",
                 managed: "isolate_managed_irq=Y\n",
                 cmdline: String::new(),
-                sysctl: "# tuned's profile switches it off. With it on, a vCPU that spins leaves the kernel 5 %.\n\
+                sysctl: "# The real-time throttle, which tuned's profile switches off. With it on, a vCPU that polls under a\n\
+                         # real-time policy is stopped for 50 ms in each second; with it off, one that spins locks out\n\
+                         # kernel threads of its CPU, and can hang the host. To switch it off, plan with `--knob rt-throttle=off`.\n\
                          kernel.sched_rt_runtime_us = 950000\n",
                 kernel: "ksoftirqd.*;rcuc.*;rcub.*;ktimersoftd.*;",
             };

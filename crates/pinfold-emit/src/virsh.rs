@@ -22,6 +22,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Lines,
     write: |plan, _, _| Ok(virsh((plan, plan.single()?))),
+    together: None,
     tunable: |_, _| FormatAnswer::host(),
 };
 

@@ -10,7 +10,7 @@ use pinfold_plan::guest_numa::{cells, node_list, shares};
 use roxmltree::Node;
 
 use super::super::libvirt::{
-    memnode_line, memory_line, memory_mode, numatune_lines, page_line, unit,
+    kept_pages, memnode_line, memory_line, memory_mode, numatune_lines, page_line, unit,
 };
 use super::{Cells, Merge, block, child, error_at};
 
@@ -59,18 +59,28 @@ impl<'a, 'x> Merge<'a, 'x> {
             true => self.binding(vnode, topology, cells),
             false => self.bound_cells(vnode, topology)?,
         }
-        let Some(page) = vnode.memory.as_ref().and_then(|memory| memory.page_bytes) else {
-            return Ok(());
-        };
-        let pages = block("hugepages", &[page_line(page)]);
-        match child(self.root, "memoryBacking") {
-            None => self.after_vcpu(&block("memoryBacking", &pages)),
-            Some(backing) => match child(backing, "hugepages") {
-                None => self.edits.insert_into(backing, &pages),
-                Some(old) => self.pages(old, page_line(page)),
-            },
-        }
+        self.backing(vnode);
         Ok(())
+    }
+
+    /// `<memoryBacking>`: the page size, and what keeps the pages of real-time vCPUs in memory.
+    fn backing(&mut self, vnode: &VnodePlan) {
+        let old = child(self.root, "memoryBacking");
+        let has = |name: &str| old.is_some_and(|old| child(old, name).is_some());
+        let mut lines: Vec<String> = Vec::new();
+        if let Some(page) = vnode.memory.as_ref().and_then(|memory| memory.page_bytes) {
+            match old.and_then(|old| child(old, "hugepages")) {
+                None => lines.extend(block("hugepages", &[page_line(page)])),
+                Some(pages) => self.pages(pages, page_line(page)),
+            }
+        }
+        let kept = kept_pages(vnode).iter().filter(|name| !has(name));
+        lines.extend(kept.map(|name| format!("<{name}/>")));
+        match old {
+            _ if lines.is_empty() => {}
+            None => self.after_vcpu(&block("memoryBacking", &lines)),
+            Some(old) => self.edits.insert_into(old, &lines),
+        }
     }
 
     /// The page size of `<hugepages>`.

@@ -209,6 +209,77 @@ fn real_time_vcpus_are_real_time_in_every_format() {
     assert!(kubevirt.contains("a node with SMT off"), "{kubevirt}");
 }
 
+/// Pages of a real-time guest stay in memory, in a new file and in one that exists.
+#[test]
+fn the_pages_of_real_time_vcpus_are_locked() {
+    let topology = i7_4790k().build();
+    let old = "<domain type='kvm'>\n  <name>vm</name>\n  <vcpu>2</vcpu>\n  <memoryBacking>\n    \
+               <locked/>\n  </memoryBacking>\n</domain>\n";
+    for (strategy, count) in [("realtime", 1), ("low-latency", 0)] {
+        let layout = plan(strategy, &topology, &pinfold_samples::exactly(2)).unwrap();
+        let text = emit::libvirt(&layout, &topology).unwrap();
+        for element in ["<nosharepages/>", "<locked/>"] {
+            assert_eq!(text.matches(element).count(), count, "{strategy}: {text}");
+        }
+        let merged = crate::libvirt_into(old, one(&layout), &topology).unwrap().text;
+        assert_eq!(merged.matches("<nosharepages/>").count(), count, "{strategy}: {merged}");
+        assert_eq!(merged.matches("<locked/>").count(), 1, "{strategy}: {merged}");
+        let again = crate::libvirt_into(&merged, one(&layout), &topology).unwrap().text;
+        assert_eq!(again, merged);
+    }
+    let tuned =
+        emit::tuned(&plan("realtime", &topology, &pinfold_samples::exactly(2)).unwrap(), &topology);
+    let isolating = tuned.contains("sched_rt_runtime_us");
+    assert_eq!(isolating, tuned.contains("stopped for 50 ms in each second"), "{tuned}");
+}
+
+/// A compute node has one list of dedicated CPUs for all of its machines.
+#[test]
+fn several_machines_have_one_nova_conf() {
+    let topology = pinfold_samples::machine::dual_e5_2670().build();
+    let vm = |name: &str| {
+        let vm = pinfold_model::VmRequest::of(pinfold_model::VcpuCount::Exactly(4));
+        pinfold_model::VnodeRequest::vm(name, vm)
+    };
+    let mut request = pinfold_model::Request::of(vec![vm("a"), vm("b")]);
+    request.isolation = pinfold_model::IsolationScope::Host;
+    let layout = plan("balanced", &topology, &request).unwrap();
+    let format = emit::FORMATS.iter().find(|format| format.name == "nova").unwrap();
+    let text = format.together(&layout);
+    let held = layout.vnodes.iter().flat_map(|vnode| vnode.vcpus()).map(|thread| &thread.pus);
+    let held = held.collect::<pinfold_model::CpuSet>();
+    assert_eq!(held.len(), 8);
+    assert!(text.contains(&format!("# cpu_dedicated_set = {held}\n")), "{text}");
+    let shared = layout.housekeeping.difference(&held);
+    assert!(text.contains(&format!("# cpu_shared_set = {shared}\n")), "{text}");
+    let others = emit::FORMATS.iter().filter(|format| format.name != "nova");
+    others.for_each(|format| assert_eq!(format.together(&layout), "", "{}", format.name));
+}
+
+/// The kubelet has a CPU for the emulator next to those of the vCPUs, and the host keeps some.
+#[test]
+fn the_kubelet_reserves_no_cpu_that_the_machine_needs() {
+    for topology in [i7_4790k().build(), pinfold_samples::machine::dual_e5_2670().build()] {
+        for (strategy, vcpus) in [("low-latency", 2), ("balanced", 4), ("balanced", 2)] {
+            let mut request = pinfold_samples::exactly(vcpus);
+            request.isolation = pinfold_model::IsolationScope::Host;
+            let layout = plan(strategy, &topology, &request).unwrap();
+            let text = emit::kubevirt(one(&layout), &topology);
+            assert!(text.contains("isolateEmulatorThread: true"), "{text}");
+            let (_, rest) = text.split_once("--reserved-cpus=").unwrap();
+            let list = rest.split_whitespace().next().unwrap();
+            let reserved = pinfold_model::CpuSet::parse_list(list).unwrap();
+            let vnode = &layout.vnodes[0];
+            let held = vnode.vcpus().map(|it| &it.pus).collect::<pinfold_model::CpuSet>();
+            assert!(!reserved.is_empty() && reserved.is_disjoint(&held), "{text}");
+            let home = topology.nodes.iter().find(|node| held.is_subset(&node.pus)).unwrap();
+            let threads = vnode.guest.as_ref().unwrap().threads as usize;
+            let there = home.pus.difference(&reserved).len();
+            assert!(there >= vcpus as usize + threads, "{strategy}, {vcpus}: {text}");
+        }
+    }
+}
+
 /// A process group has no domain, pod or flavor; systemd has a service for it.
 #[test]
 fn a_process_group_is_a_service_and_nothing_else() {

@@ -114,6 +114,9 @@ fn iothreads_are_numbered_and_policies_are_given() {
             "vcpusched vcpus=0 scheduler=fifo priority=1",
             "emulatorsched scheduler=rr priority=2",
             "iothreadsched iothreads=2 scheduler=batch",
+            "memoryBacking",
+            "nosharepages",
+            "locked",
             "cpu mode=host-passthrough",
             "topology sockets=1 cores=2 threads=1",
         ]

@@ -71,6 +71,7 @@ pub fn emit(
                 all.push_str(&format.mark(&vnode.name));
                 all.push_str(&text(&plan.alone(vnode))?);
             }
+            all.push_str(&format.together(plan));
             Ok(all)
         }
     }

@@ -14,7 +14,7 @@ openstack flavor set "$flavor" --property hw:emulator_threads_policy=share
 # On the compute node, in nova.conf (which CPUs, but not which vCPU on which):
 # [compute]
 # cpu_dedicated_set = 1-3,5-7
-# (of this machine; a node with several has all of theirs in one list)
+# (of this machine; a node with several has all of theirs in one list: plan them together)
 # cpu_shared_set = 0,4
 # Cannot be said: the CPU of each vCPU, the emulator's own CPUs beyond cpu_shared_set, pins of iothreads.
 # The plan keeps other tasks off 1-3,5-7; Nova keeps its other machines off, no

@@ -20,7 +20,7 @@ openstack flavor set "$flavor" --property quota:cpu_quota=75000
 # On the compute node, in nova.conf (which CPUs, but not which vCPU on which):
 # [compute]
 # cpu_dedicated_set = 1-2
-# (of this machine; a node with several has all of theirs in one list)
+# (of this machine; a node with several has all of theirs in one list: plan them together)
 # cpu_shared_set = 0,3-4,7
 # [libvirt]
 # policy:vcpu=fifo:1: hw:cpu_realtime gives it to vCPUs
