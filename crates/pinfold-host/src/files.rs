@@ -20,7 +20,8 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 pub use dirs::{
-    cache_dir, default_state_dir, own_placed_dir, placed_dir_seen_by, placed_dirs, runtime_dir,
+    cache_dir, default_state_dir, is_runtime_dir, own_placed_dir, placed_dir_seen_by, placed_dirs,
+    runtime_dir,
 };
 pub use given::read;
 pub use owned::{Owned, OwnedLock, orphans, remove_orphan, temporaries};

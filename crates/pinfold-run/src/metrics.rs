@@ -8,7 +8,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use pinfold_host::ControlSocket;
+use pinfold_host::{ControlSocket, files};
+use pinfold_model::command::quote;
 use pinfold_model::shown;
 
 use crate::{Exit, Failure};
@@ -68,13 +69,24 @@ struct Caller {
     until: u64,
 }
 
+/// Listens at a socket. Its directory must exist, unless it is that of Pinfold's own sockets.
+fn listen_at(path: &str) -> Result<ControlSocket, Failure> {
+    let parent = path.rsplit_once('/').map_or(".", |(parent, _)| parent);
+    if !parent.is_empty() && !files::exists(parent) && !files::is_runtime_dir(parent) {
+        let text = format!("--metrics: there is no directory {}", shown::name(parent));
+        let hint = format!("make it: install -d -m 700 {}", quote(parent));
+        return Err(Failure::new(Exit::Input, text).with_hint(hint));
+    }
+    ControlSocket::at(path).map_err(|error| {
+        Failure::from(error)
+            .with_hint("name a socket in a directory of your own, such as /run/pinfold/metrics")
+    })
+}
+
 impl Metrics {
     /// Opens the requested socket and port.
     pub fn open(MetricsAddress { socket, port }: MetricsAddress<'_>) -> Result<Self, Failure> {
-        let bell = socket.map(ControlSocket::at).transpose().map_err(|error| {
-            Failure::from(error)
-                .with_hint("name a socket in a directory of your own, such as /run/pinfold/metrics")
-        })?;
+        let bell = socket.map(listen_at).transpose()?;
         let port = port.map(listen).transpose()?;
         Ok(Self { bell, port, callers: Vec::new() })
     }

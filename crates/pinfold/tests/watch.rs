@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 
 use pinfold_host::process::{Child, Output, Signaled, Spawn, Stdio, capture, find_program, signal};
@@ -41,6 +42,7 @@ impl TestMachine {
             .expect("QEMU starts");
         let scene = Self { folder, host: LiveHost::new().expect("a host"), qemu };
         wait("QEMU's socket", || files::exists(&scene.file("other")).then_some(()));
+        files::StateDir::open(&scene.file("own")).expect("a private directory");
         Some(scene)
     }
 
@@ -282,6 +284,28 @@ fn a_write_to_the_machines_group_is_reported_with_what_and_since_when() {
     );
     assert!(line["who"].is_string() && line["after_unix_s"].as_u64() <= line["unix_s"].as_u64());
     wait("the count", || scene.metrics().contains("_groups_total{id=").then_some(()));
+}
+
+/// A socket of metrics is made in a private directory that exists, and nowhere else.
+#[test]
+fn a_socket_of_metrics_needs_a_private_directory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let watch = |socket: &str| {
+        let words = ["--state-dir", &path("state"), "watch", "--metrics", socket];
+        capture(PINFOLD, words, PATIENCE_NS).expect("pinfold runs")
+    };
+    let missing = watch(&path("none/metrics"));
+    let said = missing.stderr_text();
+    assert_eq!(missing.status.code(), Some(2), "{said}");
+    assert!(said.contains("there is no directory") && said.contains("install -d -m 700"), "{said}");
+    assert!(!files::exists(&path("none")));
+    let open = path("open");
+    std::fs::create_dir(&open).expect("a directory");
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let refused = watch(&path("open/metrics"));
+    assert_eq!(refused.status.code(), Some(3), "{}", refused.stderr_text());
+    assert!(!files::exists(&path("open/metrics")));
 }
 
 fn plug_in(qmp: &mut Qmp, mut device: Value) {

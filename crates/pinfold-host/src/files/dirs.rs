@@ -38,6 +38,12 @@ pub fn runtime_dir() -> Result<String, HostError> {
     Ok(path)
 }
 
+/// True if this is the path of [`runtime_dir`], which need not exist.
+#[must_use]
+pub fn is_runtime_dir(path: &str) -> bool {
+    runtime_path(&User::current()) == path
+}
+
 /// Directories with marks of a user's active placements, independent of state directory and
 /// environment: `/run/pinfold-placed` for root, else
 /// `/tmp/pinfold-placed-UID-RANDOM`. Those that do not belong to this user only are left out: every
