@@ -22,6 +22,7 @@ use crate::emulate::exec::hand_on;
 use crate::helper_program::{Helper, HelperProgram, Session};
 use crate::message::say;
 use crate::rt_watchdog::{Guard, Supervision};
+use crate::start_lock::StartLock;
 use crate::start_memory::StartMemory;
 use crate::{Exit, Failure, host, interrupt};
 
@@ -33,11 +34,13 @@ const GO: u8 = b'g';
 /// Name of a gate's socket, before and after the PID of its process.
 const SOCKET: (&str, &str) = ("run-", ".sock");
 
-/// Runs a command under a plan until it ends, and returns its status.
+/// Runs a command under a plan until it ends, and returns its status. `starting` is held since the
+/// claims of the plan were read.
 pub fn run(
     Session { state, program }: Session<'_>,
     plan: &Plan,
     (words, on_left): (&[String], OnLeft),
+    starting: StartLock,
 ) -> Result<ExitStatus, Failure> {
     let host = host::live()?;
     let clock = SystemClock;
@@ -57,6 +60,7 @@ pub fn run(
     process::become_subreaper()?;
     let (applied, journal, mut guard, group) =
         apply_session::apply_command(&host, placement, supervision)?;
+    drop(starting);
     apply_session::report(&applied);
     let descendants = Descendants::of(&host, command.pid(), group)?;
     let ended = gate

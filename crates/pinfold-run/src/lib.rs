@@ -45,6 +45,7 @@ pub mod plans;
 pub mod rt_watchdog;
 pub mod run_monitor;
 pub mod running_layout;
+pub mod start_lock;
 pub mod start_memory;
 pub mod status;
 pub mod study;

@@ -14,6 +14,7 @@ use crate::helper_program::Session;
 use crate::message::say;
 use crate::rt_watchdog::Supervision;
 use crate::run_monitor::{self, Monitored};
+use crate::start_lock::StartLock;
 use crate::start_memory::{StartMemory, TableReport};
 use crate::target::placeable;
 use crate::vcpus::Vcpus;
@@ -75,12 +76,13 @@ fn start(command: &dyn MachineCommand, options: &LaunchOptions) -> Result<Runnin
 pub type Planner<'a> = dyn Fn(&MachineSpec, &Vcpus) -> Result<Plan, Failure> + 'a;
 
 /// Runs a machine under a plan until it ends. `plan_for` is called before the start, and again if
-/// the machine has other vCPUs than its command line.
+/// the machine has other vCPUs than its command line. `starting` is held since its claims were read.
 pub fn run(
     Session { state, program }: Session<'_>,
     words: &[String],
     (topology, start_timeout): (&Topology, &str),
     plan_for: &Planner<'_>,
+    starting: StartLock,
 ) -> Result<(), Failure> {
     let host = host::live()?;
     let clock = SystemClock;
@@ -120,6 +122,7 @@ pub fn run(
     let supervision = Supervision { journals: &journals, program };
     let (applied, mut journal, mut guard) =
         apply_session::apply_guarded(&host, placement, supervision, OnStop::TakeBack)?;
+    drop(starting);
     apply_session::report(&applied);
     let monitored = Monitored {
         placement,

@@ -11,6 +11,7 @@ use pinfold_run::{
     ended, host, inputs, interrupt, plans,
     rt_watchdog::Supervision,
     run_monitor::{self, Monitored},
+    start_lock::StartLock,
     start_memory::TableReport,
     target::{Definition, Vm, placeable},
     vcpus::Vcpus,
@@ -36,6 +37,9 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
         let text = format!("--config needs a libvirt domain; {} is none", shown::name(&vm.name));
         return Err(Failure::new(Exit::Input, text).with_hint("leave --config out"));
     }
+    // A dry run changes nothing, and needs no state directory.
+    let folder = if arguments.dry_run { None } else { Some(host::state(state)?) };
+    let starting = folder.as_ref().map(StartLock::wait).transpose()?;
     let claims = common::claims(&arguments.placement, &host, state)?;
     let mut plan = plan_for(arguments, &claims, &topology, &vm)?;
     claims.report_in(&mut plan);
@@ -47,17 +51,16 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
         say(&finding.to_string());
     }
     let target = target_of(&vm, &plan, arguments.config)?;
-    if arguments.dry_run {
+    let (Some(folder), Some(starting)) = (folder, starting) else {
         return dry_run(&host, &plan, &target);
-    }
-    let state = host::state(state)?;
-    let journals = host::journals(&state, &clock)?;
+    };
+    let journals = host::journals(&folder, &clock)?;
     // From here on, a request to stop leads to an undo.
     interrupt::install()?;
     let placement = Placement { plan: &plan, target: &target };
     match arguments.watch {
-        true => stay(&host, placement, &journals, vm.monitor.as_deref_mut()),
-        false => leave(&host, placement, &journals),
+        true => stay(&host, placement, &journals, vm.monitor.as_deref_mut(), starting),
+        false => leave(&host, placement, &journals, starting),
     }
 }
 
@@ -66,8 +69,10 @@ fn leave(
     host: &LiveHost,
     placement: Placement<'_>,
     journals: &Journals<'_>,
+    starting: StartLock,
 ) -> Result<(), Failure> {
     let (applied, journal) = apply_session::apply(host, placement, journals, OnStop::TakeBack)?;
+    drop(starting);
     apply_session::report(&applied);
     apply_session::report_unguarded(placement.plan);
     let id = &journal.record().header.id;
@@ -82,10 +87,12 @@ fn stay(
     placement: Placement<'_>,
     journals: &Journals<'_>,
     monitor: Option<&mut dyn Monitor>,
+    starting: StartLock,
 ) -> Result<(), Failure> {
     let supervision = Supervision { journals, program: &HelperProgram::own()? };
     let (applied, mut journal, mut guard) =
         apply_session::apply_guarded(host, placement, supervision, OnStop::TakeBack)?;
+    drop(starting);
     apply_session::report(&applied);
     say("watching; ctrl-C reverts the placement");
     let guarded = guard.as_mut();

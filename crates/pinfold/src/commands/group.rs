@@ -3,6 +3,7 @@
 use pinfold_model::{Plan, Speed, Topology, VnodeKind, VnodeRequest};
 use pinfold_run::claims::Claims;
 use pinfold_run::emulate::exec;
+use pinfold_run::start_lock::StartLock;
 use pinfold_run::vcpus::Vcpus;
 use pinfold_run::{Failure, HelperProgram, OnLeft, Session, gate, host, inputs};
 
@@ -32,13 +33,14 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     }
     let host = host::live()?;
     let topology = inputs::topology(&host, None)?;
-    let claims = common::claims(&arguments.placement, &host, state)?;
-    let state = host::state(state)?;
     exec::require_program(&arguments.command)?;
+    let folder = host::state(state)?;
+    let starting = StartLock::wait(&folder)?;
+    let claims = common::claims(&arguments.placement, &host, state)?;
     let plan = plan_for(arguments, &claims, &topology)?;
     let program = HelperProgram::own()?;
-    let session = Session { state: &state, program: &program };
-    as_it_ended(gate::run(session, &plan, (&arguments.command, on_left(arguments)))?)
+    let session = Session { state: &folder, program: &program };
+    as_it_ended(gate::run(session, &plan, (&arguments.command, on_left(arguments)), starting)?)
 }
 
 /// What happens to processes that the command leaves in the background.

@@ -2,6 +2,7 @@
 
 use pinfold_model::{MachineSpec, Plan, Topology, VcpuCount};
 use pinfold_run::claims::Claims;
+use pinfold_run::start_lock::StartLock;
 use pinfold_run::vcpus::Vcpus;
 use pinfold_run::{
     Failure, HelperProgram, Session, ended, host, inputs, machine_request, machine_run,
@@ -18,13 +19,15 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     ended::clear_up(&host, state)?;
     let topology = inputs::topology(&host, None)?;
+    let folder = host::state(state)?;
+    let starting = StartLock::wait(&folder)?;
     let claims = common::claims(&arguments.placement, &host, state)?;
-    let state = host::state(state)?;
     let asked = Asked { arguments, claims, topology: &topology };
     let plan = |spec: &MachineSpec, vcpus: &Vcpus| asked.plan(spec, vcpus);
     let program = HelperProgram::own()?;
-    let session = Session { state: &state, program: &program };
-    machine_run::run(session, &arguments.command, (&topology, &arguments.start_timeout), &plan)
+    let session = Session { state: &folder, program: &program };
+    let start = (&topology, arguments.start_timeout.as_str());
+    machine_run::run(session, &arguments.command, start, &plan, starting)
 }
 
 /// What a plan for a machine follows, apart from the machine itself.

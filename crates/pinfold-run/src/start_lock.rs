@@ -1,0 +1,70 @@
+//! One lock over the choice of CPUs and the journal that claims them.
+//!
+//! A plan avoids the CPUs that the journals of the state directory claim. Two commands that start at
+//! the same time would choose the same CPUs if one could plan before the journal of the other exists.
+
+use pinfold_host::files::{Lock, StateDir};
+use pinfold_host::{Clock as _, SystemClock};
+
+use crate::{Exit, Failure, interrupt};
+
+const NAME: &str = "start.lock";
+
+/// The lock is held while a machine starts, which takes seconds.
+const PATIENCE_NS: u64 = 60_000_000_000;
+const PAUSE_NS: u64 = 20_000_000;
+
+/// The lock of a state directory, held from reading the claims until the journal is written.
+#[derive(Debug)]
+pub struct StartLock {
+    _lock: Lock,
+}
+
+impl StartLock {
+    /// Waits for the lock.
+    ///
+    /// # Errors
+    /// [`Failure`] if another process holds it for a minute, if a stop is requested, or if the file
+    /// cannot be created.
+    pub fn wait(state: &StateDir) -> Result<Self, Failure> {
+        let end = SystemClock.now_ns().saturating_add(PATIENCE_NS);
+        loop {
+            if let Some(lock) = state.lock(NAME)? {
+                return Ok(Self { _lock: lock });
+            }
+            interrupt::check()?;
+            if SystemClock.now_ns() >= end {
+                let text = "another pinfold process has been starting a placement for a minute";
+                return Err(Failure::new(Exit::Host, text)
+                    .with_hint("wait until its machine has started, or end that process"));
+            }
+            SystemClock.sleep_ns(PAUSE_NS);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn the_second_start_waits_for_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state").to_string_lossy().into_owned();
+        let state = StateDir::open(&path).unwrap();
+        let is_released = AtomicBool::new(false);
+        let first = StartLock::wait(&state).unwrap();
+        assert!(state.lock(NAME).unwrap().is_none());
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                let _lock = StartLock::wait(&StateDir::open(&path).unwrap()).unwrap();
+                is_released.load(Ordering::SeqCst)
+            });
+            is_released.store(true, Ordering::SeqCst);
+            drop(first);
+            assert!(second.join().unwrap());
+        });
+    }
+}
