@@ -119,7 +119,7 @@ fn sockets(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Diagn
     places.retain(|place| !place.text.is_empty());
     let fault = GuestFault::Sockets {
         sockets: guest.sockets,
-        limit: SocketLimit::OfVcpus(packages.len()),
+        limit: SocketLimit::Vcpus(packages.len()),
         written: !places.is_empty(),
     };
     let mut flaw = view.flaw(Severity::Warning, &fault);
@@ -140,10 +140,10 @@ pub(super) fn sockets_of_file(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let is_floating = file.view.tight.is_empty();
     let is_known = flaws.iter().any(|flaw| flaw.name == "guest-sockets-lie");
     let limit = match most {
-        Some(most) if guest.sockets as usize <= packages.len() => SocketLimit::OfWindows(most),
+        Some(most) if guest.sockets as usize <= packages.len() => SocketLimit::Windows(most),
         None if !is_written && file.windows != Windows::Yes => return,
         Some(_) | None if !is_floating || guest.sockets as usize <= packages.len() => return,
-        Some(_) | None => SocketLimit::OfHost(packages.len()),
+        Some(_) | None => SocketLimit::Host(packages.len()),
     };
     if is_known || guest.threads == 0 || !layout.vcpus.is_multiple_of(guest.threads) {
         return;

@@ -61,7 +61,7 @@ pub fn read_input(host: &dyn Host, text: &str) -> Result<Topology, TopologyError
             }
             None => from_file(text, &String::from_utf8_lossy(&bytes)),
         },
-        Err(error) if error.is_gone() && !looks_like_a_file(text) => from_description(text),
+        Err(error) if error.is_gone() && !looks_like_a_file(text) => from_description(text, text),
         Err(error) if error.is_gone() => Err(TopologyError::NotFound { path: text.to_owned() }),
         Err(error) => Err(error.into()),
     }
@@ -79,7 +79,7 @@ pub fn read_capture(host: &dyn Host, path: &str) -> Result<SnapshotHost, Topolog
     }
     let bytes = match user_file(host, path) {
         Ok(bytes) => bytes,
-        Err(error) if error.is_gone() && from_description(path).is_ok() => {
+        Err(error) if error.is_gone() && from_description(path, path).is_ok() => {
             return Err(TopologyError::NoKernelFiles { name: path.to_owned() });
         }
         Err(error) if error.is_gone() => {
@@ -133,12 +133,7 @@ fn from_file(path: &str, content: &str) -> Result<Topology, TopologyError> {
         };
         build::topology(source, &tree, &Facts::default())
     } else if content.starts_with('#') || path.ends_with(DESCRIPTION_ENDING) {
-        from_description(&without_comments(content)).map_err(|error| match error {
-            TopologyError::Synthetic { why, .. } => {
-                TopologyError::Synthetic { text: path.to_owned(), why }
-            }
-            other => other,
-        })
+        from_description(path, &without_comments(content))
     } else {
         Err(TopologyError::UnknownFile { path: path.to_owned() })
     }
@@ -176,8 +171,9 @@ fn tree_of_xml(name: &str, text: &str) -> Result<Tree, TopologyError> {
     Ok(tree)
 }
 
-fn from_description(text: &str) -> Result<Topology, TopologyError> {
-    let fail = |why: String| TopologyError::Synthetic { text: text.to_owned(), why };
+/// The topology of a description; errors contain its `name`, a file's or the text itself.
+fn from_description(name: &str, text: &str) -> Result<Topology, TopologyError> {
+    let fail = |why: String| TopologyError::Synthetic { text: name.to_owned(), why };
     let count = synthetic::bounded(text).map_err(fail)?;
     let tree = hwloc::from_synthetic(text).map_err(|refusal| match refusal {
         Refusal::Rejected => fail(synthetic::fault(text)),

@@ -28,14 +28,16 @@ impl Objects {
     }
 }
 
+/// The CPUs of a cache, with its size in bytes and number of ways, 0 if unknown.
+pub(crate) type Cache = (CpuSet, (u64, u32));
+
 /// The sets that contain a CPU.
 pub(crate) struct Around {
     pub pu: PuId,
     pub core: CpuSet,
     pub package: Option<CpuSet>,
     pub l2: Option<CpuSet>,
-    /// With its size in bytes and number of ways, 0 if unknown.
-    pub l3: Option<(CpuSet, (u64, u32))>,
+    pub l3: Option<Cache>,
     pub node: Option<CpuSet>,
 }
 

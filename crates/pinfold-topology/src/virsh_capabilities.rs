@@ -19,7 +19,7 @@ use pinfold_model::{CpuSet, MAX_PUS, NodeId, PuId};
 use roxmltree::{Document, Node};
 
 use crate::hwloc::{Tree, TreeNode};
-use crate::sysfs::{Around, assemble};
+use crate::sysfs::{Around, Cache, assemble};
 
 /// The outermost element.
 const ROOT: &str = "capabilities";
@@ -107,7 +107,7 @@ fn cpu(node: Node<'_, '_>) -> Result<Cpu, String> {
 }
 
 /// The level-3 caches: their CPUs, and their size in bytes with unknown ways.
-fn caches(host: Node<'_, '_>) -> Result<Vec<(CpuSet, (u64, u32))>, String> {
+fn caches(host: Node<'_, '_>) -> Result<Vec<Cache>, String> {
     let banks = children(host, "cache").flat_map(|cache| children(cache, "bank"));
     let banks = banks.filter(|bank| {
         bank.attribute("level") == Some("3") && bank.attribute("type") != Some("code")

@@ -38,21 +38,21 @@ pub(crate) enum GuestFault<'a> {
 /// What limits the guest's sockets.
 pub(crate) enum SocketLimit {
     /// The number of packages in which its pinned vCPUs are.
-    OfVcpus(usize),
+    Vcpus(usize),
     /// The number of packages of the host.
-    OfHost(usize),
+    Host(usize),
     /// The number of sockets that Windows' desktop editions use.
-    OfWindows(u32),
+    Windows(u32),
 }
 
 impl SocketLimit {
     fn text(&self) -> String {
         match self {
-            Self::OfVcpus(packages) => {
+            Self::Vcpus(packages) => {
                 format!("its vCPUs are in {} of the host", counted(*packages, "package"))
             }
-            Self::OfHost(packages) => format!("the host has {}", counted(*packages, "package")),
-            Self::OfWindows(most) => format!("Windows' desktop editions use {most} at most"),
+            Self::Host(packages) => format!("the host has {}", counted(*packages, "package")),
+            Self::Windows(most) => format!("Windows' desktop editions use {most} at most"),
         }
     }
 }
