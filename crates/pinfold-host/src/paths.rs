@@ -9,9 +9,9 @@ mod machine;
 use pinfold_model::{Lifetime, NodeId, PuId, Tid};
 
 pub use machine::{
-    captured_answers, cpuidle_file, debug_sched, iommu_group_devices, iommu_groups, load_average,
-    module_parameter, numa_node_of_device, pci_driver, sched_ext_ops, sched_ext_state, swaps,
-    uptime,
+    CHANGEABLE, captured_answers, cpuidle_file, debug_sched, iommu_group_devices, iommu_groups,
+    load_average, module_parameter, numa_node_of_device, own_time_offsets, pci_driver,
+    sched_ext_ops, sched_ext_state, swaps, uptime,
 };
 
 // CPUs: https://docs.kernel.org/admin-guide/cputopology.html and
@@ -344,13 +344,6 @@ pub fn process_mount_namespace(pid: Tid) -> String {
 #[must_use]
 pub fn process_root(pid: Tid) -> String {
     process_file(pid, "root")
-}
-
-/// Offsets of the clocks in the caller's time namespace.
-/// <https://man7.org/linux/man-pages/man7/time_namespaces.7.html>
-#[must_use]
-pub fn own_time_offsets() -> String {
-    "/proc/self/timens_offsets".to_owned()
 }
 
 /// Mount table of the caller's namespace.

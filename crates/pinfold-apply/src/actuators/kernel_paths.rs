@@ -7,14 +7,13 @@
 use pinfold_host::{Host, HostError, mountinfo, paths};
 use pinfold_model::Undo;
 
-/// Where the tunables and most groups are.
-const ROOTS: [&str; 3] = ["/sys/", "/proc/sys/", "/proc/irq/"];
-
 /// Fails if the undo of a step names a path at which no tunable and no group is.
 pub(super) fn require(host: &dyn Host, undo: &Undo) -> Result<(), HostError> {
     let Some(path) = path_of(undo) else { return Ok(()) };
     let has_dots = path.split('/').any(|part| part == ".." || part == ".");
-    if !has_dots && (ROOTS.iter().any(|root| path.starts_with(root)) || is_in_mount(host, path)?) {
+    if !has_dots
+        && (paths::CHANGEABLE.iter().any(|root| path.starts_with(root)) || is_in_mount(host, path)?)
+    {
         return Ok(());
     }
     let why = "the journal names this path, and no tunable or cgroup is there; it was not changed";

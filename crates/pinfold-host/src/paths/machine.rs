@@ -81,3 +81,13 @@ pub fn load_average() -> String {
 pub fn uptime() -> String {
     "/proc/uptime".to_owned()
 }
+
+/// Offsets of the clocks in the caller's time namespace.
+/// <https://man7.org/linux/man-pages/man7/time_namespaces.7.html>
+#[must_use]
+pub fn own_time_offsets() -> String {
+    "/proc/self/timens_offsets".to_owned()
+}
+
+/// Where the tunables of a host and most groups are.
+pub const CHANGEABLE: [&str; 3] = ["/sys/", "/proc/sys/", "/proc/irq/"];
