@@ -88,7 +88,7 @@ pub(crate) fn enclose<'g>(
     let mut memory = MemoryLeft::of(draft.ground.topology);
     for place in draft.choosing_order() {
         let need = counts.get(place).copied().unwrap_or(0);
-        let nodes = nodes_for(draft, terms.spread, &pool, &memory, &Need { place, vcpus: need });
+        let nodes = choose_nodes(draft, terms.spread, &pool, &memory, &Need { place, vcpus: need });
         waiting -= need;
         let wishes = pins::wishes(draft.vnode(place), need);
         let taken = match terms.count {
@@ -123,7 +123,7 @@ struct Need {
 
 /// The nodes near which a vnode should be: those that the request names; else those
 /// with its memory, if not all have it; of several vnodes that spread, the emptiest of these.
-fn nodes_for(
+fn choose_nodes(
     draft: &PlanBuilder<'_>,
     spread: Spread,
     pool: &Pool<'_>,

@@ -16,13 +16,13 @@ use crate::{PlanError, pin_analysis, plan, plan_if_possible};
 /// As [`plan`] for one of them; if that plan already shares CPUs, it is returned.
 pub fn fill(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let first = request.vnodes.first().ok_or(PlanError::NoVnodes)?;
-    let one = plan(strategy, topology, &copies(request, first, 1))?;
+    let one = plan(strategy, topology, &copy(request, first, 1))?;
     if !is_whole(&one, request) {
         let text = "not even one fits with a CPU for each vCPU and one left for the host's tasks";
-        return Ok(reporting(one, text.to_owned()));
+        return Ok(report(one, text.to_owned()));
     }
-    let most = most(topology, request, &one);
-    let (count, plan) = largest(strategy, topology, request, one, most);
+    let most = count_most(topology, request, &one);
+    let (count, plan) = find_largest(strategy, topology, request, one, most);
     let what = match first.work {
         Work::Vm(_) => "machine",
         Work::Processes { .. } => "group",
@@ -33,27 +33,27 @@ pub fn fill(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
         first.name,
         agree(count as usize, "fits", "fit")
     );
-    Ok(reporting(plan, text))
+    Ok(report(plan, text))
 }
 
 /// How many vnodes like those of a request fit, if all are alike; `None` if they are not, or not
 /// even one fits.
-pub(crate) fn fitting(strategy: &str, topology: &Topology, request: &Request) -> Option<u32> {
+pub(crate) fn count_fitting(strategy: &str, topology: &Topology, request: &Request) -> Option<u32> {
     let first = request.vnodes.first().filter(|_| request.vnodes.len() > 1)?;
     let is_alike =
         |vnode: &VnodeRequest| VnodeRequest { name: first.name.clone(), ..vnode.clone() } == *first;
     if !request.vnodes.iter().all(is_alike) {
         return None;
     }
-    let one = plan_if_possible(strategy, topology, &copies(request, first, 1))?;
+    let one = plan_if_possible(strategy, topology, &copy(request, first, 1))?;
     let most = narrow(request.vnodes.len()).saturating_sub(1);
     let one = Some(one).filter(|one| is_whole(one, request))?;
-    Some(largest(strategy, topology, request, one, most).0)
+    Some(find_largest(strategy, topology, request, one, most).0)
 }
 
 /// The largest number of vnodes that fit, of at most `most`, with their plan; `one` is that of a
 /// single one.
-fn largest(
+fn find_largest(
     strategy: &str,
     topology: &Topology,
     request: &Request,
@@ -64,7 +64,7 @@ fn largest(
     let Some(first) = request.vnodes.first() else { return (fits, best) };
     while fits + 1 < refused {
         let middle = fits + (refused - fits) / 2;
-        let asked = copies(request, first, middle);
+        let asked = copy(request, first, middle);
         match plan_if_possible(strategy, topology, &asked).filter(|plan| is_whole(plan, request)) {
             Some(plan) => (fits, best) = (middle, plan),
             None => refused = middle,
@@ -74,15 +74,16 @@ fn largest(
 }
 
 /// The number of vnodes for which there are CPUs, by that of one of them.
-fn most(topology: &Topology, request: &Request, one: &Plan) -> u32 {
+fn count_most(topology: &Topology, request: &Request, one: &Plan) -> u32 {
     let usable = usable_for_vcpus(topology, request).map_or(0, |pus| pus.len());
     narrow(usable / work_of(one).len().max(1)).max(1)
 }
 
 /// The request with so many copies of a vnode.
-fn copies(request: &Request, vnode: &VnodeRequest, count: u32) -> Request {
-    let copy = |number| VnodeRequest { name: format!("{}{number}", vnode.name), ..vnode.clone() };
-    Request { vnodes: (1..=count).map(copy).collect(), ..request.clone() }
+fn copy(request: &Request, vnode: &VnodeRequest, count: u32) -> Request {
+    let numbered =
+        |number| VnodeRequest { name: format!("{}{number}", vnode.name), ..vnode.clone() };
+    Request { vnodes: (1..=count).map(numbered).collect(), ..request.clone() }
 }
 
 /// True if no vCPUs share a CPU, the host's tasks have a CPU without a vCPU, and the isolation is
@@ -96,7 +97,7 @@ fn is_whole(plan: &Plan, request: &Request) -> bool {
 }
 
 /// A plan with the finding about the number.
-fn reporting(mut plan: Plan, text: String) -> Plan {
+fn report(mut plan: Plan, text: String) -> Plan {
     plan.findings.insert(0, Finding::note("fill", text));
     plan
 }

@@ -17,7 +17,7 @@ const FALLBACK_ORDER: &[&str] = &["low-latency", "balanced", "max-performance", 
 /// with the most similar strategy that succeeds.
 pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let planned = planned(strategy, topology, request).map_err(|error| {
-        let fit = error.is_of_number().then(|| fill::fitting(strategy, topology, request));
+        let fit = error.is_of_number().then(|| fill::count_fitting(strategy, topology, request));
         error.with_fit(fit.flatten())
     });
     match group_words::are_meant(request) {

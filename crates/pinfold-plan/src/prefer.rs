@@ -147,8 +147,8 @@ pub(crate) fn idle_fast_cores(
     }
     let [slow, fast] = [&on, &there].map(|pus| ground.parts_of(&pus.iter().collect::<Vec<_>>()));
     let text = format!(
-        "{} is on {on} ({slow}), and {fast} carry no vCPU: {} gives each vCPU a core of its own, and \
-         they are too few for that; with siblings they hold it",
+        "{} is on {on} ({slow}), and {fast} carry no vCPU: {} needs a core for each vCPU, and these \
+         are too few; the threads of these cores are enough",
         vnode.name, plan.strategy
     );
     Some(

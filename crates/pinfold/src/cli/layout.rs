@@ -76,6 +76,7 @@ const RARE: [(&str, &[&str]); 6] = [
         &[
             "ignore_claims",
             "name",
+            "fill",
             "free",
             "host_pus",
             "emulator",

@@ -205,11 +205,10 @@ pub(super) fn rules(ground: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> 
         rules.push(Rule::new(balanced::STRATEGY, why));
         let why = format!("{asked} fit into one NUMA node{THERE_ONLY}");
         rules.push(Rule::new(numa_exclusive::STRATEGY, why).claiming(Claim::OneNode));
-        let why = match sum.vcpus > threads {
-            true => {
-                format!("{asked} fit on the host only with its own core, so nothing is isolated")
-            }
-            false => NO_WARNING.to_owned(),
+        let why = if sum.vcpus > threads {
+            format!("{asked} fit on the host only with its own core, so nothing is isolated")
+        } else {
+            NO_WARNING.to_owned()
         };
         rules.push(Rule::new(max_performance::STRATEGY, why));
     }
