@@ -173,10 +173,10 @@ impl MemoryLeft {
         if let Some(left) = self.bytes.get_mut(&node) {
             *left = left.saturating_sub(memory.bytes);
         }
-        if let Some((page, count)) = pages_of(memory) {
-            if let Some(free) = self.pages.get_mut(&(node, page)) {
-                *free = free.saturating_sub(count);
-            }
+        if let Some((page, count)) = pages_of(memory)
+            && let Some(free) = self.pages.get_mut(&(node, page))
+        {
+            *free = free.saturating_sub(count);
         }
     }
 }

@@ -171,7 +171,7 @@ pub enum PlanError {
         /// The counted unit.
         what: &'static str,
         /// The limiting reason.
-        why: String,
+        why: Box<str>,
         /// The most similar strategy that has room.
         nearest: Option<String>,
         /// How many of the vnodes fit, if all are alike.
@@ -324,15 +324,9 @@ impl PlanError {
             | PlanError::TooManyVcpus { nearest, fit: Some(fit), .. } => {
                 Some(fewer_vnodes(*fit, nearest.as_deref()))
             }
-            PlanError::TooManyVcpus { most, asked, nearest, what, .. } => Some(match nearest {
-                Some(nearest) => {
-                    format!(
-                        "ask for at most {}, or use the strategy {nearest}, which gives {asked}",
-                        numbered(*most, what)
-                    )
-                }
-                None => format!("ask for at most {}", numbered(*most, what)),
-            }),
+            PlanError::TooManyVcpus { most, asked, nearest, what, .. } => {
+                Some(fewer_units(&numbered(*most, what), *asked, nearest.as_deref()))
+            }
             PlanError::TooFewPus { nearest, .. } => {
                 nearest.as_ref().map(|nearest| format!("use {nearest}, which works on these CPUs"))
             }
@@ -436,6 +430,16 @@ impl PlanError {
                 | PlanError::NoRoom { .. }
                 | PlanError::Memory { .. }
         )
+    }
+}
+
+/// The hint where a strategy gives fewer vCPUs or cores than are asked for.
+fn fewer_units(most: &str, asked: u32, nearest: Option<&str>) -> String {
+    match nearest {
+        Some(nearest) => {
+            format!("ask for at most {most}, or use the strategy {nearest}, which gives {asked}")
+        }
+        None => format!("ask for at most {most}"),
     }
 }
 

@@ -63,11 +63,13 @@ pub(crate) fn plan(mut plan: Plan) -> Plan {
 pub(crate) fn error(mut error: PlanError) -> PlanError {
     if let PlanError::TooManyVcpus { why, .. }
     | PlanError::TooFewPus { why, .. }
-    | PlanError::NoRoom { why, .. }
     | PlanError::Policy { why, .. }
     | PlanError::Pin { why, .. } = &mut error
     {
         *why = of_groups(why);
+    }
+    if let PlanError::NoRoom { why, .. } = &mut error {
+        *why = of_groups(why).into();
     }
     error
 }

@@ -198,7 +198,7 @@ impl<'a> PlanBuilder<'a> {
             asked: narrow(asked),
             left: narrow(left),
             what: request_check::units(self.request),
-            why,
+            why: why.into(),
             nearest: None,
             fit: None,
         }
