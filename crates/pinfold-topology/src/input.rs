@@ -126,10 +126,11 @@ fn from_file(path: &str, content: &str) -> Result<Topology, TopologyError> {
         from_captured(&tree, path)
     } else if content.trim_start().starts_with('<') {
         let source = Source::Captured(path.to_owned());
-        let tree = match virsh_capabilities::is_capabilities(content) {
-            true => virsh_capabilities::tree(content)
-                .map_err(|why| TopologyError::Capabilities { path: path.to_owned(), why })?,
-            false => tree_of_xml(path, content)?,
+        let tree = if virsh_capabilities::is_capabilities(content) {
+            virsh_capabilities::tree(content)
+                .map_err(|why| TopologyError::Capabilities { path: path.to_owned(), why })?
+        } else {
+            tree_of_xml(path, content)?
         };
         build::topology(source, &tree, &Facts::default())
     } else if content.starts_with('#') || path.ends_with(DESCRIPTION_ENDING) {

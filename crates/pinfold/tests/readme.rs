@@ -149,7 +149,7 @@ fn bad_input_is_reported_with_a_hint() {
         2,
         "neither a plan",
     );
-    check(&["plan", "--check", "--libvirt", "a", "--qmp", "b"], 2, "cannot be used with");
+    check(&["plan", "--check", "--all", "--pid", "1"], 2, "cannot be used with");
     check(&["plan", "--libvirt", "a", "-s", "none"], 2, "--check --libvirt NAME");
     check(
         &["plan", "-s", "none", "--emit", "virsh", "--into", EXAMPLE],

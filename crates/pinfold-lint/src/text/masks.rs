@@ -109,11 +109,10 @@ fn absent(pins: &[&Pin], gone: &CpuSet, barred: bool, left: &CpuSet) -> Words {
         true => "the machine does not start, or the pin is refused (EINVAL)".to_owned(),
         false => format!("{} on {left} only, not where the text says", runs(pins)),
     };
-    let what = match left.is_empty() {
-        true => format!("{} to {gone}: {} {why}", bound(pins), cpus(gone)),
-        false => {
-            format!("{} to {}, of which {} {why}", bound(pins), left.union(gone), cpus(gone))
-        }
+    let what = if left.is_empty() {
+        format!("{} to {gone}: {} {why}", bound(pins), cpus(gone))
+    } else {
+        format!("{} to {}, of which {} {why}", bound(pins), left.union(gone), cpus(gone))
     };
     Words::new("absent-pu", what, cost)
 }
@@ -129,12 +128,11 @@ fn waiting(pins: &[&Pin], offline: &CpuSet, left: &CpuSet) -> Words {
 }
 
 fn stray(pins: &[&Pin], vcpus: u32) -> Words {
-    let counted = match pins.iter().all(|pin| pin.role.is_vcpu()) {
-        true => format!("the machine has {vcpus} vCPUs, from 0"),
-        false => format!(
-            "the machine has no such {}",
-            if pins.len() == 1 { "thread" } else { "threads" }
-        ),
+    let counted = if pins.iter().all(|pin| pin.role.is_vcpu()) {
+        format!("the machine has {vcpus} vCPUs, from 0")
+    } else {
+        let threads = if pins.len() == 1 { "thread" } else { "threads" };
+        format!("the machine has no such {threads}")
     };
     let roles = describe_all(pins.iter().map(|pin| &pin.role));
     let is = if pins.len() == 1 { "is" } else { "are" };

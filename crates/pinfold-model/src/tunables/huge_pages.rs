@@ -120,9 +120,10 @@ fn wrong(setting: &Setting, plan: &Plan, topology: &Topology) -> Vec<Finding> {
     let all: u128 = on_node().map(|one| size(&one)).sum();
     let does_fit = size(&pool) <= bytes;
     if bytes > 0 && (!does_fit || all > bytes && on_node().next() == Some(pool)) {
-        let what = match does_fit {
-            true => format!("all its pools together ({} MiB)", all >> 20),
-            false => format!("{pages} pages of {kib} KiB"),
+        let what = if does_fit {
+            format!("all its pools together ({} MiB)", all >> 20)
+        } else {
+            format!("{pages} pages of {kib} KiB")
         };
         let text = format!(
             "{what} do not fit into node {node}, which has {} MiB of memory",

@@ -58,9 +58,10 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     // From here on, a request to stop leads to an undo.
     interrupt::install()?;
     let placement = Placement { plan: &plan, target: &target };
-    match arguments.watch {
-        true => stay(&host, placement, &journals, vm.monitor.as_deref_mut(), starting),
-        false => leave(&host, placement, &journals, starting),
+    if arguments.watch {
+        stay(&host, placement, &journals, vm.monitor.as_deref_mut(), starting)
+    } else {
+        leave(&host, placement, &journals, starting)
     }
 }
 
