@@ -16,8 +16,8 @@ use pinfold_model::{
 use crate::definition;
 use crate::error::{size, whole_mib};
 use crate::pin_analysis::is_cost;
+use crate::pin_analysis::runs_on;
 use crate::plan_builder::ground;
-use crate::prefer::runs_on;
 use crate::strategies::{Strategy, made, strategies};
 use crate::text::narrow;
 

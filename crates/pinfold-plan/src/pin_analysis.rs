@@ -590,3 +590,14 @@ fn some(mut items: impl Iterator<Item = String>) -> String {
         more => format!("{} and {more} more", shown.join(", ")),
     }
 }
+
+/// Where the vCPUs and tasks of a plan run.
+pub(crate) fn work_of(plan: &Plan) -> CpuSet {
+    plan.vnodes.iter().map(runs_on).fold(CpuSet::new(), |all, pus| all.union(&pus))
+}
+
+/// Where the vCPUs and tasks of a vnode run.
+pub(crate) fn runs_on(vnode: &VnodePlan) -> CpuSet {
+    let threads = vnode.threads.iter().filter(|thread| thread.role.runs_work());
+    threads.map(|thread| &thread.pus).collect::<CpuSet>()
+}

@@ -1,10 +1,17 @@
 //! Makes a plan: the strategy's placement, then findings, hints, policies and checks.
 
-use pinfold_model::{Plan, Request, Severity, Topology, closest, tunables};
+use pinfold_model::text::{agree, counted};
+use pinfold_model::{
+    Finding, IsolationScope, Plan, Request, Severity, Topology, VnodeRequest, Work, closest,
+    tunables,
+};
 
 use crate::PlanError;
+use crate::available::usable_for_vcpus;
+use crate::pin_analysis::work_of;
 use crate::strategies::{Strategy, made, strategies};
-use crate::{definition, fill, fit, group_words, hints, pin_analysis, pins, policies, prefer};
+use crate::text::narrow;
+use crate::{definition, fit, group_words, hints, pin_analysis, pins, policies, prefer};
 
 /// Alternatives when a strategy refuses: the first one that works and is not that strategy.
 const FALLBACK_ORDER: &[&str] = &["low-latency", "balanced", "max-performance", "compact", "none"];
@@ -17,7 +24,7 @@ const FALLBACK_ORDER: &[&str] = &["low-latency", "balanced", "max-performance", 
 /// with the most similar strategy that succeeds.
 pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let planned = planned(strategy, topology, request).map_err(|error| {
-        let fit = error.is_of_number().then(|| fill::count_fitting(strategy, topology, request));
+        let fit = error.is_of_number().then(|| count_fitting(strategy, topology, request));
         error.with_fit(fit.flatten())
     });
     match group_words::are_meant(request) {
@@ -95,4 +102,98 @@ fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&
             made.is_some_and(|made| made.is_ok_and(suits))
         })
         .map(|known| known.name)
+}
+
+/// Plans as many machines or groups like the first one of a request as fit: each vCPU has a CPU of
+/// its own, the host's tasks keep one without a vCPU, and the isolation of the request is kept.
+/// They are named after it and numbered from 1. A finding reports how many fit.
+///
+/// # Errors
+/// As [`plan`] for one of them; if that plan already shares CPUs, it is returned.
+pub fn fill(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+    let first = request.vnodes.first().ok_or(PlanError::NoVnodes)?;
+    let one = plan(strategy, topology, &copy(request, first, 1))?;
+    if !is_whole(&one, request) {
+        let text = "not even one fits with a CPU for each vCPU and one left for the host's tasks";
+        return Ok(report(one, text.to_owned()));
+    }
+    let most = count_most(topology, request, &one);
+    let (count, plan) = find_largest(strategy, topology, request, one, most);
+    let what = match first.work {
+        Work::Vm(_) => "machine",
+        Work::Processes { .. } => "group",
+    };
+    let text = format!(
+        "{} like {} {} on this host with a CPU for each vCPU and one left for the host's tasks",
+        counted(count, what),
+        first.name,
+        agree(count as usize, "fits", "fit")
+    );
+    Ok(report(plan, text))
+}
+
+/// How many vnodes like those of a request fit, if all are alike; `None` if they are not, or not
+/// even one fits.
+pub(crate) fn count_fitting(strategy: &str, topology: &Topology, request: &Request) -> Option<u32> {
+    let first = request.vnodes.first().filter(|_| request.vnodes.len() > 1)?;
+    let is_alike =
+        |vnode: &VnodeRequest| VnodeRequest { name: first.name.clone(), ..vnode.clone() } == *first;
+    if !request.vnodes.iter().all(is_alike) {
+        return None;
+    }
+    let one = plan_if_possible(strategy, topology, &copy(request, first, 1))?;
+    let most = narrow(request.vnodes.len()).saturating_sub(1);
+    let one = Some(one).filter(|one| is_whole(one, request))?;
+    Some(find_largest(strategy, topology, request, one, most).0)
+}
+
+/// The largest number of vnodes that fit, of at most `most`, with their plan; `one` is that of a
+/// single one.
+fn find_largest(
+    strategy: &str,
+    topology: &Topology,
+    request: &Request,
+    one: Plan,
+    most: u32,
+) -> (u32, Plan) {
+    let (mut fits, mut refused, mut best) = (1, most + 1, one);
+    let Some(first) = request.vnodes.first() else { return (fits, best) };
+    while fits + 1 < refused {
+        let middle = fits + (refused - fits) / 2;
+        let asked = copy(request, first, middle);
+        match plan_if_possible(strategy, topology, &asked).filter(|plan| is_whole(plan, request)) {
+            Some(plan) => (fits, best) = (middle, plan),
+            None => refused = middle,
+        }
+    }
+    (fits, best)
+}
+
+/// The number of vnodes for which there are CPUs, by that of one of them.
+fn count_most(topology: &Topology, request: &Request, one: &Plan) -> u32 {
+    let usable = usable_for_vcpus(topology, request).map_or(0, |pus| pus.len());
+    narrow(usable / work_of(one).len().max(1)).max(1)
+}
+
+/// The request with so many copies of a vnode.
+fn copy(request: &Request, vnode: &VnodeRequest, count: u32) -> Request {
+    let numbered =
+        |number| VnodeRequest { name: format!("{}{number}", vnode.name), ..vnode.clone() };
+    Request { vnodes: (1..=count).map(numbered).collect(), ..request.clone() }
+}
+
+/// True if no vCPUs share a CPU, the host's tasks have a CPU without a vCPU, and the isolation is
+/// not lost.
+fn is_whole(plan: &Plan, request: &Request) -> bool {
+    plan.strategy != "none"
+        && !pin_analysis::is_crowded(plan)
+        && !pin_analysis::is_short(plan)
+        && !plan.housekeeping.is_subset(&work_of(plan))
+        && (request.isolation == IsolationScope::None || plan.isolation != IsolationScope::None)
+}
+
+/// A plan with the finding about the number.
+fn report(mut plan: Plan, text: String) -> Plan {
+    plan.findings.insert(0, Finding::note("fill", text));
+    plan
 }

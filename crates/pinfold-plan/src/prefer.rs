@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 
 use pinfold_model::{
-    CpuSet, Finding, Plan, Preference, PuId, Request, Role, Topology, VcpuCount, VnodePlan, Work,
+    CpuSet, Finding, Plan, Preference, PuId, Request, Topology, VcpuCount, VnodePlan, Work,
 };
 
 use crate::available::allowed_cores;
 use crate::available_core::AvailableCore;
 use crate::command;
 use crate::parts::Parts;
-use crate::pin_analysis::is_cost;
+use crate::pin_analysis::{is_cost, runs_on, work_of};
 use crate::plan_builder::ground;
 use crate::strategies::{ORDERED, Strategy, made, strategies};
 use crate::text::narrow;
@@ -212,16 +212,4 @@ fn with_vcpus(request: &Request, count: usize) -> Option<Request> {
 /// The CPUs of the vCPUs and tasks of each vnode.
 fn places(plan: &Plan) -> Vec<CpuSet> {
     plan.vnodes.iter().map(runs_on).collect()
-}
-
-/// Where the vCPUs and tasks of a plan run.
-pub(crate) fn work_of(plan: &Plan) -> CpuSet {
-    places(plan).iter().collect()
-}
-
-/// Where the vCPUs and tasks of a vnode run.
-pub(crate) fn runs_on(vnode: &VnodePlan) -> CpuSet {
-    let runs = |role: &Role| role.runs_work();
-    let threads = vnode.threads.iter().filter(|thread| runs(&thread.role));
-    threads.map(|thread| &thread.pus).collect::<CpuSet>()
 }

@@ -10,7 +10,7 @@ use pinfold_model::{
 use pinfold_samples::machine::{Machine, dual_x5540, i7_4790k, two_complexes};
 use pinfold_samples::{described, exactly, finds, set};
 
-use crate::prefer::runs_on;
+use crate::pin_analysis::runs_on;
 use crate::{fill, plan};
 
 /// Isolated machines with these numbers of vCPUs.
