@@ -143,7 +143,9 @@ fn kills_at_random_moments_are_undone() {
         process::signal(restless.pid(), Signaled::Kill).unwrap();
         restless.wait_for(&SystemClock, 20_000_000_000).unwrap().expect("it has ended");
         let what = format!("kill {number}");
-        if let Some(mut journal) = journals.reopen(&id).unwrap() {
+        // Each placement has a journal of its own; a kill may hit any of them.
+        for one in journals.list().unwrap() {
+            let Some(mut journal) = journals.reopen(&one.id).unwrap() else { continue };
             in_force += u32::from(!journal.record().has_ended());
             let report = undo(&stage.host, &mut journal);
             assert!(report.is_complete() && report.changed.is_empty(), "{what}: {report:?}");

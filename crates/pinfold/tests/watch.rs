@@ -301,7 +301,7 @@ fn a_socket_of_metrics_needs_a_private_directory() {
     assert!(said.contains("there is no directory") && said.contains("install -d -m 700"), "{said}");
     assert!(!files::exists(&path("none")));
     let open = path("open");
-    std::fs::create_dir(&open).expect("a directory");
+    files::StateDir::open(&open).expect("a directory");
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).expect("it is ours");
     let refused = watch(&path("open/metrics"));
     assert_eq!(refused.status.code(), Some(3), "{}", refused.stderr_text());

@@ -2,7 +2,7 @@
 
 use pinfold_config::requests;
 use pinfold_model::{
-    Command, MachineSpec, Request, Severity, Topology, VcpuCount, VnodeRequest, Work,
+    Command, MachineSpec, Plan, Request, Severity, Topology, VcpuCount, VnodeRequest, Work,
 };
 use pinfold_run::claims::Claims;
 use pinfold_run::{Exit, Failure, host, inputs, machine_request};
@@ -66,18 +66,21 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
         output::document(&text);
         return Ok(());
     }
-    let columns = usize::from(screen::width());
-    match arguments.json {
-        true => output::data(&pinfold_plan::schema::to_json(&plan)),
-        false if arguments.explain => {
-            output::data(&pinfold_plan::explain(&plan, &topology, columns));
-        }
-        false => {
-            output::data(&pinfold_plan::outline(&plan, &topology, columns));
-            output::show("(--explain gives the reasons; --emit FORMAT writes it for other tools)");
-        }
-    }
+    show(arguments, &plan, &topology);
     Ok(())
+}
+
+/// Prints the plan as JSON, with its reasons, or as an outline.
+fn show(arguments: &PlanArgs, plan: &Plan, topology: &Topology) {
+    let columns = usize::from(screen::width());
+    if arguments.json {
+        output::data(&pinfold_plan::schema::to_json(plan));
+    } else if arguments.explain {
+        output::data(&pinfold_plan::explain(plan, topology, columns));
+    } else {
+        output::data(&pinfold_plan::outline(plan, topology, columns));
+        output::show("(--explain gives the reasons; --emit FORMAT writes it for other tools)");
+    }
 }
 
 /// The machine of the command line, if there is one; options that its hypervisor would reject are
