@@ -667,7 +667,7 @@ fn a_mark_is_void_once_its_journal_has_ended_or_its_process_and_journal_are_gone
             drop(journal);
             assert_eq!(all.void(&host).unwrap(), Vec::<String>::new(), "its process lives");
             if has_journal {
-                let mut text = std::fs::read(&path).unwrap();
+                let mut text = first.files.read("500-1500.jsonl").unwrap();
                 put_line(&mut text, &schema::Line::from(&ended()), &path, true).unwrap();
                 first.files.replace("500-1500.jsonl", &text).unwrap();
             } else {
