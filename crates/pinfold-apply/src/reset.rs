@@ -15,7 +15,8 @@ const MAX_PASSES: usize = 8;
 /// of threads whose mask changed.
 ///
 /// # Errors
-/// [`JournalError::VmGone`]; [`JournalError::Host`] if a mask cannot be set;
+/// [`JournalError::VmGone`]; [`JournalError::Host`] if a mask cannot be set, or if new threads with
+/// the old mask do not end;
 /// [`JournalError::Store`] and [`JournalError::Busy`] if the mark cannot be removed.
 pub fn reset_masks(host: &dyn HostMut, pid: Tid) -> Result<usize, JournalError> {
     let process = tasks::stat(host, pid).map_err(JournalError::Host)?;
@@ -24,13 +25,15 @@ pub fn reset_masks(host: &dyn HostMut, pid: Tid) -> Result<usize, JournalError> 
     let mut changed = 0;
     for _ in 0..MAX_PASSES {
         let count = widen(host, cpusets.as_ref(), pid).map_err(JournalError::Host)?;
-        changed += count;
         if count == 0 {
-            break;
+            journal::remove_lost_mark(host, process)?;
+            return Ok(changed);
         }
+        changed += count;
     }
-    journal::remove_lost_mark(host, process)?;
-    Ok(changed)
+    let why = "new threads with the old mask appear faster than they are reset: repeat the command";
+    let path = paths::task_dir(pid);
+    Err(JournalError::Host(HostError::Unexpected { path, why: why.to_owned() }))
 }
 
 /// One pass over the threads; the number of those whose mask changed.
