@@ -179,9 +179,24 @@ pub fn parse_plan(path: &str, bytes: Vec<u8>) -> Result<Plan, Failure> {
     })
 }
 
-/// A plan from a file, checked against this host and the vCPUs of a machine.
-pub fn plan_for_host(path: &str, topology: &Topology, vcpus: &Vcpus) -> Result<Plan, Failure> {
-    fitting(path, read_plan(path)?, topology, vcpus)
+/// The plan in a file, or the part for its vnode of this name.
+pub fn read_part(path: &str, vnode: Option<&str>) -> Result<Plan, Failure> {
+    let plan = read_plan(path)?;
+    match vnode {
+        Some(name) => Ok(plan.alone(plans::named(&plan, name)?)),
+        None => Ok(plan),
+    }
+}
+
+/// A plan from a file, or the part for its vnode of this name, checked against this host and the
+/// vCPUs of a machine.
+pub fn plan_for_host(
+    path: &str,
+    vnode: Option<&str>,
+    topology: &Topology,
+    vcpus: &Vcpus,
+) -> Result<Plan, Failure> {
+    fitting(path, read_part(path, vnode)?, topology, vcpus)
 }
 
 /// A plan that was read from a file, if it fits this host and the vCPUs of a machine.

@@ -19,6 +19,15 @@ pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
     })
 }
 
+/// The vnode of a plan with this name.
+pub fn named<'p>(plan: &'p Plan, name: &str) -> Result<&'p VnodePlan, Failure> {
+    plan.vnodes.iter().find(|vnode| vnode.name == name).ok_or_else(|| {
+        let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
+        Failure::new(Exit::Input, format!("--vnode: the plan places no {name:?}"))
+            .with_hint(format!("it places {}", names.join(", ")))
+    })
+}
+
 /// The refusal of a plan that was made for another host; `name` is the name of the plan.
 pub fn another_host(name: &str, differences: &[String]) -> Failure {
     let why = match differences {

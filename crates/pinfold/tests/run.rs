@@ -304,6 +304,75 @@ fn running_machines_are_checked_together() {
     assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr_text());
 }
 
+/// A plan of several machines is applied to all of them or to none, or one part to one machine.
+#[test]
+fn a_joint_plan_is_applied_to_all_of_its_machines_or_to_none() {
+    if qemu_is_missing() {
+        return;
+    }
+    let host = LiveHost::new().expect("a host");
+    let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask");
+    if own.len() < 2 {
+        println!("skipped: two machines on CPUs of their own need two CPUs");
+        return;
+    }
+    let folders = [0, 1].map(|_| tempfile::tempdir().expect("a folder"));
+    let path = |name: &str| folders[0].path().join(name).to_string_lossy().into_owned();
+    let state = path("state");
+    let mut machines = folders.each_ref().map(|folder| started(folder, "1"));
+    let names = folders.each_ref().map(name_in);
+    let vms = names.each_ref().map(|name| format!("name={name},vcpus=1"));
+    let words = ["plan", "-s", "compact", "--vm", &vms[0], "--vm", &vms[1], "--json"];
+    let planned = pinfold(&state, &words);
+    assert!(planned.status.success(), "{}", planned.stderr_text());
+    let file = path("joint.json");
+    pinfold_host::files::write_atomic(&file, planned.stdout_text().as_bytes()).expect("a plan");
+    let masks = || {
+        let pids = machines.each_ref().map(|(qemu, _)| qemu.pid());
+        pids.map(|pid| {
+            let tids = host.list(&pinfold_host::paths::task_dir(pid)).expect("threads");
+            let tids = tids.iter().map(|tid| pinfold_model::Tid(tid.parse().expect("a number")));
+            tids.map(|tid| host.affinity(tid).expect("a mask").to_string()).collect::<Vec<_>>()
+        })
+    };
+    let before = masks();
+    let status = || pinfold(&state, &["status"]).stdout_text();
+
+    let both = pinfold(&state, &["apply", "--plan", &file]);
+    assert!(both.status.success(), "{}", both.stderr_text());
+    assert!(status().starts_with("2 placements are active, all as planned"), "{}", status());
+    let [first, second] = masks();
+    assert!(first.iter().all(|mask| !second.contains(mask)), "{first:?} {second:?}");
+    assert!(pinfold(&state, &["undo", "--all"]).status.success());
+    assert_eq!(masks(), before);
+
+    // The second machine is placed already: the first is reverted.
+    let one = pinfold(&state, &["apply", &names[1], "--plan", &file]);
+    assert!(one.status.success(), "{}", one.stderr_text());
+    let refused = pinfold(&state, &["apply", "--plan", &file]);
+    assert!(!refused.status.success(), "{}", refused.stdout_text());
+    assert!(status().starts_with("1 placement is active, as planned"), "{}", status());
+    assert_eq!(masks()[0], before[0]);
+    assert!(pinfold(&state, &["undo", "--all"]).status.success());
+
+    // The part of one machine for another.
+    let part = ["apply", "--qmp", &machines[0].1, "--plan", &file, "--vnode", &names[1]];
+    let part = pinfold(&state, &part);
+    assert!(part.status.success(), "{}", part.stderr_text());
+    assert_eq!(masks()[0], second);
+    let unknown = pinfold(&state, &["apply", &names[0], "--plan", &file, "--vnode", "none"]);
+    assert_eq!(unknown.status.code(), Some(2), "{}", unknown.stderr_text());
+    assert!(unknown.stderr_text().contains("it places "), "{}", unknown.stderr_text());
+    assert!(pinfold(&state, &["undo", "--all"]).status.success());
+
+    // Without one of its machines nothing is placed.
+    machines[1].0.kill().expect("QEMU ends");
+    let missing = pinfold(&state, &["apply", "--plan", &file]);
+    assert_eq!(missing.status.code(), Some(4), "{}", missing.stderr_text());
+    assert_eq!(status().trim(), "no placement is active");
+    machines[0].0.kill().expect("QEMU ends");
+}
+
 #[test]
 fn a_running_machine_that_was_placed_is_well_placed() {
     if qemu_is_missing() {

@@ -373,6 +373,9 @@ pub struct RunArgs {
         "strategy", "pins", "avoid", "isolate", "free", "host_pus", "emulator", "prefer",
     ])]
     pub plan: Option<String>,
+    /// Use the part of the plan for this machine or group
+    #[arg(long, value_name = "NAME", requires = "plan")]
+    pub vnode: Option<String>,
     /// Run any command on cores of this speed: 40%, 0.4, "800 MHz"
     #[arg(long, value_name = "SPEED", conflicts_with_all = ["strategy", "plan"])]
     pub speed: Option<String>,
@@ -407,11 +410,15 @@ pub struct RunArgs {
 pub struct ApplyArgs {
     #[command(flatten)]
     pub placement: PlacementArgs,
-    /// Use the plan in this file, written by `pinfold plan --json`
+    /// Use the plan in this file, written by `pinfold plan --json`; without a machine, apply it to
+    /// all machines that it names, or to none
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "strategy", "pins", "avoid", "isolate", "free", "host_pus", "emulator", "prefer",
     ])]
     pub plan: Option<String>,
+    /// Use the part of the plan for this machine [default: the machine's own name]
+    #[arg(long, value_name = "NAME", requires = "plan")]
+    pub vnode: Option<String>,
     /// Name of the virtual machine: of its libvirt domain, else the name in its command line
     #[arg(value_name = "NAME", group = "VmArgs")]
     pub machine: Option<String>,

@@ -1,5 +1,7 @@
 //! `pinfold apply`: places a running machine.
 
+use std::collections::BTreeSet;
+
 use pinfold_apply::{Journals, Target};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::counted;
@@ -22,6 +24,19 @@ use crate::cli::ApplyArgs;
 use crate::common;
 use crate::output::{say, show};
 
+/// A running machine with its plan.
+struct Prepared {
+    vm: Vm,
+    plan: Plan,
+    target: Target,
+}
+
+impl Prepared {
+    fn placement(&self) -> Placement<'_> {
+        Placement { plan: &self.plan, target: &self.target }
+    }
+}
+
 /// Prints the steps, or applies them, or applies them and stays.
 pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
@@ -30,55 +45,111 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
         ended::clear_up(&host, state)?;
     }
     let topology = inputs::topology(&host, None)?;
-    let selector = arguments.machine.clone().map(VmSelector::Name);
-    let selector = selector.map_or_else(|| common::vm(&arguments.vm), Ok)?;
-    let mut vm = Vm::find(&host, &selector)?;
-    if arguments.config && vm.domain.is_none() {
-        let text = format!("--config needs a libvirt domain; {} is none", shown::name(&vm.name));
-        return Err(Failure::new(Exit::Input, text).with_hint("leave --config out"));
-    }
+    let vms = find_machines(arguments, &host)?;
     // A dry run changes nothing, and needs no state directory.
     let folder = if arguments.dry_run { None } else { Some(host::state(state)?) };
     let starting = folder.as_ref().map(StartLock::wait).transpose()?;
     let claims = common::claims(&arguments.placement, &host, state)?;
-    let mut plan = plan_for(arguments, &claims, &topology, &vm)?;
-    claims.report_in(&mut plan);
-    inputs::set_knobs(&mut plan, &arguments.placement.knobs, &topology)?;
-    if plan.strategy != "none" {
-        vm.found.require_own_threads()?;
+    let prepared = vms.into_iter().map(|vm| prepare(arguments, &claims, &topology, vm));
+    let mut prepared = prepared.collect::<Result<Vec<_>, _>>()?;
+    // The parts of one plan share its findings.
+    let mut reported = BTreeSet::new();
+    for one in &prepared {
+        for finding in one.vm.findings.iter().chain(&one.plan.findings) {
+            let text = finding.to_string();
+            if !reported.contains(&text) {
+                say(&text);
+                reported.insert(text);
+            }
+        }
     }
-    for finding in vm.findings.iter().chain(&plan.findings) {
-        say(&finding.to_string());
-    }
-    let target = target_of(&vm, &plan, arguments.config)?;
     let (Some(folder), Some(starting)) = (folder, starting) else {
-        return dry_run(&host, &plan, &target);
+        return prepared.iter().try_for_each(|one| dry_run(&host, &one.plan, &one.target));
     };
     let journals = host::journals(&folder, &clock)?;
     // From here on, a request to stop leads to an undo.
     interrupt::install()?;
-    let placement = Placement { plan: &plan, target: &target };
-    if arguments.watch {
-        stay(&host, placement, &journals, vm.monitor.as_deref_mut(), starting)
-    } else {
-        leave(&host, placement, &journals, starting)
+    if !arguments.watch {
+        return leave_all(&host, &prepared, &journals, starting);
+    }
+    match prepared.as_mut_slice() {
+        [Prepared { vm, plan, target }] => {
+            let placement = Placement { plan, target };
+            stay(&host, placement, &journals, vm.monitor.as_deref_mut(), starting)
+        }
+        _ => Err(Failure::new(Exit::Input, "--watch is for one machine")
+            .with_hint("leave it out; `pinfold watch` watches all placements")),
     }
 }
 
-/// Applies the plan and exits.
-fn leave(
+/// The machine of the command line; without one all of a plan, by their names in it.
+fn find_machines(arguments: &ApplyArgs, host: &LiveHost) -> Result<Vec<Vm>, Failure> {
+    let named = arguments.machine.clone().map(VmSelector::Name);
+    let selectors = match (named.or_else(|| arguments.vm.selector()), &arguments.plan) {
+        (Some(selector), _) => vec![selector],
+        (None, Some(path)) => {
+            let plan = inputs::read_part(path, arguments.vnode.as_deref())?;
+            plan.vnodes.into_iter().map(|vnode| VmSelector::Name(vnode.name)).collect()
+        }
+        (None, None) => vec![common::vm(&arguments.vm)?],
+    };
+    let vms = selectors.iter().map(|selector| Vm::find(host, selector));
+    let vms = vms.collect::<Result<Vec<_>, _>>()?;
+    if arguments.config
+        && let Some(vm) = vms.iter().find(|vm| vm.domain.is_none())
+    {
+        let text = format!("--config needs a libvirt domain; {} is none", shown::name(&vm.name));
+        return Err(Failure::new(Exit::Input, text).with_hint("leave --config out"));
+    }
+    Ok(vms)
+}
+
+/// The plan for a machine.
+fn prepare(
+    arguments: &ApplyArgs,
+    claims: &Claims,
+    topology: &Topology,
+    vm: Vm,
+) -> Result<Prepared, Failure> {
+    let mut plan = plan_for(arguments, claims, topology, &vm)?;
+    claims.report_in(&mut plan);
+    inputs::set_knobs(&mut plan, &arguments.placement.knobs, topology)?;
+    if plan.strategy != "none" {
+        vm.found.require_own_threads()?;
+    }
+    let target = target_of(&vm, &plan, arguments.config)?;
+    Ok(Prepared { vm, plan, target })
+}
+
+/// Applies the plans and exits. If one of several fails, those before it are reverted.
+fn leave_all(
     host: &LiveHost,
-    placement: Placement<'_>,
+    prepared: &[Prepared],
     journals: &Journals<'_>,
     starting: StartLock,
 ) -> Result<(), Failure> {
-    let (applied, journal) = apply_session::apply(host, placement, journals, OnStop::TakeBack)?;
+    let mut active = Vec::new();
+    for one in prepared {
+        match apply_session::apply(host, one.placement(), journals, OnStop::TakeBack) {
+            Ok((applied, journal)) => {
+                apply_session::report(&applied);
+                apply_session::report_unguarded(&one.plan);
+                active.push(journal);
+            }
+            Err(failure) => {
+                for journal in active.into_iter().rev() {
+                    apply_session::undo(host, journal)?;
+                }
+                return Err(failure);
+            }
+        }
+    }
     drop(starting);
-    apply_session::report(&applied);
-    apply_session::report_unguarded(placement.plan);
-    let id = &journal.record().header.id;
-    let (undo, status) = (Command::new("undo").arg(id), Command::new("status"));
-    say(&format!("active until `{undo}`; `{status}` compares it with the plan"));
+    for journal in &active {
+        let id = &journal.record().header.id;
+        let (undo, status) = (Command::new("undo").arg(id), Command::new("status"));
+        say(&format!("active until `{undo}`; `{status}` compares it with the plan"));
+    }
     Ok(())
 }
 
@@ -148,7 +219,11 @@ fn plan_for(
 ) -> Result<Plan, Failure> {
     let vcpus = Vcpus::of(&vm.found);
     if let Some(path) = &arguments.plan {
-        let mut plan = inputs::plan_for_host(path, topology, &vcpus)?;
+        // A plan for several machines has a part for this one.
+        let joint = inputs::read_plan(path)?;
+        let own = joint.vnodes.iter().find(|vnode| joint.vnodes.len() > 1 && vnode.name == vm.name);
+        let vnode = arguments.vnode.as_deref().or(own.map(|vnode| vnode.name.as_str()));
+        let mut plan = inputs::plan_for_host(path, vnode, topology, &vcpus)?;
         // `status` and `undo` find the placement by the name of its machine.
         if let [only] = plan.vnodes.as_mut_slice() {
             only.name.clone_from(&vm.name);

@@ -4,7 +4,7 @@ use pinfold_emit::Format;
 use pinfold_host::files;
 use pinfold_model::{NotSingle, Plan, Topology, VnodePlan};
 use pinfold_plan::domain_file::Domain;
-use pinfold_run::{Exit, Failure, inputs};
+use pinfold_run::{Exit, Failure, inputs, plans};
 use pinfold_vm::{MachineCommand, qemu};
 
 use crate::commands::check;
@@ -58,7 +58,7 @@ pub fn emit(
             }
         };
     }
-    let chosen = target.vnode.map(|name| named(plan, name)).transpose()?;
+    let chosen = target.vnode.map(|name| plans::named(plan, name)).transpose()?;
     if let Some(file) = target.file {
         return into(file, (plan, topology), chosen);
     }
@@ -75,14 +75,6 @@ pub fn emit(
             Ok(all)
         }
     }
-}
-
-fn named<'p>(plan: &'p Plan, name: &str) -> Result<&'p VnodePlan, Failure> {
-    plan.vnodes.iter().find(|vnode| vnode.name == name).ok_or_else(|| {
-        let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
-        Failure::new(Exit::Input, format!("--vnode: the plan places no {name:?}"))
-            .with_hint(format!("it places {}", names.join(", ")))
-    })
 }
 
 fn into(

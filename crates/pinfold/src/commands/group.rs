@@ -18,7 +18,7 @@ const GROUPS: &str = "vnodes";
 pub fn is_meant(arguments: &RunArgs) -> Result<bool, Failure> {
     let of_plan = match &arguments.plan {
         Some(path) => {
-            let plan = inputs::read_plan(path)?;
+            let plan = inputs::read_part(path, arguments.vnode.as_deref())?;
             plan.single().is_ok_and(|vnode| vnode.kind == VnodeKind::ProcessGroup)
         }
         None => false,
@@ -50,7 +50,12 @@ pub fn on_left(arguments: &RunArgs) -> OnLeft {
 
 fn plan_for(arguments: &RunArgs, claims: &Claims, topology: &Topology) -> Result<Plan, Failure> {
     let mut plan = match &arguments.plan {
-        Some(path) => inputs::plan_for_host(path, topology, &Vcpus::counted(0..=0))?,
+        Some(path) => inputs::plan_for_host(
+            path,
+            arguments.vnode.as_deref(),
+            topology,
+            &Vcpus::counted(0..=0),
+        )?,
         None => {
             let cores = arguments.cores.unwrap_or(1);
             let vnodes = vec![VnodeRequest::processes(

@@ -40,7 +40,9 @@ struct Asked<'a> {
 impl Asked<'_> {
     fn plan(&self, spec: &MachineSpec, vcpus: &Vcpus) -> Result<Plan, Failure> {
         let mut plan = match &self.arguments.plan {
-            Some(path) => inputs::plan_for_host(path, self.topology, vcpus)?,
+            Some(path) => {
+                inputs::plan_for_host(path, self.arguments.vnode.as_deref(), self.topology, vcpus)?
+            }
             None => self.planned(spec, vcpus)?,
         };
         inputs::set_knobs(&mut plan, &self.arguments.placement.knobs, self.topology)?;
