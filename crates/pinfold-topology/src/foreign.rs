@@ -8,6 +8,8 @@ use std::io::Read;
 
 use pinfold_host::{Host, HostError, SnapshotHost, files, paths};
 
+use crate::gathered_cpuset::GatheredCpuset;
+
 /// Maximum size of a file; larger than any of these files on any machine.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
@@ -45,9 +47,18 @@ pub(crate) fn of_archive(bytes: &[u8], packing: Packing) -> Result<SnapshotHost,
     let fail = |error: std::io::Error| format!("the archive cannot be read: {error}");
     let mut archive = tar::Archive::new(unpacked.take(MAX_ARCHIVE_BYTES));
     let mut tree = SnapshotHost::new();
+    let mut gathered = GatheredCpuset::default();
     for (count, entry) in archive.entries().map_err(fail)?.enumerate() {
         let mut entry = entry.map_err(fail)?;
         let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        if let Some(path) = GatheredCpuset::path_of(&path)
+            && entry.header().entry_type().is_file()
+        {
+            let mut content = Vec::new();
+            entry.by_ref().take(MAX_FILE_BYTES).read_to_end(&mut content).map_err(fail)?;
+            gathered.insert(path, &content);
+            continue;
+        }
         let Some(path) = inside(&path) else { continue };
         if !SnapshotHost::holds(&path) {
             return Err("it has a path that is longer than any of a kernel".to_owned());
@@ -66,6 +77,9 @@ pub(crate) fn of_archive(bytes: &[u8], packing: Packing) -> Result<SnapshotHost,
         } else if kind.is_dir() {
             tree.insert_dir(&path);
         }
+    }
+    if let Some(cpus) = gathered.cpus()? {
+        tree.insert_file(&paths::captured_cpuset(), format!("{cpus}\n"));
     }
     Ok(tree)
 }
@@ -147,6 +161,9 @@ mod tests {
         };
         add("machine/sys/devices/system/cpu/online", b"0-3\n");
         add("machine/proc/cpuinfo", b"model name : X\n");
+        add("machine/proc/self/cpuset", b"/half\n");
+        add("machine/proc/mounts", b"none /dev/cpuset cpuset rw 0 0\n");
+        add("machine/dev/cpuset/half/cpus", b"0-1\n");
         add("machine/proc/self/status", b"Cpus_allowed_list: 1\n");
         add("machine/etc/shadow", b"secret");
         let mut link = tar::Header::new_ustar();
@@ -173,9 +190,10 @@ mod tests {
             assert_eq!(tree.read_text(ONLINE).unwrap(), "0-3\n");
             // The link points to a path for which the tree has no file.
             assert!(tree.read_text("/sys/devices/system/cpu/present").is_err());
-            assert_eq!(tree.len(), 3, "{}", tree.to_text());
+            assert_eq!(tree.read_text(&paths::captured_cpuset()).unwrap(), "0-1\n");
+            assert_eq!(tree.len(), 4, "{}", tree.to_text());
             let half = of_archive(&bytes[..bytes.len() / 3], expected);
-            assert!(half.is_err() || half.is_ok_and(|tree| tree.len() < 3));
+            assert!(half.is_err() || half.is_ok_and(|tree| tree.len() < 4));
         }
         assert_eq!(packing(b"<topology/>"), None);
     }

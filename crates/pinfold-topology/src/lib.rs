@@ -21,6 +21,7 @@ mod facts;
 mod findings;
 mod fingerprint;
 mod foreign;
+mod gathered_cpuset;
 mod groups;
 mod hwloc;
 mod hypervisor;

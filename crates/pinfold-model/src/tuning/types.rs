@@ -15,10 +15,14 @@ pub struct HugePagePool {
     pub pages: u64,
 }
 
+/// Longest run time per period that the kernel accepts, in microseconds: `MAX_BW` in
+/// `kernel/sched/sched.h`, 44 bits.
+const MAX_QUOTA_US: u64 = (1 << 44) - 1;
+
 /// A CFS bandwidth limit of a machine's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuQuota {
-    /// Run time of all its threads together per period, in microseconds.
+    /// Run time of all its threads together per period, in microseconds, 1,000 to 2^44 - 1.
     pub quota_us: u64,
     /// The period in microseconds, 1,000 to 1,000,000.
     pub period_us: u64,
@@ -31,7 +35,10 @@ impl CpuQuota {
         if !(1_000..=1_000_000).contains(&period_us) {
             return Some(("period_us", format!("{period_us} is not in 1000 to 1000000")));
         }
-        (quota_us < 1_000).then(|| ("quota_us", format!("{quota_us} is less than 1000")))
+        if !(1_000..=MAX_QUOTA_US).contains(&quota_us) {
+            return Some(("quota_us", format!("{quota_us} is not in 1000 to {MAX_QUOTA_US}")));
+        }
+        None
     }
 }
 

@@ -3,7 +3,7 @@
 use pinfold_config::requests::{
     device, emulator_wish, free_share, from_toml, group_from_words, knob, parse_vm_spec, vnode_name,
 };
-use pinfold_model::tunables::{Value, cpu_weight, new_irqs};
+use pinfold_model::tunables::{CpuQuota, Value, cpu_quota, cpu_weight, new_irqs};
 use pinfold_model::{
     Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, SmtRequest, VcpuCount,
     VmRequest, VnodeRequest, Work,
@@ -306,6 +306,14 @@ fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
     layout.tuning.set(&cpu_weight::TUNABLE, Value::Number(0));
     let error = crate::schema::from_json(&crate::schema::to_json(&layout)).unwrap_err();
     assert_eq!(error.to_string(), "tuning.cpu_weight: 0 is not in 1 to 10000");
+    layout.tuning.set(&cpu_weight::TUNABLE, Value::Number(100));
+    let quota = CpuQuota { quota_us: 1 << 44, period_us: 100_000 };
+    layout.tuning.set(&cpu_quota::TUNABLE, Value::Quota(quota));
+    let error = crate::schema::from_json(&crate::schema::to_json(&layout)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "tuning.cpu_quota.quota_us: 17592186044416 is not in 1000 to 17592186044415"
+    );
 }
 
 #[test]
