@@ -1,16 +1,14 @@
 //! The cpuset of the process that ran `hwloc-gather-topology`: hwloc applies it when it reads the
 //! tarball, so the machine has only these CPUs for it.
 //!
-//! The tarball has `/proc/self/cpuset`, the mount table and the files of the cpuset hierarchy, below
+//! The tarball has the name of its group, the mount table and the files of the cpuset hierarchy, below
 //! the tarball's own folder.
 
 use std::collections::BTreeMap;
 
+use pinfold_host::paths;
 use pinfold_model::CpuSet;
 
-/// The group of the process, in the cpuset hierarchy.
-const OWN: &str = "/proc/self/cpuset";
-const MOUNTS: &str = "/proc/mounts";
 /// The CPUs of a group: of the old `cpuset` file system, of a v1 hierarchy, of v2.
 const CPUSET: &str = "cpus";
 const V1: &str = "cpuset.cpus";
@@ -30,9 +28,11 @@ impl GatheredCpuset {
         let names: Vec<&str> = names.collect();
         let file = *names.last()?;
         let path = format!("/{}", names.join("/"));
-        let is_read = path == OWN || path == MOUNTS || [CPUSET, V1, V2].contains(&file);
-        // `/sys/devices/cpu_core/cpus` are the CPUs of a PMU.
-        let is_elsewhere = names.contains(&"..") || path.starts_with("/sys/devices/");
+        let is_read = path == paths::own_cpuset()
+            || path == paths::mounts()
+            || [CPUSET, V1, V2].contains(&file);
+        // A PMU of the devices has a file of this name too.
+        let is_elsewhere = names.contains(&"..") || path.starts_with(&paths::devices());
         (is_read && !is_elsewhere).then_some(path)
     }
 
@@ -46,8 +46,11 @@ impl GatheredCpuset {
     /// # Errors
     /// The file whose text is no list of CPUs.
     pub(crate) fn cpus(&self) -> Result<Option<CpuSet>, String> {
-        let own = self.files.get(OWN).map(|text| text.trim().trim_end_matches('/'));
-        let (Some(own), Some(mounts)) = (own, self.files.get(MOUNTS)) else { return Ok(None) };
+        let own =
+            self.files.get(&paths::own_cpuset()).map(|text| text.trim().trim_end_matches('/'));
+        let (Some(own), Some(mounts)) = (own, self.files.get(&paths::mounts())) else {
+            return Ok(None);
+        };
         for line in mounts.lines() {
             let fields: Vec<&str> = line.split(' ').collect();
             let [_, mount, kind, options, ..] = fields.as_slice() else { continue };
@@ -101,8 +104,8 @@ mod tests {
     #[test]
     fn a_damaged_list_is_an_error() {
         let mut gathered = GatheredCpuset::default();
-        gathered.insert(OWN.to_owned(), b"/\n");
-        gathered.insert(MOUNTS.to_owned(), b"none /dev/cpuset cpuset rw 0 0\n");
+        gathered.insert(paths::own_cpuset(), b"/\n");
+        gathered.insert(paths::mounts(), b"none /dev/cpuset cpuset rw 0 0\n");
         gathered.insert("/dev/cpuset/cpus".to_owned(), b"many\n");
         assert!(gathered.cpus().unwrap_err().starts_with("/dev/cpuset/cpus: "));
     }

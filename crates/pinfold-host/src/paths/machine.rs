@@ -91,3 +91,22 @@ pub fn own_time_offsets() -> String {
 
 /// Where the tunables of a host and most groups are.
 pub const CHANGEABLE: [&str; 3] = ["/sys/", "/proc/sys/", "/proc/irq/"];
+
+/// The group of the calling process in the cpuset hierarchy,
+/// <https://man7.org/linux/man-pages/man7/cpuset.7.html>.
+#[must_use]
+pub fn own_cpuset() -> String {
+    "/proc/self/cpuset".to_owned()
+}
+
+/// The mount table in the old form.
+#[must_use]
+pub fn mounts() -> String {
+    "/proc/mounts".to_owned()
+}
+
+/// Directory of the devices.
+#[must_use]
+pub fn devices() -> String {
+    "/sys/devices/".to_owned()
+}
