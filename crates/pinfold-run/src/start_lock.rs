@@ -3,6 +3,7 @@
 //! A plan avoids the CPUs that the journals of the state directory claim. Two commands that start at
 //! the same time would choose the same CPUs if one could plan before the journal of the other exists.
 
+use pinfold_apply::JOURNALS;
 use pinfold_host::files::{Lock, StateDir};
 use pinfold_host::{Clock as _, SystemClock};
 
@@ -27,9 +28,10 @@ impl StartLock {
     /// [`Failure`] if another process holds it for a minute, if a stop is requested, or if the file
     /// cannot be created.
     pub fn wait(state: &StateDir) -> Result<Self, Failure> {
+        let journals = StateDir::open(&state.path_of(JOURNALS))?;
         let end = SystemClock.now_ns().saturating_add(PATIENCE_NS);
         loop {
-            if let Some(lock) = state.lock(NAME)? {
+            if let Some(lock) = journals.lock(NAME)? {
                 return Ok(Self { _lock: lock });
             }
             interrupt::check()?;
@@ -56,7 +58,7 @@ mod tests {
         let state = StateDir::open(&path).unwrap();
         let is_released = AtomicBool::new(false);
         let first = StartLock::wait(&state).unwrap();
-        assert!(state.lock(NAME).unwrap().is_none());
+        assert!(StateDir::open(&state.path_of(JOURNALS)).unwrap().lock(NAME).unwrap().is_none());
         std::thread::scope(|scope| {
             let second = scope.spawn(|| {
                 let _lock = StartLock::wait(&StateDir::open(&path).unwrap()).unwrap();
