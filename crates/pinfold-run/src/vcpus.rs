@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use pinfold_model::text::counted;
 use pinfold_model::{Plan, Request, Role, VnodeKind};
 use pinfold_plan::command;
+use pinfold_plan::domain_file::Domain;
 use pinfold_vm::Found;
 
 use crate::{Exit, Failure, plans};
@@ -22,6 +23,12 @@ impl Vcpus {
     /// The vCPUs of a running machine.
     pub fn of(found: &Found) -> Self {
         Self { ids: found.vcpu_ids(), most: found.max_vcpus }
+    }
+
+    /// The vCPUs of a domain file that exist when its machine starts.
+    pub fn from_domain(domain: &Domain) -> Self {
+        let ids = domain.existing.iter().map(|id| id.0).collect();
+        Self { ids, most: domain.vcpus.value }
     }
 
     /// Numbers from 0 on; the range is from the initial to the maximum number of vCPUs.

@@ -58,6 +58,9 @@ fn the_plan_is_for_the_machine_of_the_command_line() {
     assert!(spice.contains("-smp 4,sockets=1,cores=2,threads=2"), "{spice}");
     let reserve = words("--emit qemu", "qemu-kvm -cpu host -smp 2,maxcpus=4");
     assert!(reserve.contains("-smp 2,maxcpus=4,sockets=1,cores=2,threads=2"), "{reserve}");
+    // Without room for the reserve, the vCPUs at the start are planned.
+    let large = words("--emit qemu", "qemu-kvm -cpu host -smp 2,maxcpus=64");
+    assert!(large.contains("-smp 2,sockets=1"), "{large}");
     // Where the command line binds its memory, there are its vCPUs.
     let bound = "qemu-kvm -smp 4 -m 2G -machine q35,memory-backend=m \
                  -object memory-backend-ram,id=m,size=2G,host-nodes=0,policy=bind";

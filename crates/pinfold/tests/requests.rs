@@ -214,3 +214,28 @@ fn a_pin_that_cannot_be_is_refused_before_anything_is_planned() {
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("write pins=ROLE=CPUS among the words of --vm"), "{said}");
 }
+
+/// A pin names a vCPU by its number in the domain file, also where numbers before it are a reserve.
+#[test]
+fn pins_have_the_numbers_of_the_domain_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("sparse.xml").to_string_lossy().into_owned();
+    let xml = "<domain type='kvm'><name>sparse</name><memory unit='MiB'>512</memory>\n\
+        <vcpu placement='static' current='2'>4</vcpu>\n\
+        <vcpus><vcpu id='0' enabled='yes' hotpluggable='no'/><vcpu id='1' enabled='no' \
+        hotpluggable='yes'/><vcpu id='2' enabled='no' hotpluggable='yes'/><vcpu id='3' \
+        enabled='yes' hotpluggable='yes'/></vcpus>\n\
+        <os><type arch='x86_64' machine='q35'>hvm</type></os></domain>\n";
+    pinfold_host::files::write_atomic(&path, xml.as_bytes()).expect("a file");
+    let input = "package:1 [numa(memory=8GiB)] l3:1 core:4 pu:1";
+    let plan = |pin: &str| {
+        let words = ["plan", "-s", "balanced", "--into", &path, "--pin", pin, "--input", input];
+        run(&[&words[..], &["--emit", "libvirt"]].concat())
+    };
+    let (code, text, said) = plan("vcpu3=2");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(text.contains("<vcpupin vcpu='3' cpuset='2'/>"), "{text}");
+    let (code, _, said) = plan("vcpu1=2");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("has no vCPU 1") && said.contains("it has 0, 3"), "{said}");
+}

@@ -1,10 +1,12 @@
 //! `pinfold plan`: a placement with its reasons, and its output for other tools.
 
 use pinfold_config::requests;
+use pinfold_model::text::counted;
 use pinfold_model::{
     Command, MachineSpec, Plan, Request, Severity, Topology, VcpuCount, VnodeRequest, Work,
 };
 use pinfold_run::claims::Claims;
+use pinfold_run::vcpus::Vcpus;
 use pinfold_run::{Exit, Failure, host, inputs, machine_request};
 use pinfold_vm::{MachineCommand, hypervisors};
 use serde_json::json;
@@ -47,7 +49,14 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
             let request = request(arguments, (file.as_ref(), &spec), &topology)?;
             match &arguments.fill {
                 Some(_) => inputs::fill(strategy, &topology, &request, &claims)?,
-                None => inputs::make_plan(strategy, &topology, &request, &claims)?,
+                None => match inputs::make_plan(strategy, &topology, &request, &claims) {
+                    Err(failure) => {
+                        without_reserve(arguments, &spec, request, failure).and_then(|request| {
+                            inputs::make_plan(strategy, &topology, &request, &claims)
+                        })?
+                    }
+                    planned => planned?,
+                },
             }
         }
     };
@@ -127,9 +136,41 @@ fn request(
         vnodes.push(asked_vnode(arguments, described)?);
     }
     let mut request = common::request(&arguments.placement, vnodes, topology)?;
+    if let Some(file) = file.filter(|file| file.domain.has_reserve()) {
+        Vcpus::from_domain(&file.domain).count_pins(&mut request)?;
+    }
     for device in &arguments.interrupts {
         request.interrupts.push(inputs::asked("--interrupts", requests::device(device))?);
     }
+    Ok(request)
+}
+
+/// The request for the vCPUs at the start of a command line whose later ones have no room: they
+/// float when they are added.
+///
+/// # Errors
+/// The failure to plan all of them, if none is added later.
+fn without_reserve(
+    arguments: &PlanArgs,
+    spec: &MachineSpec,
+    mut request: Request,
+    failure: Failure,
+) -> Result<Request, Failure> {
+    let (Some(first), Some(most)) = (spec.vcpus, spec.max_vcpus) else { return Err(failure) };
+    let [VnodeRequest { work: Work::Vm(vm), .. }] = request.vnodes.as_mut_slice() else {
+        return Err(failure);
+    };
+    if first >= most || arguments.vcpus.is_some() || !arguments.vm.is_empty() {
+        return Err(failure);
+    }
+    inputs::set_vcpus(vm, VcpuCount::Exactly(first));
+    output::say(&format!(
+        "note: {} at the start are planned; the {} that can be added later (maxcpus={most}) have \
+         no room on this host and would float: {}",
+        counted(first as usize, "vCPU"),
+        most - first,
+        failure.message
+    ));
     Ok(request)
 }
 
