@@ -293,10 +293,11 @@ impl<'c> Journals<'c> {
         let torn = std::mem::replace(&mut record.torn, false);
         let path = self.files.path_of(&name);
         let marks = self.marks.as_ref().map(|marks| marks.reopen(&record.header, &path));
-        let marks = marks.transpose()?;
+        let marks = marks.transpose()?.into_iter().flatten().collect::<Vec<_>>();
+        require_all_steps(&record, &marks, &path)?;
         let mut journal = self.journal(name, record, bytes, lock);
         journal.doubtful = torn;
-        journal.marks = marks.unwrap_or_default();
+        journal.marks = marks;
         Ok(Some(journal))
     }
 
@@ -394,6 +395,19 @@ impl<'c> Journals<'c> {
     }
 }
 
+/// Fails if a journal has fewer steps than its apply recorded in a mark: its last lines are missing.
+fn require_all_steps(record: &Record, marks: &[Mark], path: &str) -> Result<(), JournalError> {
+    for mark in marks {
+        let applied = mark.steps()?.unwrap_or(0);
+        let count = record.step_count();
+        if count < applied && !record.has_ended() {
+            let why = format!("it ends after {count} of {applied} steps: lines are missing");
+            return Err(JournalError::Malformed { path: path.to_owned(), line: count + 2, why });
+        }
+    }
+    Ok(())
+}
+
 impl Journals<'_> {
     /// True if the journal has ended now; false if another Pinfold process has removed it.
     fn has_ended(&self, id: &str) -> Result<bool, JournalError> {
@@ -415,6 +429,16 @@ impl<'c> Journal<'c> {
     #[must_use]
     pub fn path(&self) -> String {
         self.files.path_of(&self.name)
+    }
+
+    /// Records in its marks that the apply is complete, with the number of its steps.
+    ///
+    /// # Errors
+    /// [`JournalError::Store`].
+    pub fn record_complete(&self) -> Result<(), JournalError> {
+        let count = self.record.step_count();
+        self.marks.iter().try_for_each(|mark| mark.record_steps(count))?;
+        Ok(())
     }
 
     /// Records that this process is the child subreaper of the placed processes: undo then also

@@ -43,6 +43,9 @@ pub fn apply<'c>(
 ) -> Result<(Applied, Journal<'c>), Failure> {
     let mut journal = begin(host, placement, journals, PlacementLifetime::UntilUndone)?;
     let applied = make_true(host, placement, &mut journal, on_stop)?;
+    if let Err(error) = journal.record_complete() {
+        say(&format!("note: an undo would not notice a cut journal: {}", with_causes(&error)));
+    }
     Ok((applied, journal))
 }
 

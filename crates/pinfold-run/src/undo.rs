@@ -45,11 +45,15 @@ pub fn undo(selection: Selection<'_>, state: &StateDir) -> Result<(), Failure> {
 /// Lets the threads of a process whose journal is missing run on all CPUs of their cgroups.
 pub fn reset(pid: Tid, state: &StateDir) -> Result<(), Failure> {
     let host = host::live()?;
-    for summary in host::journals(state, &SystemClock)?.list()? {
+    let clock = SystemClock;
+    let journals = host::journals(state, &clock)?;
+    for summary in journals.list()? {
         if let Ok(Some(record)) = &summary.record
             && record.header.vm.tid == pid
             && !record.has_ended()
             && process::task_alive(&host, record.header.vm)?
+            // A journal whose last lines are missing cannot be undone.
+            && !matches!(journals.reopen(&summary.id), Err(JournalError::Malformed { .. }))
         {
             return Err(JournalError::Held { pid, id: summary.id }.into());
         }
@@ -120,8 +124,19 @@ fn named(mut active: Vec<Summary>, wanted: &str) -> Result<Vec<Summary>, Failure
     }
     let header = |one: &Summary| Some(one.record.as_ref().ok()?.as_ref()?.header.clone());
     let is_any = !active.is_empty();
+    let unreadable: Vec<String> =
+        active.iter().filter(|one| one.record.is_err()).map(|one| one.id.clone()).collect();
     active.retain(|one| header(one).is_some_and(|header| is_machine(&header, wanted)));
     let machines: BTreeSet<_> = active.iter().filter_map(header).map(|one| one.vm).collect();
+    if active.is_empty() && !unreadable.is_empty() {
+        let text = format!(
+            "no readable journal is of {}, and {} cannot be read",
+            shown::name(wanted),
+            counted(unreadable.len(), "journal")
+        );
+        let undo = Command::new("undo").arg(&unreadable[0]);
+        return Err(Failure::new(Exit::Residue, text).with_hint(format!("`{undo}` says why")));
+    }
     if active.is_empty() {
         return Err(unknown(wanted, is_any));
     }

@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
+use pinfold_host::files::StateDir;
 use pinfold_host::process::{Spawn, Stdio, capture, find_program};
 use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock};
 
@@ -302,6 +303,71 @@ fn running_machines_are_checked_together() {
     }
     let refused = pinfold(&state, &["plan", "--all", "--vcpus", "2"]);
     assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr_text());
+}
+
+/// A journal that was removed or cut while its machine is placed is never taken for a whole one.
+#[test]
+fn a_journal_that_was_removed_or_cut_is_noticed() {
+    if qemu_is_missing() {
+        return;
+    }
+    let host = LiveHost::new().expect("a host");
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    if host.affinity(pinfold_host::process::own_pid()).expect("a mask").len() < 2 {
+        println!("skipped: a placement that shows needs two CPUs");
+        return;
+    }
+    let (mut qemu, socket) = started(&folder, "1");
+    let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask").to_string();
+    let masks = || {
+        let tids = host.list(&pinfold_host::paths::task_dir(qemu.pid())).expect("threads");
+        let tids = tids.iter().map(|tid| pinfold_model::Tid(tid.parse().expect("a number")));
+        tids.map(|tid| host.affinity(tid).expect("a mask").to_string()).collect::<Vec<_>>()
+    };
+    let apply = || pinfold(&state, &["apply", "--qmp", &socket, "--strategy", "compact"]);
+    let journal = || {
+        let journals = StateDir::open(&format!("{state}/journal")).expect("journals");
+        let names = journals.list().expect("names");
+        let all = names.into_iter().filter(|name| name.ends_with(".jsonl"));
+        let last = all.max_by_key(String::len);
+        (journals, last.expect("a journal"))
+    };
+    let refused = |words: &[&str], code: i32, part: &str| {
+        let output = pinfold(&state, words);
+        let said = output.stderr_text();
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        assert!(said.contains(part), "{words:?}: {said}");
+    };
+    let pid = qemu.pid().to_string();
+    assert!(apply().status.success());
+    let is_placed = || masks().iter().any(|mask| *mask != own);
+    assert!(is_placed());
+
+    let (journals, name) = journal();
+    let whole = journals.read(&name).expect("a journal");
+    let lines = whole.split_inclusive(|byte| *byte == b'\n').take(2);
+    journals.replace(&name, &lines.flatten().copied().collect::<Vec<u8>>()).expect("it is cut");
+    refused(&["undo", "--all"], 5, "lines are missing");
+    assert!(is_placed());
+    assert!(pinfold(&state, &["undo", "--reset", &pid]).status.success());
+    assert!(!is_placed(), "{:?}", masks());
+    journals.replace(&name, &whole).expect("it is whole again");
+    assert!(pinfold(&state, &["undo", "--all"]).status.success());
+
+    assert!(apply().status.success());
+    let (journals, name) = journal();
+    journals.remove(&name).expect("it is removed");
+    let again = apply();
+    assert!(!again.status.success(), "{}", again.stdout_text());
+    assert!(again.stderr_text().contains("undo --reset"), "{}", again.stderr_text());
+    refused(&["undo", "--all"], 5, "journal missing");
+    assert!(is_placed());
+    assert!(pinfold(&state, &["undo", "--reset", &pid]).status.success());
+    assert!(!is_placed(), "{:?}", masks());
+    assert!(apply().status.success());
+    assert!(pinfold(&state, &["undo", "--all"]).status.success());
+    qemu.kill().expect("QEMU ends");
 }
 
 /// A plan of several machines is applied to all of them or to none, or one part to one machine.

@@ -119,7 +119,8 @@ impl JournalError {
                 None
             }
             JournalError::Malformed { path, .. } => Some(format!(
-                "nothing was executed; compare the host by hand, then move {path} away"
+                "nothing was executed; `pinfold undo --reset PID` gives the threads of its process \
+                 all CPUs; compare the rest of the host by hand, then move {path} away"
             )),
             JournalError::Newer { .. } => {
                 Some("undo it with the Pinfold that wrote it, or a later one".to_owned())

@@ -9,7 +9,8 @@
 //! journal's end is written. So a mark whose journal has ended is void. One whose journal is missing
 //! is void only if its process has ended: a mount namespace may hide the journal, or it was removed
 //! while its placement is active. Processes that become vnodes of a platform have marks too, which
-//! name the platform's journal.
+//! name the platform's journal. After a complete apply a further line has the number of its steps: a
+//! journal with fewer of them was cut.
 
 use std::collections::BTreeSet;
 
@@ -107,8 +108,7 @@ impl Marks {
         for folder in self.existing()? {
             // A mark that disappears meanwhile belongs to a placement that was reverted.
             let Some(noted) = tasks::unless_gone(folder.read(&name))? else { continue };
-            let noted = String::from_utf8_lossy(&noted).into_owned();
-            if let Some(error) = held_by(host, &noted, own, task) {
+            if let Some(error) = held_by(host, &journal_in(&noted), own, task) {
                 return Ok(Some(error));
             }
         }
@@ -125,7 +125,7 @@ impl Marks {
         let Ok(folders) = self.existing() else { return Ok(marks) };
         for folder in folders {
             let names_it =
-                |name: &String| folder.read(name).is_ok_and(|noted| noted == journal.as_bytes());
+                |name: &String| folder.read(name).is_ok_and(|noted| journal_in(&noted) == journal);
             let Ok(names) = folder.list() else { continue };
             for name in names.into_iter().filter(names_it) {
                 let Ok(again) = StateDir::open_visible(folder.path()) else { continue };
@@ -201,7 +201,7 @@ impl Marks {
             for name in folder.list()? {
                 // A mark that disappears meanwhile belongs to a placement that was reverted.
                 let Some(noted) = tasks::unless_gone(folder.read(&name))? else { continue };
-                let noted = String::from_utf8_lossy(&noted).into_owned();
+                let noted = journal_in(&noted);
                 if is_meant(host, &noted, names.task(&name))? {
                     found.push((StateDir::open_visible(folder.path())?, name, noted));
                 }
@@ -274,13 +274,27 @@ impl Mark {
         let names = self.folder.list()?.into_iter().filter(|name| *name != self.name);
         // A mark that disappears meanwhile belongs to a placement that was reverted.
         let read = names.filter_map(|name| self.folder.read(&name).ok());
-        let paths = read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let paths = read.map(|bytes| journal_in(&bytes));
         let paths: BTreeSet<String> = paths.filter(|path| !path.is_empty()).collect();
         Ok(paths.into_iter().collect())
     }
 
+    /// Path of the journal that it names; empty while it is only a lock.
     fn read(&self) -> Result<String, HostError> {
-        Ok(String::from_utf8_lossy(&self.folder.read(&self.name)?).into_owned())
+        Ok(journal_in(&self.folder.read(&self.name)?))
+    }
+
+    /// Records how many steps a complete apply has written, so that an undo notices a journal whose
+    /// last lines are missing.
+    pub(super) fn record_steps(&self, count: usize) -> Result<(), HostError> {
+        self.folder.append_unsynced(&self.name, format!("\n{count}").as_bytes())
+    }
+
+    /// The recorded number of steps; `None` if the apply has not completed.
+    pub(super) fn steps(&self) -> Result<Option<usize>, HostError> {
+        let bytes = self.folder.read(&self.name)?;
+        let text = String::from_utf8_lossy(&bytes);
+        Ok(text.lines().skip(1).filter_map(|line| line.parse().ok()).max())
     }
 
     /// Writes the path of the placement's journal into the mark.
@@ -312,6 +326,11 @@ impl Drop for Mark {
     }
 }
 
+/// The journal that the text of a mark names: its first line.
+fn journal_in(mark: &[u8]) -> String {
+    String::from_utf8_lossy(mark).lines().next().unwrap_or("").to_owned()
+}
+
 fn lock(folder: StateDir, name: String, id: &str) -> Result<Mark, JournalError> {
     let lock = folder.lock(&name)?.ok_or_else(|| JournalError::Busy { id: id.to_owned() })?;
     Ok(Mark { folder, name, _lock: lock })
@@ -328,7 +347,7 @@ fn id_of(task: TaskId) -> String {
 
 /// The error about a live process whose mark names `noted`, for a journal of another path.
 fn held_by(host: &dyn Host, noted: &str, own: JournalId<'_>, task: TaskId) -> Option<JournalError> {
-    if noted.is_empty() || noted == own.path {
+    if noted.is_empty() || noted == own.path && files::exists(noted) {
         return None;
     }
     match named(host, noted) {

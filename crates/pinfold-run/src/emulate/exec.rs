@@ -6,8 +6,8 @@ use std::process::ExitStatus;
 use crate::claims::Claims;
 use crate::{Exit, Failure, host, interrupt};
 use pinfold_emulate::NodeStatus;
-use pinfold_host::files;
 use pinfold_host::process::{self, Child, Signaled, Spawn};
+use pinfold_host::{Host as _, files};
 use pinfold_model::{CpuSet, Platform, shown};
 
 use super::ipc::Enter;
@@ -22,7 +22,12 @@ pub fn spawn(enter: &Enter, command: &[String]) -> Result<Spawn, Failure> {
         command.split_first().ok_or_else(|| Failure::new(Exit::Input, "no command is given"))?;
     let pus = CpuSet::parse_list(&enter.pus)
         .map_err(|error| Failure::new(Exit::Host, format!("the supervisor's CPUs: {error}")))?;
-    Ok(Spawn::new(program).args(arguments).cgroup_files(enter.files.clone()).affinity(pus))
+    let spawn = Spawn::new(program).args(arguments).cgroup_files(enter.files.clone());
+    // A mask would stay when the vnode ends; one of a cpuset ends with it. A process keeps a mask
+    // that it has from its caller, unless that is narrower than the vnode.
+    let own = host::live()?.affinity(process::own_pid())?;
+    let is_bound = !enter.needs_mask && pus.is_subset(&own);
+    Ok(if is_bound { spawn } else { spawn.affinity(pus) })
 }
 
 /// Fails if there is no such program, before anything is prepared for it.

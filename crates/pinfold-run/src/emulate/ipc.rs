@@ -93,6 +93,8 @@ pub struct Enter {
     pub files: Vec<String>,
     /// Its CPUs as a list.
     pub pus: String,
+    /// True if no cpuset restricts it to these CPUs, only the mask of each process.
+    pub needs_mask: bool,
     /// The node of its memory.
     pub memory_node: Option<u32>,
 }

@@ -608,6 +608,7 @@ impl ActivePlatform<'_> {
         Ok(Enter {
             files: enclosure.entries(),
             pus: vnode.cpus().to_string(),
+            needs_mask: enclosure.cpuset.is_none(),
             memory_node: vnode.memory_node.map(|node| node.0),
         })
     }

@@ -11,6 +11,7 @@
 //! the cache, with its own sources, lists and downloads. The machine's apt is not changed.
 
 use pinfold_host::{HostError, files, process};
+use rustix::io::Errno;
 
 use super::GuestError;
 use super::flavour::Flavour;
@@ -111,7 +112,8 @@ impl Apt {
     /// Downloads a package into `folder` and returns the file's path.
     pub(super) fn download(&self, name: &PackageName, folder: &str) -> Result<String, GuestError> {
         let wanted = format!("{}={}", name.package, name.version);
-        let words = ["--chdir", folder, "apt-get", "--quiet", "download", &wanted];
+        let apt = found("apt-get")?;
+        let words = ["--chdir", folder, &apt, "--quiet", "download", &wanted];
         let output = self.capture("env", &words, 10 * MINUTE_NS)?;
         let prefix = format!("{}_", name.package);
         let is_it = |entry: &String| entry.starts_with(&prefix) && entry.ends_with(".deb");
@@ -175,9 +177,16 @@ impl Apt {
         timeout_ns: u64,
     ) -> Result<process::Output, HostError> {
         let setting = self.home.as_ref().map(|home| format!("APT_CONFIG={home}/apt.conf"));
-        let all = setting.iter().map(String::as_str).chain([program]);
+        let program = found(program)?;
+        let all = setting.iter().map(String::as_str).chain([program.as_str()]);
         process::capture("env", all.chain(words.iter().copied()), timeout_ns)
     }
+}
+
+/// The path of a program: `env` would also search relative entries of `PATH`.
+fn found(program: &str) -> Result<String, HostError> {
+    process::find_program(program)
+        .ok_or_else(|| HostError::file("find in PATH", program, Errno::NOENT))
 }
 
 /// An apt configuration that keeps everything inside `home`.

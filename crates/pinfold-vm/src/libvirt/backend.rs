@@ -31,8 +31,23 @@ impl LibvirtBackend {
             Keeper::Libvirt { uri } => Some(uri.as_str()),
             Keeper::Systemd => None,
         };
+        if let Some(uri) = uri.filter(|uri| !is_local(uri)) {
+            let why = format!("{uri:?} is no local connection to QEMU");
+            return Err(LibvirtError::Output { command: "connect".to_owned(), why }.into());
+        }
         Libvirt::new(uri, self.timeout_ns)
     }
+}
+
+/// True for a connection to a daemon of this machine. Others can start a program: a journal must not
+/// choose one (<https://libvirt.org/uri.html>).
+fn is_local(uri: &str) -> bool {
+    let rest = ["qemu:///", "qemu+unix:///"].iter().find_map(|scheme| uri.strip_prefix(scheme));
+    let (path, query) = rest.map_or(("", None), |rest| {
+        rest.split_once('?').map_or((rest, None), |(path, query)| (path, Some(query)))
+    });
+    let is_socket = |query: &str| query.starts_with("socket=/") && !query.contains(['&', ';']);
+    ["system", "session", "embed"].contains(&path) && query.is_none_or(is_socket)
 }
 
 impl SettingBackend for LibvirtBackend {
@@ -201,4 +216,30 @@ fn fault(setting: &Setting, error: VmError) -> HostError {
 
 fn kept(setting: &Setting, why: String, gone: bool, hint: Option<String>) -> HostError {
     HostError::Kept { setting: Box::new(setting.clone()), why, gone, hint }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_local;
+
+    #[test]
+    fn only_local_connections_are_opened() {
+        for uri in
+            ["qemu:///system", "qemu:///session", "qemu:///session?socket=/run/x/libvirt-sock"]
+        {
+            assert!(is_local(uri), "{uri}");
+        }
+        for uri in [
+            "qemu+ext:///session?command=/tmp/evil.sh",
+            "qemu+ssh:///system?command=/tmp/evil.sh",
+            "qemu+ssh://other/system",
+            "qemu:///session?socket=/a&command=/tmp/evil.sh",
+            "qemu:///session?command=/tmp/evil.sh",
+            "qemu://other/system",
+            "xen:///system",
+            "",
+        ] {
+            assert!(!is_local(uri), "{uri}");
+        }
+    }
 }
