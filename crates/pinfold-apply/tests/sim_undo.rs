@@ -308,19 +308,14 @@ fn cycles_on_simulated_hosts_leave_nothing_behind() {
         let before = case.host.snapshot();
         let bench = Bench::new();
         let folder = bench.folder.path().join("state/journal");
-        let size = || {
-            let entries = StateDir::open(folder.to_str().unwrap()).unwrap();
-            let names = entries.list().unwrap();
-            names.iter().map(|name| entries.read(name).unwrap().len()).sum::<usize>() + names.len()
-        };
-        let mut first = None;
+        let files = || StateDir::open(folder.to_str().unwrap()).unwrap().list().unwrap().len();
         for _ in 0..each {
             bench.apply(case).unwrap();
             let report = bench.undo(case);
             assert!(report.is_complete() && report.changed.is_empty(), "{what}: {report:?}");
             assert_same(&before, &case.host, &what);
-            let first = *first.get_or_insert_with(size);
-            assert_eq!(size(), first, "{what}: the journal's folder has grown");
+            // At most 32 journals that have ended, the last one, and their lock.
+            assert!(files() <= 34, "{what}: the journal's folder has grown to {}", files());
         }
     }
 }
