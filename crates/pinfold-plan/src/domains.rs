@@ -204,7 +204,9 @@ fn settle_in(
         };
         let suits = |index: usize| {
             domains.get(index).is_some_and(|domain| {
-                domain.left() >= vcpus && !is_far(domain, &wanted) && !lacks(domain, &memory, asked)
+                domain.left() >= vcpus
+                    && !is_far(domain, &wanted)
+                    && lacks(domain, &memory, asked) == Lack::Nothing
             })
         };
         let best = ranked.iter().map(|(.., index)| *index).find(|index| suits(*index));
@@ -303,9 +305,23 @@ fn is_far(domain: &Domain, (nodes, pinned): &(Vec<NodeId>, CpuSet)) -> bool {
         || !pinned.is_empty() && domain.pus.is_disjoint(pinned)
 }
 
-/// True if a domain lacks the requested memory.
-fn lacks(domain: &Domain, memory: &MemoryLeft, asked: &VnodeRequest) -> bool {
-    domain.node.is_some_and(|node| !memory.fits(node, asked.memory))
+/// How much of the requested memory a domain lacks, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lack {
+    Nothing,
+    /// Its node has some memory, but too little.
+    Some,
+    /// Its node has no memory left.
+    All,
+}
+
+/// What a domain lacks of the requested memory.
+fn lacks(domain: &Domain, memory: &MemoryLeft, asked: &VnodeRequest) -> Lack {
+    match domain.node {
+        Some(node) if !memory.fits(node, None) => Lack::All,
+        Some(node) if !memory.fits(node, asked.memory) => Lack::Some,
+        Some(_) | None => Lack::Nothing,
+    }
 }
 
 fn write(

@@ -175,6 +175,9 @@ pub(crate) fn off_memory(draft: &PlanBuilder<'_>, usual: HostShare, count: Count
         [only] => only.memory,
         _ => None,
     };
+    let all = || draft.ground.topology.nodes.iter().filter(|node| !node.pus.is_empty());
+    // Where no node has so much, those with memory are the nearest.
+    let asked = asked.filter(|_| all().any(|node| memory.fits(node.id, asked)));
     let suits = |node: NodeId| memory.fits(node, asked);
     let room = |host: &HostShare| -> usize {
         let cores = draft.ground.cores_without(host);

@@ -171,6 +171,26 @@ fn memory_that_no_node_with_cpus_has() {
     assert!(matches!(error, crate::PlanError::Memory { .. }), "{error}");
 }
 
+/// More memory than any node has: still the node with memory, and the host on the other.
+#[test]
+fn vcpus_stay_on_the_node_with_memory_although_it_has_too_little() {
+    let topology = pinfold_samples::read("cxl-memory.capture".to_owned()).1;
+    for strategy in ["balanced", "numa-exclusive", "auto"] {
+        for vcpus in [4, 8] {
+            let isolation = IsolationScope::Host;
+            let request = Request { isolation, ..sized(vcpus, 100 << 30, None) };
+            let layout = plan(strategy, &topology, &request).unwrap();
+            let pus = runs_on(&layout.vnodes[0]);
+            assert_eq!(nodes(&topology, &pus), [0], "{strategy} {vcpus}: {pus}");
+            assert!(!layout.exclusive.is_empty(), "{strategy} {vcpus}");
+            if vcpus == 8 {
+                assert_eq!(pus, set("0-3,8-11"), "{strategy}");
+                assert!(layout.housekeeping.is_subset(&set("4-7,12-15")), "{strategy}");
+            }
+        }
+    }
+}
+
 /// Six of eight nodes: three on each package, not four and two.
 #[test]
 fn a_large_machine_has_as_many_nodes_on_each_package() {
