@@ -52,7 +52,7 @@ impl Enclosures<'_> {
 pub(crate) enum Spread {
     /// Next to each other.
     Packed,
-    /// Each on the node with the most free cores.
+    /// Each on the node with the most free cores; on the package if no node has room.
     Nodes,
 }
 
@@ -122,7 +122,8 @@ struct Need {
 }
 
 /// The nodes near which a vnode should be: those that the request names; else those
-/// with its memory, if not all have it; of several vnodes that spread, the emptiest of these.
+/// with its memory, if not all have it; of several vnodes that spread, the emptiest of these, or the
+/// nodes of the emptiest package.
 fn choose_nodes(
     draft: &PlanBuilder<'_>,
     spread: Spread,
@@ -137,7 +138,10 @@ fn choose_nodes(
     }
     let fits = |node: NodeId| memory.fits(node, asked.memory);
     if spread == Spread::Nodes && draft.request.vnodes.len() > 1 {
-        return pool.emptiest_node(need.vcpus, fits).into_iter().collect();
+        return match pool.emptiest_node(need.vcpus, fits) {
+            Some(node) => vec![node],
+            None => pool.nodes_of_emptiest_package(need.vcpus),
+        };
     }
     let all = || topology.nodes.iter().filter(|node| !node.pus.is_empty());
     if asked.memory.is_none() || all().all(|node| fits(node.id)) {

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{CpuSet, NodeId, PuId};
 
-use crate::available::HostShare;
+use crate::available::{HostShare, distinct};
 use crate::available_core::AvailableCore;
 
 /// The unit for selecting cores.
@@ -297,21 +297,34 @@ impl<'g> Pool<'g> {
     /// in one part: with memory first; of equal ones that with the host's core, as the others then
     /// have vCPUs.
     pub fn emptiest_node(&self, need: usize, allowed: impl Fn(NodeId) -> bool) -> Option<NodeId> {
+        self.emptiest(WHOLE_NODE, need, |node| allowed(NodeId(node))).map(NodeId)
+    }
+
+    /// The nodes of the package with the most free cores, of those that have room for `need` vCPUs
+    /// in one part; in the same order. Empty if none has room.
+    pub fn nodes_of_emptiest_package(&self, need: usize) -> Vec<NodeId> {
+        let Some(package) = self.emptiest(PACKAGE, need, |_| true) else { return Vec::new() };
+        let own = self.cores.iter().filter(|spot| spot.package.0 == package);
+        distinct(own.filter_map(|spot| spot.node))
+    }
+
+    /// The domain of a level, by its number, with the most free cores of those that are `allowed`.
+    fn emptiest(&self, level: usize, need: usize, allowed: impl Fn(u32) -> bool) -> Option<u32> {
         let part = self.part_for(need)?;
         let mut best = None;
         for tier in self.tiers.iter().filter(|tier| tier.part == part) {
-            for domain in &tier.levels[WHOLE_NODE] {
-                let Some([Some(node), ..]) = domain.key else { continue };
-                let (node, room) = (NodeId(node), domain.free * tier.width);
+            for domain in &tier.levels[level] {
+                let Some([Some(number), ..]) = domain.key else { continue };
+                let room = domain.free * tier.width;
                 let poor = domain.burden == DomainPenalty::NoMemory;
                 let is_hosts = domain.burden == DomainPenalty::Host;
-                let rank = (poor, Reverse((room, is_hosts)), node);
-                if room >= need && allowed(node) && best.is_none_or(|best| rank < best) {
+                let rank = (poor, Reverse((room, is_hosts)), number);
+                if room >= need && allowed(number) && best.is_none_or(|best| rank < best) {
                     best = Some(rank);
                 }
             }
         }
-        best.map(|(.., node)| node)
+        best.map(|(.., number)| number)
     }
 
     /// True if a single part has room for `need` vCPUs.

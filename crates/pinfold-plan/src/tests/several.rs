@@ -1,8 +1,8 @@
 //! Several vnodes at once, process groups, and the host's CPUs.
 
 use pinfold_model::{
-    Device, EmulatorRequest, Free, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request,
-    Role, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest,
+    CpuSet, Device, EmulatorRequest, Free, HugePages, IsolationScope, MemoryRequest, NodeId, Plan,
+    Request, Role, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest,
 };
 use pinfold_samples::machine::{
     Machine, dual_e5_2670, dual_l5420, dual_x5540, i7_4790k, plain, r910, two_complexes,
@@ -695,4 +695,21 @@ fn requests_that_place_nothing_or_the_same_twice() {
     let twice = ask(vec![vm("a", 1), group("a", 1, 50)]);
     let error = plan("none", &topology, &twice).unwrap_err();
     assert_eq!(error.to_string(), "the name \"a\" cannot be used: it is given twice");
+}
+
+/// Machines larger than any node: each on a package of its own, its emulator too.
+#[test]
+fn machines_larger_than_a_node_have_a_package_each() {
+    let topology = pinfold_samples::read("epyc-7763-dual.synthetic".to_owned()).1;
+    for strategy in ["balanced", "auto"] {
+        let layout = plan(strategy, &topology, &ask(vec![vm("a", 64), vm("b", 64)])).unwrap();
+        let mut packages = Vec::new();
+        for vnode in &layout.vnodes {
+            let pus: CpuSet = vnode.threads.iter().map(|thread| &thread.pus).collect();
+            packages.push(topology.packages.iter().position(|it| pus.is_subset(&it.pus)));
+        }
+        packages.sort_unstable();
+        assert_eq!(packages, [Some(0), Some(1)], "{strategy}: {:?}", places(&layout));
+        assert!(!layout.exclusive.is_empty(), "{strategy}");
+    }
 }
