@@ -98,7 +98,7 @@ fn helpers_that_are_pinned_to_a_bad_place_are_warned_of() {
         let request = with_iothread(pinned(4, pin));
         made("balanced", "e5-2670-dual.synthetic", &request)
     };
-    let on_vcpu = on(&["iothread:a=8"]);
+    let on_vcpu = on(&["vcpu0=8", "iothread:a=8"]);
     assert!(pus(&on_vcpu).starts_with('8'));
     assert_eq!(severity(&on_vcpu, "emulator"), Some(Severity::Warning));
     assert!(texts(&on_vcpu, "emulator").concat().contains("iothread(a) of vm run"));

@@ -247,6 +247,11 @@ impl<'a> AvailableCpus<'a> {
                 |spot: &&mut AvailableCore| boot.is_some_and(|boot| spot.pus.contains(&boot));
             cores.iter_mut().filter(boots).for_each(|spot| spot.boots = true);
         }
+        let helpers = of_helpers(&index, &usable, request);
+        let is_theirs = |spot: &&mut AvailableCore| !helpers.is_disjoint(&spot.set());
+        if !helpers.is_empty() {
+            cores.iter_mut().filter(is_theirs).for_each(|spot| spot.has_helper = true);
+        }
         let mut places = vec![usize::MAX; topology.cores.len()];
         for (place, spot) in cores.iter().enumerate() {
             if let Some(entry) = places.get_mut(spot.core.index()) {
@@ -537,6 +542,16 @@ fn cores_of(topology: &Topology, pus: &CpuSet) -> CpuSet {
     cores.map(|core| &core.pus).collect::<CpuSet>()
 }
 
+/// The CPUs to which helpers are pinned by hand, without pins that leave less than half of their
+/// nodes to vCPUs: such helpers have CPUs without one all the same.
+fn of_helpers(index: &Index<'_>, usable: &CpuSet, request: &Request) -> CpuSet {
+    let is_narrow = |pus: &&CpuSet| {
+        let near = index.near(usable, &index.nodes_of(pus));
+        2 * pus.len() <= near.len()
+    };
+    request_check::pins_of_helpers(request).filter(is_narrow).collect()
+}
+
 /// The CPUs of the nodes to which every vnode is restricted; `None` if a vnode may be anywhere.
 fn nodes_pus(topology: &Topology, request: &Request) -> Option<CpuSet> {
     let mut pus = CpuSet::new();
@@ -753,6 +768,7 @@ fn spots(topology: &Topology, usable: &CpuSet) -> Vec<AvailableCore> {
                 part: 0,
                 speed: 0,
                 boots: false,
+                has_helper: false,
                 memoryless: pu.node.is_some_and(|node| empty.contains(&node)),
             });
         }

@@ -24,6 +24,8 @@ pub(crate) struct AvailableCore {
     pub memoryless: bool,
     /// True for the core on which the kernel boots, if the host's tasks are elsewhere.
     pub boots: bool,
+    /// True if an emulator or another helper is pinned to it by hand.
+    pub has_helper: bool,
 }
 
 impl AvailableCore {

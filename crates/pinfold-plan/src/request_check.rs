@@ -171,6 +171,13 @@ pub(crate) fn pinned_of(vnode: &VnodeRequest) -> CpuSet {
     wishes.map(|wish| &wish.pus).collect::<CpuSet>()
 }
 
+/// The pins by hand of emulators, iothreads and other helpers.
+pub(crate) fn pins_of_helpers(request: &Request) -> impl Iterator<Item = &CpuSet> {
+    let helps = |role: &str| RoleKind::of_text(role).is_some_and(|kind| !kind.runs_work());
+    let wishes = request.vnodes.iter().flat_map(|vnode| &vnode.pins);
+    wishes.filter(move |wish| helps(&wish.role)).map(|wish| &wish.pus)
+}
+
 /// What a request counts: `vCPUs`, `cores`, or both.
 pub(crate) fn units(request: &Request) -> &'static str {
     let is_vm = |vnode: &VnodeRequest| matches!(vnode.work, Work::Vm(_));

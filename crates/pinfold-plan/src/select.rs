@@ -2,12 +2,13 @@
 //!
 //! Cores of one [part](crate::parts) of the machine are taken if one has enough, the preferred such
 //! part; else of all parts, the preferred first. Within a part they are taken tier by tier: a tier
-//! contains cores of equal SMT width, and isolated cores form separate tiers, which come first. In
-//! a tier that is not needed completely, the cores come from the smallest domain that has enough of
-//! them: a shared L2, L3 within node and package, package within a node, node, L3, package,
-//! machine. Among domains of equal size the order is: one that already contains cores of the vnode,
-//! one of a requested node, one without the host core (the host's tasks then do not share that
-//! cache), one with memory, then hwloc's order.
+//! contains cores of equal SMT width. Isolated cores form separate tiers, which come first, and
+//! cores to which a helper is pinned by hand others, which come last. In a tier that is not needed
+//! completely, the cores come from the smallest domain that has enough of them: a shared L2, L3
+//! within node and package, package within a node, node, L3, package, machine. Among domains of
+//! equal size the order is: one that already contains cores of the vnode, one of a requested node,
+//! one without the host core (the host's tasks then do not share that cache), one with memory, then
+//! hwloc's order.
 //!
 //! Within a domain, its parts with the most free cores are used first. This gives the fewest pairs
 //! of vCPUs in different parts, and fewer vCPUs are then never farther apart on average.
@@ -53,7 +54,7 @@ pub(crate) struct Pool<'g> {
     tiers: Vec<Tier>,
 }
 
-/// Cores that are alike: of one part, width and isolation state.
+/// Cores that are alike: of one part and width, isolated or not, with helpers or without.
 struct Tier {
     part: u32,
     isolated: bool,
@@ -122,18 +123,22 @@ impl<'g> Pool<'g> {
     /// A pool in which all of `cores` are free. `host` are the host's CPUs, if the strategy
     /// reserves any.
     pub fn new(cores: &'g [AvailableCore], count: Count, host: Option<&HostShare>) -> Self {
-        let mut parts: BTreeMap<u32, BTreeMap<usize, [Vec<usize>; 2]>> = BTreeMap::new();
+        let mut parts: BTreeMap<u32, BTreeMap<usize, [Vec<usize>; 3]>> = BTreeMap::new();
         for (place, spot) in cores.iter().enumerate() {
             let widths = parts.entry(spot.part).or_default();
-            let [isolated, others] = widths.entry(count.of(spot)).or_default();
-            if spot.isolated { isolated.push(place) } else { others.push(place) }
+            let [isolated, others, with_helper] = widths.entry(count.of(spot)).or_default();
+            match spot {
+                AvailableCore { isolated: true, .. } => isolated.push(place),
+                AvailableCore { has_helper: true, .. } => with_helper.push(place),
+                _ => others.push(place),
+            }
         }
         let mut tiers = Vec::new();
         for (part, widths) in parts {
-            let mut widths: Vec<(usize, [Vec<usize>; 2])> = widths.into_iter().collect();
+            let mut widths: Vec<(usize, [Vec<usize>; 3])> = widths.into_iter().collect();
             // The width that carries the most vCPUs first; if equal, the larger width.
-            widths.sort_by_key(|(width, [isolated, others])| {
-                Reverse((width * (isolated.len() + others.len()), *width))
+            widths.sort_by_key(|(width, places)| {
+                Reverse((width * places.iter().map(Vec::len).sum::<usize>(), *width))
             });
             for (width, parts) in widths {
                 let filled = parts.iter().filter(|places| !places.is_empty());

@@ -1,7 +1,9 @@
 //! Pins by hand in combination with strategies.
 
 use pinfold_config::requests::{self, from_toml, parse_vm_spec};
-use pinfold_model::{CpuSet, EmulatorRequest, Free, Plan, Policy, Request, Role, VcpuCount};
+use pinfold_model::{
+    CpuSet, EmulatorRequest, Free, IsolationScope, Plan, Policy, Request, Role, Topology, VcpuCount,
+};
 use pinfold_samples::machine::{dual_e5_2670, i7_4790k, two_complexes};
 use pinfold_samples::{emulator, exactly, finds, pins, set};
 use proptest::prelude::*;
@@ -115,7 +117,7 @@ fn what_cannot_be_pinned_is_refused_with_its_reason() {
     let i7 = i7_4790k().build();
     let error = plan("balanced", &i7, &with(request, &["emulator=0,4"])).unwrap_err();
     assert!(error.to_string().contains("none is left for the host alone"), "{error}");
-    let mut request = with(exactly(2), &["emulator=1"]);
+    let mut request = with(exactly(2), &["vcpu0=1", "vcpu1=5", "emulator=1"]);
     request.vnodes[0].policies = parse_vm_spec("name=a,policies=vcpu=fifo:1").unwrap().policies;
     let error = plan("balanced", &i7, &request).unwrap_err();
     assert!(error.to_string().contains("which it would wait for"), "{error}");
@@ -242,10 +244,10 @@ fn pins_with_which_real_time_vcpus_starve_a_thread_are_refused() {
     };
     assert_eq!(pins(&planned("realtime", &[]).unwrap()), "8,9");
     let both = "may run on CPU 8-9 only, all taken by real-time vCPUs (vcpu(0), vcpu(1))";
-    refused(&["emulator=8-9"], &format!("emulator {both}"));
-    refused(&["iothread:io=8-9"], &format!("iothread(io) {both}"));
-    refused(&["worker=8-9"], &format!("worker {both}"));
-    refused(&["emulator=9"], "emulator may run on CPU 9 only");
+    refused(&["vcpu0=8", "vcpu1=9", "emulator=8-9"], &format!("emulator {both}"));
+    refused(&["vcpu0=8", "vcpu1=9", "iothread:io=8-9"], &format!("iothread(io) {both}"));
+    refused(&["vcpu0=8", "vcpu1=9", "worker=8-9"], &format!("worker {both}"));
+    refused(&["vcpu0=8", "vcpu1=9", "emulator=9"], "emulator may run on CPU 9 only");
     refused(&["vcpu0=8", "vcpu1=8"], "vcpu(0) may run on CPU 8 only, all taken by real-time vCPUs");
     for texts in [&["emulator=8-10"], &["emulator=24-25"], &["vcpu0-1=8,24"]] {
         planned("realtime", texts).unwrap();
@@ -257,4 +259,31 @@ fn pins_with_which_real_time_vcpus_starve_a_thread_are_refused() {
     let request = Request::of(vec![parse_vm_spec(ordinary).unwrap()]);
     let error = plan("balanced", &topology, &request).unwrap_err();
     assert!(error.to_string().contains("vcpu(1) may run on CPU 8 only"), "{error}");
+}
+
+/// vCPUs take cores to which a helper is pinned by hand last.
+#[test]
+fn vcpus_are_not_where_a_helper_is_pinned() {
+    let two = dual_e5_2670().build();
+    let one = i7_4790k().build();
+    let isolated = |vcpus: u32| Request { isolation: IsolationScope::Host, ..exactly(vcpus) };
+    let planned = |strategy: &str, topology: &Topology, vcpus: u32, pin: &str| {
+        let layout = plan(strategy, topology, &with(isolated(vcpus), &[pin])).unwrap();
+        assert_eq!(validate(&layout, topology), vec![], "{strategy} {pin}");
+        layout
+    };
+    for strategy in ["balanced", "auto", "low-latency", "numa-exclusive", "multi-vm"] {
+        let layout = planned(strategy, &two, 4, "emulator=9");
+        let vcpus: CpuSet = layout.vnodes[0].vcpus().map(|thread| &thread.pus).collect();
+        assert!(vcpus.is_disjoint(&set("9,25")), "{strategy}: {vcpus}");
+        assert_eq!(emulator(&layout), "9", "{strategy}");
+    }
+    let layout = planned("balanced", &two, 4, "emulator=9");
+    assert_eq!(pins(&layout), "8,24,10,26");
+    let layout = planned("balanced", &one, 3, "emulator=2");
+    assert_eq!((pins(&layout).as_str(), emulator(&layout).as_str()), ("1,5,3", "2"));
+    assert_eq!((layout.exclusive, layout.housekeeping), (set("1,3,5,7"), set("0,2,4,6")));
+    // Where every other core has a vCPU, the last one shares.
+    let full = planned("balanced", &one, 6, "emulator=2");
+    assert_eq!(pins(&full), "1,5,2,6,3,7");
 }
