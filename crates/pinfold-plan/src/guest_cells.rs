@@ -21,6 +21,7 @@ use crate::PlanError;
 use crate::capacity::with_cpus;
 use crate::guest::{self, GuestSmt};
 use crate::pin_analysis;
+use crate::pins;
 use crate::plan_builder::{NOT_ISOLATED, ground, not_isolated};
 use crate::request_check::node_of;
 use crate::validate::starved_host;
@@ -164,7 +165,7 @@ impl<'a> Parts<'a> {
                 memory,
                 devices: self.devices_of(place),
                 policies: Vec::new(),
-                pins: self.pins_of(group),
+                pins: self.pins_of(group, &taken),
                 ..self.vnode.clone()
             };
             let avoid = self.request.avoid.union(&taken);
@@ -179,13 +180,14 @@ impl<'a> Parts<'a> {
         Ok(plans)
     }
 
-    /// The pins by hand of a group, renumbered from vCPU 0.
-    fn pins_of(&self, group: &Group) -> Vec<PinWish> {
+    /// The pins by hand of a group, renumbered from vCPU 0. Those of helpers on CPUs that are
+    /// `taken` by the groups before it are left out: [`Self::vnode`] adds them.
+    fn pins_of(&self, group: &Group, taken: &CpuSet) -> Vec<PinWish> {
         let all = self.groups.iter().map(|group| &group.vcpus).collect::<CpuSet>();
         let own = |wish: &PinWish| {
             let number = wish.role.strip_prefix("vcpu(").and_then(|rest| rest.strip_suffix(')'));
             let Some(number) = number.and_then(|number| number.parse().ok()).map(PuId) else {
-                return Some(wish.clone());
+                return wish.pus.is_disjoint(taken).then(|| wish.clone());
             };
             let first = group.vcpus.first().map_or(0, |first| first.0);
             match (group.vcpus.contains(number), all.contains(number)) {
@@ -288,6 +290,7 @@ impl<'a> Parts<'a> {
                 thread.policy = None;
             }
             thread.reason = common_reason(&parts, &thread.pus);
+            pins::pin_helper(&self.vnode.pins, thread);
         }
         vcpus.extend(helpers);
         let nodes: BTreeMap<NodeId, ()> = parts

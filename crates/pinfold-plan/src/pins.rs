@@ -130,10 +130,8 @@ fn emulator(enclave: &mut VnodeBuilder<'_>, taken: &CpuSet, beside: bool) {
 /// Moves the iothreads, vhost workers and worker threads that are pinned by hand.
 pub(crate) fn helpers(wishes: &[PinWish], threads: &mut Vec<ThreadPlan>, by_hand: &mut ByHand) {
     for thread in &mut *threads {
-        let helps = !thread.role.runs_work();
-        if let Some(pus) = wish(wishes, &thread.role).filter(|_| helps) {
-            (thread.pus, thread.reason) = (pus.clone(), reason(pus));
-            by_hand.helpers.add(pus);
+        if pin_helper(wishes, thread) {
+            by_hand.helpers.add(&thread.pus);
         }
     }
     let policy = threads.iter().find(|thread| thread.role == Role::Emulator);
@@ -143,6 +141,16 @@ pub(crate) fn helpers(wishes: &[PinWish], threads: &mut Vec<ThreadPlan>, by_hand
         threads.push(ThreadPlan { role, pus: pus.clone(), policy, reason });
         by_hand.helpers.add(pus);
     }
+}
+
+/// Moves a thread that is no vCPU or task to the CPUs that the request names for it. False if it
+/// names none.
+pub(crate) fn pin_helper(wishes: &[PinWish], thread: &mut ThreadPlan) -> bool {
+    let wish = wish(wishes, &thread.role).filter(|_| !thread.role.runs_work());
+    if let Some(pus) = wish {
+        (thread.pus, thread.reason) = (pus.clone(), reason(pus));
+    }
+    wish.is_some()
 }
 
 /// Checks that the pins are possible.

@@ -1,11 +1,11 @@
 //! Machines restricted to nodes, and guests whose NUMA cells are fixed before the plan.
 
 use pinfold_model::{
-    CellRequest, CpuSet, EmulatorRequest, Free, MemoryRequest, NodeId, Request, Role, Topology,
-    VcpuCount, VmRequest, VnodeRequest, Work,
+    CellRequest, CpuSet, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, Request,
+    Role, Topology, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 use pinfold_samples::machine::Machine;
-use pinfold_samples::{exactly, set, shape};
+use pinfold_samples::{described, exactly, set, shape};
 
 use crate::{PlanError, plan, strategies, validate};
 
@@ -216,4 +216,29 @@ fn a_machine_in_parts_leaves_the_host_its_cpus() {
         }
     }
     assert!(divided > 5, "{divided}");
+}
+
+/// A helper's pin is for the whole machine: no cell's cores forbid it, and none is avoided.
+#[test]
+fn a_helper_is_pinned_although_a_cell_has_its_core() {
+    let topology = described("package:2 [numa(memory=16GiB)] core:8 pu:2");
+    for pus in ["3", "1", "2-3", "0-31"] {
+        for strategy in ["balanced", "auto", "none"] {
+            let mut request = with_cells(&[cell("0-2", &[0]), cell("3-4", &[1])]);
+            request.isolation = IsolationScope::Host;
+            let pin = pinfold_config::requests::pins(&format!("emulator={pus}")).unwrap();
+            request.vnodes[0].pins = pin;
+            let layout = plan(strategy, &topology, &request).unwrap();
+            assert_eq!(pinfold_samples::emulator(&layout), pus, "{strategy}");
+            let thread = layout.vnodes[0].thread(&Role::Emulator).unwrap();
+            assert!(thread.reason.ends_with("by hand"), "{}", thread.reason);
+            assert_eq!(validate(&layout, &topology), vec![], "{strategy} {pus}");
+        }
+    }
+    // What the request itself avoids is still refused.
+    let mut request = with_cells(&[cell("0-2", &[0]), cell("3-4", &[1])]);
+    request.vnodes[0].pins = pinfold_config::requests::pins("emulator=3").unwrap();
+    request.avoid = set("3");
+    let refused = plan("balanced", &topology, &request).unwrap_err();
+    assert!(refused.to_string().contains("the request avoids CPU 3"), "{refused}");
 }
