@@ -41,7 +41,12 @@ pub(super) fn planned(
     topology: &Topology,
     request: &Request,
 ) -> Result<Plan, PlanError> {
-    let plain = (strategy.plan)(topology, request);
+    let plain = match (strategy.plan)(topology, request) {
+        Err(refusal @ (PlanError::Memory { .. } | PlanError::HugePages { .. })) => {
+            most_memory_first(strategy, topology, request).ok_or(refusal)
+        }
+        plain => plain,
+    };
     if !DIVIDED.contains(&strategy.name) {
         return plain;
     }
@@ -83,6 +88,24 @@ pub(super) fn planned(
         return Ok(plan);
     }
     plain
+}
+
+/// The plan in which machines and groups of one priority choose their CPUs in the order of their
+/// memory, the largest first; `None` if that finds no place either.
+fn most_memory_first(strategy: &Strategy, topology: &Topology, request: &Request) -> Option<Plan> {
+    let bytes = |vnode: &VnodeRequest| vnode.memory.map_or(0, |memory| memory.bytes);
+    let mut asked: Vec<(usize, VnodeRequest)> =
+        request.vnodes.iter().cloned().enumerate().collect();
+    asked.sort_by_key(|(_, vnode)| Reverse(bytes(vnode)));
+    if asked.is_sorted_by_key(|(place, _)| *place) {
+        return None;
+    }
+    let (places, vnodes): (Vec<usize>, Vec<VnodeRequest>) = asked.into_iter().unzip();
+    let mut plan = (strategy.plan)(topology, &Request { vnodes, ..request.clone() }).ok()?;
+    let mut planned: Vec<(usize, VnodePlan)> = places.into_iter().zip(plan.vnodes).collect();
+    planned.sort_by_key(|(place, _)| *place);
+    plan.vnodes = planned.into_iter().map(|(_, vnode)| vnode).collect();
+    Some(plan)
 }
 
 /// The memory of the machine in bytes, if the plan has some of it on nodes without CPUs.

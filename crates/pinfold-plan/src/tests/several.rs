@@ -713,3 +713,31 @@ fn machines_larger_than_a_node_have_a_package_each() {
         assert!(!layout.exclusive.is_empty(), "{strategy}");
     }
 }
+
+/// The machine with the most memory chooses its node first where the memory fits only then, in
+/// whatever order the machines are given.
+#[test]
+fn memory_fits_in_every_order_of_the_machines() {
+    let topology = pinfold_samples::read("e5-2670-dual.synthetic".to_owned()).1;
+    let sized = |name: &str, gib: u64| {
+        let memory = Some(MemoryRequest { bytes: gib << 30, page_bytes: None });
+        VnodeRequest { memory, ..vm(name, 2) }
+    };
+    let (a, b, c) = (sized("a", 30), sized("b", 30), sized("c", 60));
+    let orders = [[&a, &b, &c], [&a, &c, &b], [&c, &a, &b]];
+    for strategy in ["balanced", "numa-exclusive", "auto"] {
+        for order in orders {
+            let request = ask(order.map(Clone::clone).to_vec());
+            let layout = plan(strategy, &topology, &request).unwrap();
+            assert!(!layout.exclusive.is_empty(), "{strategy}");
+            let node = |name: &str| {
+                let vnode = layout.vnodes.iter().find(|vnode| vnode.name == name).unwrap();
+                vnode.memory.as_ref().unwrap().nodes.clone()
+            };
+            let names: Vec<&str> = layout.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
+            assert_eq!(names, order.map(|vnode| vnode.name.as_str()));
+            assert_eq!((node("a"), node("c").len()), (node("b"), 1), "{strategy}");
+            assert_ne!(node("a"), node("c"), "{strategy}");
+        }
+    }
+}
