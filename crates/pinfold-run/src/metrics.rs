@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn silent_and_endless_callers_are_hung_up_on_and_others_answered() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("own/metrics").to_string_lossy().into_owned();
+        let path = folder.path().join("metrics").to_string_lossy().into_owned();
         let mut metrics =
             Metrics::open(MetricsAddress { socket: Some(&path), port: None }).unwrap();
         let silent = UnixStream::connect(&path).unwrap();
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn silent_callers_keep_no_one_waiting_and_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("own/metrics").to_string_lossy().into_owned();
+        let path = folder.path().join("metrics").to_string_lossy().into_owned();
         let mut metrics =
             Metrics::open(MetricsAddress { socket: Some(&path), port: None }).unwrap();
         let silent: Vec<UnixStream> =

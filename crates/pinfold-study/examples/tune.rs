@@ -7,12 +7,15 @@ use pinfold_model::{Metric, Request, Series, VcpuCount};
 use pinfold_study::store::{CellResult, Store};
 use pinfold_study::tune::{self, Candidate, Costs, Goal, StartRequest, StartResult, TrialError};
 
-/// The more CPUs its threads may use, the longer the stall.
+/// The more CPUs a vCPU may use, the longer the stall.
 struct Simulated(Vec<Candidate>);
 
 impl tune::Starter for Simulated {
     fn start(&mut self, request: &StartRequest) -> Result<StartResult, TrialError> {
-        let stall_ns = 10_000.0 * self.0[request.candidate].plan.pus().len() as f64;
+        let vnodes = &self.0[request.candidate].plan.vnodes;
+        let cpus: usize =
+            vnodes.iter().flat_map(|vnode| vnode.vcpus()).map(|vcpu| vcpu.pus.len()).sum();
+        let stall_ns = 10_000.0 * cpus as f64;
         let series = Series::of(Metric::SpinGap, 1_000_000_000, vec![stall_ns]);
         let cell = |&load| CellResult::of(load, vec![series.clone()]);
         Ok(StartResult { cells: request.load_states.iter().map(cell).collect() })
@@ -25,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let request = Request::vm("guest", VcpuCount::Exactly(2));
     let candidate = |plan| Candidate::of(plan, pinfold_plan::schema::to_json);
     let plan = |name| pinfold_plan::plan(name, &topology, &request).map(candidate);
-    let candidates = vec![plan("none")?, plan("balanced")?, plan("compact")?];
+    let candidates = vec![plan("none")?, plan("balanced")?];
     let costs = Costs { start_s: 1.0, state_s: 1.0, per_observed_s: 1.0 };
     let config = tune::TuneConfig::new(Goal::Latency, 600.0, 1, costs);
     let origin = pinfold_topology::origin(&host, &topology, config.seed)?;
