@@ -248,16 +248,12 @@ impl<'a> AvailableCpus<'a> {
             cores.iter_mut().filter(boots).for_each(|spot| spot.boots = true);
         }
         let helpers = of_helpers(&index, &usable, request);
-        let is_theirs = |spot: &&mut AvailableCore| !helpers.is_disjoint(&spot.set());
         if !helpers.is_empty() {
-            cores.iter_mut().filter(is_theirs).for_each(|spot| spot.has_helper = true);
-        }
-        let mut places = vec![usize::MAX; topology.cores.len()];
-        for (place, spot) in cores.iter().enumerate() {
-            if let Some(entry) = places.get_mut(spot.core.index()) {
-                *entry = place;
+            for core in &mut cores {
+                core.has_helper = !helpers.is_disjoint(&core.set());
             }
         }
+        let places = places_of(topology, &cores);
         Ok(Self {
             topology,
             weakest: weakest_part(&cores, &hostable),
@@ -531,6 +527,17 @@ impl<'a> AvailableCpus<'a> {
         place.push_str(&format!(", package {}", pu.package));
         place
     }
+}
+
+/// The place of each core of the topology among the available ones; `usize::MAX` for others.
+fn places_of(topology: &Topology, cores: &[AvailableCore]) -> Vec<usize> {
+    let mut places = vec![usize::MAX; topology.cores.len()];
+    for (place, core) in cores.iter().enumerate() {
+        if let Some(entry) = places.get_mut(core.core.index()) {
+            *entry = place;
+        }
+    }
+    places
 }
 
 /// The CPUs of all cores that a set intersects.
