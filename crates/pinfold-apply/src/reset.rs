@@ -1,9 +1,10 @@
 //! Gives a process all CPUs, where the journal with its original masks is missing.
 
 use pinfold_host::{HostError, HostMut, paths};
-use pinfold_model::{CpuSet, Tid};
+use pinfold_model::Tid;
 
-use crate::cpusets::{self, Cpusets};
+use crate::actuators;
+use crate::cpusets::Cpusets;
 use crate::journal::{self, JournalError};
 use crate::tasks;
 
@@ -40,23 +41,11 @@ pub fn reset_masks(host: &dyn HostMut, pid: Tid) -> Result<usize, JournalError> 
 fn widen(host: &dyn HostMut, cpusets: Option<&Cpusets>, pid: Tid) -> Result<usize, HostError> {
     let mut changed = 0;
     for tid in tasks::threads_of(host, pid)? {
-        let Some(all) = all_cpus(host, cpusets, tid)? else { continue };
+        let Some(all) = actuators::allowed(host, cpusets, tid)? else { continue };
         let Some(mask) = tasks::unless_gone(host.affinity(tid))? else { continue };
         if mask != all {
             changed += usize::from(tasks::unless_gone(host.set_affinity(tid, &all))?.is_some());
         }
     }
     Ok(changed)
-}
-
-/// The CPUs of a thread's cpuset; `None` if the thread has ended.
-fn all_cpus(
-    host: &dyn HostMut,
-    cpusets: Option<&Cpusets>,
-    tid: Tid,
-) -> Result<Option<CpuSet>, HostError> {
-    match cpusets {
-        Some(cpusets) => cpusets.effective_of(host, tid),
-        None => cpusets::list(host, &paths::cpu_online()).map(Some),
-    }
 }

@@ -74,6 +74,9 @@ pub struct Claim {
     pub exclusivity: Exclusivity,
 }
 
+/// A function that plans a request with a strategy.
+type PlanFunction = fn(&str, &Topology, &Request) -> Result<Plan, PlanError>;
+
 /// The claims on the CPUs of this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
@@ -209,14 +212,10 @@ impl Claims {
         topology: &Topology,
         request: &Request,
     ) -> Result<Plan, PlanError> {
-        let strategy = strategy.unwrap_or("auto");
-        if strategy == "none" {
-            return pinfold_plan::plan(strategy, topology, request);
+        match strategy {
+            Some("none") => pinfold_plan::plan("none", topology, request),
+            Some(_) | None => self.plan_by(pinfold_plan::plan, strategy, topology, request),
         }
-        self.plan_around(topology, |avoided| {
-            let around = Request { avoid: request.avoid.union(avoided), ..request.clone() };
-            pinfold_plan::plan(strategy, topology, &around)
-        })
     }
 
     /// Plans as many machines like the one of a request as fit outside the exclusive CPUs of others.
@@ -229,10 +228,20 @@ impl Claims {
         topology: &Topology,
         request: &Request,
     ) -> Result<Plan, PlanError> {
-        let strategy = strategy.unwrap_or("auto");
+        self.plan_by(pinfold_plan::fill, strategy, topology, request)
+    }
+
+    /// Calls a planning function around the claims.
+    fn plan_by(
+        &self,
+        plan: PlanFunction,
+        strategy: Option<&str>,
+        topology: &Topology,
+        request: &Request,
+    ) -> Result<Plan, PlanError> {
         self.plan_around(topology, |avoided| {
             let around = Request { avoid: request.avoid.union(avoided), ..request.clone() };
-            pinfold_plan::fill(strategy, topology, &around)
+            plan(strategy.unwrap_or("auto"), topology, &around)
         })
     }
 

@@ -86,19 +86,25 @@ const VIEWS: [(&str, &[&str]); 6] = [
     ("cgroup namespace", &["unshare", "-C"]),
 ];
 
+/// A machine that `compact` has placed, and its masks before.
+fn placed_machine() -> Result<(TestMachine, BTreeMap<Tid, CpuSet>), String> {
+    if find_program("unshare").is_none() || !is_root() {
+        return Err("only root makes namespaces, with unshare".to_owned());
+    }
+    let scene = TestMachine::new()?;
+    let before = scene.masks();
+    let words = ["apply", "--qmp", &scene.file("qmp"), "--strategy", "compact"];
+    let applied = scene.pinfold(&[], &words);
+    assert!(applied.status.success(), "{}", applied.stderr_text());
+    Ok((scene, before))
+}
+
 #[test]
 fn no_view_of_the_host_makes_undo_call_a_running_thread_gone() {
-    if find_program("unshare").is_none() || !is_root() {
-        return println!("skipped: only root makes namespaces, with unshare");
-    }
-    let scene = match TestMachine::new() {
-        Ok(scene) => scene,
+    let (scene, before) = match placed_machine() {
+        Ok(placed) => placed,
         Err(why) => return println!("skipped: {why}"),
     };
-    let before = scene.masks();
-    let qmp = scene.file("qmp");
-    let applied = scene.pinfold(&[], &["apply", "--qmp", &qmp, "--strategy", "compact"]);
-    assert!(applied.status.success(), "{}", applied.stderr_text());
     let placed = scene.masks();
     assert_ne!(scene.changed(&before), BTreeMap::new(), "compact places each vCPU on one CPU");
     for (name, view) in VIEWS {
@@ -192,18 +198,12 @@ fn a_removed_folder_still_holds_the_machine(scene: &TestMachine, before: &BTreeM
 /// Where the journal is hidden, or start times have another origin, the mark still holds.
 #[test]
 fn a_machine_is_not_placed_twice_from_another_mount_or_time_namespace() {
-    if find_program("unshare").is_none() || !is_root() {
-        return println!("skipped: only root makes namespaces, with unshare");
-    }
-    let scene = match TestMachine::new() {
-        Ok(scene) => scene,
+    let (scene, before) = match placed_machine() {
+        Ok(placed) => placed,
         Err(why) => return println!("skipped: {why}"),
     };
-    let before = scene.masks();
-    let qmp = scene.file("qmp");
-    let applied = scene.pinfold(&[], &["apply", "--qmp", &qmp, "--strategy", "compact"]);
-    assert!(applied.status.success(), "{}", applied.stderr_text());
     let placed = scene.masks();
+    let qmp = scene.file("qmp");
     let hide = |path: &str| format!("mount -t tmpfs t {path} && \"$@\"");
     let (no_journal, no_run) = (hide(&scene.file("state")), hide("/run"));
     let views: [&[&str]; 3] = [
