@@ -88,8 +88,8 @@ impl Domain {
 
     /// The CPUs of each vnode inside: a core per vCPU if one part has enough for all and no guest
     /// is to see siblings, else whole cores, else any CPUs.
-    fn pins(&self, draft: &PlanBuilder<'_>, host: &HostShare) -> Vec<Vec<PuId>> {
-        let shown = |place: usize| matches!(&draft.vnode(place).work, Work::Vm(vm) if vm.smt == SmtRequest::Shown);
+    fn pins(&self, builder: &PlanBuilder<'_>, host: &HostShare) -> Vec<Vec<PuId>> {
+        let shown = |place: usize| matches!(&builder.vnode(place).work, Work::Vm(vm) if vm.smt == SmtRequest::Shown);
         let pool = |count| Pool::new(&self.cores, count, Some(host));
         let [by_core, by_thread] = [Count::Cores, Count::Threads].map(|count| {
             let pool = pool(count);
@@ -100,7 +100,7 @@ impl Domain {
             && (by_core.0 == by_thread.0 || by_thread.0.is_none());
         let mut pool = pool(if alone { Count::Cores } else { Count::Threads });
         let whole = |(place, vcpus): &(usize, usize)| {
-            let wishes = pins::wishes(draft.vnode(*place), *vcpus);
+            let wishes = pins::wishes(builder.vnode(*place), *vcpus);
             let taken = match wishes.iter().any(Option::is_some) {
                 true => pool.take_around(&wishes, &[]),
                 false => pool.take(*vcpus, &[]),
@@ -125,27 +125,27 @@ struct VnodeDomain {
 /// # Errors
 /// [`PlanError::TooFewPus`] without such domains; [`PlanError::TooManyVcpus`] for a vnode that fits
 /// in no domain; otherwise as [`PlanBuilder::counts`].
-pub(crate) fn inside(mut draft: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, PlanError> {
-    let host = off_memory(&draft, draft.ground.host(), Count::Threads);
-    let mut domains = domains(&draft, kind, &host);
+pub(crate) fn inside(mut builder: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, PlanError> {
+    let host = off_memory(&builder, builder.available.host(), Count::Threads);
+    let mut domains = domains(&builder, kind, &host);
     let largest = domains.iter().map(|domain| domain.pus.len()).max().unwrap_or(0);
     let why = match largest {
-        0 if draft.ground.cores.iter().all(|spot| (kind.of)(spot).is_none()) => {
+        0 if builder.available.cores.iter().all(|spot| (kind.of)(spot).is_none()) => {
             format!("it shows no {}", kind.noun)
         }
         0 => format!("no {} has a core besides the host's {}", kind.noun, host.name()),
         _ => format!(
             "each {} stays inside one {}, and the largest has {} besides the host's core",
-            noun(draft.request).0,
+            noun(builder.request).0,
             kind.noun,
             counted(largest, "CPU")
         ),
     };
-    let counts = counts(&draft, (&domains, largest), why)?;
-    settle(&draft, kind, &mut domains, &counts)?;
+    let counts = counts(&builder, (&domains, largest), why)?;
+    settle(&builder, kind, &mut domains, &counts)?;
     let mut homes: Vec<Option<VnodeDomain>> = counts.iter().map(|_| None).collect();
     for (index, domain) in domains.iter().enumerate() {
-        for ((place, _), pins) in domain.vnodes.iter().zip(domain.pins(&draft, &host)) {
+        for ((place, _), pins) in domain.vnodes.iter().zip(domain.pins(&builder, &host)) {
             if let Some(entry) = homes.get_mut(*place) {
                 *entry = Some(VnodeDomain { domain: index, pins });
             }
@@ -156,26 +156,26 @@ pub(crate) fn inside(mut draft: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, Pl
     for domain in domains.iter().filter(|domain| !domain.vnodes.is_empty()) {
         exclusive.add(&domain.pus);
     }
-    write(&mut draft, kind, (&domains, &homes), (&host, &exclusive))?;
-    let reason = draft.ground.host_reason(&host, &exclusive);
-    draft.isolating(Reserve { exclusive, reason })
+    write(&mut builder, kind, (&domains, &homes), (&host, &exclusive))?;
+    let reason = builder.available.host_reason(&host, &exclusive);
+    builder.isolating(Reserve { exclusive, reason })
 }
 
 /// Assigns a domain to each vnode: in the order in which they choose, or the largest first if the
 /// last one otherwise finds no room.
 fn settle(
-    draft: &PlanBuilder<'_>,
+    builder: &PlanBuilder<'_>,
     kind: &Kind,
     domains: &mut Vec<Domain>,
     counts: &[usize],
 ) -> Result<(), PlanError> {
-    let mut order = draft.choosing_order();
+    let mut order = builder.choosing_order();
     let mut settled = domains.clone();
-    let tried = settle_in(&order, draft, kind, (&mut settled, counts));
+    let tried = settle_in(&order, builder, kind, (&mut settled, counts));
     if tried.is_err() {
         order.sort_by_key(|place| Reverse(counts.get(*place)));
         settled.clone_from(domains);
-        settle_in(&order, draft, kind, (&mut settled, counts)).or(tried)?;
+        settle_in(&order, builder, kind, (&mut settled, counts)).or(tried)?;
     }
     *domains = settled;
     Ok(())
@@ -183,18 +183,18 @@ fn settle(
 
 fn settle_in(
     order: &[usize],
-    draft: &PlanBuilder<'_>,
+    builder: &PlanBuilder<'_>,
     kind: &Kind,
     (domains, counts): (&mut [Domain], &[usize]),
 ) -> Result<(), PlanError> {
-    let mut memory = MemoryLeft::of(draft.ground.topology);
+    let mut memory = MemoryLeft::of(builder.available.topology);
     // The domains, the best for a vnode without wishes first.
     let mut ranked: BTreeSet<Rank> =
         domains.iter().enumerate().map(|(index, domain)| domain.rank(index)).collect();
     for &place in order {
         let vcpus = counts.get(place).copied().unwrap_or(0);
-        let asked = draft.vnode(place);
-        let wanted = (nodes_of(draft.ground.topology, asked), pinned_of(asked));
+        let asked = builder.vnode(place);
+        let wanted = (nodes_of(builder.available.topology, asked), pinned_of(asked));
         let of_all = || {
             let fits = domains.iter().enumerate().filter(|(_, domain)| domain.left() >= vcpus);
             let best = fits.min_by_key(|(index, domain)| {
@@ -213,7 +213,7 @@ fn settle_in(
         let Some(index) = best.or_else(of_all) else {
             let left = domains.iter().map(Domain::left).max().unwrap_or(0);
             let why = format!("no {} has more CPUs left", kind.noun);
-            return Err(draft.no_room(place, vcpus, (left, why)));
+            return Err(builder.no_room(place, vcpus, (left, why)));
         };
         let Some(domain) = domains.get_mut(index) else { continue };
         ranked.remove(&domain.rank(index));
@@ -227,15 +227,15 @@ fn settle_in(
     Ok(())
 }
 
-fn domains(draft: &PlanBuilder<'_>, kind: &Kind, host: &HostShare) -> Vec<Domain> {
-    let ground = draft.ground;
-    let memory_is_known = ground.topology.nodes.iter().any(|node| node.memory_bytes > 0);
+fn domains(builder: &PlanBuilder<'_>, kind: &Kind, host: &HostShare) -> Vec<Domain> {
+    let available = builder.available;
+    let memory_is_known = available.topology.nodes.iter().any(|node| node.memory_bytes > 0);
     let mut domains: Vec<Domain> = Vec::new();
     let mut places = std::collections::BTreeMap::new();
-    for spot in ground.without(host) {
+    for spot in available.without(host) {
         let Some(number) = (kind.of)(&spot) else { continue };
         let place = *places.entry(number).or_insert_with(|| {
-            let of_node = ground.topology.nodes.iter().find(|node| Some(node.id) == spot.node);
+            let of_node = available.topology.nodes.iter().find(|node| Some(node.id) == spot.node);
             domains.push(Domain {
                 name: format!("{} {number}", kind.noun),
                 node: spot.node,
@@ -257,11 +257,11 @@ fn domains(draft: &PlanBuilder<'_>, kind: &Kind, host: &HostShare) -> Vec<Domain
 }
 
 fn counts(
-    draft: &PlanBuilder<'_>,
+    builder: &PlanBuilder<'_>,
     (domains, largest): (&[Domain], usize),
     why: String,
 ) -> Result<Vec<usize>, PlanError> {
-    let vnodes = draft.request.vnodes.len();
+    let vnodes = builder.request.vnodes.len();
     // An automatic vnode gets a domain, or its part of one.
     let sharers = vnodes.div_ceil(domains.len().max(1));
     let autos = |keep: fn(&Domain) -> bool| {
@@ -275,7 +275,7 @@ fn counts(
         / sharers;
     let mut limits = Limits { auto: part.max(1), unit: 1, most: Some(largest), why };
     if vnodes == 1 {
-        return draft.counts(limits);
+        return builder.counts(limits);
     }
     // No vnode may be larger than a domain; whether all fit is checked when they are assigned.
     let asked = |vnode: &VnodeRequest| match &vnode.work {
@@ -285,14 +285,14 @@ fn counts(
         },
         Work::Processes { cores, .. } => usize::try_from(*cores).ok(),
     };
-    let counts: Vec<usize> = draft.request.vnodes.iter().filter_map(asked).collect();
+    let counts: Vec<usize> = builder.request.vnodes.iter().filter_map(asked).collect();
     match counts.iter().max() {
         Some(most) if *most > largest => {
             let place = counts.iter().position(|count| count == most).unwrap_or(0);
             let why = std::mem::take(&mut limits.why);
             match largest {
-                0 => draft.counts(Limits { why, ..limits }),
-                _ => Err(draft.no_room(place, *most, (largest, why))),
+                0 => builder.counts(Limits { why, ..limits }),
+                _ => Err(builder.no_room(place, *most, (largest, why))),
             }
         }
         Some(_) | None => Ok(counts),
@@ -325,7 +325,7 @@ fn lacks(domain: &Domain, memory: &MemoryLeft, asked: &VnodeRequest) -> Lack {
 }
 
 fn write(
-    draft: &mut PlanBuilder<'_>,
+    builder: &mut PlanBuilder<'_>,
     kind: &Kind,
     (domains, homes): (&[Domain], &[VnodeDomain]),
     (host, taken): (&HostShare, &CpuSet),
@@ -341,7 +341,7 @@ fn write(
         else {
             continue;
         };
-        let mut enclave = draft.open(place);
+        let mut enclave = builder.open(place);
         enclave.node = domain.node.filter(|_| kind.binds_memory);
         for &pin in &home.pins {
             let why = match (domain.vnodes.len(), homes.len() <= domains.len()) {
@@ -356,7 +356,7 @@ fn write(
                     format!(
                         "{} is shared, because there are more {} than {}s",
                         domain.name,
-                        noun(draft.request).1,
+                        noun(builder.request).1,
                         kind.noun
                     )
                 }
@@ -366,13 +366,13 @@ fn write(
                     domain.name
                 ),
             };
-            let place = draft.ground.place(pin);
+            let place = builder.available.place(pin);
             enclave.vcpu(CpuSet::single(pin), format!("CPU {pin} ({place}): {why}"));
         }
-        let outside = draft.ground.home(host, &home.pins, taken);
-        let weakest = draft.ground.weakest_part();
+        let outside = builder.available.home(host, &home.pins, taken);
+        let weakest = builder.available.weakest_part();
         emulator(&mut enclave, (domain, &home.pins, carried), (&outside, weakest));
-        draft.close(enclave, GuestSmt::Mirror)?;
+        builder.close(enclave, GuestSmt::Mirror)?;
     }
     Ok(())
 }

@@ -42,8 +42,8 @@ pub(crate) struct Enclosures<'g> {
 
 impl Enclosures<'_> {
     /// Reserves all their CPUs for the vnodes.
-    pub fn reserve(&self, ground: &AvailableCpus<'_>, host: &HostShare) -> Reserve {
-        Reserve { exclusive: self.all.clone(), reason: ground.host_reason(host, &self.all) }
+    pub fn reserve(&self, available: &AvailableCpus<'_>, host: &HostShare) -> Reserve {
+        Reserve { exclusive: self.all.clone(), reason: available.host_reason(host, &self.all) }
     }
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Terms<'a> {
 /// # Errors
 /// As [`PlanBuilder::counts`]; [`PlanError::NoRoom`] if there are too few whole cores.
 pub(crate) fn enclose<'g>(
-    draft: &PlanBuilder<'_>,
+    builder: &PlanBuilder<'_>,
     candidates: &'g [AvailableCore],
     terms: Terms<'_>,
 ) -> Result<Enclosures<'g>, PlanError> {
@@ -81,16 +81,17 @@ pub(crate) fn enclose<'g>(
     let (auto, unit) = auto(candidates, &terms).unwrap_or_else(|| pool.auto());
     let auto = if terms.auto_is_all { pool.left() } else { auto };
     let limits = Limits { auto, unit, most: Some(pool.left()), why: terms.why.clone() };
-    let counts = draft.counts(limits)?;
+    let counts = builder.counts(limits)?;
     let mut vnodes: Vec<Option<ExclusiveCores<'g>>> = counts.iter().map(|_| None).collect();
     let (mut all, mut used) = (CpuSet::new(), 0);
     let mut waiting: usize = counts.iter().sum();
-    let mut memory = MemoryLeft::of(draft.ground.topology);
-    for place in draft.choosing_order() {
+    let mut memory = MemoryLeft::of(builder.available.topology);
+    for place in builder.choosing_order() {
         let need = counts.get(place).copied().unwrap_or(0);
-        let nodes = choose_nodes(draft, terms.spread, &pool, &memory, &Need { place, vcpus: need });
+        let nodes =
+            choose_nodes(builder, terms.spread, &pool, &memory, &Need { place, vcpus: need });
         waiting -= need;
-        let wishes = pins::wishes(draft.vnode(place), need);
+        let wishes = pins::wishes(builder.vnode(place), need);
         let taken = match terms.count {
             _ if wishes.iter().any(Option::is_some) => pool.take_around(&wishes, &nodes),
             Count::Threads => {
@@ -99,13 +100,13 @@ pub(crate) fn enclose<'g>(
             Count::Cores => pool.take(need, &nodes),
         };
         let Selection { cores, pins } =
-            taken.ok_or_else(|| draft.no_room(place, need, (pool.left(), terms.why.clone())))?;
+            taken.ok_or_else(|| builder.no_room(place, need, (pool.left(), terms.why.clone())))?;
         let mut rest: CpuSet = cores.iter().flat_map(|spot| spot.pus.iter().copied()).collect();
         all.add(&rest);
         used += cores.len();
         pins.iter().for_each(|pu| rest.remove(*pu));
         if let Some(node) = cores.first().and_then(|spot| spot.node) {
-            memory.take(node, draft.vnode(place).memory);
+            memory.take(node, builder.vnode(place).memory);
         }
         if let Some(entry) = vnodes.get_mut(place) {
             *entry = Some(ExclusiveCores { cores, pins, rest });
@@ -125,19 +126,19 @@ struct Need {
 /// with its memory, if not all have it; of several vnodes that spread, the emptiest of these, or the
 /// nodes of the emptiest package.
 fn choose_nodes(
-    draft: &PlanBuilder<'_>,
+    builder: &PlanBuilder<'_>,
     spread: Spread,
     pool: &Pool<'_>,
     memory: &MemoryLeft,
     need: &Need,
 ) -> Vec<NodeId> {
-    let (topology, asked) = (draft.ground.topology, draft.vnode(need.place));
+    let (topology, asked) = (builder.available.topology, builder.vnode(need.place));
     let named = nodes_of(topology, asked);
     if !named.is_empty() {
         return named;
     }
     let fits = |node: NodeId| memory.fits(node, asked.memory);
-    if spread == Spread::Nodes && draft.request.vnodes.len() > 1 {
+    if spread == Spread::Nodes && builder.request.vnodes.len() > 1 {
         return match pool.emptiest_node(need.vcpus, fits) {
             Some(node) => vec![node],
             None => pool.nodes_of_emptiest_package(need.vcpus),
@@ -160,34 +161,34 @@ fn auto(candidates: &[AvailableCore], terms: &Terms<'_>) -> Option<(usize, usize
 
 /// The host's core: of the weakest part of the machine. If the largest vnode then fits in no single
 /// part, but does with the host on the boot core, it is the boot core.
-pub(crate) fn host_beside(draft: &PlanBuilder<'_>, count: Count) -> HostShare {
-    let ground = draft.ground;
-    let (weak, boot) = (ground.host(), ground.boot_core());
-    let largest = request_check::largest(draft.request);
+pub(crate) fn host_beside(builder: &PlanBuilder<'_>, count: Count) -> HostShare {
+    let available = builder.available;
+    let (weak, boot) = (available.host(), available.boot_core());
+    let largest = request_check::largest(builder.request);
     let fits =
-        |host: &HostShare| Pool::new(&ground.without(host), count, None).fits_a_part(largest);
+        |host: &HostShare| Pool::new(&available.without(host), count, None).fits_a_part(largest);
     let host = if weak.core != boot.core && !fits(&weak) && fits(&boot) { boot } else { weak };
-    off_memory(draft, host, count)
+    off_memory(builder, host, count)
 }
 
 /// The host's core on a node that lacks the memory of the largest vnode, if the nodes with it have
 /// too few cores for that vnode otherwise; else `usual`.
-pub(crate) fn off_memory(draft: &PlanBuilder<'_>, usual: HostShare, count: Count) -> HostShare {
-    let largest = request_check::largest(draft.request);
-    let memory = MemoryLeft::of(draft.ground.topology);
-    let asked = match draft.request.vnodes.as_slice() {
+pub(crate) fn off_memory(builder: &PlanBuilder<'_>, usual: HostShare, count: Count) -> HostShare {
+    let largest = request_check::largest(builder.request);
+    let memory = MemoryLeft::of(builder.available.topology);
+    let asked = match builder.request.vnodes.as_slice() {
         [only] => only.memory,
         _ => None,
     };
-    let all = || draft.ground.topology.nodes.iter().filter(|node| !node.pus.is_empty());
+    let all = || builder.available.topology.nodes.iter().filter(|node| !node.pus.is_empty());
     // Where no node has so much, those with memory are the nearest.
     let asked = asked.filter(|_| all().any(|node| memory.fits(node.id, asked)));
     let suits = |node: NodeId| memory.fits(node, asked);
     let room = |host: &HostShare| -> usize {
-        let cores = draft.ground.cores_without(host);
+        let cores = builder.available.cores_without(host);
         let near = cores.filter(|core| core.node.is_none_or(suits));
         near.map(|core| count.of(core)).sum()
     };
-    let other = draft.ground.host_without(suits).filter(|_| room(&usual) < largest);
+    let other = builder.available.host_without(suits).filter(|_| room(&usual) < largest);
     other.filter(|other| room(other) > room(&usual)).unwrap_or(usual)
 }

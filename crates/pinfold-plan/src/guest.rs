@@ -29,16 +29,16 @@ pub(crate) fn flat(vcpus: usize, reason: impl Into<String>) -> GuestTopology {
 /// The topology that matches pins to single CPUs, in vCPU order, with findings about what it cannot
 /// express.
 pub(crate) fn matching(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     pins: &[PuId],
     smt: GuestSmt,
 ) -> (GuestTopology, Vec<Finding>) {
     let mut findings = Vec::new();
-    let choice = Choice { index: ground.index(), usable: &ground.usable, vcpus: pins.len() };
+    let choice = Choice { index: available.index(), usable: &available.usable, vcpus: pins.len() };
     let pus: &CpuSet = &pins.iter().copied().collect();
-    let cores = runs(ground, pins);
+    let cores = runs(available, pins);
     if repeats(pins) {
-        findings.extend(hidden_by_sharing(ground, pus, &choice));
+        findings.extend(hidden_by_sharing(available, pus, &choice));
         findings.extend(mixed_kinds(&cores, &choice));
         return (flat(pins.len(), "vCPUs share CPUs, so no shape of the host fits"), findings);
     }
@@ -60,8 +60,8 @@ pub(crate) fn matching(
     }
     findings.extend(mixed_kinds(&cores, &choice));
     let packages: Vec<PackageId> =
-        pins.iter().filter_map(|pin| ground.pu(*pin)).map(|pu| pu.package).collect();
-    let (sockets, why) = sockets(ground.topology, &packages);
+        pins.iter().filter_map(|pin| available.pu(*pin)).map(|pu| pu.package).collect();
+    let (sockets, why) = sockets(available.topology, &packages);
     let per_socket = pins.len() / threads / sockets;
     let siblings = match threads {
         1 if smt == GuestSmt::Hidden => "no SMT is shown, because the request says so",
@@ -80,9 +80,9 @@ struct Run {
     pins: usize,
 }
 
-fn runs(ground: &AvailableCpus<'_>, pins: &[PuId]) -> Vec<Run> {
+fn runs(available: &AvailableCpus<'_>, pins: &[PuId]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    for pu in pins.iter().filter_map(|pin| ground.pu(*pin)) {
+    for pu in pins.iter().filter_map(|pin| available.pu(*pin)) {
         match runs.last_mut() {
             Some(run) if run.id == pu.core => run.pins += 1,
             _ => runs.push(Run { kind: pu.kind, id: pu.core, pins: 1 }),
@@ -128,11 +128,11 @@ fn weighed(subject: &str, text: String, avoidable: bool) -> Finding {
 
 /// Host siblings that carry vCPUs of a guest whose vCPUs share CPUs.
 fn hidden_by_sharing(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     pus: &CpuSet,
     choice: &Choice<'_>,
 ) -> Option<Finding> {
-    let shares = |pu: &PuId| !ground.siblings(*pu).is_disjoint(pus);
+    let shares = |pu: &PuId| !available.siblings(*pu).is_disjoint(pus);
     pus.iter().any(|pu| shares(&pu)).then(|| {
         let text = "siblings carry vCPUs, and the guest is shown one thread per core, because vCPUs \
                     share CPUs: it does not know which of its CPUs share a core";

@@ -22,7 +22,7 @@ use crate::capacity::with_cpus;
 use crate::guest::{self, GuestSmt};
 use crate::pin_analysis;
 use crate::pins;
-use crate::plan_builder::{NOT_ISOLATED, ground, not_isolated};
+use crate::plan_builder::{NOT_ISOLATED, available, not_isolated};
 use crate::request_check::node_of;
 use crate::validate::starved_host;
 
@@ -245,8 +245,8 @@ impl<'a> Parts<'a> {
                 SmtRequest::Hidden => GuestSmt::Hidden,
                 SmtRequest::Shown | SmtRequest::Auto => GuestSmt::Mirror,
             };
-            let ground = ground(self.topology, self.request)?;
-            merged.findings.extend(guest::matching(&ground, &pins, smt).1);
+            let available = available(self.topology, self.request)?;
+            merged.findings.extend(guest::matching(&available, &pins, smt).1);
         }
         Ok(merged)
     }
@@ -378,7 +378,7 @@ pub(crate) fn joined(
         }
     }
     // A single part does not know the vCPUs of the others.
-    let mut together = pin_analysis::findings(&ground(topology, request)?, &merged.vnodes);
+    let mut together = pin_analysis::findings(&available(topology, request)?, &merged.vnodes);
     together.retain(pin_analysis::is_of_pins);
     merged.findings.retain(|finding| !pin_analysis::is_of_pins(finding));
     if request.isolation == IsolationScope::None {

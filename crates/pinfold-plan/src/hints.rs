@@ -17,7 +17,7 @@ use crate::definition;
 use crate::error::{size, whole_mib};
 use crate::pin_analysis::is_cost;
 use crate::pin_analysis::runs_on;
-use crate::plan_builder::ground;
+use crate::plan_builder::available;
 use crate::strategies::{Strategy, made, strategies};
 use crate::text::narrow;
 
@@ -84,12 +84,12 @@ impl RequestAlternatives<'_> {
     /// The core on which the kernel boots for the host's tasks, where all vCPUs and tasks then stay
     /// on such cores as they are on now, and nothing is worse.
     fn host_on_boot_core(&self, plan: &Plan) -> Option<String> {
-        let ground = ground(self.topology, self.request).ok()?;
+        let available = available(self.topology, self.request).ok()?;
         let boot = self.topology.online().first()?;
-        let core = ground.siblings(boot).union(&CpuSet::single(boot));
+        let core = available.siblings(boot).union(&CpuSet::single(boot));
         let request = Request { free: Some(Free::These(core.clone())), ..self.request.clone() };
         let other = self.made(self.strategy, &request)?;
-        let part = |pu| ground.spot_of(pu).map(|spot| spot.part);
+        let part = |pu| available.spot_of(pu).map(|spot| spot.part);
         let parts = |plan: &Plan| -> Vec<BTreeSet<Option<u32>>> {
             plan.vnodes.iter().map(|vnode| runs_on(vnode).iter().map(part).collect()).collect()
         };
@@ -126,7 +126,7 @@ impl RequestAlternatives<'_> {
 
     /// Candidate numbers of vCPUs, ascending.
     fn counts(&self, plan: &Plan) -> Option<BTreeSet<u32>> {
-        let ground = ground(self.topology, self.request).ok()?;
+        let available = available(self.topology, self.request).ok()?;
         let vcpus = plan.vnodes.iter().flat_map(pinfold_model::VnodePlan::vcpus);
         let pinned = vcpus.filter(|thread| thread.pus.len() == 1);
         let pins: Vec<_> = pinned.filter_map(|thread| thread.pus.first()).collect();
@@ -137,12 +137,12 @@ impl RequestAlternatives<'_> {
             pus.map(|pu| pu.os).collect()
         };
         let nodes = self.topology.nodes.iter().map(|node| node.pus.clone());
-        let parts = nodes.chain(kinds.into_iter().map(of_kind)).chain([ground.usable.clone()]);
+        let parts = nodes.chain(kinds.into_iter().map(of_kind)).chain([available.usable.clone()]);
         let mut counts = BTreeSet::new();
         for part in parts {
-            let spots = ground.cores.iter().filter(|spot| !spot.set().is_disjoint(&part));
+            let spots = available.cores.iter().filter(|spot| !spot.set().is_disjoint(&part));
             let cores = spots.count();
-            let there = part.intersection(&ground.usable).len();
+            let there = part.intersection(&available.usable).len();
             let width = there.checked_div(cores).unwrap_or(1);
             let own = pins.iter().filter(|pu| part.contains(**pu)).count();
             let rest = [cores.saturating_sub(1), there.saturating_sub(width)];
@@ -154,7 +154,7 @@ impl RequestAlternatives<'_> {
     /// Numbers of vCPUs that fill whole cores, or a strategy that gives each vCPU a core.
     fn whole_cores(&self, (vm, now): (&VmRequest, u32), subject: &str) -> Option<String> {
         let widest = self.topology.cores.iter().map(|core| core.pus.len()).max()?;
-        let most = narrow(ground(self.topology, self.request).ok()?.usable.len());
+        let most = narrow(available(self.topology, self.request).ok()?.usable.len());
         let near = |step: u32| [now.checked_sub(step), now.checked_add(step)];
         let goes = |count: &u32| {
             (1..=most).contains(count) && self.goes(subject, &self.with_vcpus(vm, *count))

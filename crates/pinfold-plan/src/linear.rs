@@ -36,20 +36,20 @@ pub(crate) struct Line<'a> {
 ///
 /// # Errors
 /// As [`PlanBuilder::counts`].
-pub(crate) fn along(draft: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<(), PlanError> {
-    let counts = draft.counts(Limits::wrapping(line.order.len()))?;
-    let ground = draft.ground;
+pub(crate) fn along(builder: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<(), PlanError> {
+    let counts = builder.counts(Limits::wrapping(line.order.len()))?;
+    let available = builder.available;
     let order = match line.stays_on_one_kind {
-        true => ground.of_one_kind(line.order, counts.iter().sum()),
+        true => available.of_one_kind(line.order, counts.iter().sum()),
         false => line.order.to_vec(),
     };
     let order = order.as_slice();
-    let several = draft.request.vnodes.len() > 1;
+    let several = builder.request.vnodes.len() > 1;
     // The first vCPU on each CPU of the order: vnode and vCPU number.
     let mut first: Vec<(usize, usize)> = Vec::with_capacity(order.len());
     let mut cursor = 0_usize;
     let carried: CpuSet = order.iter().take(counts.iter().sum()).copied().collect();
-    for place in draft.choosing_order() {
+    for place in builder.choosing_order() {
         let vcpus = counts.get(place).copied().unwrap_or(0);
         let mut pins: Vec<(usize, PuId)> =
             (cursor..cursor + vcpus).map(|slot| (slot, order[slot % order.len()])).collect();
@@ -58,16 +58,16 @@ pub(crate) fn along(draft: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<(), 
             pins.sort_by_key(|(_, pin)| rank.get(pin));
         }
         let own: Vec<PuId> = pins.iter().map(|(_, pin)| *pin).collect();
-        let (around, which) = ground.around(&own, &carried);
-        let mut enclave = draft.open(place);
+        let (around, which) = available.around(&own, &carried);
+        let mut enclave = builder.open(place);
         for (vcpu, (slot, pin)) in pins.into_iter().enumerate() {
             let reason = match slot.checked_sub(order.len()) {
                 Some(before) => {
-                    again(draft, (pin, order), first.get(before % order.len()), several)
+                    again(builder, (pin, order), first.get(before % order.len()), several)
                 }
                 None => {
                     let before = slot.checked_sub(1).and_then(|slot| order.get(slot)).copied();
-                    (line.why)(ground, before, pin)
+                    (line.why)(available, before, pin)
                 }
             };
             if slot < order.len() {
@@ -87,19 +87,19 @@ pub(crate) fn along(draft: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<(), 
                 )
             }),
         }
-        draft.close(enclave, line.smt)?;
+        builder.close(enclave, line.smt)?;
     }
     Ok(())
 }
 
 fn again(
-    draft: &PlanBuilder<'_>,
+    builder: &PlanBuilder<'_>,
     (pin, order): (PuId, &[PuId]),
     sharer: Option<&(usize, usize)>,
     several: bool,
 ) -> String {
     let sharer = match sharer {
-        Some((place, vcpu)) if several => format!("vCPU {vcpu} of {}", draft.vnode(*place).name),
+        Some((place, vcpu)) if several => format!("vCPU {vcpu} of {}", builder.vnode(*place).name),
         Some((_, vcpu)) => format!("vCPU {vcpu}"),
         None => "another vCPU".to_owned(),
     };
@@ -107,5 +107,8 @@ fn again(
         1 => "the only CPU of the order has".to_owned(),
         count => format!("all {count} CPUs of the order have"),
     };
-    format!("CPU {pin} again ({}), shared with {sharer}: {all} a vCPU", draft.ground.place(pin))
+    format!(
+        "CPU {pin} again ({}), shared with {sharer}: {all} a vCPU",
+        builder.available.place(pin)
+    )
 }

@@ -18,23 +18,24 @@ use crate::request_check::{self, node_of};
 /// Nodes of a vnode's memory: those of its vCPUs' CPUs, if the request gives its size, the strategy
 /// binds it to `bound`, or the vCPUs of a machine are pinned to nodes.
 pub(crate) fn memory(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     asked: &VnodeRequest,
     threads: &[ThreadPlan],
     bound: Option<NodeId>,
 ) -> Option<MemoryPlan> {
-    let bound = bound.filter(|node| !is_empty_node(ground.topology, *node));
+    let bound = bound.filter(|node| !is_empty_node(available.topology, *node));
     let nodes = match bound {
         Some(node) => vec![node],
-        None => nodes_of(ground, threads),
+        None => nodes_of(available, threads),
     };
-    if asked.memory.is_none() && bound.is_none() && !pinned_to(ground, threads, &nodes) {
+    if asked.memory.is_none() && bound.is_none() && !pinned_to(available, threads, &nodes) {
         return None;
     }
-    let empty = !nodes.is_empty() && nodes.iter().all(|node| is_empty_node(ground.topology, *node));
+    let empty =
+        !nodes.is_empty() && nodes.iter().all(|node| is_empty_node(available.topology, *node));
     let is_free = asked.memory.is_some() && request_check::nodes_to_stay_on(asked).is_empty();
-    let nodes = if empty && is_free { with_memory(ground.topology) } else { nodes };
-    let more = if is_free { memory_only(ground.topology, &nodes, asked) } else { Vec::new() };
+    let nodes = if empty && is_free { with_memory(available.topology) } else { nodes };
+    let more = if is_free { memory_only(available.topology, &nodes, asked) } else { Vec::new() };
     let nodes: Vec<NodeId> = nodes.into_iter().chain(more.iter().copied()).collect();
     let reason = match (bound, nodes.as_slice()) {
         (_, []) => return None,
@@ -111,13 +112,13 @@ fn with_memory(topology: &Topology) -> Vec<NodeId> {
 }
 
 /// True if the vCPUs stay on `nodes`, which then determine where the memory belongs.
-fn pinned_to(ground: &AvailableCpus<'_>, threads: &[ThreadPlan], nodes: &[NodeId]) -> bool {
-    let topology = ground.topology;
+fn pinned_to(available: &AvailableCpus<'_>, threads: &[ThreadPlan], nodes: &[NodeId]) -> bool {
+    let topology = available.topology;
     let mut vcpus = threads.iter().filter(|thread| thread.role.is_vcpu()).peekable();
     count_filled(topology) > 1
         && vcpus.peek().is_some()
         && !nodes.iter().any(|node| is_empty_node(topology, *node))
-        && says_where(ground.index(), vcpus.map(|thread| &thread.pus), nodes)
+        && says_where(available.index(), vcpus.map(|thread| &thread.pus), nodes)
 }
 
 /// The number of nodes with memory; of all, if the host reports none.
@@ -143,13 +144,14 @@ pub fn says_where<'a>(
 
 /// Refuses vCPUs outside the nodes to which the request restricts their machine.
 pub(crate) fn check_nodes(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     request: &Request,
     vnodes: &[VnodePlan],
 ) -> Result<(), PlanError> {
     for (asked, plan) in request.vnodes.iter().zip(vnodes) {
         let nodes = request_check::nodes_to_stay_on(asked);
-        let stays = |pu| ground.pu(pu).and_then(|pu| pu.node).is_some_and(|id| nodes.contains(&id));
+        let stays =
+            |pu| available.pu(pu).and_then(|pu| pu.node).is_some_and(|id| nodes.contains(&id));
         if nodes.is_empty() || plan.vcpus().flat_map(|thread| thread.pus.iter()).all(stays) {
             continue;
         }
@@ -163,20 +165,20 @@ pub(crate) fn check_nodes(
 }
 
 /// True if all vCPUs or tasks run on CPUs of this node.
-pub(crate) fn all_on(ground: &AvailableCpus<'_>, threads: &[ThreadPlan], node: NodeId) -> bool {
+pub(crate) fn all_on(available: &AvailableCpus<'_>, threads: &[ThreadPlan], node: NodeId) -> bool {
     let runs = |thread: &&ThreadPlan| thread.role.runs_work();
     let pus = threads.iter().filter(runs).flat_map(|thread| thread.pus.iter());
-    let mut nodes = pus.filter_map(|pu| ground.pu(pu).and_then(|pu| pu.node));
+    let mut nodes = pus.filter_map(|pu| available.pu(pu).and_then(|pu| pu.node));
     nodes.all(|of| of == node)
 }
 
 /// The nodes with memory of those CPUs on which vCPUs and tasks may run.
-fn nodes_of(ground: &AvailableCpus<'_>, threads: &[ThreadPlan]) -> Vec<NodeId> {
+fn nodes_of(available: &AvailableCpus<'_>, threads: &[ThreadPlan]) -> Vec<NodeId> {
     let mut seen = CpuSet::new();
     let runs = |thread: &&ThreadPlan| thread.role.runs_work();
     threads.iter().filter(runs).for_each(|thread| seen.add(&thread.pus));
-    let mut nodes: Vec<NodeId> = ground.nodes_of(&seen).into_iter().collect();
-    let known = &ground.topology.nodes;
+    let mut nodes: Vec<NodeId> = available.nodes_of(&seen).into_iter().collect();
+    let known = &available.topology.nodes;
     if known.iter().any(|node| node.memory_bytes > 0) {
         let filled = |id: &NodeId| known.iter().any(|node| node.id == *id && node.memory_bytes > 0);
         if nodes.iter().any(filled) {
@@ -343,7 +345,7 @@ pub(crate) fn check_huge_pages(topology: &Topology, vnodes: &[VnodePlan]) -> Res
 
 /// Devices that are on another node than the vCPUs of their vnode.
 pub(crate) fn far_devices(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     request: &Request,
     vnodes: &[VnodePlan],
 ) -> Result<Vec<Finding>, PlanError> {
@@ -352,9 +354,9 @@ pub(crate) fn far_devices(
         if asked.devices.is_empty() {
             continue;
         }
-        let nodes = nodes_of(ground, &plan.threads);
+        let nodes = nodes_of(available, &plan.threads);
         for device in &asked.devices {
-            let node = node_of(ground.topology, device)?;
+            let node = node_of(available.topology, device)?;
             match node {
                 Some(node) if nodes.contains(&node) => {}
                 Some(node) => findings.push(Finding::warning(
@@ -377,7 +379,7 @@ pub(crate) fn far_devices(
 
 /// CPUs for the interrupts in the request: host CPUs near the device, without vCPUs or tasks.
 pub(crate) fn interrupts(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     request: &Request,
     (vnodes, housekeeping): (&[VnodePlan], &CpuSet),
 ) -> Result<(Vec<IrqPlan>, Vec<Finding>), PlanError> {
@@ -391,8 +393,8 @@ pub(crate) fn interrupts(
     threads.filter(runs).for_each(|thread| carried.add(&thread.pus));
     let quiet = housekeeping.difference(&carried);
     for device in &request.interrupts {
-        let node = request_check::node_of(ground.topology, device)?;
-        let of_node = ground.topology.nodes.iter().find(|known| Some(known.id) == node);
+        let node = request_check::node_of(available.topology, device)?;
+        let of_node = available.topology.nodes.iter().find(|known| Some(known.id) == node);
         let near = of_node.map(|node| node.pus.intersection(&quiet)).unwrap_or_default();
         let name = match device {
             pinfold_model::Device::Pci(address) => address.clone(),

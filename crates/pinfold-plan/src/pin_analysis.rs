@@ -111,31 +111,31 @@ pub(crate) fn are_helpers_on_others(plan: &Plan) -> bool {
 }
 
 /// Findings that are independent of the strategy.
-pub(crate) fn findings(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Vec<Finding> {
+pub(crate) fn findings(available: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Vec<Finding> {
     let spreads: Vec<(&VnodePlan, TopologySpan)> = vnodes
         .iter()
-        .map(|vnode| (vnode, TopologySpan::of(ground.index(), &vnode.threads)))
+        .map(|vnode| (vnode, TopologySpan::of(available.index(), &vnode.threads)))
         .collect();
     let before = [
-        oversubscribed(ground, &spreads),
-        shared_cores(ground, &spreads),
-        foreign_siblings(ground, &spreads),
+        oversubscribed(available, &spreads),
+        shared_cores(available, &spreads),
+        foreign_siblings(available, &spreads),
     ];
     let after = [
-        far_helpers(ground, &spreads),
-        nothing_left(ground, &spreads),
-        crossed_nodes(ground.topology, &spreads),
-        floating_nodes(ground, vnodes),
-        floating_kinds(ground, vnodes),
-        crossed_l3s(ground, &spreads),
-        memoryless(ground, &spreads),
-        unbalanced(ground.topology, vnodes),
-        nested(ground.topology, &spreads),
-        left_for_the_host(ground.topology, vnodes),
+        far_helpers(available, &spreads),
+        nothing_left(available, &spreads),
+        crossed_nodes(available.topology, &spreads),
+        floating_nodes(available, vnodes),
+        floating_kinds(available, vnodes),
+        crossed_l3s(available, &spreads),
+        memoryless(available, &spreads),
+        unbalanced(available.topology, vnodes),
+        nested(available.topology, &spreads),
+        left_for_the_host(available.topology, vnodes),
         part_of_a_page(vnodes),
-        far_memory(ground.topology, vnodes),
+        far_memory(available.topology, vnodes),
     ];
-    let helpers = helpers_on_vcpus(ground, &spreads);
+    let helpers = helpers_on_vcpus(available, &spreads);
     before.into_iter().flatten().chain(helpers).chain(after.into_iter().flatten()).collect()
 }
 
@@ -148,7 +148,7 @@ pub(crate) fn is_crowded(plan: &Plan) -> bool {
 }
 
 fn oversubscribed(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Option<Finding> {
     let (mut carried, mut crowded) = (CpuSet::new(), CpuSet::new());
@@ -167,18 +167,18 @@ fn oversubscribed(
             pus_text(&crowded),
             verb(&crowded, "carries", "each carry")
         )
-    } else if vcpus > ground.usable.len() {
+    } else if vcpus > available.usable.len() {
         format!(
             "{vcpus} vCPUs float on {}: a vCPU waits while others have them, and a guest spinlock \
              may be held by one that waits",
-            counted(ground.usable.len(), "CPU")
+            counted(available.usable.len(), "CPU")
         )
     } else {
         return None;
     };
     // Floating vCPUs share CPUs in any case; pinned ones can be placed so that they do not wait for
     // each other.
-    let severity = severity(!crowded.is_empty() && choice(ground, vcpus).with_another_pu());
+    let severity = severity(!crowded.is_empty() && choice(available, vcpus).with_another_pu());
     Some(Finding { severity, ..Finding::note(CROWDED, text) })
 }
 
@@ -198,7 +198,7 @@ pub(crate) fn is_short(plan: &Plan) -> bool {
 /// Process groups that get fewer CPUs than they ask for, under strategies that start again at the
 /// first CPU when they run out, and slowed ones that get siblings in place of cores.
 pub(crate) fn short(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     request: &Request,
     vnodes: &[VnodePlan],
 ) -> Vec<Finding> {
@@ -207,7 +207,7 @@ pub(crate) fn short(
         let pus = vnode.pus();
         let count = narrow(pus.len());
         if count >= cores && speed != Speed::FULL {
-            return short_of_cores((ground, request), vnode, cores);
+            return short_of_cores((available, request), vnode, cores);
         }
         (count < cores).then(|| {
             let text = format!(
@@ -225,12 +225,12 @@ pub(crate) fn short(
 
 /// A slowed group on fewer cores than it asks for: each task's speed depends on its sibling's load.
 fn short_of_cores(
-    (ground, request): (&AvailableCpus<'_>, &Request),
+    (available, request): (&AvailableCpus<'_>, &Request),
     vnode: &VnodePlan,
     asked: u32,
 ) -> Option<Finding> {
-    let own: BTreeSet<CoreId> = ground.index().pus(&vnode.pus()).map(|pu| pu.core).collect();
-    let (count, all) = (narrow(own.len()), narrow(ground.cores.len()));
+    let own: BTreeSet<CoreId> = available.index().pus(&vnode.pus()).map(|pu| pu.core).collect();
+    let (count, all) = (narrow(own.len()), narrow(available.cores.len()));
     let only_groups = request.vnodes.iter().all(|of| matches!(of.work, Work::Processes { .. }));
     let hint = match all < asked {
         true => format!("`-s vnodes` gives at most {}, each alone", counted(all, "core")),
@@ -252,7 +252,7 @@ fn short_of_cores(
 
 /// Cores that carry vCPUs of more than one vnode.
 fn shared_cores(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Option<Finding> {
     let cores = spreads.iter().flat_map(|(_, spread)| &spread.cores);
@@ -261,9 +261,9 @@ fn shared_cores(
     let shared = cores.chunk_by(CoreId::eq).filter(|vnodes| vnodes.len() > 1);
     let shared: Vec<CoreId> = shared.filter_map(|vnodes| vnodes.first().copied()).collect();
     // Whole cores for each machine, next to the host's.
-    let width = ground.index().widest_core.max(1);
+    let width = available.index().widest_core.max(1);
     let needed = spreads.iter().map(|(_, spread)| spread.pus.len().div_ceil(width)).sum::<usize>();
-    let severity = severity(needed < ground.cores.len());
+    let severity = severity(needed < available.cores.len());
     let text = format!(
         "{} {} vCPUs of several machines: each is slower while the others compute ({})",
         counted(shared.len(), "core"),
@@ -274,18 +274,18 @@ fn shared_cores(
 }
 
 /// The possible placements of `vcpus` vCPUs.
-fn choice<'a>(ground: &'a AvailableCpus<'_>, vcpus: usize) -> Choice<'a> {
-    Choice { index: ground.index(), usable: &ground.usable, vcpus }
+fn choice<'a>(available: &'a AvailableCpus<'_>, vcpus: usize) -> Choice<'a> {
+    Choice { index: available.index(), usable: &available.usable, vcpus }
 }
 
 /// Emulators, iothreads and workers on the CPUs of vCPUs, of their own machine or of others.
 fn helpers_on_vcpus(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Vec<Finding> {
     type IsOn<'a> = &'a dyn Fn(&CpuSet, &CpuSet) -> bool;
     let carried = carried(spreads);
-    let avoidable = choice(ground, carried.len()).with_free_helpers(&carried);
+    let avoidable = choice(available, carried.len()).with_free_helpers(&carried);
     let with_own = |pus: &CpuSet, own: &CpuSet| !pus.is_disjoint(own);
     let with_others = |pus: &CpuSet, own: &CpuSet| {
         !pus.is_disjoint(&carried) && !pus.intersection(&carried).is_subset(own)
@@ -315,15 +315,15 @@ fn helpers_on_vcpus(
 /// Iothreads and vhost workers on other nodes than all vCPUs of their machine, if one of these
 /// nodes has a free CPU.
 fn far_helpers(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Option<Finding> {
     let carried = spreads.iter().map(|(_, spread)| &spread.pus).collect::<CpuSet>();
-    let spare = ground.nodes_of(&ground.hostable.difference(&carried));
+    let spare = available.nodes_of(&available.hostable.difference(&carried));
     spreads.iter().find_map(|(vnode, spread)| {
         let room = spread.nodes.iter().any(|node| spare.contains(node));
         let far = |thread: &&ThreadPlan| {
-            let nodes = ground.nodes_of(&thread.pus);
+            let nodes = available.nodes_of(&thread.pus);
             !nodes.is_empty() && nodes.is_disjoint(&spread.nodes)
         };
         let serves = |thread: &&ThreadPlan| thread.role.is_device();
@@ -346,28 +346,28 @@ fn carried(spreads: &[(&VnodePlan, TopologySpan)]) -> CpuSet {
 
 /// Every CPU of the host's tasks carries a vCPU.
 fn nothing_left(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Option<Finding> {
     let carried = carried(spreads);
-    (!carried.is_empty() && ground.hostable.is_subset(&carried)).then(|| {
+    (!carried.is_empty() && available.hostable.is_subset(&carried)).then(|| {
         let text = "every CPU that the host's tasks may use carries a vCPU: interrupts and the host's \
                     own tasks run in the time of a vCPU";
-        let avoidable = choice(ground, carried.len()).with_a_pu_for_the_host();
+        let avoidable = choice(available, carried.len()).with_a_pu_for_the_host();
         Finding { severity: severity(avoidable), ..Finding::note("host", text) }
     })
 }
 
 /// Siblings of vCPUs' CPUs that the plan may not use; any task may run there.
 fn foreign_siblings(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Option<Finding> {
     let carried = carried(spreads);
     let cores = distinct(spreads.iter().flat_map(|(_, spread)| spread.cores.iter().copied()));
-    let cores = cores.iter().filter_map(|core| ground.topology.cores.get(core.index()));
+    let cores = cores.iter().filter_map(|core| available.topology.cores.get(core.index()));
     let all = cores.map(|core| &core.pus).collect::<CpuSet>();
-    let foreign = all.difference(&carried).difference(&ground.usable);
+    let foreign = all.difference(&carried).difference(&available.usable);
     (!foreign.is_empty()).then(|| {
         Finding::warning(
             "smt",
@@ -410,17 +410,17 @@ fn crossed_nodes(topology: &Topology, spreads: &[(&VnodePlan, TopologySpan)]) ->
 }
 
 /// The usable CPUs of floating vCPUs, each set once.
-fn floating<'v>(ground: &AvailableCpus<'_>, vnodes: &'v [VnodePlan]) -> BTreeSet<&'v CpuSet> {
+fn floating<'v>(available: &AvailableCpus<'_>, vnodes: &'v [VnodePlan]) -> BTreeSet<&'v CpuSet> {
     let vcpus = vnodes.iter().flat_map(VnodePlan::vcpus);
     let floats = vcpus.filter(|thread| thread.pus.len() > 1);
     let mut sets: BTreeSet<&CpuSet> = floats.map(|thread| &thread.pus).collect();
-    sets.retain(|pus| pus.is_subset(&ground.usable));
+    sets.retain(|pus| pus.is_subset(&available.usable));
     sets
 }
 
-fn floating_nodes(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
-    let sets = floating(ground, vnodes);
-    let nodes = sets.iter().map(|pus| ground.nodes_of(pus)).find(|nodes| nodes.len() > 1)?;
+fn floating_nodes(available: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
+    let sets = floating(available, vnodes);
+    let nodes = sets.iter().map(|pus| available.nodes_of(pus)).find(|nodes| nodes.len() > 1)?;
     Some(Finding::note(
         "NUMA",
         format!(
@@ -432,13 +432,13 @@ fn floating_nodes(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Option<Fi
     ))
 }
 
-fn floating_kinds(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
+fn floating_kinds(available: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
     let mixes = |pus: &&&CpuSet| {
-        let mut kinds = pus.iter().filter_map(|pu| ground.pu(pu)).map(|pu| pu.kind);
+        let mut kinds = pus.iter().filter_map(|pu| available.pu(pu)).map(|pu| pu.kind);
         let first = kinds.next();
         kinds.any(|kind| Some(kind) != first)
     };
-    floating(ground, vnodes).iter().find(mixes).map(|_| {
+    floating(available, vnodes).iter().find(mixes).map(|_| {
         Finding::note(
             "core kinds",
             "the vCPUs float over cores of several kinds: the guest takes all its CPUs for equal, and \
@@ -455,24 +455,24 @@ struct MachineOnL3s<'s> {
 }
 
 impl<'s> MachineOnL3s<'s> {
-    fn new(ground: &AvailableCpus<'_>, vnode: &'s VnodePlan, spread: &'s TopologySpan) -> Self {
+    fn new(available: &AvailableCpus<'_>, vnode: &'s VnodePlan, spread: &'s TopologySpan) -> Self {
         let shows_threads = vnode.guest.as_ref().is_some_and(|guest| guest.threads > 1);
         let pins = Pins { pus: &spread.pus, shows_threads };
-        let domain = choice(ground, spread.pus.len()).crossed_l3s(&pins);
+        let domain = choice(available, spread.pus.len()).crossed_l3s(&pins);
         Self { vnode, spread, could_lie_in_fewer: domain.is_some() }
     }
 }
 
 fn crossed_l3s(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Option<Finding> {
     let several = spreads.iter().filter(|(_, spread)| spread.l3s.len() > 1);
     let several: Vec<MachineOnL3s<'_>> =
-        several.map(|(vnode, spread)| MachineOnL3s::new(ground, vnode, spread)).collect();
+        several.map(|(vnode, spread)| MachineOnL3s::new(available, vnode, spread)).collect();
     let crosses = |it: &&MachineOnL3s<'_>| {
         let pus = &it.spread.pus;
-        it.could_lie_in_fewer || choice(ground, pus.len()).l3s_of_one_node(pus).is_some()
+        it.could_lie_in_fewer || choice(available, pus.len()).l3s_of_one_node(pus).is_some()
     };
     let crossing: Vec<_> = several.iter().filter(crosses).collect();
     let text = match (crossing.as_slice(), spreads.len()) {
@@ -506,10 +506,10 @@ fn roomy(several: &[MachineOnL3s<'_>]) -> String {
 }
 
 fn memoryless(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Option<Finding> {
-    let topology = ground.topology;
+    let topology = available.topology;
     let has_memory = topology.nodes.iter().any(|node| node.memory_bytes > 0);
     let used: BTreeSet<NodeId> =
         spreads.iter().flat_map(|(_, spread)| &spread.nodes).copied().collect();
@@ -526,7 +526,7 @@ fn memoryless(
             if empty.len() == 1 { "a node" } else { "nodes" },
             names(&empty)
         );
-        let avoidable = choice(ground, carried(spreads).len()).near_memory();
+        let avoidable = choice(available, carried(spreads).len()).near_memory();
         Finding { severity: severity(avoidable), ..Finding::note("NUMA", text) }
     })
 }

@@ -4,7 +4,7 @@ use pinfold_model::{CpuSet, Plan, PuId, Request, Role, Topology};
 
 use crate::guest::{self, GuestSmt};
 use crate::plan::plan;
-use crate::plan_builder::ground;
+use crate::plan_builder::available;
 
 /// The plan of `none` for a request for one machine, with its vCPUs pinned to these CPUs in this
 /// order, and the guest topology that matches them. `None` if a CPU is kept free for the host, or
@@ -12,9 +12,9 @@ use crate::plan_builder::ground;
 #[must_use]
 pub fn pinned(topology: &Topology, request: &Request, order: &[PuId]) -> Option<Plan> {
     let mut plan = plan("none", topology, request).ok()?;
-    let ground = ground(topology, request).ok()?;
+    let available = available(topology, request).ok()?;
     let held: CpuSet = order.iter().copied().collect();
-    if !held.is_disjoint(&ground.free) {
+    if !held.is_disjoint(&available.free) {
         return None;
     }
     let vnode = plan.vnodes.first_mut()?;
@@ -23,6 +23,6 @@ pub fn pinned(topology: &Topology, request: &Request, order: &[PuId]) -> Option<
             thread.pus = CpuSet::single(*order.get(*index as usize)?);
         }
     }
-    vnode.guest = Some(guest::matching(&ground, order, GuestSmt::Mirror).0);
+    vnode.guest = Some(guest::matching(&available, order, GuestSmt::Mirror).0);
     Some(plan)
 }

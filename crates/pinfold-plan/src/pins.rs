@@ -62,7 +62,7 @@ pub(crate) fn wishes(asked: &VnodeRequest, count: usize) -> Vec<Option<&CpuSet>>
 /// # Errors
 /// [`PlanError::Pin`] if the vnode has no such thread, or the CPUs are not possible.
 pub(crate) fn vcpus(
-    (ground, request): (&AvailableCpus<'_>, &Request),
+    (available, request): (&AvailableCpus<'_>, &Request),
     enclave: &mut VnodeBuilder<'_>,
     by_hand: &mut ByHand,
 ) -> Result<bool, PlanError> {
@@ -71,7 +71,7 @@ pub(crate) fn vcpus(
         return Ok(false);
     }
     let wrong = |why| PlanError::Pin { vnode: asked.name.clone(), why };
-    check(ground, request, enclave).map_err(wrong)?;
+    check(available, request, enclave).map_err(wrong)?;
     let wishes = wishes(asked, enclave.pins.len());
     let mut taken = CpuSet::new();
     wishes.iter().flatten().for_each(|pus| taken.add(pus));
@@ -155,7 +155,7 @@ pub(crate) fn pin_helper(wishes: &[PinWish], thread: &mut ThreadPlan) -> bool {
 
 /// Checks that the pins are possible.
 fn check(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     request: &Request,
     enclave: &VnodeBuilder<'_>,
 ) -> Result<(), String> {
@@ -172,13 +172,13 @@ fn check(
             ));
         }
         let name = format!("{} cannot be pinned to {}", wish.role, wish.pus);
-        absent(ground.topology, &wish.pus).map_err(|why| format!("{name}: {why}"))?;
+        absent(available.topology, &wish.pus).map_err(|why| format!("{name}: {why}"))?;
         let avoided = wish.pus.intersection(&request.avoid);
         if !avoided.is_empty() {
             return Err(format!("{name}: the request avoids {}", pus_text(&avoided)));
         }
         let runs = RoleKind::of_text(&wish.role).is_some_and(RoleKind::runs_work);
-        let free = wish.pus.intersection(&ground.free);
+        let free = wish.pus.intersection(&available.free);
         if runs && !free.is_empty() {
             return Err(format!("{name}: {} is kept free for the host", pus_text(&free)));
         }
@@ -237,7 +237,7 @@ fn absent(topology: &Topology, pus: &CpuSet) -> Result<(), String> {
 /// # Errors
 /// [`PlanError::Pin`] if the plan isolates and the host's own tasks would have no CPU.
 pub(crate) fn reserve(
-    (ground, request): (&AvailableCpus<'_>, &Request),
+    (available, request): (&AvailableCpus<'_>, &Request),
     by_hand: &ByHand,
     vnodes: &[VnodePlan],
     (reserve, isolates): (Reserve, bool),
@@ -246,7 +246,7 @@ pub(crate) fn reserve(
         return Ok(reserve);
     }
     let cores = |pus: &CpuSet| -> CpuSet {
-        let spots = pus.iter().filter_map(|pu| ground.spot_of(pu));
+        let spots = pus.iter().filter_map(|pu| available.spot_of(pu));
         spots.flat_map(|spot| spot.pus.iter().copied()).collect()
     };
     let (mut used, mut carried) = (CpuSet::new(), CpuSet::new());
@@ -262,15 +262,15 @@ pub(crate) fn reserve(
         let left = cores(&by_hand.before).difference(&cores(&carried));
         exclusive = exclusive.difference(&left.difference(&cores(&used)));
     }
-    let whole = exclusive.union(&cores(&by_hand.vcpus)).difference(&ground.free);
+    let whole = exclusive.union(&cores(&by_hand.vcpus)).difference(&available.free);
     let mut named = exclusive.union(&by_hand.vcpus);
-    if !ground.hostable.is_subset(&whole) {
+    if !available.hostable.is_subset(&whole) {
         named = whole;
     }
     if let Some(Free::These(host)) = &request.free {
         named.add(&by_hand.helpers.difference(host));
     }
-    let housekeeping = ground.hostable.difference(&named);
+    let housekeeping = available.hostable.difference(&named);
     if housekeeping.is_empty() && isolates {
         let mut pinned = request.vnodes.iter().filter(|vnode| !vnode.pins.is_empty());
         let vnode = pinned.next().map(|vnode| vnode.name.clone()).unwrap_or_default();

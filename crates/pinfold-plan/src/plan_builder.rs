@@ -47,7 +47,7 @@ impl Limits {
 
 /// A plan under construction.
 pub(crate) struct PlanBuilder<'a> {
-    pub ground: &'a AvailableCpus<'a>,
+    pub available: &'a AvailableCpus<'a>,
     pub request: &'a Request,
     strategy: &'static str,
     vnodes: Vec<Option<VnodePlan>>,
@@ -89,7 +89,7 @@ impl<'a> PlanBuilder<'a> {
     /// `balanced` supports.
     pub fn new(
         strategy: &'static str,
-        ground: &'a AvailableCpus<'a>,
+        available: &'a AvailableCpus<'a>,
         request: &'a Request,
     ) -> Result<Self, PlanError> {
         if request.emulator != EmulatorRequest::Usual && strategy != "balanced" {
@@ -100,8 +100,8 @@ impl<'a> PlanBuilder<'a> {
             });
         }
         let vnodes = request.vnodes.iter().map(|_| None).collect();
-        let mut draft = Self {
-            ground,
+        let mut builder = Self {
+            available,
             strategy,
             request,
             vnodes,
@@ -109,17 +109,17 @@ impl<'a> PlanBuilder<'a> {
             later: Vec::new(),
             by_hand: ByHand::default(),
         };
-        if !ground.avoided_in_vain.is_empty() {
-            draft.finding(Finding::note(
+        if !available.avoided_in_vain.is_empty() {
+            builder.finding(Finding::note(
                 "avoid",
                 format!(
                     "{} to be avoided {} not online on this host",
-                    pus_text(&ground.avoided_in_vain),
-                    verb(&ground.avoided_in_vain, "is", "are")
+                    pus_text(&available.avoided_in_vain),
+                    verb(&available.avoided_in_vain, "is", "are")
                 ),
             ));
         }
-        Ok(draft)
+        Ok(builder)
     }
 
     /// The indexes of the vnodes in the order in which they choose CPUs.
@@ -150,7 +150,7 @@ impl<'a> PlanBuilder<'a> {
         let asked: Vec<Option<usize>> = self.request.vnodes.iter().map(asked).collect();
         let most = limits.most.unwrap_or(of_one * asked.len());
         if most == 0 {
-            let usable = self.ground.usable.clone();
+            let usable = self.available.usable.clone();
             return Err(PlanError::TooFewPus { strategy, usable, why: limits.why, nearest: None });
         }
         let given: usize = asked.iter().flatten().sum();
@@ -232,7 +232,7 @@ impl<'a> PlanBuilder<'a> {
     /// [`PlanError::Pin`] if a pin by hand is not possible, [`PlanError::GuestSmt`] if the request
     /// wants siblings that the pins do not have.
     pub fn close(&mut self, mut enclave: VnodeBuilder<'a>, smt: GuestSmt) -> Result<(), PlanError> {
-        let by_hand = pins::vcpus((self.ground, self.request), &mut enclave, &mut self.by_hand)?;
+        let by_hand = pins::vcpus((self.available, self.request), &mut enclave, &mut self.by_hand)?;
         let guest = self.matching(&enclave, if by_hand { GuestSmt::Mirror } else { smt });
         self.end(enclave, guest)
     }
@@ -246,7 +246,7 @@ impl<'a> PlanBuilder<'a> {
         mut enclave: VnodeBuilder<'a>,
         guest: GuestTopology,
     ) -> Result<(), PlanError> {
-        let by_hand = pins::vcpus((self.ground, self.request), &mut enclave, &mut self.by_hand)?;
+        let by_hand = pins::vcpus((self.available, self.request), &mut enclave, &mut self.by_hand)?;
         let guest = if by_hand { self.matching(&enclave, GuestSmt::Mirror) } else { guest };
         self.end(enclave, guest)
     }
@@ -260,7 +260,7 @@ impl<'a> PlanBuilder<'a> {
             return guest::flat(enclave.pins.len(), why);
         }
         let smt = if vm.smt == SmtRequest::Hidden { GuestSmt::Hidden } else { smt };
-        let (guest, findings) = guest::matching(self.ground, &pinned, smt);
+        let (guest, findings) = guest::matching(self.available, &pinned, smt);
         let several = self.request.vnodes.len() > 1;
         self.findings.extend(findings.into_iter().map(|mut finding| {
             if several {
@@ -298,8 +298,8 @@ impl<'a> PlanBuilder<'a> {
         threads.iter_mut().for_each(|thread| self.mind_isolation(thread));
         pins::helpers(&asked.pins, &mut threads, &mut self.by_hand);
         // A strategy binds the memory to its node, but pins by hand may be elsewhere.
-        let node = node.filter(|node| locality::all_on(self.ground, &threads, *node));
-        let memory = locality::memory(self.ground, asked, &threads, node);
+        let node = node.filter(|node| locality::all_on(self.available, &threads, *node));
+        let memory = locality::memory(self.available, asked, &threads, node);
         let name = asked.name.clone();
         let plan = VnodePlan { name, kind, threads, guest, memory, speed };
         if let Some(entry) = self.vnodes.get_mut(place) {
@@ -313,17 +313,19 @@ impl<'a> PlanBuilder<'a> {
         match thread.role.kind().class {
             RoleClass::Vcpu if !thread.pus.is_disjoint(&self.by_hand.vcpus) => {}
             RoleClass::Vcpu => {
-                thread.reason.push_str(self.ground.isolated_reason(&thread.pus, self.strategy));
+                thread.reason.push_str(self.available.isolated_reason(&thread.pus, self.strategy));
             }
             RoleClass::Main | RoleClass::Device | RoleClass::Pool => {
-                let isolated = thread.pus.intersection(&self.ground.topology.isolated);
+                let isolated = thread.pus.intersection(&self.available.topology.isolated);
                 if isolated.len() < 2 {
                     return;
                 }
                 let balanced = match thread.pus.difference(&isolated) {
                     rest if !rest.is_empty() => rest,
-                    _ if self.ground.floating().is_disjoint(&isolated) => self.ground.floating(),
-                    _ => self.ground.hostable.clone(),
+                    _ if self.available.floating().is_disjoint(&isolated) => {
+                        self.available.floating()
+                    }
+                    _ => self.available.hostable.clone(),
                 };
                 thread.reason.push_str(&format!(
                     "; but on {}: the kernel spreads no threads over isolated CPUs ({isolated})",
@@ -382,7 +384,12 @@ impl<'a> PlanBuilder<'a> {
             true => reserve,
             false => {
                 let by_hand = &self.by_hand;
-                pins::reserve((self.ground, self.request), by_hand, &vnodes, (reserve, isolates))?
+                pins::reserve(
+                    (self.available, self.request),
+                    by_hand,
+                    &vnodes,
+                    (reserve, isolates),
+                )?
             }
         };
         let ended = PlacedPlan { vnodes: &vnodes, exclusive: &reserve.exclusive };
@@ -403,8 +410,8 @@ impl<'a> PlanBuilder<'a> {
 
     /// A finding if the boot CPU, with its kernel work, is used by a virtual machine.
     fn boot_pu(&self, ended: &PlacedPlan<'_>) -> Option<Finding> {
-        let online = self.ground.topology.online();
-        let boot = online.first().filter(|pu| self.ground.hostable.contains(*pu))?;
+        let online = self.available.topology.online();
+        let boot = online.first().filter(|pu| self.available.hostable.contains(*pu))?;
         (ended.carried().contains(boot) && ended.exclusive.contains(boot)).then(|| {
             Finding::note(
                 "boot CPU",
@@ -434,18 +441,18 @@ impl<'a> PlanBuilder<'a> {
     }
 
     fn finish(mut self, vnodes: Vec<VnodePlan>, reserve: Reserve) -> Result<Plan, PlanError> {
-        locality::check_nodes(self.ground, self.request, &vnodes)?;
-        locality::check_memory(self.ground.topology, &vnodes)?;
-        locality::check_huge_pages(self.ground.topology, &vnodes)?;
-        let common = pin_analysis::findings(self.ground, &vnodes);
+        locality::check_nodes(self.available, self.request, &vnodes)?;
+        locality::check_memory(self.available.topology, &vnodes)?;
+        locality::check_huge_pages(self.available.topology, &vnodes)?;
+        let common = pin_analysis::findings(self.available, &vnodes);
         self.findings.extend(common);
-        let short = pin_analysis::short(self.ground, self.request, &vnodes);
+        let short = pin_analysis::short(self.available, self.request, &vnodes);
         self.findings.extend(short);
-        let far = locality::far_devices(self.ground, self.request, &vnodes)?;
+        let far = locality::far_devices(self.available, self.request, &vnodes)?;
         self.findings.extend(far);
-        let housekeeping = self.ground.hostable.difference(&reserve.exclusive);
+        let housekeeping = self.available.hostable.difference(&reserve.exclusive);
         let (irqs, findings) =
-            locality::interrupts(self.ground, self.request, (&vnodes, &housekeeping))?;
+            locality::interrupts(self.available, self.request, (&vnodes, &housekeeping))?;
         self.findings.extend(findings);
         let isolation = match reserve.exclusive.is_empty() {
             true => IsolationScope::None,
@@ -453,7 +460,7 @@ impl<'a> PlanBuilder<'a> {
         };
         Ok(Plan {
             strategy: self.strategy.to_owned(),
-            fingerprint: self.ground.topology.fingerprint.clone(),
+            fingerprint: self.available.topology.fingerprint.clone(),
             vnodes,
             housekeeping,
             exclusive: reserve.exclusive,
@@ -485,7 +492,7 @@ pub(crate) fn not_isolated(request: &Request, (strategy, pus): (&str, &CpuSet)) 
 ///
 /// # Errors
 /// As [`request_check::check`] and [`AvailableCpus::new`].
-pub(crate) fn ground<'a>(
+pub(crate) fn available<'a>(
     topology: &'a Topology,
     request: &Request,
 ) -> Result<AvailableCpus<'a>, PlanError> {
@@ -499,19 +506,19 @@ pub(crate) fn ground<'a>(
 /// part.
 ///
 /// # Errors
-/// As [`ground`].
+/// As [`available`].
 pub(crate) fn ground_beside<'a>(
     topology: &'a Topology,
     request: &Request,
     count: Count,
 ) -> Result<AvailableCpus<'a>, PlanError> {
-    let usual = ground(topology, request)?;
+    let usual = available(topology, request)?;
     if !matches!(request.free, Some(Free::Pus(_) | Free::Percent(_))) {
         return Ok(usual);
     }
     let largest = request_check::largest(request);
-    let fits = |ground: &AvailableCpus<'_>| {
-        Pool::new(&ground.without(&ground.host()), count, None).fits_a_part(largest)
+    let fits = |available: &AvailableCpus<'_>| {
+        Pool::new(&available.without(&available.host()), count, None).fits_a_part(largest)
     };
     let boot = AvailableCpus::with_free(topology, request, FreeFrom::Boot);
     Ok(boot.ok().filter(|boot| !fits(&usual) && fits(boot)).unwrap_or(usual))

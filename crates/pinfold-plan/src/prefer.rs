@@ -11,7 +11,7 @@ use crate::available_core::AvailableCore;
 use crate::command;
 use crate::parts::Parts;
 use crate::pin_analysis::{is_cost, runs_on, work_of};
-use crate::plan_builder::ground;
+use crate::plan_builder::available;
 use crate::strategies::{ORDERED, Strategy, made, strategies};
 use crate::text::narrow;
 
@@ -97,8 +97,8 @@ fn other(
     let named = |vnode: &VnodePlan| {
         let pus = runs_on(vnode);
         let on: Vec<PuId> = pus.iter().collect();
-        let ground = ground(topology, request).ok();
-        let part = ground.map(|ground| ground.parts_of(&on)).unwrap_or_default();
+        let available = available(topology, request).ok();
+        let part = available.map(|available| available.parts_of(&on)).unwrap_or_default();
         format!("{pus} ({part})")
     };
     let with = match prefer {
@@ -119,9 +119,9 @@ fn meets(topology: &Topology, request: &Request, plan: &Plan) -> bool {
     if matches!(request.prefer, Preference::Auto | Preference::None) {
         return false;
     }
-    let Ok(ground) = ground(topology, request) else { return false };
+    let Ok(available) = available(topology, request) else { return false };
     let pus = work_of(plan);
-    pus.iter().all(|pu| ground.spot_of(pu).is_some_and(|spot| spot.part == 0))
+    pus.iter().all(|pu| available.spot_of(pu).is_some_and(|spot| spot.part == 0))
 }
 
 /// A machine on slow cores because each vCPU has a core of its own, while the fast cores carry no
@@ -132,9 +132,9 @@ pub(crate) fn idle_fast_cores(
     plan: &Plan,
 ) -> Option<Finding> {
     let ([vnode], Preference::Auto) = (plan.vnodes.as_slice(), request.prefer) else { return None };
-    let ground = ground(topology, request).ok()?;
-    let fastest = ground.cores.iter().map(|spot| spot.kind).min()?;
-    let is_fast = |pu: PuId| ground.pu(pu).is_some_and(|pu| pu.kind == fastest);
+    let available = available(topology, request).ok()?;
+    let fastest = available.cores.iter().map(|spot| spot.kind).min()?;
+    let is_fast = |pu: PuId| available.pu(pu).is_some_and(|pu| pu.kind == fastest);
     let on = runs_on(vnode);
     if plan.strategy != "low-latency" || on.iter().any(is_fast) {
         return None;
@@ -145,7 +145,7 @@ pub(crate) fn idle_fast_cores(
     if !there.iter().all(is_fast) || other.findings.iter().any(is_cost) {
         return None;
     }
-    let [slow, fast] = [&on, &there].map(|pus| ground.parts_of(&pus.iter().collect::<Vec<_>>()));
+    let [slow, fast] = [&on, &there].map(|pus| available.parts_of(&pus.iter().collect::<Vec<_>>()));
     let text = format!(
         "{} is on {on} ({slow}), and {fast} carry no vCPU: {} needs a core for each vCPU, and these \
          are too few; the threads of these cores are enough",
@@ -165,9 +165,9 @@ fn slower(
     topology: &Topology,
     (request, plan): (&Request, &Plan),
 ) -> Option<Finding> {
-    let ground = ground(topology, request).ok()?;
-    let fastest = ground.cores.iter().map(|spot| spot.kind).min()?;
-    let is_slower = |pu: PuId| ground.pu(pu).is_some_and(|pu| pu.kind > fastest);
+    let available = available(topology, request).ok()?;
+    let fastest = available.cores.iter().map(|spot| spot.kind).min()?;
+    let is_slower = |pu: PuId| available.pu(pu).is_some_and(|pu| pu.kind > fastest);
     let vnode = plan.vnodes.iter().find(|vnode| runs_on(vnode).iter().all(is_slower))?;
     let pus = runs_on(vnode);
     let on: Vec<PuId> = pus.iter().collect();
@@ -175,11 +175,11 @@ fn slower(
         "{} is on {pus} ({}): the faster cores that are left are too few for all of it, and no \
          preference changes that",
         vnode.name,
-        ground.parts_of(&on)
+        available.parts_of(&on)
     );
     let finding = Finding::note("preference", text);
     let fast: Vec<&AvailableCore> =
-        ground.cores.iter().filter(|spot| spot.kind == fastest).collect();
+        available.cores.iter().filter(|spot| spot.kind == fastest).collect();
     let threads = fast.iter().map(|spot| spot.pus.len()).sum::<usize>();
     let is_fast = |plan: &Plan| plan.vnodes.iter().all(|it| !runs_on(it).iter().any(is_slower));
     let mut counts =

@@ -27,7 +27,7 @@ use crate::available::{AvailableCpus, Index, distinct};
 use crate::available_core::AvailableCore;
 use crate::pin_analysis;
 use crate::pin_analysis::{runs_on, work_of};
-use crate::plan_builder::ground;
+use crate::plan_builder::available;
 use crate::request_check::noun;
 use crate::select::{Count, Pool};
 use crate::text::narrow;
@@ -152,12 +152,13 @@ fn lacks_isolation(plan: &Plan, request: &Request) -> bool {
 }
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
+    let available = available(topology, request)?;
     let mut passed = SkippedStrategies::default();
     let mut fallback = Fallback::default();
     let (mut refusal, mut short): (Option<PlanError>, Option<PlanError>) = (None, None);
     let is_crowded = is_crowded(topology, request);
-    for Rule { strategy, why, claim } in rules(&ground, request).into_iter().chain(others(request))
+    for Rule { strategy, why, claim } in
+        rules(&available, request).into_iter().chain(others(request))
     {
         if !honours(strategy, request) {
             continue;
@@ -176,7 +177,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             short = short.or_else(|| refusal.clone());
             continue;
         }
-        if !claim.holds(ground.index(), &plan) {
+        if !claim.holds(available.index(), &plan) {
             continue;
         }
         let warnings = warnings(&plan);
@@ -186,7 +187,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             if passed.is_empty() || is_worse { String::new() } else { format!(" ({passed})") };
         let text = format!("auto picked {}: {why}{before}", strategy.name);
         plan.findings.insert(0, Finding::note("auto", text));
-        plan.findings.extend(idle_cores(&ground, request, &plan));
+        plan.findings.extend(idle_cores(&available, request, &plan));
         let has_warning = plan.findings.iter().any(pin_analysis::is_warning);
         let rank = [has_warning, lacks_isolation(&plan, request), !warnings.is_empty()];
         if rank == Rank::default() || is_crowded && !has_warning {
@@ -209,7 +210,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
 
 /// That cores stay idle while the vCPUs of the only machine are siblings, because they are too many
 /// for a core each.
-fn idle_cores(ground: &AvailableCpus<'_>, request: &Request, plan: &Plan) -> Option<Finding> {
+fn idle_cores(available: &AvailableCpus<'_>, request: &Request, plan: &Plan) -> Option<Finding> {
     let ([asked], "balanced") = (request.vnodes.as_slice(), plan.strategy.as_str()) else {
         return None;
     };
@@ -217,10 +218,10 @@ fn idle_cores(ground: &AvailableCpus<'_>, request: &Request, plan: &Plan) -> Opt
         return None;
     };
     let pus = work_of(plan);
-    let on: Vec<&AvailableCore> = pus.iter().filter_map(|pu| ground.spot_of(pu)).collect();
+    let on: Vec<&AvailableCore> = pus.iter().filter_map(|pu| available.spot_of(pu)).collect();
     let part = on.first()?.part;
-    let host = ground.host();
-    let alike = ground.cores_without(&host).filter(|it| it.part == part && !it.memoryless);
+    let host = available.host();
+    let alike = available.cores_without(&host).filter(|it| it.part == part && !it.memoryless);
     let (all, used) = (narrow(alike.count()), narrow(distinct(on.iter().map(|it| it.core)).len()));
     let fits = cells.is_empty() && asked.pins.is_empty() && used < all && all < *vcpus;
     fits.then(|| {
@@ -395,13 +396,13 @@ impl Sum {
 }
 
 /// The strategies to try, the best first, each with its rule.
-fn rules(ground: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
+fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
     let sum = Sum::of(request);
-    let pus = ground.usable.len();
-    let host = ground.host();
-    let cores = || ground.cores_without(&host);
+    let pus = available.usable.len();
+    let host = available.host();
+    let cores = || available.cores_without(&host);
     let (spare, near) = (cores().count(), cores().filter(|core| !core.memoryless).count());
-    let threads = pus - ground.usable.intersection(&host.pus).len();
+    let threads = pus - available.usable.intersection(&host.pus).len();
     let asked = counted(sum.vcpus, if sum.groups == sum.vnodes { "core" } else { "vCPU" });
     let mut rules: Vec<Rule> = Vec::new();
     if sum.groups == sum.vnodes {
@@ -420,20 +421,20 @@ fn rules(ground: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
         };
         rules.push(Rule::new(none::STRATEGY, why));
     } else if sum.vnodes > 1 {
-        several(ground, &sum, &mut rules);
+        several(available, &sum, &mut rules);
         if sum.vcpus <= spare && !sum.shows_smt {
             let why = format!("each of {asked} can have a core of its own next to the host's");
             rules.push(Rule::new(low_latency::STRATEGY, why).claiming(Claim::OwnCores));
         }
     } else if sum.automatic {
-        if nodes(ground) > 1 {
+        if nodes(available) > 1 {
             let why = "the number of vCPUs is open, and a NUMA node is the largest part of the host \
                        in which all memory is near";
             rules.push(Rule::new(numa_exclusive::STRATEGY, why));
         }
         let why = "the number of vCPUs is open, and this gives most that leave the host a core";
         rules.push(Rule::new(balanced::STRATEGY, why));
-    } else if sum.vcpus <= near && !sum.shows_smt && alone(ground, sum.vcpus) {
+    } else if sum.vcpus <= near && !sum.shows_smt && alone(available, sum.vcpus) {
         let each = if sum.vcpus == 1 { "its vCPU".to_owned() } else { format!("each of {asked}") };
         let why = format!("{each} can have a core of its own next to the host's");
         rules.push(Rule::new(low_latency::STRATEGY, why).claiming(Claim::OwnCores));
@@ -456,18 +457,18 @@ fn rules(ground: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
 
 /// True if this number of vCPUs can have a core each in the best part of the machine that can hold
 /// them.
-fn alone(ground: &AvailableCpus<'_>, vcpus: usize) -> bool {
-    let cores = ground.without(&ground.host());
+fn alone(available: &AvailableCpus<'_>, vcpus: usize) -> bool {
+    let cores = available.without(&available.host());
     let part = |count| Pool::new(&cores, count, None).part_for(vcpus);
     part(Count::Cores) == part(Count::Threads)
 }
 
 /// Number of NUMA nodes that have both memory and usable cores.
-fn nodes(ground: &AvailableCpus<'_>) -> usize {
-    let mut nodes: Vec<_> = ground.cores.iter().filter_map(|spot| spot.node).collect();
+fn nodes(available: &AvailableCpus<'_>) -> usize {
+    let mut nodes: Vec<_> = available.cores.iter().filter_map(|spot| spot.node).collect();
     nodes.sort_unstable();
     nodes.dedup();
-    let known = &ground.topology.nodes;
+    let known = &available.topology.nodes;
     let tells = known.iter().any(|node| node.memory_bytes > 0);
     let has = |of: &NumaNode| !tells || of.memory_bytes > 0;
     let filled = |node: &&NodeId| known.iter().any(|of| of.id == **node && has(of));
@@ -476,10 +477,10 @@ fn nodes(ground: &AvailableCpus<'_>) -> usize {
 
 /// Strategies with a domain for each of several vnodes, if there are enough domains. An L3 domain
 /// that is no larger than a core is none: the core is the unit there.
-fn several(ground: &AvailableCpus<'_>, sum: &Sum, rules: &mut Vec<Rule>) {
-    let host = ground.host();
+fn several(available: &AvailableCpus<'_>, sum: &Sum, rules: &mut Vec<Rule>) {
+    let host = available.host();
     let (mut nodes, mut l3s) = (BTreeMap::new(), BTreeMap::new());
-    for spot in ground.cores_without(&host) {
+    for spot in available.cores_without(&host) {
         if let Some(node) = spot.node {
             *nodes.entry(node.0).or_insert(0_usize) += spot.pus.len();
         }
@@ -495,8 +496,8 @@ fn several(ground: &AvailableCpus<'_>, sum: &Sum, rules: &mut Vec<Rule>) {
         let why = format!("each of {} {} can have a NUMA node of its own", sum.vnodes, sum.noun);
         rules.push(Rule::new(numa_exclusive::STRATEGY, why).claiming(Claim::OwnNodes));
     }
-    let widest = ground.topology.l3.iter().map(|domain| domain.pus.len()).max();
-    if is_enough(&l3s) && widest > Some(ground.index().widest_core) {
+    let widest = available.topology.l3.iter().map(|domain| domain.pus.len()).max();
+    if is_enough(&l3s) && widest > Some(available.index().widest_core) {
         let why = format!("each of {} {} can have an L3 domain of its own", sum.vnodes, sum.noun);
         rules.push(Rule::new(l3_exclusive::STRATEGY, why).claiming(Claim::OwnL3s));
     }

@@ -44,25 +44,27 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground_beside(topology, request, Count::Threads)?;
-    let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
-    let host = host_beside(&draft, Count::Threads);
-    let mut cores = Cores { candidates: ground.without(&host), host: &host, also: String::new() };
-    match (request.emulator, ground.free.is_empty()) {
-        (EmulatorRequest::Usual, _) => all_threads(draft, cores, &mut |enclave, pins, taken| {
-            with_host(enclave, &ground.home(&host, pins, taken));
+    let available = ground_beside(topology, request, Count::Threads)?;
+    let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let host = host_beside(&builder, Count::Threads);
+    let mut cores =
+        Cores { candidates: available.without(&host), host: &host, also: String::new() };
+    match (request.emulator, available.free.is_empty()) {
+        (EmulatorRequest::Usual, _) => all_threads(builder, cores, &mut |enclave, pins, taken| {
+            with_host(enclave, &available.home(&host, pins, taken));
             Ok(CpuSet::new())
         }),
         // The request names or counts the host's CPUs, so the emulator needs an additional core.
         (EmulatorRequest::Apart, false) => {
             let spare = cores.candidates.clone();
-            let last = cores.take_last(&ground).ok_or_else(|| PlanError::EmulatorRequest {
+            let last = cores.take_last(&available).ok_or_else(|| PlanError::EmulatorRequest {
                 strategy: STRATEGY.name.to_owned(),
                 wish: request.emulator.to_string(),
                 why: format!("{} stay the host's alone, and no other core is left", host.pus),
             })?;
-            all_threads(draft, cores, &mut |enclave, pins, taken| {
-                let own = own_core(&ground, &spare, (pins, taken)).unwrap_or_else(|| last.clone());
+            all_threads(builder, cores, &mut |enclave, pins, taken| {
+                let own =
+                    own_core(&available, &spare, (pins, taken)).unwrap_or_else(|| last.clone());
                 enclave.emulator(&own, || {
                     format!(
                         "the emulator runs on {}, a core of its own: {} are the host's alone",
@@ -73,20 +75,22 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
                 Ok(own)
             })
         }
-        (EmulatorRequest::Apart, true) => all_threads(draft, cores, &mut |enclave, pins, taken| {
-            let home = ground.home(&host, pins, taken).on_core_of(&host);
-            let own = emulators_own(&home.pus, EmulatorRequest::Apart)?;
-            enclave.emulator(&own, || {
-                format!(
-                    "the emulator runs on {} {}, the host's tasks on {}",
-                    pus_text(&own),
-                    home.what,
-                    pus_text(&home.pus.difference(&own))
-                )
-            });
-            Ok(own)
-        }),
-        (EmulatorRequest::RealTime, _) => real_time(&ground, request, &host),
+        (EmulatorRequest::Apart, true) => {
+            all_threads(builder, cores, &mut |enclave, pins, taken| {
+                let home = available.home(&host, pins, taken).on_core_of(&host);
+                let own = emulators_own(&home.pus, EmulatorRequest::Apart)?;
+                enclave.emulator(&own, || {
+                    format!(
+                        "the emulator runs on {} {}, the host's tasks on {}",
+                        pus_text(&own),
+                        home.what,
+                        pus_text(&home.pus.difference(&own))
+                    )
+                });
+                Ok(own)
+            })
+        }
+        (EmulatorRequest::RealTime, _) => real_time(&available, request, &host),
     }
 }
 
@@ -104,16 +108,16 @@ fn with_host(enclave: &mut VnodeBuilder<'_>, home: &EmulatorCpus) {
 /// The emulator real-time on all of the host's CPUs near the vCPUs if the host has another CPU;
 /// else on all except the first.
 fn real_time(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     request: &Request,
     host: &HostShare,
 ) -> Result<Plan, PlanError> {
     let mut all = CpuSet::new();
     let mut on = |whole: bool| {
-        let draft = PlanBuilder::new(STRATEGY.name, ground, request)?;
-        let cores = Cores { candidates: ground.without(host), host, also: String::new() };
-        all_threads(draft, cores, &mut |enclave, pins, taken| {
-            let home = ground.home(host, pins, taken).on_core_of(host);
+        let builder = PlanBuilder::new(STRATEGY.name, available, request)?;
+        let cores = Cores { candidates: available.without(host), host, also: String::new() };
+        all_threads(builder, cores, &mut |enclave, pins, taken| {
+            let home = available.home(host, pins, taken).on_core_of(host);
             all.add(&home.pus);
             let (pus, rest) = match whole {
                 true => (home.pus.clone(), ""),
@@ -180,8 +184,8 @@ pub(super) struct Cores<'h> {
 
 impl Cores<'_> {
     /// Removes the last core of the weakest part, for the emulator.
-    fn take_last(&mut self, ground: &AvailableCpus<'_>) -> Option<CpuSet> {
-        let can = (0..).zip(&self.candidates).filter(|(_, spot)| hosts(ground, spot));
+    fn take_last(&mut self, available: &AvailableCpus<'_>) -> Option<CpuSet> {
+        let can = (0..).zip(&self.candidates).filter(|(_, spot)| hosts(available, spot));
         let (place, _) = can.max_by_key(|(place, spot)| (spot.part, *place))?;
         let spot = self.candidates.remove(place);
         self.also = format!(", core {} with the emulator", spot.core);
@@ -189,20 +193,20 @@ impl Cores<'_> {
     }
 }
 
-fn hosts(ground: &AvailableCpus<'_>, spot: &AvailableCore) -> bool {
-    spot.pus.iter().all(|pu| ground.hostable.contains(*pu))
+fn hosts(available: &AvailableCpus<'_>, spot: &AvailableCore) -> bool {
+    spot.pus.iter().all(|pu| available.hostable.contains(*pu))
 }
 
 /// A core without vCPUs for an emulator alone: the last of the weakest part, on the vCPUs' nodes if
 /// one remains there.
 fn own_core(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     spots: &[AvailableCore],
     (pins, taken): (&[PuId], &CpuSet),
 ) -> Option<CpuSet> {
-    let nodes = ground.nodes_of(&pins.iter().copied().collect());
+    let nodes = available.nodes_of(&pins.iter().copied().collect());
     let near = |spot: &AvailableCore| spot.node.is_none_or(|node| nodes.contains(&node));
-    let is_free = |spot: &AvailableCore| spot.set().is_disjoint(taken) && hosts(ground, spot);
+    let is_free = |spot: &AvailableCore| spot.set().is_disjoint(taken) && hosts(available, spot);
     let free = spots.iter().enumerate().filter(|(_, spot)| is_free(spot));
     let (_, spot) = free.max_by_key(|(place, spot)| (near(spot), spot.part, *place))?;
     Some(spot.set())
@@ -215,18 +219,18 @@ pub(super) type PlaceEmulator<'p> =
 
 /// A plan with vCPUs on all threads of the cores that are not the host's.
 pub(super) fn all_threads(
-    mut draft: PlanBuilder<'_>,
+    mut builder: PlanBuilder<'_>,
     cores: Cores<'_>,
     emulator: &mut PlaceEmulator<'_>,
 ) -> Result<Plan, PlanError> {
-    let ground = draft.ground;
+    let available = builder.available;
     let Cores { candidates, host, also } = cores;
     let why = format!(
         "each vCPU needs a CPU of its own, and {} with the host{also}",
         host.with_verb("stays", "stay")
     );
     let enclosures = enclose(
-        &draft,
+        &builder,
         &candidates,
         Terms {
             count: Count::Threads,
@@ -239,26 +243,26 @@ pub(super) fn all_threads(
     let mut exclusive = enclosures.all.clone();
     for (place, enclosure) in enclosures.vnodes.iter().enumerate() {
         let carried: CpuSet = enclosure.pins.iter().copied().collect();
-        let mut enclave = draft.open(place);
+        let mut enclave = builder.open(place);
         for &pin in &enclosure.pins {
-            let reason = vcpu_reason(ground, &carried, pin, (enclosures.choice, enclave.unit()));
+            let reason = vcpu_reason(available, &carried, pin, (enclosures.choice, enclave.unit()));
             enclave.vcpu(CpuSet::single(pin), reason);
         }
         exclusive.add(&emulator(&mut enclave, &enclosure.pins, &enclosures.all)?);
-        draft.close(enclave, GuestSmt::Mirror)?;
+        builder.close(enclave, GuestSmt::Mirror)?;
     }
-    draft.later(|ended| smt(ground, ended));
-    let reason = ground.host_reason(host, &exclusive);
-    draft.isolating(Reserve { exclusive, reason })
+    builder.later(|ended| smt(available, ended));
+    let reason = available.host_reason(host, &exclusive);
+    builder.isolating(Reserve { exclusive, reason })
 }
 
 fn vcpu_reason(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     carried: &CpuSet,
     pin: PuId,
     (choice, unit): (bool, &str),
 ) -> String {
-    let siblings = ground.siblings(pin);
+    let siblings = available.siblings(pin);
     let with_vcpus = siblings.intersection(carried);
     let sharing = match (siblings.is_empty(), with_vcpus.is_empty()) {
         (true, _) => "it has no sibling".to_owned(),
@@ -271,14 +275,14 @@ fn vcpu_reason(
     };
     format!(
         "CPU {pin} is a thread of a core for {unit}s ({}), {near}; {sharing}",
-        ground.place(pin)
+        available.place(pin)
     )
 }
 
 /// A finding about the siblings of the vCPUs' CPUs: there are none, or some stay idle.
-fn smt(ground: &AvailableCpus<'_>, ended: &PlacedPlan<'_>) -> Option<Finding> {
+fn smt(available: &AvailableCpus<'_>, ended: &PlacedPlan<'_>) -> Option<Finding> {
     let carried = ended.carried();
-    let spots = || carried.iter().filter_map(|pu| ground.spot_of(pu));
+    let spots = || carried.iter().filter_map(|pu| available.spot_of(pu));
     if spots().all(|spot| spot.pus.len() == 1) {
         let is_vm = ended.vnodes.iter().any(|vnode| vnode.guest.is_some());
         let text = match is_vm {

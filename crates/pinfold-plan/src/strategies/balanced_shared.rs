@@ -25,12 +25,12 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground_beside(topology, request, Count::Threads)?;
-    let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
-    let host = host_beside(&draft, Count::Threads);
-    let cores = Cores { candidates: ground.without(&host), host: &host, also: String::new() };
-    balanced::all_threads(draft, cores, &mut |enclave, pins, taken| {
-        let spare = ground.spare(&host, pins, taken);
+    let available = ground_beside(topology, request, Count::Threads)?;
+    let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let host = host_beside(&builder, Count::Threads);
+    let cores = Cores { candidates: available.without(&host), host: &host, also: String::new() };
+    balanced::all_threads(builder, cores, &mut |enclave, pins, taken| {
+        let spare = available.spare(&host, pins, taken);
         if !spare.is_empty() {
             enclave.emulator(&spare, || {
                 format!(

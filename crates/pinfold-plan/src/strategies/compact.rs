@@ -15,7 +15,7 @@ use crate::PlanError;
 use crate::available::AvailableCpus;
 use crate::guest::GuestSmt;
 use crate::linear::{self, Line};
-use crate::plan_builder::{PlanBuilder, ground};
+use crate::plan_builder::{PlanBuilder, available};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact",
@@ -26,9 +26,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
-    let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
-    let order = ground.order();
+    let available = available(topology, request)?;
+    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let order = available.order();
     let line = Line {
         order: &order,
         stays_on_one_kind: true,
@@ -37,14 +37,14 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: &next,
         emulator: None,
     };
-    linear::along(&mut draft, &line)?;
-    draft.shared()
+    linear::along(&mut builder, &line)?;
+    builder.shared()
 }
 
 /// Why `pin` comes after `before` in hwloc's order.
-pub(super) fn next(ground: &AvailableCpus<'_>, before: Option<PuId>, pin: PuId) -> String {
-    let place = ground.place(pin);
-    let pair = before.and_then(|before| Some((before, ground.pu(before)?, ground.pu(pin)?)));
+pub(super) fn next(available: &AvailableCpus<'_>, before: Option<PuId>, pin: PuId) -> String {
+    let place = available.place(pin);
+    let pair = before.and_then(|before| Some((before, available.pu(before)?, available.pu(pin)?)));
     match pair {
         None => format!("CPU {pin} is the first in hwloc's order ({place})"),
         Some((before, last, this)) if last.core == this.core => {

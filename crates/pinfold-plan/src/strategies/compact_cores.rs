@@ -12,7 +12,7 @@ use super::{Strategy, compact};
 use crate::PlanError;
 use crate::guest::GuestSmt;
 use crate::linear::{self, Line};
-use crate::plan_builder::{PlanBuilder, ground};
+use crate::plan_builder::{PlanBuilder, available};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact-cores",
@@ -23,10 +23,10 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
+    let available = available(topology, request)?;
     let order: Vec<PuId> =
-        ground.cores.iter().filter_map(|spot| spot.pus.first()).copied().collect();
-    let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
+        available.cores.iter().filter_map(|spot| spot.pus.first()).copied().collect();
+    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
     let line = Line {
         order: &order,
         stays_on_one_kind: true,
@@ -35,10 +35,10 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: &compact::next,
         emulator: None,
     };
-    linear::along(&mut draft, &line)?;
-    let mut plan = draft.shared()?;
+    linear::along(&mut builder, &line)?;
+    let mut plan = builder.shared()?;
     let vcpus: usize = plan.vnodes.iter().map(|vnode| vnode.vcpus().count()).sum();
-    if vcpus > order.len() && order.len() < ground.usable.len() {
+    if vcpus > order.len() && order.len() < available.usable.len() {
         plan.findings.push(
             Finding::note(
                 "smt",

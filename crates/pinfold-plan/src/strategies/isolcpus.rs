@@ -18,7 +18,7 @@ use crate::available::AvailableCpus;
 use crate::boot::{self, keeping_off};
 use crate::guest::GuestSmt;
 use crate::linear::{self, Line};
-use crate::plan_builder::{PlanBuilder, ground};
+use crate::plan_builder::{PlanBuilder, available};
 use crate::text::verb;
 use crate::vnode_builder::Reserve;
 
@@ -31,16 +31,16 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
-    let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
-    let host = ground.boot_host();
-    let mut cores = ground.without(&host);
+    let available = available(topology, request)?;
+    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let host = available.boot_host();
+    let mut cores = available.without(&host);
     cores.sort_by_key(|spot| !spot.isolated);
     let order: Vec<PuId> = cores.iter().flat_map(|spot| spot.pus.iter().copied()).collect();
     if order.is_empty() {
         return Err(PlanError::TooFewPus {
             strategy: STRATEGY.name.to_owned(),
-            usable: ground.usable.clone(),
+            usable: available.usable.clone(),
             why: format!(
                 "{} with the host, and there is no other core",
                 host.with_verb("stays", "stay")
@@ -62,27 +62,27 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: &compact::next,
         emulator: Some((&host.pus, emulator)),
     };
-    linear::along(&mut draft, &line)?;
+    linear::along(&mut builder, &line)?;
     let exclusive: CpuSet = order.into_iter().collect();
-    draft.later(|ended| not_at_boot(&ground, ended.exclusive));
-    let reason = ground.host_reason(&host, &exclusive);
-    draft.isolating(Reserve { exclusive, reason })
+    builder.later(|ended| not_at_boot(&available, ended.exclusive));
+    let reason = available.host_reason(&host, &exclusive);
+    builder.isolating(Reserve { exclusive, reason })
 }
 
 /// A finding about CPUs that were not isolated at boot, with the parameters that isolate all of
 /// them.
-pub(super) fn not_at_boot(ground: &AvailableCpus<'_>, exclusive: &CpuSet) -> Option<Finding> {
-    let missing = exclusive.difference(&ground.topology.isolated);
+pub(super) fn not_at_boot(available: &AvailableCpus<'_>, exclusive: &CpuSet) -> Option<Finding> {
+    let missing = exclusive.difference(&available.topology.isolated);
     let text = format!(
         "{} {} not isolated at boot: kernel threads and timers that cannot be moved may still run \
          there",
         pus_text(&missing),
         verb(&missing, "is", "are")
     );
-    let all = exclusive.union(&boot::possible_siblings(exclusive, ground.topology));
+    let all = exclusive.union(&boot::possible_siblings(exclusive, available.topology));
     let mut line = keeping_off(&all);
-    line.push(format!("irqaffinity={}", ground.hostable.difference(exclusive)));
-    let old = boot::in_place_of(&line, &ground.topology.boot_parameters);
+    line.push(format!("irqaffinity={}", available.hostable.difference(exclusive)));
+    let old = boot::in_place_of(&line, &available.topology.boot_parameters);
     let hint = format!("boot with {}{old}", line.join(" "));
     (!missing.is_empty()).then(|| Finding::note("isolcpus", text).with_hint(hint))
 }

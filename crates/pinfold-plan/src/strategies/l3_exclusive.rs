@@ -15,7 +15,7 @@ use pinfold_model::{Plan, Request, Topology};
 use super::Strategy;
 use crate::PlanError;
 use crate::domains::{Kind, inside};
-use crate::plan_builder::{PlanBuilder, ground};
+use crate::plan_builder::{PlanBuilder, available};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "l3-exclusive",
@@ -25,8 +25,8 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
-    let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
+    let available = available(topology, request)?;
+    let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
     let kind = match (topology.l3.as_slice(), topology.l2_domains.as_slice()) {
         ([], [_, ..]) => Kind {
             noun: "L2 domain",
@@ -41,5 +41,5 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             binds_memory: false,
         },
     };
-    inside(draft, &kind)
+    inside(builder, &kind)
 }

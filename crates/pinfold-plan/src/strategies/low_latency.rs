@@ -35,38 +35,38 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground_beside(topology, request, Count::Cores)?;
-    let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
-    let host = host_beside(&draft, Count::Cores);
-    one_per_core(draft, &host, None, Spread::Nodes)
+    let available = ground_beside(topology, request, Count::Cores)?;
+    let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let host = host_beside(&builder, Count::Cores);
+    one_per_core(builder, &host, None, Spread::Nodes)
 }
 
 /// A plan with each vCPU alone on a core, and the host on none of these. Threads of virtual
 /// machines have `policy`, unless they share the host's CPUs.
 pub(super) fn one_per_core(
-    mut draft: PlanBuilder<'_>,
+    mut builder: PlanBuilder<'_>,
     host: &HostShare,
     policy: Option<Policy>,
     spread: Spread,
 ) -> Result<Plan, PlanError> {
-    let ground = draft.ground;
-    let candidates = ground.without(host);
+    let available = builder.available;
+    let candidates = available.without(host);
     let why = format!(
         "each vCPU needs a core of its own, and {} with the host",
         host.with_verb("stays", "stay")
     );
     let enclosures = enclose(
-        &draft,
+        &builder,
         &candidates,
         Terms { count: Count::Cores, host: Some(host), auto_is_all: false, spread, why },
     )?;
     let mut on_host = None;
     for (place, enclosure) in enclosures.vnodes.iter().enumerate() {
-        let mut enclave = draft.open(place);
+        let mut enclave = builder.open(place);
         let is_vm = matches!(enclave.asked.work, pinfold_model::Work::Vm(_));
-        let home = ground.home(host, &enclosure.pins, &enclosures.all);
+        let home = available.home(host, &enclosure.pins, &enclosures.all);
         // On several isolated siblings, the emulator's threads would all stay on the first one.
-        let unbalanced = enclosure.rest.intersection(&ground.topology.isolated).len() > 1;
+        let unbalanced = enclosure.rest.intersection(&available.topology.isolated).len() > 1;
         let beside =
             is_vm && !enclosure.rest.is_empty() && home.kind != HomeKind::Weak && !unbalanced;
         if let (Some(policy), true) = (policy, is_vm) {
@@ -76,7 +76,12 @@ pub(super) fn one_per_core(
             let reason = enclosure
                 .core(vcpu)
                 .map(|spot| {
-                    vcpu_reason(ground, (spot, beside), host, (enclosures.choice, enclave.unit()))
+                    vcpu_reason(
+                        available,
+                        (spot, beside),
+                        host,
+                        (enclosures.choice, enclave.unit()),
+                    )
                 })
                 .unwrap_or_default();
             enclave.vcpu(CpuSet::single(*pin), reason);
@@ -87,19 +92,19 @@ pub(super) fn one_per_core(
             with_host(&mut enclave, &home, unbalanced);
         }
         on_host = on_host.or((is_vm && !beside).then_some((home, unbalanced)));
-        draft.close(enclave, GuestSmt::None)?;
+        builder.close(enclave, GuestSmt::None)?;
     }
-    draft.later(move |ended| {
+    builder.later(move |ended| {
         let (home, unbalanced) = on_host?;
         // A pin by hand may have moved the emulators.
         let emulators = ended.pus(|role| *role == Role::Emulator);
         if emulators.is_disjoint(&home.pus) { None } else { no_siblings(&home, unbalanced, policy) }
     });
-    draft.isolating(enclosures.reserve(ground, host))
+    builder.isolating(enclosures.reserve(available, host))
 }
 
 fn vcpu_reason(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     (spot, beside): (&AvailableCore, bool),
     host: &HostShare,
     (choice, unit): (bool, &str),
@@ -119,7 +124,7 @@ fn vcpu_reason(
     };
     format!(
         "CPU {first} is the first of its core ({}), {near}; {sharing}; {} the host's",
-        ground.place(*first),
+        available.place(*first),
         host.with_verb("is", "are")
     )
 }

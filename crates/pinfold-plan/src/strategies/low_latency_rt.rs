@@ -24,8 +24,8 @@ pub(super) const STRATEGY: Strategy = Strategy {
 pub(super) const POLICY: Policy = Policy::RoundRobin { priority: 1 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground_beside(topology, request, Count::Cores)?;
-    let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
-    let host = host_beside(&draft, Count::Cores);
-    low_latency::one_per_core(draft, &host, Some(POLICY), Spread::Nodes)
+    let available = ground_beside(topology, request, Count::Cores)?;
+    let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let host = host_beside(&builder, Count::Cores);
+    low_latency::one_per_core(builder, &host, Some(POLICY), Spread::Nodes)
 }

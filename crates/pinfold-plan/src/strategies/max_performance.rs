@@ -13,7 +13,7 @@ use super::{Strategy, compact};
 use crate::PlanError;
 use crate::exclusive_cores::{Spread, Terms, enclose};
 use crate::guest::GuestSmt;
-use crate::plan_builder::{PlanBuilder, ground};
+use crate::plan_builder::{PlanBuilder, available};
 use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -25,19 +25,19 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
-    let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
+    let available = available(topology, request)?;
+    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
     let why = "the guest mirrors the host, one vCPU for each CPU that may be used".to_owned();
     let spread = Spread::Packed;
     let terms = Terms { count: Count::Threads, host: None, auto_is_all: true, spread, why };
-    let enclosures = enclose(&draft, &ground.cores, terms)?;
+    let enclosures = enclose(&builder, &available.cores, terms)?;
     let pins = enclosures.vnodes.iter().flat_map(|enclosure| &enclosure.pins);
     let carried: CpuSet = pins.copied().collect();
     for (place, enclosure) in enclosures.vnodes.iter().enumerate() {
-        let mut enclave = draft.open(place);
+        let mut enclave = builder.open(place);
         let mut before = None;
         for &pin in &enclosure.pins {
-            let next = compact::next(&ground, before, pin);
+            let next = compact::next(&available, before, pin);
             let mirrored = match &enclave.asked.work {
                 Work::Vm(_) => format!("{next}; the guest mirrors it"),
                 Work::Processes { .. } => next,
@@ -45,11 +45,11 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             enclave.vcpu(CpuSet::single(pin), mirrored);
             before = Some(pin);
         }
-        let (around, which) = ground.around(&enclosure.pins, &carried);
+        let (around, which) = available.around(&enclosure.pins, &carried);
         enclave.emulator(&around, || {
             format!("the emulator may run on {}, {which}", pus_text(&around))
         });
-        draft.close(enclave, GuestSmt::Mirror)?;
+        builder.close(enclave, GuestSmt::Mirror)?;
     }
-    draft.shared()
+    builder.shared()
 }

@@ -25,8 +25,8 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground_beside(topology, request, Count::Cores)?;
-    let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
-    let host = ground.host_on_the_last_package();
-    low_latency::one_per_core(draft, &host, None, Spread::Packed)
+    let available = ground_beside(topology, request, Count::Cores)?;
+    let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let host = available.host_on_the_last_package();
+    low_latency::one_per_core(builder, &host, None, Spread::Packed)
 }

@@ -9,7 +9,7 @@ use pinfold_model::{Plan, Request, Topology};
 use super::Strategy;
 use crate::PlanError;
 use crate::guest;
-use crate::plan_builder::{Limits, PlanBuilder, ground};
+use crate::plan_builder::{Limits, PlanBuilder, available};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "none",
@@ -19,19 +19,19 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 pub(super) fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
-    let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
-    let floating = ground.floating();
-    let counts = draft.counts(Limits::wrapping(floating.len()))?;
+    let available = available(topology, request)?;
+    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let floating = available.floating();
+    let counts = builder.counts(Limits::wrapping(floating.len()))?;
     let all = pus_text(&floating);
     for (place, vcpus) in counts.into_iter().enumerate() {
-        let mut enclave = draft.open(place);
+        let mut enclave = builder.open(place);
         for index in 0..vcpus {
             let reason =
                 format!("vCPU {index} floats over {all}: no CPU is preferred to its neighbour");
             enclave.vcpu(floating.clone(), reason);
         }
-        let others = ground.hostable.difference(&floating);
+        let others = available.hostable.difference(&floating);
         // vCPUs with a single CPU do not float: there the emulator would only take their time.
         match floating.len() == 1 && !others.is_empty() {
             true => enclave.emulator(&others, || {
@@ -42,7 +42,7 @@ pub(super) fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanE
             }),
         }
         let reason = "one socket without SMT, because a floating vCPU has no siblings";
-        draft.close_as(enclave, guest::flat(vcpus, reason))?;
+        builder.close_as(enclave, guest::flat(vcpus, reason))?;
     }
-    draft.shared()
+    builder.shared()
 }

@@ -12,7 +12,7 @@ use pinfold_model::{Plan, Request, Topology};
 use super::Strategy;
 use crate::PlanError;
 use crate::domains::{Kind, inside};
-use crate::plan_builder::{PlanBuilder, ground};
+use crate::plan_builder::{PlanBuilder, available};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "numa-exclusive",
@@ -23,9 +23,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
-    let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
+    let available = available(topology, request)?;
+    let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
     let of = |spot: &crate::available_core::AvailableCore| spot.node.map(|node| node.0);
     let of_host = |host: &crate::available::HostShare| host.node.map(|node| node.0);
-    inside(draft, &Kind { noun: "node", of, of_host, binds_memory: true })
+    inside(builder, &Kind { noun: "node", of, of_host, binds_memory: true })
 }

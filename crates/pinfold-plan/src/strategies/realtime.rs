@@ -64,42 +64,44 @@ struct Open<'r> {
 }
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground_beside(topology, request, Count::Cores)?;
-    let draft = || PlanBuilder::new(STRATEGY.name, &ground, request);
-    let host = host_beside(&draft()?, Count::Cores);
-    if ground.cores.iter().any(|spot| ground.is_shared(spot)) {
+    let available = ground_beside(topology, request, Count::Cores)?;
+    let builder = || PlanBuilder::new(STRATEGY.name, &available, request);
+    let host = host_beside(&builder()?, Count::Cores);
+    if available.cores.iter().any(|spot| available.is_shared(spot)) {
         // A core with CPUs that the plan may not use is not exclusive: it becomes the host's if
         // vCPUs need all others.
-        for host in [Some(host.clone()), ground.host_on_a_shared_core()].into_iter().flatten() {
-            if let Ok(plan) = on_cores(draft()?, &host, |spot| !ground.is_shared(spot)) {
+        for host in [Some(host.clone()), available.host_on_a_shared_core()].into_iter().flatten() {
+            if let Ok(plan) = on_cores(builder()?, &host, |spot| !available.is_shared(spot)) {
                 return Ok(plan);
             }
         }
     }
-    on_cores(draft()?, &host, |_| true)
+    on_cores(builder()?, &host, |_| true)
 }
 
 /// The plan with its vCPUs on these cores.
 fn on_cores<'a>(
-    mut draft: PlanBuilder<'a>,
+    mut builder: PlanBuilder<'a>,
     host: &HostShare,
     is_for_vcpus: impl Fn(&AvailableCore) -> bool,
 ) -> Result<Plan, PlanError> {
-    let (ground, request) = (draft.ground, draft.request);
-    let topology = ground.topology;
-    let rooms = rooms(ground, host, is_for_vcpus);
+    let (available, request) = (builder.available, builder.request);
+    let topology = available.topology;
+    let rooms = rooms(available, host, is_for_vcpus);
     let mut open: Vec<Open<'_>> = rooms.iter().map(|room| Open::new(room, host)).collect();
-    let counts = draft.counts(limits(&open, topology, request))?;
+    let counts = builder.counts(limits(&open, topology, request))?;
     let mut placed = Vec::new();
     let mut memory = MemoryLeft::of(topology);
-    for place in draft.choosing_order() {
+    for place in builder.choosing_order() {
         let need = counts.get(place).copied().unwrap_or(0);
-        let asked = draft.vnode(place);
+        let asked = builder.vnode(place);
         let taken = take(&mut open, topology, &mut memory, asked, need);
         let left = || open.iter().filter(|one| one.is_for(topology, asked));
         let most = || left().map(|one| one.pool.left()).max().unwrap_or(0);
-        placed
-            .push((place, taken.ok_or_else(|| draft.no_room(place, need, (most(), WHY.into())))?));
+        placed.push((
+            place,
+            taken.ok_or_else(|| builder.no_room(place, need, (most(), WHY.into())))?,
+        ));
     }
     let all: CpuSet = placed
         .iter()
@@ -107,14 +109,14 @@ fn on_cores<'a>(
         .flat_map(|spot| spot.pus.iter().copied())
         .collect();
     for (place, (node, taken)) in &placed {
-        let mut enclave = draft.open(*place);
+        let mut enclave = builder.open(*place);
         for (spot, pin) in taken.cores.iter().zip(&taken.pins) {
-            enclave.vcpu(CpuSet::single(*pin), vcpu_reason(ground, request, spot));
+            enclave.vcpu(CpuSet::single(*pin), vcpu_reason(available, request, spot));
         }
         if matches!(enclave.asked.work, Work::Vm(_)) {
             enclave.policies = [Some(POLICY), None];
         }
-        let home = ground.home(host, &taken.pins, &all);
+        let home = available.home(host, &taken.pins, &all);
         enclave.emulator(&home.pus, || {
             format!(
                 "the emulator runs on {}, housekeeping CPUs {}: a FIFO vCPU never keeps it from its \
@@ -124,18 +126,18 @@ fn on_cores<'a>(
             )
         });
         enclave.node = *node;
-        draft.close(enclave, GuestSmt::None)?;
+        builder.close(enclave, GuestSmt::None)?;
     }
-    draft.later(move |ended| isolcpus::not_at_boot(ground, &kept(ground, request, ended)));
-    let reason = ground.host_reason(host, &all);
-    draft.isolating(Reserve { exclusive: all, reason })
+    builder.later(move |ended| isolcpus::not_at_boot(available, &kept(available, request, ended)));
+    let reason = available.host_reason(host, &all);
+    builder.isolating(Reserve { exclusive: all, reason })
 }
 
 /// The CPUs that the plan's kernel parameters isolate.
-fn kept(ground: &AvailableCpus<'_>, request: &Request, ended: &PlacedPlan<'_>) -> CpuSet {
+fn kept(available: &AvailableCpus<'_>, request: &Request, ended: &PlacedPlan<'_>) -> CpuSet {
     let of = |exclusive: &CpuSet| {
-        let housekeeping = ground.hostable.difference(exclusive);
-        boot::kept_for(ended.vnodes, (exclusive, &housekeeping), ground.topology)
+        let housekeeping = available.hostable.difference(exclusive);
+        boot::kept_for(ended.vnodes, (exclusive, &housekeeping), available.topology)
     };
     let shared = of(&CpuSet::new());
     let isolates = request.isolation != IsolationScope::None;
@@ -145,21 +147,21 @@ fn kept(ground: &AvailableCpus<'_>, request: &Request, ended: &PlacedPlan<'_>) -
 
 /// The nodes with a core for vCPUs and another one for housekeeping.
 fn rooms(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     host: &HostShare,
     is_for_vcpus: impl Fn(&AvailableCore) -> bool,
 ) -> Vec<NodeCores> {
-    let others = ground.without(host);
+    let others = available.without(host);
     let nodes: BTreeSet<Option<NodeId>> = others.iter().map(|spot| spot.node).collect();
     let room = |node: Option<NodeId>| {
         let mut cores: Vec<AvailableCore> =
             others.iter().filter(|s| s.node == node).cloned().collect();
-        let on_node = |pu| ground.pu(pu).map(|pu| pu.node) == Some(node);
+        let on_node = |pu| available.pu(pu).map(|pu| pu.node) == Some(node);
         let with_host = host.pus.iter().any(on_node);
         if !with_host {
             // The weakest core that the host's tasks may use, the last of equal ones.
             let hosts =
-                |spot: &AvailableCore| spot.pus.iter().any(|pu| ground.hostable.contains(*pu));
+                |spot: &AvailableCore| spot.pus.iter().any(|pu| available.hostable.contains(*pu));
             let usable = cores.iter().enumerate().filter(|(_, spot)| hosts(spot));
             let rank = |spot: &AvailableCore| (!is_for_vcpus(spot), spot.part);
             let kept = usable.max_by_key(|(place, spot)| (rank(spot), *place));
@@ -237,12 +239,12 @@ impl<'r> Open<'r> {
     }
 }
 
-fn vcpu_reason(ground: &AvailableCpus<'_>, request: &Request, spot: &AvailableCore) -> String {
+fn vcpu_reason(available: &AvailableCpus<'_>, request: &Request, spot: &AvailableCore) -> String {
     let Some((first, siblings)) = spot.pus.split_first() else {
         return String::new();
     };
-    let place = ground.place(*first);
-    let others = ground.siblings_of_others(spot);
+    let place = available.place(*first);
+    let others = available.siblings_of_others(spot);
     if !others.is_empty() {
         return format!(
             "CPU {first} is of a core that is not this vCPU's alone ({place}): the plan may not use \
@@ -251,8 +253,8 @@ fn vcpu_reason(ground: &AvailableCpus<'_>, request: &Request, spot: &AvailableCo
         );
     }
     let siblings: CpuSet = siblings.iter().copied().collect();
-    let offline = boot::possible_siblings(&spot.set(), ground.topology);
-    let isolated = siblings.is_subset(&ground.topology.isolated);
+    let offline = boot::possible_siblings(&spot.set(), available.topology);
+    let isolated = siblings.is_subset(&available.topology.isolated);
     let idle = match request.isolation {
         _ if siblings.is_empty() && offline.is_empty() => "it has no sibling".to_owned(),
         _ if siblings.is_empty() => "it has no sibling that is online".to_owned(),

@@ -18,7 +18,7 @@ use crate::available::AvailableCpus;
 use crate::available_core::AvailableCore;
 use crate::guest::GuestSmt;
 use crate::linear::{self, Line};
-use crate::plan_builder::{PlanBuilder, ground};
+use crate::plan_builder::{PlanBuilder, available};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "scatter",
@@ -28,11 +28,11 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
-    let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
-    let order = scattered(&ground);
+    let available = available(topology, request)?;
+    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let order = scattered(&available);
     let rank: BTreeMap<PuId, usize> =
-        ground.order().into_iter().enumerate().map(|(rank, pu)| (pu, rank)).collect();
+        available.order().into_iter().enumerate().map(|(rank, pu)| (pu, rank)).collect();
     let line = Line {
         order: &order,
         stays_on_one_kind: true,
@@ -41,14 +41,17 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: &next,
         emulator: None,
     };
-    linear::along(&mut draft, &line)?;
-    draft.shared()
+    linear::along(&mut builder, &line)?;
+    builder.shared()
 }
 
-fn next(ground: &AvailableCpus<'_>, _: Option<PuId>, pin: PuId) -> String {
-    let first = ground.spot_of(pin).and_then(|spot| spot.pus.first()) == Some(&pin);
+fn next(available: &AvailableCpus<'_>, _: Option<PuId>, pin: PuId) -> String {
+    let first = available.spot_of(pin).and_then(|spot| spot.pus.first()) == Some(&pin);
     let core = if first { "a core without a vCPU" } else { "a core that has a vCPU, as all have" };
-    format!("CPU {pin} is on {core}, in the emptiest part of the machine ({})", ground.place(pin))
+    format!(
+        "CPU {pin} is on {core}, in the emptiest part of the machine ({})",
+        available.place(pin)
+    )
 }
 
 /// Package, node, L3 and L2 domain of a part of the machine; 0 for a part that is larger than one.
@@ -74,9 +77,9 @@ fn within_l3(spot: &AvailableCore) -> Part {
 
 /// The CPUs in an order of which each prefix is distributed as evenly as possible at every level:
 /// each level merges the orders of the level below, with each part's CPUs at even distances.
-fn scattered(ground: &AvailableCpus<'_>) -> Vec<PuId> {
+fn scattered(available: &AvailableCpus<'_>) -> Vec<PuId> {
     let mut parts: Vec<(&AvailableCore, Vec<PuId>)> =
-        ground.cores.iter().map(|spot| (spot, spot.pus.clone())).collect();
+        available.cores.iter().map(|spot| (spot, spot.pus.clone())).collect();
     for part in PARTS {
         let mut places: BTreeMap<Part, usize> = BTreeMap::new();
         let mut merged: Vec<(&AvailableCore, Vec<Vec<PuId>>)> = Vec::new();

@@ -14,7 +14,7 @@ use crate::PlanError;
 use crate::available::AvailableCpus;
 use crate::guest::GuestSmt;
 use crate::linear::{self, Line};
-use crate::plan_builder::{PlanBuilder, ground};
+use crate::plan_builder::{PlanBuilder, available};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "sequential",
@@ -24,9 +24,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
-    let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
-    let order: Vec<PuId> = ground.usable.iter().collect();
+    let available = available(topology, request)?;
+    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let order: Vec<PuId> = available.usable.iter().collect();
     let line = Line {
         order: &order,
         stays_on_one_kind: false,
@@ -35,12 +35,12 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: &next,
         emulator: None,
     };
-    linear::along(&mut draft, &line)?;
-    draft.shared()
+    linear::along(&mut builder, &line)?;
+    builder.shared()
 }
 
-fn next(ground: &AvailableCpus<'_>, before: Option<PuId>, pin: PuId) -> String {
-    let place = ground.place(pin);
+fn next(available: &AvailableCpus<'_>, before: Option<PuId>, pin: PuId) -> String {
+    let place = available.place(pin);
     match before {
         None => format!("CPU {pin} has the lowest OS index that may be used ({place})"),
         Some(before) => format!("CPU {pin} has the next OS index after {before} ({place})"),

@@ -37,7 +37,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground_beside(topology, request, Count::Cores)?;
+    let available = ground_beside(topology, request, Count::Cores)?;
     if let Some(vm) = request.vnodes.iter().find(|vnode| matches!(vnode.work, Work::Vm(_))) {
         return Err(PlanError::WrongKind {
             strategy: STRATEGY.name.to_owned(),
@@ -46,16 +46,16 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             nearest: None,
         });
     }
-    let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
-    let host = host_beside(&draft, Count::Cores);
-    let (all, others) = (ground.cores.as_slice(), ground.without(&host));
+    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let host = host_beside(&builder, Count::Cores);
+    let (all, others) = (available.cores.as_slice(), available.without(&host));
     let limits = Limits {
         auto: all.len(),
         unit: 1,
         most: Some(all.len()),
         why: "each core of a group is a core of its own".to_owned(),
     };
-    let wanted = wanted(&draft, draft.counts(limits)?);
+    let wanted = wanted(&builder, builder.counts(limits)?);
     let enough = others.len() >= wanted.iter().map(|wish| wish.cores).sum::<usize>();
     let near = in_own_l3s(&others, &host, &wanted)
         .unwrap_or_else(|| near(if enough { &others } else { all }, &host, &wanted));
@@ -64,42 +64,42 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let mixed = shared_domains(topology, &mixed).is_some();
     let groups = match mixed {
         false => near,
-        true => apart(&ground, &others, &wanted)
-            .or_else(|| apart(&ground, all, &wanted))
+        true => apart(&available, &others, &wanted)
+            .or_else(|| apart(&available, all, &wanted))
             .unwrap_or(near),
     };
     let mut exclusive = CpuSet::new();
     for (wish, cores) in wanted.iter().zip(&groups) {
-        let mut enclave = draft.open(wish.place);
+        let mut enclave = builder.open(wish.place);
         for spot in cores {
             exclusive.add(&spot.set());
             enclave.vcpu(
                 spot.pus.first().copied().map(CpuSet::single).unwrap_or_default(),
-                reason(&ground, spot),
+                reason(&available, spot),
             );
         }
-        draft.close(enclave, GuestSmt::None)?;
+        builder.close(enclave, GuestSmt::None)?;
     }
-    what_groups_share(&mut draft, (topology, &host));
+    what_groups_share(&mut builder, (topology, &host));
     let exclusive = exclusive.difference(&host.pus);
-    let reason = ground.host_reason(&host, &exclusive);
-    draft.isolating(Reserve { exclusive, reason })
+    let reason = available.host_reason(&host, &exclusive);
+    builder.isolating(Reserve { exclusive, reason })
 }
 
 /// Adds findings about what the groups share, after all threads are placed.
 fn what_groups_share<'a>(
-    draft: &mut PlanBuilder<'a>,
+    builder: &mut PlanBuilder<'a>,
     (topology, host): (&'a Topology, &HostShare),
 ) {
-    draft.later(|ended| {
+    builder.later(|ended| {
         let of = |vnode: &VnodePlan| (vnode.speed, pus_of(vnode));
         shared_domains(topology, &ended.vnodes.iter().map(of).collect::<Vec<_>>())
     });
-    let index = draft.ground.index();
-    draft.later(|ended| unequal_kinds(index, ended.vnodes));
-    draft.later(|ended| shared_l3s(index, ended.vnodes));
+    let index = builder.available.index();
+    builder.later(|ended| unequal_kinds(index, ended.vnodes));
+    builder.later(|ended| shared_l3s(index, ended.vnodes));
     let hosts = host.pus.clone();
-    draft.later(move |ended| {
+    builder.later(move |ended| {
         let on_host = !ended.carried().is_disjoint(&hosts);
         on_host.then(|| {
             Finding::warning(
@@ -124,26 +124,26 @@ struct GroupCores {
 }
 
 /// The groups' needs in the order in which they choose.
-fn wanted(draft: &PlanBuilder<'_>, counts: Vec<usize>) -> Vec<GroupCores> {
-    let wish = |place: usize| match &draft.vnode(place).work {
+fn wanted(builder: &PlanBuilder<'_>, counts: Vec<usize>) -> Vec<GroupCores> {
+    let wish = |place: usize| match &builder.vnode(place).work {
         Work::Vm(_) => None,
         Work::Processes { speed, .. } => Some(GroupCores {
             place,
             cores: counts.get(place).copied()?,
             speed: *speed,
-            nodes: nodes_of(draft.ground.topology, draft.vnode(place)),
+            nodes: nodes_of(builder.available.topology, builder.vnode(place)),
         }),
     };
-    draft.choosing_order().into_iter().filter_map(wish).collect()
+    builder.choosing_order().into_iter().filter_map(wish).collect()
 }
 
 /// The cores by frequency domain, in hwloc's order; a core without a domain is a separate one.
 fn frequency_domains<'g>(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     cores: &'g [AvailableCore],
 ) -> Vec<Vec<&'g AvailableCore>> {
     let mut known = BTreeMap::new();
-    for (number, domain) in ground.topology.frequency_domains.iter().enumerate() {
+    for (number, domain) in available.topology.frequency_domains.iter().enumerate() {
         known.extend(domain.iter().map(|pu| (pu, number)));
     }
     let mut domains: Vec<Vec<&AvailableCore>> = Vec::new();
@@ -166,11 +166,11 @@ fn frequency_domains<'g>(
 
 /// Cores for all groups such that no frequency domain has two speeds; `None` if there are too few.
 fn apart<'g>(
-    ground: &AvailableCpus<'_>,
+    available: &AvailableCpus<'_>,
     cores: &'g [AvailableCore],
     wanted: &[GroupCores],
 ) -> Option<Vec<Vec<&'g AvailableCore>>> {
-    let mut fresh = frequency_domains(ground, cores).into_iter();
+    let mut fresh = frequency_domains(available, cores).into_iter();
     // Remaining cores of partly used domains, by speed.
     let mut begun: BTreeMap<Speed, Vec<&AvailableCore>> = BTreeMap::new();
     let mut groups = Vec::with_capacity(wanted.len());
@@ -284,7 +284,7 @@ fn in_order(groups: &mut [Vec<&AvailableCore>]) {
     }
 }
 
-fn reason(ground: &AvailableCpus<'_>, spot: &AvailableCore) -> String {
+fn reason(available: &AvailableCpus<'_>, spot: &AvailableCore) -> String {
     let Some((first, siblings)) = spot.pus.split_first() else {
         return String::new();
     };
@@ -293,7 +293,7 @@ fn reason(ground: &AvailableCpus<'_>, spot: &AvailableCore) -> String {
         true => String::new(),
         false => format!("; its sibling {beside} stays idle, so that the speed is the group's own"),
     };
-    format!("CPU {first} is a core of this group alone ({}){idle}", ground.place(*first))
+    format!("CPU {first} is a core of this group alone ({}){idle}", available.place(*first))
 }
 
 /// The CPUs of the tasks of a group.

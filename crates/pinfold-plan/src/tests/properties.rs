@@ -131,7 +131,7 @@ fn uses_pus_once(
         "isolcpus" => layout.exclusive.clone(),
         // Emulators are on the CPUs that are kept free for the host.
         _ if request.free.is_some() => {
-            crate::plan_builder::ground(topology, request).unwrap().usable
+            crate::plan_builder::available(topology, request).unwrap().usable
         }
         _ => emulators.map(|(_, thread)| &thread.pus).collect::<CpuSet>(),
     };
