@@ -23,6 +23,10 @@ struct Counts {
     passed: u64,
     failed: u64,
     skipped: Vec<String>,
+    /// What the failed tests printed, as `cargo test` repeats it: it stands once more at the end, where a
+    /// reader of a long log looks.
+    failures: Vec<String>,
+    is_in_failures: bool,
 }
 
 /// Installs what is missing, then runs format, lints, docs, tidy, packages and all tests; with `--quick` no
@@ -214,7 +218,9 @@ fn count_line(line: &str, counts: &mut Counts) {
     if let Some(reason) = line.trim().strip_prefix("skipped: ") {
         counts.skipped.push(reason.to_string());
     }
+    counts.is_in_failures |= line == "failures:";
     if let Some(rest) = line.strip_prefix("test result: ") {
+        counts.is_in_failures = false;
         for part in rest.split(|c| c == '.' || c == ';') {
             let mut words = part.split_whitespace();
             let number = words.next().and_then(|word| word.parse::<u64>().ok());
@@ -225,12 +231,18 @@ fn count_line(line: &str, counts: &mut Counts) {
             }
         }
     }
+    if counts.is_in_failures {
+        counts.failures.push(line.to_string());
+    }
 }
 
 fn finish(counts: &Counts, broken: &[String]) -> Result<(), String> {
     println!();
     for reason in &counts.skipped {
         println!("skipped: {}", reason);
+    }
+    for line in &counts.failures {
+        println!("{}", line);
     }
     for why in broken {
         println!("failed: {}", why);
@@ -271,10 +283,14 @@ mod tests {
             "test a ... ok",
             "skipped: no libvirt here",
             "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
+            "failures:",
+            "---- b stdout ----",
             "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out",
+            "test c ... ok",
         ] {
             count_line(line, &mut counts);
         }
         assert_eq!((counts.passed, counts.failed, counts.skipped.len()), (15, 2, 1));
+        assert_eq!(counts.failures, ["failures:", "---- b stdout ----"]);
     }
 }
