@@ -13,10 +13,15 @@ use pinfold_vm::libvirt::{Described, PinTarget};
 use pinfold_vm::threads;
 
 use crate::apply_session::{self, OnStop, Placement};
+use crate::claims::Claims;
 use crate::message::say;
+use crate::start_lock::StartLock;
 use crate::target::placeable;
 use crate::vcpus::Vcpus;
 use crate::{Exit, Failure, host, inputs, interrupt};
+
+/// Longest wait for another start: libvirt waits for this process (ns).
+const PATIENCE_NS: u64 = 5_000_000_000;
 
 /// An event of a domain's life cycle.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +74,15 @@ fn started(event: &HookEvent<'_>, state: Option<&str>) -> Result<(), Failure> {
     let placed = Placement { plan: &plan, target: &target };
     // Not interrupted: libvirt waits for it.
     interrupt::install()?;
+    let starting = StartLock::wait_at_most(&state, PATIENCE_NS)?;
+    if starting.is_none() {
+        say("note: another pinfold process is starting a placement, which may use the same CPUs");
+    }
+    // The plan is not made here, so it cannot avoid them.
+    let claims = Claims::read(&host, Some(&journals))?;
+    claims.conflicts(&domain.name, &plan).iter().for_each(|finding| say(&finding.to_string()));
     let (applied, _journal) = apply_session::apply(&host, placed, &journals, OnStop::Finish)?;
+    drop(starting);
     apply_session::report(&applied);
     apply_session::report_unguarded(&plan);
     Ok(())

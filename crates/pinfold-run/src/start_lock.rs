@@ -28,17 +28,27 @@ impl StartLock {
     /// [`Failure`] if another process holds it for a minute, if a stop is requested, or if the file
     /// cannot be created.
     pub fn wait(state: &StateDir) -> Result<Self, Failure> {
+        Self::wait_at_most(state, PATIENCE_NS)?.ok_or_else(|| {
+            let text = "another pinfold process has been starting a placement for a minute";
+            Failure::new(Exit::Host, text)
+                .with_hint("wait until its machine has started, or end that process")
+        })
+    }
+
+    /// Waits for the lock, at most for this time (ns). `None` if another process still holds it.
+    ///
+    /// # Errors
+    /// [`Failure`] if a stop is requested, or if the file cannot be created.
+    pub fn wait_at_most(state: &StateDir, patience_ns: u64) -> Result<Option<Self>, Failure> {
         let journals = StateDir::open(&state.path_of(JOURNALS))?;
-        let end = SystemClock.now_ns().saturating_add(PATIENCE_NS);
+        let end = SystemClock.now_ns().saturating_add(patience_ns);
         loop {
             if let Some(lock) = journals.lock(NAME)? {
-                return Ok(Self { _lock: lock });
+                return Ok(Some(Self { _lock: lock }));
             }
             interrupt::check()?;
             if SystemClock.now_ns() >= end {
-                let text = "another pinfold process has been starting a placement for a minute";
-                return Err(Failure::new(Exit::Host, text)
-                    .with_hint("wait until its machine has started, or end that process"));
+                return Ok(None);
             }
             SystemClock.sleep_ns(PAUSE_NS);
         }
@@ -68,5 +78,15 @@ mod tests {
             drop(first);
             assert!(second.join().unwrap());
         });
+    }
+
+    #[test]
+    fn a_caller_with_little_time_goes_on_without_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateDir::open(&folder.path().join("state").to_string_lossy()).unwrap();
+        let first = StartLock::wait(&state).unwrap();
+        assert!(StartLock::wait_at_most(&state, PAUSE_NS).unwrap().is_none());
+        drop(first);
+        assert!(StartLock::wait_at_most(&state, PAUSE_NS).unwrap().is_some());
     }
 }

@@ -23,9 +23,10 @@ use pinfold_study::tune::{
 };
 
 use crate::claims::Claims;
-use crate::guest::{Facts, Inside, PER_OBSERVED_S, PER_STATE_S, Subject, VmStarter};
+use crate::guest::{Facts, Inside, PER_OBSERVED_S, PER_STATE_S, StartOrder, Subject, VmStarter};
 use crate::message::say;
-use crate::{Exit, Failure, HelperProgram, host, interrupt};
+use crate::start_lock::StartLock;
+use crate::{Exit, Failure, HelperProgram, ended, host, interrupt};
 
 /// Shortest observation of the spin-gap benchmark in one load state (seconds).
 const SHORTEST_LOOK_S: f64 = 0.25;
@@ -76,6 +77,7 @@ struct Tuning<'a> {
     pinload: Pinload,
     state: &'a StateDir,
     program: &'a HelperProgram,
+    order: &'a StartOrder,
 }
 
 /// The host of a tuning run.
@@ -102,24 +104,37 @@ pub fn tune(
     subject: &mut Subject,
     display: Display<'_>,
 ) -> Result<(Store, RunId), Failure> {
-    let open = || Store::open_or_create(&options.store);
+    let state = &host::state(state)?;
+    ended::clear_up_in(host, &host::journals(state, &SystemClock)?)?;
+    let order = StartOrder::default();
     let is_new = !files::exists(&options.store);
     let (mut store, candidates, findings) = match options.resume {
         Some(run) => {
-            let store = open()?;
+            let store = Store::open_or_create(&options.store)?;
             let candidates = persist::candidates(&store, run, subject.vcpus)?;
             (store, candidates, Vec::new())
         }
         None => {
-            let claims = Claims::of_existing(host, state)?;
+            order.starting.set(Some(StartLock::wait(state)?));
+            let claims = Claims::of_state(host, state)?;
             let (candidates, findings) =
                 candidates::candidates(options, subject, topology, &claims)?;
-            (open()?, candidates, findings)
+            order.reported.replace(findings.clone());
+            (Store::open_or_create(&options.store)?, candidates, findings)
         }
     };
-    let state = &host::state(state)?;
     let pinload = Pinload::install()?;
-    let tuning = Tuning { options, host, topology, candidates, findings, pinload, state, program };
+    let tuning = Tuning {
+        options,
+        host,
+        topology,
+        candidates,
+        findings,
+        pinload,
+        state,
+        program,
+        order: &order,
+    };
     let run = match tuning.begin(&mut store, subject, display.begins) {
         Ok(run) => run,
         Err(failure) => {
@@ -131,32 +146,42 @@ pub fn tune(
             return Err(failure);
         }
     };
-    let mut starter = tuning.starter(subject)?;
-    let outcome = study::run(
-        &mut store,
-        run,
-        &mut Environment {
-            runner: &mut starter,
-            clock: &SystemClock,
-            progress: display.progress,
-            stop: interrupt::flag(),
-            node: "",
-        },
-    );
-    display.progress.finish();
-    match outcome.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))? {
-        Outcome::Finished => Ok((store, run.id())),
-        Outcome::Interrupted { done, total } => {
-            let path = &options.store;
-            let text =
-                format!("interrupted after {done} of {total} starts; they are kept in {path}");
-            let hint = format!("go on with the same command and --resume {}", run.id());
-            Err(Failure::new(Exit::Interrupted, text).with_hint(hint))
-        }
-    }
+    tuning.finish((store, run), subject, display.progress)
 }
 
 impl Tuning<'_> {
+    /// Makes the starts of a run.
+    fn finish(
+        &self,
+        (mut store, run): (Store, OpenRun),
+        subject: &Subject,
+        progress: &mut dyn Progress,
+    ) -> Result<(Store, RunId), Failure> {
+        let mut starter = self.starter(subject)?;
+        let outcome = study::run(
+            &mut store,
+            run,
+            &mut Environment {
+                runner: &mut starter,
+                clock: &SystemClock,
+                progress,
+                stop: interrupt::flag(),
+                node: "",
+            },
+        );
+        progress.finish();
+        match outcome.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))? {
+            Outcome::Finished => Ok((store, run.id())),
+            Outcome::Interrupted { done, total } => {
+                let path = &self.options.store;
+                let text =
+                    format!("interrupted after {done} of {total} starts; they are kept in {path}");
+                let hint = format!("go on with the same command and --resume {}", run.id());
+                Err(Failure::new(Exit::Interrupted, text).with_hint(hint))
+            }
+        }
+    }
+
     /// The start that is not counted, and the run that fits the budget.
     fn begin(
         &self,
@@ -184,6 +209,7 @@ impl Tuning<'_> {
             pus,
             io_directory,
             memory_node: None,
+            order: Some(self.order),
         })
     }
 

@@ -3,9 +3,11 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "the daemon's part")]
 
+mod common;
 #[path = "../../pinfold-vm/tests/daemon/mod.rs"]
 mod daemon;
 
+use common::until;
 use daemon::Daemon;
 use pinfold_host::process::{Output, Signaled, Spawn, Stdio, capture, find_program, own_pid};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock};
@@ -317,6 +319,22 @@ fn the_hook_places_a_domain_that_libvirt_starts() {
     let name = names.iter().find(|name| name.ends_with(".jsonl")).expect("a journal");
     let text = pinfold_host::files::read_text(&format!("{journals}/{name}")).expect("text");
     assert!(text.lines().last().is_some_and(|line| line.starts_with("{\"end\"")), "{text}");
+
+    // A start of another process that takes long does not keep libvirt waiting.
+    let lock = format!("{journals}/start.lock");
+    let other = Spawn::new("flock").args([&lock, "sleep", "60"]).die_with_parent(true);
+    let mut other = other.own_group().start().expect("flock runs");
+    let attempt = ["-n", lock.as_str(), "true"];
+    let is_locked =
+        || !capture("flock", attempt, 60 * SECOND_NS).expect("flock runs").status.success();
+    assert!(until(is_locked), "it is not locked");
+    daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
+    assert!(other.try_wait().expect("its state").is_none(), "the hook waited for the lock");
+    let all = masks(pid(&daemon));
+    assert!(all.iter().all(|(_, mask)| *mask == one), "{all:?}\n{:?}", log());
+    assert!(log().expect("a log").contains("is starting a placement"), "{:?}", log());
+    other.kill().expect("it ends");
+    daemon.virsh(&["destroy", NAME]).expect("it ends");
 
     // A plan that does not fit never keeps a domain from starting.
     let plan = format!("{plans}/{NAME}.json");

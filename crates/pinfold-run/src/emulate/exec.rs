@@ -4,10 +4,10 @@ use std::io::IsTerminal as _;
 use std::process::ExitStatus;
 
 use crate::claims::Claims;
-use crate::{Exit, Failure, host, interrupt};
+use crate::{Exit, Failure, ended, host, interrupt};
 use pinfold_emulate::NodeStatus;
 use pinfold_host::process::{self, Child, Signaled, Spawn};
-use pinfold_host::{Host as _, files};
+use pinfold_host::{Host as _, SystemClock, files};
 use pinfold_model::{CpuSet, Platform, shown};
 
 use super::ipc::Enter;
@@ -15,6 +15,7 @@ use super::status::Endpoint;
 use super::supervisor::{Activation, resolved, with_platform};
 use crate::helper_program::Session;
 use crate::message::say;
+use crate::start_lock::StartLock;
 
 /// The start of a command in a vnode.
 pub fn spawn(enter: &Enter, command: &[String]) -> Result<Spawn, Failure> {
@@ -57,6 +58,8 @@ pub fn run_slow(
 ) -> Result<ExitStatus, Failure> {
     require_program(command)?;
     let host = host::live()?;
+    ended::clear_up_in(&host, &host::journals(session.state, &SystemClock)?)?;
+    let starting = StartLock::wait(session.state)?;
     let name = platform.vnodes.first().map(|vnode| vnode.name.clone()).unwrap_or_default();
     let plan = resolved(platform, &host, &Claims::of_state(&host, session.state)?)?;
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
@@ -64,7 +67,13 @@ pub fn run_slow(
     interrupt::install_forward()?;
     let mut child: Option<Child> = None;
     let mut ended = None;
-    let activation = Activation { plan: &plan, session, door: Endpoint::Closed, bell: None };
+    let activation = Activation {
+        plan: &plan,
+        starting: Some(starting),
+        session,
+        door: Endpoint::Closed,
+        bell: None,
+    };
     let worked = with_platform(&host, activation, &mut |platformed| {
         let running = match &mut child {
             Some(running) => running,

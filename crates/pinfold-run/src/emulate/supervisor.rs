@@ -32,9 +32,12 @@ use super::status::{self, Endpoint};
 use super::stored_costs::StoredCosts;
 use crate::helper_program::{Helper, Session};
 use crate::message::say;
+use crate::start_lock::StartLock;
 
 /// Timeout for the child to calibrate and respond.
 const READY_NS: u64 = 60_000_000_000;
+/// Longest wait for another start: less than [`READY_NS`], so that the child gives the reason.
+const PATIENCE_NS: u64 = 30_000_000_000;
 /// Timeout for the child to undo its platform.
 const END_NS: u64 = 60_000_000_000;
 const LOOK_NS: u64 = 20_000_000;
@@ -324,13 +327,24 @@ fn profile(
 /// Is the supervisor of a platform, until a request or a signal ends it.
 pub fn supervise(platform: &PlatformFile<'_>, session: Session<'_>) -> Result<(), Failure> {
     let host = host::live()?;
+    let starting = StartLock::wait_at_most(session.state, PATIENCE_NS)?.ok_or_else(|| {
+        let text = "another pinfold process has been starting a placement for half a minute";
+        Failure::new(Exit::Host, text)
+            .with_hint("wait until its machine has started, or end that process")
+    })?;
     let plan = plan_of(platform, &host, &Claims::of_state(&host, session.state)?)?;
     let mut print_cautions = |platformed: &mut ActivePlatform<'_>| {
         platformed.cautions.drain(..).for_each(|caution| say(&caution));
         Ok(true)
     };
     ipc::forget_last_words(session.state)?;
-    let activation = Activation { plan: &plan, session, door: Endpoint::Open, bell: None };
+    let activation = Activation {
+        plan: &plan,
+        starting: Some(starting),
+        session,
+        door: Endpoint::Open,
+        bell: None,
+    };
     let ended = with_platform(&host, activation, &mut print_cautions);
     if let Err(failure) = &ended {
         // In the background the messages have no reader: `status` reports them.
@@ -363,10 +377,12 @@ pub struct Machine<'m> {
 }
 
 /// A platform to activate.
-#[derive(Clone, Copy)]
 pub struct Activation<'a> {
     /// The plan of its vnodes.
     pub plan: &'a EmulationPlan,
+    /// The lock that is held since the claims of the plan were read, until the journal claims its
+    /// CPUs.
+    pub starting: Option<StartLock>,
     /// Where its journal and its socket are.
     pub session: Session<'a>,
     /// Whether clients can connect to the supervisor.
@@ -397,7 +413,7 @@ pub fn with_platform(
 /// As [`with_platform`], on a known machine, with an installed copy of `pinload`.
 pub fn with_programs(
     machine: Machine<'_>,
-    Activation { plan, session: Session { state, .. }, door, bell }: Activation<'_>,
+    Activation { plan, starting, session: Session { state, .. }, door, bell }: Activation<'_>,
     programs: &Programs<'_>,
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {
@@ -417,7 +433,10 @@ pub fn with_programs(
         Endpoint::Open => Some(Listener::open(state)?),
         Endpoint::Closed => None,
     };
-    let ended = in_force(machine, (plan, listener, bell), (&mut journal, programs), work);
+    let groups = make_groups(machine, plan, &mut journal);
+    drop(starting);
+    let ended = groups
+        .and_then(|groups| in_force(machine, (plan, listener, bell), (groups, programs), work));
     let undone = apply_session::undo(host, journal);
     let (caller, stopped) = ended?;
     let answered = stopped.and(undone).map(|report| {
@@ -452,13 +471,19 @@ fn keep_off(host: &LiveHost, plan: &EmulationPlan) -> Result<(), Failure> {
     host.set_affinity(process::own_tid(), pus).map_err(Failure::from)
 }
 
-fn in_force(
+/// The cgroups of a platform, before its vnodes are slowed.
+struct Groups {
+    nodes: Vec<(Node, VnodeCgroup)>,
+    cautions: Vec<String>,
+}
+
+/// Makes the cgroups, with the first entries of the journal.
+fn make_groups(
     Machine { host, topology, facts }: Machine<'_>,
-    (plan, listener, bell): (&EmulationPlan, Option<Listener>, Option<BorrowedFd<'_>>),
-    (journal, programs): (&mut Journal<'_>, &Programs<'_>),
-    work: &mut Work<'_>,
-) -> Result<EndOfPlatform, Failure> {
-    let (mut nodes, mut enclosures, mut cautions) = (Vec::new(), Vec::new(), Vec::new());
+    plan: &EmulationPlan,
+    journal: &mut Journal<'_>,
+) -> Result<Groups, Failure> {
+    let (mut nodes, mut cautions) = (Vec::new(), Vec::new());
     for vnode in &plan.vnodes {
         let node = node(vnode, topology)?;
         let (enclosure, steps) = VnodeCgroup::plan(host, &facts.hierarchies, &node)?;
@@ -482,9 +507,19 @@ fn in_force(
             }
             take(missed)?;
         }
-        enclosures.push((node.name.clone(), enclosure.clone()));
         nodes.push((node, enclosure));
     }
+    Ok(Groups { nodes, cautions })
+}
+
+fn in_force(
+    Machine { host, topology, .. }: Machine<'_>,
+    (plan, listener, bell): (&EmulationPlan, Option<Listener>, Option<BorrowedFd<'_>>),
+    (Groups { nodes, cautions }, programs): (Groups, &Programs<'_>),
+    work: &mut Work<'_>,
+) -> Result<EndOfPlatform, Failure> {
+    let enclosures =
+        nodes.iter().map(|(node, enclosure)| (node.name.clone(), enclosure.clone())).collect();
     keep_off(host, plan)?;
     let nodes = VnodeController::start(host, &SystemClock, programs, nodes)?;
     // With late heartbeats the vnodes would run at full speed.

@@ -1,6 +1,7 @@
 //! One start: QEMU is started paused, placed, continued, measured in each load state, ended, and
 //! the placement undone.
 
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use pinfold_apply::{Applied, Journal, Journals, Target};
@@ -22,10 +23,12 @@ use super::subject::{Inside, Subject};
 use crate::{
     Exit, Failure, HelperProgram,
     apply_session::{self, OnStop, Placement},
+    claims::Claims,
     host, interrupt,
     message::say,
     plans,
     rt_watchdog::{Beating, Guard, Supervision},
+    start_lock::StartLock,
     start_memory::StartMemory,
     target::placeable,
 };
@@ -58,6 +61,39 @@ pub struct VmStarter<'a> {
     /// The NUMA node to which the guest's memory is bound from its start; `None` leaves it to the
     /// plan.
     pub memory_node: Option<NodeId>,
+    /// The order of its starts and those of other pinfold processes; `None` for plans that were made
+    /// without their claims.
+    pub order: Option<&'a StartOrder>,
+}
+
+/// What the starts of a run share about the placements of other pinfold processes.
+#[derive(Default)]
+pub struct StartOrder {
+    /// The lock that is held since the claims of the plans were read, until the first start is in
+    /// the journal. Each further start takes it again.
+    pub starting: Cell<Option<StartLock>>,
+    /// The conflicts that were reported.
+    pub reported: RefCell<Vec<Finding>>,
+}
+
+impl StartOrder {
+    /// The lock for one start. Placements that use a CPU of its plan are reported once: its plan was
+    /// made before they began.
+    fn take(&self, host: &LiveHost, state: &StateDir, plan: &Plan) -> Result<StartLock, Failure> {
+        let starting = match self.starting.take() {
+            Some(starting) => starting,
+            None => StartLock::wait(state)?,
+        };
+        let name = &plans::single(plan)?.name;
+        let mut reported = self.reported.borrow_mut();
+        for finding in Claims::of_state(host, state)?.conflicts(name, plan) {
+            if !reported.contains(&finding) {
+                say(&finding.to_string());
+                reported.push(finding);
+            }
+        }
+        Ok(starting)
+    }
 }
 
 /// Information from one start, in addition to its measurements.
@@ -190,6 +226,8 @@ impl VmStarter<'_> {
         let target = Target { own, started_on, ..placeable(&vm.found) };
         let placement = Placement { plan, target: &target };
         let supervision = Supervision { journals, program: self.program };
+        let order = self.order.map(|order| order.take(self.host, self.state, plan));
+        let _starting = order.transpose()?;
         apply_session::apply_guarded(self.host, placement, supervision, OnStop::Finish)
     }
 

@@ -287,6 +287,7 @@ impl Demo {
             pus: u32::try_from(bench.topology.allowed.len()).unwrap_or(u32::MAX),
             io_directory,
             memory_node: None,
+            order: None,
         };
         starter.with_guest(plan, |running, facts: &Facts| {
             let agent = running

@@ -375,5 +375,6 @@ pub fn starter<'a>(
         pus: u32::try_from(topology.allowed.len()).unwrap_or(u32::MAX),
         io_directory,
         memory_node,
+        order: None,
     })
 }

@@ -319,7 +319,13 @@ impl<'a> HostRunner<'a> {
         let (host, topology, facts) = (self.host, self.topology, &self.facts);
         let worked = with_programs(
             supervisor::Machine { host, topology, facts },
-            Activation { plan, session: self.session, door: Endpoint::Closed, bell },
+            Activation {
+                plan,
+                starting: None,
+                session: self.session,
+                door: Endpoint::Closed,
+                bell,
+            },
             &programs,
             &mut |platformed| {
                 let place = match &enter {

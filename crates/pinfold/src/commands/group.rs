@@ -5,7 +5,7 @@ use pinfold_run::claims::Claims;
 use pinfold_run::emulate::exec;
 use pinfold_run::start_lock::StartLock;
 use pinfold_run::vcpus::Vcpus;
-use pinfold_run::{Failure, HelperProgram, OnLeft, Session, gate, host, inputs};
+use pinfold_run::{Failure, HelperProgram, OnLeft, Session, ended, gate, host, inputs};
 
 use super::emulate::{as_it_ended, run_slow};
 use crate::cli::RunArgs;
@@ -32,6 +32,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         return run_slow(arguments, state);
     }
     let host = host::live()?;
+    ended::clear_up(&host, state)?;
     let topology = inputs::topology(&host, None)?;
     exec::require_program(&arguments.command)?;
     let folder = host::state(state)?;

@@ -13,7 +13,6 @@ use pinfold_run::claims::Claims;
 use pinfold_run::emulate::ipc::{self, Ask};
 use pinfold_run::emulate::steps::{PlannedPlatform, steps_of};
 use pinfold_run::emulate::supervisor::{PlatformFile, plan_of, start_child, supervise};
-use pinfold_run::start_lock::StartLock;
 use pinfold_run::{Exit, Failure, HelperProgram, Session, emulate, ended, host, inputs, interrupt};
 use serde_json::json;
 
@@ -108,9 +107,9 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.foreground {
         return supervise(&file, session);
     }
-    // Everything that can be rejected is rejected here, where the user sees it.
+    // Everything that can be rejected is rejected here, where the user sees it. The supervisor reads
+    // the claims again, under the lock.
     let host = host::live()?;
-    let _starting = StartLock::wait(&state)?;
     let plan = plan_of(&file, &host, &Claims::of_state(&host, &state)?)?;
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
     interrupt::check()?;
