@@ -240,6 +240,12 @@ impl<'c> Journals<'c> {
         self.files.path_of("").trim_end_matches('/').to_owned()
     }
 
+    /// Path of the journal with this ID.
+    #[must_use]
+    pub fn path_of(&self, id: &str) -> String {
+        self.files.path_of(&format!("{id}{SUFFIX}"))
+    }
+
     /// A number that changes when a journal is begun or removed. A caller that waits for new
     /// journals compares it instead of reading all of them.
     ///

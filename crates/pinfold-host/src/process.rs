@@ -13,14 +13,16 @@ mod spawn;
 #[cfg(test)]
 mod tests;
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use pinfold_model::{Policy, PuId, TaskId, Tid};
+use rustix::io::Errno;
 use rustix::mm::MlockAllFlags;
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitOptions};
 
 pub use child::{Child, describe};
 pub use heartbeat::Heartbeat;
@@ -29,6 +31,42 @@ pub use signal::Signaled;
 pub use spawn::{Spawn, Stdio};
 
 use crate::{Host, HostError, proc_stat, raw};
+
+/// The end of a process that is not a child of this one, as a descriptor (`pidfd`) that is readable
+/// when the process has ended.
+/// <https://man7.org/linux/man-pages/man2/pidfd_open.2.html>
+#[derive(Debug)]
+pub struct ProcessEnd(OwnedFd);
+
+impl ProcessEnd {
+    /// `None` if this process (not a later one with the same PID) has ended.
+    ///
+    /// # Errors
+    /// [`HostError::Thread`] for a thread that is no process, or on a kernel before 5.3;
+    /// [`HostError`] if the state of the process cannot be read.
+    pub fn of(host: &dyn Host, process: TaskId) -> Result<Option<Self>, HostError> {
+        let fail = |errno: Errno| HostError::Thread {
+            call: "pidfd_open",
+            tid: process.tid.0,
+            source: errno.into(),
+        };
+        let pid = i32::try_from(process.tid.0).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| fail(Errno::INVAL))?;
+        let end = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(end) => end,
+            Err(Errno::SRCH) => return Ok(None),
+            Err(errno) => return Err(fail(errno)),
+        };
+        // Checked while the descriptor holds the PID.
+        Ok(task_alive(host, process)?.then_some(Self(end)))
+    }
+}
+
+impl AsFd for ProcessEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 /// True if the effective user is root.
 #[must_use]

@@ -260,6 +260,14 @@ fn node_mask(nodes: &[NodeId]) -> io::Result<[u64; NODE_BITS as usize / 64]> {
     Ok(words)
 }
 
+/// Marks all descriptors but the standard streams to be closed at `exec`. A kernel before 5.11 cannot,
+/// and they stay open.
+pub(crate) fn close_at_exec() {
+    // SAFETY: the call only sets a flag of the descriptors of this process; it takes no pointer.
+    let _result =
+        unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+}
+
 /// Runs `hook` in the child between `fork` and `exec`.
 ///
 /// The only caller (`process::spawn`) guarantees what this function cannot check: the hook only
@@ -270,8 +278,8 @@ where
 {
     // SAFETY:
     // - only async-signal-safe operations are allowed between fork and exec: the hook only makes
-    //   raw system calls (prctl, getppid, write, sched_setaffinity, set_mempolicy, sched_setattr)
-    //   and creates its errors from error numbers, which does not allocate;
+    //   raw system calls (prctl, getppid, setsid, close_range, write, sched_setaffinity,
+    //   set_mempolicy, sched_setattr) and creates its errors from error numbers, which does not allocate;
     // - everything that it uses is moved into it, so no reference dangles in the child.
     unsafe { command.pre_exec(hook) };
 }

@@ -1,5 +1,5 @@
-//! Placements whose machine has ended: what they changed on the host is reverted by the next command
-//! that reads the placements, because no process of Pinfold waits for the end of a machine.
+//! Placements whose machine has ended: what they changed on the host is reverted by the process that
+//! waits for its end ([`crate::end_waiter`]), or by the next command that reads the placements.
 
 use pinfold_apply::{JournalError, Journals, Record};
 use pinfold_host::{LiveHost, SystemClock, process};
@@ -29,21 +29,53 @@ pub fn clear_up(live: &LiveHost, state: Option<&str>) -> Result<(), Failure> {
 pub fn clear_up_in(live: &LiveHost, journals: &Journals<'_>) -> Result<(), Failure> {
     for summary in journals.list()? {
         let Ok(Some(record)) = &summary.record else { continue };
-        if !record.has_ended() && is_over(live, record)? {
-            revert(live, journals, &summary.id)?;
-        }
+        clear_up_record(live, journals, &summary.id, record)?;
     }
     Ok(())
 }
 
-/// True if the machine of a placement has ended, and no process is about to revert it.
+/// The same for the placement with this ID.
+pub(crate) fn clear_up_one(
+    live: &LiveHost,
+    journals: &Journals<'_>,
+    id: &str,
+) -> Result<(), Failure> {
+    match journals.read(id)? {
+        Some(record) => clear_up_record(live, journals, id, &record),
+        None => Ok(()),
+    }
+}
+
+fn clear_up_record(
+    live: &LiveHost,
+    journals: &Journals<'_>,
+    id: &str,
+    record: &Record,
+) -> Result<(), Failure> {
+    if record.has_ended() || !is_over(live, record)? {
+        return Ok(());
+    }
+    revert(live, journals, id)
+}
+
+/// True if the machine of a placement has ended, and no process is about to revert it. Changes of a
+/// domain's definition (`--config`) are meant for its next start: they stay until `undo`.
 fn is_over(live: &LiveHost, record: &Record) -> Result<bool, Failure> {
     let header = &record.header;
-    Ok(!is_platform(&header.plan)
-        && record.is_of_this_boot(live)?
-        && record.is_of_these_namespaces(live)?
-        && !process::task_alive(live, header.vm)?
-        && !(header.supervised && process::task_alive(live, header.supervisor)?))
+    if is_platform(&header.plan)
+        || is_for_next_start(record)
+        || !record.is_of_this_boot(live)?
+        || !record.is_of_these_namespaces(live)?
+    {
+        return Ok(false);
+    }
+    let is_supervised = header.supervised && process::task_alive(live, header.supervisor)?;
+    Ok(!is_supervised && !process::task_alive(live, header.vm)?)
+}
+
+/// True if a placement changed the definition of its machine.
+pub(crate) fn is_for_next_start(record: &Record) -> bool {
+    record.steps().any(|(_, step)| step.is_lasting())
 }
 
 fn revert(live: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Failure> {

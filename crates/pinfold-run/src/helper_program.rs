@@ -26,6 +26,13 @@ pub(crate) enum Helper<'a> {
         /// Id of the journal.
         journal: &'a str,
     },
+    /// Reverts a placement when its machine ends: [`crate::end_waiter::wait`].
+    EndWaiter {
+        /// Path of the state directory.
+        state: &'a str,
+        /// Id of the journal.
+        journal: &'a str,
+    },
     /// Executes a command when it is let go, by this socket or at the end of its standard input:
     /// [`crate::gate::wait_at`].
     Gate {
@@ -74,6 +81,9 @@ impl HelperProgram {
             Helper::Guard { state, journal } => {
                 line.extend(["--state-dir", state, "guard", journal]);
             }
+            Helper::EndWaiter { state, journal } => {
+                line.extend(["--state-dir", state, "end-waiter", journal]);
+            }
             Helper::Gate { socket, command } => {
                 line.push("gate");
                 line.extend(socket.into_iter().flat_map(|socket| ["--socket", socket]));
@@ -121,6 +131,10 @@ mod tests {
         let check = |helper: Helper<'_>, expected: &str| {
             assert_eq!(HelperProgram::at("/usr/bin/pinfold").words(helper).join(" "), expected);
         };
+        check(
+            Helper::EndWaiter { state: "/run/p", journal: "500-7" },
+            "/usr/bin/pinfold --state-dir /run/p end-waiter 500-7",
+        );
         let command = ["make".to_owned(), "-j2".to_owned()];
         check(
             Helper::Guard { state: "/run/p", journal: "500-7" },

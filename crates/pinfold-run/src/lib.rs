@@ -15,7 +15,8 @@
 //! - [`emulate`]: platforms of slowed virtual nodes.
 //! - [`guest`], [`tune`], [`study`], [`measure`]: the runners of experiments.
 //! - [`interrupt`]: the request to stop, as a flag.
-//! - [`HelperProgram`]: the program that runs as watchdog, gate, supervisor or micro-guest.
+//! - [`ended`], [`end_waiter`]: placements end with their machines.
+//! - [`HelperProgram`]: the program that runs as watchdog, waiter, gate, supervisor or micro-guest.
 //!
 //! The stages do not know each other; this crate knows them all, and no command line. It prints
 //! nothing: a [`message`] goes to the program that uses it, an error is a [`Failure`].
@@ -25,6 +26,7 @@ pub mod candidates;
 pub mod claims;
 mod descendants;
 pub mod emulate;
+pub mod end_waiter;
 pub mod ended;
 pub mod exits;
 mod failure;

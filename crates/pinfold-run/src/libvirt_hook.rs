@@ -6,6 +6,7 @@
 //! change pinning through libvirt. It sets the masks itself, and reports differences from the
 //! domain's own XML.
 
+use pinfold_apply::JournalError;
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::{Command, Finding, Plan};
@@ -18,7 +19,7 @@ use crate::message::say;
 use crate::start_lock::StartLock;
 use crate::target::placeable;
 use crate::vcpus::Vcpus;
-use crate::{Exit, Failure, host, inputs, interrupt};
+use crate::{Exit, Failure, HelperProgram, end_waiter, host, inputs, interrupt};
 
 /// Longest wait for another start: libvirt waits for this process (ns).
 const PATIENCE_NS: u64 = 5_000_000_000;
@@ -81,10 +82,12 @@ fn started(event: &HookEvent<'_>, state: Option<&str>) -> Result<(), Failure> {
     // The plan is not made here, so it cannot avoid them.
     let claims = Claims::read(&host, Some(&journals))?;
     claims.conflicts(&domain.name, &plan).iter().for_each(|finding| say(&finding.to_string()));
-    let (applied, _journal) = apply_session::apply(&host, placed, &journals, OnStop::Finish)?;
+    let (applied, journal) = apply_session::apply(&host, placed, &journals, OnStop::Finish)?;
     drop(starting);
     apply_session::report(&applied);
     apply_session::report_unguarded(&plan);
+    // libvirt calls no hook for a domain that ends while its daemon does not run.
+    end_waiter::start(&HelperProgram::own()?, &journals, &plan, &journal);
     Ok(())
 }
 
@@ -100,9 +103,13 @@ fn stopped(event: &HookEvent<'_>, state: Option<&str>) -> Result<(), Failure> {
         if record.has_ended() || header.vm_name != event.domain || is_alive(&host, header.vm)? {
             continue;
         }
-        let journal = journals.reopen(&summary.id)?;
-        if let Some(journal) = journal {
-            apply_session::undo(&host, journal)?;
+        match journals.reopen(&summary.id) {
+            Ok(Some(journal)) if !journal.record().has_ended() => {
+                apply_session::undo(&host, journal)?;
+            }
+            // The process that waits for the end of the machine has reverted it, or does so now.
+            Ok(_) | Err(JournalError::Busy { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())

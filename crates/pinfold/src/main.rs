@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use pinfold_host::process;
 use pinfold_model::command;
-use pinfold_run::{Failure, message, rt_watchdog};
+use pinfold_run::{Failure, end_waiter, message, rt_watchdog};
 
 use cli::Command;
 use commands::{
@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         Command::Journal(arguments) => journal::journal(arguments, state),
         Command::LibvirtHook(arguments) => libvirt_hook::libvirt_hook(arguments, state),
         Command::Guard(arguments) => rt_watchdog::guard(&arguments.id, state),
+        Command::EndWaiter(arguments) => end_waiter::wait(&arguments.id, state),
         Command::Emulate(arguments) => emulate::emulate(arguments, state),
         Command::Sentinel(arguments) => emulate::sentinel(arguments),
         Command::Measure(arguments) => measure::measure(arguments, state),

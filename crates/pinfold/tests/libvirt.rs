@@ -271,6 +271,11 @@ fn a_domain_that_ended_leaves_only_its_definition_to_undo() {
     let (file, _) = plan(&daemon);
     good(&pinfold(&daemon, &["apply", "--libvirt", NAME, "--plan", &file, "--config"]));
     daemon.virsh(&["destroy", NAME]).expect("it ends");
+    // The definition is meant for the next start: neither the end of the domain nor a command that
+    // finds it ended reverts that.
+    let status = pinfold(&daemon, &["status"]);
+    assert!(status.stdout_text().contains("has ended"), "{}", status.stdout_text());
+    assert!(xml(&daemon, &["--inactive"]).contains("cputune"));
     // Started anew it has the pins of its definition, which are not those of the first run.
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
     let (anew, running) = (masks(pid(&daemon)), xml(&daemon, &[]));

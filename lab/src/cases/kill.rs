@@ -19,6 +19,8 @@ use crate::stage::LabHost;
 /// Calls that change the host or the journal; those with a question mark do not exist on all
 /// architectures.
 const CALLS: &str = "write,fsync,fdatasync,?mkdir,mkdirat,?rmdir,unlinkat,?renameat,renameat2,sched_setaffinity,sched_setattr";
+/// The threads of a command, without the process that an apply leaves and that strace would wait for.
+const FOLLOWED: [&str; 4] = ["-f", "-b", "execve", "-qq"];
 const STRACE: &str = "/usr/bin/strace";
 const LOG: &str = "/tmp/strace.log";
 const UNDO: [&str; 2] = ["undo", "--all"];
@@ -114,8 +116,8 @@ pub(super) fn calls_with(
     part: &str,
 ) -> Result<Vec<Call>, LabError> {
     let trace = format!("trace={CALLS}");
-    let mut words = vec![STRACE, "-f", "-qq", "-y", "-e", &trace, "-e", "signal=none", "-o", LOG];
-    words.push("/usr/bin/pinfold");
+    let options = ["-y", "-e", &trace, "-e", "signal=none", "-o", LOG, "/usr/bin/pinfold"];
+    let mut words = [&[STRACE][..], &FOLLOWED, &options].concat();
     words.extend(arguments);
     let output = guest.run(&words)?;
     if !output.success() {
@@ -153,7 +155,10 @@ pub(super) fn calls_in(text: &str, part: &str) -> Vec<Call> {
 /// Arguments that stop a command when it returns from a call.
 pub(super) fn stopping(call: &Call) -> String {
     let Call { name, count } = call;
-    format!("{STRACE} -f -qq -e trace={name} -e inject={name}:signal=STOP:when={count} -o {LOG}")
+    let followed = FOLLOWED.join(" ");
+    format!(
+        "{STRACE} {followed} -e trace={name} -e inject={name}:signal=STOP:when={count} -o {LOG}"
+    )
 }
 
 /// Runs a command of Pinfold that is killed when it enters a call. False if it ended before: the
@@ -165,8 +170,8 @@ pub(super) fn kill_at(
 ) -> Result<bool, LabError> {
     let trace = format!("trace={}", call.name);
     let inject = format!("inject={}:signal=KILL:when={}", call.name, call.count);
-    let mut words = vec![STRACE, "-f", "-qq", "-e", &trace, "-e", &inject, "-o", LOG];
-    words.push("/usr/bin/pinfold");
+    let options = ["-e", &trace, "-e", &inject, "-o", LOG, "/usr/bin/pinfold"];
+    let mut words = [&[STRACE][..], &FOLLOWED, &options].concat();
     words.extend(arguments);
     let output = guest.run(&words)?;
     match output.exit {

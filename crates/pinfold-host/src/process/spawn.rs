@@ -44,6 +44,7 @@ pub struct Spawn {
     is_missing: bool,
     die_with_parent: bool,
     own_group: bool,
+    apart: bool,
     affinity: Option<CpuSet>,
     memory_node: Option<NodeId>,
     cgroup_files: Vec<String>,
@@ -66,6 +67,7 @@ impl Spawn {
             is_missing,
             die_with_parent: false,
             own_group: false,
+            apart: false,
             affinity: None,
             memory_node: None,
             cgroup_files: Vec::new(),
@@ -132,6 +134,15 @@ impl Spawn {
     pub fn own_group(mut self) -> Self {
         self.own_group = true;
         self
+    }
+
+    /// Makes it the leader of its own session, without a terminal, in the root directory, and
+    /// without the descriptors that this process has inherited: nothing of the caller waits for its
+    /// end. Descriptors stay open on kernels before 5.11. Not with [`Self::own_group`].
+    #[must_use]
+    pub fn apart(mut self) -> Self {
+        self.apart = true;
+        self.current_dir("/")
     }
 
     /// The CPUs on which it may run.
@@ -228,7 +239,7 @@ impl Spawn {
         }
         let affinity = self.affinity.clone();
         let (memory_node, policy) = (self.memory_node, self.policy);
-        let parent = self.die_with_parent.then(rustix::process::getpid);
+        let (parent, apart) = (self.die_with_parent.then(rustix::process::getpid), self.apart);
         let hook = move || {
             let stage = |stage: SpawnStage, result: io::Result<()>| {
                 if result.is_err() {
@@ -241,6 +252,11 @@ impl Spawn {
             };
             if let Some(parent) = parent {
                 stage(SpawnStage::Parent, die_with(parent))?;
+            }
+            if apart {
+                let session = rustix::process::setsid().map(|_| ()).map_err(io::Error::from);
+                stage(SpawnStage::Session, session)?;
+                raw::close_at_exec();
             }
             for (index, group) in (0_u8..).zip(&groups) {
                 // 0 means the writing process itself.
@@ -278,6 +294,7 @@ enum SpawnStage {
     Affinity,
     Policy,
     Memory,
+    Session,
     Group(u8),
 }
 
@@ -288,7 +305,8 @@ impl SpawnStage {
             SpawnStage::Affinity => 1,
             SpawnStage::Policy => 2,
             SpawnStage::Memory => 3,
-            SpawnStage::Group(index) => index.saturating_add(4),
+            SpawnStage::Session => 4,
+            SpawnStage::Group(index) => index.saturating_add(5),
         }
     }
 
@@ -298,6 +316,7 @@ impl SpawnStage {
             SpawnStage::Affinity => HostError::Thread { call: "sched_setaffinity", tid: 0, source },
             SpawnStage::Policy => HostError::Thread { call: "sched_setattr", tid: 0, source },
             SpawnStage::Memory => HostError::Thread { call: "set_mempolicy", tid: 0, source },
+            SpawnStage::Session => HostError::Thread { call: "setsid", tid: 0, source },
             SpawnStage::Group(index) => match groups.get(usize::from(index)) {
                 Some(path) => HostError::file("write", path, source).with_value(b"0"),
                 None => HostError::Process { program: program.to_owned(), source },
@@ -314,7 +333,8 @@ fn failed_stage(report: &OwnedFd) -> Option<SpawnStage> {
             1 => SpawnStage::Affinity,
             2 => SpawnStage::Policy,
             3 => SpawnStage::Memory,
-            index => SpawnStage::Group(index - 4),
+            4 => SpawnStage::Session,
+            index => SpawnStage::Group(index - 5),
         }),
         Ok(_) | Err(_) => None,
     }

@@ -105,6 +105,9 @@ pub enum Command {
     /// Removes real-time policies when the Pinfold process that started it stops responding
     #[command(hide = true)]
     Guard(GuardArgs),
+    /// Reverts a placement when its machine ends; started by `apply`
+    #[command(hide = true)]
+    EndWaiter(EndWaiterArgs),
     /// Releases what a supervisor of vnodes froze or stopped, if it stops responding
     #[command(hide = true)]
     Sentinel(SentinelArgs),
@@ -549,6 +552,14 @@ pub struct JournalArgs {
 /// `pinfold guard`.
 #[derive(Debug, Args)]
 pub struct GuardArgs {
+    /// ID of the placement
+    #[arg(value_name = "ID")]
+    pub id: String,
+}
+
+/// `pinfold end-waiter`.
+#[derive(Debug, Args)]
+pub struct EndWaiterArgs {
     /// ID of the placement
     #[arg(value_name = "ID")]
     pub id: String,

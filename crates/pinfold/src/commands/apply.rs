@@ -10,7 +10,7 @@ use pinfold_run::{
     Exit, Failure, HelperProgram,
     apply_session::{self, OnStop, Placement},
     claims::Claims,
-    ended, host, inputs, interrupt, plans,
+    end_waiter, ended, host, inputs, interrupt, plans,
     rt_watchdog::Supervision,
     run_monitor::{self, Monitored},
     start_lock::StartLock,
@@ -145,10 +145,15 @@ fn leave_all(
         }
     }
     drop(starting);
-    for journal in &active {
+    let program = HelperProgram::own()?;
+    for (one, journal) in prepared.iter().zip(&active) {
+        let ends = match end_waiter::start(&program, journals, &one.plan, journal) {
+            true => "the machine ends or ",
+            false => "",
+        };
         let id = &journal.record().header.id;
         let (undo, status) = (Command::new("undo").arg(id), Command::new("status"));
-        say(&format!("active until `{undo}`; `{status}` compares it with the plan"));
+        say(&format!("active until {ends}`{undo}`; `{status}` compares it with the plan"));
     }
     Ok(())
 }

@@ -1,0 +1,121 @@
+//! A placement ends with its machine also if no command of Pinfold runs at that time.
+//!
+//! `apply` without `--watch` and the libvirt hook leave a process that waits for the end of the machine,
+//! and then reverts the placement as [`ended`] does. It has a session of its own, no terminal, and no
+//! descriptor of its caller. While it waits it holds no lock and sleeps: the kernel wakes it when the
+//! machine ends (pidfd) or when the journal is written (inotify). If the placement is undone before,
+//! it ends. It has no state: if it is killed, the next command reverts the placement.
+
+use std::collections::BTreeSet;
+use std::os::fd::AsFd as _;
+
+use pinfold_apply::{Journal, Journals, Record};
+use pinfold_host::process::{ProcessEnd, Stdio};
+use pinfold_host::{Clock as _, EventWatcher, LiveHost, SystemClock, with_causes};
+use pinfold_model::Plan;
+
+use crate::helper_program::{Helper, HelperProgram};
+use crate::message::say;
+use crate::{Failure, ended, host, interrupt};
+
+/// Longest time between two checks of the journal (ns). It matters only if inotify has no watch left.
+const LONGEST_WAIT_NS: u64 = 600_000_000_000;
+/// Number of attempts to open a journal that another process has locked at the moment.
+const ATTEMPTS: u32 = 20;
+const PAUSE_NS: u64 = 100_000_000;
+
+/// Starts the process for a placement, unless that changed the definition of its domain for the next
+/// start. True if it waits; a failure is reported, and then the next command reverts the placement.
+pub fn start(
+    program: &HelperProgram,
+    journals: &Journals<'_>,
+    plan: &Plan,
+    journal: &Journal<'_>,
+) -> bool {
+    let record = journal.record();
+    if record.step_count() == 0 || ended::is_for_next_start(record) {
+        return false;
+    }
+    let state = journals.state_dir();
+    let spawn = || {
+        program
+            .spawn(Helper::EndWaiter { state: &state, journal: &record.header.id })
+            .stdin(Stdio::Null)
+            .stdout(Stdio::Null)
+            .stderr(Stdio::Null)
+            .apart()
+    };
+    // Not on the CPUs of the machine, if the kernel allows the others.
+    let own = spawn().affinity(plan.housekeeping.clone()).start().or_else(|_| spawn().start());
+    match own {
+        Ok(child) => {
+            let _its_number = child.detach();
+            true
+        }
+        Err(error) => {
+            say(&format!(
+                "note: no process waits for the end of the machine, so the first command after it \
+                 reverts the placement: {}",
+                with_causes(&error)
+            ));
+            false
+        }
+    }
+}
+
+/// `pinfold end-waiter`: waits for the end of the machine of a placement, and reverts the placement.
+///
+/// # Errors
+/// [`Failure`] if the journal cannot be read, or if the kernel cannot wait for the process.
+pub fn wait(id: &str, state: Option<&str>) -> Result<(), Failure> {
+    let host = host::live()?;
+    let state = host::state(state)?;
+    let journals = host::journals(&state, &SystemClock)?;
+    let Some(record) = active(&journals, id)? else { return Ok(()) };
+    if let Some(end) = ProcessEnd::of(&host, record.header.vm)?
+        && !wait_for_end(&journals, id, &end)?
+    {
+        return Ok(());
+    }
+    revert(&host, &journals, id)
+}
+
+/// The record of a journal, unless it has ended or was removed.
+fn active(journals: &Journals<'_>, id: &str) -> Result<Option<Record>, Failure> {
+    if !pinfold_host::files::exists(&journals.path_of(id)) {
+        return Ok(None);
+    }
+    Ok(journals.read(id)?.filter(|record| !record.has_ended()))
+}
+
+/// True when the machine has ended; false when the placement was undone before.
+fn wait_for_end(journals: &Journals<'_>, id: &str, end: &ProcessEnd) -> Result<bool, Failure> {
+    let mut watcher = EventWatcher::new();
+    let journal = BTreeSet::from([journals.path_of(id)]);
+    loop {
+        // Without a watch, the journal is read at the next check.
+        match watcher.follow_files(&journal) {
+            Ok(()) | Err(_) => {}
+        }
+        if active(journals, id)?.is_none() {
+            return Ok(false);
+        }
+        if watcher.wait(LONGEST_WAIT_NS, &[end.as_fd()])?.others {
+            return Ok(true);
+        }
+    }
+}
+
+/// Reverts the placement, or leaves that to the process that holds its journal.
+fn revert(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Failure> {
+    // What has begun is completed.
+    interrupt::install()?;
+    for _ in 0..ATTEMPTS {
+        ended::clear_up_one(host, journals, id)?;
+        if active(journals, id)?.is_none() {
+            break;
+        }
+        SystemClock.sleep_ns(PAUSE_NS);
+    }
+    Ok(())
+}
