@@ -7,8 +7,8 @@
 //! placement exists with them.
 
 use pinfold_model::{
-    CellRequest, CpuSet, GuestTopology, MemoryPlan, NodeId, Plan, PolicyRequest, PuId, Request,
-    Role, Severity, ThreadPlan, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
+    CellRequest, CpuSet, GuestTopology, MemoryPlan, NodeId, Plan, Policy, PolicyRequest, PuId,
+    Request, Role, Severity, ThreadPlan, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 use pinfold_plan::domain_file::{Domain, DomainError};
 use pinfold_plan::layout::{Language, Layout, MemoryOf};
@@ -60,7 +60,8 @@ pub(super) fn find(
     let kept = own.into_iter().map(|plan| (None, plan));
     let (mut best, mut best_weight): (Option<Target>, _) = (None, weight(&now));
     let (mut merged, mut refusal) = (false, None);
-    for (strategy, plan) in kept.chain(planned) {
+    for (strategy, mut plan) in kept.chain(planned) {
+        leave_fifo_cores(view, &mut plan, &request.avoid);
         let (layout, notes) = match realize(view, &plan) {
             Ok(realized) => realized,
             Err(error) => {
@@ -296,6 +297,36 @@ fn own(view: &LintContext<'_, '_>, request: &Request) -> Vec<Plan> {
     let sorted = view.lookup.in_order(&view.tight);
     let orders = [Some(pins.clone()), (sorted != pins).then_some(sorted)];
     orders.into_iter().flatten().filter_map(|order| on(view, &order, request)).collect()
+}
+
+/// Moves the emulator, iothreads and vhost workers off the cores of FIFO vCPUs, to other CPUs of
+/// the vCPUs' nodes, as the strategy `realtime` does: a helper slows what runs on its core. Helpers
+/// that are real-time threads themselves stay, because they could starve the host's tasks; so do
+/// all of them if no other core is free.
+fn leave_fifo_cores(view: &LintContext<'_, '_>, plan: &mut Plan, avoid: &CpuSet) {
+    let fifo: Vec<usize> = (0..)
+        .zip(view.vcpus())
+        .filter(|(_, (_, pin))| matches!(pin.policy, Some(Policy::Fifo { .. })))
+        .map(|(place, _)| place)
+        .collect();
+    let Some(vnode) = plan.vnodes.first_mut().filter(|_| !fifo.is_empty()) else { return };
+    let on = |places: &[usize]| -> CpuSet {
+        let vcpus = vnode.vcpus().enumerate().filter(|(place, _)| places.contains(place));
+        vcpus.map(|(_, thread)| &thread.pus).collect()
+    };
+    let held: CpuSet = vnode.vcpus().map(|thread| &thread.pus).collect();
+    let cores = view.lookup.whole_cores(&on(&fifo));
+    let better = cores::better_place(view, &held).difference(avoid);
+    if better.is_empty() || !better.is_disjoint(&cores) {
+        return;
+    }
+    for thread in vnode.threads.iter_mut().filter(|thread| !thread.role.is_vcpu()) {
+        let policy = view.layout.pin(&thread.role).and_then(|pin| pin.policy);
+        let floats = thread.role == Role::Emulator && says_nothing(view, thread);
+        if !is_real_time(policy) && !floats && !thread.pus.is_disjoint(&cores) {
+            thread.pus = better.clone();
+        }
+    }
 }
 
 /// A plan with the vCPUs on these CPUs in this order.

@@ -202,6 +202,54 @@ fn a_priority_that_the_kernel_refuses_is_rewritten() {
     }
 }
 
+/// The emulator of a machine with FIFO vCPUs is not on their cores, wherever they are: where the
+/// file pins no vCPU, where its pins stay, and where they are replaced.
+#[test]
+fn the_emulator_leaves_the_cores_of_fifo_vcpus() {
+    for name in [
+        "i7-4790k.synthetic",
+        "e5-2670-dual.synthetic",
+        "ryzen-5950x.synthetic",
+        "ryzen-7950x3d.xml",
+        "power9-smt4.synthetic",
+    ] {
+        let topology = host(name);
+        let on = (&topology, &conditions("", ""));
+        let firsts: Vec<u32> = topology
+            .cores
+            .iter()
+            .skip(1)
+            .filter_map(|core| core.pus.first().map(|pu| pu.0))
+            .take(3)
+            .collect();
+        let first = set(&firsts[0].to_string());
+        let own = topology.cores.iter().find(|core| !core.pus.is_disjoint(&first));
+        let sibling = own.expect("the core").pus.difference(&first);
+        let fifo = "<vcpusched vcpus='0-2' scheduler='fifo' priority='2'/>\n";
+        let beside = format!("<emulatorpin cpuset='{sibling}'/>\n{fifo}");
+        let on_vcpu = format!("<emulatorpin cpuset='{first}'/>\n{fifo}");
+        // Distant vCPUs move.
+        let pinned = set(&firsts.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
+        let is_near = topology.l3.iter().any(|domain| pinned.is_subset(&domain.pus));
+        let twice = [firsts[0], firsts[0], firsts[1]];
+        for (xml, stays) in [
+            (file(3, fifo, &shape(3, 1)), false),
+            (domain(&firsts, &on_vcpu, &shape(3, 1)), is_near),
+            (domain(&firsts, &beside, &shape(1, 3)), is_near),
+            (domain(&twice, &beside, &shape(3, 1)), false),
+        ] {
+            let layout = clean(&xml, on);
+            let (vcpus, emulator) = (of_vcpus(&layout), layout.pin(&Role::Emulator));
+            let emulator = emulator.and_then(|pin| pin.pus.clone()).expect("a pin");
+            let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&vcpus));
+            let cores = cores.map(|core| &core.pus).collect::<CpuSet>();
+            assert!(emulator.is_disjoint(&cores), "{name}: {emulator} on {cores}\n{xml}");
+            assert!(layout.text.expect("a file").contains(fifo.trim_end()), "{name}");
+            assert!(!stays || vcpus == pinned, "{name}: {vcpus}, were {pinned}");
+        }
+    }
+}
+
 #[test]
 fn a_number_of_vcpus_that_is_advised_can_be_had() {
     let shared = |pins: &[u32], rest: &str| domain(pins, "", rest);
