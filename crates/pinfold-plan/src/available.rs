@@ -250,7 +250,7 @@ impl<'a> AvailableCpus<'a> {
         let helpers = of_helpers(&index, &usable, request);
         if !helpers.is_empty() {
             for core in &mut cores {
-                core.has_helper = !helpers.is_disjoint(&core.set());
+                core.of_helpers = helpers.intersection(&core.set());
             }
         }
         let places = places_of(topology, &cores);
@@ -775,7 +775,7 @@ fn spots(topology: &Topology, usable: &CpuSet) -> Vec<AvailableCore> {
                 part: 0,
                 speed: 0,
                 boots: false,
-                has_helper: false,
+                of_helpers: CpuSet::new(),
                 memoryless: pu.node.is_some_and(|node| empty.contains(&node)),
             });
         }

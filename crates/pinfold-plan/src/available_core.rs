@@ -24,13 +24,24 @@ pub(crate) struct AvailableCore {
     pub memoryless: bool,
     /// True for the core on which the kernel boots, if the host's tasks are elsewhere.
     pub boots: bool,
-    /// True if an emulator or another helper is pinned to it by hand.
-    pub has_helper: bool,
+    /// Those of its CPUs to which an emulator or another helper is pinned by hand.
+    pub of_helpers: CpuSet,
 }
 
 impl AvailableCore {
     /// The CPUs as a set.
     pub fn set(&self) -> CpuSet {
         self.pus.iter().copied().collect()
+    }
+
+    /// Its first CPUs for `count` vCPUs, in hwloc's order; without those of helpers pinned by hand
+    /// while others are left.
+    pub fn for_vcpus(&self, count: usize) -> Vec<PuId> {
+        let others = self.pus.iter().copied().filter(|pu| !self.of_helpers.contains(*pu));
+        let others: Vec<PuId> = others.take(count).collect();
+        match others.len() == count {
+            true => others,
+            false => self.pus.iter().copied().take(count).collect(),
+        }
     }
 }

@@ -127,10 +127,12 @@ impl<'g> Pool<'g> {
         for (place, spot) in cores.iter().enumerate() {
             let widths = parts.entry(spot.part).or_default();
             let [isolated, others, with_helper] = widths.entry(count.of(spot)).or_default();
-            match spot {
-                AvailableCore { isolated: true, .. } => isolated.push(place),
-                AvailableCore { has_helper: true, .. } => with_helper.push(place),
-                _ => others.push(place),
+            if spot.isolated {
+                isolated.push(place);
+            } else if spot.of_helpers.is_empty() {
+                others.push(place);
+            } else {
+                with_helper.push(place);
             }
         }
         let mut tiers = Vec::new();
@@ -255,7 +257,7 @@ impl<'g> Pool<'g> {
         places.sort_unstable();
         let cores: Vec<&AvailableCore> =
             places.into_iter().filter_map(|place| self.cores.get(place)).collect();
-        let pins = cores.iter().filter_map(|spot| spot.pus.first().copied()).collect();
+        let pins = cores.iter().flat_map(|spot| spot.for_vcpus(1)).collect();
         Some(Selection { cores, pins })
     }
 
@@ -281,7 +283,7 @@ impl<'g> Pool<'g> {
         places.sort_unstable();
         let cores: Vec<&AvailableCore> =
             places.into_iter().filter_map(|place| cores.get(place)).collect();
-        let pins = cores.iter().filter_map(|spot| spot.pus.first().copied()).collect();
+        let pins = cores.iter().flat_map(|spot| spot.for_vcpus(1)).collect();
         Some(Selection { cores, pins })
     }
 
@@ -371,7 +373,7 @@ impl<'g> Pool<'g> {
             used.into_iter().filter_map(|(place, carried)| Some((self.cores.get(place)?, carried)));
         let mut taken = Selection { cores: Vec::new(), pins: Vec::with_capacity(need) };
         for (spot, carried) in spots {
-            taken.pins.extend(spot.pus.iter().take(carried));
+            taken.pins.extend(spot.for_vcpus(carried));
             taken.cores.push(spot);
         }
         taken

@@ -12,7 +12,7 @@
 
 use pinfold_model::text::counted;
 use pinfold_model::text::pus_text;
-use pinfold_model::{CpuSet, Finding, Plan, Policy, Request, Role, Topology};
+use pinfold_model::{CpuSet, Finding, Plan, Policy, PuId, Request, Role, Topology};
 
 use super::Strategy;
 use crate::PlanError;
@@ -78,7 +78,7 @@ pub(super) fn one_per_core(
                 .map(|spot| {
                     vcpu_reason(
                         available,
-                        (spot, beside),
+                        (spot, *pin, beside),
                         host,
                         (enclosures.choice, enclave.unit()),
                     )
@@ -105,16 +105,20 @@ pub(super) fn one_per_core(
 
 fn vcpu_reason(
     available: &AvailableCpus<'_>,
-    (spot, beside): (&AvailableCore, bool),
+    (spot, pin, beside): (&AvailableCore, PuId, bool),
     host: &HostShare,
     (choice, unit): (bool, &str),
 ) -> String {
-    let Some((first, siblings)) = spot.pus.split_first() else {
-        return String::new();
+    let siblings = spot.set().difference(&CpuSet::single(pin));
+    let which = match spot.pus.first() == Some(&pin) {
+        true => "the first of its core",
+        false => "the one of its core to which no helper is pinned",
     };
-    let siblings: CpuSet = siblings.iter().copied().collect();
     let sharing = match (siblings.is_empty(), beside) {
         (true, _) => "it has no sibling to share with".to_owned(),
+        (false, _) if !spot.of_helpers.is_empty() => {
+            format!("helpers are pinned to its sibling {siblings} by hand")
+        }
         (false, true) => format!("its sibling {siblings} goes to the emulator, not to a vCPU"),
         (false, false) => format!("its sibling {siblings} stays idle"),
     };
@@ -123,8 +127,8 @@ fn vcpu_reason(
         false => "as every core is that is not the host's".to_owned(),
     };
     format!(
-        "CPU {first} is the first of its core ({}), {near}; {sharing}; {} the host's",
-        available.place(*first),
+        "CPU {pin} is {which} ({}), {near}; {sharing}; {} the host's",
+        available.place(pin),
         host.with_verb("is", "are")
     )
 }

@@ -286,4 +286,20 @@ fn vcpus_are_not_where_a_helper_is_pinned() {
     // Where every other core has a vCPU, the last one shares.
     let full = planned("balanced", &one, 6, "emulator=2");
     assert_eq!(pins(&full), "1,5,2,6,3,7");
+    // On the core with the helper, a vCPU is on the sibling; so `auto` need not leave the machine
+    // without pins.
+    for strategy in ["auto", "low-latency"] {
+        for helper in 1..=3 {
+            let pin = format!("emulator={helper}");
+            let request = with(exactly(3), &[pin.as_str()]);
+            let layout = plan(strategy, &one, &request).unwrap();
+            assert_eq!(layout.strategy, "low-latency", "{pin}");
+            let vcpus: CpuSet = layout.vnodes[0].vcpus().map(|thread| &thread.pus).collect();
+            let sibling = CpuSet::single(pinfold_model::PuId(helper + 4));
+            assert!(sibling.is_subset(&vcpus) && vcpus.len() == 3, "{pin}: {vcpus}");
+            assert!(vcpus.is_disjoint(&set(&helper.to_string())), "{pin}: {vcpus}");
+            let reason = &layout.vnodes[0].threads[helper as usize - 1].reason;
+            assert!(reason.contains("to which no helper is pinned"), "{reason}");
+        }
+    }
 }
