@@ -48,6 +48,7 @@ mod platform;
 mod policies;
 mod prefer;
 mod request_check;
+mod rest_isolation;
 mod rows;
 pub mod schema;
 mod select;

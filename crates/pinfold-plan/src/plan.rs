@@ -11,7 +11,9 @@ use crate::available::usable_for_vcpus;
 use crate::pin_analysis::work_of;
 use crate::strategies::{Strategy, made, strategies};
 use crate::text::narrow;
-use crate::{definition, fit, group_words, hints, pin_analysis, pins, policies, prefer};
+use crate::{
+    definition, fit, group_words, hints, pin_analysis, pins, policies, prefer, rest_isolation,
+};
 
 /// Alternatives when a strategy refuses: the first one that works and is not that strategy.
 const FALLBACK_ORDER: &[&str] = &["low-latency", "balanced", "max-performance", "compact", "none"];
@@ -70,6 +72,9 @@ fn complete(
     topology: &Topology,
     request: &Request,
 ) -> Result<Plan, PlanError> {
+    if found.name == "auto" {
+        rest_isolation::keep(&mut planned, (topology, request));
+    }
     let preferred = prefer::findings(*found, topology, (request, &planned));
     planned.findings.extend(preferred);
     planned.findings.extend(prefer::idle_fast_cores(topology, request, &planned));

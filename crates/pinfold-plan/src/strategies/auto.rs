@@ -2,8 +2,8 @@
 //!
 //! The rules give an order; the first strategy whose plan has no warning is taken. So a plan of
 //! `auto` has a warning only if no strategy has a plan without one. What a rule states about places
-//! is checked against the plan. If the request isolates, a plan that does not is taken only if each
-//! plan that does has a warning.
+//! is checked against the plan. If the request isolates, a plan that does not is taken only if no
+//! strategy has a plan that does.
 //!
 //! Not to pin is a valid result: on a host with one usable core, or with more vCPUs than CPUs, the
 //! kernel's scheduler does better than any fixed placement. The plan has the name of the selected
@@ -108,16 +108,14 @@ impl Claim {
     }
 }
 
-/// How much is wrong with a plan, the smallest first: it has a warning that a placement can avoid,
-/// it loses the isolation of the request, it has costs that no placement of its strategy avoids.
+/// How much is wrong with a plan, the smallest first: it loses the isolation of the request, it has
+/// a warning that a placement can avoid, it has costs that no placement of its strategy avoids.
 type Rank = [bool; 3];
 
 /// The best plan so far that is not the best possible.
 #[derive(Default)]
 struct Fallback {
     best: Option<(Rank, Plan)>,
-    /// The first strategy whose plan isolates, and the warnings of that plan.
-    isolating: Option<(&'static str, String)>,
 }
 
 impl Fallback {
@@ -126,23 +124,6 @@ impl Fallback {
         if self.best.as_ref().is_none_or(|(best, _)| rank < *best) {
             self.best = Some((rank, plan));
         }
-    }
-
-    /// The best plan. If it loses the isolation although another does not, a finding says why.
-    fn into_best(self, request: &Request) -> Option<Plan> {
-        let (rank, mut plan) = self.best?;
-        let Some((strategy, warnings)) = self.isolating.filter(|_| rank[1]) else {
-            return Some(plan);
-        };
-        plan.findings.retain(|finding| finding.subject != "isolation");
-        let text = format!(
-            "{} shares all CPUs with the host, so the isolation scope {} is lost: each plan that \
-             isolates has a warning, as that of {strategy} has of {warnings}",
-            plan.strategy, request.isolation
-        );
-        let hint = format!("`-s {strategy}` keeps it");
-        plan.findings.push(Finding::note("isolation", text).with_hint(hint));
-        Some(plan)
     }
 }
 
@@ -189,20 +170,17 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         plan.findings.insert(0, Finding::note("auto", text));
         plan.findings.extend(idle_cores(&available, request, &plan));
         let has_warning = plan.findings.iter().any(pin_analysis::is_warning);
-        let rank = [has_warning, lacks_isolation(&plan, request), !warnings.is_empty()];
+        let rank = [lacks_isolation(&plan, request), has_warning, !warnings.is_empty()];
         if rank == Rank::default() || is_crowded && !has_warning {
             return Ok(plan);
-        }
-        if !rank[1] {
-            fallback.isolating.get_or_insert((strategy.name, warnings.clone()));
         }
         if !warnings.is_empty() {
             passed.costly(strategy.name, warnings);
         }
         fallback.offer(rank, plan);
     }
-    match (fallback.into_best(request), short) {
-        (Some(plan), _) => Ok(plan),
+    match (fallback.best, short) {
+        (Some((_, plan)), _) => Ok(plan),
         (None, Some(refusal)) => Err(refusal),
         (None, None) => none::plan(topology, request),
     }
@@ -446,7 +424,8 @@ fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
         rules.push(Rule::new(numa_exclusive::STRATEGY, why).claiming(Claim::OneNode));
         let why = match sum.vcpus > threads {
             true => {
-                format!("{asked} fit on the host only with its own core, so nothing is isolated")
+                let rest = if sum.vcpus < pus { "" } else { ", so nothing is isolated" };
+                format!("{asked} fit on the host only with its own core{rest}")
             }
             false => NO_WARNING.to_owned(),
         };
