@@ -1,13 +1,15 @@
 //! A machine that fits on no single node, because of its vCPUs or its memory: it is planned as NUMA
 //! cells of equal size, on as few nodes as possible.
 //!
-//! The plan is the one that a domain file with these cells gets. A number of vCPUs that the nodes do
-//! not divide is shared out as evenly as can be: the cells then have different sizes. Strategies
-//! that promise an order of CPUs, or one domain for each machine, are not changed. Of several machines, those that no node holds are planned one after the other, the
-//! largest first, and the others on what these leave.
+//! The plan is the one that a domain file with these cells gets. A machine on several packages has
+//! the same number of nodes and of vCPUs on each, if there are such nodes: its guest is then shown a
+//! socket for each. A number of vCPUs that the nodes do not divide is shared out as evenly as can
+//! be: the cells then have different sizes. Strategies that promise an order of CPUs, or one domain
+//! for each machine, are not changed. Of several machines, those that no node holds are planned one
+//! after the other, the largest first, and the others on what these leave.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::text::pus_text;
 use pinfold_model::{
@@ -50,26 +52,21 @@ pub(super) fn planned(
     if !DIVIDED.contains(&strategy.name) {
         return plain;
     }
-    if request.vnodes.len() != 1 {
+    let [asked] = request.vnodes.as_slice() else {
         return match plain {
             Ok(joint) => Ok(largest_first(strategy, (topology, request), joint)),
             Err(refusal) => one_by_one(strategy, (topology, request), refusal),
         };
-    }
+    };
     let far = plain.as_ref().ok().and_then(|plan| bytes_on_far_nodes(plan, request));
-    let (divisions, mut findings) = match (&plain, far) {
+    let index = Index::of(topology);
+    let divisions = match (&plain, far) {
         // Nodes with CPUs are nearer than those without.
-        (Ok(_), Some(bytes)) => (by_memory(topology, request, bytes), Vec::new()),
+        (Ok(_), Some(bytes)) => by_memory(&index, request, bytes),
         (Ok(plan), None) => {
-            let numa = plan.findings.iter().filter(|finding| finding.subject == "NUMA");
-            let pairs = request.vnodes.iter().zip(&plan.vnodes);
-            let index = Index::of(topology);
-            let divisions = pairs.flat_map(|(asked, vnode)| spanned(asked, &index, vnode));
-            (divisions.collect(), numa.cloned().collect())
+            plan.vnodes.iter().flat_map(|vnode| spanned(asked, &index, vnode)).collect()
         }
-        (Err(PlanError::Memory { bytes, .. }), _) => {
-            (by_memory(topology, request, *bytes), Vec::new())
-        }
+        (Err(PlanError::Memory { bytes, .. }), _) => by_memory(&index, request, *bytes),
         (Err(_), _) => return plain,
     };
     for shares in divisions {
@@ -81,13 +78,36 @@ pub(super) fn planned(
         });
         let Ok(mut plan) = made else { continue };
         if plain.is_err() || far.is_some() {
-            findings.push(too_large(&shares));
+            plan.findings.push(too_large(&shares));
         }
-        findings.retain(|finding| !plan.findings.contains(finding));
-        plan.findings.extend(findings);
+        plan.findings.extend(uneven_packages(&index, &plan));
         return Ok(plan);
     }
-    plain
+    let mut plan = plain?;
+    plan.findings.extend(uneven_packages(&index, &plan));
+    Ok(plan)
+}
+
+/// The finding that a machine on several nodes has different numbers of them on its packages.
+fn uneven_packages(index: &Index<'_>, plan: &Plan) -> Option<Finding> {
+    let mut packages: BTreeMap<PackageId, BTreeSet<NodeId>> = BTreeMap::new();
+    for pu in plan.vnodes.first()?.vcpus().filter_map(|thread| index.pu(thread.pus.first()?)) {
+        packages.entry(pu.package).or_default().extend(pu.node);
+    }
+    let mut counts: Vec<usize> = packages.values().map(BTreeSet::len).collect();
+    counts.dedup();
+    (counts.len() > 1).then(|| {
+        let nodes = |(package, nodes): (&PackageId, &BTreeSet<NodeId>)| {
+            format!("{} of package {package}", nodes.len())
+        };
+        let each: Vec<String> = packages.iter().map(nodes).collect();
+        let text = format!(
+            "the vCPUs lie on different numbers of nodes of the packages ({}), so the guest cannot \
+             be shown a socket for each package",
+            each.join(", ")
+        );
+        Finding::note("NUMA", text)
+    })
 }
 
 /// The plan in which machines and groups of one priority choose their CPUs in the order of their
@@ -301,17 +321,18 @@ fn spanned(asked: &VnodeRequest, index: &Index<'_>, vnode: &VnodePlan) -> Vec<Sh
         return Vec::new();
     }
     let threads = vnode.guest.as_ref().map_or(1, |guest| guest.threads.max(1));
-    let by_package = by_package(asked, index, &own);
-    let mut all = by_package.map_or_else(Vec::new, |shares| ways(shares, threads));
+    let mut all: Vec<Shares> = by_package(asked, index, &own)
+        .map_or_else(Vec::new, |packages| ways_by_package(&packages, &own, threads));
     if !is_even || asked.memory.is_some() {
         all.extend(ways(own, threads));
     }
     all
 }
 
-/// The same number of nodes on each package of a machine, if its plan has them unevenly: those of
-/// the plan first, that with the host's core last. `None` if no such division exists.
-fn by_package(asked: &VnodeRequest, index: &Index<'_>, own: &Shares) -> Option<Shares> {
+/// The same number of nodes on each package of a machine, if its plan has them or its vCPUs
+/// unevenly: those of the plan first, that with the host's core last; one more than the plan has if its number is odd.
+/// `None` if no such division exists.
+fn by_package(asked: &VnodeRequest, index: &Index<'_>, own: &Shares) -> Option<Vec<Vec<NodeId>>> {
     let is_own = |node: NodeId| own.iter().any(|(known, _)| *known == node);
     let boot = index.topology.online().first()?;
     let mut packages: BTreeMap<PackageId, Vec<(bool, bool, NodeId)>> = BTreeMap::new();
@@ -323,27 +344,42 @@ fn by_package(asked: &VnodeRequest, index: &Index<'_>, own: &Shares) -> Option<S
     }
     packages.retain(|_, nodes| nodes.iter().any(|(is_other, ..)| !is_other));
     let of_own = |nodes: &Vec<(bool, bool, NodeId)>| nodes.iter().filter(|it| !it.0).count();
-    let each = own.len() / packages.len();
-    let is_even = packages.values().all(|nodes| of_own(nodes) == each);
+    let each = own.len().div_ceil(packages.len());
+    let vcpus_of = |nodes: &Vec<(bool, bool, NodeId)>| -> u32 {
+        let is_there = |node: NodeId| nodes.iter().any(|(.., known)| *known == node);
+        own.iter().filter(|(node, _)| is_there(*node)).map(|(_, count)| count).sum()
+    };
+    let mut vcpus: Vec<u32> = packages.values().map(vcpus_of).collect();
+    let is_divisible = vcpus.iter().sum::<u32>().is_multiple_of(narrow(vcpus.len()));
+    vcpus.dedup();
+    let is_even =
+        packages.values().all(|nodes| of_own(nodes) == each) && (vcpus.len() == 1 || !is_divisible);
     let is_room = packages.values().all(|nodes| nodes.len() >= each);
-    if is_even
-        || !is_room
-        || each * packages.len() != own.len()
-        || !nodes_to_stay_on(asked).is_empty()
-    {
+    if is_even || !is_room || !nodes_to_stay_on(asked).is_empty() {
         return None;
     }
-    let all = own.iter().map(|(_, count)| count).sum::<u32>();
-    let count = narrow(own.len());
-    let share = all / count;
-    let mut shares = Shares::new();
-    for nodes in packages.values_mut() {
+    let chosen = packages.into_values().map(|mut nodes| {
         nodes.sort_unstable();
-        shares.extend(nodes.iter().take(each).map(|(.., node)| (*node, share)));
-    }
-    let (_, first) = shares.first_mut()?;
-    *first += all - share * count;
-    Some(shares)
+        nodes.iter().take(each).map(|(.., node)| *node).collect()
+    });
+    Some(chosen.collect())
+}
+
+/// The ways to divide the vCPUs of `own` over these nodes of each package, the best first: as
+/// evenly as can be over the packages, then over the nodes of each.
+fn ways_by_package(packages: &[Vec<NodeId>], own: &Shares, threads: u32) -> Vec<Shares> {
+    let all = own.iter().map(|(_, count)| count).sum::<u32>();
+    let count = narrow(packages.len());
+    let over = |of: u32| -> Option<Shares> {
+        let units = all / of;
+        let share = |place: u32| units / count + u32::from(place < units % count);
+        let parts = (0..).zip(packages).map(|(place, nodes)| evenly(nodes, share(place), of));
+        Some(parts.collect::<Option<Vec<Shares>>>()?.concat())
+    };
+    let by_core = all.is_multiple_of(threads).then(|| over(threads)).flatten();
+    let mut ways: Vec<Shares> = by_core.into_iter().chain(over(1)).collect();
+    ways.dedup();
+    ways
 }
 
 /// The ways to divide vCPUs over nodes, the best first, with `threads` per core. The remainder is
@@ -372,11 +408,12 @@ fn evenly(nodes: &[NodeId], units: u32, of: u32) -> Option<Shares> {
     Some(shares)
 }
 
-/// Ways to divide a machine whose memory no node can hold: over the fewest nodes that can.
-fn by_memory(topology: &Topology, request: &Request, bytes: u64) -> Vec<Shares> {
-    let Some(Work::Vm(vm)) = request.vnodes.first().map(|vnode| &vnode.work) else {
-        return Vec::new();
-    };
+/// Ways to divide a machine whose memory no node can hold: over the fewest nodes that can, with
+/// the same number on each package if possible.
+fn by_memory(index: &Index<'_>, request: &Request, bytes: u64) -> Vec<Shares> {
+    let topology = index.topology;
+    let Some(asked) = request.vnodes.first() else { return Vec::new() };
+    let Work::Vm(vm) = &asked.work else { return Vec::new() };
     let VcpuCount::Exactly(vcpus) = vm.vcpus else { return Vec::new() };
     let is_usable = |node: &&NumaNode| {
         !node.pus.intersection(&topology.allowed).is_subset(&request.avoid)
@@ -392,7 +429,12 @@ fn by_memory(topology: &Topology, request: &Request, bytes: u64) -> Vec<Shares> 
         let ids: Vec<NodeId> = chosen.iter().map(|node| node.id).collect();
         evenly(&ids, vcpus, 1).filter(|_| holds)
     };
-    (2..=nodes.len()).filter_map(over).collect()
+    let even = |shares: Shares| {
+        let packages = by_package(asked, index, &shares);
+        let ways = packages.map_or_else(Vec::new, |nodes| ways_by_package(&nodes, &shares, 1));
+        ways.into_iter().chain([shares])
+    };
+    (2..=nodes.len()).filter_map(over).flat_map(even).collect()
 }
 
 /// The request with its machine divided into cells.

@@ -10,7 +10,6 @@
 //! there are no siblings: the emulator then uses the host core, or the vCPUs' node. `auto` gives
 //! one vCPU per core of the preferred part, minus the host core.
 
-use pinfold_model::text::counted;
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Finding, Plan, Policy, PuId, Request, Role, Topology};
 
@@ -166,12 +165,11 @@ fn no_siblings(home: &EmulatorCpus, unbalanced: bool, policy: Option<Policy>) ->
         None if home.kind == HomeKind::Weak || unbalanced => return None,
         None => String::new(),
     };
-    let shared = counted(home.pus.len(), "CPU");
     let with_siblings = unbalanced || home.kind == HomeKind::Weak;
     let text = match with_siblings {
-        true => format!("the emulator shares {shared} {} with the host's tasks{rights}", home.what),
+        true => format!("the emulator shares CPUs {} with the host's tasks{rights}", home.what),
         false => format!(
-            "the vCPUs' cores have one usable CPU each, so the emulator shares {shared} with the \
+            "the vCPUs' cores have one usable CPU each, so the emulator shares CPUs with the \
              host's tasks instead of the siblings: its work waits when the host is busy{rights}"
         ),
     };

@@ -15,6 +15,70 @@ fn server() -> Topology {
         .build()
 }
 
+/// Number of nodes and of vCPUs on each package with vCPUs.
+fn by_package(plan: &pinfold_model::Plan, topology: &Topology) -> Vec<(usize, usize)> {
+    let pus = plan.vnodes[0].vcpus().map(|thread| &thread.pus).collect::<pinfold_model::CpuSet>();
+    let count = |package: &pinfold_model::Package| {
+        let nodes = topology
+            .nodes
+            .iter()
+            .filter(|node| !node.pus.intersection(&package.pus).is_disjoint(&pus));
+        (nodes.count(), package.pus.intersection(&pus).len())
+    };
+    let counts = topology.packages.iter().map(count);
+    counts.filter(|(nodes, _)| *nodes > 0).collect()
+}
+
+/// A machine that spans packages has the same number of nodes and of vCPUs on each, and a socket
+/// for each, or a note says why not.
+#[test]
+fn a_large_machine_is_divided_evenly_over_the_packages() {
+    let (mut even, mut uneven) = (0, 0);
+    for hosts in [[2, 4, 8, 1], [2, 4, 8, 2], [2, 2, 6, 2], [2, 3, 6, 1], [4, 2, 4, 2]] {
+        let [packages, nodes, cores, pus] = hosts;
+        let topology = described(&format!(
+            "package:{packages} numa:{nodes}(memory=16GiB) core:{cores} pu:{pus}"
+        ));
+        let all = u32::try_from(topology.pus.len()).unwrap();
+        for (strategy, bytes) in
+            [("auto", None), ("balanced", None), ("low-latency", None), ("auto", Some(40 << 30))]
+        {
+            for vcpus in (2..all).step_by(2) {
+                let mut request = exactly(vcpus);
+                request.vnodes[0].memory =
+                    bytes.map(|bytes| MemoryRequest { bytes, page_bytes: None });
+                let Ok(made) = plan(strategy, &topology, &request) else { continue };
+                let counts = by_package(&made, &topology);
+                let case = format!("{hosts:?} {strategy} {vcpus} {bytes:?}: {counts:?}");
+                if counts.len() < 2 || ["none", "max-performance"].contains(&made.strategy.as_str())
+                {
+                    continue;
+                }
+                let notes = made.findings.iter().filter(|it| it.subject == "NUMA");
+                let is_said =
+                    notes.clone().any(|it| it.text.contains("different numbers of nodes"));
+                let guest = made.vnodes[0].guest.as_ref().unwrap();
+                if counts.iter().any(|(nodes, _)| *nodes != counts[0].0) {
+                    assert!(is_said && guest.sockets == 1, "{case}");
+                    uneven += 1;
+                } else {
+                    assert!(!is_said, "{case}");
+                    let is_even = counts.iter().all(|(_, vcpus)| *vcpus == counts[0].1);
+                    // Whole cores are divided, where vCPUs may be siblings.
+                    let width = if made.strategy == "low-latency" { 1 } else { pus };
+                    let units = counts.len() * width;
+                    assert!(is_even || !(vcpus as usize).is_multiple_of(units), "{case}");
+                    assert!(!is_even || guest.sockets as usize == counts.len(), "{case}");
+                    even += 1;
+                }
+                let about = notes.filter(|it| it.text.starts_with("the vCPUs lie in"));
+                assert!(about.count() < 2, "{case}: {:?}", made.findings);
+            }
+        }
+    }
+    assert!(even > 100, "{even} even, {uneven} uneven");
+}
+
 fn vm(request: &mut Request) -> &mut VmRequest {
     match &mut request.vnodes[0].work {
         Work::Vm(vm) => vm,
