@@ -237,6 +237,18 @@ pub(crate) fn finish(past: &UndoContext<'_>, step: &Step) -> Result<Reverted, Ho
     confirmed(past.host, step, cpuset_reset::finish(past, path))
 }
 
+/// Enables controllers again that an interrupted revert of a step has disabled.
+pub(crate) fn repair(past: &UndoContext<'_>) -> Result<(), HostError> {
+    let Some(cpusets) = &past.cpusets else { return Ok(()) };
+    for path in past.restored_files() {
+        let (group, _) = path.rsplit_once('/').unwrap_or((path, ""));
+        if *path == paths::cpuset_cpus(group) {
+            cpuset_reset::repair(past, cpusets, group)?;
+        }
+    }
+    Ok(())
+}
+
 /// Restores the masks of bystanders that a kernel before 6.2 overwrote when their cpuset changed.
 pub(crate) fn restore_mask(
     past: &UndoContext<'_>,

@@ -26,9 +26,11 @@ use crate::undo::undo;
 
 mod affected_tasks;
 mod managed_irqs;
+mod replace;
 
 use managed_irqs::ManagedIrqs;
 pub use managed_irqs::no_movable_irq;
+pub use replace::{NotReplaced, Replacement, replace};
 
 /// Maximum number of passes over the host before [`ApplyError`] reports that it does not settle.
 const MAX_PASSES: usize = 8;
@@ -225,7 +227,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             if pass == 0 {
                 self.irqs = ManagedIrqs::of(&state, plan)?;
             }
-            let Planned { mut steps, findings } = all_steps(&state, &request)?;
+            let Planned { mut steps, findings, groups: _ } = all_steps(&state, &request)?;
             self.others = None;
             self.find(findings);
             steps.retain_mut(|step| self.is_new(step));

@@ -16,11 +16,12 @@ use std::convert::Infallible;
 use pinfold_host::mountinfo::{self, ControllerMount};
 use pinfold_host::proc_stat::{self, ProcStat};
 use pinfold_host::{Host, HostError, paths, process};
-use pinfold_model::{CpuSet, KeptFile, Policy, Setting, TaskId, TaskState, Tid};
+use pinfold_model::{CpuSet, KeptFile, Policy, Setting, TaskId, TaskState, Tid, Undo};
 
 use crate::cpusets::{self, CPUSET, Cpusets, Hierarchy};
 use crate::error::ApplyError;
 use crate::files::Files;
+use crate::journal::Record;
 use crate::tasks::{self, Target};
 
 /// The values of one host at one time, as far as they were needed.
@@ -68,6 +69,14 @@ impl<K: Ord, V: Clone> Answers<K, V> {
         self.0.borrow_mut().insert(object.to_owned(), answer.clone());
         Ok(answer)
     }
+
+    /// Sets the answer about one object, unless it is known.
+    fn set<Q>(&self, object: &Q, answer: V)
+    where
+        Q: ToOwned<Owned = K> + ?Sized,
+    {
+        self.0.borrow_mut().entry(object.to_owned()).or_insert(answer);
+    }
 }
 
 impl<'h> HostState<'h> {
@@ -90,6 +99,40 @@ impl<'h> HostState<'h> {
             None => state.threads_of(pid)?,
         };
         Ok(state)
+    }
+
+    /// The same host without the settings that a placement made: their values are the originals in
+    /// its journal. Its groups exist, with the tasks that are in them.
+    ///
+    /// # Errors
+    /// [`HostError`] if a thread cannot be read.
+    pub(crate) fn without(mut self, placement: &Record) -> Result<Self, HostError> {
+        let known = Known::default();
+        for (index, step) in placement.steps() {
+            if placement.is_dropped(index) {
+                continue;
+            }
+            match &step.undo {
+                Undo::WriteFile { path, original } => known.files.set(path, Some(original.clone())),
+                Undo::WriteSetting { setting, original, .. } => {
+                    known.settings.set(setting.as_ref(), Some(original.clone()));
+                }
+                Undo::SetAffinity { task, original } if self.is_alive(*task)? => {
+                    known.masks.set(&task.tid, Some(original.clone()));
+                }
+                Undo::SetPolicy { task, original } if self.is_alive(*task)? => {
+                    known.policies.set(&task.tid, Some(*original));
+                }
+                Undo::SetAffinity { .. }
+                | Undo::SetPolicy { .. }
+                | Undo::RemoveGroup { .. }
+                | Undo::MoveTasks { .. }
+                | Undo::LeavePages { .. }
+                | Undo::ContinueProcesses { .. } => {}
+            }
+        }
+        self.known = known;
+        Ok(self)
     }
 
     /// False if this process may not write the kernel's files on that host.

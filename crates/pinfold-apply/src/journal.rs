@@ -31,7 +31,7 @@ use pinfold_model::{CpuSet, Step, TaskId, Tid};
 
 pub use error::JournalError;
 pub(crate) use record::{ENDED, JournalId, RESTARTED};
-pub use record::{EarlierUndo, Entry, Header, Namespaces, Outcome, Record};
+pub use record::{EarlierUndo, Entry, Header, Namespaces, NewPlan, Outcome, Record};
 pub(crate) use storage::Storage;
 
 pub use self::marks::LostPlacement;
@@ -495,6 +495,27 @@ impl<'c> Journal<'c> {
             }
         }
         Ok(false)
+    }
+
+    /// Writes a plan that replaces the present one, before any of its steps. The whole file is
+    /// written again, so that a watcher of the directory notices it.
+    ///
+    /// # Errors
+    /// [`JournalError::Store`]; [`JournalError::Host`] if this process cannot be read.
+    pub(crate) fn replace_plan(
+        &mut self,
+        host: &dyn Host,
+        plan: &str,
+        supervised: bool,
+    ) -> Result<(), JournalError> {
+        let new = NewPlan {
+            unix_s: self.clock.unix_seconds(),
+            supervisor: supervisor(host)?,
+            supervised,
+            plan: plan.to_owned(),
+        };
+        self.doubtful = self.is_made;
+        self.write(vec![Entry::Plan(new)], Wait::ForDisk)
     }
 
     /// Writes steps to disk before any of them is done, each with the earlier values of other

@@ -16,7 +16,7 @@
 use std::borrow::Cow;
 
 use pinfold_host::paths;
-use pinfold_model::{Change, Keeper, Step, TaskId, Undo};
+use pinfold_model::{Change, Keeper, Setting, Step, TaskId, Undo};
 
 use crate::actuators;
 use crate::journal::{EarlierUndo, Entry, JournalId, Outcome, Record};
@@ -113,28 +113,47 @@ pub(crate) fn is_shared(step: &Step, own: &[TaskId]) -> bool {
     }
 }
 
-/// The undo of the first step that changed the same setting.
+/// The undo of the first step that changed the same setting and was not undone since.
 pub(crate) fn first_undo<'r>(record: &'r Record, undo: &Undo) -> Option<&'r Undo> {
-    record.steps().map(|(_, step)| &step.undo).find(|earlier| is_same_thing(undo, earlier))
+    let in_force = record.steps().filter(|(index, _)| !record.is_dropped(*index));
+    in_force.map(|(_, step)| &step.undo).find(|earlier| is_same_thing(undo, earlier))
+}
+
+/// A setting that a step changes and that another step may change too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Thing<'u> {
+    File(&'u str),
+    Setting(&'u Setting),
+    Mask(TaskId),
+    Policy(TaskId),
+}
+
+pub(crate) fn thing(undo: &Undo) -> Option<Thing<'_>> {
+    match undo {
+        Undo::WriteFile { path, .. } => Some(Thing::File(path)),
+        Undo::WriteSetting { setting, .. } => Some(Thing::Setting(setting)),
+        Undo::SetAffinity { task, .. } => Some(Thing::Mask(*task)),
+        Undo::SetPolicy { task, .. } => Some(Thing::Policy(*task)),
+        Undo::RemoveGroup { .. }
+        | Undo::MoveTasks { .. }
+        | Undo::LeavePages { .. }
+        | Undo::ContinueProcesses { .. } => None,
+    }
 }
 
 fn is_same_thing(undo: &Undo, earlier: &Undo) -> bool {
-    match (undo, earlier) {
-        (Undo::WriteFile { path, .. }, Undo::WriteFile { path: other, .. }) => path == other,
-        (Undo::WriteSetting { setting, .. }, Undo::WriteSetting { setting: other, .. }) => {
-            setting == other
-        }
-        (Undo::SetAffinity { task, .. }, Undo::SetAffinity { task: other, .. })
-        | (Undo::SetPolicy { task, .. }, Undo::SetPolicy { task: other, .. }) => task == other,
-        _ => false,
-    }
+    thing(undo).is_some_and(|changed| thing(earlier) == Some(changed))
 }
 
 /// The earlier placements that the first step for a setting has recorded.
 fn earlier_of<'r>(record: &'r Record, undo: &Undo) -> &'r [EarlierUndo] {
     let noted = record.entries.iter().find_map(|entry| match entry {
         Entry::Step { step, earlier, .. } if is_same_thing(undo, &step.undo) => Some(earlier),
-        Entry::Step { .. } | Entry::Outcome { .. } | Entry::Masks(_) | Entry::End { .. } => None,
+        Entry::Step { .. }
+        | Entry::Outcome { .. }
+        | Entry::Masks(_)
+        | Entry::Plan(_)
+        | Entry::End { .. } => None,
     });
     noted.map_or(&[], Vec::as_slice)
 }
@@ -158,10 +177,13 @@ fn holds(record: &Record, found: &Undo) -> bool {
     // A step without an outcome may have been done before a crash.
     let is_void = record.entries.iter().any(|entry| match entry {
         Entry::Outcome { index: of, outcome, .. } => {
-            let void = [Outcome::Skipped, Outcome::Failed, Outcome::Restored].contains(outcome);
-            *of == index && void
+            let is_void = match outcome {
+                Outcome::Skipped | Outcome::Failed | Outcome::Restored | Outcome::Dropped => true,
+                Outcome::Done | Outcome::Kept => false,
+            };
+            *of == index && is_void
         }
-        Entry::Step { .. } | Entry::Masks(_) | Entry::End { .. } => false,
+        Entry::Step { .. } | Entry::Masks(_) | Entry::Plan(_) | Entry::End { .. } => false,
     });
     !is_void && is_value_of(record.given(index), step, found)
 }

@@ -37,12 +37,15 @@ mod undo;
 mod undo_report;
 mod watch;
 
-pub use apply::{Applied, Event, Observer, Point, apply, no_movable_irq, take_steps, unobserved};
+pub use apply::{
+    Applied, Event, NotReplaced, Observer, Point, Replacement, apply, no_movable_irq, replace,
+    take_steps, unobserved,
+};
 pub use command_group::CommandGroup;
 pub use error::{ApplyError, Refusal};
 pub use journal::{
     EarlierUndo, Entry, Header, JOURNALS, Journal, JournalError, Journals, LostPlacement,
-    Namespaces, NewJournal, Outcome, Record, Summary, lost_placements, remove_void_marks,
+    Namespaces, NewJournal, NewPlan, Outcome, Record, Summary, lost_placements, remove_void_marks,
     void_marks,
 };
 pub use knobs::{KnobStatus, knobs};

@@ -183,11 +183,18 @@ impl Freezer {
 
 /// Restores the masks of bystanders, and of what they started since, if a change of their cpuset
 /// overwrote them.
-fn release_bystanders(past: &UndoContext<'_>, record: &Record, report: &mut UndoReport) {
+pub(crate) fn release_bystanders(past: &UndoContext<'_>, record: &Record, report: &mut UndoReport) {
+    // What the machine has created since inherited its mask, and was released.
+    let of_machine = match tasks::threads_of(past.host, record.header.vm.tid) {
+        Ok(threads) => threads.into_iter().collect::<BTreeSet<Tid>>(),
+        Err(error) => return report.fail("the masks of bystanders", &error),
+    };
+    let is_created =
+        |task: &TaskId| of_machine.contains(&task.tid) && !record.header.threads.contains(task);
     // A task that was placed or moved has its original restored by its own step.
     let bystanders: BTreeMap<TaskId, &CpuSet> = record
         .masks()
-        .filter(|(task, _)| !past.has_step_for(*task))
+        .filter(|(task, _)| !past.has_step_for(*task) && !is_created(task))
         .map(|(task, mask)| (*task, mask))
         .collect();
     for (task, mask) in &bystanders {

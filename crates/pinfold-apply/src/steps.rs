@@ -19,6 +19,8 @@ mod real_time;
 mod threads;
 mod tuning;
 
+use std::collections::BTreeSet;
+
 use pinfold_host::Host;
 use pinfold_host::mountinfo::Version;
 use pinfold_model::{
@@ -43,6 +45,8 @@ pub struct Planned {
     pub steps: Vec<Step>,
     /// Requests that cannot be fulfilled completely.
     pub findings: Vec<Finding>,
+    /// Directories of the groups of Pinfold that the plan needs, whether they exist or not.
+    pub groups: BTreeSet<String>,
 }
 
 /// A plan that may be applied to a target.
@@ -59,6 +63,14 @@ impl<'r> Request<'r> {
     /// [`Refusal`] if this plan must not be applied to any host.
     pub(crate) fn new(plan: &'r Plan, target: &'r Target) -> Result<Self, Refusal> {
         Ok(Self { plan, vnode: check(plan, target)?, target })
+    }
+
+    pub(crate) fn plan(&self) -> &'r Plan {
+        self.plan
+    }
+
+    pub(crate) fn target(&self) -> &'r Target {
+        self.target
     }
 }
 

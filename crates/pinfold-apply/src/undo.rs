@@ -8,6 +8,7 @@
 //! After a reboot the kernel has no masks and groups of the former boot, and the numbers in the
 //! journal belong to other tasks. Only changes of a definition on disk are then undone.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use pinfold_host::{HostMut, files, with_causes};
@@ -87,6 +88,65 @@ pub fn undo_observed(
     report
 }
 
+/// Undoes some steps of a placement that stays: those that a new plan does not need. Their outcome
+/// is [`Outcome::Dropped`], even where another program has changed the value since.
+pub(crate) fn drop_steps(
+    host: &dyn HostMut,
+    journal: &mut Journal<'_>,
+    indices: &BTreeSet<usize>,
+) -> UndoReport {
+    let mut report = UndoReport::default();
+    note_born(host, journal, &mut report);
+    let others = journal.others(host).unwrap_or_else(|error| {
+        report.fail("what other placements have set", &error);
+        OtherPlacements::default()
+    });
+    let whole = others.resolved(journal.record()).into_owned();
+    let part = whole.with_steps(indices);
+    match UndoContext::new(host, journal.clock(), &whole) {
+        Ok(past) => {
+            let observer = &mut |_: usize, _: &Step| ControlFlow::Continue(());
+            if replay(&past, &part, (&mut *journal, &others), (&mut report, observer)).is_break() {
+                report.failed.push(Finding::problem("undo", "it was broken off"));
+            }
+            if !past.masks_survive {
+                release::release_bystanders(&past, &whole, &mut report);
+            }
+        }
+        Err(error) => report.fail("the placement", &error),
+    }
+    if report.is_complete() {
+        for (index, step) in part.steps() {
+            // A list of CPUs that is not empty yet is emptied by the undo of the placement.
+            let outcome = match is_as_before(host, step) {
+                true => Outcome::Dropped,
+                false => Outcome::Done,
+            };
+            journal.note(index, outcome, None);
+        }
+    }
+    if let Err(error) = journal.flush() {
+        report.fail("the journal", &error);
+    }
+    report
+}
+
+/// False for a file that has other bytes than before a step.
+fn is_as_before(host: &dyn HostMut, step: &Step) -> bool {
+    match &step.undo {
+        Undo::WriteFile { path, original } => host
+            .read(path)
+            .map_or_else(|error| error.is_gone(), |now| now.trim_ascii() == original.trim_ascii()),
+        Undo::RemoveGroup { .. }
+        | Undo::MoveTasks { .. }
+        | Undo::SetAffinity { .. }
+        | Undo::SetPolicy { .. }
+        | Undo::WriteSetting { .. }
+        | Undo::LeavePages { .. }
+        | Undo::ContinueProcesses { .. } => true,
+    }
+}
+
 /// After a reboot: undoes changes of definitions, which are on disk and still exist; all else is
 /// void.
 fn undo_lasting(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport) {
@@ -97,7 +157,8 @@ fn undo_lasting(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut Undo
     }
     match UndoContext::new(host, journal.clock(), &record) {
         Ok(past) => {
-            for (index, step) in record.steps().rev().filter(|(_, step)| step.is_lasting()) {
+            let lasting = record.steps().rev().filter(|(_, step)| step.is_lasting());
+            for (index, step) in lasting.filter(|(index, _)| !record.is_dropped(*index)) {
                 revert_one(&past, (index, step), journal, report);
             }
         }
@@ -154,7 +215,7 @@ fn replay(
 ) -> ControlFlow<()> {
     let (mut later, mut is_pinned) = (Vec::new(), true);
     let path = journal.path();
-    for (index, step) in record.steps().rev() {
+    for (index, step) in record.steps().rev().filter(|(index, _)| !record.is_dropped(*index)) {
         observer(index, step)?;
         // What inherited its mask in a group can be found only as long as the group exists.
         if is_pinned && leaves_group(step) {

@@ -503,8 +503,8 @@ impl Watcher {
         Ok(journal.flush()?)
     }
 
-    /// A new thread inherits its creator's mask, which Pinfold set. Without Pinfold it would have
-    /// its creator's original mask, so undo restores that.
+    /// Sets how the steps are undone: as the first step for the same setting, or, for a new thread,
+    /// with the originals of its creator.
     fn set_originals(
         &self,
         host: &dyn HostMut,
@@ -517,36 +517,9 @@ impl Watcher {
                 step.undo = first.clone();
                 continue;
             }
-            if self.seen.contains(&task.tid) {
-                continue;
-            }
-            match &mut step.undo {
-                Undo::SetAffinity { original, .. } => {
-                    if let Some(inherited) = past.inherited_mask(Some(self.target.pid), original) {
-                        original.clone_from(inherited);
-                    }
-                }
-                Undo::SetPolicy { original, .. } => {
-                    if let Some(inherited) = past.inherited_policy(Some(self.target.pid), *original)
-                    {
-                        *original = inherited;
-                    }
-                }
-                Undo::WriteSetting { masks, .. } => {
-                    let new = masks.iter_mut().filter(|(task, _)| !self.seen.contains(&task.tid));
-                    for (_, original) in new {
-                        if let Some(inherited) =
-                            past.inherited_mask(Some(self.target.pid), original)
-                        {
-                            original.clone_from(inherited);
-                        }
-                    }
-                }
-                Undo::WriteFile { .. }
-                | Undo::RemoveGroup { .. }
-                | Undo::MoveTasks { .. }
-                | Undo::LeavePages { .. }
-                | Undo::ContinueProcesses { .. } => {}
+            if !self.seen.contains(&task.tid) {
+                let is_new = |task: TaskId| !self.seen.contains(&task.tid);
+                past.inherit(self.target.pid, is_new, &mut step.undo);
             }
         }
         Ok(())

@@ -168,7 +168,7 @@ fn online_and_placed<H: HostMut>(
     journal: &mut Journal<'_>,
     observer: &mut Observer<'_>,
 ) -> Result<Applied, NotPlaced> {
-    let Planned { steps, findings } = pinfold_apply::online_steps(host, plan, target)?;
+    let Planned { steps, findings, groups: _ } = pinfold_apply::online_steps(host, plan, target)?;
     if steps.is_empty() && findings.is_empty() {
         return Ok(pinfold_apply::apply(host, plan, target, journal, observer)?);
     }

@@ -60,6 +60,20 @@ impl<'a> UndoContext<'a> {
         written.filter(move |(path, _)| *path == file).map(|(_, value)| value)
     }
 
+    /// The files whose original content an undo writes back.
+    pub(super) fn restored_files(&self) -> impl Iterator<Item = &'a String> {
+        self.steps.iter().filter_map(|step| match &step.undo {
+            Undo::WriteFile { path, .. } => Some(path),
+            Undo::RemoveGroup { .. }
+            | Undo::MoveTasks { .. }
+            | Undo::SetAffinity { .. }
+            | Undo::SetPolicy { .. }
+            | Undo::WriteSetting { .. }
+            | Undo::LeavePages { .. }
+            | Undo::ContinueProcesses { .. } => None,
+        })
+    }
+
     /// True if a step set a setting to this value.
     pub(super) fn wrote_setting(&self, setting: &Setting, now: &str) -> bool {
         let mut written = self.steps.iter().filter_map(|step| step.change.as_write_setting());
@@ -116,6 +130,46 @@ impl<'a> UndoContext<'a> {
                 .map(|(_, _, original)| original)
         };
         from(true).or_else(|| from(false))
+    }
+
+    /// A new thread inherits its creator's settings, which Pinfold made. Without Pinfold it would
+    /// have its creator's originals, so the undo of a step for it restores those.
+    pub(crate) fn inherit(&self, main: Tid, is_new: impl Fn(TaskId) -> bool, undo: &mut Undo) {
+        match undo {
+            Undo::SetAffinity { task, original } if is_new(*task) => {
+                if let Some(inherited) = self.inherited_mask(Some(main), original) {
+                    original.clone_from(inherited);
+                }
+            }
+            Undo::SetPolicy { task, original } if is_new(*task) => {
+                if let Some(inherited) = self.inherited_policy(Some(main), *original) {
+                    *original = inherited;
+                }
+            }
+            Undo::WriteSetting { masks, .. } => {
+                for (_, original) in masks.iter_mut().filter(|(task, _)| is_new(*task)) {
+                    if let Some(inherited) = self.inherited_mask(Some(main), original) {
+                        original.clone_from(inherited);
+                    }
+                }
+            }
+            Undo::MoveTasks { tasks, .. } => {
+                for state in tasks.iter_mut().filter(|state| is_new(state.task)) {
+                    if let Some(inherited) = self.inherited_mask(Some(main), &state.mask) {
+                        state.mask.clone_from(inherited);
+                    }
+                    if let Some(inherited) = self.inherited_policy(Some(main), state.policy) {
+                        state.policy = inherited;
+                    }
+                }
+            }
+            Undo::SetAffinity { .. }
+            | Undo::SetPolicy { .. }
+            | Undo::WriteFile { .. }
+            | Undo::RemoveGroup { .. }
+            | Undo::LeavePages { .. }
+            | Undo::ContinueProcesses { .. } => {}
+        }
     }
 
     /// Masks that were set, by Pinfold or by a managing program on its behalf, each with the

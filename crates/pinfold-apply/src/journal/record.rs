@@ -1,6 +1,6 @@
 //! The content of a journal: its header, steps and their outcomes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{CpuSet, Step, TaskId, Undo};
@@ -34,6 +34,14 @@ pub struct Header {
     pub threads: Vec<TaskId>,
     /// The plan as JSON text; opaque here.
     pub plan: String,
+}
+
+impl Header {
+    fn replace_plan(&mut self, new: &NewPlan) {
+        self.plan.clone_from(&new.plan);
+        self.supervisor = new.supervisor;
+        self.supervised = new.supervised;
+    }
 }
 
 /// A journal among others: its path, which another journal may reuse later, and its header.
@@ -70,6 +78,9 @@ pub enum Outcome {
     Restored,
     /// The step was not undone: another program changed the value since, or the kernel refused.
     Kept,
+    /// The step was undone because the plan that replaced the placement's first one does not need
+    /// it. An undo of the placement skips it.
+    Dropped,
 }
 
 /// One line of a journal after its header.
@@ -97,6 +108,9 @@ pub enum Entry {
     },
     /// Masks of bystanders, recorded on kernels that overwrite them when a cpuset changes.
     Masks(Vec<(TaskId, CpuSet)>),
+    /// Another plan of the same placement replaces the plan before it. It is written before the
+    /// first change.
+    Plan(NewPlan),
     /// Everything was undone, or dropped after a reboot.
     End {
         /// When it ended, in Unix seconds.
@@ -104,6 +118,19 @@ pub enum Entry {
         /// Why it ended.
         why: String,
     },
+}
+
+/// A plan that replaces the earlier one of a placement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewPlan {
+    /// When it replaced the earlier one, in Unix seconds.
+    pub unix_s: u64,
+    /// The Pinfold process that applied it.
+    pub supervisor: TaskId,
+    /// True if the placement ends with that process.
+    pub supervised: bool,
+    /// The plan as JSON text; opaque here.
+    pub plan: String,
 }
 
 /// The undo of another placement that had set the same thing before.
@@ -120,7 +147,7 @@ pub struct EarlierUndo {
 /// A journal's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The first line.
+    /// The first line, with the plan and the process of the last [`Entry::Plan`].
     pub header: Header,
     /// The other lines, in order.
     pub entries: Vec<Entry>,
@@ -129,11 +156,19 @@ pub struct Record {
     /// True if each line has a checksum (since version 5).
     pub(super) has_checksums: bool,
     steps: usize,
+    dropped: BTreeSet<usize>,
 }
 
 impl Record {
     pub(super) fn new(header: Header, has_checksums: bool) -> Self {
-        Self { header, entries: Vec::new(), torn: false, has_checksums, steps: 0 }
+        Self {
+            header,
+            entries: Vec::new(),
+            torn: false,
+            has_checksums,
+            steps: 0,
+            dropped: BTreeSet::new(),
+        }
     }
 
     /// Number of steps.
@@ -146,15 +181,30 @@ impl Record {
     pub fn steps(&self) -> impl DoubleEndedIterator<Item = (usize, &Step)> {
         self.entries.iter().filter_map(|entry| match entry {
             Entry::Step { index, step, .. } => Some((*index, step)),
-            Entry::Outcome { .. } | Entry::Masks(_) | Entry::End { .. } => None,
+            Entry::Outcome { .. } | Entry::Masks(_) | Entry::Plan(_) | Entry::End { .. } => None,
         })
+    }
+
+    /// True if the last outcome of a step is [`Outcome::Dropped`].
+    pub(crate) fn is_dropped(&self, step: usize) -> bool {
+        self.dropped.contains(&step)
+    }
+
+    /// A copy with only some of the steps.
+    pub(crate) fn with_steps(&self, indices: &BTreeSet<usize>) -> Self {
+        let mut part = self.clone();
+        part.entries.retain(|entry| match entry {
+            Entry::Step { index, .. } => indices.contains(index),
+            Entry::Outcome { .. } | Entry::Masks(_) | Entry::Plan(_) | Entry::End { .. } => true,
+        });
+        part
     }
 
     /// Masks of bystanders.
     pub fn masks(&self) -> impl Iterator<Item = &(TaskId, CpuSet)> {
         self.entries.iter().flat_map(|entry| match entry {
             Entry::Masks(masks) => masks.as_slice(),
-            Entry::Step { .. } | Entry::Outcome { .. } | Entry::End { .. } => &[],
+            Entry::Step { .. } | Entry::Outcome { .. } | Entry::Plan(_) | Entry::End { .. } => &[],
         })
     }
 
@@ -165,9 +215,11 @@ impl Record {
             Entry::Outcome { index, outcome: Outcome::Done, detail } if *index == step => {
                 detail.as_deref()
             }
-            Entry::Outcome { .. } | Entry::Step { .. } | Entry::Masks(_) | Entry::End { .. } => {
-                None
-            }
+            Entry::Outcome { .. }
+            | Entry::Step { .. }
+            | Entry::Masks(_)
+            | Entry::Plan(_)
+            | Entry::End { .. } => None,
         })
     }
 
@@ -176,13 +228,16 @@ impl Record {
     pub(crate) fn was_set(&self, step: usize) -> bool {
         let mut outcomes = self.entries.iter().filter_map(|entry| match entry {
             Entry::Outcome { index, outcome, .. } if *index == step => Some(*outcome),
-            Entry::Outcome { .. } | Entry::Step { .. } | Entry::Masks(_) | Entry::End { .. } => {
-                None
-            }
+            Entry::Outcome { .. }
+            | Entry::Step { .. }
+            | Entry::Masks(_)
+            | Entry::Plan(_)
+            | Entry::End { .. } => None,
         });
         match outcomes.next_back() {
             Some(Outcome::Done | Outcome::Kept) => true,
-            Some(Outcome::Skipped | Outcome::Failed | Outcome::Restored) | None => false,
+            Some(Outcome::Skipped | Outcome::Failed | Outcome::Restored | Outcome::Dropped)
+            | None => false,
         }
     }
 
@@ -264,15 +319,17 @@ impl Record {
     /// True if a step has no outcome, which an apply writes before it ends, or if some steps were
     /// undone and no end follows.
     fn is_broken_off(&self) -> bool {
-        let mut open = vec![true; self.steps];
+        let mut last = vec![None; self.steps];
         for entry in &self.entries {
             match entry {
-                Entry::Outcome { outcome: Outcome::Restored | Outcome::Kept, .. } => return true,
-                Entry::Outcome { index, .. } => open[*index] = false,
-                Entry::Step { .. } | Entry::Masks(_) | Entry::End { .. } => {}
+                Entry::Outcome { index, outcome, .. } => last[*index] = Some(*outcome),
+                Entry::Step { .. } | Entry::Masks(_) | Entry::Plan(_) | Entry::End { .. } => {}
             }
         }
-        open.contains(&true)
+        last.iter().any(|outcome| match outcome {
+            None | Some(Outcome::Restored | Outcome::Kept) => true,
+            Some(Outcome::Done | Outcome::Skipped | Outcome::Failed | Outcome::Dropped) => false,
+        })
     }
 
     /// Adds an entry if it is valid after the existing ones.
@@ -285,7 +342,14 @@ impl Record {
             Entry::Outcome { index, .. } if *index >= self.steps => {
                 return Err("an outcome without its step");
             }
-            Entry::Step { .. } | Entry::Outcome { .. } | Entry::Masks(_) | Entry::End { .. } => {}
+            Entry::Plan(new) => self.header.replace_plan(new),
+            Entry::Outcome { index, outcome: Outcome::Dropped, .. } => {
+                self.dropped.insert(*index);
+            }
+            Entry::Outcome { index, .. } => {
+                self.dropped.remove(index);
+            }
+            Entry::Step { .. } | Entry::Masks(_) | Entry::End { .. } => {}
         }
         self.steps += usize::from(matches!(entry, Entry::Step { .. }));
         self.entries.push(entry);

@@ -19,7 +19,7 @@ use pinfold_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{EarlierUndo, Entry, Header, Namespaces, Outcome};
+use super::{EarlierUndo, Entry, Header, Namespaces, NewPlan, Outcome};
 
 /// The format that this version writes.
 pub(super) const FORMAT: &str = "pinfold-journal/5";
@@ -70,6 +70,12 @@ pub(super) enum Line {
         detail: Option<String>,
     },
     Masks(Vec<MaskLine>),
+    Plan {
+        unix_s: u64,
+        supervisor: TaskLine,
+        supervised: bool,
+        plan: String,
+    },
     End {
         unix_s: u64,
         why: String,
@@ -92,6 +98,7 @@ pub(super) enum ResultLine {
     Failed,
     Restored,
     Kept,
+    Dropped,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -623,6 +630,12 @@ impl From<&Entry> for Line {
                 Self::Outcome { index: *index, result: (*outcome).into(), detail: detail.clone() }
             }
             Entry::Masks(masks) => Self::Masks(masks.iter().map(Into::into).collect()),
+            Entry::Plan(new) => Self::Plan {
+                unix_s: new.unix_s,
+                supervisor: new.supervisor.into(),
+                supervised: new.supervised,
+                plan: new.plan.clone(),
+            },
             Entry::End { unix_s, why } => Self::End { unix_s: *unix_s, why: why.clone() },
         }
     }
@@ -642,6 +655,9 @@ impl From<Line> for Entry {
             Line::Masks(masks) => {
                 Self::Masks(masks.into_iter().map(|line| (line.task.into(), line.mask)).collect())
             }
+            Line::Plan { unix_s, supervisor, supervised, plan } => {
+                Self::Plan(NewPlan { unix_s, supervisor: supervisor.into(), supervised, plan })
+            }
             Line::End { unix_s, why } => Self::End { unix_s, why },
         }
     }
@@ -655,6 +671,7 @@ impl From<Outcome> for ResultLine {
             Outcome::Failed => Self::Failed,
             Outcome::Restored => Self::Restored,
             Outcome::Kept => Self::Kept,
+            Outcome::Dropped => Self::Dropped,
         }
     }
 }
@@ -667,6 +684,7 @@ impl From<ResultLine> for Outcome {
             ResultLine::Failed => Self::Failed,
             ResultLine::Restored => Self::Restored,
             ResultLine::Kept => Self::Kept,
+            ResultLine::Dropped => Self::Dropped,
         }
     }
 }

@@ -49,6 +49,11 @@ impl<'a> Draft<'a> {
         Self { state, plan, vnode, target, vm, vm_tids, name: group_name(vm), planned }
     }
 
+    /// Records that the plan needs a group.
+    pub(super) fn needs(&mut self, group: &str) {
+        self.planned.groups.insert(group.to_owned());
+    }
+
     pub(super) fn finish(self) -> Planned {
         self.planned
     }
@@ -230,6 +235,7 @@ impl<'a> Draft<'a> {
         reason: &str,
     ) -> Result<String, ApplyError> {
         let path = paths::cgroup_file(parent, name);
+        self.needs(&path);
         let undo = Undo::RemoveGroup { path: path.clone() };
         let is_planned =
             |step: &Step| matches!(&step.change, Change::MakeGroup { path: at } if *at == path);

@@ -59,7 +59,9 @@ fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result
     for tid in movable {
         states.extend(draft.state.task(cpusets, tid)?);
     }
-    if states.is_empty() {
+    let name = draft.name.clone();
+    // The list of an existing group may be that of an earlier plan.
+    if states.is_empty() && !draft.state.exists(&paths::cgroup_file(group, &name)) {
         return Ok(());
     }
     let cpus = draft.plan.housekeeping.intersection(&cpusets.effective(draft.state, group)?);
@@ -67,8 +69,10 @@ fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result
         draft.left(group, "it has no CPU of the housekeeping");
         return Ok(());
     }
-    let name = draft.name.clone();
     let ours = draft.group(cpusets, (group, &name), Some(&cpus), REASON)?;
+    if states.is_empty() {
+        return Ok(());
+    }
     let file = cpusets.members_file().to_owned();
     let tasks = states.iter().map(|state| state.task).collect();
     draft.step(

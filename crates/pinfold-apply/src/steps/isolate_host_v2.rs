@@ -66,10 +66,14 @@ fn own_group(draft: &mut Draft<'_>, cpusets: &Cpusets) -> Result<BTreeSet<String
     }
     let in_own = current.rsplit('/').next() == Some(name.as_str());
     // Before Linux 6.4 its vhost threads are separate processes in the same group.
+    if in_own {
+        draft.needs(&current);
+        return Ok(kept);
+    }
     let others = |tid: &pinfold_model::Tid| !draft.vm_tids.contains(tid);
     let shared =
         current == cpusets.root() || cpusets.members(draft.state, &current)?.iter().any(others);
-    if in_own || !shared {
+    if !shared {
         return Ok(kept);
     }
     let parent = cpusets.parent(&current).to_owned();
@@ -156,7 +160,9 @@ fn is_partition(draft: &Draft<'_>, group: &str) -> Result<bool, ApplyError> {
 fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, root: &str) -> Result<(), ApplyError> {
     let movable = draft.movable(cpusets.members(draft.state, root)?)?;
     let states = draft.states_of(cpusets, &movable)?;
-    if states.is_empty() {
+    let name = draft.name.clone();
+    // The list of an existing group may be that of an earlier plan.
+    if states.is_empty() && !draft.state.exists(&paths::cgroup_file(root, &name)) {
         return Ok(());
     }
     let cpus = draft.plan.housekeeping.intersection(&cpusets.effective(draft.state, root)?);
@@ -166,8 +172,10 @@ fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, root: &str) -> Result<
         return Ok(());
     }
     draft.enable(cpusets, root, REASON)?;
-    let name = draft.name.clone();
     let group = draft.group(cpusets, (root, &name), Some(&cpus), REASON)?;
+    if states.is_empty() {
+        return Ok(());
+    }
     let leaders = states.iter().map(|state| state.task).filter(|task| movable.contains(&task.tid));
     let file = cpusets.members_file().to_owned();
     let change = Change::MoveTasks { group, file: file.clone(), tasks: leaders.collect() };

@@ -57,6 +57,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 }
 
 fn group_steps(draft: &mut Draft<'_>, group: &str) -> Result<(), ApplyError> {
+    draft.needs(group);
     let undo = || Undo::RemoveGroup { path: group.to_owned() };
     if !draft.state.exists(group) {
         draft.step(Change::MakeGroup { path: group.to_owned() }, undo(), REASON);

@@ -1,0 +1,239 @@
+//! Replaces the plan of a placement: the difference of two plans, in the same journal.
+//!
+//! ```text
+//! journal   plan A, its steps │ plan B │ A's steps that B does not need: undone, `dropped`
+//!                                      │ what B sets otherwise than it is now: steps
+//! ```
+//! The undos of the first plan stay in force, so that one undo leads back to the state before the
+//! first plan. A thread that both plans place goes from one mask to the next: nothing is released in
+//! between. To know what plan B needs, it is planned for a host on which the placement has set
+//! nothing ([`HostState::without`]). What is so already is not written again.
+//!
+//! A partition of CPUs cannot get other CPUs while threads are in it, and a list of version 1 cannot
+//! leave that of its parent. They are undone and made again.
+
+use std::collections::BTreeSet;
+
+use pinfold_host::mountinfo::Version;
+use pinfold_host::{HostError, HostMut, paths, with_causes};
+use pinfold_model::{Change, IsolationScope, Plan, Step, TaskId, Undo};
+
+use super::{Applied, Failure, Observer, Run, is_light};
+use crate::actuators::{self, ReadBack, UndoContext};
+use crate::cpusets::{self, Hierarchy};
+use crate::error::ApplyError;
+use crate::host_state::HostState;
+use crate::journal::{Journal, Record};
+use crate::layers::{Thing, first_undo, thing};
+use crate::steps::{Planned, Request, all_steps, group_name, partition_name};
+use crate::tasks::Target;
+use crate::undo::drop_steps;
+
+/// Why a plan did not replace another one.
+#[derive(Debug, thiserror::Error)]
+pub enum NotReplaced {
+    /// It failed. The host is in a state between the two plans, and the journal can undo both.
+    #[error("{0}")]
+    Failed(String),
+    /// The observer stopped it; nothing was undone.
+    #[error("replacing the plan was interrupted")]
+    Abandoned,
+}
+
+impl From<Failure> for NotReplaced {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(match failure {
+            Failure::Abandoned { .. } => return Self::Abandoned,
+            Failure::Plan(error) => with_causes(&*error),
+            Failure::Refused { step, source, .. } => {
+                format!("{} failed: {}", step.change, with_causes(&source))
+            }
+            Failure::NotSo { step, wanted, found, .. } => {
+                format!(
+                    "{} was taken, but the kernel shows {found} instead of {wanted}",
+                    step.change
+                )
+            }
+            Failure::Restless { left } => format!("the host does not come to rest: still {left}"),
+            Failure::Journal(error) => with_causes(&error),
+        })
+    }
+}
+
+impl From<HostError> for NotReplaced {
+    fn from(error: HostError) -> Self {
+        Self::from(Failure::from(error))
+    }
+}
+
+/// A plan with the machine that it places.
+#[derive(Clone, Copy, Debug)]
+pub struct Replacement<'r> {
+    /// The plan.
+    pub plan: &'r Plan,
+    /// The same as JSON text, for the journal.
+    pub text: &'r str,
+    /// The machine.
+    pub target: &'r Target,
+    /// True if the placement ends with this process.
+    pub supervised: bool,
+}
+
+/// Replaces the plan of an active placement.
+///
+/// # Errors
+/// [`NotReplaced`]. Nothing is taken back: the caller replaces the plan by the former one, or undoes
+/// the placement.
+pub fn replace(
+    host: &dyn HostMut,
+    replacement: Replacement<'_>,
+    journal: &mut Journal<'_>,
+    observer: &mut Observer<'_>,
+) -> Result<Applied, NotReplaced> {
+    let Replacement { plan, text, target, supervised } = replacement;
+    let request =
+        Request::new(plan, target).map_err(|error| Failure::from(ApplyError::from(error)))?;
+    journal.replace_plan(host, text, supervised).map_err(Failure::from)?;
+    actuators::repair(&UndoContext::new(host, journal.clock(), journal.record())?)?;
+    let hierarchy = Hierarchy::of(host);
+    let mut run = Run::new(host, journal, observer, plan.tuning.required);
+    let needed = run.needed(&hierarchy, &request)?;
+    let stale = run.stale(&hierarchy, &request, &needed)?;
+    run.drop_stale(&stale)?;
+    run.take_missing(&hierarchy, &request)?;
+    run.until_done(plan, target)?;
+    Ok(run.applied)
+}
+
+impl Run<'_, '_, '_> {
+    fn drop_stale(&mut self, stale: &BTreeSet<usize>) -> Result<(), NotReplaced> {
+        if stale.is_empty() {
+            return Ok(());
+        }
+        let report = drop_steps(self.host, self.journal, stale);
+        if let Some(first) = report.failed.first() {
+            return Err(NotReplaced::Failed(first.text.clone()));
+        }
+        self.find(report.near.into_iter().chain(report.changed).collect());
+        Ok(())
+    }
+
+    /// Makes the settings of the plan that are not as it has them.
+    fn take_missing(
+        &mut self,
+        hierarchy: &Hierarchy<'_>,
+        request: &Request<'_>,
+    ) -> Result<(), Failure> {
+        let masks_survive = cpusets::masks_survive(self.host)?;
+        let mut missing = Vec::new();
+        for step in self.needed(hierarchy, request)?.steps {
+            if !self.is_so(hierarchy, &step)? {
+                missing.push(step);
+            }
+        }
+        missing.retain_mut(|step| self.is_new(step));
+        for batch in missing.chunk_by(|a, b| is_light(a) && is_light(b)) {
+            self.note_masks(hierarchy, batch, masks_survive)?;
+            self.take(hierarchy, batch, None)?;
+        }
+        Ok(())
+    }
+
+    /// All steps of the plan on a host on which the placement has set nothing.
+    fn needed(&self, hierarchy: &Hierarchy<'_>, request: &Request<'_>) -> Result<Planned, Failure> {
+        let record = self.journal.record();
+        let state = HostState::read(self.host, hierarchy, request.target())?.without(record)?;
+        let mut needed = all_steps(&state, request)?;
+        let past = UndoContext::new(self.host, self.journal.clock(), record)?;
+        let is_new = |task: TaskId| {
+            state.listed.contains(&task.tid) && !record.header.threads.contains(&task)
+        };
+        for step in &mut needed.steps {
+            if first_undo(record, &step.undo).is_none() {
+                past.inherit(record.header.vm.tid, is_new, &mut step.undo);
+            }
+        }
+        Ok(needed)
+    }
+
+    fn is_so(&self, hierarchy: &Hierarchy<'_>, step: &Step) -> Result<bool, Failure> {
+        // A group, or a file in it, that does not exist yet cannot be read back.
+        let file = step.change.as_write_file().map(|(path, _)| path);
+        if file.is_some_and(|path| !self.host.exists(path)) {
+            return Ok(false);
+        }
+        let shown = actuators::verify(self.host, hierarchy, &step.change)?;
+        Ok(matches!(shown, ReadBack::AsAsked | ReadBack::Gone))
+    }
+
+    /// The numbers of the steps that the plan does not need.
+    fn stale(
+        &self,
+        hierarchy: &Hierarchy<'_>,
+        request: &Request<'_>,
+        needed: &Planned,
+    ) -> Result<BTreeSet<usize>, Failure> {
+        let record = self.journal.record();
+        let is_v1 = hierarchy.get()?.is_some_and(|cpusets| cpusets.version() == Version::V1);
+        let partition = partition_name(&group_name(record.header.vm));
+        let mut unneeded: BTreeSet<&str> = groups(record).collect();
+        unneeded.retain(|group| {
+            !needed.groups.contains(*group) || group.ends_with(&format!("/{partition}"))
+        });
+        let needs = Needs {
+            things: needed.steps.iter().filter_map(|step| thing(&step.undo)).collect(),
+            unneeded,
+            own: (request.plan().isolation == IsolationScope::Own).then_some(&request.target().own),
+            is_v1,
+        };
+        let in_force = record.steps().filter(|(index, _)| !record.is_dropped(*index));
+        Ok(in_force.filter(|(_, step)| needs.is_stale(step)).map(|(index, _)| index).collect())
+    }
+}
+
+/// The groups that a placement made.
+fn groups(record: &Record) -> impl Iterator<Item = &str> {
+    record.steps().filter_map(|(_, step)| step.change.made_group())
+}
+
+/// What a plan needs of what an earlier one has set.
+struct Needs<'n> {
+    things: BTreeSet<Thing<'n>>,
+    /// The groups of the earlier plan that are not needed, or have to be made again.
+    unneeded: BTreeSet<&'n str>,
+    /// The only processes that the plan excludes from the machine's CPUs, if not all of the host.
+    own: Option<&'n Vec<TaskId>>,
+    is_v1: bool,
+}
+
+impl Needs<'_> {
+    fn is_stale(&self, step: &Step) -> bool {
+        let is_needed = thing(&step.undo).is_some_and(|thing| self.things.contains(&thing));
+        match (&step.undo, &step.change) {
+            (Undo::RemoveGroup { path }, _) => self.unneeded.contains(path.as_str()),
+            (Undo::MoveTasks { .. }, Change::MoveTasks { group, tasks, .. }) => {
+                let is_of_own = |own: &Vec<TaskId>| tasks.iter().all(|task| own.contains(task));
+                // What was moved out of a partition is in the group above it.
+                self.unneeded.contains(group.as_str())
+                    || self.unneeded.iter().any(|gone| parent_of(gone) == group)
+                    || self.own.is_some_and(|own| !is_of_own(own))
+            }
+            (Undo::WriteFile { path, .. }, _) => {
+                let group = parent_of(path);
+                let is_list = *path == paths::cpuset_cpus(group);
+                self.unneeded.contains(group) || (self.is_v1 && is_list) || !is_needed
+            }
+            (Undo::SetAffinity { .. } | Undo::SetPolicy { .. } | Undo::WriteSetting { .. }, _) => {
+                !is_needed
+            }
+            (
+                Undo::MoveTasks { .. } | Undo::LeavePages { .. } | Undo::ContinueProcesses { .. },
+                _,
+            ) => false,
+        }
+    }
+}
+
+fn parent_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(parent, _)| parent)
+}
