@@ -71,6 +71,8 @@ pub fn unobserved() -> impl FnMut(&Event<'_>) -> ControlFlow<()> {
 pub struct Applied {
     /// The steps that were done, in order.
     pub steps: Vec<Step>,
+    /// Number of steps of an earlier plan that were undone, because this one replaced it.
+    pub undone: usize,
     /// Requests that were not fulfilled completely, and tasks that ended meanwhile.
     pub findings: Vec<Finding>,
     /// The cgroup that Pinfold made for the housekeeping CPUs, if any. Loads that are started later

@@ -246,7 +246,27 @@ impl<'c> Journals<'c> {
         self.files.path_of(&format!("{id}{SUFFIX}"))
     }
 
-    /// A number that changes when a journal is begun or removed. A caller that waits for new
+    /// The ID of the active journal of a process on this boot, if there is one that can be read.
+    ///
+    /// # Errors
+    /// [`JournalError::Store`]; [`JournalError::Host`] if the process or the boot ID cannot be read.
+    pub fn active_of(&self, host: &dyn Host, pid: Tid) -> Result<Option<String>, JournalError> {
+        let Some(stat) = tasks::stat(host, pid).map_err(JournalError::Host)? else {
+            return Ok(None);
+        };
+        let vm = stat.task();
+        for id in self.of_machine(&ids::of_machine(vm))? {
+            if let Ok(Some(record)) = self.read(&id)
+                && !record.has_ended()
+                && record.is_of_this_boot(host).map_err(JournalError::Host)?
+            {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A number that changes when a journal is begun, replaced or removed. A caller that waits for new
     /// journals compares it instead of reading all of them.
     ///
     /// # Errors
@@ -502,16 +522,10 @@ impl<'c> Journal<'c> {
     ///
     /// # Errors
     /// [`JournalError::Store`]; [`JournalError::Host`] if this process cannot be read.
-    pub(crate) fn replace_plan(
-        &mut self,
-        host: &dyn Host,
-        plan: &str,
-        supervised: bool,
-    ) -> Result<(), JournalError> {
+    pub(crate) fn replace_plan(&mut self, host: &dyn Host, plan: &str) -> Result<(), JournalError> {
         let new = NewPlan {
             unix_s: self.clock.unix_seconds(),
             supervisor: supervisor(host)?,
-            supervised,
             plan: plan.to_owned(),
         };
         self.doubtful = self.is_made;

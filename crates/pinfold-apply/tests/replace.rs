@@ -50,8 +50,7 @@ impl Pair {
     }
 
     fn replace(&self, bench: &Bench, observer: &mut Observer<'_>) -> Result<Applied, NotReplaced> {
-        let replacement =
-            Replacement { plan: &self.plan, text: SECOND, target: &self.target, supervised: false };
+        let replacement = Replacement { plan: &self.plan, text: SECOND, target: &self.target };
         replace(&self.first.host, replacement, &mut bench.reopen(&self.first), observer)
     }
 }
@@ -216,7 +215,6 @@ fn a_replacement_that_the_host_refuses_leaves_a_way_back() {
                 plan: &pair.first.plan,
                 text: common::PLAN_TEXT,
                 target: &pair.first.target,
-                supervised: false,
             };
             let mut journal = bench.reopen(&pair.first);
             replace(host, first, &mut journal, &mut unobserved())

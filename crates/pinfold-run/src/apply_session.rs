@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use pinfold_apply::{
-    Applied, ApplyError, CommandGroup, Event, Journal, Journals, NewJournal, Observer, Planned,
-    Target, UndoReport, page_tables,
+    Applied, ApplyError, CommandGroup, Event, Journal, Journals, NewJournal, NotReplaced, Observer,
+    Planned, Replacement, Target, UndoReport, page_tables,
 };
 use pinfold_host::{HostMut, LiveHost, with_causes};
 use pinfold_model::text::counted;
@@ -47,6 +47,94 @@ pub fn apply<'c>(
         say(&format!("note: an undo would not notice a cut journal: {}", with_causes(&error)));
     }
     Ok((applied, journal))
+}
+
+/// An active placement whose plan is to be replaced.
+pub struct Existing<'c, 'p> {
+    /// Its journal.
+    pub journal: Journal<'c>,
+    /// Its present plan, which is put back if the new one cannot be applied; `None` if this version
+    /// cannot read it. Then everything is undone.
+    pub former: Option<Placement<'p>>,
+}
+
+/// Replaces the plan of an active placement, in its journal. An undo leads back to the state before
+/// its first plan.
+///
+/// # Errors
+/// [`Failure`]. The earlier plan is active again, or everything was undone if that failed; the
+/// message says which.
+pub fn replace<'c>(
+    host: &LiveHost,
+    placement: Placement<'_>,
+    Existing { mut journal, former }: Existing<'c, '_>,
+    on_stop: OnStop,
+) -> Result<(Applied, Journal<'c>), Failure> {
+    let is_asked = || on_stop == OnStop::TakeBack && interrupt::requested();
+    let why = match require_online(host, placement) {
+        Err(failure) => return Err(failure),
+        Ok(()) => match replace_plan(host, placement, &mut journal, on_stop) {
+            Ok(applied) if !is_asked() => {
+                journal.record_complete()?;
+                return Ok((applied, journal));
+            }
+            Ok(_) | Err(NotReplaced::Abandoned) => None,
+            Err(NotReplaced::Failed(why)) => Some(why),
+        },
+    };
+    let back = put_back(host, former, &mut journal)?;
+    Err(match why {
+        None => Failure::new(Exit::Interrupted, format!("interrupted; {back}")),
+        Some(why) => Failure::new(Exit::Host, format!("the plan was not applied: {why}; {back}")),
+    })
+}
+
+/// Puts a plan back that another one was to replace. Returns the state of the host in words.
+fn put_back(
+    host: &LiveHost,
+    former: Option<Placement<'_>>,
+    journal: &mut Journal<'_>,
+) -> Result<&'static str, Failure> {
+    if let Some(former) = former {
+        match replace_plan(host, former, journal, OnStop::Finish) {
+            Ok(_) => {
+                journal.record_complete()?;
+                return Ok("the earlier placement is active again");
+            }
+            Err(error) => say(&format!("the earlier plan could not be put back: {error}")),
+        }
+    }
+    take_back(host, journal)?;
+    Ok("the placement was reverted")
+}
+
+fn replace_plan(
+    host: &LiveHost,
+    Placement { plan, target }: Placement<'_>,
+    journal: &mut Journal<'_>,
+    on_stop: OnStop,
+) -> Result<Applied, NotReplaced> {
+    let mut observer = |_: &Event<'_>| {
+        if on_stop == OnStop::TakeBack && interrupt::requested() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let replacement = Replacement { plan, text: &schema::to_json_line(plan), target };
+    pinfold_apply::replace(host, replacement, journal, &mut observer)
+}
+
+/// Whether a plan fits the host is only known when its CPUs are online.
+fn require_online(
+    host: &LiveHost,
+    Placement { plan, target }: Placement<'_>,
+) -> Result<(), Failure> {
+    if pinfold_apply::online_steps(host, plan, target)?.steps.is_empty() {
+        return Ok(());
+    }
+    let text = "the plan needs CPUs that are offline, and the machine is placed already";
+    Err(Failure::new(Exit::Host, text).with_hint("bring them online, or undo the placement first"))
 }
 
 /// As [`apply`], for a caller that stays: a plan with real-time threads gets a watchdog before it
@@ -227,7 +315,12 @@ fn take_back(host: &dyn HostMut, journal: &mut Journal<'_>) -> Result<UndoReport
 
 /// Prints what an apply did and could not do.
 pub fn report(applied: &Applied) {
-    say(&format!("{} applied", counted(applied.steps.len(), "step")));
+    let done = counted(applied.steps.len(), "step");
+    if applied.undone == 0 {
+        say(&format!("{done} applied"));
+    } else {
+        say(&format!("{done} applied, {} of the earlier plan undone", applied.undone));
+    }
     let is_shown =
         |one: &&Finding| one.severity > Severity::Note || one.subject == page_tables::SUBJECT;
     for finding in applied.findings.iter().filter(is_shown) {

@@ -91,10 +91,11 @@ fn active(journals: &Journals<'_>, id: &str) -> Result<Option<Record>, Failure> 
 /// True when the machine has ended; false when the placement was undone before.
 fn wait_for_end(journals: &Journals<'_>, id: &str, end: &ProcessEnd) -> Result<bool, Failure> {
     let mut watcher = EventWatcher::new();
-    let journal = BTreeSet::from([journals.path_of(id)]);
+    // Another plan of the placement writes the file anew, so the directory is watched.
+    let directory = BTreeSet::from([journals.path()]);
     loop {
         // Without a watch, the journal is read at the next check.
-        match watcher.follow_files(&journal) {
+        match watcher.follow_files(&directory) {
             Ok(()) | Err(_) => {}
         }
         if active(journals, id)?.is_none() {

@@ -1,5 +1,7 @@
 //! The virtual machine of a command, and how its threads are found again later.
 
+use std::collections::BTreeMap;
+
 use pinfold_apply::{ManagedSetting, Record, Roles, Rules, Target};
 use pinfold_host::{Host, LiveHost};
 use pinfold_model::{
@@ -19,6 +21,13 @@ const VIRSH_TIMEOUT_NS: u64 = 20_000_000_000;
 /// The machine that was found, as a target for a plan.
 pub fn placeable(found: &Found) -> Target {
     Target { roll: found.roll.clone(), ..Target::new(found.pid, found.tasks()) }
+}
+
+/// Reports a machine of all that run as not checked, unless it has ended meanwhile.
+pub fn report_unchecked(host: &LiveHost, pid: Tid, failure: &Failure) {
+    if hypervisors::machine_of(host, pid).is_some() {
+        say(&format!("warning: process {pid} is not checked: {failure}"));
+    }
 }
 
 /// A machine that was found.
@@ -64,10 +73,7 @@ impl Vm {
         for machine in hypervisors::running(host)? {
             match Self::by_process(host, &machine) {
                 Ok(vm) => all.push(vm),
-                Err(_) if hypervisors::machine_of(host, machine.pid).is_none() => {}
-                Err(failure) => {
-                    say(&format!("warning: process {} is not checked: {failure}", machine.pid));
-                }
+                Err(failure) => report_unchecked(host, machine.pid, &failure),
             }
         }
         Ok(all)
@@ -295,19 +301,10 @@ pub fn threads_by_journal(plan: &Plan, record: &Record) -> Vec<(TaskId, Role)> {
         let thread = plan.threads().find(|(_, thread)| thread.pus == *mask);
         thread.map_or(Role::Emulator, |(_, thread)| thread.role.clone())
     };
-    record
-        .steps()
-        .filter_map(|(_, step)| match &step.change {
-            Change::SetAffinity { task, mask } => Some((*task, role_of(mask))),
-            Change::WriteFile { .. }
-            | Change::MakeGroup { .. }
-            | Change::MoveTasks { .. }
-            | Change::SetPolicy { .. }
-            | Change::WriteSetting { .. }
-            | Change::MovePages { .. }
-            | Change::SignalProcesses { .. } => None,
-        })
-        .collect()
+    // The last mask of a thread is that of the present plan.
+    let masks: BTreeMap<TaskId, &CpuSet> =
+        record.steps().filter_map(|(_, step)| step.change.as_set_affinity()).collect();
+    masks.into_iter().map(|(task, mask)| (task, role_of(mask))).collect()
 }
 
 /// Whether a domain's definition is changed in addition to the running domain.

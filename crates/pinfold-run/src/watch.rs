@@ -185,8 +185,11 @@ impl WatcherState<'_> {
     fn take_up(&mut self, record: &Record) {
         let header = &record.header;
         let begun = (header.created_unix_s, header.supervisor);
-        if self.placements.get(&header.id).is_some_and(|known| known.begun == begun) {
-            return;
+        match self.placements.get(&header.id) {
+            Some(known) if known.begun == begun => return,
+            // Another plan has replaced the one that is watched.
+            Some(_) => self.end(&header.id),
+            None => {}
         }
         // A platform of vnodes has its own supervisor.
         if is_platform(&header.plan) {
@@ -223,6 +226,14 @@ impl WatcherState<'_> {
                 self.is_changed = true;
             }
             Err(why) => self.log_once(&format!("{} cannot be watched: {why}", header.id)),
+        }
+    }
+
+    /// Stops watching a placement, with its watchdog.
+    fn end(&mut self, id: &str) {
+        self.is_changed = true;
+        if let Some(guard) = self.placements.remove(id).and_then(|placement| placement.guard) {
+            guard.end();
         }
     }
 
@@ -286,12 +297,7 @@ impl WatcherState<'_> {
                 over.push(id.clone());
             }
         }
-        for id in &over {
-            self.is_changed = true;
-            if let Some(guard) = self.placements.remove(id).and_then(|placement| placement.guard) {
-                guard.end();
-            }
-        }
+        over.iter().for_each(|id| self.end(id));
         if !over.is_empty()
             && let Err(failure) = ended::clear_up_in(self.host, self.supervision.journals)
         {
@@ -369,6 +375,11 @@ impl Placement {
             Err(JournalError::Busy { .. }) => return nothing(PlacementAction::Watched),
             Err(error) => return Err(in_words(&error)),
         };
+        let header = &journal.record().header;
+        if self.begun != (header.created_unix_s, header.supervisor) {
+            // Another plan has replaced the one that is watched; it is found in the directory.
+            return nothing(PlacementAction::Watched);
+        }
         self.looks += 1;
         let put = self.watcher.put_right(host, &mut journal, tellers);
         let events = put.map_err(|error| in_words(&error))?;

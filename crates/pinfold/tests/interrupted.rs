@@ -72,13 +72,17 @@ impl TestMachine {
     }
 
     /// Runs it with a signal at the Nth of these calls.
-    fn interrupted(&self, calls: &str, nth: u32, arguments: &[&str]) -> Output {
+    fn signaled(&self, signal: &str, calls: &str, nth: u32, arguments: &[&str]) -> Output {
         let (trace, log) = (format!("trace={calls}"), self.file("strace"));
-        let inject = format!("inject={calls}:signal=INT:when={nth}");
+        let inject = format!("inject={calls}:signal={signal}:when={nth}");
         // Without the process that waits for the end of the machine, for which strace would wait.
         let wrap = ["strace", "-f", "-b", "execve", "-o", &log, "-e", &trace, "-e", &inject];
-        let output = self.pinfold(&wrap, arguments);
-        let log = files::read_text(&log).expect("strace's log");
+        self.pinfold(&wrap, arguments)
+    }
+
+    fn interrupted(&self, calls: &str, nth: u32, arguments: &[&str]) -> Output {
+        let output = self.signaled("INT", calls, nth, arguments);
+        let log = files::read_text(&self.file("strace")).expect("strace's log");
         assert!(log.contains("SIGINT") || output.status.success(), "{}", output.stderr_text());
         output
     }
@@ -117,6 +121,67 @@ fn an_apply_that_is_interrupted_is_undone_whole() {
         assert!(undone.status.success(), "{}", undone.stderr_text());
         assert_eq!(scene.masks(), before);
     }
+}
+
+/// The first plan has the vCPUs on both CPUs, the second has all threads on one.
+#[test]
+fn a_plan_that_is_replaced_stays_or_the_next_one_does() {
+    let scene = match TestMachine::new() {
+        Ok(scene) => scene,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let before = scene.masks();
+    if !before.iter().any(|mask| mask.len() > 1) {
+        return println!("skipped: two plans need two CPUs");
+    }
+    let qmp = scene.file("qmp");
+    let first = ["apply", "--qmp", &qmp, "--strategy", "compact"];
+    let pins = ["--pin", "vcpu=0", "--pin", "emulator=0", "--pin", "iothread=0"];
+    let second = [&first[..], &pins].concat();
+    let apply = |words: &[&str]| {
+        let applied = scene.pinfold(&[], words);
+        assert!(applied.status.success(), "{}", applied.stderr_text());
+        applied.stderr_text()
+    };
+    apply(&first);
+    let placed = scene.masks();
+    let kept = scene.pinfold(&[], &[&second[..], &["--keep"]].concat());
+    assert_eq!(kept.status.code(), Some(3), "{}", kept.stderr_text());
+    assert_eq!(scene.masks(), placed);
+    let said = apply(&second);
+    assert!(said.contains("the plan of t was replaced"), "{said}");
+    let replaced = scene.masks();
+    assert_ne!(replaced, placed);
+    apply(&first);
+    assert_eq!(scene.masks(), placed, "and back");
+    for calls in ["sched_setaffinity", "fsync,fdatasync"] {
+        let done = (1..MANY).find(|nth| {
+            let output = scene.interrupted(calls, *nth, &second);
+            if output.status.success() {
+                return true;
+            }
+            let said = output.stderr_text();
+            assert_eq!(output.status.code(), Some(130), "at {calls} {nth}: {said}");
+            assert!(said.contains("the earlier placement is active again"), "{said}");
+            assert_eq!(scene.masks(), placed, "at {calls} {nth}");
+            let status = scene.pinfold(&[], &["status"]).stdout_text();
+            assert!(status.contains("1 placement is active, as planned"), "{status}");
+            false
+        });
+        assert!(done.is_some_and(|nth| nth > 1), "{calls}: {done:?}");
+        assert_eq!(scene.masks(), replaced);
+        apply(&first);
+    }
+    for nth in 1..4 {
+        scene.signaled("KILL", "sched_setaffinity", nth, &second);
+        let undone = scene.pinfold(&[], &["undo"]);
+        assert!(undone.status.success(), "{}", undone.stderr_text());
+        assert_eq!(scene.masks(), before, "killed at {nth}");
+        apply(&first);
+    }
+    let undone = scene.pinfold(&[], &["undo", "t"]);
+    assert!(undone.status.success(), "{}", undone.stderr_text());
+    assert_eq!(scene.masks(), before);
 }
 
 #[test]

@@ -3,8 +3,11 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
+mod common;
+
+use common::until;
 use pinfold_host::files::StateDir;
-use pinfold_host::process::{Spawn, Stdio, capture, find_program};
+use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program};
 use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
@@ -80,7 +83,7 @@ fn apply_status_undo_on_a_running_machine() {
     assert_eq!(masks(&host), before, "a dry run changes nothing");
     let applied = pinfold(&state, &place);
     assert!(applied.status.success(), "{}", applied.stderr_text());
-    let second = pinfold(&state, &place);
+    let second = pinfold(&state, &[&place[..], &["--keep"]].concat());
     assert_eq!(second.status.code(), Some(3), "{}", second.stderr_text());
     let undo = format!("pinfold --state-dir {state} undo");
     assert!(second.stderr_text().contains(&undo), "{}", second.stderr_text());
@@ -370,6 +373,40 @@ fn a_journal_that_was_removed_or_cut_is_noticed() {
     qemu.kill().expect("QEMU ends");
 }
 
+/// The masks of all threads of a machine.
+fn masks_of(host: &LiveHost, qemu: &Child) -> Vec<String> {
+    let tids = host.list(&pinfold_host::paths::task_dir(qemu.pid())).expect("threads");
+    let tids = tids.iter().map(|tid| pinfold_model::Tid(tid.parse().expect("a number")));
+    tids.map(|tid| host.affinity(tid).expect("a mask").to_string()).collect()
+}
+
+/// The first machine has the part of the second, which another Pinfold holds: it has this plan again
+/// after the joint plan failed.
+fn what_was_replaced_is_put_back(
+    state: &str,
+    file: &str,
+    names: &[String; 2],
+    machines: &[(Child, String); 2],
+) {
+    let host = LiveHost::new().expect("a host");
+    let status = || pinfold(state, &["status"]).stdout_text();
+    let part = ["apply", "--qmp", &machines[0].1, "--plan", file, "--vnode", &names[1]];
+    assert!(pinfold(state, &part).status.success());
+    let placed = masks_of(&host, &machines[0].0);
+    let pid = machines[1].0.pid().to_string();
+    let words = ["--state-dir", state, "apply", "--pid", &pid, "--plan", file];
+    let words = [&words[..], &["--vnode", &names[1], "--watch"]].concat();
+    let held = Spawn::new(PINFOLD).args(words).stdin(Stdio::Null).stderr(Stdio::Null);
+    let mut held = held.die_with_parent(true).start().expect("it starts");
+    assert!(until(|| status().starts_with("2 placements are active")), "{}", status());
+    let refused = pinfold(state, &["apply", "--plan", file]);
+    assert_eq!(refused.status.code(), Some(3), "{}", refused.stderr_text());
+    assert_eq!(masks_of(&host, &machines[0].0), placed);
+    held.signal(Signaled::Interrupt).expect("it runs");
+    assert!(until(|| status().starts_with("1 placement is active, as planned")), "{}", status());
+    assert!(pinfold(state, &["undo", "--all"]).status.success());
+}
+
 /// A plan of several machines is applied to all of them or to none, or one part to one machine.
 #[test]
 fn a_joint_plan_is_applied_to_all_of_its_machines_or_to_none() {
@@ -393,14 +430,7 @@ fn a_joint_plan_is_applied_to_all_of_its_machines_or_to_none() {
     assert!(planned.status.success(), "{}", planned.stderr_text());
     let file = path("joint.json");
     pinfold_host::files::write_atomic(&file, planned.stdout_text().as_bytes()).expect("a plan");
-    let masks = || {
-        let pids = machines.each_ref().map(|(qemu, _)| qemu.pid());
-        pids.map(|pid| {
-            let tids = host.list(&pinfold_host::paths::task_dir(pid)).expect("threads");
-            let tids = tids.iter().map(|tid| pinfold_model::Tid(tid.parse().expect("a number")));
-            tids.map(|tid| host.affinity(tid).expect("a mask").to_string()).collect::<Vec<_>>()
-        })
-    };
+    let masks = || machines.each_ref().map(|(qemu, _)| masks_of(&host, qemu));
     let before = masks();
     let status = || pinfold(&state, &["status"]).stdout_text();
 
@@ -412,10 +442,13 @@ fn a_joint_plan_is_applied_to_all_of_its_machines_or_to_none() {
     assert!(pinfold(&state, &["undo", "--all"]).status.success());
     assert_eq!(masks(), before);
 
-    // The second machine is placed already: the first is reverted.
+    what_was_replaced_is_put_back(&state, &file, &names, &machines);
+    assert_eq!(masks(), before);
+
+    // The second machine is placed already and is to stay so: the first is reverted.
     let one = pinfold(&state, &["apply", &names[1], "--plan", &file]);
     assert!(one.status.success(), "{}", one.stderr_text());
-    let refused = pinfold(&state, &["apply", "--plan", &file]);
+    let refused = pinfold(&state, &["apply", "--plan", &file, "--keep"]);
     assert!(!refused.status.success(), "{}", refused.stdout_text());
     assert!(status().starts_with("1 placement is active, as planned"), "{}", status());
     assert_eq!(masks()[0], before[0]);

@@ -146,6 +146,18 @@ fn is_outside_the_plan(scene: &TestMachine, shown: &str) {
     assert!(plugged["planned"].is_null() && plugged["ok"] == false, "{plugged}");
 }
 
+/// A plan that replaces the watched one is watched from then on.
+fn follows_another_plan(scene: &TestMachine, vcpu: Tid, cpus: &CpuSet) {
+    let before = scene.mask(vcpu);
+    let (socket, pin) = (scene.file("qmp"), format!("vcpu={cpus}"));
+    let words = ["apply", "--qmp", &socket, "--strategy", "compact", "--pin", &pin];
+    let replaced = scene.pinfold(&words);
+    assert!(replaced.status.success(), "{}", replaced.stderr_text());
+    assert_eq!(scene.mask(vcpu), *cpus);
+    scene.host.set_affinity(vcpu, &before).expect("moved");
+    wait("the mask of the new plan", || (scene.mask(vcpu) == *cpus).then_some(()));
+}
+
 #[test]
 fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     let Some(scene) = TestMachine::new() else {
@@ -171,6 +183,10 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     scene.reported("\"event\":\"restored\"");
     assert_eq!(scene.mask(vcpu), planned);
     assert!(scene.metrics().contains("restored_total{id="), "{}", scene.metrics());
+
+    follows_another_plan(&scene, vcpu, &elsewhere);
+    scene.apply();
+    assert_eq!(scene.mask(vcpu), planned);
 
     let second = scene.pinfold(&["watch"]);
     assert_eq!(second.status.code(), Some(3));

@@ -4,7 +4,7 @@
 //! journal   plan A, its steps │ plan B │ A's steps that B does not need: undone, `dropped`
 //!                                      │ what B sets otherwise than it is now: steps
 //! ```
-//! The undos of the first plan stay in force, so that one undo leads back to the state before the
+//! The undos of the first plan stay valid, so that one undo leads back to the state before the
 //! first plan. A thread that both plans place goes from one mask to the next: nothing is released in
 //! between. To know what plan B needs, it is planned for a host on which the placement has set
 //! nothing ([`HostState::without`]). What is so already is not written again.
@@ -75,14 +75,12 @@ pub struct Replacement<'r> {
     pub text: &'r str,
     /// The machine.
     pub target: &'r Target,
-    /// True if the placement ends with this process.
-    pub supervised: bool,
 }
 
-/// Replaces the plan of an active placement.
+/// Replaces the plan of an active placement that stays until its undo.
 ///
 /// # Errors
-/// [`NotReplaced`]. Nothing is taken back: the caller replaces the plan by the former one, or undoes
+/// [`NotReplaced`]. Nothing is reverted: the caller replaces the plan by the former one, or undoes
 /// the placement.
 pub fn replace(
     host: &dyn HostMut,
@@ -90,10 +88,10 @@ pub fn replace(
     journal: &mut Journal<'_>,
     observer: &mut Observer<'_>,
 ) -> Result<Applied, NotReplaced> {
-    let Replacement { plan, text, target, supervised } = replacement;
+    let Replacement { plan, text, target } = replacement;
     let request =
         Request::new(plan, target).map_err(|error| Failure::from(ApplyError::from(error)))?;
-    journal.replace_plan(host, text, supervised).map_err(Failure::from)?;
+    journal.replace_plan(host, text).map_err(Failure::from)?;
     actuators::repair(&UndoContext::new(host, journal.clock(), journal.record())?)?;
     let hierarchy = Hierarchy::of(host);
     let mut run = Run::new(host, journal, observer, plan.tuning.required);
@@ -114,6 +112,7 @@ impl Run<'_, '_, '_> {
         if let Some(first) = report.failed.first() {
             return Err(NotReplaced::Failed(first.text.clone()));
         }
+        self.applied.undone = stale.len();
         self.find(report.near.into_iter().chain(report.changed).collect());
         Ok(())
     }

@@ -40,7 +40,7 @@ impl Header {
     fn replace_plan(&mut self, new: &NewPlan) {
         self.plan.clone_from(&new.plan);
         self.supervisor = new.supervisor;
-        self.supervised = new.supervised;
+        self.supervised = false;
     }
 }
 
@@ -127,8 +127,6 @@ pub struct NewPlan {
     pub unix_s: u64,
     /// The Pinfold process that applied it.
     pub supervisor: TaskId,
-    /// True if the placement ends with that process.
-    pub supervised: bool,
     /// The plan as JSON text; opaque here.
     pub plan: String,
 }

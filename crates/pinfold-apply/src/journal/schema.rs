@@ -73,7 +73,6 @@ pub(super) enum Line {
     Plan {
         unix_s: u64,
         supervisor: TaskLine,
-        supervised: bool,
         plan: String,
     },
     End {
@@ -633,7 +632,6 @@ impl From<&Entry> for Line {
             Entry::Plan(new) => Self::Plan {
                 unix_s: new.unix_s,
                 supervisor: new.supervisor.into(),
-                supervised: new.supervised,
                 plan: new.plan.clone(),
             },
             Entry::End { unix_s, why } => Self::End { unix_s: *unix_s, why: why.clone() },
@@ -655,8 +653,8 @@ impl From<Line> for Entry {
             Line::Masks(masks) => {
                 Self::Masks(masks.into_iter().map(|line| (line.task.into(), line.mask)).collect())
             }
-            Line::Plan { unix_s, supervisor, supervised, plan } => {
-                Self::Plan(NewPlan { unix_s, supervisor: supervisor.into(), supervised, plan })
+            Line::Plan { unix_s, supervisor, plan } => {
+                Self::Plan(NewPlan { unix_s, supervisor: supervisor.into(), plan })
             }
             Line::End { unix_s, why } => Self::End { unix_s, why },
         }

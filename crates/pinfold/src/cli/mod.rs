@@ -433,6 +433,9 @@ pub struct ApplyArgs {
     /// Also change the definition of the libvirt domain, so that the plan persists
     #[arg(long)]
     pub config: bool,
+    /// Refuse a machine that is placed already, instead of replacing its plan
+    #[arg(long)]
+    pub keep: bool,
     /// Keep running and pin new threads; ctrl-C reverts the placement, with exit code 0
     #[arg(long, conflicts_with = "dry_run")]
     pub watch: bool,

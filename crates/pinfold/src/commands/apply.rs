@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_apply::{Journals, Target};
+use pinfold_apply::{Applied, Journal, Journals, Target};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::counted;
 use pinfold_model::{Command, Plan, Topology, VcpuCount, VmRequest, VnodeRequest, Work, shown};
+use pinfold_plan::schema;
 use pinfold_run::{
     Exit, Failure, HelperProgram,
-    apply_session::{self, OnStop, Placement},
+    apply_session::{self, Existing, OnStop, Placement},
     claims::Claims,
     end_waiter, ended, host, inputs, interrupt, plans,
     rt_watchdog::Supervision,
@@ -29,6 +30,22 @@ struct Prepared {
     vm: Vm,
     plan: Plan,
     target: Target,
+    /// Its present placement, which the plan replaces.
+    placed: Option<Placed>,
+}
+
+/// An active placement.
+struct Placed {
+    id: String,
+    /// Its plan with the settings that its managing program has for it; `None` if this version
+    /// cannot read the plan.
+    former: Option<(Plan, Target)>,
+}
+
+impl Placed {
+    fn former(&self) -> Option<Placement<'_>> {
+        self.former.as_ref().map(|(plan, target)| Placement { plan, target })
+    }
 }
 
 impl Prepared {
@@ -50,7 +67,10 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     let folder = if arguments.dry_run { None } else { Some(host::state(state)?) };
     let starting = folder.as_ref().map(StartLock::wait).transpose()?;
     let claims = common::claims(&arguments.placement, &host, state)?;
-    let prepared = vms.into_iter().map(|vm| prepare(arguments, &claims, &topology, vm));
+    let existing = host::existing_state(state)?;
+    let existing = host::existing_journals(existing.as_ref(), &clock)?;
+    let active = Active { host: &host, journals: existing.as_ref(), claims: &claims };
+    let prepared = vms.into_iter().map(|vm| prepare(arguments, &active, &topology, vm));
     let mut prepared = prepared.collect::<Result<Vec<_>, _>>()?;
     // The parts of one plan share its findings.
     let mut reported = BTreeSet::new();
@@ -73,7 +93,7 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
         return leave_all(&host, &prepared, &journals, starting);
     }
     match prepared.as_mut_slice() {
-        [Prepared { vm, plan, target }] => {
+        [Prepared { vm, plan, target, placed: _ }] => {
             let placement = Placement { plan, target };
             stay(&host, placement, &journals, vm.monitor.as_deref_mut(), starting)
         }
@@ -104,13 +124,41 @@ fn find_machines(arguments: &ApplyArgs, host: &LiveHost) -> Result<Vec<Vm>, Fail
     Ok(vms)
 }
 
+/// What is active on the host.
+struct Active<'a> {
+    host: &'a LiveHost,
+    journals: Option<&'a Journals<'a>>,
+    claims: &'a Claims,
+}
+
+impl Active<'_> {
+    /// The placement of a machine, which a new plan replaces.
+    fn placement_of(&self, vm: &Vm, config: bool) -> Result<Option<Placed>, Failure> {
+        let Some(journals) = self.journals else { return Ok(None) };
+        let Some(id) = journals.active_of(self.host, vm.found.pid)? else { return Ok(None) };
+        let record = journals.read(&id)?;
+        let plan = record.and_then(|record| schema::from_json(&record.header.plan).ok());
+        let former = match plan {
+            Some(plan) => {
+                let target = target_of(vm, &plan, config)?;
+                Some((plan, target))
+            }
+            None => None,
+        };
+        Ok(Some(Placed { id, former }))
+    }
+}
+
 /// The plan for a machine.
 fn prepare(
     arguments: &ApplyArgs,
-    claims: &Claims,
+    active: &Active<'_>,
     topology: &Topology,
     vm: Vm,
 ) -> Result<Prepared, Failure> {
+    let placed = active.placement_of(&vm, arguments.config)?;
+    let others = placed.as_ref().map(|placed| active.claims.without(&placed.id));
+    let claims = others.as_ref().unwrap_or(active.claims);
     let mut plan = plan_for(arguments, claims, topology, &vm)?;
     claims.report_in(&mut plan);
     inputs::set_knobs(&mut plan, &arguments.placement.knobs, topology)?;
@@ -118,7 +166,9 @@ fn prepare(
         vm.found.require_own_threads()?;
     }
     let target = target_of(&vm, &plan, arguments.config)?;
-    Ok(Prepared { vm, plan, target })
+    // A journal that cannot be begun is refused with the ID of the present placement.
+    let placed = placed.filter(|_| !arguments.keep && !arguments.watch);
+    Ok(Prepared { vm, plan, target, placed })
 }
 
 /// Applies the plans and exits. If one of several fails, those before it are reverted.
@@ -130,15 +180,15 @@ fn leave_all(
 ) -> Result<(), Failure> {
     let mut active = Vec::new();
     for one in prepared {
-        match apply_session::apply(host, one.placement(), journals, OnStop::TakeBack) {
+        match place(host, one, journals) {
             Ok((applied, journal)) => {
                 apply_session::report(&applied);
                 apply_session::report_unguarded(&one.plan);
-                active.push(journal);
+                active.push((journal, one));
             }
             Err(failure) => {
-                for journal in active.into_iter().rev() {
-                    apply_session::undo(host, journal)?;
+                for (journal, one) in active.into_iter().rev() {
+                    put_back(host, one, journal)?;
                 }
                 return Err(failure);
             }
@@ -146,16 +196,53 @@ fn leave_all(
     }
     drop(starting);
     let program = HelperProgram::own()?;
-    for (one, journal) in prepared.iter().zip(&active) {
+    for (journal, one) in &active {
+        let id = &journal.record().header.id;
+        let (undo, status) = (Command::new("undo").arg(id), Command::new("status"));
+        if one.placed.is_some() {
+            let name = shown::name(&one.vm.name);
+            say(&format!(
+                "the plan of {name} was replaced; `{undo}` leads back to the state before the first"
+            ));
+            continue;
+        }
         let ends = match end_waiter::start(&program, journals, &one.plan, journal) {
             true => "the machine ends or ",
             false => "",
         };
-        let id = &journal.record().header.id;
-        let (undo, status) = (Command::new("undo").arg(id), Command::new("status"));
         say(&format!("active until {ends}`{undo}`; `{status}` compares it with the plan"));
     }
     Ok(())
+}
+
+/// Applies a plan, or replaces the present one of its machine.
+fn place<'c>(
+    host: &LiveHost,
+    one: &Prepared,
+    journals: &Journals<'c>,
+) -> Result<(Applied, Journal<'c>), Failure> {
+    let Some(placed) = &one.placed else {
+        return apply_session::apply(host, one.placement(), journals, OnStop::TakeBack);
+    };
+    match journals.reopen(&placed.id)? {
+        Some(journal) if !journal.record().has_ended() => {
+            let existing = Existing { journal, former: placed.former() };
+            apply_session::replace(host, one.placement(), existing, OnStop::TakeBack)
+        }
+        // It was undone meanwhile.
+        _ => apply_session::apply(host, one.placement(), journals, OnStop::TakeBack),
+    }
+}
+
+/// Reverts what [`place`] did, because another machine of the same command could not be placed.
+fn put_back(host: &LiveHost, one: &Prepared, journal: Journal<'_>) -> Result<(), Failure> {
+    match one.placed.as_ref().and_then(Placed::former) {
+        Some(former) => {
+            let existing = Existing { journal, former: None };
+            apply_session::replace(host, former, existing, OnStop::Finish).map(|_| ())
+        }
+        None => apply_session::undo(host, journal).map(|_| ()),
+    }
 }
 
 /// Applies the plan and monitors it until a stop is requested.

@@ -13,7 +13,7 @@ use pinfold_plan::domain_file::{Domain, DomainError};
 use pinfold_plan::layout::Layout;
 use pinfold_plan::{Fit, command};
 use pinfold_run::running_layout::of_running;
-use pinfold_run::target::Vm;
+use pinfold_run::target::{Vm, report_unchecked};
 use pinfold_run::{Exit, Failure, host, inputs, plans};
 use serde_json::json;
 
@@ -36,7 +36,13 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
     }
     let mut running = running(&host, arguments)?;
     for vm in &mut running {
-        layouts.push(of_running(&host, vm)?);
+        match of_running(&host, vm) {
+            Ok(layout) => layouts.push(layout),
+            Err(failure) if arguments.running.all => {
+                report_unchecked(&host, vm.found.pid, &failure);
+            }
+            Err(failure) => return Err(failure),
+        }
     }
     if layouts.is_empty() && arguments.running.all {
         return Err(Failure::new(Exit::Vm, "no virtual machine runs on this host"));

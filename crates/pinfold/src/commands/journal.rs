@@ -177,6 +177,12 @@ fn in_full(id: &str, record: &Record, standing: JournalState) -> String {
             Entry::Masks(masks) => {
                 write!(text, "\n      masks of {} noted", counted(masks.len(), "other task"))
             }
+            Entry::Plan(new) => write!(
+                text,
+                "\nanother plan since {}, by process {}",
+                time::date(new.unix_s),
+                new.supervisor.tid
+            ),
             Entry::End { unix_s, why } => {
                 write!(text, "\nended {}: {}", time::date(*unix_s), output::name(why))
             }
@@ -198,6 +204,7 @@ fn word(outcome: Outcome) -> &'static str {
         Outcome::Failed => "failed",
         Outcome::Restored => "restored",
         Outcome::Kept => "not restored",
+        Outcome::Dropped => "restored, because the next plan does not need it",
     }
 }
 
@@ -257,6 +264,7 @@ fn in_json(id: &str, record: &Record, standing: JournalState, depth: Depth) -> V
                     Entry::Step { .. }
                     | Entry::Outcome { .. }
                     | Entry::Masks(_)
+                    | Entry::Plan(_)
                     | Entry::End { .. } => None,
                 });
                 json!({
