@@ -11,8 +11,10 @@
 //! not known here.
 
 mod checksum;
+mod damaged;
 mod error;
 mod ids;
+mod lost;
 mod mark_names;
 mod marks;
 mod read;
@@ -34,7 +36,7 @@ pub(crate) use record::{ENDED, JournalId, RESTARTED};
 pub use record::{EarlierUndo, Entry, Header, Namespaces, NewPlan, Outcome, Record};
 pub(crate) use storage::Storage;
 
-pub use self::marks::LostPlacement;
+pub use self::lost::{LostPlacement, LostReason};
 use self::marks::{Mark, Marks};
 use crate::layers::OtherPlacements;
 use crate::tasks::{self, Target};
@@ -109,12 +111,12 @@ pub fn remove_void_marks(host: &dyn Host) -> Result<Vec<String>, JournalError> {
     Marks::OfMachine.remove_void(host)
 }
 
-/// The placements of live processes whose journal is missing. Only their marks exist.
+/// The placements of live processes whose journal is missing or wrong. Only their marks show them.
 pub fn lost_placements(host: &dyn Host) -> Result<Vec<LostPlacement>, JournalError> {
     Marks::OfMachine.lost(host)
 }
 
-/// Removes the mark of a process whose journal is missing.
+/// Removes the mark of a process whose journal is missing or wrong.
 pub(crate) fn remove_lost_mark(host: &dyn Host, process: TaskId) -> Result<(), JournalError> {
     Marks::OfMachine.remove_lost(host, process)
 }

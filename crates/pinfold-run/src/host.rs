@@ -43,7 +43,11 @@ pub fn existing_state(path: Option<&str>) -> Result<Option<StateDir>, Failure> {
     Ok(StateDir::open_existing(&state_path(path)?)?)
 }
 
-fn state_path(path: Option<&str>) -> Result<String, Failure> {
+/// The path of the state directory, which may not exist.
+///
+/// # Errors
+/// [`Failure`] if the given path is empty, or none is given and the usual one is not known.
+pub fn state_path(path: Option<&str>) -> Result<String, Failure> {
     Ok(match path {
         Some("") => {
             let what = "the state directory is empty: --state-dir, or PINFOLD_STATE_DIR";

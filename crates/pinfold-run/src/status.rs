@@ -1,8 +1,9 @@
 //! The active placements and platforms, compared with their plans.
 
 use pinfold_apply::page_tables::MachineTables;
-use pinfold_apply::{Counter, Journals, KnobStatus, Record, Status, Target};
-use pinfold_host::{LiveHost, process};
+use pinfold_apply::{Counter, Journals, KnobStatus, LostPlacement, Record, Status, Target};
+use pinfold_host::files::StateDir;
+use pinfold_host::{LiveHost, SystemClock, process};
 use pinfold_model::{Finding, Plan, Role, Severity, TaskId, Tid};
 
 use crate::claims::{Claims, USED_TWICE};
@@ -94,6 +95,8 @@ pub struct Found {
     pub damaged: Vec<DamagedJournal>,
     /// The active platforms.
     pub platforms: Vec<ActivePlatform>,
+    /// Active placements whose journal is missing or wrong.
+    pub lost: Vec<LostPlacement>,
 }
 
 impl Found {
@@ -106,17 +109,37 @@ impl Found {
         self.placements.retain(|one| one.is_named(wanted));
         self.damaged.retain(|one| one.id == wanted);
         self.platforms.retain(|one| one.id == wanted);
-        if self.placements.is_empty() && self.damaged.is_empty() && self.platforms.is_empty() {
+        let is_process = |one: &LostPlacement| wanted.parse() == Ok(one.process.tid.0);
+        self.lost.retain(|one| one.id() == wanted || is_process(one));
+        if self.placements.is_empty()
+            && self.damaged.is_empty()
+            && self.platforms.is_empty()
+            && self.lost.is_empty()
+        {
             return Err(undo::unknown(wanted, is_any));
         }
         Ok(())
     }
 }
 
-/// Compares everything that is active with its plan; without journals nothing is.
-pub fn find(host: &LiveHost, journals: Option<&Journals<'_>>) -> Result<Found, Failure> {
+/// Compares everything with its plan that is active by the journals of the state directory at this path.
+///
+/// # Errors
+/// [`Failure`] if the journals or the marks cannot be listed.
+pub fn find(host: &LiveHost, state: &str) -> Result<Found, Failure> {
+    let mut found =
+        match host::existing_journals(StateDir::open_existing(state)?.as_ref(), &SystemClock)? {
+            Some(journals) => find_in(host, &journals)?,
+            None => Found::default(),
+        };
+    found.lost = undo::lost(host, state)?;
+    // A journal that cannot be read is reported once.
+    found.lost.retain(|one| found.damaged.iter().all(|damaged| damaged.id != one.id()));
+    Ok(found)
+}
+
+fn find_in(host: &LiveHost, journals: &Journals<'_>) -> Result<Found, Failure> {
     let mut found = Found::default();
-    let Some(journals) = journals else { return Ok(found) };
     for summary in journals.list()? {
         let record = summary.record.map_err(Failure::from);
         let here = |record: &Record| record.require_here(host);

@@ -3,9 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use pinfold_apply::{Header, JOURNALS, Journal, JournalError, Journals, Record, Summary};
+use pinfold_apply::{
+    Header, JOURNALS, Journal, JournalError, Journals, LostPlacement, Record, Summary,
+};
 use pinfold_host::files::StateDir;
-use pinfold_host::{Clock as _, LiveHost, SystemClock, process};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, proc_stat, process};
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Command, Tid, shown};
 
@@ -42,8 +44,18 @@ pub fn undo(selection: Selection<'_>, state: &StateDir) -> Result<(), Failure> {
     lost.and(undone).and(removed)
 }
 
-/// Lets the threads of a process whose journal is missing run on all CPUs of their cgroups.
+/// Lets the threads of a process whose journal is missing or damaged run on all CPUs of their cgroups.
+/// A damaged journal is set aside, so that the process can be placed again.
+///
+/// # Errors
+/// [`Failure`] if there is no such process, if its journal can be undone, or if a mask cannot be set.
 pub fn reset(pid: Tid, state: &StateDir) -> Result<(), Failure> {
+    if pid.0 == 0 {
+        let text = "--reset 0: no process has this number";
+        return Err(Failure::new(Exit::Input, text).with_hint(
+            "name the process of the machine; `pinfold undo` and `pinfold status` list it",
+        ));
+    }
     let host = host::live()?;
     let clock = SystemClock;
     let journals = host::journals(state, &clock)?;
@@ -58,27 +70,41 @@ pub fn reset(pid: Tid, state: &StateDir) -> Result<(), Failure> {
             return Err(JournalError::Held { pid, id: summary.id }.into());
         }
     }
+    // Before the masks: the mark of a placement without a journal is removed with them.
+    let aside = match proc_stat::of(&host, pid)? {
+        Some(stat) => journals.set_damaged_aside(stat.task())?,
+        None => Vec::new(),
+    };
     let changed = pinfold_apply::reset_masks(&host, pid)?;
     let threads = counted(changed, "thread");
     say(&format!("process {pid}: {threads} may use all CPUs of their cgroup again"));
+    for path in aside {
+        say(&format!(
+            "its damaged journal is now {}: compare the rest of the host with it by hand",
+            shown::name(&path)
+        ));
+    }
     Ok(())
 }
 
-/// Fails if a live process is placed by a journal of this state directory that is missing.
-fn require_journals(host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
-    let own = format!("{}/", state.path_of(JOURNALS));
+/// The active placements whose journals should be in the state directory at this path, and are missing
+/// there or wrong.
+///
+/// # Errors
+/// [`Failure`] if the marks cannot be read.
+pub fn lost(host: &LiveHost, state: &str) -> Result<Vec<LostPlacement>, Failure> {
+    let own = format!("{}/{JOURNALS}/", state.trim_end_matches('/'));
     let mut lost = pinfold_apply::lost_placements(host)?;
     lost.retain(|one| one.journal.starts_with(&own));
+    Ok(lost)
+}
+
+/// Fails if there is one.
+fn require_journals(host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
+    let lost = lost(host, state.path())?;
     let Some(first) = lost.first() else { return Ok(()) };
-    let lines = lost.iter().map(|one| {
-        format!(
-            "placement of a living machine (process {}), journal missing: {}",
-            one.process.tid, one.journal
-        )
-    });
-    let reset = Command::new(format!("undo --reset {}", first.process.tid));
-    Err(Failure::new(Exit::Residue, lines.collect::<Vec<_>>().join("; "))
-        .with_hint(format!("`{reset}` gives its threads all CPUs of their cgroup")))
+    let lines: Vec<String> = lost.iter().map(ToString::to_string).collect();
+    Err(Failure::new(Exit::Residue, lines.join("; ")).with_hint(first.hint()))
 }
 
 fn undo_journals(

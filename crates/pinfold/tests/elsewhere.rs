@@ -182,11 +182,15 @@ fn a_removed_folder_still_holds_the_machine(scene: &TestMachine, before: &BTreeM
     let said = refused.stderr_text();
     let pid = scene.qemu.pid().to_string();
     assert_eq!(refused.status.code(), Some(3), "{said}");
-    assert!(said.contains("is missing here") && said.contains("undo --reset"), "{said}");
+    assert!(said.contains("is missing: ") && said.contains("undo --reset"), "{said}");
+    let status = scene.pinfold_with("b", &[], &["status"]);
+    assert_eq!(status.status.code(), Some(3), "{}", status.stderr_text());
+    assert!(status.stderr_text().contains("is missing: "), "{}", status.stderr_text());
     let undone = scene.pinfold_with("b", &[], &["undo", "--all"]);
     let said = undone.stderr_text();
     assert_eq!(undone.status.code(), Some(5), "{said}");
-    let missing = format!("placement of a living machine (process {pid}), journal missing");
+    let missing =
+        format!("process {pid} is placed already, and the journal of that placement is missing");
     assert!(said.contains(&missing) && said.contains(&format!("undo --reset {pid}")), "{said}");
     let reset = scene.pinfold_with("b", &[], &["undo", "--reset", &pid]);
     assert!(reset.status.success(), "{}", reset.stderr_text());

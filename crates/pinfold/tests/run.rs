@@ -308,69 +308,162 @@ fn running_machines_are_checked_together() {
     assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr_text());
 }
 
-/// A journal that was removed or cut while its machine is placed is never taken for a whole one.
-#[test]
-fn a_journal_that_was_removed_or_cut_is_noticed() {
-    if qemu_is_missing() {
-        return;
+/// A machine whose journals are changed by hand.
+struct PlacedMachine {
+    host: LiveHost,
+    folder: tempfile::TempDir,
+    qemu: pinfold_host::process::Child,
+    own: String,
+}
+
+impl PlacedMachine {
+    /// Placed; `None` if a placement would not show here.
+    fn new() -> Option<Self> {
+        if qemu_is_missing() {
+            return None;
+        }
+        let host = LiveHost::new().expect("a host");
+        let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask");
+        if own.len() < 2 {
+            println!("skipped: a placement that shows needs two CPUs");
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let (qemu, _) = started(&folder, "1");
+        let machine = Self { host, folder, qemu, own: own.to_string() };
+        machine.succeeds(&machine.apply());
+        assert!(machine.is_placed());
+        Some(machine)
     }
-    let host = LiveHost::new().expect("a host");
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("state").to_string_lossy().into_owned();
-    if host.affinity(pinfold_host::process::own_pid()).expect("a mask").len() < 2 {
-        println!("skipped: a placement that shows needs two CPUs");
-        return;
+
+    fn file(&self, name: &str) -> String {
+        self.folder.path().join(name).to_string_lossy().into_owned()
     }
-    let (mut qemu, socket) = started(&folder, "1");
-    let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask").to_string();
-    let masks = || {
-        let tids = host.list(&pinfold_host::paths::task_dir(qemu.pid())).expect("threads");
-        let tids = tids.iter().map(|tid| pinfold_model::Tid(tid.parse().expect("a number")));
-        tids.map(|tid| host.affinity(tid).expect("a mask").to_string()).collect::<Vec<_>>()
-    };
-    let apply = || pinfold(&state, &["apply", "--qmp", &socket, "--strategy", "compact"]);
-    let journal = || {
-        let journals = StateDir::open(&format!("{state}/journal")).expect("journals");
-        let names = journals.list().expect("names");
-        let all = names.into_iter().filter(|name| name.ends_with(".jsonl"));
-        let last = all.max_by_key(String::len);
-        (journals, last.expect("a journal"))
-    };
-    let refused = |words: &[&str], code: i32, part: &str| {
-        let output = pinfold(&state, words);
+
+    fn pid(&self) -> String {
+        self.qemu.pid().to_string()
+    }
+
+    fn apply(&self) -> Vec<String> {
+        ["apply", "--qmp", &self.file("qmp"), "--strategy", "compact"].map(str::to_owned).to_vec()
+    }
+
+    fn run(&self, words: &[String]) -> pinfold_host::process::Output {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        pinfold(&self.file("state"), &words)
+    }
+
+    fn succeeds(&self, words: &[String]) {
+        let output = self.run(words);
+        assert!(output.status.success(), "{words:?}: {}", output.stderr_text());
+    }
+
+    /// `undo` with this option, and its value if it has one.
+    fn undo(&self, words: &[&str]) {
+        let words = [&["undo"], words].concat();
+        self.succeeds(&words.into_iter().map(str::to_owned).collect::<Vec<_>>());
+    }
+
+    fn refused(&self, words: &[&str], code: i32, part: &str) {
+        let output = pinfold(&self.file("state"), words);
         let said = output.stderr_text();
         assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
         assert!(said.contains(part), "{words:?}: {said}");
-    };
-    let pid = qemu.pid().to_string();
-    assert!(apply().status.success());
-    let is_placed = || masks().iter().any(|mask| *mask != own);
-    assert!(is_placed());
+    }
 
-    let (journals, name) = journal();
+    fn is_placed(&self) -> bool {
+        let tids = self.host.list(&pinfold_host::paths::task_dir(self.qemu.pid()));
+        let tids = tids.expect("threads").into_iter();
+        let tids = tids.map(|tid| pinfold_model::Tid(tid.parse().expect("a number")));
+        let mut masks = tids.map(|tid| self.host.affinity(tid).expect("a mask").to_string());
+        masks.any(|mask| mask != self.own)
+    }
+
+    fn journals(&self) -> StateDir {
+        StateDir::open(&format!("{}/journal", self.file("state"))).expect("journals")
+    }
+
+    /// Name of the latest journal.
+    fn journal(&self) -> String {
+        let names = self.journals().list().expect("names");
+        let all = names.into_iter().filter(|name| name.ends_with(".jsonl"));
+        let number = |name: &String| {
+            let id = name.trim_end_matches(".jsonl").to_owned();
+            id.split('-').nth(2).map_or(1, |number| number.parse::<u32>().expect("a number"))
+        };
+        all.max_by_key(number).expect("a journal")
+    }
+}
+
+/// A journal that was cut while its machine is placed is never taken for a whole one. A reset keeps it
+/// under another name, and the machine can be placed again.
+#[test]
+fn a_journal_that_was_cut_is_noticed() {
+    let Some(mut machine) = PlacedMachine::new() else { return };
+    let (journals, name, pid) = (machine.journals(), machine.journal(), machine.pid());
     let whole = journals.read(&name).expect("a journal");
     let lines = whole.split_inclusive(|byte| *byte == b'\n').take(2);
     journals.replace(&name, &lines.flatten().copied().collect::<Vec<u8>>()).expect("it is cut");
-    refused(&["undo", "--all"], 5, "lines are missing");
-    assert!(is_placed());
-    assert!(pinfold(&state, &["undo", "--reset", &pid]).status.success());
-    assert!(!is_placed(), "{:?}", masks());
-    journals.replace(&name, &whole).expect("it is whole again");
-    assert!(pinfold(&state, &["undo", "--all"]).status.success());
+    machine.refused(&["undo", "--all"], 5, "lines are missing");
+    assert!(machine.is_placed());
+    machine.undo(&["--reset", &pid]);
+    assert!(!machine.is_placed());
+    assert!(journals.contains(&name.replace(".jsonl", ".damaged")) && !journals.contains(&name));
 
-    assert!(apply().status.success());
-    let (journals, name) = journal();
-    journals.remove(&name).expect("it is removed");
-    let again = apply();
+    machine.succeeds(&machine.apply());
+    journals.replace(&machine.journal(), b"").expect("it is emptied");
+    machine.refused(&["undo", "--all"], 5, "is cut off");
+    machine.refused(&["status"], 3, "is cut off");
+    assert!(machine.is_placed());
+    machine.undo(&["--reset", &pid]);
+    assert!(!machine.is_placed());
+    machine.succeeds(&machine.apply());
+    machine.undo(&["--all"]);
+    machine.refused(&["undo", "--reset", "0"], 2, "no process has this number");
+    machine.qemu.kill().expect("QEMU ends");
+}
+
+#[test]
+fn a_journal_that_was_removed_is_noticed() {
+    let Some(mut machine) = PlacedMachine::new() else { return };
+    machine.journals().remove(&machine.journal()).expect("it is removed");
+    let again = machine.run(&machine.apply());
     assert!(!again.status.success(), "{}", again.stdout_text());
     assert!(again.stderr_text().contains("undo --reset"), "{}", again.stderr_text());
-    refused(&["undo", "--all"], 5, "journal missing");
-    assert!(is_placed());
-    assert!(pinfold(&state, &["undo", "--reset", &pid]).status.success());
-    assert!(!is_placed(), "{:?}", masks());
-    assert!(apply().status.success());
-    assert!(pinfold(&state, &["undo", "--all"]).status.success());
-    qemu.kill().expect("QEMU ends");
+    machine.refused(&["undo", "--all"], 5, "is missing");
+    machine.refused(&["status"], 3, "is missing");
+    assert!(machine.is_placed());
+    machine.undo(&["--reset", &machine.pid()]);
+    assert!(!machine.is_placed());
+    machine.succeeds(&machine.apply());
+    machine.undo(&["--all"]);
+    machine.qemu.kill().expect("QEMU ends");
+}
+
+/// An end that no undo has written does not close a journal while its threads have the masks.
+#[test]
+fn an_end_that_was_written_by_hand_is_noticed() {
+    let Some(mut machine) = PlacedMachine::new() else { return };
+    let (journals, first) = (machine.journals(), machine.journal());
+    machine.undo(&["--all"]);
+    let ended = String::from_utf8(journals.read(&first).expect("it is there")).expect("text");
+    let end = ended.lines().last().expect("an end");
+    machine.succeeds(&machine.apply());
+    let second = machine.journal();
+    let whole = journals.read(&second).expect("it is there");
+    let forged = [&whole, end.as_bytes(), b"\n"].concat();
+    journals.replace(&second, &forged).expect("written");
+    for (words, code) in [(&["status"][..], 3), (&["undo", "--all"], 5), (&["undo", "--left"], 5)] {
+        machine.refused(words, code, "says that it has ended");
+        machine.refused(words, code, "delete the last line of that file");
+    }
+    let again = machine.run(&machine.apply());
+    assert!(again.stderr_text().contains("says that it has ended"), "{}", again.stderr_text());
+    journals.replace(&second, &whole).expect("as the hint says");
+    machine.undo(&["--all"]);
+    assert!(!machine.is_placed());
+    machine.succeeds(&["status".to_owned()]);
+    machine.qemu.kill().expect("QEMU ends");
 }
 
 /// The masks of all threads of a machine.

@@ -6,6 +6,8 @@ use pinfold_host::HostError;
 use pinfold_model::command::quote;
 use pinfold_model::{Command, Tid};
 
+use super::lost::{LostPlacement, LostReason};
+
 /// Why a journal cannot be begun, written or used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
@@ -78,16 +80,9 @@ pub enum JournalError {
         /// The journal of that placement, or its mark if the journal is not visible.
         journal: String,
     },
-    /// The process has a mark of a placement, and the journal of that placement is missing.
-    #[error(
-        "process {pid} is placed already, and the journal of that placement is missing here ({journal})"
-    )]
-    Lost {
-        /// The process ID.
-        pid: Tid,
-        /// Where the journal was.
-        journal: String,
-    },
+    /// The process has a mark of a placement, and the journal of that placement is missing or wrong.
+    #[error("{0}")]
+    Lost(LostPlacement),
     /// Another journal of this state directory has an active placement of the process.
     #[error("process {pid} is placed already (journal {id})")]
     Held {
@@ -119,8 +114,9 @@ impl JournalError {
                 None
             }
             JournalError::Malformed { path, .. } => Some(format!(
-                "nothing was executed; `pinfold undo --reset PID` gives the threads of its process \
-                 all CPUs; compare the rest of the host by hand, then move {path} away"
+                "nothing was executed; if its process runs, `pinfold undo --reset PID` gives the \
+                 threads all CPUs and renames this journal, so that the process can be placed again; \
+                 compare the rest of the host by hand, or else move {path} away"
             )),
             JournalError::Newer { .. } => {
                 Some("undo it with the Pinfold that wrote it, or a later one".to_owned())
@@ -143,11 +139,12 @@ impl JournalError {
                 }
                 None => "revert it first, as the user who applied it".to_owned(),
             }),
-            JournalError::Lost { pid, .. } => Some(format!(
+            JournalError::Lost(lost) if lost.reason == LostReason::Missing => Some(format!(
                 "revert it where that file is visible (outside of a container or mount namespace); \
                  if it was removed: `{}`",
-                Command::new(format!("undo --reset {pid}"))
+                Command::new(format!("undo --reset {}", lost.process.tid))
             )),
+            JournalError::Lost(lost) => Some(lost.hint()),
             JournalError::VmGone { .. } => Some("start it again".to_owned()),
         }
     }

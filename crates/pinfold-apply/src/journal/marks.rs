@@ -6,8 +6,8 @@
 //! masks as the original, and restore them permanently after both were undone. A mark is named
 //! after the process (PID namespace, number, start time) and contains the path of the journal. It
 //! is locked like the journal, written after the journal's file is created, and removed before the
-//! journal's end is written. So a mark whose journal has ended is void. One whose journal is missing
-//! is void only if its process has ended: a mount namespace may hide the journal, or it was removed
+//! journal's end is written. So a mark whose journal has ended is void, unless the threads still have
+//! the masks of that placement: then the end was not written by an undo. One whose journal is missing is void only if its process has ended: a mount namespace may hide the journal, or it was removed
 //! while its placement is active. Processes that become vnodes of a platform have marks too, which
 //! name the platform's journal. After a complete apply a further line has the number of its steps: a
 //! journal with fewer of them was cut.
@@ -16,8 +16,9 @@ use std::collections::BTreeSet;
 
 use pinfold_host::files::{self, Lock, StateDir};
 use pinfold_host::{Host, HostError, paths, proc_status, process};
-use pinfold_model::{TaskId, Tid};
+use pinfold_model::{TaskId, Tid, Undo};
 
+use super::lost::{LostPlacement, LostReason};
 use super::mark_names::MarkNames;
 use super::{Header, JournalError, JournalId, Record, SUFFIX, record};
 use crate::tasks;
@@ -40,22 +41,17 @@ pub(super) struct Mark {
     _lock: Lock,
 }
 
-/// An active placement whose journal is missing: its mark is the last trace of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LostPlacement {
-    /// The placed process, which lives.
-    pub process: TaskId,
-    /// Where its journal was.
-    pub journal: String,
-}
+/// An answer about a mark: from the journal that it names, and its process if that is of this PID
+/// namespace.
+type Judge<T> = fn(&dyn Host, &str, Option<TaskId>) -> Result<Option<T>, JournalError>;
 
 /// The journal that a mark names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Named {
     /// It is active, or cannot be read.
     Active,
-    /// It does not exist here, or is empty.
-    Missing,
+    /// It cannot be used to revert the placement.
+    Lost(LostReason),
     /// It has ended, or is of an earlier boot.
     Ended,
 }
@@ -89,7 +85,7 @@ impl Marks {
             if noted.is_empty() {
                 return Ok(mark);
             }
-            if let Some(error) = held_by(host, &noted, own, task) {
+            if let Some(error) = held_by(host, &noted, own, task)? {
                 return Err(error);
             }
             mark.remove()?;
@@ -108,7 +104,7 @@ impl Marks {
         for folder in self.existing()? {
             // A mark that disappears meanwhile belongs to a placement that was reverted.
             let Some(noted) = tasks::unless_gone(folder.read(&name))? else { continue };
-            if let Some(error) = held_by(host, &journal_in(&noted), own, task) {
+            if let Some(error) = held_by(host, &journal_in(&noted), own, task)? {
                 return Ok(Some(error));
             }
         }
@@ -158,10 +154,10 @@ impl Marks {
         act: impl Fn(&Mark) -> Result<(), JournalError>,
     ) -> Result<Vec<String>, JournalError> {
         let mut found = Vec::new();
-        for (folder, name, _) in self.noted(host, is_void)? {
+        for (folder, name, _, ()) in self.noted(host, void)? {
             let Ok(mark) = lock(folder, name, "") else { continue };
             let names = names_here(host)?;
-            if is_void(host, &mark.read()?, names.task(&mark.name))? {
+            if void(host, &mark.read()?, names.task(&mark.name))?.is_some() {
                 act(&mark)?;
                 found.push(mark.folder.path_of(&mark.name));
             }
@@ -169,19 +165,19 @@ impl Marks {
         Ok(found)
     }
 
-    /// The active placements of this user whose journal is missing.
+    /// The active placements of this user whose journal is missing or wrong.
     pub(super) fn lost(&self, host: &dyn Host) -> Result<Vec<LostPlacement>, JournalError> {
         let names = names_here(host)?;
-        let lost = self.noted(host, is_lost)?.into_iter().filter_map(|(_, name, journal)| {
-            Some(LostPlacement { process: names.task(&name)?, journal })
+        let lost = self.noted(host, lost)?.into_iter().filter_map(|(_, name, journal, reason)| {
+            Some(LostPlacement { process: names.task(&name)?, journal, reason })
         });
         Ok(lost.collect())
     }
 
-    /// Removes the marks of a process whose journal is missing.
+    /// Removes the marks of a process whose journal is missing or wrong.
     pub(super) fn remove_lost(&self, host: &dyn Host, task: TaskId) -> Result<(), JournalError> {
         let own = names_here(host)?.name(task);
-        for (folder, name, _) in self.noted(host, is_lost)? {
+        for (folder, name, _, _) in self.noted(host, lost)? {
             if name == own {
                 lock(folder, name, &id_of(task))?.remove()?;
             }
@@ -189,12 +185,12 @@ impl Marks {
         Ok(())
     }
 
-    /// The own marks for which `is_meant` holds: their directory, name, and journal.
-    fn noted(
+    /// The own marks for which `judge` has an answer: their directory, name, journal, and the answer.
+    fn noted<T>(
         &self,
         host: &dyn Host,
-        is_meant: fn(&dyn Host, &str, Option<TaskId>) -> Result<bool, JournalError>,
-    ) -> Result<Vec<(StateDir, String, String)>, JournalError> {
+        judge: Judge<T>,
+    ) -> Result<Vec<(StateDir, String, String, T)>, JournalError> {
         let names = names_here(host)?;
         let mut found = Vec::new();
         for folder in self.existing()? {
@@ -202,8 +198,8 @@ impl Marks {
                 // A mark that disappears meanwhile belongs to a placement that was reverted.
                 let Some(noted) = tasks::unless_gone(folder.read(&name))? else { continue };
                 let noted = journal_in(&noted);
-                if is_meant(host, &noted, names.task(&name))? {
-                    found.push((StateDir::open_visible(folder.path())?, name, noted));
+                if let Some(answer) = judge(host, &noted, names.task(&name))? {
+                    found.push((StateDir::open_visible(folder.path())?, name, noted, answer));
                 }
             }
         }
@@ -346,37 +342,50 @@ fn id_of(task: TaskId) -> String {
 }
 
 /// The error about a live process whose mark names `noted`, for a journal of another path.
-fn held_by(host: &dyn Host, noted: &str, own: JournalId<'_>, task: TaskId) -> Option<JournalError> {
+fn held_by(
+    host: &dyn Host,
+    noted: &str,
+    own: JournalId<'_>,
+    task: TaskId,
+) -> Result<Option<JournalError>, JournalError> {
     if noted.is_empty() || noted == own.path && files::exists(noted) {
-        return None;
+        return Ok(None);
     }
-    match named(host, noted) {
-        Named::Active => Some(placed(task.tid, noted.to_owned(), own.path)),
-        Named::Missing => Some(JournalError::Lost { pid: task.tid, journal: noted.to_owned() }),
+    let journal = noted.to_owned();
+    Ok(match named(host, noted)? {
+        Named::Active => Some(placed(task.tid, journal, own.path)),
+        Named::Lost(reason) => {
+            Some(JournalError::Lost(LostPlacement { process: task, journal, reason }))
+        }
         Named::Ended => None,
-    }
-}
-
-/// True for a mark that has no meaning. A process of another PID namespace counts as living.
-fn is_void(host: &dyn Host, noted: &str, task: Option<TaskId>) -> Result<bool, JournalError> {
-    if noted.is_empty() {
-        return Ok(false);
-    }
-    Ok(match named(host, noted) {
-        Named::Active => false,
-        Named::Ended => true,
-        Named::Missing => match task {
-            Some(task) => !tasks::is_alive(host, task).map_err(JournalError::Host)?,
-            None => false,
-        },
     })
 }
 
-/// True for a mark of a live process whose journal is missing.
-fn is_lost(host: &dyn Host, noted: &str, task: Option<TaskId>) -> Result<bool, JournalError> {
-    let Some(task) = task.filter(|_| !noted.is_empty()) else { return Ok(false) };
-    let is_missing = named(host, noted) == Named::Missing;
-    Ok(is_missing && tasks::is_alive(host, task).map_err(JournalError::Host)?)
+/// An answer for a mark that has no meaning. A process of another PID namespace counts as living.
+fn void(host: &dyn Host, noted: &str, task: Option<TaskId>) -> Result<Option<()>, JournalError> {
+    if noted.is_empty() {
+        return Ok(None);
+    }
+    let is_void = match named(host, noted)? {
+        Named::Active => false,
+        Named::Ended => true,
+        Named::Lost(_) => match task {
+            Some(task) => !tasks::is_alive(host, task).map_err(JournalError::Host)?,
+            None => false,
+        },
+    };
+    Ok(is_void.then_some(()))
+}
+
+/// The reason for a mark of a live process whose journal is missing or wrong.
+fn lost(
+    host: &dyn Host,
+    noted: &str,
+    task: Option<TaskId>,
+) -> Result<Option<LostReason>, JournalError> {
+    let Some(task) = task.filter(|_| !noted.is_empty()) else { return Ok(None) };
+    let Named::Lost(reason) = named(host, noted)? else { return Ok(None) };
+    Ok(tasks::is_alive(host, task).map_err(JournalError::Host)?.then_some(reason))
 }
 
 /// The error about a process that belongs to the journal `noted`, for the journal at `journal`.
@@ -390,23 +399,44 @@ fn placed(pid: Tid, noted: String, journal: &str) -> JournalError {
     }
 }
 
-fn named(host: &dyn Host, journal: &str) -> Named {
+fn named(host: &dyn Host, journal: &str) -> Result<Named, JournalError> {
     if !files::exists(journal) {
-        return Named::Missing;
+        return Ok(Named::Lost(LostReason::Missing));
     }
     let bytes = files::require_own(journal).and_then(|()| files::read(journal));
     let Ok(record) = bytes.map(|bytes| Record::parse(journal, &bytes)) else {
-        return if files::exists(journal) { Named::Active } else { Named::Missing };
+        return Ok(match files::exists(journal) {
+            true => Named::Active,
+            false => Named::Lost(LostReason::Missing),
+        });
     };
-    match record {
-        Ok(Some(record)) if record.has_ended() => Named::Ended,
+    Ok(match record {
         Ok(Some(record)) => match record.is_of_this_boot(host) {
             Ok(false) => Named::Ended,
-            Ok(true) | Err(_) => Named::Active,
+            Ok(true) | Err(_) if !record.has_ended() => Named::Active,
+            Ok(true) if is_in_force(host, &record)? => Named::Lost(LostReason::Ended),
+            Ok(true) | Err(_) => Named::Ended,
         },
-        Ok(None) => Named::Missing,
+        Ok(None) => Named::Lost(LostReason::Cut),
         Err(_) => Named::Active,
+    })
+}
+
+/// True if a thread still has a mask of this record that is not its original one.
+fn is_in_force(host: &dyn Host, record: &Record) -> Result<bool, JournalError> {
+    for (_, step) in record.steps() {
+        let Some((task, mask)) = step.change.as_set_affinity() else { continue };
+        let is_original =
+            matches!(&step.undo, Undo::SetAffinity { original, .. } if original == mask);
+        if is_original || !tasks::is_alive(host, task).map_err(JournalError::Host)? {
+            continue;
+        }
+        let own = tasks::unless_gone(host.affinity(task.tid)).map_err(JournalError::Host)?;
+        if own.as_ref() == Some(mask) {
+            return Ok(true);
+        }
     }
+    Ok(false)
 }
 
 /// Removes the marks of processes that have ended.

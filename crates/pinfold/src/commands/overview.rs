@@ -1,6 +1,6 @@
 //! `pinfold` without a command: this host, what runs on it, and what to do next.
 
-use pinfold_host::{SystemClock, process};
+use pinfold_host::process;
 use pinfold_model::command::quote;
 use pinfold_model::text::counted;
 use pinfold_model::{Command, Topology};
@@ -28,13 +28,10 @@ const IMPORTANT: [&str; 2] = ["KVM", "cgroup cpuset"];
 pub fn overview(state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     let topology = inputs::topology(&host, None)?;
-    let clock = SystemClock;
-    let state = host::existing_state(state)?;
-    let journals = host::existing_journals(state.as_ref(), &clock)?;
-    let found = pinfold_run::status::find(&host, journals.as_ref())?;
+    let found = pinfold_run::status::find(&host, &host::state_path(state)?)?;
     let machines = hypervisors::running(&host)?;
     let capabilities = doctor::of_host(&host);
-    let (_, placements) = status::answer(&found.placements, &found.damaged, &found.platforms);
+    let (_, placements) = status::answer(&found);
     let bound = if process::is_root() { "" } else { " (of yours; those of root are not shown)" };
     let placements = placements + bound;
     let (_, able) = doctor::answer(&capabilities);
@@ -87,7 +84,10 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
 }
 
 fn is_idle(found: &Found) -> bool {
-    found.placements.is_empty() && found.platforms.is_empty() && found.damaged.is_empty()
+    found.placements.is_empty()
+        && found.platforms.is_empty()
+        && found.damaged.is_empty()
+        && found.lost.is_empty()
 }
 
 /// True if slow nodes that other commands can access are all that is active.
@@ -97,6 +97,7 @@ fn has_only_platforms(found: &Found) -> bool {
         && platforms.all(|platform| platform.is_alive && platform.answers)
         && found.placements.is_empty()
         && found.damaged.is_empty()
+        && found.lost.is_empty()
 }
 
 /// The option that selects a machine by its control socket: that of the first command line that

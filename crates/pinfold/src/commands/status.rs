@@ -2,11 +2,11 @@
 
 use pinfold_apply::page_tables::{MachineTables, NodeTables};
 use pinfold_apply::{KnobStatus, Status};
-use pinfold_host::{LiveHost, SystemClock};
+use pinfold_host::LiveHost;
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Command, Finding, Topology, VnodeKind};
 use pinfold_plan::layout::Layout;
-use pinfold_run::status::{ActivePlacement, ActivePlatform, DamagedJournal, Found, find};
+use pinfold_run::status::{ActivePlacement, ActivePlatform, Found, find};
 use pinfold_run::{Exit, Failure, ended, host, inputs, leftovers};
 use serde_json::json;
 
@@ -17,53 +17,48 @@ use crate::screen;
 /// Prints each active placement, or the named ones; fails if one has drifted.
 pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
-    let clock = SystemClock;
     ended::clear_up(&host, state)?;
-    let state = host::existing_state(state)?;
-    let journals = host::existing_journals(state.as_ref(), &clock)?;
-    let mut all = find(&host, journals.as_ref())?;
+    let mut found = find(&host, &host::state_path(state)?)?;
     let left = match &arguments.id {
         Some(wanted) => {
-            all.retain_named(wanted)?;
+            found.retain_named(wanted)?;
             Vec::new()
         }
-        None => leftovers::find(&host, state.as_ref())?,
+        None => leftovers::find(&host, host::existing_state(state)?.as_ref())?,
     };
-    let Found { placements: found, damaged, platforms } = all;
     if arguments.json {
-        data(&to_json(&found, &damaged, &platforms, &left));
+        data(&to_json(&found, &left));
     } else {
-        report(&host, &found, &damaged, &platforms);
+        report(&host, &found);
     }
-    for one in &damaged {
+    for one in &found.damaged {
         let hint = one.failure.hint.as_ref().map_or(String::new(), |hint| format!(" ({hint})"));
         say(&format!("{}: {}{hint}", output::name(&one.id), one.failure.message));
+    }
+    for one in &found.lost {
+        say(&format!("{one} ({})", one.hint()));
     }
     if !left.is_empty() && !arguments.json {
         let paths: Vec<String> = left.iter().map(|path| output::name(path)).collect();
         show(&format!("left by processes that have ended: {}", paths.join(", ")));
         show(&format!("  `{}` removes them", Command::new("undo")));
     }
-    let orphans = platforms.iter().filter(|one| !one.is_alive).count();
-    verdict(&found, &damaged, orphans)
+    verdict(&found)
 }
 
 /// Prints the answer, then each placement and platform.
-fn report(
-    host: &LiveHost,
-    found: &[ActivePlacement],
-    damaged: &[DamagedJournal],
-    platforms: &[ActivePlatform],
-) {
-    let (tone, text) = answer(found, damaged, platforms);
+fn report(host: &LiveHost, found: &Found) {
+    let (tone, text) = answer(found);
     output::answer(tone, &text);
     // Placements are shown on the machine's cores, if the topology can be read.
-    let topology = match found.is_empty() {
+    let topology = match found.placements.is_empty() {
         true => None,
         false => inputs::topology(host, None).ok(),
     };
-    found.iter().for_each(|one| show(&format!("\n{}", to_text(one, topology.as_ref()))));
-    platforms.iter().for_each(|one| show(&platform(one)));
+    for one in &found.placements {
+        show(&format!("\n{}", to_text(one, topology.as_ref())));
+    }
+    found.platforms.iter().for_each(|one| show(&platform(one)));
 }
 
 fn platform(ActivePlatform { id, supervisor, answers, is_alive }: &ActivePlatform) -> String {
@@ -84,11 +79,8 @@ fn platform(ActivePlatform { id, supervisor, answers, is_alive }: &ActivePlatfor
 }
 
 /// The answer in one line.
-pub fn answer(
-    found: &[ActivePlacement],
-    damaged: &[DamagedJournal],
-    platforms: &[ActivePlatform],
-) -> (Tone, String) {
+pub fn answer(found: &Found) -> (Tone, String) {
+    let Found { placements: found, damaged, platforms, lost } = found;
     let drifted = found.iter().filter(|one| !one.is_as_planned()).count();
     let orphans = platforms.iter().filter(|one| !one.is_alive).count();
     let mut parts = Vec::new();
@@ -101,14 +93,17 @@ pub fn answer(
         (_, drifted) => parts.push(format!("{placements} are active, {drifted} not as planned")),
     }
     if !platforms.is_empty() {
-        let lost = match orphans {
+        let alone = match orphans {
             0 => String::new(),
             orphans => format!(" ({orphans} without a supervisor)"),
         };
-        parts.push(format!("{} of vnodes{lost}", counted(platforms.len(), "platform")));
+        parts.push(format!("{} of vnodes{alone}", counted(platforms.len(), "platform")));
     }
     if !damaged.is_empty() {
         parts.push(format!("{} cannot be read", counted(damaged.len(), "journal")));
+    }
+    if !lost.is_empty() {
+        parts.push(format!("{} without a usable journal", counted(lost.len(), "placement")));
     }
     let sharing = found.iter().filter(|one| one.shares_a_cpu()).count();
     if sharing > 0 {
@@ -117,39 +112,40 @@ pub fn answer(
     }
     match parts.is_empty() {
         true => (Tone::Good, "no placement is active".to_owned()),
-        false if drifted + orphans + damaged.len() + sharing == 0 => (Tone::Good, parts.join("; ")),
+        false if drifted + orphans + damaged.len() + lost.len() + sharing == 0 => {
+            (Tone::Good, parts.join("; "))
+        }
         false => (Tone::Bad, parts.join("; ")),
     }
 }
 
-fn verdict(
-    found: &[ActivePlacement],
-    damaged: &[DamagedJournal],
-    orphans: usize,
-) -> Result<(), Failure> {
-    let drifted = found.iter().filter(|one| !one.is_as_planned()).count();
-    if drifted == 0 && orphans > 0 && damaged.is_empty() {
-        let text = format!("{} of vnodes without a supervisor", counted(orphans, "platform"));
-        let hint = format!("`{}` reverts what is left", Command::new("undo --left"));
-        return Err(Failure::new(Exit::No, text).with_hint(hint));
+fn verdict(found: &Found) -> Result<(), Failure> {
+    let drifted = found.placements.iter().filter(|one| !one.is_as_planned()).count();
+    if drifted > 0 {
+        let verb = agree(drifted, "is", "are");
+        let text = format!("{} {verb} not as planned", counted(drifted, "placement"));
+        let undo = Command::new("undo");
+        return Err(Failure::new(Exit::No, text)
+            .with_hint(format!("revert with `{undo}`, then apply again")));
     }
-    match (drifted, damaged.len()) {
-        (0, 0) => Ok(()),
-        (0, many) => Err(Failure::new(
-            Exit::Host,
-            format!(
-                "{} cannot be read; what was applied may still be active",
-                counted(many, "journal")
-            ),
-        )),
-        (many, _) => {
-            let verb = agree(many, "is", "are");
-            let text = format!("{} {verb} not as planned", counted(many, "placement"));
-            let undo = Command::new("undo");
-            Err(Failure::new(Exit::No, text)
-                .with_hint(format!("revert with `{undo}`, then apply again")))
-        }
+    if !found.damaged.is_empty() {
+        let journals = counted(found.damaged.len(), "journal");
+        let text = format!("{journals} cannot be read; what was applied may still be active");
+        return Err(Failure::new(Exit::Host, text));
     }
+    if !found.lost.is_empty() {
+        let placements = counted(found.lost.len(), "placement");
+        let verb = agree(found.lost.len(), "has", "have");
+        let text = format!("{placements} {verb} no usable journal, so `undo` cannot revert them");
+        return Err(Failure::new(Exit::Host, text));
+    }
+    let orphans = found.platforms.iter().filter(|one| !one.is_alive).count();
+    if orphans == 0 {
+        return Ok(());
+    }
+    let text = format!("{} of vnodes without a supervisor", counted(orphans, "platform"));
+    let hint = format!("`{}` reverts what is left", Command::new("undo --left"));
+    Err(Failure::new(Exit::No, text).with_hint(hint))
 }
 
 fn to_text(one: &ActivePlacement, topology: Option<&Topology>) -> String {
@@ -276,12 +272,7 @@ fn tables_json(tables: &MachineTables) -> serde_json::Value {
     })
 }
 
-fn to_json(
-    found: &[ActivePlacement],
-    damaged: &[DamagedJournal],
-    platforms: &[ActivePlatform],
-    left: &[String],
-) -> String {
+fn placement_json(one: &ActivePlacement) -> serde_json::Value {
     let intruders = |tasks: &[pinfold_apply::Intruder]| -> Vec<serde_json::Value> {
         tasks
             .iter()
@@ -296,43 +287,43 @@ fn to_json(
             .map(|one| json!({ "subject": one.subject, "text": one.text, "hint": one.hint }))
             .collect()
     };
-    let entries: Vec<serde_json::Value> = found
-        .iter()
-        .map(|one| {
-            let status = one.status.as_ref();
-            json!({
-                "id": one.id,
-                "vm": one.vm_name,
-                "strategy": one.plan.strategy,
-                "supervised": one.supervised,
-                "stopped": one.stopped.is_some(),
-                "running": status.is_some(),
-                "as_planned": one.is_as_planned(),
-                "counters_bytes": one.counters.iter().map(|counter| {
-                    (counter.name.clone(), json!(counter.bytes))
-                }).collect::<serde_json::Map<_, _>>(),
-                "page_tables": one.tables.as_ref().map(tables_json),
-                "knobs": one.knobs.iter().map(|knob| json!({
-                    "path": knob.path,
-                    "planned": knob.planned,
-                    "found": knob.found,
-                    "ok": knob.ok,
-                })).collect::<Vec<_>>(),
-                "roles": status.iter().flat_map(|status| &status.roles).map(|role| json!({
-                    "role": role.role.to_string(),
-                    "tid": role.task.tid.0,
-                    "planned": role.planned.as_ref().map(ToString::to_string),
-                    "found": role.found.as_ref().map(ToString::to_string),
-                    "ok": role.ok,
-                })).collect::<Vec<_>>(),
-                "movable": status.map(|status| intruders(&status.movable)),
-                "findings": findings(status.map_or(&[], |status| &status.findings)),
-                "vanished": findings(&one.vanished),
-                "dangers": findings(status.map_or(&[], |status| &status.dangers)),
-                "immovable": status.map(|status| intruders(&status.immovable)),
-            })
-        })
-        .collect();
+    let status = one.status.as_ref();
+    json!({
+        "id": one.id,
+        "vm": one.vm_name,
+        "strategy": one.plan.strategy,
+        "supervised": one.supervised,
+        "stopped": one.stopped.is_some(),
+        "running": status.is_some(),
+        "as_planned": one.is_as_planned(),
+        "counters_bytes": one.counters.iter().map(|counter| {
+            (counter.name.clone(), json!(counter.bytes))
+        }).collect::<serde_json::Map<_, _>>(),
+        "page_tables": one.tables.as_ref().map(tables_json),
+        "knobs": one.knobs.iter().map(|knob| json!({
+            "path": knob.path,
+            "planned": knob.planned,
+            "found": knob.found,
+            "ok": knob.ok,
+        })).collect::<Vec<_>>(),
+        "roles": status.iter().flat_map(|status| &status.roles).map(|role| json!({
+            "role": role.role.to_string(),
+            "tid": role.task.tid.0,
+            "planned": role.planned.as_ref().map(ToString::to_string),
+            "found": role.found.as_ref().map(ToString::to_string),
+            "ok": role.ok,
+        })).collect::<Vec<_>>(),
+        "movable": status.map(|status| intruders(&status.movable)),
+        "findings": findings(status.map_or(&[], |status| &status.findings)),
+        "vanished": findings(&one.vanished),
+        "dangers": findings(status.map_or(&[], |status| &status.dangers)),
+        "immovable": status.map(|status| intruders(&status.immovable)),
+    })
+}
+
+fn to_json(found: &Found, left: &[String]) -> String {
+    let Found { placements, damaged, platforms, lost } = found;
+    let entries: Vec<serde_json::Value> = placements.iter().map(placement_json).collect();
     let platforms: Vec<serde_json::Value> = platforms
         .iter()
         .map(|one| json!({ "id": one.id, "supervised": one.is_alive, "pid": one.supervisor.0 }))
@@ -341,5 +332,24 @@ fn to_json(
         .iter()
         .map(|one| json!({ "id": one.id, "why": one.failure.message, "hint": one.failure.hint }))
         .collect();
-    json!({ "format": "pinfold-status/1", "in_force": entries, "platforms": platforms, "damaged": damaged, "leftovers": left }).to_string()
+    let lost: Vec<serde_json::Value> = lost
+        .iter()
+        .map(|one| {
+            json!({
+                "pid": one.process.tid.0,
+                "journal": one.journal,
+                "why": one.reason.to_string(),
+                "hint": one.hint(),
+            })
+        })
+        .collect();
+    json!({
+        "format": "pinfold-status/1",
+        "in_force": entries,
+        "platforms": platforms,
+        "damaged": damaged,
+        "lost": lost,
+        "leftovers": left,
+    })
+    .to_string()
 }
