@@ -265,6 +265,7 @@ fn machine(pus: u32) -> Topology {
         id: NodeId(node),
         pus: set(node, 32),
         memory_bytes: 1 << 38,
+        free_bytes: None,
         huge_pages: Vec::new(),
     };
     let package = |package: u32| Package { id: PackageId(package), pus: set(package, 32) };

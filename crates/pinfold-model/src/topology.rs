@@ -103,6 +103,9 @@ pub struct NumaNode {
     pub pus: CpuSet,
     /// Local memory in bytes.
     pub memory_bytes: u64,
+    /// Memory in bytes that is free now, including the file cache that the kernel can drop; `None`
+    /// if the source does not report it.
+    pub free_bytes: Option<u64>,
     /// Huge pages by size; empty if the source does not report them or the kernel has none.
     pub huge_pages: Vec<HugePages>,
 }

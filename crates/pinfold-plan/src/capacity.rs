@@ -136,6 +136,8 @@ pub fn sizes_are_known(topology: &Topology) -> bool {
 pub(crate) struct MemoryLeft {
     /// Bytes by node; empty if the host reports none.
     bytes: BTreeMap<NodeId, u64>,
+    /// Free bytes by node; without the nodes for which the host reports none.
+    free: BTreeMap<NodeId, u64>,
     /// Free huge pages by node and page size in bytes; empty if the host reports none.
     pages: BTreeMap<(NodeId, u64), u64>,
 }
@@ -150,18 +152,28 @@ impl MemoryLeft {
         });
         Self {
             bytes: sizes.map(|node| (node.id, node.memory_bytes)).collect(),
+            free: free_by_node(topology),
             pages: pools.collect(),
         }
     }
 
-    /// True if a node has this memory left, in free huge pages if it is to be in these. Without a
-    /// size: if it has any memory.
+    /// True if a node has this memory free, or no node is known to have. Huge pages are not taken
+    /// from free memory.
+    fn is_free(&self, node: NodeId, memory: Option<MemoryRequest>) -> bool {
+        let Some(memory) = memory.filter(|memory| memory.page_bytes.is_none()) else { return true };
+        let has = |free: &u64| *free >= memory.bytes;
+        self.free.get(&node).is_none_or(has) || !self.free.values().any(has)
+    }
+
+    /// True if a node has this memory left, in free huge pages if it is to be in these; and free
+    /// now, if a node has. Without a size: if it has any memory.
     pub fn fits(&self, node: NodeId, memory: Option<MemoryRequest>) -> bool {
         let needed = memory.map_or(1, |memory| memory.bytes);
         let is_there =
             self.bytes.is_empty() || self.bytes.get(&node).is_some_and(|bytes| *bytes >= needed);
         let pages = memory.and_then(pages_of).filter(|_| !self.pages.is_empty());
         is_there
+            && self.is_free(node, memory)
             && pages.is_none_or(|(page, count)| {
                 self.pages.get(&(node, page)).is_some_and(|free| *free >= count)
             })
@@ -173,12 +185,20 @@ impl MemoryLeft {
         if let Some(left) = self.bytes.get_mut(&node) {
             *left = left.saturating_sub(memory.bytes);
         }
+        if let Some(free) = self.free.get_mut(&node).filter(|_| memory.page_bytes.is_none()) {
+            *free = free.saturating_sub(memory.bytes);
+        }
         if let Some((page, count)) = pages_of(memory)
             && let Some(free) = self.pages.get_mut(&(node, page))
         {
             *free = free.saturating_sub(count);
         }
     }
+}
+
+/// Free bytes of the nodes for which the host reports them.
+pub(crate) fn free_by_node(topology: &Topology) -> BTreeMap<NodeId, u64> {
+    topology.nodes.iter().filter_map(|node| Some((node.id, node.free_bytes?))).collect()
 }
 
 /// Size in bytes and number of the huge pages of a vnode.

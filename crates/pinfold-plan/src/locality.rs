@@ -10,7 +10,7 @@ use pinfold_model::{
 
 use crate::PlanError;
 use crate::available::{AvailableCpus, Index};
-use crate::capacity::{is_empty_node, sizes_are_known};
+use crate::capacity::{free_by_node, is_empty_node, sizes_are_known};
 use crate::error::{size, size_below};
 use crate::guest_numa::{GuestCell, cells, node_list};
 use crate::request_check::{self, node_of};
@@ -279,6 +279,36 @@ pub fn whole_pages(bytes: u64, page: u64) -> String {
 fn memory_of(topology: &Topology, nodes: &[NodeId]) -> u64 {
     let own = topology.nodes.iter().filter(|node| nodes.contains(&node.id));
     own.map(|node| node.memory_bytes).sum()
+}
+
+/// Machines and groups whose nodes have less free memory now than they need. Huge pages are not
+/// taken from free memory.
+pub(crate) fn short_of_free_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Vec<Finding> {
+    let mut left = free_by_node(topology);
+    let mut findings = Vec::new();
+    for vnode in vnodes {
+        let Some(memory) = vnode.memory.as_ref().filter(|it| it.page_bytes.is_none()) else {
+            continue;
+        };
+        let Some(bytes) = memory.bytes else { continue };
+        if memory.nodes.iter().any(|node| !left.contains_key(node)) {
+            continue;
+        }
+        let missing = take(&mut left, &memory.nodes, bytes);
+        if missing > 0 {
+            let text = format!(
+                "{} needs {} of memory, and node {} has {} free now: the kernel swaps other memory \
+                 out or ends a process when the machine uses all of its own",
+                vnode.name,
+                size(bytes),
+                node_list(&memory.nodes),
+                size_below(bytes - missing)
+            );
+            let hint = "stop what uses the memory of the node, or ask for less";
+            findings.push(Finding::note("free memory", text).with_hint(hint.to_owned()));
+        }
+    }
+    findings
 }
 
 /// Takes memory from any of the nodes; returns the missing bytes.

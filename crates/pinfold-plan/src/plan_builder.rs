@@ -444,6 +444,7 @@ impl<'a> PlanBuilder<'a> {
         locality::check_nodes(self.available, self.request, &vnodes)?;
         locality::check_memory(self.available.topology, &vnodes)?;
         locality::check_huge_pages(self.available.topology, &vnodes)?;
+        self.findings.extend(locality::short_of_free_memory(self.available.topology, &vnodes));
         let common = pin_analysis::findings(self.available, &vnodes);
         self.findings.extend(common);
         let short = pin_analysis::short(self.available, self.request, &vnodes);

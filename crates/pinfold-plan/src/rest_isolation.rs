@@ -4,17 +4,15 @@
 //! vCPU remain, they are the host's, and the vCPUs' CPUs are exclusive, as the request wants.
 
 use pinfold_model::text::pus_text;
-use pinfold_model::{CpuSet, Finding, IsolationScope, Plan, Request, Topology};
+use pinfold_model::{CpuSet, Finding, IsolationScope, Plan, Request, ThreadPlan, Topology};
 
 use crate::pin_analysis::work_of;
 
 /// Isolates the CPUs of the vCPUs and tasks, if the request isolates, the plan does not, and the
 /// host's tasks have a CPU without them.
 pub(crate) fn keep(plan: &mut Plan, (topology, request): (&Topology, &Request)) {
-    let is_pinned = plan
-        .threads()
-        .filter(|(_, thread)| thread.role.runs_work())
-        .all(|(_, thread)| thread.pus.len() == 1);
+    let floats = |thread: &ThreadPlan| thread.role.runs_work() && thread.pus.len() > 1;
+    let is_pinned = plan.strategy != "none" && !plan.threads().any(|(_, thread)| floats(thread));
     if request.isolation == IsolationScope::None || !plan.exclusive.is_empty() || !is_pinned {
         return;
     }

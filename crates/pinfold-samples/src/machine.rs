@@ -223,6 +223,7 @@ impl Machine {
             id,
             pus: os(&members),
             memory_bytes: memory(id.0),
+            free_bytes: None,
             huge_pages: Vec::new(),
         };
         let package = |(id, members): (PackageId, Vec<&Pu>)| Package { id, pus: os(&members) };

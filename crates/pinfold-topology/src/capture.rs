@@ -64,6 +64,9 @@ pub fn capture(host: &dyn Host) -> Result<String, TopologyError> {
     if let Ok(parameters) = parameters {
         tree.insert_file(&paths::kernel_cmdline(), reduced_parameters(&parameters));
     }
+    for node in facts.free_bytes.keys() {
+        reduce(&mut tree, &paths::node_file(*node, "meminfo"), |text| Some(reduced_meminfo(text)));
+    }
     reduce(&mut tree, &paths::swaps(), |text| Some(reduced_swaps(text)));
     // Read during the capture, but not needed.
     tree.remove(&paths::filesystems());
@@ -129,6 +132,13 @@ fn reduced_cpuinfo(text: &str) -> Option<String> {
         .filter_map(|key| Some(format!("{key}\t: {}\n", cpuinfo_field(text, key)?)))
         .collect();
     Some(lines).filter(|lines| !lines.is_empty())
+}
+
+/// The lines of a node's `meminfo` that a topology contains.
+fn reduced_meminfo(text: &str) -> String {
+    const KEPT: [&str; 4] = ["MemTotal:", "MemFree:", "Active(file):", "Inactive(file):"];
+    let is_kept = |line: &&str| KEPT.iter().any(|key| line.contains(&format!(" {key}")));
+    text.lines().filter(is_kept).map(|line| format!("{line}\n")).collect()
 }
 
 /// Swap areas without their names, which may contain a UUID.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_host::{Host, paths, proc_status};
+use pinfold_host::{Host, node_meminfo, paths, proc_status};
 use pinfold_model::{
     CoreKind, CpuSet, Finding, HugePages, NodeId, PciDevice, PuId, Tid, scrubbed_parameters,
 };
@@ -53,6 +53,8 @@ pub(crate) struct Facts {
     pub nodes_with_cpus: Option<BTreeSet<NodeId>>,
     /// NUMA nodes with memory.
     pub nodes_with_memory: Option<BTreeSet<NodeId>>,
+    /// Free memory in bytes by node; nodes without data in the source are left out.
+    pub free_bytes: BTreeMap<NodeId, u64>,
     /// Huge pages by node; nodes without data in the source are left out.
     pub huge_pages: BTreeMap<NodeId, Vec<HugePages>>,
     /// Name of the processor model.
@@ -80,6 +82,7 @@ impl Facts {
         let highest_khz = highest_khz(&mut reader, &policies);
         let core_ranking = core_ranking(&mut reader, &policies, online.as_ref());
         Self {
+            free_bytes: free_bytes(&mut reader, nodes_with_memory.as_ref()),
             huge_pages: huge_pages(&mut reader, nodes_with_memory.as_ref()),
             present: reader.list(&paths::cpu_present()),
             isolated: reader.list(&paths::cpu_isolated()).unwrap_or_default(),
@@ -236,6 +239,20 @@ fn pci_devices(reader: &mut Reader<'_>) -> Vec<PciDevice> {
         .collect();
     devices.sort();
     devices
+}
+
+/// The free memory of each node with memory.
+fn free_bytes(reader: &mut Reader<'_>, nodes: Option<&BTreeSet<NodeId>>) -> BTreeMap<NodeId, u64> {
+    let mut found = BTreeMap::new();
+    for node in nodes.into_iter().flatten() {
+        let path = paths::node_file(*node, "meminfo");
+        let Some(text) = reader.text(&path) else { continue };
+        match node_meminfo::free_bytes(&text) {
+            Ok(free) => found.extend(free.map(|free| (*node, free))),
+            Err(error) => reader.findings.push(Finding::warning(path, error.to_string())),
+        }
+    }
+    found
 }
 
 /// The huge page pools of each node with memory.

@@ -70,6 +70,8 @@ struct NodeEntry {
     os: u32,
     pus: String,
     memory_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    free_bytes: Option<u64>,
     huge_pages: Vec<HugePagesEntry>,
 }
 
@@ -215,6 +217,7 @@ fn nodes(topology: &Topology) -> Vec<NodeEntry> {
             os: node.id.0,
             pus: node.pus.to_string(),
             memory_bytes: node.memory_bytes,
+            free_bytes: node.free_bytes,
             huge_pages: node
                 .huge_pages
                 .iter()

@@ -168,6 +168,7 @@ fn numa_nodes(tree: &Tree, facts: &Facts, online: &[&TreePu]) -> Vec<NumaNode> {
             id: node.id,
             pus: if has_pus(node.id) { node.pus.intersection(&online) } else { CpuSet::new() },
             memory_bytes: node.memory_bytes,
+            free_bytes: facts.free_bytes.get(&node.id).copied(),
             huge_pages: facts.huge_pages.get(&node.id).cloned().unwrap_or_default(),
         })
         .collect()

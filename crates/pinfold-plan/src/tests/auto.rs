@@ -285,3 +285,55 @@ fn as_many_machines_as_fit() {
     let error = plan("low-latency", &topology, &isolated(&[7, 8, 8])).unwrap_err();
     assert!(!error.hint().unwrap().contains("of them"), "{:?}", error.hint());
 }
+
+/// Free memory decides the node where it is known, as free huge pages do; a note says where no node
+/// has enough.
+#[test]
+fn the_node_with_free_memory_is_taken() {
+    const GIB: u64 = 1 << 30;
+    let strategies = [
+        "auto",
+        "low-latency",
+        "balanced",
+        "max-performance",
+        "numa-exclusive",
+        "l3-exclusive",
+        "multi-vm",
+        "realtime",
+    ];
+    for nodes in 2..5_u32 {
+        let text = format!("package:{nodes} [numa(memory=64GiB)] l3:1 core:6 pu:2");
+        let unknown = described(&text);
+        for (strategy, roomy) in
+            strategies.iter().flat_map(|name| (0..nodes).map(move |node| (*name, node)))
+        {
+            let mut topology = unknown.clone();
+            for node in &mut topology.nodes {
+                node.free_bytes = Some(if node.id.0 == roomy { 40 * GIB } else { 2 * GIB });
+            }
+            let case = format!("{strategy} on {nodes} nodes, {roomy} is free");
+            let is_noted = |made: &Plan| finds(made, "free memory", "vm needs");
+            let made = plan(strategy, &topology, &sized(4, 16 * GIB, None)).unwrap();
+            assert_eq!(memory_nodes(&made.vnodes[0]), [roomy], "{case}");
+            assert!(!is_noted(&made), "{case}");
+            // More than any node has free: as if it were unknown, with a note.
+            let large = plan(strategy, &topology, &sized(4, 48 * GIB, None)).unwrap();
+            let before = plan(strategy, &unknown, &sized(4, 48 * GIB, None)).unwrap();
+            assert_eq!(pins_of(&large), pins_of(&before), "{case}");
+            assert!(is_noted(&large) && !is_noted(&before), "{case}: {:?}", large.findings);
+            // Huge pages are reserved already, and a machine without a size needs nothing known.
+            for (asked, name) in
+                [(sized(4, 16 * GIB, Some(2 << 20)), "pages"), (exactly(4), "none")]
+            {
+                let made = plan(strategy, &topology, &asked).unwrap();
+                let before = plan(strategy, &unknown, &asked).unwrap();
+                assert_eq!(pins_of(&made), pins_of(&before), "{case}: {name}");
+                assert!(!is_noted(&made), "{case}: {name}");
+            }
+        }
+    }
+}
+
+fn pins_of(plan: &Plan) -> Vec<CpuSet> {
+    plan.vnodes[0].vcpus().map(|thread| thread.pus.clone()).collect()
+}

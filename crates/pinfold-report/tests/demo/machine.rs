@@ -65,6 +65,7 @@ pub fn machine(shape: [u32; 5]) -> Topology {
         id: NodeId(id),
         pus,
         memory_bytes: 16 << 30,
+        free_bytes: None,
         huge_pages: Vec::new(),
     };
     let package = |(id, pus)| Package { id: PackageId(id), pus };

@@ -38,6 +38,22 @@ fn vendors_of_machines_go_and_those_of_hypervisors_stay() {
 }
 
 #[test]
+fn free_memory_of_a_node_stays() {
+    let file = "/sys/devices/system/node/node0/meminfo";
+    let text = "Node 0 MemTotal: 9 kB\nNode 0 MemFree: 3 kB\nNode 0 AnonPages: 5 kB\n";
+    let host = SnapshotHost::from_files([
+        (file, text),
+        ("/sys/devices/system/node/has_memory", "0\n"),
+        ("/pinfold/hwloc.xml", "<topology version=\"2.0\"/>"),
+    ]);
+    let captured = SnapshotHost::parse(&capture(&host).unwrap()).unwrap();
+    assert_eq!(
+        captured.read_text(file).unwrap().trim(),
+        "Node 0 MemTotal: 9 kB\nNode 0 MemFree: 3 kB"
+    );
+}
+
+#[test]
 fn the_running_machine_is_not_named() {
     let host = LiveHost::new().unwrap();
     let text = capture(&host).unwrap();

@@ -52,6 +52,25 @@ fn lists_of_old_and_new_kernels() {
     assert!(facts.nohz_full.is_empty() && facts.isolated.is_empty());
 }
 
+#[test]
+fn free_memory_by_node() {
+    const NODE: &str = "/sys/devices/system/node";
+    let nodes = (format!("{NODE}/has_memory"), "0-2\n");
+    let file = |node: u32, text| (format!("{NODE}/node{node}/meminfo"), text);
+    let host = [
+        nodes,
+        file(0, "Node 0 MemTotal: 8 kB\nNode 0 MemFree: 3 kB\nNode 0 Inactive(file): 1 kB\n"),
+        file(1, "Node 1 MemTotal: 8 kB\n"),
+    ];
+    let found = facts(&host);
+    assert!(found.findings.is_empty(), "{:?}", found.findings);
+    let free: Vec<_> = found.free_bytes.iter().map(|(node, bytes)| (node.0, *bytes)).collect();
+    assert_eq!(free, [(0, 4096)], "nodes without data stay unknown");
+    let [nodes, ..] = host;
+    let wrong = facts(&[nodes, file(0, "Node 0 MemFree: x kB\n")]);
+    assert_eq!((wrong.findings.len(), wrong.free_bytes.len()), (1, 0));
+}
+
 /// The driver's ranking, else the firmware's; a ranking of equal values counts as none.
 #[test]
 fn which_cores_the_firmware_prefers() {

@@ -36,8 +36,13 @@ fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> To
         Core { id: CoreId(id), pus, package, kind }
     };
     let l3_domain = |(id, pus)| L3Domain { id: L3Id(id), pus, size_bytes: 0, ways: 0 };
-    let node =
-        |(id, pus)| NumaNode { id: NodeId(id), pus, memory_bytes: 0, huge_pages: Vec::new() };
+    let node = |(id, pus)| NumaNode {
+        id: NodeId(id),
+        pus,
+        memory_bytes: 0,
+        free_bytes: None,
+        huge_pages: Vec::new(),
+    };
     let package = |(id, pus)| Package { id: PackageId(id), pus };
     Topology {
         source: Source::Synthetic("test".to_owned()),
