@@ -8,7 +8,7 @@ mod runtime_toggle;
 use std::collections::BTreeSet;
 
 use pinfold_host::{Host, HostError, paths};
-use pinfold_model::{Attach, Change, CpuSet, Method, Step, Undo};
+use pinfold_model::{Attach, Change, CpuSet, Method, Step, Tid, Undo};
 
 use crate::hierarchies::{Hierarchies, MountedHierarchy};
 use crate::node::Node;
@@ -134,6 +134,25 @@ impl VnodeCgroup {
             return Ok(steps);
         }
         attach::moves(host, hierarchies, (&doors, &processes), &reason)
+    }
+
+    /// The steps that restrict a process to the CPUs of the vnode before it enters. Empty if a cpuset
+    /// does that.
+    ///
+    /// # Errors
+    /// [`SpeedError`] if its masks cannot be read.
+    pub fn restrict(
+        &self,
+        host: &dyn Host,
+        process: Tid,
+        node: &str,
+        pus: &CpuSet,
+    ) -> Result<Vec<Step>, SpeedError> {
+        if self.cpuset.is_some() {
+            return Ok(Vec::new());
+        }
+        let reason = format!("process {process} enters vnode {node}");
+        Ok(affinity_lock::masks(host, &[process], (pus, &reason))?)
     }
 
     fn own(

@@ -77,6 +77,16 @@ impl ControlSocket {
         Ok((stream, Tid(peer.pid.as_raw_nonzero().get().unsigned_abs())))
     }
 
+    /// The process at the other end of a connection.
+    ///
+    /// # Errors
+    /// [`HostError::File`] if the kernel does not know it.
+    pub fn peer_of(stream: &UnixStream) -> Result<Tid, HostError> {
+        let peer = rustix::net::sockopt::socket_peercred(stream)
+            .map_err(|errno| HostError::file("read the peer of", "a socket", errno))?;
+        Ok(Tid(peer.pid.as_raw_nonzero().get().unsigned_abs()))
+    }
+
     /// Accepts the next connection of a permitted user, without blocking; `None` if there is none.
     #[must_use]
     pub fn answer(&self) -> Option<UnixStream> {

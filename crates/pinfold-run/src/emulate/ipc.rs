@@ -49,6 +49,11 @@ pub enum Ask {
         /// Its name.
         vnode: String,
     },
+    /// The same for the client itself, which becomes a process of the vnode.
+    Join {
+        /// Its name.
+        vnode: String,
+    },
     /// Ends the platform.
     Down,
 }
@@ -57,7 +62,9 @@ impl Ask {
     fn patience(&self) -> Duration {
         match self {
             Self::Down => DOWN_AFTER,
-            Self::Status | Self::Set { .. } | Self::Enter { .. } => ANSWER_AFTER,
+            Self::Status | Self::Set { .. } | Self::Enter { .. } | Self::Join { .. } => {
+                ANSWER_AFTER
+            }
         }
     }
 }
@@ -80,7 +87,7 @@ pub enum Answer {
     Status(serde_json::Value),
     /// Response to [`Ask::Set`].
     Done,
-    /// Response to [`Ask::Enter`].
+    /// Response to [`Ask::Enter`] and [`Ask::Join`].
     Enter(Enter),
     /// Response to [`Ask::Down`]: what was undone.
     Down(String),
@@ -411,6 +418,11 @@ impl Caller {
                 return Message::Gone;
             }
         }
+    }
+
+    /// The process of the client.
+    pub(crate) fn process(&self) -> Result<Tid, Failure> {
+        Ok(ControlSocket::peer_of(&self.stream)?)
     }
 
     /// Sends the response and closes the connection. A client that has disconnected needs no

@@ -435,8 +435,10 @@ pub fn with_programs(
     };
     let groups = make_groups(machine, plan, &mut journal);
     drop(starting);
-    let ended = groups
-        .and_then(|groups| in_force(machine, (plan, listener, bell), (groups, programs), work));
+    let ended = groups.and_then(|groups| {
+        let slowing = Slowing { plan, programs, journal: &mut journal, listener, bell };
+        in_force(machine, groups, slowing, work)
+    });
     let undone = apply_session::undo(host, journal);
     let (caller, stopped) = ended?;
     let answered = stopped.and(undone).map(|report| {
@@ -512,10 +514,19 @@ fn make_groups(
     Ok(Groups { nodes, cautions })
 }
 
+/// What slowing the vnodes of a platform needs.
+struct Slowing<'a, 'c> {
+    plan: &'a EmulationPlan,
+    programs: &'a Programs<'a>,
+    journal: &'a mut Journal<'c>,
+    listener: Option<Listener>,
+    bell: Option<BorrowedFd<'a>>,
+}
+
 fn in_force(
     Machine { host, topology, .. }: Machine<'_>,
-    (plan, listener, bell): (&EmulationPlan, Option<Listener>, Option<BorrowedFd<'_>>),
-    (Groups { nodes, cautions }, programs): (Groups, &Programs<'_>),
+    Groups { nodes, cautions }: Groups,
+    Slowing { plan, programs, journal, listener, bell }: Slowing<'_, '_>,
     work: &mut Work<'_>,
 ) -> Result<EndOfPlatform, Failure> {
     let enclosures =
@@ -527,7 +538,8 @@ fn in_force(
         say(&format!("on a busy machine speeds may fail at times: {error}"));
     }
     let mut platformed = ActivePlatform { nodes, enclosures, cautions, plan, topology };
-    let worked = until_done(&mut platformed, (listener, bell), work);
+    let mut door = Door { host, journal, listener, bell };
+    let worked = until_done(&mut platformed, &mut door, work);
     let stopped = platformed.nodes.stop().map_err(Failure::from);
     Ok((worked?, stopped))
 }
@@ -547,10 +559,40 @@ fn moved(steps: &[Step]) -> Vec<TaskId> {
     tasks.flatten().collect()
 }
 
+/// Where clients arrive, and the journal of what they need.
+struct Door<'a, 'c> {
+    host: &'a LiveHost,
+    journal: &'a mut Journal<'c>,
+    listener: Option<Listener>,
+    bell: Option<BorrowedFd<'a>>,
+}
+
+impl Door<'_, '_> {
+    /// Restricts a client to the vnode that it joins. Without a cpuset that takes a mask, which the
+    /// journal records: it would stay when the vnode ends.
+    fn admit(
+        &mut self,
+        platformed: &ActivePlatform<'_>,
+        caller: &Caller,
+        vnode: &str,
+    ) -> Result<Enter, Failure> {
+        let enter = platformed.enter(vnode)?;
+        let enclosure = platformed.enclosure(vnode)?;
+        let pus = platformed.vnode(vnode)?.cpus();
+        let steps = enclosure.restrict(self.host, caller.process()?, vnode, &pus)?;
+        if steps.is_empty() {
+            return Ok(enter);
+        }
+        let mut observer = pinfold_apply::unobserved();
+        pinfold_apply::take_steps(self.host, steps, self.journal, &mut observer)?;
+        Ok(Enter { needs_mask: false, ..enter })
+    }
+}
+
 /// The client that requested the end, if any.
 fn until_done(
     platformed: &mut ActivePlatform<'_>,
-    (mut listener, bell): (Option<Listener>, Option<BorrowedFd<'_>>),
+    door: &mut Door<'_, '_>,
     work: &mut Work<'_>,
 ) -> Result<Option<Caller>, Failure> {
     let mut watcher = EventWatcher::new();
@@ -562,11 +604,16 @@ fn until_done(
         if interrupt::requested() || !work(platformed)? {
             return Ok(None);
         }
-        let listener_due = listener.as_mut().filter(|listener| is_asked || listener.is_waiting());
+        let listener_due =
+            door.listener.as_mut().filter(|listener| is_asked || listener.is_waiting());
         let received = listener_due.map(|listener| listener.hear(now)).unwrap_or_default();
         for (caller, question) in received {
             match question {
                 Ok(Ask::Down) => return Ok(Some(caller)),
+                Ok(Ask::Join { vnode }) => match door.admit(platformed, &caller, &vnode) {
+                    Ok(enter) => caller.answer(&Answer::Enter(enter)),
+                    Err(failure) => caller.answer(&Answer::refused(&failure)),
+                },
                 Ok(question) => match platformed.answer(&question) {
                     Ok(answer) => caller.answer(&answer),
                     Err(failure) => caller.answer(&Answer::refused(&failure)),
@@ -574,9 +621,9 @@ fn until_done(
                 Err(failure) => caller.answer(&Answer::refused(&failure)),
             }
         }
-        let mut sources = listener.as_ref().map(Listener::sources).unwrap_or_default();
+        let mut sources = door.listener.as_ref().map(Listener::sources).unwrap_or_default();
         sources.extend(interrupt::bell());
-        sources.extend(bell);
+        sources.extend(door.bell);
         let ns = next.saturating_sub(SystemClock.now_ns());
         let woken = watcher.wait(ns, &sources)?;
         is_asked = woken.others;
@@ -597,10 +644,17 @@ impl ActivePlatform<'_> {
                 self.set(vnode, speed, pu.map(PuId))?;
                 Ok(Answer::Done)
             }
-            Ask::Enter { vnode } => Ok(Answer::Enter(self.enter(vnode)?)),
+            Ask::Enter { vnode } | Ask::Join { vnode } => Ok(Answer::Enter(self.enter(vnode)?)),
             // The response is sent when it is done.
             Ask::Down => Ok(Answer::Done),
         }
+    }
+
+    fn enclosure(&self, name: &str) -> Result<&VnodeCgroup, Failure> {
+        let enclosure = self.enclosures.iter().find(|(at, _)| at == name);
+        let enclosure = enclosure.map(|(_, enclosure)| enclosure);
+        enclosure
+            .ok_or_else(|| Failure::new(Exit::Host, format!("the groups of {name} are not known")))
     }
 
     fn vnode(&self, name: &str) -> Result<&EmulatedVnode, Failure> {
@@ -636,10 +690,7 @@ impl ActivePlatform<'_> {
     /// Where a process of a vnode starts.
     pub fn enter(&self, name: &str) -> Result<Enter, Failure> {
         let vnode = self.vnode(name)?;
-        let enclosure = self.enclosures.iter().find(|(at, _)| at == name);
-        let (_, enclosure) = enclosure.ok_or_else(|| {
-            Failure::new(Exit::Host, format!("the groups of {name} are not known"))
-        })?;
+        let enclosure = self.enclosure(name)?;
         Ok(Enter {
             files: enclosure.entries(),
             pus: vnode.cpus().to_string(),

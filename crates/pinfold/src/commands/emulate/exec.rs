@@ -15,7 +15,7 @@ use crate::cli::emulate::{ExecArgs, ShellArgs};
 /// Executes a command in a vnode.
 pub fn exec(arguments: &ExecArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = host::state(state)?;
-    let enter = ipc::require(&state, &Ask::Enter { vnode: arguments.vnode.clone() })?.enter()?;
+    let enter = ipc::require(&state, &Ask::Join { vnode: arguments.vnode.clone() })?.enter()?;
     Err(Failure::from(spawn(&enter, &arguments.command)?.replace_self()))
 }
 
