@@ -191,6 +191,12 @@ fn name_of(host: &LiveHost, pid: Tid) -> String {
 }
 
 impl ManagedDomain {
+    /// The domain's UUID.
+    #[must_use]
+    pub fn uuid(&self) -> &str {
+        &self.domain.uuid
+    }
+
     /// The request that follows from the domain, like from its file: its memory with the nodes, the
     /// NUMA cells of its guest.
     pub fn request(&self, topology: &Topology) -> Result<VnodeRequest, Failure> {

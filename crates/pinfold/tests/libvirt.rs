@@ -247,6 +247,34 @@ fn a_domain_is_found_by_name_uuid_and_id_and_its_numatune_is_heeded() {
     assert!(said.contains("the request keeps it on node 0"), "{said}");
 }
 
+/// A plan names the domain by its UUID, and a machine that libvirt does not manage by its name.
+#[test]
+fn a_joint_plan_maps_its_machines_by_name_or_uuid() {
+    let Some(daemon) = domain("") else { return };
+    let uuid = daemon.virsh(&["domuuid", NAME]).expect("a UUID");
+    let other = format!("pinfold-other-{}", own_pid());
+    let line = "-S -M q35 -accel tcg,thread=multi -display none -nodefaults -smp 1 -name";
+    let name = format!("guest={other},debug-threads=on");
+    let socket = format!("unix:{}/other,server=on,wait=off", root(&daemon));
+    let words = line.split(' ').chain([name.as_str(), "-qmp", &socket]);
+    let qemu = Spawn::new("qemu-system-x86_64").args(words).stdin(Stdio::Null);
+    let mut qemu = qemu.die_with_parent(true).start().expect("QEMU starts");
+    let vms = [format!("name={},vcpus=2", uuid.trim()), format!("name={other},vcpus=1")];
+    let words = ["plan", "-s", "compact", "--vm", &vms[0], "--vm", &vms[1], "--json"];
+    let planned = pinfold(&daemon, &words);
+    good(&planned);
+    let file = format!("{}/joint.json", root(&daemon));
+    pinfold_host::files::write_atomic(&file, &planned.stdout).expect("written");
+    let before = masks(pid(&daemon));
+    assert!(until(|| pinfold_host::files::exists(&format!("{}/other", root(&daemon)))));
+    good(&pinfold(&daemon, &["apply", "--plan", &file]));
+    let status = pinfold(&daemon, &["status"]).stdout_text();
+    assert!(status.contains(NAME) && status.contains(&other), "{status}");
+    good(&pinfold(&daemon, &["undo", "--all"]));
+    assert_eq!(masks(pid(&daemon)), before);
+    qemu.kill().expect("it runs");
+}
+
 #[test]
 fn undo_waits_for_a_libvirt_that_is_away_and_finds_it_again() {
     let Some(mut daemon) = domain("") else { return };

@@ -4,6 +4,7 @@
 //! {"format":"pinfold-journal/5","id":"812-9912","boot_id":"…","vm":{"tid":812,"start_time":9912},…}
 //! {"step":{"index":0,"reason":"…","change":{"set_affinity":{…}},"undo":{"set_affinity":{…}}}}
 //! {"outcome":{"index":0,"result":"done","detail":null}}
+//! {"plan":{"unix_s":1769990000,"supervisor":{"tid":901,"start_time":9990},"plan":"…"}}
 //! {"end":{"unix_s":1770000000,"why":"undone"}}
 //! ```
 //!

@@ -414,7 +414,7 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub placement: PlacementArgs,
     /// Use the plan in this file, written by `pinfold plan --json`; without a machine, apply it to
-    /// all machines that it names, or to none
+    /// all machines that it names (by name or UUID), or to none
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "strategy", "pins", "avoid", "isolate", "free", "host_pus", "emulator", "prefer",
     ])]

@@ -16,7 +16,7 @@ use pinfold_run::{
     run_monitor::{self, Monitored},
     start_lock::StartLock,
     start_memory::TableReport,
-    target::{Definition, Vm, placeable},
+    target::{Definition, ManagedDomain, Vm, placeable},
     vcpus::Vcpus,
 };
 use pinfold_vm::{Monitor, VmSelector};
@@ -313,7 +313,9 @@ fn plan_for(
     if let Some(path) = &arguments.plan {
         // A plan for several machines has a part for this one.
         let joint = inputs::read_plan(path)?;
-        let own = joint.vnodes.iter().find(|vnode| joint.vnodes.len() > 1 && vnode.name == vm.name);
+        let uuid = vm.domain.as_ref().map(ManagedDomain::uuid);
+        let is_own = |name: &str| name == vm.name || Some(name) == uuid;
+        let own = joint.vnodes.iter().find(|vnode| joint.vnodes.len() > 1 && is_own(&vnode.name));
         let vnode = arguments.vnode.as_deref().or(own.map(|vnode| vnode.name.as_str()));
         let mut plan = inputs::plan_for_host(path, vnode, topology, &vcpus)?;
         // `status` and `undo` find the placement by the name of its machine.
