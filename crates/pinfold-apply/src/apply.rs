@@ -30,7 +30,7 @@ mod replace;
 
 use managed_irqs::ManagedIrqs;
 pub use managed_irqs::no_movable_irq;
-pub use replace::{NotReplaced, Replacement, replace};
+pub use replace::{Difference, NotReplaced, Replacement, difference, replace};
 
 /// Maximum number of passes over the host before [`ApplyError`] reports that it does not settle.
 const MAX_PASSES: usize = 8;

@@ -18,6 +18,9 @@ use crate::tasks;
 /// Name of the controller.
 pub(crate) const CPUSET: &str = "cpuset";
 
+/// The file of a v2 group that moves single threads.
+pub(crate) const THREADS_FILE: &str = "cgroup.threads";
+
 /// The hierarchy with the cpuset controller.
 #[derive(Clone, Debug)]
 pub(crate) struct Cpusets {

@@ -38,8 +38,8 @@ mod undo_report;
 mod watch;
 
 pub use apply::{
-    Applied, Event, NotReplaced, Observer, Point, Replacement, apply, no_movable_irq, replace,
-    take_steps, unobserved,
+    Applied, Difference, Event, NotReplaced, Observer, Point, Replacement, apply, difference,
+    no_movable_irq, replace, take_steps, unobserved,
 };
 pub use command_group::CommandGroup;
 pub use error::{ApplyError, Refusal};

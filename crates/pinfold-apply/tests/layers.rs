@@ -10,7 +10,9 @@
 mod common;
 
 use common::{Bench, assert_same};
-use pinfold_apply::{NewJournal, Target, UndoReport, apply, undo, unobserved};
+use pinfold_apply::{
+    NewJournal, Replacement, Target, UndoReport, apply, replace, undo, unobserved,
+};
 use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::{IsolationScope, NodeId, Plan, PuId, Role, Tid, Tuning};
 use pinfold_sim::{Knob, SimBuilder, SimHost};
@@ -179,5 +181,41 @@ fn two_isolated_placements_leave_no_task_confined_in_either_order() {
         for line in &before {
             assert!(after.contains(line), "{order:?}: no {line} in {after:#?}");
         }
+    }
+}
+
+/// What the second plan does not set is as before; what both set has the original of the first.
+#[test]
+fn tunables_are_replaced_in_both_directions() {
+    for [first, second] in [[0, 1], [1, 0], [0, 2], [2, 0]] {
+        let host = knobs(common::v2_builder()).build();
+        let (bench, before) = (Bench::new(), host.snapshot());
+        let target = target(&host, 300);
+        let plans = [first, second].map(|choice| plan(tuning(choice), "0,4"));
+        let bare = plan(Tuning::default(), "0,4");
+        let new = NewJournal {
+            vm_name: "vm1",
+            plan: common::PLAN_TEXT,
+            target: &target,
+            supervised: false,
+        };
+        let journals = bench.journals();
+        let mut journal = journals.begin(&host, &new).unwrap();
+        apply(&host, &plans[0], &target, &mut journal, &mut unobserved()).unwrap();
+        let alone = |plan: &Plan| {
+            let host = knobs(common::v2_builder()).build();
+            let bench = Bench::new();
+            let mut journal = bench.journals().begin(&host, &new).unwrap();
+            apply(&host, plan, &target, &mut journal, &mut unobserved()).unwrap();
+            host.snapshot()
+        };
+        for plan in [&plans[1], &bare, &plans[0]] {
+            let replacement = Replacement { plan, text: common::PLAN_TEXT, target: &target };
+            replace(&host, replacement, &mut journal, &mut unobserved()).unwrap();
+            assert_same(&alone(plan), &host, &format!("{first} then {second}"));
+        }
+        let report = undo(&host, &mut journal);
+        assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+        assert_same(&before, &host, "undone");
     }
 }

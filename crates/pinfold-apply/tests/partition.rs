@@ -11,7 +11,8 @@ mod common;
 
 use common::{Bench, Case, VM, assert_same, break_at, set};
 use pinfold_apply::{
-    ApplyError, Extent, Point, Refusal, Roles, WatchEvent, Watcher, plan_steps, status, vanished,
+    ApplyError, Extent, Point, Refusal, Replacement, Roles, WatchEvent, Watcher, plan_steps,
+    replace, status, unobserved, vanished,
 };
 use pinfold_host::{Host, HostMut as _, paths};
 use pinfold_model::tunables::partition;
@@ -87,6 +88,50 @@ fn vcpus_get_a_partition_and_the_rest_stays_outside() {
         assert!(report.is_complete() && report.changed.is_empty(), "{what}: {report:?}");
         if report.near.is_empty() {
             assert_same(&before, &case.host, &what);
+        }
+    }
+}
+
+/// A plan with other CPUs, with and without a partition, and the other way round.
+#[test]
+fn a_partition_is_replaced() {
+    for case in cases() {
+        let mut other = case.clone();
+        other.plan = common::plan("3,7", "0,4");
+        other.plan.isolation = IsolationScope::Host;
+        let mut moved = other.clone();
+        moved.plan.tuning.add("partition=isolated").unwrap();
+        moved.plan.vnodes[0].threads[0].pus = set("3");
+        for [first, second] in [[&case, &other], [&other, &case], [&case, &moved]] {
+            let plans = [first, second].map(|case| case.plan.exclusive.to_string());
+            let what = format!("{}: {}", case.name, plans.join(" then "));
+            let host = case.host.clone();
+            let before = host.snapshot();
+            let alone = Case { host: host.clone(), ..second.clone() };
+            let first = Case { host, ..first.clone() };
+            let host = &first.host;
+            Bench::new().apply(&alone).unwrap();
+            let bench = Bench::new();
+            bench.apply(&first).unwrap();
+            let replacement =
+                Replacement { plan: &second.plan, text: "{}", target: &second.target };
+            let mut journal = bench.reopen(&first);
+            replace(host, replacement, &mut journal, &mut unobserved())
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            drop(journal);
+            assert_eq!(group_of(host, 501), group_of(&alone.host, 501), "{what}");
+            let vcpu = &second.plan.vnodes[0].threads[0].pus;
+            assert_eq!(host.affinity(Tid(501)).unwrap(), *vcpu, "{what}");
+            let now = status(host, &second.plan, &second.target).unwrap();
+            assert!(now.is_as_planned(), "{what}: {now:?}");
+            let left = read(host, &paths::cpuset_cpus_effective("/sys/fs/cgroup"));
+            let alone = read(&alone.host, &paths::cpuset_cpus_effective("/sys/fs/cgroup"));
+            assert_eq!(left, alone, "{what}");
+            let report = bench.undo(&first);
+            assert!(report.is_complete() && report.changed.is_empty(), "{what}: {report:?}");
+            if report.near.is_empty() {
+                assert_same(&before, host, &what);
+            }
         }
     }
 }

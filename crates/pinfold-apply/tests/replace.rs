@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 
 use common::{Bench, Case, assert_same, break_at, cases};
 use pinfold_apply::{
-    Applied, Event, NotReplaced, Observer, Point, Replacement, Target, plan_steps, replace,
-    unobserved,
+    Applied, Event, NotReplaced, Observer, Point, Replacement, Target, difference, plan_steps,
+    replace, unobserved,
 };
 use pinfold_host::Host as _;
 use pinfold_model::{Plan, Tid};
@@ -110,7 +110,7 @@ fn same_effect(one: &str, other: &str) -> bool {
     with_all(one) == with_all(other)
 }
 
-fn difference(before: &str, host: &SimHost) -> String {
+fn changed_lines(before: &str, host: &SimHost) -> String {
     common::difference(before, &host.snapshot())
 }
 
@@ -124,6 +124,8 @@ fn the_host_is_as_if_the_second_plan_alone_had_been_applied() {
         let alone = pair.second_alone().unwrap().snapshot();
         let bench = Bench::new();
         bench.apply(&pair.first).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let record = bench.reopen(&pair.first).record().clone();
+        let dry = difference(host, &pair.plan, &pair.target, &record).unwrap();
         let placed = pair.first.plan.exclusive.union(&pair.plan.exclusive);
         let mut stays_pinned = |_: &Event<'_>| {
             let mask = host.affinity(Tid(501)).unwrap();
@@ -131,8 +133,9 @@ fn the_host_is_as_if_the_second_plan_alone_had_been_applied() {
             ControlFlow::Continue(())
         };
         let replaced = pair.replace(&bench, &mut stays_pinned);
-        replaced.unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert!(same_effect(&alone, &host.snapshot()), "{what}: {}", difference(&alone, host));
+        let applied = replaced.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(applied.undone, dry.undone.len(), "{what}: the dry run is the same");
+        assert!(same_effect(&alone, &host.snapshot()), "{what}: {}", changed_lines(&alone, host));
         assert_eq!(plan_steps(host, &pair.plan, &pair.target).unwrap().steps, [], "{what}");
         assert_eq!(bench.reopen(&pair.first).record().header.plan, SECOND, "{what}");
         let report = bench.undo(&pair.first);
@@ -222,7 +225,7 @@ fn a_replacement_that_the_host_refuses_leaves_a_way_back() {
             assert!(
                 same_effect(&placed, &host.snapshot()),
                 "{what}: {}",
-                difference(&placed, host)
+                changed_lines(&placed, host)
             );
             drop(journal);
             let report = bench.undo(&pair.first);

@@ -148,6 +148,9 @@ fn a_plan_that_is_replaced_stays_or_the_next_one_does() {
     let kept = scene.pinfold(&[], &[&second[..], &["--keep"]].concat());
     assert_eq!(kept.status.code(), Some(3), "{}", kept.stderr_text());
     assert_eq!(scene.masks(), placed);
+    let dry = scene.pinfold(&[], &[&second[..], &["--dry-run"]].concat());
+    assert!(dry.stdout_text().contains("set affinity of task"), "{}", dry.stdout_text());
+    assert_eq!(scene.masks(), placed);
     let said = apply(&second);
     assert!(said.contains("the plan of t was replaced"), "{said}");
     let replaced = scene.masks();

@@ -20,7 +20,7 @@ fn file_of(host: &dyn Host, group: &str) -> Result<String, HostError> {
     }
     let kind = tasks::unless_gone(host.read_text(&paths::cgroup_type(group)))?;
     let is_threaded = kind.is_some_and(|kind| kind.trim() == "threaded");
-    Ok(if is_threaded { "cgroup.threads" } else { "cgroup.procs" }.to_owned())
+    Ok(if is_threaded { cpusets::THREADS_FILE } else { "cgroup.procs" }.to_owned())
 }
 
 fn members(host: &dyn Host, group: &str, file: &str) -> Result<BTreeSet<Tid>, HostError> {

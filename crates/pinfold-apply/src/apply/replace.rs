@@ -15,12 +15,12 @@
 use std::collections::BTreeSet;
 
 use pinfold_host::mountinfo::Version;
-use pinfold_host::{HostError, HostMut, paths, with_causes};
-use pinfold_model::{Change, IsolationScope, Plan, Step, TaskId, Undo};
+use pinfold_host::{Clock, HostError, HostMut, SystemClock, paths, with_causes};
+use pinfold_model::{Change, Finding, IsolationScope, Plan, Step, TaskId, Undo};
 
 use super::{Applied, Failure, Observer, Run, is_light};
 use crate::actuators::{self, ReadBack, UndoContext};
-use crate::cpusets::{self, Hierarchy};
+use crate::cpusets::{self, Cpusets, Hierarchy};
 use crate::error::ApplyError;
 use crate::host_state::HostState;
 use crate::journal::{Journal, Record};
@@ -95,15 +95,58 @@ pub fn replace(
     actuators::repair(&UndoContext::new(host, journal.clock(), journal.record())?)?;
     let hierarchy = Hierarchy::of(host);
     let mut run = Run::new(host, journal, observer, plan.tuning.required);
-    let needed = run.needed(&hierarchy, &request)?;
-    let stale = run.stale(&hierarchy, &request, &needed)?;
+    let stale = run.comparison(&hierarchy, &request).stale()?;
     run.drop_stale(&stale)?;
     run.take_missing(&hierarchy, &request)?;
     run.until_done(plan, target)?;
     Ok(run.applied)
 }
 
+/// What [`replace`] would do now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// The steps of the present plan that would be undone.
+    pub undone: Vec<Step>,
+    /// The steps that would be made.
+    pub steps: Vec<Step>,
+    /// Requests that cannot be fulfilled completely.
+    pub findings: Vec<Finding>,
+}
+
+/// Compares a plan with the present one of a placement.
+///
+/// # Errors
+/// [`NotReplaced::Failed`] if the plan must not be applied here, or if the host cannot be read.
+pub fn difference(
+    host: &dyn HostMut,
+    plan: &Plan,
+    target: &Target,
+    record: &Record,
+) -> Result<Difference, NotReplaced> {
+    let request =
+        Request::new(plan, target).map_err(|error| Failure::from(ApplyError::from(error)))?;
+    let hierarchy = Hierarchy::of(host);
+    let clock = &SystemClock;
+    let comparison = Comparison { host, clock, record, hierarchy: &hierarchy, request: &request };
+    let stale = comparison.stale()?;
+    let undone = record.steps().rev().filter(|(index, _)| stale.contains(index));
+    Ok(Difference {
+        undone: undone.map(|(_, step)| step.clone()).collect(),
+        steps: comparison.missing()?,
+        findings: comparison.needed()?.findings,
+    })
+}
+
 impl Run<'_, '_, '_> {
+    fn comparison<'s>(
+        &'s self,
+        hierarchy: &'s Hierarchy<'s>,
+        request: &'s Request<'s>,
+    ) -> Comparison<'s> {
+        let (clock, record) = (self.journal.clock(), self.journal.record());
+        Comparison { host: self.host, clock, record, hierarchy, request }
+    }
+
     fn drop_stale(&mut self, stale: &BTreeSet<usize>) -> Result<(), NotReplaced> {
         if stale.is_empty() {
             return Ok(());
@@ -124,12 +167,7 @@ impl Run<'_, '_, '_> {
         request: &Request<'_>,
     ) -> Result<(), Failure> {
         let masks_survive = cpusets::masks_survive(self.host)?;
-        let mut missing = Vec::new();
-        for step in self.needed(hierarchy, request)?.steps {
-            if !self.is_so(hierarchy, &step)? {
-                missing.push(step);
-            }
-        }
+        let mut missing = self.comparison(hierarchy, request).missing()?;
         missing.retain_mut(|step| self.is_new(step));
         for batch in missing.chunk_by(|a, b| is_light(a) && is_light(b)) {
             self.note_masks(hierarchy, batch, masks_survive)?;
@@ -137,13 +175,24 @@ impl Run<'_, '_, '_> {
         }
         Ok(())
     }
+}
 
+/// A plan and the placement that it is to replace.
+struct Comparison<'c> {
+    host: &'c dyn HostMut,
+    clock: &'c dyn Clock,
+    record: &'c Record,
+    hierarchy: &'c Hierarchy<'c>,
+    request: &'c Request<'c>,
+}
+
+impl Comparison<'_> {
     /// All steps of the plan on a host on which the placement has set nothing.
-    fn needed(&self, hierarchy: &Hierarchy<'_>, request: &Request<'_>) -> Result<Planned, Failure> {
-        let record = self.journal.record();
-        let state = HostState::read(self.host, hierarchy, request.target())?.without(record)?;
+    fn needed(&self) -> Result<Planned, Failure> {
+        let Self { host, clock, record, hierarchy, request } = *self;
+        let state = HostState::read(host, hierarchy, request.target())?.without(record)?;
         let mut needed = all_steps(&state, request)?;
-        let past = UndoContext::new(self.host, self.journal.clock(), record)?;
+        let past = UndoContext::new(host, clock, record)?;
         let is_new = |task: TaskId| {
             state.listed.contains(&task.tid) && !record.header.threads.contains(&task)
         };
@@ -155,38 +204,44 @@ impl Run<'_, '_, '_> {
         Ok(needed)
     }
 
-    fn is_so(&self, hierarchy: &Hierarchy<'_>, step: &Step) -> Result<bool, Failure> {
+    /// The steps that are needed and not so yet.
+    fn missing(&self) -> Result<Vec<Step>, Failure> {
+        let mut missing = Vec::new();
+        for step in self.needed()?.steps {
+            if !self.is_so(&step)? {
+                missing.push(step);
+            }
+        }
+        Ok(missing)
+    }
+
+    fn is_so(&self, step: &Step) -> Result<bool, Failure> {
         // A group, or a file in it, that does not exist yet cannot be read back.
         let file = step.change.as_write_file().map(|(path, _)| path);
         if file.is_some_and(|path| !self.host.exists(path)) {
             return Ok(false);
         }
-        let shown = actuators::verify(self.host, hierarchy, &step.change)?;
+        let shown = actuators::verify(self.host, self.hierarchy, &step.change)?;
         Ok(matches!(shown, ReadBack::AsAsked | ReadBack::Gone))
     }
 
     /// The numbers of the steps that the plan does not need.
-    fn stale(
-        &self,
-        hierarchy: &Hierarchy<'_>,
-        request: &Request<'_>,
-        needed: &Planned,
-    ) -> Result<BTreeSet<usize>, Failure> {
-        let record = self.journal.record();
-        let is_v1 = hierarchy.get()?.is_some_and(|cpusets| cpusets.version() == Version::V1);
-        let partition = partition_name(&group_name(record.header.vm));
+    fn stale(&self) -> Result<BTreeSet<usize>, Failure> {
+        let record = self.record;
+        let needed = self.needed()?;
+        let version = self.hierarchy.get()?.map(Cpusets::version);
+        let partition = format!("/{}", partition_name(&group_name(record.header.vm)));
         let mut unneeded: BTreeSet<&str> = groups(record).collect();
-        unneeded.retain(|group| {
-            !needed.groups.contains(*group) || group.ends_with(&format!("/{partition}"))
-        });
+        unneeded.retain(|group| !needed.groups.contains(*group) || group.ends_with(&partition));
+        let plan = self.request.plan();
         let needs = Needs {
             things: needed.steps.iter().filter_map(|step| thing(&step.undo)).collect(),
             unneeded,
-            own: (request.plan().isolation == IsolationScope::Own).then_some(&request.target().own),
-            is_v1,
+            own: (plan.isolation == IsolationScope::Own).then_some(&self.request.target().own),
+            is_v1: version == Some(Version::V1),
         };
-        let in_force = record.steps().filter(|(index, _)| !record.is_dropped(*index));
-        Ok(in_force.filter(|(_, step)| needs.is_stale(step)).map(|(index, _)| index).collect())
+        let active = record.steps().filter(|(index, _)| !record.is_dropped(*index));
+        Ok(active.filter(|(_, step)| needs.is_stale(step)).map(|(index, _)| index).collect())
     }
 }
 
@@ -210,11 +265,12 @@ impl Needs<'_> {
         let is_needed = thing(&step.undo).is_some_and(|thing| self.things.contains(&thing));
         match (&step.undo, &step.change) {
             (Undo::RemoveGroup { path }, _) => self.unneeded.contains(path.as_str()),
-            (Undo::MoveTasks { .. }, Change::MoveTasks { group, tasks, .. }) => {
+            (Undo::MoveTasks { .. }, Change::MoveTasks { group, file, tasks }) => {
                 let is_of_own = |own: &Vec<TaskId>| tasks.iter().all(|task| own.contains(task));
-                // What was moved out of a partition is in the group above it.
+                // Threads that were moved out of a partition are in the group above it.
+                let is_above = || self.unneeded.iter().any(|gone| parent_of(gone) == group);
                 self.unneeded.contains(group.as_str())
-                    || self.unneeded.iter().any(|gone| parent_of(gone) == group)
+                    || (file == cpusets::THREADS_FILE && is_above())
                     || self.own.is_some_and(|own| !is_of_own(own))
             }
             (Undo::WriteFile { path, .. }, _) => {

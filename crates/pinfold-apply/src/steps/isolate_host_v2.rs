@@ -67,7 +67,12 @@ fn own_group(draft: &mut Draft<'_>, cpusets: &Cpusets) -> Result<BTreeSet<String
     let in_own = current.rsplit('/').next() == Some(name.as_str());
     // Before Linux 6.4 its vhost threads are separate processes in the same group.
     if in_own {
-        draft.needs(&current);
+        // A plan before this one made it, and the partition is better made without it.
+        let is_replaced = cpusets.parent(&current) == cpusets.root()
+            && draft.plan.tuning.has(&partition::TUNABLE);
+        if !is_replaced {
+            draft.needs(&current);
+        }
         return Ok(kept);
     }
     let others = |tid: &pinfold_model::Tid| !draft.vm_tids.contains(tid);

@@ -213,7 +213,7 @@ fn enter(
         for state in &mut states {
             state.group.clone_from(&home);
         }
-        let file = "cgroup.threads".to_owned();
+        let file = cpusets::THREADS_FILE.to_owned();
         let (mount, group) = (cpusets.root().to_owned(), to.to_owned());
         let undo = Undo::MoveTasks { mount, file: file.clone(), tasks: states };
         draft.step(Change::MoveTasks { group, file, tasks }, undo, REASON);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_apply::{Applied, Journal, Journals, Target};
+use pinfold_apply::{Applied, Difference, Journal, Journals, Target};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::counted;
 use pinfold_model::{Command, Plan, Topology, VcpuCount, VmRequest, VnodeRequest, Work, shown};
@@ -84,7 +84,10 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
         }
     }
     let (Some(folder), Some(starting)) = (folder, starting) else {
-        return prepared.iter().try_for_each(|one| dry_run(&host, &one.plan, &one.target));
+        return prepared.iter().try_for_each(|one| match (&one.placed, existing.as_ref()) {
+            (Some(placed), Some(journals)) => dry_replacement(&host, one, placed, journals),
+            _ => dry_run(&host, &one.plan, &one.target),
+        });
     };
     let journals = host::journals(&folder, &clock)?;
     // From here on, a request to stop leads to an undo.
@@ -284,6 +287,33 @@ fn target_of(vm: &Vm, plan: &Plan, config: bool) -> Result<Target, Failure> {
         target.kept = kept;
     }
     Ok(target)
+}
+
+fn dry_replacement(
+    host: &LiveHost,
+    one: &Prepared,
+    placed: &Placed,
+    journals: &Journals<'_>,
+) -> Result<(), Failure> {
+    let Some(record) = journals.read(&placed.id)? else {
+        return dry_run(host, &one.plan, &one.target);
+    };
+    let difference = pinfold_apply::difference(host, &one.plan, &one.target, &record);
+    let Difference { undone, steps, findings } =
+        difference.map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
+    for step in &undone {
+        show(&format!("undo: {}", step.change));
+    }
+    for step in &steps {
+        show(&format!("{}   ({})", step.change, step.reason));
+    }
+    findings.iter().for_each(|finding| say(&finding.to_string()));
+    say(&format!(
+        "{}, {} of the earlier plan undone; nothing was changed",
+        counted(steps.len(), "step"),
+        undone.len()
+    ));
+    Ok(())
 }
 
 fn dry_run(host: &LiveHost, plan: &Plan, target: &Target) -> Result<(), Failure> {
