@@ -358,7 +358,10 @@ fn by_package(asked: &VnodeRequest, index: &Index<'_>, own: &Shares) -> Option<V
     if is_even || !is_room || !nodes_to_stay_on(asked).is_empty() {
         return None;
     }
-    let chosen = packages.into_values().map(|mut nodes| {
+    // The remainder is added to the packages that have the most vCPUs.
+    let mut packages: Vec<_> = packages.into_values().collect();
+    packages.sort_by_key(|nodes| Reverse(vcpus_of(nodes)));
+    let chosen = packages.into_iter().map(|mut nodes| {
         nodes.sort_unstable();
         nodes.iter().take(each).map(|(.., node)| *node).collect()
     });
@@ -374,10 +377,17 @@ fn ways_by_package(packages: &[Vec<NodeId>], own: &Shares, threads: u32) -> Vec<
         let units = all / of;
         let share = |place: u32| units / count + u32::from(place < units % count);
         let parts = (0..).zip(packages).map(|(place, nodes)| evenly(nodes, share(place), of));
-        Some(parts.collect::<Option<Vec<Shares>>>()?.concat())
+        let mut shares = parts.collect::<Option<Vec<Shares>>>()?.concat();
+        shares.sort_unstable();
+        Some(shares)
     };
+    // In single CPUs only where the packages do not divide the cores.
+    let units = count * threads;
     let by_core = all.is_multiple_of(threads).then(|| over(threads)).flatten();
-    let mut ways: Vec<Shares> = by_core.into_iter().chain(over(1)).collect();
+    let mut ways: Vec<Shares> = match all.is_multiple_of(units) {
+        true => by_core.into_iter().chain(over(1)).collect(),
+        false => over(1).into_iter().chain(by_core).collect(),
+    };
     ways.dedup();
     ways
 }
