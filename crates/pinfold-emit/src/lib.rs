@@ -26,7 +26,7 @@ pub use format::Format;
 #[cfg(test)]
 pub(crate) use format::table;
 pub use kubevirt::kubevirt;
-pub use libvirt::{PASSTHROUGH, TOPOEXT, libvirt, memnode_line};
+pub use libvirt::{PASSTHROUGH, TOPOEXT, libvirt, memnode_line, mode_of_nodes};
 pub use libvirt_merge::edits::Edits;
 pub use libvirt_merge::{Merged, libvirt_into};
 pub use nova::nova;

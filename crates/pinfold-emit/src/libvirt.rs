@@ -235,8 +235,7 @@ pub fn memnode_line(cell: u32, mode: &str, nodes: &[NodeId]) -> String {
 }
 
 /// The children of `<numatune>`: each of the guest's cells bound to its node. Without cells, the
-/// whole guest is bound to one node, or interleaved over several, so that no vCPU is far from all
-/// of it. Empty if the vCPUs float over all nodes: the kernel then places both.
+/// whole guest is bound to one node or to several, see [`mode_of_nodes`]. Empty if the vCPUs float over all nodes: the kernel then places both.
 pub(super) fn numatune_lines(
     vnode: &VnodePlan,
     topology: &Topology,
@@ -253,10 +252,21 @@ pub(super) fn numatune_lines(
     match memory.nodes.len() {
         1 => vec![memory_line(memory)],
         count if count < filled || vnode.vcpus().all(|thread| on_one(&thread.pus)) => {
-            vec![format!("<memory mode='interleave' nodeset='{}'/>", node_list(&memory.nodes))]
+            let mode = mode_of_nodes(&memory.nodes, topology);
+            vec![format!("<memory mode='{mode}' nodeset='{}'/>", node_list(&memory.nodes))]
         }
         _ => Vec::new(),
     }
+}
+
+/// The mode of a binding to these nodes: `interleave` over several, so that no vCPU is far from all
+/// of the memory; `strict` if some have no CPUs: the kernel then takes the pages of the nearest
+/// nodes first, and the others only for what does not fit.
+#[must_use]
+pub fn mode_of_nodes(nodes: &[NodeId], topology: &Topology) -> &'static str {
+    let has_pus =
+        |id: &NodeId| topology.nodes.iter().any(|node| node.id == *id && !node.pus.is_empty());
+    if nodes.len() > 1 && nodes.iter().all(has_pus) { "interleave" } else { STRICT }
 }
 
 /// The mode of a binding that moves to other nodes: libvirt's `preferred` accepts one node only.

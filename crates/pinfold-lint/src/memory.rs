@@ -197,7 +197,7 @@ pub(super) fn binding(view: &LintContext<'_, '_>) -> Option<Repair> {
         return None;
     }
     let nodes = holding(view, &filled(view, view.lookup.nodes_of(&view.held)))?;
-    let mode = if nodes.len() == 1 { STRICT } else { "interleave" };
+    let mode = pinfold_emit::mode_of_nodes(&nodes, view.lookup.topology);
     let line = format!("<memory mode='{mode}' nodeset='{}'/>", node_list(&nodes));
     Some(Repair::put(&["numatune"], "memory", line))
 }

@@ -238,3 +238,39 @@ fn a_merged_file_passes_the_check() {
     merges.print("merges");
     assert!(merges.clean > 3_500 && merges.clean * 100 > merges.files() * 99, "{}", merges.clean);
 }
+
+/// The file does what the plan's note says: memory that does not fit on the nodes of the CPUs, and
+/// only that, comes from the node without CPUs.
+#[test]
+fn memory_of_a_node_without_cpus_is_taken_last() {
+    let all = hosts();
+    let (_, topology) = all.iter().find(|(name, _)| name.starts_with("cxl-")).expect("the host");
+    let (mut near, mut far) = (0, 0);
+    for strategy in ["auto", "balanced", "low-latency", "numa-exclusive", "max-performance"] {
+        for gib in [20, 64, 65, 100, 150] {
+            let mut request = Request::vm("vm", VcpuCount::Exactly(3));
+            request.vnodes[0].memory = Some(MemoryRequest { bytes: gib << 30, page_bytes: None });
+            let Ok(made) = plan(strategy, topology, &request) else { continue };
+            let bytes = format!("{} GiB of the memory of vm are on node 2", gib.saturating_sub(64));
+            let is_said = made.findings.iter().any(|it| it.text.starts_with(&bytes));
+            assert_eq!(is_said, gib > 64, "{strategy} {gib}: {:?}", made.findings);
+            let xml = format!(
+                "<domain type='kvm'>\n<name>vm</name>\n<memory unit='GiB'>{gib}</memory>\n\
+                 <vcpu placement='static'>3</vcpu>\n<os><type arch='x86_64'>hvm</type></os>\n\
+                 <devices/>\n</domain>\n"
+            );
+            let merged = libvirt_into(&xml, (&made, &made.vnodes[0]), topology).expect("a merge");
+            let nodes = if is_said { "0,2" } else { "0" };
+            let line = format!("<memory mode='strict' nodeset='{nodes}'/>");
+            assert!(merged.text.contains(&line), "{strategy} {gib}: {}", merged.text);
+            let layout = Layout::of_text(&merged.text, "vm.xml").expect("a file");
+            let flaws = lint(&[layout], topology);
+            let warned = flaws
+                .iter()
+                .find(|it| it.severity > Severity::Note && it.name.starts_with("memory"));
+            assert!(warned.is_none(), "{strategy} {gib}: {warned:?}");
+            *(if is_said { &mut far } else { &mut near }) += 1;
+        }
+    }
+    assert!(near > 2 && far > 2, "{near} near, {far} far");
+}
