@@ -46,8 +46,23 @@ impl<'x> Edits<'x> {
         }
         self.replace(*first, lines);
         for node in rest {
-            self.remove(*node);
+            let line = self.whole_line(node.range());
+            let start = self.without_blank_lines(line.start);
+            self.changes.push((start..line.end, String::new()));
         }
+    }
+
+    /// The end of the last line before `start` that is not blank, if `start` begins a line.
+    fn without_blank_lines(&self, start: usize) -> usize {
+        let mut start = start;
+        while let Some(before) = self.text[..start].strip_suffix('\n') {
+            let line = before.rfind('\n').map_or(0, |end| end + 1);
+            if !before[line..].trim().is_empty() {
+                break;
+            }
+            start = line;
+        }
+        start
     }
 
     /// Removes an element, including its line if nothing else is on it.

@@ -333,3 +333,30 @@ fn half_a_cputune_is_refused() {
         "line 2, column 1: the guest's NUMA cells share out 4 vCPUs, the plan has 2",
     );
 }
+
+/// Blank lines between pins that are replaced go with them.
+#[test]
+fn blank_lines_between_pins_are_not_left_over() {
+    let topology = i7_4790k().build();
+    for eol in ["\n", "\r\n"] {
+        for gap in ["", "\n", "  \n\n"] {
+            let pins: String = (0..3)
+                .map(|vcpu| format!("{gap}    <vcpupin vcpu='{vcpu}' cpuset='0'/>\n"))
+                .collect();
+            let xml = format!(
+                "<domain type='kvm'>\n  <name>vm</name>\n  <vcpu>3</vcpu>\n  <cputune>\n{pins}\n  \
+                 </cputune>\n  <os><type arch='x86_64'>hvm</type></os>\n</domain>\n"
+            )
+            .replace('\n', eol);
+            let made = plan("low-latency", &topology, &exactly(3)).unwrap();
+            let merged = libvirt_into(&xml, (&made, &made.vnodes[0]), &topology).unwrap().text;
+            let start = merged.find("<vcpupin").unwrap();
+            let end = merged.rfind("<vcpupin").unwrap();
+            let blank =
+                merged[start..end].trim_end().lines().filter(|line| line.trim().is_empty()).count();
+            assert_eq!(blank, 0, "{merged}");
+            let tail = merged[end..].split("</cputune>").next().unwrap();
+            assert!(tail.lines().filter(|line| line.trim().is_empty()).count() <= 2, "{merged}");
+        }
+    }
+}
