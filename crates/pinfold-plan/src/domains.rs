@@ -377,7 +377,8 @@ fn write(
     Ok(())
 }
 
-/// The emulator stays in its machine's domain, on the weakest cores without a vCPU. It is outside,
+/// The emulator stays in its machine's domain, on the weakest cores without a vCPU, else on the
+/// siblings of vCPUs. It is outside,
 /// with the host's tasks, if the machine has a weaker part that is not in the domain, or if every
 /// CPU of the domain carries a vCPU.
 fn emulator(
@@ -396,10 +397,14 @@ fn emulator(
         });
         return;
     }
-    let (pus, how) = match (weak.is_empty(), rest.is_empty()) {
-        (false, _) => (weak, "which carry no vCPU and are weaker"),
-        (true, false) => (rest, "which carry no vCPU"),
-        (true, true) => {
+    let cores = domain.cores.iter().map(AvailableCore::set);
+    let busy = cores.filter(|core| !core.is_disjoint(carried)).collect::<Vec<_>>();
+    let idle = rest.difference(&busy.iter().collect::<CpuSet>());
+    let (pus, how) = match (weak.is_empty(), idle.is_empty(), rest.is_empty()) {
+        (false, _, _) => (weak, "which carry no vCPU and are weaker"),
+        (true, false, _) => (idle, "whose cores carry no vCPU"),
+        (true, true, false) => (rest, "which carry no vCPU"),
+        (true, true, true) => {
             enclave.emulator(&outside.pus, || {
                 format!(
                     "the emulator runs on {} {}: every CPU of {} that the host leaves carries a vCPU",

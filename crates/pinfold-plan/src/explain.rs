@@ -156,7 +156,10 @@ fn summary(plan: &Plan, vnode: &VnodePlan) -> String {
     vnode.threads.iter().filter(runs).for_each(|thread| pus.add(&thread.pus));
     let what = match vnode.kind {
         VnodeKind::VirtualMachine => {
-            let pinned = vnode.vcpus().all(|thread| thread.pus.len() == 1);
+            // Where there is one CPU only, all threads are on it without a pin.
+            let by_hand = vnode.vcpus().any(|thread| thread.reason.ends_with("by hand"));
+            let pins = plan.strategy != "none" || by_hand;
+            let pinned = pins && vnode.vcpus().all(|thread| thread.pus.len() == 1);
             let how = if pinned { "pinned to" } else { "floating over" };
             format!("{} {how} {pus}", counted(vnode.vcpus().count(), "vCPU"))
         }

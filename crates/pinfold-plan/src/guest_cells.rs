@@ -236,6 +236,14 @@ impl<'a> Parts<'a> {
     pub fn merged(&self, plans: &[Plan]) -> Result<Plan, PlanError> {
         let (of, vnodes) = ((self.topology, self.request), vec![self.vnode(plans)]);
         let mut merged = joined(of, plans, (vnodes, "no NUMA cell of the guest needs"))?;
+        // The reasons of `auto` are those of a part.
+        if let ([_, _, ..], [plan, ..]) = (self.groups.as_slice(), plans) {
+            let count = merged.findings.len();
+            merged.findings.retain(|finding| finding.subject != "auto");
+            if merged.findings.len() < count {
+                merged.findings.insert(0, fits_each_cell(&plan.strategy));
+            }
+        }
         // A single part cannot know which topology fits them all.
         merged.findings.retain(|finding| finding.subject != "guest topology");
         let vcpus: Vec<&ThreadPlan> = merged.vnodes.iter().flat_map(VnodePlan::vcpus).collect();
@@ -460,6 +468,11 @@ pub(crate) fn scope_of_part(request: &Request) -> IsolationScope {
         IsolationScope::None => IsolationScope::Own,
         scope @ (IsolationScope::Own | IsolationScope::Host) => scope,
     }
+}
+
+/// The finding that `auto` picked a strategy for a guest with NUMA cells.
+pub(crate) fn fits_each_cell(strategy: &str) -> Finding {
+    Finding::note("auto", format!("auto picked {strategy}: it fits each NUMA cell of the guest"))
 }
 
 /// The whole cores of a part's pinned vCPUs, which no other part may use.

@@ -49,6 +49,11 @@ pub(crate) fn findings(
                     let other = other(last).or_else(|| slower(strategy, topology, (request, plan)));
                     other.into_iter().collect()
                 }
+                // Of several, that one may be the reason why another is on slower cores.
+                false if plan.vnodes.len() > 1 => {
+                    let slower = slower(strategy, topology, (request, plan));
+                    found.into_iter().chain(slower).collect()
+                }
                 false => found,
             }
         }
@@ -171,9 +176,9 @@ fn slower(
     let vnode = plan.vnodes.iter().find(|vnode| runs_on(vnode).iter().all(is_slower))?;
     let pus = runs_on(vnode);
     let on: Vec<PuId> = pus.iter().collect();
+    let rest = if plan.vnodes.len() > 1 { "" } else { ", and no preference changes that" };
     let text = format!(
-        "{} is on {pus} ({}): the faster cores that are left are too few for all of it, and no \
-         preference changes that",
+        "{} is on {pus} ({}): the faster cores that are left are too few for all of it{rest}",
         vnode.name,
         available.parts_of(&on)
     );

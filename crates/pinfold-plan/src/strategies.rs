@@ -23,7 +23,7 @@ mod scatter;
 mod sequential;
 mod vnodes;
 
-use pinfold_model::{Finding, Plan, Request, Topology};
+use pinfold_model::{Plan, Request, Topology};
 
 use crate::PlanError;
 use crate::guest_cells::{self, Parts};
@@ -93,9 +93,7 @@ pub(crate) fn made(
         match parts.alike(|part| (pick.plan)(topology, part)) {
             Ok(plans) => {
                 let mut plan = parts.merged(&plans)?;
-                let text =
-                    format!("auto picked {}: it fits each NUMA cell of the guest", pick.name);
-                plan.findings.insert(0, Finding::note("auto", text));
+                plan.findings.insert(0, guest_cells::fits_each_cell(pick.name));
                 return Ok(plan);
             }
             Err(error) => last = Some(error),

@@ -85,7 +85,7 @@ impl Fault for GuestFault<'_> {
             GuestFault::SiblingsHidden { vcpus, core, cores } => {
                 let rest = match cores {
                     1 => String::new(),
-                    count => format!(", and {} more cores likewise", count - 1),
+                    count => format!(", and {} likewise", counted(count - 1, "more core")),
                 };
                 let who = describe_vcpus(vcpus.iter().copied());
                 Words::new(

@@ -373,6 +373,17 @@ impl Sum {
     }
 }
 
+impl Sum {
+    /// The number of vCPUs and cores, for messages.
+    fn units(&self) -> String {
+        match self.groups {
+            0 => counted(self.vcpus, "vCPU"),
+            groups if groups == self.vnodes => counted(self.vcpus, "core"),
+            _ => format!("{} vCPUs and cores", self.vcpus),
+        }
+    }
+}
+
 /// The strategies to try, the best first, each with its rule.
 fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
     let sum = Sum::of(request);
@@ -381,7 +392,7 @@ fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
     let cores = || available.cores_without(&host);
     let (spare, near) = (cores().count(), cores().filter(|core| !core.memoryless).count());
     let threads = pus - available.usable.intersection(&host.pus).len();
-    let asked = counted(sum.vcpus, if sum.groups == sum.vnodes { "core" } else { "vCPU" });
+    let asked = sum.units();
     let mut rules: Vec<Rule> = Vec::new();
     if sum.groups == sum.vnodes {
         rules.push(Rule::new(vnodes::STRATEGY, "the request places process groups only"));

@@ -355,7 +355,8 @@ fn by_package(asked: &VnodeRequest, index: &Index<'_>, own: &Shares) -> Option<V
     let is_even =
         packages.values().all(|nodes| of_own(nodes) == each) && (vcpus.len() == 1 || !is_divisible);
     let is_room = packages.values().all(|nodes| nodes.len() >= each);
-    if is_even || !is_room || !nodes_to_stay_on(asked).is_empty() {
+    let is_bound = !nodes_to_stay_on(asked).is_empty() || !asked.pins.is_empty();
+    if is_even || !is_room || is_bound {
         return None;
     }
     // The remainder is added to the packages that have the most vCPUs.

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use pinfold_config::requests::{group_from_words, parse_vm_spec};
 use pinfold_model::{
-    CpuSet, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request, Speed, Topology,
-    VcpuCount, VmRequest, VnodePlan, VnodeRequest,
+    CellRequest, CpuSet, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request, Role,
+    Speed, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 use pinfold_samples::machine::{Machine, dual_x5540, i7_4790k, two_complexes};
-use pinfold_samples::{described, exactly, finds, set};
+use pinfold_samples::{described, exactly, finds, hosts, set};
 
 use crate::pin_analysis::runs_on;
 use crate::{fill, plan};
@@ -336,4 +337,80 @@ fn the_node_with_free_memory_is_taken() {
 
 fn pins_of(plan: &Plan) -> Vec<CpuSet> {
     plan.vnodes[0].vcpus().map(|thread| thread.pus.clone()).collect()
+}
+
+/// What the reason and the notes count is what the request has.
+#[test]
+fn the_reason_of_auto_counts_the_whole_request() {
+    let topology = described("package:1 core:8 pu:1");
+    let mut request = Request::of(vec![parse_vm_spec("name=a,vcpus=1").unwrap()]);
+    request.vnodes.push(group_from_words("name=g,cores=2,speed=50%").unwrap());
+    let made = plan("auto", &topology, &request).unwrap();
+    assert!(finds(&made, "auto", "each of 3 vCPUs and cores can have"), "{:?}", made.findings);
+    // Cells are not counted one by one.
+    let two = described("package:2 [numa(memory=16GiB)] core:8 pu:2");
+    for vcpus in [4, 5] {
+        let mut request = exactly(vcpus);
+        let Work::Vm(vm) = &mut request.vnodes[0].work else { panic!("a machine") };
+        let nodes = |node| vec![NodeId(node)];
+        let cell = |vcpus: &str, node| CellRequest {
+            vcpus: set(vcpus),
+            nodes: nodes(node),
+            bytes: Some(1 << 30),
+        };
+        vm.cells = vec![cell("0-1", 0), cell(&format!("2-{}", vcpus - 1), 1)];
+        let made = plan("auto", &two, &request).unwrap();
+        let reasons = made.findings.iter().filter(|finding| finding.subject == "auto");
+        let reasons: Vec<&str> = reasons.map(|finding| finding.text.as_str()).collect();
+        assert_eq!(reasons, ["auto picked low-latency: it fits each NUMA cell of the guest"]);
+    }
+}
+
+/// A machine on slow cores is named, also if another one could change its cores.
+#[test]
+fn a_second_machine_on_slow_cores_is_named() {
+    let topology = hosts().into_iter().find(|(name, _)| name.starts_with("i9-13900k")).unwrap().1;
+    for (first, second, is_slower) in [(8, 4, true), (8, 12, true), (4, 4, false)] {
+        let machine = |name: &str, vcpus| VnodeRequest {
+            name: name.to_owned(),
+            ..exactly(vcpus).vnodes.remove(0)
+        };
+        let request = Request::of(vec![machine("a", first), machine("b", second)]);
+        let made = plan("low-latency", &topology, &request).unwrap();
+        let text = "the faster cores that are left are too few for all of it";
+        let found = made.findings.iter().any(|it| {
+            it.subject == "preference" && it.text.starts_with("b is on") && it.text.contains(text)
+        });
+        assert_eq!(found, is_slower, "{first} and {second}: {:?}", made.findings);
+    }
+}
+
+/// On a node with a core to spare, the emulator is not on the siblings of vCPUs.
+#[test]
+fn the_emulator_in_a_domain_leaves_the_siblings_alone() {
+    let mut spare = 0;
+    for (name, topology) in hosts() {
+        for (strategy, vcpus) in
+            ["numa-exclusive", "l3-exclusive"].into_iter().flat_map(|it| [(it, 2), (it, 4)])
+        {
+            let Ok(made) = plan(strategy, &topology, &isolated(&[vcpus])) else { continue };
+            let vcpus = runs_on(&made.vnodes[0]);
+            let emulator = &made.vnodes[0].thread(&Role::Emulator).unwrap().pus;
+            let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&vcpus));
+            let cores = cores.map(|core| &core.pus).collect::<CpuSet>();
+            if !emulator.is_subset(&cores) {
+                assert!(emulator.is_disjoint(&cores), "{name} {strategy}: {emulator}, {vcpus}");
+                spare += 1;
+            }
+        }
+    }
+    assert!(spare > 20, "{spare}");
+}
+
+/// A vCPU of a host with one CPU floats: nothing is pinned.
+#[test]
+fn a_vcpu_without_a_pin_floats_on_one_cpu() {
+    let made = plan("auto", &described("core:1 pu:1"), &exactly(1)).unwrap();
+    let text = crate::explain(&made, &described("core:1 pu:1"), 80);
+    assert!(text.contains("1 vCPU floating over 0") && !text.contains("pinned to"), "{text}");
 }

@@ -409,7 +409,7 @@ fn priorities_choose_first() {
 #[test]
 fn domains_of_their_own() {
     let two = ask(vec![vm("a", 4), vm("b", 2)]);
-    let expected = ["4,5,6,7 | 12-15", "1,2 | 3,9-11"];
+    let expected = ["4,5,6,7 | 12-15", "1,2 | 3,11"];
     check(two_complexes(), "l3-exclusive", &two, &expected);
     let layout = check(dual_x5540(), "numa-exclusive", &two, &expected);
     assert_eq!(layout.vnodes[1].memory.as_ref().unwrap().nodes, [NodeId(0)]);
