@@ -7,17 +7,19 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{Family, Figure, Unit};
 
-use super::table::{ExitTable, Row};
+use super::table::{ASLEEP, ExitTable, Kind, PREEMPTED, Row, Vcpu};
 
 /// One figure for each number of each row, of all vCPUs together and of each. Labels: `type`,
 /// `vcpu` (an index, or `all`), `level` and `statistic` (`count`, `per-second`, `mean`, `shortest`,
-/// `longest`, `sum`, `deviation`, `share`). Unknown numbers have no figure.
+/// `longest`, `sum`, `deviation`, `share`). Unknown numbers have no figure. Where times are known, a
+/// vCPU that never lost its CPU has `DESCHEDULED` figures of 0, so that a rule can subtract them.
 #[must_use]
 pub fn figures(table: &ExitTable) -> Vec<Figure> {
     let mut all = Vec::new();
     for vcpu in [&table.total].into_iter().chain(&table.vcpus) {
         let name = vcpu.vcpu.map_or_else(|| "all".to_owned(), |index| index.to_string());
-        for row in &vcpu.rows {
+        let never = never_descheduled(vcpu);
+        for row in vcpu.rows.iter().chain(&never) {
             for (statistic, unit, value) in numbers(row) {
                 let labels = [
                     ("type", row.name.clone()),
@@ -43,6 +45,24 @@ pub fn figures(table: &ExitTable) -> Vec<Figure> {
     all
 }
 
+/// Rows of zeros for the kinds of DESCHEDULED that did not occur, if the vCPU has rows with times.
+fn never_descheduled(vcpu: &Vcpu) -> Vec<Row> {
+    if !vcpu.rows.iter().any(|row| row.kind == Kind::Guest && row.times.is_some()) {
+        return Vec::new();
+    }
+    let kinds = [(PREEMPTED, Kind::Preempted), (ASLEEP, Kind::Asleep)];
+    let absent = kinds.into_iter().filter(|(_, kind)| vcpu.rows.iter().all(|it| it.kind != *kind));
+    absent
+        .map(|(name, kind)| Row {
+            name: name.to_owned(),
+            kind,
+            count: 0,
+            per_second: 0.0,
+            times: None,
+        })
+        .collect()
+}
+
 fn numbers(row: &Row) -> Vec<(&'static str, Unit, f64)> {
     let mut found = vec![
         ("count", Unit::Count, row.count as f64),
@@ -57,6 +77,9 @@ fn numbers(row: &Row) -> Vec<(&'static str, Unit, f64)> {
             ("share", Unit::Share, times.share),
         ]);
         found.extend(times.deviation_ns.map(|value| ("deviation", Unit::Nanoseconds, value)));
+    }
+    if row.count == 0 {
+        found.push(("share", Unit::Share, 0.0));
     }
     found
 }

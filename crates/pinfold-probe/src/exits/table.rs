@@ -9,6 +9,11 @@ use pinfold_model::text::{agree, counted};
 use super::names::{self, Architecture};
 use super::{Level, cost::Cost};
 
+/// Name of the row of [`Kind::Preempted`].
+pub(super) const PREEMPTED: &str = "DESCHEDULED: preempted";
+/// Name of the row of [`Kind::Asleep`].
+pub(super) const ASLEEP: &str = "DESCHEDULED: asleep";
+
 /// The kind of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -207,8 +212,8 @@ fn rows(of: Origin, time_ns: u64, thread: &ThreadExits) -> Vec<Row> {
     };
     let others = [
         (guest, Kind::Guest, thread.guest),
-        ("DESCHEDULED: preempted", Kind::Preempted, thread.preempted),
-        ("DESCHEDULED: asleep", Kind::Asleep, thread.asleep),
+        (PREEMPTED, Kind::Preempted, thread.preempted),
+        (ASLEEP, Kind::Asleep, thread.asleep),
     ];
     exits.extend(
         others.into_iter().filter_map(|(name, kind, sum)| row(name.to_owned(), kind, sum, time_ns)),

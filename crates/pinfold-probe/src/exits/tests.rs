@@ -138,6 +138,12 @@ fn figures_have_a_sample_for_each_number() {
     assert_eq!(of("mean", "0").and_then(|figure| figure.cpu), Some(0));
     assert!(of("deviation", "all").is_none(), "one sample has no deviation");
     assert!(all.iter().all(|figure| figure.labels["level"] == "A"));
+    let never = all.iter().filter(|figure| figure.labels["type"] == "DESCHEDULED: asleep");
+    let never: Vec<(&str, f64)> = never
+        .filter(|figure| figure.labels["vcpu"] == "all")
+        .map(|figure| (figure.labels["statistic"].as_str(), figure.samples[0]))
+        .collect();
+    assert_eq!(never, [("count", 0.0), ("per-second", 0.0), ("share", 0.0)]);
 }
 
 #[test]

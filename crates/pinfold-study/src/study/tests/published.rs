@@ -10,6 +10,7 @@ use pinfold_study::study::expr::{Argument, Expr, ExprError, Scope, Value};
 use pinfold_study::study::{Claim, Study, from_toml};
 
 const CPU_EMULATION: &str = include_str!("../../../../../studies/cpu-emulation.toml");
+const KVM_OVERHEAD: &str = include_str!("../../../../../studies/kvm-overhead.toml");
 const VM_LATENCY: &str = include_str!("../../../../../studies/vm-latency.toml");
 const QEMU_SCALING: &str = include_str!("../../../../../studies/qemu-scaling.toml");
 const NUMA: &str = include_str!("../../../../../studies/numa-interference.toml");
@@ -283,6 +284,67 @@ fn the_numbers_of_buchert_pass_their_rules() {
         |lim: f64| decide(improvement, &Numbers { study: &study, machine: &[], number: &of(lim) });
     assert!(decided(80.0) && !decided(2.0));
     assert_eq!(study.claims.iter().filter(|claim| !claim.is_own).count(), 15);
+}
+
+/// The exit table of Crăciun 2016 (10 s): exits, their mean and their sum in cycles.
+const EXITS: [(&str, f64, f64, f64); 5] = [
+    ("DABT_IO_MEM_IPI", 157_225.0, 13_385.0, 2_104_548_054.0),
+    ("IRQ", 159_395.0, 6_792.0, 1_082_746_418.0),
+    ("TIMEINGUEST", 316_620.0, 47_376.0, 15_000_203_563.0),
+    ("DESCHEDULED: preempted", 2.0, 7_036.0, 14_072.0),
+    ("DESCHEDULED: asleep", 0.0, 0.0, 0.0),
+];
+
+/// Its charts are pictures: where a rule is about one, the number is what the conclusion says.
+fn craciun(function: &str, picks: &Picks) -> Option<f64> {
+    match (function, picks.figure.as_str(), picks.level("workload")) {
+        ("value", "exits", "switch-unique") => {
+            let row = EXITS.iter().find(|row| row.0 == picks.level("type"))?;
+            match picks.level("statistic") {
+                "per-second" => Some(row.1 / 10.0),
+                "mean" => Some(row.2),
+                "share" => Some(row.3 / EXITS.iter().map(|row| row.3).sum::<f64>()),
+                _ => None,
+            }
+        }
+        ("value", "exits", "compute") => {
+            Some(if picks.level("statistic") == "share" { 0.999 } else { 200.0 })
+        }
+        ("value", "latency", _) | ("ratio", ..) => Some(1.0),
+        _ => None,
+    }
+}
+
+#[test]
+fn the_numbers_of_craciun_pass_their_rules() {
+    let study = from_toml(KVM_OVERHEAD).unwrap();
+    let check = |source: &str, contrary: &dyn Fn(&str, &Picks) -> Option<f64>| {
+        let claim = claim(&study, source);
+        let scope = |number| Numbers { study: &study, machine: &[], number };
+        assert!(decide(claim, &scope(&craciun)), "{source}");
+        assert!(!decide(claim, &scope(contrary)), "contrary: {source}");
+    };
+    // The guest has half of the time, interrupts of both kinds a tenth each.
+    let others = |_: &str, picks: &Picks| match (picks.level("type"), picks.level("statistic")) {
+        ("TIMEINGUEST", "share") => Some(0.5),
+        ("DABT_IO_MEM_IPI" | "IRQ", "share") => Some(0.1),
+        ("DABT_IO_MEM_IPI", "per-second") => Some(1e3),
+        ("IRQ", "mean" | "per-second") => Some(1e4),
+        ("DABT_IO_MEM_IPI", "mean") => Some(5e3),
+        _ => Some(0.0),
+    };
+    check("The costs come from exits", &others);
+    check("Most of it is the emulation", &others);
+    check("The exit of an interprocessor interrupt", &others);
+    check("Each interprocessor interrupt comes", &others);
+    check("A program that only computes causes few exits", &others);
+    let slow = |_: &str, picks: &Picks| {
+        Some(if picks.level("experiment") == "fewer-page-table-levels" { 0.8 } else { 1.2 })
+    };
+    check("A program that only computes runs", &|_, _| Some(0.8));
+    check("Memory-related tests", &slow);
+    check("The number of page-table levels", &slow);
+    assert_eq!(study.claims.iter().filter(|claim| !claim.is_own).count(), 8);
 }
 
 /// Migrations and L1 misses (millions) of Badaroux 2021, tables I and II, floating and pinned.
