@@ -203,6 +203,14 @@ impl Topology {
         self.pus.iter().find(|pu| pu.os == os)
     }
 
+    /// The same machine without data on free memory: a machine that runs has its memory already, so
+    /// what is free besides does not decide its node.
+    #[must_use]
+    pub fn without_free_memory(mut self) -> Self {
+        self.nodes.iter_mut().for_each(|node| node.free_bytes = None);
+        self
+    }
+
     /// The core with this logical index.
     ///
     /// # Panics

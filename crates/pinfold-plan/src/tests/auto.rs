@@ -322,6 +322,10 @@ fn the_node_with_free_memory_is_taken() {
             let before = plan(strategy, &unknown, &sized(4, 48 * GIB, None)).unwrap();
             assert_eq!(pins_of(&large), pins_of(&before), "{case}");
             assert!(is_noted(&large) && !is_noted(&before), "{case}: {:?}", large.findings);
+            // A machine that runs has its memory already.
+            let running = topology.clone().without_free_memory();
+            let before = plan(strategy, &unknown, &sized(4, 16 * GIB, None)).unwrap();
+            assert_eq!(plan(strategy, &running, &sized(4, 16 * GIB, None)).unwrap(), before);
             // Huge pages are reserved already, and a machine without a size needs nothing known.
             for (asked, name) in
                 [(sized(4, 16 * GIB, Some(2 << 20)), "pages"), (exactly(4), "none")]

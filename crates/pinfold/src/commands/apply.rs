@@ -61,7 +61,7 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     if !arguments.dry_run {
         ended::clear_up(&host, state)?;
     }
-    let topology = inputs::topology(&host, None)?;
+    let topology = inputs::topology(&host, None)?.without_free_memory();
     let vms = find_machines(arguments, &host)?;
     // A dry run changes nothing, and needs no state directory.
     let folder = if arguments.dry_run { None } else { Some(host::state(state)?) };
