@@ -9,7 +9,10 @@ use std::collections::BTreeSet;
 
 use pinfold_model::text::counted;
 use pinfold_model::text::pus_text;
-use pinfold_model::{CpuSet, NodeId, Plan, PuId, SmtRequest, VnodeRequest, Work};
+use pinfold_model::{
+    CpuSet, Finding, IsolationScope, NodeId, Plan, PuId, Request, SmtRequest, Topology,
+    VnodeRequest, Work,
+};
 
 use crate::PlanError;
 use crate::available::HostShare;
@@ -19,9 +22,10 @@ use crate::exclusive_cores::off_memory;
 use crate::guest::GuestSmt;
 use crate::home::{self, HomeKind};
 use crate::pins;
-use crate::plan_builder::{Limits, PlanBuilder};
-use crate::request_check::{nodes_of, noun, pinned_of};
+use crate::plan_builder::{Limits, PlacedPlan, PlanBuilder};
+use crate::request_check::{nodes_of, noun, pinned_of, placed};
 use crate::select::{Count, Pool};
+use crate::text::verb;
 use crate::vnode_builder::{Reserve, VnodeBuilder};
 
 /// A kind of domain.
@@ -158,7 +162,34 @@ pub(crate) fn inside(mut builder: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, 
     }
     write(&mut builder, kind, (&domains, &homes), (&host, &exclusive))?;
     let reason = builder.available.host_reason(&host, &exclusive);
+    let (topology, request, noun) = (builder.available.topology, builder.request, kind.noun);
+    builder.later(move |ended| idle(topology, request, (noun, ended)));
     builder.isolating(Reserve { exclusive, reason })
+}
+
+/// The finding about CPUs that nothing may use: those of an exclusive domain without a thread of
+/// the plan, on cores without a vCPU.
+fn idle(
+    topology: &Topology,
+    request: &Request,
+    (noun, ended): (&str, &PlacedPlan<'_>),
+) -> Option<Finding> {
+    if request.isolation == IsolationScope::None {
+        return None;
+    }
+    let carried = ended.carried();
+    let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&carried));
+    let cores = cores.map(|core| &core.pus).collect::<CpuSet>();
+    let idle = ended.exclusive.difference(&ended.pus(|_| true)).difference(&cores);
+    (!idle.is_empty()).then(|| {
+        let text = format!(
+            "{} {} idle: each {noun} of {} is exclusive as a whole, closed to the host's tasks too",
+            pus_text(&idle),
+            verb(&idle, "stays", "stay"),
+            placed(request)
+        );
+        Finding::note("idle CPUs", text)
+    })
 }
 
 /// Assigns a domain to each vnode: in the order in which they choose, or the largest first if the

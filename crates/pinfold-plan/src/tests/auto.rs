@@ -418,3 +418,25 @@ fn a_vcpu_without_a_pin_floats_on_one_cpu() {
     let text = crate::explain(&made, &described("core:1 pu:1"), 80);
     assert!(text.contains("1 vCPU floating over 0") && !text.contains("pinned to"), "{text}");
 }
+
+/// CPUs of an exclusive domain that nothing may use are named, and only those.
+#[test]
+fn idle_cpus_of_an_exclusive_domain_are_named() {
+    let mut named = 0;
+    for (name, topology) in hosts() {
+        for (strategy, vcpus) in
+            ["numa-exclusive", "l3-exclusive"].into_iter().flat_map(|it| [(it, 2), (it, 4)])
+        {
+            let Ok(made) = plan(strategy, &topology, &isolated(&[vcpus])) else { continue };
+            let work = runs_on(&made.vnodes[0]);
+            let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&work));
+            let cores = cores.map(|core| &core.pus).collect::<CpuSet>();
+            let idle = made.exclusive.difference(&cores).difference(&made.vnodes[0].pus());
+            let case = format!("{name} {strategy} {vcpus}: {:?}", made.findings);
+            assert_eq!(finds(&made, "idle CPUs", " idle: each "), !idle.is_empty(), "{case}");
+            assert!(idle.is_empty() || finds(&made, "idle CPUs", &idle.to_string()), "{case}");
+            named += usize::from(!idle.is_empty());
+        }
+    }
+    assert!(named > 0);
+}
