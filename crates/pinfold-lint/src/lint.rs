@@ -58,8 +58,13 @@ pub fn lint_under(layouts: &[Layout], topology: &Topology, conditions: &Request)
     let held = views.iter().zip(&advised).filter(|(view, _)| claims(view));
     let held = held.map(|(_, advised)| &advised.held).collect::<CpuSet>();
     let mut isolation = advice::Isolation::new((&lookup, &held), conditions);
+    let cores = lookup.whole_cores(&held);
     for ((view, own), advised) in views.iter().zip(&mut of_views).zip(&advised) {
-        let others = lookup.whole_cores(&held.difference(&advised.held));
+        // The cores of the other machines: all but its own, and those of its own that others use
+        // too.
+        let own_cores = lookup.whole_cores(&advised.held);
+        let shared = own_cores.intersection(&held).difference(&advised.held);
+        let others = cores.difference(&own_cores).union(&lookup.whole_cores(&shared));
         let placed = advised.layout.as_ref().unwrap_or(view.layout);
         isolation.advise(own, view, placed, &others.difference(&advised.held));
     }

@@ -129,6 +129,9 @@ pub(crate) fn kept_for(
 /// others of its kind, or if SMT is off.
 #[must_use]
 pub fn possible_siblings(reserved: &CpuSet, topology: &Topology) -> CpuSet {
+    if topology.offline.is_empty() {
+        return CpuSet::new();
+    }
     let mut widest: BTreeMap<CoreKind, usize> = BTreeMap::new();
     for core in &topology.cores {
         let most = widest.entry(core.kind).or_default();

@@ -127,18 +127,23 @@ impl AvailableCpus<'_> {
     pub fn around(&self, pins: &[PuId], carried: &CpuSet) -> (CpuSet, &'static str) {
         let own: CpuSet = pins.iter().copied().collect();
         let floating = self.floating();
+        let without_vcpu = floating.difference(carried);
+        if !without_vcpu.is_empty() {
+            return match self.nearest(&without_vcpu, &own) {
+                (pus, Reach::Node) => (pus, "which carry no vCPU"),
+                (pus, Reach::Package | Reach::Machine) => (pus, NO_ROOM_NEAR),
+            };
+        }
+        let elsewhere = self.hostable.difference(&self.free).difference(carried);
+        if !elsewhere.is_empty() {
+            return (elsewhere, NO_ROOM_NEAR);
+        }
+        let with_own = floating.intersection(&own);
+        if !with_own.is_empty() {
+            return (with_own, NO_ROOM);
+        }
         let near = self.near(&floating, &self.nodes_of(&own));
-        let elsewhere = self.hostable.difference(&self.free);
-        let choices: [(&dyn Fn() -> CpuSet, &str); 5] = [
-            (&|| near.difference(carried), "which carry no vCPU"),
-            (&|| self.nearest(&floating.difference(carried), &own).0, NO_ROOM_NEAR),
-            (&|| elsewhere.difference(carried), NO_ROOM_NEAR),
-            (&|| near.intersection(&own), NO_ROOM),
-            (&|| near.clone(), NO_ROOM),
-        ];
-        let mut choices = choices.into_iter().map(|(pus, which)| (pus(), which));
-        let found = choices.find(|(pus, _)| !pus.is_empty());
-        found.unwrap_or_else(|| (floating.clone(), NO_ROOM))
+        (if near.is_empty() { floating } else { near }, NO_ROOM)
     }
 
     /// The CPUs that are neither the host's nor on a core with vCPUs (`taken`): the nearest to the

@@ -55,7 +55,7 @@ pub(crate) fn along(builder: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<()
             (cursor..cursor + vcpus).map(|slot| (slot, order[slot % order.len()])).collect();
         cursor += vcpus;
         if let (Some(rank), true) = (line.sorted, vcpus <= order.len()) {
-            pins.sort_by_key(|(_, pin)| rank.get(pin));
+            pins.sort_by_cached_key(|(_, pin)| rank.get(pin));
         }
         let own: Vec<PuId> = pins.iter().map(|(_, pin)| *pin).collect();
         let (around, which) = available.around(&own, &carried);
