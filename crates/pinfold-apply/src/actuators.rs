@@ -242,7 +242,7 @@ pub(crate) fn repair(past: &UndoContext<'_>) -> Result<(), HostError> {
     let Some(cpusets) = &past.cpusets else { return Ok(()) };
     for path in past.restored_files() {
         let (group, _) = path.rsplit_once('/').unwrap_or((path, ""));
-        if *path == paths::cpuset_cpus(group) {
+        if path == paths::cpuset_cpus(group) {
             cpuset_reset::repair(past, cpusets, group)?;
         }
     }

@@ -118,10 +118,7 @@ pub(crate) fn drop_steps(
     if report.is_complete() {
         for (index, step) in part.steps() {
             // A list of CPUs that is not empty yet is emptied by the undo of the placement.
-            let outcome = match is_as_before(host, step) {
-                true => Outcome::Dropped,
-                false => Outcome::Done,
-            };
+            let outcome = if is_as_before(host, step) { Outcome::Dropped } else { Outcome::Done };
             journal.note(index, outcome, None);
         }
     }
@@ -133,17 +130,10 @@ pub(crate) fn drop_steps(
 
 /// False for a file that has other bytes than before a step.
 fn is_as_before(host: &dyn HostMut, step: &Step) -> bool {
-    match &step.undo {
-        Undo::WriteFile { path, original } => host
-            .read(path)
-            .map_or_else(|error| error.is_gone(), |now| now.trim_ascii() == original.trim_ascii()),
-        Undo::RemoveGroup { .. }
-        | Undo::MoveTasks { .. }
-        | Undo::SetAffinity { .. }
-        | Undo::SetPolicy { .. }
-        | Undo::WriteSetting { .. }
-        | Undo::LeavePages { .. }
-        | Undo::ContinueProcesses { .. } => true,
+    let Some((path, original)) = step.undo.as_write_file() else { return true };
+    match host.read(path) {
+        Ok(now) => now.trim_ascii() == original.trim_ascii(),
+        Err(error) => error.is_gone(),
     }
 }
 

@@ -187,6 +187,14 @@ pub struct Step {
     pub reason: String,
 }
 
+impl Undo {
+    /// Path and original bytes of an [`Undo::WriteFile`].
+    #[must_use]
+    pub fn as_write_file(&self) -> Option<(&str, &[u8])> {
+        if let Self::WriteFile { path, original } = self { Some((path, original)) } else { None }
+    }
+}
+
 impl Change {
     /// Path and bytes of a [`Change::WriteFile`].
     #[must_use]

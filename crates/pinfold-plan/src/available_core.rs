@@ -39,9 +39,6 @@ impl AvailableCore {
     pub fn for_vcpus(&self, count: usize) -> Vec<PuId> {
         let others = self.pus.iter().copied().filter(|pu| !self.of_helpers.contains(*pu));
         let others: Vec<PuId> = others.take(count).collect();
-        match others.len() == count {
-            true => others,
-            false => self.pus.iter().copied().take(count).collect(),
-        }
+        if others.len() == count { others } else { self.pus.iter().copied().take(count).collect() }
     }
 }

@@ -73,7 +73,7 @@ fn complete(
     request: &Request,
 ) -> Result<Plan, PlanError> {
     if found.name == "auto" {
-        rest_isolation::keep(&mut planned, (topology, request));
+        rest_isolation::keep(&mut planned, topology, request);
     }
     let preferred = prefer::findings(*found, topology, (request, &planned));
     planned.findings.extend(preferred);

@@ -10,7 +10,7 @@ use crate::pin_analysis::work_of;
 
 /// Isolates the CPUs of the vCPUs and tasks, if the request isolates, the plan does not, and the
 /// host's tasks have a CPU without them.
-pub(crate) fn keep(plan: &mut Plan, (topology, request): (&Topology, &Request)) {
+pub(crate) fn keep(plan: &mut Plan, topology: &Topology, request: &Request) {
     let floats = |thread: &ThreadPlan| thread.role.runs_work() && thread.pus.len() > 1;
     let is_pinned = plan.strategy != "none" && !plan.threads().any(|(_, thread)| floats(thread));
     if request.isolation == IsolationScope::None || !plan.exclusive.is_empty() || !is_pinned {
@@ -22,7 +22,7 @@ pub(crate) fn keep(plan: &mut Plan, (topology, request): (&Topology, &Request)) 
         return;
     }
     plan.findings.retain(|finding| finding.subject != "isolation");
-    plan.findings.extend(siblings(topology, (&work, &left)));
+    plan.findings.extend(siblings(topology, &work, &left));
     for irq in &mut plan.irqs {
         let quiet = irq.pus.difference(&work);
         irq.pus = if quiet.is_empty() { left.clone() } else { quiet };
@@ -34,7 +34,7 @@ pub(crate) fn keep(plan: &mut Plan, (topology, request): (&Topology, &Request)) 
 }
 
 /// The finding about the host's CPUs on cores of vCPUs.
-fn siblings(topology: &Topology, (work, left): (&CpuSet, &CpuSet)) -> Option<Finding> {
+fn siblings(topology: &Topology, work: &CpuSet, left: &CpuSet) -> Option<Finding> {
     let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(work));
     let shared = cores.map(|core| &core.pus).collect::<CpuSet>().intersection(left);
     (!shared.is_empty()).then(|| {

@@ -61,17 +61,8 @@ impl<'a> UndoContext<'a> {
     }
 
     /// The files whose original content an undo writes back.
-    pub(super) fn restored_files(&self) -> impl Iterator<Item = &'a String> {
-        self.steps.iter().filter_map(|step| match &step.undo {
-            Undo::WriteFile { path, .. } => Some(path),
-            Undo::RemoveGroup { .. }
-            | Undo::MoveTasks { .. }
-            | Undo::SetAffinity { .. }
-            | Undo::SetPolicy { .. }
-            | Undo::WriteSetting { .. }
-            | Undo::LeavePages { .. }
-            | Undo::ContinueProcesses { .. } => None,
-        })
+    pub(super) fn restored_files(&self) -> impl Iterator<Item = &'a str> {
+        self.steps.iter().filter_map(|step| Some(step.undo.as_write_file()?.0))
     }
 
     /// True if a step set a setting to this value.

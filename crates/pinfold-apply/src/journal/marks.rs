@@ -405,10 +405,8 @@ fn named(host: &dyn Host, journal: &str) -> Result<Named, JournalError> {
     }
     let bytes = files::require_own(journal).and_then(|()| files::read(journal));
     let Ok(record) = bytes.map(|bytes| Record::parse(journal, &bytes)) else {
-        return Ok(match files::exists(journal) {
-            true => Named::Active,
-            false => Named::Lost(LostReason::Missing),
-        });
+        let is_there = files::exists(journal);
+        return Ok(if is_there { Named::Active } else { Named::Lost(LostReason::Missing) });
     };
     Ok(match record {
         Ok(Some(record)) => match record.is_of_this_boot(host) {

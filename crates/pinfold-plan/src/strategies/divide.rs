@@ -385,9 +385,10 @@ fn ways_by_package(packages: &[Vec<NodeId>], own: &Shares, threads: u32) -> Vec<
     // In single CPUs only where the packages do not divide the cores.
     let units = count * threads;
     let by_core = all.is_multiple_of(threads).then(|| over(threads)).flatten();
-    let mut ways: Vec<Shares> = match all.is_multiple_of(units) {
-        true => by_core.into_iter().chain(over(1)).collect(),
-        false => over(1).into_iter().chain(by_core).collect(),
+    let mut ways: Vec<Shares> = if all.is_multiple_of(units) {
+        by_core.into_iter().chain(over(1)).collect()
+    } else {
+        over(1).into_iter().chain(by_core).collect()
     };
     ways.dedup();
     ways

@@ -109,9 +109,10 @@ fn vcpu_reason(
     (choice, unit): (bool, &str),
 ) -> String {
     let siblings = spot.set().difference(&CpuSet::single(pin));
-    let which = match spot.pus.first() == Some(&pin) {
-        true => "the first of its core",
-        false => "the one of its core to which no helper is pinned",
+    let which = if spot.pus.first() == Some(&pin) {
+        "the first of its core"
+    } else {
+        "the one of its core to which no helper is pinned"
     };
     let sharing = match (siblings.is_empty(), beside) {
         (true, _) => "it has no sibling to share with".to_owned(),

@@ -209,10 +209,8 @@ fn leave_all(
             ));
             continue;
         }
-        let ends = match end_waiter::start(&program, journals, &one.plan, journal) {
-            true => "the machine ends or ",
-            false => "",
-        };
+        let is_awaited = end_waiter::start(&program, journals, &one.plan, journal);
+        let ends = if is_awaited { "the machine ends or " } else { "" };
         say(&format!("active until {ends}`{undo}`; `{status}` compares it with the plan"));
     }
     Ok(())
