@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use pinfold_host::{HostError, HostMut, paths};
-use pinfold_model::{Change, CpuSet, Finding, Plan, Step, TaskId, Undo};
+use pinfold_model::{Change, CpuSet, Finding, IsolationScope, Plan, Step, TaskId, Undo};
 
 use crate::actuators::{self, ChangeOutcome, ReadBack};
 use crate::cpusets::{self, Hierarchy};
@@ -24,7 +24,7 @@ use crate::steps::{Planned, Request, all_steps, group_name};
 use crate::tasks::{LiveThreads, Target};
 use crate::undo::undo;
 
-mod affected_tasks;
+pub(crate) mod affected_tasks;
 mod managed_irqs;
 mod replace;
 
@@ -225,7 +225,10 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         let masks_survive = cpusets::masks_survive(self.host)?;
         let mut left = String::new();
         for pass in 0..MAX_PASSES {
-            let state = HostState::read(self.host, &hierarchy, target)?;
+            let mut state = HostState::read(self.host, &hierarchy, target)?;
+            if plan.isolation == IsolationScope::Host {
+                state = state.next_to(self.others()?)?;
+            }
             if pass == 0 {
                 self.irqs = ManagedIrqs::of(&state, plan)?;
             }

@@ -10,7 +10,7 @@
 
 use std::borrow::Borrow;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
 use pinfold_host::mountinfo::{self, ControllerMount};
@@ -22,6 +22,7 @@ use crate::cpusets::{self, CPUSET, Cpusets, Hierarchy};
 use crate::error::ApplyError;
 use crate::files::Files;
 use crate::journal::Record;
+use crate::layers::OtherPlacements;
 use crate::tasks::{self, Target};
 
 /// The values of one host at one time, as far as they were needed.
@@ -30,6 +31,8 @@ pub(crate) struct HostState<'h> {
     pub(crate) vm: TaskId,
     /// The threads of that process in ascending order.
     pub(crate) listed: Vec<Tid>,
+    /// The threads of the machines of other placements.
+    pub(crate) placed: BTreeSet<Tid>,
     host: &'h dyn Host,
     hierarchy: &'h Hierarchy<'h>,
     known: Known,
@@ -92,13 +95,25 @@ impl<'h> HostState<'h> {
         let pid = target.pid;
         let known = Known::default();
         let vm = TaskId { tid: pid, start_time: 0 };
-        let mut state = Self { vm, listed: Vec::new(), host, hierarchy, known };
+        let placed = BTreeSet::new();
+        let mut state = Self { vm, listed: Vec::new(), placed, host, hierarchy, known };
         state.vm = state.stat(pid)?.ok_or(ApplyError::VmGone { pid })?.task();
         state.listed = match target.confirmed_threads(host) {
             Some(threads) => threads,
             None => state.threads_of(pid)?,
         };
         Ok(state)
+    }
+
+    /// The same host, on which the machines of other placements keep their CPUs.
+    ///
+    /// # Errors
+    /// [`HostError`] if a process cannot be read.
+    pub(crate) fn next_to(mut self, others: &OtherPlacements) -> Result<Self, HostError> {
+        for machine in others.machines() {
+            self.placed.extend(self.threads_of(machine.tid)?);
+        }
+        Ok(self)
     }
 
     /// The same host without the settings that a placement made: their values are the originals in

@@ -30,6 +30,11 @@ impl OtherPlacements {
         Self(active)
     }
 
+    /// The processes of their machines.
+    pub(crate) fn machines(&self) -> impl Iterator<Item = TaskId> {
+        self.0.iter().map(|(_, record)| record.header.vm)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -7,7 +7,7 @@ use pinfold_host::{Host, HostError, paths};
 use pinfold_model::tunables::{partition, rt_throttle};
 use pinfold_model::{CpuSet, Finding, Plan, Policy, Role, TaskId, Tid};
 
-use crate::actuators::partition_fault;
+use crate::actuators::{self, partition_fault};
 use crate::cpusets::{self, Cpusets};
 use crate::rt_watchdog::real_time_priority;
 use crate::steps::{group_name, missing_pus, partition_name, throttle_path, throttle_that_is_off};
@@ -180,6 +180,21 @@ fn roles(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Vec<RoleStatus
     Ok(roles)
 }
 
+/// True for a thread without a vCPU that has all planned CPUs that its cpuset allows: another placement
+/// may have isolated some of them since.
+fn is_narrowed(
+    host: &dyn Host,
+    (task, role): (TaskId, &Role),
+    planned: &CpuSet,
+    found: &CpuSet,
+) -> Result<bool, HostError> {
+    if role.is_vcpu() || found.is_empty() || !found.is_subset(planned) {
+        return Ok(false);
+    }
+    let allowed = actuators::allowed(host, Cpusets::find(host)?.as_ref(), task.tid)?;
+    Ok(allowed.is_some_and(|allowed| planned.intersection(&allowed) == *found))
+}
+
 fn role_status(
     host: &dyn Host,
     plan: &Plan,
@@ -194,10 +209,16 @@ fn role_status(
     let found_policy = if alive { tasks::unless_gone(host.policy(task.tid))? } else { None };
     let policy_ok = thread.policy.is_none_or(|policy| found_policy == Some(policy));
     let planned = (!is_stray(plan, role)).then(|| thread.pus.clone());
+    let mask_ok = match (&planned, &found) {
+        (Some(planned), Some(found)) => {
+            found == planned || is_narrowed(host, (task, role), planned, found)?
+        }
+        (_, _) => false,
+    };
     Ok(Some(RoleStatus {
         role: role.clone(),
         task,
-        ok: planned.is_some() && found == planned && policy_ok,
+        ok: mask_ok && policy_ok,
         planned,
         found,
         planned_policy: thread.policy,

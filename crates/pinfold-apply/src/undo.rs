@@ -11,10 +11,12 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use pinfold_host::{HostMut, files, with_causes};
-use pinfold_model::{Finding, Step, Undo};
+use pinfold_host::{HostError, HostMut, files, with_causes};
+use pinfold_model::{CpuSet, Finding, Step, TaskId, Undo};
 
 use crate::actuators::{self, Reverted, UndoContext};
+use crate::apply::affected_tasks;
+use crate::cpusets::{self, Hierarchy};
 use crate::journal::{ENDED, Header, Journal, JournalId, Outcome, RESTARTED, Record};
 use crate::layers::OtherPlacements;
 use crate::missing_cgroups::vanished;
@@ -65,6 +67,7 @@ pub fn undo_observed(
         report.fail("what other placements have set", &error);
         OtherPlacements::default()
     });
+    note_placed(host, journal, &others, &mut report);
     let record = journal.record().clone();
     let record = others.resolved(&record);
     match UndoContext::new(host, journal.clock(), &record) {
@@ -193,6 +196,47 @@ fn note_born(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoRep
         },
         Err(error) => report.fail("what new tasks inherited", &error),
     }
+}
+
+/// Before Linux 6.2 writing the list of a group overwrites the masks of its tasks, also those that
+/// another placement has set since. They are journalled before, and restored at the end.
+fn note_placed(
+    host: &dyn HostMut,
+    journal: &mut Journal<'_>,
+    others: &OtherPlacements,
+    report: &mut UndoReport,
+) {
+    match placed_masks(host, journal.record(), others) {
+        Ok(masks) if masks.is_empty() => {}
+        Ok(masks) => match journal.write_masks(masks) {
+            // As for the masks of new tasks.
+            Ok(()) | Err(_) => {}
+        },
+        Err(error) => report.fail("the masks of other placements", &error),
+    }
+}
+
+fn placed_masks(
+    host: &dyn HostMut,
+    record: &Record,
+    others: &OtherPlacements,
+) -> Result<Vec<(TaskId, CpuSet)>, HostError> {
+    if others.is_empty() || cpusets::masks_survive(host)? {
+        return Ok(Vec::new());
+    }
+    let steps: Vec<Step> = record.steps().map(|(_, step)| step.clone()).collect();
+    let mut placed = BTreeSet::new();
+    for machine in others.machines() {
+        placed.extend(tasks::threads_of(host, machine.tid)?);
+    }
+    let sets = |step: &Step, task: TaskId| {
+        step.change.as_set_affinity().is_some_and(|(own, _)| own == task)
+    };
+    let mut masks = affected_tasks::masks(host, &Hierarchy::of(host), &steps)?;
+    masks.retain(|(task, _)| {
+        placed.contains(&task.tid) && !steps.iter().any(|step| sets(step, *task))
+    });
+    Ok(masks)
 }
 
 type Watched<'w> = (&'w mut UndoReport, &'w mut dyn FnMut(usize, &Step) -> ControlFlow<()>);

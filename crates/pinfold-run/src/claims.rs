@@ -9,7 +9,9 @@ use pinfold_apply::{Journals, Record};
 use pinfold_host::files::StateDir;
 use pinfold_host::{LiveHost, SystemClock, process};
 use pinfold_model::text::pus_text;
-use pinfold_model::{Command, CpuSet, Finding, Plan, Request, Role, Topology, VnodePlan};
+use pinfold_model::{
+    Command, CpuSet, Finding, IsolationScope, Plan, Request, Role, Topology, VnodePlan,
+};
 use pinfold_plan::PlanError;
 
 use crate::emulate::status::{cpus_of, is_platform};
@@ -288,6 +290,13 @@ impl Claims {
             let contested = match claim.exclusivity {
                 Exclusivity::Isolated => &used,
                 Exclusivity::Dedicated => &exclusive,
+                // Isolation from the host excludes threads that have other CPUs too.
+                Exclusivity::Shared
+                    if plan.isolation == IsolationScope::Host
+                        && !claim.cpus.is_subset(&own.isolated) =>
+                {
+                    continue;
+                }
                 Exclusivity::Shared => &own.isolated,
             };
             let cpus = claim.cpus.intersection(contested);

@@ -4,9 +4,9 @@ use pinfold_apply::page_tables::MachineTables;
 use pinfold_apply::{Counter, Journals, KnobStatus, LostPlacement, Record, Status, Target};
 use pinfold_host::files::StateDir;
 use pinfold_host::{LiveHost, SystemClock, process};
-use pinfold_model::{Finding, Plan, Role, Severity, TaskId, Tid};
+use pinfold_model::{CpuSet, Finding, Plan, Role, Severity, TaskId, Tid};
 
-use crate::claims::{Claims, USED_TWICE};
+use crate::claims::{Claims, Owner, USED_TWICE};
 use crate::emulate::status::{answers, is_platform};
 use crate::target::threads_by_journal;
 use crate::{Exit, Failure, host, undo};
@@ -45,6 +45,24 @@ impl ActivePlacement {
         let memory = self.plan.vnodes.first().and_then(|vnode| vnode.memory.as_ref());
         let far = memory.and_then(|memory| tables.far(&memory.nodes));
         Some((tables.to_string(), far))
+    }
+
+    /// The plan with the CPUs of a role that its threads really have: another placement may have isolated
+    /// some of the CPUs that the role shares with others.
+    fn plan_as_found(&self) -> Plan {
+        let mut plan = self.plan.clone();
+        let roles = self.status.iter().flat_map(|status| &status.roles);
+        let roles: Vec<_> = roles.filter(|role| role.ok).collect();
+        for thread in plan.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads) {
+            let mut found = CpuSet::new();
+            for role in roles.iter().filter(|role| role.role == thread.role) {
+                role.found.iter().for_each(|cpus| found.add(cpus));
+            }
+            if !found.is_empty() {
+                thread.pus = found;
+            }
+        }
+        plan
     }
 
     /// True if `wanted` is its ID, or the name or process ID of its machine or group.
@@ -173,8 +191,14 @@ fn find_in(host: &LiveHost, journals: &Journals<'_>) -> Result<Found, Failure> {
 /// Adds a warning to each placement with a CPU that another owner uses too, although one of the two
 /// keeps it exclusively.
 fn find_used_twice(placements: &mut [ActivePlacement], claims: &Claims) {
+    let mut claims = claims.clone();
+    for one in placements.iter().filter(|one| one.status.is_some()) {
+        claims = claims.without(&one.id);
+        let owner = Owner::Placement { name: one.vm_name.clone(), id: one.id.clone() };
+        claims.add_plan(&owner, &one.plan_as_found());
+    }
     for one in placements {
-        let conflicts = claims.without(&one.id).conflicts(&one.vm_name, &one.plan);
+        let conflicts = claims.without(&one.id).conflicts(&one.vm_name, &one.plan_as_found());
         if let Some(status) = &mut one.status {
             status.dangers.extend(conflicts);
         }

@@ -58,6 +58,11 @@ fn a_host_that_loses_its_power_during_an_apply_or_an_undo_recovers_at_its_next_b
 }
 
 #[test]
+fn three_machines_on_one_host_share_no_cpu() {
+    check(Case::Several);
+}
+
+#[test]
 fn a_host_that_systemd_runs() {
     check(Case::Systemd);
 }

@@ -91,6 +91,78 @@ fn the_capabilities_of_the_page_suffice_and_each_is_needed() {
     }
 }
 
+/// As the user nobody, with a folder of that user.
+fn nobody(root: &str) -> Vec<String> {
+    let given = capture("chown", ["65534", root], SECOND_NS).expect("it runs");
+    assert!(given.status.success());
+    let home = format!("HOME={root}");
+    let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"];
+    let words = [&user[..], &["env", "-u", "XDG_CACHE_HOME", &home]].concat();
+    words.into_iter().map(str::to_owned).collect()
+}
+
+fn masks(host: &LiveHost, pid: Tid) -> Vec<String> {
+    let tids = host.list(&paths::task_dir(pid)).expect("threads");
+    let tids = tids.iter().filter_map(|tid| tid.parse().ok().map(Tid));
+    tids.map(|tid| host.affinity(tid).expect("a mask").to_string()).collect()
+}
+
+#[test]
+fn without_privileges_own_machines_are_placed_and_the_host_is_left() {
+    if cannot_run() {
+        return;
+    }
+    let (qemu, host) = (foreign_qemu(), LiveHost::new().expect("a host"));
+    let (pid, before) = (qemu.pid().to_string(), masks(&host, qemu.pid()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().to_string_lossy().into_owned();
+    let (user, state) = (nobody(&root), format!("{root}/state"));
+    let works: [&[&str]; 8] = [
+        &["topo"],
+        &["doctor"],
+        &["plan", "-s", "compact", "--vcpus", "1"],
+        &["status"],
+        &["apply", "-s", "compact", "--pid", &pid],
+        &["status"],
+        &["undo"],
+        &["run", "-s", "compact", "--cores", "1", "--", "true"],
+    ];
+    for words in works {
+        let output = pinfold(&user, &state, words);
+        assert!(output.status.success(), "{words:?}: {}", output.stderr_text());
+    }
+    let refused: [(&[&str], &str); 2] = [
+        (&["apply", "-s", "balanced", "--isolate", "host", "--pid", &pid], "root"),
+        (&["apply", "-s", "low-latency-rt", "--pid", &pid], "the host is as it was"),
+    ];
+    for (words, reason) in refused {
+        let output = pinfold(&user, &state, words);
+        let said = output.stderr_text();
+        assert!(!output.status.success() && said.contains(reason), "{words:?}: {said}");
+        assert_eq!(masks(&host, qemu.pid()), before, "{words:?}: {said}");
+    }
+    let status = pinfold(&user, &state, &["status"]);
+    assert!(status.stdout_text().contains("no placement is active"), "{}", status.stdout_text());
+}
+
+/// Each row of the page's table names a test that exists.
+#[test]
+fn the_rows_of_the_table_have_tests() {
+    let page = files::read_text(PAGE).expect("the page is there");
+    let (_, table) = page.split_once("| what | needs | without it | test |").expect("a table");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with("| "));
+    let mut count = 0;
+    for row in rows {
+        let mut words = row.split('`').rev().skip(1).step_by(2);
+        let (name, file) = (words.next().expect("a name"), words.next().expect("a file"));
+        let path = format!("{}/tests/{file}", env!("CARGO_MANIFEST_DIR"));
+        let text = files::read_text(&path).unwrap_or_else(|error| panic!("{row}: {error}"));
+        assert!(text.contains(&format!("#[test]\nfn {name}()")), "{row}");
+        count += 1;
+    }
+    assert_eq!(count, 10);
+}
+
 /// A user who makes directories with the name of another one's keeps no one from placing a machine.
 #[test]
 fn a_mark_that_another_user_forged_does_not_count() {
@@ -124,12 +196,8 @@ fn a_mark_that_another_user_forged_does_not_count() {
 fn the_mark_of_the_owner_counts(pid: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path().to_string_lossy().into_owned();
-    assert!(capture("chown", ["65534", &root], SECOND_NS).expect("it runs").status.success());
     let (own, other) = (format!("{root}/own"), format!("{root}/other"));
-    let home = format!("HOME={root}");
-    let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "-u"];
-    let user = [&user[..], &["XDG_CACHE_HOME", &home]].concat();
-    let user: Vec<String> = user.into_iter().map(str::to_owned).collect();
+    let user = nobody(&root);
     let applied = pinfold(&user, &own, &["apply", "-s", "compact", "--pid", pid]);
     assert!(applied.status.success(), "{}", applied.stderr_text());
     let refused = pinfold(&[], &other, &["apply", "-s", "none", "--pid", pid]);

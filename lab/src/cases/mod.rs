@@ -19,6 +19,7 @@ mod package;
 mod page_tables;
 mod partition;
 mod power;
+mod several;
 mod shapes;
 mod shares;
 mod stall;
@@ -113,6 +114,8 @@ pub enum Case {
     Topology(Shape),
     /// Isolation once, on a shape.
     Placed(Shape, PlacedMachine),
+    /// Three machines on one host.
+    Several,
     /// The tunables of the host, on two NUMA nodes.
     Knobs,
     /// The cpu controller of cgroup version 1.
@@ -153,7 +156,7 @@ pub enum Case {
 
 impl Case {
     /// All cases, in the order of the table.
-    pub const ALL: [Case; 35] = [
+    pub const ALL: [Case; 36] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -167,6 +170,7 @@ impl Case {
         Case::Placed(DIES, placed("l3-exclusive", 2, None)),
         Case::Placed(BIG, placed("numa-exclusive", 4, None)),
         Case::Placed(NUMA, placed("low-latency", 2, Some(7))),
+        Case::Several,
         Case::Knobs,
         Case::Shares,
         Case::Longest,
@@ -203,6 +207,7 @@ impl Case {
             Case::Placed(shape, PlacedMachine { offline: Some(pu), .. }) => {
                 format!("isolate, undo: {}, CPU {pu} offline", shape.name)
             }
+            Case::Several => "three machines on one host".to_owned(),
             Case::Knobs => "knobs of the host".to_owned(),
             Case::Shares => "cpu controller, cgroup v1".to_owned(),
             Case::Longest => "longest plan".to_owned(),
@@ -306,6 +311,7 @@ impl Case {
             Case::Placed(shape, placed) => {
                 lab.alone(&shape, self.name(), |guest| shapes::isolate(guest, &placed))
             }
+            Case::Several => lab.alone(&EIGHT, self.name(), several::apart),
             Case::Knobs => {
                 lab.alone(&DISK_NUMA, self.name(), |guest| knobs::set(guest, lab.extent))
             }

@@ -102,12 +102,30 @@ pub(super) fn start_in(
     vcpus: u32,
     more: &str,
 ) -> Result<u32, LabError> {
+    start_named(guest, &NewMachine { name: "vm", group, vcpus, more })
+}
+
+/// A machine to start.
+pub(super) struct NewMachine<'a> {
+    /// Its name; its files are `/tmp/NAME.qmp`, `/tmp/NAME.pid` and `/tmp/NAME.txt`.
+    pub(super) name: &'a str,
+    /// The path of its group.
+    pub(super) group: &'a str,
+    /// Number of vCPUs.
+    pub(super) vcpus: u32,
+    /// Further options.
+    pub(super) more: &'a str,
+}
+
+/// Starts a machine, and waits for its threads. Returns its process.
+pub(super) fn start_named(guest: &mut Guest, new: &NewMachine<'_>) -> Result<u32, LabError> {
+    let NewMachine { name, group, vcpus, more } = *new;
     let accelerator = if more.contains("-accel") { "" } else { "-accel tcg,thread=multi" };
-    let machine = guest.machine();
+    let (machine, monitor) = (guest.machine(), format!("/tmp/{name}.qmp"));
     guest.background(&format!(
         "echo $$ > {group}/cgroup.procs; exec {machine} {accelerator} -smp {vcpus} \
-         -name vm,debug-threads=on -qmp unix:{MONITOR},server=on,wait=off -pidfile /tmp/vm.pid {more} \
-         2> /tmp/vm.txt"
+         -name {name},debug-threads=on -qmp unix:{monitor},server=on,wait=off \
+         -pidfile /tmp/{name}.pid {more} 2> /tmp/{name}.txt"
     ))?;
     let program = guest.isa.gnu_name();
     let started = guest.run(&[
@@ -115,17 +133,17 @@ pub(super) fn start_in(
         "sh",
         "-c",
         &format!(
-            "for i in $(seq 1200); do [ -s /tmp/vm.pid ] && [ -S {MONITOR} ] && \
-             [ $(ls /proc/$(cat /tmp/vm.pid)/task | wc -l) -ge {} ] && exit 0; \
-             [ -s /tmp/vm.txt ] && ! pidof qemu-system-{program} && break; usleep 100000; done; \
-             cat /tmp/vm.txt; exit 1",
+            "for i in $(seq 1200); do [ -s /tmp/{name}.pid ] && [ -S {monitor} ] && \
+             [ $(ls /proc/$(cat /tmp/{name}.pid)/task | wc -l) -ge {} ] && exit 0; \
+             [ -s /tmp/{name}.txt ] && ! pidof qemu-system-{program} && break; usleep 100000; done; \
+             cat /tmp/{name}.txt; exit 1",
             vcpus + 1
         ),
     ])?;
     if !started.success() {
         return Err(LabError::wrong("the machine does not start", started.stdout_text()));
     }
-    let pid = guest.shell("cat /tmp/vm.pid")?;
+    let pid = guest.shell(&format!("cat /tmp/{name}.pid"))?;
     pid.trim().parse().map_err(|_| LabError::wrong("pid of the machine", pid))
 }
 

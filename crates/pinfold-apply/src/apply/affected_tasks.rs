@@ -11,7 +11,7 @@ use crate::cpusets::{Cpusets, Hierarchy};
 use crate::tasks;
 
 /// Masks that differ from their group's set, in all groups that these steps change.
-pub(super) fn masks(
+pub(crate) fn masks(
     host: &dyn Host,
     hierarchy: &Hierarchy<'_>,
     steps: &[Step],

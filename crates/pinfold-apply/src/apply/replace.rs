@@ -24,7 +24,7 @@ use crate::cpusets::{self, Cpusets, Hierarchy};
 use crate::error::ApplyError;
 use crate::host_state::HostState;
 use crate::journal::{Journal, Record};
-use crate::layers::{Thing, first_undo, thing};
+use crate::layers::{OtherPlacements, Thing, first_undo, thing};
 use crate::steps::{Planned, Request, all_steps, group_name, partition_name};
 use crate::tasks::Target;
 use crate::undo::drop_steps;
@@ -95,7 +95,7 @@ pub fn replace(
     actuators::repair(&UndoContext::new(host, journal.clock(), journal.record())?)?;
     let hierarchy = Hierarchy::of(host);
     let mut run = Run::new(host, journal, observer, plan.tuning.required);
-    let stale = run.comparison(&hierarchy, &request).stale()?;
+    let stale = run.comparison(&hierarchy, &request)?.stale()?;
     run.drop_stale(&stale)?;
     run.take_missing(&hierarchy, &request)?;
     run.until_done(plan, target)?;
@@ -127,7 +127,9 @@ pub fn difference(
         Request::new(plan, target).map_err(|error| Failure::from(ApplyError::from(error)))?;
     let hierarchy = Hierarchy::of(host);
     let clock = &SystemClock;
-    let comparison = Comparison { host, clock, record, hierarchy: &hierarchy, request: &request };
+    let others = OtherPlacements::default();
+    let comparison =
+        Comparison { host, clock, record, hierarchy: &hierarchy, request: &request, others };
     let stale = comparison.stale()?;
     let undone = record.steps().rev().filter(|(index, _)| stale.contains(index));
     Ok(Difference {
@@ -142,9 +144,10 @@ impl Run<'_, '_, '_> {
         &'s self,
         hierarchy: &'s Hierarchy<'s>,
         request: &'s Request<'s>,
-    ) -> Comparison<'s> {
+    ) -> Result<Comparison<'s>, Failure> {
         let (clock, record) = (self.journal.clock(), self.journal.record());
-        Comparison { host: self.host, clock, record, hierarchy, request }
+        let others = self.journal.others(self.host)?;
+        Ok(Comparison { host: self.host, clock, record, hierarchy, request, others })
     }
 
     fn drop_stale(&mut self, stale: &BTreeSet<usize>) -> Result<(), NotReplaced> {
@@ -167,7 +170,7 @@ impl Run<'_, '_, '_> {
         request: &Request<'_>,
     ) -> Result<(), Failure> {
         let masks_survive = cpusets::masks_survive(self.host)?;
-        let mut missing = self.comparison(hierarchy, request).missing()?;
+        let mut missing = self.comparison(hierarchy, request)?.missing()?;
         missing.retain_mut(|step| self.is_new(step));
         for batch in missing.chunk_by(|a, b| is_light(a) && is_light(b)) {
             self.note_masks(hierarchy, batch, masks_survive)?;
@@ -184,13 +187,15 @@ struct Comparison<'c> {
     record: &'c Record,
     hierarchy: &'c Hierarchy<'c>,
     request: &'c Request<'c>,
+    others: OtherPlacements,
 }
 
 impl Comparison<'_> {
     /// All steps of the plan on a host on which the placement has set nothing.
     fn needed(&self) -> Result<Planned, Failure> {
-        let Self { host, clock, record, hierarchy, request } = *self;
-        let state = HostState::read(host, hierarchy, request.target())?.without(record)?;
+        let Self { host, clock, record, hierarchy, request, ref others } = *self;
+        let state = HostState::read(host, hierarchy, request.target())?;
+        let state = state.next_to(others)?.without(record)?;
         let mut needed = all_steps(&state, request)?;
         let past = UndoContext::new(host, clock, record)?;
         let is_new = |task: TaskId| {

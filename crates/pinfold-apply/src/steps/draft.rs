@@ -11,7 +11,7 @@ use pinfold_model::{
 
 use super::{Planned, Request, group_name};
 use crate::actuators::{self, ENABLE_CPUSET};
-use crate::cpusets::Cpusets;
+use crate::cpusets::{self, Cpusets};
 use crate::error::{ApplyError, Refusal};
 use crate::host_state::HostState;
 use crate::tasks::{ManagedSetting, Target};
@@ -311,8 +311,8 @@ impl<'a> Draft<'a> {
     }
 
     /// The tasks that may be moved: not the machine's, not Pinfold itself, no permanently bound
-    /// kernel thread, and not `kthreadd`, their parent.
-    pub(super) fn movable(&self, tids: Vec<Tid>) -> Result<Vec<Tid>, HostError> {
+    /// kernel thread, not `kthreadd`, their parent, and none that another placement has pinned.
+    pub(super) fn movable(&self, cpusets: &Cpusets, tids: Vec<Tid>) -> Result<Vec<Tid>, HostError> {
         let own = self.state.own_threads()?;
         let mut movable = Vec::new();
         for tid in tids {
@@ -321,11 +321,96 @@ impl<'a> Draft<'a> {
             }
             let Some(stat) = self.state.stat(tid)? else { continue };
             let is_kthreadd = stat.is_kernel_thread() && stat.ppid.0 == 0;
-            if !stat.is_unmovable() && !is_kthreadd {
+            let is_bound = stat.is_unmovable() || is_kthreadd;
+            if !is_bound && self.reserved_of(cpusets, tid)?.is_empty() {
                 movable.push(tid);
             }
         }
         Ok(movable)
+    }
+
+    /// The CPUs outside of this plan to which members of a group, and of those below it, are pinned:
+    /// those of another placement. They stay theirs.
+    pub(super) fn reserved(&self, cpusets: &Cpusets, group: &str) -> Result<CpuSet, HostError> {
+        let mut reserved = CpuSet::new();
+        if self.state.placed.is_empty() || self.elsewhere(cpusets)?.is_empty() {
+            return Ok(reserved);
+        }
+        for tid in cpusets.members(self.state, group)? {
+            reserved.add(&self.reserved_of(cpusets, tid)?);
+        }
+        for child in cpusets.children(self.state, group)? {
+            reserved.add(&self.reserved(cpusets, &child)?);
+        }
+        Ok(reserved)
+    }
+
+    /// The same for one member: a thread in v1, a process in v2.
+    fn reserved_of(&self, cpusets: &Cpusets, member: Tid) -> Result<CpuSet, HostError> {
+        let (mut reserved, elsewhere) = (CpuSet::new(), self.elsewhere(cpusets)?);
+        if self.state.placed.is_empty() || elsewhere.is_empty() {
+            return Ok(reserved);
+        }
+        let threads = match cpusets.version() {
+            Version::V1 => vec![member],
+            Version::V2 => self.state.threads_of(member)?,
+        };
+        for tid in threads.into_iter().filter(|tid| self.state.placed.contains(tid)) {
+            let mask = self.state.mask(tid)?;
+            if let Some(mask) = mask.filter(|mask| mask.is_subset(&elsewhere)) {
+                reserved.add(&mask);
+            }
+        }
+        Ok(reserved)
+    }
+
+    /// The masks that the tasks of a group, and of those below it, have on their own, if a kernel before
+    /// 6.2 overwrites them when the group's list is written.
+    pub(super) fn overwritten(
+        &self,
+        cpusets: &Cpusets,
+        group: &str,
+    ) -> Result<Vec<(TaskId, CpuSet)>, HostError> {
+        let mut masks = Vec::new();
+        if self.state.release()? >= cpusets::MASKS_SURVIVE {
+            return Ok(masks);
+        }
+        let whole = cpusets.effective(self.state, group)?;
+        for member in cpusets.members(self.state, group)? {
+            let threads = match cpusets.version() {
+                Version::V1 => vec![member],
+                Version::V2 => self.state.threads_of(member)?,
+            };
+            for tid in threads {
+                let mask = self.state.mask(tid)?.filter(|mask| *mask != whole);
+                let (Some(mask), Some(stat)) = (mask, self.state.stat(tid)?) else { continue };
+                if !stat.is_unmovable() {
+                    masks.push((stat.task(), mask));
+                }
+            }
+        }
+        for child in cpusets.children(self.state, group)? {
+            masks.extend(self.overwritten(cpusets, &child)?);
+        }
+        Ok(masks)
+    }
+
+    /// Sets masks to what is left of them within some CPUs. Undo leads back to that, too.
+    pub(super) fn keep_masks(&mut self, masks: &[(TaskId, CpuSet)], cpus: &CpuSet) {
+        for (task, mask) in masks {
+            let mask = mask.intersection(cpus);
+            if !mask.is_empty() {
+                let undo = Undo::SetAffinity { task: *task, original: mask.clone() };
+                let reason = "another placement has set this mask, and the kernel overwrites it";
+                self.step(Change::SetAffinity { task: *task, mask }, undo, reason);
+            }
+        }
+    }
+
+    /// The CPUs that are neither the host's nor the machine's.
+    fn elsewhere(&self, cpusets: &Cpusets) -> Result<CpuSet, HostError> {
+        let all = cpusets.effective(self.state, cpusets.root())?;
+        Ok(all.difference(&self.plan.housekeeping).difference(&self.plan.exclusive))
     }
 
     /// Limits an existing group of another program to a part of its CPUs.
@@ -377,4 +462,11 @@ impl<'a> Draft<'a> {
             ),
         );
     }
+}
+
+/// All CPUs of some masks.
+pub(super) fn all_of(masks: &[(TaskId, CpuSet)]) -> CpuSet {
+    let mut all = CpuSet::new();
+    masks.iter().for_each(|(_, mask)| all.add(mask));
+    all
 }

@@ -3,7 +3,8 @@
 //! ```text
 //! /                 the machine stays here, with all CPUs
 //! ├─ pinfold-…      cpus = housekeeping; every other movable task of the root
-//! └─ containers     cpus = own ∩ housekeeping, deepest first
+//! └─ containers     cpus = own ∩ housekeeping, deepest first; also the CPUs to which another
+//!                   placement has pinned tasks of the group
 //! ```
 //! A child's CPUs must be a subset of its parent's, so children shrink before and grow after their
 //! parents. If the machine is in its own group, each group on the path to it is treated like the
@@ -14,7 +15,7 @@ use std::collections::BTreeSet;
 use pinfold_host::paths;
 use pinfold_model::{Change, CpuSet, Undo};
 
-use super::draft::Draft;
+use super::draft::{Draft, all_of};
 use crate::actuators::GROUP_PREFIX;
 use crate::cpusets::{self, Cpusets};
 use crate::error::ApplyError;
@@ -54,7 +55,7 @@ pub(super) fn groups_of_vm(
 }
 
 fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result<(), ApplyError> {
-    let movable = draft.movable(cpusets.members(draft.state, group)?)?;
+    let movable = draft.movable(cpusets, cpusets.members(draft.state, group)?)?;
     let mut states = Vec::new();
     for tid in movable {
         states.extend(draft.state.task(cpusets, tid)?);
@@ -94,7 +95,9 @@ fn shrink_tree(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result<
     let path = paths::cpuset_cpus(group);
     let original = draft.state.required(&path)?;
     let own = cpusets::parse(&path, &original)?;
-    let cpus: CpuSet = own.intersection(&draft.plan.housekeeping);
+    let reserved = draft.reserved(cpusets, group)?;
+    let allowed = draft.plan.housekeeping.union(&reserved);
+    let cpus: CpuSet = own.intersection(&allowed);
     if cpus == own {
         return Ok(true);
     }
@@ -107,6 +110,13 @@ fn shrink_tree(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result<
         move_members(draft, cpusets, group)?;
         return Ok(false);
     }
+    let masks = match reserved.is_empty() {
+        true => Vec::new(),
+        false => draft.overwritten(cpusets, group)?,
+    };
+    // Before and after the list: the last undo of a mask follows that of the list.
+    draft.keep_masks(&masks, &all_of(&masks));
     draft.shrink(group, &cpus, original);
+    draft.keep_masks(&masks, &cpus);
     Ok(true)
 }

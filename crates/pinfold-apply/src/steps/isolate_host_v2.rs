@@ -4,7 +4,7 @@
 //! /                   ancestors of the machine's group are descended,
 //! ├─ machine.slice    with the controller switched on for their children
 //! │  ├─ vm1.scope     the machine: untouched
-//! │  └─ vm2.scope     cpus = housekeeping
+//! │  └─ vm2.scope     cpus = housekeeping, and those to which another placement has pinned it
 //! ├─ system.slice     cpus = housekeeping (all below it inherit)
 //! └─ pinfold-…        movable tasks that were in the root itself
 //! ```
@@ -21,7 +21,7 @@ use pinfold_host::paths;
 use pinfold_model::tunables::partition;
 use pinfold_model::{Change, Finding, Undo};
 
-use super::draft::Draft;
+use super::draft::{Draft, all_of};
 use super::isolate_host_v1::groups_of_vm;
 use crate::actuators;
 use crate::cpusets::{self, Cpusets};
@@ -104,15 +104,16 @@ fn shrink(
     parent: &str,
     group: &str,
 ) -> Result<(), ApplyError> {
-    let housekeeping = draft.plan.housekeeping.clone();
+    let reserved = draft.reserved(cpusets, group)?;
+    let allowed = draft.plan.housekeeping.union(&reserved);
     let path = paths::cpuset_cpus(group);
     // The file does not exist before the controller is enabled, and is empty then.
     let original = draft.state.file(&path)?.unwrap_or_else(|| b"\n".to_vec());
     let own = cpusets::parse(&path, &original)?;
-    if !own.is_empty() && own.is_subset(&housekeeping) {
+    if !own.is_empty() && own.is_subset(&allowed) {
         return Ok(());
     }
-    let cpus = if own.is_empty() { housekeeping } else { own.intersection(&housekeeping) };
+    let cpus = if own.is_empty() { allowed } else { own.intersection(&allowed) };
     // If the list and the parent's CPUs are disjoint, the kernel treats it as "inherit" without an
     // error.
     if cpus.is_disjoint(&cpusets.effective(draft.state, parent)?) {
@@ -125,8 +126,16 @@ fn shrink(
     }
     report_undo(draft, cpusets, (parent, group), &original)?;
     draft.enable(cpusets, parent, REASON)?;
+    let masks = match reserved.is_empty() {
+        true => Vec::new(),
+        false => draft.overwritten(cpusets, group)?,
+    };
+    // Before and after the list: the last undo of a mask follows that of the list.
+    draft.keep_masks(&masks, &all_of(&masks));
     draft.shrink(group, &cpus, original);
-    draft.unit_list(group, &cpus)
+    draft.unit_list(group, &cpus)?;
+    draft.keep_masks(&masks, &cpus);
+    Ok(())
 }
 
 /// Reports before the change if undo cannot make a list empty again.
@@ -163,7 +172,7 @@ fn is_partition(draft: &Draft<'_>, group: &str) -> Result<bool, ApplyError> {
 }
 
 fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, root: &str) -> Result<(), ApplyError> {
-    let movable = draft.movable(cpusets.members(draft.state, root)?)?;
+    let movable = draft.movable(cpusets, cpusets.members(draft.state, root)?)?;
     let states = draft.states_of(cpusets, &movable)?;
     let name = draft.name.clone();
     // The list of an existing group may be that of an earlier plan.
