@@ -325,9 +325,11 @@ fn tags(name: &str) -> &'static [&'static str] {
         "emulator-on-vcpu" => &["emulatorpin"],
         "iothread-on-vcpu" | "iothread-far" => &["iothreadpin"],
         "fifo-starves" => &["emulatorpin", "iothreadpin"],
-        "topology-count" | "guest-siblings-lie" | "guest-siblings-hidden" | "guest-sockets-lie" => {
+        "topology-count" | "guest-siblings-lie" | "guest-siblings-hidden" => {
             &["topology", "feature", "cache", "vcpupin", "vcpu"]
         }
+        // Pins do not change the number of sockets.
+        "guest-sockets-lie" => &["topology", "feature", "cache"],
         "memory-far" | "memory-not-bound" | "absent-node" => &["memory", "memnode"],
         "nodes-hidden" | "cell-crosses-nodes" => &["cell", "memnode", "memory", "vcpupin"],
         "absent-pu" | "cpu-excluded" | "pin-of-nothing" => {
