@@ -275,9 +275,13 @@ fn the_studies_that_ship_and_the_one_of_the_page_are_read() {
         files::list(&folder).expect("a folder").iter().map(|name| format!("{folder}/{name}")),
     );
     for file in &files {
-        let own = file.starts_with(&folder).then_some(&["--preset", "evening"][..]);
-        for form in [Some(&[][..]), Some(&["--quick"][..]), own].into_iter().flatten() {
-            let words = [&["check", file.as_str()][..], form].concat();
+        let presets = match file.starts_with(&folder) {
+            true => &["evening", "long", "source"][..],
+            false => &[],
+        };
+        let forms = presets.iter().map(|preset| vec!["--preset", preset]);
+        for form in [Vec::new(), vec!["--quick"]].into_iter().chain(forms) {
+            let words = [&["check", file.as_str()][..], &form].concat();
             let (code, reported, said) = workspace.run(&words);
             let kvm = ["there is no /dev/kvm", "/dev/kvm opens, but"];
             if code == Some(2) && kvm.iter().any(|why| said.contains(why)) {

@@ -2,6 +2,7 @@
 
 mod bad;
 mod guests;
+mod presets;
 mod published;
 mod runs;
 mod shown;
