@@ -43,8 +43,8 @@ pub use page::{
 pub use parquet::TableError;
 pub use rules::contradictions;
 pub use study::{
-    Agreement, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture,
-    PictureKind, Scale, Spread, StudyMarkdown, StudyPage, contradictions as study_contradictions,
-    render_study, study_markdown,
+    Agreement, Brackets, ChartPoint, ClaimRow, INTERVAL_BLOCKS, Line, MeasuredFigure, PageTable,
+    Pair, Panel, Picture, PictureKind, Scale, SourceMark, Spread, StudyMarkdown, StudyPage,
+    contradictions as study_contradictions, render_study, study_markdown,
 };
 pub use text::{Summary, summary, summary_text};

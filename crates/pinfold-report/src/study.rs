@@ -5,6 +5,7 @@
 //! No statistics are computed here.
 
 mod answer;
+mod brackets;
 mod labels;
 mod markdown;
 mod model;
@@ -14,10 +15,11 @@ mod tables;
 
 use askama::Template;
 
+pub use self::brackets::{Brackets, INTERVAL_BLOCKS};
 pub use self::markdown::{StudyMarkdown, study_markdown};
 pub use self::model::{
     Agreement, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture,
-    PictureKind, Scale, Spread, StudyPage,
+    PictureKind, Scale, SourceMark, Spread, StudyPage,
 };
 pub use self::rules::contradictions;
 use crate::error::ReportError;
@@ -79,8 +81,8 @@ pub fn render_study(page: &StudyPage) -> Result<String, ReportError> {
 
 fn drawn(picture: &Picture) -> Drawn {
     let whiskers = match picture.joined {
-        true => "Whiskers span several cells, whose median is drawn",
-        false => "Whiskers are 95 % intervals",
+        true => "Whiskers span several cells, whose median is drawn".to_owned(),
+        false => format!("Whiskers are {}", picture.brackets.text()),
     };
     let mut note = match picture.kind {
         PictureKind::Lines => format!("{whiskers}."),
@@ -102,17 +104,26 @@ fn drawn(picture: &Picture) -> Drawn {
     if let Some((what, mark)) = &picture.mark {
         note.push_str(&format!(" The dotted line stands at {what} = {mark}."));
     }
+    let has_source = picture.panels.iter().any(|panel| !panel.source.is_empty());
+    if has_source {
+        note.push_str(" A hollow mark is the source’s value, on its own machine.");
+    }
+    if !picture.only.is_empty() {
+        note.push_str(&format!(" {}.", picture.only));
+    }
     if picture.panels.is_empty() {
         note.clone_from(&picture.missing);
     }
     let plot::Panels { panels, numbered } = plot::panels(picture);
     // A single line without a name needs no legend.
-    let legend = picture.names.iter().enumerate().filter(|(_, name)| !name.is_empty());
+    let names = picture.names.iter().enumerate().filter(|(_, name)| !name.is_empty());
+    let lines = names.map(|(index, name)| (plot::key(index), name.clone()));
+    let source = has_source.then(|| (plot::source_key(), "source".to_owned()));
     Drawn {
         name: picture.name.clone(),
         title: picture.title.clone(),
         note,
-        legend: legend.map(|(index, name)| (plot::key(index), name.clone())).collect(),
+        legend: lines.chain(source).collect(),
         panels,
         numbered,
     }

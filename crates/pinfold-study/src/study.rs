@@ -22,6 +22,7 @@ mod export;
 pub mod expr;
 mod file;
 mod form;
+mod marks;
 mod nodes;
 mod output_parser;
 mod predict;
@@ -35,6 +36,11 @@ mod template;
 /// Level of verdicts: the probability of a false better or worse among the cells that are compared
 /// with one cell.
 pub const ALPHA: f64 = 0.05;
+
+/// The smallest number of blocks with a 95 % interval, and with which a statement can be settled:
+/// five cannot reach [`ALPHA`]. Below it the bootstrap covers the median far less often, so the
+/// bounds are the range of the blocks.
+pub const INTERVAL_BLOCKS: u32 = 6;
 
 pub use crate::engine::{Event, Next, Progress, TrialError, Update};
 pub use analyse::{

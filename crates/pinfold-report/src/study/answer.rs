@@ -100,10 +100,16 @@ pub(super) fn sentence(page: &StudyPage) -> String {
 /// The key figures: comparisons, worst cost, noise floor, trials, accelerator; each only if it is
 /// known.
 pub(super) fn figures(page: &StudyPage) -> Vec<Figure> {
-    [of_comparisons(page), worst_cost(page), noise(page), Some(trials(page)), accelerator(page)]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        of_comparisons(page),
+        worst_cost(page),
+        Some(noise(page)),
+        Some(trials(page)),
+        accelerator(page),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn of_comparisons(page: &StudyPage) -> Option<Figure> {
@@ -176,22 +182,26 @@ pub(super) fn costs_words(page: &StudyPage) -> String {
     )
 }
 
-fn noise(page: &StudyPage) -> Option<Figure> {
+/// The noise floor, or why it is not known.
+pub(super) fn noise(page: &StudyPage) -> Figure {
+    let label = "noise floor (A/A pairs)".to_owned();
     let ratios = page.pairs.iter().map(|pair| pair.comparison.ratio);
-    let low = ratios.clone().reduce(f64::min)?;
-    let high = ratios.reduce(f64::max)?;
+    let ends = ratios.clone().reduce(f64::min).zip(ratios.reduce(f64::max));
+    let Some((low, high)) = ends else {
+        return Figure { value: "none".to_owned(), label, note: page.no_pairs.clone() };
+    };
     let is_false =
         |pair: &&super::Pair| matches!(pair.comparison.verdict, Verdict::Better | Verdict::Worse);
     let wrong = page.pairs.iter().filter(is_false).count();
-    Some(Figure {
+    Figure {
         value: format!("{} to {}", format::ratio(low), format::ratio(high)),
-        label: "noise floor (A/A pairs)".to_owned(),
+        label,
         note: format!(
             "the baseline against itself: median ratios of {} pairs; {wrong} with a verdict that \
              cannot be true",
             page.pairs.len()
         ),
-    })
+    }
 }
 
 fn trials(page: &StudyPage) -> Figure {

@@ -69,6 +69,8 @@ fn run(page: &StudyPage, facts: &[(String, String)]) -> String {
         vec!["date".to_owned(), page.date.clone()],
         vec!["Pinfold".to_owned(), page.version.clone()],
     ];
+    let noise = super::answer::noise(page);
+    rows.push(vec![noise.label, format!("{}; {}", noise.value, noise.note)]);
     let others = facts.iter().chain(&page.how);
     rows.extend(others.map(|(label, value)| vec![label.clone(), value.clone()]));
     section("The run", &["", ""], rows)

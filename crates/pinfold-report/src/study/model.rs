@@ -2,6 +2,7 @@
 
 use pinfold_model::Unit;
 
+use super::brackets::Brackets;
 use crate::format;
 use crate::page::Comparison;
 
@@ -82,6 +83,17 @@ pub struct Line {
     pub spots: Vec<ChartPoint>,
 }
 
+/// A value of the source in a chart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SourceMark {
+    /// Name of the line or group of bars to which it belongs.
+    pub line: String,
+    /// Position on the x axis, as text.
+    pub x: String,
+    /// The value.
+    pub value: f64,
+}
+
 /// One panel of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
@@ -91,6 +103,8 @@ pub struct Panel {
     pub lines: Vec<Line>,
     /// Expected values, by the text on the x axis.
     pub ideal: Vec<(String, f64)>,
+    /// Values of the source.
+    pub source: Vec<SourceMark>,
 }
 
 /// A chart of the report.
@@ -118,6 +132,10 @@ pub struct Picture {
     pub mark: Option<(String, f64)>,
     /// True if points stand for several cells.
     pub joined: bool,
+    /// What the whiskers of single cells are.
+    pub brackets: Brackets,
+    /// Which part of the comparison alone was measured; empty if more than one was.
+    pub only: String,
     /// The panels of the chart.
     pub panels: Vec<Panel>,
     /// Why it has no panels; empty if it has some.
@@ -190,7 +208,7 @@ pub struct MeasuredFigure {
     pub blocks: u32,
     /// Median of the blocks.
     pub median: f64,
-    /// Its 95 % interval.
+    /// Its 95 % interval; below [`INTERVAL_BLOCKS`](super::INTERVAL_BLOCKS) the range of the blocks.
     pub interval: Option<(f64, f64)>,
     /// The source's own summary, if it is another one.
     pub summary: Option<(f64, Spread)>,
@@ -253,6 +271,8 @@ pub struct StudyPage {
     pub summary_name: String,
     /// The A/A pairs: a baseline cell compared with itself.
     pub pairs: Vec<Pair>,
+    /// Why there are no A/A pairs; empty if there are some.
+    pub no_pairs: String,
     /// Further tables with data.
     pub evidence: Vec<PageTable>,
     /// Number of trials that were measured, and that failed.

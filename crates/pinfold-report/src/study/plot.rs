@@ -6,10 +6,10 @@
 use pinfold_model::Unit;
 
 use super::labels::{self, Labels};
-use super::model::{ChartPoint, Line, Panel, Picture, PictureKind, Scale};
+use super::model::{ChartPoint, Line, Panel, Picture, PictureKind, Scale, SourceMark};
 use crate::axis::LogAxis;
 use crate::format;
-use crate::series::look;
+use crate::series::{Marker, look};
 use crate::svg::{Svg, TextAnchor};
 
 const WIDTH: f64 = 440.0;
@@ -46,6 +46,16 @@ pub(super) fn key(index: usize) -> String {
     )
 }
 
+/// The hollow mark of the source's values, for the legend.
+pub(super) fn source_key() -> String {
+    format!(
+        "<svg class=\"key\" viewBox=\"0 0 34 14\" aria-hidden=\"true\"><g class=\"series base\">\
+         <path class=\"{}\" d=\"M17 7{}\"/></g></svg>",
+        Marker::Ring.class(),
+        Marker::Ring.path()
+    )
+}
+
 /// The y axis.
 enum Up {
     Log(LogAxis),
@@ -61,6 +71,8 @@ impl Up {
             [spot.value, low, high]
         });
         let ideals = picture.panels.iter().flat_map(|panel| &panel.ideal).map(|(_, ideal)| *ideal);
+        let source = picture.panels.iter().flat_map(|panel| &panel.source).map(|mark| mark.value);
+        let numbers = numbers.chain(source);
         let all: Vec<f64> = match picture.scale {
             // The axis of errors includes zero.
             Scale::Points => numbers.chain([0.0]).collect(),
@@ -305,6 +317,9 @@ fn draw(
             }
             svg.close_group();
         }
+        for mark in &panel.source {
+            draw_source(&mut svg, picture, mark, (along, up));
+        }
     }
     let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
     svg.text("axis-title", TextAnchor::Middle, (middle, height - 8.0), &picture.x);
@@ -319,6 +334,7 @@ fn axes(svg: &mut Svg, picture: &Picture, (along, up): (&Along<'_>, &Up)) {
     }
     svg.line("axis", (LEFT, up.floor()), (WIDTH - RIGHT, up.floor()));
     svg.text("axis-title", TextAnchor::Start, (2.0, TOP - 12.0), picture.scale.label());
+    svg.text("axis-title", TextAnchor::End, (WIDTH - RIGHT, TOP - 3.0), &picture.only);
     if let Some(x) = picture.mark.as_ref().and_then(|(_, mark)| along.at(*mark))
         && (LEFT..=WIDTH - RIGHT).contains(&x)
     {
@@ -383,17 +399,48 @@ fn draw_dense(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>
     }
 }
 
+/// A value of the source: a ring in the colour of its line.
+fn draw_source(
+    svg: &mut Svg,
+    picture: &Picture,
+    mark: &SourceMark,
+    (along, up): (&Along<'_>, &Up),
+) {
+    let place = picture.names.iter().position(|name| *name == mark.line);
+    let (Some(place), Some(middle)) = (place, along.place(&mark.x)) else { return };
+    let shift = match picture.kind {
+        PictureKind::Bars => bar_shift(picture, place) * bar_width(picture, along),
+        PictureKind::Lines | PictureKind::Percentiles | PictureKind::Sequence => 0.0,
+    };
+    let (class, _) = look(place);
+    let says = format!("source, {}, {} {}: ", mark.line, picture.x, mark.x);
+    let says = says + &picture.scale.show(mark.value);
+    svg.open_group(&format!("series {class}"), Some(&says));
+    let at = (middle + shift, up.pixel(mark.value));
+    svg.path(Marker::Ring.class(), at, Marker::Ring.path());
+    svg.close_group();
+}
+
+/// Width of a bar with its gap.
+fn bar_width(picture: &Picture, along: &Along<'_>) -> f64 {
+    along.room() * 0.86 / picture.names.len().max(1) as f64
+}
+
+/// Distance of a group's bar from the middle of its category, in widths.
+fn bar_shift(picture: &Picture, place: usize) -> f64 {
+    place as f64 + 0.5 - picture.names.len() as f64 / 2.0
+}
+
 fn draw_bars(
     svg: &mut Svg,
     picture: &Picture,
     (line, place): (&Line, usize),
     (along, up): (&Along<'_>, &Up),
 ) {
-    let width = along.room() * 0.86 / picture.names.len().max(1) as f64;
+    let width = bar_width(picture, along);
     for spot in &line.spots {
         let Some(middle) = along.place(&spot.x) else { continue };
-        let shift = place as f64 + 0.5 - picture.names.len() as f64 / 2.0;
-        let x = middle + shift * width;
+        let x = middle + bar_shift(picture, place) * width;
         let (floor, y) = (up.floor(), up.pixel(spot.value));
         let (top, height) = (y.min(floor), (y - floor).abs());
         svg.rect("mark", (x - width * 0.45, top), (width * 0.9, height.max(0.5)));

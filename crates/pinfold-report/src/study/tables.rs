@@ -1,5 +1,6 @@
 //! The data tables of a study: every cell, and the A/A pairs.
 
+use super::Brackets;
 use super::answer::{interval, with_interval};
 use super::model::{MeasuredFigure, PageTable, Pair, Spread, StudyPage};
 use crate::charts::forest;
@@ -31,13 +32,14 @@ fn verdict(comparison: &Comparison) -> String {
 
 fn measured(page: &StudyPage) -> PageTable {
     let rows: Vec<Vec<String>> = page.measured.iter().take(MOST_ROWS).map(row).collect();
+    let brackets = Brackets::of(page.measured.iter().map(|one| one.blocks)).header();
     let header = [
         "cell",
         "figure",
         "blocks",
-        "median [95 %]",
+        &format!("median [{brackets}]"),
         &page.summary_name,
-        "ratio to the baseline: median of the blocks’ ratios (95 %)",
+        &format!("ratio to the baseline: median of the blocks’ ratios ({brackets})"),
         "p (Holm)",
         "verdict",
     ];
@@ -83,20 +85,19 @@ fn pairs(page: &StudyPage) -> PageTable {
         ]
     };
     let rows: Vec<Vec<String>> = page.pairs.iter().take(MOST_ROWS).map(row).collect();
-    let header = [
-        "cell",
-        "figure",
-        "blocks",
-        "ratio of the second measurement to the first: median of the blocks’ ratios (95 %)",
-        "verdict",
-    ];
+    let brackets = Brackets::of(page.pairs.iter().map(|pair| pair.blocks)).header();
+    let ratio = "ratio of the second measurement to the first: median of the blocks’ ratios";
+    let header = ["cell", "figure", "blocks", &format!("{ratio} ({brackets})"), "verdict"];
     PageTable {
         name: "noise".to_owned(),
         title: "The A/A pairs: the noise floor".to_owned(),
-        note: format!(
-            "the same cell under two names, so any difference is noise; {}",
-            of_all(rows.len(), page.pairs.len())
-        ),
+        note: match page.pairs.is_empty() {
+            true => page.no_pairs.clone(),
+            false => format!(
+                "the same cell under two names, so any difference is noise; {}",
+                of_all(rows.len(), page.pairs.len())
+            ),
+        },
         names: 2,
         header: header.map(str::to_owned).to_vec(),
         rows,

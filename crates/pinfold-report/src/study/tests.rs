@@ -27,10 +27,13 @@ fn picture(name: &str, kind: PictureKind) -> Picture {
         log: (false, false),
         mark: Some(("half".to_owned(), 0.3)),
         joined: false,
+        brackets: Brackets::Intervals,
+        only: String::new(),
         panels: vec![Panel {
             title: "cpu".to_owned(),
             lines: vec![line("stall", 0.0), line("quota & more", 0.1)],
             ideal: vec![("0.25".to_owned(), 0.25), ("0.5".to_owned(), 0.5)],
+            source: Vec::new(),
         }],
         missing: String::new(),
     }
@@ -52,6 +55,7 @@ fn percentiles() -> Picture {
                     .to_vec(),
             }],
             ideal: Vec::new(),
+            source: Vec::new(),
         }],
         ..picture("percentiles", PictureKind::Percentiles)
     }
@@ -123,6 +127,7 @@ fn page() -> StudyPage {
             blocks: 8,
             comparison: against(0.99, Verdict::Same),
         }],
+        no_pairs: String::new(),
         evidence: Vec::new(),
         trials: (36, 2),
         skipped_cells: 1,
@@ -270,4 +275,64 @@ fn numbers_that_cannot_be_are_found() {
         "1.5".clone_into(&mut page.pictures[2].panels[0].lines[0].spots[3].x);
     };
     check(share, &["a share of 1.5"]);
+}
+
+#[test]
+fn below_six_blocks_brackets_are_ranges_and_are_called_so() {
+    assert_eq!(Brackets::of([6, 10]), Brackets::Intervals);
+    assert_eq!(Brackets::of([5, 2]), Brackets::Ranges);
+    let few = |page: &mut StudyPage| page.measured.iter_mut().for_each(|one| one.blocks = 3);
+    let check = |change: fn(&mut StudyPage), header: &str, note: &str, brackets: Brackets| {
+        let mut page = page();
+        change(&mut page);
+        page.pictures.iter_mut().for_each(|picture| picture.brackets = brackets);
+        let html = render_study(&page).unwrap();
+        assert!(html.contains(header), "{header}");
+        let markdown = study_markdown(&page, "charts", &[]).text;
+        assert!(html.contains(note) && markdown.contains(note), "{note}");
+    };
+    check(|_| {}, "median [95 %]", "Whiskers are 95 % intervals", Brackets::Intervals);
+    check(few, "median [range]", "Whiskers are the ranges of the blocks", Brackets::Ranges);
+    let one = |page: &mut StudyPage| page.measured[0].blocks = 3;
+    check(one, "median [95 %, below 6 blocks the range]", "below 6 blocks", Brackets::Both);
+}
+
+#[test]
+fn a_page_has_its_noise_floor_or_the_reason_why_not() {
+    let mut page = page();
+    let floor = "noise floor (A/A pairs) | 0.990× to 0.990×";
+    assert!(study_markdown(&page, "charts", &[]).text.contains(floor));
+    page.pairs.clear();
+    "the study has no baseline".clone_into(&mut page.no_pairs);
+    let markdown = study_markdown(&page, "charts", &[]).text;
+    assert!(markdown.contains("noise floor (A/A pairs) | none; the study has no baseline"));
+    assert!(render_study(&page).unwrap().contains("the study has no baseline"));
+}
+
+#[test]
+fn values_of_the_source_are_hollow_marks_and_one_side_is_said() {
+    let mut page = page();
+    for picture in &mut page.pictures[..2] {
+        let mark = |line: &str, value: f64| SourceMark {
+            line: line.to_owned(),
+            x: "0.5".to_owned(),
+            value,
+        };
+        // The second is above all lines: the axis includes it.
+        picture.panels[0].source = vec![mark("stall", 0.4), mark("quota & more", 0.9)];
+        "Only speed 0.5 was measured".clone_into(&mut picture.only);
+    }
+    let StudyMarkdown { text, charts } = study_markdown(&page, "charts", &[]);
+    assert!(text.contains("A hollow mark is the source’s value"));
+    for (name, chart) in &charts[..2] {
+        let drawn = roxmltree::Document::parse(chart).unwrap();
+        let rings = drawn.descendants().filter(|node| node.attribute("class") == Some("mark open"));
+        // Two values, and the key.
+        assert_eq!(rings.count(), 3, "{name}");
+        assert!(chart.contains(">source</text>"), "{name}");
+        assert!(chart.contains("source, stall, speed 0.5: 0.400"), "{name}");
+        assert!(chart.contains(">Only speed 0.5 was measured</text>"), "{name}");
+        assert!(chart.contains(">1</text>"), "{name}");
+    }
+    assert!(!charts[2].1.contains(">source</text>"));
 }

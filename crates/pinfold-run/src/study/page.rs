@@ -1,6 +1,7 @@
 //! Converts the analysis of a study to a page and to data files, and compares two analyses.
 
 mod markdown;
+mod marks;
 mod nodes;
 mod published;
 mod sequence;
@@ -11,8 +12,8 @@ use pinfold_host::files;
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Method, Unit, natural_order, shown_parameters};
 use pinfold_report::{
-    Agreement, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture,
-    PictureKind, Scale, Spread, StudyPage, TableError, TableFiles, format,
+    Agreement, Brackets, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel,
+    Picture, PictureKind, Scale, Spread, StudyPage, TableError, TableFiles, format,
 };
 use pinfold_stats::{Interval, QuantilePoint, Verdict};
 use pinfold_study::store::{self, RunRecord, Store, StudyProgress};
@@ -23,6 +24,7 @@ use pinfold_study::study::{
 };
 
 pub use self::markdown::write_markdown;
+use self::marks::Axes;
 use crate::{Exit, Failure, time};
 
 /// Maximum number of reasons in an empty plot or table.
@@ -74,6 +76,7 @@ pub fn page(analysis: &Analysis, nodes: &NodeTable) -> Result<StudyPage, Failure
         measured: analysis.estimates.iter().map(|one| measured(analysis, one)).collect(),
         summary_name: study.summary.name().to_owned(),
         pairs: analysis.noise.iter().map(|one| pair(analysis, one)).collect(),
+        no_pairs: marks::no_pairs(analysis),
         evidence: nodes::tables(nodes),
         trials: (analysis.progress.ok, analysis.progress.failed),
         skipped_cells: loaded.cells.all.iter().filter(|cell| cell.skipped.is_some()).count(),
@@ -191,6 +194,7 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     let column = |index: usize| curves.iter().map(|(key, _)| key[index].clone()).collect();
     let panels = ordered(analysis, names[0], column(0));
     let lines = ordered(analysis, names[1], column(1));
+    let axes = Axes { names: [names[0], names[1], ""], found: [&panels, &lines, &[]] };
     let spots = |curve: &library::SampleCurve| {
         // The largest of n samples is at 1 - 1/n.
         let last = 1.0 - 1.0 / (curve.samples.max(2) as f64);
@@ -216,6 +220,7 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
             })
             .collect(),
         ideal: Vec::new(),
+        source: Vec::new(),
     });
     let unit = analysis.estimates.iter().find(|one| one.figure.probe == plot.selection.figure);
     Ok(Picture {
@@ -231,6 +236,8 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         log: (false, plot.log_y),
         mark: None,
         joined: false,
+        brackets: Brackets::Intervals,
+        only: marks::only(analysis, plot, &axes),
         missing: missing(analysis, plot, curves.is_empty()),
     })
 }
@@ -274,8 +281,8 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     let panels = ordered(analysis, names[0], column(0));
     let lines = ordered(analysis, names[1], column(1));
     let along = ordered(analysis, names[2], column(2));
-    let shows_ratio = plot.selection.shown != DisplayedStatistic::Error;
-    let panels = panels.iter().map(|title| {
+    let axes = Axes { names, found: [&panels, &lines, &along] };
+    let drawn = panels.iter().map(|title| {
         let of = |line: &String| Line {
             name: labelled(analysis, names[1], line),
             spots: found
@@ -289,13 +296,6 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
                 })
                 .collect(),
         };
-        let mut ideal: Vec<(String, f64)> = found
-            .ideals
-            .iter()
-            .filter(|(key, _)| shows_ratio && key[0] == *title)
-            .map(|(key, ideal)| (key[2].clone(), *ideal))
-            .collect();
-        ideal.dedup_by(|a, b| a.0 == b.0);
         Panel {
             title: if title.is_empty() {
                 plot.title.clone()
@@ -303,7 +303,8 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
                 labelled(analysis, names[0], title)
             },
             lines: lines.iter().map(of).collect(),
-            ideal,
+            ideal: ideal(plot, &found, title),
+            source: marks::of_source(analysis, plot, (&axes, title)),
         }
     });
     Ok(Picture {
@@ -313,14 +314,26 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         scale: scale(&plot.selection, &found),
         x: plot.x.clone(),
         x_unit: plot.x_unit,
-        panels: panels.collect(),
-        along,
+        panels: drawn.collect(),
+        along: along.clone(),
         names: lines.iter().map(|line| labelled(analysis, names[1], line)).collect(),
         log: (plot.log_x, plot.log_y),
         mark: mark(analysis, plot),
         joined: found.points.iter().any(|(_, point)| point.cells > 1),
+        brackets: marks::brackets(found.points.iter().map(|(_, point)| point)),
+        only: marks::only(analysis, plot, &axes),
         missing: missing(analysis, plot, found.points.is_empty()),
     })
+}
+
+/// The expected values of a panel; errors are relative to them.
+fn ideal(plot: &Plot, found: &Groups, panel: &str) -> Vec<(String, f64)> {
+    let shows_ratio = plot.selection.shown != DisplayedStatistic::Error;
+    let of_panel = found.ideals.iter().filter(|(key, _)| shows_ratio && key[0] == panel);
+    let mut ideal: Vec<(String, f64)> =
+        of_panel.map(|(key, ideal)| (key[2].clone(), *ideal)).collect();
+    ideal.dedup_by(|a, b| a.0 == b.0);
+    ideal
 }
 
 /// The value of the mark is the same for all cells: it is computed for the first.
@@ -376,6 +389,7 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
     let mut columns: Vec<String> = Vec::new();
     let mut by_row: Vec<(Vec<String>, BTreeMap<String, String>)> = Vec::new();
     let mut several = false;
+    let mut blocks: Vec<u32> = Vec::new();
     for (index, selection) in table.selections.iter().enumerate() {
         let found = groups(analysis, &table.name, (selection, &names))?;
         let scale = scale(selection, &found);
@@ -389,6 +403,7 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
         }
         for (key, point) in &found.points {
             several |= point.cells > 1;
+            blocks.push(point.blocks);
             let row = row_names(analysis, &table.rows, key);
             let column = key.get(rows).unwrap_or(&own).clone();
             let range = point.range.filter(|_| !table.has_statistics);
@@ -412,7 +427,7 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
         title: table.title.clone(),
         note: match rows_of.is_empty() {
             true => nothing_measured(analysis, &table.selections),
-            false => table_note(table, several),
+            false => table_note(table, several, Brackets::of(blocks)),
         },
         names: rows,
         header: table
@@ -429,7 +444,7 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
 }
 
 /// The meaning of the numbers of a table, and of those in brackets.
-fn table_note(table: &Table, several: bool) -> String {
+fn table_note(table: &Table, several: bool, brackets: Brackets) -> String {
     let shows = |shown: DisplayedStatistic| {
         table.selections.iter().any(|selection| selection.shown == shown)
     };
@@ -440,10 +455,10 @@ fn table_note(table: &Table, several: bool) -> String {
     if shows(DisplayedStatistic::Error) {
         note.push_str(&format!("Each number is the {RATIO} less what was asked, times 100. "));
     }
-    note.push_str(match several {
-        _ if table.has_statistics => "Each number is the median over the starts, and over the cells that the row stands for; intervals are in the table of all figures.",
-        true => "Where it stands for several cells it is their median, with the smallest and the largest in brackets.",
-        false => "In brackets the 95 % interval.",
+    note.push_str(&match several {
+        _ if table.has_statistics => "Each number is the median over the starts, and over the cells that the row stands for; `pinfold study report` writes a page with “Every cell”, which has the intervals.".to_owned(),
+        true => "Where it stands for several cells it is their median, with the smallest and the largest in brackets.".to_owned(),
+        false => format!("In brackets {}.", brackets.text()),
     });
     note
 }
@@ -577,7 +592,7 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
             besides_workload(loaded, progress),
         )),
         row("values", "a start gives the median of its samples, of a tail the largest; a block the median of its starts, a cell the median of its blocks".to_owned()),
-        row("intervals", "95 %, by bootstrap of blocks and of the starts in them, 10,000 draws, fixed seed; ratios are medians of the blocks' ratios".to_owned()),
+        row("intervals", "95 %, by bootstrap of blocks and of the starts in them, 10,000 draws, fixed seed; below 6 blocks the smallest and the largest block instead; ratios are medians of the blocks' ratios".to_owned()),
         row("verdicts", format!(
             "exact paired sign-flip test, level {}, Holm's correction over the cells that are compared with one; the same within {} %",
             library::ALPHA, study.margin * 100.0,

@@ -19,11 +19,11 @@ use pinfold_stats::{
     median, median_interval, ratio_interval, sign_flip, steady,
 };
 
-use super::ALPHA;
 use super::error::StudyError;
 use super::file::{PlotKind, Study};
 use super::record::Loaded;
 use super::statistics::{self, SampleStatistic};
+use super::{ALPHA, INTERVAL_BLOCKS};
 use crate::store::{RunId, RunRecord, Store, StudyProgress};
 
 /// Prefix of the flag of a figure that the host does not provide; the reason follows.
@@ -62,7 +62,7 @@ impl PartialOrd for FigureName {
 pub struct Comparison {
     /// Number of blocks in which both were measured.
     pub blocks: u32,
-    /// Ratio to the baseline.
+    /// Ratio to the baseline; its bounds are as those of [`Estimate::interval`].
     pub interval: Interval,
     /// p-value of the exact paired test, after Holm's correction.
     pub p_holm: f64,
@@ -89,7 +89,7 @@ pub struct Estimate {
     pub nodes: BTreeMap<u32, String>,
     /// Median of the blocks, each the median of its starts.
     pub median: f64,
-    /// Its 95 % interval; `None` with one start.
+    /// Its 95 % interval, below [`INTERVAL_BLOCKS`] the range of the blocks; `None` with one block.
     pub interval: Option<(f64, f64)>,
     /// The source's summary: mean, deviation, Student's interval.
     pub mean: Mean,
@@ -346,8 +346,29 @@ fn summarised(mut one: Estimate) -> Option<Estimate> {
     one.median = median(&by_block)?;
     one.mean = Mean::of(&all)?;
     one.mean.interval = one.mean.interval.map(|interval| possible(one.unit, interval));
-    one.interval = median_interval(&by_block);
+    one.interval = interval_or_range(&by_block);
     Some(one)
+}
+
+/// The 95 % interval of the median; of too few values their range.
+pub(super) fn interval_or_range(values: &[f64]) -> Option<(f64, f64)> {
+    if values.len() >= INTERVAL_BLOCKS as usize {
+        return median_interval(values);
+    }
+    let low = values.iter().copied().reduce(f64::min)?;
+    let high = values.iter().copied().reduce(f64::max)?;
+    (values.len() > 1).then_some((low, high))
+}
+
+/// The median of the blocks' ratios with the same bounds.
+fn ratio_bounds(blocks: &[Block]) -> Option<Interval> {
+    let interval = ratio_interval(blocks)?;
+    if blocks.len() >= INTERVAL_BLOCKS as usize {
+        return Some(interval);
+    }
+    let ratios: Vec<f64> = blocks.iter().filter_map(Block::ratio).collect();
+    let (low, high) = interval_or_range(&ratios)?;
+    Some(Interval { low, high, ..interval })
 }
 
 /// Limits Student's interval to the range of the unit.
@@ -429,7 +450,7 @@ pub(super) fn judge(family: &[Pairs], margin: f64) -> Vec<Option<Comparison>> {
         .map(|pairs| {
             let logs: Option<Vec<f64>> =
                 pairs.blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
-            Some((ratio_interval(&pairs.blocks)?, sign_flip(&logs?)?.value))
+            Some((ratio_bounds(&pairs.blocks)?, sign_flip(&logs?)?.value))
         })
         .collect();
     let raw: Vec<f64> = tested.iter().flatten().map(|(_, p)| *p).collect();

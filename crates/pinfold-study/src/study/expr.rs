@@ -175,6 +175,22 @@ impl Expr {
         }
     }
 
+    /// The function and its arguments, if the expression is only a call of a function that is not
+    /// built in.
+    #[must_use]
+    pub fn as_call(&self) -> Option<(&str, &[Argument])> {
+        match &self.node {
+            Node::Call(function, arguments) if !is_own(function) => Some((function, arguments)),
+            Node::Constant(_)
+            | Node::Name(_)
+            | Node::Not(_)
+            | Node::Negative(_)
+            | Node::Binary(..)
+            | Node::In(..)
+            | Node::Call(..) => None,
+        }
+    }
+
     /// Its byte offset in the text.
     #[must_use]
     pub fn at(&self) -> usize {

@@ -9,10 +9,10 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{Origin, shown_parameters};
-use pinfold_stats::{holm, median, median_interval, sign_flip};
+use pinfold_stats::{holm, median, sign_flip};
 
 use super::ALPHA;
-use super::analyse::{Analysis, FigureName};
+use super::analyse::{Analysis, FigureName, interval_or_range};
 use super::error::StudyError;
 use crate::store::Store;
 
@@ -44,7 +44,7 @@ pub struct NodeFigure {
     pub values: usize,
     /// The median of the node's values, each divided by the median of its cell.
     pub ratio: f64,
-    /// Its 95 % interval; `None` with one value.
+    /// Its 95 % interval, of fewer than six values their range; `None` with one value.
     pub interval: Option<(f64, f64)>,
     /// True if the node differs.
     pub differs: bool,
@@ -172,7 +172,7 @@ fn figures(analysis: &Analysis) -> Vec<NodeFigure> {
                 node: (*node).to_owned(),
                 values: values.len(),
                 ratio,
-                interval: median_interval(values),
+                interval: interval_or_range(values),
                 differs: p < ALPHA && (ratio - 1.0).abs() > margin,
             });
         }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use pinfold_model::Unit;
 use pinfold_model::text::counted;
-use pinfold_stats::{QuantilePoint, median, quantile_curve, smallest_p};
+use pinfold_stats::{QuantilePoint, median, quantile_curve};
 
-use super::ALPHA;
+use super::INTERVAL_BLOCKS;
 use super::analyse::{Analysis, Estimate};
 use super::cells::{Cell, CellScope};
 use super::expr::{Argument, Bounds, Expr, ExprError, Scope, Value};
@@ -20,7 +20,7 @@ use super::template;
 pub struct Point {
     /// The value, ratio or error.
     pub value: f64,
-    /// For one cell its 95 % interval; for several the smallest and the largest of their values.
+    /// For one cell its 95 % interval, or the range of too few blocks; for several the smallest and the largest of their values.
     pub range: Option<(f64, f64)>,
     /// Number of cells.
     pub cells: usize,
@@ -141,14 +141,8 @@ impl Analysis {
     /// Why a selection has no values: the reasons of the cells that it selects, each once.
     #[must_use]
     pub fn reasons_of_absence(&self, selection: &Selection) -> Vec<String> {
-        let Self { loaded, absent, failures, .. } = self;
-        let selects = |cell: &Cell| {
-            let scope = CellScope { study: &loaded.study, cell, facts: &loaded.facts };
-            let only = selection.only.as_ref();
-            only.is_none_or(|only| only.expr.truth(&scope).unwrap_or(false))
-        };
-        let all = loaded.cells.all.iter().enumerate();
-        let cells: Vec<(usize, &Cell)> = all.filter(|(_, cell)| selects(cell)).collect();
+        let Self { absent, failures, .. } = self;
+        let cells: Vec<(usize, &Cell)> = self.selected(selection).collect();
         if cells.is_empty() {
             return vec!["no cell of this study is selected".to_owned()];
         }
@@ -173,6 +167,19 @@ impl Analysis {
             });
         }
         reasons
+    }
+
+    /// The cells of a selection with their indices, skipped ones too.
+    pub(super) fn selected<'a>(
+        &'a self,
+        selection: &'a Selection,
+    ) -> impl Iterator<Item = (usize, &'a Cell)> {
+        let loaded = &self.loaded;
+        loaded.cells.all.iter().enumerate().filter(move |(_, cell)| {
+            let scope = CellScope { study: &loaded.study, cell, facts: &loaded.facts };
+            let only = selection.only.as_ref();
+            only.is_none_or(|only| only.expr.truth(&scope).unwrap_or(false))
+        })
     }
 
     fn level(&self, estimate: &Estimate, name: &str) -> String {
@@ -293,10 +300,10 @@ fn joined(members: &[&CellValue<'_>]) -> Option<Point> {
 }
 
 /// The scope of the expressions in claims.
-struct ClaimScope<'a> {
-    analysis: &'a Analysis,
+pub(super) struct ClaimScope<'a> {
+    pub(super) analysis: &'a Analysis,
     /// The cells that its functions select from.
-    only: Option<&'a Rule>,
+    pub(super) only: Option<&'a Rule>,
 }
 
 impl Scope for ClaimScope<'_> {
@@ -354,9 +361,9 @@ impl ClaimScope<'_> {
     /// # Errors
     /// It has no interval, or too few blocks for any test.
     fn range(&self, one: &CellValue<'_>) -> Result<Bounds, String> {
-        if smallest_p(one.blocks) > ALPHA {
+        if one.blocks < INTERVAL_BLOCKS {
             return Err(format!(
-                "{}, a verdict needs at least 6",
+                "{}, a verdict needs at least {INTERVAL_BLOCKS}",
                 counted(one.blocks as usize, "block")
             ));
         }

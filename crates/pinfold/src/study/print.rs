@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::text::counted;
-use pinfold_report::format;
+use pinfold_report::{Brackets, format};
 use pinfold_run::study::page::{besides_workload, figure_name, host_changes, overhead_ms};
 use pinfold_run::{Exit, Failure, time};
 use pinfold_stats::{Interval, blocks_needed};
@@ -273,13 +273,15 @@ pub fn diff(first: &Analysis, second: &Analysis, as_json: bool) -> String {
         });
         return document.to_string();
     }
+    let compared_blocks = compared.both.iter().filter_map(|one| one.comparison.as_ref());
+    let blocks = compared_blocks.map(|comparison| comparison.blocks);
     let mut table = screen::rows();
     table.set_header([
         "cell",
         "figure",
         "first",
         "second",
-        "second over first [95 %]",
+        &format!("second over first [{}]", Brackets::of(blocks).header()),
         "second against first",
     ]);
     for one in &compared.both {

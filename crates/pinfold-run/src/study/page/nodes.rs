@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_report::{ChartPoint, Line, PageTable, Panel, Picture, PictureKind, Scale, format};
+use pinfold_report::{
+    Brackets, ChartPoint, Line, PageTable, Panel, Picture, PictureKind, Scale, format,
+};
 use pinfold_study::study::NodeTable;
 
 use super::figure_name;
@@ -31,6 +33,7 @@ pub fn picture(nodes: &NodeTable) -> Option<Picture> {
         title,
         lines: vec![Line { name: name(), spots }],
         ideal: Vec::new(),
+        source: Vec::new(),
     });
     Some(Picture {
         name: "nodes".to_owned(),
@@ -44,9 +47,17 @@ pub fn picture(nodes: &NodeTable) -> Option<Picture> {
         log: (false, false),
         mark: None,
         joined: false,
+        brackets: brackets(nodes),
+        only: String::new(),
         panels: panels.collect(),
         missing: String::new(),
     })
+}
+
+/// What the brackets of the nodes' results are.
+fn brackets(nodes: &NodeTable) -> Brackets {
+    let values = nodes.figures.iter().map(|one| u32::try_from(one.values).unwrap_or(u32::MAX));
+    Brackets::of(values)
 }
 
 /// The nodes, and their results by figure.
@@ -91,7 +102,8 @@ pub fn tables(nodes: &NodeTable) -> Vec<PageTable> {
                     .to_owned(),
             ]
         });
-        let header = ["node", "figure", "values", "over the median of all [95 %]", "verdict"];
+        let over = format!("over the median of all [{}]", brackets(nodes).header());
+        let header = ["node", "figure", "values", &over, "verdict"];
         tables.push(PageTable {
             name: "node-differences".to_owned(),
             title: "How far the nodes differ".to_owned(),

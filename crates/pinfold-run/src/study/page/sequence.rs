@@ -1,9 +1,10 @@
 //! Plots of the samples of one trial, in their order or by time.
 
 use pinfold_model::Unit;
-use pinfold_report::{ChartPoint, Line, Panel, Picture, PictureKind, Scale};
+use pinfold_report::{Brackets, ChartPoint, Line, Panel, Picture, PictureKind, Scale};
 use pinfold_study::study::{Analysis, Plot, TIME};
 
+use super::marks::{self, Axes};
 use super::{labelled, missing, ordered};
 use crate::{Exit, Failure};
 
@@ -18,6 +19,7 @@ pub(super) fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failu
     let column = |index: usize| found.iter().map(|(key, _)| key[index].clone()).collect();
     let panels = ordered(analysis, names[0], column(0));
     let lines = ordered(analysis, names[1], column(1));
+    let axes = Axes { names: [names[0], names[1], ""], found: [&panels, &lines, &[]] };
     let is_timed = plot.x == TIME;
     let panels = panels.iter().map(|title| Panel {
         title: match title.is_empty() {
@@ -33,6 +35,7 @@ pub(super) fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failu
             })
             .collect(),
         ideal: Vec::new(),
+        source: Vec::new(),
     });
     let unit = analysis.estimates.iter().find(|one| one.figure.probe == plot.selection.figure);
     Ok(Picture {
@@ -48,6 +51,8 @@ pub(super) fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failu
         log: (plot.log_x, plot.log_y),
         mark: None,
         joined: false,
+        brackets: Brackets::Intervals,
+        only: marks::only(analysis, plot, &axes),
         missing: missing(analysis, plot, found.is_empty()),
     })
 }

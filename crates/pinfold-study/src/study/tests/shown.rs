@@ -125,3 +125,63 @@ fn figures_are_sorted_by_the_size_of_their_labels() {
     names.sort();
     assert_eq!(names, ["4096", "16384", "64K", "1M"].map(name));
 }
+
+/// A bracket of two blocks is their range; the bootstrap's would be called 95 % and cover half.
+#[test]
+fn below_six_blocks_the_bounds_are_the_range() {
+    let bounds = |is_quick: bool| {
+        let mut world = World::new();
+        let run = world.create(STUDY, is_quick).unwrap();
+        world.run(run).unwrap();
+        let analysis = analyse(&world.store, run.id()).unwrap();
+        let one = analysis.estimates.into_iter().find(|one| one.comparison.is_some()).unwrap();
+        let values: Vec<f64> = one.starts.values().flatten().copied().collect();
+        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let ratio = one.comparison.unwrap().interval;
+        assert!(ratio.low <= ratio.ratio && ratio.ratio <= ratio.high);
+        (one.interval.unwrap(), (low, high))
+    };
+    let (of_two, range) = bounds(true);
+    assert_eq!(of_two, range);
+    let (of_eight, range) = bounds(false);
+    assert!(range.0 < of_eight.0 && of_eight.1 < range.1, "{of_eight:?} of {range:?}");
+}
+
+/// A value of the source belongs to one point of a chart, or to none.
+#[test]
+fn a_value_of_the_source_has_its_place_in_a_chart() {
+    let row = |ours: &str| {
+        format!(
+            "[[published]]\nplace = \"p\"\nquantity = \"q\"\nvalue = 0.5\nunit = \"ratio\"\n\
+             ours = \"{ours}\"\n"
+        )
+    };
+    let plot = "[[plot]]\nname = \"one\"\nfigure = \"rate\"\nshow = \"ratio\"\nx = \"speed\"\n\
+                series = \"method\"\npanel = \"cores\"\nwhere = \"workload == 'a'\"\n";
+    let rows = [
+        "ratio(rate, workload = 'a', method = 'stall', speed = 0.5, cores = 1)",
+        // The chart has no workload b, shows ratios, and one point for each number of cores.
+        "ratio(rate, workload = 'b', method = 'stall', speed = 0.5, cores = 1)",
+        "value(rate, workload = 'a', method = 'stall', speed = 0.5, cores = 1)",
+        "ratio(rate, workload = 'a', method = 'stall', speed = 0.5)",
+        "ratio(rate, method = 'stall', cores = 1) / ratio(rate, method = 'quota', cores = 1)",
+    ];
+    let analysis = analysed(&(rows.map(row).concat() + plot));
+    let study = &analysis.loaded.study;
+    let place = |index: usize| {
+        let selection = &study.plots[0].selection;
+        analysis.group_of(&study.published[index], selection, &["cores", "method", "speed"])
+    };
+    assert_eq!(place(0).unwrap(), ["1", "stall", "0.5"]);
+    // The quick form has one level of cores, so that the fourth is the same point.
+    assert_eq!([1, 2, 4].map(place), [None, None, None]);
+    assert_eq!(place(3), place(0));
+    let only = |name: &str, found: &[&str]| {
+        let found: Vec<String> = found.iter().map(|level| (*level).to_owned()).collect();
+        analysis.only_level(&study.plots[0].selection, name, &found).map(str::to_owned)
+    };
+    assert_eq!(only("method", &["stall"]).as_deref(), Some("stall"));
+    assert_eq!(only("method", &["stall", "quota"]), None);
+    assert_eq!(only("cores", &["1"]), None, "the quick form has no other");
+}
