@@ -1,5 +1,7 @@
 //! Data for all rules: the tables of a topology by CPU, and the properties of one layout on it.
 
+use std::collections::HashSet;
+
 use pinfold_model::{
     CoreId, CpuSet, Free, NodeId, Policy, Pu, PuId, Request, Role, Severity, Topology,
 };
@@ -221,11 +223,7 @@ pub(super) fn is_real_time(policy: Option<Policy>) -> bool {
 
 /// The positions of pins without duplicates; pins that are not written are skipped.
 pub(super) fn places<'a>(pins: impl IntoIterator<Item = &'a Pin>) -> Vec<Place> {
-    let mut found: Vec<Place> = Vec::new();
-    for pin in pins {
-        if !pin.place.text.is_empty() && !found.contains(&pin.place) {
-            found.push(pin.place.clone());
-        }
-    }
-    found
+    let mut known = HashSet::new();
+    let written = pins.into_iter().map(|pin| &pin.place).filter(|place| !place.text.is_empty());
+    written.filter(|place| known.insert(*place)).cloned().collect()
 }

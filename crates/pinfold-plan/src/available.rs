@@ -30,6 +30,8 @@ pub struct Index<'a> {
     nodes: BTreeMap<Option<NodeId>, CpuSet>,
     /// True if all cores are of one kind.
     pub(crate) has_one_kind: bool,
+    /// The online and allowed CPUs that the kernel balances.
+    pub(crate) balanced: CpuSet,
     /// Index in the topology's table of L3 domains, and in that of nodes, by OS index.
     tables: [Vec<Option<usize>>; 2],
 }
@@ -81,7 +83,9 @@ impl<'a> Index<'a> {
         let l3s = rows_by_pu(topology.l3.iter().map(|domain| &domain.pus));
         let tables = [l3s, rows_by_pu(topology.nodes.iter().map(|node| &node.pus))];
         let has_one_kind = topology.pus.windows(2).all(|pair| pair[0].kind == pair[1].kind);
-        Self { topology, places, widest_core, nodes, has_one_kind, tables }
+        let usable = topology.online().intersection(&topology.allowed);
+        let balanced = usable.difference(&topology.isolated);
+        Self { topology, places, widest_core, nodes, has_one_kind, balanced, tables }
     }
 
     /// The L3 domains of some CPUs, in the topology's order.

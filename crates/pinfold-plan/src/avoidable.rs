@@ -90,8 +90,7 @@ impl<'a> Choice<'a> {
     /// carries no vCPU.
     #[must_use]
     pub fn with_free_helpers(&self, carried: &CpuSet) -> bool {
-        let online = self.index.topology.online().intersection(&self.index.topology.allowed);
-        !online.difference(&self.index.topology.isolated).is_subset(carried)
+        !self.index.balanced.is_subset(carried)
     }
 
     /// Those of `pus` whose core has the kind of a core of `like`.

@@ -37,7 +37,7 @@ pub struct DomainError {
 }
 
 /// Position of a value: the file, the line, and the element.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place {
     /// Path of the file; empty if the owner of the place names it.
     pub file: String,

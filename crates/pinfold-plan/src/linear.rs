@@ -44,10 +44,13 @@ pub(crate) fn along(builder: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<()
         false => line.order.to_vec(),
     };
     let order = order.as_slice();
-    let several = builder.request.vnodes.len() > 1;
     // The first vCPU on each CPU of the order: vnode and vCPU number.
     let mut first: Vec<(usize, usize)> = Vec::with_capacity(order.len());
     let mut cursor = 0_usize;
+    let all = match order.len() {
+        1 => "the only CPU of the order has".to_owned(),
+        count => format!("all {count} CPUs of the order have"),
+    };
     let carried: CpuSet = order.iter().take(counts.iter().sum()).copied().collect();
     for place in builder.choosing_order() {
         let vcpus = counts.get(place).copied().unwrap_or(0);
@@ -63,7 +66,9 @@ pub(crate) fn along(builder: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<()
         for (vcpu, (slot, pin)) in pins.into_iter().enumerate() {
             let reason = match slot.checked_sub(order.len()) {
                 Some(before) => {
-                    again(builder, (pin, order), first.get(before % order.len()), several)
+                    let sharer = sharer(builder, first.get(before % order.len()).copied());
+                    let place = available.place(pin);
+                    format!("CPU {pin} again ({place}), shared with {sharer}: {all} a vCPU")
                 }
                 None => {
                     let before = slot.checked_sub(1).and_then(|slot| order.get(slot)).copied();
@@ -92,23 +97,13 @@ pub(crate) fn along(builder: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<()
     Ok(())
 }
 
-fn again(
-    builder: &PlanBuilder<'_>,
-    (pin, order): (PuId, &[PuId]),
-    sharer: Option<&(usize, usize)>,
-    several: bool,
-) -> String {
-    let sharer = match sharer {
-        Some((place, vcpu)) if several => format!("vCPU {vcpu} of {}", builder.vnode(*place).name),
+/// The vCPU with this vnode and number, in words.
+fn sharer(builder: &PlanBuilder<'_>, vcpu: Option<(usize, usize)>) -> String {
+    match vcpu {
+        Some((place, vcpu)) if builder.request.vnodes.len() > 1 => {
+            format!("vCPU {vcpu} of {}", builder.vnode(place).name)
+        }
         Some((_, vcpu)) => format!("vCPU {vcpu}"),
         None => "another vCPU".to_owned(),
-    };
-    let all = match order.len() {
-        1 => "the only CPU of the order has".to_owned(),
-        count => format!("all {count} CPUs of the order have"),
-    };
-    format!(
-        "CPU {pin} again ({}), shared with {sharer}: {all} a vCPU",
-        builder.available.place(pin)
-    )
+    }
 }
