@@ -1,39 +1,70 @@
 /*
- * Two sockets on the loopback interface, one of which is never read. See datagram.h.
+ * A socket that sends to an address that no host has, as in the paper. See datagram.h.
  *
- * The receiver's buffer is as small as the kernel allows, one or two datagrams: from then
- * on each is dropped on arrival, and all cost the same. A closed port would not do: its
- * ICMP answers are rate-limited and come back as errors, so that costs change with the rate.
+ * It is in a network namespace of its own, which has only a loopback interface: a route leads the
+ * address there, and the kernel drops each datagram, because it is for no host. Nothing leaves the
+ * machine, no route or firewall of the host matters, and all datagrams cost the same. A closed
+ * port would not do: its ICMP answers are rate-limited and come back as errors, so that costs
+ * change with the rate. A dummy interface is a module, which not every kernel has.
  */
 #include "datagram.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <net/if.h>
+#include <net/route.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-static bool join_ends(struct datagrams *datagrams)
+/* TEST-NET-1 (RFC 5737), which no host has, and the port of discard. */
+static struct sockaddr_in nowhere(void)
 {
-    const int least = 1; /* the kernel raises it to its least */
-    struct sockaddr_in place = {
+    return (struct sockaddr_in){
         .sin_family = AF_INET,
-        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+        .sin_port = htons(9),
+        .sin_addr.s_addr = htonl(0xc0000201),
     };
-    socklen_t size = sizeof place;
-    return setsockopt(datagrams->nowhere, SOL_SOCKET, SO_RCVBUF, &least, sizeof least) == 0 &&
-           bind(datagrams->nowhere, (struct sockaddr *)&place, sizeof place) == 0 &&
-           getsockname(datagrams->nowhere, (struct sockaddr *)&place, &size) == 0 &&
-           connect(datagrams->sender, (struct sockaddr *)&place, size) == 0;
+}
+
+/* Without privileges a namespace of the network needs one of users, too. */
+static bool leave_network(void)
+{
+    return unshare(CLONE_NEWNET) == 0 ||
+           (errno == EPERM && unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0);
+}
+
+static bool raise_loopback(int any)
+{
+    struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+    return ioctl(any, SIOCSIFFLAGS, &lo) == 0;
+}
+
+static bool add_route(int any)
+{
+    char name[] = "lo";
+    const struct sockaddr_in place = nowhere();
+    const struct sockaddr_in host = {.sin_family = AF_INET, .sin_addr.s_addr = INADDR_NONE};
+    struct rtentry route = {.rt_flags = RTF_UP | RTF_HOST, .rt_dev = name};
+    memcpy(&route.rt_dst, &place, sizeof place);
+    memcpy(&route.rt_genmask, &host, sizeof host);
+    return ioctl(any, SIOCADDRT, &route) == 0;
 }
 
 int datagrams_open(struct datagrams *datagrams)
 {
+    const struct sockaddr_in place = nowhere();
     memset(datagrams->bytes, 0x55, sizeof datagrams->bytes);
-    datagrams->nowhere = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    datagrams->sender = -1;
+    if (!leave_network())
+        return errno;
     datagrams->sender = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (datagrams->nowhere >= 0 && datagrams->sender >= 0 && join_ends(datagrams))
+    if (datagrams->sender >= 0 && raise_loopback(datagrams->sender) &&
+        add_route(datagrams->sender) &&
+        connect(datagrams->sender, (const struct sockaddr *)&place, sizeof place) == 0)
         return 0;
     const int error = errno;
     datagrams_close(datagrams);
@@ -55,6 +86,4 @@ void datagrams_close(struct datagrams *datagrams)
 {
     if (datagrams->sender >= 0)
         close(datagrams->sender);
-    if (datagrams->nowhere >= 0)
-        close(datagrams->nowhere);
 }

@@ -1,5 +1,5 @@
 /*
- * UDP datagrams to nowhere.
+ * UDP datagrams to an address that no host has.
  */
 #ifndef PINLOAD_DATAGRAM_H
 #define PINLOAD_DATAGRAM_H
@@ -10,11 +10,10 @@ enum { DATAGRAM_BYTES = 1024 };
 
 struct datagrams {
     int sender;
-    int nowhere; /* where they go; never read */
     char bytes[DATAGRAM_BYTES];
 };
 
-/* Opens both ends on the loopback interface; 0 or an errno. */
+/* Moves this process to a network namespace of its own and opens the socket; 0 or an errno. */
 int datagrams_open(struct datagrams *datagrams);
 
 /* Sends one; 0 or an errno. */

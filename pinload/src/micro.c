@@ -4,16 +4,17 @@
  * work over elapsed time.
  *
  *   cpu        units of integer work (work.h)
- *   udp        datagrams of 1 KiB that nobody reads
+ *   udp        datagrams of 1 KiB to an address that no host has
  *   sleep      integer work, a sleep, integer work
  *   memory     blocks of a stream through arrays of 128 MiB, larger than the caches of then;
  *              a last cache that holds them is told (`fits-in-last-cache`)
  *   processes  integer work in several processes, until the last has been waited for
  *   threads    the same in threads
  *
- * Each in two forms. A fixed time (`--seconds`) takes as long at every speed, so it is the one
- * to use; a fixed amount (`--units`, for each worker and each stretch of work) is what the
- * paper did, and takes twenty times as long at a twentieth of the speed.
+ * Each in two forms: a fixed time (`--seconds`), as the paper for cpu, udp, sleep and memory; or a
+ * fixed amount (`--units`, for each worker and each stretch of work), as the paper for processes
+ * and threads, whose result is the amount of one worker over the time until the last has ended:
+ * it shows a schedule that is unfair to one of them.
  * Elapsed time holds the making and joining of workers, as in the paper. The time of working
  * leaves out the sleep.
  */
@@ -131,7 +132,7 @@ static bool one_datagram(void *own)
 {
     const int error = datagrams_send(own);
     if (error)
-        complain("cannot send a datagram to 127.0.0.1: %s", strerror(error));
+        complain("cannot send a datagram to 192.0.2.1: %s", strerror(error));
     return !error;
 }
 
@@ -140,7 +141,8 @@ static bool measure_udp(struct micro *micro)
     struct datagrams datagrams;
     const int error = datagrams_open(&datagrams);
     if (error) {
-        complain("cannot open UDP sockets on 127.0.0.1 (is the loopback interface up?): %s",
+        complain("cannot make a network namespace with a route for UDP datagrams (run as root, or "
+                 "allow user namespaces): %s",
                  strerror(error));
         return false;
     }

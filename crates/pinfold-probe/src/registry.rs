@@ -228,7 +228,11 @@ pub static PROBES: &[Probe] = &[
         make: Make::Instrument("parallel", &[]),
     },
     micro("micro-cpu", "integer work (Buchert 2011)", MicroKind::Cpu),
-    micro("micro-udp", "UDP datagrams that no process reads (Buchert 2011)", MicroKind::Udp),
+    micro(
+        "micro-udp",
+        "UDP datagrams to an address that no host has (Buchert 2011)",
+        MicroKind::Udp,
+    ),
     micro(
         "micro-sleep",
         "work, sleep, work (Buchert 2011)",

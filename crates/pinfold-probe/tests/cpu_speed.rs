@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader};
 
 use common::{MS, PATIENCE, a_pu, children, eventually, own_pus, program};
 use pinfold_host::process::{Signaled, Spawn, Stdio, capture, signal, task_alive};
-use pinfold_host::{Clock as _, LiveHost, SystemClock};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, files};
 use pinfold_model::{CpuSet, PuId, Tid};
 use pinfold_probe::benchmarks::BenchmarkError;
 use pinfold_probe::cpu_speed::{
@@ -65,6 +65,21 @@ fn each_micro_benchmark_does_as_much_as_asked_for() {
         let stretches = if matches!(kind, MicroKind::Sleep { .. }) { 2 } else { 1 };
         assert_eq!(outcome.units, 20 * workers * stretches, "{kind:?}: {outcome:?}");
     }
+}
+
+/// They are sent in a network namespace of their own: the host's loopback interface has none of them.
+#[test]
+fn datagrams_do_not_reach_the_network_of_the_host() {
+    let packets = || -> u64 {
+        let text = files::read_text("/proc/net/dev").unwrap();
+        let lo = text.lines().find_map(|line| line.trim_start().strip_prefix("lo:")).unwrap();
+        lo.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    let before = packets();
+    let amount = Amount::Time(4 * SHORT);
+    let sent = run(&MicroBenchmark { kind: MicroKind::Udp, amount }).units;
+    let received = packets() - before;
+    assert!(sent > 1_000 && received < sent / 2, "{sent} sent, {received} on the host");
 }
 
 #[test]

@@ -13,7 +13,7 @@ const SECOND: u64 = 1_000_000_000;
 pub enum MicroKind {
     /// Units of integer work.
     Cpu,
-    /// UDP datagrams of 1 KiB without a receiver.
+    /// UDP datagrams of 1 KiB to an address that no host has, in a network namespace of its own.
     Udp,
     /// Integer work, a sleep, integer work.
     Sleep {

@@ -68,6 +68,13 @@ fn the_source_forms_have_the_design_of_the_source() {
     assert_eq!((buchert.repetitions, levels(&buchert, "cores").len()), (40, 4));
     assert_eq!((value(&buchert, "long_s"), value(&buchert, "short_s")), ("3".into(), "1".into()));
     assert!(!levels(&buchert, "method").iter().any(|one| one == "stall" || one == "quota"));
+    // Each of five tasks does the same work; the result is that of one until the last join.
+    for name in ["processes", "threads"] {
+        let tasks = buchert.workloads.iter().find(|workload| workload.name == name).unwrap();
+        let words = tasks.program.words().join(" ");
+        assert!(words.contains("--units {task_units} --workers 5"), "{words}");
+        assert_eq!(tasks.figures.len(), 1);
+    }
     let badaroux = of("qemu-scaling");
     let threads = levels(&badaroux, "n_threads");
     for wanted in ["1", "2", "4", "8", "16", "24", "32", "48", "64", "96", "128"] {

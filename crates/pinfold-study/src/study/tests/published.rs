@@ -217,7 +217,7 @@ fn buchert(picks: &Picks, speed: f64) -> f64 {
         ("lim", "sleep") => speed + 0.25,
         ("lim", "processes") => (5.0 * speed / cores).min(1.0),
         ("lim", "threads") => speed / cores,
-        ("lim" | "fracas", "udp-unread") if speed > 0.7 => 0.95,
+        ("lim" | "fracas", "udp") if speed > 0.7 => 0.95,
         ("fracas", _) if is_group => (speed / cores) / (speed / cores + 1.0 - speed),
         ("hogs", "cpu") if picks.level("variant") == "unsynchronised" => speed + 0.2,
         _ => speed,
