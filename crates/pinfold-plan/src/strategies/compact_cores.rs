@@ -1,7 +1,8 @@
 //! `compact-cores`: as `compact`, with one CPU per core.
 //!
-//! The order of Badaroux 2021 §III on a machine without SMT: after the last core the next vCPU is
-//! on the first core's CPU again, as it would be there. The siblings stay free of vCPUs even then;
+//! On a machine without SMT Badaroux 2021 §III counts the CPUs in the order of their numbers, which
+//! is `sequential`; here cores are filled node by node, as by `compact`. After the last core the next
+//! vCPU is on the first core's CPU again. The siblings stay free of vCPUs even then;
 //! `compact` is the strategy that uses them.
 //!
 //! `auto` gives as many vCPUs as there are usable cores: one round.
@@ -17,8 +18,8 @@ use crate::plan_builder::{PlanBuilder, available};
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact-cores",
     summary: "as compact, with one CPU per core: siblings carry no second vCPU; wraps",
-    source: "Badaroux 2021 §III: on the 4-node R910 0, 4, 8, 12, 1, 5, …; \
-             the 17th vCPU is on CPU 0 again",
+    source: "none: the order of compact (Badaroux 2021 §III) without siblings; \
+             the paper itself counts 0 to 15 there, as sequential",
     plan,
 };
 
