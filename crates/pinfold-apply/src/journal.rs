@@ -248,6 +248,16 @@ impl<'c> Journals<'c> {
         self.files.path_of(&format!("{id}{SUFFIX}"))
     }
 
+    /// The active placements, without the one with this ID.
+    pub(crate) fn active_but(
+        &self,
+        host: &dyn Host,
+        id: Option<&str>,
+    ) -> Result<OtherPlacements, JournalError> {
+        let own = id.map(|id| format!("{id}{SUFFIX}"));
+        others_in(self.files.as_ref(), host, own.as_deref(), &[])
+    }
+
     /// The ID of the active journal of a process on this boot, if there is one that can be read.
     ///
     /// # Errors
@@ -556,28 +566,9 @@ impl<'c> Journal<'c> {
     /// The other active placements, of this state directory and of those that the marks name. A
     /// damaged or foreign journal, which `pinfold journal` lists, is ignored.
     pub(crate) fn others(&self, host: &dyn Host) -> Result<OtherPlacements, JournalError> {
-        let boot_id = record::boot_id(host).map_err(JournalError::Host)?;
-        let names = self.files.list()?.into_iter();
-        let names = names.filter(|name| name.ends_with(SUFFIX) && *name != self.name);
-        let own = names.map(|name| (self.files.path_of(&name), self.files.read(&name)));
         let elsewhere = self.marks.first().map(Mark::journals_elsewhere).transpose()?;
-        let folder = self.files.path_of("");
-        let elsewhere = elsewhere.unwrap_or_default().into_iter();
-        let elsewhere = elsewhere.filter(|path| !path.starts_with(&folder));
-        let elsewhere = elsewhere.map(|path| {
-            let bytes = files::require_own(&path).and_then(|()| files::read(&path));
-            (path, bytes)
-        });
-        let records = own.chain(elsewhere).filter_map(|(path, bytes)| {
-            let bytes = bytes.ok()?;
-            if has_end_line(&bytes) {
-                return None;
-            }
-            let record = Record::parse(&path, &bytes).ok()??;
-            let is_active = !record.has_ended() && record.header.boot_id == boot_id;
-            is_active.then_some((path, record))
-        });
-        Ok(OtherPlacements::new(records.collect()))
+        let elsewhere = elsewhere.unwrap_or_default();
+        others_in(self.files.as_ref(), host, Some(&self.name), &elsewhere)
     }
 
     /// Writes bystanders' masks to disk.
@@ -683,6 +674,36 @@ impl<'c> Journal<'c> {
         }
         Ok(())
     }
+}
+
+/// The active placements of the journals in a directory, without the one in the file `own`, and of
+/// those at the paths `elsewhere`.
+fn others_in(
+    files: &dyn Storage,
+    host: &dyn Host,
+    own: Option<&str>,
+    elsewhere: &[String],
+) -> Result<OtherPlacements, JournalError> {
+    let boot_id = record::boot_id(host).map_err(JournalError::Host)?;
+    let names = files.list()?.into_iter();
+    let names = names.filter(|name| name.ends_with(SUFFIX) && Some(name.as_str()) != own);
+    let here = names.map(|name| (files.path_of(&name), files.read(&name)));
+    let folder = files.path_of("");
+    let elsewhere = elsewhere.iter().filter(|path| !path.starts_with(&folder));
+    let elsewhere = elsewhere.map(|path| {
+        let bytes = files::require_own(path).and_then(|()| files::read(path));
+        (path.clone(), bytes)
+    });
+    let records = here.chain(elsewhere).filter_map(|(path, bytes)| {
+        let bytes = bytes.ok()?;
+        if has_end_line(&bytes) {
+            return None;
+        }
+        let record = Record::parse(&path, &bytes).ok()??;
+        let is_active = !record.has_ended() && record.header.boot_id == boot_id;
+        is_active.then_some((path, record))
+    });
+    Ok(OtherPlacements::new(records.collect()))
 }
 
 /// True if the last line is an `end` line. Most journals have ended and need not be parsed to know

@@ -54,7 +54,7 @@ pub use resctrl_monitor::{Counter, monitored};
 pub use reset::reset_masks;
 pub use rt_watchdog::{DemotedThread, real_time_priority, take_rights};
 pub use status::{Intruder, RoleStatus, Status, status};
-pub use steps::{Planned, group_name, online_steps, plan_steps};
+pub use steps::{Planned, group_name, online_steps, plan_steps, plan_steps_beside};
 pub use tasks::{ManagedSetting, Rules, Target};
 pub use undo::{undo, undo_observed};
 pub use undo_report::UndoReport;

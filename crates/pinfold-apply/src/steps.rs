@@ -31,6 +31,8 @@ use crate::actuators::GROUP_PREFIX;
 use crate::cpusets::Hierarchy;
 use crate::error::{ApplyError, Refusal};
 use crate::host_state::HostState;
+use crate::journal::Journals;
+use crate::layers::OtherPlacements;
 use crate::tasks::{Rules, Target};
 use draft::{Ask, Draft};
 pub(crate) use partition::name as partition_name;
@@ -81,14 +83,38 @@ pub fn group_name(vm: TaskId) -> String {
     format!("{GROUP_PREFIX}{}-{}", vm.tid, vm.start_time)
 }
 
-/// The steps that [`crate::apply`] would execute now.
+/// The steps that [`crate::apply`] would execute now on a host without other placements.
 ///
 /// # Errors
 /// [`ApplyError::Refused`] if the plan must not or cannot be applied here, [`ApplyError::VmGone`],
 /// [`ApplyError::Host`] if the host cannot be read.
 pub fn plan_steps(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Planned, ApplyError> {
+    steps_next_to(host, plan, target, &OtherPlacements::default())
+}
+
+/// The steps that [`crate::apply`] would execute now, next to the placements of these journals.
+///
+/// # Errors
+/// As [`plan_steps`]; [`ApplyError::Journal`] if the journals cannot be listed.
+pub fn plan_steps_beside(
+    host: &dyn Host,
+    plan: &Plan,
+    target: &Target,
+    journals: &Journals<'_>,
+) -> Result<Planned, ApplyError> {
+    steps_next_to(host, plan, target, &journals.active_but(host, None)?)
+}
+
+fn steps_next_to(
+    host: &dyn Host,
+    plan: &Plan,
+    target: &Target,
+    others: &OtherPlacements,
+) -> Result<Planned, ApplyError> {
     let request = Request::new(plan, target)?;
-    all_steps(&HostState::read(host, &Hierarchy::of(host), target)?, &request)
+    let hierarchy = Hierarchy::of(host);
+    let state = HostState::read(host, &hierarchy, target)?.next_to(others)?;
+    all_steps(&state, &request)
 }
 
 /// Only the first of these steps: those that bring the CPUs of the plan's threads online. A host

@@ -11,10 +11,11 @@ mod common;
 
 use common::{Bench, assert_same};
 use pinfold_apply::{
-    NewJournal, Replacement, Target, UndoReport, apply, replace, undo, unobserved,
+    NewJournal, Replacement, Target, UndoReport, apply, plan_steps_beside, replace, undo,
+    unobserved,
 };
 use pinfold_host::{Host as _, HostMut as _, paths};
-use pinfold_model::{IsolationScope, NodeId, Plan, PuId, Role, Tid, Tuning};
+use pinfold_model::{IsolationScope, NodeId, Plan, PuId, Role, Step, Tid, Tuning};
 use pinfold_sim::{Knob, SimBuilder, SimHost};
 
 /// Processes that are placed one after the other: virtual machines, or what stands for one.
@@ -61,11 +62,11 @@ fn target(host: &SimHost, pid: u32) -> Target {
     Target::new(Tid(pid), vec![(task, Role::Emulator)])
 }
 
-fn place(bench: &Bench, host: &SimHost, pid: u32, plan: &Plan) {
+fn place(bench: &Bench, host: &SimHost, pid: u32, plan: &Plan) -> Vec<Step> {
     let target = target(host, pid);
     let new = NewJournal { vm_name: "vm", plan: "{}", target: &target, supervised: false };
     let mut journal = bench.journals().begin(host, &new).unwrap();
-    apply(host, plan, &target, &mut journal, &mut unobserved()).unwrap();
+    apply(host, plan, &target, &mut journal, &mut unobserved()).unwrap().steps
 }
 
 fn revert(bench: &Bench, host: &SimHost, pid: u32) -> UndoReport {
@@ -248,7 +249,13 @@ fn a_machine_that_is_isolated_next_to_another_leaves_it_its_cpus() {
             bench.apply(&case).unwrap();
             let mut second = isolated("3,7", "0-1,4-5");
             second.vnodes[0].threads.retain(|thread| thread.role == Role::Emulator);
-            place(&bench, host, 720, &second);
+            let (next, journals) = (target(host, 720), bench.journals());
+            let dry = plan_steps_beside(host, &second, &next, &journals).unwrap().steps;
+            let applied = place(&bench, host, 720, &second);
+            let changes = |steps: &[Step]| -> Vec<String> {
+                steps.iter().map(|step| step.change.to_string()).collect()
+            };
+            assert!(changes(&applied).starts_with(&changes(&dry)), "{release}");
             assert_eq!(mask(501), "2,6", "{release}");
             assert_eq!(mask(500), "0-1,4-5", "{release}");
             assert_eq!(mask(400), "0-1,4-5", "{release}");

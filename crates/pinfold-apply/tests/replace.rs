@@ -125,7 +125,7 @@ fn the_host_is_as_if_the_second_plan_alone_had_been_applied() {
         let bench = Bench::new();
         bench.apply(&pair.first).unwrap_or_else(|error| panic!("{what}: {error}"));
         let record = bench.reopen(&pair.first).record().clone();
-        let dry = difference(host, &pair.plan, &pair.target, &record).unwrap();
+        let dry = difference(host, &pair.plan, &pair.target, &bench.journals(), &record).unwrap();
         let placed = pair.first.plan.exclusive.union(&pair.plan.exclusive);
         let mut stays_pinned = |_: &Event<'_>| {
             let mask = host.affinity(Tid(501)).unwrap();

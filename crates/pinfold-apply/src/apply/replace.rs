@@ -23,7 +23,7 @@ use crate::actuators::{self, ReadBack, UndoContext};
 use crate::cpusets::{self, Cpusets, Hierarchy};
 use crate::error::ApplyError;
 use crate::host_state::HostState;
-use crate::journal::{Journal, Record};
+use crate::journal::{Journal, Journals, Record};
 use crate::layers::{OtherPlacements, Thing, first_undo, thing};
 use crate::steps::{Planned, Request, all_steps, group_name, partition_name};
 use crate::tasks::Target;
@@ -113,7 +113,7 @@ pub struct Difference {
     pub findings: Vec<Finding>,
 }
 
-/// Compares a plan with the present one of a placement.
+/// Compares a plan with the present one of a placement, the `record` of one of these journals.
 ///
 /// # Errors
 /// [`NotReplaced::Failed`] if the plan must not be applied here, or if the host cannot be read.
@@ -121,13 +121,14 @@ pub fn difference(
     host: &dyn HostMut,
     plan: &Plan,
     target: &Target,
+    journals: &Journals<'_>,
     record: &Record,
 ) -> Result<Difference, NotReplaced> {
     let request =
         Request::new(plan, target).map_err(|error| Failure::from(ApplyError::from(error)))?;
     let hierarchy = Hierarchy::of(host);
     let clock = &SystemClock;
-    let others = OtherPlacements::default();
+    let others = journals.active_but(host, Some(&record.header.id)).map_err(Failure::from)?;
     let comparison =
         Comparison { host, clock, record, hierarchy: &hierarchy, request: &request, others };
     let stale = comparison.stale()?;

@@ -86,7 +86,7 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     let (Some(folder), Some(starting)) = (folder, starting) else {
         return prepared.iter().try_for_each(|one| match (&one.placed, existing.as_ref()) {
             (Some(placed), Some(journals)) => dry_replacement(&host, one, placed, journals),
-            _ => dry_run(&host, &one.plan, &one.target),
+            (_, journals) => dry_run(&host, one, journals),
         });
     };
     let journals = host::journals(&folder, &clock)?;
@@ -294,9 +294,9 @@ fn dry_replacement(
     journals: &Journals<'_>,
 ) -> Result<(), Failure> {
     let Some(record) = journals.read(&placed.id)? else {
-        return dry_run(host, &one.plan, &one.target);
+        return dry_run(host, one, Some(journals));
     };
-    let difference = pinfold_apply::difference(host, &one.plan, &one.target, &record);
+    let difference = pinfold_apply::difference(host, &one.plan, &one.target, journals, &record);
     let Difference { undone, steps, findings } =
         difference.map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
     for step in &undone {
@@ -314,8 +314,16 @@ fn dry_replacement(
     Ok(())
 }
 
-fn dry_run(host: &LiveHost, plan: &Plan, target: &Target) -> Result<(), Failure> {
-    let planned = pinfold_apply::plan_steps(host, plan, target)?;
+fn dry_run(
+    host: &LiveHost,
+    one: &Prepared,
+    journals: Option<&Journals<'_>>,
+) -> Result<(), Failure> {
+    let Prepared { plan, target, .. } = one;
+    let planned = match journals {
+        Some(journals) => pinfold_apply::plan_steps_beside(host, plan, target, journals)?,
+        None => pinfold_apply::plan_steps(host, plan, target)?,
+    };
     for step in &planned.steps {
         show(&format!("{}   ({})", step.change, step.reason));
     }
