@@ -241,6 +241,7 @@ impl<'a> AvailableCpus<'a> {
             spot.pus.retain(|pu| usable.contains(*pu));
             (!spot.pus.is_empty()).then(|| AvailableCore {
                 isolated: spot.pus.iter().all(|pu| topology.isolated.contains(*pu)),
+                is_partial: spot.pus.len() < topology.core(spot.core).pus.len(),
                 ..spot
             })
         };
@@ -778,6 +779,7 @@ fn spots(topology: &Topology, usable: &CpuSet) -> Vec<AvailableCore> {
                 isolated,
                 part: 0,
                 speed: 0,
+                is_partial: false,
                 boots: false,
                 of_helpers: CpuSet::new(),
                 memoryless: pu.node.is_some_and(|node| empty.contains(&node)),

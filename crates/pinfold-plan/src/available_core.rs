@@ -22,6 +22,8 @@ pub(crate) struct AvailableCore {
     pub speed: u64,
     /// True if its node has no memory although other nodes have.
     pub memoryless: bool,
+    /// True if the plan may not use some of its online CPUs: what runs there slows it.
+    pub is_partial: bool,
     /// True for the core on which the kernel boots, if the host's tasks are elsewhere.
     pub boots: bool,
     /// Those of its CPUs to which an emulator or another helper is pinned by hand.

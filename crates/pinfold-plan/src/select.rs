@@ -54,7 +54,8 @@ pub(crate) struct Pool<'g> {
     tiers: Vec<Tier>,
 }
 
-/// Cores that are alike: of one part and width, isolated or not, with helpers or without.
+/// Cores that are alike: of one part and width, isolated or not, whole or partial, with helpers or
+/// without.
 struct Tier {
     part: u32,
     isolated: bool,
@@ -123,21 +124,24 @@ impl<'g> Pool<'g> {
     /// A pool in which all of `cores` are free. `host` are the host's CPUs, if the strategy
     /// reserves any.
     pub fn new(cores: &'g [AvailableCore], count: Count, host: Option<&HostShare>) -> Self {
-        let mut parts: BTreeMap<u32, BTreeMap<usize, [Vec<usize>; 3]>> = BTreeMap::new();
+        let mut parts: BTreeMap<u32, BTreeMap<usize, [Vec<usize>; 4]>> = BTreeMap::new();
         for (place, spot) in cores.iter().enumerate() {
             let widths = parts.entry(spot.part).or_default();
-            let [isolated, others, with_helper] = widths.entry(count.of(spot)).or_default();
-            if spot.isolated {
-                isolated.push(place);
-            } else if spot.of_helpers.is_empty() {
-                others.push(place);
-            } else {
+            let [isolated, others, partial, with_helper] =
+                widths.entry(count.of(spot)).or_default();
+            if !spot.of_helpers.is_empty() {
                 with_helper.push(place);
+            } else if spot.is_partial {
+                partial.push(place);
+            } else if spot.isolated {
+                isolated.push(place);
+            } else {
+                others.push(place);
             }
         }
         let mut tiers = Vec::new();
         for (part, widths) in parts {
-            let mut widths: Vec<(usize, [Vec<usize>; 3])> = widths.into_iter().collect();
+            let mut widths: Vec<(usize, [Vec<usize>; 4])> = widths.into_iter().collect();
             // The width that carries the most vCPUs first; if equal, the larger width.
             widths.sort_by_key(|(width, places)| {
                 Reverse((width * places.iter().map(Vec::len).sum::<usize>(), *width))
