@@ -116,6 +116,15 @@ pub fn lost_placements(host: &dyn Host) -> Result<Vec<LostPlacement>, JournalErr
     Marks::OfMachine.lost(host)
 }
 
+/// Fails if a journal outside of a directory has an active placement of a process.
+pub(crate) fn require_not_elsewhere(
+    host: &dyn Host,
+    process: TaskId,
+    directory: &str,
+) -> Result<(), JournalError> {
+    Marks::OfMachine.require_not_elsewhere(host, process, directory)
+}
+
 /// Removes the mark of a process whose journal is missing or wrong.
 pub(crate) fn remove_lost_mark(host: &dyn Host, process: TaskId) -> Result<(), JournalError> {
     Marks::OfMachine.remove_lost(host, process)

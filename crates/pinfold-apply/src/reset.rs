@@ -5,7 +5,7 @@ use pinfold_model::Tid;
 
 use crate::actuators;
 use crate::cpusets::Cpusets;
-use crate::journal::{self, JournalError};
+use crate::journal::{self, JournalError, Journals};
 use crate::tasks;
 
 /// Maximum number of passes over the threads. Each finds those that were created meanwhile.
@@ -16,12 +16,18 @@ const MAX_PASSES: usize = 8;
 /// of threads whose mask changed.
 ///
 /// # Errors
-/// [`JournalError::VmGone`]; [`JournalError::Host`] if a mask cannot be set, or if new threads with
+/// [`JournalError::Placed`] if another state directory than that of `journals` has an active
+/// placement of it; [`JournalError::VmGone`]; [`JournalError::Host`] if a mask cannot be set, or if new threads with
 /// the old mask do not end;
 /// [`JournalError::Store`] and [`JournalError::Busy`] if the mark cannot be removed.
-pub fn reset_masks(host: &dyn HostMut, pid: Tid) -> Result<usize, JournalError> {
+pub fn reset_masks(
+    host: &dyn HostMut,
+    pid: Tid,
+    journals: &Journals<'_>,
+) -> Result<usize, JournalError> {
     let process = tasks::stat(host, pid).map_err(JournalError::Host)?;
     let process = process.ok_or(JournalError::VmGone { pid })?.task();
+    journal::require_not_elsewhere(host, process, &journals.path())?;
     let cpusets = Cpusets::find(host).map_err(JournalError::Host)?;
     let mut changed = 0;
     for _ in 0..MAX_PASSES {

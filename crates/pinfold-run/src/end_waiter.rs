@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
 
 use pinfold_apply::{Journal, Journals, Record};
+use pinfold_host::files::StateDir;
 use pinfold_host::process::{ProcessEnd, Stdio};
 use pinfold_host::{Clock as _, EventWatcher, LiveHost, SystemClock, with_causes};
 use pinfold_model::Plan;
@@ -72,12 +73,19 @@ pub fn wait(id: &str, state: Option<&str>) -> Result<(), Failure> {
     let state = host::state(state)?;
     let journals = host::journals(&state, &SystemClock)?;
     let Some(record) = active(&journals, id)? else { return Ok(()) };
-    if let Some(end) = ProcessEnd::of(&host, record.header.vm)?
-        && !wait_for_end(&journals, id, &end)?
-    {
-        return Ok(());
+    let directory = StateDir::open(&journals.path())?;
+    let name = format!("{id}.waiter");
+    // The process of an earlier plan of the same placement may still wait.
+    let Some(_lock) = directory.lock(&name)? else { return Ok(()) };
+    let end = ProcessEnd::of(&host, record.header.vm)?;
+    let has_ended = match &end {
+        Some(end) => wait_for_end(&journals, id, end)?,
+        None => true,
+    };
+    if has_ended {
+        revert(&host, &journals, id)?;
     }
-    revert(&host, &journals, id)
+    Ok(directory.remove(&name)?)
 }
 
 /// The record of a journal, unless it has ended or was removed.

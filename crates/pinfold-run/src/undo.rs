@@ -75,7 +75,7 @@ pub fn reset(pid: Tid, state: &StateDir) -> Result<(), Failure> {
         Some(stat) => journals.set_damaged_aside(stat.task())?,
         None => Vec::new(),
     };
-    let changed = pinfold_apply::reset_masks(&host, pid)?;
+    let changed = pinfold_apply::reset_masks(&host, pid, &journals)?;
     let threads = counted(changed, "thread");
     say(&format!("process {pid}: {threads} may use all CPUs of their cgroup again"));
     for path in aside {

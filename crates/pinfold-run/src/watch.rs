@@ -184,7 +184,7 @@ impl WatcherState<'_> {
 
     fn take_up(&mut self, record: &Record) {
         let header = &record.header;
-        let begun = (header.created_unix_s, header.supervisor);
+        let begun = (header.created_unix_s, record.last_supervisor());
         match self.placements.get(&header.id) {
             Some(known) if known.begun == begun => return,
             // Another plan has replaced the one that is watched.
@@ -249,7 +249,7 @@ impl WatcherState<'_> {
         let target = Target { kept: kept_since(&plan, record), ..Target::new(pid, threads) };
         let watcher = Watcher::new(self.host, &plan, &target).map_err(|error| error.to_string())?;
         let guard = self.guards.remove(&header.id);
-        let new = || Guard::after(header.supervisor, self.supervision, &plan, &header.id);
+        let new = || Guard::after(record.last_supervisor(), self.supervision, &plan, &header.id);
         Ok((watcher, guard.or_else(new)))
     }
 
@@ -375,8 +375,8 @@ impl Placement {
             Err(JournalError::Busy { .. }) => return nothing(PlacementAction::Watched),
             Err(error) => return Err(in_words(&error)),
         };
-        let header = &journal.record().header;
-        if self.begun != (header.created_unix_s, header.supervisor) {
+        let record = journal.record();
+        if self.begun != (record.header.created_unix_s, record.last_supervisor()) {
             // Another plan has replaced the one that is watched; it is found in the directory.
             return nothing(PlacementAction::Watched);
         }

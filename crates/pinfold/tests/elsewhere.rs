@@ -160,6 +160,10 @@ fn a_machine_is_not_placed_twice_from_two_state_folders() {
         let hint = format!("--state-dir {} undo", scene.file("a"));
         assert!(said.contains("another state directory") && said.contains(&hint), "{said}");
         assert_eq!(scene.changed(&placed), BTreeMap::new(), "a refused apply changes nothing");
+        let pid = scene.qemu.pid().to_string();
+        let reset = scene.pinfold_with("b", &[], &["undo", "--reset", &pid]);
+        assert_eq!(reset.status.code(), Some(3), "{}", reset.stderr_text());
+        assert_eq!(scene.changed(&placed), BTreeMap::new(), "a refused reset changes nothing");
         for state in order {
             let undone = undo(state);
             assert!(undone.status.success(), "{state}: {}", undone.stderr_text());

@@ -69,12 +69,21 @@ impl PlacedMachine {
 
     /// The process that waits for the end of this machine.
     fn waiter(&self) -> Option<Tid> {
+        self.waiters().first().copied()
+    }
+
+    fn waiters(&self) -> Vec<Tid> {
         let (state, pids) = (self.file("state"), self.host.list(&paths::proc_dir()));
-        let mut pids = pids.expect("processes").into_iter().filter_map(|pid| pid.parse().ok());
-        pids.find_map(|pid| {
-            let words = self.host.read_text(&paths::process_cmdline(Tid(pid))).unwrap_or_default();
-            (words.contains(&state) && words.contains("\0end-waiter\0")).then_some(Tid(pid))
-        })
+        let mut pids: Vec<Tid> = pids
+            .expect("processes")
+            .into_iter()
+            .filter_map(|pid| pid.parse().ok().map(Tid))
+            .collect();
+        pids.retain(|pid| {
+            let words = self.host.read_text(&paths::process_cmdline(*pid)).unwrap_or_default();
+            words.contains(&state) && words.contains("\0end-waiter\0")
+        });
+        pids
     }
 
     fn journal(&self) -> String {
@@ -110,6 +119,23 @@ fn the_process_ends_when_the_placement_is_undone() {
     assert!(until(|| machine.waiter().is_some()), "no process waits");
     machine.qemu.kill().expect("QEMU ends");
     assert!(until(|| machine.waiter().is_none()), "the process stays");
+}
+
+/// A plan that replaces another one has a process that waits too, and only one.
+#[test]
+fn one_process_waits_after_the_plan_is_replaced() {
+    let Some(mut machine) = PlacedMachine::new() else { return };
+    let waiter = machine.waiter().expect("it waits");
+    process::signal(waiter, Signaled::Kill).expect("a signal");
+    assert!(until(|| machine.waiter().is_none()), "the process stays");
+    for _ in 0..2 {
+        let again = machine.apply();
+        assert!(again.stderr_text().contains("was replaced"), "{}", again.stderr_text());
+        assert!(until(|| machine.waiters().len() == 1), "{:?} wait", machine.waiters());
+    }
+    machine.qemu.kill().expect("QEMU ends");
+    assert!(until(|| machine.waiter().is_none()), "the process stays");
+    assert!(machine.journal().contains(r#""why":"ended with its process""#));
 }
 
 #[test]

@@ -14,6 +14,8 @@ use common::until;
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio, capture, find_program};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths};
 use pinfold_model::{CpuSet, Tid};
+use pinfold_vm::qemu::{Qmp, QmpTransport as _};
+use serde_json::json;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
@@ -63,6 +65,14 @@ impl TestMachine {
     fn masks(&self) -> BTreeSet<CpuSet> {
         let mask = |tid: &String| self.host.affinity(Tid(number(tid))).expect("a mask");
         self.tids().iter().map(mask).collect()
+    }
+
+    /// Makes a thread while the machine is placed.
+    fn add_iothread(&self, number: u32) {
+        let patience_ns = MINUTE_NS;
+        let mut qmp = Qmp::connect(&self.file("qmp"), patience_ns, SystemClock).expect("QMP");
+        let made = json!({"qom-type": "iothread", "id": format!("new{number}")});
+        qmp.execute("object-add", Some(made)).expect("an iothread");
     }
 
     fn pinfold(&self, wrap: &[&str], arguments: &[&str]) -> Output {
@@ -176,6 +186,8 @@ fn a_plan_that_is_replaced_stays_or_the_next_one_does() {
         apply(&first);
     }
     for nth in 1..4 {
+        // It inherits a mask of the first plan.
+        scene.add_iothread(nth);
         scene.signaled("KILL", "sched_setaffinity", nth, &second);
         let undone = scene.pinfold(&[], &["undo"]);
         assert!(undone.status.success(), "{}", undone.stderr_text());

@@ -75,7 +75,10 @@ pub(super) fn revert(
     if now == *original {
         return Ok(Reverted::Nothing);
     }
-    if past.wrote_mask(task, &now, &allowed) || (!past.masks_survive && now == allowed) {
+    if past.wrote_mask(task, &now, &allowed)
+        || past.has_inherited_mask(task, &now)
+        || (!past.masks_survive && now == allowed)
+    {
         return set(past, task, original, &allowed);
     }
     Ok(Reverted::Changed(changed(task, &now, original)))

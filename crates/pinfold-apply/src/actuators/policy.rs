@@ -39,7 +39,7 @@ pub(super) fn revert(
     if now == original {
         return Ok(Reverted::Nothing);
     }
-    if !past.wrote_policy(task, now) {
+    if !past.wrote_policy(task, now) && !past.has_inherited_policy(task, now) {
         return Ok(Reverted::Changed(changed(task, now, original)));
     }
     set(past, task, original)

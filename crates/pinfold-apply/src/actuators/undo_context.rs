@@ -27,6 +27,8 @@ pub(crate) struct UndoContext<'a> {
     /// descendants are its children.
     pub(crate) reaper: Option<Tid>,
     steps: Vec<&'a Step>,
+    /// The threads that existed when the placement began.
+    threads: &'a [TaskId],
     /// Files with the number that the kernel set instead of the requested one.
     given: Vec<(&'a str, &'a str)>,
 }
@@ -45,6 +47,7 @@ impl<'a> UndoContext<'a> {
             possible: cpusets::list(host, &paths::cpu_possible()).ok(),
             reaper: None,
             steps: record.steps().map(|(_, step)| step).collect(),
+            threads: &record.header.threads,
             given: given(record).collect(),
         })
     }
@@ -113,7 +116,20 @@ impl<'a> UndoContext<'a> {
         from(true).or_else(|| from(false))
     }
 
+    /// True if a thread was created since the placement began and has a mask that a step set for
+    /// another thread: its own step was not executed.
+    pub(super) fn has_inherited_mask(&self, task: TaskId, now: &CpuSet) -> bool {
+        !self.threads.contains(&task)
+            && self.inherited_mask(None, now).is_some_and(|original| original != now)
+    }
+
     /// The same for the policy.
+    pub(super) fn has_inherited_policy(&self, task: TaskId, now: Policy) -> bool {
+        !self.threads.contains(&task)
+            && self.inherited_policy(None, now).is_some_and(|original| original != now)
+    }
+
+    /// The original policy of a thread that inherited `now`, as [`Self::inherited_mask`].
     pub(crate) fn inherited_policy(&self, main: Option<Tid>, now: Policy) -> Option<Policy> {
         let from = |first: bool| {
             self.policies()

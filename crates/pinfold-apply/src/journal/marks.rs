@@ -174,6 +174,22 @@ impl Marks {
         Ok(lost.collect())
     }
 
+    /// Fails if a mark of a process names an active journal outside of a directory.
+    pub(super) fn require_not_elsewhere(
+        &self,
+        host: &dyn Host,
+        task: TaskId,
+        directory: &str,
+    ) -> Result<(), JournalError> {
+        let own = names_here(host)?.name(task);
+        for (_, name, journal, ()) in self.noted(host, active)? {
+            if name == own && !journal.starts_with(&format!("{directory}/")) {
+                return Err(JournalError::Placed { pid: task.tid, journal });
+            }
+        }
+        Ok(())
+    }
+
     /// Removes the marks of a process whose journal is missing or wrong.
     pub(super) fn remove_lost(&self, host: &dyn Host, task: TaskId) -> Result<(), JournalError> {
         let own = names_here(host)?.name(task);
@@ -375,6 +391,11 @@ fn void(host: &dyn Host, noted: &str, task: Option<TaskId>) -> Result<Option<()>
         },
     };
     Ok(is_void.then_some(()))
+}
+
+/// The judge of marks that name an active journal.
+fn active(host: &dyn Host, noted: &str, _: Option<TaskId>) -> Result<Option<()>, JournalError> {
+    Ok((!noted.is_empty() && named(host, noted)? == Named::Active).then_some(()))
 }
 
 /// The reason for a mark of a live process whose journal is missing or wrong.

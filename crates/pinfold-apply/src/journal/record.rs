@@ -39,7 +39,6 @@ pub struct Header {
 impl Header {
     fn replace_plan(&mut self, new: &NewPlan) {
         self.plan.clone_from(&new.plan);
-        self.supervisor = new.supervisor;
         self.supervised = false;
     }
 }
@@ -145,7 +144,7 @@ pub struct EarlierUndo {
 /// A journal's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The first line, with the plan and the process of the last [`Entry::Plan`].
+    /// The first line, with the plan of the last [`Entry::Plan`].
     pub header: Header,
     /// The other lines, in order.
     pub entries: Vec<Entry>,
@@ -181,6 +180,18 @@ impl Record {
             Entry::Step { index, step, .. } => Some((*index, step)),
             Entry::Outcome { .. } | Entry::Masks(_) | Entry::Plan(_) | Entry::End { .. } => None,
         })
+    }
+
+    /// The process that applied the present plan.
+    #[must_use]
+    pub fn last_supervisor(&self) -> TaskId {
+        let last = self.entries.iter().rev().find_map(|entry| match entry {
+            Entry::Plan(new) => Some(new.supervisor),
+            Entry::Step { .. } | Entry::Outcome { .. } | Entry::Masks(_) | Entry::End { .. } => {
+                None
+            }
+        });
+        last.unwrap_or(self.header.supervisor)
     }
 
     /// True if the last outcome of a step is [`Outcome::Dropped`].
@@ -304,7 +315,7 @@ impl Record {
         if !self.is_of_this_boot(host)? {
             return Ok(true);
         }
-        let is_supervised = tasks::is_alive(host, self.header.supervisor)?;
+        let is_supervised = tasks::is_alive(host, self.last_supervisor())?;
         if (self.header.supervised || self.is_broken_off()) && !is_supervised {
             return Ok(true);
         }

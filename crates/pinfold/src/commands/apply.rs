@@ -202,6 +202,8 @@ fn leave_all(
     for (journal, one) in &active {
         let id = &journal.record().header.id;
         let (undo, status) = (Command::new("undo").arg(id), Command::new("status"));
+        // If one waits already for the end of this machine, the new one ends at once.
+        let is_awaited = end_waiter::start(&program, journals, &one.plan, journal);
         if one.placed.is_some() {
             let name = shown::name(&one.vm.name);
             say(&format!(
@@ -209,7 +211,6 @@ fn leave_all(
             ));
             continue;
         }
-        let is_awaited = end_waiter::start(&program, journals, &one.plan, journal);
         let ends = if is_awaited { "the machine ends or " } else { "" };
         say(&format!("active until {ends}`{undo}`; `{status}` compares it with the plan"));
     }
