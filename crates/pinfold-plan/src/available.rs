@@ -253,10 +253,8 @@ impl<'a> AvailableCpus<'a> {
             cores.iter_mut().filter(boots).for_each(|spot| spot.boots = true);
         }
         let helpers = of_helpers(&index, &usable, request);
-        if !helpers.is_empty() {
-            for core in &mut cores {
-                core.of_helpers = helpers.intersection(&core.set());
-            }
+        for core in cores.iter_mut().filter(|_| !helpers.is_empty()) {
+            core.of_helpers = helpers.intersection(&core.set());
         }
         let places = places_of(topology, &cores);
         Ok(Self {

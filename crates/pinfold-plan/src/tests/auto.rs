@@ -440,3 +440,25 @@ fn idle_cpus_of_an_exclusive_domain_are_named() {
     }
     assert!(named > 0);
 }
+
+/// A core with a sibling that the plan may not use is slowed by what runs there: it comes last.
+#[test]
+fn whole_cores_are_taken_before_those_with_an_avoided_sibling() {
+    for text in ["package:1 l3:1 core:10 pu:2", "package:2 numa:1 core:8 pu:2"] {
+        let topology = described(text);
+        let avoided = topology.cores.iter().take(3).filter_map(|core| core.pus.first());
+        let avoid: CpuSet = avoided.collect();
+        for strategy in
+            ["auto", "low-latency", "balanced", "multi-vm", "numa-exclusive", "realtime"]
+        {
+            let request = Request { avoid: avoid.clone(), ..exactly(3) };
+            let made = plan(strategy, &topology, &request).unwrap();
+            for thread in made.vnodes[0].vcpus() {
+                let mut cores = topology.cores.iter();
+                let own = cores.find(|core| !core.pus.is_disjoint(&thread.pus)).unwrap();
+                let case = format!("{strategy} on {text}: {}", thread.pus);
+                assert!(own.pus.is_disjoint(&avoid), "{case}");
+            }
+        }
+    }
+}
