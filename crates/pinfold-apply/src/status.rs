@@ -184,7 +184,8 @@ fn roles(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Vec<RoleStatus
 /// may have isolated some of them since.
 fn is_narrowed(
     host: &dyn Host,
-    (task, role): (TaskId, &Role),
+    task: TaskId,
+    role: &Role,
     planned: &CpuSet,
     found: &CpuSet,
 ) -> Result<bool, HostError> {
@@ -211,7 +212,7 @@ fn role_status(
     let planned = (!is_stray(plan, role)).then(|| thread.pus.clone());
     let mask_ok = match (&planned, &found) {
         (Some(planned), Some(found)) => {
-            found == planned || is_narrowed(host, (task, role), planned, found)?
+            found == planned || is_narrowed(host, task, role, planned, found)?
         }
         (_, _) => false,
     };

@@ -163,7 +163,7 @@ pub(crate) fn inside(mut builder: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, 
     write(&mut builder, kind, (&domains, &homes), (&host, &exclusive))?;
     let reason = builder.available.host_reason(&host, &exclusive);
     let (topology, request, noun) = (builder.available.topology, builder.request, kind.noun);
-    builder.later(move |ended| idle(topology, request, (noun, ended)));
+    builder.later(move |ended| idle(topology, request, noun, ended));
     builder.isolating(Reserve { exclusive, reason })
 }
 
@@ -172,7 +172,8 @@ pub(crate) fn inside(mut builder: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, 
 fn idle(
     topology: &Topology,
     request: &Request,
-    (noun, ended): (&str, &PlacedPlan<'_>),
+    noun: &str,
+    ended: &PlacedPlan<'_>,
 ) -> Option<Finding> {
     if request.isolation == IsolationScope::None {
         return None;

@@ -80,9 +80,10 @@ pub fn render_study(page: &StudyPage) -> Result<String, ReportError> {
 }
 
 fn drawn(picture: &Picture) -> Drawn {
-    let whiskers = match picture.joined {
-        true => "Whiskers span several cells, whose median is drawn".to_owned(),
-        false => format!("Whiskers are {}", picture.brackets.text()),
+    let whiskers = if picture.joined {
+        "Whiskers span several cells, whose median is drawn".to_owned()
+    } else {
+        format!("Whiskers are {}", picture.brackets.text())
     };
     let mut note = match picture.kind {
         PictureKind::Lines => format!("{whiskers}."),

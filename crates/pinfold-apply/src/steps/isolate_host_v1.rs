@@ -110,10 +110,7 @@ fn shrink_tree(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result<
         move_members(draft, cpusets, group)?;
         return Ok(false);
     }
-    let masks = match reserved.is_empty() {
-        true => Vec::new(),
-        false => draft.overwritten(cpusets, group)?,
-    };
+    let masks = if reserved.is_empty() { Vec::new() } else { draft.overwritten(cpusets, group)? };
     // Before and after the list: the last undo of a mask follows that of the list.
     draft.keep_masks(&masks, &all_of(&masks));
     draft.shrink(group, &cpus, original);

@@ -318,7 +318,7 @@ fn draw(
             svg.close_group();
         }
         for mark in &panel.source {
-            draw_source(&mut svg, picture, mark, (along, up));
+            draw_source(&mut svg, picture, mark, along, up);
         }
     }
     let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
@@ -400,12 +400,7 @@ fn draw_dense(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>
 }
 
 /// A value of the source: a ring in the colour of its line.
-fn draw_source(
-    svg: &mut Svg,
-    picture: &Picture,
-    mark: &SourceMark,
-    (along, up): (&Along<'_>, &Up),
-) {
+fn draw_source(svg: &mut Svg, picture: &Picture, mark: &SourceMark, along: &Along<'_>, up: &Up) {
     let place = picture.names.iter().position(|name| *name == mark.line);
     let (Some(place), Some(middle)) = (place, along.place(&mark.x)) else { return };
     let shift = match picture.kind {

@@ -91,12 +91,13 @@ fn pairs(page: &StudyPage) -> PageTable {
     PageTable {
         name: "noise".to_owned(),
         title: "The A/A pairs: the noise floor".to_owned(),
-        note: match page.pairs.is_empty() {
-            true => page.no_pairs.clone(),
-            false => format!(
+        note: if page.pairs.is_empty() {
+            page.no_pairs.clone()
+        } else {
+            format!(
                 "the same cell under two names, so any difference is noise; {}",
                 of_all(rows.len(), page.pairs.len())
-            ),
+            )
         },
         names: 2,
         header: header.map(str::to_owned).to_vec(),

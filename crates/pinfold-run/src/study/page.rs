@@ -304,7 +304,7 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
             },
             lines: lines.iter().map(of).collect(),
             ideal: ideal(plot, &found, title),
-            source: marks::of_source(analysis, plot, (&axes, title)),
+            source: marks::of_source(analysis, plot, &axes, title),
         }
     });
     Ok(Picture {
@@ -425,9 +425,10 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
     Ok(PageTable {
         name: table.name.clone(),
         title: table.title.clone(),
-        note: match rows_of.is_empty() {
-            true => nothing_measured(analysis, &table.selections),
-            false => table_note(table, several, Brackets::of(blocks)),
+        note: if rows_of.is_empty() {
+            nothing_measured(analysis, &table.selections)
+        } else {
+            table_note(table, several, Brackets::of(blocks))
         },
         names: rows,
         header: table
@@ -455,10 +456,12 @@ fn table_note(table: &Table, several: bool, brackets: Brackets) -> String {
     if shows(DisplayedStatistic::Error) {
         note.push_str(&format!("Each number is the {RATIO} less what was asked, times 100. "));
     }
-    note.push_str(&match several {
-        _ if table.has_statistics => "Each number is the median over the starts, and over the cells that the row stands for; `pinfold study report` writes a page with “Every cell”, which has the intervals.".to_owned(),
-        true => "Where it stands for several cells it is their median, with the smallest and the largest in brackets.".to_owned(),
-        false => format!("In brackets {}.", brackets.text()),
+    note.push_str(&if table.has_statistics {
+        "Each number is the median over the starts, and over the cells that the row stands for; `pinfold study report` writes a page with “Every cell”, which has the intervals.".to_owned()
+    } else if several {
+        "Where it stands for several cells it is their median, with the smallest and the largest in brackets.".to_owned()
+    } else {
+        format!("In brackets {}.", brackets.text())
     });
     note
 }

@@ -89,9 +89,10 @@ impl Analysis {
         let names_it = |rule: &Expr| rule.names().iter().any(|(known, _)| *known == name);
         let is_limited = selection.only.as_ref().is_some_and(|rule| names_it(&rule.expr));
         let mut cells = self.selected(selection);
-        let has_others = match is_limited {
-            true => cells.any(|(_, cell)| cell.level(study, name) != Some(only)),
-            false => factor.levels.len() > 1,
+        let has_others = if is_limited {
+            cells.any(|(_, cell)| cell.level(study, name) != Some(only))
+        } else {
+            factor.levels.len() > 1
         };
         has_others.then_some(only)
     }

@@ -25,7 +25,8 @@ pub(super) fn brackets<'a>(points: impl IntoIterator<Item = &'a Point>) -> Brack
 pub(super) fn of_source(
     analysis: &Analysis,
     plot: &Plot,
-    (axes, panel): (&Axes<'_>, &str),
+    axes: &Axes<'_>,
+    panel: &str,
 ) -> Vec<SourceMark> {
     let published = analysis.loaded.study.published.iter();
     let mark = |value: &library::PublishedValue| {
@@ -49,10 +50,7 @@ pub(super) fn only(analysis: &Analysis, plot: &Plot, axes: &Axes<'_>) -> String 
         Some(format!("{name} {}", shown_level(&loaded.study, &loaded.facts, (name, level))))
     });
     let sides: Vec<String> = sides.collect();
-    match sides.is_empty() {
-        true => String::new(),
-        false => format!("Only {} was measured", sides.join(", ")),
-    }
+    if sides.is_empty() { String::new() } else { format!("Only {} was measured", sides.join(", ")) }
 }
 
 /// Why the run has no A/A pair; empty if it has some.
