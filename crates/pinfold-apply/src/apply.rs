@@ -241,7 +241,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             let Some(first) = steps.first() else {
                 let stay = self.irqs.finding(self.required)?;
                 self.find(stay.into_iter().collect());
-                return Ok(self.journal.flush()?);
+                return Ok(self.journal.complete()?);
             };
             left = first.change.to_string();
             for batch in steps.chunk_by(|a, b| is_light(a) && is_light(b)) {

@@ -590,6 +590,21 @@ impl<'c> Journal<'c> {
         self.pending.push(Entry::Outcome { index, outcome, detail });
     }
 
+    /// Records that the apply of the present plan is complete, with the recorded outcomes.
+    pub(crate) fn complete(&mut self) -> Result<(), JournalError> {
+        self.pending.push(Entry::Applied);
+        self.flush()
+    }
+
+    /// Records that an undo begins. Without this line, it would be taken for one that has not.
+    pub(crate) fn begin_undo(&mut self) -> Result<(), JournalError> {
+        if !self.is_made {
+            return Ok(());
+        }
+        self.pending.push(Entry::Undoing);
+        self.flush()
+    }
+
     /// Writes recorded outcomes without waiting for the disk. Creates the file if no step has.
     pub(crate) fn flush(&mut self) -> Result<(), JournalError> {
         if self.pending.is_empty() && self.is_made {

@@ -158,6 +158,8 @@ fn earlier_of<'r>(record: &'r Record, undo: &Undo) -> &'r [EarlierUndo] {
         | Entry::Outcome { .. }
         | Entry::Masks(_)
         | Entry::Plan(_)
+        | Entry::Applied
+        | Entry::Undoing
         | Entry::End { .. } => None,
     });
     noted.map_or(&[], Vec::as_slice)
@@ -188,7 +190,12 @@ fn holds(record: &Record, found: &Undo) -> bool {
             };
             *of == index && is_void
         }
-        Entry::Step { .. } | Entry::Masks(_) | Entry::Plan(_) | Entry::End { .. } => false,
+        Entry::Step { .. }
+        | Entry::Masks(_)
+        | Entry::Plan(_)
+        | Entry::Applied
+        | Entry::Undoing
+        | Entry::End { .. } => false,
     });
     !is_void && is_value_of(record.given(index), step, found)
 }

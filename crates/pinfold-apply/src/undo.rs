@@ -68,6 +68,10 @@ pub fn undo_observed(
         OtherPlacements::default()
     });
     note_placed(host, journal, &others, &mut report);
+    // A full disk must not stop an undo.
+    match journal.begin_undo() {
+        Ok(()) | Err(_) => {}
+    }
     let record = journal.record().clone();
     let record = others.resolved(&record);
     match UndoContext::new(host, journal.clock(), &record) {

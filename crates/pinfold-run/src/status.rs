@@ -4,7 +4,7 @@ use pinfold_apply::page_tables::MachineTables;
 use pinfold_apply::{Counter, Journals, KnobStatus, LostPlacement, Record, Status, Target};
 use pinfold_host::files::StateDir;
 use pinfold_host::{LiveHost, SystemClock, process};
-use pinfold_model::{CpuSet, Finding, Plan, Role, Severity, TaskId, Tid};
+use pinfold_model::{Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Tid};
 
 use crate::claims::{Claims, Owner, USED_TWICE};
 use crate::emulate::status::{answers, is_platform};
@@ -21,6 +21,9 @@ pub struct ActivePlacement {
     pub process: Tid,
     /// The plan.
     pub plan: Plan,
+    /// True if its apply or its undo was broken off, or its process has ended although it had to
+    /// revert it.
+    pub is_left: bool,
     /// `None` if the machine has ended.
     pub status: Option<Status>,
     /// The tunables that were set.
@@ -79,6 +82,7 @@ impl ActivePlacement {
     /// True if nothing has drifted.
     pub fn is_as_planned(&self) -> bool {
         self.status.as_ref().is_some_and(Status::is_as_planned)
+            && !self.is_left
             && self.knobs.iter().all(|knob| knob.ok)
             && self.vanished.iter().all(|finding| finding.severity == Severity::Note)
     }
@@ -220,7 +224,15 @@ fn look(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {
         }
     };
     let supervised = alive(header.supervisor)?;
+    let is_left = record.is_left(host)?;
+    let mut status = status;
+    if let Some(status) = status.as_mut().filter(|_| is_left) {
+        let undo = Command::new("undo").arg(&header.id);
+        let finding = Finding::warning("incomplete", "its apply or undo was broken off");
+        status.dangers.push(finding.with_hint(format!("`{undo}` reverts it")));
+    }
     Ok(ActivePlacement {
+        is_left,
         id: header.id.clone(),
         vm_name: header.vm_name.clone(),
         process: header.vm.tid,

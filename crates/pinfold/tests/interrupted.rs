@@ -67,6 +67,14 @@ impl TestMachine {
         self.tids().iter().map(mask).collect()
     }
 
+    /// `status` names a placement of which an apply or an undo was killed.
+    fn is_broken_off(&self) {
+        let status = self.pinfold(&[], &["status"]);
+        let shown = status.stdout_text();
+        assert_eq!(status.status.code(), Some(1), "{shown}");
+        assert!(shown.contains("its apply or undo was broken off"), "{shown}");
+    }
+
     /// Makes a thread while the machine is placed.
     fn add_iothread(&self, number: u32) {
         let patience_ns = MINUTE_NS;
@@ -185,18 +193,30 @@ fn a_plan_that_is_replaced_stays_or_the_next_one_does() {
         assert_eq!(scene.masks(), replaced);
         apply(&first);
     }
-    for nth in 1..4 {
-        // It inherits a mask of the first plan.
-        scene.add_iothread(nth);
-        scene.signaled("KILL", "sched_setaffinity", nth, &second);
-        let undone = scene.pinfold(&[], &["undo"]);
+    kills_are_named_and_undone(&scene, &first, &second);
+}
+
+/// Kills of the second apply and of an undo.
+fn kills_are_named_and_undone(scene: &TestMachine, first: &[&str], second: &[&str]) {
+    let left = || {
+        scene.is_broken_off();
+        let undone = scene.pinfold(&[], &["undo", "--left"]);
         assert!(undone.status.success(), "{}", undone.stderr_text());
-        assert_eq!(scene.masks(), before, "killed at {nth}");
-        apply(&first);
-    }
+        scene.masks()
+    };
     let undone = scene.pinfold(&[], &["undo", "t"]);
     assert!(undone.status.success(), "{}", undone.stderr_text());
-    assert_eq!(scene.masks(), before);
+    let before = scene.masks();
+    for nth in 1..4 {
+        assert!(scene.pinfold(&[], first).status.success());
+        // It inherits a mask of the first plan.
+        scene.add_iothread(nth);
+        scene.signaled("KILL", "sched_setaffinity", nth, second);
+        assert_eq!(left(), before, "killed at {nth}");
+    }
+    assert!(scene.pinfold(&[], first).status.success());
+    scene.signaled("KILL", "sched_setaffinity", 2, &["undo", "t"]);
+    assert_eq!(left(), before);
 }
 
 #[test]

@@ -110,6 +110,10 @@ pub enum Entry {
     /// Another plan of the same placement replaces the plan before it. It is written before the
     /// first change.
     Plan(NewPlan),
+    /// The apply of the present plan is complete.
+    Applied,
+    /// An undo has begun.
+    Undoing,
     /// Everything was undone, or dropped after a reboot.
     End {
         /// When it ended, in Unix seconds.
@@ -178,7 +182,12 @@ impl Record {
     pub fn steps(&self) -> impl DoubleEndedIterator<Item = (usize, &Step)> {
         self.entries.iter().filter_map(|entry| match entry {
             Entry::Step { index, step, .. } => Some((*index, step)),
-            Entry::Outcome { .. } | Entry::Masks(_) | Entry::Plan(_) | Entry::End { .. } => None,
+            Entry::Outcome { .. }
+            | Entry::Masks(_)
+            | Entry::Plan(_)
+            | Entry::Applied
+            | Entry::Undoing
+            | Entry::End { .. } => None,
         })
     }
 
@@ -187,9 +196,12 @@ impl Record {
     pub fn last_supervisor(&self) -> TaskId {
         let last = self.entries.iter().rev().find_map(|entry| match entry {
             Entry::Plan(new) => Some(new.supervisor),
-            Entry::Step { .. } | Entry::Outcome { .. } | Entry::Masks(_) | Entry::End { .. } => {
-                None
-            }
+            Entry::Step { .. }
+            | Entry::Outcome { .. }
+            | Entry::Masks(_)
+            | Entry::Applied
+            | Entry::Undoing
+            | Entry::End { .. } => None,
         });
         last.unwrap_or(self.header.supervisor)
     }
@@ -204,7 +216,12 @@ impl Record {
         let mut part = self.clone();
         part.entries.retain(|entry| match entry {
             Entry::Step { index, .. } => indices.contains(index),
-            Entry::Outcome { .. } | Entry::Masks(_) | Entry::Plan(_) | Entry::End { .. } => true,
+            Entry::Outcome { .. }
+            | Entry::Masks(_)
+            | Entry::Plan(_)
+            | Entry::Applied
+            | Entry::Undoing
+            | Entry::End { .. } => true,
         });
         part
     }
@@ -213,7 +230,12 @@ impl Record {
     pub fn masks(&self) -> impl Iterator<Item = &(TaskId, CpuSet)> {
         self.entries.iter().flat_map(|entry| match entry {
             Entry::Masks(masks) => masks.as_slice(),
-            Entry::Step { .. } | Entry::Outcome { .. } | Entry::Plan(_) | Entry::End { .. } => &[],
+            Entry::Step { .. }
+            | Entry::Outcome { .. }
+            | Entry::Plan(_)
+            | Entry::Applied
+            | Entry::Undoing
+            | Entry::End { .. } => &[],
         })
     }
 
@@ -228,6 +250,8 @@ impl Record {
             | Entry::Step { .. }
             | Entry::Masks(_)
             | Entry::Plan(_)
+            | Entry::Applied
+            | Entry::Undoing
             | Entry::End { .. } => None,
         })
     }
@@ -241,6 +265,8 @@ impl Record {
             | Entry::Step { .. }
             | Entry::Masks(_)
             | Entry::Plan(_)
+            | Entry::Applied
+            | Entry::Undoing
             | Entry::End { .. } => None,
         });
         match outcomes.next_back() {
@@ -325,20 +351,32 @@ impl Record {
             && !tasks::is_alive(host, self.header.vm)?)
     }
 
-    /// True if a step has no outcome, which an apply writes before it ends, or if some steps were
-    /// undone and no end follows.
+    /// True if an apply or an undo has begun that is not complete: a step has no outcome or was
+    /// undone, and journals since version 5 have lines for the end of an apply and the beginning of
+    /// an undo.
     fn is_broken_off(&self) -> bool {
-        let mut last = vec![None; self.steps];
+        let mut last: Vec<Option<Outcome>> = Vec::with_capacity(self.steps);
+        let mut is_complete = !self.has_checksums;
         for entry in &self.entries {
             match entry {
                 Entry::Outcome { index, outcome, .. } => last[*index] = Some(*outcome),
-                Entry::Step { .. } | Entry::Masks(_) | Entry::Plan(_) | Entry::End { .. } => {}
+                Entry::Step { .. } => last.push(None),
+                // Steps of a plan that was put back have no outcome.
+                Entry::Applied => {
+                    is_complete = true;
+                    last.iter_mut().for_each(|outcome| *outcome = outcome.or(Some(Outcome::Done)));
+                }
+                Entry::Plan(_) | Entry::Undoing => is_complete = false,
+                Entry::Masks(_) | Entry::End { .. } => {}
             }
         }
-        last.iter().any(|outcome| match outcome {
-            None | Some(Outcome::Restored | Outcome::Kept) => true,
-            Some(Outcome::Done | Outcome::Skipped | Outcome::Failed | Outcome::Dropped) => false,
-        })
+        !is_complete
+            || last.iter().any(|outcome| match outcome {
+                None | Some(Outcome::Restored | Outcome::Kept) => true,
+                Some(Outcome::Done | Outcome::Skipped | Outcome::Failed | Outcome::Dropped) => {
+                    false
+                }
+            })
     }
 
     /// Adds an entry if it is valid after the existing ones.
@@ -358,7 +396,11 @@ impl Record {
             Entry::Outcome { index, .. } => {
                 self.dropped.remove(index);
             }
-            Entry::Step { .. } | Entry::Masks(_) | Entry::End { .. } => {}
+            Entry::Step { .. }
+            | Entry::Masks(_)
+            | Entry::Applied
+            | Entry::Undoing
+            | Entry::End { .. } => {}
         }
         self.steps += usize::from(matches!(entry, Entry::Step { .. }));
         self.entries.push(entry);

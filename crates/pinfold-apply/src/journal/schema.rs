@@ -4,7 +4,9 @@
 //! {"format":"pinfold-journal/5","id":"812-9912","boot_id":"…","vm":{"tid":812,"start_time":9912},…}
 //! {"step":{"index":0,"reason":"…","change":{"set_affinity":{…}},"undo":{"set_affinity":{…}}}}
 //! {"outcome":{"index":0,"result":"done","detail":null}}
+//! {"applied":{}}
 //! {"plan":{"unix_s":1769990000,"supervisor":{"tid":901,"start_time":9990},"plan":"…"}}
+//! {"undoing":{}}
 //! {"end":{"unix_s":1770000000,"why":"undone"}}
 //! ```
 //!
@@ -76,6 +78,8 @@ pub(super) enum Line {
         supervisor: TaskLine,
         plan: String,
     },
+    Applied {},
+    Undoing {},
     End {
         unix_s: u64,
         why: String,
@@ -635,6 +639,8 @@ impl From<&Entry> for Line {
                 supervisor: new.supervisor.into(),
                 plan: new.plan.clone(),
             },
+            Entry::Applied => Self::Applied {},
+            Entry::Undoing => Self::Undoing {},
             Entry::End { unix_s, why } => Self::End { unix_s: *unix_s, why: why.clone() },
         }
     }
@@ -657,6 +663,8 @@ impl From<Line> for Entry {
             Line::Plan { unix_s, supervisor, plan } => {
                 Self::Plan(NewPlan { unix_s, supervisor: supervisor.into(), plan })
             }
+            Line::Applied {} => Self::Applied,
+            Line::Undoing {} => Self::Undoing,
             Line::End { unix_s, why } => Self::End { unix_s, why },
         }
     }

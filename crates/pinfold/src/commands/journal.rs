@@ -183,6 +183,8 @@ fn in_full(id: &str, record: &Record, standing: JournalState) -> String {
                 time::date(new.unix_s),
                 new.supervisor.tid
             ),
+            // The outcomes show the same.
+            Entry::Applied | Entry::Undoing => continue,
             Entry::End { unix_s, why } => {
                 write!(text, "\nended {}: {}", time::date(*unix_s), output::name(why))
             }
@@ -265,6 +267,8 @@ fn in_json(id: &str, record: &Record, standing: JournalState, depth: Depth) -> V
                     | Entry::Outcome { .. }
                     | Entry::Masks(_)
                     | Entry::Plan(_)
+                    | Entry::Applied
+                    | Entry::Undoing
                     | Entry::End { .. } => None,
                 });
                 json!({
