@@ -10,10 +10,10 @@ use pinfold_host::proc_stat::ProcStat;
 use pinfold_host::process::{self, Signaled};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, paths, proc_stat};
 use pinfold_model::text::{agree, counted};
-use pinfold_model::{TaskId, Tid};
+use pinfold_model::{CpuSet, TaskId, Tid};
 
-use crate::Failure;
 use crate::message::say;
+use crate::{Exit, Failure};
 
 /// Time between SIGTERM and SIGKILL, and between two checks.
 const TERMINATE_NS: u64 = 2_000_000_000;
@@ -21,6 +21,8 @@ const KILL_NS: u64 = 5_000_000_000;
 const PAUSE_NS: u64 = 10_000_000;
 /// Maximum number of processes that are named.
 const NAMED: usize = 8;
+/// Maximum number of passes over what is left.
+const MAX_PASSES: usize = 32;
 
 /// What to do with them when the command has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,12 @@ impl Descendants {
     ) -> Result<Self, Failure> {
         let own = below_this(host)?.into_iter().map(|stat| stat.tid);
         Ok(Self { group, own: own.filter(|pid| *pid != command).collect() })
+    }
+
+    /// Those of a command that is started next.
+    pub(crate) fn of_next(host: &LiveHost) -> Result<Self, Failure> {
+        let own = below_this(host)?.into_iter().map(|stat| stat.tid).collect();
+        Ok(Self { group: None, own })
     }
 
     /// Reaps adopted processes that have ended.
@@ -101,6 +109,49 @@ impl Descendants {
             OnLeft::Release => Ok(()),
             OnLeft::Kill => self.end(host),
         }
+    }
+
+    /// Gives the threads that have exactly the CPUs `inside` those of `before`, until a pass finds
+    /// none. Where no cpuset holds a command, its mask would stay.
+    pub(crate) fn widen(
+        &self,
+        host: &LiveHost,
+        inside: &CpuSet,
+        before: &CpuSet,
+    ) -> Result<(), Failure> {
+        for _ in 0..MAX_PASSES {
+            let mut changed = 0;
+            for tid in self.threads(host)? {
+                if host.affinity(tid).is_ok_and(|mask| mask == *inside && mask != *before) {
+                    match host.set_affinity(tid, before) {
+                        Err(error) if !error.is_gone() => return Err(error.into()),
+                        Ok(()) | Err(_) => changed += 1,
+                    }
+                }
+            }
+            if changed == 0 {
+                return Ok(());
+            }
+        }
+        Err(Failure::new(
+            Exit::Residue,
+            "new processes of the command appear faster than they are released",
+        ))
+    }
+
+    /// The threads of the processes that run.
+    fn threads(&self, host: &LiveHost) -> Result<Vec<Tid>, Failure> {
+        let mut threads = Vec::new();
+        for task in self.list(host)? {
+            match host.list(&paths::task_dir(task.tid)) {
+                Ok(names) => {
+                    threads.extend(names.iter().filter_map(|tid| tid.parse().ok()).map(Tid))
+                }
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(threads)
     }
 
     fn end(&self, host: &LiveHost) -> Result<(), Failure> {

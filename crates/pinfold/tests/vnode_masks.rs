@@ -107,3 +107,33 @@ fn a_process_has_its_mask_again_after_down_and_after_a_crash() {
         command.kill().expect("an end");
     }
 }
+
+/// What `run --speed` leaves in the background is named, and not pinned.
+#[test]
+fn what_a_slow_command_leaves_has_its_cpus_again() {
+    let host = LiveHost::new().expect("a host");
+    let own = host.affinity(process::own_pid()).expect("a mask");
+    if own.len() < 2 || !process::is_root() {
+        return println!("skipped: a mask that shows needs two CPUs, a quota needs root");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let script = format!(
+        "exec >/dev/null 2>&1; sleep 300 & echo $! > {}; (setsid sh -c 'echo $$ > {}; exec sleep 300' &); sleep 0.5",
+        path("child"),
+        path("lost")
+    );
+    let state = path("state");
+    let words = ["--state-dir", &state, "run", "--cores", "1", "--speed", "60%"];
+    let words = [&words[..], &["--method", "quota", "--", "sh", "-c", &script]].concat();
+    let output = process::capture(PINFOLD, words, MINUTE_NS).expect("pinfold runs");
+    let said = output.stderr_text();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("2 processes of the command continue in the background"), "{said}");
+    for name in ["child", "lost"] {
+        let pid = Tid(files::read_text(&path(name)).expect("a PID").trim().parse().expect("one"));
+        let mask = host.affinity(pid).expect("it runs");
+        process::signal(pid, Signaled::Kill).expect("it runs");
+        assert_eq!(mask, own, "{name}");
+    }
+}

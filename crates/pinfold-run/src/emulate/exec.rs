@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::process::ExitStatus;
 
 use crate::claims::Claims;
+use crate::descendants::{Descendants, OnLeft};
 use crate::{Exit, Failure, ended, host, interrupt};
 use pinfold_emulate::NodeStatus;
 use pinfold_host::process::{self, Child, Signaled, Spawn};
@@ -55,9 +56,11 @@ pub fn run_slow(
     session: Session<'_>,
     platform: Platform,
     command: &[String],
+    on_left: OnLeft,
 ) -> Result<ExitStatus, Failure> {
     require_program(command)?;
     let host = host::live()?;
+    let before = host.affinity(process::own_pid())?;
     ended::clear_up_in(&host, &host::journals(session.state, &SystemClock)?)?;
     let starting = StartLock::wait(session.state)?;
     let name = platform.vnodes.first().map(|vnode| vnode.name.clone()).unwrap_or_default();
@@ -65,7 +68,8 @@ pub fn run_slow(
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
     // The vnode exists as long as the command, so the signals are left to the command.
     interrupt::install_forward()?;
-    let mut child: Option<Child> = None;
+    process::become_subreaper()?;
+    let mut child: Option<(Child, Descendants, CpuSet)> = None;
     let mut ended = None;
     let activation = Activation {
         plan: &plan,
@@ -75,22 +79,29 @@ pub fn run_slow(
         bell: None,
     };
     let worked = with_platform(&host, activation, &mut |platformed| {
-        let running = match &mut child {
+        let (running, descendants, _) = match &mut child {
             Some(running) => running,
             None => {
                 platformed.cautions.drain(..).for_each(|caution| say(&caution));
-                let spawn = spawn(&platformed.enter(&name)?, command)?;
-                child.insert(spawn.start()?)
+                let descendants = Descendants::of_next(&host)?;
+                let running = spawn(&platformed.enter(&name)?, command)?.start()?;
+                let cpus = host.affinity(running.pid())?;
+                child.insert((running, descendants, cpus))
             }
         };
         hand_on(running)?;
         ended = running.try_wait()?;
+        descendants.reap(&host, running.pid())?;
         if ended.is_some() {
             platformed.nodes.status()?.iter().for_each(report_speeds);
         }
         Ok(ended.is_none())
     });
-    drop(child);
+    if let Some((running, descendants, cpus)) = child {
+        drop(running);
+        descendants.settle(&host, on_left)?;
+        descendants.widen(&host, &cpus, &before)?;
+    }
     worked?;
     ended.ok_or_else(|| Failure::new(Exit::Interrupted, "interrupted"))
 }

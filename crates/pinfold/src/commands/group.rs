@@ -29,7 +29,7 @@ pub fn is_meant(arguments: &RunArgs) -> Result<bool, Failure> {
 /// Runs a command under a plan until it ends, and exits with its status.
 pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.speed.is_some() {
-        return run_slow(arguments, state);
+        return run_slow(arguments, on_left(arguments), state);
     }
     let host = host::live()?;
     ended::clear_up(&host, state)?;

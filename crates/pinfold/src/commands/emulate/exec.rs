@@ -7,7 +7,7 @@ use pinfold_host::process;
 use pinfold_model::{Command, CpuSet, Platform};
 use pinfold_run::emulate::exec::{self, spawn};
 use pinfold_run::emulate::ipc::{self, Ask};
-use pinfold_run::{Exit, Failure, HelperProgram, Session, host, inputs};
+use pinfold_run::{Exit, Failure, HelperProgram, OnLeft, Session, host, inputs};
 
 use crate::cli::RunArgs;
 use crate::cli::emulate::{ExecArgs, ShellArgs};
@@ -45,7 +45,7 @@ pub fn as_it_ended(status: ExitStatus) -> Result<(), Failure> {
 
 /// Runs one command on a number of cores at a speed: a platform with one vnode until the command
 /// ends.
-pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
+pub fn run_slow(arguments: &RunArgs, on_left: OnLeft, state: Option<&str>) -> Result<(), Failure> {
     let state = host::state(state)?;
     let speed = arguments.speed.as_deref().unwrap_or("100%");
     // Several may run at the same time.
@@ -62,5 +62,5 @@ pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure>
     let platform = Platform { vnodes: vec![vnode], share_housekeeping, avoid: CpuSet::new() };
     let program = HelperProgram::own()?;
     let session = Session { state: &state, program: &program };
-    as_it_ended(exec::run_slow(session, platform, &arguments.command)?)
+    as_it_ended(exec::run_slow(session, platform, &arguments.command, on_left)?)
 }
