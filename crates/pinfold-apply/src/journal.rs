@@ -575,8 +575,10 @@ impl<'c> Journal<'c> {
     /// The other active placements, of this state directory and of those that the marks name. A
     /// damaged or foreign journal, which `pinfold journal` lists, is ignored.
     pub(crate) fn others(&self, host: &dyn Host) -> Result<OtherPlacements, JournalError> {
-        let elsewhere = self.marks.first().map(Mark::journals_elsewhere).transpose()?;
-        let elsewhere = elsewhere.unwrap_or_default();
+        let elsewhere = match self.marks.first() {
+            Some(mark) => mark.journals_elsewhere()?,
+            None => Vec::new(),
+        };
         others_in(self.files.as_ref(), host, Some(&self.name), &elsewhere)
     }
 

@@ -256,10 +256,10 @@ impl Record {
         })
     }
 
-    /// True if the last outcome of a step says that it was done. A step without an outcome was in
-    /// progress when the journal was last written.
-    pub(crate) fn was_set(&self, step: usize) -> bool {
-        let mut outcomes = self.entries.iter().filter_map(|entry| match entry {
+    /// The last outcome of a step; `None` if it was in progress when the journal was last written.
+    #[must_use]
+    pub fn last_outcome(&self, step: usize) -> Option<Outcome> {
+        self.entries.iter().rev().find_map(|entry| match entry {
             Entry::Outcome { index, outcome, .. } if *index == step => Some(*outcome),
             Entry::Outcome { .. }
             | Entry::Step { .. }
@@ -268,8 +268,12 @@ impl Record {
             | Entry::Applied
             | Entry::Undoing
             | Entry::End { .. } => None,
-        });
-        match outcomes.next_back() {
+        })
+    }
+
+    /// True if the last outcome of a step says that it was done.
+    pub(crate) fn was_set(&self, step: usize) -> bool {
+        match self.last_outcome(step) {
             Some(Outcome::Done | Outcome::Kept) => true,
             Some(Outcome::Skipped | Outcome::Failed | Outcome::Restored | Outcome::Dropped)
             | None => false,

@@ -261,22 +261,12 @@ fn in_json(id: &str, record: &Record, standing: JournalState, depth: Depth) -> V
         value["steps"] = record
             .steps()
             .map(|(index, step)| {
-                let outcome = record.entries.iter().rev().find_map(|entry| match entry {
-                    Entry::Outcome { index: of, outcome, .. } if *of == index => Some(*outcome),
-                    Entry::Step { .. }
-                    | Entry::Outcome { .. }
-                    | Entry::Masks(_)
-                    | Entry::Plan(_)
-                    | Entry::Applied
-                    | Entry::Undoing
-                    | Entry::End { .. } => None,
-                });
                 json!({
                     "index": index,
                     "change": step.change.to_string(),
                     "reason": step.reason,
                     "before": before(&step.undo),
-                    "outcome": outcome.map(word),
+                    "outcome": record.last_outcome(index).map(word),
                 })
             })
             .collect();
