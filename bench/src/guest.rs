@@ -47,6 +47,7 @@ pub fn command(scratch: &Scratch, vcpus: u32) -> Result<Vec<String>, Failure> {
         accelerator: Accelerator::TcgMulti,
         vcpus,
         memory_mib: MEMORY_MIB,
+        page_table_levels: None,
         kernel: kernel.image,
         initramfs,
         agent_socket: agent_socket(scratch),

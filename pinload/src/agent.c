@@ -161,6 +161,9 @@ static char *make_hello(const char *failures)
     json_text(out, system.machine);
     fprintf(out, ",\"init\":%s,\"cpus_online\":", getpid() == 1 ? "true" : "false");
     write_online(out);
+    const int levels = guest_page_table_levels();
+    if (levels)
+        fprintf(out, ",\"page_table_levels\":%d", levels);
     fprintf(out, ",\"module_failures\":[%s]}", failures);
     return fclose(out) == 0 ? text : NULL;
 }

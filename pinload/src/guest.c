@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/socket.h>
@@ -163,6 +164,21 @@ void guest_bring_cpus_online(void)
 {
     for (int number = 0; bring_online(number); number++)
         ;
+}
+
+int guest_page_table_levels(void)
+{
+#ifdef __x86_64__
+    /* Above the 47 bits of four levels the kernel maps only if asked, and only with five. */
+    char *const above = (char *)(uintptr_t)(UINT64_C(1) << 48);
+    void *const place = mmap(above, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (place == MAP_FAILED)
+        return 0;
+    munmap(place, 4096);
+    return (uintptr_t)place >> 47 ? 5 : 4;
+#else
+    return 0;
+#endif
 }
 
 static bool has_name(const char *port)

@@ -22,6 +22,9 @@ void guest_insert_modules(FILE *report);
 /* Brings every CPU online that the kernel left offline, one after the other. */
 void guest_bring_cpus_online(void);
 
+/* Levels of this kernel's page tables; 0 where that cannot be asked. */
+int guest_page_table_levels(void);
+
 /* Opens the virtio-serial port named GUEST_PORT, waiting for it; -1 after `limit_ns`. */
 int guest_open_port(uint64_t limit_ns);
 

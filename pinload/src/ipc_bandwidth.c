@@ -11,7 +11,8 @@
  * The sum of the words is known and is checked in each pass. Windows of the last four are left
  * out if the thread was preempted or moved; of the first two none is, because to be preempted
  * by the other process is part of it. A file of 8 MiB takes a millisecond: one larger than
- * the caches asks for longer windows, which are quiet less often.
+ * the caches asks for longer windows, which are quiet less often. With --from and --to the last
+ * four run for each size of a sweep, as lmbench's bw_file_rd and bw_mmap_rd do.
  */
 #include "ipc_bandwidth.h"
 
@@ -31,16 +32,21 @@
 #include "figure.h"
 #include "rt.h"
 #include "scratch.h"
+#include "sizes.h"
 #include "supervise.h"
 #include "laps.h"
 
 static const char file_name[] = "data";
 
+enum { LEAST_BYTES = 4096, USUAL_BYTES = 8 << 20 };
+
 struct bandwidth {
     uint64_t duration_ns;
     uint64_t window_us;
     uint64_t chunk_kib;
-    uint64_t file_mib;
+    uint64_t from, to, steps; /* of the file: bytes, sizes in each doubling */
+    uint64_t sizes[SIZE_LIMIT];
+    size_t count;
     const char *directory;
     const char *transports_text;
     uint64_t transports; /* bits */
@@ -220,7 +226,7 @@ static const uint64_t *map_file(const struct bandwidth *bandwidth, int file)
     void *words = mmap(NULL, (size_t)bandwidth->file_bytes, PROT_READ, MAP_SHARED, file, 0);
     if (words != MAP_FAILED)
         return words;
-    complain_errno("cannot map %" PRIu64 " MiB", bandwidth->file_mib);
+    complain_errno("cannot map %" PRIu64 " bytes", bandwidth->file_bytes);
     return NULL;
 }
 
@@ -303,16 +309,20 @@ static bool add_on(struct bandwidth *bandwidth, const uint64_t *words)
         uint64_t bytes = 0, elapsed;
         lap_begin(windows);
         do {
-            const size_t count = all - place < chunk ? all - place : chunk;
-            sum += sum_words(words + place, count);
-            place += count;
-            bytes += count * sizeof *words;
-            if (place == all) {
-                if (sum != bandwidth->file_sum)
-                    return wrong_sum("mmap");
-                place = 0;
-                sum = 0;
+            /* The clock is read once for each chunk, not for each pass of a small file. */
+            for (size_t done = 0; done < chunk;) {
+                const size_t rest = chunk - done, count = all - place < rest ? all - place : rest;
+                sum += sum_words(words + place, count);
+                place += count;
+                done += count;
+                if (place == all) {
+                    if (sum != bandwidth->file_sum)
+                        return wrong_sum("mmap");
+                    place = 0;
+                    sum = 0;
+                }
             }
+            bytes += chunk * sizeof *words;
             elapsed = lap_end(windows);
         } while (elapsed < window_ns);
         lap_keep(windows, (double)bytes * 1e9 / (double)elapsed);
@@ -354,7 +364,7 @@ static bool print(struct bandwidth *bandwidth, size_t transport)
     figure_label(&figure, "transport", "%s", names[transport]);
     figure_label(&figure, "chunk-kib", "%" PRIu64, bandwidth->chunk_kib);
     if (with_file) {
-        figure_label(&figure, "file-mib", "%" PRIu64, bandwidth->file_mib);
+        figure_label(&figure, "bytes", "%" PRIu64, bandwidth->file_bytes);
         figure_label(&figure, "filesystem", "%s", bandwidth->scratch.filesystem);
     } else {
         figure_label(&figure, "placement", "%s",
@@ -366,9 +376,10 @@ static bool print(struct bandwidth *bandwidth, size_t transport)
     return figure_print(stdout, &figure);
 }
 
-static bool run_all(struct bandwidth *bandwidth)
+/* The transports from `first` to before `end`. */
+static bool run_some(struct bandwidth *bandwidth, size_t first, size_t end)
 {
-    for (size_t i = 0; i < TRANSPORTS; i++) {
+    for (size_t i = first; i < end; i++) {
         if (!(bandwidth->transports >> i & 1))
             continue;
         if (bandwidth->cpus.count && !thread_pin(bandwidth->cpus.cpus[0])) {
@@ -381,28 +392,41 @@ static bool run_all(struct bandwidth *bandwidth)
     return true;
 }
 
-static bool open_data(struct bandwidth *bandwidth)
+static bool make_file(struct bandwidth *bandwidth, uint64_t bytes)
 {
-    const uint64_t words = bandwidth->file_bytes / sizeof(uint64_t);
+    const uint64_t words = bytes / sizeof(uint64_t);
+    bandwidth->file_bytes = bytes;
     bandwidth->file_sum = words * (words - 1) / 2;
-    if (!scratch_open(&bandwidth->scratch, bandwidth->directory))
+    if (unlinkat(bandwidth->scratch.directory, file_name, 0) != 0 && errno != ENOENT) {
+        complain_errno("cannot remove %s/%s", bandwidth->scratch.path, file_name);
         return false;
-    const int file = scratch_file(&bandwidth->scratch, file_name, bandwidth->file_bytes);
+    }
+    const int file = scratch_file(&bandwidth->scratch, file_name, bytes);
     if (file >= 0)
         close(file);
-    else
-        scratch_close(&bandwidth->scratch);
     return file >= 0;
+}
+
+static bool with_files(struct bandwidth *bandwidth)
+{
+    if (!scratch_open(&bandwidth->scratch, bandwidth->directory))
+        return false;
+    bool good = true;
+    for (size_t i = 0; good && i < bandwidth->count; i++)
+        good = make_file(bandwidth, bandwidth->sizes[i]) &&
+               run_some(bandwidth, FIRST_WITH_FILE, TRANSPORTS);
+    scratch_close(&bandwidth->scratch);
+    return good;
 }
 
 static int run(struct bandwidth *bandwidth)
 {
     const bool with_file = bandwidth->transports >> FIRST_WITH_FILE != 0;
-    if (!supervise_measurement(measurement_limit_ns(TRANSPORTS * 2 * bandwidth->duration_ns),
+    const uint64_t most = 2 * TRANSPORTS * bandwidth->count * bandwidth->duration_ns;
+    if (!supervise_measurement(measurement_limit_ns(most),
                                bandwidth->supervised, 0))
         return PINLOAD_FAILED;
     bandwidth->chunk_bytes = (size_t)bandwidth->chunk_kib * 1024;
-    bandwidth->file_bytes = bandwidth->file_mib * 1024 * 1024;
     bandwidth->chunk = malloc(bandwidth->chunk_bytes);
     if (!bandwidth->chunk) {
         complain("--chunk-kib: no memory for %" PRIu64 " KiB", bandwidth->chunk_kib);
@@ -410,12 +434,10 @@ static int run(struct bandwidth *bandwidth)
     }
     memset(bandwidth->chunk, 0x5A, bandwidth->chunk_bytes);
     if (!laps_open(&bandwidth->windows, bandwidth->duration_ns,
-                      bandwidth->window_us * NS_PER_US) ||
-        (with_file && !open_data(bandwidth)))
+                      bandwidth->window_us * NS_PER_US))
         return PINLOAD_FAILED;
-    const bool good = run_all(bandwidth);
-    if (with_file)
-        scratch_close(&bandwidth->scratch);
+    const bool good =
+        run_some(bandwidth, 0, FIRST_WITH_FILE) && (!with_file || with_files(bandwidth));
     laps_close(&bandwidth->windows);
     free(bandwidth->chunk);
     free(bandwidth->cpus.cpus);
@@ -434,6 +456,13 @@ static bool check(struct bandwidth *bandwidth)
                  bandwidth->cpus.count);
         return false;
     }
+    if (bandwidth->from > bandwidth->to) {
+        complain("--from: %" PRIu64 " is more than --to, %" PRIu64, bandwidth->from,
+                 bandwidth->to);
+        return false;
+    }
+    bandwidth->count = sizes_list(bandwidth->from, bandwidth->to, bandwidth->steps, LEAST_BYTES,
+                                  bandwidth->sizes);
     if (bandwidth->window_us * NS_PER_US > bandwidth->duration_ns) {
         complain("--window-us: the window is longer than --seconds");
         return false;
@@ -443,18 +472,26 @@ static bool check(struct bandwidth *bandwidth)
 
 int ipc_bandwidth_main(int argc, char **argv)
 {
-    struct bandwidth bandwidth = {.window_us = 5000, .chunk_kib = 64, .file_mib = 8};
+    struct bandwidth bandwidth = {.window_us = 5000,
+                                  .chunk_kib = 64,
+                                  .from = USUAL_BYTES,
+                                  .to = USUAL_BYTES,
+                                  .steps = 1};
     const struct argument table[] = {
         {"--seconds", ARGUMENT_SECONDS, &bandwidth.duration_ns, 10 * NS_PER_MS, 3600 * NS_PER_S,
-         REQUIRED, "how long to measure each transport"},
+         REQUIRED, "how long to measure each transport, and size of the file"},
         {"--transports", ARGUMENT_TEXT, &bandwidth.transports_text, 0, 0, OPTIONAL,
          "some of pipe,unix,file,file-open,mmap,mmap-open (all)"},
         {"--cpus", ARGUMENT_CPUS, &bandwidth.cpus, 0, 0, OPTIONAL,
          "one CPU, or two: of the writer and of the reader"},
         {"--chunk-kib", ARGUMENT_INTEGER, &bandwidth.chunk_kib, 1, 1048576, OPTIONAL,
          "KiB of each read and write (64)"},
-        {"--file-mib", ARGUMENT_INTEGER, &bandwidth.file_mib, 1, 65536, OPTIONAL,
-         "MiB of the file (8)"},
+        {"--from", ARGUMENT_BYTES, &bandwidth.from, LEAST_BYTES, 1ULL << 36, OPTIONAL,
+         "smallest file (8M)"},
+        {"--to", ARGUMENT_BYTES, &bandwidth.to, LEAST_BYTES, 1ULL << 36, OPTIONAL,
+         "largest file (8M)"},
+        {"--steps", ARGUMENT_INTEGER, &bandwidth.steps, 1, SIZE_STEPS_LIMIT, OPTIONAL,
+         "sizes of the file in each doubling (1)"},
         {"--directory", ARGUMENT_TEXT, &bandwidth.directory, 0, 0, OPTIONAL,
          "where the file is made ($TMPDIR or /tmp)"},
         {"--window-us", ARGUMENT_INTEGER, &bandwidth.window_us, 100, 1000000, OPTIONAL,

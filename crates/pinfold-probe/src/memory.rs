@@ -72,7 +72,7 @@ impl Sizes {
         Self { from: bytes, to: bytes, steps: 1 }
     }
 
-    fn count(self) -> u64 {
+    pub(crate) fn count(self) -> u64 {
         let doublings = (self.to / self.from.max(1)).max(1).ilog2() + 1;
         u64::from(doublings) * u64::from(self.steps)
     }

@@ -7,7 +7,7 @@
 //! | type | figures | labels |
 //! |---|---|---|
 //! | [`Switch`] | `context-switch`, ns | `processes`, `kib`, `placement`, `policy`, `part` |
-//! | [`IpcBandwidth`] | `ipc-bandwidth`, bytes per second | `transport`, `chunk-kib`, `placement` or `file-mib` and `filesystem` |
+//! | [`IpcBandwidth`] | `ipc-bandwidth`, bytes per second | `transport`, `chunk-kib`, `placement` or `bytes` (of the file) and `filesystem` |
 //! | [`OsLatency`] | `os-latency`, ns | `operation`, `rss-mib`, `descriptors` or `filesystem` where they matter |
 //! | [`Intmix`] | `intmix`, per second, and per second and MHz | `part`, `clock` |
 
@@ -18,6 +18,7 @@ use pinfold_model::CpuSet;
 
 use crate::benchmarks::{SchedPolicy, seconds};
 use crate::figures::Instrument;
+use crate::memory::Sizes;
 
 /// Where the processes of a ring run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,8 +157,8 @@ pub struct IpcBandwidth {
     pub cpus: Option<CpuSet>,
     /// KiB of each read and write, 1 to 1,048,576.
     pub chunk_kib: u32,
-    /// Size of the file (MiB), 1 to 65,536; a file larger than the caches needs longer windows.
-    pub file_mib: u32,
+    /// Sizes of the file, 4 KiB to 64 GiB; one larger than the caches needs longer windows.
+    pub file: Sizes,
     /// Directory of the file; with `None` `$TMPDIR` or `/tmp`.
     pub directory: Option<String>,
     /// Duration for each transport (ns).
@@ -172,7 +173,7 @@ impl IpcBandwidth {
             transports: Transport::ALL.to_vec(),
             cpus: None,
             chunk_kib: 64,
-            file_mib: 8,
+            file: Sizes::one(8 << 20),
             directory: None,
             duration_ns,
         }
@@ -182,6 +183,9 @@ impl IpcBandwidth {
     #[must_use]
     pub fn instrument(&self) -> Instrument {
         let names: Vec<_> = self.transports.iter().map(|one| one.name()).collect();
+        let of_file = |one: &&Transport| !matches!(one, Transport::Pipe | Transport::Unix);
+        let with_file = self.transports.iter().filter(of_file).count() as u64;
+        let figures = names.len() as u64 - with_file + with_file * self.file.count();
         Instrument {
             command: "ipc-bandwidth",
             arguments: arguments(&[
@@ -189,10 +193,12 @@ impl IpcBandwidth {
                 ("--transports", Some(names.join(","))),
                 ("--cpus", self.cpus.as_ref().map(CpuSet::to_string)),
                 ("--chunk-kib", Some(self.chunk_kib.to_string())),
-                ("--file-mib", Some(self.file_mib.to_string())),
+                ("--from", Some(self.file.from.to_string())),
+                ("--to", Some(self.file.to.to_string())),
+                ("--steps", Some(self.file.steps.to_string())),
                 ("--directory", self.directory.clone()),
             ]),
-            duration_ns: times(names.len(), self.duration_ns),
+            duration_ns: self.duration_ns.saturating_mul(figures),
         }
     }
 }

@@ -187,7 +187,8 @@ fn wrong_arguments_of_the_instruments_of_the_operating_system_are_refused_by_nam
     check("ipc-bandwidth --seconds 1 --transports pipe,pipe", "--transports: pipe is listed twice");
     check("ipc-bandwidth --seconds 1 --transports pipe,", "--transports: \"\" is not pipe");
     check("ipc-bandwidth --seconds 1 --chunk-kib 0", "--chunk-kib: \"0\"");
-    check("ipc-bandwidth --seconds 1 --file-mib 0", "--file-mib: \"0\"");
+    check("ipc-bandwidth --seconds 1 --from 1K", "--from: \"1K\"");
+    check("ipc-bandwidth --seconds 1 --from 16M", "--from: 16777216 is more than --to, 8388608");
     check("ipc-bandwidth --seconds 0.01 --window-us 10001", "--window-us: the window is longer");
     check("os-latency", "--seconds: this argument is required");
     check("os-latency --seconds 1 --operations fork", "--operations: \"fork\" is not null,");

@@ -14,6 +14,7 @@ use pinfold_probe::benchmarks::{Benchmark, Cpus, OpenLoop, SchedPolicy};
 use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::figures::{self, Instrument};
 use pinfold_probe::loads::{Placement, threads_of};
+use pinfold_probe::memory::Sizes;
 use pinfold_probe::os::{
     Intmix, IpcBandwidth, Operation, OsLatency, Switch, SwitchPlacement, Transport,
 };
@@ -173,19 +174,28 @@ fn every_transport_has_a_figure() {
     let program = program();
     let folder = folder(&program);
     let mut bandwidth = IpcBandwidth::new(SHORT);
-    bandwidth.file_mib = 1;
+    bandwidth.file = Sizes { from: 4096, to: 8192, steps: 1 };
     bandwidth.directory = Some(folder.clone());
     for cpus in [None, Some(CpuSet::single(a_pu()))] {
         bandwidth.cpus = cpus;
         let figures = run(&bandwidth.instrument());
-        let names: Vec<_> = figures.iter().map(|one| one.labels["transport"].as_str()).collect();
-        assert_eq!(names, Transport::ALL.map(Transport::name));
+        let name = |one: &Figure| {
+            [one.labels["transport"].clone(), one.labels.get("bytes").cloned().unwrap_or_default()]
+        };
+        let names: Vec<_> =
+            figures.iter().map(|one| name(one).join(" ").trim().to_owned()).collect();
+        let (between, of_file) = Transport::ALL.split_at(2);
+        let by_size = ["4096", "8192"].into_iter().flat_map(|bytes| {
+            of_file.iter().map(move |transport| format!("{} {bytes}", transport.name()))
+        });
+        let between = between.iter().map(|transport| transport.name().to_owned());
+        assert_eq!(names, between.chain(by_size).collect::<Vec<_>>());
         for figure in &figures {
             assert_eq!((figure.unit, figure.family), (Unit::BytesPerSecond, Family::Capacity));
             assert!(figure.samples.iter().all(|rate| *rate > 0.0), "{figure:?}");
             assert_eq!(
                 figure.labels.contains_key("filesystem"),
-                figure.labels.contains_key("file-mib")
+                figure.labels.contains_key("bytes")
             );
         }
     }

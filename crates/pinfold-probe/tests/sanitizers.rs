@@ -116,7 +116,7 @@ fn no_sanitizer_has_anything_to_say() {
     check(&format!("switch --seconds 0.02 --cpus {cpu} --processes 2,5 --kib 0,3"), 0);
     check("switch --seconds 0.02 --cpus all --processes 3 --placement balanced --policy fifo:2", 0);
     check("switch --seconds 0.02 --cpus all --max-samples 1", 0);
-    check(&format!("ipc-bandwidth --seconds 0.02 --file-mib 1 --directory {folder}"), 0);
+    check(&format!("ipc-bandwidth --seconds 0.02 --from 4K --to 1M --directory {folder}"), 0);
     check(&format!("os-latency --seconds 0.02 --rss-mib 1 --directory {folder}"), 0);
     check("os-latency --seconds 0.02 --operations create-0k --directory /none", 1);
     check("intmix --seconds 0.02 --cpus all", 0);

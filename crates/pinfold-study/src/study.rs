@@ -53,9 +53,9 @@ pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, Spent, enough, run
 pub use error::StudyError;
 pub use export::{samples, tables};
 pub use file::{
-    BOOT, BUILT_IN, Better, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule, HostFacts,
-    Level, NATIVE, NONE, ORDER, Plot, PlotKind, Preset, Probe, Program, PublishedValue, QUICK,
-    Rule, SAME_PROGRAM, Selection, Skip, Source, Stop, Stream, Study, Summary, TIME, Table,
+    AS_IS, BOOT, BUILT_IN, Better, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule,
+    HostFacts, Level, NATIVE, NONE, ORDER, Plot, PlotKind, Preset, Probe, Program, PublishedValue,
+    QUICK, Rule, SAME_PROGRAM, Selection, Skip, Source, Stop, Stream, Study, Summary, TIME, Table,
     Workload,
 };
 pub use form::Form;

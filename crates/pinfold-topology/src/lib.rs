@@ -45,6 +45,7 @@ pub use capture::capture;
 pub use error::TopologyError;
 pub use input::{describe_source, discover, read_capture, read_input};
 pub use origin::origin;
+pub use reader::cpu_has_flag;
 pub use render::{headline, render_tree};
 
 #[cfg(test)]

@@ -60,6 +60,16 @@ pub(crate) fn because(error: &HostError) -> String {
     }
 }
 
+/// True if `/proc/cpuinfo` lists this flag of the first CPU.
+///
+/// # Errors
+/// It cannot be read.
+pub fn cpu_has_flag(host: &dyn Host, flag: &str) -> Result<bool, HostError> {
+    let text = host.read_text(&paths::cpuinfo())?;
+    let flags = cpuinfo_field(&text, "flags");
+    Ok(flags.is_some_and(|flags| flags.split_ascii_whitespace().any(|one| one == flag)))
+}
+
 /// The first value of a key in `/proc/cpuinfo`.
 pub(crate) fn cpuinfo_field<'t>(cpuinfo: &'t str, key: &str) -> Option<&'t str> {
     cpuinfo.lines().find_map(|line| {

@@ -58,6 +58,7 @@ impl Running {
             accelerator: Accelerator::TcgMulti,
             vcpus: 2,
             memory_mib: 256,
+            page_table_levels: None,
             kernel: kernel.image,
             initramfs: made("initramfs", &archive),
             agent_socket: folder.path().join("agent.sock").to_string_lossy().into_owned(),

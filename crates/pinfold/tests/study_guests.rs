@@ -145,6 +145,30 @@ name = "cpus"
 figure = "last"
 "#;
 
+/// Guests with page tables of both numbers of levels.
+const LEVELS: &str = r#"
+name = "levels"
+repetitions = 1
+[[factor]]
+name = "accelerator"
+levels = ["tcg"]
+[[factor]]
+name = "page_table_levels"
+levels = ["4", "5"]
+[[workload]]
+name = "flag"
+command = ["busybox", "sh", "-c", "grep -c la57 /proc/cpuinfo; true"]
+guest-program = "BUSYBOX"
+lasts = "1s"
+[[workload.figure]]
+name = "la57"
+regex = '^(\d+)'
+[[table]]
+name = "flags"
+figure = "la57"
+rows = ["page_table_levels"]
+"#;
+
 struct Workspace {
     folder: tempfile::TempDir,
 }
@@ -393,4 +417,24 @@ fn neither_interrupt_nor_kill_leave_a_machine() {
         assert_eq!(code, Some(0), "{said}");
         assert!(reported.contains("of 9 trials done, 0 failed"), "{name}: {reported}");
     }
+}
+
+/// The kernel lists la57 only if it runs with five levels.
+#[test]
+fn guests_have_the_requested_levels_of_page_tables() {
+    let Some((workspace, busybox)) = Workspace::with_busybox() else { return };
+    let file = workspace.file("levels.toml", &LEVELS.replace("BUSYBOX", &busybox));
+    let store = workspace.path("levels.sqlite");
+    let (code, reported, said) = workspace.run(&["study", "run", &file, "--store", &store]);
+    if has_no_kernel(&said) {
+        return;
+    }
+    assert_eq!(code, Some(0), "{said}");
+    assert!(reported.contains("3 of 3 trials done, 0 failed"), "{reported}{said}");
+    let (code, _, said) =
+        workspace.run(&["study", "report", &store, "--out", &workspace.path("page.html")]);
+    assert_eq!(code, Some(0), "{said}");
+    let flags = workspace.table("flags");
+    let of = |levels: &str| flags.iter().find(|row| row[0] == levels).expect("a row")[1].clone();
+    assert_eq!([of("4"), of("5")].map(|text| text.parse::<f64>()), [Ok(0.0), Ok(1.0)]);
 }

@@ -122,6 +122,8 @@ pub struct Hello {
     pub is_init: bool,
     /// CPUs of the guest that are online.
     pub cpus_online: CpuSet,
+    /// Levels of its kernel's page tables; `None` if it does not report them.
+    pub page_table_levels: Option<u32>,
     /// Kernel modules that could not be loaded: name and reason.
     pub module_failures: Vec<(String, String)>,
 }
@@ -134,6 +136,7 @@ struct HelloText {
     machine: String,
     init: bool,
     cpus_online: String,
+    page_table_levels: Option<u32>,
     module_failures: Vec<ModuleFailure>,
 }
 
@@ -162,6 +165,7 @@ impl Hello {
             machine: hello.machine,
             is_init: hello.init,
             cpus_online,
+            page_table_levels: hello.page_table_levels,
             module_failures: failures.map(|failure| (failure.name, failure.error)).collect(),
         })
     }

@@ -38,14 +38,14 @@ fn arguments_of_what_lies_between_processes() {
     let mut bandwidth = IpcBandwidth::new(500_000_000);
     check(
         &bandwidth.instrument(),
-        "ipc-bandwidth --seconds 0.500000000 --transports pipe,unix,file,file-open,mmap,mmap-open --chunk-kib 64 --file-mib 8",
+        "ipc-bandwidth --seconds 0.500000000 --transports pipe,unix,file,file-open,mmap,mmap-open --chunk-kib 64 --from 8388608 --to 8388608 --steps 1",
     );
     bandwidth.transports = vec![Transport::Mmap];
     bandwidth.cpus = Some(CpuSet::single(PuId(3)));
     bandwidth.directory = Some("/var/tmp".to_owned());
     check(
         &bandwidth.instrument(),
-        "ipc-bandwidth --seconds 0.500000000 --transports mmap --cpus 3 --chunk-kib 64 --file-mib 8 --directory /var/tmp",
+        "ipc-bandwidth --seconds 0.500000000 --transports mmap --cpus 3 --chunk-kib 64 --from 8388608 --to 8388608 --steps 1 --directory /var/tmp",
     );
 }
 

@@ -44,6 +44,8 @@ pub struct Shape {
     pub accelerator: Accelerator,
     /// Memory in MiB.
     pub memory_mib: u32,
+    /// Levels of its page tables; `None` leaves them to its kernel.
+    pub page_table_levels: Option<u32>,
 }
 
 /// The program that is missing on this machine for guests of an instruction set.
@@ -114,7 +116,12 @@ impl GuestImage {
             accelerator: shape.accelerator,
             vcpus: shape.vcpus,
             memory_mib: shape.memory_mib,
-            kernel: self.kernel.image.clone(),
+            page_table_levels: shape.page_table_levels,
+            // Only the kernel's own decompressor can switch to five levels.
+            kernel: match shape.page_table_levels {
+                Some(_) => self.kernel.packaged_image.clone(),
+                None => self.kernel.image.clone(),
+            },
             initramfs: self.initramfs.clone(),
             agent_socket: self.agent_socket.clone(),
             console: self.console.clone(),
@@ -151,7 +158,12 @@ impl Subject {
         if vcpus == 0 {
             return Err(Failure::new(Exit::Input, "--vcpus 0: a guest needs at least one"));
         }
-        let shape = Shape { vcpus, accelerator: Accelerator::Kvm, memory_mib: MEMORY_MIB };
+        let shape = Shape {
+            vcpus,
+            accelerator: Accelerator::Kvm,
+            memory_mib: MEMORY_MIB,
+            page_table_levels: None,
+        };
         Ok(GuestImage::prepare(Isa::X86, &guest::flavour_of(Isa::X86), scratch)?
             .subject("demo", shape))
     }

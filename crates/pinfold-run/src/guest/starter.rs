@@ -289,6 +289,7 @@ impl VmStarter<'_> {
                     agent.bring_cpus_online(patience).map_err(failed)?;
                 }
                 self.check_cpus(&agent)?;
+                self.check_page_tables(&agent)?;
                 Ok(Some(Arc::new(agent)))
             }
             Inside::Nothing { settle_ns } => self.settle(vm, *settle_ns).map(|()| None),
@@ -324,6 +325,23 @@ impl VmStarter<'_> {
                 format!("only {online} of the guest's {vcpus} vCPUs came online"),
             )),
         }
+    }
+
+    /// Fails unless the page tables of our own guest have the requested levels.
+    fn check_page_tables(&self, agent: &Agent) -> Result<(), Failure> {
+        let wanted = self.subject.demo.as_ref().and_then(|demo| demo.page_table_levels);
+        let found = agent.hello().page_table_levels;
+        if wanted.is_none() || wanted == found {
+            return Ok(());
+        }
+        let levels = |levels: Option<u32>| levels.map_or("?".to_owned(), |it| it.to_string());
+        let message = format!(
+            "the guest's page tables have {} levels, not {}",
+            levels(found),
+            levels(wanted)
+        );
+        let hint = "five levels need la57 of QEMU's processor and CONFIG_X86_5LEVEL of the kernel";
+        Err(Failure::new(Exit::Vm, message).with_hint(hint))
     }
 
     /// Undoes what was applied; what cannot be restored is a failure.

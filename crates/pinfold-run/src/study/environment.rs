@@ -10,15 +10,14 @@ use pinfold_model::{
     Request, Role, Speed, SpeedRequest, Topology, Variant, VnodeRequest,
 };
 use pinfold_plan::resolve_platform;
-use pinfold_study::study::{Cell, FactorEffect, Level, NONE, SAME_PROGRAM, Study, TrialRequest};
+use pinfold_study::study::{
+    AS_IS, Cell, FactorEffect, Level, NONE, SAME_PROGRAM, Study, TrialRequest,
+};
 
 use super::NAME;
 use super::guests::{self, GuestGround};
 use super::interference::{Measured, memory_node};
 use super::known::{CellLevels, HostFacts};
-
-/// The level of a tunable that leaves it unchanged.
-const AS_IS: &str = "as-is";
 
 /// Why a cell at full speed has no variant.
 const NOTHING_SLOWED: &str = "a variant is a form of a method, and nothing is slowed here";
@@ -138,6 +137,9 @@ fn refuse_guest_levels(study: &Study, cell: &Cell) -> Result<(), String> {
     if level(FactorEffect::Emulator).is_some_and(|level| level.text != "usual") {
         return Err("native is no guest and has no emulator".to_owned());
     }
+    if level(FactorEffect::PageTableLevels).is_some_and(|level| level.text != AS_IS) {
+        return Err("native is no guest: its page tables are those of the host".to_owned());
+    }
     let others = level(FactorEffect::Machines).is_some_and(|level| level.text != "1");
     let is_program =
         level(FactorEffect::OtherMachines).is_none_or(|level| level.text == SAME_PROGRAM);
@@ -185,7 +187,8 @@ fn knobs(study: &Study, cell: &Cell) -> Vec<String> {
             | FactorEffect::NeighbourKind
             | FactorEffect::Emulator
             | FactorEffect::Machines
-            | FactorEffect::OtherMachines => None,
+            | FactorEffect::OtherMachines
+            | FactorEffect::PageTableLevels => None,
         })
         .collect()
 }

@@ -45,6 +45,8 @@ pub struct GuestGround {
     /// The NUMA node of its memory; `None` leaves that to the kernel.
     pub memory: Option<NodeId>,
     pub memory_mib: u32,
+    /// Levels of its page tables; `None` leaves them to its kernel.
+    pub page_table_levels: Option<u32>,
 }
 
 impl GuestGround {
@@ -109,6 +111,7 @@ impl GuestGround {
             same_program,
             memory,
             memory_mib: MEMORY_MIB,
+            page_table_levels: page_table_levels(levels, isa, wish.accelerator, host)?,
         })
     }
 
@@ -159,6 +162,32 @@ fn kvm_refusal(isa: Isa, host: &LiveHost) -> Option<String> {
         Some(hint) => format!("{} ({hint})", kvm.why),
         None => kvm.why,
     })
+}
+
+/// The levels of page tables that a cell asks for.
+///
+/// # Errors
+/// Why its guest cannot have them here.
+fn page_table_levels(
+    levels: CellLevels<'_>,
+    isa: Isa,
+    accelerator: Accelerator,
+    host: &LiveHost,
+) -> Result<Option<u32>, String> {
+    let Some(level) = levels.acting(&FactorEffect::PageTableLevels) else { return Ok(None) };
+    let Ok(wanted) = level.text.parse() else { return Ok(None) };
+    if isa != Isa::X86 {
+        return Err(format!("page_table_levels: {isa} guests have those of their kernel"));
+    }
+    let has_five = pinfold_topology::cpu_has_flag(host, "la57").map_err(|e| e.to_string())?;
+    if wanted == 5 && accelerator == Accelerator::Kvm && !has_five {
+        return Err(format!(
+            "under KVM a guest has 5 levels of page tables only if its host has la57, which is \
+             not in {}: the processor lacks it, or the kernel was booted with no5lvl",
+            paths::cpuinfo()
+        ));
+    }
+    Ok(Some(wanted))
 }
 
 /// A failure with its hint, as the reason of a skipped cell.
@@ -305,12 +334,12 @@ impl Guests {
             let known = self.refused.get(&(ground.isa, false)).cloned();
             known.unwrap_or_else(|| format!("the {} guest was not prepared", ground.isa))
         })?;
-        let GuestGround { vcpus, accelerator, memory_mib, .. } = *ground;
+        let GuestGround { vcpus, accelerator, memory_mib, page_table_levels, .. } = *ground;
         let scratch = self.scratch.as_ref().filter(|_| index > 0);
         let other = scratch.map(|scratch| kit.other(scratch, index)).transpose();
         let other = other.map_err(|failure| in_words(&failure))?;
         let kit = other.as_ref().unwrap_or(kit);
-        Ok(kit.subject(NAME, Shape { vcpus, accelerator, memory_mib }))
+        Ok(kit.subject(NAME, Shape { vcpus, accelerator, memory_mib, page_table_levels }))
     }
 
     /// The origin of the numbers, with the guests.

@@ -20,7 +20,7 @@ use pinfold_stats::{
 };
 
 use super::error::StudyError;
-use super::file::{PlotKind, Study};
+use super::file::{Level, PlotKind, Study};
 use super::record::Loaded;
 use super::statistics::{self, SampleStatistic};
 use super::{ALPHA, INTERVAL_BLOCKS};
@@ -181,6 +181,22 @@ pub fn findings(store: &Store, run: RunId) -> Result<BTreeMap<String, u64>, Stud
 }
 
 impl Analysis {
+    /// An estimate compared with that of another baseline than the study's, by itself: without
+    /// Holm's correction. `None` for this baseline, and where it was not measured.
+    pub(super) fn compared_with(
+        &self,
+        one: &Estimate,
+        levels: &BTreeMap<String, Level>,
+    ) -> Option<(Option<Comparison>, f64)> {
+        let Loaded { cells, study, .. } = &self.loaded;
+        let baseline = cells.with_levels(cells.all.get(one.cell)?, study, levels)?;
+        let is_base = |base: &&Estimate| base.cell == baseline && base.figure == one.figure;
+        let base = self.estimates.iter().find(is_base).filter(|_| baseline != one.cell)?;
+        let pairs = Pairs::new(blocks_of(&one.starts, &base.starts), one.unit);
+        let ratio = pairs.ratio()?;
+        Some((judge(&[pairs], study.margin).pop().flatten(), ratio))
+    }
+
     /// Number of A/A pairs with a false verdict (better or worse), and number of pairs with enough
     /// blocks for a verdict.
     #[must_use]

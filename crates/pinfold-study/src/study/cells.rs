@@ -272,6 +272,23 @@ impl Cells {
         }
     }
 
+    /// The cell that agrees with this one in all but these levels.
+    #[must_use]
+    pub fn with_levels(
+        &self,
+        cell: &Cell,
+        study: &Study,
+        levels: &BTreeMap<String, Level>,
+    ) -> Option<usize> {
+        let factors = study.factors.iter().zip(&cell.levels);
+        let wanted = factors.map(|(factor, own)| match levels.get(&factor.name) {
+            None => Some(*own),
+            Some(level) => factor.levels.iter().position(|known| known.value == level.value),
+        });
+        let wanted: Vec<usize> = wanted.collect::<Option<_>>()?;
+        self.all.iter().position(|one| one.workload == cell.workload && one.levels == wanted)
+    }
+
     /// True if other cells are compared with it.
     #[must_use]
     pub fn is_reference(&self, index: usize) -> bool {

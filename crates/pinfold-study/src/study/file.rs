@@ -29,6 +29,9 @@ pub const NATIVE: &str = "native";
 /// The level of the kind of a neighbour that is a guest.
 pub const GUEST: &str = "guest";
 
+/// The level of a tunable or feature that leaves it unchanged.
+pub const AS_IS: &str = "as-is";
+
 /// The level of the other machines that run the measured program.
 pub const SAME_PROGRAM: &str = "same-program";
 
@@ -103,6 +106,8 @@ pub enum FactorEffect {
     /// What the guests other than the measured one run: `loaded` (loads, and they are not pinned)
     /// or `same-program` (the measured program, started together, under the same placement).
     OtherMachines,
+    /// Levels of the guest's page tables: 4 or 5; `as-is` leaves them to its kernel and processor.
+    PageTableLevels,
     /// A tunable of the host, as `--knob KEY=LEVEL`; `as-is` leaves it unchanged.
     Knob(String),
 }
@@ -373,6 +378,8 @@ pub struct Selection {
     pub only: Option<Rule>,
     /// What is shown of the figure.
     pub shown: DisplayedStatistic,
+    /// The levels that ratios compare with; those of the study unless it has its own.
+    pub baseline: BTreeMap<String, Level>,
     /// The expected value, over factors: drawn as a line, and the reference of an error.
     pub ideal: Option<Rule>,
 }

@@ -15,7 +15,7 @@ use pinfold_model::{CpuSet, Isa, Method, STRATEGY_NAMES, Variant};
 
 use super::expr::{Expr, ExprError, Value};
 use super::file::{
-    BUILT_IN, Factor, FactorEffect, GUEST, HOST_FACTS, Level, NATIVE, NONE, Probe, Rule,
+    AS_IS, BUILT_IN, Factor, FactorEffect, GUEST, HOST_FACTS, Level, NATIVE, NONE, Probe, Rule,
     SAME_PROGRAM, Skip, Stop, Study, Summary,
 };
 use super::template;
@@ -164,23 +164,30 @@ fn cells(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
         study.skips.push(Skip { when: cell_rule(when, study, "when")?, reason });
     }
     if let Some(table) = keys.take("baseline") {
-        let at = table.at;
-        let ValueKind::Table(entries) = table.what else {
-            return Err(table.not("baseline", "a table of factors and levels"));
-        };
-        for (name, at, value) in entries {
-            let factor = study.factor(&name).ok_or_else(|| no_factor(&name, at, study))?;
-            let level = level(&name, value)?;
-            if !factor.levels.iter().any(|known| known.value == level.value) {
-                return Err(no_level(factor, &level, at));
-            }
-            study.baseline.insert(name, level);
-        }
-        if study.baseline.is_empty() {
-            return Err(Fault::new(at, "baseline: it names no factor".to_owned()));
-        }
+        study.baseline = baseline(table, study)?;
     }
     Ok(())
+}
+
+/// The levels that others are compared with.
+fn baseline(table: Toml, study: &Study) -> Result<BTreeMap<String, Level>, Fault> {
+    let at = table.at;
+    let ValueKind::Table(entries) = table.what else {
+        return Err(table.not("baseline", "a table of factors and levels"));
+    };
+    let mut baseline = BTreeMap::new();
+    for (name, at, value) in entries {
+        let factor = study.factor(&name).ok_or_else(|| no_factor(&name, at, study))?;
+        let level = level(&name, value)?;
+        if !factor.levels.iter().any(|known| known.value == level.value) {
+            return Err(no_level(factor, &level, at));
+        }
+        baseline.insert(name, level);
+    }
+    if baseline.is_empty() {
+        return Err(Fault::new(at, "baseline: it names no factor".to_owned()));
+    }
+    Ok(baseline)
 }
 
 fn no_level(factor: &Factor, level: &Level, at: usize) -> Fault {
@@ -238,6 +245,7 @@ fn shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
             | FactorEffect::Emulator
             | FactorEffect::Machines
             | FactorEffect::OtherMachines
+            | FactorEffect::PageTableLevels
             | FactorEffect::Knob(_) => false,
         });
         match can {
@@ -343,6 +351,7 @@ fn acts(name: &str) -> FactorEffect {
         "emulator" => FactorEffect::Emulator,
         "machines" => FactorEffect::Machines,
         "other_machines" => FactorEffect::OtherMachines,
+        "page_table_levels" => FactorEffect::PageTableLevels,
         _ => FactorEffect::Variable,
     }
 }
@@ -446,6 +455,7 @@ fn check_level(acts: &FactorEffect, level: &Level, at: usize) -> Result<(), Faul
         }
         FactorEffect::NeighbourKind => one_of("kind of neighbour", &["thread", GUEST]),
         FactorEffect::OtherMachines => one_of("load of a machine", &["loaded", SAME_PROGRAM]),
+        FactorEffect::PageTableLevels => one_of("number of page-table levels", &[AS_IS, "4", "5"]),
     }
 }
 

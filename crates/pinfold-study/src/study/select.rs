@@ -8,7 +8,7 @@ use pinfold_model::text::counted;
 use pinfold_stats::{QuantilePoint, median, quantile_curve};
 
 use super::INTERVAL_BLOCKS;
-use super::analyse::{Analysis, Estimate};
+use super::analyse::{Analysis, Comparison, Estimate};
 use super::cells::{Cell, CellScope};
 use super::expr::{Argument, Bounds, Expr, ExprError, Scope, Value};
 use super::file::{Claim, DisplayedStatistic, PublishedValue, Rule, Selection, Study};
@@ -209,7 +209,16 @@ impl Analysis {
             }
             let ideal =
                 selection.ideal.as_ref().map(|rule| rule.expr.number(&scope).map_err(reported));
-            picked.extend(shown(estimate, selection.shown, ideal.transpose()?));
+            let ideal = ideal.transpose()?;
+            if selection.baseline == loaded.study.baseline {
+                picked.extend(shown(estimate, selection.shown, ideal));
+                continue;
+            }
+            let Some((comparison, ratio)) = self.compared_with(estimate, &selection.baseline)
+            else {
+                continue;
+            };
+            picked.extend(shown_as(estimate, selection.shown, ideal, comparison, Some(ratio)));
         }
         Ok(picked)
     }
@@ -268,8 +277,19 @@ fn shown(
     shown: DisplayedStatistic,
     ideal: Option<f64>,
 ) -> Option<CellValue<'_>> {
+    shown_as(estimate, shown, ideal, estimate.comparison, estimate.ratio)
+}
+
+/// The value of a cell with this comparison, or with this ratio if there is no interval.
+fn shown_as(
+    estimate: &Estimate,
+    shown: DisplayedStatistic,
+    ideal: Option<f64>,
+    comparison: Option<Comparison>,
+    ratio: Option<f64>,
+) -> Option<CellValue<'_>> {
     let blocks = u32::try_from(estimate.starts.len()).unwrap_or(u32::MAX);
-    let (value, range, blocks) = match (shown, estimate.comparison) {
+    let (value, range, blocks) = match (shown, comparison) {
         (DisplayedStatistic::Value, _) => (estimate.median, estimate.interval, blocks),
         (DisplayedStatistic::Ratio, Some(with)) => {
             (with.interval.ratio, Some((with.interval.low, with.interval.high)), with.blocks)
@@ -280,8 +300,8 @@ fn shown(
             let range = (points(with.interval.low), points(with.interval.high));
             (points(with.interval.ratio), Some(range), with.blocks)
         }
-        (DisplayedStatistic::Ratio, None) => (estimate.ratio?, None, blocks),
-        (DisplayedStatistic::Error, None) => ((estimate.ratio? - ideal?) * 100.0, None, blocks),
+        (DisplayedStatistic::Ratio, None) => (ratio?, None, blocks),
+        (DisplayedStatistic::Error, None) => ((ratio? - ideal?) * 100.0, None, blocks),
     };
     Some(CellValue { estimate, value, range, blocks, ideal, shown })
 }
@@ -422,6 +442,7 @@ impl ClaimScope<'_> {
             labels: BTreeMap::new(),
             only: self.only.cloned(),
             shown,
+            baseline: study.baseline.clone(),
             ideal: ideal_of(study, figure),
         };
         let mut picked = self.analysis.pick(&selection).map_err(|why| ExprError::new(at, why))?;

@@ -32,6 +32,8 @@ pub struct DemoGuest {
     pub vcpus: u32,
     /// Guest memory in MiB.
     pub memory_mib: u32,
+    /// Levels of the page tables of an x86-64 guest, 4 or 5; `None` leaves them to its kernel.
+    pub page_table_levels: Option<u32>,
     /// Path of the kernel image.
     pub kernel: String,
     /// Path of the initramfs.
@@ -73,10 +75,15 @@ impl DemoGuest {
             Accelerator::TcgSingle => ("tcg,thread=single", emulated),
             Accelerator::TcgMulti | Accelerator::Native => ("tcg,thread=multi", emulated),
         };
+        let cpu = match self.page_table_levels {
+            Some(5) => format!("{cpu},la57=on"),
+            Some(_) => format!("{cpu},la57=off"),
+            None => cpu.to_owned(),
+        };
         let mut argv = vec![self.qemu.clone()];
         let mut add = |words: &[&str]| argv.extend(words.iter().map(|word| (*word).to_owned()));
         add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-        add(&["-machine", machine, "-accel", accelerator, "-cpu", cpu]);
+        add(&["-machine", machine, "-accel", accelerator, "-cpu", &cpu]);
         add(&["-smp", &self.vcpus.to_string(), "-m", &format!("{}M", self.memory_mib)]);
         add(&["-kernel", &self.kernel, "-initrd", &self.initramfs]);
         let first = if self.starts_on_one() { " maxcpus=1" } else { "" };
@@ -127,12 +134,26 @@ mod tests {
             accelerator: Accelerator::TcgMulti,
             vcpus,
             memory_mib: 64,
+            page_table_levels: None,
             kernel: text(),
             initramfs: text(),
             agent_socket: text(),
             console: text(),
             disks: GuestDisks { ahci: text(), virtio: text() },
         }
+    }
+
+    #[test]
+    fn page_table_levels_are_a_feature_of_the_processor() {
+        let check = |accelerator, page_table_levels, expected: &str| {
+            let guest = DemoGuest { accelerator, page_table_levels, ..guest(Isa::X86, 1) };
+            let argv = guest.argv();
+            let at = argv.iter().position(|word| word == "-cpu").unwrap();
+            assert_eq!(argv[at + 1], expected);
+        };
+        check(Accelerator::TcgMulti, None, "max,cx16=off");
+        check(Accelerator::TcgMulti, Some(4), "max,cx16=off,la57=off");
+        check(Accelerator::Kvm, Some(5), "host,la57=on");
     }
 
     #[test]

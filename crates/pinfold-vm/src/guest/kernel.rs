@@ -5,7 +5,8 @@
 //! Only what a boot needs is kept: the kernel image and the requested modules.
 //!
 //! The image is decompressed with `xz`, if installed, and booted through its PVH entry: under TCG
-//! the guest would take seconds to decompress itself.
+//! the guest would take seconds to decompress itself. Only the kernel's own decompressor can switch
+//! to page tables of five levels, so the image is kept as packaged too.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,8 @@ use super::package::{Apt, PackageName};
 const MINUTE_NS: u64 = 60_000_000_000;
 /// Polling interval for the lock of the cache.
 const TURN_NS: u64 = 250_000_000;
+/// File of an image that was decompressed, as packaged.
+const PACKAGED: &str = "vmlinuz";
 const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 
 /// A kernel that is ready to boot.
@@ -34,6 +37,8 @@ pub struct GuestKernel {
     pub sha256: String,
     /// Absolute path of the image for QEMU's `-kernel`.
     pub image: String,
+    /// Absolute path of the image as packaged: the same file if it is not decompressed.
+    pub packaged_image: String,
     /// Absolute paths of the modules in the order of insertion.
     pub modules: Vec<String>,
     /// Tick rate (`CONFIG_HZ`) and maximum number of CPUs (`CONFIG_NR_CPUS`), if the package
@@ -80,6 +85,7 @@ impl GuestKernel {
             format!("{folder}{name}")
         };
         let mut files = vec![self.image.clone(), beside("manifest"), beside("limits")];
+        files.extend((self.packaged_image != self.image).then(|| self.packaged_image.clone()));
         files.extend(self.modules.iter().cloned());
         files
     }
@@ -116,8 +122,13 @@ pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKer
         return Err(GuestError::NoKernel { flavour: flavour.package.into(), why });
     };
     let home = format!("{folder}/{}_{}", name.package, name.version.replace(['/', ':'], "_"));
-    // Cache entries from before limits were stored are fetched again.
-    if let Some(kernel) = load(&home, wanted).filter(|_| files::exists(&format!("{home}/limits"))) {
+    // Cache entries from before limits and packaged images were stored are fetched again.
+    let is_whole = |kernel: &GuestKernel| {
+        let is_packed = flavour.isa.is_none() && process::find_program("xz").is_some();
+        files::exists(&format!("{home}/limits"))
+            && (!is_packed || kernel.packaged_image != kernel.image)
+    };
+    if let Some(kernel) = load(&home, wanted).filter(is_whole) {
         return Ok(kernel);
     }
     let scratch = format!("{home}.partial-{}", process::own_pid());
@@ -238,6 +249,7 @@ fn unpack_image(
             files::write_atomic(&payload, &packed[start..])?;
             let output = run("xz", &["--decompress", "--stdout", "--single-stream", &payload])?;
             files::remove(&payload)?;
+            files::write_atomic(&format!("{scratch}/{PACKAGED}"), &packed)?;
             output
         }
         Some(_) | None => packed,
@@ -316,9 +328,21 @@ fn load(home: &str, wanted: &[&str]) -> Option<GuestKernel> {
     lines.next().filter(|kept| *kept == wanted.join(" "))?;
     let modules = lines.map(|module| format!("{home}/modules/{module}.ko")).collect();
     let image = format!("{home}/image");
+    let packaged = format!("{home}/{PACKAGED}");
+    let packaged_image = if files::exists(&packaged) { packaged } else { image.clone() };
     let limits = files::read_text(&format!("{home}/limits")).unwrap_or_default();
     let limits = KernelLimits::parse(&limits);
-    Some(GuestKernel { package, version, sha256, image, modules, limits, from_cache_only: false })
+    let from_cache_only = false;
+    Some(GuestKernel {
+        package,
+        version,
+        sha256,
+        image,
+        packaged_image,
+        modules,
+        limits,
+        from_cache_only,
+    })
 }
 
 /// The kernel that was unpacked last, for machines on which apt is not available.

@@ -19,7 +19,7 @@ use super::super::template;
 use super::workload::{WHOLE_TIME, unit_named};
 use super::{cell_rule, expr_fault, named_levels, rule, truth};
 
-const SELECTION: &[&str] = &["figure", "labels", "where", "show", "ideal"];
+const SELECTION: &[&str] = &["figure", "labels", "where", "show", "baseline", "ideal"];
 const PLOT: &[&str] = &["name", "title", "kind", "x", "x-unit", "series", "panel", "mark", "log"];
 const TABLE: &[&str] = &["name", "title", "figures", "statistics", "rows", "columns"];
 const CLAIM: &[&str] = &["source", "own", "place", "where", "see", "agree"];
@@ -119,14 +119,20 @@ fn shared_selection(keys: &mut Keys, study: &Study, at: usize) -> Result<Selecti
         },
     };
     let ideal = keys.text("ideal")?.map(|text| cell_rule(text, study, "ideal")).transpose()?;
-    if shown != DisplayedStatistic::Value && study.baseline.is_empty() {
+    let baseline = keys.take("baseline").map(|table| super::baseline(table, study)).transpose()?;
+    if shown == DisplayedStatistic::Value && baseline.is_some() {
+        return Err(Fault::new(at, "baseline: values are compared with nothing".to_owned())
+            .with_hint("write show = \"ratio\""));
+    }
+    let baseline = baseline.unwrap_or_else(|| study.baseline.clone());
+    if shown != DisplayedStatistic::Value && baseline.is_empty() {
         return Err(Fault::new(at, "show: ratios need a [baseline]".to_owned()));
     }
     if shown == DisplayedStatistic::Error && ideal.is_none() {
         return Err(Fault::new(at, "show: an error needs the key \"ideal\"".to_owned()));
     }
     let only = keys.text("where")?.map(|text| cell_rule(text, study, "where")).transpose()?;
-    Ok(Selection { figure: String::new(), labels, only, shown, ideal })
+    Ok(Selection { figure: String::new(), labels, only, shown, baseline, ideal })
 }
 
 fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {

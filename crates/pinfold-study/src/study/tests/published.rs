@@ -310,7 +310,7 @@ fn craciun(function: &str, picks: &Picks) -> Option<f64> {
         ("value", "exits", "compute") => {
             Some(if picks.level("statistic") == "share" { 0.999 } else { 200.0 })
         }
-        ("value", "latency", _) | ("ratio", ..) => Some(1.0),
+        ("value", "latency" | "speed", _) | ("ratio", ..) => Some(1.0),
         _ => None,
     }
 }
@@ -339,7 +339,7 @@ fn the_numbers_of_craciun_pass_their_rules() {
     check("Each interprocessor interrupt comes", &others);
     check("A program that only computes causes few exits", &others);
     let slow = |_: &str, picks: &Picks| {
-        Some(if picks.level("experiment") == "fewer-page-table-levels" { 0.8 } else { 1.2 })
+        Some(if picks.level("page_table_levels") == "4" { 0.8 } else { 1.2 })
     };
     check("A program that only computes runs", &|_, _| Some(0.8));
     check("Memory-related tests", &slow);

@@ -39,6 +39,31 @@ fn a_table_of_statistics_has_a_unit_for_each_column() {
     assert!(has("rate.mean") && !has("rate.min"));
 }
 
+/// Quota has 0.7 of the speed of no method and stall 0.5, so 1.4 of that of stall.
+#[test]
+fn a_table_may_have_a_baseline_of_its_own() {
+    let table = |name: &str, baseline: &str| {
+        format!(
+            "[[table]]\nname = \"{name}\"\nfigure = \"rate\"\nshow = \"ratio\"\nrows = [\"method\"]\n\
+             where = \"cores == 1 and workload == 'a'\"\n{baseline}"
+        )
+    };
+    let own = "baseline = { method = \"stall\" }\n";
+    let analysis = analysed(&(table("usual", "") + &table("own", own)));
+    let ratios = |table: usize| {
+        let selection = &analysis.loaded.study.tables[table].selections[0];
+        let points = analysis.groups(selection, &["method"]).unwrap().points;
+        points.into_iter().map(|(key, point)| (key[0].clone(), point)).collect::<Vec<_>>()
+    };
+    let [(first, to_none), (second, quota_to_none)] = &ratios(0)[..] else { panic!("two") };
+    assert_eq!((first.as_str(), second.as_str()), ("stall", "quota"));
+    let [(name, to_stall)] = &ratios(1)[..] else { panic!("{:?}", ratios(1)) };
+    assert_eq!(name, "quota");
+    let expected = quota_to_none.value / to_none.value;
+    assert!((to_stall.value / expected - 1.0).abs() < 0.05, "{} {expected}", to_stall.value);
+    assert!(to_stall.range.is_some());
+}
+
 #[test]
 fn a_sequence_is_of_one_trial() {
     let analysis = analysed(
