@@ -1,5 +1,7 @@
 //! Applies a plan to a host and undoes it: steps, journal, undo, status, watch.
 //!
+//! Stability: none; a part of the program, which may change in each release.
+//!
 //! ```text
 //! plan + target ──► plan_steps ──► apply ──► status, watch
 //!                                    │  ▲

@@ -1,6 +1,8 @@
 //! A study on several nodes: parts of blocks, the documents that are transferred, the collector, and
 //! the batch systems.
 //!
+//! Stability: none; a part of the program, which may change in each release.
+//!
 //! ```text
 //! design ─► [`Parts`] ─► [`Collector`]: which parts are to be submitted ─► a cluster's tasks
 //!                           │                                                  │ [`node`] on a node

@@ -1,5 +1,7 @@
 //! Reads the files that people write, and the same syntax on the command line.
 //!
+//! Stability: none; a part of the program, which may change in each release.
+//!
 //! - [`requests`]: what to place, and the tunables of `--knob`.
 //! - [`platforms`]: a machine divided into virtual nodes, and time series for playback.
 //! - [`keys`] and [`value`]: the tables and values of any such file, each with its position, and the

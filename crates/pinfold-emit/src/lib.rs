@@ -1,5 +1,7 @@
 //! Writes a plan in the formats of other tools: libvirt's XML, a QEMU start script and others.
 //!
+//! Stability: for other programs; semantic versioning, checked by `cargo semver-checks`.
+//!
 //! What a format cannot express (libvirt does not exclude the host's tasks from a CPU, QEMU has no
 //! affinity option) is stated in a comment, never omitted silently. Text from outside (names, IDs,
 //! reasons of a plan from a file) is escaped so that it remains data.

@@ -1,5 +1,7 @@
 //! Emulates slower CPUs: virtual nodes whose cores have a requested speed, with a measured error.
 //!
+//! Stability: none; a part of the program, which may change in each release.
+//!
 //! ```text
 //! Node (cores, speeds, method) ──► VnodeCgroup: its groups, as steps ──► start ──► Emulation
 //!                                                             set, turn, observe, stop │

@@ -1,5 +1,7 @@
 //! All access to the kernel.
 //!
+//! Stability: none; a part of the program, which may change in each release.
+//!
 //! The other crates read a machine through [`Host`] and change it through [`HostMut`]; nothing else
 //! in Pinfold opens a kernel file, makes a scheduling system call, reads a clock or starts a
 //! process. There are four implementations: [`LiveHost`], [`SnapshotHost`] (a captured machine, in

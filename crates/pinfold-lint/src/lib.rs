@@ -1,5 +1,7 @@
 //! Finds faults in an existing placement, with replacements.
 //!
+//! Stability: for other programs; semantic versioning, checked by `cargo semver-checks`.
+//!
 //! A placement comes from a plan, a libvirt domain file or a running machine. Each becomes a
 //! [`Layout`](pinfold_plan::layout::Layout) that records where every value is written. [`lint()`]
 //! checks one or several layouts of one host against its topology, and the other latency-related

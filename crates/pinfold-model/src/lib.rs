@@ -1,5 +1,7 @@
 //! The shared types of Pinfold.
 //!
+//! Stability: for other programs; semantic versioning, checked by `cargo semver-checks`.
+//!
 //! The stages (topology → plan → apply → probe → study → report) exchange only values of this
 //! crate. It does no I/O, reads no clock, uses no randomness and does not serialise: the versioned
 //! formats (journal, store, `--json`) are in the `schema` modules of the crates that read and write

@@ -1,5 +1,7 @@
 //! Placement strategies: pure functions from a topology and a request to a plan.
 //!
+//! Stability: for other programs; semantic versioning, checked by `cargo semver-checks`.
+//!
 //! [`plan`] runs one named strategy; [`explain`] describes in words what a plan gives and costs;
 //! [`validate()`] compares a plan, perhaps one from a file, with a topology; [`schema`] writes it in
 //! the JSON that later versions of Pinfold read too; [`resolve_platform`] gives virtual nodes their

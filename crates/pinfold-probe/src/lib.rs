@@ -1,5 +1,7 @@
 //! Measurements, from inside a workload with `pinload` and from the host.
 //!
+//! Stability: none; a part of the program, which may change in each release.
+//!
 //! `pinload` is what runs inside the workload (benchmarks and loads): one static C program, built
 //! with this crate and embedded in it ([`pinload`]).
 //!

@@ -1,5 +1,7 @@
 //! The report: one self-contained HTML page that shows where a virtual machine runs best.
 //!
+//! Stability: none; a part of the program, which may change in each release.
+//!
 //! ```text
 //! Page (plain data) ──► headline, sections, charts (texts, SVG) ──► template ──► HTML
 //!                  └──► summary_text ──► plain text

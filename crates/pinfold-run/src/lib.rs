@@ -1,5 +1,7 @@
 //! Whole tasks, made of the stages: what a command does after its arguments are read.
 //!
+//! Stability: none; a part of the program, which may change in each release.
+//!
 //! - [`apply_session`]: applies a plan with its journal and undoes it; [`rt_watchdog`] ends its
 //!   real-time policies with this process, [`run_monitor`] keeps the
 //!   threads of one machine as planned, [`watch`] those of all active placements.

@@ -1,5 +1,7 @@
 //! Machines, requests and plans for the tests of the crates that plan, emit and check.
 //!
+//! Stability: none; only for the tests of this repository.
+//!
 //! [`machine`] builds topologies of known machines, [`hosts`] reads those of `fixtures/hosts`.
 //! The functions `any_…` are strategies of proptest. Only tests use this crate: a function panics if
 //! its input is not as the tests say.

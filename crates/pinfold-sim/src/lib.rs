@@ -1,5 +1,7 @@
 //! A simulated machine: a tree, threads, cgroups, and the kernel's rules for changing them.
 //!
+//! Stability: none; only for the tests of this repository.
+//!
 //! A temporary directory accepts every write and proves nothing. This machine refuses what the
 //! kernel refuses, with the kernel's error number, and each file shows what the kernel would show.
 //! Apply and undo are tested with it at every step. It simulates cpuset of cgroup v1 and v2

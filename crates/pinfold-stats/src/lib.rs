@@ -1,5 +1,7 @@
 //! Statistics of measured numbers, with their uncertainty. Pure and deterministic.
 //!
+//! Stability: none; a part of the program, which may change in each release.
+//!
 //! There are two families of metrics with different estimators. *Capacity* (compute rate,
 //! bandwidth) is described by the best window, the tenth percentile and the median ([`Capacity`]),
 //! after the warm-up is separated from the steady state ([`steady`]). *Tails* (stalls, wake-ups)

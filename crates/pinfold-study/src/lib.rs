@@ -1,5 +1,7 @@
 //! Design, store, statistics and tuning of measurements.
 //!
+//! Stability: none; a part of the program, which may change in each release.
+//!
 //! - [`store`]: one SQLite file with every start and its raw samples.
 //! - [`measured`]: the figures of one probe with their origin, as a file.
 //! - [`study`]: factors × repetitions of workloads from a file, run, resumed, analysed.

@@ -1,5 +1,7 @@
 //! Host to topology and findings, with hwloc and sysfs.
 //!
+//! Stability: for other programs; semantic versioning, checked by `cargo semver-checks`.
+//!
 //! ```text
 //! hwloc (live, XML, synthetic) ──► tree ──┐
 //!                                         ├──► tables, fingerprint, findings = Topology

@@ -1,6 +1,8 @@
 //! Hypervisors: find the threads of a virtual machine, and start one that is pinned from its first
 //! instruction.
 //!
+//! Stability: none; a part of the program, which may change in each release.
+//!
 //! - [`hypervisor`] has the traits of a hypervisor, of a command line that starts a machine, and of
 //!   a machine's control interface.
 //! - [`hypervisors`] is the table of hypervisors.
