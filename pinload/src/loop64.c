@@ -1,6 +1,10 @@
 /*
  * The 64 MB loop of Kuehn and Baum: the first 4-byte word of each of 16,384 pages of 4 KiB is
  * written, then the same words are read back; how long each pass took, over time.
+ * The source does not say whether an access waits for the one before it. Independent accesses
+ * overlap, so that a pass is short and shows how much of the bandwidth is left; a dependent chain,
+ * in which each word holds the number of the next page (not in their order, so that none is
+ * prefetched), shows the latency.
  *
  * All words lie at the same place of their page, so that they crowd into a 64th of the sets of each
  * cache. Where the last one is smaller than 64 MiB nearly each access goes to memory, and a pass
@@ -50,7 +54,8 @@ struct loop {
     const char *interferer, *interferer_node;
     struct cpu_list interferer_cpus;
     struct policy policy;
-    bool supervised, fifo_refused, unlocked;
+    const char *accesses;
+    bool dependent, supervised, fifo_refused, unlocked;
     struct place place;
     struct area area;
     struct tick_clock clock;
@@ -58,14 +63,47 @@ struct loop {
     struct series alone, beside;
 };
 
+static inline volatile word32 *word_of(volatile char *memory, size_t page)
+{
+    return (volatile word32 *)(volatile void *)(memory + page * PAGE);
+}
+
 /* One pass; the sum of what was read back. */
 static inline uint64_t pass(volatile char *memory, uint32_t value)
 {
     uint64_t sum = 0;
     for (size_t i = 0; i < PAGES; i++)
-        *(volatile word32 *)(volatile void *)(memory + i * PAGE) = value + (uint32_t)i;
+        *word_of(memory, i) = value + (uint32_t)i;
     for (size_t i = 0; i < PAGES; i++)
-        sum += *(volatile word32 *)(volatile void *)(memory + i * PAGE);
+        sum += *word_of(memory, i);
+    return sum;
+}
+
+/*
+ * Each word is `value` of its pass plus the next page: those of pass 0. All pages are one cycle (a
+ * linear congruential generator of full period), in an order that no prefetcher foresees.
+ */
+static void link_pages(volatile char *memory)
+{
+    for (uint32_t i = 0; i < PAGES; i++)
+        *word_of(memory, i) = (i * 4549 + 2531) % PAGES;
+}
+
+/* The same with each address taken from the word before it. */
+static inline uint64_t pass_dependent(volatile char *memory, uint32_t value)
+{
+    uint64_t sum = 0;
+    uint32_t page = 0;
+    for (size_t i = 0; i < PAGES; i++) {
+        volatile word32 *word = word_of(memory, page);
+        page = (*word - (value - 1)) % PAGES;
+        *word = value + page;
+    }
+    for (size_t i = 0; i < PAGES; i++) {
+        const uint32_t read = *word_of(memory, page);
+        page = (read - value) % PAGES;
+        sum += read;
+    }
     return sum;
 }
 
@@ -96,7 +134,8 @@ static bool take(struct loop *loop, struct series *series, uint32_t value)
 {
     struct quiet quiet = quiet_begin();
     const uint64_t begin = read_ticks(loop->clock.hardware);
-    const uint64_t sum = pass(loop->area.bytes, value);
+    const uint64_t sum = loop->dependent ? pass_dependent(loop->area.bytes, value)
+                                         : pass(loop->area.bytes, value);
     const uint64_t ticks = read_ticks(loop->clock.hardware) - begin;
     const bool disturbed = quiet_ended(&quiet);
     if (sum != wanted_sum(value)) {
@@ -169,6 +208,7 @@ static void describe(const struct loop *loop, const struct series *series, const
     policy_text(&loop->policy, policy, sizeof policy);
     figure->duration_ns = series->duration_ns;
     figure_label(figure, "of", "%s", what);
+    figure_label(figure, "accesses", "%s", loop->accesses);
     figure_label(figure, "interferer", "%s", beside ? loop->interferer : "none");
     if (beside) {
         figure_label(figure, "interferer_cpu", "%d", loop->traffic.threads[0].cpu);
@@ -243,6 +283,8 @@ static int run(struct loop *loop)
         !area_open(&loop->area, "the loop", (uint64_t)PAGES * PAGE, &loop->place.wish))
         return PINLOAD_FAILED;
     area_touch(&loop->area);
+    if (loop->dependent)
+        link_pages(loop->area.bytes);
     loop->unlocked = mlock(loop->area.bytes, loop->area.size) != 0;
     if (!open_series(loop, &loop->alone) || !open_series(loop, &loop->beside) ||
         !open_interferer(loop))
@@ -273,6 +315,11 @@ static int run(struct loop *loop)
 static bool settle(struct loop *loop)
 {
     loop->traffic.wish.node = -1;
+    loop->dependent = !strcmp(loop->accesses, "dependent");
+    if (!loop->dependent && strcmp(loop->accesses, "independent") != 0) {
+        complain("--accesses: \"%s\" is not independent or dependent", loop->accesses);
+        return false;
+    }
     if (!loop->interferer && (loop->interferer_cpus.given || loop->interferer_node)) {
         complain("--interferer-cpu, --interferer-node: there is none without --interferer");
         return false;
@@ -289,12 +336,14 @@ static bool settle(struct loop *loop)
 
 int loop64_main(int argc, char **argv)
 {
-    struct loop loop = {.passes = 100000};
+    struct loop loop = {.passes = 100000, .accesses = "independent"};
     const struct argument table[] = {
         {"--seconds", ARGUMENT_SECONDS, &loop.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S,
          REQUIRED, "how long to measure"},
         {"--passes", ARGUMENT_INTEGER, &loop.passes, 1, PASS_LIMIT, OPTIONAL,
          "memory for passes, alone and beside each (100000)"},
+        {"--accesses", ARGUMENT_TEXT, &loop.accesses, 0, 0, OPTIONAL,
+         "independent (default), or dependent: each waits for the one before it"},
         {"--policy", ARGUMENT_POLICY, &loop.policy, 0, 0, OPTIONAL,
          "other (default) or fifo:N, which works half of the time"},
         {"--interferer", ARGUMENT_TEXT, &loop.interferer, 0, 0, OPTIONAL,

@@ -1,19 +1,27 @@
 // How much of the CPU time of some processes passes inside futex(2).
 //
 // Tracepoints mark each thread while it is in the system call; a sample of a perf event (cycles, or
-// the CPU clock) is counted by whether the running thread is marked. A thread that sleeps in the
-// call does not run and is not sampled. Processes, not threads, are chosen, so that later threads
-// are in.
+// the CPU clock) is counted by whether the running thread is marked, and then by the address of the
+// futex word. A thread that sleeps in the call does not run and is not sampled. Processes, not
+// threads, are chosen, so that later threads are in. The place of the address in the record is a
+// constant that the loader fills in from the kernel's `format` file.
 // Compiled by `cargo xtask bpf`; the object beside is what Pinfold loads.
 
 #include "kernel.h"
 
+// Byte offset in the record of the tracepoint; set by the loader.
+const volatile u32 enter_address = 16;
+
 MAP(processes, BPF_MAP_TYPE_HASH, 1024, u32, u32);
 
-// By process and thread: those that are in the call.
-MAP(inside, BPF_MAP_TYPE_HASH, 8192, u64, u32);
+// By process and thread: the futex word of those that are in the call.
+MAP(inside, BPF_MAP_TYPE_HASH, 8192, u64, u64);
 
-// 0: all samples; 1: those inside the call; 2: calls that were not marked because the map was full.
+// Samples inside the call by futex word.
+MAP(words, BPF_MAP_TYPE_HASH, 4096, u64, u64);
+
+// 0: all samples; 1: those inside the call; 2: calls that were not marked, and samples that were not
+// counted by word, because a map was full.
 enum { ALL = 0, INSIDE = 1, LOST = 2 };
 MAP(samples, BPF_MAP_TYPE_ARRAY, 3, u32, u64);
 
@@ -34,10 +42,12 @@ SEC("tracepoint/syscalls/sys_enter_futex")
 int on_enter(void *record)
 {
     u64 self = bpf_get_current_pid_tgid();
-    u32 yes = 1;
+    u64 address = 0;
 
-    (void)record;
-    if (is_chosen(self) && bpf_map_update_elem(&inside, &self, &yes, BPF_ANY))
+    if (!is_chosen(self))
+        return 0;
+    bpf_probe_read_kernel(&address, sizeof(address), record + enter_address);
+    if (bpf_map_update_elem(&inside, &self, &address, BPF_ANY))
         count(LOST);
     return 0;
 }
@@ -57,13 +67,31 @@ SEC("perf_event")
 int on_sample(void *context)
 {
     u64 self = bpf_get_current_pid_tgid();
+    u64 *word;
+    u64 *number;
+    u64 address;
+    u64 first = 1;
 
     (void)context;
     if (!is_chosen(self))
         return 0;
     count(ALL);
-    if (bpf_map_lookup_elem(&inside, &self))
-        count(INSIDE);
+    word = bpf_map_lookup_elem(&inside, &self);
+    if (!word)
+        return 0;
+    count(INSIDE);
+    address = *word;
+    number = bpf_map_lookup_elem(&words, &address);
+    if (number)
+        __sync_fetch_and_add(number, 1);
+    else if (bpf_map_update_elem(&words, &address, &first, BPF_NOEXIST)) {
+        // Another CPU was first, or the map is full.
+        number = bpf_map_lookup_elem(&words, &address);
+        if (number)
+            __sync_fetch_and_add(number, 1);
+        else
+            count(LOST);
+    }
     return 0;
 }
 

@@ -2,9 +2,10 @@
 //!
 //! A perf event samples each thread while it runs, by cycles or, without a PMU, by CPU time. The
 //! BPF program `bpf/futex_cycles.bpf.c` counts the samples, and those of threads that are inside the
-//! system call. A thread that sleeps in the call is not sampled. Permissions are those of
+//! system call, by futex word. A thread that sleeps in the call is not sampled. Permissions are those of
 //! [`FutexTracer`](crate::FutexTracer). It ends with this process.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd as _;
@@ -48,7 +49,7 @@ impl SampledClock {
 }
 
 /// Number of samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FutexSamples {
     /// What was sampled.
     pub clock: SampledClock,
@@ -56,7 +57,9 @@ pub struct FutexSamples {
     pub all: u64,
     /// Those of threads inside `futex(2)`.
     pub inside: u64,
-    /// Calls that were not seen because a map was full.
+    /// Those of threads inside `futex(2)` by the address of the futex word.
+    pub words: BTreeMap<u64, u64>,
+    /// Calls that were not seen, and samples without a word, because a map was full.
     pub lost: u64,
 }
 
@@ -66,6 +69,22 @@ impl FutexSamples {
     pub fn share(&self) -> Option<f64> {
         (self.all > 0).then(|| self.inside as f64 / self.all as f64)
     }
+
+    /// The samples since an earlier reading.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let of_word = |(address, count): (&u64, &u64)| {
+            let before = earlier.words.get(address).copied().unwrap_or(0);
+            (*count > before).then(|| (*address, count - before))
+        };
+        Self {
+            clock: self.clock,
+            all: self.all.saturating_sub(earlier.all),
+            inside: self.inside.saturating_sub(earlier.inside),
+            words: self.words.iter().filter_map(of_word).collect(),
+            lost: self.lost.saturating_sub(earlier.lost),
+        }
+    }
 }
 
 /// Sampling in progress.
@@ -74,6 +93,7 @@ pub struct FutexSampler {
     threads: Vec<TaskSampler>,
     clock: SampledClock,
     samples: Array<MapData, u64>,
+    words: HashMap<MapData, u64, u64>,
     _program: Ebpf,
 }
 
@@ -95,20 +115,22 @@ impl FutexSampler {
         let enter = tracefs.format("syscalls/sys_enter_futex")?;
         let leave = tracefs.format("syscalls/sys_exit_futex")?;
         let pu = online_pu(host)?;
+        let address = enter.offset("uaddr", 8)?;
         let mut loader = EbpfLoader::new();
-        loader.btf(None);
+        loader.btf(None).override_global("enter_address", &address, true);
         let mut program = loader.load(OBJECT).map_err(|error| PROGRAM.refused("load", &error))?;
         let mut chosen: HashMap<MapData, u32, u32> = PROGRAM.map(&mut program, "processes")?;
         for process in processes {
             chosen.insert(process.0, 1, 0).map_err(|error| PROGRAM.refused("set", &error))?;
         }
         let samples = PROGRAM.map(&mut program, "samples")?;
+        let words = PROGRAM.map(&mut program, "words")?;
         let mut probes = Vec::new();
         for (part, id) in [("on_enter", enter.id), ("on_leave", leave.id)] {
             probes.push(PROGRAM.attach(&mut program, part, id, pu)?);
         }
         let (clock, threads) = sampled(&mut program, threads)?;
-        Ok(Self { probes, threads, clock, samples, _program: program })
+        Ok(Self { probes, threads, clock, samples, words, _program: program })
     }
 
     /// Ends the sampling and reads the result.
@@ -118,11 +140,20 @@ impl FutexSampler {
     pub fn close(mut self) -> Result<FutexSamples, HostError> {
         self.threads.clear();
         self.probes.clear();
+        self.read()
+    }
+
+    /// The samples so far; the sampling continues.
+    ///
+    /// # Errors
+    /// [`HostError::File`] if a map cannot be read.
+    pub fn read(&self) -> Result<FutexSamples, HostError> {
         let number = |index| PROGRAM.number(&self.samples, index);
         Ok(FutexSamples {
             clock: self.clock,
             all: number(0)?,
             inside: number(1)?,
+            words: PROGRAM.entries(&self.words)?.into_iter().collect(),
             lost: number(2)?,
         })
     }

@@ -299,6 +299,13 @@ impl Agent {
         !matches!(self.mailbox.wait_end(channel.0, timeout_ns), End::Timeout)
     }
 
+    /// Waits until a program has printed this text on its standard error, has ended, or the timeout
+    /// (ns) is over; true if it has printed it.
+    #[must_use]
+    pub fn prints_within(&self, channel: ChannelId, text: &str, timeout_ns: u64) -> bool {
+        self.mailbox.wait_printed(channel.0, text, timeout_ns)
+    }
+
     /// Ends a program: closes its standard input, which ends supervised programs, and kills it if
     /// it has not ended after 3 s.
     ///

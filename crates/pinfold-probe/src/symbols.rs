@@ -2,7 +2,8 @@
 //!
 //! The mappings give the file that contains an address, the file's ELF symbol table gives the
 //! symbol. A stripped program has only its exported symbols, if any, so its internal functions have
-//! no names. [`Symbols::table`] reports which symbols a file has.
+//! no names, unless its debug symbols are installed: a file that its build id names.
+//! [`Symbols::table`] reports which symbols a file has.
 
 use std::collections::BTreeMap;
 
@@ -57,6 +58,8 @@ struct File {
     segments: Vec<Segment>,
     /// Address, size and name, by ascending address.
     symbols: Vec<(u64, u64, String)>,
+    /// In hexadecimal digits; empty without one.
+    build_id: String,
 }
 
 /// The mappings of one process, and the symbol tables of its files, which are read on demand.
@@ -142,22 +145,56 @@ impl Symbols {
         self.file(host, file).table.clone()
     }
 
+    /// The build id of a file in hexadecimal digits, which names its debug symbols; empty without
+    /// one.
+    pub fn build_id(&mut self, host: &dyn Host, file: &str) -> &str {
+        &self.file(host, file).build_id
+    }
+
     fn file(&mut self, host: &dyn Host, name: &str) -> &File {
         let elsewhere = &self.elsewhere;
         self.files.entry(name.to_owned()).or_insert_with(|| match elsewhere {
             Some(why) => File::absent(why),
             None if name.ends_with(" (deleted)") => File::absent("the file was deleted"),
             None => match host.read(name) {
-                Ok(bytes) => File::parse(&bytes),
+                Ok(bytes) => File::parse(&bytes).with_debug_symbols(host),
                 Err(error) => File::absent(&error.to_string()),
             },
         })
     }
 }
 
+/// The file with the debug symbols of a program with this build id (hexadecimal digits, at least
+/// three), where distributions install it.
+pub(crate) fn debug_file(build_id: &str) -> String {
+    let (folder, file) = build_id.split_at(2);
+    format!("/usr/lib/debug/.build-id/{folder}/{file}.debug")
+}
+
 impl File {
     fn absent(why: &str) -> Self {
-        Self { table: Table::Absent(why.to_owned()), segments: Vec::new(), symbols: Vec::new() }
+        let table = Table::Absent(why.to_owned());
+        Self { table, segments: Vec::new(), symbols: Vec::new(), build_id: String::new() }
+    }
+
+    /// With the symbols of its debug file, if it was stripped and that file is installed.
+    fn with_debug_symbols(self, host: &dyn Host) -> Self {
+        if self.table == Table::Whole || self.build_id.len() < 3 {
+            return self;
+        }
+        match host.read(&debug_file(&self.build_id)) {
+            Ok(bytes) => self.with_debug_file(&bytes),
+            Err(_) => self,
+        }
+    }
+
+    fn with_debug_file(self, bytes: &[u8]) -> Self {
+        let debug = Self::parse(bytes);
+        match debug.table {
+            // Its segments have no bytes in the file.
+            Table::Whole => Self { table: Table::Whole, symbols: debug.symbols, ..self },
+            Table::Offered | Table::Absent(_) => self,
+        }
     }
 
     fn parse(bytes: &[u8]) -> Self {
@@ -191,7 +228,9 @@ impl File {
             (Table::Whole, whole)
         };
         symbols.sort();
-        Self { table, segments: segments.collect(), symbols }
+        let build_id = file.build_id().ok().flatten().unwrap_or(&[]);
+        let build_id = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { table, segments: segments.collect(), symbols, build_id }
     }
 
     /// Translates an address in the process to the file's address space, with one of the file's
@@ -226,7 +265,7 @@ impl File {
 
 #[cfg(test)]
 mod tests {
-    use pinfold_host::LiveHost;
+    use pinfold_host::{LiveHost, files};
 
     use super::*;
 
@@ -262,6 +301,40 @@ mod tests {
         assert!(why.starts_with("it is no ELF file"), "{why}");
     }
 
+    /// A program, stripped, with its debug symbols in the file that its build id names.
+    #[test]
+    fn a_stripped_program_has_the_names_of_its_debug_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let run = |command: &str, words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            let ran = pinfold_host::process::capture(command, &words, 60_000_000_000).unwrap();
+            assert!(ran.status.success(), "{command}: {}", String::from_utf8_lossy(&ran.stderr));
+        };
+        let [source, program, debug] = ["lock.c", "lock", "lock.debug"].map(path);
+        let text = b"static int hidden_lock[4];\nint main(int n, char **v)\n{ (void)v; \
+            hidden_lock[n & 3]++; return hidden_lock[1]; }\n";
+        files::write_atomic(&source, text).unwrap();
+        run("cc", &["-g", "-O0", "-Wl,--build-id", "-o", &program, &source]);
+        run("objcopy", &["--only-keep-debug", &program, &debug]);
+        run("objcopy", &["--strip-all", &program]);
+        let [stripped, symbols] = [&program, &debug].map(|path| files::read(path).unwrap());
+        let file = File::parse(&stripped);
+        assert_ne!(file.table, Table::Whole);
+        assert!(file.symbols.iter().all(|(_, _, name)| name != "hidden_lock"));
+        assert!(file.build_id.len() >= 16, "{:?}", file.build_id);
+        assert_eq!(
+            debug_file("72f7488c"),
+            "/usr/lib/debug/.build-id/72/f7488c.debug",
+            "as gdb and debuginfod name it"
+        );
+        let named = file.with_debug_file(&symbols);
+        assert_eq!(named.table, Table::Whole);
+        let (address, ..) =
+            named.symbols.iter().find(|(_, _, name)| name == "hidden_lock").unwrap().clone();
+        assert_eq!(named.symbol(address + 4), Some(("hidden_lock".to_owned(), 4)));
+    }
+
     #[test]
     fn an_address_in_a_file_is_found_by_its_mapping() {
         let segment =
@@ -275,6 +348,7 @@ mod tests {
                 (0x3000, 8, "data".to_owned()),
                 (0x3400, 8, "zero".to_owned()),
             ],
+            build_id: String::new(),
         };
         let mapping = |offset| maps::Mapping {
             start: 0x7000_0000,

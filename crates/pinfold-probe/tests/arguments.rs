@@ -133,6 +133,10 @@ fn wrong_arguments_of_the_memory_instruments_are_refused_by_name() {
     );
     check("loop64 --seconds 1 --interferer-node 0", "there is none without --interferer");
     check("loop64 --seconds 1 --passes 0", "--passes: \"0\"");
+    check(
+        "loop64 --seconds 1 --accesses chain",
+        "--accesses: \"chain\" is not independent or dependent",
+    );
 }
 
 #[test]

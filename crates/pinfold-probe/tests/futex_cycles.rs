@@ -7,7 +7,7 @@ mod common;
 use common::known::KnownProgram;
 use pinfold_host::{FutexSamples, LiveHost};
 use pinfold_model::Role;
-use pinfold_probe::futex_cycles::start;
+use pinfold_probe::futex_cycles::{main_lock, start};
 use pinfold_probe::locks::LocksError;
 
 /// The samples of threads that take one lock, until they had 100 ms of CPU time together.
@@ -24,7 +24,14 @@ fn sampled(threads: &str) -> Result<FutexSamples, String> {
     std::io::Write::write_all(&mut input, b"\n").unwrap();
     let has_worked = || common::work_ns(&host, known.child.pid()) > 100 * common::MS;
     assert!(common::eventually(has_worked));
-    let samples = sampling.stop().unwrap();
+    let early = sampling.read().unwrap();
+    let (samples, mut symbols) = sampling.stop().unwrap();
+    let later = samples.since(&early);
+    assert_eq!(early.all + later.all, samples.all);
+    assert_eq!(samples.words.values().sum::<u64>(), samples.inside);
+    if let Some(lock) = main_lock(&host, &mut symbols, &samples) {
+        assert_eq!(lock.name.as_deref(), Ok("contended_word"), "{samples:?}");
+    }
     known.child.kill().unwrap();
     Ok(samples)
 }
@@ -38,7 +45,8 @@ fn a_contended_lock_has_a_larger_share_than_one_that_is_free() {
     let free = sampled("1").unwrap();
     // The threads were created while they were sampled.
     assert!(contended.all > 20 && free.all > 20, "{contended:?}, {free:?}");
-    let [of_contended, of_free] = [contended, free].map(|one| one.share().unwrap());
+    assert!(!contended.words.is_empty());
+    let [of_contended, of_free] = [&contended, &free].map(|one| one.share().unwrap());
     assert!(of_contended > of_free + 0.1, "{contended:?}, {free:?}");
     assert!(of_free < 0.05, "{free:?}");
     assert_eq!((contended.lost, free.lost), (0, 0));

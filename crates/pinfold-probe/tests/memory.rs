@@ -230,6 +230,22 @@ fn the_64_mb_loop_keeps_every_pass_and_lists_the_disturbed_ones() {
     }
 }
 
+/// Each pass checks the sum of its words, which it has only if it met each page once.
+#[test]
+fn the_64_mb_loop_has_independent_and_dependent_accesses() {
+    let program = program();
+    for accesses in ["independent", "dependent"] {
+        let place = Place { pu: Some(a_pu()), ..Place::default() };
+        let loop64 = Loop64 { duration_ns: 100 * MS, fifo: None, interferer: None, place };
+        let mut instrument = loop64.instrument();
+        instrument.arguments.extend(["--accesses", accesses].map(str::to_owned));
+        let figures = run(&program, &instrument).unwrap();
+        assert_eq!(figures.len(), 2);
+        assert_eq!(figures[0].labels["accesses"], accesses);
+        assert!(figures[0].samples.iter().all(|sample| *sample > 0.0));
+    }
+}
+
 #[test]
 fn memory_lies_on_the_node_that_was_asked_for() {
     let program = program();

@@ -92,7 +92,7 @@ fn drawn(picture: &Picture) -> Drawn {
             "All samples of all starts; each line ends at its largest sample.".to_owned()
         }
         PictureKind::Sequence => {
-            "The samples of one trial each, the first. Of many samples the smallest and the largest of each piece are drawn."
+            "The samples of one trial each, the first. Of many samples the line is the median of each piece, the band reaches from its smallest to its largest."
                 .to_owned()
         }
     };
@@ -118,7 +118,7 @@ fn drawn(picture: &Picture) -> Drawn {
     let plot::Panels { panels, numbered } = plot::panels(picture);
     // A single line without a name needs no legend.
     let names = picture.names.iter().enumerate().filter(|(_, name)| !name.is_empty());
-    let lines = names.map(|(index, name)| (plot::key(index), name.clone()));
+    let lines = names.map(|(index, name)| (plot::key(picture.kind, index), name.clone()));
     let source = has_source.then(|| (plot::source_key(), "source".to_owned()));
     Drawn {
         name: picture.name.clone(),

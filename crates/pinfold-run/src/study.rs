@@ -10,6 +10,7 @@
 
 mod copies;
 mod environment;
+mod figure;
 mod futex_cycles;
 mod guest_trials;
 mod guests;

@@ -189,13 +189,13 @@ fn each_command_and_option_of_a_sentence_is_one() {
     let root = layout::command();
     let mut known = options(&root);
     known.extend(FOREIGN.map(str::to_owned));
-    let sources = files::list(&format!("{ROOT}/pinload/src")).unwrap();
-    let sources = sources.iter().filter(|name| name.ends_with(".c"));
-    for name in sources {
-        let text = files::read_text(&format!("{ROOT}/pinload/src/{name}")).unwrap();
-        known.extend(text.split('"').filter(|part| part.starts_with("--")).map(str::to_owned));
+    for folder in ["pinload/src", "pinload/src/parallel"].map(|name| format!("{ROOT}/{name}")) {
+        for name in files::list(&folder).unwrap().iter().filter(|name| name.ends_with(".c")) {
+            let text = files::read_text(&format!("{folder}/{name}")).unwrap();
+            known.extend(text.split('"').filter(|part| part.starts_with("--")).map(str::to_owned));
+        }
     }
-    known.extend(["--help", "--affinity", "--wrap", "--seed", "--list"].map(str::to_owned));
+    known.insert("--help".to_owned());
     for page in pages() {
         for span in spans(&divided(&page.text).1) {
             if let Some(line) = span.strip_prefix("pinfold ") {

@@ -140,7 +140,7 @@ pub enum Case {
     Overhead,
     /// A study that moves all interrupts that can be moved.
     Interrupts,
-    /// A study of two guests on chosen nodes, and of a guest's far memory.
+    /// A study of near and far memory, of two guests on chosen nodes, and of a guest's far memory.
     NeighbourGuest,
     /// The longest plan, with power cuts at calls that change the disk.
     PowerCuts,
@@ -221,7 +221,7 @@ impl Case {
             Case::Isolated => "study: isolcpus, kept frequency".to_owned(),
             Case::Overhead => "study: guests of a real KVM, exits".to_owned(),
             Case::Interrupts => "study: all movable interrupts".to_owned(),
-            Case::NeighbourGuest => "study: a neighbour guest, far memory of guests".to_owned(),
+            Case::NeighbourGuest => "study: figures 2 to 4 of Kuehn and Baum".to_owned(),
             Case::Systemd => "systemd".to_owned(),
             Case::Package => "installation and removal".to_owned(),
             Case::Frequency => "cpufreq".to_owned(),

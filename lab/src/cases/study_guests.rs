@@ -1,6 +1,7 @@
-//! Studies whose cells have a neighbour guest, or a guest with its memory on the far node.
+//! Figures 2 to 4 of Kuehn and Baum: the bandwidth of near and far memory, a guest next to another
+//! on its node and on the other one; and a guest with its memory on the far node.
 //!
-//! While a study runs, all QEMU processes are watched: the masks of their threads, and their
+//! The cells are those of `studies/numa-interference.toml`, with short runs. While a study runs, all QEMU processes are watched: the masks of their threads, and their
 //! anonymous pages on each node, as the kernel counts them.
 
 use std::collections::BTreeSet;
@@ -73,8 +74,47 @@ unit = "ns"
 json = "samples"
 where = "labels.of == 'pass'"
 "#;
-/// Level of the neighbour, and of the measured guest's memory.
-const CELLS: [[&str; 2]; 3] = [["same-node", "near"], ["other-node", "near"], ["none", "far"]];
+/// The bandwidth of near and far memory, a program of the host: two cells, one of them twice.
+const FIGURE_2: &str = r#"
+name = "bandwidth"
+repetitions = 1
+
+[baseline]
+memory_node = "near"
+
+[[factor]]
+name = "memory_node"
+levels = ["near", "far"]
+
+[[factor]]
+name = "n_vcpu"
+levels = [1]
+
+[[factor]]
+name = "accelerator"
+levels = ["native"]
+
+[[workload]]
+name = "bandwidth"
+pinload = ["bandwidth", "--from", "4K", "--to", "1M", "--steps", "1", "--operations", "read", "--width", "128", "--windows", "2", "--window-us", "1000"]
+lasts = "1s"
+
+[[workload.figure]]
+name = "bandwidth"
+unit = "bytes-per-second"
+json = "samples"
+where = "probe == 'bandwidth'"
+labels = ["labels.operation", "labels.bytes", "labels.placement"]
+"#;
+/// Sizes from 4 KiB to 1 MiB, and trials with each placement.
+const SIZES: usize = 9;
+const PLACEMENTS: [(&str, usize); 2] = [("local", 2), ("remote", 1)];
+/// Figure of the source, level of the neighbour, and of the measured guest's memory.
+const CELLS: [[&str; 3]; 3] = [
+    ["figure 3", "same-node", "near"],
+    ["figure 4", "other-node", "near"],
+    ["far memory", "none", "far"],
+];
 /// A guest has more pages than this when it has booted: those of its kernel and its loop, or of its
 /// memory load.
 const LEAST_PAGES: u64 = 20_000;
@@ -96,7 +136,8 @@ pub(super) fn placed(guest: &mut Guest) -> Result<String, LabError> {
     let before = Snapshot::take(guest, ROOT, false)?;
     let mut wrong = Vec::new();
     let mut pages = Vec::new();
-    for [neighbour, memory] in CELLS {
+    near_and_far(guest)?;
+    for [figure, neighbour, memory] in CELLS {
         guest.shell("rm -f /tmp/watched; sh /tmp/watch.sh > /tmp/watched.txt 2> /dev/null &")?;
         let study = STUDY.replace("NEIGHBOUR", neighbour).replace("MEMORY", memory);
         let store = format!("{neighbour}-{memory}");
@@ -106,8 +147,8 @@ pub(super) fn placed(guest: &mut Guest) -> Result<String, LabError> {
         let text = guest.shell("sort -u /tmp/watched.txt")?;
         let seen = Seen::of(&text);
         let faults = seen.faults([neighbour, memory]);
-        pages.push(format!("{neighbour}, {memory}: {:?} and {:?}", seen.measured, seen.neighbour));
-        wrong.extend(faults.into_iter().map(|fault| format!("{neighbour}, {memory}: {fault}")));
+        pages.push(format!("{figure}: {:?} and {:?}", seen.measured, seen.neighbour));
+        wrong.extend(faults.into_iter().map(|fault| format!("{figure}: {fault}")));
     }
     expect_none("guests are not on the nodes of their cell", wrong)?;
     let study = STUDY.replace("NEIGHBOUR", "same-node").replace("MEMORY", "near");
@@ -119,10 +160,30 @@ pub(super) fn placed(guest: &mut Guest) -> Result<String, LabError> {
     let after = Snapshot::take(guest, ROOT, false)?;
     expect_none("a study left a trace", after.differences(&before, &shapes::near(&after)))?;
     Ok(format!(
-        "threads and pages of the measured guest and of its neighbour, by node: {}; of 2 guests 0 \
+        "figure 2: {SIZES} sizes of near and of far memory; \
+         threads and pages of the measured guest and of its neighbour, by node: {}; of 2 guests 0 \
          are left when Pinfold is killed",
         pages.join("; ")
     ))
+}
+
+/// Each trial of the bandwidth has its memory on the node of its cell, by its own account.
+fn near_and_far(guest: &mut Guest) -> Result<(), LabError> {
+    run(guest, "bandwidth", FIGURE_2, 3)?;
+    guest.shell("cd /tmp; pinfold study export bandwidth.sqlite --out bandwidth > /dev/null")?;
+    let rows = guest.shell("grep ',bandwidth,' /tmp/bandwidth/samples.csv")?;
+    for (placement, trials) in PLACEMENTS {
+        let label = format!("placement={placement}");
+        let found: BTreeSet<&str> = rows
+            .lines()
+            .filter(|row| row.contains(&label))
+            .filter_map(|row| Some(row.split_once(&label)?.0))
+            .collect();
+        if found.len() != trials * SIZES {
+            return Err(LabError::wrong("bandwidth of near and far memory", rows));
+        }
+    }
+    Ok(())
 }
 
 /// What was seen of the guests of a study.

@@ -41,6 +41,7 @@ struct request {
     struct cpu_list affinity;
     bool wrap;
     bool supervised;
+    bool is_marked;
     uint64_t begin_ns;
 };
 
@@ -89,7 +90,9 @@ static int run(const struct request *request)
 {
     if (!supervise_measurement(LIMIT_NS, request->supervised, 0))
         return PINLOAD_FAILED;
-    struct team team = {.threads = request->setting.threads, .work = request->program->work};
+    struct team team = {.threads = request->setting.threads,
+                        .work = request->program->work,
+                        .is_marked = request->is_marked};
     uint64_t checksum = 0;
     team.state = request->program->prepare(&request->setting);
     if (!team_run(&team, &request->affinity))
@@ -169,6 +172,8 @@ int parallel_main(int argc, char **argv)
          "CPUs in order, such as 0,4,1-3: thread i runs on the i-th (any: where it likes)"},
         {"--wrap", ARGUMENT_FLAG, &request.wrap, 0, 0, OPTIONAL,
          "more threads than CPUs in --affinity: go round"},
+        {"--mark-roi", ARGUMENT_FLAG, &request.is_marked, 0, 0, OPTIONAL,
+         "lines on stderr where the parallel phase begins and ends"},
         {"--supervised", ARGUMENT_FLAG, &request.supervised, 0, 0, OPTIONAL,
          "end unless stdin carries heartbeats"},
     };

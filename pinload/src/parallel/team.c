@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +16,11 @@ static void *member_main(void *argument)
 {
     struct member *member = argument;
     struct team *team = member->team;
-    if (team_wait(team)) /* all stand ready: the phase begins */
+    if (team_wait(team)) { /* all stand ready: the phase begins */
+        if (team->is_marked)
+            fputs("roi begins\n", stderr);
         team->begin_ns = raw_ns();
+    }
     team_wait(team);
     team->work(team->state, team, member->index);
     member->ended_ns = raw_ns();
@@ -67,6 +71,8 @@ bool team_run(struct team *team, const struct cpu_list *affinity)
         if (team->members[i].ended_ns > last)
             last = team->members[i].ended_ns;
     }
+    if (team->is_marked)
+        fputs("roi ends\n", stderr);
     pthread_barrier_destroy(&team->barrier);
     team->roi_ns = last - team->begin_ns;
     return true;

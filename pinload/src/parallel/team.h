@@ -33,6 +33,7 @@ struct team {
     struct member *members;
     pthread_barrier_t barrier;
     uint64_t reduced;
+    bool is_marked; /* lines on stderr where the phase begins and ends */
     uint64_t begin_ns;
     uint64_t roi_ns; /* from the moment at which all threads stand ready to the last one's end */
 };

@@ -90,6 +90,19 @@ impl ChannelBuffers {
         })
     }
 
+    /// Waits until a program has printed this text on its standard error, or has ended; true if it
+    /// has printed it.
+    pub(super) fn wait_printed(&self, channel: u32, text: &str, timeout_ns: u64) -> bool {
+        let has =
+            |entry: &Channel| entry.stderr.windows(text.len()).any(|it| it == text.as_bytes());
+        self.wait(timeout_ns, |state| match state.channels.get(&channel) {
+            Some(entry) if has(entry) => Some(End::Refused(String::new())),
+            Some(entry) => entry.end.clone(),
+            None => Some(End::Refused("its end was awaited before".to_owned())),
+        });
+        self.lock().channels.get(&channel).is_some_and(has)
+    }
+
     pub(super) fn wait_gone(&self, timeout_ns: u64) -> bool {
         matches!(self.wait(timeout_ns, |_| None), End::Gone(_))
     }

@@ -2,7 +2,7 @@
 
 use pinfold_model::Unit;
 
-use super::model::{Agreement, MeasuredFigure, StudyPage};
+use super::model::{Agreement, MeasuredFigure, Picture, Scale, StudyPage};
 use crate::charts::forest;
 use crate::format;
 use crate::headline::{Figure, change, change_between};
@@ -57,12 +57,21 @@ fn why_unsettled(page: &StudyPage) -> Option<&str> {
     })
 }
 
+/// True if a chart shows ratios to the baseline.
+fn has_ratios(page: &StudyPage) -> bool {
+    let of_values = |picture: &Picture| matches!(picture.scale, Scale::Of(_));
+    page.pictures.iter().any(|picture| !picture.panels.is_empty() && !of_values(picture))
+}
+
 /// The answer: the result for the claims of the source, else for the comparisons.
 pub(super) fn sentence(page: &StudyPage) -> String {
     let [yes, no, open] = claims(page);
     let comparisons = compared(page).count();
     match (yes + no + open, comparisons) {
         (0, 0) if page.measured.is_empty() => "nothing was measured".to_owned(),
+        (0, 0) if has_ratios(page) => {
+            "measured once: comparisons with the baseline need several blocks".to_owned()
+        }
         (0, 0) => "measured, without a baseline to compare with".to_owned(),
         (0, all) => match verdicts(page) {
             [0, same, 0, _] if same == all => {

@@ -145,7 +145,12 @@ fn chart(picture: &Picture) -> String {
     let mut text = |at: (f64, f64), text: &str| {
         body.push_str(&format!("<text x=\"{}\" y=\"{}\">{}</text>\n", at.0, at.1, escape(text)));
     };
-    let mut y = GAP + LINE;
+    let mut y = GAP;
+    for part in wrapped(&picture.title, width - 2.0 * GAP) {
+        y += LINE;
+        text((GAP, y), &part);
+    }
+    y += LINE;
     let mut x = GAP;
     let mut keys = String::new();
     for (key, name) in &drawn.legend {
@@ -165,7 +170,9 @@ fn chart(picture: &Picture) -> String {
         let mut tallest: f64 = 0.0;
         for (index, (title, svg)) in row.iter().enumerate() {
             let x = GAP + index as f64 * (PANEL + GAP);
-            text((x, y), title);
+            if *title != picture.title {
+                text((x, y), title);
+            }
             let height = height(svg);
             panels.push_str(&placed(svg, (x, y + 4.0), (PANEL, height)));
             tallest = tallest.max(height);
@@ -183,6 +190,22 @@ fn chart(picture: &Picture) -> String {
         escape(&picture.title),
         style(),
     )
+}
+
+/// The text in lines that are at most this wide, broken at spaces.
+fn wrapped(text: &str, width: f64) -> Vec<String> {
+    let fits = |line: &str| line.chars().count() as f64 * LETTER <= width;
+    let mut lines = vec![String::new()];
+    for word in text.split_ascii_whitespace() {
+        let last =
+            lines.last_mut().filter(|line| line.is_empty() || fits(&format!("{line} {word}")));
+        match last {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) => line.push_str(&format!(" {word}")),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// A drawing at a place of another one.
@@ -217,6 +240,13 @@ mod tests {
         assert!(style.contains("prefers-color-scheme: dark") && style.contains("--s6"));
         assert!(style.contains("svg .grid") && !style.contains(".sheet"));
         assert!(style.len() < 8_000, "{}", style.len());
+    }
+
+    #[test]
+    fn a_title_is_broken_at_spaces_and_not_cut_off() {
+        assert_eq!(wrapped("one two three", 7.0 * LETTER), ["one two", "three"]);
+        assert_eq!(wrapped("one", 1000.0), ["one"]);
+        assert_eq!(wrapped("incomprehensible one", 4.0 * LETTER), ["incomprehensible", "one"]);
     }
 
     #[test]

@@ -31,18 +31,30 @@ const PERCENTILES: [(f64, &str); 8] = [
     (0.999_999, "6 nines"),
     (0.999_999_9, "7 nines"),
 ];
+/// Number of steps on a linear axis, at most.
+const TICKS: f64 = 5.0;
+/// Room above the largest number of a linear axis that does not end at a tick, as a share of the axis.
+const ROOM_ABOVE: f64 = 0.08;
 /// Half of the width of a whisker's end.
 const FOOT: f64 = 2.5;
 
-/// Line and marker with this appearance, for the legend.
-pub(super) fn key(index: usize) -> String {
+/// Bar, or line and marker, with this appearance, for the legend.
+pub(super) fn key(kind: PictureKind, index: usize) -> String {
     let (class, marker) = look(index);
+    let drawing = match kind {
+        PictureKind::Bars => {
+            "<rect class=\"mark\" x=\"9\" y=\"2\" width=\"16\" height=\"10\"/>".to_owned()
+        }
+        PictureKind::Lines | PictureKind::Percentiles | PictureKind::Sequence => format!(
+            "<line class=\"line\" x1=\"1\" y1=\"7\" x2=\"33\" y2=\"7\"/>\
+             <path class=\"{}\" d=\"M17 7{}\"/>",
+            marker.class(),
+            marker.path()
+        ),
+    };
     format!(
         "<svg class=\"key\" viewBox=\"0 0 34 14\" aria-hidden=\"true\"><g class=\"series {class}\">\
-         <line class=\"line\" x1=\"1\" y1=\"7\" x2=\"33\" y2=\"7\"/>\
-         <path class=\"{}\" d=\"M17 7{}\"/></g></svg>",
-        marker.class(),
-        marker.path()
+         {drawing}</g></svg>"
     )
 }
 
@@ -86,9 +98,11 @@ impl Up {
         if high == f64::MIN {
             return None;
         }
-        let step = step((high - low).max(f64::MIN_POSITIVE) / 4.0);
+        let step = step((high - low).max(f64::MIN_POSITIVE) / TICKS);
         let low = (low / step).floor() * step;
-        Some(Up::Linear { low, high: ((high / step).ceil() * step).max(low + step) })
+        let end = (high / step).ceil() * step;
+        let high = end.min(high + ROOM_ABOVE * (high - low)).max(low + step);
+        Some(Up::Linear { low, high })
     }
 
     fn pixel(&self, value: f64) -> f64 {
@@ -124,7 +138,7 @@ impl Up {
 
 /// The ticks of a linear axis.
 fn steps(low: f64, high: f64) -> Vec<f64> {
-    let step = step((high - low).max(f64::MIN_POSITIVE) / 4.0);
+    let step = step((high - low).max(f64::MIN_POSITIVE) / TICKS);
     let mut ticks = Vec::new();
     let mut value = (low / step).ceil() * step;
     while value <= high + step * 1e-6 && ticks.len() < 20 {
@@ -384,14 +398,19 @@ fn draw_line(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>,
     }
 }
 
-/// A line with few markers, because its points are dense.
+/// A line with few markers, because its points are dense, on a band of their ranges.
 fn draw_dense(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>, &Up)) {
     let (_, marker) = look(place);
+    let spots = line.spots.iter();
     let pixel = |spot: &ChartPoint| Some((along.place(&spot.x)?, up.pixel(spot.value)));
-    let path: Vec<(f64, f64)> = line.spots.iter().filter_map(pixel).collect();
+    let path: Vec<(f64, f64)> = spots.clone().filter_map(pixel).collect();
+    let ranges =
+        spots.filter_map(|spot| Some((along.place(&spot.x)?, spot.range?))).collect::<Vec<_>>();
+    let lows = ranges.iter().map(|(x, (low, _))| (*x, up.pixel(*low)));
+    let highs = ranges.iter().rev().map(|(x, (_, high))| (*x, up.pixel(*high)));
+    svg.polyline("band", &lows.chain(highs).collect::<Vec<_>>());
     svg.polyline("line", &path);
-    // A sequence has several hundred points, and would be hidden below its markers.
-    let every = if path.len() > 200 { 40 } else { 10 };
+    let every = 10;
     let marked = path.iter().enumerate().filter(|(index, _)| index % every == 0).map(|(_, at)| at);
     let last = path.last().filter(|_| !(path.len() - 1).is_multiple_of(every));
     for at in marked.chain(last) {

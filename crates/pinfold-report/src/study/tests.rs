@@ -183,7 +183,8 @@ fn the_page_is_one_file_of_well_formed_markup() {
         parsed.descendants().filter(|node| node.attribute("class") == Some(wanted)).count()
     };
     assert_eq!(class("leader"), 2 * 4 * 3);
-    assert_eq!(parsed.descendants().filter(|n| n.has_tag_name("rect")).count(), 4);
+    // And the two keys of the legend.
+    assert_eq!(parsed.descendants().filter(|n| n.has_tag_name("rect")).count(), 6);
 }
 
 #[test]
@@ -222,7 +223,11 @@ fn the_sentence_says_what_the_statements_or_comparisons_say() {
     check(Vec::new(), "of 3 comparisons with the baseline 0 are better, 2 worse");
     let mut page = StudyPage { claims: Vec::new(), ..page() };
     page.measured.truncate(1);
+    let once = "measured once: comparisons with the baseline need several blocks";
+    assert_eq!(answer::sentence(&page), once);
+    let pictures = std::mem::take(&mut page.pictures);
     assert_eq!(answer::sentence(&page), "measured, without a baseline to compare with");
+    page.pictures = pictures;
     page.measured.push(measured("speed 1.0", 99.0, Some(against(1.0, Verdict::Same))));
     assert_eq!(
         answer::sentence(&page),
@@ -319,7 +324,7 @@ fn values_of_the_source_are_hollow_marks_and_one_side_is_said() {
             value,
         };
         // The second is above all lines: the axis includes it.
-        picture.panels[0].source = vec![mark("stall", 0.4), mark("quota & more", 0.9)];
+        picture.panels[0].source = vec![mark("stall", 0.4), mark("quota & more", 1.0)];
         "Only speed 0.5 was measured".clone_into(&mut picture.only);
     }
     let StudyMarkdown { text, charts } = study_markdown(&page, "charts", &[]);

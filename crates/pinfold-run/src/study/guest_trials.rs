@@ -14,8 +14,9 @@ use pinfold_study::study::{
     TrialResult,
 };
 
+use super::figure::one_figure;
 use super::job::JobResult;
-use super::probes::{Exits, Observation, one_figure, with_findings};
+use super::probes::{Exits, Observation, with_findings};
 use super::trials::{figures, words};
 use crate::guest::loads::GuestSide;
 use crate::guest::{Facts, Running};
@@ -27,6 +28,8 @@ const DISK: &str = "/dev/vda";
 const SETTLE_NS: u64 = 150_000_000;
 /// Interval of checking for a stop request.
 const TURN_NS: u64 = 100_000_000;
+/// What `pinload parallel --mark-roi` prints where its region of interest begins and ends.
+const ROI_MARKS: [&str; 2] = ["roi begins\n", "roi ends\n"];
 /// A program that was killed ends within this time, or its guest hangs.
 const DEATH_NS: u64 = 20_000_000_000;
 const SIGKILL: u8 = 9;
@@ -163,19 +166,19 @@ impl Inside<'_> {
         let limit_ns = wanted.cell.workload(wanted.study).time_limit_ns;
         let mut work_ns = 0;
         for _ in 0..wanted.study.warm_up {
-            match self.run(agent, argv, limit_ns)? {
+            match self.run(agent, argv, limit_ns, None)? {
                 Ok(ended) => work_ns += ended.elapsed_ns,
                 Err(error) => return Ok(Err(error)),
             }
         }
         let (host, tasks) = (self.running.host, self.running.found.tasks());
         let probes = &wanted.study.probes;
-        let observation = match Observation::begin(host, probes, &self.pus, &tasks) {
+        let mut observation = match Observation::begin(host, probes, &self.pus, &tasks) {
             Ok(observation) => observation,
             Err(error) => return Ok(Err(error)),
         };
         let exits = Exits::begin(host, probes, self.facts.accelerator, &tasks);
-        let ended = match self.run(agent, argv, limit_ns)? {
+        let ended = match self.run(agent, argv, limit_ns, Some(&mut observation))? {
             Ok(ended) => ended,
             Err(error) => return Ok(Err(error)),
         };
@@ -224,14 +227,20 @@ impl Inside<'_> {
 
     /// Runs the program, in all machines that run it together. Returns what the measured one
     /// printed.
-    fn run(&self, agent: &Agent, argv: &[String], limit_ns: u64) -> TrialOutcome<JobResult> {
+    fn run(
+        &self,
+        agent: &Agent,
+        argv: &[String],
+        limit_ns: u64,
+        observation: Option<&mut Observation>,
+    ) -> TrialOutcome<JobResult> {
         let mut copies = Vec::new();
         for copy in &self.copies {
             copies.push(Started::of(copy, argv)?);
         }
-        let mut ended = Started::of(agent, argv)?.end(limit_ns)?;
+        let mut ended = Started::of(agent, argv)?.end(limit_ns, observation)?;
         for copy in copies {
-            let copied = copy.end(limit_ns)?.map_err(|error| {
+            let copied = copy.end(limit_ns, None)?.map_err(|error| {
                 TrialError::failed(format!("in another machine: {}", error.message))
             });
             ended = ended.and_then(|ended| copied.map(|_| ended));
@@ -255,11 +264,31 @@ impl<'a> Started<'a> {
         Ok(Self { agent, channel, began_ns })
     }
 
-    /// Waits for its end, and kills it after this time.
-    fn end(self, limit_ns: u64) -> TrialOutcome<JobResult> {
+    /// Waits for its end, and kills it after this time. The observation learns when the region of
+    /// interest begins and ends.
+    fn end(
+        self,
+        limit_ns: u64,
+        mut observation: Option<&mut Observation>,
+    ) -> TrialOutcome<JobResult> {
         let Self { agent, channel, began_ns } = self;
         let so_far = || SystemClock.now_ns().saturating_sub(began_ns);
-        while !agent.ends_within(channel, TURN_NS.min(limit_ns.saturating_sub(so_far()))) {
+        let left_ns = || TURN_NS.min(limit_ns.saturating_sub(so_far()));
+        let mut marks = ROI_MARKS.iter().peekable();
+        loop {
+            if let (Some(mark), Some(observation)) = (marks.peek(), &mut observation) {
+                if agent.prints_within(channel, mark, left_ns()) {
+                    marks.next();
+                    if let Err(error) = observation.mark() {
+                        return Ok(Err(error));
+                    }
+                }
+            } else if agent.ends_within(channel, left_ns()) {
+                break;
+            }
+            if agent.has_ended(channel) {
+                break;
+            }
             if interrupt::requested() {
                 return Err(Stopped::Interrupted);
             }

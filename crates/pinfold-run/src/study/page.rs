@@ -148,7 +148,9 @@ fn groups(analysis: &Analysis, name: &str, what: (&Selection, &[&str])) -> Resul
 
 fn scale(selection: &Selection, groups: &Groups) -> Scale {
     match selection.shown {
-        DisplayedStatistic::Value => Scale::Of(groups.unit.unwrap_or(Unit::Count)),
+        DisplayedStatistic::Value | DisplayedStatistic::Sum => {
+            Scale::Of(groups.unit.unwrap_or(Unit::Count))
+        }
         DisplayedStatistic::Ratio => Scale::Ratio(RATIO),
         DisplayedStatistic::Error => Scale::Points,
     }
@@ -319,7 +321,8 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         names: lines.iter().map(|line| labelled(analysis, names[1], line)).collect(),
         log: (plot.log_x, plot.log_y),
         mark: mark(analysis, plot),
-        joined: found.points.iter().any(|(_, point)| point.cells > 1),
+        joined: plot.selection.shown != DisplayedStatistic::Sum
+            && found.points.iter().any(|(_, point)| point.cells > 1),
         brackets: marks::brackets(found.points.iter().map(|(_, point)| point)),
         only: marks::only(analysis, plot, &axes),
         missing: missing(analysis, plot, found.points.is_empty()),
@@ -458,6 +461,8 @@ fn table_note(table: &Table, several: bool, brackets: Brackets) -> String {
     }
     note.push_str(&if table.has_statistics {
         "Each number is the median over the starts, and over the cells that the row stands for; `pinfold study report` writes a page with “Every cell”, which has the intervals.".to_owned()
+    } else if shows(DisplayedStatistic::Sum) {
+        "Each number is the sum over all cells that it stands for, and over all blocks; in brackets the sum of their intervals or ranges.".to_owned()
     } else if several {
         "Where it stands for several cells it is their median, with the smallest and the largest in brackets.".to_owned()
     } else {

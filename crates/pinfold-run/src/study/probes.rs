@@ -4,18 +4,19 @@
 //! those of its children. A probe that the host does not provide becomes a figure without samples, with the
 //! reason in its flag.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use pinfold_host::{
     Clock as _, FutexKind, Host as _, HostError, LiveHost, SystemClock, paths, proc_stat, process,
 };
-use pinfold_model::{Accelerator, CpuSet, Family, Figure, Finding, PuId, Role, TaskId, Unit};
+use pinfold_model::{Accelerator, CpuSet, Figure, Finding, PuId, Role, TaskId, Unit};
 use pinfold_probe::counters::{self, Counting, Outcome, Quantity, RoleCounters};
 use pinfold_probe::exits;
 use pinfold_probe::locks::{self, Locks, LocksError, Watching};
 use pinfold_study::study::{ABSENT, APPLY, FINDING, Probe, TrialError, TrialResult};
 
-use super::futex_cycles::{FutexWatch, NOT_SAMPLED};
+use super::figure::{absent, one_figure};
+use super::futex_cycles::{FutexWatch, NO_SAMPLES};
 use crate::Failure;
 
 /// CPU times in `/proc/stat`.
@@ -45,14 +46,19 @@ pub struct Observation {
 
 /// True if threads must be known before the work starts.
 pub fn need_threads(probes: &[Probe]) -> bool {
-    let of_threads = [Probe::LockTime, Probe::FutexCycles];
+    let of_threads = [Probe::LockTime, Probe::FutexCycles, Probe::FutexLock];
     probes.iter().any(|probe| quantity(*probe).is_some() || of_threads.contains(probe))
 }
 
 /// The quantity that a probe counts.
 fn quantity(probe: Probe) -> Option<Quantity> {
     match probe {
-        Probe::Steal | Probe::Busy | Probe::LockTime | Probe::FutexCycles | Probe::Exits => None,
+        Probe::Steal
+        | Probe::Busy
+        | Probe::LockTime
+        | Probe::FutexCycles
+        | Probe::FutexLock
+        | Probe::Exits => None,
         Probe::Migrations | Probe::ProcessMigrations => Some(Quantity::Migrations),
         Probe::Switches | Probe::ProcessSwitches => Some(Quantity::ContextSwitches),
         Probe::L1dMisses | Probe::ProcessL1dMisses => Some(Quantity::L1dMisses),
@@ -65,7 +71,8 @@ fn counts(probe: Probe, role: &Role) -> bool {
         Probe::ProcessMigrations
         | Probe::ProcessSwitches
         | Probe::ProcessL1dMisses
-        | Probe::FutexCycles => true,
+        | Probe::FutexCycles
+        | Probe::FutexLock => true,
         Probe::Steal
         | Probe::Busy
         | Probe::Migrations
@@ -112,6 +119,11 @@ impl Observation {
         Ok(Self { probes, pus, began_ns, clocks, counting, locks, futexes })
     }
 
+    /// The program begins or ends its region of interest.
+    pub fn mark(&mut self) -> Result<(), TrialError> {
+        self.futexes.mark()
+    }
+
     /// Ends the observation.
     pub fn end(self, host: &LiveHost) -> Result<Vec<Figure>, TrialError> {
         let elapsed_ns = SystemClock.now_ns().saturating_sub(self.began_ns).max(1);
@@ -127,7 +139,7 @@ impl Observation {
                 Ok(lock_share(&locks))
             }
         };
-        let (futexes, no_pmu) = self.futexes.end()?;
+        let (futexes, findings) = self.futexes.end(host)?;
         // The kernel counts in units of 10 ms here.
         let all = elapsed_ns as f64 / 1e7 * self.pus.len().max(1) as f64;
         let share = |after: u64, before: u64| (after.saturating_sub(before) as f64 / all).min(1.0);
@@ -135,8 +147,7 @@ impl Observation {
             Probe::Steal => Ok(share(after.stolen, self.clocks.stolen)),
             Probe::Busy => Ok(share(after.busy, self.clocks.busy)),
             Probe::LockTime => locks.clone(),
-            Probe::FutexCycles => futexes.clone(),
-            Probe::Exits => Err(String::new()),
+            Probe::FutexCycles | Probe::FutexLock | Probe::Exits => Err(String::new()),
             Probe::Migrations
             | Probe::Switches
             | Probe::L1dMisses
@@ -157,9 +168,10 @@ impl Observation {
             }
         };
         // Exits are observed by the caller that has a guest.
-        let own = self.probes.iter().filter(|probe| **probe != Probe::Exits);
-        let no_pmu = no_pmu.map(|finding| finding_figure(&[finding]));
-        Ok(own.map(figure).chain(no_pmu).collect())
+        let others = [Probe::FutexCycles, Probe::FutexLock, Probe::Exits];
+        let own = self.probes.iter().filter(|probe| !others.contains(probe));
+        let findings = (!findings.is_empty()).then(|| finding_figure(&findings));
+        Ok(own.map(figure).chain(futexes).chain(findings).collect())
     }
 }
 
@@ -173,7 +185,7 @@ pub fn absent_here(host: &LiveHost, probes: &[Probe]) -> Result<Vec<(String, Str
         Some((figure.probe, why))
     };
     // This process does not work during the attempt.
-    let is_absent = |(_, why): &(String, String)| why != NOT_SAMPLED;
+    let is_absent = |(_, why): &(String, String)| !NO_SAMPLES.contains(&why.as_str());
     Ok(figures.into_iter().filter_map(reason).filter(is_absent).collect())
 }
 
@@ -202,15 +214,6 @@ fn lock_share(locks: &Locks) -> f64 {
         time += locks.duration_ns as f64 * f64::from(role.threads);
     }
     if time > 0.0 { (spent / time).min(1.0) } else { 0.0 }
-}
-
-/// A figure that this host does not provide.
-pub fn absent(name: &str, unit: Unit, why: &str) -> Figure {
-    Figure {
-        samples: Vec::new(),
-        flags: vec![format!("{ABSENT}{why}")],
-        ..one_figure(name, unit, 0.0, 0)
-    }
 }
 
 /// The result of a trial with the findings of its placement: a figure without samples, or a part
@@ -287,22 +290,6 @@ impl Exits {
                 figures
             }
         }
-    }
-}
-
-/// A figure with one sample.
-pub fn one_figure(name: &str, unit: Unit, sample: f64, duration_ns: u64) -> Figure {
-    Figure {
-        probe: name.to_owned(),
-        labels: BTreeMap::new(),
-        unit,
-        family: Family::Count,
-        cpu: None,
-        duration_ns,
-        samples: vec![sample],
-        dropped: 0,
-        disturbed: 0,
-        flags: Vec::new(),
     }
 }
 

@@ -12,8 +12,9 @@ use pinfold_study::study::{
 };
 
 use super::copies::Copies;
+use super::figure::{absent, one_figure};
 use super::job::{Bell, Job, JobResult};
-use super::probes::{Observation, absent, need_threads, one_figure, with_findings};
+use super::probes::{Observation, need_threads, with_findings};
 use crate::guest::loads::HostSide;
 use crate::{
     Failure, HelperProgram,

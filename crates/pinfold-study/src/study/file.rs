@@ -286,15 +286,18 @@ pub enum Probe {
     ProcessL1dMisses,
     /// Share of the vCPU threads' time that they waited for locks.
     LockTime,
-    /// Share of the cycles of all threads of QEMU, or of the process, inside `futex(2)`.
+    /// Share of the cycles of all threads of QEMU, or of the process, inside `futex(2)`: of the
+    /// whole program, and of its region of interest if it marks that.
     FutexCycles,
+    /// Share of these cycles inside `futex(2)` that were for the lock with most of them.
+    FutexLock,
     /// VM exits by type, if KVM events fire.
     Exits,
 }
 
 impl Probe {
     /// All probes.
-    pub const ALL: [Probe; 11] = [
+    pub const ALL: [Probe; 12] = [
         Probe::Steal,
         Probe::Busy,
         Probe::Migrations,
@@ -305,6 +308,7 @@ impl Probe {
         Probe::ProcessL1dMisses,
         Probe::LockTime,
         Probe::FutexCycles,
+        Probe::FutexLock,
         Probe::Exits,
     ];
 
@@ -322,6 +326,7 @@ impl Probe {
             Probe::ProcessL1dMisses => "process_l1d_misses",
             Probe::LockTime => "lock_time",
             Probe::FutexCycles => "futex_cycles",
+            Probe::FutexLock => "futex_lock",
             Probe::Exits => "exits",
         }
     }
@@ -343,6 +348,8 @@ pub struct Stop {
 pub enum DisplayedStatistic {
     /// The figure itself.
     Value,
+    /// The sum of the figure over cells and blocks.
+    Sum,
     /// Its ratio to the baseline.
     Ratio,
     /// The ratio minus `ideal`, in percentage points.
@@ -475,6 +482,8 @@ pub const QUICK: &str = "quick";
 /// A documented shorter form of a study that still shows the same shape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preset {
+    /// Position in the file's text.
+    pub at: usize,
     /// What it leaves out and the consequences, in a sentence.
     pub note: String,
     /// Number of repetitions.
@@ -554,6 +563,8 @@ pub struct Study {
     pub published: Vec<PublishedValue>,
     /// Its shorter forms, by name.
     pub presets: BTreeMap<String, Preset>,
+    /// The preset that this form of the study is, if it is one.
+    pub preset: Option<String>,
 }
 
 impl Study {

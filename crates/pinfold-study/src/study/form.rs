@@ -81,6 +81,7 @@ impl Study {
             name: name.to_owned(),
             known: self.presets.keys().cloned().collect(),
         })?;
+        study.preset = Some(name.to_owned());
         study.repetitions = preset.repetitions.unwrap_or(study.repetitions);
         study.starts = preset.starts.unwrap_or(study.starts);
         study.warm_up = preset.warm_up.unwrap_or(study.warm_up);

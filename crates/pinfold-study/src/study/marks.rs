@@ -10,6 +10,7 @@ use super::select::{ClaimScope, Key};
 fn function_of(shown: DisplayedStatistic) -> &'static str {
     match shown {
         DisplayedStatistic::Value => "value",
+        DisplayedStatistic::Sum => "sum",
         DisplayedStatistic::Ratio => "ratio",
         DisplayedStatistic::Error => "error",
     }

@@ -110,6 +110,7 @@ fn study(mut keys: Keys) -> Result<Study, Fault> {
         claims: Vec::new(),
         published: Vec::new(),
         presets: BTreeMap::new(),
+        preset: None,
         name,
     };
     cells(&mut keys, &mut study)?;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_config::ConfigError;
+use pinfold_config::fault::Fault;
 use pinfold_model::Origin;
 use serde::{Deserialize, Serialize};
 
@@ -105,7 +107,7 @@ pub struct NewStudy<'a> {
 /// The cells of a study on this host, those that the runner refuses marked as skipped.
 ///
 /// # Errors
-/// As [`Cells::of`], and [`StudyError::AllSkipped`].
+/// As [`Cells::of`], and if none can be run [`StudyError::AllSkipped`], or the line of the preset.
 pub fn cells(study: &Study, facts: &HostFacts, runner: &dyn Runner) -> Result<Cells, StudyError> {
     let mut cells = Cells::of(study, facts)?;
     for cell in &mut cells.all {
@@ -120,7 +122,15 @@ pub fn cells(study: &Study, facts: &HostFacts, runner: &dyn Runner) -> Result<Ce
     for reason in cells.all.iter().filter_map(|cell| cell.skipped.clone()) {
         *reasons.entry(reason).or_default() += 1;
     }
-    Err(StudyError::AllSkipped { cells: cells.all.len(), reasons })
+    let error = StudyError::AllSkipped { cells: cells.all.len(), reasons };
+    let preset = study.preset.as_ref().and_then(|name| Some((name, study.presets.get(name)?)));
+    let Some((name, preset)) = preset else { return Err(error) };
+    let fault = Fault::new(preset.at, format!("preset {name}: {error}"));
+    let fault = match error.hint() {
+        Some(hint) => fault.with_hint(hint),
+        None => fault,
+    };
+    Err(StudyError::Rule(ConfigError::in_file(&study.text, fault)))
 }
 
 /// Creates a run: when this returns, its document and its cells are in the store.

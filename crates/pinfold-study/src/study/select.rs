@@ -89,7 +89,9 @@ impl Analysis {
             }
             points.extend(joined(members).map(|point| (key, point)));
         }
-        let unit = unit.filter(|_| selection.shown == DisplayedStatistic::Value);
+        let has_unit =
+            matches!(selection.shown, DisplayedStatistic::Value | DisplayedStatistic::Sum);
+        let unit = unit.filter(|_| has_unit);
         Ok(Groups { unit, points, ideals })
     }
 
@@ -160,7 +162,9 @@ impl Analysis {
         }
         if reasons.is_empty() {
             reasons.push(match selection.shown {
-                DisplayedStatistic::Value => "none of its cells has this figure yet".to_owned(),
+                DisplayedStatistic::Value | DisplayedStatistic::Sum => {
+                    "none of its cells has this figure yet".to_owned()
+                }
                 DisplayedStatistic::Ratio | DisplayedStatistic::Error => {
                     "none of its cells was compared with its baseline yet".to_owned()
                 }
@@ -291,6 +295,12 @@ fn shown_as(
     let blocks = u32::try_from(estimate.starts.len()).unwrap_or(u32::MAX);
     let (value, range, blocks) = match (shown, comparison) {
         (DisplayedStatistic::Value, _) => (estimate.median, estimate.interval, blocks),
+        (DisplayedStatistic::Sum, _) => {
+            let starts: Vec<f64> = estimate.starts.values().flatten().copied().collect();
+            let count = starts.len() as f64;
+            let range = estimate.interval.map(|(low, high)| (low * count, high * count));
+            (starts.iter().sum(), range, blocks)
+        }
         (DisplayedStatistic::Ratio, Some(with)) => {
             (with.interval.ratio, Some((with.interval.low, with.interval.high)), with.blocks)
         }
@@ -309,14 +319,22 @@ fn shown_as(
 fn joined(members: &[&CellValue<'_>]) -> Option<Point> {
     let values: Vec<f64> = members.iter().map(|one| one.value).collect();
     let blocks = members.iter().map(|one| one.blocks).min().unwrap_or(0);
+    let is_sum = members.iter().all(|one| one.shown == DisplayedStatistic::Sum);
     let range = match members {
         [only] => only.range,
+        several if is_sum => {
+            let ranges: Option<Vec<(f64, f64)>> = several.iter().map(|one| one.range).collect();
+            ranges.map(|ranges| {
+                ranges.iter().fold((0.0, 0.0), |sum, range| (sum.0 + range.0, sum.1 + range.1))
+            })
+        }
         _ => {
             let smallest = values.iter().copied().reduce(f64::min);
             smallest.zip(values.iter().copied().reduce(f64::max))
         }
     };
-    Some(Point { value: median(&values)?, range, cells: members.len(), blocks })
+    let value = if is_sum { Some(values.iter().sum()) } else { median(&values) };
+    Some(Point { value: value?, range, cells: members.len(), blocks })
 }
 
 /// The scope of the expressions in claims.
@@ -339,6 +357,9 @@ impl Scope for ClaimScope<'_> {
             Ok(cells) => cells,
             Err(error) => return Some(Err(error)),
         };
+        if let "smallest_at" | "largest_at" = function {
+            return Some(Ok(Value::Text(self.place(function, &cells))));
+        }
         let values: Vec<f64> = cells.iter().map(|one| one.value).collect();
         let number = reduced(function, &values, &values);
         Some(Ok(Value::Number(number.low)))
@@ -366,6 +387,7 @@ fn reduced(function: &str, lows: &[f64], highs: &[f64]) -> Bounds {
     match function {
         "smallest" => Bounds { low: smallest(lows), high: smallest(highs) },
         "largest" => Bounds { low: largest(lows), high: largest(highs) },
+        "sum" => Bounds { low: lows.iter().sum(), high: highs.iter().sum() },
         "spread" => Bounds {
             low: (largest(lows) - smallest(highs)).max(0.0),
             high: largest(highs) - smallest(lows),
@@ -392,7 +414,7 @@ impl ClaimScope<'_> {
         };
         let floor = self.noise_floor(&one.estimate.figure.probe);
         Ok(match one.shown {
-            DisplayedStatistic::Value => Bounds { low, high },
+            DisplayedStatistic::Value | DisplayedStatistic::Sum => Bounds { low, high },
             DisplayedStatistic::Ratio => Bounds { low: low * floor.low, high: high * floor.high },
             DisplayedStatistic::Error => {
                 let ideal = one.ideal.unwrap_or_default() * 100.0;
@@ -434,6 +456,7 @@ impl ClaimScope<'_> {
         }
         let shown = match (function, of.as_deref()) {
             ("value", _) | (_, Some("value")) => DisplayedStatistic::Value,
+            ("sum", _) => DisplayedStatistic::Sum,
             ("error", _) | (_, Some("error")) => DisplayedStatistic::Error,
             (_, _) => DisplayedStatistic::Ratio,
         };
@@ -454,6 +477,30 @@ impl ClaimScope<'_> {
             return Err(ExprError::new(at, why));
         }
         Ok(picked)
+    }
+
+    /// The levels that distinguish the cell with the smallest or largest of these values.
+    fn place(&self, function: &str, cells: &[CellValue<'_>]) -> String {
+        let by_value = |a: &&CellValue<'_>, b: &&CellValue<'_>| a.value.total_cmp(&b.value);
+        let found = match function {
+            "smallest_at" => cells.iter().min_by(by_value),
+            _ => cells.iter().max_by(by_value),
+        };
+        let Some(found) = found else { return String::new() };
+        let factors = self.analysis.loaded.study.factors.iter().map(|factor| factor.name.as_str());
+        let mut columns: Vec<Vec<String>> = Vec::new();
+        let mut words = Vec::new();
+        for name in ["workload"].into_iter().chain(factors) {
+            let column: Vec<String> =
+                cells.iter().map(|one| self.analysis.level(one.estimate, name)).collect();
+            let is_same = column.iter().all(|level| *level == column[0]);
+            // A factor that follows from another one has the same levels.
+            if !is_same && !columns.contains(&column) {
+                words.push(format!("{name} {}", self.analysis.level(found.estimate, name)));
+                columns.push(column);
+            }
+        }
+        words.join(", ")
     }
 
     fn is_level(&self, estimate: &Estimate, name: &str, wanted: &Value) -> bool {

@@ -2,14 +2,15 @@
 
 use pinfold_model::Unit;
 use pinfold_report::{Brackets, ChartPoint, Line, Panel, Picture, PictureKind, Scale};
+use pinfold_stats::median;
 use pinfold_study::study::{Analysis, Plot, TIME};
 
 use super::marks::{self, Axes};
 use super::{labelled, missing, ordered};
 use crate::{Exit, Failure};
 
-/// Number of pieces of a line; of each the smallest and the largest sample are drawn.
-const PIECES: usize = 200;
+/// Number of pieces of a line; of each the median, the smallest and the largest sample are drawn.
+const PIECES: usize = 100;
 
 /// The lines of a sequence.
 pub(super) fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
@@ -68,21 +69,21 @@ fn spots(samples: &[f64], is_timed: bool) -> Vec<ChartPoint> {
     (1..).zip(samples).map(spot).collect()
 }
 
-/// The smallest and the largest of each piece, in their order, so that no peak is lost.
+/// The median of each piece, with the range of its samples, so that the level shows and no peak is
+/// lost.
 fn thinned(spots: &[ChartPoint]) -> Vec<ChartPoint> {
     if spots.len() <= 2 * PIECES {
         return spots.to_vec();
     }
     let pieces = spots.chunks(spots.len().div_ceil(PIECES));
-    let ends = pieces.flat_map(|piece| {
-        let by = |one: &usize, other: &usize| piece[*one].value.total_cmp(&piece[*other].value);
-        let ends = (0..piece.len()).min_by(by).zip((0..piece.len()).max_by(by));
-        let mut kept = ends.map_or(Vec::new(), |(least, most)| vec![least, most]);
-        kept.sort_unstable();
-        kept.dedup();
-        kept.into_iter().map(|index| piece[index].clone())
+    let of_piece = pieces.filter_map(|piece| {
+        let samples: Vec<f64> = piece.iter().map(|spot| spot.value).collect();
+        let least = samples.iter().copied().reduce(f64::min)?;
+        let most = samples.iter().copied().reduce(f64::max)?;
+        let x = piece[piece.len() / 2].x.clone();
+        Some(ChartPoint { x, value: median(&samples)?, range: Some((least, most)) })
     });
-    ends.collect()
+    of_piece.collect()
 }
 
 #[cfg(test)]
@@ -100,9 +101,11 @@ mod tests {
         let mut samples = vec![5.0; 10_000];
         (samples[17], samples[7_000]) = (900.0, 1.0);
         let kept = thinned(&spots(&samples, false));
-        assert!(kept.len() <= 2 * PIECES, "{}", kept.len());
-        let has = |value: f64, x: &str| kept.iter().any(|one| one.value == value && one.x == x);
-        assert!(has(900.0, "18") && has(1.0, "7001"));
+        assert_eq!(kept.len(), PIECES);
+        assert!(kept.iter().all(|spot| spot.value == 5.0), "the level is the median");
+        let with = |end: (f64, f64)| kept.iter().filter(|spot| spot.range == Some(end)).count();
+        assert_eq!((with((5.0, 900.0)), with((1.0, 5.0)), with((5.0, 5.0))), (1, 1, PIECES - 2));
+        assert_eq!(thinned(&spots(&samples[..2 * PIECES], false)).len(), 2 * PIECES);
         assert!(places(&kept).is_sorted());
     }
 }

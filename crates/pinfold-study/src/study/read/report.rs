@@ -25,6 +25,8 @@ const TABLE: &[&str] = &["name", "title", "figures", "statistics", "rows", "colu
 const CLAIM: &[&str] = &["source", "own", "place", "where", "see", "agree"];
 /// The labels of exit figures.
 const EXIT_LABELS: [&str; 3] = ["type", "statistic", "level"];
+/// The labels of figures of sampled futex calls.
+const FUTEX_LABELS: [&str; 2] = ["part", "lock"];
 /// The statistics of exits, and how the probe labels them.
 const EXIT_STATISTICS: [(&str, &str); 8] = [
     ("count", "count"),
@@ -37,8 +39,17 @@ const EXIT_STATISTICS: [(&str, &str); 8] = [
     ("share", "share"),
 ];
 /// The functions of claims: each gives one value from the cells that its arguments select.
-pub(in super::super) const FUNCTIONS: [&str; 6] =
-    ["value", "ratio", "error", "spread", "smallest", "largest"];
+pub(in super::super) const FUNCTIONS: [&str; 9] = [
+    "value",
+    "sum",
+    "ratio",
+    "error",
+    "spread",
+    "smallest",
+    "largest",
+    "smallest_at",
+    "largest_at",
+];
 
 pub(super) fn report(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
     let mut names: Vec<String> = Vec::new();
@@ -110,22 +121,24 @@ fn shared_selection(keys: &mut Keys, study: &Study, at: usize) -> Result<Selecti
         None => DisplayedStatistic::Value,
         Some((text, at)) => match text.as_str() {
             "value" => DisplayedStatistic::Value,
+            "sum" => DisplayedStatistic::Sum,
             "ratio" => DisplayedStatistic::Ratio,
             "error" => DisplayedStatistic::Error,
             _ => {
                 return Err(Fault::new(at, format!("show: {text:?} is not known"))
-                    .with_hint("there are value, ratio and error"));
+                    .with_hint("there are value, sum, ratio and error"));
             }
         },
     };
     let ideal = keys.text("ideal")?.map(|text| cell_rule(text, study, "ideal")).transpose()?;
+    let is_compared = matches!(shown, DisplayedStatistic::Ratio | DisplayedStatistic::Error);
     let baseline = keys.take("baseline").map(|table| super::baseline(table, study)).transpose()?;
-    if shown == DisplayedStatistic::Value && baseline.is_some() {
+    if !is_compared && baseline.is_some() {
         return Err(Fault::new(at, "baseline: values are compared with nothing".to_owned())
             .with_hint("write show = \"ratio\""));
     }
     let baseline = baseline.unwrap_or_else(|| study.baseline.clone());
-    if shown != DisplayedStatistic::Value && baseline.is_empty() {
+    if is_compared && baseline.is_empty() {
         return Err(Fault::new(at, "show: ratios need a [baseline]".to_owned()));
     }
     if shown == DisplayedStatistic::Error && ideal.is_none() {
@@ -290,7 +303,9 @@ fn check_axis(name: String, at: usize, study: &Study) -> Result<String, Fault> {
     let mut figures = study.workloads.iter().flat_map(|workload| &workload.figures);
     let is_label = |path: &String| label_of(path) == name;
     let exits = study.probes.contains(&Probe::Exits) && EXIT_LABELS.contains(&name.as_str());
-    let labelled = exits || figures.any(|figure| figure.labels.iter().any(is_label));
+    let is_futex = |probe: &Probe| matches!(probe, Probe::FutexCycles | Probe::FutexLock);
+    let futexes = study.probes.iter().any(is_futex) && FUTEX_LABELS.contains(&name.as_str());
+    let labelled = exits || futexes || figures.any(|figure| figure.labels.iter().any(is_label));
     let lines = study.workloads.iter().any(|workload| workload.figures.is_empty());
     match study.varies(&name) || labelled || lines {
         true => Ok(name),

@@ -188,6 +188,21 @@ fn constraints_that_exclude_everything_or_have_no_value() {
     let few = HostFacts { pus: 0, ..FACTS };
     let error = cells(&from_toml(STUDY).unwrap(), &few, &world.machine).unwrap_err();
     assert_eq!(error.to_string(), "none of the 18 cells can be run here: too few CPUs (18 cells)");
+    let quick = from_toml(STUDY).unwrap().in_form(&Form::of(Some(QUICK))).unwrap();
+    let error = cells(&quick, &few, &world.machine).unwrap_err();
+    let text = error.to_string();
+    let expected = "line 54, column 1: preset quick: none of the ";
+    assert!(text.starts_with(expected) && text.contains("too few CPUs"), "{text}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("pinfold doctor")));
+}
+
+/// A store holds the text of its study; one that an older version wrote may not be valid any more.
+#[test]
+fn a_store_of_an_older_study_file_is_refused_with_the_line() {
+    let older = STUDY.replacen("seed = 5", "sead = 5", 1);
+    let error = StudyError::Stored(from_toml(&older).unwrap_err());
+    let expected = "the study in the store cannot be read: line 3, column 1: the study has no key";
+    assert!(error.to_string().starts_with(expected), "{error}");
 }
 
 #[test]
