@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use pinfold_model::Unit;
 use pinfold_model::text::counted;
-use pinfold_stats::{QuantilePoint, median, quantile_curve};
+use pinfold_stats::{QuantilePoint, median, median_interval, quantile_curve};
 
 use super::INTERVAL_BLOCKS;
 use super::analyse::{Analysis, Comparison, Estimate};
@@ -360,7 +360,10 @@ impl Scope for ClaimScope<'_> {
         if let "smallest_at" | "largest_at" = function {
             return Some(Ok(Value::Text(self.place(function, &cells))));
         }
-        let values: Vec<f64> = cells.iter().map(|one| one.value).collect();
+        let values: Vec<f64> = match function {
+            "variation" => deviations(&cells),
+            _ => cells.iter().map(|one| one.value).collect(),
+        };
         let number = reduced(function, &values, &values);
         Some(Ok(Value::Number(number.low)))
     }
@@ -369,6 +372,9 @@ impl Scope for ClaimScope<'_> {
         let (first, picks) = arguments.split_first()?;
         let at = first.value.at();
         Some(self.cells(function, first, picks).and_then(|cells| {
+            if function == "variation" {
+                return variation(&cells).map_err(|why| ExprError::new(at, why));
+            }
             let ranges = cells.iter().map(|one| self.range(one));
             let ranges: Vec<Bounds> =
                 ranges.collect::<Result<_, _>>().map_err(|why| ExprError::new(at, why))?;
@@ -377,6 +383,38 @@ impl Scope for ClaimScope<'_> {
             Ok(reduced(function, &lows, &highs))
         }))
     }
+}
+
+/// How far each block of each cell is from the median of its cell, as a share of it.
+fn deviations(cells: &[CellValue<'_>]) -> Vec<f64> {
+    let of_cell = |one: &CellValue<'_>| {
+        let blocks = one.estimate.starts.values().filter_map(|starts| median(starts));
+        blocks.map(|block| (block / one.estimate.median - 1.0).abs()).collect::<Vec<f64>>()
+    };
+    cells.iter().flat_map(of_cell).filter(|share| share.is_finite()).collect()
+}
+
+/// The interval of the median of [`deviations`].
+///
+/// # Errors
+/// A cell has too few blocks for any test.
+fn variation(cells: &[CellValue<'_>]) -> Result<Bounds, String> {
+    for one in cells {
+        enough_blocks(u32::try_from(one.estimate.starts.len()).unwrap_or(u32::MAX))?;
+    }
+    let interval = median_interval(&deviations(cells));
+    let (low, high) = interval.ok_or_else(|| "no block has a value".to_owned())?;
+    Ok(Bounds { low, high })
+}
+
+/// # Errors
+/// A message with the number of blocks.
+fn enough_blocks(blocks: u32) -> Result<(), String> {
+    let why = || {
+        let counted = counted(blocks as usize, "block");
+        format!("{counted}, a verdict needs at least {INTERVAL_BLOCKS}")
+    };
+    (blocks >= INTERVAL_BLOCKS).then_some(()).ok_or_else(why)
 }
 
 /// The value of a function over cells, from the ends of their intervals.
@@ -403,12 +441,7 @@ impl ClaimScope<'_> {
     /// # Errors
     /// It has no interval, or too few blocks for any test.
     fn range(&self, one: &CellValue<'_>) -> Result<Bounds, String> {
-        if one.blocks < INTERVAL_BLOCKS {
-            return Err(format!(
-                "{}, a verdict needs at least {INTERVAL_BLOCKS}",
-                counted(one.blocks as usize, "block")
-            ));
-        }
+        enough_blocks(one.blocks)?;
         let Some((low, high)) = one.range else {
             return Err(format!("{} has no interval", one.estimate.figure.probe));
         };
@@ -455,7 +488,7 @@ impl ClaimScope<'_> {
             }
         }
         let shown = match (function, of.as_deref()) {
-            ("value", _) | (_, Some("value")) => DisplayedStatistic::Value,
+            ("value" | "variation", _) | (_, Some("value")) => DisplayedStatistic::Value,
             ("sum", _) => DisplayedStatistic::Sum,
             ("error", _) | (_, Some("error")) => DisplayedStatistic::Error,
             (_, _) => DisplayedStatistic::Ratio,

@@ -39,7 +39,7 @@ const EXIT_STATISTICS: [(&str, &str); 8] = [
     ("share", "share"),
 ];
 /// The functions of claims: each gives one value from the cells that its arguments select.
-pub(in super::super) const FUNCTIONS: [&str; 9] = [
+pub(in super::super) const FUNCTIONS: [&str; 10] = [
     "value",
     "sum",
     "ratio",
@@ -49,6 +49,7 @@ pub(in super::super) const FUNCTIONS: [&str; 9] = [
     "largest",
     "smallest_at",
     "largest_at",
+    "variation",
 ];
 
 pub(super) fn report(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {

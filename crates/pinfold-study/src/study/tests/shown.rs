@@ -140,6 +140,40 @@ fn a_claim_is_not_settled_by_two_blocks_nor_at_its_limit() {
     assert_eq!(judged.agree.unwrap_err(), "the interval contains the limit");
 }
 
+/// The deviation of a block from its cell, with an interval from six blocks on.
+#[test]
+fn a_claim_can_compare_how_results_vary() {
+    let of = |agree: &str| {
+        format!(
+            "[[claim]]\nsource = \"s\"\nsee = \"{{round(variation(rate), 9)}}\"\nagree = \"{agree}\"\n"
+        )
+    };
+    let judged = |agree: &str, is_quick: bool| {
+        let toml = STUDY.replacen("[[plot]]", &format!("{}[[plot]]", of(agree)), 1);
+        let mut world = World::new();
+        let run = world.create(&toml, is_quick).unwrap();
+        world.run(run).unwrap();
+        let analysis = analyse(&world.store, run.id()).unwrap();
+        let judged = analysis.judge(&analysis.loaded.study.claims[0]);
+        let deviations = analysis.estimates.iter().filter(|one| one.figure.probe == "rate");
+        let deviations: Vec<f64> = deviations
+            .flat_map(|one| {
+                let blocks = one.starts.values().flatten();
+                blocks.map(|block| (block / one.median - 1.0).abs())
+            })
+            .collect();
+        let expected = pinfold_stats::median(&deviations).unwrap();
+        assert!((judged.see.parse::<f64>().unwrap() - expected).abs() < 1e-6, "{judged:?}");
+        judged.agree
+    };
+    assert_eq!(judged("variation(rate) < 0.5", false), Ok(true));
+    assert_eq!(judged("variation(rate) > 0.5", false), Ok(false));
+    let same = "variation(rate, method = 'stall') < variation(rate, method = 'stall')";
+    assert_eq!(judged(same, false).unwrap_err(), "the interval contains the limit");
+    let few = judged("variation(rate) < 0.5", true).unwrap_err();
+    assert_eq!(few, "2 blocks, a verdict needs at least 6");
+}
+
 #[test]
 fn figures_are_sorted_by_the_size_of_their_labels() {
     let name = |bytes: &str| FigureName {
