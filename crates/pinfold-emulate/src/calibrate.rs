@@ -20,11 +20,20 @@
 //! measured; then the overhead of the previous share is used.
 //!
 //! If other tasks ran on a CPU, the reference run got less than the whole CPU while nothing was
-//! taken, and its own time per window shows the other tasks. If what the method takes counts as CPU
-//! time of the vnode's tasks, the own time per second of CPU time is compared instead: other tasks
-//! take no CPU time of the reference run. For other methods the first sample is repeated once. A
-//! CPU that is still busy then, or on which the reference run failed, is not measured: its cost is
-//! the last one that was measured, or zero. The start continues in any case.
+//! taken, and its own time per window shows the other tasks. Its own time per second of CPU time is
+//! compared instead: other tasks take no CPU time of the reference run. If the method takes CPU time
+//! of the vnode's tasks, that is all. If its own threads take the time, their CPU time beyond what
+//! they count as taken is part of the overhead; the rest (interrupts and context switches) is what
+//! the reference run loses of its CPU time, and each other task of its own:
+//!
+//! ```text
+//! extra = helper − share + (period − helper) · (1 − rate / free rate)
+//! ```
+//!
+//! where `helper` is the CPU time of the method's thread per period. For other methods the first
+//! sample is repeated once. A CPU that cannot be measured, because other tasks left the reference
+//! run nearly nothing or because it failed, has the last known cost, or that of another CPU, or
+//! zero. The start continues in any case.
 //!
 //! The result is passed to the [`HelperSpawner`], which stores it. It is measured again while the
 //! vnode runs (`renewal.rs`).
@@ -37,6 +46,7 @@ use pinfold_model::{CpuSet, PuId};
 
 use crate::SpeedError;
 use crate::cost::{Cost, SHARES};
+use crate::emulation::{ChargedTo, HelperTime};
 use crate::helper_spawner::{HelperSpawner, ReferenceRun, Throughput};
 
 /// Duration of a reference run.
@@ -74,14 +84,14 @@ pub(crate) struct Sample {
     pub(crate) pus: CpuSet,
     /// Period at each of [`SHARES`]; `None` if the method is not measured there.
     pub(crate) periods_ns: [Option<u64>; SHARES.len()],
-    /// True if what the method takes is CPU time of the vnode's tasks.
-    pub(crate) takes_cpu_time: bool,
+    /// Whose CPU time contains what the method takes.
+    pub(crate) charged_to: Option<ChargedTo>,
 }
 
 impl Sample {
     /// True if a run outside of the vnode shows what a method takes on its CPU.
     fn can_measure(&self, run: &ReferenceRun) -> bool {
-        run.was_alone() || (self.takes_cpu_time && run.own_per_cpu_second().is_some())
+        run.was_alone() || (self.charged_to.is_some() && run.own_per_cpu_second().is_some())
     }
 }
 
@@ -94,25 +104,62 @@ pub(crate) struct Found {
     pub(crate) failed: Option<SpeedError>,
 }
 
-/// Measures all vnodes at once. `take` makes the methods take a share from then on, `beat` sends
-/// them a heartbeat.
+/// The methods of all vnodes that are measured, in the order of the samples.
+pub(crate) trait Measured {
+    /// Makes the methods take a share from now on.
+    ///
+    /// # Errors
+    /// [`SpeedError`] of a method.
+    fn take(&mut self, share: u32) -> Result<(), SpeedError>;
+
+    /// Sends them a heartbeat.
+    ///
+    /// # Errors
+    /// [`SpeedError`] of a method.
+    fn beat(&mut self) -> Result<(), SpeedError>;
+
+    /// The accounts of their own threads.
+    ///
+    /// # Errors
+    /// [`SpeedError`] of a method.
+    fn helper_times(&self) -> Result<Vec<HelperTimes>, SpeedError>;
+}
+
+/// The accounts of a method's own threads, by CPU.
+pub(crate) type HelperTimes = BTreeMap<PuId, HelperTime>;
+
+/// The reference runs at one share, and what the method's own threads did meanwhile.
+#[derive(Default)]
+struct Round {
+    runs: Throughput,
+    // Own time per second of CPU time of each run.
+    rates: BTreeMap<PuId, Vec<u64>>,
+    helpers: HelperTimes,
+}
+
+/// Results of all rounds, by share.
+type RoundsByShare = BTreeMap<Option<usize>, Round>;
+
+/// Measures all vnodes at once.
 ///
 /// # Errors
-/// Only those of `take` and `beat`: a failed reference run measures nothing.
+/// Only those of `methods`: a failed reference run measures nothing.
 pub(crate) fn witness(
-    (outside, clock): (&dyn HelperSpawner, &dyn Clock),
+    outside: &dyn HelperSpawner,
+    clock: &dyn Clock,
     looks: &[Sample],
-    take: &mut dyn FnMut(u32) -> Result<(), SpeedError>,
-    beat: &mut dyn FnMut() -> Result<(), SpeedError>,
+    methods: &mut dyn Measured,
 ) -> Result<Found, SpeedError> {
-    let mut seen: Vec<ThroughputByShare> = looks.iter().map(|_| ThroughputByShare::new()).collect();
+    let mut seen: Vec<RoundsByShare> = looks.iter().map(|_| RoundsByShare::new()).collect();
     let mut failed = None;
-    let mut look = |round: Option<usize>, seen: &mut Vec<ThroughputByShare>| {
-        take(round.and_then(|at| SHARES.get(at).copied()).unwrap_or(0))?;
-        let all = all_at_once((outside, clock), looks, round.is_some(), beat)?;
-        for (seen, rates) in seen.iter_mut().zip(all) {
+    let mut look = |round: Option<usize>, seen: &mut Vec<RoundsByShare>| {
+        methods.take(round.and_then(|at| SHARES.get(at).copied()).unwrap_or(0))?;
+        let before = methods.helper_times()?;
+        let all = all_at_once((outside, clock), looks, round.is_some(), methods)?;
+        let after = methods.helper_times()?;
+        for ((seen, rates), times) in seen.iter_mut().zip(all).zip(before.iter().zip(&after)) {
             match rates {
-                Ok(rates) => add(seen.entry(round).or_default(), rates),
+                Ok(rates) => add(seen.entry(round).or_default(), rates, times.0, times.1),
                 Err(error) => failed = failed.take().or(Some(error)),
             }
         }
@@ -122,10 +169,10 @@ pub(crate) fn witness(
         |at: usize| looks.iter().any(|look| look.periods_ns.get(at).is_some_and(Option::is_some));
     let mut rounds = ROUNDS.into_iter().filter(|round| round.is_none_or(is_wanted));
     for _ in 0..TRIES {
-        seen.iter_mut().for_each(ThroughputByShare::clear);
+        seen.iter_mut().for_each(RoundsByShare::clear);
         look(None, &mut seen)?;
         let mut first = looks.iter().zip(&seen).flat_map(|(look, seen)| {
-            let runs = seen.values().flat_map(Throughput::values);
+            let runs = seen.values().flat_map(|round| round.runs.values());
             runs.map(move |run| look.can_measure(run))
         });
         if first.any(|can| can) {
@@ -140,16 +187,21 @@ pub(crate) fn witness(
     Ok(Found { costs, failed })
 }
 
-/// Results of all rounds, by share.
-type ThroughputByShare = BTreeMap<Option<usize>, Throughput>;
-
-fn add(all: &mut Throughput, rates: Throughput) {
+fn add(all: &mut Round, rates: Throughput, before: &HelperTimes, after: &HelperTimes) {
     for (pu, more) in rates {
-        let sum = all.entry(pu).or_default();
+        all.rates.entry(pu).or_default().extend(more.own_per_cpu_second());
+        let sum = all.runs.entry(pu).or_default();
         sum.windows.extend(more.windows);
         sum.total_own_ns = sum.total_own_ns.saturating_add(more.total_own_ns);
         sum.cpu_ns = sum.cpu_ns.saturating_add(more.cpu_ns);
         sum.elapsed_ns = sum.elapsed_ns.saturating_add(more.elapsed_ns);
+    }
+    for (pu, now) in after {
+        let then = before.get(pu).copied().unwrap_or_default();
+        let sum = all.helpers.entry(*pu).or_default();
+        sum.ran_ns = sum.ran_ns.saturating_add(now.ran_ns.saturating_sub(then.ran_ns));
+        sum.taken_ns = sum.taken_ns.saturating_add(now.taken_ns.saturating_sub(then.taken_ns));
+        sum.turns = sum.turns.saturating_add(now.turns.saturating_sub(then.turns));
     }
 }
 
@@ -157,7 +209,7 @@ fn all_at_once(
     (outside, clock): (&dyn HelperSpawner, &dyn Clock),
     looks: &[Sample],
     inside: bool,
-    beat: &mut dyn FnMut() -> Result<(), SpeedError>,
+    methods: &mut dyn Measured,
 ) -> Result<Vec<Result<Throughput, SpeedError>>, SpeedError> {
     thread::scope(|scope| {
         let looking: Vec<_> = looks
@@ -168,7 +220,7 @@ fn all_at_once(
             })
             .collect();
         while looking.iter().any(|one| !one.is_finished()) {
-            beat()?;
+            methods.beat()?;
             clock.sleep_ns(HEARTBEAT_NS);
         }
         let panicked =
@@ -178,40 +230,100 @@ fn all_at_once(
 }
 
 /// The costs of those CPUs that can be measured, with a result in every round.
-fn costs(look: &Sample, seen: &ThroughputByShare) -> BTreeMap<PuId, Cost> {
-    let at = |round: Option<usize>, pu: PuId| seen.get(&round)?.get(&pu);
-    let one = |pu: PuId| {
-        let outside = at(None, pu).filter(|run| look.can_measure(run))?;
-        let is_alone = outside.was_alone();
-        let rate = |run: &ReferenceRun| {
-            if is_alone { run.own_ns() } else { run.own_per_cpu_second() }
-        };
-        let free_ns = rate(outside)?;
-        let free = if is_alone {
-            outside.free(free_ns)
-        } else {
-            u32::try_from(free_ns.min(1_000_000_000) / 1000).unwrap_or(0)
-        };
-        let mut cost = Cost { free, ..Cost::default() };
-        let mut last = 0;
-        let turns = SHARES.into_iter().zip(look.periods_ns);
-        for (at_index, ((share, period_ns), extra_ns)) in turns.zip(&mut cost.extra_ns).enumerate()
-        {
-            if let Some(period_ns) = period_ns
-                && has_room(share, (last, period_ns))
-            {
-                let at_share = at(Some(at_index), pu)?;
-                last = extra(free_ns, rate(at_share)?, (share, period_ns))?;
-                // The kernel does not count interrupts as CPU time of the task.
-                if !is_alone && last.unsigned_abs() >= period_ns / 4 {
-                    return None;
-                }
+fn costs(look: &Sample, seen: &RoundsByShare) -> BTreeMap<PuId, Cost> {
+    look.pus.iter().filter_map(|pu| Some((pu, cost(look, seen, pu)?))).collect()
+}
+
+/// What the own time of a reference run is divided by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Base {
+    /// Its windows, of which the median counts: exact if no other task ran.
+    Windows,
+    /// Its CPU time.
+    CpuTime,
+}
+
+impl Base {
+    /// The own time of the reference runs of a round; by CPU time the median of the runs.
+    fn own_ns(self, round: &Round, pu: PuId) -> Option<u64> {
+        match self {
+            Base::Windows => round.runs.get(&pu)?.own_ns(),
+            Base::CpuTime => {
+                let mut rates = round.rates.get(&pu)?.clone();
+                rates.sort_unstable();
+                rates.get(rates.len() / 2).copied()
             }
-            *extra_ns = last;
         }
-        Some((pu, cost))
+    }
+
+    /// Share of the base that a reference run has while nothing is taken, in millionths.
+    fn free(self, run: &ReferenceRun, own_ns: u64) -> u32 {
+        match self {
+            Base::Windows => run.free(own_ns),
+            Base::CpuTime => u32::try_from(own_ns.min(1_000_000_000) / 1000).unwrap_or(0),
+        }
+    }
+}
+
+fn cost(look: &Sample, seen: &RoundsByShare, pu: PuId) -> Option<Cost> {
+    let outside = seen.get(&None)?.runs.get(&pu)?;
+    let is_undisturbed = match look.charged_to {
+        Some(ChargedTo::Tasks) => {
+            seen.values().filter_map(|round| round.runs.get(&pu)).all(ReferenceRun::had_all)
+        }
+        Some(ChargedTo::Helpers) => outside.had_all(),
+        None => outside.was_alone(),
     };
-    look.pus.iter().filter_map(one).collect()
+    if is_undisturbed {
+        return cost_by(Base::Windows, look, seen, pu);
+    }
+    let by_cpu_time = look.charged_to.and_then(|_| cost_by(Base::CpuTime, look, seen, pu));
+    by_cpu_time.or_else(|| cost_by(Base::Windows, look, seen, pu).filter(|_| outside.was_alone()))
+}
+
+fn cost_by(base: Base, look: &Sample, seen: &RoundsByShare, pu: PuId) -> Option<Cost> {
+    let outside = seen.get(&None)?;
+    let free_ns = base.own_ns(outside, pu)?;
+    let free = base.free(outside.runs.get(&pu)?, free_ns);
+    let mut cost = Cost { free, ..Cost::default() };
+    let mut last = 0;
+    let turns = SHARES.into_iter().zip(look.periods_ns);
+    for (at_index, ((share, period_ns), extra_ns)) in turns.zip(&mut cost.extra_ns).enumerate() {
+        if let Some(period_ns) = period_ns
+            && has_room(share, (last, period_ns))
+        {
+            let round = seen.get(&Some(at_index))?;
+            let own_ns = base.own_ns(round, pu)?;
+            last = match (base, look.charged_to) {
+                (Base::CpuTime, Some(ChargedTo::Helpers)) => {
+                    let helper = round.helpers.get(&pu)?;
+                    extra_beyond(*helper, period_ns, [free_ns, own_ns])?
+                }
+                (Base::CpuTime | Base::Windows, _) => extra(free_ns, own_ns, (share, period_ns))?,
+            };
+            // Not measured: the kernel does not count interrupts as CPU time of the task, or
+            // nothing was taken because heartbeats were late.
+            let is_bound = last.unsigned_abs() >= period_ns / 4;
+            if is_bound && (last < 0 || base == Base::CpuTime) {
+                return None;
+            }
+        }
+        *extra_ns = last;
+    }
+    Some(cost)
+}
+
+/// Overhead of a period in addition to what the method's own thread counts as taken (ns), from its
+/// CPU time and from the own time of a reference run per CPU time, without the method and with it.
+fn extra_beyond(helper: HelperTime, period_ns: u64, own_ns: [u64; 2]) -> Option<i64> {
+    let ran_ns = helper.ran_ns.checked_div(helper.turns)?;
+    let taken_ns = helper.taken_ns.checked_div(helper.turns)?;
+    let [free_ns, own_ns] = own_ns.map(i128::from);
+    let left_ns = i128::from(period_ns.checked_sub(ran_ns)?);
+    let lost_ns = (left_ns * (free_ns - own_ns)).checked_div(free_ns)?;
+    let extra_ns = i128::from(ran_ns) - i128::from(taken_ns) + lost_ns;
+    let most = i128::from(period_ns / 4);
+    i64::try_from(extra_ns.clamp(-most, most)).ok()
 }
 
 /// True if a period of this share still ends before the next one with twice the overhead.
@@ -233,6 +345,13 @@ pub(crate) fn extra(free_ns: u64, own_ns: u64, (share, period_ns): (u32, u64)) -
 mod tests {
     use super::*;
     use crate::helper_spawner::Window;
+
+    fn round(run: ReferenceRun) -> Round {
+        let mut round = Round::default();
+        let nothing = HelperTimes::new();
+        add(&mut round, Throughput::from([(PuId(2), run)]), &nothing, &nothing);
+        round
+    }
 
     #[test]
     fn the_extra_is_what_is_lost_next_to_the_share() {
@@ -258,7 +377,7 @@ mod tests {
         let rates = |own_ns: u64, cpu_ns| {
             let windows = vec![Window { units: 7, own_ns, span_ns: 1_010_101 }; 4];
             let seen = ReferenceRun { windows, total_own_ns: own_ns, cpu_ns, elapsed_ns: 100 };
-            Throughput::from([(PuId(2), seen)])
+            round(seen)
         };
         let check = |cpu_ns, expected: Option<Cost>| {
             let mut seen = BTreeMap::from([(None, rates(1_000_000, cpu_ns))]);
@@ -270,18 +389,25 @@ mod tests {
                 entries: Vec::new(),
                 pus: CpuSet::single(PuId(2)),
                 periods_ns: [Some(200_000); 5],
-                takes_cpu_time: false,
+                charged_to: None,
             };
             assert_eq!(costs(&look, &seen).remove(&PuId(2)), expected);
         };
         check(95, Some(Cost { extra_ns: [4_000; 5], entry_ns: 0, free: 990_000 }));
         check(89, None);
+        // At one share nothing was taken.
+        let mut seen = BTreeMap::from([(None, rates(1_000_000, 95))]);
+        seen.extend((0..SHARES.len()).map(|at| (Some(at), rates(990_000, 95))));
+        let (entries, pus) = (Vec::new(), CpuSet::single(PuId(2)));
+        let look = Sample { entries, pus, periods_ns: [Some(200_000); 5], charged_to: None };
+        assert_eq!(costs(&look, &seen), BTreeMap::new());
     }
 
     #[test]
     fn next_to_other_tasks_work_per_cpu_second_shows_the_cost() {
         // Other tasks have a varying part of the CPU; the kernel counts stalls as CPU time or not.
-        let check = |takes_cpu_time: bool, counts_stalls: bool, expected: Option<[i64; 5]>| {
+        let tasks = Some(ChargedTo::Tasks);
+        let check = |charged_to, counts_stalls: bool, expected: Option<[i64; 5]>| {
             let run = |cpu_ns: u64, lost: u64| {
                 let windows = vec![Window { units: 7, own_ns: cpu_ns / 9, span_ns: cpu_ns }; 4];
                 let total_own_ns = cpu_ns * (990_000 - lost * 99 / 100) / 1_000_000;
@@ -292,31 +418,45 @@ mod tests {
                     cpu_ns: counted_ns,
                     elapsed_ns: 1_600_000_000,
                 };
-                Throughput::from([(PuId(2), run)])
+                round(run)
             };
             let mut seen = BTreeMap::from([(None, run(400_000_000, 0))]);
             for (at, (share, part)) in SHARES.iter().zip(1..).enumerate() {
                 seen.insert(Some(at), run(part * 90_000_000, u64::from(*share) + 60_000));
             }
             let (entries, pus) = (Vec::new(), CpuSet::single(PuId(2)));
-            let look = Sample { entries, pus, periods_ns: [Some(200_000); 5], takes_cpu_time };
+            let look = Sample { entries, pus, periods_ns: [Some(200_000); 5], charged_to };
             let found = costs(&look, &seen).remove(&PuId(2));
             let rounded = found.map(|cost| cost.extra_ns.map(|extra| (extra + 50) / 100 * 100));
-            assert_eq!(rounded, expected, "{takes_cpu_time} {counts_stalls}");
+            assert_eq!(rounded, expected, "{charged_to:?} {counts_stalls}");
         };
-        check(true, true, Some([12_000; 5]));
-        check(true, false, None);
-        check(false, true, None);
+        check(tasks, true, Some([12_000; 5]));
+        check(tasks, false, None);
+        check(None, true, None);
+        // Without an account of its threads, nothing is known.
+        check(Some(ChargedTo::Helpers), true, None);
+    }
+
+    /// A burner counts 105 µs of 500 as taken. It has 103 µs of CPU time, and 4 µs more are lost to
+    /// the task that it preempts: 2 µs are not counted.
+    #[test]
+    fn next_to_other_tasks_the_account_of_a_burner_shows_its_cost() {
+        let helper = HelperTime { ran_ns: 1_030_000, taken_ns: 1_050_000, turns: 10 };
+        let own_ns = 1_000_000_000 * (397 - 4) / 397;
+        assert_eq!(extra_beyond(helper, 500_000, [1_000_000_000, own_ns]), Some(2_000));
+        let quiet = HelperTime { ran_ns: 1_000_000, taken_ns: 1_000_000, turns: 10 };
+        assert_eq!(extra_beyond(quiet, 500_000, [7, 7]), Some(0));
+        assert_eq!(extra_beyond(quiet, 500_000, [7, 1]), Some(125_000), "noise is bounded");
+        assert_eq!(extra_beyond(HelperTime::default(), 500_000, [7, 7]), None, "no turns");
+        assert_eq!(extra_beyond(quiet, 50_000, [7, 7]), None, "it ran longer than the period");
     }
 
     #[test]
     fn at_a_share_that_is_not_looked_at_it_is_the_one_before() {
         let rates = |own_ns: u64| {
             let windows = vec![Window { units: 7, own_ns, span_ns: 1_000_000 }; 4];
-            Throughput::from([(
-                PuId(2),
-                ReferenceRun { windows, total_own_ns: own_ns, cpu_ns: 95, elapsed_ns: 100 },
-            )])
+            let run = ReferenceRun { windows, total_own_ns: own_ns, cpu_ns: 95, elapsed_ns: 100 };
+            round(run)
         };
         let mut seen = BTreeMap::from([(None, rates(1_000_000))]);
         for (at, share) in SHARES.iter().enumerate().take(4) {
@@ -325,7 +465,7 @@ mod tests {
         let mut periods_ns = [Some(200_000); 5];
         periods_ns[4] = None;
         let (entries, pus) = (Vec::new(), CpuSet::single(PuId(2)));
-        let look = Sample { entries, pus, periods_ns, takes_cpu_time: false };
+        let look = Sample { entries, pus, periods_ns, charged_to: None };
         let expected = Cost { extra_ns: [4_000; 5], entry_ns: 0, free: 1_000_000 };
         assert_eq!(costs(&look, &seen), BTreeMap::from([(PuId(2), expected)]));
     }

@@ -78,6 +78,8 @@ pub enum Source {
     Measured,
     /// The last known value; the CPU was busy when it was to be measured again.
     LastKnown,
+    /// That of another CPU of this machine; this CPU's own is not known.
+    OtherCpu,
     /// Unknown; counts as zero.
     #[default]
     Unknown,
@@ -131,15 +133,19 @@ impl PeriodOverhead {
             Source::LastKnown => format!(
                 "which itself cost {cost} when that was last measured: the CPU was busy at the start"
             ),
+            Source::OtherCpu => format!(
+                "whose own cost is not known, {cost} as on another CPU: the CPU was busy at the \
+                 start"
+            ),
             Source::Unknown => "whose own cost is not known and counts as nothing: the CPU was \
                                 busy at the start"
                 .to_owned(),
         }
     }
 
-    /// True if the overhead is not known and counts as nothing.
+    /// True if the overhead on this CPU is not known.
     pub(crate) fn is_unknown(self) -> bool {
-        self.source == Source::Unknown
+        matches!(self.source, Source::OtherCpu | Source::Unknown)
     }
 
     /// The current overhead of a period (ns).
@@ -199,6 +205,7 @@ mod tests {
             Source::LastKnown,
             "which itself cost 4.0 µs when that was last measured: the CPU was busy",
         );
+        check(Source::OtherCpu, "whose own cost is not known, 4.0 µs as on another CPU");
         check(
             Source::Unknown,
             "whose own cost is not known and counts as nothing: the CPU was busy",

@@ -37,6 +37,26 @@ pub struct CoreShare {
     pub is_known: bool,
 }
 
+/// Whose CPU time contains what a method takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChargedTo {
+    /// That of the vnode's tasks.
+    Tasks,
+    /// That of the method's own threads ([`Emulation::helper_times`]).
+    Helpers,
+}
+
+/// The account of a method's own thread since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HelperTime {
+    /// Its CPU time (ns).
+    pub ran_ns: u64,
+    /// What it counts as taken (ns).
+    pub taken_ns: u64,
+    /// Number of periods.
+    pub turns: u64,
+}
+
 /// A running method of one vnode.
 ///
 /// Dropping it stops it; [`Emulation::stop`] also reports errors.
@@ -48,10 +68,18 @@ pub trait Emulation {
         None
     }
 
-    /// True if what it takes counts as CPU time of the vnode's tasks: then the work per second of
-    /// CPU time shows it next to other tasks too.
-    fn takes_cpu_time(&self) -> bool {
-        false
+    /// Whose CPU time contains what it takes, which shows the overhead next to other tasks too;
+    /// `None` if only an idle CPU shows it.
+    fn charged_to(&self) -> Option<ChargedTo> {
+        None
+    }
+
+    /// The account of its own threads on each core; empty without such threads.
+    ///
+    /// # Errors
+    /// [`SpeedError::Host`].
+    fn helper_times(&self) -> Result<BTreeMap<PuId, HelperTime>, SpeedError> {
+        Ok(BTreeMap::new())
     }
 
     /// Takes this share of all cores from now on, without correction for the overhead. Only for

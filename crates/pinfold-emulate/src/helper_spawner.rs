@@ -41,6 +41,11 @@ impl ReferenceRun {
         self.had(1_000_000)
     }
 
+    /// True if other tasks took at most a fiftieth of the CPU.
+    pub(crate) fn had_all(&self) -> bool {
+        self.cpu_ns.saturating_mul(50) >= self.elapsed_ns.saturating_mul(49)
+    }
+
     /// True if it got at least nine tenths of this share of the time, in millionths.
     pub(crate) fn had(&self, millionths: u32) -> bool {
         let least = u128::from(self.elapsed_ns) * u128::from(millionths) * 9;

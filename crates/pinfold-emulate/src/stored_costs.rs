@@ -75,6 +75,12 @@ impl Calibrations {
         let of = self.0.iter().rev().filter(|one| one.is_of(method, period_ns));
         of.filter_map(|one| one.costs.get(&pu)).next().copied()
     }
+
+    /// The largest cost in the newest calibration of any CPUs, at the first share.
+    pub(crate) fn of_any_cpu(&self, method: Method, period_ns: u64) -> Option<Cost> {
+        let newest = self.0.iter().rev().find(|one| one.is_of(method, period_ns))?;
+        newest.costs.values().max_by_key(|cost| cost.extra_ns).copied()
+    }
 }
 
 #[cfg(test)]
@@ -120,6 +126,8 @@ mod tests {
         let last = |pu: u32| kept.last(STALL, PuId(pu)).map(|cost| cost.entry_ns);
         assert_eq!((last(0), last(1), last(2)), (Some(5), Some(1), None));
         assert_eq!(kept.last((Method::Hogs, 200_000), PuId(0)), None);
+        let any = |method| kept.of_any_cpu(method, 200_000).map(|cost| cost.entry_ns);
+        assert_eq!((any(Method::Stall), any(Method::Hogs)), (Some(5), None));
     }
 
     #[test]

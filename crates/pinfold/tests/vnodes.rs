@@ -12,7 +12,7 @@ use pinfold_emulate::{Facts, GROUP_PREFIX};
 use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
 use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, paths, proc_stat};
-use pinfold_model::Tid;
+use pinfold_model::{CpuSet, Policy, Tid};
 use pinfold_probe::cpu_speed::{Progress, SpeedBenchmark, Workers};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
@@ -257,6 +257,46 @@ fn a_busy_vnode_is_as_slow_as_asked_by_its_own_account() {
         assert!(seen, "{method}: {got:?}");
         assert!(stage.emulate(&["down"]).status.success());
     }
+}
+
+/// A spinner on each CPU leaves the reference runs a part of it. A kernel that does not charge
+/// interrupts to tasks hides the cost of `stall` from them; no speed is stated then.
+#[test]
+fn the_cost_is_measured_next_to_other_tasks() {
+    let _turn = turn();
+    let host = LiveHost::new().expect("a host");
+    let cpus = host.affinity(process::own_tid()).expect("a mask");
+    let spin = |cpu| {
+        Spawn::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .affinity(CpuSet::single(cpu))
+            .policy(Some(Policy::Other { nice: 5 }))
+            .die_with_parent(true)
+            .start()
+            .expect("a spinner")
+    };
+    let mut spinners: Vec<Child> = cpus.iter().map(spin).collect();
+    for method in ["stall", "hogs"] {
+        // Nothing that an earlier test has measured.
+        KEPT.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let name = format!("next-{method}");
+        let Some(stage) = TestPlatform::set(&name, method, "50%") else { continue };
+        let core = stage.core();
+        let pinload = Pinload::install().expect("pinload");
+        if core["cost_known"] == true {
+            let got = || {
+                stage.rate(&pinload);
+                stage.core()["got"].as_f64()
+            };
+            assert!(until(|| got().is_some_and(|got| (0.2..0.6).contains(&got))), "{core}");
+        } else {
+            assert_eq!(method, "stall", "the burner's own account shows its cost: {core}");
+            stage.rate(&pinload);
+            assert!(stage.core()["got"].is_null(), "{}", stage.core());
+        }
+        assert!(stage.emulate(&["down"]).status.success());
+    }
+    spinners.iter_mut().for_each(|spinner| spinner.kill().map(drop).expect("an end"));
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! Overhead of the methods: taken from stored calibrations, measured at the start, updated later.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use pinfold_host::{Clock, with_causes};
 use pinfold_model::{Command, CpuSet, PuId};
 
 use super::VnodeController;
-use crate::calibrate::{Found, Sample, witness};
+use crate::calibrate::{HelperTimes, Measured, Sample, witness};
 use crate::cost::{Cost, Costs, KnownCost, SHARES, Source};
 use crate::emulation::Emulation;
 use crate::node::Node;
@@ -23,10 +22,9 @@ type Started<'h> = (Node, VnodeCgroup, Box<dyn Emulation + 'h>);
 /// # Errors
 /// [`SpeedError`] of a method. An overhead that cannot be measured is no error: it is reported.
 pub(super) fn calibrate(
-    outer: (&dyn HelperSpawner, &dyn Clock),
+    (outside, clock): (&dyn HelperSpawner, &dyn Clock),
     started: &mut [Started<'_>],
 ) -> Result<CpuSet, SpeedError> {
-    let (outside, clock) = outer;
     let (mut looks, mut places) = (Vec::new(), Vec::new());
     for (place, (node, enclosure, emulation)) in started.iter().enumerate() {
         let periods_ns = SHARES.map(|share| emulation.turn_to_witness(share));
@@ -35,7 +33,7 @@ pub(super) fn calibrate(
                 entries: enclosure.entries(),
                 pus: node.pus(),
                 periods_ns,
-                takes_cpu_time: emulation.takes_cpu_time(),
+                charged_to: emulation.charged_to(),
             });
             places.push(place);
         }
@@ -45,25 +43,22 @@ pub(super) fn calibrate(
         return Ok(together);
     }
     let kept = outside.recall();
-    let mut wanted: Vec<&mut Started<'_>> = started
-        .iter_mut()
-        .enumerate()
-        .filter(|(place, _)| places.contains(place))
-        .map(|(_, one)| one)
-        .collect();
+    let all = started.iter_mut().enumerate().filter(|(place, _)| places.contains(place));
+    let mut wanted = Wanted { all: all.map(|(_, one)| one).collect(), clock };
     let now_ns = clock.now_ns();
     let holding: Option<Vec<_>> = wanted
+        .all
         .iter()
         .map(|(node, ..)| kept.holding(turn(node), (&node.pus(), &together), now_ns))
         .collect();
     if let Some(costs) = holding {
-        for ((.., emulation), costs) in wanted.into_iter().zip(costs) {
+        for ((.., emulation), costs) in wanted.all.into_iter().zip(costs) {
             emulation.learn(&measured(costs))?;
         }
         return Ok(together);
     }
-    let found = measure(outer, &looks, &mut wanted)?;
-    for ((node, _, emulation), costs) in wanted.into_iter().zip(&found.costs) {
+    let found = witness(outside, clock, &looks, &mut wanted)?;
+    for ((node, _, emulation), costs) in wanted.all.into_iter().zip(&found.costs) {
         let known = completed(&kept, node, costs);
         report_missing(outside, node, &known, found.failed.as_ref());
         emulation.learn(&known)?;
@@ -80,37 +75,43 @@ fn measured(costs: BTreeMap<PuId, Cost>) -> Costs {
     costs.into_iter().map(|(pu, cost)| (pu, KnownCost::measured(cost))).collect()
 }
 
-/// Measures with reference runs while the methods take different shares.
-fn measure(
-    outer: (&dyn HelperSpawner, &dyn Clock),
-    looks: &[Sample],
-    wanted: &mut [&mut Started<'_>],
-) -> Result<Found, SpeedError> {
-    let wanted = RefCell::new(wanted);
-    let each = |what: &mut dyn FnMut(&mut dyn Emulation) -> Result<(), SpeedError>| {
-        let mut wanted = wanted.borrow_mut();
-        wanted.iter_mut().try_for_each(|(.., emulation)| what(emulation.as_mut()))
-    };
-    // A method is only asked to take a share at which it is measured.
-    let mut take = |share| {
-        each(&mut |emulation| match emulation.turn_to_witness(share) {
+/// The methods that are measured.
+struct Wanted<'w, 'h> {
+    all: Vec<&'w mut Started<'h>>,
+    clock: &'w dyn Clock,
+}
+
+impl Measured for Wanted<'_, '_> {
+    /// A method is only asked to take a share at which it is measured.
+    fn take(&mut self, share: u32) -> Result<(), SpeedError> {
+        let mut taking = self.all.iter_mut().map(|(.., emulation)| emulation);
+        taking.try_for_each(|emulation| match emulation.turn_to_witness(share) {
             Some(_) => emulation.take(share),
             None => Ok(()),
         })
-    };
-    let mut beat = || {
-        let now = outer.1.now_ns();
-        each(&mut |emulation| emulation.turn(now).map(|_| ()))
-    };
-    witness(outer, looks, &mut take, &mut beat)
+    }
+
+    fn beat(&mut self) -> Result<(), SpeedError> {
+        let now_ns = self.clock.now_ns();
+        self.all.iter_mut().try_for_each(|(.., emulation)| emulation.turn(now_ns).map(|_| ()))
+    }
+
+    fn helper_times(&self) -> Result<Vec<HelperTimes>, SpeedError> {
+        self.all.iter().map(|(.., emulation)| emulation.helper_times()).collect()
+    }
 }
 
-/// The measured costs, and for the other CPUs the last known ones.
+/// The measured costs, and for the other CPUs the last known ones, or those of another CPU: the
+/// largest that was measured now or at the last calibration.
 fn completed(kept: &Calibrations, node: &Node, costs: &BTreeMap<PuId, Cost>) -> Costs {
+    let largest = costs.values().max_by_key(|cost| cost.extra_ns).copied();
+    let of_other = largest.or_else(|| kept.of_any_cpu(node.method, node.period()));
+    let unknown =
+        of_other.map_or(KnownCost::default(), |cost| KnownCost { cost, source: Source::OtherCpu });
     let one = |pu: PuId| match (costs.get(&pu), kept.last(turn(node), pu)) {
         (Some(cost), _) => KnownCost::measured(*cost),
         (None, Some(cost)) => KnownCost { cost, source: Source::LastKnown },
-        (None, None) => KnownCost::default(),
+        (None, None) => unknown,
     };
     node.pus().iter().map(|pu| (pu, one(pu))).collect()
 }
@@ -123,10 +124,11 @@ fn report_missing(
 ) {
     for (source, what) in [
         (Source::LastKnown, "the last known cost counts"),
+        (Source::OtherCpu, "its cost is not known, that of another CPU counts"),
         (Source::Unknown, "the cost is not known and counts as nothing"),
     ] {
         let next = match source {
-            Source::Unknown => format!(
+            Source::OtherCpu | Source::Unknown => format!(
                 "; `{}` measures the achieved speed in a node of a platform",
                 Command::new("emulate verify NODE")
             ),

@@ -14,11 +14,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use pinfold_host::{Clock as _, HostError, HostMut, SystemClock, process};
+use pinfold_host::{Clock as _, HostError, HostMut, SystemClock, paths, process, schedstat};
 use pinfold_model::{CpuSet, Policy, PuId, Tid};
 
 use super::{HEARTBEAT_TIMEOUT_NS, MethodContext};
 use crate::SpeedError;
+use crate::emulation::HelperTime;
 use crate::node::Node;
 
 /// Higher than the priority of any thread in a plan.
@@ -105,6 +106,7 @@ impl Barrier {
 /// A running burner; it ends when this is dropped.
 pub(super) struct Burning {
     shared: Arc<Shared>,
+    tid: Tid,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -139,7 +141,7 @@ impl Burning {
             .and_then(|()| ground.host.set_policy(tid, Policy::Fifo { priority: PRIORITY }));
         placed.map_err(|error| refused(ground.node, error))?;
         go.send(()).map_err(|error| failed(error.to_string()))?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, tid, thread: Some(thread) })
     }
 
     /// Sets the share of the time to burn, in millionths.
@@ -158,6 +160,15 @@ impl Burning {
     pub(super) fn burned(&self) -> (u64, u64) {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (load(&self.shared.burned_ns), load(&self.shared.turns))
+    }
+
+    /// Its CPU time by the kernel, with what it counts as burned.
+    pub(super) fn time(&self, host: &dyn HostMut) -> Result<HelperTime, HostError> {
+        let path = paths::task_schedstat(process::own_pid(), self.tid);
+        let text = host.read_text(&path)?;
+        let stat = schedstat::parse(&text).map_err(|error| error.at(&path))?;
+        let (taken_ns, turns) = self.burned();
+        Ok(HelperTime { ran_ns: stat.run_ns, taken_ns, turns })
     }
 
     /// A note for the status; `None` as long as it stays on its CPU.
@@ -343,7 +354,8 @@ mod tests {
         shared.steal.store(500_000, Ordering::Relaxed);
         let (mine, pu) = (Arc::clone(&shared), PuId(8_191));
         let thread = thread::spawn(move || burn(&mine, pu, 1_000_000, 0));
-        let mut burning = Burning { shared: Arc::clone(&shared), thread: Some(thread) };
+        let tid = process::own_tid();
+        let mut burning = Burning { shared: Arc::clone(&shared), tid, thread: Some(thread) };
         while shared.strayed.load(Ordering::Relaxed) < 3 {
             assert_eq!(burning.burned(), (0, 0));
             SystemClock.sleep_ns(1_000_000);
@@ -370,7 +382,7 @@ mod tests {
                     host.set_affinity(process::own_tid(), &CpuSet::single(pu)).unwrap();
                     burn_in_step(&mine, pu, 1_000_000, &barrier);
                 });
-                Burning { shared, thread: Some(thread) }
+                Burning { shared, tid: process::own_tid(), thread: Some(thread) }
             })
             .into_iter()
             .collect();

@@ -16,14 +16,14 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Clock as _, SystemClock};
+use pinfold_host::{Clock as _, HostMut, SystemClock};
 use pinfold_model::{CpuSet, Method, PuId, Speed, Variant};
 
 use super::burner::{self, Burning, Pace};
 use super::{HEARTBEAT_NS, MethodContext, rt_throttle, steal_of};
 use crate::SpeedError;
-use crate::cost::{Cost, Costs, PeriodOverhead, Source};
-use crate::emulation::{CoreAccount, CoreShare, Emulation};
+use crate::cost::{Cost, Costs, PeriodOverhead};
+use crate::emulation::{ChargedTo, CoreAccount, CoreShare, Emulation, HelperTime};
 use crate::units::in_us;
 
 /// Maximum period for which the overhead is measured; in longer ones it is about 0.05 %.
@@ -32,8 +32,9 @@ const LONGEST_MEASURED_NS: u64 = 10_000_000;
 /// compensates for stolen time would leave it nothing.
 const MOST_WITNESSED: u32 = 800_000;
 
-pub(super) struct Hogs {
+pub(super) struct Hogs<'h> {
     vnode: String,
+    host: &'h dyn HostMut,
     period_ns: u64,
     started_ns: u64,
     // Share of the time that real-time threads cannot get, in millionths.
@@ -44,11 +45,12 @@ pub(super) struct Hogs {
     costs: BTreeMap<PuId, PeriodOverhead>,
 }
 
-pub(super) fn start(ground: &MethodContext<'_, '_>) -> Result<Hogs, SpeedError> {
+pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Hogs<'h>, SpeedError> {
     let period_ns = ground.node.period();
     let variant = ground.node.variant;
     let mut hogs = Hogs {
         vnode: ground.node.name.clone(),
+        host: ground.host,
         period_ns,
         started_ns: ground.clock.now_ns(),
         floor: rt_throttle::millionths(ground.host, &ground.node.pus())?,
@@ -69,16 +71,25 @@ pub(super) fn start(ground: &MethodContext<'_, '_>) -> Result<Hogs, SpeedError> 
     Ok(hogs)
 }
 
-impl Hogs {
+impl Hogs<'_> {
     fn vouch(&self) {
         self.burners.values().for_each(Burning::vouch);
     }
 }
 
-impl Emulation for Hogs {
+impl Emulation for Hogs<'_> {
     fn turn_to_witness(&self, millionths: u32) -> Option<u64> {
         let leaves_some = millionths <= MOST_WITNESSED;
         (self.is_measured && leaves_some).then_some(self.period_ns)
+    }
+
+    fn charged_to(&self) -> Option<ChargedTo> {
+        Some(ChargedTo::Helpers)
+    }
+
+    fn helper_times(&self) -> Result<BTreeMap<PuId, HelperTime>, SpeedError> {
+        let time = |(pu, burner): (&PuId, &Burning)| Ok((*pu, burner.time(self.host)?));
+        self.burners.iter().map(time).collect()
     }
 
     fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
@@ -110,7 +121,7 @@ impl Emulation for Hogs {
                 period_ns: self.period_ns,
                 left: 1_000_000_u32.saturating_sub(share),
                 cost: spent.cost,
-                is_known: spent.source != Source::Unknown,
+                is_known: !spent.is_unknown(),
             };
             (self.is_measured && share > 0).then_some((*pu, turn))
         };

@@ -17,8 +17,8 @@ use pinfold_model::{CpuSet, Method, PuId, Speed};
 use super::perf_sample_rate::Allowed;
 use super::{HEARTBEAT_NS, HEARTBEAT_TIMEOUT_NS, MethodContext, steal_of};
 use crate::SpeedError;
-use crate::cost::{Cost, Costs, PeriodOverhead, Source};
-use crate::emulation::{CoreAccount, CoreShare, Emulation};
+use crate::cost::{Cost, Costs, PeriodOverhead};
+use crate::emulation::{ChargedTo, CoreAccount, CoreShare, Emulation};
 use crate::hierarchies::Hierarchies;
 use crate::units::in_us;
 
@@ -198,8 +198,8 @@ impl Emulation for Stalling<'_> {
         Some(self.period_to_witness(millionths))
     }
 
-    fn takes_cpu_time(&self) -> bool {
-        true
+    fn charged_to(&self) -> Option<ChargedTo> {
+        Some(ChargedTo::Tasks)
     }
 
     fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
@@ -240,7 +240,7 @@ impl Emulation for Stalling<'_> {
                 // A stall is an interrupt in the task's own CPU time.
                 left: 1_000_000,
                 cost: core.spent.cost,
-                is_known: core.spent.source != Source::Unknown,
+                is_known: !core.spent.is_unknown(),
             };
             (turn.share > 0).then_some((*pu, turn))
         };

@@ -532,11 +532,11 @@ fn in_force(
     let enclosures =
         nodes.iter().map(|(node, enclosure)| (node.name.clone(), enclosure.clone())).collect();
     keep_off(host, plan)?;
-    let nodes = VnodeController::start(host, &SystemClock, programs, nodes)?;
-    // With late heartbeats the vnodes would run at full speed.
+    // With late heartbeats the vnodes, and the calibration at their start, would run at full speed.
     if let Err(error) = process::hasten() {
         say(&format!("on a busy machine speeds may fail at times: {error}"));
     }
+    let nodes = VnodeController::start(host, &SystemClock, programs, nodes)?;
     let mut platformed = ActivePlatform { nodes, enclosures, cautions, plan, topology };
     let mut door = Door { host, journal, listener, bell };
     let worked = until_done(&mut platformed, &mut door, work);

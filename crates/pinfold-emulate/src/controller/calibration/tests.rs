@@ -2,7 +2,8 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use pinfold_host::SimClock;
 use pinfold_model::{Method, Speed};
@@ -24,6 +25,7 @@ enum Disturbance {
 /// Records of the calls.
 struct Machine {
     other: Disturbance,
+    taken: Arc<AtomicU32>,
     runs: Mutex<usize>,
     reports: Mutex<Vec<String>>,
     kept: Mutex<Calibrations>,
@@ -32,7 +34,7 @@ struct Machine {
 impl Machine {
     fn new(other: Disturbance, kept: Calibrations) -> Self {
         let (runs, reports) = (Mutex::default(), Mutex::default());
-        Self { other, runs, reports, kept: Mutex::new(kept) }
+        Self { other, taken: Arc::default(), runs, reports, kept: Mutex::new(kept) }
     }
 }
 
@@ -49,14 +51,15 @@ impl HelperSpawner for Machine {
         self.reports.lock().unwrap().push(message.to_owned());
     }
 
-    /// A thread gets 0.1 % less than all outside of the vnode, and 2 % less than half inside.
+    /// A thread gets 0.1 % less than all outside of the vnode, and 2 % less than what is left inside.
     fn rates(&self, entries: &[String], pus: &CpuSet, _: u64) -> Result<Throughput, SpeedError> {
         *self.runs.lock().unwrap() += 1;
         if self.other == Disturbance::Fails {
             let why = "reports 0 units".to_owned();
             return Err(SpeedError::HelperSpawner { what: "the witness", why });
         }
-        let own_ns = if entries.is_empty() { 999_000 } else { 480_000 };
+        let left = 980_000 - u64::from(self.taken.load(Ordering::Relaxed));
+        let own_ns = if entries.is_empty() { 999_000 } else { left };
         let witnessed = |pu| ReferenceRun {
             windows: vec![Window { units: 7, own_ns, span_ns: 1_000_000 }; 7],
             total_own_ns: 7 * own_ns,
@@ -77,11 +80,16 @@ impl HelperSpawner for Machine {
 
 /// A method whose cost is measured; stores what it is told.
 #[derive(Clone, Default)]
-struct Taking(Rc<RefCell<Costs>>);
+struct Taking(Rc<RefCell<Costs>>, Arc<AtomicU32>);
 
 impl Emulation for Taking {
     fn turn_to_witness(&self, _: u32) -> Option<u64> {
         Some(200_000)
+    }
+
+    fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
+        self.1.store(millionths, Ordering::Relaxed);
+        Ok(())
     }
 
     fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
@@ -124,7 +132,7 @@ struct Done {
 
 fn start(other: Disturbance, kept: Calibrations, (pus, now_ns): (&[u32], u64)) -> Done {
     let machine = Machine::new(other, kept);
-    let method = Taking::default();
+    let method = Taking(Rc::default(), Arc::clone(&machine.taken));
     let cores = pus.iter().map(|pu| (PuId(*pu), Speed::FULL)).collect();
     let node = Node::new("web", Method::Stall, cores);
     let enclosure = VnodeCgroup { perf: Some("/perf/web".to_owned()), ..VnodeCgroup::default() };
@@ -191,7 +199,14 @@ fn a_busy_core_leaves_the_others_measured() {
     let done = start(Disturbance::Busy(PuId(1)), Calibrations::default(), (&[0, 1], 5));
     assert_eq!(done.runs, ROUNDS);
     let source = |pu: u32| done.learnt[&PuId(pu)].source;
-    assert_eq!((source(0), source(1)), (Source::Measured, Source::Unknown));
+    assert_eq!((source(0), source(1)), (Source::Measured, Source::OtherCpu));
+    assert_eq!(done.learnt[&PuId(1)].cost, done.learnt[&PuId(0)].cost);
+    assert!(done.reports[1].contains("on CPU 1 could"), "{:?}", done.reports);
+    assert!(done.reports[1].contains("that of another CPU counts"), "{:?}", done.reports);
+    // A start on the busy CPU alone has that of the earlier calibration.
+    let alone = start(Disturbance::Busy(PuId(1)), done.kept.clone(), (&[1], 9));
+    assert_eq!(alone.learnt[&PuId(1)].source, Source::OtherCpu);
+    assert!(alone.learnt[&PuId(1)].cost.extra_ns[0] > 0);
     let kept: Vec<PuId> = done.kept.0[0].costs.keys().copied().collect();
     assert_eq!(kept, [PuId(0)]);
 }
