@@ -114,7 +114,12 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 const LONGEST_FILE: usize = 800;
-const LONGEST_ARCHITECTURE: usize = 200;
+/// Limits of ARCHITECTURE.md, so that it is read in one go.
+const ARCHITECTURE_LINES: usize = 150;
+const ARCHITECTURE_BYTES: usize = 12 * 1024;
+const ARCHITECTURE_LINE_CHARS: usize = 300;
+/// Pages that name files of the repository between backticks.
+const MAPS: &[&str] = &["ARCHITECTURE.md", "docs/changes.md"];
 
 /// Prints each violation with its location; fails if there is any.
 pub fn report(root: &Path) -> Result<(), String> {
@@ -153,17 +158,37 @@ fn check(root: &Path) -> Vec<String> {
             fixture(&name, &text, &mut broken);
         }
     }
-    match fs::read_to_string(root.join("ARCHITECTURE.md")) {
-        Ok(text) => {
-            if text.lines().count() > LONGEST_ARCHITECTURE {
-                broken.push(format!("ARCHITECTURE.md is longer than {} lines", LONGEST_ARCHITECTURE));
+    for page in MAPS {
+        match fs::read_to_string(root.join(page)) {
+            Ok(text) => {
+                if *page == "ARCHITECTURE.md" {
+                    architecture(&text, &mut broken);
+                }
+                let missing = paths(&text).into_iter().filter(|path| !root.join(path).exists());
+                broken.extend(missing.map(|path| format!("{}: there is no {}", page, path)));
             }
-            let missing = paths(&text).into_iter().filter(|path| !root.join(path).exists());
-            broken.extend(missing.map(|path| format!("ARCHITECTURE.md: there is no {}", path)));
+            Err(error) => broken.push(format!("{}: {}", page, error)),
         }
-        Err(error) => broken.push(format!("ARCHITECTURE.md: {}", error)),
     }
     broken
+}
+
+/// ARCHITECTURE.md must be short; what takes more words has a page of its own.
+fn architecture(text: &str, broken: &mut Vec<String>) {
+    let lines = text.lines().count();
+    if lines > ARCHITECTURE_LINES {
+        broken.push(format!("ARCHITECTURE.md: {} lines, more than {}", lines, ARCHITECTURE_LINES));
+    }
+    if text.len() > ARCHITECTURE_BYTES {
+        broken.push(format!("ARCHITECTURE.md: {} bytes, more than {}", text.len(), ARCHITECTURE_BYTES));
+    }
+    for (index, line) in text.lines().enumerate() {
+        let chars = line.chars().count();
+        if chars > ARCHITECTURE_LINE_CHARS {
+            let place = format!("ARCHITECTURE.md:{}", index + 1);
+            broken.push(format!("{}: {} characters, more than {}", place, chars, ARCHITECTURE_LINE_CHARS));
+        }
+    }
 }
 
 /// The files and folders that a page names between backticks, relative to the root of the
@@ -300,7 +325,7 @@ fn files(root: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::{paths, read_manifest, source};
+    use super::{architecture, paths, read_manifest, source};
 
     #[test]
     fn manifests_are_read_by_section() {
@@ -312,6 +337,20 @@ mod tests {
     fn paths_of_a_page_are_found() {
         let text = "`crates/a/src/x.rs`, `a::b`, `plan --emit x/y`, `pinfold-plan/1` and `lab/`";
         assert_eq!(paths(text), vec!["crates/a/src/x.rs", "lab/"]);
+    }
+
+    #[test]
+    fn a_long_architecture_page_is_named() {
+        let check = |text: &str, count: usize| {
+            let mut broken = Vec::new();
+            architecture(text, &mut broken);
+            assert_eq!(broken.len(), count, "{:?}", broken);
+        };
+        check(&"─\n".repeat(150), 0);
+        check(&"─\n".repeat(151), 1);
+        check(&"─".repeat(300), 0);
+        check(&"─".repeat(301), 1);
+        check(&format!("{}\n", "a".repeat(299)).repeat(42), 1);
     }
 
     #[test]
