@@ -74,10 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
         let mut order = [true, false];
         random.shuffle(&mut order);
         for is_ours in order {
-            match is_ours {
-                true => ours.push(bench.pinfold()?),
-                false => theirs.push(bench.taskset()?),
-            }
+            if is_ours { ours.push(bench.pinfold()?) } else { theirs.push(bench.taskset()?) }
         }
     }
     Ok(Figures {

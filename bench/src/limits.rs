@@ -79,9 +79,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                 if is_inside && case.pauses {
                     argv.extend(["--pause-us".to_owned(), PAUSE_US.to_string()]);
                 }
-                let spawn = match is_inside && !case.pauses {
-                    true => platform.command_in(VNODE, &argv),
-                    false => Spawn::new(&path).args(&argv).affinity(pus.clone()),
+                let spawn = if is_inside && !case.pauses {
+                    platform.command_in(VNODE, &argv)
+                } else {
+                    Spawn::new(&path).args(&argv).affinity(pus.clone())
                 };
                 let value = case.probe.read(spawn)?;
                 if is_inside { case.inside.push(value) } else { case.outside.push(value) }

@@ -61,9 +61,12 @@ pub fn table(times: &[Times], rivals: &[usize]) -> Table {
     head.extend(rivals.iter().map(|rival| format!("ratio to “{}” [95 %], p", times[*rival].name)));
     let rows = times.iter().enumerate().map(|(index, one)| {
         let mut row = vec![one.name.clone(), milliseconds(median(&one.samples)), spread(one)];
-        row.extend(rivals.iter().map(|rival| match index == *rival {
-            true => "1".to_owned(),
-            false => ratio(&one.samples, &times[*rival].samples),
+        row.extend(rivals.iter().map(|rival| {
+            if index == *rival {
+                "1".to_owned()
+            } else {
+                ratio(&one.samples, &times[*rival].samples)
+            }
         }));
         row
     });

@@ -105,9 +105,10 @@ fn programs<'c>() -> Result<Vec<Contender<'c>>, Failure> {
             let begin = SystemClock.now_ns();
             let output = process::capture(&path, &words, TIMEOUT_NS)?;
             let end = SystemClock.now_ns();
-            match output.status.success() {
-                true => Ok(end.saturating_sub(begin) as f64),
-                false => Err(format!("{program} failed: {}", output.stderr_text().trim()).into()),
+            if output.status.success() {
+                Ok(end.saturating_sub(begin) as f64)
+            } else {
+                Err(format!("{program} failed: {}", output.stderr_text().trim()).into())
             }
         }));
     }

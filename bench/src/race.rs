@@ -239,9 +239,10 @@ fn aa_pairs(matrix: &Matrix) -> Vec<Verdict> {
             interval: ratio_interval(&blocks)?,
             p_holm: sign_flip(&logs?)?.value,
         };
-        let direction = match key.1.higher_is_better() {
-            true => Direction::HigherIsBetter,
-            false => Direction::LowerIsBetter,
+        let direction = if key.1.higher_is_better() {
+            Direction::HigherIsBetter
+        } else {
+            Direction::LowerIsBetter
         };
         let rule = Rule { alpha: ALPHA, margin: MARGIN, blocks_needed: blocks_needed(1, ALPHA) };
         Some(Verdict::of(&evidence, direction, &rule))

@@ -213,15 +213,14 @@ impl Simulation {
     /// Checks that each part was merged, or recorded as failed.
     fn nothing_is_missing(&self) -> Result<(), Failure> {
         let (merged, given_up) = (self.results() as u64, self.tally.given_up);
-        match merged + given_up == u64::from(self.size.parts()) {
-            true => Ok(()),
-            false => {
-                let parts = self.size.parts();
-                Err(format!(
-                    "{merged} results and {given_up} parts that were given up are not {parts} parts"
-                )
-                .into())
-            }
+        if merged + given_up == u64::from(self.size.parts()) {
+            Ok(())
+        } else {
+            let parts = self.size.parts();
+            Err(format!(
+                "{merged} results and {given_up} parts that were given up are not {parts} parts"
+            )
+            .into())
         }
     }
 

@@ -151,13 +151,15 @@ impl Bench {
         let begin = SystemClock.now_ns();
         let output = process::capture(program, &words, TIMEOUT_NS)?;
         let took = since(begin);
-        let noted = match files::exists(&notes) {
-            true => files::read_text(&notes)?.matches("time: 12").count(),
-            false => 0,
+        let noted = if files::exists(&notes) {
+            files::read_text(&notes)?.matches("time: 12").count()
+        } else {
+            0
         };
-        match noted == self.count() as usize {
-            true => Ok(took),
-            false => Err(format!("{program} failed: {}", output.stderr_text().trim()).into()),
+        if noted == self.count() as usize {
+            Ok(took)
+        } else {
+            Err(format!("{program} failed: {}", output.stderr_text().trim()).into())
         }
     }
 
@@ -282,9 +284,10 @@ impl Bench {
         let output = process::capture(&self.pinfold, ["study", "resume", path], TIMEOUT_NS)?;
         let took = since(begin);
         let said = output.stderr_text();
-        match said.contains("no run of a study that is not finished") {
-            true => Ok(took),
-            false => Err(format!("pinfold study resume: {}", said.trim()).into()),
+        if said.contains("no run of a study that is not finished") {
+            Ok(took)
+        } else {
+            Err(format!("pinfold study resume: {}", said.trim()).into())
         }
     }
 }

@@ -46,9 +46,11 @@ pub fn ci(root: &Path, names: &[String]) -> Result<(), String> {
     if let Some(unknown) = names.iter().find(|name| JOBS.iter().all(|job| job.name != **name)) {
         return Err(format!("there is no job {:?}; there are {}", unknown, known()));
     }
-    let chosen = JOBS.iter().filter(|job| match names.is_empty() {
-        true => job.name != "test",
-        false => names.iter().any(|name| name == job.name),
+    let chosen = JOBS.iter().filter(|job| {
+        if names.is_empty() {
+            return job.name != "test";
+        }
+        names.iter().any(|name| name == job.name)
     });
     let mut failed = Vec::new();
     for job in chosen {
@@ -58,10 +60,7 @@ pub fn ci(root: &Path, names: &[String]) -> Result<(), String> {
             failed.push(job.name);
         }
     }
-    match failed.is_empty() {
-        true => Ok(()),
-        false => Err(format!("failed: {}", failed.join(", "))),
-    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }
 
 fn one(root: &Path, job: &Job) -> Result<(), String> {

@@ -177,8 +177,8 @@ fn has_program(name: &str) -> bool {
 fn output(command: &mut Command) -> Result<String, String> {
     let found = command.output().map_err(|error| format!("cannot run {:?}: {}", command, error))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    match found.status.success() {
-        true => Ok(text(&found.stdout)),
-        false => Err(format!("{:?}: {}{}", command, text(&found.stdout), text(&found.stderr))),
+    if found.status.success() {
+        return Ok(text(&found.stdout));
     }
+    Err(format!("{:?}: {}{}", command, text(&found.stdout), text(&found.stderr)))
 }

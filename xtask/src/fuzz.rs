@@ -42,10 +42,7 @@ pub fn fuzz(root: &Path, words: &[String]) -> Result<(), String> {
         }
     }
     println!("{} targets fuzzed for {} minutes each, {} crashed", chosen.len(), wish.minutes, crashed.len());
-    match crashed.is_empty() {
-        true => Ok(()),
-        false => Err(format!("crashed: {}", crashed.join(", "))),
-    }
+    if crashed.is_empty() { Ok(()) } else { Err(format!("crashed: {}", crashed.join(", "))) }
 }
 
 fn read(words: &[String]) -> Result<FuzzRequest, String> {
@@ -113,10 +110,7 @@ fn one(root: &Path, name: &str, wish: &FuzzRequest) -> Result<(), String> {
         }
         return Err(format!("{}; mend it and add the line above to {}", why, kept));
     }
-    match wish.keep {
-        true => keep(root, name, (&work, &kept)),
-        false => Ok(()),
-    }
+    if wish.keep { keep(root, name, (&work, &kept)) } else { Ok(()) }
 }
 
 /// A small set of inputs that covers every edge of the whole set, as far as it fits into one file.
@@ -140,10 +134,7 @@ fn engine(root: &Path, name: &str, words: &[&str]) -> Result<(), String> {
         .current_dir(root)
         .status()
         .map_err(|error| format!("cannot run {}: {}", program, error))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(format!("{} ended with {}", name, status)),
-    }
+    if status.success() { Ok(()) } else { Err(format!("{} ended with {}", name, status)) }
 }
 
 fn corpus(root: &Path, words: &[&str]) -> Result<(), String> {
@@ -152,10 +143,7 @@ fn corpus(root: &Path, words: &[&str]) -> Result<(), String> {
         .current_dir(root)
         .status()
         .map_err(|error| format!("cannot run pinfold-corpus: {}", error))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(format!("pinfold-corpus {} failed", words.join(" "))),
-    }
+    if status.success() { Ok(()) } else { Err(format!("pinfold-corpus {} failed", words.join(" "))) }
 }
 
 #[cfg(test)]

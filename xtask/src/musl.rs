@@ -75,10 +75,7 @@ fn hwloc(work: &Path, installed: &Path) -> Result<(), String> {
 /// Fails if the program needs a dynamic linker.
 fn is_static(binary: &str) -> Result<(), String> {
     let headers = output("readelf", &["--program-headers", binary])?;
-    match headers.contains("INTERP") {
-        true => Err(format!("{} needs a dynamic linker", binary)),
-        false => Ok(()),
-    }
+    if headers.contains("INTERP") { Err(format!("{} needs a dynamic linker", binary)) } else { Ok(()) }
 }
 
 fn output(program: &str, arguments: &[&str]) -> Result<String, String> {

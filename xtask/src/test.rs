@@ -82,10 +82,7 @@ pub fn test(root: &Path, words: &[String]) -> Result<(), String> {
             }
         }
     }
-    match is_quick {
-        true => unit_tests(root, &mut counts)?,
-        false => cargo_tests(root, &mut counts)?,
-    }
+    if is_quick { unit_tests(root, &mut counts)? } else { cargo_tests(root, &mut counts)? }
     finish(&counts, &broken)
 }
 

@@ -169,12 +169,13 @@ fn counts(blocks: &[Block]) -> Vec<Row> {
         let first = of_kind().next()?;
         let ours: Vec<f64> = of_kind().filter_map(|one| Some(one.counted? as f64)).collect();
         let is_seen = !ours.is_empty();
-        let reference_tool = match is_seen {
-            true => "what the guest makes".to_owned(),
-            false => format!(
+        let reference_tool = if is_seen {
+            "what the guest makes".to_owned()
+        } else {
+            format!(
                 "not counted here by any tool: KVM answers it itself and kvm_exit does not fire; the laboratory counts {} of {} at level A",
                 first.expected, first.expected
-            ),
+            )
         };
         Some(Row {
             benchmark: format!("exits: {}", first.what),

@@ -239,9 +239,10 @@ impl Guest {
     fn work(&self, program: &str) -> Result<(), Failure> {
         let run = Parallel::new(program, VCPUS, Size::Small).instrument();
         let output = self.agent.run(&run.argv(), PATIENCE_NS)?;
-        match output.success() {
-            true => Ok(()),
-            false => Err(format!("{program} in the guest: {}", output.stderr_text()).into()),
+        if output.success() {
+            Ok(())
+        } else {
+            Err(format!("{program} in the guest: {}", output.stderr_text()).into())
         }
     }
 }

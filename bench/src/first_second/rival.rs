@@ -59,8 +59,9 @@ impl Bench {
 
 fn pin(program: &str, tid: Tid, pus: &CpuSet) -> Result<(), Failure> {
     let output = capture(program, ["-p", "-c", &pus.to_string(), &tid.to_string()], SECOND_NS)?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("taskset: {}", output.stderr_text().trim()).into()),
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(format!("taskset: {}", output.stderr_text().trim()).into())
     }
 }

@@ -102,9 +102,10 @@ impl Drop for Domain {
 
 fn run(program: &str, words: &[&str]) -> Result<(), Failure> {
     let output = process::capture(program, words, TOOL_TIMEOUT_NS)?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{program}: {}", output.stderr_text().trim()).into()),
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(format!("{program}: {}", output.stderr_text().trim()).into())
     }
 }
 

@@ -350,9 +350,10 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
     ) -> Result<Vec<Vec<EarlierUndo>>, Failure> {
         let mut all = Vec::new();
         // Most threads may use all CPUs, so the online list is read once, not per thread.
-        let online = match batch.iter().any(is_light) {
-            true => cpusets::list(self.host, &paths::cpu_online())?,
-            false => CpuSet::new(),
+        let online = if batch.iter().any(is_light) {
+            cpusets::list(self.host, &paths::cpu_online())?
+        } else {
+            CpuSet::new()
         };
         for (place, step) in batch.iter().enumerate() {
             if first_undo(self.journal.record(), &step.undo).is_some() {

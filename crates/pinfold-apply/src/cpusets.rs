@@ -231,9 +231,10 @@ impl Cpusets {
         host: &F,
         group: &str,
     ) -> Result<Vec<Tid>, HostError> {
-        let path = match self.is_threaded(host, group)? {
-            true => paths::cgroup_threads(group),
-            false => self.members_path(group),
+        let path = if self.is_threaded(host, group)? {
+            paths::cgroup_threads(group)
+        } else {
+            self.members_path(group)
         };
         let text = host.file(&path)?.unwrap_or_default();
         Ok(tasks::numbers(String::from_utf8_lossy(&text).lines()))

@@ -753,10 +753,8 @@ fn present(host: &dyn Host, target: &Target) -> Result<Vec<TaskId>, JournalError
     let processes = std::iter::once(target.pid).chain(target.own.iter().map(|task| task.tid));
     let known: BTreeSet<Tid> = present.iter().map(|task| task.tid).collect();
     for pid in processes {
-        let listed = match pid == target.pid {
-            true => target.listed(host),
-            false => tasks::threads_of(host, pid),
-        };
+        let listed =
+            if pid == target.pid { target.listed(host) } else { tasks::threads_of(host, pid) };
         for tid in listed.map_err(JournalError::Host)? {
             if known.contains(&tid) {
                 continue;

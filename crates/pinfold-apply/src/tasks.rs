@@ -187,9 +187,10 @@ impl LiveThreads {
 
     /// The threads of a process, if it is still the same process.
     pub(crate) fn of(host: &dyn Host, process: TaskId) -> Result<Self, HostError> {
-        match is_alive(host, process)? {
-            true => Ok(Self(threads_of(host, process.tid)?)),
-            false => Ok(Self::default()),
+        if is_alive(host, process)? {
+            Ok(Self(threads_of(host, process.tid)?))
+        } else {
+            Ok(Self::default())
         }
     }
 

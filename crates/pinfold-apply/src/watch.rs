@@ -350,12 +350,13 @@ impl Watcher {
         let mut state = Vec::new();
         for tid in named.chain(present.iter().copied()).collect::<BTreeSet<Tid>>() {
             let Some(mask) = tasks::unless_gone(host.affinity(tid))? else { continue };
-            let policy = match has_policies {
-                true => match tasks::unless_gone(host.policy(tid))? {
+            let policy = if has_policies {
+                match tasks::unless_gone(host.policy(tid))? {
                     Some(policy) => Some(policy),
                     None => continue,
-                },
-                false => None,
+                }
+            } else {
+                None
             };
             state.push((tid, mask, policy));
         }
@@ -406,12 +407,13 @@ impl Watcher {
             if !can_run(&step, online.as_ref()) {
                 continue;
             }
-            let clue = match self.seen.contains(&task.tid) {
-                true => match self.may_repair((task, &step), &clues, &mut events)? {
+            let clue = if self.seen.contains(&task.tid) {
+                match self.may_repair((task, &step), &clues, &mut events)? {
                     Some(clue) => clue,
                     None => continue,
-                },
-                false => String::new(),
+                }
+            } else {
+                String::new()
             };
             chosen.push(Chosen { task, step, clue });
         }

@@ -98,9 +98,8 @@ fn a_reboot_at_any_point_leaves_nothing_in_the_definition() {
         }
         let (case, bench) = (v1_libvirt(), Bench::new());
         bench.apply(&case).unwrap();
-        undo_observed(&case.host, &mut bench.reopen(&case), &mut |at, _| match at == index {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        undo_observed(&case.host, &mut bench.reopen(&case), &mut |at, _| {
+            if at == index { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         recover(&case, &bench, &format!("undo, before step {index}"));
     }

@@ -383,12 +383,13 @@ impl CollectorState<'_, '_> {
     /// Called after an error of the store; the results of the tasks are kept for later, or produced
     /// again.
     fn leave(&mut self, failure: Failure) -> Failure {
-        let then = match self.transport.outlives() {
-            true => "its tasks go on, what they deliver stays in the shared folder".to_owned(),
-            false => match self.transport.cancel() {
+        let then = if self.transport.outlives() {
+            "its tasks go on, what they deliver stays in the shared folder".to_owned()
+        } else {
+            match self.transport.cancel() {
                 Ok(()) => "its tasks are cancelled, and run again when it goes on".to_owned(),
                 Err(error) => format!("its tasks are not cancelled: {}", error.message),
-            },
+            }
         };
         let message = format!("{}; {then}", failure.message);
         let path = self.store.path();

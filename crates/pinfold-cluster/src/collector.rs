@@ -434,14 +434,15 @@ impl Collector {
     /// # Errors
     /// [`StudyError::KeepsFailing`].
     pub fn keeps_failing(&self, name: &str, message: &str) -> Result<(), StudyError> {
-        match self.failures_in_a_row < MAX_FAILURES_IN_A_ROW {
-            true => Ok(()),
-            false => Err(StudyError::KeepsFailing {
+        if self.failures_in_a_row < MAX_FAILURES_IN_A_ROW {
+            Ok(())
+        } else {
+            Err(StudyError::KeepsFailing {
                 count: self.failures_in_a_row,
                 what: "parts",
                 name: name.to_owned(),
                 message: message.to_owned(),
-            }),
+            })
         }
     }
 

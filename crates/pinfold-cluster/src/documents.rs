@@ -69,9 +69,10 @@ impl Options {
 /// [`SchemaError`] if they have another version.
 pub fn read_options(text: &str) -> Result<Options, SchemaError> {
     let options: Options = serde_json::from_str(text)?;
-    match options.format == OPTIONS {
-        true => Ok(options),
-        false => Err(SchemaError::Word { what: "format", word: options.format }),
+    if options.format == OPTIONS {
+        Ok(options)
+    } else {
+        Err(SchemaError::Word { what: "format", word: options.format })
     }
 }
 
@@ -544,8 +545,9 @@ pub(super) fn check_part(
             return Err(wrong(format!("holds the trial of {name} twice")));
         }
     }
-    match found.len() == wanted.len() {
-        true => Ok(()),
-        false => Err(wrong(format!("holds {} of its {} trials", found.len(), wanted.len()))),
+    if found.len() == wanted.len() {
+        Ok(())
+    } else {
+        Err(wrong(format!("holds {} of its {} trials", found.len(), wanted.len())))
     }
 }

@@ -66,10 +66,7 @@ pub fn work(
     let job = JobDocument::from_json(&read(task.job)?)
         .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
     let kind = kind_here();
-    let part = match task.scout {
-        true => None,
-        false => Some(number(task, (kind.array_index)())?),
-    };
+    let part = if task.scout { None } else { Some(number(task, (kind.array_index)())?) };
     let live = host::live()?;
     let topology = inputs::topology(&live, None)?;
     let here = (kind.task)()?;
@@ -86,11 +83,10 @@ pub fn work(
         began_unix_s,
     };
     drop((live, topology));
-    let given = match job.pinfold == head.pinfold {
-        true => given(&job, part, &head, (state, program))?,
-        false => {
-            ResultContent::Refused(format!("it has Pinfold {}, not {}", head.pinfold, job.pinfold))
-        }
+    let given = if job.pinfold == head.pinfold {
+        given(&job, part, &head, (state, program))?
+    } else {
+        ResultContent::Refused(format!("it has Pinfold {}, not {}", head.pinfold, job.pinfold))
     };
     let answer = Answer { head, given };
     let text =

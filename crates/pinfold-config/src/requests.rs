@@ -437,8 +437,9 @@ fn size(key: &str, value: &Value) -> Result<u64, Fault> {
 
 fn page_size(value: &Value) -> Result<u64, Fault> {
     let bytes = size("huge-pages", value)?;
-    match bytes.is_power_of_two() && bytes >= 4096 {
-        true => Ok(bytes),
-        false => Err(value.not("huge-pages", "a size of pages such as \"2MiB\" or \"1GiB\"")),
+    if bytes.is_power_of_two() && bytes >= 4096 {
+        Ok(bytes)
+    } else {
+        Err(value.not("huge-pages", "a size of pages such as \"2MiB\" or \"1GiB\""))
     }
 }

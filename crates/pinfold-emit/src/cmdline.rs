@@ -88,12 +88,13 @@ fn missing_pages(plan: &Plan, topology: &Topology) -> String {
             format!("`--knob {}={}`", huge_pages::TUNABLE.key, Value::Pool(pool))
         })
         .collect();
-    match tunables.is_empty() {
-        true => String::new(),
-        false => format!(
+    if tunables.is_empty() {
+        String::new()
+    } else {
+        format!(
             "# The plan's memory is in huge pages, and this line reserves none for it: {} adds them.\n",
             tunables.join(" ")
-        ),
+        )
     }
 }
 
@@ -114,10 +115,7 @@ fn pages_of(vnode: &VnodePlan, topology: &Topology) -> Vec<((NodeId, u64), u64)>
 
 /// The same with its comments wrapped; the parameters stay on one line.
 fn wrapped(text: &str) -> String {
-    let line = |line: &str| match line.starts_with('#') {
-        true => comment(line),
-        false => format!("{line}\n"),
-    };
+    let line = |line: &str| if line.starts_with('#') { comment(line) } else { format!("{line}\n") };
     text.lines().map(line).collect()
 }
 

@@ -64,9 +64,10 @@ pub(super) fn headline(plan: &Plan) -> String {
     let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
     let pins = pinfold_model::pins_of(plan);
     let groups = || plan.vnodes.iter().all(|vnode| vnode.kind == VnodeKind::ProcessGroup);
-    let pins = match pins.is_empty() || groups() {
-        true => format!("tasks on {}", plan.pus()),
-        false => format!("vCPUs {pins}"),
+    let pins = if pins.is_empty() || groups() {
+        format!("tasks on {}", plan.pus())
+    } else {
+        format!("vCPUs {pins}")
     };
     safe(&format!("Pinfold: {} for {}: {pins}", plan.strategy, names.join(", ")))
 }

@@ -183,11 +183,12 @@ fn remarks(
     }
     if guest.pinned && guest.apart {
         text.push_str("# isolateEmulatorThread takes one more CPU of the node");
-        text.push_str(match guest.threads > 1 {
-            true => "; with threads: 2 that makes an odd number,\n\
-                     # which full-pcpus-only refuses (SMTAlignmentError): give the KubeVirt resource the feature gate AlignCPUs\n\
-                     # and the annotation alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity.\n",
-            false => ".\n",
+        text.push_str(if guest.threads > 1 {
+            "; with threads: 2 that makes an odd number,\n\
+             # which full-pcpus-only refuses (SMTAlignmentError): give the KubeVirt resource the feature gate AlignCPUs\n\
+             # and the annotation alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity.\n"
+        } else {
+            ".\n"
         });
     }
     if let Some(memory) = vnode.memory.as_ref().filter(|memory| memory.page_bytes.is_none()) {

@@ -169,9 +169,10 @@ impl<'a, 'x> Merge<'a, 'x> {
             Some(online) => format!("<vcpu placement='static' current='{online}'>{count}</vcpu>"),
             None => line,
         };
-        let why = match same {
-            true => "every thread has a pin of its own",
-            false => "the plan has another number of vCPUs",
+        let why = if same {
+            "every thread has a pin of its own"
+        } else {
+            "the plan has another number of vCPUs"
         };
         self.swap(node, line, why);
         Ok(())
@@ -292,9 +293,10 @@ impl<'a, 'x> Merge<'a, 'x> {
             let name = node.tag_name().name();
             names.contains(&name) || tuned.names.contains(&name) || (!kept && sched.contains(&name))
         };
-        let why = match schedulers.is_empty() {
-            true => "the number of vCPUs differs, and the plan has no policy",
-            false => "the plan has policies of its own",
+        let why = if schedulers.is_empty() {
+            "the number of vCPUs differs, and the plan has no policy"
+        } else {
+            "the plan has policies of its own"
         };
         lines.extend(schedulers);
         lines.extend(tuned.lines.iter().cloned());

@@ -239,11 +239,10 @@ fn iothread_line(thread: &ThreadPlan, id: &str, emulator: Option<&ThreadPlan>) -
     if id.len() <= LONGEST_NAMED {
         return format!("    pin_one {} {} || return 1\n", quote(&format!("IO {id}")), thread.pus);
     }
-    match emulator.is_some_and(|emulator| emulator.pus == thread.pus) {
-        true => {
-            "    # Its id is too long for a thread's name; pin_all has put it there.\n".to_owned()
-        }
-        false => needs_pinfold(&format!("the iothread {id} has no name to be pinned by")),
+    if emulator.is_some_and(|emulator| emulator.pus == thread.pus) {
+        "    # Its id is too long for a thread's name; pin_all has put it there.\n".to_owned()
+    } else {
+        needs_pinfold(&format!("the iothread {id} has no name to be pinned by"))
     }
 }
 

@@ -179,9 +179,10 @@ impl Profile {
             };
         }
         let tickless = without_boot_pu(reserved);
-        let tickless = match tickless.is_empty() {
-            true => String::new(),
-            false => format!(" nohz_full={tickless} rcu_nocbs={tickless}"),
+        let tickless = if tickless.is_empty() {
+            String::new()
+        } else {
+            format!(" nohz_full={tickless} rcu_nocbs={tickless}")
         };
         Self {
             needs: "",

@@ -52,11 +52,13 @@ fn helper(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
     if common.is_empty() || float_together && real_time.is_disjoint(&mask) {
         return;
     }
-    let severity = match starves {
+    let severity = if !starves {
+        severity(view.choice(view.held.len()).with_free_helpers(&view.held))
+    } else if float_together {
         // At times a CPU may carry no vCPU.
-        true if float_together => Severity::Warning,
-        true => Severity::Problem,
-        false => severity(view.choice(view.held.len()).with_free_helpers(&view.held)),
+        Severity::Warning
+    } else {
+        Severity::Problem
     };
     let meets = match (&pin.pus, mask.is_subset(&view.held)) {
         (None, _) => Common::WithoutPin(&common),

@@ -64,10 +64,7 @@ pub fn counts(flaws: &[Diagnostic]) -> String {
     .filter(|(count, _)| *count > 0)
     .map(|(count, noun)| counted(count, noun))
     .collect();
-    match parts.is_empty() {
-        true => "nothing is wrong with it".to_owned(),
-        false => parts.join(", "),
-    }
+    if parts.is_empty() { "nothing is wrong with it".to_owned() } else { parts.join(", ") }
 }
 
 fn head(layout: &Layout, topology: &Topology) -> String {
@@ -132,9 +129,10 @@ fn one(sheet: &mut Sheet, flaw: &Diagnostic, several: bool) {
     }
     for (index, line) in flaw.instead.iter().take(MOST_LINES).enumerate() {
         let label = if index == 0 { "  instead" } else { "" };
-        match line.starts_with(['<', '"']) {
-            true => verbatim(sheet, label, line),
-            false => sheet.labelled(label, INDENT, line),
+        if line.starts_with(['<', '"']) {
+            verbatim(sheet, label, line)
+        } else {
+            sheet.labelled(label, INDENT, line)
         }
     }
     if flaw.instead.len() > MOST_LINES {

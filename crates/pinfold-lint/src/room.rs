@@ -71,9 +71,10 @@ fn planned_cells(view: &LintContext<'_, '_>) -> Vec<GuestCell> {
     };
     let cells: Vec<GuestCell> = nodes.iter().map(of_node).collect();
     let count: usize = cells.iter().map(|cell| cell.vcpus.len()).sum();
-    match count == view.vcpus().count() && cells.iter().all(|cell| !cell.vcpus.is_empty()) {
-        true => cells,
-        false => Vec::new(),
+    if count == view.vcpus().count() && cells.iter().all(|cell| !cell.vcpus.is_empty()) {
+        cells
+    } else {
+        Vec::new()
     }
 }
 
@@ -109,9 +110,10 @@ fn elsewhere(
     let ids: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
     let fits = |nodes: &BTreeSet<NodeId>| {
         let moved = demands.iter().enumerate().map(|(at, demand)| Demand {
-            nodes: match excess.whose.contains(&at) {
-                true => Some(nodes.clone()),
-                false => demand.nodes.clone(),
+            nodes: if excess.whose.contains(&at) {
+                Some(nodes.clone())
+            } else {
+                demand.nodes.clone()
             },
             ..demand.clone()
         });

@@ -12,9 +12,10 @@ const SHARED: &str = "<vcpupin vcpu='0' cpuset='4'/>\n<vcpupin vcpu='1' cpuset='
 
 fn host(name: &str) -> Topology {
     let live = LiveHost::new().expect("the running machine");
-    let path = match name.contains(' ') {
-        true => name.to_owned(),
-        false => format!("{}/../../fixtures/hosts/{name}", env!("CARGO_MANIFEST_DIR")),
+    let path = if name.contains(' ') {
+        name.to_owned()
+    } else {
+        format!("{}/../../fixtures/hosts/{name}", env!("CARGO_MANIFEST_DIR"))
     };
     pinfold_topology::read_input(&live, &path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

@@ -106,9 +106,12 @@ fn with_count(xml: &str, count: u32) -> String {
         index.is_none_or(|index| index.parse::<u32>().expect("a number") < count)
     };
     let lines = xml.lines().filter(is_kept).filter(|line| !line.contains("<topology"));
-    let lines = lines.map(|line| match line.contains("<vcpu ") {
-        true => format!("<vcpu placement='static'>{count}</vcpu>"),
-        false => line.to_owned(),
+    let lines = lines.map(|line| {
+        if line.contains("<vcpu ") {
+            format!("<vcpu placement='static'>{count}</vcpu>")
+        } else {
+            line.to_owned()
+        }
     });
     lines.collect::<Vec<_>>().join("\n")
 }

@@ -7,10 +7,12 @@ pub fn counted<N: Copy + PartialEq + From<u8> + std::fmt::Display>(
     number: N,
     noun: &str,
 ) -> String {
-    let ending = match noun.ends_with(['s', 'x']) || noun.ends_with("ch") {
-        _ if is_one(number) => "",
-        true => "es",
-        false => "s",
+    let ending = if is_one(number) {
+        ""
+    } else if noun.ends_with(['s', 'x']) || noun.ends_with("ch") {
+        "es"
+    } else {
+        "s"
     };
     format!("{number} {noun}{ending}")
 }

@@ -301,11 +301,12 @@ impl<'a> AvailableCpus<'a> {
             strategy,
             "none" | "compact" | "compact-cores" | "sequential" | "scatter" | "max-performance"
         );
-        match pus.is_subset(&self.topology.isolated) {
-            true if strategy == "realtime" => "",
-            true if in_fixed_order => "; it is isolated",
-            true => "; taken because isolated: the kernel moves no other task there",
-            false => "",
+        if strategy == "realtime" || !pus.is_subset(&self.topology.isolated) {
+            ""
+        } else if in_fixed_order {
+            "; it is isolated"
+        } else {
+            "; taken because isolated: the kernel moves no other task there"
         }
     }
 
@@ -453,9 +454,10 @@ impl<'a> AvailableCpus<'a> {
     fn share(&self, first: Option<PuId>, why: String) -> HostShare {
         let at = first.and_then(|pu| self.pu(pu));
         let whole = at.and_then(|pu| self.topology.cores.get(pu.core.index()));
-        let pus = match self.free.is_empty() {
-            true => whole.map(|core| core.pus.intersection(&self.hostable)).unwrap_or_default(),
-            false => self.free.clone(),
+        let pus = if self.free.is_empty() {
+            whole.map(|core| core.pus.intersection(&self.hostable)).unwrap_or_default()
+        } else {
+            self.free.clone()
         };
         HostShare {
             core: at.map(|pu| pu.core),

@@ -47,12 +47,11 @@ impl<'a> Choice<'a> {
         let mut shares = used.iter().map(|pus| pus.intersection(pins).len());
         let first = shares.next().unwrap_or(0);
         let is_divided = used.len() > 1 && shares.all(|share| share == first);
-        let (parts, vcpus) = match is_divided && self.vcpus.is_multiple_of(used.len()) {
-            true => {
-                let of_kinds = used.iter().map(|pus| self.of_kinds(pus, pins));
-                (of_kinds.collect(), self.vcpus / used.len())
-            }
-            false => (vec![self.near(pins)], self.vcpus),
+        let (parts, vcpus) = if is_divided && self.vcpus.is_multiple_of(used.len()) {
+            let of_kinds = used.iter().map(|pus| self.of_kinds(pus, pins));
+            (of_kinds.collect(), self.vcpus / used.len())
+        } else {
+            (vec![self.near(pins)], self.vcpus)
         };
         let fits = |width| parts.iter().all(|part| self.fills_cores(part, (vcpus, width)));
         (1..=self.index.widest_core).any(fits)
@@ -179,9 +178,10 @@ impl Pins<'_> {
             return None;
         }
         let pus = choice.of_kinds(&usable, self.pus);
-        let fits = match cores(self.pus) == needed && !self.shows_threads {
-            true => cores(&pus) >= needed,
-            false => pus.len() >= needed,
+        let fits = if cores(self.pus) == needed && !self.shows_threads {
+            cores(&pus) >= needed
+        } else {
+            pus.len() >= needed
         };
         fits.then_some(pus)
     }

@@ -105,9 +105,10 @@ impl Domain {
         let mut pool = pool(if alone { Count::Cores } else { Count::Threads });
         let whole = |(place, vcpus): &(usize, usize)| {
             let wishes = pins::wishes(builder.vnode(*place), *vcpus);
-            let taken = match wishes.iter().any(Option::is_some) {
-                true => pool.take_around(&wishes, &[]),
-                false => pool.take(*vcpus, &[]),
+            let taken = if wishes.iter().any(Option::is_some) {
+                pool.take_around(&wishes, &[])
+            } else {
+                pool.take(*vcpus, &[])
             };
             Some(taken?.pins)
         };

@@ -482,10 +482,7 @@ fn held(most: u64, all: u64, in_cells: bool) -> String {
 
 /// `16 GiB`; in smaller units if that is not a whole number.
 pub(crate) fn size(bytes: u64) -> String {
-    match bytes.is_multiple_of(1 << 30) {
-        true => format!("{} GiB", bytes >> 30),
-        false => mib(bytes),
-    }
+    if bytes.is_multiple_of(1 << 30) { format!("{} GiB", bytes >> 30) } else { mib(bytes) }
 }
 
 /// The same of a limit, in whole MiB.

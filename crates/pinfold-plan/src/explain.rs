@@ -205,12 +205,11 @@ fn roles(sheet: &mut Sheet, plan: &Plan) {
     sheet.line(&format!("{:role$}  {:cpus$}  why", "role", "CPUs"));
     for ([who, list], row) in cells.iter().zip(&rows) {
         let head = format!("{who:role$}  {list:cpus$}  ");
-        match head.chars().count() > indent {
-            true => {
-                sheet.labelled(&format!("{who:role$}  "), role + 2, list);
-                sheet.labelled("", indent, &row.reason);
-            }
-            false => sheet.labelled(&head, indent, &row.reason),
+        if head.chars().count() > indent {
+            sheet.labelled(&format!("{who:role$}  "), role + 2, list);
+            sheet.labelled("", indent, &row.reason);
+        } else {
+            sheet.labelled(&head, indent, &row.reason)
         }
     }
 }

@@ -39,9 +39,10 @@ pub(crate) struct Line<'a> {
 pub(crate) fn along(builder: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<(), PlanError> {
     let counts = builder.counts(Limits::wrapping(line.order.len()))?;
     let available = builder.available;
-    let order = match line.stays_on_one_kind {
-        true => available.of_one_kind(line.order, counts.iter().sum()),
-        false => line.order.to_vec(),
+    let order = if line.stays_on_one_kind {
+        available.of_one_kind(line.order, counts.iter().sum())
+    } else {
+        line.order.to_vec()
     };
     let order = order.as_slice();
     // The first vCPU on each CPU of the order: vnode and vCPU number.

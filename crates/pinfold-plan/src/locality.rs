@@ -200,9 +200,10 @@ pub(crate) fn check_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Result<
             continue;
         };
         let cells = cells(vnode, topology);
-        let missing = match cells.is_empty() {
-            true => take(&mut left, &memory.nodes, bytes),
-            false => take_by_cells(&mut left, &cells, bytes),
+        let missing = if cells.is_empty() {
+            take(&mut left, &memory.nodes, bytes)
+        } else {
+            take_by_cells(&mut left, &cells, bytes)
         };
         if missing > 0 {
             return Err(PlanError::Memory {

@@ -127,9 +127,10 @@ impl<'t> Parts<'t> {
         let mut speeds = BTreeMap::new();
         let unknown = spots.iter().all(|spot| self.speed(spot) == 0);
         for spot in spots {
-            let speed = match unknown {
-                true => u64::from(self.large.is_some_and(|large| self.size(spot) < large)),
-                false => self.speed(spot),
+            let speed = if unknown {
+                u64::from(self.large.is_some_and(|large| self.size(spot) < large))
+            } else {
+                self.speed(spot)
             };
             let entry = speeds.entry(die(spot)).or_insert(0);
             *entry = speed.max(*entry);

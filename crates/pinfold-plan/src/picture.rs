@@ -75,11 +75,11 @@ pub fn picture(layouts: &[Layout], topology: &Topology, columns: usize) -> Strin
     let shown = &lines[..lines.len().min(MOST_LINES)];
     let mut text = aligned(shown, columns);
     let drawn: usize = shown.iter().map(|(cores, ..)| cores).sum();
-    let what =
-        match layouts.iter().flat_map(|layout| &layout.pins).any(|pin| pin.role == Role::Task) {
-            true => "task",
-            false => "vCPU",
-        };
+    let what = if layouts.iter().flat_map(|layout| &layout.pins).any(|pin| pin.role == Role::Task) {
+        "task"
+    } else {
+        "vCPU"
+    };
     if used.len() > drawn {
         let more = used.len() - drawn;
         let cores = agree(more, "core", "cores");
@@ -244,9 +244,10 @@ fn aligned(lines: &[(usize, String, Vec<String>)], columns: usize) -> String {
         for (index, part) in cells.chunks(fit).enumerate() {
             let name = if index == 0 { name.as_str() } else { "" };
             let part: Vec<String> = part.iter().map(|cell| format!("{cell:width$}")).collect();
-            let line = match is_stacked {
-                true => format!("    {}", part.join("   ")),
-                false => format!("  {name:label$}   {}", part.join("   ")),
+            let line = if is_stacked {
+                format!("    {}", part.join("   "))
+            } else {
+                format!("  {name:label$}   {}", part.join("   "))
             };
             text.push_str(line.trim_end());
             text.push('\n');

@@ -232,9 +232,10 @@ fn short_of_cores(
     let own: BTreeSet<CoreId> = available.index().pus(&vnode.pus()).map(|pu| pu.core).collect();
     let (count, all) = (narrow(own.len()), narrow(available.cores.len()));
     let only_groups = request.vnodes.iter().all(|of| matches!(of.work, Work::Processes { .. }));
-    let hint = match all < asked {
-        true => format!("`-s vnodes` gives at most {}, each alone", counted(all, "core")),
-        false => "vnodes gives each core of a group a core of its own".to_owned(),
+    let hint = if all < asked {
+        format!("`-s vnodes` gives at most {}, each alone", counted(all, "core"))
+    } else {
+        "vnodes gives each core of a group a core of its own".to_owned()
     };
     (count < asked).then(|| {
         let text = format!(
@@ -296,9 +297,10 @@ fn helpers_on_vcpus(
         for (vnode, spread) in spreads {
             let shares = |thread: &&ThreadPlan| is_on(&thread.pus, &spread.pus);
             let helpers = || vnode.threads.iter().filter(is_helper).filter(shares);
-            let roles = match helpers().any(|thread| thread.role == Role::Emulator) {
-                true => "emulator and iothreads".to_owned(),
-                false => some(helpers().map(|thread| thread.role.to_string())),
+            let roles = if helpers().any(|thread| thread.role == Role::Emulator) {
+                "emulator and iothreads".to_owned()
+            } else {
+                some(helpers().map(|thread| thread.role.to_string()))
             };
             if !roles.is_empty() {
                 sharing.push((roles, &vnode.name));

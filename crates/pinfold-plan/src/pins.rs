@@ -277,12 +277,13 @@ pub(crate) fn reserve(
         let why = format!("with {} reserved the host's own tasks have no CPU", pus_text(&named));
         return Err(PlanError::Pin { vnode, why });
     }
-    let reason = match named == reserve.exclusive {
-        true => reserve.reason,
-        false => format!(
+    let reason = if named == reserve.exclusive {
+        reserve.reason
+    } else {
+        format!(
             "the host keeps {housekeeping}: what the cores of the vCPUs leave, some of which are \
              pinned by hand"
-        ),
+        )
     };
     Ok(Reserve { exclusive: named, reason })
 }

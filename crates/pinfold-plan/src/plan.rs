@@ -29,9 +29,10 @@ pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
         let fit = error.is_of_number().then(|| count_fitting(strategy, topology, request));
         error.with_fit(fit.flatten())
     });
-    match group_words::are_meant(request) {
-        true => planned.map(group_words::plan).map_err(group_words::error),
-        false => planned,
+    if group_words::are_meant(request) {
+        planned.map(group_words::plan).map_err(group_words::error)
+    } else {
+        planned
     }
 }
 

@@ -380,17 +380,11 @@ impl<'a> PlanBuilder<'a> {
     pub fn isolating(mut self, reserve: Reserve) -> Result<Plan, PlanError> {
         let vnodes = self.vnodes();
         let isolates = self.request.isolation != IsolationScope::None;
-        let reserve = match self.by_hand.names.is_empty() {
-            true => reserve,
-            false => {
-                let by_hand = &self.by_hand;
-                pins::reserve(
-                    (self.available, self.request),
-                    by_hand,
-                    &vnodes,
-                    (reserve, isolates),
-                )?
-            }
+        let reserve = if self.by_hand.names.is_empty() {
+            reserve
+        } else {
+            let by_hand = &self.by_hand;
+            pins::reserve((self.available, self.request), by_hand, &vnodes, (reserve, isolates))?
         };
         let ended = PlacedPlan { vnodes: &vnodes, exclusive: &reserve.exclusive };
         for finding in std::mem::take(&mut self.later) {
@@ -455,9 +449,10 @@ impl<'a> PlanBuilder<'a> {
         let (irqs, findings) =
             locality::interrupts(self.available, self.request, (&vnodes, &housekeeping))?;
         self.findings.extend(findings);
-        let isolation = match reserve.exclusive.is_empty() {
-            true => IsolationScope::None,
-            false => self.request.isolation,
+        let isolation = if reserve.exclusive.is_empty() {
+            IsolationScope::None
+        } else {
+            self.request.isolation
         };
         Ok(Plan {
             strategy: self.strategy.to_owned(),

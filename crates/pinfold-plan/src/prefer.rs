@@ -40,21 +40,20 @@ pub(crate) fn findings(
             let mut seen = vec![places(plan)];
             let mut other = |prefer| other(strategy, topology, (request, plan), prefer, &mut seen);
             let found: Vec<Finding> = deciding.into_iter().filter_map(&mut other).collect();
-            let last = match request.prefer == Preference::None {
-                true => Preference::Auto,
-                false => Preference::None,
+            let last = if request.prefer == Preference::None {
+                Preference::Auto
+            } else {
+                Preference::None
             };
-            match found.is_empty() {
-                true => {
-                    let other = other(last).or_else(|| slower(strategy, topology, (request, plan)));
-                    other.into_iter().collect()
-                }
+            if found.is_empty() {
+                let other = other(last).or_else(|| slower(strategy, topology, (request, plan)));
+                other.into_iter().collect()
+            } else if plan.vnodes.len() > 1 {
                 // Of several, that one may be the reason why another is on slower cores.
-                false if plan.vnodes.len() > 1 => {
-                    let slower = slower(strategy, topology, (request, plan));
-                    found.into_iter().chain(slower).collect()
-                }
-                false => found,
+                let slower = slower(strategy, topology, (request, plan));
+                found.into_iter().chain(slower).collect()
+            } else {
+                found
             }
         }
         prefer if is_ordered => vec![

@@ -31,9 +31,10 @@ pub(crate) fn check(topology: &Topology, request: &Request) -> Result<(), PlanEr
 }
 
 fn check_name<'r>(name: &'r str, names: &mut BTreeSet<&'r str>) -> Result<(), PlanError> {
-    match names.insert(name) {
-        true => Ok(()),
-        false => Err(PlanError::BadName { name: name.to_owned(), why: "it is given twice" }),
+    if names.insert(name) {
+        Ok(())
+    } else {
+        Err(PlanError::BadName { name: name.to_owned(), why: "it is given twice" })
     }
 }
 

@@ -46,9 +46,10 @@ fn joins(group: &[&ThreadPlan], next: &ThreadPlan, alike: CommonProperty) -> boo
     let (Some(first), Some(last)) = (group.first(), group.last()) else { return false };
     let (Role::Vcpu(before), Role::Vcpu(index)) = (&last.role, &next.role) else { return false };
     let second = group.get(1).map_or(next, |second| second);
-    let places = match first.pus == second.pus {
-        true => first.pus == next.pus,
-        false => first.pus.len() == 1 && next.pus.len() == 1,
+    let places = if first.pus == second.pus {
+        first.pus == next.pus
+    } else {
+        first.pus.len() == 1 && next.pus.len() == 1
     };
     let reasons = || skeleton(&first.reason) == skeleton(&next.reason);
     before.checked_add(1) == Some(*index)
@@ -63,9 +64,10 @@ fn row(plan: &Plan, vnode: &VnodePlan, group: &[&ThreadPlan]) -> Row {
         [first, .., last] => {
             let name =
                 if plan.vnodes.len() > 1 { format!("{} ", vnode.name) } else { String::new() };
-            let cpus = match group.iter().all(|thread| thread.pus == first.pus) {
-                true => first.pus.to_string(),
-                false => in_order(group),
+            let cpus = if group.iter().all(|thread| thread.pus == first.pus) {
+                first.pus.to_string()
+            } else {
+                in_order(group)
             };
             let who = format!("{name}vcpu({}-{})", first.role.short(), last.role.short());
             (who, cpus, first.policy)
@@ -81,9 +83,10 @@ fn in_order(group: &[&ThreadPlan]) -> String {
     let cpus: Vec<u32> =
         group.iter().filter_map(|thread| thread.pus.first()).map(|pu| pu.0).collect();
     let rises = cpus.windows(2).all(|pair| matches!(pair, [a, b] if a < b));
-    match rises {
-        true => CpuSet::from_iter(cpus.into_iter().map(PuId)).to_string(),
-        false => cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+    if rises {
+        CpuSet::from_iter(cpus.into_iter().map(PuId)).to_string()
+    } else {
+        cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -102,9 +105,10 @@ fn skeleton(sentence: &str) -> String {
 /// Combines reasons with the same skeleton.
 fn merged(reasons: &[&str]) -> String {
     let Some(first) = reasons.first() else { return String::new() };
-    match reasons.iter().all(|other| other == first) {
-        true => (*first).to_owned(),
-        false => format!("{first}; the others likewise"),
+    if reasons.iter().all(|other| other == first) {
+        (*first).to_owned()
+    } else {
+        format!("{first}; the others likewise")
     }
 }
 

@@ -38,12 +38,11 @@ impl Sheet {
     pub fn labelled(&mut self, label: &str, indent: usize, words: &str) {
         let first = format!("{label:indent$}");
         let below = first.chars().count();
-        let text = match below > self.columns / 2 {
-            true => {
-                self.line(label);
-                fold::folded((BELOW, BELOW), words.trim(), self.columns)
-            }
-            false => fold::folded((&first, &" ".repeat(below)), words.trim(), self.columns),
+        let text = if below > self.columns / 2 {
+            self.line(label);
+            fold::folded((BELOW, BELOW), words.trim(), self.columns)
+        } else {
+            fold::folded((&first, &" ".repeat(below)), words.trim(), self.columns)
         };
         self.line(&text);
     }

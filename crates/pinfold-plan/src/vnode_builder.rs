@@ -97,14 +97,15 @@ impl VnodeBuilder<'_> {
 
 fn helper_reason(role: &Role, pus: &CpuSet, strategy: &str, apart: bool) -> String {
     let who = role.in_words();
-    match apart {
-        true => format!(
+    if apart {
+        format!(
             "{who} runs where the emulator runs, on {}: its I/O then never takes a vCPU's CPU",
             pus_text(pus)
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "{who} runs where the emulator runs: {strategy} reserves no CPU for I/O, so it competes \
              with the vCPUs"
-        ),
+        )
     }
 }

@@ -453,9 +453,8 @@ fn choice(now: &[u8], chosen: &str) -> Result<String, Errno> {
     if !words.split_whitespace().any(|word| word == chosen) {
         return Err(Errno::INVAL);
     }
-    let shown = words.split_whitespace().map(|word| match word == chosen {
-        true => format!("[{word}]"),
-        false => word.to_owned(),
-    });
+    let shown = words
+        .split_whitespace()
+        .map(|word| if word == chosen { format!("[{word}]") } else { word.to_owned() });
     Ok(format!("{}\n", shown.collect::<Vec<_>>().join(" ")))
 }

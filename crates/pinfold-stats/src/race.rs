@@ -186,10 +186,12 @@ fn spread_p(shifted: &[f64], spread: Option<(f64, u32)>) -> Option<f64> {
     let Some((variance, freedom)) = spread else { return Some(1.0) };
     let own = shifted.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
     let error = (f64::max(2.0 * variance, own) / count).sqrt();
-    Some(match error > 0.0 {
-        true => student_tail(mean / error, freedom),
-        false if mean > 0.0 => 0.0,
-        false => 1.0,
+    Some(if error > 0.0 {
+        student_tail(mean / error, freedom)
+    } else if mean > 0.0 {
+        0.0
+    } else {
+        1.0
     })
 }
 

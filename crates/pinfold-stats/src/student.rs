@@ -19,10 +19,8 @@ pub fn student_tail(t: f64, freedom: u32) -> f64 {
         power += 2;
         term *= cosine * cosine * f64::from(power - 1) / f64::from(power);
     }
-    let within = match is_odd {
-        true => (angle + sine * sum) * std::f64::consts::FRAC_2_PI,
-        false => sine * sum,
-    };
+    let within =
+        if is_odd { (angle + sine * sum) * std::f64::consts::FRAC_2_PI } else { sine * sum };
     let tail = ((1.0 - within) / 2.0).max(0.0);
     if t >= 0.0 { tail } else { 1.0 - tail }
 }

@@ -155,10 +155,8 @@ fn narrow_mask(topology: &Topology) -> Option<Finding> {
     if outside.is_empty() {
         return None;
     }
-    let why = match outside.is_subset(&topology.isolated) {
-        true => ", because they are isolated",
-        false => "",
-    };
+    let why =
+        if outside.is_subset(&topology.isolated) { ", because they are isolated" } else { "" };
     Some(Finding::note(
         format!("CPU {outside}"),
         format!(

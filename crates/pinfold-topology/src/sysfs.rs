@@ -192,11 +192,10 @@ mod tests {
         for pu in 0..7 {
             let mut put = |name: &str, list: &str| {
                 let pus = CpuSet::parse_list(list).unwrap();
-                let (name, text) = match masks {
-                    true => {
-                        (name.replace("cpu_list", "cpu_map").replace("_list", ""), pus.to_mask())
-                    }
-                    false => (name.to_owned(), list.to_owned()),
+                let (name, text) = if masks {
+                    (name.replace("cpu_list", "cpu_map").replace("_list", ""), pus.to_mask())
+                } else {
+                    (name.to_owned(), list.to_owned())
                 };
                 host.insert_file(&paths::cpu_file(PuId(pu), &name), text + "\n");
             };

@@ -100,9 +100,10 @@ pub fn machine_of(host: &dyn Host, pid: Tid) -> Option<Running> {
     let text = host.read_text(&paths::process_cmdline(pid)).ok()?;
     let words: Vec<String> = text.split_terminator('\0').map(str::to_owned).collect();
     let command = hypervisor.parse(&words);
-    let socket = command.control_socket().and_then(|path| match path.starts_with('/') {
-        true => Some(path),
-        false => {
+    let socket = command.control_socket().and_then(|path| {
+        if path.starts_with('/') {
+            Some(path)
+        } else {
             let folder = host.link(&paths::process_file(pid, "cwd")).ok()?;
             Some(format!("{}/{path}", folder.trim_end_matches('/')))
         }

@@ -238,9 +238,10 @@ fn greet(
     let host = LiveHost::new()?;
     // The child is the hypervisor if it opened the socket; a wrapper such as sudo starts another
     // process.
-    let found = match monitor.peer() == Some(child.pid()) {
-        true => threads::discover(&host, child.pid(), Some(&mut *monitor))?,
-        false => threads::find(&host, &mut *monitor)?,
+    let found = if monitor.peer() == Some(child.pid()) {
+        threads::discover(&host, child.pid(), Some(&mut *monitor))?
+    } else {
+        threads::find(&host, &mut *monitor)?
     };
     Ok((monitor, found, version))
 }

@@ -173,12 +173,11 @@ pub fn hypervisor_of(host: &dyn Host, pid: Tid) -> Result<&'static dyn Hyperviso
 /// Checks that a process runs this hypervisor.
 fn require(host: &dyn Host, pid: Tid, hypervisor: &dyn Hypervisor) -> Result<(), VmError> {
     let program = program_of(host, pid)?;
-    match hypervisor.is_program(&program) {
-        true => Ok(()),
-        false => {
-            let expected = hypervisor.texts().name.to_owned();
-            Err(VmError::NotHypervisor { pid, expected, program })
-        }
+    if hypervisor.is_program(&program) {
+        Ok(())
+    } else {
+        let expected = hypervisor.texts().name.to_owned();
+        Err(VmError::NotHypervisor { pid, expected, program })
     }
 }
 

@@ -41,9 +41,10 @@ pub fn answer(tone: Tone, text: &str) {
         Tone::Mixed => "1;33",
         Tone::Bad => "1;31",
     };
-    ignore_closed_pipe(match is_coloured(io::stdout().is_terminal()) {
-        true => write_all(&mut io::stdout().lock(), &format!("\u{1b}[{code}m{text}\u{1b}[0m")),
-        false => write_all(&mut io::stdout().lock(), &text),
+    ignore_closed_pipe(if is_coloured(io::stdout().is_terminal()) {
+        write_all(&mut io::stdout().lock(), &format!("\u{1b}[{code}m{text}\u{1b}[0m"))
+    } else {
+        write_all(&mut io::stdout().lock(), &text)
     });
 }
 
@@ -57,18 +58,21 @@ fn is_coloured(is_terminal: bool) -> bool {
 
 /// Prints help to standard output, and errors in a command line to standard error.
 pub fn usage(error: &clap::Error) {
-    let (columns, is_terminal) = match error.use_stderr() {
-        true => (screen::error_columns(), io::stderr().is_terminal()),
-        false => (screen::columns(), io::stdout().is_terminal()),
+    let (columns, is_terminal) = if error.use_stderr() {
+        (screen::error_columns(), io::stderr().is_terminal())
+    } else {
+        (screen::columns(), io::stdout().is_terminal())
     };
-    let text = match is_coloured(is_terminal) {
-        true => error.render().ansi().to_string(),
-        false => harmless(&error.render().to_string()).into_owned(),
+    let text = if is_coloured(is_terminal) {
+        error.render().ansi().to_string()
+    } else {
+        harmless(&error.render().to_string()).into_owned()
     };
     let text = screen::folded(&text, columns.unwrap_or(screen::PLAIN).into());
-    ignore_closed_pipe(match error.use_stderr() {
-        true => write_all(&mut io::stderr().lock(), &text),
-        false => write_all(&mut io::stdout().lock(), &text),
+    ignore_closed_pipe(if error.use_stderr() {
+        write_all(&mut io::stderr().lock(), &text)
+    } else {
+        write_all(&mut io::stdout().lock(), &text)
     });
 }
 

@@ -67,10 +67,7 @@ pub fn drawn(mut table: Table, numbers: Range<usize>) -> String {
             column.set_padding((0, 1));
         }
     }
-    match is_too_wide(&table) {
-        true => stacked(table, numbers),
-        false => table.trim_fmt(),
-    }
+    if is_too_wide(&table) { stacked(table, numbers) } else { table.trim_fmt() }
 }
 
 fn stacked(mut table: Table, numbers: Range<usize>) -> String {

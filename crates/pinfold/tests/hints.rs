@@ -35,9 +35,10 @@ fn shell(line: &str) -> Answer {
 fn named(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in text.replace("\\\n", " ").lines() {
-        match line.trim().starts_with("pinfold ") {
-            true => found.push(line.trim().to_owned()),
-            false => found.extend(line.split('`').skip(1).step_by(2).map(str::to_owned)),
+        if line.trim().starts_with("pinfold ") {
+            found.push(line.trim().to_owned())
+        } else {
+            found.extend(line.split('`').skip(1).step_by(2).map(str::to_owned))
         }
     }
     found

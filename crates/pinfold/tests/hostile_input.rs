@@ -269,9 +269,10 @@ fn lying_monitor(socket: &str, answer: String) {
             let mut lives = writeln!(stream, "{GREETING}").is_ok();
             for (line, id) in BufReader::new(input).lines().zip(1..) {
                 let Ok(line) = line else { break };
-                let reply = match line.contains("qmp_capabilities") {
-                    true => r#"{"return": {}, "id": ID}"#,
-                    false => answer.as_str(),
+                let reply = if line.contains("qmp_capabilities") {
+                    r#"{"return": {}, "id": ID}"#
+                } else {
+                    answer.as_str()
                 };
                 lives &= writeln!(stream, "{}", reply.replace("ID", &format!("{id}"))).is_ok();
                 if !lives {

@@ -73,9 +73,10 @@ fn lacking<'b>(block: &[&'b str], output: &str) -> Option<&'b str> {
             is_gap = true;
             continue;
         }
-        let found = match is_gap {
-            true => lines.by_ref().any(|line| line == wanted),
-            false => lines.next() == Some(wanted),
+        let found = if is_gap {
+            lines.by_ref().any(|line| line == wanted)
+        } else {
+            lines.next() == Some(wanted)
         };
         if !found {
             return Some(wanted);

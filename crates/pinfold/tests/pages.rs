@@ -55,10 +55,10 @@ fn pages() -> Vec<Page> {
     while let Some(folder) = folders.pop() {
         for entry in files::list(&format!("{ROOT}/{folder}")).unwrap() {
             let path = format!("{folder}/{entry}");
-            match files::is_dir(&format!("{ROOT}/{path}")) {
-                true => folders.push(path),
-                false if entry.ends_with(".md") => found.push(page(&path)),
-                false => {}
+            if files::is_dir(&format!("{ROOT}/{path}")) {
+                folders.push(path);
+            } else if entry.ends_with(".md") {
+                found.push(page(&path));
             }
         }
     }
@@ -69,10 +69,12 @@ fn pages() -> Vec<Page> {
 fn divided(text: &str) -> (Vec<&str>, String) {
     let (mut blocks, mut prose, mut is_block) = (Vec::new(), String::new(), false);
     for line in text.lines() {
-        match line.starts_with("```") {
-            true => is_block = !is_block,
-            false if is_block => blocks.push(line),
-            false => prose.extend([line, "\n"]),
+        if line.starts_with("```") {
+            is_block = !is_block;
+        } else if is_block {
+            blocks.push(line);
+        } else {
+            prose.extend([line, "\n"]);
         }
     }
     (blocks, prose)
@@ -222,9 +224,10 @@ fn each_file_and_heading_of_a_page_is_there() {
                 continue;
             }
             let (path, heading) = link.split_once('#').unwrap_or((link, ""));
-            let target = match path.is_empty() {
-                true => page.name.clone(),
-                false => format!("{here}/{path}").trim_start_matches('/').to_owned(),
+            let target = if path.is_empty() {
+                page.name.clone()
+            } else {
+                format!("{here}/{path}").trim_start_matches('/').to_owned()
             };
             assert!(exists(&target), "{}: {link}", page.name);
             let headings = (!heading.is_empty()).then(|| self::page(&target).text);

@@ -45,6 +45,15 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
+/// A word of a command; files of the pages are named from the repository's root.
+fn from_root(word: &String) -> String {
+    if ["docs/", "fixtures/", "studies/"].iter().any(|folder| word.starts_with(folder)) {
+        format!("{}/../../{word}", env!("CARGO_MANIFEST_DIR"))
+    } else {
+        word.clone()
+    }
+}
+
 #[test]
 fn the_commands_of_readme_and_guide_work() {
     let state = tempfile::tempdir().expect("a folder");
@@ -76,14 +85,7 @@ fn the_commands_of_readme_and_guide_work() {
             }
             continue;
         }
-        // Files of the pages are named from the repository's root.
-        let folders = ["docs/", "fixtures/", "studies/"];
-        let is_file = |word: &str| folders.iter().any(|at| word.starts_with(at));
-        let file = |word: &String| match is_file(word) {
-            true => format!("{}/../../{word}", env!("CARGO_MANIFEST_DIR")),
-            false => word.clone(),
-        };
-        arguments.extend(words[1..].iter().map(file));
+        arguments.extend(words[1..].iter().map(from_root));
         if is_background {
             let task = Spawn::new(PINFOLD).args(&arguments).stdin(Stdio::Null).stdout(Stdio::Null);
             let task = task.stderr(Stdio::Null).die_with_parent(true).start();

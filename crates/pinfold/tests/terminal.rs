@@ -246,11 +246,12 @@ fn every_command() -> Vec<String> {
     let mut all = Vec::new();
     for name in commands(&[]).into_iter().filter(|name| name != "help") {
         let below = commands(&[&name]);
-        match below.is_empty() {
-            true => all.push(name),
-            false => all.extend(
+        if below.is_empty() {
+            all.push(name)
+        } else {
+            all.extend(
                 below.into_iter().filter(|one| one != "help").map(|one| format!("{name} {one}")),
-            ),
+            )
         }
     }
     assert!(all.len() > 20, "{all:?}");

@@ -92,13 +92,12 @@ fn a_process_has_its_mask_again_after_down_and_after_a_crash() {
         for pid in both {
             assert_eq!(platform.mask(pid).len(), 1, "the vnode has one CPU");
         }
-        let ended = match is_killed {
-            false => platform.pinfold(&["emulate", "down"]),
-            true => {
-                platform.supervisor.signal(Signaled::Kill).expect("killed");
-                platform.supervisor.wait().expect("an end");
-                platform.pinfold(&["undo", "--left"])
-            }
+        let ended = if is_killed {
+            platform.supervisor.signal(Signaled::Kill).expect("killed");
+            platform.supervisor.wait().expect("an end");
+            platform.pinfold(&["undo", "--left"])
+        } else {
+            platform.pinfold(&["emulate", "down"])
         };
         assert!(ended.status.success(), "{}", ended.stderr_text());
         for pid in both {

@@ -64,10 +64,10 @@ pub fn files_of_rpm(path: &Path) -> Result<BTreeSet<String>, String> {
 /// Fails with the differences.
 pub fn same(what: &str, found: &BTreeSet<String>, wanted: &BTreeSet<String>) -> Result<(), String> {
     let other: Vec<&String> = found.symmetric_difference(wanted).collect();
-    match other.is_empty() && !wanted.is_empty() {
-        true => Ok(()),
-        false => Err(format!("{}: {:?} differ from the {} expected files", what, other, wanted.len())),
+    if other.is_empty() && !wanted.is_empty() {
+        return Ok(());
     }
+    Err(format!("{}: {:?} differ from the {} expected files", what, other, wanted.len()))
 }
 
 /// An empty root with a shell.
@@ -114,10 +114,10 @@ fn left(what: &str, stage: &Path, before: &BTreeSet<String>, more: &[&str]) -> R
 }
 
 fn said(text: &str) -> Result<(), String> {
-    match STATE.iter().all(|folder| text.contains(folder.rsplit_once('/').map_or("", |(above, _)| above))) {
-        true => Ok(()),
-        false => Err(format!("the removal does not say what stays: {:?}", text)),
+    if STATE.iter().all(|folder| text.contains(folder.rsplit_once('/').map_or("", |(above, _)| above))) {
+        return Ok(());
     }
+    Err(format!("the removal does not say what stays: {:?}", text))
 }
 
 fn with_deb(deb: &Path, stage: &Path) -> Result<(), String> {
@@ -172,8 +172,5 @@ fn with_archive(archive: &Path, stage: &Path) -> Result<(), String> {
     output(Command::new("rm").arg("-rf").arg(&top))?;
     said(&run("/opt/pinfold/share/pinfold/uninstall.sh")?)?;
     left("after uninstall.sh", stage, &before, &STATE)?;
-    match stage.join("opt").exists() {
-        true => Err("uninstall.sh leaves its folders".to_string()),
-        false => Ok(()),
-    }
+    if stage.join("opt").exists() { Err("uninstall.sh leaves its folders".to_string()) } else { Ok(()) }
 }

@@ -168,10 +168,7 @@ impl Trace {
     /// Ends the trace, and returns those stalls that stopped their thread.
     pub fn stalls_of(self, stalled: &Stalled) -> Result<Vec<Stall>, Failure> {
         let stalls = stalls_in(&self.end()?, stalled);
-        match stalls.is_empty() {
-            true => Err("perf traced no stall".into()),
-            false => Ok(stalls),
-        }
+        if stalls.is_empty() { Err("perf traced no stall".into()) } else { Ok(stalls) }
     }
 
     fn end(mut self) -> Result<Vec<Event>, Failure> {
@@ -186,9 +183,10 @@ impl Trace {
             return Err(format!("perf script: {}", output.stderr_text().trim()).into());
         }
         let events = events_in(&output.stdout_text())?;
-        match events.is_empty() {
-            true => Err(format!("perf traced nothing: {}", output.stderr_text().trim()).into()),
-            false => Ok(events),
+        if events.is_empty() {
+            Err(format!("perf traced nothing: {}", output.stderr_text().trim()).into())
+        } else {
+            Ok(events)
         }
     }
 }

@@ -46,11 +46,10 @@ fn work_group(bytes: u64) -> String {
 
 /// A remark on the duration of its runs.
 pub(super) fn remark((least, most): (f64, f64)) -> String {
-    let long = match most > MOST_S {
-        true => {
-            ", the longest of one pass only, in which the kernel may have taken up to 5 % for others"
-        }
-        false => "",
+    let long = if most > MOST_S {
+        ", the longest of one pass only, in which the kernel may have taken up to 5 % for others"
+    } else {
+        ""
     };
     format!(" likwid-bench gives the mean of a run, which took {least:.2} to {most:.2} s{long};")
 }

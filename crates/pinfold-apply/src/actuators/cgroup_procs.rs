@@ -117,9 +117,10 @@ fn move_back(past: &UndoContext<'_>, state: &TaskState) -> Result<Back, HostErro
             format!("{task} is in {current}, where Pinfold did not put it; it was left there");
         return Ok(Back::OtherGroup(Finding::warning("cgroup cpuset", text)));
     }
-    Ok(match move_to(past, cpusets, task.tid, &origin)? {
-        true => Back::There { moved: true, inside, before },
-        false => Back::Gone,
+    Ok(if move_to(past, cpusets, task.tid, &origin)? {
+        Back::There { moved: true, inside, before }
+    } else {
+        Back::Gone
     })
 }
 
@@ -139,10 +140,7 @@ fn move_to(
         }
         None => false,
     };
-    let path = match alone {
-        true => paths::cgroup_threads(group),
-        false => cpusets.members_path(group),
-    };
+    let path = if alone { paths::cgroup_threads(group) } else { cpusets.members_path(group) };
     Ok(tasks::unless_gone(past.host.write(&path, tid.to_string().as_bytes()))?.is_some())
 }
 

@@ -181,9 +181,10 @@ pub(super) fn verify(
     let group = path.rsplit_once('/').map_or(path, |(group, _)| group);
     let asked = cpusets::parse(path, value)?;
     let got = cpusets::list(host, &cpusets.effective_path(group))?;
-    Ok(match got.is_subset(&asked) {
-        true => ReadBack::AsAsked,
-        false => ReadBack::Other { wanted: asked.to_string(), found: format!("{got} in effect") },
+    Ok(if got.is_subset(&asked) {
+        ReadBack::AsAsked
+    } else {
+        ReadBack::Other { wanted: asked.to_string(), found: format!("{got} in effect") }
     })
 }
 

@@ -68,9 +68,10 @@ pub(super) fn take(
 
 pub(super) fn verify(host: &dyn Host, path: &str, value: &[u8]) -> Result<ReadBack, HostError> {
     let shown = host.read(path)?;
-    Ok(match shown.trim_ascii() == value.trim_ascii() {
-        true => ReadBack::AsAsked,
-        false => ReadBack::Other { wanted: text(value), found: text(&shown) },
+    Ok(if shown.trim_ascii() == value.trim_ascii() {
+        ReadBack::AsAsked
+    } else {
+        ReadBack::Other { wanted: text(value), found: text(&shown) }
     })
 }
 

@@ -311,18 +311,16 @@ impl Mark {
 
     /// Writes the path of the placement's journal into the mark.
     pub(super) fn write(&self, journal: &str) -> Result<(), HostError> {
-        match self.read()?.is_empty() {
-            true => self.folder.append_unsynced(&self.name, journal.as_bytes()),
-            false => Ok(()),
+        if self.read()?.is_empty() {
+            self.folder.append_unsynced(&self.name, journal.as_bytes())
+        } else {
+            Ok(())
         }
     }
 
     /// Removes the mark, after the placement was reverted.
     pub(super) fn remove(&self) -> Result<(), HostError> {
-        match self.folder.contains(&self.name) {
-            true => self.folder.remove(&self.name),
-            false => Ok(()),
-        }
+        if self.folder.contains(&self.name) { self.folder.remove(&self.name) } else { Ok(()) }
     }
 }
 

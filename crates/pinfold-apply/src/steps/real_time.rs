@@ -122,9 +122,10 @@ fn domain(draft: &Draft<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
                 }
             }
             // All CPUs that are in no partition. In a container's tree only the kernel knows them.
-            match cpusets.is_real_root(state, cpusets.root()) {
-                true => Ok(cpusets.effective(state, cpusets.root())?),
-                false => Ok(online),
+            if cpusets.is_real_root(state, cpusets.root()) {
+                Ok(cpusets.effective(state, cpusets.root())?)
+            } else {
+                Ok(online)
             }
         }
     }

@@ -406,9 +406,10 @@ impl Bench {
     }
 
     pub fn undo(&self, case: &Case) -> UndoReport {
-        match self.has_journal(case) {
-            true => undo(&case.host, &mut self.reopen(case)),
-            false => UndoReport::default(),
+        if self.has_journal(case) {
+            undo(&case.host, &mut self.reopen(case))
+        } else {
+            UndoReport::default()
         }
     }
 }

@@ -41,13 +41,14 @@ pub struct BadWord {
 /// [`BadWord`] if it is invalid.
 pub fn partition(word: &str) -> Result<(), BadWord> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    match !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
-        true => Ok(()),
-        false => Err(BadWord {
+    if !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
+        Ok(())
+    } else {
+        Err(BadWord {
             option: "--partition",
             word: word.to_owned(),
             why: "is no name of a partition",
-        }),
+        })
     }
 }
 
@@ -68,13 +69,14 @@ pub fn time(word: &str) -> Result<(), BadWord> {
         Some((days, rest)) => numbers(days, 1) && numbers(rest, 3),
         None => numbers(word, 3),
     };
-    match fine {
-        true => Ok(()),
-        false => Err(BadWord {
+    if fine {
+        Ok(())
+    } else {
+        Err(BadWord {
             option: "--time",
             word: word.to_owned(),
             why: "is no time of Slurm: minutes, H:MM:SS or D-HH:MM:SS",
-        }),
+        })
     }
 }
 
@@ -91,9 +93,10 @@ pub fn nodes(word: &str) -> Result<NodeWish, BadWord> {
         };
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,[]".contains(c);
-    match !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
-        true => Ok(NodeWish::These(word.to_owned())),
-        false => Err(wrong("is neither a number nor a list such as n[1-4,7]")),
+    if !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
+        Ok(NodeWish::These(word.to_owned()))
+    } else {
+        Err(wrong("is neither a number nor a list such as n[1-4,7]"))
     }
 }
 
@@ -160,9 +163,8 @@ pub fn array(elements: &[u32]) -> String {
             Some(_) | None => ranges.push((one, one)),
         }
     }
-    let text = |(first, last): (u32, u32)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
+    let text = |(first, last): (u32, u32)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
     };
     ranges.into_iter().map(text).collect::<Vec<_>>().join(",")
 }

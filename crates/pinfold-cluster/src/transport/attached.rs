@@ -211,9 +211,10 @@ impl Transport for Attached<'_> {
         if let (Some((ask, output)), Collected::No(why)) = (ended, taken) {
             // If a task failed in the middle of its result, its error is more useful than the
             // incomplete result.
-            let reason = match output.status.success() {
-                true => format!("its result was refused: {why}"),
-                false => self.reason(&output),
+            let reason = if output.status.success() {
+                format!("its result was refused: {why}")
+            } else {
+                self.reason(&output)
             };
             self.lost.push(Lost { ask, node: self.end_of(&output).node, reason });
         }

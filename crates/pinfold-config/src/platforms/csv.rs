@@ -79,10 +79,11 @@ fn changes(text: &str) -> Result<Vec<SpeedChange>, Fault> {
         let line = before.matches('\n').count() + 1;
         changes.push(SpeedChange { at_ns, speed: speeds::wish(&value)?, line });
     }
-    match changes.is_empty() {
-        true => Err(Fault::new(text.len(), "the profile has no row".to_owned())
-            .with_hint("write a row such as 0,40% below the header")),
-        false => Ok(changes),
+    if changes.is_empty() {
+        Err(Fault::new(text.len(), "the profile has no row".to_owned())
+            .with_hint("write a row such as 0,40% below the header"))
+    } else {
+        Ok(changes)
     }
 }
 
@@ -120,10 +121,11 @@ fn recorded(text: &str) -> Result<RecordedLoad, Fault> {
         let busy_millionths = shares.iter().map(share).collect::<Result<_, _>>()?;
         done.push(LoadRow { at_ms, busy_millionths });
     }
-    match done.is_empty() {
-        true => Err(Fault::new(text.len(), "the recorded load has no row".to_owned())
-            .with_hint("`pinfold emulate record` writes one for each turn")),
-        false => Ok(RecordedLoad { pus, rows: done }),
+    if done.is_empty() {
+        Err(Fault::new(text.len(), "the recorded load has no row".to_owned())
+            .with_hint("`pinfold emulate record` writes one for each turn"))
+    } else {
+        Ok(RecordedLoad { pus, rows: done })
     }
 }
 

@@ -39,12 +39,13 @@ pub(crate) fn tuned(plan: (&Plan, &VnodePlan), topology: &Topology) -> Tuned {
         }
     }
     // If libvirt cannot express the plan's shares, those of the file stay.
-    let names: Vec<&str> = match lines
+    let names: Vec<&str> = if lines
         .iter()
         .any(|line| line.starts_with("<cachetune") || line.starts_with("<memorytune"))
     {
-        true => names,
-        false => names.into_iter().filter(|name| !name.ends_with("tune")).collect(),
+        names
+    } else {
+        names.into_iter().filter(|name| !name.ends_with("tune")).collect()
     };
     notes.extend(answers.missing("libvirt"));
     Tuned { names, lines, notes }

@@ -217,8 +217,9 @@ impl<'a, 'x> Merge<'a, 'x> {
 const AMD: &[&str] = &["EPYC", "Opteron", "Dhyana", "phenom", "athlon", "qemu"];
 
 fn numa_block(cells: &Cells) -> Vec<String> {
-    match cells.is_empty() {
-        true => Vec::new(),
-        false => block("numa", &cell_lines(&cells.cells, &cells.sizes)),
+    if cells.is_empty() {
+        Vec::new()
+    } else {
+        block("numa", &cell_lines(&cells.cells, &cells.sizes))
     }
 }

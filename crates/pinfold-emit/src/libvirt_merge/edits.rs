@@ -106,10 +106,11 @@ impl<'x> Edits<'x> {
         }
         let close = range.start + source.rfind("</").unwrap_or(source.len());
         let line = self.line_start(close);
-        match self.text[line..close].trim().is_empty() {
+        if self.text[line..close].trim().is_empty() {
             // Before the line of the closing tag.
-            true => self.changes.push((line..line, format!("{inner}{body}{eol}"))),
-            false => self.changes.push((close..close, format!("{eol}{inner}{body}{eol}{outer}"))),
+            self.changes.push((line..line, format!("{inner}{body}{eol}")));
+        } else {
+            self.changes.push((close..close, format!("{eol}{inner}{body}{eol}{outer}")));
         }
     }
 
@@ -141,12 +142,11 @@ impl<'x> Edits<'x> {
     fn indent(&self, node: Node<'_, 'x>) -> String {
         let start = node.range().start;
         let before = &self.text[self.line_start(start)..start];
-        match before.trim().is_empty() {
-            true => before.to_owned(),
-            false => {
-                let blanks = before.len() - before.trim_start().len();
-                before[..blanks].to_owned()
-            }
+        if before.trim().is_empty() {
+            before.to_owned()
+        } else {
+            let blanks = before.len() - before.trim_start().len();
+            before[..blanks].to_owned()
         }
     }
 

@@ -55,9 +55,10 @@ impl<'a, 'x> Merge<'a, 'x> {
         cells: &Cells,
     ) -> Result<(), DomainError> {
         self.size(vnode)?;
-        match self.domain.cells.is_empty() {
-            true => self.binding(vnode, topology, cells),
-            false => self.bound_cells(vnode, topology)?,
+        if self.domain.cells.is_empty() {
+            self.binding(vnode, topology, cells)
+        } else {
+            self.bound_cells(vnode, topology)?
         }
         self.backing(vnode);
         Ok(())
@@ -147,13 +148,14 @@ impl<'a, 'x> Merge<'a, 'x> {
             return;
         };
         if lacks(nodes, topology) {
-            let lines = match lines.is_empty() {
-                true => vec![format!(
+            let lines = if lines.is_empty() {
+                vec![format!(
                     "<memory mode='{}' nodeset='{}'/>",
                     bound.value.mode,
                     node_list(&planned)
-                )],
-                false => lines,
+                )]
+            } else {
+                lines
             };
             let why = format!("this host has no node {}", node_list(nodes));
             self.bind(node, &lines, Some(&why));
@@ -164,13 +166,14 @@ impl<'a, 'x> Merge<'a, 'x> {
         if cells.is_empty() && (elsewhere || planned == *nodes || lines.is_empty()) {
             return;
         }
-        let lines = match cells.is_empty() {
-            true => vec![format!(
+        let lines = if cells.is_empty() {
+            vec![format!(
                 "<memory mode='{}' nodeset='{}'/>",
                 memory_mode(&bound.value.mode, planned.len()),
                 node_list(&planned)
-            )],
-            false => lines,
+            )]
+        } else {
+            lines
         };
         self.bind(node, &lines, Some("the memory follows the vCPUs"));
     }

@@ -19,9 +19,10 @@ const GPU: &str = "<hostdev mode='subsystem' type='pci' managed='yes'/>";
 /// A KVM domain with two vCPUs on one core of the i7-4790K, with additions in `<cputune>` and next
 /// to it.
 fn domain(tune: &str, rest: &str) -> String {
-    let cpu = match rest.contains("<cpu ") {
-        true => "",
-        false => "<cpu mode='host-passthrough'><topology sockets='1' cores='1' threads='2'/></cpu>",
+    let cpu = if rest.contains("<cpu ") {
+        ""
+    } else {
+        "<cpu mode='host-passthrough'><topology sockets='1' cores='1' threads='2'/></cpu>"
     };
     format!(
         "<domain type='kvm'><name>a</name><memory unit='GiB'>1</memory><vcpu>2</vcpu>\

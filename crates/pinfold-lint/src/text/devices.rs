@@ -33,17 +33,19 @@ impl Fault for DeviceFault {
                  with vhost moves packets in the kernel",
             )
             .instead([
-                match windows {
-                    false => "with the virtio_net driver in the guest:",
-                    true => "with the NetKVM driver (virtio-win) in Windows:",
+                if *windows {
+                    "with the NetKVM driver (virtio-win) in Windows:"
+                } else {
+                    "with the virtio_net driver in the guest:"
                 },
                 "<model type='virtio'/>",
             ]),
             DeviceFault::Balloon { written } => Words::new(
                 "balloon-useless",
-                match written {
-                    true => "a memory balloon, next to a device of the host",
-                    false => "a memory balloon, which libvirt adds by itself, next to a device of the host",
+                if *written {
+                    "a memory balloon, next to a device of the host"
+                } else {
+                    "a memory balloon, which libvirt adds by itself, next to a device of the host"
                 },
                 "all memory of the guest is pinned for the device's DMA, so QEMU ignores the balloon; what \
                  is left of it is a device that wakes the guest for statistics",
@@ -68,12 +70,11 @@ impl Fault for DeviceFault {
 
 fn disks(count: usize, windows: bool, targets: &[String], addressed: bool) -> Words {
     let mut lines = vec![
-        match windows {
-            false => "give it a virtio bus (the guest needs the virtio_blk driver in its initramfs):",
-            true => {
-                "install the viostor driver (virtio-win) in Windows first, with a small second virtio disk, \
-                 else it does not boot; then:"
-            }
+        if windows {
+            "install the viostor driver (virtio-win) in Windows first, with a small second virtio disk, \
+             else it does not boot; then:"
+        } else {
+            "give it a virtio bus (the guest needs the virtio_blk driver in its initramfs):"
         }
         .to_owned(),
     ];
@@ -98,12 +99,13 @@ fn usb(has_xhci: bool) -> Words {
         "QEMU reads the controller's list of frames up to a thousand times a second as long as the \
          guest drives it, in the main loop; xHCI works by events",
     );
-    match has_xhci {
-        true => words.instead(["take them out: the file has an xHCI controller too"]),
-        false => words.instead([
+    if has_xhci {
+        words.instead(["take them out: the file has an xHCI controller too"])
+    } else {
+        words.instead([
             "in place of all of them (Windows from 8 on, Linux and the BSDs have the driver):",
             "<controller type='usb' index='0' model='qemu-xhci'/>",
-        ]),
+        ])
     }
 }
 

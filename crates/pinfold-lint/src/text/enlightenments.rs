@@ -55,9 +55,10 @@ pub(crate) struct Missing<'a> {
 impl Fault for Missing<'_> {
     fn words(&self) -> Words {
         let names: Vec<&str> = self.missing.iter().map(|(name, ..)| *name).collect();
-        let which = match self.has_others {
-            true => format!("lacks the Hyper-V enlightenments {}", names.join(", ")),
-            false => "has no Hyper-V enlightenments".to_owned(),
+        let which = if self.has_others {
+            format!("lacks the Hyper-V enlightenments {}", names.join(", "))
+        } else {
+            "has no Hyper-V enlightenments".to_owned()
         };
         // The costs of those with the highest severity; the others are only named.
         let worst = self.missing.iter().map(|(_, severity, _)| *severity).max();

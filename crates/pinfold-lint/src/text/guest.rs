@@ -98,9 +98,10 @@ impl Fault for GuestFault<'_> {
                 )
             }
             GuestFault::Sockets { sockets, limit, written } => {
-                let unwritten = match written {
-                    false => "without <topology> each vCPU is a socket of its own: ",
-                    true => "",
+                let unwritten = if *written {
+                    ""
+                } else {
+                    "without <topology> each vCPU is a socket of its own: "
                 };
                 Words::new(
                     "guest-sockets-lie",

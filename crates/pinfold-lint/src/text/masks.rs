@@ -97,17 +97,19 @@ impl Fault for MaskFault<'_> {
 }
 
 fn absent(pins: &[&Pin], gone: &CpuSet, barred: bool, left: &CpuSet) -> Words {
-    let why = match barred {
-        true => verb(
+    let why = if barred {
+        verb(
             gone,
             "is not in the cpuset of this process's cgroup",
             "are not in the cpuset of this process's cgroup",
-        ),
-        false => verb(gone, "is not on this host", "are not on this host"),
+        )
+    } else {
+        verb(gone, "is not on this host", "are not on this host")
     };
-    let cost = match left.is_empty() {
-        true => "the machine does not start, or the pin is refused (EINVAL)".to_owned(),
-        false => format!("{} on {left} only, not where the text says", runs(pins)),
+    let cost = if left.is_empty() {
+        "the machine does not start, or the pin is refused (EINVAL)".to_owned()
+    } else {
+        format!("{} on {left} only, not where the text says", runs(pins))
     };
     let what = if left.is_empty() {
         format!("{} to {gone}: {} {why}", bound(pins), cpus(gone))
@@ -119,9 +121,10 @@ fn absent(pins: &[&Pin], gone: &CpuSet, barred: bool, left: &CpuSet) -> Words {
 
 fn waiting(pins: &[&Pin], offline: &CpuSet, left: &CpuSet) -> Words {
     let is = verb(offline, "is offline", "are offline");
-    let cost = match left.is_empty() {
-        true => "until then the machine does not start, or the pin is refused (EINVAL)".to_owned(),
-        false => format!("until then {} on {left} only", runs(pins)),
+    let cost = if left.is_empty() {
+        "until then the machine does not start, or the pin is refused (EINVAL)".to_owned()
+    } else {
+        format!("until then {} on {left} only", runs(pins))
     };
     let what = format!("{} to {}, which {is}: usable once online", bound(pins), cpus(offline));
     Words::new("offline-pu", what, cost).instead([format!("`{}`", online::command(offline))])

@@ -11,9 +11,10 @@ pub(crate) struct Free(pub CpuSet);
 
 impl Free {
     fn text(&self) -> String {
-        match self.0.is_empty() {
-            false => format!("CPUs that none of them uses: {}", self.0),
-            true => "no CPU is left: give one of them fewer vCPUs".to_owned(),
+        if self.0.is_empty() {
+            "no CPU is left: give one of them fewer vCPUs".to_owned()
+        } else {
+            format!("CPUs that none of them uses: {}", self.0)
         }
     }
 }

@@ -51,12 +51,11 @@ impl Fault for PagesFault<'_> {
                         mib_by_node(away),
                         spoken(wanted)
                     ),
-                    match many {
-                        false => "little: program text and what was touched before the pins",
-                        true => {
-                            "each cache miss there crosses the interconnect, which takes up to twice as long and has \
-                             less bandwidth; pins move no page that is already there"
-                        }
+                    if *many {
+                        "each cache miss there crosses the interconnect, which takes up to twice as long and has \
+                         less bandwidth; pins move no page that is already there"
+                    } else {
+                        "little: program text and what was touched before the pins"
                     },
                 )
                 .instead([format!(

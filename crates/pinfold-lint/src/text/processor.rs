@@ -49,9 +49,10 @@ impl Fault for ProcessorFault {
                 "programs that size their blocks by the cache choose wrong ones",
             ),
             ProcessorFault::IoapicSplit { by_board } => {
-                let why = match by_board {
-                    false => "although nothing in the file needs that",
-                    true => "as the board pc-q35-4.0 has it by default",
+                let why = if *by_board {
+                    "as the board pc-q35-4.0 has it by default"
+                } else {
+                    "although nothing in the file needs that"
                 };
                 Words::new(
                     "ioapic-split",
@@ -79,23 +80,23 @@ impl Fault for ProcessorFault {
 }
 
 fn poll_control(windows: bool, pinned: bool) -> Words {
-    let (what, cost) = match windows {
-        true => (
+    let (what, cost) = if windows {
+        (
             "kvm-poll-control is on, which only Linux guests use (cpuidle-haltpoll)",
             "Windows has no driver for it: the host polls as without it",
-        ),
-        false => (
+        )
+    } else {
+        (
             "kvm-poll-control is on without kvm-hint-dedicated",
             "Linux loads its driver (cpuidle-haltpoll) by itself only with that hint: the host polls \
              as without it",
-        ),
+        )
     };
     let words = Words::new("poll-control-unused", what, cost);
-    match !windows && pinned {
-        true => {
-            words.instead([format!("{IF_ALONE} <kvm>:"), "<hint-dedicated state='on'/>".to_owned()])
-        }
-        false => words,
+    if !windows && pinned {
+        words.instead([format!("{IF_ALONE} <kvm>:"), "<hint-dedicated state='on'/>".to_owned()])
+    } else {
+        words
     }
 }
 

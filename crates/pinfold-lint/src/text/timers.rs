@@ -18,9 +18,10 @@ impl Fault for TimerFault {
         match self {
             TimerFault::Hpet { written } => Words::new(
                 "timer-hpet",
-                match written {
-                    true => "the guest is given an HPET",
-                    false => "the guest is given an HPET, which QEMU adds where nothing is said",
+                if *written {
+                    "the guest is given an HPET"
+                } else {
+                    "the guest is given an HPET, which QEMU adds where nothing is said"
                 },
                 "QEMU emulates the HPET outside the kernel: each read leaves the guest for several \
                  microseconds, and a guest that uses it for its ticks does so thousands of times a second",

@@ -23,27 +23,27 @@ pub static TUNABLE: Tunable = Tunable {
         ("cmdline", Say::By(cmdline)),
         (
             "systemd",
-            Say::By(|setting, _| match is_all(setting) {
-                true => FormatAnswer::lines(
-                    "tmpfiles",
-                    vec![format!("w {FILES} - - - - {}", setting.value)],
-                )
-                .but("the kernel refuses those that it manages itself"),
-                false => FormatAnswer::nothing(
-                    "a device's interrupts have their numbers only when its driver is loaded",
-                ),
+            Say::By(|setting, _| {
+                if is_all(setting) {
+                    FormatAnswer::lines(
+                        "tmpfiles",
+                        vec![format!("w {FILES} - - - - {}", setting.value)],
+                    )
+                    .but("the kernel refuses those that it manages itself")
+                } else {
+                    FormatAnswer::nothing(
+                        "a device's interrupts have their numbers only when its driver is loaded",
+                    )
+                }
             }),
         ),
         (
             "tuned",
             Say::By(|setting, _| {
-                FormatAnswer::nothing(match is_all(setting) {
-                    true => {
-                        "isolated_cores= in [scheduler] moves all interrupts off those CPUs, not to CPUs of your choice"
-                    }
-                    false => {
-                        "[irq] takes numbers, which a device has only when its driver is loaded"
-                    }
+                FormatAnswer::nothing(if is_all(setting) {
+                    "isolated_cores= in [scheduler] moves all interrupts off those CPUs, not to CPUs of your choice"
+                } else {
+                    "[irq] takes numbers, which a device has only when its driver is loaded"
                 })
             }),
         ),
@@ -57,12 +57,11 @@ fn is_all(setting: &Setting) -> bool {
 }
 
 fn cmdline(setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
-    match is_all(setting) && !scope.plan.tuning.has(&new_irqs::TUNABLE) {
-        true => FormatAnswer::line(format!("irqaffinity={}", setting.value))
-            .but("where each interrupt begins"),
-        false => FormatAnswer::nothing(
-            "irqaffinity= is one list for all interrupts, none is for a device",
-        ),
+    if is_all(setting) && !scope.plan.tuning.has(&new_irqs::TUNABLE) {
+        FormatAnswer::line(format!("irqaffinity={}", setting.value))
+            .but("where each interrupt begins")
+    } else {
+        FormatAnswer::nothing("irqaffinity= is one list for all interrupts, none is for a device")
     }
 }
 

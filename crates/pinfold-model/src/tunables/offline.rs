@@ -61,11 +61,10 @@ pub(super) fn in_use(plan: &Plan, topology: &Topology) -> Vec<Finding> {
         let siblings = topology.pus.iter().filter(|pu| pu.smt_rank > 0).map(|pu| pu.os);
         siblings.for_each(|pu| going.insert(pu));
     }
-    let (key, hint) = match is_smt {
-        true => {
-            ("smt", "plan without siblings: --avoid them, or a strategy with one vCPU on a core")
-        }
-        false => ("offline", "plan around them with --avoid"),
+    let (key, hint) = if is_smt {
+        ("smt", "plan without siblings: --avoid them, or a strategy with one vCPU on a core")
+    } else {
+        ("offline", "plan around them with --avoid")
     };
     let mut findings = Vec::new();
     let used = plan.pus().intersection(&going);

@@ -32,9 +32,10 @@ pub static TUNABLE: Tunable = Tunable {
         (
             "cmdline",
             Say::By(|setting, _| {
-                FormatAnswer::nothing(match setting.value == Value::Word(ISOLATED) {
-                    true => "isolcpus=domain is its counterpart from boot on",
-                    false => "isolcpus=domain would also end the balancing among its CPUs",
+                FormatAnswer::nothing(if setting.value == Value::Word(ISOLATED) {
+                    "isolcpus=domain is its counterpart from boot on"
+                } else {
+                    "isolcpus=domain would also end the balancing among its CPUs"
                 })
             }),
         ),

@@ -87,9 +87,12 @@ fn lacking(share: &ResourceShare, topology: &Topology) -> Option<(String, String
 /// All shares of a kind are one element, which is written with the first share.
 fn libvirt(setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
     let Value::Share(share) = &setting.value else { return FormatAnswer::host() };
-    let line = |share: &ResourceShare| match share.is_cache() {
-        true => cache(share, scope.topology),
-        false => bandwidth(share, scope.topology),
+    let line = |share: &ResourceShare| {
+        if share.is_cache() {
+            cache(share, scope.topology)
+        } else {
+            bandwidth(share, scope.topology)
+        }
     };
     if let Err(why) = line(share) {
         return FormatAnswer::Nothing(why);
@@ -97,9 +100,10 @@ fn libvirt(setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
     let kin = shares(&scope.plan.tuning).filter(|one| one.is_cache() == share.is_cache());
     let lines: Vec<(&ResourceShare, String)> =
         kin.filter_map(|one| Some((one, line(one).ok()?))).collect();
-    let note = match share.is_cache() {
-        true => "libvirt chooses which ways, for the vCPUs' threads alone",
-        false => "for the vCPUs' threads alone",
+    let note = if share.is_cache() {
+        "libvirt chooses which ways, for the vCPUs' threads alone"
+    } else {
+        "for the vCPUs' threads alone"
     };
     if lines.first().is_none_or(|(first, _)| *first != share) {
         return FormatAnswer::lines("cputune", Vec::new()).but(note);

@@ -28,9 +28,12 @@ pub static TUNABLE: Tunable = Tunable {
     },
     said: &[(
         "cmdline",
-        Say::By(|setting, _| match setting.value.is_on() {
-            true => FormatAnswer::nothing("SMT is on unless nosmt or maxcpus= says otherwise"),
-            false => FormatAnswer::line("nosmt".to_owned()),
+        Say::By(|setting, _| {
+            if setting.value.is_on() {
+                FormatAnswer::nothing("SMT is on unless nosmt or maxcpus= says otherwise")
+            } else {
+                FormatAnswer::line("nosmt".to_owned())
+            }
         }),
     )],
     ..HOST_SETTING

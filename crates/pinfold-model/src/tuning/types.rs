@@ -73,9 +73,10 @@ impl ResourceShare {
         let domain = domain.trim().parse().ok()?;
         let mut share = Self { resource: known.to_owned(), domain, amount: 0 };
         let amount = amount.trim();
-        share.amount = match share.is_cache() {
-            true => u64::from_str_radix(amount.trim_start_matches("0x"), 16).ok()?,
-            false => amount.parse().ok()?,
+        share.amount = if share.is_cache() {
+            u64::from_str_radix(amount.trim_start_matches("0x"), 16).ok()?
+        } else {
+            amount.parse().ok()?
         };
         (share.amount > 0).then_some(share)
     }
@@ -85,9 +86,10 @@ impl ResourceShare {
 impl fmt::Display for ResourceShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { resource, domain, amount } = self;
-        match self.is_cache() {
-            true => write!(f, "{resource}:{domain}={amount:x}"),
-            false => write!(f, "{resource}:{domain}={amount}"),
+        if self.is_cache() {
+            write!(f, "{resource}:{domain}={amount:x}")
+        } else {
+            write!(f, "{resource}:{domain}={amount}")
         }
     }
 }

@@ -39,15 +39,15 @@ pub fn parse(xml: &str) -> Result<Document<'_>, DomainError> {
     let document = Document::parse_with_options(xml, options).map_err(|error| {
         let pos = error.pos();
         let is_dtd = matches!(error, roxmltree::Error::DtdDetected);
-        let why = match is_dtd {
-            true => {
-                "the file has a document type, which could define entities without bound".into()
-            }
-            false => format!("this is not well-formed XML: {error}"),
+        let why = if is_dtd {
+            "the file has a document type, which could define entities without bound".into()
+        } else {
+            format!("this is not well-formed XML: {error}")
         };
-        let hint = match is_dtd {
-            true => "take the <!DOCTYPE …> out; libvirt's own files have none",
-            false => "hand in a whole domain file, such as `virsh dumpxml NAME` prints",
+        let hint = if is_dtd {
+            "take the <!DOCTYPE …> out; libvirt's own files have none"
+        } else {
+            "hand in a whole domain file, such as `virsh dumpxml NAME` prints"
         };
         let hint = Some(hint);
         DomainError { line: pos.row, column: pos.col, why, hint }

@@ -200,8 +200,9 @@ fn frequency(hertz: u64) -> SpeedRequest {
 }
 
 fn two_speeds(first: &(String, Speed), second: &(String, Speed)) -> String {
-    match first.0 == second.0 {
-        true => format!("{} and {} of {:?}", first.1, second.1, first.0),
-        false => format!("{} of {:?} and {} of {:?}", first.1, first.0, second.1, second.0),
+    if first.0 == second.0 {
+        format!("{} and {} of {:?}", first.1, second.1, first.0)
+    } else {
+        format!("{} of {:?} and {} of {:?}", first.1, first.0, second.1, second.0)
     }
 }

@@ -103,10 +103,7 @@ fn cpus_of(plan: &Plan) -> Vec<CpuSet> {
 
 /// The host's CPUs if vnodes use all of them, else empty.
 fn last_housekeeping(plan: &Plan) -> CpuSet {
-    match plan.housekeeping.is_subset(&plan.pus()) {
-        true => plan.housekeeping.clone(),
-        false => CpuSet::new(),
-    }
+    if plan.housekeeping.is_subset(&plan.pus()) { plan.housekeeping.clone() } else { CpuSet::new() }
 }
 
 fn place(

@@ -433,12 +433,11 @@ fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
         rules.push(Rule::new(balanced::STRATEGY, why));
         let why = format!("{asked} fit into one NUMA node{THERE_ONLY}");
         rules.push(Rule::new(numa_exclusive::STRATEGY, why).claiming(Claim::OneNode));
-        let why = match sum.vcpus > threads {
-            true => {
-                let rest = if sum.vcpus < pus { "" } else { ", so nothing is isolated" };
-                format!("{asked} fit on the host only with its own core{rest}")
-            }
-            false => NO_WARNING.to_owned(),
+        let why = if sum.vcpus > threads {
+            let rest = if sum.vcpus < pus { "" } else { ", so nothing is isolated" };
+            format!("{asked} fit on the host only with its own core{rest}")
+        } else {
+            NO_WARNING.to_owned()
         };
         rules.push(Rule::new(max_performance::STRATEGY, why));
     }

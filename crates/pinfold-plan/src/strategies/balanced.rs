@@ -119,12 +119,13 @@ fn real_time(
         all_threads(builder, cores, &mut |enclave, pins, taken| {
             let home = available.home(host, pins, taken).on_core_of(host);
             all.add(&home.pus);
-            let (pus, rest) = match whole {
-                true => (home.pus.clone(), ""),
-                false => (
+            let (pus, rest) = if whole {
+                (home.pus.clone(), "")
+            } else {
+                (
                     emulators_own(&home.pus, EmulatorRequest::RealTime)?,
                     "; one more is the host's alone",
-                ),
+                )
             };
             enclave.policies[1] = Some(low_latency_rt::POLICY);
             enclave.emulator(&pus, || {
@@ -269,9 +270,10 @@ fn vcpu_reason(
         (false, false) => format!("{}, its sibling, carries a {unit} too", pus_text(&with_vcpus)),
         (false, true) => format!("{}, its sibling, carries none", pus_text(&siblings)),
     };
-    let near = match choice {
-        true => format!("chosen for its nearness to the other {unit}s' cores"),
-        false => "as all are that are not the host's".to_owned(),
+    let near = if choice {
+        format!("chosen for its nearness to the other {unit}s' cores")
+    } else {
+        "as all are that are not the host's".to_owned()
     };
     format!(
         "CPU {pin} is a thread of a core for {unit}s ({}), {near}; {sharing}",
@@ -285,12 +287,11 @@ fn smt(available: &AvailableCpus<'_>, ended: &PlacedPlan<'_>) -> Option<Finding>
     let spots = || carried.iter().filter_map(|pu| available.spot_of(pu));
     if spots().all(|spot| spot.pus.len() == 1) {
         let is_vm = ended.vnodes.iter().any(|vnode| vnode.guest.is_some());
-        let text = match is_vm {
-            true => {
-                "the vCPUs' cores have one usable CPU each, so this is one vCPU per core and the guest \
+        let text = if is_vm {
+            "the vCPUs' cores have one usable CPU each, so this is one vCPU per core and the guest \
                  is shown no SMT"
-            }
-            false => "the cores in use have one usable CPU each",
+        } else {
+            "the cores in use have one usable CPU each"
         };
         return Some(Finding::note("smt", text));
     }

@@ -122,9 +122,10 @@ fn vcpu_reason(
         (false, true) => format!("its sibling {siblings} goes to the emulator, not to a vCPU"),
         (false, false) => format!("its sibling {siblings} stays idle"),
     };
-    let near = match choice {
-        true => format!("chosen for its nearness to the other {unit}s' cores"),
-        false => "as every core is that is not the host's".to_owned(),
+    let near = if choice {
+        format!("chosen for its nearness to the other {unit}s' cores")
+    } else {
+        "as every core is that is not the host's".to_owned()
     };
     format!(
         "CPU {pin} is {which} ({}), {near}; {sharing}; {} the host's",
@@ -167,12 +168,13 @@ fn no_siblings(home: &EmulatorCpus, unbalanced: bool, policy: Option<Policy>) ->
         None => String::new(),
     };
     let with_siblings = unbalanced || home.kind == HomeKind::Weak;
-    let text = match with_siblings {
-        true => format!("the emulator shares CPUs {} with the host's tasks{rights}", home.what),
-        false => format!(
+    let text = if with_siblings {
+        format!("the emulator shares CPUs {} with the host's tasks{rights}", home.what)
+    } else {
+        format!(
             "the vCPUs' cores have one usable CPU each, so the emulator shares CPUs with the \
              host's tasks instead of the siblings: its work waits when the host is busy{rights}"
-        ),
+        )
     };
     let subject = if with_siblings { "emulator" } else { "smt" };
     Some(Finding::note(subject, text))

@@ -33,13 +33,14 @@ pub(super) fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanE
         }
         let others = available.hostable.difference(&floating);
         // vCPUs with a single CPU do not float: there the emulator would only take their time.
-        match floating.len() == 1 && !others.is_empty() {
-            true => enclave.emulator(&others, || {
+        if floating.len() == 1 && !others.is_empty() {
+            enclave.emulator(&others, || {
                 format!("the emulator runs on {}, because the vCPUs have {all}", pus_text(&others))
-            }),
-            false => enclave.emulator(&floating, || {
+            })
+        } else {
+            enclave.emulator(&floating, || {
                 format!("the emulator floats over {all} and competes with the vCPUs for them")
-            }),
+            })
         }
         let reason = "one socket without SMT, because a floating vCPU has no siblings";
         builder.close_as(enclave, guest::flat(vcpus, reason))?;

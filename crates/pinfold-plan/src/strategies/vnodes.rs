@@ -62,11 +62,12 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let speeds = wanted.iter().map(|wish| wish.speed);
     let mixed = speeds.zip(near.iter().map(|cores| firsts(cores))).collect::<Vec<_>>();
     let mixed = shared_domains(topology, &mixed).is_some();
-    let groups = match mixed {
-        false => near,
-        true => apart(&available, &others, &wanted)
+    let groups = if mixed {
+        apart(&available, &others, &wanted)
             .or_else(|| apart(&available, all, &wanted))
-            .unwrap_or(near),
+            .unwrap_or(near)
+    } else {
+        near
     };
     let mut exclusive = CpuSet::new();
     for (wish, cores) in wanted.iter().zip(&groups) {
@@ -289,9 +290,10 @@ fn reason(available: &AvailableCpus<'_>, spot: &AvailableCore) -> String {
         return String::new();
     };
     let beside: CpuSet = siblings.iter().copied().collect();
-    let idle = match beside.is_empty() {
-        true => String::new(),
-        false => format!("; its sibling {beside} stays idle, so that the speed is the group's own"),
+    let idle = if beside.is_empty() {
+        String::new()
+    } else {
+        format!("; its sibling {beside} stays idle, so that the speed is the group's own")
     };
     format!("CPU {first} is a core of this group alone ({}){idle}", available.place(*first))
 }

@@ -56,10 +56,7 @@ impl Aspect {
             Aspect::Of(_) => figure.higher_is_better()?,
             Aspect::Taken | Aspect::WaitsOver(_) => false,
         };
-        Some(match is_higher_better {
-            true => Direction::HigherIsBetter,
-            false => Direction::LowerIsBetter,
-        })
+        Some(if is_higher_better { Direction::HigherIsBetter } else { Direction::LowerIsBetter })
     }
 
     /// True for statistics that grow with the observation time.
@@ -123,9 +120,8 @@ impl Both {
         let is_gap = key.probe == GAPS;
         let duty = is_gap.then(|| duty(key));
         let values = |all: &Population| -> Values {
-            let of = |block: &Merged| match is_gap {
-                true => block.gaps(aspect),
-                false => block.value(aspect, direction),
+            let of = |block: &Merged| {
+                if is_gap { block.gaps(aspect) } else { block.value(aspect, direction) }
             };
             all.blocks.iter().map(of).collect()
         };
@@ -133,9 +129,10 @@ impl Both {
         let pairs = || one.blocks.iter().zip(&other.blocks);
         // Both sides of a block have the same floor. Otherwise two sides without stalls and with
         // unequal observation times would differ.
-        let floors: Vec<f64> = match is_gap {
-            true => pairs().map(|(a, b)| a.floor(aspect).max(b.floor(aspect))).collect(),
-            false => Vec::new(),
+        let floors: Vec<f64> = if is_gap {
+            pairs().map(|(a, b)| a.floor(aspect).max(b.floor(aspect))).collect()
+        } else {
+            Vec::new()
         };
         let raise = |values: &Values| -> Values {
             let floors = floors.iter().copied().chain(std::iter::repeat(f64::NEG_INFINITY));

@@ -86,9 +86,10 @@ impl Apt {
         let output = self
             .capture("apt-get", &["--quiet", "update"], 5 * MINUTE_NS)
             .map_err(|error| format!("apt-get cannot be run: {error}"))?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
         }
     }
 
@@ -140,9 +141,10 @@ impl Apt {
             .capture("apt-get", &["clean"], MINUTE_NS)
             .and_then(|_| self.capture("apt-get", &words, MINUTE_NS))
             .map_err(|error| format!("apt-get cannot be run: {error}"))?;
-        match output.status.success() {
-            true => files(&output.stdout_text()),
-            false => Err(output.stderr_text().trim().to_owned()),
+        if output.status.success() {
+            files(&output.stdout_text())
+        } else {
+            Err(output.stderr_text().trim().to_owned())
         }
     }
 

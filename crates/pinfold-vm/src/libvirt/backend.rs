@@ -207,9 +207,10 @@ fn fault(setting: &Setting, error: VmError) -> HostError {
     let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
     let gone = says(&["failed to get domain", "domain is not running", "Domain not found"]);
     let away = says(&["failed to connect", "Cannot recv data", "End of file while reading"]);
-    let hint = match away {
-        true => Some("start libvirtd (or virtqemud), then run the same command again".to_owned()),
-        false => error.hint(),
+    let hint = if away {
+        Some("start libvirtd (or virtqemud), then run the same command again".to_owned())
+    } else {
+        error.hint()
     };
     kept(setting, error.to_string(), gone && !away, hint)
 }

@@ -62,13 +62,12 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
             output::say(&format!("note: {why}; it is checked on this one"));
         }
     }
-    match arguments.json {
-        true => output::data(&to_json(&layouts, &found.flaws)),
-        false => {
-            output::answer(tone(&found.flaws), &pinfold_lint::counts(&found.flaws));
-            let columns = usize::from(screen::width());
-            output::data(&pinfold_lint::render(&layouts, &found.flaws, (&topology, columns)));
-        }
+    if arguments.json {
+        output::data(&to_json(&layouts, &found.flaws))
+    } else {
+        output::answer(tone(&found.flaws), &pinfold_lint::counts(&found.flaws));
+        let columns = usize::from(screen::width());
+        output::data(&pinfold_lint::render(&layouts, &found.flaws, (&topology, columns)));
     }
     let wrong = found.flaws.iter().filter(|flaw| flaw.severity >= Severity::Warning).count();
     if wrong == 0 {

@@ -19,9 +19,10 @@ pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
         Some(path) => captured_capabilities(&capture(&host, path)?),
         None => of_host(&host),
     };
-    match arguments.json {
-        true => output::data(&schema::capabilities_to_json(&found)),
-        false => report(&found, arguments.input.is_some()),
+    if arguments.json {
+        output::data(&schema::capabilities_to_json(&found))
+    } else {
+        report(&found, arguments.input.is_some())
     }
     if can_run_main_job(&found) {
         return Ok(());
@@ -98,11 +99,9 @@ pub fn answer(found: &[Capability]) -> (Tone, String) {
         of(Verdict::Partly),
         of(Verdict::No)
     );
-    match can_run_main_job(found) {
-        true if of(Verdict::Yes) == found.len() => {
-            (Tone::Good, format!("pinfold tune can run here; {counts}"))
-        }
-        true => (Tone::Mixed, format!("pinfold tune can run here; {counts}")),
-        false => (Tone::Bad, format!("pinfold tune cannot run here; {counts}")),
+    if !can_run_main_job(found) {
+        return (Tone::Bad, format!("pinfold tune cannot run here; {counts}"));
     }
+    let tone = if of(Verdict::Yes) == found.len() { Tone::Good } else { Tone::Mixed };
+    (tone, format!("pinfold tune can run here; {counts}"))
 }

@@ -16,18 +16,17 @@ pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
     let wish = wish(&arguments.how, arguments.seconds.saturating_mul(1_000_000_000))?;
     interrupt::install()?;
     let program = HelperProgram::own()?;
-    let answer = match arguments.micro_guest {
-        true => micro_watched(&host, &program, wish.addresses)?,
-        false => {
-            let mut answer =
-                of_machine(&host, Vm::find(&host, &common::vm(&arguments.vm)?)?, &wish)?;
-            answer.measure_cost(&host, &program);
-            answer
-        }
+    let answer = if arguments.micro_guest {
+        micro_watched(&host, &program, wish.addresses)?
+    } else {
+        let mut answer = of_machine(&host, Vm::find(&host, &common::vm(&arguments.vm)?)?, &wish)?;
+        answer.measure_cost(&host, &program);
+        answer
     };
-    data(&match arguments.json {
-        true => text::json(&answer).to_string(),
-        false => screen::fitted(&text::table(&answer, &arguments.how)),
+    data(&if arguments.json {
+        text::json(&answer).to_string()
+    } else {
+        screen::fitted(&text::table(&answer, &arguments.how))
     });
     answer.verdict()
 }

@@ -100,8 +100,8 @@ fn formats() -> String {
 /// Prints the version.
 pub fn version(arguments: &VersionArgs) -> Result<(), Failure> {
     let version = env!("CARGO_PKG_VERSION");
-    match arguments.json {
-        true => output::data(
+    if arguments.json {
+        output::data(
             &json!({
                 "format": "pinfold-version/1",
                 "version": version,
@@ -109,8 +109,9 @@ pub fn version(arguments: &VersionArgs) -> Result<(), Failure> {
                 "license": env!("CARGO_PKG_LICENSE"),
             })
             .to_string(),
-        ),
-        false => output::data(&format!("pinfold {version}")),
+        )
+    } else {
+        output::data(&format!("pinfold {version}"))
     }
     Ok(())
 }

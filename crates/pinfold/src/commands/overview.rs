@@ -65,9 +65,10 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
             Command::new("tune --demo"),
         ),
     };
-    let next = match problems.is_empty() {
-        true => next,
-        false => format!("{next}; `{}` shows how to solve the problems", Command::new("doctor")),
+    let next = if problems.is_empty() {
+        next
+    } else {
+        format!("{next}; `{}` shows how to solve the problems", Command::new("doctor"))
     };
     show(&pinfold_topology::headline(&topology));
     let rows = [

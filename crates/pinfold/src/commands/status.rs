@@ -51,10 +51,8 @@ fn report(host: &LiveHost, found: &Found) {
     let (tone, text) = answer(found);
     output::answer(tone, &text);
     // Placements are shown on the machine's cores, if the topology can be read.
-    let topology = match found.placements.is_empty() {
-        true => None,
-        false => inputs::topology(host, None).ok(),
-    };
+    let topology =
+        if found.placements.is_empty() { None } else { inputs::topology(host, None).ok() };
     for one in &found.placements {
         show(&format!("\n{}", to_text(one, topology.as_ref())));
     }
@@ -62,19 +60,17 @@ fn report(host: &LiveHost, found: &Found) {
 }
 
 fn platform(ActivePlatform { id, supervisor, answers, is_alive }: &ActivePlatform) -> String {
-    match is_alive {
-        true if !answers => format!(
+    if !is_alive {
+        let undo = Command::new("undo --left");
+        format!("{id}: a platform of vnodes whose supervisor has ended; `{undo}` reverts it")
+    } else if *answers {
+        let status = Command::new("emulate status");
+        format!("{id}: a platform of vnodes; `{status}` shows their speeds")
+    } else {
+        format!(
             "{id}: vnodes of the command of process {supervisor}; they end with it \
              (kill -INT {supervisor})"
-        ),
-        true => {
-            let status = Command::new("emulate status");
-            format!("{id}: a platform of vnodes; `{status}` shows their speeds")
-        }
-        false => format!(
-            "{id}: a platform of vnodes whose supervisor has ended; `{}` reverts it",
-            Command::new("undo --left")
-        ),
+        )
     }
 }
 
@@ -110,13 +106,11 @@ pub fn answer(found: &Found) -> (Tone, String) {
         let have = agree(sharing, "has", "have");
         parts.push(format!("{} {have} a CPU that is used twice", counted(sharing, "placement")));
     }
-    match parts.is_empty() {
-        true => (Tone::Good, "no placement is active".to_owned()),
-        false if drifted + orphans + damaged.len() + lost.len() + sharing == 0 => {
-            (Tone::Good, parts.join("; "))
-        }
-        false => (Tone::Bad, parts.join("; ")),
+    if parts.is_empty() {
+        return (Tone::Good, "no placement is active".to_owned());
     }
+    let is_good = drifted + orphans + damaged.len() + lost.len() + sharing == 0;
+    (if is_good { Tone::Good } else { Tone::Bad }, parts.join("; "))
 }
 
 fn verdict(found: &Found) -> Result<(), Failure> {

@@ -14,9 +14,10 @@ pub fn topo(arguments: &TopoArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let topology = inputs::topology(&host, arguments.input.as_deref())?;
-    match arguments.json {
-        true => output::data(&pinfold_topology::schema::topology_to_json(&topology)),
-        false => output::show(&pinfold_topology::render_tree(&topology)),
+    if arguments.json {
+        output::data(&pinfold_topology::schema::topology_to_json(&topology))
+    } else {
+        output::show(&pinfold_topology::render_tree(&topology))
     }
     Ok(())
 }

@@ -72,13 +72,12 @@ fn report(
         return Err(Failure::new(Exit::Input, format!("nothing can be compared: {why}"))
             .with_hint("compare two measurements of the same probe with the same settings"));
     }
-    match arguments.json {
-        true => data(&show::comparison_json(sides, found).to_string()),
-        false => {
-            let (tone, text) = show::answer(found);
-            output::answer(tone, &text);
-            data(&screen::fitted(&show::comparison(sides, found)));
-        }
+    if arguments.json {
+        data(&show::comparison_json(sides, found).to_string())
+    } else {
+        let (tone, text) = show::answer(found);
+        output::answer(tone, &text);
+        data(&screen::fitted(&show::comparison(sides, found)));
     }
     Ok(())
 }

@@ -63,9 +63,10 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
     if let Some(tool) = &arguments.against {
         let blocks = arguments.blocks.unwrap_or(COMPARED_BLOCKS);
         let (reported, checks) = library::against(&bench, probe, Against { tool, blocks }, &place)?;
-        match arguments.json {
-            true => data(&show::cross_check_json(&reported, &checks).to_string()),
-            false => data(&screen::fitted(&show::cross_check(&reported, &checks))),
+        if arguments.json {
+            data(&show::cross_check_json(&reported, &checks).to_string())
+        } else {
+            data(&screen::fitted(&show::cross_check(&reported, &checks)))
         }
         return Ok(());
     }
@@ -80,22 +81,22 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
         let text = to_json(&measurement)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
         files::write_atomic(path, text.as_bytes())?;
-    }
-    match arguments.json {
-        true => data(&show::json(&measurement, probe)?),
-        false => data(&screen::fitted(&show::text(&measurement, probe))),
-    }
-    show::warnings(&measurement).iter().for_each(|warning| say(warning));
-    if let Some(path) = &arguments.save {
         say(&format!("saved to {path}; `pinfold compare` takes two of them"));
     }
+    if arguments.json {
+        data(&show::json(&measurement, probe)?)
+    } else {
+        data(&screen::fitted(&show::text(&measurement, probe)))
+    }
+    show::warnings(&measurement).iter().for_each(|warning| say(warning));
     Ok(())
 }
 
 fn list(arguments: &MeasureArgs) -> Result<(), Failure> {
-    match arguments.json {
-        true => data(&show::list_json()),
-        false => data(&show::list()),
+    if arguments.json {
+        data(&show::list_json())
+    } else {
+        data(&show::list())
     }
     Ok(())
 }

@@ -32,9 +32,10 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
     }
     let duration = std::time::Duration::from_secs_f64(seconds);
     let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-    let subject = match arguments.processes.is_empty() {
-        true => Named::Machine(common::vm(&arguments.machine)?),
-        false => Named::Processes(arguments.processes.clone()),
+    let subject = if arguments.processes.is_empty() {
+        Named::Machine(common::vm(&arguments.machine)?)
+    } else {
+        Named::Processes(arguments.processes.clone())
     };
     let request = ObserveRequest {
         subject: &subject,

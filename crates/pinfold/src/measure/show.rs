@@ -150,9 +150,10 @@ fn table(all: &[&Pooled], family: Family) -> String {
     table.set_header(head);
     // Bars compare, so there must be several with the same unit.
     let units: BTreeSet<&str> = all.iter().map(|one| one.figure.unit.name()).collect();
-    let most = match all.len() > 1 && units.len() == 1 {
-        true => all.iter().filter_map(|one| middle(one)).fold(0.0, f64::max),
-        false => 0.0,
+    let most = if all.len() > 1 && units.len() == 1 {
+        all.iter().filter_map(|one| middle(one)).fold(0.0, f64::max)
+    } else {
+        0.0
     };
     for one in all {
         let mut row = Vec::new();
@@ -365,9 +366,12 @@ fn flags(all: &[Pooled]) -> Vec<String> {
             }
         }
     }
-    let reported = ranges.into_iter().map(|((who, word), (least, most))| match least == most {
-        true => format!("{who}{word} {least}"),
-        false => format!("{who}{word} {least} to {most}"),
+    let reported = ranges.into_iter().map(|((who, word), (least, most))| {
+        if least == most {
+            format!("{who}{word} {least}")
+        } else {
+            format!("{who}{word} {least} to {most}")
+        }
     });
     plain.into_iter().chain(reported).collect()
 }
@@ -398,10 +402,7 @@ fn merge(notes: &mut Vec<String>) {
         all.retain(|who| !who.is_empty());
         all.dedup();
         let numbers: Vec<&str> = all.iter().filter_map(|who| who.strip_prefix("CPU ")).collect();
-        match numbers.is_empty() {
-            true => what,
-            false => format!("CPU {}: {what}", numbers.join(", ")),
-        }
+        if numbers.is_empty() { what } else { format!("CPU {}: {what}", numbers.join(", ")) }
     }));
 }
 
@@ -422,10 +423,7 @@ fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
     for one in all.iter().filter(|one| one.figure.family == Family::Tail).take(MOST_PICTURES) {
         let figure = &one.figure;
         let own = own_words(words(figure), &shared).join(", ");
-        let who = match own.is_empty() {
-            true => name(figure),
-            false => format!("{}{own}: ", name(figure)),
-        };
+        let who = if own.is_empty() { name(figure) } else { format!("{}{own}: ", name(figure)) };
         let (title, drawn) = match picture {
             Picture::OverTime => (
                 "one after the other, the longest of each column",

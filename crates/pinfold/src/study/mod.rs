@@ -131,10 +131,8 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
         return resume_on_cluster(arguments, (store, id, &loaded), (options, state));
     }
     refuse_cluster_options(&arguments.slurm)?;
-    let on_change = match arguments.accept_host_change {
-        true => HostChange::Accept,
-        false => HostChange::Refuse,
-    };
+    let on_change =
+        if arguments.accept_host_change { HostChange::Accept } else { HostChange::Refuse };
     let stored = runner::StoredRun { store: &mut store, id, loaded: &loaded };
     let (state, program) = (host::state(state)?, HelperProgram::own()?);
     let session = Session { state: &state, program: &program };

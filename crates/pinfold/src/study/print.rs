@@ -97,12 +97,13 @@ fn say_missing(study: &Study, cells: &Cells, absent: &[(String, String)]) {
 fn verdicts(study: &Study, cells: &Cells) -> Option<String> {
     let family = cells.largest_family()?;
     let needed = blocks_needed(family, pinfold_study::study::ALPHA);
-    Some(match study.repetitions >= needed {
-        true => format!("possible: {family} compared at a time need {needed} blocks"),
-        false => format!(
+    Some(if study.repetitions >= needed {
+        format!("possible: {family} compared at a time need {needed} blocks")
+    } else {
+        format!(
             "not possible: {family} compared at a time need {needed} blocks, this has {}",
             study.repetitions
-        ),
+        )
     })
 }
 

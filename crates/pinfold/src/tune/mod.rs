@@ -36,9 +36,10 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
         },
         max_gap_ns: max_gap.map(|text| time::parse_ns("--max-gap", text)).transpose()?,
         budget_ns: time::parse_ns("--budget", &arguments.budget)?,
-        strategies: match arguments.demo && arguments.strategies.is_empty() {
-            true => DEMO_STRATEGIES.map(str::to_owned).to_vec(),
-            false => arguments.strategies.clone(),
+        strategies: if arguments.demo && arguments.strategies.is_empty() {
+            DEMO_STRATEGIES.map(str::to_owned).to_vec()
+        } else {
+            arguments.strategies.clone()
         },
         full: arguments.full,
         avoid,
@@ -63,10 +64,8 @@ fn subject(arguments: &TuneArgs, scratch: &Scratch) -> Result<Subject, Failure> 
         return Subject::demo(arguments.vcpus, scratch);
     }
     machine_run::require_machine(&arguments.command)?;
-    let settle_ns = match arguments.agent {
-        true => None,
-        false => Some(time::parse_ns("--settle", &arguments.settle)?),
-    };
+    let settle_ns =
+        if arguments.agent { None } else { Some(time::parse_ns("--settle", &arguments.settle)?) };
     let start_timeout_ns = time::parse_ns("--start-timeout", &arguments.start_timeout)?;
     let command = arguments.command.clone();
     Ok(Subject::user(UserGuest { command, settle_ns, start_timeout_ns }, scratch))

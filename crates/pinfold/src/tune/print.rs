@@ -29,9 +29,10 @@ pub fn report(
     let stem = arguments.report.trim_end_matches(".html");
     for form in &page.emitted {
         // The output formats are read by a shell or by libvirt.
-        let path = match form.text.trim_start().starts_with('<') {
-            true => format!("{stem}.xml"),
-            false => format!("{stem}.sh"),
+        let path = if form.text.trim_start().starts_with('<') {
+            format!("{stem}.xml")
+        } else {
+            format!("{stem}.sh")
         };
         files::write_atomic(&path, form.text.as_bytes())?;
         show(&format!("{}: {path}", form.title));

@@ -156,9 +156,10 @@ fn show(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
             return Err(failure);
         }
     };
-    match arguments.json {
-        true => data(&status.to_string()),
-        false => output::show(&status::to_text(&status)),
+    if arguments.json {
+        data(&status.to_string())
+    } else {
+        output::show(&status::to_text(&status))
     }
     Ok(())
 }
@@ -196,9 +197,10 @@ fn record(arguments: &RecordArgs) -> Result<(), Failure> {
 }
 
 fn forget(state: Option<&str>) -> Result<(), Failure> {
-    say(match emulate::stored_costs::forget(&host::state(state)?)? {
-        true => "the measured costs are removed; the next start measures them again",
-        false => "no measured costs are kept",
+    say(if emulate::stored_costs::forget(&host::state(state)?)? {
+        "the measured costs are removed; the next start measures them again"
+    } else {
+        "no measured costs are kept"
     });
     Ok(())
 }

@@ -27,9 +27,10 @@ pub fn table(answer: &Answer, how: &ExitsHow) -> String {
     text.push_str(&rows(&table.total));
     for vcpu in table.vcpus.iter().filter(|_| how.per_vcpu) {
         let index = vcpu.vcpu.unwrap_or(0);
-        match vcpu.rows.is_empty() {
-            true => text.push_str(&format!("\n\nvCPU {index}: nothing happened")),
-            false => text.push_str(&format!("\n\nvCPU {index}\n{}", rows(vcpu))),
+        if vcpu.rows.is_empty() {
+            text.push_str(&format!("\n\nvCPU {index}: nothing happened"))
+        } else {
+            text.push_str(&format!("\n\nvCPU {index}\n{}", rows(vcpu)))
         }
     }
     let shown = how.top.or_else(|| (!answer.expected.is_empty()).then_some(ADDRESSES));
@@ -51,8 +52,8 @@ fn rows(vcpu: &Vcpu) -> String {
     }
     let has_times = vcpu.rows.iter().any(|row| row.times.is_some());
     let mut table = screen::rows();
-    match has_times {
-        true => table.set_header([
+    if has_times {
+        table.set_header([
             "type",
             "count",
             "per s",
@@ -62,8 +63,9 @@ fn rows(vcpu: &Vcpu) -> String {
             "std dev\nµs",
             "sum\nms",
             "share\n%",
-        ]),
-        false => table.set_header(["type", "count", "per s"]),
+        ])
+    } else {
+        table.set_header(["type", "count", "per s"])
     };
     for row in &vcpu.rows {
         let mut cells = vec![row.name.clone(), grouped(row.count), three(row.per_second)];
@@ -162,9 +164,10 @@ fn cost(answer: &Answer) -> String {
         interval(&cost.per_event_ns),
         interval(&cost.per_exit_ns),
         three(cost.events_per_exit),
-        match answer.scope.is_some_and(|scope| scope.addresses) {
-            true => " with those of addresses",
-            false => "",
+        if answer.scope.is_some_and(|scope| scope.addresses) {
+            " with those of addresses"
+        } else {
+            ""
         },
         three(cost.unwatched_ns / 1e3),
         cost.pairs,

@@ -162,9 +162,10 @@ fn value(role: &RoleCounters, quantity: Quantity) -> Option<String> {
         | Unit::Count
         | Unit::Share => format::count(counted.value),
     };
-    Some(match counted.running_share < 1.0 {
-        true => format!("{number} (from {} of the time)", format::percent(counted.running_share)),
-        false => number,
+    Some(if counted.running_share < 1.0 {
+        format!("{number} (from {} of the time)", format::percent(counted.running_share))
+    } else {
+        number
     })
 }
 

@@ -37,15 +37,15 @@ pub fn table(all: &[Pooled]) -> String {
 fn cells(arrivals: &RandomArrival, observed_ns: u64) -> Vec<String> {
     let floor = GAP_FLOOR_NS as f64 / observed_ns.max(1) as f64;
     // No stall was seen: the share is below that of the shortest detectable stall.
-    let share = |share: f64| match share < floor {
-        true => format!("< {}", format::percent(floor)),
-        false => format::percent(share),
+    let share = |share: f64| {
+        if share < floor { format!("< {}", format::percent(floor)) } else { format::percent(share) }
     };
     let mut cells = vec![share(arrivals.taken_share())];
     cells.extend(WAITS.iter().map(|(wait, _)| share(arrivals.beyond(*wait))));
-    cells.push(match arrivals.max_ns() > 0.0 {
-        true => format::value(arrivals.mean_ns(), Unit::Nanoseconds),
-        false => MISSING.to_owned(),
+    cells.push(if arrivals.max_ns() > 0.0 {
+        format::value(arrivals.mean_ns(), Unit::Nanoseconds)
+    } else {
+        MISSING.to_owned()
     });
     cells
 }

@@ -83,13 +83,14 @@ pub fn comparison(sides: &ComparedSides, found: &Comparison) -> String {
     let mut text = format!("first:  {}\nsecond: {}\n", sides.first, sides.second);
     text.push_str(&format!("\n{shared}\n{table}\n"));
     let blocks = counted(found.blocks, "block");
-    text.push_str(&match found.rows.iter().all(|row| row.outcome == Outcome::NoDirection) {
-        true => format!("{blocks}; for this figure neither direction is better\n"),
-        false => format!(
+    text.push_str(&if found.rows.iter().all(|row| row.outcome == Outcome::NoDirection) {
+        format!("{blocks}; for this figure neither direction is better\n")
+    } else {
+        format!(
             "{blocks}; better or worse needs {} (exact paired test, Holm over {}), same is ±2 %\n",
             found.needed,
             counted(found.rows.len(), "row")
-        ),
+        )
     });
     let [first, second] = &sides.stolen;
     if first.is_worth_telling() || second.is_worth_telling() {

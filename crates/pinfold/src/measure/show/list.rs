@@ -14,9 +14,10 @@ pub fn list() -> String {
     for probe in PROBES {
         let reference_tools: Vec<&str> =
             probe.reference_tools.iter().map(|reference_tool| reference_tool.name()).collect();
-        let reference_tools = match reference_tools.is_empty() {
-            true => String::new(),
-            false => format!("; {}", reference_tools.join(", ")),
+        let reference_tools = if reference_tools.is_empty() {
+            String::new()
+        } else {
+            format!("; {}", reference_tools.join(", "))
         };
         let (unit, family) = (probe.unit.name(), probe.family.name());
         table.add_row([probe.name, &format!("{}\n{unit}, {family}{reference_tools}", probe.what)]);

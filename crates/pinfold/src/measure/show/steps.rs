@@ -116,9 +116,10 @@ fn report(step: &Step, caches: &str) -> String {
         Some(bytes) => format!("measured {}", format::bytes(bytes)),
         None => "no block as fast as it".to_owned(),
     };
-    let slower = step.slower.map_or_else(String::new, |(least, most)| match least == most {
-        true => format!(" (slower than their level: {})", format::bytes(least)),
-        false => {
+    let slower = step.slower.map_or_else(String::new, |(least, most)| {
+        if least == most {
+            format!(" (slower than their level: {})", format::bytes(least))
+        } else {
             let (least, most) = (format::bytes(least), format::bytes(most));
             format!(" (slower than their level: {least} to {most})")
         }
