@@ -45,58 +45,63 @@ impl Change {
     }
 }
 
-/// Adds the replacement text to each flaw of one layout; returns the target that is quoted.
+/// Adds the replacement text to each diagnostic of one layout; returns the target that is quoted.
 pub(super) fn give(
-    flaws: &mut [Diagnostic],
+    diagnostics: &mut [Diagnostic],
     view: &LintContext<'_, '_>,
     conditions: &Request,
 ) -> Option<Target> {
-    let target = target_of(flaws, view, conditions);
+    let target = target_of(diagnostics, view, conditions);
     let Some(target) = target else {
-        let shares = flaws.iter().map(|_| Share::default()).collect();
-        write(flaws, shares, view);
+        let shares = diagnostics.iter().map(|_| Share::default()).collect();
+        write(diagnostics, shares, view);
         return None;
     };
     let asking: Vec<usize> =
-        (0..flaws.len()).filter(|at| asks_for_another_place(&flaws[*at])).collect();
-    let (target, then) = with_new_repairs(target, flaws, view);
+        (0..diagnostics.len()).filter(|at| asks_for_another_place(&diagnostics[*at])).collect();
+    let (target, then) = with_new_repairs(target, diagnostics, view);
     let mut changes = changes(view, &target.layout);
-    judge_by(flaws, &then, &changes);
-    let repairs = flaws.iter().flat_map(|flaw| &flaw.repairs);
+    judge_by(diagnostics, &then, &changes);
+    let repairs = diagnostics.iter().flat_map(|diagnostic| &diagnostic.repairs);
     let repaired: Vec<&String> = repairs.filter_map(|repair| repair.line.as_ref()).collect();
     changes.retain(|change| change.new.as_ref().is_none_or(|new| !repaired.contains(&new)));
-    let shares = share_out(flaws, &asking, &changes);
-    write(flaws, shares, view);
+    let shares = share_out(diagnostics, &asking, &changes);
+    write(diagnostics, shares, view);
     Some(target)
 }
 
 /// The same where too many machines need another placement for advice on each.
-pub(super) fn give_together(flaws: &mut [Diagnostic], view: &LintContext<'_, '_>, machines: usize) {
+pub(super) fn give_together(
+    diagnostics: &mut [Diagnostic],
+    view: &LintContext<'_, '_>,
+    machines: usize,
+) {
     let line = format!(
         "plan the {machines} machines that need another placement together: a placement for one \
          alone could take the CPUs of another"
     );
-    for flaw in flaws.iter_mut().filter(|flaw| asks_for_another_place(flaw)) {
-        flaw.instead.push(line.clone());
+    for diagnostic in diagnostics.iter_mut().filter(|diagnostic| asks_for_another_place(diagnostic))
+    {
+        diagnostic.instead.push(line.clone());
     }
-    let shares = flaws.iter().map(|_| Share::default()).collect();
-    write(flaws, shares, view);
+    let shares = diagnostics.iter().map(|_| Share::default()).collect();
+    write(diagnostics, shares, view);
 }
 
-/// The target, if a flaw asks for another placement; of those that no placement removes it is said.
+/// The target, if a diagnostic asks for another placement; of those that no placement removes it is said.
 fn target_of(
-    flaws: &mut [Diagnostic],
+    diagnostics: &mut [Diagnostic],
     view: &LintContext<'_, '_>,
     conditions: &Request,
 ) -> Option<Target> {
-    if !flaws.iter().any(asks_for_another_place) {
+    if !diagnostics.iter().any(asks_for_another_place) {
         return None;
     }
     match target::find(view, conditions) {
         Ok(target) => {
             if !target.left.is_empty() {
                 let line = without_target(view, conditions);
-                stay(flaws, &line, |flaw| target.left.contains(&flaw.name));
+                stay(diagnostics, &line, |diagnostic| target.left.contains(&diagnostic.name));
             }
             Some(target)
         }
@@ -105,28 +110,28 @@ fn target_of(
                 Some(error) => format!("this file cannot be changed: {error}"),
                 None => without_target(view, conditions),
             };
-            stay(flaws, &line, |_| true);
+            stay(diagnostics, &line, |_| true);
             None
         }
     }
 }
 
-/// Writes the advice of each flaw, in their order: what one adds is there for the next.
-fn write(flaws: &mut [Diagnostic], shares: Vec<Share<'_>>, view: &LintContext<'_, '_>) {
+/// Writes the advice of each diagnostic, in their order: what one adds is there for the next.
+fn write(diagnostics: &mut [Diagnostic], shares: Vec<Share<'_>>, view: &LintContext<'_, '_>) {
     let mut parents = Parents::of(view.layout.text.as_deref());
-    for (flaw, share) in flaws.iter_mut().zip(shares) {
-        if !flaw.repairs.is_empty() {
-            flaw.instead = repair::instead(&flaw.repairs, &mut parents);
+    for (diagnostic, share) in diagnostics.iter_mut().zip(shares) {
+        if !diagnostic.repairs.is_empty() {
+            diagnostic.instead = repair::instead(&diagnostic.repairs, &mut parents);
         }
-        flaw.instead.extend(together(&share.changes, &mut parents));
-        flaw.instead.extend(share.settled);
+        diagnostic.instead.extend(together(&share.changes, &mut parents));
+        diagnostic.instead.extend(share.settled);
     }
 }
 
-/// If unbound memory is the only flaw that another placement would remove, it is bound to the nodes
+/// If unbound memory is the only diagnostic that another placement would remove, it is bound to the nodes
 /// of the vCPUs, which keep their pins.
-pub(super) fn bind_in_place(flaws: &mut [Diagnostic], view: &LintContext<'_, '_>) {
-    let mut asking = flaws.iter_mut().filter(|flaw| asks_for_another_place(flaw));
+pub(super) fn bind_in_place(diagnostics: &mut [Diagnostic], view: &LintContext<'_, '_>) {
+    let mut asking = diagnostics.iter_mut().filter(|diagnostic| asks_for_another_place(diagnostic));
     if let (Some(only), None) = (asking.next(), asking.next())
         && only.name == "memory-not-bound"
     {
@@ -136,26 +141,28 @@ pub(super) fn bind_in_place(flaws: &mut [Diagnostic], view: &LintContext<'_, '_>
 
 /// Of what has advice of its own, the advice for the placement that is advised: what is true of the
 /// present pins need not be true of those.
-fn judge_by(flaws: &mut [Diagnostic], then: &[Diagnostic], changes: &[Change]) {
-    let has_own = |flaw: &&mut Diagnostic| {
-        let is_noted = flaw.severity == Severity::Note && !flaw.instead.is_empty();
-        !flaw.is_final && !OPEN.contains(&flaw.name) && (is_noted || !flaw.repairs.is_empty())
+fn judge_by(diagnostics: &mut [Diagnostic], then: &[Diagnostic], changes: &[Change]) {
+    let has_own = |diagnostic: &&mut Diagnostic| {
+        let is_noted = diagnostic.severity == Severity::Note && !diagnostic.instead.is_empty();
+        !diagnostic.is_final
+            && !OPEN.contains(&diagnostic.name)
+            && (is_noted || !diagnostic.repairs.is_empty())
     };
     let is_written = |repair: &Repair| changes.iter().any(|change| change.new == repair.line);
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    for flaw in flaws.iter_mut().filter(has_own) {
-        let before = seen.entry(flaw.name).or_default();
-        let same = then.iter().filter(|other| other.name == flaw.name).nth(*before);
+    for diagnostic in diagnostics.iter_mut().filter(has_own) {
+        let before = seen.entry(diagnostic.name).or_default();
+        let same = then.iter().filter(|other| other.name == diagnostic.name).nth(*before);
         *before += 1;
         match same {
             Some(same) => {
-                flaw.repairs.clone_from(&same.repairs);
-                flaw.instead.clone_from(&same.instead);
+                diagnostic.repairs.clone_from(&same.repairs);
+                diagnostic.instead.clone_from(&same.instead);
             }
-            None if flaw.repairs.iter().any(is_written) => {}
+            None if diagnostic.repairs.iter().any(is_written) => {}
             None => {
-                flaw.repairs.clear();
-                flaw.instead = vec![NO_LONGER.to_owned()];
+                diagnostic.repairs.clear();
+                diagnostic.instead = vec![NO_LONGER.to_owned()];
             }
         }
     }
@@ -167,14 +174,16 @@ const NO_LONGER: &str = "nothing: this does not hold for the placement that is a
 /// the file did not: what becomes untrue by the new pins.
 fn with_new_repairs(
     target: Target,
-    flaws: &[Diagnostic],
+    diagnostics: &[Diagnostic],
     view: &LintContext<'_, '_>,
 ) -> (Target, Vec<Diagnostic>) {
     let then = of_one(&LintContext::of(&target.layout, view.lookup), None);
-    let is_new = |flaw: &&Diagnostic| {
-        flaw.severity >= Severity::Warning && flaws.iter().all(|known| known.name != flaw.name)
+    let is_new = |diagnostic: &&Diagnostic| {
+        diagnostic.severity >= Severity::Warning
+            && diagnostics.iter().all(|known| known.name != diagnostic.name)
     };
-    let repairs: Vec<_> = then.iter().filter(is_new).flat_map(|flaw| &flaw.repairs).collect();
+    let repairs: Vec<_> =
+        then.iter().filter(is_new).flat_map(|diagnostic| &diagnostic.repairs).collect();
     let text = target.layout.text.as_deref().filter(|_| !repairs.is_empty());
     let changed = text.and_then(|text| repair::apply(text, repairs).ok());
     let layout = changed.and_then(|text| Layout::of_text(&text, &target.layout.source).ok());
@@ -213,19 +222,21 @@ impl<'a> Isolation<'a> {
         Self { topology: lookup.topology, isolated, kernel_parameters, plans: Vec::new() }
     }
 
-    /// Adds the advice to each flaw about CPUs that the host's tasks may use: a command, and the
+    /// Adds the advice to each diagnostic about CPUs that the host's tasks may use: a command, and the
     /// kernel parameters. The command keeps the pins of `placed`, the layout after the advice is
     /// followed, and leaves the cores of the `others` alone.
     pub fn advise(
         &mut self,
-        flaws: &mut [Diagnostic],
+        diagnostics: &mut [Diagnostic],
         view: &LintContext<'_, '_>,
         placed: &Layout,
         others: &CpuSet,
     ) {
-        for flaw in flaws.iter_mut().filter(|flaw| OPEN.contains(&flaw.name)) {
+        for diagnostic in
+            diagnostics.iter_mut().filter(|diagnostic| OPEN.contains(&diagnostic.name))
+        {
             let command = self.command(view, placed, others);
-            flaw.instead.push(match &self.kernel_parameters {
+            diagnostic.instead.push(match &self.kernel_parameters {
                 Some(parameters) => format!("{command}; {parameters}"),
                 None => command,
             });
@@ -285,11 +296,14 @@ fn strategy_of<'v>(view: &'v LintContext<'_, '_>) -> Option<&'v str> {
 const NO_PLAN_KEEPS_OFF: &str = "no plan of all these vCPUs keeps the host's tasks off them: plan \
                                  fewer vCPUs, so that the host has CPUs of its own";
 
-/// Marks flaws that no placement removes.
-fn stay(flaws: &mut [Diagnostic], line: &str, which: impl Fn(&Diagnostic) -> bool) {
-    for flaw in flaws.iter_mut().filter(|flaw| asks_for_another_place(flaw) && which(flaw)) {
-        flaw.is_final = true;
-        flaw.instead.push(line.to_owned());
+/// Marks diagnostics that no placement removes.
+fn stay(diagnostics: &mut [Diagnostic], line: &str, which: impl Fn(&Diagnostic) -> bool) {
+    for diagnostic in diagnostics
+        .iter_mut()
+        .filter(|diagnostic| asks_for_another_place(diagnostic) && which(diagnostic))
+    {
+        diagnostic.is_final = true;
+        diagnostic.instead.push(line.to_owned());
     }
 }
 
@@ -319,7 +333,7 @@ fn without_target(view: &LintContext<'_, '_>, conditions: &Request) -> String {
     }
 }
 
-/// The elements that a flaw concerns.
+/// The elements that a diagnostic concerns.
 fn tags(name: &str) -> &'static [&'static str] {
     match name {
         "emulator-on-vcpu" => &["emulatorpin"],
@@ -339,28 +353,28 @@ fn tags(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// What a flaw quotes of the changes.
+/// What a diagnostic quotes of the changes.
 #[derive(Default)]
 struct Share<'c> {
     changes: Vec<&'c Change>,
-    /// That lines under another flaw settle it.
+    /// That lines under another diagnostic settle it.
     settled: Option<String>,
 }
 
-/// Each change under the first flaw that it belongs to, of those `asking` for another placement;
+/// Each change under the first diagnostic that it belongs to, of those `asking` for another placement;
 /// what belongs to none under the first.
 fn share_out<'c>(
-    flaws: &mut [Diagnostic],
+    diagnostics: &mut [Diagnostic],
     asking: &[usize],
     changes: &'c [Change],
 ) -> Vec<Share<'c>> {
-    let mut shares: Vec<Share<'_>> = flaws.iter().map(|_| Share::default()).collect();
+    let mut shares: Vec<Share<'_>> = diagnostics.iter().map(|_| Share::default()).collect();
     let mut quoted: Vec<Option<&'static str>> = vec![None; changes.len()];
     let mut waiting = Vec::new();
-    let still = asking.iter().copied().filter(|at| asks_for_another_place(&flaws[*at]));
+    let still = asking.iter().copied().filter(|at| asks_for_another_place(&diagnostics[*at]));
     let asking: Vec<usize> = still.collect();
     for index in asking.iter().copied() {
-        let name = flaws[index].name;
+        let name = diagnostics[index].name;
         let about = tags(name);
         let mine: Vec<usize> =
             (0..changes.len()).filter(|at| about.contains(&changes[*at].tag.as_str())).collect();
@@ -383,15 +397,15 @@ fn share_out<'c>(
     if let Some(first) = first {
         // One that waits has no lines of its own: those of the others are all it can show.
         if waiting.first() == Some(&first) {
-            flaws[first].instead.clear();
+            diagnostics[first].instead.clear();
         }
         shares[first].changes.extend(rest.map(|(change, _)| change));
     }
-    let by = quoted.iter().flatten().next().copied().or(first.map(|first| flaws[first].name));
+    let by = quoted.iter().flatten().next().copied().or(first.map(|first| diagnostics[first].name));
     for index in waiting {
-        let is_empty = flaws[index].instead.is_empty() && shares[index].changes.is_empty();
+        let is_empty = diagnostics[index].instead.is_empty() && shares[index].changes.is_empty();
         if Some(index) != first || is_empty {
-            flaws[index].instead.clear();
+            diagnostics[index].instead.clear();
             shares[index].settled = by.map(settled_by);
         }
     }

@@ -31,8 +31,9 @@ pub(super) fn without(
         scope @ (IsolationScope::Own | IsolationScope::Host) => scope,
     };
     let request = Request { vnodes: command::asked_of(plan), isolation, ..conditions.clone() };
-    let is_good =
-        |flaw: &Diagnostic| flaw.severity < Severity::Warning && !names.contains(&flaw.name);
+    let is_good = |diagnostic: &Diagnostic| {
+        diagnostic.severity < Severity::Warning && !names.contains(&diagnostic.name)
+    };
     let goes = |strategy: &&str| {
         let plan = plan_if_possible(strategy, topology, &request);
         plan.is_some_and(|plan| all_are(&is_good, &plan, topology, &request))
@@ -51,7 +52,7 @@ fn all_are(
     let lookup = CpuIndex::of(topology, conditions);
     let layouts = Layout::of_plan(plan, "");
     let views: Vec<_> = layouts.iter().map(|layout| LintContext::of(layout, &lookup)).collect();
-    let mut flaws = Vec::new();
-    overlap::check(&views.iter().collect::<Vec<_>>(), &lookup, &mut flaws);
-    flaws.iter().all(good) && views.iter().all(|view| of_one(view, None).iter().all(good))
+    let mut diagnostics = Vec::new();
+    overlap::check(&views.iter().collect::<Vec<_>>(), &lookup, &mut diagnostics);
+    diagnostics.iter().all(good) && views.iter().all(|view| of_one(view, None).iter().all(good))
 }

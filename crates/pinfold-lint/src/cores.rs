@@ -10,15 +10,15 @@ use super::Diagnostic;
 use super::lookup::{LintContext, is_real_time, places};
 use super::text::cores::{Common, CoreFault, not_mentioned};
 
-pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     for pin in &view.layout.pins {
         if pin.role == Role::Emulator || pin.role.is_device() {
-            helper(view, pin, flaws);
-            far(view, pin, flaws);
+            helper(view, pin, diagnostics);
+            far(view, pin, diagnostics);
         }
     }
-    siblings_of_host(view, flaws);
-    mixed_kinds(view, flaws);
+    siblings_of_host(view, diagnostics);
+    mixed_kinds(view, diagnostics);
 }
 
 /// CPUs for the emulator and the iothreads of a machine whose vCPUs are on `held`: off the vCPUs'
@@ -36,7 +36,7 @@ pub(super) fn better_place(view: &LintContext<'_, '_>, held: &CpuSet) -> CpuSet 
 }
 
 /// The emulator, an iothread or a vhost worker on the CPUs of vCPUs.
-fn helper(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
+fn helper(view: &LintContext<'_, '_>, pin: &Pin, diagnostics: &mut Vec<Diagnostic>) {
     let mask = pin.pus.clone().unwrap_or_else(|| view.lookup.usable.clone());
     let common = mask.intersection(&view.held);
     let floats = |(_, vcpu): (u32, &Pin)| vcpu.pus.as_ref().is_some_and(|pus| pus.is_subset(&mask));
@@ -66,8 +66,8 @@ fn helper(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
         (Some(_), false) => Common::Some(&common),
     };
     let fault = CoreFault::OnVcpu { role: &pin.role, common: meets, starves };
-    let mut flaw = view.flaw(severity, &fault);
-    flaw.places = match pin.pus {
+    let mut diagnostic = view.diagnostic(severity, &fault);
+    diagnostic.places = match pin.pus {
         // One of the vCPUs' pins is shown; the map shows the others.
         Some(_) => {
             let meets =
@@ -77,7 +77,7 @@ fn helper(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
         }
         None => vec![Place::said(not_mentioned(&pin.role))],
     };
-    flaws.push(flaw);
+    diagnostics.push(diagnostic);
 }
 
 /// True if a thread on `pus` is on other nodes than the vCPUs on `held`, although one of the vCPUs'
@@ -91,23 +91,23 @@ pub(super) fn is_far(view: &LintContext<'_, '_>, pus: &CpuSet, held: &CpuSet) ->
 
 /// The emulator, an iothread or a vhost worker on another node than all vCPUs. For the emulator it
 /// is a note, because few requests wait for it if iothreads and vhost serve the devices.
-fn far(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
+fn far(view: &LintContext<'_, '_>, pin: &Pin, diagnostics: &mut Vec<Diagnostic>) {
     let Some(pus) = pin.pus.as_ref().filter(|pus| is_far(view, pus, &view.tight)) else { return };
     let is_emulator = pin.role == Role::Emulator;
     let severity = if is_emulator { Severity::Note } else { Severity::Warning };
     let (nodes, vcpu_nodes) = (view.lookup.nodes_of(pus), view.lookup.nodes_of(&view.tight));
     let fault = CoreFault::Far { role: &pin.role, pus, nodes, vcpu_nodes };
-    let mut flaw = view.flaw(severity, &fault);
+    let mut diagnostic = view.diagnostic(severity, &fault);
     let first = view.vcpus().map(|(_, vcpu)| vcpu).next();
-    flaw.places = places(std::iter::once(pin).chain(first));
+    diagnostic.places = places(std::iter::once(pin).chain(first));
     if is_emulator {
-        flaw.instead = vec![view.write_pin(&pin.role, &better_place(view, &view.held))];
+        diagnostic.instead = vec![view.write_pin(&pin.role, &better_place(view, &view.held))];
     }
-    flaws.push(flaw);
+    diagnostics.push(diagnostic);
 }
 
 /// Siblings of the vCPUs' CPUs that the host's tasks may use.
-fn siblings_of_host(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn siblings_of_host(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let pinned = &view.tight;
     let taken =
         |role: &Role| view.layout.pin(role).and_then(|pin| pin.pus.clone()).unwrap_or_default();
@@ -123,17 +123,17 @@ fn siblings_of_host(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         return;
     }
     let fault = CoreFault::SiblingLeft { siblings: &others };
-    let mut flaw = view.flaw(Severity::Note, &fault);
+    let mut diagnostic = view.diagnostic(Severity::Note, &fault);
     let shares = |pin: &&Pin| {
         let cores = pin.pus.as_ref().map(|pus| view.lookup.whole_cores(pus));
         cores.is_some_and(|cores| !cores.is_disjoint(&others))
     };
-    flaw.places = places(view.vcpus().map(|(_, pin)| pin).find(shares));
-    flaws.push(flaw);
+    diagnostic.places = places(view.vcpus().map(|(_, pin)| pin).find(shares));
+    diagnostics.push(diagnostic);
 }
 
 /// vCPUs on fast and on slow cores.
-fn mixed_kinds(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn mixed_kinds(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let kind = |pin: &Pin| {
         let pu = pin.pus.as_ref().filter(|pus| pus.len() == 1)?.first()?;
         Some(view.lookup.pu(pu)?.kind)
@@ -149,7 +149,7 @@ fn mixed_kinds(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     }
     let fault =
         CoreFault::MixedKinds { slower: slower.iter().map(|(index, _, _)| *index).collect() };
-    let mut flaw = view.flaw(severity(view.choice(kinds.len()).of_one_kind()), &fault);
-    flaw.places = places(slower.iter().map(|(_, pin, _)| *pin));
-    flaws.push(flaw);
+    let mut diagnostic = view.diagnostic(severity(view.choice(kinds.len()).of_one_kind()), &fault);
+    diagnostic.places = places(slower.iter().map(|(_, pin, _)| *pin));
+    diagnostics.push(diagnostic);
 }

@@ -18,15 +18,15 @@ use pinfold_plan::domain_file::Windows;
 
 const DEVICES: &[&str] = &["devices"];
 
-pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+pub(super) fn check(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     if file.x86 {
-        disks(file, flaws);
-        usb(file, flaws);
-        cards(file, flaws);
+        disks(file, diagnostics);
+        usb(file, diagnostics);
+        cards(file, diagnostics);
     }
-    balloon(file, flaws);
+    balloon(file, diagnostics);
     if file.is_pinned() {
-        iothreads(file, flaws);
+        iothreads(file, diagnostics);
     }
 }
 
@@ -43,7 +43,7 @@ fn target<'d>(disks: &[Node<'d, 'd>]) -> Vec<Node<'d, 'd>> {
     disks.iter().filter_map(of).collect()
 }
 
-fn disks(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+fn disks(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let slow: Vec<Node<'_, '_>> = file
         .all(DEVICES, "disk")
         .into_iter()
@@ -59,7 +59,7 @@ fn disks(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
         targets: virtio_targets(file, slow.len()),
         addressed: slow.iter().any(addressed),
     };
-    flaws.push(file.flaw(Severity::Note, &fault, &target(&slow)));
+    diagnostics.push(file.diagnostic(Severity::Note, &fault, &target(&slow)));
 }
 
 /// A `<target>` with an unused name for each disk that moves to virtio.
@@ -72,7 +72,7 @@ fn virtio_targets(file: &File<'_>, count: usize) -> Vec<String> {
     free.take(count).map(|name| format!("<target dev='{name}' bus='virtio'/>")).collect()
 }
 
-fn usb(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+fn usb(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let old: Vec<Node<'_, '_>> = file
         .all(DEVICES, "controller")
         .into_iter()
@@ -90,10 +90,10 @@ fn usb(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
         node.attribute("type") == Some("usb")
             && node.attribute("model").is_some_and(|model| model.contains("xhci"))
     });
-    flaws.push(file.flaw(Severity::Note, &DeviceFault::Usb { has_xhci }, &old));
+    diagnostics.push(file.diagnostic(Severity::Note, &DeviceFault::Usb { has_xhci }, &old));
 }
 
-fn cards(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+fn cards(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     const EMULATED: [&str; 9] = [
         "e1000", "e1000e", "rtl8139", "ne2k_pci", "ne2k_isa", "pcnet", "i82551", "i82557b",
         "i82559er",
@@ -109,11 +109,11 @@ fn cards(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     }
     let windows = file.windows != Windows::No;
     let fault = DeviceFault::Cards { count: models.len(), windows };
-    flaws.push(file.flaw(Severity::Note, &fault, &models));
+    diagnostics.push(file.diagnostic(Severity::Note, &fault, &models));
 }
 
 /// With VFIO all memory is pinned, and the balloon returns none of it.
-fn balloon(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+fn balloon(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let element = file.find(&["devices", "memballoon"]);
     let is_virtio = match element {
         Some(balloon) => {
@@ -126,7 +126,7 @@ fn balloon(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     }
     let nodes: Vec<_> = element.into_iter().collect();
     let fault = DeviceFault::Balloon { written: element.is_some() };
-    flaws.push(file.flaw(Severity::Note, &fault, &nodes));
+    diagnostics.push(file.diagnostic(Severity::Note, &fault, &nodes));
 }
 
 /// True if an element names an iothread: as an attribute of its driver, or as a list in it.
@@ -137,7 +137,7 @@ fn has_iothread(node: &Node<'_, '_>) -> bool {
     })
 }
 
-fn iothreads(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+fn iothreads(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let pins = &file.view.layout.pins;
     let count = pins.iter().filter(|pin| pin.role.iothread().is_some()).count();
     let scsi = |node: &Node<'_, '_>| {
@@ -151,7 +151,7 @@ fn iothreads(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
         served.iter().copied().filter(|node| !has_iothread(node)).collect();
     if count > 0 && without.len() == served.len() {
         let fault = DeviceFault::IothreadIdle { count };
-        flaws.push(file.flaw(Severity::Note, &fault, &without));
+        diagnostics.push(file.diagnostic(Severity::Note, &fault, &without));
     } else if !without.is_empty() {
         let place = super::cores::better_place(file.view, &file.view.held);
         let role = Target::Iothread(1).role();
@@ -160,6 +160,6 @@ fn iothreads(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
             iothreads: count.max(1),
             pin: (!place.is_empty()).then(|| file.view.write_pin(&role, &place)),
         };
-        flaws.push(file.flaw(Severity::Note, &fault, &without));
+        diagnostics.push(file.diagnostic(Severity::Note, &fault, &without));
     }
 }

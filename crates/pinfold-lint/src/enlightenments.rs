@@ -17,7 +17,7 @@ pub(super) fn has(hyperv: Node<'_, '_>, name: &str) -> bool {
     hyperv.children().any(|child| child.has_tag_name(name) && on(&child))
 }
 
-pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+pub(super) fn check(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let hyperv = file.find(&["features", "hyperv"]);
     let passed = hyperv.is_some_and(|hyperv| hyperv.attribute("mode") == Some("passthrough"));
     if !file.x86 || file.windows == Windows::No || passed {
@@ -30,9 +30,9 @@ pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let features = file.find(&["cpu"]).into_iter().flat_map(|cpu| cpu.children());
     if let Some(feature) = features.filter(|node| node.has_tag_name("feature")).find(is_hidden) {
         if hyperv.is_some() {
-            let mut diagnostic = file.flaw(Severity::Warning, &Hidden, &[feature]);
+            let mut diagnostic = file.diagnostic(Severity::Warning, &Hidden, &[feature]);
             diagnostic.is_final = true;
-            flaws.push(diagnostic);
+            diagnostics.push(diagnostic);
         }
         return;
     }
@@ -44,11 +44,11 @@ pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let severity = if file.windows == Windows::Yes { worst } else { Severity::Note };
     let nodes: Vec<_> = hyperv.or(file.find(&["features"])).into_iter().collect();
     let fault = Missing { guest: file.guest(), missing: &missing, has_others: hyperv.is_some() };
-    let mut flaw = file.flaw(severity, &fault, &nodes);
-    flaw.repairs = missing
+    let mut diagnostic = file.diagnostic(severity, &fault, &nodes);
+    diagnostic.repairs = missing
         .iter()
         .map(|(name, ..)| Repair::put(HYPERV, name, format!("<{name} state='on'/>")))
         .collect();
     // The clock that libvirt requires for synthetic timers is a separate finding.
-    flaws.push(flaw);
+    diagnostics.push(diagnostic);
 }

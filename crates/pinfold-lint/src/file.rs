@@ -10,20 +10,20 @@ use super::lookup::LintContext;
 use super::properties::File;
 
 /// The faults in the rest of a domain file.
-pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let Some(text) = view.layout.text.as_deref() else { return };
     let Ok(document) = parse(text) else { return };
     let root = document.root_element();
-    super::manager::check(view, root, flaws);
+    super::manager::check(view, root, diagnostics);
     if root.attribute("type") != Some("kvm") {
         return;
     }
     let file = File::of(view, root);
-    super::timers::check(&file, flaws);
-    super::enlightenments::check(&file, flaws);
-    super::guest::sockets_of_file(&file, flaws);
-    super::processor::check(&file, flaws);
-    super::quotas::check(&file, flaws);
-    super::devices::check(&file, flaws);
-    super::backing::check(&file, flaws);
+    super::timers::check(&file, diagnostics);
+    super::enlightenments::check(&file, diagnostics);
+    super::guest::sockets_of_file(&file, diagnostics);
+    super::processor::check(&file, diagnostics);
+    super::quotas::check(&file, diagnostics);
+    super::devices::check(&file, diagnostics);
+    super::backing::check(&file, diagnostics);
 }

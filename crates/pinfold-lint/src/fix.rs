@@ -45,24 +45,24 @@ pub fn fix(
     for round in 0..=ROUNDS {
         let layout = Layout::of_text(&fixed.text, source)?;
         let view = LintContext::of(&layout, &lookup);
-        let mut flaws = of_one(&view, None);
-        let target = advice::give(&mut flaws, &view, conditions);
-        flaws.retain(|flaw| flaw.severity >= Severity::Warning);
+        let mut diagnostics = of_one(&view, None);
+        let target = advice::give(&mut diagnostics, &view, conditions);
+        diagnostics.retain(|diagnostic| diagnostic.severity >= Severity::Warning);
         let mut text = fixed.text.clone();
         if let Some(target) = target {
             text = target.layout.text.unwrap_or(text);
             fixed.notes.extend(target.notes);
         }
-        text = repair::apply(&text, flaws.iter().flat_map(|flaw| &flaw.repairs))?;
+        text = repair::apply(&text, diagnostics.iter().flat_map(|diagnostic| &diagnostic.repairs))?;
         if text == fixed.text || round == ROUNDS {
-            fixed.left = flaws;
+            fixed.left = diagnostics;
             // A fault that the written file still has, even as a note, was not repaired.
             let still = of_one(&view, None);
-            fixed.done.retain(|flaw| still.iter().all(|other| other.name != flaw.name));
+            fixed.done.retain(|diagnostic| still.iter().all(|other| other.name != diagnostic.name));
             break;
         }
         fixed.text = text;
-        fixed.done.append(&mut flaws);
+        fixed.done.append(&mut diagnostics);
     }
     Ok(fixed)
 }

@@ -9,22 +9,23 @@ use super::Diagnostic;
 use super::lookup::{LintContext, places};
 use super::text::floating::{FloatFault, Range, Unknown};
 
-pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let masks = masks(view);
     let one = |pin: &Pin| {
         let pus = pin.pus.as_ref().filter(|pus| !view.lookup.usable.is_subset(pus));
         pus.is_some_and(|pus| pus.len() == 1 || view.lookup.core_of(pus).is_some())
     };
     // Of a mask that is not there, or that only some have, another finding speaks.
-    let is_known = |flaw: &Diagnostic| ["absent-pu", "half-pinned"].contains(&flaw.name);
+    let is_known =
+        |diagnostic: &Diagnostic| ["absent-pu", "half-pinned"].contains(&diagnostic.name);
     if view.layout.vcpus > 0
         && !view.vcpus().any(|(_, pin)| one(pin))
-        && !flaws.iter().any(is_known)
+        && !diagnostics.iter().any(is_known)
     {
-        flaws.push(unpinned(view, &masks));
+        diagnostics.push(unpinned(view, &masks));
     }
     for (mask, vcpus) in &masks {
-        of_mask(view, (mask, vcpus), flaws);
+        of_mask(view, (mask, vcpus), diagnostics);
     }
 }
 
@@ -54,9 +55,9 @@ fn unpinned(view: &LintContext<'_, '_>, masks: &BTreeMap<&CpuSet, Vec<u32>>) -> 
         }
         count => Range::Masks { count, pus: &all },
     };
-    let mut flaw = view.flaw(Severity::Note, &FloatFault::NotPinned(range));
-    flaw.places = of_vcpus(view, &masks.values().flatten().copied().collect::<Vec<_>>());
-    flaw
+    let mut diagnostic = view.diagnostic(Severity::Note, &FloatFault::NotPinned(range));
+    diagnostic.places = of_vcpus(view, &masks.values().flatten().copied().collect::<Vec<_>>());
+    diagnostic
 }
 
 /// Where the vCPUs of one mask are bound.
@@ -68,13 +69,14 @@ fn of_vcpus(view: &LintContext<'_, '_>, vcpus: &[u32]) -> Vec<pinfold_plan::doma
 fn of_mask(
     view: &LintContext<'_, '_>,
     (mask, vcpus): (&CpuSet, &[u32]),
-    flaws: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
     let lookup = view.lookup;
     let mut note = |what: Unknown<'_>| {
-        let mut flaw = view.flaw(Severity::Note, &FloatFault::Over { vcpus, mask, what });
-        flaw.places = of_vcpus(view, vcpus);
-        flaws.push(flaw);
+        let mut diagnostic =
+            view.diagnostic(Severity::Note, &FloatFault::Over { vcpus, mask, what });
+        diagnostic.places = of_vcpus(view, vcpus);
+        diagnostics.push(diagnostic);
     };
     if !lookup.is_of_one_kind(&mask.intersection(&lookup.usable)) {
         note(Unknown::Kinds);

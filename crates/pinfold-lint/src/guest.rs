@@ -13,23 +13,23 @@ use super::repair::Repair;
 use super::text::guest::{GuestFault, SocketLimit, Spot};
 use pinfold_plan::domain_file::{Windows, most_sockets};
 
-pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     if let Some((product, place)) = &view.layout.wrong_product {
         let vcpus = view.layout.vcpus;
         let fault = GuestFault::Count { product: *product, vcpus };
-        let mut flaw = view.flaw(Severity::Problem, &fault);
-        flaw.places = vec![place.clone()];
-        flaws.push(flaw);
+        let mut diagnostic = view.diagnostic(Severity::Problem, &fault);
+        diagnostic.places = vec![place.clone()];
+        diagnostics.push(diagnostic);
         return;
     }
     let Some(guest) = &view.layout.guest else {
         return;
     };
-    let lied = siblings_lie(view, guest, flaws);
+    let lied = siblings_lie(view, guest, diagnostics);
     if !lied && guest.threads == 1 {
-        siblings_hidden(view, guest, flaws);
+        siblings_hidden(view, guest, diagnostics);
     }
-    sockets(view, guest, flaws);
+    sockets(view, guest, diagnostics);
 }
 
 /// The host core of each vCPU that stays on one core.
@@ -42,7 +42,7 @@ fn cores(view: &LintContext<'_, '_>) -> BTreeMap<u32, CoreId> {
 fn siblings_lie(
     view: &LintContext<'_, '_>,
     guest: &GuestShape,
-    flaws: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) -> bool {
     let cores = cores(view);
     let apart = |siblings: &&Vec<u32>| {
@@ -65,17 +65,21 @@ fn siblings_lie(
     };
     let fault =
         GuestFault::SiblingsLie { first: first.iter().map(on).collect(), cores: wrong.len() };
-    let mut flaw = view.flaw(Severity::Warning, &fault);
+    let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
     let pins = wrong.iter().flat_map(|siblings| siblings.iter());
     let pins = pins.filter_map(|index| view.layout.pin(&Role::Vcpu(*index)));
-    flaw.places = [vec![guest.place.clone()], places(pins)].concat();
-    flaw.places.retain(|place| !place.text.is_empty());
-    flaws.push(flaw);
+    diagnostic.places = [vec![guest.place.clone()], places(pins)].concat();
+    diagnostic.places.retain(|place| !place.text.is_empty());
+    diagnostics.push(diagnostic);
     true
 }
 
 /// vCPUs on host siblings that the guest topology shows as cores.
-fn siblings_hidden(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Diagnostic>) {
+fn siblings_hidden(
+    view: &LintContext<'_, '_>,
+    guest: &GuestShape,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
     let mut by_core: BTreeMap<CoreId, Vec<u32>> = BTreeMap::new();
     for (index, core) in cores(view) {
         by_core.entry(core).or_default().push(index);
@@ -95,16 +99,16 @@ fn siblings_hidden(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut V
     let vcpus = view.vcpus().count();
     let fault = GuestFault::SiblingsHidden { vcpus: indexes, core: *core, cores: pairs.len() };
     let severity = severity(view.choice(vcpus).with_true_siblings(&view.held));
-    let mut flaw = view.flaw(severity, &fault);
+    let mut diagnostic = view.diagnostic(severity, &fault);
     let pins = pairs.iter().flat_map(|(_, indexes)| indexes);
     let pins = pins.filter_map(|index| view.layout.pin(&Role::Vcpu(*index)));
-    flaw.places = [vec![guest.place.clone()], places(pins)].concat();
-    flaw.places.retain(|place| !place.text.is_empty());
-    flaws.push(flaw);
+    diagnostic.places = [vec![guest.place.clone()], places(pins)].concat();
+    diagnostic.places.retain(|place| !place.text.is_empty());
+    diagnostics.push(diagnostic);
 }
 
 /// More guest sockets than host packages.
-fn sockets(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Diagnostic>) {
+fn sockets(view: &LintContext<'_, '_>, guest: &GuestShape, diagnostics: &mut Vec<Diagnostic>) {
     if view.tight.is_empty() || guest.sockets <= 1 {
         return;
     }
@@ -122,14 +126,14 @@ fn sockets(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Diagn
         limit: SocketLimit::Vcpus(packages.len()),
         written: !places.is_empty(),
     };
-    let mut flaw = view.flaw(Severity::Warning, &fault);
-    flaw.places = places;
-    flaws.push(flaw);
+    let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
+    diagnostic.places = places;
+    diagnostics.push(diagnostic);
 }
 
 /// More guest sockets than the host has, although no vCPU is pinned to one CPU: written, or more
 /// than Windows' desktop editions use. It needs no other placement, only another topology.
-pub(super) fn sockets_of_file(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+pub(super) fn sockets_of_file(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let (layout, lookup) = (file.view.layout, file.view.lookup);
     let Some(guest) = layout.guest.as_ref().filter(|_| layout.wrong_product.is_none()) else {
         return;
@@ -138,7 +142,7 @@ pub(super) fn sockets_of_file(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let most = most_sockets(file.root).filter(|most| guest.sockets > *most);
     let packages: BTreeSet<_> = lookup.topology.pus.iter().map(|pu| pu.package).collect();
     let is_floating = file.view.tight.is_empty();
-    let is_known = flaws.iter().any(|flaw| flaw.name == "guest-sockets-lie");
+    let is_known = diagnostics.iter().any(|diagnostic| diagnostic.name == "guest-sockets-lie");
     let limit = match most {
         Some(most) if guest.sockets as usize <= packages.len() => SocketLimit::Windows(most),
         None if !is_written && file.windows != Windows::Yes => return,
@@ -149,10 +153,10 @@ pub(super) fn sockets_of_file(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
         return;
     }
     let fault = GuestFault::Sockets { sockets: guest.sockets, limit, written: is_written };
-    let mut flaw = file.view.flaw(Severity::Warning, &fault);
-    flaw.places = is_written.then(|| guest.place.clone()).into_iter().collect();
-    flaw.repairs = vec![Repair::put(&["cpu"], "topology", in_one_socket(file, guest))];
-    flaws.push(flaw);
+    let mut diagnostic = file.view.diagnostic(Severity::Warning, &fault);
+    diagnostic.places = is_written.then(|| guest.place.clone()).into_iter().collect();
+    diagnostic.repairs = vec![Repair::put(&["cpu"], "topology", in_one_socket(file, guest))];
+    diagnostics.push(diagnostic);
 }
 
 /// A topology of one socket; of pinned vCPUs, whose L3 caches are known, its sockets become dies.

@@ -11,8 +11,8 @@ use super::repair::Repair;
 use super::text::host::HostFault;
 use super::words::describe;
 
-pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
-    impossible_priorities(view, flaws);
+pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
+    impossible_priorities(view, diagnostics);
     let hostable = match &view.layout.housekeeping {
         Some(pus) => pus.intersection(&view.lookup.online),
         None => view.lookup.usable.difference(&view.lookup.topology.isolated),
@@ -24,26 +24,26 @@ pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         .fold(CpuSet::new(), |set, pin| set.union(pin.pus.as_ref().unwrap_or(&view.lookup.usable)));
     if !real_time.is_empty() && hostable.is_subset(&burdened) {
         let fault = HostFault::FifoEverywhere { hostable: &hostable };
-        let mut flaw = view.flaw(Severity::Problem, &fault);
-        flaw.places = places(real_time.iter().copied());
-        flaws.push(flaw);
+        let mut diagnostic = view.diagnostic(Severity::Problem, &fault);
+        diagnostic.places = places(real_time.iter().copied());
+        diagnostics.push(diagnostic);
         return;
     }
     let left = hostable.difference(&view.tight);
     if left.is_empty() && !view.tight.is_empty() {
         let severity = severity(view.choice(view.tight.len()).with_a_pu_for_the_host());
-        let mut flaw = view.flaw(severity, &HostFault::NoHousekeeping);
-        flaw.places = places(view.vcpus().map(|(_, pin)| pin));
-        flaws.push(flaw);
+        let mut diagnostic = view.diagnostic(severity, &HostFault::NoHousekeeping);
+        diagnostic.places = places(view.vcpus().map(|(_, pin)| pin));
+        diagnostics.push(diagnostic);
         return;
     }
-    not_isolated(view, &hostable, flaws);
+    not_isolated(view, &hostable, diagnostics);
 }
 
 /// Priorities that libvirt accepts and the kernel refuses.
-fn impossible_priorities(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn impossible_priorities(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     if let Some(text) = &view.layout.text {
-        impossible_schedulers(view, text, flaws);
+        impossible_schedulers(view, text, diagnostics);
         return;
     }
     let refused = |policy: Option<Policy>| match policy {
@@ -54,15 +54,19 @@ fn impossible_priorities(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>
     };
     for pin in view.layout.pins.iter().filter(|pin| refused(pin.policy)) {
         let fault = HostFault::PriorityRange { whose: describe(&pin.role) };
-        let mut flaw = view.flaw(Severity::Problem, &fault);
-        flaw.places = places([pin]);
-        flaw.instead = vec!["priority='1'".to_owned()];
-        flaws.push(flaw);
+        let mut diagnostic = view.diagnostic(Severity::Problem, &fault);
+        diagnostic.places = places([pin]);
+        diagnostic.instead = vec!["priority='1'".to_owned()];
+        diagnostics.push(diagnostic);
     }
 }
 
 /// The elements of a domain file with such a priority, each with its replacement.
-fn impossible_schedulers(view: &LintContext<'_, '_>, text: &str, flaws: &mut Vec<Diagnostic>) {
+fn impossible_schedulers(
+    view: &LintContext<'_, '_>,
+    text: &str,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
     let Ok(document) = parse(text) else { return };
     let root = document.root_element();
     let tunes = root.children().filter(|child| child.has_tag_name("cputune"));
@@ -81,32 +85,32 @@ fn impossible_schedulers(view: &LintContext<'_, '_>, text: &str, flaws: &mut Vec
         let list = node.attribute(threads).unwrap_or_default();
         let fault =
             HostFault::PriorityRange { whose: format!("{of} {list}").trim_end().to_owned() };
-        let mut flaw = view.flaw(Severity::Problem, &fault);
-        flaw.places = vec![place(node)];
+        let mut diagnostic = view.diagnostic(Severity::Problem, &fault);
+        diagnostic.places = vec![place(node)];
         let end = format!("scheduler='{policy}' priority='1'/>");
         let path = &["cputune"];
-        flaw.repairs = vec![match threads {
+        diagnostic.repairs = vec![match threads {
             "" => Repair::put(path, tag, format!("<{tag} {end}")),
             _ => {
                 let line = format!("<{tag} {threads}='{list}' {end}");
                 Repair::put_keyed(path, (tag, threads, list), line)
             }
         }];
-        flaws.push(flaw);
+        diagnostics.push(diagnostic);
     }
 }
 
 /// Pinned vCPUs whose CPUs the host's tasks may use; a libvirt file cannot change that.
-fn not_isolated(view: &LintContext<'_, '_>, hostable: &CpuSet, flaws: &mut Vec<Diagnostic>) {
+fn not_isolated(view: &LintContext<'_, '_>, hostable: &CpuSet, diagnostics: &mut Vec<Diagnostic>) {
     let open = view.tight.intersection(hostable).difference(&view.layout.exclusive);
     if open.is_empty() {
         return;
     }
-    let mut flaw = view.flaw(Severity::Note, &HostFault::NotIsolated { open: &open });
+    let mut diagnostic = view.diagnostic(Severity::Note, &HostFault::NotIsolated { open: &open });
     let on_them = |pin: &&Pin| pin.pus.as_ref().is_some_and(|pus| !pus.is_disjoint(&open));
-    flaw.places = places(view.vcpus().map(|(_, pin)| pin).find(on_them));
-    flaws.push(flaw);
-    above_interrupts(view, &open, flaws);
+    diagnostic.places = places(view.vcpus().map(|(_, pin)| pin).find(on_them));
+    diagnostics.push(diagnostic);
+    above_interrupts(view, &open, diagnostics);
 }
 
 /// Real-time vCPUs above the kernel's interrupt threads, on CPUs that the host uses.
@@ -130,7 +134,7 @@ fn above_interrupts(
         .collect();
     let Some(highest) = above.iter().map(|pin| priority(pin)).max() else { return };
     let fault = HostFault::AboveInterrupts { open, priority: highest, interrupts: OF_INTERRUPTS };
-    let mut diagnostic = context.flaw(Severity::Warning, &fault);
+    let mut diagnostic = context.diagnostic(Severity::Warning, &fault);
     diagnostic.places = places(above.first().copied());
     // No other placement changes it.
     diagnostic.is_final = true;

@@ -15,7 +15,7 @@ use super::{advice, overlap, room};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LintReport {
     /// The faults, worst first; empty if there are none.
-    pub flaws: Vec<Diagnostic>,
+    pub diagnostics: Vec<Diagnostic>,
     /// For each layout a strategy that places it without a warning, if it must be placed anew.
     pub strategies: Vec<Option<&'static str>>,
 }
@@ -27,7 +27,7 @@ const MOST_ADVISED: usize = 16;
 /// The faults of `layouts`, all of one host, worst first; empty if there are none.
 #[must_use]
 pub fn lint(layouts: &[Layout], topology: &Topology) -> Vec<Diagnostic> {
-    lint_under(layouts, topology, &Request::of(Vec::new())).flaws
+    lint_under(layouts, topology, &Request::of(Vec::new())).diagnostics
 }
 
 /// The same, with advice that respects the user's conditions: CPUs to avoid, CPUs for the host.
@@ -68,13 +68,13 @@ pub fn lint_under(layouts: &[Layout], topology: &Topology, conditions: &Request)
         let placed = advised.layout.as_ref().unwrap_or(view.layout);
         isolation.advise(own, view, placed, &others.difference(&advised.held));
     }
-    let mut flaws: Vec<Diagnostic> = of_views.into_iter().flatten().collect();
+    let mut diagnostics: Vec<Diagnostic> = of_views.into_iter().flatten().collect();
     let claims: Vec<_> = views.iter().filter(claims).collect();
-    overlap::check(&claims, &lookup, &mut flaws);
-    room::check_together(&claims, &mut flaws);
-    flaws.sort_by_key(|flaw| std::cmp::Reverse(flaw.severity));
+    overlap::check(&claims, &lookup, &mut diagnostics);
+    room::check_together(&claims, &mut diagnostics);
+    diagnostics.sort_by_key(|diagnostic| std::cmp::Reverse(diagnostic.severity));
     let strategies = advised.iter().map(|advised| advised.strategy).collect();
-    LintReport { flaws, strategies }
+    LintReport { diagnostics, strategies }
 }
 
 /// What is advised for one layout.

@@ -144,8 +144,8 @@ impl<'a, 't> LintContext<'a, 't> {
         Pins { pus: &self.tight, shows_threads }
     }
 
-    /// A flaw of this layout.
-    pub fn flaw(&self, severity: Severity, fault: &dyn Fault) -> Diagnostic {
+    /// A diagnostic of this layout.
+    pub fn diagnostic(&self, severity: Severity, fault: &dyn Fault) -> Diagnostic {
         let Words { name, what, cost, instead } = fault.words();
         Diagnostic {
             severity,

@@ -15,7 +15,7 @@ pub(super) fn check(
     diagnostics: &mut Vec<Diagnostic>,
 ) {
     let Some((manager, element)) = Manager::from_root(root) else { return };
-    let mut diagnostic = context.flaw(Severity::Note, &Managed(manager));
+    let mut diagnostic = context.diagnostic(Severity::Note, &Managed(manager));
     diagnostic.places = vec![place(element)];
     diagnostics.push(diagnostic);
 }

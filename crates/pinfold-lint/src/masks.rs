@@ -10,19 +10,19 @@ use super::Diagnostic;
 use super::lookup::{LintContext, places};
 use super::text::masks::MaskFault;
 
-pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
-    absent(view, flaws);
-    strays(view, flaws);
-    reserve(view, flaws);
-    half_pinned(view, flaws);
-    shared(view, flaws);
-    crowded(view, flaws);
-    excluded(view, flaws);
-    unbalanced(view, flaws);
+pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
+    absent(view, diagnostics);
+    strays(view, diagnostics);
+    reserve(view, diagnostics);
+    half_pinned(view, diagnostics);
+    shared(view, diagnostics);
+    crowded(view, diagnostics);
+    excluded(view, diagnostics);
+    unbalanced(view, diagnostics);
 }
 
 /// Pins to CPUs that cannot be used; those of which no CPU can are one finding.
-fn absent(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn absent(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let topology = view.lookup.topology;
     let all = view.layout.pins.iter().chain(&view.layout.strays);
     let (mut offline, mut gone): (Vec<AbsentPins<'_>>, Vec<AbsentPins<'_>>) = Default::default();
@@ -42,19 +42,19 @@ fn absent(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     }
     for AbsentPins { pins, absent, left, .. } in &offline {
         let fault = MaskFault::OfflinePu { pins, offline: absent, left };
-        let mut flaw = view.flaw(Severity::Warning, &fault);
-        flaw.places = places(pins.iter().copied());
+        let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
+        diagnostic.places = places(pins.iter().copied());
         // The pins are right: the host is what changes.
-        flaw.is_final = true;
-        flaws.push(flaw);
+        diagnostic.is_final = true;
+        diagnostics.push(diagnostic);
     }
     for AbsentPins { pins, absent, barred, left } in &gone {
         // Such a mask works if at least one of its CPUs exists; the kernel ignores the others.
         let severity = if left.is_empty() { Severity::Problem } else { Severity::Warning };
         let fault = MaskFault::AbsentPu { pins, gone: absent, barred: *barred, left };
-        let mut flaw = view.flaw(severity, &fault);
-        flaw.places = places(pins.iter().copied());
-        flaws.push(flaw);
+        let mut diagnostic = view.diagnostic(severity, &fault);
+        diagnostic.places = places(pins.iter().copied());
+        diagnostics.push(diagnostic);
     }
 }
 
@@ -103,23 +103,24 @@ fn by_place<'p>(pins: impl Iterator<Item = &'p Pin>) -> Vec<Vec<&'p Pin>> {
 fn reserve(context: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let reserve = &context.layout.reserve;
     if !reserve.is_empty() {
-        diagnostics.push(context.flaw(Severity::Note, &MaskFault::Reserve { vcpus: reserve }));
+        diagnostics
+            .push(context.diagnostic(Severity::Note, &MaskFault::Reserve { vcpus: reserve }));
     }
 }
 
-fn strays(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn strays(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let of_vcpus = |pin: &&Pin| pin.role.is_vcpu();
     let (vcpus, others): (Vec<&Pin>, Vec<&Pin>) = view.layout.strays.iter().partition(of_vcpus);
     for pins in [vcpus, others].into_iter().filter(|pins| !pins.is_empty()) {
         let fault = MaskFault::PinOfNothing { pins: &pins, vcpus: view.layout.vcpus };
-        let mut flaw = view.flaw(Severity::Warning, &fault);
-        flaw.places = places(pins.iter().copied());
-        flaws.push(flaw);
+        let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
+        diagnostic.places = places(pins.iter().copied());
+        diagnostics.push(diagnostic);
     }
 }
 
 /// Some vCPUs are pinned and others float over the pinned ones' CPUs.
-fn half_pinned(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn half_pinned(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     if view.held.is_empty() {
         return;
     }
@@ -131,13 +132,14 @@ fn half_pinned(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         return;
     }
     let fault = MaskFault::HalfPinned { floating: &floating, held: &view.held };
-    let mut flaw = view.flaw(Severity::Warning, &fault);
-    flaw.places = places(view.vcpus().filter(|(_, pin)| !floats(&pin.pus)).map(|(_, pin)| pin));
-    flaws.push(flaw);
+    let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
+    diagnostic.places =
+        places(view.vcpus().filter(|(_, pin)| !floats(&pin.pus)).map(|(_, pin)| pin));
+    diagnostics.push(diagnostic);
 }
 
 /// Two vCPUs that may only run on the same CPU.
-fn shared(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn shared(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let mut by_pu: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (index, pin) in view.vcpus() {
         if let Some(pus) = pin.pus.as_ref().filter(|pus| pus.len() == 1)
@@ -148,16 +150,17 @@ fn shared(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     }
     for (pu, indexes) in by_pu.iter().filter(|(_, indexes)| indexes.len() > 1) {
         let severity = severity(view.choice(view.vcpus().count()).with_another_pu());
-        let mut flaw = view.flaw(severity, &MaskFault::SharePu { vcpus: indexes, pu: *pu });
-        flaw.places =
+        let mut diagnostic =
+            view.diagnostic(severity, &MaskFault::SharePu { vcpus: indexes, pu: *pu });
+        diagnostic.places =
             places(view.vcpus().filter(|(index, _)| indexes.contains(index)).map(|(_, pin)| pin));
-        flaws.push(flaw);
+        diagnostics.push(diagnostic);
     }
 }
 
 /// More vCPUs than CPUs in a mask, although the mask's nodes have at least half as many again.
 /// Fewer may be what the host needs.
-fn crowded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn crowded(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let mut by_mask: BTreeMap<&CpuSet, Vec<u32>> = BTreeMap::new();
     for (index, pin) in view.vcpus() {
         if let Some(pus) = pin.pus.as_ref().filter(|pus| pus.len() > 1) {
@@ -174,15 +177,15 @@ fn crowded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
             continue;
         }
         let fault = MaskFault::Crowded { vcpus: indexes.len(), mask };
-        let mut flaw = view.flaw(Severity::Warning, &fault);
-        flaw.places =
+        let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
+        diagnostic.places =
             places(view.vcpus().filter(|(index, _)| indexes.contains(index)).map(|(_, pin)| pin));
-        flaws.push(flaw);
+        diagnostics.push(diagnostic);
     }
 }
 
 /// Threads on CPUs that the user's conditions exclude: `--avoid`, and for vCPUs `--host-cpus`.
-fn excluded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn excluded(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let for_vcpus = view.lookup.permitted.difference(&view.lookup.for_host);
     let of = |role: &Role| if role.is_vcpu() { &for_vcpus } else { &view.lookup.permitted };
     let outside = |pin: &Pin| {
@@ -193,13 +196,13 @@ fn excluded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         view.layout.pins.iter().filter_map(|pin| Some((pin, outside(pin)?))).collect();
     let Some((first, pus)) = wrong.first() else { return };
     let fault = MaskFault::Excluded { role: &first.role, pus, threads: wrong.len() };
-    let mut flaw = view.flaw(Severity::Warning, &fault);
-    flaw.places = places(wrong.iter().map(|(pin, _)| *pin));
-    flaws.push(flaw);
+    let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
+    diagnostic.places = places(wrong.iter().map(|(pin, _)| *pin));
+    diagnostics.push(diagnostic);
 }
 
 /// Masks of several isolated CPUs, over which the kernel does not balance tasks.
-fn unbalanced(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn unbalanced(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let isolated = &view.lookup.topology.isolated;
     let wide = view
         .layout
@@ -211,7 +214,7 @@ fn unbalanced(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         return;
     };
     let fault = MaskFault::OnIsolated { pins: &wide, pus: first.intersection(isolated) };
-    let mut flaw = view.flaw(Severity::Warning, &fault);
-    flaw.places = places(wide.iter().copied());
-    flaws.push(flaw);
+    let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
+    diagnostic.places = places(wide.iter().copied());
+    diagnostics.push(diagnostic);
 }

@@ -16,24 +16,24 @@ use super::lookup::{LintContext, places};
 use super::repair::Repair;
 use super::text::memory::{MemoryFault, Room};
 
-pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
-    nodes_that_are_not(view, flaws);
-    restrictive(view, flaws);
+pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
+    nodes_that_are_not(view, diagnostics);
+    restrictive(view, diagnostics);
     if view.held.is_empty() {
         return;
     }
     if view.has_nodes() {
-        far_memory(view, flaws);
-        unbound_memory(view, flaws);
+        far_memory(view, diagnostics);
+        unbound_memory(view, diagnostics);
     }
-    without_memory(view, flaws);
-    spread_over_nodes(view, flaws);
-    spread_over_l3(view, flaws);
-    cells(view, flaws);
+    without_memory(view, diagnostics);
+    spread_over_nodes(view, diagnostics);
+    spread_over_l3(view, diagnostics);
+    cells(view, diagnostics);
 }
 
 /// Memory bound to nodes that the host lacks, or that have no memory.
-fn nodes_that_are_not(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn nodes_that_are_not(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let known = &view.lookup.topology.nodes;
     // If the topology has no memory sizes, nothing is known.
     let tells = known.iter().any(|node| node.memory_bytes > 0);
@@ -50,10 +50,10 @@ fn nodes_that_are_not(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
                 }
                 Some(_) => continue,
             };
-            let mut flaw = view.flaw(Severity::Problem, &fault);
-            flaw.places = vec![bound.place.clone()];
-            flaw.repairs.extend(without_node(view, bound));
-            flaws.push(flaw);
+            let mut diagnostic = view.diagnostic(Severity::Problem, &fault);
+            diagnostic.places = vec![bound.place.clone()];
+            diagnostic.repairs.extend(without_node(view, bound));
+            diagnostics.push(diagnostic);
         }
     }
 }
@@ -86,7 +86,7 @@ fn without_node(view: &LintContext<'_, '_>, bound: &MemoryOf) -> Option<Repair> 
 }
 
 /// `restrictive` in only a part of `<numatune>`, and its effect on the guest's cells.
-fn restrictive(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn restrictive(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let Some(domain) = view.layout.text.as_deref().and_then(|text| Domain::read(text).ok()) else {
         return;
     };
@@ -98,11 +98,11 @@ fn restrictive(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         .filter(|memnode| is_restrictive(&memnode.value.mode) != is_restrictive(whole));
     let others: Vec<_> = others.collect();
     if !others.is_empty() {
-        let mut flaw = view.flaw(Severity::Problem, &MemoryFault::ModesMixed);
-        flaw.places = domain.memory.iter().map(|bound| bound.place.clone()).collect();
-        flaw.places.extend(others.iter().map(|memnode| memnode.place.clone()));
+        let mut diagnostic = view.diagnostic(Severity::Problem, &MemoryFault::ModesMixed);
+        diagnostic.places = domain.memory.iter().map(|bound| bound.place.clone()).collect();
+        diagnostic.places.extend(others.iter().map(|memnode| memnode.place.clone()));
         let mode = if is_restrictive(whole) { RESTRICTIVE } else { STRICT };
-        flaw.repairs = others
+        diagnostic.repairs = others
             .iter()
             .map(|memnode| {
                 let (cell, nodes) = (memnode.value.cell.to_string(), &memnode.value.nodes);
@@ -110,16 +110,16 @@ fn restrictive(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
                 Repair::put_keyed(&["numatune"], ("memnode", "cellid", &cell), line)
             })
             .collect();
-        flaws.push(flaw);
+        diagnostics.push(diagnostic);
     } else if is_restrictive(whole) && domain.memnodes.len() > 1 {
-        let mut flaw = view.flaw(Severity::Note, &MemoryFault::CellsRestricted);
-        flaw.places = domain.memnodes.iter().map(|memnode| memnode.place.clone()).collect();
-        flaws.push(flaw);
+        let mut diagnostic = view.diagnostic(Severity::Note, &MemoryFault::CellsRestricted);
+        diagnostic.places = domain.memnodes.iter().map(|memnode| memnode.place.clone()).collect();
+        diagnostics.push(diagnostic);
     }
 }
 
 /// Memory bound to other nodes than those of the vCPUs that use it.
-fn far_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn far_memory(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     for bound in &view.layout.memory {
         let Some(nodes) = &bound.nodes else { continue };
         let users = match &bound.cell {
@@ -143,15 +143,15 @@ fn far_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         }
         let cell = bound.cell.as_ref().map(|(cell, _)| *cell);
         let fault = MemoryFault::Far { cell, nodes, vcpu_nodes: &wanted };
-        let mut flaw = view.flaw(Severity::Warning, &fault);
-        flaw.places = vec![bound.place.clone()];
-        flaw.places.extend(places(view.vcpus().map(|(_, pin)| pin)).into_iter().take(2));
-        flaws.push(flaw);
+        let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
+        diagnostic.places = vec![bound.place.clone()];
+        diagnostic.places.extend(places(view.vcpus().map(|(_, pin)| pin)).into_iter().take(2));
+        diagnostics.push(diagnostic);
     }
 }
 
 /// Pinned vCPUs of one node whose memory is not bound.
-fn unbound_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn unbound_memory(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let asked_numad = |bound: &MemoryOf| bound.nodes.is_none();
     let bound = !view.layout.memory.is_empty() && !view.layout.memory.iter().all(asked_numad);
     let nodes = filled(view, view.lookup.nodes_of(&view.held));
@@ -168,9 +168,9 @@ fn unbound_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     // Memory that exceeds that of the whole host is a separate finding, and no binding helps.
     let Some(holding) = holding(view, &nodes) else { return };
     let fault = MemoryFault::NotBound { nodes: &nodes, holding: &holding };
-    let mut flaw = view.flaw(Severity::Warning, &fault);
-    flaw.places = view.layout.memory.iter().map(|bound| bound.place.clone()).collect();
-    flaws.push(flaw);
+    let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
+    diagnostic.places = view.layout.memory.iter().map(|bound| bound.place.clone()).collect();
+    diagnostics.push(diagnostic);
 }
 
 /// Those of some nodes that can hold the machine's memory, with as many others as necessary; `None`
@@ -203,7 +203,7 @@ pub(super) fn binding(view: &LintContext<'_, '_>) -> Option<Repair> {
 }
 
 /// vCPUs on nodes without memory.
-fn without_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn without_memory(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let topology = view.lookup.topology;
     let mut nodes = view.lookup.nodes_of(&view.tight);
     nodes.retain(|node| is_empty_node(topology, *node));
@@ -216,13 +216,14 @@ fn without_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         pin.pus.as_ref().is_some_and(|own| own.is_subset(&pus))
     };
     let severity = severity(view.choice(view.tight.len()).near_memory());
-    let mut flaw = view.flaw(severity, &MemoryFault::NodeWithoutMemory { nodes: &nodes });
-    flaw.places = places(view.vcpus().map(|(_, pin)| pin).filter(|pin| on_them(pin)));
-    flaws.push(flaw);
+    let mut diagnostic =
+        view.diagnostic(severity, &MemoryFault::NodeWithoutMemory { nodes: &nodes });
+    diagnostic.places = places(view.vcpus().map(|(_, pin)| pin).filter(|pin| on_them(pin)));
+    diagnostics.push(diagnostic);
 }
 
 /// vCPUs on several nodes, although one would be enough or the guest topology does not show it.
-fn spread_over_nodes(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn spread_over_nodes(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let nodes = view.lookup.nodes_of(&view.tight);
     if nodes.len() < 2 {
         return;
@@ -248,9 +249,9 @@ fn spread_over_nodes(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
             MemoryFault::NodesHidden { nodes: &nodes, cells }
         }
     };
-    let mut flaw = view.flaw(Severity::Warning, &fault);
-    flaw.places = places(view.vcpus().map(|(_, pin)| pin));
-    flaws.push(flaw);
+    let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
+    diagnostic.places = places(view.vcpus().map(|(_, pin)| pin));
+    diagnostics.push(diagnostic);
 }
 
 /// The host nodes to which the vCPUs of each guest cell are pinned.
@@ -264,7 +265,7 @@ fn nodes_of_cells(view: &LintContext<'_, '_>) -> Vec<Vec<NodeId>> {
 }
 
 /// Guest NUMA cells that span host nodes, or that correspond to no node.
-fn cells(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn cells(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     if view.layout.cells.len() < 2 {
         return;
     }
@@ -272,12 +273,12 @@ fn cells(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let crossed = nodes.iter().zip(0_u32..).filter(|(nodes, _)| nodes.len() > 1);
     for (nodes, cell) in crossed {
         let fault = MemoryFault::CellCrosses { cell, nodes };
-        flaws.push(view.flaw(Severity::Warning, &fault));
+        diagnostics.push(view.diagnostic(Severity::Warning, &fault));
     }
     let used = view.lookup.nodes_of(&view.tight);
     if used.len() == 1 && nodes.iter().all(|nodes| nodes.len() == 1) {
         let fault = MemoryFault::CellsOnOneNode { cells: nodes.len(), node: &used };
-        flaws.push(view.flaw(Severity::Note, &fault));
+        diagnostics.push(view.diagnostic(Severity::Note, &fault));
     }
 }
 
@@ -297,7 +298,7 @@ fn shares_out(view: &LintContext<'_, '_>, nodes: &[NodeId]) -> bool {
 }
 
 /// vCPUs on several L3 domains: a warning where one would do.
-fn spread_over_l3(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+fn spread_over_l3(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let choice = view.choice(view.tight.len());
     let roomy = choice.crossed_l3s(&view.tight_pins()).filter(|(_, best)| has_a_cpu(view, best));
     let (domains, room) = match (roomy, choice.l3s_of_one_node(&view.tight)) {
@@ -306,9 +307,9 @@ fn spread_over_l3(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         (None, None) => return,
     };
     let severity = if room.is_some() { Severity::Warning } else { Severity::Note };
-    let mut flaw = view.flaw(severity, &MemoryFault::L3Crossed { domains, room });
-    flaw.places = places(view.vcpus().map(|(_, pin)| pin));
-    flaws.push(flaw);
+    let mut diagnostic = view.diagnostic(severity, &MemoryFault::L3Crossed { domains, room });
+    diagnostic.places = places(view.vcpus().map(|(_, pin)| pin));
+    diagnostics.push(diagnostic);
 }
 
 /// Whether an L3 domain has a CPU also for the vCPUs there that have no pin, for those that share

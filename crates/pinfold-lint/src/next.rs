@@ -41,7 +41,7 @@ pub fn next(
     };
     // A finding that no placement removes stays: the hint names a number of vCPUs for which there
     // is one.
-    let stays = found.flaws.iter().any(|flaw| flaw.is_final);
+    let stays = found.diagnostics.iter().any(|diagnostic| diagnostic.is_final);
     let command = match (&only.language, strategy) {
         (Language::Libvirt, _) if stays => return None,
         (Language::Libvirt, _) => {

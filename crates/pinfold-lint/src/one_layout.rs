@@ -10,14 +10,14 @@ use super::placement::placement;
 
 /// The faults of one layout, worst first, without advice.
 pub(super) fn of_one(view: &LintContext<'_, '_>, written: Option<&Layout>) -> Vec<Diagnostic> {
-    let mut flaws = placement(view, written);
-    file::check(view, &mut flaws);
+    let mut diagnostics = placement(view, written);
+    file::check(view, &mut diagnostics);
     if !view.layout.runs() {
         let root = view.layout.text.as_deref().and_then(|text| parse(text).ok());
         let root = root.map(|document| place(document.root_element())).unwrap_or_default();
         let root = Place { file: view.layout.source.clone(), ..root };
-        flaws.iter_mut().for_each(|flaw| flaw.is_below(&root));
+        diagnostics.iter_mut().for_each(|diagnostic| diagnostic.is_below(&root));
     }
-    flaws.sort_by_key(|flaw| std::cmp::Reverse(flaw.severity));
-    flaws
+    diagnostics.sort_by_key(|diagnostic| std::cmp::Reverse(diagnostic.severity));
+    diagnostics
 }

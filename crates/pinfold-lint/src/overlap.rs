@@ -1,7 +1,7 @@
 //! Several machines on one host: CPUs and cores that two of them claim.
 //!
 //! Claims are compared per CPU and per core, so that the work grows with the machines' masks and
-//! not with the number of pairs. CPUs with the same claimants are reported as one flaw.
+//! not with the number of pairs. CPUs with the same claimants are reported as one diagnostic.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::lookup::{CpuIndex, LintContext, places};
 use super::text::overlap::{Free, OverlapFault, machine_on};
 use super::text::{Fault, Words};
 
-/// Maximum number of machines that one flaw names.
+/// Maximum number of machines that one diagnostic names.
 const MOST_NAMES: usize = 6;
 
 /// Indexes of machines, ascending.
@@ -22,7 +22,7 @@ type Claimants = Vec<usize>;
 pub(super) fn check(
     views: &[&LintContext<'_, '_>],
     lookup: &CpuIndex<'_>,
-    flaws: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
     if views.len() < 2 {
         return;
@@ -34,7 +34,7 @@ pub(super) fn check(
     let free = Free(lookup.usable.difference(&taken));
     let by_pu = by_pu(views);
     for (claimants, pus) in grouped(by_pu.iter().map(|(pu, claimants)| (claimants, *pu))) {
-        flaws.push(pus_twice(&InvolvedMachines::of(views, claimants), &pus, &free));
+        diagnostics.push(pus_twice(&InvolvedMachines::of(views, claimants), &pus, &free));
     }
     let by_core = by_core(views, lookup);
     // A CPU that all of a core's machines use was already reported.
@@ -48,7 +48,7 @@ pub(super) fn check(
         |(core, claimants)| lookup.topology.core(*core).pus.iter().map(move |pu| (claimants, pu)),
     );
     for (claimants, pus) in grouped(open) {
-        flaws.push(cores_twice(&InvolvedMachines::of(views, claimants), &pus, &free));
+        diagnostics.push(cores_twice(&InvolvedMachines::of(views, claimants), &pus, &free));
     }
 }
 
@@ -91,7 +91,7 @@ fn grouped<'c>(
     groups
 }
 
-/// The machines of a flaw.
+/// The machines of a diagnostic.
 pub(super) struct InvolvedMachines<'v, 'a, 't> {
     named: Vec<&'v LintContext<'a, 't>>,
     count: usize,
@@ -105,8 +105,8 @@ impl<'v, 'a, 't> InvolvedMachines<'v, 'a, 't> {
         Self { named: named.collect(), count: claimants.len() }
     }
 
-    /// A flaw of the first machine.
-    pub fn flaw(&self, fault: &dyn Fault) -> Diagnostic {
+    /// A diagnostic of the first machine.
+    pub fn diagnostic(&self, fault: &dyn Fault) -> Diagnostic {
         let Words { name, what, cost, instead } = fault.words();
         Diagnostic {
             severity: Severity::Warning,
@@ -147,17 +147,19 @@ impl<'v, 'a, 't> InvolvedMachines<'v, 'a, 't> {
 }
 
 fn pus_twice(machines: &InvolvedMachines<'_, '_, '_>, pus: &CpuSet, free: &Free) -> Diagnostic {
-    let mut flaw = machines.flaw(&OverlapFault::Pus { pus, machines: machines.names(), free });
-    flaw.places = machines.places(|view| touching(view, pus));
-    flaw
+    let mut diagnostic =
+        machines.diagnostic(&OverlapFault::Pus { pus, machines: machines.names(), free });
+    diagnostic.places = machines.places(|view| touching(view, pus));
+    diagnostic
 }
 
 fn cores_twice(machines: &InvolvedMachines<'_, '_, '_>, pus: &CpuSet, free: &Free) -> Diagnostic {
     let own =
         |view: &LintContext<'_, '_>| machine_on(&view.layout.name, &view.tight.intersection(pus));
-    let mut flaw = machines.flaw(&OverlapFault::Cores { machines: machines.listed(own), free });
-    flaw.places = machines.places(|view| touching(view, pus));
-    flaw
+    let mut diagnostic =
+        machines.diagnostic(&OverlapFault::Cores { machines: machines.listed(own), free });
+    diagnostic.places = machines.places(|view| touching(view, pus));
+    diagnostic
 }
 
 /// The positions at which a machine's vCPUs are pinned to some of these CPUs.

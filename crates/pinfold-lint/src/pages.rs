@@ -21,7 +21,7 @@ const PARTS: u64 = 16;
 pub(super) fn check(
     view: &LintContext<'_, '_>,
     written: Option<&Layout>,
-    flaws: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
     let Some(pages) = &view.layout.pages else { return };
     if view.lookup.topology.nodes.len() < 2 {
@@ -29,12 +29,12 @@ pub(super) fn check(
     }
     match pages {
         Pages::Unseen(why) => {
-            flaws.push(view.flaw(Severity::Note, &PagesFault::Unseen { why }));
+            diagnostics.push(view.diagnostic(Severity::Note, &PagesFault::Unseen { why }));
         }
         Pages::Found { process, kib } => {
             let (wanted, source) = wanted(view, written);
             if !wanted.is_empty() {
-                flaws.extend(elsewhere(view, (*process, kib), &wanted, &source));
+                diagnostics.extend(elsewhere(view, (*process, kib), &wanted, &source));
             }
         }
     }
@@ -81,10 +81,10 @@ fn elsewhere(
     }
     let many = far > total / PARTS;
     let severity = if many { Severity::Warning } else { Severity::Note };
-    let mut flaw = view.flaw(
+    let mut diagnostic = view.diagnostic(
         severity,
         &PagesFault::Elsewhere { process, total_kib: total, away: &away, wanted, source, many },
     );
-    flaw.places = vec![Place::said(format!("process {process}: {}", mib_by_node(kib)))];
-    Some(flaw)
+    diagnostic.places = vec![Place::said(format!("process {process}: {}", mib_by_node(kib)))];
+    Some(diagnostic)
 }

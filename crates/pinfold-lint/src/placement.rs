@@ -10,23 +10,24 @@ use super::{cores, floating, guest, host, masks, memory, pages, room};
 
 /// The faults of a layout's thread and memory placement.
 pub(super) fn placement(view: &LintContext<'_, '_>, written: Option<&Layout>) -> Vec<Diagnostic> {
-    let mut flaws = Vec::new();
-    masks::check(view, &mut flaws);
-    floating::check(view, &mut flaws);
-    cores::check(view, &mut flaws);
-    guest::check(view, &mut flaws);
-    memory::check(view, &mut flaws);
-    room::check(view, &mut flaws);
-    pages::check(view, written, &mut flaws);
-    host::check(view, &mut flaws);
+    let mut diagnostics = Vec::new();
+    masks::check(view, &mut diagnostics);
+    floating::check(view, &mut diagnostics);
+    cores::check(view, &mut diagnostics);
+    guest::check(view, &mut diagnostics);
+    memory::check(view, &mut diagnostics);
+    room::check(view, &mut diagnostics);
+    pages::check(view, written, &mut diagnostics);
+    host::check(view, &mut diagnostics);
     if let Some(strategy) = &view.layout.defined_by {
-        let is_cost = |flaw: &&mut Diagnostic| {
-            flaw.severity == Severity::Warning && definition::is_cost(strategy, flaw.name)
+        let is_cost = |diagnostic: &&mut Diagnostic| {
+            diagnostic.severity == Severity::Warning
+                && definition::is_cost(strategy, diagnostic.name)
         };
-        for flaw in flaws.iter_mut().filter(is_cost) {
-            flaw.severity = Severity::Note;
-            flaw.what.push_str(&definition::reason(strategy));
+        for diagnostic in diagnostics.iter_mut().filter(is_cost) {
+            diagnostic.severity = Severity::Note;
+            diagnostic.what.push_str(&definition::reason(strategy));
         }
     }
-    flaws
+    diagnostics
 }

@@ -17,20 +17,20 @@ use pinfold_emit::{PASSTHROUGH, TOPOEXT};
 use pinfold_plan::domain_file::Windows;
 use pinfold_plan::guest_cache::caches;
 
-pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+pub(super) fn check(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     if !file.x86 {
         return;
     }
-    topoext(file, flaws);
-    cache(file, flaws);
-    ioapic(file, flaws);
-    poll_control(file, flaws);
-    dedicated(file, flaws);
-    cpu_pm(file, flaws);
+    topoext(file, diagnostics);
+    cache(file, diagnostics);
+    ioapic(file, diagnostics);
+    poll_control(file, diagnostics);
+    dedicated(file, diagnostics);
+    cpu_pm(file, diagnostics);
 }
 
 /// QEMU shows threads to an AMD guest only with `topoext`, which `-cpu host` does not include.
-fn topoext(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+fn topoext(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let Some(cpu) = file.find(&["cpu"]) else { return };
     let threads = file.view.layout.guest.as_ref().map_or(1, |guest| guest.threads);
     let amd = Vendor::of(file.view.lookup.topology) == Vendor::Amd;
@@ -46,13 +46,13 @@ fn topoext(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     }
     let shape = file.find(&["cpu", "topology"]);
     let nodes: Vec<_> = shape.into_iter().chain(feature).collect();
-    let mut flaw = file.flaw(Severity::Warning, &ProcessorFault::Topoext, &nodes);
-    flaw.repairs = vec![Repair::put_named(&["cpu"], ("feature", "topoext"), TOPOEXT)];
-    flaws.push(flaw);
+    let mut diagnostic = file.diagnostic(Severity::Warning, &ProcessorFault::Topoext, &nodes);
+    diagnostic.repairs = vec![Repair::put_named(&["cpu"], ("feature", "topoext"), TOPOEXT)];
+    diagnostics.push(diagnostic);
 }
 
 /// The host's cache data: valid for the guest but not shown, or shown but not valid.
-fn cache(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+fn cache(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let topology = file.view.lookup.topology;
     let Some(cpu) = file.find(&["cpu"]) else { return };
     let passthrough = cpu.attribute("mode") == Some("host-passthrough");
@@ -65,21 +65,23 @@ fn cache(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let mode = element.and_then(|cache| cache.attribute("mode"));
     match (element, mode) {
         (Some(cache), Some("passthrough")) if !is_true => {
-            let mut flaw = file.flaw(Severity::Warning, &ProcessorFault::CacheUntrue, &[cache]);
-            flaw.repairs = vec![Repair::remove(&["cpu"], "cache")];
-            flaws.push(flaw);
+            let mut diagnostic =
+                file.diagnostic(Severity::Warning, &ProcessorFault::CacheUntrue, &[cache]);
+            diagnostic.repairs = vec![Repair::remove(&["cpu"], "cache")];
+            diagnostics.push(diagnostic);
         }
         (None, _) if is_true && passthrough => {
-            let mut flaw = file.flaw(Severity::Note, &ProcessorFault::CacheUnknown, &[cpu]);
-            flaw.repairs = vec![Repair::put(&["cpu"], "cache", PASSTHROUGH)];
-            flaws.push(flaw);
+            let mut diagnostic =
+                file.diagnostic(Severity::Note, &ProcessorFault::CacheUnknown, &[cpu]);
+            diagnostic.repairs = vec![Repair::put(&["cpu"], "cache", PASSTHROUGH)];
+            diagnostics.push(diagnostic);
         }
         (Some(_) | None, _) => {}
     }
 }
 
 /// An I/O APIC in QEMU although no emulated IOMMU requires it.
-fn ioapic(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+fn ioapic(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     /// More vCPUs need interrupt remapping, which needs the split controller.
     const MOST_XAPIC: u32 = 255;
     let element = file.find(&["features", "ioapic"]);
@@ -98,9 +100,10 @@ fn ioapic(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
         return;
     }
     let nodes: Vec<_> = place.into_iter().collect();
-    let mut flaw = file.flaw(Severity::Warning, &ProcessorFault::IoapicSplit { by_board }, &nodes);
-    flaw.repairs = vec![Repair::put(&["features"], "ioapic", "<ioapic driver='kvm'/>")];
-    flaws.push(flaw);
+    let mut diagnostic =
+        file.diagnostic(Severity::Warning, &ProcessorFault::IoapicSplit { by_board }, &nodes);
+    diagnostic.repairs = vec![Repair::put(&["features"], "ioapic", "<ioapic driver='kvm'/>")];
+    diagnostics.push(diagnostic);
 }
 
 /// A switch of `<features><kvm>`, if it is enabled.
@@ -111,41 +114,47 @@ fn kvm_switch<'d>(file: &File<'d>, name: &str) -> Option<Node<'d, 'd>> {
 
 /// Polling before a halt in the guest: only Linux has a driver for it (cpuidle-haltpoll), which
 /// loads automatically only with the hint that the guest's CPUs are dedicated.
-fn poll_control(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+fn poll_control(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let Some(control) = kvm_switch(file, "poll-control") else { return };
     let windows = file.windows != Windows::No;
     if !windows && kvm_switch(file, "hint-dedicated").is_some() {
         return;
     }
     let fault = ProcessorFault::PollControl { windows, pinned: file.is_pinned() };
-    flaws.push(file.flaw(Severity::Note, &fault, &[control]));
+    diagnostics.push(file.diagnostic(Severity::Note, &fault, &[control]));
 }
 
 /// The hint that each vCPU has a dedicated CPU, although it has not.
-fn dedicated(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+fn dedicated(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let Some(hint) = kvm_switch(file, "hint-dedicated").filter(|_| !file.is_pinned()) else {
         return;
     };
-    let mut flaw = file.flaw(Severity::Warning, &ProcessorFault::HintDedicated, &[hint]);
-    flaw.repairs = vec![Repair::remove(&["features", "kvm"], "hint-dedicated")];
-    flaws.push(flaw);
+    let mut diagnostic =
+        file.diagnostic(Severity::Warning, &ProcessorFault::HintDedicated, &[hint]);
+    diagnostic.repairs = vec![Repair::remove(&["features", "kvm"], "hint-dedicated")];
+    diagnostics.push(diagnostic);
 }
 
 /// `-overcommit cpu-pm=on`: an idle vCPU occupies its CPU.
-fn cpu_pm(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+fn cpu_pm(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let arguments: Vec<Node<'_, '_>> = file.all(&["commandline"], "arg");
     let found = arguments.into_iter().find(|argument| {
         argument.attribute("value").is_some_and(|value| value.contains("cpu-pm=on"))
     });
     match found {
         Some(argument) if !file.is_pinned() => {
-            flaws.push(file.flaw(Severity::Warning, &ProcessorFault::CpuPmShared, &[argument]));
+            diagnostics.push(file.diagnostic(
+                Severity::Warning,
+                &ProcessorFault::CpuPmShared,
+                &[argument],
+            ));
         }
         None if file.real_time && file.is_pinned() => {
             let vcpus = file.view.vcpus().map(|(_, pin)| pin);
-            let mut flaw = file.flaw(Severity::Note, &ProcessorFault::CpuPmOff, &[]);
-            flaw.places = super::lookup::places(vcpus.filter(|pin| pin.role == Role::Vcpu(0)));
-            flaws.push(flaw);
+            let mut diagnostic = file.diagnostic(Severity::Note, &ProcessorFault::CpuPmOff, &[]);
+            diagnostic.places =
+                super::lookup::places(vcpus.filter(|pin| pin.role == Role::Vcpu(0)));
+            diagnostics.push(diagnostic);
         }
         Some(_) | None => {}
     }

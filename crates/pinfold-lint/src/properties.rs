@@ -74,16 +74,16 @@ impl<'d> File<'d> {
         }
     }
 
-    /// A flaw at these elements.
-    pub fn flaw(
+    /// A diagnostic at these elements.
+    pub fn diagnostic(
         &self,
         severity: Severity,
         fault: &dyn Fault,
         nodes: &[Node<'_, '_>],
     ) -> Diagnostic {
-        let mut flaw = self.view.flaw(severity, fault);
-        flaw.places = nodes.iter().map(|node| place(*node)).collect();
-        flaw
+        let mut diagnostic = self.view.diagnostic(severity, fault);
+        diagnostic.places = nodes.iter().map(|node| place(*node)).collect();
+        diagnostic
     }
 }
 

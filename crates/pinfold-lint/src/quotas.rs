@@ -22,7 +22,7 @@ struct Limit {
     cpus: i64,
 }
 
-pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+pub(super) fn check(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     if file.view.tight.is_empty() {
         return;
     }
@@ -49,7 +49,7 @@ pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
             cpus: iothreads,
         },
     ];
-    flaws.extend(limits.iter().filter_map(|limit| one(file, limit)));
+    diagnostics.extend(limits.iter().filter_map(|limit| one(file, limit)));
 }
 
 fn one(file: &File<'_>, limit: &Limit) -> Option<Diagnostic> {
@@ -61,7 +61,7 @@ fn one(file: &File<'_>, limit: &Limit) -> Option<Diagnostic> {
         return None;
     }
     let fault = QuotaFault { whose: limit.whose, quota, period, cpus: limit.cpus };
-    let mut flaw = file.flaw(Severity::Warning, &fault, &[node]);
-    flaw.repairs = vec![Repair::remove(&["cputune"], limit.quota)];
-    Some(flaw)
+    let mut diagnostic = file.diagnostic(Severity::Warning, &fault, &[node]);
+    diagnostic.repairs = vec![Repair::remove(&["cputune"], limit.quota)];
+    Some(diagnostic)
 }

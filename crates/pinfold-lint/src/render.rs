@@ -1,4 +1,4 @@
-//! A check as text for a terminal: a map of the machine's cores, then the flaws, worst first.
+//! A check as text for a terminal: a map of the machine's cores, then the diagnostics, worst first.
 //!
 //! ```text
 //! win10.xml: win10, 4 vCPUs on Intel(R) Core(TM) i7-4790K
@@ -21,7 +21,7 @@ use super::Diagnostic;
 
 /// Column of the text after the labels.
 const INDENT: usize = 11;
-/// Maximum number of positions of one flaw, and of lines of its advice.
+/// Maximum number of positions of one diagnostic, and of lines of its advice.
 const MOST_PLACES: usize = 6;
 const MOST_LINES: usize = 40;
 
@@ -29,7 +29,7 @@ const MOST_LINES: usize = 40;
 #[must_use]
 pub fn render(
     layouts: &[Layout],
-    flaws: &[Diagnostic],
+    diagnostics: &[Diagnostic],
     (topology, columns): (&Topology, usize),
 ) -> String {
     let mut sheet = Sheet::new(columns);
@@ -42,19 +42,21 @@ pub fn render(
         sheet.line(&picture);
         sheet.line("");
     }
-    for (index, flaw) in flaws.iter().enumerate() {
+    for (index, diagnostic) in diagnostics.iter().enumerate() {
         if index > 0 {
             sheet.line("");
         }
-        one(&mut sheet, flaw, layouts.len() > 1);
+        one(&mut sheet, diagnostic, layouts.len() > 1);
     }
     sheet.into_text()
 }
 
 /// Number of findings of each severity, in one line.
 #[must_use]
-pub fn counts(flaws: &[Diagnostic]) -> String {
-    let of = |severity: Severity| flaws.iter().filter(|flaw| flaw.severity == severity).count();
+pub fn counts(diagnostics: &[Diagnostic]) -> String {
+    let of = |severity: Severity| {
+        diagnostics.iter().filter(|diagnostic| diagnostic.severity == severity).count()
+    };
     let parts: Vec<String> = [
         (of(Severity::Problem), "problem"),
         (of(Severity::Warning), "warning"),
@@ -98,15 +100,15 @@ fn head(layout: &Layout, topology: &Topology) -> String {
     )
 }
 
-fn one(sheet: &mut Sheet, flaw: &Diagnostic, several: bool) {
-    let severity = match flaw.severity {
+fn one(sheet: &mut Sheet, diagnostic: &Diagnostic, several: bool) {
+    let severity = match diagnostic.severity {
         Severity::Problem => "PROBLEM",
         Severity::Warning => "WARNING",
         Severity::Note => "NOTE",
     };
-    let vm = if several { format!("{}: ", flaw.vm) } else { String::new() };
-    sheet.labelled(severity, 9, &format!("{vm}{}", flaw.what));
-    for (index, place) in flaw.places.iter().take(MOST_PLACES).enumerate() {
+    let vm = if several { format!("{}: ", diagnostic.vm) } else { String::new() };
+    sheet.labelled(severity, 9, &format!("{vm}{}", diagnostic.what));
+    for (index, place) in diagnostic.places.iter().take(MOST_PLACES).enumerate() {
         let label = if index == 0 { "  where" } else { "" };
         match (place.line, place.file.as_str()) {
             // XML is shown as in the file.
@@ -121,13 +123,13 @@ fn one(sheet: &mut Sheet, flaw: &Diagnostic, several: bool) {
             (None, file) => sheet.labelled(label, INDENT, &format!("{file}: {}", place.text)),
         }
     }
-    if flaw.places.len() > MOST_PLACES {
-        verbatim(sheet, "", &format!("… and {} more", flaw.places.len() - MOST_PLACES));
+    if diagnostic.places.len() > MOST_PLACES {
+        verbatim(sheet, "", &format!("… and {} more", diagnostic.places.len() - MOST_PLACES));
     }
-    if !flaw.cost.is_empty() {
-        sheet.labelled("  cost", INDENT, &flaw.cost);
+    if !diagnostic.cost.is_empty() {
+        sheet.labelled("  cost", INDENT, &diagnostic.cost);
     }
-    for (index, line) in flaw.instead.iter().take(MOST_LINES).enumerate() {
+    for (index, line) in diagnostic.instead.iter().take(MOST_LINES).enumerate() {
         let label = if index == 0 { "  instead" } else { "" };
         if line.starts_with(['<', '"']) {
             verbatim(sheet, label, line)
@@ -135,10 +137,10 @@ fn one(sheet: &mut Sheet, flaw: &Diagnostic, several: bool) {
             sheet.labelled(label, INDENT, line)
         }
     }
-    if flaw.instead.len() > MOST_LINES {
-        verbatim(sheet, "", &format!("… and {} lines more", flaw.instead.len() - MOST_LINES));
+    if diagnostic.instead.len() > MOST_LINES {
+        verbatim(sheet, "", &format!("… and {} lines more", diagnostic.instead.len() - MOST_LINES));
     }
-    verbatim(sheet, "  name", flaw.name);
+    verbatim(sheet, "  name", diagnostic.name);
 }
 
 /// A line that is not wrapped, so that it can be copied.

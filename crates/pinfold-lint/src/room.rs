@@ -15,15 +15,15 @@ use super::overlap::InvolvedMachines;
 use super::text::room::RoomFault;
 
 /// Checks one machine.
-pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let demands = demands(view);
     for excess in excesses(&demands, view.lookup.topology) {
         let elsewhere = elsewhere(view, &demands, &excess);
         let fault = RoomFault::TooLarge { excess: &excess, demands: &demands, elsewhere };
-        let mut flaw = view.flaw(Severity::Problem, &fault);
-        flaw.places = places(view, &demands, &excess);
-        flaw.is_final = true;
-        flaws.push(flaw);
+        let mut diagnostic = view.diagnostic(Severity::Problem, &fault);
+        diagnostic.places = places(view, &demands, &excess);
+        diagnostic.is_final = true;
+        diagnostics.push(diagnostic);
     }
 }
 
@@ -134,7 +134,7 @@ fn elsewhere(
 }
 
 /// Several machines: memory that fits alone but not together, and more vCPUs than CPUs.
-pub(super) fn check_together(views: &[&LintContext<'_, '_>], flaws: &mut Vec<Diagnostic>) {
+pub(super) fn check_together(views: &[&LintContext<'_, '_>], diagnostics: &mut Vec<Diagnostic>) {
     let Some(first) = views.first().filter(|_| views.len() > 1) else { return };
     let topology = first.lookup.topology;
     let mut owners = Vec::new();
@@ -153,10 +153,10 @@ pub(super) fn check_together(views: &[&LintContext<'_, '_>], flaws: &mut Vec<Dia
         };
         // Memory that is too large by itself is a separate finding.
         if claimants.len() > 1 && claimants.iter().all(|owner| bytes(*owner) <= excess.room) {
-            flaws.push(memory_together(views, &claimants, &excess, &bytes));
+            diagnostics.push(memory_together(views, &claimants, &excess, &bytes));
         }
     }
-    flaws.extend(vcpus_together(views));
+    diagnostics.extend(vcpus_together(views));
 }
 
 fn memory_together(
@@ -168,14 +168,14 @@ fn memory_together(
     let machines = InvolvedMachines::of(views, claimants);
     let moved = moved(views, claimants, excess, bytes);
     let fault = RoomFault::Overcommitted { machines: machines.names(), excess, moved };
-    let mut flaw = machines.flaw(&fault);
+    let mut diagnostic = machines.diagnostic(&fault);
     let own = |view: &LintContext<'_, '_>| {
         let bound = view.layout.memory.iter().filter(|_| excess.nodes.is_some());
         let size = view.layout.bytes.iter().map(|bytes| bytes.place.clone());
         size.chain(bound.map(|bound| bound.place.clone())).collect()
     };
-    flaw.places = machines.places(own);
-    flaw
+    diagnostic.places = machines.places(own);
+    diagnostic
 }
 
 /// A node that has room for the memory of one machine, and the name of that machine.
@@ -218,8 +218,8 @@ fn vcpus_together(views: &[&LintContext<'_, '_>]) -> Option<Diagnostic> {
     let claimants: Vec<usize> = (0..views.len()).collect();
     let machines = InvolvedMachines::of(views, &claimants);
     let fault = RoomFault::VcpusOvercommitted { machines: machines.names(), vcpus: all, cpus };
-    let mut flaw = machines.flaw(&fault);
-    flaw.places =
+    let mut diagnostic = machines.diagnostic(&fault);
+    diagnostic.places =
         machines.places(|view| domain(view).map(|domain| domain.vcpus.place).into_iter().collect());
-    Some(flaw)
+    Some(diagnostic)
 }

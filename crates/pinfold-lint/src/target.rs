@@ -55,7 +55,8 @@ pub(super) fn find(
     let faults = |layout: &Layout| faults(layout, view.lookup, &known);
     let now = faults(view.layout);
     // Another guest topology does not bring distant vCPUs together.
-    let apart = now.iter().any(|flaw| ["l3-crossed", "nodes-crossed"].contains(&flaw.name));
+    let apart =
+        now.iter().any(|diagnostic| ["l3-crossed", "nodes-crossed"].contains(&diagnostic.name));
     let own = if apart { Vec::new() } else { own(view, &request) };
     let kept = own.into_iter().map(|plan| (None, plan));
     let (mut best, mut best_weight): (Option<Target>, _) = (None, weight(&now));
@@ -75,17 +76,17 @@ pub(super) fn find(
         }
         let mut layout = layout;
         let mut left = faults(&layout);
-        if left.iter().any(|flaw| flaw.name == "memory-not-bound")
+        if left.iter().any(|diagnostic| diagnostic.name == "memory-not-bound")
             && let Some(bound) = bound(&layout, view.lookup)
         {
             layout = bound;
             left = faults(&layout);
         }
         let found = weight(&left);
-        let left = left.iter().map(|flaw| flaw.name).collect::<Vec<_>>();
+        let left = left.iter().map(|diagnostic| diagnostic.name).collect::<Vec<_>>();
         let is_sound = left.is_empty();
         // Advice must not lead to another finding.
-        let is_new = left.iter().any(|name| now.iter().all(|flaw| flaw.name != *name));
+        let is_new = left.iter().any(|name| now.iter().all(|diagnostic| diagnostic.name != *name));
         if is_sound || found < best_weight && !is_new {
             (best, best_weight) = (Some(Target { strategy, layout, notes, left }), found);
         }
@@ -104,11 +105,13 @@ fn unnamed(plan: Plan) -> Plan {
 
 /// Faults worse than a note in a layout's placement, except those that no placement changes.
 fn faults(layout: &Layout, lookup: &CpuIndex<'_>, known: &[&str]) -> Vec<Diagnostic> {
-    let mut flaws = placement(&LintContext::of(layout, lookup), None);
-    flaws.retain(|flaw| {
-        flaw.severity >= Severity::Warning && flaw.repairs.is_empty() && !known.contains(&flaw.name)
+    let mut diagnostics = placement(&LintContext::of(layout, lookup), None);
+    diagnostics.retain(|diagnostic| {
+        diagnostic.severity >= Severity::Warning
+            && diagnostic.repairs.is_empty()
+            && !known.contains(&diagnostic.name)
     });
-    flaws
+    diagnostics
 }
 
 /// A layout whose memory the plan left unbound, with the memory bound to the nodes of its vCPUs.
@@ -121,13 +124,18 @@ fn bound(layout: &Layout, lookup: &CpuIndex<'_>) -> Option<Layout> {
 /// The names of faults that no placement changes.
 fn finals(view: &LintContext<'_, '_>) -> Vec<&'static str> {
     let found = placement(view, None);
-    found.iter().filter(|flaw| flaw.is_final).map(|flaw| flaw.name).collect()
+    found
+        .iter()
+        .filter(|diagnostic| diagnostic.is_final)
+        .map(|diagnostic| diagnostic.name)
+        .collect()
 }
 
 /// Sort key: a problem counts more than any number of warnings.
-fn weight(flaws: &[Diagnostic]) -> (usize, usize) {
-    let problems = flaws.iter().filter(|flaw| flaw.severity == Severity::Problem).count();
-    (problems, flaws.len() - problems)
+fn weight(diagnostics: &[Diagnostic]) -> (usize, usize) {
+    let problems =
+        diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Problem).count();
+    (problems, diagnostics.len() - problems)
 }
 
 /// A similar number of vCPUs for which there is a placement without faults.
@@ -444,9 +452,9 @@ fn bound_on(view: &LintContext<'_, '_>, placed: &Layout) -> Vec<MemoryOf> {
 }
 
 /// True for a finding that another placement removes.
-pub(super) fn asks_for_another_place(flaw: &Diagnostic) -> bool {
-    flaw.severity >= Severity::Warning
-        && flaw.repairs.is_empty()
-        && !flaw.is_final
-        && flaw.name != "memory-elsewhere"
+pub(super) fn asks_for_another_place(diagnostic: &Diagnostic) -> bool {
+    diagnostic.severity >= Severity::Warning
+        && diagnostic.repairs.is_empty()
+        && !diagnostic.is_final
+        && diagnostic.name != "memory-elsewhere"
 }

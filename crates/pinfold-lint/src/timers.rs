@@ -13,17 +13,17 @@ use pinfold_plan::domain_file::Windows;
 
 const CLOCK: &[&str] = &["clock offset='utc'"];
 
-pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+pub(super) fn check(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     if !file.x86 {
         return;
     }
-    hpet(file, flaws);
-    hypervclock(file, flaws);
-    ticks(file, flaws);
-    invariant_tsc(file, flaws);
+    hpet(file, diagnostics);
+    hypervclock(file, diagnostics);
+    ticks(file, diagnostics);
+    invariant_tsc(file, diagnostics);
 }
 
-fn hpet(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+fn hpet(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let timer = file.timer("hpet");
     let asked = timer.and_then(|timer| timer.attribute("present"));
     let (severity, written) = match (asked, file.windows) {
@@ -32,13 +32,13 @@ fn hpet(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
         (Some(_), _) | (None, Windows::No | Windows::Likely) => return,
     };
     let nodes: Vec<_> = timer.or(file.find(&["clock"])).into_iter().collect();
-    let mut flaw = file.flaw(severity, &TimerFault::Hpet { written }, &nodes);
+    let mut diagnostic = file.diagnostic(severity, &TimerFault::Hpet { written }, &nodes);
     let line = "<timer name='hpet' present='no'/>";
-    flaw.repairs = vec![Repair::put_named(CLOCK, ("timer", "hpet"), line)];
-    flaws.push(flaw);
+    diagnostic.repairs = vec![Repair::put_named(CLOCK, ("timer", "hpet"), line)];
+    diagnostics.push(diagnostic);
 }
 
-fn hypervclock(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+fn hypervclock(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let timer = file.timer("hypervclock");
     let passed = file.find(&["features", "hyperv"]).and_then(|node| node.attribute("mode"));
     if timer.is_some_and(|timer| timer.attribute("present") != Some("no"))
@@ -53,14 +53,14 @@ fn hypervclock(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     };
     let nodes: Vec<_> = timer.or(file.find(&["clock"])).into_iter().collect();
     let fault = TimerFault::Hypervclock { guest: file.guest() };
-    let mut flaw = file.flaw(severity, &fault, &nodes);
+    let mut diagnostic = file.diagnostic(severity, &fault, &nodes);
     let line = "<timer name='hypervclock' present='yes'/>";
-    flaw.repairs = vec![Repair::put_named(CLOCK, ("timer", "hypervclock"), line)];
-    flaws.push(flaw);
+    diagnostic.repairs = vec![Repair::put_named(CLOCK, ("timer", "hypervclock"), line)];
+    diagnostics.push(diagnostic);
 }
 
 /// Windows without synthetic timers counts the ticks of the RTC.
-fn ticks(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+fn ticks(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let rtc = file.timer("rtc");
     let caught_up = rtc.and_then(|timer| timer.attribute("tickpolicy")) == Some("catchup");
     let hyperv = file.find(&["features", "hyperv"]);
@@ -72,16 +72,16 @@ fn ticks(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
         return;
     }
     let nodes: Vec<_> = rtc.or(file.find(&["clock"])).into_iter().collect();
-    let mut flaw = file.flaw(Severity::Note, &TimerFault::Ticks, &nodes);
-    flaw.repairs = vec![
+    let mut diagnostic = file.diagnostic(Severity::Note, &TimerFault::Ticks, &nodes);
+    diagnostic.repairs = vec![
         Repair::put_named(CLOCK, ("timer", "rtc"), "<timer name='rtc' tickpolicy='catchup'/>"),
         Repair::put_named(CLOCK, ("timer", "pit"), "<timer name='pit' tickpolicy='delay'/>"),
     ];
-    flaws.push(flaw);
+    diagnostics.push(diagnostic);
 }
 
 /// A guest with host devices cannot be migrated, so an invariant TSC loses nothing.
-fn invariant_tsc(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+fn invariant_tsc(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let Some(cpu) = file.find(&["cpu"]) else { return };
     let said = file
         .all(&["cpu"], "feature")
@@ -91,11 +91,11 @@ fn invariant_tsc(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     if !file.vfio || !passthrough || said || cpu.attribute("migratable") == Some("off") {
         return;
     }
-    let mut flaw = file.flaw(Severity::Note, &TimerFault::InvariantTsc, &[cpu]);
-    flaw.repairs = vec![Repair::put_named(
+    let mut diagnostic = file.diagnostic(Severity::Note, &TimerFault::InvariantTsc, &[cpu]);
+    diagnostic.repairs = vec![Repair::put_named(
         &["cpu"],
         ("feature", "invtsc"),
         "<feature policy='require' name='invtsc'/>",
     )];
-    flaws.push(flaw);
+    diagnostics.push(diagnostic);
 }

@@ -35,25 +35,28 @@ fn found(xml: &str, topology: &Topology) -> Vec<Diagnostic> {
     lint(&[Layout::of_text(xml, "m.xml").expect("a domain file")], topology)
 }
 
-fn advice<'f>(flaws: &'f [Diagnostic], name: &str) -> &'f [String] {
-    let flaw = flaws.iter().find(|flaw| flaw.name == name);
-    &flaw.unwrap_or_else(|| panic!("no {name} in {flaws:?}")).instead
+fn advice<'f>(diagnostics: &'f [Diagnostic], name: &str) -> &'f [String] {
+    let diagnostic = diagnostics.iter().find(|diagnostic| diagnostic.name == name);
+    &diagnostic.unwrap_or_else(|| panic!("no {name} in {diagnostics:?}")).instead
 }
 
 /// The lines of advice for everything worse than a note.
-fn lines(flaws: &[Diagnostic]) -> Vec<&str> {
-    let worse = flaws.iter().filter(|flaw| flaw.severity > Severity::Note);
-    worse.flat_map(|flaw| &flaw.instead).map(String::as_str).collect()
+fn lines(diagnostics: &[Diagnostic]) -> Vec<&str> {
+    let worse = diagnostics.iter().filter(|diagnostic| diagnostic.severity > Severity::Note);
+    worse.flat_map(|diagnostic| &diagnostic.instead).map(String::as_str).collect()
 }
 
 #[test]
 fn an_element_that_gets_its_first_child_stays() {
     for cpu in ["<cpu mode='host-passthrough'/>", "<cpu mode='host-passthrough'></cpu>"] {
         let xml = domain(2, SHARED, cpu);
-        let flaws = found(&xml, &ryzen());
+        let diagnostics = found(&xml, &ryzen());
         let topology = "<topology sockets='1' cores='2' threads='1'/>";
-        assert_eq!(advice(&flaws, "guest-sockets-lie"), ["within <cpu>:", topology]);
-        assert!(lines(&flaws).iter().all(|line| !line.contains("take out")), "{flaws:?}");
+        assert_eq!(advice(&diagnostics, "guest-sockets-lie"), ["within <cpu>:", topology]);
+        assert!(
+            lines(&diagnostics).iter().all(|line| !line.contains("take out")),
+            "{diagnostics:?}"
+        );
         let fixed = fix(&xml, "m.xml", &ryzen(), &Request::of(Vec::new())).expect("a domain file");
         assert!(fixed.text.contains("<cpu mode='host-passthrough'>"), "{}", fixed.text);
     }
@@ -81,12 +84,12 @@ fn advice_names_no_line_that_the_fix_leaves() {
         function(1)
     );
     let xml = domain(2, SHARED, &devices);
-    let flaws = found(&xml, &ryzen());
+    let diagnostics = found(&xml, &ryzen());
     let there: Vec<&str> = xml.lines().collect();
-    let lines = lines(&flaws);
+    let lines = lines(&diagnostics);
     assert!(lines.iter().all(|line| !there.contains(line)), "{lines:?}");
     assert_eq!(
-        advice(&flaws, "vcpus-share-pu"),
+        advice(&diagnostics, "vcpus-share-pu"),
         ["<vcpupin vcpu='0' cpuset='1'/>", "<vcpupin vcpu='1' cpuset='2'/>"]
     );
     // What is advised is in the file that the fix writes.
@@ -109,16 +112,16 @@ fn gaming(vcpus: usize) -> String {
 
 #[test]
 fn kernel_parameters_are_for_the_placement_that_is_advised() {
-    let flaws = found(&gaming(16), &ryzen());
-    let text = advice(&flaws, "not-isolated").join(" ");
+    let diagnostics = found(&gaming(16), &ryzen());
+    let text = advice(&diagnostics, "not-isolated").join(" ");
     assert!(text.contains("isolcpus=managed_irq,domain,0-7,16-23"), "{text}");
     assert!(text.contains("irqaffinity=8-15,24-31"), "{text}");
 }
 
 #[test]
 fn threads_that_lie_are_settled_by_the_pins() {
-    let flaws = found(&gaming(16), &ryzen());
-    let lines = advice(&flaws, "guest-siblings-lie");
+    let diagnostics = found(&gaming(16), &ryzen());
+    let lines = advice(&diagnostics, "guest-siblings-lie");
     assert!(
         lines.iter().any(|line| line == "the lines under vcpus-share-pu settle this too"),
         "{lines:?}"
@@ -128,15 +131,22 @@ fn threads_that_lie_are_settled_by_the_pins() {
 #[test]
 fn an_l3_cache_without_room_for_all_vcpus_is_not_offered() {
     let xml = gaming(24);
-    let flaws = found(&xml, &ryzen());
-    let l3 = flaws.iter().find(|flaw| flaw.name == "l3-crossed").expect("a note of L3");
+    let diagnostics = found(&xml, &ryzen());
+    let l3 = diagnostics
+        .iter()
+        .find(|diagnostic| diagnostic.name == "l3-crossed")
+        .expect("a note of L3");
     assert_eq!((l3.severity, l3.instead.len()), (Severity::Note, 0), "{l3:?}");
-    assert!(found(&gaming(16), &ryzen()).iter().any(|flaw| flaw.name == "l3-crossed"));
+    assert!(found(&gaming(16), &ryzen()).iter().any(|diagnostic| diagnostic.name == "l3-crossed"));
     let fixed = fix(&xml, "m.xml", &ryzen(), &Request::of(Vec::new())).expect("a domain file");
     let left = found(&fixed.text, &ryzen());
     assert!(!fixed.done.is_empty());
     for done in &fixed.done {
-        assert!(left.iter().all(|flaw| flaw.name != done.name), "{} is still there", done.name);
+        assert!(
+            left.iter().all(|diagnostic| diagnostic.name != done.name),
+            "{} is still there",
+            done.name
+        );
     }
 }
 
@@ -155,13 +165,13 @@ fn machines_of_one_host_get_one_kernel_command_line() {
         let xml = domain(4, &tune, shape).replace("<name>m<", &format!("<name>{name}<"));
         Layout::of_text(&xml, name).expect("a domain file")
     };
-    let flaws = lint(&[machine("a", 1), machine("b", 3)], &topology);
-    let lines: Vec<&String> = flaws
+    let diagnostics = lint(&[machine("a", 1), machine("b", 3)], &topology);
+    let lines: Vec<&String> = diagnostics
         .iter()
-        .filter(|flaw| flaw.name == "not-isolated")
-        .flat_map(|flaw| &flaw.instead)
+        .filter(|diagnostic| diagnostic.name == "not-isolated")
+        .flat_map(|diagnostic| &diagnostic.instead)
         .collect();
-    assert_eq!(lines.len(), 2, "{flaws:?}");
+    assert_eq!(lines.len(), 2, "{diagnostics:?}");
     for (line, (name, others, pins)) in lines
         .iter()
         .zip([("a", "3-4,19-20", "vcpu0-3=1,17,2,18"), ("b", "1-2,17-18", "vcpu0-3=3,19,4,20")])
@@ -182,9 +192,15 @@ fn machines_of_one_host_get_one_kernel_command_line() {
         let made = plan("auto", &topology, &request).expect("a plan");
         assert_eq!(format!("vcpu0-3={}", pinfold_samples::pins(&made)), pins);
         assert_eq!(pinfold_samples::emulator(&made), "6-7");
-        let flaws = lint(&Layout::of_plan(&made, "plan.json"), &topology);
-        assert!(flaws.iter().all(|flaw| flaw.severity == Severity::Note), "{flaws:?}");
-        assert!(flaws.iter().all(|flaw| flaw.name != "not-isolated"), "{flaws:?}");
+        let diagnostics = lint(&Layout::of_plan(&made, "plan.json"), &topology);
+        assert!(
+            diagnostics.iter().all(|diagnostic| diagnostic.severity == Severity::Note),
+            "{diagnostics:?}"
+        );
+        assert!(
+            diagnostics.iter().all(|diagnostic| diagnostic.name != "not-isolated"),
+            "{diagnostics:?}"
+        );
     }
 }
 
@@ -198,9 +214,12 @@ fn memory_of_a_plan_that_is_bound_stays_bound() {
     let emulator = vnode.threads.iter_mut().find(|thread| thread.role == Role::Emulator);
     emulator.expect("an emulator").pus = vcpu;
     assert!(vnode.memory.is_some());
-    let flaws = lint(&Layout::of_plan(&made, "plan.json"), &topology);
-    assert!(flaws.iter().any(|flaw| flaw.severity > Severity::Note), "{flaws:?}");
-    let lines = lines(&flaws);
+    let diagnostics = lint(&Layout::of_plan(&made, "plan.json"), &topology);
+    assert!(
+        diagnostics.iter().any(|diagnostic| diagnostic.severity > Severity::Note),
+        "{diagnostics:?}"
+    );
+    let lines = lines(&diagnostics);
     assert!(lines.iter().all(|line| !line.contains("take out")), "{lines:?}");
 }
 
@@ -208,8 +227,10 @@ fn memory_of_a_plan_that_is_bound_stays_bound() {
 fn costs_and_places_are_those_of_the_file() {
     let windows = "<features>\n<hyperv mode='custom'>\n<relaxed state='on'/>\n<vapic state='on'/>\n\
                    </hyperv>\n</features>\n<clock offset='localtime'>\n</clock>\n";
-    let flaws = found(&domain(2, "", windows), &ryzen());
-    let of = |name: &str| flaws.iter().find(|flaw| flaw.name == name).expect("the finding");
+    let diagnostics = found(&domain(2, "", windows), &ryzen());
+    let of = |name: &str| {
+        diagnostics.iter().find(|diagnostic| diagnostic.name == name).expect("the finding")
+    };
     let cost = &of("hyperv-missing").cost;
     assert!(!cost.contains("vapic") && !cost.contains("relaxed"), "{cost}");
     assert!(cost.contains("without synthetic timers"), "{cost}");
@@ -227,10 +248,10 @@ fn file(name: &str) -> String {
 /// The file that follows the advice of one check: of the warnings as `--fix` does, of the notes what
 /// they say of caches and iothreads.
 fn all_followed(xml: &str, topology: &Topology) -> String {
-    let flaws = found(xml, topology);
+    let diagnostics = found(xml, topology);
     let mut text = fix(xml, "m.xml", topology, &Request::of(Vec::new())).expect("a file").text;
-    let notes = flaws.iter().filter(|flaw| flaw.severity == Severity::Note);
-    for line in notes.flat_map(|flaw| &flaw.instead) {
+    let notes = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Note);
+    for line in notes.flat_map(|diagnostic| &diagnostic.instead) {
         let put = |before: &str| text.replacen(before, &format!("{line}\n{before}"), 1);
         if line.starts_with("<cache ") && !text.contains("<cache ") {
             text = put("</cpu>");
@@ -253,7 +274,7 @@ fn notes_are_judged_by_the_placement_that_is_advised() {
             let left = found(&followed, &host);
             let open: Vec<_> = left
                 .iter()
-                .filter(|flaw| flaw.severity > Severity::Note && !flaw.is_final)
+                .filter(|diagnostic| diagnostic.severity > Severity::Note && !diagnostic.is_final)
                 .collect();
             assert!(open.is_empty(), "{file_name} on {name}: {open:?}\n{followed}");
         }
@@ -271,8 +292,8 @@ fn notes_are_judged_by_the_placement_that_is_advised() {
 fn a_pin_to_all_cpus_is_no_advice() {
     for name in ["i5-12600k.capture", "ultra-255h.capture"] {
         let host = host(name);
-        let flaws = found(&file("windows-11.xml"), &host);
-        let lines = lines(&flaws);
+        let diagnostics = found(&file("windows-11.xml"), &host);
+        let lines = lines(&diagnostics);
         let all = format!("cpuset='{}'", host.allowed);
         assert!(lines.iter().any(|line| line.starts_with("<topology ")), "{name}: {lines:?}");
         assert!(lines.iter().all(|line| !line.contains(&all)), "{name}: {lines:?}");
@@ -289,8 +310,9 @@ fn floating(cpuset: &str) -> String {
 #[test]
 fn a_parent_that_is_missing_is_added_once() {
     for name in ["ryzen-7950x3d.xml", "i5-12600k.capture", "ultra-255h.capture"] {
-        let flaws = found(&floating("0-7"), &host(name));
-        let lines: Vec<&String> = flaws.iter().flat_map(|flaw| &flaw.instead).collect();
+        let diagnostics = found(&floating("0-7"), &host(name));
+        let lines: Vec<&String> =
+            diagnostics.iter().flat_map(|diagnostic| &diagnostic.instead).collect();
         let added = lines.iter().filter(|line| line.starts_with("add <cputune>")).count();
         assert_eq!(added, 1, "{name}: {lines:?}");
     }
@@ -299,8 +321,10 @@ fn a_parent_that_is_missing_is_added_once() {
 #[test]
 fn a_mask_is_judged_like_pins() {
     let notes = |name: &str, cpuset: &str| -> Vec<&str> {
-        let mut names: Vec<_> =
-            found(&floating(cpuset), &host(name)).iter().map(|flaw| flaw.name).collect();
+        let mut names: Vec<_> = found(&floating(cpuset), &host(name))
+            .iter()
+            .map(|diagnostic| diagnostic.name)
+            .collect();
         names.sort_unstable();
         names
     };
@@ -308,23 +332,34 @@ fn a_mask_is_judged_like_pins() {
     assert_eq!(notes("ultra-255h.capture", "0-11"), ["mixed-cores", "not-pinned"]);
     assert_eq!(notes("i5-12600k.capture", "0-11"), ["guest-siblings-hidden", "not-pinned"]);
     let xml = floating("0-11");
-    let flaws = found(&xml, &ryzen());
-    let text = &flaws.iter().find(|flaw| flaw.name == "not-pinned").expect("a note").what;
+    let diagnostics = found(&xml, &ryzen());
+    let text = &diagnostics
+        .iter()
+        .find(|diagnostic| diagnostic.name == "not-pinned")
+        .expect("a note")
+        .what;
     assert!(text.contains("moves the vCPUs 0-11 and the emulator over the CPUs 0-11"), "{text}");
-    assert!(flaws.iter().all(|flaw| flaw.severity == Severity::Note), "{flaws:?}");
+    assert!(
+        diagnostics.iter().all(|diagnostic| diagnostic.severity == Severity::Note),
+        "{diagnostics:?}"
+    );
 }
 
 #[test]
 fn an_attribute_of_absent_cpus_is_one_finding() {
     for name in ["i5-12600k.capture", "ultra-255h.capture"] {
-        let flaws = found(&floating("0-31"), &host(name));
-        let worse: Vec<_> = flaws.iter().filter(|flaw| flaw.severity > Severity::Note).collect();
-        let [flaw] = worse.as_slice() else { panic!("{name}: {worse:?}") };
-        assert_eq!((flaw.name, flaw.places.len()), ("absent-pu", 1));
-        assert_eq!(flaw.places[0].line, Some(4));
+        let diagnostics = found(&floating("0-31"), &host(name));
+        let worse: Vec<_> =
+            diagnostics.iter().filter(|diagnostic| diagnostic.severity > Severity::Note).collect();
+        let [diagnostic] = worse.as_slice() else { panic!("{name}: {worse:?}") };
+        assert_eq!((diagnostic.name, diagnostic.places.len()), ("absent-pu", 1));
+        assert_eq!(diagnostic.places[0].line, Some(4));
         let start = "the vCPUs 0-11 and the emulator are limited to 0-31, of which the CPUs 16-31 ";
-        assert!(flaw.what.starts_with(start), "{}", flaw.what);
-        assert!(flaws.iter().all(|flaw| flaw.name != "not-pinned"), "{flaws:?}");
+        assert!(diagnostic.what.starts_with(start), "{}", diagnostic.what);
+        assert!(
+            diagnostics.iter().all(|diagnostic| diagnostic.name != "not-pinned"),
+            "{diagnostics:?}"
+        );
     }
 }
 
@@ -339,16 +374,22 @@ fn an_l3_border_is_noted_where_no_placement_avoids_it() {
     let cpu =
         "<cpu mode='host-passthrough'>\n<topology sockets='1' cores='12' threads='1'/>\n</cpu>\n";
     let xml = domain(12, &format!("{pins}<emulatorpin cpuset='6-7'/>\n"), cpu);
-    let flaws = found(&xml, &ryzen());
-    let l3 = flaws.iter().find(|flaw| flaw.name == "l3-crossed").expect("a finding of L3");
+    let diagnostics = found(&xml, &ryzen());
+    let l3 = diagnostics
+        .iter()
+        .find(|diagnostic| diagnostic.name == "l3-crossed")
+        .expect("a finding of L3");
     assert_eq!(l3.severity, Severity::Note, "{l3:?}");
     assert_eq!(l3.what, "the vCPUs are spread over 2 L3 caches");
     // A plan and its check say the same.
     let vm = Request::vm("m", VcpuCount::Exactly(10));
     let plan = plan("low-latency", &ryzen(), &vm).expect("a plan");
     assert!(plan.findings.iter().any(|finding| finding.subject == "L3"));
-    let flaws = lint(&Layout::of_plan(&plan, "m.json"), &ryzen());
-    assert!(flaws.iter().any(|flaw| flaw.name == "l3-crossed"), "{flaws:?}");
+    let diagnostics = lint(&Layout::of_plan(&plan, "m.json"), &ryzen());
+    assert!(
+        diagnostics.iter().any(|diagnostic| diagnostic.name == "l3-crossed"),
+        "{diagnostics:?}"
+    );
 }
 
 #[test]
@@ -377,10 +418,10 @@ fn the_command_that_isolates_repeats_the_strategy() {
     let topology = "<cpu><topology sockets='1' cores='2' threads='1'/></cpu>\n";
     let fifo = "<vcpusched vcpus='0-1' scheduler='fifo' priority='1'/>\n";
     for (policy, words) in [("", ""), (fifo, " --strategy realtime")] {
-        let flaws = found(&domain(2, &format!("{tune}{policy}"), topology), &ryzen());
+        let diagnostics = found(&domain(2, &format!("{tune}{policy}"), topology), &ryzen());
         let pins = "--isolate host --pin vcpu0-1=1-2 --pin emulator=0,3";
         let apply = format!("`pinfold apply --libvirt m{words} {pins}");
-        let lines = advice(&flaws, "not-isolated");
+        let lines = advice(&diagnostics, "not-isolated");
         assert!(lines.iter().any(|line| line.contains(&apply)), "{lines:?}");
     }
 }
@@ -400,13 +441,13 @@ fn sockets_of_a_guest_without_pins_count() {
         ("<cpu><topology sockets='1' cores='14' threads='1'/></cpu>\n".to_owned(), false),
     ] {
         let xml = domain(14, "", &rest);
-        let flaws = found(&xml, &host);
-        let names: Vec<&str> = flaws.iter().map(|flaw| flaw.name).collect();
-        assert_eq!(names.contains(&"guest-sockets-lie"), is_found, "{rest}: {flaws:?}");
+        let diagnostics = found(&xml, &host);
+        let names: Vec<&str> = diagnostics.iter().map(|diagnostic| diagnostic.name).collect();
+        assert_eq!(names.contains(&"guest-sockets-lie"), is_found, "{rest}: {diagnostics:?}");
         if !is_found {
             continue;
         }
-        let advised = advice(&flaws, "guest-sockets-lie");
+        let advised = advice(&diagnostics, "guest-sockets-lie");
         let shape = "<topology sockets='1' cores='14' threads='1'/>";
         assert_eq!(advised.last().map(String::as_str), Some(shape), "{advised:?}");
         let fixed = fix(&xml, "m.xml", &host, &Request::of(Vec::new())).expect("a domain file");
@@ -420,8 +461,8 @@ fn sockets_of_a_guest_without_pins_count() {
 #[test]
 fn what_a_guest_cannot_see_is_not_advised() {
     let xml = include_str!("domains/hypervisor-bit-hidden.xml");
-    let flaws = found(xml, &host("package:1 [numa(memory=8GiB)] l3:2 core:2 pu:2"));
-    let names: Vec<&str> = flaws.iter().map(|flaw| flaw.name).collect();
+    let diagnostics = found(xml, &host("package:1 [numa(memory=8GiB)] l3:2 core:2 pu:2"));
+    let names: Vec<&str> = diagnostics.iter().map(|diagnostic| diagnostic.name).collect();
     assert!(names.contains(&"hypervisor-hidden"), "{names:?}");
     assert!(!names.contains(&"hyperv-missing"), "{names:?}");
 }
@@ -429,19 +470,25 @@ fn what_a_guest_cannot_see_is_not_advised() {
 #[test]
 fn nothing_to_isolate_gets_no_kernel_parameters() {
     let xml = include_str!("domains/more-vcpus-than-cpus.xml");
-    let flaws = found(xml, &host("package:1 [numa(memory=8GiB)] l3:1 core:4 pu:1"));
-    assert!(flaws.iter().all(|flaw| !flaw.instead.join(" ").contains("isolcpus")), "{flaws:?}");
+    let diagnostics = found(xml, &host("package:1 [numa(memory=8GiB)] l3:1 core:4 pu:1"));
+    assert!(
+        diagnostics.iter().all(|diagnostic| !diagnostic.instead.join(" ").contains("isolcpus")),
+        "{diagnostics:?}"
+    );
 }
 
 #[test]
 fn numad_places_a_machine_that_asks_for_it() {
     let xml = include_str!("domains/placement-auto.xml");
-    let flaws = found(xml, &host("e5-2670-dual.synthetic"));
-    let [only] = flaws.as_slice() else { panic!("{flaws:?}") };
+    let diagnostics = found(xml, &host("e5-2670-dual.synthetic"));
+    let [only] = diagnostics.as_slice() else { panic!("{diagnostics:?}") };
     assert!(only.what.contains("numad names their nodes"), "{}", only.what);
     let with = xml.replace("placement='auto'>4", "placement='auto' cpuset='0-3'>4");
-    let flaws = found(&with, &host("e5-2670-dual.synthetic"));
-    assert!(flaws.iter().all(|flaw| !flaw.what.contains("numad names")), "{flaws:?}");
+    let diagnostics = found(&with, &host("e5-2670-dual.synthetic"));
+    assert!(
+        diagnostics.iter().all(|diagnostic| !diagnostic.what.contains("numad names")),
+        "{diagnostics:?}"
+    );
 }
 
 #[test]
@@ -454,10 +501,10 @@ fn real_time_above_the_interrupt_threads_is_a_warning_on_shared_cpus() {
     };
     let cpu = "<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='1'/></cpu>";
     let warned = |priority: u32, host: &Topology| {
-        let flaws = found(&domain(2, &tune(priority), cpu), host);
-        flaws
-            .iter()
-            .any(|flaw| flaw.name == "fifo-above-interrupts" && flaw.severity == Severity::Warning)
+        let diagnostics = found(&domain(2, &tune(priority), cpu), host);
+        diagnostics.iter().any(|diagnostic| {
+            diagnostic.name == "fifo-above-interrupts" && diagnostic.severity == Severity::Warning
+        })
     };
     let shared = host("package:1 [numa(memory=8GiB)] l3:1 core:4 pu:1");
     assert!(warned(95, &shared) && warned(51, &shared));
@@ -474,12 +521,15 @@ fn a_file_of_another_program_is_noted() {
                 </metadata>\n";
     for (rest, count) in [(nova, 1), ("", 0)] {
         let xml = domain(2, "", rest);
-        let flaws = found(&xml, &ryzen());
-        let managed = flaws.iter().filter(|flaw| flaw.name == "file-managed").collect::<Vec<_>>();
-        assert_eq!(managed.len(), count, "{flaws:?}");
-        for flaw in managed {
-            assert_eq!((flaw.severity, flaw.places.len()), (Severity::Note, 1));
-            assert!(flaw.instead[0].contains("flavor"), "{flaw:?}");
+        let diagnostics = found(&xml, &ryzen());
+        let managed = diagnostics
+            .iter()
+            .filter(|diagnostic| diagnostic.name == "file-managed")
+            .collect::<Vec<_>>();
+        assert_eq!(managed.len(), count, "{diagnostics:?}");
+        for diagnostic in managed {
+            assert_eq!((diagnostic.severity, diagnostic.places.len()), (Severity::Note, 1));
+            assert!(diagnostic.instead[0].contains("flavor"), "{diagnostic:?}");
         }
         let made =
             plan("auto", &ryzen(), &Request::vm("m", VcpuCount::Exactly(2))).expect("a plan");

@@ -21,9 +21,9 @@ fn made(strategy: &str, topology: &Topology, vcpus: u32) -> Plan {
 /// The severity of a finding of the check.
 fn severity(text: &str, topology: &Topology, name: &str) -> Option<Severity> {
     let domain = Domain::read(text).expect("a domain file");
-    let flaws = lint(&[Layout::of_domain(&domain, "vm.xml")], topology);
-    let found = flaws.iter().filter(|flaw| flaw.name == name);
-    found.map(|flaw| flaw.severity).max()
+    let diagnostics = lint(&[Layout::of_domain(&domain, "vm.xml")], topology);
+    let found = diagnostics.iter().filter(|diagnostic| diagnostic.name == name);
+    found.map(|diagnostic| diagnostic.severity).max()
 }
 
 const MARK: &str = "<pinfold:placement ";
@@ -46,7 +46,10 @@ fn the_file_of_a_named_strategy_says_so_and_another_does_not() {
         assert_eq!(finding.severity, Severity::Note, "{strategy}");
         assert!(finding.text.ends_with(&format!("{strategy} is defined to place threads so")));
         let of_plan = lint(&Layout::of_plan(&layout, "plan"), &topology);
-        assert!(of_plan.iter().all(|flaw| flaw.severity <= Severity::Note), "{of_plan:?}");
+        assert!(
+            of_plan.iter().all(|diagnostic| diagnostic.severity <= Severity::Note),
+            "{of_plan:?}"
+        );
         let fragment = libvirt(&layout, &topology).expect("one machine");
         let text = format!("<domain type='kvm'><name>vm</name>\n{fragment}</domain>");
         assert_eq!(severity(&text, &topology, name), Some(Severity::Note), "{text}");

@@ -51,9 +51,9 @@ impl Counts {
     }
 
     /// Counts one file of a plan, with what the check says of it.
-    fn take(&mut self, (case, strategy): (&str, &str), layout: &Plan, flaws: &[Diagnostic]) {
+    fn take(&mut self, (case, strategy): (&str, &str), layout: &Plan, diagnostics: &[Diagnostic]) {
         let mut left: Vec<(Severity, &str)> =
-            flaws.iter().map(|flaw| (flaw.severity, flaw.name)).collect();
+            diagnostics.iter().map(|diagnostic| (diagnostic.severity, diagnostic.name)).collect();
         let mut said: Vec<(Severity, &str)> =
             layout.findings.iter().map(|it| (it.severity, it.subject.as_str())).collect();
         for (subject, names) in COSTS {
@@ -69,10 +69,10 @@ impl Counts {
         left.extend(said);
         left.retain(|(severity, _)| *severity > Severity::Note);
         left.iter().for_each(|it| self.differ.push(format!("{case}: of one only: {it:?}")));
-        match flaws.iter().find(|flaw| flaw.severity > Severity::Note) {
+        match diagnostics.iter().find(|diagnostic| diagnostic.severity > Severity::Note) {
             None => self.clean += 1,
-            Some(flaw) => {
-                let key = (flaw.name.to_owned(), strategy.to_owned());
+            Some(diagnostic) => {
+                let key = (diagnostic.name.to_owned(), strategy.to_owned());
                 self.warned.entry(key).or_insert((0, case.to_owned())).0 += 1;
             }
         }
@@ -227,8 +227,8 @@ fn a_merged_file_passes_the_check() {
                     }
                     Err(error) => panic!("{case}: {error}"),
                 };
-                let flaws = reviewed(&merged.text, topology);
-                counts.take((&case, strategy), &layout, &flaws);
+                let diagnostics = reviewed(&merged.text, topology);
+                counts.take((&case, strategy), &layout, &diagnostics);
                 let again = libvirt_into(&merged.text, (&layout, vnode), topology);
                 assert_eq!(again.map(|again| again.text), Ok(merged.text), "{case}: twice");
             }
@@ -264,8 +264,8 @@ fn memory_of_a_node_without_cpus_is_taken_last() {
             let line = format!("<memory mode='strict' nodeset='{nodes}'/>");
             assert!(merged.text.contains(&line), "{strategy} {gib}: {}", merged.text);
             let layout = Layout::of_text(&merged.text, "vm.xml").expect("a file");
-            let flaws = lint(&[layout], topology);
-            let warned = flaws
+            let diagnostics = lint(&[layout], topology);
+            let warned = diagnostics
                 .iter()
                 .find(|it| it.severity > Severity::Note && it.name.starts_with("memory"));
             assert!(warned.is_none(), "{strategy} {gib}: {warned:?}");

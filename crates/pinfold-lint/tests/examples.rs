@@ -6,7 +6,7 @@
 mod example;
 
 #[test]
-fn lint_domain_finds_the_flaws_of_the_example_file() {
+fn lint_domain_finds_the_diagnostics_of_the_example_file() {
     let text = example::run("lint_domain", &[]);
     assert!(text.contains("desktop.xml:14: <emulatorpin"), "{text}");
     assert!(text.contains("instead: <"), "{text}");

@@ -128,8 +128,8 @@ fn wrong(xml: &str, topology: &Topology) -> Vec<String> {
     let layout =
         Layout::of_text(xml, "domain.xml").unwrap_or_else(|error| panic!("{error}\n{xml}"));
     let found = lint(&[layout], topology);
-    let worse = found.iter().filter(|flaw| flaw.severity > Severity::Note);
-    worse.map(|flaw| format!("{}: {}", flaw.name, flaw.what)).collect()
+    let worse = found.iter().filter(|diagnostic| diagnostic.severity > Severity::Note);
+    worse.map(|diagnostic| format!("{}: {}", diagnostic.name, diagnostic.what)).collect()
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn what_is_fixed_is_clean_and_what_is_clean_stays() {
             } else {
                 // More vCPUs than fast cores, than one node has, or than leave the host a CPU.
                 assert!(
-                    done.left.iter().all(|flaw| flaw.is_final),
+                    done.left.iter().all(|diagnostic| diagnostic.is_final),
                     "{name}: {:?}\n{xml}",
                     done.left
                 );

@@ -37,13 +37,13 @@ fn files() -> Vec<(String, String)> {
 
 fn worse(xml: &str, topology: &Topology) -> Vec<Diagnostic> {
     let layout = Layout::of_text(xml, "vm.xml").unwrap_or_else(|error| panic!("{error}\n{xml}"));
-    let mut flaws = lint(&[layout], topology);
-    flaws.retain(|flaw| flaw.severity >= Severity::Warning);
-    flaws
+    let mut diagnostics = lint(&[layout], topology);
+    diagnostics.retain(|diagnostic| diagnostic.severity >= Severity::Warning);
+    diagnostics
 }
 
-fn names<'f>(flaws: impl IntoIterator<Item = &'f Diagnostic>) -> BTreeSet<&'static str> {
-    flaws.into_iter().map(|flaw| flaw.name).collect()
+fn names<'f>(diagnostics: impl IntoIterator<Item = &'f Diagnostic>) -> BTreeSet<&'static str> {
+    diagnostics.into_iter().map(|diagnostic| diagnostic.name).collect()
 }
 
 #[test]
@@ -71,9 +71,12 @@ fn advice_that_is_followed_brings_no_new_finding_and_settles() {
             if fixed(&once.text).text != once.text {
                 wrong.push(format!("{case}: fixed twice"));
             }
-            for flaw in &after {
-                if !flaw.is_final {
-                    wrong.push(format!("{case}: left open: {}: {}", flaw.name, flaw.what));
+            for diagnostic in &after {
+                if !diagnostic.is_final {
+                    wrong.push(format!(
+                        "{case}: left open: {}: {}",
+                        diagnostic.name, diagnostic.what
+                    ));
                 }
             }
             changed += usize::from(once.text != *xml);

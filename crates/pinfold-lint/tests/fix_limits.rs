@@ -73,9 +73,9 @@ fn fixed(xml: &str, (topology, conditions): (&Topology, &Request)) -> RepairedFi
 
 fn worse(xml: &str, (topology, conditions): (&Topology, &Request)) -> Vec<Diagnostic> {
     let layout = Layout::of_text(xml, "vm.xml").unwrap_or_else(|error| panic!("{error}\n{xml}"));
-    let mut flaws = lint_under(&[layout], topology, conditions).flaws;
-    flaws.retain(|flaw| flaw.severity >= Severity::Warning);
-    flaws
+    let mut diagnostics = lint_under(&[layout], topology, conditions).diagnostics;
+    diagnostics.retain(|diagnostic| diagnostic.severity >= Severity::Warning);
+    diagnostics
 }
 
 /// The file without warnings that the fix makes.
@@ -94,8 +94,8 @@ fn of_vcpus(layout: &Layout) -> CpuSet {
 }
 
 /// The number of vCPUs that the last line of advice names.
-fn advised(flaws: &[Diagnostic]) -> Option<u32> {
-    let line = flaws.first()?.instead.last()?;
+fn advised(diagnostics: &[Diagnostic]) -> Option<u32> {
+    let line = diagnostics.first()?.instead.last()?;
     line.rsplit_once("give the machine ")?.1.parse().ok()
 }
 
@@ -125,7 +125,7 @@ fn helpers_stay_off_cpus_to_avoid() {
     let xml = domain(&[1, 2, 3], tune, &rest);
     assert_eq!(worse(&xml, (&topology, &limits)), Vec::new());
     let far = worse(&xml, (&topology, &conditions("", "4")));
-    assert_eq!(far.iter().map(|flaw| flaw.name).collect::<Vec<_>>(), ["iothread-far"]);
+    assert_eq!(far.iter().map(|diagnostic| diagnostic.name).collect::<Vec<_>>(), ["iothread-far"]);
     // "All but the vCPUs'" is without those to avoid.
     let (topology, limits) = (host("i5-12600k.capture"), conditions("11", ""));
     let layout = clean(&domain(&[0], "", &shape(1, 1)), (&topology, &limits));
@@ -143,13 +143,13 @@ fn cpus_that_a_vcpu_may_not_have_are_no_room() {
     assert_eq!(worse(&domain(&fast, tune, &shape(10, 1)), (&topology, &all)), Vec::new());
     // Five fit into one.
     let crossed = worse(&domain(&[5, 6, 7, 15, 16], tune, &shape(5, 1)), (&topology, &all));
-    assert!(crossed.iter().any(|flaw| flaw.name == "l3-crossed"), "{crossed:?}");
+    assert!(crossed.iter().any(|diagnostic| diagnostic.name == "l3-crossed"), "{crossed:?}");
     assert!(crossed[0].what.contains("has 5 CPUs for them"), "{}", crossed[0].what);
     // Two caches of four cores: with one to avoid, neither has room for four vCPUs.
     let caches = synthetic("package:1 l3:2 core:4 pu:1");
     let xml = domain(&[1, 2, 5, 6], "<emulatorpin cpuset='0'/>\n", &shape(4, 1));
     let names = |limits: &Request| {
-        worse(&xml, (&caches, limits)).iter().map(|flaw| flaw.name).collect::<Vec<_>>()
+        worse(&xml, (&caches, limits)).iter().map(|diagnostic| diagnostic.name).collect::<Vec<_>>()
     };
     assert_eq!(names(&all), ["l3-crossed"]);
     assert_eq!(names(&conditions("3,7", "")), Vec::<&str>::new());
@@ -195,10 +195,11 @@ fn a_priority_that_the_kernel_refuses_is_rewritten() {
         let other = "<vcpusched vcpus='1' scheduler='fifo' priority='2'/>";
         let xml = file(4, &format!("{other}\n{element}\n"), &shape(4, 1));
         let found = worse(&xml, on);
-        let flaw = found.iter().find(|flaw| flaw.name == "priority-range").expect("a finding");
-        assert_eq!(flaw.places[0].text, element);
-        assert_eq!(flaw.places[0].line, Some(7));
-        assert!(flaw.instead.contains(&good.to_owned()), "{:?}", flaw.instead);
+        let diagnostic =
+            found.iter().find(|diagnostic| diagnostic.name == "priority-range").expect("a finding");
+        assert_eq!(diagnostic.places[0].text, element);
+        assert_eq!(diagnostic.places[0].line, Some(7));
+        assert!(diagnostic.instead.contains(&good.to_owned()), "{:?}", diagnostic.instead);
         let done = fixed(&xml, on);
         assert_eq!(done.left, Vec::new());
         assert!(done.text.contains(good) && done.text.contains(other), "{}", done.text);
@@ -342,8 +343,8 @@ fn a_machine_larger_than_the_host_is_a_problem() {
     // A strict binding bounds it to the memory of its nodes.
     let dual = host("x5540-dual.synthetic");
     let names = |rest: &str| {
-        let flaws = worse(&large(16, rest), (&dual, on.1));
-        flaws.iter().map(|flaw| flaw.name).collect::<Vec<_>>()
+        let diagnostics = worse(&large(16, rest), (&dual, on.1));
+        diagnostics.iter().map(|diagnostic| diagnostic.name).collect::<Vec<_>>()
     };
     assert_eq!(names(STRICT_1), ["memory-too-large"]);
     assert_eq!(names(""), Vec::<&str>::new());
@@ -378,7 +379,8 @@ fn more_vcpus_than_cpus_of_their_mask_are_named() {
              <cpu><topology sockets='1' cores='8' threads='2'/></cpu></domain>"
         )
     };
-    let names = |xml: &str| worse(xml, on).iter().map(|flaw| flaw.name).collect::<Vec<_>>();
+    let names =
+        |xml: &str| worse(xml, on).iter().map(|diagnostic| diagnostic.name).collect::<Vec<_>>();
     assert!(names(&floating("6-7")).contains(&"vcpus-crowded"), "{:?}", names(&floating("6-7")));
     assert!(!names(&floating("0-15")).contains(&"vcpus-crowded"));
 }
@@ -424,7 +426,10 @@ fn a_file_on_cpus_that_are_to_be_avoided_is_changed() {
     assert_eq!(worse(&xml, (&topology, &conditions("", ""))), Vec::new());
     for conditions in [conditions("1", ""), conditions("", "1,5")] {
         let found = worse(&xml, (&topology, &conditions));
-        assert_eq!(found.iter().map(|flaw| flaw.name).collect::<Vec<_>>(), ["cpu-excluded"]);
+        assert_eq!(
+            found.iter().map(|diagnostic| diagnostic.name).collect::<Vec<_>>(),
+            ["cpu-excluded"]
+        );
         let fixed = fixed(&xml, (&topology, &conditions));
         assert_eq!(fixed.left, Vec::new(), "{}", fixed.text);
         let layout = Layout::of_text(&fixed.text, "vm.xml").expect("a domain file");
@@ -440,7 +445,7 @@ fn a_cache_that_becomes_true_stays() {
     let topology = host("ryzen-7950x3d.xml");
     let on = (&topology, &conditions("", ""));
     let xml = domain(&(0..16).collect::<Vec<u32>>(), "", cpu);
-    assert!(worse(&xml, on).iter().any(|flaw| flaw.name == "cache-untrue"));
+    assert!(worse(&xml, on).iter().any(|diagnostic| diagnostic.name == "cache-untrue"));
     let fixed = fixed(&xml, on);
     assert_eq!(fixed.left, Vec::new(), "{}", fixed.text);
     assert!(fixed.text.contains("<cache mode='passthrough'/>"), "{}", fixed.text);

@@ -141,10 +141,10 @@ fn the_command_for_a_plan_keeps_it_and_is_without_the_finding() {
     let two = Request::of(vec![named("a"), named("b")]);
     for (strategy, request) in [("realtime", asked(3, None)), ("low-latency", two)] {
         let first = plan(strategy, &topology, &request).expect("a plan");
-        let flaws = lint(&Layout::of_plan(&first, "plan.json"), &topology);
-        let open = flaws.iter().filter(|flaw| flaw.name == "not-isolated");
-        let lines: Vec<&String> = open.flat_map(|flaw| &flaw.instead).collect();
-        assert_eq!(lines.len(), request.vnodes.len(), "{flaws:?}");
+        let diagnostics = lint(&Layout::of_plan(&first, "plan.json"), &topology);
+        let open = diagnostics.iter().filter(|diagnostic| diagnostic.name == "not-isolated");
+        let lines: Vec<&String> = open.flat_map(|diagnostic| &diagnostic.instead).collect();
+        assert_eq!(lines.len(), request.vnodes.len(), "{diagnostics:?}");
         for line in lines {
             let command = line.split('`').nth(1).expect("a command");
             let (again, request) = of_command(command);
@@ -157,7 +157,10 @@ fn the_command_for_a_plan_keeps_it_and_is_without_the_finding() {
             };
             assert_eq!(of(&made), of(&first), "{command}");
             let left = lint(&Layout::of_plan(&made, "plan.json"), &topology);
-            assert!(left.iter().all(|flaw| flaw.name != "not-isolated"), "{command}: {left:?}");
+            assert!(
+                left.iter().all(|diagnostic| diagnostic.name != "not-isolated"),
+                "{command}: {left:?}"
+            );
         }
     }
 }

@@ -51,13 +51,13 @@ fn worse(files: &[&str], topology: &Topology) -> Vec<Diagnostic> {
         Layout::of_text(xml, &format!("{at}.xml")).unwrap_or_else(|error| panic!("{error}\n{xml}"))
     };
     let layouts: Vec<Layout> = files.iter().enumerate().map(layout).collect();
-    let mut flaws = lint(&layouts, topology);
-    flaws.retain(|flaw| flaw.severity >= Severity::Warning);
-    flaws
+    let mut diagnostics = lint(&layouts, topology);
+    diagnostics.retain(|diagnostic| diagnostic.severity >= Severity::Warning);
+    diagnostics
 }
 
-fn names(flaws: &[Diagnostic]) -> Vec<&'static str> {
-    flaws.iter().map(|flaw| flaw.name).collect()
+fn names(diagnostics: &[Diagnostic]) -> Vec<&'static str> {
+    diagnostics.iter().map(|diagnostic| diagnostic.name).collect()
 }
 
 /// Two cells of two vCPUs, each on its node, with these sizes in GiB.
@@ -123,9 +123,10 @@ fn restrictive_bounds_memory_as_strict_does() {
     // It binds no cell: that is said, and is no fault.
     let layout = Layout::of_text(&cells([4, 4], restrictive), "vm.xml").expect("a file");
     let found = lint(&[layout], &topology);
-    let note = found.iter().find(|flaw| flaw.name == "cells-restricted").expect("a note");
+    let note =
+        found.iter().find(|diagnostic| diagnostic.name == "cells-restricted").expect("a note");
     assert_eq!(note.severity, Severity::Note);
-    assert!(found.iter().all(|flaw| flaw.severity == Severity::Note), "{found:?}");
+    assert!(found.iter().all(|diagnostic| diagnostic.severity == Severity::Note), "{found:?}");
     // libvirt refuses a mixture.
     for modes in [["restrictive", "strict"], ["strict", "restrictive"]] {
         let xml = cells([4, 4], modes);
@@ -157,7 +158,8 @@ fn files_that_fit_alone_and_not_together() {
     assert_eq!(names(&worse(&[&a, &c], &topology)), Vec::<&str>::new());
     let b = b.replace("<vcpupin vcpu='1' cpuset='11'/>", "<vcpupin vcpu='1' cpuset='8'/>");
     let found = worse(&[&a, &b], &topology);
-    let together = found.iter().find(|flaw| flaw.name == "memory-overcommitted").expect("it");
+    let together =
+        found.iter().find(|diagnostic| diagnostic.name == "memory-overcommitted").expect("it");
     assert_eq!(
         together.what,
         "the machines \"a\" and \"b\" have 16384 MiB of memory together, bound to node 0, where this \
@@ -171,7 +173,8 @@ fn files_that_fit_alone_and_not_together() {
     );
     // With a third on the other node there is no room left.
     let found = worse(&[&a, &b, &c], &topology);
-    let together = found.iter().find(|flaw| flaw.name == "memory-overcommitted").expect("it");
+    let together =
+        found.iter().find(|diagnostic| diagnostic.name == "memory-overcommitted").expect("it");
     assert!(together.instead[0].contains("another host"), "{:?}", together.instead);
     // Memory of the whole host, bound or not, and its CPUs.
     let floating = |gib: u64, vcpus: u32| {
@@ -194,22 +197,24 @@ fn a_plan_with_more_memory_than_its_nodes_is_a_problem() {
     let request = Request::of(vec![VnodeRequest { memory, ..VnodeRequest::vm("vm", vm) }]);
     let mut layout = plan("numa-exclusive", &topology, &request).expect("a plan");
     let found = |layout: &Plan| {
-        let mut flaws = lint(&Layout::of_plan(layout, "plan.json"), &topology);
-        flaws.retain(|flaw| flaw.severity >= Severity::Warning);
-        flaws
+        let mut diagnostics = lint(&Layout::of_plan(layout, "plan.json"), &topology);
+        diagnostics.retain(|diagnostic| diagnostic.severity >= Severity::Warning);
+        diagnostics
     };
     assert_eq!(names(&found(&layout)), Vec::<&str>::new());
     let memory = layout.vnodes[0].memory.as_mut().expect("memory");
     memory.bytes = Some(20 * GIB);
     let node = memory.nodes[0];
-    let flaws = found(&layout);
-    assert_eq!(names(&flaws), ["memory-too-large"]);
+    let diagnostics = found(&layout);
+    assert_eq!(names(&diagnostics), ["memory-too-large"]);
     let what = format!(
         "the machine has 20480 MiB of memory, bound to node {node}, where this host has 12288 MiB"
     );
-    assert_eq!(flaws[0].what, what);
+    assert_eq!(diagnostics[0].what, what);
     let place = format!("vnodes[0].memory.size_bytes: {}", 20 * GIB);
-    assert!(flaws[0].places.iter().any(|found| found.text == place && found.file == "plan.json"));
+    assert!(
+        diagnostics[0].places.iter().any(|found| found.text == place && found.file == "plan.json")
+    );
 }
 
 /// Four vCPUs of node 0 and memory that is not bound.
@@ -290,12 +295,12 @@ fn real_time_vcpus_that_float_over_the_emulators_cpus_starve_it() {
     let xml = fifo("");
     let found = worse(&[&xml], &topology);
     assert_eq!(names(&found), ["fifo-starves", "fifo-starves"], "{found:?}");
-    assert!(found.iter().all(|flaw| flaw.severity == Severity::Warning), "{found:?}");
+    assert!(found.iter().all(|diagnostic| diagnostic.severity == Severity::Warning), "{found:?}");
     assert_eq!(
         found[0].what,
         "the emulator runs on the CPUs 1-3 only, which belong to vCPUs under a real-time policy"
     );
-    let advice: Vec<&String> = found.iter().flat_map(|flaw| &flaw.instead).collect();
+    let advice: Vec<&String> = found.iter().flat_map(|diagnostic| &diagnostic.instead).collect();
     for element in
         ["<emulatorpin cpuset=", "<iothreadpin iothread='1' cpuset=", "<vcpupin vcpu='0'"]
     {
@@ -322,8 +327,9 @@ fn memory_is_a_whole_number_of_its_huge_pages() {
         text.replace("<memory unit='GiB'>4</memory>", memory)
     };
     let found = worse(&[&pages("<memory unit='MiB'>4608</memory>")], &dual());
-    let flaw = found.iter().find(|flaw| flaw.name == "huge-page-multiple").expect("a finding");
-    assert_eq!(flaw.instead, ["4 GiB or 5 GiB of memory"]);
+    let diagnostic =
+        found.iter().find(|diagnostic| diagnostic.name == "huge-page-multiple").expect("a finding");
+    assert_eq!(diagnostic.instead, ["4 GiB or 5 GiB of memory"]);
     let found = worse(&[&pages("<memory unit='GiB'>4</memory>")], &dual());
     assert!(!names(&found).contains(&"huge-page-multiple"));
 }
@@ -344,10 +350,12 @@ fn advice_says_what_to_add_and_below_what() {
     };
     let where_to = |xml: &str, name: &str| {
         let found = worse(&[xml], &topology);
-        let flaw = found.iter().find(|flaw| flaw.name == name);
-        let flaw = flaw.unwrap_or_else(|| panic!("no {name} in {found:?}"));
-        assert!(flaw.places.iter().all(|place| place.line.is_some() && place.file == "0.xml"));
-        flaw.instead.first().cloned().expect("advice")
+        let diagnostic = found.iter().find(|diagnostic| diagnostic.name == name);
+        let diagnostic = diagnostic.unwrap_or_else(|| panic!("no {name} in {found:?}"));
+        assert!(
+            diagnostic.places.iter().all(|place| place.line.is_some() && place.file == "0.xml")
+        );
+        diagnostic.instead.first().cloned().expect("advice")
     };
     let check = |features: &str, clock: &str, [hyperv, timer]: [&str; 2]| {
         let xml = windows(features, clock);

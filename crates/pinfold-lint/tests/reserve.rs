@@ -23,10 +23,13 @@ fn host(description: &str) -> Topology {
 fn a_file_of_enabled_and_disabled_vcpus_is_clean() {
     let xml = include_str!("domains/sparse-vcpus.xml");
     let topology = host(TWO_L3);
-    let flaws = lint(&[Layout::of_text(xml, "m.xml").expect("a domain file")], &topology);
-    let worse = flaws.iter().filter(|flaw| flaw.severity > Severity::Note);
-    assert_eq!(worse.map(|flaw| flaw.name).collect::<Vec<_>>(), [] as [&str; 0]);
-    assert!(flaws.iter().any(|flaw| flaw.name == "vcpu-reserve"), "{flaws:?}");
+    let diagnostics = lint(&[Layout::of_text(xml, "m.xml").expect("a domain file")], &topology);
+    let worse = diagnostics.iter().filter(|diagnostic| diagnostic.severity > Severity::Note);
+    assert_eq!(worse.map(|diagnostic| diagnostic.name).collect::<Vec<_>>(), [] as [&str; 0]);
+    assert!(
+        diagnostics.iter().any(|diagnostic| diagnostic.name == "vcpu-reserve"),
+        "{diagnostics:?}"
+    );
     let fixed = fix(xml, "m.xml", &topology, &Request::of(Vec::new())).expect("a domain file");
     assert_eq!(fixed.text, xml);
 }
@@ -78,12 +81,12 @@ fn check_existing(topology: &Topology, ids: &CpuSet, threads: u32) {
     }
     let layout = Layout::of_text(&merged.text, "m.xml").expect("a domain file");
     assert_eq!(layout.vcpus as usize, ids.len());
-    for flaw in lint(&[layout], topology) {
+    for diagnostic in lint(&[layout], topology) {
         let harmless = ["guest-siblings-hidden"];
         assert!(
-            flaw.severity == Severity::Note || harmless.contains(&flaw.name),
+            diagnostic.severity == Severity::Note || harmless.contains(&diagnostic.name),
             "{:?} in {}",
-            flaw,
+            diagnostic,
             merged.text
         );
     }

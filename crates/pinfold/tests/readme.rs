@@ -95,7 +95,7 @@ fn the_commands_of_readme_and_guide_work() {
         let output = capture(PINFOLD, &arguments, MINUTE_NS).expect("runs");
         let code = output.status.code();
         // The doctor may find that the main job cannot run here: that is an answer.
-        // So may the review of the example, which was made to have flaws.
+        // So may the review of the example, which was made to have faults.
         let answers = command == "doctor" || words.iter().any(|word| word == "--check");
         let fine = code == Some(0) || (answers && code == Some(1));
         // Without the rights, or with one core, there are no vnodes, and the rest has no platform.

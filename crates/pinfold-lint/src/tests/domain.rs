@@ -216,10 +216,10 @@ fn a_priority_that_the_kernel_refuses_is_a_finding() {
              <vcpusched vcpus='0' scheduler='fifo' priority='{priority}'/></cputune></domain>"
         );
         let layout = Layout::of_domain(&Domain::read(&xml).unwrap(), "x");
-        let flaws = lint(&[layout], &server());
-        let found = flaws
-            .iter()
-            .any(|flaw| flaw.name == "priority-range" && flaw.severity == Severity::Problem);
+        let diagnostics = lint(&[layout], &server());
+        let found = diagnostics.iter().any(|diagnostic| {
+            diagnostic.name == "priority-range" && diagnostic.severity == Severity::Problem
+        });
         assert_eq!(found, wrong, "{priority}");
     }
 }
@@ -259,8 +259,11 @@ fn threads_on_amd_come_with_their_feature() {
         let vnode = VnodeRequest::vm("vm", domain.request(&topology));
         let layout = plan("balanced", &topology, &Request::of(vec![vnode])).unwrap();
         let merged = libvirt_into(&xml, one(&layout), &topology).unwrap();
-        let flaws = lint(&[Layout::of_text(&merged.text, "x").unwrap()], &topology);
-        assert!(flaws.iter().all(|flaw| flaw.name != "topoext-missing"), "{flaws:?}");
+        let diagnostics = lint(&[Layout::of_text(&merged.text, "x").unwrap()], &topology);
+        assert!(
+            diagnostics.iter().all(|diagnostic| diagnostic.name != "topoext-missing"),
+            "{diagnostics:?}"
+        );
         merged
     };
     let feature = "<feature policy='require' name='topoext'/>";
@@ -286,8 +289,8 @@ fn threads_on_amd_come_with_their_feature() {
 fn a_node_that_the_host_lacks_is_exchanged_for_one_that_it_has() {
     let xml = cells([5, 1]);
     let layout = Layout::of_text(&xml, "x").unwrap();
-    let flaws = lint(&[layout], &server());
-    let absent = flaws.iter().find(|flaw| flaw.name == "absent-node").unwrap();
+    let diagnostics = lint(&[layout], &server());
+    let absent = diagnostics.iter().find(|diagnostic| diagnostic.name == "absent-node").unwrap();
     assert!(absent.what.contains("it has nodes 0, 1"), "{}", absent.what);
     let fixed = fix(&xml, "x", &server(), &Request::of(Vec::new())).unwrap();
     assert!(fixed.text.contains("cellid='0' mode='strict' nodeset='0'"), "{}", fixed.text);

@@ -1,4 +1,4 @@
-//! Each flaw in a minimal domain file; the proposed replacement does not have it.
+//! Each diagnostic in a minimal domain file; the proposed replacement does not have it.
 
 use pinfold_model::{Request, Severity, Topology};
 use pinfold_plan::domain_file::{Domain, Target};
@@ -27,7 +27,7 @@ fn shape(cores: u32, threads: u32) -> String {
     format!("<cpu><topology sockets='1' cores='{cores}' threads='{threads}'/></cpu>")
 }
 
-fn flaws(topology: &Topology, files: &[&str]) -> Vec<Diagnostic> {
+fn diagnostics(topology: &Topology, files: &[&str]) -> Vec<Diagnostic> {
     let layouts: Vec<Layout> =
         files.iter().map(|xml| Layout::of_text(xml, "domain.xml").unwrap()).collect();
     lint(&layouts, topology)
@@ -36,14 +36,17 @@ fn flaws(topology: &Topology, files: &[&str]) -> Vec<Diagnostic> {
 /// The names of everything worse than a note, worst first.
 #[track_caller]
 fn check(topology: &Topology, xml: &str, expected: &[&str]) {
-    let found = flaws(topology, &[xml]);
-    let found: Vec<&str> =
-        found.iter().filter(|flaw| flaw.severity > Severity::Note).map(|flaw| flaw.name).collect();
+    let found = diagnostics(topology, &[xml]);
+    let found: Vec<&str> = found
+        .iter()
+        .filter(|diagnostic| diagnostic.severity > Severity::Note)
+        .map(|diagnostic| diagnostic.name)
+        .collect();
     assert_eq!(found, expected, "{xml}");
 }
 
 #[test]
-fn a_good_domain_has_no_flaw() {
+fn a_good_domain_has_no_diagnostic() {
     let host = i7_4790k().build();
     let good = format!("{}<emulatorpin cpuset='0,4'/>", pins("1 5 2 6 3 7"));
     check(&host, &domain(6, &good, &shape(3, 2)), &[]);
@@ -96,11 +99,11 @@ fn advice_that_is_followed_adds_up() {
         let count = u32::try_from(lists.split(' ').count()).unwrap();
         let line = format!("<topology sockets='1' cores='{cores}' threads='{threads}'/>");
         let bad = domain(count, &pins(lists), &format!("<cpu>\n{line}\n</cpu>"));
-        let found = flaws(&host, &[&bad]);
+        let found = diagnostics(&host, &[&bad]);
         let advice: Vec<String> = found
             .iter()
-            .filter(|flaw| flaw.severity > Severity::Note)
-            .flat_map(|flaw| flaw.instead.clone())
+            .filter(|diagnostic| diagnostic.severity > Severity::Note)
+            .flat_map(|diagnostic| diagnostic.instead.clone())
             .filter(|line| line.starts_with('<'))
             .collect();
         assert!(advice.iter().all(|line| !bad.contains(line)), "nothing that is there: {advice:?}");
@@ -136,7 +139,7 @@ fn advice_takes_free_cores_first() {
     assert!(!half.contains(&0) && half.windows(2).all(|pair| pair[0] < pair[1]), "{half:?}");
     let masks = "<domain type='qemu'><vcpu cpuset='0,16'>2</vcpu><cputune><emulatorpin cpuset='4'/></cputune>\
                  <cpu><topology sockets='1' cores='2' threads='1'/></cpu></domain>";
-    let found = flaws(&host, &[masks]);
+    let found = diagnostics(&host, &[masks]);
     assert_eq!(found[0].name, "guest-siblings-hidden");
     assert!(found[0].instead.iter().all(|line| !masks.contains(line.as_str())), "{found:?}");
     assert_eq!(cores(&fixed(masks)).len(), 2);
@@ -176,8 +179,8 @@ fn iothreads_on_another_node() {
     check(&host, &with("4 12 5 13", "6,14"), &[]);
     // The emulator is as far away, which is a note.
     let far = |lists: &str| {
-        let found = flaws(&host, &[&with(lists, "6,14")]);
-        found.into_iter().find(|flaw| flaw.name == "emulator-far")
+        let found = diagnostics(&host, &[&with(lists, "6,14")]);
+        found.into_iter().find(|diagnostic| diagnostic.name == "emulator-far")
     };
     let found = far("4 12 5 13").unwrap();
     assert_eq!(
@@ -204,7 +207,7 @@ fn pus_that_are_not_there_or_not_alone() {
     let all = format!("{}<emulatorpin cpuset='0-1'/>", pins("0 1"));
     // As many vCPUs as CPUs: no placement of them leaves a CPU for the host.
     check(&none_left, &domain(2, &all, &shape(2, 1)), &[]);
-    let full = flaws(&none_left, &[&domain(2, &all, &shape(2, 1))]);
+    let full = diagnostics(&none_left, &[&domain(2, &all, &shape(2, 1))]);
     let note = |name| full.iter().any(|it| it.name == name && it.severity == Severity::Note);
     assert!(note("no-housekeeping") && note("emulator-on-vcpu"), "{full:?}");
     let fifo = format!("{all}<vcpusched vcpus='0-1' scheduler='rr' priority='1'/>");
@@ -257,9 +260,9 @@ fn two_machines_on_one_host() {
         domain(count, &format!("{}<emulatorpin cpuset='0,4'/>", pins(lists)), &shape(count, 1))
     };
     let names = |one: &str, other: &str| -> Vec<&'static str> {
-        let found = flaws(&host, &[&vm(one), &vm(other)]);
-        let found = found.iter().filter(|flaw| flaw.severity > Severity::Note);
-        found.map(|flaw| flaw.name).collect()
+        let found = diagnostics(&host, &[&vm(one), &vm(other)]);
+        let found = found.iter().filter(|diagnostic| diagnostic.severity > Severity::Note);
+        found.map(|diagnostic| diagnostic.name).collect()
     };
     assert_eq!(names("1", "2"), Vec::<&str>::new());
     assert_eq!(names("1 2", "2 3"), ["pu-used-twice"]);
@@ -282,16 +285,16 @@ fn many_machines_on_one_host() {
     };
     let twice = |layouts: &[Layout]| -> Vec<Diagnostic> {
         let found = lint(layouts, &host);
-        found.into_iter().filter(|flaw| flaw.name == "pu-used-twice").collect()
+        found.into_iter().filter(|diagnostic| diagnostic.name == "pu-used-twice").collect()
     };
     let apart = layouts((0..MANY).map(|number| vm(number, 2 * number, 2 * number + 1)).collect());
     assert_eq!(twice(&apart), []);
-    // Each shares a CPU with the next: as many flaws as pairs of neighbours.
+    // Each shares a CPU with the next: as many diagnostics as pairs of neighbours.
     let chain = layouts((0..MANY).map(|number| vm(number, number, number + 1)).collect());
     let found = twice(&chain);
     assert_eq!(found.len(), MANY as usize - 1);
     assert_eq!(found[0].what, "CPU 1 carries vCPUs of \"vm0\" and \"vm1\"");
-    // All on the same two CPUs: one flaw that names some machines and counts the others.
+    // All on the same two CPUs: one diagnostic that names some machines and counts the others.
     let heap = layouts((0..MANY).map(|number| vm(number, 0, 1)).collect());
     let found = twice(&heap);
     assert_eq!(found.len(), 1);
@@ -314,7 +317,7 @@ fn own_plans_hold() {
         for strategy in strategies() {
             let Ok(layout) = plan(strategy.name, &topology, &auto()) else { continue };
             let found = lint(&Layout::of_plan(&layout, "plan.json"), &topology);
-            let problem = found.iter().find(|flaw| flaw.severity == Severity::Problem);
+            let problem = found.iter().find(|diagnostic| diagnostic.severity == Severity::Problem);
             assert_eq!(problem, None, "{} on {}", strategy.name, topology.fingerprint);
         }
     }
@@ -322,7 +325,7 @@ fn own_plans_hold() {
     for name in ["low-latency", "balanced"] {
         let layout = plan(name, &topology, &exactly(2)).unwrap();
         let found = lint(&Layout::of_plan(&layout, "plan.json"), &topology);
-        let worse = found.iter().find(|flaw| flaw.severity > Severity::Note);
+        let worse = found.iter().find(|diagnostic| diagnostic.severity > Severity::Note);
         assert_eq!(worse, None, "{name}");
     }
 }
@@ -337,7 +340,11 @@ fn as_a_person_sees_it() {
     let xml = domain(6, &tune, &shape(3, 2));
     let layouts = [Layout::of_text(&xml, "win10.xml").unwrap()];
     let found = lint(&layouts, &topology);
-    assert!(found.iter().any(|flaw| flaw.instead.iter().any(|line| line.contains("cpuset='0,4'"))));
+    assert!(
+        found
+            .iter()
+            .any(|diagnostic| diagnostic.instead.iter().any(|line| line.contains("cpuset='0,4'")))
+    );
     golden("review-win10.txt", &render(&layouts, &found, (&topology, 80)));
     assert_eq!(crate::counts(&found), "1 problem, 1 warning, 2 notes");
 }
@@ -347,10 +354,14 @@ fn as_a_person_sees_it() {
 fn an_offline_pu_is_usable_once_online() {
     let host = i7_4790k().offline("7").build();
     let text = domain(2, &format!("{}<emulatorpin cpuset='0'/>", pins("1 7")), &shape(2, 1));
-    let flaws = flaws(&host, &[&text]);
-    assert_eq!(flaws[0].severity, Severity::Warning);
-    assert!(flaws[0].what.ends_with("which is offline: usable once online"), "{}", flaws[0].what);
-    assert_eq!(flaws[0].instead, ["`echo 1 > /sys/devices/system/cpu/cpu7/online`"]);
+    let diagnostics = diagnostics(&host, &[&text]);
+    assert_eq!(diagnostics[0].severity, Severity::Warning);
+    assert!(
+        diagnostics[0].what.ends_with("which is offline: usable once online"),
+        "{}",
+        diagnostics[0].what
+    );
+    assert_eq!(diagnostics[0].instead, ["`echo 1 > /sys/devices/system/cpu/cpu7/online`"]);
 }
 
 /// A file of another host has one cause, however many pins it has.
@@ -365,7 +376,8 @@ fn pins_of_another_host_are_one_finding() {
     );
     let layout = Layout::of_text(&xml, "a.xml").expect("a domain file");
     let found = lint(&[layout], &i7_4790k().build());
-    let of = |name: &str| found.iter().filter(|flaw| flaw.name == name).collect::<Vec<_>>();
+    let of =
+        |name: &str| found.iter().filter(|diagnostic| diagnostic.name == name).collect::<Vec<_>>();
     let absent = of("absent-pu");
     assert_eq!(absent.len(), 1, "{found:?}");
     assert_eq!(

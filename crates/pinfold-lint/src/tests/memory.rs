@@ -58,8 +58,8 @@ fn cells_for_two_nodes() {
     holds(&libvirt(&layout, &topology).unwrap(), &cells);
     // The emitted file passes the check.
     let reviewed = Layout::of_domain(&Domain::read(&text).unwrap(), "x");
-    let flaws = lint(&[reviewed], &topology);
-    let names: Vec<&str> = flaws.iter().map(|flaw| flaw.name).collect();
+    let diagnostics = lint(&[reviewed], &topology);
+    let names: Vec<&str> = diagnostics.iter().map(|diagnostic| diagnostic.name).collect();
     assert!(!names.contains(&"memory-far") && !names.contains(&"nodes-hidden"), "{names:?}");
 
     let script = qemu(&layout, &topology, &parse(&["qemu".to_owned()])).unwrap();

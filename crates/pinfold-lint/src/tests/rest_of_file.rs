@@ -35,32 +35,39 @@ fn devices(inside: &str) -> String {
     format!("<devices>{inside}</devices>")
 }
 
-fn flaws(topology: &Topology, xml: &str) -> Vec<Diagnostic> {
+fn diagnostics(topology: &Topology, xml: &str) -> Vec<Diagnostic> {
     lint(&[Layout::of_text(xml, "domain.xml").unwrap()], topology)
 }
 
 /// The finding of this name on the i7-4790K.
-fn flaws_of(xml: &str, name: &str) -> Diagnostic {
-    let found = flaws(&i7_4790k().build(), xml);
-    found.into_iter().find(|flaw| flaw.name == name).unwrap()
+fn diagnostics_of(xml: &str, name: &str) -> Diagnostic {
+    let found = diagnostics(&i7_4790k().build(), xml);
+    found.into_iter().find(|diagnostic| diagnostic.name == name).unwrap()
 }
 
 /// The findings other than those of placement; everything worse than a note is fixed, and stays
 /// fixed.
 #[track_caller]
 fn check_on(topology: &Topology, xml: &str, expected: &[&str]) {
-    let found = flaws(topology, xml);
+    let found = diagnostics(topology, xml);
     let known = ["not-isolated", "sibling-left-to-host", "not-pinned"];
-    let names: Vec<&str> =
-        found.iter().map(|flaw| flaw.name).filter(|name| !known.contains(name)).collect();
+    let names: Vec<&str> = found
+        .iter()
+        .map(|diagnostic| diagnostic.name)
+        .filter(|name| !known.contains(name))
+        .collect();
     assert_eq!(names, expected, "{xml}");
-    for flaw in &found {
-        assert!(!flaw.cost.is_empty() || flaw.name == "no-housekeeping", "{}: no cost", flaw.name);
+    for diagnostic in &found {
+        assert!(
+            !diagnostic.cost.is_empty() || diagnostic.name == "no-housekeeping",
+            "{}: no cost",
+            diagnostic.name
+        );
     }
     let fixed = fix(xml, "domain.xml", topology, &Request::of(Vec::new())).unwrap();
     assert_eq!(fixed.left, [], "{xml}");
-    let left = flaws(topology, &fixed.text);
-    let worse = left.iter().find(|flaw| flaw.severity > Severity::Note);
+    let left = diagnostics(topology, &fixed.text);
+    let worse = left.iter().find(|diagnostic| diagnostic.severity > Severity::Note);
     assert_eq!(worse, None, "{}", fixed.text);
 }
 
@@ -108,8 +115,8 @@ fn enlightenments() {
     check("", &windows, &["timer-hypervclock", "hyperv-missing", "timer-hpet", "timer-ticks"]);
     // If only few are missing it is a note.
     let few = ENLIGHTENED.replace("<ipi state='on'/>", "<ipi state='off'/>");
-    let found = flaws(&i7_4790k().build(), &domain("", &format!("{few}{WINDOWS_CLOCK}")));
-    let missing = found.iter().find(|flaw| flaw.name == "hyperv-missing").unwrap();
+    let found = diagnostics(&i7_4790k().build(), &domain("", &format!("{few}{WINDOWS_CLOCK}")));
+    let missing = found.iter().find(|diagnostic| diagnostic.name == "hyperv-missing").unwrap();
     assert_eq!(missing.severity, Severity::Note);
     assert_eq!(missing.instead, ["within <features> <hyperv>:", "<ipi state='on'/>"]);
     // All passed through, or all explicitly disabled.
@@ -133,7 +140,7 @@ fn quotas_of_pinned_threads() {
     // Without pins a quota is a normal way to share CPUs.
     let floating = domain("<quota>50000</quota>", "").replace(PINS, "");
     check_on(&i7_4790k().build(), &floating, &[]);
-    let found = flaws(&i7_4790k().build(), &domain("<quota>50000</quota>", ""));
+    let found = diagnostics(&i7_4790k().build(), &domain("<quota>50000</quota>", ""));
     assert_eq!(found[0].what, "each vCPU may run for 50 ms of each 100 ms");
     assert_eq!(found[0].instead, ["take out <quota>"]);
 }
@@ -205,14 +212,14 @@ fn emulated_devices() {
     let two = "<disk type='file' device='disk'><target dev='vda' bus='virtio'/></disk>\
                <disk type='file' device='disk'><target dev='sda' bus='sata'/>\
                <address type='drive' controller='0'/></disk>";
-    let found = flaws_of(&domain("", &devices(two)), "disk-emulated");
+    let found = diagnostics_of(&domain("", &devices(two)), "disk-emulated");
     assert_eq!(
         found.instead[1..],
         ["<target dev='vdb' bus='virtio'/>", "and take out its <address type='drive' …/>"]
     );
     let both = "<controller type='usb' index='0' model='qemu-xhci'/>\
                 <controller type='usb' index='1' model='piix3-uhci'/>";
-    let found = flaws_of(&domain("", &devices(both)), "usb-not-xhci");
+    let found = diagnostics_of(&domain("", &devices(both)), "usb-not-xhci");
     assert!(found.instead[0].starts_with("take them out"), "{found:?}");
     check("", &devices(&disk("disk", "virtio")), &["disk-without-iothread"]);
     check("", &devices("<controller type='usb' model='ich9-ehci1'/>"), &["usb-not-xhci"]);
@@ -326,8 +333,12 @@ fn cells_of_the_guest_on_nodes_of_the_host() {
         )
     };
     let names = |xml: &str| -> Vec<&'static str> {
-        let found = flaws(&host, xml);
-        found.iter().map(|flaw| flaw.name).filter(|name| name.starts_with("cell")).collect()
+        let found = diagnostics(&host, xml);
+        found
+            .iter()
+            .map(|diagnostic| diagnostic.name)
+            .filter(|name| name.starts_with("cell"))
+            .collect()
     };
     assert_eq!(names(&celled([1, 2, 5, 6])), Vec::<&str>::new());
     assert_eq!(names(&celled([1, 5, 2, 6])), ["cell-crosses-nodes", "cell-crosses-nodes"]);

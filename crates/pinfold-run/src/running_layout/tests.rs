@@ -56,11 +56,13 @@ fn on_two_nodes(pages: &[(u32, u64)]) -> (Vec<Layout>, Topology) {
     (vec![of_running(&host, &mut vm).unwrap()], topology)
 }
 
-fn memory_flaws(layouts: &[Layout], topology: &Topology) -> Vec<(Severity, String)> {
+fn memory_diagnostics(layouts: &[Layout], topology: &Topology) -> Vec<(Severity, String)> {
     pinfold_lint::lint(layouts, topology)
         .into_iter()
-        .filter(|flaw| flaw.name.starts_with("memory-"))
-        .map(|flaw| (flaw.severity, format!("{}: {}", flaw.name, flaw.what)))
+        .filter(|diagnostic| diagnostic.name.starts_with("memory-"))
+        .map(|diagnostic| {
+            (diagnostic.severity, format!("{}: {}", diagnostic.name, diagnostic.what))
+        })
         .collect()
 }
 
@@ -68,7 +70,7 @@ fn memory_flaws(layouts: &[Layout], topology: &Topology) -> Vec<(Severity, Strin
 fn pages_on_another_node_than_the_pins() {
     let of = |pages: &[(u32, u64)]| {
         let (layouts, topology) = on_two_nodes(pages);
-        memory_flaws(&layouts, &topology)
+        memory_diagnostics(&layouts, &topology)
     };
     assert_eq!(of(&[(0, 25_600)]), []);
     // A quarter of 100 MiB, then a hundredth, then less than the threshold.
@@ -87,7 +89,7 @@ fn pages_on_another_node_than_a_plan_of_the_same_name_binds() {
     request.avoid = CpuSet::parse_list("0-1").unwrap();
     let plan = pinfold_plan::plan("numa-exclusive", &topology, &request).unwrap();
     layouts.extend(Layout::of_plan(&plan, "plan.json"));
-    let found = memory_flaws(&layouts, &topology);
+    let found = memory_diagnostics(&layouts, &topology);
     assert!(
         found.iter().any(|(_, text)| text.ends_with("plan.json binds it to node 1")),
         "{found:?}"
@@ -98,7 +100,7 @@ fn pages_on_another_node_than_a_plan_of_the_same_name_binds() {
 fn pages_that_cannot_be_seen_are_reported() {
     let (mut layouts, topology) = on_two_nodes(&[(0, 25_600)]);
     layouts[0].pages = Some(Pages::Unseen("Permission denied".to_owned()));
-    let found = memory_flaws(&layouts, &topology);
+    let found = memory_diagnostics(&layouts, &topology);
     assert_eq!(found.len(), 1);
     assert!(found[0].1.contains("Permission denied"), "{found:?}");
 }

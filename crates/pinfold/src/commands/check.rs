@@ -63,13 +63,17 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         }
     }
     if arguments.json {
-        output::data(&to_json(&layouts, &found.flaws))
+        output::data(&to_json(&layouts, &found.diagnostics))
     } else {
-        output::answer(tone(&found.flaws), &pinfold_lint::counts(&found.flaws));
+        output::answer(tone(&found.diagnostics), &pinfold_lint::counts(&found.diagnostics));
         let columns = usize::from(screen::width());
-        output::data(&pinfold_lint::render(&layouts, &found.flaws, (&topology, columns)));
+        output::data(&pinfold_lint::render(&layouts, &found.diagnostics, (&topology, columns)));
     }
-    let wrong = found.flaws.iter().filter(|flaw| flaw.severity >= Severity::Warning).count();
+    let wrong = found
+        .diagnostics
+        .iter()
+        .filter(|diagnostic| diagnostic.severity >= Severity::Warning)
+        .count();
     if wrong == 0 {
         return Ok(());
     }
@@ -125,8 +129,8 @@ fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<()
             None => failure,
         });
     }
-    for flaw in &fixed.done {
-        output::say(&format!("fixed: {}: {}", flaw.name, flaw.what));
+    for diagnostic in &fixed.done {
+        output::say(&format!("fixed: {}: {}", diagnostic.name, diagnostic.what));
     }
     for note in &fixed.notes {
         output::say(&format!("note: {note}"));
@@ -135,8 +139,8 @@ fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<()
     Ok(())
 }
 
-fn tone(flaws: &[Diagnostic]) -> Tone {
-    match flaws.iter().map(|flaw| flaw.severity).max() {
+fn tone(diagnostics: &[Diagnostic]) -> Tone {
+    match diagnostics.iter().map(|diagnostic| diagnostic.severity).max() {
         Some(Severity::Problem) => Tone::Bad,
         Some(Severity::Warning) => Tone::Mixed,
         Some(Severity::Note) | None => Tone::Good,
@@ -179,27 +183,27 @@ fn domain_failure(path: &str, error: &DomainError) -> Failure {
     Failure { message: format!("{path}: {}", failure.message), ..failure }
 }
 
-fn to_json(layouts: &[Layout], flaws: &[Diagnostic]) -> String {
+fn to_json(layouts: &[Layout], diagnostics: &[Diagnostic]) -> String {
     let sources: Vec<&str> = layouts.iter().map(|layout| layout.source.as_str()).collect();
-    let flaws: Vec<_> = flaws
+    let diagnostics: Vec<_> = diagnostics
         .iter()
-        .map(|flaw| {
-            let places: Vec<_> = flaw
+        .map(|diagnostic| {
+            let places: Vec<_> = diagnostic
                 .places
                 .iter()
                 .map(|place| json!({"file": place.file, "line": place.line, "text": place.text}))
                 .collect();
             json!({
-                "severity": flaw.severity.to_string(),
-                "name": flaw.name,
-                "vm": flaw.vm,
-                "what": flaw.what,
+                "severity": diagnostic.severity.to_string(),
+                "name": diagnostic.name,
+                "vm": diagnostic.vm,
+                "what": diagnostic.what,
                 "where": places,
-                "cost": flaw.cost,
-                "instead": flaw.instead,
+                "cost": diagnostic.cost,
+                "instead": diagnostic.instead,
             })
         })
         .collect();
-    let value = json!({"format": "pinfold-review/1", "checked": sources, "findings": flaws});
+    let value = json!({"format": "pinfold-review/1", "checked": sources, "findings": diagnostics});
     format!("{value:#}\n")
 }
