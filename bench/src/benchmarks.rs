@@ -171,18 +171,23 @@ fn table(rows: &[Row]) -> Table {
         "ratio [95 %], p",
         "goal",
     ];
-    let row = |row: &Row| {
-        vec![
-            row.benchmark.clone(),
-            row.how.clone(),
-            row.reference_tool.clone(),
-            spread(row.text, &row.ours),
-            spread(row.text, &row.theirs),
-            ratio(&row.ours, &row.theirs),
-            goal(row),
-        ]
-    };
-    Table { head: head.map(str::to_owned).to_vec(), rows: rows.iter().map(row).collect() }
+    Table {
+        head: head.map(str::to_owned).to_vec(),
+        rows: rows
+            .iter()
+            .map(|row| {
+                vec![
+                    row.benchmark.clone(),
+                    row.how.clone(),
+                    row.reference_tool.clone(),
+                    spread(row.text, &row.ours),
+                    spread(row.text, &row.theirs),
+                    ratio(&row.ours, &row.theirs),
+                    goal(row),
+                ]
+            })
+            .collect(),
+    }
 }
 
 fn spread(text: fn(f64) -> String, values: &[f64]) -> String {

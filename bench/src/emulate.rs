@@ -157,9 +157,8 @@ fn with_rivals(ours: Vec<Subject>, arguments: &Arguments) -> Result<Vec<Subject>
     let mut all = ours;
     all.extend([Subject::Cpulimit(cpulimit), Subject::PlainQuota]);
     if let Some(only) = &arguments.only {
-        let is_wanted = |subject: &Subject| only.split(',').any(|name| subject.label() == name);
         let labels: Vec<String> = all.iter().map(Subject::label).collect();
-        all.retain(is_wanted);
+        all.retain(|subject| only.split(',').any(|name| subject.label() == name));
         if all.is_empty() {
             return Err(format!("--only {only}: there are {}", labels.join(", ")).into());
         }
@@ -233,8 +232,8 @@ impl<'b> Bench<'b> {
     ) -> Result<(), Failure> {
         let mut subjects = vec![Subject::Nobody];
         // Subjects that are included only to show a failure run only where it shows.
-        let counts = |subject: &&Subject| experiment == "free" || !subject.is_published();
-        let counted = self.subjects.iter().filter(counts);
+        let counted =
+            self.subjects.iter().filter(|subject| experiment == "free" || !subject.is_published());
         match experiment {
             "turns" => subjects.extend(counted.flat_map(Subject::in_turns)),
             _ => subjects.extend(counted.cloned()),

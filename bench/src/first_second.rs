@@ -103,21 +103,39 @@ fn table(rows: &[(&str, &[StartResult])]) -> Table {
         "off the plan's CPUs",
         "run delay of the second: median, 95 %",
     ];
-    let row = |(name, seen): &(&str, &[StartResult])| {
-        let of = |value: fn(&StartResult) -> f64| seen.iter().map(value).collect::<Vec<f64>>();
-        let (ran, delay) = (of(|one| one.ran_ns), of(|one| one.delay_ns));
-        let stopped: Vec<f64> = seen.iter().filter_map(|one| one.stopped_ns).collect();
-        vec![
-            (*name).to_owned(),
-            format!("{} of {}", seen.iter().filter(|one| one.had_begun).count(), seen.len()),
-            format!("{}, {}", milliseconds(median(&ran)), milliseconds(quantile(&ran, 1.0))),
-            milliseconds(quantile(&stopped, 1.0)),
-            seen.iter().map(|one| one.looks).sum::<u32>().to_string(),
-            seen.iter().map(|one| one.off).sum::<u32>().to_string(),
-            format!("{}, {}", milliseconds(median(&delay)), milliseconds(quantile(&delay, 0.95))),
-        ]
-    };
-    Table { head: head.map(str::to_owned).to_vec(), rows: rows.iter().map(row).collect() }
+    Table {
+        head: head.map(str::to_owned).to_vec(),
+        rows: rows
+            .iter()
+            .map(|(name, seen)| {
+                let of =
+                    |value: fn(&StartResult) -> f64| seen.iter().map(value).collect::<Vec<f64>>();
+                let (ran, delay) = (of(|one| one.ran_ns), of(|one| one.delay_ns));
+                let stopped: Vec<f64> = seen.iter().filter_map(|one| one.stopped_ns).collect();
+                vec![
+                    (*name).to_owned(),
+                    format!(
+                        "{} of {}",
+                        seen.iter().filter(|one| one.had_begun).count(),
+                        seen.len()
+                    ),
+                    format!(
+                        "{}, {}",
+                        milliseconds(median(&ran)),
+                        milliseconds(quantile(&ran, 1.0))
+                    ),
+                    milliseconds(quantile(&stopped, 1.0)),
+                    seen.iter().map(|one| one.looks).sum::<u32>().to_string(),
+                    seen.iter().map(|one| one.off).sum::<u32>().to_string(),
+                    format!(
+                        "{}, {}",
+                        milliseconds(median(&delay)),
+                        milliseconds(quantile(&delay, 0.95))
+                    ),
+                ]
+            })
+            .collect(),
+    }
 }
 
 impl Bench {

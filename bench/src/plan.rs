@@ -224,14 +224,17 @@ fn request(strategy: &str, pus: u32) -> Request {
         }
         _ => (pus / 2).saturating_sub(1) / vnodes,
     };
-    let of = |number: u32| {
-        let name = format!("vm{number}");
-        match strategy {
-            "vnodes" => VnodeRequest::processes(&name, vcpus.max(1), Speed::FULL),
-            _ => VnodeRequest::vm(&name, VmRequest::of(VcpuCount::Exactly(vcpus.max(1)))),
-        }
-    };
-    let mut request = Request::of((0..vnodes).map(of).collect());
+    let mut request = Request::of(
+        (0..vnodes)
+            .map(|number| {
+                let name = format!("vm{number}");
+                match strategy {
+                    "vnodes" => VnodeRequest::processes(&name, vcpus.max(1), Speed::FULL),
+                    _ => VnodeRequest::vm(&name, VmRequest::of(VcpuCount::Exactly(vcpus.max(1)))),
+                }
+            })
+            .collect(),
+    );
     request.isolation = IsolationScope::Host;
     request
 }

@@ -214,11 +214,13 @@ fn differ(
     order: &[usize],
     (one, other, key): (usize, usize, (LoadState, Metric)),
 ) -> bool {
-    let log = |block: &usize| {
-        let pair = (matrix.value(*block, one, key)?, matrix.value(*block, other, key)?);
-        Some((pair.0 / pair.1).ln())
-    };
-    let logs: Vec<f64> = order.iter().filter_map(log).collect();
+    let logs: Vec<f64> = order
+        .iter()
+        .filter_map(|block| {
+            let pair = (matrix.value(*block, one, key)?, matrix.value(*block, other, key)?);
+            Some((pair.0 / pair.1).ln())
+        })
+        .collect();
     sign_flip(&logs).is_some_and(|p| p.value <= ALPHA)
 }
 
@@ -227,27 +229,31 @@ fn aa_pairs(matrix: &Matrix) -> Vec<Verdict> {
     let (Some(none), Some(twin)) = (matrix.index(NONE), matrix.index(TWIN_NAME)) else {
         return Vec::new();
     };
-    let verdict = |key: (LoadState, Metric)| {
-        let pair = |block| {
-            Some(Block::pair(matrix.value(block, twin, key)?, matrix.value(block, none, key)?))
-        };
-        let blocks: Vec<Block> = (0..matrix.len()).filter_map(pair).collect();
-        let logs: Option<Vec<f64>> =
-            blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
-        let evidence = Evidence {
-            blocks: u32::try_from(blocks.len()).unwrap_or(u32::MAX),
-            interval: ratio_interval(&blocks)?,
-            p_holm: sign_flip(&logs?)?.value,
-        };
-        let direction = if key.1.higher_is_better() {
-            Direction::HigherIsBetter
-        } else {
-            Direction::LowerIsBetter
-        };
-        let rule = Rule { alpha: ALPHA, margin: MARGIN, blocks_needed: blocks_needed(1, ALPHA) };
-        Some(Verdict::of(&evidence, direction, &rule))
-    };
-    matrix.keys().into_iter().filter_map(verdict).collect()
+    matrix
+        .keys()
+        .into_iter()
+        .filter_map(|key| {
+            let pair = |block| {
+                Some(Block::pair(matrix.value(block, twin, key)?, matrix.value(block, none, key)?))
+            };
+            let blocks: Vec<Block> = (0..matrix.len()).filter_map(pair).collect();
+            let logs: Option<Vec<f64>> =
+                blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
+            let evidence = Evidence {
+                blocks: u32::try_from(blocks.len()).unwrap_or(u32::MAX),
+                interval: ratio_interval(&blocks)?,
+                p_holm: sign_flip(&logs?)?.value,
+            };
+            let direction = if key.1.higher_is_better() {
+                Direction::HigherIsBetter
+            } else {
+                Direction::LowerIsBetter
+            };
+            let rule =
+                Rule { alpha: ALPHA, margin: MARGIN, blocks_needed: blocks_needed(1, ALPHA) };
+            Some(Verdict::of(&evidence, direction, &rule))
+        })
+        .collect()
 }
 
 fn is_wrong(verdict: &Verdict) -> bool {

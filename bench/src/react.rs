@@ -166,11 +166,16 @@ impl BenchHost<'_> {
         let idle = || std::iter::repeat_n(0, IDLE_ROWS);
         let loads: Vec<u32> = (0..ROWS).map(|_| self.random.below(MOST) * 10_000).collect();
         let all = idle().chain(loads.iter().copied()).chain(idle());
-        let row = |(at, busy): (usize, u32)| LoadRow {
-            at_ms: (at as u64 + 1) * ROW_MS,
-            busy_millionths: vec![busy],
+        let load = RecordedLoad {
+            pus: vec![PuId(0)],
+            rows: all
+                .enumerate()
+                .map(|(at, busy)| LoadRow {
+                    at_ms: (at as u64 + 1) * ROW_MS,
+                    busy_millionths: vec![busy],
+                })
+                .collect(),
         };
-        let load = RecordedLoad { pus: vec![PuId(0)], rows: all.enumerate().map(row).collect() };
         let file = format!("{}/load.csv", self.tools.folder);
         files::write_atomic(&file, platforms::to_csv(&load).as_bytes())?;
         let mut errors = Vec::new();
@@ -254,17 +259,16 @@ fn mean(values: &[f64]) -> Option<f64> {
 /// Error of each row's load in points, at the offset that minimises their sum.
 fn best_fit(left: &[f64], full: f64, wanted: &[f64]) -> Result<Vec<f64>, Failure> {
     let row_ms = usize::try_from(ROW_MS).unwrap_or(1);
-    let errors = |lag: usize| -> Option<Vec<f64>> {
-        let each = wanted.iter().enumerate().map(|(row, load)| {
-            let from = lag + row * row_ms;
-            let part = left.get(from..from + row_ms)?;
-            let rate = part.iter().sum::<f64>() / row_ms as f64;
-            Some(((1.0 - rate / full) * 100.0 - load).abs())
-        });
-        each.collect()
-    };
     (0..IDLE_ROWS * row_ms)
-        .filter_map(errors)
+        .filter_map(|lag| -> Option<Vec<f64>> {
+            let each = wanted.iter().enumerate().map(|(row, load)| {
+                let from = lag + row * row_ms;
+                let part = left.get(from..from + row_ms)?;
+                let rate = part.iter().sum::<f64>() / row_ms as f64;
+                Some(((1.0 - rate / full) * 100.0 - load).abs())
+            });
+            each.collect()
+        })
         .min_by(|one, other| one.iter().sum::<f64>().total_cmp(&other.iter().sum()))
         .ok_or_else(|| "the worker did not last for the whole replay".into())
 }

@@ -50,11 +50,13 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
 
 /// The `pinfold` program: the one on the command line, or the one that was built with this one.
 pub fn program_beside(arguments: &Arguments) -> Result<String, Failure> {
-    let beside = || -> Result<String, Failure> {
-        let own = std::env::current_exe()?;
-        Ok(own.with_file_name("pinfold").to_string_lossy().into_owned())
-    };
-    let path = arguments.pinfold.clone().map_or_else(beside, Ok)?;
+    let path = arguments.pinfold.clone().map_or_else(
+        || -> Result<String, Failure> {
+            let own = std::env::current_exe()?;
+            Ok(own.with_file_name("pinfold").to_string_lossy().into_owned())
+        },
+        Ok,
+    )?;
     process::find_program(&path).ok_or_else(|| {
         format!("there is no program {path}; build it (cargo build --release -p pinfold) or name it with --pinfold").into()
     })

@@ -20,10 +20,12 @@ use crate::text::text;
 /// Two packages of two cores of two threads.
 fn topology() -> Option<&'static Topology> {
     static TOPOLOGY: OnceLock<Option<Topology>> = OnceLock::new();
-    let read = || {
-        pinfold_topology::read_input(&SnapshotHost::new(), "numa:2 package:1 l3:1 core:2 pu:2").ok()
-    };
-    TOPOLOGY.get_or_init(read).as_ref()
+    TOPOLOGY
+        .get_or_init(|| {
+            pinfold_topology::read_input(&SnapshotHost::new(), "numa:2 package:1 l3:1 core:2 pu:2")
+                .ok()
+        })
+        .as_ref()
 }
 
 pub(crate) fn request(bytes: &[u8]) {

@@ -78,8 +78,7 @@ impl Cargo {
             cargo.program(&format!("/usr/bin/{name}"), &path)?;
         }
         let mut modules = QEMU_MODULES.iter().map(|folder| format!("{folder}/{ACCELERATOR}"));
-        let is_there = |path: &String| files::exists(&cargo.origin.outside(path));
-        if let Some(module) = modules.find(is_there) {
+        if let Some(module) = modules.find(|path| files::exists(&cargo.origin.outside(path))) {
             let path = cargo.origin.outside(&module);
             cargo.program(&module, &path)?;
         }

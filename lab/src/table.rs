@@ -85,9 +85,11 @@ fn replaced(old: &str, rows: &[Row]) -> Option<String> {
     let (head, table, tail) = parts(old)?;
     let body = table.trim_start().strip_prefix(HEAD).unwrap_or_default();
     let is_new = |line: &str| rows.iter().any(|row| line.starts_with(&key(row)));
-    let stays = |line: &&str| !is_new(line) && is_written(line);
-    let mut lines: Vec<String> =
-        body.lines().filter(stays).map(|line| format!("{line}\n")).collect();
+    let mut lines: Vec<String> = body
+        .lines()
+        .filter(|line| !is_new(line) && is_written(line))
+        .map(|line| format!("{line}\n"))
+        .collect();
     lines.extend(rows.iter().filter(|row| is_written(&key(row))).map(line));
     lines.sort();
     Some(format!("{head}{BEGIN}\n{HEAD}{}{END}{tail}", lines.concat()))

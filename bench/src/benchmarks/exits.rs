@@ -164,7 +164,7 @@ fn total(text: &str) -> Option<u64> {
 /// One row for each type of exit that the guest causes.
 fn counts(blocks: &[Block]) -> Vec<Row> {
     let kinds = blocks.first().map_or(0, |block| block.expected.len());
-    let row = |kind: usize| {
+    (0..kinds).filter_map(|kind| {
         let of_kind = || blocks.iter().filter_map(|block| block.expected.get(kind));
         let first = of_kind().next()?;
         let ours: Vec<f64> = of_kind().filter_map(|one| Some(one.counted? as f64)).collect();
@@ -186,8 +186,7 @@ fn counts(blocks: &[Block]) -> Vec<Row> {
             text: thousands,
             goal: if is_seen { Goal::Within(1.0, 1.0) } else { Goal::None },
         })
-    };
-    (0..kinds).filter_map(row).collect()
+    }).collect()
 }
 
 /// Cost of an event and of an exit.

@@ -447,30 +447,32 @@ fn stream_matches(bench: &Bench, caches: &[u64], widths: &Widths) -> Vec<Match> 
 }
 
 fn chase_matches(bench: &Bench, caches: &[u64], windows: Windows) -> Vec<Match> {
-    let one = |(level, bytes, _): (&str, u64, u64)| Match {
-        names: vec![format!("random chase {level}")],
-        how: format!("chase, {} KiB", bytes / 1024),
-        reference_tool_name: "plain chase, best of 3 samples of 0.5 s".to_owned(),
-        ours: Chase {
-            sizes: Sizes::one(bytes),
-            order: Order::Random,
-            loads: None,
-            place: place(bench),
-            windows,
-        }
-        .instrument(),
-        picks: vec![0],
-        best: Best::Least,
-        reference_tool: ReferenceTool::Plain(vec![
-            "chase".to_owned(),
-            bytes.to_string(),
-            "3".to_owned(),
-        ]),
-        text: nanoseconds,
-        goal: Goal::AtMost(1.02),
-        values: vec![Default::default()],
-    };
-    levels(caches).into_iter().map(one).collect()
+    levels(caches)
+        .into_iter()
+        .map(|(level, bytes, _)| Match {
+            names: vec![format!("random chase {level}")],
+            how: format!("chase, {} KiB", bytes / 1024),
+            reference_tool_name: "plain chase, best of 3 samples of 0.5 s".to_owned(),
+            ours: Chase {
+                sizes: Sizes::one(bytes),
+                order: Order::Random,
+                loads: None,
+                place: place(bench),
+                windows,
+            }
+            .instrument(),
+            picks: vec![0],
+            best: Best::Least,
+            reference_tool: ReferenceTool::Plain(vec![
+                "chase".to_owned(),
+                bytes.to_string(),
+                "3".to_owned(),
+            ]),
+            text: nanoseconds,
+            goal: Goal::AtMost(1.02),
+            values: vec![Default::default()],
+        })
+        .collect()
 }
 
 impl Bench {
@@ -622,11 +624,13 @@ impl Bench {
     fn widths(&self) -> Result<Widths, Failure> {
         let kernels = self.output(&self.likwid, &["-a".to_owned()])?;
         let known = [(Width::Bits128, "sse"), (Width::Avx2, "avx"), (Width::Avx512, "avx512")];
-        let runs = |(width, suffix): &(Width, &str)| {
-            kernels.contains(&format!("load_{suffix} "))
-                && self.figures(&self.probing(*width)).is_ok()
-        };
-        Ok(known.into_iter().filter(runs).collect())
+        Ok(known
+            .into_iter()
+            .filter(|(width, suffix)| {
+                kernels.contains(&format!("load_{suffix} "))
+                    && self.figures(&self.probing(*width)).is_ok()
+            })
+            .collect())
     }
 }
 

@@ -183,16 +183,23 @@ impl Load<'_> {
             cost_ns: median(&costs).ok_or("no block")?,
             own_share: self.own_share(host)?,
         };
-        let row = |(times, (_, name, how, goal)): (pairs::Times, (_, &str, &str, Goal))| Row {
-            benchmark: format!("{}: {name}", self.name),
-            how: how.to_owned(),
-            reference_tool: "not observed".to_owned(),
-            ours: times.samples,
-            theirs: alone.clone(),
-            text: |ns| pairs::milliseconds(Some(ns)),
-            goal,
-        };
-        Ok((times.into_iter().zip(ways).skip(1).map(row).collect(), waits))
+        Ok((
+            times
+                .into_iter()
+                .zip(ways)
+                .skip(1)
+                .map(|(times, (_, name, how, goal))| Row {
+                    benchmark: format!("{}: {name}", self.name),
+                    how: how.to_owned(),
+                    reference_tool: "not observed".to_owned(),
+                    ours: times.samples,
+                    theirs: alone.clone(),
+                    text: |ns| pairs::milliseconds(Some(ns)),
+                    goal,
+                })
+                .collect(),
+            waits,
+        ))
     }
 
     /// The programs' own time as a share of the CPU time of the load.

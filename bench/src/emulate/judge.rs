@@ -39,8 +39,7 @@ const PARTS: [f64; 4] = [0.5, 0.95, 0.99, 1.0];
 /// The stops in this number of milliseconds; `None` if there were none.
 pub fn stops(stops: &[Stop], span_ms: usize) -> Option<Stops> {
     let lengths: Vec<f64> = stops.iter().map(|stop| stop.length_ns as f64).collect();
-    let of = |part| quantile(&lengths, part);
-    let [half, most, nearly_all, all] = PARTS.map(of);
+    let [half, most, nearly_all, all] = PARTS.map(|part| quantile(&lengths, part));
     Some(Stops {
         per_second: lengths.len() as f64 * 1e3 / span_ms as f64,
         quantiles_ns: [half?, most?, nearly_all?, all?],

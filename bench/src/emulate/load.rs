@@ -142,8 +142,9 @@ fn of_progress(outcome: &ProgressOutcome, lead_ms: u32) -> Reading {
         for (sum, units) in windows.iter_mut().zip(worker.windows.iter().skip(lead)) {
             *sum += u64::from(*units);
         }
-        let counts = |stop: &&Stop| stop.start_ns >= u64::from(lead_ms) * MS;
-        stops.extend(worker.stops.iter().filter(counts).copied());
+        stops.extend(
+            worker.stops.iter().filter(|stop| stop.start_ns >= u64::from(lead_ms) * MS).copied(),
+        );
     }
     let units: u64 = windows.iter().sum();
     let rate = units as f64 * 1e3 / windows.len().max(1) as f64;

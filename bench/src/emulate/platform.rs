@@ -105,10 +105,12 @@ impl<'t> Platform<'t> {
     pub fn speeds(&self) -> Result<Vec<(String, f64)>, Failure> {
         let status = self.status()?;
         let vnodes = status["vnodes"].as_array().ok_or("a status without vnodes")?;
-        let one = |vnode: &Value| {
-            Some((vnode["vnode"].as_str()?.to_owned(), vnode["cores"][0]["asked"].as_f64()?))
-        };
-        let speeds: Option<Vec<_>> = vnodes.iter().map(one).collect();
+        let speeds: Option<Vec<_>> = vnodes
+            .iter()
+            .map(|vnode| {
+                Some((vnode["vnode"].as_str()?.to_owned(), vnode["cores"][0]["asked"].as_f64()?))
+            })
+            .collect();
         Ok(speeds.ok_or("a vnode without a name or a speed")?)
     }
 

@@ -185,8 +185,8 @@ pub fn example(
         for (index, (vnode, speed)) in speeds.iter().enumerate() {
             let mut mine = Vec::new();
             for run in &runs {
-                let of = |all: &Vec<Reading>| all.get(index).cloned();
-                let Run { gave, steal, repeats } = run.part(of);
+                let Run { gave, steal, repeats } =
+                    run.part(|all: &Vec<Reading>| all.get(index).cloned());
                 mine.push(Run { gave: gave.ok_or("a vnode did not work")?, steal, repeats });
             }
             let [before, slowed, after] = &mine[..] else { return Err("not three runs".into()) };

@@ -87,12 +87,13 @@ impl Subject {
     pub fn in_turns(&self) -> Vec<Subject> {
         let Subject::Method { name, as_published: false, .. } = self else { return Vec::new() };
         let turns = TURNS.iter().filter(|(method, _)| method == name);
-        let of = |(_, period): &(&str, &'static str)| Subject::Method {
-            name: name.clone(),
-            as_published: false,
-            period: Some(period),
-        };
-        turns.map(of).collect()
+        turns
+            .map(|(_, period)| Subject::Method {
+                name: name.clone(),
+                as_published: false,
+                period: Some(period),
+            })
+            .collect()
     }
 }
 

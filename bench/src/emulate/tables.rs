@@ -45,26 +45,33 @@ impl Findings {
 
     /// Errors of one spinning thread, over all speeds.
     pub fn spin(&self) -> Table {
-        let row = |subject: &&str| {
-            let errors: Vec<f64> = self.of("spin", subject).map(|t| t.error().abs()).collect();
-            vec![
-                (*subject).to_owned(),
-                errors.len().to_string(),
-                median_text(&errors, 2),
-                quantile_text(&errors, 0.9, 2),
-                quantile_text(&errors, 1.0, 2),
-            ]
-        };
         Table {
             head: head(&["one spinning thread", "runs", "error, median [95 %]", "90 %", "largest"]),
-            rows: self.present("spin").iter().map(row).collect(),
+            rows: self
+                .present("spin")
+                .iter()
+                .map(|subject| {
+                    let errors: Vec<f64> =
+                        self.of("spin", subject).map(|t| t.error().abs()).collect();
+                    vec![
+                        (*subject).to_owned(),
+                        errors.len().to_string(),
+                        median_text(&errors, 2),
+                        quantile_text(&errors, 0.9, 2),
+                        quantile_text(&errors, 1.0, 2),
+                    ]
+                })
+                .collect(),
         }
     }
 
     /// Signed errors of one spinning thread, by speed.
     pub fn spin_by_speed(&self) -> Table {
-        let error = |trial: &Trial| Some(trial.error());
-        self.by_speed("error by speed asked, median", error, signed_text)
+        self.by_speed(
+            "error by speed asked, median",
+            |trial: &Trial| Some(trial.error()),
+            signed_text,
+        )
     }
 
     /// Lengths of the stops of one spinning thread, by speed.
@@ -110,22 +117,6 @@ impl Findings {
 
     /// Evenness and stops of one spinning thread at 50 %.
     pub fn evenness(&self) -> Table {
-        let row = |subject: &&str| {
-            let half = || self.of("spin", subject).filter(|t| t.asked == 0.5 || t.asked == 1.0);
-            let mut row = vec![(*subject).to_owned()];
-            for width in 0..3 {
-                let found: Vec<f64> = half().filter_map(|t| t.unevenness[width]).collect();
-                row.push(median(&found).map_or_else(|| "–".to_owned(), |rms| format!("{rms:.3}")));
-            }
-            let stops: Vec<Stops> = half().filter_map(|t| t.stops).collect();
-            let many: Vec<f64> = stops.iter().map(|stops| stops.per_second).collect();
-            row.push(median(&many).map_or_else(|| "–".to_owned(), |count| format!("{count:.0}")));
-            for part in 0..4 {
-                let of: Vec<f64> = stops.iter().map(|s| s.quantiles_ns[part] / 1e6).collect();
-                row.push(median_text(&of, 3));
-            }
-            row
-        };
         Table {
             head: head(&[
                 "one spinning thread at 50 %",
@@ -138,7 +129,33 @@ impl Findings {
                 "99 % (ms)",
                 "longest (ms)",
             ]),
-            rows: self.present("spin").iter().map(row).collect(),
+            rows: self
+                .present("spin")
+                .iter()
+                .map(|subject| {
+                    let half =
+                        || self.of("spin", subject).filter(|t| t.asked == 0.5 || t.asked == 1.0);
+                    let mut row = vec![(*subject).to_owned()];
+                    for width in 0..3 {
+                        let found: Vec<f64> = half().filter_map(|t| t.unevenness[width]).collect();
+                        row.push(
+                            median(&found)
+                                .map_or_else(|| "–".to_owned(), |rms| format!("{rms:.3}")),
+                        );
+                    }
+                    let stops: Vec<Stops> = half().filter_map(|t| t.stops).collect();
+                    let many: Vec<f64> = stops.iter().map(|stops| stops.per_second).collect();
+                    row.push(
+                        median(&many).map_or_else(|| "–".to_owned(), |count| format!("{count:.0}")),
+                    );
+                    for part in 0..4 {
+                        let of: Vec<f64> =
+                            stops.iter().map(|s| s.quantiles_ns[part] / 1e6).collect();
+                        row.push(median_text(&of, 3));
+                    }
+                    row
+                })
+                .collect(),
         }
     }
 
@@ -147,16 +164,22 @@ impl Findings {
         let loads = self.loads("free");
         let mut head = vec!["error on all CPUs, free to migrate: median [95 %]; 90 %".to_owned()];
         head.extend(loads.iter().cloned());
-        let row = |subject: &&str| {
-            let mut row = vec![(*subject).to_owned()];
-            row.extend(loads.iter().map(|load| {
-                let here = self.of("free", subject).filter(|t| t.load == *load);
-                let errors: Vec<f64> = here.map(|t| t.error().abs()).collect();
-                format!("{}; {}", median_text(&errors, 2), quantile_text(&errors, 0.9, 2))
-            }));
-            row
-        };
-        Table { head, rows: self.present("free").iter().map(row).collect() }
+        Table {
+            head,
+            rows: self
+                .present("free")
+                .iter()
+                .map(|subject| {
+                    let mut row = vec![(*subject).to_owned()];
+                    row.extend(loads.iter().map(|load| {
+                        let here = self.of("free", subject).filter(|t| t.load == *load);
+                        let errors: Vec<f64> = here.map(|t| t.error().abs()).collect();
+                        format!("{}; {}", median_text(&errors, 2), quantile_text(&errors, 0.9, 2))
+                    }));
+                    row
+                })
+                .collect(),
+        }
     }
 
     pub(super) fn loads(&self, experiment: &str) -> Vec<String> {
@@ -214,19 +237,25 @@ impl Findings {
     /// The lines of the picture of bursts, by speed.
     pub fn burst_lines(&self) -> Vec<(f64, Vec<Line>)> {
         let loads = self.burst_loads();
-        let line = |subject: &str, asked: f64| {
-            let point = |(ms, load): &(f64, String)| {
-                let speeds: Vec<f64> =
-                    self.burst(subject, asked, load).map(|t| t.achieved).collect();
-                Some((*ms, median(&speeds)?))
-            };
-            Line { name: subject.to_owned(), points: loads.iter().filter_map(point).collect() }
+        let line = |subject: &str, asked: f64| Line {
+            name: subject.to_owned(),
+            points: loads
+                .iter()
+                .filter_map(|(ms, load)| {
+                    let speeds: Vec<f64> =
+                        self.burst(subject, asked, load).map(|t| t.achieved).collect();
+                    Some((*ms, median(&speeds)?))
+                })
+                .collect(),
         };
-        let panel = |asked: f64| {
-            let lines = self.present("bursts").into_iter().map(|subject| line(subject, asked));
-            (asked, lines.collect())
-        };
-        self.speeds("bursts").into_iter().rev().map(panel).collect()
+        self.speeds("bursts")
+            .into_iter()
+            .rev()
+            .map(|asked| {
+                let lines = self.present("bursts").into_iter().map(|subject| line(subject, asked));
+                (asked, lines.collect())
+            })
+            .collect()
     }
 
     /// Short-lived processes compared with one spinning thread of the same turn.
@@ -235,16 +264,20 @@ impl Findings {
             self.loads(experiment).into_iter().filter(|load| load != "one thread").collect();
         let mut head = vec!["speed at 50 %, less that of a spinning thread (points)".to_owned()];
         head.extend(loads.iter().cloned());
-        let row = |subject: &&str| {
-            let mut row = vec![(*subject).to_owned()];
-            row.extend(
-                loads
-                    .iter()
-                    .map(|load| median_text(&self.against_spin((experiment, subject), load), 2)),
-            );
-            row
-        };
-        Table { head, rows: self.present(experiment).iter().map(row).collect() }
+        Table {
+            head,
+            rows: self
+                .present(experiment)
+                .iter()
+                .map(|subject| {
+                    let mut row = vec![(*subject).to_owned()];
+                    row.extend(loads.iter().map(|load| {
+                        median_text(&self.against_spin((experiment, subject), load), 2)
+                    }));
+                    row
+                })
+                .collect(),
+        }
     }
 
     pub(super) fn against_spin(&self, (experiment, subject): (&str, &str), load: &str) -> Vec<f64> {
@@ -256,39 +289,49 @@ impl Findings {
 
     /// CPU time of the controllers.
     pub fn control(&self) -> Table {
-        let row = |subject: &String| {
-            let mine: Vec<&Cost> = self.costs.iter().filter(|c| c.subject == *subject).collect();
-            let of = |part: fn(&Cost) -> f64| {
-                median_text(&mine.iter().map(|c| part(c) * 100.0).collect::<Vec<_>>(), 3)
-            };
-            (!mine.is_empty()).then(|| vec![subject.clone(), of(|c| c.idle), of(|c| c.busy)])
-        };
         Table {
             head: head(&[
                 "CPU of the controller (% of a core per core)",
                 "idle vnode",
                 "busy vnode",
             ]),
-            rows: self.subjects.iter().filter_map(row).collect(),
+            rows: self
+                .subjects
+                .iter()
+                .filter_map(|subject| {
+                    let mine: Vec<&Cost> =
+                        self.costs.iter().filter(|c| c.subject == *subject).collect();
+                    let of = |part: fn(&Cost) -> f64| {
+                        median_text(&mine.iter().map(|c| part(c) * 100.0).collect::<Vec<_>>(), 3)
+                    };
+                    (!mine.is_empty())
+                        .then(|| vec![subject.clone(), of(|c| c.idle), of(|c| c.busy)])
+                })
+                .collect(),
         }
     }
 
     /// Effects on a neighbour.
     pub fn neighbours(&self) -> Table {
-        let row = |subject: &String| {
-            let mine: Vec<&Felt> = self.felt.iter().filter(|f| f.subject == *subject).collect();
-            let of = |part: fn(&Felt) -> f64| {
-                median_text(&mine.iter().map(|f| part(f)).collect::<Vec<_>>(), 2)
-            };
-            (!mine.is_empty()).then(|| vec![subject.clone(), of(Felt::change), of(Felt::floor)])
-        };
         Table {
             head: head(&[
                 "a vnode at 50 % (points of full speed)",
                 "while its neighbour changes 20 times a second",
                 "while nothing changes (A/A)",
             ]),
-            rows: self.subjects.iter().filter_map(row).collect(),
+            rows: self
+                .subjects
+                .iter()
+                .filter_map(|subject| {
+                    let mine: Vec<&Felt> =
+                        self.felt.iter().filter(|f| f.subject == *subject).collect();
+                    let of = |part: fn(&Felt) -> f64| {
+                        median_text(&mine.iter().map(|f| part(f)).collect::<Vec<_>>(), 2)
+                    };
+                    (!mine.is_empty())
+                        .then(|| vec![subject.clone(), of(Felt::change), of(Felt::floor)])
+                })
+                .collect(),
         }
     }
 
@@ -302,17 +345,6 @@ impl Findings {
                 names.push(name);
             }
         }
-        let row = |(name, asked): &(&str, f64)| {
-            let mine = all().filter(|trial| trial.place.subject == *name);
-            let of = |part: fn(&Trial) -> f64| mine.clone().map(part).collect::<Vec<_>>();
-            vec![
-                (*name).to_owned(),
-                percent(*asked),
-                of(Trial::error).len().to_string(),
-                median_text(&of(|trial| trial.achieved * 100.0), 2),
-                median_text(&of(Trial::error), 2),
-            ]
-        };
         Table {
             head: head(&[
                 "vnode",
@@ -321,7 +353,20 @@ impl Findings {
                 "achieved, median [95 %] (%)",
                 "error, median [95 %] (points)",
             ]),
-            rows: names.iter().map(row).collect(),
+            rows: names
+                .iter()
+                .map(|(name, asked)| {
+                    let mine = all().filter(|trial| trial.place.subject == *name);
+                    let of = |part: fn(&Trial) -> f64| mine.clone().map(part).collect::<Vec<_>>();
+                    vec![
+                        (*name).to_owned(),
+                        percent(*asked),
+                        of(Trial::error).len().to_string(),
+                        median_text(&of(|trial| trial.achieved * 100.0), 2),
+                        median_text(&of(Trial::error), 2),
+                    ]
+                })
+                .collect(),
         }
     }
 
@@ -343,13 +388,6 @@ impl Findings {
 
     /// The same by subject, for the page.
     pub fn stolen_by_subject(&self) -> Table {
-        let row = |subject: &String| {
-            let mine: Vec<&Trial> =
-                self.trials.iter().filter(|t| t.place.subject == *subject).collect();
-            let repeats: u32 = mine.iter().map(|trial| trial.repeats).sum();
-            let kept = mine.iter().filter(|trial| trial.is_disturbed()).count();
-            vec![subject.clone(), mine.len().to_string(), repeats.to_string(), kept.to_string()]
-        };
         Table {
             head: head(&[
                 "rejected for steal",
@@ -357,7 +395,22 @@ impl Findings {
                 "runs repeated",
                 "kept nevertheless",
             ]),
-            rows: self.subjects.iter().map(row).collect(),
+            rows: self
+                .subjects
+                .iter()
+                .map(|subject| {
+                    let mine: Vec<&Trial> =
+                        self.trials.iter().filter(|t| t.place.subject == *subject).collect();
+                    let repeats: u32 = mine.iter().map(|trial| trial.repeats).sum();
+                    let kept = mine.iter().filter(|trial| trial.is_disturbed()).count();
+                    vec![
+                        subject.clone(),
+                        mine.len().to_string(),
+                        repeats.to_string(),
+                        kept.to_string(),
+                    ]
+                })
+                .collect(),
         }
     }
 }

@@ -63,10 +63,12 @@ impl Domain {
 
     /// Pins all vCPUs with one `virsh`, which is faster than one for each.
     pub(super) fn pin(&self) -> Result<f64, Failure> {
-        let pin = |(index, (_, mask)): (usize, &(TaskId, CpuSet))| {
-            format!("vcpupin {NAME} {index} {mask} --live")
-        };
-        let commands: Vec<String> = self.vcpus.iter().enumerate().map(pin).collect();
+        let commands: Vec<String> = self
+            .vcpus
+            .iter()
+            .enumerate()
+            .map(|(index, (_, mask))| format!("vcpupin {NAME} {index} {mask} --live"))
+            .collect();
         let begin = SystemClock.now_ns();
         self.virsh(&commands.join("; "))?;
         let end = SystemClock.now_ns();

@@ -171,19 +171,21 @@ pub(crate) fn revert(past: &UndoContext<'_>, step: &Step) -> Vec<Result<Reverted
         {
             let Change::MoveTasks { group, .. } = &step.change else { return Vec::new() };
             let place = (group.as_str(), mount.as_str());
-            let revert = |state: &TaskState| {
-                let answer = other_hierarchies::revert(past.host, place, state);
-                confirmed_of(past.host, state.task, answer)
-            };
-            tasks.iter().map(revert).collect()
+            tasks
+                .iter()
+                .map(|state| {
+                    let answer = other_hierarchies::revert(past.host, place, state);
+                    confirmed_of(past.host, state.task, answer)
+                })
+                .collect()
         }
-        Undo::MoveTasks { tasks, .. } => {
-            let revert = |state: &TaskState| -> Vec<_> {
+        Undo::MoveTasks { tasks, .. } => tasks
+            .iter()
+            .flat_map(|state| -> Vec<_> {
                 let answers = cgroup_procs::revert(past, state).into_iter();
                 answers.map(|answer| confirmed_of(past.host, state.task, answer)).collect()
-            };
-            tasks.iter().flat_map(revert).collect()
-        }
+            })
+            .collect(),
         Undo::SetAffinity { task, original } => one(affinity::revert(past, *task, original)),
         Undo::SetPolicy { task, original } => one(policy::revert(past, *task, *original)),
         Undo::WriteSetting { setting, original, masks, files } => {

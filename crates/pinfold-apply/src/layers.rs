@@ -87,10 +87,9 @@ impl OtherPlacements {
     /// A copy of the record whose steps restore the values that are the original ones now.
     pub(crate) fn resolved<'r>(&self, record: &'r Record) -> Cow<'r, Record> {
         let is_active = |one: &EarlierUndo| {
-            let same = |(path, of): &(String, Record)| {
+            self.0.iter().any(|(path, of)| {
                 *path == one.journal && of.header.created_unix_s == one.created_unix_s
-            };
-            self.0.iter().any(same)
+            })
         };
         let mut resolved = Cow::Borrowed(record);
         for place in 0..record.entries.len() {
@@ -168,10 +167,9 @@ fn earlier_of<'r>(record: &'r Record, undo: &Undo) -> &'r [EarlierUndo] {
 /// True if a placement has recorded another one as earlier for a setting that it still has set
 /// itself.
 fn is_above(record: &Record, lower: JournalId<'_>, undo: &Undo) -> bool {
-    let is_below = |one: &EarlierUndo| {
-        one.journal == lower.path && one.created_unix_s == lower.header.created_unix_s
-    };
-    earlier_of(record, undo).iter().any(is_below)
+    earlier_of(record, undo)
+        .iter()
+        .any(|one| one.journal == lower.path && one.created_unix_s == lower.header.created_unix_s)
         && record
             .steps()
             .any(|(index, step)| is_same_thing(undo, &step.undo) && record.was_set(index))

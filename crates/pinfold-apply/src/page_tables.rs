@@ -307,12 +307,14 @@ mod tests {
     use super::*;
 
     fn tables(kib: [(u64, u64); 2]) -> Vec<NodeTables> {
-        let node = |(node, (first_kib, second)): (u32, (u64, u64))| NodeTables {
-            node: NodeId(node),
-            first_kib,
-            second_kib: Some(second),
-        };
-        (0..).zip(kib).map(node).collect()
+        (0..)
+            .zip(kib)
+            .map(|(node, (first_kib, second))| NodeTables {
+                node: NodeId(node),
+                first_kib,
+                second_kib: Some(second),
+            })
+            .collect()
     }
 
     #[test]

@@ -127,11 +127,14 @@ fn until_rest(
 }
 
 fn restless(past: &UndoContext<'_>, left: &[TaskId]) -> Finding {
-    let name = |task: &TaskId| match tasks::stat(past.host, task.tid) {
-        Ok(Some(stat)) => format!("{} ({})", task.tid, stat.comm),
-        Ok(None) | Err(_) => task.tid.to_string(),
-    };
-    let names: Vec<String> = left.iter().take(NAMED).map(name).collect();
+    let names: Vec<String> = left
+        .iter()
+        .take(NAMED)
+        .map(|task| match tasks::stat(past.host, task.tid) {
+            Ok(Some(stat)) => format!("{} ({})", task.tid, stat.comm),
+            Ok(None) | Err(_) => task.tid.to_string(),
+        })
+        .collect();
     let more = left.len().saturating_sub(NAMED);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     let text = format!(

@@ -294,12 +294,13 @@ impl Watcher {
     /// True if each thread still has the mask and policy that it had when everything was right. A
     /// thread that cannot be read counts as changed.
     fn is_right(&self, host: &dyn Host) -> bool {
-        let same = |(tid, mask, policy): &(Tid, CpuSet, Option<Policy>)| {
-            host.affinity(*tid).is_ok_and(|found| found == *mask)
-                && policy.is_none_or(|policy| host.policy(*tid).is_ok_and(|found| found == policy))
-        };
-        self.right.as_ref().is_some_and(|right| right.iter().all(same))
-            && health(host, &self.plan, &self.target).is_ok_and(|now| now == self.reported)
+        self.right.as_ref().is_some_and(|right| {
+            right.iter().all(|(tid, mask, policy)| {
+                host.affinity(*tid).is_ok_and(|found| found == *mask)
+                    && policy
+                        .is_none_or(|policy| host.policy(*tid).is_ok_and(|found| found == policy))
+            })
+        }) && health(host, &self.plan, &self.target).is_ok_and(|now| now == self.reported)
             && self.knobs.iter().all(|knob| {
                 let now = tasks::unless_gone(host.read_text(&knob.path));
                 now.is_ok_and(|now| now.as_deref().map(str::trim) == knob.found.as_deref())
@@ -520,8 +521,11 @@ impl Watcher {
                 continue;
             }
             if !self.seen.contains(&task.tid) {
-                let is_new = |task: TaskId| !self.seen.contains(&task.tid);
-                past.inherit(self.target.pid, is_new, &mut step.undo);
+                past.inherit(
+                    self.target.pid,
+                    |task: TaskId| !self.seen.contains(&task.tid),
+                    &mut step.undo,
+                );
             }
         }
         Ok(())
@@ -530,8 +534,7 @@ impl Watcher {
     fn done(&self, Chosen { task, step, clue }: Chosen, found: String) -> WatchEvent {
         let role = self.role(task);
         let set = || step.change.as_set_affinity().map(|(_, mask)| mask.clone());
-        let kept = || CpuSet::parse_list(step.change.as_write_setting()?.1).ok();
-        let pus = set().or_else(kept);
+        let pus = set().or_else(|| CpuSet::parse_list(step.change.as_write_setting()?.1).ok());
         match pus.filter(|_| !self.seen.contains(&task.tid)) {
             Some(pus) => WatchEvent::Placed { task, role, pus },
             None => {

@@ -178,11 +178,13 @@ fn memory_that_was_bound_at_the_start_gives_no_step() {
         case.target.started_on = started_on.map(NodeId);
         case.plan.vnodes[0].memory.as_mut().unwrap().nodes = vec![NodeId(node)];
         let steps = plan_steps(&case.host, &case.plan, &case.target).unwrap().steps;
-        let of_memory = |step: &&pinfold_model::Step| {
-            matches!(step.change, Change::MovePages { .. })
-                || step.change.to_string().contains("cpuset.mems")
-        };
-        steps.iter().filter(of_memory).count()
+        steps
+            .iter()
+            .filter(|step| {
+                matches!(step.change, Change::MovePages { .. })
+                    || step.change.to_string().contains("cpuset.mems")
+            })
+            .count()
     };
     assert_eq!((of_memory(None, 1), of_memory(Some(0), 1), of_memory(Some(1), 1)), (2, 2, 0));
 }

@@ -19,15 +19,17 @@ impl Batch {
     /// Its tasks, when the job's id is known.
     #[must_use]
     pub fn tasks(&self, attempt: u32, (job, now_unix_s): (u64, u64)) -> Vec<TaskRecord> {
-        let task = |element: &u32| TaskRecord {
-            part: self.offset + element,
-            attempt,
-            job,
-            element: *element,
-            submitted_unix_s: now_unix_s,
-            failed: None,
-        };
-        self.elements.iter().map(task).collect()
+        self.elements
+            .iter()
+            .map(|element| TaskRecord {
+                part: self.offset + element,
+                attempt,
+                job,
+                element: *element,
+                submitted_unix_s: now_unix_s,
+                failed: None,
+            })
+            .collect()
     }
 }
 

@@ -236,11 +236,14 @@ impl Collector {
     #[must_use]
     pub fn to_submit(&self, now_ns: u64) -> Vec<Ask> {
         let room = self.room.at(now_ns).saturating_sub(self.out.len());
-        let ask = |part: &u32| match self.at.get(*part as usize)? {
-            At::Waiting { attempt } => Some(Ask { part: *part, attempt: *attempt }),
-            At::Out { .. } | At::Done => None,
-        };
-        self.waiting.range(..self.end()).filter_map(ask).take(room).collect()
+        self.waiting
+            .range(..self.end())
+            .filter_map(|part| match self.at.get(*part as usize)? {
+                At::Waiting { attempt } => Some(Ask { part: *part, attempt: *attempt }),
+                At::Out { .. } | At::Done => None,
+            })
+            .take(room)
+            .collect()
     }
 
     /// Parts below this may be submitted.
@@ -288,11 +291,15 @@ impl Collector {
     /// Outstanding tasks: part, attempt, job.
     #[must_use]
     pub fn outstanding(&self) -> Vec<(Ask, u64)> {
-        let one = |part: &u32| match self.at.get(*part as usize)? {
-            At::Out { attempt, job, .. } => Some((Ask { part: *part, attempt: *attempt }, *job)),
-            At::Waiting { .. } | At::Done => None,
-        };
-        self.out.iter().filter_map(one).collect()
+        self.out
+            .iter()
+            .filter_map(|part| match self.at.get(*part as usize)? {
+                At::Out { attempt, job, .. } => {
+                    Some((Ask { part: *part, attempt: *attempt }, *job))
+                }
+                At::Waiting { .. } | At::Done => None,
+            })
+            .collect()
     }
 
     /// Removes the outstanding tasks, which the collector cancelled.

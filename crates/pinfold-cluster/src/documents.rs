@@ -366,24 +366,30 @@ fn hex(bytes: &[u8]) -> String {
 /// [`SchemaError`] if it cannot be written.
 pub fn result_text(answer: &Answer) -> Result<String, SchemaError> {
     let head = &answer.head;
-    let trial = |(record, figures): &(TrialRecord, Vec<Figure>)| TrialV1 {
-        block: record.block,
-        cell: record.cell,
-        start: record.start,
-        second_look: record.twin,
-        position: record.position,
-        ok: record.ok,
-        attempts: record.attempts,
-        error: record.error.clone(),
-        began_unix_s: record.began_unix_s,
-        duration_ns: record.duration_ns,
-        work_ns: record.work_ns,
-        figures: figures.iter().map(FigureV1::of).collect(),
-    };
     let (scouted, refused, trials) = match &answer.given {
         ResultContent::Scouted(scouted) => (Some(ScoutedV1::of(scouted)), None, Vec::new()),
         ResultContent::Refused(why) => (None, Some(why.clone()), Vec::new()),
-        ResultContent::Trials(trials) => (None, None, trials.iter().map(trial).collect()),
+        ResultContent::Trials(trials) => (
+            None,
+            None,
+            trials
+                .iter()
+                .map(|(record, figures)| TrialV1 {
+                    block: record.block,
+                    cell: record.cell,
+                    start: record.start,
+                    second_look: record.twin,
+                    position: record.position,
+                    ok: record.ok,
+                    attempts: record.attempts,
+                    error: record.error.clone(),
+                    began_unix_s: record.began_unix_s,
+                    duration_ns: record.duration_ns,
+                    work_ns: record.work_ns,
+                    figures: figures.iter().map(FigureV1::of).collect(),
+                })
+                .collect(),
+        ),
     };
     let line = serde_json::to_string(&ResultV1 {
         format: RESULT.to_owned(),
@@ -470,12 +476,11 @@ impl ResultV1 {
             Some(scouted) => ResultContent::Scouted(scouted.into_scouted()),
             None => {
                 let node = self.node.clone();
-                let trial = |(index, trial): (usize, TrialV1)| {
+                let trials = self.trials.into_iter().enumerate().map(|(index, trial)| {
                     trial
                         .into_trial(node.clone())
                         .map_err(|why| wrong("trials", format!("[{index}]: {why}")))
-                };
-                let trials = self.trials.into_iter().enumerate().map(trial);
+                });
                 ResultContent::Trials(trials.collect::<Result<_, _>>()?)
             }
         };

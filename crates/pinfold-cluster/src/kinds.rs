@@ -10,8 +10,7 @@ pub const KINDS: &[Kind] = &[slurm::KIND];
 /// The batch system of a run; a store that names none is for the first one.
 #[must_use]
 pub fn kind_of(options: &Options) -> &'static Kind {
-    let named = |kind: &&Kind| options.scheduler.as_deref() == Some(kind.name);
-    KINDS.iter().find(named).unwrap_or(&KINDS[0])
+    KINDS.iter().find(|kind| options.scheduler.as_deref() == Some(kind.name)).unwrap_or(&KINDS[0])
 }
 
 /// The batch system that started this process; the first one if none did.

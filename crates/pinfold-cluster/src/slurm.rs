@@ -134,14 +134,12 @@ impl Scheduler for Slurm {
         let chosen = protocol::choose(&lines, options.partition.as_deref(), these.as_deref());
         let (nodes, excluded) =
             chosen.map_err(|(what, hint)| Failure::new(Exit::Input, what).with_hint(hint))?;
-        let node = |line: NodeLine| OfferedNode {
-            is_up: line.is_up(),
-            name: line.name,
-            state: line.state,
-        };
         Ok(ClusterOffer {
             cluster: format!("Slurm {} of cluster {}", config.version, config.cluster),
-            nodes: nodes.into_iter().map(node).collect(),
+            nodes: nodes
+                .into_iter()
+                .map(|line| OfferedNode { is_up: line.is_up(), name: line.name, state: line.state })
+                .collect(),
             excluded,
             at_once,
             max_array: config.max_array,

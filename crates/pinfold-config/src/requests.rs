@@ -411,15 +411,10 @@ fn speed(value: &Value) -> Result<Speed, Fault> {
 fn size(key: &str, value: &Value) -> Result<u64, Fault> {
     /// A smaller number of memory is one of GiB or MiB without its unit.
     const LEAST_WITHOUT_UNIT: u64 = 4096;
-    let wrong = || {
-        let forms = "a size with its unit, such as \"16GiB\" or \"16G\" (B, K, M, G, T)";
-        value.not(key, forms)
-    };
     let bytes = match &value.what {
-        ValueKind::Number(number) => {
-            let is_size = |bytes: &u64| key != "memory" || *bytes >= LEAST_WITHOUT_UNIT;
-            u64::try_from(*number).ok().filter(is_size)
-        }
+        ValueKind::Number(number) => u64::try_from(*number)
+            .ok()
+            .filter(|bytes| key != "memory" || *bytes >= LEAST_WITHOUT_UNIT),
         ValueKind::Text(text) => {
             let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
             let unit = text.get(digits.len()..).and_then(|unit| unit_bytes(unit.trim()));
@@ -432,7 +427,10 @@ fn size(key: &str, value: &Value) -> Result<u64, Fault> {
         | ValueKind::Table(_)
         | ValueKind::Date => None,
     };
-    bytes.filter(|bytes| *bytes > 0).ok_or_else(wrong)
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| {
+        let forms = "a size with its unit, such as \"16GiB\" or \"16G\" (B, K, M, G, T)";
+        value.not(key, forms)
+    })
 }
 
 fn page_size(value: &Value) -> Result<u64, Fault> {

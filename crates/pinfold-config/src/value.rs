@@ -151,13 +151,15 @@ fn whole(value: &DeValue<'_>, at: usize) -> Result<ValueKind, Fault> {
         DeValue::Float(number) => ValueKind::Fraction(number.as_str().to_owned()),
         DeValue::Boolean(truth) => ValueKind::Truth(*truth),
         DeValue::Datetime(_) => ValueKind::Date,
-        DeValue::Array(items) => {
-            let item = |item: &toml::Spanned<DeValue<'_>>| {
-                let at = item.span().start;
-                Ok(Value { at, what: whole(item.get_ref(), at)? })
-            };
-            ValueKind::List(items.iter().map(item).collect::<Result<_, Fault>>()?)
-        }
+        DeValue::Array(items) => ValueKind::List(
+            items
+                .iter()
+                .map(|item| {
+                    let at = item.span().start;
+                    Ok(Value { at, what: whole(item.get_ref(), at)? })
+                })
+                .collect::<Result<_, Fault>>()?,
+        ),
         DeValue::Table(inner) => table(inner)?,
     })
 }

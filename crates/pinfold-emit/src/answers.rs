@@ -48,11 +48,13 @@ impl Answers {
 
     /// The lines of one section as text; comments begin with `# `.
     pub fn text(&self, place: &str) -> String {
-        let line = |line: Line| match line {
-            Line::Comment(text) => format!("# {text}\n"),
-            Line::Text(text) => format!("{text}\n"),
-        };
-        self.lines(place).into_iter().map(line).collect()
+        self.lines(place)
+            .into_iter()
+            .map(|line| match line {
+                Line::Comment(text) => format!("# {text}\n"),
+                Line::Text(text) => format!("{text}\n"),
+            })
+            .collect()
     }
 
     /// Tunables that the format cannot express, a sentence each; empty if there are none.

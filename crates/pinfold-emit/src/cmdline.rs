@@ -115,8 +115,9 @@ fn pages_of(vnode: &VnodePlan, topology: &Topology) -> Vec<((NodeId, u64), u64)>
 
 /// The same with its comments wrapped; the parameters stay on one line.
 fn wrapped(text: &str) -> String {
-    let line = |line: &str| if line.starts_with('#') { comment(line) } else { format!("{line}\n") };
-    text.lines().map(line).collect()
+    text.lines()
+        .map(|line| if line.starts_with('#') { comment(line) } else { format!("{line}\n") })
+        .collect()
 }
 
 /// CPUs reserved for vCPUs from boot on.

@@ -276,11 +276,15 @@ pub(super) fn memory_mode(mode: &str, nodes: usize) -> &str {
 
 /// `<cell>` elements of `<cpu><numa>`; the sizes are in bytes, in the cells' order.
 pub(super) fn cell_lines(cells: &[GuestCell], sizes: &[u64]) -> Vec<String> {
-    let line = |(id, (cell, size)): (usize, (&GuestCell, &u64))| {
-        let kib = size >> 10;
-        format!("<cell id='{id}' cpus='{}' memory='{kib}' unit='KiB'/>", cell.vcpus)
-    };
-    cells.iter().zip(sizes).enumerate().map(line).collect()
+    cells
+        .iter()
+        .zip(sizes)
+        .enumerate()
+        .map(|(id, (cell, size))| {
+            let kib = size >> 10;
+            format!("<cell id='{id}' cpus='{}' memory='{kib}' unit='KiB'/>", cell.vcpus)
+        })
+        .collect()
 }
 
 /// The page size of `<hugepages>`.

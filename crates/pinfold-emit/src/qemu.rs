@@ -105,11 +105,10 @@ impl<'c> Command<'c> {
 
     /// True if the command itself places memory.
     fn places_memory(&self) -> bool {
-        let is_backend = |object: &QemuOption| {
-            object.key("qom-type").is_some_and(|kind| kind.starts_with("memory-backend"))
-        };
         ["numa", "mem-path"].iter().any(|name| self.line.has(name))
-            || self.line.all("object").any(is_backend)
+            || self.line.all("object").any(|object| {
+                object.key("qom-type").is_some_and(|kind| kind.starts_with("memory-backend"))
+            })
     }
 
     /// True if the command starts the guest stopped, or waits for a migration.

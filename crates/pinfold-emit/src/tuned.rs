@@ -161,9 +161,10 @@ struct Profile {
 
 impl Profile {
     fn of(plan: &Plan, reserved: &CpuSet) -> Self {
-        let real_time = |thread: &ThreadPlan| thread.policy.is_some_and(Policy::is_real_time);
         let mut vcpus = plan.vnodes.iter().flat_map(VnodePlan::vcpus);
-        if !reserved.is_empty() && vcpus.any(real_time) {
+        if !reserved.is_empty()
+            && vcpus.any(|thread| thread.policy.is_some_and(Policy::is_real_time))
+        {
             return Self {
                 needs: "# It builds on tuned's own profile for real-time guests: package \
                         tuned-profiles-nfv-host, or -realtime.\n\

@@ -301,11 +301,14 @@ fn memory_that_no_node_has_is_divided_or_refused_with_what_fits() {
         assert_eq!(finding.hint.as_deref(), Some("ask for at most 12 GiB of memory"));
     }
     let (a, b) = (("a", 8), ("b", 4));
-    let vm = |(name, gib): (&str, u64)| VnodeRequest {
-        memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
-        ..VnodeRequest::vm(name, VmRequest::of(VcpuCount::Exactly(2)))
-    };
-    let three = Request::of([a, b, ("c", 14)].map(vm).to_vec());
+    let three = Request::of(
+        [a, b, ("c", 14)]
+            .map(|(name, gib)| VnodeRequest {
+                memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
+                ..VnodeRequest::vm(name, VmRequest::of(VcpuCount::Exactly(2)))
+            })
+            .to_vec(),
+    );
     let error = plan("compact", &topology, &three).expect_err("too much");
     let text = error.to_string();
     assert!(text.contains(" left of 12 GiB") || text.contains(" left of 24 GiB"), "{text}");

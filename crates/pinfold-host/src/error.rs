@@ -103,8 +103,7 @@ pub enum HostError {
 
 /// A path quoted for the shell.
 fn quoted(path: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+".contains(letter);
-    if path.chars().all(is_plain) {
+    if path.chars().all(|letter| letter.is_ascii_alphanumeric() || "/._-+".contains(letter)) {
         path.to_owned()
     } else {
         format!("'{}'", path.replace('\'', r"'\''"))

@@ -142,7 +142,6 @@ impl Host for LiveHost {
     }
 
     fn list(&self, path: &str) -> Result<Vec<String>, HostError> {
-        let fail = |errno| HostError::file("list", path, errno);
         let descriptor = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY, "list")?;
         let mut names = Vec::new();
         // Large enough for all threads of a large machine: the kernel walks `/proc/PID/task` from
@@ -150,7 +149,7 @@ impl Host for LiveHost {
         let mut room = Vec::with_capacity(LIST_BYTES);
         let mut entries = rustix::fs::RawDir::new(descriptor, room.spare_capacity_mut());
         while let Some(entry) = entries.next() {
-            let entry = entry.map_err(fail)?;
+            let entry = entry.map_err(|errno| HostError::file("list", path, errno))?;
             let name = entry.file_name().to_string_lossy();
             if name != "." && name != ".." {
                 names.push(name.into_owned());

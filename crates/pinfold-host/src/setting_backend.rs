@@ -109,11 +109,10 @@ impl Systemd {
     /// True for a valid unit name (`systemd.unit(5)`); other names are not passed on.
     #[must_use]
     pub fn is_unit(name: &str) -> bool {
-        let fits = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
         let kind = name.rsplit('.').next();
         name.len() < 256
             && !name.starts_with(['-', '.'])
-            && name.chars().all(fits)
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c))
             && matches!(kind, Some("slice" | "scope" | "service"))
     }
 

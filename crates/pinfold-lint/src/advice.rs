@@ -178,12 +178,14 @@ fn with_new_repairs(
     view: &LintContext<'_, '_>,
 ) -> (Target, Vec<Diagnostic>) {
     let then = of_one(&LintContext::of(&target.layout, view.lookup), None);
-    let is_new = |diagnostic: &&Diagnostic| {
-        diagnostic.severity >= Severity::Warning
-            && diagnostics.iter().all(|known| known.name != diagnostic.name)
-    };
-    let repairs: Vec<_> =
-        then.iter().filter(is_new).flat_map(|diagnostic| &diagnostic.repairs).collect();
+    let repairs: Vec<_> = then
+        .iter()
+        .filter(|diagnostic| {
+            diagnostic.severity >= Severity::Warning
+                && diagnostics.iter().all(|known| known.name != diagnostic.name)
+        })
+        .flat_map(|diagnostic| &diagnostic.repairs)
+        .collect();
     let text = target.layout.text.as_deref().filter(|_| !repairs.is_empty());
     let changed = text.and_then(|text| repair::apply(text, repairs).ok());
     let layout = changed.and_then(|text| Layout::of_text(&text, &target.layout.source).ok());
@@ -427,12 +429,14 @@ fn together(changes: &[&Change], parents: &mut Parents<'_>) -> Vec<String> {
             None => groups.push((path, vec![change.line()])),
         }
     }
-    let of_group = |(path, lines): (&[String], Vec<String>)| {
-        let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        let place = (!path.is_empty()).then(|| parents.whereabouts(&path));
-        place.into_iter().chain(lines).collect::<Vec<_>>()
-    };
-    groups.into_iter().flat_map(of_group).collect()
+    groups
+        .into_iter()
+        .flat_map(|(path, lines)| {
+            let path: Vec<&str> = path.iter().map(String::as_str).collect();
+            let place = (!path.is_empty()).then(|| parents.whereabouts(&path));
+            place.into_iter().chain(lines).collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 fn changes(view: &LintContext<'_, '_>, target: &Layout) -> Vec<Change> {

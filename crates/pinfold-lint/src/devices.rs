@@ -39,8 +39,10 @@ fn bus<'d>(disk: &Node<'d, 'd>) -> Option<&'d str> {
 }
 
 fn target<'d>(disks: &[Node<'d, 'd>]) -> Vec<Node<'d, 'd>> {
-    let of = |disk: &Node<'d, 'd>| disk.children().find(|child| child.has_tag_name("target"));
-    disks.iter().filter_map(of).collect()
+    disks
+        .iter()
+        .filter_map(|disk| disk.children().find(|child| child.has_tag_name("target")))
+        .collect()
 }
 
 fn disks(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
@@ -52,12 +54,11 @@ fn disks(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     if slow.is_empty() {
         return;
     }
-    let addressed = |disk: &Node<'_, '_>| disk.children().any(|c| c.has_tag_name("address"));
     let fault = DeviceFault::Disks {
         count: slow.len(),
         windows: file.windows != Windows::No,
         targets: virtio_targets(file, slow.len()),
-        addressed: slow.iter().any(addressed),
+        addressed: slow.iter().any(|disk| disk.children().any(|c| c.has_tag_name("address"))),
     };
     diagnostics.push(file.diagnostic(Severity::Note, &fault, &target(&slow)));
 }

@@ -16,11 +16,11 @@ pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic
         pus.is_some_and(|pus| pus.len() == 1 || view.lookup.core_of(pus).is_some())
     };
     // Of a mask that is not there, or that only some have, another finding speaks.
-    let is_known =
-        |diagnostic: &Diagnostic| ["absent-pu", "half-pinned"].contains(&diagnostic.name);
     if view.layout.vcpus > 0
         && !view.vcpus().any(|(_, pin)| one(pin))
-        && !diagnostics.iter().any(is_known)
+        && !diagnostics
+            .iter()
+            .any(|diagnostic| ["absent-pu", "half-pinned"].contains(&diagnostic.name))
     {
         diagnostics.push(unpinned(view, &masks));
     }

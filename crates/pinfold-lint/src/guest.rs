@@ -58,13 +58,17 @@ fn siblings_lie(
     let Some(first) = wrong.first() else {
         return false;
     };
-    let on = |index: &u32| Spot {
-        vcpu: *index,
-        pus: view.layout.pin(&Role::Vcpu(*index)).and_then(|pin| pin.pus.as_ref()),
-        core: cores.get(index).copied(),
+    let fault = GuestFault::SiblingsLie {
+        first: first
+            .iter()
+            .map(|index| Spot {
+                vcpu: *index,
+                pus: view.layout.pin(&Role::Vcpu(*index)).and_then(|pin| pin.pus.as_ref()),
+                core: cores.get(index).copied(),
+            })
+            .collect(),
+        cores: wrong.len(),
     };
-    let fault =
-        GuestFault::SiblingsLie { first: first.iter().map(on).collect(), cores: wrong.len() };
     let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
     let pins = wrong.iter().flat_map(|siblings| siblings.iter());
     let pins = pins.filter_map(|index| view.layout.pin(&Role::Vcpu(*index)));

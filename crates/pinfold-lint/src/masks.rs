@@ -70,10 +70,10 @@ struct AbsentPins<'p> {
 
 /// Adds pins to those with the same cause, if none of their CPUs can be used.
 fn add<'p>(known: &mut Vec<AbsentPins<'p>>, new: AbsentPins<'p>) {
-    let is_same = |one: &&mut AbsentPins<'p>| {
-        one.barred == new.barred && one.left.is_empty() && new.left.is_empty()
-    };
-    match known.iter_mut().find(is_same) {
+    match known
+        .iter_mut()
+        .find(|one| one.barred == new.barred && one.left.is_empty() && new.left.is_empty())
+    {
         Some(one) => {
             one.pins.extend(new.pins);
             one.absent.add(&new.absent);
@@ -170,10 +170,11 @@ fn crowded(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     for (mask, indexes) in by_mask.into_iter().filter(|(mask, vcpus)| vcpus.len() > mask.len()) {
         let nodes = view.lookup.nodes_of(mask);
         let near = |pu: &PuId| view.lookup.pu(*pu).and_then(|pu| pu.node);
-        let near = |pu: &PuId| near(pu).is_none_or(|node| nodes.contains(&node));
         let left = view.lookup.for_vcpus.difference(mask);
         let left = left.difference(&view.lookup.topology.isolated);
-        if 2 * left.iter().filter(near).count() < mask.len() {
+        if 2 * left.iter().filter(|pu| near(pu).is_none_or(|node| nodes.contains(&node))).count()
+            < mask.len()
+        {
             continue;
         }
         let fault = MaskFault::Crowded { vcpus: indexes.len(), mask };

@@ -138,11 +138,13 @@ impl<'v, 'a, 't> InvolvedMachines<'v, 'a, 't> {
 
     /// The positions of the values concerned in the file of each machine.
     pub fn places(&self, own: impl Fn(&LintContext<'_, '_>) -> Vec<Place>) -> Vec<Place> {
-        let of = |view: &&LintContext<'a, 't>| {
-            let source = view.layout.source.clone();
-            own(view).into_iter().map(move |place| Place { file: source.clone(), ..place })
-        };
-        self.named.iter().flat_map(of).collect()
+        self.named
+            .iter()
+            .flat_map(|view| {
+                let source = view.layout.source.clone();
+                own(view).into_iter().map(move |place| Place { file: source.clone(), ..place })
+            })
+            .collect()
     }
 }
 

@@ -41,10 +41,9 @@ pub(super) fn options(layout: &Layout) -> String {
 
 /// The roles that `apply` finds in a domain, with their pins.
 fn pinned(layout: &Layout) -> impl Iterator<Item = (&Role, &CpuSet)> {
-    let of_domain = |pin: &&Pin| {
+    let pins = layout.pins.iter().filter(|pin| {
         pin.role.is_vcpu() || pin.role == Role::Emulator || pin.role.iothread().is_some()
-    };
-    let pins = layout.pins.iter().filter(of_domain);
+    });
     pins.filter_map(|pin| Some((&pin.role, pin.pus.as_ref()?)))
 }
 
@@ -58,10 +57,11 @@ fn of_run(run: &[(u32, PuId)]) -> Option<String> {
             _ => parts.push((*pu, *pu)),
         }
     }
-    let part = |(start, end): &(PuId, PuId)| {
-        if start == end { start.to_string() } else { format!("{start}-{end}") }
-    };
-    let list = parts.iter().map(part).collect::<Vec<_>>().join(",");
+    let list = parts
+        .iter()
+        .map(|(start, end)| if start == end { start.to_string() } else { format!("{start}-{end}") })
+        .collect::<Vec<_>>()
+        .join(",");
     let range = if first == last { first.to_string() } else { format!("{first}-{last}") };
     Some(format!("vcpu{range}={list}"))
 }

@@ -106,11 +106,12 @@ impl<'d> Parents<'d> {
 /// How many parents of a path are there.
 fn depth(root: Node<'_, '_>, path: &[&str]) -> usize {
     let mut parent = root;
-    let is_there = |opening: &&&str| {
-        let found = parent.children().find(|child| child.has_tag_name(tag_of(opening)));
-        found.map(|found| parent = found).is_some()
-    };
-    path.iter().take_while(is_there).count()
+    path.iter()
+        .take_while(|opening| {
+            let found = parent.children().find(|child| child.has_tag_name(tag_of(opening)));
+            found.map(|found| parent = found).is_some()
+        })
+        .count()
 }
 
 /// Where to write, if so many of the parents are there, outermost first.

@@ -12,14 +12,15 @@ pub(super) fn with_count(layout: &Layout, count: u32) -> Option<Layout> {
         let text = rewritten(layout.text.as_deref()?, layout, count)?;
         return Layout::of_text(&text, &layout.source).ok();
     }
-    let is_other = |pin: &&Pin| !pin.role.is_vcpu();
-    let vcpu = |index: u32| {
-        let role = Role::Vcpu(index);
-        let new = Pin { role: role.clone(), pus: None, policy: None, place: Place::default() };
-        layout.pin(&role).cloned().unwrap_or(new)
-    };
-    let others = layout.pins.iter().filter(is_other).cloned();
-    let pins = (0..count).map(vcpu).chain(others).collect();
+    let others = layout.pins.iter().filter(|pin| !pin.role.is_vcpu()).cloned();
+    let pins = (0..count)
+        .map(|index| {
+            let role = Role::Vcpu(index);
+            let new = Pin { role: role.clone(), pus: None, policy: None, place: Place::default() };
+            layout.pin(&role).cloned().unwrap_or(new)
+        })
+        .chain(others)
+        .collect();
     Some(Layout { vcpus: count, pins, guest: None, wrong_product: None, ..layout.clone() })
 }
 
@@ -37,12 +38,14 @@ fn rewritten(xml: &str, layout: &Layout, count: u32) -> Option<String> {
         Some(node) => edits.replace(node, &[vcpu]),
         None => edits.insert_into(root, &[vcpu]),
     }
-    let is_gone = |node: &Node<'_, '_>| {
-        let index = node.attribute("vcpu").and_then(|text| text.trim().parse::<u32>().ok());
-        node.has_tag_name("vcpupin") && index.is_some_and(|index| index >= count)
-    };
     let tunes = root.children().filter(|child| child.has_tag_name("cputune"));
-    tunes.flat_map(|tune| tune.children()).filter(is_gone).for_each(|node| edits.remove(node));
+    tunes
+        .flat_map(|tune| tune.children())
+        .filter(|node| {
+            let index = node.attribute("vcpu").and_then(|text| text.trim().parse::<u32>().ok());
+            node.has_tag_name("vcpupin") && index.is_some_and(|index| index >= count)
+        })
+        .for_each(|node| edits.remove(node));
     let shape =
         child("cpu").and_then(|cpu| cpu.children().find(|child| child.has_tag_name("topology")));
     if let Some(node) = shape {

@@ -86,10 +86,15 @@ fn places(view: &LintContext<'_, '_>, demands: &[Demand], excess: &Excess) -> Ve
         let cells = domain.iter().flat_map(|domain| &domain.cells);
         let cell = cells.filter(|cell| Some(cell.value.id) == demand.cell);
         found.extend(cell.map(|cell| cell.place.clone()));
-        let of_cell = |bound: &&MemoryOf| {
-            bound.cell.as_ref().map(|(id, _)| *id) == demand.cell && demand.nodes.is_some()
-        };
-        found.extend(view.layout.memory.iter().filter(of_cell).map(|bound| bound.place.clone()));
+        found.extend(
+            view.layout
+                .memory
+                .iter()
+                .filter(|bound| {
+                    bound.cell.as_ref().map(|(id, _)| *id) == demand.cell && demand.nodes.is_some()
+                })
+                .map(|bound| bound.place.clone()),
+        );
     }
     let has_cells =
         domain.is_some_and(|domain| domain.cells.iter().any(|c| c.value.bytes.is_some()));
@@ -120,17 +125,21 @@ fn elsewhere(
         room(nodes, topology) > 0 && excesses(&moved.collect::<Vec<_>>(), topology).is_empty()
     };
     let single = ids.iter().map(|id| BTreeSet::from([*id])).find(fits);
-    let wider = || {
-        let mut nodes: BTreeSet<NodeId> = own.iter().copied().collect();
-        for id in &ids {
-            if fits(&nodes) {
-                break;
-            }
-            nodes.insert(*id);
-        }
-        Some(nodes).filter(fits)
-    };
-    Some(single.or_else(wider)?.into_iter().collect())
+    Some(
+        single
+            .or_else(|| {
+                let mut nodes: BTreeSet<NodeId> = own.iter().copied().collect();
+                for id in &ids {
+                    if fits(&nodes) {
+                        break;
+                    }
+                    nodes.insert(*id);
+                }
+                Some(nodes).filter(fits)
+            })?
+            .into_iter()
+            .collect(),
+    )
 }
 
 /// Several machines: memory that fits alone but not together, and more vCPUs than CPUs.
@@ -169,12 +178,11 @@ fn memory_together(
     let moved = moved(views, claimants, excess, bytes);
     let fault = RoomFault::Overcommitted { machines: machines.names(), excess, moved };
     let mut diagnostic = machines.diagnostic(&fault);
-    let own = |view: &LintContext<'_, '_>| {
+    diagnostic.places = machines.places(|view: &LintContext<'_, '_>| {
         let bound = view.layout.memory.iter().filter(|_| excess.nodes.is_some());
         let size = view.layout.bytes.iter().map(|bytes| bytes.place.clone());
         size.chain(bound.map(|bound| bound.place.clone())).collect()
-    };
-    diagnostic.places = machines.places(own);
+    });
     diagnostic
 }
 

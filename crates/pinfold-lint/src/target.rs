@@ -348,13 +348,13 @@ fn on(view: &LintContext<'_, '_>, order: &[PuId], request: &Request) -> Option<P
             Some(_) => continue,
             None => {
                 let now = view.layout.pin(&thread.role).and_then(|pin| pin.pus.clone());
-                let harmless = |pus: &CpuSet| {
+                now.filter(|pus| {
                     pus.is_disjoint(&held)
                         && pus.is_subset(&view.lookup.usable)
                         && pus.is_disjoint(&request.avoid)
                         && !cores::is_far(view, pus, &held)
-                };
-                now.filter(harmless).unwrap_or_else(|| better.clone())
+                })
+                .unwrap_or_else(|| better.clone())
             }
         };
         if thread.pus.is_empty() {

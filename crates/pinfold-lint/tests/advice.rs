@@ -154,11 +154,12 @@ fn an_l3_cache_without_room_for_all_vcpus_is_not_offered() {
 fn machines_of_one_host_get_one_kernel_command_line() {
     let topology = host("e5-2670-dual.synthetic");
     let machine = |name: &str, first: u32| {
-        let pin = |vcpu: u32| {
-            let cpu = first + vcpu / 2 + 16 * (vcpu % 2);
-            format!("<vcpupin vcpu='{vcpu}' cpuset='{cpu}'/>\n")
-        };
-        let pins: String = (0..4).map(pin).collect();
+        let pins: String = (0..4)
+            .map(|vcpu| {
+                let cpu = first + vcpu / 2 + 16 * (vcpu % 2);
+                format!("<vcpupin vcpu='{vcpu}' cpuset='{cpu}'/>\n")
+            })
+            .collect();
         let shape =
             "<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='2'/></cpu>";
         let tune = format!("{pins}<emulatorpin cpuset='6-7'/>\n");

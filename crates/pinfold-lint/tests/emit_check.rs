@@ -102,18 +102,23 @@ impl Counts {
 fn of_all_hosts(of_one: impl Fn(&str, &Topology) -> [Counts; 2] + Sync) -> [Counts; 2] {
     static HOSTS: LazyLock<Vec<(String, Topology)>> = LazyLock::new(hosts);
     let next = AtomicUsize::new(0);
-    let share = || {
-        let mut all = <[Counts; 2]>::default();
-        while let Some((name, topology)) = HOSTS.get(next.fetch_add(1, Ordering::Relaxed)) {
-            for (sum, part) in all.iter_mut().zip(of_one(name, topology)) {
-                sum.add(part);
-            }
-        }
-        all
-    };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(share)).collect();
+        let workers: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut all = <[Counts; 2]>::default();
+                    while let Some((name, topology)) =
+                        HOSTS.get(next.fetch_add(1, Ordering::Relaxed))
+                    {
+                        for (sum, part) in all.iter_mut().zip(of_one(name, topology)) {
+                            sum.add(part);
+                        }
+                    }
+                    all
+                })
+            })
+            .collect();
         let mut all = <[Counts; 2]>::default();
         for worker in workers {
             let parts = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

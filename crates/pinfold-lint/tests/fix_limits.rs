@@ -101,11 +101,14 @@ fn advised(diagnostics: &[Diagnostic]) -> Option<u32> {
 
 /// The file of somebody who follows such advice: fewer vCPUs, fewer pins, no topology.
 fn with_count(xml: &str, count: u32) -> String {
-    let is_kept = |line: &&str| {
-        let index = line.strip_prefix("<vcpupin vcpu='").and_then(|rest| rest.split('\'').next());
-        index.is_none_or(|index| index.parse::<u32>().expect("a number") < count)
-    };
-    let lines = xml.lines().filter(is_kept).filter(|line| !line.contains("<topology"));
+    let lines = xml
+        .lines()
+        .filter(|line| {
+            let index =
+                line.strip_prefix("<vcpupin vcpu='").and_then(|rest| rest.split('\'').next());
+            index.is_none_or(|index| index.parse::<u32>().expect("a number") < count)
+        })
+        .filter(|line| !line.contains("<topology"));
     let lines = lines.map(|line| {
         if line.contains("<vcpu ") {
             format!("<vcpu placement='static'>{count}</vcpu>")

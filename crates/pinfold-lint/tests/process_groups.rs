@@ -10,10 +10,13 @@ use pinfold_plan::layout::Layout;
 use pinfold_plan::{explain, plan, strategies};
 
 fn groups(sizes: &[u32]) -> Request {
-    let group = |(place, size): (usize, &u32)| {
-        VnodeRequest::processes(&format!("g{place}"), *size, Speed::FULL)
-    };
-    let request = Request::of(sizes.iter().enumerate().map(group).collect());
+    let request = Request::of(
+        sizes
+            .iter()
+            .enumerate()
+            .map(|(place, size)| VnodeRequest::processes(&format!("g{place}"), *size, Speed::FULL))
+            .collect(),
+    );
     Request { isolation: IsolationScope::Host, ..request }
 }
 
@@ -49,11 +52,14 @@ fn no_text_mentions_virtual_machines() {
         for strategy in strategies() {
             for sizes in [&[1][..], &[2, 1], &[cpus + 1]] {
                 let text = said(strategy.name, topology, &groups(sizes));
-                let is_wrong = |line: &&str| {
-                    ["vCPU", "virtual machine", "guest"].iter().any(|word| line.contains(word))
-                };
                 found.extend(
-                    text.lines().filter(is_wrong).map(|line| format!("{}: {line}", strategy.name)),
+                    text.lines()
+                        .filter(|line| {
+                            ["vCPU", "virtual machine", "guest"]
+                                .iter()
+                                .any(|word| line.contains(word))
+                        })
+                        .map(|line| format!("{}: {line}", strategy.name)),
                 );
             }
         }

@@ -35,11 +35,12 @@ fn a_file_of_enabled_and_disabled_vcpus_is_clean() {
 }
 
 fn enabled(ids: &CpuSet, count: u32) -> String {
-    let line = |id: u32| {
-        let yes = if ids.contains(PuId(id)) { "yes" } else { "no" };
-        format!("<vcpu id='{id}' enabled='{yes}' hotpluggable='yes'/>")
-    };
-    (0..count).map(line).collect()
+    (0..count)
+        .map(|id| {
+            let yes = if ids.contains(PuId(id)) { "yes" } else { "no" };
+            format!("<vcpu id='{id}' enabled='{yes}' hotpluggable='yes'/>")
+        })
+        .collect()
 }
 
 fn domain(ids: &CpuSet, count: u32, rest: &str) -> String {

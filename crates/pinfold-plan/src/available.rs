@@ -482,11 +482,10 @@ impl<'a> AvailableCpus<'a> {
         host: &HostShare,
     ) -> impl Iterator<Item = &'s AvailableCore> {
         // If one sibling of a core is the host's, vnodes get none of its CPUs.
-        let whole = |spot: &&AvailableCore| {
+        self.cores.iter().filter(|spot| {
             let core = self.topology.cores.get(spot.core.index());
             core.is_some_and(|core| core.pus.is_disjoint(&host.pus))
-        };
-        self.cores.iter().filter(whole)
+        })
     }
 
     /// The reason for the host's CPUs when `exclusive` is reserved for vnodes.
@@ -557,11 +556,12 @@ fn cores_of(topology: &Topology, pus: &CpuSet) -> CpuSet {
 /// The CPUs to which helpers are pinned by hand, without pins that leave less than half of their
 /// nodes to vCPUs: such helpers have CPUs without one all the same.
 fn of_helpers(index: &Index<'_>, usable: &CpuSet, request: &Request) -> CpuSet {
-    let is_narrow = |pus: &&CpuSet| {
-        let near = index.near(usable, &index.nodes_of(pus));
-        2 * pus.len() <= near.len()
-    };
-    request_check::pins_of_helpers(request).filter(is_narrow).collect()
+    request_check::pins_of_helpers(request)
+        .filter(|pus| {
+            let near = index.near(usable, &index.nodes_of(pus));
+            2 * pus.len() <= near.len()
+        })
+        .collect()
 }
 
 /// The CPUs of the nodes to which every vnode is restricted; `None` if a vnode may be anywhere.
@@ -710,8 +710,8 @@ fn cores_near_the_host(
     let part = |pu: &Pu| parts.get(&pu.core).copied().unwrap_or(0);
     let pus: Vec<&Pu> = hostable.iter().filter_map(|pu| index.pu(pu)).collect();
     let Some(weakest) = pus.iter().map(|pu| part(pu)).max() else { return Vec::new() };
-    let is_first = |pu: &&Pu| from == FreeFrom::Boot || part(pu) == weakest;
-    let Some(host) = pus.iter().copied().find(is_first) else {
+    let Some(host) = pus.iter().copied().find(|pu| from == FreeFrom::Boot || part(pu) == weakest)
+    else {
         return Vec::new();
     };
     let mut cores: Vec<_> = index

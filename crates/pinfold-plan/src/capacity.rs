@@ -233,16 +233,18 @@ mod tests {
         topology.source = Source::Captured("three nodes".to_owned());
         // SIZE@NODES, in eighths of a node.
         let demands = |text: &str| -> Vec<Demand> {
-            let one = |(cell, part): (u32, &str)| {
-                let (size, list) = part.split_once('@').unwrap();
-                let nodes = list.split('+').filter_map(|id| id.parse().ok()).map(NodeId);
-                Demand {
-                    bytes: size.parse::<u64>().unwrap() << 27,
-                    nodes: (list != "any").then(|| nodes.collect()),
-                    cell: Some(cell),
-                }
-            };
-            (0..).zip(text.split(' ')).map(one).collect()
+            (0..)
+                .zip(text.split(' '))
+                .map(|(cell, part)| {
+                    let (size, list) = part.split_once('@').unwrap();
+                    let nodes = list.split('+').filter_map(|id| id.parse().ok()).map(NodeId);
+                    Demand {
+                        bytes: size.parse::<u64>().unwrap() << 27,
+                        nodes: (list != "any").then(|| nodes.collect()),
+                        cell: Some(cell),
+                    }
+                })
+                .collect()
         };
         let check = |text: &str, expected: &[(&str, u64, &[usize])]| {
             let found = excesses(&demands(text), &topology);

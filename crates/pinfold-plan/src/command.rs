@@ -15,11 +15,10 @@ use crate::strategies::strategies;
 /// only the preference, to be added to the user's command.
 #[must_use]
 pub fn hint(strategy: &str, topology: &Topology, request: &Request) -> String {
-    let fixed = |vnode: &VnodeRequest| match &vnode.work {
+    if request.vnodes.iter().any(|vnode| match &vnode.work {
         Work::Vm(vm) => !vm.nodes.is_empty() || !vm.cells.is_empty(),
         Work::Processes { .. } => false,
-    };
-    if request.vnodes.iter().any(fixed) {
+    }) {
         return format!("add `--prefer {}`", request.prefer);
     }
     format!("`{}`", plan(strategy, topology, request))
@@ -111,8 +110,8 @@ pub fn apply_isolated(domain: &str, strategy: Option<&str>) -> String {
 /// exists (`apply` accepts no other).
 #[must_use]
 pub fn with_strategy(command: &str, strategy: Option<&str>) -> String {
-    let is_known = |name: &&str| *name != "auto" && strategies().iter().any(|it| it.name == *name);
-    match strategy.filter(is_known) {
+    match strategy.filter(|name| *name != "auto" && strategies().iter().any(|it| it.name == *name))
+    {
         Some(strategy) => format!("{command} --strategy {strategy}"),
         None => command.to_owned(),
     }

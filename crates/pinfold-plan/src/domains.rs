@@ -103,19 +103,22 @@ impl Domain {
             && by_core.1
             && (by_core.0 == by_thread.0 || by_thread.0.is_none());
         let mut pool = pool(if alone { Count::Cores } else { Count::Threads });
-        let whole = |(place, vcpus): &(usize, usize)| {
-            let wishes = pins::wishes(builder.vnode(*place), *vcpus);
-            let taken = if wishes.iter().any(Option::is_some) {
-                pool.take_around(&wishes, &[])
-            } else {
-                pool.take(*vcpus, &[])
-            };
-            Some(taken?.pins)
-        };
-        self.vnodes.iter().map(whole).collect::<Option<_>>().unwrap_or_else(|| {
-            let mut pus = self.cores.iter().flat_map(|spot| &spot.pus).copied();
-            self.vnodes.iter().map(|(_, vcpus)| pus.by_ref().take(*vcpus).collect()).collect()
-        })
+        self.vnodes
+            .iter()
+            .map(|(place, vcpus)| {
+                let wishes = pins::wishes(builder.vnode(*place), *vcpus);
+                let taken = if wishes.iter().any(Option::is_some) {
+                    pool.take_around(&wishes, &[])
+                } else {
+                    pool.take(*vcpus, &[])
+                };
+                Some(taken?.pins)
+            })
+            .collect::<Option<_>>()
+            .unwrap_or_else(|| {
+                let mut pus = self.cores.iter().flat_map(|spot| &spot.pus).copied();
+                self.vnodes.iter().map(|(_, vcpus)| pus.by_ref().take(*vcpus).collect()).collect()
+            })
     }
 }
 

@@ -95,12 +95,17 @@ pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
     roles(&mut text, plan);
     section(&mut text, "Host", host(plan));
     let lines = |of_vnode: &dyn Fn(&VnodePlan) -> Vec<String>| -> Vec<String> {
-        let named = |vnode: &VnodePlan| {
-            let name =
-                if plan.vnodes.len() > 1 { format!("{}: ", vnode.name) } else { String::new() };
-            of_vnode(vnode).into_iter().map(move |line| format!("{name}{line}")).collect::<Vec<_>>()
-        };
-        plan.vnodes.iter().flat_map(named).collect()
+        plan.vnodes
+            .iter()
+            .flat_map(|vnode| {
+                let name =
+                    if plan.vnodes.len() > 1 { format!("{}: ", vnode.name) } else { String::new() };
+                of_vnode(vnode)
+                    .into_iter()
+                    .map(move |line| format!("{name}{line}"))
+                    .collect::<Vec<_>>()
+            })
+            .collect()
     };
     let guests = lines(&|vnode| {
         let guest = vnode.guest.iter();
@@ -151,9 +156,12 @@ fn memory_line(memory: &MemoryPlan) -> String {
 }
 
 fn summary(plan: &Plan, vnode: &VnodePlan) -> String {
-    let runs = |thread: &&ThreadPlan| thread.role.runs_work();
     let mut pus = CpuSet::new();
-    vnode.threads.iter().filter(runs).for_each(|thread| pus.add(&thread.pus));
+    vnode
+        .threads
+        .iter()
+        .filter(|thread| thread.role.runs_work())
+        .for_each(|thread| pus.add(&thread.pus));
     let what = match vnode.kind {
         VnodeKind::VirtualMachine => {
             // Where there is one CPU only, all threads are on it without a pin.
@@ -344,8 +352,8 @@ fn siblings(
     topology: &Topology,
     spread: &TopologySpan,
 ) -> Vec<String> {
-    let crowded = |core: &&Core| core.pus.intersection(&spread.pus).len() > 1;
-    let paired = on(topology, spread).filter(crowded).count();
+    let paired =
+        on(topology, spread).filter(|core| core.pus.intersection(&spread.pus).len() > 1).count();
     let mut lines = Vec::new();
     if paired > 0 {
         lines.push(format!("on {} vCPUs share a core with each other", counted(paired, "core")));

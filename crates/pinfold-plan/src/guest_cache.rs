@@ -81,14 +81,18 @@ fn are_as_host(
         let core = topology.cores.get(pu.core.index());
         core.is_some_and(|core| core.pus.len() == guest.threads as usize)
     });
-    let whole = |id: &L3Id| {
-        let domain = topology.l3.iter().find(|domain| domain.id == *id);
-        domain.is_some_and(|domain| domain.pus.iter().all(|pu| used.contains(&pu)))
-    };
     let is_shown = dies.is_some_and(|dies| dies * guest.sockets >= narrow(l3s.len()));
     let same_l2s = are_l2s_alike(topology, &used, guest.threads as usize);
     let same_kind = pus.windows(2).all(|pair| pair[0].kind == pair[1].kind);
-    same_cores && same_kind && same_l2s && (l3s.len() == 1 || is_shown && l3s.iter().all(whole))
+    same_cores
+        && same_kind
+        && same_l2s
+        && (l3s.len() == 1
+            || is_shown
+                && l3s.iter().all(|id| {
+                    let domain = topology.l3.iter().find(|domain| domain.id == *id);
+                    domain.is_some_and(|domain| domain.pus.iter().all(|pu| used.contains(&pu)))
+                }))
 }
 
 /// Of an L2 that cores share, the vCPUs have all CPUs or none, and as many have each L2.

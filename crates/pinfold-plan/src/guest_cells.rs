@@ -47,8 +47,7 @@ pub fn of_file(
 
 /// True if a machine of the request has cells.
 pub(crate) fn are_fixed(request: &Request) -> bool {
-    let has = |vnode: &VnodeRequest| matches!(&vnode.work, Work::Vm(vm) if !vm.cells.is_empty());
-    request.vnodes.iter().any(has)
+    request.vnodes.iter().any(|vnode| matches!(&vnode.work, Work::Vm(vm) if !vm.cells.is_empty()))
 }
 
 /// The cells of the single machine of a request, in groups, by their first vCPU.
@@ -509,8 +508,8 @@ fn one_sentence(sentences: &[&str]) -> Option<String> {
     let alike = (0..=shortest).rev().find(begins)?;
     // CPUs are named whole: `the CPUs 0,8 and the CPUs 1,9`.
     let noun: &[&str] = &["the", "CPUs", "CPU"];
-    let is_noun = |word: &&&str| noun.contains(*word);
-    let before = alike - first[..alike].iter().rev().take_while(is_noun).count();
+    let before =
+        alike - first[..alike].iter().rev().take_while(|word| noun.contains(*word)).count();
     let end = |words: &[&str], count: usize| words[words.len() - count..].join(" ");
     let ends = |count: &usize| others.iter().all(|other| end(other, *count) == end(first, *count));
     let after = (0..=shortest - before).rev().find(ends)?;

@@ -52,11 +52,12 @@ fn have_room(cells: &[GuestCell], topology: &Topology, bytes: u64) -> bool {
     };
     let is_known = topology.nodes.iter().any(|node| node.memory_bytes > 0);
     let is_even = cells.windows(2).all(|pair| pair[0].vcpus.len() == pair[1].vcpus.len());
-    let has_room = |cell: &GuestCell| {
-        let share = bytes / all.max(1) * cell.vcpus.len() as u64;
-        share <= memory_of(cell.node)
-    };
-    is_even || !is_known || cells.iter().all(has_room)
+    is_even
+        || !is_known
+        || cells.iter().all(|cell| {
+            let share = bytes / all.max(1) * cell.vcpus.len() as u64;
+            share <= memory_of(cell.node)
+        })
 }
 
 /// True if no core of the guest is in two cells.

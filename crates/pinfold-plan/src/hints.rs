@@ -132,12 +132,13 @@ impl RequestAlternatives<'_> {
         let pins: Vec<_> = pinned.filter_map(|thread| thread.pus.first()).collect();
         let used: CpuSet = pins.iter().copied().collect();
         let kinds: BTreeSet<_> = self.topology.pus.iter().map(|pu| pu.kind).collect();
-        let of_kind = |kind| -> CpuSet {
-            let pus = self.topology.pus.iter().filter(|pu| pu.kind == kind);
-            pus.map(|pu| pu.os).collect()
-        };
         let nodes = self.topology.nodes.iter().map(|node| node.pus.clone());
-        let parts = nodes.chain(kinds.into_iter().map(of_kind)).chain([available.usable.clone()]);
+        let parts = nodes
+            .chain(kinds.into_iter().map(|kind| -> CpuSet {
+                let pus = self.topology.pus.iter().filter(|pu| pu.kind == kind);
+                pus.map(|pu| pu.os).collect()
+            }))
+            .chain([available.usable.clone()]);
         let mut counts = BTreeSet::new();
         for part in parts {
             let spots = available.cores.iter().filter(|spot| !spot.set().is_disjoint(&part));

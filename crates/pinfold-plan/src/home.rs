@@ -161,8 +161,11 @@ impl AvailableCpus<'_> {
             self.cores.iter().map(|it| (it.part, it.kind)).collect();
         kinds.sort_unstable();
         let of_kind = |kind: CoreKind| -> Vec<PuId> {
-            let is_of = |pu: &PuId| self.pu(*pu).is_some_and(|pu| pu.kind == kind);
-            order.iter().copied().filter(is_of).collect()
+            order
+                .iter()
+                .copied()
+                .filter(|pu| self.pu(*pu).is_some_and(|pu| pu.kind == kind))
+                .collect()
         };
         kinds.dedup_by_key(|(_, kind)| *kind);
         let mut fitting = kinds.into_iter().map(|(_, kind)| of_kind(kind));

@@ -135,11 +135,11 @@ pub fn says_where<'a>(
     mut vcpus: impl Iterator<Item = &'a CpuSet>,
     nodes: &[NodeId],
 ) -> bool {
-    let on_one = |pus: &CpuSet| {
-        let first = pus.first().into_iter().collect();
-        index.node_tables(&first).any(|node| pus.is_subset(&node.pus))
-    };
-    nodes.len() < count_filled(index.topology) || vcpus.all(on_one)
+    nodes.len() < count_filled(index.topology)
+        || vcpus.all(|pus| {
+            let first = pus.first().into_iter().collect();
+            index.node_tables(&first).any(|node| pus.is_subset(&node.pus))
+        })
 }
 
 /// Refuses vCPUs outside the nodes to which the request restricts their machine.
@@ -175,8 +175,10 @@ pub(crate) fn all_on(available: &AvailableCpus<'_>, threads: &[ThreadPlan], node
 /// The nodes with memory of those CPUs on which vCPUs and tasks may run.
 fn nodes_of(available: &AvailableCpus<'_>, threads: &[ThreadPlan]) -> Vec<NodeId> {
     let mut seen = CpuSet::new();
-    let runs = |thread: &&ThreadPlan| thread.role.runs_work();
-    threads.iter().filter(runs).for_each(|thread| seen.add(&thread.pus));
+    threads
+        .iter()
+        .filter(|thread| thread.role.runs_work())
+        .for_each(|thread| seen.add(&thread.pus));
     let mut nodes: Vec<NodeId> = available.nodes_of(&seen).into_iter().collect();
     let known = &available.topology.nodes;
     if known.iter().any(|node| node.memory_bytes > 0) {
@@ -326,11 +328,14 @@ fn take(left: &mut BTreeMap<NodeId, u64>, nodes: &[NodeId], bytes: u64) -> u64 {
 /// the whole is too large.
 fn take_by_cells(left: &mut BTreeMap<NodeId, u64>, cells: &[GuestCell], bytes: u64) -> u64 {
     let all: u128 = cells.iter().map(|cell| cell.vcpus.len() as u128).sum();
-    let most = |cell: &GuestCell| {
-        let here = left.get(&cell.node).copied().unwrap_or(0);
-        u128::from(here) * all / (cell.vcpus.len() as u128).max(1)
-    };
-    let fits = cells.iter().map(most).min().unwrap_or(0);
+    let fits = cells
+        .iter()
+        .map(|cell| {
+            let here = left.get(&cell.node).copied().unwrap_or(0);
+            u128::from(here) * all / (cell.vcpus.len() as u128).max(1)
+        })
+        .min()
+        .unwrap_or(0);
     for cell in cells {
         let share = u128::from(bytes) * cell.vcpus.len() as u128 / all.max(1);
         let here = left.entry(cell.node).or_default();
@@ -419,9 +424,8 @@ pub(crate) fn interrupts(
         return Ok((irqs, findings));
     }
     let mut carried = CpuSet::new();
-    let runs = |thread: &&ThreadPlan| thread.role.runs_work();
     let threads = vnodes.iter().flat_map(|vnode| &vnode.threads);
-    threads.filter(runs).for_each(|thread| carried.add(&thread.pus));
+    threads.filter(|thread| thread.role.runs_work()).for_each(|thread| carried.add(&thread.pus));
     let quiet = housekeeping.difference(&carried);
     for device in &request.interrupts {
         let node = request_check::node_of(available.topology, device)?;

@@ -48,10 +48,9 @@ impl<'t> Parts<'t> {
         let sizes_differ = distinct.len() > 1;
         let mut falling = distinct.into_iter().rev();
         let largest = falling.next().zip(falling.next());
-        let is_large = |(first, second): &(u64, u64)| {
-            *first >= LARGE_BYTES && *second > 0 && *first >= 2 * second
-        };
-        let large = largest.filter(is_large).map(|(first, _)| first);
+        let large = largest
+            .filter(|(first, second)| *first >= LARGE_BYTES && *second > 0 && *first >= 2 * second)
+            .map(|(first, _)| first);
         Self { topology, sizes, large, sizes_differ }
     }
 
@@ -75,14 +74,16 @@ impl<'t> Parts<'t> {
 
     /// True if a preference itself distinguishes any of the cores.
     pub fn decides(&self, cores: &[AvailableCore], preference: Preference) -> bool {
-        let compared = |(first, kind, speed, _): Key| match preference {
-            Preference::Cache => (first, CoreKind::Uniform, 0),
-            Preference::Auto
-            | Preference::Frequency
-            | Preference::Efficiency
-            | Preference::None => (first, kind, speed),
-        };
-        let mut keys = self.keys(cores, preference).into_iter().map(compared);
+        let mut keys =
+            self.keys(cores, preference).into_iter().map(
+                |(first, kind, speed, _)| match preference {
+                    Preference::Cache => (first, CoreKind::Uniform, 0),
+                    Preference::Auto
+                    | Preference::Frequency
+                    | Preference::Efficiency
+                    | Preference::None => (first, kind, speed),
+                },
+            );
         let first = keys.next();
         keys.any(|key| Some(key) != first)
     }
@@ -142,12 +143,15 @@ impl<'t> Parts<'t> {
     /// firmware's ranking; 0 if nothing is known.
     fn speed(&self, spot: &AvailableCore) -> u64 {
         let topology = self.topology;
-        let of = |pu| {
-            let khz = topology.highest_khz.get(pu).copied().unwrap_or(0);
-            let ranking = topology.core_ranking.get(pu).copied().unwrap_or(0);
-            khz << 32 | u64::from(ranking)
-        };
-        spot.pus.iter().map(of).max().unwrap_or(0)
+        spot.pus
+            .iter()
+            .map(|pu| {
+                let khz = topology.highest_khz.get(pu).copied().unwrap_or(0);
+                let ranking = topology.core_ranking.get(pu).copied().unwrap_or(0);
+                khz << 32 | u64::from(ranking)
+            })
+            .max()
+            .unwrap_or(0)
     }
 
     /// Description of the cores of one part: `the efficiency cores`, `L3 0 (96 MiB)`.
@@ -158,11 +162,13 @@ impl<'t> Parts<'t> {
             l3s.extend(spot.l3);
         }
         let kinds: Vec<&str> = kinds.into_iter().flatten().collect();
-        let named = |l3: L3Id| match self.sizes.get(&l3) {
-            None | Some(0) => format!("L3 {l3}"),
-            Some(bytes) => format!("L3 {l3}, {}", mib(*bytes)),
-        };
-        let caches: Vec<String> = l3s.into_iter().map(named).collect();
+        let caches: Vec<String> = l3s
+            .into_iter()
+            .map(|l3| match self.sizes.get(&l3) {
+                None | Some(0) => format!("L3 {l3}"),
+                Some(bytes) => format!("L3 {l3}, {}", mib(*bytes)),
+            })
+            .collect();
         let caches = caches.join(" and ");
         match (kinds.as_slice(), self.sizes_differ && !caches.is_empty()) {
             ([], _) => caches,

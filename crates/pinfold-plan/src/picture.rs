@@ -92,13 +92,19 @@ pub fn picture(layouts: &[Layout], topology: &Topology, columns: usize) -> Strin
 }
 
 fn core_row(layouts: &[Layout], core: &Core, topology: &Topology) -> CoreRow {
-    let cell = |cpu: PuId| Cell {
-        cpu: cpu.0,
-        occupants: occupants(layouts, cpu, topology),
-        is_isolated: topology.isolated.contains(cpu),
-    };
     let number = u32::try_from(core.id.index()).unwrap_or(u32::MAX);
-    CoreRow { number, cells: core.pus.iter().map(cell).collect() }
+    CoreRow {
+        number,
+        cells: core
+            .pus
+            .iter()
+            .map(|cpu| Cell {
+                cpu: cpu.0,
+                occupants: occupants(layouts, cpu, topology),
+                is_isolated: topology.isolated.contains(cpu),
+            })
+            .collect(),
+    }
 }
 
 /// The threads pinned to a CPU, in the order of the pins.
@@ -162,19 +168,23 @@ fn label(group: &[CoreRow]) -> String {
 /// A text for each CPU of the cores of a group.
 fn cells(group: &[CoreRow]) -> Vec<String> {
     let Some(first) = group.first() else { return Vec::new() };
-    let of_cell = |(at, cell): (usize, &Cell)| {
-        let here: Vec<&Cell> = group.iter().filter_map(|row| row.cells.get(at)).collect();
-        let cpus: Vec<u32> = here.iter().map(|cell| cell.cpu).collect();
-        let names = names(cell, &here);
-        let who = match (names.len(), cell.is_isolated) {
-            (0, true) => "(isolated)".to_owned(),
-            (0, false) => "–".to_owned(),
-            (1..=3, _) => names.join(" + "),
-            (count, _) => format!("{} + {} more", names[..2].join(" + "), count - 2),
-        };
-        format!("CPU {} {who}", numbers(&cpus))
-    };
-    first.cells.iter().enumerate().map(of_cell).collect()
+    first
+        .cells
+        .iter()
+        .enumerate()
+        .map(|(at, cell)| {
+            let here: Vec<&Cell> = group.iter().filter_map(|row| row.cells.get(at)).collect();
+            let cpus: Vec<u32> = here.iter().map(|cell| cell.cpu).collect();
+            let names = names(cell, &here);
+            let who = match (names.len(), cell.is_isolated) {
+                (0, true) => "(isolated)".to_owned(),
+                (0, false) => "–".to_owned(),
+                (1..=3, _) => names.join(" + "),
+                (count, _) => format!("{} + {} more", names[..2].join(" + "), count - 2),
+            };
+            format!("CPU {} {who}", numbers(&cpus))
+        })
+        .collect()
 }
 
 /// What is on a CPU of each core of a group, where `first` is that of the first core. Where the

@@ -191,8 +191,7 @@ const SHORT_OF_CORES: &str = "fewer cores";
 /// True if a process group of a plan gets fewer CPUs, or at less than full speed fewer cores, than
 /// it asks for.
 pub(crate) fn is_short(plan: &Plan) -> bool {
-    let is_short = |finding: &Finding| [SHORT, SHORT_OF_CORES].contains(&finding.subject.as_str());
-    plan.findings.iter().any(is_short)
+    plan.findings.iter().any(|finding| [SHORT, SHORT_OF_CORES].contains(&finding.subject.as_str()))
 }
 
 /// Process groups that get fewer CPUs than they ask for, under strategies that start again at the
@@ -435,12 +434,11 @@ fn floating_nodes(available: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Option
 }
 
 fn floating_kinds(available: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
-    let mixes = |pus: &&&CpuSet| {
+    floating(available, vnodes).iter().find(|pus| {
         let mut kinds = pus.iter().filter_map(|pu| available.pu(pu)).map(|pu| pu.kind);
         let first = kinds.next();
         kinds.any(|kind| Some(kind) != first)
-    };
-    floating(available, vnodes).iter().find(mixes).map(|_| {
+    }).map(|_| {
         Finding::note(
             "core kinds",
             "the vCPUs float over cores of several kinds: the guest takes all its CPUs for equal, and \
@@ -472,11 +470,13 @@ fn crossed_l3s(
     let several = spreads.iter().filter(|(_, spread)| spread.l3s.len() > 1);
     let several: Vec<MachineOnL3s<'_>> =
         several.map(|(vnode, spread)| MachineOnL3s::new(available, vnode, spread)).collect();
-    let crosses = |it: &&MachineOnL3s<'_>| {
-        let pus = &it.spread.pus;
-        it.could_lie_in_fewer || choice(available, pus.len()).l3s_of_one_node(pus).is_some()
-    };
-    let crossing: Vec<_> = several.iter().filter(crosses).collect();
+    let crossing: Vec<_> = several
+        .iter()
+        .filter(|it| {
+            let pus = &it.spread.pus;
+            it.could_lie_in_fewer || choice(available, pus.len()).l3s_of_one_node(pus).is_some()
+        })
+        .collect();
     let text = match (crossing.as_slice(), spreads.len()) {
         ([], _) => return None,
         ([MachineOnL3s { spread, .. }], 1) => format!(

@@ -101,11 +101,12 @@ fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&
             let made = (known.name != refused).then(|| made(known, topology, request));
             // A plan in which a process group gets fewer CPUs than requested is not suitable. vCPUs
             // that share CPUs run better if the kernel chooses the CPUs.
-            let suits = |plan: Plan| {
-                !pin_analysis::is_short(&plan)
-                    && (known.name == "none" || !pin_analysis::is_crowded(&plan))
-            };
-            made.is_some_and(|made| made.is_ok_and(suits))
+            made.is_some_and(|made| {
+                made.is_ok_and(|plan| {
+                    !pin_analysis::is_short(&plan)
+                        && (known.name == "none" || !pin_analysis::is_crowded(&plan))
+                })
+            })
         })
         .map(|known| known.name)
 }

@@ -103,14 +103,18 @@ pub(crate) fn nodes_to_stay_on(vnode: &VnodeRequest) -> &[NodeId] {
 
 /// Number of vCPUs or cores of the largest vnode that gives its number; 0 if none does.
 pub(crate) fn largest(request: &Request) -> usize {
-    let size = |vnode: &VnodeRequest| match &vnode.work {
-        Work::Vm(vm) => match vm.vcpus {
-            VcpuCount::Auto => None,
-            VcpuCount::Exactly(vcpus) => Some(vcpus as usize),
-        },
-        Work::Processes { cores, .. } => Some(*cores as usize),
-    };
-    request.vnodes.iter().filter_map(size).max().unwrap_or(0)
+    request
+        .vnodes
+        .iter()
+        .filter_map(|vnode| match &vnode.work {
+            Work::Vm(vm) => match vm.vcpus {
+                VcpuCount::Auto => None,
+                VcpuCount::Exactly(vcpus) => Some(vcpus as usize),
+            },
+            Work::Processes { cores, .. } => Some(*cores as usize),
+        })
+        .max()
+        .unwrap_or(0)
 }
 
 /// The nodes near which a vnode should be.
@@ -156,8 +160,12 @@ fn nodes_of_pins(topology: &Topology, vnode: &VnodeRequest) -> Vec<NodeId> {
     if pinned.is_empty() {
         return Vec::new();
     }
-    let holds = |node: &&NumaNode| !pinned.is_disjoint(&node.pus);
-    topology.nodes.iter().filter(holds).map(|node| node.id).collect()
+    topology
+        .nodes
+        .iter()
+        .filter(|node| !pinned.is_disjoint(&node.pus))
+        .map(|node| node.id)
+        .collect()
 }
 
 /// The CPUs to which vCPUs and tasks are pinned by hand.

@@ -92,14 +92,17 @@ fn in_order(group: &[&ThreadPlan]) -> String {
 
 /// A sentence without its numbers. Lists and fractions (`0-3`, `2.5`) count as words, not numbers.
 fn skeleton(sentence: &str) -> String {
-    let without = |word: &str| {
-        let number = word.trim_matches(|letter: char| !letter.is_ascii_digit());
-        match number.parse::<u32>() {
-            Ok(_) => word.replacen(number, "#", 1),
-            Err(_) => word.to_owned(),
-        }
-    };
-    sentence.split(' ').map(without).collect::<Vec<_>>().join(" ")
+    sentence
+        .split(' ')
+        .map(|word| {
+            let number = word.trim_matches(|letter: char| !letter.is_ascii_digit());
+            match number.parse::<u32>() {
+                Ok(_) => word.replacen(number, "#", 1),
+                Err(_) => word.to_owned(),
+            }
+        })
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Combines reasons with the same skeleton.

@@ -401,11 +401,12 @@ fn numbered(
         }
         let width = cores.first().map_or(1, |spot| spot.pus.len().max(1));
         let group = wishes.chunks(width).nth(index / width).unwrap_or_default();
-        let with = |place: &usize| {
-            let near = group.iter().flatten().filter_map(|wish| core_of(wish.first()?));
-            near.into_iter().any(|spot| spot.pus.contains(&siblings[*place]))
-        };
-        let sibling = (0..siblings.len()).find(with).map(|place| siblings.remove(place));
+        let sibling = (0..siblings.len())
+            .find(|place| {
+                let near = group.iter().flatten().filter_map(|wish| core_of(wish.first()?));
+                near.into_iter().any(|spot| spot.pus.contains(&siblings[*place]))
+            })
+            .map(|place| siblings.remove(place));
         let mut any = || (!siblings.is_empty()).then(|| siblings.remove(0));
         pins.extend(sibling.or_else(|| free.next()).or_else(&mut any));
     }

@@ -157,8 +157,11 @@ fn machines(counts: &[u32]) -> Request {
 
 /// The CPUs of the vCPUs of each machine.
 fn pins_of_each(layout: &Plan) -> Vec<CpuSet> {
-    let of = |vnode: &VnodePlan| vnode.vcpus().map(|vcpu| &vcpu.pus).collect::<CpuSet>();
-    layout.vnodes.iter().map(of).collect()
+    layout
+        .vnodes
+        .iter()
+        .map(|vnode| vnode.vcpus().map(|vcpu| &vcpu.pus).collect::<CpuSet>())
+        .collect()
 }
 
 /// True if no two machines have CPUs of the same part.
@@ -189,7 +192,6 @@ fn the_reason_of_auto_is_true() {
             let reason = layout.findings.iter().find(|it| it.subject == "auto").expect("a reason");
             let text = reason.text.split(" (").next().unwrap_or_default();
             let case = format!("{name}, {counts:?}: {text}: {:?}", pins_of_each(&layout));
-            let core = |pu: &Pu| Some(pu.core.0);
             if text.contains("a core of its own") {
                 let all: usize = pins_of_each(&layout).iter().map(CpuSet::len).sum();
                 let pus = pins_of_each(&layout).iter().collect::<CpuSet>();
@@ -198,7 +200,7 @@ fn the_reason_of_auto_is_true() {
                     (pus.len(), pus.len()),
                     "{case}"
                 );
-                assert!(are_apart(&topology, &layout, core), "{case}");
+                assert!(are_apart(&topology, &layout, |pu: &Pu| Some(pu.core.0)), "{case}");
                 claims += 1;
             }
             if text.contains("a NUMA node of its own") {

@@ -15,10 +15,13 @@ fn live() -> LiveHost {
 pub fn hosts() -> Vec<(String, Topology)> {
     let real = std::path::Path::new(HOSTS).canonicalize().expect("fixtures/hosts");
     let names = live().list(&real.to_string_lossy()).expect("fixtures/hosts");
-    let is_host = |name: &String| {
-        [".synthetic", ".capture", ".xml"].iter().any(|ending| name.ends_with(ending))
-    };
-    names.into_iter().filter(is_host).map(read).collect()
+    names
+        .into_iter()
+        .filter(|name| {
+            [".synthetic", ".capture", ".xml"].iter().any(|ending| name.ends_with(ending))
+        })
+        .map(read)
+        .collect()
 }
 
 /// A host by its file name.

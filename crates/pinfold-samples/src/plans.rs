@@ -85,14 +85,19 @@ fn any_threads() -> impl Strategy<Value = Vec<ThreadPlan>> {
             let thread =
                 |(role, (pus, policy, reason)): (Role, (CpuSet, Option<Policy>, String))| {
                     // Only a vCPU may have a deadline.
-                    let fits = |policy: &Policy| {
-                        matches!(role, Role::Vcpu(_)) || !matches!(policy, Policy::Deadline { .. })
-                    };
                     // A CPU without vCPUs, so that no real-time vCPU starves a thread for which it
                     // waits.
                     let own = CpuSet::single(PuId(501));
                     let pus = if matches!(role, Role::Vcpu(_)) { pus } else { pus.union(&own) };
-                    ThreadPlan { policy: policy.filter(fits), role, pus, reason }
+                    ThreadPlan {
+                        policy: policy.filter(|policy| {
+                            matches!(role, Role::Vcpu(_))
+                                || !matches!(policy, Policy::Deadline { .. })
+                        }),
+                        role,
+                        pus,
+                        reason,
+                    }
                 };
             roles.into_iter().zip(bodies).map(thread).collect()
         },

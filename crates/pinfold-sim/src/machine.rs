@@ -213,8 +213,8 @@ impl Machine {
         group: &str,
         movers: &[Tid],
     ) -> Result<(), Errno> {
-        let bound = |tid: &Tid| self.tasks.get(tid).is_some_and(|held| held.task.is_unmovable());
-        if movers.iter().any(bound) {
+        if movers.iter().any(|tid| self.tasks.get(tid).is_some_and(|held| held.task.is_unmovable()))
+        {
             return Err(Errno::INVAL);
         }
         self.place_tasks(index, group, movers);
@@ -361,8 +361,7 @@ impl Machine {
         from: &[NodeId],
         to: &[NodeId],
     ) -> Result<u64, Errno> {
-        let has_memory = |node: &&NodeId| self.mems.contains(PuId(node.0));
-        let goal = *to.iter().find(has_memory).ok_or(Errno::INVAL)?;
+        let goal = *to.iter().find(|node| self.mems.contains(PuId(node.0))).ok_or(Errno::INVAL)?;
         let task = &mut self.tasks.get_mut(&pid).ok_or(Errno::SRCH)?.task;
         let mut left = 0;
         for node in from.iter().filter(|node| !to.contains(node)) {

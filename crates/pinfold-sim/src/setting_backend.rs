@@ -42,8 +42,8 @@ impl Machine {
     /// Effect of a change request to the managing program.
     pub(super) fn keep(&mut self, setting: &Setting, value: Option<&str>) -> Result<(), Errno> {
         let kept = self.settings.get(setting).ok_or(Errno::NOENT)?.clone();
-        let list = |text: &str| CpuSet::parse_list(text).map_err(|_| Errno::INVAL);
-        let pus = value.map(list).transpose()?;
+        let pus =
+            value.map(|text| CpuSet::parse_list(text).map_err(|_| Errno::INVAL)).transpose()?;
         if pus.as_ref().is_some_and(|pus| pus.is_disjoint(&self.online)) {
             return Err(Errno::INVAL);
         }

@@ -90,13 +90,13 @@ pub(super) fn ratio_interval_of(blocks: &[Block], draws: u32) -> Option<Interval
         return None;
     }
     let estimate = median(&ratios)?;
-    let one_start = |block: &Block| block.candidate.len() == 1 && block.baseline.len() == 1;
-    let mut drawn = if blocks.iter().all(one_start) {
-        ratios.sort_unstable_by(f64::total_cmp);
-        draw_blocks(&ratios, draws)
-    } else {
-        draw_starts(blocks, &ratios, draws)?
-    };
+    let mut drawn =
+        if blocks.iter().all(|block| block.candidate.len() == 1 && block.baseline.len() == 1) {
+            ratios.sort_unstable_by(f64::total_cmp);
+            draw_blocks(&ratios, draws)
+        } else {
+            draw_starts(blocks, &ratios, draws)?
+        };
     drawn.sort_unstable_by(f64::total_cmp);
     Some(Interval {
         ratio: estimate,

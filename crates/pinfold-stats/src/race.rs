@@ -110,8 +110,7 @@ impl RaceRule {
         let last = self.blocks.min(u32::try_from(EXACT_BLOCKS).unwrap_or(u32::MAX));
         let level =
             |first: u32| self.alpha / 2.0 / f64::from(last - first + 1) / f64::from(rivals.max(1));
-        let speaks = |first: &u32| smallest_p(*first) / 2.0 <= level(*first);
-        match (1..=last).find(speaks) {
+        match (1..=last).find(|first| smallest_p(*first) / 2.0 <= level(*first)) {
             Some(first) if (first..=last).contains(&blocks) => level(first),
             Some(_) | None => 0.0,
         }

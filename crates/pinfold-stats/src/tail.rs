@@ -52,16 +52,6 @@ impl Tail {
     #[must_use]
     pub fn of(mut samples: Vec<f64>, observed_ns: u64, dropped: u64) -> Self {
         samples.sort_unstable_by(f64::total_cmp);
-        let exceedance = |limit_ns: f64| {
-            let count = samples.len() - samples.partition_point(|&sample| sample <= limit_ns);
-            let none = count == 0 && !samples.is_empty();
-            Exceedance {
-                limit_ns,
-                count,
-                samples: samples.len(),
-                upper_bound: none.then(|| (3.0 / samples.len() as f64).min(1.0)),
-            }
-        };
         let enough = samples.len() >= P999_SAMPLES;
         Self {
             samples: samples.len(),
@@ -71,7 +61,19 @@ impl Tail {
             p50_ns: quantile_sorted(&samples, 0.5),
             p99_ns: quantile_sorted(&samples, 0.99),
             p999_ns: enough.then(|| quantile_sorted(&samples, 0.999)).flatten(),
-            exceedances: EXCEEDANCE_LIMITS_NS.map(exceedance).to_vec(),
+            exceedances: EXCEEDANCE_LIMITS_NS
+                .map(|limit_ns| {
+                    let count =
+                        samples.len() - samples.partition_point(|&sample| sample <= limit_ns);
+                    let none = count == 0 && !samples.is_empty();
+                    Exceedance {
+                        limit_ns,
+                        count,
+                        samples: samples.len(),
+                        upper_bound: none.then(|| (3.0 / samples.len() as f64).min(1.0)),
+                    }
+                })
+                .to_vec(),
         }
     }
 }
@@ -98,16 +100,17 @@ pub fn gap_curve(gaps: &[f64], observed_ns: u64, floor_ns: f64, points: usize) -
     }
     let last = points.max(2) - 1;
     let ratio = longest / floor_ns;
-    let point = |step: usize| {
-        let exact = floor_ns * ratio.powf(step as f64 / last as f64);
-        let wait_ns = if step == last { longest } else { exact };
-        GapPoint {
-            wait_ns,
-            gaps_per_s: arrivals.gaps_beyond(wait_ns) as f64 / (observed_ns as f64 / 1e9),
-            arrival_probability: arrivals.beyond(wait_ns),
-        }
-    };
-    (0..=last).map(point).collect()
+    (0..=last)
+        .map(|step| {
+            let exact = floor_ns * ratio.powf(step as f64 / last as f64);
+            let wait_ns = if step == last { longest } else { exact };
+            GapPoint {
+                wait_ns,
+                gaps_per_s: arrivals.gaps_beyond(wait_ns) as f64 / (observed_ns as f64 / 1e9),
+                arrival_probability: arrivals.beyond(wait_ns),
+            }
+        })
+        .collect()
 }
 
 /// One point of a percentile plot.

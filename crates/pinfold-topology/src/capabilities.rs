@@ -120,19 +120,21 @@ pub const NOT_IN_CAPTURE: &str = "not in the capture";
 #[must_use]
 pub fn captured_capabilities(host: &SnapshotHost) -> Vec<Capability> {
     let names = captured_names(host);
-    let of = |found: Capability| {
-        if names.iter().any(|name| name == found.name) {
-            found
-        } else {
-            Capability {
-                verdict: Verdict::Partly,
-                why: NOT_IN_CAPTURE.to_owned(),
-                hint: None,
-                ..found
+    capabilities(host)
+        .into_iter()
+        .map(|found| {
+            if names.iter().any(|name| name == found.name) {
+                found
+            } else {
+                Capability {
+                    verdict: Verdict::Partly,
+                    why: NOT_IN_CAPTURE.to_owned(),
+                    hint: None,
+                    ..found
+                }
             }
-        }
-    };
-    capabilities(host).into_iter().map(of).collect()
+        })
+        .collect()
 }
 
 /// All capabilities, in the order of the output.

@@ -134,16 +134,17 @@ impl Around {
 
 fn nodes(host: &dyn Host, online: &CpuSet) -> Vec<TreeNode> {
     let numbers = numbered(host, &paths::node_dir(), "node").into_iter().map(NodeId);
-    let node = |id| {
-        let pus = set(host, &paths::node_file(id, "cpulist"), CpuSet::parse_list)
-            .or_else(|| set(host, &paths::node_file(id, "cpumap"), CpuSet::parse_mask));
-        TreeNode {
-            id,
-            pus: pus.unwrap_or_default().intersection(online),
-            memory_bytes: memory_bytes(host, id),
-        }
-    };
-    numbers.map(node).collect()
+    numbers
+        .map(|id| {
+            let pus = set(host, &paths::node_file(id, "cpulist"), CpuSet::parse_list)
+                .or_else(|| set(host, &paths::node_file(id, "cpumap"), CpuSet::parse_mask));
+            TreeNode {
+                id,
+                pus: pus.unwrap_or_default().intersection(online),
+                memory_bytes: memory_bytes(host, id),
+            }
+        })
+        .collect()
 }
 
 /// Parses `Node 0 MemTotal:       32768 kB`.

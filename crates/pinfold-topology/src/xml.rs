@@ -142,14 +142,13 @@ fn with_identities(text: &str) -> Result<String, String> {
 /// The tags of groups without CPUs: hwloc may put such a group around a NUMA node that only has
 /// memory. Without the tags the memory is attached to the group's parent.
 fn groups_around_memory(document: &Document<'_>) -> Vec<std::ops::Range<usize>> {
-    let is_empty = |node: &Node<'_, '_>| {
+    let mut tags = Vec::new();
+    for group in document.descendants().filter(|node| {
         node.attribute("type") == Some("Group")
             && ["cpuset", "complete_cpuset"]
                 .iter()
                 .all(|name| node.attribute(*name).is_some_and(is_empty_set))
-    };
-    let mut tags = Vec::new();
-    for group in document.descendants().filter(is_empty) {
+    }) {
         let whole = group.range();
         match (group.first_child(), group.last_child()) {
             (Some(first), Some(last)) => {

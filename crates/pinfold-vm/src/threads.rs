@@ -411,8 +411,7 @@ fn one_thread(vcpus: u32) -> Finding {
 
 /// The accelerator that the names of a machine's threads show.
 fn accelerator_by_names(hypervisor: &dyn Hypervisor, tasks: &[Task]) -> Option<Accelerator> {
-    let shown = |task: &Task| hypervisor.accelerator_of(&task.name);
-    let mut all = tasks.iter().filter_map(shown);
+    let mut all = tasks.iter().filter_map(|task| hypervisor.accelerator_of(&task.name));
     let single = all.clone().find(|accelerator| *accelerator == Accelerator::TcgSingle);
     single.or_else(|| all.next_back())
 }

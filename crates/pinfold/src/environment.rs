@@ -115,10 +115,9 @@ fn hint(error: &clap::Error) -> Option<String> {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(_) | None => None,
     };
-    let is_number = |source: &(dyn std::error::Error + 'static)| {
+    if error.source().is_some_and(|source| {
         source.is::<std::num::ParseIntError>() || source.is::<std::num::ParseFloatError>()
-    };
-    if error.source().is_some_and(is_number) {
+    }) {
         return Some("write a number without a unit".to_owned());
     }
     let word = context(ContextKind::InvalidSubcommand).or(context(ContextKind::InvalidArg))?;

@@ -243,14 +243,14 @@ fn machines_without_exits_are_distinguished() {
 
 /// The samples of `IO` per second, block by block.
 fn rates(measurement: &Value) -> Vec<f64> {
-    let is_rate = |figure: &&Value| {
-        let label = |key: &str| figure["labels"][key].as_str().expect("a label");
-        ["IO", "io", "IO_INSTRUCTION"].contains(&label("type"))
-            && (label("statistic"), label("vcpu")) == ("per-second", "all")
-    };
     let blocks = measurement["blocks"].as_array().expect("blocks");
-    let figures =
-        blocks.iter().filter_map(|block| block["figures"].as_array()?.iter().find(is_rate));
+    let figures = blocks.iter().filter_map(|block| {
+        block["figures"].as_array()?.iter().find(|figure| {
+            let label = |key: &str| figure["labels"][key].as_str().expect("a label");
+            ["IO", "io", "IO_INSTRUCTION"].contains(&label("type"))
+                && (label("statistic"), label("vcpu")) == ("per-second", "all")
+        })
+    });
     figures.filter_map(|figure| figure["samples"][0].as_f64()).collect()
 }
 

@@ -157,11 +157,13 @@ fn a_guard_that_is_killed_is_replaced() {
         pinfold_host::process::signal(*pid, Signaled::Kill).expect("killed");
     }
     // One that is killed is listed until it comes to a CPU to end there.
-    let other = || {
-        let now = guards(&stage.host, &state);
-        now.len() == 1 && now != killed
-    };
-    assert!(until(other), "no other guard");
+    assert!(
+        until(|| {
+            let now = guards(&stage.host, &state);
+            now.len() == 1 && now != killed
+        }),
+        "no other guard"
+    );
     stage.pinfold.signal(Signaled::Kill).expect("killed");
     assert!(until(|| stage.policy() == stage.former()), "it is {}", stage.policy());
     stage.qemu.kill().expect("QEMU ends");
@@ -208,11 +210,13 @@ fn a_watch_guards_when_the_one_who_did_has_ended() {
     let now = guards(&stage.host, &stage.folder.path().to_string_lossy());
     assert_eq!((guarded.len(), &now), (1, &guarded), "its own supervisor has a guard");
     stage.pinfold.signal(Signaled::Kill).expect("killed");
-    let other = || {
-        let now = guards(&stage.host, &stage.folder.path().to_string_lossy());
-        now.len() == 1 && now != guarded
-    };
-    assert!(until(other), "no guard of the watch");
+    assert!(
+        until(|| {
+            let now = guards(&stage.host, &stage.folder.path().to_string_lossy());
+            now.len() == 1 && now != guarded
+        }),
+        "no guard of the watch"
+    );
     assert!(until(|| stage.policy() == ROUND_ROBIN), "it is {}", stage.policy());
     watch.signal(Signaled::Kill).expect("killed");
     assert!(until(|| stage.policy() == stage.former()), "it is {}", stage.policy());

@@ -63,8 +63,10 @@ impl TestMachine {
 
     /// The masks that its threads have; there may be more threads each time.
     fn masks(&self) -> BTreeSet<CpuSet> {
-        let mask = |tid: &String| self.host.affinity(Tid(number(tid))).expect("a mask");
-        self.tids().iter().map(mask).collect()
+        self.tids()
+            .iter()
+            .map(|tid| self.host.affinity(Tid(number(tid))).expect("a mask"))
+            .collect()
     }
 
     /// `status` names a placement of which an apply or an undo was killed.

@@ -198,11 +198,14 @@ fn numbers(shown: &str) -> Vec<f64> {
     let separators = ['[', ']', '(', ')', '×', '±', ';'];
     let clean = shown.replace(separators, " ").replace('\u{a0}', " ").replace(", ", " ");
     let words: Vec<&str> = clean.split_whitespace().collect();
-    let with_unit = |(index, word): (usize, &&str)| {
-        let unit = words.get(index + 1).copied().unwrap_or("");
-        number(&format!("{word} {unit}"))
-    };
-    words.iter().enumerate().filter_map(with_unit).collect()
+    words
+        .iter()
+        .enumerate()
+        .filter_map(|(index, word)| {
+            let unit = words.get(index + 1).copied().unwrap_or("");
+            number(&format!("{word} {unit}"))
+        })
+        .collect()
 }
 
 /// The rows of a table of the study's page by its identifier, as texts.
@@ -297,8 +300,7 @@ fn labels_of_a_study_are_whole() {
 
 /// The command lines that a page offers: those in backquotes, and those that it calls commands.
 fn offered_commands(document: &Document<'_>) -> Vec<String> {
-    let is_code = |node: &Node<'_, '_>| node.has_tag_name("code");
-    let code = document.descendants().filter(is_code).map(text);
+    let code = document.descendants().filter(|node| node.has_tag_name("code")).map(text);
     let code = code.filter(|words| words.starts_with("pinfold ")).collect::<Vec<_>>();
     let prose = text(document.root());
     let quoted = prose.split('`').skip(1).step_by(2).filter(|words| words.starts_with("pinfold "));

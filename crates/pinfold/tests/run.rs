@@ -387,11 +387,11 @@ impl PlacedMachine {
     fn journal(&self) -> String {
         let names = self.journals().list().expect("names");
         let all = names.into_iter().filter(|name| name.ends_with(".jsonl"));
-        let number = |name: &String| {
+        all.max_by_key(|name| {
             let id = name.trim_end_matches(".jsonl").to_owned();
             id.split('-').nth(2).map_or(1, |number| number.parse::<u32>().expect("a number"))
-        };
-        all.max_by_key(number).expect("a journal")
+        })
+        .expect("a journal")
     }
 }
 

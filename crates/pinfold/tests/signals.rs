@@ -122,8 +122,10 @@ impl TestMachine {
     }
 
     fn open_journals(&self) -> usize {
-        let is_open = |text: &&String| text.contains("{\"step\"") && !text.contains("{\"end\"");
-        self.journals().iter().filter(is_open).count()
+        self.journals()
+            .iter()
+            .filter(|text| text.contains("{\"step\"") && !text.contains("{\"end\""))
+            .count()
     }
 
     fn is_ready(&self, ready: &Ready, pid: Tid) -> bool {
@@ -151,15 +153,16 @@ impl TestMachine {
             let names = files::list(folder).unwrap_or_default().into_iter();
             left.extend(names.filter(|name| of_pid(name)));
         }
-        let is_ours = |name: &str| {
-            name.starts_with("pinfold")
-                && (of_pid(&format!("{name}-"))
-                    || *name == format!("pinfold-vnode-{}", self.vnode()))
-        };
         let output =
             capture("find", ["/sys/fs/cgroup", "-type", "d", "-name", "pinfold*"], MINUTE_NS);
         let groups = output.expect("find runs").stdout_text();
-        let groups = groups.lines().filter(|path| path.split('/').any(is_ours));
+        let groups = groups.lines().filter(|path| {
+            path.split('/').any(|name| {
+                name.starts_with("pinfold")
+                    && (of_pid(&format!("{name}-"))
+                        || *name == format!("pinfold-vnode-{}", self.vnode()))
+            })
+        });
         left.extend(groups.map(str::to_owned));
         left
     }
@@ -270,9 +273,7 @@ impl TestMachine {
                 note("files and cgroups", format!("{:?}", self.left(&pids)));
             }
             let now = self.group_files();
-            let is_changed =
-                |(path, text): (&String, &String)| now.get(path).is_some_and(|now| now != text);
-            if files.iter().any(is_changed) {
+            if files.iter().any(|(path, text)| now.get(path).is_some_and(|now| now != text)) {
                 note("files of cgroups", format!("{now:?}, before {files:?}"));
             }
             capture(PINFOLD, ["--state-dir", &self.file("state"), "undo", "--all"], MINUTE_NS)

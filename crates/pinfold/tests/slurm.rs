@@ -492,13 +492,14 @@ fn the_same_tables_as_here(cluster: &Cluster, file: &str) {
     assert_eq!(code, Some(0), "{said}");
     let rows = |store: &str, table: &str| {
         let rows = cluster.table(store, table);
-        let known = |row: &BTreeMap<String, String>| {
-            let known = row
-                .iter()
-                .filter(|(name, _)| ["cell", "kind", "cells", "blocks"].contains(&name.as_str()));
-            known.map(|(name, value)| format!("{name} {value}")).collect::<BTreeSet<_>>()
-        };
-        rows.iter().map(known).collect::<Vec<_>>()
+        rows.iter()
+            .map(|row| {
+                let known = row.iter().filter(|(name, _)| {
+                    ["cell", "kind", "cells", "blocks"].contains(&name.as_str())
+                });
+                known.map(|(name, value)| format!("{name} {value}")).collect::<BTreeSet<_>>()
+            })
+            .collect::<Vec<_>>()
     };
     for table in ["cells", "estimates", "times"] {
         let found = rows(&here, table);

@@ -227,11 +227,13 @@ fn neighbours_run_and_memory_is_bound() {
     let values = |table: &str| -> Vec<(String, bool)> {
         let text =
             files::read_text(&workspace.path(&format!("tables/{table}.csv"))).expect("a table");
-        let row = |line: &str| {
-            let fields: Vec<&str> = line.split(',').collect();
-            (format!("{} {}", fields[0], fields[1]), fields[2] != "0")
-        };
-        text.lines().skip(1).map(row).collect()
+        text.lines()
+            .skip(1)
+            .map(|line| {
+                let fields: Vec<&str> = line.split(',').collect();
+                (format!("{} {}", fields[0], fields[1]), fields[2] != "0")
+            })
+            .collect()
     };
     let all = ["none any", "none near", "same-node any", "same-node near"].map(str::to_owned);
     let expected = |is: fn(&str) -> bool| -> Vec<(String, bool)> {
@@ -364,10 +366,12 @@ fn slow_cores_run_as_published_and_their_warnings_are_kept() {
     let status: serde_json::Value = serde_json::from_str(&reported).expect("JSON");
     let findings = status["findings"].as_object().expect(&said);
     // The trial of lim, and its twin.
-    let of_lim = |(text, trials): (&String, &serde_json::Value)| {
-        text.contains("lim judges each process") && trials.as_u64() == Some(2)
-    };
-    assert!(findings.iter().any(of_lim), "{reported}");
+    assert!(
+        findings.iter().any(|(text, trials)| {
+            text.contains("lim judges each process") && trials.as_u64() == Some(2)
+        }),
+        "{reported}"
+    );
     let page = workspace.path("slow.html");
     let (code, _, said) = workspace.run(&["report", &store, "--out", &page]);
     assert_eq!(code, Some(0), "{said}");

@@ -62,11 +62,14 @@ const REFUSED: [&[&str]; 22] = [
 fn helps() -> Vec<Vec<String>> {
     let all = every_command().into_iter();
     let words = all.map(|command| command.split(' ').map(str::to_owned).collect());
-    let help = |mut words: Vec<String>| {
-        words.push("--help".to_owned());
-        words
-    };
-    [Vec::new()].into_iter().chain(words).map(help).collect()
+    [Vec::new()]
+        .into_iter()
+        .chain(words)
+        .map(|mut words| {
+            words.push("--help".to_owned());
+            words
+        })
+        .collect()
 }
 
 /// Runs Pinfold with variables set, its state in a folder of the test.

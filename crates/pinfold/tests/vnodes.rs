@@ -400,11 +400,13 @@ fn a_burner_that_is_killed_comes_again_and_the_reason_outlives_the_platform() {
         }
     };
     kill(&first);
-    let anew = || {
-        let now = burners(&stage);
-        !now.is_empty() && now.iter().all(|tid| !first.contains(tid))
-    };
-    assert!(until(anew), "nothing is slow any more, and nobody says so");
+    assert!(
+        until(|| {
+            let now = burners(&stage);
+            !now.is_empty() && now.iter().all(|tid| !first.contains(tid))
+        }),
+        "nothing is slow any more, and nobody says so"
+    );
     let status = stage.emulate(&["status"]).stdout_text();
     assert!(status.contains("started again"), "{status}");
     assert!(
@@ -590,11 +592,13 @@ fn a_busy_core_keeps_no_command_from_running_slowly() {
     let state = folder.path().join("state").to_string_lossy().into_owned();
     let online = host.read_text(&paths::cpu_online()).expect("CPUs");
     let online = pinfold_model::CpuSet::parse_list(online.trim()).expect("a list");
-    let spinner = |pu| {
-        let spawn = Spawn::new("sh").args(["-c", SPIN]).die_with_parent(true);
-        spawn.affinity(pinfold_model::CpuSet::single(pu)).start().expect("a spinner")
-    };
-    let _spinners: Vec<Child> = online.iter().map(spinner).collect();
+    let _spinners: Vec<Child> = online
+        .iter()
+        .map(|pu| {
+            let spawn = Spawn::new("sh").args(["-c", SPIN]).die_with_parent(true);
+            spawn.affinity(pinfold_model::CpuSet::single(pu)).start().expect("a spinner")
+        })
+        .collect();
     for method in ["stall", "hogs"] {
         if let Some(why) = why_not(&host, method) {
             println!("skipped: {method}: {why}");
@@ -733,11 +737,10 @@ fn sentinel(stage: &TestPlatform) -> Option<Tid> {
     let path = paths::task_file(supervisor, supervisor, "children");
     let children = stage.host.read_text(&path).expect("its children");
     let pids = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok().map(Tid));
-    let is_one = |pid: &Tid| {
+    pids.into_iter().find(|pid| {
         let words = stage.host.read_text(&paths::process_cmdline(*pid)).unwrap_or_default();
         words.split('\0').any(|word| word == "sentinel")
-    };
-    pids.into_iter().find(is_one)
+    })
 }
 
 /// Kills a supervisor together with its sentinel at a moment when something is so.

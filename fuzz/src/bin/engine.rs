@@ -10,8 +10,7 @@ use pinfold_fuzz::{Target, target};
 static TARGET: OnceLock<Option<&'static Target>> = OnceLock::new();
 
 fn chosen() -> Option<&'static Target> {
-    let find = || target(&std::env::var("PINFOLD_FUZZ_TARGET").ok()?);
-    *TARGET.get_or_init(find)
+    *TARGET.get_or_init(|| target(&std::env::var("PINFOLD_FUZZ_TARGET").ok()?))
 }
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -65,8 +65,7 @@ pub(super) fn moved(guest: &mut Guest) -> Result<String, LabError> {
     }
     let cell = of_level(&text, "5");
     let stay: Vec<&u32> = cell.iter().filter(|(_, list)| *list != "5").map(|(n, _)| n).collect();
-    let is_usual = |number: &&u32| cell.get(number) == usual.get(number);
-    if !stay.iter().all(is_usual) {
+    if !stay.iter().all(|number| cell.get(number) == usual.get(number)) {
         wrong.push(format!("neither moved nor left: {cell:?}"));
     }
     if stay.is_empty() || stay.len() >= usual.len() {
@@ -91,13 +90,14 @@ pub(super) fn moved(guest: &mut Guest) -> Result<String, LabError> {
 
 /// The CPUs of each interrupt in lines `LEVEL NUMBER LIST` of a level.
 fn of_level(text: &str, level: &str) -> Lists {
-    let of_line = |line: &str| {
-        let mut words = line.split_ascii_whitespace();
-        let is_own = words.next() == Some(level);
-        let number = words.next()?.parse().ok()?;
-        is_own.then(|| (number, words.next().unwrap_or_default().to_owned()))
-    };
-    text.lines().filter_map(of_line).collect()
+    text.lines()
+        .filter_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let is_own = words.next() == Some(level);
+            let number = words.next()?.parse().ok()?;
+            is_own.then(|| (number, words.next().unwrap_or_default().to_owned()))
+        })
+        .collect()
 }
 
 #[cfg(test)]

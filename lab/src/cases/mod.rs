@@ -321,8 +321,7 @@ impl Case {
             Case::Longest => lab.longest(self.name()),
             Case::PowerCuts => {
                 let image = format!("{}/disk.img", lab.folder);
-                let with_disk = |cargo: &Cargo| cargo.with_disk(&image);
-                lab.with(self.name(), with_disk, Lab::power_cuts)
+                lab.with(self.name(), |cargo: &Cargo| cargo.with_disk(&image), Lab::power_cuts)
             }
             Case::Hotplug => {
                 lab.alone(&TURNS_NUMA, self.name(), |guest| hotplug::smt(guest, lab.extent))

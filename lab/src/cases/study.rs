@@ -238,8 +238,9 @@ fn is_kept(line: &str) -> bool {
         }
         _ => threads.parse() == Ok(pus.len()),
     };
-    let keeps = |pu: PuId| governors.get(pu.0 as usize) == Some(&"performance");
-    has_room && governors.len() == 4 && pus.iter().all(keeps)
+    has_room
+        && governors.len() == 4
+        && pus.iter().all(|pu| governors.get(pu.0 as usize) == Some(&"performance"))
 }
 
 const OVERHEAD: &str = r#"

@@ -18,10 +18,11 @@ pub(super) fn agrees(guest: &mut Guest, shape: &Shape) -> Result<String, LabErro
     let ours = of_pinfold(&said).ok_or_else(|| LabError::wrong("pinfold topo --json", said))?;
     let theirs = of_lscpu(&shown).ok_or_else(|| LabError::wrong("lscpu --parse", shown))?;
     let pus = shape.smp.split(',').next().and_then(|text| text.parse::<usize>().ok());
-    let as_shaped = |(_, core, _, node): &CpuPosition| {
-        core.len() == shape.threads && node.len() * shape.nodes.len().max(1) == theirs.len()
-    };
-    if pus != Some(theirs.len()) || !theirs.iter().all(as_shaped) {
+    if pus != Some(theirs.len())
+        || !theirs.iter().all(|(_, core, _, node)| {
+            core.len() == shape.threads && node.len() * shape.nodes.len().max(1) == theirs.len()
+        })
+    {
         return Err(LabError::wrong("the guest is not as it was shaped", format!("{theirs:?}")));
     }
     let found = ours.symmetric_difference(&theirs);

@@ -153,12 +153,14 @@ pub(super) fn cores_of(status: &Value, vnode: &str) -> Vec<Core> {
     let cores =
         vnodes.filter(|one| one["vnode"] == vnode).filter_map(|one| one["cores"].as_array());
     let pu = |core: &Value| u32::try_from(core["pu"].as_u64()?).ok().map(pinfold_model::PuId);
-    let core = |core: &Value| Core {
-        pu: pu(core),
-        asked: core["asked"].as_f64().unwrap_or_default(),
-        got: core["got"].as_f64(),
-    };
-    cores.flatten().map(core).collect()
+    cores
+        .flatten()
+        .map(|core| Core {
+            pu: pu(core),
+            asked: core["asked"].as_f64().unwrap_or_default(),
+            got: core["got"].as_f64(),
+        })
+        .collect()
 }
 
 /// The groups exist, and have the values that the method set.

@@ -50,11 +50,13 @@ impl<T> Injector<T> {
 /// Stalls the CPU regardless of the running task. Returns the duration of each spin (ns).
 pub fn anyhow(pu: PuId, starts: Vec<u64>, length_ns: u64) -> Result<Injector<Vec<f64>>, Failure> {
     begin(pu, move |_| {
-        let one = |start| {
-            SystemClock.sleep_ns(u64::saturating_sub(start, SystemClock.now_ns()));
-            spin(length_ns)
-        };
-        Ok(starts.into_iter().map(one).collect())
+        Ok(starts
+            .into_iter()
+            .map(|start| {
+                SystemClock.sleep_ns(u64::saturating_sub(start, SystemClock.now_ns()));
+                spin(length_ns)
+            })
+            .collect())
     })
 }
 

@@ -95,12 +95,14 @@ fn passes(bench: &Bench) -> Match {
 /// The variation of the machine itself.
 fn machine(bench: &Bench) -> Result<Match, Failure> {
     let ours = Intmix { cpus: Some(CpuSet::single(bench.pu)), duration_ns: 1_000_000_000 };
-    let is_crc = |figure: &Figure| {
-        figure.unit == Unit::PerSecond
-            && figure.labels.get("part").is_some_and(|part| part == "crc")
-    };
     let figures = bench.figures(&ours.instrument())?;
-    let pick = figures.iter().position(is_crc).ok_or("intmix gave no figure of its crc")?;
+    let pick = figures
+        .iter()
+        .position(|figure| {
+            figure.unit == Unit::PerSecond
+                && figure.labels.get("part").is_some_and(|part| part == "crc")
+        })
+        .ok_or("intmix gave no figure of its crc")?;
     let how = ("registers and a table in the L1d".to_owned(), NO_MACHINE);
     let alone = alone(super::MACHINE, how, ours.instrument(), |rate| format!("{rate:.0} 1/s"));
     Ok(Match { picks: vec![pick], best: Best::Most, ..alone })

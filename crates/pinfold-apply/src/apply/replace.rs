@@ -199,12 +199,15 @@ impl Comparison<'_> {
         let state = state.next_to(others)?.without(record)?;
         let mut needed = all_steps(&state, request)?;
         let past = UndoContext::new(host, clock, record)?;
-        let is_new = |task: TaskId| {
-            state.listed.contains(&task.tid) && !record.header.threads.contains(&task)
-        };
         for step in &mut needed.steps {
             if first_undo(record, &step.undo).is_none() {
-                past.inherit(record.header.vm.tid, is_new, &mut step.undo);
+                past.inherit(
+                    record.header.vm.tid,
+                    |task: TaskId| {
+                        state.listed.contains(&task.tid) && !record.header.threads.contains(&task)
+                    },
+                    &mut step.undo,
+                );
             }
         }
         Ok(needed)

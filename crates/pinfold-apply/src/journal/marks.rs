@@ -256,8 +256,9 @@ impl Marks {
             let mut folders = self.folders_of(uid)?;
             folders.extend(files::placed_dir_seen_by(pid).filter(|_| uid == 0 && host.is_live()));
             let mut marks = folders.iter().map(|folder| format!("{folder}/{name}"));
-            let is_mark = |path: &String| path != own && files::is_filled_file_of(path, uid);
-            if let Some(found) = marks.find(is_mark) {
+            if let Some(found) =
+                marks.find(|path| path != own && files::is_filled_file_of(path, uid))
+            {
                 return Ok(Some(found));
             }
         }

@@ -27,8 +27,7 @@ pub(super) fn place(draft: &mut Draft<'_>, ask: Ask) -> Result<(), ApplyError> {
                 draft.setting(kept, &[*task], (&followers, ask))?;
             }
             None => {
-                let reason = || format!("{role}: {}", thread.reason);
-                draft.affinity(*task, &thread.pus, reason)?;
+                draft.affinity(*task, &thread.pus, || format!("{role}: {}", thread.reason))?;
             }
         }
         if let Some(policy) = thread.policy {

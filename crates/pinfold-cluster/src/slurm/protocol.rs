@@ -60,10 +60,10 @@ pub fn partition(word: &str) -> Result<(), BadWord> {
 pub fn time(word: &str) -> Result<(), BadWord> {
     let numbers = |text: &str, most: usize| {
         let parts: Vec<&str> = text.split(':').collect();
-        let is_number = |part: &&str| {
-            (1..=9).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
-        };
-        parts.len() <= most && parts.iter().all(is_number)
+        parts.len() <= most
+            && parts.iter().all(|part| {
+                (1..=9).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
+            })
     };
     let fine = match word.split_once('-') {
         Some((days, rest)) => numbers(days, 1) && numbers(rest, 3),
@@ -163,10 +163,15 @@ pub fn array(elements: &[u32]) -> String {
             Some(_) | None => ranges.push((one, one)),
         }
     }
-    let text = |(first, last): (u32, u32)| {
-        if first == last { first.to_string() } else { format!("{first}-{last}") }
-    };
-    ranges.into_iter().map(text).collect::<Vec<_>>().join(",")
+    ranges
+        .into_iter()
+        .map(
+            |(first, last)| {
+                if first == last { first.to_string() } else { format!("{first}-{last}") }
+            },
+        )
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// A word quoted for the shell.

@@ -222,9 +222,8 @@ impl Transport for Attached<'_> {
     }
 
     fn judge(&mut self, _: &mut Collector) -> Result<TaskStates, Failure> {
-        let running = |line: &&QueuedTask| line.state == TaskState::Running;
         Ok(TaskStates {
-            running: self.queue.iter().filter(running).count(),
+            running: self.queue.iter().filter(|line| line.state == TaskState::Running).count(),
             pending: pending_of(&self.queue),
             lost: std::mem::take(&mut self.lost),
             refused: std::mem::take(&mut self.refused),

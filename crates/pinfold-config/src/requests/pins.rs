@@ -7,14 +7,18 @@ use crate::fault::Fault;
 
 /// Examples, and the forms of all roles; ranges are named for vCPUs only.
 fn hint() -> String {
-    let forms = |kind: &RoleKind| {
-        let name = kind.name;
-        let number = kind.is_numbered().then(|| format!("{name}N"));
-        let range = (kind.is_numbered() && kind.runs_work()).then(|| format!("{name}N-M"));
-        let id = kind.has_ids().then(|| format!("{name}:ID"));
-        [Some(name.to_owned()), number, range, id].into_iter().flatten().collect::<Vec<_>>()
-    };
-    let roles = listed(&ROLES.into_iter().flat_map(forms).collect::<Vec<_>>());
+    let roles = listed(
+        &ROLES
+            .into_iter()
+            .flat_map(|kind| {
+                let name = kind.name;
+                let number = kind.is_numbered().then(|| format!("{name}N"));
+                let range = (kind.is_numbered() && kind.runs_work()).then(|| format!("{name}N-M"));
+                let id = kind.has_ids().then(|| format!("{name}:ID"));
+                [Some(name.to_owned()), number, range, id].into_iter().flatten().collect::<Vec<_>>()
+            })
+            .collect::<Vec<_>>(),
+    );
     format!("such as vcpu3=7, vcpu0-3=8-11, emulator=0,8, iothread:disk=9; roles are {roles}")
 }
 

@@ -128,8 +128,9 @@ impl<'a, 'x> Merge<'a, 'x> {
         let threads = if are_whole { planned.threads } else { 1 };
         let written = self.domain.shape.as_ref().map(|shape| shape.value);
         let one_socket = Shape { sockets: 1, dies: 1, clusters: 1, cores: all / threads, threads };
-        let fits = |shape: &Shape| shape.vcpus() == Some(all) && shape.threads == threads;
-        written.filter(fits).unwrap_or(one_socket)
+        written
+            .filter(|shape| shape.vcpus() == Some(all) && shape.threads == threads)
+            .unwrap_or(one_socket)
     }
 
     fn topology_line(&self, shape: Shape) -> String {

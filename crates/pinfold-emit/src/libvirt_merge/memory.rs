@@ -187,8 +187,9 @@ impl<'a, 'x> Merge<'a, 'x> {
             return;
         }
         let mut all = Vec::new();
-        let goes = |node: &&Node<'a, 'x>| !lines.iter().any(|line| line == super::source(**node));
-        for gone in old.iter().filter(goes) {
+        for gone in
+            old.iter().filter(|node| !lines.iter().any(|line| line == super::source(**node)))
+        {
             if let Some(why) = why {
                 all.push(self.exchanged(*gone, why));
             }

@@ -86,8 +86,6 @@ fn backend(
     (nodes, bytes): (&[NodeId], u64),
 ) {
     let list = node_list(nodes);
-    let has_pus =
-        |id: &NodeId| topology.nodes.iter().any(|node| node.id == *id && !node.pus.is_empty());
     let mut value = match memory.page_bytes {
         Some(page) => format!(
             "memory-backend-memfd,id=pinfold-mem{number},size={bytes}B,hugetlb=on,hugetlbsize={page}B"
@@ -95,7 +93,10 @@ fn backend(
         None => format!("memory-backend-ram,id=pinfold-mem{number},size={bytes}B"),
     };
     value.push_str(&format!(",{},policy=bind,prealloc=on", ranges("host-nodes", &list)));
-    if nodes.iter().all(has_pus) {
+    if nodes
+        .iter()
+        .all(|id| topology.nodes.iter().any(|node| node.id == *id && !node.pus.is_empty()))
+    {
         let affinity = ranges("node-affinity", &list);
         options.words.push(("-object", format!("thread-context,id=pinfold-tc{number},{affinity}")));
         value.push_str(&format!(",prealloc-context=pinfold-tc{number}"));

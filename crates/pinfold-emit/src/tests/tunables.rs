@@ -129,8 +129,11 @@ fn scripts_are_shell_and_quote_what_is_not_theirs() {
     };
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in texts(&layout, &topology) {
-        let own = |line: &&str| line.trim_start().starts_with("reboot");
-        assert_eq!(text.lines().find(own), None, "{name}:\n{text}");
+        assert_eq!(
+            text.lines().find(|line| line.trim_start().starts_with("reboot")),
+            None,
+            "{name}:\n{text}"
+        );
         if name.ends_with(".sh") {
             let file = format!("{}/{name}", folder.path().display());
             files::write_atomic(&file, text.as_bytes()).unwrap();

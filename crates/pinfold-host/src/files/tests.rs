@@ -209,11 +209,14 @@ fn the_examples_are_the_files_of_the_repository_and_named_like_them() {
             names.map(move |file| format!("{folder}/{file}")).collect::<Vec<_>>()
         });
         let same = files.filter(|file| read(file).is_ok_and(|bytes| bytes == content));
-        let stem = |file: String| {
-            let file = file.rsplit('/').next().unwrap_or_default().to_owned();
-            file.split('.').next().unwrap_or_default().to_owned()
-        };
-        assert_eq!(same.map(stem).collect::<Vec<_>>(), [name]);
+        assert_eq!(
+            same.map(|file| {
+                let file = file.rsplit('/').next().unwrap_or_default().to_owned();
+                file.split('.').next().unwrap_or_default().to_owned()
+            })
+            .collect::<Vec<_>>(),
+            [name]
+        );
         assert_eq!(read(&format!("example:{name}")).unwrap(), content);
     }
     let error = read("example:ryzen").unwrap_err().to_string();

@@ -27,10 +27,9 @@ pub fn row(text: &str, name: &str) -> Result<Option<BTreeMap<NodeId, u64>>, Proc
         let (node, bytes) = word.strip_prefix('N')?.split_once('=')?;
         Some((NodeId(node.parse().ok()?), bytes.parse().ok()?))
     };
-    let fail = || ProcError::new("a row of memory.numa_stat", &values);
     values
         .split_ascii_whitespace()
-        .map(|word| pair(word).ok_or_else(fail))
+        .map(|word| pair(word).ok_or_else(|| ProcError::new("a row of memory.numa_stat", &values)))
         .collect::<Result<_, _>>()
         .map(Some)
 }

@@ -280,8 +280,7 @@ fn many_machines_on_one_host() {
         domain(2, &tune, &shape(2, 1)).replace("<name>a</name>", &format!("<name>vm{name}</name>"))
     };
     let layouts = |files: Vec<String>| -> Vec<Layout> {
-        let read = |xml: &String| Layout::of_text(xml, "domain.xml").unwrap();
-        files.iter().map(read).collect()
+        files.iter().map(|xml| Layout::of_text(xml, "domain.xml").unwrap()).collect()
     };
     let twice = |layouts: &[Layout]| -> Vec<Diagnostic> {
         let found = lint(layouts, &host);

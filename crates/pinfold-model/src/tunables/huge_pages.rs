@@ -97,8 +97,9 @@ fn wrong(setting: &Setting, plan: &Plan, topology: &Topology) -> Vec<Finding> {
     let HugePagePool { node, page_bytes, pages } = pool;
     let kib = page_bytes >> 10;
     let mut findings = Vec::new();
-    let same = |one: &HugePagePool| (one.node, one.page_bytes) == (node, page_bytes);
-    if pools(&plan.tuning).filter(same).count() > 1 {
+    if pools(&plan.tuning).filter(|one| (one.node, one.page_bytes) == (node, page_bytes)).count()
+        > 1
+    {
         let text = format!("{node}:{kib} is set twice");
         findings.push(problem(text, "leave one of them out".to_owned()));
     }
@@ -147,13 +148,6 @@ fn too_few(pool: HugePagePool, plan: &Plan, topology: &Topology) -> Vec<Finding>
         memory.filter(|memory| memory.page_bytes == Some(page_bytes) && !memory.nodes.is_empty())
     };
     // The pages that a node has after the pools are made; without a pool the free ones.
-    let on_node = |id: &NodeId| {
-        let made = of_size().find(|one| one.node == *id).map(|one| one.pages);
-        let node = topology.nodes.iter().find(|node| node.id == *id);
-        let free =
-            node.and_then(|node| node.huge_pages.iter().find(|it| it.page_bytes == page_bytes));
-        made.unwrap_or(free.map_or(0, |pages| pages.free))
-    };
     let mut findings = Vec::new();
     for vnode in &plan.vnodes {
         let Some(own) = memory(vnode) else { continue };
@@ -161,7 +155,17 @@ fn too_few(pool: HugePagePool, plan: &Plan, topology: &Topology) -> Vec<Finding>
         let sharing = all.filter(|other| other.nodes == own.nodes);
         let bytes: u64 = sharing.filter_map(|other| other.bytes).sum();
         let needed = bytes.div_ceil(page_bytes.max(1));
-        let there: u64 = own.nodes.iter().map(on_node).sum();
+        let there: u64 = own
+            .nodes
+            .iter()
+            .map(|id| {
+                let made = of_size().find(|one| one.node == *id).map(|one| one.pages);
+                let node = topology.nodes.iter().find(|node| node.id == *id);
+                let free = node
+                    .and_then(|node| node.huge_pages.iter().find(|it| it.page_bytes == page_bytes));
+                made.unwrap_or(free.map_or(0, |pages| pages.free))
+            })
+            .sum();
         if there < needed {
             let nodes: Vec<String> = own.nodes.iter().map(ToString::to_string).collect();
             let nodes = nodes.join(", ");

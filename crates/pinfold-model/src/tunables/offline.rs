@@ -37,11 +37,13 @@ pub static TUNABLE: Tunable = Tunable {
 fn unknown(setting: &Setting, topology: &Topology) -> Vec<Finding> {
     let Value::Cpus(going) = &setting.value else { return Vec::new() };
     let unknown = going.difference(&topology.online()).difference(&topology.offline);
-    let finding = || {
-        let text = format!("this host has no {}", pus_text(&unknown));
-        Finding::problem("offline", text).with_hint("`pinfold topo` shows its CPUs")
-    };
-    (!unknown.is_empty()).then(finding).into_iter().collect()
+    (!unknown.is_empty())
+        .then(|| {
+            let text = format!("this host has no {}", pus_text(&unknown));
+            Finding::problem("offline", text).with_hint("`pinfold topo` shows its CPUs")
+        })
+        .into_iter()
+        .collect()
 }
 
 /// Linux on x86 has no `online` file for the CPU that boots the machine.

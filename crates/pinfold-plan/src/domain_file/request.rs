@@ -21,15 +21,18 @@ impl Domain {
         let bound = self.memory.as_ref().and_then(|bound| bound.value.nodes.as_deref());
         let mut bound = with_cpus(bound.unwrap_or_default(), topology);
         let sized = self.memory_request(topology).is_some();
-        let cell = |cell: &Located<Cell>| {
-            let own = self.memnode(cell.value.id);
-            CellRequest {
-                vcpus: self.positions(&cell.value.vcpus),
-                nodes: own.map(|memnode| memnode.nodes.clone()).unwrap_or_default(),
-                bytes: cell.value.bytes.filter(|_| sized),
-            }
-        };
-        let mut cells = guest_cells::of_file(self.cells.iter().map(cell), &bound, topology);
+        let mut cells = guest_cells::of_file(
+            self.cells.iter().map(|cell| {
+                let own = self.memnode(cell.value.id);
+                CellRequest {
+                    vcpus: self.positions(&cell.value.vcpus),
+                    nodes: own.map(|memnode| memnode.nodes.clone()).unwrap_or_default(),
+                    bytes: cell.value.bytes.filter(|_| sized),
+                }
+            }),
+            &bound,
+            topology,
+        );
         // A single cell is the whole guest, which is then not divided.
         if let [only] = cells.as_slice()
             && !only.nodes.is_empty()

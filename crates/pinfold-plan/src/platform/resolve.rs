@@ -111,14 +111,17 @@ fn place(
     cpus: &CpuSet,
     topology: &Topology,
 ) -> Result<EmulatedVnode, PlatformError> {
-    let one = |(place, pu): (usize, PuId)| -> Result<_, PlatformError> {
-        let wish = asked.speeds.get(place).or(asked.speeds.first());
-        let wish = wish.copied().unwrap_or(SpeedRequest::Share(Speed::FULL));
-        Ok((pu, speed_on(pu, wish, topology).map_err(|why| of(asked, why))?))
-    };
     Ok(EmulatedVnode {
         name: asked.name.clone(),
-        pus: cpus.iter().enumerate().map(one).collect::<Result<_, _>>()?,
+        pus: cpus
+            .iter()
+            .enumerate()
+            .map(|(place, pu)| -> Result<_, PlatformError> {
+                let wish = asked.speeds.get(place).or(asked.speeds.first());
+                let wish = wish.copied().unwrap_or(SpeedRequest::Share(Speed::FULL));
+                Ok((pu, speed_on(pu, wish, topology).map_err(|why| of(asked, why))?))
+            })
+            .collect::<Result<_, _>>()?,
         memory_node: asked.memory_node,
         on_last_housekeeping: false,
         method: asked.method,
@@ -136,8 +139,7 @@ fn agree_on_frequencies(
     topology: &Topology,
 ) -> Result<(), PlatformError> {
     for domain in &topology.frequency_domains {
-        let here = |vnode| on_domain(vnode, domain);
-        let all: Vec<_> = vnodes.iter().flat_map(here).collect();
+        let all: Vec<_> = vnodes.iter().flat_map(|vnode| on_domain(vnode, domain)).collect();
         let sets = |vnode: &EmulatedVnode| vnode.method.filter(|method| method.sets_frequency());
         let by = all.iter().find_map(|(vnode, speed)| Some((*vnode, *speed, sets(vnode)?)));
         let Some((by, first, method)) = by else { continue };

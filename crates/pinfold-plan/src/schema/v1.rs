@@ -183,26 +183,28 @@ impl PlanV1 {
 
 impl VnodeV1 {
     fn of(vnode: &VnodePlan) -> Self {
-        let thread = |thread: &ThreadPlan| ThreadV1 {
-            role: thread.role.to_string(),
-            pus: thread.pus.to_string(),
-            policy: thread.policy.map(PolicyV1::of),
-            reason: thread.reason.clone(),
-        };
-        let guest = |guest: &GuestTopology| GuestV1 {
-            sockets: guest.sockets,
-            cores: guest.cores,
-            threads: guest.threads,
-            reason: guest.reason.clone(),
-        };
         Self {
             name: vnode.name.clone(),
             kind: match vnode.kind {
                 VnodeKind::VirtualMachine => KindV1::VirtualMachine,
                 VnodeKind::ProcessGroup => KindV1::ProcessGroup,
             },
-            threads: vnode.threads.iter().map(thread).collect(),
-            guest: vnode.guest.as_ref().map(guest),
+            threads: vnode
+                .threads
+                .iter()
+                .map(|thread| ThreadV1 {
+                    role: thread.role.to_string(),
+                    pus: thread.pus.to_string(),
+                    policy: thread.policy.map(PolicyV1::of),
+                    reason: thread.reason.clone(),
+                })
+                .collect(),
+            guest: vnode.guest.as_ref().map(|guest| GuestV1 {
+                sockets: guest.sockets,
+                cores: guest.cores,
+                threads: guest.threads,
+                reason: guest.reason.clone(),
+            }),
             memory: vnode.memory.as_ref().map(MemoryV1::of),
             speed_ppm: vnode.speed.millionths(),
         }
@@ -215,12 +217,6 @@ impl VnodeV1 {
             why: format!("{} is not in 1 to 1000000", self.speed_ppm),
         })?;
         let memory = self.memory.map(|memory| memory.into_memory(vnode)).transpose()?;
-        let guest = |guest: GuestV1| GuestTopology {
-            sockets: guest.sockets,
-            cores: guest.cores,
-            threads: guest.threads,
-            reason: line(&guest.reason),
-        };
         Ok(VnodePlan {
             name: self.name,
             kind: match self.kind {
@@ -232,7 +228,12 @@ impl VnodeV1 {
                     into_thread(&format!("vnodes[{vnode}].threads[{place}]"), twin)
                 })
                 .collect::<Result<_, _>>()?,
-            guest: self.guest.map(guest),
+            guest: self.guest.map(|guest| GuestTopology {
+                sockets: guest.sockets,
+                cores: guest.cores,
+                threads: guest.threads,
+                reason: line(&guest.reason),
+            }),
             memory,
             speed,
         })

@@ -460,8 +460,7 @@ fn nodes(available: &AvailableCpus<'_>) -> usize {
     let known = &available.topology.nodes;
     let tells = known.iter().any(|node| node.memory_bytes > 0);
     let has = |of: &NumaNode| !tells || of.memory_bytes > 0;
-    let filled = |node: &&NodeId| known.iter().any(|of| of.id == **node && has(of));
-    nodes.iter().filter(filled).count()
+    nodes.iter().filter(|node| known.iter().any(|of| of.id == **node && has(of))).count()
 }
 
 /// Strategies with a domain for each of several vnodes, if there are enough domains. An L3 domain

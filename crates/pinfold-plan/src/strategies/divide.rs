@@ -97,10 +97,10 @@ fn uneven_packages(index: &Index<'_>, plan: &Plan) -> Option<Finding> {
     let mut counts: Vec<usize> = packages.values().map(BTreeSet::len).collect();
     counts.dedup();
     (counts.len() > 1).then(|| {
-        let nodes = |(package, nodes): (&PackageId, &BTreeSet<NodeId>)| {
-            format!("{} of package {package}", nodes.len())
-        };
-        let each: Vec<String> = packages.iter().map(nodes).collect();
+        let each: Vec<String> = packages
+            .iter()
+            .map(|(package, nodes)| format!("{} of package {package}", nodes.len()))
+            .collect();
         let text = format!(
             "the vCPUs lie on different numbers of nodes of the packages ({}), so the guest cannot \
              be shown a socket for each package",
@@ -316,8 +316,7 @@ fn spanned(asked: &VnodeRequest, index: &Index<'_>, vnode: &VnodePlan) -> Vec<Sh
     }
     let own: Shares = counts.into_iter().collect();
     let is_even = own.windows(2).all(|pair| pair[0].1 == pair[1].1);
-    let is_empty = |(node, _): &(NodeId, u32)| is_empty_node(index.topology, *node);
-    if own.len() < 2 || own.iter().any(is_empty) {
+    if own.len() < 2 || own.iter().any(|(node, _)| is_empty_node(index.topology, *node)) {
         return Vec::new();
     }
     let threads = vnode.guest.as_ref().map_or(1, |guest| guest.threads.max(1));
@@ -434,19 +433,20 @@ fn by_memory(index: &Index<'_>, request: &Request, bytes: u64) -> Vec<Shares> {
     };
     let mut nodes: Vec<&NumaNode> = topology.nodes.iter().filter(is_usable).collect();
     nodes.sort_by_key(|node| (Reverse(node.memory_bytes), node.id));
-    let over = |count: usize| {
-        let chosen = nodes.get(..count)?;
-        let part = bytes.div_ceil(count as u64);
-        let holds = chosen.iter().all(|node| node.memory_bytes >= part);
-        let ids: Vec<NodeId> = chosen.iter().map(|node| node.id).collect();
-        evenly(&ids, vcpus, 1).filter(|_| holds)
-    };
-    let even = |shares: Shares| {
-        let packages = by_package(asked, index, &shares);
-        let ways = packages.map_or_else(Vec::new, |nodes| ways_by_package(&nodes, &shares, 1));
-        ways.into_iter().chain([shares])
-    };
-    (2..=nodes.len()).filter_map(over).flat_map(even).collect()
+    (2..=nodes.len())
+        .filter_map(|count| {
+            let chosen = nodes.get(..count)?;
+            let part = bytes.div_ceil(count as u64);
+            let holds = chosen.iter().all(|node| node.memory_bytes >= part);
+            let ids: Vec<NodeId> = chosen.iter().map(|node| node.id).collect();
+            evenly(&ids, vcpus, 1).filter(|_| holds)
+        })
+        .flat_map(|shares| {
+            let packages = by_package(asked, index, &shares);
+            let ways = packages.map_or_else(Vec::new, |nodes| ways_by_package(&nodes, &shares, 1));
+            ways.into_iter().chain([shares])
+        })
+        .collect()
 }
 
 /// The request with its machine divided into cells.

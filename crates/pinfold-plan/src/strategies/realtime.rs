@@ -156,8 +156,7 @@ fn rooms(
     let room = |node: Option<NodeId>| {
         let mut cores: Vec<AvailableCore> =
             others.iter().filter(|s| s.node == node).cloned().collect();
-        let on_node = |pu| available.pu(pu).map(|pu| pu.node) == Some(node);
-        let with_host = host.pus.iter().any(on_node);
+        let with_host = host.pus.iter().any(|pu| available.pu(pu).map(|pu| pu.node) == Some(node));
         if !with_host {
             // The weakest core that the host's tasks may use, the last of equal ones.
             let hosts =

@@ -126,16 +126,19 @@ struct GroupCores {
 
 /// The groups' needs in the order in which they choose.
 fn wanted(builder: &PlanBuilder<'_>, counts: Vec<usize>) -> Vec<GroupCores> {
-    let wish = |place: usize| match &builder.vnode(place).work {
-        Work::Vm(_) => None,
-        Work::Processes { speed, .. } => Some(GroupCores {
-            place,
-            cores: counts.get(place).copied()?,
-            speed: *speed,
-            nodes: nodes_of(builder.available.topology, builder.vnode(place)),
-        }),
-    };
-    builder.choosing_order().into_iter().filter_map(wish).collect()
+    builder
+        .choosing_order()
+        .into_iter()
+        .filter_map(|place| match &builder.vnode(place).work {
+            Work::Vm(_) => None,
+            Work::Processes { speed, .. } => Some(GroupCores {
+                place,
+                cores: counts.get(place).copied()?,
+                speed: *speed,
+                nodes: nodes_of(builder.available.topology, builder.vnode(place)),
+            }),
+        })
+        .collect()
 }
 
 /// The cores by frequency domain, in hwloc's order; a core without a domain is a separate one.
@@ -205,10 +208,13 @@ fn in_own_l3s<'g>(
     for part in parts.values() {
         let domains: Vec<_> = part.values().filter(|cores| cores.len() >= largest).collect();
         if domains.len() >= wanted.len() {
-            let own = |(cores, wish): (&&Vec<&'g AvailableCore>, &GroupCores)| {
-                cores.iter().take(wish.cores).copied().collect()
-            };
-            return Some(domains.iter().zip(wanted).map(own).collect());
+            return Some(
+                domains
+                    .iter()
+                    .zip(wanted)
+                    .map(|(cores, wish)| cores.iter().take(wish.cores).copied().collect())
+                    .collect(),
+            );
         }
     }
     None

@@ -17,23 +17,29 @@ fn host(machines: u32) -> Topology {
     let cores = machines * 4;
     let shape = [machines / 16, 2, 16, 2, 2];
     let [_, nodes, l3s, of_l3, _] = shape;
-    let number = move |place: Place| {
+    Machine::new(shape, move |place: Place| {
         let l3 = (place.package * nodes + place.node) * l3s + place.l3;
         l3 * of_l3 + place.core + cores * place.thread
-    };
-    Machine::new(shape, number).build()
+    })
+    .build()
 }
 
 fn request(strategy: &str, machines: u32, vcpus: u32) -> Request {
-    let of = |number: u32| {
-        let name = format!("vm{number}");
-        if strategy == "vnodes" {
-            VnodeRequest::processes(&name, vcpus, Speed::FULL)
-        } else {
-            VnodeRequest::vm(&name, VmRequest::of(VcpuCount::Exactly(vcpus)))
-        }
-    };
-    Request { isolation: IsolationScope::Host, ..Request::of((0..machines).map(of).collect()) }
+    Request {
+        isolation: IsolationScope::Host,
+        ..Request::of(
+            (0..machines)
+                .map(|number| {
+                    let name = format!("vm{number}");
+                    if strategy == "vnodes" {
+                        VnodeRequest::processes(&name, vcpus, Speed::FULL)
+                    } else {
+                        VnodeRequest::vm(&name, VmRequest::of(VcpuCount::Exactly(vcpus)))
+                    }
+                })
+                .collect(),
+        )
+    }
 }
 
 /// The operations on CPU sets of one plan; `None` if the strategy refuses.
@@ -59,13 +65,12 @@ fn check<'s>(
     for strategy in strategies {
         let done =
             hosts.each_ref().map(|(machines, host)| (*machines, of(strategy, host, *machines)));
-        let is_flat = |pair: &[(u32, Option<u64>)]| match *pair {
+        if !done.windows(2).all(|pair| match *pair {
             [(few, Some(less)), (many, Some(more))] => {
                 less > 0 && more * bound(few) <= less * bound(many)
             }
             _ => false,
-        };
-        if !done.windows(2).all(is_flat) {
+        }) {
             steep.push(format!("{strategy}: {done:?}"));
         }
     }

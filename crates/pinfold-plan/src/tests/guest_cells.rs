@@ -18,14 +18,13 @@ fn server() -> Topology {
 /// Number of nodes and of vCPUs on each package with vCPUs.
 fn by_package(plan: &pinfold_model::Plan, topology: &Topology) -> Vec<(usize, usize)> {
     let pus = plan.vnodes[0].vcpus().map(|thread| &thread.pus).collect::<pinfold_model::CpuSet>();
-    let count = |package: &pinfold_model::Package| {
+    let counts = topology.packages.iter().map(|package| {
         let nodes = topology
             .nodes
             .iter()
             .filter(|node| !node.pus.intersection(&package.pus).is_disjoint(&pus));
         (nodes.count(), package.pus.intersection(&pus).len())
-    };
-    let counts = topology.packages.iter().map(count);
+    });
     counts.filter(|(nodes, _)| *nodes > 0).collect()
 }
 

@@ -163,8 +163,8 @@ fn avoided_pus() {
 
 #[test]
 fn sparse_numbers_and_machines_without_caches_or_nodes() {
-    let sparse = |place: Place| 100 * (place.core + 1) + 7 * place.thread;
-    let machine = Machine::new([1, 1, 1, 3, 2], sparse);
+    let machine =
+        Machine::new([1, 1, 1, 3, 2], |place: Place| 100 * (place.core + 1) + 7 * place.thread);
     check(&machine, "balanced", 0, ["200,207,300,307", "100,107", "1×2×2"]);
     check(&two_complexes().bare(), "low-latency", 2, ["1,2", "9-10", "1×2×1"]);
     let bare = plan("low-latency", &two_complexes().bare().build(), &auto()).unwrap();

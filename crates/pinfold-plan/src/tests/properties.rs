@@ -201,12 +201,24 @@ fn isolates(
         }
     }
     for core in &topology.cores {
-        let here = |vnode: &&VnodePlan| {
-            let runs =
-                |t: &&pinfold_model::ThreadPlan| matches!(t.role, Role::Vcpu(_) | Role::Task);
-            vnode.threads.iter().filter(runs).any(|thread| !thread.pus.is_disjoint(&core.pus))
-        };
-        prop_assert!(layout.vnodes.iter().filter(here).count() <= 1, "a core for two vnodes");
+        prop_assert!(
+            layout
+                .vnodes
+                .iter()
+                .filter(|vnode| {
+                    let runs = |t: &&pinfold_model::ThreadPlan| {
+                        matches!(t.role, Role::Vcpu(_) | Role::Task)
+                    };
+                    vnode
+                        .threads
+                        .iter()
+                        .filter(runs)
+                        .any(|thread| !thread.pus.is_disjoint(&core.pus))
+                })
+                .count()
+                <= 1,
+            "a core for two vnodes"
+        );
     }
     for vnode in layout.vnodes.iter().filter(|vnode| vnode.guest.is_some()) {
         let emulator = &vnode.thread(&Role::Emulator).unwrap().pus;
@@ -290,10 +302,9 @@ fn refuses_honestly(
         PlanError::Nodes { .. } | PlanError::Cells { .. } => Err(TestCaseError::fail("nodes")),
         PlanError::Device { .. } => {
             let named = request.vnodes.iter().flat_map(|vnode| &vnode.devices);
-            let absent = |device: &Device| {
+            prop_assert!(named.chain(&request.interrupts).any(|device| {
                 !topology.nodes.iter().any(|node| Device::Node(node.id) == *device)
-            };
-            prop_assert!(named.chain(&request.interrupts).any(absent));
+            }));
             Ok(())
         }
         PlanError::Free { .. } => {

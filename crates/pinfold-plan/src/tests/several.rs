@@ -26,15 +26,18 @@ fn ask(vnodes: Vec<VnodeRequest>) -> Request {
 
 /// `vCPU pins | emulator` of each machine, CPUs of each group.
 fn places(layout: &Plan) -> Vec<String> {
-    let of_vnode = |vnode: &pinfold_model::VnodePlan| {
-        let pins: Vec<String> = vnode.vcpus().map(|vcpu| vcpu.pus.to_string()).collect();
-        match (vnode.thread(&Role::Emulator), vnode.thread(&Role::Task)) {
-            (Some(emulator), _) => format!("{} | {}", pins.join(","), emulator.pus),
-            (None, Some(task)) => format!("{} at {}", task.pus, vnode.speed),
-            (None, None) => "nowhere".to_owned(),
-        }
-    };
-    layout.vnodes.iter().map(of_vnode).collect()
+    layout
+        .vnodes
+        .iter()
+        .map(|vnode| {
+            let pins: Vec<String> = vnode.vcpus().map(|vcpu| vcpu.pus.to_string()).collect();
+            match (vnode.thread(&Role::Emulator), vnode.thread(&Role::Task)) {
+                (Some(emulator), _) => format!("{} | {}", pins.join(","), emulator.pus),
+                (None, Some(task)) => format!("{} at {}", task.pus, vnode.speed),
+                (None, None) => "nowhere".to_owned(),
+            }
+        })
+        .collect()
 }
 
 #[track_caller]
@@ -245,11 +248,14 @@ fn memory_that_leaves_the_host_nothing_is_a_finding() {
     topology.source = pinfold_model::Source::Captured("x5540".to_owned());
     topology.nodes.iter_mut().for_each(|node| node.memory_bytes = 12 << 30);
     let found = |gib: &[u64]| {
-        let sized = |(place, gib): (usize, &u64)| VnodeRequest {
-            memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
-            ..vm(&format!("vm{place}"), 2)
-        };
-        let request = ask(gib.iter().enumerate().map(sized).collect());
+        let request = ask(gib
+            .iter()
+            .enumerate()
+            .map(|(place, gib)| VnodeRequest {
+                memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
+                ..vm(&format!("vm{place}"), 2)
+            })
+            .collect());
         let layout = plan("numa-exclusive", &topology, &request).unwrap();
         let found = layout.findings.iter().find(|found| found.subject == "host memory");
         found.map(|found| (found.severity, found.text.clone()))

@@ -213,10 +213,9 @@ fn partition_fault(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> Opt
     if wanted.is_empty() {
         return Some("cpuset.cpus and cpuset.cpus.exclusive are empty");
     }
-    let rivals = |sibling: &Group| {
+    if hierarchy.siblings(group).filter_map(find).any(|sibling| {
         !sibling.cpuset.cpus.is_disjoint(wanted) || !sibling.cpuset.exclusive.is_disjoint(wanted)
-    };
-    if hierarchy.siblings(group).filter_map(find).any(rivals) {
+    }) {
         return Some("Cpu list in cpuset.cpus not exclusive");
     }
     let available = granted(machine, hierarchy, above);

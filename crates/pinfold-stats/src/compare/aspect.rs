@@ -120,10 +120,14 @@ impl Both {
         let is_gap = key.probe == GAPS;
         let duty = is_gap.then(|| duty(key));
         let values = |all: &Population| -> Values {
-            let of = |block: &Merged| {
-                if is_gap { block.gaps(aspect) } else { block.value(aspect, direction) }
-            };
-            all.blocks.iter().map(of).collect()
+            all.blocks
+                .iter()
+                .map(
+                    |block| {
+                        if is_gap { block.gaps(aspect) } else { block.value(aspect, direction) }
+                    },
+                )
+                .collect()
         };
         let seen = (values(one), values(other));
         let pairs = || one.blocks.iter().zip(&other.blocks);

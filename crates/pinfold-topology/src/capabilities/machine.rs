@@ -66,8 +66,10 @@ fn parameters(context: &Context<'_>) -> String {
     let names =
         ["amd_iommu", "intel_iommu", "iommu", "iommu.passthrough", "iommu.strict", "vfio-pci.ids"];
     let words = text.split_ascii_whitespace();
-    let of = |word: &&str| names.contains(&word.split('=').next().unwrap_or(word));
-    words.filter(of).collect::<Vec<_>>().join(" ")
+    words
+        .filter(|word| names.contains(&word.split('=').next().unwrap_or(word)))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// The driver to which a device is bound for passthrough.

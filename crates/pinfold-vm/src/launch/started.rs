@@ -51,9 +51,9 @@ impl Started {
     /// A process of the hypervisor that was not given Pinfold's arguments.
     pub(super) fn without_socket(&self, hypervisor: &dyn Hypervisor) -> Option<Tid> {
         let program = |words: &[String]| {
-            let is_program =
-                |word: &String| hypervisor.is_program(word.rsplit('/').next().unwrap_or(word));
-            words.first().is_some_and(is_program)
+            words
+                .first()
+                .is_some_and(|word| hypervisor.is_program(word.rsplit('/').next().unwrap_or(word)))
         };
         let found = self
             .processes

@@ -189,11 +189,13 @@ fn members(text: &str) -> Vec<(String, String)> {
     };
     let plain =
         |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let of = |(key, value): (&String, &serde_json::Value)| {
-        let elements = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
-        elements.iter().map(|element| (key.clone(), plain(element))).collect::<Vec<_>>()
-    };
-    object.iter().flat_map(of).collect()
+    object
+        .iter()
+        .flat_map(|(key, value)| {
+            let elements = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
+            elements.iter().map(|element| (key.clone(), plain(element))).collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// Splits at single commas; a doubled comma stands for one comma in the value.

@@ -116,8 +116,7 @@ pub(super) fn kernel_threads(
             continue;
         }
         let owner = |prefix| numbered(&task.name, prefix).map(Tid);
-        let is_own = |tid: Tid| own.iter().any(|thread| thread.task.tid == tid);
-        if owner("vhost-").is_some_and(is_own) {
+        if owner("vhost-").is_some_and(|tid| own.iter().any(|thread| thread.task.tid == tid)) {
             found.push(task.with_role(pid, Role::Vhost(0)));
         } else if owner("kvm-pit/") == Some(pid) {
             found.push(task.with_role(pid, Role::Emulator));

@@ -19,11 +19,12 @@ struct Recorded {
 impl QmpTransport for Recorded {
     fn execute(&mut self, command: &str, _: Option<Value>) -> Result<Value, VmError> {
         let cpu = |(index, tid): &(u32, u32)| json!({"cpu-index": index, "thread-id": tid, "qom-path": "/x"});
-        let iothread = |(id, tid): &(&str, u32)| json!({"id": id, "thread-id": tid});
         Ok(match command {
             "query-kvm" => json!({"enabled": self.kvm, "present": true}),
             "query-cpus-fast" => self.cpus.iter().map(cpu).collect(),
-            _ => self.iothreads.iter().map(iothread).collect(),
+            _ => {
+                self.iothreads.iter().map(|(id, tid)| json!({"id": id, "thread-id": tid})).collect()
+            }
         })
     }
 

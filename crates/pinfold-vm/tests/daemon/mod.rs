@@ -65,11 +65,13 @@ impl Daemon {
         if daemon.answers() {
             // Where this libvirt keeps it elsewhere, each start takes its time.
             let names = files::list(&folder_of).unwrap_or_default();
-            let read = |name: String| {
-                let content = files::read(&format!("{folder_of}/{name}")).unwrap();
-                (name, content)
-            };
-            *probed = names.into_iter().map(read).collect();
+            *probed = names
+                .into_iter()
+                .map(|name| {
+                    let content = files::read(&format!("{folder_of}/{name}")).unwrap();
+                    (name, content)
+                })
+                .collect();
             return Some(daemon);
         }
         eprintln!("skipped: libvirtd does not start as a session daemon on this machine");

@@ -172,13 +172,19 @@ fn examples_text(lines: &[&str]) -> StyledStr {
 
 /// The list of commands, by group.
 fn groups(root: &Command) -> String {
-    let line = |command: &Command| {
-        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-        format!("  {:<14}{about}\n", command.get_name())
-    };
-    let group = |(title, names): (&str, &[&str])| {
-        let known = names.iter().filter_map(|name| root.find_subcommand(name));
-        format!("{title}:\n{}", known.map(line).collect::<String>())
-    };
-    GROUPS.map(group).concat()
+    GROUPS
+        .map(|(title, names)| {
+            let known = names.iter().filter_map(|name| root.find_subcommand(name));
+            format!(
+                "{title}:\n{}",
+                known
+                    .map(|command| {
+                        let about =
+                            command.get_about().map(ToString::to_string).unwrap_or_default();
+                        format!("  {:<14}{about}\n", command.get_name())
+                    })
+                    .collect::<String>()
+            )
+        })
+        .concat()
 }

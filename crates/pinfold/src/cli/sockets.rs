@@ -81,9 +81,11 @@ fn option(hypervisor: &dyn Hypervisor) -> Arg {
 
 /// The sockets on the command line.
 fn given(matches: &ArgMatches) -> Vec<Socket> {
-    let of = |hypervisor: &'static dyn Hypervisor| {
-        let sockets = matches.get_many::<String>(name(hypervisor)).unwrap_or_default();
-        sockets.map(move |socket| (hypervisor, socket.clone()))
-    };
-    HYPERVISORS.into_iter().flat_map(of).collect()
+    HYPERVISORS
+        .into_iter()
+        .flat_map(|hypervisor| {
+            let sockets = matches.get_many::<String>(name(hypervisor)).unwrap_or_default();
+            sockets.map(move |socket| (hypervisor, socket.clone()))
+        })
+        .collect()
 }

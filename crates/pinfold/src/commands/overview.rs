@@ -36,8 +36,10 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
     let placements = placements + bound;
     let (_, able) = doctor::answer(&capabilities);
     let problems = problems(&capabilities, &topology);
-    let is_usable = |machine: &&Running| Vm::find(&host, &VmSelector::Pid(machine.pid)).is_ok();
-    let next = match machines.iter().find(is_usable) {
+    let next = match machines
+        .iter()
+        .find(|machine| Vm::find(&host, &VmSelector::Pid(machine.pid)).is_ok())
+    {
         _ if has_only_platforms(&found) => format!(
             "`{}` shows the speeds of the slow nodes; `{}` ends them",
             Command::new("emulate status"),
@@ -111,8 +113,7 @@ fn by_socket(machines: &[Running]) -> String {
 /// The two most important problems of the host, with the reasons; empty if there are none.
 fn problems(capabilities: &[Capability], topology: &Topology) -> String {
     let lacks = |name: &str| {
-        let is_it = |one: &&Capability| one.name == name && one.verdict != Verdict::Yes;
-        capabilities.iter().find(is_it)
+        capabilities.iter().find(|one| one.name == name && one.verdict != Verdict::Yes)
     };
     let required = capabilities.iter().filter(|one| one.required && one.verdict == Verdict::No);
     let mut found: Vec<&Capability> = required.collect();
@@ -134,14 +135,17 @@ fn described(machines: &[Running]) -> String {
         let bound = if process::is_root() { "" } else { ", as far as you may see its processes" };
         return format!("no {} runs here{bound}", hypervisors::names());
     }
-    let one = |machine: &Running| {
-        let name = machine.spec.name.as_deref().filter(|name| !name.is_empty());
-        let name = name.map_or("without a name".to_owned(), |name| {
-            let short: String = name.chars().take(LONGEST_NAME).collect();
-            output::name(&short)
-        });
-        let vcpus = machine.spec.vcpus.map_or("1 vCPU".to_owned(), |n| counted(n, "vCPU"));
-        format!("{name} (process {}, {vcpus})", machine.pid)
-    };
-    machines.iter().map(one).collect::<Vec<_>>().join("; ")
+    machines
+        .iter()
+        .map(|machine| {
+            let name = machine.spec.name.as_deref().filter(|name| !name.is_empty());
+            let name = name.map_or("without a name".to_owned(), |name| {
+                let short: String = name.chars().take(LONGEST_NAME).collect();
+                output::name(&short)
+            });
+            let vcpus = machine.spec.vcpus.map_or("1 vCPU".to_owned(), |n| counted(n, "vCPU"));
+            format!("{name} (process {}, {vcpus})", machine.pid)
+        })
+        .collect::<Vec<_>>()
+        .join("; ")
 }

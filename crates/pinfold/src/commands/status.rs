@@ -250,14 +250,16 @@ fn list(title: &str, tasks: &[pinfold_apply::Intruder]) -> String {
 
 fn tables_json(tables: &MachineTables) -> serde_json::Value {
     let by_node = |tables: &[NodeTables]| -> Vec<serde_json::Value> {
-        let node = |one: &NodeTables| {
-            json!({
-                "node": one.node.0,
-                "page_tables_kib": one.first_kib,
-                "sec_page_tables_kib": one.second_kib,
+        tables
+            .iter()
+            .map(|one| {
+                json!({
+                    "node": one.node.0,
+                    "page_tables_kib": one.first_kib,
+                    "sec_page_tables_kib": one.second_kib,
+                })
             })
-        };
-        tables.iter().map(node).collect()
+            .collect()
     };
     json!({
         "vm_pte_kib": tables.process_kib,

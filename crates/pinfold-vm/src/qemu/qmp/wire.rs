@@ -81,12 +81,11 @@ impl Wire {
 
     /// The error for a missing answer: the process at the other end may be stopped.
     pub(super) fn silence(&self, otherwise: QmpError) -> QmpError {
-        let is_stopped = |pid: &Tid| {
+        match self.peer().filter(|pid| {
             let text = files::read_text(&paths::process_stat(*pid)).ok();
             let stat = text.and_then(|text| proc_stat::parse(&text).ok());
             stat.is_some_and(|stat| matches!(stat.state, 'T' | 't'))
-        };
-        match self.peer().filter(is_stopped) {
+        }) {
             Some(pid) => QmpError::Stopped { path: self.path.clone(), pid },
             None => otherwise,
         }

@@ -217,11 +217,13 @@ pub fn sentinel(arguments: &SentinelArgs) -> Result<(), Failure> {
     let what = match (&arguments.group, arguments.write.as_slice()) {
         (Some(group), []) => Cleanup::Continue { group: group.clone() },
         (None, files) => {
-            let pair = |word: &String| {
-                let (path, value) = word.rsplit_once('=')?;
-                Some((path.to_owned(), value.to_owned()))
-            };
-            let files: Option<Vec<_>> = files.iter().map(pair).collect();
+            let files: Option<Vec<_>> = files
+                .iter()
+                .map(|word| {
+                    let (path, value) = word.rsplit_once('=')?;
+                    Some((path.to_owned(), value.to_owned()))
+                })
+                .collect();
             Cleanup::Thaw {
                 files: files
                     .ok_or_else(|| Failure::new(Exit::Input, "--write takes PATH=VALUE"))?,

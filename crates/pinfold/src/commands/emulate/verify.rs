@@ -24,7 +24,12 @@ pub fn verify(arguments: &VerifyArgs, state: Option<&str>) -> Result<(), Failure
 
 fn to_json(found: &Verification) -> Value {
     let requested = found.requested();
-    let row = |row: &Row| {
+    json!({
+        "format": "pinfold-verification/1",
+        "vnode": found.vnode,
+        "method": found.method,
+        "pus": found.asked.iter().map(|(pu, speed)| json!({ "pu": pu, "asked": speed })).collect::<Vec<_>>(),
+        "benchmarks": found.rows.iter().map(|row| {
         let reported = row.achieved();
         json!({
             "benchmark": row.name,
@@ -34,13 +39,7 @@ fn to_json(found: &Verification) -> Value {
             "error_points": reported.map(|(achieved, _)| (achieved - requested) * 100.0),
             "rates_per_second": row.pairs.iter().map(|(slow, full)| json!({ "vnode": slow, "full": full })).collect::<Vec<_>>(),
         })
-    };
-    json!({
-        "format": "pinfold-verification/1",
-        "vnode": found.vnode,
-        "method": found.method,
-        "pus": found.asked.iter().map(|(pu, speed)| json!({ "pu": pu, "asked": speed })).collect::<Vec<_>>(),
-        "benchmarks": found.rows.iter().map(row).collect::<Vec<_>>(),
+    }).collect::<Vec<_>>(),
     })
 }
 

@@ -109,7 +109,13 @@ fn both([first, second]: &[String; 2]) -> String {
 
 /// Two sides, as JSON.
 pub fn comparison_json(sides: &ComparedSides, found: &Comparison) -> Value {
-    let row = |row: &Row| {
+    json!({
+        "format": "pinfold-comparison/1",
+        "first": sides.first,
+        "second": sides.second,
+        "blocks": found.blocks,
+        "blocks_needed": found.needed,
+        "rows": found.rows.iter().map(|row| {
         let verdict = match &row.outcome {
             Outcome::Verdict(verdict) => Some(Verdict::word(verdict)),
             Outcome::Contended(..)
@@ -134,14 +140,7 @@ pub fn comparison_json(sides: &ComparedSides, found: &Comparison) -> Value {
             "verdict": verdict,
             "outcome": row.outcome.to_string(),
         })
-    };
-    json!({
-        "format": "pinfold-comparison/1",
-        "first": sides.first,
-        "second": sides.second,
-        "blocks": found.blocks,
-        "blocks_needed": found.needed,
-        "rows": found.rows.iter().map(row).collect::<Vec<_>>(),
+    }).collect::<Vec<_>>(),
         "unmatched": found.unmatched,
         "stolen": sides.stolen.each_ref().map(stolen),
         "remarks": sides.remarks,
@@ -179,7 +178,13 @@ pub fn cross_check(reported: &Reported, checks: &[CrossCheck]) -> String {
 
 /// Our probe and a reference tool, as JSON.
 pub fn cross_check_json(reported: &Reported, checks: &[CrossCheck]) -> Value {
-    let row = |check: &CrossCheck| {
+    json!({
+        "format": "pinfold-cross-check/1",
+        "probe": reported.probe,
+        "anchor": reported.reference_tool,
+        "place": reported.place,
+        "blocks": reported.blocks,
+        "rows": checks.iter().map(|check| {
         json!({
             "figure": check.figure,
             "statistic": check.statistic.name(),
@@ -189,14 +194,7 @@ pub fn cross_check_json(reported: &Reported, checks: &[CrossCheck]) -> Value {
             "ratio": check.ratio(),
             "interval": check.interval().map(|found| [found.low, found.high]),
         })
-    };
-    json!({
-        "format": "pinfold-cross-check/1",
-        "probe": reported.probe,
-        "anchor": reported.reference_tool,
-        "place": reported.place,
-        "blocks": reported.blocks,
-        "rows": checks.iter().map(row).collect::<Vec<_>>(),
+    }).collect::<Vec<_>>(),
         "remarks": reported.remarks,
     })
 }

@@ -30,23 +30,22 @@ pub fn list() -> String {
 
 /// As JSON.
 pub fn list_json() -> String {
-    let reference_tool = |reference_tool: &ReferenceTool| {
-        json!({
-            "name": reference_tool.name(),
-            "package": reference_tool.package(),
-            "installed": reference_tool.program().is_ok(),
-        })
-    };
     let probes: Vec<Value> = PROBES
         .iter()
         .map(|probe| {
             json!({
-                "name": probe.name,
-                "what": probe.what,
-                "unit": probe.unit.name(),
-                "family": probe.family.name(),
-                "anchors": probe.reference_tools.iter().map(reference_tool).collect::<Vec<_>>(),
-            })
+                        "name": probe.name,
+                        "what": probe.what,
+                        "unit": probe.unit.name(),
+                        "family": probe.family.name(),
+                        "anchors": probe.reference_tools.iter().map(|reference_tool| {
+                json!({
+                    "name": reference_tool.name(),
+                    "package": reference_tool.package(),
+                    "installed": reference_tool.program().is_ok(),
+                })
+            }).collect::<Vec<_>>(),
+                    })
         })
         .chain(Instrument::ALL.iter().map(|one| {
             let (name, what) = (one.name(), one.what());
