@@ -20,22 +20,19 @@ pub struct Arguments {
     /// Seed of the random order
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Write the figures to a page [default: docs/figures.md, docs/emulation.md, docs/emulation-limits.md, docs/benchmarks.md, docs/scale.md]
+    /// Write the figures to a page [default: docs/figures.md, docs/emulation.md, docs/emulation-limits.md, docs/scale.md]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub write: Option<Option<String>>,
-    /// A short run: a few minutes (emulate), the first cache only (memory of benchmarks), 100
-    /// nodes (scale), two blocks and a store of 800 trials (study)
+    /// A short run: a few minutes (emulate), 100 nodes (scale), two blocks and a store of 800
+    /// trials (study)
     #[arg(long)]
     pub quick: bool,
-    /// Only these rows, by their names in the tables, separated by commas (emulate, benchmarks)
+    /// Only these rows, by their names in the tables, separated by commas (emulate)
     #[arg(long, value_name = "NAMES")]
     pub only: Option<String>,
     /// The `pinfold` program [default: the one next to this program]
     #[arg(long, value_name = "FILE")]
     pub pinfold: Option<String>,
-    /// Write the numbers of this store's last run next to it, as a matrix to race on (race)
-    #[arg(long, value_name = "STORE")]
-    pub record: Option<String>,
     /// The folder of captured machines
     #[arg(long, value_name = "DIRECTORY", default_value = "fixtures/hosts")]
     pub hosts: String,
@@ -54,19 +51,12 @@ pub enum Name {
     FirstSecond,
     /// What watching ten guests costs, and how soon a new thread is placed
     Watch,
-    /// The longest stall of a guest, pinned and unpinned
-    Gap,
-    /// Starts that a race of placements saves on recorded data, and which placement it finds
-    Race,
+    /// The exits of a micro-guest: how many are counted, and what counting costs
+    Exits,
     /// How accurate the speed of a virtual node is, by method
     Emulate,
     /// What an emulated CPU cannot hide
     Limits,
-    /// How soon an emulated speed changes, and how close a replayed load is
-    React,
-    /// How accurate the benchmarks are, each compared with the best reference tool
-    #[value(alias = "rulers")]
-    Benchmarks,
     /// A study on a simulated cluster of 10,000 nodes
     Scale,
     /// What a study costs besides its workload, and how soon a large store answers

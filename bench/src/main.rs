@@ -6,10 +6,9 @@
 //! Nothing here is a test: a slow machine gives other figures, not a failure.
 
 mod arguments;
-mod benchmarks;
 mod emulate;
+mod exits;
 mod first_second;
-mod gap;
 mod guest;
 mod limits;
 mod origin;
@@ -17,8 +16,7 @@ mod page;
 mod pairs;
 mod pin;
 mod plan;
-mod race;
-mod react;
+mod rows;
 mod scale;
 mod scratch;
 mod simulated;
@@ -58,10 +56,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::Plan => plan::run(arguments),
             Name::Topo => topo::run(arguments),
             Name::FirstSecond => first_second::run(arguments),
+            Name::Exits => exits::run(arguments),
             Name::Watch => watch::run(arguments),
-            Name::Gap => gap::run(arguments),
-            Name::Race => race::run(arguments),
-            Name::React => react::run(arguments),
             Name::Study => study::run(arguments),
             Name::Emulate => {
                 // It has its own page, with pictures.
@@ -70,10 +66,6 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             }
             Name::Limits => {
                 limits::run(arguments)?;
-                continue;
-            }
-            Name::Benchmarks => {
-                benchmarks::run(arguments)?;
                 continue;
             }
             Name::Scale => {

@@ -10,7 +10,7 @@ pub const HEAD: &str = "\
 # Figures
 
 Measured by the benchmarks of this repository, each together with a competing tool in the same run, in random order.
-`cargo xtask bench NAME --write` writes one section.
+`cargo xtask bench NAME --write` writes one section; *gap*, *react* and *race* are of programs that are no longer in the repository.
 A ratio is the median over the rounds, with the 95 % interval of a bootstrap over them; p is that of the exact paired test.
 Results of a guest under TCG do not carry over to KVM.
 ";

@@ -1,5 +1,4 @@
-//! Each benchmark runs and prints its table; `gap`, which is `pinfold tune` with its eight
-//! minutes, and the whole of `benchmarks` are left to people. What the figures are is not asked.
+//! Each benchmark runs and prints its table. What the figures are is not asked.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
@@ -86,11 +85,4 @@ fn study_runs() {
 fn first_second_runs() {
     let words = ["## first-second: ", "| Pinfold: stopped, placed, let go | 0 of 1 |", "taskset"];
     check("first-second", &["qemu-system-x86_64", "taskset"], &words);
-}
-
-#[test]
-fn benchmarks_of_memory_run() {
-    let words =
-        ["## memory: ", "| read L1d 128 |", "likwid-bench copy_sse", "| random chase L1d |"];
-    check("benchmarks --only memory --quick", &["likwid-bench", "gcc"], &words);
 }

@@ -25,8 +25,8 @@
 //!   assumes that the logarithms of the candidates are roughly normal with roughly equal variances;
 //!   if the variance of the pair itself is larger, that one is used. Its levels are α/2 ·
 //!   1/(n(n−1)) after block n = 2, 3, …, which add up to α/2. Its error rate where the assumption
-//!   is violated is measured by the tests in this module and by `cargo xtask bench race` on
-//!   recorded data.
+//!   is violated is measured by the tests in this module; on recorded data it was measured in
+//!   `docs/figures.md`, *race*.
 
 use super::quantile::median;
 use super::sign_flip::{EXACT_BLOCKS, sign_flip, smallest_p};

@@ -26,7 +26,6 @@ mod error;
 mod findings;
 mod loaded;
 mod ranking;
-mod replay;
 mod report;
 mod schedule;
 mod starter;
@@ -47,7 +46,6 @@ pub use documents::ConfirmPlan;
 pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, run};
 pub use error::TuneError;
 pub use ranking::RankEntry;
-pub use replay::{Matrix, MatrixError, Replayed, full, replay};
 pub use report::{
     AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, RunnerUp, ScreeningRow,
     TuneReport, Winner,

@@ -5,7 +5,7 @@
 //! that KVM handles itself are in no table, neither ours nor perf's, and their rows say so. The lab
 //! counts them at level A inside nested KVM, in its case of exits.
 
-use pinfold_host::process::{Child, Signaled, Stdio, own_tid};
+use pinfold_host::process::{Child, Signaled, Spawn, Stdio, own_tid};
 use pinfold_host::{
     Clock as _, LiveHost, MicroGuest, SystemClock, VcpuRun, Work, paths, proc_stat,
 };
@@ -14,9 +14,10 @@ use pinfold_probe::exits::cost::{self, MicroRunner};
 use pinfold_probe::exits::expected::{Expected, WORK, expected};
 use pinfold_probe::exits::{EventSurvey, ExitsError, Level, VcpuThread, Watch, timed};
 
-use super::{Goal, Measured, Row, perf_in_own_mounts, table};
 use crate::arguments::{Arguments, Failure};
-use crate::page::thousands;
+use crate::origin;
+use crate::page::{Figures, thousands};
+use crate::rows::{Goal, Row, table};
 use crate::scratch::Scratch;
 
 const BLOCKS: u32 = 8;
@@ -60,8 +61,10 @@ struct Perf {
 }
 
 /// Measures the rows.
-pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
-    super::perf()?;
+pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
+    if pinfold_host::process::find_program("perf").is_none() {
+        return Err("perf is not here: apt-get install linux-perf".into());
+    }
     let host = LiveHost::new()?;
     let scratch = Scratch::on_disk()?;
     let mut guest = ThreadVcpu(MicroGuest::new()?);
@@ -75,9 +78,16 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     rows.extend(costs(&blocks));
     rows.push(beside_perf(&blocks));
     let events = blocks.first().map_or(0.0, |block| block.cost.events_per_exit);
-    Ok(Measured {
-        conditions: format!("level {} ({}); {count} blocks", level.letter(), level.meaning()),
-        table: table(&rows),
+    let machine = origin::of_host(&host, &pinfold_topology::discover(&host)?)?;
+    Ok(Figures {
+        name: "exits".to_owned(),
+        title: "exits of a virtual machine".to_owned(),
+        origin: format!(
+            "{machine}; level {} ({}); {count} blocks",
+            level.letter(),
+            level.meaning()
+        ),
+        tables: vec![table(&rows)],
         notes: vec![format!(
             "CPU time of a vCPU's thread with and without being watched, in {} pairs of {} runs of port writes in each block, of which the quickest counts; an exit has {events:.1} events here.",
             blocks.first().map_or(0, |block| block.cost.pairs),
@@ -234,6 +244,11 @@ fn silent() -> String {
 
 fn nanoseconds(ns: f64) -> String {
     format!("{ns:.0} ns")
+}
+
+/// perf mounts tracefs if it is not mounted: done in a separate mount namespace.
+fn perf_in_own_mounts() -> Spawn {
+    Spawn::new("unshare").args(["--mount", "perf"]).env("LC_ALL", "C")
 }
 
 #[cfg(test)]
