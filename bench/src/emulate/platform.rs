@@ -130,11 +130,6 @@ impl<'t> Platform<'t> {
         }
     }
 
-    /// Sends a signal to the supervisor.
-    pub fn signal(&mut self, signal: Signaled) -> Result<(), Failure> {
-        Ok(self.supervisor.signal(signal)?)
-    }
-
     /// Waits until a change has taken effect.
     pub fn settle(&self) {
         SystemClock.sleep_ns(SETTLE_NS);

@@ -23,7 +23,7 @@ mod undo_context;
 mod write_error;
 
 use pinfold_host::{Host, HostError, HostMut, paths};
-use pinfold_model::{Change, Finding, Step, TaskId, TaskState, Undo};
+use pinfold_model::{Change, Finding, Step, TaskId, Undo};
 
 pub(crate) use affinity::{allowed, narrowed};
 pub(crate) use controllers::{ENABLE as ENABLE_CPUSET, has_cpuset};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::files::Lock;
+use pinfold_host::files::{self, Lock};
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::Command;
 use pinfold_model::text::counted;
@@ -17,12 +17,10 @@ use crate::collector::{Accepted, Ask, Collector, Failed, Limits};
 use crate::documents::{OWN_VERSION, Options, refused};
 use crate::patience::Patience;
 use crate::scheduler::{ClusterOffer, NotTaken, Scheduler};
-use crate::transport::{Collected, Lost, Transport};
+use crate::shared_folder::{Lost, SharedFolder};
 
 /// Maximum delay of the result of a task that ended successfully.
 pub const GRACE_NS: u64 = 90_000_000_000;
-/// An attached process keeps two connections open for each task.
-const MOST_STREAMS: usize = 500;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +45,8 @@ impl Work<'_> {
     pub fn go(
         &self,
         (store, run): (&mut Store, OpenRun),
-        (transport, patience): (&mut dyn Transport, &mut Patience<'_>),
+        folder: &mut SharedFolder<'_>,
+        patience: &mut Patience<'_>,
         display: Display<'_>,
     ) -> Result<Outcome, Failure> {
         let state = host::state(self.state)?;
@@ -56,7 +55,9 @@ impl Work<'_> {
             return Err(Failure::new(Exit::Host, "another Pinfold collects this run")
                 .with_hint("wait until it has ended"));
         };
-        let limits = Limits { most_out: self.most_out(transport), grace_ns: GRACE_NS };
+        // Half of the controller's limit: other users submit jobs too.
+        let most_out = (self.offer.max_jobs as usize / 2).max(1);
+        let limits = Limits { most_out, grace_ns: GRACE_NS };
         let marks = (self.options.key.as_str(), OWN_VERSION, limits);
         let collector = patience.with_store(|| Collector::open(store, run, marks))?;
         let mut collecting = CollectorState {
@@ -64,19 +65,13 @@ impl Work<'_> {
             store,
             run,
             collector,
-            transport,
+            folder,
             patience,
             is_short: false,
             progress: display.progress,
             began_ns: SystemClock.now_ns(),
             merged: 0,
         };
-        if !collecting.transport.outlives() {
-            // The results of tasks that an earlier process left in the queue would have no
-            // receiver.
-            collecting.transport.cancel()?;
-            collecting.take_back()?;
-        }
         (display.begins)(collecting.store, run.id())?;
         let outcome = collecting.until_done(self.detach);
         collecting.progress.finish();
@@ -89,25 +84,15 @@ impl Work<'_> {
             Err(failure) => Err(collecting.give_up(failure)),
         }
     }
-
-    fn most_out(&self, transport: &dyn Transport) -> usize {
-        if transport.outlives() {
-            // Half of the controller's limit: other users submit jobs too.
-            return (self.offer.max_jobs as usize / 2).max(1);
-        }
-        let up = self.offer.up().max(1);
-        let most = self.offer.at_once.map_or(up, |most| (most as usize).min(up));
-        most.min(MOST_STREAMS)
-    }
 }
 
 /// The state of the loop.
-struct CollectorState<'t, 's> {
+struct CollectorState<'t, 'f, 's> {
     scheduler: &'t dyn Scheduler,
     store: &'t mut Store,
     run: OpenRun,
     collector: Collector,
-    transport: &'t mut dyn Transport,
+    folder: &'t mut SharedFolder<'f>,
     patience: &'t mut Patience<'s>,
     progress: &'t mut dyn Progress,
     /// True if it was reported that the scheduler accepts no more tasks.
@@ -117,7 +102,7 @@ struct CollectorState<'t, 's> {
     merged: u64,
 }
 
-impl CollectorState<'_, '_> {
+impl CollectorState<'_, '_, '_> {
     fn report_detached(&self) {
         let (out, kept) = (self.collector.out(), self.collector.kept_back());
         let kept = match kept {
@@ -132,12 +117,12 @@ impl CollectorState<'_, '_> {
     /// True when all is done, false when the rest is left to the scheduler.
     fn until_done(&mut self, detach: bool) -> Result<bool, Failure> {
         loop {
-            let polled = self.transport.poll();
+            let polled = self.folder.poll();
             if self.patience.received(polled)?.is_none() {
                 continue;
             }
             let came = self.collect()?;
-            let look = self.transport.judge(&mut self.collector)?;
+            let look = self.folder.judge(&mut self.collector);
             let moves = came || look.running > 0 || !look.lost.is_empty();
             if moves {
                 self.patience.moves();
@@ -148,7 +133,7 @@ impl CollectorState<'_, '_> {
             if self.collector.is_done() {
                 return Ok(true);
             }
-            self.submit(look.refused)?;
+            self.submit()?;
             if detach {
                 return Ok(false);
             }
@@ -168,16 +153,9 @@ impl CollectorState<'_, '_> {
         self.patience.waits(&pending)
     }
 
-    /// Submits tasks as far as the scheduler accepts them; `refused` are earlier tasks that it did not
-    /// accept.
-    fn submit(&mut self, refused: Vec<(Ask, String)>) -> Result<(), Failure> {
+    /// Submits tasks as far as the scheduler accepts them.
+    fn submit(&mut self) -> Result<(), Failure> {
         let mut refusal = None;
-        if let Some((_, why)) = refused.first() {
-            let asks: Vec<Ask> = refused.iter().map(|(ask, _)| *ask).collect();
-            let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
-            self.patience.with_store(|| collector.forget((&mut *store, run), &asks))?;
-            refusal = Some(self.keep_back(1, Failure::new(Exit::Host, why.clone()))?);
-        }
         loop {
             let now = SystemClock.now_ns();
             let asks = self.collector.to_submit(now);
@@ -206,7 +184,7 @@ impl CollectorState<'_, '_> {
     fn hand_over(&mut self, asks: &[Ask]) -> Result<(), Failure> {
         let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
         let patience = &*self.patience;
-        self.transport.submit(asks, &mut |tasks| {
+        self.folder.submit(asks, &mut |tasks| {
             patience.with_store(|| collector.submitted((&mut *store, run), tasks))
         })
     }
@@ -248,7 +226,7 @@ impl CollectorState<'_, '_> {
     fn collect(&mut self) -> Result<bool, Failure> {
         let mut came = false;
         loop {
-            let results = self.transport.collect()?;
+            let results = self.folder.collect()?;
             if results.is_empty() {
                 return Ok(came);
             }
@@ -260,18 +238,18 @@ impl CollectorState<'_, '_> {
             for ((from, _), outcome) in results.iter().zip(outcomes) {
                 match outcome {
                     Accepted::Merged { part, node, trials, failed } => {
-                        self.transport.settle(from, Collected::Yes)?;
+                        files::remove(from)?;
                         self.merged += trials as u64;
                         self.merged(part, &node, &failed)?;
                         last = Some((part, node));
                     }
                     Accepted::Known { part } => {
-                        self.transport.settle(from, Collected::Yes)?;
+                        files::remove(from)?;
                         say(&format!("note: {from}: the store has part {part} already"));
                     }
                     Accepted::Refused(refusal) => {
                         let why = pinfold_host::with_causes(&refusal.error);
-                        self.transport.settle(from, Collected::No(&why))?;
+                        self.folder.refuse(from, &why)?;
                         say(&format!("warning: {from} was refused: {why}"));
                         if refusal.error.ends_the_study() {
                             fatal.get_or_insert_with(|| refused(&refusal.error));
@@ -351,7 +329,7 @@ impl CollectorState<'_, '_> {
         if failure.exit == Exit::Input {
             return self.leave(failure);
         }
-        let trouble = match self.transport.cancel() {
+        let trouble = match self.folder.cancel() {
             Err(error) => Some(format!("its tasks are not cancelled: {}", error.message)),
             Ok(()) => self.take_back().err().map(|error| {
                 let why = error.message;
@@ -380,18 +358,12 @@ impl CollectorState<'_, '_> {
         }
     }
 
-    /// Called after an error of the store; the results of the tasks are kept for later, or produced
-    /// again.
-    fn leave(&mut self, failure: Failure) -> Failure {
-        let then = if self.transport.outlives() {
-            "its tasks go on, what they deliver stays in the shared folder".to_owned()
-        } else {
-            match self.transport.cancel() {
-                Ok(()) => "its tasks are cancelled, and run again when it goes on".to_owned(),
-                Err(error) => format!("its tasks are not cancelled: {}", error.message),
-            }
-        };
-        let message = format!("{}; {then}", failure.message);
+    /// Called after an error of the store; the results of the tasks are kept for later.
+    fn leave(&self, failure: Failure) -> Failure {
+        let message = format!(
+            "{}; its tasks go on, what they deliver stays in the shared folder",
+            failure.message
+        );
         let path = self.store.path();
         let hint = format!("when that is fixed: `{}`", Command::new("study resume").arg(path));
         Failure { message, ..failure }.with_hint(hint)
@@ -403,9 +375,9 @@ impl CollectorState<'_, '_> {
         self.patience.with_store(|| Ok(store.finish_run(run, now)?))?;
         // Its results are no longer needed: a stop rule made the blocks unnecessary.
         if self.collector.out() > 0 {
-            self.transport.cancel()?;
+            self.folder.cancel()?;
         }
-        if let Some(left) = self.transport.close()? {
+        if let Some(left) = self.folder.close()? {
             say(&format!("note: {left}"));
         }
         Ok(())

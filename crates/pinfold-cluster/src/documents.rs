@@ -34,8 +34,7 @@ pub struct Options {
     pub scheduler: Option<String>,
     /// Identifies the tasks and results of this run.
     pub key: String,
-    /// A folder that all nodes share, with the same path; without one, results are returned through
-    /// the output of attached processes.
+    /// A folder that all nodes share, with the same path.
     pub shared: Option<String>,
     /// Path of the program on the nodes, if it is installed there.
     pub program: Option<String>,

@@ -15,7 +15,7 @@
 //! part that failed on one node is run completely on another.
 //!
 //! A batch system implements [`scheduler::Scheduler`] in a folder of its own, such as [`slurm`], with
-//! a row in `KINDS`; [`run`], [`resume`], the collector and the two transports know none.
+//! a row in `KINDS`; [`run`], [`resume`], the collector and the shared folder know none.
 
 mod arrays;
 mod collect;
@@ -29,8 +29,8 @@ mod patience;
 mod queue_limit;
 mod run;
 pub mod scheduler;
+mod shared_folder;
 pub mod slurm;
-mod transport;
 mod worker;
 
 pub use arrays::{Batch, arrays};

@@ -4,12 +4,9 @@
 //! runner of this host, and returns one complete result. A failed trial is part of the result; if
 //! the task cannot continue at all, it fails with an error message and without a result.
 
-use std::io::Read as _;
-
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Clock as _, SystemClock, process};
 use pinfold_probe::pinload::Pinload;
-use pinfold_run::message::say;
 use pinfold_run::study::{HostRunner, LOCK, Machine};
 use pinfold_run::{Exit, Failure, HelperProgram, Session, host, inputs, interrupt};
 use pinfold_study::study::{Environment, Update, cells};
@@ -18,7 +15,7 @@ use crate::documents::{
     Answer, Head, JobDocument, OWN_VERSION, ResultContent, result_text, study_digest,
 };
 use crate::kinds::kind_here;
-use crate::transport::{result_path, scout_path};
+use crate::shared_folder::{result_path, scout_path};
 use crate::worker::{self, Found};
 
 /// Interval of waiting for another Pinfold process on this node.
@@ -27,43 +24,29 @@ const LOCK_NS: u64 = 200_000_000;
 /// What a task is to do.
 #[derive(Clone, Debug)]
 pub struct Task<'a> {
-    /// The job's document; `-` for standard input.
+    /// Path of the job's document.
     pub job: &'a str,
-    /// Folder of the results; `-` to return the text.
+    /// Folder of the results.
     pub out: &'a str,
     /// True to only report the properties of this node.
     pub scout: bool,
-    /// Number of the part.
-    pub part: Option<u32>,
-    /// What is added to the index of an array's task to get that number.
+    /// What is added to the index of an array's task to get the number of the part.
     pub offset: Option<u32>,
     /// Attempt, 1 or 2.
     pub attempt: u32,
-    /// True if this program is a copy for this task: it is removed.
-    pub remove_self: bool,
 }
 
-/// Runs a part, or the check. Returns the result if it is not written to a folder.
+/// Runs a part, or the check, and writes the result.
 ///
 /// # Errors
 /// [`Failure`] if there is no result.
-pub fn work(
-    task: &Task<'_>,
-    state: Option<&str>,
-    program: &HelperProgram,
-) -> Result<Option<String>, Failure> {
-    if task.remove_self {
-        // If the copy cannot be removed, it is left on the node; this does not affect the work.
-        if let Ok(path) = std::env::current_exe() {
-            match files::remove(&path.to_string_lossy()) {
-                Ok(()) => {}
-                Err(error) => say(&format!("note: {error}")),
-            }
-        }
-    }
+pub fn work(task: &Task<'_>, state: Option<&str>, program: &HelperProgram) -> Result<(), Failure> {
     interrupt::install()?;
     let began_unix_s = SystemClock.unix_seconds();
-    let job = JobDocument::from_json(&read(task.job)?)
+    let text = files::read_text(task.job).map_err(|error| {
+        Failure::from(error).with_hint("is the folder of --shared the same one on this node?")
+    })?;
+    let job = JobDocument::from_json(&text)
         .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
     let kind = kind_here();
     let part = if task.scout { None } else { Some(number(task, (kind.array_index)())?) };
@@ -91,40 +74,18 @@ pub fn work(
     let answer = Answer { head, given };
     let text =
         result_text(&answer).map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
-    if task.out == "-" {
-        return Ok(Some(text));
-    }
     let path = match part {
         Some(part) => result_path(task.out, part, task.attempt),
         None => scout_path(task.out),
     };
     let folder = path.rsplit_once('/').map_or(".", |(folder, _)| folder);
     files::make_dirs(folder)?;
-    files::write_atomic(&path, text.as_bytes())?;
-    Ok(None)
-}
-
-fn read(job: &str) -> Result<String, Failure> {
-    if job != "-" {
-        return files::read_text(job).map_err(|error| {
-            Failure::from(error).with_hint("is the folder of --shared the same one on this node?")
-        });
-    }
-    let mut text = String::new();
-    let read = std::io::stdin().lock().read_to_string(&mut text);
-    read.map_err(|error| Failure::new(Exit::Input, format!("the job cannot be read: {error}")))?;
-    Ok(text)
+    Ok(files::write_atomic(&path, text.as_bytes())?)
 }
 
 fn number(task: &Task<'_>, index: Option<u32>) -> Result<u32, Failure> {
-    if let Some(part) = task.part {
-        return Ok(part);
-    }
     let (Some(offset), Some(index)) = (task.offset, index) else {
-        return Err(Failure::new(
-            Exit::Input,
-            "neither a part is named nor is this an array's task",
-        ));
+        return Err(Failure::new(Exit::Input, "this is no task of an array of a study"));
     };
     offset
         .checked_add(index)

@@ -21,7 +21,7 @@ use crate::documents::{
 use crate::kinds::{KINDS, kind_of};
 use crate::patience::Patience;
 use crate::scheduler::{ClusterOffer, JobRequest, NotTaken, Scheduler};
-use crate::transport::{self, Request, Transport};
+use crate::shared_folder::{Request, SharedFolder};
 use crate::worker::create_on_cluster;
 
 /// How tasks are submitted in this session.
@@ -87,12 +87,6 @@ impl Submission {
         set(&mut options.partition, given.partition);
         set(&mut options.nodes, given.nodes);
         set(&mut options.time, given.time);
-        if self.detach && options.shared.is_none() {
-            return Err(Failure::new(Exit::Input, "--detach needs --shared").with_hint(
-                "without a shared folder results come through srun, which lives no longer than \
-                 this command",
-            ));
-        }
         Ok(())
     }
 
@@ -126,8 +120,8 @@ pub fn run(
     let mut store = Store::open_or_create(path)?;
     vacant(&store, &whole.name)?;
     interrupt::install()?;
-    let mut transport = open_transport(&*scheduler, &options, (&offer, state))?;
-    announce(&offer, &*transport);
+    let mut folder = open_folder(&*scheduler, &options, &offer, state)?;
+    announce(&offer, &folder);
     let mut job = JobDocument {
         key: options.key.clone(),
         pinfold: OWN_VERSION.to_owned(),
@@ -135,9 +129,9 @@ pub fn run(
         form: new.form.clone(),
         scouted: None,
     };
-    let (origin, scouted) = look(&*scheduler, &mut *transport, (&mut patience, &job))?;
+    let (origin, scouted) = look(&*scheduler, &mut folder, &mut patience, &job)?;
     job.scouted = Some(scouted.clone());
-    transport.give(&job)?;
+    folder.give(&job)?;
     let study = NewStudy {
         study: whole,
         form: &new.form,
@@ -149,13 +143,13 @@ pub fn run(
     let run = match create_on_cluster(&mut store, &study, (&scouted, &options)) {
         Ok(run) => run,
         Err(error) => {
-            transport.close()?;
+            folder.close()?;
             return Err(file_failure(new.file, error));
         }
     };
     let detach = submission.detach;
     let work = Work { scheduler: &*scheduler, options: &options, offer: &offer, detach, state };
-    let outcome = work.go((&mut store, run), (&mut *transport, &mut patience), display)?;
+    let outcome = work.go((&mut store, run), &mut folder, &mut patience, display)?;
     Ok((store, outcome))
 }
 
@@ -190,10 +184,10 @@ pub fn resume(
     let json = options.to_json().map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
     store.save_cluster(run, &json)?;
     interrupt::install()?;
-    let mut transport = open_transport(&*scheduler, &options, (&offer, state))?;
-    announce(&offer, &*transport);
+    let mut folder = open_folder(&*scheduler, &options, &offer, state)?;
+    announce(&offer, &folder);
     let skipped = loaded.cells.all.iter().map(|cell| cell.skipped.clone()).collect();
-    transport.give(&JobDocument {
+    folder.give(&JobDocument {
         key: options.key.clone(),
         pinfold: OWN_VERSION.to_owned(),
         toml: loaded.record.toml.clone(),
@@ -202,14 +196,19 @@ pub fn resume(
     })?;
     let detach = submission.detach;
     let work = Work { scheduler: &*scheduler, options: &options, offer: &offer, detach, state };
-    work.go((store, run), (&mut *transport, &mut patience), display)
+    work.go((store, run), &mut folder, &mut patience, display)
 }
 
-fn open_transport<'a>(
+fn open_folder<'a>(
     scheduler: &'a dyn Scheduler,
     options: &Options,
-    (offer, state): (&ClusterOffer, Option<&str>),
-) -> Result<Box<dyn Transport + 'a>, Failure> {
+    offer: &ClusterOffer,
+    state: Option<&str>,
+) -> Result<SharedFolder<'a>, Failure> {
+    let shared = options.shared.as_deref().ok_or_else(|| {
+        Failure::new(Exit::Input, "--engine slurm needs --shared, a folder that the nodes share")
+            .with_hint("name a folder of the shared file system, such as --shared /home/me/runs")
+    })?;
     let job = JobRequest {
         name: format!("pinfold-{}", options.key),
         partition: options.partition.clone(),
@@ -220,13 +219,13 @@ fn open_transport<'a>(
     // With a program of the nodes, the state directory is theirs too.
     let state = state.filter(|_| program.is_none());
     let request = Request { key: &options.key, program, state, job, offer, grace_ns: GRACE_NS };
-    transport::open(scheduler, options.shared.as_deref(), &request)
+    SharedFolder::open(scheduler, shared, &request)
 }
 
-fn announce(offer: &ClusterOffer, transport: &dyn Transport) {
+fn announce(offer: &ClusterOffer, folder: &SharedFolder<'_>) {
     let up = offer.up();
     let nodes = counted(offer.nodes.len(), "node");
-    say(&format!("{}: {nodes}, {up} of them up; {}", offer.cluster, transport.describe()));
+    say(&format!("{}: {nodes}, {up} of them up; {}", offer.cluster, folder.describe()));
     if up == 0 {
         let first = offer.nodes.iter().take(8);
         let states: Vec<String> =
@@ -238,14 +237,15 @@ fn announce(offer: &ClusterOffer, transport: &dyn Transport) {
 /// Runs the check of the first node; without a result, nothing is left behind.
 fn look(
     scheduler: &dyn Scheduler,
-    transport: &mut dyn Transport,
-    (patience, job): (&mut Patience<'_>, &JobDocument),
+    folder: &mut SharedFolder<'_>,
+    patience: &mut Patience<'_>,
+    job: &JobDocument,
 ) -> Result<(Origin, NodeProperties), Failure> {
-    transport.give(job)?;
-    let looked = first_look(scheduler, transport, patience);
+    folder.give(job)?;
+    let looked = first_look(scheduler, folder, patience);
     looked.and_then(|text| scouted(&text, job)).or_else(|failure| {
-        transport.cancel()?;
-        transport.close()?;
+        folder.cancel()?;
+        folder.close()?;
         Err(failure)
     })
 }
@@ -253,12 +253,12 @@ fn look(
 /// Runs the check of the first node, as soon as the scheduler accepts a job for it.
 fn first_look(
     scheduler: &dyn Scheduler,
-    transport: &mut dyn Transport,
+    folder: &mut SharedFolder<'_>,
     patience: &mut Patience<'_>,
 ) -> Result<String, Failure> {
     let mut reported = false;
     loop {
-        match transport.scout(patience) {
+        match folder.scout(patience) {
             Err(failure) if scheduler.not_taken(&failure.message) == Some(NotTaken::NoRoom) => {
                 if !std::mem::replace(&mut reported, true) {
                     say(&format!("note: {}; waiting until a job is taken", failure.message));

@@ -1,8 +1,7 @@
-//! The interface of a batch system: what the collector and the transports know of it.
+//! The interface of a batch system: what the collector and the shared folder know of it.
 //!
 //! Each batch system is one folder that implements [`Scheduler`], with a row in `KINDS`.
 
-use pinfold_host::process::Spawn;
 use pinfold_run::Failure;
 
 use crate::documents::Options;
@@ -48,13 +47,6 @@ pub trait Scheduler: Sync {
     /// # Errors
     /// [`Failure`] if it is not accepted; [`Scheduler::not_taken`] says whether to try again.
     fn submit(&self, request: &JobRequest, batch: &BatchJob<'_>) -> Result<u64, Failure>;
-
-    /// A process of this host that runs one task on a node, with its standard input and output.
-    /// `copy`: the program is first copied to this path on the node.
-    fn attached(&self, request: &JobRequest, copy: Option<&str>) -> Spawn;
-
-    /// How an attached task ended, by its standard error.
-    fn attached_end(&self, said: &str) -> AttachedEnd;
 
     /// The tasks with this name that it knows.
     ///
@@ -150,17 +142,6 @@ pub struct BatchJob<'a> {
     pub elements: &'a [u32],
     /// Maximum number of tasks of the array at a time.
     pub at_once: Option<u32>,
-}
-
-/// How an attached task ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AttachedEnd {
-    /// The message, if the scheduler accepted no more jobs: then no node had the task.
-    pub refusal: Option<String>,
-    /// The reason, if there is more than an exit code.
-    pub reason: Option<&'static str>,
-    /// Its node; empty if it is not named.
-    pub node: String,
 }
 
 /// Why a scheduler rejected tasks, if it may accept fewer of them, or later.

@@ -6,12 +6,11 @@ mod task;
 use pinfold_host::process::{Output, Spawn, capture, find_program};
 use pinfold_run::{Exit, Failure};
 
-use self::protocol::{BadAnswer, BadWord, NODE_WORDS, NodeLine, NodeWish};
+use self::protocol::{BadAnswer, BadWord, NODE_WORDS, NodeWish};
 use crate::documents::Options;
 use crate::feed::fed;
 use crate::scheduler::{
-    AttachedEnd, BatchJob, ClusterOffer, JobRequest, Kind, NotTaken, OfferedNode, QueuedTask,
-    Scheduler,
+    BatchJob, ClusterOffer, JobRequest, Kind, NotTaken, OfferedNode, QueuedTask, Scheduler,
 };
 
 /// Timeout of a command; only a controller with problems takes longer.
@@ -30,7 +29,6 @@ pub const KIND: Kind = Kind {
 /// The programs, by path.
 struct Slurm {
     sbatch: String,
-    srun: String,
     squeue: String,
     scancel: String,
     scontrol: String,
@@ -76,7 +74,6 @@ impl Slurm {
         };
         Ok(Self {
             sbatch: program("sbatch")?,
-            srun: program("srun")?,
             squeue: program("squeue")?,
             scancel: program("scancel")?,
             scontrol: program("scontrol")?,
@@ -155,19 +152,6 @@ impl Scheduler for Slurm {
         let output = fed(spawn, script.as_bytes(), &protocol::will_ask_again)?;
         let answer = checked("sbatch", &output)?;
         protocol::submitted(&answer).map_err(|error| bad_answer(&error))
-    }
-
-    fn attached(&self, request: &JobRequest, copy: Option<&str>) -> Spawn {
-        Spawn::new(&self.srun).args(request.srun(copy))
-    }
-
-    fn attached_end(&self, said: &str) -> AttachedEnd {
-        let (reason, node) = protocol::srun_end(said);
-        AttachedEnd {
-            refusal: protocol::not_taken(said).map(|_| protocol::complaint("srun", said).0),
-            reason,
-            node: node.unwrap_or_default().to_owned(),
-        }
     }
 
     fn queue(&self, name: &str) -> Result<Vec<QueuedTask>, Failure> {

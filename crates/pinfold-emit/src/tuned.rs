@@ -10,7 +10,7 @@
 use pinfold_model::tunables::{
     FormatAnswer, Place, Scope, Setting, new_irqs, rt_throttle, workqueues,
 };
-use pinfold_model::{CpuSet, Plan, Policy, ThreadPlan, Topology, VnodePlan};
+use pinfold_model::{CpuSet, Plan, Policy, Topology, VnodePlan};
 
 use super::answers::Answers;
 use super::common::{headline, nothing_kept, plain_name, safe};

@@ -1,7 +1,7 @@
 //! The pins of a layout by hand, so that `apply` keeps them.
 
 use pinfold_model::{CpuSet, PinWish, PuId, Role};
-use pinfold_plan::layout::{Layout, Pin};
+use pinfold_plan::layout::Layout;
 
 /// The pins of vCPUs, emulator and iothreads as parts of a request.
 pub(super) fn wishes(layout: &Layout) -> Vec<PinWish> {

@@ -4,7 +4,6 @@ use pinfold_emit::Edits;
 use pinfold_model::Role;
 use pinfold_plan::domain_file::{Place, parse};
 use pinfold_plan::layout::{Language, Layout, Pin};
-use roxmltree::Node;
 
 /// The layout with `count` vCPUs; `None` if other parts of its file contain the number too.
 pub(super) fn with_count(layout: &Layout, count: u32) -> Option<Layout> {

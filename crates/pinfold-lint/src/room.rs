@@ -7,7 +7,7 @@ use pinfold_model::{CpuSet, NodeId, PuId, Severity};
 use pinfold_plan::capacity::{Demand, Excess, excesses, room};
 use pinfold_plan::domain_file::{Domain, Place};
 use pinfold_plan::guest_numa::{GuestCell, shares};
-use pinfold_plan::layout::{Language, MemoryOf};
+use pinfold_plan::layout::Language;
 
 use super::Diagnostic;
 use super::lookup::LintContext;

@@ -8,8 +8,8 @@ use pinfold_model::text::counted;
 use pinfold_model::text::pus_text;
 use pinfold_model::tunables::{self, Setting};
 use pinfold_model::{
-    Core, CpuSet, GuestTopology, IsolationScope, MemoryPlan, Plan, Role, Speed, ThreadPlan,
-    Topology, VnodeKind, VnodePlan,
+    Core, CpuSet, GuestTopology, IsolationScope, MemoryPlan, Plan, Role, Speed, Topology,
+    VnodeKind, VnodePlan,
 };
 
 use crate::available::Index;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use pinfold_model::text::agree;
 use pinfold_model::{
-    CpuSet, Device, NodeId, NumaNode, Request, RoleKind, Topology, VcpuCount, VnodeRequest, Work,
+    CpuSet, Device, NodeId, Request, RoleKind, Topology, VcpuCount, VnodeRequest, Work,
 };
 
 use crate::PlanError;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_host::process::{capture, find_program};
 use pinfold_model::{
     CoreKind, CpuSet, IsolationScope, Plan, Preference, Pu, PuId, Request, Role, Severity, Source,
-    Speed, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest,
+    Speed, Topology, VcpuCount, VmRequest, VnodeRequest,
 };
 use pinfold_plan::{explain, plan, schema, strategies, validate};
 use pinfold_samples::{described, hosts};

@@ -15,7 +15,7 @@ mod check;
 use std::collections::BTreeSet;
 
 use pinfold_model::NodeId;
-use roxmltree::{Document, Node, ParsingOptions};
+use roxmltree::{Document, ParsingOptions};
 
 /// The only two DOCTYPE lines that hwloc writes.
 const DOCTYPES: [&str; 2] =

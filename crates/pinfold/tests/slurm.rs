@@ -75,7 +75,7 @@ struct Cluster {
 impl Cluster {
     /// Starts one; `None`, told why, where that cannot be.
     fn start() -> Option<Self> {
-        for program in ["munged", "slurmctld", "slurmd", "sbatch", "srun"] {
+        for program in ["munged", "slurmctld", "slurmd", "sbatch"] {
             if find_program(program).is_none() {
                 println!(
                     "skipped: there is no {program}; apt-get install slurmctld slurmd slurm-client munge"
@@ -302,10 +302,9 @@ type TestMachine = fn(&Cluster, &str);
 fn studies_run_on_a_real_cluster() {
     let Some(mut cluster) = Cluster::start() else { return };
     let file = cluster.write("tiny.toml", STUDY);
-    let scenes: [(&str, TestMachine); 9] = [
+    let scenes: [(&str, TestMachine); 8] = [
         ("through a shared folder", through_a_shared_folder),
         ("tasks that fail once and always", tasks_that_fail_once_and_always),
-        ("through srun", through_srun),
         ("guests on nodes", guests_on_nodes),
         ("a node that does not fit", a_node_that_does_not_fit_ends_the_study),
         ("what is wrong", what_is_wrong_is_told),
@@ -377,21 +376,6 @@ fn tasks_that_fail_once_and_always(cluster: &Cluster, file: &str) {
     }
 }
 
-fn through_srun(cluster: &Cluster, file: &str) {
-    let store = cluster.path("srun.sqlite");
-    let words = ["run", file, "--engine", "slurm", "--store", &store, "--nodes", "2"];
-    let (code, reported, said) = cluster.run(&words);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("srun, no shared folder: this program, sent to each node"), "{said}");
-    assert!(reported.contains("12 of 12 trials done, 0 failed"), "{reported}");
-    let trials = cluster.trials(&store);
-    assert!(trials.iter().all(|trial| NODES.contains(&trial["node"].as_str())), "{trials:?}");
-    let left = files::list("/tmp").expect("a folder");
-    let key = |name: &&String| name.starts_with("pinfold-") && name.ends_with("-1");
-    let copies: Vec<&String> = left.iter().filter(key).collect();
-    assert!(copies.is_empty(), "copies of the program are left: {copies:?}");
-}
-
 fn guests_on_nodes(cluster: &Cluster, _: &str) {
     if find_program("qemu-system-x86_64").is_none() {
         println!("skipped: qemu-system-x86_64 is not installed (cargo xtask test installs it)");
@@ -447,8 +431,9 @@ fn what_is_wrong_is_told(cluster: &Cluster, file: &str) {
     check(&["--nodes", "n7"], 2, &["the partition pf has no node \"n7\"", "n1, n2, n3"]);
     check(&["--time", "soon"], 2, &["--time: \"soon\" is no time of Slurm"]);
     check(&["--shared", "/nonexistent"], 2, &["--shared: /nonexistent is no folder"]);
-    check(&["--detach"], 2, &["--detach needs --shared"]);
-    let shut = ["--partition", "shut", "--patience", "2s"];
+    check(&[], 2, &["--engine slurm needs --shared", "--shared /home/me/runs"]);
+    let shared = cluster.path("shared");
+    let shut = ["--partition", "shut", "--patience", "2s", "--shared", &shared];
     check(&shut, 3, &["no task ran and none ended; waiting: 1 × PartitionDown", "sinfo -R"]);
     let (code, _, said) = cluster.run(&["run", file, "--partition", "pf"]);
     assert_eq!(code, Some(2), "{said}");

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{CpuSet, PuId};
+use pinfold_model::CpuSet;
 use serde_json::Value;
 
 use super::nested;

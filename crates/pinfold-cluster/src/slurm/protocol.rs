@@ -110,7 +110,7 @@ pub enum NodeWish {
 }
 
 impl JobRequest {
-    /// Common arguments of `sbatch` and `srun`: a whole node, exclusively, without requeueing.
+    /// A whole node, exclusively, without requeueing.
     fn words(&self) -> Vec<String> {
         let mut words: Vec<String> =
             ["--nodes=1", "--ntasks=1", "--exclusive", "--mem=0"].map(str::to_owned).to_vec();
@@ -137,15 +137,6 @@ impl JobRequest {
             let most = batch.at_once.map_or_else(String::new, |most| format!("%{most}"));
             words.push(format!("--array={}{most}", array(batch.elements)));
         }
-        words
-    }
-
-    /// Arguments of `srun` before the program; with `copy`, the program is first copied to this
-    /// path on the node.
-    pub(super) fn srun(&self, copy: Option<&str>) -> Vec<String> {
-        let mut words = self.words();
-        words.extend(["--mpi=none", "--cpu-bind=none", "--unbuffered"].map(str::to_owned));
-        words.extend(copy.map(|path| format!("--bcast={path}")));
         words
     }
 }
@@ -475,10 +466,7 @@ pub fn complaint(program: &str, said: &str) -> (String, Option<&'static str>) {
     } else if has("time limit") || has("TimeLimit") {
         Some("`scontrol show partition` shows the longest time; give less with --time")
     } else if has("Invalid job array specification") {
-        Some(
-            "`scontrol show config` shows MaxArraySize; where it is 0 there are no arrays: leave \
-             --shared out",
-        )
+        Some("`scontrol show config` shows MaxArraySize; where it is 0 there are no arrays")
     } else if has("QOS") || has("Access") || has("account") {
         Some("your account may not do this here; ask who runs the cluster")
     } else {
@@ -494,36 +482,12 @@ pub fn complaint(program: &str, said: &str) -> (String, Option<&'static str>) {
     (format!("{program}: {last}{limit}"), hint)
 }
 
-/// The messages of `srun` about the end of a task: the reason, if there is more than an exit code,
-/// and the node, as in `srun: error: n1: task 0: Exited with exit code 3`.
-#[must_use]
-pub fn srun_end(said: &str) -> (Option<&'static str>, Option<&str>) {
-    let has = |text: &str| said.contains(text);
-    let how = if has("DUE TO TIME LIMIT") {
-        Some("the time limit ended it")
-    } else if has("Node failure") || has("DUE TO NODE FAILURE") {
-        Some("its node failed")
-    } else if has("CANCELLED") {
-        Some("it was cancelled")
-    } else {
-        None
-    };
-    let node = said.lines().find_map(|line| {
-        let (node, rest) = line.strip_prefix("srun: error: ")?.split_once(": ")?;
-        rest.starts_with("task").then_some(node)
-    });
-    (how, node)
-}
-
-/// The reason in the output of `sbatch` or `srun` when it accepted no task; `None` if neither fewer
+/// The reason in the output of `sbatch` when it accepted no task; `None` if neither fewer
 /// nor later tasks would help. Only its own lines count, not those of a task.
 #[must_use]
 pub fn not_taken(said: &str) -> Option<NotTaken> {
-    let own: Vec<&str> = said
-        .lines()
-        .map(str::trim)
-        .filter(|line| line.starts_with("sbatch: ") || line.starts_with("srun: "))
-        .collect();
+    let own: Vec<&str> =
+        said.lines().map(str::trim).filter(|line| line.starts_with("sbatch: ")).collect();
     let has = |text: &str| own.iter().any(|line| line.contains(text));
     let mut words = own.iter().flat_map(|line| line.split(|c: char| !c.is_ascii_alphanumeric()));
     match words.find(|word| names_a_limit(word)) {
@@ -559,9 +523,7 @@ fn waits(line: &str) -> bool {
 /// The last output line of a task, without the messages that Slurm prints for every task.
 #[must_use]
 pub fn last_words(said: &str) -> Option<&str> {
-    let noise =
-        ["srun: cluster configuration lacks support", "srun: error: ", "srun: job ", "slurmstepd"];
-    let is_own = |line: &&str| !line.is_empty() && !noise.iter().any(|one| line.starts_with(one));
+    let is_own = |line: &&str| !line.is_empty() && !line.starts_with("slurmstepd");
     let own = said.lines().map(str::trim).rfind(is_own);
     own.or_else(|| said.lines().map(str::trim).rfind(|line| !line.is_empty()))
 }

@@ -1,6 +1,6 @@
 //! Text form of pins by hand: `vcpu3=7`, `emulator=0,8`, `iothread:disk=9`, `vcpu0-3=8-11`.
 
-use pinfold_model::{CpuSet, MAX_VCPUS, PinWish, PuId, ROLES, RoleKind};
+use pinfold_model::{CpuSet, MAX_VCPUS, PinWish, PuId, ROLES};
 
 use super::policies::listed;
 use crate::fault::Fault;

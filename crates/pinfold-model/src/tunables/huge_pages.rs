@@ -5,7 +5,7 @@ use super::{
     FormatAnswer, HOST_SETTING, HugePagePool, Kernel, Place, Say, Scope, Setting, Shape, Tunable,
     Value, Values,
 };
-use crate::{Finding, NodeId, Plan, Topology, Tuning, VnodePlan};
+use crate::{Finding, Plan, Topology, Tuning, VnodePlan};
 
 /// The file of a pool.
 pub(super) const FILE: &str = "nr_hugepages";

@@ -14,7 +14,7 @@ use std::fmt::{self, Display, Formatter};
 
 use pinfold_model::text::counted;
 use pinfold_model::{
-    CpuSet, EmulatorRequest, Finding, IsolationScope, NodeId, NumaNode, Plan, Preference, Request,
+    CpuSet, EmulatorRequest, Finding, IsolationScope, NumaNode, Plan, Preference, Request,
     SmtRequest, Topology, VcpuCount, VmRequest, Work,
 };
 

@@ -302,9 +302,10 @@ fn refuses_honestly(
         PlanError::Nodes { .. } | PlanError::Cells { .. } => Err(TestCaseError::fail("nodes")),
         PlanError::Device { .. } => {
             let named = request.vnodes.iter().flat_map(|vnode| &vnode.devices);
-            prop_assert!(named.chain(&request.interrupts).any(|device| {
-                !topology.nodes.iter().any(|node| Device::Node(node.id) == *device)
-            }));
+            let are_known = named
+                .chain(&request.interrupts)
+                .all(|device| topology.nodes.iter().any(|node| Device::Node(node.id) == *device));
+            prop_assert!(!are_known);
             Ok(())
         }
         PlanError::Free { .. } => {

@@ -55,7 +55,7 @@ pub struct SlurmArgs {
     /// Time limit of a task, in Slurm's format [default: that of the partition]
     #[arg(long, value_name = "TIME", help_heading = "Slurm")]
     pub time: Option<String>,
-    /// Submit the tasks and return; `study resume` collects the results. Needs --shared
+    /// Submit the tasks and return; `study resume` collects the results
     #[arg(long, help_heading = "Slurm")]
     pub detach: bool,
     /// Stop (resumable) if no task ran or ended, or the store was locked, for this long, such as
@@ -67,27 +67,21 @@ pub struct SlurmArgs {
 /// `pinfold study worker`.
 #[derive(Debug, Args)]
 pub struct WorkerArgs {
-    /// The job's document; `-` for standard input
+    /// The job's document
     #[arg(long, value_name = "FILE")]
     pub job: String,
-    /// Directory of the results; `-` for standard output
+    /// Directory of the results
     #[arg(long, value_name = "DIR")]
     pub out: String,
     /// Only report what this node has
-    #[arg(long, conflicts_with_all = ["part", "offset"])]
+    #[arg(long, conflicts_with = "offset")]
     pub scout: bool,
-    /// Number of the part
-    #[arg(long, value_name = "N", conflicts_with = "offset")]
-    pub part: Option<u32>,
     /// Added to the index of an array task to get the number of the part
     #[arg(long, value_name = "N")]
     pub offset: Option<u32>,
     /// Number of the attempt
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub attempt: u32,
-    /// Remove this program, which is a copy for this task, at the end
-    #[arg(long)]
-    pub remove_self: bool,
 }
 
 /// `pinfold study export`.
@@ -187,10 +181,10 @@ pub struct RunArgs {
     #[command(flatten)]
     pub slurm: SlurmArgs,
     /// A directory that all nodes and this host share under the same path, for program, study and
-    /// results [default: none, they are transferred through `srun`]
+    /// results; `slurm` needs it
     #[arg(long, value_name = "DIR", help_heading = "Slurm")]
     pub shared: Option<String>,
-    /// Path of pinfold on the nodes [default: this program is sent to them]
+    /// Path of pinfold on the nodes [default: this program, copied to the shared directory]
     #[arg(long, value_name = "PATH", help_heading = "Slurm")]
     pub program: Option<String>,
 }

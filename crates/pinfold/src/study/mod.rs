@@ -198,15 +198,10 @@ fn worker(arguments: &WorkerArgs, state: Option<&str>) -> Result<(), Failure> {
         job: &arguments.job,
         out: &arguments.out,
         scout: arguments.scout,
-        part: arguments.part,
         offset: arguments.offset,
         attempt: arguments.attempt,
-        remove_self: arguments.remove_self,
     };
-    if let Some(text) = node::work(&task, state, &HelperProgram::own()?)? {
-        data(text.trim_end());
-    }
-    Ok(())
+    node::work(&task, state, &HelperProgram::own()?)
 }
 
 fn status(arguments: &StoreArgs) -> Result<(), Failure> {

@@ -70,11 +70,6 @@ fn scripts_hold_words_that_no_shell_changes() {
     ] {
         assert!(words.iter().any(|found| found == word), "{word}: {words:?}");
     }
-    let words = wish.srun(Some("/tmp/x"));
-    assert!(
-        words.contains(&"--bcast=/tmp/x".to_owned()) && words.contains(&"--exclusive".to_owned())
-    );
-    assert!(!wish.srun(None).iter().any(|word| word.starts_with("--bcast")));
 }
 
 #[test]
@@ -217,15 +212,9 @@ fn complaints_become_sentences_with_a_way_out() {
     let answer = "JobId=4 JobState=FAILED Reason=X ExitCode=7:0 NodeList=n3";
     assert_eq!(job_field(answer, "ExitCode"), Some("7:0"));
     assert_eq!(job_field(answer, "Exit"), None);
-    let said = "first\nsrun: error: n1: task 0: Exited with exit code 2\n";
+    let said = "first\nslurmstepd: error: *** JOB 9 ON n2 CANCELLED AT now DUE TO TIME LIMIT ***\n";
     assert_eq!(last_words(said), Some("first"));
     assert_eq!(last_words(""), None);
-    assert_eq!(srun_end(said), (None, Some("n1")));
-    let said = "slurmstepd: error: *** STEP 9.0 ON n2 CANCELLED AT now DUE TO TIME LIMIT ***\n\
-                srun: error: n2: tasks 0: Terminated\n";
-    assert_eq!(srun_end(said), (Some("the time limit ended it"), Some("n2")));
-    assert_eq!(srun_end("srun: error: Node failure on n3\n"), (Some("its node failed"), None));
-    assert_eq!(srun_end(""), (None, None));
 }
 
 #[test]
@@ -263,16 +252,11 @@ fn refusals_are_distinguished_by_what_waiting_helps() {
     check(&format!("{failed} Invalid partition name specified\n"), None);
     check("", None);
     assert!(will_ask_again(full) && !will_ask_again(failed));
-    // The output of a task of srun is not output of srun; a controller that does not answer is not
-    // full.
-    let task = "fork: Resource temporarily unavailable\nsrun: error: n1: task 0: Exited with exit code 2\n";
-    assert_eq!(not_taken(task), None);
+    // A controller that does not answer is not full.
     assert_eq!(
-        not_taken("srun: error: Slurm controller not responding, sleeping and retrying.\n"),
+        not_taken("sbatch: error: Slurm controller not responding, sleeping and retrying.\n"),
         None
     );
-    let refused = "srun: error: Unable to allocate resources: Resource temporarily unavailable\n";
-    assert_eq!(not_taken(refused), room);
 }
 
 #[test]

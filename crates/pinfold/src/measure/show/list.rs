@@ -1,6 +1,5 @@
 //! The list of probes.
 
-use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::registry::PROBES;
 use pinfold_run::measure::Instrument;
 use serde_json::{Value, json};

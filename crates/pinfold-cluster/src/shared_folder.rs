@@ -1,4 +1,5 @@
-//! Transport through a folder that all nodes share: array jobs, a file for each result.
+//! How tasks reach the nodes, and how their results are returned: array jobs, and a file for each
+//! result in a folder that all nodes share.
 //!
 //! ```text
 //! DIR/pinfold-KEY/            0700, created by the submitting process
@@ -18,12 +19,15 @@ use pinfold_host::{Clock as _, SystemClock};
 use pinfold_run::message::say;
 use pinfold_run::{Exit, Failure};
 
-use super::{Collected, Lost, Note, Request, TaskStates, Transport, own_program, scout_failed};
+use pinfold_study::store::TaskRecord;
+
 use crate::arrays::{Batch, arrays};
 use crate::collector::{Ask, Collector};
 use crate::documents::JobDocument;
 use crate::patience::Patience;
-use crate::scheduler::{BatchJob, JobRequest, NotTaken, QueuedTask, Scheduler, TaskState};
+use crate::scheduler::{
+    BatchJob, ClusterOffer, JobRequest, NotTaken, QueuedTask, Scheduler, TaskState,
+};
 
 /// Number of parts whose results are in the same folder.
 const SHARD: u32 = 1000;
@@ -40,8 +44,50 @@ pub fn scout_path(results: &str) -> String {
     format!("{results}/scout.json")
 }
 
-/// The transport, with its folder.
-pub struct Shared<'a> {
+/// Called with tasks as soon as they are submitted.
+pub type Note<'n> = dyn FnMut(&[TaskRecord]) -> Result<(), Failure> + 'n;
+
+/// A task that ended without a result.
+#[derive(Debug)]
+pub struct Lost {
+    /// Its part and attempt.
+    pub ask: Ask,
+    /// Its node; empty if it is not known.
+    pub node: String,
+    /// Why it gave no result.
+    pub reason: String,
+}
+
+/// The state of the tasks.
+#[derive(Debug)]
+pub struct TaskStates {
+    /// Number of running tasks.
+    pub running: usize,
+    /// Number of pending tasks, by reason.
+    pub pending: BTreeMap<String, usize>,
+    /// Tasks that ended without a result.
+    pub lost: Vec<Lost>,
+}
+
+/// What the tasks of a run need.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// Key of the run.
+    pub key: &'a str,
+    /// Path of the program on the nodes; `None` to copy this program into the folder.
+    pub program: Option<&'a str>,
+    /// State directory of the nodes' Pinfold.
+    pub state: Option<&'a str>,
+    /// The requirements of each job.
+    pub job: JobRequest,
+    /// What the cluster offers.
+    pub offer: &'a ClusterOffer,
+    /// Maximum delay of the result of a task that ended successfully (ns).
+    pub grace_ns: u64,
+}
+
+/// The tasks of a run, with their folder.
+pub struct SharedFolder<'a> {
     scheduler: &'a dyn Scheduler,
     folder: String,
     /// The arguments before `study worker`.
@@ -55,7 +101,7 @@ pub struct Shared<'a> {
     refused: BTreeMap<(u32, u32), String>,
 }
 
-impl<'a> Shared<'a> {
+impl<'a> SharedFolder<'a> {
     /// Creates the folder, and copies the program into it.
     ///
     /// # Errors
@@ -151,19 +197,26 @@ impl<'a> Shared<'a> {
         let bytes = files::read(&format!("{}/out/{name}.txt", self.folder)).ok()?;
         self.scheduler.last_message(&String::from_utf8_lossy(&bytes))
     }
-}
 
-impl Transport for Shared<'_> {
-    fn describe(&self) -> String {
+    /// Description for the user.
+    pub fn describe(&self) -> String {
         format!("array jobs; program, study and results go through {}", self.folder)
     }
 
-    fn give(&mut self, job: &JobDocument) -> Result<(), Failure> {
+    /// Writes the job of the following tasks.
+    ///
+    /// # Errors
+    /// [`Failure`] if it cannot be written.
+    pub fn give(&mut self, job: &JobDocument) -> Result<(), Failure> {
         let text = job.to_json().map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
         Ok(files::write_atomic(&format!("{}/job.json", self.folder), text.as_bytes())?)
     }
 
-    fn scout(&mut self, patience: &mut Patience<'_>) -> Result<String, Failure> {
+    /// Runs the check of one node and returns its result.
+    ///
+    /// # Errors
+    /// [`Failure`] if the node gave none.
+    pub fn scout(&mut self, patience: &mut Patience<'_>) -> Result<String, Failure> {
         let job = self.submit_batch(&self.worker(&["--scout"]), &[], None)?;
         let path = scout_path(&self.results());
         let mut ended_ns = None;
@@ -197,8 +250,7 @@ impl Transport for Shared<'_> {
                             format!("{node} wrote its result, but it is not in {path} here"),
                         )
                         .with_hint(
-                            "the folder of --shared is not one that nodes and this host share; \
-                             leave --shared out, and results come through srun",
+                            "name a folder with --shared that the nodes and this host share",
                         ));
                     }
                 }
@@ -207,7 +259,11 @@ impl Transport for Shared<'_> {
         }
     }
 
-    fn submit(&mut self, asks: &[Ask], note: &mut Note<'_>) -> Result<(), Failure> {
+    /// Submits tasks, up to the first that is not accepted.
+    ///
+    /// # Errors
+    /// [`Failure`] with the scheduler's message.
+    pub fn submit(&mut self, asks: &[Ask], note: &mut Note<'_>) -> Result<(), Failure> {
         let mut left = asks.to_vec();
         while let Some((attempt, batch)) = arrays(&left, self.max_array).into_iter().next() {
             let job = match self.submit_array(attempt, &batch) {
@@ -230,12 +286,20 @@ impl Transport for Shared<'_> {
         Ok(())
     }
 
-    fn poll(&mut self) -> Result<(), Failure> {
+    /// Queries the state of the tasks.
+    ///
+    /// # Errors
+    /// [`Failure`] if the scheduler does not respond.
+    pub fn poll(&mut self) -> Result<(), Failure> {
         self.queue = self.scheduler.queue(&self.job.name)?;
         Ok(())
     }
 
-    fn collect(&mut self) -> Result<Vec<(String, String)>, Failure> {
+    /// Available results: file and text. If there are many, some of them.
+    ///
+    /// # Errors
+    /// [`Failure`] if they cannot be read.
+    pub fn collect(&mut self) -> Result<Vec<(String, String)>, Failure> {
         let results = self.results();
         let list = |path: &str| files::list(path).map_err(Failure::from);
         let mut found = Vec::new();
@@ -259,23 +323,22 @@ impl Transport for Shared<'_> {
         Ok(found)
     }
 
-    fn settle(&mut self, from: &str, taken: Collected<'_>) -> Result<(), Failure> {
-        let done = match taken {
-            Collected::Yes => files::remove(from),
-            Collected::No(why) => {
-                if let Some(place) = place_of(from) {
-                    self.refused.insert(place, why.to_owned());
-                }
-                files::rename(from, &format!("{from}.refused"))
-            }
-        };
-        Ok(done?)
+    /// Renames the file of a rejected result; its task has failed for this reason.
+    ///
+    /// # Errors
+    /// [`Failure`] if it cannot be renamed.
+    pub fn refuse(&mut self, path: &str, why: &str) -> Result<(), Failure> {
+        if let Some(place) = place_of(path) {
+            self.refused.insert(place, why.to_owned());
+        }
+        Ok(files::rename(path, &format!("{path}.refused"))?)
     }
 
-    fn judge(&mut self, collector: &mut Collector) -> Result<TaskStates, Failure> {
+    /// The tasks that ended without a result, by the last poll.
+    pub fn judge(&self, collector: &mut Collector) -> TaskStates {
         let seen = collector.seen(&self.queue, SystemClock.now_ns());
         let (running, pending) = (seen.running, seen.pending);
-        let mut look = TaskStates { running, pending, lost: Vec::new(), refused: Vec::new() };
+        let mut look = TaskStates { running, pending, lost: Vec::new() };
         for one in seen.ended {
             let name = format!("{}_{}", one.job, one.element);
             let refused = self.refused.get(&(one.ask.part, one.ask.attempt));
@@ -296,18 +359,22 @@ impl Transport for Shared<'_> {
             };
             look.lost.push(Lost { ask: one.ask, node: one.node, reason });
         }
-        Ok(look)
+        look
     }
 
-    fn cancel(&mut self) -> Result<(), Failure> {
+    /// Cancels everything that was submitted.
+    ///
+    /// # Errors
+    /// [`Failure`] if the scheduler does not respond.
+    pub fn cancel(&mut self) -> Result<(), Failure> {
         self.scheduler.cancel(&self.job.name)
     }
 
-    fn outlives(&self) -> bool {
-        true
-    }
-
-    fn close(&mut self) -> Result<Option<String>, Failure> {
+    /// Cleans up after the last result; returns a message on what is left behind.
+    ///
+    /// # Errors
+    /// [`Failure`] if something cannot be removed.
+    pub fn close(&mut self) -> Result<Option<String>, Failure> {
         let folder = self.results();
         for shard in files::list(&folder)? {
             let path = format!("{folder}/{shard}");
@@ -320,6 +387,20 @@ impl Transport for Shared<'_> {
         files::remove_tree(&self.folder)?;
         Ok(None)
     }
+}
+
+/// Contents of this program.
+fn own_program() -> Result<Vec<u8>, Failure> {
+    let path = std::env::current_exe()
+        .map_err(|error| Failure::new(Exit::Host, format!("cannot find this program: {error}")))?;
+    Ok(files::read(&path.to_string_lossy())?)
+}
+
+/// The failure if the first node could not report its properties.
+fn scout_failed(node: &str, how: &str, said: Option<&str>) -> Failure {
+    let node = if node.is_empty() { "the first node" } else { node };
+    let said = said.map_or_else(String::new, |said| format!(": {said}"));
+    Failure::new(Exit::Host, format!("{node} could not look at the study, {how}{said}"))
 }
 
 /// Part and attempt of a result's file.
