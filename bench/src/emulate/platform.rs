@@ -8,7 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
 use pinfold_host::files;
-use pinfold_host::process::{self, Child, Signaled, Spawn, Stdio};
+use pinfold_host::process::{self, Child, Spawn, Stdio};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat, schedstat};
 use pinfold_model::{CpuSet, PuId, Tid};
 use serde_json::{Value, json};
