@@ -18,8 +18,8 @@ use askama::Template;
 pub use self::brackets::{Brackets, INTERVAL_BLOCKS};
 pub use self::markdown::{StudyMarkdown, study_markdown};
 pub use self::model::{
-    Agreement, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture,
-    PictureKind, Scale, SourceMark, Spread, StudyPage,
+    Absence, Agreement, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel,
+    Picture, PictureKind, Scale, SourceMark, Spread, StudyPage,
 };
 pub use self::rules::contradictions;
 use crate::error::ReportError;
@@ -43,6 +43,7 @@ struct StudyDocument<'a> {
     tables: Vec<(&'a PageTable, bool)>,
     others: Vec<Drawn>,
     evidence: Vec<PageTable>,
+    absences: Vec<Absence>,
 }
 
 /// A chart as markup.
@@ -62,19 +63,25 @@ struct Drawn {
 /// # Errors
 /// [`ReportError::Template`] if the template engine fails, which no data can cause.
 pub fn render_study(page: &StudyPage) -> Result<String, ReportError> {
-    let deciding = page.pictures.iter().position(|picture| !picture.panels.is_empty());
-    let others = page.pictures.iter().enumerate().filter(|(index, _)| Some(*index) != deciding);
+    let mut drawings = page.pictures.iter().filter(|picture| !picture.panels.is_empty());
+    let deciding = drawings.next();
     let document = StudyDocument {
         style: STYLE,
         page,
         answer: answer::sentence(page),
         figures: answer::figures(page),
-        deciding: deciding.map(|index| drawn(&page.pictures[index])),
+        deciding: deciding.map(drawn),
         costs: answer::costs(page),
         costs_words: answer::costs_words(page),
-        tables: page.tables.iter().map(|it| (it, it.rows.len() <= MOST_OPEN_ROWS)).collect(),
-        others: others.map(|(_, picture)| drawn(picture)).collect(),
+        tables: page
+            .tables
+            .iter()
+            .filter(|it| !it.rows.is_empty())
+            .map(|it| (it, it.rows.len() <= MOST_OPEN_ROWS))
+            .collect(),
+        others: drawings.map(drawn).collect(),
         evidence: tables::evidence(page),
+        absences: page.absences(),
     };
     Ok(format::clean(&document.render()?))
 }
@@ -111,9 +118,6 @@ fn drawn(picture: &Picture) -> Drawn {
     }
     if !picture.only.is_empty() {
         note.push_str(&format!(" {}.", picture.only));
-    }
-    if picture.panels.is_empty() {
-        note.clone_from(&picture.missing);
     }
     let plot::Panels { panels, numbered } = plot::panels(picture);
     // A single line without a name needs no legend.

@@ -54,9 +54,9 @@ pub use error::StudyError;
 pub use export::{samples, tables};
 pub use file::{
     AS_IS, BOOT, BUILT_IN, Better, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule,
-    HostFacts, Level, NATIVE, NONE, ORDER, Plot, PlotKind, Preset, Probe, Program, PublishedValue,
-    QUICK, Rule, SAME_PROGRAM, Selection, Skip, Source, Stop, Stream, Study, Summary, TIME, Table,
-    Workload,
+    HostFacts, LabRow, Level, NATIVE, NONE, ORDER, Plot, PlotKind, Preset, Probe, Program,
+    PublishedValue, QUICK, Rule, SAME_PROGRAM, Selection, Skip, Source, Stop, Stream, Study,
+    Summary, TIME, Table, Workload,
 };
 pub use form::Form;
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};

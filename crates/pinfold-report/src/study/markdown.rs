@@ -1,7 +1,7 @@
 //! A study's results as Markdown, with its charts as SVG files: for a repository or a paper.
 
-use super::model::{Agreement, ClaimRow, PageTable, Picture, StudyPage};
-use super::{MOST_OPEN_ROWS, STYLE, drawn};
+use super::model::{Absence, Agreement, ClaimRow, PageTable, Picture, StudyPage};
+use super::{STYLE, drawn};
 use crate::svg::escape;
 
 /// Width of the drawing of a panel (user units of SVG).
@@ -22,7 +22,7 @@ pub struct StudyMarkdown {
     pub charts: Vec<(String, String)>,
 }
 
-/// Renders the results: the answer, the claims of the source, charts, tables of up to 24 rows, and
+/// Renders the results: the answer, the claims of the source, charts, tables, and
 /// what was not measured. Charts are files in `folder`, a path relative to the text; `facts` are
 /// added to the description of the run.
 #[must_use]
@@ -32,10 +32,17 @@ pub fn study_markdown(page: &StudyPage, folder: &str, facts: &[(String, String)]
         text.push_str(&format!("{}\n\n", line(one)));
     }
     text.push_str(&format!("**{}**\n\n", line(&super::answer::sentence(page))));
+    let (first, later) = if page.settles_a_statement() {
+        (String::new(), lab(page))
+    } else {
+        (lab(page), String::new())
+    };
+    text.push_str(&first);
     text.push_str(&run(page, facts));
     text.push_str(&claims(page));
-    let (full, empty): (Vec<&Picture>, Vec<&Picture>) =
-        page.pictures.iter().partition(|picture| !picture.panels.is_empty());
+    text.push_str(&later);
+    let full: Vec<&Picture> =
+        page.pictures.iter().filter(|picture| !picture.panels.is_empty()).collect();
     if !full.is_empty() {
         text.push_str("## Charts\n\n");
     }
@@ -48,14 +55,13 @@ pub fn study_markdown(page: &StudyPage, folder: &str, facts: &[(String, String)]
         charts.push((file, drawing));
     }
     text.push_str(&tables(&page.tables));
-    let empty = empty.into_iter().map(|one| vec![one.title.clone(), one.missing.clone()]);
-    let none = page.tables.iter().filter(|table| table.rows.is_empty());
-    let none = none.map(|table| vec![table.title.clone(), table.note.clone()]);
-    text.push_str(&section("Empty here", &["chart or table", "reason"], empty.chain(none)));
+    let row = |one: Absence| vec![one.reason, one.cells, one.titles.join("; ")];
+    let absences = page.absences().into_iter().map(row);
+    let header = ["reason", "cells", "charts and tables without numbers"];
+    text.push_str(&section("Not measured", &header, absences));
     let pairs = |pairs: &[(String, String)]| {
         pairs.iter().map(|(one, other)| vec![one.clone(), other.clone()]).collect::<Vec<_>>()
     };
-    text.push_str(&section("Skipped cells", &["reason", "cells"], pairs(&page.skipped)));
     text.push_str(&section("Failed", &["cell", "message"], pairs(&page.failed)));
     let findings = page.findings.iter().map(|finding| vec![finding.clone()]);
     text.push_str(&section("Findings", &["finding"], findings));
@@ -76,6 +82,12 @@ fn run(page: &StudyPage, facts: &[(String, String)]) -> String {
     section("The run", &["", ""], rows)
 }
 
+/// What the lab shows functionally.
+fn lab(page: &StudyPage) -> String {
+    let rows = page.lab.iter().map(|(case, shows)| vec![case.clone(), shows.clone()]);
+    section("Shown functionally, in the lab", &["row of docs/lab.md", "what it shows"], rows)
+}
+
 fn claims(page: &StudyPage) -> String {
     let row = |claim: &ClaimRow| {
         let verdict = match &claim.agree {
@@ -85,12 +97,19 @@ fn claims(page: &StudyPage) -> String {
         };
         vec![claim.source.clone(), claim.place.clone(), claim.see.clone(), verdict]
     };
-    let header = ["the source says", "where", "we see", "verdict"];
-    let of_source = page.claims_of(false).into_iter().map(row);
-    let mut text = section("The source's statements", &header, of_source);
-    let own = page.claims_of(true).into_iter().map(row);
-    let header = ["statement", "where", "we see", "verdict"];
-    text.push_str(&section("Statements that are not in the source", &header, own));
+    let mut text = String::new();
+    for (is_own, title, said) in [
+        (false, "The source's statements", "the source says"),
+        (true, "Statements that are not in the source", "statement"),
+    ] {
+        let (measured, others): (Vec<_>, Vec<_>) =
+            page.claims_of(is_own).into_iter().partition(|claim| claim.is_measured);
+        let header = [said, "where", "we see", "verdict"];
+        text.push_str(&section(title, &header, measured.into_iter().map(row)));
+        let row = |claim: &ClaimRow| vec![claim.source.clone(), claim.place.clone()];
+        let title = format!("{title}: not measured here");
+        text.push_str(&section(&title, &[said, "where"], others.into_iter().map(row)));
+    }
     text
 }
 
@@ -98,12 +117,8 @@ fn tables(tables: &[PageTable]) -> String {
     let mut text = String::new();
     for table in tables.iter().filter(|table| !table.rows.is_empty()) {
         let header: Vec<&str> = table.header.iter().map(String::as_str).collect();
-        let shown = table.rows.iter().take(MOST_OPEN_ROWS).cloned();
-        text.push_str(&rows(&format!("### {}", line(&table.title)), &header, shown));
-        let left = table.rows.len().saturating_sub(MOST_OPEN_ROWS);
-        if left > 0 {
-            text.push_str(&format!("{left} more rows are in the store.\n\n"));
-        }
+        let heading = format!("### {}", line(&table.title));
+        text.push_str(&rows(&heading, &header, table.rows.iter().cloned()));
         if !table.note.is_empty() {
             text.push_str(&format!("{}\n\n", line(&table.note)));
         }

@@ -139,10 +139,54 @@ pub struct Picture {
     /// The panels of the chart.
     pub panels: Vec<Panel>,
     /// Why it has no panels; empty if it has some.
-    pub missing: String,
+    pub missing: Vec<String>,
+}
+
+/// A reason why something was not measured, with all that it is the reason of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absence {
+    /// The reason.
+    pub reason: String,
+    /// The skipped cells, as text.
+    pub cells: String,
+    /// Titles of the charts and tables without numbers.
+    pub titles: Vec<String>,
 }
 
 impl StudyPage {
+    /// What was not measured, each reason once.
+    #[must_use]
+    pub fn absences(&self) -> Vec<Absence> {
+        let skipped = self.skipped.iter().map(|(reason, cells)| Absence {
+            reason: reason.clone(),
+            cells: cells.clone(),
+            titles: Vec::new(),
+        });
+        let mut absences: Vec<Absence> = skipped.collect();
+        let pictures = self.pictures.iter().map(|one| (&one.title, &one.missing));
+        let tables = self.tables.iter().map(|one| (&one.title, &one.missing));
+        for (title, reasons) in pictures.chain(tables) {
+            for reason in reasons {
+                match absences.iter_mut().find(|known| known.reason == *reason) {
+                    Some(known) => known.titles.push(title.clone()),
+                    None => absences.push(Absence {
+                        reason: reason.clone(),
+                        cells: String::new(),
+                        titles: vec![title.clone()],
+                    }),
+                }
+            }
+        }
+        absences
+    }
+
+    /// True if the run settles a statement of the source.
+    #[must_use]
+    pub fn settles_a_statement(&self) -> bool {
+        let of_source = self.claims_of(false);
+        of_source.iter().any(|claim| !matches!(claim.agree, Agreement::NotSettled(_)))
+    }
+
     /// The statements of the study itself, or those of the source.
     #[must_use]
     pub fn claims_of(&self, own: bool) -> Vec<&ClaimRow> {
@@ -172,6 +216,8 @@ pub struct ClaimRow {
     pub place: String,
     /// The result of this study.
     pub see: String,
+    /// True if all that its rule asks for was measured.
+    pub is_measured: bool,
     /// Agreement of the result with the claim.
     pub agree: Agreement,
     /// The rule that decides it.
@@ -185,8 +231,10 @@ pub struct PageTable {
     pub name: String,
     /// Title of the table.
     pub title: String,
-    /// Remarks on the table; without rows the reason.
+    /// Remarks on the table.
     pub note: String,
+    /// Why it has no rows; empty if it has some.
+    pub missing: Vec<String>,
     /// Number of its columns that are names; the others are numbers.
     pub names: usize,
     /// Its column headers.
@@ -281,6 +329,8 @@ pub struct StudyPage {
     pub skipped_cells: usize,
     /// What executed the workloads: `native`, `TCG`.
     pub executed_by: Vec<String>,
+    /// What the lab shows functionally: case, and what.
+    pub lab: Vec<(String, String)>,
     /// What was not measured: reason, and cells.
     pub skipped: Vec<(String, String)>,
     /// What failed: cell, and error message.

@@ -47,6 +47,7 @@ fn measured(page: &StudyPage) -> PageTable {
         name: "evidence".to_owned(),
         title: "Every cell".to_owned(),
         note: of_all(rows.len(), page.measured.len()),
+        missing: Vec::new(),
         names: 2,
         header: header.map(str::to_owned).to_vec(),
         rows,
@@ -99,6 +100,7 @@ fn pairs(page: &StudyPage) -> PageTable {
                 of_all(rows.len(), page.pairs.len())
             )
         },
+        missing: Vec::new(),
         names: 2,
         header: header.map(str::to_owned).to_vec(),
         rows,

@@ -35,7 +35,7 @@ fn picture(name: &str, kind: PictureKind) -> Picture {
             ideal: vec![("0.25".to_owned(), 0.25), ("0.5".to_owned(), 0.5)],
             source: Vec::new(),
         }],
-        missing: String::new(),
+        missing: Vec::new(),
     }
 }
 
@@ -92,6 +92,7 @@ fn page() -> StudyPage {
             source: "It \"is\" so".to_owned(),
             place: "Fig. 5".to_owned(),
             see: "0.5".to_owned(),
+            is_measured: true,
             agree: Agreement::NotSettled("no cell was measured".to_owned()),
             rule: "ratio(rate) < 1".to_owned(),
         }],
@@ -101,7 +102,8 @@ fn page() -> StudyPage {
             percentiles(),
             Picture {
                 panels: Vec::new(),
-                missing: "Nothing of it was measured here: no <SMT>".to_owned(),
+                title: "An empty one".to_owned(),
+                missing: vec!["too small".to_owned(), "no <SMT>".to_owned()],
                 ..picture("empty", PictureKind::Lines)
             },
         ],
@@ -109,6 +111,7 @@ fn page() -> StudyPage {
             name: "errors".to_owned(),
             title: "Errors".to_owned(),
             note: "in points".to_owned(),
+            missing: Vec::new(),
             names: 1,
             header: vec!["method".to_owned(), "cpu".to_owned()],
             rows: vec![vec!["<script>".to_owned(), "0.1".to_owned()]],
@@ -132,6 +135,7 @@ fn page() -> StudyPage {
         trials: (36, 2),
         skipped_cells: 1,
         executed_by: vec!["native".to_owned()],
+        lab: vec![("study: a case".to_owned(), "guests boot".to_owned())],
         skipped: vec![("too small".to_owned(), "8 cores".to_owned())],
         failed: vec![("cell".to_owned(), "exit code 1".to_owned())],
         findings: vec!["the kernel changed".to_owned()],
@@ -153,7 +157,8 @@ fn the_page_is_one_file_of_well_formed_markup() {
         "quota &amp; more",
         ">99.9 %</text>",
         ">1 ms</text>",
-        "Nothing of it was measured here",
+        "Not measured, with the reason",
+        "8 cores Without numbers: An empty one.",
         "this run does not settle the source&#39;s statement",
         "0 better, 2 worse",
         "3 comparisons with the baseline (speed 1)",
@@ -194,11 +199,13 @@ fn the_answer_comes_first_and_charts_that_do_not_decide_are_folded() {
     let order = ["<h1 ", "worst cost", "chart-figure-5\">\n", "id=\"cost\"", "id=\"table-errors\""];
     let order = order.map(place);
     assert!(order.is_sorted(), "{order:?}");
-    for folded in ["figure-6", "percentiles", "empty"] {
+    for folded in ["figure-6", "percentiles"] {
         place(&format!("<details class=\"fold\" id=\"chart-{folded}\">"));
     }
     assert!(place("id=\"charts\"") > order[4]);
-    place("Nothing of it was measured here: no &#60;SMT&#62;");
+    // A chart without numbers has no frame: it stands with its reasons.
+    assert!(!html.contains("chart-empty"));
+    assert!(place("no &#60;SMT&#62;") > place("id=\"missing\""));
 }
 
 #[test]
@@ -340,4 +347,40 @@ fn values_of_the_source_are_hollow_marks_and_one_side_is_said() {
         assert!(chart.contains(">1</text>"), "{name}");
     }
     assert!(!charts[2].1.contains(">source</text>"));
+}
+
+/// A page on which nothing of the source is settled begins with what the lab shows.
+#[test]
+fn the_lab_comes_first_if_no_statement_is_settled() {
+    let mut page = page();
+    let places = |page: &StudyPage| {
+        let text = study_markdown(page, "charts", &[]).text;
+        let html = render_study(page).unwrap();
+        let of = |text: &str, what: &str| text.find(what).unwrap_or_else(|| panic!("{what}"));
+        [
+            of(&text, "## Shown functionally, in the lab") < of(&text, "## The run"),
+            of(&html, "<section id=\"lab\">") < of(&html, "<section id=\"claims\">"),
+        ]
+    };
+    assert_eq!(places(&page), [true; 2]);
+    page.claims[0].agree = Agreement::Agrees;
+    assert_eq!(places(&page), [false; 2]);
+}
+
+#[test]
+fn markdown_has_each_reason_once_and_all_rows() {
+    let mut page = page();
+    page.claims.push(ClaimRow {
+        source: "It was not measured".to_owned(),
+        is_measured: false,
+        ..page.claims[0].clone()
+    });
+    page.tables[0].rows = (0..40).map(|row| vec![format!("row {row}"), "1".to_owned()]).collect();
+    let text = study_markdown(&page, "charts", &[]).text;
+    assert!(text.contains("| row 39 | 1 |") && !text.contains("in the store"), "{text}");
+    assert!(text.contains("| too small | 8 cores | An empty one |"), "{text}");
+    assert!(text.contains("| no &lt;SMT> |  | An empty one |"), "{text}");
+    assert_eq!(text.matches("too small").count(), 1, "{text}");
+    let open = "## The source's statements: not measured here\n\n| the source says | where |";
+    assert!(text.contains(open) && text.contains("| It was not measured | Fig. 5 |"), "{text}");
 }

@@ -144,6 +144,7 @@ mod tests {
             same_program,
             memory: Some(NodeId(1)),
             memory_mib: MEMORY_MIB,
+            page_table_levels: None,
         };
         let guest_room = room.map(|list| CpuSet::parse_list(list).unwrap());
         let firsts: Vec<_> =

@@ -27,9 +27,6 @@ pub use self::markdown::write_markdown;
 use self::marks::Axes;
 use crate::{Exit, Failure, time};
 
-/// Maximum number of reasons in an empty plot or table.
-const MOST_REASONS: usize = 3;
-
 /// The meaning of a ratio on the page.
 const RATIO: &str = "ratio to the baseline (median of the blocks’ ratios)";
 
@@ -82,6 +79,7 @@ pub fn page(analysis: &Analysis, nodes: &NodeTable) -> Result<StudyPage, Failure
         skipped_cells: loaded.cells.all.iter().filter(|cell| cell.skipped.is_some()).count(),
         executed_by: executed(analysis).into_keys().collect(),
         skipped: skipped.collect(),
+        lab: study.lab.iter().map(|row| (row.case.clone(), row.shows.clone())).collect(),
         failed: failed.collect(),
         findings: nodes.warnings.iter().cloned().chain(findings(analysis)).collect(),
         how: how(analysis),
@@ -126,6 +124,7 @@ fn claims(analysis: &Analysis) -> Vec<ClaimRow> {
             is_own: claim.is_own,
             place: claim.place.clone(),
             see: judged.see,
+            is_measured: judged.is_measured,
             agree: match judged.agree {
                 Ok(true) => Agreement::Agrees,
                 Ok(false) => Agreement::Differs,
@@ -245,13 +244,13 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
 }
 
 /// Why a plot is empty, if it is.
-fn missing(analysis: &Analysis, plot: &Plot, is_empty: bool) -> String {
+fn missing(analysis: &Analysis, plot: &Plot, is_empty: bool) -> Vec<String> {
     let selection = std::slice::from_ref(&plot.selection);
-    if is_empty { nothing_measured(analysis, selection) } else { String::new() }
+    if is_empty { reasons(analysis, selection) } else { Vec::new() }
 }
 
-/// Why a plot or a table is empty.
-fn nothing_measured(analysis: &Analysis, selections: &[Selection]) -> String {
+/// Why a plot or a table is empty: each reason once.
+fn reasons(analysis: &Analysis, selections: &[Selection]) -> Vec<String> {
     let mut reasons: Vec<String> = Vec::new();
     for selection in selections {
         for reason in analysis.reasons_of_absence(selection) {
@@ -260,13 +259,7 @@ fn nothing_measured(analysis: &Analysis, selections: &[Selection]) -> String {
             }
         }
     }
-    let more = reasons.len().saturating_sub(MOST_REASONS);
-    reasons.truncate(MOST_REASONS);
-    let more = match more {
-        0 => String::new(),
-        more => format!("; and {} in “What is missing”", counted(more, "more reason")),
-    };
-    format!("Nothing of it was measured here: {}{more}", reasons.join("; "))
+    reasons
 }
 
 fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
@@ -384,66 +377,84 @@ fn column_name(table: &Table, index: usize, scale: Scale) -> String {
     }
 }
 
-fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> {
-    let mut names: Vec<&str> = table.rows.iter().map(String::as_str).collect();
-    let last = table.columns.as_deref();
-    names.extend(last);
-    let rows = table.rows.len();
-    let mut columns: Vec<String> = Vec::new();
-    let mut by_row: Vec<(Vec<String>, BTreeMap<String, String>)> = Vec::new();
-    let mut several = false;
-    let mut blocks: Vec<u32> = Vec::new();
-    for (index, selection) in table.selections.iter().enumerate() {
-        let found = groups(analysis, &table.name, (selection, &names))?;
-        let scale = scale(selection, &found);
-        let own = column_name(table, index, scale);
-        match last {
-            None => columns.push(own.clone()),
-            Some(name) => {
-                let texts = found.points.iter().map(|(key, _)| key[rows].clone()).collect();
-                columns = ordered(analysis, name, texts);
-            }
+/// The numbers of a table, as text.
+#[derive(Default)]
+struct TableNumbers {
+    columns: Vec<String>,
+    /// Names of each row, and its numbers by column.
+    rows: Vec<(Vec<String>, BTreeMap<String, String>)>,
+    /// True if a number stands for several cells.
+    several: bool,
+    /// Number of blocks of each number.
+    blocks: Vec<u32>,
+}
+
+impl TableNumbers {
+    fn new(analysis: &Analysis, table: &Table) -> Result<Self, Failure> {
+        let mut names: Vec<&str> = table.rows.iter().map(String::as_str).collect();
+        let rows = names.len();
+        let mut numbers = Self::default();
+        if let (Some(first), true) = (table.selections.first(), table.has_skipped_rows) {
+            let keys = analysis.all_keys(first, &names).into_iter();
+            let row = |key: Vec<String>| (row_names(analysis, &table.rows, &key), BTreeMap::new());
+            numbers.rows = keys.map(row).collect();
         }
-        for (key, point) in &found.points {
-            several |= point.cells > 1;
-            blocks.push(point.blocks);
-            let row = row_names(analysis, &table.rows, key);
-            let column = key.get(rows).unwrap_or(&own).clone();
-            let range = point.range.filter(|_| !table.has_statistics);
-            let text = table_field(scale, &library::Point { range, ..*point });
-            match by_row.iter_mut().find(|(known, _)| *known == row) {
-                Some((_, fields)) => {
-                    fields.insert(column, text);
+        names.extend(table.columns.as_deref());
+        for (index, selection) in table.selections.iter().enumerate() {
+            let found = groups(analysis, &table.name, (selection, &names))?;
+            let scale = scale(selection, &found);
+            let own = column_name(table, index, scale);
+            match &table.columns {
+                None => numbers.columns.push(own.clone()),
+                Some(name) => {
+                    let texts = found.points.iter().map(|(key, _)| key[rows].clone()).collect();
+                    numbers.columns = ordered(analysis, name, texts);
                 }
-                None => by_row.push((row, BTreeMap::from([(column, text)]))),
+            }
+            for (key, point) in &found.points {
+                numbers.several |= point.cells > 1;
+                numbers.blocks.push(point.blocks);
+                let row = row_names(analysis, &table.rows, key);
+                let column = key.get(rows).unwrap_or(&own).clone();
+                let text = table_field(scale, point);
+                match numbers.rows.iter_mut().find(|(known, _)| *known == row) {
+                    Some((_, fields)) => {
+                        fields.insert(column, text);
+                    }
+                    None => numbers.rows.push((row, BTreeMap::from([(column, text)]))),
+                }
             }
         }
+        Ok(numbers)
+    }
+}
+
+fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> {
+    let TableNumbers { columns, rows, several, blocks } = TableNumbers::new(analysis, table)?;
+    let is_empty = rows.iter().all(|(_, fields)| fields.is_empty());
+    let mut note = table_note(table, several, Brackets::of(blocks));
+    if rows.iter().any(|(_, fields)| fields.is_empty()) {
+        let why = reasons(analysis, &table.selections).join("; ");
+        note.push_str(&format!(" Rows without numbers were not measured: {why}."));
     }
     let missing = || format::MISSING.to_owned();
-    let body = by_row.into_iter().map(|(mut row, fields)| {
+    let body = rows.into_iter().filter(|_| !is_empty).map(|(mut row, fields)| {
         row.extend(columns.iter().map(|one| fields.get(one).cloned().unwrap_or_else(missing)));
         row
     });
-    let rows_of: Vec<Vec<String>> = body.collect();
+    let body = body.collect();
+    let column = |column: &String| match &table.columns {
+        Some(factor) => labelled(analysis, factor, column),
+        None => column.clone(),
+    };
     Ok(PageTable {
         name: table.name.clone(),
         title: table.title.clone(),
-        note: if rows_of.is_empty() {
-            nothing_measured(analysis, &table.selections)
-        } else {
-            table_note(table, several, Brackets::of(blocks))
-        },
-        names: rows,
-        header: table
-            .rows
-            .iter()
-            .cloned()
-            .chain(columns.into_iter().map(|column| match last {
-                Some(factor) => labelled(analysis, factor, &column),
-                None => column,
-            }))
-            .collect(),
-        rows: rows_of,
+        note,
+        missing: if is_empty { reasons(analysis, &table.selections) } else { Vec::new() },
+        names: table.rows.len(),
+        header: table.rows.iter().cloned().chain(columns.iter().map(column)).collect(),
+        rows: body,
     })
 }
 
@@ -459,9 +470,7 @@ fn table_note(table: &Table, several: bool, brackets: Brackets) -> String {
     if shows(DisplayedStatistic::Error) {
         note.push_str(&format!("Each number is the {RATIO} less what was asked, times 100. "));
     }
-    note.push_str(&if table.has_statistics {
-        "Each number is the median over the starts, and over the cells that the row stands for; `pinfold study report` writes a page with “Every cell”, which has the intervals.".to_owned()
-    } else if shows(DisplayedStatistic::Sum) {
+    note.push_str(&if shows(DisplayedStatistic::Sum) {
         "Each number is the sum over all cells that it stands for, and over all blocks; in brackets the sum of their intervals or ranges.".to_owned()
     } else if several {
         "Where it stands for several cells it is their median, with the smallest and the largest in brackets.".to_owned()

@@ -38,6 +38,9 @@ pub const SAME_PROGRAM: &str = "same-program";
 /// The figure of the boot time of a guest, which the first trial of each boot has.
 pub const BOOT: &str = "boot";
 
+/// The figure that every trial has.
+pub const WHOLE_TIME: &str = "t_full";
+
 /// One level of a factor, or the value of a constant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Level {
@@ -419,6 +422,15 @@ pub struct Plot {
     pub log_y: bool,
 }
 
+/// A row of the lab that shows a part of the study functionally, without times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabRow {
+    /// Name of the case in `docs/lab.md`.
+    pub case: String,
+    /// What it shows.
+    pub shows: String,
+}
+
 /// A table of the report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
@@ -430,8 +442,8 @@ pub struct Table {
     pub selections: Vec<Selection>,
     /// The name of the column of each selection; empty for a single figure.
     pub headings: Vec<String>,
-    /// True if it shows statistics of one figure, without intervals.
-    pub has_statistics: bool,
+    /// True if cells that were skipped have rows too.
+    pub has_skipped_rows: bool,
     /// Factors (or labels) whose levels are the rows.
     pub rows: Vec<String>,
     /// The factor (or label) whose levels are the columns, for a single figure.
@@ -561,6 +573,8 @@ pub struct Study {
     pub claims: Vec<Claim>,
     /// Values of the source.
     pub published: Vec<PublishedValue>,
+    /// What the lab shows functionally.
+    pub lab: Vec<LabRow>,
     /// Its shorter forms, by name.
     pub presets: BTreeMap<String, Preset>,
     /// The preset that this form of the study is, if it is one.
@@ -568,6 +582,18 @@ pub struct Study {
 }
 
 impl Study {
+    /// True if a workload, a probe or every trial gives this figure. A workload without figures of
+    /// its own gives those of the lines that it prints.
+    #[must_use]
+    pub fn gives(&self, figure: &str) -> bool {
+        let of_workload = |one: &Workload| {
+            one.figures.is_empty() || one.figures.iter().any(|rule| rule.name == figure)
+        };
+        self.workloads.iter().any(of_workload)
+            || self.probes.iter().any(|probe| probe.name() == figure)
+            || [WHOLE_TIME, BOOT].contains(&figure)
+    }
+
     /// The factor with this name.
     #[must_use]
     pub fn factor(&self, name: &str) -> Option<&Factor> {

@@ -15,8 +15,8 @@ use pinfold_model::{CpuSet, Isa, Method, STRATEGY_NAMES, Variant};
 
 use super::expr::{Expr, ExprError, Value};
 use super::file::{
-    AS_IS, BUILT_IN, Factor, FactorEffect, GUEST, HOST_FACTS, Level, NATIVE, NONE, Probe, Rule,
-    SAME_PROGRAM, Skip, Stop, Study, Summary,
+    AS_IS, BUILT_IN, Factor, FactorEffect, GUEST, HOST_FACTS, LabRow, Level, NATIVE, NONE, Probe,
+    Rule, SAME_PROGRAM, Skip, Stop, Study, Summary,
 };
 use super::template;
 
@@ -42,6 +42,7 @@ const STUDY: &[&str] = &[
     "constraints",
     "skip",
     "baseline",
+    "lab",
     "workload",
     "probes",
     "summary",
@@ -109,6 +110,7 @@ fn study(mut keys: Keys) -> Result<Study, Fault> {
         tables: Vec::new(),
         claims: Vec::new(),
         published: Vec::new(),
+        lab: lab_rows(&mut keys)?,
         presets: BTreeMap::new(),
         preset: None,
         name,
@@ -131,6 +133,17 @@ fn study(mut keys: Keys) -> Result<Study, Fault> {
         )
         .with_hint("leave levels out, or make two studies")),
     }
+}
+
+/// `[[lab]]`: what the lab shows functionally.
+fn lab_rows(keys: &mut Keys) -> Result<Vec<LabRow>, Fault> {
+    let row = |table: Toml| {
+        let mut keys = Keys::of(table, "lab", &["case", "shows"])?;
+        let (case, _) = keys.required("case")?.into_text("case")?;
+        let (shows, _) = keys.required("shows")?.into_text("shows")?;
+        Ok(LabRow { case, shows })
+    };
+    keys.tables("lab")?.into_iter().map(row).collect()
 }
 
 fn study_name(keys: &mut Keys) -> Result<(String, usize), Fault> {

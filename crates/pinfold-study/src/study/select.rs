@@ -11,7 +11,7 @@ use super::INTERVAL_BLOCKS;
 use super::analyse::{Analysis, Comparison, Estimate};
 use super::cells::{Cell, CellScope};
 use super::expr::{Argument, Bounds, Expr, ExprError, Scope, Value};
-use super::file::{Claim, DisplayedStatistic, PublishedValue, Rule, Selection, Study};
+use super::file::{Claim, DisplayedStatistic, PublishedValue, Rule, Selection, Study, Workload};
 use super::statistics::split;
 use super::template;
 
@@ -140,6 +140,21 @@ impl Analysis {
         Ok(groups)
     }
 
+    /// The keys of all cells of a selection, skipped ones too, in the order of the study's levels.
+    #[must_use]
+    pub fn all_keys(&self, selection: &Selection, names: &[&str]) -> Vec<Key> {
+        let study = &self.loaded.study;
+        let mut keys: Vec<Key> = Vec::new();
+        for (_, cell) in self.selected(selection) {
+            let level = |name: &&str| cell.level(study, name).unwrap_or_default().to_owned();
+            let key: Key = names.iter().map(level).collect();
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+
     /// Why a selection has no values: the reasons of the cells that it selects, each once.
     #[must_use]
     pub fn reasons_of_absence(&self, selection: &Selection) -> Vec<String> {
@@ -148,9 +163,12 @@ impl Analysis {
         if cells.is_empty() {
             return vec!["no cell of this study is selected".to_owned()];
         }
+        let wanted = split(&selection.figure).map_or(&*selection.figure, |(figure, _)| figure);
+        if !self.loaded.study.gives(wanted) {
+            return vec!["this form of the study leaves its workload out".to_owned()];
+        }
         let skipped = cells.iter().filter_map(|(_, cell)| cell.skipped.clone());
         let failed = failures.iter().filter(|(cell, ..)| cells.iter().any(|(one, _)| one == cell));
-        let wanted = split(&selection.figure).map_or(&*selection.figure, |(figure, _)| figure);
         let absent = absent.keys().filter(|(figure, _)| figure == wanted);
         let absent = absent.map(|(_, why)| why.clone());
         let mut reasons: Vec<String> = Vec::new();
@@ -173,13 +191,23 @@ impl Analysis {
         reasons
     }
 
-    /// The cells of a selection with their indices, skipped ones too.
+    /// The cells of a selection with their indices, skipped ones too, of the workloads that give its
+    /// figure.
     pub(super) fn selected<'a>(
         &'a self,
         selection: &'a Selection,
     ) -> impl Iterator<Item = (usize, &'a Cell)> {
         let loaded = &self.loaded;
+        let study = &loaded.study;
+        let figure = split(&selection.figure).map_or(&*selection.figure, |(figure, _)| figure);
+        let has = move |workload: &Workload| workload.figures.iter().any(|one| one.name == figure);
+        let is_own = study.workloads.iter().any(has);
         loaded.cells.all.iter().enumerate().filter(move |(_, cell)| {
+            let workload = cell.workload(study);
+            // One without figures of its own gives those of the lines that it prints.
+            if is_own && !workload.figures.is_empty() && !has(workload) {
+                return false;
+            }
             let scope = CellScope { study: &loaded.study, cell, facts: &loaded.facts };
             let only = selection.only.as_ref();
             only.is_none_or(|only| only.expr.truth(&scope).unwrap_or(false))
@@ -242,7 +270,7 @@ impl Analysis {
             Ok(None) => Err("the interval contains the limit".to_owned()),
             Err(error) => Err(error.why),
         };
-        ClaimResult { see, agree }
+        ClaimResult { see, is_measured: claim.agree.expr.truth(&scope).is_ok(), agree }
     }
 
     /// The number of this run next to a value of the source.
@@ -271,6 +299,8 @@ pub struct MeasuredNumber {
 pub struct ClaimResult {
     /// What this study observes.
     pub see: String,
+    /// True if all that its rule asks for was measured.
+    pub is_measured: bool,
     /// True if the results agree with the claim, over the whole of their intervals and the noise
     /// floor; or why this is not settled.
     pub agree: Result<bool, String>,

@@ -50,7 +50,7 @@ pub fn picture(nodes: &NodeTable) -> Option<Picture> {
         brackets: brackets(nodes),
         only: String::new(),
         panels: panels.collect(),
-        missing: String::new(),
+        missing: Vec::new(),
     })
 }
 
@@ -84,6 +84,7 @@ pub fn tables(nodes: &NodeTable) -> Vec<PageTable> {
         name: "nodes".to_owned(),
         title: "The nodes".to_owned(),
         note: "a block's ratios compare what one node measured; a node that changed has a row for each of its forms".to_owned(),
+        missing: Vec::new(),
         names: 1,
         header,
         rows: who.take(MOST_ROWS).collect(),
@@ -108,6 +109,7 @@ pub fn tables(nodes: &NodeTable) -> Vec<PageTable> {
             name: "node-differences".to_owned(),
             title: "How far the nodes differ".to_owned(),
             note: "exact sign-flip test with Holm's correction over the nodes, and by more than the study's margin".to_owned(),
+            missing: Vec::new(),
             names: 2,
             header: header.map(str::to_owned).to_vec(),
             rows: rows.take(MOST_ROWS).collect(),

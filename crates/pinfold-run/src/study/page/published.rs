@@ -16,6 +16,7 @@ pub(super) fn table(analysis: &Analysis) -> Option<PageTable> {
         name: "source-values".to_owned(),
         title: "The source's values next to ours".to_owned(),
         note: NOTE.to_owned(),
+        missing: Vec::new(),
         names: 2,
         header: HEADER.map(str::to_owned).to_vec(),
         rows,

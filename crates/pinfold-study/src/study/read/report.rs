@@ -11,17 +11,18 @@ use pinfold_model::Unit;
 use super::super::expr::Expr;
 use super::super::file::{
     BOOT, Claim, DisplayedStatistic, ORDER, Plot, PlotKind, Probe, Rule, Selection, Study, TIME,
-    Table,
+    Table, WHOLE_TIME,
 };
 use super::super::output_parser::label_of;
 use super::super::statistics::{self, SampleStatistic};
 use super::super::template;
-use super::workload::{WHOLE_TIME, unit_named};
+use super::workload::unit_named;
 use super::{cell_rule, expr_fault, named_levels, rule, truth};
 
 const SELECTION: &[&str] = &["figure", "labels", "where", "show", "baseline", "ideal"];
 const PLOT: &[&str] = &["name", "title", "kind", "x", "x-unit", "series", "panel", "mark", "log"];
-const TABLE: &[&str] = &["name", "title", "figures", "statistics", "rows", "columns"];
+const TABLE: &[&str] =
+    &["name", "title", "figures", "statistics", "rows", "columns", "skipped-rows"];
 const CLAIM: &[&str] = &["source", "own", "place", "where", "see", "agree"];
 /// The labels of exit figures.
 const EXIT_LABELS: [&str; 3] = ["type", "statistic", "level"];
@@ -239,7 +240,7 @@ fn one_table(table: Toml, study: &Study) -> Result<Table, Fault> {
         title,
         selections: Vec::new(),
         headings: Vec::new(),
-        has_statistics: !statistics.is_empty(),
+        has_skipped_rows: truth(&mut keys, "skipped-rows")?,
         rows,
         columns,
     };
@@ -251,9 +252,10 @@ fn one_table(table: Toml, study: &Study) -> Result<Table, Fault> {
         let why = "columns: figures and statistics are the columns";
         return Err(Fault::new(at, why.to_owned()));
     }
-    let shared = match table.has_statistics {
-        true => selection(&mut keys, study)?,
-        false => shared_selection(&mut keys, study, at)?,
+    let shared = if statistics.is_empty() {
+        shared_selection(&mut keys, study, at)?
+    } else {
+        selection(&mut keys, study)?
     };
     for (word, at) in statistics {
         table.selections.push(of_statistic(&shared, &word, at)?);

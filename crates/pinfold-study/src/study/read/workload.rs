@@ -7,7 +7,9 @@ use pinfold_config::keys::Keys;
 use pinfold_config::value::Value as Toml;
 use pinfold_model::{Family, Unit};
 
-use super::super::file::{BUILT_IN, FigureRule, Program, Rule, Source, Stream, Study, Workload};
+use super::super::file::{
+    BUILT_IN, FigureRule, Program, Rule, Source, Stream, Study, WHOLE_TIME, Workload,
+};
 use super::super::template;
 use super::{cell_rule, check_name, rule, time, truth};
 use regex_lite::Regex;
@@ -17,9 +19,6 @@ const WORKLOAD: &[&str] =
 const FIGURE: &[&str] = &["name", "unit", "family", "from", "json", "regex", "where", "labels"];
 /// The line that the PARSEC hooks print at the end of the region of interest.
 const ROI: &str = r"\[HOOKS\] Total time spent in ROI:\s*([0-9.]+)\s*s";
-/// The figure that every trial has.
-pub(super) const WHOLE_TIME: &str = "t_full";
-
 pub(super) fn workloads(
     keys: &mut Keys,
     study: &Study,

@@ -106,3 +106,15 @@ fn the_source_forms_say_what_the_host_lacks() {
     check("qemu-scaling", "need a host of at least 16 CPUs");
     check("cpu-emulation", "more cores than this host has CPUs");
 }
+
+/// The rows of the lab that pages name are rows of its table.
+#[test]
+fn lab_rows_are_cases_of_the_lab() {
+    let table = include_str!("../../../../../docs/lab.md");
+    let rows: Vec<LabRow> =
+        STUDIES.iter().flat_map(|(_, text)| from_toml(text).unwrap().lab).collect();
+    assert!(!rows.is_empty());
+    for row in rows {
+        assert!(table.contains(&format!("\n| {} | ", row.case)), "{row:?}");
+    }
+}

@@ -64,6 +64,27 @@ fn a_table_may_have_a_baseline_of_its_own() {
     assert!(to_stall.range.is_some());
 }
 
+/// The cells with eight cores are skipped.
+#[test]
+fn a_table_may_have_rows_of_skipped_cells() {
+    let table = "[[table]]\nname = \"t\"\nfigure = \"rate\"\nrows = [\"cores\"]\nskipped-rows = true\n\
+                 where = \"method == 'stall'\"\n";
+    let toml = STUDY.replacen("[[plot]]", &format!("{table}[[plot]]"), 1);
+    let mut world = World::new();
+    let run = world.create(&toml, false).unwrap();
+    world.run(run).unwrap();
+    let analysis = analyse(&world.store, run.id()).unwrap();
+    let table = &analysis.loaded.study.tables[0];
+    assert!(table.has_skipped_rows);
+    let selection = &table.selections[0];
+    assert_eq!(analysis.all_keys(selection, &["cores"]), [["1"], ["2"], ["8"]]);
+    assert_eq!(analysis.groups(selection, &["cores"]).unwrap().points.len(), 2);
+    assert_eq!(analysis.reasons_of_absence(selection), ["too few CPUs"]);
+    let other = Selection { figure: "other.mean".to_owned(), ..selection.clone() };
+    let left_out = "this form of the study leaves its workload out";
+    assert_eq!(analysis.reasons_of_absence(&other), [left_out]);
+}
+
 #[test]
 fn a_sequence_is_of_one_trial() {
     let analysis = analysed(
