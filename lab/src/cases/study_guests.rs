@@ -96,7 +96,7 @@ levels = ["native"]
 
 [[workload]]
 name = "bandwidth"
-pinload = ["bandwidth", "--from", "4K", "--to", "1M", "--steps", "1", "--operations", "read", "--width", "128", "--windows", "2", "--window-us", "1000"]
+pinload = ["bandwidth", "--from", "4K", "--to", "1M", "--steps", "1", "--operations", "read", "--width", "128", "--windows", "30", "--window-us", "1000"]
 lasts = "1s"
 
 [[workload.figure]]

@@ -112,6 +112,36 @@ fn where_of_a_claim_selects_for_all_its_functions() {
     assert_eq!((judged.see.as_str(), judged.agree), ("0.7", Ok(true)));
 }
 
+/// A sum is over cells and blocks; the place of the largest is named by what distinguishes it.
+#[test]
+fn sums_and_the_places_of_the_ends() {
+    let analysis = analysed(
+        "[[claim]]\nsource = \"s\"\n\
+         see = \"{smallest_at(rate, workload = 'a')}, {largest_at(rate, workload = 'a')}\"\n\
+         agree = \"sum(rate, method = 'stall') > 3.9 * value(rate, method = 'stall')\"\n\
+         [[table]]\nname = \"sums\"\nfigure = \"rate\"\nshow = \"sum\"\nrows = [\"method\"]\n",
+    );
+    let study = &analysis.loaded.study;
+    let judged = analysis.judge(&study.claims[0]);
+    assert_eq!(judged.see, "method stall, method quota");
+    assert_eq!(judged.agree.unwrap_err(), "2 blocks, a verdict needs at least 6");
+    let groups = analysis.groups(&study.tables[0].selections[0], &["method"]).unwrap();
+    assert_eq!(groups.unit, Some(Unit::PerSecond));
+    for (key, point) in &groups.points {
+        let of_method = analysis.estimates.iter().filter(|one| {
+            one.figure.probe == "rate"
+                && analysis.loaded.cells.all[one.cell].level(study, "method") == Some(&key[0])
+        });
+        let starts = of_method.flat_map(|one| one.starts.values().flatten());
+        // Two programs, two blocks.
+        assert_eq!((point.cells, starts.clone().count()), (2, 4), "{key:?}");
+        let sum: f64 = starts.sum();
+        assert!((point.value / sum - 1.0).abs() < 1e-12, "{key:?}");
+        let (low, high) = point.range.unwrap();
+        assert!(low <= point.value && point.value <= high, "{key:?}");
+    }
+}
+
 /// A value of the source stands next to the number of this run, with an interval from six blocks on.
 #[test]
 fn a_value_of_the_source_has_the_number_of_the_run() {
