@@ -1,11 +1,10 @@
 //! The probes `futex_cycles` and `futex_lock` of a trial: share of the cycles of a process inside
 //! `futex(2)`, and of these the share of the lock with most of them.
 
-use pinfold_host::{FutexSamples, HostError, LiveHost, SampledClock};
+use pinfold_host::{FutexSamples, LiveHost, SampledClock};
 use pinfold_model::{Figure, Finding, Role, TaskId, Unit};
 use pinfold_probe::futex_cycles::{self, MainLock, Sampling};
 use pinfold_probe::locks::LocksError;
-use pinfold_probe::symbols::Symbols;
 use pinfold_study::study::{Probe, TrialError};
 
 use super::figure::{absent, one_figure};
@@ -33,13 +32,14 @@ impl FutexWatch {
     ) -> Result<Self, TrialError> {
         let is_own = |probe: &&Probe| matches!(probe, Probe::FutexCycles | Probe::FutexLock);
         let probes: Vec<Probe> = probes.iter().filter(is_own).copied().collect();
-        let sampling = match probes.is_empty() {
-            true => Err(String::new()),
-            false => match futex_cycles::start(host, threads) {
+        let sampling = if probes.is_empty() {
+            Err(String::new())
+        } else {
+            match futex_cycles::start(host, threads) {
                 Ok(sampling) => Ok(sampling),
                 Err(LocksError::Unavailable { why }) => Err(why),
                 Err(error @ LocksError::Watch(_)) => return Err(failed(&error)),
-            },
+            }
         };
         Ok(Self { probes, sampling, marks: Vec::new() })
     }
@@ -62,8 +62,7 @@ impl FutexWatch {
                 return Ok((self.probes.iter().map(figure).collect(), Vec::new()));
             }
         };
-        let stopped: Result<(FutexSamples, Symbols), HostError> = sampling.stop();
-        let (all, mut symbols) = stopped.map_err(|error| failed(&error))?;
+        let (all, mut symbols) = sampling.stop().map_err(|error| failed(&error))?;
         let roi = self.marks.first().map(|begin| self.marks.get(1).unwrap_or(&all).since(begin));
         let mut findings = Vec::new();
         if all.clock != SampledClock::Cycles {
