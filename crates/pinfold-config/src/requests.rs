@@ -18,7 +18,7 @@ mod policies;
 use std::collections::BTreeSet;
 
 use pinfold_model::{
-    CpuSet, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, PinWish,
+    CpuSet, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, PinRequest,
     Preference, Request, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest, closest,
 };
 
@@ -96,7 +96,7 @@ pub fn device(text: &str) -> Result<Device, ConfigError> {
 ///
 /// # Errors
 /// [`ConfigError`] if role or CPUs are invalid.
-pub fn pins(text: &str) -> Result<Vec<PinWish>, ConfigError> {
+pub fn pins(text: &str) -> Result<Vec<PinRequest>, ConfigError> {
     Ok(pins::wishes(text, 0)?)
 }
 

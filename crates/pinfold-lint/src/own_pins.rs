@@ -1,11 +1,13 @@
 //! The pins of a layout by hand, so that `apply` keeps them.
 
-use pinfold_model::{CpuSet, PinWish, PuId, Role};
+use pinfold_model::{CpuSet, PinRequest, PuId, Role};
 use pinfold_plan::layout::Layout;
 
 /// The pins of vCPUs, emulator and iothreads as parts of a request.
-pub(super) fn wishes(layout: &Layout) -> Vec<PinWish> {
-    pinned(layout).map(|(role, pus)| PinWish { role: role.to_string(), pus: pus.clone() }).collect()
+pub(super) fn wishes(layout: &Layout) -> Vec<PinRequest> {
+    pinned(layout)
+        .map(|(role, pus)| PinRequest { role: role.to_string(), pus: pus.clone() })
+        .collect()
 }
 
 /// The same as options: `--pin vcpu0-3=8,24,9,25 --pin emulator=0-1`.

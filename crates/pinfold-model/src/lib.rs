@@ -58,8 +58,8 @@ pub use plan::{
 pub use policy::{IsolationScope, Policy};
 pub use qemu_command::{QemuCommand, QemuOption};
 pub use request::{
-    CellRequest, Device, EmulatorRequest, Free, MAX_VCPUS, MemoryRequest, PinWish, PolicyRequest,
-    Preference, Request, SmtRequest, VcpuCount, VmRequest, VnodeRequest, Work,
+    CellRequest, Device, EmulatorRequest, Free, MAX_VCPUS, MemoryRequest, PinRequest,
+    PolicyRequest, Preference, Request, SmtRequest, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 pub use request_field::{RequestField, VnodeField};
 pub use role::{ROLES, Role, RoleArgument, RoleClass, RoleKind};

@@ -137,7 +137,7 @@ pub struct PolicyRequest {
 
 /// Requested CPUs for some threads of a vnode, which override the strategy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PinWish {
+pub struct PinRequest {
     /// A role (`vcpu(1)`) or a kind of roles (`vcpu`); see [`crate::Role::is_called`].
     pub role: String,
     /// The CPUs; never empty.
@@ -160,7 +160,7 @@ pub struct VnodeRequest {
     /// Policies of its threads, which override those of the strategy; the last match counts.
     pub policies: Vec<PolicyRequest>,
     /// Manual pins. Pins of a role override pins of its kind; then the last match counts.
-    pub pins: Vec<PinWish>,
+    pub pins: Vec<PinRequest>,
 }
 
 impl VnodeRequest {

@@ -150,15 +150,15 @@ impl<'a> Index<'a> {
 }
 
 /// The first CPU of a core that the host's tasks may use.
-fn hostable_of(spot: &AvailableCore, hostable: &CpuSet) -> Option<PuId> {
-    spot.pus.iter().copied().find(|pu| hostable.contains(*pu))
+fn hostable_of(core: &AvailableCore, hostable: &CpuSet) -> Option<PuId> {
+    core.pus.iter().copied().find(|pu| hostable.contains(*pu))
 }
 
 /// The weakest part that can carry the host's tasks, if there are several.
 fn weakest_part(cores: &[AvailableCore], hostable: &CpuSet) -> Option<u32> {
-    let hosts = cores.iter().filter(|spot| hostable_of(spot, hostable).is_some());
-    let last = hosts.map(|spot| spot.part).max()?;
-    cores.iter().any(|spot| spot.part < last).then_some(last)
+    let hosts = cores.iter().filter(|core| hostable_of(core, hostable).is_some());
+    let last = hosts.map(|core| core.part).max()?;
+    cores.iter().any(|core| core.part < last).then_some(last)
 }
 
 /// The CPUs that the vCPUs of a request may use; `None` if none are left for them or for the host.
@@ -185,7 +185,7 @@ pub(crate) struct AvailableCpus<'a> {
     by_hand: CpuSet,
     index: Index<'a>,
     /// Index in `cores` by core; `usize::MAX` for cores that are not usable.
-    spots: Vec<usize>,
+    place_of_core: Vec<usize>,
     /// The weakest part that can carry the host's tasks, if the machine has several.
     weakest: Option<u32>,
     /// The description of each core's position, written when it is first needed.
@@ -224,7 +224,7 @@ impl<'a> AvailableCpus<'a> {
         }
         let index = Index::of(topology);
         let parts = Parts::of(topology);
-        let mut all = spots(topology, &allowed);
+        let mut all = cores(topology, &allowed);
         parts.number(&mut all, request.prefer);
         let free = match &request.free {
             None => CpuSet::new(),
@@ -237,20 +237,20 @@ impl<'a> AvailableCpus<'a> {
         if usable.is_empty() {
             return Err(no_pus_there(request));
         }
-        let kept = |mut spot: AvailableCore| {
-            spot.pus.retain(|pu| usable.contains(*pu));
-            (!spot.pus.is_empty()).then(|| AvailableCore {
-                isolated: spot.pus.iter().all(|pu| topology.isolated.contains(*pu)),
-                is_partial: spot.pus.len() < topology.core(spot.core).pus.len(),
-                ..spot
+        let kept = |mut core: AvailableCore| {
+            core.pus.retain(|pu| usable.contains(*pu));
+            (!core.pus.is_empty()).then(|| AvailableCore {
+                isolated: core.pus.iter().all(|pu| topology.isolated.contains(*pu)),
+                is_partial: core.pus.len() < topology.core(core.id).pus.len(),
+                ..core
             })
         };
         let mut cores: Vec<AvailableCore> = all.into_iter().filter_map(kept).collect();
         let boot = online.first();
-        if cores.iter().any(|spot| Some(spot.part) != cores.first().map(|first| first.part)) {
+        if cores.iter().any(|core| Some(core.part) != cores.first().map(|first| first.part)) {
             let boots =
-                |spot: &&mut AvailableCore| boot.is_some_and(|boot| spot.pus.contains(&boot));
-            cores.iter_mut().filter(boots).for_each(|spot| spot.boots = true);
+                |core: &&mut AvailableCore| boot.is_some_and(|boot| core.pus.contains(&boot));
+            cores.iter_mut().filter(boots).for_each(|core| core.boots = true);
         }
         let helpers = of_helpers(&index, &usable, request);
         for core in cores.iter_mut().filter(|_| !helpers.is_empty()) {
@@ -268,14 +268,14 @@ impl<'a> AvailableCpus<'a> {
             parts,
             by_hand: cores_of(topology, &request_check::pinned(request)),
             index,
-            spots: places,
+            place_of_core: places,
             places: vec![OnceCell::new(); topology.cores.len()],
         })
     }
 
     /// The usable CPUs in hwloc's order.
     pub fn order(&self) -> Vec<PuId> {
-        self.cores.iter().flat_map(|spot| spot.pus.iter().copied()).collect()
+        self.cores.iter().flat_map(|core| core.pus.iter().copied()).collect()
     }
 
     /// The CPUs by OS index.
@@ -311,9 +311,9 @@ impl<'a> AvailableCpus<'a> {
     }
 
     /// The core of a usable CPU.
-    pub fn spot_of(&self, os: PuId) -> Option<&AvailableCore> {
+    pub fn available_core(&self, os: PuId) -> Option<&AvailableCore> {
         let core = self.pu(os)?.core;
-        self.cores.get(*self.spots.get(core.index())?)
+        self.cores.get(*self.place_of_core.get(core.index())?)
     }
 
     /// All online siblings of a CPU, usable or not, without the CPU itself.
@@ -332,19 +332,19 @@ impl<'a> AvailableCpus<'a> {
         let Some(weakest) = self.weakest_part().filter(|_| self.free.is_empty()) else {
             return boot;
         };
-        let within = |spot: &&AvailableCore| {
-            spot.part == weakest
-                && self.hostable_of(spot).is_some()
-                && spot.pus.iter().all(|pu| !self.by_hand.contains(*pu))
+        let within = |core: &&AvailableCore| {
+            core.part == weakest
+                && self.hostable_of(core).is_some()
+                && core.pus.iter().all(|pu| !self.by_hand.contains(*pu))
         };
-        let of_boot = boot.pus.first().and_then(|pu| self.spot_of(pu)).filter(|s| within(s));
-        let Some(spot) = of_boot.or_else(|| self.cores.iter().find(within)) else { return boot };
-        if boot.core == Some(spot.core) {
+        let of_boot = boot.pus.first().and_then(|pu| self.available_core(pu)).filter(|s| within(s));
+        let Some(core) = of_boot.or_else(|| self.cores.iter().find(within)) else { return boot };
+        if boot.core == Some(core.id) {
             return boot;
         }
         let name = self.part_name(weakest..=weakest);
         let why = format!("it is one of {name}, which what is placed needs least");
-        self.share(self.hostable_of(spot), why)
+        self.share(self.hostable_of(core), why)
     }
 
     /// The core of the lowest-numbered CPU that the host's tasks may use. Linux boots on CPU 0,
@@ -394,18 +394,18 @@ impl<'a> AvailableCpus<'a> {
     }
 
     /// The first CPU of a core that the host's tasks may use.
-    fn hostable_of(&self, spot: &AvailableCore) -> Option<PuId> {
-        hostable_of(spot, &self.hostable)
+    fn hostable_of(&self, core: &AvailableCore) -> Option<PuId> {
+        hostable_of(core, &self.hostable)
     }
 
     /// Description of the cores of some CPUs.
     pub fn parts_of(&self, pus: &[PuId]) -> String {
-        self.parts.name(pus.iter().filter_map(|pu| self.spot_of(*pu)))
+        self.parts.name(pus.iter().filter_map(|pu| self.available_core(*pu)))
     }
 
     /// Description of the cores of some parts.
     pub fn part_name(&self, parts: std::ops::RangeInclusive<u32>) -> String {
-        self.parts.name(self.cores.iter().filter(|spot| parts.contains(&spot.part)))
+        self.parts.name(self.cores.iter().filter(|core| parts.contains(&core.part)))
     }
 
     /// The host's core if its tasks are to be away from the first package: the first core of the
@@ -433,22 +433,22 @@ impl<'a> AvailableCpus<'a> {
     /// A core for the host that vCPUs cannot have exclusively, because the plan may not use some of
     /// its CPUs.
     pub fn host_on_a_shared_core(&self) -> Option<HostShare> {
-        let mut shared = self.cores.iter().filter(|spot| self.is_shared(spot));
-        let first = shared.find_map(|spot| self.hostable_of(spot));
+        let mut shared = self.cores.iter().filter(|core| self.is_shared(core));
+        let first = shared.find_map(|core| self.hostable_of(core));
         let why = "vCPUs need whole cores, and some of its CPUs are not for this plan".to_owned();
         first.filter(|_| self.free.is_empty()).map(|first| self.share(Some(first), why))
     }
 
     /// True if a core has online CPUs that the plan may not use, and no vCPU is pinned to it by
     /// hand.
-    pub fn is_shared(&self, spot: &AvailableCore) -> bool {
-        !self.siblings_of_others(spot).is_empty() && self.by_hand.is_disjoint(&spot.set())
+    pub fn is_shared(&self, core: &AvailableCore) -> bool {
+        !self.siblings_of_others(core).is_empty() && self.by_hand.is_disjoint(&core.set())
     }
 
     /// The online CPUs of a core that the plan may not use.
-    pub fn siblings_of_others(&self, spot: &AvailableCore) -> CpuSet {
-        let core = self.topology.cores.get(spot.core.index());
-        core.map(|core| core.pus.difference(&spot.set())).unwrap_or_default()
+    pub fn siblings_of_others(&self, core: &AvailableCore) -> CpuSet {
+        let whole = self.topology.cores.get(core.id.index());
+        whole.map(|whole| whole.pus.difference(&core.set())).unwrap_or_default()
     }
 
     fn share(&self, first: Option<PuId>, why: String) -> HostShare {
@@ -482,9 +482,9 @@ impl<'a> AvailableCpus<'a> {
         host: &HostShare,
     ) -> impl Iterator<Item = &'s AvailableCore> {
         // If one sibling of a core is the host's, vnodes get none of its CPUs.
-        self.cores.iter().filter(|spot| {
-            let core = self.topology.cores.get(spot.core.index());
-            core.is_some_and(|core| core.pus.is_disjoint(&host.pus))
+        self.cores.iter().filter(|core| {
+            let whole = self.topology.cores.get(core.id.index());
+            whole.is_some_and(|whole| whole.pus.is_disjoint(&host.pus))
         })
     }
 
@@ -515,7 +515,7 @@ impl<'a> AvailableCpus<'a> {
 
     fn describe(&self, pu: &Pu) -> String {
         let mut place = format!("core {}", pu.core);
-        if let Some(l2) = self.spot_of(pu.os).and_then(|core| core.l2) {
+        if let Some(l2) = self.available_core(pu.os).and_then(|core| core.l2) {
             place.push_str(&format!(", L2 {l2}"));
         }
         if let Some(l3) = pu.l3 {
@@ -537,7 +537,7 @@ impl<'a> AvailableCpus<'a> {
 fn places_of(topology: &Topology, cores: &[AvailableCore]) -> Vec<usize> {
     let mut places = vec![usize::MAX; topology.cores.len()];
     for (place, core) in cores.iter().enumerate() {
-        if let Some(entry) = places.get_mut(core.core.index()) {
+        if let Some(entry) = places.get_mut(core.id.index()) {
             *entry = place;
         }
     }
@@ -640,7 +640,7 @@ impl HostShare {
 
 /// The CPUs kept free: the named ones, or whole cores near the host's core until there are enough.
 fn free(
-    (index, spots): (&Index<'_>, &[AvailableCore]),
+    (index, cores): (&Index<'_>, &[AvailableCore]),
     (allowed, hostable): (&CpuSet, &CpuSet),
     (wish, from): (&Free, FreeFrom),
 ) -> Result<CpuSet, PlanError> {
@@ -677,7 +677,7 @@ fn free(
         Free::Pus(_) | Free::These(_) => format!("{count} CPUs"),
     };
     let mut free = CpuSet::new();
-    for core in cores_near_the_host((index, spots), hostable, from) {
+    for core in cores_near_the_host((index, cores), hostable, from) {
         if free.len() >= count {
             break;
         }
@@ -702,11 +702,11 @@ fn free(
 /// of the machine (or the one on which the kernel boots), within it those nearest to its first
 /// core, or to the core on which the kernel boots.
 fn cores_near_the_host(
-    (index, spots): (&Index<'_>, &[AvailableCore]),
+    (index, cores): (&Index<'_>, &[AvailableCore]),
     hostable: &CpuSet,
     from: FreeFrom,
 ) -> Vec<CpuSet> {
-    let parts: BTreeMap<CoreId, u32> = spots.iter().map(|spot| (spot.core, spot.part)).collect();
+    let parts: BTreeMap<CoreId, u32> = cores.iter().map(|core| (core.id, core.part)).collect();
     let part = |pu: &Pu| parts.get(&pu.core).copied().unwrap_or(0);
     let pus: Vec<&Pu> = hostable.iter().filter_map(|pu| index.pu(pu)).collect();
     let Some(weakest) = pus.iter().map(|pu| part(pu)).max() else { return Vec::new() };
@@ -744,32 +744,32 @@ fn allowed(topology: &Topology, avoid: &CpuSet) -> CpuSet {
 
 /// The cores of these CPUs in hwloc's order, not divided into parts.
 pub(crate) fn allowed_cores(topology: &Topology, avoid: &CpuSet) -> Vec<AvailableCore> {
-    spots(topology, &allowed(topology, avoid))
+    cores(topology, &allowed(topology, avoid))
 }
 
-fn spots(topology: &Topology, usable: &CpuSet) -> Vec<AvailableCore> {
+fn cores(topology: &Topology, usable: &CpuSet) -> Vec<AvailableCore> {
     let mut pus: Vec<&Pu> = topology.pus.iter().filter(|pu| usable.contains(pu.os)).collect();
     pus.sort_by_key(|pu| pu.logical);
     let l2_of = l2_domains(topology);
     let tells = topology.nodes.iter().any(|node| node.memory_bytes > 0);
     let is_empty = |node: &&NumaNode| tells && node.memory_bytes == 0;
     let empty: Vec<NodeId> = topology.nodes.iter().filter(is_empty).map(|node| node.id).collect();
-    let mut spots: Vec<AvailableCore> = Vec::new();
+    let mut cores: Vec<AvailableCore> = Vec::new();
     let mut places = vec![usize::MAX; topology.cores.len()];
     for pu in pus {
         let isolated = topology.isolated.contains(pu.os);
         let Some(place) = places.get_mut(pu.core.index()) else {
             continue;
         };
-        if let Some(spot) = spots.get_mut(*place) {
-            spot.pus.push(pu.os);
-            spot.isolated &= isolated;
+        if let Some(core) = cores.get_mut(*place) {
+            core.pus.push(pu.os);
+            core.isolated &= isolated;
         } else {
-            *place = spots.len();
+            *place = cores.len();
             let mut pus = Vec::with_capacity(topology.core(pu.core).pus.len());
             pus.push(pu.os);
-            spots.push(AvailableCore {
-                core: pu.core,
+            cores.push(AvailableCore {
+                id: pu.core,
                 pus,
                 kind: pu.kind,
                 l2: l2_of.get(&pu.os).copied(),
@@ -786,5 +786,5 @@ fn spots(topology: &Topology, usable: &CpuSet) -> Vec<AvailableCore> {
             });
         }
     }
-    spots
+    cores
 }

@@ -5,7 +5,7 @@ use pinfold_model::{CoreId, CoreKind, CpuSet, L3Id, NodeId, PackageId, PuId};
 /// The part of one core that the plan may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AvailableCore {
-    pub core: CoreId,
+    pub id: CoreId,
     /// Its usable CPUs in hwloc's order; never empty.
     pub pus: Vec<PuId>,
     pub kind: CoreKind,

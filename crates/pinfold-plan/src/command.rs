@@ -1,9 +1,9 @@
 //! Commands for hints, with all options of the request, so that the user can run them unchanged.
 
 use pinfold_model::{
-    Command, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, PinWish, Plan, Policy,
-    PolicyRequest, Preference, Request, Role, RoleKind, SmtRequest, Source, ThreadPlan, Topology,
-    VcpuCount, VmRequest, VnodeKind, VnodePlan, VnodeRequest, Work,
+    Command, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, PinRequest, Plan,
+    Policy, PolicyRequest, Preference, Request, Role, RoleKind, SmtRequest, Source, ThreadPlan,
+    Topology, VcpuCount, VmRequest, VnodeKind, VnodePlan, VnodeRequest, Work,
 };
 
 pub use pinfold_model::command::quote;
@@ -230,7 +230,7 @@ fn vnode_words(vnode: &VnodeRequest) -> String {
 }
 
 /// `vcpu3=7`, `iothread:disk=9`
-fn pin_word(wish: &PinWish) -> String {
+fn pin_word(wish: &PinRequest) -> String {
     let has_ids = RoleKind::of_text(&wish.role).is_some_and(RoleKind::has_ids);
     let role = match wish.role.split_once('(') {
         Some((kind, id)) if has_ids => format!("{kind}:{}", id.trim_end_matches(')')),

@@ -65,10 +65,10 @@ impl Domain {
     /// Number of vCPUs with `auto`: one for each CPU of its best part.
     fn auto(&self) -> usize {
         let best = self.part();
-        let of_best = || self.cores.iter().filter(|spot| spot.part == best);
-        let widths: BTreeSet<usize> = of_best().map(|spot| spot.pus.len()).collect();
+        let of_best = || self.cores.iter().filter(|core| core.part == best);
+        let widths: BTreeSet<usize> = of_best().map(|core| core.pus.len()).collect();
         match widths.len() {
-            0 | 1 => of_best().map(|spot| spot.pus.len()).sum(),
+            0 | 1 => of_best().map(|core| core.pus.len()).sum(),
             // One for each core, because siblings would be unequal.
             _ => of_best().count(),
         }
@@ -87,7 +87,7 @@ impl Domain {
 
     /// The best part of the machine of which it has cores.
     fn part(&self) -> u32 {
-        self.cores.iter().map(|spot| spot.part).min().unwrap_or(0)
+        self.cores.iter().map(|core| core.part).min().unwrap_or(0)
     }
 
     /// The CPUs of each vnode inside: a core per vCPU if one part has enough for all and no guest
@@ -116,7 +116,7 @@ impl Domain {
             })
             .collect::<Option<_>>()
             .unwrap_or_else(|| {
-                let mut pus = self.cores.iter().flat_map(|spot| &spot.pus).copied();
+                let mut pus = self.cores.iter().flat_map(|core| &core.pus).copied();
                 self.vnodes.iter().map(|(_, vcpus)| pus.by_ref().take(*vcpus).collect()).collect()
             })
     }
@@ -138,7 +138,7 @@ pub(crate) fn inside(mut builder: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, 
     let mut domains = domains(&builder, kind, &host);
     let largest = domains.iter().map(|domain| domain.pus.len()).max().unwrap_or(0);
     let why = match largest {
-        0 if builder.available.cores.iter().all(|spot| (kind.of)(spot).is_none()) => {
+        0 if builder.available.cores.iter().all(|core| (kind.of)(core).is_none()) => {
             format!("it shows no {}", kind.noun)
         }
         0 => format!("no {} has a core besides the host's {}", kind.noun, host.name()),
@@ -268,13 +268,13 @@ fn domains(builder: &PlanBuilder<'_>, kind: &Kind, host: &HostShare) -> Vec<Doma
     let memory_is_known = available.topology.nodes.iter().any(|node| node.memory_bytes > 0);
     let mut domains: Vec<Domain> = Vec::new();
     let mut places = std::collections::BTreeMap::new();
-    for spot in available.without(host) {
-        let Some(number) = (kind.of)(&spot) else { continue };
+    for core in available.without(host) {
+        let Some(number) = (kind.of)(&core) else { continue };
         let place = *places.entry(number).or_insert_with(|| {
-            let of_node = available.topology.nodes.iter().find(|node| Some(node.id) == spot.node);
+            let of_node = available.topology.nodes.iter().find(|node| Some(node.id) == core.node);
             domains.push(Domain {
                 name: format!("{} {number}", kind.noun),
-                node: spot.node,
+                node: core.node,
                 cores: Vec::new(),
                 pus: CpuSet::new(),
                 with_host: (kind.of_host)(host) == Some(number),
@@ -285,8 +285,8 @@ fn domains(builder: &PlanBuilder<'_>, kind: &Kind, host: &HostShare) -> Vec<Doma
             domains.len() - 1
         });
         if let Some(domain) = domains.get_mut(place) {
-            domain.pus.add(&spot.set());
-            domain.cores.push(spot);
+            domain.pus.add(&core.set());
+            domain.cores.push(core);
         }
     }
     domains
@@ -377,12 +377,12 @@ fn write(
         else {
             continue;
         };
-        let mut enclave = builder.open(place);
-        enclave.node = domain.node.filter(|_| kind.binds_memory);
+        let mut vnode_builder = builder.open(place);
+        vnode_builder.node = domain.node.filter(|_| kind.binds_memory);
         for &pin in &home.pins {
             let why = match (domain.vnodes.len(), homes.len() <= domains.len()) {
                 (0 | 1, _) => {
-                    let noun = match enclave.asked.work {
+                    let noun = match vnode_builder.asked.work {
                         Work::Vm(_) => "virtual machine",
                         Work::Processes { .. } => "process group",
                     };
@@ -403,12 +403,12 @@ fn write(
                 ),
             };
             let place = builder.available.place(pin);
-            enclave.vcpu(CpuSet::single(pin), format!("CPU {pin} ({place}): {why}"));
+            vnode_builder.vcpu(CpuSet::single(pin), format!("CPU {pin} ({place}): {why}"));
         }
         let outside = builder.available.home(host, &home.pins, taken);
         let weakest = builder.available.weakest_part();
-        emulator(&mut enclave, (domain, &home.pins, carried), (&outside, weakest));
-        builder.close(enclave, GuestSmt::Mirror)?;
+        emulator(&mut vnode_builder, (domain, &home.pins, carried), (&outside, weakest));
+        builder.close(vnode_builder, GuestSmt::Mirror)?;
     }
     Ok(())
 }
@@ -418,17 +418,18 @@ fn write(
 /// with the host's tasks, if the machine has a weaker part that is not in the domain, or if every
 /// CPU of the domain carries a vCPU.
 fn emulator(
-    enclave: &mut VnodeBuilder<'_>,
+    vnode_builder: &mut VnodeBuilder<'_>,
     (domain, pins, carried): (&Domain, &[PuId], &CpuSet),
     (outside, weakest): (&home::EmulatorCpus, Option<u32>),
 ) {
     let rest = domain.pus.difference(carried);
-    let part = |pu: PuId| domain.cores.iter().find(|spot| spot.pus.contains(&pu)).map(|s| s.part);
+    let part =
+        |pu: PuId| domain.cores.iter().find(|core| core.pus.contains(&pu)).map(|core| core.part);
     let used = pins.iter().filter_map(|pu| part(*pu)).max();
     let weak: CpuSet = rest.iter().filter(|pu| part(*pu) > used).collect();
     let has_weaker = outside.kind == HomeKind::Weak && used < weakest;
     if weak.is_empty() && has_weaker {
-        enclave.emulator(&outside.pus, || {
+        vnode_builder.emulator(&outside.pus, || {
             format!("the emulator runs on {} {}", pus_text(&outside.pus), outside.what)
         });
         return;
@@ -441,7 +442,7 @@ fn emulator(
         (true, false, _) => (idle, "whose cores carry no vCPU"),
         (true, true, false) => (rest, "which carry no vCPU"),
         (true, true, true) => {
-            enclave.emulator(&outside.pus, || {
+            vnode_builder.emulator(&outside.pus, || {
                 format!(
                     "the emulator runs on {} {}: every CPU of {} that the host leaves carries a vCPU",
                     pus_text(&outside.pus),
@@ -452,7 +453,7 @@ fn emulator(
             return;
         }
     };
-    enclave.emulator(&pus, || {
+    vnode_builder.emulator(&pus, || {
         format!("the emulator stays in {} too, on {}, {how}", domain.name, pus_text(&pus))
     });
 }

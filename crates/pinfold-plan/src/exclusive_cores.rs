@@ -101,11 +101,11 @@ pub(crate) fn enclose<'g>(
         };
         let Selection { cores, pins } =
             taken.ok_or_else(|| builder.no_room(place, need, (pool.left(), terms.why.clone())))?;
-        let mut rest: CpuSet = cores.iter().flat_map(|spot| spot.pus.iter().copied()).collect();
+        let mut rest: CpuSet = cores.iter().flat_map(|core| core.pus.iter().copied()).collect();
         all.add(&rest);
         used += cores.len();
         pins.iter().for_each(|pu| rest.remove(*pu));
-        if let Some(node) = cores.first().and_then(|spot| spot.node) {
+        if let Some(node) = cores.first().and_then(|core| core.node) {
             memory.take(node, builder.vnode(place).memory);
         }
         if let Some(entry) = vnodes.get_mut(place) {
@@ -154,7 +154,7 @@ fn choose_nodes(
 /// The result of [`Pool::auto`] for the nodes with memory, if other nodes have none.
 fn auto(candidates: &[AvailableCore], terms: &Terms<'_>) -> Option<(usize, usize)> {
     let near: Vec<AvailableCore> =
-        candidates.iter().filter(|spot| !spot.memoryless).cloned().collect();
+        candidates.iter().filter(|core| !core.memoryless).cloned().collect();
     let some = !near.is_empty() && near.len() < candidates.len();
     some.then(|| Pool::new(&near, terms.count, terms.host).auto())
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use pinfold_model::text::pus_text;
 use pinfold_model::{
     CellRequest, CpuSet, Finding, Free, GuestTopology, IsolationScope, MemoryPlan, MemoryRequest,
-    NodeId, PackageId, PinWish, Plan, Policy, PuId, Request, Role, SmtRequest, ThreadPlan,
+    NodeId, PackageId, PinRequest, Plan, Policy, PuId, Request, Role, SmtRequest, ThreadPlan,
     Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 
@@ -181,9 +181,9 @@ impl<'a> Parts<'a> {
 
     /// The pins by hand of a group, renumbered from vCPU 0. Those of helpers on CPUs that are
     /// `taken` by the groups before it are left out: [`Self::vnode`] adds them.
-    fn pins_of(&self, group: &Group, taken: &CpuSet) -> Vec<PinWish> {
+    fn pins_of(&self, group: &Group, taken: &CpuSet) -> Vec<PinRequest> {
         let all = self.groups.iter().map(|group| &group.vcpus).collect::<CpuSet>();
-        let own = |wish: &PinWish| {
+        let own = |wish: &PinRequest| {
             let number = wish.role.strip_prefix("vcpu(").and_then(|rest| rest.strip_suffix(')'));
             let Some(number) = number.and_then(|number| number.parse().ok()).map(PuId) else {
                 return wish.pus.is_disjoint(taken).then(|| wish.clone());
@@ -191,7 +191,7 @@ impl<'a> Parts<'a> {
             let first = group.vcpus.first().map_or(0, |first| first.0);
             match (group.vcpus.contains(number), all.contains(number)) {
                 (true, _) => {
-                    Some(PinWish { role: format!("vcpu({})", number.0 - first), ..wish.clone() })
+                    Some(PinRequest { role: format!("vcpu({})", number.0 - first), ..wish.clone() })
                 }
                 (false, true) => None,
                 // Refused if the group has no such thread.

@@ -89,7 +89,7 @@ impl RequestAlternatives<'_> {
         let core = available.siblings(boot).union(&CpuSet::single(boot));
         let request = Request { free: Some(Free::These(core.clone())), ..self.request.clone() };
         let other = self.made(self.strategy, &request)?;
-        let part = |pu| available.spot_of(pu).map(|spot| spot.part);
+        let part = |pu| available.available_core(pu).map(|core| core.part);
         let parts = |plan: &Plan| -> Vec<BTreeSet<Option<u32>>> {
             plan.vnodes.iter().map(|vnode| runs_on(vnode).iter().map(part).collect()).collect()
         };
@@ -141,8 +141,8 @@ impl RequestAlternatives<'_> {
             .chain([available.usable.clone()]);
         let mut counts = BTreeSet::new();
         for part in parts {
-            let spots = available.cores.iter().filter(|spot| !spot.set().is_disjoint(&part));
-            let cores = spots.count();
+            let cores =
+                available.cores.iter().filter(|core| !core.set().is_disjoint(&part)).count();
             let there = part.intersection(&available.usable).len();
             let width = there.checked_div(cores).unwrap_or(1);
             let own = pins.iter().filter(|pu| part.contains(**pu)).count();

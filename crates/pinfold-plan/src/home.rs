@@ -76,9 +76,9 @@ impl AvailableCpus<'_> {
         let rest = self.hostable.difference(&self.free).difference(taken);
         let weak = self.near(&self.weaker_than(pins).intersection(&rest), &nodes);
         if !weak.is_empty() {
-            let spots =
-                self.cores.iter().filter(|spot| spot.pus.iter().any(|pu| weak.contains(*pu)));
-            let what = format!("of {}", self.parts.name(spots));
+            let cores =
+                self.cores.iter().filter(|core| core.pus.iter().any(|pu| weak.contains(*pu)));
+            let what = format!("of {}", self.parts.name(cores));
             return EmulatorCpus { pus: weak, what, kind: HomeKind::Weak };
         }
         let named = self.near(&host.pus, &nodes);
@@ -188,9 +188,10 @@ impl AvailableCpus<'_> {
         let Some(weakest) = self.weakest_part().filter(|_| self.free.is_empty()) else {
             return CpuSet::new();
         };
-        let used = pins.iter().filter_map(|pu| Some(self.spot_of(*pu)?.part)).max().unwrap_or(0);
+        let used =
+            pins.iter().filter_map(|pu| Some(self.available_core(*pu)?.part)).max().unwrap_or(0);
         let from = (used + 1).min(weakest);
-        let weaker = self.cores.iter().filter(|spot| spot.part >= from);
-        weaker.flat_map(|spot| spot.pus.iter().copied()).collect()
+        let weaker = self.cores.iter().filter(|core| core.part >= from);
+        weaker.flat_map(|core| core.pus.iter().copied()).collect()
     }
 }

@@ -63,7 +63,7 @@ pub(crate) fn along(builder: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<()
         }
         let own: Vec<PuId> = pins.iter().map(|(_, pin)| *pin).collect();
         let (around, which) = available.around(&own, &carried);
-        let mut enclave = builder.open(place);
+        let mut vnode_builder = builder.open(place);
         for (vcpu, (slot, pin)) in pins.into_iter().enumerate() {
             let reason = match slot.checked_sub(order.len()) {
                 Some(before) => {
@@ -82,18 +82,18 @@ pub(crate) fn along(builder: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<()
                 }
                 first[slot] = (place, vcpu);
             }
-            enclave.vcpu(CpuSet::single(pin), reason);
+            vnode_builder.vcpu(CpuSet::single(pin), reason);
         }
         match &line.emulator {
-            Some((pus, why)) => enclave.emulator(pus, || why.clone()),
-            None => enclave.emulator(&around, || {
+            Some((pus, why)) => vnode_builder.emulator(pus, || why.clone()),
+            None => vnode_builder.emulator(&around, || {
                 format!(
                     "the source of this strategy pins vCPUs only: the emulator floats over {}, {which}",
                     pus_text(&around)
                 )
             }),
         }
-        builder.close(enclave, line.smt)?;
+        builder.close(vnode_builder, line.smt)?;
     }
     Ok(())
 }

@@ -55,19 +55,19 @@ impl<'t> Parts<'t> {
     }
 
     /// Size of a core's L3 cache in bytes; 0 if there is none or its size is unknown.
-    fn size(&self, spot: &AvailableCore) -> u64 {
-        spot.l3.and_then(|l3| self.sizes.get(&l3).copied()).unwrap_or(0)
+    fn size(&self, core: &AvailableCore) -> u64 {
+        core.l3.and_then(|l3| self.sizes.get(&l3).copied()).unwrap_or(0)
     }
 
     /// Numbers the parts of the cores, and puts the fastest cores of each first if requested.
-    pub fn number(&self, spots: &mut [AvailableCore], preference: Preference) {
-        let keys = self.keys(spots, preference);
+    pub fn number(&self, cores: &mut [AvailableCore], preference: Preference) {
+        let keys = self.keys(cores, preference);
         let distinct: BTreeSet<Key> = keys.iter().copied().collect();
         let numbered: BTreeMap<Key, u32> = distinct.into_iter().zip(0..).collect();
-        for (spot, key) in spots.iter_mut().zip(keys) {
-            spot.part = numbered.get(&key).copied().unwrap_or(0);
+        for (core, key) in cores.iter_mut().zip(keys) {
+            core.part = numbered.get(&key).copied().unwrap_or(0);
             if preference == Preference::Frequency {
-                spot.speed = self.speed(spot);
+                core.speed = self.speed(core);
             }
         }
     }
@@ -100,40 +100,40 @@ impl<'t> Parts<'t> {
 
     fn key(
         &self,
-        spot: &AvailableCore,
+        core: &AvailableCore,
         preference: Preference,
         speeds: &BTreeMap<Die, u64>,
     ) -> Key {
-        let size = self.size(spot);
+        let size = self.size(core);
         let small = u64::from(self.large.is_some_and(|large| size < large));
         // The low-power cores of some mobile CPUs, although the topology may call them efficiency
         // cores.
-        let outside = u64::from(spot.l3.is_none() && !self.sizes.is_empty());
+        let outside = u64::from(core.l3.is_none() && !self.sizes.is_empty());
         match preference {
-            Preference::Auto => (small, spot.kind, outside, 0),
-            Preference::Cache => (u64::MAX - size, spot.kind, 0, 0),
+            Preference::Auto => (small, core.kind, outside, 0),
+            Preference::Cache => (u64::MAX - size, core.kind, 0, 0),
             Preference::Frequency => {
-                let speed = speeds.get(&die(spot)).copied().unwrap_or(0);
-                (outside, spot.kind, u64::MAX - speed, small)
+                let speed = speeds.get(&die(core)).copied().unwrap_or(0);
+                (outside, core.kind, u64::MAX - speed, small)
             }
             Preference::Efficiency => {
-                (u64::from(spot.kind == CoreKind::Performance), spot.kind, outside, small)
+                (u64::from(core.kind == CoreKind::Performance), core.kind, outside, small)
             }
             Preference::None => (0, CoreKind::Uniform, 0, 0),
         }
     }
 
     /// Speed of each die: that of its fastest core.
-    fn speeds(&self, spots: &[AvailableCore]) -> BTreeMap<Die, u64> {
+    fn speeds(&self, cores: &[AvailableCore]) -> BTreeMap<Die, u64> {
         let mut speeds = BTreeMap::new();
-        let unknown = spots.iter().all(|spot| self.speed(spot) == 0);
-        for spot in spots {
+        let unknown = cores.iter().all(|core| self.speed(core) == 0);
+        for core in cores {
             let speed = if unknown {
-                u64::from(self.large.is_some_and(|large| self.size(spot) < large))
+                u64::from(self.large.is_some_and(|large| self.size(core) < large))
             } else {
-                self.speed(spot)
+                self.speed(core)
             };
-            let entry = speeds.entry(die(spot)).or_insert(0);
+            let entry = speeds.entry(die(core)).or_insert(0);
             *entry = speed.max(*entry);
         }
         speeds
@@ -141,9 +141,9 @@ impl<'t> Parts<'t> {
 
     /// A number that is larger for faster cores of one kind: by the highest frequency, then by the
     /// firmware's ranking; 0 if nothing is known.
-    fn speed(&self, spot: &AvailableCore) -> u64 {
+    fn speed(&self, core: &AvailableCore) -> u64 {
         let topology = self.topology;
-        spot.pus
+        core.pus
             .iter()
             .map(|pu| {
                 let khz = topology.highest_khz.get(pu).copied().unwrap_or(0);
@@ -155,11 +155,11 @@ impl<'t> Parts<'t> {
     }
 
     /// Description of the cores of one part: `the efficiency cores`, `L3 0 (96 MiB)`.
-    pub fn name<'s>(&self, spots: impl Iterator<Item = &'s AvailableCore>) -> String {
+    pub fn name<'s>(&self, cores: impl Iterator<Item = &'s AvailableCore>) -> String {
         let (mut kinds, mut l3s) = (BTreeSet::new(), BTreeSet::new());
-        for spot in spots {
-            kinds.insert(kind_name(spot.kind));
-            l3s.extend(spot.l3);
+        for core in cores {
+            kinds.insert(kind_name(core.kind));
+            l3s.extend(core.l3);
         }
         let kinds: Vec<&str> = kinds.into_iter().flatten().collect();
         let caches: Vec<String> = l3s
@@ -178,8 +178,8 @@ impl<'t> Parts<'t> {
     }
 }
 
-fn die(spot: &AvailableCore) -> Die {
-    (spot.l3, spot.package, spot.kind)
+fn die(core: &AvailableCore) -> Die {
+    (core.l3, core.package, core.kind)
 }
 
 fn kind_name(kind: CoreKind) -> Option<&'static str> {

@@ -8,7 +8,7 @@
 
 use pinfold_model::text::pus_text;
 use pinfold_model::{
-    CpuSet, Free, PinWish, Plan, PuId, Request, Role, RoleKind, ThreadPlan, Topology, VnodePlan,
+    CpuSet, Free, PinRequest, Plan, PuId, Request, Role, RoleKind, ThreadPlan, Topology, VnodePlan,
     VnodeRequest, Work,
 };
 
@@ -37,7 +37,7 @@ fn reason(pus: &CpuSet) -> String {
 }
 
 /// The CPUs that the request names for a role: those for the exact role before those for its kind.
-fn wish<'w>(wishes: &'w [PinWish], role: &Role) -> Option<&'w CpuSet> {
+fn wish<'w>(wishes: &'w [PinRequest], role: &Role) -> Option<&'w CpuSet> {
     if wishes.is_empty() {
         return None;
     }
@@ -63,23 +63,23 @@ pub(crate) fn wishes(asked: &VnodeRequest, count: usize) -> Vec<Option<&CpuSet>>
 /// [`PlanError::Pin`] if the vnode has no such thread, or the CPUs are not possible.
 pub(crate) fn vcpus(
     (available, request): (&AvailableCpus<'_>, &Request),
-    enclave: &mut VnodeBuilder<'_>,
+    vnode_builder: &mut VnodeBuilder<'_>,
     by_hand: &mut ByHand,
 ) -> Result<bool, PlanError> {
-    let asked = enclave.asked;
+    let asked = vnode_builder.asked;
     if asked.pins.is_empty() {
         return Ok(false);
     }
     let wrong = |why| PlanError::Pin { vnode: asked.name.clone(), why };
-    check(available, request, enclave).map_err(wrong)?;
-    let wishes = wishes(asked, enclave.pins.len());
+    check(available, request, vnode_builder).map_err(wrong)?;
+    let wishes = wishes(asked, vnode_builder.pins.len());
     let mut taken = CpuSet::new();
     wishes.iter().flatten().for_each(|pus| taken.add(pus));
-    let mut left = vacated(enclave, &wishes, &taken).into_iter();
-    let beside = enclave.pins.iter().all(|(pus, _)| {
-        enclave.emulator.as_ref().is_none_or(|(emulator, _)| emulator.is_disjoint(pus))
+    let mut left = vacated(vnode_builder, &wishes, &taken).into_iter();
+    let beside = vnode_builder.pins.iter().all(|(pus, _)| {
+        vnode_builder.emulator.as_ref().is_none_or(|(emulator, _)| emulator.is_disjoint(pus))
     });
-    for ((pus, why), wish) in enclave.pins.iter_mut().zip(&wishes) {
+    for ((pus, why), wish) in vnode_builder.pins.iter_mut().zip(&wishes) {
         if let Some(wish) = wish {
             by_hand.before.add(pus);
             by_hand.vcpus.add(wish);
@@ -94,14 +94,18 @@ pub(crate) fn vcpus(
             by_hand.vcpus.insert(free);
         }
     }
-    emulator(enclave, &taken, beside);
+    emulator(vnode_builder, &taken, beside);
     by_hand.names.extend(asked.pins.iter().map(|wish| format!("{}={}", wish.role, wish.pus)));
     Ok(wishes.iter().any(Option::is_some))
 }
 
 /// The CPUs that vCPUs pinned by hand have left and no other vCPU uses.
-fn vacated(enclave: &VnodeBuilder<'_>, wishes: &[Option<&CpuSet>], taken: &CpuSet) -> Vec<PuId> {
-    let pins = || enclave.pins.iter().zip(wishes);
+fn vacated(
+    vnode_builder: &VnodeBuilder<'_>,
+    wishes: &[Option<&CpuSet>],
+    taken: &CpuSet,
+) -> Vec<PuId> {
+    let pins = || vnode_builder.pins.iter().zip(wishes);
     let mut kept = taken.clone();
     pins().filter(|(_, wish)| wish.is_none()).for_each(|((pus, _), _)| kept.add(pus));
     let moved = pins().filter(|((pus, _), wish)| wish.is_some() && pus.len() == 1);
@@ -112,9 +116,9 @@ fn vacated(enclave: &VnodeBuilder<'_>, wishes: &[Option<&CpuSet>], taken: &CpuSe
 }
 
 /// Pins the emulator by hand, or moves it off the CPUs of vCPUs that are pinned by hand.
-fn emulator(enclave: &mut VnodeBuilder<'_>, taken: &CpuSet, beside: bool) {
-    let wish = wish(&enclave.asked.pins, &Role::Emulator);
-    let Some((pus, why)) = &mut enclave.emulator else { return };
+fn emulator(vnode_builder: &mut VnodeBuilder<'_>, taken: &CpuSet, beside: bool) {
+    let wish = wish(&vnode_builder.asked.pins, &Role::Emulator);
+    let Some((pus, why)) = &mut vnode_builder.emulator else { return };
     if let Some(wish) = wish {
         (*pus, *why) = (wish.clone(), reason(wish));
         return;
@@ -128,7 +132,7 @@ fn emulator(enclave: &mut VnodeBuilder<'_>, taken: &CpuSet, beside: bool) {
 }
 
 /// Moves the iothreads, vhost workers and worker threads that are pinned by hand.
-pub(crate) fn helpers(wishes: &[PinWish], threads: &mut Vec<ThreadPlan>, by_hand: &mut ByHand) {
+pub(crate) fn helpers(wishes: &[PinRequest], threads: &mut Vec<ThreadPlan>, by_hand: &mut ByHand) {
     for thread in &mut *threads {
         if pin_helper(wishes, thread) {
             by_hand.helpers.add(&thread.pus);
@@ -145,7 +149,7 @@ pub(crate) fn helpers(wishes: &[PinWish], threads: &mut Vec<ThreadPlan>, by_hand
 
 /// Moves a thread that is no vCPU or task to the CPUs that the request names for it. False if it
 /// names none.
-pub(crate) fn pin_helper(wishes: &[PinWish], thread: &mut ThreadPlan) -> bool {
+pub(crate) fn pin_helper(wishes: &[PinRequest], thread: &mut ThreadPlan) -> bool {
     let wish = wish(wishes, &thread.role).filter(|_| !thread.role.runs_work());
     if let Some(pus) = wish {
         (thread.pus, thread.reason) = (pus.clone(), reason(pus));
@@ -157,11 +161,11 @@ pub(crate) fn pin_helper(wishes: &[PinWish], thread: &mut ThreadPlan) -> bool {
 fn check(
     available: &AvailableCpus<'_>,
     request: &Request,
-    enclave: &VnodeBuilder<'_>,
+    vnode_builder: &VnodeBuilder<'_>,
 ) -> Result<(), String> {
-    let roles = roles(enclave);
-    for (place, wish) in enclave.asked.pins.iter().enumerate() {
-        if enclave.asked.pins.iter().take(place).any(|before| before.role == wish.role) {
+    let roles = roles(vnode_builder);
+    for (place, wish) in vnode_builder.asked.pins.iter().enumerate() {
+        if vnode_builder.asked.pins.iter().take(place).any(|before| before.role == wish.role) {
             return Err(format!("{} is pinned twice", wish.role));
         }
         if !roles.iter().any(|role| role.is_called(&wish.role)) {
@@ -187,9 +191,9 @@ fn check(
 }
 
 /// The roles that a vnode's pins may name.
-fn roles(enclave: &VnodeBuilder<'_>) -> Vec<Role> {
-    let Work::Vm(vm) = &enclave.asked.work else { return vec![Role::Task] };
-    let vcpus = (0..).take(enclave.pins.len()).map(Role::Vcpu);
+fn roles(vnode_builder: &VnodeBuilder<'_>) -> Vec<Role> {
+    let Work::Vm(vm) = &vnode_builder.asked.work else { return vec![Role::Task] };
+    let vcpus = (0..).take(vnode_builder.pins.len()).map(Role::Vcpu);
     vcpus.chain([Role::Emulator]).chain(vm.device_roles()).chain([Role::Worker]).collect()
 }
 
@@ -246,8 +250,8 @@ pub(crate) fn reserve(
         return Ok(reserve);
     }
     let cores = |pus: &CpuSet| -> CpuSet {
-        let spots = pus.iter().filter_map(|pu| available.spot_of(pu));
-        spots.flat_map(|spot| spot.pus.iter().copied()).collect()
+        let touched = pus.iter().filter_map(|pu| available.available_core(pu));
+        touched.flat_map(|core| core.pus.iter().copied()).collect()
     };
     let (mut used, mut carried) = (CpuSet::new(), CpuSet::new());
     for thread in vnodes.iter().flat_map(|vnode| &vnode.threads) {

@@ -231,10 +231,15 @@ impl<'a> PlanBuilder<'a> {
     /// # Errors
     /// [`PlanError::Pin`] if a pin by hand is not possible, [`PlanError::GuestSmt`] if the request
     /// wants siblings that the pins do not have.
-    pub fn close(&mut self, mut enclave: VnodeBuilder<'a>, smt: GuestSmt) -> Result<(), PlanError> {
-        let by_hand = pins::vcpus((self.available, self.request), &mut enclave, &mut self.by_hand)?;
-        let guest = self.matching(&enclave, if by_hand { GuestSmt::Mirror } else { smt });
-        self.end(enclave, guest)
+    pub fn close(
+        &mut self,
+        mut vnode_builder: VnodeBuilder<'a>,
+        smt: GuestSmt,
+    ) -> Result<(), PlanError> {
+        let by_hand =
+            pins::vcpus((self.available, self.request), &mut vnode_builder, &mut self.by_hand)?;
+        let guest = self.matching(&vnode_builder, if by_hand { GuestSmt::Mirror } else { smt });
+        self.end(vnode_builder, guest)
     }
 
     /// Completes a vnode with a given guest topology, unless there are pins by hand.
@@ -243,58 +248,63 @@ impl<'a> PlanBuilder<'a> {
     /// As [`PlanBuilder::close`].
     pub fn close_as(
         &mut self,
-        mut enclave: VnodeBuilder<'a>,
+        mut vnode_builder: VnodeBuilder<'a>,
         guest: GuestTopology,
     ) -> Result<(), PlanError> {
-        let by_hand = pins::vcpus((self.available, self.request), &mut enclave, &mut self.by_hand)?;
-        let guest = if by_hand { self.matching(&enclave, GuestSmt::Mirror) } else { guest };
-        self.end(enclave, guest)
+        let by_hand =
+            pins::vcpus((self.available, self.request), &mut vnode_builder, &mut self.by_hand)?;
+        let guest = if by_hand { self.matching(&vnode_builder, GuestSmt::Mirror) } else { guest };
+        self.end(vnode_builder, guest)
     }
 
     /// The guest topology that follows from the pins of a virtual machine.
-    fn matching(&mut self, enclave: &VnodeBuilder<'_>, smt: GuestSmt) -> GuestTopology {
-        let pinned = enclave.pinned();
-        let Work::Vm(vm) = &enclave.asked.work else { return guest::flat(0, "") };
-        if pinned.len() < enclave.pins.len() {
+    fn matching(&mut self, vnode_builder: &VnodeBuilder<'_>, smt: GuestSmt) -> GuestTopology {
+        let pinned = vnode_builder.pinned();
+        let Work::Vm(vm) = &vnode_builder.asked.work else { return guest::flat(0, "") };
+        if pinned.len() < vnode_builder.pins.len() {
             let why = "one socket without SMT, because a floating vCPU has no siblings";
-            return guest::flat(enclave.pins.len(), why);
+            return guest::flat(vnode_builder.pins.len(), why);
         }
         let smt = if vm.smt == SmtRequest::Hidden { GuestSmt::Hidden } else { smt };
         let (guest, findings) = guest::matching(self.available, &pinned, smt);
         let several = self.request.vnodes.len() > 1;
         self.findings.extend(findings.into_iter().map(|mut finding| {
             if several {
-                finding.text = format!("{}: {}", enclave.asked.name, finding.text);
+                finding.text = format!("{}: {}", vnode_builder.asked.name, finding.text);
             }
             finding
         }));
         guest
     }
 
-    fn end(&mut self, enclave: VnodeBuilder<'a>, guest: GuestTopology) -> Result<(), PlanError> {
-        let Work::Vm(vm) = &enclave.asked.work else {
-            self.add(enclave, None);
+    fn end(
+        &mut self,
+        vnode_builder: VnodeBuilder<'a>,
+        guest: GuestTopology,
+    ) -> Result<(), PlanError> {
+        let Work::Vm(vm) = &vnode_builder.asked.work else {
+            self.add(vnode_builder, None);
             return Ok(());
         };
         if vm.smt == SmtRequest::Shown && guest.threads < 2 {
             return Err(PlanError::GuestSmt {
                 strategy: self.strategy.to_owned(),
-                vnode: enclave.asked.name.clone(),
+                vnode: vnode_builder.asked.name.clone(),
                 why: guest.reason,
                 nearest: None,
             });
         }
-        self.add(enclave, Some(guest));
+        self.add(vnode_builder, Some(guest));
         Ok(())
     }
 
-    fn add(&mut self, enclave: VnodeBuilder<'a>, guest: Option<GuestTopology>) {
-        let (place, asked, node) = (enclave.place, enclave.asked, enclave.node);
+    fn add(&mut self, vnode_builder: VnodeBuilder<'a>, guest: Option<GuestTopology>) {
+        let (place, asked, node) = (vnode_builder.place, vnode_builder.asked, vnode_builder.node);
         let (kind, speed) = match &asked.work {
             Work::Vm(_) => (VnodeKind::VirtualMachine, Speed::FULL),
             Work::Processes { speed, .. } => (VnodeKind::ProcessGroup, *speed),
         };
-        let mut threads = enclave.into_threads();
+        let mut threads = vnode_builder.into_threads();
         threads.iter_mut().for_each(|thread| self.mind_isolation(thread));
         pins::helpers(&asked.pins, &mut threads, &mut self.by_hand);
         // A strategy binds the memory to its node, but pins by hand may be elsewhere.

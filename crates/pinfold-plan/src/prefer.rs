@@ -125,7 +125,7 @@ fn meets(topology: &Topology, request: &Request, plan: &Plan) -> bool {
     }
     let Ok(available) = available(topology, request) else { return false };
     let pus = work_of(plan);
-    pus.iter().all(|pu| available.spot_of(pu).is_some_and(|spot| spot.part == 0))
+    pus.iter().all(|pu| available.available_core(pu).is_some_and(|core| core.part == 0))
 }
 
 /// A machine on slow cores because each vCPU has a core of its own, while the fast cores carry no
@@ -137,7 +137,7 @@ pub(crate) fn idle_fast_cores(
 ) -> Option<Finding> {
     let ([vnode], Preference::Auto) = (plan.vnodes.as_slice(), request.prefer) else { return None };
     let available = available(topology, request).ok()?;
-    let fastest = available.cores.iter().map(|spot| spot.kind).min()?;
+    let fastest = available.cores.iter().map(|core| core.kind).min()?;
     let is_fast = |pu: PuId| available.pu(pu).is_some_and(|pu| pu.kind == fastest);
     let on = runs_on(vnode);
     if plan.strategy != "low-latency" || on.iter().any(is_fast) {
@@ -170,7 +170,7 @@ fn slower(
     (request, plan): (&Request, &Plan),
 ) -> Option<Finding> {
     let available = available(topology, request).ok()?;
-    let fastest = available.cores.iter().map(|spot| spot.kind).min()?;
+    let fastest = available.cores.iter().map(|core| core.kind).min()?;
     let is_slower = |pu: PuId| available.pu(pu).is_some_and(|pu| pu.kind > fastest);
     let vnode = plan.vnodes.iter().find(|vnode| runs_on(vnode).iter().all(is_slower))?;
     let pus = runs_on(vnode);
@@ -183,8 +183,8 @@ fn slower(
     );
     let finding = Finding::note("preference", text);
     let fast: Vec<&AvailableCore> =
-        available.cores.iter().filter(|spot| spot.kind == fastest).collect();
-    let threads = fast.iter().map(|spot| spot.pus.len()).sum::<usize>();
+        available.cores.iter().filter(|core| core.kind == fastest).collect();
+    let threads = fast.iter().map(|core| core.pus.len()).sum::<usize>();
     let is_fast = |plan: &Plan| plan.vnodes.iter().all(|it| !runs_on(it).iter().any(is_slower));
     let mut counts =
         vec![threads, threads.saturating_sub(1), fast.len(), fast.len().saturating_sub(1)];

@@ -32,10 +32,10 @@ pub(crate) enum Count {
 
 impl Count {
     /// Number of vCPUs that a core can carry.
-    pub fn of(self, spot: &AvailableCore) -> usize {
+    pub fn of(self, core: &AvailableCore) -> usize {
         match self {
             Count::Cores => 1,
-            Count::Threads => spot.pus.len(),
+            Count::Threads => core.pus.len(),
         }
     }
 }
@@ -80,7 +80,7 @@ struct Cell {
 /// A domain of the machine at one level.
 struct Domain {
     key: Key,
-    burden: DomainPenalty,
+    penalty: DomainPenalty,
     /// Number of free cores.
     free: usize,
     cells: Vec<usize>,
@@ -101,15 +101,15 @@ type Key = Option<[Option<u32>; 3]>;
 
 /// The levels, from the smallest domain to the whole machine.
 const LEVELS: [fn(&AvailableCore) -> Key; 7] = [
-    |spot| spot.l2.map(|l2| [Some(l2), None, None]),
-    |spot| {
-        let (l3, node) = (spot.l3.map(|l3| l3.0), spot.node.map(|node| node.0));
-        Some([l3, node, Some(spot.package.0)])
+    |core| core.l2.map(|l2| [Some(l2), None, None]),
+    |core| {
+        let (l3, node) = (core.l3.map(|l3| l3.0), core.node.map(|node| node.0));
+        Some([l3, node, Some(core.package.0)])
     },
-    |spot| Some([spot.node.map(|node| node.0), Some(spot.package.0), None]),
-    |spot| spot.node.map(|node| [Some(node.0), None, None]),
-    |spot| spot.l3.map(|l3| [Some(l3.0), None, None]),
-    |spot| Some([Some(spot.package.0), None, None]),
+    |core| Some([core.node.map(|node| node.0), Some(core.package.0), None]),
+    |core| core.node.map(|node| [Some(node.0), None, None]),
+    |core| core.l3.map(|l3| [Some(l3.0), None, None]),
+    |core| Some([Some(core.package.0), None, None]),
     |_| Some([None, None, None]),
 ];
 
@@ -125,15 +125,15 @@ impl<'g> Pool<'g> {
     /// reserves any.
     pub fn new(cores: &'g [AvailableCore], count: Count, host: Option<&HostShare>) -> Self {
         let mut parts: BTreeMap<u32, BTreeMap<usize, [Vec<usize>; 4]>> = BTreeMap::new();
-        for (place, spot) in cores.iter().enumerate() {
-            let widths = parts.entry(spot.part).or_default();
+        for (place, core) in cores.iter().enumerate() {
+            let widths = parts.entry(core.part).or_default();
             let [isolated, others, partial, with_helper] =
-                widths.entry(count.of(spot)).or_default();
-            if !spot.of_helpers.is_empty() {
+                widths.entry(count.of(core)).or_default();
+            if !core.of_helpers.is_empty() {
                 with_helper.push(place);
-            } else if spot.is_partial {
+            } else if core.is_partial {
                 partial.push(place);
-            } else if spot.isolated {
+            } else if core.isolated {
                 isolated.push(place);
             } else {
                 others.push(place);
@@ -183,15 +183,15 @@ impl<'g> Pool<'g> {
         nodes: &[NodeId],
     ) -> Option<Selection<'g>> {
         let by_hand = wishes.iter().flatten().copied().collect::<CpuSet>();
-        let is_named = |spot: &AvailableCore| spot.pus.iter().any(|pu| by_hand.contains(*pu));
-        let places = self.cores.iter().enumerate().filter(|(_, spot)| is_named(spot));
+        let is_named = |core: &AvailableCore| core.pus.iter().any(|pu| by_hand.contains(*pu));
+        let places = self.cores.iter().enumerate().filter(|(_, core)| is_named(core));
         let own: Vec<usize> = places.map(|(place, _)| place).collect();
         own.iter().for_each(|place| self.claim(*place));
         let named: Vec<&'g AvailableCore> =
             own.iter().filter_map(|place| self.cores.get(*place)).collect();
         let mut siblings: Vec<PuId> = match self.count {
             Count::Cores => Vec::new(),
-            Count::Threads => named.iter().flat_map(|spot| spot.pus.iter().copied()).collect(),
+            Count::Threads => named.iter().flat_map(|core| core.pus.iter().copied()).collect(),
         };
         siblings.retain(|pu| !by_hand.contains(*pu));
         let others = wishes.iter().filter(|wish| wish.is_none()).count();
@@ -203,14 +203,14 @@ impl<'g> Pool<'g> {
             let tiers = self.tiers.iter().filter(|tier| tier.part == *part);
             tiers.map(|tier| tier.left * tier.width).sum::<usize>() >= more
         };
-        let part = named.iter().map(|spot| spot.part).find(has_room);
+        let part = named.iter().map(|core| core.part).find(has_room);
         let part = part.or_else(|| self.part_for(more));
         let taken = self.take_of(more, (nodes, &own), part);
         let all: Vec<&'g AvailableCore> = named.into_iter().chain(taken.cores).collect();
         let mut pins = numbered(wishes, (&all, siblings), taken.pins);
         // A vCPU that may use several CPUs is represented by the first of them.
         pins.truncate(wishes.len());
-        let core_of = |pu: &PuId| all.iter().find(|spot| spot.pus.contains(pu)).copied();
+        let core_of = |pu: &PuId| all.iter().find(|core| core.pus.contains(pu)).copied();
         let cores = match self.count {
             Count::Cores => pins.iter().filter_map(core_of).collect(),
             Count::Threads => all.clone(),
@@ -261,7 +261,7 @@ impl<'g> Pool<'g> {
         places.sort_unstable();
         let cores: Vec<&AvailableCore> =
             places.into_iter().filter_map(|place| self.cores.get(place)).collect();
-        let pins = cores.iter().flat_map(|spot| spot.for_vcpus(1)).collect();
+        let pins = cores.iter().flat_map(|core| core.for_vcpus(1)).collect();
         Some(Selection { cores, pins })
     }
 
@@ -287,7 +287,7 @@ impl<'g> Pool<'g> {
         places.sort_unstable();
         let cores: Vec<&AvailableCore> =
             places.into_iter().filter_map(|place| cores.get(place)).collect();
-        let pins = cores.iter().flat_map(|spot| spot.for_vcpus(1)).collect();
+        let pins = cores.iter().flat_map(|core| core.for_vcpus(1)).collect();
         Some(Selection { cores, pins })
     }
 
@@ -315,8 +315,8 @@ impl<'g> Pool<'g> {
     /// in one part; in the same order. Empty if none has room.
     pub fn nodes_of_emptiest_package(&self, need: usize) -> Vec<NodeId> {
         let Some(package) = self.emptiest(PACKAGE, need, |_| true) else { return Vec::new() };
-        let own = self.cores.iter().filter(|spot| spot.package.0 == package);
-        distinct(own.filter_map(|spot| spot.node))
+        let own = self.cores.iter().filter(|core| core.package.0 == package);
+        distinct(own.filter_map(|core| core.node))
     }
 
     /// The domain of a level, by its number, with the most free cores of those that are `allowed`.
@@ -327,8 +327,8 @@ impl<'g> Pool<'g> {
             for domain in &tier.levels[level] {
                 let Some([Some(number), ..]) = domain.key else { continue };
                 let room = domain.free * tier.width;
-                let poor = domain.burden == DomainPenalty::NoMemory;
-                let is_hosts = domain.burden == DomainPenalty::Host;
+                let poor = domain.penalty == DomainPenalty::NoMemory;
+                let is_hosts = domain.penalty == DomainPenalty::Host;
                 let rank = (poor, Reverse((room, is_hosts)), number);
                 if room >= need && allowed(number) && best.is_none_or(|best| rank < best) {
                     best = Some(rank);
@@ -367,18 +367,18 @@ impl<'g> Pool<'g> {
         // The core that is taken last carries fewer vCPUs, if any does.
         let mut used: Vec<(usize, usize)> = Vec::with_capacity(chosen.len());
         for place in chosen {
-            let carried = self.cores.get(place).map_or(0, |spot| self.count.of(spot).min(left));
+            let carried = self.cores.get(place).map_or(0, |core| self.count.of(core).min(left));
             left -= carried;
             used.push((place, carried));
         }
         // `cores` is in hwloc's order, and so is the result.
         used.sort_unstable();
-        let spots =
+        let taken_cores =
             used.into_iter().filter_map(|(place, carried)| Some((self.cores.get(place)?, carried)));
         let mut taken = Selection { cores: Vec::new(), pins: Vec::with_capacity(need) };
-        for (spot, carried) in spots {
-            taken.pins.extend(spot.for_vcpus(carried));
-            taken.cores.push(spot);
+        for (core, carried) in taken_cores {
+            taken.pins.extend(core.for_vcpus(carried));
+            taken.cores.push(core);
         }
         taken
     }
@@ -391,7 +391,7 @@ fn numbered(
     (cores, mut siblings): (&[&AvailableCore], Vec<PuId>),
     free: Vec<PuId>,
 ) -> Vec<PuId> {
-    let core_of = |pu: PuId| cores.iter().find(|spot| spot.pus.contains(&pu));
+    let core_of = |pu: PuId| cores.iter().find(|core| core.pus.contains(&pu));
     let mut free = free.into_iter();
     let mut pins: Vec<PuId> = Vec::with_capacity(wishes.len());
     for (index, wish) in wishes.iter().enumerate() {
@@ -399,12 +399,12 @@ fn numbered(
             pins.push(first);
             continue;
         }
-        let width = cores.first().map_or(1, |spot| spot.pus.len().max(1));
+        let width = cores.first().map_or(1, |core| core.pus.len().max(1));
         let group = wishes.chunks(width).nth(index / width).unwrap_or_default();
         let sibling = (0..siblings.len())
             .find(|place| {
                 let near = group.iter().flatten().filter_map(|wish| core_of(wish.first()?));
-                near.into_iter().any(|spot| spot.pus.contains(&siblings[*place]))
+                near.into_iter().any(|core| core.pus.contains(&siblings[*place]))
             })
             .map(|place| siblings.remove(place));
         let mut any = || (!siblings.is_empty()).then(|| siblings.remove(0));
@@ -427,7 +427,7 @@ impl NearbyCores<'_> {
     fn rank(&self, level: usize, key: Key, at: &AvailableCore) -> (bool, bool) {
         let Some(of) = LEVELS.get(level) else { return (true, true) };
         let chosen = self.chosen.iter().filter_map(|place| self.cores.get(*place));
-        let with_chosen = chosen.into_iter().any(|spot| of(spot) == key);
+        let with_chosen = chosen.into_iter().any(|core| of(core) == key);
         let asked = at.node.is_some_and(|node| self.nodes.contains(&node));
         (!with_chosen, !asked)
     }
@@ -450,8 +450,8 @@ impl Tier {
         };
         let mut known: BTreeMap<(Key, Key), usize> = BTreeMap::new();
         let mut keys: [BTreeMap<Key, usize>; LEVELS.len()] = Default::default();
-        for (place, spot) in places.iter().filter_map(|place| Some((*place, cores.get(*place)?))) {
-            let key = (LEVELS[L2](spot), LEVELS[CACHE](spot));
+        for (place, core) in places.iter().filter_map(|place| Some((*place, cores.get(*place)?))) {
+            let key = (LEVELS[L2](core), LEVELS[CACHE](core));
             let cell = *known.entry(key).or_insert_with(|| {
                 tier.cells.push(Cell {
                     at: place,
@@ -461,20 +461,20 @@ impl Tier {
                 tier.cells.len() - 1
             });
             for (level, of) in LEVELS.iter().enumerate() {
-                let Some(key) = of(spot).map(Some) else { continue };
+                let Some(key) = of(core).map(Some) else { continue };
                 let domains = &mut tier.levels[level];
-                let burden = match host {
-                    _ if spot.memoryless => DomainPenalty::NoMemory,
-                    Some(host) if hosts(level, host, spot) => DomainPenalty::Host,
+                let penalty = match host {
+                    _ if core.memoryless => DomainPenalty::NoMemory,
+                    Some(host) if hosts(level, host, core) => DomainPenalty::Host,
                     Some(_) | None => DomainPenalty::None,
                 };
                 let domain = *keys[level].entry(key).or_insert_with(|| {
-                    domains.push(Domain { key, burden, free: 0, cells: Vec::new() });
+                    domains.push(Domain { key, penalty, free: 0, cells: Vec::new() });
                     domains.len() - 1
                 });
                 let entry = &mut domains[domain];
                 entry.free += 1;
-                entry.burden = entry.burden.min(burden);
+                entry.penalty = entry.penalty.min(penalty);
                 if tier.cells[cell].domains[level].is_none() {
                     tier.cells[cell].domains[level] = Some(domain);
                     entry.cells.push(cell);
@@ -485,7 +485,7 @@ impl Tier {
         for cell in &mut tier.cells {
             // The fastest first, if requested; the core on which the kernel boots last.
             let last = |place: &usize| {
-                cores.get(*place).map(|spot| (spot.boots, Reverse(spot.speed), *place))
+                cores.get(*place).map(|core| (core.boots, Reverse(core.speed), *place))
             };
             cell.free.sort_by_key(|place| Reverse(last(place)));
         }
@@ -526,10 +526,10 @@ impl Tier {
     ) -> bool {
         let cells = &self.levels[level][domain].cells;
         let Some(cell) = cells.first().map(|cell| &self.cells[*cell]) else { return false };
-        let node = near.cores.get(cell.at).and_then(|spot| spot.node);
+        let node = near.cores.get(cell.at).and_then(|core| core.node);
         let asked = near.nodes.is_empty() || node.is_some_and(|node| near.nodes.contains(&node));
         let of_node = cell.domains[NODE].map(|place| &self.levels[NODE][place]);
-        asked && of_node.is_some_and(|node| node.burden == DomainPenalty::Host || node.free > need)
+        asked && of_node.is_some_and(|node| node.penalty == DomainPenalty::Host || node.free > need)
     }
 
     /// The preferred domain of a level with `wanted` free cores.
@@ -540,11 +540,11 @@ impl Tier {
             // In hwloc's order, so the first without a burden is taken.
             let mut best: Option<(DomainPenalty, usize)> = None;
             for (place, domain) in fitting {
-                if domain.burden == DomainPenalty::None {
+                if domain.penalty == DomainPenalty::None {
                     return Some(place);
                 }
-                if best.is_none_or(|(burden, _)| domain.burden < burden) {
-                    best = Some((domain.burden, place));
+                if best.is_none_or(|(penalty, _)| domain.penalty < penalty) {
+                    best = Some((domain.penalty, place));
                 }
             }
             return best.map(|(_, place)| place);
@@ -553,7 +553,7 @@ impl Tier {
             let at = domain.cells.iter().filter_map(|cell| near.cores.get(self.cells[*cell].at));
             at.map(|at| near.rank(level, domain.key, at)).min()
         };
-        fitting.min_by_key(|(_, domain)| (rank(domain), domain.burden)).map(|(place, _)| place)
+        fitting.min_by_key(|(_, domain)| (rank(domain), domain.penalty)).map(|(place, _)| place)
     }
 
     /// The cells of a domain, ordered so that smaller domains stay together, preferred ones first.
@@ -580,9 +580,9 @@ impl Tier {
             let key = LEVELS[level](at);
             let free = free[level].get(&key).copied().unwrap_or(cell.free.len());
             let domain = cell.domains[level].map(|domain| &self.levels[level][domain]);
-            let burden = domain.map_or(DomainPenalty::None, |domain| domain.burden);
-            let poor = burden == DomainPenalty::NoMemory;
-            (near.rank(level, key, at), poor, Reverse(free), burden, key)
+            let penalty = domain.map_or(DomainPenalty::None, |domain| domain.penalty);
+            let poor = penalty == DomainPenalty::NoMemory;
+            (near.rank(level, key, at), poor, Reverse(free), penalty, key)
         };
         let mut packages = BTreeMap::new();
         let has_wide_nodes = filled.iter().any(|(.., at)| {
@@ -594,8 +594,8 @@ impl Tier {
                 // A core without a node comes after those with one.
                 let node = (at.node.is_none(), rank(NODE, cell, at));
                 let of = |level| rank(level, cell, at);
-                let (near, poor, free, burden, package) = of(PACKAGE);
-                let package = (near.0, poor, free, burden, package);
+                let (near, poor, free, penalty, package) = of(PACKAGE);
+                let package = (near.0, poor, free, penalty, package);
                 // A node of several packages is used whole before the next one.
                 let whole = has_wide_nodes.then(|| of(WHOLE_NODE));
                 ((whole, package, node, of(CACHE), of(L2)), place)
@@ -607,14 +607,14 @@ impl Tier {
 }
 
 /// True if the host's core lies in the core's domain at that level.
-fn hosts(level: usize, host: &HostShare, spot: &AvailableCore) -> bool {
+fn hosts(level: usize, host: &HostShare, core: &AvailableCore) -> bool {
     match level {
-        0 => host.l2.is_some() && host.l2 == spot.l2,
-        1 => (host.l3, host.node, host.package) == (spot.l3, spot.node, Some(spot.package)),
-        2 => (host.node, host.package) == (spot.node, Some(spot.package)),
-        3 => host.node == spot.node,
-        4 => host.l3 == spot.l3,
-        5 => host.package == Some(spot.package),
+        0 => host.l2.is_some() && host.l2 == core.l2,
+        1 => (host.l3, host.node, host.package) == (core.l3, core.node, Some(core.package)),
+        2 => (host.node, host.package) == (core.node, Some(core.package)),
+        3 => host.node == core.node,
+        4 => host.l3 == core.l3,
+        5 => host.package == Some(core.package),
         _ => true,
     }
 }

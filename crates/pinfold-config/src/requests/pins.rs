@@ -1,6 +1,6 @@
 //! Text form of pins by hand: `vcpu3=7`, `emulator=0,8`, `iothread:disk=9`, `vcpu0-3=8-11`.
 
-use pinfold_model::{CpuSet, MAX_VCPUS, PinWish, PuId, ROLES};
+use pinfold_model::{CpuSet, MAX_VCPUS, PinRequest, PuId, ROLES};
 
 use super::policies::listed;
 use crate::fault::Fault;
@@ -23,7 +23,7 @@ fn hint() -> String {
 }
 
 /// Parses `ROLE=CPUS`; a range of vCPUs gives one pin for each of them.
-pub(super) fn wishes(text: &str, at: usize) -> Result<Vec<PinWish>, Fault> {
+pub(super) fn wishes(text: &str, at: usize) -> Result<Vec<PinRequest>, Fault> {
     let wrong = |why: String| Fault::new(at, format!("pins: {why}")).with_hint(hint());
     let Some((role, list)) = text.split_once('=') else {
         return Err(wrong(format!("{text:?} is not written ROLE=CPUS")));
@@ -32,10 +32,10 @@ pub(super) fn wishes(text: &str, at: usize) -> Result<Vec<PinWish>, Fault> {
     let pus = in_order(list).map_err(wrong)?;
     let Some(numbers) = numbers(role) else {
         let role = plain(role).ok_or_else(|| wrong(format!("{role:?} is no role of a thread")))?;
-        return Ok(vec![PinWish { role, pus: pus.into_iter().collect() }]);
+        return Ok(vec![PinRequest { role, pus: pus.into_iter().collect() }]);
     };
     let (kind, first, last) = numbers.map_err(wrong)?;
-    let wish = |index: u32, pus: CpuSet| PinWish { role: format!("{kind}({index})"), pus };
+    let wish = |index: u32, pus: CpuSet| PinRequest { role: format!("{kind}({index})"), pus };
     if first == last {
         return Ok(vec![wish(first, pus.into_iter().collect())]);
     }

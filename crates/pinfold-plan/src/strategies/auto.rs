@@ -196,11 +196,12 @@ fn idle_cores(available: &AvailableCpus<'_>, request: &Request, plan: &Plan) -> 
         return None;
     };
     let pus = work_of(plan);
-    let on: Vec<&AvailableCore> = pus.iter().filter_map(|pu| available.spot_of(pu)).collect();
+    let on: Vec<&AvailableCore> =
+        pus.iter().filter_map(|pu| available.available_core(pu)).collect();
     let part = on.first()?.part;
     let host = available.host();
     let alike = available.cores_without(&host).filter(|it| it.part == part && !it.memoryless);
-    let (all, used) = (narrow(alike.count()), narrow(distinct(on.iter().map(|it| it.core)).len()));
+    let (all, used) = (narrow(alike.count()), narrow(distinct(on.iter().map(|it| it.id)).len()));
     let fits = cells.is_empty() && asked.pins.is_empty() && used < all && all < *vcpus;
     fits.then(|| {
         let text = format!(
@@ -454,7 +455,7 @@ fn alone(available: &AvailableCpus<'_>, vcpus: usize) -> bool {
 
 /// Number of NUMA nodes that have both memory and usable cores.
 fn nodes(available: &AvailableCpus<'_>) -> usize {
-    let mut nodes: Vec<_> = available.cores.iter().filter_map(|spot| spot.node).collect();
+    let mut nodes: Vec<_> = available.cores.iter().filter_map(|core| core.node).collect();
     nodes.sort_unstable();
     nodes.dedup();
     let known = &available.topology.nodes;
@@ -468,12 +469,12 @@ fn nodes(available: &AvailableCpus<'_>) -> usize {
 fn several(available: &AvailableCpus<'_>, sum: &Sum, rules: &mut Vec<Rule>) {
     let host = available.host();
     let (mut nodes, mut l3s) = (BTreeMap::new(), BTreeMap::new());
-    for spot in available.cores_without(&host) {
-        if let Some(node) = spot.node {
-            *nodes.entry(node.0).or_insert(0_usize) += spot.pus.len();
+    for core in available.cores_without(&host) {
+        if let Some(node) = core.node {
+            *nodes.entry(node.0).or_insert(0_usize) += core.pus.len();
         }
-        if let Some(l3) = spot.l3 {
-            *l3s.entry(l3.0).or_insert(0_usize) += spot.pus.len();
+        if let Some(l3) = core.l3 {
+            *l3s.entry(l3.0).or_insert(0_usize) += core.pus.len();
         }
     }
     let is_enough = |domains: &BTreeMap<u32, usize>| {

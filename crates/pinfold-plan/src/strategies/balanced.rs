@@ -50,10 +50,12 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let mut cores =
         Cores { candidates: available.without(&host), host: &host, also: String::new() };
     match (request.emulator, available.free.is_empty()) {
-        (EmulatorRequest::Usual, _) => all_threads(builder, cores, &mut |enclave, pins, taken| {
-            with_host(enclave, &available.home(&host, pins, taken));
-            Ok(CpuSet::new())
-        }),
+        (EmulatorRequest::Usual, _) => {
+            all_threads(builder, cores, &mut |vnode_builder, pins, taken| {
+                with_host(vnode_builder, &available.home(&host, pins, taken));
+                Ok(CpuSet::new())
+            })
+        }
         // The request names or counts the host's CPUs, so the emulator needs an additional core.
         (EmulatorRequest::Apart, false) => {
             let spare = cores.candidates.clone();
@@ -62,10 +64,10 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
                 wish: request.emulator.to_string(),
                 why: format!("{} stay the host's alone, and no other core is left", host.pus),
             })?;
-            all_threads(builder, cores, &mut |enclave, pins, taken| {
+            all_threads(builder, cores, &mut |vnode_builder, pins, taken| {
                 let own =
                     own_core(&available, &spare, (pins, taken)).unwrap_or_else(|| last.clone());
-                enclave.emulator(&own, || {
+                vnode_builder.emulator(&own, || {
                     format!(
                         "the emulator runs on {}, a core of its own: {} are the host's alone",
                         pus_text(&own),
@@ -76,10 +78,10 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             })
         }
         (EmulatorRequest::Apart, true) => {
-            all_threads(builder, cores, &mut |enclave, pins, taken| {
+            all_threads(builder, cores, &mut |vnode_builder, pins, taken| {
                 let home = available.home(&host, pins, taken).on_core_of(&host);
                 let own = emulators_own(&home.pus, EmulatorRequest::Apart)?;
-                enclave.emulator(&own, || {
+                vnode_builder.emulator(&own, || {
                     format!(
                         "the emulator runs on {} {}, the host's tasks on {}",
                         pus_text(&own),
@@ -94,8 +96,8 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     }
 }
 
-fn with_host(enclave: &mut VnodeBuilder<'_>, home: &EmulatorCpus) {
-    enclave.emulator(&home.pus, || {
+fn with_host(vnode_builder: &mut VnodeBuilder<'_>, home: &EmulatorCpus) {
+    vnode_builder.emulator(&home.pus, || {
         format!(
             "the emulator runs on {} {} with the host's tasks: every other thread of the cores in \
              use belongs to a vCPU",
@@ -116,7 +118,7 @@ fn real_time(
     let mut on = |whole: bool| {
         let builder = PlanBuilder::new(STRATEGY.name, available, request)?;
         let cores = Cores { candidates: available.without(host), host, also: String::new() };
-        all_threads(builder, cores, &mut |enclave, pins, taken| {
+        all_threads(builder, cores, &mut |vnode_builder, pins, taken| {
             let home = available.home(host, pins, taken).on_core_of(host);
             all.add(&home.pus);
             let (pus, rest) = if whole {
@@ -127,8 +129,8 @@ fn real_time(
                     "; one more is the host's alone",
                 )
             };
-            enclave.policies[1] = Some(low_latency_rt::POLICY);
-            enclave.emulator(&pus, || {
+            vnode_builder.policies[1] = Some(low_latency_rt::POLICY);
+            vnode_builder.emulator(&pus, || {
                 format!(
                     "the emulator runs on {} {}, ahead of the host's tasks there{rest}",
                     pus_text(&pus),
@@ -186,31 +188,31 @@ pub(super) struct Cores<'h> {
 impl Cores<'_> {
     /// Removes the last core of the weakest part, for the emulator.
     fn take_last(&mut self, available: &AvailableCpus<'_>) -> Option<CpuSet> {
-        let can = (0..).zip(&self.candidates).filter(|(_, spot)| hosts(available, spot));
-        let (place, _) = can.max_by_key(|(place, spot)| (spot.part, *place))?;
-        let spot = self.candidates.remove(place);
-        self.also = format!(", core {} with the emulator", spot.core);
-        Some(spot.set())
+        let can = (0..).zip(&self.candidates).filter(|(_, core)| hosts(available, core));
+        let (place, _) = can.max_by_key(|(place, core)| (core.part, *place))?;
+        let core = self.candidates.remove(place);
+        self.also = format!(", core {} with the emulator", core.id);
+        Some(core.set())
     }
 }
 
-fn hosts(available: &AvailableCpus<'_>, spot: &AvailableCore) -> bool {
-    spot.pus.iter().all(|pu| available.hostable.contains(*pu))
+fn hosts(available: &AvailableCpus<'_>, core: &AvailableCore) -> bool {
+    core.pus.iter().all(|pu| available.hostable.contains(*pu))
 }
 
 /// A core without vCPUs for an emulator alone: the last of the weakest part, on the vCPUs' nodes if
 /// one remains there.
 fn own_core(
     available: &AvailableCpus<'_>,
-    spots: &[AvailableCore],
+    cores: &[AvailableCore],
     (pins, taken): (&[PuId], &CpuSet),
 ) -> Option<CpuSet> {
     let nodes = available.nodes_of(&pins.iter().copied().collect());
-    let near = |spot: &AvailableCore| spot.node.is_none_or(|node| nodes.contains(&node));
-    let is_free = |spot: &AvailableCore| spot.set().is_disjoint(taken) && hosts(available, spot);
-    let free = spots.iter().enumerate().filter(|(_, spot)| is_free(spot));
-    let (_, spot) = free.max_by_key(|(place, spot)| (near(spot), spot.part, *place))?;
-    Some(spot.set())
+    let near = |core: &AvailableCore| core.node.is_none_or(|node| nodes.contains(&node));
+    let is_free = |core: &AvailableCore| core.set().is_disjoint(taken) && hosts(available, core);
+    let free = cores.iter().enumerate().filter(|(_, core)| is_free(core));
+    let (_, core) = free.max_by_key(|(place, core)| (near(core), core.part, *place))?;
+    Some(core.set())
 }
 
 /// Places a machine's emulator, given the CPUs of its vCPUs and those of all cores that carry any.
@@ -244,13 +246,14 @@ pub(super) fn all_threads(
     let mut exclusive = enclosures.all.clone();
     for (place, enclosure) in enclosures.vnodes.iter().enumerate() {
         let carried: CpuSet = enclosure.pins.iter().copied().collect();
-        let mut enclave = builder.open(place);
+        let mut vnode_builder = builder.open(place);
         for &pin in &enclosure.pins {
-            let reason = vcpu_reason(available, &carried, pin, (enclosures.choice, enclave.unit()));
-            enclave.vcpu(CpuSet::single(pin), reason);
+            let reason =
+                vcpu_reason(available, &carried, pin, (enclosures.choice, vnode_builder.unit()));
+            vnode_builder.vcpu(CpuSet::single(pin), reason);
         }
-        exclusive.add(&emulator(&mut enclave, &enclosure.pins, &enclosures.all)?);
-        builder.close(enclave, GuestSmt::Mirror)?;
+        exclusive.add(&emulator(&mut vnode_builder, &enclosure.pins, &enclosures.all)?);
+        builder.close(vnode_builder, GuestSmt::Mirror)?;
     }
     builder.later(|ended| smt(available, ended));
     let reason = available.host_reason(host, &exclusive);
@@ -284,8 +287,8 @@ fn vcpu_reason(
 /// A finding about the siblings of the vCPUs' CPUs: there are none, or some stay idle.
 fn smt(available: &AvailableCpus<'_>, ended: &PlacedPlan<'_>) -> Option<Finding> {
     let carried = ended.carried();
-    let spots = || carried.iter().filter_map(|pu| available.spot_of(pu));
-    if spots().all(|spot| spot.pus.len() == 1) {
+    let used_cores = || carried.iter().filter_map(|pu| available.available_core(pu));
+    if used_cores().all(|core| core.pus.len() == 1) {
         let is_vm = ended.vnodes.iter().any(|vnode| vnode.guest.is_some());
         let text = if is_vm {
             "the vCPUs' cores have one usable CPU each, so this is one vCPU per core and the guest \
@@ -295,7 +298,7 @@ fn smt(available: &AvailableCpus<'_>, ended: &PlacedPlan<'_>) -> Option<Finding>
         };
         return Some(Finding::note("smt", text));
     }
-    let cores: CpuSet = spots().flat_map(|spot| spot.pus.iter().copied()).collect();
+    let cores: CpuSet = used_cores().flat_map(|core| core.pus.iter().copied()).collect();
     let pus = cores.difference(&ended.pus(|_| true)).intersection(ended.exclusive);
     (!pus.is_empty()).then(|| {
         Finding::note(

@@ -29,10 +29,10 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
     let host = host_beside(&builder, Count::Threads);
     let cores = Cores { candidates: available.without(&host), host: &host, also: String::new() };
-    balanced::all_threads(builder, cores, &mut |enclave, pins, taken| {
+    balanced::all_threads(builder, cores, &mut |vnode_builder, pins, taken| {
         let spare = available.spare(&host, pins, taken);
         if !spare.is_empty() {
-            enclave.emulator(&spare, || {
+            vnode_builder.emulator(&spare, || {
                 format!(
                     "the emulator runs on {}, which carry no vCPU, and leaves the host's core alone",
                     pus_text(&spare)
@@ -41,7 +41,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             return Ok(CpuSet::new());
         }
         let own: CpuSet = pins.iter().copied().collect();
-        enclave.emulator(&own, || {
+        vnode_builder.emulator(&own, || {
             format!(
                 "the emulator shares {} with its machine's vCPUs, and leaves the host's core alone",
                 pus_text(&own)

@@ -26,7 +26,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = available(topology, request)?;
     let order: Vec<PuId> =
-        available.cores.iter().filter_map(|spot| spot.pus.first()).copied().collect();
+        available.cores.iter().filter_map(|core| core.pus.first()).copied().collect();
     let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
     let line = Line {
         order: &order,

@@ -35,8 +35,8 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
     let host = available.boot_host();
     let mut cores = available.without(&host);
-    cores.sort_by_key(|spot| !spot.isolated);
-    let order: Vec<PuId> = cores.iter().flat_map(|spot| spot.pus.iter().copied()).collect();
+    cores.sort_by_key(|core| !core.isolated);
+    let order: Vec<PuId> = cores.iter().flat_map(|core| core.pus.iter().copied()).collect();
     if order.is_empty() {
         return Err(PlanError::TooFewPus {
             strategy: STRATEGY.name.to_owned(),

@@ -30,13 +30,13 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let kind = match (topology.l3.as_slice(), topology.l2_domains.as_slice()) {
         ([], [_, ..]) => Kind {
             noun: "L2 domain",
-            of: |spot| spot.l2,
+            of: |core| core.l2,
             of_host: |host| host.l2,
             binds_memory: false,
         },
         _ => Kind {
             noun: "L3 domain",
-            of: |spot| spot.l3.map(|l3| l3.0),
+            of: |core| core.l3.map(|l3| l3.0),
             of_host: |host| host.l3.map(|l3| l3.0),
             binds_memory: false,
         },

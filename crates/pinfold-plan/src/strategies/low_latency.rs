@@ -61,37 +61,37 @@ pub(super) fn one_per_core(
     )?;
     let mut on_host = None;
     for (place, enclosure) in enclosures.vnodes.iter().enumerate() {
-        let mut enclave = builder.open(place);
-        let is_vm = matches!(enclave.asked.work, pinfold_model::Work::Vm(_));
+        let mut vnode_builder = builder.open(place);
+        let is_vm = matches!(vnode_builder.asked.work, pinfold_model::Work::Vm(_));
         let home = available.home(host, &enclosure.pins, &enclosures.all);
         // On several isolated siblings, the emulator's threads would all stay on the first one.
         let unbalanced = enclosure.rest.intersection(&available.topology.isolated).len() > 1;
         let beside =
             is_vm && !enclosure.rest.is_empty() && home.kind != HomeKind::Weak && !unbalanced;
         if let (Some(policy), true) = (policy, is_vm) {
-            enclave.policies = [Some(policy), beside.then_some(policy)];
+            vnode_builder.policies = [Some(policy), beside.then_some(policy)];
         }
         for (vcpu, pin) in enclosure.pins.iter().enumerate() {
             let reason = enclosure
                 .core(vcpu)
-                .map(|spot| {
+                .map(|core| {
                     vcpu_reason(
                         available,
-                        (spot, *pin, beside),
+                        (core, *pin, beside),
                         host,
-                        (enclosures.choice, enclave.unit()),
+                        (enclosures.choice, vnode_builder.unit()),
                     )
                 })
                 .unwrap_or_default();
-            enclave.vcpu(CpuSet::single(*pin), reason);
+            vnode_builder.vcpu(CpuSet::single(*pin), reason);
         }
         if beside {
-            beside_vcpus(&mut enclave, enclosure, host);
+            beside_vcpus(&mut vnode_builder, enclosure, host);
         } else {
-            with_host(&mut enclave, &home, unbalanced);
+            with_host(&mut vnode_builder, &home, unbalanced);
         }
         on_host = on_host.or((is_vm && !beside).then_some((home, unbalanced)));
-        builder.close(enclave, GuestSmt::None)?;
+        builder.close(vnode_builder, GuestSmt::None)?;
     }
     builder.later(move |ended| {
         let (home, unbalanced) = on_host?;
@@ -104,19 +104,19 @@ pub(super) fn one_per_core(
 
 fn vcpu_reason(
     available: &AvailableCpus<'_>,
-    (spot, pin, beside): (&AvailableCore, PuId, bool),
+    (core, pin, beside): (&AvailableCore, PuId, bool),
     host: &HostShare,
     (choice, unit): (bool, &str),
 ) -> String {
-    let siblings = spot.set().difference(&CpuSet::single(pin));
-    let which = if spot.pus.first() == Some(&pin) {
+    let siblings = core.set().difference(&CpuSet::single(pin));
+    let which = if core.pus.first() == Some(&pin) {
         "the first of its core"
     } else {
         "the one of its core to which no helper is pinned"
     };
     let sharing = match (siblings.is_empty(), beside) {
         (true, _) => "it has no sibling to share with".to_owned(),
-        (false, _) if !spot.of_helpers.is_empty() => {
+        (false, _) if !core.of_helpers.is_empty() => {
             format!("helpers are pinned to its sibling {siblings} by hand")
         }
         (false, true) => format!("its sibling {siblings} goes to the emulator, not to a vCPU"),
@@ -134,9 +134,13 @@ fn vcpu_reason(
     )
 }
 
-fn beside_vcpus(enclave: &mut VnodeBuilder<'_>, enclosure: &ExclusiveCores<'_>, host: &HostShare) {
+fn beside_vcpus(
+    vnode_builder: &mut VnodeBuilder<'_>,
+    enclosure: &ExclusiveCores<'_>,
+    host: &HostShare,
+) {
     let siblings = &enclosure.rest;
-    enclave.emulator(siblings, || {
+    vnode_builder.emulator(siblings, || {
         format!(
             "the emulator runs on {}, the siblings of the vCPUs' CPUs: near their caches, never on a \
              vCPU's CPU, and off the host's {}",
@@ -146,8 +150,8 @@ fn beside_vcpus(enclave: &mut VnodeBuilder<'_>, enclosure: &ExclusiveCores<'_>, 
     });
 }
 
-fn with_host(enclave: &mut VnodeBuilder<'_>, home: &EmulatorCpus, unbalanced: bool) {
-    enclave.emulator(&home.pus, || {
+fn with_host(vnode_builder: &mut VnodeBuilder<'_>, home: &EmulatorCpus, unbalanced: bool) {
+    vnode_builder.emulator(&home.pus, || {
         let why = match home.kind {
             _ if unbalanced => "because the kernel does not spread threads over isolated siblings",
             HomeKind::Weak => "so that the vCPUs' cores do nothing else",

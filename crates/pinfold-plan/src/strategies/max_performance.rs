@@ -34,22 +34,22 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let pins = enclosures.vnodes.iter().flat_map(|enclosure| &enclosure.pins);
     let carried: CpuSet = pins.copied().collect();
     for (place, enclosure) in enclosures.vnodes.iter().enumerate() {
-        let mut enclave = builder.open(place);
+        let mut vnode_builder = builder.open(place);
         let mut before = None;
         for &pin in &enclosure.pins {
             let next = compact::next(&available, before, pin);
-            let mirrored = match &enclave.asked.work {
+            let mirrored = match &vnode_builder.asked.work {
                 Work::Vm(_) => format!("{next}; the guest mirrors it"),
                 Work::Processes { .. } => next,
             };
-            enclave.vcpu(CpuSet::single(pin), mirrored);
+            vnode_builder.vcpu(CpuSet::single(pin), mirrored);
             before = Some(pin);
         }
         let (around, which) = available.around(&enclosure.pins, &carried);
-        enclave.emulator(&around, || {
+        vnode_builder.emulator(&around, || {
             format!("the emulator may run on {}, {which}", pus_text(&around))
         });
-        builder.close(enclave, GuestSmt::Mirror)?;
+        builder.close(vnode_builder, GuestSmt::Mirror)?;
     }
     builder.shared()
 }

@@ -25,25 +25,25 @@ pub(super) fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanE
     let counts = builder.counts(Limits::wrapping(floating.len()))?;
     let all = pus_text(&floating);
     for (place, vcpus) in counts.into_iter().enumerate() {
-        let mut enclave = builder.open(place);
+        let mut vnode_builder = builder.open(place);
         for index in 0..vcpus {
             let reason =
                 format!("vCPU {index} floats over {all}: no CPU is preferred to its neighbour");
-            enclave.vcpu(floating.clone(), reason);
+            vnode_builder.vcpu(floating.clone(), reason);
         }
         let others = available.hostable.difference(&floating);
         // vCPUs with a single CPU do not float: there the emulator would only take their time.
         if floating.len() == 1 && !others.is_empty() {
-            enclave.emulator(&others, || {
+            vnode_builder.emulator(&others, || {
                 format!("the emulator runs on {}, because the vCPUs have {all}", pus_text(&others))
             })
         } else {
-            enclave.emulator(&floating, || {
+            vnode_builder.emulator(&floating, || {
                 format!("the emulator floats over {all} and competes with the vCPUs for them")
             })
         }
         let reason = "one socket without SMT, because a floating vCPU has no siblings";
-        builder.close_as(enclave, guest::flat(vcpus, reason))?;
+        builder.close_as(vnode_builder, guest::flat(vcpus, reason))?;
     }
     builder.shared()
 }

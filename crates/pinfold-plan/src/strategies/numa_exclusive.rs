@@ -25,7 +25,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = available(topology, request)?;
     let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
-    let of = |spot: &crate::available_core::AvailableCore| spot.node.map(|node| node.0);
+    let of = |core: &crate::available_core::AvailableCore| core.node.map(|node| node.0);
     let of_host = |host: &crate::available::HostShare| host.node.map(|node| node.0);
     inside(builder, &Kind { noun: "node", of, of_host, binds_memory: true })
 }

@@ -67,11 +67,11 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = ground_beside(topology, request, Count::Cores)?;
     let builder = || PlanBuilder::new(STRATEGY.name, &available, request);
     let host = host_beside(&builder()?, Count::Cores);
-    if available.cores.iter().any(|spot| available.is_shared(spot)) {
+    if available.cores.iter().any(|core| available.is_shared(core)) {
         // A core with CPUs that the plan may not use is not exclusive: it becomes the host's if
         // vCPUs need all others.
         for host in [Some(host.clone()), available.host_on_a_shared_core()].into_iter().flatten() {
-            if let Ok(plan) = on_cores(builder()?, &host, |spot| !available.is_shared(spot)) {
+            if let Ok(plan) = on_cores(builder()?, &host, |core| !available.is_shared(core)) {
                 return Ok(plan);
             }
         }
@@ -106,18 +106,18 @@ fn on_cores<'a>(
     let all: CpuSet = placed
         .iter()
         .flat_map(|(_, (_, taken))| taken.cores.iter())
-        .flat_map(|spot| spot.pus.iter().copied())
+        .flat_map(|core| core.pus.iter().copied())
         .collect();
     for (place, (node, taken)) in &placed {
-        let mut enclave = builder.open(*place);
-        for (spot, pin) in taken.cores.iter().zip(&taken.pins) {
-            enclave.vcpu(CpuSet::single(*pin), vcpu_reason(available, request, spot));
+        let mut vnode_builder = builder.open(*place);
+        for (core, pin) in taken.cores.iter().zip(&taken.pins) {
+            vnode_builder.vcpu(CpuSet::single(*pin), vcpu_reason(available, request, core));
         }
-        if matches!(enclave.asked.work, Work::Vm(_)) {
-            enclave.policies = [Some(POLICY), None];
+        if matches!(vnode_builder.asked.work, Work::Vm(_)) {
+            vnode_builder.policies = [Some(POLICY), None];
         }
         let home = available.home(host, &taken.pins, &all);
-        enclave.emulator(&home.pus, || {
+        vnode_builder.emulator(&home.pus, || {
             format!(
                 "the emulator runs on {}, housekeeping CPUs {}: a FIFO vCPU never keeps it from its \
                  work, and it is on the vCPUs' node",
@@ -125,8 +125,8 @@ fn on_cores<'a>(
                 home.what
             )
         });
-        enclave.node = *node;
-        builder.close(enclave, GuestSmt::None)?;
+        vnode_builder.node = *node;
+        builder.close(vnode_builder, GuestSmt::None)?;
     }
     builder.later(move |ended| isolcpus::not_at_boot(available, &kept(available, request, ended)));
     let reason = available.host_reason(host, &all);
@@ -152,7 +152,7 @@ fn rooms(
     is_for_vcpus: impl Fn(&AvailableCore) -> bool,
 ) -> Vec<NodeCores> {
     let others = available.without(host);
-    let nodes: BTreeSet<Option<NodeId>> = others.iter().map(|spot| spot.node).collect();
+    let nodes: BTreeSet<Option<NodeId>> = others.iter().map(|core| core.node).collect();
     let room = |node: Option<NodeId>| {
         let mut cores: Vec<AvailableCore> =
             others.iter().filter(|s| s.node == node).cloned().collect();
@@ -160,10 +160,10 @@ fn rooms(
         if !with_host {
             // The weakest core that the host's tasks may use, the last of equal ones.
             let hosts =
-                |spot: &AvailableCore| spot.pus.iter().any(|pu| available.hostable.contains(*pu));
-            let usable = cores.iter().enumerate().filter(|(_, spot)| hosts(spot));
-            let rank = |spot: &AvailableCore| (!is_for_vcpus(spot), spot.part);
-            let kept = usable.max_by_key(|(place, spot)| (rank(spot), *place));
+                |core: &AvailableCore| core.pus.iter().any(|pu| available.hostable.contains(*pu));
+            let usable = cores.iter().enumerate().filter(|(_, core)| hosts(core));
+            let rank = |core: &AvailableCore| (!is_for_vcpus(core), core.part);
+            let kept = usable.max_by_key(|(place, core)| (rank(core), *place));
             cores.remove(kept.map(|(place, _)| place)?);
         }
         cores.retain(&is_for_vcpus);
@@ -214,7 +214,7 @@ fn take<'r>(
         })?;
     let taken = fits.pool.take_around(&pins::wishes(asked, need), &[])?;
     // Machines whose vCPUs are pinned by hand to the same core take it more than once.
-    let isolated = taken.cores.iter().filter(|spot| spot.isolated).count();
+    let isolated = taken.cores.iter().filter(|core| core.isolated).count();
     fits.isolated = fits.isolated.saturating_sub(isolated);
     if let Some(node) = fits.room.node {
         memory.take(node, asked.memory);
@@ -226,7 +226,7 @@ impl<'r> Open<'r> {
     fn new(room: &'r NodeCores, host: &HostShare) -> Self {
         Self {
             pool: Pool::new(&room.cores, Count::Cores, Some(host)),
-            isolated: room.cores.iter().filter(|spot| spot.isolated).count(),
+            isolated: room.cores.iter().filter(|core| core.isolated).count(),
             room,
         }
     }
@@ -238,12 +238,12 @@ impl<'r> Open<'r> {
     }
 }
 
-fn vcpu_reason(available: &AvailableCpus<'_>, request: &Request, spot: &AvailableCore) -> String {
-    let Some((first, siblings)) = spot.pus.split_first() else {
+fn vcpu_reason(available: &AvailableCpus<'_>, request: &Request, core: &AvailableCore) -> String {
+    let Some((first, siblings)) = core.pus.split_first() else {
         return String::new();
     };
     let place = available.place(*first);
-    let others = available.siblings_of_others(spot);
+    let others = available.siblings_of_others(core);
     if !others.is_empty() {
         return format!(
             "CPU {first} is of a core that is not this vCPU's alone ({place}): the plan may not use \
@@ -252,7 +252,7 @@ fn vcpu_reason(available: &AvailableCpus<'_>, request: &Request, spot: &Availabl
         );
     }
     let siblings: CpuSet = siblings.iter().copied().collect();
-    let offline = boot::possible_siblings(&spot.set(), available.topology);
+    let offline = boot::possible_siblings(&core.set(), available.topology);
     let isolated = siblings.is_subset(&available.topology.isolated);
     let idle = match request.isolation {
         _ if siblings.is_empty() && offline.is_empty() => "it has no sibling".to_owned(),
@@ -265,6 +265,6 @@ fn vcpu_reason(available: &AvailableCpus<'_>, request: &Request, spot: &Availabl
             format!("its sibling {siblings} stays idle and is isolated with it")
         }
     };
-    let isolated = if spot.isolated { ", taken first because it was isolated at boot" } else { "" };
+    let isolated = if core.isolated { ", taken first because it was isolated at boot" } else { "" };
     format!("CPU {first} is the first of a core for this vCPU alone ({place}){isolated}; {idle}")
 }

@@ -46,7 +46,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
 }
 
 fn next(available: &AvailableCpus<'_>, _: Option<PuId>, pin: PuId) -> String {
-    let first = available.spot_of(pin).and_then(|spot| spot.pus.first()) == Some(&pin);
+    let first = available.available_core(pin).and_then(|core| core.pus.first()) == Some(&pin);
     let core = if first { "a core without a vCPU" } else { "a core that has a vCPU, as all have" };
     format!(
         "CPU {pin} is on {core}, in the emptiest part of the machine ({})",
@@ -60,39 +60,39 @@ type Part = [u32; 4];
 /// From L2 domains to L3 domains, nodes, packages and the machine; a core without a shared level-2
 /// cache is a separate domain.
 const PARTS: [fn(&AvailableCore) -> Part; 5] = [
-    |spot| {
-        let alone = u32::MAX - u32::try_from(spot.core.index()).unwrap_or(0);
-        let [package, node, l3, _] = within_l3(spot);
-        [package, node, l3, spot.l2.map_or(alone, |l2| 1 + l2)]
+    |core| {
+        let alone = u32::MAX - u32::try_from(core.id.index()).unwrap_or(0);
+        let [package, node, l3, _] = within_l3(core);
+        [package, node, l3, core.l2.map_or(alone, |l2| 1 + l2)]
     },
     within_l3,
-    |spot| [1 + spot.package.0, id(spot.node.map(|node| node.0)), 0, 0],
-    |spot| [1 + spot.package.0, 0, 0, 0],
+    |core| [1 + core.package.0, id(core.node.map(|node| node.0)), 0, 0],
+    |core| [1 + core.package.0, 0, 0, 0],
     |_| [0; 4],
 ];
 
-fn within_l3(spot: &AvailableCore) -> Part {
-    [1 + spot.package.0, id(spot.node.map(|node| node.0)), id(spot.l3.map(|l3| l3.0)), 0]
+fn within_l3(core: &AvailableCore) -> Part {
+    [1 + core.package.0, id(core.node.map(|node| node.0)), id(core.l3.map(|l3| l3.0)), 0]
 }
 
 /// The CPUs in an order of which each prefix is distributed as evenly as possible at every level:
 /// each level merges the orders of the level below, with each part's CPUs at even distances.
 fn scattered(available: &AvailableCpus<'_>) -> Vec<PuId> {
     let mut parts: Vec<(&AvailableCore, Vec<PuId>)> =
-        available.cores.iter().map(|spot| (spot, spot.pus.clone())).collect();
+        available.cores.iter().map(|core| (core, core.pus.clone())).collect();
     for part in PARTS {
         let mut places: BTreeMap<Part, usize> = BTreeMap::new();
         let mut merged: Vec<(&AvailableCore, Vec<Vec<PuId>>)> = Vec::new();
-        for (spot, pus) in parts {
-            let place = *places.entry(part(spot)).or_insert_with(|| {
-                merged.push((spot, Vec::new()));
+        for (core, pus) in parts {
+            let place = *places.entry(part(core)).or_insert_with(|| {
+                merged.push((core, Vec::new()));
                 merged.len() - 1
             });
             if let Some((_, orders)) = merged.get_mut(place) {
                 orders.push(pus);
             }
         }
-        parts = merged.into_iter().map(|(spot, orders)| (spot, interleaved(orders))).collect();
+        parts = merged.into_iter().map(|(core, orders)| (core, interleaved(orders))).collect();
     }
     parts.into_iter().flat_map(|(_, pus)| pus).collect()
 }

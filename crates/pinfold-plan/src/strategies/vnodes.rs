@@ -71,15 +71,15 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     };
     let mut exclusive = CpuSet::new();
     for (wish, cores) in wanted.iter().zip(&groups) {
-        let mut enclave = builder.open(wish.place);
-        for spot in cores {
-            exclusive.add(&spot.set());
-            enclave.vcpu(
-                spot.pus.first().copied().map(CpuSet::single).unwrap_or_default(),
-                reason(&available, spot),
+        let mut vnode_builder = builder.open(wish.place);
+        for core in cores {
+            exclusive.add(&core.set());
+            vnode_builder.vcpu(
+                core.pus.first().copied().map(CpuSet::single).unwrap_or_default(),
+                reason(&available, core),
             );
         }
-        builder.close(enclave, GuestSmt::None)?;
+        builder.close(vnode_builder, GuestSmt::None)?;
     }
     what_groups_share(&mut builder, (topology, &host));
     let exclusive = exclusive.difference(&host.pus);
@@ -152,17 +152,17 @@ fn frequency_domains<'g>(
     }
     let mut domains: Vec<Vec<&AvailableCore>> = Vec::new();
     let mut places = BTreeMap::new();
-    for spot in cores {
-        let key = match spot.pus.first().and_then(|pu| known.get(pu)) {
+    for core in cores {
+        let key = match core.pus.first().and_then(|pu| known.get(pu)) {
             Some(number) => (0, *number),
-            None => (1, spot.core.index()),
+            None => (1, core.id.index()),
         };
         let place = *places.entry(key).or_insert_with(|| {
             domains.push(Vec::new());
             domains.len() - 1
         });
         if let Some(domain) = domains.get_mut(place) {
-            domain.push(spot);
+            domain.push(core);
         }
     }
     domains
@@ -201,9 +201,9 @@ fn in_own_l3s<'g>(
         return None;
     }
     let mut parts: BTreeMap<u32, BTreeMap<L3Id, Vec<&AvailableCore>>> = BTreeMap::new();
-    for spot in cores.iter().filter(|spot| !spot.memoryless && spot.l3 != host.l3) {
-        let Some(l3) = spot.l3 else { continue };
-        parts.entry(spot.part).or_default().entry(l3).or_default().push(spot);
+    for core in cores.iter().filter(|core| !core.memoryless && core.l3 != host.l3) {
+        let Some(l3) = core.l3 else { continue };
+        parts.entry(core.part).or_default().entry(l3).or_default().push(core);
     }
     for part in parts.values() {
         let domains: Vec<_> = part.values().filter(|cores| cores.len() >= largest).collect();
@@ -271,19 +271,19 @@ fn near<'g>(
 
 /// Redistributes the cores of groups that share a cache, in the order of the groups.
 fn in_order(groups: &mut [Vec<&AvailableCore>]) {
-    let part = |spot: &AvailableCore| (spot.kind, spot.package, spot.node, spot.l3, spot.l2);
+    let part = |core: &AvailableCore| (core.kind, core.package, core.node, core.l3, core.l2);
     let mut parts: BTreeMap<_, (Vec<&mut Vec<&AvailableCore>>, Vec<&AvailableCore>)> =
         BTreeMap::new();
     for group in groups {
-        let Some(first) = group.first().map(|spot| part(spot)) else { continue };
-        if group.iter().all(|spot| part(spot) == first) {
+        let Some(first) = group.first().map(|core| part(core)) else { continue };
+        if group.iter().all(|core| part(core) == first) {
             let (inside, cores) = parts.entry(first).or_default();
             cores.extend(group.iter());
             inside.push(group);
         }
     }
     for (inside, mut cores) in parts.into_values() {
-        cores.sort_by_key(|spot| spot.core);
+        cores.sort_by_key(|core| core.id);
         let mut cores = cores.into_iter();
         for group in inside {
             *group = cores.by_ref().take(group.len()).collect();
@@ -291,8 +291,8 @@ fn in_order(groups: &mut [Vec<&AvailableCore>]) {
     }
 }
 
-fn reason(available: &AvailableCpus<'_>, spot: &AvailableCore) -> String {
-    let Some((first, siblings)) = spot.pus.split_first() else {
+fn reason(available: &AvailableCpus<'_>, core: &AvailableCore) -> String {
+    let Some((first, siblings)) = core.pus.split_first() else {
         return String::new();
     };
     let beside: CpuSet = siblings.iter().copied().collect();
@@ -311,7 +311,7 @@ fn pus_of(vnode: &VnodePlan) -> CpuSet {
 
 /// The first CPU of each core, on which a group's tasks run.
 fn firsts(cores: &[&AvailableCore]) -> CpuSet {
-    cores.iter().filter_map(|spot| spot.pus.first().copied()).collect()
+    cores.iter().filter_map(|core| core.pus.first().copied()).collect()
 }
 
 fn shared_domains(topology: &Topology, groups: &[(Speed, CpuSet)]) -> Option<Finding> {

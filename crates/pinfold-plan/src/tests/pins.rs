@@ -208,7 +208,7 @@ proptest! {
         let mut request = exactly(vcpus);
         for (role, places) in &wishes {
             let pus: CpuSet = pinfold_samples::some_of(&topology, places);
-            request.vnodes[0].pins.push(pinfold_model::PinWish { role: roles[*role].clone(), pus });
+            request.vnodes[0].pins.push(pinfold_model::PinRequest { role: roles[*role].clone(), pus });
         }
         let Ok(layout) = plan(strategy, &topology, &request) else { return Ok(()) };
         prop_assert_eq!(validate(&layout, &topology), vec![]);
