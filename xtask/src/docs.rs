@@ -38,7 +38,7 @@ pub fn docs(root: &Path) -> Result<(), String> {
     let book = root.join("target/book");
     let source = book.join("src");
     let _ = fs::remove_dir_all(&book);
-    for page in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "pinload/README.md"] {
+    for page in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "pinload/README.md"] {
         copy(&root.join(page), &source.join(page))?;
     }
     copy(&root.join("docs"), &source.join("docs"))?;

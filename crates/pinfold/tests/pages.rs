@@ -15,7 +15,14 @@ use cli::layout;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// Pages outside `docs/`.
-const PAGES: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "pinload/README.md"];
+const PAGES: [&str; 6] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "pinload/README.md",
+];
 /// Options of other programs that pages name by themselves: virsh, qm, sbatch, strace.
 const FOREIGN: [&str; 4] = ["--live", "--args", "--exclusive", "--seccomp-bpf"];
 /// Folders of the repository, as the first part of a path in a page.
