@@ -37,11 +37,10 @@ fn page() -> String {
 /// True for the name of a format with its version: `pinfold-plan/1`.
 fn is_format(text: &str) -> bool {
     let parts = text.strip_prefix("pinfold-").and_then(|rest| rest.split_once('/'));
-    parts.is_some_and(|(name, version)| {
-        !version.is_empty()
-            && name.chars().all(|c| c.is_ascii_lowercase() || c == '-')
-            && version.chars().all(|c| c.is_ascii_digit())
-    })
+    let Some((name, version)) = parts else { return false };
+    !version.is_empty()
+        && name.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+        && version.chars().all(|c| c.is_ascii_digit())
 }
 
 /// The formats between two such characters.
