@@ -136,7 +136,6 @@ mod tests {
         let topology = crate::inputs::topology(&host, Some("numa:2 core:3 pu:2")).unwrap();
         let guest = GuestGround {
             real_time: false,
-            page_table_levels: None,
             plan: guests::plan("low-latency", EmulatorRequest::Usual, 1, &topology).unwrap(),
             isa: Isa::X86,
             accelerator: Accelerator::TcgMulti,
