@@ -56,7 +56,7 @@ impl CommandGroup {
             policy: host.policy(command.tid)?,
         };
         let path = format!("{parent}/{GROUP_PREFIX}command-{}-{}", command.tid, command.start_time);
-        let reason = "what the command leaves in the background is found by its group".to_owned();
+        let reason = "background processes of the command are found by this group".to_owned();
         let make = Step {
             change: Change::MakeGroup { path: path.clone() },
             undo: Undo::RemoveGroup { path: path.clone() },

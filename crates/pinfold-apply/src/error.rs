@@ -21,13 +21,13 @@ pub enum Refusal {
     #[error("the plan leaves the host no CPU for its own tasks")]
     NoHousekeeping,
     /// The host's CPUs and those reserved for the machine overlap.
-    #[error("CPUs {pus} are the host's and kept free of the host's tasks at the same time")]
+    #[error("the plan gives CPUs {pus} to the host and also excludes the host's tasks from them")]
     Overlap {
         /// The CPUs in both sets.
         pus: CpuSet,
     },
     /// The plan takes CPUs offline on which the machine's threads are to run.
-    #[error("CPUs {pus} are to go offline, and threads of the plan are to run there")]
+    #[error("the plan takes CPUs {pus} offline and also places threads on them")]
     OfflineInUse {
         /// The CPUs concerned.
         pus: CpuSet,
@@ -39,14 +39,15 @@ pub enum Refusal {
         role: Role,
     },
     /// Real-time threads may run on every CPU of the host.
-    #[error("real-time threads on CPUs {pus} leave the host no CPU that they cannot hold")]
+    #[error("real-time threads on CPUs {pus} can occupy every CPU of the host")]
     RealTimeEverywhere {
         /// The CPUs of the real-time threads.
         pus: CpuSet,
     },
     /// A real-time vCPU would occupy all CPUs of a thread for which it waits.
     #[error(
-        "{vcpu} is real-time on CPUs {pus}, which are all that {servant} has: the guest would wait for it for ever"
+        "{vcpu} is real-time on CPUs {pus}, the only CPUs of {servant}: it might never run, and \
+         the guest would hang"
     )]
     RealTimeOverServant {
         /// The real-time vCPU.
@@ -57,7 +58,7 @@ pub enum Refusal {
         pus: CpuSet,
     },
     /// Only a vCPU can have a deadline, because a thread with a deadline cannot create threads.
-    #[error("{role} may not have a deadline: such a thread can start no other")]
+    #[error("{role} cannot have a deadline: a SCHED_DEADLINE thread cannot create threads")]
     DeadlineOf {
         /// The role that the plan gives a deadline.
         role: Role,
@@ -65,7 +66,8 @@ pub enum Refusal {
     /// The kernel accepts a deadline only for threads that may run in their whole scheduling
     /// domain.
     #[error(
-        "{role} is to have a deadline on CPUs {pus}, but the kernel gives one only to threads that may run on all of {domain}, their scheduling domain"
+        "{role} cannot have a deadline on CPUs {pus}: the kernel admits only threads that may run \
+         on all of {domain}, their scheduling domain"
     )]
     DeadlineTooNarrow {
         /// The vCPU's role.
@@ -77,7 +79,8 @@ pub enum Refusal {
     },
     /// The plan makes the partition too late for a deadline in it.
     #[error(
-        "{role} is to have a deadline in the partition of CPUs {pus} that the plan makes, but the kernel counts a thread that sleeps to the domain in which it last ran, and admits it there"
+        "{role} cannot have a deadline in the partition of CPUs {pus} that the plan creates: the \
+         kernel admits a sleeping thread in the domain in which it last ran"
     )]
     DeadlineBeforePartition {
         /// The vCPU's role.
@@ -87,7 +90,8 @@ pub enum Refusal {
     },
     /// All isolated CPUs share one scheduling domain.
     #[error(
-        "{role} is to have a deadline on CPUs {pus} in an isolated partition, but the kernel counts all isolated CPUs of the host as one domain, and a deadline needs the whole of it"
+        "{role} cannot have a deadline on CPUs {pus} in an isolated partition: for the kernel all \
+         isolated CPUs of the host are one domain, and a deadline needs all of them"
     )]
     DeadlineInIsolated {
         /// The vCPU's role.
@@ -97,7 +101,7 @@ pub enum Refusal {
     },
     /// No real-time run time is left to assign.
     #[error(
-        "{group} has no run time for real-time threads (RT_GROUP_SCHED), and {above} has none left to give"
+        "{group} has no run time for real-time threads (RT_GROUP_SCHED), and {above} has none left"
     )]
     NoRunTime {
         /// The machine's group in the cpu controller.
@@ -106,7 +110,8 @@ pub enum Refusal {
         above: String,
     },
     /// One thread has two roles for which the plan has different CPUs.
-    #[error("thread {tid} is {} and {} at once, so they cannot be placed apart", roles.0, roles.1)]
+    #[error("thread {tid} is both {} and {}, so they cannot be placed \
+             separately", roles.0, roles.1)]
     SharedThread {
         /// The thread's ID.
         tid: Tid,
@@ -123,19 +128,19 @@ pub enum Refusal {
         path: String,
     },
     /// Only root can make cgroups.
-    #[error("only root can make groups in {path}")]
+    #[error("only root can create groups in {path}")]
     NotRoot {
         /// The mount point.
         path: String,
     },
     /// The plan requires its tunables, and the host lacks one.
-    #[error("the plan requires its knobs: {}: {}", finding.subject, finding.text)]
+    #[error("the plan requires its tunables: {}: {}", finding.subject, finding.text)]
     Lacks {
         /// The missing tunable, with a hint.
         finding: Box<Finding>,
     },
     /// A v2 group has processes and can therefore not have children with controllers.
-    #[error("{group} has processes of its own, so no group for others can be made in it")]
+    #[error("{group} has processes of its own, so no child group can be created in it")]
     NoRoom {
         /// The group's directory.
         group: String,
@@ -153,7 +158,8 @@ impl Refusal {
                 "make the plan again with `pinfold plan`, for this host"
             }
             Refusal::OfflineInUse { .. } => {
-                "plan without those CPUs: --avoid, with a strategy of one thread per core for smt=off"
+                "plan without those CPUs (--avoid); with smt=off use a strategy with one thread \
+                 per core"
             }
             Refusal::RealTimeEverywhere { .. } => {
                 "leave one CPU without real-time threads, or plan without a real-time policy"
@@ -161,19 +167,22 @@ impl Refusal {
             Refusal::RealTimeOverServant { .. } => {
                 "plan with --emulator real-time or apart, or without a real-time policy"
             }
-            Refusal::DeadlineOf { .. } => "give the deadline to the vCPUs alone",
+            Refusal::DeadlineOf { .. } => "give only the vCPUs a deadline",
             Refusal::DeadlineTooNarrow { .. } => {
                 "use fifo or rr, or put the machine into a partition of these CPUs alone (cpuset.cpus.partition=root; v1: cpuset.sched_load_balance=0 above it)"
             }
             Refusal::DeadlineBeforePartition { .. } => {
-                "make that partition before (cpuset.cpus.partition=root), start the machine in it, and plan without --knob partition; or use fifo or rr"
+                "create that partition first (cpuset.cpus.partition=root), start the machine in \
+                 it, and plan without --knob partition; or use fifo or rr"
             }
             Refusal::DeadlineInIsolated { .. } => {
-                "start the machine in a partition that balances (cpuset.cpus.partition=root), and plan without --knob partition; or use fifo or rr"
+                "start the machine in a partition with load balancing \
+                 (cpuset.cpus.partition=root), and plan without --knob partition; or use fifo or rr"
             }
             Refusal::NoRunTime { above, .. } => {
                 return Some(format!(
-                    "take some from its siblings (cpu.rt_runtime_us below {above}), or plan without fifo and rr"
+                    "reduce that of its siblings (cpu.rt_runtime_us below {above}), or plan \
+                     without fifo and rr"
                 ));
             }
             Refusal::SharedThread { .. } => {
@@ -205,7 +214,7 @@ pub enum ApplyError {
         pid: Tid,
     },
     /// The host could not be read while a step was being planned; that step changed nothing.
-    #[error("the host cannot be read")]
+    #[error("cannot read the host")]
     Host(#[from] HostError),
     /// The kernel refused a step.
     #[error("step {index} ({change}) failed{}", undone(undone_report))]
@@ -221,7 +230,7 @@ pub enum ApplyError {
     },
     /// The kernel accepted a step but shows another value.
     #[error(
-        "step {index} ({change}) was taken, but the kernel shows {found} instead of {wanted}{}",
+        "step {index} ({change}) was accepted, but the kernel shows {found} instead of {wanted}{}",
         undone(undone_report)
     )]
     NotSo {
@@ -238,7 +247,7 @@ pub enum ApplyError {
     },
     /// The host does not settle: each pass finds more to do.
     #[error(
-        "the host does not come to rest: after {passes} passes there is still {left}{}",
+        "the host keeps changing: after {passes} passes there is still {left}{}",
         undone(undone_report)
     )]
     Restless {
@@ -251,7 +260,7 @@ pub enum ApplyError {
     },
     /// The journal could not be written; the step was not done.
     #[error(
-        "the step was not done, because the journal cannot be written{}",
+        "the step was not executed, because the journal cannot be written{}",
         undone(undone_report)
     )]
     NotJournalled {
@@ -269,10 +278,10 @@ pub enum ApplyError {
         undone_report: Box<UndoReport>,
     },
     /// The journal could not be written while watching; the step was not done.
-    #[error("the step was not done, because the journal cannot be written")]
+    #[error("the step was not executed, because the journal cannot be written")]
     Journal(#[from] JournalError),
     /// The observer stopped the apply; nothing was undone.
-    #[error("applying was interrupted at step {index}; what was done is still active")]
+    #[error("interrupted at step {index}; the changes made before it are still active")]
     Abandoned {
         /// Number of the step in the journal.
         index: usize,
@@ -289,11 +298,13 @@ impl ApplyError {
             ApplyError::Host(_) => None,
             ApplyError::Step { change, source, .. } => hint_for(change, source),
             ApplyError::NotSo { .. } => Some(
-                "something else manages this value, or the parent group has less: pinfold doctor"
+                "another program manages this value, or the parent group has less: see pinfold \
+                 doctor"
                     .to_owned(),
             ),
             ApplyError::Restless { .. } => Some(
-                "something keeps changing these values: stop it, or use --isolate none".to_owned(),
+                "another program keeps changing these values: stop it, or use --isolate none"
+                    .to_owned(),
             ),
             ApplyError::NotJournalled { source, .. } | ApplyError::Journal(source) => source.hint(),
             ApplyError::Left { source, .. } => source.hint(),
@@ -321,7 +332,7 @@ impl ApplyError {
 
 fn undone(report: &UndoReport) -> &'static str {
     if report.is_complete() {
-        "; the host is as it was"
+        "; the host is unchanged"
     } else {
         "; not everything could be undone"
     }
@@ -340,9 +351,10 @@ fn hint_for(change: &str, error: &HostError) -> Option<String> {
     let is = |kinds: &[ErrorKind]| kinds.contains(&source.kind());
     let is_policy = change.starts_with("set policy");
     let text = if is(&[ErrorKind::ResourceBusy]) && is_policy {
-        "the kernel has promised so much to other deadlines already: ask for less run time per period"
+        "other deadline threads have reserved too much already: request less run time per period"
     } else if is(&[ErrorKind::ResourceBusy]) && is_thread {
-        "the thread has a deadline, and keeps all CPUs of its domain as long: take the deadline away first (chrt --other --pid 0 TID)"
+        "a thread with a deadline must keep all CPUs of its domain: remove the deadline first \
+         (chrt --other --pid 0 TID)"
     } else if is(&[ErrorKind::PermissionDenied]) && is_policy {
         "run it as root; under CONFIG_RT_GROUP_SCHED give the group run time, or plan without a real-time policy"
     } else if is(&[ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem]) {

@@ -315,7 +315,7 @@ impl<'c> Journals<'c> {
         };
         let host = LiveHost::new().map_err(JournalError::Host)?;
         if tasks::is_alive(&host, task).map_err(JournalError::Host)? {
-            let why = format!("it is cut off, and process {} runs", task.tid);
+            let why = format!("it is truncated, and process {} is running", task.tid);
             return Err(JournalError::Malformed { path, line: 1, why });
         }
         Ok(None)

@@ -84,15 +84,16 @@ pub(crate) fn drifted(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, 
     for knob in knobs(host, record)?.into_iter().filter(|knob| !knob.ok) {
         let found = knob.found.as_deref().unwrap_or("gone");
         let who = match setter(host, &knob.path)? {
-            Some(who) => format!("{who} runs, which sets such knobs"),
-            None => "no program runs here that is known to do that".to_owned(),
+            Some(who) => format!("{who} is running, which sets such tunables"),
+            None => "no running program is known to do that".to_owned(),
         };
         let text = format!(
             "{} was set to {} and is {found}; possible cause: {who}",
             knob.path, knob.planned
         );
         findings.push(Finding::warning("knobs", text).with_hint(
-            "it is left as it is; take the placement back and apply it again, or stop who sets it",
+            "it was left unchanged; stop the program that sets it, or undo the placement and apply \
+             it again",
         ));
     }
     Ok(findings)

@@ -52,18 +52,16 @@ pub fn vanished(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostEr
             Some(cpusets) => cpusets.nearest(host, home)?,
             None => (*mount).to_owned(),
         };
-        let text =
-            format!("{home} does not exist any more, and {} came from it", counted(*count, "task"));
-        let hint = format!("undo puts them into {nearest}, the nearest group that takes tasks");
+        let text = format!("{home} no longer exists, and {} came from it", counted(*count, "task"));
+        let hint = format!("undo moves them to {nearest}, the nearest group that accepts tasks");
         findings.push(Finding::note("groups", text).with_hint(hint));
     }
     Ok(findings)
 }
 
 fn lost(path: &str) -> Finding {
-    let text = format!(
-        "{path} does not exist any more: another program or an interrupted undo removed it"
-    );
-    let hint = "what it kept is not kept any more: undo, then apply again";
+    let text =
+        format!("{path} no longer exists: another program or an interrupted undo removed it");
+    let hint = "its restrictions are no longer active: undo, then apply again";
     Finding::warning("groups", text).with_hint(hint)
 }

@@ -124,7 +124,7 @@ fn dangers(host: &dyn Host, plan: &Plan) -> Result<Vec<Finding>, HostError> {
         return Ok(Vec::new());
     }
     let hint = match plan.tuning.switch(&rt_throttle::TUNABLE) {
-        Some(false) => "the plan asks for that; undo switches it back to what it was",
+        Some(false) => "the plan requests this; undo restores the previous value",
         Some(true) | None => {
             "undo, and apply with --knob rt-throttle=on; or sysctl kernel.sched_rt_runtime_us=950000"
         }

@@ -167,7 +167,7 @@ pub(crate) fn confirm_missing(host: &dyn Host, path: &str) -> Result<(), HostErr
         return Ok(());
     }
     let shown = if parent.is_empty() { "/" } else { parent };
-    let why = format!("{shown} is of another file system, or empty");
+    let why = format!("{shown} is on another file system, or empty");
     Err(HostError::Hidden { path: path.to_owned(), why })
 }
 

@@ -79,7 +79,7 @@ pub fn undo_observed(
             past.reaper = journal.reaper();
             let work = (&mut *journal, &others);
             if replay(&past, &record, work, (&mut report, observer)).is_break() {
-                report.failed.push(Finding::problem("undo", "it was broken off"));
+                report.failed.push(Finding::problem("undo", "it was interrupted"));
                 return report;
             }
             release::release(&past, &record, &mut report);
@@ -114,7 +114,7 @@ pub(crate) fn drop_steps(
         Ok(past) => {
             let observer = &mut |_: usize, _: &Step| ControlFlow::Continue(());
             if replay(&past, &part, (&mut *journal, &others), (&mut report, observer)).is_break() {
-                report.failed.push(Finding::problem("undo", "it was broken off"));
+                report.failed.push(Finding::problem("undo", "it was interrupted"));
             }
             if !past.masks_survive {
                 release::release_bystanders(&past, &whole, &mut report);

@@ -448,7 +448,7 @@ impl Watcher {
         match source.roles(host, pid) {
             Ok(threads) => self.target.threads = threads,
             Err(why) => {
-                let text = format!("the roles of new threads cannot be found: {why}");
+                let text = format!("cannot determine the roles of new threads: {why}");
                 events.push(WatchEvent::Finding(Finding::warning("watch", text)));
             }
         }

@@ -112,7 +112,7 @@ fn a_number_that_cannot_be_read_is_left_and_reported_so() {
     assert_eq!(changed(&case), std::slice::from_ref(&pool));
     let report = bench.undo(&case);
     let reported = report.changed.iter().find(|one| one.text.contains(&pool)).unwrap();
-    assert!(reported.text.contains("\"unknown\", which is no number"), "{reported:?}");
+    assert!(reported.text.contains("\"unknown\", which is not a number"), "{reported:?}");
     assert!(reported.hint.as_ref().unwrap().contains("\"3\""), "{reported:?}");
     assert_eq!(case.host.read_text(&pool).unwrap(), "unknown\n");
 }

@@ -135,25 +135,25 @@ fn plans_that_no_host_must_take() {
         assert!(!bench.has_journal(&case), "a refused plan is not in force");
     };
     check(&|case| case.plan.housekeeping = set(""), "no CPU for its own tasks");
-    check(&|case| case.plan.housekeeping = set("0-1"), "CPUs 1 are the host's and");
+    check(&|case| case.plan.housekeeping = set("0-1"), "gives CPUs 1 to the host and");
     check(&|case| case.plan.vnodes[0].threads[0].pus = set(""), "gives vcpu(0) no CPU");
     check(
         &|case| case.plan.vnodes[0].threads[1].policy = Some(Policy::RoundRobin { priority: 1 }),
-        "leave the host no CPU",
+        "can occupy every CPU of the host",
     );
     let on_vcpu = |role: usize| {
         move |case: &mut Case| {
             case.plan.vnodes[0].threads[role].pus = set("1");
         }
     };
-    check(&on_vcpu(1), "real-time on CPUs 1, which are all that emulator has");
-    check(&on_vcpu(2), "real-time on CPUs 1, which are all that iothread(disk) has");
+    check(&on_vcpu(1), "real-time on CPUs 1, the only CPUs of emulator");
+    check(&on_vcpu(2), "real-time on CPUs 1, the only CPUs of iothread(disk)");
     check(
         &|case| {
             let task = case.target.threads[0].0;
             case.target.threads.push((task, Role::Iothread("disk".to_owned())));
         },
-        "thread 501 is vcpu(0) and iothread(disk) at once",
+        "thread 501 is both vcpu(0) and iothread(disk)",
     );
 }
 

@@ -127,7 +127,7 @@ fn a_throttle_that_is_off_is_reported_and_can_be_switched() {
     case.host.write(&throttle, b"500000").unwrap();
     bench.apply(&case).unwrap();
     assert_eq!(case.host.read_text(&throttle).unwrap(), "-1\n");
-    assert!(dangers(&case)[0].contains("the plan asks"), "{:?}", dangers(&case));
+    assert!(dangers(&case)[0].contains("the plan requests"), "{:?}", dangers(&case));
     let now = status(&case.host, &case.plan, &case.target).unwrap();
     assert!(now.is_as_planned(), "it is no drift: {now:?}");
     assert!(bench.undo(&case).is_complete());

@@ -79,7 +79,7 @@ fn bandwidth_that_is_rounded_is_reported() {
     let case = case(&["MB:0=44"], 4);
     let applied = Bench::new().apply(&case).unwrap();
     let reported =
-        applied.findings.iter().any(|one| one.text.contains("MB:0=50, MB:0=44 was asked"));
+        applied.findings.iter().any(|one| one.text.contains("MB:0=50, not the requested MB:0=44"));
     assert!(reported, "{:?}", applied.findings);
 }
 

@@ -94,7 +94,9 @@ fn what_cannot_be_emptied_is_given_all_and_reported() {
     let case = common::v2_in_use(common::v2_builder()).with(IsolationScope::Host);
     let (bench, before) = (Bench::new(), case.host.snapshot());
     let applied = bench.apply(&case).unwrap();
-    assert!(applied.findings.iter().any(|finding| finding.text.contains("will give it all CPUs")));
+    assert!(
+        applied.findings.iter().any(|finding| finding.text.contains("will list all CPUs there"))
+    );
     let report = bench.undo(&case);
     assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
     let asked = ["init.scope", "system.slice", "user.slice", "machine.slice"];

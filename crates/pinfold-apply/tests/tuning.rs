@@ -362,7 +362,7 @@ fn fewer_huge_pages_than_asked_are_reported_and_undone() {
     case.plan.tuning.add("huge-pages=1:2048:100").unwrap();
     let (bench, before) = (Bench::new(), case.host.snapshot());
     let applied = bench.apply(&case).unwrap();
-    assert!(applied.findings.iter().any(|one| one.text.contains("is 64, 100 were asked")));
+    assert!(applied.findings.iter().any(|one| one.text.contains("is 64, not the requested 100")));
     assert!(bench.undo(&case).is_complete());
     assert_same(&before, &case.host, "undo");
 }
@@ -419,8 +419,11 @@ fn what_the_kernel_made_of_a_number_is_ours() {
 
 #[test]
 fn a_device_without_an_address_or_interrupts_is_reported() {
-    let cases =
-        [("eth0", "no PCI address"), ("node 1", "no interrupt"), ("0000:09:00.0", "no interrupt")];
+    let cases = [
+        ("eth0", "not a PCI address"),
+        ("node 1", "no active interrupt"),
+        ("0000:09:00.0", "no active interrupt"),
+    ];
     for (device, part) in cases {
         let mut case = case();
         case.plan.irqs[0].device = device.to_owned();
@@ -504,7 +507,7 @@ fn irq_all_is_refused_where_the_kernel_manages_every_interrupt() {
     case.plan.vnodes[0].memory = None;
     case.plan.irqs[0].device = IrqPlan::ALL.to_owned();
     let before = case.host.snapshot();
-    let expected = "irq:all: the kernel manages each of the 3 interrupts, none is moved";
+    let expected = "irq:all: the kernel manages all 3 interrupts; none was moved";
     assert_eq!(no_movable_irq(&case.host).unwrap().unwrap().text, expected);
     let error = Bench::new().apply(&case).unwrap_err();
     assert!(error.to_string().contains(expected), "{error}");

@@ -217,7 +217,7 @@ fn who_may_have_moved_a_thread_is_reported() {
         clue.clone()
     };
     let (one, other) = (v1(), v2_systemd());
-    assert_eq!(clue_of(&one, "0"), "no program runs here that is known to do that");
+    assert_eq!(clue_of(&one, "0"), "no running program is known to do that");
     assert!(clue_of(&one, "0-1").contains("its cpuset allows exactly"), "a reset");
     let clue = clue_of(&other, "0");
     assert!(clue.contains("systemd keeps the group as "), "{clue}");

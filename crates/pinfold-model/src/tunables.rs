@@ -106,7 +106,7 @@ const HOST_SETTING: Tunable = Tunable {
     field: "",
     name: "",
     meaning: "",
-    reason: "asked by the plan",
+    reason: "requested by the plan",
     values: Values::Name("a value"),
     kernel: None,
     doctor: "tunables",

@@ -228,7 +228,7 @@ fn look(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {
     let mut status = status;
     if let Some(status) = status.as_mut().filter(|_| is_left) {
         let undo = Command::new("undo").arg(&header.id);
-        let finding = Finding::warning("incomplete", "its apply or undo was broken off");
+        let finding = Finding::warning("incomplete", "its apply or undo was interrupted");
         status.dangers.push(finding.with_hint(format!("`{undo}` reverts it")));
     }
     Ok(ActivePlacement {

@@ -74,7 +74,7 @@ impl TestMachine {
         let status = self.pinfold(&[], &["status"]);
         let shown = status.stdout_text();
         assert_eq!(status.status.code(), Some(1), "{shown}");
-        assert!(shown.contains("its apply or undo was broken off"), "{shown}");
+        assert!(shown.contains("its apply or undo was interrupted"), "{shown}");
     }
 
     /// Makes a thread while the machine is placed.

@@ -133,7 +133,7 @@ fn without_privileges_own_machines_are_placed_and_the_host_is_left() {
     }
     let refused: [(&[&str], &str); 2] = [
         (&["apply", "-s", "balanced", "--isolate", "host", "--pid", &pid], "root"),
-        (&["apply", "-s", "low-latency-rt", "--pid", &pid], "the host is as it was"),
+        (&["apply", "-s", "low-latency-rt", "--pid", &pid], "the host is unchanged"),
     ];
     for (words, reason) in refused {
         let output = pinfold(&user, &state, words);

@@ -171,7 +171,7 @@ fn refused(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
     command.extend(words);
     let output = guest.run(&command)?;
     let said = format!("{}{}", output.stdout_text(), output.stderr_text());
-    if output.success() || !said.contains("CPUs 4 are to go offline") {
+    if output.success() || !said.contains("the plan takes CPUs 4 offline") {
         return Err(LabError::wrong("offline=4 is not refused", said));
     }
     let after = Snapshot::take(guest, ROOT, false)?;

@@ -49,7 +49,7 @@ pub(super) fn verify(
 
 /// The finding about a thread whose cpuset contains only a part of its planned CPUs.
 pub(crate) fn narrowed(task: TaskId, mask: &CpuSet, found: &CpuSet) -> Finding {
-    let text = format!("{task} may use only {found} of {mask}, its cpuset has no more");
+    let text = format!("{task} may use only {found} of {mask}: its cpuset contains no others");
     Finding::warning("affinity", text)
         .with_hint("widen the cpuset of its group, or plan with --avoid")
 }
@@ -154,12 +154,12 @@ fn as_it_was_shown(
         return Ok(Reverted::Restored);
     }
     let text = format!(
-        "the mask of {task} ({}) is {mask} again, as the kernel showed it: whether it had CPUs {offline}, which are offline, is not known",
+        "the mask of {task} ({}) is restored to {mask}, as the kernel reported it; it may also \
+         have contained CPUs {offline}, which are offline",
         stat.comm
     );
     let both = mask.union(&offline);
-    let hint =
-        format!("if it is to have them when they are back: taskset -p -c {both} {}", task.tid);
+    let hint = format!("to include them once they are online: taskset -p -c {both} {}", task.tid);
     Ok(Reverted::Near(Finding::note("affinity", text).with_hint(hint)))
 }
 
@@ -221,7 +221,7 @@ fn set(
     }
     Err(HostError::Unexpected {
         path: paths::process_status(task.tid),
-        why: format!("the mask is {now} after it was set back to {mask}"),
+        why: format!("the mask is {now} after it was restored to {mask}"),
     })
 }
 
@@ -239,15 +239,17 @@ fn without_offline(
     if offline.is_empty() {
         return Ok(Reverted::Restored);
     }
-    let text =
-        format!("the mask of {task} is {now} again, without CPUs {offline}, which are offline");
-    let hint = format!("when they are back: taskset -p -c {mask} {}", task.tid);
+    let text = format!(
+        "the mask of {task} is restored to {now}, without CPUs {offline}, which are offline"
+    );
+    let hint = format!("when they are online again: taskset -p -c {mask} {}", task.tid);
     Ok(Reverted::Near(Finding::note("affinity", text).with_hint(hint)))
 }
 
 fn changed(task: TaskId, now: &CpuSet, original: &CpuSet) -> Finding {
     let text = format!(
-        "the mask of {task} is {now}, which Pinfold did not set; its original {original} was not put back"
+        "the mask of {task} is {now}, which Pinfold did not set; its original {original} was not \
+         restored"
     );
     Finding::warning("affinity", text)
         .with_hint(format!("if that was not intended: taskset -p -c {original} {}", task.tid))

@@ -78,7 +78,8 @@ pub(super) fn finish(past: &UndoContext<'_>, path: &str) -> Result<Reverted, Hos
     };
     let all = String::from_utf8_lossy(&now);
     let text = format!(
-        "{path} was empty and is now {}, which has the same effect: the kernel does not take an empty list while the group has tasks, and {why}",
+        "{path} was empty and is now {}, which has the same effect: the kernel does not accept an \
+         empty list while the group has tasks, and {why}",
         all.trim()
     );
     let hint = "it becomes empty when the group is created again, at the latest after a reboot";

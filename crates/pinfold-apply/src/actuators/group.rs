@@ -36,7 +36,7 @@ pub(super) fn verify(host: &dyn Host, path: &str) -> ReadBack {
 pub(super) fn revert(past: &UndoContext<'_>, path: &str) -> Result<Reverted, HostError> {
     let name = path.rsplit('/').next().unwrap_or(path);
     if !name.starts_with(PREFIX) {
-        let why = "the journal asks to remove a group that is not Pinfold's".to_owned();
+        let why = "the journal lists a group for removal that Pinfold did not create".to_owned();
         return Err(HostError::Untrusted { path: path.to_owned(), why });
     }
     if !past.host.exists(path) {

@@ -167,8 +167,9 @@ pub(super) fn verify(
             return Ok(ReadBack::AsAsked);
         }
         if kind(path) == Kind::Number {
-            let text = format!("{path} is {}, {} were asked", shown(&found), shown(value));
-            let hint = "for huge pages, ask at boot or before memory is in pieces; a frequency is rounded and kept within the driver's limits";
+            let text = format!("{path} is {}, not the requested {}", shown(&found), shown(value));
+            let hint = "reserve huge pages at boot, or before memory is fragmented; the driver \
+                        rounds a frequency and keeps it within its limits";
             let finding = Finding::warning("kernel file", text).with_hint(hint);
             return Ok(ReadBack::Given { value: shown(&found), finding });
         }
@@ -234,7 +235,7 @@ pub(super) fn revert(
     }
     if !ours {
         let text = format!(
-            "{path} holds {:?}, which Pinfold did not write; the original {:?} was not put back",
+            "{path} holds {:?}, which Pinfold did not write; the original {:?} was not restored",
             shown(&now),
             shown(original)
         );
@@ -368,8 +369,9 @@ fn number(bytes: &[u8]) -> Option<i64> {
 
 /// Reports a value that is no number: its writer and its effect are unknown.
 fn unreadable(path: &str, now: &[u8], original: &[u8]) -> Finding {
-    let text = format!("{path} holds {:?}, which is no number; it was left", shown(now));
-    let hint = format!("look what became of it; the original was {:?}", shown(original));
+    let text =
+        format!("{path} holds {:?}, which is not a number; it was left unchanged", shown(now));
+    let hint = format!("check the file; the original value was {:?}", shown(original));
     Finding::warning("kernel file", text).with_hint(hint)
 }
 

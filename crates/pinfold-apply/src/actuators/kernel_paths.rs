@@ -16,7 +16,8 @@ pub(super) fn require(host: &dyn Host, undo: &Undo) -> Result<(), HostError> {
     {
         return Ok(());
     }
-    let why = "the journal names this path, and no tunable or cgroup is there; it was not changed";
+    let why = "the journal names this path, but it belongs to no tunable or cgroup; it was not \
+               changed";
     Err(HostError::Unexpected { path: path.to_owned(), why: why.to_owned() })
 }
 

@@ -32,7 +32,8 @@ pub(super) fn take(
     let finding = match left {
         0 => Finding::note(SUBJECT, text),
         _ => Finding::warning(SUBJECT, format!("{text} ({refused} pages were refused)")).with_hint(
-            "pages that a device holds or that others share cannot be moved: bind the memory when the machine starts",
+            "pages that a device has pinned or that other processes share cannot be moved: bind \
+             the memory when the machine starts",
         ),
     };
     let tables = page_tables::left_behind(host, task.tid)?;

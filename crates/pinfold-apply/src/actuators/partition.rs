@@ -21,12 +21,14 @@ const SUBJECT: &str = "cgroup partition";
 const WAYS_OUT: [(&str, &str); 9] = [
     (
         "Parent is not a partition root",
-        "Linux 6.7 and newer make partitions anywhere; before, start the process in the root group",
+        "Linux 6.7 and newer allow a partition in any group; on older kernels start the process in \
+         the root group",
     ),
-    ("Parent is an invalid partition root", "put the partition above it right first"),
+    ("Parent is an invalid partition root", "fix the parent partition first"),
     (
         "Cpu list in cpuset.cpus not exclusive",
-        "a sibling group asks for these CPUs in its cpuset.cpus: give it others, or plan around it with --avoid",
+        "a sibling group lists these CPUs in its cpuset.cpus: give it others, or plan around it \
+         with --avoid",
     ),
     (
         "Invalid cpu list in cpuset.cpus.exclusive",
@@ -34,9 +36,9 @@ const WAYS_OUT: [(&str, &str); 9] = [
     ),
     (
         "Parent unable to distribute cpu downstream",
-        "the group above has tasks and would be left without a CPU: leave it one",
+        "the parent group has tasks and would have no CPU: leave it one",
     ),
-    ("No cpu available due to hotplug", "its CPUs are offline: bring them back, or plan again"),
+    ("No cpu available due to hotplug", "its CPUs are offline: bring them online, or plan again"),
     (
         "cpuset.cpus and cpuset.cpus.exclusive are empty",
         "another program emptied them: apply again",
@@ -87,7 +89,7 @@ pub(super) fn revert(
     // A partition of Pinfold's stays Pinfold's after it became invalid.
     if !past.written_values(path).any(|value| kind(value) == kind(&now)) {
         let text = format!(
-            "{path} is {:?}, which Pinfold did not write; the original {:?} was not put back",
+            "{path} is {:?}, which Pinfold did not write; the original {:?} was not restored",
             text(&now),
             text(original)
         );
@@ -103,7 +105,7 @@ pub(crate) fn fault(path: &str, shown: &[u8]) -> Option<Finding> {
     let (_, reason) = shown.split_once(" invalid")?;
     let known = WAYS_OUT.iter().find(|(known, _)| reason.contains(known));
     let hint = known.map_or(
-        "the kernel reports no more: see cpuset.cpus.effective of the groups above it",
+        "the kernel gives no reason: see cpuset.cpus.effective of the parent groups",
         |(_, hint)| hint,
     );
     let text = format!("{path} shows {shown:?}: it excludes no other task");

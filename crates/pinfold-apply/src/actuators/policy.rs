@@ -97,7 +97,7 @@ fn set(past: &UndoContext<'_>, task: TaskId, policy: Policy) -> Result<Reverted,
         Some(now) if now == policy => Ok(Reverted::Restored),
         Some(now) => Err(HostError::Unexpected {
             path: paths::process_stat(task.tid),
-            why: format!("the policy is {now} after it was set back to {policy}"),
+            why: format!("the policy is {now} after it was restored to {policy}"),
         }),
     }
 }
@@ -106,7 +106,8 @@ fn changed(task: TaskId, now: Policy, original: Policy) -> Finding {
     Finding::warning(
         "scheduling policy",
         format!(
-            "the policy of {task} is {now}, which Pinfold did not set; its original {original} was not put back"
+            "the policy of {task} is {now}, which Pinfold did not set; its original {original} was \
+             not restored"
         ),
     )
 }

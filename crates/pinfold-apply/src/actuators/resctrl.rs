@@ -71,7 +71,7 @@ const WAYS_OUT: [(ErrorKind, &str); 6] = [
     ),
     (
         ErrorKind::ResourceBusy,
-        "the monitoring numbers of a group that was removed are still in use: try again later",
+        "the monitoring IDs (RMIDs) of a removed group are still in use: try again later",
     ),
     (
         ErrorKind::NotFound,
@@ -117,7 +117,7 @@ pub(super) fn verify(host: &dyn Host, path: &str, value: &[u8]) -> Result<ReadBa
         let Some(got) = got.map(share) else {
             return Ok(ReadBack::Other { wanted: wanted.to_string(), found: "nothing".to_owned() });
         };
-        let text = format!("{path} shows {got}, {wanted} was asked");
+        let text = format!("{path} is {got}, not the requested {wanted}");
         let hint = "bandwidth is given in steps (bandwidth_gran)";
         return Ok(ReadBack::Less(Finding::warning(SUBJECT, text).with_hint(hint)));
     }
@@ -135,7 +135,7 @@ pub(super) fn verify_group(host: &dyn Host, path: &str) -> ReadBack {
 pub(super) fn revert(host: &dyn HostMut, path: &str) -> Result<Reverted, HostError> {
     let name = path.rsplit('/').next().unwrap_or(path);
     if !name.starts_with(PREFIX) {
-        let why = "the journal asks to remove a group that is not Pinfold's".to_owned();
+        let why = "the journal lists a group for removal that Pinfold did not create".to_owned();
         return Err(HostError::Untrusted { path: path.to_owned(), why });
     }
     if !host.exists(path) {

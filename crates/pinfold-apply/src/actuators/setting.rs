@@ -35,7 +35,7 @@ pub(super) fn verify(
     let Some(found) = tasks::unless_gone(host.setting(setting))? else { return Ok(ReadBack::Gone) };
     if found.as_deref() != Some(value) {
         let found = found.unwrap_or_else(|| "none".to_owned());
-        let found = format!("{found} ({} says so)", setting.keeper);
+        let found = format!("{found} (reported by {})", setting.keeper);
         return Ok(ReadBack::Other { wanted: value.to_owned(), found });
     }
     let Ok(mask) = CpuSet::parse_list(value) else { return Ok(ReadBack::AsAsked) };
@@ -124,7 +124,7 @@ fn put_back(
         Some(now) => Err(HostError::Kept {
             setting: Box::new(setting.clone()),
             why: format!(
-                "it is {} after it was set back to {}",
+                "it is {} after it was restored to {}",
                 now.as_deref().unwrap_or("none"),
                 original.unwrap_or("none")
             ),
@@ -174,7 +174,7 @@ fn near(setting: &Setting) -> Finding {
 
 fn changed(setting: &Setting, now: Option<&str>, original: Option<&str>) -> Finding {
     let text = format!(
-        "{setting} is {}, which Pinfold did not set; its original {} was not put back",
+        "{setting} is {}, which Pinfold did not set; its original {} was not restored",
         now.unwrap_or("none"),
         original.unwrap_or("none")
     );

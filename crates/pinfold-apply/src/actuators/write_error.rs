@@ -31,20 +31,22 @@ pub(super) fn of(error: &HostError) -> Option<Finding> {
     if is_managed_irq(error) {
         let text =
             format!("{error}: the kernel manages this interrupt itself and it cannot be moved");
-        let hint = "boot with isolcpus=managed_irq,PUS, or give the device fewer queues";
+        let hint = "boot with isolcpus=managed_irq,CPUS, or give the device fewer queues";
         return Some(Finding::warning("IRQ affinity", text).with_hint(hint));
     }
     if !NO.contains(&kind) {
         return None;
     }
     let hint = if kind == ErrorKind::StorageFull {
-        "for an interrupt, these CPUs have no free vector: give it more CPUs, or the device fewer queues; for huge pages, there is no memory in one piece"
+        "for an interrupt, these CPUs have no free vector: give it more CPUs, or the device fewer \
+         queues; for huge pages, there is no contiguous memory"
     } else if kind == ErrorKind::ResourceBusy {
-        "another program holds it: stop that, then apply again"
+        "another program is using it: stop that program, then apply again"
     } else if kind == ErrorKind::PermissionDenied || kind == ErrorKind::ReadOnlyFilesystem {
         "run it as root on the host, outside a container"
     } else {
-        "this kernel or driver takes other values: for a governor see scaling_available_governors, for CPUs those that are online"
+        "this kernel or driver does not accept the value: for governors see \
+         scaling_available_governors; CPUs must be online"
     };
     Some(Finding::warning("kernel file", format!("{error}: {source}")).with_hint(hint))
 }
@@ -58,9 +60,11 @@ pub(super) fn of_nodes(error: &HostError) -> Option<Finding> {
         return None;
     }
     let hint = if kind == ErrorKind::PermissionDenied || kind == ErrorKind::ReadOnlyFilesystem {
-        "run it as root on the host, outside a container, and see that the group above has these nodes; or bind the machine's memory in QEMU (host-nodes=, policy=bind)"
+        "run it as root on the host, outside a container, and check that the parent group has \
+         these nodes; or bind the machine's memory in QEMU (host-nodes=, policy=bind)"
     } else {
-        "the group above does not have these nodes, or another cpuset keeps them for itself; or bind the machine's memory in QEMU (host-nodes=, policy=bind)"
+        "the parent group does not have these nodes, or another cpuset has them exclusively; or \
+         bind the machine's memory in QEMU (host-nodes=, policy=bind)"
     };
     Some(Finding::warning("memory", format!("{error}: {source}")).with_hint(hint))
 }

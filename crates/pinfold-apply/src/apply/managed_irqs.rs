@@ -68,7 +68,7 @@ fn some_stay(stay: &BTreeSet<u32>, all: usize) -> Finding {
 }
 
 fn none_movable(all: usize) -> Finding {
-    let text = format!("irq:all: the kernel manages each of the {all} interrupts, none is moved");
+    let text = format!("irq:all: the kernel manages all {all} interrupts; none was moved");
     Finding::warning("IRQ affinity", text)
         .with_hint("boot with isolcpus=managed_irq,CPUS, or give the devices fewer queues")
 }

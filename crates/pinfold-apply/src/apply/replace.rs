@@ -50,11 +50,11 @@ impl From<Failure> for NotReplaced {
             }
             Failure::NotSo { step, wanted, found, .. } => {
                 format!(
-                    "{} was taken, but the kernel shows {found} instead of {wanted}",
+                    "{} was accepted, but the kernel shows {found} instead of {wanted}",
                     step.change
                 )
             }
-            Failure::Restless { left } => format!("the host does not come to rest: still {left}"),
+            Failure::Restless { left } => format!("the host keeps changing: still {left}"),
             Failure::Journal(error) => with_causes(&error),
         })
     }

@@ -12,13 +12,13 @@ use super::lost::{LostPlacement, LostReason};
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// A journal file cannot be read or written.
-    #[error("the journal cannot be kept")]
+    #[error("cannot read or write the journal")]
     Store(#[from] HostError),
     /// The host could not be read.
-    #[error("the host cannot be read for the journal")]
+    #[error("cannot read the state of the host for the journal")]
     Host(#[source] HostError),
     /// A line cannot be serialised.
-    #[error("{path}: a line cannot be written")]
+    #[error("{path}: cannot write a line")]
     Unwritable {
         /// Path of the journal.
         path: String,
@@ -26,7 +26,7 @@ pub enum JournalError {
         source: serde_json::Error,
     },
     /// A line is not understood; nothing of the journal was executed.
-    #[error("{path}: line {line} is not understood: {why}")]
+    #[error("{path}: cannot parse line {line}: {why}")]
     Malformed {
         /// Path of the journal.
         path: String,
@@ -36,7 +36,7 @@ pub enum JournalError {
         why: String,
     },
     /// A later version of Pinfold wrote the journal; nothing of it was executed.
-    #[error("{path} has the format {format:?}, which this Pinfold does not know")]
+    #[error("{path} has the format {format:?}, which this version of Pinfold cannot read")]
     Newer {
         /// Path of the journal.
         path: String,
@@ -44,7 +44,7 @@ pub enum JournalError {
         format: String,
     },
     /// Another Pinfold process holds the lock.
-    #[error("another Pinfold is at work on this process (journal {id})")]
+    #[error("another pinfold process is working on this process (journal {id})")]
     Busy {
         /// ID of the journal.
         id: String,
@@ -108,15 +108,16 @@ impl JournalError {
                 Some("free some space on that disk, or choose another with --state-dir".to_owned())
             }
             JournalError::Store(HostError::Untrusted { path, .. }) => Some(format!(
-                "look at {path}: what Pinfold believes as this user must not be writable by other users"
+                "check {path}: files that Pinfold trusts must not be writable by other users"
             )),
             JournalError::Store(_) | JournalError::Host(_) | JournalError::Unwritable { .. } => {
                 None
             }
             JournalError::Malformed { path, .. } => Some(format!(
-                "nothing was executed; if its process runs, `pinfold undo --reset PID` gives the \
-                 threads all CPUs and renames this journal, so that the process can be placed again; \
-                 compare the rest of the host by hand, or else move {path} away"
+                "nothing was executed; if its process is running, `pinfold undo --reset PID` lets \
+                 the threads use all CPUs and renames this journal, so that the process can be \
+                 placed again; check other settings of the host by hand; if it has ended, move \
+                 {path} away"
             )),
             JournalError::Newer { .. } => {
                 Some("undo it with the Pinfold that wrote it, or a later one".to_owned())
@@ -127,7 +128,7 @@ impl JournalError {
                     .to_owned(),
             ),
             JournalError::Busy { .. } => {
-                Some("end that one first: it reverts its placement when it ends".to_owned())
+                Some("stop that process first: it reverts its placement when it exits".to_owned())
             }
             JournalError::Active { id, .. } | JournalError::Held { id, .. } => {
                 Some(format!("revert it first: `{}`", Command::new("undo").arg(id)))

@@ -49,7 +49,7 @@ fn parse_header(path: &str, line: &[u8]) -> Result<Record, JournalError> {
         return Err(if format.format.starts_with(FAMILY) {
             JournalError::Newer { path: path.to_owned(), format: format.format }
         } else {
-            malformed(format!("{:?} is not a journal's format", format.format))
+            malformed(format!("{:?} is not a journal format", format.format))
         });
     }
     let text = if has_checksums { checksum::remove(line) } else { Ok(line.to_vec()) };

@@ -386,7 +386,7 @@ impl Record {
     /// Adds an entry if it is valid after the existing ones.
     pub(super) fn add(&mut self, entry: Entry) -> Result<(), &'static str> {
         if self.has_ended() {
-            return Err("something follows the end");
+            return Err("there are lines after the end record");
         }
         match &entry {
             Entry::Step { index, .. } if *index != self.steps => return Err("a step is missing"),

@@ -313,12 +313,12 @@ mod base16 {
     pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<u8>, D::Error> {
         let text = String::deserialize(from)?;
         if !text.len().is_multiple_of(2) {
-            return Err(de::Error::custom("base 16 needs an even number of digits"));
+            return Err(de::Error::custom("hexadecimal data needs an even number of digits"));
         }
         let digits = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
         text.as_bytes()
             .chunks(2)
-            .map(|pair| digits(pair).ok_or_else(|| de::Error::custom("not base 16")))
+            .map(|pair| digits(pair).ok_or_else(|| de::Error::custom("not hexadecimal")))
             .collect()
     }
 }

@@ -346,7 +346,7 @@ fn nothing_may_follow_the_end() {
     let end = summed(r#"{"end":{"unix_s":6,"why":"undone"}}"#);
     let text = format!("{}{end}\n", text());
     let error = Record::parse("j", text.as_bytes()).unwrap_err();
-    assert!(error.to_string().contains("something follows the end"), "{error}");
+    assert!(error.to_string().contains("there are lines after the end record"), "{error}");
 }
 
 #[test]

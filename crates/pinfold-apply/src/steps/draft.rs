@@ -455,11 +455,10 @@ impl<'a> Draft<'a> {
 
     /// Reports a group that cannot be excluded, because it has no housekeeping CPU.
     pub(super) fn left(&mut self, group: &str, why: &str) {
-        let text = format!("{group} is left as it is: {why}");
+        let text = format!("{group} is left unchanged: {why}");
         self.find(
-            Finding::warning("isolation", text).with_hint(
-                "give that group CPUs of the housekeeping, or plan around it with --avoid",
-            ),
+            Finding::warning("isolation", text)
+                .with_hint("give that group housekeeping CPUs, or plan around it with --avoid"),
         );
     }
 }

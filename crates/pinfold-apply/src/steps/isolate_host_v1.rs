@@ -67,7 +67,7 @@ fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result
     }
     let cpus = draft.plan.housekeeping.intersection(&cpusets.effective(draft.state, group)?);
     if cpus.is_empty() {
-        draft.left(group, "it has no CPU of the housekeeping");
+        draft.left(group, "it has no housekeeping CPU");
         return Ok(());
     }
     let ours = draft.group(cpusets, (group, &name), Some(&cpus), REASON)?;
@@ -103,7 +103,7 @@ fn shrink_tree(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result<
     }
     if cpus.is_empty() {
         let whose = if group.contains(GROUP_PREFIX) { "it is Pinfold's and " } else { "it " };
-        draft.left(group, &format!("{whose}has no CPU of the housekeeping"));
+        draft.left(group, &format!("{whose}has no housekeeping CPU"));
         return Ok(false);
     }
     if !confined {

@@ -117,11 +117,11 @@ fn shrink(
     // If the list and the parent's CPUs are disjoint, the kernel treats it as "inherit" without an
     // error.
     if cpus.is_disjoint(&cpusets.effective(draft.state, parent)?) {
-        draft.left(group, "it has no CPU of the housekeeping");
+        draft.left(group, "it has no housekeeping CPU");
         return Ok(());
     }
     if is_partition(draft, group)? {
-        draft.left(group, "it is a partition, which is not Pinfold's to change");
+        draft.left(group, "it is a partition that Pinfold did not create");
         return Ok(());
     }
     report_undo(draft, cpusets, (parent, group), &original)?;
@@ -153,11 +153,12 @@ fn report_undo(
     };
     let why = match actuators::obstacle(draft.state, cpusets, parent, &ours)? {
         Some(why) => why,
-        None if release < cpusets::MASKS_SURVIVE => "it would lose its tasks' masks".to_owned(),
+        None if release < cpusets::MASKS_SURVIVE => "its tasks would lose their masks".to_owned(),
         None => return Ok(()),
     };
     let text = format!(
-        "this kernel will not take an empty list for {group} again while it has tasks, and {why}: undo will give it all CPUs by name, which has the same effect"
+        "this kernel will not accept an empty list for {group} again while it has tasks, and \
+         {why}: undo will list all CPUs there instead, which has the same effect"
     );
     draft.find(Finding::note("cgroup cpuset", text));
     Ok(())
@@ -178,7 +179,7 @@ fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, root: &str) -> Result<
     }
     let cpus = draft.plan.housekeeping.intersection(&cpusets.effective(draft.state, root)?);
     if cpus.is_empty() {
-        let text = format!("{root} has no CPU of the housekeeping; its tasks stay where they are");
+        let text = format!("{root} has no housekeeping CPU; its tasks stay where they are");
         draft.find(Finding::warning("isolation", text));
         return Ok(());
     }

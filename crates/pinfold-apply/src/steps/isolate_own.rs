@@ -69,7 +69,7 @@ fn by_group(
         return Ok(());
     }
     if cpus.is_empty() {
-        draft.left(parent, "it has no CPU of the housekeeping");
+        draft.left(parent, "it has no housekeeping CPU");
         return Ok(());
     }
     if cpusets.version() == Version::V2 {
@@ -115,7 +115,7 @@ fn by_masks(draft: &mut Draft<'_>, own: &[Tid]) -> Result<(), ApplyError> {
             };
             let mask = draft.plan.housekeeping.intersection(&allowed);
             if mask.is_empty() {
-                draft.left(&stat.task().to_string(), "its cpuset has no CPU of the housekeeping");
+                draft.left(&stat.task().to_string(), "its cpuset has no housekeeping CPU");
             } else if !now.is_subset(&mask) {
                 draft.affinity(stat.task(), &mask, || REASON.to_owned())?;
             }

@@ -20,7 +20,7 @@ use crate::cpusets::{self, Cpusets};
 use crate::error::ApplyError;
 
 const SUBJECT: &str = "cgroup partition";
-const REASON: &str = "the kernel itself keeps others off these CPUs";
+const REASON: &str = "the kernel excludes other tasks from these CPUs";
 /// The first kernel with partitions below groups that are no partitions.
 const REMOTE: (u32, u32) = (6, 7);
 
@@ -37,7 +37,7 @@ pub(super) fn make(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let remote = above != cpusets.root();
     if remote && !has_remote(draft, cpusets)? {
         let text = format!(
-            "{above} is no partition, and this kernel makes one only directly below another"
+            "{above} is not a partition, and this kernel creates one only directly below another"
         );
         let hint = "boot Linux 6.7 or newer, or start the process in the root group";
         return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
@@ -75,17 +75,18 @@ pub(super) fn sort(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 fn place<'a>(draft: &mut Draft<'a>) -> Result<Option<(&'a Cpusets, String)>, ApplyError> {
     let finding = |text: String, hint: &str| Finding::warning(SUBJECT, text).with_hint(hint);
     if draft.plan.exclusive.is_empty() {
-        let text = "the plan keeps no CPU free of other tasks".to_owned();
+        let text = "the plan excludes other tasks from no CPU".to_owned();
         let hint = "use a strategy that isolates, with --isolate host";
         draft.lacks(finding(text, hint))?;
         return Ok(None);
     }
     if draft.plan.isolation != IsolationScope::Host {
         let text = format!(
-            "a partition of CPUs {} would keep every task of the host off them, and the isolation scope is narrower",
+            "a partition of CPUs {} would exclude every task of the host from them, and the \
+             isolation scope is narrower",
             draft.plan.exclusive
         );
-        draft.lacks(finding(text, "ask for it with --isolate host"))?;
+        draft.lacks(finding(text, "request it with --isolate host"))?;
         return Ok(None);
     }
     let cpusets = match draft.cpusets()? {
@@ -106,7 +107,7 @@ fn place<'a>(draft: &mut Draft<'a>) -> Result<Option<(&'a Cpusets, String)>, App
         }
     };
     if !draft.target.kept.is_empty() {
-        let text = "libvirt keeps the groups of this virtual machine".to_owned();
+        let text = "libvirt manages the cgroups of this virtual machine".to_owned();
         let hint = "use --isolate host without a partition";
         draft.lacks(finding(text, hint))?;
         return Ok(None);
@@ -133,13 +134,14 @@ fn members(draft: &mut Draft<'_>, kind: &str) -> Result<Vec<TaskId>, ApplyError>
             continue;
         }
         if !draft.state.listed.contains(&task.tid) {
-            let text = format!("{role} ({task}) is no thread of the process and stays outside");
+            let text = format!("{role} ({task}) is not a thread of the process and stays outside");
             draft.find(Finding::note(SUBJECT, text));
             continue;
         }
         if kind == partition::ISOLATED && thread.pus.len() > 1 {
             let text = format!(
-                "{role} may run on CPUs {}, among which an isolated partition balances nothing",
+                "{role} may run on CPUs {}, but an isolated partition has no load balancing among \
+                 them",
                 thread.pus
             );
             let hint = "use partition=root, or a strategy that gives each thread one CPU";

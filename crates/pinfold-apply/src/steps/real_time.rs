@@ -63,7 +63,7 @@ pub(crate) fn throttle_path() -> String {
 /// A finding if the host's real-time throttling is off, from the content of that file.
 pub(crate) fn throttle_that_is_off(content: Option<String>) -> Option<Finding> {
     content.filter(|text| text.trim() == "-1").map(|_| {
-        let text = "it is off: a spinning real-time thread keeps its CPU for good";
+        let text = "it is off: a spinning real-time thread never gives up its CPU";
         Finding::warning("real-time throttle", text)
     })
 }

@@ -73,7 +73,7 @@ impl<'h> LikelyCause<'h> {
         }
         known.extend(self.movers()?.iter().cloned());
         if known.is_empty() {
-            return Ok("no program runs here that is known to do that".to_owned());
+            return Ok("no running program is known to do that".to_owned());
         }
         Ok(known.join("; "))
     }
@@ -99,7 +99,7 @@ impl<'h> LikelyCause<'h> {
     fn mover(&self, pid: Tid) -> Result<Option<String>, HostError> {
         let Some(stat) = tasks::stat(self.host, pid)? else { return Ok(None) };
         let known = MOVERS.iter().find(|(name, _)| *name == stat.comm);
-        Ok(known.map(|(name, trade)| format!("{name} (process {pid}) runs, which {trade}")))
+        Ok(known.map(|(name, trade)| format!("{name} (process {pid}) is running, which {trade}")))
     }
 }
 

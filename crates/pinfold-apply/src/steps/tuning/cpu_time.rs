@@ -16,7 +16,7 @@ use crate::tasks;
 
 const CONTROLLER: &str = "cpu";
 const SUBJECT: &str = "cgroup cpu";
-const REASON: &str = "asked by the plan";
+const REASON: &str = "requested by the plan";
 /// The v1 value that corresponds to a v2 weight of 100.
 const USUAL_SHARES: u64 = 1024;
 
@@ -27,7 +27,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         return Ok(());
     }
     if !draft.target.kept.is_empty() {
-        let text = "libvirt keeps the weight and the quota of its domains";
+        let text = "libvirt manages the weight and the quota of its domains";
         let hint = "set them with virsh schedinfo";
         return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     }

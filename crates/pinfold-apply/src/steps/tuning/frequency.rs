@@ -10,7 +10,7 @@ use crate::error::ApplyError;
 use crate::steps::draft::Draft;
 
 const SUBJECT: &str = "cpufreq";
-const REASON: &str = "asked by the plan";
+const REASON: &str = "requested by the plan";
 
 pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let tuning = &draft.plan.tuning;

@@ -17,7 +17,7 @@ use crate::error::{ApplyError, Refusal};
 use crate::steps::draft::Draft;
 
 const SUBJECT: &str = "CPUs offline";
-const REASON: &str = "asked by the plan";
+const REASON: &str = "requested by the plan";
 /// Maximum number of tasks that a finding names.
 const NAMED: usize = 5;
 
@@ -100,7 +100,7 @@ fn all_online(draft: &mut Draft<'_>, online: &CpuSet) -> Result<bool, ApplyError
     let text = format!(
         "SMT stays on: with CPUs {absent} offline it is not known which thread is the first of its core"
     );
-    let hint = "bring them back first, or take single CPUs offline with offline=PUS";
+    let hint = "bring them online first, or take individual CPUs offline with offline=CPUS";
     draft.lacks(Finding::warning("SMT", text).with_hint(hint))?;
     Ok(false)
 }
@@ -135,7 +135,7 @@ fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
     if let Some(cpusets) = draft.state.cpusets()?.filter(|one| one.version() == Version::V1)
         && !cpusets.children(draft.state, cpusets.root())?.is_empty()
     {
-        let text = format!("cgroup v1 would strike CPUs {going} out of its groups for good");
+        let text = format!("cgroup v1 would permanently remove CPUs {going} from its groups");
         let hint = "boot with nosmt or maxcpus=, or with cgroup v2";
         draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint))?;
         return Ok(false);
@@ -161,7 +161,8 @@ fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
     bound.truncate(NAMED);
     let and = if more > 0 { format!(" and {more} more") } else { String::new() };
     let text = format!(
-        "CPUs {going} stay online, because tasks may run nowhere else and would lose their masks: {}{and}",
+        "CPUs {going} stay online, because tasks that may run only there would lose their masks: \
+         {}{and}",
         bound.join(", ")
     );
     let hint = format!(

@@ -21,7 +21,7 @@ pub(super) fn place(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         return Ok(());
     }
     if balancer_runs(draft)? {
-        let text = format!("{BALANCER} runs and may move the interrupts again");
+        let text = format!("{BALANCER} is running and may move the interrupts again");
         let hint = "stop it, or ban these interrupts with its option --banirq";
         draft.find(Finding::warning("IRQ affinity", text).with_hint(hint));
     }
@@ -34,13 +34,14 @@ pub(super) fn place(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 fn of_device(draft: &mut Draft<'_>, plan: &IrqPlan) -> Result<(), ApplyError> {
     let device = &plan.device;
     let Some(numbers) = numbers_of((draft.state, draft.plan), device)? else {
-        let text = format!("{device:?} is no PCI address, so its interrupts are not known");
+        let text = format!("{device:?} is not a PCI address, so its interrupts are unknown");
         let hint = "name the device by its address, such as 0000:05:00.0 (lspci -D shows it), its node, or all";
         return draft.lacks(Finding::warning("IRQ affinity", text).with_hint(hint));
     };
     if numbers.is_empty() {
-        let text = format!("{device} has no interrupt that is set up");
-        let hint = "those of a passed-through device come when the guest's driver asks for them: apply again then, or set new-irqs";
+        let text = format!("{device} has no active interrupts");
+        let hint = "a passed-through device gets its interrupts when the guest's driver requests \
+                    them: apply again then, or set new-irqs";
         return draft.lacks(Finding::warning("IRQ affinity", text).with_hint(hint));
     }
     for number in numbers {

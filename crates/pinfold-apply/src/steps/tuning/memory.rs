@@ -31,7 +31,7 @@ pub(super) fn bind(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let pid = draft.vm;
     let path = paths::process_numa_maps(pid.tid);
     let Some(text) = draft.state.text(&path)? else {
-        let text = format!("this kernel has no {path}, so it is not known where pages are");
+        let text = format!("this kernel has no {path}, so the location of its pages is unknown");
         return draft.lacks(Finding::warning("memory", text));
     };
     let kib: BTreeMap<NodeId, u64> = numa_maps::parse(&text).map_err(|error| error.at(&path))?;
@@ -49,10 +49,15 @@ pub(super) fn bind(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 fn group(draft: &mut Draft<'_>, nodes: &CpuSet) -> Result<(), ApplyError> {
     let alone = draft.own_cpuset_group()?;
     let Some(group) = alone else {
-        let text = "the process has no cpuset group of its own, so pages that it asks for later are only near the thread that asks";
+        let text = "the process has no cpuset group of its own, so memory that it allocates later \
+                    is only local to the allocating thread";
         let hint = "start it in a group of its own, such as systemd-run --scope -p AllowedMemoryNodes=N, or bind its memory in QEMU (host-nodes=, policy=bind)";
         return draft.lacks(Finding::warning("memory", text).with_hint(hint));
     };
     let knob = (paths::cpuset_mems(&group), nodes.to_string());
-    draft.knob("cpuset.mems", knob, "what the process asks for later is on these nodes")
+    draft.knob(
+        "cpuset.mems",
+        knob,
+        "memory that the process allocates later comes from these nodes",
+    )
 }

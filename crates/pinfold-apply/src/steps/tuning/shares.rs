@@ -15,7 +15,7 @@ use crate::steps::draft::Draft;
 use crate::tasks;
 
 const SUBJECT: &str = "resctrl";
-const REASON: &str = "asked by the plan";
+const REASON: &str = "requested by the plan";
 
 pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     if !draft.plan.tuning.has(&share::TUNABLE) {
@@ -41,7 +41,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     }
     if !draft.state.is_writable() {
-        let text = format!("only root can make groups in {root}");
+        let text = format!("only root can create groups in {root}");
         return draft.lacks(Finding::warning(SUBJECT, text).with_hint("run it as root"));
     }
     let group = file(&root, &draft.name);
@@ -50,7 +50,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         let text = format!(
             "thread {tid} is in {other}, which is another program's (libvirt's cachetune?)"
         );
-        let hint = "take it out there, or leave the shares to who made that group";
+        let hint = "remove it there, or leave the shares to the program that created that group";
         return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     }
     group_steps(draft, &group)
