@@ -67,7 +67,7 @@ impl<'t> Platform<'t> {
             }
             SystemClock.sleep_ns(LOOK_NS);
         }
-        Err("the vnodes were not there after a minute".into())
+        Err("the vnodes did not start within a minute".into())
     }
 
     fn command(&self, words: &[&str]) -> Spawn {

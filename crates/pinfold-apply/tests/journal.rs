@@ -30,8 +30,11 @@ fn a_second_pinfold_on_the_same_machine_is_refused() {
     let check = |error: JournalError, hint: &str| {
         assert!(error.hint().unwrap().contains(hint), "{error}: {:?}", error.hint());
     };
-    check(bench.journals().begin(&case.host, &new(&case)).map(|_| ()).unwrap_err(), "end that one");
-    check(bench.journals().reopen(&id(&case)).map(|_| ()).unwrap_err(), "end that one");
+    check(
+        bench.journals().begin(&case.host, &new(&case)).map(|_| ()).unwrap_err(),
+        "stop that process",
+    );
+    check(bench.journals().reopen(&id(&case)).map(|_| ()).unwrap_err(), "stop that process");
     drop(first);
     // Nothing was done: nothing is in force.
     first = bench.begin(&case);

@@ -44,7 +44,10 @@ pub fn apply<'c>(
     let mut journal = begin(host, placement, journals, PlacementLifetime::UntilUndone)?;
     let applied = make_true(host, placement, &mut journal, on_stop)?;
     if let Err(error) = journal.record_complete() {
-        say(&format!("note: an undo would not notice a cut journal: {}", with_causes(&error)));
+        say(&format!(
+            "note: an undo would not detect a truncated journal: {}",
+            with_causes(&error)
+        ));
     }
     Ok((applied, journal))
 }
@@ -101,7 +104,7 @@ fn put_back(
                 journal.record_complete()?;
                 return Ok("the earlier placement is active again");
             }
-            Err(error) => say(&format!("the earlier plan could not be put back: {error}")),
+            Err(error) => say(&format!("the earlier plan could not be restored: {error}")),
         }
     }
     take_back(host, journal)?;
@@ -133,7 +136,7 @@ fn require_online(
     if pinfold_apply::online_steps(host, plan, target)?.steps.is_empty() {
         return Ok(());
     }
-    let text = "the plan needs CPUs that are offline, and the machine is placed already";
+    let text = "the plan needs CPUs that are offline, but the machine is placed already";
     Err(Failure::new(Exit::Host, text).with_hint("bring them online, or undo the placement first"))
 }
 
@@ -228,7 +231,7 @@ fn make_true(
         Ok(applied) if !is_asked() => Ok(applied),
         Ok(_) | Err(NotPlaced::Apply(ApplyError::Abandoned { .. })) => {
             take_back(host, journal)?;
-            Err(Failure::new(Exit::Interrupted, "interrupted; what was done was reverted"))
+            Err(Failure::new(Exit::Interrupted, "interrupted; all changes were reverted"))
         }
         Err(NotPlaced::Apply(error)) => Err(Failure::from(error)),
         Err(NotPlaced::Elsewhere(failure)) => Err(failure),
@@ -280,12 +283,12 @@ fn require_fit<H: HostMut>(host: &H, plan: &Plan) -> Result<(), Failure> {
     match pinfold_plan::fit(plan, &topology) {
         Fit::Same | Fit::OtherOnline => Ok(()),
         Fit::Offline(pus) => {
-            let text = format!("CPU {pus} did not come online, and threads of the plan need it");
+            let text = format!("CPU {pus} did not come online, but threads of the plan need it");
             Err(Failure::new(Exit::Host, text)
-                .with_hint("run as root; `journalctl -k` shows what the kernel says of it"))
+                .with_hint("run it as root; `journalctl -k` shows the kernel's messages"))
         }
         Fit::Other(differences) => Err(plans::another_host("the plan", &differences)
-            .with_hint(format!("make it again here: {}", command::again(plan, None)))),
+            .with_hint(format!("create it again on this host: {}", command::again(plan, None)))),
     }
 }
 
@@ -331,10 +334,9 @@ pub fn report(applied: &Applied) {
 /// Prints what is not supervised after an apply that does not stay.
 pub fn report_unguarded(plan: &Plan) {
     if pinfold_apply::real_time_priority(plan).is_some() {
-        say(
-            "warning: guard: its threads keep their real-time priority until the undo, even if they \
-             never sleep; with --watch or `pinfold watch` they lose it when Pinfold ends or hangs",
-        );
+        say("warning: guard: its threads keep their real-time priority until the undo, even if \
+             they never sleep; with --watch or `pinfold watch` they lose it when Pinfold exits or \
+             hangs");
     }
 }
 

@@ -270,10 +270,9 @@ impl Claims {
         plan.findings.extend(conflicts);
         for id in &self.unreadable {
             let text = format!(
-                "the journal {id} cannot be read, so this plan does not avoid the CPUs of its \
-                 placement"
+                "the journal {id} cannot be read, so this plan may use the CPUs of its placement"
             );
-            let hint = format!("`{}` says why", Command::new("status"));
+            let hint = format!("`{}` shows why", Command::new("status"));
             plan.findings.push(Finding::warning("claims", text).with_hint(hint));
         }
     }

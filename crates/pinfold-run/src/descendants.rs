@@ -99,7 +99,7 @@ impl Descendants {
         let count = counted(left.len(), "process");
         let what = match on_left {
             OnLeft::Release => format!(
-                "{} in the background with the CPUs that it had before",
+                "{} in the background, on the CPUs that it had before",
                 agree(left.len(), "continues", "continue")
             ),
             OnLeft::Kill => format!("{} ended", agree(left.len(), "is", "are")),
@@ -135,7 +135,7 @@ impl Descendants {
         }
         Err(Failure::new(
             Exit::Residue,
-            "new processes of the command appear faster than they are released",
+            "new processes of the command appear faster than they can be released",
         ))
     }
 

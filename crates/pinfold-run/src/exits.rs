@@ -76,7 +76,7 @@ fn address(text: Option<&str>) -> Result<u64, Failure> {
     let Some(text) = text else { return Ok(VIRT_DISTRIBUTOR) };
     let digits = text.trim().trim_start_matches("0x");
     u64::from_str_radix(digits, 16).map_err(|_| {
-        Failure::new(Exit::Input, format!("--distributor {text:?}: is not an address"))
+        Failure::new(Exit::Input, format!("--distributor {text:?}: not an address"))
             .with_hint("write it in hexadecimal, such as 0x8000000")
     })
 }
@@ -106,19 +106,24 @@ impl Answer {
         let wrong: Vec<String> =
             self.expected.iter().filter_map(expected::Expected::wrong).collect();
         if !wrong.is_empty() {
-            let text =
-                format!("the micro-guest's exits were not counted exactly: {}", wrong.join(", "));
-            return Err(Failure::new(Exit::No, text)
-                .with_hint("see the findings above: counts of other machines are as wrong here"));
+            let text = format!(
+                "the exits of the micro-guest were not counted exactly: {}",
+                wrong.join(", ")
+            );
+            return Err(Failure::new(Exit::No, text).with_hint(
+                "see the findings above: the counts for other machines are just as inaccurate on \
+                 this host",
+            ));
         }
         if self.has_ended {
-            let text = format!("{} ended while it was watched", self.subject);
+            let text = format!("{} exited while it was observed", self.subject);
             return Err(Failure::new(Exit::Vm, text)
-                .with_hint("what was counted until then is above; measure again while it runs"));
+                .with_hint("the counts up to then are above; measure again while it runs"));
         }
         match self.table.total.exits() {
-            0 => Err(Failure::new(Exit::No, format!("{} made no exits", self.subject))
-                .with_hint("an idle or stopped guest makes none: give it work, or watch longer")),
+            0 => Err(Failure::new(Exit::No, format!("{} made no exits", self.subject)).with_hint(
+                "an idle or stopped guest makes none: give it work, or observe it longer",
+            )),
             _ => Ok(()),
         }
     }
@@ -132,8 +137,8 @@ pub fn of_machine(
 ) -> Result<Answer, Failure> {
     if matches!(vm.found.accelerator, Some(Accelerator::TcgMulti | Accelerator::TcgSingle)) {
         let text = format!(
-            "{} runs in QEMU's translator (TCG), which never gives the processor to the guest: it \
-             makes no exits at all",
+            "{} runs in QEMU's translator (TCG), which never runs guest code natively, so there \
+             are no exits",
             vm.name
         );
         return Err(Failure::new(Exit::No, text).with_hint(
@@ -152,7 +157,7 @@ pub fn of_machine(
         Err(error) => counted(&mut vm, wish, error.into())?,
     };
     table.findings.extend(vm.findings);
-    let no_cost = Some("nothing of the kernel's is watched at level C".to_owned());
+    let no_cost = Some("no kernel event is observed at level C".to_owned());
     Ok(Answer { subject, table, scope: None, no_cost, expected: Vec::new(), has_ended: false })
 }
 
@@ -216,7 +221,7 @@ fn counted(
 }
 
 fn statistics(monitor: &mut dyn Monitor) -> Result<Statistics, Failure> {
-    let none = || ExitsError::Statistics { why: "the hypervisor has none".to_owned() };
+    let none = || ExitsError::Statistics { why: "the hypervisor does not provide it".to_owned() };
     let reply = monitor.kvm_statistics()?.ok_or_else(none)?;
     Ok(Statistics::parse(&reply)?)
 }

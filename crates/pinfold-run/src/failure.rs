@@ -113,9 +113,9 @@ impl From<HostError> for Failure {
             Some(EPERM | EACCES) => {
                 failure.with_hint("`pinfold doctor` lists which rights are missing")
             }
-            Some(ENOSPC) => {
-                failure.with_hint("make room on that file system, or use another with --state-dir")
-            }
+            Some(ENOSPC) => failure.with_hint(
+                "free some space on that file system, or choose another with --state-dir",
+            ),
             Some(_) | None => failure,
         }
     }

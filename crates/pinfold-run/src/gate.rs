@@ -148,7 +148,7 @@ impl Gate {
 
     /// Lets the command continue.
     fn let_go(self, command: &mut Child) -> Result<(), Failure> {
-        let gone = || Failure::new(Exit::Host, "the command ended before it was let go");
+        let gone = || Failure::new(Exit::Host, "the command exited before it was released");
         let until = SystemClock.now_ns().saturating_add(GATE_NS);
         let mut watcher = EventWatcher::default();
         let mut stream = loop {

@@ -50,9 +50,9 @@ pub fn existing_state(path: Option<&str>) -> Result<Option<StateDir>, Failure> {
 pub fn state_path(path: Option<&str>) -> Result<String, Failure> {
     Ok(match path {
         Some("") => {
-            let what = "the state directory is empty: --state-dir, or PINFOLD_STATE_DIR";
+            let what = "--state-dir or PINFOLD_STATE_DIR is empty";
             return Err(Failure::new(Exit::Input, what)
-                .with_hint("name a directory, or `unset PINFOLD_STATE_DIR` for the usual one"));
+                .with_hint("name a directory, or `unset PINFOLD_STATE_DIR` to use the default"));
         }
         // The path is recorded for other processes, which have other working directories.
         Some(path) => std::path::absolute(path)

@@ -79,7 +79,7 @@ pub fn input_failure(error: &HostError) -> Failure {
     if let HostError::File { path, source, .. } = error
         && source.kind() == std::io::ErrorKind::IsADirectory
     {
-        return Failure::new(Exit::Input, format!("{path} is a folder, not a file"))
+        return Failure::new(Exit::Input, format!("{path} is a directory, not a file"))
             .with_hint("name a file in it");
     }
     let hint = error.hint().filter(|_| matches!(error, HostError::Encoding { .. }));
@@ -226,8 +226,10 @@ pub fn fitting(
             match offline.and_then(|finding| Some((&finding.text, finding.hint.as_ref()?))) {
                 Some((text, hint)) => Failure::new(Exit::Input, format!("{path}: {text}"))
                     .with_hint(format!("{hint}, and apply it again")),
-                None => failure
-                    .with_hint(format!("make it again here: `{}`", command::again(&plan, None))),
+                None => failure.with_hint(format!(
+                    "create it again on this host: `{}`",
+                    command::again(&plan, None)
+                )),
             },
         );
     }

@@ -91,7 +91,7 @@ fn is_meant(signal: i32) -> Result<bool, Failure> {
     let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     let mask = mask.ok_or_else(|| {
-        Failure::new(Exit::Host, format!("{path} does not report which signals are ignored"))
+        Failure::new(Exit::Host, format!("{path} does not list the ignored signals"))
     })?;
     Ok(mask & (1 << (signal - 1)) == 0)
 }

@@ -49,7 +49,7 @@ fn files(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
 /// Removes and lists them.
 pub fn remove(host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
     let removed = |path: &String| {
-        say(&format!("removed {}, which an ended process had left", shown::name(path)));
+        say(&format!("removed {}, left behind by a process that has exited", shown::name(path)));
     };
     // While holding their locks: another Pinfold process may be placing the same process.
     let marks = pinfold_apply::remove_void_marks(host)?;

@@ -48,7 +48,7 @@ pub fn handle(event: &HookEvent<'_>, state: Option<&str>) {
         (_, _) => Ok(()),
     };
     if let Err(failure) = done {
-        say(&format!("domain {:?} is not placed: {failure}", event.domain));
+        say(&format!("domain {:?} was not placed: {failure}", event.domain));
     }
 }
 
@@ -159,10 +159,11 @@ fn contradictions(plan: &Plan, domain: &Described) -> Vec<Finding> {
         return Vec::new();
     }
     let text = format!(
-        "the domain's own <cputune> places {} elsewhere, and libvirt sets that again at its next change",
+        "the domain's own <cputune> places {} elsewhere, and libvirt will apply it again at its \
+         next change",
         roles.join(", ")
     );
     let apply = Command::new("apply --libvirt NAME --plan FILE --config");
-    let hint = format!("put the plan into the domain: `{apply}`");
+    let hint = format!("write the plan into the domain: `{apply}`");
     vec![Finding::warning("libvirt", text).with_hint(hint)]
 }

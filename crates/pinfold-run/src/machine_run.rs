@@ -32,7 +32,7 @@ fn start_failure(command: &[String], failure: Failure) -> Failure {
     }
     let any = command.iter().fold(Command::new("run --cores 1 --"), |line, word| line.arg(word));
     failure.with_hint(format!(
-        "`run` starts {}; with --cores N it places any command: {any}",
+        "`run` starts {}; with --cores N it starts and places any command: {any}",
         hypervisors::names()
     ))
 }
@@ -147,14 +147,14 @@ pub fn run(
 /// The result of a machine that has ended.
 fn ended(status: ExitStatus, hypervisor: &str) -> Result<(), Failure> {
     if interrupt::requested() {
-        let text = format!("interrupted; {hypervisor} was ended and the host restored");
+        let text = format!("interrupted; {hypervisor} was terminated and the host restored");
         return Err(Failure::new(Exit::Interrupted, text));
     }
     match status.success() {
         true => Ok(()),
         false => {
             let how = pinfold_host::process::describe(status);
-            Err(Failure::new(Exit::Vm, format!("{hypervisor} ended: {how}")))
+            Err(Failure::new(Exit::Vm, format!("{hypervisor} exited: {how}")))
         }
     }
 }

@@ -151,8 +151,8 @@ impl Bench {
 /// [`Failure`] if it has none.
 pub fn options(probe: &Probe) -> Result<String, Failure> {
     let Some(command) = probe.command_with_options() else {
-        return Err(Failure::new(Exit::Input, format!("{} has no further options", probe.name))
-            .with_hint("`pinfold measure --help-all` lists those of all probes"));
+        return Err(Failure::new(Exit::Input, format!("{} has no options of its own", probe.name))
+            .with_hint("`pinfold measure --help-all` lists the options that all probes share"));
     };
     let pinload = Pinload::install()?;
     let help = process::capture(&pinload.path(), [command, "--help"], TOLD_NS)?;

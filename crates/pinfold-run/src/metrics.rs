@@ -74,7 +74,7 @@ fn listen_at(path: &str) -> Result<ControlSocket, Failure> {
     let parent = path.rsplit_once('/').map_or(".", |(parent, _)| parent);
     if !parent.is_empty() && !files::exists(parent) && !files::is_runtime_dir(parent) {
         let text = format!("--metrics: there is no directory {}", shown::name(parent));
-        let hint = format!("make it: install -d -m 700 {}", quote(parent));
+        let hint = format!("create it: install -d -m 700 {}", quote(parent));
         return Err(Failure::new(Exit::Input, text).with_hint(hint));
     }
     ControlSocket::at(path).map_err(|error| {
@@ -135,7 +135,7 @@ impl Metrics {
 
 fn listen(port: u16) -> Result<TcpListener, Failure> {
     let fail = |error: std::io::Error| {
-        Failure::new(Exit::Host, format!("cannot listen at 127.0.0.1:{port}: {error}"))
+        Failure::new(Exit::Host, format!("cannot listen on 127.0.0.1:{port}: {error}"))
             .with_hint("choose another port, or a Unix socket with --metrics")
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(fail)?;
@@ -200,7 +200,7 @@ const COUNTERS: [Counter; 5] = [
         "Threads that another program moves repeatedly and Pinfold leaves alone",
         |counts| counts.contested,
     ),
-    ("groups", "Files of its groups that another program wrote to", |counts| counts.groups),
+    ("groups", "Files of its cgroups that another program wrote to", |counts| counts.groups),
     ("findings", "Other findings", |counts| counts.findings),
 ];
 

@@ -23,7 +23,7 @@ pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
 pub fn named<'p>(plan: &'p Plan, name: &str) -> Result<&'p VnodePlan, Failure> {
     plan.vnodes.iter().find(|vnode| vnode.name == name).ok_or_else(|| {
         let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
-        Failure::new(Exit::Input, format!("--vnode: the plan places no {name:?}"))
+        Failure::new(Exit::Input, format!("--vnode: the plan does not contain {name:?}"))
             .with_hint(format!("it places {}", names.join(", ")))
     })
 }
@@ -34,5 +34,5 @@ pub fn another_host(name: &str, differences: &[String]) -> Failure {
         [] => String::new(),
         _ => format!(": {}", differences.join("; ")),
     };
-    Failure::new(Exit::Input, format!("{name} was made for another machine{why}"))
+    Failure::new(Exit::Input, format!("{name} was created for another machine{why}"))
 }

@@ -160,7 +160,7 @@ impl Guard {
             return Ok(());
         }
         if self.child.take().is_some() {
-            say("the guard of the real-time threads has ended; another one is started");
+            say("the guard of the real-time threads exited; a new one is started");
         }
         self.start()
     }
@@ -261,7 +261,8 @@ pub fn guard(id: &str, state: Option<&str>) -> Result<(), Failure> {
             Ok(DONE) => return Ok(()),
             Ok(_) => is_silent = false,
             Err(RecvTimeoutError::Timeout) => {
-                let why = if is_silent { "is still not heard" } else { "is stopped or hangs" };
+                let why =
+                    if is_silent { "still does not respond" } else { "is suspended or hangs" };
                 take(&host, &journals, id, why)?;
                 is_silent = true;
             }

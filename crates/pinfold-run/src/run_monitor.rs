@@ -133,7 +133,7 @@ impl EventReceiver {
                 if self.reported.insert("threads") {
                     let failure = Failure::from(error);
                     let text = format!(
-                        "new threads are looked for every {} ms, which takes CPU time: {}",
+                        "Pinfold polls for new threads every {} ms, which takes CPU time: {}",
                         TICK_NS / 1_000_000,
                         failure.message
                     );
@@ -148,7 +148,7 @@ impl EventReceiver {
             && self.reported.insert("files")
         {
             let text = format!(
-                "changes of groups are seen by the masks alone: {}",
+                "changes of cgroups are only detected by the masks: {}",
                 Failure::from(error).message
             );
             findings.push(
@@ -257,7 +257,8 @@ pub fn sentence(event: &WatchEvent) -> String {
             )
         }
         WatchEvent::Contested { task, role, found, clue, .. } => format!(
-            "thread {} ({role}) is moved repeatedly by another program, now it has {found}; Pinfold leaves it alone; possible cause: {clue}",
+            "thread {} ({role}) is moved repeatedly by another program, now to {found}; Pinfold \
+             leaves it alone; possible cause: {clue}",
             task.tid
         ),
         WatchEvent::Groups { what, before, after, clue } => {

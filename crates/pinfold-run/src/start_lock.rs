@@ -31,7 +31,7 @@ impl StartLock {
         Self::wait_at_most(state, PATIENCE_NS)?.ok_or_else(|| {
             let text = "another pinfold process has been starting a placement for a minute";
             Failure::new(Exit::Host, text)
-                .with_hint("wait until its machine has started, or end that process")
+                .with_hint("wait until its machine has started, or stop that process")
         })
     }
 

@@ -26,7 +26,7 @@ pub fn placeable(found: &Found) -> Target {
 /// Reports a machine of all that run as not checked, unless it has ended meanwhile.
 pub fn report_unchecked(host: &LiveHost, pid: Tid, failure: &Failure) {
     if hypervisors::machine_of(host, pid).is_some() {
-        say(&format!("warning: process {pid} is not checked: {failure}"));
+        say(&format!("warning: process {pid} was not checked: {failure}"));
     }
 }
 
@@ -123,8 +123,8 @@ impl Vm {
                     }
                 };
                 Err(Failure::new(Exit::Vm, text).with_hint(
-                    "`virsh list --all` lists the domains, pinfold without arguments the machines \
-                     that run",
+                    "`virsh list --all` lists the domains, `pinfold` without arguments the running \
+                     machines",
                 ))
             }
             many => {
@@ -253,7 +253,7 @@ impl ManagedDomain {
             (Lifetime::Running, _) => {
                 let text = "libvirt does not move the memory of a running domain whose <numatune> is not in mode restrictive";
                 return Ok(Err(Finding::warning("libvirt", text)
-                    .with_hint("add --config: the next start then binds it")));
+                    .with_hint("add --config: then the next start binds it")));
             }
         };
         Ok(Ok(ManagedSetting {

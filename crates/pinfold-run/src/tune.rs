@@ -174,9 +174,10 @@ impl Tuning<'_> {
             Outcome::Finished => Ok((store, run.id())),
             Outcome::Interrupted { done, total } => {
                 let path = &self.options.store;
-                let text =
-                    format!("interrupted after {done} of {total} starts; they are kept in {path}");
-                let hint = format!("go on with the same command and --resume {}", run.id());
+                let text = format!(
+                    "interrupted after {done} of {total} starts; they are stored in {path}"
+                );
+                let hint = format!("continue with the same command and --resume {}", run.id());
                 Err(Failure::new(Exit::Interrupted, text).with_hint(hint))
             }
         }
@@ -224,9 +225,11 @@ impl Tuning<'_> {
                     let why = failure.message.lines().last().unwrap_or("").to_owned();
                     subject.findings.push(Finding::warning(
                         "accelerator",
-                        format!("KVM does not run this guest here ({why}), so TCG was measured"),
+                        format!(
+                            "KVM does not work for this guest here ({why}), so TCG was measured"
+                        ),
                     ));
-                    say("KVM does not run it here: going on with TCG (QEMU's translator).");
+                    say("KVM does not work here: continuing with TCG (QEMU's translator).");
                     subject.use_accelerator(Accelerator::TcgMulti);
                 }
                 Err(failure) => return Err(failure),
@@ -241,7 +244,7 @@ impl Tuning<'_> {
             reported = Some(facts.clone());
             Ok(())
         })?;
-        reported.ok_or_else(|| Failure::new(Exit::Vm, "the trial start gave no facts"))
+        reported.ok_or_else(|| Failure::new(Exit::Vm, "the trial start reported no data"))
     }
 
     /// Creates a run that fits the budget, or opens the interrupted one.
@@ -278,7 +281,8 @@ impl Tuning<'_> {
             kept.findings.push(
                 Finding::warning(
                     "load states",
-                    "the budget allows only idle/idle and loaded/loaded, not the two between",
+                    "the budget allows only idle/idle and loaded/loaded, not the two other load \
+                     states",
                 )
                 .with_hint(format!("--budget {:.0}s allows all four", needed_s.ceil())),
             );

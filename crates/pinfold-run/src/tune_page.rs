@@ -92,7 +92,7 @@ fn page(store: &Store, report: &TuneReport, context: &Context<'_>) -> Result<Pag
     let wrong = pinfold_report::contradictions(&page);
     page.findings.extend(wrong.into_iter().map(|text| {
         Finding::problem("numbers of this page", text)
-            .with_hint("do not rely on them, and report it as a fault of Pinfold with the store")
+            .with_hint("do not rely on them, and report this as a bug of Pinfold, with the store")
     }));
     Ok(page)
 }
@@ -400,14 +400,19 @@ impl Build<'_> {
         vec![
             Emitted {
                 title: "libvirt XML".to_owned(),
-                usage: "Put these elements into the domain (virsh edit), in place of those of the same name.".to_owned(),
+                usage: "Put these elements into the domain (virsh edit), replacing those of the \
+                        same name."
+                    .to_owned(),
                 text: libvirt,
             },
             Emitted {
                 title: "QEMU start script".to_owned(),
                 usage: match words.is_empty() {
-                    false => "Save it, read it, run it with sh.",
-                    true => "Save it, read it, run it with sh, and give your QEMU command as its arguments: sh FILE qemu-system-x86_64 ….",
+                    false => "Save it, review it, run it with sh.",
+                    true => {
+                        "Save it, review it, run it with sh, and give your QEMU command as its \
+                         arguments: sh FILE qemu-system-x86_64 …."
+                    }
                 }
                 .to_owned(),
                 text: qemu,

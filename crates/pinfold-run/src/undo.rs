@@ -80,7 +80,8 @@ pub fn reset(pid: Tid, state: &StateDir) -> Result<(), Failure> {
     say(&format!("process {pid}: {threads} may use all CPUs of their cgroup again"));
     for path in aside {
         say(&format!(
-            "its damaged journal is now {}: compare the rest of the host with it by hand",
+            "its damaged journal is now {}: check the other settings of the host against it by \
+             hand",
             shown::name(&path)
         ));
     }
@@ -156,12 +157,12 @@ fn named(mut active: Vec<Summary>, wanted: &str) -> Result<Vec<Summary>, Failure
     let machines: BTreeSet<_> = active.iter().filter_map(header).map(|one| one.vm).collect();
     if active.is_empty() && !unreadable.is_empty() {
         let text = format!(
-            "no readable journal is of {}, and {} cannot be read",
+            "no readable journal belongs to {}, and {} cannot be read",
             shown::name(wanted),
             counted(unreadable.len(), "journal")
         );
         let undo = Command::new("undo").arg(&unreadable[0]);
-        return Err(Failure::new(Exit::Residue, text).with_hint(format!("`{undo}` says why")));
+        return Err(Failure::new(Exit::Residue, text).with_hint(format!("`{undo}` shows why")));
     }
     if active.is_empty() {
         return Err(unknown(wanted, is_any));
@@ -184,7 +185,10 @@ pub fn is_machine(header: &Header, wanted: &str) -> bool {
 /// The failure for a name or ID that no active placement has; `is_any` is true if there is one.
 #[must_use]
 pub fn unknown(wanted: &str, is_any: bool) -> Failure {
-    let text = format!("no active placement has the ID or the machine {}", shown::name(wanted));
+    let text = format!(
+        "there is no active placement with the ID or of the machine {}",
+        shown::name(wanted)
+    );
     let hint = if is_any {
         format!("`{}` lists them", Command::new("status"))
     } else {
@@ -221,7 +225,7 @@ fn undo_left(
         (true, 0) => say("no placement is left behind"),
         (true, _) => say(&format!("no placement is left behind: {stays}")),
         (false, 0) => {}
-        (false, _) => say(&format!("{stays}, which no crash or restart left behind")),
+        (false, _) => say(&format!("{stays}, and none was left behind by a crash or restart")),
     }
     if left.is_empty() {
         return Ok(());
@@ -272,17 +276,18 @@ fn held(record: &Record) -> Failure {
     let pid = supervisor.tid;
     if host::is_stopped(pid) {
         let text =
-            format!("{id} ({}) is held by process {pid}, which is stopped", shown::name(vm_name));
+            format!("{id} ({}) belongs to process {pid}, which is suspended", shown::name(vm_name));
         let undo = Command::new("undo").arg(id);
         return Failure::new(Exit::Host, text).with_hint(format!(
-            "let it go on: kill -CONT {pid}; or end it: kill -KILL {pid}, then `{undo}`"
+            "continue it: kill -CONT {pid}; or kill it: kill -KILL {pid}, then `{undo}`"
         ));
     }
     if is_platform(&record.header.plan) {
         return Failure::new(Exit::Host, format!("{id} is a platform of vnodes that is up"))
             .with_hint(way_to_end(&record.header.plan, pid));
     }
-    let text = format!("{id} ({}) is held by process {pid}, which runs", shown::name(vm_name));
+    let text =
+        format!("{id} ({}) belongs to process {pid}, which is running", shown::name(vm_name));
     Failure::new(Exit::Host, text)
         .with_hint(format!("kill -INT {pid} ends that process, which reverts its placement first"))
 }
@@ -315,7 +320,7 @@ fn undo_one(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Fa
 
 fn take_back(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<(), Failure> {
     let Some(journal) = journal else {
-        say(&format!("{id}: nothing had been done"));
+        say(&format!("{id}: no step had been executed"));
         return Ok(());
     };
     let name = shown::name(&journal.record().header.vm_name).into_owned();

@@ -57,7 +57,7 @@ impl Vcpus {
     pub fn require_in(&self, path: &str, plan: &Plan) -> Result<(), Failure> {
         let vnode = plans::single(plan)?;
         let is_for = |kind: &str, other: &str, advice: &str| {
-            let text = format!("{path} is a plan for a {kind}, and this is a {other}");
+            let text = format!("{path} is a plan for a {kind}, but this is a {other}");
             Err(Failure::new(Exit::Input, text).with_hint(advice))
         };
         match (vnode.kind, self.most == 0 && self.ids.is_empty()) {
@@ -66,7 +66,7 @@ impl Vcpus {
                 return is_for("process group", "virtual machine", advice);
             }
             (VnodeKind::VirtualMachine, true) => {
-                let advice = "leave --cores out to start QEMU under it";
+                let advice = "omit --cores to start QEMU under it";
                 return is_for("virtual machine", "process group", advice);
             }
             (VnodeKind::VirtualMachine, false) | (VnodeKind::ProcessGroup, true) => {}
@@ -74,17 +74,17 @@ impl Vcpus {
         let (count, planned) = (self.count(), vnode.vcpus().count());
         if !u32::try_from(planned).is_ok_and(|planned| (count..=self.most).contains(&planned)) {
             let planned = counted(planned, "vCPU");
-            let text = format!("{path} places {planned}, the virtual machine has {count}");
+            let text = format!("{path} places {planned}, but the virtual machine has {count}");
             return Err(Failure::new(Exit::Input, text)
-                .with_hint(format!("make it again: `{}`", command::again(plan, Some(count)))));
+                .with_hint(format!("create it again: `{}`", command::again(plan, Some(count)))));
         }
         if self.are_in(plan) {
             return Ok(());
         }
         let count = self.ids.last().map_or(0, |last| last + 1);
-        let text = format!("{path} has no place for some of the vCPUs {}", self.list());
+        let text = format!("{path} does not place some of the vCPUs {}", self.list());
         Err(Failure::new(Exit::Input, text).with_hint(format!(
-            "make it again: `{}`; or apply without --plan",
+            "create it again: `{}`; or apply without --plan",
             command::again(plan, Some(count))
         )))
     }

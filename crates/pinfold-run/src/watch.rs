@@ -53,9 +53,9 @@ pub fn watch(
     let Some(_lock) = lock else {
         return Err(Failure::new(
             Exit::Host,
-            "another `pinfold watch` is running on this state folder",
+            "another `pinfold watch` is running on this state directory",
         )
-        .with_hint("end that one first; kill -HUP makes it read everything again"));
+        .with_hint("stop it first; kill -HUP makes it read everything again"));
     };
     let journals = host::journals(state, &clock)?;
     let mut metrics = Metrics::open(metrics)?;

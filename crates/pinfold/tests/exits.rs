@@ -227,7 +227,7 @@ fn machines_without_exits_are_distinguished() {
     let output = translated.exits(&["--seconds", "1"]);
     assert_eq!(code(&output), Some(1));
     let said = output.stderr_text();
-    assert!(said.contains("makes no exits at all") && said.contains("-accel kvm"), "{said}");
+    assert!(said.contains("so there are no exits") && said.contains("-accel kvm"), "{said}");
     assert!(output.stdout_text().is_empty(), "no table of nothing");
     let stopped = Machine::start("kvm", &["-S"]);
     let output = pinfold(&["exits", "--pid", &stopped.pid(), "--look", "300ms"]);
@@ -324,7 +324,7 @@ fn measure_says_why_there_are_no_exits() {
     };
     let translated = Machine::start("tcg,thread=multi", &[]);
     let words = ["measure", "exits", "--seconds", "0.3", "--qmp"];
-    check(&pinfold(&[&words[..], &[&translated.socket]].concat()), 1, "makes no exits at all");
+    check(&pinfold(&[&words[..], &[&translated.socket]].concat()), 1, "so there are no exits");
     let stopped = Machine::start("kvm", &["-S"]);
     let silent = ["measure", "exits", "--look", "300ms", "--pid", &stopped.pid()];
     check(&pinfold(&silent), 1, "no exit in 0.3 s");

@@ -173,7 +173,7 @@ fn a_command_that_runs_has_its_status() {
     let undone = place.pinfold(&["undo"]);
     let said = undone.stderr_text();
     assert_eq!(undone.status.code(), Some(3), "{said}");
-    assert!(said.contains("is held by process"), "{said}");
+    assert!(said.contains("belongs to process"), "{said}");
     assert!(!said.contains("virtual machine"), "{said}");
     run.signal(Signaled::Terminate).expect("a signal");
     assert!(until(|| run.try_wait().expect("a child").is_some()));

@@ -259,8 +259,7 @@ fn a_tuning_that_is_stopped_loses_the_rights_and_the_start() {
     assert!(until(|| policy() == former), "it is {}", policy());
     tune.signal(Signaled::Continue).expect("goes on");
     let reported = || files::read_text(&reported).unwrap_or_default();
-    let is_told =
-        until(|| reported().contains("has lost its real-time rights: this start does not"));
+    let is_told = until(|| reported().contains("lost its real-time priority: this start does not"));
     assert!(is_told, "the start counts: {}", reported());
     tune.terminate().expect("asked to end");
     assert!(until(|| matches!(tune.try_wait(), Ok(Some(_)))), "it does not end");

@@ -318,7 +318,7 @@ fn a_command_that_is_no_machine_or_does_not_exist_is_refused_at_once() {
     for (words, why) in [
         ("run --speed 50% -- no-such-program", "there is no program no-such-program in PATH"),
         ("run --speed 50% -- ./no-such-program", "there is no file ./no-such-program"),
-        ("run --cores 1 -- /etc/passwd", "/etc/passwd is no executable file"),
+        ("run --cores 1 -- /etc/passwd", "/etc/passwd is not an executable file"),
         ("tune -- no-such-program", "there is no program no-such-program in PATH"),
     ] {
         let answer = pinfold(&format!("--state-dir {store}.d {words}"));

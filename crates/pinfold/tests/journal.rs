@@ -395,7 +395,7 @@ fn an_empty_journal_of_a_live_process_is_not_called_nothing_done() {
     assert_eq!(status.status.code(), Some(3), "{}", status.stdout_text());
     let other = desk.pinfold(&["undo", "4999999-1"]);
     assert!(other.status.success(), "{}", other.stderr_text());
-    assert!(other.stderr_text().contains("nothing had been done"), "{}", other.stderr_text());
+    assert!(other.stderr_text().contains("no step had been executed"), "{}", other.stderr_text());
 }
 
 fn step(change: &str, undo: &str) -> String {

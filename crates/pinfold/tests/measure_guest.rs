@@ -114,7 +114,7 @@ fn check_probes(guest: &Running) {
     assert_eq!(cpus(&reported), [0, 1], "each of the guest's CPUs");
     let measurement = &reported["measurement"];
     let place = measurement["place"].as_str().expect("a place");
-    assert!(place.starts_with("in a guest that ran already, other, TCG"), "{place}");
+    assert!(place.starts_with("in a guest that was already running, other, TCG"), "{place}");
     assert_eq!(measurement["blocks"].as_array().map(Vec::len), Some(2));
     let origin = &measurement["origin"];
     assert!(origin["guest_kernel"].is_string(), "{origin}");
@@ -133,7 +133,9 @@ fn check_probes(guest: &Running) {
     assert!(reported["summary"][0]["n"].as_u64() > Some(0), "{}", reported["summary"]);
     let output = guest.measure("micro-cpu", &["--seconds", "0.2"]);
     let text = output.stdout_text();
-    assert!(text.contains("in a guest that ran already") && text.contains("guest under TCG"));
+    assert!(
+        text.contains("in a guest that was already running") && text.contains("guest under TCG")
+    );
 }
 
 fn check_refusals(guest: &Running) {
@@ -148,7 +150,7 @@ fn check_refusals(guest: &Running) {
     let words = ["compare", "--guest", &guest.socket, "--plan", &plan, "--plan", &plan];
     let output = guest.spawn(&[&words[..], &["--", "wakeup"]].concat()).capture(PATIENCE_NS);
     let said = output.expect("runs").stderr_text();
-    assert!(said.contains("only the demo guest is started under a plan"), "{said}");
+    assert!(said.contains("only the demo guest can be started under a plan"), "{said}");
 }
 
 /// A probe in the guest against the same probe on this machine.

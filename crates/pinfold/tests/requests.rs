@@ -101,7 +101,7 @@ fn what_is_wrong_is_reported_with_its_place() {
     check(&["--vm", "name=a", "--vcpus", "2"], "cannot be used with");
     check(&["--request", "/nonexistent/request.toml"], "/nonexistent/request.toml");
     let two = ["--vm", "name=a,vcpus=1", "--vm", "name=b,vcpus=1", "--emit"];
-    check(&[&two[..], &["libvirt", "--vnode", "c"]].concat(), "the plan places no \"c\"");
+    check(&[&two[..], &["libvirt", "--vnode", "c"]].concat(), "the plan does not contain \"c\"");
     check(&[&two[..], &["cmdline", "--vnode", "a"]].concat(), "for the host as a whole");
 }
 

@@ -122,7 +122,7 @@ fn undo_names_the_process_that_holds_a_placement_and_leaves_it() {
         let refused = pinfold(&state, words);
         let said = refused.stderr_text();
         assert_eq!(refused.status.code(), Some(3), "{said}");
-        assert!(said.contains(&format!("is held by process {pid}, which runs")), "{said}");
+        assert!(said.contains(&format!("belongs to process {pid}, which is running")), "{said}");
         assert!(said.contains(&format!("kill -INT {pid}")), "{said}");
         assert!(status().contains("vcpu(0)"), "it stays");
     }
@@ -133,7 +133,7 @@ fn undo_names_the_process_that_holds_a_placement_and_leaves_it() {
         SystemClock.sleep_ns(SECOND_NS / 10);
     }
     let said = pinfold(&state, &["undo", "--all"]).stderr_text();
-    for part in [&format!("process {pid}, which is stopped"), &format!("kill -CONT {pid}")] {
+    for part in [&format!("process {pid}, which is suspended"), &format!("kill -CONT {pid}")] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(stopped(), "status says so");
@@ -610,7 +610,7 @@ fn a_plan_of_another_machine_is_not_applied() {
     let refused = pinfold(&state, &["apply", "--qmp", &socket, "--plan", &file, "--dry-run"]);
     let said = refused.stderr_text();
     assert_eq!(refused.status.code(), Some(2), "{said}");
-    assert!(said.contains(&format!("{file} was made for another machine")), "{said}");
+    assert!(said.contains(&format!("{file} was created for another machine")), "{said}");
     assert!(said.contains("pinfold plan --strategy none --vcpus 1 --json"), "{said}");
     qemu.kill().expect("QEMU ends");
 }

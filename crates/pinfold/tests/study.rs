@@ -130,7 +130,7 @@ fn from_file_to_page() {
     for why in [
         "it printed nothing to stdout",
         "the figure time is NaN",
-        "did not end within its 0.3 s",
+        "did not finish within its 0.3 s",
         "exit code 3: broken",
     ] {
         assert!(

@@ -968,7 +968,11 @@ fn a_recorded_load_takes_no_speed() {
     };
     let refused = stage.emulate(&["set", &stage.name, "--speed", "30%"]);
     assert!(!refused.status.success());
-    assert!(refused.stderr_text().contains("not for inject"), "{}", refused.stderr_text());
+    assert!(
+        refused.stderr_text().contains("not possible with inject"),
+        "{}",
+        refused.stderr_text()
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn a_second_watch_is_refused_with_a_hint() {
     assert!(held.is_some());
     let second = capture(PINFOLD, ["--state-dir", &path, "watch"], MINUTE_NS).expect("it runs");
     assert_eq!(second.status.code(), Some(3), "{}", second.stderr_text());
-    for part in ["another `pinfold watch` is running on this state folder", "end that one first"] {
+    for part in ["another `pinfold watch` is running on this state directory", "stop it first"] {
         assert!(second.stderr_text().contains(part), "{part}: {}", second.stderr_text());
     }
 }

@@ -42,7 +42,7 @@ pub fn require_program(command: &[String]) -> Result<(), Failure> {
     }
     let name = shown::name(program);
     let text = if files::exists(program) && program.contains('/') {
-        format!("{name} is no executable file")
+        format!("{name} is not an executable file")
     } else if program.contains('/') {
         format!("there is no file {name}")
     } else {

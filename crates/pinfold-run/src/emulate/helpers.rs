@@ -84,7 +84,7 @@ fn rates(outcome: &ProgressOutcome) -> Result<Throughput, SpeedError> {
         let at_ns = |ms: usize| u64::try_from(ms).unwrap_or(u64::MAX).saturating_mul(1_000_000);
         let span = (at_ns(begin), at_ns(begin + WINDOW_MS));
         let own_ns = worker.own_ns(outcome.unit_ns, span);
-        let missing = || failed("it was stopped more often than it can note".to_owned());
+        let missing = || failed("it was stopped more often than it can record".to_owned());
         let units = ms.iter().copied().map(u64::from).sum();
         let (own_ns, span_ns) = (own_ns.ok_or_else(missing)?, span.1 - span.0);
         Ok::<_, SpeedError>(Window { units, own_ns, span_ns })

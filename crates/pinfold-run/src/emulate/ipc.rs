@@ -117,9 +117,9 @@ impl Answer {
 
     /// The failure for a response of an unexpected kind.
     fn unexpected(self) -> Failure {
-        Failure::new(Exit::Host, format!("the supervisor of the platform answers {self:?}"))
+        Failure::new(Exit::Host, format!("unexpected reply from the supervisor: {self:?}"))
             .with_hint(format!(
-                "it may be of another version: end it with that version's `{}`",
+                "it may be another version of Pinfold: end it with that version's `{}`",
                 Command::new("emulate down")
             ))
     }
@@ -175,11 +175,12 @@ pub fn ask_process(
         return Ok(None);
     }
     let broken = |error: &dyn std::fmt::Display| {
-        Failure::new(Exit::Host, format!("the supervisor of the platform does not answer: {error}"))
-            .with_hint(format!(
+        Failure::new(Exit::Host, format!("the supervisor does not reply: {error}")).with_hint(
+            format!(
                 "end it (its process is `pinfold emulate up`), then run `{}`",
                 Command::new("undo --left")
-            ))
+            ),
+        )
     };
     let mut line = serde_json::to_string(ask).map_err(|error| broken(&error))?;
     line.push('\n');
@@ -239,7 +240,7 @@ fn state_of(pid: Tid) -> Result<Option<char>, Failure> {
 /// The failure for a supervisor that exists and does not respond.
 fn silent(pid: Option<Tid>) -> Failure {
     let Some(pid) = pid else {
-        return Failure::new(Exit::Host, "the supervisor of the platform does not answer");
+        return Failure::new(Exit::Host, "the supervisor does not reply");
     };
     let reported = match state_of(pid) {
         Ok(Some('T' | 't')) => "it is stopped",
@@ -247,10 +248,9 @@ fn silent(pid: Option<Tid>) -> Failure {
         Ok(Some(_)) => "it runs or sleeps",
         Ok(None) | Err(_) => "it has just ended",
     };
-    let text =
-        format!("the supervisor of the platform (process {pid}) does not answer: {reported}");
+    let text = format!("the supervisor (process {pid}) does not reply: {reported}");
     Failure::new(Exit::Host, text).with_hint(format!(
-        "let it go on: kill -CONT {pid}; or end it: kill -KILL {pid}, then `{}`",
+        "continue it: kill -CONT {pid}; or kill it: kill -KILL {pid}, then `{}`",
         Command::new("undo --left")
     ))
 }
@@ -288,7 +288,7 @@ pub fn require(state: &StateDir, question: &Ask) -> Result<Answer, Failure> {
     let left: Vec<String> = left.map(|(id, _, _)| id).collect();
     if !left.is_empty() {
         let text = format!(
-            "the supervisor of the platform has ended and what it applied is still active (journal {})",
+            "the supervisor has exited, but its changes are still active (journal {})",
             left.join(", ")
         );
         return Err(Failure::new(Exit::No, text)
@@ -307,7 +307,7 @@ pub fn place_of(state: &StateDir, vnode: &str) -> Result<(Vec<String>, CpuSet), 
     let ask = Ask::Enter { vnode: vnode.to_owned() };
     let Enter { files, pus, .. } = require(state, &ask)?.enter()?;
     let strange = |what: &str| {
-        Failure::new(Exit::Host, format!("the supervisor's answer is not understood: {what}"))
+        Failure::new(Exit::Host, format!("cannot parse the supervisor's reply: {what}"))
     };
     let pus = CpuSet::parse_list(&pus).map_err(|error| strange(&error.to_string()))?;
     Ok((files, pus))
@@ -382,7 +382,7 @@ impl Listener {
             match caller.read() {
                 Message::Line => {
                     let ask = serde_json::from_slice(&caller.line).map_err(|error| {
-                        Failure::new(Exit::Input, format!("not a question: {error}"))
+                        Failure::new(Exit::Input, format!("not a request: {error}"))
                     });
                     received.push((caller, ask));
                 }

@@ -85,7 +85,7 @@ impl<'s> StoredCosts<'s> {
     pub fn load(&self) -> Calibrations {
         self.read().unwrap_or_else(|why| {
             let path = self.state.path_of(FILE);
-            say(&format!("{path} is ignored, costs are measured again: {why}"));
+            say(&format!("{path} is ignored, and the costs are measured again: {why}"));
             Calibrations::default()
         })
     }
@@ -103,7 +103,7 @@ impl<'s> StoredCosts<'s> {
         let kept = written
             .and_then(|text| self.state.replace(FILE, &text).map_err(|error| with_causes(&error)));
         if let Err(why) = kept {
-            say(&format!("the measured cost is not kept: {why}"));
+            say(&format!("cannot store the measured cost: {why}"));
         }
     }
 
@@ -124,7 +124,7 @@ impl<'s> StoredCosts<'s> {
             return Ok(Calibrations::default());
         }
         let all: Option<Vec<_>> = document.calibrations.into_iter().map(calibration).collect();
-        all.map(Calibrations).ok_or_else(|| "it holds a cost that cannot be one".to_owned())
+        all.map(Calibrations).ok_or_else(|| "it contains an impossible cost".to_owned())
     }
 }
 

@@ -54,8 +54,9 @@ fn end_child(mut child: Child) -> Result<(), Failure> {
         None => {
             let pid = child.detach().tid;
             let exit = if interrupt::requested() { Exit::Interrupted } else { Exit::Host };
-            let text = format!("the supervisor (process {pid}) was asked to end and still runs");
-            let hint = format!("if it is stopped, let it go on: kill -CONT {pid}");
+            let text =
+                format!("the supervisor (process {pid}) was told to stop but is still running");
+            let hint = format!("if it is suspended, continue it: kill -CONT {pid}");
             Err(Failure::new(exit, text).with_hint(hint))
         }
     }
@@ -85,7 +86,8 @@ pub fn start_child(file: &PlatformFile<'_>, session: Session<'_>) -> Result<Valu
         .stderr(Stdio::Pipe)
         .own_group()
         .start()?;
-    let pipe = child.stderr().ok_or_else(|| Failure::new(Exit::Host, "the child has no pipe"))?;
+    let pipe =
+        child.stderr().ok_or_else(|| Failure::new(Exit::Host, "the child process has no pipe"))?;
     let said = listen(pipe)?;
     let end = SystemClock.now_ns().saturating_add(READY_NS);
     let mut last_words: Vec<String> = Vec::new();
@@ -106,7 +108,7 @@ pub fn start_child(file: &PlatformFile<'_>, session: Session<'_>) -> Result<Valu
         hand_over(said.try_iter(), &mut last_words);
     }
     end_child(child)?;
-    Err(Failure::new(Exit::Host, "the vnodes were not there after a minute").with_hint(format!(
+    Err(Failure::new(Exit::Host, "the vnodes did not start within a minute").with_hint(format!(
         "`{}` shows what it waits for",
         Command::new("emulate up --foreground").arg(file.path)
     )))
@@ -118,7 +120,7 @@ fn ended_early(status: std::process::ExitStatus, last_words: &[String]) -> Failu
         return Failure::new(Exit::Host, last_words.join("\n"));
     }
     let how = process::describe(status);
-    Failure::new(Exit::Host, format!("the supervisor of the platform ended at its start: {how}"))
+    Failure::new(Exit::Host, format!("the supervisor exited during its start: {how}"))
         .with_hint(format!("`{}` reverts what it applied", Command::new("undo --left")))
 }
 
@@ -129,7 +131,9 @@ fn listen(pipe: std::process::ChildStderr) -> Result<Receiver<String>, Failure> 
     std::thread::Builder::new()
         .name("listener".to_owned())
         .spawn(move || lines.map(|line| report.send(line)).all(|sent| sent.is_ok()))
-        .map_err(|error| Failure::new(Exit::Host, format!("cannot listen to a child: {error}")))?;
+        .map_err(|error| {
+            Failure::new(Exit::Host, format!("cannot read from the child process: {error}"))
+        })?;
     Ok(said)
 }
 
@@ -184,8 +188,8 @@ fn no_profile(platform: &str, error: &pinfold_host::HostError) -> Failure {
     let failure = inputs::input_failure(error);
     let folder = Path::new(platform).parent().filter(|folder| !folder.as_os_str().is_empty());
     let hint = match folder {
-        Some(folder) => format!("it is looked for in {}, next to {platform}", folder.display()),
-        None => format!("it is looked for in the current folder, next to {platform}"),
+        Some(folder) => format!("the file is expected in {}, next to {platform}", folder.display()),
+        None => format!("the file is expected in the current directory, next to {platform}"),
     };
     let message = format!("profile: {}", failure.message);
     Failure { message, hint: failure.hint.or(Some(hint)), ..failure }
@@ -290,12 +294,12 @@ fn load(path: &str, vnode: &EmulatedVnode) -> Result<pinfold_emulate::Load, Fail
     let cores = vnode.pus.len();
     if recorded.pus.len() < cores {
         let why = format!(
-            "{path} is of {}, {} has {cores}",
+            "{path} was recorded on {}, but {} has {cores}",
             counted(recorded.pus.len(), "CPU"),
             vnode.name
         );
         return Err(Failure::new(Exit::Input, why)
-            .with_hint("record as many, or give the vnode fewer cores"));
+            .with_hint("record as many cores as the vnode has, or change its number of cores"));
     }
     let mut from_ns = 0;
     let mut rows = Vec::with_capacity(recorded.rows.len());
@@ -330,7 +334,7 @@ pub fn supervise(platform: &PlatformFile<'_>, session: Session<'_>) -> Result<()
     let starting = StartLock::wait_at_most(session.state, PATIENCE_NS)?.ok_or_else(|| {
         let text = "another pinfold process has been starting a placement for half a minute";
         Failure::new(Exit::Host, text)
-            .with_hint("wait until its machine has started, or end that process")
+            .with_hint("wait until its machine has started, or stop that process")
     })?;
     let plan = plan_of(platform, &host, &Claims::of_state(&host, session.state)?)?;
     let mut print_cautions = |platformed: &mut ActivePlatform<'_>| {
@@ -503,9 +507,13 @@ fn make_groups(
                 break;
             }
             if moves == MOST_MOVES {
-                let what = format!("vnode {}: its process forks faster than it moves", node.name);
-                return Err(Failure::new(Exit::Host, what)
-                    .with_hint("stop it with SIGSTOP, and let it go on when the platform is up"));
+                let what = format!(
+                    "vnode {}: its process forks faster than its children can be moved",
+                    node.name
+                );
+                return Err(Failure::new(Exit::Host, what).with_hint(
+                    "stop it with SIGSTOP, and continue it with SIGCONT when the platform is up",
+                ));
             }
             take(missed)?;
         }
@@ -534,7 +542,7 @@ fn in_force(
     keep_off(host, plan)?;
     // With late heartbeats the vnodes, and the calibration at their start, would run at full speed.
     if let Err(error) = process::hasten() {
-        say(&format!("on a busy machine speeds may fail at times: {error}"));
+        say(&format!("on a busy machine the speeds may be missed at times: {error}"));
     }
     let nodes = VnodeController::start(host, &SystemClock, programs, nodes)?;
     let mut platformed = ActivePlatform { nodes, enclosures, cautions, plan, topology };
@@ -654,7 +662,7 @@ impl ActivePlatform<'_> {
         let enclosure = self.enclosures.iter().find(|(at, _)| at == name);
         let enclosure = enclosure.map(|(_, enclosure)| enclosure);
         enclosure
-            .ok_or_else(|| Failure::new(Exit::Host, format!("the groups of {name} are not known")))
+            .ok_or_else(|| Failure::new(Exit::Host, format!("the groups of {name} are unknown")))
     }
 
     fn vnode(&self, name: &str) -> Result<&EmulatedVnode, Failure> {
@@ -670,9 +678,10 @@ impl ActivePlatform<'_> {
         let vnode = self.vnode(name)?;
         // As in the platform file.
         if vnode.method == Some(Method::Inject) {
-            let why = "not for inject: the recorded load decides what is left of each core";
+            let why =
+                "not possible with inject: the recorded load determines what is left of each core";
             return Err(Failure::new(Exit::Input, format!("{name}: speed: {why}"))
-                .with_hint("take another method in the platform file"));
+                .with_hint("choose another method in the platform file"));
         }
         if let Some(pu) = only
             && !vnode.cpus().contains(pu)

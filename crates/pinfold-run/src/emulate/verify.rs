@@ -108,12 +108,12 @@ fn benchmarks(is_quick: bool) -> Vec<MicroBenchmark> {
 impl<'s> Vnode<'s> {
     fn find(state: &'s StateDir, name: &'s str) -> Result<(Self, String), Failure> {
         let strange = |what: &str| {
-            Failure::new(Exit::Host, format!("the supervisor's answer is not understood: {what}"))
+            Failure::new(Exit::Host, format!("cannot parse the supervisor's reply: {what}"))
         };
         let (files, mask) = ipc::place_of(state, name)?;
         let status = ipc::require(state, &Ask::Status)?.status()?;
         let (method, asked) =
-            asked(&status, name).ok_or_else(|| strange(&format!("nothing of {name}")))?;
+            asked(&status, name).ok_or_else(|| strange(&format!("no result for {name}")))?;
         let outside = Placement { cgroup_files: Vec::new(), affinity: Some(mask.clone()) };
         let inside = Placement { cgroup_files: files, affinity: Some(mask) };
         Ok((Self { state, name, asked, inside, outside }, method))
@@ -171,7 +171,8 @@ impl Verification {
         }
         if self.asked.iter().any(|(_, speed)| *speed != self.requested()) {
             remarks.push(format!(
-                "the cores of {} differ: requested is their mean, and what one thread achieves depends on where it runs",
+                "the cores of {} have different speeds: the requested speed is their mean, and a \
+                 single thread achieves the speed of the core that it runs on",
                 self.vnode
             ));
         }

@@ -104,7 +104,7 @@ impl MicroRunner for MicroChild {
             {
                 Ok(VcpuRun { out, mmio, cpu_ns: *cpu_ns })
             }
-            [] => Err(failed(format!("ended, or took longer than {} s", LONGEST.as_secs()))),
+            [] => Err(failed(format!("exited, or took longer than {} s", LONGEST.as_secs()))),
             _ => Err(failed(format!("answered {:?} to {work:?}", answer.trim()))),
         }
     }

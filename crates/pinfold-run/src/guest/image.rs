@@ -76,7 +76,7 @@ impl GuestImage {
         let cache = files::cache_dir()?;
         let pinload = cross_compile::program(isa, &format!("{cache}/cross"))
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
-        say(&format!("Getting the {isa} guest's kernel from Debian's packages …"));
+        say(&format!("Downloading the {isa} guest kernel from Debian's packages …"));
         let kernel = guest::fetch_kernel(&cache, flavour, guest::DEMO_MODULES)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
         let archive = guest::build_initramfs(&kernel, &pinload)
@@ -133,7 +133,7 @@ impl GuestImage {
         };
         let stale = Finding::warning(
             "guest kernel",
-            "apt could not be asked, so an earlier kernel from the cache was used",
+            "apt could not be queried, so an earlier kernel from the cache is used",
         )
         .with_hint("run apt-get update");
         Subject {

@@ -89,7 +89,7 @@ impl Running<'_> {
             if !all_run {
                 return Err(Failure::new(
                     Exit::Vm,
-                    "a load in the guest ended while it was measured",
+                    "a load in the guest exited during the measurement",
                 ));
             }
         }

@@ -173,7 +173,7 @@ impl VmStarter<'_> {
         }
         result.map_err(|failure| match console {
             Some(words) if !words.is_empty() => Failure {
-                message: format!("{}; the guest said: {words}", failure.message),
+                message: format!("{}; the guest printed: {words}", failure.message),
                 ..failure
             },
             Some(_) | None => failure,
@@ -182,7 +182,8 @@ impl VmStarter<'_> {
         if !was_received {
             return Err(Failure::new(
                 Exit::Vm,
-                "this Pinfold was stopped, and the guest has lost its real-time rights: this start does not count",
+                "Pinfold was suspended, and the guest lost its real-time priority: this start does \
+                 not count",
             ));
         }
         ended.map(|_| ())
@@ -305,7 +306,7 @@ impl VmStarter<'_> {
             let ended = vm.wait_for(left.min(LOOK_NS));
             let ended = ended.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
             if let Some(status) = ended {
-                let text = format!("the virtual machine ended before it was measured ({status})");
+                let text = format!("the virtual machine exited before it was measured ({status})");
                 return Err(Failure::new(Exit::Vm, text));
             }
             if left == 0 {
@@ -340,7 +341,8 @@ impl VmStarter<'_> {
             levels(found),
             levels(wanted)
         );
-        let hint = "five levels need la57 of QEMU's processor and CONFIG_X86_5LEVEL of the kernel";
+        let hint =
+            "five levels need a QEMU CPU model with la57 and a guest kernel with CONFIG_X86_5LEVEL";
         Err(Failure::new(Exit::Vm, message).with_hint(hint))
     }
 

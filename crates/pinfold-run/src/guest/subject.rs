@@ -86,7 +86,8 @@ impl Subject {
             Inside::Nothing { .. } => vec![
                 Finding::warning(
                     "measurement",
-                    "the guest runs no agent, so it was only seen from the host: how long its vCPUs waited for a CPU",
+                    "the guest runs no agent, so it was only measured from the host: how long its \
+                     vCPUs waited for a CPU",
                 )
                 .with_hint("run `pinload agent` in the guest and give --agent to measure inside"),
             ],

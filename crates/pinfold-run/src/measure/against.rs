@@ -88,9 +88,10 @@ pub fn against(
         spare_a_pu(bench, reference_tool, &place)?;
     }
     if request.how.duty.is_some() {
-        let text =
-            format!("{name} spins all the time, and so does the probe that it is compared with");
-        return Err(Failure::new(Exit::Input, text).with_hint("leave --duty out"));
+        let text = format!(
+            "{name} spins all the time, so the probe that is compared with it must do so too"
+        );
+        return Err(Failure::new(Exit::Input, text).with_hint("omit --duty"));
     }
     let mut taking = PreparedProbe::new(
         bench,
@@ -130,7 +131,9 @@ pub fn against(
         .with_hint("measure longer, with --seconds"));
     }
     let stolen = Stolen::of(&taken);
-    let stolen = stolen.is_worth_telling().then(|| format!("stolen time while ours ran: {stolen}"));
+    let stolen = stolen
+        .is_worth_telling()
+        .then(|| format!("stolen time while Pinfold's probe ran: {stolen}"));
     let remarks =
         [reference_tool.remark().map(str::to_owned), stolen, Some(format!("seed {}", bench.seed))];
     let reported = Reported {
@@ -154,7 +157,7 @@ fn reference_tool_of(probe: &Probe, name: &str) -> Result<ReferenceTool, Failure
     }
     let fitting: Vec<&str> = probe.reference_tools.iter().map(|one| one.name()).collect();
     let hint = match fitting.is_empty() {
-        true => "no instrument of others measures quite that".to_owned(),
+        true => "no reference tool measures exactly that".to_owned(),
         false => format!("for {} there is {}", probe.name, fitting.join(", ")),
     };
     Err(Failure::new(Exit::Input, format!("{name} does not measure what {} does", probe.name))
@@ -176,7 +179,7 @@ fn spare_a_pu(
     let name = reference_tool.name();
     let text = format!("{name} under fifo on every CPU would starve this machine");
     Err(Failure::new(Exit::Input, text)
-        .with_hint("leave one out with --cpus, or use --policy other"))
+        .with_hint("leave one CPU out with --cpus, or use --policy other"))
 }
 
 /// Adds the values of a block to the rows.

@@ -52,11 +52,12 @@ pub struct ComparedSides {
 pub fn files(first: &str, second: &str) -> Result<(ComparedSides, Comparison), Failure> {
     let (one, other) = (read(first)?, read(second)?);
     let mut remarks = vec![
-        "the two were not measured in the same blocks: what changed on the machine between them is in the ratio"
+        "the two were not measured in the same blocks: changes of the machine between them affect \
+         the ratio"
             .to_owned(),
     ];
     if one.origin.fingerprint != other.origin.fingerprint {
-        remarks.push("the two are of different machines".to_owned());
+        remarks.push("the two were measured on different machines".to_owned());
     }
     if one.origin.kernel != other.origin.kernel {
         remarks.push(format!(
@@ -92,18 +93,18 @@ fn durations(one: &Measurement, other: &Measurement) -> Option<String> {
     let reported = |(first, second): (f64, f64), what: &str| {
         let time = pinfold_report::format::duration;
         format!(
-            "the first was looked at for {}, the second for {}: {what}",
+            "the first was observed for {}, the second for {}: {what}",
             time(first),
             time(second)
         )
     };
     let counts = unequal(Family::Count)
-        .map(|times| reported(times, "rates and shares compare, counts and sums do not"));
+        .map(|times| reported(times, "rates and shares can be compared, counts and sums cannot"));
     counts.or_else(|| {
         unequal(Family::Tail).map(|times| {
             reported(
                 times,
-                "medians and shares compare, the longest grows with the time of looking",
+                "medians and shares can be compared; the maximum grows with the duration",
             )
         })
     })
@@ -132,7 +133,9 @@ pub fn plans(
     let plans = (inputs::read_plan(first)?, inputs::read_plan(second)?);
     let mut remarks = vec![format!("seed {}", bench.seed)];
     if plans.0.same_placement(&plans.1) {
-        remarks.push("both plans place alike: this shows the noise, not a difference".to_owned());
+        remarks.push(
+            "both plans give the same placement: this shows the noise, not a difference".to_owned(),
+        );
     }
     let (one, other) = match guest {
         Some(wanted) => {
@@ -141,10 +144,10 @@ pub fn plans(
             if !guest.takes_plans() {
                 return Err(Failure::new(
                     Exit::Input,
-                    "--guest SOCKET with --plan: only the demo guest is started under a plan",
+                    "--guest SOCKET with --plan: only the demo guest can be started under a plan",
                 )
                 .with_hint(
-                    "give --guest demo; `pinfold tune` starts your own machine under plans",
+                    "use --guest demo; `pinfold tune` starts your own machine under plans",
                 ));
             }
             let one = Vcpus::counted(1..=1);

@@ -43,11 +43,11 @@ impl Folder {
     pub fn target(&self, named: Option<&str>) -> Result<IoTarget, Failure> {
         let Some(path) = named else { return self.own_file() };
         if files::is_dir(path) {
-            return Err(Failure::new(Exit::Input, format!("--file {path} is a folder"))
+            return Err(Failure::new(Exit::Input, format!("--file {path} is a directory"))
                 .with_hint("name a file or a block device"));
         }
         if !files::exists(path) {
-            return Err(Failure::new(Exit::Input, format!("--file {path} is not there")));
+            return Err(Failure::new(Exit::Input, format!("--file {path} does not exist")));
         }
         Ok(target_of(path))
     }

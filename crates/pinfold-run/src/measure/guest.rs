@@ -136,7 +136,7 @@ impl<'b> Guest<'b> {
         let policy = how.policy.as_deref().unwrap_or("other");
         let cpus = how.cpus.as_deref().map_or_else(String::new, |list| format!(" on CPU {list}"));
         let name = match &self.kind {
-            Kind::Socket(_) => "in a guest that ran already",
+            Kind::Socket(_) => "in a guest that was already running",
             Kind::Demo(_) => "in the demo guest",
         };
         format!("{name}{cpus}, {policy}, {}", self.accelerator())
@@ -181,7 +181,7 @@ impl<'b> Guest<'b> {
             say(&finding.to_string());
         }
         if self.accelerator() != Accelerator::Kvm {
-            say("its numbers speak of QEMU's translator on this host, never of KVM");
+            say("TCG results do not carry over to KVM");
         }
     }
 }
@@ -222,18 +222,23 @@ fn accelerator_behind(bench: &Bench, socket: &str) -> Result<Accelerator, Failur
         let by_names = threads::discover(host, Tid(pid), None).ok();
         let by_names = by_names.and_then(|found| found.accelerator);
         return by_names.or(reported).ok_or_else(|| {
-            let text =
-                format!("process {pid}: KVM or TCG is not known, and no number is without it");
+            let text = format!(
+                "process {pid}: cannot determine whether it uses KVM or TCG, which every result \
+                 must state"
+            );
             Failure::new(Exit::Vm, text).with_hint(
-                "run it as root or as the owner of QEMU, or name one of them to QEMU: -accel kvm",
+                "run it as root or as the owner of QEMU, or start QEMU with an explicit -accel kvm",
             )
         });
     }
     Err(Failure::new(
         Exit::Vm,
-        format!("no QEMU of this host has {socket} in its command line: KVM or TCG is not known"),
+        format!(
+            "no QEMU on this host has {socket} in its command line, so it is unknown whether it \
+             uses KVM or TCG"
+        ),
     )
-    .with_hint("start QEMU with the socket's path, as docs/measuring.md shows"))
+    .with_hint("start QEMU with the path of the socket, as docs/measuring.md shows"))
 }
 
 impl Demo {
@@ -259,7 +264,7 @@ impl Demo {
         match self.start(bench, &self.plan, |_| Ok(())) {
             Ok(()) => Ok(()),
             Err(failure) if failure.exit == Exit::Vm => {
-                say("KVM does not run it here: going on with TCG (QEMU's translator).");
+                say("KVM does not work here: continuing with TCG (QEMU's translator).");
                 self.subject.use_accelerator(Accelerator::TcgMulti);
                 self.start(bench, &self.plan, |_| Ok(()))
             }
@@ -341,7 +346,7 @@ fn guest_settings(
         (None, Some(disk)) => Some(IoTarget::Device(disk.to_owned())),
         (None, None) if probe.reads_a_file() => {
             return Err(Failure::new(Exit::Input, "in a guest io needs a disk or a file to read")
-                .with_hint("name it as the guest calls it: --file /dev/vda"));
+                .with_hint("use its name in the guest: --file /dev/vda"));
         }
         (None, None) => None,
     };

@@ -53,8 +53,10 @@ impl Instrument {
                 "waits of a machine's threads for a CPU, and which task ran instead"
             }
             Instrument::Counters => "switches, migrations, faults, cycles and misses by role",
-            Instrument::Locks => "time of a machine's threads in futex, by lock and call site",
-            Instrument::Exits => "what makes a machine of KVM leave the processor, how long",
+            Instrument::Locks => {
+                "time that a machine's threads spend in futex, by lock and call site"
+            }
+            Instrument::Exits => "why a KVM machine exits, and how long each exit takes",
         }
     }
 
@@ -167,7 +169,7 @@ pub fn observe(
         let times = if count == 1 { String::new() } else { format!("block {block} of {count}: ") };
         let threads = count_of(subject.threads().len(), "thread");
         let seconds = request.seconds;
-        say(&format!("{times}watching {threads} of {name} for {seconds} s …"));
+        say(&format!("{times}observing {threads} of {name} for {seconds} s …"));
         let before = moment()?;
         let one = instrument.look(&bench.host, subject, request)?;
         let surroundings = moment()?.since(&before);
@@ -175,7 +177,7 @@ pub fn observe(
         if figures.is_empty() {
             one.verdict()?;
             let why = one.absence().map_or_else(String::new, |why| format!(", because {why}"));
-            return Err(Failure::new(Exit::No, format!("{name}: nothing was seen{why}")));
+            return Err(Failure::new(Exit::No, format!("{name}: nothing was observed{why}")));
         }
         let is_last = one.is_last();
         blocks.push(MeasuredBlock { figures, surroundings });
@@ -288,7 +290,7 @@ fn watch(host: &LiveHost, threads: &[(TaskId, Role)], duration_ns: u64) -> Resul
             }
         }
         if !alive {
-            say("warning: all of the threads have ended meanwhile");
+            say("warning: all threads exited during the measurement");
             return Ok(());
         }
     }
@@ -359,7 +361,7 @@ fn locked(
     let watching = locks::start(host, threads, sites).map_err(|error| match error {
         locks::LocksError::Watch(error) => watch_failure(error),
         locks::LocksError::Unavailable { .. } => Failure::new(Exit::Host, error.to_string())
-            .with_hint("it takes CAP_BPF and CAP_PERFMON, as root has them"),
+            .with_hint("it needs CAP_BPF and CAP_PERFMON, or root"),
     })?;
     watch(host, threads, duration_ns)?;
     watching.stop(host).map_err(Failure::from)

@@ -84,8 +84,10 @@ impl HostPlace {
         let wrong = |why: String| Failure::new(Exit::Input, format!("{file}: {why}"));
         // Offline CPUs are rejected with the command that brings them online.
         if let Fit::Other(differences) = pinfold_plan::fit(plan, &bench.topology) {
-            return Err(plans::another_host(file, &differences)
-                .with_hint(format!("make it again here: `{}`", command::again(plan, None))));
+            return Err(plans::another_host(file, &differences).with_hint(format!(
+                "create it again on this host: `{}`",
+                command::again(plan, None)
+            )));
         }
         let names: Vec<&str> = plan.vnodes.iter().map(|one| one.name.as_str()).collect();
         let found = match vnode {
@@ -112,7 +114,7 @@ impl HostPlace {
         };
         if threads.iter().any(|thread| thread.policy != first.policy) {
             return Err(wrong(format!("the roles {wanted} have several policies"))
-                .with_hint("name one of them with --role"));
+                .with_hint("choose one with --role"));
         }
         require_usable(bench, file, &pus)?;
         let policy = match (policy(how)?, first.policy) {
@@ -179,13 +181,13 @@ fn require_usable(bench: &Bench, option: &str, pus: &CpuSet) -> Result<(), Failu
     if let Some(first) = offline.iter().next() {
         let path = paths::cpu_is_online(first);
         return Err(Failure::new(Exit::Host, format!("{option}: CPU {offline} is offline"))
-            .with_hint(format!("bring it online (1 into {path}) or name others")));
+            .with_hint(format!("bring it online (`echo 1 > {path}`) or name others")));
     }
     let barred = pus.difference(&topology.allowed);
     if !barred.is_empty() {
         let text = format!("{option}: this process may not run on CPU {barred}");
         return Err(Failure::new(Exit::Host, text).with_hint(format!(
-            "the cpuset of its cgroup allows {}; start it in another",
+            "the cpuset of its cgroup allows only {}; start it in another cgroup",
             topology.allowed
         )));
     }
@@ -200,12 +202,11 @@ pub fn policy(how: &ProbeOptions) -> Result<Option<SchedPolicy>, Failure> {
         ("other", _) => Ok(Some(SchedPolicy::Other)),
         (_, Some(priority @ 1..=98)) => Ok(Some(SchedPolicy::Fifo(priority))),
         // The supervisor of a real-time benchmark needs a higher priority.
-        (_, Some(priority)) => Err(Failure::new(
-            Exit::Input,
-            format!("--policy: the priority {priority} is out of range"),
-        )
-        .with_hint("fifo:1 to fifo:98")),
-        (_, None) => Err(Failure::new(Exit::Input, format!("--policy {text:?} is no policy"))
+        (_, Some(priority)) => {
+            Err(Failure::new(Exit::Input, format!("--policy: priority {priority} is out of range"))
+                .with_hint("use fifo:1 to fifo:98"))
+        }
+        (_, None) => Err(Failure::new(Exit::Input, format!("--policy {text:?} is not a policy"))
             .with_hint("write other, or fifo:N with N from 1 to 98")),
     }
 }
@@ -221,7 +222,7 @@ fn planned_policy(planned: Option<Policy>) -> Result<SchedPolicy, String> {
             | Policy::Idle
             | Policy::Deadline { .. }
             | Policy::Unknown(_)),
-        ) => Err(format!("no probe runs under the policy {other}")),
+        ) => Err(format!("no probe can run under the policy {other}")),
     }
 }
 

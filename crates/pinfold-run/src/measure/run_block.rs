@@ -68,14 +68,14 @@ impl<'b> PreparedProbe<'b> {
         let job = probe.job(&settings).map_err(|refusal| refused(&refusal))?;
         if by_fio && is_buffered(bench, probe, (&settings, &place))? {
             by_fio = false;
-            say(
-                "note: this file system allows no reads past the page cache (O_DIRECT), which fio \
-                 drops once only: pinload reads instead, and drops it before each read",
-            );
+            say("note: this file system does not support direct reads (O_DIRECT), and fio drops \
+                 the page cache only once: pinload reads instead and drops it before each read");
         }
         if by_fio && settings.policy != SchedPolicy::Other {
-            return Err(Failure::new(Exit::Input, "io runs under the policy other only")
-                .with_hint("fio reads the blocks, and is not given real-time rights"));
+            return Err(Failure::new(Exit::Input, "io runs only under the policy other")
+                .with_hint(
+                    "fio reads the blocks, and Pinfold does not give it a real-time policy",
+                ));
         }
         Ok(Self { bench, probe, place, settings, job, folder, by_fio })
     }
@@ -168,18 +168,15 @@ pub fn settings(
     policy: SchedPolicy,
 ) -> Result<Settings, Failure> {
     if !(how.seconds >= 0.01 && how.seconds <= LONGEST_S) {
-        return Err(Failure::new(
-            Exit::Input,
-            format!("--seconds {}: is out of range", how.seconds),
-        )
-        .with_hint("from 0.01 to 86400"));
+        return Err(Failure::new(Exit::Input, format!("--seconds {}: out of range", how.seconds))
+            .with_hint("from 0.01 to 86400"));
     }
     let duration = std::time::Duration::from_secs_f64(how.seconds);
     let period_us = match &how.period {
         Some(text) => {
             let us = time::parse_ns("--period", text)? / 1_000;
             let us = u32::try_from(us).ok().filter(|us| *us > 0).ok_or_else(|| {
-                Failure::new(Exit::Input, format!("--period {text:?}: is out of range"))
+                Failure::new(Exit::Input, format!("--period {text:?}: out of range"))
                     .with_hint("from 50us to 1s for wakeup, from 1ms to 10ms for spin-gap")
             })?;
             Some(us)

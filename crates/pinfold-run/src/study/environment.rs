@@ -97,7 +97,8 @@ impl TrialEnvironment {
         let strategy = level(FactorEffect::Strategy).map(|level| level.text.as_str());
         if is_slow {
             if strategy.is_some() || !knobs.is_empty() {
-                return Err("slow cores have a placement of their own".to_owned());
+                return Err("placements cannot be combined with slow cores, which have their own"
+                    .to_owned());
             }
             return slowed((study, cell), cores.unwrap_or(1), (topology, facts));
         }
@@ -135,16 +136,16 @@ impl TrialEnvironment {
 fn refuse_guest_levels(study: &Study, cell: &Cell) -> Result<(), String> {
     let level = |acts: FactorEffect| cell.acting(study, &acts);
     if level(FactorEffect::Emulator).is_some_and(|level| level.text != "usual") {
-        return Err("native is no guest and has no emulator".to_owned());
+        return Err("native is not a guest and has no emulator".to_owned());
     }
     if level(FactorEffect::PageTableLevels).is_some_and(|level| level.text != AS_IS) {
-        return Err("native is no guest: its page tables are those of the host".to_owned());
+        return Err("native is not a guest: its page tables are those of the host".to_owned());
     }
     let others = level(FactorEffect::Machines).is_some_and(|level| level.text != "1");
     let is_program =
         level(FactorEffect::OtherMachines).is_none_or(|level| level.text == SAME_PROGRAM);
     if others && !is_program {
-        let why = "native is no guest: other machines are copies of the program, not loads";
+        let why = "native is not a guest: other machines are copies of the program, not loads";
         return Err(why.to_owned());
     }
     Ok(())
@@ -227,7 +228,7 @@ fn without_siblings(knobs: &[String], topology: &Topology) -> Option<Topology> {
 }
 
 fn count(level: &Level, what: &str) -> Result<u32, String> {
-    level.text.parse().map_err(|_| format!("{what}: {level} is no whole number"))
+    level.text.parse().map_err(|_| format!("{what}: {level} is not a whole number"))
 }
 
 fn planned(
@@ -246,7 +247,7 @@ fn speed_of(level: Option<&Level>) -> Result<Speed, String> {
     let millionths = (share * 1e6).round();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000,000")]
     let speed = Speed::from_millionths(millionths as u32);
-    speed.ok_or_else(|| format!("{share} is no speed"))
+    speed.ok_or_else(|| format!("{share} is not a speed"))
 }
 
 /// The variant of the method of a cell.
@@ -298,14 +299,14 @@ fn slowed(
         && named.is_none()
         && study.factors.iter().any(|f| f.acts == FactorEffect::Method)
     {
-        return Err("none slows nothing: only speed 1 is possible".to_owned());
+        return Err("none does not slow anything: only speed 1 is possible".to_owned());
     }
     let method = match method.or_else(|| pinfold_emulate::best(facts)) {
         Some(method) => method,
         None => return Err("no method of slowing works here".to_owned()),
     };
     if method == Method::Inject {
-        return Err("inject replays a recorded load, which a study has not".to_owned());
+        return Err("inject replays a recorded load, and a study has none".to_owned());
     }
     if !method.variants().contains(&variant) {
         return Err(format!("{method} has no variant {}", variant.name()));

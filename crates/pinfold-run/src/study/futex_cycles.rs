@@ -11,7 +11,7 @@ use super::figure::{absent, one_figure};
 
 /// Why a process without samples has no shares.
 pub(super) const NO_SAMPLES: [&str; 2] =
-    ["the process was never sampled: it hardly ran", "no sample was inside futex(2)"];
+    ["the process was never sampled: it used almost no CPU time", "no sample was inside futex(2)"];
 /// The label of a lock whose variable has no name.
 const NO_SYMBOL: &str = "no symbol";
 

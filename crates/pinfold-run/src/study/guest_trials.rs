@@ -101,7 +101,7 @@ impl Inside<'_> {
         SystemClock.sleep_ns(SETTLE_NS);
         match self.running.last_lines() {
             lines if lines.is_empty() => failure.message.clone(),
-            lines => format!("{}; the guest said: {lines}", failure.message),
+            lines => format!("{}; the guest printed: {lines}", failure.message),
         }
     }
 
@@ -152,7 +152,7 @@ impl Inside<'_> {
         set(false)?;
         Ok(match all_ran {
             true => result,
-            false => Err(TrialError::failed("a load in the guest ended while it was measured")),
+            false => Err(TrialError::failed("a load in the guest exited during the measurement")),
         })
     }
 
@@ -203,7 +203,7 @@ impl Inside<'_> {
             (Program::Pinload(_), _) => return Ok(Ok(words)),
             (Program::Command(_), Ok(Some(path))) => path,
             (Program::Command(_), Ok(None)) => {
-                return Ok(Err(TrialError::failed("its command is no program of the guest")));
+                return Ok(Err(TrialError::failed("its command is not a program of the guest")));
             }
             (Program::Command(_), Err(why)) => return Ok(Err(TrialError::fatal(why))),
         };
@@ -298,12 +298,12 @@ impl<'a> Started<'a> {
             let limit = limit_ns as f64 / 1e9;
             agent.kill(channel, SIGKILL).map_err(|error| lost(&error))?;
             if !agent.ends_within(channel, DEATH_NS) {
-                let why = format!("it did not end within its {limit} s, and the guest hangs");
+                let why = format!("it did not finish within its {limit} s, and the guest hangs");
                 return Err(Stopped::Lost(Failure::new(Exit::Vm, why)));
             }
             // Its output is discarded.
             agent.wait(channel, 0).map_err(|error| lost(&error))?;
-            let why = format!("it did not end within its {limit} s in the guest");
+            let why = format!("it did not finish within its {limit} s in the guest");
             return Ok(Err(TrialError::failed(why)));
         }
         let elapsed_ns = so_far();

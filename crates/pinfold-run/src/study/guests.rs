@@ -61,10 +61,12 @@ impl GuestGround {
         HostFacts { host, topology, .. }: HostFacts<'_>,
     ) -> Result<Self, String> {
         let isa = wish.isa.or_else(Isa::of_host);
-        let isa = isa.ok_or("there is no guest of this host's instruction set: name one in isa")?;
+        let isa =
+            isa.ok_or("there is no guest for this host's instruction set: name one in isa")?;
         if wish.vcpus > MOST_VCPUS {
             return Err(format!(
-                "it needs {} vCPUs, and guests end at {MOST_VCPUS}: so does the kernel of riscv64",
+                "it needs {} vCPUs, but guests can have at most {MOST_VCPUS}, the limit of the \
+                 riscv64 kernel",
                 wish.vcpus
             ));
         }
@@ -85,7 +87,7 @@ impl GuestGround {
         };
         let machines =
             levels.acting(&FactorEffect::Machines).map_or(Ok(1), |level| level.text.parse());
-        let machines = machines.map_err(|_| "machines is no whole number".to_owned())?;
+        let machines = machines.map_err(|_| "machines is not a whole number".to_owned())?;
         let mut plan = plan(strategy, emulator, wish.vcpus, topology)?;
         let asked = memory_node(levels.acting(&FactorEffect::MemoryNode), &plan.pus(), topology)?;
         let memory = bound_from_start(&mut plan, asked, topology);
@@ -95,7 +97,7 @@ impl GuestGround {
             .is_some_and(|level| level.text == SAME_PROGRAM);
         let pins = places(&plan);
         if wish.accelerator == Accelerator::TcgSingle && wish.vcpus > 1 && pins.is_some() {
-            return Err("one thread runs all vCPUs: there is nothing to place apart".to_owned());
+            return Err("one thread runs all vCPUs, so they cannot be placed separately".to_owned());
         }
         let real_time = levels.study.real_time_guest();
         if real_time && isa != Isa::X86 {
@@ -145,12 +147,12 @@ fn bound_from_start(plan: &mut Plan, asked: Option<NodeId>, topology: &Topology)
 /// a boot.
 fn kvm_refusal(isa: Isa, host: &LiveHost) -> Option<String> {
     if let Some(own) = Isa::of_host().filter(|own| *own != isa) {
-        return Some(format!("KVM runs this host's own instruction set, {own}, not {isa}"));
+        return Some(format!("KVM runs only this host's instruction set, {own}, not {isa}"));
     }
     if !host.exists(&paths::kvm_device()) {
         return Some(format!(
-            "there is no {}: load the module kvm_intel or kvm_amd, or turn virtualisation on in \
-             the firmware",
+            "there is no {}: load the module kvm_intel or kvm_amd, or enable virtualisation in the \
+             firmware",
             paths::kvm_device()
         ));
     }
@@ -177,13 +179,13 @@ fn page_table_levels(
     let Some(level) = levels.acting(&FactorEffect::PageTableLevels) else { return Ok(None) };
     let Ok(wanted) = level.text.parse() else { return Ok(None) };
     if isa != Isa::X86 {
-        return Err(format!("page_table_levels: {isa} guests have those of their kernel"));
+        return Err(format!("page_table_levels: fixed by the kernel of {isa} guests"));
     }
     let has_five = pinfold_topology::cpu_has_flag(host, "la57").map_err(|e| e.to_string())?;
     if wanted == 5 && accelerator == Accelerator::Kvm && !has_five {
         return Err(format!(
-            "under KVM a guest has 5 levels of page tables only if its host has la57, which is \
-             not in {}: the processor lacks it, or the kernel was booted with no5lvl",
+            "under KVM a guest has 5 levels of page tables only if its host has la57, which {} \
+             does not list: the processor lacks it, or the kernel was booted with no5lvl",
             paths::cpuinfo()
         ));
     }
@@ -204,20 +206,22 @@ fn refuse_other_grounds(levels: CellLevels<'_>) -> Result<(), String> {
         levels.acting(&acts).is_some_and(|level| level.text != plain)
     };
     if has(FactorEffect::Method, NONE) || has(FactorEffect::Speed, "1") {
-        return Err("slow cores hold processes, not guests".to_owned());
+        return Err("only processes can run on slow cores, not guests".to_owned());
     }
     if levels.acting(&FactorEffect::Cores).is_some() {
-        return Err("cores are those of processes: a guest has n_vcpu".to_owned());
+        return Err("cores is only for processes: use n_vcpu for a guest".to_owned());
     }
     let CellLevels { study, cell } = levels;
     match &cell.workload(study).program {
         Program::Pinload(_) => Ok(()),
         Program::Command(_) => match cell.guest_program(study)? {
-            None => Err("its command is a program of the host: name a static one for the guest \
-                         with guest-program"
-                .to_owned()),
+            None => {
+                Err("its command is a program of the host: name a static program for the guest \
+                     with guest-program"
+                    .to_owned())
+            }
             Some(path) if !files::exists(&path) => {
-                Err(format!("the program for the guest, {path}, is not there"))
+                Err(format!("the program for the guest, {path}, does not exist"))
             }
             Some(_) => Ok(()),
         },
@@ -315,7 +319,7 @@ impl Guests {
     /// Records that KVM does not work.
     pub fn refuse_kvm(&mut self, isa: Isa, why: &Failure) {
         let words = why.message.lines().map(str::trim).collect::<Vec<_>>().join(" ");
-        let why = format!("KVM does not run the guest here: {words}");
+        let why = format!("KVM does not work here: {words}");
         say(&why);
         self.refused.insert((isa, true), why);
     }

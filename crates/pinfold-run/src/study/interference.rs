@@ -49,7 +49,8 @@ impl Neighbours {
         let beside = |pus: &CpuSet| Self::beside(study, cell, pus, topology);
         let Some(vcpus) = vcpus else {
             if cell.has_neighbour_guest(study) {
-                let why = "a neighbour guest is of the measured guest's kind, and a program is measured here";
+                let why =
+                    "a neighbour guest needs a measured guest, but a program is measured here";
                 return Err(why.to_owned());
             }
             return beside(pus);
@@ -70,7 +71,7 @@ impl Neighbours {
         let place = cell.acting(study, &FactorEffect::Neighbour).map_or(NONE, |level| &level.text);
         let count =
             cell.acting(study, &FactorEffect::Neighbours).map_or(Ok(1), |level| level.text.parse());
-        let count: usize = count.map_err(|_| "neighbours is no whole number".to_owned())?;
+        let count: usize = count.map_err(|_| "neighbours is not a whole number".to_owned())?;
         let near = home(pus, topology);
         let cores = match place {
             NONE => Cores::default(),
@@ -78,7 +79,7 @@ impl Neighbours {
             _ => {
                 let far = others(near, topology).map(|node| node.id);
                 let found = far.map(|node| free_cores(count, Some(node), pus, topology));
-                let none = || Err("this host has one NUMA node: none is another".to_owned());
+                let none = || Err("this host has only one NUMA node".to_owned());
                 found.reduce(Result::or).unwrap_or_else(none)?
             }
         };
@@ -106,8 +107,9 @@ impl Neighbours {
         let cache = largest_cache(topology) / MIB;
         (all > 0 && all <= cache).then(|| {
             format!(
-                "neighbours stream through {all} MiB, which fits into a last cache of {cache} MiB: \
-                 they may never reach memory; free some, an eighth of it is taken"
+                "neighbours stream through {all} MiB, which fits into a last-level cache of \
+                 {cache} MiB: they may never reach memory; free some memory, an eighth of which is \
+                 used"
             )
         })
     }
@@ -172,12 +174,14 @@ pub fn memory_node(
         "near" => Ok(near),
         "far" => {
             let far = others(near, topology).next();
-            let far = far.ok_or("this host has one NUMA node with memory: none is far")?;
+            let far =
+                far.ok_or("this host has only one NUMA node with memory, so none is remote")?;
             Ok(Some(far.id))
         }
         number => {
-            let id: u32 =
-                number.parse().map_err(|_| format!("memory_node: {number} is no whole number"))?;
+            let id: u32 = number
+                .parse()
+                .map_err(|_| format!("memory_node: {number} is not a whole number"))?;
             let has = |node: &&pinfold_model::NumaNode| node.id.0 == id && node.memory_bytes > 0;
             match topology.nodes.iter().find(has) {
                 Some(node) => Ok(Some(node.id)),
@@ -216,7 +220,7 @@ fn free_cores(
             let place = node.map_or("this host".to_owned(), |node| format!("NUMA node {}", node.0));
             let there = free.len();
             let neighbours = counted(count, "neighbour");
-            Err(format!("{neighbours} with a core each do not fit: {place} has {there} free"))
+            Err(format!("{neighbours} need a core each, but {place} has only {there} free"))
         }
     }
 }
@@ -314,8 +318,11 @@ lasts = "1s"
         let check = |levels: [&str; 3], expected: &str| {
             assert_eq!(beside("numa:1 core:2 pu:1", "0", levels), expected, "{levels:?}");
         };
-        check(["far", "none", "1"], "this host has one NUMA node with memory: none is far");
-        let none = "this host has one NUMA node: none is another";
+        check(
+            ["far", "none", "1"],
+            "this host has only one NUMA node with memory, so none is remote",
+        );
+        let none = "this host has only one NUMA node";
         check(["any", "other-node", "1"], none);
         check(["near", "same-node", "1"], "memory 0, neighbours 1");
     }

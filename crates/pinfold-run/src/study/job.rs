@@ -151,9 +151,9 @@ impl Job {
         let killed = self.child.kill();
         let limit_s = self.limit_ns as f64 / 1e9;
         let message = match killed {
-            Ok(_) => format!("it did not end within its {limit_s} s"),
+            Ok(_) => format!("it did not finish within its {limit_s} s"),
             Err(error) => {
-                format!("it did not end within its {limit_s} s, nor when killed: {error}")
+                format!("it did not finish within its {limit_s} s and could not be killed: {error}")
             }
         };
         Some(Err(TrialError::failed(message)))
@@ -164,15 +164,14 @@ impl Job {
         let mut ended_ns = self.began_ns;
         for reader in self.readers.drain(..) {
             let gathered = reader.join();
-            let (bytes, at) =
-                gathered.map_err(|_| TrialError::failed("its output could not be read"))?;
+            let (bytes, at) = gathered.map_err(|_| TrialError::failed("cannot read its output"))?;
             ended_ns = ended_ns.max(at);
             streams.push(bytes);
         }
         let waited = self.child.wait_for(&SystemClock, END_NS);
         let status = waited.map_err(|error| TrialError::failed(error.to_string()))?;
         let [stdout, stderr] = <[Vec<u8>; 2]>::try_from(streams)
-            .map_err(|_| TrialError::failed("its output could not be read"))?;
+            .map_err(|_| TrialError::failed("cannot read its output"))?;
         let printed = String::from_utf8_lossy(&stderr);
         let said = printed.trim().lines().next_back().unwrap_or("").to_owned();
         match status {
@@ -182,7 +181,7 @@ impl Job {
                 return Err(TrialError::failed(format!("{}{said}", describe(status))));
             }
             None => {
-                return Err(TrialError::failed("it closed its output and did not end"));
+                return Err(TrialError::failed("it closed its output but did not exit"));
             }
         }
         if stdout.len().max(stderr.len()) as u64 >= MOST_BYTES {

@@ -113,7 +113,7 @@ pub fn resume(
         let failure = Failure::from(error);
         if is_host {
             return failure.with_hint(
-                "begin a new run, or go on with --accept-host-change: the page will say so",
+                "start a new run, or continue with --accept-host-change: the page will report it",
             );
         }
         failure
@@ -129,8 +129,11 @@ fn work(
     display: Display<'_>,
 ) -> Result<(), Failure> {
     let Some(_lock) = state.lock(LOCK)? else {
-        return Err(Failure::new(Exit::Host, "another Pinfold measures on this machine")
-            .with_hint("wait until it has ended: two at a time would measure each other"));
+        return Err(Failure::new(
+            Exit::Host,
+            "another pinfold process is measuring on this machine",
+        )
+        .with_hint("wait until it exits: two measurements at a time would disturb each other"));
     };
     interrupt::install()?;
     (display.begins)(store, run.id())?;
@@ -153,8 +156,8 @@ fn work(
         Outcome::Interrupted { done, total } => {
             let path = store.path();
             let text =
-                format!("interrupted after {done} of {total} trials; they are kept in {path}");
-            let hint = format!("go on with `{}`", Command::new("study resume").arg(path));
+                format!("interrupted after {done} of {total} trials; they are stored in {path}");
+            let hint = format!("continue with `{}`", Command::new("study resume").arg(path));
             Err(Failure::new(Exit::Interrupted, text).with_hint(hint))
         }
     }

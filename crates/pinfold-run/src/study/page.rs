@@ -89,8 +89,8 @@ pub fn page(analysis: &Analysis, nodes: &NodeTable) -> Result<StudyPage, Failure
     let wrong = pinfold_report::study_contradictions(&page);
     page.findings.splice(0..0, wrong.into_iter().map(|text| {
         format!(
-            "problem: numbers of this page: {text}; do not rely on them, and report it as a fault \
-             of Pinfold with the store"
+            "problem: numbers of this page: {text}; do not rely on them, and report this as a bug \
+             of Pinfold, with the store"
         )
     }));
     Ok(page)
@@ -561,7 +561,7 @@ fn findings(analysis: &Analysis) -> Vec<String> {
     let (wrong, judged) = analysis.false_verdicts();
     if wrong > 0 {
         findings.push(format!(
-            "{wrong} of {judged} A/A pairs {} a verdict that cannot be true",
+            "{wrong} of {judged} A/A pairs {} a false verdict",
             agree(wrong, "has", "have")
         ));
     }
@@ -578,7 +578,7 @@ fn findings(analysis: &Analysis) -> Vec<String> {
     let looked: u32 = analysis.estimates.iter().map(|one| one.looked_at).sum();
     if unsteady > 0 {
         findings.push(format!(
-            "{unsteady} of {looked} runs with enough samples reached no steady state"
+            "{unsteady} of {looked} runs with enough samples did not reach a steady state"
         ));
     }
     findings
@@ -649,7 +649,7 @@ fn guests(analysis: &Analysis) -> Vec<(String, String)> {
     let by = executed(analysis);
     let counted: Vec<String> = by.iter().map(|(what, cells)| format!("{what}: {cells}")).collect();
     let row = |label: &str, text: String| (label.to_owned(), text);
-    let mut rows = vec![row("cells by what executes them", counted.join("; "))];
+    let mut rows = vec![row("cells by accelerator", counted.join("; "))];
     if by.keys().any(|what| what.contains("TCG")) {
         rows.push(row(
             "TCG",

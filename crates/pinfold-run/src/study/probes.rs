@@ -204,7 +204,7 @@ fn sum<'o>(outcomes: impl Iterator<Item = &'o Outcome>) -> Result<f64, String> {
             Outcome::Absent(why) => return Err(why.clone()),
         }
     }
-    all.ok_or_else(|| "there was no thread to count for".to_owned())
+    all.ok_or_else(|| "there was no thread to count".to_owned())
 }
 
 fn lock_share(locks: &Locks) -> f64 {
@@ -261,7 +261,7 @@ impl Exits {
             return None;
         }
         if accelerator != Accelerator::Kvm {
-            let why = "a guest in QEMU's translator never gets the processor: it makes no exits";
+            let why = "a guest in QEMU's translator (TCG) makes no exits";
             return Some(Self(Err(why.to_owned())));
         }
         let vcpus: Vec<exits::VcpuThread> = threads
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(sum_of(Probe::Migrations, &roles), Ok(3.0));
         assert_eq!(sum_of(Probe::ProcessMigrations, &roles), Ok(543.0));
         assert_eq!(sum_of(Probe::ProcessL1dMisses, &roles), Err("no PMU".to_owned()));
-        let none = Err("there was no thread to count for".to_owned());
+        let none = Err("there was no thread to count".to_owned());
         assert_eq!(sum_of(Probe::ProcessSwitches, &roles), none);
     }
 

@@ -63,8 +63,9 @@ impl<'a> HostRunner<'a> {
         let (host, topology) = (&machine.host, &machine.topology);
         let facts = Facts::find(host)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
-        let bell =
-            Bell::new().map_err(|error| Failure::new(Exit::Host, format!("no bell: {error}")))?;
+        let bell = Bell::new().map_err(|error| {
+            Failure::new(Exit::Host, format!("cannot create the notification socket: {error}"))
+        })?;
         let (refused, guests) = (RefCell::default(), Guests::default());
         let cautioned = OnceCell::new();
         Ok(Self { host, topology, session, pinload, facts, bell, guests, refused, cautioned })
@@ -113,7 +114,7 @@ impl<'a> HostRunner<'a> {
         };
         let exits = study.probes.contains(&Probe::Exits);
         if exits && !cells.running().any(|(_, cell)| is_kvm(cell)) {
-            let why = "only guests under KVM have exits, and none runs here".to_owned();
+            let why = "only guests under KVM make exits, and KVM does not work here".to_owned();
             absent.push((Probe::Exits.name().to_owned(), why));
         }
         Ok(absent)
@@ -223,7 +224,7 @@ impl<'a> HostRunner<'a> {
                 // them.
                 let mut finished = |index: usize, result: Result<TrialResult, TrialError>| {
                     let kept = others.iter().all(RunningMachine::is_loaded);
-                    let ended = || TrialError::failed("the load of another machine has ended");
+                    let ended = || TrialError::failed("the load of another machine exited");
                     let kept = if kept { Ok(()) } else { Err(ended()) };
                     finished(index, result.and_then(|result| kept.map(|()| result)))
                 };

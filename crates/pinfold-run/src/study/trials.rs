@@ -198,7 +198,7 @@ impl<'a, 'f> Trials<'a, 'f> {
     ) -> Result<Copies, TrialError> {
         let machines = wanted.cell.acting(wanted.study, &FactorEffect::Machines);
         let machines = machines.map_or(Ok(1_u32), |level| level.text.parse());
-        let machines = machines.map_err(|_| TrialError::fatal("machines is no whole number"))?;
+        let machines = machines.map_err(|_| TrialError::fatal("machines is not a whole number"))?;
         let start = || Job::start(spawn(), limit_ns, self.means.bell);
         let others = (1..machines).map(|_| start()).collect::<Result<Vec<Job>, TrialError>>()?;
         Ok(Copies::new(start()?, others))
@@ -277,7 +277,7 @@ fn end(host: &LiveHost, running: Running<'_>) -> Result<Vec<Finding>, Failure> {
         true => Ok([undone.changed, undone.vanished].concat()),
         false => Err(Failure::new(
             crate::Exit::Host,
-            "this Pinfold was stopped, and what it measured has lost its real-time rights",
+            "Pinfold was suspended, and the measured threads lost their real-time priority",
         )),
     }
 }

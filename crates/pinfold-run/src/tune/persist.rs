@@ -73,7 +73,7 @@ impl PageData {
         let document: Document = serde_json::from_str(text).map_err(|error| {
             Failure::new(
                 Exit::Input,
-                format!("the store's context of the run does not read: {error}"),
+                format!("cannot read the context of the run in the store: {error}"),
             )
             .with_hint("was it written by a newer Pinfold?")
         })?;
@@ -111,11 +111,11 @@ pub fn candidates(store: &Store, run: i64, vcpus: u32) -> Result<Vec<Candidate>,
             return Err(Failure::new(
                 Exit::Input,
                 format!(
-                    "run {run} is of a guest with {}, and this one has {vcpus}",
+                    "run {run} measured a guest with {}, but this one has {vcpus}",
                     counted(planned, "vCPU")
                 ),
             )
-            .with_hint("give the guest of that run, or begin a new run without --resume"));
+            .with_hint("use the guest of that run, or start a new run without --resume"));
         }
         candidates.push(Candidate { name: record.name, plan, plan_json: record.plan_json });
     }

@@ -5,8 +5,8 @@ use pinfold_study::study::{Analysis, MeasuredNumber, PublishedValue};
 
 const HEADER: [&str; 5] = ["in the source", "quantity", "source", "here", "here / source"];
 const NOTE: &str = "Times, rates and counts of the source are of another machine: they are shown, \
-                    not judged. Ratios hold on any machine. In brackets the 95 % interval, widened \
-                    by the noise floor; it needs six blocks.";
+                    but not judged. Ratios hold on any machine. In brackets the 95 % interval, \
+                    widened by the noise floor; it needs six blocks.";
 
 /// The table, if the study has values of its source.
 pub(super) fn table(analysis: &Analysis) -> Option<PageTable> {
