@@ -197,17 +197,17 @@ fn is_cloud_of(release: &str, kernel: &str) -> bool {
 
 /// The stage reports a kernel without the cpuset controller of cgroup v1.
 fn not_run(cases: &[&str], kernel: &str, lines: &[Line<'_>]) -> String {
-    let is_stage = |(case, at, ..): &&Line<'_>| *at == kernel && *case == "cgroup v1: stage";
-    let why = match cases == V1 && lines.iter().any(|line| is_stage(&line)) {
-        true => "this kernel has no cpuset of cgroup v1",
+    let is_stage =
+        lines.iter().any(|(case, at, ..)| *at == kernel && *case == "cgroup v1: stage");
+    let why = if cases == V1 && is_stage {
+        "this kernel has no cpuset of cgroup v1"
+    } else if lines.iter().any(|(_, at, ..)| is_cloud_of(at, kernel)) {
         // It has the same source, and only what that build lacks is tried with it.
-        false if lines.iter().any(|(_, at, ..)| is_cloud_of(at, kernel)) => {
-            "the cloud build of this version shows it"
-        }
-        false if ["-arm64", "-riscv64"].iter().any(|name| kernel.ends_with(name)) => {
-            "the lab tries it on x86-64 only"
-        }
-        false => "not run",
+        "the cloud build of this version shows it"
+    } else if ["-arm64", "-riscv64"].iter().any(|name| kernel.ends_with(name)) {
+        "the lab tries it on x86-64 only"
+    } else {
+        "not run"
     };
     format!("not tested: {why}")
 }

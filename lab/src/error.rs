@@ -77,8 +77,5 @@ impl LabError {
 
 /// Fails with all differences, if there are any.
 pub(crate) fn expect_none(what: &str, found: Vec<String>) -> Result<(), LabError> {
-    match found.is_empty() {
-        true => Ok(()),
-        false => Err(LabError::Wrong { what: what.to_owned(), found }),
-    }
+    if found.is_empty() { Ok(()) } else { Err(LabError::Wrong { what: what.to_owned(), found }) }
 }

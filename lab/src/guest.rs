@@ -340,13 +340,14 @@ impl Guest {
     fn succeed(&mut self, argv: &[&str]) -> Result<String, LabError> {
         let output = self.run(argv)?;
         let text = format!("{}{}", output.stdout_text(), output.stderr_text());
-        match output.success() {
-            true => Ok(text),
-            false => Err(LabError::Command {
+        if output.success() {
+            Ok(text)
+        } else {
+            Err(LabError::Command {
                 command: argv.join(" "),
                 how: output.exit.to_string(),
                 output: text,
-            }),
+            })
         }
     }
 

@@ -40,9 +40,10 @@ fn run(
 ) -> (Vec<Row>, Result<(), LabError>) {
     let wanted = |flavour: &Flavour, case: &Case| {
         let name = format!("{} ({flavour})", case.name());
-        match words.is_empty() {
-            true => case.is_tried_with(flavour),
-            false => words.iter().any(|word| name.contains(word.as_str())),
+        if words.is_empty() {
+            case.is_tried_with(flavour)
+        } else {
+            words.iter().any(|word| name.contains(word.as_str()))
         }
     };
     let mut rows = Vec::new();
@@ -111,9 +112,10 @@ fn reported((case, kernel, verdict): (String, String, Verdict)) -> Row {
 }
 
 fn not_open(flavour: &Flavour, error: &LabError) -> Row {
-    let verdict = match error.is_skip() {
-        true => Verdict::Skipped(error.to_string()),
-        false => Verdict::Failed(error.to_string()),
+    let verdict = if error.is_skip() {
+        Verdict::Skipped(error.to_string())
+    } else {
+        Verdict::Failed(error.to_string())
     };
     Row { case: "all".to_owned(), kernel: flavour.to_string(), verdict }
 }

@@ -43,9 +43,10 @@ impl Origin {
             return find_here(program, package);
         }
         let path = self.outside(&format!("/usr/bin/{program}"));
-        match files::exists(&path) {
-            true => Ok(path),
-            false => Err(LabError::wrong(path, format!("{package} does not have it"))),
+        if files::exists(&path) {
+            Ok(path)
+        } else {
+            Err(LabError::wrong(path, format!("{package} does not have it")))
         }
     }
 
@@ -135,12 +136,13 @@ fn target_folder() -> String {
 fn needs_target(target: &str) -> Result<(), LabError> {
     let words = ["--print", "target-libdir", "--target", target];
     let output = Spawn::new("rustc").args(words).current_dir(WORKSPACE).capture(LOADER_NS)?;
-    match files::is_dir(output.stdout_text().trim()) {
-        true => Ok(()),
-        false => Err(LabError::Missing {
+    if files::is_dir(output.stdout_text().trim()) {
+        Ok(())
+    } else {
+        Err(LabError::Missing {
             what: format!("Rust's library for {target}"),
             hint: format!("install it: rustup target add {target}"),
-        }),
+        })
     }
 }
 

@@ -261,8 +261,9 @@ fn prepare(guest: &mut Guest, cgroups: Cgroups) -> Result<(Snapshot, u32), LabEr
     let before = settled(guest, root, cgroups.is_v1())?;
     let expected = 4 + places.services.len() + 4;
     let users = before.tasks.values().filter(|task| !task.is_kernel_thread()).count();
-    match users >= expected {
-        true => Ok((before, vm)),
-        false => Err(LabError::wrong("the stage", format!("only {users} tasks are on it"))),
+    if users >= expected {
+        Ok((before, vm))
+    } else {
+        Err(LabError::wrong("the stage", format!("only {users} tasks are on it")))
     }
 }

@@ -222,9 +222,10 @@ fn quota_deals_threads_to_their_cores() {
     };
     turn_until(&mut nodes, "one thread on each core", || spinning(0) == 1 && spinning(1) == 1);
     for part in &groups.enclosure.parts {
-        let text = match groups.host.exists(&paths::cpu_max(&part.cpu)) {
-            true => groups.host.read_text(&paths::cpu_max(&part.cpu)).unwrap(),
-            false => groups.host.read_text(&paths::cpu_cfs_quota(&part.cpu)).unwrap(),
+        let text = if groups.host.exists(&paths::cpu_max(&part.cpu)) {
+            groups.host.read_text(&paths::cpu_max(&part.cpu)).unwrap()
+        } else {
+            groups.host.read_text(&paths::cpu_cfs_quota(&part.cpu)).unwrap()
         };
         assert!(text.starts_with("20000"), "{text}");
     }
@@ -300,13 +301,14 @@ fn freezes_and_thaws(groups: &Groups) {
     let group = groups.enclosure.freezer.clone().expect("a freezer");
     let is_frozen = || {
         let state = paths::freezer_state(&group);
-        match groups.host.exists(&state) {
-            true => groups.host.read_text(&state).expect("an answer").trim() == "FROZEN",
-            false => groups
+        if groups.host.exists(&state) {
+            groups.host.read_text(&state).expect("an answer").trim() == "FROZEN"
+        } else {
+            groups
                 .host
                 .read_text(&paths::cgroup_events(&group))
                 .expect("an answer")
-                .contains("frozen 1"),
+                .contains("frozen 1")
         }
     };
     turn_until(&mut nodes, "a frozen vnode", is_frozen);

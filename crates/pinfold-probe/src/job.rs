@@ -124,12 +124,11 @@ impl Job {
         if let Some(mask) = &placement.affinity {
             spawn = spawn.affinity(mask.clone());
         }
-        let output = match is_supervised {
-            true => {
-                let beat_ns = u64::try_from(BEAT.as_nanos()).unwrap_or(u64::MAX);
-                spawn.output_with_heartbeat(self.timeout_ns(), beat_ns)?
-            }
-            false => spawn.output_with_callback(self.timeout_ns(), &mut self.lines(came))?,
+        let output = if is_supervised {
+            let beat_ns = u64::try_from(BEAT.as_nanos()).unwrap_or(u64::MAX);
+            spawn.output_with_heartbeat(self.timeout_ns(), beat_ns)?
+        } else {
+            spawn.output_with_callback(self.timeout_ns(), &mut self.lines(came))?
         };
         if !output.status.success() {
             return Err(self.failed(process::describe(output.status), &output.stderr_text()));

@@ -418,19 +418,19 @@ fn token() -> BTreeMap<String, String> {
 fn pu_of(ours: &[Figure], probe: &str) -> Result<CpuSet, String> {
     let of_probe = || ours.iter().filter(|figure| figure.probe == probe);
     let pus: CpuSet = of_probe().filter_map(|figure| figure.cpu).map(PuId).collect();
-    match pus.len() == 1 && of_probe().all(|figure| figure.cpu.is_some()) {
-        true => Ok(pus),
-        false => {
-            Err("is held on one CPU, and ours ran on several: leave --placement out".to_owned())
-        }
+    if pus.len() == 1 && of_probe().all(|figure| figure.cpu.is_some()) {
+        Ok(pus)
+    } else {
+        Err("is held on one CPU, and ours ran on several: leave --placement out".to_owned())
     }
 }
 
 /// Rejects a value that a measurement cannot have.
 fn sound(what: &str, value: f64) -> Result<f64, String> {
-    match value.is_finite() && value >= 0.0 {
-        true => Ok(value),
-        false => Err(format!("reports {what} {value}")),
+    if value.is_finite() && value >= 0.0 {
+        Ok(value)
+    } else {
+        Err(format!("reports {what} {value}"))
     }
 }
 

@@ -84,9 +84,10 @@ fn quoted(text: &str) -> String {
         return format!("\"'{}\"", text.replace('"', "\"\""));
     }
     // Some spreadsheets separate fields at semicolons and tabs: a formula must not start there.
-    match text.contains([',', ';', '\t', '"', '\n', '\r']) || text.is_empty() {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
+    if text.contains([',', ';', '\t', '"', '\n', '\r']) || text.is_empty() {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
     }
 }
 

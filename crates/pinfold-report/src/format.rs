@@ -182,9 +182,10 @@ fn round(number: f64) -> f64 {
 }
 
 fn trimmed(digits: &str) -> &str {
-    match digits.contains('.') && !digits.contains('e') {
-        true => digits.trim_end_matches('0').trim_end_matches('.'),
-        false => digits,
+    if digits.contains('.') && !digits.contains('e') {
+        digits.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        digits
     }
 }
 

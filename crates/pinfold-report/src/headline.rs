@@ -83,9 +83,10 @@ enum ChangeUnit {
 /// Factors, if the change or an end of its interval is at least twofold.
 fn unit_of(comparison: &Comparison) -> ChangeUnit {
     let ratios = [comparison.low, comparison.ratio, comparison.high];
-    match ratios.iter().any(|ratio| ratio.max(1.0 / ratio) >= 2.0) {
-        true => ChangeUnit::Factor,
-        false => ChangeUnit::Percent,
+    if ratios.iter().any(|ratio| ratio.max(1.0 / ratio) >= 2.0) {
+        ChangeUnit::Factor
+    } else {
+        ChangeUnit::Percent
     }
 }
 

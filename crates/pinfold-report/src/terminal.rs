@@ -143,9 +143,12 @@ fn picture(values: &[f64], ticks: &[(usize, String)], label: impl Fn(f64) -> Str
         (true, true) => 0.125 + 0.875 * (value / least).ln() / (most / least).ln(),
         (true, false) => value / most,
     };
-    let value_at = |share: f64| match is_log {
-        true => least * ((share - 0.125) / 0.875 * (most / least).ln()).exp(),
-        false => share * most,
+    let value_at = |share: f64| {
+        if is_log {
+            least * ((share - 0.125) / 0.875 * (most / least).ln()).exp()
+        } else {
+            share * most
+        }
     };
     let mut text = String::new();
     for row in (0..ROWS).rev() {

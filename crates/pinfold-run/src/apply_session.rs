@@ -223,10 +223,8 @@ fn make_true(
     on_stop: OnStop,
 ) -> Result<Applied, Failure> {
     let is_asked = || on_stop == OnStop::TakeBack && interrupt::requested();
-    let mut observer = |_: &Event<'_>| match is_asked() {
-        true => ControlFlow::Break(()),
-        false => ControlFlow::Continue(()),
-    };
+    let mut observer =
+        |_: &Event<'_>| if is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     match online_and_placed(host, placement, journal, &mut observer) {
         Ok(applied) if !is_asked() => Ok(applied),
         Ok(_) | Err(NotPlaced::Apply(ApplyError::Abandoned { .. })) => {

@@ -94,9 +94,10 @@ impl Answer {
     /// Measures the overhead, with a micro-guest that runs next to the machine.
     pub fn measure_cost(&mut self, host: &LiveHost, program: &HelperProgram) {
         let Some(scope) = self.scope else { return };
-        let cost = match interrupt::requested() {
-            true => Err("it was interrupted".to_owned()),
-            false => measured(host, program, scope),
+        let cost = if interrupt::requested() {
+            Err("it was interrupted".to_owned())
+        } else {
+            measured(host, program, scope)
         };
         self.no_cost = cost.map(|cost| self.table.cost = Some(cost)).err();
     }

@@ -146,10 +146,7 @@ pub fn flag() -> &'static AtomicBool {
 
 /// Fails if the user requested a stop.
 pub fn check() -> Result<(), Failure> {
-    match requested() {
-        true => Err(Failure::new(Exit::Interrupted, "interrupted")),
-        false => Ok(()),
-    }
+    if requested() { Err(Failure::new(Exit::Interrupted, "interrupted")) } else { Ok(()) }
 }
 
 /// True if the user requested a stop.

@@ -107,9 +107,10 @@ pub fn run(
     let mut vm = start(&*command, &options)?;
     // The hypervisor reports the vCPUs that it has (-readconfig, defaults of the machine, -device).
     let there = Vcpus::of(&vm.found);
-    let plan = match there.count() == vcpus && there.are_in(&guess) {
-        true => guess,
-        false => plan_for(&spec, &there)?,
+    let plan = if there.count() == vcpus && there.are_in(&guess) {
+        guess
+    } else {
+        plan_for(&spec, &there)?
     };
     if plan.strategy != "none" {
         vm.found.require_own_threads()?;

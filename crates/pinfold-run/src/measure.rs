@@ -217,8 +217,9 @@ pub fn in_guest(
 
 fn announcement(probe: &Probe, blocks: u32, seconds: f64) -> String {
     let times = if blocks == 1 { String::new() } else { format!("{blocks} blocks of ") };
-    match probe.has_several_figures() {
-        true => format!("measuring {}: {times}one figure after the other …", probe.name),
-        false => format!("measuring {}: {times}about {seconds} s …", probe.name),
+    if probe.has_several_figures() {
+        format!("measuring {}: {times}one figure after the other …", probe.name)
+    } else {
+        format!("measuring {}: {times}about {seconds} s …", probe.name)
     }
 }

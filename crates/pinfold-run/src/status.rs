@@ -214,14 +214,13 @@ fn look(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {
     let plan = pinfold_plan::schema::from_json(&header.plan)
         .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
     let alive = |task| pinfold_host::process::task_alive(host, task).map_err(Failure::from);
-    let status = match alive(header.vm)? {
-        false => None,
-        true => {
-            let threads = threads_of(host, &plan, record);
-            let target = Target::new(header.vm.tid, threads);
-            let status = pinfold_apply::status(host, &plan, &target);
-            Some(status?)
-        }
+    let status = if alive(header.vm)? {
+        let threads = threads_of(host, &plan, record);
+        let target = Target::new(header.vm.tid, threads);
+        let status = pinfold_apply::status(host, &plan, &target);
+        Some(status?)
+    } else {
+        None
     };
     let supervised = alive(header.supervisor)?;
     let is_left = record.is_left(host)?;

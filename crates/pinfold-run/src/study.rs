@@ -116,8 +116,9 @@ pub fn chosen(study: &Study, form: &Form, file: &str) -> Result<Study, Failure> 
 pub fn file_failure(file: &str, error: StudyError) -> Failure {
     let is_of_file = matches!(error, StudyError::Rule(_) | StudyError::NoPreset { .. });
     let failure = Failure::from(error);
-    match is_of_file {
-        true => Failure { message: format!("{file}: {}", failure.message), ..failure },
-        false => failure,
+    if is_of_file {
+        Failure { message: format!("{file}: {}", failure.message), ..failure }
+    } else {
+        failure
     }
 }

@@ -378,10 +378,8 @@ impl Build<'_> {
         // Stores of older versions have commands with temporary files of the run, which are gone.
         let scratch = Scratch::prefix();
         let lasts = |word: &String| !word.contains(&scratch);
-        let words = match self.context.argv.iter().all(lasts) {
-            true => self.context.argv.as_slice(),
-            false => &[],
-        };
+        let words =
+            if self.context.argv.iter().all(lasts) { self.context.argv.as_slice() } else { &[] };
         let command = pinfold_vm::qemu::command_of(&*pinfold_vm::hypervisors::parse(words));
         // The loads of the run were Pinfold's own. On the user's host they are the host's tasks.
         let plan = Plan {

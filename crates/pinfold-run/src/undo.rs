@@ -331,13 +331,14 @@ fn take_back(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<
         "{} restored, {} already as before, {} gone",
         report.restored, report.already_right, report.gone
     );
-    say(&match restarted {
-        true => format!(
+    say(&if restarted {
+        format!(
             "{id} ({name}): the host was restarted, so {} {} void; lasting changes: {counts}",
             counted(report.dropped, "step"),
             agree(report.dropped, "is", "are")
-        ),
-        false => format!("{id} ({name}): {counts}"),
+        )
+    } else {
+        format!("{id} ({name}): {counts}")
     });
     Ok(())
 }

@@ -354,10 +354,7 @@ impl<W: Work> Engine<W> {
                     blamed = true;
                 }
             }
-            match stop.load(Ordering::SeqCst) {
-                true => Next::Stop,
-                false => Next::GoOn,
-            }
+            if stop.load(Ordering::SeqCst) { Next::Stop } else { Next::GoOn }
         });
         if let Some(error) = failed_store {
             return Err(error);

@@ -79,8 +79,9 @@ fn offline(guest: &mut Guest) -> Result<String, LabError> {
     let output = guest.run(&command)?;
     guest.shell(&format!("echo 1 > {switch}"))?;
     let said = output.stderr_text();
-    match !output.success() && said.contains(&format!("CPU {CPU} is offline")) {
-        true => Ok(format!("measure refuses CPU {CPU}, which is offline")),
-        false => Err(LabError::wrong("pinfold measure on an offline CPU", said)),
+    if !output.success() && said.contains(&format!("CPU {CPU} is offline")) {
+        Ok(format!("measure refuses CPU {CPU}, which is offline"))
+    } else {
+        Err(LabError::wrong("pinfold measure on an offline CPU", said))
     }
 }

@@ -191,12 +191,10 @@ fn lock(guest: &mut Guest, exits: &[&str]) -> Result<&'static str, LabError> {
     }
     let output = guest.run(&[&["/usr/bin/pinfold"], exits].concat())?;
     // A machine with a monitor still has a table of counts, which says why there are no times.
-    let said = match exits.contains(&"--qmp") {
-        true => output.stdout_text(),
-        false => output.stderr_text(),
-    };
-    match said.contains("locked down (confidentiality)") {
-        true => Ok("under lockdown that is said"),
-        false => Err(LabError::wrong("exits under lockdown", said)),
+    let said = if exits.contains(&"--qmp") { output.stdout_text() } else { output.stderr_text() };
+    if said.contains("locked down (confidentiality)") {
+        Ok("under lockdown that is said")
+    } else {
+        Err(LabError::wrong("exits under lockdown", said))
     }
 }

@@ -76,8 +76,9 @@ fn refused(guest: &mut Guest) -> Result<(), LabError> {
 fn shows(guest: &mut Guest, what: &str, expected: &[&str; 4]) -> Result<(), LabError> {
     let text = guest.shell(FILES)?;
     let wanted: String = (0..).zip(expected).map(|(pu, holds)| format!("{pu} {holds}\n")).collect();
-    match text == wanted {
-        true => Ok(()),
-        false => Err(LabError::wrong(what, format!("{text}expected\n{wanted}"))),
+    if text == wanted {
+        Ok(())
+    } else {
+        Err(LabError::wrong(what, format!("{text}expected\n{wanted}")))
     }
 }

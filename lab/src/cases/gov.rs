@@ -71,11 +71,12 @@ pub(super) fn frequencies(guest: &mut Guest) -> Result<String, LabError> {
     shows(guest, "down", BEFORE)?;
     guest.shell("kill -9 $(cat /tmp/loop)")?;
     let left = guest.shell(GROUPS)?;
-    match left == groups {
-        true => Ok("gov: 2.0 and 2.4 GHz in turns for 90 %, the freezer for 30 %, thawed by the \
+    if left == groups {
+        Ok("gov: 2.0 and 2.4 GHz in turns for 90 %, the freezer for 30 %, thawed by the \
              sentinel after a kill; freq: 1.6 GHz for 70 %; the governor of its domain alone, and back"
-            .to_owned()),
-        false => Err(LabError::wrong("groups after all", left)),
+            .to_owned())
+    } else {
+        Err(LabError::wrong("groups after all", left))
     }
 }
 
@@ -93,9 +94,10 @@ fn up(guest: &mut Guest, method: &str, speed: &str) -> Result<(), LabError> {
 /// The governors of all CPUs.
 fn shows(guest: &mut Guest, what: &str, wanted: &str) -> Result<(), LabError> {
     let found = guest.shell(GOVERNORS)?;
-    match found.trim() == wanted {
-        true => Ok(()),
-        false => Err(LabError::wrong(format!("governors: {what}"), found)),
+    if found.trim() == wanted {
+        Ok(())
+    } else {
+        Err(LabError::wrong(format!("governors: {what}"), found))
     }
 }
 

@@ -52,9 +52,10 @@ fn plan(guest: &mut Guest) -> Result<(), LabError> {
 
 fn shows(guest: &mut Guest, expected: &str) -> Result<(), LabError> {
     let text = guest.shell(ONLINE)?;
-    match text == expected {
-        true => Ok(()),
-        false => Err(LabError::wrong("CPUs and SMT", format!("{text:?}, not {expected:?}"))),
+    if text == expected {
+        Ok(())
+    } else {
+        Err(LabError::wrong("CPUs and SMT", format!("{text:?}, not {expected:?}")))
     }
 }
 

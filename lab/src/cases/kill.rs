@@ -83,9 +83,10 @@ pub(super) fn undo_killed(stage: &mut LabHost, extent: Extent) -> Result<String,
 
 /// Most kills must have hit, otherwise nothing was tested.
 pub(super) fn report(killed: usize, chosen: usize, calls: &[Call]) -> Result<String, LabError> {
-    match killed * 2 > chosen {
-        true => Ok(format!("killed before {killed} of {} calls", calls.len())),
-        false => Err(LabError::wrong("kills", format!("{killed} of {chosen} came"))),
+    if killed * 2 > chosen {
+        Ok(format!("killed before {killed} of {} calls", calls.len()))
+    } else {
+        Err(LabError::wrong("kills", format!("{killed} of {chosen} came")))
     }
 }
 
@@ -129,10 +130,7 @@ pub(super) fn calls_with(
     }
     let text = guest.quiet_shell(&format!("cat {LOG}"))?;
     let calls = calls_in(&text, part);
-    match calls.is_empty() {
-        true => Err(LabError::wrong("strace saw no call", text)),
-        false => Ok(calls),
-    }
+    if calls.is_empty() { Err(LabError::wrong("strace saw no call", text)) } else { Ok(calls) }
 }
 
 /// The calls of the first process: `812   write(3, "…", 4) = 4`.

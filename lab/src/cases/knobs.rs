@@ -224,9 +224,10 @@ fn page_tables(guest: &mut Guest) -> Result<String, LabError> {
          END {printf \"%s node %d: %d+%d KiB\", (n ? \",\" : \"\"), n, a, b}' \
          /sys/devices/system/node/node$n/meminfo; done",
     )?;
-    match text.contains("node 1: ") {
-        true => Ok(format!("page tables (the machine's own + second level){text}")),
-        false => Err(LabError::wrong("page tables of the nodes", text)),
+    if text.contains("node 1: ") {
+        Ok(format!("page tables (the machine's own + second level){text}"))
+    } else {
+        Err(LabError::wrong("page tables of the nodes", text))
     }
 }
 

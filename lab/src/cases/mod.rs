@@ -284,9 +284,10 @@ impl Case {
     fn writes(self, row: &str) -> bool {
         let name = self.name();
         let rest = row.strip_prefix(&name);
-        match matches!(self, Case::Host(_)) {
-            true => rest.is_some_and(|what| what.starts_with(": ")),
-            false => rest == Some(""),
+        if matches!(self, Case::Host(_)) {
+            rest.is_some_and(|what| what.starts_with(": "))
+        } else {
+            rest == Some("")
         }
     }
 
@@ -294,9 +295,10 @@ impl Case {
     /// longest plan is killed everywhere under one kernel that supports all of it.
     #[must_use]
     pub fn extent_with(self, flavour: &Flavour, usual: Extent) -> Extent {
-        match matches!(self, Case::Longest | Case::PowerCuts) && *flavour == LONGEST {
-            true => Extent::Full,
-            false => usual,
+        if matches!(self, Case::Longest | Case::PowerCuts) && *flavour == LONGEST {
+            Extent::Full
+        } else {
+            usual
         }
     }
 

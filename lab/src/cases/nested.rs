@@ -82,9 +82,10 @@ fn threads(during: &Snapshot, vm: u32) -> Result<String, LabError> {
         .filter(|task| task.name.starts_with("vhost-") || task.name.starts_with("kvm-nx-lpage"));
     let found: Vec<String> =
         helpers.map(|task| format!("{} on {}", kind(&task.name), task.mask)).collect();
-    match found.iter().any(|one| one.starts_with("vhost")) {
-        true => Ok(found.join(", ")),
-        false => Err(LabError::wrong("no vhost thread", found.join(", "))),
+    if found.iter().any(|one| one.starts_with("vhost")) {
+        Ok(found.join(", "))
+    } else {
+        Err(LabError::wrong("no vhost thread", found.join(", ")))
     }
 }
 

@@ -69,9 +69,10 @@ fn is_made(stage: &mut LabHost) -> Result<(), LabError> {
          cat $p/cpuset.cpus.effective {root}/cpuset.cpus.effective; grep -c . $p/cgroup.threads"
     ))?;
     let expected = format!("isolated\n{}\n{}\n2\n", stage.alone, rest(&stage.alone));
-    match text == expected {
-        true => Ok(()),
-        false => Err(LabError::wrong("the partition is not so", format!("{text:?}"))),
+    if text == expected {
+        Ok(())
+    } else {
+        Err(LabError::wrong("the partition is not so", format!("{text:?}")))
     }
 }
 

@@ -169,9 +169,10 @@ impl Cuts {
         let allowed = ["ended by a restart of the host", "reverted"];
         let open = all.iter().filter(|state| !allowed.contains(&state.as_str()));
         expect_none(what, open.map(|state| format!("a journal is {state}")).collect())?;
-        match all.iter().any(|state| state == allowed[0]) {
-            true => self.ended += 1,
-            false => self.none += 1,
+        if all.iter().any(|state| state == allowed[0]) {
+            self.ended += 1
+        } else {
+            self.none += 1
         }
         let status = guest.shell("pinfold status --json")?;
         let json = serde_json::from_str::<Value>(&status).unwrap_or_default();

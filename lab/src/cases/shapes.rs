@@ -35,10 +35,8 @@ pub(super) fn isolate(guest: &mut Guest, placed: &PlacedMachine) -> Result<Strin
     let status = guest.pinfold(&["status", "--json"])?;
     let said = ReportedPlacement::parse(&status)?;
     expect_none("isolation is not so", intruders(&during, vm, &said))?;
-    let real_time = match placed.strategy.ends_with("-rt") {
-        true => real_time(&during, vm)?,
-        false => String::new(),
-    };
+    let real_time =
+        if placed.strategy.ends_with("-rt") { real_time(&during, vm)? } else { String::new() };
     guest.pinfold(&["undo", "--all"])?;
     // The kernel shows and accepts no mask with an offline CPU.
     put(guest, placed.offline, "1")?;

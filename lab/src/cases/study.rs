@@ -346,10 +346,7 @@ fn run_as(
     let json: Value = serde_json::from_str(text.trim()).map_err(|_| wrong())?;
     let is_so = |key: &str, count: u64| json[key].as_u64() == Some(count);
     let all = is_so("done", trials) && is_so("total", trials);
-    match all && is_so("failed", 0) && is_so("skipped_cells", 0) {
-        true => Ok(()),
-        false => Err(wrong()),
-    }
+    if all && is_so("failed", 0) && is_so("skipped_cells", 0) { Ok(()) } else { Err(wrong()) }
 }
 
 pub(super) fn write(guest: &mut Guest, path: &str, text: &str) -> Result<(), LabError> {

@@ -188,9 +188,10 @@ fn made(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), LabEr
             must(format!("{core}/cgroup.type"), "threaded");
             must(format!("{core}/cpuset.cpus.effective"), &pu.to_string());
             let quota = format!("{:.0} 100000", vnode.asked * 100_000.0);
-            match method == Method::Quota {
-                true => must(format!("{core}/cpu.max"), &quota),
-                false => must(format!("{group}/pinfold-burn-{pu}/cgroup.type"), "threaded"),
+            if method == Method::Quota {
+                must(format!("{core}/cpu.max"), &quota)
+            } else {
+                must(format!("{group}/pinfold-burn-{pu}/cgroup.type"), "threaded")
             }
         }
     }
@@ -213,9 +214,10 @@ fn kept_off(guest: &mut Guest) -> Result<(), LabError> {
         "{OF}; for p in $(of --foreground); do grep Cpus_allowed_list /proc/$p/status; done"
     );
     let list = guest.shell(&list)?;
-    match list.split_whitespace().collect::<Vec<_>>() == ["Cpus_allowed_list:", "0"] {
-        true => Ok(()),
-        false => Err(LabError::wrong("the supervisor's CPUs", list)),
+    if list.split_whitespace().collect::<Vec<_>>() == ["Cpus_allowed_list:", "0"] {
+        Ok(())
+    } else {
+        Err(LabError::wrong("the supervisor's CPUs", list))
     }
 }
 
@@ -315,9 +317,10 @@ fn pinned(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), Lab
             let list =
                 guest.shell(&format!("grep Cpus_allowed_list /proc/{pid}/status | cut -f2"))?;
             let mask = CpuSet::parse_list(list.trim()).unwrap_or_default();
-            let is_right = match method == Method::Hogs {
-                true => mask == vnode.pus,
-                false => mask.len() == 1 && mask.is_disjoint(&used),
+            let is_right = if method == Method::Hogs {
+                mask == vnode.pus
+            } else {
+                mask.len() == 1 && mask.is_disjoint(&used)
             };
             if !is_right {
                 wrong.push(format!("loop {pid} of {} may run on {mask}", vnode.name));
@@ -351,11 +354,10 @@ fn accounted(guest: &mut Guest, method: Method) -> Result<String, LabError> {
             }
         }
         if wrong.is_empty() {
-            return Ok(match method == Method::Fracas {
-                true => String::new(),
-                false => {
-                    format!(", by its own account within {:.0} points", (worst * 100.0).ceil())
-                }
+            return Ok(if method == Method::Fracas {
+                String::new()
+            } else {
+                format!(", by its own account within {:.0} points", (worst * 100.0).ceil())
             });
         }
         guest.shell("sleep 1")?;
@@ -370,9 +372,10 @@ fn orphaned(guest: &mut Guest) -> Result<(), LabError> {
         format!("{HOGS}; cat /dev/null $(find {ROOT} -path '*/pinfold-burn-*/cgroup.threads')");
     let left = guest.shell(&burners)?;
     let asked = guest.run(&["/usr/bin/pinfold", "emulate", "status"])?;
-    match left.is_empty() && !asked.success() && asked.stderr_text().contains("no platform is up") {
-        true => Ok(()),
-        false => Err(LabError::wrong("after the kill", format!("{left}{}", asked.stderr_text()))),
+    if left.is_empty() && !asked.success() && asked.stderr_text().contains("no platform is up") {
+        Ok(())
+    } else {
+        Err(LabError::wrong("after the kill", format!("{left}{}", asked.stderr_text())))
     }
 }
 

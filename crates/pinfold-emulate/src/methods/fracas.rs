@@ -142,10 +142,10 @@ fn slices(host: &dyn Host) -> Result<String, HostError> {
         let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
         reported.push(format!("{name} is {}", host.read_text(&path)?.trim()));
     }
-    Ok(match reported.is_empty() {
-        true => "the scheduler's slices are as the kernel has them: debugfs does not show them"
-            .to_owned(),
-        false => reported.join(", "),
+    Ok(if reported.is_empty() {
+        "the scheduler's slices are as the kernel has them: debugfs does not show them".to_owned()
+    } else {
+        reported.join(", ")
     })
 }
 

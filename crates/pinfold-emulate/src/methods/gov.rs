@@ -50,15 +50,14 @@ pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Gov<'h>, Speed
         return Err(ground.unavailable("there is neither cpufreq nor a freezer"));
     }
     let now_ns = ground.clock.now_ns();
-    let lanes = match domains.is_empty() {
-        true => vec![FreqSchedule::new(None, pus, now_ns)],
-        false => {
-            let lane = |domain: Domain| {
-                let mine = domain.pus.intersection(&pus);
-                FreqSchedule::new(Some(domain), mine, now_ns)
-            };
-            domains.into_iter().map(lane).collect()
-        }
+    let lanes = if domains.is_empty() {
+        vec![FreqSchedule::new(None, pus, now_ns)]
+    } else {
+        let lane = |domain: Domain| {
+            let mine = domain.pus.intersection(&pus);
+            FreqSchedule::new(Some(domain), mine, now_ns)
+        };
+        domains.into_iter().map(lane).collect()
     };
     Ok(Gov {
         vnode: ground.node.name.clone(),

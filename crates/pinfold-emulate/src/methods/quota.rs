@@ -80,12 +80,11 @@ impl Quota<'_> {
 
     fn write(&self, part: &Part, quota_us: Option<u64>) -> Result<(), HostError> {
         let quota = quota_us.map(|quota| quota.to_string());
-        let (path, value) = match part.unified {
-            true => {
-                let quota = quota.unwrap_or_else(|| "max".to_owned());
-                (paths::cpu_max(&part.cpu), format!("{quota} {}", self.period_us))
-            }
-            false => (paths::cpu_cfs_quota(&part.cpu), quota.unwrap_or_else(|| "-1".to_owned())),
+        let (path, value) = if part.unified {
+            let quota = quota.unwrap_or_else(|| "max".to_owned());
+            (paths::cpu_max(&part.cpu), format!("{quota} {}", self.period_us))
+        } else {
+            (paths::cpu_cfs_quota(&part.cpu), quota.unwrap_or_else(|| "-1".to_owned()))
         };
         self.host.write(&path, value.as_bytes())
     }
@@ -117,19 +116,18 @@ impl Emulation for Quota<'_> {
         for (part, _) in &self.parts {
             let Some(pu) = part.pu() else { return Ok(Vec::new()) };
             let text = self.host.read_text(&paths::cpu_stat(&part.cpu))?;
-            let (ran_ns, taken_ns) = match part.unified {
-                true => (
+            let (ran_ns, taken_ns) = if part.unified {
+                (
                     field(&text, "usage_usec").map(|us| us.saturating_mul(US)),
                     field(&text, "throttled_usec").map(|us| us.saturating_mul(US)),
-                ),
-                false => {
-                    let path = paths::cpuacct_usage(&part.cpu);
-                    if !self.host.exists(&path) {
-                        return Ok(Vec::new());
-                    }
-                    let ran = self.host.read_text(&path)?.trim().parse().ok();
-                    (ran, field(&text, "throttled_time"))
+                )
+            } else {
+                let path = paths::cpuacct_usage(&part.cpu);
+                if !self.host.exists(&path) {
+                    return Ok(Vec::new());
                 }
+                let ran = self.host.read_text(&path)?.trim().parse().ok();
+                (ran, field(&text, "throttled_time"))
             };
             let (Some(ran_ns), Some(taken_ns)) = (ran_ns, taken_ns) else { return Ok(Vec::new()) };
             let wanted_ns = ran_ns.saturating_add(taken_ns);

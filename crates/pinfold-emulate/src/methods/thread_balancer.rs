@@ -52,9 +52,8 @@ struct DealtThreads {
 impl ThreadBalancer {
     pub(super) fn new(enclosure: &VnodeCgroup, look_ns: u64) -> Self {
         let is_unified = |group: &String| enclosure.unified.contains(group);
-        let members = |group: &str, unified: bool| match unified {
-            true => paths::cgroup_threads(group),
-            false => paths::cgroup_tasks(group),
+        let members = |group: &str, unified: bool| {
+            if unified { paths::cgroup_threads(group) } else { paths::cgroup_tasks(group) }
         };
         let deck = |part: &Part| {
             let cpuset_unified = enclosure.cpuset.as_ref().is_some_and(is_unified);

@@ -215,9 +215,10 @@ fn state_of(
     let Some(stat) = proc_stat::of(host, tid)? else { return Ok(None) };
     let path = paths::process_cgroup(tid);
     let groups = proc_cgroup::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
-    let group = match place.unified {
-        true => proc_cgroup::v2_path(&groups),
-        false => proc_cgroup::v1_path(&groups, controller),
+    let group = if place.unified {
+        proc_cgroup::v2_path(&groups)
+    } else {
+        proc_cgroup::v1_path(&groups, controller)
     };
     let group = group.and_then(|path| place.below(path)).ok_or_else(|| HostError::Unexpected {
         path,

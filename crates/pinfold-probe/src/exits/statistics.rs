@@ -51,10 +51,7 @@ impl Statistics {
             }
             vcpus.push(counters);
         }
-        match vcpus.is_empty() {
-            true => Err(wrong("it reports no vCPU of KVM")),
-            false => Ok(Self { vcpus }),
-        }
+        if vcpus.is_empty() { Err(wrong("it reports no vCPU of KVM")) } else { Ok(Self { vcpus }) }
     }
 }
 

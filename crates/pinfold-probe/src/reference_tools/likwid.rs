@@ -65,9 +65,10 @@ pub(super) fn calls(settings: &Settings, ours: &[Figure]) -> Result<Vec<Call>, S
             }
         }
     }
-    match calls.is_empty() {
-        true => Err(format!("has no test like these figures: it goes by {}", LABELS.join(", "))),
-        false => Ok(calls),
+    if calls.is_empty() {
+        Err(format!("has no test like these figures: it goes by {}", LABELS.join(", ")))
+    } else {
+        Ok(calls)
     }
 }
 

@@ -59,9 +59,10 @@ pub(super) fn call(settings: &Settings, ours: &[Figure]) -> Result<Call, String>
 }
 
 pub(super) fn parse(text: &str, ours: &[Figure]) -> Result<Found, String> {
-    match ours.iter().any(|figure| figure.probe == "context-switch") {
-        true => switch(text),
-        false => cyclic(text),
+    if ours.iter().any(|figure| figure.probe == "context-switch") {
+        switch(text)
+    } else {
+        cyclic(text)
     }
 }
 

@@ -61,9 +61,10 @@ pub(crate) fn failed(page: &Page) -> Vec<Failed> {
         .map(|start| Failed {
             who: page.name(start.candidate),
             block: start.block,
-            why: match start.recovered {
-                true => format!("{} (the second attempt succeeded)", start.why),
-                false => start.why.clone(),
+            why: if start.recovered {
+                format!("{} (the second attempt succeeded)", start.why)
+            } else {
+                start.why.clone()
             },
         })
         .collect()
@@ -158,12 +159,13 @@ fn within_noise(page: &Page, noise: &Comparison) -> String {
     let names: Vec<String> = within
         .map(|(row, it)| format!("{} ({})", page.name(row.candidate), format::ratio(it.ratio)))
         .collect();
-    match names.is_empty() {
-        true => String::new(),
-        false => format!(
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!(
             " The verdict on {} lies within it: repeat the run before you rely on it.",
             names.join(", ")
-        ),
+        )
     }
 }
 

@@ -56,9 +56,10 @@ fn words(plan: &Plan) -> String {
     let mut parts: Vec<String> = Vec::new();
     if let Some((first, others)) = vcpus(plan).split_first() {
         let alike = !others.is_empty() && others.iter().all(|other| other.pus == first.pus);
-        parts.push(match alike {
-            true => format!("all vCPUs on {}", pus(&first.pus)),
-            false => format!("vCPU {}", pins_of(plan)),
+        parts.push(if alike {
+            format!("all vCPUs on {}", pus(&first.pus))
+        } else {
+            format!("vCPU {}", pins_of(plan))
         });
     }
     for (vnode, thread) in plan.threads() {

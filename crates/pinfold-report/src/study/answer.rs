@@ -181,9 +181,10 @@ pub(super) fn costs_words(page: &StudyPage) -> String {
         _ => format!(" The table shows the {MOST_COSTS} largest losses."),
     };
     let has_no_side = |(one, _): (&MeasuredFigure, _)| one.unit.higher_is_better().is_none();
-    let sides = match losses(page).into_iter().any(has_no_side) {
-        true => " Of counts and shares, less is taken for better.",
-        false => "",
+    let sides = if losses(page).into_iter().any(has_no_side) {
+        " Of counts and shares, less is taken for better."
+    } else {
+        ""
     };
     format!(
         "Of {all} comparisons with the baseline (cell and figure): {better} better, {same} same, \
@@ -227,9 +228,10 @@ fn trials(page: &StudyPage) -> Figure {
 }
 
 fn accelerator(page: &StudyPage) -> Option<Figure> {
-    let note = match page.executed_by.iter().any(|name| name.contains("TCG")) {
-        true => "TCG: results do not carry over to KVM or to a real machine",
-        false => "what executed the workloads",
+    let note = if page.executed_by.iter().any(|name| name.contains("TCG")) {
+        "TCG: results do not carry over to KVM or to a real machine"
+    } else {
+        "what executed the workloads"
     };
     (!page.executed_by.is_empty()).then(|| Figure {
         value: page.executed_by.join(", "),

@@ -16,9 +16,10 @@ pub(super) fn evidence(page: &StudyPage) -> Vec<PageTable> {
 }
 
 fn of_all(shown: usize, all: usize) -> String {
-    match shown == all {
-        true => format!("{all} rows"),
-        false => format!("{shown} of {all} rows; `pinfold study export` writes all"),
+    if shown == all {
+        format!("{all} rows")
+    } else {
+        format!("{shown} of {all} rows; `pinfold study export` writes all")
     }
 }
 

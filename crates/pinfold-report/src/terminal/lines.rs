@@ -29,9 +29,10 @@ pub fn lines(series: &[Line], unit: Unit, width: usize) -> Option<String> {
     let mut text = String::new();
     for (height, cells) in frame.drawn(&series).iter().enumerate().rev() {
         let is_named = [0, ROWS / 2, ROWS - 1].contains(&height);
-        let name = match is_named {
-            true => format::tick(rounded(frame.value_at(height)), unit),
-            false => String::new(),
+        let name = if is_named {
+            format::tick(rounded(frame.value_at(height)), unit)
+        } else {
+            String::new()
         };
         let mark = if is_named { '┤' } else { '│' };
         let line = format!("{name:>0$} {mark}{1}", LEFT - 2, cells.iter().collect::<String>());
@@ -80,10 +81,8 @@ impl Frame {
 
     fn row(&self, value: f64) -> f64 {
         let (least, most) = self.values;
-        let share = match self.is_log() {
-            true => (value / least).ln() / (most / least).ln(),
-            false => value / most,
-        };
+        let share =
+            if self.is_log() { (value / least).ln() / (most / least).ln() } else { value / most };
         share * (ROWS - 1) as f64
     }
 

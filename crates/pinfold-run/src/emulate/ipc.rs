@@ -329,9 +329,10 @@ pub(crate) fn keep_last_words(state: &StateDir, failure: &Failure) {
 
 /// Removes the reason of an earlier platform.
 pub(crate) fn forget_last_words(state: &StateDir) -> Result<(), Failure> {
-    match state.contains(LAST_WORDS) {
-        true => state.remove(LAST_WORDS).map_err(Failure::from),
-        false => Ok(()),
+    if state.contains(LAST_WORDS) {
+        state.remove(LAST_WORDS).map_err(Failure::from)
+    } else {
+        Ok(())
     }
 }
 

@@ -39,11 +39,12 @@ pub fn answers(text: &str) -> bool {
 
 /// How to end a platform with a running supervisor.
 pub fn way_to_end(text: &str, supervisor: Tid) -> String {
-    match answers(text) {
-        true => format!("end it with `{}`", Command::new("emulate down")),
-        false => format!(
+    if answers(text) {
+        format!("end it with `{}`", Command::new("emulate down"))
+    } else {
+        format!(
             "it ends with the command of process {supervisor}: kill -INT {supervisor} ends both"
-        ),
+        )
     }
 }
 

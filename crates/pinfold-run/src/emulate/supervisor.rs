@@ -245,9 +245,10 @@ fn resolve(
             None => Some("no method works here".to_owned()),
         };
         if let Some(why) = why {
-            let hint = match process::is_root() {
-                true => "`pinfold emulate methods` lists what each needs",
-                false => "run it as root; `pinfold emulate methods` lists what each needs",
+            let hint = if process::is_root() {
+                "`pinfold emulate methods` lists what each needs"
+            } else {
+                "run it as root; `pinfold emulate methods` lists what each needs"
             };
             let why = format!("vnode {}: {why}", vnode.name);
             let failure = Failure::new(Exit::Host, why).with_hint(hint);

@@ -127,10 +127,8 @@ impl GuestImage {
             console: self.console.clone(),
             disks: self.disks.clone(),
         };
-        let per_vcpu_ns = match demo.starts_on_one() {
-            true => HELLO_PER_LATER_VCPU_NS,
-            false => HELLO_PER_VCPU_NS,
-        };
+        let per_vcpu_ns =
+            if demo.starts_on_one() { HELLO_PER_LATER_VCPU_NS } else { HELLO_PER_VCPU_NS };
         let stale = Finding::warning(
             "guest kernel",
             "apt could not be queried, so an earlier kernel from the cache is used",

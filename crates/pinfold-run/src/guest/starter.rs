@@ -319,12 +319,13 @@ impl VmStarter<'_> {
     /// online ones.
     fn check_cpus(&self, agent: &Agent) -> Result<(), Failure> {
         let (online, vcpus) = (agent.hello().cpus_online.len(), self.subject.vcpus);
-        match self.subject.demo.is_none() || online == vcpus as usize {
-            true => Ok(()),
-            false => Err(Failure::new(
+        if self.subject.demo.is_none() || online == vcpus as usize {
+            Ok(())
+        } else {
+            Err(Failure::new(
                 Exit::Vm,
                 format!("only {online} of the guest's {vcpus} vCPUs came online"),
-            )),
+            ))
         }
     }
 

@@ -72,8 +72,9 @@ impl Drop for Folder {
 
 /// A device if the path is in `/dev`, else a file.
 pub fn target_of(path: &str) -> IoTarget {
-    match path.starts_with("/dev/") && !path.starts_with("/dev/shm/") {
-        true => IoTarget::Device(path.to_owned()),
-        false => IoTarget::File(path.to_owned()),
+    if path.starts_with("/dev/") && !path.starts_with("/dev/shm/") {
+        IoTarget::Device(path.to_owned())
+    } else {
+        IoTarget::File(path.to_owned())
     }
 }

@@ -258,13 +258,13 @@ impl Instrument {
 fn threads_of(host: &LiveHost, pids: &[u32]) -> Result<Vec<(TaskId, Role)>, Failure> {
     let mut threads = Vec::new();
     for pid in pids {
-        let names =
-            host.list(&paths::task_dir(Tid(*pid))).map_err(|error| match error.is_gone() {
-                true => {
-                    Failure::new(Exit::Input, format!("--process {pid}: there is no such process"))
-                }
-                false => Failure::from(error),
-            })?;
+        let names = host.list(&paths::task_dir(Tid(*pid))).map_err(|error| {
+            if error.is_gone() {
+                Failure::new(Exit::Input, format!("--process {pid}: there is no such process"))
+            } else {
+                Failure::from(error)
+            }
+        })?;
         for tid in names.iter().filter_map(|name| name.parse().ok().map(Tid)) {
             let stat = proc_stat::of(host, tid)?;
             threads.extend(stat.map(|stat| (stat.task(), Role::Task)));

@@ -61,9 +61,10 @@ impl<'b> PreparedProbe<'b> {
         let mut settings = settings(how, place.pus.clone(), place.policy)?;
         let mut by_fio =
             probe.reads_a_file() && reader == Reader::Best && ReferenceTool::Fio.program().is_ok();
-        settings.target = match probe.reads_a_file() || how.file.is_some() {
-            true => Some(folder.target(how.file.as_deref())?),
-            false => None,
+        settings.target = if probe.reads_a_file() || how.file.is_some() {
+            Some(folder.target(how.file.as_deref())?)
+        } else {
+            None
         };
         let job = probe.job(&settings).map_err(|refusal| refused(&refusal))?;
         if by_fio && is_buffered(bench, probe, (&settings, &place))? {

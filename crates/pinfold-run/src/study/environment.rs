@@ -121,12 +121,11 @@ impl TrialEnvironment {
         let strategy = strategy.unwrap_or(NONE);
         let plan = planned((strategy, &knobs), size, topology)?;
         let asks = |word: &String| word.contains("{places}");
-        let places = match cell.workload(study).program.words().iter().any(asks) {
-            true => {
-                guests::places(&guests::plan(strategy, EmulatorRequest::Usual, size, topology)?)
-                    .map(once)
-            }
-            false => None,
+        let places = if cell.workload(study).program.words().iter().any(asks) {
+            guests::places(&guests::plan(strategy, EmulatorRequest::Usual, size, topology)?)
+                .map(once)
+        } else {
+            None
         };
         Ok(TrialEnvironment::Planned(Box::new(plan), places))
     }

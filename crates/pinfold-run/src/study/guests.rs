@@ -291,10 +291,7 @@ impl Guests {
                 Some(scratch) => scratch,
                 None => Scratch::new(host)?,
             };
-            let flavour = match ground.real_time {
-                true => REAL_TIME_FLAVOUR,
-                false => flavour_of(isa),
-            };
+            let flavour = if ground.real_time { REAL_TIME_FLAVOUR } else { flavour_of(isa) };
             match GuestImage::prepare(isa, &flavour, &scratch) {
                 Ok(kit) => {
                     self.versions.extend(emulator_version(isa));

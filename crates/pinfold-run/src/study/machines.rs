@@ -55,13 +55,11 @@ impl OtherMachine {
     ) -> Result<Vec<Self>, String> {
         let mut all = Vec::new();
         for index in 1..guest.machines {
-            let (plan, memory, load) = match guest.same_program {
-                true => (guest.plan.clone(), guest.memory, MachineLoad::Program),
-                false => {
-                    let floating =
-                        guests::plan(NONE, EmulatorRequest::Usual, guest.vcpus, topology)?;
-                    (floating, None, MachineLoad::Loaded)
-                }
+            let (plan, memory, load) = if guest.same_program {
+                (guest.plan.clone(), guest.memory, MachineLoad::Program)
+            } else {
+                let floating = guests::plan(NONE, EmulatorRequest::Usual, guest.vcpus, topology)?;
+                (floating, None, MachineLoad::Loaded)
             };
             let ground = GuestGround { plan, memory, ..guest.clone() };
             all.push(Self { ground, index, load });

@@ -180,9 +180,10 @@ fn labelled(analysis: &Analysis, factor: &str, level: &str) -> String {
 /// A level as the page shows it: without cpufreq the method `gov` is another one.
 fn shown_level(study: &Study, facts: &HostFacts, (factor, level): (&str, &str)) -> String {
     let is_method = study.factor(factor).is_some_and(|one| one.acts == FactorEffect::Method);
-    match is_method && level == Method::Gov.name() && !facts.cpufreq {
-        true => format!("{level} (freezer only: no cpufreq)"),
-        false => level.to_owned(),
+    if is_method && level == Method::Gov.name() && !facts.cpufreq {
+        format!("{level} (freezer only: no cpufreq)")
+    } else {
+        level.to_owned()
     }
 }
 

@@ -97,20 +97,22 @@ impl Observation {
     ) -> Result<Self, TrialError> {
         let quantities: BTreeSet<Quantity> = probes.iter().copied().filter_map(quantity).collect();
         let quantities: Vec<Quantity> = quantities.into_iter().collect();
-        let counting = match quantities.is_empty() {
-            true => None,
-            false => Some(
+        let counting = if quantities.is_empty() {
+            None
+        } else {
+            Some(
                 counters::start(host, &SystemClock, threads, &quantities)
                     .map_err(|error| failed(&error))?,
-            ),
+            )
         };
-        let locks = match probes.contains(&Probe::LockTime) {
-            false => LockWatch::Unwanted,
-            true => match locks::start(host, threads, false) {
+        let locks = if probes.contains(&Probe::LockTime) {
+            match locks::start(host, threads, false) {
                 Ok(watching) => LockWatch::Begun(Box::new(watching)),
                 Err(LocksError::Unavailable { why }) => LockWatch::Refused(why),
                 Err(error @ LocksError::Watch(_)) => return Err(failed(&error)),
-            },
+            }
+        } else {
+            LockWatch::Unwanted
         };
         let futexes = FutexWatch::begin(host, probes, threads)?;
         let clocks = clocks(host, pus).map_err(|error| failed(&Failure::from(error).message))?;

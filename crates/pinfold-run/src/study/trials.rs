@@ -273,9 +273,10 @@ fn end(host: &LiveHost, running: Running<'_>) -> Result<Vec<Finding>, Failure> {
     let undone = apply_session::undo(host, journal);
     let was_received = beating.is_none_or(Beating::end);
     let undone = undone?;
-    match was_received {
-        true => Ok([undone.changed, undone.vanished].concat()),
-        false => Err(Failure::new(
+    if was_received {
+        Ok([undone.changed, undone.vanished].concat())
+    } else {
+        Err(Failure::new(
             crate::Exit::Host,
             "Pinfold was suspended, and the measured threads lost their real-time priority",
         )),

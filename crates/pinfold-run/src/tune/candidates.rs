@@ -53,9 +53,10 @@ pub fn candidates(
 /// `none` first, without duplicates.
 fn names(options: &Options) -> Vec<String> {
     let mut names = vec![NONE.to_owned()];
-    let asked: Vec<String> = match options.strategies.is_empty() {
-        true => strategies().iter().map(|strategy| strategy.name.to_owned()).collect(),
-        false => options.strategies.clone(),
+    let asked: Vec<String> = if options.strategies.is_empty() {
+        strategies().iter().map(|strategy| strategy.name.to_owned()).collect()
+    } else {
+        options.strategies.clone()
     };
     for name in asked {
         if !names.contains(&name) {

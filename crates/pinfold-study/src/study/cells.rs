@@ -311,9 +311,10 @@ impl Cells {
     /// that runs.
     #[must_use]
     pub fn has_twin(&self, index: usize, study: &Study) -> bool {
-        match study.baseline.is_empty() {
-            false => self.is_reference(index),
-            true => self.all.iter().position(|cell| cell.skipped.is_none()) == Some(index),
+        if study.baseline.is_empty() {
+            self.all.iter().position(|cell| cell.skipped.is_none()) == Some(index)
+        } else {
+            self.is_reference(index)
         }
     }
 

@@ -508,12 +508,11 @@ impl Parser {
 
     fn need(&mut self, wanted: &str) -> Result<(), ExprError> {
         let at = self.at();
-        match self.take(wanted) {
-            true => Ok(()),
-            false => {
-                let why = format!("{} stands where {wanted:?} is needed", self.peek());
-                Err(ExprError::new(at, why))
-            }
+        if self.take(wanted) {
+            Ok(())
+        } else {
+            let why = format!("{} stands where {wanted:?} is needed", self.peek());
+            Err(ExprError::new(at, why))
         }
     }
 

@@ -220,10 +220,11 @@ fn factor_names(keys: &mut Keys, key: &str, study: &Study) -> Result<Vec<String>
     let names = keys.texts(key)?;
     names
         .into_iter()
-        .map(|(name, at)| match study.varies(&name) {
-            true => Ok(name),
-            false => Err(no_factor(&name, at, study)),
-        })
+        .map(
+            |(name, at)| {
+                if study.varies(&name) { Ok(name) } else { Err(no_factor(&name, at, study)) }
+            },
+        )
         .collect()
 }
 
@@ -262,14 +263,13 @@ fn shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
             | FactorEffect::PageTableLevels
             | FactorEffect::Knob(_) => false,
         });
-        match can {
-            true => Ok(name),
-            false => {
-                Err(Fault::new(at, format!("share: each level of {name} is a start of its own"))
-                    .with_hint(
-                        "a start can share the workload, loads, speeds and variables of commands",
-                    ))
-            }
+        if can {
+            Ok(name)
+        } else {
+            Err(Fault::new(at, format!("share: each level of {name} is a start of its own"))
+                .with_hint(
+                    "a start can share the workload, loads, speeds and variables of commands",
+                ))
         }
     };
     texts.into_iter().map(share).collect()
@@ -421,10 +421,13 @@ fn level(name: &str, value: Toml) -> Result<Level, Fault> {
 }
 
 fn check_level(acts: &FactorEffect, level: &Level, at: usize) -> Result<(), Fault> {
-    let one_of = |what: &str, known: &[&str]| match known.contains(&level.text.as_str()) {
-        true => Ok(()),
-        false => Err(Fault::new(at, format!("there is no {what} {:?}", level.text))
-            .with_hint(format!("there are {}", known.join(", ")))),
+    let one_of = |what: &str, known: &[&str]| {
+        if known.contains(&level.text.as_str()) {
+            Ok(())
+        } else {
+            Err(Fault::new(at, format!("there is no {what} {:?}", level.text))
+                .with_hint(format!("there are {}", known.join(", "))))
+        }
     };
     let count = |least: f64| match level.number() {
         Some(number) if number >= least && number.fract() == 0.0 && number <= 1e6 => Ok(()),
@@ -490,18 +493,20 @@ fn pus(keys: &mut Keys) -> Result<Option<CpuSet>, Fault> {
     let pus = CpuSet::parse_list(&text).map_err(|error| {
         Fault::new(at, format!("pus: {error}")).with_hint("write OS indexes, such as 0-3,8")
     })?;
-    match pus.is_empty() {
-        false => Ok(Some(pus)),
-        true => Err(Fault::new(at, "pus: it names no CPU".to_owned())),
+    if pus.is_empty() {
+        Err(Fault::new(at, "pus: it names no CPU".to_owned()))
+    } else {
+        Ok(Some(pus))
     }
 }
 
 fn whole(keys: &mut Keys, key: &str, least: u32) -> Result<Option<u32>, Fault> {
     let Some(value) = keys.take(key) else { return Ok(None) };
     let count = value.count(key)?;
-    match count < least || count > 1_000_000 {
-        true => Err(value.not(key, &format!("a number from {least} to 1000000"))),
-        false => Ok(Some(count)),
+    if count < least || count > 1_000_000 {
+        Err(value.not(key, &format!("a number from {least} to 1000000")))
+    } else {
+        Ok(Some(count))
     }
 }
 

@@ -160,9 +160,10 @@ impl Schedule {
             let who = self.participants(facts, true);
             self.confirmation.push(order(facts, (Phase::Confirmation, block), &who));
             if turn.is_none() {
-                match facts.confirmation.has_ended(block, &who) {
-                    true => self.look(facts, (Phase::Confirmation, block)),
-                    false => turn = Some(NextAction::Block(Phase::Confirmation, block)),
+                if facts.confirmation.has_ended(block, &who) {
+                    self.look(facts, (Phase::Confirmation, block))
+                } else {
+                    turn = Some(NextAction::Block(Phase::Confirmation, block))
                 }
             }
         }
@@ -202,9 +203,10 @@ impl Schedule {
                 block,
                 blocks,
                 leader: view.who[view.leader],
-                ratio: match config.metric().higher_is_better() {
-                    true => 1.0 / loss.ratio,
-                    false => loss.ratio,
+                ratio: if config.metric().higher_is_better() {
+                    1.0 / loss.ratio
+                } else {
+                    loss.ratio
                 },
                 test: loss.test,
                 p: loss.p,
@@ -250,10 +252,8 @@ impl Schedule {
         let lanes: Vec<ParticipantResults> = who
             .iter()
             .map(|&candidate| {
-                let length = match still(candidate) {
-                    true => blocks,
-                    false => self.left_after(candidate).unwrap_or(0),
-                };
+                let length =
+                    if still(candidate) { blocks } else { self.left_after(candidate).unwrap_or(0) };
                 let may_go = self.running.contains(&candidate)
                     && by_candidate
                         .get(&candidate)

@@ -28,9 +28,10 @@ impl Freezer {
 
     /// The file and the value that thaw the group.
     pub(super) fn thaw(&self) -> (String, String) {
-        match self.unified {
-            true => (paths::cgroup_freeze(&self.group), "0".to_owned()),
-            false => (paths::freezer_state(&self.group), "THAWED".to_owned()),
+        if self.unified {
+            (paths::cgroup_freeze(&self.group), "0".to_owned())
+        } else {
+            (paths::freezer_state(&self.group), "THAWED".to_owned())
         }
     }
 
@@ -68,12 +69,11 @@ impl Freezer {
     }
 
     fn is_done(&self, host: &dyn Host) -> Result<bool, HostError> {
-        Ok(match self.unified {
-            true => {
-                let text = host.read_text(&paths::cgroup_events(&self.group))?;
-                text.lines().any(|line| line == "frozen 1")
-            }
-            false => host.read_text(&paths::freezer_state(&self.group))?.trim() == "FROZEN",
+        Ok(if self.unified {
+            let text = host.read_text(&paths::cgroup_events(&self.group))?;
+            text.lines().any(|line| line == "frozen 1")
+        } else {
+            host.read_text(&paths::freezer_state(&self.group))?.trim() == "FROZEN"
         })
     }
 }

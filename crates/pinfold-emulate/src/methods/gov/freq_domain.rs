@@ -90,10 +90,12 @@ impl FreqSchedule {
         // A shorter switch costs more than it corrects; the next period makes up for it.
         let grain_ns = i64::try_from(period_ns / 1_000).unwrap_or(0);
         self.is_high = mix.high_share >= WHOLE || high_ns > grain_ns;
-        self.until_ns = match self.is_high {
-            true if mix.high_share >= WHOLE => u64::MAX,
-            true if left - high_ns > grain_ns => now_ns.saturating_add(high_ns.unsigned_abs()),
-            true | false => boundary,
+        self.until_ns = if mix.high_share >= WHOLE {
+            u64::MAX
+        } else if self.is_high && left - high_ns > grain_ns {
+            now_ns.saturating_add(high_ns.unsigned_abs())
+        } else {
+            boundary
         };
         Some(if self.is_high { Some(mix.high) } else { mix.low })
     }

@@ -23,9 +23,10 @@ pub(super) fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failu
     let axes = Axes { names: [names[0], names[1], ""], found: [&panels, &lines, &[]] };
     let is_timed = plot.x == TIME;
     let panels = panels.iter().map(|title| Panel {
-        title: match title.is_empty() {
-            true => plot.title.clone(),
-            false => labelled(analysis, names[0], title),
+        title: if title.is_empty() {
+            plot.title.clone()
+        } else {
+            labelled(analysis, names[0], title)
         },
         lines: found
             .iter()

@@ -310,9 +310,10 @@ fn check_axis(name: String, at: usize, study: &Study) -> Result<String, Fault> {
     let futexes = study.probes.iter().any(is_futex) && FUTEX_LABELS.contains(&name.as_str());
     let labelled = exits || futexes || figures.any(|figure| figure.labels.iter().any(is_label));
     let lines = study.workloads.iter().any(|workload| workload.figures.is_empty());
-    match study.varies(&name) || labelled || lines {
-        true => Ok(name),
-        false => Err(super::no_factor(&name, at, study)),
+    if study.varies(&name) || labelled || lines {
+        Ok(name)
+    } else {
+        Err(super::no_factor(&name, at, study))
     }
 }
 

@@ -33,10 +33,11 @@ pub(super) fn workloads(
         }
         workloads.push(one);
     }
-    match workloads.is_empty() {
-        false => Ok(workloads),
-        true => Err(Fault::new(0, "the study has no [[workload]]".to_owned())
-            .with_hint("write [[workload]] with a name and a command, or a pinload subcommand")),
+    if workloads.is_empty() {
+        Err(Fault::new(0, "the study has no [[workload]]".to_owned())
+            .with_hint("write [[workload]] with a name and a command, or a pinload subcommand"))
+    } else {
+        Ok(workloads)
     }
 }
 
