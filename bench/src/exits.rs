@@ -120,7 +120,7 @@ fn block(host: &LiveHost, guest: &mut ThreadVcpu, file: &str) -> Result<Block, F
 }
 
 fn own_task(host: &LiveHost) -> Result<TaskId, Failure> {
-    let stat = proc_stat::of(host, own_tid())?;
+    let stat = proc_stat::read(host, own_tid())?;
     Ok(stat.ok_or_else(|| format!("{} is not there", paths::process_stat(own_tid())))?.task())
 }
 

@@ -224,13 +224,13 @@ fn request(strategy: &str, pus: u32) -> Request {
         }
         _ => (pus / 2).saturating_sub(1) / vnodes,
     };
-    let mut request = Request::of(
+    let mut request = Request::from_vnodes(
         (0..vnodes)
             .map(|number| {
                 let name = format!("vm{number}");
                 match strategy {
                     "vnodes" => VnodeRequest::processes(&name, vcpus.max(1), Speed::FULL),
-                    _ => VnodeRequest::vm(&name, VmRequest::of(VcpuCount::Exactly(vcpus.max(1)))),
+                    _ => VnodeRequest::vm(&name, VmRequest::from_vcpus(VcpuCount::Exactly(vcpus.max(1)))),
                 }
             })
             .collect(),

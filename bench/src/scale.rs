@@ -22,7 +22,7 @@ const STATUS_ROUNDS: usize = 9;
 
 /// Runs it and prints the section; `--write` writes it to the page.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let size = Size::of(arguments.quick);
+    let size = Size::from_quick(arguments.quick);
     let host = LiveHost::new()?;
     let topology = pinfold_topology::discover(&host)?;
     let scratch = Scratch::on_disk()?;

@@ -53,7 +53,7 @@ impl Size {
     pub const QUICK: Size = Size { nodes: 100, jobs: 20, blocks: 10 };
 
     /// The size for the command line.
-    pub fn of(quick: bool) -> Self {
+    pub fn from_quick(quick: bool) -> Self {
         if quick { Self::QUICK } else { Self::FULL }
     }
 
@@ -147,7 +147,7 @@ impl Simulation {
         let toml = toml(size);
         let begin = SystemClock.now_ns();
         let study: Study = from_toml(&toml)?;
-        let cells = Cells::of(&study, &FACTS)?;
+        let cells = Cells::new(&study, &FACTS)?;
         let first_look_ns = since(begin);
         let mut store = Store::open_or_create(path)?;
         let new = NewStudy {

@@ -240,7 +240,7 @@ impl Bench {
 
     /// Queries to a store with many trials, and to one with a finished study.
     fn large(&self, arguments: &Arguments) -> Result<Table, Failure> {
-        let size = Size::of(arguments.quick);
+        let size = Size::from_quick(arguments.quick);
         let large = self.scratch.file("large.sqlite");
         Simulation::begin(size, &large, arguments.seed)?.until_done()?;
         let script = self.scratch.file("store.py");

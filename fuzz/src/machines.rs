@@ -123,7 +123,7 @@ pub(crate) fn program(bytes: &[u8]) {
     ]);
     host.insert_link(&paths::process_mount_namespace(own), "mnt:[1]");
     host.insert_link(&paths::process_root(own), "/");
-    let Ok(mut symbols) = Symbols::of(&host, own) else { return };
+    let Ok(mut symbols) = Symbols::read(&host, own) else { return };
     drop(symbols.table(&host, FILE));
     for address in [0x40_0000, 0x40_1234, 0x4f_ffff, 0x50_0010, 0x60_0000, u64::MAX] {
         drop(symbols.place(&host, address).map(|place| place.to_string()));

@@ -68,7 +68,7 @@ pub(crate) fn study(bytes: &[u8]) {
         if levels * study.workloads.len() > MOST_CELLS {
             continue;
         }
-        let Ok(cells) = Cells::of(&study, &facts) else { continue };
+        let Ok(cells) = Cells::new(&study, &facts) else { continue };
         drop(study::predict(&study, &cells, &facts));
         for cell in &cells.all {
             drop(cell.words(&study, &|name| Some(format!("<{name}>"))));
@@ -142,7 +142,7 @@ pub(crate) fn domain(bytes: &[u8]) {
     let Ok(layout) = Layout::of_text(&xml, "domain.xml") else { return };
     let layouts = [layout];
     drop(render(&layouts, &lint(&layouts, topology), (topology, 80)));
-    if let Ok(fixed) = fix(&xml, "domain.xml", topology, &Request::of(Vec::new())) {
+    if let Ok(fixed) = fix(&xml, "domain.xml", topology, &Request::from_vnodes(Vec::new())) {
         assert!(Domain::read(&fixed.text).is_ok(), "{}", fixed.text);
     }
     let request = Request::vm("vm", VcpuCount::Exactly(2));

@@ -11,7 +11,7 @@ use pinfold_model::{Request, Role, Speed, VnodeRequest};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let host = LiveHost::new()?;
     let topology = pinfold_topology::discover(&host)?;
-    let request = Request::of(vec![VnodeRequest::processes("sleep", 1, Speed::FULL)]);
+    let request = Request::from_vnodes(vec![VnodeRequest::processes("sleep", 1, Speed::FULL)]);
     let plan = pinfold_plan::plan("compact", &topology, &request)?;
     let plan_json = pinfold_plan::schema::to_json(&plan);
 

@@ -221,7 +221,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
 
     fn until_done(&mut self, plan: &Plan, target: &Target) -> Result<(), Failure> {
         let request = Request::new(plan, target).map_err(ApplyError::from)?;
-        let hierarchy = Hierarchy::of(self.host);
+        let hierarchy = Hierarchy::read(self.host);
         let masks_survive = cpusets::masks_survive(self.host)?;
         let mut left = String::new();
         for pass in 0..MAX_PASSES {
@@ -230,7 +230,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
                 state = state.next_to(self.others()?)?;
             }
             if pass == 0 {
-                self.irqs = ManagedIrqs::of(&state, plan)?;
+                self.irqs = ManagedIrqs::new(&state, plan)?;
             }
             let Planned { mut steps, findings, groups: _ } = all_steps(&state, &request)?;
             self.others = None;
@@ -253,7 +253,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
     }
 
     fn once(&mut self, mut steps: Vec<Step>) -> Result<(), Failure> {
-        let hierarchy = Hierarchy::of(self.host);
+        let hierarchy = Hierarchy::read(self.host);
         let masks_survive = cpusets::masks_survive(self.host)?;
         steps.retain_mut(|step| self.is_new(step));
         for batch in steps.chunk_by(|a, b| is_light(a) && is_light(b)) {
@@ -320,7 +320,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         let first = self.journal.write_steps(batch, earlier)?;
         let seen = match (seen, batch.iter().any(is_light)) {
             (Some(seen), _) => seen,
-            (None, true) => LiveThreads::of(self.host, self.journal.record().header.vm)?,
+            (None, true) => LiveThreads::read(self.host, self.journal.record().header.vm)?,
             (None, false) => LiveThreads::default(),
         };
         for (step, index) in batch.iter().zip(first..) {

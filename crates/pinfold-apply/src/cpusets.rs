@@ -36,7 +36,7 @@ pub(crate) struct Hierarchy<'h> {
 }
 
 impl<'h> Hierarchy<'h> {
-    pub(crate) fn of(host: &'h dyn Host) -> Self {
+    pub(crate) fn read(host: &'h dyn Host) -> Self {
         Self { host, found: OnceCell::new() }
     }
 

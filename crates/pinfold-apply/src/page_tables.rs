@@ -53,7 +53,7 @@ impl MachineTables {
     ///
     /// # Errors
     /// [`HostError`] if a file exists and cannot be read.
-    pub fn of(host: &dyn Host, pid: Tid) -> Result<Option<Self>, HostError> {
+    pub fn read(host: &dyn Host, pid: Tid) -> Result<Option<Self>, HostError> {
         let Some(process_kib) = of_process(host, pid)? else { return Ok(None) };
         Ok(Some(Self { process_kib, own: of_group(host, pid)?, host: of_host(host)? }))
     }
@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn a_machine_with_a_group_of_its_own_has_tables_by_node() {
         const STAT: &str = "pagetables N0=135168 N1=409600\nsec_pagetables N0=12288 N1=0\n";
-        let found = |others, stat| MachineTables::of(&host(others, stat), Tid(7)).unwrap().unwrap();
+        let found = |others, stat| MachineTables::read(&host(others, stat), Tid(7)).unwrap().unwrap();
         let own = found("", Some(STAT));
         assert_eq!(own.own, Some(tables([(132, 12), (400, 0)])));
         assert_eq!(found("9\n", Some(STAT)).own, own.own, "with a kernel thread of KVM");
@@ -397,6 +397,6 @@ mod tests {
             assert!(text.starts_with("page tables: 532 KiB (VmPTE); on which nodes"), "{text}");
             assert!(text.ends_with("node 1 2000 KiB (second level 8 KiB)"), "{text}");
         }
-        assert_eq!(MachineTables::of(&host("", None), Tid(8)).unwrap(), None, "it has ended");
+        assert_eq!(MachineTables::read(&host("", None), Tid(8)).unwrap(), None, "it has ended");
     }
 }

@@ -56,7 +56,7 @@ pub(crate) fn release_members(past: &UndoContext<'_>, record: &Record, report: &
     let list = || members(past, record, &groups);
     let release = |(task, main): &Created| actuators::release_born(past, *task, *main);
     let freezers: Vec<Freezer> =
-        groups.iter().filter_map(|group| Freezer::of(past, group)).collect();
+        groups.iter().filter_map(|group| Freezer::new(past, group)).collect();
     let left = match until_rest(&list, &release, report) {
         Ok(Rest::Yes) => return,
         Ok(Rest::Probably) if freezers.is_empty() => return,
@@ -157,7 +157,7 @@ struct Freezer {
 }
 
 impl Freezer {
-    fn of(past: &UndoContext<'_>, group: &str) -> Option<Self> {
+    fn new(past: &UndoContext<'_>, group: &str) -> Option<Self> {
         let (unified, v1) = (paths::cgroup_freeze(group), paths::freezer_state(group));
         if past.host.exists(&unified) {
             let shown = (paths::cgroup_file(group, "cgroup.events"), "frozen 1");

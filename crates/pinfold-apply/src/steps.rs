@@ -112,7 +112,7 @@ fn steps_next_to(
     others: &OtherPlacements,
 ) -> Result<Planned, ApplyError> {
     let request = Request::new(plan, target)?;
-    let hierarchy = Hierarchy::of(host);
+    let hierarchy = Hierarchy::read(host);
     let state = HostState::read(host, &hierarchy, target)?.next_to(others)?;
     all_steps(&state, &request)
 }
@@ -125,7 +125,7 @@ fn steps_next_to(
 /// As [`plan_steps`].
 pub fn online_steps(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Planned, ApplyError> {
     let request = Request::new(plan, target)?;
-    let hierarchy = Hierarchy::of(host);
+    let hierarchy = Hierarchy::read(host);
     let state = HostState::read(host, &hierarchy, target)?;
     let mut draft = Draft::new(&state, &request);
     tuning::hotplug::bring(&mut draft)?;
@@ -167,7 +167,7 @@ pub(crate) fn plan_threads(
     target: &Target,
 ) -> Result<Planned, ApplyError> {
     let request = Request::new(plan, target)?;
-    let hierarchy = Hierarchy::of(host);
+    let hierarchy = Hierarchy::read(host);
     let state = HostState::read(host, &hierarchy, target)?;
     let mut draft = Draft::new(&state, &request);
     partition::sort(&mut draft)?;

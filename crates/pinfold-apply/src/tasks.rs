@@ -66,7 +66,7 @@ impl Target {
     /// The threads that discovery listed, ascending, if the process has the same ones now.
     pub(crate) fn confirmed_threads(&self, host: &dyn Host) -> Option<Vec<Tid>> {
         let roll = self.roll.as_ref()?;
-        (ThreadSet::of(host, self.pid) == Some(roll.thread_set)).then(|| roll.tids.clone())
+        (ThreadSet::read(host, self.pid) == Some(roll.thread_set)).then(|| roll.tids.clone())
     }
 
     /// The threads of its process, ascending.
@@ -186,7 +186,7 @@ impl LiveThreads {
     }
 
     /// The threads of a process, if it is still the same process.
-    pub(crate) fn of(host: &dyn Host, process: TaskId) -> Result<Self, HostError> {
+    pub(crate) fn read(host: &dyn Host, process: TaskId) -> Result<Self, HostError> {
         if is_alive(host, process)? {
             Ok(Self(threads_of(host, process.tid)?))
         } else {

@@ -236,7 +236,7 @@ fn placed_masks(
     let sets = |step: &Step, task: TaskId| {
         step.change.as_set_affinity().is_some_and(|(own, _)| own == task)
     };
-    let mut masks = affected_tasks::masks(host, &Hierarchy::of(host), &steps)?;
+    let mut masks = affected_tasks::masks(host, &Hierarchy::read(host), &steps)?;
     masks.retain(|(task, _)| {
         placed.contains(&task.tid) && !steps.iter().any(|step| sets(step, *task))
     });

@@ -174,7 +174,7 @@ impl Watcher {
             reported_knobs: Vec::new(),
             knobs: Vec::new(),
             right: None,
-            groups: Groups::of(host, vm.tid)?,
+            groups: Groups::from_host(host, vm.tid)?,
             look_at_groups: false,
             helpers: VhostWorkers::default(),
             ask_for_helpers: false,
@@ -486,7 +486,7 @@ impl Watcher {
     ) -> Result<(), ApplyError> {
         let found: Vec<String> = chosen.iter().map(|one| found(&one.step.undo)).collect();
         self.set_originals(host, journal, &mut chosen)?;
-        let hierarchy = Hierarchy::of(host);
+        let hierarchy = Hierarchy::read(host);
         let steps: Vec<Step> = chosen.iter().map(|one| one.step.clone()).collect();
         let first = journal.write_steps(&steps, Vec::new())?;
         for ((one, found), index) in chosen.into_iter().zip(found).zip(first..) {

@@ -24,6 +24,6 @@ fn apply_and_undo_pins_a_child_and_restores_its_mask() {
     assert_eq!(value("after: "), mask.to_string(), "{text}");
     assert!(value("undone: ").ends_with("failed: 0"), "{text}");
     let child = value("applied: set affinity of task ").split(' ').next().unwrap();
-    let child = proc_stat::of(&host, Tid(child.parse().unwrap())).unwrap();
+    let child = proc_stat::read(&host, Tid(child.parse().unwrap())).unwrap();
     assert!(child.is_none_or(|stat| stat.comm != "sleep"), "{text}");
 }

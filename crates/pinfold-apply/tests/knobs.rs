@@ -21,7 +21,7 @@ fn case() -> Case {
         .knob(&paths::workqueue_cpumask(), Knob::Mask, "ff\n");
     let mut case = common::alone("knobs", builder);
     let words = ["thp=never", "numa-balancing=off", "workqueues=0,4", "huge-pages=0:2048:100"];
-    case.plan.tuning = Tuning::of(&words).unwrap();
+    case.plan.tuning = Tuning::from_words(&words).unwrap();
     case.host.fail_on(&format!("write {}", paths::workqueue_cpumask()), 1);
     case
 }

@@ -37,7 +37,7 @@ fn knobs(builder: SimBuilder) -> SimBuilder {
 
 /// What a placement asks for; the third asks for some values that the host has by itself.
 fn tuning(choice: usize) -> Tuning {
-    Tuning::of(&[
+    Tuning::from_words(&[
         ["new-irqs=0,4", "new-irqs=0", "new-irqs=0-7"][choice],
         ["numa-balancing=off", "numa-balancing=on", "numa-balancing=off"][choice],
         ["thp=never", "thp=always", "thp=madvise"][choice],
@@ -115,7 +115,7 @@ fn what_the_last_one_set_stays_until_it_is_reverted() {
         host.write(&paths::ksm_run(), b"2").unwrap();
         // 2 → 0 → 2 → 1: the second sets what the host had.
         for (pid, merging) in PLACED.into_iter().zip(merging) {
-            place(&bench, &host, pid, &plan(Tuning::of(&[merging]).unwrap(), "0,4"));
+            place(&bench, &host, pid, &plan(Tuning::from_words(&[merging]).unwrap(), "0,4"));
         }
         let mut active = vec![0, 1, 2];
         for place in order {

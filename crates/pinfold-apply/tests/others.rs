@@ -319,7 +319,7 @@ fn a_thread_that_was_born_since_the_roll_is_placed() {
     let (mut case, bench) = (v1(), Bench::new());
     let listed = case.host.list(&paths::task_dir(Tid(500))).unwrap();
     let tids: Vec<Tid> = listed.iter().map(|name| Tid(name.parse().unwrap())).collect();
-    let thread_set = ThreadSet::of(&case.host, Tid(500)).unwrap();
+    let thread_set = ThreadSet::read(&case.host, Tid(500)).unwrap();
     assert_eq!(thread_set.threads(), tids.len());
     case.target.roll = Some(ThreadList { thread_set, tids });
     assert!(case.host.clone_thread(Tid(501), Tid(510)));

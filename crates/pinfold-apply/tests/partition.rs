@@ -293,7 +293,7 @@ fn smt_and_single_pus_go_offline_and_come_back() {
         let mut case = hotplug();
         case.host.set_file("/nothing", "");
         case.host.edit_task(Tid(311), |task| task.asked = None);
-        case.plan.tuning = Tuning::of(words).unwrap();
+        case.plan.tuning = Tuning::from_words(words).unwrap();
         let (bench, before) = (Bench::new(), case.host.snapshot());
         let applied = bench.apply(&case).unwrap();
         assert_eq!(read(&case.host, &paths::cpu_online()), online, "{applied:?}");

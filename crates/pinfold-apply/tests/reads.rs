@@ -19,7 +19,7 @@ use pinfold_model::Tuning;
 fn plans() -> impl Iterator<Item = (String, Case)> {
     cases().into_iter().flat_map(|case| {
         let mut tuned = case.clone();
-        tuned.plan.tuning = Tuning::of(&[
+        tuned.plan.tuning = Tuning::from_words(&[
             "rt-throttle=off",
             "numa-balancing=off",
             "smt=off",

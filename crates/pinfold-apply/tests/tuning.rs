@@ -56,7 +56,7 @@ fn knobs(builder: SimBuilder) -> SimBuilder {
 }
 
 fn tuning() -> Tuning {
-    Tuning::of(&[
+    Tuning::from_words(&[
         "new-irqs=0,4",
         "workqueues=0,4",
         "numa-balancing=off",

@@ -147,7 +147,7 @@ impl Collector {
     ) -> Result<Self, StudyError> {
         let loaded = Loaded::read(store, run.id())?;
         let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)?;
-        let parts = Parts::of(&loaded.study, &loaded.cells);
+        let parts = Parts::new(&loaded.study, &loaded.cells);
         let digest = study_digest(&loaded.record.toml, &loaded.record.form);
         let count = parts.count();
         let mut collector = Self {
@@ -170,7 +170,7 @@ impl Collector {
         for (_, record) in store.trials(run.id())? {
             collector.done += 1;
             collector.spent_ns += record.duration_ns;
-            if let Some(part) = collector.parts.part_of(TrialSlot::of(&record)) {
+            if let Some(part) = collector.parts.part_of(TrialSlot::from_record(&record)) {
                 collector.is_done_now(part);
             }
         }
@@ -366,7 +366,7 @@ impl Collector {
                 self.done += 1;
                 self.spent_ns += record.duration_ns;
                 if let Some(message) = record.error.as_ref().filter(|_| !record.ok) {
-                    failed.push((TrialSlot::of(record), message.clone()));
+                    failed.push((TrialSlot::from_record(record), message.clone()));
                 }
             }
             self.count_failures(failed.len() == delivery.trials.len());

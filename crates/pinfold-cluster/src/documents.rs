@@ -117,8 +117,8 @@ struct ScoutedV1 {
 }
 
 impl ScoutedV1 {
-    fn of(scouted: &NodeProperties) -> Self {
-        Self { facts: FactsV1::of(&scouted.facts), skipped: scouted.skipped.clone() }
+    fn from_scouted(scouted: &NodeProperties) -> Self {
+        Self { facts: FactsV1::read(&scouted.facts), skipped: scouted.skipped.clone() }
     }
 
     fn into_scouted(self) -> NodeProperties {
@@ -138,7 +138,7 @@ impl JobDocument {
             pinfold: self.pinfold.clone(),
             study: self.toml.clone(),
             form: self.form.clone(),
-            scouted: self.scouted.as_ref().map(ScoutedV1::of),
+            scouted: self.scouted.as_ref().map(ScoutedV1::from_scouted),
         })?)
     }
 
@@ -366,7 +366,7 @@ fn hex(bytes: &[u8]) -> String {
 pub fn result_text(answer: &Answer) -> Result<String, SchemaError> {
     let head = &answer.head;
     let (scouted, refused, trials) = match &answer.given {
-        ResultContent::Scouted(scouted) => (Some(ScoutedV1::of(scouted)), None, Vec::new()),
+        ResultContent::Scouted(scouted) => (Some(ScoutedV1::from_scouted(scouted)), None, Vec::new()),
         ResultContent::Refused(why) => (None, Some(why.clone()), Vec::new()),
         ResultContent::Trials(trials) => (
             None,
@@ -385,7 +385,7 @@ pub fn result_text(answer: &Answer) -> Result<String, SchemaError> {
                     began_unix_s: record.began_unix_s,
                     duration_ns: record.duration_ns,
                     work_ns: record.work_ns,
-                    figures: figures.iter().map(FigureV1::of).collect(),
+                    figures: figures.iter().map(FigureV1::from_figure).collect(),
                 })
                 .collect(),
         ),
@@ -400,7 +400,7 @@ pub fn result_text(answer: &Answer) -> Result<String, SchemaError> {
         node: head.node.clone(),
         job: head.job.clone(),
         mask: head.mask.clone(),
-        origin: OriginV1::of(&head.origin),
+        origin: OriginV1::from_origin(&head.origin),
         began_unix_s: head.began_unix_s,
         scouted,
         refused,
@@ -540,7 +540,7 @@ pub(super) fn check_part(
     let wanted: BTreeSet<(TrialSlot, u32)> = part.trials().collect();
     let mut found = BTreeSet::new();
     for (record, _) in trials {
-        let slot = TrialSlot::of(record);
+        let slot = TrialSlot::from_record(record);
         let name = format!("block {}, cell {}, place {}", slot.block, slot.cell, record.position);
         if !wanted.contains(&(slot, record.position)) {
             return Err(wrong(format!("has not the trial of {name}")));

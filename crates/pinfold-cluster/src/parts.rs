@@ -34,7 +34,7 @@ pub struct Parts {
 impl Parts {
     /// The parts of a study.
     #[must_use]
-    pub fn of(study: &Study, cells: &Cells) -> Self {
+    pub fn new(study: &Study, cells: &Cells) -> Self {
         let mut sets = Sets((0..cells.all.len()).collect());
         for (index, cell) in cells.running() {
             let baseline = cell.baseline.filter(|base| cells.all[*base].skipped.is_none());

@@ -81,7 +81,7 @@ pub fn differences(
             return Some(format!("it has {now} {what}, the first node had {then}"));
         }
     }
-    let cells = Cells::of(&scout.study, &here.facts).ok()?;
+    let cells = Cells::new(&scout.study, &here.facts).ok()?;
     let pairs = first.skipped.iter().zip(&here.skipped).zip(&cells.all);
     for ((then, now), cell) in pairs {
         let name = cell.name(&scout.study);
@@ -117,7 +117,7 @@ pub fn work(
     };
     let run = study::create(&mut store, &new, &*environment.runner)?;
     let loaded = Loaded::read(&store, run.id())?;
-    let parts = Parts::of(&loaded.study, &loaded.cells);
+    let parts = Parts::new(&loaded.study, &loaded.cells);
     let part = parts.part(&loaded.study, &loaded.cells, number).ok_or_else(|| {
         let message = format!("the study has no part {number}, only {}", parts.count());
         StudyError::Runner { message, hint: None }
@@ -144,7 +144,7 @@ pub fn create_on_cluster(
     new: &NewStudy<'_>,
     (scouted, options): (&NodeProperties, &Options),
 ) -> Result<OpenRun, StudyError> {
-    let cells = Cells::of(&new.study.in_form(new.form)?, new.facts)?;
+    let cells = Cells::new(&new.study.in_form(new.form)?, new.facts)?;
     if cells.all.len() != scouted.skipped.len() {
         let (stored, found) = (scouted.skipped.len(), cells.all.len());
         return Err(StudyError::OtherCells { stored, found });

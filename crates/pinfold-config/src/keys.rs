@@ -20,7 +20,7 @@ impl Keys {
     ///
     /// # Errors
     /// [`Fault`] with the position.
-    pub fn of(table: Value, name: &'static str, known: &[&'static str]) -> Result<Self, Fault> {
+    pub fn new(table: Value, name: &'static str, known: &[&'static str]) -> Result<Self, Fault> {
         let at = table.at;
         let ValueKind::Table(entries) = table.what else {
             return Err(table.not(name, "a table"));

@@ -53,7 +53,7 @@ const LONGEST_NAME: usize = 64;
 /// type or out of range, a duplicate name or group.
 pub fn from_toml(text: &str) -> Result<Platform, ConfigError> {
     value::parse_toml(text)
-        .and_then(|root| platform(Keys::of(root, "the platform", PLATFORM)?))
+        .and_then(|root| platform(Keys::new(root, "the platform", PLATFORM)?))
         .map_err(|fault| ConfigError::in_file(text, fault))
 }
 
@@ -117,7 +117,7 @@ fn platform(mut keys: Keys) -> Result<Platform, Fault> {
 }
 
 fn vnode(table: Value, usual: Option<Method>) -> Result<PlatformVnode, Fault> {
-    let mut keys = Keys::of(table, "vnode", VNODE)?;
+    let mut keys = Keys::new(table, "vnode", VNODE)?;
     let (name, at) = keys.required("name")?.into_text("name")?;
     let name = safe_name(name, at)?;
     let cores = at_least_one("cores", &keys.required("cores")?, "")?;

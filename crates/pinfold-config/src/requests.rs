@@ -157,7 +157,7 @@ fn request(mut keys: Keys) -> Result<Request, Fault> {
     if vnodes.is_empty() {
         return Err(Fault::new(0, "the request names neither a [[vm]] nor a [[group]]".to_owned()));
     }
-    let mut request = Request::of(vnodes.into_iter().map(|(_, vnode)| vnode).collect());
+    let mut request = Request::from_vnodes(vnodes.into_iter().map(|(_, vnode)| vnode).collect());
     if let Some((text, at)) = keys.text("avoid")? {
         request.avoid = pus("avoid", &text, at)?;
     }
@@ -194,7 +194,7 @@ fn keys_of(table: Value, name: &'static str, known: &[&'static str]) -> Result<K
         return Err(Fault::new(*at, format!("{name} has no key \"strategy\""))
             .with_hint("name the strategy on the command line: --strategy NAME"));
     }
-    Keys::of(table, name, known)
+    Keys::new(table, name, known)
 }
 
 fn host(mut keys: Keys) -> Result<Option<Free>, Fault> {
@@ -232,7 +232,7 @@ fn vm(table: Value) -> Result<VnodeRequest, Fault> {
         Some(Value { what: ValueKind::Text(text), .. }) if text == "auto" => SmtRequest::Auto,
         Some(value) => return Err(value.not("smt", "true, false or \"auto\"")),
     };
-    let vm = VmRequest { iothreads, vhosts, smt, ..VmRequest::of(vcpus) };
+    let vm = VmRequest { iothreads, vhosts, smt, ..VmRequest::from_vcpus(vcpus) };
     common(keys, |name| VnodeRequest::vm(name, vm))
 }
 

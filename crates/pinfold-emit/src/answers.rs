@@ -20,7 +20,7 @@ pub(super) enum Line {
 
 impl Answers {
     /// The answers of a format for all tunables of the plan.
-    pub fn of(scope: Scope<'_>, said: impl Fn(&Setting, &Scope<'_>) -> FormatAnswer) -> Self {
+    pub fn new(scope: Scope<'_>, said: impl Fn(&Setting, &Scope<'_>) -> FormatAnswer) -> Self {
         let answer = |it: Setting| (safe(&it.to_string()), said(&it, &scope));
         Self { all: tunables::settings(scope.plan).into_iter().map(answer).collect() }
     }

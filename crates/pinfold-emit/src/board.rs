@@ -19,7 +19,7 @@ pub(crate) struct Board {
 
 impl Board {
     /// The board of this name (QEMU's default if `None`) for an architecture as QEMU names it.
-    pub fn of(architecture: &str, name: Option<&str>) -> Self {
+    pub fn new(architecture: &str, name: Option<&str>) -> Self {
         let x86 = matches!(architecture, "x86_64" | "i386");
         let is_pc = name.is_none_or(|name| {
             ["pc", "q35", "xenfv"].iter().any(|family| {
@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn only_a_pc_has_dies() {
         let check = |architecture: &str, name: Option<&str>, expected: (bool, bool)| {
-            let board = Board::of(architecture, name);
+            let board = Board::new(architecture, name);
             assert_eq!((board.dies, board.threads), expected, "{architecture} {name:?}");
         };
         check("x86_64", None, (true, true));

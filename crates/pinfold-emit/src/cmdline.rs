@@ -33,7 +33,7 @@ pub(super) const FORMAT: Format = Format {
 #[must_use]
 pub fn cmdline(plan: &Plan, topology: &Topology) -> String {
     let mut text = format!("# {}\n", headline(plan));
-    let reserved = Reserved::of(plan, topology);
+    let reserved = Reserved::new(plan, topology);
     let tunables = FORMAT.answers(Scope::of_host(plan));
     let mut line = isolation(plan, &reserved.all());
     let mut notes = String::new();
@@ -128,7 +128,7 @@ struct Reserved {
 }
 
 impl Reserved {
-    fn of(plan: &Plan, topology: &Topology) -> Self {
+    fn new(plan: &Plan, topology: &Topology) -> Self {
         let online = boot::kept(plan, topology);
         let siblings = boot::possible_siblings(&online, topology);
         Self { online, siblings }

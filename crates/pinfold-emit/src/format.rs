@@ -55,7 +55,7 @@ impl Format {
 
     /// How the format expresses the tunables of a plan.
     pub(super) fn answers(&self, scope: Scope<'_>) -> Answers {
-        Answers::of(scope, |setting, scope| self.said(setting, scope))
+        Answers::new(scope, |setting, scope| self.said(setting, scope))
     }
 
     /// How the format expresses one tunable.

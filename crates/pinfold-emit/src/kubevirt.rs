@@ -31,7 +31,7 @@ pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Stri
     if let Some(text) = common::not_a_machine(vnode, "KubeVirt") {
         return text;
     }
-    let guest = Guest::of(vnode);
+    let guest = Guest::from_vnode(vnode);
     let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
     let mut text = format!("# {}\n# Under spec.template of a VirtualMachine.\n", headline(plan));
     let annotations = tunables.text(ANNOTATIONS);
@@ -73,7 +73,7 @@ struct Guest {
 }
 
 impl Guest {
-    fn of(vnode: &VnodePlan) -> Self {
+    fn from_vnode(vnode: &VnodePlan) -> Self {
         let vcpus = vnode.vcpus().count();
         let used = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
         let emulator = vnode.thread(&Role::Emulator);

@@ -52,7 +52,7 @@ pub fn libvirt(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
         xml.comment("no vCPU is planned: there is nothing for libvirt to pin");
         return Ok(xml.text);
     }
-    if let Some(mark) = Mark::of(plan, vnode) {
+    if let Some(mark) = Mark::new(plan, vnode) {
         xml.open("<metadata>");
         xml.line(&mark.line());
         xml.close("</metadata>");
@@ -78,7 +78,7 @@ fn cputune(xml: &mut Xml, (plan, vnode): (&Plan, &VnodePlan), topology: &Topolog
         .iter()
         .map(|thread| {
             number += u32::from(thread.role.iothread().is_some());
-            (thread, PinElement::of(&thread.role, number))
+            (thread, PinElement::new(&thread.role, number))
         })
         .collect();
     for (thread, place) in &numbered {
@@ -303,7 +303,7 @@ fn cpu(xml: &mut Xml, vnode: &VnodePlan, topology: &Topology) {
     };
     xml.comment(&format!("guest topology: {}", guest.reason));
     xml.open("<cpu mode='host-passthrough'>");
-    let (vendor, caches) = (Vendor::of(topology), caches(vnode, topology));
+    let (vendor, caches) = (Vendor::from_topology(topology), caches(vnode, topology));
     if vendor == Vendor::Unknown && caches.dies > 1 {
         xml.comment(&format!(
             "On an x86 host write dies='{}' cores='{}': a die for each L3 that the vCPUs lie in",
@@ -362,7 +362,7 @@ pub(super) enum PinElement {
 }
 
 impl PinElement {
-    fn of(role: &Role, iothread: u32) -> Option<Self> {
+    fn new(role: &Role, iothread: u32) -> Option<Self> {
         let vcpu = role.vcpu().map(Self::Vcpu);
         let own = vcpu.or_else(|| role.iothread().map(|_| Self::Iothread(iothread)));
         own.or_else(|| (*role == Role::Emulator).then_some(Self::Emulator))

@@ -73,7 +73,7 @@ pub fn libvirt_into(
             manager.instead()
         ));
     }
-    merge.mark(Mark::of(plan, vnode));
+    merge.mark(Mark::new(plan, vnode));
     let all = if leaves_reserve { domain.vcpus.value as usize } else { count };
     merge.vcpu(all)?;
     let iothreads = merge.iothreads(vnode);

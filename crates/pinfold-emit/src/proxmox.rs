@@ -75,7 +75,7 @@ pub fn proxmox((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Strin
 
 /// `--args` with the guest's threads and dies, if it has any.
 fn smp(vnode: &VnodePlan, topology: &Topology) -> String {
-    let known = Vendor::of(topology) != Vendor::Unknown;
+    let known = Vendor::from_topology(topology) != Vendor::Unknown;
     let dies = if known { caches(vnode, topology).dies.max(1) } else { 1 };
     let Some(guest) = vnode.guest.as_ref().filter(|guest| guest.threads > 1 || dies > 1) else {
         return String::new();
@@ -93,7 +93,7 @@ fn smp(vnode: &VnodePlan, topology: &Topology) -> String {
 
 /// The option that a guest with threads needs on an AMD host.
 fn topoext(topology: &Topology) -> &'static str {
-    match Vendor::of(topology) {
+    match Vendor::from_topology(topology) {
         Vendor::Intel => "",
         Vendor::Amd => {
             "# On this AMD host add `-cpu host,topoext=on` to it: without topoext QEMU hides the threads.\n"

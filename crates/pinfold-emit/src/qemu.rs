@@ -52,7 +52,7 @@ pub(super) const FORMAT: Format = Format {
 /// [`NotSingle`] if the plan does not place exactly one vnode.
 pub fn qemu(plan: &Plan, topology: &Topology, line: &QemuCommand) -> Result<String, NotSingle> {
     let vnode = plan.single()?;
-    let command = Command::of(line, vnode);
+    let command = Command::from_line(line, vnode);
     let memory = memory::options(vnode, topology, &command);
     let mut script = HEAD.to_owned();
     header(&mut script, (plan, vnode), &command);
@@ -84,7 +84,7 @@ struct Command<'c> {
 }
 
 impl<'c> Command<'c> {
-    fn of(line: &'c QemuCommand, vnode: &VnodePlan) -> Self {
+    fn from_line(line: &'c QemuCommand, vnode: &VnodePlan) -> Self {
         let planned = vnode.vcpus().count();
         let count = |number: Option<u32>| number.and_then(|number| usize::try_from(number).ok());
         let vcpus = match (count(line.vcpus()), count(line.max_vcpus())) {

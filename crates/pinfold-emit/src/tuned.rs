@@ -51,7 +51,7 @@ pub fn tuned(plan: &Plan, topology: &Topology) -> String {
     if sections.is_empty() {
         return text;
     }
-    let profile = Profile::of(plan, &reserved);
+    let profile = Profile::new(plan, &reserved);
     text.push_str(&format!(
         "# Activate it with: tuned-adm profile pinfold-{name}{}.\n\
          # Newer releases of tuned keep profiles in /etc/tuned/profiles; they read this folder too.\n\
@@ -117,7 +117,7 @@ fn section(name: &str, (plan, reserved): (&Plan, &CpuSet), tunables: &Answers) -
 
 /// The settings that exclude the host's tasks from the CPUs of vCPUs, by section.
 fn apart(section: &str, plan: &Plan, reserved: &CpuSet) -> String {
-    let Profile { managed, cmdline, sysctl, kernel, .. } = Profile::of(plan, reserved);
+    let Profile { managed, cmdline, sysctl, kernel, .. } = Profile::new(plan, reserved);
     match section {
         VARIABLES => format!(
             "isolated_cores={reserved}\n{managed}\
@@ -160,7 +160,7 @@ struct Profile {
 }
 
 impl Profile {
-    fn of(plan: &Plan, reserved: &CpuSet) -> Self {
+    fn new(plan: &Plan, reserved: &CpuSet) -> Self {
         let mut vcpus = plan.vnodes.iter().flat_map(VnodePlan::vcpus);
         if !reserved.is_empty()
             && vcpus.any(|thread| thread.policy.is_some_and(Policy::is_real_time))

@@ -281,7 +281,7 @@ fn merged(xml: &str, strategy: &str, topology: &Topology) -> Result<String, Plan
     let domain = Domain::read(xml).expect("a domain file");
     let mut vnode = VnodeRequest::vm("vm", domain.request(topology));
     vnode.memory = domain.memory_request(topology);
-    let layout = plan(strategy, topology, &Request::of(vec![vnode]))?;
+    let layout = plan(strategy, topology, &Request::from_vnodes(vec![vnode]))?;
     let vnode = layout.single().expect("one machine");
     Ok(libvirt_into(xml, (&layout, vnode), topology).expect("a merge").text)
 }
@@ -301,11 +301,11 @@ fn memory_that_no_node_has_is_divided_or_refused_with_what_fits() {
         assert_eq!(finding.hint.as_deref(), Some("ask for at most 12 GiB of memory"));
     }
     let (a, b) = (("a", 8), ("b", 4));
-    let three = Request::of(
+    let three = Request::from_vnodes(
         [a, b, ("c", 14)]
             .map(|(name, gib)| VnodeRequest {
                 memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
-                ..VnodeRequest::vm(name, VmRequest::of(VcpuCount::Exactly(2)))
+                ..VnodeRequest::vm(name, VmRequest::from_vcpus(VcpuCount::Exactly(2)))
             })
             .to_vec(),
     );
@@ -328,8 +328,8 @@ fn an_odd_number_hides_no_siblings() {
     check("auto", "i5-12600k.capture", 5, "2,4,6,8,10");
     // Siblings where the number fills cores, and where another machine needs the cores.
     assert_eq!(shape(&made("balanced", "i5-12600k.capture", &asked(4))), "1×2×2");
-    let vm = |(name, vcpus)| VnodeRequest::vm(name, VmRequest::of(VcpuCount::Exactly(vcpus)));
-    let two = Request::of([("a", 3), ("b", 2)].map(vm).to_vec());
+    let vm = |(name, vcpus)| VnodeRequest::vm(name, VmRequest::from_vcpus(VcpuCount::Exactly(vcpus)));
+    let two = Request::from_vnodes([("a", 3), ("b", 2)].map(vm).to_vec());
     let layout = made("balanced", "i7-4790k.synthetic", &two);
     assert_eq!(layout.vnodes.iter().map(|vnode| vnode.vcpus().count()).sum::<usize>(), 5);
 }

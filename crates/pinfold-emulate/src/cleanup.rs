@@ -59,7 +59,7 @@ pub(crate) fn processes(host: &dyn Host, group: &str) -> Result<Vec<ProcStat>, H
         if pid == process::own_pid() {
             continue;
         }
-        found.extend(proc_stat::of(host, pid)?.filter(|stat| !stat.has_ended()));
+        found.extend(proc_stat::read(host, pid)?.filter(|stat| !stat.has_ended()));
     }
     Ok(found)
 }

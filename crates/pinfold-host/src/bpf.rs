@@ -61,7 +61,7 @@ impl Named {
             part.try_into().map_err(|error| self.refused("find", &error))?;
         part.load().map_err(|error| self.refused("load", &error))?;
         let code = part.fd().map_err(|error| self.refused("load", &error))?;
-        Probe::of(id, pu, code.as_fd()).map_err(|source| HostError::file("attach", self.0, source))
+        Probe::new(id, pu, code.as_fd()).map_err(|source| HostError::file("attach", self.0, source))
     }
 
     /// Loads the program with this name and attaches it to a raw tracepoint, which passes the

@@ -67,7 +67,7 @@ impl EventWatcher {
             if self.threads.contains_key(tid) {
                 continue;
             }
-            match raw::TaskEvents::of(*tid) {
+            match raw::TaskEvents::from_tid(*tid) {
                 Ok(births) => {
                     self.threads.insert(*tid, births);
                     is_new = true;

@@ -172,7 +172,7 @@ fn sampled(
     let mut no_pmu = io::Error::from(io::ErrorKind::Unsupported);
     for clock in SampledClock::ALL {
         let of =
-            |tid: &Tid| TaskSampler::of(*tid, clock.event().numbers(), FREQUENCY, code.as_fd());
+            |tid: &Tid| TaskSampler::new(*tid, clock.event().numbers(), FREQUENCY, code.as_fd());
         let mut started = Vec::new();
         let refused = threads.iter().map(of).find_map(|one| match one {
             Ok(one) => {

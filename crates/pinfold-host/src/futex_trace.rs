@@ -33,7 +33,7 @@ pub enum FutexKind {
 }
 
 impl FutexKind {
-    fn of(number: u32) -> Self {
+    fn from_number(number: u32) -> Self {
         match number {
             0 => FutexKind::Lock,
             1 => FutexKind::Wait,
@@ -184,7 +184,7 @@ impl FutexTracer {
                 process: Tid(place.process),
                 tid: Tid(place.tid),
                 address: place.address,
-                kind: FutexKind::of(place.kind),
+                kind: FutexKind::from_number(place.kind),
                 stack: stacks.get(place.stack)?,
                 count: account.count,
                 sum_ns: account.sum_ns,
@@ -199,7 +199,7 @@ impl FutexTracer {
                 process: Tid(u32::try_from(process).unwrap_or(0)),
                 tid: Tid(u32::try_from(tid).unwrap_or(0)),
                 address: call.address,
-                kind: FutexKind::of(call.kind),
+                kind: FutexKind::from_number(call.kind),
                 stack: stacks.get(call.stack)?,
                 ns: ended_ns.saturating_sub(call.since_ns),
             });

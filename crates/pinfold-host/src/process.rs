@@ -44,7 +44,7 @@ impl ProcessEnd {
     /// # Errors
     /// [`HostError::Thread`] for a thread that is no process, or on a kernel before 5.3;
     /// [`HostError`] if the state of the process cannot be read.
-    pub fn of(host: &dyn Host, process: TaskId) -> Result<Option<Self>, HostError> {
+    pub fn read(host: &dyn Host, process: TaskId) -> Result<Option<Self>, HostError> {
         let fail = |errno: Errno| HostError::Thread {
             call: "pidfd_open",
             tid: process.tid.0,

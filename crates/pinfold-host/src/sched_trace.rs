@@ -300,7 +300,7 @@ impl SchedTracer {
 
     fn put(&mut self, tid: Tid, account: u32) -> Result<bool, HostError> {
         let refused = |error: MapError| PROGRAM.refused("set", &error);
-        self.accounts.set(account, WaitAccount::of(tid.0), 0).map_err(refused)?;
+        self.accounts.set(account, WaitAccount::from_tid(tid.0), 0).map_err(refused)?;
         let task = Waiting { account, state: UNKNOWN, ..Waiting::default() };
         match self.tasks.insert(tid.0, task, NEW_ONLY) {
             Ok(()) => Ok(true),

@@ -96,7 +96,7 @@ impl Stall {
         let Some(Map::Array(beat)) = program.take_map("beat") else {
             return Err(PROGRAM.missing("beat"));
         };
-        let beat = SharedWord::of(beat.fd().as_fd())
+        let beat = SharedWord::from_map(beat.fd().as_fd())
             .map_err(|errno| HostError::file("share memory with", PROGRAM.0, errno))?;
         let wishes = PROGRAM.map(&mut program, "wishes")?;
         let accounts = PROGRAM.map(&mut program, "accounts")?;
@@ -107,7 +107,7 @@ impl Stall {
         let mut timers = BTreeMap::new();
         for pu in pus.iter() {
             let failed = |source: io::Error| HostError::file("time the tasks of", group, source);
-            let timer = Timer::of(cgroup.as_fd(), pu, period_ns).map_err(failed)?;
+            let timer = Timer::new(cgroup.as_fd(), pu, period_ns).map_err(failed)?;
             timer.set_program(code.as_fd()).map_err(failed)?;
             timers.insert(pu, timer);
         }

@@ -32,7 +32,7 @@ impl ThreadSet {
     /// ended, or if the kernel does not report the newest PID (without
     /// `CONFIG_CHECKPOINT_RESTORE`).
     #[must_use]
-    pub fn of(host: &dyn Host, pid: Tid) -> Option<Self> {
+    pub fn read(host: &dyn Host, pid: Tid) -> Option<Self> {
         let newest = host.read_text(&paths::sysctl_kernel("ns_last_pid")).ok()?;
         let links = host.link_count(&paths::task_dir(pid)).ok()?;
         Some(Self { newest: newest.trim().parse().ok()?, links })

@@ -118,7 +118,7 @@ fn target_of(
 
 /// Writes the advice of each diagnostic, in their order: what one adds is there for the next.
 fn write(diagnostics: &mut [Diagnostic], shares: Vec<Share<'_>>, view: &LintContext<'_, '_>) {
-    let mut parents = Parents::of(view.layout.text.as_deref());
+    let mut parents = Parents::from_xml(view.layout.text.as_deref());
     for (diagnostic, share) in diagnostics.iter_mut().zip(shares) {
         if !diagnostic.repairs.is_empty() {
             diagnostic.instead = repair::instead(&diagnostic.repairs, &mut parents);
@@ -177,7 +177,7 @@ fn with_new_repairs(
     diagnostics: &[Diagnostic],
     view: &LintContext<'_, '_>,
 ) -> (Target, Vec<Diagnostic>) {
-    let then = of_one(&LintContext::of(&target.layout, view.lookup), None);
+    let then = of_one(&LintContext::new(&target.layout, view.lookup), None);
     let repairs: Vec<_> = then
         .iter()
         .filter(|diagnostic| {

@@ -49,9 +49,9 @@ fn all_are(
     topology: &Topology,
     conditions: &Request,
 ) -> bool {
-    let lookup = CpuIndex::of(topology, conditions);
+    let lookup = CpuIndex::new(topology, conditions);
     let layouts = Layout::of_plan(plan, "");
-    let views: Vec<_> = layouts.iter().map(|layout| LintContext::of(layout, &lookup)).collect();
+    let views: Vec<_> = layouts.iter().map(|layout| LintContext::new(layout, &lookup)).collect();
     let mut diagnostics = Vec::new();
     overlap::check(&views.iter().collect::<Vec<_>>(), &lookup, &mut diagnostics);
     diagnostics.iter().all(good) && views.iter().all(|view| of_one(view, None).iter().all(good))

@@ -18,7 +18,7 @@ pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic
     if root.attribute("type") != Some("kvm") {
         return;
     }
-    let file = File::of(view, root);
+    let file = File::new(view, root);
     super::timers::check(&file, diagnostics);
     super::enlightenments::check(&file, diagnostics);
     super::guest::sockets_of_file(&file, diagnostics);

@@ -35,7 +35,7 @@ pub fn fix(
     topology: &Topology,
     conditions: &Request,
 ) -> Result<RepairedFile, DomainError> {
-    let lookup = CpuIndex::of(topology, conditions);
+    let lookup = CpuIndex::new(topology, conditions);
     let mut fixed = RepairedFile {
         text: xml.to_owned(),
         done: Vec::new(),
@@ -44,7 +44,7 @@ pub fn fix(
     };
     for round in 0..=ROUNDS {
         let layout = Layout::of_text(&fixed.text, source)?;
-        let view = LintContext::of(&layout, &lookup);
+        let view = LintContext::new(&layout, &lookup);
         let mut diagnostics = of_one(&view, None);
         let target = advice::give(&mut diagnostics, &view, conditions);
         diagnostics.retain(|diagnostic| diagnostic.severity >= Severity::Warning);

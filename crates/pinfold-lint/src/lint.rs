@@ -27,7 +27,7 @@ const MOST_ADVISED: usize = 16;
 /// The faults of `layouts`, all of one host, worst first; empty if there are none.
 #[must_use]
 pub fn lint(layouts: &[Layout], topology: &Topology) -> Vec<Diagnostic> {
-    lint_under(layouts, topology, &Request::of(Vec::new())).diagnostics
+    lint_under(layouts, topology, &Request::from_vnodes(Vec::new())).diagnostics
 }
 
 /// The same, with advice that respects the user's conditions: CPUs to avoid, CPUs for the host.
@@ -36,8 +36,8 @@ pub fn lint(layouts: &[Layout], topology: &Topology) -> Vec<Diagnostic> {
 /// together with the others, and the file determines where its memory should be.
 #[must_use]
 pub fn lint_under(layouts: &[Layout], topology: &Topology, conditions: &Request) -> LintReport {
-    let lookup = CpuIndex::of(topology, conditions);
-    let views: Vec<_> = layouts.iter().map(|layout| LintContext::of(layout, &lookup)).collect();
+    let lookup = CpuIndex::new(topology, conditions);
+    let views: Vec<_> = layouts.iter().map(|layout| LintContext::new(layout, &lookup)).collect();
     let written: BTreeMap<&str, &Layout> = layouts
         .iter()
         .filter(|layout| !layout.runs())
@@ -116,7 +116,7 @@ fn advise(
             others.for_each(|(_, pus)| conditions.avoid.add(pus));
         }
         if let Some(target) = advice::give(own, view, &conditions) {
-            let held = LintContext::of(&target.layout, view.lookup).held;
+            let held = LintContext::new(&target.layout, view.lookup).held;
             cores[index] = view.lookup.whole_cores(&held);
             let (strategy, layout) = (target.strategy, Some(target.layout));
             advised[index] = Advised { held, strategy, layout };

@@ -31,7 +31,7 @@ pub(super) struct CpuIndex<'t> {
 }
 
 impl<'t> CpuIndex<'t> {
-    pub fn of(topology: &'t Topology, conditions: &Request) -> Self {
+    pub fn new(topology: &'t Topology, conditions: &Request) -> Self {
         let online = topology.online();
         let usable = online.intersection(&topology.allowed);
         let permitted = usable.difference(&conditions.avoid);
@@ -42,7 +42,7 @@ impl<'t> CpuIndex<'t> {
         let own = Request { vnodes: Vec::new(), ..conditions.clone() };
         let for_vcpus =
             usable_for_vcpus(topology, &own).unwrap_or_else(|| permitted.difference(&for_host));
-        let index = Index::of(topology);
+        let index = Index::from_topology(topology);
         Self { topology, online, usable, permitted, for_host, for_vcpus, index }
     }
 
@@ -113,7 +113,7 @@ pub(super) struct LintContext<'a, 't> {
 }
 
 impl<'a, 't> LintContext<'a, 't> {
-    pub fn of(layout: &'a Layout, lookup: &'a CpuIndex<'t>) -> Self {
+    pub fn new(layout: &'a Layout, lookup: &'a CpuIndex<'t>) -> Self {
         let masks: Vec<&CpuSet> = vcpu_pins(layout)
             .filter_map(|pin| pin.pus.as_ref())
             .filter(|pus| !lookup.usable.is_subset(pus))

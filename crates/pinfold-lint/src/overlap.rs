@@ -34,7 +34,7 @@ pub(super) fn check(
     let free = Free(lookup.usable.difference(&taken));
     let by_pu = by_pu(views);
     for (claimants, pus) in grouped(by_pu.iter().map(|(pu, claimants)| (claimants, *pu))) {
-        diagnostics.push(pus_twice(&InvolvedMachines::of(views, claimants), &pus, &free));
+        diagnostics.push(pus_twice(&InvolvedMachines::new(views, claimants), &pus, &free));
     }
     let by_core = by_core(views, lookup);
     // A CPU that all of a core's machines use was already reported.
@@ -48,7 +48,7 @@ pub(super) fn check(
         |(core, claimants)| lookup.topology.core(*core).pus.iter().map(move |pu| (claimants, pu)),
     );
     for (claimants, pus) in grouped(open) {
-        diagnostics.push(cores_twice(&InvolvedMachines::of(views, claimants), &pus, &free));
+        diagnostics.push(cores_twice(&InvolvedMachines::new(views, claimants), &pus, &free));
     }
 }
 
@@ -99,7 +99,7 @@ pub(super) struct InvolvedMachines<'v, 'a, 't> {
 
 impl<'v, 'a, 't> InvolvedMachines<'v, 'a, 't> {
     /// Those machines of the list with these indexes.
-    pub fn of(views: &[&'v LintContext<'a, 't>], claimants: &[usize]) -> Self {
+    pub fn new(views: &[&'v LintContext<'a, 't>], claimants: &[usize]) -> Self {
         let named =
             claimants.iter().take(MOST_NAMES).filter_map(|index| views.get(*index).copied());
         Self { named: named.collect(), count: claimants.len() }

@@ -33,7 +33,7 @@ pub(super) fn check(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
 fn topoext(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let Some(cpu) = file.find(&["cpu"]) else { return };
     let threads = file.view.layout.guest.as_ref().map_or(1, |guest| guest.threads);
-    let amd = Vendor::of(file.view.lookup.topology) == Vendor::Amd;
+    let amd = Vendor::from_topology(file.view.lookup.topology) == Vendor::Amd;
     let passthrough = matches!(cpu.attribute("mode"), Some("host-passthrough" | "maximum"));
     let feature = file
         .all(&["cpu"], "feature")
@@ -56,7 +56,7 @@ fn cache(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let topology = file.view.lookup.topology;
     let Some(cpu) = file.find(&["cpu"]) else { return };
     let passthrough = cpu.attribute("mode") == Some("host-passthrough");
-    if !file.is_pinned() || Vendor::of(topology) == Vendor::Unknown || topology.l3.is_empty() {
+    if !file.is_pinned() || Vendor::from_topology(topology) == Vendor::Unknown || topology.l3.is_empty() {
         return;
     }
     let Some(vnode) = target::as_written(file.view) else { return };

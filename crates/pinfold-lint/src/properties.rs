@@ -25,7 +25,7 @@ pub(super) struct File<'d> {
 
 impl<'d> File<'d> {
     /// The properties of a file with this root element.
-    pub fn of(view: &'d LintContext<'d, 'd>, root: Node<'d, 'd>) -> Self {
+    pub fn new(view: &'d LintContext<'d, 'd>, root: Node<'d, 'd>) -> Self {
         let mut file = File {
             root,
             view,
@@ -92,7 +92,7 @@ fn is_x86(file: &File<'_>) -> bool {
     match arch {
         Some(arch) => ["x86_64", "i686"].contains(&arch),
         // libvirt uses the host's architecture.
-        None => Vendor::of(file.view.lookup.topology) != Vendor::Unknown,
+        None => Vendor::from_topology(file.view.lookup.topology) != Vendor::Unknown,
     }
 }
 

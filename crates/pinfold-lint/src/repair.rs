@@ -83,7 +83,7 @@ pub(super) struct Parents<'d> {
 
 impl<'d> Parents<'d> {
     /// Those of a domain file; without one none is there.
-    pub fn of(xml: Option<&'d str>) -> Self {
+    pub fn from_xml(xml: Option<&'d str>) -> Self {
         Self { file: xml.and_then(|xml| parse(xml).ok()), added: BTreeSet::new() }
     }
 

@@ -174,7 +174,7 @@ fn memory_together(
     excess: &Excess,
     bytes: &dyn Fn(usize) -> u64,
 ) -> Diagnostic {
-    let machines = InvolvedMachines::of(views, claimants);
+    let machines = InvolvedMachines::new(views, claimants);
     let moved = moved(views, claimants, excess, bytes);
     let fault = RoomFault::Overcommitted { machines: machines.names(), excess, moved };
     let mut diagnostic = machines.diagnostic(&fault);
@@ -224,7 +224,7 @@ fn vcpus_together(views: &[&LintContext<'_, '_>]) -> Option<Diagnostic> {
         return None;
     }
     let claimants: Vec<usize> = (0..views.len()).collect();
-    let machines = InvolvedMachines::of(views, &claimants);
+    let machines = InvolvedMachines::new(views, &claimants);
     let fault = RoomFault::VcpusOvercommitted { machines: machines.names(), vcpus: all, cpus };
     let mut diagnostic = machines.diagnostic(&fault);
     diagnostic.places =

@@ -105,7 +105,7 @@ fn unnamed(plan: Plan) -> Plan {
 
 /// Faults worse than a note in a layout's placement, except those that no placement changes.
 fn faults(layout: &Layout, lookup: &CpuIndex<'_>, known: &[&str]) -> Vec<Diagnostic> {
-    let mut diagnostics = placement(&LintContext::of(layout, lookup), None);
+    let mut diagnostics = placement(&LintContext::new(layout, lookup), None);
     diagnostics.retain(|diagnostic| {
         diagnostic.severity >= Severity::Warning
             && diagnostic.repairs.is_empty()
@@ -116,7 +116,7 @@ fn faults(layout: &Layout, lookup: &CpuIndex<'_>, known: &[&str]) -> Vec<Diagnos
 
 /// A layout whose memory the plan left unbound, with the memory bound to the nodes of its vCPUs.
 fn bound(layout: &Layout, lookup: &CpuIndex<'_>) -> Option<Layout> {
-    let repair = memory::binding(&LintContext::of(layout, lookup))?;
+    let repair = memory::binding(&LintContext::new(layout, lookup))?;
     let text = repair::apply(layout.text.as_deref()?, [&repair]).ok()?;
     Layout::of_text(&text, &layout.source).ok()
 }
@@ -154,7 +154,7 @@ pub(super) fn other_count(view: &LintContext<'_, '_>, conditions: &Request) -> O
     });
     counts.into_iter().find(|count| {
         let Some(resized) = resized::with_count(view.layout, *count) else { return false };
-        let target = find(&LintContext::of(&resized, view.lookup), conditions);
+        let target = find(&LintContext::new(&resized, view.lookup), conditions);
         target.is_ok_and(|target| target.left.is_empty())
     })
 }
@@ -182,7 +182,7 @@ fn has_room(view: &LintContext<'_, '_>, nodes: &[NodeId], avoid: &CpuSet) -> boo
 /// room for it. Guests with cells of their own are not considered.
 fn is_torn(view: &LintContext<'_, '_>, placed: &Layout, avoid: &CpuSet) -> bool {
     let now = view.lookup.nodes_of(&view.held);
-    let placed = LintContext::of(placed, view.lookup);
+    let placed = LintContext::new(placed, view.lookup);
     let pins = placed.vcpus().map(|(_, pin)| pin.pus.as_ref().unwrap_or(&view.lookup.usable));
     let then = view.lookup.nodes_of(&pins.collect::<CpuSet>());
     view.layout.cells.len() < 2
@@ -193,7 +193,7 @@ fn is_torn(view: &LintContext<'_, '_>, placed: &Layout, avoid: &CpuSet) -> bool 
 
 /// True if real-time vCPUs would share a mask: one that spins blocks all others of the mask.
 fn lets_real_time_float(view: &LintContext<'_, '_>, placed: &Layout) -> bool {
-    let placed = LintContext::of(placed, view.lookup);
+    let placed = LintContext::new(placed, view.lookup);
     let mut masks = placed.vcpus().filter_map(|(_, pin)| pin.pus.as_ref());
     view.vcpus().any(|(_, pin)| is_real_time(pin.policy)) && masks.any(|pus| pus.len() > 1)
 }
@@ -241,7 +241,7 @@ pub(super) fn request(view: &LintContext<'_, '_>, conditions: &Request) -> Reque
         vhosts: u32::try_from(roles.filter(|role| matches!(role, Role::Vhost(_))).count())
             .unwrap_or(0),
         cells: cells(view),
-        ..VmRequest::of(VcpuCount::Exactly(layout.vcpus))
+        ..VmRequest::from_vcpus(VcpuCount::Exactly(layout.vcpus))
     };
     let mut vnode = VnodeRequest::vm(&layout.name, vm);
     vnode.memory = domain.and_then(|domain| domain.memory_request(topology));
@@ -439,7 +439,7 @@ fn says_nothing(view: &LintContext<'_, '_>, thread: &ThreadPlan) -> bool {
 /// else with them. Memory that is bound stays bound.
 fn bound_on(view: &LintContext<'_, '_>, placed: &Layout) -> Vec<MemoryOf> {
     let then =
-        memory::filled(view, view.lookup.nodes_of(&LintContext::of(placed, view.lookup).held));
+        memory::filled(view, view.lookup.nodes_of(&LintContext::new(placed, view.lookup).held));
     let covers = |bound: &MemoryOf| {
         let nodes = bound.nodes.as_ref();
         nodes.is_none_or(|nodes| then.iter().all(|node| nodes.contains(node)))

@@ -135,7 +135,7 @@ fn placers() -> impl Iterator<Item = &'static str> {
 fn request(vm: VmRequest, memory: Option<u64>, isolation: IsolationScope) -> Request {
     let mut vnode = VnodeRequest::vm("vm", vm);
     vnode.memory = memory.map(|bytes| MemoryRequest { bytes, page_bytes: None });
-    Request { isolation, ..Request::of(vec![vnode]) }
+    Request { isolation, ..Request::from_vnodes(vec![vnode]) }
 }
 
 fn reviewed(text: &str, topology: &Topology) -> Vec<Diagnostic> {
@@ -177,7 +177,7 @@ fn one(
     let scope = [IsolationScope::None, IsolationScope::Host][(option & 1) as usize];
     let iothreads = if option & 2 == 0 { vec![] } else { vec!["io".to_owned()] };
     let memory = (option & 4 != 0).then_some(256 << 20);
-    let vm = VmRequest { iothreads, ..VmRequest::of(vcpus) };
+    let vm = VmRequest { iothreads, ..VmRequest::from_vcpus(vcpus) };
     let case = format!("{name}, {strategy}, {vcpus:?}, option {option}");
     let Ok(layout) = plan(strategy, topology, &request(vm, memory, scope)) else {
         files.refused += 1;

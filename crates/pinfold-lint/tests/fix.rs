@@ -134,7 +134,7 @@ fn wrong(xml: &str, topology: &Topology) -> Vec<String> {
 
 #[test]
 fn what_is_fixed_is_clean_and_what_is_clean_stays() {
-    let conditions = Request::of(Vec::new());
+    let conditions = Request::from_vnodes(Vec::new());
     let fixed = |xml: &str, topology: &Topology| {
         fix(xml, "domain.xml", topology, &conditions)
             .unwrap_or_else(|error| panic!("{error}\n{xml}"))

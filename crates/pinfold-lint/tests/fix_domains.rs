@@ -48,7 +48,7 @@ fn names<'f>(diagnostics: impl IntoIterator<Item = &'f Diagnostic>) -> BTreeSet<
 
 #[test]
 fn advice_that_is_followed_brings_no_new_finding_and_settles() {
-    let conditions = Request::of(Vec::new());
+    let conditions = Request::from_vnodes(Vec::new());
     let (mut cases, mut changed, mut wrong) = (0, 0, Vec::new());
     let files = files();
     for (host, topology) in hosts().into_iter().filter(|host| host.1.pus.len() <= MOST_PUS) {

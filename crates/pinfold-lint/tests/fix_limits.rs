@@ -26,7 +26,7 @@ fn synthetic(text: &str) -> Topology {
 /// What a merge asks for this file.
 fn asked(domain: &Domain, topology: &Topology) -> Request {
     let vnode = VnodeRequest::vm("vm", domain.request(topology));
-    Request::of(vec![VnodeRequest { memory: domain.memory_request(topology), ..vnode }])
+    Request::from_vnodes(vec![VnodeRequest { memory: domain.memory_request(topology), ..vnode }])
 }
 
 /// Two nodes of four CPUs.
@@ -40,7 +40,7 @@ fn set(list: &str) -> CpuSet {
 
 fn conditions(avoid: &str, free: &str) -> Request {
     let free = (!free.is_empty()).then(|| Free::These(set(free)));
-    Request { avoid: set(avoid), free, ..Request::of(Vec::new()) }
+    Request { avoid: set(avoid), free, ..Request::from_vnodes(Vec::new()) }
 }
 
 /// A machine with a CPU for each vCPU, and what else its `<cputune>` and its root have.
@@ -395,10 +395,10 @@ fn no_cell_gets_more_memory_than_its_node_has() {
         let topology = host(name);
         let vnode = VnodeRequest {
             memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
-            ..VnodeRequest::vm("vm", VmRequest::of(VcpuCount::Exactly(vcpus)))
+            ..VnodeRequest::vm("vm", VmRequest::from_vcpus(VcpuCount::Exactly(vcpus)))
         };
         for strategy in ["auto", "balanced", "scatter", "compact", "max-performance"] {
-            let request = Request::of(vec![vnode.clone()]);
+            let request = Request::from_vnodes(vec![vnode.clone()]);
             let Ok(layout) = plan(strategy, &topology, &request) else { continue };
             let text = pinfold_emit::libvirt(&layout, &topology).expect("one machine");
             let xml = format!("<domain type='kvm'><name>vm</name>{text}</domain>");

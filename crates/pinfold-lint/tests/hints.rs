@@ -22,7 +22,7 @@ fn asked(vcpus: u32, memory: Option<u64>) -> Request {
 
 fn with_vcpus(request: &Request, vcpus: u32) -> Request {
     let mut request = request.clone();
-    request.vnodes[0].work = Work::Vm(VmRequest::of(VcpuCount::Exactly(vcpus)));
+    request.vnodes[0].work = Work::Vm(VmRequest::from_vcpus(VcpuCount::Exactly(vcpus)));
     request
 }
 
@@ -110,7 +110,7 @@ fn every_hint_leads_to_a_plan_without_its_finding() {
 /// What a command of a hint asks for, read as its options stand.
 fn of_command(command: &str) -> (String, Request) {
     let mut words = command.split(' ').skip(2);
-    let (mut strategy, mut request) = ("auto".to_owned(), Request::of(Vec::new()));
+    let (mut strategy, mut request) = ("auto".to_owned(), Request::from_vnodes(Vec::new()));
     while let Some(option) = words.next() {
         let mut value = || words.next().expect("a value").trim_matches('\'');
         match option {
@@ -138,7 +138,7 @@ fn the_command_for_a_plan_keeps_it_and_is_without_the_finding() {
         request.vnodes[0].name = name.to_owned();
         request.vnodes.remove(0)
     };
-    let two = Request::of(vec![named("a"), named("b")]);
+    let two = Request::from_vnodes(vec![named("a"), named("b")]);
     for (strategy, request) in [("realtime", asked(3, None)), ("low-latency", two)] {
         let first = plan(strategy, &topology, &request).expect("a plan");
         let diagnostics = lint(&Layout::of_plan(&first, "plan.json"), &topology);

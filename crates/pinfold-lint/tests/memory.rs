@@ -97,7 +97,7 @@ fn a_cell_larger_than_its_node_is_a_problem() {
     assert_eq!(names(&worse(&[&cells([4, 14], ["preferred"; 2])], &topology)), Vec::<&str>::new());
     // Nor is such a file merged.
     let xml = cells([4, 14], strict);
-    let request = Request::of(vec![VnodeRequest::vm(
+    let request = Request::from_vnodes(vec![VnodeRequest::vm(
         "celled",
         Domain::read(&xml).expect("a file").request(&topology),
     )]);
@@ -131,7 +131,7 @@ fn restrictive_bounds_memory_as_strict_does() {
     for modes in [["restrictive", "strict"], ["strict", "restrictive"]] {
         let xml = cells([4, 4], modes);
         assert_eq!(names(&worse(&[&xml], &topology)), ["memory-modes-mixed"], "{modes:?}");
-        let fixed = fix(&xml, "vm.xml", &topology, &Request::of(Vec::new())).expect("a file");
+        let fixed = fix(&xml, "vm.xml", &topology, &Request::from_vnodes(Vec::new())).expect("a file");
         assert_eq!(fixed.left, Vec::new());
         assert_eq!(names(&worse(&[&fixed.text], &topology)), Vec::<&str>::new());
         assert_eq!(fixed.text.matches(&format!("mode='{}'", modes[0])).count(), 3);
@@ -193,8 +193,8 @@ fn files_that_fit_alone_and_not_together() {
 fn a_plan_with_more_memory_than_its_nodes_is_a_problem() {
     let topology = dual();
     let memory = Some(MemoryRequest { bytes: 4 * GIB, page_bytes: None });
-    let vm = VmRequest::of(VcpuCount::Exactly(4));
-    let request = Request::of(vec![VnodeRequest { memory, ..VnodeRequest::vm("vm", vm) }]);
+    let vm = VmRequest::from_vcpus(VcpuCount::Exactly(4));
+    let request = Request::from_vnodes(vec![VnodeRequest { memory, ..VnodeRequest::vm("vm", vm) }]);
     let mut layout = plan("numa-exclusive", &topology, &request).expect("a plan");
     let found = |layout: &Plan| {
         let mut diagnostics = lint(&Layout::of_plan(layout, "plan.json"), &topology);
@@ -237,7 +237,7 @@ fn memory_that_is_not_bound_is_bound_where_it_fits_and_the_pins_stay() {
         assert_eq!(names(&found), ["memory-not-bound"]);
         assert!(found[0].what.contains(nodes), "{}", found[0].what);
         assert_eq!(found[0].instead, ["add <numatune> below <domain> with:", line]);
-        let fixed = fix(&xml, "vm.xml", &topology, &Request::of(Vec::new())).expect("a file");
+        let fixed = fix(&xml, "vm.xml", &topology, &Request::from_vnodes(Vec::new())).expect("a file");
         assert_eq!(fixed.left, Vec::new(), "{}", fixed.text);
         assert_eq!(names(&worse(&[&fixed.text], &topology)), Vec::<&str>::new(), "{}", fixed.text);
         assert!(fixed.text.contains(line) && fixed.text.contains(&pins(&[1, 9, 2, 10])));
@@ -257,7 +257,7 @@ fn a_mask_of_many_vcpus_over_all_nodes_stays_and_needs_no_binding() {
     let domain = Domain::read(&xml).expect("a file");
     let vnode = VnodeRequest::vm("many", domain.request(&topology));
     let vnode = VnodeRequest { memory: domain.memory_request(&topology), ..vnode };
-    let request = Request { free: Some(Free::Pus(2)), ..Request::of(vec![vnode]) };
+    let request = Request { free: Some(Free::Pus(2)), ..Request::from_vnodes(vec![vnode]) };
     let layout = plan("none", &topology, &request).expect("a plan");
     let merged =
         pinfold_emit::libvirt_into(&xml, (&layout, &layout.vnodes[0]), &topology).expect("a merge");
@@ -272,7 +272,7 @@ fn a_mask_of_many_vcpus_over_all_nodes_stays_and_needs_no_binding() {
         layout.pins.into_iter().map(|pin| (pin.role, pin.pus)).collect()
     };
     assert_eq!(names(&worse(&[&text], &topology)), Vec::<&str>::new(), "{text}");
-    let fixed = fix(&text, "vm.xml", &topology, &Request::of(Vec::new())).expect("a file");
+    let fixed = fix(&text, "vm.xml", &topology, &Request::from_vnodes(Vec::new())).expect("a file");
     assert_eq!(masks(&fixed.text), masks(&text), "{}", fixed.text);
     assert_eq!(names(&worse(&[&fixed.text], &topology)), Vec::<&str>::new());
 }
@@ -306,7 +306,7 @@ fn real_time_vcpus_that_float_over_the_emulators_cpus_starve_it() {
     {
         assert!(advice.iter().any(|line| line.starts_with(element)), "{element}: {advice:?}");
     }
-    let fixed = fix(&xml, "vm.xml", &topology, &Request::of(Vec::new())).expect("a file");
+    let fixed = fix(&xml, "vm.xml", &topology, &Request::from_vnodes(Vec::new())).expect("a file");
     assert_eq!(fixed.left, Vec::new());
     assert_eq!(names(&worse(&[&fixed.text], &topology)), Vec::<&str>::new(), "{}", fixed.text);
     assert!(fixed.text.contains("<vcpusched vcpus='0-1' scheduler='fifo' priority='1'/>"));

@@ -10,7 +10,7 @@ use pinfold_plan::layout::Layout;
 use pinfold_plan::{explain, plan, strategies};
 
 fn groups(sizes: &[u32]) -> Request {
-    let request = Request::of(
+    let request = Request::from_vnodes(
         sizes
             .iter()
             .enumerate()

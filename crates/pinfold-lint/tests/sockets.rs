@@ -36,7 +36,7 @@ fn merged(xml: &str, strategy: &str, topology: &Topology) -> (String, Shape) {
     let domain = Domain::read(xml).expect("a domain file");
     let mut vnode = VnodeRequest::vm("vm", domain.request(topology));
     vnode.memory = domain.memory_request(topology);
-    let layout = plan(strategy, topology, &Request::of(vec![vnode])).expect("a plan");
+    let layout = plan(strategy, topology, &Request::from_vnodes(vec![vnode])).expect("a plan");
     let vnode = layout.single().expect("one machine");
     let text = libvirt_into(xml, (&layout, vnode), topology).expect("a file").text;
     let shape = Domain::read(&text).expect("a file").shape.expect("a topology").value;
@@ -67,11 +67,11 @@ fn no_plan_has_more_sockets_than_the_host_has_packages() {
         for vcpus in [1, 2, 3, 5, 8, 12, 16, 20, 24, 31, 40, 48, 64] {
             for strategy in ["auto", "balanced", "scatter", "max-performance"] {
                 for bytes in [None, Some(4 << 30)] {
-                    let vm = VmRequest::of(VcpuCount::Exactly(vcpus));
+                    let vm = VmRequest::from_vcpus(VcpuCount::Exactly(vcpus));
                     let mut vnode = VnodeRequest::vm("vm", vm);
                     vnode.memory = bytes.map(|bytes| MemoryRequest { bytes, page_bytes: None });
                     let request =
-                        Request { isolation: IsolationScope::None, ..Request::of(vec![vnode]) };
+                        Request { isolation: IsolationScope::None, ..Request::from_vnodes(vec![vnode]) };
                     let Some(layout) = plan_if_possible(strategy, &topology, &request) else {
                         continue;
                     };
@@ -138,7 +138,7 @@ fn a_desktop_windows_has_its_further_sockets_as_dies() {
     // A file that says otherwise gets the same topology.
     let three = text.replace("sockets='1' dies='3'", "sockets='3' dies='1'");
     assert!(names(&three, &topology).contains(&"guest-sockets-lie"), "{three}");
-    let fixed = fix(&three, "vm.xml", &topology, &Request::of(Vec::new())).expect("a file");
+    let fixed = fix(&three, "vm.xml", &topology, &Request::from_vnodes(Vec::new())).expect("a file");
     let found = Domain::read(&fixed.text).expect("a file").shape.expect("a topology").value;
     assert_eq!((found.sockets, found.vcpus()), (1, Some(30)), "{}", fixed.text);
     let linux = three.replace("http://microsoft.com/win/11", "http://debian.org/debian/12");
@@ -160,7 +160,7 @@ fn a_socket_for_each_cell_is_found() {
                 <memnode cellid='1' mode='strict' nodeset='1'/></numatune>";
     let text = file(4, cells, pins);
     assert_eq!(names(&text, &topology), ["guest-sockets-lie"]);
-    let fixed = fix(&text, "vm.xml", &topology, &Request::of(Vec::new())).expect("a file");
+    let fixed = fix(&text, "vm.xml", &topology, &Request::from_vnodes(Vec::new())).expect("a file");
     let found = Domain::read(&fixed.text).expect("a file").shape.expect("a topology").value;
     assert_eq!(found, shape(1, 2, 2, 1), "{}", fixed.text);
     assert_eq!(names(&fixed.text, &topology), [""; 0], "{}", fixed.text);
@@ -189,7 +189,7 @@ fn advice_about_sockets_leaves_the_pins_to_others() {
             };
             let wrong = found.iter().filter(|it| it.name != "guest-siblings-lie").find(settled);
             assert!(wrong.is_none(), "{wrong:?}");
-            let conditions = Request::of(Vec::new());
+            let conditions = Request::from_vnodes(Vec::new());
             let Ok(repaired) = fix(&text, "vm.xml", &topology, &conditions) else { continue };
             for done in &repaired.done {
                 assert!(of(done.name).is_some(), "{}: not in the check\n{text}", done.name);

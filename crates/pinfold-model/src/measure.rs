@@ -209,7 +209,7 @@ pub struct Series {
 impl Series {
     /// A complete series of CPU 0: measured during the whole of `duration_ns`, without flags.
     #[must_use]
-    pub fn of(metric: Metric, duration_ns: u64, samples: Vec<f64>) -> Self {
+    pub fn new(metric: Metric, duration_ns: u64, samples: Vec<f64>) -> Self {
         Self {
             metric,
             cpu: 0,

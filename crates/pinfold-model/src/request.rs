@@ -73,7 +73,7 @@ impl VmRequest {
 
     /// A request with this number of vCPUs and default values.
     #[must_use]
-    pub fn of(vcpus: VcpuCount) -> Self {
+    pub fn from_vcpus(vcpus: VcpuCount) -> Self {
         Self {
             vcpus,
             iothreads: Vec::new(),
@@ -167,16 +167,16 @@ impl VnodeRequest {
     /// A virtual machine with default values.
     #[must_use]
     pub fn vm(name: &str, vm: VmRequest) -> Self {
-        Self::of(name, Work::Vm(vm))
+        Self::new(name, Work::Vm(vm))
     }
 
     /// A process group with this number of cores.
     #[must_use]
     pub fn processes(name: &str, cores: u32, speed: Speed) -> Self {
-        Self::of(name, Work::Processes { cores, speed })
+        Self::new(name, Work::Processes { cores, speed })
     }
 
-    fn of(name: &str, work: Work) -> Self {
+    fn new(name: &str, work: Work) -> Self {
         Self {
             name: name.to_owned(),
             work,
@@ -272,7 +272,7 @@ pub struct Request {
 impl Request {
     /// A request for these vnodes with default values.
     #[must_use]
-    pub fn of(vnodes: Vec<VnodeRequest>) -> Self {
+    pub fn from_vnodes(vnodes: Vec<VnodeRequest>) -> Self {
         Self {
             vnodes,
             avoid: CpuSet::new(),
@@ -287,6 +287,6 @@ impl Request {
     /// A request for one virtual machine with `vcpus` vCPUs and default values.
     #[must_use]
     pub fn vm(name: &str, vcpus: VcpuCount) -> Self {
-        Self::of(vec![VnodeRequest::vm(name, VmRequest::of(vcpus))])
+        Self::from_vnodes(vec![VnodeRequest::vm(name, VmRequest::from_vcpus(vcpus))])
     }
 }

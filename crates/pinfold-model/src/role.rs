@@ -205,7 +205,7 @@ impl Role {
 
     /// The role of this kind with this argument; `None` if there is no such role.
     #[must_use]
-    pub fn of(name: &str, argument: Option<&str>) -> Option<Self> {
+    pub fn from_name(name: &str, argument: Option<&str>) -> Option<Self> {
         let kind = ROLES.into_iter().find(|kind| kind.name == name)?;
         match (kind.make, argument) {
             (Make::Single(make), None) => Some(make()),
@@ -222,8 +222,8 @@ impl Role {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.split_once('(') {
-            Some((name, rest)) => Self::of(name, Some(rest.strip_suffix(')')?)),
-            None => Self::of(text, None),
+            Some((name, rest)) => Self::from_name(name, Some(rest.strip_suffix(')')?)),
+            None => Self::from_name(text, None),
         }
     }
 

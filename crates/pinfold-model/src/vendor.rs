@@ -16,7 +16,7 @@ pub enum Vendor {
 impl Vendor {
     /// The vendor of a topology.
     #[must_use]
-    pub fn of(topology: &Topology) -> Self {
+    pub fn from_topology(topology: &Topology) -> Self {
         match topology.model.as_deref() {
             Some(model) if model.contains("AMD") => Vendor::Amd,
             Some(model) if model.contains("Intel") => Vendor::Intel,

@@ -66,7 +66,7 @@ pub(crate) fn distinct<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
 impl<'a> Index<'a> {
     /// The index of a topology.
     #[must_use]
-    pub fn of(topology: &'a Topology) -> Self {
+    pub fn from_topology(topology: &'a Topology) -> Self {
         let most = topology.pus.iter().map(|pu| pu.os.index() + 1).max().unwrap_or(0);
         let mut places = vec![usize::MAX; most];
         for (place, pu) in topology.pus.iter().enumerate() {
@@ -222,8 +222,8 @@ impl<'a> AvailableCpus<'a> {
         if hostable.is_empty() {
             return Err(PlanError::NoHousekeeping { usable: allowed });
         }
-        let index = Index::of(topology);
-        let parts = Parts::of(topology);
+        let index = Index::from_topology(topology);
+        let parts = Parts::new(topology);
         let mut all = cores(topology, &allowed);
         parts.number(&mut all, request.prefer);
         let free = match &request.free {

@@ -144,7 +144,7 @@ pub(crate) struct MemoryLeft {
 
 impl MemoryLeft {
     /// All of a host.
-    pub fn of(topology: &Topology) -> Self {
+    pub fn from_topology(topology: &Topology) -> Self {
         let has_sizes = topology.nodes.iter().any(|node| node.memory_bytes > 0);
         let sizes = topology.nodes.iter().filter(|_| has_sizes);
         let pools = topology.nodes.iter().flat_map(|node| {

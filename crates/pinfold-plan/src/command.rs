@@ -154,7 +154,7 @@ fn asked(vnode: &VnodePlan, vcpus: Option<u32>) -> VnodeRequest {
             let vm = VmRequest {
                 iothreads: vnode.threads.iter().filter_map(iothread).collect(),
                 vhosts: vhosts.zip(1..).last().map_or(0, |(_, n)| n),
-                ..VmRequest::of(VcpuCount::Exactly(count))
+                ..VmRequest::from_vcpus(VcpuCount::Exactly(count))
             };
             VnodeRequest::vm(&vnode.name, vm)
         }

@@ -106,7 +106,7 @@ pub struct Mark {
 impl Mark {
     /// The mark for the domain file of one machine of a plan, if it needs one.
     #[must_use]
-    pub fn of(plan: &Plan, vnode: &VnodePlan) -> Option<Self> {
+    pub fn new(plan: &Plan, vnode: &VnodePlan) -> Option<Self> {
         let pins = vnode.vcpus().chain(vnode.thread(&Role::Emulator));
         let pins = pins.map(|thread| thread.pus.clone()).collect();
         Some(Self { strategy: known(of_plan(plan)?)?, pins })

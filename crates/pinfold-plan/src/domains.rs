@@ -223,7 +223,7 @@ fn settle_in(
     kind: &Kind,
     (domains, counts): (&mut [Domain], &[usize]),
 ) -> Result<(), PlanError> {
-    let mut memory = MemoryLeft::of(builder.available.topology);
+    let mut memory = MemoryLeft::from_topology(builder.available.topology);
     // The domains, the best for a vnode without wishes first.
     let mut ranked: BTreeSet<Rank> =
         domains.iter().enumerate().map(|(index, domain)| domain.rank(index)).collect();

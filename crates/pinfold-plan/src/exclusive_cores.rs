@@ -85,7 +85,7 @@ pub(crate) fn enclose<'g>(
     let mut vnodes: Vec<Option<ExclusiveCores<'g>>> = counts.iter().map(|_| None).collect();
     let (mut all, mut used) = (CpuSet::new(), 0);
     let mut waiting: usize = counts.iter().sum();
-    let mut memory = MemoryLeft::of(builder.available.topology);
+    let mut memory = MemoryLeft::from_topology(builder.available.topology);
     for place in builder.choosing_order() {
         let need = counts.get(place).copied().unwrap_or(0);
         let nodes =
@@ -175,7 +175,7 @@ pub(crate) fn host_beside(builder: &PlanBuilder<'_>, count: Count) -> HostShare 
 /// too few cores for that vnode otherwise; else `usual`.
 pub(crate) fn off_memory(builder: &PlanBuilder<'_>, usual: HostShare, count: Count) -> HostShare {
     let largest = request_check::largest(builder.request);
-    let memory = MemoryLeft::of(builder.available.topology);
+    let memory = MemoryLeft::from_topology(builder.available.topology);
     let asked = match builder.request.vnodes.as_slice() {
         [only] => only.memory,
         _ => None,

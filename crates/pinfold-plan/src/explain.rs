@@ -83,7 +83,7 @@ fn policy(row: &Row) -> String {
 /// A detailed explanation of `plan` for the machine of `topology`, in lines of at most `columns`.
 #[must_use]
 pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
-    let index = Index::of(topology);
+    let index = Index::from_topology(topology);
     let mut text = Sheet::new(columns);
     match plan.vnodes.as_slice() {
         [only] => text.labelled("", 0, &format!("{}; {}", summary(plan, only), isolation(plan))),
@@ -120,7 +120,7 @@ pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
             section(&mut text, title, lines);
         }
     }
-    let on = |vnode: &VnodePlan| TopologySpan::of(&index, &vnode.threads);
+    let on = |vnode: &VnodePlan| TopologySpan::new(&index, &vnode.threads);
     // Process groups have threads where machines have vCPUs.
     let worded = |vnode: &VnodePlan, lines: Vec<String>| match vnode.kind {
         VnodeKind::VirtualMachine => lines,

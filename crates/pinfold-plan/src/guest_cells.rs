@@ -70,7 +70,7 @@ struct Group {
 }
 
 impl Group {
-    fn of(cell: &CellRequest, nodes: Vec<NodeId>) -> Self {
+    fn new(cell: &CellRequest, nodes: Vec<NodeId>) -> Self {
         let size = u32::try_from(cell.vcpus.len()).unwrap_or(u32::MAX);
         Self { vcpus: cell.vcpus.clone(), nodes, bytes: cell.bytes, sizes: vec![size] }
     }
@@ -81,7 +81,7 @@ impl Group {
         let width = topology.cores.iter().map(|core| core.pus.len()).max().unwrap_or(1).max(1);
         let mut groups: Vec<Self> = Vec::new();
         for (cell, nodes) in cells.iter().zip(nodes) {
-            let next = Self::of(cell, nodes);
+            let next = Self::new(cell, nodes);
             match groups.last_mut() {
                 Some(last)
                     if last.nodes == next.nodes
@@ -105,7 +105,7 @@ impl<'a> Parts<'a> {
     /// # Errors
     /// [`PlanError::Cells`] if there are other machines, or the cells do not contain each vCPU
     /// exactly once in consecutive order.
-    pub fn of(topology: &'a Topology, request: &'a Request) -> Result<Self, PlanError> {
+    pub fn new(topology: &'a Topology, request: &'a Request) -> Result<Self, PlanError> {
         let fail = |vnode: &VnodeRequest, why: &str| PlanError::Cells {
             vnode: vnode.name.clone(),
             why: why.to_owned(),

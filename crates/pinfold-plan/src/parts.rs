@@ -41,7 +41,7 @@ pub(crate) struct Parts<'t> {
 
 impl<'t> Parts<'t> {
     /// Reads them from a topology.
-    pub fn of(topology: &'t Topology) -> Self {
+    pub fn from_topology(topology: &'t Topology) -> Self {
         let sizes: BTreeMap<L3Id, u64> =
             topology.l3.iter().map(|domain| (domain.id, domain.size_bytes)).collect();
         let distinct: BTreeSet<u64> = sizes.values().copied().collect();

@@ -35,7 +35,7 @@ pub(crate) struct TopologySpan {
 
 impl TopologySpan {
     /// The span of those vCPUs of `threads` that are pinned to one CPU, and of tasks.
-    pub fn of(index: &Index<'_>, threads: &[ThreadPlan]) -> Self {
+    pub fn new(index: &Index<'_>, threads: &[ThreadPlan]) -> Self {
         let (mut all, mut crowded) = (CpuSet::new(), CpuSet::new());
         let is_placed = |thread: &&ThreadPlan| thread.role == Role::Task || is_pinned(thread);
         for thread in threads.iter().filter(is_placed) {
@@ -114,7 +114,7 @@ pub(crate) fn are_helpers_on_others(plan: &Plan) -> bool {
 pub(crate) fn findings(available: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Vec<Finding> {
     let spreads: Vec<(&VnodePlan, TopologySpan)> = vnodes
         .iter()
-        .map(|vnode| (vnode, TopologySpan::of(available.index(), &vnode.threads)))
+        .map(|vnode| (vnode, TopologySpan::new(available.index(), &vnode.threads)))
         .collect();
     let before = [
         oversubscribed(available, &spreads),

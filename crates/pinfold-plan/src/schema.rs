@@ -72,13 +72,13 @@ impl SchemaError {
 /// Formats the plan as indented JSON with a line feed at its end.
 #[must_use]
 pub fn to_json(plan: &Plan) -> String {
-    text(serde_json::to_string_pretty(&v1::PlanV1::of(plan))) + "\n"
+    text(serde_json::to_string_pretty(&v1::PlanV1::from_plan(plan))) + "\n"
 }
 
 /// Formats the plan as JSON in one line, for programs.
 #[must_use]
 pub fn to_json_line(plan: &Plan) -> String {
-    text(serde_json::to_string(&v1::PlanV1::of(plan)))
+    text(serde_json::to_string(&v1::PlanV1::from_plan(plan)))
 }
 
 fn text(written: serde_json::Result<String>) -> String {

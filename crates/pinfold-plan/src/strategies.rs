@@ -79,7 +79,7 @@ pub(crate) fn made(
     if !guest_cells::are_fixed(request) {
         return divide::planned(strategy, topology, request);
     }
-    let parts = Parts::of(topology, request)?;
+    let parts = Parts::new(topology, request)?;
     let plans = parts.alike(|part| (strategy.plan)(topology, part))?;
     let mut names: Vec<&str> = plans.iter().map(|plan| plan.strategy.as_str()).collect();
     names.dedup();

@@ -15,7 +15,7 @@ use pinfold_samples::{described, hosts};
 const MINUTE_NS: u64 = 60_000_000_000;
 
 fn requests(strategy: &str) -> Vec<Request> {
-    let vm = |name: &str, vcpus| VnodeRequest::vm(name, VmRequest::of(vcpus));
+    let vm = |name: &str, vcpus| VnodeRequest::vm(name, VmRequest::from_vcpus(vcpus));
     let group = |name: &str, cores| VnodeRequest::processes(name, cores, Speed::FULL);
     let asked = match strategy {
         "vnodes" => vec![vec![group("a", 1)], vec![group("a", 2), group("b", 1)]],
@@ -26,7 +26,7 @@ fn requests(strategy: &str) -> Vec<Request> {
             vec![vm("a", VcpuCount::Auto), group("b", 1)],
         ],
     };
-    let isolated = |vnodes| Request { isolation: IsolationScope::Host, ..Request::of(vnodes) };
+    let isolated = |vnodes| Request { isolation: IsolationScope::Host, ..Request::from_vnodes(vnodes) };
     asked.into_iter().map(isolated).collect()
 }
 
@@ -149,10 +149,10 @@ fn auto_warns_only_where_all_do() {
 fn machines(counts: &[u32]) -> Request {
     let mut vnodes = Vec::new();
     for (number, vcpus) in counts.iter().enumerate() {
-        let vm = VmRequest::of(VcpuCount::Exactly(*vcpus));
+        let vm = VmRequest::from_vcpus(VcpuCount::Exactly(*vcpus));
         vnodes.push(VnodeRequest::vm(&format!("vm{number}"), vm));
     }
-    Request { isolation: IsolationScope::Host, ..Request::of(vnodes) }
+    Request { isolation: IsolationScope::Host, ..Request::from_vnodes(vnodes) }
 }
 
 /// The CPUs of the vCPUs of each machine.
@@ -413,8 +413,8 @@ fn preferences_are_offered_with_their_command() {
 fn emulator_and_iothreads_stay_on_the_node() {
     let topology = host("e5-2670-dual.synthetic");
     let vm =
-        VmRequest { iothreads: vec!["disk".to_owned()], ..VmRequest::of(VcpuCount::Exactly(6)) };
-    let request = Request::of(vec![VnodeRequest::vm("vm", vm)]);
+        VmRequest { iothreads: vec!["disk".to_owned()], ..VmRequest::from_vcpus(VcpuCount::Exactly(6)) };
+    let request = Request::from_vnodes(vec![VnodeRequest::vm("vm", vm)]);
     let nodes = |pus: &CpuSet| -> BTreeSet<u32> {
         pus.iter().filter_map(|pu| topology.pu(pu)?.node).map(|node| node.0).collect()
     };
@@ -452,10 +452,10 @@ fn with_iothreads(counts: &[u32]) -> Request {
     let mut vnodes = Vec::new();
     for (number, vcpus) in counts.iter().enumerate() {
         let vcpus = VcpuCount::Exactly(*vcpus);
-        let vm = VmRequest { iothreads: vec!["x".to_owned()], ..VmRequest::of(vcpus) };
+        let vm = VmRequest { iothreads: vec!["x".to_owned()], ..VmRequest::from_vcpus(vcpus) };
         vnodes.push(VnodeRequest::vm(&format!("vm{number}"), vm));
     }
-    Request { isolation: IsolationScope::Host, ..Request::of(vnodes) }
+    Request { isolation: IsolationScope::Host, ..Request::from_vnodes(vnodes) }
 }
 
 /// Threads that run with the host's tasks may use each of the host's CPUs that is as near to their

@@ -20,7 +20,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/strategies.m
 const MOST_VCPUS: usize = 40;
 
 fn vm(name: &str, vcpus: VcpuCount) -> VnodeRequest {
-    VnodeRequest::vm(name, VmRequest::of(vcpus))
+    VnodeRequest::vm(name, VmRequest::from_vcpus(vcpus))
 }
 
 /// Process groups as in Buchert 2011 Fig. 2.
@@ -49,7 +49,7 @@ fn requests(strategy: &str) -> Vec<(&'static str, Vec<VnodeRequest>)> {
 }
 
 fn asked(vnodes: Vec<VnodeRequest>) -> Request {
-    Request { isolation: IsolationScope::Host, ..Request::of(vnodes) }
+    Request { isolation: IsolationScope::Host, ..Request::from_vnodes(vnodes) }
 }
 
 /// `a: vcpus 1,2,3 · emulator 5-7 · guest 1×3×1`

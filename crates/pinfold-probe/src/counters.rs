@@ -242,8 +242,8 @@ pub fn start(
     threads: &[(TaskId, Role)],
     quantities: &[Quantity],
 ) -> Result<Counting, WatchError> {
-    let watched = Watched::of(host, threads)?;
-    let machine = reasons::Machine::of(host);
+    let watched = Watched::read(host, threads)?;
+    let machine = reasons::Machine::read(host);
     let mut others = watched.others(host)?;
     for _ in 0..ROUNDS {
         let counting = begin(host, clock, (&watched, &others), quantities, &machine)?;

@@ -33,14 +33,14 @@ pub struct MainLock {
 /// # Errors
 /// [`LocksError`].
 pub fn start(host: &dyn Host, threads: &[(TaskId, Role)]) -> Result<Sampling, LocksError> {
-    let watched = Watched::of(host, threads)?;
+    let watched = Watched::read(host, threads)?;
     if !host.is_live() {
         let why = "this is not the running machine".to_owned();
         return Err(LocksError::Unavailable { why });
     }
     let processes = watched.processes();
     let none = || LocksError::Unavailable { why: "no process was found".to_owned() };
-    let symbols = Symbols::of(host, *processes.first().ok_or_else(none)?)?;
+    let symbols = Symbols::read(host, *processes.first().ok_or_else(none)?)?;
     let sampler = FutexSampler::open(host, &processes, &watched.tids())
         .map_err(|error| LocksError::Unavailable { why: with_causes(&error) })?;
     Ok(Sampling { sampler, symbols })

@@ -201,7 +201,7 @@ pub fn open_loop(figure: &Figure) -> Option<Result<OpenLoop, OpenLoopError>> {
         samples: figure.samples.clone(),
         flags: Vec::new(),
     };
-    Some(OpenLoop::of(&series, period_us))
+    Some(OpenLoop::new(&series, period_us))
 }
 
 /// The samples of a figure as cyclictest and similar tools report them: for wake-ups without the

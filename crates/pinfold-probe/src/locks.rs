@@ -179,7 +179,7 @@ pub fn start(
     threads: &[(TaskId, Role)],
     stacks: bool,
 ) -> Result<Watching, LocksError> {
-    let watched = Watched::of(host, threads)?;
+    let watched = Watched::read(host, threads)?;
     if !host.is_live() {
         let why = "this is not the running machine".to_owned();
         return Err(LocksError::Unavailable { why });
@@ -187,7 +187,7 @@ pub fn start(
     let processes = watched.processes();
     let mut symbols = BTreeMap::new();
     for process in &processes {
-        match Symbols::of(host, *process) {
+        match Symbols::read(host, *process) {
             Ok(one) => {
                 symbols.insert(*process, one);
             }
@@ -209,7 +209,7 @@ impl Watching {
         let reading = self.watch.close(host)?;
         let mut symbols = self.symbols;
         for (process, known) in &mut symbols {
-            match Symbols::of(host, *process) {
+            match Symbols::read(host, *process) {
                 Ok(later) => known.refresh(later),
                 Err(error) if error.is_gone() => {}
                 Err(error) => return Err(error),

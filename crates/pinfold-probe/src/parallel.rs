@@ -218,7 +218,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`BenchmarkError`].
-    pub fn of(pinload: &Pinload) -> Result<Catalogue, BenchmarkError> {
+    pub fn from_pinload(pinload: &Pinload) -> Result<Catalogue, BenchmarkError> {
         let output = capture(&pinload.path(), ["parallel", "--list"], 60 * SECOND)?;
         Catalogue::parse(&output.stdout_text())
     }

@@ -138,7 +138,7 @@ struct Call {
 
 impl Call {
     /// A call that measures the only figure, on the CPUs in its arguments.
-    fn of(argv: Vec<String>, file: Option<&'static str>) -> Self {
+    fn new(argv: Vec<String>, file: Option<&'static str>) -> Self {
         Self { argv, file, mask: None, policy: None, labels: BTreeMap::new() }
     }
 

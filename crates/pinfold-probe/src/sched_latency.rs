@@ -230,7 +230,7 @@ fn start_by(
     threads: &[(TaskId, Role)],
     open: Opener,
 ) -> Result<Watching, WatchError> {
-    let watched = Watched::of(host, threads)?;
+    let watched = Watched::read(host, threads)?;
     let means = match trace(host, &watched, open) {
         Ok(watch) => LatencySource::Tracepoints(Box::new(watch)),
         Err(why) => {
@@ -250,7 +250,7 @@ pub fn start_with_schedstat(
     clock: &dyn Clock,
     threads: &[(TaskId, Role)],
 ) -> Result<Watching, WatchError> {
-    let watched = Watched::of(host, threads)?;
+    let watched = Watched::read(host, threads)?;
     let sums = Sums::read(host, &watched)?;
     let why = "it was not asked for".to_owned();
     Ok(Watching {

@@ -76,7 +76,7 @@ impl Symbols {
     ///
     /// # Errors
     /// [`HostError`] if they cannot be read.
-    pub fn of(host: &dyn Host, process: Tid) -> Result<Self, HostError> {
+    pub fn read(host: &dyn Host, process: Tid) -> Result<Self, HostError> {
         let path = paths::process_maps(process);
         let mappings = maps::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
         let own = host.link(&paths::process_mount_namespace(pinfold_host::process::own_pid()))?;
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn a_function_of_this_program_has_its_name() {
         let host = LiveHost::new().unwrap();
-        let mut symbols = Symbols::of(&host, pinfold_host::process::own_pid()).unwrap();
+        let mut symbols = Symbols::read(&host, pinfold_host::process::own_pid()).unwrap();
         let address = a_function_of_this_program_has_its_name as fn() as usize as u64;
         assert!(symbols.is_code(address));
         let place = symbols.place(&host, address + 1).unwrap();
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn addresses_without_a_file_and_files_that_are_none() {
         let host = LiveHost::new().unwrap();
-        let mut symbols = Symbols::of(&host, pinfold_host::process::own_pid()).unwrap();
+        let mut symbols = Symbols::read(&host, pinfold_host::process::own_pid()).unwrap();
         let on_the_stack = 0_u8;
         assert_eq!(symbols.place(&host, (&raw const on_the_stack) as usize as u64), None);
         assert_eq!(symbols.place(&host, 1), None);

@@ -44,7 +44,7 @@ pub(crate) struct Watched {
 
 impl Watched {
     /// Reads each thread once.
-    pub(crate) fn of(host: &dyn Host, threads: &[(TaskId, Role)]) -> Result<Self, WatchError> {
+    pub(crate) fn read(host: &dyn Host, threads: &[(TaskId, Role)]) -> Result<Self, WatchError> {
         if threads.is_empty() {
             return Err(WatchError::Nobody);
         }
@@ -107,7 +107,7 @@ impl Watched {
 
 /// The process of a thread; `None` if it has ended.
 fn process_of(host: &dyn Host, task: TaskId) -> Result<Option<Tid>, HostError> {
-    let Some(stat) = proc_stat::of(host, task.tid)? else { return Ok(None) };
+    let Some(stat) = proc_stat::read(host, task.tid)? else { return Ok(None) };
     if stat.start_time != task.start_time || stat.has_ended() {
         return Ok(None);
     }

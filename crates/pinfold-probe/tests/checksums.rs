@@ -49,7 +49,7 @@ fn check(program: &Program, name: &str, size: Size, expected: u64) {
 
 #[test]
 fn every_program_has_a_row() {
-    let catalogue = Catalogue::of(&program().pinload).unwrap();
+    let catalogue = Catalogue::from_pinload(&program().pinload).unwrap();
     let listed: Vec<&str> = catalogue.programs.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(listed, CHECKSUMS.map(|(name, ..)| name));
 }

@@ -143,7 +143,7 @@ fn every_command_runs(program: &Program, emulated: &Emulated) {
 
 /// The checksums of all parallel programs.
 fn results_are_those_of_this_machine(program: &Program, emulated: &Emulated) {
-    for listed in Catalogue::of(&program.pinload).unwrap().programs {
+    for listed in Catalogue::from_pinload(&program.pinload).unwrap().programs {
         let run = Parallel::new(&listed.name, 4, Size::Small);
         let here = run.instrument().run_on_host(&program.pinload, &Placement::default()).unwrap();
         let there = emulated.good(&run.instrument().argv().join(" "));

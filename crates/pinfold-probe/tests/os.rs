@@ -368,7 +368,7 @@ fn periods_that_a_stopped_sleeper_missed_are_distinguished() {
     let (output, series, apart) = loop {
         let output = stopped_again_and_again(&program, &benchmark);
         let series = benchmark.parse(&output).unwrap().remove(0);
-        let apart = OpenLoop::of(&series, 1_000).unwrap();
+        let apart = OpenLoop::new(&series, 1_000).unwrap();
         assert_eq!(apart.every_period.len(), 400, "the schedule never shifts");
         assert_eq!(apart.woken.len() + apart.skipped, 400);
         if apart.skipped >= 28 {

@@ -25,7 +25,7 @@ fn checksum(program: &Program, name: &str, threads: u32) -> String {
 #[test]
 fn a_result_does_not_depend_on_the_number_of_threads() {
     let program = program();
-    let catalogue = Catalogue::of(&program.pinload).unwrap();
+    let catalogue = Catalogue::from_pinload(&program.pinload).unwrap();
     assert_eq!(catalogue.programs.len(), 15);
     for listed in &catalogue.programs {
         let one = checksum(&program, &listed.name, 1);
@@ -45,7 +45,7 @@ fn a_result_does_not_depend_on_the_number_of_threads() {
 fn the_page_reports_every_program_with_its_sizes_and_limits() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/programs.md");
     let page = pinfold_host::files::read_text(page).unwrap();
-    for listed in Catalogue::of(&program().pinload).unwrap().programs {
+    for listed in Catalogue::from_pinload(&program().pinload).unwrap().programs {
         let sizes: Vec<&str> = listed.sizes.iter().map(|size| size.about.as_str()).collect();
         let threads = match listed.threads {
             ThreadRule::Any => "any",
@@ -86,7 +86,7 @@ fn numbers_of_threads_are_refused_and_never_rounded() {
         assert!(text.contains(expected), "{argv:?}: {text}");
         assert!(output.stdout.is_empty(), "{argv:?}");
     };
-    for listed in Catalogue::of(&program.pinload).unwrap().programs {
+    for listed in Catalogue::from_pinload(&program.pinload).unwrap().programs {
         let run = |threads| Parallel::new(&listed.name, threads, Size::Small);
         if listed.threads == ThreadRule::PowerOfTwo {
             let expected = format!(

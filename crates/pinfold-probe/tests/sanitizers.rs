@@ -45,7 +45,7 @@ fn build(folder: &str, sanitizers: &str) -> Option<String> {
 /// Each parallel program with some threads; more than six for the one whose stages then have
 /// threads of their own.
 fn parallel_runs(program: &Program) -> Vec<String> {
-    let programs = Catalogue::of(&program.pinload).unwrap().programs;
+    let programs = Catalogue::from_pinload(&program.pinload).unwrap().programs;
     let threads = |listed: &CatalogueEntry| match (listed.name.as_str(), listed.threads) {
         ("ferret", _) => 7,
         (_, ThreadRule::PowerOfTwo) => 4,

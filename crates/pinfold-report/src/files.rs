@@ -27,7 +27,7 @@ impl TableFiles {
     ///
     /// # Errors
     /// [`TableError`].
-    pub fn of(table: &DataTable) -> Result<Self, TableError> {
+    pub fn from_table(table: &DataTable) -> Result<Self, TableError> {
         let mut csv = head(table);
         push_rows(&mut csv, table);
         let mut parquet = Parquet::begin(table)?;
@@ -132,7 +132,7 @@ mod tests {
             ],
         };
         let lines = "\"say \"\"so\"\"\nnow\",0.0000000015,-3,\r\n\"\",,5,true\r\n";
-        let mut files = TableFiles::of(&table).unwrap();
+        let mut files = TableFiles::from_table(&table).unwrap();
         files.push(&table).unwrap();
         let written = files.finish().unwrap();
         assert_eq!((written.csv, written.rows), (format!("\"a,b\",n,w,t\r\n{lines}{lines}"), 4));

@@ -150,7 +150,7 @@ pub fn apply_guarded<'c>(
 ) -> Result<(Applied, Journal<'c>, Option<Guard>), Failure> {
     let mut journal =
         begin(host, placement, supervision.journals, PlacementLifetime::WithThisProcess)?;
-    let guard = Guard::of(supervision, placement.plan, &journal.record().header.id)?;
+    let guard = Guard::new(supervision, placement.plan, &journal.record().header.id)?;
     match make_true(host, placement, &mut journal, on_stop) {
         Ok(applied) => Ok((applied, journal, guard)),
         Err(failure) => {
@@ -185,7 +185,7 @@ pub fn apply_command<'c>(
         }
     }
     journal.reap();
-    let guard = Guard::of(supervision, placement.plan, &journal.record().header.id)?;
+    let guard = Guard::new(supervision, placement.plan, &journal.record().header.id)?;
     match make_true(host, placement, &mut journal, OnStop::Finish) {
         Ok(applied) => Ok((applied, journal, guard, group)),
         Err(failure) => {

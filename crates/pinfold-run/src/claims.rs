@@ -148,7 +148,7 @@ impl Claims {
 
     /// Adds the claims of a plan.
     pub fn add_plan(&mut self, owner: &Owner, plan: &Plan) {
-        let own = OwnCpus::of(plan);
+        let own = OwnCpus::from_plan(plan);
         self.add(owner, own.isolated, Exclusivity::Isolated);
         self.add(owner, own.dedicated, Exclusivity::Dedicated);
         self.add(owner, own.shared, Exclusivity::Shared);
@@ -281,7 +281,7 @@ impl Claims {
     /// of the two keeps it exclusively.
     #[must_use]
     pub fn conflicts(&self, name: &str, plan: &Plan) -> Vec<Finding> {
-        let own = OwnCpus::of(plan);
+        let own = OwnCpus::from_plan(plan);
         let exclusive = own.isolated.union(&own.dedicated);
         let used = exclusive.union(&own.shared);
         let mut twice: Vec<(&Owner, CpuSet)> = Vec::new();
@@ -333,7 +333,7 @@ struct OwnCpus {
 
 impl OwnCpus {
     /// A CPU of several vCPUs, or of vCPUs that float over several CPUs, may be shared.
-    fn of(plan: &Plan) -> Self {
+    fn from_plan(plan: &Plan) -> Self {
         let (mut dedicated, mut several) = (CpuSet::new(), CpuSet::new());
         if plan.strategy == "none" {
             return Self { isolated: CpuSet::new(), dedicated, shared: several };

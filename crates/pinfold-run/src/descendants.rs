@@ -42,7 +42,7 @@ pub(crate) struct Descendants {
 
 impl Descendants {
     /// Those of a command that has not been let go yet.
-    pub(crate) fn of(
+    pub(crate) fn read(
         host: &LiveHost,
         command: Tid,
         group: Option<CommandGroup>,
@@ -89,7 +89,7 @@ impl Descendants {
         if left.is_empty() {
             return Ok(());
         }
-        let name = |task: &TaskId| match proc_stat::of(host, task.tid) {
+        let name = |task: &TaskId| match proc_stat::read(host, task.tid) {
             Ok(Some(stat)) => format!("{} ({})", task.tid, pinfold_model::shown::name(&stat.comm)),
             Ok(None) | Err(_) => task.tid.to_string(),
         };
@@ -184,7 +184,7 @@ fn below_this(host: &LiveHost) -> Result<Vec<ProcStat>, Failure> {
     let mut processes = BTreeMap::new();
     for name in host.list(&paths::proc_dir())? {
         let Ok(pid) = name.parse() else { continue };
-        if let Some(stat) = proc_stat::of(host, Tid(pid))? {
+        if let Some(stat) = proc_stat::read(host, Tid(pid))? {
             processes.insert(stat.tid, stat);
         }
     }

@@ -77,7 +77,7 @@ pub fn wait(id: &str, state: Option<&str>) -> Result<(), Failure> {
     let name = format!("{id}.waiter");
     // The process of an earlier plan of the same placement may still wait.
     let Some(_lock) = directory.lock(&name)? else { return Ok(()) };
-    let end = ProcessEnd::of(&host, record.header.vm)?;
+    let end = ProcessEnd::read(&host, record.header.vm)?;
     let has_ended = match &end {
         Some(end) => wait_for_end(&journals, id, end)?,
         None => true,

@@ -64,7 +64,7 @@ pub struct ObservationSettings {
 
 impl ObservationSettings {
     /// The settings from the options.
-    pub fn of(options: ExitOptions<'_>) -> Result<Self, Failure> {
+    pub fn from_options(options: ExitOptions<'_>) -> Result<Self, Failure> {
         let ExitOptions { look, distributor, addresses, duration_ns } = options;
         let look_ns = time::parse_ns("--look", look.unwrap_or(LOOK))?;
         let distributor = address(distributor)?;

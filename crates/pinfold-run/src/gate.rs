@@ -49,7 +49,7 @@ pub fn run(
     interrupt::install_forward()?;
     interrupt::install_child()?;
     let gate = Gate::open(state)?;
-    let node = StartMemory::of(&host, plan, None)?.node();
+    let node = StartMemory::read(&host, plan, None)?.node();
     let mut command = gate.start(program, words, node)?;
     let target = Target {
         started_on: node,
@@ -62,7 +62,7 @@ pub fn run(
         apply_session::apply_command(&host, placement, supervision)?;
     drop(starting);
     apply_session::report(&applied);
-    let descendants = Descendants::of(&host, command.pid(), group)?;
+    let descendants = Descendants::read(&host, command.pid(), group)?;
     let ended = gate
         .let_go(&mut command)
         .and_then(|()| wait((&host, &descendants), &mut command, guard.as_mut()));

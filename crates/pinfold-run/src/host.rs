@@ -29,7 +29,7 @@ pub fn live_within(keeper_ns: u64) -> Result<LiveHost, Failure> {
 
 /// True for a process that a signal or a debugger has stopped.
 pub fn is_stopped(pid: pinfold_model::Tid) -> bool {
-    let stat = live().map(|host| pinfold_host::proc_stat::of(&host, pid));
+    let stat = live().map(|host| pinfold_host::proc_stat::read(&host, pid));
     matches!(stat, Ok(Ok(Some(stat))) if matches!(stat.state, 'T' | 't'))
 }
 

@@ -60,7 +60,7 @@ fn started(event: &HookEvent<'_>, state: Option<&str>) -> Result<(), Failure> {
     let topology = inputs::topology(&host, None)?;
     let pid = domain.process(&host, event.run_dir)?;
     let found = threads::discover(&host, pid, None)?;
-    let mut plan = inputs::fitting(&path, plan, &topology, &Vcpus::of(&found))?;
+    let mut plan = inputs::fitting(&path, plan, &topology, &Vcpus::from_found(&found))?;
     // The journal is found by the domain's name when the domain stops.
     plan.vnodes[0].name.clone_from(&domain.name);
     if plan.strategy != "none" {
@@ -150,7 +150,7 @@ fn plan_of(event: &HookEvent<'_>, domain: &Described) -> Result<Option<(String, 
 fn contradictions(plan: &Plan, domain: &Described) -> Vec<Finding> {
     let mut roles = Vec::new();
     for thread in &plan.vnodes[0].threads {
-        let Ok(target) = PinTarget::of(&thread.role) else { continue };
+        let Ok(target) = PinTarget::from_role(&thread.role) else { continue };
         if domain.pins.of(target).is_some_and(|own| *own != thread.pus) {
             roles.push(thread.role.to_string());
         }

@@ -14,7 +14,7 @@ pub fn vnode(spec: &MachineSpec, vcpus: VcpuCount, topology: &Topology) -> Vnode
         iothreads: spec.iothreads.clone(),
         cells: cells(spec, vcpus),
         nodes: nodes.clone(),
-        ..VmRequest::of(vcpus)
+        ..VmRequest::from_vcpus(vcpus)
     };
     let mut vnode = VnodeRequest::vm(spec.name.as_deref().unwrap_or("vm"), vm);
     let filled = topology.nodes.iter().filter(|node| node.memory_bytes > 0).count();

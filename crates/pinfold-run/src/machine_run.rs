@@ -93,7 +93,7 @@ pub fn run(
     let vcpus = spec.vcpus.unwrap_or(1);
     let room = Vcpus::counted(vcpus..=spec.max_vcpus.unwrap_or(1));
     let guess = plan_for(&spec, &room)?;
-    let memory = StartMemory::of(&host, &guess, None)?;
+    let memory = StartMemory::read(&host, &guess, None)?;
     let options = LaunchOptions {
         memory_node: memory.node(),
         // The kernel accepts no mask with only offline CPUs; those are brought online before the
@@ -106,7 +106,7 @@ pub fn run(
     interrupt::install()?;
     let mut vm = start(&*command, &options)?;
     // The hypervisor reports the vCPUs that it has (-readconfig, defaults of the machine, -device).
-    let there = Vcpus::of(&vm.found);
+    let there = Vcpus::from_found(&vm.found);
     let plan = if there.count() == vcpus && there.are_in(&guess) {
         guess
     } else {
@@ -130,7 +130,7 @@ pub fn run(
         journal: &mut journal,
         monitor: None,
         guard: guard.as_mut(),
-        tables: TableReport::of(memory, &clock),
+        tables: TableReport::new(memory, &clock),
     };
     let watched = go(&mut vm, &host, monitored);
     let status = match vm.try_wait() {

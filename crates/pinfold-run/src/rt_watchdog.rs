@@ -58,7 +58,7 @@ pub struct Guard {
 
 impl Guard {
     /// Starts a watchdog for the journal with this id, if the plan has real-time threads.
-    pub fn of(
+    pub fn new(
         supervision: Supervision<'_, '_>,
         plan: &Plan,
         id: &str,

@@ -26,7 +26,7 @@ pub struct StartMemory {
 
 impl StartMemory {
     /// Reads the host before the start. The memory is on `node`, or where the plan has it.
-    pub fn of(host: &dyn Host, plan: &Plan, node: Option<NodeId>) -> Result<Self, Failure> {
+    pub fn read(host: &dyn Host, plan: &Plan, node: Option<NodeId>) -> Result<Self, Failure> {
         let before = page_tables::of_host(host)?;
         if before.len() < 2 {
             return Ok(Self::default());
@@ -71,7 +71,7 @@ pub struct TableReport {
 
 impl TableReport {
     /// For a machine that starts now.
-    pub fn of(memory: StartMemory, clock: &dyn Clock) -> Self {
+    pub fn new(memory: StartMemory, clock: &dyn Clock) -> Self {
         let now = clock.now_ns();
         Self {
             memory: Some(memory).filter(|memory| !memory.before.is_empty()),
@@ -129,32 +129,32 @@ mod tests {
     #[test]
     fn a_start_is_bound_to_the_only_memory_node_of_a_host_with_several() {
         let node = |host: &SnapshotHost, nodes: &[u32]| {
-            StartMemory::of(host, &plan(nodes), None).unwrap().node()
+            StartMemory::read(host, &plan(nodes), None).unwrap().node()
         };
         assert_eq!(node(&host(&[0, 0]), &[1]), Some(NodeId(1)));
         assert_eq!(node(&host(&[0, 0]), &[0, 1]), None);
         assert_eq!(node(&host(&[0]), &[0]), None, "there is no other node");
-        let asked = StartMemory::of(&host(&[0, 0]), &plan(&[1]), Some(NodeId(0))).unwrap();
+        let asked = StartMemory::read(&host(&[0, 0]), &plan(&[1]), Some(NodeId(0))).unwrap();
         assert_eq!(asked.node(), Some(NodeId(0)), "a study's far memory");
     }
 
     #[test]
     fn tables_on_another_node_are_a_warning() {
         let grown = |nodes: &[u32], after: [u64; 2]| {
-            let memory = StartMemory::of(&host(&[100, 100]), &plan(nodes), None).unwrap();
+            let memory = StartMemory::read(&host(&[100, 100]), &plan(nodes), None).unwrap();
             memory.tables(&host(&after), Tid(7)).unwrap().unwrap()
         };
         assert_eq!(grown(&[1], [104, 500]).severity, Severity::Note);
         assert_eq!(grown(&[0], [104, 500]).severity, Severity::Warning);
         assert_eq!(grown(&[0, 1], [104, 500]).severity, Severity::Note);
-        let alone = StartMemory::of(&host(&[100]), &plan(&[0]), None).unwrap();
+        let alone = StartMemory::read(&host(&[100]), &plan(&[0]), None).unwrap();
         assert_eq!(alone.tables(&host(&[500]), Tid(7)).unwrap(), None, "one node: no output");
     }
 
     #[test]
     fn the_report_comes_once_when_the_tables_have_stopped_growing() {
-        let memory = StartMemory::of(&host(&[100, 100]), &plan(&[1]), None).unwrap();
-        let mut report = TableReport::of(memory, &SimClock::at(0));
+        let memory = StartMemory::read(&host(&[100, 100]), &plan(&[1]), None).unwrap();
+        let mut report = TableReport::new(memory, &SimClock::at(0));
         let up = host(&[100, 500]);
         let mut due = |seconds: u64| report.due(&up, Tid(7), seconds * 1_000_000_000).unwrap();
         assert_eq!((due(1), due(5), due(6)), (None, None, None), "one reading is no comparison");

@@ -239,7 +239,7 @@ fn look(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {
         knobs: pinfold_apply::knobs(host, record)?,
         vanished: pinfold_apply::vanished(host, record)?,
         counters: pinfold_apply::monitored(host, record)?,
-        tables: MachineTables::of(host, header.vm.tid)?.filter(|_| status.is_some()),
+        tables: MachineTables::read(host, header.vm.tid)?.filter(|_| status.is_some()),
         status,
         supervised,
         stopped: Some(header.supervisor.tid).filter(|pid| supervised && host::is_stopped(*pid)),
@@ -272,7 +272,7 @@ pub enum JournalState {
 
 impl JournalState {
     /// The state of a record; `None` for a journal without one.
-    pub fn of(host: &LiveHost, record: Option<&Record>) -> Result<Self, Failure> {
+    pub fn read(host: &LiveHost, record: Option<&Record>) -> Result<Self, Failure> {
         let Some(record) = record else { return Ok(JournalState::NothingDone) };
         if record.was_ended_by_restart() {
             return Ok(JournalState::Restarted);

@@ -63,7 +63,7 @@ impl Machine {
     ///
     /// # Errors
     /// [`Failure`] if this host has none of these CPUs, or cannot be read.
-    pub fn of(study: &Study, file: &str) -> Result<Self, Failure> {
+    pub fn from_study(study: &Study, file: &str) -> Result<Self, Failure> {
         let host = host::live()?;
         let mut topology = inputs::topology(&host, None)?;
         if let Some(pus) = &study.pus {

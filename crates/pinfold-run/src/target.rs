@@ -226,7 +226,7 @@ impl ManagedDomain {
         for lifetime in definition.lifetimes() {
             for thread in &vnode.threads {
                 // Other roles share the emulator's pinning; Pinfold sets their masks itself.
-                let Ok(target) = PinTarget::of(&thread.role) else { continue };
+                let Ok(target) = PinTarget::from_role(&thread.role) else { continue };
                 kept.push(pin(thread, self.setting(&target.key(), *lifetime)?));
             }
             if let Some(memory) = &vnode.memory {
@@ -294,7 +294,7 @@ pub fn kept_since(plan: &Plan, record: &Record) -> Vec<ManagedSetting> {
     });
     let Some(domain) = domain else { return Vec::new() };
     let kept = plan.threads().filter_map(|(_, thread)| {
-        let key = PinTarget::of(&thread.role).ok()?.key();
+        let key = PinTarget::from_role(&thread.role).ok()?.key();
         let lifetime = Lifetime::Running;
         Some(pin(thread, Setting { key, lifetime, ..Setting::clone(domain) }))
     });

@@ -38,7 +38,7 @@ struct Context<'a> {
 ///
 /// # Errors
 /// If the store cannot be read or has a plan that cannot be parsed.
-pub fn of(store: &Store, run: RunId, topology: &Topology) -> Result<Page, Failure> {
+pub fn from_store(store: &Store, run: RunId, topology: &Topology) -> Result<Page, Failure> {
     let report =
         tune::analyse(store, run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
     let record = store.run(run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;

@@ -71,7 +71,7 @@ pub fn reset(pid: Tid, state: &StateDir) -> Result<(), Failure> {
         }
     }
     // Before the masks: the mark of a placement without a journal is removed with them.
-    let aside = match proc_stat::of(&host, pid)? {
+    let aside = match proc_stat::read(&host, pid)? {
         Some(stat) => journals.set_damaged_aside(stat.task())?,
         None => Vec::new(),
     };

@@ -21,7 +21,7 @@ pub struct Vcpus {
 
 impl Vcpus {
     /// The vCPUs of a running machine.
-    pub fn of(found: &Found) -> Self {
+    pub fn from_found(found: &Found) -> Self {
         Self { ids: found.vcpu_ids(), most: found.max_vcpus }
     }
 

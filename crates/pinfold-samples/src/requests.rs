@@ -111,7 +111,7 @@ fn any_vm(most: u32) -> impl Strategy<Value = VmRequest> {
         iothreads: (0..iothreads).map(|index| format!("io{index}")).collect(),
         vhosts,
         smt,
-        ..VmRequest::of(vcpus)
+        ..VmRequest::from_vcpus(vcpus)
     })
 }
 
@@ -119,7 +119,7 @@ fn any_vm(most: u32) -> impl Strategy<Value = VmRequest> {
 pub fn any_request() -> impl Strategy<Value = Request> {
     (any_vm(40), any_set(60), prop::bool::weighted(0.3), any_scope()).prop_map(
         |(vm, avoid, avoids, isolation)| {
-            let mut request = Request::of(vec![VnodeRequest::vm("vm", vm)]);
+            let mut request = Request::from_vnodes(vec![VnodeRequest::vm("vm", vm)]);
             request.isolation = isolation;
             if avoids {
                 request.avoid = set(&avoid);
@@ -170,7 +170,7 @@ pub fn any_requests() -> impl Strategy<Value = Request> {
             }
             let interrupts =
                 interrupts.into_iter().map(|node| Device::Node(NodeId(node))).collect();
-            Request { isolation, free, interrupts, emulator, ..Request::of(vnodes) }
+            Request { isolation, free, interrupts, emulator, ..Request::from_vnodes(vnodes) }
         },
     )
 }

@@ -133,7 +133,7 @@ impl SimBuilder {
             let (Some(kernel), Ok(value)) = (tunable.kernel, value) else { continue };
             let usual = if kernel.shape == Shape::Mask { &all.to_mask() } else { kernel.usual };
             for (path, _) in tunable.files(&value, &all) {
-                self = self.knob(&path, Knob::of(kernel), &format!("{usual}\n"));
+                self = self.knob(&path, Knob::from_kernel(kernel), &format!("{usual}\n"));
             }
         }
         self.hotplug()
@@ -268,7 +268,7 @@ impl SimBuilder {
             machine.newest = task.tid;
             machine.tasks.insert(task.tid, TaskGroups { task, groups });
         }
-        SimHost::of(machine)
+        SimHost::from_machine(machine)
     }
 
     fn hierarchies(&self, online: &CpuSet) -> (Vec<Hierarchy>, usize) {

@@ -33,7 +33,7 @@ impl Clone for SimHost {
 }
 
 impl SimHost {
-    pub(super) fn of(machine: Machine) -> Self {
+    pub(super) fn from_machine(machine: Machine) -> Self {
         let state = State { machine, faults: Vec::new(), stop: None, changes: Vec::new() };
         Self { state: Mutex::new(state) }
     }

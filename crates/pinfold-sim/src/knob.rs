@@ -35,7 +35,7 @@ pub enum Knob {
 impl Knob {
     /// The rule for the file of a tunable that behaves like others; SMT and single CPUs have rules
     /// of their own.
-    pub(super) fn of(kernel: Kernel) -> Self {
+    pub(super) fn from_kernel(kernel: Kernel) -> Self {
         match (kernel.shape, kernel.place) {
             (Shape::Text, _) => Self::Text,
             (Shape::Mask, _) => Self::Mask,

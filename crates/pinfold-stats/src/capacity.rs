@@ -33,7 +33,7 @@ pub struct Capacity {
 impl Capacity {
     /// Summarises windows in any order; `None` if there are none.
     #[must_use]
-    pub fn of(samples: &[f64], disturbed: u64, direction: Direction) -> Option<Self> {
+    pub fn new(samples: &[f64], disturbed: u64, direction: Direction) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_unstable_by(f64::total_cmp);
         let from_best = |part: f64| match direction {
@@ -92,17 +92,17 @@ mod tests {
     #[test]
     fn best_is_on_the_side_that_noise_is_not() {
         let windows: Vec<f64> = (0..=100).map(f64::from).collect();
-        let times = Capacity::of(&windows, 0, LOWER).unwrap();
+        let times = Capacity::new(&windows, 0, LOWER).unwrap();
         assert_eq!((times.best, times.p10, times.median), (0.0, 10.0, 50.0));
-        let rates = Capacity::of(&windows, 0, HIGHER).unwrap();
+        let rates = Capacity::new(&windows, 0, HIGHER).unwrap();
         assert_eq!((rates.best, rates.p10, rates.median), (100.0, 90.0, 50.0));
-        assert_eq!(Capacity::of(&[], 7, LOWER), None);
+        assert_eq!(Capacity::new(&[], 7, LOWER), None);
     }
 
     #[test]
     fn more_than_a_fifth_left_out_is_contended() {
         let check = |kept: usize, disturbed: u64, contended: bool| {
-            let found = Capacity::of(&vec![1.0; kept], disturbed, LOWER).unwrap();
+            let found = Capacity::new(&vec![1.0; kept], disturbed, LOWER).unwrap();
             assert_eq!(found.is_contended(), contended, "{kept} kept, {disturbed} left out");
         };
         check(80, 20, false);

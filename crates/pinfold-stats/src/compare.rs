@@ -251,7 +251,7 @@ fn judge(mut drafts: Vec<Draft>, blocks: u32, unmatched: Vec<String>) -> Compari
             (Some(trouble), _) => trouble,
             (None, None) => Outcome::NoDirection,
             (None, Some(direction)) => match (draft.row.interval, draft.row.p_holm) {
-                (Some(interval), Some(p_holm)) => Outcome::Verdict(Verdict::of(
+                (Some(interval), Some(p_holm)) => Outcome::Verdict(Verdict::from_evidence(
                     &Evidence { blocks, interval, p_holm },
                     direction,
                     &rule,
@@ -265,7 +265,7 @@ fn judge(mut drafts: Vec<Draft>, blocks: u32, unmatched: Vec<String>) -> Compari
 }
 
 fn draft(key: &Key, aspect: Aspect, (one, other): (&Population, &Population)) -> Draft {
-    let both = Both::of((key, aspect), (one, other));
+    let both = Both::new((key, aspect), (one, other));
     let lacking = |values: &Values| values.iter().any(|value| value.is_none_or(|v| v <= 0.0));
     let missing = match (lacking(&both.raised.0), lacking(&both.raised.1)) {
         (true, _) => Some(Side::First),

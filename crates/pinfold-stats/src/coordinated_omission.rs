@@ -20,7 +20,7 @@ impl RandomArrival {
     /// The distribution for these stalls (ns, in any order); `None` if the observed time is zero or
     /// less than the sum of the stalls.
     #[must_use]
-    pub fn of(mut gaps: Vec<f64>, observed_ns: u64) -> Option<Self> {
+    pub fn new(mut gaps: Vec<f64>, observed_ns: u64) -> Option<Self> {
         gaps.sort_unstable_by(f64::total_cmp);
         let mut sums = vec![0.0; gaps.len() + 1];
         for index in (0..gaps.len()).rev() {
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn arrivals_meet_long_gaps_more_often() {
-        let arrivals = RandomArrival::of(vec![1e6, 10e6, 1e6], SECOND).unwrap();
+        let arrivals = RandomArrival::new(vec![1e6, 10e6, 1e6], SECOND).unwrap();
         close(arrivals.taken_share(), 0.012);
         close(arrivals.beyond(1e6), 0.009);
         close(arrivals.beyond(9e6), 0.001);
@@ -123,15 +123,15 @@ mod tests {
 
     #[test]
     fn nothing_taken_and_nothing_observed() {
-        let quiet = RandomArrival::of(Vec::new(), SECOND).unwrap();
+        let quiet = RandomArrival::new(Vec::new(), SECOND).unwrap();
         assert_eq!((quiet.max_ns(), quiet.mean_ns(), quiet.taken_share()), (0.0, 0.0, 0.0));
         assert_eq!((quiet.quantile_ns(0.5), quiet.quantile_ns(1.0)), (0.0, 0.0));
-        assert_eq!(RandomArrival::of(vec![1.0], 0), None);
-        assert_eq!(RandomArrival::of(vec![2.0], 1), None);
-        assert_eq!(RandomArrival::of(vec![f64::NAN], SECOND), None);
-        assert_eq!(RandomArrival::of(vec![-1.0], SECOND), None);
+        assert_eq!(RandomArrival::new(vec![1.0], 0), None);
+        assert_eq!(RandomArrival::new(vec![2.0], 1), None);
+        assert_eq!(RandomArrival::new(vec![f64::NAN], SECOND), None);
+        assert_eq!(RandomArrival::new(vec![-1.0], SECOND), None);
         // Stalled all the time: half of the arrivals wait for more than half of it.
-        close(RandomArrival::of(vec![1e9], SECOND).unwrap().quantile_ns(0.5), 0.5e9);
+        close(RandomArrival::new(vec![1e9], SECOND).unwrap().quantile_ns(0.5), 0.5e9);
     }
 
     proptest! {
@@ -140,7 +140,7 @@ mod tests {
             gaps in prop::collection::vec(1.0..1e6_f64, 1..40),
             p in 0.0..1.0_f64,
         ) {
-            let arrivals = RandomArrival::of(gaps.clone(), 50_000_000).unwrap();
+            let arrivals = RandomArrival::new(gaps.clone(), 50_000_000).unwrap();
             let wait = arrivals.quantile_ns(p);
             let by_definition = |wait: f64| {
                 gaps.iter().map(|gap| (gap - wait).max(0.0)).sum::<f64>() / 50e6

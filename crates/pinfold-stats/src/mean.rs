@@ -19,7 +19,7 @@ pub struct Mean {
 impl Mean {
     /// The summary; `None` without values.
     #[must_use]
-    pub fn of(values: &[f64]) -> Option<Self> {
+    pub fn from_values(values: &[f64]) -> Option<Self> {
         let count = values.len();
         if count == 0 {
             return None;
@@ -59,14 +59,14 @@ mod tests {
 
     #[test]
     fn summaries_agree_with_tables() {
-        let mean = Mean::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
+        let mean = Mean::from_values(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
         assert!(
             (mean.mean - 5.0).abs() < 1e-12 && (mean.deviation.unwrap() - 2.13809).abs() < 1e-5
         );
         let (low, high) = mean.interval.unwrap();
         assert!((low - 3.2125).abs() < 1e-3 && (high - 6.7875).abs() < 1e-3, "{low} {high}");
-        assert_eq!(Mean::of(&[]), None);
-        assert_eq!(Mean::of(&[3.0]).unwrap().interval, None);
+        assert_eq!(Mean::from_values(&[]), None);
+        assert_eq!(Mean::from_values(&[3.0]).unwrap().interval, None);
         // Tables: 2.0227 for 39, 1.9842 for 99 degrees of freedom.
         assert!((student_975(39) - 2.0227).abs() < 2e-4);
         assert!((student_975(99) - 1.9842).abs() < 2e-4);

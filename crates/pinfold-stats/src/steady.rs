@@ -73,7 +73,7 @@ fn changes(values: &[f64]) -> Vec<usize> {
         return Vec::new();
     }
     let penalty = PENALTY * (values.len() as f64).ln();
-    let sums = Sums::of(values);
+    let sums = Sums::from_values(values);
     // best[end]: lowest cost of values[..end]; from[end]: start of its last segment.
     let mut best = vec![f64::INFINITY; values.len() + 1];
     let mut from = vec![0; values.len() + 1];
@@ -122,7 +122,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(values: &[f64]) -> Self {
+    fn from_values(values: &[f64]) -> Self {
         // Deviations from the median: squares of large numbers would lose the small differences.
         let middle = median(values).unwrap_or(0.0);
         let mut sums = Self { values: vec![0.0], squares: vec![0.0] };

@@ -50,7 +50,7 @@ pub struct Tail {
 impl Tail {
     /// Summarises samples in any order.
     #[must_use]
-    pub fn of(mut samples: Vec<f64>, observed_ns: u64, dropped: u64) -> Self {
+    pub fn new(mut samples: Vec<f64>, observed_ns: u64, dropped: u64) -> Self {
         samples.sort_unstable_by(f64::total_cmp);
         let enough = samples.len() >= P999_SAMPLES;
         Self {
@@ -93,7 +93,7 @@ pub struct GapPoint {
 /// the longest stall. Empty without stalls longer than the floor or without observed time.
 #[must_use]
 pub fn gap_curve(gaps: &[f64], observed_ns: u64, floor_ns: f64, points: usize) -> Vec<GapPoint> {
-    let Some(arrivals) = RandomArrival::of(gaps.to_vec(), observed_ns) else { return Vec::new() };
+    let Some(arrivals) = RandomArrival::new(gaps.to_vec(), observed_ns) else { return Vec::new() };
     let longest = arrivals.max_ns();
     if longest <= floor_ns || floor_ns <= 0.0 {
         return Vec::new();

@@ -188,7 +188,7 @@ fn verdicts_need_blocks_then_both_instruments() {
         let (low, high) = bounds;
         let interval = Interval { ratio: f64::midpoint(low, high), low, high };
         let rule = Rule { alpha: 0.05, margin: 0.02, blocks_needed: 8 };
-        let verdict = Verdict::of(&Evidence { blocks, interval, p_holm }, direction, &rule);
+        let verdict = Verdict::from_evidence(&Evidence { blocks, interval, p_holm }, direction, &rule);
         assert_eq!(verdict.to_string(), expected);
     }
     check(3, (0.1, 0.2), 0.001, LOWER, "unknown: 3 blocks, 8 needed");
@@ -206,7 +206,7 @@ fn verdicts_need_blocks_then_both_instruments() {
 
 #[test]
 fn tails_keep_everything_and_bound_what_was_not_seen() {
-    let quiet = Tail::of(vec![1_000.0; 600], 2_000_000_000, 0);
+    let quiet = Tail::new(vec![1_000.0; 600], 2_000_000_000, 0);
     assert_eq!((quiet.max_ns, quiet.p999_ns), (Some(1_000.0), None));
     for exceedance in &quiet.exceedances {
         assert_eq!((exceedance.count, exceedance.upper_bound), (0, Some(0.005)));
@@ -214,13 +214,13 @@ fn tails_keep_everything_and_bound_what_was_not_seen() {
     let mut samples = vec![2_000.0; 9_990];
     samples.extend([100_000.0, 100_001.0, 600_000.0, 700_000.0]);
     samples.extend([2e6; 6]);
-    let loud = Tail::of(samples, 1, 3);
+    let loud = Tail::new(samples, 1, 3);
     let counts: Vec<usize> = loud.exceedances.iter().map(|over| over.count).collect();
     assert_eq!(counts, [9, 8, 6]);
     assert!(loud.exceedances.iter().all(|over| over.upper_bound.is_none()));
     assert_eq!((loud.max_ns, loud.dropped), (Some(2e6), 3));
     assert!(loud.p999_ns.is_some());
-    let empty = Tail::of(Vec::new(), 5, 0);
+    let empty = Tail::new(Vec::new(), 5, 0);
     assert_eq!((empty.max_ns, empty.p50_ns), (None, None));
     assert!(empty.exceedances.iter().all(|over| over.upper_bound.is_none()));
 }
@@ -283,7 +283,7 @@ fn equal_layouts_seldom_get_a_false_verdict() {
         let wrong = family.iter().zip(holm(&raw)).any(|(blocks, p_holm)| {
             let interval = ratio_interval_of(blocks, 200).unwrap();
             let evidence = Evidence { blocks: 8, interval, p_holm };
-            let verdict = Verdict::of(&evidence, LOWER, &rule);
+            let verdict = Verdict::from_evidence(&evidence, LOWER, &rule);
             matches!(verdict, Verdict::Better | Verdict::Worse)
         });
         false_families += u32::from(wrong);
@@ -303,7 +303,7 @@ fn single_aa_pairs_seldom_differ() {
         let blocks = simulate(&mut generator, 8, 1.0, 0.4);
         let p = sign_flip(&log_ratios(&blocks)).unwrap().value;
         let interval = ratio_interval_of(&blocks, 200).unwrap();
-        let verdict = Verdict::of(&Evidence { blocks: 8, interval, p_holm: p }, HIGHER, &rule);
+        let verdict = Verdict::from_evidence(&Evidence { blocks: 8, interval, p_holm: p }, HIGHER, &rule);
         wrong += u32::from(matches!(verdict, Verdict::Better | Verdict::Worse));
     }
     assert!(f64::from(wrong) / f64::from(PAIRS) < 0.05, "{wrong} of {PAIRS}");
@@ -332,7 +332,7 @@ fn a_tenfold_gap_is_found_in_eight_blocks() {
     let interval = ratio_interval(&blocks).unwrap();
     assert!(interval.contains(0.1), "{interval:?}");
     let rule = Rule { alpha: 0.05, margin: 0.02, blocks_needed: 8 };
-    let verdict = Verdict::of(&Evidence { blocks: 8, interval, p_holm }, LOWER, &rule);
+    let verdict = Verdict::from_evidence(&Evidence { blocks: 8, interval, p_holm }, LOWER, &rule);
     assert_eq!(verdict, Verdict::Better);
 }
 

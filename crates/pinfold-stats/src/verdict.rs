@@ -64,7 +64,7 @@ pub enum Verdict {
 impl Verdict {
     /// Computes the verdict.
     #[must_use]
-    pub fn of(evidence: &Evidence, direction: Direction, rule: &Rule) -> Verdict {
+    pub fn from_evidence(evidence: &Evidence, direction: Direction, rule: &Rule) -> Verdict {
         let unknown = Verdict::Unknown { have: evidence.blocks, need: rule.blocks_needed };
         if evidence.blocks < rule.blocks_needed {
             return unknown;

@@ -16,8 +16,8 @@ impl tune::Starter for Simulated {
         let cpus: usize =
             vnodes.iter().flat_map(|vnode| vnode.vcpus()).map(|vcpu| vcpu.pus.len()).sum();
         let stall_ns = 10_000.0 * cpus as f64;
-        let series = Series::of(Metric::SpinGap, 1_000_000_000, vec![stall_ns]);
-        let cell = |&load| CellResult::of(load, vec![series.clone()]);
+        let series = Series::new(Metric::SpinGap, 1_000_000_000, vec![stall_ns]);
+        let cell = |&load| CellResult::new(load, vec![series.clone()]);
         Ok(StartResult { cells: request.load_states.iter().map(cell).collect() })
     }
 }
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let host = LiveHost::new()?;
     let topology = pinfold_topology::read_input(&host, "package:1 l3:1 core:4 pu:2")?;
     let request = Request::vm("guest", VcpuCount::Exactly(2));
-    let candidate = |plan| Candidate::of(plan, pinfold_plan::schema::to_json);
+    let candidate = |plan| Candidate::new(plan, pinfold_plan::schema::to_json);
     let plan = |name| pinfold_plan::plan(name, &topology, &request).map(candidate);
     let candidates = vec![plan("none")?, plan("balanced")?];
     let costs = Costs { start_s: 1.0, state_s: 1.0, per_observed_s: 1.0 };

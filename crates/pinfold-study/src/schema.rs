@@ -59,7 +59,7 @@ fn accelerator_from(word: &str) -> Result<Accelerator, SchemaError> {
 impl OriginV1 {
     /// The origin in its stored form.
     #[must_use]
-    pub fn of(origin: &Origin) -> Self {
+    pub fn from_origin(origin: &Origin) -> Self {
         Self {
             fingerprint: origin.fingerprint.clone(),
             kernel: origin.kernel.clone(),
@@ -97,7 +97,7 @@ impl OriginV1 {
 }
 
 pub fn origin_to_json(origin: &Origin) -> Result<String, SchemaError> {
-    Ok(serde_json::to_string(&OriginV1::of(origin))?)
+    Ok(serde_json::to_string(&OriginV1::from_origin(origin))?)
 }
 
 pub fn origin_from_json(text: &str) -> Result<Origin, SchemaError> {
@@ -130,8 +130,8 @@ pub fn role_to_word(role: &Role) -> String {
 
 pub fn role_from_word(word: &str) -> Result<Role, SchemaError> {
     let role = match word.split_once(':') {
-        Some((name, argument)) => Role::of(name, Some(argument)),
-        None => Role::of(word, None),
+        Some((name, argument)) => Role::from_name(name, Some(argument)),
+        None => Role::from_name(word, None),
     };
     role.ok_or_else(|| SchemaError::Word { what: "role", word: word.to_owned() })
 }

@@ -248,7 +248,7 @@ fn greet(
 
 /// The process with this ID, with its start time to identify it later.
 fn task_of(pid: Tid) -> Result<Option<TaskId>, VmError> {
-    Ok(proc_stat::of(&LiveHost::new()?, pid)?.map(|stat| stat.task()))
+    Ok(proc_stat::read(&LiveHost::new()?, pid)?.map(|stat| stat.task()))
 }
 
 /// A start that failed.

@@ -144,7 +144,7 @@ pub fn discover(
             let pid = leader_of(host, pid)?;
             let hypervisor = hypervisor_of(host, pid)?;
             let found = by_names(host, pid, hypervisor)?;
-            (hypervisor, (found, Descriptors::of(host, pid)))
+            (hypervisor, (found, Descriptors::read(host, pid)))
         }
     };
     let outside = kernel_threads(host, (found.pid, descriptors), &found.threads)?;
@@ -190,7 +190,7 @@ fn require(host: &dyn Host, pid: Tid, hypervisor: &dyn Hypervisor) -> Result<(),
 pub fn accelerator_of(host: &dyn Host, pid: Tid) -> Result<Option<Accelerator>, VmError> {
     let hypervisor = hypervisor_of(host, pid)?;
     let spec = hypervisor.parse(&command_line(host, pid)?).spec();
-    Ok(match Descriptors::of(host, pid) {
+    Ok(match Descriptors::read(host, pid) {
         Some(held) if held.kvm => Some(Accelerator::Kvm),
         Some(_) => Some(spec.without_kvm),
         None => spec.accelerator,
@@ -228,8 +228,8 @@ fn by_monitor(
     let StableReading { value: (reported, tasks), roll, settled } = settle(host, pid, &mut || {
         let mut read = Err(VmError::NoProcess { pid });
         let reported = monitor.vm(&mut || {
-            read = ThreadListing::of(host, pid);
-            descriptors = descriptors.or_else(|| Descriptors::of(host, pid));
+            read = ThreadListing::read(host, pid);
+            descriptors = descriptors.or_else(|| Descriptors::read(host, pid));
         })?;
         if reported.cpus.is_empty() {
             return Err(VmError::NoVcpus);
@@ -301,7 +301,7 @@ fn by_names(
         .with_hint(format!("name {} instead of the process", texts.selectors)),
     ];
     let StableReading { value: tasks, roll, settled } = settle(host, pid, &mut || {
-        let ThreadListing { tids, tasks } = ThreadListing::of(host, pid)?;
+        let ThreadListing { tids, tasks } = ThreadListing::read(host, pid)?;
         Ok(ThreadReading { tids, value: tasks, complete: true })
     })?;
     findings.extend((!settled).then(|| unrest(pid)));
@@ -334,7 +334,7 @@ struct ThreadListing {
 }
 
 impl ThreadListing {
-    fn of(host: &dyn Host, pid: Tid) -> Result<Self, VmError> {
+    fn read(host: &dyn Host, pid: Tid) -> Result<Self, VmError> {
         let tids = numbers(host, pid)?;
         let tasks = tasks(host, pid, &tids)?;
         Ok(Self { tids, tasks })
@@ -370,7 +370,7 @@ fn settle<T>(
 ) -> Result<StableReading<T>, VmError> {
     let mut round = 1;
     loop {
-        let thread_set = ThreadSet::of(host, pid);
+        let thread_set = ThreadSet::read(host, pid);
         let before = match thread_set {
             Some(thread_set) => thread_set.threads(),
             None => numbers(host, pid)?.len(),
@@ -378,7 +378,7 @@ fn settle<T>(
         let ThreadReading { tids, value, complete } = look()?;
         let counted = complete && tids.len() == before;
         match thread_set {
-            Some(thread_set) if counted && ThreadSet::of(host, pid) == Some(thread_set) => {
+            Some(thread_set) if counted && ThreadSet::read(host, pid) == Some(thread_set) => {
                 return Ok(StableReading {
                     value,
                     roll: Some(ThreadList { thread_set, tids }),

@@ -82,7 +82,7 @@ fn moves_pins_there_and_back(libvirt: &Libvirt, domain: &Domain, mask: &dyn Fn(&
     let one = CpuSet::single(before.first().unwrap());
     let iothread = Role::Iothread("iothread1".to_owned());
     for role in [Role::Emulator, iothread, Role::Vcpu(1)] {
-        let key = PinTarget::of(&role).unwrap().key();
+        let key = PinTarget::from_role(&role).unwrap().key();
         let setting = setting(libvirt, domain, &key, Lifetime::Running);
         assert_eq!(keeper.get(&setting).unwrap(), None, "{role}");
         keeper.set(&setting, Some(&one.to_string())).unwrap();

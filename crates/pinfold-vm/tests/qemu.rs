@@ -278,7 +278,7 @@ fn ends(pid: Tid) -> bool {
     let host = LiveHost::new().unwrap();
     (0..100).any(|_| {
         SystemClock.sleep_ns(SECOND / 50);
-        let stat = pinfold_host::proc_stat::of(&host, pid).unwrap();
+        let stat = pinfold_host::proc_stat::read(&host, pid).unwrap();
         stat.is_none_or(|stat| stat.has_ended())
     })
 }

@@ -29,7 +29,7 @@ pub fn request(
 ) -> Result<Request, Failure> {
     let avoid = pus("--avoid", &arguments.avoid)?;
     require_known("--avoid", &avoid, topology)?;
-    let mut request = Request::of(vnodes);
+    let mut request = Request::from_vnodes(vnodes);
     for text in &arguments.pins {
         let wishes = asked("--pin", requests::pins(text))?;
         match request.vnodes.as_mut_slice() {

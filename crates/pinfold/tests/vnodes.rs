@@ -359,7 +359,7 @@ fn burners_of_fracas_pause_with_their_supervisor_and_end_with_it() {
     let burners = burners(&stage);
     assert!(!burners.is_empty());
     let burned = || -> u64 {
-        let stat = |tid: &Tid| proc_stat::of(&stage.host, *tid).expect("stat");
+        let stat = |tid: &Tid| proc_stat::read(&stage.host, *tid).expect("stat");
         burners.iter().filter_map(stat).map(|stat| stat.cpu_ticks).sum()
     };
     let burns = || {
@@ -378,7 +378,7 @@ fn burners_of_fracas_pause_with_their_supervisor_and_end_with_it() {
     stage.supervisor.signal(Signaled::Continue).expect("goes on");
     assert!(until(burns), "they burn again");
     stage.supervisor.signal(Signaled::Kill).expect("killed");
-    let is_gone = |tid: &Tid| proc_stat::of(&stage.host, *tid).expect("stat").is_none();
+    let is_gone = |tid: &Tid| proc_stat::read(&stage.host, *tid).expect("stat").is_none();
     assert!(until(|| burners.iter().all(is_gone)), "they outlive their supervisor");
 }
 
@@ -759,12 +759,12 @@ fn kill_both(stage: &mut TestPlatform, is_so: impl Fn(&LiveHost) -> bool) {
     process::signal(sentinel, Signaled::Kill).expect("killed");
     stage.supervisor.wait().expect("an end");
     let has_ended = |stat: proc_stat::ProcStat| stat.has_ended();
-    let is_gone = || proc_stat::of(&stage.host, sentinel).expect("a stat").is_none_or(has_ended);
+    let is_gone = || proc_stat::read(&stage.host, sentinel).expect("a stat").is_none_or(has_ended);
     assert!(until(is_gone), "the sentinel has ended");
 }
 
 fn state(host: &LiveHost, pid: Tid) -> char {
-    proc_stat::of(host, pid).expect("a stat").expect("a process").state
+    proc_stat::read(host, pid).expect("a stat").expect("a process").state
 }
 
 fn spinner(files: Vec<String>) -> Child {

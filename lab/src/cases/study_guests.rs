@@ -145,7 +145,7 @@ pub(super) fn placed(guest: &mut Guest) -> Result<String, LabError> {
         guest.shell("touch /tmp/watched; usleep 3500000")?;
         ran?;
         let text = guest.shell("sort -u /tmp/watched.txt")?;
-        let seen = Seen::of(&text);
+        let seen = Seen::from_text(&text);
         let faults = seen.faults([neighbour, memory]);
         pages.push(format!("{figure}: {:?} and {:?}", seen.measured, seen.neighbour));
         wrong.extend(faults.into_iter().map(|fault| format!("{figure}: {fault}")));
@@ -199,7 +199,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(text: &str) -> Self {
+    fn from_text(text: &str) -> Self {
         let mut seen = Self::default();
         for line in text.lines() {
             let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn guests_are_held_against_their_cell() {
         let check = |text: &str, cell: [&str; 2], expected: &[&str]| {
-            assert_eq!(Seen::of(text).faults(cell), expected, "{text} {cell:?}");
+            assert_eq!(Seen::from_text(text).faults(cell), expected, "{text} {cell:?}");
         };
         let measured = "measured 100 0 0-1 1 \nmeasured 30000 0 0 1";
         check(measured, ["none", "near"], &[]);

@@ -119,7 +119,7 @@ fn refused(error: &HostError) -> Option<Finding> {
     if is_nodes_of_others(path) {
         return write_error::of_nodes(error);
     }
-    is_knob(path).then(|| write_error::of(error)).flatten()
+    is_knob(path).then(|| write_error::finding(error)).flatten()
 }
 
 /// True for the memory nodes of the machine's own group. A group that Pinfold made accepts no task

@@ -56,7 +56,7 @@ pub(super) fn take(
     value: &[u8],
 ) -> Result<ChangeOutcome, HostError> {
     if let Err(error) = host.write(path, value) {
-        return match write_error::of(&error) {
+        return match write_error::finding(&error) {
             Some(finding) => Ok(ChangeOutcome::Refused { error, finding }),
             None => Err(error),
         };

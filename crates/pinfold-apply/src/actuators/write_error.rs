@@ -25,7 +25,7 @@ pub(crate) fn is_managed_irq(error: &HostError) -> bool {
 }
 
 /// The refusal as a finding with a hint; `None` for an error that is no refusal.
-pub(super) fn of(error: &HostError) -> Option<Finding> {
+pub(super) fn finding(error: &HostError) -> Option<Finding> {
     let HostError::File { source, .. } = error else { return None };
     let kind = source.kind();
     if is_managed_irq(error) {

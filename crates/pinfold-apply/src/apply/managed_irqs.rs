@@ -25,7 +25,7 @@ pub(super) struct ManagedIrqs {
 
 impl ManagedIrqs {
     /// The interrupts that the plan names by `irq:all` only.
-    pub(super) fn of(state: &HostState<'_>, plan: &Plan) -> Result<Self, ApplyError> {
+    pub(super) fn new(state: &HostState<'_>, plan: &Plan) -> Result<Self, ApplyError> {
         if !plan.irqs.iter().any(|irq| irq.device == IrqPlan::ALL) {
             return Ok(Self::default());
         }

@@ -93,7 +93,7 @@ pub fn replace(
         Request::new(plan, target).map_err(|error| Failure::from(ApplyError::from(error)))?;
     journal.replace_plan(host, text).map_err(Failure::from)?;
     actuators::repair(&UndoContext::new(host, journal.clock(), journal.record())?)?;
-    let hierarchy = Hierarchy::of(host);
+    let hierarchy = Hierarchy::read(host);
     let mut run = Run::new(host, journal, observer, plan.tuning.required);
     let stale = run.comparison(&hierarchy, &request)?.stale()?;
     run.drop_stale(&stale)?;
@@ -126,7 +126,7 @@ pub fn difference(
 ) -> Result<Difference, NotReplaced> {
     let request =
         Request::new(plan, target).map_err(|error| Failure::from(ApplyError::from(error)))?;
-    let hierarchy = Hierarchy::of(host);
+    let hierarchy = Hierarchy::read(host);
     let clock = &SystemClock;
     let others = journals.active_but(host, Some(&record.header.id)).map_err(Failure::from)?;
     let comparison =

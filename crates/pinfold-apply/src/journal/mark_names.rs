@@ -23,7 +23,7 @@ pub(super) struct MarkNames {
 }
 
 impl MarkNames {
-    pub(super) fn of(host: &dyn Host, namespaces: &Namespaces) -> Result<Self, HostError> {
+    pub(super) fn read(host: &dyn Host, namespaces: &Namespaces) -> Result<Self, HostError> {
         let number = namespaces.get("pid").into_iter().flat_map(|name| name.chars());
         let prefix = format!("{}-", number.filter(char::is_ascii_digit).collect::<String>());
         Ok(Self { prefix, later: later(host)? })

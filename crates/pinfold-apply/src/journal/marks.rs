@@ -68,7 +68,7 @@ impl Marks {
         own: JournalId<'_>,
         task: TaskId,
     ) -> Result<Mark, JournalError> {
-        let names = MarkNames::of(host, &own.header.namespaces).map_err(JournalError::Host)?;
+        let names = MarkNames::read(host, &own.header.namespaces).map_err(JournalError::Host)?;
         let (name, folder) = (names.name(task), self.open()?);
         if let Some(found) = self.of_others(host, task.tid, &folder.path_of(&name))? {
             return Err(JournalError::Placed { pid: task.tid, journal: found });
@@ -99,7 +99,7 @@ impl Marks {
         own: JournalId<'_>,
         task: TaskId,
     ) -> Result<Option<JournalError>, JournalError> {
-        let names = MarkNames::of(host, &own.header.namespaces).map_err(JournalError::Host)?;
+        let names = MarkNames::read(host, &own.header.namespaces).map_err(JournalError::Host)?;
         let name = names.name(task);
         for folder in self.existing()? {
             // A mark that disappears meanwhile belongs to a placement that was reverted.
@@ -349,7 +349,7 @@ fn lock(folder: StateDir, name: String, id: &str) -> Result<Mark, JournalError> 
 
 fn names_here(host: &dyn Host) -> Result<MarkNames, JournalError> {
     let here = record::namespaces(host).map_err(JournalError::Host)?;
-    MarkNames::of(host, &here).map_err(JournalError::Host)
+    MarkNames::read(host, &here).map_err(JournalError::Host)
 }
 
 fn id_of(task: TaskId) -> String {

@@ -26,7 +26,7 @@ pub(super) struct Groups {
 
 impl Groups {
     /// Reads the groups of a process's threads.
-    pub(super) fn of(host: &dyn Host, pid: Tid) -> Result<Self, HostError> {
+    pub(super) fn from_host(host: &dyn Host, pid: Tid) -> Result<Self, HostError> {
         let Some(cpusets) = Cpusets::find(host)? else { return Ok(Self::default()) };
         let group = cpusets.group_of(host, pid)?;
         let mut groups = BTreeSet::new();
@@ -75,7 +75,7 @@ impl Groups {
         pid: Tid,
         clues: &LikelyCause<'_>,
     ) -> Result<Vec<WatchEvent>, HostError> {
-        let old = std::mem::replace(self, Self::of(host, pid)?);
+        let old = std::mem::replace(self, Self::from_host(host, pid)?);
         let mut events = Vec::new();
         if old.group != self.group {
             let name = |group: &Option<String>| group.clone().unwrap_or_else(|| "none".to_owned());

@@ -213,7 +213,7 @@ fn a_run_on_nodes_is_the_run_of_one_machine() {
     for (id, trial) in world.store.trials(simulated.run.id()).unwrap() {
         let place = &deliveries[&id];
         assert_eq!((place.node.as_str(), place.mask.as_str()), (trial.node.as_str(), "0-1"));
-        let slot = TrialSlot::of(&trial);
+        let slot = TrialSlot::from_record(&trial);
         nodes.entry(collector.parts().part_of(slot).unwrap()).or_default().insert(trial.node);
     }
     assert_eq!(nodes.len(), 16);
@@ -230,7 +230,7 @@ fn failed_tasks_are_tried_once_more_and_recorded() {
     let trials = simulated.world.store.trials(simulated.run.id()).unwrap();
     assert_eq!(trials.len(), 112);
     for (_, trial) in &trials {
-        let part = collector.parts().part_of(TrialSlot::of(trial));
+        let part = collector.parts().part_of(TrialSlot::from_record(trial));
         assert_eq!(trial.ok, part != Some(5), "{trial:?}");
         if !trial.ok {
             assert!(trial.error.as_ref().unwrap().ends_with(": CANCELLED"), "{trial:?}");

@@ -45,7 +45,7 @@ fn results_come_back_as_they_went() {
         key: "key".to_owned(),
         pinfold: OWN.to_owned(),
         toml: STUDY.to_owned(),
-        form: Form::of(Some("evening")),
+        form: Form::from_preset(Some("evening")),
         scouted: Some(scouted),
     };
     assert_eq!(JobDocument::from_json(&job.to_json().unwrap()).unwrap(), job);
@@ -99,7 +99,7 @@ fn torn_and_foreign_results_are_refused() {
         &changed("\"pinfold\":\"0.1.0\"", "\"pinfold\":\"0.2.0\""),
         "node n1 has Pinfold 0.2.0, this is 0.1.0",
     );
-    let other = study_digest(STUDY, &Form::of(Some(QUICK)));
+    let other = study_digest(STUDY, &Form::from_preset(Some(QUICK)));
     check(
         &changed(&digest(), &other),
         &format!("it is of another study or another form of it (digest {other})"),

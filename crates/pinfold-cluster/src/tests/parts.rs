@@ -13,7 +13,7 @@ fn what_is_compared_stays_together_and_nothing_is_lost() {
     let check = |toml: &str, per_block: u32| {
         let study = from_toml(toml).unwrap();
         let cells = cells(&study, &FACTS, &world.machine).unwrap();
-        let parts = Parts::of(&study, &cells);
+        let parts = Parts::new(&study, &cells);
         assert_eq!((parts.per_block(), parts.count()), (per_block, per_block * 8));
         let mut seen = BTreeSet::new();
         let mut positions = BTreeSet::new();

@@ -24,7 +24,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         let Some(guest) = &vnode.guest else {
             return;
         };
-        let (vendor, caches) = (Vendor::of(topology), caches(vnode, topology));
+        let (vendor, caches) = (Vendor::from_topology(topology), caches(vnode, topology));
         let mut shape = self.planned(guest, (vendor, caches));
         if leaves_reserve {
             // The topology holds the vCPUs that can be added later too.

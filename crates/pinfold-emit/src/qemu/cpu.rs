@@ -34,7 +34,7 @@ pub(super) fn cpu(vnode: &VnodePlan, topology: &Topology, command: &Command<'_>)
         cpu.words.extend(asked.map(|value| ("-cpu", value)));
         return cpu;
     };
-    let guest_cpu = GuestCpu::of(topology, command);
+    let guest_cpu = GuestCpu::new(topology, command);
     let mut threads = guest.threads;
     let value = guest_cpu.value(guest, asked, &mut cpu.notes);
     if threads > 1 && !guest_cpu.shows_threads(value.as_deref(), &mut cpu.notes) {
@@ -98,15 +98,15 @@ struct GuestCpu {
 }
 
 impl GuestCpu {
-    fn of(topology: &Topology, command: &Command<'_>) -> Self {
-        let host = Vendor::of(topology);
+    fn new(topology: &Topology, command: &Command<'_>) -> Self {
+        let host = Vendor::from_topology(topology);
         let line = command.line;
         // A program name without an architecture means the host's.
         let of_host = if host == Vendor::Unknown { "" } else { "x86_64" };
         let board = match line.architecture() {
-            Some(architecture) => Board::of(architecture, line.board()),
+            Some(architecture) => Board::new(architecture, line.board()),
             None if of_host.is_empty() => Board { x86: false, dies: false, threads: true },
-            None => Board::of(of_host, line.board()),
+            None => Board::new(of_host, line.board()),
         };
         let is_kvm = matches!(line.program.rsplit('/').next(), Some("kvm" | "qemu-kvm"));
         let accelerator = line.accelerator().or(Some(Accelerator::Kvm).filter(|_| is_kvm));

@@ -13,9 +13,9 @@ use crate::cmdline;
 fn huge_pages_are_counted_for_the_kernel_command_line() {
     let request = Request {
         isolation: IsolationScope::Host,
-        ..Request::of(vec![VnodeRequest {
+        ..Request::from_vnodes(vec![VnodeRequest {
             memory: Some(MemoryRequest { bytes: 16 << 30, page_bytes: Some(1 << 30) }),
-            ..VnodeRequest::vm("rt", VmRequest::of(VcpuCount::Exactly(4)))
+            ..VnodeRequest::vm("rt", VmRequest::from_vcpus(VcpuCount::Exactly(4)))
         }])
     };
     let mut topology = dual_e5_2670().build();
@@ -25,6 +25,6 @@ fn huge_pages_are_counted_for_the_kernel_command_line() {
     let knob = format!("`--knob huge-pages={node}:1048576:16`");
     let folded = |layout: &Plan| cmdline(layout, &topology).replace("\n# ", " ");
     assert!(folded(&layout).contains(&knob), "{}", folded(&layout));
-    layout.tuning = Tuning::of(&[&format!("huge-pages={node}:1048576:16")]).unwrap();
+    layout.tuning = Tuning::from_words(&[&format!("huge-pages={node}:1048576:16")]).unwrap();
     assert!(!folded(&layout).contains("--knob huge-pages"), "{}", folded(&layout));
 }

@@ -238,10 +238,10 @@ fn the_pages_of_real_time_vcpus_are_locked() {
 fn several_machines_have_one_nova_conf() {
     let topology = pinfold_samples::machine::dual_e5_2670().build();
     let vm = |name: &str| {
-        let vm = pinfold_model::VmRequest::of(pinfold_model::VcpuCount::Exactly(4));
+        let vm = pinfold_model::VmRequest::from_vcpus(pinfold_model::VcpuCount::Exactly(4));
         pinfold_model::VnodeRequest::vm(name, vm)
     };
-    let mut request = pinfold_model::Request::of(vec![vm("a"), vm("b")]);
+    let mut request = pinfold_model::Request::from_vnodes(vec![vm("a"), vm("b")]);
     request.isolation = pinfold_model::IsolationScope::Host;
     let layout = plan("balanced", &topology, &request).unwrap();
     let format = emit::FORMATS.iter().find(|format| format.name == "nova").unwrap();
@@ -286,7 +286,7 @@ fn a_process_group_is_a_service_and_nothing_else() {
     let topology = i7_4790k().build();
     let speed = pinfold_model::Speed::from_millionths(400_000).unwrap();
     let vnode = pinfold_model::VnodeRequest::processes("slow", 2, speed);
-    let request = pinfold_model::Request::of(vec![vnode]);
+    let request = pinfold_model::Request::from_vnodes(vec![vnode]);
     let mut layout = plan("vnodes", &topology, &request).unwrap();
     pinfold_config::requests::knob(&mut layout, "policy:task=batch:5").unwrap();
     let units = emit::systemd(one(&layout));

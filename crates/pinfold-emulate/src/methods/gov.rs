@@ -45,7 +45,7 @@ pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Gov<'h>, Speed
     let domains = freq_calibration::ready(ground)?;
     let is_unified = |group: &String| ground.enclosure.unified.contains(group);
     let freezer =
-        ground.enclosure.freezer.as_ref().map(|group| Freezer::of(group, is_unified(group)));
+        ground.enclosure.freezer.as_ref().map(|group| Freezer::new(group, is_unified(group)));
     if domains.is_empty() && freezer.is_none() {
         return Err(ground.unavailable("there is neither cpufreq nor a freezer"));
     }

@@ -115,7 +115,7 @@ impl ThreadBalancer {
         let wanting = |tids: Vec<Tid>| -> Result<RunnableThreads, SpeedError> {
             let mut hand = RunnableThreads::new();
             for tid in tids {
-                hand.extend(proc_stat::of(host, tid)?.map(|stat| (tid, stat.state == 'R')));
+                hand.extend(proc_stat::read(host, tid)?.map(|stat| (tid, stat.state == 'R')));
             }
             Ok(hand)
         };

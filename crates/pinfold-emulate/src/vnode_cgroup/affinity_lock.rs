@@ -96,7 +96,7 @@ pub(super) fn masks(
             answer => answer?,
         };
         for tid in names.iter().filter_map(|name| name.parse().ok().map(Tid)) {
-            let Some(stat) = proc_stat::of(host, tid)?.filter(|stat| !stat.has_ended()) else {
+            let Some(stat) = proc_stat::read(host, tid)?.filter(|stat| !stat.has_ended()) else {
                 continue;
             };
             let original = match host.affinity(tid) {

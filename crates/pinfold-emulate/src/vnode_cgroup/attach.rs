@@ -118,7 +118,7 @@ pub(super) fn moves(
         let Some((place, controller)) = found else { continue };
         let (mut tasks, mut states) = (Vec::new(), Vec::new());
         for process in family {
-            let Some(leader) = proc_stat::of(host, *process)?.filter(|stat| !stat.has_ended())
+            let Some(leader) = proc_stat::read(host, *process)?.filter(|stat| !stat.has_ended())
             else {
                 continue;
             };
@@ -157,7 +157,7 @@ fn check(host: &dyn Host, node: &Node, pid: u32) -> Result<(), SpeedError> {
         why: why.to_owned(),
         hint: hint.to_owned(),
     };
-    let Some(first) = proc_stat::of(host, Tid(pid))?.filter(|stat| !stat.has_ended()) else {
+    let Some(first) = proc_stat::read(host, Tid(pid))?.filter(|stat| !stat.has_ended()) else {
         return Err(unattached("is not running", "`pgrep` finds its number"));
     };
     if first.is_kernel_thread() || pid == 1 {
@@ -172,7 +172,7 @@ fn family(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, HostError> {
     let mut children: BTreeMap<Tid, Vec<Tid>> = BTreeMap::new();
     for name in host.list(&paths::proc_dir())? {
         let Ok(number) = name.parse() else { continue };
-        if let Some(stat) = proc_stat::of(host, Tid(number))? {
+        if let Some(stat) = proc_stat::read(host, Tid(number))? {
             children.entry(stat.ppid).or_default().push(stat.tid);
         }
     }
@@ -212,7 +212,7 @@ fn state_of(
     (place, controller): (&MountedHierarchy, &str),
     tid: Tid,
 ) -> Result<Option<TaskState>, HostError> {
-    let Some(stat) = proc_stat::of(host, tid)? else { return Ok(None) };
+    let Some(stat) = proc_stat::read(host, tid)? else { return Ok(None) };
     let path = paths::process_cgroup(tid);
     let groups = proc_cgroup::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
     let group = if place.unified {

@@ -49,7 +49,7 @@ impl VnodeCgroup {
 fn stopped(host: &dyn Host, pids: Vec<pinfold_model::Tid>) -> Result<Vec<TaskId>, HostError> {
     let mut found = Vec::new();
     for pid in pids {
-        let stat = pinfold_host::proc_stat::of(host, pid)?;
+        let stat = pinfold_host::proc_stat::read(host, pid)?;
         found.extend(stat.filter(|stat| stat.state == 'T').map(|stat| stat.task()));
     }
     Ok(found)

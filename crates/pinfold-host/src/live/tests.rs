@@ -156,13 +156,13 @@ fn a_thread_set_reports_new_and_ended_threads() {
     // Other processes create tasks at any time, so two snapshots may need several attempts to
     // agree.
     let agrees = (0..1000).any(|_| {
-        let first = ThreadSet::of(&host, pid);
-        first.is_some() && first == ThreadSet::of(&host, pid)
+        let first = ThreadSet::read(&host, pid);
+        first.is_some() && first == ThreadSet::read(&host, pid)
     });
     assert!(agrees);
-    let before = ThreadSet::of(&host, pid);
+    let before = ThreadSet::read(&host, pid);
     std::thread::spawn(|| {}).join().unwrap();
-    assert_ne!(before, ThreadSet::of(&host, pid), "a birth anywhere");
+    assert_ne!(before, ThreadSet::read(&host, pid), "a birth anywhere");
     child.kill().unwrap();
-    assert_eq!(ThreadSet::of(&host, pid), None);
+    assert_eq!(ThreadSet::read(&host, pid), None);
 }

@@ -50,7 +50,7 @@ pub struct ProcStat {
 ///
 /// # Errors
 /// [`HostError`] if it cannot be read for another reason, or is not in the kernel's format.
-pub fn of(host: &dyn Host, tid: Tid) -> Result<Option<ProcStat>, HostError> {
+pub fn read(host: &dyn Host, tid: Tid) -> Result<Option<ProcStat>, HostError> {
     at(host, &paths::process_stat(tid))
 }
 

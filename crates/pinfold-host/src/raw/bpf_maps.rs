@@ -54,7 +54,7 @@ pub(crate) struct WaitAccount {
 
 impl WaitAccount {
     /// The account of a thread without any wait yet.
-    pub(crate) fn of(tid: u32) -> Self {
+    pub(crate) fn from_tid(tid: u32) -> Self {
         let slice = RanSlice { from_ns: 0, until_ns: 0, tid: 0, unused: 0, name: [0; 16] };
         Self {
             count: 0,

@@ -55,7 +55,7 @@ pub(crate) struct TaskEvents {
 
 impl TaskEvents {
     /// Subscribes to the events of a thread.
-    pub(crate) fn of(tid: Tid) -> io::Result<Self> {
+    pub(crate) fn from_tid(tid: Tid) -> io::Result<Self> {
         let attr = EventAttr {
             kind: SOFTWARE,
             size: ATTR_SIZE,

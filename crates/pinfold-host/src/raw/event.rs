@@ -68,7 +68,7 @@ pub(crate) struct Probe {
 impl Probe {
     /// Attaches the program to the tracepoint with this ID. The kernel keeps the programs of a
     /// tracepoint in one list, so the CPU of the event does not limit it.
-    pub(crate) fn of(id: u64, pu: PuId, program: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(crate) fn new(id: u64, pu: PuId, program: BorrowedFd<'_>) -> io::Result<Self> {
         let attr =
             EventAttr { kind: TRACEPOINT, size: ATTR_SIZE, config: id, ..EventAttr::default() };
         let event = open(&attr, -1, libc::c_long::from(pu.0))?;
@@ -91,7 +91,7 @@ pub(crate) struct TaskSampler {
 
 impl TaskSampler {
     /// Starts with `frequency` samples per second in which the thread runs.
-    pub(crate) fn of(
+    pub(crate) fn new(
         tid: Tid,
         (kind, config): (u32, u64),
         frequency: u64,
@@ -120,7 +120,7 @@ pub(crate) struct TaskCounter {
 
 impl TaskCounter {
     /// A counter that starts immediately; `flags` are those of `struct perf_event_attr`.
-    pub(crate) fn of(tid: Tid, (kind, config): (u32, u64), flags: u64) -> io::Result<Self> {
+    pub(crate) fn new(tid: Tid, (kind, config): (u32, u64), flags: u64) -> io::Result<Self> {
         let attr = EventAttr {
             kind,
             size: ATTR_SIZE,

@@ -20,7 +20,7 @@ pub(crate) struct SharedWord {
 
 impl SharedWord {
     /// Maps it. The map's values have 64 bits.
-    pub(crate) fn of(map: BorrowedFd<'_>) -> Result<Self, Errno> {
+    pub(crate) fn from_map(map: BorrowedFd<'_>) -> Result<Self, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         Ok(Self { page: Mapping::shared(map, rustix::param::page_size(), access)? })
     }

@@ -35,7 +35,7 @@ pub(crate) struct Timer {
 
 impl Timer {
     /// Creates a timer that is not running yet.
-    pub(crate) fn of(cgroup: BorrowedFd<'_>, pu: PuId, period_ns: u64) -> io::Result<Self> {
+    pub(crate) fn new(cgroup: BorrowedFd<'_>, pu: PuId, period_ns: u64) -> io::Result<Self> {
         let attr = EventAttr {
             kind: SOFTWARE,
             size: ATTR_SIZE,

@@ -26,7 +26,7 @@ fn merged(xml: &str, strategy: &str) -> Merged {
     let domain = Domain::read(xml).unwrap();
     let mut vnode = VnodeRequest::vm("vm", domain.request(&topology));
     vnode.memory = domain.memory_request(&topology);
-    let layout = plan(strategy, &topology, &Request::of(vec![vnode])).unwrap();
+    let layout = plan(strategy, &topology, &Request::from_vnodes(vec![vnode])).unwrap();
     libvirt_into(xml, one(&layout), &topology).unwrap()
 }
 
@@ -257,7 +257,7 @@ fn threads_on_amd_come_with_their_feature() {
         let xml = file("kvm", "x86_64", &format!("<vcpu>4</vcpu>\n  {cpu}"));
         let domain = Domain::read(&xml).unwrap();
         let vnode = VnodeRequest::vm("vm", domain.request(&topology));
-        let layout = plan("balanced", &topology, &Request::of(vec![vnode])).unwrap();
+        let layout = plan("balanced", &topology, &Request::from_vnodes(vec![vnode])).unwrap();
         let merged = libvirt_into(&xml, one(&layout), &topology).unwrap();
         let diagnostics = lint(&[Layout::of_text(&merged.text, "x").unwrap()], &topology);
         assert!(
@@ -292,6 +292,6 @@ fn a_node_that_the_host_lacks_is_exchanged_for_one_that_it_has() {
     let diagnostics = lint(&[layout], &server());
     let absent = diagnostics.iter().find(|diagnostic| diagnostic.name == "absent-node").unwrap();
     assert!(absent.what.contains("it has nodes 0, 1"), "{}", absent.what);
-    let fixed = fix(&xml, "x", &server(), &Request::of(Vec::new())).unwrap();
+    let fixed = fix(&xml, "x", &server(), &Request::from_vnodes(Vec::new())).unwrap();
     assert!(fixed.text.contains("cellid='0' mode='strict' nodeset='0'"), "{}", fixed.text);
 }

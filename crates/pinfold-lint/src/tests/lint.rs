@@ -109,7 +109,7 @@ fn advice_that_is_followed_adds_up() {
         assert!(advice.iter().all(|line| !bad.contains(line)), "nothing that is there: {advice:?}");
         let good = followed(&bad, &advice);
         check(&host, &good, &[]);
-        let fixed = fix(&bad, "", &host, &Request::of(Vec::new())).unwrap();
+        let fixed = fix(&bad, "", &host, &Request::from_vnodes(Vec::new())).unwrap();
         let words = |xml: &str| {
             let lines = xml.lines().filter(|line| !line.contains("<!-- Pinfold: "));
             let text: String = lines.map(|line| line.replace(" dies='1'", "") + " ").collect();
@@ -125,7 +125,7 @@ fn advice_that_is_followed_adds_up() {
 fn advice_takes_free_cores_first() {
     let host = Machine::new([1, 1, 1, 16, 2], |place| place.core + 16 * place.thread).build();
     let fixed = |xml: &str| {
-        let fixed = fix(xml, "", &host, &Request::of(Vec::new())).unwrap();
+        let fixed = fix(xml, "", &host, &Request::from_vnodes(Vec::new())).unwrap();
         assert_eq!(fixed.left, [], "{}", fixed.text);
         Domain::read(&fixed.text).unwrap()
     };

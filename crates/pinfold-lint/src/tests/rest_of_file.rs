@@ -64,7 +64,7 @@ fn check_on(topology: &Topology, xml: &str, expected: &[&str]) {
             diagnostic.name
         );
     }
-    let fixed = fix(xml, "domain.xml", topology, &Request::of(Vec::new())).unwrap();
+    let fixed = fix(xml, "domain.xml", topology, &Request::from_vnodes(Vec::new())).unwrap();
     assert_eq!(fixed.left, [], "{xml}");
     let left = diagnostics(topology, &fixed.text);
     let worse = left.iter().find(|diagnostic| diagnostic.severity > Severity::Note);
@@ -345,6 +345,6 @@ fn cells_of_the_guest_on_nodes_of_the_host() {
     assert_eq!(names(&celled([1, 2, 3, 0])), ["cells-on-one-node"]);
     // Each cell moves to a separate node, as a whole.
     let crossed = celled([1, 5, 2, 6]);
-    let fixed = fix(&crossed, "domain.xml", &host, &Request::of(Vec::new())).unwrap();
+    let fixed = fix(&crossed, "domain.xml", &host, &Request::from_vnodes(Vec::new())).unwrap();
     assert_eq!(fixed.left, [], "{}", fixed.text);
 }

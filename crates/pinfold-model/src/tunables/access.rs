@@ -8,7 +8,7 @@ impl Tuning {
     ///
     /// # Errors
     /// [`Invalid`] for the first that is no tunable or has no valid value.
-    pub fn of(words: &[&str]) -> Result<Self, Invalid> {
+    pub fn from_words(words: &[&str]) -> Result<Self, Invalid> {
         let mut tuning = Self::default();
         words.iter().try_for_each(|word| tuning.add(word))?;
         Ok(tuning)

@@ -66,7 +66,7 @@ fn wrong(setting: &Setting, plan: &Plan, topology: &Topology) -> Vec<Finding> {
 fn lacking(share: &ResourceShare, topology: &Topology) -> Option<(String, String)> {
     let ways = topology.l3.iter().map(|l3| l3.ways).max().filter(|ways| *ways > 0);
     let widest = 64 - share.amount.leading_zeros();
-    let (is_l3, vendor) = (share.resource.starts_with("L3"), Vendor::of(topology));
+    let (is_l3, vendor) = (share.resource.starts_with("L3"), Vendor::from_topology(topology));
     if is_l3 && topology.l3.is_empty() {
         return Some(("this host has no level-3 cache".to_owned(), "leave it out".to_owned()));
     }
@@ -148,7 +148,7 @@ fn cache(share: &ResourceShare, topology: Option<&Topology>) -> Result<String, S
 
 /// `<node>` for a share of memory bandwidth.
 fn bandwidth(share: &ResourceShare, topology: Option<&Topology>) -> Result<String, String> {
-    let amd = topology.is_some_and(|topology| Vendor::of(topology) == Vendor::Amd);
+    let amd = topology.is_some_and(|topology| Vendor::from_topology(topology) == Vendor::Amd);
     match share.resource.as_str() {
         "MB" if !amd && share.amount <= 100 => {
             Ok(format!("<node id='{}' bandwidth='{}'/>", share.domain, share.amount))

@@ -51,7 +51,7 @@ impl Domain {
             smt,
             nodes: bound,
             cells,
-            ..VmRequest::of(VcpuCount::Exactly(count(&self.existing)))
+            ..VmRequest::from_vcpus(VcpuCount::Exactly(count(&self.existing)))
         }
     }
 

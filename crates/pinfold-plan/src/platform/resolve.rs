@@ -27,7 +27,7 @@ pub fn resolve_platform(
     // Scope `own`: other tasks are not moved, yet the plan names the host's CPUs.
     let isolation = IsolationScope::Own;
     let avoid = platform.avoid.clone();
-    let request = Request { isolation, avoid, ..Request::of(groups.collect::<Result<_, _>>()?) };
+    let request = Request { isolation, avoid, ..Request::from_vnodes(groups.collect::<Result<_, _>>()?) };
     let mut plan = crate::plan("vnodes", topology, &request)?;
     let last = last_housekeeping(&plan);
     let mut vnodes = Vec::with_capacity(platform.vnodes.len());

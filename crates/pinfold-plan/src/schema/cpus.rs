@@ -32,7 +32,7 @@ struct NodeV1 {
 }
 
 impl CpusV1 {
-    pub fn of(cpus: &PlannedCpus) -> Self {
+    pub fn from_cpus(cpus: &PlannedCpus) -> Self {
         let cache = |(cpus, size_bytes): &(CpuSet, u64)| CacheV1 {
             cpus: cpus.to_string(),
             size_bytes: *size_bytes,

@@ -52,7 +52,7 @@ struct QuotaV1 {
 
 impl Json {
     /// All values of a tunable; `None` if there is none.
-    fn of(values: &[Value]) -> Option<Self> {
+    fn from_values(values: &[Value]) -> Option<Self> {
         Some(match values.first()? {
             Value::Switch(on) => Self::Flag(*on),
             Value::Number(number) => Self::Number(*number),
@@ -60,7 +60,7 @@ impl Json {
                 Self::Quota(QuotaV1 { quota_us: *quota_us, period_us: *period_us })
             }
             Value::Share(_) => Self::Texts(values.iter().map(ToString::to_string).collect()),
-            Value::Pool(_) => Self::Pools(values.iter().filter_map(PoolV1::of).collect()),
+            Value::Pool(_) => Self::Pools(values.iter().filter_map(PoolV1::from_value).collect()),
             text @ (Value::Cpus(_) | Value::Word(_) | Value::Name(_) | Value::Policy(_)) => {
                 Self::Text(text.to_string())
             }
@@ -112,7 +112,7 @@ impl Json {
 }
 
 impl PoolV1 {
-    fn of(value: &Value) -> Option<Self> {
+    fn from_value(value: &Value) -> Option<Self> {
         let Value::Pool(HugePagePool { node, page_bytes, pages }) = value else { return None };
         Some(Self { node: node.0, page_bytes: *page_bytes, pages: *pages })
     }
@@ -132,8 +132,8 @@ fn share(field: &str, text: &str) -> Result<Value, SchemaError> {
 
 impl TuningV1 {
     /// `None` if no tunable is set.
-    pub(super) fn of(tuning: &Tuning) -> Option<Self> {
-        let values = TUNABLES.into_iter().filter_map(|one| Some((one, Json::of(tuning.all(one))?)));
+    pub(super) fn from_tuning(tuning: &Tuning) -> Option<Self> {
+        let values = TUNABLES.into_iter().filter_map(|one| Some((one, Json::from_values(tuning.all(one))?)));
         let twin = Self { values: values.collect(), required: tuning.required };
         (*tuning != Tuning::default()).then_some(twin)
     }

@@ -126,12 +126,12 @@ enum SeverityV1 {
 }
 
 impl PlanV1 {
-    pub fn of(plan: &Plan) -> Self {
+    pub fn from_plan(plan: &Plan) -> Self {
         Self {
             format: FORMAT.to_owned(),
             strategy: plan.strategy.clone(),
             fingerprint: plan.fingerprint.clone(),
-            vnodes: plan.vnodes.iter().map(VnodeV1::of).collect(),
+            vnodes: plan.vnodes.iter().map(VnodeV1::from_vnode).collect(),
             housekeeping_pus: plan.housekeeping.to_string(),
             housekeeping_reason: plan.housekeeping_reason.clone(),
             exclusive_pus: plan.exclusive.to_string(),
@@ -140,10 +140,10 @@ impl PlanV1 {
                 IsolationScope::Own => ScopeV1::Own,
                 IsolationScope::Host => ScopeV1::Host,
             },
-            irqs: plan.irqs.iter().map(IrqV1::of).collect(),
-            tuning: TuningV1::of(&plan.tuning),
-            cpus: plan.cpus.as_ref().map(CpusV1::of),
-            findings: plan.findings.iter().map(FindingV1::of).collect(),
+            irqs: plan.irqs.iter().map(IrqV1::from_irq).collect(),
+            tuning: TuningV1::from_tuning(&plan.tuning),
+            cpus: plan.cpus.as_ref().map(CpusV1::from_cpus),
+            findings: plan.findings.iter().map(FindingV1::from_finding).collect(),
         }
     }
 
@@ -182,7 +182,7 @@ impl PlanV1 {
 }
 
 impl VnodeV1 {
-    fn of(vnode: &VnodePlan) -> Self {
+    fn from_vnode(vnode: &VnodePlan) -> Self {
         Self {
             name: vnode.name.clone(),
             kind: match vnode.kind {
@@ -195,7 +195,7 @@ impl VnodeV1 {
                 .map(|thread| ThreadV1 {
                     role: thread.role.to_string(),
                     pus: thread.pus.to_string(),
-                    policy: thread.policy.map(PolicyV1::of),
+                    policy: thread.policy.map(PolicyV1::from_policy),
                     reason: thread.reason.clone(),
                 })
                 .collect(),
@@ -205,7 +205,7 @@ impl VnodeV1 {
                 threads: guest.threads,
                 reason: guest.reason.clone(),
             }),
-            memory: vnode.memory.as_ref().map(MemoryV1::of),
+            memory: vnode.memory.as_ref().map(MemoryV1::from_memory),
             speed_ppm: vnode.speed.millionths(),
         }
     }
@@ -241,7 +241,7 @@ impl VnodeV1 {
 }
 
 impl MemoryV1 {
-    fn of(memory: &MemoryPlan) -> Self {
+    fn from_memory(memory: &MemoryPlan) -> Self {
         let nodes: CpuSet = memory.nodes.iter().map(|node| PuId(node.0)).collect();
         Self {
             nodes: nodes.to_string(),
@@ -264,7 +264,7 @@ impl MemoryV1 {
 }
 
 impl IrqV1 {
-    fn of(irq: &IrqPlan) -> Self {
+    fn from_irq(irq: &IrqPlan) -> Self {
         Self { device: irq.device.clone(), pus: irq.pus.to_string(), reason: irq.reason.clone() }
     }
 
@@ -290,7 +290,7 @@ fn into_thread(at: &str, twin: ThreadV1) -> Result<ThreadPlan, SchemaError> {
 }
 
 impl PolicyV1 {
-    fn of(policy: Policy) -> Self {
+    fn from_policy(policy: Policy) -> Self {
         match policy {
             Policy::Other { nice } => Self::Other { nice },
             Policy::Batch { nice } => Self::Batch { nice },
@@ -336,7 +336,7 @@ fn bad_policy(policy: Policy) -> Option<String> {
 }
 
 impl FindingV1 {
-    fn of(finding: &Finding) -> Self {
+    fn from_finding(finding: &Finding) -> Self {
         Self {
             severity: match finding.severity {
                 Severity::Note => SeverityV1::Note,

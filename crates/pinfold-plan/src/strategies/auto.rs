@@ -340,7 +340,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn of(request: &Request) -> Self {
+    fn from_request(request: &Request) -> Self {
         let mut sum = Self {
             vnodes: request.vnodes.len(),
             noun: noun(request).1,
@@ -387,7 +387,7 @@ impl Sum {
 
 /// The strategies to try, the best first, each with its rule.
 fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
-    let sum = Sum::of(request);
+    let sum = Sum::from_request(request);
     let pus = available.usable.len();
     let host = available.host();
     let cores = || available.cores_without(&host);

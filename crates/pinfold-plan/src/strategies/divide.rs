@@ -59,7 +59,7 @@ pub(super) fn planned(
         };
     };
     let far = plain.as_ref().ok().and_then(|plan| bytes_on_far_nodes(plan, request));
-    let index = Index::of(topology);
+    let index = Index::from_topology(topology);
     let divisions = match (&plain, far) {
         // Nodes with CPUs are nearer than those without.
         (Ok(_), Some(bytes)) => by_memory(&index, request, bytes),
@@ -71,7 +71,7 @@ pub(super) fn planned(
     };
     for shares in divisions {
         let parts = divided(request, &shares);
-        let parts = Parts::of(topology, &parts);
+        let parts = Parts::new(topology, &parts);
         let made = parts.and_then(|parts| {
             let plans = parts.alike(|part| (strategy.plan)(topology, part))?;
             parts.merged(&plans)
@@ -167,7 +167,7 @@ fn largest_first(
     (topology, request): (&Topology, &Request),
     joint: Plan,
 ) -> Plan {
-    let index = Index::of(topology);
+    let index = Index::from_topology(topology);
     let spans = |(asked, vnode): (&VnodeRequest, &VnodePlan)| {
         size(asked).filter(|_| {
             is_on_several(&index, vnode)

@@ -91,7 +91,7 @@ fn on_cores<'a>(
     let mut open: Vec<Open<'_>> = rooms.iter().map(|room| Open::new(room, host)).collect();
     let counts = builder.counts(limits(&open, topology, request))?;
     let mut placed = Vec::new();
-    let mut memory = MemoryLeft::of(topology);
+    let mut memory = MemoryLeft::from_topology(topology);
     for place in builder.choosing_order() {
         let need = counts.get(place).copied().unwrap_or(0);
         let asked = builder.vnode(place);

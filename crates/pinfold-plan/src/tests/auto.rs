@@ -18,10 +18,10 @@ use crate::{fill, plan};
 fn isolated(counts: &[u32]) -> Request {
     let mut vnodes = Vec::new();
     for (number, vcpus) in counts.iter().enumerate() {
-        let vm = VmRequest::of(VcpuCount::Exactly(*vcpus));
+        let vm = VmRequest::from_vcpus(VcpuCount::Exactly(*vcpus));
         vnodes.push(VnodeRequest::vm(&format!("vm{number}"), vm));
     }
-    Request { isolation: IsolationScope::Host, ..Request::of(vnodes) }
+    Request { isolation: IsolationScope::Host, ..Request::from_vnodes(vnodes) }
 }
 
 fn nodes(topology: &Topology, pus: &CpuSet) -> Vec<u32> {
@@ -228,7 +228,7 @@ fn few_nodes_where_a_node_has_several_packages() {
 fn groups_are_alike_or_it_is_said() {
     let names = ["r1", "r2", "r3", "r4"];
     let groups = names.map(|name| VnodeRequest::processes(name, 2, Speed::FULL));
-    let request = Request::of(groups.into());
+    let request = Request::from_vnodes(groups.into());
     let epyc = pinfold_samples::read("epyc-7702p.synthetic".to_owned()).1;
     let layout = plan("vnodes", &epyc, &request).unwrap();
     let l3 = |pu| epyc.pu(pu).unwrap().l3.unwrap();
@@ -253,8 +253,8 @@ fn groups_are_alike_or_it_is_said() {
 fn as_many_machines_as_fit() {
     let topology = pinfold_samples::read("e5-2670-dual.synthetic".to_owned()).1;
     let like = |vcpus: u32, isolation| {
-        let vm = VnodeRequest::vm("web", VmRequest::of(VcpuCount::Exactly(vcpus)));
-        Request { isolation, ..Request::of(vec![vm]) }
+        let vm = VnodeRequest::vm("web", VmRequest::from_vcpus(VcpuCount::Exactly(vcpus)));
+        Request { isolation, ..Request::from_vnodes(vec![vm]) }
     };
     for (strategy, vcpus, count) in [
         ("auto", 8, 3),
@@ -347,7 +347,7 @@ fn pins_of(plan: &Plan) -> Vec<CpuSet> {
 #[test]
 fn the_reason_of_auto_counts_the_whole_request() {
     let topology = described("package:1 core:8 pu:1");
-    let mut request = Request::of(vec![parse_vm_spec("name=a,vcpus=1").unwrap()]);
+    let mut request = Request::from_vnodes(vec![parse_vm_spec("name=a,vcpus=1").unwrap()]);
     request.vnodes.push(group_from_words("name=g,cores=2,speed=50%").unwrap());
     let made = plan("auto", &topology, &request).unwrap();
     assert!(finds(&made, "auto", "each of 3 vCPUs and cores can have"), "{:?}", made.findings);
@@ -379,7 +379,7 @@ fn a_second_machine_on_slow_cores_is_named() {
             name: name.to_owned(),
             ..exactly(vcpus).vnodes.remove(0)
         };
-        let request = Request::of(vec![machine("a", first), machine("b", second)]);
+        let request = Request::from_vnodes(vec![machine("a", first), machine("b", second)]);
         let made = plan("low-latency", &topology, &request).unwrap();
         let text = "the faster cores that are left are too few for all of it";
         let found = made.findings.iter().any(|it| {

@@ -102,7 +102,7 @@ fn lines_fit_and_sections_are_there() {
     for strategy in strategies() {
         let topology = two_complexes().inside("KVM").build();
         let request = match strategy.name {
-            "vnodes" => Request::of(vec![VnodeRequest::processes("slow", 3, Speed::FULL)]),
+            "vnodes" => Request::from_vnodes(vec![VnodeRequest::processes("slow", 3, Speed::FULL)]),
             _ => auto(),
         };
         let text = explain(&plan(strategy.name, &topology, &request).unwrap(), &topology, 80);

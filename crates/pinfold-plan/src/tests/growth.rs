@@ -27,14 +27,14 @@ fn host(machines: u32) -> Topology {
 fn request(strategy: &str, machines: u32, vcpus: u32) -> Request {
     Request {
         isolation: IsolationScope::Host,
-        ..Request::of(
+        ..Request::from_vnodes(
             (0..machines)
                 .map(|number| {
                     let name = format!("vm{number}");
                     if strategy == "vnodes" {
                         VnodeRequest::processes(&name, vcpus, Speed::FULL)
                     } else {
-                        VnodeRequest::vm(&name, VmRequest::of(VcpuCount::Exactly(vcpus)))
+                        VnodeRequest::vm(&name, VmRequest::from_vcpus(VcpuCount::Exactly(vcpus)))
                     }
                 })
                 .collect(),

@@ -179,7 +179,7 @@ fn cells_that_cannot_be_planned_are_refused() {
     };
     check(&with_cells(&[cell("0,2", &[0]), cell("1,3", &[1])]), "neighbours together");
     let mut request = with_cells(&[cell("0-1", &[0]), cell("2-3", &[1])]);
-    request.vnodes.push(VnodeRequest::vm("other", VmRequest::of(VcpuCount::Exactly(1))));
+    request.vnodes.push(VnodeRequest::vm("other", VmRequest::from_vcpus(VcpuCount::Exactly(1))));
     check(&request, "other machines");
     check(&with_cells(&[cell("0-15", &[0]), cell("16", &[1])]), "keeps it on node 0");
 }

@@ -256,7 +256,7 @@ fn pins_with_which_real_time_vcpus_starve_a_thread_are_refused() {
     planned("low-latency", &["vcpu0=8", "vcpu1=8"]).unwrap();
     planned("low-latency-rt", &["vcpu0=8", "vcpu1=8"]).unwrap();
     let ordinary = "name=a,vcpus=2,pins=vcpu=8,policies=vcpu(0)=fifo:1";
-    let request = Request::of(vec![parse_vm_spec(ordinary).unwrap()]);
+    let request = Request::from_vnodes(vec![parse_vm_spec(ordinary).unwrap()]);
     let error = plan("balanced", &topology, &request).unwrap_err();
     assert!(error.to_string().contains("vcpu(1) may run on CPU 8 only"), "{error}");
 }

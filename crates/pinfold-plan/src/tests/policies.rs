@@ -70,7 +70,7 @@ fn a_real_time_vcpu_leaves_the_emulator_and_the_host_a_pu() {
     };
     request.vnodes[0].policies.push(wish);
     request.vnodes[0].work =
-        pinfold_model::Work::Vm(pinfold_model::VmRequest::of(VcpuCount::Exactly(16)));
+        pinfold_model::Work::Vm(pinfold_model::VmRequest::from_vcpus(VcpuCount::Exactly(16)));
     let error = crate::plan("compact", &topology, &request).unwrap_err();
     assert!(error.to_string().contains("real-time"), "{error}");
     assert!(error.hint().unwrap().contains("balanced"));

@@ -26,7 +26,7 @@ fn the_documented_example_is_read_and_planned() {
         iothreads: vec!["disk".to_owned(), "net".to_owned()],
         vhosts: 1,
         smt: SmtRequest::Auto,
-        ..VmRequest::of(VcpuCount::Exactly(4))
+        ..VmRequest::from_vcpus(VcpuCount::Exactly(4))
     };
     let web = &request.vnodes[0];
     assert_eq!((web.name.as_str(), &web.work), ("web", &Work::Vm(vm)));
@@ -55,7 +55,7 @@ fn words_say_the_same() {
     assert_eq!(free_share("4"), Ok(Free::Pus(4)));
     assert_eq!(device("05:00.0"), Ok(Device::Pci("0000:05:00.0".to_owned())));
     assert_eq!(emulator_wish("apart"), Ok(EmulatorRequest::Apart));
-    let numbered = VnodeRequest::vm("7", VmRequest::of(VcpuCount::Auto));
+    let numbered = VnodeRequest::vm("7", VmRequest::from_vcpus(VcpuCount::Auto));
     assert_eq!(parse_vm_spec("name=7"), Ok(numbered));
     let check = |words: &str, why: &str| {
         assert_eq!(parse_vm_spec(words).unwrap_err().to_string(), why);

@@ -13,7 +13,7 @@ use crate::guest_numa::cells;
 use crate::{PlanError, plan, validate};
 
 fn vm(name: &str, vcpus: u32) -> VnodeRequest {
-    VnodeRequest::vm(name, VmRequest::of(VcpuCount::Exactly(vcpus)))
+    VnodeRequest::vm(name, VmRequest::from_vcpus(VcpuCount::Exactly(vcpus)))
 }
 
 fn group(name: &str, cores: u32, percent: u32) -> VnodeRequest {
@@ -21,7 +21,7 @@ fn group(name: &str, cores: u32, percent: u32) -> VnodeRequest {
 }
 
 fn ask(vnodes: Vec<VnodeRequest>) -> Request {
-    Request { isolation: IsolationScope::Host, ..Request::of(vnodes) }
+    Request { isolation: IsolationScope::Host, ..Request::from_vnodes(vnodes) }
 }
 
 /// `vCPU pins | emulator` of each machine, CPUs of each group.
@@ -84,7 +84,7 @@ fn a_machine_of_several_keeps_its_own_cores_only() {
 /// strategy by name warns.
 #[test]
 fn slowed_groups_have_whole_cores() {
-    let slow = Request::of(vec![group("slow", 20, 40)]);
+    let slow = Request::from_vnodes(vec![group("slow", 20, 40)]);
     let topology = dual_e5_2670().build();
     let refused = plan("auto", &topology, &slow).unwrap_err();
     assert!(
@@ -97,11 +97,11 @@ fn slowed_groups_have_whole_cores() {
         "{:?}",
         layout.findings
     );
-    let few = Request::of(vec![group("slow", 16, 40)]);
+    let few = Request::from_vnodes(vec![group("slow", 16, 40)]);
     let layout = plan("vnodes", &topology, &few).unwrap();
     assert!(!finds(&layout, "fewer cores", ""), "{:?}", layout.findings);
     // At full speed the threads of a core are as good as cores to the kernel.
-    let fast = Request::of(vec![group("fast", 20, 100)]);
+    let fast = Request::from_vnodes(vec![group("fast", 20, 100)]);
     let layout = plan("auto", &topology, &fast).unwrap();
     assert!(!finds(&layout, "fewer cores", ""));
     assert!(finds(&layout, "NUMA", "") && !finds(&layout, "auto", "no warning"));
@@ -498,7 +498,7 @@ fn process_groups_under_other_strategies() {
 #[test]
 fn what_the_request_shows_the_guest() {
     let with = |smt: SmtRequest| {
-        let vm = VmRequest { smt, ..VmRequest::of(VcpuCount::Exactly(4)) };
+        let vm = VmRequest { smt, ..VmRequest::from_vcpus(VcpuCount::Exactly(4)) };
         ask(vec![VnodeRequest::vm("a", vm)])
     };
     let topology = i7_4790k().build();
@@ -696,7 +696,7 @@ fn auto_says_what_it_picked_and_why() {
 #[test]
 fn requests_that_place_nothing_or_the_same_twice() {
     let topology = plain(4).build();
-    let error = plan("none", &topology, &Request::of(Vec::new())).unwrap_err();
+    let error = plan("none", &topology, &Request::from_vnodes(Vec::new())).unwrap_err();
     assert_eq!(error, PlanError::NoVnodes);
     let twice = ask(vec![vm("a", 1), group("a", 1, 50)]);
     let error = plan("none", &topology, &twice).unwrap_err();

@@ -75,7 +75,7 @@ fn the_cpus_of_a_tunable_are_named_with_its_key_and_value() {
     let text = "CPU 99 of irq:all=0,99 does not exist on this host";
     found(&i7_4790k(), &layout, &[(Severity::Problem, text)]);
     layout.irqs.clear();
-    layout.tuning = pinfold_model::Tuning::of(&["workqueues=64"]).unwrap();
+    layout.tuning = pinfold_model::Tuning::from_words(&["workqueues=64"]).unwrap();
     let text = "CPU 64 of workqueues=64 does not exist on this host";
     found(&i7_4790k(), &layout, &[(Severity::Problem, text)]);
 }
@@ -85,10 +85,10 @@ fn work_of_the_host_on_exclusive_cpus_is_a_warning() {
     for tunable in ["new-irqs", "workqueues"] {
         let mut layout = made();
         layout.exclusive = pinfold_samples::set("1,5");
-        layout.tuning = pinfold_model::Tuning::of(&[&format!("{tunable}=0,5")]).unwrap();
+        layout.tuning = pinfold_model::Tuning::from_words(&[&format!("{tunable}=0,5")]).unwrap();
         let text = format!("{tunable}=0,5 contradicts the isolation: CPU 5 is exclusive");
         found(&i7_4790k(), &layout, &[(Severity::Warning, &text)]);
-        layout.tuning = pinfold_model::Tuning::of(&[&format!("{tunable}=0")]).unwrap();
+        layout.tuning = pinfold_model::Tuning::from_words(&[&format!("{tunable}=0")]).unwrap();
         found(&i7_4790k(), &layout, &[]);
     }
     let mut layout = made();
@@ -114,7 +114,7 @@ fn pools_hold_the_pages_of_the_machine_on_its_nodes() {
     let mut layout = crate::plan("balanced", &topology, &request).unwrap();
     assert_eq!(layout.vnodes[0].memory.as_ref().unwrap().nodes, [pinfold_model::NodeId(1)]);
     let mut check = |pools: &[&str], expected: &[(Severity, &str)]| {
-        layout.tuning = pinfold_model::Tuning::of(pools).unwrap();
+        layout.tuning = pinfold_model::Tuning::from_words(pools).unwrap();
         let findings = crate::validate(&layout, &topology);
         let found = findings.iter().map(|it| (it.severity, it.text.as_str())).collect::<Vec<_>>();
         assert_eq!(found, expected, "{pools:?}");

@@ -45,7 +45,7 @@ impl OpenLoop {
     ///
     /// # Errors
     /// [`OpenLoopError`].
-    pub fn of(series: &Series, period_us: u32) -> Result<Self, OpenLoopError> {
+    pub fn new(series: &Series, period_us: u32) -> Result<Self, OpenLoopError> {
         if series.dropped > 0 {
             return Err(OpenLoopError::Dropped(series.dropped));
         }
@@ -119,7 +119,7 @@ mod tests {
     fn skipped_periods_are_distinguished_from_wake_ups() {
         // A period of 100 µs: 230 µs late means that two periods were skipped.
         let late = series(&[5_000.0, 230_000.0, 130_000.0, 30_000.0, 7_000.0, 100_000.0, 0.0]);
-        let apart = OpenLoop::of(&late, 100).unwrap();
+        let apart = OpenLoop::new(&late, 100).unwrap();
         assert_eq!(apart.woken, [5_000.0, 230_000.0, 7_000.0, 100_000.0]);
         assert_eq!(apart.skipped, 3);
         assert_eq!(apart.every_period, late.samples);
@@ -132,16 +132,16 @@ mod tests {
 
     #[test]
     fn the_end_of_the_series_cuts_the_periods_off() {
-        let apart = OpenLoop::of(&series(&[1.0, 900_000.0, 800_000.0]), 100).unwrap();
+        let apart = OpenLoop::new(&series(&[1.0, 900_000.0, 800_000.0]), 100).unwrap();
         assert_eq!((apart.woken.as_slice(), apart.skipped), ([1.0, 900_000.0].as_slice(), 1));
-        let none = OpenLoop::of(&series(&[1.0, 99_999.0, 2.0]), 100).unwrap();
+        let none = OpenLoop::new(&series(&[1.0, 99_999.0, 2.0]), 100).unwrap();
         assert_eq!((none.woken.len(), none.skipped), (3, 0));
         assert!(none.figures(&series(&[]))[0].flags.iter().all(|flag| flag == "migrated"));
     }
 
     #[test]
     fn what_is_not_of_the_schedule_is_reported() {
-        let reported = |series: &Series| OpenLoop::of(series, 100).unwrap_err().to_string();
+        let reported = |series: &Series| OpenLoop::new(series, 100).unwrap_err().to_string();
         assert_eq!(
             reported(&series(&[150_000.0, 60_000.0])),
             "sample 1 is 60000 ns instead of 50000 ns after a wake-up that was late"

@@ -14,7 +14,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn of(host: &dyn Host) -> Self {
+    pub(super) fn read(host: &dyn Host) -> Self {
         let paranoid = host.read_text(&paths::sysctl_kernel("perf_event_paranoid"));
         let is_core = |name: &String| {
             ["cpu", "armv", "arm_", "riscv", "apple_"].iter().any(|start| name.starts_with(start))

@@ -74,11 +74,11 @@ fn what_a_machine_says_of_itself() {
         ("/sys/bus/event_source/devices/software/type", "1\n"),
         ("/sys/bus/event_source/devices/msr/type", "8\n"),
     ]);
-    let found = Machine::of(&tree);
+    let found = Machine::read(&tree);
     let wanted = Machine { paranoid: Some("2".to_owned()), pmus: Some(Vec::new()), is_guest: true };
     assert_eq!(found, wanted);
     let nothing = Machine { paranoid: None, pmus: None, is_guest: false };
-    assert_eq!(Machine::of(&SnapshotHost::new()), nothing);
+    assert_eq!(Machine::read(&SnapshotHost::new()), nothing);
 }
 
 /// The `/proc` files of a task with these values; without a `sched` file, as without

@@ -14,7 +14,7 @@ fn watched() -> Watched {
         host.insert_file(&format!("/proc/{tid}/status"), status);
     }
     let task = |tid| TaskId { tid: Tid(tid), start_time: 5 };
-    Watched::of(&host, &[(task(7), Role::Emulator), (task(8), Role::Vcpu(0))]).unwrap()
+    Watched::read(&host, &[(task(7), Role::Emulator), (task(8), Role::Vcpu(0))]).unwrap()
 }
 
 fn place(tid: u32, address: u64, kind: FutexKind, count: u64, sum_ns: u64) -> FutexCallSite {

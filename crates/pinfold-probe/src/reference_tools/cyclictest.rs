@@ -45,7 +45,7 @@ pub(super) fn call(settings: &Settings, scratch: &StateDir) -> Call {
         SchedPolicy::Fifo(priority) => vec!["-p".to_owned(), priority.to_string()],
     });
     argv.push(format!("--json={}", scratch.path_of(FILE)));
-    Call::of(argv, Some(FILE))
+    Call::new(argv, Some(FILE))
 }
 
 #[derive(Deserialize)]

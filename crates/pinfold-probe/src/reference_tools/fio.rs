@@ -51,7 +51,7 @@ pub(super) fn call(settings: &Settings, target: &IoTarget, scratch: &StateDir) -
         "--output-format=json+".to_owned(),
         format!("--output={}", scratch.path_of(FILE)),
     ];
-    Call::of(argv, Some(FILE)).on(settings.cpus.clone())
+    Call::new(argv, Some(FILE)).on(settings.cpus.clone())
 }
 
 /// True if our reads used the page cache, because the file system does not support others.

@@ -61,7 +61,7 @@ pub(super) fn calls(settings: &Settings, ours: &[Figure]) -> Result<Vec<Call>, S
                 .collect::<BTreeMap<_, _>>();
             if calls.iter().all(|call| call.labels != labels) {
                 let pu = pu_of(ours, "bandwidth")?;
-                calls.push(Call { labels, ..Call::of(argv, None).on(pu) });
+                calls.push(Call { labels, ..Call::new(argv, None).on(pu) });
             }
         }
     }

@@ -33,7 +33,7 @@ pub(super) fn call(settings: &Settings, scratch: &StateDir) -> Call {
         argv.extend(["-f".to_owned(), priority.to_string()]);
     }
     argv.extend(["--json".to_owned(), scratch.path_of(FILE)]);
-    Call::of(argv, Some(FILE))
+    Call::new(argv, Some(FILE))
 }
 
 #[derive(Deserialize)]

@@ -23,7 +23,7 @@ pub(super) fn call(settings: &Settings, ours: &[Figure]) -> Result<Call, String>
     let loops = LOOPS.to_string();
     let argv = ["bench", "--format=simple", "sched", "pipe", "-l", &loops].map(str::to_owned);
     // It does not set the affinity of its two processes, which inherit mask and policy.
-    let call = Call::of(argv.to_vec(), None).on(pu).under(settings.policy);
+    let call = Call::new(argv.to_vec(), None).on(pu).under(settings.policy);
     Ok(Call { labels: token(), ..call })
 }
 

@@ -24,7 +24,7 @@ pub(super) fn call(settings: &Settings, ours: &[Figure]) -> Result<Call, String>
     if is_switch {
         let words = ["--switch", "1", "--metrics", "-t", &seconds].map(str::to_owned).to_vec();
         let pu = pu_of(ours, "context-switch")?;
-        let call = Call::of(words, None).on(pu).under(settings.policy);
+        let call = Call::new(words, None).on(pu).under(settings.policy);
         return Ok(Call { labels: token(), ..call });
     }
     let SchedPolicy::Fifo(priority) = settings.policy else {
@@ -55,7 +55,7 @@ pub(super) fn call(settings: &Settings, ours: &[Figure]) -> Result<Call, String>
         &seconds,
     ];
     let words = words.map(str::to_owned).to_vec();
-    Ok(Call::of(words, None).on(settings.cpus.clone()))
+    Ok(Call::new(words, None).on(settings.cpus.clone()))
 }
 
 pub(super) fn parse(text: &str, ours: &[Figure]) -> Result<Found, String> {

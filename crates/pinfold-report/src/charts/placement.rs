@@ -35,7 +35,7 @@ pub(crate) enum Scale {
 }
 
 impl Scale {
-    pub(crate) fn of(topology: &Topology) -> Self {
+    pub(crate) fn from_topology(topology: &Topology) -> Self {
         match topology.pus.len() {
             pus if pus <= ROOMY_TO => Scale::Roomy,
             pus if pus <= MIDDLE_TO => Scale::Middle,
@@ -87,7 +87,7 @@ struct CpuBox {
 
 /// The chart of a plan on its host.
 pub(crate) fn draw(topology: &Topology, plan: &Plan) -> String {
-    let scale = Scale::of(topology);
+    let scale = Scale::from_topology(topology);
     let mut html = String::new();
     let blocks = nest(topology);
     put_blocks(
@@ -197,7 +197,7 @@ fn put_blocks(
         let mut label = escape(&block.labels.join(" · "));
         // Small cells have no CPU number, so the innermost box with a label has it.
         let innermost = block.class != "core" && block.inside.iter().all(|it| it.class == "core");
-        if innermost && Scale::of(topology) == Scale::Small {
+        if innermost && Scale::from_topology(topology) == Scale::Small {
             label.push_str(&format!(" · CPU {}", block.pus));
         }
         html.push_str(&format!("<div class=\"box {}\"><p>{label}</p><div>", block.class));

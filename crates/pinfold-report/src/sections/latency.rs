@@ -97,5 +97,5 @@ pub(crate) fn legend(page: &Page) -> Vec<Name> {
         .collect();
     shown.sort();
     shown.dedup();
-    shown.into_iter().map(|id| Name::of(page, id)).collect()
+    shown.into_iter().map(|id| Name::new(page, id)).collect()
 }

@@ -23,7 +23,7 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    pub(crate) fn of(page: &Page, id: CandidateId) -> Self {
+    pub(crate) fn new(page: &Page, id: CandidateId) -> Self {
         let series = page.series(id);
         let candidate = page.candidate(id);
         let kind = candidate.and_then(|candidate| match candidate.kind {

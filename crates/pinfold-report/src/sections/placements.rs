@@ -35,8 +35,8 @@ pub(crate) fn pictures(page: &Page) -> Vec<Picture> {
         .filter(|(_, candidate)| candidate.kind != CandidateKind::Repeat)
         .map(|(id, candidate)| {
             let plan = &candidate.plan;
-            let name = Name::of(page, id);
-            let folds = Scale::of(&page.topology).folds();
+            let name = Name::new(page, id);
+            let folds = Scale::from_topology(&page.topology).folds();
             Picture {
                 html: placement::draw(&page.topology, plan),
                 words: words(plan),

@@ -170,7 +170,7 @@ fn finished_row(
     let keeps_limit = page.candidate(row.candidate).and_then(|candidate| candidate.keeps_limit);
     Row {
         place: number.to_string(),
-        name: Name::of(page, row.candidate),
+        name: Name::new(page, row.candidate),
         limit: keeps_limit.map(|keeps| if keeps { "keeps the limit" } else { "breaks the limit" }),
         blocks: row.blocks.to_string(),
         median: format::maybe(row.median, unit),

@@ -54,7 +54,7 @@ fn finished(page: &Page, row: &RoleRow, first: bool) -> Row {
     };
     let migrations = stats.migrations.map_or_else(|| format::MISSING.to_owned(), format::count);
     Row {
-        name: Name::of(page, row.candidate),
+        name: Name::new(page, row.candidate),
         first,
         role: stats.role.to_string(),
         threads: format!("{}{lost}", stats.threads),

@@ -17,7 +17,7 @@ pub enum Brackets {
 
 impl Brackets {
     /// The brackets of numbers with these numbers of blocks.
-    pub fn of(blocks: impl IntoIterator<Item = u32>) -> Self {
+    pub fn from_blocks(blocks: impl IntoIterator<Item = u32>) -> Self {
         let (mut few, mut enough) = (false, false);
         for blocks in blocks {
             few |= blocks < INTERVAL_BLOCKS;

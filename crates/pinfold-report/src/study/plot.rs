@@ -75,7 +75,7 @@ enum Up {
 }
 
 impl Up {
-    fn of(picture: &Picture) -> Option<Self> {
+    fn from_picture(picture: &Picture) -> Option<Self> {
         let lines = picture.panels.iter().flat_map(|panel| &panel.lines);
         let spots = lines.flat_map(|line| &line.spots);
         let numbers = spots.flat_map(|spot| {
@@ -188,7 +188,7 @@ struct Along<'p> {
 }
 
 impl<'p> Along<'p> {
-    fn of(picture: &'p Picture) -> Self {
+    fn from_picture(picture: &'p Picture) -> Self {
         let log = picture.log.0;
         let spaced = if log { Spacing::Log } else { Spacing::Linear };
         let lines = picture.panels.iter().flat_map(|panel| &panel.lines);
@@ -282,9 +282,9 @@ pub(super) struct Panels {
 
 /// Draws the panels, all with the same axes.
 pub(super) fn panels(picture: &Picture) -> Panels {
-    let along = Along::of(picture);
+    let along = Along::from_picture(picture);
     let labels = along.labels(picture.x_unit);
-    let up = Up::of(picture);
+    let up = Up::from_picture(picture);
     let draw = |(index, panel): (usize, &Panel)| {
         let axes = (&along, up.as_ref());
         (panel.title.clone(), draw(picture, (index, panel), axes, &labels))

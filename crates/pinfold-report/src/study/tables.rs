@@ -33,7 +33,7 @@ fn verdict(comparison: &Comparison) -> String {
 
 fn measured(page: &StudyPage) -> PageTable {
     let rows: Vec<Vec<String>> = page.measured.iter().take(MOST_ROWS).map(row).collect();
-    let brackets = Brackets::of(page.measured.iter().map(|one| one.blocks)).header();
+    let brackets = Brackets::from_blocks(page.measured.iter().map(|one| one.blocks)).header();
     let header = [
         "cell",
         "figure",
@@ -87,7 +87,7 @@ fn pairs(page: &StudyPage) -> PageTable {
         ]
     };
     let rows: Vec<Vec<String>> = page.pairs.iter().take(MOST_ROWS).map(row).collect();
-    let brackets = Brackets::of(page.pairs.iter().map(|pair| pair.blocks)).header();
+    let brackets = Brackets::from_blocks(page.pairs.iter().map(|pair| pair.blocks)).header();
     let ratio = "ratio of the second measurement to the first: median of the blocks’ ratios";
     let header = ["cell", "figure", "blocks", &format!("{ratio} ({brackets})"), "verdict"];
     PageTable {

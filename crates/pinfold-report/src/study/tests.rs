@@ -291,8 +291,8 @@ fn numbers_that_cannot_be_are_found() {
 
 #[test]
 fn below_six_blocks_brackets_are_ranges_and_are_called_so() {
-    assert_eq!(Brackets::of([6, 10]), Brackets::Intervals);
-    assert_eq!(Brackets::of([5, 2]), Brackets::Ranges);
+    assert_eq!(Brackets::from_blocks([6, 10]), Brackets::Intervals);
+    assert_eq!(Brackets::from_blocks([5, 2]), Brackets::Ranges);
     let few = |page: &mut StudyPage| page.measured.iter_mut().for_each(|one| one.blocks = 3);
     let check = |change: fn(&mut StudyPage), header: &str, note: &str, brackets: Brackets| {
         let mut page = page();

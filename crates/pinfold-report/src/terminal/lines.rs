@@ -25,7 +25,7 @@ type Line = (String, Vec<(f64, f64)>);
 #[must_use]
 pub fn lines(series: &[Line], unit: Unit, width: usize) -> Option<String> {
     let series: Vec<Line> = series.iter().map(drawable).collect();
-    let frame = Frame::of(&series, width.max(LEAST_WIDTH) - LEFT)?;
+    let frame = Frame::new(&series, width.max(LEAST_WIDTH) - LEFT)?;
     let mut text = String::new();
     for (height, cells) in frame.drawn(&series).iter().enumerate().rev() {
         let is_named = [0, ROWS / 2, ROWS - 1].contains(&height);
@@ -61,7 +61,7 @@ struct Frame {
 }
 
 impl Frame {
-    fn of(series: &[Line], columns: usize) -> Option<Self> {
+    fn new(series: &[Line], columns: usize) -> Option<Self> {
         let ends = |of: fn(&(f64, f64)) -> f64| {
             let all = series.iter().flat_map(|(_, points)| points).map(of);
             all.fold((f64::INFINITY, 0.0_f64), |(a, b), one| (a.min(one), b.max(one)))

@@ -233,7 +233,7 @@ fn hear(mut stream: &UnixStream, pid: Tid, ask: &Ask) -> Result<std::io::Result<
 
 /// The state letter of a process; `None` if it has ended.
 fn state_of(pid: Tid) -> Result<Option<char>, Failure> {
-    let stat = proc_stat::of(&host::live()?, pid)?;
+    let stat = proc_stat::read(&host::live()?, pid)?;
     Ok(stat.map(|stat| stat.state))
 }
 

@@ -67,7 +67,7 @@ struct CostOf {
 
 impl<'s> StoredCosts<'s> {
     /// The costs for this host, kept in this state directory.
-    pub fn of(
+    pub fn from_host(
         host: &dyn Host,
         state: &'s StateDir,
         topology: &Topology,

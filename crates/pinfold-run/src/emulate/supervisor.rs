@@ -408,7 +408,7 @@ pub fn with_platform(
 ) -> Result<(), Failure> {
     let pinload = Pinload::install()?;
     let topology = inputs::topology(host, None)?;
-    let kept = StoredCosts::of(host, activation.session.state, &topology)?;
+    let kept = StoredCosts::from_host(host, activation.session.state, &topology)?;
     let programs = Programs::new(&pinload, activation.session.program, kept);
     let facts = Facts::find(host)?;
     let machine = Machine { host, topology: &topology, facts: &facts };

@@ -77,11 +77,11 @@ impl GuestSide {
         let mut specs =
             vec![spec(LoadKind::Cpu, vcpus), spec(LoadKind::Memory { mib: GUEST_MEMORY_MIB }, 1)];
         specs.extend(disk.map(|path| spec(LoadKind::Io { path: path.to_owned() }, 1)));
-        Self::of(agent, &specs)
+        Self::new(agent, &specs)
     }
 
     /// Starts these loads.
-    pub fn of(agent: &Agent, specs: &[LoadSpec]) -> Result<Self, AgentError> {
+    pub fn new(agent: &Agent, specs: &[LoadSpec]) -> Result<Self, AgentError> {
         let channels: Result<Vec<ChannelId>, AgentError> =
             specs.iter().map(|spec| agent.start(&spec.argv())).collect();
         Ok(Self { channels: channels? })

@@ -149,7 +149,7 @@ impl VmStarter<'_> {
         let host_side = HostSide::start(self.pinload, self.pus, &self.io_directory)
             .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
         let began = self.clock.now_ns();
-        let memory = StartMemory::of(self.host, plan, self.memory_node)?;
+        let memory = StartMemory::read(self.host, plan, self.memory_node)?;
         let mut vm = self.launch(plan, &memory)?;
         let journals = host::journals(self.state, self.clock)?;
         let placed = (plan, memory.node());

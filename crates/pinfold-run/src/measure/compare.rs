@@ -72,7 +72,7 @@ pub fn files(first: &str, second: &str) -> Result<(ComparedSides, Comparison), F
     let sides = ComparedSides {
         first: format!("{first} ({})", one.place),
         second: format!("{second} ({})", other.place),
-        stolen: [Stolen::of(&one.blocks), Stolen::of(&other.blocks)],
+        stolen: [Stolen::from_blocks(&one.blocks), Stolen::from_blocks(&other.blocks)],
         remarks,
     };
     Ok((sides, compared(&one.blocks, &other.blocks)))
@@ -172,7 +172,7 @@ pub fn plans(
             interleaved(bench, blocks, |side| if side == 0 { one.take() } else { other.take() })?
         }
     };
-    let stolen = [Stolen::of(&one), Stolen::of(&other)];
+    let stolen = [Stolen::from_blocks(&one), Stolen::from_blocks(&other)];
     let sides = ComparedSides { first: names.0, second: names.1, stolen, remarks };
     Ok((sides, compared(&one, &other)))
 }
@@ -207,7 +207,7 @@ pub fn against_native(
     let sides = ComparedSides {
         first: guest.place(how),
         second: format!("native, {}", taking.place()),
-        stolen: [Stolen::of(&inside), Stolen::of(&outside)],
+        stolen: [Stolen::from_blocks(&inside), Stolen::from_blocks(&outside)],
         remarks,
     };
     Ok((sides, compared(&inside, &outside)))

@@ -266,7 +266,7 @@ fn threads_of(host: &LiveHost, pids: &[u32]) -> Result<Vec<(TaskId, Role)>, Fail
             }
         })?;
         for tid in names.iter().filter_map(|name| name.parse().ok().map(Tid)) {
-            let stat = proc_stat::of(host, tid)?;
+            let stat = proc_stat::read(host, tid)?;
             threads.extend(stat.map(|stat| (stat.task(), Role::Task)));
         }
     }

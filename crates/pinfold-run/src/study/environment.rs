@@ -70,7 +70,7 @@ impl TrialEnvironment {
     ///
     /// # Errors
     /// Why this host does not support it.
-    pub fn of(
+    pub fn new(
         study: &Study,
         cell: &Cell,
         HostFacts { host, topology, facts }: HostFacts<'_>,
@@ -83,7 +83,7 @@ impl TrialEnvironment {
         }
         if let Some(wish) = cell.guest(study)? {
             let known = HostFacts { host, topology, facts };
-            let guest = GuestGround::of(CellLevels { study, cell }, wish, &knobs, known)?;
+            let guest = GuestGround::new(CellLevels { study, cell }, wish, &knobs, known)?;
             return Ok(TrialEnvironment::Guest(Box::new(guest)));
         }
         let level = |acts: FactorEffect| cell.acting(study, &acts);
@@ -236,7 +236,7 @@ fn planned(
     topology: &Topology,
 ) -> Result<Plan, String> {
     let group = VnodeRequest::processes(NAME, size, Speed::FULL);
-    let plan = pinfold_plan::plan(strategy, topology, &Request::of(vec![group]))
+    let plan = pinfold_plan::plan(strategy, topology, &Request::from_vnodes(vec![group]))
         .map_err(|error| error.to_string())?;
     guests::with_knobs(plan, knobs, topology)
 }

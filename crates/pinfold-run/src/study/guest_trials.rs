@@ -236,9 +236,9 @@ impl Inside<'_> {
     ) -> TrialOutcome<JobResult> {
         let mut copies = Vec::new();
         for copy in &self.copies {
-            copies.push(Started::of(copy, argv)?);
+            copies.push(Started::new(copy, argv)?);
         }
-        let mut ended = Started::of(agent, argv)?.end(limit_ns, observation)?;
+        let mut ended = Started::new(agent, argv)?.end(limit_ns, observation)?;
         for copy in copies {
             let copied = copy.end(limit_ns, None)?.map_err(|error| {
                 TrialError::failed(format!("in another machine: {}", error.message))
@@ -257,7 +257,7 @@ struct Started<'a> {
 }
 
 impl<'a> Started<'a> {
-    fn of(agent: &'a Agent, argv: &[String]) -> Result<Self, Stopped> {
+    fn new(agent: &'a Agent, argv: &[String]) -> Result<Self, Stopped> {
         let began_ns = SystemClock.now_ns();
         let channel = agent.start(argv).map_err(|error| lost(&error))?;
         agent.close(channel).map_err(|error| lost(&error))?;

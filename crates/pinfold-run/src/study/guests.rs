@@ -54,7 +54,7 @@ impl GuestGround {
     ///
     /// # Errors
     /// Why this host does not support it.
-    pub fn of(
+    pub fn new(
         levels: CellLevels<'_>,
         wish: GuestRequest,
         knobs: &[String],

@@ -40,7 +40,7 @@ impl Neighbours {
     ///
     /// # Errors
     /// Why this host does not support it.
-    pub fn of(
+    pub fn new(
         study: &Study,
         cell: &Cell,
         Measured { pus, vcpus }: &Measured,
@@ -255,14 +255,14 @@ lasts = "1s"
         let study = library::from_toml(STUDY).unwrap();
         let facts =
             HostFacts { pus: 1, cores: 1, nodes: 1, packages: 1, smt: false, cpufreq: false };
-        let cells = library::Cells::of(&study, &facts).unwrap();
+        let cells = library::Cells::new(&study, &facts).unwrap();
         let wanted = |cell: &&Cell| {
             let names = ["memory_node", "neighbour", "neighbours"];
             names.iter().zip(levels).all(|(name, level)| cell.level(&study, name) == Some(level))
         };
         let cell = cells.all.iter().find(wanted).unwrap();
         let measured = Measured { pus: CpuSet::parse_list(measured).unwrap(), vcpus: None };
-        match Neighbours::of(&study, cell, &measured, &topology) {
+        match Neighbours::new(&study, cell, &measured, &topology) {
             Err(why) => why,
             Ok(Neighbours { memory, neighbours, .. }) => {
                 let memory = memory.map_or("any".to_owned(), |node| node.0.to_string());

@@ -37,7 +37,7 @@ pub fn run(
     session: Session<'_>,
     display: Display<'_>,
 ) -> Result<(Store, RunId), Failure> {
-    let machine = Machine::of(new.study, new.file)?;
+    let machine = Machine::from_study(new.study, new.file)?;
     let pinload = Pinload::install()?;
     let mut runner = HostRunner::new(&machine, session, &pinload)?;
     let mut store = Store::open_or_create(new.store)?;
@@ -101,7 +101,7 @@ pub fn resume(
     session: Session<'_>,
     display: Display<'_>,
 ) -> Result<(), Failure> {
-    let machine = Machine::of(&loaded.study, store.path())?;
+    let machine = Machine::from_study(&loaded.study, store.path())?;
     let pinload = Pinload::install()?;
     let mut runner = HostRunner::new(&machine, session, &pinload)?;
     runner.prepare(&loaded.study, &loaded.cells)?;

@@ -90,7 +90,7 @@ impl OtherMachine {
         let lost = |error: &AgentError| Failure::from_error(Exit::Vm, error, error.hint());
         let side = match &self.load {
             MachineLoad::Loaded => Some(GuestSide::start(agent, running.vcpus, None)),
-            MachineLoad::Only(spec) => Some(GuestSide::of(agent, std::slice::from_ref(spec))),
+            MachineLoad::Only(spec) => Some(GuestSide::new(agent, std::slice::from_ref(spec))),
             MachineLoad::Program => None,
         };
         let side = side.transpose().map_err(|error| lost(&error))?;

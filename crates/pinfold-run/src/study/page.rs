@@ -433,7 +433,7 @@ impl TableNumbers {
 fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> {
     let TableNumbers { columns, rows, several, blocks } = TableNumbers::new(analysis, table)?;
     let is_empty = rows.iter().all(|(_, fields)| fields.is_empty());
-    let mut note = table_note(table, several, Brackets::of(blocks));
+    let mut note = table_note(table, several, Brackets::from_blocks(blocks));
     if rows.iter().any(|(_, fields)| fields.is_empty()) {
         let why = reasons(analysis, &table.selections).join("; ");
         note.push_str(&format!(" Rows without numbers were not measured: {why}."));
@@ -676,7 +676,7 @@ pub fn export(
     files::make_dirs(folder)?;
     let mut written = Vec::new();
     for table in &tables {
-        let files = TableFiles::of(table).map_err(|error| table_failure(&error))?;
+        let files = TableFiles::from_table(table).map_err(|error| table_failure(&error))?;
         written.push((table.name.clone(), save(files, (folder, &table.name))?));
     }
     let mut files: Option<(String, TableFiles)> = None;
@@ -684,7 +684,7 @@ pub fn export(
         let piece = piece?;
         let added = match &mut files {
             Some((_, files)) => files.push(&piece),
-            None => TableFiles::of(&piece).map(|begun| files = Some((piece.name, begun))),
+            None => TableFiles::from_table(&piece).map(|begun| files = Some((piece.name, begun))),
         };
         added.map_err(|error| table_failure(&error))?;
     }

@@ -179,7 +179,7 @@ impl Observation {
 
 /// The probes that this host does not provide, with the reason: each is tried on this process.
 pub fn absent_here(host: &LiveHost, probes: &[Probe]) -> Result<Vec<(String, String)>, TrialError> {
-    let own = proc_stat::of(host, process::own_tid()).map_err(|error| failed(&error))?;
+    let own = proc_stat::read(host, process::own_tid()).map_err(|error| failed(&error))?;
     let threads: Vec<(TaskId, Role)> = own.iter().map(|stat| (stat.task(), Role::Task)).collect();
     let figures = Observation::begin(host, probes, &CpuSet::new(), &threads)?.end(host)?;
     let reason = |figure: Figure| {

@@ -74,7 +74,7 @@ impl<'a> HostRunner<'a> {
     /// Prepares the guests of these cells, and checks KVM if they use it; guests that are not
     /// available are refused from now on.
     pub fn prepare(&mut self, study: &Study, cells: &Cells) -> Result<(), Failure> {
-        let ground = |cell: &Cell| match TrialEnvironment::of(study, cell, self.known()) {
+        let ground = |cell: &Cell| match TrialEnvironment::new(study, cell, self.known()) {
             Ok(TrialEnvironment::Guest(guest)) => Some(*guest),
             Ok(
                 TrialEnvironment::Plain(_)
@@ -143,7 +143,7 @@ impl<'a> HostRunner<'a> {
         // Loads and guests inherit the affinity of this process.
         self.release(self.topology)?;
         let Some(first) = request.wanted().next() else { return Ok(()) };
-        let beside = Neighbours::of(request.study, first.cell, &ground.measured(), self.topology)
+        let beside = Neighbours::new(request.study, first.cell, &ground.measured(), self.topology)
             .map_err(|why| Failure::new(Exit::Input, why))?;
         let mib = beside.neighbour_mib(self.topology, free_bytes(self.host));
         if let Some(caveat) = beside.caveat(self.topology, mib)
@@ -309,7 +309,7 @@ impl<'a> HostRunner<'a> {
     }
 
     fn slowed(&self, plan: &EmulationPlan, mut trials: Trials<'_, '_>) -> Result<(), Failure> {
-        let kept = StoredCosts::of(self.host, self.session.state, self.topology);
+        let kept = StoredCosts::from_host(self.host, self.session.state, self.topology);
         let programs = Programs::new(self.pinload, self.session.program, kept?);
         let programs = programs.without_renewal();
         let bell = Some(self.bell.fd());
@@ -379,7 +379,7 @@ impl Runner for HostRunner<'_> {
         if let Some(known) = self.refused.borrow().get(&key) {
             return known.clone();
         }
-        let ground = TrialEnvironment::of(study, cell, self.known());
+        let ground = TrialEnvironment::new(study, cell, self.known());
         let refusal = match &ground {
             Ok(TrialEnvironment::Guest(guest)) => self.guests.refusal(guest),
             Ok(
@@ -391,7 +391,7 @@ impl Runner for HostRunner<'_> {
         };
         let refusal = refusal.or_else(|| {
             let ground = ground.ok()?;
-            let beside = Neighbours::of(study, cell, &ground.measured(), self.topology);
+            let beside = Neighbours::new(study, cell, &ground.measured(), self.topology);
             let TrialEnvironment::Guest(guest) = &ground else { return beside.err() };
             let others = |beside: Neighbours| OtherMachine::all(guest, (&beside, 0), self.topology);
             beside.and_then(others).err()
@@ -406,7 +406,7 @@ impl Runner for HostRunner<'_> {
         finished: &mut Finished<'_>,
     ) -> Result<(), TrialError> {
         let Some(first) = request.wanted().next() else { return Ok(()) };
-        let ground = TrialEnvironment::of(request.study, first.cell, self.known());
+        let ground = TrialEnvironment::new(request.study, first.cell, self.known());
         let ground = ground.map_err(TrialError::failed)?;
         self.start_on(&ground, request, finished).map_err(|failure| {
             let error = match failure.exit {

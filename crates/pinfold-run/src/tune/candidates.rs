@@ -24,7 +24,7 @@ pub fn candidates(
     let vcpus = VcpuCount::Exactly(subject.vcpus);
     let vnode = machine_request::vnode(&spec, vcpus, topology);
     let vnode = VnodeRequest { name: subject.name.clone(), ..vnode };
-    let mut request = Request::of(vec![vnode]);
+    let mut request = Request::from_vnodes(vec![vnode]);
     request.avoid = options.avoid.clone();
     request.isolation = IsolationScope::Own;
     let mut candidates = Vec::new();
@@ -35,7 +35,7 @@ pub fn candidates(
                 let conflicts = claims.conflicts(&subject.name, &plan);
                 let new = conflicts.into_iter().filter(|one| !findings.contains(one));
                 findings.extend(new.collect::<Vec<_>>());
-                candidates.push(Candidate { name, ..Candidate::of(plan, schema::to_json) });
+                candidates.push(Candidate { name, ..Candidate::new(plan, schema::to_json) });
             }
             Err(error @ pinfold_plan::PlanError::UnknownStrategy { .. }) => {
                 return Err(Failure::from_error(Exit::Input, &error, error.hint()));

@@ -121,7 +121,7 @@ fn a_thread_set_reports_new_and_ended_threads() {
         .task(SimTask::new(500, "qemu"))
         .task(SimTask::new(501, "CPU 0/TCG").thread_of(500))
         .build();
-    let thread_set = || ThreadSet::of(&sim, Tid(500));
+    let thread_set = || ThreadSet::read(&sim, Tid(500));
     let before = thread_set();
     assert!(before.is_some());
     assert_eq!(before, thread_set());

@@ -112,7 +112,7 @@ pub(super) struct Both {
 }
 
 impl Both {
-    pub(super) fn of(
+    pub(super) fn new(
         (key, aspect): (&Key, Aspect),
         (one, other): (&Population, &Population),
     ) -> Self {
@@ -199,7 +199,7 @@ impl Merged {
 
     /// The same for stalls; without a stall all values are 0, if there was an observation.
     fn gaps(&self, aspect: Aspect) -> Option<f64> {
-        let arrivals = RandomArrival::of(self.samples.clone(), self.observed_ns)?;
+        let arrivals = RandomArrival::new(self.samples.clone(), self.observed_ns)?;
         match aspect {
             Aspect::Taken => Some(arrivals.taken_share()),
             Aspect::WaitsOver(us) => Some(arrivals.beyond(f64::from(us) * NS_PER_US)),

@@ -67,7 +67,7 @@ pub fn to_json(measurement: &Measurement) -> Result<String, MeasuredError> {
     let block = |block: &MeasuredBlock| BlockV1 {
         steal_ticks: block.surroundings.steal_ticks,
         pressure_us: block.surroundings.pressure_us,
-        figures: block.figures.iter().map(FigureV1::of).collect(),
+        figures: block.figures.iter().map(FigureV1::from_figure).collect(),
     };
     Ok(serde_json::to_string(&MeasurementV1 {
         format: FORMAT.to_owned(),
@@ -75,7 +75,7 @@ pub fn to_json(measurement: &Measurement) -> Result<String, MeasuredError> {
         command: measurement.command.clone(),
         place: measurement.place.clone(),
         tool: measurement.tool.clone(),
-        origin: OriginV1::of(&measurement.origin),
+        origin: OriginV1::from_origin(&measurement.origin),
         unix_seconds: measurement.unix_seconds,
         blocks: measurement.blocks.iter().map(block).collect(),
     })?)
@@ -126,7 +126,7 @@ pub fn from_json(text: &str) -> Result<Measurement, MeasuredError> {
 impl FigureV1 {
     /// The figure in its stored form.
     #[must_use]
-    pub fn of(figure: &Figure) -> Self {
+    pub fn from_figure(figure: &Figure) -> Self {
         Self {
             probe: figure.probe.clone(),
             labels: figure.labels.clone(),

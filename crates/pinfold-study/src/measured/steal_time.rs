@@ -29,7 +29,7 @@ pub struct Stolen {
 impl Stolen {
     /// The steal time of these blocks.
     #[must_use]
-    pub fn of(blocks: &[MeasuredBlock]) -> Self {
+    pub fn from_blocks(blocks: &[MeasuredBlock]) -> Self {
         let mut all = Self { blocks: blocks.len(), ..Self::default() };
         for block in blocks {
             let windows: u64 = block.figures.iter().map(windows).sum();
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn ticks_blocks_and_windows_are_counted() {
         let check = |blocks: &[MeasuredBlock], worth: bool, reported: &str| {
-            let stolen = Stolen::of(blocks);
+            let stolen = Stolen::from_blocks(blocks);
             assert_eq!((stolen.is_worth_telling(), stolen.to_string().as_str()), (worth, reported));
         };
         check(&[block(Some(0), &["preempted 3"])], false, "0 ticks of 10 ms in 0 of 1 block");

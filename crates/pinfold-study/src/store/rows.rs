@@ -220,7 +220,7 @@ pub struct CellResult {
 impl CellResult {
     /// A result without scheduler statistics.
     #[must_use]
-    pub fn of(load: LoadState, series: Vec<Series>) -> Self {
+    pub fn new(load: LoadState, series: Vec<Series>) -> Self {
         Self { load, series, roles: Vec::new(), roles_ns: None }
     }
 }

@@ -151,7 +151,7 @@ pub struct Analysis {
 pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, StudyError> {
     let loaded = Loaded::read(store, run)?;
     let mut absent = BTreeMap::new();
-    let mut estimates = gather(store, run, (&Kept::of(&loaded.study), &mut absent))?;
+    let mut estimates = gather(store, run, (&Kept::from_study(&loaded.study), &mut absent))?;
     compare(&loaded, &mut estimates);
     let noise = estimates.iter().filter_map(|one| noise_of(one, loaded.study.margin)).collect();
     Ok(Analysis {
@@ -242,7 +242,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn of(study: &Study) -> Self {
+    fn from_study(study: &Study) -> Self {
         let of = |kind: PlotKind| {
             let plots = study.plots.iter().filter(|plot| plot.kind == kind);
             plots.map(|plot| plot.selection.figure.clone()).collect()
@@ -360,7 +360,7 @@ fn summarised(mut one: Estimate) -> Option<Estimate> {
     let all: Vec<f64> = one.starts.values().flatten().copied().collect();
     let by_block: Vec<f64> = one.starts.values().filter_map(|starts| median(starts)).collect();
     one.median = median(&by_block)?;
-    one.mean = Mean::of(&all)?;
+    one.mean = Mean::from_values(&all)?;
     one.mean.interval = one.mean.interval.map(|interval| possible(one.unit, interval));
     one.interval = interval_or_range(&by_block);
     Some(one)
@@ -480,7 +480,7 @@ pub(super) fn judge(family: &[Pairs], margin: f64) -> Vec<Option<Comparison>> {
             let p_holm = corrected.next()?;
             let blocks = u32::try_from(pairs.blocks.len()).unwrap_or(u32::MAX);
             let evidence = Evidence { blocks, interval, p_holm };
-            let verdict = Verdict::of(&evidence, pairs.direction, &rule);
+            let verdict = Verdict::from_evidence(&evidence, pairs.direction, &rule);
             Some(Comparison { blocks, interval, p_holm, verdict })
         })
         .collect()

@@ -197,7 +197,7 @@ impl Cells {
     /// # Errors
     /// [`StudyError::Rule`] for an expression that has no value for a cell, or if the constraints
     /// exclude all cells.
-    pub fn of(study: &Study, facts: &HostFacts) -> Result<Self, StudyError> {
+    pub fn new(study: &Study, facts: &HostFacts) -> Result<Self, StudyError> {
         let mut cells = Self { all: Vec::new(), excluded: 0 };
         let mut by_rule: BTreeMap<usize, usize> = BTreeMap::new();
         for workload in 0..study.workloads.len() {

@@ -33,7 +33,7 @@ pub struct TrialSlot {
 impl TrialSlot {
     /// The position of a stored trial.
     #[must_use]
-    pub fn of(record: &TrialRecord) -> Self {
+    pub fn from_record(record: &TrialRecord) -> Self {
         Self { block: record.block, cell: record.cell, start: record.start, twin: record.twin }
     }
 }

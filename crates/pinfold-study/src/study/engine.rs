@@ -53,7 +53,7 @@ pub fn run(
     run: OpenRun,
     environment: &mut Environment<'_>,
 ) -> Result<Outcome, StudyError> {
-    go(&mut Engine::new(Trials::of(store, run)?, MAX_FAILURES_IN_A_ROW), environment)
+    go(&mut Engine::new(Trials::from_store(store, run)?, MAX_FAILURES_IN_A_ROW), environment)
 }
 
 /// Runs these starts, each trial with its position in its block, regardless of the number of failed
@@ -67,7 +67,7 @@ pub fn run_starts(
     starts: &[Vec<(TrialSlot, u32)>],
     environment: &mut Environment<'_>,
 ) -> Result<Outcome, StudyError> {
-    let mut engine = Engine::new(Trials::of(store, run)?, u32::MAX);
+    let mut engine = Engine::new(Trials::from_store(store, run)?, u32::MAX);
     for start in starts {
         if engine.start(start.clone(), environment)? == Next::Stop {
             let done = engine.work.done.len() as u64;
@@ -124,14 +124,14 @@ fn go(
 }
 
 impl<'a> Trials<'a> {
-    fn of(store: &'a mut Store, run: OpenRun) -> Result<Self, StudyError> {
+    fn from_store(store: &'a mut Store, run: OpenRun) -> Result<Self, StudyError> {
         let loaded = Loaded::read(store, run.id())?;
         let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)?;
         let mut done = BTreeMap::new();
         let mut spent_ns = 0;
         for (_, record) in store.trials(run.id())? {
             spent_ns += record.duration_ns;
-            done.insert(TrialSlot::of(&record), record.ok);
+            done.insert(TrialSlot::from_record(&record), record.ok);
         }
         let design = Rc::new((loaded.study.clone(), loaded.cells.clone()));
         Ok(Self { store, run, loaded, design, prediction, done, spent_ns, session: (0, 0) })

@@ -29,7 +29,7 @@ enum FormV1 {
 impl Form {
     /// The form with this preset, or the whole study.
     #[must_use]
-    pub fn of(preset: Option<&str>) -> Self {
+    pub fn from_preset(preset: Option<&str>) -> Self {
         preset.map_or(Self::Whole, |name| Self::Preset(name.to_owned()))
     }
 
@@ -110,7 +110,7 @@ mod tests {
         for (form, json) in
             [(None, "false"), (Some(QUICK), "true"), (Some("evening"), "\"evening\"")]
         {
-            let form = Form::of(form);
+            let form = Form::from_preset(form);
             assert_eq!(serde_json::to_string(&form).unwrap(), json);
             assert_eq!(serde_json::from_str::<Form>(json).unwrap(), form);
         }

@@ -200,12 +200,12 @@ fn summary(document: &Json, path: &str) -> Option<Value> {
     let (count, sum) = (numbers.len() as f64, numbers.iter().sum::<f64>());
     let number = match what {
         "median" => median(&numbers)?,
-        "mean" => Mean::of(&numbers)?.mean,
+        "mean" => Mean::from_values(&numbers)?.mean,
         "sum" => sum,
         "count" => count,
         "min" => numbers.iter().copied().reduce(f64::min)?,
         "max" => numbers.iter().copied().reduce(f64::max)?,
-        "deviation" => Mean::of(&numbers)?.deviation?,
+        "deviation" => Mean::from_values(&numbers)?.deviation?,
         _ => return None,
     };
     Some(Value::Number(number))

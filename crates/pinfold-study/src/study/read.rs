@@ -68,7 +68,7 @@ const USUAL_LIMIT_NS: u64 = 600_000_000_000;
 /// expression, a workload without figures.
 pub fn from_toml(text: &str) -> Result<Study, ConfigError> {
     value::parse_toml(text)
-        .and_then(|root| study(Keys::of(root, "the study", STUDY)?))
+        .and_then(|root| study(Keys::new(root, "the study", STUDY)?))
         .map(|study| Study { text: text.to_owned(), ..study })
         .map_err(|fault| ConfigError::in_file(text, fault))
 }
@@ -138,7 +138,7 @@ fn study(mut keys: Keys) -> Result<Study, Fault> {
 /// `[[lab]]`: what the lab shows functionally.
 fn lab_rows(keys: &mut Keys) -> Result<Vec<LabRow>, Fault> {
     let row = |table: Toml| {
-        let mut keys = Keys::of(table, "lab", &["case", "shows"])?;
+        let mut keys = Keys::new(table, "lab", &["case", "shows"])?;
         let (case, _) = keys.required("case")?.into_text("case")?;
         let (shows, _) = keys.required("shows")?.into_text("shows")?;
         Ok(LabRow { case, shows })
@@ -172,7 +172,7 @@ fn cells(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
         .map(|(text, at)| cell_rule((text, at), study, "constraints"))
         .collect::<Result<_, _>>()?;
     for table in keys.tables("skip")? {
-        let mut keys = Keys::of(table, "skip", SKIP)?;
+        let mut keys = Keys::new(table, "skip", SKIP)?;
         let when = keys.required("when")?.into_text("when")?;
         let (reason, _) = keys.required("reason")?.into_text("reason")?;
         study.skips.push(Skip { when: cell_rule(when, study, "when")?, reason });
@@ -314,7 +314,7 @@ fn expr_fault(key: &str, at: usize, error: &ExprError) -> Fault {
 fn factors(keys: &mut Keys) -> Result<Vec<Factor>, Fault> {
     let mut factors: Vec<Factor> = Vec::new();
     for table in keys.tables("factor")? {
-        let mut keys = Keys::of(table, "factor", FACTOR)?;
+        let mut keys = Keys::new(table, "factor", FACTOR)?;
         let (name, at) = keys.required("name")?.into_text("name")?;
         check_name(&name, at)?;
         if factors.iter().any(|other| other.name == name) {
@@ -556,7 +556,7 @@ fn summary(keys: &mut Keys) -> Result<Summary, Fault> {
 }
 
 fn stop(table: Toml, study: &Study) -> Result<Stop, Fault> {
-    let mut keys = Keys::of(table, "stop", STOP)?;
+    let mut keys = Keys::new(table, "stop", STOP)?;
     let (figure, at) = keys.required("figure")?.into_text("figure")?;
     report::check_figure(&figure, at, study)?;
     let at_least = whole(&mut keys, "at-least", 2)?.unwrap_or(5);

@@ -50,7 +50,7 @@ pub struct FactsV1 {
 impl FactsV1 {
     /// The facts in their stored form.
     #[must_use]
-    pub fn of(facts: &HostFacts) -> Self {
+    pub fn read(facts: &HostFacts) -> Self {
         let HostFacts { pus, cores, nodes, packages, smt, cpufreq } = *facts;
         Self { pus, cores, nodes, packages, smt, cpufreq }
     }
@@ -107,9 +107,9 @@ pub struct NewStudy<'a> {
 /// The cells of a study on this host, those that the runner refuses marked as skipped.
 ///
 /// # Errors
-/// As [`Cells::of`], and if none can be run [`StudyError::AllSkipped`], or the line of the preset.
+/// As [`Cells::new`], and if none can be run [`StudyError::AllSkipped`], or the line of the preset.
 pub fn cells(study: &Study, facts: &HostFacts, runner: &dyn Runner) -> Result<Cells, StudyError> {
-    let mut cells = Cells::of(study, facts)?;
+    let mut cells = Cells::new(study, facts)?;
     for cell in &mut cells.all {
         if cell.skipped.is_none() {
             cell.skipped = runner.refusal(study, cell);
@@ -186,7 +186,7 @@ pub fn create_with(
         toml: new.study.text.clone(),
         form: new.form.clone(),
         command: new.command.to_owned(),
-        facts: FactsV1::of(new.facts),
+        facts: FactsV1::read(new.facts),
     };
     let config_json = serde_json::to_string(&record).map_err(|error| document(error.into()))?;
     let run = store.create_run(&NewRun {
@@ -243,7 +243,7 @@ impl Loaded {
         let whole = from_toml(&record.toml).map_err(StudyError::Stored)?;
         let study = whole.in_form(&record.form)?;
         let facts = record.facts.clone().into_facts();
-        let mut cells = Cells::of(&study, &facts)?;
+        let mut cells = Cells::new(&study, &facts)?;
         let stored = store.study_cells(run)?;
         let is_same = |(cell, row): (&super::cells::Cell, &StudyCell)| {
             StudyCell { skipped: row.skipped.clone(), ..row_of(&study, cell) } == *row

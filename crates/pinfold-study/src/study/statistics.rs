@@ -61,8 +61,8 @@ impl SampleStatistic {
             Self::Min => samples.iter().copied().reduce(f64::min),
             Self::Max => samples.iter().copied().reduce(f64::max),
             Self::Median => median(samples),
-            Self::Mean => Mean::of(samples).map(|mean| mean.mean),
-            Self::Deviation => Mean::of(samples)?.deviation,
+            Self::Mean => Mean::from_values(samples).map(|mean| mean.mean),
+            Self::Deviation => Mean::from_values(samples)?.deviation,
         }
     }
 }

@@ -87,7 +87,7 @@ impl Analysis {
         let blocks = confirm.as_ref().map_or(0, |confirm| confirm.blocks);
         let screening = Summaries::load(store, run, Phase::Screening, u32::MAX)?;
         let confirmation = Summaries::load(store, run, Phase::Confirmation, blocks)?;
-        let course = Schedule::of(&Facts {
+        let course = Schedule::from_facts(&Facts {
             loaded: &loaded,
             screening: &screening,
             confirmation: &confirmation,
@@ -246,7 +246,7 @@ impl Analysis {
             None => Verdict::Unknown { have, need: rule.blocks_needed },
             Some(interval) => {
                 let evidence = Evidence { blocks: have, interval, p_holm };
-                let verdict = Verdict::of(&evidence, direction, &rule);
+                let verdict = Verdict::from_evidence(&evidence, direction, &rule);
                 let verdict = allow_for_time(verdict, metric, (interval, pairs.time), have);
                 censor(verdict, metric, pairs.dropped, have)
             }
@@ -457,7 +457,7 @@ fn tails(
         }
     })?;
     let tail = |(key, pool): (CellKey, Pooled)| {
-        (key, Tail::of(pool.samples, pool.observed_ns, pool.dropped))
+        (key, Tail::new(pool.samples, pool.observed_ns, pool.dropped))
     };
     Ok(pools.into_iter().map(tail).collect())
 }

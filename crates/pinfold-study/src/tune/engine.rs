@@ -131,7 +131,7 @@ fn go(
 
 impl Starts<'_> {
     fn course(&self) -> Schedule {
-        Schedule::of(&Facts {
+        Schedule::from_facts(&Facts {
             loaded: &self.loaded,
             screening: &self.screening,
             confirmation: &self.confirmation,

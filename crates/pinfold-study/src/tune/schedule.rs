@@ -100,7 +100,7 @@ struct View {
 
 impl Schedule {
     /// The schedule so far.
-    pub(super) fn of(facts: &Facts<'_>) -> Self {
+    pub(super) fn from_facts(facts: &Facts<'_>) -> Self {
         let mut course = Self {
             screening: Vec::new(),
             confirmation: Vec::new(),

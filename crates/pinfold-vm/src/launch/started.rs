@@ -27,7 +27,7 @@ impl Started {
         let names = host.list(&paths::proc_dir()).unwrap_or_default();
         let numbers = names.iter().filter_map(|name| name.parse().ok().map(Tid));
         // A process that cannot be read has just ended.
-        let stats = numbers.filter_map(|pid| proc_stat::of(host, pid).ok().flatten());
+        let stats = numbers.filter_map(|pid| proc_stat::read(host, pid).ok().flatten());
         let mut all: Vec<ProcStat> = stats.filter(|stat| !stat.is_kernel_thread()).collect();
         all.sort_by_key(|stat| stat.start_time);
         let mut family = vec![root];

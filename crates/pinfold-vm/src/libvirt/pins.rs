@@ -68,7 +68,7 @@ impl PinTarget {
     /// # Errors
     /// [`LibvirtError::NoSuchPin`] for roles that libvirt treats as part of the emulator, and for
     /// iothreads that libvirt did not create.
-    pub fn of(role: &Role) -> Result<Self, LibvirtError> {
+    pub fn from_role(role: &Role) -> Result<Self, LibvirtError> {
         let number = role.iothread().and_then(|id| id.strip_prefix("iothread"));
         let iothread = number.and_then(|number| number.parse().ok()).map(PinTarget::Iothread);
         let emulator = (*role == Role::Emulator).then_some(PinTarget::Emulator);

@@ -108,7 +108,7 @@ fn a_hook_gets_the_domain() {
 #[test]
 fn names_roles_as_libvirt_does() {
     let check = |role: Role, expected: Option<PinTarget>| {
-        assert_eq!(PinTarget::of(&role).ok(), expected, "{role}");
+        assert_eq!(PinTarget::from_role(&role).ok(), expected, "{role}");
     };
     check(Role::Vcpu(3), Some(PinTarget::Vcpu(3)));
     check(Role::Emulator, Some(PinTarget::Emulator));

@@ -150,7 +150,7 @@ pub(super) struct Descriptors {
 
 impl Descriptors {
     /// Reads the descriptors; `None` if they are not readable.
-    pub(super) fn of(host: &dyn Host, pid: Tid) -> Option<Self> {
+    pub(super) fn read(host: &dyn Host, pid: Tid) -> Option<Self> {
         let mut held = Self { kvm: false, vhost: false };
         for name in host.list(&paths::process_file(pid, "fd")).ok()? {
             let target = match host.link(&paths::process_file(pid, &format!("fd/{name}"))) {

@@ -141,7 +141,7 @@ pub struct FormArgs {
 impl FormArgs {
     /// The form.
     pub fn form(&self) -> Form {
-        Form::of(self.preset.as_deref().or(self.quick.then_some(QUICK)))
+        Form::from_preset(self.preset.as_deref().or(self.quick.then_some(QUICK)))
     }
 }
 

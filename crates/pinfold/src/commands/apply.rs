@@ -346,7 +346,7 @@ fn plan_for(
     topology: &Topology,
     vm: &Vm,
 ) -> Result<Plan, Failure> {
-    let vcpus = Vcpus::of(&vm.found);
+    let vcpus = Vcpus::from_found(&vm.found);
     if let Some(path) = &arguments.plan {
         // A plan for several machines has a part for this one.
         let joint = inputs::read_plan(path)?;
@@ -369,7 +369,7 @@ fn plan_for(
         .collect();
     let described = vm.domain.as_ref().map(|domain| domain.request(topology)).transpose()?;
     let count = VcpuCount::Exactly(vcpus.count());
-    let mut vnode = described.unwrap_or_else(|| VnodeRequest::vm(&vm.name, VmRequest::of(count)));
+    let mut vnode = described.unwrap_or_else(|| VnodeRequest::vm(&vm.name, VmRequest::from_vcpus(count)));
     if let Work::Vm(asked) = &mut vnode.work {
         // The running threads are those to be placed.
         inputs::set_vcpus(asked, count);

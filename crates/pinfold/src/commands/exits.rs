@@ -33,7 +33,7 @@ pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
 
 /// The settings of an observation from the command line, with this duration.
 pub fn wish(how: &ExitsHow, duration_ns: u64) -> Result<ObservationSettings, Failure> {
-    ObservationSettings::of(ExitOptions {
+    ObservationSettings::from_options(ExitOptions {
         look: how.look.as_deref(),
         distributor: how.distributor.as_deref(),
         addresses: how.top.is_some_and(|top| top > 0),

@@ -38,7 +38,7 @@ fn one(
     let Some(journals) = journals else { return Err(unknown(wanted)) };
     let id = resolve(journals, wanted)?;
     let record = journals.read(&id)?;
-    let standing = JournalState::of(host, record.as_ref())?;
+    let standing = JournalState::read(host, record.as_ref())?;
     match (record, as_json) {
         (Some(record), true) => data(&in_json(&id, &record, standing, Depth::Steps).to_string()),
         (Some(record), false) => show(&in_full(&id, &record, standing)),
@@ -99,7 +99,7 @@ fn all(host: &LiveHost, journals: Option<&Journals<'_>>, as_json: bool) -> Resul
                 continue;
             }
         };
-        let standing = JournalState::of(host, record.as_ref())?;
+        let standing = JournalState::read(host, record.as_ref())?;
         let Some(record) = record else {
             entries.push(empty_json(&summary.id));
             table.add_row([output::name(&summary.id).as_str(), "", "", "0", words(standing)]);

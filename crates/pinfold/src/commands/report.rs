@@ -29,7 +29,7 @@ pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
     let topology = pinfold_topology::discover(&host)
         .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
-    let page = tune_page::of(&store, run, &topology)?;
+    let page = tune_page::from_store(&store, run, &topology)?;
     tune_page::write(&page, &arguments.out)?;
     tune::show_result(&page);
     say(&format!("Report page: {}", arguments.out));

@@ -27,7 +27,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
 fn report(counts: &Counts, right_unix_s: u64, event: &WatchEvent, as_json: bool) {
     let now = SystemClock.unix_seconds();
     let sentence = run_monitor::sentence(event);
-    let drift = Drift::of(event);
+    let drift = Drift::from_event(event);
     if !as_json {
         let more = match (event, &drift) {
             (WatchEvent::Ended, _) => "; what it changed on the host is reverted".to_owned(),
@@ -71,7 +71,7 @@ struct Drift<'e> {
 }
 
 impl<'e> Drift<'e> {
-    fn of(event: &'e WatchEvent) -> Option<Self> {
+    fn from_event(event: &'e WatchEvent) -> Option<Self> {
         match event {
             WatchEvent::Repaired { found, clue, .. }
             | WatchEvent::Contested { found, clue, .. } => Some(Self { what: None, found, clue }),

@@ -67,7 +67,7 @@ fn pool<'f>(figures: impl Iterator<Item = &'f Figure>) -> Vec<Pooled> {
         };
         let kept = steadiness.of_samples(&figure.samples).to_vec();
         // For each block separately: the skipped periods of a late wake-up end with the block.
-        let wakeups = Wakeups::of(figure);
+        let wakeups = Wakeups::from_figure(figure);
         match all.get_mut(&key) {
             Some(one) => {
                 one.figure.samples.extend(kept);
@@ -113,7 +113,7 @@ pub fn text(measurement: &Measurement, probe: &Probe) -> String {
     if probe.picture == Picture::Gaps {
         text.push_str(&arrivals::table(&all));
     }
-    let stolen = Stolen::of(&measurement.blocks);
+    let stolen = Stolen::from_blocks(&measurement.blocks);
     if stolen.is_worth_telling() {
         text.push_str(&format!("stolen time: {stolen}\n"));
     }
@@ -189,7 +189,7 @@ fn cells(one: &Pooled, most: f64) -> Vec<String> {
     match family {
         Family::Capacity => {
             let direction = direction(&one.figure);
-            let Some(found) = Capacity::of(samples, *disturbed, direction) else {
+            let Some(found) = Capacity::new(samples, *disturbed, direction) else {
                 return vec![MISSING.to_owned(); columns(*family).len()];
             };
             let word = match one.steadiness {
@@ -229,7 +229,7 @@ fn cells(one: &Pooled, most: f64) -> Vec<String> {
 
 /// A figure's tail.
 pub fn tail(figure: &Figure) -> Tail {
-    Tail::of(figure.samples.clone(), figure.duration_ns, figure.dropped)
+    Tail::new(figure.samples.clone(), figure.duration_ns, figure.dropped)
 }
 
 /// The direction of improvement of a figure; counts are never compared.
@@ -508,7 +508,7 @@ fn origin(measurement: &Measurement) -> String {
 pub fn warnings(measurement: &Measurement) -> Vec<String> {
     let mut warnings = Vec::new();
     let around = || measurement.blocks.iter().map(|block| &block.surroundings);
-    let stolen = Stolen::of(&measurement.blocks);
+    let stolen = Stolen::from_blocks(&measurement.blocks);
     if stolen.contaminated > 0 {
         warnings.push(format!(
             "warning: stolen time: the hypervisor below took the CPUs away: {stolen}; {KEPT}"

@@ -282,7 +282,7 @@ pub fn diff(first: &Analysis, second: &Analysis, as_json: bool) -> String {
         "figure",
         "first",
         "second",
-        &format!("second over first [{}]", Brackets::of(blocks).header()),
+        &format!("second over first [{}]", Brackets::from_blocks(blocks).header()),
         "second against first",
     ]);
     for one in &compared.both {

@@ -18,7 +18,7 @@ pub fn report(
     run: RunId,
     topology: &Topology,
 ) -> Result<(), Failure> {
-    let page = tune_page::of(store, run, topology)?;
+    let page = tune_page::from_store(store, run, topology)?;
     tune_page::write(&page, &arguments.report)?;
     if arguments.json {
         data(&tune_page::json(&page)?);

@@ -22,7 +22,7 @@ pub(super) struct Freezer {
 }
 
 impl Freezer {
-    pub(super) fn of(group: &str, unified: bool) -> Self {
+    pub(super) fn new(group: &str, unified: bool) -> Self {
         Self { group: group.to_owned(), unified, is_frozen: false, late: 0 }
     }
 

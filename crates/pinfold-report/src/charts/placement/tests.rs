@@ -188,7 +188,7 @@ fn numbers_as_ranges() {
 fn scales() {
     let check = |pus: u32, scale: Scale| {
         let all = format!("0-{}", pus - 1);
-        assert_eq!(Scale::of(&machine(&[&all], &[], &[], &[&all])), scale, "{pus} CPUs");
+        assert_eq!(Scale::from_topology(&machine(&[&all], &[], &[], &[&all])), scale, "{pus} CPUs");
     };
     check(1, Scale::Roomy);
     check(8, Scale::Roomy);

@@ -18,7 +18,7 @@ pub(super) struct Axes<'a> {
 
 /// The brackets of numbers of this analysis.
 pub(super) fn brackets<'a>(points: impl IntoIterator<Item = &'a Point>) -> Brackets {
-    Brackets::of(points.into_iter().map(|point| point.blocks))
+    Brackets::from_blocks(points.into_iter().map(|point| point.blocks))
 }
 
 /// The source's values in a panel.

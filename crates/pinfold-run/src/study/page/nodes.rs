@@ -57,7 +57,7 @@ pub fn picture(nodes: &NodeTable) -> Option<Picture> {
 /// What the brackets of the nodes' results are.
 fn brackets(nodes: &NodeTable) -> Brackets {
     let values = nodes.figures.iter().map(|one| u32::try_from(one.values).unwrap_or(u32::MAX));
-    Brackets::of(values)
+    Brackets::from_blocks(values)
 }
 
 /// The nodes, and their results by figure.

@@ -22,7 +22,7 @@ impl Bounds {
         Self { low: value, high: value }
     }
 
-    fn of(values: &[f64]) -> Self {
+    fn from_values(values: &[f64]) -> Self {
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         Self { low, high }
@@ -185,7 +185,7 @@ impl Expr {
     ) -> Result<Bounded, ExprError> {
         let products = |right: Bounds| {
             let (l, r) = ([left.low, left.high], [right.low, right.high]);
-            Bounds::of(&[l[0] * r[0], l[0] * r[1], l[1] * r[0], l[1] * r[1]])
+            Bounds::from_values(&[l[0] * r[0], l[0] * r[1], l[1] * r[0], l[1] * r[1]])
         };
         Ok(match operator {
             Operator::AtMost => Bounded::Truth(is_at_most(left, right)),

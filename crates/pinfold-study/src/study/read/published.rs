@@ -30,7 +30,7 @@ pub(super) fn read_published(keys: &mut Keys, study: &mut Study) -> Result<(), F
 
 /// Parses one value of the source.
 fn published_value(table: Toml, study: &Study) -> Result<PublishedValue, Fault> {
-    let mut keys = Keys::of(table, "published", PUBLISHED)?;
+    let mut keys = Keys::new(table, "published", PUBLISHED)?;
     let (place, _) = keys.required("place")?.into_text("place")?;
     let (quantity, _) = keys.required("quantity")?.into_text("quantity")?;
     let value = published_number(keys.required("value")?)?;

@@ -152,7 +152,7 @@ fn shared_selection(keys: &mut Keys, study: &Study, at: usize) -> Result<Selecti
 
 fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
     let at = table.at;
-    let mut keys = Keys::of(table, "plot", &[SELECTION, PLOT].concat())?;
+    let mut keys = Keys::new(table, "plot", &[SELECTION, PLOT].concat())?;
     let (name, title) = name_and_title(&mut keys)?;
     let kind = match keys.text("kind")? {
         None => PlotKind::Lines,
@@ -226,7 +226,7 @@ fn missing(key: &str) -> Fault {
 
 fn one_table(table: Toml, study: &Study) -> Result<Table, Fault> {
     let at = table.at;
-    let mut keys = Keys::of(table, "table", &[SELECTION, TABLE].concat())?;
+    let mut keys = Keys::new(table, "table", &[SELECTION, TABLE].concat())?;
     let (name, title) = name_and_title(&mut keys)?;
     let rows = keys.texts("rows")?;
     let rows = rows
@@ -318,7 +318,7 @@ fn check_axis(name: String, at: usize, study: &Study) -> Result<String, Fault> {
 }
 
 fn claim(table: Toml, study: &Study) -> Result<Claim, Fault> {
-    let mut keys = Keys::of(table, "claim", CLAIM)?;
+    let mut keys = Keys::new(table, "claim", CLAIM)?;
     let (source, _) = keys.required("source")?.into_text("source")?;
     let place = keys.text("place")?.map(|(text, _)| text).unwrap_or_default();
     let is_own = truth(&mut keys, "own")?;

@@ -43,7 +43,7 @@ pub(super) fn workloads(
 
 fn workload(table: Toml, study: &Study, limit_ns: u64) -> Result<Workload, Fault> {
     let at = table.at;
-    let mut keys = Keys::of(table, "workload", WORKLOAD)?;
+    let mut keys = Keys::new(table, "workload", WORKLOAD)?;
     let (name, name_at) = keys.required("name")?.into_text("name")?;
     if name.is_empty() || name.chars().any(char::is_control) {
         return Err(Fault::new(name_at, "name: it is empty or has a control character".to_owned()));
@@ -141,7 +141,7 @@ fn lasts(keys: &mut Keys, study: &Study) -> Result<Rule, Fault> {
 
 fn figure(table: Toml) -> Result<FigureRule, Fault> {
     let at = table.at;
-    let mut keys = Keys::of(table, "figure", FIGURE)?;
+    let mut keys = Keys::new(table, "figure", FIGURE)?;
     let (name, name_at) = keys.required("name")?.into_text("name")?;
     check_name(&name, name_at)?;
     let unit = match keys.text("unit")? {

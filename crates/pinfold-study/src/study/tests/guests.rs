@@ -42,7 +42,7 @@ rows = ["n_vcpu"]
 
 fn guest_of(text: &str, name: &str) -> Result<Option<GuestRequest>, String> {
     let study = from_toml(text).unwrap();
-    let cells = Cells::of(&study, &FACTS).unwrap();
+    let cells = Cells::new(&study, &FACTS).unwrap();
     let cell = cells.all.iter().find(|cell| cell.name(&study).starts_with(name)).unwrap();
     cell.guest(&study)
 }
@@ -95,7 +95,7 @@ fn without_the_two_factors_vcpus_or_a_load_ask_for_a_guest() {
 #[test]
 fn programs_of_guests_are_named_by_cell() {
     let study = from_toml(STUDY).unwrap();
-    let cells = Cells::of(&study, &FACTS).unwrap();
+    let cells = Cells::new(&study, &FACTS).unwrap();
     let path = |name: &str| {
         let cell = cells.all.iter().find(|cell| cell.name(&study).starts_with(name)).unwrap();
         cell.guest_program(&study).unwrap()
@@ -111,7 +111,7 @@ fn boots_are_predicted_once_per_start() {
     let seconds = |vcpus: &str, share: &str| {
         let text = text.replace("[2, 128]", vcpus).replace(r#"["workload", "n_threads"]"#, share);
         let study = from_toml(&text).unwrap();
-        let cells = Cells::of(&study, &FACTS).unwrap();
+        let cells = Cells::new(&study, &FACTS).unwrap();
         predict(&study, &cells, &FACTS).unwrap().seconds()
     };
     // Eight trials and their twin in two blocks: more starts, and more vCPUs, take longer.
@@ -129,7 +129,7 @@ fn a_trial_under_load_is_predicted_to_take_longer() {
             .replace("[2, 128]", "[2]")
             .replace(r#"["idle", "loaded-no-disk"]"#, &format!("[{load:?}]"));
         let study = from_toml(&text).unwrap();
-        let cells = Cells::of(&study, &FACTS).unwrap();
+        let cells = Cells::new(&study, &FACTS).unwrap();
         predict(&study, &cells, &FACTS).unwrap().seconds()
     };
     // Five trials (a twin among them) in each of two blocks, each with the start and end of loads.
@@ -163,7 +163,7 @@ lasts = "1s"
 "#
         );
         let study = from_toml(&text).unwrap();
-        let cells = Cells::of(&study, &FACTS).unwrap();
+        let cells = Cells::new(&study, &FACTS).unwrap();
         predict(&study, &cells, &FACTS).unwrap().seconds()
     };
     let boot = seconds(2, "none", "thread") - seconds(1, "none", "thread");

@@ -16,7 +16,7 @@ const HOSTS: [HostFacts; 2] =
     [FACTS, HostFacts { pus: 32, cores: 16, nodes: 4, packages: 4, smt: true, cpufreq: true }];
 
 fn form(text: &str, preset: &str) -> Study {
-    from_toml(text).unwrap().in_form(&Form::of(Some(preset))).unwrap()
+    from_toml(text).unwrap().in_form(&Form::from_preset(Some(preset))).unwrap()
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn every_study_has_each_preset_and_it_has_cells_and_a_prediction() {
         for preset in presets {
             let study = form(text, &preset);
             for facts in HOSTS {
-                let cells = Cells::of(&study, &facts).unwrap_or_else(|error| {
+                let cells = Cells::new(&study, &facts).unwrap_or_else(|error| {
                     panic!("{name}, {preset}, {} CPUs: {error:?}", facts.pus)
                 });
                 let prediction = predict(&study, &cells, &facts).unwrap();
@@ -44,7 +44,7 @@ fn the_long_forms_take_at_most_90_minutes_together() {
     for (name, text) in STUDIES {
         let study = form(text, "long");
         assert!(study.repetitions >= INTERVAL_BLOCKS, "{name}");
-        let cells = Cells::of(&study, &FACTS).unwrap();
+        let cells = Cells::new(&study, &FACTS).unwrap();
         let prediction = predict(&study, &cells, &FACTS).unwrap();
         println!("{name}: {:.0} s", prediction.seconds());
         seconds += prediction.seconds();
@@ -95,7 +95,7 @@ fn the_source_forms_have_the_design_of_the_source() {
 fn the_source_forms_say_what_the_host_lacks() {
     let reasons = |wanted: &str| -> Vec<String> {
         let (_, text) = STUDIES.into_iter().find(|(name, _)| *name == wanted).unwrap();
-        let cells = Cells::of(&form(text, "source"), &FACTS).unwrap();
+        let cells = Cells::new(&form(text, "source"), &FACTS).unwrap();
         cells.all.into_iter().filter_map(|cell| cell.skipped).collect()
     };
     let check = |study: &str, wanted: &str| {

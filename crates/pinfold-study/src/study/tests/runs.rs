@@ -39,7 +39,7 @@ fn cells_are_excluded_skipped_refused_and_compared() {
 fn frequencies_are_kept_where_the_kernel_governs_them() {
     let study = from_toml(include_str!("../../../../../studies/qemu-scaling.toml")).unwrap();
     for (cpufreq, level) in [(true, "performance"), (false, "as-is")] {
-        let cells = Cells::of(&study, &HostFacts { cpufreq, ..FACTS }).unwrap();
+        let cells = Cells::new(&study, &HostFacts { cpufreq, ..FACTS }).unwrap();
         assert!(cells.running().count() > 0);
         let mut levels = cells.running().map(|(_, cell)| cell.level(&study, "frequency"));
         assert!(levels.all(|found| found == Some(level)), "{level}");
@@ -51,7 +51,7 @@ fn the_quick_form_shortens_time_limits_and_lengthens_none() {
     let limits = |text: &str| {
         let study = from_toml(&STUDY.replace("[quick]\n", &format!("[quick]\n{text}\n"))).unwrap();
         let of = |study: &Study| study.workloads.iter().map(|one| one.time_limit_ns).collect();
-        (of(&study), of(&study.in_form(&Form::of(Some(QUICK))).unwrap()))
+        (of(&study), of(&study.in_form(&Form::from_preset(Some(QUICK))).unwrap()))
     };
     let (whole, quick): (Vec<u64>, Vec<u64>) = limits("");
     assert_eq!(whole, quick);
@@ -115,7 +115,7 @@ fn a_run_does_every_trial_once_in_shared_starts() {
         world.machine.ran[PER_BLOCK..2 * PER_BLOCK].iter().map(|slot| slot.cell).collect();
     assert_ne!(first, second, "each block has an order of its own");
     let study = from_toml(STUDY).unwrap();
-    let cells = Cells::of(&study, &FACTS).unwrap();
+    let cells = Cells::new(&study, &FACTS).unwrap();
     let cores: Vec<_> =
         first.iter().map(|cell| cells.all[*cell].level(&study, "cores").unwrap()).collect();
     let changes = cores.windows(2).filter(|pair| pair[0] != pair[1]).count();
@@ -186,7 +186,7 @@ fn starts_that_fail_fail_their_trials_and_too_many_end_the_run() {
 
     let mut world = World::new();
     let study = from_toml(STUDY).unwrap();
-    for cell in Cells::of(&study, &FACTS).unwrap().all {
+    for cell in Cells::new(&study, &FACTS).unwrap().all {
         world.machine.troubles.insert(cell.name(&study), Trouble::Always);
     }
     let run = world.create(STUDY, false).unwrap();

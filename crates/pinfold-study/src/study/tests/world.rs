@@ -153,7 +153,7 @@ impl World {
         let study = from_toml(toml).unwrap();
         let new = NewStudy {
             study: &study,
-            form: &Form::of(quick.then_some(QUICK)),
+            form: &Form::from_preset(quick.then_some(QUICK)),
             command: "pinfold study run toy.toml",
             origin: &origin(),
             facts: &FACTS,

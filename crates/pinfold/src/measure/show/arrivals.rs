@@ -20,7 +20,7 @@ pub fn table(all: &[Pooled]) -> String {
         let figure = &one.figure;
         let cpu = figure.cpu.map_or_else(|| MISSING.to_owned(), |cpu| cpu.to_string());
         // The lengths of dropped stalls are unknown.
-        let arrivals = RandomArrival::of(figure.samples.clone(), figure.duration_ns)
+        let arrivals = RandomArrival::new(figure.samples.clone(), figure.duration_ns)
             .filter(|_| figure.dropped == 0);
         let cells = arrivals.map_or_else(
             || vec![MISSING.to_owned(); WAITS.len() + 2],

@@ -19,7 +19,7 @@ pub fn json(measurement: &Measurement, probe: &Probe) -> Result<String, Failure>
         "format": "pinfold-measured/1",
         "what": probe.what,
         "summary": summary,
-        "stolen": stolen(&Stolen::of(&measurement.blocks)),
+        "stolen": stolen(&Stolen::from_blocks(&measurement.blocks)),
         "measurement": saved,
     })
     .to_string())
@@ -49,7 +49,7 @@ fn one(pooled: &Pooled) -> Value {
     });
     let more = match figure.family {
         Family::Capacity => {
-            let found = Capacity::of(&figure.samples, figure.disturbed, direction(figure));
+            let found = Capacity::new(&figure.samples, figure.disturbed, direction(figure));
             json!({
                 "best": found.map(|one| one.best),
                 "p10": found.map(|one| one.p10),
@@ -65,7 +65,7 @@ fn one(pooled: &Pooled) -> Value {
         }
         Family::Tail => {
             let tail = tail(figure);
-            let arrivals = RandomArrival::of(figure.samples.clone(), figure.duration_ns);
+            let arrivals = RandomArrival::new(figure.samples.clone(), figure.duration_ns);
             let over: Vec<Value> = tail
                 .exceedances
                 .iter()

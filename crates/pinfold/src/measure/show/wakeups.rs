@@ -28,7 +28,7 @@ pub enum Wakeups {
 
 impl Wakeups {
     /// The wake-ups of a figure; `None` for other figures.
-    pub fn of(figure: &Figure) -> Option<Self> {
+    pub fn from_figure(figure: &Figure) -> Option<Self> {
         Some(match open_loop(figure)? {
             Ok(views) => Self::Apart { woken: views.woken, skipped: views.skipped },
             Err(error) => Self::Unknown(error.to_string()),
@@ -50,7 +50,7 @@ impl Wakeups {
     pub fn json(&self) -> Value {
         match self {
             Self::Apart { woken, skipped } => {
-                let tail = Tail::of(woken.clone(), 0, 0);
+                let tail = Tail::new(woken.clone(), 0, 0);
                 json!({
                     "woken": woken.len(),
                     "skipped": skipped,
@@ -82,7 +82,7 @@ pub fn table(all: &[Pooled]) -> String {
         match &one.wakeups {
             None => {}
             Some(Wakeups::Apart { woken, skipped }) => {
-                let tail = Tail::of(woken.clone(), 0, 0);
+                let tail = Tail::new(woken.clone(), 0, 0);
                 let count =
                     |number: usize| format::count(u64::try_from(number).unwrap_or(u64::MAX));
                 let times = [tail.p50_ns, tail.p99_ns, tail.p999_ns, tail.max_ns];
