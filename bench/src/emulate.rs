@@ -137,7 +137,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         if arguments.quick { "; a quick look, not the whole" } else { "" }
     );
     keep(&bench.found, &origin)?;
-    show(&bench.found, (&origin, &refused), arguments)
+    show(&bench.found, &origin, &refused, arguments)
 }
 
 /// The methods that work here, and why the others do not.
@@ -203,7 +203,7 @@ impl<'b> Bench<'b> {
         for block in 0..most {
             for (experiment, count, cells) in experiments {
                 if block < *count && SystemClock.now_ns() < until_ns {
-                    self.block((experiment, block), *cells)?;
+                    self.block(experiment, block, *cells)?;
                 }
             }
         }
@@ -227,7 +227,8 @@ impl<'b> Bench<'b> {
     /// A turn of each subject, in random order.
     fn block(
         &mut self,
-        (experiment, block): (&'static str, u32),
+        experiment: &'static str,
+        block: u32,
         cells: fn(&Self) -> Vec<(Load, f64)>,
     ) -> Result<(), Failure> {
         let mut subjects = vec![Subject::Nobody];
@@ -393,7 +394,8 @@ fn sections(found: &Findings, refused: &[Refused]) -> Vec<(&'static str, Table)>
 /// Prints the tables; if requested, writes them and the pictures to the page.
 fn show(
     found: &Findings,
-    (origin, refused): (&str, &[Refused]),
+    origin: &str,
+    refused: &[Refused],
     arguments: &Arguments,
 ) -> Result<(), Failure> {
     let mut parts = vec![("origin", format!("On {origin}.\n{}\n", found.stolen()))];

@@ -164,7 +164,7 @@ impl Bench {
             qemu: vm.version.to_string(),
             ..StartResult::default()
         };
-        self.watch((vm.pid(), vcpu), clock.now_ns() + SECOND_NS, &mut seen)?;
+        self.watch(vm.pid(), vcpu, clock.now_ns() + SECOND_NS, &mut seen)?;
         seen.delay_ns = self.times(vm.pid(), vcpu)?.delay_ns.saturating_sub(pinned.delay_ns) as f64;
         let undone = pinfold_apply::undo(&self.host, &mut journal);
         if !undone.is_complete() {
@@ -175,20 +175,15 @@ impl Bench {
     }
 
     /// Samples the CPU of the vCPU until this time.
-    fn watch(
-        &self,
-        (pid, tid): (Tid, Tid),
-        until: u64,
-        seen: &mut StartResult,
-    ) -> Result<(), Failure> {
+    fn watch(&self, pid: Tid, tid: Tid, until: u64, seen: &mut StartResult) -> Result<(), Failure> {
         while SystemClock.now_ns() < until {
-            self.look((pid, tid), seen)?;
+            self.look(pid, tid, seen)?;
             SystemClock.sleep_ns(LOOK_NS);
         }
         Ok(())
     }
 
-    fn look(&self, (pid, tid): (Tid, Tid), seen: &mut StartResult) -> Result<(), Failure> {
+    fn look(&self, pid: Tid, tid: Tid, seen: &mut StartResult) -> Result<(), Failure> {
         let stat = proc_stat::parse(&self.host.read_text(&paths::task_stat(pid, tid))?)?;
         let planned = self.plan.single()?.thread(&Role::Vcpu(0)).ok_or("the plan has no vCPU")?;
         seen.looks += 1;

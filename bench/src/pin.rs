@@ -56,7 +56,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     };
     for (vcpus, rounds) in SIZES {
         let rounds = arguments.rounds.unwrap_or(rounds);
-        let (origin, tables) = size(&topology, vcpus, (rounds, arguments.seed))?;
+        let (origin, tables) = size(&topology, vcpus, rounds, arguments.seed)?;
         if figures.tables.is_empty() {
             figures.origin.push_str(&origin);
         }
@@ -78,7 +78,8 @@ const NOTES: [&str; 6] = [
 fn size(
     topology: &Topology,
     vcpus: u32,
-    (rounds, seed): (u32, u64),
+    rounds: u32,
+    seed: u64,
 ) -> Result<(String, Vec<Table>), Failure> {
     let (memory, disk) = (Scratch::in_memory()?, Scratch::on_disk()?);
     let host = LiveHost::new()?;

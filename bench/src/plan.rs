@@ -230,7 +230,10 @@ fn request(strategy: &str, pus: u32) -> Request {
                 let name = format!("vm{number}");
                 match strategy {
                     "vnodes" => VnodeRequest::processes(&name, vcpus.max(1), Speed::FULL),
-                    _ => VnodeRequest::vm(&name, VmRequest::from_vcpus(VcpuCount::Exactly(vcpus.max(1)))),
+                    _ => VnodeRequest::vm(
+                        &name,
+                        VmRequest::from_vcpus(VcpuCount::Exactly(vcpus.max(1))),
+                    ),
                 }
             })
             .collect(),

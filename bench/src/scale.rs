@@ -73,7 +73,7 @@ fn turn_rows(simulation: &Simulation) -> Vec<Vec<String>> {
         row("reading the study file, making its cells", milliseconds(Some(tally.first_look_ns))),
         row("laying out all parts, before the first task", milliseconds(Some(tally.begun_ns))),
         row("time of the simulated run", format!("{minutes:.1} min: {hours} node hours")),
-        row("tasks lost with their nodes", losses((tally.lost, tally.given_up))),
+        row("tasks lost with their nodes", losses(tally.lost, tally.given_up)),
         row("turns of the collector", tally.turns.len().to_string()),
         row("reading one answer of `squeue`, median", turn(0)),
         row("the largest such answer", format!("{kilobytes} kB")),
@@ -83,7 +83,7 @@ fn turn_rows(simulation: &Simulation) -> Vec<Vec<String>> {
 }
 
 /// The result for the lost tasks.
-fn losses((lost, given_up): (u64, u64)) -> String {
+fn losses(lost: u64, given_up: u64) -> String {
     match given_up {
         0 => format!("{lost}, each run again"),
         parts => format!(

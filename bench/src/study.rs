@@ -209,14 +209,15 @@ impl Bench {
         let mut table = pairs::table(&times, &[0]);
         self.besides(
             &mut table,
-            (&times, loops),
+            &times,
+            loops,
             &worked.iter().map(|one| each(one)).collect::<Vec<_>>(),
         );
         Ok((table, notes))
     }
 
     /// Two more columns: the overhead of a run compared with the sh loop, and with its workload.
-    fn besides(&self, table: &mut Table, (times, loops): (&[Times], usize), worked: &[Vec<f64>]) {
+    fn besides(&self, table: &mut Table, times: &[Times], loops: usize, worked: &[Vec<f64>]) {
         let minus =
             |a: &[f64], b: &[f64]| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a - b).collect() };
         table.head[0] = format!("{} runs of one command, per run", self.count());

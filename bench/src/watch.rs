@@ -46,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let mut guests = Vec::new();
     for number in 0..GUESTS {
         let vm = start(number)?;
-        place(&host, &state, (&vm, &plan))?;
+        place(&host, &state, &vm, &plan)?;
         guests.push(vm);
     }
     let mut watch = Spawn::new(&topo::program_beside(arguments)?)
@@ -138,11 +138,7 @@ fn start(number: u32) -> Result<RunningVm, Failure> {
     Ok(launch::start_stopped(&argv::parse(&argv), &guest::quiet())?)
 }
 
-fn place(
-    host: &LiveHost,
-    state: &StateDir,
-    (vm, plan): (&RunningVm, &Plan),
-) -> Result<(), Failure> {
+fn place(host: &LiveHost, state: &StateDir, vm: &RunningVm, plan: &Plan) -> Result<(), Failure> {
     let target = Target::new(vm.pid(), vm.found.tasks());
     let (clock, text) = (SystemClock, schema::to_json_line(plan));
     let new = NewJournal { vm_name: "bench", plan: &text, target: &target, supervised: false };

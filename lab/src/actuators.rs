@@ -197,8 +197,7 @@ fn is_cloud_of(release: &str, kernel: &str) -> bool {
 
 /// The stage reports a kernel without the cpuset controller of cgroup v1.
 fn not_run(cases: &[&str], kernel: &str, lines: &[Line<'_>]) -> String {
-    let is_stage =
-        lines.iter().any(|(case, at, ..)| *at == kernel && *case == "cgroup v1: stage");
+    let is_stage = lines.iter().any(|(case, at, ..)| *at == kernel && *case == "cgroup v1: stage");
     let why = if cases == V1 && is_stage {
         "this kernel has no cpuset of cgroup v1"
     } else if lines.iter().any(|(_, at, ..)| is_cloud_of(at, kernel)) {

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         say("pinfold-lab PINFOLD FOLDER DOCS [WORD…]; `cargo xtask lab` calls it");
         return ExitCode::from(2);
     };
-    let (rows, recorded) = run((pinfold, folder, docs), words);
+    let (rows, recorded) = run(pinfold, folder, docs, words);
     say(&markdown(&rows));
     let count = |is: fn(&Verdict) -> bool| rows.iter().filter(|row| is(&row.verdict)).count();
     let failed = count(|verdict| matches!(verdict, Verdict::Failed(_)));
@@ -35,7 +35,9 @@ fn main() -> ExitCode {
 type Job<'l> = (&'l Lab, Case);
 
 fn run(
-    (pinfold, folder, docs): (&str, &str, &str),
+    pinfold: &str,
+    folder: &str,
+    docs: &str,
     words: &[String],
 ) -> (Vec<Row>, Result<(), LabError>) {
     let wanted = |flavour: &Flavour, case: &Case| {

@@ -110,11 +110,11 @@ fn one(root: &Path, name: &str, wish: &FuzzRequest) -> Result<(), String> {
         }
         return Err(format!("{}; mend it and add the line above to {}", why, kept));
     }
-    if wish.keep { keep(root, name, (&work, &kept)) } else { Ok(()) }
+    if wish.keep { keep(root, name, &work, &kept) } else { Ok(()) }
 }
 
 /// A small set of inputs that covers every edge of the whole set, as far as it fits into one file.
-fn keep(root: &Path, name: &str, (work, kept): (&str, &str)) -> Result<(), String> {
+fn keep(root: &Path, name: &str, work: &str, kept: &str) -> Result<(), String> {
     let small = format!("target/fuzz/small/{}", name);
     let folder = root.join(&small);
     if folder.exists() {

@@ -125,8 +125,8 @@ impl Findings {
                 figure: format!("{load}, median next to a spinning thread (points)"),
                 subject,
                 bound: CHURN,
-                floor: furthest(&self.against_spin(("churn", NOBODY), &load)),
-                found: middle(&self.against_spin(("churn", subject), &load)),
+                floor: furthest(&self.against_spin("churn", NOBODY, &load)),
+                found: middle(&self.against_spin("churn", subject, &load)),
             });
         }
         let costs = self.costs.iter().filter(|cost| cost.subject == subject);

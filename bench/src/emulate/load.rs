@@ -117,7 +117,8 @@ impl Load {
             }
             Load::Bursts { units, length_us, .. } => Ok(of_bursts(
                 &self.burst().parse(text)?.bursts,
-                (units, length_us),
+                units,
+                length_us,
                 LEAD_MS + more_ms,
             )),
             Load::Churn(kind, ms) => {
@@ -152,7 +153,7 @@ fn of_progress(outcome: &ProgressOutcome, lead_ms: u32) -> Reading {
     Reading { rate, rate_with_wait: None, windows, begin_ns, stops }
 }
 
-fn of_bursts(bursts: &[BurstSample], (units, sleep_us): (u64, u32), lead_ms: u32) -> Reading {
+fn of_bursts(bursts: &[BurstSample], units: u64, sleep_us: u32, lead_ms: u32) -> Reading {
     let whole = |burst: &BurstSample| burst.burst_ns + burst.late_ns + u64::from(sleep_us) * 1_000;
     let mut at = 0;
     let early = bursts.iter().take_while(|burst| {
@@ -184,10 +185,10 @@ mod tests {
         // quarter.
         let early = sample(50 * MS, 0);
         let late = sample(100 * MS, 25 * MS);
-        let reading = of_bursts(&[early, early, late, late], (1_000, 50_000), 200);
+        let reading = of_bursts(&[early, early, late, late], 1_000, 50_000, 200);
         assert_eq!(reading.rate, 10_000.0);
         assert_eq!(reading.rate_with_wait, Some(8_000.0));
-        let only = of_bursts(&[early], (1_000, 50_000), 200);
+        let only = of_bursts(&[early], 1_000, 50_000, 200);
         assert_eq!(only.rate, 20_000.0);
     }
 

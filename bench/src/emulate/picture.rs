@@ -15,7 +15,7 @@ const MARKS: [&str; 4] = ["circle", "square", "diamond", "triangle"];
 const STYLE: &str = "<style>text{font:14px sans-serif;fill:#222}.small{font-size:12px}.grid{stroke:#bbb;stroke-width:1}.asked{stroke:#222;stroke-width:1.5;stroke-dasharray:6 4}.ran{fill:#0072b2}.stopped{fill:#e9e2d0}.page{fill:#fff}</style>";
 
 /// A drawing with a description.
-fn drawing(height: f64, (title, description): (&str, &str), body: &str) -> String {
+fn drawing(height: f64, title: &str, description: &str, body: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\n<title>{}</title>\n<desc>{}</desc>\n{STYLE}\n<rect class=\"page\" width=\"{WIDTH}\" height=\"{height}\"/>\n{body}</svg>\n",
         escape(title),
@@ -27,7 +27,7 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn text(class: &str, anchor: &str, (x, y): (f64, f64), words: &str) -> String {
+fn text(class: &str, anchor: &str, x: f64, y: f64, words: &str) -> String {
     format!(
         "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>\n",
         escape(words)
@@ -41,23 +41,23 @@ const SPAN_NS: u64 = 20_000_000;
 /// When a thread ran, from its stops since `from_ns`.
 pub fn timeline(name: &str, stops: &[Stop], from_ns: u64) -> String {
     let title = format!("{name}: one spinning thread at 50 %");
-    let mut body = text("", "start", (LEFT, 22.0), &title);
+    let mut body = text("", "start", LEFT, 22.0, &title);
     body.push_str("<rect class=\"ran\" x=\"700\" y=\"11\" width=\"14\" height=\"14\"/>\n");
-    body.push_str(&text("small", "start", (720.0, 22.0), "ran"));
+    body.push_str(&text("small", "start", 720.0, 22.0, "ran"));
     body.push_str("<rect class=\"stopped\" x=\"780\" y=\"11\" width=\"14\" height=\"14\"/>\n");
-    body.push_str(&text("small", "start", (800.0, 22.0), "stopped"));
+    body.push_str(&text("small", "start", 800.0, 22.0, "stopped"));
     let is_coarse = stops.iter().any(|stop| stop.length_ns > SPAN_NS / 10);
     let spans = if is_coarse { vec![SPAN_NS, SPAN_NS * 10] } else { vec![SPAN_NS] };
     let mut top = 34.0;
     for span in &spans {
-        body.push_str(&strip(stops, (from_ns, from_ns + span), top));
+        body.push_str(&strip(stops, from_ns, from_ns + span, top));
         top += 70.0;
     }
     let description = "When the thread ran and when it was stopped, as it has seen by itself";
-    drawing(top, (&title, description), &body)
+    drawing(top, &title, description, &body)
 }
 
-fn strip(stops: &[Stop], (from_ns, to_ns): (u64, u64), top: f64) -> String {
+fn strip(stops: &[Stop], from_ns: u64, to_ns: u64, top: f64) -> String {
     let tall = 36.0;
     let span = to_ns.saturating_sub(from_ns).max(1);
     let place = |ns: u64| {
@@ -90,7 +90,7 @@ fn strip(stops: &[Stop], (from_ns, to_ns): (u64, u64), top: f64) -> String {
             _ => "middle",
         };
         let at = format!("{} ms", (span / 10 * tick) as f64 / 1e6);
-        body.push_str(&text("small", anchor, (x, top + tall + 20.0), &at));
+        body.push_str(&text("small", anchor, x, top + tall + 20.0, &at));
     }
     body
 }
@@ -114,7 +114,7 @@ pub fn bursts(panels: &[(f64, Vec<Line>)]) -> String {
     let legend = 190.0;
     let wide = (WIDTH - 60.0 - legend - gap) / 2.0;
     let mut body =
-        text("", "start", (LEFT, 24.0), "Speed inside bursts of work, each after a sleep as long");
+        text("", "start", LEFT, 24.0, "Speed inside bursts of work, each after a sleep as long");
     for ((asked, lines), left) in panels.iter().zip([60.0, 60.0 + wide + gap]) {
         body.push_str(&panel((*asked, lines), &names, ((left, top), (wide, tall))));
     }
@@ -122,7 +122,7 @@ pub fn bursts(panels: &[(f64, Vec<Line>)]) -> String {
         let y = top + 14.0 + index as f64 * 24.0;
         let x = WIDTH - legend + 16.0;
         body.push_str(&mark(index, (x, y - 5.0)));
-        body.push_str(&text("small", "start", (x + 14.0, y), name));
+        body.push_str(&text("small", "start", x + 14.0, y, name));
     }
     let y = top + 14.0 + names.len() as f64 * 24.0;
     let x = WIDTH - legend;
@@ -132,9 +132,9 @@ pub fn bursts(panels: &[(f64, Vec<Line>)]) -> String {
         x + 26.0,
         y - 5.0
     ));
-    body.push_str(&text("small", "start", (x + 30.0, y), "asked"));
+    body.push_str(&text("small", "start", x + 30.0, y, "asked"));
     let description = "A slower CPU is as slow in a short burst as in a long one; a method that meters a budget is not.";
-    drawing(top + tall + 64.0, ("Speed inside bursts", description), &body)
+    drawing(top + tall + 64.0, "Speed inside bursts", description, &body)
 }
 
 type Area = ((f64, f64), (f64, f64));
@@ -166,7 +166,8 @@ fn panel(
         body.push_str(&text(
             "small",
             "end",
-            (left - 6.0, up(speed) + 4.0),
+            left - 6.0,
+            up(speed) + 4.0,
             &format!("{} %", speed * 100.0),
         ));
     }
@@ -178,14 +179,16 @@ fn panel(
         body.push_str(&text(
             "small",
             "middle",
-            (across(*at), top + tall + 20.0),
+            across(*at),
+            top + tall + 20.0,
             &format!("{at} ms"),
         ));
     }
     body.push_str(&text(
         "small",
         "middle",
-        (left + wide / 2.0, top + tall + 42.0),
+        left + wide / 2.0,
+        top + tall + 42.0,
         &format!("length of a burst; {} % asked", asked * 100.0),
     ));
     for line in lines {

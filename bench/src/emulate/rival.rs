@@ -87,7 +87,8 @@ pub fn run(spawn: Spawn, load: Load) -> Result<Reading, Failure> {
 pub fn under_cpulimit(
     cpulimit: &str,
     pinload: &str,
-    (pus, share): (&CpuSet, f64),
+    pus: &CpuSet,
+    share: f64,
     load: Load,
 ) -> Result<Reading, Failure> {
     let load = load.after(SETTLE_MS);

@@ -192,7 +192,7 @@ impl<'t> CoreShare<'t> {
             How::Platform(platform) => platform.run(VNODE, load),
             How::Quota(quota) => quota.run(self.tools.pinload, &self.pus, load),
             How::Cpulimit { program, speed: Some(share) } => {
-                rival::under_cpulimit(program, self.tools.pinload, (&self.pus, *share), load)
+                rival::under_cpulimit(program, self.tools.pinload, &self.pus, *share, load)
             }
             How::Nobody | How::Cpulimit { speed: None, .. } => self.baseline(load),
         }

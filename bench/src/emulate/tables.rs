@@ -271,16 +271,18 @@ impl Findings {
                 .iter()
                 .map(|subject| {
                     let mut row = vec![(*subject).to_owned()];
-                    row.extend(loads.iter().map(|load| {
-                        median_text(&self.against_spin((experiment, subject), load), 2)
-                    }));
+                    row.extend(
+                        loads.iter().map(|load| {
+                            median_text(&self.against_spin(experiment, subject, load), 2)
+                        }),
+                    );
                     row
                 })
                 .collect(),
         }
     }
 
-    pub(super) fn against_spin(&self, (experiment, subject): (&str, &str), load: &str) -> Vec<f64> {
+    pub(super) fn against_spin(&self, experiment: &str, subject: &str, load: &str) -> Vec<f64> {
         let all = self.of(experiment, subject);
         let spin = |block| all.clone().find(|t| t.load == "one thread" && t.place.block == block);
         let here = all.clone().filter(|t| t.load == load);
@@ -424,12 +426,7 @@ mod tests {
     use super::super::trial::TrialPosition;
     use super::*;
 
-    fn trial(
-        experiment: &'static str,
-        (load, block): (&str, u32),
-        asked: f64,
-        achieved: f64,
-    ) -> Trial {
+    fn trial(experiment: &'static str, load: &str, block: u32, asked: f64, achieved: f64) -> Trial {
         Trial {
             place: TrialPosition { experiment, subject: "x".to_owned(), block },
             load: load.to_owned(),
@@ -452,7 +449,7 @@ mod tests {
 
     #[test]
     fn spin_by_all_and_by_speed() {
-        let one = |asked, achieved| trial("spin", ("one thread", 0), asked, achieved);
+        let one = |asked, achieved| trial("spin", "one thread", 0, asked, achieved);
         let found = findings(vec![one(0.5, 0.51), one(0.5, 0.49), one(0.05, 0.08)]);
         let [row] = &found.spin().rows[..] else { panic!("one subject") };
         assert_eq!((row[1].as_str(), row[4].as_str()), ("3", "3.00"));
@@ -468,7 +465,7 @@ mod tests {
 
     #[test]
     fn bursts_by_length() {
-        let one = |load, asked, achieved| trial("bursts", (load, 0), asked, achieved);
+        let one = |load, asked, achieved| trial("bursts", load, 0, asked, achieved);
         let found = findings(vec![
             one("bursts of 10 ms", 0.5, 0.6),
             one("bursts of 0.5 ms", 0.5, 1.0),
@@ -484,7 +481,7 @@ mod tests {
 
     #[test]
     fn churn_is_against_the_thread_of_its_block() {
-        let one = |load, block, achieved| trial("churn", (load, block), 0.5, achieved);
+        let one = |load, block, achieved| trial("churn", load, block, 0.5, achieved);
         let found = findings(vec![
             one("one thread", 0, 0.50),
             one("fork", 0, 0.52),
@@ -497,9 +494,9 @@ mod tests {
 
     #[test]
     fn steal_is_counted() {
-        let mut bad = trial("spin", ("one thread", 0), 0.5, 0.5);
+        let mut bad = trial("spin", "one thread", 0, 0.5, 0.5);
         bad.steal = 0.02;
-        let found = findings(vec![bad, trial("spin", ("one thread", 1), 0.5, 0.5)]);
+        let found = findings(vec![bad, trial("spin", "one thread", 1, 0.5, 0.5)]);
         assert_eq!(found.stolen_by_subject().rows[0], ["x", "2", "2", "1"]);
         assert!(found.stolen().starts_with("In 2 comparisons"), "{}", found.stolen());
     }

@@ -325,7 +325,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         };
         for (step, index) in batch.iter().zip(first..) {
             self.report(Point::AfterJournal, index, step)?;
-            let outcome = self.take_one((hierarchy, &seen), index, step);
+            let outcome = self.take_one(hierarchy, &seen, index, step);
             if outcome.is_err() {
                 self.journal.note(index, Outcome::Failed, None);
             }
@@ -396,7 +396,8 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
 
     fn take_one(
         &mut self,
-        (hierarchy, seen): (&Hierarchy<'_>, &LiveThreads),
+        hierarchy: &Hierarchy<'_>,
+        seen: &LiveThreads,
         index: usize,
         step: &Step,
     ) -> Result<(), Failure> {

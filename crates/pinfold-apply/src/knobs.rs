@@ -62,7 +62,7 @@ pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostEr
             Some(found) => {
                 let given = record.given(index);
                 given.is_some_and(|given| found.trim_ascii() == given.as_bytes())
-                    || actuators::still_holds(path, found, (value, original))?
+                    || actuators::still_holds(path, found, value, original)?
             }
             None => false,
         };

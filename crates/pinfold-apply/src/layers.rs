@@ -207,7 +207,7 @@ fn is_value_of(given: Option<&str>, step: &Step, found: &Undo) -> bool {
         ) => {
             given.is_some_and(|given| now.trim_ascii() == given.as_bytes())
                 // Text that is no list or number does not count as the set value.
-                || actuators::still_holds(path, now, (value, original)).unwrap_or(false)
+                || actuators::still_holds(path, now, value, original).unwrap_or(false)
         }
         (Change::WriteSetting { value, .. }, Undo::WriteSetting { original: now, .. }, _) => {
             now.as_deref() == Some(value)

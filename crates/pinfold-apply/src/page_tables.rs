@@ -377,7 +377,8 @@ mod tests {
     #[test]
     fn a_machine_with_a_group_of_its_own_has_tables_by_node() {
         const STAT: &str = "pagetables N0=135168 N1=409600\nsec_pagetables N0=12288 N1=0\n";
-        let found = |others, stat| MachineTables::read(&host(others, stat), Tid(7)).unwrap().unwrap();
+        let found =
+            |others, stat| MachineTables::read(&host(others, stat), Tid(7)).unwrap().unwrap();
         let own = found("", Some(STAT));
         assert_eq!(own.own, Some(tables([(132, 12), (400, 0)])));
         assert_eq!(found("9\n", Some(STAT)).own, own.own, "with a kernel thread of KVM");

@@ -34,7 +34,7 @@ type Created = (TaskId, Option<Tid>);
 pub(crate) fn release(past: &UndoContext<'_>, record: &Record, report: &mut UndoReport) {
     let mut placed = record.header.threads.clone();
     placed.extend(past.masked());
-    let list = || created(past, record, (&placed, &record.header.threads));
+    let list = || created(past, record, &placed, &record.header.threads);
     let release = |(task, main): &Created| actuators::release_born(past, *task, *main);
     match until_rest(&list, &release, report) {
         Ok(Rest::Yes | Rest::Probably) => {}
@@ -204,7 +204,7 @@ pub(crate) fn release_bystanders(past: &UndoContext<'_>, record: &Record, report
         report.count_done(*task, actuators::restore_mask(past, *task, mask));
     }
     let noted: Vec<TaskId> = bystanders.keys().copied().collect();
-    match created(past, record, (&noted, &noted)) {
+    match created(past, record, &noted, &noted) {
         Ok(found) => {
             for (task, main) in found {
                 let parent = bystanders.iter().find(|(task, _)| Some(task.tid) == main);
@@ -249,7 +249,8 @@ fn threads(past: &UndoContext<'_>, record: &Record, pid: Tid) -> Result<Vec<Task
 fn created(
     past: &UndoContext<'_>,
     record: &Record,
-    (from, known): (&[TaskId], &[TaskId]),
+    from: &[TaskId],
+    known: &[TaskId],
 ) -> Result<Vec<Created>, HostError> {
     let known: BTreeSet<TaskId> = known.iter().copied().collect();
     let mut roots = BTreeSet::new();

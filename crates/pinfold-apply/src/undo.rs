@@ -156,7 +156,7 @@ fn undo_lasting(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut Undo
         Ok(past) => {
             let lasting = record.steps().rev().filter(|(_, step)| step.is_lasting());
             for (index, step) in lasting.filter(|(index, _)| !record.is_dropped(*index)) {
-                revert_one(&past, (index, step), journal, report);
+                revert_one(&past, index, step, journal, report);
             }
         }
         Err(error) => report.fail("the definitions", &error),
@@ -166,7 +166,8 @@ fn undo_lasting(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut Undo
 /// Undoes one step and records its outcome. True if it must be finished later.
 fn revert_one(
     past: &UndoContext<'_>,
-    (index, step): (usize, &Step),
+    index: usize,
+    step: &Step,
     journal: &mut Journal<'_>,
     report: &mut UndoReport,
 ) -> bool {
@@ -266,7 +267,7 @@ fn replay(
             journal.note(index, Outcome::Kept, None);
             continue;
         }
-        if revert_one(past, (index, step), journal, report) {
+        if revert_one(past, index, step, journal, report) {
             later.push((step.change.to_string(), step));
         }
     }

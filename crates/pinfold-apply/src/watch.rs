@@ -409,7 +409,7 @@ impl Watcher {
                 continue;
             }
             let clue = if self.seen.contains(&task.tid) {
-                match self.may_repair((task, &step), &clues, &mut events)? {
+                match self.may_repair(task, &step, &clues, &mut events)? {
                     Some(clue) => clue,
                     None => continue,
                 }
@@ -457,7 +457,8 @@ impl Watcher {
     /// Likely cause of the change, if the thread is to be corrected; `None` if it is left alone.
     fn may_repair(
         &mut self,
-        (task, step): (TaskId, &Step),
+        task: TaskId,
+        step: &Step,
         clues: &LikelyCause<'_>,
         events: &mut Vec<WatchEvent>,
     ) -> Result<Option<String>, ApplyError> {

@@ -366,7 +366,9 @@ fn hex(bytes: &[u8]) -> String {
 pub fn result_text(answer: &Answer) -> Result<String, SchemaError> {
     let head = &answer.head;
     let (scouted, refused, trials) = match &answer.given {
-        ResultContent::Scouted(scouted) => (Some(ScoutedV1::from_scouted(scouted)), None, Vec::new()),
+        ResultContent::Scouted(scouted) => {
+            (Some(ScoutedV1::from_scouted(scouted)), None, Vec::new())
+        }
         ResultContent::Refused(why) => (None, Some(why.clone()), Vec::new()),
         ResultContent::Trials(trials) => (
             None,

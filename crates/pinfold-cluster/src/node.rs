@@ -67,7 +67,7 @@ pub fn work(task: &Task<'_>, state: Option<&str>, program: &HelperProgram) -> Re
     };
     drop((live, topology));
     let given = if job.pinfold == head.pinfold {
-        given(&job, part, &head, (state, program))?
+        given(&job, part, &head, state, program)?
     } else {
         ResultContent::Refused(format!("it has Pinfold {}, not {}", head.pinfold, job.pinfold))
     };
@@ -108,7 +108,8 @@ fn given(
     job: &JobDocument,
     part: Option<u32>,
     head: &Head,
-    (state, program): (Option<&str>, &HelperProgram),
+    state: Option<&str>,
+    program: &HelperProgram,
 ) -> Result<ResultContent, Failure> {
     let scout = worker::scout(job)?;
     let machine = Machine::read(&scout.study, &scout.study.name)?;

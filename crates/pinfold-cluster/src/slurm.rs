@@ -81,14 +81,14 @@ impl Slurm {
         })
     }
 
-    fn ask(&self, (name, program): (&str, &str), words: &[String]) -> Result<String, Failure> {
+    fn ask(&self, name: &str, program: &str, words: &[String]) -> Result<String, Failure> {
         checked(name, &capture(program, words, ANSWER_NS)?)
     }
 
     /// The exit code, such as `7:0`, while Slurm knows it.
     fn exit_code(&self, job: &str) -> Option<String> {
         let words = ["-o", "show", "job", job].map(str::to_owned);
-        let answer = self.ask(("scontrol", &self.scontrol), &words).ok()?;
+        let answer = self.ask("scontrol", &self.scontrol, &words).ok()?;
         protocol::job_field(&answer, "ExitCode").map(str::to_owned)
     }
 }
@@ -112,10 +112,10 @@ impl Scheduler for Slurm {
 
     fn offer(&self, options: &Options) -> Result<ClusterOffer, Failure> {
         let words = ["show", "config"].map(str::to_owned);
-        let answer = self.ask(("scontrol", &self.scontrol), &words)?;
+        let answer = self.ask("scontrol", &self.scontrol, &words)?;
         let config = protocol::config(&answer).map_err(|error| bad_answer(&error))?;
         let words = NODE_WORDS.map(str::to_owned);
-        let answer = self.ask(("sinfo", &self.sinfo), &words)?;
+        let answer = self.ask("sinfo", &self.sinfo, &words)?;
         let lines = protocol::node_lines(&answer).map_err(|error| bad_answer(&error))?;
         let wish = options.nodes.as_deref().map(protocol::nodes).transpose();
         let (these, at_once) = match wish.map_err(|error| bad_word(&error))? {
@@ -123,7 +123,7 @@ impl Scheduler for Slurm {
             Some(NodeWish::AtOnce(most)) => (None, Some(most)),
             Some(NodeWish::These(list)) => {
                 let words = ["show", "hostnames", list.as_str()].map(str::to_owned);
-                let answer = self.ask(("scontrol", &self.scontrol), &words)?;
+                let answer = self.ask("scontrol", &self.scontrol, &words)?;
                 let names = answer.lines().map(str::trim).filter(|name| !name.is_empty());
                 (Some(names.map(str::to_owned).collect::<Vec<_>>()), None)
             }
@@ -155,7 +155,7 @@ impl Scheduler for Slurm {
     }
 
     fn queue(&self, name: &str) -> Result<Vec<QueuedTask>, Failure> {
-        let answer = self.ask(("squeue", &self.squeue), &protocol::queue_words(name))?;
+        let answer = self.ask("squeue", &self.squeue, &protocol::queue_words(name))?;
         protocol::queue(&answer).map_err(|error| bad_answer(&error))
     }
 
@@ -186,11 +186,11 @@ impl Scheduler for Slurm {
 
     fn cancel_job(&self, job: u64) -> Result<(), Failure> {
         let words = ["--quiet".to_owned(), job.to_string()];
-        self.ask(("scancel", &self.scancel), &words).map(drop)
+        self.ask("scancel", &self.scancel, &words).map(drop)
     }
 
     fn cancel(&self, name: &str) -> Result<(), Failure> {
         let words = [format!("--name={name}"), "--quiet".to_owned()];
-        self.ask(("scancel", &self.scancel), &words).map(drop)
+        self.ask("scancel", &self.scancel, &words).map(drop)
     }
 }

@@ -151,7 +151,7 @@ fn safe_name(name: String, at: usize) -> Result<String, Fault> {
 }
 
 fn method(text: &str, at: usize) -> Result<Method, Fault> {
-    one_of("method", (text, at), &Method::ALL.map(|method| (method.name(), method)))
+    one_of("method", text, at, &Method::ALL.map(|method| (method.name(), method)))
 }
 
 fn speeds(keys: &mut Keys, cores: u32, method: Option<Method>) -> Result<Vec<SpeedRequest>, Fault> {
@@ -186,7 +186,7 @@ fn speeds(keys: &mut Keys, cores: u32, method: Option<Method>) -> Result<Vec<Spe
 fn variant(keys: &mut Keys, method: Option<Method>) -> Result<Variant, Fault> {
     let Some((text, at)) = keys.text("variant")? else { return Ok(Variant::default()) };
     let known = Variant::ALL.map(|variant| (variant.name(), variant));
-    let variant = one_of("variant", (&text, at), &known)?;
+    let variant = one_of("variant", &text, at, &known)?;
     let Some(method) = method.filter(|method| !method.variants().contains(&variant)) else {
         return Ok(variant);
     };

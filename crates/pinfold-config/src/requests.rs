@@ -164,7 +164,8 @@ fn request(mut keys: Keys) -> Result<Request, Fault> {
     if let Some((text, at)) = keys.text("isolate")? {
         request.isolation = one_of(
             "isolate",
-            (&text, at),
+            &text,
+            at,
             &[
                 ("none", IsolationScope::None),
                 ("own", IsolationScope::Own),
@@ -358,7 +359,8 @@ fn device_of(text: &str, at: usize) -> Result<Device, Fault> {
 fn wish(text: &str, at: usize) -> Result<EmulatorRequest, Fault> {
     one_of(
         "emulator",
-        (text, at),
+        text,
+        at,
         &[
             ("usual", EmulatorRequest::Usual),
             ("real-time", EmulatorRequest::RealTime),
@@ -372,13 +374,14 @@ fn preferred(text: &str, at: usize) -> Result<Preference, Fault> {
         [Preference::Cache, Preference::Frequency, Preference::Efficiency, Preference::None];
     let names = known.map(|preference| preference.to_string());
     let words: Vec<(&str, Preference)> = names.iter().map(String::as_str).zip(known).collect();
-    one_of("prefer", (text, at), &words)
+    one_of("prefer", text, at, &words)
 }
 
 /// Parses one of several words; a fault lists them with the most similar one.
 pub(crate) fn one_of<T: Copy>(
     key: &str,
-    (text, at): (&str, usize),
+    text: &str,
+    at: usize,
     known: &[(&str, T)],
 ) -> Result<T, Fault> {
     known.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {

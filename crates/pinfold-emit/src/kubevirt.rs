@@ -52,7 +52,7 @@ pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Stri
     text.push_str(&common::no_dies(vnode, topology, "KubeVirt"));
     text.push_str(&tunables.missing_text("A KubeVirt manifest"));
     text.push_str(&common::not_isolated(plan, "the kubelet keeps other pods off, no more"));
-    remarks(&mut text, (plan, vnode), (&guest, topology));
+    remarks(&mut text, plan, vnode, &guest, topology);
     text
 }
 
@@ -152,11 +152,7 @@ fn iothreads(vnode: &VnodePlan, guest: &Guest) -> String {
 }
 
 /// Comments on settings of the node, and on parts of the plan that a manifest cannot express.
-fn remarks(
-    text: &mut String,
-    (plan, vnode): (&Plan, &VnodePlan),
-    (guest, topology): (&Guest, &Topology),
-) {
+fn remarks(text: &mut String, plan: &Plan, vnode: &VnodePlan, guest: &Guest, topology: &Topology) {
     let nodes = common::nodes(vnode, topology);
     text.push_str(&format!(
         "# Cannot be said here: which CPUs. The kubelet's CPU manager chooses them: run it with\n\

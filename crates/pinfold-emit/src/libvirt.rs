@@ -63,13 +63,13 @@ pub fn libvirt(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
     if iothreads > 0 {
         xml.line(&format!("<iothreads>{iothreads}</iothreads>"));
     }
-    cputune(&mut xml, (plan, vnode), topology);
+    cputune(&mut xml, plan, vnode, topology);
     memory(&mut xml, vnode, topology);
     cpu(&mut xml, vnode, topology);
     Ok(xml.text)
 }
 
-fn cputune(xml: &mut Xml, (plan, vnode): (&Plan, &VnodePlan), topology: &Topology) {
+fn cputune(xml: &mut Xml, plan: &Plan, vnode: &VnodePlan, topology: &Topology) {
     xml.open("<cputune>");
     // One number per iothread, in the plan's order.
     let mut number = 0_u32;

@@ -274,7 +274,7 @@ impl<'a, 'x> Merge<'a, 'x> {
                 self.notes.push(format!("libvirt has no pin for {role}: the plan wants {pus}"));
             }
         }
-        self.write_cputune(lines, schedulers, (tuned, vcpus));
+        self.write_cputune(lines, schedulers, tuned, vcpus);
     }
 
     /// Replaces the pins, schedulers and tunables of `<cputune>`; comments contain the old
@@ -283,7 +283,8 @@ impl<'a, 'x> Merge<'a, 'x> {
         &mut self,
         mut lines: Vec<String>,
         schedulers: Vec<String>,
-        (tuned, vcpus): (&tune::Tuned, usize),
+        tuned: &tune::Tuned,
+        vcpus: usize,
     ) {
         // A plan without policies keeps those of the file, unless the number of vCPUs has changed.
         let names = ["vcpupin", "emulatorpin", "iothreadpin"];

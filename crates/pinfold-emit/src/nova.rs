@@ -42,7 +42,7 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
         })
     );
     let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
-    for property in properties((plan, vnode), topology) {
+    for property in properties(plan, vnode, topology) {
         script.push_str(&property_line(&property));
         script.push('\n');
     }
@@ -110,7 +110,7 @@ fn dedicated(plan: &Plan, vnode: &VnodePlan) -> CpuSet {
 }
 
 /// The extra specs for the placement.
-fn properties((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Vec<String> {
+fn properties(plan: &Plan, vnode: &VnodePlan, topology: &Topology) -> Vec<String> {
     let pinned = vnode.is_pinned();
     let mut all = vec![format!("hw:cpu_policy={}", if pinned { "dedicated" } else { "shared" })];
     if let Some(guest) = &vnode.guest {

@@ -52,7 +52,7 @@ pub fn proxmox((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Strin
     ));
     script.push_str(&smp(vnode, topology));
     if let Some(memory) = &vnode.memory {
-        script.push_str(&memory_lines(memory, (vnode, topology)));
+        script.push_str(&memory_lines(memory, vnode, topology));
     }
     let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
     script.push_str(&tunables.text(""));
@@ -105,7 +105,7 @@ fn topoext(topology: &Topology) -> &'static str {
 }
 
 /// The memory in guest cells, each bound to its host node.
-fn memory_lines(memory: &MemoryPlan, (vnode, topology): (&VnodePlan, &Topology)) -> String {
+fn memory_lines(memory: &MemoryPlan, vnode: &VnodePlan, topology: &Topology) -> String {
     // qm separates the numbers of a list by semicolons.
     let list = |set: &CpuSet| set.to_string().replace(',', ";");
     let nodes = node_list(&memory.nodes);

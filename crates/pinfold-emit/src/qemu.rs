@@ -55,11 +55,11 @@ pub fn qemu(plan: &Plan, topology: &Topology, line: &QemuCommand) -> Result<Stri
     let command = Command::from_line(line, vnode);
     let memory = memory::options(vnode, topology, &command);
     let mut script = HEAD.to_owned();
-    header(&mut script, (plan, vnode), &command);
+    header(&mut script, plan, vnode, &command);
     let cpu = cpu::cpu(vnode, topology, &command);
     memory.notes.iter().chain(&cpu.notes).for_each(|note| comment(&mut script, note));
     script.push('\n');
-    settings(&mut script, (plan, vnode), &command);
+    settings(&mut script, plan, vnode, &command);
     script.push_str(FUNCTIONS);
     function(&mut script, "write_plan", "The plan, for `pinfold apply`.", &write_plan(plan));
     function(
@@ -69,7 +69,7 @@ pub fn qemu(plan: &Plan, topology: &Topology, line: &QemuCommand) -> Result<Stri
         &taskset_lines(vnode, command.vcpus),
     );
     script.push_str(PREPARE);
-    script.push_str(&start(&command, (&cpu, &memory)));
+    script.push_str(&start(&command, &cpu, &memory));
     script.push_str(RUN);
     Ok(script)
 }
@@ -131,7 +131,7 @@ fn without_smp(option: &QemuOption) -> QemuOption {
     option
 }
 
-fn header(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &Command<'_>) {
+fn header(script: &mut String, plan: &Plan, vnode: &VnodePlan, command: &Command<'_>) {
     let vcpus = vnode.vcpus().count();
     comment(
         script,
@@ -168,7 +168,7 @@ fn header(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &Com
     script.push('\n');
 }
 
-fn settings(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &Command<'_>) {
+fn settings(script: &mut String, plan: &Plan, vnode: &VnodePlan, command: &Command<'_>) {
     let yes = |value: bool| if value { "yes" } else { "no" };
     script.push_str(&format!("vcpus={}\n", command.vcpus));
     script.push_str(&format!("isolates={}\n", yes(!plan.exclusive.is_empty())));
@@ -280,7 +280,7 @@ fn needs_pinfold(why: &str) -> String {
     format!("    echo \"$0:\" {message} >&2\n    return 1\n")
 }
 
-fn start(command: &Command<'_>, (cpu, memory): (&Cpu, &Options)) -> String {
+fn start(command: &Command<'_>, cpu: &Cpu, memory: &Options) -> String {
     let mut lines =
         String::from("\n# The command. What follows its own options is what pinning needs.\n");
     lines.push_str("set --");

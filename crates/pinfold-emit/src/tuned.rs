@@ -47,7 +47,7 @@ pub fn tuned(plan: &Plan, topology: &Topology) -> String {
     text.push_str(&tunables.missing_text("tuned"));
     text.push_str(&at_boot(&reserved, topology));
     let sections: Vec<String> =
-        SECTIONS.iter().filter_map(|name| section(name, (plan, &reserved), &tunables)).collect();
+        SECTIONS.iter().filter_map(|name| section(name, plan, &reserved, &tunables)).collect();
     if sections.is_empty() {
         return text;
     }
@@ -109,7 +109,7 @@ const SCHEDULER: &str = "scheduler";
 const SECTIONS: [&str; 7] = [VARIABLES, BOOTLOADER, SYSCTL, VM, SYSFS, IRQBALANCE, SCHEDULER];
 
 /// A section with the isolation settings and the tunables that belong there.
-fn section(name: &str, (plan, reserved): (&Plan, &CpuSet), tunables: &Answers) -> Option<String> {
+fn section(name: &str, plan: &Plan, reserved: &CpuSet, tunables: &Answers) -> Option<String> {
     let mut body = if reserved.is_empty() { String::new() } else { apart(name, plan, reserved) };
     body.push_str(&tunables.text(name));
     (!body.is_empty()).then(|| format!("[{name}]\n{body}"))

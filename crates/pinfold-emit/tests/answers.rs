@@ -328,7 +328,8 @@ fn an_odd_number_hides_no_siblings() {
     check("auto", "i5-12600k.capture", 5, "2,4,6,8,10");
     // Siblings where the number fills cores, and where another machine needs the cores.
     assert_eq!(shape(&made("balanced", "i5-12600k.capture", &asked(4))), "1×2×2");
-    let vm = |(name, vcpus)| VnodeRequest::vm(name, VmRequest::from_vcpus(VcpuCount::Exactly(vcpus)));
+    let vm =
+        |(name, vcpus)| VnodeRequest::vm(name, VmRequest::from_vcpus(VcpuCount::Exactly(vcpus)));
     let two = Request::from_vnodes([("a", 3), ("b", 2)].map(vm).to_vec());
     let layout = made("balanced", "i7-4790k.synthetic", &two);
     assert_eq!(layout.vnodes.iter().map(|vnode| vnode.vcpus().count()).sum::<usize>(), 5);

@@ -155,7 +155,7 @@ pub(crate) fn witness(
     let mut look = |round: Option<usize>, seen: &mut Vec<RoundsByShare>| {
         methods.take(round.and_then(|at| SHARES.get(at).copied()).unwrap_or(0))?;
         let before = methods.helper_times()?;
-        let all = all_at_once((outside, clock), looks, round.is_some(), methods)?;
+        let all = all_at_once(outside, clock, looks, round.is_some(), methods)?;
         let after = methods.helper_times()?;
         for ((seen, rates), times) in seen.iter_mut().zip(all).zip(before.iter().zip(&after)) {
             match rates {
@@ -206,7 +206,8 @@ fn add(all: &mut Round, rates: Throughput, before: &HelperTimes, after: &HelperT
 }
 
 fn all_at_once(
-    (outside, clock): (&dyn HelperSpawner, &dyn Clock),
+    outside: &dyn HelperSpawner,
+    clock: &dyn Clock,
     looks: &[Sample],
     inside: bool,
     methods: &mut dyn Measured,
@@ -290,7 +291,7 @@ fn cost_by(base: Base, look: &Sample, seen: &RoundsByShare, pu: PuId) -> Option<
     let turns = SHARES.into_iter().zip(look.periods_ns);
     for (at_index, ((share, period_ns), extra_ns)) in turns.zip(&mut cost.extra_ns).enumerate() {
         if let Some(period_ns) = period_ns
-            && has_room(share, (last, period_ns))
+            && has_room(share, last, period_ns)
         {
             let round = seen.get(&Some(at_index))?;
             let own_ns = base.own_ns(round, pu)?;
@@ -327,7 +328,7 @@ fn extra_beyond(helper: HelperTime, period_ns: u64, own_ns: [u64; 2]) -> Option<
 }
 
 /// True if a period of this share still ends before the next one with twice the overhead.
-fn has_room(share: u32, (extra_ns, period_ns): (i64, u64)) -> bool {
+fn has_room(share: u32, extra_ns: i64, period_ns: u64) -> bool {
     let share_ns = period_ns.saturating_mul(share.into()) / 1_000_000;
     share_ns.saturating_add_signed(extra_ns.saturating_mul(2)) < period_ns
 }
@@ -364,7 +365,7 @@ mod tests {
     #[test]
     fn turns_that_run_into_each_other_report_nothing() {
         let check = |share, extra_ns, expected| {
-            assert_eq!(has_room(share, (extra_ns, 50_000)), expected, "{share} {extra_ns}");
+            assert_eq!(has_room(share, extra_ns, 50_000), expected, "{share} {extra_ns}");
         };
         check(600_000, 9_000, true);
         check(600_000, 10_000, false);

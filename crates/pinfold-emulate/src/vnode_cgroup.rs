@@ -209,7 +209,7 @@ impl VnodeCgroup {
         let (Some(group), Some(place)) = (&self.cpuset, &hierarchies.cpuset) else {
             return Ok(Vec::new());
         };
-        confine(host, place, node, (group, &node.pus()))
+        confine(host, place, node, group, &node.pus())
     }
 }
 
@@ -218,7 +218,8 @@ fn confine(
     host: &dyn Host,
     place: &MountedHierarchy,
     node: &Node,
-    (group, pus): (&str, &CpuSet),
+    group: &str,
+    pus: &CpuSet,
 ) -> Result<Vec<Step>, SpeedError> {
     let mut steps = Vec::new();
     let nodes = match (node.memory_node, place.unified) {

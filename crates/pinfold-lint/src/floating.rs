@@ -25,7 +25,7 @@ pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic
         diagnostics.push(unpinned(view, &masks));
     }
     for (mask, vcpus) in &masks {
-        of_mask(view, (mask, vcpus), diagnostics);
+        of_mask(view, mask, vcpus, diagnostics);
     }
 }
 
@@ -68,7 +68,8 @@ fn of_vcpus(view: &LintContext<'_, '_>, vcpus: &[u32]) -> Vec<pinfold_plan::doma
 /// What a guest cannot know of the CPUs that its vCPUs float over.
 fn of_mask(
     view: &LintContext<'_, '_>,
-    (mask, vcpus): (&CpuSet, &[u32]),
+    mask: &CpuSet,
+    vcpus: &[u32],
     diagnostics: &mut Vec<Diagnostic>,
 ) {
     let lookup = view.lookup;

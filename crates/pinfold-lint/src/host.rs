@@ -93,7 +93,7 @@ fn impossible_schedulers(
             "" => Repair::put(path, tag, format!("<{tag} {end}")),
             _ => {
                 let line = format!("<{tag} {threads}='{list}' {end}");
-                Repair::put_keyed(path, (tag, threads, list), line)
+                Repair::put_keyed(path, tag, threads, list, line)
             }
         }];
         diagnostics.push(diagnostic);

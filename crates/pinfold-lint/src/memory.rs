@@ -79,7 +79,7 @@ fn without_node(view: &LintContext<'_, '_>, bound: &MemoryOf) -> Option<Repair> 
         }
         ([_], Some((cell, _))) => {
             let line = memnode_line(*cell, &domain.memnode(*cell)?.mode, &nodes);
-            Some(Repair::put_keyed(path, ("memnode", "cellid", &cell.to_string()), line))
+            Some(Repair::put_keyed(path, "memnode", "cellid", &cell.to_string(), line))
         }
         (_, _) => None,
     }
@@ -107,7 +107,7 @@ fn restrictive(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
             .map(|memnode| {
                 let (cell, nodes) = (memnode.value.cell.to_string(), &memnode.value.nodes);
                 let line = memnode_line(memnode.value.cell, mode, nodes);
-                Repair::put_keyed(&["numatune"], ("memnode", "cellid", &cell), line)
+                Repair::put_keyed(&["numatune"], "memnode", "cellid", &cell, line)
             })
             .collect();
         diagnostics.push(diagnostic);

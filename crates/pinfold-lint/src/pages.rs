@@ -34,7 +34,7 @@ pub(super) fn check(
         Pages::Found { process, kib } => {
             let (wanted, source) = wanted(view, written);
             if !wanted.is_empty() {
-                diagnostics.extend(elsewhere(view, (*process, kib), &wanted, &source));
+                diagnostics.extend(elsewhere(view, *process, kib, &wanted, &source));
             }
         }
     }
@@ -68,7 +68,8 @@ fn wanted<'w>(
 
 fn elsewhere(
     view: &LintContext<'_, '_>,
-    (process, kib): (Tid, &[(NodeId, u64)]),
+    process: Tid,
+    kib: &[(NodeId, u64)],
     wanted: &[NodeId],
     source: &Source<'_>,
 ) -> Option<Diagnostic> {

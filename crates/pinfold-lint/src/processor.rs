@@ -47,7 +47,7 @@ fn topoext(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let shape = file.find(&["cpu", "topology"]);
     let nodes: Vec<_> = shape.into_iter().chain(feature).collect();
     let mut diagnostic = file.diagnostic(Severity::Warning, &ProcessorFault::Topoext, &nodes);
-    diagnostic.repairs = vec![Repair::put_named(&["cpu"], ("feature", "topoext"), TOPOEXT)];
+    diagnostic.repairs = vec![Repair::put_named(&["cpu"], "feature", "topoext", TOPOEXT)];
     diagnostics.push(diagnostic);
 }
 
@@ -56,7 +56,10 @@ fn cache(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let topology = file.view.lookup.topology;
     let Some(cpu) = file.find(&["cpu"]) else { return };
     let passthrough = cpu.attribute("mode") == Some("host-passthrough");
-    if !file.is_pinned() || Vendor::from_topology(topology) == Vendor::Unknown || topology.l3.is_empty() {
+    if !file.is_pinned()
+        || Vendor::from_topology(topology) == Vendor::Unknown
+        || topology.l3.is_empty()
+    {
         return;
     }
     let Some(vnode) = target::as_written(file.view) else { return };

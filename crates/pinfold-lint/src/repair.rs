@@ -29,16 +29,19 @@ impl Repair {
     /// The same for the element of a tag that has this `name`.
     pub fn put_named(
         path: &'static [&'static str],
-        (tag, name): (&'static str, &'static str),
+        tag: &'static str,
+        name: &'static str,
         line: impl Into<String>,
     ) -> Self {
-        Self::put_keyed(path, (tag, "name", name), line)
+        Self::put_keyed(path, tag, "name", name, line)
     }
 
     /// The same for the element of a tag in which an attribute has this value.
     pub fn put_keyed(
         path: &'static [&'static str],
-        (tag, attribute, value): (&'static str, &'static str, &str),
+        tag: &'static str,
+        attribute: &'static str,
+        value: &str,
         line: impl Into<String>,
     ) -> Self {
         Self { path, line: Some(line.into()), tag, key: Some((attribute, value.to_owned())) }

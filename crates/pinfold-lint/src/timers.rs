@@ -34,7 +34,7 @@ fn hpet(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let nodes: Vec<_> = timer.or(file.find(&["clock"])).into_iter().collect();
     let mut diagnostic = file.diagnostic(severity, &TimerFault::Hpet { written }, &nodes);
     let line = "<timer name='hpet' present='no'/>";
-    diagnostic.repairs = vec![Repair::put_named(CLOCK, ("timer", "hpet"), line)];
+    diagnostic.repairs = vec![Repair::put_named(CLOCK, "timer", "hpet", line)];
     diagnostics.push(diagnostic);
 }
 
@@ -55,7 +55,7 @@ fn hypervclock(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let fault = TimerFault::Hypervclock { guest: file.guest() };
     let mut diagnostic = file.diagnostic(severity, &fault, &nodes);
     let line = "<timer name='hypervclock' present='yes'/>";
-    diagnostic.repairs = vec![Repair::put_named(CLOCK, ("timer", "hypervclock"), line)];
+    diagnostic.repairs = vec![Repair::put_named(CLOCK, "timer", "hypervclock", line)];
     diagnostics.push(diagnostic);
 }
 
@@ -74,8 +74,8 @@ fn ticks(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let nodes: Vec<_> = rtc.or(file.find(&["clock"])).into_iter().collect();
     let mut diagnostic = file.diagnostic(Severity::Note, &TimerFault::Ticks, &nodes);
     diagnostic.repairs = vec![
-        Repair::put_named(CLOCK, ("timer", "rtc"), "<timer name='rtc' tickpolicy='catchup'/>"),
-        Repair::put_named(CLOCK, ("timer", "pit"), "<timer name='pit' tickpolicy='delay'/>"),
+        Repair::put_named(CLOCK, "timer", "rtc", "<timer name='rtc' tickpolicy='catchup'/>"),
+        Repair::put_named(CLOCK, "timer", "pit", "<timer name='pit' tickpolicy='delay'/>"),
     ];
     diagnostics.push(diagnostic);
 }
@@ -94,7 +94,8 @@ fn invariant_tsc(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let mut diagnostic = file.diagnostic(Severity::Note, &TimerFault::InvariantTsc, &[cpu]);
     diagnostic.repairs = vec![Repair::put_named(
         &["cpu"],
-        ("feature", "invtsc"),
+        "feature",
+        "invtsc",
         "<feature policy='require' name='invtsc'/>",
     )];
     diagnostics.push(diagnostic);

@@ -57,7 +57,8 @@ fn an_element_that_gets_its_first_child_stays() {
             lines(&diagnostics).iter().all(|line| !line.contains("take out")),
             "{diagnostics:?}"
         );
-        let fixed = fix(&xml, "m.xml", &ryzen(), &Request::from_vnodes(Vec::new())).expect("a domain file");
+        let fixed =
+            fix(&xml, "m.xml", &ryzen(), &Request::from_vnodes(Vec::new())).expect("a domain file");
         assert!(fixed.text.contains("<cpu mode='host-passthrough'>"), "{}", fixed.text);
     }
 }
@@ -93,7 +94,8 @@ fn advice_names_no_line_that_the_fix_leaves() {
         ["<vcpupin vcpu='0' cpuset='1'/>", "<vcpupin vcpu='1' cpuset='2'/>"]
     );
     // What is advised is in the file that the fix writes.
-    let fixed = fix(&xml, "m.xml", &ryzen(), &Request::from_vnodes(Vec::new())).expect("a domain file");
+    let fixed =
+        fix(&xml, "m.xml", &ryzen(), &Request::from_vnodes(Vec::new())).expect("a domain file");
     let elements = lines.iter().filter(|line| line.starts_with('<'));
     for line in elements {
         assert!(fixed.text.replace(" dies='1'", "").contains(line), "{line}\n{}", fixed.text);
@@ -138,7 +140,8 @@ fn an_l3_cache_without_room_for_all_vcpus_is_not_offered() {
         .expect("a note of L3");
     assert_eq!((l3.severity, l3.instead.len()), (Severity::Note, 0), "{l3:?}");
     assert!(found(&gaming(16), &ryzen()).iter().any(|diagnostic| diagnostic.name == "l3-crossed"));
-    let fixed = fix(&xml, "m.xml", &ryzen(), &Request::from_vnodes(Vec::new())).expect("a domain file");
+    let fixed =
+        fix(&xml, "m.xml", &ryzen(), &Request::from_vnodes(Vec::new())).expect("a domain file");
     let left = found(&fixed.text, &ryzen());
     assert!(!fixed.done.is_empty());
     for done in &fixed.done {
@@ -250,7 +253,8 @@ fn file(name: &str) -> String {
 /// they say of caches and iothreads.
 fn all_followed(xml: &str, topology: &Topology) -> String {
     let diagnostics = found(xml, topology);
-    let mut text = fix(xml, "m.xml", topology, &Request::from_vnodes(Vec::new())).expect("a file").text;
+    let mut text =
+        fix(xml, "m.xml", topology, &Request::from_vnodes(Vec::new())).expect("a file").text;
     let notes = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Note);
     for line in notes.flat_map(|diagnostic| &diagnostic.instead) {
         let put = |before: &str| text.replacen(before, &format!("{line}\n{before}"), 1);
@@ -451,10 +455,12 @@ fn sockets_of_a_guest_without_pins_count() {
         let advised = advice(&diagnostics, "guest-sockets-lie");
         let shape = "<topology sockets='1' cores='14' threads='1'/>";
         assert_eq!(advised.last().map(String::as_str), Some(shape), "{advised:?}");
-        let fixed = fix(&xml, "m.xml", &host, &Request::from_vnodes(Vec::new())).expect("a domain file");
+        let fixed =
+            fix(&xml, "m.xml", &host, &Request::from_vnodes(Vec::new())).expect("a domain file");
         assert!(fixed.left.is_empty() && fixed.text.contains(shape), "{}", fixed.text);
         assert!(!fixed.text.contains("vcpupin"), "not pinned by this: {}", fixed.text);
-        let again = fix(&fixed.text, "m.xml", &host, &Request::from_vnodes(Vec::new())).expect("a file");
+        let again =
+            fix(&fixed.text, "m.xml", &host, &Request::from_vnodes(Vec::new())).expect("a file");
         assert_eq!(again.text, fixed.text);
     }
 }

@@ -51,7 +51,7 @@ impl Counts {
     }
 
     /// Counts one file of a plan, with what the check says of it.
-    fn take(&mut self, (case, strategy): (&str, &str), layout: &Plan, diagnostics: &[Diagnostic]) {
+    fn take(&mut self, case: &str, strategy: &str, layout: &Plan, diagnostics: &[Diagnostic]) {
         let mut left: Vec<(Severity, &str)> =
             diagnostics.iter().map(|diagnostic| (diagnostic.severity, diagnostic.name)).collect();
         let mut said: Vec<(Severity, &str)> =
@@ -154,9 +154,8 @@ fn what_is_emitted_passes_the_check_and_so_does_the_plan() {
         }
         for strategy in placers() {
             for vcpus in &sizes {
-                (0..8).for_each(|option| {
-                    one(&mut counts, (name, topology), (strategy, *vcpus, option))
-                });
+                (0..8)
+                    .for_each(|option| one(&mut counts, name, topology, strategy, *vcpus, option));
             }
         }
         counts
@@ -171,8 +170,11 @@ fn what_is_emitted_passes_the_check_and_so_does_the_plan() {
 /// and memory.
 fn one(
     [plans, files]: &mut [Counts; 2],
-    (name, topology): (&str, &Topology),
-    (strategy, vcpus, option): (&str, VcpuCount, u32),
+    name: &str,
+    topology: &Topology,
+    strategy: &str,
+    vcpus: VcpuCount,
+    option: u32,
 ) {
     let scope = [IsolationScope::None, IsolationScope::Host][(option & 1) as usize];
     let iothreads = if option & 2 == 0 { vec![] } else { vec!["io".to_owned()] };
@@ -184,10 +186,10 @@ fn one(
         return;
     };
     let of_plan = lint(&Layout::of_plan(&layout, "plan"), topology);
-    plans.take((&case, strategy), &layout, &of_plan);
+    plans.take(&case, strategy, &layout, &of_plan);
     let fragment = libvirt(&layout, topology).expect("one machine");
     let text = format!("<domain type='kvm'>\n<name>vm</name>\n{fragment}</domain>");
-    files.take((&case, strategy), &layout, &reviewed(&text, topology));
+    files.take(&case, strategy, &layout, &reviewed(&text, topology));
 }
 
 /// Files that people keep, with what of them a plan has to respect.
@@ -233,7 +235,7 @@ fn a_merged_file_passes_the_check() {
                     Err(error) => panic!("{case}: {error}"),
                 };
                 let diagnostics = reviewed(&merged.text, topology);
-                counts.take((&case, strategy), &layout, &diagnostics);
+                counts.take(&case, strategy, &layout, &diagnostics);
                 let again = libvirt_into(&merged.text, (&layout, vnode), topology);
                 assert_eq!(again.map(|again| again.text), Ok(merged.text), "{case}: twice");
             }

@@ -42,7 +42,7 @@ fn list(numbers: &mut Numbers, known: &[u32]) -> String {
 }
 
 /// The content of `<cputune>`.
-fn tune(numbers: &mut Numbers, known: &[u32], (vcpus, iothreads): (usize, usize)) -> String {
+fn tune(numbers: &mut Numbers, known: &[u32], vcpus: usize, iothreads: usize) -> String {
     let mut tune = String::new();
     let style = numbers.below(3);
     let from = numbers.below(known.len());
@@ -79,7 +79,7 @@ fn domain(numbers: &mut Numbers, topology: &Topology) -> String {
     let known: Vec<u32> = topology.pus.iter().map(|pu| pu.os.0).collect();
     let vcpus = 1 + numbers.below(known.len().min(12));
     let iothreads = numbers.below(3);
-    let tune = tune(numbers, &known, (vcpus, iothreads));
+    let tune = tune(numbers, &known, vcpus, iothreads);
     let nodes = topology.nodes.len();
     let numatune = match numbers.below(3) {
         0 => format!(

@@ -63,7 +63,7 @@ fn is_without(subject: &str, made: &Result<Plan, PlanError>) -> bool {
 }
 
 /// Follows the hints of one request; how many there were.
-fn follow(name: &str, topology: &Topology, (strategy, request): (&str, &Request)) -> usize {
+fn follow(name: &str, topology: &Topology, strategy: &str, request: &Request) -> usize {
     let mut count = 0;
     let mut check = |what: &str, hint: &str, goes: &dyn Fn(&Result<Plan, PlanError>) -> bool| {
         for (other, request) in followed(hint, strategy, request) {
@@ -99,7 +99,7 @@ fn every_hint_leads_to_a_plan_without_its_finding() {
             for vcpus in [pus / 4, pus / 2 + 1, pus - 1, pus + 1] {
                 for memory in [None, large] {
                     let request = asked(vcpus.max(1), memory);
-                    hints += follow(name, topology, (strategy, &request));
+                    hints += follow(name, topology, strategy, &request);
                 }
             }
         }

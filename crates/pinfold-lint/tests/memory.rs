@@ -27,7 +27,7 @@ fn host(name: &str) -> Topology {
 }
 
 /// A machine whose file has these elements.
-fn file(name: &str, (gib, vcpus): (u64, &str), elements: &str) -> String {
+fn file(name: &str, gib: u64, vcpus: &str, elements: &str) -> String {
     format!(
         "<domain type='kvm'>\n<name>{name}</name>\n<memory unit='GiB'>{gib}</memory>\n{vcpus}\n\
          <os><type arch='x86_64' machine='q35'>hvm</type></os>\n{elements}\n</domain>\n"
@@ -65,7 +65,8 @@ fn cells(sizes: [u64; 2], [whole, memnode]: [&str; 2]) -> String {
     let [one, other] = sizes;
     file(
         "celled",
-        (one + other, FOUR),
+        one + other,
+        FOUR,
         &format!(
             "<cputune>\n{}<emulatorpin cpuset='0,8'/>\n</cputune>\n<numatune>\n\
              <memory mode='{whole}' nodeset='0-1'/>\n\
@@ -114,7 +115,7 @@ fn restrictive_bounds_memory_as_strict_does() {
     assert_eq!(names(&worse(&[&cells([4, 14], restrictive)], &topology)), ["memory-too-large"]);
     let whole = |mode: &str| {
         let memory = format!("<numatune><memory mode='{mode}' nodeset='1'/></numatune>");
-        file("whole", (16, FOUR), &memory)
+        file("whole", 16, FOUR, &memory)
     };
     for mode in ["strict", "restrictive"] {
         assert_eq!(names(&worse(&[&whole(mode)], &topology)), ["memory-too-large"], "{mode}");
@@ -131,7 +132,8 @@ fn restrictive_bounds_memory_as_strict_does() {
     for modes in [["restrictive", "strict"], ["strict", "restrictive"]] {
         let xml = cells([4, 4], modes);
         assert_eq!(names(&worse(&[&xml], &topology)), ["memory-modes-mixed"], "{modes:?}");
-        let fixed = fix(&xml, "vm.xml", &topology, &Request::from_vnodes(Vec::new())).expect("a file");
+        let fixed =
+            fix(&xml, "vm.xml", &topology, &Request::from_vnodes(Vec::new())).expect("a file");
         assert_eq!(fixed.left, Vec::new());
         assert_eq!(names(&worse(&[&fixed.text], &topology)), Vec::<&str>::new());
         assert_eq!(fixed.text.matches(&format!("mode='{}'", modes[0])).count(), 3);
@@ -145,7 +147,8 @@ fn files_that_fit_alone_and_not_together() {
         let helpers = if node == 0 { "0,8" } else { "4,12" };
         file(
             name,
-            (8, "<vcpu placement='static'>2</vcpu>"),
+            8,
+            "<vcpu placement='static'>2</vcpu>",
             &format!(
                 "<cputune>\n{}<emulatorpin cpuset='{helpers}'/>\n</cputune>\n\
                  <numatune><memory mode='strict' nodeset='{node}'/></numatune>\n<cpu>{}</cpu>",
@@ -178,7 +181,7 @@ fn files_that_fit_alone_and_not_together() {
     assert!(together.instead[0].contains("another host"), "{:?}", together.instead);
     // Memory of the whole host, bound or not, and its CPUs.
     let floating = |gib: u64, vcpus: u32| {
-        file("f", (gib, &format!("<vcpu placement='static'>{vcpus}</vcpu>")), "")
+        file("f", gib, &format!("<vcpu placement='static'>{vcpus}</vcpu>"), "")
     };
     let names_of = |files: [&str; 2]| names(&worse(&files, &topology));
     assert_eq!(names_of([&floating(12, 8), &floating(12, 8)]), Vec::<&str>::new());
@@ -222,7 +225,7 @@ fn unbound(gib: u64) -> String {
     let tune =
         format!("<cputune>\n{}<emulatorpin cpuset='0,8'/>\n</cputune>", pins(&[1, 9, 2, 10]));
     let cpu = "<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='2'/></cpu>";
-    file("large", (gib, FOUR), &format!("{tune}\n{cpu}"))
+    file("large", gib, FOUR, &format!("{tune}\n{cpu}"))
 }
 
 #[test]
@@ -237,7 +240,8 @@ fn memory_that_is_not_bound_is_bound_where_it_fits_and_the_pins_stay() {
         assert_eq!(names(&found), ["memory-not-bound"]);
         assert!(found[0].what.contains(nodes), "{}", found[0].what);
         assert_eq!(found[0].instead, ["add <numatune> below <domain> with:", line]);
-        let fixed = fix(&xml, "vm.xml", &topology, &Request::from_vnodes(Vec::new())).expect("a file");
+        let fixed =
+            fix(&xml, "vm.xml", &topology, &Request::from_vnodes(Vec::new())).expect("a file");
         assert_eq!(fixed.left, Vec::new(), "{}", fixed.text);
         assert_eq!(names(&worse(&[&fixed.text], &topology)), Vec::<&str>::new(), "{}", fixed.text);
         assert!(fixed.text.contains(line) && fixed.text.contains(&pins(&[1, 9, 2, 10])));
@@ -253,7 +257,7 @@ fn memory_that_is_not_bound_is_bound_where_it_fits_and_the_pins_stay() {
 #[test]
 fn a_mask_of_many_vcpus_over_all_nodes_stays_and_needs_no_binding() {
     let topology = dual();
-    let xml = file("many", (16, "<vcpu placement='static'>32</vcpu>"), "");
+    let xml = file("many", 16, "<vcpu placement='static'>32</vcpu>", "");
     let domain = Domain::read(&xml).expect("a file");
     let vnode = VnodeRequest::vm("many", domain.request(&topology));
     let vnode = VnodeRequest { memory: domain.memory_request(&topology), ..vnode };
@@ -284,7 +288,8 @@ fn real_time_vcpus_that_float_over_the_emulators_cpus_starve_it() {
         let sched = "<vcpusched vcpus='0-1' scheduler='fifo' priority='1'/>";
         file(
             "rt",
-            (2, "<vcpu placement='static' cpuset='1-3'>2</vcpu>\n<iothreads>1</iothreads>"),
+            2,
+            "<vcpu placement='static' cpuset='1-3'>2</vcpu>\n<iothreads>1</iothreads>",
             &format!(
                 "<memoryBacking><locked/></memoryBacking>\n<memtune><hard_limit unit='GiB'>4\
                  </hard_limit></memtune>\n<cputune>\n{tune}{sched}\n</cputune>\n<cpu>{}</cpu>",
@@ -323,7 +328,7 @@ fn memory_is_a_whole_number_of_its_huge_pages() {
     let pages = |memory: &str| {
         let pages =
             "<memoryBacking><hugepages><page size='1' unit='GiB'/></hugepages></memoryBacking>";
-        let text = file("a", (4, FOUR), pages);
+        let text = file("a", 4, FOUR, pages);
         text.replace("<memory unit='GiB'>4</memory>", memory)
     };
     let found = worse(&[&pages("<memory unit='MiB'>4608</memory>")], &dual());
@@ -340,7 +345,8 @@ fn advice_says_what_to_add_and_below_what() {
     let windows = |features: &str, clock: &str| {
         file(
             "w",
-            (4, "<vcpu placement='static'>2</vcpu>"),
+            4,
+            "<vcpu placement='static'>2</vcpu>",
             &format!(
                 "<metadata><libosinfo:libosinfo xmlns:libosinfo='http://libosinfo.org/xmlns/libvirt/\
                  domain/1.0'><libosinfo:os id='http://microsoft.com/win/11'/></libosinfo:libosinfo>\

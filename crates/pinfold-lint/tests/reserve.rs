@@ -30,7 +30,8 @@ fn a_file_of_enabled_and_disabled_vcpus_is_clean() {
         diagnostics.iter().any(|diagnostic| diagnostic.name == "vcpu-reserve"),
         "{diagnostics:?}"
     );
-    let fixed = fix(xml, "m.xml", &topology, &Request::from_vnodes(Vec::new())).expect("a domain file");
+    let fixed =
+        fix(xml, "m.xml", &topology, &Request::from_vnodes(Vec::new())).expect("a domain file");
     assert_eq!(fixed.text, xml);
 }
 
@@ -64,7 +65,8 @@ fn check_existing(topology: &Topology, ids: &CpuSet, threads: u32) {
     let request = Request::from_vnodes(vec![VnodeRequest::vm("m", read.request(topology))]);
     let plan = plan("auto", topology, &request).expect("a plan");
     let merged = libvirt_into(&xml, (&plan, &plan.vnodes[0]), topology).expect("a merge");
-    let fixed = fix(&merged.text, "m.xml", topology, &Request::from_vnodes(Vec::new())).expect("a fix");
+    let fixed =
+        fix(&merged.text, "m.xml", topology, &Request::from_vnodes(Vec::new())).expect("a fix");
     for text in [&merged.text, &fixed.text] {
         let after = Domain::read(text).expect("a domain file");
         let pinned: CpuSet = after

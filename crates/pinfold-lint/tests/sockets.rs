@@ -70,8 +70,10 @@ fn no_plan_has_more_sockets_than_the_host_has_packages() {
                     let vm = VmRequest::from_vcpus(VcpuCount::Exactly(vcpus));
                     let mut vnode = VnodeRequest::vm("vm", vm);
                     vnode.memory = bytes.map(|bytes| MemoryRequest { bytes, page_bytes: None });
-                    let request =
-                        Request { isolation: IsolationScope::None, ..Request::from_vnodes(vec![vnode]) };
+                    let request = Request {
+                        isolation: IsolationScope::None,
+                        ..Request::from_vnodes(vec![vnode])
+                    };
                     let Some(layout) = plan_if_possible(strategy, &topology, &request) else {
                         continue;
                     };
@@ -138,7 +140,8 @@ fn a_desktop_windows_has_its_further_sockets_as_dies() {
     // A file that says otherwise gets the same topology.
     let three = text.replace("sockets='1' dies='3'", "sockets='3' dies='1'");
     assert!(names(&three, &topology).contains(&"guest-sockets-lie"), "{three}");
-    let fixed = fix(&three, "vm.xml", &topology, &Request::from_vnodes(Vec::new())).expect("a file");
+    let fixed =
+        fix(&three, "vm.xml", &topology, &Request::from_vnodes(Vec::new())).expect("a file");
     let found = Domain::read(&fixed.text).expect("a file").shape.expect("a topology").value;
     assert_eq!((found.sockets, found.vcpus()), (1, Some(30)), "{}", fixed.text);
     let linux = three.replace("http://microsoft.com/win/11", "http://debian.org/debian/12");

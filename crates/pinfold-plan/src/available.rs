@@ -677,7 +677,7 @@ fn free(
         Free::Pus(_) | Free::These(_) => format!("{count} CPUs"),
     };
     let mut free = CpuSet::new();
-    for core in cores_near_the_host((index, cores), hostable, from) {
+    for core in cores_near_the_host(index, cores, hostable, from) {
         if free.len() >= count {
             break;
         }
@@ -702,7 +702,8 @@ fn free(
 /// of the machine (or the one on which the kernel boots), within it those nearest to its first
 /// core, or to the core on which the kernel boots.
 fn cores_near_the_host(
-    (index, cores): (&Index<'_>, &[AvailableCore]),
+    index: &Index<'_>,
+    cores: &[AvailableCore],
     hostable: &CpuSet,
     from: FreeFrom,
 ) -> Vec<CpuSet> {

@@ -53,12 +53,12 @@ impl<'a> Choice<'a> {
         } else {
             (vec![self.near(pins)], self.vcpus)
         };
-        let fits = |width| parts.iter().all(|part| self.fills_cores(part, (vcpus, width)));
+        let fits = |width| parts.iter().all(|part| self.fills_cores(part, vcpus, width));
         (1..=self.index.widest_core).any(fits)
     }
 
     /// True if a part of the machine has whole cores for `vcpus` vCPUs with `width` on each.
-    fn fills_cores(&self, part: &CpuSet, (vcpus, width): (usize, usize)) -> bool {
+    fn fills_cores(&self, part: &CpuSet, vcpus: usize, width: usize) -> bool {
         let usable = part.intersection(self.usable);
         let mut cores: Vec<CoreId> = self.index.pus(&usable).map(|pu| pu.core).collect();
         cores.sort_unstable();

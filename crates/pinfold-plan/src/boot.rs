@@ -95,13 +95,14 @@ pub fn cpus(word: &str) -> CpuSet {
 /// if the plan shares all CPUs with the host.
 #[must_use]
 pub fn kept(plan: &Plan, topology: &Topology) -> CpuSet {
-    kept_for(&plan.vnodes, (&plan.exclusive, &plan.housekeeping), topology)
+    kept_for(&plan.vnodes, &plan.exclusive, &plan.housekeeping, topology)
 }
 
 /// The same for an incomplete plan: its vnodes, its exclusive CPUs, the host's CPUs.
 pub(crate) fn kept_for(
     vnodes: &[VnodePlan],
-    (exclusive, housekeeping): (&CpuSet, &CpuSet),
+    exclusive: &CpuSet,
+    housekeeping: &CpuSet,
     topology: &Topology,
 ) -> CpuSet {
     let mut real_time = CpuSet::new();

@@ -164,7 +164,7 @@ pub(crate) fn inside(mut builder: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, 
     for domain in domains.iter().filter(|domain| !domain.vnodes.is_empty()) {
         exclusive.add(&domain.pus);
     }
-    write(&mut builder, kind, (&domains, &homes), (&host, &exclusive))?;
+    write(&mut builder, kind, &domains, &homes, &host, &exclusive)?;
     let reason = builder.available.host_reason(&host, &exclusive);
     let (topology, request, noun) = (builder.available.topology, builder.request, kind.noun);
     builder.later(move |ended| idle(topology, request, noun, ended));
@@ -207,11 +207,11 @@ fn settle(
 ) -> Result<(), PlanError> {
     let mut order = builder.choosing_order();
     let mut settled = domains.clone();
-    let tried = settle_in(&order, builder, kind, (&mut settled, counts));
+    let tried = settle_in(&order, builder, kind, &mut settled, counts);
     if tried.is_err() {
         order.sort_by_key(|place| Reverse(counts.get(*place)));
         settled.clone_from(domains);
-        settle_in(&order, builder, kind, (&mut settled, counts)).or(tried)?;
+        settle_in(&order, builder, kind, &mut settled, counts).or(tried)?;
     }
     *domains = settled;
     Ok(())
@@ -221,7 +221,8 @@ fn settle_in(
     order: &[usize],
     builder: &PlanBuilder<'_>,
     kind: &Kind,
-    (domains, counts): (&mut [Domain], &[usize]),
+    domains: &mut [Domain],
+    counts: &[usize],
 ) -> Result<(), PlanError> {
     let mut memory = MemoryLeft::from_topology(builder.available.topology);
     // The domains, the best for a vnode without wishes first.
@@ -363,8 +364,10 @@ fn lacks(domain: &Domain, memory: &MemoryLeft, asked: &VnodeRequest) -> Lack {
 fn write(
     builder: &mut PlanBuilder<'_>,
     kind: &Kind,
-    (domains, homes): (&[Domain], &[VnodeDomain]),
-    (host, taken): (&HostShare, &CpuSet),
+    domains: &[Domain],
+    homes: &[VnodeDomain],
+    host: &HostShare,
+    taken: &CpuSet,
 ) -> Result<(), PlanError> {
     let mut carried: Vec<CpuSet> = domains.iter().map(|_| CpuSet::new()).collect();
     for home in homes {
@@ -407,7 +410,7 @@ fn write(
         }
         let outside = builder.available.home(host, &home.pins, taken);
         let weakest = builder.available.weakest_part();
-        emulator(&mut vnode_builder, (domain, &home.pins, carried), (&outside, weakest));
+        emulator(&mut vnode_builder, domain, &home.pins, carried, &outside, weakest);
         builder.close(vnode_builder, GuestSmt::Mirror)?;
     }
     Ok(())
@@ -419,8 +422,11 @@ fn write(
 /// CPU of the domain carries a vCPU.
 fn emulator(
     vnode_builder: &mut VnodeBuilder<'_>,
-    (domain, pins, carried): (&Domain, &[PuId], &CpuSet),
-    (outside, weakest): (&home::EmulatorCpus, Option<u32>),
+    domain: &Domain,
+    pins: &[PuId],
+    carried: &CpuSet,
+    outside: &home::EmulatorCpus,
+    weakest: Option<u32>,
 ) {
     let rest = domain.pus.difference(carried);
     let part =

@@ -126,11 +126,11 @@ pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
         VnodeKind::VirtualMachine => lines,
         VnodeKind::ProcessGroup => lines.iter().map(|line| of_groups(line)).collect(),
     };
-    let given = lines(&|vnode| worded(vnode, gives((plan, vnode), topology, &on(vnode))));
+    let given = lines(&|vnode| worded(vnode, gives(plan, vnode, topology, &on(vnode))));
     section(&mut text, "What it gives", given);
     let mut paid = vec![host_share(plan, topology)];
     paid.extend(unused(plan, topology));
-    paid.extend(lines(&|vnode| worded(vnode, costs((plan, vnode), topology, &on(vnode)))));
+    paid.extend(lines(&|vnode| worded(vnode, costs(plan, vnode, topology, &on(vnode)))));
     section(&mut text, "What it costs", paid);
     let mut findings: Vec<String> = Vec::new();
     if matches!(fit(plan, topology), Fit::Other(_)) {
@@ -238,7 +238,8 @@ fn host(plan: &Plan) -> Vec<String> {
 }
 
 fn gives(
-    (plan, vnode): (&Plan, &VnodePlan),
+    plan: &Plan,
+    vnode: &VnodePlan,
     topology: &Topology,
     spread: &TopologySpan,
 ) -> Vec<String> {
@@ -324,7 +325,8 @@ fn unused(plan: &Plan, topology: &Topology) -> Vec<String> {
 }
 
 fn costs(
-    (plan, vnode): (&Plan, &VnodePlan),
+    plan: &Plan,
+    vnode: &VnodePlan,
     topology: &Topology,
     spread: &TopologySpan,
 ) -> Vec<String> {
@@ -333,7 +335,7 @@ fn costs(
     if !shared.is_empty() && plan.exclusive.is_empty() {
         lines.push(format!("vCPUs compete with the host's tasks on {shared}"));
     }
-    lines.extend(siblings((plan, vnode), topology, spread));
+    lines.extend(siblings(plan, vnode, topology, spread));
     let crowded = &spread.crowded;
     if !crowded.is_empty() {
         lines.push(format!("several vCPUs take turns on {crowded}"));
@@ -348,7 +350,8 @@ fn costs(
 
 /// Which threads share a core with a vCPU.
 fn siblings(
-    (plan, vnode): (&Plan, &VnodePlan),
+    plan: &Plan,
+    vnode: &VnodePlan,
     topology: &Topology,
     spread: &TopologySpan,
 ) -> Vec<String> {

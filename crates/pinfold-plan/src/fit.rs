@@ -92,7 +92,7 @@ fn differences(cpus: &PlannedCpus, used: &CpuSet, topology: &Topology) -> Vec<St
     let both = cpus.online.intersection(&topology.online());
     let mut seen = Vec::new();
     for cpu in used.intersection(&both).iter() {
-        let pairs = planned(cpus, (cpu, &both)).into_iter().zip(found_here(topology, (cpu, &both)));
+        let pairs = planned(cpus, cpu, &both).into_iter().zip(found_here(topology, cpu, &both));
         for (what, pair) in ["core", "L3", "NUMA node"].into_iter().zip(pairs) {
             if pair.0 != pair.1 && !seen.contains(&(what, pair.clone())) {
                 let (then, now) = &pair;
@@ -110,7 +110,7 @@ fn differences(cpus: &PlannedCpus, used: &CpuSet, topology: &Topology) -> Vec<St
 }
 
 /// Core, L3 and node of a CPU in a plan's record, restricted to CPUs that are online in `both`.
-fn planned(cpus: &PlannedCpus, (cpu, both): (PuId, &CpuSet)) -> [String; 3] {
+fn planned(cpus: &PlannedCpus, cpu: PuId, both: &CpuSet) -> [String; 3] {
     let core = cpus.cores.iter().find(|core| core.contains(cpu));
     let cache = cpus.l3.iter().find(|(cache, _)| cache.contains(cpu));
     let node = cpus.nodes.iter().find(|(_, node)| node.contains(cpu));
@@ -123,7 +123,7 @@ fn planned(cpus: &PlannedCpus, (cpu, both): (PuId, &CpuSet)) -> [String; 3] {
 }
 
 /// The same on a host.
-fn found_here(topology: &Topology, (cpu, both): (PuId, &CpuSet)) -> [String; 3] {
+fn found_here(topology: &Topology, cpu: PuId, both: &CpuSet) -> [String; 3] {
     let core = topology.cores.iter().find(|core| core.pus.contains(cpu));
     let cache = topology.l3.iter().find(|cache| cache.pus.contains(cpu));
     let node = topology.nodes.iter().find(|node| node.pus.contains(cpu));

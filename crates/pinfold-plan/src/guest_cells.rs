@@ -132,7 +132,7 @@ impl<'a> Parts<'a> {
         if vm.vcpus != VcpuCount::Exactly(next) {
             return Err(fail(vnode, "they hold another number of vCPUs than the machine has"));
         }
-        let nodes = settled(topology, request, (vm, &cells));
+        let nodes = settled(topology, request, vm, &cells);
         Ok(Self { topology, request, vnode, vm, groups: Group::all(&cells, nodes, topology) })
     }
 
@@ -389,7 +389,7 @@ pub(crate) fn joined(
     together.retain(pin_analysis::is_of_pins);
     merged.findings.retain(|finding| !pin_analysis::is_of_pins(finding));
     if request.isolation == IsolationScope::None {
-        share((topology, request), &mut merged);
+        share(topology, request, &mut merged);
     }
     merged.findings.extend(together);
     merged.housekeeping = merged.housekeeping.difference(&merged.exclusive);
@@ -410,7 +410,7 @@ pub(crate) fn joined(
 }
 
 /// Gives the CPUs that the parts would isolate to the host's tasks too.
-fn share((topology, request): (&Topology, &Request), merged: &mut Plan) {
+fn share(topology: &Topology, request: &Request, merged: &mut Plan) {
     let exclusive = std::mem::take(&mut merged.exclusive);
     merged.isolation = IsolationScope::None;
     merged.findings.retain(|finding| finding.subject != "isolation");
@@ -540,7 +540,8 @@ fn same_threads(plans: &[Plan]) -> bool {
 fn settled(
     topology: &Topology,
     request: &Request,
-    (vm, cells): (&VmRequest, &[&CellRequest]),
+    vm: &VmRequest,
+    cells: &[&CellRequest],
 ) -> Vec<Vec<NodeId>> {
     let memory_is_known = topology.nodes.iter().any(|node| node.memory_bytes > 0);
     let room = |pus: &CpuSet| pus.difference(&request.avoid).len();

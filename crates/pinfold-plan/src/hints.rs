@@ -73,8 +73,8 @@ impl RequestAlternatives<'_> {
                 let vm = self.machine()?;
                 let now = narrow(plan.single().ok()?.vcpus().count());
                 match subject {
-                    "guest topology" => self.whole_cores((vm, now), subject),
-                    _ => self.fewer(plan, (vm, now), subject),
+                    "guest topology" => self.whole_cores(vm, now, subject),
+                    _ => self.fewer(plan, vm, now, subject),
                 }
             }
             _ => None,
@@ -107,7 +107,7 @@ impl RequestAlternatives<'_> {
     }
 
     /// The largest number of vCPUs, or amount of memory, without the finding.
-    fn fewer(&self, plan: &Plan, (vm, now): (&VmRequest, u32), subject: &str) -> Option<String> {
+    fn fewer(&self, plan: &Plan, vm: &VmRequest, now: u32, subject: &str) -> Option<String> {
         let counts = self.counts(plan)?;
         let fewer = counts.into_iter().rev().filter(|count| (1..now).contains(count));
         let fewer = fewer.take(MOST_TRIED);
@@ -153,7 +153,7 @@ impl RequestAlternatives<'_> {
     }
 
     /// Numbers of vCPUs that fill whole cores, or a strategy that gives each vCPU a core.
-    fn whole_cores(&self, (vm, now): (&VmRequest, u32), subject: &str) -> Option<String> {
+    fn whole_cores(&self, vm: &VmRequest, now: u32, subject: &str) -> Option<String> {
         let widest = self.topology.cores.iter().map(|core| core.pus.len()).max()?;
         let most = narrow(available(self.topology, self.request).ok()?.usable.len());
         let near = |step: u32| [now.checked_sub(step), now.checked_add(step)];

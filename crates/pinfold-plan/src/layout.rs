@@ -124,7 +124,7 @@ impl Layout {
         plan.vnodes
             .iter()
             .zip(0_usize..)
-            .map(|(vnode, index)| of_vnode((plan, vnode), index, source))
+            .map(|(vnode, index)| of_vnode(plan, vnode, index, source))
             .collect()
     }
 
@@ -211,7 +211,7 @@ impl Layout {
     }
 }
 
-fn of_vnode((plan, vnode): (&Arc<Plan>, &VnodePlan), index: usize, source: &str) -> Layout {
+fn of_vnode(plan: &Arc<Plan>, vnode: &VnodePlan, index: usize, source: &str) -> Layout {
     let place = |text: String| Place::said(format!("vnodes[{index}].{text}"));
     let pins = vnode.threads.iter().zip(0_usize..).map(|(thread, entry)| Pin {
         role: thread.role.clone(),

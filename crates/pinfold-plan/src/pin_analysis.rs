@@ -206,7 +206,7 @@ pub(crate) fn short(
         let pus = vnode.pus();
         let count = narrow(pus.len());
         if count >= cores && speed != Speed::FULL {
-            return short_of_cores((available, request), vnode, cores);
+            return short_of_cores(available, request, vnode, cores);
         }
         (count < cores).then(|| {
             let text = format!(
@@ -224,7 +224,8 @@ pub(crate) fn short(
 
 /// A slowed group on fewer cores than it asks for: each task's speed depends on its sibling's load.
 fn short_of_cores(
-    (available, request): (&AvailableCpus<'_>, &Request),
+    available: &AvailableCpus<'_>,
+    request: &Request,
     vnode: &VnodePlan,
     asked: u32,
 ) -> Option<Finding> {

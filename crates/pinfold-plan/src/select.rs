@@ -172,7 +172,7 @@ impl<'g> Pool<'g> {
     /// `None`, without taking any, if there are too few.
     pub fn take(&mut self, need: usize, nodes: &[NodeId]) -> Option<Selection<'g>> {
         let part = self.part_for(need);
-        (self.left() >= need).then(|| self.take_of(need, (nodes, &[]), part))
+        (self.left() >= need).then(|| self.take_of(need, nodes, &[], part))
     }
 
     /// Takes the cores of the vCPUs that are pinned by hand (`wishes` for each vCPU), and cores
@@ -205,9 +205,9 @@ impl<'g> Pool<'g> {
         };
         let part = named.iter().map(|core| core.part).find(has_room);
         let part = part.or_else(|| self.part_for(more));
-        let taken = self.take_of(more, (nodes, &own), part);
+        let taken = self.take_of(more, nodes, &own, part);
         let all: Vec<&'g AvailableCore> = named.into_iter().chain(taken.cores).collect();
-        let mut pins = numbered(wishes, (&all, siblings), taken.pins);
+        let mut pins = numbered(wishes, &all, siblings, taken.pins);
         // A vCPU that may use several CPUs is represented by the first of them.
         pins.truncate(wishes.len());
         let core_of = |pu: &PuId| all.iter().find(|core| core.pus.contains(pu)).copied();
@@ -254,7 +254,7 @@ impl<'g> Pool<'g> {
         }
         let (level, domain) = tier.fitting(need, &near)?;
         let (filled, _) = tier.fitting(need.div_ceil(tier.width), &near)?;
-        if level > filled.max(CACHE) || !tier.has_room_beside(level, domain, (need, &near)) {
+        if level > filled.max(CACHE) || !tier.has_room_beside(level, domain, need, &near) {
             return None;
         }
         let mut places = tier.take(need, &near);
@@ -347,7 +347,8 @@ impl<'g> Pool<'g> {
     fn take_of(
         &mut self,
         need: usize,
-        (nodes, own): (&[NodeId], &[usize]),
+        nodes: &[NodeId],
+        own: &[usize],
         part: Option<u32>,
     ) -> Selection<'g> {
         let mut chosen: Vec<usize> = own.to_vec();
@@ -388,7 +389,8 @@ impl<'g> Pool<'g> {
 /// guest core with such a vCPU, a sibling of its CPU; else the next of `free`.
 fn numbered(
     wishes: &[Option<&CpuSet>],
-    (cores, mut siblings): (&[&AvailableCore], Vec<PuId>),
+    cores: &[&AvailableCore],
+    mut siblings: Vec<PuId>,
     free: Vec<PuId>,
 ) -> Vec<PuId> {
     let core_of = |pu: PuId| cores.iter().find(|core| core.pus.contains(&pu));
@@ -522,7 +524,8 @@ impl Tier {
         &self,
         level: usize,
         domain: usize,
-        (need, near): (usize, &NearbyCores<'_>),
+        need: usize,
+        near: &NearbyCores<'_>,
     ) -> bool {
         let cells = &self.levels[level][domain].cells;
         let Some(cell) = cells.first().map(|cell| &self.cells[*cell]) else { return false };

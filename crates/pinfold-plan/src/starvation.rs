@@ -7,7 +7,7 @@ pub(crate) fn shut_out(plan: &Plan, vnode: &VnodePlan) -> Option<String> {
     let is_real_time = |thread: &ThreadPlan| thread.policy.is_some_and(Policy::is_real_time);
     let any = plan.vnodes.iter().any(|of| of.vcpus().any(is_real_time));
     let mut threads = vnode.threads.iter().filter(|_| any);
-    let starved = threads.find_map(|thread| starved(plan, (vnode, thread)));
+    let starved = threads.find_map(|thread| starved(plan, vnode, thread));
     if starved.is_some() {
         return starved;
     }
@@ -20,7 +20,7 @@ pub(crate) fn shut_out(plan: &Plan, vnode: &VnodePlan) -> Option<String> {
 }
 
 /// The reason, if real-time vCPUs leave a thread no CPU on which it can run.
-fn starved(plan: &Plan, (vnode, thread): (&VnodePlan, &ThreadPlan)) -> Option<String> {
+fn starved(plan: &Plan, vnode: &VnodePlan, thread: &ThreadPlan) -> Option<String> {
     let mut taken = CpuSet::new();
     let mut names = Vec::new();
     for of in &plan.vnodes {

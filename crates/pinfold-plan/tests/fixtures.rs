@@ -26,7 +26,8 @@ fn requests(strategy: &str) -> Vec<Request> {
             vec![vm("a", VcpuCount::Auto), group("b", 1)],
         ],
     };
-    let isolated = |vnodes| Request { isolation: IsolationScope::Host, ..Request::from_vnodes(vnodes) };
+    let isolated =
+        |vnodes| Request { isolation: IsolationScope::Host, ..Request::from_vnodes(vnodes) };
     asked.into_iter().map(isolated).collect()
 }
 
@@ -412,8 +413,10 @@ fn preferences_are_offered_with_their_command() {
 #[test]
 fn emulator_and_iothreads_stay_on_the_node() {
     let topology = host("e5-2670-dual.synthetic");
-    let vm =
-        VmRequest { iothreads: vec!["disk".to_owned()], ..VmRequest::from_vcpus(VcpuCount::Exactly(6)) };
+    let vm = VmRequest {
+        iothreads: vec!["disk".to_owned()],
+        ..VmRequest::from_vcpus(VcpuCount::Exactly(6))
+    };
     let request = Request::from_vnodes(vec![VnodeRequest::vm("vm", vm)]);
     let nodes = |pus: &CpuSet| -> BTreeSet<u32> {
         pus.iter().filter_map(|pu| topology.pu(pu)?.node).map(|node| node.0).collect()

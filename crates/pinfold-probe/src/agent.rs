@@ -131,7 +131,7 @@ impl Agent {
         socket.set_write_timeout(Some(WRITE_PATIENCE)).map_err(fail)?;
         let input = socket.try_clone().map_err(fail)?;
         let output = socket.try_clone().map_err(fail)?;
-        Self::begin((input, output), Some(socket), name, patience)
+        Self::begin(input, output, Some(socket), name, patience)
     }
 
     /// As [`Agent::connect`], over any pair of streams, such as the pipes of a child process. The
@@ -144,11 +144,12 @@ impl Agent {
         R: Read + Send + 'static,
         W: Write + Send + 'static,
     {
-        Self::begin((input, output), None, name, (timeout_ns, &|| true))
+        Self::begin(input, output, None, name, (timeout_ns, &|| true))
     }
 
     fn begin<R, W>(
-        (input, output): (R, W),
+        input: R,
+        output: W,
         socket: Option<UnixStream>,
         name: &str,
         patience: (u64, &dyn Fn() -> bool),

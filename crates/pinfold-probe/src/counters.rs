@@ -246,7 +246,7 @@ pub fn start(
     let machine = reasons::Machine::read(host);
     let mut others = watched.others(host)?;
     for _ in 0..ROUNDS {
-        let counting = begin(host, clock, (&watched, &others), quantities, &machine)?;
+        let counting = begin(host, clock, &watched, &others, quantities, &machine)?;
         let now = watched.others(host)?;
         if now == others {
             return Ok(counting);
@@ -254,14 +254,15 @@ pub fn start(
         others = now;
     }
     let restless = true;
-    Ok(Counting { restless, ..begin(host, clock, (&watched, &others), quantities, &machine)? })
+    Ok(Counting { restless, ..begin(host, clock, &watched, &others, quantities, &machine)? })
 }
 
 /// Opens the counters of these threads.
 fn begin(
     host: &dyn Host,
     clock: &dyn Clock,
-    (watched, others): (&Watched, &[(Tid, Tid)]),
+    watched: &Watched,
+    others: &[(Tid, Tid)],
     quantities: &[Quantity],
     machine: &reasons::Machine,
 ) -> Result<Counting, HostError> {

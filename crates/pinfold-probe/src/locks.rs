@@ -215,7 +215,7 @@ impl Watching {
                 Err(error) => return Err(error),
             }
         }
-        Ok(of_reading(host, &self.watched, &reading, (&mut symbols, self.stacks)))
+        Ok(of_reading(host, &self.watched, &reading, &mut symbols, self.stacks))
     }
 }
 
@@ -253,7 +253,8 @@ fn of_reading(
     host: &dyn Host,
     watched: &Watched,
     reading: &FutexReading,
-    (symbols, stacks): (&mut BTreeMap<Tid, Symbols>, bool),
+    symbols: &mut BTreeMap<Tid, Symbols>,
+    stacks: bool,
 ) -> Locks {
     let mut members: BTreeMap<Role, Vec<Tid>> = BTreeMap::new();
     for (task, role) in &watched.threads {

@@ -299,7 +299,7 @@ impl ReferenceTool {
         let program = self.program()?;
         let mut all = Found { readings: Vec::new(), samples: None };
         for call in self.calls(settings, ours, scratch)? {
-            let text = self.text_of(&program, &call, settings, (placement, scratch))?;
+            let text = self.text_of(&program, &call, settings, placement, scratch)?;
             let found = self.parse(&text, ours)?;
             all.readings.extend(
                 found
@@ -343,7 +343,8 @@ impl ReferenceTool {
         program: &str,
         call: &Call,
         settings: &Settings,
-        (placement, scratch): (&Placement, &StateDir),
+        placement: &Placement,
+        scratch: &StateDir,
     ) -> Result<String, ReferenceToolError> {
         let file = call.file.map(|name| scratch.path_of(name));
         if let Some(name) = call.file

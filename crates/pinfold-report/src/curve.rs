@@ -33,7 +33,8 @@ impl Curve {
     pub fn from_arrivals(
         candidate: CandidateId,
         points: impl IntoIterator<Item = (f64, f64)>,
-        (longest, moments): (Option<f64>, u64),
+        longest: Option<f64>,
+        moments: u64,
     ) -> Self {
         // Beyond one time in `moments`, there is only the longest stall.
         let least = 1.0 / moments.max(1) as f64;
@@ -82,7 +83,7 @@ mod tests {
     #[test]
     fn arrivals_end_where_moments_end() {
         let points = [(1e3, 0.01), (1e6, 1e-4), (2e6, 1e-9), (3e6, 0.0)];
-        let curve = Curve::from_arrivals(CandidateId(0), points, (Some(3e6), 1_000_000));
+        let curve = Curve::from_arrivals(CandidateId(0), points, Some(3e6), 1_000_000);
         let shares: Vec<f64> = curve.points.iter().map(|point| point.share).collect();
         assert_eq!(shares, [0.99, 1.0 - 1e-4]);
         assert_eq!((curve.max, curve.samples), (Some(3e6), 1_000_000));

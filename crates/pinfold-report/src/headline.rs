@@ -119,7 +119,7 @@ pub(crate) fn headline(page: &Page) -> Headline {
     let row = winner.and_then(|id| page.deciding()?.row(id));
     match (winner, row.and_then(|row| Some((row, row.comparison.as_ref()?)))) {
         (Some(winner), Some((row, comparison))) => {
-            compared(page, &page.name(winner), &baseline, (row, comparison))
+            compared(page, &page.name(winner), &baseline, row, comparison)
         }
         (Some(winner), None) => Headline {
             subject: Some(page.name(winner)),
@@ -134,7 +134,8 @@ fn compared(
     page: &Page,
     winner: &str,
     baseline: &str,
-    (row, comparison): (&RankingRow, &Comparison),
+    row: &RankingRow,
+    comparison: &Comparison,
 ) -> Headline {
     let metric = page.answer.metric;
     let change = change(metric.unit(), comparison);

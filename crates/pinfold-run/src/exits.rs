@@ -154,7 +154,7 @@ pub fn of_machine(
         .collect();
     let subject = vm.name.clone();
     let mut table = match exits::look(host, &SystemClock, &threads, wish.look_ns) {
-        Ok(source) => return watched(host, subject, (source, wish), &threads),
+        Ok(source) => return watched(host, subject, source, wish, &threads),
         Err(error) => counted(&mut vm, wish, error.into())?,
     };
     table.findings.extend(vm.findings);
@@ -166,7 +166,8 @@ pub fn of_machine(
 fn watched(
     host: &LiveHost,
     subject: String,
-    (source, wish): (ExitSource, &ObservationSettings),
+    source: ExitSource,
+    wish: &ObservationSettings,
     threads: &[VcpuThread],
 ) -> Result<Answer, Failure> {
     let clock = SystemClock;

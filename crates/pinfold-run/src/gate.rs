@@ -65,7 +65,7 @@ pub fn run(
     let descendants = Descendants::read(&host, command.pid(), group)?;
     let ended = gate
         .let_go(&mut command)
-        .and_then(|()| wait((&host, &descendants), &mut command, guard.as_mut()));
+        .and_then(|()| wait(&host, &descendants, &mut command, guard.as_mut()));
     if ended.is_err() {
         drop(command);
     }
@@ -91,7 +91,8 @@ pub fn name_of(command: &[String]) -> String {
 
 /// Waits for the end of the command, forwards signals to it, and sends heartbeats to the watchdog.
 fn wait(
-    (host, descendants): (&LiveHost, &Descendants),
+    host: &LiveHost,
+    descendants: &Descendants,
     command: &mut Child,
     mut guard: Option<&mut Guard>,
 ) -> Result<ExitStatus, Failure> {

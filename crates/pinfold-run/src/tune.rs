@@ -146,14 +146,15 @@ pub fn tune(
             return Err(failure);
         }
     };
-    tuning.finish((store, run), subject, display.progress)
+    tuning.finish(store, run, subject, display.progress)
 }
 
 impl Tuning<'_> {
     /// Makes the starts of a run.
     fn finish(
         &self,
-        (mut store, run): (Store, OpenRun),
+        mut store: Store,
+        run: OpenRun,
         subject: &Subject,
         progress: &mut dyn Progress,
     ) -> Result<(Store, RunId), Failure> {
@@ -191,7 +192,7 @@ impl Tuning<'_> {
         begins: &dyn Fn(&Created, Accelerator, &[Finding]),
     ) -> Result<OpenRun, Failure> {
         let facts = self.trial(subject)?;
-        self.open_run(store, (subject, &facts), begins)
+        self.open_run(store, subject, &facts, begins)
     }
 
     fn starter<'s>(&'s self, subject: &'s Subject) -> Result<VmStarter<'s>, Failure> {
@@ -251,7 +252,8 @@ impl Tuning<'_> {
     fn open_run(
         &self,
         store: &mut Store,
-        (subject, facts): (&Subject, &Facts),
+        subject: &Subject,
+        facts: &Facts,
         begins: &dyn Fn(&Created, Accelerator, &[Finding]),
     ) -> Result<OpenRun, Failure> {
         let clock = SystemClock;

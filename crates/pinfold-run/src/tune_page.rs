@@ -472,7 +472,7 @@ fn curve(id: CandidateId, pooled: &tune::Pooled) -> Curve {
     let moments = pooled.observed_ns / SHORTEST_GAP_NS;
     let longest = pooled.samples.iter().copied().max_by(f64::total_cmp);
     let points = points.iter().map(|point| (point.wait_ns, point.arrival_probability));
-    Curve::from_arrivals(id, points, (longest, moments))
+    Curve::from_arrivals(id, points, longest, moments)
 }
 
 /// The statistic of one block of a metric.

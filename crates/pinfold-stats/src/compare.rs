@@ -203,8 +203,8 @@ struct Merged {
 pub fn compare(first: &[Vec<Figure>], second: &[Vec<Figure>]) -> Comparison {
     let count = first.len().min(second.len());
     let (ours, theirs) = (populations(&first[..count]), populations(&second[..count]));
-    let mut unmatched = lonely((&ours, &theirs), "the first");
-    unmatched.extend(lonely((&theirs, &ours), "the second"));
+    let mut unmatched = lonely(&ours, &theirs, "the first");
+    unmatched.extend(lonely(&theirs, &ours, "the second"));
     if first.len() != second.len() {
         unmatched.push(format!(
             "the first has {}, the second {}: only the first {count} of each are compared",
@@ -224,7 +224,7 @@ pub fn compare(first: &[Vec<Figure>], second: &[Vec<Figure>]) -> Comparison {
             continue;
         }
         let all = aspects(&key.probe, one, other).into_iter();
-        drafts.extend(all.map(|aspect| draft(key, aspect, (one, other))));
+        drafts.extend(all.map(|aspect| draft(key, aspect, one, other)));
     }
     let blocks = u32::try_from(count).unwrap_or(u32::MAX);
     judge(drafts, blocks, unmatched)
@@ -264,7 +264,7 @@ fn judge(mut drafts: Vec<Draft>, blocks: u32, unmatched: Vec<String>) -> Compari
     Comparison { blocks, needed, rows, unmatched }
 }
 
-fn draft(key: &Key, aspect: Aspect, (one, other): (&Population, &Population)) -> Draft {
+fn draft(key: &Key, aspect: Aspect, one: &Population, other: &Population) -> Draft {
     let both = Both::new((key, aspect), (one, other));
     let lacking = |values: &Values| values.iter().any(|value| value.is_none_or(|v| v <= 0.0));
     let missing = match (lacking(&both.raised.0), lacking(&both.raised.1)) {
@@ -344,7 +344,8 @@ impl Population {
 
 /// The figures that only one side has; many of them by the first and the last.
 fn lonely(
-    (here, there): (&BTreeMap<Key, Population>, &BTreeMap<Key, Population>),
+    here: &BTreeMap<Key, Population>,
+    there: &BTreeMap<Key, Population>,
     side: &str,
 ) -> Vec<String> {
     let keys: Vec<&Key> = here.keys().filter(|key| !there.contains_key(*key)).collect();

@@ -188,7 +188,8 @@ fn verdicts_need_blocks_then_both_instruments() {
         let (low, high) = bounds;
         let interval = Interval { ratio: f64::midpoint(low, high), low, high };
         let rule = Rule { alpha: 0.05, margin: 0.02, blocks_needed: 8 };
-        let verdict = Verdict::from_evidence(&Evidence { blocks, interval, p_holm }, direction, &rule);
+        let verdict =
+            Verdict::from_evidence(&Evidence { blocks, interval, p_holm }, direction, &rule);
         assert_eq!(verdict.to_string(), expected);
     }
     check(3, (0.1, 0.2), 0.001, LOWER, "unknown: 3 blocks, 8 needed");
@@ -303,7 +304,8 @@ fn single_aa_pairs_seldom_differ() {
         let blocks = simulate(&mut generator, 8, 1.0, 0.4);
         let p = sign_flip(&log_ratios(&blocks)).unwrap().value;
         let interval = ratio_interval_of(&blocks, 200).unwrap();
-        let verdict = Verdict::from_evidence(&Evidence { blocks: 8, interval, p_holm: p }, HIGHER, &rule);
+        let verdict =
+            Verdict::from_evidence(&Evidence { blocks: 8, interval, p_holm: p }, HIGHER, &rule);
         wrong += u32::from(matches!(verdict, Verdict::Better | Verdict::Worse));
     }
     assert!(f64::from(wrong) / f64::from(PAIRS) < 0.05, "{wrong} of {PAIRS}");

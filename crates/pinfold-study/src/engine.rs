@@ -206,7 +206,7 @@ struct Open<S> {
 }
 
 impl<S: Copy> Open<S> {
-    fn ended(&self, (clock, node): (&dyn Clock, &str)) -> EndedTrial<S> {
+    fn ended(&self, clock: &dyn Clock, node: &str) -> EndedTrial<S> {
         EndedTrial {
             slot: self.slot,
             position: self.position,
@@ -301,7 +301,7 @@ impl<W: Work> Engine<W> {
     ) -> Result<(), W::Error> {
         for one in failed {
             let message = one.message();
-            let ended = one.ended((environment.clock, environment.node));
+            let ended = one.ended(environment.clock, environment.node);
             self.work.save(EndedTrial { error: Some(message.clone()), ..ended }, None)?;
             self.failures_in_a_row += 1;
             let (block, name) = self.work.place(one.slot);
@@ -335,7 +335,7 @@ impl<W: Work> Engine<W> {
             since = now;
             match result {
                 Ok(output) => {
-                    if let Err(error) = self.work.save(one.ended((clock, node)), Some(output)) {
+                    if let Err(error) = self.work.save(one.ended(clock, node), Some(output)) {
                         failed_store = Some(error);
                         return Next::Stop;
                     }
@@ -362,7 +362,7 @@ impl<W: Work> Engine<W> {
         let left_ns = clock.now_ns().saturating_sub(since);
         fatal = ended.as_ref().err().filter(|error| error.fatal).cloned().or(fatal);
         if !blamed {
-            share_out(&mut open, &saved, (ended.err(), left_ns));
+            share_out(&mut open, &saved, ended.err(), left_ns);
         }
         match fatal.filter(|_| !stop.load(Ordering::SeqCst)) {
             Some(error) => Err(W::cannot_run(error)),
@@ -376,7 +376,7 @@ impl<W: Work> Engine<W> {
 
 /// Counts a failure for each trial of a start without a saved result, and divides the remaining
 /// time of the start among those that had no error of their own.
-fn share_out<S>(open: &mut [Open<S>], saved: &[bool], (error, left_ns): (Option<TrialError>, u64)) {
+fn share_out<S>(open: &mut [Open<S>], saved: &[bool], error: Option<TrialError>, left_ns: u64) {
     let lost = saved.iter().filter(|saved| !**saved).count().max(1) as u64;
     for (one, _) in open.iter_mut().zip(saved).filter(|(_, saved)| !**saved) {
         one.failures += 1;

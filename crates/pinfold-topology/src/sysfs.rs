@@ -51,7 +51,7 @@ pub(crate) fn tree(host: &dyn Host) -> Result<Tree, String> {
     let has_topology = |pu: &PuId| host.list(&paths::cpu_file(*pu, "topology")).is_ok();
     let online = listed.unwrap_or_else(|| all.iter().filter(has_topology).collect());
     let nodes = nodes(host, &online);
-    let around = online.iter().map(|pu| Around::read(host, pu, (&online, &nodes))).collect();
+    let around = online.iter().map(|pu| Around::read(host, pu, &online, &nodes)).collect();
     let tree = assemble(around, nodes, all.union(&online));
     Ok(Tree { allowed: online, ..tree })
 }
@@ -76,7 +76,7 @@ pub(crate) fn assemble(mut around: Vec<Around>, nodes: Vec<TreeNode>, complete: 
 }
 
 impl Around {
-    fn read(host: &dyn Host, pu: PuId, (online, nodes): (&CpuSet, &[TreeNode])) -> Self {
+    fn read(host: &dyn Host, pu: PuId, online: &CpuSet, nodes: &[TreeNode]) -> Self {
         let topology = |names: [&str; 3]| {
             let [new, old, mask] =
                 names.map(|name| paths::cpu_file(pu, &format!("topology/{name}")));

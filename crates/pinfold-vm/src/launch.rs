@@ -182,7 +182,7 @@ pub fn start_stopped(
     }
     let mut child = child.start().map_err(|error| not_spawned(error, hypervisor.texts()))?;
     let chatter = Chatter::follow(child.stderr())?;
-    let reached = greet(hypervisor, (&mut child, &socket.path), options);
+    let reached = greet(hypervisor, &mut child, &socket.path, options);
     let (monitor, found, version) = match reached {
         Ok(reached) => reached,
         Err(error) => {
@@ -216,7 +216,8 @@ fn not_spawned(error: HostError, texts: &'static Texts) -> VmError {
 /// Waits for the socket and its greeting, then finds the threads.
 fn greet(
     hypervisor: &dyn Hypervisor,
-    (child, socket): (&mut Child, &str),
+    child: &mut Child,
+    socket: &str,
     options: &LaunchOptions,
 ) -> Result<(Box<dyn Monitor>, Found, Version), VmError> {
     let clock = SystemClock;

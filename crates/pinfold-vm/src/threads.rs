@@ -252,7 +252,7 @@ fn by_monitor(
     let accelerator = if kvm {
         Accelerator::Kvm
     } else if reported.share_one_thread()
-        || (vcpus == 1 && one_vcpu_in_shared_loop(host, pid, (monitor.hypervisor(), &tasks)))
+        || (vcpus == 1 && one_vcpu_in_shared_loop(host, pid, monitor.hypervisor(), &tasks))
     {
         Accelerator::TcgSingle
     } else {
@@ -421,7 +421,8 @@ fn accelerator_by_names(hypervisor: &dyn Hypervisor, tasks: &[Task]) -> Option<A
 fn one_vcpu_in_shared_loop(
     host: &dyn Host,
     pid: Tid,
-    (hypervisor, tasks): (&dyn Hypervisor, &[Task]),
+    hypervisor: &dyn Hypervisor,
+    tasks: &[Task],
 ) -> bool {
     if accelerator_by_names(hypervisor, tasks) == Some(Accelerator::TcgSingle) {
         return true;

@@ -108,8 +108,8 @@ pub(super) fn killed(
         apply.extend(["--knob", words]);
     }
     let (before, pus) = there_and_back(guest, vm, &apply)?;
-    let each = at_each_change(guest, (&apply, &before), extent, progress)?;
-    let random = at_random(guest, (&apply, &before), extent, progress)?;
+    let each = at_each_change(guest, &apply, &before, extent, progress)?;
+    let random = at_random(guest, &apply, &before, extent, progress)?;
     Ok(format!(
         "rr 1 on CPUs {pus} in an isolated partition, SMT off, interrupts, memory nodes, wake-up latency \
          and {} more knobs at once; {each}; {random}; each time group, mask and policy of {} tasks and \
@@ -218,7 +218,8 @@ fn undone(guest: &mut Guest, before: &Snapshot, what: &str) -> Result<(), LabErr
 
 fn at_each_change(
     guest: &mut Guest,
-    (apply, before): (&[&str], &Snapshot),
+    apply: &[&str],
+    before: &Snapshot,
     extent: Extent,
     progress: &mut Progress,
 ) -> Result<String, LabError> {
@@ -238,7 +239,8 @@ fn at_each_change(
 
 fn at_random(
     guest: &mut Guest,
-    (apply, before): (&[&str], &Snapshot),
+    apply: &[&str],
+    before: &Snapshot,
     extent: Extent,
     progress: &mut Progress,
 ) -> Result<String, LabError> {

@@ -217,7 +217,7 @@ fn set(
         return Ok(Reverted::Gone);
     };
     if now == *mask || now == mask.intersection(allowed) {
-        return without_offline(past, task, (mask, &now));
+        return without_offline(past, task, mask, &now);
     }
     Err(HostError::Unexpected {
         path: paths::process_status(task.tid),
@@ -230,7 +230,8 @@ fn set(
 fn without_offline(
     past: &UndoContext<'_>,
     task: TaskId,
-    (mask, now): (&CpuSet, &CpuSet),
+    mask: &CpuSet,
+    now: &CpuSet,
 ) -> Result<Reverted, HostError> {
     if past.masks_survive || now == mask {
         return Ok(Reverted::Restored);

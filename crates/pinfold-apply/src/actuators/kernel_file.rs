@@ -133,7 +133,8 @@ fn is_nodes_of_others(path: &str) -> bool {
 pub(crate) fn still_holds(
     path: &str,
     now: &[u8],
-    (value, original): (&[u8], &[u8]),
+    value: &[u8],
+    original: &[u8],
 ) -> Result<bool, HostError> {
     if same(kind(path), path, now, value)? {
         return Ok(true);
@@ -256,7 +257,7 @@ fn is_as_given(
         return Ok(true);
     }
     for value in past.written_values(path) {
-        if still_holds(path, now, (value, original))? {
+        if still_holds(path, now, value, original)? {
             return Ok(true);
         }
     }

@@ -64,7 +64,7 @@ pub(super) fn revert(
         Ok(false) => {}
         Err(error) => return vec![Err(error)],
     }
-    let answer = put_back(past, setting, (original, files));
+    let answer = put_back(past, setting, original, files);
     let mut answers = vec![answer];
     if matches!(answers[0], Ok(Reverted::Restored | Reverted::Nothing | Reverted::Near(_))) {
         for (task, mask) in masks {
@@ -90,12 +90,13 @@ fn ended(past: &UndoContext<'_>, masks: &[(TaskId, CpuSet)]) -> Result<bool, Hos
 fn put_back(
     past: &UndoContext<'_>,
     setting: &Setting,
-    (original, files): (Option<&str>, &[KeptFile]),
+    original: Option<&str>,
+    files: &[KeptFile],
 ) -> Result<Reverted, HostError> {
     let Some(now) = tasks::unless_gone(past.host.setting(setting))? else {
         return Ok(Reverted::Gone);
     };
-    let files = files_before(past, setting, (original, files))?;
+    let files = files_before(past, setting, original, files)?;
     if now.as_deref() == original {
         let differed = tasks::unless_gone(past.host.put_setting_files(setting, &files))?;
         return Ok(match differed {
@@ -139,7 +140,8 @@ fn put_back(
 fn files_before(
     past: &UndoContext<'_>,
     setting: &Setting,
-    (original, files): (Option<&str>, &[KeptFile]),
+    original: Option<&str>,
+    files: &[KeptFile],
 ) -> Result<Vec<KeptFile>, HostError> {
     if !files.is_empty() || original.is_some() {
         return Ok(files.to_vec());

@@ -124,7 +124,7 @@ fn shrink(
         draft.left(group, "it is a partition that Pinfold did not create");
         return Ok(());
     }
-    report_undo(draft, cpusets, (parent, group), &original)?;
+    report_undo(draft, cpusets, parent, group, &original)?;
     draft.enable(cpusets, parent, REASON)?;
     let masks = if reserved.is_empty() { Vec::new() } else { draft.overwritten(cpusets, group)? };
     // Before and after the list: the last undo of a mask follows that of the list.
@@ -139,7 +139,8 @@ fn shrink(
 fn report_undo(
     draft: &mut Draft<'_>,
     cpusets: &Cpusets,
-    (parent, group): (&str, &str),
+    parent: &str,
+    group: &str,
     original: &[u8],
 ) -> Result<(), ApplyError> {
     let was_on = draft.state.file(&paths::cpuset_cpus(group))?.is_some();

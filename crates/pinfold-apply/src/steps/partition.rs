@@ -43,8 +43,8 @@ pub(super) fn make(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     }
     let pus = draft.plan.exclusive.clone();
-    let group = threaded(draft, cpusets, (&above, &pus))?;
-    enter(draft, cpusets, (&group, &above), threads)?;
+    let group = threaded(draft, cpusets, &above, &pus)?;
+    enter(draft, cpusets, &group, &above, threads)?;
     if remote {
         for group in cpusets.lineage(&above).iter().skip(1).chain([&group]) {
             keep(draft, group, &pus)?;
@@ -66,7 +66,7 @@ pub(super) fn sort(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let group = paths::cgroup_file(&above, &name(&draft.name));
     if draft.state.exists(&group) {
         let threads = members(draft, kind)?;
-        enter(draft, cpusets, (&group, &above), threads)?;
+        enter(draft, cpusets, &group, &above, threads)?;
     }
     Ok(())
 }
@@ -163,7 +163,8 @@ fn has_remote(draft: &Draft<'_>, cpusets: &Cpusets) -> Result<bool, ApplyError> 
 fn threaded(
     draft: &mut Draft<'_>,
     cpusets: &Cpusets,
-    (above, pus): (&str, &CpuSet),
+    above: &str,
+    pus: &CpuSet,
 ) -> Result<String, ApplyError> {
     let name = name(&draft.name);
     let group = draft.group(cpusets, (above, &name), None, REASON)?;
@@ -180,7 +181,8 @@ fn threaded(
 fn enter(
     draft: &mut Draft<'_>,
     cpusets: &Cpusets,
-    (group, above): (&str, &str),
+    group: &str,
+    above: &str,
     threads: Vec<TaskId>,
 ) -> Result<(), ApplyError> {
     let (mut coming, mut going) = (Vec::new(), Vec::new());

@@ -73,7 +73,7 @@ fn changes(text: &str) -> Result<Vec<SpeedChange>, Fault> {
             Fault::new(*at, format!("{seconds:?} is not a number of seconds"))
                 .with_hint("write such as 1.5, with at most nine digits after the point")
         })?;
-        later(changes.last().map(|last| last.at_ns), at_ns, (*at, seconds))?;
+        later(changes.last().map(|last| last.at_ns), at_ns, *at, seconds)?;
         let value = Value { at: *place, what: ValueKind::Text((*speed).to_owned()) };
         let before = text.get(..*at).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
@@ -117,7 +117,7 @@ fn recorded(text: &str) -> Result<RecordedLoad, Fault> {
         let at_ms = decimal(ms, 0).ok_or_else(|| {
             Fault::new(*at, format!("{ms:?} is not a whole number of milliseconds"))
         })?;
-        later(Some(done.last().map_or(0, |last| last.at_ms)), at_ms, (*at, ms))?;
+        later(Some(done.last().map_or(0, |last| last.at_ms)), at_ms, *at, ms)?;
         let busy_millionths = shares.iter().map(share).collect::<Result<_, _>>()?;
         done.push(LoadRow { at_ms, busy_millionths });
     }
@@ -137,7 +137,7 @@ fn share((at, text): &(usize, &str)) -> Result<u32, Fault> {
     })
 }
 
-fn later(before: Option<u64>, now: u64, (at, text): (usize, &str)) -> Result<(), Fault> {
+fn later(before: Option<u64>, now: u64, at: usize, text: &str) -> Result<(), Fault> {
     match before {
         Some(before) if now <= before => {
             Err(Fault::new(at, format!("the time {text} is not later than that of the row before"))

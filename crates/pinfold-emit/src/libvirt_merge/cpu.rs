@@ -25,7 +25,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             return;
         };
         let (vendor, caches) = (Vendor::from_topology(topology), caches(vnode, topology));
-        let mut shape = self.planned(guest, (vendor, caches));
+        let mut shape = self.planned(guest, vendor, caches);
         if leaves_reserve {
             // The topology holds the vCPUs that can be added later too.
             shape = self.with_reserve(shape);
@@ -38,7 +38,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         let kvm = self.domain.kind == "kvm";
         let needs_topoext = shape.threads > 1 && vendor == Vendor::Amd && kvm;
         let shows_host = caches.as_host && vendor != Vendor::Unknown && kvm;
-        let flags = self.flags(node, caches, (shows_host, needs_topoext));
+        let flags = self.flags(node, caches, shows_host, needs_topoext);
         let mut extra = flags;
         // Existing cells are replaced in their element; new ones are written with the topology.
         if !cells.is_empty() {
@@ -65,7 +65,7 @@ impl<'a, 'x> Merge<'a, 'x> {
 
     /// The plan's guest topology, limited to the levels of the board; the file's clusters stay if
     /// they divide it.
-    fn planned(&mut self, guest: &GuestTopology, (vendor, caches): (Vendor, Caches)) -> Shape {
+    fn planned(&mut self, guest: &GuestTopology, vendor: Vendor, caches: Caches) -> Shape {
         let board = self.domain.board;
         let (mut cores, mut threads) = (guest.cores, guest.threads);
         if board == Board::WithoutThreads && threads > 1 {
@@ -165,7 +165,8 @@ impl<'a, 'x> Merge<'a, 'x> {
         &mut self,
         node: Node<'a, 'x>,
         caches: Caches,
-        (shows_host, needs_topoext): (bool, bool),
+        shows_host: bool,
+        needs_topoext: bool,
     ) -> Vec<String> {
         let mut lines = Vec::new();
         let passthrough = node.attribute("mode") == Some("host-passthrough");

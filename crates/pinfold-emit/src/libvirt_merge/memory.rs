@@ -215,7 +215,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             let bound = own.or(whole.as_ref());
             let usable = bound.map(|nodes| with_cpus(nodes, topology)).unwrap_or_default();
             if !usable.is_empty() && !there.iter().all(|node| usable.contains(node)) {
-                return Err(torn(cell, (&usable, &there)));
+                return Err(torn(cell, &usable, &there));
             }
             let known = bound.is_some_and(|nodes| !lacks(nodes, topology));
             if known && (own.is_some() || usable.len() < 2) {
@@ -228,7 +228,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         }
         let several = topology.nodes.iter().filter(|node| node.memory_bytes > 0).count() > 1;
         if anew {
-            self.rewrite_memnodes((vnode, topology), missing);
+            self.rewrite_memnodes(vnode, topology, missing);
         } else if several && !missing.is_empty() {
             self.add_memnodes(vnode, missing);
         }
@@ -252,11 +252,7 @@ impl<'a, 'x> Merge<'a, 'x> {
 
     /// Rewrites `<numatune>`: numad's placement and nodes that this host lacks are removed, every
     /// other binding stays.
-    fn rewrite_memnodes(
-        &mut self,
-        (vnode, topology): (&VnodePlan, &Topology),
-        missing: Vec<String>,
-    ) {
+    fn rewrite_memnodes(&mut self, vnode: &VnodePlan, topology: &Topology, missing: Vec<String>) {
         let Some(node) = child(self.root, "numatune") else { return };
         let planned = match &vnode.memory {
             Some(memory) => memory.nodes.clone(),
@@ -301,7 +297,7 @@ fn nodes_of(vnode: &VnodePlan, topology: &Topology, cell: Option<&Cell>) -> Vec<
     used.map(|node| node.id).collect()
 }
 
-fn torn(cell: &Located<Cell>, (bound, there): (&[NodeId], &[NodeId])) -> DomainError {
+fn torn(cell: &Located<Cell>, bound: &[NodeId], there: &[NodeId]) -> DomainError {
     let why = format!(
         "cell {} has its memory on node {}, the plan has its vCPUs on node {}",
         cell.value.id,

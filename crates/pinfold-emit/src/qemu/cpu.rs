@@ -50,16 +50,12 @@ pub(super) fn cpu(vnode: &VnodePlan, topology: &Topology, command: &Command<'_>)
     }
     let guest =
         GuestTopology { cores: guest.cores * (guest.threads / threads), threads, ..guest.clone() };
-    smp(&mut cpu, (&guest, caches), (guest_cpu.board, command));
+    smp(&mut cpu, &guest, caches, guest_cpu.board, command);
     cpu
 }
 
 /// `-smp`, with dies if the board supports them, and the command's clusters if they divide it.
-fn smp(
-    cpu: &mut Cpu,
-    (guest, caches): (&GuestTopology, Caches),
-    (board, command): (Board, &Command<'_>),
-) {
+fn smp(cpu: &mut Cpu, guest: &GuestTopology, caches: Caches, board: Board, command: &Command<'_>) {
     let (all, vcpus) = (guest.vcpus(), command.vcpus);
     let later = usize::try_from(all) != Ok(vcpus);
     let mut shape = if later { format!("{vcpus},maxcpus={all}") } else { all.to_string() };

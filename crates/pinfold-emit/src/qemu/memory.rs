@@ -58,7 +58,7 @@ pub(super) fn options(vnode: &VnodePlan, topology: &Topology, command: &Command<
     match shares {
         Some(shares) => {
             for ((cell, share), number) in cells.iter().zip(shares).zip(0_u32..) {
-                backend(&mut options, (memory, topology), number, (&[cell.node], share));
+                backend(&mut options, memory, topology, number, &[cell.node], share);
                 // Each list element is a separate key in QEMU's options.
                 let cpus = ranges("cpus", &cell.vcpus);
                 let value = format!("node,nodeid={number},{cpus},memdev=pinfold-mem{number}");
@@ -66,7 +66,7 @@ pub(super) fn options(vnode: &VnodePlan, topology: &Topology, command: &Command<
             }
         }
         None => {
-            backend(&mut options, (memory, topology), 0, (&memory.nodes, bytes));
+            backend(&mut options, memory, topology, 0, &memory.nodes, bytes);
             options.words.push(("-machine", "memory-backend=pinfold-mem0".to_owned()));
             if memory.nodes.len() > 1 {
                 options.notes.push(format!(
@@ -81,9 +81,11 @@ pub(super) fn options(vnode: &VnodePlan, topology: &Topology, command: &Command<
 
 fn backend(
     options: &mut Options,
-    (memory, topology): (&MemoryPlan, &Topology),
+    memory: &MemoryPlan,
+    topology: &Topology,
     number: u32,
-    (nodes, bytes): (&[NodeId], u64),
+    nodes: &[NodeId],
+    bytes: u64,
 ) {
     let list = node_list(nodes);
     let mut value = match memory.page_bytes {

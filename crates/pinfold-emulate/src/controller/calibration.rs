@@ -62,7 +62,7 @@ pub(super) fn calibrate(
         let known = completed(&kept, node, costs);
         report_missing(outside, node, &known, found.failed.as_ref());
         emulation.learn(&known)?;
-        keep((outside, clock), node, (emulation.as_ref(), costs.keys(), &together));
+        keep(outside, clock, node, emulation.as_ref(), costs.keys(), &together);
     }
     Ok(together)
 }
@@ -149,9 +149,12 @@ fn report_missing(
 }
 
 fn keep<'p>(
-    (outside, clock): (&dyn HelperSpawner, &dyn Clock),
+    outside: &dyn HelperSpawner,
+    clock: &dyn Clock,
     node: &Node,
-    (emulation, pus, together): (&dyn Emulation, impl Iterator<Item = &'p PuId>, &CpuSet),
+    emulation: &dyn Emulation,
+    pus: impl Iterator<Item = &'p PuId>,
+    together: &CpuSet,
 ) {
     let costs = emulation.costs();
     let costs: BTreeMap<PuId, Cost> = pus.filter_map(|pu| Some((*pu, *costs.get(pu)?))).collect();
@@ -187,9 +190,12 @@ impl VnodeController<'_> {
             }
             let all = one.emulation.costs();
             keep(
-                (self.outside, self.clock),
+                self.outside,
+                self.clock,
                 &one.node,
-                (one.emulation.as_ref(), all.keys(), &self.together),
+                one.emulation.as_ref(),
+                all.keys(),
+                &self.together,
             );
         }
         Ok(())

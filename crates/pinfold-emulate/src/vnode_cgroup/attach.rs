@@ -122,7 +122,7 @@ pub(super) fn moves(
             else {
                 continue;
             };
-            let found = states_of(host, (place, controller), *process)?;
+            let found = states_of(host, place, controller, *process)?;
             if found.iter().any(|state| place.directory(&state.group) != *door) {
                 tasks.push(leader.task());
                 states.extend(found);
@@ -189,7 +189,8 @@ fn family(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, HostError> {
 /// The state of every thread of a process.
 fn states_of(
     host: &dyn Host,
-    (place, controller): (&MountedHierarchy, &str),
+    place: &MountedHierarchy,
+    controller: &str,
     process: Tid,
 ) -> Result<Vec<TaskState>, HostError> {
     let names = match host.list(&paths::task_dir(process)) {
@@ -198,7 +199,7 @@ fn states_of(
     };
     let mut states = Vec::new();
     for tid in names.iter().filter_map(|name| name.parse().ok().map(Tid)) {
-        match state_of(host, (place, controller), tid) {
+        match state_of(host, place, controller, tid) {
             Ok(state) => states.extend(state),
             Err(error) if error.is_gone() => {}
             Err(error) => return Err(error),
@@ -209,7 +210,8 @@ fn states_of(
 
 fn state_of(
     host: &dyn Host,
-    (place, controller): (&MountedHierarchy, &str),
+    place: &MountedHierarchy,
+    controller: &str,
     tid: Tid,
 ) -> Result<Option<TaskState>, HostError> {
     let Some(stat) = proc_stat::read(host, tid)? else { return Ok(None) };

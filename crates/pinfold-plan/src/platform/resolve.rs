@@ -27,7 +27,8 @@ pub fn resolve_platform(
     // Scope `own`: other tasks are not moved, yet the plan names the host's CPUs.
     let isolation = IsolationScope::Own;
     let avoid = platform.avoid.clone();
-    let request = Request { isolation, avoid, ..Request::from_vnodes(groups.collect::<Result<_, _>>()?) };
+    let request =
+        Request { isolation, avoid, ..Request::from_vnodes(groups.collect::<Result<_, _>>()?) };
     let mut plan = crate::plan("vnodes", topology, &request)?;
     let last = last_housekeeping(&plan);
     let mut vnodes = Vec::with_capacity(platform.vnodes.len());
@@ -200,7 +201,7 @@ fn report(
             });
         }
         if let Some(method) = vnode.method.filter(|method| method.sets_frequency()) {
-            plan.findings.extend(slowed_host(vnode, method, (&plan.housekeeping, topology)));
+            plan.findings.extend(slowed_host(vnode, method, &plan.housekeeping, topology));
         }
     }
     Ok(())
@@ -245,7 +246,8 @@ fn far_memory(vnode: &EmulatedVnode, node: &NumaNode) -> Option<Finding> {
 fn slowed_host(
     vnode: &EmulatedVnode,
     method: Method,
-    (housekeeping, topology): (&CpuSet, &Topology),
+    housekeeping: &CpuSet,
+    topology: &Topology,
 ) -> Option<Finding> {
     let cpus = vnode.cpus();
     let domains = topology.frequency_domains.iter().filter(|domain| !domain.is_disjoint(&cpus));

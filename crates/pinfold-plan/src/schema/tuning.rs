@@ -133,7 +133,8 @@ fn share(field: &str, text: &str) -> Result<Value, SchemaError> {
 impl TuningV1 {
     /// `None` if no tunable is set.
     pub(super) fn from_tuning(tuning: &Tuning) -> Option<Self> {
-        let values = TUNABLES.into_iter().filter_map(|one| Some((one, Json::from_values(tuning.all(one))?)));
+        let values =
+            TUNABLES.into_iter().filter_map(|one| Some((one, Json::from_values(tuning.all(one))?)));
         let twin = Self { values: values.collect(), required: tuning.required };
         (*tuning != Tuning::default()).then_some(twin)
     }

@@ -65,8 +65,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
                 why: format!("{} stay the host's alone, and no other core is left", host.pus),
             })?;
             all_threads(builder, cores, &mut |vnode_builder, pins, taken| {
-                let own =
-                    own_core(&available, &spare, (pins, taken)).unwrap_or_else(|| last.clone());
+                let own = own_core(&available, &spare, pins, taken).unwrap_or_else(|| last.clone());
                 vnode_builder.emulator(&own, || {
                     format!(
                         "the emulator runs on {}, a core of its own: {} are the host's alone",
@@ -205,7 +204,8 @@ fn hosts(available: &AvailableCpus<'_>, core: &AvailableCore) -> bool {
 fn own_core(
     available: &AvailableCpus<'_>,
     cores: &[AvailableCore],
-    (pins, taken): (&[PuId], &CpuSet),
+    pins: &[PuId],
+    taken: &CpuSet,
 ) -> Option<CpuSet> {
     let nodes = available.nodes_of(&pins.iter().copied().collect());
     let near = |core: &AvailableCore| core.node.is_none_or(|node| nodes.contains(&node));
@@ -249,7 +249,7 @@ pub(super) fn all_threads(
         let mut vnode_builder = builder.open(place);
         for &pin in &enclosure.pins {
             let reason =
-                vcpu_reason(available, &carried, pin, (enclosures.choice, vnode_builder.unit()));
+                vcpu_reason(available, &carried, pin, enclosures.choice, vnode_builder.unit());
             vnode_builder.vcpu(CpuSet::single(pin), reason);
         }
         exclusive.add(&emulator(&mut vnode_builder, &enclosure.pins, &enclosures.all)?);
@@ -264,7 +264,8 @@ fn vcpu_reason(
     available: &AvailableCpus<'_>,
     carried: &CpuSet,
     pin: PuId,
-    (choice, unit): (bool, &str),
+    choice: bool,
+    unit: &str,
 ) -> String {
     let siblings = available.siblings(pin);
     let with_vcpus = siblings.intersection(carried);

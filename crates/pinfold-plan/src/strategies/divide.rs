@@ -54,8 +54,8 @@ pub(super) fn planned(
     }
     let [asked] = request.vnodes.as_slice() else {
         return match plain {
-            Ok(joint) => Ok(largest_first(strategy, (topology, request), joint)),
-            Err(refusal) => one_by_one(strategy, (topology, request), refusal),
+            Ok(joint) => Ok(largest_first(strategy, topology, request, joint)),
+            Err(refusal) => one_by_one(strategy, topology, request, refusal),
         };
     };
     let far = plain.as_ref().ok().and_then(|plan| bytes_on_far_nodes(plan, request));
@@ -142,7 +142,8 @@ fn bytes_on_far_nodes(plan: &Plan, request: &Request) -> Option<u64> {
 /// The `refusal` of the strategy, if that gives no plan either.
 fn one_by_one(
     strategy: &Strategy,
-    (topology, request): (&Topology, &Request),
+    topology: &Topology,
+    request: &Request,
     refusal: PlanError,
 ) -> Result<Plan, PlanError> {
     let may_help = matches!(
@@ -154,7 +155,7 @@ fn one_by_one(
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by_key(|place| Reverse(sizes.get(*place)));
     let steps: Vec<Vec<usize>> = order.into_iter().map(|place| vec![place]).collect();
-    in_steps(strategy, (topology, request), &steps).ok_or(refusal)
+    in_steps(strategy, topology, request, &steps).ok_or(refusal)
 }
 
 /// More machines than this that span nodes are left as they are: each takes a plan of its own.
@@ -162,11 +163,7 @@ const MOST_DIVIDED: usize = 16;
 
 /// The plan for several machines, some of which may span nodes: those one after the other, the
 /// largest first, then the others together, where that gives a plan with no more warnings.
-fn largest_first(
-    strategy: &Strategy,
-    (topology, request): (&Topology, &Request),
-    joint: Plan,
-) -> Plan {
+fn largest_first(strategy: &Strategy, topology: &Topology, request: &Request, joint: Plan) -> Plan {
     let index = Index::from_topology(topology);
     let spans = |(asked, vnode): (&VnodeRequest, &VnodePlan)| {
         size(asked).filter(|_| {
@@ -185,7 +182,7 @@ fn largest_first(
     let steps: Vec<Vec<usize>> =
         first.into_iter().map(|place| vec![place]).chain([others]).collect();
     let warnings = |plan: &Plan| plan.findings.iter().filter(|it| is_warning(it)).count();
-    let divided = in_steps(strategy, (topology, request), &steps);
+    let divided = in_steps(strategy, topology, request, &steps);
     divided.filter(|plan| warnings(plan) <= warnings(&joint)).unwrap_or(joint)
 }
 
@@ -205,7 +202,8 @@ fn is_on_several(index: &Index<'_>, vnode: &VnodePlan) -> bool {
 /// leave. `None` if a step finds no place, or helpers of one machine are on vCPUs of another.
 fn in_steps(
     strategy: &Strategy,
-    (topology, request): (&Topology, &Request),
+    topology: &Topology,
+    request: &Request,
     steps: &[Vec<usize>],
 ) -> Option<Plan> {
     let (mut left, mut taken) = (topology.clone(), CpuSet::new());

@@ -77,9 +77,12 @@ pub(super) fn one_per_core(
                 .map(|core| {
                     vcpu_reason(
                         available,
-                        (core, *pin, beside),
+                        core,
+                        *pin,
+                        beside,
                         host,
-                        (enclosures.choice, vnode_builder.unit()),
+                        enclosures.choice,
+                        vnode_builder.unit(),
                     )
                 })
                 .unwrap_or_default();
@@ -104,9 +107,12 @@ pub(super) fn one_per_core(
 
 fn vcpu_reason(
     available: &AvailableCpus<'_>,
-    (core, pin, beside): (&AvailableCore, PuId, bool),
+    core: &AvailableCore,
+    pin: PuId,
+    beside: bool,
     host: &HostShare,
-    (choice, unit): (bool, &str),
+    choice: bool,
+    unit: &str,
 ) -> String {
     let siblings = core.set().difference(&CpuSet::single(pin));
     let which = if core.pus.first() == Some(&pin) {

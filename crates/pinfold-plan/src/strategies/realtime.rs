@@ -137,7 +137,7 @@ fn on_cores<'a>(
 fn kept(available: &AvailableCpus<'_>, request: &Request, ended: &PlacedPlan<'_>) -> CpuSet {
     let of = |exclusive: &CpuSet| {
         let housekeeping = available.hostable.difference(exclusive);
-        boot::kept_for(ended.vnodes, (exclusive, &housekeeping), available.topology)
+        boot::kept_for(ended.vnodes, exclusive, &housekeeping, available.topology)
     };
     let shared = of(&CpuSet::new());
     let isolates = request.isolation != IsolationScope::None;

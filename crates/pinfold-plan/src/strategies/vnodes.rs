@@ -81,17 +81,14 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         }
         builder.close(vnode_builder, GuestSmt::None)?;
     }
-    what_groups_share(&mut builder, (topology, &host));
+    what_groups_share(&mut builder, topology, &host);
     let exclusive = exclusive.difference(&host.pus);
     let reason = available.host_reason(&host, &exclusive);
     builder.isolating(Reserve { exclusive, reason })
 }
 
 /// Adds findings about what the groups share, after all threads are placed.
-fn what_groups_share<'a>(
-    builder: &mut PlanBuilder<'a>,
-    (topology, host): (&'a Topology, &HostShare),
-) {
+fn what_groups_share<'a>(builder: &mut PlanBuilder<'a>, topology: &'a Topology, host: &HostShare) {
     builder.later(|ended| {
         let of = |vnode: &VnodePlan| (vnode.speed, pus_of(vnode));
         shared_domains(topology, &ended.vnodes.iter().map(of).collect::<Vec<_>>())

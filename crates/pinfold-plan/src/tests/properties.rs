@@ -42,7 +42,7 @@ fn keeps_the_rules(
     }
     prop_assert_eq!(unnamed_faults(layout, topology), vec![]);
     stays_free(layout, &allowed, request)?;
-    uses_pus_once(strategy, (topology, request), layout)?;
+    uses_pus_once(strategy, topology, request, layout)?;
     isolates(strategy, topology, request, layout)
 }
 
@@ -104,7 +104,8 @@ fn carried(layout: &Plan) -> CpuSet {
 /// No CPU carries two vCPUs while the strategy has a free one.
 fn uses_pus_once(
     strategy: &str,
-    (topology, request): (&Topology, &Request),
+    topology: &Topology,
+    request: &Request,
     layout: &Plan,
 ) -> Result<(), TestCaseError> {
     let mut load: BTreeMap<PuId, usize> = BTreeMap::new();

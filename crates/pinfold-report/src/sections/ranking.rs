@@ -149,7 +149,7 @@ fn table(page: &Page, ranking: &Ranking, place: &str) -> Table {
             let drawn = forest::row(&axis, &format!("{id}-{number}"), &name, comparison);
             against(comparison, ranking.metric, drawn)
         });
-        finished_row(page, ranking, row, (number, against))
+        finished_row(page, ranking, row, number, against)
     });
     Table {
         caption: ranking.load.to_string(),
@@ -164,7 +164,8 @@ fn finished_row(
     page: &Page,
     ranking: &Ranking,
     row: &RankingRow,
-    (number, against): (u32, Option<BaselineComparison>),
+    number: u32,
+    against: Option<BaselineComparison>,
 ) -> Row {
     let unit = ranking.metric.unit();
     let keeps_limit = page.candidate(row.candidate).and_then(|candidate| candidate.keeps_limit);

@@ -173,7 +173,7 @@ fn chart(picture: &Picture) -> String {
         if x > GAP && x + wide > width {
             (x, y) = (GAP, y + LINE);
         }
-        keys.push_str(&placed(key, (x, y - 11.0), (34.0, 14.0)));
+        keys.push_str(&placed(key, x, y - 11.0, 34.0, 14.0));
         text((x + 40.0, y), name);
         x += wide;
     }
@@ -189,7 +189,7 @@ fn chart(picture: &Picture) -> String {
                 text((x, y), title);
             }
             let height = height(svg);
-            panels.push_str(&placed(svg, (x, y + 4.0), (PANEL, height)));
+            panels.push_str(&placed(svg, x, y + 4.0, PANEL, height));
             tallest = tallest.max(height);
         }
         y += tallest + LINE + GAP;
@@ -224,7 +224,7 @@ fn wrapped(text: &str, width: f64) -> Vec<String> {
 }
 
 /// A drawing at a place of another one.
-fn placed(svg: &str, (x, y): (f64, f64), (width, height): (f64, f64)) -> String {
+fn placed(svg: &str, x: f64, y: f64, width: f64, height: f64) -> String {
     let at = format!("<svg x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"");
     format!("{}\n", svg.replacen("<svg", &at, 1))
 }

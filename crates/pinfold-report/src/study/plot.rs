@@ -323,11 +323,11 @@ fn draw(
             let (class, _) = look(place);
             svg.open_group(&format!("series {class}"), Some(&describe(line)));
             match picture.kind {
-                PictureKind::Lines => draw_line(&mut svg, line, place, (along, up)),
+                PictureKind::Lines => draw_line(&mut svg, line, place, along, up),
                 PictureKind::Percentiles | PictureKind::Sequence => {
-                    draw_dense(&mut svg, line, place, (along, up));
+                    draw_dense(&mut svg, line, place, along, up);
                 }
-                PictureKind::Bars => draw_bars(&mut svg, picture, (line, place), (along, up)),
+                PictureKind::Bars => draw_bars(&mut svg, picture, line, place, along, up),
             }
             svg.close_group();
         }
@@ -382,7 +382,7 @@ fn whisker(svg: &mut Svg, x: f64, spot: &ChartPoint, up: &Up) {
     }
 }
 
-fn draw_line(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>, &Up)) {
+fn draw_line(svg: &mut Svg, line: &Line, place: usize, along: &Along<'_>, up: &Up) {
     let (_, marker) = look(place);
     let mut points: Vec<(f64, f64, &ChartPoint)> = line
         .spots
@@ -399,7 +399,7 @@ fn draw_line(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>,
 }
 
 /// A line with few markers, because its points are dense, on a band of their ranges.
-fn draw_dense(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>, &Up)) {
+fn draw_dense(svg: &mut Svg, line: &Line, place: usize, along: &Along<'_>, up: &Up) {
     let (_, marker) = look(place);
     let spots = line.spots.iter();
     let pixel = |spot: &ChartPoint| Some((along.place(&spot.x)?, up.pixel(spot.value)));
@@ -448,8 +448,10 @@ fn bar_shift(picture: &Picture, place: usize) -> f64 {
 fn draw_bars(
     svg: &mut Svg,
     picture: &Picture,
-    (line, place): (&Line, usize),
-    (along, up): (&Along<'_>, &Up),
+    line: &Line,
+    place: usize,
+    along: &Along<'_>,
+    up: &Up,
 ) {
     let width = bar_width(picture, along);
     for spot in &line.spots {

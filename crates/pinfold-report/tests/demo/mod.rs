@@ -197,7 +197,7 @@ fn arrivals(candidate: CandidateId, gaps: &[f64]) -> Curve {
         let beyond: f64 = gaps.iter().map(|gap| (gap - wait).max(0.0)).sum();
         (wait, beyond / (f64::from(OBSERVED_US) * 1e3))
     });
-    Curve::from_arrivals(candidate, points, (Some(longest), u64::from(OBSERVED_US)))
+    Curve::from_arrivals(candidate, points, Some(longest), u64::from(OBSERVED_US))
 }
 
 fn distributions(numbers: &mut Numbers) -> Vec<Distribution> {

@@ -156,7 +156,7 @@ impl VmStarter<'_> {
         let (applied, journal, guard) = self.place(&vm, placed, &host_side, &journals)?;
         let (beating, result) = match guard.map(Beating::start).transpose() {
             Ok(beating) => {
-                (beating, self.use_guest(&mut vm, (&host_side, began, &applied, &memory), work))
+                (beating, self.use_guest(&mut vm, &host_side, began, &applied, &memory, work))
             }
             Err(failure) => (None, Err(failure)),
         };
@@ -235,7 +235,10 @@ impl VmStarter<'_> {
     fn use_guest(
         &self,
         vm: &mut RunningVm,
-        (host_side, began, applied, memory): (&HostSide, u64, &Applied, &StartMemory),
+        host_side: &HostSide,
+        began: u64,
+        applied: &Applied,
+        memory: &StartMemory,
         work: impl FnOnce(&Running<'_>, &Facts) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let starts_on_one = self.subject.demo.as_ref().is_some_and(DemoGuest::starts_on_one);

@@ -90,11 +90,11 @@ impl<'b> Guest<'b> {
         plan: Option<&Plan>,
     ) -> Result<MeasuredBlock, Failure> {
         match &self.kind {
-            Kind::Socket(reached) => self.in_agent(probe, how, (&reached.agent, None)),
+            Kind::Socket(reached) => self.in_agent(probe, how, &reached.agent, None),
             Kind::Demo(demo) => {
                 let mut taken = None;
                 demo.start(self.bench, plan.unwrap_or(&demo.plan), |agent| {
-                    taken = Some(self.in_agent(probe, how, (agent, Some(DEMO_DISK)))?);
+                    taken = Some(self.in_agent(probe, how, agent, Some(DEMO_DISK))?);
                     Ok(())
                 })?;
                 taken.ok_or_else(|| Failure::new(Exit::Vm, "the guest was not measured"))
@@ -106,9 +106,10 @@ impl<'b> Guest<'b> {
         &self,
         probe: &Probe,
         how: &ProbeOptions,
-        (agent, disk): (&Agent, Option<&str>),
+        agent: &Agent,
+        disk: Option<&str>,
     ) -> Result<MeasuredBlock, Failure> {
-        let settings = guest_settings(probe, how, (agent.hello(), disk))?;
+        let settings = guest_settings(probe, how, agent.hello(), disk)?;
         let job = probe.job(&settings).map_err(|refusal| run_block::refused(&refusal))?;
         let moment = || interference::now(&self.bench.host, &self.bench.topology.allowed);
         let before = moment()?;
@@ -317,7 +318,8 @@ impl Demo {
 fn guest_settings(
     probe: &Probe,
     how: &ProbeOptions,
-    (hello, disk): (&Hello, Option<&str>),
+    hello: &Hello,
+    disk: Option<&str>,
 ) -> Result<Settings, Failure> {
     if let Some(node) = how.node {
         let text = format!("--node {node} names a node of this machine, not of a guest");

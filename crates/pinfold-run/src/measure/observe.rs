@@ -238,10 +238,10 @@ impl Instrument {
         match (self, subject) {
             (Instrument::Sched, _) => sched(host, &threads, duration_ns).map(Observed::Sched),
             (Instrument::Counters, _) => {
-                counted(host, (&threads, request.quantities), duration_ns).map(Observed::Counters)
+                counted(host, &threads, request.quantities, duration_ns).map(Observed::Counters)
             }
             (Instrument::Locks, _) => {
-                locked(host, (&threads, request.sites), duration_ns).map(Observed::Locks)
+                locked(host, &threads, request.sites, duration_ns).map(Observed::Locks)
             }
             (Instrument::Exits, Subject::Machine(vm)) => {
                 let answer = exits::of_machine(host, *vm, request.exits)?;
@@ -340,7 +340,8 @@ pub fn quantities(names: &[String]) -> Result<Vec<Quantity>, Failure> {
 /// [`Failure`] if they cannot be counted.
 fn counted(
     host: &LiveHost,
-    (threads, quantities): (&[(TaskId, Role)], &[Quantity]),
+    threads: &[(TaskId, Role)],
+    quantities: &[Quantity],
     duration_ns: u64,
 ) -> Result<Counters, Failure> {
     let counting = counters::start(host, &SystemClock, threads, quantities);
@@ -355,7 +356,8 @@ fn counted(
 /// [`Failure`] if they cannot be observed.
 fn locked(
     host: &LiveHost,
-    (threads, sites): (&[(TaskId, Role)], bool),
+    threads: &[(TaskId, Role)],
+    sites: bool,
     duration_ns: u64,
 ) -> Result<Locks, Failure> {
     let watching = locks::start(host, threads, sites).map_err(|error| match error {

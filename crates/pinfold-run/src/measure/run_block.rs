@@ -67,7 +67,7 @@ impl<'b> PreparedProbe<'b> {
             None
         };
         let job = probe.job(&settings).map_err(|refusal| refused(&refusal))?;
-        if by_fio && is_buffered(bench, probe, (&settings, &place))? {
+        if by_fio && is_buffered(bench, probe, &settings, &place)? {
             by_fio = false;
             say("note: this file system does not support direct reads (O_DIRECT), and fio drops \
                  the page cache only once: pinload reads instead and drops it before each read");
@@ -154,7 +154,8 @@ impl<'b> PreparedProbe<'b> {
 fn is_buffered(
     bench: &Bench,
     probe: &Probe,
-    (settings, place): (&Settings, &HostPlace),
+    settings: &Settings,
+    place: &HostPlace,
 ) -> Result<bool, Failure> {
     let short = Settings { duration_ns: LOOK_NS, policy: SchedPolicy::Other, ..settings.clone() };
     let job = probe.job(&short).map_err(|refusal| refused(&refusal))?;

@@ -83,7 +83,8 @@ fn ring(stream: &mut UnixStream) {
 
 fn gather(
     stream: Option<impl Read + Send + 'static>,
-    (bell, done): (&Bell, &Arc<AtomicUsize>),
+    bell: &Bell,
+    done: &Arc<AtomicUsize>,
 ) -> std::io::Result<JoinHandle<StreamOutput>> {
     let done = Arc::clone(done);
     let mut bell = bell.there.try_clone()?;
@@ -116,8 +117,8 @@ impl Job {
             .start()
             .map_err(|error| TrialError::failed(Failure::from(error).message))?;
         let done = Arc::new(AtomicUsize::new(0));
-        let stdout = gather(child.stdout(), (bell, &done)).map_err(|error| failed(&error))?;
-        let stderr = gather(child.stderr(), (bell, &done)).map_err(|error| failed(&error))?;
+        let stdout = gather(child.stdout(), bell, &done).map_err(|error| failed(&error))?;
+        let stderr = gather(child.stderr(), bell, &done).map_err(|error| failed(&error))?;
         let (limit, over) = mpsc::channel::<()>();
         let mut late = bell.there.try_clone().map_err(|error| failed(&error))?;
         std::thread::spawn(move || {

@@ -57,7 +57,7 @@ pub fn run(
     };
     let run = study::create(&mut store, &stored, &runner);
     let run = run.map_err(|error| file_failure(new.file, error))?;
-    work((&mut store, run), (&machine, &mut runner), session.state, display)?;
+    work(&mut store, run, &machine, &mut runner, session.state, display)?;
     Ok((store, run.id()))
 }
 
@@ -118,13 +118,15 @@ pub fn resume(
         }
         failure
     })?;
-    work((store, run), (&machine, &mut runner), session.state, display)
+    work(store, run, &machine, &mut runner, session.state, display)
 }
 
 /// Runs the remaining trials of a run.
 fn work(
-    (store, run): (&mut Store, OpenRun),
-    (machine, runner): (&Machine, &mut HostRunner<'_>),
+    store: &mut Store,
+    run: OpenRun,
+    machine: &Machine,
+    runner: &mut HostRunner<'_>,
     state: &StateDir,
     display: Display<'_>,
 ) -> Result<(), Failure> {

@@ -173,12 +173,12 @@ fn ordered(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<Strin
 fn labelled(analysis: &Analysis, factor: &str, level: &str) -> String {
     match level.parse::<f64>() {
         Ok(_) => format!("{factor} {level}"),
-        Err(_) => shown_level(&analysis.loaded.study, &analysis.loaded.facts, (factor, level)),
+        Err(_) => shown_level(&analysis.loaded.study, &analysis.loaded.facts, factor, level),
     }
 }
 
 /// A level as the page shows it: without cpufreq the method `gov` is another one.
-fn shown_level(study: &Study, facts: &HostFacts, (factor, level): (&str, &str)) -> String {
+fn shown_level(study: &Study, facts: &HostFacts, factor: &str, level: &str) -> String {
     let is_method = study.factor(factor).is_some_and(|one| one.acts == FactorEffect::Method);
     if is_method && level == Method::Gov.name() && !facts.cpufreq {
         format!("{level} (freezer only: no cpufreq)")
@@ -366,7 +366,7 @@ fn table_field(scale: Scale, point: &library::Point) -> String {
 fn row_names(analysis: &Analysis, factors: &[String], key: &[String]) -> Vec<String> {
     let Loaded { study, facts, .. } = &analysis.loaded;
     let names = factors.iter().zip(key);
-    names.map(|(factor, level)| shown_level(study, facts, (factor, level))).collect()
+    names.map(|(factor, level)| shown_level(study, facts, factor, level)).collect()
 }
 
 /// The name of the column of a selection.
@@ -677,7 +677,7 @@ pub fn export(
     let mut written = Vec::new();
     for table in &tables {
         let files = TableFiles::from_table(table).map_err(|error| table_failure(&error))?;
-        written.push((table.name.clone(), save(files, (folder, &table.name))?));
+        written.push((table.name.clone(), save(files, folder, &table.name)?));
     }
     let mut files: Option<(String, TableFiles)> = None;
     for piece in samples {
@@ -689,14 +689,14 @@ pub fn export(
         added.map_err(|error| table_failure(&error))?;
     }
     if let Some((name, files)) = files {
-        let rows = save(files, (folder, &name))?;
+        let rows = save(files, folder, &name)?;
         written.push((name, rows));
     }
     Ok(written)
 }
 
 /// Writes the files of a table and returns its number of rows.
-fn save(files: TableFiles, (folder, name): (&str, &str)) -> Result<usize, Failure> {
+fn save(files: TableFiles, folder: &str, name: &str) -> Result<usize, Failure> {
     let table = files.finish().map_err(|error| table_failure(&error))?;
     for (ending, bytes) in [("csv", table.csv.as_bytes()), ("parquet", &table.parquet)] {
         files::write_atomic(&format!("{folder}/{name}.{ending}"), bytes)?;
@@ -770,7 +770,7 @@ mod tests {
         let study = library::from_toml(text).unwrap();
         let check = |cpufreq: bool, (factor, level): (&str, &str), expected: &str| {
             let facts = HostFacts { pus: 2, cores: 2, nodes: 1, packages: 1, smt: false, cpufreq };
-            assert_eq!(shown_level(&study, &facts, (factor, level)), expected);
+            assert_eq!(shown_level(&study, &facts, factor, level), expected);
         };
         check(false, ("method", "gov"), "gov (freezer only: no cpufreq)");
         check(true, ("method", "gov"), "gov");

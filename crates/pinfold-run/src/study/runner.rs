@@ -163,23 +163,23 @@ impl<'a> HostRunner<'a> {
             TrialEnvironment::Guest(guest) => {
                 let others = OtherMachine::all(guest, (&beside, mib), self.topology)
                     .map_err(|why| Failure::new(Exit::Input, why))?;
-                self.in_guest((guest, &others), request, &mut finished)
+                self.in_guest(guest, &others, request, &mut finished)
             }
             TrialEnvironment::Plain(pus) => {
                 let enter = Enter { files: Vec::new(), pus: pus.clone(), places: None, memory };
-                self.with_trials((request, None), &mut finished, |mut trials| {
+                self.with_trials(request, None, &mut finished, |mut trials| {
                     self.wait_out(&mut trials, &enter)
                 })
             }
             TrialEnvironment::Planned(plan, places) => {
                 let enter =
                     Enter { files: Vec::new(), pus: plan.pus(), places: places.clone(), memory };
-                self.with_trials((request, Some(plan)), &mut finished, |mut trials| {
+                self.with_trials(request, Some(plan), &mut finished, |mut trials| {
                     self.wait_out(&mut trials, &enter)
                 })
             }
             TrialEnvironment::Slowed(plan) => {
-                self.with_trials((request, None), &mut finished, |trials| self.slowed(plan, trials))
+                self.with_trials(request, None, &mut finished, |trials| self.slowed(plan, trials))
             }
         }
     }
@@ -187,7 +187,8 @@ impl<'a> HostRunner<'a> {
     /// Runs the trials of a start as processes of this host.
     fn with_trials(
         &self,
-        (request, plan): (&StartRequest<'_>, Option<&Plan>),
+        request: &StartRequest<'_>,
+        plan: Option<&Plan>,
         finished: &mut Finished<'_>,
         work: impl FnOnce(Trials<'_, '_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
@@ -208,7 +209,8 @@ impl<'a> HostRunner<'a> {
     /// Runs the trials of a start in one guest, next to others.
     fn in_guest(
         &self,
-        (guest, others): (&GuestGround, &[OtherMachine]),
+        guest: &GuestGround,
+        others: &[OtherMachine],
         request: &StartRequest<'_>,
         finished: &mut Finished<'_>,
     ) -> Result<(), Failure> {

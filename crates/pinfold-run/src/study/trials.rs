@@ -181,7 +181,7 @@ impl<'a, 'f> Trials<'a, 'f> {
         let limit_ns = workload.time_limit_ns;
         let probes = &wanted.study.probes;
         if self.plan.is_some() || need_threads(probes) {
-            return self.at_a_gate((wanted, enter), &argv, limit_ns);
+            return self.at_a_gate(wanted, enter, &argv, limit_ns);
         }
         let observation = Observation::begin(self.means.host, probes, &enter.pus, &[])?;
         let spawn = || spawn(argv.as_slice(), enter).stdin(Stdio::Null);
@@ -214,7 +214,8 @@ impl<'a, 'f> Trials<'a, 'f> {
     /// Starts a command at a gate, places it, starts to observe it, and opens the gate.
     fn at_a_gate(
         &self,
-        (wanted, enter): (TrialRequest<'a>, &Enter),
+        wanted: TrialRequest<'a>,
+        enter: &Enter,
         argv: &[String],
         limit_ns: u64,
     ) -> Result<Running<'a>, TrialError> {

@@ -206,7 +206,7 @@ impl Store {
                 is_there |= trial.is_saved(&transaction, run.id).map_err(fail)?;
             }
             if !is_there {
-                let id = insert_delivery(&transaction, run.id, (delivery, origin, *began))
+                let id = insert_delivery(&transaction, run.id, delivery, origin, *began)
                     .map_err(fail)?;
                 for trial in trials {
                     trial.insert(&transaction, run.id, Some(id)).map_err(fail)?;
@@ -277,7 +277,9 @@ impl Store {
 fn insert_delivery(
     transaction: &rusqlite::Transaction<'_>,
     run: RunId,
-    (delivery, origin, began): (&NewDelivery, &str, i64),
+    delivery: &NewDelivery,
+    origin: &str,
+    began: i64,
 ) -> rusqlite::Result<i64> {
     transaction
         .prepare_cached("INSERT OR IGNORE INTO node (run, name, origin) VALUES (?1, ?2, ?3)")?

@@ -151,7 +151,7 @@ pub struct Analysis {
 pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, StudyError> {
     let loaded = Loaded::read(store, run)?;
     let mut absent = BTreeMap::new();
-    let mut estimates = gather(store, run, (&Kept::from_study(&loaded.study), &mut absent))?;
+    let mut estimates = gather(store, run, &Kept::from_study(&loaded.study), &mut absent)?;
     compare(&loaded, &mut estimates);
     let noise = estimates.iter().filter_map(|one| noise_of(one, loaded.study.margin)).collect();
     Ok(Analysis {
@@ -214,11 +214,13 @@ impl Analysis {
 pub(super) fn is_narrow(
     store: &Store,
     run: RunId,
-    (loaded, figure, half_width): (&Loaded, &str, f64),
+    loaded: &Loaded,
+    figure: &str,
+    half_width: f64,
 ) -> Result<bool, StudyError> {
     let statistics = statistics::shown(&loaded.study);
     let kept = Kept { statistics, ..Kept::default() };
-    let mut estimates = gather(store, run, (&kept, &mut BTreeMap::new()))?;
+    let mut estimates = gather(store, run, &kept, &mut BTreeMap::new())?;
     compare(loaded, &mut estimates);
     let mut ratios = estimates
         .iter()
@@ -280,7 +282,8 @@ fn add_statistics(
 fn gather(
     store: &Store,
     run: RunId,
-    (kept, absent): (&Kept, &mut BTreeMap<(String, String), u64>),
+    kept: &Kept,
+    absent: &mut BTreeMap<(String, String), u64>,
 ) -> Result<Vec<Estimate>, StudyError> {
     let mut found: BTreeMap<(usize, FigureName), Estimate> = BTreeMap::new();
     for (id, trial) in store.trials(run)? {
@@ -307,7 +310,7 @@ fn gather(
             let Some(value) = value_of(family, settled) else { continue };
             let one = found
                 .entry((trial.cell, figure.clone()))
-                .or_insert_with(|| empty(trial.cell, figure, (unit, family)));
+                .or_insert_with(|| empty(trial.cell, figure, unit, family));
             let side = if trial.twin { &mut one.twins } else { &mut one.starts };
             side.entry(trial.block).or_default().push(value);
             if !trial.node.is_empty() {
@@ -335,7 +338,7 @@ fn value_of(family: Family, samples: &[f64]) -> Option<f64> {
     }
 }
 
-fn empty(cell: usize, figure: FigureName, (unit, family): (Unit, Family)) -> Estimate {
+fn empty(cell: usize, figure: FigureName, unit: Unit, family: Family) -> Estimate {
     Estimate {
         cell,
         figure,

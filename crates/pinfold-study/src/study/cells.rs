@@ -216,7 +216,7 @@ impl Cells {
         if cells.all.is_empty() {
             let strictest = by_rule.into_iter().max_by_key(|(_, count)| *count);
             let (rule, count) = strictest.unwrap_or((0, 0));
-            return Err(nothing_left(study, rule, (count, cells.excluded)));
+            return Err(nothing_left(study, rule, count, cells.excluded));
         }
         cells.compare(study);
         Ok(cells)
@@ -329,7 +329,7 @@ fn rule_error(study: &Study, rule: &Rule, cell: &Cell, error: &ExprError) -> Stu
     StudyError::Rule(study.fault(rule.at + 1 + error.at, why))
 }
 
-fn nothing_left(study: &Study, rule: usize, (count, all): (usize, usize)) -> StudyError {
+fn nothing_left(study: &Study, rule: usize, count: usize, all: usize) -> StudyError {
     let at = study.constraints.get(rule).map_or(0, |rule| rule.at);
     let text = study.constraints.get(rule).map_or("", |rule| rule.text.as_str());
     let why = format!(

@@ -149,7 +149,7 @@ impl<'a> Trials<'a> {
 
     fn end(&mut self, end: EarlyEnd, progress: &mut dyn Progress) -> Result<EarlyEnd, StudyError> {
         end.save(self.store, self.run)?;
-        self.report(progress, Event::Ends { reason: end.reason.clone() }, (end.blocks, ""));
+        self.report(progress, Event::Ends { reason: end.reason.clone() }, end.blocks, "");
         Ok(end)
     }
 }
@@ -210,7 +210,7 @@ impl Work for Trials<'_> {
         Ok(())
     }
 
-    fn report(&self, progress: &mut dyn Progress, event: Event, (block, name): (u32, &str)) {
+    fn report(&self, progress: &mut dyn Progress, event: Event, block: u32, name: &str) {
         let (done, total) = (self.done.len() as u64, self.prediction.trials());
         // The mean of this session, else the prediction.
         let trial_s = match self.session {
@@ -251,7 +251,7 @@ pub fn enough(
 ) -> Result<Option<String>, StudyError> {
     if let Some(stop) = &loaded.study.stop
         && blocks >= stop.at_least
-        && is_narrow(store, run.id(), (loaded, &stop.figure, stop.half_width))?
+        && is_narrow(store, run.id(), loaded, &stop.figure, stop.half_width)?
     {
         let percent = stop.half_width * 100.0;
         return Ok(Some(format!(

@@ -76,7 +76,7 @@ pub fn extract(
             Source::Regex(regex) => found.push((BTreeMap::new(), by_regex(regex, text)?)),
             Source::Json(expr) => {
                 let documents = documents.entry(rule.from).or_insert_with(|| documents_of(text));
-                by_json((expr, rule), documents, &mut found)?;
+                by_json(expr, rule, documents, &mut found)?;
             }
         }
         // A tail may be empty: nothing happened.
@@ -139,7 +139,8 @@ fn documents_of(output: &str) -> Vec<Json> {
 
 /// Adds the samples of each document to those with the same labels.
 fn by_json(
-    (expr, rule): (&Expr, &FigureRule),
+    expr: &Expr,
+    rule: &FigureRule,
     documents: &[Json],
     found: &mut Vec<(BTreeMap<String, String>, Vec<f64>)>,
 ) -> Result<(), String> {

@@ -247,7 +247,7 @@ impl Analysis {
             Some(interval) => {
                 let evidence = Evidence { blocks: have, interval, p_holm };
                 let verdict = Verdict::from_evidence(&evidence, direction, &rule);
-                let verdict = allow_for_time(verdict, metric, (interval, pairs.time), have);
+                let verdict = allow_for_time(verdict, metric, interval, pairs.time, have);
                 censor(verdict, metric, pairs.dropped, have)
             }
         };
@@ -427,7 +427,8 @@ fn censor(
 fn allow_for_time(
     verdict: Verdict,
     metric: Metric,
-    (interval, time): (Interval, f64),
+    interval: Interval,
+    time: f64,
     have: u32,
 ) -> Verdict {
     let is_longest = matches!(metric, Metric::SpinGap | Metric::RunDelay);
@@ -470,9 +471,9 @@ mod tests {
     fn a_verdict_that_unequal_times_explain_is_none() {
         let check = |verdict: Verdict, (low, high): (f64, f64), time: f64, stays: bool| {
             let interval = Interval { ratio: f64::midpoint(low, high), low, high };
-            let found = allow_for_time(verdict, Metric::SpinGap, (interval, time), 8);
+            let found = allow_for_time(verdict, Metric::SpinGap, interval, time, 8);
             assert_eq!(found == verdict, stays, "{verdict:?} {low} to {high}, time {time}");
-            let rate = allow_for_time(verdict, Metric::ComputeRate, (interval, time), 8);
+            let rate = allow_for_time(verdict, Metric::ComputeRate, interval, time, 8);
             assert_eq!(rate, verdict, "a median does not grow with the time");
         };
         check(Verdict::Better, (0.05, 0.8), 1.0, true);

@@ -153,7 +153,7 @@ impl Starts<'_> {
         self.save_confirm(&confirm)?;
         let name = |&index: &usize| self.loaded.records[index].name.clone();
         let names = confirm.kept.iter().map(name).collect();
-        self.report(progress, Event::Kept { names }, (0, ""));
+        self.report(progress, Event::Kept { names }, 0, "");
         Ok(())
     }
 
@@ -168,7 +168,7 @@ impl Starts<'_> {
             dropped.p
         );
         let block = dropped.blocks.saturating_sub(1);
-        self.report(progress, Event::Dropped { reason }, (block, name(dropped.candidate)));
+        self.report(progress, Event::Dropped { reason }, block, name(dropped.candidate));
     }
 
     /// True if the budget allows one more block of the race before the smallest confirmation.
@@ -370,7 +370,7 @@ impl Work for Starts<'_> {
         Ok(())
     }
 
-    fn report(&self, progress: &mut dyn Progress, event: Event, (block, name): (u32, &str)) {
+    fn report(&self, progress: &mut dyn Progress, event: Event, block: u32, name: &str) {
         let (done, total) = (self.done_starts(), self.total);
         // Measured durations of this phase, else of the race, else the prediction.
         let now = match self.loaded.confirm {

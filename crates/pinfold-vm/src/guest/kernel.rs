@@ -132,7 +132,7 @@ pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKer
         return Ok(kernel);
     }
     let scratch = format!("{home}.partial-{}", process::own_pid());
-    let result = unpack(&apt, (&packages, flavour), &scratch, wanted).and_then(|()| {
+    let result = unpack(&apt, &packages, flavour, &scratch, wanted).and_then(|()| {
         // Another program may have stored it with other modules.
         if files::exists(&home) {
             files::remove_tree(&home)?;
@@ -164,7 +164,8 @@ pub(super) fn wait_for_turn(cache: &str) -> Result<Lock, GuestError> {
 /// `manifest`.
 fn unpack(
     apt: &Apt,
-    (packages, flavour): (&[PackageName], &Flavour),
+    packages: &[PackageName],
+    flavour: &Flavour,
     scratch: &str,
     wanted: &[&str],
 ) -> Result<(), GuestError> {
@@ -178,7 +179,7 @@ fn unpack(
         files::remove(&deb)?;
     }
     let Some(name) = packages.first() else { return Ok(()) };
-    unpack_image((&root, flavour), scratch, name)?;
+    unpack_image(&root, flavour, scratch, name)?;
     let limits = limits_in(&root)?.to_text();
     files::write_atomic(&format!("{scratch}/limits"), limits.as_bytes())?;
     let order = copy_modules(&root, scratch, wanted, name)?;
@@ -233,7 +234,8 @@ fn limits_in(root: &str) -> Result<KernelLimits, GuestError> {
 /// set is decompressed. Images of other instruction sets are not compressed, but contain the xz
 /// magic bytes.
 fn unpack_image(
-    (root, flavour): (&str, &Flavour),
+    root: &str,
+    flavour: &Flavour,
     scratch: &str,
     name: &PackageName,
 ) -> Result<(), GuestError> {

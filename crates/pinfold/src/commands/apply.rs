@@ -369,7 +369,8 @@ fn plan_for(
         .collect();
     let described = vm.domain.as_ref().map(|domain| domain.request(topology)).transpose()?;
     let count = VcpuCount::Exactly(vcpus.count());
-    let mut vnode = described.unwrap_or_else(|| VnodeRequest::vm(&vm.name, VmRequest::from_vcpus(count)));
+    let mut vnode =
+        described.unwrap_or_else(|| VnodeRequest::vm(&vm.name, VmRequest::from_vcpus(count)));
     if let Work::Vm(asked) = &mut vnode.work {
         // The running threads are those to be placed.
         inputs::set_vcpus(asked, count);

@@ -40,7 +40,8 @@ pub struct Target<'a> {
 /// The plan as `format`: one text for each vnode, unless the format is for the host.
 pub fn emit(
     format: &Format,
-    (plan, topology): (&Plan, &Topology),
+    plan: &Plan,
+    topology: &Topology,
     target: &Target<'_>,
 ) -> Result<String, Failure> {
     if let (Some(file), false) = (target.file, format.can_merge) {
@@ -60,7 +61,7 @@ pub fn emit(
     }
     let chosen = target.vnode.map(|name| plans::named(plan, name)).transpose()?;
     if let Some(file) = target.file {
-        return into(file, (plan, topology), chosen);
+        return into(file, plan, topology, chosen);
     }
     match (chosen, plan.vnodes.as_slice()) {
         (Some(vnode), _) => text(&plan.alone(vnode)),
@@ -79,7 +80,8 @@ pub fn emit(
 
 fn into(
     file: &DomainFile,
-    (plan, topology): (&Plan, &Topology),
+    plan: &Plan,
+    topology: &Topology,
     chosen: Option<&VnodePlan>,
 ) -> Result<String, Failure> {
     // With several machines: the one from the command line, or the one with the name in the file.
@@ -126,7 +128,7 @@ mod tests {
         let command = pinfold_vm::hypervisors::parse(&[]);
         let target = Target { file: None, vnode: None, command: &*command };
         for format in &pinfold_emit::FORMATS {
-            let text = emit(format, (&plan, &topology), &target).unwrap_or_else(|failure| {
+            let text = emit(format, &plan, &topology, &target).unwrap_or_else(|failure| {
                 panic!("{}: {}", format.name, failure.message);
             });
             for tunable in settings(&plan) {

@@ -68,7 +68,7 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
             vnode: arguments.vnode.as_deref(),
             command: &*command,
         };
-        let text = emit::emit(format, (&plan, &topology), &target)?;
+        let text = emit::emit(format, &plan, &topology, &target)?;
         for finding in plan.findings.iter().filter(|found| found.severity > Severity::Note) {
             output::say(&finding.to_string());
         }

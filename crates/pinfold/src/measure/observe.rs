@@ -57,14 +57,15 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
         files::write_atomic(path, saved.as_bytes())?;
         say(&format!("saved to {path}; `pinfold compare` takes two of them"));
     }
-    show(instrument, arguments, (&measurement, &saved), &seen)?;
+    show(instrument, arguments, &measurement, &saved, &seen)?;
     seen.iter().try_for_each(Observed::verdict)
 }
 
 fn show(
     instrument: Instrument,
     arguments: &MeasureArgs,
-    (measurement, saved): (&Measurement, &str),
+    measurement: &Measurement,
+    saved: &str,
     seen: &[Observed],
 ) -> Result<(), Failure> {
     let (own, what) = (instrument.name(), instrument.what());

@@ -128,7 +128,7 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
         loaded.same_text(file, &text)?;
     }
     if let Some(options) = cluster::options_of(&store, id)? {
-        return resume_on_cluster(arguments, (store, id, &loaded), (options, state));
+        return resume_on_cluster(arguments, store, id, &loaded, options, state);
     }
     refuse_cluster_options(&arguments.slurm)?;
     let on_change =
@@ -142,8 +142,11 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
 
 fn resume_on_cluster(
     arguments: &ResumeArgs,
-    (mut store, id, loaded): (Store, RunId, &Loaded),
-    (options, state): (Options, Option<&str>),
+    mut store: Store,
+    id: RunId,
+    loaded: &Loaded,
+    options: Options,
+    state: Option<&str>,
 ) -> Result<(), Failure> {
     let submission = submission(&arguments.slurm);
     let outcome = with_bar(|display| {

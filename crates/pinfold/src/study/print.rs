@@ -25,7 +25,7 @@ pub fn check(
     (cells, prediction, absent): (&Cells, &Prediction, &[(String, String)]),
 ) {
     if arguments.json {
-        data(&check_json(study, (cells, prediction, absent)).to_string());
+        data(&check_json(study, cells, prediction, absent).to_string());
         return;
     }
     let mut text = screen::fitted(&format!("{}: {}\n", study.name, study.title));
@@ -119,7 +119,9 @@ fn skipped(study: &Study, cells: &Cells) -> BTreeMap<String, Vec<String>> {
 
 fn check_json(
     study: &Study,
-    (cells, prediction, absent): (&Cells, &Prediction, &[(String, String)]),
+    cells: &Cells,
+    prediction: &Prediction,
+    absent: &[(String, String)],
 ) -> serde_json::Value {
     let empty: Vec<serde_json::Value> =
         absent.iter().map(|(probe, reason)| json!({ "probe": probe, "reason": reason })).collect();

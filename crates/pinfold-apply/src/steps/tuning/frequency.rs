@@ -32,7 +32,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
             let knob = (paths::cpufreq_file(pu, "scaling_governor"), governor.clone());
             draft.knob(SUBJECT, knob, REASON)?;
         }
-        limits(draft, pu, (min, max))?;
+        limits(draft, pu, min, max)?;
     }
     Ok(())
 }
@@ -42,7 +42,8 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 fn limits(
     draft: &mut Draft<'_>,
     pu: PuId,
-    (min, max): (Option<u64>, Option<u64>),
+    min: Option<u64>,
+    max: Option<u64>,
 ) -> Result<(), ApplyError> {
     let file = |name: &str| paths::cpufreq_file(pu, name);
     let now = draft.state.text(&file("scaling_min_freq"))?;

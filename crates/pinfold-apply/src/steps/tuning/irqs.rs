@@ -33,7 +33,7 @@ pub(super) fn place(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 
 fn of_device(draft: &mut Draft<'_>, plan: &IrqPlan) -> Result<(), ApplyError> {
     let device = &plan.device;
-    let Some(numbers) = numbers_of((draft.state, draft.plan), device)? else {
+    let Some(numbers) = numbers_of(draft.state, draft.plan, device)? else {
         let text = format!("{device:?} is not a PCI address, so its interrupts are unknown");
         let hint = "name the device by its address, such as 0000:05:00.0 (lspci -D shows it), its node, or all";
         return draft.lacks(Finding::warning("IRQ affinity", text).with_hint(hint));
@@ -55,14 +55,15 @@ fn of_device(draft: &mut Draft<'_>, plan: &IrqPlan) -> Result<(), ApplyError> {
 /// or all of the host that the plan does not name otherwise. `None` if the name has none of these
 /// forms.
 pub(crate) fn numbers_of(
-    (state, plan): (&HostState<'_>, &Plan),
+    state: &HostState<'_>,
+    plan: &Plan,
     device: &str,
 ) -> Result<Option<BTreeSet<u32>>, ApplyError> {
     if device == IrqPlan::ALL {
         let listed = state.names(&paths::irqs_dir())?;
         let mut numbers = existing(state, listed.iter().filter_map(|name| name.parse().ok()));
         for other in plan.irqs.iter().filter(|irq| irq.device != IrqPlan::ALL) {
-            let named = numbers_of((state, plan), &other.device)?.unwrap_or_default();
+            let named = numbers_of(state, plan, &other.device)?.unwrap_or_default();
             numbers = &numbers - &named;
         }
         return Ok(Some(numbers));

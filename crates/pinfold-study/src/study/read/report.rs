@@ -328,7 +328,7 @@ fn claim(table: Toml, study: &Study) -> Result<Claim, Fault> {
     let agree = rule((text, at), "agree")?;
     check_claim(&agree, study, "agree")?;
     let mut figures = figures_of(&agree.expr);
-    check_see((&see, see_at), study, &mut figures)?;
+    check_see(&see, see_at, study, &mut figures)?;
     Ok(Claim { source, is_own, place, only, figures, see, agree })
 }
 
@@ -339,11 +339,7 @@ pub(super) fn figures_of(expr: &Expr) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-fn check_see(
-    (see, at): (&str, usize),
-    study: &Study,
-    figures: &mut Vec<String>,
-) -> Result<(), Fault> {
+fn check_see(see: &str, at: usize, study: &Study, figures: &mut Vec<String>) -> Result<(), Fault> {
     let broken = std::cell::RefCell::new(None);
     let found = std::cell::RefCell::new(figures);
     let check = |text: &str| {

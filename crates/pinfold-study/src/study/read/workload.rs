@@ -91,11 +91,11 @@ fn program(keys: &mut Keys, study: &Study, at: usize) -> Result<Program, Fault> 
                 .with_hint("write command = [\"/usr/bin/program\", \"--threads={n_threads}\"]"));
         }
     };
-    words.iter().try_for_each(|(word, at)| check_braces((word, *at), study))?;
+    words.iter().try_for_each(|(word, at)| check_braces(word, *at, study))?;
     Ok(make(words.into_iter().map(|(word, _)| word).collect()))
 }
 
-fn check_braces((word, at): (&str, usize), study: &Study) -> Result<(), Fault> {
+fn check_braces(word: &str, at: usize, study: &Study) -> Result<(), Fault> {
     let known = |name: &str| {
         let is_known = BUILT_IN.contains(&name) || study.knows(name);
         is_known.then(String::new)
@@ -126,7 +126,7 @@ fn guest_program(
             return Err(Fault::new(at, "guest-program: pinload is in every guest".to_owned()));
         }
     }
-    check_braces((&path, at), study)?;
+    check_braces(&path, at, study)?;
     Ok(Some(path))
 }
 
