@@ -74,10 +74,13 @@ impl Domain {
 
     /// A description of the measured speeds; `None` if they were not measured.
     pub(crate) fn note(&self) -> Option<String> {
-        let each = |(khz, millionths): (&u64, &u32)| {
-            format!("{} MHz {:.1}%", khz / 1000, f64::from(*millionths) / 10_000.0)
-        };
-        let all: Vec<String> = self.measured.iter().map(each).collect();
+        let all: Vec<String> = self
+            .measured
+            .iter()
+            .map(|(khz, millionths)| {
+                format!("{} MHz {:.1}%", khz / 1000, f64::from(*millionths) / 10_000.0)
+            })
+            .collect();
         (!all.is_empty()).then(|| format!("CPUs {} measured: {}", self.pus, all.join(", ")))
     }
 

@@ -79,15 +79,15 @@ fn no_userspace(host: &dyn Host, policies: &[String]) -> Option<String> {
         host.read_text(&path).unwrap_or_default()
     };
     let known: Vec<String> = policies.iter().map(governors).collect();
-    let has = |known: &String| known.split_ascii_whitespace().any(|word| word == "userspace");
     let first = known.first()?;
-    (!known.iter().any(has)).then(|| {
-        format!(
-            "cpufreq has no governor userspace, only {}: load cpufreq_userspace; on Intel boot \
+    (!known.iter().any(|known| known.split_ascii_whitespace().any(|word| word == "userspace")))
+        .then(|| {
+            format!(
+                "cpufreq has no governor userspace, only {}: load cpufreq_userspace; on Intel boot \
              with intel_pstate=passive",
-            first.split_ascii_whitespace().collect::<Vec<_>>().join(", ")
-        )
-    })
+                first.split_ascii_whitespace().collect::<Vec<_>>().join(", ")
+            )
+        })
 }
 
 /// Why a method is not available on a host; `None` if it is.

@@ -42,14 +42,18 @@ pub fn record(
         let until = since.saturating_add(interval_ns.max(1)).min(duration_ns);
         clock.sleep_until(start.saturating_add(until));
         let now = ticks(host)?;
-        let share = |pu: PuId| match (before.get(&pu), now.get(&pu)) {
-            (Some(then), Some(now)) => Ok(share(*then, *now)),
-            _ => Err(HostError::Unexpected {
-                path: paths::kernel_stat(),
-                why: format!("it has no line of CPU {pu}: is it offline?"),
-            }),
-        };
-        load.push((since, pus.iter().map(share).collect::<Result<_, _>>()?));
+        load.push((
+            since,
+            pus.iter()
+                .map(|pu| match (before.get(&pu), now.get(&pu)) {
+                    (Some(then), Some(now)) => Ok(share(*then, *now)),
+                    _ => Err(HostError::Unexpected {
+                        path: paths::kernel_stat(),
+                        why: format!("it has no line of CPU {pu}: is it offline?"),
+                    }),
+                })
+                .collect::<Result<_, _>>()?,
+        ));
         (before, since) = (now, until);
     }
     Ok(load)

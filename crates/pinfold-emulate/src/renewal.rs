@@ -105,20 +105,22 @@ impl Renewal {
 
 /// The costs of CPUs that the reference run had to itself.
 fn renewed(turns: &CoreShares, rates: &Throughput) -> BTreeMap<PuId, Cost> {
-    let one = |(pu, turn): (&PuId, &CoreShare)| {
-        let seen = rates.get(pu).filter(|seen| seen.had(turn.left))?;
-        let span_ns = seen.windows.first()?.span_ns;
-        let free = if turn.cost.free == 0 { 1_000_000 } else { turn.cost.free };
-        let free_ns = span_ns.saturating_mul(free.into()) / 1_000_000;
-        let extra_ns = extra(free_ns, seen.own_ns()?, (turn.share, turn.period_ns))?;
-        let cost = if turn.is_known {
-            turn.cost.moved(turn.share.into(), extra_ns)
-        } else {
-            Cost { extra_ns: [extra_ns; 5], ..turn.cost }
-        };
-        cost.is_plausible().then_some((*pu, cost))
-    };
-    turns.iter().filter_map(one).collect()
+    turns
+        .iter()
+        .filter_map(|(pu, turn)| {
+            let seen = rates.get(pu).filter(|seen| seen.had(turn.left))?;
+            let span_ns = seen.windows.first()?.span_ns;
+            let free = if turn.cost.free == 0 { 1_000_000 } else { turn.cost.free };
+            let free_ns = span_ns.saturating_mul(free.into()) / 1_000_000;
+            let extra_ns = extra(free_ns, seen.own_ns()?, (turn.share, turn.period_ns))?;
+            let cost = if turn.is_known {
+                turn.cost.moved(turn.share.into(), extra_ns)
+            } else {
+                Cost { extra_ns: [extra_ns; 5], ..turn.cost }
+            };
+            cost.is_plausible().then_some((*pu, cost))
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -184,13 +186,15 @@ mod tests {
     /// Ten seconds of heartbeats on a host whose CPU 1 is busy for these millionths of its time.
     fn after_10_s(outside: &Witnesses, turns: &CoreShares, busy: u64) -> Vec<BTreeMap<PuId, Cost>> {
         let mut renewal = Renewal::new(0);
-        let beat = |at: u64| {
-            let mut host = SnapshotHost::new();
-            let (all, busy) = (at * 10, at * 10 * busy / 1_000_000);
-            host.insert_file("/proc/stat", format!("cpu1 {busy} 0 0 {} 0\n", all - busy));
-            renewal.turn((&host, outside), (&[], turns), at * S / 10)
-        };
-        (0..100).map(beat).filter(|found| !found.is_empty()).collect()
+        (0..100)
+            .map(|at| {
+                let mut host = SnapshotHost::new();
+                let (all, busy) = (at * 10, at * 10 * busy / 1_000_000);
+                host.insert_file("/proc/stat", format!("cpu1 {busy} 0 0 {} 0\n", all - busy));
+                renewal.turn((&host, outside), (&[], turns), at * S / 10)
+            })
+            .filter(|found| !found.is_empty())
+            .collect()
     }
 
     #[test]

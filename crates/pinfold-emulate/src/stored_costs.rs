@@ -60,14 +60,17 @@ impl Calibrations {
         (pus, together): (&CpuSet, &CpuSet),
         now_ns: u64,
     ) -> Option<BTreeMap<PuId, Cost>> {
-        let holds = |one: &&Calibration| {
-            let age_ns = now_ns.checked_sub(one.measured_ns);
-            one.is_of(method, period_ns)
-                && one.together == *together
-                && age_ns.is_some_and(|age_ns| age_ns < CALIBRATION_HOLDS_NS)
-                && pus.iter().all(|pu| one.costs.contains_key(&pu))
-        };
-        self.0.iter().rev().find(holds).map(|one| one.costs.clone())
+        self.0
+            .iter()
+            .rev()
+            .find(|one| {
+                let age_ns = now_ns.checked_sub(one.measured_ns);
+                one.is_of(method, period_ns)
+                    && one.together == *together
+                    && age_ns.is_some_and(|age_ns| age_ns < CALIBRATION_HOLDS_NS)
+                    && pus.iter().all(|pu| one.costs.contains_key(&pu))
+            })
+            .map(|one| one.costs.clone())
     }
 
     /// The last known cost on a CPU, regardless of its age and of the other CPUs.
@@ -88,13 +91,15 @@ mod tests {
     use super::*;
 
     fn one(pus: &[u32], together: u32, measured_ns: u64) -> Calibration {
-        let cost = |pu: &u32| (PuId(*pu), Cost { entry_ns: measured_ns, ..Cost::default() });
         Calibration {
             method: Method::Stall,
             period_ns: 200_000,
             together: CpuSet::first_n(together),
             measured_ns,
-            costs: pus.iter().map(cost).collect(),
+            costs: pus
+                .iter()
+                .map(|pu| (PuId(*pu), Cost { entry_ns: measured_ns, ..Cost::default() }))
+                .collect(),
         }
     }
 

@@ -175,9 +175,10 @@ impl VnodeCgroup {
                 return Err(SpeedError::Occupied { path });
             }
             let reason = format!("vnode {} has groups of its own", node.name);
-            let is_planned =
-                |step: &Step| matches!(&step.change, Change::MakeGroup { path: at } if *at == path);
-            if !steps.iter().any(is_planned) {
+            if !steps
+                .iter()
+                .any(|step| matches!(&step.change, Change::MakeGroup { path: at } if *at == path))
+            {
                 let undo = Undo::RemoveGroup { path: path.clone() };
                 steps.push(Step { change: Change::MakeGroup { path: path.clone() }, undo, reason });
             }

@@ -44,8 +44,7 @@ fn a_group_of_another_program_gets_the_vnodes_lists() {
         assert_eq!(host.affinity(Tid(tid)).unwrap(), one());
     }
     assert_eq!(host.read_text(&paths::cpuset_mems(GROUP)).unwrap(), "0\n");
-    let goes_back = |step: &Step| matches!(step.undo, Undo::WriteFile { .. });
-    assert!(steps.iter().all(goes_back), "{steps:?}");
+    assert!(steps.iter().all(|step| matches!(step.undo, Undo::WriteFile { .. })), "{steps:?}");
 }
 
 #[test]

@@ -356,11 +356,14 @@ fn inject_burns_while_it_lives() {
     };
     let burners = || {
         let threads = groups.host.list(&paths::task_dir(process::own_pid())).unwrap();
-        let comm = |tid: &String| {
-            let path = paths::process_comm(Tid(tid.parse().unwrap()));
-            groups.host.read_text(&path).unwrap_or_default()
-        };
-        threads.iter().map(comm).filter(|name| name.starts_with("hog-")).count()
+        threads
+            .iter()
+            .map(|tid| {
+                let path = paths::process_comm(Tid(tid.parse().unwrap()));
+                groups.host.read_text(&path).unwrap_or_default()
+            })
+            .filter(|name| name.starts_with("hog-"))
+            .count()
     };
     assert_eq!(burners(), 2);
     // By its own account the first core loses more than the second, in some second at the latest

@@ -142,12 +142,14 @@ fn quota_of_each_core_on_version_2_and_threads_are_dealt() {
 
 /// From so many milliseconds on so many hundredths of a percent, below a head.
 fn profile(rows: &[(u64, u32)]) -> Vec<ProfileRow> {
-    let row = |(line, (ms, percent)): (usize, &(u64, u32))| ProfileRow {
-        at_ns: ms * MS,
-        speed: speed(percent * 100),
-        line,
-    };
-    (2..).zip(rows).map(row).collect()
+    (2..)
+        .zip(rows)
+        .map(|(line, (ms, percent))| ProfileRow {
+            at_ns: ms * MS,
+            speed: speed(percent * 100),
+            line,
+        })
+        .collect()
 }
 
 #[test]

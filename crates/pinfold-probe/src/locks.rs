@@ -294,14 +294,16 @@ fn of_reading(
     words.sort_by(|one, other| {
         other.spent.sum_ns.cmp(&one.spent.sum_ns).then(one.address.cmp(&other.address))
     });
-    let role = |(role, tids): (Role, Vec<Tid>)| RoleLocks {
-        threads: u32::try_from(tids.len()).unwrap_or(u32::MAX),
-        spent: spent.remove(&role).unwrap_or_default(),
-        role,
-    };
     Locks {
         duration_ns: reading.ended_ns.saturating_sub(reading.began_ns),
-        roles: members.into_iter().map(role).collect(),
+        roles: members
+            .into_iter()
+            .map(|(role, tids)| RoleLocks {
+                threads: u32::try_from(tids.len()).unwrap_or(u32::MAX),
+                spent: spent.remove(&role).unwrap_or_default(),
+                role,
+            })
+            .collect(),
         words,
         sites: stacks.then(|| sites(host, &calls, reading.stackless, symbols)),
         lost: lost(watched, reading),

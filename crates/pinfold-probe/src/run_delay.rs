@@ -46,16 +46,19 @@ pub fn series(
         before = now;
     }
     let duration_ns = clock.now_ns().saturating_sub(began);
-    let series = |((cpu, _), samples): ((u32, Tid), Vec<f64>)| Series {
-        metric: Metric::RunDelay,
-        cpu,
-        duration_ns,
-        observed_ns: duration_ns,
-        dropped: 0,
-        samples,
-        flags: Vec::new(),
-    };
-    Ok(vcpus.into_iter().zip(samples).map(series).collect())
+    Ok(vcpus
+        .into_iter()
+        .zip(samples)
+        .map(|((cpu, _), samples)| Series {
+            metric: Metric::RunDelay,
+            cpu,
+            duration_ns,
+            observed_ns: duration_ns,
+            dropped: 0,
+            samples,
+            flags: Vec::new(),
+        })
+        .collect())
 }
 
 /// Run delay of each thread so far (ns).

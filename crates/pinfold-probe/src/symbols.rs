@@ -239,11 +239,14 @@ impl File {
         // A mapping starts at the page in which its segment starts; the previous segment may end in
         // that page.
         let page = |segment: &&Segment| segment.offset - segment.offset % 4096;
-        let holds = |one: &&Segment| {
-            page(one) <= mapping.offset
-                && mapping.offset < one.offset.saturating_add(one.file_bytes)
-        };
-        let segment = self.segments.iter().filter(holds).max_by_key(page)?;
+        let segment = self
+            .segments
+            .iter()
+            .filter(|one| {
+                page(one) <= mapping.offset
+                    && mapping.offset < one.offset.saturating_add(one.file_bytes)
+            })
+            .max_by_key(page)?;
         let first = segment.address.wrapping_add(mapping.offset).wrapping_sub(segment.offset);
         let in_file = address.wrapping_sub(mapping.start).wrapping_add(first);
         let is_in = |one: &Segment| one.address <= in_file && in_file - one.address < one.bytes;
@@ -254,11 +257,9 @@ impl File {
         let behind = self.symbols.partition_point(|(address, _, _)| *address <= in_file);
         // Aliases share an address; the last symbol that covers the address is taken.
         let candidates = self.symbols[..behind].iter().rev().take(8);
-        let holds =
-            |(address, size, _): &&(u64, u64, String)| in_file < address.saturating_add(*size);
         candidates
             .into_iter()
-            .find(holds)
+            .find(|(address, size, _)| in_file < address.saturating_add(*size))
             .map(|(address, _, name)| (name.clone(), in_file - address))
     }
 }

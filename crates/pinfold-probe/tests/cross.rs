@@ -33,12 +33,17 @@ struct ShortRun {
 
 fn short_runs() -> Vec<ShortRun> {
     let lines = RUNS.lines().filter(|line| !line.starts_with('#'));
-    let run = |line: &'static str| {
-        let mut words = line.splitn(3, ' ');
-        let gives_figures = words.next().unwrap() == "figures";
-        ShortRun { gives_figures, command: words.next().unwrap(), arguments: words.next().unwrap() }
-    };
-    lines.map(run).collect()
+    lines
+        .map(|line| {
+            let mut words = line.splitn(3, ' ');
+            let gives_figures = words.next().unwrap() == "figures";
+            ShortRun {
+                gives_figures,
+                command: words.next().unwrap(),
+                arguments: words.next().unwrap(),
+            }
+        })
+        .collect()
 }
 
 struct Target {

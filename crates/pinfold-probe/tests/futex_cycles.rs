@@ -22,8 +22,7 @@ fn sampled(threads: &str) -> Result<FutexSamples, String> {
     };
     let mut input = known.child.stdin().unwrap();
     std::io::Write::write_all(&mut input, b"\n").unwrap();
-    let has_worked = || common::work_ns(&host, known.child.pid()) > 100 * common::MS;
-    assert!(common::eventually(has_worked));
+    assert!(common::eventually(|| common::work_ns(&host, known.child.pid()) > 100 * common::MS));
     let early = sampling.read().unwrap();
     let (samples, mut symbols) = sampling.stop().unwrap();
     let later = samples.since(&early);

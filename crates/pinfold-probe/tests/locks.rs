@@ -40,8 +40,7 @@ fn each_call_for_a_known_lock_is_counted() {
     // The threads of the fight were born while it was watched.
     let [emulator] = &found.roles[..] else { panic!("{found:?}") };
     assert_eq!(emulator.threads, 5);
-    let of_word = |one: &&pinfold_probe::locks::LockWord| one.address == address;
-    let word = found.words.iter().find(of_word).unwrap();
+    let word = found.words.iter().find(|one| one.address == address).unwrap();
     assert_eq!((word.kind, word.spent.count), (FutexKind::Lock, waits));
     assert_eq!(word.spent.open, 0);
     assert_eq!(word.name.as_deref(), Some("contended_word"));
@@ -95,11 +94,9 @@ fn a_program_that_dies_meanwhile_keeps_its_account() {
     };
     let mut input = known.child.stdin().unwrap();
     std::io::Write::write_all(&mut input, b"\n").unwrap();
-    let born = || common::further_threads(&host, known.child.pid()).len() == 2;
-    assert!(common::eventually(born));
+    assert!(common::eventually(|| common::further_threads(&host, known.child.pid()).len() == 2));
     // Both have had the lock by now: one of them had to wait.
-    let turns = || common::work_ns(&host, known.child.pid()) > 10 * common::MS;
-    assert!(common::eventually(turns));
+    assert!(common::eventually(|| common::work_ns(&host, known.child.pid()) > 10 * common::MS));
     known.child.kill().unwrap();
     let found = watching.stop(&host).unwrap();
     let spent = found.roles[0].spent[&FutexKind::Lock];

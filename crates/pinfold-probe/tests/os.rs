@@ -49,12 +49,14 @@ fn median(figure: &Figure) -> f64 {
 }
 
 fn labelled<'f>(figures: &'f [Figure], labels: &[(&str, &str)]) -> &'f Figure {
-    let fits = |figure: &&Figure| {
-        labels
-            .iter()
-            .all(|(name, text)| figure.labels.get(*name).is_some_and(|label| label == text))
-    };
-    let found: Vec<_> = figures.iter().filter(fits).collect();
+    let found: Vec<_> = figures
+        .iter()
+        .filter(|figure| {
+            labels
+                .iter()
+                .all(|(name, text)| figure.labels.get(*name).is_some_and(|label| label == text))
+        })
+        .collect();
     assert_eq!(found.len(), 1, "{labels:?}");
     found[0]
 }

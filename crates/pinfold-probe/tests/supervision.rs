@@ -19,14 +19,16 @@ fn a_load_pauses_without_heartbeats_goes_on_with_them_and_ends_with_the_pipe() {
     stdin.write_all(b"\n").unwrap();
     assert!(eventually(|| work_ns(&host, pid) > 0), "it works");
     // Paused: no CPU time is used between looks that are 300 ms apart, three times.
-    let paused = || {
-        let first = work_ns(&host, pid);
-        (0..3).all(|_| {
-            SystemClock.sleep_ns(300 * MS);
-            work_ns(&host, pid) == first
-        })
-    };
-    assert!(eventually(paused), "it pauses when nobody beats");
+    assert!(
+        eventually(|| {
+            let first = work_ns(&host, pid);
+            (0..3).all(|_| {
+                SystemClock.sleep_ns(300 * MS);
+                work_ns(&host, pid) == first
+            })
+        }),
+        "it pauses when nobody beats"
+    );
     let asleep = work_ns(&host, pid);
     stdin.write_all(b"\n").unwrap();
     assert!(eventually(|| work_ns(&host, pid) > asleep), "a beat wakes it");
@@ -47,12 +49,14 @@ fn a_load_pauses_after_the_silence_that_was_set_and_needs_no_other_end() {
     let (mut longer, mut shorter) = (start("60"), start("0.09"));
     let ends = [longer.stdin().unwrap(), shorter.stdin().unwrap()];
     let pid = shorter.pid();
-    let paused = || {
-        let first = work_ns(&host, pid);
-        SystemClock.sleep_ns(200 * MS);
-        first > 0 && work_ns(&host, pid) == first
-    };
-    assert!(eventually(paused), "it pauses without heartbeats");
+    assert!(
+        eventually(|| {
+            let first = work_ns(&host, pid);
+            SystemClock.sleep_ns(200 * MS);
+            first > 0 && work_ns(&host, pid) == first
+        }),
+        "it pauses without heartbeats"
+    );
     let worked = work_ns(&host, longer.pid());
     assert!(eventually(|| work_ns(&host, longer.pid()) > worked), "the other one goes on");
     drop(ends);

@@ -94,8 +94,11 @@ mod tests {
         let samples: Vec<f64> = (1..=10_000).rev().map(f64::from).collect();
         let curve = Curve::from_samples(CandidateId(0), &samples);
         let at = |share: f64| {
-            let close = |point: &&Quantile| (point.share - share).abs() < 1e-9;
-            curve.points.iter().find(close).map(|point| point.value)
+            curve
+                .points
+                .iter()
+                .find(|point| (point.share - share).abs() < 1e-9)
+                .map(|point| point.value)
         };
         assert_eq!(curve.points.len(), 61);
         assert_eq!(at(0.0), Some(1.0));

@@ -399,10 +399,14 @@ fn other_side(
 
 /// The A/A pair of the deciding ranking.
 pub(crate) fn repeat(page: &Page) -> Option<&Comparison> {
-    let is_repeat = |row: &&RankingRow| {
-        page.candidate(row.candidate).is_some_and(|it| it.kind == CandidateKind::Repeat)
-    };
-    page.deciding()?.rows.iter().find(is_repeat)?.comparison.as_ref()
+    page.deciding()?
+        .rows
+        .iter()
+        .find(|row| {
+            page.candidate(row.candidate).is_some_and(|it| it.kind == CandidateKind::Repeat)
+        })?
+        .comparison
+        .as_ref()
 }
 
 fn noise(page: &Page) -> Option<Figure> {

@@ -73,20 +73,23 @@ impl Parquet {
 
 fn schema(table: &DataTable) -> Result<Type, parquet::errors::ParquetError> {
     use parquet::basic::{LogicalType, Repetition, Type as Physical};
-    let field = |(name, kind): &(String, ColumnKind)| {
-        let (physical, logical) = match kind {
-            ColumnKind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
-            ColumnKind::Number => (Physical::DOUBLE, None),
-            ColumnKind::Whole => (Physical::INT64, None),
-            ColumnKind::Truth => (Physical::BOOLEAN, None),
-        };
-        Type::primitive_type_builder(name, physical)
-            .with_logical_type(logical)
-            .with_repetition(Repetition::OPTIONAL)
-            .build()
-            .map(Arc::new)
-    };
-    let fields = table.columns.iter().map(field).collect::<Result<_, _>>()?;
+    let fields = table
+        .columns
+        .iter()
+        .map(|(name, kind)| {
+            let (physical, logical) = match kind {
+                ColumnKind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+                ColumnKind::Number => (Physical::DOUBLE, None),
+                ColumnKind::Whole => (Physical::INT64, None),
+                ColumnKind::Truth => (Physical::BOOLEAN, None),
+            };
+            Type::primitive_type_builder(name, physical)
+                .with_logical_type(logical)
+                .with_repetition(Repetition::OPTIONAL)
+                .build()
+                .map(Arc::new)
+        })
+        .collect::<Result<_, _>>()?;
     Type::group_type_builder("table").with_fields(fields).build()
 }
 

@@ -101,19 +101,24 @@ fn aligned(table: &[Vec<String>]) -> Vec<String> {
     let columns = table.first().map_or(0, Vec::len);
     let widths: Vec<usize> = (0..columns)
         .map(|column| {
-            let width = |row: &Vec<String>| row.get(column).map_or(0, |it| it.chars().count());
-            table.iter().map(width).max().unwrap_or(0)
+            table
+                .iter()
+                .map(|row| row.get(column).map_or(0, |it| it.chars().count()))
+                .max()
+                .unwrap_or(0)
         })
         .collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
-            if column == 0 || column + 1 == columns {
-                format!("{cell:<width$}")
-            } else {
-                format!("{cell:>width$}")
-            }
-        });
-        format!("  {}", cells.collect::<Vec<_>>().join("  ")).trim_end().to_owned()
-    };
-    table.iter().map(line).collect()
+    table
+        .iter()
+        .map(|row| {
+            let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
+                if column == 0 || column + 1 == columns {
+                    format!("{cell:<width$}")
+                } else {
+                    format!("{cell:>width$}")
+                }
+            });
+            format!("  {}", cells.collect::<Vec<_>>().join("  ")).trim_end().to_owned()
+        })
+        .collect()
 }

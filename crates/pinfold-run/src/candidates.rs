@@ -36,15 +36,18 @@ pub fn strategies() -> Vec<Candidate> {
 pub fn cpus() -> Vec<Candidate> {
     let describe = |topology: &Topology| {
         let of = |what: &str, index: Option<u32>| index.map(|index| format!("{what} {index}"));
-        let one = |pu: &pinfold_model::Pu| {
-            let places = [
-                of("core", Some(pu.core.0)),
-                of("L3", pu.l3.map(|id| id.0)),
-                of("node", pu.node.map(|id| id.0)),
-            ];
-            (pu.os.0.to_string(), places.into_iter().flatten().collect::<Vec<_>>().join(", "))
-        };
-        topology.pus.iter().map(one).collect()
+        topology
+            .pus
+            .iter()
+            .map(|pu| {
+                let places = [
+                    of("core", Some(pu.core.0)),
+                    of("L3", pu.l3.map(|id| id.0)),
+                    of("node", pu.node.map(|id| id.0)),
+                ];
+                (pu.os.0.to_string(), places.into_iter().flatten().collect::<Vec<_>>().join(", "))
+            })
+            .collect()
     };
     topology().map(|topology| describe(&topology)).unwrap_or_default()
 }
@@ -72,8 +75,7 @@ pub fn vnodes(state: Option<&str>) -> Vec<Candidate> {
     let status = status.and_then(|answer| answer.status().ok()).unwrap_or_default();
     let all = status.get("vnodes").and_then(Value::as_array).cloned().unwrap_or_default();
     let text = |vnode: &Value, key: &str| vnode.get(key)?.as_str().map(str::to_owned);
-    let one = |vnode: &Value| Some((text(vnode, "vnode")?, text(vnode, "method")?));
-    all.iter().filter_map(one).collect()
+    all.iter().filter_map(|vnode| Some((text(vnode, "vnode")?, text(vnode, "method")?))).collect()
 }
 
 /// IDs of the journals that have not ended, with the name of the machine.

@@ -89,11 +89,16 @@ impl Descendants {
         if left.is_empty() {
             return Ok(());
         }
-        let name = |task: &TaskId| match proc_stat::read(host, task.tid) {
-            Ok(Some(stat)) => format!("{} ({})", task.tid, pinfold_model::shown::name(&stat.comm)),
-            Ok(None) | Err(_) => task.tid.to_string(),
-        };
-        let names: Vec<String> = left.iter().take(NAMED).map(name).collect();
+        let names: Vec<String> = left
+            .iter()
+            .take(NAMED)
+            .map(|task| match proc_stat::read(host, task.tid) {
+                Ok(Some(stat)) => {
+                    format!("{} ({})", task.tid, pinfold_model::shown::name(&stat.comm))
+                }
+                Ok(None) | Err(_) => task.tid.to_string(),
+            })
+            .collect();
         let more = left.len().saturating_sub(NAMED);
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         let count = counted(left.len(), "process");

@@ -19,8 +19,7 @@ pub fn vnode(spec: &MachineSpec, vcpus: VcpuCount, topology: &Topology) -> Vnode
     let mut vnode = VnodeRequest::vm(spec.name.as_deref().unwrap_or("vm"), vm);
     let filled = topology.nodes.iter().filter(|node| node.memory_bytes > 0).count();
     if filled > 1 && nodes.is_empty() && !spec.has_cells {
-        let request = |bytes| MemoryRequest { bytes, page_bytes: None };
-        vnode.memory = spec.memory_bytes.map(request);
+        vnode.memory = spec.memory_bytes.map(|bytes| MemoryRequest { bytes, page_bytes: None });
     }
     vnode
 }
@@ -39,10 +38,12 @@ fn cells(spec: &MachineSpec, vcpus: VcpuCount) -> Vec<CellRequest> {
     if cells.len() < 2 || !whole || cells.iter().any(|cell| cell.vcpus.is_empty()) {
         return Vec::new();
     }
-    let of = |cell: &CellSpec| CellRequest {
-        vcpus: cell.vcpus.clone(),
-        nodes: cell.host_nodes.clone(),
-        bytes: cell.memory_bytes,
-    };
-    cells.iter().map(of).collect()
+    cells
+        .iter()
+        .map(|cell| CellRequest {
+            vcpus: cell.vcpus.clone(),
+            nodes: cell.host_nodes.clone(),
+            bytes: cell.memory_bytes,
+        })
+        .collect()
 }

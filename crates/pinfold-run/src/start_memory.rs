@@ -106,14 +106,24 @@ mod tests {
     use super::*;
 
     fn host(nodes: &[u64]) -> SnapshotHost {
-        let file = |(node, kib): (usize, &u64)| {
-            let path = format!("/sys/devices/system/node/node{node}/meminfo");
-            (path, format!("Node {node} PageTables: {kib} kB\nNode {node} SecPageTables: 0 kB\n"))
-        };
         let online =
             ("/sys/devices/system/node/online".to_owned(), format!("0-{}\n", nodes.len() - 1));
         let status = ("/proc/7/status".to_owned(), "Name:\tvm\nVmPTE:\t     400 kB\n".to_owned());
-        SnapshotHost::from_files(nodes.iter().enumerate().map(file).chain([online, status]))
+        SnapshotHost::from_files(
+            nodes
+                .iter()
+                .enumerate()
+                .map(|(node, kib)| {
+                    let path = format!("/sys/devices/system/node/node{node}/meminfo");
+                    (
+                        path,
+                        format!(
+                            "Node {node} PageTables: {kib} kB\nNode {node} SecPageTables: 0 kB\n"
+                        ),
+                    )
+                })
+                .chain([online, status]),
+        )
     }
 
     fn plan(nodes: &[u32]) -> Plan {

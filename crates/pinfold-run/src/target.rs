@@ -102,10 +102,9 @@ impl Vm {
             Ok(_) => return Self::by_libvirt(host, name),
             Err(error) => error,
         };
-        let is_domain = |error: &LibvirtError| {
+        if missing.of().is_none_or(|error| {
             matches!(error, LibvirtError::NotRunning { .. } | LibvirtError::Foreign { .. })
-        };
-        if missing.of().is_none_or(is_domain) {
+        }) {
             return Err(missing.into());
         }
         let mut named = hypervisors::running(host)?;

@@ -48,8 +48,7 @@ impl Vcpus {
 
     /// True if a plan has a placement for each of them.
     pub fn are_in(&self, plan: &Plan) -> bool {
-        let has = |id: &u32| plan.threads().any(|(_, thread)| thread.role == Role::Vcpu(*id));
-        self.ids.iter().all(has)
+        self.ids.iter().all(|id| plan.threads().any(|(_, thread)| thread.role == Role::Vcpu(*id)))
     }
 
     /// Rejects a plan from a file that is for fewer vCPUs, for more than the maximum, or for other

@@ -54,11 +54,14 @@ pub fn cell(load: LoadState, samples: Vec<f64>) -> CellResult {
 }
 
 pub fn candidates(names: &[&str]) -> Vec<CandidateRecord> {
-    let record = |(index, name): (usize, &&str)| CandidateRecord {
-        name: (*name).to_owned(),
-        plan_json: format!("{{\"strategy\":\"{name}\"}}"),
-        role: if index == 0 { CandidateRole::Baseline } else { CandidateRole::Candidate },
-        same_as: None,
-    };
-    names.iter().enumerate().map(record).collect()
+    names
+        .iter()
+        .enumerate()
+        .map(|(index, name)| CandidateRecord {
+            name: (*name).to_owned(),
+            plan_json: format!("{{\"strategy\":\"{name}\"}}"),
+            role: if index == 0 { CandidateRole::Baseline } else { CandidateRole::Candidate },
+            same_as: None,
+        })
+        .collect()
 }

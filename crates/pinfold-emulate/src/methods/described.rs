@@ -32,28 +32,30 @@ pub fn at_work(node: &Node, enclosure: &VnodeCgroup) -> Vec<String> {
         }
         Method::Hogs | Method::Inject => {
             let priority = burner::PRIORITY;
-            let line = |pu| {
+            pus.map(|pu| {
                 format!(
                     "start a burner on CPU {pu}: a thread with SCHED_FIFO {priority}, each {each}"
                 )
-            };
-            pus.map(line).collect()
+            })
+            .collect()
         }
-        Method::Fracas => {
-            let line = |part: &Part| {
+        Method::Fracas => enclosure
+            .parts
+            .iter()
+            .map(|part| {
                 let burn = part.burns.join(" and ");
                 format!(
                     "start a burner process on each of CPU {} in {burn}, and write weights to it \
                      and to {}",
                     part.pus, part.cpu
                 )
-            };
-            enclosure.parts.iter().map(line).collect()
-        }
-        Method::Quota => {
-            let line = |part: &Part| format!("write a quota for each {each} to {}", part.cpu);
-            enclosure.parts.iter().map(line).collect()
-        }
+            })
+            .collect(),
+        Method::Quota => enclosure
+            .parts
+            .iter()
+            .map(|part| format!("write a quota for each {each} to {}", part.cpu))
+            .collect(),
         Method::Gov => vec![format!(
             "set two frequencies of CPU {} in turns each {each}, or freeze and thaw {}",
             node.pus(),

@@ -264,13 +264,16 @@ impl Emulation for Fracas<'_> {
     }
 
     fn notes(&self) -> Vec<String> {
-        let note = |pair: &Pair| {
-            let weights = pair.weights.map_or("no burner".to_owned(), |(mine, other)| {
-                format!("weight {mine} against {other} of the burner")
-            });
-            format!("CPU {}: {weights}", pair.part.pus)
-        };
-        let mut notes: Vec<String> = self.parts.iter().map(note).collect();
+        let mut notes: Vec<String> = self
+            .parts
+            .iter()
+            .map(|pair| {
+                let weights = pair.weights.map_or("no burner".to_owned(), |(mine, other)| {
+                    format!("weight {mine} against {other} of the burner")
+                });
+                format!("CPU {}: {weights}", pair.part.pus)
+            })
+            .collect();
         notes.push(self.slices.clone());
         notes.push(format!("{} threads were dealt", self.dealer.moved));
         if let Some((how, count)) = &self.lost {

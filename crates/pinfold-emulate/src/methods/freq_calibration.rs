@@ -69,11 +69,13 @@ fn calibrate(domain: &mut Domain, ground: &MethodContext<'_, '_>) -> Result<(), 
         ));
         return Ok(());
     }
-    let share = |(khz, rate): (u64, u64)| {
-        let millionths = rate.saturating_mul(1_000_000) / most;
-        (khz, u32::try_from(millionths).unwrap_or(u32::MAX))
-    };
-    domain.measured = rates.into_iter().map(share).collect();
+    domain.measured = rates
+        .into_iter()
+        .map(|(khz, rate)| {
+            let millionths = rate.saturating_mul(1_000_000) / most;
+            (khz, u32::try_from(millionths).unwrap_or(u32::MAX))
+        })
+        .collect();
     Ok(())
 }
 

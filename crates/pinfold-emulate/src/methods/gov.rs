@@ -53,11 +53,13 @@ pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Gov<'h>, Speed
     let lanes = if domains.is_empty() {
         vec![FreqSchedule::new(None, pus, now_ns)]
     } else {
-        let lane = |domain: Domain| {
-            let mine = domain.pus.intersection(&pus);
-            FreqSchedule::new(Some(domain), mine, now_ns)
-        };
-        domains.into_iter().map(lane).collect()
+        domains
+            .into_iter()
+            .map(|domain| {
+                let mine = domain.pus.intersection(&pus);
+                FreqSchedule::new(Some(domain), mine, now_ns)
+            })
+            .collect()
     };
     Ok(Gov {
         vnode: ground.node.name.clone(),

@@ -88,8 +88,7 @@ impl Emulation for Hogs<'_> {
     }
 
     fn helper_times(&self) -> Result<BTreeMap<PuId, HelperTime>, SpeedError> {
-        let time = |(pu, burner): (&PuId, &Burning)| Ok((*pu, burner.time(self.host)?));
-        self.burners.iter().map(time).collect()
+        self.burners.iter().map(|(pu, burner)| Ok((*pu, burner.time(self.host)?))).collect()
     }
 
     fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
@@ -114,18 +113,20 @@ impl Emulation for Hogs<'_> {
     }
 
     fn turns(&self) -> BTreeMap<PuId, CoreShare> {
-        let turn = |(pu, spent): (&PuId, &PeriodOverhead)| {
-            let share = u32::try_from(spent.share).unwrap_or(0);
-            let turn = CoreShare {
-                share,
-                period_ns: self.period_ns,
-                left: 1_000_000_u32.saturating_sub(share),
-                cost: spent.cost,
-                is_known: !spent.is_unknown(),
-            };
-            (self.is_measured && share > 0).then_some((*pu, turn))
-        };
-        self.costs.iter().filter_map(turn).collect()
+        self.costs
+            .iter()
+            .filter_map(|(pu, spent)| {
+                let share = u32::try_from(spent.share).unwrap_or(0);
+                let turn = CoreShare {
+                    share,
+                    period_ns: self.period_ns,
+                    left: 1_000_000_u32.saturating_sub(share),
+                    cost: spent.cost,
+                    is_known: !spent.is_unknown(),
+                };
+                (self.is_measured && share > 0).then_some((*pu, turn))
+            })
+            .collect()
     }
 
     fn renew(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
@@ -186,13 +187,16 @@ impl Emulation for Hogs<'_> {
 
     fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
         let wanted_ns = SystemClock.now_ns().saturating_sub(self.started_ns);
-        let account = |(pu, burner): (&PuId, &Burning)| {
-            let (burned_ns, turns) = burner.burned();
-            let spent = self.costs.get(pu).copied().unwrap_or_default();
-            let taken_ns = burned_ns.saturating_add_signed(spent.extras(turns));
-            CoreAccount { pu: *pu, wanted_ns, taken_ns, ran_ns: None }
-        };
-        Ok(self.burners.iter().map(account).collect())
+        Ok(self
+            .burners
+            .iter()
+            .map(|(pu, burner)| {
+                let (burned_ns, turns) = burner.burned();
+                let spent = self.costs.get(pu).copied().unwrap_or_default();
+                let taken_ns = burned_ns.saturating_add_signed(spent.extras(turns));
+                CoreAccount { pu: *pu, wanted_ns, taken_ns, ran_ns: None }
+            })
+            .collect())
     }
 
     fn uncalibrated(&self) -> CpuSet {

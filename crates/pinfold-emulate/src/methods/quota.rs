@@ -137,13 +137,16 @@ impl Emulation for Quota<'_> {
     }
 
     fn notes(&self) -> Vec<String> {
-        let note = |(part, quota_us): &(Part, Option<u64>)| {
-            let quota = quota_us.map_or("no limit".to_owned(), |quota| {
-                format!("{quota} µs of each {} µs", self.period_us)
-            });
-            format!("CPU {}: {quota}", part.pus)
-        };
-        let mut notes: Vec<String> = self.parts.iter().map(note).collect();
+        let mut notes: Vec<String> = self
+            .parts
+            .iter()
+            .map(|(part, quota_us)| {
+                let quota = quota_us.map_or("no limit".to_owned(), |quota| {
+                    format!("{quota} µs of each {} µs", self.period_us)
+                });
+                format!("CPU {}: {quota}", part.pus)
+            })
+            .collect();
         notes.push(format!("{} threads were dealt", self.dealer.moved));
         notes
     }

@@ -300,14 +300,16 @@ impl Emulation for Stalling<'_> {
     }
 
     fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
-        let account = |(pu, core): (&PuId, &Core)| {
-            let account = self.stall.account(*pu)?;
-            let extras_ns = core.spent.extras(account.interrupts);
-            let taken_ns = account.stalled_ns.saturating_add_signed(extras_ns);
-            let (wanted_ns, ran_ns) = (account.ran_ns, Some(account.ran_ns));
-            Ok(CoreAccount { pu: *pu, wanted_ns, taken_ns, ran_ns })
-        };
-        self.cores.iter().map(account).collect()
+        self.cores
+            .iter()
+            .map(|(pu, core)| {
+                let account = self.stall.account(*pu)?;
+                let extras_ns = core.spent.extras(account.interrupts);
+                let taken_ns = account.stalled_ns.saturating_add_signed(extras_ns);
+                let (wanted_ns, ran_ns) = (account.ran_ns, Some(account.ran_ns));
+                Ok(CoreAccount { pu: *pu, wanted_ns, taken_ns, ran_ns })
+            })
+            .collect()
     }
 
     fn notes(&self) -> Vec<String> {

@@ -78,14 +78,15 @@ fn names(node: &Node) -> Vec<Names> {
         burns,
     };
     match node.variant {
-        Variant::Corrected | Variant::Unsynchronised => {
-            let of = |pu: PuId| Names {
+        Variant::Corrected | Variant::Unsynchronised => node
+            .pus()
+            .iter()
+            .map(|pu| Names {
                 pus: CpuSet::single(pu),
                 tasks: Some(format!("pinfold-core-{pu}")),
                 burns: burners(&CpuSet::single(pu)),
-            };
-            node.pus().iter().map(of).collect()
-        }
+            })
+            .collect(),
         Variant::AsPublished => vec![all_cores(burners(&node.pus()))],
         Variant::CommonBurnerGroup => vec![all_cores(vec!["pinfold-burn".to_owned()])],
     }

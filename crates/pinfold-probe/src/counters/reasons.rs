@@ -16,14 +16,20 @@ pub(super) struct Machine {
 impl Machine {
     pub(super) fn read(host: &dyn Host) -> Self {
         let paranoid = host.read_text(&paths::sysctl_kernel("perf_event_paranoid"));
-        let is_core = |name: &String| {
-            ["cpu", "armv", "arm_", "riscv", "apple_"].iter().any(|start| name.starts_with(start))
-        };
         let pmus = host.list(&paths::event_sources());
         let flags = host.read_text(&paths::cpuinfo());
         Self {
             paranoid: paranoid.ok().map(|text| text.trim().to_owned()),
-            pmus: pmus.ok().map(|names| names.into_iter().filter(is_core).collect()),
+            pmus: pmus.ok().map(|names| {
+                names
+                    .into_iter()
+                    .filter(|name| {
+                        ["cpu", "armv", "arm_", "riscv", "apple_"]
+                            .iter()
+                            .any(|start| name.starts_with(start))
+                    })
+                    .collect()
+            }),
             is_guest: flags.is_ok_and(|text| {
                 let line = text.lines().find(|line| line.starts_with("flags"));
                 line.is_some_and(|line| line.split_ascii_whitespace().any(|f| f == "hypervisor"))

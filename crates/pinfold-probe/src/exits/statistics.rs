@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     fn reply(exits: &[u64]) -> Value {
-        let vcpu = |count: &u64| {
+        Value::Array(exits.iter().map(|count| {
             json!({"provider": "kvm", "qom-path": "/machine/unattached/device[0]", "stats": [
                 {"name": "exits", "value": count},
                 {"name": "io_exits", "value": count / 2},
@@ -137,8 +137,7 @@ mod tests {
                 {"name": "pf_taken", "value": 99},
                 {"name": "halt_poll_success_hist", "value": [1, 2]},
             ]})
-        };
-        Value::Array(exits.iter().map(vcpu).collect())
+        }).collect())
     }
 
     #[test]

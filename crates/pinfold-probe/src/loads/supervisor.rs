@@ -33,24 +33,27 @@ impl LoadSupervisor {
         specs: &[LoadSpec],
         placement: &Placement,
     ) -> Result<Self, LoadError> {
-        let start = |spec: &LoadSpec| {
-            let mut spawn = Spawn::new(program)
-                .args(spec.argv())
-                .stdin(Stdio::Pipe)
-                .stdout(Stdio::Null)
-                .stderr(Stdio::Pipe)
-                .own_group()
-                .die_with_parent(true)
-                .cgroup_files(placement.cgroup_files.clone());
-            if let Some(mask) = &placement.affinity {
-                spawn = spawn.affinity(mask.clone());
-            }
-            let mut child =
-                spawn.start().map_err(|source| LoadError::Start { name: spec.name(), source })?;
-            let stdin = child.stdin();
-            Ok(Load { name: spec.name(), child, stdin })
-        };
-        let loads = specs.iter().map(start).collect::<Result<Vec<Load>, LoadError>>()?;
+        let loads = specs
+            .iter()
+            .map(|spec| {
+                let mut spawn = Spawn::new(program)
+                    .args(spec.argv())
+                    .stdin(Stdio::Pipe)
+                    .stdout(Stdio::Null)
+                    .stderr(Stdio::Pipe)
+                    .own_group()
+                    .die_with_parent(true)
+                    .cgroup_files(placement.cgroup_files.clone());
+                if let Some(mask) = &placement.affinity {
+                    spawn = spawn.affinity(mask.clone());
+                }
+                let mut child = spawn
+                    .start()
+                    .map_err(|source| LoadError::Start { name: spec.name(), source })?;
+                let stdin = child.stdin();
+                Ok(Load { name: spec.name(), child, stdin })
+            })
+            .collect::<Result<Vec<Load>, LoadError>>()?;
         let beat = specs.iter().map(|spec| spec.life.beat()).min().unwrap_or(BEAT);
         Ok(Self { loads, beat })
     }

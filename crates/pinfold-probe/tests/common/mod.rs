@@ -104,11 +104,13 @@ pub fn children(host: &LiveHost, parent: Tid) -> Vec<TaskId> {
 
 /// CPU time of the further threads; one that ends meanwhile has none.
 pub fn work_ns(host: &LiveHost, pid: Tid) -> u64 {
-    let of = |tid| {
-        let text = host.read_text(&paths::task_schedstat(pid, tid)).ok()?;
-        Some(schedstat::parse(&text).unwrap().run_ns)
-    };
-    further_threads(host, pid).into_iter().filter_map(of).sum()
+    further_threads(host, pid)
+        .into_iter()
+        .filter_map(|tid| {
+            let text = host.read_text(&paths::task_schedstat(pid, tid)).ok()?;
+            Some(schedstat::parse(&text).unwrap().run_ns)
+        })
+        .sum()
 }
 
 /// Standard error of a child that has ended.

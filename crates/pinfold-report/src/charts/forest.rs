@@ -46,8 +46,7 @@ pub(crate) fn head(axis: &LogAxis, id: &str, higher_is_better: bool) -> String {
     ticks.sort_by(|a, b| f64::total_cmp(&(a.ln().abs()), &(b.ln().abs())));
     let mut kept: Vec<f64> = Vec::new();
     for tick in ticks {
-        let apart = |other: &f64| (axis.pixel(*other) - axis.pixel(tick)).abs() >= 34.0;
-        if kept.iter().all(apart) {
+        if kept.iter().all(|other| (axis.pixel(*other) - axis.pixel(tick)).abs() >= 34.0) {
             kept.push(tick);
         }
     }

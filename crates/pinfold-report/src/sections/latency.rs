@@ -41,37 +41,41 @@ pub(crate) fn heading(metric: Metric) -> &'static str {
 
 /// Percentile plots.
 pub(crate) fn percentiles(page: &Page) -> Vec<Multiples> {
-    let of_metric = |metric| {
-        let shared = percentile::shared(page, metric)?;
-        let of_this = page.distributions.iter().filter(|it| it.metric == metric);
-        let charts = of_this.map(|distribution| Chart {
-            caption: distribution.load.to_string(),
-            svg: percentile::draw(page, distribution, &shared),
-        });
-        let charts = charts.collect();
-        Some(Multiples { title: heading(metric), statistic: String::new(), charts })
-    };
-    Metric::ALL.into_iter().filter_map(of_metric).collect()
+    Metric::ALL
+        .into_iter()
+        .filter_map(|metric| {
+            let shared = percentile::shared(page, metric)?;
+            let of_this = page.distributions.iter().filter(|it| it.metric == metric);
+            let charts = of_this.map(|distribution| Chart {
+                caption: distribution.load.to_string(),
+                svg: percentile::draw(page, distribution, &shared),
+            });
+            let charts = charts.collect();
+            Some(Multiples { title: heading(metric), statistic: String::new(), charts })
+        })
+        .collect()
 }
 
 /// Dot plots.
 pub(crate) fn block_dots(page: &Page) -> Vec<Multiples> {
-    let of_metric = |metric| {
-        let shared = dots::shared(page, metric)?;
-        let decides = (page.answer.metric, page.answer.load);
-        let of_this = || {
-            let of_metric = page.blocks.iter().filter(move |it| it.metric == metric);
-            of_metric.filter(move |it| (it.metric, it.load) != decides)
-        };
-        let statistic = of_this().next().map(|it| it.statistic.clone()).unwrap_or_default();
-        let charts = of_this().map(|blocks| Chart {
-            caption: blocks.load.to_string(),
-            svg: dots::draw(page, blocks, &shared),
-        });
-        let charts: Vec<Chart> = charts.collect();
-        (!charts.is_empty()).then(|| Multiples { title: heading(metric), statistic, charts })
-    };
-    Metric::ALL.into_iter().filter_map(of_metric).collect()
+    Metric::ALL
+        .into_iter()
+        .filter_map(|metric| {
+            let shared = dots::shared(page, metric)?;
+            let decides = (page.answer.metric, page.answer.load);
+            let of_this = || {
+                let of_metric = page.blocks.iter().filter(move |it| it.metric == metric);
+                of_metric.filter(move |it| (it.metric, it.load) != decides)
+            };
+            let statistic = of_this().next().map(|it| it.statistic.clone()).unwrap_or_default();
+            let charts = of_this().map(|blocks| Chart {
+                caption: blocks.load.to_string(),
+                svg: dots::draw(page, blocks, &shared),
+            });
+            let charts: Vec<Chart> = charts.collect();
+            (!charts.is_empty()).then(|| Multiples { title: heading(metric), statistic, charts })
+        })
+        .collect()
 }
 
 /// The chart of the deciding comparison, with one mark for each start; its id is unique on the

@@ -79,14 +79,16 @@ pub(crate) struct Cost {
 /// The metrics and load states in which the winner is significantly worse than the baseline, the
 /// largest loss first.
 pub(crate) fn costs(page: &Page) -> Vec<Cost> {
-    let cost = |(metric, load, comparison): (Metric, LoadState, &Comparison)| Cost {
-        metric: heading(metric),
-        load: load.to_string(),
-        change: change(metric.unit(), comparison),
-        interval: change_between(metric.unit(), comparison),
-        p: comparison.p_holm.map_or_else(|| format::MISSING.to_owned(), format::probability),
-    };
-    losses(page).into_iter().map(cost).collect()
+    losses(page)
+        .into_iter()
+        .map(|(metric, load, comparison)| Cost {
+            metric: heading(metric),
+            load: load.to_string(),
+            change: change(metric.unit(), comparison),
+            interval: change_between(metric.unit(), comparison),
+            p: comparison.p_holm.map_or_else(|| format::MISSING.to_owned(), format::probability),
+        })
+        .collect()
 }
 
 /// The ranking that answers the question.
@@ -99,16 +101,18 @@ pub(crate) fn groups(page: &Page) -> Vec<Group> {
     let is_deciding = |ranking: &Ranking| {
         ranking.metric == page.answer.metric && ranking.load == page.answer.load
     };
-    let of_metric = |metric: Metric| {
-        let tables: Vec<Table> = page
-            .rankings
-            .iter()
-            .filter(|ranking| ranking.metric == metric && !is_deciding(ranking))
-            .map(|ranking| table(page, ranking, "more"))
-            .collect();
-        (!tables.is_empty()).then(|| Group { title: heading(metric), tables })
-    };
-    Metric::ALL.into_iter().filter_map(of_metric).collect()
+    Metric::ALL
+        .into_iter()
+        .filter_map(|metric| {
+            let tables: Vec<Table> = page
+                .rankings
+                .iter()
+                .filter(|ranking| ranking.metric == metric && !is_deciding(ranking))
+                .map(|ranking| table(page, ranking, "more"))
+                .collect();
+            (!tables.is_empty()).then(|| Group { title: heading(metric), tables })
+        })
+        .collect()
 }
 
 /// The winner's verdicts in all rankings; `None` without a winner.

@@ -159,14 +159,17 @@ fn worst_cost(page: &StudyPage) -> Option<Figure> {
 
 /// The largest losses.
 pub(super) fn costs(page: &StudyPage) -> Vec<Cost> {
-    let cost = |(one, comparison): (&MeasuredFigure, &Comparison)| Cost {
-        cell: one.cell.clone(),
-        figure: one.figure.clone(),
-        change: change(one.unit, comparison),
-        interval: change_between(one.unit, comparison),
-        p: comparison.p_holm.map_or_else(|| format::MISSING.to_owned(), format::probability),
-    };
-    losses(page).into_iter().take(MOST_COSTS).map(cost).collect()
+    losses(page)
+        .into_iter()
+        .take(MOST_COSTS)
+        .map(|(one, comparison)| Cost {
+            cell: one.cell.clone(),
+            figure: one.figure.clone(),
+            change: change(one.unit, comparison),
+            interval: change_between(one.unit, comparison),
+            p: comparison.p_holm.map_or_else(|| format::MISSING.to_owned(), format::probability),
+        })
+        .collect()
 }
 
 /// A sentence on the number of comparisons by verdict.

@@ -41,15 +41,17 @@ pub(super) fn of_scale(ticks: Ticks) -> Labels {
 
 fn thinned(ticks: Ticks) -> Ticks {
     let mut right = f64::MIN;
-    let is_free = |(x, text): &(f64, String)| {
-        let half = width(text) / 2.0;
-        let free = x - half >= right;
-        if free {
-            right = x + half + GAP;
-        }
-        free
-    };
-    ticks.into_iter().filter(is_free).collect()
+    ticks
+        .into_iter()
+        .filter(|(x, text)| {
+            let half = width(text) / 2.0;
+            let free = x - half >= right;
+            if free {
+                right = x + half + GAP;
+            }
+            free
+        })
+        .collect()
 }
 
 /// Names, each with this width: none is left out or truncated.

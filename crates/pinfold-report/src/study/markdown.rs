@@ -55,8 +55,8 @@ pub fn study_markdown(page: &StudyPage, folder: &str, facts: &[(String, String)]
         charts.push((file, drawing));
     }
     text.push_str(&tables(&page.tables));
-    let row = |one: Absence| vec![one.reason, one.cells, one.titles.join("; ")];
-    let absences = page.absences().into_iter().map(row);
+    let absences =
+        page.absences().into_iter().map(|one| vec![one.reason, one.cells, one.titles.join("; ")]);
     let header = ["reason", "cells", "charts and tables without numbers"];
     text.push_str(&section("Not measured", &header, absences));
     let pairs = |pairs: &[(String, String)]| {

@@ -285,12 +285,16 @@ pub(super) fn panels(picture: &Picture) -> Panels {
     let along = Along::from_picture(picture);
     let labels = along.labels(picture.x_unit);
     let up = Up::from_picture(picture);
-    let draw = |(index, panel): (usize, &Panel)| {
-        let axes = (&along, up.as_ref());
-        (panel.title.clone(), draw(picture, (index, panel), axes, &labels))
-    };
     Panels {
-        panels: picture.panels.iter().enumerate().map(draw).collect(),
+        panels: picture
+            .panels
+            .iter()
+            .enumerate()
+            .map(|(index, panel)| {
+                let axes = (&along, up.as_ref());
+                (panel.title.clone(), draw(picture, (index, panel), axes, &labels))
+            })
+            .collect(),
         numbered: labels.numbered(),
     }
 }

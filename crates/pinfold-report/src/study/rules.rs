@@ -65,7 +65,8 @@ fn of_figure(one: &MeasuredFigure) -> Option<String> {
 }
 
 fn of_line(picture: &Picture, line: &Line) -> Option<String> {
-    let of_spot = |spot: &ChartPoint| {
+    let spots = &line.spots;
+    if let Some(why) = spots.iter().find_map(|spot| {
         let value = match picture.scale {
             Scale::Of(unit) => of_value(unit, spot.value),
             Scale::Ratio(_) => of_value(Unit::Count, spot.value),
@@ -74,16 +75,15 @@ fn of_line(picture: &Picture, line: &Line) -> Option<String> {
             }
         };
         value.or_else(|| of_range("number", spot.value, spot.range))
-    };
-    let spots = &line.spots;
-    if let Some(why) = spots.iter().find_map(of_spot) {
+    }) {
         return Some(why);
     }
     if picture.kind == PictureKind::Sequence {
         let at = |spot: &ChartPoint| spot.x.parse::<f64>().ok();
-        let goes_on = |pair: &[ChartPoint]| at(&pair[0]).is_some() && at(&pair[0]) <= at(&pair[1]);
-        return (!spots.windows(2).all(goes_on))
-            .then(|| "a sample before an earlier one".to_owned());
+        return (!spots
+            .windows(2)
+            .all(|pair| at(&pair[0]).is_some() && at(&pair[0]) <= at(&pair[1])))
+        .then(|| "a sample before an earlier one".to_owned());
     }
     if picture.kind != PictureKind::Percentiles {
         return None;

@@ -77,16 +77,20 @@ fn row(one: &MeasuredFigure) -> Vec<String> {
 }
 
 fn pairs(page: &StudyPage) -> PageTable {
-    let row = |pair: &Pair| {
-        vec![
-            pair.cell.clone(),
-            pair.figure.clone(),
-            pair.blocks.to_string(),
-            interval(&pair.comparison),
-            verdict(&pair.comparison),
-        ]
-    };
-    let rows: Vec<Vec<String>> = page.pairs.iter().take(MOST_ROWS).map(row).collect();
+    let rows: Vec<Vec<String>> = page
+        .pairs
+        .iter()
+        .take(MOST_ROWS)
+        .map(|pair| {
+            vec![
+                pair.cell.clone(),
+                pair.figure.clone(),
+                pair.blocks.to_string(),
+                interval(&pair.comparison),
+                verdict(&pair.comparison),
+            ]
+        })
+        .collect();
     let brackets = Brackets::from_blocks(page.pairs.iter().map(|pair| pair.blocks)).header();
     let ratio = "ratio of the second measurement to the first: median of the blocks’ ratios";
     let header = ["cell", "figure", "blocks", &format!("{ratio} ({brackets})"), "verdict"];

@@ -265,28 +265,36 @@ fn numbers_that_cannot_be_are_found() {
     check(|page| page.measured[0].median = -1.0, &["a value of -1"]);
     check(|page| page.measured[0].median = f64::NAN, &["a value of NaN"]);
     check(|page| page.measured[0].blocks = 0, &["no block"]);
-    let share = |page: &mut StudyPage| {
-        page.measured[0].unit = Unit::Share;
-        page.measured[0].median = 1.2;
-    };
-    check(share, &["a value of 1.2 (share)"]);
-    let deviation = |page: &mut StudyPage| {
-        page.measured[0].summary = Some((99.0, Spread::Deviation(-1.0)));
-    };
-    check(deviation, &["a deviation of -1"]);
-    let verdict = |page: &mut StudyPage| {
-        page.measured[1].comparison = Some(against(0.4, Verdict::Better));
-    };
-    check(verdict, &["Better with the interval"]);
+    check(
+        |page: &mut StudyPage| {
+            page.measured[0].unit = Unit::Share;
+            page.measured[0].median = 1.2;
+        },
+        &["a value of 1.2 (share)"],
+    );
+    check(
+        |page: &mut StudyPage| {
+            page.measured[0].summary = Some((99.0, Spread::Deviation(-1.0)));
+        },
+        &["a deviation of -1"],
+    );
+    check(
+        |page: &mut StudyPage| {
+            page.measured[1].comparison = Some(against(0.4, Verdict::Better));
+        },
+        &["Better with the interval"],
+    );
     check(|page| page.pairs[0].comparison.ratio = 2.0, &["A/A pair"]);
     let spot = |page: &mut StudyPage| page.pictures[1].panels[0].lines[0].spots[0].value = 0.9;
     check(spot, &["a number of 0.9 outside"]);
     let quantile = |page: &mut StudyPage| page.pictures[2].panels[0].lines[0].spots[3].value = 1.0;
     check(quantile, &["a quantile below one of a smaller share"]);
-    let share = |page: &mut StudyPage| {
-        "1.5".clone_into(&mut page.pictures[2].panels[0].lines[0].spots[3].x);
-    };
-    check(share, &["a share of 1.5"]);
+    check(
+        |page: &mut StudyPage| {
+            "1.5".clone_into(&mut page.pictures[2].panels[0].lines[0].spots[3].x);
+        },
+        &["a share of 1.5"],
+    );
 }
 
 #[test]

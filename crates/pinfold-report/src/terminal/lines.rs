@@ -118,8 +118,10 @@ impl Frame {
         let mut places: Vec<f64> = all.map(|point| point.0).collect();
         places.sort_by(f64::total_cmp);
         places.dedup();
-        let tick = |place: &f64| (index(self.column(*place)), format::tick(*place, Unit::Count));
-        places.iter().map(tick).collect()
+        places
+            .iter()
+            .map(|place| (index(self.column(*place)), format::tick(*place, Unit::Count)))
+            .collect()
     }
 }
 

@@ -28,8 +28,7 @@ pub fn steps_of(host: &LiveHost, plan: &EmulationPlan) -> Result<PlannedPlatform
         let node = supervisor::node(vnode, &topology)?;
         let (enclosure, planned) = VnodeCgroup::plan(host, &facts.hierarchies, &node)?;
         for step in planned {
-            let is_done = |done: &Step| is_file(done) && done.change == step.change;
-            if !all.steps.iter().any(is_done) {
+            if !all.steps.iter().any(|done| is_file(done) && done.change == step.change) {
                 all.steps.push(step);
             }
         }

@@ -138,18 +138,21 @@ pub fn forget(state: &StateDir) -> Result<bool, Failure> {
 }
 
 fn entry(one: &Calibration) -> Entry {
-    let cost = |(pu, cost): (&PuId, &Cost)| CostOf {
-        cpu: pu.0,
-        extra_ns: cost.extra_ns,
-        entry_ns: cost.entry_ns,
-        free_millionths: cost.free,
-    };
     Entry {
         method: one.method.name().to_owned(),
         period_ns: one.period_ns,
         together: one.together.to_string(),
         measured_ns: one.measured_ns,
-        costs: one.costs.iter().map(cost).collect(),
+        costs: one
+            .costs
+            .iter()
+            .map(|(pu, cost)| CostOf {
+                cpu: pu.0,
+                extra_ns: cost.extra_ns,
+                entry_ns: cost.entry_ns,
+                free_millionths: cost.free,
+            })
+            .collect(),
     }
 }
 
@@ -157,12 +160,15 @@ fn entry(one: &Calibration) -> Entry {
 fn calibration(entry: Entry) -> Option<Calibration> {
     let method = Method::named(&entry.method)?;
     let together = CpuSet::parse_list(&entry.together).ok()?;
-    let cost = |one: CostOf| {
-        let CostOf { cpu, extra_ns, entry_ns, free_millionths: free } = one;
-        let cost = Cost { extra_ns, entry_ns, free };
-        (cost.is_plausible() && together.contains(PuId(cpu))).then_some((PuId(cpu), cost))
-    };
-    let costs = entry.costs.into_iter().map(cost).collect::<Option<_>>()?;
+    let costs = entry
+        .costs
+        .into_iter()
+        .map(|one| {
+            let CostOf { cpu, extra_ns, entry_ns, free_millionths: free } = one;
+            let cost = Cost { extra_ns, entry_ns, free };
+            (cost.is_plausible() && together.contains(PuId(cpu))).then_some((PuId(cpu), cost))
+        })
+        .collect::<Option<_>>()?;
     method.periods_ns().contains(&entry.period_ns).then_some(Calibration {
         method,
         period_ns: entry.period_ns,

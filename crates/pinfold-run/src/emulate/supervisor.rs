@@ -256,10 +256,11 @@ fn resolve(
         }
         vnode.method = method;
     }
-    let around = |avoided: &CpuSet| {
-        resolve_platform(&Platform { avoid: avoided.clone(), ..platform.clone() }, &topology)
-    };
-    let mut planned = claims.plan_around(&topology, around).map_err(Unresolved::Platform)?;
+    let mut planned = claims
+        .plan_around(&topology, |avoided: &CpuSet| {
+            resolve_platform(&Platform { avoid: avoided.clone(), ..platform.clone() }, &topology)
+        })
+        .map_err(Unresolved::Platform)?;
     claims.report_in(&mut planned.plan);
     Ok(planned)
 }
@@ -320,13 +321,16 @@ fn profile(
     let text = String::from_utf8_lossy(&bytes);
     let profile = inputs::asked(path, platforms::profile(&text))?;
     let first = vnode.pus.first().map_or(PuId(0), |(pu, _)| *pu);
-    let one = |change: &pinfold_model::SpeedChange| {
-        let speed = speed_on(first, change.speed, topology).map_err(|error| {
-            Failure::new(Exit::Input, format!("{path}: {error}")).with_hint(error.hint())
-        })?;
-        Ok(ProfileRow { at_ns: change.at_ns, speed, line: change.line })
-    };
-    profile.changes.iter().map(one).collect()
+    profile
+        .changes
+        .iter()
+        .map(|change| {
+            let speed = speed_on(first, change.speed, topology).map_err(|error| {
+                Failure::new(Exit::Input, format!("{path}: {error}")).with_hint(error.hint())
+            })?;
+            Ok(ProfileRow { at_ns: change.at_ns, speed, line: change.line })
+        })
+        .collect()
 }
 
 /// Is the supervisor of a platform, until a request or a signal ends it.

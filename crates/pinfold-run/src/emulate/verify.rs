@@ -88,21 +88,22 @@ pub fn verify(
 /// The six benchmarks, with the durations of the paper or a tenth of them.
 fn benchmarks(is_quick: bool) -> Vec<MicroBenchmark> {
     let shorter = |ns: u64| if is_quick { ns / QUICK } else { ns };
-    let one = |micro: MicroBenchmark| MicroBenchmark {
-        kind: match micro.kind {
-            MicroKind::Sleep { sleep_ns } => MicroKind::Sleep { sleep_ns: shorter(sleep_ns) },
-            MicroKind::Cpu
-            | MicroKind::Udp
-            | MicroKind::Memory { .. }
-            | MicroKind::Processes(_)
-            | MicroKind::Threads(_) => micro.kind,
-        },
-        amount: match micro.amount {
-            Amount::Time(ns) => Amount::Time(shorter(ns)),
-            Amount::Units(units) => Amount::Units(units),
-        },
-    };
-    MicroBenchmark::all_of_the_paper().map(one).to_vec()
+    MicroBenchmark::all_of_the_paper()
+        .map(|micro| MicroBenchmark {
+            kind: match micro.kind {
+                MicroKind::Sleep { sleep_ns } => MicroKind::Sleep { sleep_ns: shorter(sleep_ns) },
+                MicroKind::Cpu
+                | MicroKind::Udp
+                | MicroKind::Memory { .. }
+                | MicroKind::Processes(_)
+                | MicroKind::Threads(_) => micro.kind,
+            },
+            amount: match micro.amount {
+                Amount::Time(ns) => Amount::Time(shorter(ns)),
+                Amount::Units(units) => Amount::Units(units),
+            },
+        })
+        .to_vec()
 }
 
 impl<'s> Vnode<'s> {
@@ -185,11 +186,15 @@ fn asked(status: &Value, name: &str) -> Option<(String, Vec<(u32, f64)>)> {
     let vnodes = status.get("vnodes")?.as_array()?;
     let vnode =
         vnodes.iter().find(|vnode| vnode.get("vnode").and_then(Value::as_str) == Some(name))?;
-    let core = |core: &Value| {
-        let pu = u32::try_from(core.get("pu")?.as_u64()?).ok()?;
-        Some((pu, core.get("asked")?.as_f64()?))
-    };
-    let cores = vnode.get("cores")?.as_array()?.iter().map(core).collect::<Option<Vec<_>>>()?;
+    let cores = vnode
+        .get("cores")?
+        .as_array()?
+        .iter()
+        .map(|core| {
+            let pu = u32::try_from(core.get("pu")?.as_u64()?).ok()?;
+            Some((pu, core.get("asked")?.as_f64()?))
+        })
+        .collect::<Option<Vec<_>>>()?;
     Some((vnode.get("method")?.as_str()?.to_owned(), cores))
 }
 
@@ -236,12 +241,14 @@ mod tests {
     #[test]
     fn the_quick_six_are_a_tenth() {
         let total = |is_quick| -> u64 {
-            let ns = |micro: MicroBenchmark| match (micro.amount, micro.kind) {
-                (Amount::Time(ns), MicroKind::Sleep { sleep_ns }) => 2 * ns + sleep_ns,
-                (Amount::Time(ns), _) => ns,
-                (Amount::Units(_), _) => 0,
-            };
-            benchmarks(is_quick).into_iter().map(ns).sum()
+            benchmarks(is_quick)
+                .into_iter()
+                .map(|micro| match (micro.amount, micro.kind) {
+                    (Amount::Time(ns), MicroKind::Sleep { sleep_ns }) => 2 * ns + sleep_ns,
+                    (Amount::Time(ns), _) => ns,
+                    (Amount::Units(_), _) => 0,
+                })
+                .sum()
         };
         assert_eq!((total(false), total(true)), (10_000_000_000, 1_000_000_000));
     }

@@ -189,19 +189,20 @@ fn add(checks: &mut Vec<CrossCheck>, probe: &Probe, ours: &[Figure], theirs: &Fo
         Some(false) | None => Direction::LowerIsBetter,
     };
     for reading in &theirs.readings {
-        let fits = |figure: &&Figure| {
-            reading.labels.iter().all(|(name, text)| figure.labels.get(name) == Some(text))
-        };
         let mut samples = Vec::new();
-        ours.iter().filter(fits).for_each(|figure| samples.extend(without_skipped(figure)));
+        ours.iter()
+            .filter(|figure| {
+                reading.labels.iter().all(|(name, text)| figure.labels.get(name) == Some(text))
+            })
+            .for_each(|figure| samples.extend(without_skipped(figure)));
         let Some(value) = of_samples(&samples, reading.statistic, direction) else { continue };
         let figure: Vec<String> =
             reading.labels.iter().map(|(name, text)| format!("{name}={text}")).collect();
         let figure = figure.join(" ");
-        let same = |check: &&mut CrossCheck| {
-            check.figure == figure && check.statistic == reading.statistic
-        };
-        match checks.iter_mut().find(same) {
+        match checks
+            .iter_mut()
+            .find(|check| check.figure == figure && check.statistic == reading.statistic)
+        {
             Some(check) => {
                 check.ours.push(value);
                 check.theirs.push(reading.value);

@@ -346,19 +346,24 @@ impl Guests {
     /// The origin of the numbers, with the guests.
     pub fn origin(&self, origin: Origin) -> Origin {
         let joined = |texts: Vec<String>| (!texts.is_empty()).then(|| texts.join("; "));
-        let kernel = |(isa, kit): (&Isa, &GuestImage)| {
-            let kernel = kit.kernel();
-            let number = |value: Option<u32>| value.map_or("?".to_owned(), |it| it.to_string());
-            format!(
-                "{isa}: {} (HZ {}, at most {} CPUs)",
-                kernel.origin(),
-                number(kernel.limits.hz),
-                number(kernel.limits.cpus)
-            )
-        };
         Origin {
             qemu: joined(self.versions.iter().cloned().collect()),
-            guest_kernel: joined(self.kits.iter().map(kernel).collect()),
+            guest_kernel: joined(
+                self.kits
+                    .iter()
+                    .map(|(isa, kit)| {
+                        let kernel = kit.kernel();
+                        let number =
+                            |value: Option<u32>| value.map_or("?".to_owned(), |it| it.to_string());
+                        format!(
+                            "{isa}: {} (HZ {}, at most {} CPUs)",
+                            kernel.origin(),
+                            number(kernel.limits.hz),
+                            number(kernel.limits.cpus)
+                        )
+                    })
+                    .collect(),
+            ),
             ..origin
         }
     }

@@ -117,26 +117,31 @@ fn banner(analysis: &Analysis) -> Option<String> {
 }
 
 fn claims(analysis: &Analysis) -> Vec<ClaimRow> {
-    let row = |claim: &library::Claim| {
-        let judged = analysis.judge(claim);
-        ClaimRow {
-            source: claim.source.clone(),
-            is_own: claim.is_own,
-            place: claim.place.clone(),
-            see: judged.see,
-            is_measured: judged.is_measured,
-            agree: match judged.agree {
-                Ok(true) => Agreement::Agrees,
-                Ok(false) => Agreement::Differs,
-                Err(why) => Agreement::NotSettled(why),
-            },
-            rule: match &claim.only {
-                None => claim.agree.text.clone(),
-                Some(only) => format!("{}; of the cells with {}", claim.agree.text, only.text),
-            },
-        }
-    };
-    analysis.loaded.study.claims.iter().map(row).collect()
+    analysis
+        .loaded
+        .study
+        .claims
+        .iter()
+        .map(|claim| {
+            let judged = analysis.judge(claim);
+            ClaimRow {
+                source: claim.source.clone(),
+                is_own: claim.is_own,
+                place: claim.place.clone(),
+                see: judged.see,
+                is_measured: judged.is_measured,
+                agree: match judged.agree {
+                    Ok(true) => Agreement::Agrees,
+                    Ok(false) => Agreement::Differs,
+                    Err(why) => Agreement::NotSettled(why),
+                },
+                rule: match &claim.only {
+                    None => claim.agree.text.clone(),
+                    Some(only) => format!("{}; of the cells with {}", claim.agree.text, only.text),
+                },
+            }
+        })
+        .collect()
 }
 
 fn groups(analysis: &Analysis, name: &str, what: (&Selection, &[&str])) -> Result<Groups, Failure> {
@@ -200,12 +205,15 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     let spots = |curve: &library::SampleCurve| {
         // The largest of n samples is at 1 - 1/n.
         let last = 1.0 - 1.0 / (curve.samples.max(2) as f64);
-        let spot = |point: &QuantilePoint| ChartPoint {
-            x: point.quantile.min(last).to_string(),
-            value: point.value,
-            range: None,
-        };
-        curve.points.iter().map(spot).collect()
+        curve
+            .points
+            .iter()
+            .map(|point| ChartPoint {
+                x: point.quantile.min(last).to_string(),
+                value: point.value,
+                range: None,
+            })
+            .collect()
     };
     let panels = panels.iter().map(|title| Panel {
         title: if title.is_empty() {
@@ -278,30 +286,30 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     let lines = ordered(analysis, names[1], column(1));
     let along = ordered(analysis, names[2], column(2));
     let axes = Axes { names, found: [&panels, &lines, &along] };
-    let drawn = panels.iter().map(|title| {
-        let of = |line: &String| Line {
-            name: labelled(analysis, names[1], line),
-            spots: found
-                .points
-                .iter()
-                .filter(|(key, _)| key[0] == *title && key[1] == *line)
-                .map(|(key, point)| ChartPoint {
-                    x: key[2].clone(),
-                    value: point.value,
-                    range: point.range,
-                })
-                .collect(),
-        };
-        Panel {
-            title: if title.is_empty() {
-                plot.title.clone()
-            } else {
-                labelled(analysis, names[0], title)
-            },
-            lines: lines.iter().map(of).collect(),
-            ideal: ideal(plot, &found, title),
-            source: marks::of_source(analysis, plot, &axes, title),
-        }
+    let drawn = panels.iter().map(|title| Panel {
+        title: if title.is_empty() {
+            plot.title.clone()
+        } else {
+            labelled(analysis, names[0], title)
+        },
+        lines: lines
+            .iter()
+            .map(|line| Line {
+                name: labelled(analysis, names[1], line),
+                spots: found
+                    .points
+                    .iter()
+                    .filter(|(key, _)| key[0] == *title && key[1] == *line)
+                    .map(|(key, point)| ChartPoint {
+                        x: key[2].clone(),
+                        value: point.value,
+                        range: point.range,
+                    })
+                    .collect(),
+            })
+            .collect(),
+        ideal: ideal(plot, &found, title),
+        source: marks::of_source(analysis, plot, &axes, title),
     });
     Ok(Picture {
         name: plot.name.clone(),
@@ -444,17 +452,21 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
         row
     });
     let body = body.collect();
-    let column = |column: &String| match &table.columns {
-        Some(factor) => labelled(analysis, factor, column),
-        None => column.clone(),
-    };
     Ok(PageTable {
         name: table.name.clone(),
         title: table.title.clone(),
         note,
         missing: if is_empty { reasons(analysis, &table.selections) } else { Vec::new() },
         names: table.rows.len(),
-        header: table.rows.iter().cloned().chain(columns.iter().map(column)).collect(),
+        header: table
+            .rows
+            .iter()
+            .cloned()
+            .chain(columns.iter().map(|column| match &table.columns {
+                Some(factor) => labelled(analysis, factor, column),
+                None => column.clone(),
+            }))
+            .collect(),
         rows: body,
     })
 }

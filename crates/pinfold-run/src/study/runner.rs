@@ -395,8 +395,7 @@ impl Runner for HostRunner<'_> {
             let ground = ground.ok()?;
             let beside = Neighbours::new(study, cell, &ground.measured(), self.topology);
             let TrialEnvironment::Guest(guest) = &ground else { return beside.err() };
-            let others = |beside: Neighbours| OtherMachine::all(guest, (&beside, 0), self.topology);
-            beside.and_then(others).err()
+            beside.and_then(|beside| OtherMachine::all(guest, (&beside, 0), self.topology)).err()
         });
         self.refused.borrow_mut().insert(key, refusal.clone());
         refusal

@@ -50,19 +50,22 @@ struct FindingEntry {
 
 /// The text that is stored.
 pub fn context(kept: &PageData) -> Result<String, Failure> {
-    let entry = |finding: &Finding| FindingEntry {
-        severity: finding.severity.to_string(),
-        subject: finding.subject.clone(),
-        text: finding.text.clone(),
-        hint: finding.hint.clone(),
-    };
     let document = Document {
         format: KEPT.to_owned(),
         command: kept.command.clone(),
         guest: kept.guest.clone(),
         argv: kept.argv.clone(),
         capture: kept.capture.clone(),
-        findings: kept.findings.iter().map(entry).collect(),
+        findings: kept
+            .findings
+            .iter()
+            .map(|finding| FindingEntry {
+                severity: finding.severity.to_string(),
+                subject: finding.subject.clone(),
+                text: finding.text.clone(),
+                hint: finding.hint.clone(),
+            })
+            .collect(),
     };
     serde_json::to_string(&document).map_err(|error| Failure::from_error(Exit::Host, &error, None))
 }
@@ -77,22 +80,25 @@ impl PageData {
             )
             .with_hint("was it written by a newer Pinfold?")
         })?;
-        let finding = |entry: FindingEntry| Finding {
-            severity: match entry.severity.as_str() {
-                "note" => Severity::Note,
-                "warning" => Severity::Warning,
-                _ => Severity::Problem,
-            },
-            subject: entry.subject,
-            text: entry.text,
-            hint: entry.hint,
-        };
         Ok(Self {
             command: document.command,
             guest: document.guest,
             argv: document.argv,
             capture: document.capture,
-            findings: document.findings.into_iter().map(finding).collect(),
+            findings: document
+                .findings
+                .into_iter()
+                .map(|entry| Finding {
+                    severity: match entry.severity.as_str() {
+                        "note" => Severity::Note,
+                        "warning" => Severity::Warning,
+                        _ => Severity::Problem,
+                    },
+                    subject: entry.subject,
+                    text: entry.text,
+                    hint: entry.hint,
+                })
+                .collect(),
         })
     }
 }

@@ -64,11 +64,6 @@ struct Head {
 /// # Errors
 /// [`MeasuredError::Json`] for a sample that is not a number.
 pub fn to_json(measurement: &Measurement) -> Result<String, MeasuredError> {
-    let block = |block: &MeasuredBlock| BlockV1 {
-        steal_ticks: block.surroundings.steal_ticks,
-        pressure_us: block.surroundings.pressure_us,
-        figures: block.figures.iter().map(FigureV1::from_figure).collect(),
-    };
     Ok(serde_json::to_string(&MeasurementV1 {
         format: FORMAT.to_owned(),
         probe: measurement.probe.clone(),
@@ -77,7 +72,15 @@ pub fn to_json(measurement: &Measurement) -> Result<String, MeasuredError> {
         tool: measurement.tool.clone(),
         origin: OriginV1::from_origin(&measurement.origin),
         unix_seconds: measurement.unix_seconds,
-        blocks: measurement.blocks.iter().map(block).collect(),
+        blocks: measurement
+            .blocks
+            .iter()
+            .map(|block| BlockV1 {
+                steal_ticks: block.surroundings.steal_ticks,
+                pressure_us: block.surroundings.pressure_us,
+                figures: block.figures.iter().map(FigureV1::from_figure).collect(),
+            })
+            .collect(),
     })?)
 }
 

@@ -315,8 +315,7 @@ pub(super) fn is_duplicate(error: &rusqlite::Error) -> bool {
 /// The differences between the hosts of two sessions, as sentences.
 #[must_use]
 pub fn host_changes(then: &Origin, now: &Origin) -> Vec<String> {
-    let none = || "none".to_owned();
-    let known = |text: &Option<String>| text.clone().unwrap_or_else(none);
+    let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
     let [old, new] = [then, now].map(|origin| shown_parameters(&origin.cmdline));
     let is_hidden = then.cmdline != now.cmdline && old == new;
     let hidden = "kernel parameters: others than those for CPUs or memory";

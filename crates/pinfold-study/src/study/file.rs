@@ -586,10 +586,9 @@ impl Study {
     /// its own gives those of the lines that it prints.
     #[must_use]
     pub fn gives(&self, figure: &str) -> bool {
-        let of_workload = |one: &Workload| {
-            one.figures.is_empty() || one.figures.iter().any(|rule| rule.name == figure)
-        };
-        self.workloads.iter().any(of_workload)
+        self.workloads
+            .iter()
+            .any(|one| one.figures.is_empty() || one.figures.iter().any(|rule| rule.name == figure))
             || self.probes.iter().any(|probe| probe.name() == figure)
             || [WHOLE_TIME, BOOT].contains(&figure)
     }

@@ -179,8 +179,10 @@ fn by_json(
 
 /// The labels of a document; `None` if it lacks one of them.
 fn labels(paths: &[String], scope: &Document<'_>) -> Option<BTreeMap<String, String>> {
-    let label = |path: &String| Some((label_of(path).to_owned(), scope.value(path)?.to_string()));
-    paths.iter().map(label).collect()
+    paths
+        .iter()
+        .map(|path| Some((label_of(path).to_owned(), scope.value(path)?.to_string())))
+        .collect()
 }
 
 /// `workers.0` is the first item of `workers`.

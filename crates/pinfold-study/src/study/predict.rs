@@ -109,15 +109,14 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
         let runs = f64::from(times * study.starts) * f64::from(study.warm_up + 1);
         block_s += runs * lasts_s + f64::from(times * study.starts) * trial_s(study, cell);
     }
-    let is_slow = |cell: &&Cell| {
-        let method =
-            cell.acting(study, &FactorEffect::Method).is_some_and(|level| level.text != NONE);
-        let speed = cell.acting(study, &FactorEffect::Speed).and_then(Level::number);
-        method || speed.is_some_and(|speed| speed < 1.0)
-    };
     let starts = design::block(study, cells, 0);
     let slow = |start: &design::PlannedStart| {
-        start.trials.iter().map(|slot| &cells.all[slot.cell]).find(is_slow)
+        start.trials.iter().map(|slot| &cells.all[slot.cell]).find(|cell| {
+            let method =
+                cell.acting(study, &FactorEffect::Method).is_some_and(|level| level.text != NONE);
+            let speed = cell.acting(study, &FactorEffect::Speed).and_then(Level::number);
+            method || speed.is_some_and(|speed| speed < 1.0)
+        })
     };
     let slow: Vec<&Cell> = starts.iter().filter_map(slow).collect();
     block_s += slow.len() as f64 * NODE_S;
@@ -153,11 +152,14 @@ fn boots_s(study: &Study, cell: &Cell, guest: GuestRequest) -> f64 {
 /// Number of calibrations for these cells: one for each combination of a method that measures its
 /// own cost and a number of cores.
 fn calibrations(study: &Study, slow: &[&Cell]) -> usize {
-    let one = |cell: &&Cell| {
-        let text = |acts| cell.acting(study, &acts).map(|level| level.text.clone());
-        let method = text(FactorEffect::Method).unwrap_or_else(|| Method::Stall.name().to_owned());
-        let is_measured = [Method::Stall, Method::Hogs].iter().any(|own| own.name() == method);
-        is_measured.then(|| (method, text(FactorEffect::Cores)))
-    };
-    slow.iter().filter_map(one).collect::<BTreeSet<_>>().len()
+    slow.iter()
+        .filter_map(|cell| {
+            let text = |acts| cell.acting(study, &acts).map(|level| level.text.clone());
+            let method =
+                text(FactorEffect::Method).unwrap_or_else(|| Method::Stall.name().to_owned());
+            let is_measured = [Method::Stall, Method::Hogs].iter().any(|own| own.name() == method);
+            is_measured.then(|| (method, text(FactorEffect::Cores)))
+        })
+        .collect::<BTreeSet<_>>()
+        .len()
 }

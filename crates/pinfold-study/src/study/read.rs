@@ -137,13 +137,15 @@ fn study(mut keys: Keys) -> Result<Study, Fault> {
 
 /// `[[lab]]`: what the lab shows functionally.
 fn lab_rows(keys: &mut Keys) -> Result<Vec<LabRow>, Fault> {
-    let row = |table: Toml| {
-        let mut keys = Keys::new(table, "lab", &["case", "shows"])?;
-        let (case, _) = keys.required("case")?.into_text("case")?;
-        let (shows, _) = keys.required("shows")?.into_text("shows")?;
-        Ok(LabRow { case, shows })
-    };
-    keys.tables("lab")?.into_iter().map(row).collect()
+    keys.tables("lab")?
+        .into_iter()
+        .map(|table| {
+            let mut keys = Keys::new(table, "lab", &["case", "shows"])?;
+            let (case, _) = keys.required("case")?.into_text("case")?;
+            let (shows, _) = keys.required("shows")?.into_text("shows")?;
+            Ok(LabRow { case, shows })
+        })
+        .collect()
 }
 
 fn study_name(keys: &mut Keys) -> Result<(String, usize), Fault> {
@@ -236,43 +238,45 @@ fn shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
         .any(|one| matches!(one.acts, FactorEffect::Cores | FactorEffect::Vcpus));
     let placed = study.factors.iter().any(|one| one.acts == FactorEffect::Strategy);
     let texts = keys.texts("share")?;
-    let share = |(name, at): (String, usize)| {
-        if !study.varies(&name) {
-            return Err(no_factor(&name, at, study));
-        }
-        let can = study.factor(&name).is_none_or(|factor| match factor.acts {
-            FactorEffect::Variable
-            | FactorEffect::Speed
-            | FactorEffect::HostLoad
-            | FactorEffect::GuestLoad => true,
-            FactorEffect::Threads => sized || !placed,
-            FactorEffect::Strategy
-            | FactorEffect::Cores
-            | FactorEffect::Vcpus
-            | FactorEffect::Method
-            | FactorEffect::Variant
-            | FactorEffect::Isa
-            | FactorEffect::Accelerator
-            | FactorEffect::MemoryNode
-            | FactorEffect::Neighbour
-            | FactorEffect::Neighbours
-            | FactorEffect::NeighbourKind
-            | FactorEffect::Emulator
-            | FactorEffect::Machines
-            | FactorEffect::OtherMachines
-            | FactorEffect::PageTableLevels
-            | FactorEffect::Knob(_) => false,
-        });
-        if can {
-            Ok(name)
-        } else {
-            Err(Fault::new(at, format!("share: each level of {name} is a start of its own"))
-                .with_hint(
-                    "a start can share the workload, loads, speeds and variables of commands",
-                ))
-        }
-    };
-    texts.into_iter().map(share).collect()
+    texts
+        .into_iter()
+        .map(|(name, at)| {
+            if !study.varies(&name) {
+                return Err(no_factor(&name, at, study));
+            }
+            let can = study.factor(&name).is_none_or(|factor| match factor.acts {
+                FactorEffect::Variable
+                | FactorEffect::Speed
+                | FactorEffect::HostLoad
+                | FactorEffect::GuestLoad => true,
+                FactorEffect::Threads => sized || !placed,
+                FactorEffect::Strategy
+                | FactorEffect::Cores
+                | FactorEffect::Vcpus
+                | FactorEffect::Method
+                | FactorEffect::Variant
+                | FactorEffect::Isa
+                | FactorEffect::Accelerator
+                | FactorEffect::MemoryNode
+                | FactorEffect::Neighbour
+                | FactorEffect::Neighbours
+                | FactorEffect::NeighbourKind
+                | FactorEffect::Emulator
+                | FactorEffect::Machines
+                | FactorEffect::OtherMachines
+                | FactorEffect::PageTableLevels
+                | FactorEffect::Knob(_) => false,
+            });
+            if can {
+                Ok(name)
+            } else {
+                Err(Fault::new(at, format!("share: each level of {name} is a start of its own"))
+                    .with_hint(
+                        "a start can share the workload, loads, speeds and variables of commands",
+                    ))
+            }
+        })
+        .collect()
 }
 
 /// An expression over the factors of a cell, the constants and the host.
@@ -332,8 +336,7 @@ fn factors(keys: &mut Keys) -> Result<Vec<Factor>, Fault> {
 
 fn check_name(name: &str, at: usize) -> Result<(), Fault> {
     let starts = name.starts_with(|c: char| c.is_ascii_lowercase());
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    if !starts || !name.chars().all(fits) {
+    if !starts || !name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_') {
         return Err(Fault::new(at, format!("name: {name:?} is not small letters, digits and _"))
             .with_hint("expressions use the name: write n_threads, not n-threads"));
     }

@@ -245,10 +245,11 @@ impl Loaded {
         let facts = record.facts.clone().into_facts();
         let mut cells = Cells::new(&study, &facts)?;
         let stored = store.study_cells(run)?;
-        let is_same = |(cell, row): (&super::cells::Cell, &StudyCell)| {
-            StudyCell { skipped: row.skipped.clone(), ..row_of(&study, cell) } == *row
-        };
-        if stored.len() != cells.all.len() || !cells.all.iter().zip(&stored).all(is_same) {
+        if stored.len() != cells.all.len()
+            || !cells.all.iter().zip(&stored).all(|(cell, row)| {
+                StudyCell { skipped: row.skipped.clone(), ..row_of(&study, cell) } == *row
+            })
+        {
             let (stored, found) = (stored.len(), cells.all.len());
             return Err(StudyError::OtherCells { stored, found });
         }

@@ -112,11 +112,13 @@ impl Analysis {
                 None => groups.push((key, one.estimate.pooled.clone())),
             }
         }
-        let curve = |(key, samples): (Key, Vec<f64>)| {
-            let points = quantile_curve(&samples);
-            (key, SampleCurve { points, samples: samples.len() as u64 })
-        };
-        Ok(groups.into_iter().map(curve).collect())
+        Ok(groups
+            .into_iter()
+            .map(|(key, samples)| {
+                let points = quantile_curve(&samples);
+                (key, SampleCurve { points, samples: samples.len() as u64 })
+            })
+            .collect())
     }
 
     /// The samples of one trial of each group of a selection, in their order: of the first cell of
@@ -417,11 +419,14 @@ impl Scope for ClaimScope<'_> {
 
 /// How far each block of each cell is from the median of its cell, as a share of it.
 fn deviations(cells: &[CellValue<'_>]) -> Vec<f64> {
-    let of_cell = |one: &CellValue<'_>| {
-        let blocks = one.estimate.starts.values().filter_map(|starts| median(starts));
-        blocks.map(|block| (block / one.estimate.median - 1.0).abs()).collect::<Vec<f64>>()
-    };
-    cells.iter().flat_map(of_cell).filter(|share| share.is_finite()).collect()
+    cells
+        .iter()
+        .flat_map(|one| {
+            let blocks = one.estimate.starts.values().filter_map(|starts| median(starts));
+            blocks.map(|block| (block / one.estimate.median - 1.0).abs()).collect::<Vec<f64>>()
+        })
+        .filter(|share| share.is_finite())
+        .collect()
 }
 
 /// The interval of the median of [`deviations`].
@@ -440,11 +445,10 @@ fn variation(cells: &[CellValue<'_>]) -> Result<Bounds, String> {
 /// # Errors
 /// A message with the number of blocks.
 fn enough_blocks(blocks: u32) -> Result<(), String> {
-    let why = || {
+    (blocks >= INTERVAL_BLOCKS).then_some(()).ok_or_else(|| {
         let counted = counted(blocks as usize, "block");
         format!("{counted}, a verdict needs at least {INTERVAL_BLOCKS}")
-    };
-    (blocks >= INTERVAL_BLOCKS).then_some(()).ok_or_else(why)
+    })
 }
 
 /// The value of a function over cells, from the ends of their intervals.

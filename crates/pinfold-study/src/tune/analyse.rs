@@ -158,11 +158,10 @@ impl Analysis {
                 against_baseline: contrasts.get(&(candidate, key)).cloned(),
             })
         });
-        let is_alias = |index: &usize| {
+        let aliases = (0..self.loaded.records.len()).filter(|index| {
             let record = &self.loaded.records[*index];
             record.same_as == Some(candidate) && *index != self.loaded.twin
-        };
-        let aliases = (0..self.loaded.records.len()).filter(is_alias);
+        });
         RankingRow {
             candidate,
             name: self.name(candidate),
@@ -337,18 +336,21 @@ impl Analysis {
     }
 
     fn dropped_rows(&self) -> Vec<DroppedRow> {
-        let row = |one: &Dropped| DroppedRow {
-            name: self.name(one.candidate),
-            leader: self.name(one.leader),
-            phase: one.phase,
-            block: one.block,
-            blocks: one.blocks,
-            ratio: one.ratio,
-            test: one.test,
-            p: one.p,
-            level: one.level,
-        };
-        self.course.dropped.iter().map(row).collect()
+        self.course
+            .dropped
+            .iter()
+            .map(|one| DroppedRow {
+                name: self.name(one.candidate),
+                leader: self.name(one.leader),
+                phase: one.phase,
+                block: one.block,
+                blocks: one.blocks,
+                ratio: one.ratio,
+                test: one.test,
+                p: one.p,
+                level: one.level,
+            })
+            .collect()
     }
 
     fn same_as(&self) -> Vec<(String, String)> {
@@ -457,10 +459,10 @@ fn tails(
             pools.entry(key).or_insert_with(|| Pooled::new(series.metric)).add(series);
         }
     })?;
-    let tail = |(key, pool): (CellKey, Pooled)| {
-        (key, Tail::new(pool.samples, pool.observed_ns, pool.dropped))
-    };
-    Ok(pools.into_iter().map(tail).collect())
+    Ok(pools
+        .into_iter()
+        .map(|(key, pool)| (key, Tail::new(pool.samples, pool.observed_ns, pool.dropped)))
+        .collect())
 }
 
 #[cfg(test)]

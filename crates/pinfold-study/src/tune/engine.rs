@@ -151,8 +151,8 @@ impl Starts<'_> {
             self.fitted(&course.running)?
         };
         self.save_confirm(&confirm)?;
-        let name = |&index: &usize| self.loaded.records[index].name.clone();
-        let names = confirm.kept.iter().map(name).collect();
+        let names =
+            confirm.kept.iter().map(|&index| self.loaded.records[index].name.clone()).collect();
         self.report(progress, Event::Kept { names }, 0, "");
         Ok(())
     }
@@ -285,13 +285,14 @@ impl Starts<'_> {
 
     /// Mean duration of the phase's starts that succeeded at the first attempt.
     fn mean_start_s(&self, phase: Phase) -> Option<f64> {
-        let smooth = |record: &&StartRecord| {
-            record.slot.phase == phase && record.attempts == 1 && record.status == StartStatus::Ok
-        };
         let durations: Vec<f64> = self
             .done
             .values()
-            .filter(smooth)
+            .filter(|record| {
+                record.slot.phase == phase
+                    && record.attempts == 1
+                    && record.status == StartStatus::Ok
+            })
             .map(|record| record.duration_ns as f64 / 1e9)
             .collect();
         (!durations.is_empty()).then(|| durations.iter().sum::<f64>() / durations.len() as f64)

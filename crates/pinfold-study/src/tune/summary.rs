@@ -72,28 +72,30 @@ pub(super) fn value_of(metric: Metric, samples: &[f64]) -> Option<f64> {
 }
 
 fn summarise(cell: &CellResult) -> BTreeMap<CellKey, Summary> {
-    let of_metric = |metric: Metric| {
-        let series: Vec<&Series> =
-            cell.series.iter().filter(|series| series.metric == metric).collect();
-        if series.is_empty() {
-            return None;
-        }
-        let samples: Vec<f64> =
-            series.iter().flat_map(|series| series.samples.iter().copied()).collect();
-        let value = value_of(metric, &samples)?;
-        let observed_ns = series.iter().map(|series| series.observed_ns).sum();
-        let dropped = series.iter().map(|series| series.dropped).sum();
-        let taken_ns = match metric {
-            Metric::SpinGap => whole_ns(samples.iter().sum()),
-            Metric::Wakeup
-            | Metric::ComputeRate
-            | Metric::IoAhci
-            | Metric::IoVirtio
-            | Metric::RunDelay => 0,
-        };
-        Some(((cell.load, metric), Summary { value, observed_ns, taken_ns, dropped }))
-    };
-    Metric::ALL.into_iter().filter_map(of_metric).collect()
+    Metric::ALL
+        .into_iter()
+        .filter_map(|metric| {
+            let series: Vec<&Series> =
+                cell.series.iter().filter(|series| series.metric == metric).collect();
+            if series.is_empty() {
+                return None;
+            }
+            let samples: Vec<f64> =
+                series.iter().flat_map(|series| series.samples.iter().copied()).collect();
+            let value = value_of(metric, &samples)?;
+            let observed_ns = series.iter().map(|series| series.observed_ns).sum();
+            let dropped = series.iter().map(|series| series.dropped).sum();
+            let taken_ns = match metric {
+                Metric::SpinGap => whole_ns(samples.iter().sum()),
+                Metric::Wakeup
+                | Metric::ComputeRate
+                | Metric::IoAhci
+                | Metric::IoVirtio
+                | Metric::RunDelay => 0,
+            };
+            Some(((cell.load, metric), Summary { value, observed_ns, taken_ns, dropped }))
+        })
+        .collect()
 }
 
 impl Summaries {
@@ -163,21 +165,21 @@ impl Summaries {
     ) -> Vec<Option<f64>> {
         let metric = config.metric();
         let values = self.by_block(candidate, (config.goal_load(), metric));
-        let number = |block| {
-            let log = values.get(&block).map(|summary| summary.value.ln());
-            log.map(|log| if metric.higher_is_better() { -log } else { log })
-        };
-        (0..blocks).map(number).collect()
+        (0..blocks)
+            .map(|block| {
+                let log = values.get(&block).map(|summary| summary.value.ln());
+                log.map(|log| if metric.higher_is_better() { -log } else { log })
+            })
+            .collect()
     }
 
     /// True if the starts of all these candidates in a block have ended, successfully or not.
     pub(super) fn has_ended(&self, block: u32, who: &[usize]) -> bool {
-        let ended = |candidate: &usize| {
+        who.iter().all(|candidate| {
             self.starts
                 .iter()
                 .any(|start| start.slot.block == block && start.slot.candidate == *candidate)
-        };
-        who.iter().all(ended)
+        })
     }
 
     fn note_flags(&mut self, cells: &[CellResult]) {

@@ -119,10 +119,12 @@ fn equal_layouts_on_a_quiet_host_are_the_same() {
     assert_eq!(aa.contrast.verdict, Verdict::Same);
     let interval = aa.contrast.interval.unwrap();
     assert!(interval.low > 0.98 && interval.high < 1.02, "{interval:?}");
-    let warned = |finding: &&pinfold_model::Finding| {
-        finding.subject == "A/A pair" && finding.severity == Severity::Warning
-    };
-    assert_eq!(report.findings.iter().find(warned), None);
+    assert_eq!(
+        report.findings.iter().find(|finding| {
+            finding.subject == "A/A pair" && finding.severity == Severity::Warning
+        }),
+        None
+    );
 }
 
 #[test]

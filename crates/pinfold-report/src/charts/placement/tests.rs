@@ -36,14 +36,6 @@ fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> To
         Core { id: CoreId(id), pus, package, kind }
     };
     let l3_domain = |(id, pus)| L3Domain { id: L3Id(id), pus, size_bytes: 0, ways: 0 };
-    let node = |(id, pus)| NumaNode {
-        id: NodeId(id),
-        pus,
-        memory_bytes: 0,
-        free_bytes: None,
-        huge_pages: Vec::new(),
-    };
-    let package = |(id, pus)| Package { id: PackageId(id), pus };
     Topology {
         source: Source::Synthetic("test".to_owned()),
         fingerprint: String::new(),
@@ -52,8 +44,16 @@ fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> To
         pus: (0_u32..).zip(everything.iter()).map(pu).collect(),
         cores: numbered(cores).map(core).collect(),
         l3: numbered(l3).map(l3_domain).collect(),
-        nodes: numbered(nodes).map(node).collect(),
-        packages: numbered(packages).map(package).collect(),
+        nodes: numbered(nodes)
+            .map(|(id, pus)| NumaNode {
+                id: NodeId(id),
+                pus,
+                memory_bytes: 0,
+                free_bytes: None,
+                huge_pages: Vec::new(),
+            })
+            .collect(),
+        packages: numbered(packages).map(|(id, pus)| Package { id: PackageId(id), pus }).collect(),
         smt: Smt::Unknown,
         offline: CpuSet::new(),
         isolated: CpuSet::new(),
@@ -72,16 +72,19 @@ fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> To
 
 /// The boxes as text: `Package 0 + NUMA 0 [L3 0 L3 1]`.
 fn outline(blocks: &[Block]) -> String {
-    let one = |block: &Block| {
-        let names: Vec<&str> =
-            block.labels.iter().map(|it| it.split(" · ").next().unwrap()).collect();
-        let names = names.join("+");
-        match block.inside.as_slice() {
-            [] => names,
-            inside => format!("{names}[{}]", outline(inside)),
-        }
-    };
-    blocks.iter().map(one).collect::<Vec<_>>().join(" ")
+    blocks
+        .iter()
+        .map(|block| {
+            let names: Vec<&str> =
+                block.labels.iter().map(|it| it.split(" · ").next().unwrap()).collect();
+            let names = names.join("+");
+            match block.inside.as_slice() {
+                [] => names,
+                inside => format!("{names}[{}]", outline(inside)),
+            }
+        })
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[test]

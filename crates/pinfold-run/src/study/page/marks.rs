@@ -29,17 +29,18 @@ pub(super) fn of_source(
     panel: &str,
 ) -> Vec<SourceMark> {
     let published = analysis.loaded.study.published.iter();
-    let mark = |value: &library::PublishedValue| {
-        let key = analysis.group_of(value, &plot.selection, &axes.names)?;
-        let is_drawn =
-            key[0] == panel && key.iter().zip(axes.found).all(|(text, found)| found.contains(text));
-        is_drawn.then(|| SourceMark {
-            line: labelled(analysis, axes.names[1], &key[1]),
-            x: key[2].clone(),
-            value: value.value,
+    published
+        .filter_map(|value| {
+            let key = analysis.group_of(value, &plot.selection, &axes.names)?;
+            let is_drawn = key[0] == panel
+                && key.iter().zip(axes.found).all(|(text, found)| found.contains(text));
+            is_drawn.then(|| SourceMark {
+                line: labelled(analysis, axes.names[1], &key[1]),
+                x: key[2].clone(),
+                value: value.value,
+            })
         })
-    };
-    published.filter_map(mark).collect()
+        .collect()
 }
 
 /// `Only memory_node near was measured`, if the chart compares and has one side alone.
@@ -56,11 +57,10 @@ pub(super) fn only(analysis: &Analysis, plot: &Plot, axes: &Axes<'_>) -> String 
 /// Why the run has no A/A pair; empty if it has some.
 pub(super) fn no_pairs(analysis: &Analysis) -> String {
     let (loaded, study) = (&analysis.loaded, &analysis.loaded.study);
-    let has_twin = |(index, _): (usize, &library::Cell)| loaded.cells.has_twin(index, study);
     let twins = analysis.estimates.iter().any(|one| !one.twins.is_empty());
     let why = if !analysis.noise.is_empty() {
         ""
-    } else if !loaded.cells.running().any(has_twin) {
+    } else if !loaded.cells.running().any(|(index, _)| loaded.cells.has_twin(index, study)) {
         "no baseline cell can run here, and only they are measured twice"
     } else if study.repetitions < 2 {
         "an A/A value needs two blocks, this run has one"

@@ -62,12 +62,14 @@ pub(super) fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failu
 /// Each sample at its number, from 1, or at the sum of the samples before it.
 fn spots(samples: &[f64], is_timed: bool) -> Vec<ChartPoint> {
     let mut time = 0.0;
-    let spot = |(order, sample): (u64, &f64)| {
-        let x = if is_timed { time.to_string() } else { order.to_string() };
-        time += sample;
-        ChartPoint { x, value: *sample, range: None }
-    };
-    (1..).zip(samples).map(spot).collect()
+    (1..)
+        .zip(samples)
+        .map(|(order, sample)| {
+            let x = if is_timed { time.to_string() } else { order.to_string() };
+            time += sample;
+            ChartPoint { x, value: *sample, range: None }
+        })
+        .collect()
 }
 
 /// The median of each piece, with the range of its samples, so that the level shows and no peak is

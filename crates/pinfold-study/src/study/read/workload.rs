@@ -100,7 +100,7 @@ fn check_braces(word: &str, at: usize, study: &Study) -> Result<(), Fault> {
         let is_known = BUILT_IN.contains(&name) || study.knows(name);
         is_known.then(String::new)
     };
-    let fault = |why| {
+    template::fill(word, &known).map(|_| ()).map_err(|why| {
         let names: Vec<&str> = study
             .factors
             .iter()
@@ -110,8 +110,7 @@ fn check_braces(word: &str, at: usize, study: &Study) -> Result<(), Fault> {
             .collect();
         Fault::new(at, why)
             .with_hint(format!("in braces may stand {}; write {{{{ for a brace", names.join(", ")))
-    };
-    template::fill(word, &known).map(|_| ()).map_err(fault)
+    })
 }
 
 /// The program that runs in guests instead of a command of the host.

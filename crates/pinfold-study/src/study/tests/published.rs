@@ -59,11 +59,10 @@ impl Scope for Numbers<'_> {
         let figure = first.value.as_name().unwrap().to_owned();
         let picks = Picks { figure, levels: levels.collect() };
         let number = (self.number)(function, &picks);
-        let missing = || {
+        Some(number.map(Value::Number).ok_or_else(|| {
             let Picks { figure, levels } = &picks;
             ExprError::new(0, format!("no number for {function}({figure}, {levels:?})"))
-        };
-        Some(number.map(Value::Number).ok_or_else(missing))
+        }))
     }
 }
 

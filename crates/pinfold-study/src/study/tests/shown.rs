@@ -261,12 +261,6 @@ fn below_six_blocks_the_bounds_are_the_range() {
 /// A value of the source belongs to one point of a chart, or to none.
 #[test]
 fn a_value_of_the_source_has_its_place_in_a_chart() {
-    let row = |ours: &str| {
-        format!(
-            "[[published]]\nplace = \"p\"\nquantity = \"q\"\nvalue = 0.5\nunit = \"ratio\"\n\
-             ours = \"{ours}\"\n"
-        )
-    };
     let plot = "[[plot]]\nname = \"one\"\nfigure = \"rate\"\nshow = \"ratio\"\nx = \"speed\"\n\
                 series = \"method\"\npanel = \"cores\"\nwhere = \"workload == 'a'\"\n";
     let rows = [
@@ -277,7 +271,12 @@ fn a_value_of_the_source_has_its_place_in_a_chart() {
         "ratio(rate, workload = 'a', method = 'stall', speed = 0.5)",
         "ratio(rate, method = 'stall', cores = 1) / ratio(rate, method = 'quota', cores = 1)",
     ];
-    let analysis = analysed(&(rows.map(row).concat() + plot));
+    let analysis = analysed(&(rows.map(|ours| {
+        format!(
+            "[[published]]\nplace = \"p\"\nquantity = \"q\"\nvalue = 0.5\nunit = \"ratio\"\n\
+             ours = \"{ours}\"\n"
+        )
+    }).concat() + plot));
     let study = &analysis.loaded.study;
     let place = |index: usize| {
         let selection = &study.plots[0].selection;
