@@ -195,7 +195,14 @@ impl Simulation {
             for one in self.collector.seen(&lines, self.now_ms * 1_000_000).ended {
                 let task = (one.ask, one.node.as_str());
                 let why = ("its node failed", 1);
-                let then = self.collector.failed((&mut self.store, self.run), task, why)?;
+                let then = self.collector.failed(
+                    &mut self.store,
+                    self.run,
+                    task.0,
+                    task.1,
+                    why.0,
+                    why.1,
+                )?;
                 self.tally.given_up += u64::from(then == Failed::Recorded);
             }
             let ledger_ns = since(begin);
@@ -303,9 +310,9 @@ impl Simulation {
         let mut spent = since(begin);
         for (attempt, batch) in arrays(&asks, 1001) {
             let job = self.names.len() as u64 + 1;
-            let tasks = batch.tasks(attempt, (job, 1));
+            let tasks = batch.tasks(attempt, job, 1);
             let begin = SystemClock.now_ns();
-            self.collector.submitted((&mut self.store, self.run), &tasks)?;
+            self.collector.submitted(&mut self.store, self.run, &tasks)?;
             spent += since(begin);
             for task in tasks {
                 self.names.insert((task.part, attempt), (job, task.element));
@@ -325,7 +332,7 @@ impl Simulation {
             }
             self.tally.result_bytes += results.iter().map(|(_, text)| text.len()).sum::<usize>();
             let begin = SystemClock.now_ns();
-            let accepted = self.collector.accept((&mut self.store, self.run), &results)?;
+            let accepted = self.collector.accept(&mut self.store, self.run, &results)?;
             let took = since(begin);
             if let Some(odd) = accepted.iter().find(|one| !matches!(one, Accepted::Merged { .. })) {
                 return Err(format!("a result was not merged: {odd:?}").into());

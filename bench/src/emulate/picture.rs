@@ -121,7 +121,7 @@ pub fn bursts(panels: &[(f64, Vec<Line>)]) -> String {
     for (index, name) in names.iter().enumerate() {
         let y = top + 14.0 + index as f64 * 24.0;
         let x = WIDTH - legend + 16.0;
-        body.push_str(&mark(index, (x, y - 5.0)));
+        body.push_str(&mark(index, x, y - 5.0));
         body.push_str(&text("small", "start", x + 14.0, y, name));
     }
     let y = top + 14.0 + names.len() as f64 * 24.0;
@@ -202,7 +202,7 @@ fn panel(
             path.join(" ")
         ));
         for point in points {
-            body.push_str(&mark(index, point));
+            body.push_str(&mark(index, point.0, point.1));
         }
     }
     body
@@ -213,7 +213,7 @@ fn colour(index: usize) -> &'static str {
 }
 
 /// A mark whose shape identifies the line too.
-fn mark(index: usize, (x, y): (f64, f64)) -> String {
+fn mark(index: usize, x: f64, y: f64) -> String {
     let fill = colour(index);
     let shape = MARKS[(index + index / COLOURS.len()) % MARKS.len()];
     let points = |offsets: &[(f64, f64)]| {

@@ -114,7 +114,7 @@ pub fn neighbour(
     subject: &Subject,
     (rounds, ms): (u32, u32),
 ) -> Result<Vec<Felt>, Failure> {
-    let one = |name: &str| subject.vnode(name, (1, 0.5));
+    let one = |name: &str| subject.vnode(name, 1, 0.5);
     let platform =
         Platform::up(tools, "neighbours", &shared(&format!("{}{}", one("a"), one("b"))))?;
     // It ends when it is killed; repetitions take time too.

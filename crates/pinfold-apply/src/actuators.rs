@@ -189,7 +189,7 @@ pub(crate) fn revert(past: &UndoContext<'_>, step: &Step) -> Vec<Result<Reverted
         Undo::SetAffinity { task, original } => one(affinity::revert(past, *task, original)),
         Undo::SetPolicy { task, original } => one(policy::revert(past, *task, *original)),
         Undo::WriteSetting { setting, original, masks, files } => {
-            setting::revert(past, setting, (original.as_deref(), files), masks)
+            setting::revert(past, setting, original.as_deref(), files, masks)
         }
         Undo::LeavePages { task, kib } => one(pages::revert(past.host, *task, kib)),
         Undo::ContinueProcesses { group, stopped } => signals::revert(past, group, stopped),

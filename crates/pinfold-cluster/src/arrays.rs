@@ -18,7 +18,7 @@ pub struct Batch {
 impl Batch {
     /// Its tasks, when the job's id is known.
     #[must_use]
-    pub fn tasks(&self, attempt: u32, (job, now_unix_s): (u64, u64)) -> Vec<TaskRecord> {
+    pub fn tasks(&self, attempt: u32, job: u64, now_unix_s: u64) -> Vec<TaskRecord> {
         self.elements
             .iter()
             .map(|element| TaskRecord {

@@ -44,7 +44,8 @@ impl Work<'_> {
     /// Runs the tasks of a run, or submits them.
     pub fn go(
         &self,
-        (store, run): (&mut Store, OpenRun),
+        store: &mut Store,
+        run: OpenRun,
         folder: &mut SharedFolder<'_>,
         patience: &mut Patience<'_>,
         display: Display<'_>,
@@ -185,7 +186,7 @@ impl CollectorState<'_, '_, '_> {
         let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
         let patience = &*self.patience;
         self.folder.submit(asks, &mut |tasks| {
-            patience.with_store(|| collector.submitted((&mut *store, run), tasks))
+            patience.with_store(|| collector.submitted(&mut *store, run, tasks))
         })
     }
 
@@ -233,7 +234,7 @@ impl CollectorState<'_, '_, '_> {
             came = true;
             let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
             let outcomes =
-                self.patience.with_store(|| collector.accept((&mut *store, run), &results))?;
+                self.patience.with_store(|| collector.accept(&mut *store, run, &results))?;
             let (mut fatal, mut last) = (None, None);
             for ((from, _), outcome) in results.iter().zip(outcomes) {
                 match outcome {
@@ -286,7 +287,7 @@ impl CollectorState<'_, '_, '_> {
         let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
         let task = (lost.ask, lost.node.as_str());
         let outcome = self.patience.with_store(|| {
-            collector.failed((&mut *store, run), task, (lost.reason.as_str(), now))
+            collector.failed(&mut *store, run, task.0, task.1, lost.reason.as_str(), now)
         })?;
         let Ask { part, .. } = lost.ask;
         let block = self.collector.parts().block_of(part) + 1;

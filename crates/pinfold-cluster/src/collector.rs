@@ -274,7 +274,8 @@ impl Collector {
     /// [`StudyError`] if the store failed.
     pub fn submitted(
         &mut self,
-        (store, run): (&mut Store, OpenRun),
+        store: &mut Store,
+        run: OpenRun,
         tasks: &[TaskRecord],
     ) -> Result<(), StudyError> {
         store.save_tasks(run, tasks)?;
@@ -308,7 +309,7 @@ impl Collector {
     /// [`StudyError`] if the store failed.
     pub fn taken_back(&mut self, store: &mut Store, run: OpenRun) -> Result<(), StudyError> {
         let asks: Vec<Ask> = self.outstanding().iter().map(|(ask, _)| *ask).collect();
-        self.forget((store, run), &asks)
+        self.forget(store, run, &asks)
     }
 
     /// Removes tasks as if they had never been submitted.
@@ -317,7 +318,8 @@ impl Collector {
     /// [`StudyError`] if the store failed.
     pub fn forget(
         &mut self,
-        (store, run): (&mut Store, OpenRun),
+        store: &mut Store,
+        run: OpenRun,
         asks: &[Ask],
     ) -> Result<(), StudyError> {
         let tasks: Vec<(u32, u32)> = asks.iter().map(|ask| (ask.part, ask.attempt)).collect();
@@ -338,7 +340,8 @@ impl Collector {
     /// failed.
     pub fn accept(
         &mut self,
-        (store, run): (&mut Store, OpenRun),
+        store: &mut Store,
+        run: OpenRun,
         results: &[(String, String)],
     ) -> Result<Vec<Accepted>, StudyError> {
         let mut outcomes = Vec::with_capacity(results.len());
@@ -501,9 +504,12 @@ impl Collector {
     /// [`StudyError`] if the store failed.
     pub fn failed(
         &mut self,
-        (store, run): (&mut Store, OpenRun),
-        (ask, node): (Ask, &str),
-        (reason, now_unix_s): (&str, u64),
+        store: &mut Store,
+        run: OpenRun,
+        ask: Ask,
+        node: &str,
+        reason: &str,
+        now_unix_s: u64,
     ) -> Result<Failed, StudyError> {
         let Some(At::Out { attempt, job, element, .. }) = self.at.get(ask.part as usize).copied()
         else {

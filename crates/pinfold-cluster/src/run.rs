@@ -149,7 +149,7 @@ pub fn run(
     };
     let detach = submission.detach;
     let work = Work { scheduler: &*scheduler, options: &options, offer: &offer, detach, state };
-    let outcome = work.go((&mut store, run), &mut folder, &mut patience, display)?;
+    let outcome = work.go(&mut store, run, &mut folder, &mut patience, display)?;
     Ok((store, outcome))
 }
 
@@ -196,7 +196,7 @@ pub fn resume(
     })?;
     let detach = submission.detach;
     let work = Work { scheduler: &*scheduler, options: &options, offer: &offer, detach, state };
-    work.go((store, run), &mut folder, &mut patience, display)
+    work.go(store, run, &mut folder, &mut patience, display)
 }
 
 fn open_folder<'a>(

@@ -273,7 +273,7 @@ impl<'a> SharedFolder<'a> {
                     continue;
                 }
             };
-            let tasks = batch.tasks(attempt, (job, SystemClock.unix_seconds()));
+            let tasks = batch.tasks(attempt, job, SystemClock.unix_seconds());
             if let Err(failure) = note(&tasks) {
                 // They are not recorded, so they would be submitted once more.
                 self.scheduler.cancel_job(job)?;

@@ -311,7 +311,7 @@ fn cpu(xml: &mut Xml, vnode: &VnodePlan, topology: &Topology) {
             guest.cores / caches.dies
         ));
     }
-    xml.line(&topology_line(guest, (vendor, caches)));
+    xml.line(&topology_line(guest, vendor, caches));
     match (vendor, caches.as_host) {
         (Vendor::Amd | Vendor::Intel, true) => xml.line(PASSTHROUGH),
         (Vendor::Amd | Vendor::Intel, false) => xml.comment(
@@ -341,7 +341,7 @@ fn cpu(xml: &mut Xml, vnode: &VnodePlan, topology: &Topology) {
 }
 
 /// `<topology>`, with dies if there are several.
-pub(super) fn topology_line(guest: &GuestTopology, (vendor, caches): (Vendor, Caches)) -> String {
+pub(super) fn topology_line(guest: &GuestTopology, vendor: Vendor, caches: Caches) -> String {
     let (sockets, threads) = (guest.sockets, guest.threads);
     match (vendor, caches.dies) {
         (Vendor::Amd | Vendor::Intel, dies) if dies > 1 => format!(

@@ -181,7 +181,7 @@ impl<'h> VnodeController<'h> {
                     one.refuse(row, why);
                     Ok(())
                 }
-                None => one.play((row, wanted.cores), (self.host, now_ns)),
+                None => one.play(row, wanted.cores, self.host, now_ns),
             };
             failed = failed.or(played.err());
         }
@@ -274,8 +274,10 @@ impl Running<'_> {
     /// A speed that is out of reach is reported and ends the profile, not the platform.
     fn play(
         &mut self,
-        (row, cores): (ProfileRow, Vec<(PuId, Speed)>),
-        (host, now_ns): (&dyn HostMut, u64),
+        row: ProfileRow,
+        cores: Vec<(PuId, Speed)>,
+        host: &dyn HostMut,
+        now_ns: u64,
     ) -> Result<(), SpeedError> {
         match self.emulation.set(&cores) {
             Ok(()) => {
@@ -318,12 +320,13 @@ impl Running<'_> {
                 let span_ns = now.at_ns.saturating_sub(before.at_ns);
                 let busy = before.ticks.get(pu).zip(now.ticks.get(pu));
                 let busy = busy.map(|(then, now)| record::share(*then, *now));
-                let others_ns = busy.and_then(|busy| others(accounts, busy, span_ns));
-                let got = got(accounts, 0);
+                let others_ns = busy.and_then(|busy| others(accounts.0, accounts.1, busy, span_ns));
+                let got = got(accounts.0, accounts.1, 0);
                 core.is_idle = got.is_none();
                 core.got_millionths = got.filter(|_| cost_known);
-                core.wall_millionths =
-                    others_ns.filter(|_| cost_known).and_then(|ns| self::got(accounts, ns));
+                core.wall_millionths = others_ns
+                    .filter(|_| cost_known)
+                    .and_then(|ns| self::got(accounts.0, accounts.1, ns));
                 if others_ns.is_none_or(|ns| ns > span_ns / 20) {
                     notes.extend(other_tasks::describe(host, *pu, &self.entries));
                 }
@@ -336,11 +339,7 @@ impl Running<'_> {
 
 /// The time that other tasks had on a core in a window (ns); `None` if the method does not know
 /// the CPU time of the vnode.
-fn others(
-    (then, now): (CoreAccount, CoreAccount),
-    busy_millionths: u32,
-    span_ns: u64,
-) -> Option<u64> {
+fn others(then: CoreAccount, now: CoreAccount, busy_millionths: u32, span_ns: u64) -> Option<u64> {
     let ran_ns = now.ran_ns?.checked_sub(then.ran_ns?)?;
     let busy_ns = u128::from(span_ns) * u128::from(busy_millionths) / 1_000_000;
     let others_ns = u64::try_from(busy_ns).ok()?.saturating_sub(ran_ns);
@@ -349,7 +348,7 @@ fn others(
 }
 
 /// The speed between two accounts, in millionths, with this time of other tasks.
-fn got((then, now): (CoreAccount, CoreAccount), others_ns: u64) -> Option<u32> {
+fn got(then: CoreAccount, now: CoreAccount, others_ns: u64) -> Option<u32> {
     let wanted = now.wanted_ns.checked_sub(then.wanted_ns)?;
     let taken = now.taken_ns.saturating_sub(then.taken_ns).min(wanted);
     if wanted < LEAST_RUN_NS {
@@ -373,8 +372,11 @@ mod tests {
         };
         let check = |now: CoreAccount, busy, expected: (u32, u32)| {
             let accounts = (account(0, 0, 0), now);
-            let others_ns = others(accounts, busy, 1_000_000_000).unwrap();
-            let speeds = (got(accounts, 0).unwrap(), got(accounts, others_ns).unwrap());
+            let others_ns = others(accounts.0, accounts.1, busy, 1_000_000_000).unwrap();
+            let speeds = (
+                got(accounts.0, accounts.1, 0).unwrap(),
+                got(accounts.0, accounts.1, others_ns).unwrap(),
+            );
             assert_eq!(speeds, expected, "{now:?} {busy}");
         };
         // A stall is CPU time of the vnode: alone, and next to three busy loops.

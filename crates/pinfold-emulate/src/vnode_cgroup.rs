@@ -85,7 +85,7 @@ impl VnodeCgroup {
         }
         let (enclosure, mut steps) = match &node.attach {
             Some(Attach::Group(path)) => {
-                let mut enclosure = attach::group(host, hierarchies, node, path)?;
+                let mut enclosure = attach::group(host, hierarchies.0, hierarchies.1, node, path)?;
                 let mut steps = enclosure.hold(host, hierarchies, node)?;
                 steps.extend(enclosure.missed(host, hierarchies, node)?);
                 (enclosure, steps)

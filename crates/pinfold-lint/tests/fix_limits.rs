@@ -67,11 +67,11 @@ fn shape(cores: u32, threads: u32) -> String {
 const STRICT_0: &str = "<numatune><memory mode='strict' nodeset='0'/></numatune>\n";
 const STRICT_1: &str = "<numatune><memory mode='strict' nodeset='1'/></numatune>\n";
 
-fn fixed(xml: &str, (topology, conditions): (&Topology, &Request)) -> RepairedFile {
+fn fixed(xml: &str, topology: &Topology, conditions: &Request) -> RepairedFile {
     fix(xml, "vm.xml", topology, conditions).unwrap_or_else(|error| panic!("{error}\n{xml}"))
 }
 
-fn worse(xml: &str, (topology, conditions): (&Topology, &Request)) -> Vec<Diagnostic> {
+fn worse(xml: &str, topology: &Topology, conditions: &Request) -> Vec<Diagnostic> {
     let layout = Layout::of_text(xml, "vm.xml").unwrap_or_else(|error| panic!("{error}\n{xml}"));
     let mut diagnostics = lint_under(&[layout], topology, conditions).diagnostics;
     diagnostics.retain(|diagnostic| diagnostic.severity >= Severity::Warning);
@@ -81,9 +81,9 @@ fn worse(xml: &str, (topology, conditions): (&Topology, &Request)) -> Vec<Diagno
 /// The file without warnings that the fix makes.
 #[track_caller]
 fn clean(xml: &str, on: (&Topology, &Request)) -> Layout {
-    let fixed = fixed(xml, on);
+    let fixed = fixed(xml, on.0, on.1);
     assert_eq!(fixed.left, Vec::new(), "{xml}");
-    assert_eq!(worse(&fixed.text, on), Vec::new(), "{}", fixed.text);
+    assert_eq!(worse(&fixed.text, on.0, on.1), Vec::new(), "{}", fixed.text);
     Layout::of_text(&fixed.text, "vm.xml").expect("a fixed file")
 }
 
@@ -126,8 +126,8 @@ fn helpers_stay_off_cpus_to_avoid() {
     let tune = "<emulatorpin cpuset='4'/>\n<iothreadpin iothread='1' cpuset='4'/>\n";
     let rest = format!("<iothreads>1</iothreads>\n{STRICT_0}{}", shape(3, 1));
     let xml = domain(&[1, 2, 3], tune, &rest);
-    assert_eq!(worse(&xml, (&topology, &limits)), Vec::new());
-    let far = worse(&xml, (&topology, &conditions("", "4")));
+    assert_eq!(worse(&xml, &topology, &limits), Vec::new());
+    let far = worse(&xml, &topology, &conditions("", "4"));
     assert_eq!(far.iter().map(|diagnostic| diagnostic.name).collect::<Vec<_>>(), ["iothread-far"]);
     // "All but the vCPUs'" is without those to avoid.
     let (topology, limits) = (host("i5-12600k.capture"), conditions("11", ""));
@@ -143,16 +143,16 @@ fn cpus_that_a_vcpu_may_not_have_are_no_room() {
     let all = conditions("", "");
     let fast = [5, 6, 7, 8, 9, 15, 16, 17, 18, 19];
     let tune = "<emulatorpin cpuset='0-4,10-14'/>\n";
-    assert_eq!(worse(&domain(&fast, tune, &shape(10, 1)), (&topology, &all)), Vec::new());
+    assert_eq!(worse(&domain(&fast, tune, &shape(10, 1)), &topology, &all), Vec::new());
     // Five fit into one.
-    let crossed = worse(&domain(&[5, 6, 7, 15, 16], tune, &shape(5, 1)), (&topology, &all));
+    let crossed = worse(&domain(&[5, 6, 7, 15, 16], tune, &shape(5, 1)), &topology, &all);
     assert!(crossed.iter().any(|diagnostic| diagnostic.name == "l3-crossed"), "{crossed:?}");
     assert!(crossed[0].what.contains("has 5 CPUs for them"), "{}", crossed[0].what);
     // Two caches of four cores: with one to avoid, neither has room for four vCPUs.
     let caches = synthetic("package:1 l3:2 core:4 pu:1");
     let xml = domain(&[1, 2, 5, 6], "<emulatorpin cpuset='0'/>\n", &shape(4, 1));
     let names = |limits: &Request| {
-        worse(&xml, (&caches, limits)).iter().map(|diagnostic| diagnostic.name).collect::<Vec<_>>()
+        worse(&xml, &caches, limits).iter().map(|diagnostic| diagnostic.name).collect::<Vec<_>>()
     };
     assert_eq!(names(&all), ["l3-crossed"]);
     assert_eq!(names(&conditions("3,7", "")), Vec::<&str>::new());
@@ -166,7 +166,7 @@ fn a_machine_of_one_node_stays_on_it() {
     let rest = format!("{STRICT_1}{}", shape(5, 1));
     let siblings = domain(&[4, 12, 5, 13, 6], "<emulatorpin cpuset='7,15'/>\n", &rest);
     let on = (&topology, &conditions("", ""));
-    let done = fixed(&siblings, on);
+    let done = fixed(&siblings, on.0, on.1);
     let layout = Layout::of_text(&done.text, "vm.xml").expect("a file");
     assert!(of_vcpus(&layout).is_subset(&node_1), "{}", done.text);
     assert!(done.text.contains(STRICT_1.trim_end()), "{}", done.text);
@@ -197,13 +197,13 @@ fn a_priority_that_the_kernel_refuses_is_rewritten() {
     ] {
         let other = "<vcpusched vcpus='1' scheduler='fifo' priority='2'/>";
         let xml = file(4, &format!("{other}\n{element}\n"), &shape(4, 1));
-        let found = worse(&xml, on);
+        let found = worse(&xml, on.0, on.1);
         let diagnostic =
             found.iter().find(|diagnostic| diagnostic.name == "priority-range").expect("a finding");
         assert_eq!(diagnostic.places[0].text, element);
         assert_eq!(diagnostic.places[0].line, Some(7));
         assert!(diagnostic.instead.contains(&good.to_owned()), "{:?}", diagnostic.instead);
-        let done = fixed(&xml, on);
+        let done = fixed(&xml, on.0, on.1);
         assert_eq!(done.left, Vec::new());
         assert!(done.text.contains(good) && done.text.contains(other), "{}", done.text);
     }
@@ -292,7 +292,7 @@ fn a_number_of_vcpus_that_is_advised_can_be_had() {
     for (name, xml, limits) in cases {
         let topology = host(name);
         let on = (&topology, &limits);
-        let left = fixed(&xml, on).left;
+        let left = fixed(&xml, on.0, on.1).left;
         if let Some(count) = advised(&left) {
             clean(&with_count(&xml, count), on);
             counts += 1;
@@ -313,7 +313,7 @@ fn what_a_merge_makes_clean_is_fixed() {
     let merged = plan("auto", &topology, &request).expect("a plan");
     let merged =
         pinfold_emit::libvirt_into(&xml, (&merged, &merged.vnodes[0]), &topology).expect("a merge");
-    assert_eq!(worse(&merged.text, on), Vec::new(), "{}", merged.text);
+    assert_eq!(worse(&merged.text, on.0, on.1), Vec::new(), "{}", merged.text);
     let layout = clean(&xml, on);
     assert_eq!(of_vcpus(&layout), set("0-3,8-11"));
 }
@@ -327,12 +327,12 @@ fn a_machine_larger_than_the_host_is_a_problem() {
         file(4, "", rest).replace("<memory unit='MiB'>512</memory>", &size)
     };
     let xml = large(200, "");
-    let found = worse(&xml, on);
+    let found = worse(&xml, on.0, on.1);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!((found[0].severity, found[0].name), (Severity::Problem, "memory-too-large"));
     assert_eq!(found[0].places[0].line, Some(3));
     assert!(found[0].what.contains("204800 MiB"), "{}", found[0].what);
-    assert_eq!(fixed(&xml, on).left.len(), 1);
+    assert_eq!(fixed(&xml, on.0, on.1).left.len(), 1);
     let merge = |xml: &str, topology: &Topology| {
         let domain = Domain::read(xml).expect("a file");
         let plan = plan("auto", topology, &asked(&domain, topology));
@@ -346,7 +346,7 @@ fn a_machine_larger_than_the_host_is_a_problem() {
     // A strict binding bounds it to the memory of its nodes.
     let dual = host("x5540-dual.synthetic");
     let names = |rest: &str| {
-        let diagnostics = worse(&large(16, rest), (&dual, on.1));
+        let diagnostics = worse(&large(16, rest), &dual, on.1);
         diagnostics.iter().map(|diagnostic| diagnostic.name).collect::<Vec<_>>()
     };
     assert_eq!(names(STRICT_1), ["memory-too-large"]);
@@ -382,8 +382,9 @@ fn more_vcpus_than_cpus_of_their_mask_are_named() {
              <cpu><topology sockets='1' cores='8' threads='2'/></cpu></domain>"
         )
     };
-    let names =
-        |xml: &str| worse(xml, on).iter().map(|diagnostic| diagnostic.name).collect::<Vec<_>>();
+    let names = |xml: &str| {
+        worse(xml, on.0, on.1).iter().map(|diagnostic| diagnostic.name).collect::<Vec<_>>()
+    };
     assert!(names(&floating("6-7")).contains(&"vcpus-crowded"), "{:?}", names(&floating("6-7")));
     assert!(!names(&floating("0-15")).contains(&"vcpus-crowded"));
 }
@@ -426,14 +427,14 @@ fn a_file_on_cpus_that_are_to_be_avoided_is_changed() {
     let topology = host("i7-4790k.synthetic");
     let cpu = "<cpu><topology sockets='1' cores='2' threads='1'/></cpu>\n";
     let xml = domain(&[1, 2], "<emulatorpin cpuset='0,4'/>\n", cpu);
-    assert_eq!(worse(&xml, (&topology, &conditions("", ""))), Vec::new());
+    assert_eq!(worse(&xml, &topology, &conditions("", "")), Vec::new());
     for conditions in [conditions("1", ""), conditions("", "1,5")] {
-        let found = worse(&xml, (&topology, &conditions));
+        let found = worse(&xml, &topology, &conditions);
         assert_eq!(
             found.iter().map(|diagnostic| diagnostic.name).collect::<Vec<_>>(),
             ["cpu-excluded"]
         );
-        let fixed = fixed(&xml, (&topology, &conditions));
+        let fixed = fixed(&xml, &topology, &conditions);
         assert_eq!(fixed.left, Vec::new(), "{}", fixed.text);
         let layout = Layout::of_text(&fixed.text, "vm.xml").expect("a domain file");
         assert!(!of_vcpus(&layout).contains(pinfold_model::PuId(1)), "{}", fixed.text);
@@ -448,8 +449,8 @@ fn a_cache_that_becomes_true_stays() {
     let topology = host("ryzen-7950x3d.xml");
     let on = (&topology, &conditions("", ""));
     let xml = domain(&(0..16).collect::<Vec<u32>>(), "", cpu);
-    assert!(worse(&xml, on).iter().any(|diagnostic| diagnostic.name == "cache-untrue"));
-    let fixed = fixed(&xml, on);
+    assert!(worse(&xml, on.0, on.1).iter().any(|diagnostic| diagnostic.name == "cache-untrue"));
+    let fixed = fixed(&xml, on.0, on.1);
     assert_eq!(fixed.left, Vec::new(), "{}", fixed.text);
     assert!(fixed.text.contains("<cache mode='passthrough'/>"), "{}", fixed.text);
 }

@@ -16,7 +16,7 @@ use crate::text;
 /// Folds `words` after the prefix `first`; further lines begin with `below`. Lines have at most
 /// `columns` columns where words and commands allow it.
 #[must_use]
-pub fn folded((first, below): (&str, &str), words: &str, columns: usize) -> String {
+pub fn folded(first: &str, below: &str, words: &str, columns: usize) -> String {
     let mut sheet =
         Lines { text: first.to_owned(), below, columns, used: width(first), is_open: true };
     for piece in pieces(words) {
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn sentences_fold_and_commands_stay_whole() {
         let check = |columns: usize, text: &str, expected: &str| {
-            assert_eq!(folded(("- ", "  "), text, columns), expected, "{text:?} in {columns}");
+            assert_eq!(folded("- ", "  ", text, columns), expected, "{text:?} in {columns}");
         };
         check(80, "one two", "- one two");
         check(9, "one two three", "- one two\n  three");

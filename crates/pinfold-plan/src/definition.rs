@@ -63,7 +63,7 @@ pub fn reason(strategy: &str) -> String {
 }
 
 /// Changes findings to notes if they are costs of the named strategy by definition.
-pub(crate) fn settle(plan: &mut Plan, (strategy, request): (&str, &Request)) {
+pub(crate) fn settle(plan: &mut Plan, strategy: &str, request: &Request) {
     let by_hand = request.vnodes.iter().any(|vnode| !vnode.pins.is_empty());
     if by_hand {
         return;

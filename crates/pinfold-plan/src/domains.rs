@@ -250,7 +250,7 @@ fn settle_in(
         let Some(index) = best.or_else(of_all) else {
             let left = domains.iter().map(Domain::left).max().unwrap_or(0);
             let why = format!("no {} has more CPUs left", kind.noun);
-            return Err(builder.no_room(place, vcpus, (left, why)));
+            return Err(builder.no_room(place, vcpus, left, why));
         };
         let Some(domain) = domains.get_mut(index) else { continue };
         ranked.remove(&domain.rank(index));
@@ -329,7 +329,7 @@ fn counts(
             let why = std::mem::take(&mut limits.why);
             match largest {
                 0 => builder.counts(Limits { why, ..limits }),
-                _ => Err(builder.no_room(place, *most, (largest, why))),
+                _ => Err(builder.no_room(place, *most, largest, why)),
             }
         }
         Some(_) | None => Ok(counts),

@@ -100,7 +100,7 @@ pub(crate) fn enclose<'g>(
             Count::Cores => pool.take(need, &nodes),
         };
         let Selection { cores, pins } =
-            taken.ok_or_else(|| builder.no_room(place, need, (pool.left(), terms.why.clone())))?;
+            taken.ok_or_else(|| builder.no_room(place, need, pool.left(), terms.why.clone()))?;
         let mut rest: CpuSet = cores.iter().flat_map(|core| core.pus.iter().copied()).collect();
         all.add(&rest);
         used += cores.len();

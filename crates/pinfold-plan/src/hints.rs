@@ -195,7 +195,7 @@ impl RequestAlternatives<'_> {
     /// What a strategy that is named gives for a request.
     fn made(&self, strategy: &Strategy, request: &Request) -> Option<Plan> {
         let mut plan = made(strategy, self.topology, request).ok()?;
-        definition::settle(&mut plan, (strategy.name, request));
+        definition::settle(&mut plan, strategy.name, request);
         Some(plan)
     }
 

@@ -79,7 +79,7 @@ fn complete(
     let preferred = prefer::findings(*found, topology, (request, &planned));
     planned.findings.extend(preferred);
     planned.findings.extend(prefer::idle_fast_cores(topology, request, &planned));
-    definition::settle(&mut planned, (found.name, request));
+    definition::settle(&mut planned, found.name, request);
     hints::add(&mut planned, found, (topology, request));
     let mut planned =
         policies::set(planned, request).and_then(|planned| pins::checked(planned, request))?;

@@ -191,7 +191,7 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// The error if the cores run out before this vnode, although the numbers add up.
-    pub fn no_room(&self, place: usize, asked: usize, (left, why): (usize, String)) -> PlanError {
+    pub fn no_room(&self, place: usize, asked: usize, left: usize, why: String) -> PlanError {
         PlanError::NoRoom {
             strategy: self.strategy.to_owned(),
             vnode: self.vnode(place).name.clone(),

@@ -148,7 +148,7 @@ impl<'g> Pool<'g> {
             });
             for (width, parts) in widths {
                 let filled = parts.iter().filter(|places| !places.is_empty());
-                tiers.extend(filled.map(|places| Tier::new(cores, (part, width), places, host)));
+                tiers.extend(filled.map(|places| Tier::new(cores, part, width, places, host)));
             }
         }
         Self { cores, count, tiers }
@@ -438,7 +438,8 @@ impl NearbyCores<'_> {
 impl Tier {
     fn new(
         cores: &[AvailableCore],
-        (part, width): (u32, usize),
+        part: u32,
+        width: usize,
         places: &[usize],
         host: Option<&HostShare>,
     ) -> Self {

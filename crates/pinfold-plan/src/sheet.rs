@@ -40,9 +40,9 @@ impl Sheet {
         let below = first.chars().count();
         let text = if below > self.columns / 2 {
             self.line(label);
-            fold::folded((BELOW, BELOW), words.trim(), self.columns)
+            fold::folded(BELOW, BELOW, words.trim(), self.columns)
         } else {
-            fold::folded((&first, &" ".repeat(below)), words.trim(), self.columns)
+            fold::folded(&first, &" ".repeat(below), words.trim(), self.columns)
         };
         self.line(&text);
     }

@@ -84,7 +84,7 @@ impl Agent {
     /// [`AgentError::Connect`], [`AgentError::Silent`], [`AgentError::Protocol`] or
     /// [`AgentError::Gone`].
     pub fn connect(path: &str, timeout_ns: u64, clock: &dyn Clock) -> Result<Self, AgentError> {
-        Self::connect_while(path, (timeout_ns, &|| true), clock)
+        Self::connect_while(path, timeout_ns, &|| true, clock)
     }
 
     /// As [`Agent::connect`], and gives up when the callback, which is called repeatedly, returns
@@ -94,7 +94,8 @@ impl Agent {
     /// As [`Agent::connect`].
     pub fn connect_while(
         path: &str,
-        (timeout_ns, waits): (u64, &dyn Fn() -> bool),
+        timeout_ns: u64,
+        waits: &dyn Fn() -> bool,
         clock: &dyn Clock,
     ) -> Result<Self, AgentError> {
         let end = clock.now_ns().saturating_add(timeout_ns);
@@ -172,14 +173,11 @@ impl Agent {
             socket,
             reader: Some(reader),
         };
-        agent.hello = agent.await_hello(patience)?; // an error drops it and ends the reader
+        agent.hello = agent.await_hello(patience.0, patience.1)?; // an error drops it and ends the reader
         Ok(agent)
     }
 
-    fn await_hello(
-        &self,
-        (timeout_ns, waits): (u64, &dyn Fn() -> bool),
-    ) -> Result<Hello, AgentError> {
+    fn await_hello(&self, timeout_ns: u64, waits: &dyn Fn() -> bool) -> Result<Hello, AgentError> {
         let mut waited_ns = 0;
         let end = loop {
             let turn_ns = HELLO_TURN_NS.min(timeout_ns - waited_ns);
@@ -218,7 +216,7 @@ impl Agent {
     ) -> Result<(), AgentError> {
         self.mailbox.forget_hello();
         self.send(Kind::Online, 0, &[])?;
-        self.hello = self.await_hello(patience)?;
+        self.hello = self.await_hello(patience.0, patience.1)?;
         Ok(())
     }
 

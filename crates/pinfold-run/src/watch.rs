@@ -274,8 +274,7 @@ impl WatcherState<'_> {
         for (id, placement) in &mut self.placements {
             let before = placement.looks;
             let (fate, events) =
-                match placement.look(self.host, self.supervision.journals, (id, &mut self.tellers))
-                {
+                match placement.look(self.host, self.supervision.journals, id, &mut self.tellers) {
                     Ok(answer) => {
                         placement.trouble = None;
                         answer
@@ -347,7 +346,8 @@ impl Placement {
         &mut self,
         host: &LiveHost,
         journals: &Journals<'_>,
-        (id, tellers): (&str, &mut Subscribers<'_>),
+        id: &str,
+        tellers: &mut Subscribers<'_>,
     ) -> Result<(PlacementAction, Vec<WatchEvent>), String> {
         let nothing = |fate| Ok((fate, Vec::new()));
         let now = SystemClock.now_ns();

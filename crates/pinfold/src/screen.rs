@@ -121,7 +121,7 @@ pub fn folded(text: &str, columns: usize) -> String {
         }
         let (branch, _) = line.split_at(line.len() - words.len());
         let below = branch.replace('├', "│").replace(['└', '─'], " ") + "  ";
-        fold::folded((branch, &below), words, columns)
+        fold::folded(branch, &below, words, columns)
     });
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -131,7 +131,7 @@ pub fn labelled(label: &str, words: &str) -> String {
     let below = " ".repeat(label.chars().count());
     match columns() {
         None => format!("{label}{words}"),
-        Some(columns) => fold::folded((label, &below), words, columns.into()),
+        Some(columns) => fold::folded(label, &below, words, columns.into()),
     }
 }
 

@@ -115,7 +115,8 @@ pub(super) fn restore_overwritten(
 /// `before` the mask that the task had there.
 pub(super) fn restore_moved(
     past: &UndoContext<'_>,
-    (task, mask): (TaskId, &CpuSet),
+    task: TaskId,
+    mask: &CpuSet,
     inside: Option<&CpuSet>,
     before: &CpuSet,
 ) -> Result<Reverted, HostError> {

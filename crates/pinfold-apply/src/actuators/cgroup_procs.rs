@@ -80,7 +80,7 @@ pub(super) fn revert(
         Ok(Back::There { moved, inside, before }) => {
             let mask = (state.task, &state.mask);
             let mut answers = vec![
-                affinity::restore_moved(past, mask, inside.as_ref(), &before),
+                affinity::restore_moved(past, mask.0, mask.1, inside.as_ref(), &before),
                 policy::check_moved(past, state.task, state.policy),
             ];
             if moved {
@@ -171,7 +171,7 @@ pub(super) fn evacuate(past: &UndoContext<'_>, group: &str) -> Result<usize, Hos
         if let Some(parent) = parent {
             let inside = past.group_cpus(group);
             // A conflicting change is reported for the recorded parent, not for each child.
-            affinity::restore_moved(past, (stat.task(), &parent.mask), inside.as_ref(), &before)?;
+            affinity::restore_moved(past, stat.task(), &parent.mask, inside.as_ref(), &before)?;
         }
     }
     Ok(moved)

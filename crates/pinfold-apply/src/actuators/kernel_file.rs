@@ -305,18 +305,20 @@ fn disable_both(
     original: &[u8],
 ) -> Result<Reverted, HostError> {
     let cpu = past.written_values(place.0).any(|value| controller(value) == CPU);
-    let first = if cpu { disable_cpu(past, place, now, original)? } else { Reverted::Nothing };
+    let first =
+        if cpu { disable_cpu(past, place.0, place.1, now, original)? } else { Reverted::Nothing };
     if !past.enabled(place.1) {
         return Ok(first);
     }
-    let second = disable(past, place, now, original)?;
+    let second = disable(past, place.0, place.1, now, original)?;
     Ok(if matches!(second, Reverted::Nothing) { first } else { second })
 }
 
 /// Disables the cpuset controller for a group's children, unless another program uses it now.
 fn disable(
     past: &UndoContext<'_>,
-    (path, group): (&str, &str),
+    path: &str,
+    group: &str,
     now: &[u8],
     original: &[u8],
 ) -> Result<Reverted, HostError> {
@@ -337,7 +339,8 @@ fn disable(
 /// The same for the cpu controller, whose values would be lost with it.
 fn disable_cpu(
     past: &UndoContext<'_>,
-    (path, group): (&str, &str),
+    path: &str,
+    group: &str,
     now: &[u8],
     original: &[u8],
 ) -> Result<Reverted, HostError> {

@@ -55,7 +55,8 @@ pub(super) fn verify(
 pub(super) fn revert(
     past: &UndoContext<'_>,
     setting: &Setting,
-    (original, files): (Option<&str>, &[KeptFile]),
+    original: Option<&str>,
+    files: &[KeptFile],
     masks: &[(TaskId, CpuSet)],
 ) -> Vec<Result<Reverted, HostError>> {
     match ended(past, masks) {

@@ -230,7 +230,8 @@ impl<'a> Draft<'a> {
     pub(super) fn group(
         &mut self,
         cpusets: &Cpusets,
-        (parent, name): (&str, &str),
+        parent: &str,
+        name: &str,
         cpus: Option<&CpuSet>,
         reason: &str,
     ) -> Result<String, ApplyError> {

@@ -70,7 +70,7 @@ fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result
         draft.left(group, "it has no housekeeping CPU");
         return Ok(());
     }
-    let ours = draft.group(cpusets, (group, &name), Some(&cpus), REASON)?;
+    let ours = draft.group(cpusets, group, &name, Some(&cpus), REASON)?;
     if states.is_empty() {
         return Ok(());
     }

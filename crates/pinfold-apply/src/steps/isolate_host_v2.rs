@@ -83,7 +83,7 @@ fn own_group(draft: &mut Draft<'_>, cpusets: &Cpusets) -> Result<BTreeSet<String
     }
     let parent = cpusets.parent(&current).to_owned();
     draft.enable(cpusets, &parent, OWN_GROUP)?;
-    let group = draft.group(cpusets, (&parent, &name), None, OWN_GROUP)?;
+    let group = draft.group(cpusets, &parent, &name, None, OWN_GROUP)?;
     let file = cpusets.members_file().to_owned();
     let states = draft.states_of(cpusets, &[draft.vm.tid])?;
     draft.step(
@@ -185,7 +185,7 @@ fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, root: &str) -> Result<
         return Ok(());
     }
     draft.enable(cpusets, root, REASON)?;
-    let group = draft.group(cpusets, (root, &name), Some(&cpus), REASON)?;
+    let group = draft.group(cpusets, root, &name, Some(&cpus), REASON)?;
     if states.is_empty() {
         return Ok(());
     }

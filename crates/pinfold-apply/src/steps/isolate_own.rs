@@ -76,7 +76,7 @@ fn by_group(
         draft.enable(cpusets, parent, REASON)?;
     }
     let name = draft.name.clone();
-    let group = draft.group(cpusets, (parent, &name), Some(&cpus), REASON)?;
+    let group = draft.group(cpusets, parent, &name, Some(&cpus), REASON)?;
     let mut outside = Vec::new();
     for pid in own {
         for tid in draft.state.threads_of(*pid)? {

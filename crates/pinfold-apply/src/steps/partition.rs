@@ -167,14 +167,14 @@ fn threaded(
     pus: &CpuSet,
 ) -> Result<String, ApplyError> {
     let name = name(&draft.name);
-    let group = draft.group(cpusets, (above, &name), None, REASON)?;
+    let group = draft.group(cpusets, above, &name, None, REASON)?;
     let path = paths::cgroup_type(&group);
     if draft.state.file(&path)?.is_none_or(|kind| kind.trim_ascii() != b"threaded") {
         let change = Change::WriteFile { path, value: b"threaded".to_vec() };
         draft.step(change, Undo::RemoveGroup { path: group.clone() }, REASON);
     }
     draft.enable(cpusets, above, REASON)?;
-    draft.group(cpusets, (above, &name), Some(pus), REASON)
+    draft.group(cpusets, above, &name, Some(pus), REASON)
 }
 
 /// Moves threads into the partition, and threads that do not belong there out of it.

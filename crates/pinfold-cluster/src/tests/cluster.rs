@@ -155,7 +155,7 @@ impl Simulated {
             }
             let asks = collector.to_submit(0);
             let tasks: Vec<TaskRecord> = asks.iter().map(|ask| task(*ask, number)).collect();
-            collector.submitted((&mut self.world.store, self.run), &tasks).unwrap();
+            collector.submitted(&mut self.world.store, self.run, &tasks).unwrap();
             assert!(collector.outstanding().len() <= LIMITS.most_out);
             let mut queue = Vec::new();
             let mut results = Vec::new();
@@ -173,7 +173,7 @@ impl Simulated {
                 queue.push(QueuedTask { job, element: Some(ask.part), state, node });
             }
             self.generator.shuffle(&mut results);
-            let accepted = collector.accept((&mut self.world.store, self.run), &results)?;
+            let accepted = collector.accept(&mut self.world.store, self.run, &results)?;
             assert!(
                 accepted.iter().all(|one| matches!(one, Accepted::Merged { .. })),
                 "{accepted:?}"
@@ -185,7 +185,7 @@ impl Simulated {
                     Some(TaskState::Pending(_) | TaskState::Running) | None => String::new(),
                 };
                 let task = (ended.ask, ended.node.as_str());
-                collector.failed((&mut self.world.store, self.run), task, (&state, 1))?;
+                collector.failed(&mut self.world.store, self.run, task.0, task.1, &state, 1)?;
             }
         }
         Ok(collector)
@@ -270,7 +270,7 @@ fn merging_is_idempotent_and_only_whole_parts_are_taken() {
     let mut accept = |simulated: &mut Simulated, text: &str| {
         let result = [("file".to_owned(), text.to_owned())];
         let open = (&mut simulated.world.store, simulated.run);
-        collector.accept(open, &result).unwrap().remove(0)
+        collector.accept(open.0, open.1, &result).unwrap().remove(0)
     };
     assert!(matches!(accept(&mut simulated, &text), Accepted::Merged { part: 4, .. }));
     let before = store(&simulated);
@@ -307,7 +307,9 @@ fn a_locked_store_loses_nothing() {
     let results: Vec<(String, String)> =
         [2, 4].map(|part| (format!("{part}-1.json"), simulated.result(part, 1, "n1"))).to_vec();
     let open = (&mut simulated.world.store, simulated.run);
-    collector.submitted(open, &[2, 4, 5].map(|part| task(Ask { part, attempt: 1 }, 7))).unwrap();
+    collector
+        .submitted(open.0, open.1, &[2, 4, 5].map(|part| task(Ask { part, attempt: 1 }, 7)))
+        .unwrap();
     let before = collector.outstanding();
     simulated.world.store.set_busy_timeout(Duration::from_millis(10)).unwrap();
     let other = rusqlite::Connection::open(simulated.world.store.path()).unwrap();
@@ -316,22 +318,24 @@ fn a_locked_store_loses_nothing() {
         assert!(matches!(error, StudyError::Store(StoreError::Locked { .. })), "{error:?}");
     };
     let open = (&mut simulated.world.store, simulated.run);
-    is_locked(&collector.accept(open, &results).unwrap_err());
+    is_locked(&collector.accept(open.0, open.1, &results).unwrap_err());
     let open = (&mut simulated.world.store, simulated.run);
-    is_locked(&collector.submitted(open, &[task(Ask { part: 6, attempt: 1 }, 7)]).unwrap_err());
+    is_locked(
+        &collector.submitted(open.0, open.1, &[task(Ask { part: 6, attempt: 1 }, 7)]).unwrap_err(),
+    );
     let ask = Ask { part: 5, attempt: 1 };
     let open = (&mut simulated.world.store, simulated.run);
-    is_locked(&collector.failed(open, (ask, "n2"), ("it broke", 1)).unwrap_err());
+    is_locked(&collector.failed(open.0, open.1, ask, "n2", "it broke", 1).unwrap_err());
     // The collector keeps its state, and the next one has the same.
     assert_eq!((collector.outstanding(), collector.progress().0), (before.clone(), 0));
     assert_eq!(simulated.world.store.trials(simulated.run.id()).unwrap(), []);
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!(simulated.collector().outstanding(), before);
     let open = (&mut simulated.world.store, simulated.run);
-    let accepted = collector.accept(open, &results).unwrap();
+    let accepted = collector.accept(open.0, open.1, &results).unwrap();
     assert!(accepted.iter().all(|one| matches!(one, Accepted::Merged { .. })), "{accepted:?}");
     let open = (&mut simulated.world.store, simulated.run);
-    let failed = collector.failed(open, (ask, "n2"), ("it broke", 1)).unwrap();
+    let failed = collector.failed(open.0, open.1, ask, "n2", "it broke", 1).unwrap();
     assert_eq!(failed, Failed::Again);
     assert!(simulated.go(100).unwrap().is_done());
 }
@@ -343,9 +347,9 @@ fn tasks_that_are_not_taken_count_as_never_submitted() {
     let asks = collector.to_submit(0);
     assert_eq!(asks.len(), LIMITS.most_out);
     let tasks: Vec<TaskRecord> = asks.iter().map(|ask| task(*ask, 0)).collect();
-    collector.submitted((&mut simulated.world.store, simulated.run), &tasks).unwrap();
+    collector.submitted(&mut simulated.world.store, simulated.run, &tasks).unwrap();
     let open = (&mut simulated.world.store, simulated.run);
-    collector.forget(open, &asks[2..]).unwrap();
+    collector.forget(open.0, open.1, &asks[2..]).unwrap();
     collector.refused(1, 0);
     assert_eq!((collector.out(), collector.kept_back()), (2, 14));
     assert_eq!(collector.to_submit(0), []);
@@ -365,7 +369,7 @@ fn a_collector_that_was_killed_goes_on_with_what_is_out() {
     let mut collector = simulated.collector();
     let asks = collector.to_submit(0);
     let tasks: Vec<TaskRecord> = asks.iter().map(|ask| task(*ask, 7)).collect();
-    collector.submitted((&mut simulated.world.store, simulated.run), &tasks).unwrap();
+    collector.submitted(&mut simulated.world.store, simulated.run, &tasks).unwrap();
     drop(collector);
     // After the crash: two run, one waits, one is not known any more, the last one is done.
     let mut collector = simulated.collector();

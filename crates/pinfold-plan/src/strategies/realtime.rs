@@ -98,10 +98,8 @@ fn on_cores<'a>(
         let taken = take(&mut open, topology, &mut memory, asked, need);
         let left = || open.iter().filter(|one| one.is_for(topology, asked));
         let most = || left().map(|one| one.pool.left()).max().unwrap_or(0);
-        placed.push((
-            place,
-            taken.ok_or_else(|| builder.no_room(place, need, (most(), WHY.into())))?,
-        ));
+        placed
+            .push((place, taken.ok_or_else(|| builder.no_room(place, need, most(), WHY.into()))?));
     }
     let all: CpuSet = placed
         .iter()

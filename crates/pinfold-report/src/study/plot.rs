@@ -292,7 +292,7 @@ pub(super) fn panels(picture: &Picture) -> Panels {
             .enumerate()
             .map(|(index, panel)| {
                 let axes = (&along, up.as_ref());
-                (panel.title.clone(), draw(picture, (index, panel), axes, &labels))
+                (panel.title.clone(), draw(picture, index, panel, axes.0, axes.1, &labels))
             })
             .collect(),
         numbered: labels.numbered(),
@@ -301,8 +301,10 @@ pub(super) fn panels(picture: &Picture) -> Panels {
 
 fn draw(
     picture: &Picture,
-    (index, panel): (usize, &Panel),
-    (along, up): (&Along<'_>, Option<&Up>),
+    index: usize,
+    panel: &Panel,
+    along: &Along<'_>,
+    up: Option<&Up>,
     labels: &Labels,
 ) -> String {
     let id = format!("{}-{index}", picture.name);

@@ -153,7 +153,8 @@ impl VmStarter<'_> {
         let mut vm = self.launch(plan, &memory)?;
         let journals = host::journals(self.state, self.clock)?;
         let placed = (plan, memory.node());
-        let (applied, journal, guard) = self.place(&vm, placed, &host_side, &journals)?;
+        let (applied, journal, guard) =
+            self.place(&vm, placed.0, placed.1, &host_side, &journals)?;
         let (beating, result) = match guard.map(Beating::start).transpose() {
             Ok(beating) => {
                 (beating, self.use_guest(&mut vm, &host_side, began, &applied, &memory, work))
@@ -218,7 +219,8 @@ impl VmStarter<'_> {
     fn place<'j>(
         &self,
         vm: &RunningVm,
-        (plan, started_on): (&Plan, Option<NodeId>),
+        plan: &Plan,
+        started_on: Option<NodeId>,
         host_side: &HostSide,
         journals: &Journals<'j>,
     ) -> Result<(Applied, Journal<'j>, Option<Guard>), Failure> {
@@ -286,8 +288,8 @@ impl VmStarter<'_> {
                 let patience = (self.subject.hello_ns, waits);
                 let failed = |e: AgentError| Failure::from_error(Exit::Vm, &e, e.hint());
                 let socket = &self.subject.agent_socket;
-                let mut agent =
-                    Agent::connect_while(socket, patience, self.clock).map_err(failed)?;
+                let mut agent = Agent::connect_while(socket, patience.0, patience.1, self.clock)
+                    .map_err(failed)?;
                 if let Some(yielding) = yielding {
                     yielding.end()?;
                     agent.bring_cpus_online(patience).map_err(failed)?;

@@ -395,7 +395,8 @@ pub fn starter<'a>(
     HostFacts { host, topology, .. }: HostFacts<'a>,
     Session { state, program }: Session<'a>,
     pinload: &'a Pinload,
-    (subject, memory_node): (&'a Subject, Option<NodeId>),
+    subject: &'a Subject,
+    memory_node: Option<NodeId>,
 ) -> Result<VmStarter<'a>, Failure> {
     let io_directory = files::cache_dir()?;
     files::make_dirs(&io_directory)?;

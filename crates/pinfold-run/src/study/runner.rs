@@ -240,7 +240,7 @@ impl<'a> HostRunner<'a> {
         subject: &'s Subject,
         guest: &GuestGround,
     ) -> Result<VmStarter<'s>, Failure> {
-        guests::starter(self.known(), self.session, self.pinload, (subject, guest.memory))
+        guests::starter(self.known(), self.session, self.pinload, subject, guest.memory)
     }
 
     fn subject(&self, guest: &GuestGround, index: u32) -> Result<Subject, Failure> {

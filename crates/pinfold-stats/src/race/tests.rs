@@ -33,7 +33,7 @@ fn draw(noise: Noise, lane: usize, generator: &mut Pcg32) -> f64 {
 }
 
 /// A race over all blocks. Returns the block after which each lane was dropped.
-fn race(levels: &[f64], (noise, sigma): (Noise, f64), generator: &mut Pcg32) -> Vec<Option<usize>> {
+fn race(levels: &[f64], noise: Noise, sigma: f64, generator: &mut Pcg32) -> Vec<Option<usize>> {
     let lane = |_| ParticipantResults { blocks: Vec::new(), may_go: true };
     let mut lanes: Vec<ParticipantResults> = levels.iter().map(lane).collect();
     let mut dropped = vec![None; levels.len()];
@@ -62,7 +62,8 @@ fn race(levels: &[f64], (noise, sigma): (Noise, f64), generator: &mut Pcg32) -> 
 fn first_dropped(levels: &[f64], noise: (Noise, f64), seed: u64) -> f64 {
     let mut generator = Pcg32::new(seed, 0);
     let races = 400;
-    let lost = (0..races).filter(|_| race(levels, noise, &mut generator)[0].is_some()).count();
+    let lost =
+        (0..races).filter(|_| race(levels, noise.0, noise.1, &mut generator)[0].is_some()).count();
     lost as f64 / f64::from(races)
 }
 
@@ -102,7 +103,7 @@ fn those_far_behind_are_gone_after_few_blocks() {
     levels.insert(0, 0.0);
     let mut generator = Pcg32::new(5, 0);
     for _ in 0..50 {
-        let dropped = race(&levels, (Noise::Normal, 0.15), &mut generator);
+        let dropped = race(&levels, Noise::Normal, 0.15, &mut generator);
         assert_eq!(dropped[0], None);
         let blocks: Vec<usize> = dropped[1..].iter().map(|block| block.unwrap()).collect();
         let sum: usize = blocks.iter().sum();

@@ -364,7 +364,8 @@ fn summarised(mut one: Estimate) -> Option<Estimate> {
     let by_block: Vec<f64> = one.starts.values().filter_map(|starts| median(starts)).collect();
     one.median = median(&by_block)?;
     one.mean = Mean::from_values(&all)?;
-    one.mean.interval = one.mean.interval.map(|interval| possible(one.unit, interval));
+    one.mean.interval =
+        one.mean.interval.map(|interval| possible(one.unit, interval.0, interval.1));
     one.interval = interval_or_range(&by_block);
     Some(one)
 }
@@ -391,7 +392,7 @@ fn ratio_bounds(blocks: &[Block]) -> Option<Interval> {
 }
 
 /// Limits Student's interval to the range of the unit.
-fn possible(unit: Unit, (low, high): (f64, f64)) -> (f64, f64) {
+fn possible(unit: Unit, low: f64, high: f64) -> (f64, f64) {
     let most = if unit == Unit::Share { 1.0 } else { f64::INFINITY };
     (low.max(0.0), high.min(most))
 }

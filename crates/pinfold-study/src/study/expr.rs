@@ -267,7 +267,7 @@ impl Expr {
                 .ok_or_else(|| ExprError::new(self.at, format!("{name} has no value here"))),
             Node::Not(inner) => Ok(Value::Truth(!inner.truth(scope)?)),
             Node::Negative(inner) => Ok(Value::Number(-inner.number(scope)?)),
-            Node::Binary(operator, left, right) => self.binary(*operator, (left, right), scope),
+            Node::Binary(operator, left, right) => self.binary(*operator, left, right, scope),
             Node::In(inner, items) => {
                 let value = inner.evaluate(scope)?;
                 for item in items {
@@ -319,7 +319,8 @@ impl Expr {
     fn binary(
         &self,
         operator: Operator,
-        (left, right): (&Expr, &Expr),
+        left: &Expr,
+        right: &Expr,
         scope: &dyn Scope,
     ) -> Result<Value, ExprError> {
         let numbers = || Ok::<_, ExprError>((left.number(scope)?, right.number(scope)?));

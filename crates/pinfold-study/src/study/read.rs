@@ -171,13 +171,13 @@ fn cells(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
     let constraints = keys.texts("constraints")?;
     study.constraints = constraints
         .into_iter()
-        .map(|(text, at)| cell_rule((text, at), study, "constraints"))
+        .map(|(text, at)| cell_rule(text, at, study, "constraints"))
         .collect::<Result<_, _>>()?;
     for table in keys.tables("skip")? {
         let mut keys = Keys::new(table, "skip", SKIP)?;
         let when = keys.required("when")?.into_text("when")?;
         let (reason, _) = keys.required("reason")?.into_text("reason")?;
-        study.skips.push(Skip { when: cell_rule(when, study, "when")?, reason });
+        study.skips.push(Skip { when: cell_rule(when.0, when.1, study, "when")?, reason });
     }
     if let Some(table) = keys.take("baseline") {
         study.baseline = baseline(table, study)?;
@@ -280,7 +280,7 @@ fn shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
 }
 
 /// An expression over the factors of a cell, the constants and the host.
-fn cell_rule((text, at): (String, usize), study: &Study, key: &str) -> Result<Rule, Fault> {
+fn cell_rule(text: String, at: usize, study: &Study, key: &str) -> Result<Rule, Fault> {
     let rule = rule((text, at), key)?;
     for (name, place) in rule.expr.names() {
         if !study.knows(name) {

@@ -247,7 +247,7 @@ impl Analysis {
                 let evidence = Evidence { blocks: have, interval, p_holm };
                 let verdict = Verdict::from_evidence(&evidence, direction, &rule);
                 let verdict = allow_for_time(verdict, metric, interval, pairs.time, have);
-                censor(verdict, metric, pairs.dropped, have)
+                censor(verdict, metric, pairs.dropped.0, pairs.dropped.1, have)
             }
         };
         Contrast { pairs: have, interval, p: pairs.p, p_holm: pairs.p.map(|_| p_holm), verdict }
@@ -408,7 +408,8 @@ impl Analysis {
 fn censor(
     verdict: Verdict,
     metric: Metric,
-    (own_lost, baseline_lost): (bool, bool),
+    own_lost: bool,
+    baseline_lost: bool,
     have: u32,
 ) -> Verdict {
     let is_tail = match metric {

@@ -23,7 +23,8 @@ pub struct PlannedStart {
 /// The starts of one block in their order.
 pub(super) fn block_order(
     seed: u64,
-    (phase, block): (Phase, u32),
+    phase: Phase,
+    block: u32,
     participants: &[usize],
     load_states: &[LoadState],
 ) -> Vec<PlannedStart> {
@@ -52,7 +53,7 @@ mod tests {
     fn blocks_are_complete_random_and_repeatable() {
         let participants = [0, 2, 3, 5];
         let block =
-            |seed, phase, block| block_order(seed, (phase, block), &participants, &LoadState::ALL);
+            |seed, phase, block| block_order(seed, phase, block, &participants, &LoadState::ALL);
         let mut orders = std::collections::BTreeSet::new();
         for number in 0..20 {
             let starts = block(9, Phase::Screening, number);

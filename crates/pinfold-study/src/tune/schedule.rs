@@ -148,7 +148,7 @@ impl Schedule {
                 }
                 return Some(NextAction::Block(Phase::Screening, block));
             }
-            self.look(facts, (Phase::Screening, block));
+            self.look(facts, Phase::Screening, block);
         }
         None
     }
@@ -161,7 +161,7 @@ impl Schedule {
             self.confirmation.push(order(facts, (Phase::Confirmation, block), &who));
             if turn.is_none() {
                 if facts.confirmation.has_ended(block, &who) {
-                    self.look(facts, (Phase::Confirmation, block))
+                    self.look(facts, Phase::Confirmation, block)
                 } else {
                     turn = Some(NextAction::Block(Phase::Confirmation, block))
                 }
@@ -179,7 +179,7 @@ impl Schedule {
     }
 
     /// Drops the candidates that cannot win any more after this block.
-    fn look(&mut self, facts: &Facts<'_>, (phase, block): (Phase, u32)) {
+    fn look(&mut self, facts: &Facts<'_>, phase: Phase, block: u32) {
         let config = &facts.loaded.config;
         let Some(alpha) = config.race else { return };
         let raced = u32::try_from(self.screening.len()).unwrap_or(u32::MAX);
@@ -194,7 +194,7 @@ impl Schedule {
         };
         let Some(view) = self.view(facts, &so_far, blocks) else { return };
         let rule = RaceRule { alpha, margin: config.margin, blocks: config.race_looks() };
-        for loss in rule.look(&view.lanes, view.leader) {
+        for loss in rule.look(&view.lanes, view.leader.0, view.leader.1) {
             let candidate = view.who[loss.lane];
             self.running.retain(|one| *one != candidate);
             self.dropped.push(Dropped {
@@ -291,5 +291,5 @@ fn is_beaten(config: &TuneConfig, one: &RankEntry, leader: &RankEntry) -> bool {
 
 fn order(facts: &Facts<'_>, slot: (Phase, u32), who: &[usize]) -> Vec<PlannedStart> {
     let TuneConfig { seed, load_states, .. } = &facts.loaded.config;
-    block_order(*seed, slot, who, load_states)
+    block_order(*seed, slot.0, slot.1, who, load_states)
 }

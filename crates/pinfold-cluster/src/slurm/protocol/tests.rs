@@ -268,7 +268,7 @@ fn arrays_hold_each_task_once_with_its_attempt() {
     let tasks: Vec<(u32, u32, u64, u32)> = found
         .iter()
         .zip(7..)
-        .flat_map(|((attempt, batch), job)| batch.tasks(*attempt, (job, 5)))
+        .flat_map(|((attempt, batch), job)| batch.tasks(*attempt, job, 5))
         .map(|task| (task.part, task.attempt, task.job, task.element))
         .collect();
     assert_eq!(

@@ -130,7 +130,7 @@ struct Done {
     kept: Calibrations,
 }
 
-fn start(other: Disturbance, kept: Calibrations, (pus, now_ns): (&[u32], u64)) -> Done {
+fn start(other: Disturbance, kept: Calibrations, pus: &[u32], now_ns: u64) -> Done {
     let machine = Machine::new(other, kept);
     let method = Taking(Rc::default(), Arc::clone(&machine.taken));
     let cores = pus.iter().map(|pu| (PuId(*pu), Speed::FULL)).collect();
@@ -151,29 +151,29 @@ const ROUNDS: usize = 19;
 
 #[test]
 fn a_second_start_runs_no_witness_and_says_nothing() {
-    let first = start(Disturbance::Nothing, Calibrations::default(), (&[1], 5));
+    let first = start(Disturbance::Nothing, Calibrations::default(), &[1], 5);
     assert_eq!(first.runs, ROUNDS);
     assert!(first.reports.len() == 1 && first.reports[0].starts_with(CALIBRATING));
     let measured_ns = first.kept.0[0].measured_ns;
     let soon = measured_ns + 1_000_000_000;
-    let second = start(Disturbance::Nothing, first.kept.clone(), (&[1], soon));
+    let second = start(Disturbance::Nothing, first.kept.clone(), &[1], soon);
     assert_eq!((second.runs, second.reports), (0, Vec::new()));
     assert_eq!(second.learnt, first.learnt);
     assert!(second.learnt.values().all(|known| known.source == Source::Measured));
     // A busy machine needs no reference run either.
-    assert_eq!(start(Disturbance::Fails, first.kept.clone(), (&[1], soon)).runs, 0);
+    assert_eq!(start(Disturbance::Fails, first.kept.clone(), &[1], soon).runs, 0);
     // Other CPUs, or the same ones a day later, are measured.
-    assert_eq!(start(Disturbance::Nothing, first.kept.clone(), (&[0, 1], soon)).runs, ROUNDS);
+    assert_eq!(start(Disturbance::Nothing, first.kept.clone(), &[0, 1], soon).runs, ROUNDS);
     let late = (&[1][..], measured_ns + CALIBRATION_HOLDS_NS);
-    assert_eq!(start(Disturbance::Nothing, first.kept, late).runs, ROUNDS);
+    assert_eq!(start(Disturbance::Nothing, first.kept, late.0, late.1).runs, ROUNDS);
 }
 
 #[test]
 fn a_busy_core_never_ends_a_start_and_does_not_hold_it_up() {
-    let known = start(Disturbance::Nothing, Calibrations::default(), (&[1], 0)).kept;
+    let known = start(Disturbance::Nothing, Calibrations::default(), &[1], 0).kept;
     let late = known.0[0].measured_ns + CALIBRATION_HOLDS_NS;
     let check = |other, kept: Calibrations, expected: &[&str], source| {
-        let done = start(other, kept.clone(), (&[1], late));
+        let done = start(other, kept.clone(), &[1], late);
         assert_eq!(done.runs, 2, "a sample, and once more");
         assert_eq!(done.reports.len(), 1, "{:?}", done.reports);
         for part in expected {
@@ -196,7 +196,7 @@ fn a_busy_core_never_ends_a_start_and_does_not_hold_it_up() {
 
 #[test]
 fn a_busy_core_leaves_the_others_measured() {
-    let done = start(Disturbance::Busy(PuId(1)), Calibrations::default(), (&[0, 1], 5));
+    let done = start(Disturbance::Busy(PuId(1)), Calibrations::default(), &[0, 1], 5);
     assert_eq!(done.runs, ROUNDS);
     let source = |pu: u32| done.learnt[&PuId(pu)].source;
     assert_eq!((source(0), source(1)), (Source::Measured, Source::OtherCpu));
@@ -204,7 +204,7 @@ fn a_busy_core_leaves_the_others_measured() {
     assert!(done.reports[1].contains("on CPU 1 could"), "{:?}", done.reports);
     assert!(done.reports[1].contains("that of another CPU counts"), "{:?}", done.reports);
     // A start on the busy CPU alone has that of the earlier calibration.
-    let alone = start(Disturbance::Busy(PuId(1)), done.kept.clone(), (&[1], 9));
+    let alone = start(Disturbance::Busy(PuId(1)), done.kept.clone(), &[1], 9);
     assert_eq!(alone.learnt[&PuId(1)].source, Source::OtherCpu);
     assert!(alone.learnt[&PuId(1)].cost.extra_ns[0] > 0);
     let kept: Vec<PuId> = done.kept.0[0].costs.keys().copied().collect();
