@@ -45,7 +45,7 @@ cargo xtask COMMAND
           --check (as root) installs, runs and removes each in a directory of its own;
           --quick only packages the debug binary, as `test` does
   docs    the pages as a book with search, in target/book (mdBook)
-  tidy    check the project rules only (arrows, file heads, unsafe, paths, fixtures)
+  tidy    check the project rules only; --report also counts lines, pairs as parameters, closures
   golden  rewrite the golden files, to be read before they are committed
 ";
 
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         "musl" => musl::build(&root).map(|_| ()),
         "dist" => dist::dist(&root, &arguments[1..]),
         "docs" => docs::docs(&root),
-        "tidy" => tidy::report(&root),
+        "tidy" => tidy::report(&root, &arguments[1..]),
         "golden" => test::golden(&root),
         other => Err(format!("there is no command {:?}\n\n{}", other, HELP)),
     };

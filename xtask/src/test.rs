@@ -52,7 +52,7 @@ pub fn test(root: &Path, words: &[String]) -> Result<(), String> {
             }),
         ),
         ("docs", Box::new(|| docs(root))),
-        ("tidy", Box::new(|| tidy::report(root))),
+        ("tidy", Box::new(|| tidy::report(root, &[]))),
         (
             "xtask",
             Box::new(|| {

@@ -5,6 +5,7 @@
 
 mod cycles;
 mod names;
+mod style;
 mod tokens;
 mod words;
 
@@ -121,10 +122,19 @@ const ARCHITECTURE_LINE_CHARS: usize = 300;
 /// Pages that name files of the repository between backticks.
 const MAPS: &[&str] = &["ARCHITECTURE.md", "docs/changes.md"];
 
-/// Prints each violation with its location; fails if there is any.
-pub fn report(root: &Path) -> Result<(), String> {
+/// Prints each violation with its location; fails if there is any. With `--report` also the counts.
+pub fn report(root: &Path, arguments: &[String]) -> Result<(), String> {
+    let counts_too = match arguments {
+        [] => false,
+        [one] if one == "--report" => true,
+        [one, ..] => return Err(format!("tidy: {:?} is no option; there is --report", one)),
+    };
     println!("$ cargo xtask tidy");
-    let broken = check(root);
+    let mut counts = style::Counts::default();
+    let broken = check(root, &mut counts);
+    if counts_too {
+        counts.print();
+    }
     for line in &broken {
         println!("{}", line);
     }
@@ -135,7 +145,7 @@ pub fn report(root: &Path) -> Result<(), String> {
     }
 }
 
-fn check(root: &Path) -> Vec<String> {
+fn check(root: &Path, counts: &mut style::Counts) -> Vec<String> {
     let mut broken = Vec::new();
     arrows(root, &mut broken);
     cycles::check(root, &mut broken);
@@ -148,6 +158,7 @@ fn check(root: &Path) -> Vec<String> {
         };
         if name.ends_with(".rs") {
             source(&name, &text, &mut broken);
+            counts.add(&name, &text, &mut broken);
         } else if name.ends_with(".c") || name.ends_with(".h") {
             length(&name, &text, &mut broken);
         }
@@ -170,6 +181,7 @@ fn check(root: &Path) -> Vec<String> {
             Err(error) => broken.push(format!("{}: {}", page, error)),
         }
     }
+    counts.check(&mut broken);
     broken
 }
 

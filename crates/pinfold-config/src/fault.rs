@@ -1,5 +1,7 @@
 //! A fault in a file that people write, with its position.
 
+use pinfold_model::tunables::Invalid;
+
 /// A fault with its position in the text.
 pub struct Fault {
     /// Byte offset in the text.
@@ -28,5 +30,13 @@ impl Fault {
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+}
+
+/// At the beginning of a text.
+impl From<Invalid> for Fault {
+    fn from(invalid: Invalid) -> Self {
+        let Invalid { why, hint } = invalid;
+        Self { at: 0, why, hint }
     }
 }

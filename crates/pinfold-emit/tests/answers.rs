@@ -49,7 +49,7 @@ fn pus(plan: &Plan) -> String {
     plan.vnodes[0].vcpus().map(|one| &one.pus).collect::<CpuSet>().to_string()
 }
 
-fn of(plan: &Plan, role: &Role) -> String {
+fn pus_of(plan: &Plan, role: &Role) -> String {
     plan.vnodes[0].thread(role).expect("the role").pus.to_string()
 }
 
@@ -120,7 +120,7 @@ fn a_thread_is_pinned_once() {
     // A kind of threads, and one of them.
     let layout = made("none", "e5-2670-dual.synthetic", &pinned(2, &["vcpu=1-2", "vcpu1=3"]));
     assert_eq!(
-        (of(&layout, &Role::Vcpu(0)), of(&layout, &Role::Vcpu(1))),
+        (pus_of(&layout, &Role::Vcpu(0)), pus_of(&layout, &Role::Vcpu(1))),
         ("1-2".into(), "3".into())
     );
 }
@@ -157,8 +157,8 @@ fn an_emulator_apart_is_on_the_vcpus_node() {
         let wish = EmulatorRequest::Apart;
         let request = with_iothread(Request { free, emulator: wish, ..asked(vcpus) });
         let layout = made("balanced", on, &request);
-        assert_eq!(of(&layout, &Role::Emulator), expected, "{on}");
-        assert_eq!(of(&layout, &Role::Iothread("a".to_owned())), expected, "{on}");
+        assert_eq!(pus_of(&layout, &Role::Emulator), expected, "{on}");
+        assert_eq!(pus_of(&layout, &Role::Iothread("a".to_owned())), expected, "{on}");
     };
     check("x5540-dual.synthetic", 3, "4", "3,11");
     check("memory-in-group.xml", 1, "18", "3");

@@ -37,7 +37,7 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now_ns(&self) -> u64 {
-        of(ClockId::Monotonic)
+        now_ns_of(ClockId::Monotonic)
     }
 
     fn sleep_ns(&self, ns: u64) {
@@ -65,7 +65,7 @@ impl Clock for SystemClock {
     }
 
     fn spent_ns(&self) -> u64 {
-        of(ClockId::ThreadCPUTime)
+        now_ns_of(ClockId::ThreadCPUTime)
     }
 
     fn unix_seconds(&self) -> u64 {
@@ -74,7 +74,7 @@ impl Clock for SystemClock {
 }
 
 /// Nanoseconds of a clock that starts at boot or with a thread.
-fn of(clock: ClockId) -> u64 {
+fn now_ns_of(clock: ClockId) -> u64 {
     let shown = rustix::time::clock_gettime(clock);
     // Neither part is negative for these clocks, which start near zero.
     let seconds = u64::try_from(shown.tv_sec).unwrap_or(0);

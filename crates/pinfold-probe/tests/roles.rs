@@ -10,7 +10,7 @@ use pinfold_model::{Role, RoleStats, TaskId};
 use pinfold_probe::loads::{HostLoads, LoadDuration, LoadKind, LoadSpec, Placement};
 use pinfold_probe::roles::{Snapshot, snapshot};
 
-fn of(stats: &[RoleStats], role: &Role) -> RoleStats {
+fn stats_of(stats: &[RoleStats], role: &Role) -> RoleStats {
     stats.iter().find(|stats| stats.role == *role).unwrap().clone()
 }
 
@@ -31,10 +31,10 @@ fn a_working_thread_gains_run_time_and_its_end_is_counted() {
     let look = || snapshot(&host, process.tid, &roles).unwrap();
     let first = look();
     assert_eq!(first.len(), 2);
-    assert!(eventually(|| of(&look().since(&first), &Role::Vcpu(0)).run_ns > 0));
+    assert!(eventually(|| stats_of(&look().since(&first), &Role::Vcpu(0)).run_ns > 0));
     let stats = look().since(&first);
-    assert_eq!(of(&stats, &Role::Vcpu(0)).threads, 1);
-    assert_eq!(of(&stats, &Role::Emulator).threads, 1);
+    assert_eq!(stats_of(&stats, &Role::Vcpu(0)).threads, 1);
+    assert_eq!(stats_of(&stats, &Role::Emulator).threads, 1);
     loads.stop().unwrap();
     assert!(snapshot(&host, process.tid, &roles).unwrap_err().is_gone());
     let stats = Snapshot::default().since(&first);

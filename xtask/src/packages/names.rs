@@ -20,11 +20,11 @@ impl Family {
     /// Of this machine, by os-release(5); Debian if nothing else is known.
     pub fn here() -> Family {
         let text = fs::read_to_string("/etc/os-release").unwrap_or_default();
-        Family::of(&text)
+        Family::parse(&text)
     }
 
     /// `ID`, then the words of `ID_LIKE`.
-    fn of(os_release: &str) -> Family {
+    fn parse(os_release: &str) -> Family {
         let value = |key: &str| os_release.lines().find_map(|line| line.strip_prefix(key));
         let words = [value("ID="), value("ID_LIKE=")].into_iter().flatten();
         let words = words.flat_map(|value| value.trim_matches('"').split(' '));
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn distributions_are_known_by_os_release() {
-        let check = |text: &str, family: Family| assert_eq!(Family::of(text), family, "{}", text);
+        let check = |text: &str, family: Family| assert_eq!(Family::parse(text), family, "{}", text);
         check("PRETTY_NAME=\"x\"\nID=debian\n", Family::Debian);
         check("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", Family::Debian);
         check("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n", Family::Fedora);

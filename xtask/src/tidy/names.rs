@@ -94,7 +94,9 @@ impl Reader<'_> {
 
     fn path(&mut self) {
         let (line, mut segments) = (self.tokens[self.at].line, Vec::new());
-        let follows = self.at > 0 && (self.tokens[self.at - 1].is("::") || self.tokens[self.at - 1].is("."));
+        // A path also follows the two dots of a range or of `..path::f()`, a field one dot.
+        let before = |count: usize, text: &str| self.at >= count && self.tokens[self.at - count].is(text);
+        let follows = before(1, "::") || before(1, ".") && !before(2, ".");
         segments.extend(self.name(0));
         self.at += 1;
         while self.is(0, "::") {
@@ -193,10 +195,10 @@ mod tests {
     #[test]
     fn paths_declarations_and_items_are_found() {
         let found = names(
-            "mod a;\npub mod b;\nfn f() -> a::T { crate::c::g::<u8>(x.d::<E>()); b::h!(\"k::l\") }\nstruct S; const fn i() {}",
+            "mod a;\npub mod b;\nfn f() -> a::T { crate::c::g::<u8>(x.d::<E>()); T { ..j::m() }; b::h!(\"k::l\") }\nstruct S; const fn i() {}",
         );
         let paths: Vec<String> = found.paths.iter().map(|path| path.segments.join("::")).collect();
-        assert_eq!(paths, vec!["a::T", "crate::c::g", "b::h"]);
+        assert_eq!(paths, vec!["a::T", "crate::c::g", "j::m", "b::h"]);
         assert_eq!(found.children, vec!["a", "b"]);
         let mut items: Vec<&str> = found.items.iter().map(String::as_str).collect();
         items.sort_unstable();

@@ -22,10 +22,11 @@ impl Token {
 
 /// The tokens of a file, without the items behind `#[cfg(test)]`.
 pub fn product_code(text: &str) -> Vec<Token> {
-    without_tests(tokens(text))
+    without_tests(all_code(text))
 }
 
-fn tokens(text: &str) -> Vec<Token> {
+/// The tokens of a file.
+pub fn all_code(text: &str) -> Vec<Token> {
     let chars: Vec<char> = text.chars().collect();
     let at = |index: usize| chars.get(index).copied().unwrap_or('\0');
     let (mut found, mut index, mut line) = (Vec::new(), 0, 1);

@@ -1,6 +1,6 @@
 //! The host's tunables in the syntax of the command line: `KEY=VALUE`.
 
-use pinfold_model::tunables::{Invalid, TUNABLES, Tunable, Value, irq};
+use pinfold_model::tunables::{TUNABLES, Tunable, Value, irq};
 use pinfold_model::{Device, IrqPlan, Plan, PolicyRequest, closest};
 
 use super::policies;
@@ -33,7 +33,7 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
     // The device is checked first.
     let is_irq = tunable.key == irq::TUNABLE.key;
     let device = is_irq.then(|| irq_device(of)).transpose()?;
-    let value = tunable.values.parse((key, text), &plan.housekeeping).map_err(fault)?;
+    let value = tunable.values.parse((key, text), &plan.housekeeping).map_err(Fault::from)?;
     if let Value::Policy(policy) = value {
         let wish = PolicyRequest { role: of.to_owned(), policy };
         return plan
@@ -49,11 +49,6 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
         (value, _) => plan.tuning.set(tunable, value),
     }
     Ok(())
-}
-
-/// The same at the beginning of a text.
-pub(super) fn fault(Invalid { why, hint }: Invalid) -> Fault {
-    Fault { at: 0, why, hint }
 }
 
 /// A device as plans name it: a PCI address with its domain, `node N`, or all.

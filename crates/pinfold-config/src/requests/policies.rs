@@ -2,7 +2,6 @@
 
 use pinfold_model::{Policy, PolicyRequest, ROLES};
 
-use super::knobs;
 use crate::fault::Fault;
 
 /// The roles that can have a policy: `roles are vcpu, vcpu(N), emulator, …`.
@@ -29,6 +28,6 @@ pub(super) fn wish(text: &str, at: usize) -> Result<PolicyRequest, Fault> {
             .with_hint("such as vcpu=fifo:1 or emulator=other:-5"));
     };
     let policy =
-        Policy::parse(words.trim()).map_err(|invalid| Fault { at, ..knobs::fault(invalid) })?;
+        Policy::parse(words.trim()).map_err(|invalid| Fault { at, ..Fault::from(invalid) })?;
     Ok(PolicyRequest { role: role.trim().to_owned(), policy })
 }

@@ -12,7 +12,7 @@ use super::qemu::{SECOND_NS, words};
 use crate as emit;
 
 /// Two L3 domains of four cores with two threads each.
-fn of(model: Option<&str>) -> Topology {
+fn host_with(model: Option<&str>) -> Topology {
     let mut topology = two_complexes().build();
     topology.model = model.map(str::to_owned);
     topology
@@ -32,7 +32,7 @@ fn cpu_lines(layout: &Plan, topology: &Topology) -> Vec<String> {
 #[test]
 fn flags_follow_the_pins_and_the_vendor() {
     let check = |strategy: &str, model: Option<&str>, expected: &[&str]| {
-        let topology = of(model);
+        let topology = host_with(model);
         let layout = plan(strategy, &topology, &auto()).unwrap();
         assert_eq!(cpu_lines(&layout, &topology), expected, "{strategy} on {model:?}");
     };
@@ -58,7 +58,7 @@ fn flags_follow_the_pins_and_the_vendor() {
 
 #[test]
 fn an_l2_that_cores_share_is_the_guests_whole_or_not_shown() {
-    let mut topology = of(INTEL);
+    let mut topology = host_with(INTEL);
     let passed = |topology: &Topology, strategy: &str, vcpus: u32| {
         let layout = plan(strategy, topology, &exactly(vcpus)).unwrap();
         cpu_lines(&layout, topology).iter().any(|line| line.contains("passthrough"))
@@ -78,7 +78,7 @@ fn an_l2_that_cores_share_is_the_guests_whole_or_not_shown() {
 
 #[test]
 fn a_hand_made_half_of_each_cache_is_dies_but_not_the_hosts() {
-    let topology = of(AMD);
+    let topology = host_with(AMD);
     let mut layout = plan("max-performance", &topology, &auto()).unwrap();
     let vnode = &mut layout.vnodes[0];
     // vCPUs 0-3 of the first L3 and 8-11 of the second, renumbered from 0.
@@ -101,7 +101,7 @@ fn a_hand_made_half_of_each_cache_is_dies_but_not_the_hosts() {
 #[test]
 fn qemus_own_model_gets_what_it_lacks() {
     let check = |strategy: &str, model: Option<&str>, own: &str, expected: &str| {
-        let topology = of(model);
+        let topology = host_with(model);
         let layout = plan(strategy, &topology, &auto()).unwrap();
         let argv = words(&["qemu-system-x86_64", "-cpu", own, "-smp", "2"]);
         let script = emit::qemu(&layout, &topology, &parse(&argv)).unwrap();
@@ -126,7 +126,7 @@ fn qemus_own_model_gets_what_it_lacks() {
 
 #[test]
 fn a_domain_file_gets_dies_and_keeps_its_own_cache() {
-    let topology = of(AMD);
+    let topology = host_with(AMD);
     let layout = plan("max-performance", &topology, &exactly(16)).unwrap();
     let file =
         |kind: &str, cpu: &str| format!("<domain type='{kind}'><vcpu>16</vcpu>{cpu}</domain>");
@@ -155,7 +155,7 @@ fn a_domain_file_gets_dies_and_keeps_its_own_cache() {
 
 #[test]
 fn libvirts_schema_and_qemu_take_dies_and_caches() {
-    let topology = of(AMD);
+    let topology = host_with(AMD);
     let layout = plan("max-performance", &topology, &auto()).unwrap();
     match process::find_program("virt-xml-validate") {
         None => eprintln!("skipped: virt-xml-validate is not installed"),

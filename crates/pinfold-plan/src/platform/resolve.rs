@@ -85,7 +85,8 @@ fn group(vnode: &PlatformVnode, topology: &Topology) -> Result<VnodeRequest, Pla
     // The first of the fastest CPUs.
     let pu = usable.iter().min_by_key(|pu| (std::cmp::Reverse(khz(pu)), *pu)).unwrap_or(PuId(0));
     let speeds = vnode.speeds.iter().map(|wish| speed_on(pu, *wish, topology));
-    let speeds: Vec<Speed> = speeds.collect::<Result<_, _>>().map_err(|why| of(vnode, why))?;
+    let speeds: Vec<Speed> =
+        speeds.collect::<Result<_, _>>().map_err(|why| platform_error(vnode, why))?;
     let fastest = speeds.into_iter().max().unwrap_or(Speed::FULL);
     let mut request = VnodeRequest::processes(&vnode.name, cores, fastest);
     if let Some(id) = vnode.memory_node {
@@ -94,7 +95,7 @@ fn group(vnode: &PlatformVnode, topology: &Topology) -> Result<VnodeRequest, Pla
     Ok(request)
 }
 
-fn of(vnode: &PlatformVnode, why: FrequencyError) -> PlatformError {
+fn platform_error(vnode: &PlatformVnode, why: FrequencyError) -> PlatformError {
     PlatformError::Frequency { vnode: vnode.name.clone(), why }
 }
 
@@ -120,7 +121,7 @@ fn place(
             .map(|(place, pu)| -> Result<_, PlatformError> {
                 let wish = asked.speeds.get(place).or(asked.speeds.first());
                 let wish = wish.copied().unwrap_or(SpeedRequest::Share(Speed::FULL));
-                Ok((pu, speed_on(pu, wish, topology).map_err(|why| of(asked, why))?))
+                Ok((pu, speed_on(pu, wish, topology).map_err(|why| platform_error(asked, why))?))
             })
             .collect::<Result<_, _>>()?,
         memory_node: asked.memory_node,

@@ -53,7 +53,7 @@ pub fn analyse(store: &Store, run: RunId) -> Result<TuneReport, TuneError> {
         design: analysis.design()?,
         config: analysis.loaded.config.clone(),
     };
-    report.findings = findings::of(&report, &analysis.confirmation, &record.sessions);
+    report.findings = findings::findings(&report, &analysis.confirmation, &record.sessions);
     Ok(report)
 }
 

@@ -9,7 +9,7 @@ use super::report::{AaRow, TuneReport};
 use super::summary::{Summaries, is_equal_time, time_ratio};
 use crate::store::SessionRecord;
 
-pub(super) fn of(
+pub(super) fn findings(
     report: &TuneReport,
     confirmation: &Summaries,
     sessions: &[SessionRecord],

@@ -1,0 +1,136 @@
+//! What the code base does not use, by its tokens: `match` on a bool, constructors called `of`,
+//! pairs as parameters; and the counts of `cargo xtask tidy --report`.
+
+use super::tokens::{all_code, Token};
+
+/// Functions may take this many pairs in all; the number only falls.
+const MOST_TUPLE_PARAMETERS: usize = 97;
+
+/// Counts over all files.
+#[derive(Default)]
+pub struct Counts {
+    lines: usize,
+    product_lines: usize,
+    functions: usize,
+    tuple_parameters: usize,
+    closures: usize,
+}
+
+impl Counts {
+    /// Counts a file, and names what it must not have.
+    pub fn add(&mut self, name: &str, text: &str, broken: &mut Vec<String>) {
+        let lines = text.lines().count();
+        self.lines += lines;
+        if name.starts_with("crates/") && !name.contains("/tests") && !name.ends_with("tests.rs") {
+            self.product_lines += lines;
+        }
+        let tokens = all_code(text);
+        for index in 0..tokens.len() {
+            let place = format!("{}:{}", name, tokens[index].line);
+            if is_bool_arm(&tokens, index) {
+                broken.push(format!("{}: write `if` instead of a match on a bool", place));
+            }
+            if is_closure(&tokens, index) {
+                self.closures += 1;
+            }
+            if !tokens[index].is("fn") || !tokens.get(index + 1).map_or(false, Token::is_name) {
+                continue;
+            }
+            self.functions += 1;
+            let parameters = parameters(&tokens, index + 2);
+            self.tuple_parameters += parameters.iter().filter(|first| first.is("(")).count();
+            let has_self = parameters.iter().any(|first| first.is("self") || first.is("&") || first.is("mut"));
+            if tokens[index + 1].is("of") && !has_self {
+                broken.push(format!("{}: a constructor is called new, read, parse or from_…", place));
+            }
+        }
+    }
+
+    /// Names what all files together must not have.
+    pub fn check(&self, broken: &mut Vec<String>) {
+        if self.tuple_parameters > MOST_TUPLE_PARAMETERS {
+            broken.push(format!(
+                "{} parameters are pairs, at most {} may be: give each value a parameter",
+                self.tuple_parameters, MOST_TUPLE_PARAMETERS
+            ));
+        }
+    }
+
+    pub fn print(&self) {
+        println!("Rust lines, product / all         {} / {}", self.product_lines, self.lines);
+        println!("functions                         {}", self.functions);
+        println!("pairs as parameters               {}", self.tuple_parameters);
+        let share = self.closures as f64 * 1000.0 / self.lines.max(1) as f64;
+        println!("named closures (per 1,000 lines)  {} ({:.1})", self.closures, share);
+    }
+}
+
+/// An arm `true =>` or `true if …`, with the pattern of a bool alone.
+fn is_bool_arm(tokens: &[Token], index: usize) -> bool {
+    let is = |ahead: usize, text: &str| tokens.get(index + ahead).map_or(false, |token| token.is(text));
+    let begins = index > 0 && ["{", "}", ","].iter().any(|text| tokens[index - 1].is(text));
+    begins && (is(0, "true") || is(0, "false")) && (is(1, "=") && is(2, ">") || is(1, "if"))
+}
+
+/// `let name = |…|` and `let name = move |…|`.
+fn is_closure(tokens: &[Token], index: usize) -> bool {
+    let mut rest = tokens[index..].iter().filter(|token| !token.is("mut"));
+    let is_let = rest.next().map_or(false, |token| token.is("let"));
+    let is_name = rest.next().map_or(false, Token::is_name);
+    let is_set = rest.next().map_or(false, |token| token.is("="));
+    let first = rest.find(|token| !token.is("move"));
+    is_let && is_name && is_set && first.map_or(false, |token| token.is("|"))
+}
+
+/// The first token of each parameter of the function whose generics or parameters begin here.
+fn parameters(tokens: &[Token], start: usize) -> Vec<&Token> {
+    let (mut depth, mut angles, mut is_first, mut found) = (0, 0, false, Vec::new());
+    for (index, token) in tokens.iter().enumerate().skip(start) {
+        let is_arrow = index > 0 && tokens[index - 1].is("-");
+        if is_first && depth == 1 && !token.is(")") {
+            found.push(token);
+            is_first = false;
+        }
+        match token.text.as_str() {
+            "<" => angles += 1,
+            ">" if !is_arrow => angles -= 1,
+            "(" | "[" if depth > 0 || angles == 0 => {
+                depth += 1;
+                is_first = depth == 1;
+            }
+            ")" | "]" if depth > 0 => {
+                depth -= 1;
+                if depth == 0 {
+                    break;
+                }
+            }
+            "," if depth == 1 && angles == 0 => is_first = true,
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Counts;
+
+    fn check(text: &str, pairs: usize, closures: usize, broken: usize) {
+        let (mut counts, mut found) = (Counts::default(), Vec::new());
+        counts.add("crates/a/src/a.rs", text, &mut found);
+        let counted = (counts.tuple_parameters, counts.closures, found.len());
+        assert_eq!(counted, (pairs, closures, broken), "{}: {:?}", text, found);
+    }
+
+    #[test]
+    fn what_is_not_used_is_found() {
+        check("fn f(a: u8, (b, c): (u8, u8)) {}", 1, 0, 0);
+        check("fn f<F: Fn(u8) -> (u8, u8)>(&self, g: F, (a, b): (A<u8, u8>, B)) {}", 1, 0, 0);
+        check("fn f(a: (u8, u8), b: Map<(u8, u8), u8>) { g((1, 2)); }", 0, 0, 0);
+        check("fn f() { let a = |b| b; let mut c = move || d; let e = f(|g| g); }", 0, 2, 0);
+        check("fn f() { match a { true => b, false if c => d, false => {} } }", 0, 0, 3);
+        check("fn f() { match a { Some(true) => b, (true, _) => c, _ => true } }", 0, 0, 0);
+        check("impl A { fn of(a: u8) -> Self { A } fn of_b(&self) {} }", 0, 0, 1);
+        check("impl A { fn of(&self, a: u8) -> u8 { a } fn of(self) {} }", 0, 0, 0);
+    }
+}
