@@ -10,12 +10,12 @@
 //! Values for a group that does not exist yet follow from the kernel's rules for new groups, so
 //! that a dry run can print them.
 
-mod draft;
 mod isolate_host_v1;
 mod isolate_host_v2;
 mod isolate_own;
 mod partition;
 mod real_time;
+mod step_builder;
 mod threads;
 mod tuning;
 
@@ -34,9 +34,9 @@ use crate::host_state::HostState;
 use crate::journal::Journals;
 use crate::layers::OtherPlacements;
 use crate::tasks::{Rules, Target};
-use draft::{Ask, Draft};
 pub(crate) use partition::name as partition_name;
 pub(crate) use real_time::{throttle_path, throttle_that_is_off};
+use step_builder::{Ask, StepBuilder};
 pub(crate) use tuning::hotplug::missing as missing_pus;
 pub(crate) use tuning::irqs::numbers_of as irqs_of;
 
@@ -127,9 +127,9 @@ pub fn online_steps(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Pla
     let request = Request::new(plan, target)?;
     let hierarchy = Hierarchy::read(host);
     let state = HostState::read(host, &hierarchy, target)?;
-    let mut draft = Draft::new(&state, &request);
-    tuning::hotplug::bring(&mut draft)?;
-    Ok(draft.finish())
+    let mut builder = StepBuilder::new(&state, &request);
+    tuning::hotplug::bring(&mut builder)?;
+    Ok(builder.finish())
 }
 
 /// The steps of [`plan_steps`], from a snapshot.
@@ -137,27 +137,27 @@ pub(crate) fn all_steps(
     state: &HostState<'_>,
     request: &Request<'_>,
 ) -> Result<Planned, ApplyError> {
-    let mut draft = Draft::new(state, request);
-    not_applied(&mut draft);
-    tuning::hotplug::bring(&mut draft)?;
-    threads::place(&mut draft, Ask::Always)?;
+    let mut builder = StepBuilder::new(state, request);
+    not_applied(&mut builder);
+    tuning::hotplug::bring(&mut builder)?;
+    threads::place(&mut builder, Ask::Always)?;
     for kept in request.target.kept.iter().filter(|kept| !matches!(kept.rules, Rules::Masks(_))) {
-        draft.setting(kept, &[], (&[], Ask::Always))?;
+        builder.setting(kept, &[], (&[], Ask::Always))?;
     }
-    tuning::set(&mut draft)?;
+    tuning::set(&mut builder)?;
     match request.plan.isolation {
         IsolationScope::None => {}
-        IsolationScope::Own => isolate_own::confine(&mut draft)?,
-        IsolationScope::Host => match draft.cpusets()??.version() {
-            Version::V1 => isolate_host_v1::confine(&mut draft)?,
-            Version::V2 => isolate_host_v2::confine(&mut draft)?,
+        IsolationScope::Own => isolate_own::confine(&mut builder)?,
+        IsolationScope::Host => match builder.cpusets()??.version() {
+            Version::V1 => isolate_host_v1::confine(&mut builder)?,
+            Version::V2 => isolate_host_v2::confine(&mut builder)?,
         },
     }
-    partition::make(&mut draft)?;
+    partition::make(&mut builder)?;
     // Last in the list, so that undo begins with it: lists and masks are restored when all CPUs are
     // online.
-    tuning::hotplug::set(&mut draft)?;
-    Ok(draft.finish())
+    tuning::hotplug::set(&mut builder)?;
+    Ok(builder.finish())
 }
 
 /// The steps that place the machine's threads, without isolation.
@@ -169,16 +169,16 @@ pub(crate) fn plan_threads(
     let request = Request::new(plan, target)?;
     let hierarchy = Hierarchy::read(host);
     let state = HostState::read(host, &hierarchy, target)?;
-    let mut draft = Draft::new(&state, &request);
-    partition::sort(&mut draft)?;
-    threads::place(&mut draft, Ask::WhenMasksDiffer)?;
-    Ok(draft.finish())
+    let mut builder = StepBuilder::new(&state, &request);
+    partition::sort(&mut builder)?;
+    threads::place(&mut builder, Ask::WhenMasksDiffer)?;
+    Ok(builder.finish())
 }
 
 /// Adds findings about the parts of the plan that no step applies.
-fn not_applied(draft: &mut Draft<'_>) {
-    if draft.vnode.speed != Speed::FULL {
-        draft.find(Finding::warning("plan", "apply does not set the speed of the plan"));
+fn not_applied(builder: &mut StepBuilder<'_>) {
+    if builder.vnode.speed != Speed::FULL {
+        builder.find(Finding::warning("plan", "apply does not set the speed of the plan"));
     }
 }
 

@@ -145,7 +145,7 @@ type RoundsByShare = BTreeMap<Option<usize>, Round>;
 /// # Errors
 /// Only those of `methods`: a failed reference run measures nothing.
 pub(crate) fn witness(
-    outside: &dyn HelperSpawner,
+    spawner: &dyn HelperSpawner,
     clock: &dyn Clock,
     looks: &[Sample],
     methods: &mut dyn Measured,
@@ -155,7 +155,7 @@ pub(crate) fn witness(
     let mut look = |round: Option<usize>, seen: &mut Vec<RoundsByShare>| {
         methods.take(round.and_then(|at| SHARES.get(at).copied()).unwrap_or(0))?;
         let before = methods.helper_times()?;
-        let all = all_at_once(outside, clock, looks, round.is_some(), methods)?;
+        let all = all_at_once(spawner, clock, looks, round.is_some(), methods)?;
         let after = methods.helper_times()?;
         for ((seen, rates), times) in seen.iter_mut().zip(all).zip(before.iter().zip(&after)) {
             match rates {
@@ -177,7 +177,7 @@ pub(crate) fn witness(
         });
         if first.any(|can| can) {
             // At least one CPU can be measured.
-            outside.report("calibrating, about 8 s; later starts take what is measured now");
+            spawner.report("calibrating, about 8 s; later starts take what is measured now");
             rounds.next();
             rounds.try_for_each(|round| look(round, &mut seen))?;
             break;
@@ -206,7 +206,7 @@ fn add(all: &mut Round, rates: Throughput, before: &HelperTimes, after: &HelperT
 }
 
 fn all_at_once(
-    outside: &dyn HelperSpawner,
+    spawner: &dyn HelperSpawner,
     clock: &dyn Clock,
     looks: &[Sample],
     inside: bool,
@@ -217,7 +217,7 @@ fn all_at_once(
             .iter()
             .map(|look| {
                 let entries = if inside { look.entries.as_slice() } else { &[] };
-                scope.spawn(move || outside.rates(entries, &look.pus, WITNESS_NS))
+                scope.spawn(move || spawner.rates(entries, &look.pus, WITNESS_NS))
             })
             .collect();
         while looking.iter().any(|one| !one.is_finished()) {
@@ -267,25 +267,25 @@ impl Base {
 }
 
 fn cost(look: &Sample, seen: &RoundsByShare, pu: PuId) -> Option<Cost> {
-    let outside = seen.get(&None)?.runs.get(&pu)?;
+    let spawner = seen.get(&None)?.runs.get(&pu)?;
     let is_undisturbed = match look.charged_to {
         Some(ChargedTo::Tasks) => {
             seen.values().filter_map(|round| round.runs.get(&pu)).all(ReferenceRun::had_all)
         }
-        Some(ChargedTo::Helpers) => outside.had_all(),
-        None => outside.was_alone(),
+        Some(ChargedTo::Helpers) => spawner.had_all(),
+        None => spawner.was_alone(),
     };
     if is_undisturbed {
         return cost_by(Base::Windows, look, seen, pu);
     }
     let by_cpu_time = look.charged_to.and_then(|_| cost_by(Base::CpuTime, look, seen, pu));
-    by_cpu_time.or_else(|| cost_by(Base::Windows, look, seen, pu).filter(|_| outside.was_alone()))
+    by_cpu_time.or_else(|| cost_by(Base::Windows, look, seen, pu).filter(|_| spawner.was_alone()))
 }
 
 fn cost_by(base: Base, look: &Sample, seen: &RoundsByShare, pu: PuId) -> Option<Cost> {
-    let outside = seen.get(&None)?;
-    let free_ns = base.own_ns(outside, pu)?;
-    let free = base.free(outside.runs.get(&pu)?, free_ns);
+    let spawner = seen.get(&None)?;
+    let free_ns = base.own_ns(spawner, pu)?;
+    let free = base.free(spawner.runs.get(&pu)?, free_ns);
     let mut cost = Cost { free, ..Cost::default() };
     let mut last = 0;
     let turns = SHARES.into_iter().zip(look.periods_ns);

@@ -91,7 +91,7 @@ struct Running<'h> {
 pub struct VnodeController<'h> {
     host: &'h dyn HostMut,
     clock: &'h dyn Clock,
-    outside: &'h dyn HelperSpawner,
+    spawner: &'h dyn HelperSpawner,
     // All CPUs whose overhead was measured together.
     together: CpuSet,
     running: Vec<Running<'h>>,
@@ -105,28 +105,28 @@ impl<'h> VnodeController<'h> {
     pub fn start(
         host: &'h dyn HostMut,
         clock: &'h dyn Clock,
-        outside: &'h dyn HelperSpawner,
+        spawner: &'h dyn HelperSpawner,
         nodes: Vec<(Node, VnodeCgroup)>,
     ) -> Result<Self, SpeedError> {
         let all: Vec<&Node> = nodes.iter().map(|(node, _)| node).collect();
         frequency::agree(host, &all)?;
         let mut started = Vec::new();
-        for (node, enclosure) in nodes {
-            let ground =
-                methods::MethodContext { host, clock, outside, node: &node, enclosure: &enclosure };
-            let emulation = methods::start(&ground)?;
-            started.push((node, enclosure, emulation));
+        for (node, cgroup) in nodes {
+            let context =
+                methods::MethodContext { host, clock, spawner, node: &node, cgroup: &cgroup };
+            let emulation = methods::start(&context)?;
+            started.push((node, cgroup, emulation));
         }
-        let together = calibration::calibrate((outside, clock), &mut started)?;
+        let together = calibration::calibrate((spawner, clock), &mut started)?;
         let mut running: Vec<Running<'h>> = Vec::new();
-        for (node, enclosure, mut emulation) in started {
+        for (node, cgroup, mut emulation) in started {
             emulation.set(&node.cores)?;
             let now = clock.now_ns();
             let last = Observation::make(host, emulation.as_ref(), now)?;
             running.push(Running {
                 node,
-                entries: enclosure.entries(),
-                renewal: (!enclosure.is_attached).then(|| Renewal::new(now)),
+                entries: cgroup.entries(),
+                renewal: (!cgroup.is_attached).then(|| Renewal::new(now)),
                 emulation,
                 started_ns: now,
                 next_ns: now,
@@ -138,7 +138,7 @@ impl<'h> VnodeController<'h> {
         }
         let looked = running.iter().map(|one| (&one.node, one.emulation.as_ref()));
         profiles::check(host, &looked.collect::<Vec<_>>())?;
-        Ok(Self { host, clock, outside, together, running })
+        Ok(Self { host, clock, spawner, together, running })
     }
 
     /// Runs all methods that are due. Returns the time of the next call.

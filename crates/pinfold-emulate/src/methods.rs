@@ -130,9 +130,9 @@ pub fn best(facts: &Facts) -> Option<Method> {
 pub(crate) struct MethodContext<'h, 'n> {
     pub(crate) host: &'h dyn HostMut,
     pub(crate) clock: &'h dyn Clock,
-    pub(crate) outside: &'h dyn HelperSpawner,
+    pub(crate) spawner: &'h dyn HelperSpawner,
     pub(crate) node: &'n Node,
-    pub(crate) enclosure: &'n VnodeCgroup,
+    pub(crate) cgroup: &'n VnodeCgroup,
 }
 
 impl MethodContext<'_, '_> {
@@ -148,9 +148,9 @@ impl MethodContext<'_, '_> {
 
 /// Starts the method of a vnode, at full speed.
 pub(crate) fn start<'h>(
-    ground: &MethodContext<'h, '_>,
+    context: &MethodContext<'h, '_>,
 ) -> Result<Box<dyn Emulation + 'h>, SpeedError> {
-    let node = ground.node;
+    let node = context.node;
     let bounds = node.method.periods_ns();
     if !bounds.contains(&node.period()) {
         return Err(SpeedError::Period {
@@ -161,14 +161,14 @@ pub(crate) fn start<'h>(
         });
     }
     Ok(match node.method {
-        Method::Stall => Box::new(stall::start(ground)?),
-        Method::Hogs => Box::new(hogs::start(ground)?),
-        Method::Fracas => Box::new(fracas::start(ground)?),
-        Method::Quota => Box::new(quota::start(ground)?),
-        Method::Gov => Box::new(gov::start(ground)?),
-        Method::Freq => Box::new(freq::start(ground)?),
-        Method::Lim => Box::new(lim::start(ground)?),
-        Method::Inject => Box::new(inject::start(ground)?),
+        Method::Stall => Box::new(stall::start(context)?),
+        Method::Hogs => Box::new(hogs::start(context)?),
+        Method::Fracas => Box::new(fracas::start(context)?),
+        Method::Quota => Box::new(quota::start(context)?),
+        Method::Gov => Box::new(gov::start(context)?),
+        Method::Freq => Box::new(freq::start(context)?),
+        Method::Lim => Box::new(lim::start(context)?),
+        Method::Inject => Box::new(inject::start(context)?),
     })
 }
 

@@ -53,7 +53,7 @@ impl Renewal {
     /// Errors do not affect the vnode: the measurement is repeated later.
     pub(crate) fn turn(
         &mut self,
-        (host, outside): (&dyn Host, &dyn HelperSpawner),
+        (host, spawner): (&dyn Host, &dyn HelperSpawner),
         (entries, turns): (&[String], &CoreShares),
         now_ns: u64,
     ) -> BTreeMap<PuId, Cost> {
@@ -75,7 +75,7 @@ impl Renewal {
             return BTreeMap::new();
         }
         let pus: CpuSet = turns.keys().copied().collect();
-        match outside.witness(entries, &pus, crate::calibrate::WITNESS_NS) {
+        match spawner.witness(entries, &pus, crate::calibrate::WITNESS_NS) {
             Ok(Some(witness)) => self.running = Some(Running { witness, turns: turns.clone() }),
             Ok(None) | Err(_) => self.wait(now_ns, EACH_NS),
         }
@@ -184,14 +184,14 @@ mod tests {
     }
 
     /// Ten seconds of heartbeats on a host whose CPU 1 is busy for these millionths of its time.
-    fn after_10_s(outside: &Witnesses, turns: &CoreShares, busy: u64) -> Vec<BTreeMap<PuId, Cost>> {
+    fn after_10_s(spawner: &Witnesses, turns: &CoreShares, busy: u64) -> Vec<BTreeMap<PuId, Cost>> {
         let mut renewal = Renewal::new(0);
         (0..100)
             .map(|at| {
                 let mut host = SnapshotHost::new();
                 let (all, busy) = (at * 10, at * 10 * busy / 1_000_000);
                 host.insert_file("/proc/stat", format!("cpu1 {busy} 0 0 {} 0\n", all - busy));
-                renewal.turn((&host, outside), (&[], turns), at * S / 10)
+                renewal.turn((&host, spawner), (&[], turns), at * S / 10)
             })
             .filter(|found| !found.is_empty())
             .collect()
@@ -199,8 +199,8 @@ mod tests {
 
     #[test]
     fn a_cost_is_renewed_on_an_idle_cpu_and_only_there() {
-        let check = |outside: Witnesses, turns: CoreShares, busy: u64, expected: Option<i64>| {
-            let found = after_10_s(&outside, &turns, busy);
+        let check = |spawner: Witnesses, turns: CoreShares, busy: u64, expected: Option<i64>| {
+            let found = after_10_s(&spawner, &turns, busy);
             let extras: Vec<i64> = found.iter().map(|costs| costs[&PuId(1)].extra_ns[2]).collect();
             assert_eq!(extras, Vec::from_iter(expected), "{turns:?} {busy}");
         };

@@ -83,23 +83,23 @@ impl VnodeCgroup {
         if let (Some(memory), None) = (node.memory_node, &hierarchies.cpuset) {
             return Err(SpeedError::Unbound { vnode: node.name.clone(), node: memory });
         }
-        let (enclosure, mut steps) = match &node.attach {
+        let (cgroup, mut steps) = match &node.attach {
             Some(Attach::Group(path)) => {
-                let mut enclosure = attach::group(host, hierarchies.0, hierarchies.1, node, path)?;
-                let mut steps = enclosure.hold(host, hierarchies, node)?;
-                steps.extend(enclosure.missed(host, hierarchies, node)?);
-                (enclosure, steps)
+                let mut cgroup = attach::group(host, hierarchies.0, hierarchies.1, node, path)?;
+                let mut steps = cgroup.hold(host, hierarchies, node)?;
+                steps.extend(cgroup.missed(host, hierarchies, node)?);
+                (cgroup, steps)
             }
             Some(Attach::Process(_)) => {
-                let (enclosure, mut steps) = Self::own(host, hierarchies, node)?;
-                steps.extend(enclosure.missed(host, hierarchies, node)?);
-                (enclosure, steps)
+                let (cgroup, mut steps) = Self::own(host, hierarchies, node)?;
+                steps.extend(cgroup.missed(host, hierarchies, node)?);
+                (cgroup, steps)
             }
             None => Self::own(host, hierarchies, node)?,
         };
         steps.extend(methods::steps(host, node)?);
-        steps.extend(enclosure.switched(host, node)?);
-        Ok((enclosure, steps))
+        steps.extend(cgroup.switched(host, node)?);
+        Ok((cgroup, steps))
     }
 
     /// Steps for processes that were created since the vnode was planned, or while others were
@@ -162,7 +162,7 @@ impl VnodeCgroup {
     ) -> Result<(Self, Vec<Step>), SpeedError> {
         let needs = methods::info(node.method).groups;
         let name = format!("{GROUP_PREFIX}{}", node.name);
-        let mut enclosure = Self::default();
+        let mut cgroup = Self::default();
         let mut steps = Vec::new();
         let mut made = |place: &Option<MountedHierarchy>, what: &str, wanted: bool| {
             let place = match (place, wanted) {
@@ -183,7 +183,7 @@ impl VnodeCgroup {
                 steps.push(Step { change: Change::MakeGroup { path: path.clone() }, undo, reason });
             }
             if place.unified {
-                enclosure.unified.insert(path.clone());
+                cgroup.unified.insert(path.clone());
             }
             Ok(Some(path))
         };
@@ -192,12 +192,12 @@ impl VnodeCgroup {
         let cpu = made(&hierarchies.cpu, "cpu", needs.cpu)?;
         let freezer = made(&hierarchies.freezer, "freezer", needs.freezer)?;
         let perf = made(&hierarchies.perf, "perf_event", needs.perf)?;
-        let mut enclosure = Self { cpuset, cpu, freezer, perf, ..enclosure };
+        let mut cgroup = Self { cpuset, cpu, freezer, perf, ..cgroup };
         let mut first = enabling(host, hierarchies, needs.cpu)?;
         first.append(&mut steps);
-        first.extend(enclosure.confining(host, hierarchies, node)?);
-        first.extend(enclosure.divide(host, hierarchies, node)?);
-        Ok((enclosure, first))
+        first.extend(cgroup.confining(host, hierarchies, node)?);
+        first.extend(cgroup.divide(host, hierarchies, node)?);
+        Ok((cgroup, first))
     }
 
     /// The steps that set CPUs and memory nodes of the cpuset group.

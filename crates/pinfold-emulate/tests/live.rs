@@ -97,7 +97,7 @@ impl Drop for Watch {
 struct Groups {
     host: LiveHost,
     steps: Vec<Step>,
-    enclosure: VnodeCgroup,
+    cgroup: VnodeCgroup,
     node: Node,
     pus: Vec<u32>,
 }
@@ -105,7 +105,7 @@ struct Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         // Those that were just killed leave their groups a little later.
-        for group in self.enclosure.directories() {
+        for group in self.cgroup.directories() {
             wait("an empty group", || members(&self.host, &group).is_empty());
         }
         SystemClock.sleep_ns(20 * MS);
@@ -164,7 +164,7 @@ fn groups_with(method: Method, percent: u32, change: impl Fn(Node) -> Node) -> O
     let cores: Vec<(u32, u32)> = pus.iter().map(|pu| (*pu, percent)).collect();
     let name = format!("test-{}-{method}", process::own_pid());
     let node = change(Node { name, ..node(method, &cores) });
-    let (enclosure, steps) = match VnodeCgroup::plan(&host, &facts.hierarchies, &node) {
+    let (cgroup, steps) = match VnodeCgroup::plan(&host, &facts.hierarchies, &node) {
         Ok(planned) => planned,
         Err(error) => {
             eprintln!("skipped: {error}");
@@ -172,20 +172,20 @@ fn groups_with(method: Method, percent: u32, change: impl Fn(Node) -> Node) -> O
         }
     };
     take(&host, &steps);
-    Some(Groups { host, steps, enclosure, node, pus })
+    Some(Groups { host, steps, cgroup, node, pus })
 }
 
 impl Groups {
-    fn start<'h>(&'h self, outside: &'h Shells) -> VnodeController<'h> {
-        let all = vec![(self.node.clone(), self.enclosure.clone())];
-        VnodeController::start(&self.host, &SystemClock, outside, all).expect("a method at work")
+    fn start<'h>(&'h self, spawner: &'h Shells) -> VnodeController<'h> {
+        let all = vec![(self.node.clone(), self.cgroup.clone())];
+        VnodeController::start(&self.host, &SystemClock, spawner, all).expect("a method at work")
     }
 
     /// A shell inside the vnode.
     fn shell(&self, script: &str) -> Child {
         let spawn = Spawn::new("/bin/sh").args(["-c", script]).stdout(Stdio::Pipe);
         spawn
-            .cgroup_files(self.enclosure.entries())
+            .cgroup_files(self.cgroup.entries())
             .own_group()
             .die_with_parent(true)
             .start()
@@ -212,16 +212,16 @@ fn turn_until(nodes: &mut VnodeController<'_>, what: &str, mut is_so: impl FnMut
 #[test]
 fn quota_deals_threads_to_their_cores() {
     let Some(groups) = groups(Method::Quota, 20) else { return };
-    let outside = Shells;
-    let mut nodes = groups.start(&outside);
+    let spawner = Shells;
+    let mut nodes = groups.start(&spawner);
     let mut shell = groups.shell(&format!("({SPIN}) & ({SPIN}) & wait"));
     let spinning = |part: usize| {
-        let group = &groups.enclosure.parts[part].cpu;
+        let group = &groups.cgroup.parts[part].cpu;
         let running = |pid: &String| groups.state(Tid(pid.parse().expect("a pid"))) == 'R';
         members(&groups.host, group).iter().filter(|pid| running(pid)).count()
     };
     turn_until(&mut nodes, "one thread on each core", || spinning(0) == 1 && spinning(1) == 1);
-    for part in &groups.enclosure.parts {
+    for part in &groups.cgroup.parts {
         let text = if groups.host.exists(&paths::cpu_max(&part.cpu)) {
             groups.host.read_text(&paths::cpu_max(&part.cpu)).unwrap()
         } else {
@@ -230,7 +230,7 @@ fn quota_deals_threads_to_their_cores() {
         assert!(text.starts_with("20000"), "{text}");
     }
     // Dealt is held: each may run on the core of its group alone.
-    for (part, pu) in groups.enclosure.parts.iter().zip(&groups.pus) {
+    for (part, pu) in groups.cgroup.parts.iter().zip(&groups.pus) {
         let spinner = members(&groups.host, &part.cpu);
         let held = spinner.iter().filter(|pid| {
             let mask = groups.host.affinity(Tid(pid.parse().unwrap())).unwrap();
@@ -245,10 +245,10 @@ fn quota_deals_threads_to_their_cores() {
 #[test]
 fn burners_of_fracas_die_with_it() {
     let Some(groups) = groups(Method::Fracas, 50) else { return };
-    let outside = Shells;
-    let mut nodes = groups.start(&outside);
+    let spawner = Shells;
+    let mut nodes = groups.start(&spawner);
     let burners: Vec<String> = groups
-        .enclosure
+        .cgroup
         .parts
         .iter()
         .flat_map(|part| part.burns.iter().flat_map(|burn| members(&groups.host, burn)))
@@ -283,7 +283,7 @@ fn a_group_of_another_program_is_frozen_as_it_is() {
     }
     let attach = |node: Node| Node { attach: Some(Attach::Group(format!("/{name}"))), ..node };
     if let Some(groups) = groups_with(Method::Gov, 10, attach) {
-        assert_eq!(groups.enclosure.freezer.as_ref(), Some(&directory));
+        assert_eq!(groups.cgroup.freezer.as_ref(), Some(&directory));
         freezes_and_thaws(&groups);
     }
     assert!(host.exists(&directory), "it is not ours");
@@ -295,10 +295,10 @@ fn freezes_and_thaws(groups: &Groups) {
         eprintln!("skipped: frequencies of the whole host are for guests only");
         return;
     }
-    let outside = Shells;
-    let mut nodes = groups.start(&outside);
+    let spawner = Shells;
+    let mut nodes = groups.start(&spawner);
     let mut shell = groups.shell(SPIN);
-    let group = groups.enclosure.freezer.clone().expect("a freezer");
+    let group = groups.cgroup.freezer.clone().expect("a freezer");
     let is_frozen = || {
         let state = paths::freezer_state(&group);
         if groups.host.exists(&state) {
@@ -325,8 +325,8 @@ fn freezes_and_thaws(groups: &Groups) {
 fn lim_is_seen_by_the_stopped_and_continued_by_the_sentinel() {
     // So slow that it is too fast on a busy machine too.
     let Some(groups) = groups(Method::Lim, 2) else { return };
-    let outside = Shells;
-    let mut nodes = groups.start(&outside);
+    let spawner = Shells;
+    let mut nodes = groups.start(&spawner);
     // The second defect: a program sees that it was continued.
     let mut shell = groups.shell(&format!("trap 'echo seen' CONT; {SPIN}"));
     let pid = shell.pid();
@@ -347,9 +347,9 @@ fn inject_burns_while_it_lives() {
     let load = vec![(0, vec![300_000, 100_000]), (3_600_000 * MS, vec![0, 0])];
     let with_load = |node: Node| Node { load: load.clone(), ..node };
     let Some(groups) = groups_with(Method::Inject, 100, with_load) else { return };
-    let all = vec![(groups.node.clone(), groups.enclosure.clone())];
-    let outside = Shells;
-    let mut nodes = match VnodeController::start(&groups.host, &SystemClock, &outside, all) {
+    let all = vec![(groups.node.clone(), groups.cgroup.clone())];
+    let spawner = Shells;
+    let mut nodes = match VnodeController::start(&groups.host, &SystemClock, &spawner, all) {
         Ok(nodes) => nodes,
         Err(error @ SpeedError::Unavailable { .. }) => return eprintln!("skipped: {error}"),
         Err(error) => panic!("{error}"),
@@ -407,7 +407,7 @@ fn a_running_process_moves_in_and_back() {
     };
     let inside = |groups: &Groups| {
         let count = |group: String| members(&groups.host, &group).len();
-        groups.enclosure.directories().into_iter().map(count).collect::<Vec<_>>()
+        groups.cgroup.directories().into_iter().map(count).collect::<Vec<_>>()
     };
     let found = inside(&groups);
     assert!(found.iter().all(|count| *count == 3), "{found:?}");

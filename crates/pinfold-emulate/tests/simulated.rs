@@ -30,9 +30,9 @@ fn machine(version: CgroupVersion) -> SimHost {
 /// Makes a vnode's groups, and starts its method; the writes since then are those of the method.
 fn enclose(host: &SimHost, node: &Node) -> (VnodeCgroup, Vec<pinfold_model::Step>) {
     let hierarchies = Hierarchies::find(host).expect("a mount table");
-    let (enclosure, steps) = VnodeCgroup::plan(host, &hierarchies, node).expect("a plan");
+    let (cgroup, steps) = VnodeCgroup::plan(host, &hierarchies, node).expect("a plan");
     take(host, &steps);
-    (enclosure, steps)
+    (cgroup, steps)
 }
 
 /// The changes beyond the first so many.
@@ -41,9 +41,9 @@ fn since(host: &SimHost, count: usize) -> Vec<String> {
 }
 
 fn start_error(host: &SimHost, node: Node) -> String {
-    let (clock, outside) = (SimClock::at(0), Notes::default());
-    let (enclosure, steps) = enclose(host, &node);
-    let error = VnodeController::start(host, &clock, &outside, vec![(node, enclosure)])
+    let (clock, spawner) = (SimClock::at(0), Notes::default());
+    let (cgroup, steps) = enclose(host, &node);
+    let error = VnodeController::start(host, &clock, &spawner, vec![(node, cgroup)])
         .err()
         .expect("an error");
     undo(host, &steps);
@@ -55,18 +55,17 @@ fn quota_of_each_core_on_version_1() {
     let host = machine(CgroupVersion::V1);
     let before = host.snapshot();
     let node = node(Method::Quota, &[(2, 50), (3, 25)]);
-    let (enclosure, steps) = enclose(&host, &node);
+    let (cgroup, steps) = enclose(&host, &node);
     assert_eq!(
-        enclosure.entries(),
+        cgroup.entries(),
         [
             format!("{CPU}/pinfold-core-2/cgroup.procs"),
             format!("{CPUSET}/pinfold-core-2/cgroup.procs")
         ]
     );
     assert_eq!(host.read_text(&format!("{CPUSET}/pinfold-core-3/cpuset.cpus")).unwrap(), "3\n");
-    let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
-    let mut nodes =
-        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let (clock, spawner, count) = (SimClock::at(0), Notes::default(), host.changes().len());
+    let mut nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
     nodes.set("web", speed(1_000_000), Some(PuId(2))).unwrap();
     nodes.stop().unwrap();
     let file = |core: u32, name: &str, value: &str| {
@@ -91,21 +90,20 @@ fn quota_of_each_core_on_version_1() {
 fn quota_of_each_core_on_version_2_and_threads_are_dealt() {
     let host = machine(CgroupVersion::V2);
     let node = node(Method::Quota, &[(2, 50), (3, 50)]);
-    let (enclosure, _) = enclose(&host, &node);
+    let (cgroup, _) = enclose(&host, &node);
     assert_eq!(
         host.read_text(&format!("{UNIFIED}/pinfold-core-2/cgroup.type")).unwrap(),
         "threaded\n"
     );
-    assert_eq!(enclosure.entries(), [format!("{UNIFIED}/pinfold-core-2/cgroup.procs")]);
-    let (clock, outside) = (SimClock::at(0), Notes::default());
+    assert_eq!(cgroup.entries(), [format!("{UNIFIED}/pinfold-core-2/cgroup.procs")]);
+    let (clock, spawner) = (SimClock::at(0), Notes::default());
     for tid in [500, 501, 502, 503] {
-        host.write(&enclosure.entries()[0], tid.to_string().as_bytes()).unwrap();
+        host.write(&cgroup.entries()[0], tid.to_string().as_bytes()).unwrap();
         // The last one sleeps.
         host.edit_task(Tid(tid), |task| task.state = if tid == 503 { 'S' } else { 'R' });
     }
     host.write(&paths::cgroup_procs(UNIFIED), b"504").unwrap();
-    let mut nodes =
-        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
     let group = |core: u32| format!("/pinfold-vnode-web/pinfold-core-{core}");
     let of = |tid: u32| host.task(Tid(tid)).unwrap().group;
     assert_eq!(
@@ -157,10 +155,9 @@ fn a_profile_is_played_and_a_speed_that_is_set_ends_it() {
     let host = machine(CgroupVersion::V2);
     let rows = profile(&[(100, 2_500), (200, 10_000), (300, 7_500)]);
     let node = Node { profile: rows, ..node(Method::Quota, &[(2, 50)]) };
-    let (enclosure, _) = enclose(&host, &node);
-    let (clock, outside) = (SimClock::at(0), Notes::default());
-    let mut nodes =
-        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let (cgroup, _) = enclose(&host, &node);
+    let (clock, spawner) = (SimClock::at(0), Notes::default());
+    let mut nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
     let mut at = |ms: u64, expected: &str, asked: u32| {
         // A supervisor that is held up plays what holds by then.
         assert!(nodes.turn(ms * MS).unwrap() <= ms * MS + 100 * MS);
@@ -182,10 +179,10 @@ fn a_row_that_cannot_be_played_is_reported_at_the_start() {
     let host = machine(CgroupVersion::V2);
     let rows = profile(&[(100, 2_500), (200, 50)]);
     let node = Node { profile: rows, ..node(Method::Quota, &[(2, 50)]) };
-    let (clock, outside) = (SimClock::at(0), Notes::default());
-    let (enclosure, _) = enclose(&host, &node);
+    let (clock, spawner) = (SimClock::at(0), Notes::default());
+    let (cgroup, _) = enclose(&host, &node);
     let error =
-        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).err().unwrap();
+        VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).err().unwrap();
     let expected = "line 3 of a profile: vnode web: quota cannot emulate 0.5%: that is 500 µs of \
                     each 100000 µs, and the kernel takes no quota below 1000 µs";
     assert_eq!(pinfold_host::with_causes(&error), expected);
@@ -204,16 +201,16 @@ fn profiles_of_one_frequency_domain_agree_or_are_reported() {
         let mut all = Vec::new();
         let mut steps = Vec::new();
         for node in [one("web", 2, rows), one("db", 3, others)] {
-            let (enclosure, taken) = enclose(&host, &node);
-            all.push((node, enclosure));
+            let (cgroup, taken) = enclose(&host, &node);
+            all.push((node, cgroup));
             steps.extend(taken);
         }
         (all, steps)
     };
-    let (clock, outside) = (SimClock::at(0), Notes::default());
+    let (clock, spawner) = (SimClock::at(0), Notes::default());
     // Both change at once, and then somebody sets them both to what a row does not want.
     let (all, steps) = start(&[(100, 5_000), (200, 9_000)], &[(100, 5_000), (200, 9_000)]);
-    let mut nodes = VnodeController::start(&host, &clock, &outside, all).unwrap();
+    let mut nodes = VnodeController::start(&host, &clock, &spawner, all).unwrap();
     nodes.turn(100 * MS).unwrap();
     let asked = |nodes: &VnodeController<'_>| {
         let status = nodes.status().unwrap();
@@ -232,7 +229,7 @@ fn profiles_of_one_frequency_domain_agree_or_are_reported() {
     drop(nodes);
     undo(&host, &steps);
     let (all, _) = start(&[(100, 5_000)], &[(100, 5_000), (200, 9_000)]);
-    let error = VnodeController::start(&host, &clock, &outside, all).err().unwrap();
+    let error = VnodeController::start(&host, &clock, &spawner, all).err().unwrap();
     let reported = pinfold_host::with_causes(&error);
     assert!(reported.starts_with("line 3 of a profile: "), "{reported}");
 }
@@ -241,10 +238,9 @@ fn profiles_of_one_frequency_domain_agree_or_are_reported() {
 fn looks_that_are_dear_come_less_often() {
     let host = machine(CgroupVersion::V2);
     let node = node(Method::Quota, &[(2, 50), (3, 50)]);
-    let (enclosure, _) = enclose(&host, &node);
-    let (clock, outside) = (SimClock::at(0), Notes::default());
-    let mut nodes =
-        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let (cgroup, _) = enclose(&host, &node);
+    let (clock, spawner) = (SimClock::at(0), Notes::default());
+    let mut nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
     assert_eq!(nodes.turn(0).unwrap(), 5 * MS);
     clock.set_effort_ns(3 * MS);
     assert_eq!(nodes.turn(5 * MS).unwrap(), 155 * MS);
@@ -270,9 +266,9 @@ impl CoreShares for SimClock {
 fn quota_as_published_is_one_for_all_cores() {
     let host = machine(CgroupVersion::V2);
     let node = Node { variant: Variant::AsPublished, ..node(Method::Quota, &[(2, 50), (3, 25)]) };
-    let (enclosure, _) = enclose(&host, &node);
-    let (clock, outside) = (SimClock::at(0), Notes::default());
-    let nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let (cgroup, _) = enclose(&host, &node);
+    let (clock, spawner) = (SimClock::at(0), Notes::default());
+    let nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
     assert_eq!(host.read_text(&paths::cpu_max(UNIFIED)).unwrap(), "75000 100000\n");
     assert_eq!(nodes.status().unwrap()[0].notes[0], "CPU 2-3: 75000 µs of each 100000 µs");
     drop(nodes);
@@ -304,10 +300,10 @@ fn fracas_weighs_a_burner_on_each_core() {
         let host = machine(version);
         let before = host.snapshot();
         let node = node(Method::Fracas, &[(1, 25), (2, 50)]);
-        let (enclosure, steps) = enclose(&host, &node);
-        let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
+        let (cgroup, steps) = enclose(&host, &node);
+        let (clock, spawner, count) = (SimClock::at(0), Notes::default(), host.changes().len());
         let mut nodes =
-            VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+            VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
         let weight = |name: &str, value: &str| format!("write {cpu}/pinfold-{name}/{file} {value}");
         let expected = [
             weight("core-1", weights[0]),
@@ -317,12 +313,12 @@ fn fracas_weighs_a_burner_on_each_core() {
         ];
         assert_eq!(since(&host, count), expected);
         let burn = |pu: u32| format!("burn on {pu} in {cpu}/pinfold-burn-{pu}/cgroup.procs");
-        assert_eq!(outside.taken(), [burn(1), burn(2)]);
+        assert_eq!(spawner.taken(), [burn(1), burn(2)]);
         nodes.turn(0).unwrap();
         nodes.set("web", speed(1_000_000), Some(PuId(1))).unwrap();
-        assert_eq!(outside.taken(), ["end burner on 1"]);
+        assert_eq!(spawner.taken(), ["end burner on 1"]);
         drop(nodes);
-        assert_eq!(outside.taken(), ["end burner on 2"]);
+        assert_eq!(spawner.taken(), ["end burner on 2"]);
         undo(&host, &steps);
         assert_eq!(host.snapshot(), before);
     }
@@ -332,21 +328,20 @@ fn fracas_weighs_a_burner_on_each_core() {
 fn a_burner_of_fracas_that_ends_is_started_anew_and_one_that_cannot_live_is_reported() {
     let host = machine(CgroupVersion::V2);
     let node = node(Method::Fracas, &[(1, 50)]);
-    let (enclosure, _) = enclose(&host, &node);
-    let (clock, outside) = (SimClock::at(0), Notes::default());
-    let mut nodes =
-        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
-    outside.taken();
+    let (cgroup, _) = enclose(&host, &node);
+    let (clock, spawner) = (SimClock::at(0), Notes::default());
+    let mut nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
+    spawner.taken();
     nodes.turn(1_500 * MS).unwrap();
-    assert_eq!(outside.taken(), [] as [String; 0]);
-    outside.1.store(true, Ordering::Relaxed);
+    assert_eq!(spawner.taken(), [] as [String; 0]);
+    spawner.1.store(true, Ordering::Relaxed);
     nodes.turn(2_000 * MS).unwrap();
-    let said = outside.taken();
+    let said = spawner.taken();
     assert!(said[0].starts_with("burn on 1 in ") && said[1] == "end burner on 1", "{said:?}");
     let notes = nodes.status().unwrap().remove(0).notes;
     let expected = "1 burner started again, the last of CPU 1: a burner: killed by signal 9";
     assert_eq!(notes.last().unwrap(), expected);
-    outside.1.store(true, Ordering::Relaxed);
+    spawner.1.store(true, Ordering::Relaxed);
     let error = nodes.turn(2_500 * MS).unwrap_err().to_string();
     assert_eq!(error, "a burner: killed by signal 9");
 }
@@ -365,15 +360,15 @@ fn fracas_as_published_has_a_group_for_all_tasks_and_one_around_each_burner() {
          CPU 2 is to have 50%"
     );
     let node = published(&[(1, 25), (2, 25)]);
-    let (enclosure, _) = enclose(&host, &node);
-    assert_eq!(enclosure.entries()[0], format!("{CPU}/pinfold-all/cgroup.procs"));
-    let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
-    let _nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let (cgroup, _) = enclose(&host, &node);
+    assert_eq!(cgroup.entries()[0], format!("{CPU}/pinfold-all/cgroup.procs"));
+    let (clock, spawner, count) = (SimClock::at(0), Notes::default(), host.changes().len());
+    let _nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
     let weight = |name: &str, value: &str| format!("write {CPU}/pinfold-{name}/cpu.shares {value}");
     let expected = [weight("all", "87381"), weight("burn-1", "262143"), weight("burn-2", "262143")];
     assert_eq!(since(&host, count), expected);
     let burn = |pu: u32| format!("burn on {pu} in {CPU}/pinfold-burn-{pu}/cgroup.procs");
-    assert_eq!(outside.taken(), [burn(1), burn(2)]);
+    assert_eq!(spawner.taken(), [burn(1), burn(2)]);
 }
 
 #[test]
@@ -381,11 +376,11 @@ fn fracas_with_a_common_burner_group_has_all_burners_in_it() {
     let host = machine(CgroupVersion::V1);
     let node =
         Node { variant: Variant::CommonBurnerGroup, ..node(Method::Fracas, &[(1, 50), (2, 50)]) };
-    let (enclosure, _) = enclose(&host, &node);
-    let (clock, outside) = (SimClock::at(0), Notes::default());
-    let _nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let (cgroup, _) = enclose(&host, &node);
+    let (clock, spawner) = (SimClock::at(0), Notes::default());
+    let _nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
     let burn = |pu: u32| format!("burn on {pu} in {CPU}/pinfold-burn/cgroup.procs");
-    assert_eq!(outside.taken(), [burn(1), burn(2)]);
+    assert_eq!(spawner.taken(), [burn(1), burn(2)]);
 }
 
 #[test]
@@ -395,10 +390,10 @@ fn fracas_makes_slices_short_and_gives_them_back() {
         SimHost::builder(CgroupVersion::V2, 2).knob(&slice, Knob::Integer, "2800000\n").build();
     let before = host.snapshot();
     let node = node(Method::Fracas, &[(1, 50)]);
-    let (enclosure, steps) = enclose(&host, &node);
+    let (cgroup, steps) = enclose(&host, &node);
     assert_eq!(host.read_text(&slice).unwrap(), "100000\n");
-    let (clock, outside) = (SimClock::at(0), Notes::default());
-    let nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let (clock, spawner) = (SimClock::at(0), Notes::default());
+    let nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
     assert_eq!(nodes.status().unwrap()[0].notes[1], "base_slice_ns is 100000");
     drop(nodes);
     undo(&host, &steps);
@@ -418,12 +413,11 @@ fn gov_has_two_frequencies_in_turns() {
     let host = scaling();
     let before = host.snapshot();
     let node = Node { cores: vec![(PuId(0), speed(875_000))], ..node(Method::Gov, &[]) };
-    let (enclosure, steps) = enclose(&host, &node);
+    let (cgroup, steps) = enclose(&host, &node);
     let governor = paths::cpufreq_policy_file("policy0", "scaling_governor");
     assert_eq!(host.read_text(&governor).unwrap(), "userspace\n");
-    let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
-    let mut nodes =
-        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let (clock, spawner, count) = (SimClock::at(0), Notes::default(), host.changes().len());
+    let mut nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
     let mut at = Vec::new();
     while clock.now_ns() < 200 * MS {
         let known = host.changes().len();
@@ -445,7 +439,7 @@ fn gov_has_two_frequencies_in_turns() {
         .collect();
     assert_eq!(since(&host, count), expected);
     assert_eq!(at, [25, 100, 125]);
-    assert_eq!(outside.taken(), [] as [String; 0]);
+    assert_eq!(spawner.taken(), [] as [String; 0]);
     undo(&host, &steps);
     let after = host.snapshot().replace("\"2400000\\n\"", "\"<unsupported>\\n\"");
     assert_eq!(after, before);
@@ -481,11 +475,11 @@ fn frequencies_are_taken_for_what_they_give_if_asked() {
     // 2.0 GHz is 83.3 % of 2.4 by its name, and 90.9 % of what that gives.
     let cores = vec![(PuId(0), speed(920_000))];
     let node = Node { cores, calibrate: true, ..node(Method::Gov, &[]) };
-    let (enclosure, _) = enclose(&host, &node);
+    let (cgroup, _) = enclose(&host, &node);
     let clock = SimClock::at(0);
-    let outside = Boastful(&host, Notes::default());
+    let spawner = Boastful(&host, Notes::default());
     let mut nodes =
-        VnodeController::start(&host, &clock, &outside, vec![(node.clone(), enclosure.clone())])
+        VnodeController::start(&host, &clock, &spawner, vec![(node.clone(), cgroup.clone())])
             .unwrap();
     let notes = nodes.status().unwrap()[0].notes.clone();
     assert_eq!(notes[0], "CPU 0: 12.0% of the time at 2400 MHz, 88.0% at 2000 MHz");
@@ -499,8 +493,7 @@ fn frequencies_are_taken_for_what_they_give_if_asked() {
     drop(nodes);
     // Where the witness cannot work, frequencies are what they are called, and that is reported.
     let silent = Notes::default();
-    let mut nodes =
-        VnodeController::start(&host, &clock, &silent, vec![(node, enclosure)]).unwrap();
+    let mut nodes = VnodeController::start(&host, &clock, &silent, vec![(node, cgroup)]).unwrap();
     let said = silent.taken();
     let is_said = |said: &String| said.starts_with("report vnode web: the frequencies of CPU 0");
     assert!(said.iter().any(is_said), "{said:?}");
@@ -522,15 +515,15 @@ fn gov_freezes_below_the_lowest_frequency_and_a_sentinel_watches() {
     ] {
         let host = machine(version);
         let node = node(Method::Gov, &[(1, 40)]);
-        let (enclosure, _) = enclose(&host, &node);
+        let (cgroup, _) = enclose(&host, &node);
         host.write(&paths::cgroup_procs(group), b"500").unwrap();
-        let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
+        let (clock, spawner, count) = (SimClock::at(0), Notes::default(), host.changes().len());
         let mut nodes =
-            VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+            VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
         let path = format!("{group}/{file}");
         let files = vec![(path.clone(), words[1].to_owned())];
         assert_eq!(
-            outside.taken(),
+            spawner.taken(),
             [format!("sentinel {:?}", Cleanup::Thaw { files: files.clone() })]
         );
         while clock.now_ns() < 160 * MS {
@@ -549,7 +542,7 @@ fn gov_freezes_below_the_lowest_frequency_and_a_sentinel_watches() {
         // And what stopping does.
         drop(nodes);
         assert_eq!(since(&host, count)[4..], [write(words[1])]);
-        assert_eq!(outside.taken().last().unwrap(), "end sentinel");
+        assert_eq!(spawner.taken().last().unwrap(), "end sentinel");
     }
 }
 
@@ -557,12 +550,11 @@ fn gov_freezes_below_the_lowest_frequency_and_a_sentinel_watches() {
 fn a_task_that_does_not_freeze_is_waited_for_and_reported() {
     let host = machine(CgroupVersion::V1);
     let node = node(Method::Gov, &[(1, 50)]);
-    let (enclosure, _) = enclose(&host, &node);
+    let (cgroup, _) = enclose(&host, &node);
     host.write(&paths::cgroup_procs("/sys/fs/cgroup/freezer/pinfold-vnode-web"), b"500").unwrap();
     host.edit_task(Tid(500), |task| task.state = 'D');
-    let (clock, outside) = (SimClock::at(0), Notes::default());
-    let mut nodes =
-        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let (clock, spawner) = (SimClock::at(0), Notes::default());
+    let mut nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
     while clock.now_ns() <= 50 * MS {
         clock.sleep_ns_until_next(&mut nodes);
     }
@@ -573,10 +565,9 @@ fn a_task_that_does_not_freeze_is_waited_for_and_reported() {
 fn freq_takes_the_nearest_level_and_says_how_far_off() {
     let host = scaling();
     let node = node(Method::Freq, &[(2, 80)]);
-    let (enclosure, _) = enclose(&host, &node);
-    let (clock, outside) = (SimClock::at(0), Notes::default());
-    let mut nodes =
-        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let (cgroup, _) = enclose(&host, &node);
+    let (clock, spawner) = (SimClock::at(0), Notes::default());
+    let mut nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
     nodes.turn(0).unwrap();
     let speed = paths::cpufreq_policy_file("policy2", "scaling_setspeed");
     assert_eq!(host.read_text(&speed).unwrap(), "2000000\n");
@@ -591,11 +582,11 @@ fn one_domain_has_one_frequency() {
     let host = scaling();
     let (first, second) = (node(Method::Gov, &[(0, 60)]), node(Method::Gov, &[(1, 70)]));
     let second = Node { name: "other".to_owned(), ..second };
-    let (clock, outside) = (SimClock::at(0), Notes::default());
+    let (clock, spawner) = (SimClock::at(0), Notes::default());
     let both = |second: &Node| {
         let all =
             vec![(first.clone(), VnodeCgroup::default()), (second.clone(), VnodeCgroup::default())];
-        VnodeController::start(&host, &clock, &outside, all).map(|_| ())
+        VnodeController::start(&host, &clock, &spawner, all).map(|_| ())
     };
     let error = both(&second).unwrap_err();
     assert_eq!(
@@ -614,7 +605,7 @@ fn lim_stops_and_continues_what_parents_can_see() {
     let host = machine(CgroupVersion::V1);
     let uptime = |seconds: u64| host.set_file(&paths::uptime(), &format!("{seconds}.00 0.00\n"));
     let node = node(Method::Lim, &[(1, 50)]);
-    let (enclosure, _) = enclose(&host, &node);
+    let (cgroup, _) = enclose(&host, &node);
     let group = "/sys/fs/cgroup/freezer/pinfold-vnode-web";
     host.write(&paths::cgroup_procs(group), b"500").unwrap();
     // Created 15 s after boot; 1 s of CPU time.
@@ -622,11 +613,10 @@ fn lim_stops_and_continues_what_parents_can_see() {
         task.start_time = 1_500;
         task.schedstat.run_ns = 1_000 * MS;
     });
-    let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
-    let mut nodes =
-        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let (clock, spawner, count) = (SimClock::at(0), Notes::default(), host.changes().len());
+    let mut nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
     let what = Cleanup::Continue { group: group.to_owned() };
-    assert_eq!(outside.taken(), [format!("sentinel {what:?}")]);
+    assert_eq!(spawner.taken(), [format!("sentinel {what:?}")]);
     let state = || host.task(Tid(500)).unwrap().state;
     for (seconds, expected) in [(16, 'T'), (17, 'S')] {
         uptime(seconds);
@@ -653,9 +643,9 @@ fn a_group_of_another_program_is_used_as_it_is() {
         ..node(method, &[(1, 50)])
     };
     let plan = |node: &Node| VnodeCgroup::plan(&host, &hierarchies, node);
-    let (enclosure, _) = plan(&attached(Method::Gov, "/system.slice")).unwrap();
-    assert!(enclosure.is_attached);
-    assert_eq!(enclosure.freezer.as_deref(), Some("/sys/fs/cgroup/system.slice"));
+    let (cgroup, _) = plan(&attached(Method::Gov, "/system.slice")).unwrap();
+    assert!(cgroup.is_attached);
+    assert_eq!(cgroup.freezer.as_deref(), Some("/sys/fs/cgroup/system.slice"));
     let check = |node: Node, expected: &str| {
         assert_eq!(plan(&node).unwrap_err().to_string(), expected);
     };
@@ -683,7 +673,7 @@ fn a_process_moves_with_threads_and_children_and_back() {
         let before = host.snapshot();
         let node =
             Node { attach: Some(Attach::Process(500)), ..node(Method::Quota, &[(1, 50), (2, 50)]) };
-        let (enclosure, steps) = enclose(&host, &node);
+        let (cgroup, steps) = enclose(&host, &node);
         let expected = if version == CgroupVersion::V1 { 2 } else { 1 };
         let moves = steps.iter().filter(|step| matches!(step.change, Change::MoveTasks { .. }));
         assert_eq!(moves.count(), expected);
@@ -692,9 +682,9 @@ fn a_process_moves_with_threads_and_children_and_back() {
         for tid in [500, 501, 510] {
             assert_eq!(host.task(Tid(tid)).unwrap().group, "/pinfold-vnode-web/pinfold-core-1");
         }
-        assert!(!enclosure.is_attached);
+        assert!(!cgroup.is_attached);
         let hierarchies = Hierarchies::find(&host).unwrap();
-        let missed = || enclosure.missed(&host, &hierarchies, &node).unwrap();
+        let missed = || cgroup.missed(&host, &hierarchies, &node).unwrap();
         assert_eq!(missed(), []);
         // As if it had been born while the others were moved.
         host.add_task(SimTask::new(511, "late").child_of(510));

@@ -139,15 +139,15 @@ mod tests {
     #[test]
     fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
         let (_folder, path) = place();
-        let bell = ControlSocket::at(&path).unwrap();
-        assert!(bell.answer().is_none());
+        let socket = ControlSocket::at(&path).unwrap();
+        assert!(socket.answer().is_none());
         let busy = ControlSocket::at(&path).unwrap_err().to_string();
         assert!(busy.contains("another process listens"), "{busy}");
         // That attempt has connected too.
-        assert!(bell.answer().is_some());
+        assert!(socket.answer().is_some());
         let guest = UnixStream::connect(&path).unwrap();
-        assert!(bell.answer().is_some());
-        drop((guest, bell));
+        assert!(socket.answer().is_some());
+        drop((guest, socket));
         assert!(!files::exists(&path), "its name is gone");
         drop(UnixListener::bind(&path).unwrap());
         assert!(files::exists(&path), "as after a kill");

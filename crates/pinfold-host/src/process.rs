@@ -122,13 +122,13 @@ pub fn lock_memory() -> Result<(), HostError> {
     })
 }
 
-/// Installs a handler for `SIGPIPE` from another process, which sets `flag` and writes to `bell`.
+/// Installs a handler for `SIGPIPE` from another process, which sets `flag` and writes to `wake`.
 /// The signal of a failed write of this process has no effect: the write fails with `EPIPE`.
 ///
 /// # Errors
 /// [`HostError::Process`] if the kernel refuses the handler.
-pub fn catch_pipe_signal(flag: Arc<AtomicBool>, bell: UnixStream) -> Result<(), HostError> {
-    raw::pipe_signal::catch(flag, bell)
+pub fn catch_pipe_signal(flag: Arc<AtomicBool>, wake: UnixStream) -> Result<(), HostError> {
+    raw::pipe_signal::catch(flag, wake)
         .map_err(|source| HostError::Process { program: "sigaction".to_owned(), source })
 }
 

@@ -109,8 +109,8 @@ fn wait(
             return Ok(status);
         }
         descendants.reap(host, command.pid())?;
-        let bell: Vec<_> = interrupt::bell().into_iter().collect();
-        watcher.wait(wait_ns, &bell)?;
+        let signals: Vec<_> = interrupt::signal_fd().into_iter().collect();
+        watcher.wait(wait_ns, &signals)?;
         interrupt::silence();
     }
 }

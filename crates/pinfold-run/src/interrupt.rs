@@ -35,7 +35,7 @@ const ENDING: [(i32, Signaled); 7] = [
 static FORWARDED: LazyLock<[Arc<AtomicBool>; ENDING.len() + 1]> = LazyLock::new(Default::default);
 
 /// Both ends of the socket pair; the signals write to the second.
-static BELL: LazyLock<Option<(UnixStream, UnixStream)>> = LazyLock::new(|| {
+static SIGNAL_PIPE: LazyLock<Option<(UnixStream, UnixStream)>> = LazyLock::new(|| {
     let ends = UnixStream::pair().ok()?;
     ends.0.set_nonblocking(true).ok()?;
     Some(ends)
@@ -102,7 +102,7 @@ pub fn install_child() -> Result<(), Failure> {
 }
 
 fn catch_pipe(flag: &Arc<AtomicBool>) -> Result<(), Failure> {
-    let Some((_, ours)) = &*BELL else { return Ok(()) };
+    let Some((_, ours)) = &*SIGNAL_PIPE else { return Ok(()) };
     let failure =
         |error: std::io::Error| Failure::new(Exit::Host, format!("cannot catch signals: {error}"));
     let ours = ours.try_clone().map_err(failure)?;
@@ -113,7 +113,7 @@ fn catch(signal: i32, flag: &Arc<AtomicBool>) -> Result<(), Failure> {
     let failure =
         |error: std::io::Error| Failure::new(Exit::Host, format!("cannot catch signals: {error}"));
     signal_hook::flag::register(signal, Arc::clone(flag)).map_err(failure)?;
-    if let Some((_, ours)) = &*BELL {
+    if let Some((_, ours)) = &*SIGNAL_PIPE {
         let ours = ours.try_clone().map_err(failure)?;
         signal_hook::low_level::pipe::register(signal, ours).map_err(failure)?;
     }
@@ -121,14 +121,14 @@ fn catch(signal: i32, flag: &Arc<AtomicBool>) -> Result<(), Failure> {
 }
 
 /// Readable after a handled signal, including one before the wait.
-pub fn bell() -> Option<BorrowedFd<'static>> {
-    BELL.as_ref().map(|(here, _)| here.as_fd())
+pub fn signal_fd() -> Option<BorrowedFd<'static>> {
+    SIGNAL_PIPE.as_ref().map(|(here, _)| here.as_fd())
 }
 
-/// Resets the bell until the next signal.
+/// Resets it until the next signal.
 pub fn silence() {
     let mut room = [0; 64];
-    if let Some((here, _)) = &*BELL {
+    if let Some((here, _)) = &*SIGNAL_PIPE {
         let mut here = here;
         while here.read(&mut room).is_ok_and(|count| count == room.len()) {}
     }

@@ -53,7 +53,7 @@ pub struct MetricsAddress<'a> {
 
 /// The listening sockets.
 pub struct Metrics {
-    bell: Option<ControlSocket>,
+    socket: Option<ControlSocket>,
     port: Option<TcpListener>,
     callers: Vec<Caller>,
 }
@@ -86,14 +86,14 @@ fn listen_at(path: &str) -> Result<ControlSocket, Failure> {
 impl Metrics {
     /// Opens the requested socket and port.
     pub fn open(MetricsAddress { socket, port }: MetricsAddress<'_>) -> Result<Self, Failure> {
-        let bell = socket.map(listen_at).transpose()?;
+        let socket = socket.map(listen_at).transpose()?;
         let port = port.map(listen).transpose()?;
-        Ok(Self { bell, port, callers: Vec::new() })
+        Ok(Self { socket, port, callers: Vec::new() })
     }
 
     /// File descriptors that are readable when there is something to [serve](Metrics::serve).
     pub fn sources(&self) -> Vec<BorrowedFd<'_>> {
-        let doors = self.bell.iter().map(AsFd::as_fd).chain(self.port.iter().map(AsFd::as_fd));
+        let doors = self.socket.iter().map(AsFd::as_fd).chain(self.port.iter().map(AsFd::as_fd));
         doors.chain(self.callers.iter().map(|caller| caller.stream.as_fd())).collect()
     }
 
@@ -125,7 +125,7 @@ impl Metrics {
     }
 
     fn answer(&self) -> Option<Box<dyn Stream>> {
-        if let Some(stream) = self.bell.as_ref().and_then(ControlSocket::answer) {
+        if let Some(stream) = self.socket.as_ref().and_then(ControlSocket::answer) {
             return stream.set_nonblocking(true).ok().map(|()| Box::new(stream) as Box<dyn Stream>);
         }
         let (stream, _) = self.port.as_ref()?.accept().ok()?;

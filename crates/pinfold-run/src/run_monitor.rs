@@ -169,7 +169,8 @@ impl EventReceiver {
         let now = clock.now_ns();
         let longest = if self.is_deaf { TICK_NS } else { COMPARE_NS };
         let ns = next.saturating_sub(now).min(longest);
-        let others: Vec<_> = interrupt::bell().into_iter().chain(others.iter().copied()).collect();
+        let others: Vec<_> =
+            interrupt::signal_fd().into_iter().chain(others.iter().copied()).collect();
         let received = self.watcher.wait(ns, &others)?;
         interrupt::silence();
         Ok(received)
@@ -200,7 +201,7 @@ pub fn watch(
     let Placement { plan, target } = placement;
     let mut watcher = Watcher::new(host, plan, target)?;
     let mut asking = RoleRefresh { monitor };
-    let (mut ear, mut rounds) = (EventReceiver::default(), Rounds::new(clock.now_ns()));
+    let (mut receiver, mut rounds) = (EventReceiver::default(), Rounds::new(clock.now_ns()));
     while !interrupt::requested() {
         if let Some(guard) = guard.as_deref_mut() {
             guard.beat(clock.now_ns())?;
@@ -226,14 +227,15 @@ pub fn watch(
         if let Some(finding) = tables.due(host, target.pid, clock.now_ns())? {
             say(&finding.to_string());
         }
-        let (is_new, findings) = ear.follow(watcher.threads(), &watcher.files().cloned().collect());
+        let (is_new, findings) =
+            receiver.follow(watcher.threads(), &watcher.files().cloned().collect());
         findings.iter().for_each(|finding| say(&finding.to_string()));
         if is_new {
             // Threads created before the events were received change the link count.
             continue;
         }
         let next = guard.as_deref().map_or(rounds.next(), |one| one.next().min(rounds.next()));
-        let received = ear.wait(clock, next, &[])?;
+        let received = receiver.wait(clock, next, &[])?;
         if !received.threads.is_empty() {
             rounds.received_threads(clock.now_ns());
         }

@@ -60,7 +60,7 @@ pub fn watch(
     let journals = host::journals(state, &clock)?;
     let mut metrics = Metrics::open(metrics)?;
     interrupt::install_with_reread()?;
-    let mut desk = WatcherState {
+    let mut watcher = WatcherState {
         host: &host,
         supervision: Supervision { journals: &journals, program },
         tellers: Subscribers { sockets },
@@ -70,27 +70,27 @@ pub fn watch(
         reported: BTreeSet::new(),
         mark: None,
         is_unsettled: false,
-        ear: EventReceiver::default(),
+        receiver: EventReceiver::default(),
         is_changed: true,
     };
     refuse_elsewhere(&host, &journals)?;
-    desk.find_placements()?;
+    watcher.find_placements()?;
     say(&format!(
         "watching {}; ctrl-C ends the watch, placements stay active",
-        counted(desk.placements.len(), "placement")
+        counted(watcher.placements.len(), "placement")
     ));
     while !interrupt::requested() {
         if interrupt::reread() {
             say("reading everything again");
-            desk.forget();
+            watcher.forget();
         }
-        desk.find_placements()?;
-        desk.beat();
-        desk.look();
+        watcher.find_placements()?;
+        watcher.beat();
+        watcher.look();
         metrics.serve(clock.now_ns(), || {
-            desk.placements.values().map(|one| one.counts.clone()).collect()
+            watcher.placements.values().map(|one| one.counts.clone()).collect()
         });
-        desk.wait(&metrics)?;
+        watcher.wait(&metrics)?;
     }
     Ok(())
 }
@@ -121,7 +121,7 @@ struct WatcherState<'a> {
     mark: Option<u64>,
     // They are read again soon, regardless of events.
     is_unsettled: bool,
-    ear: EventReceiver,
+    receiver: EventReceiver,
     // The set of monitored threads may have changed.
     is_changed: bool,
 }
@@ -315,7 +315,7 @@ impl WatcherState<'_> {
         let pause = if self.is_unsettled { TICK_NS } else { COMPARE_NS };
         let idle = SystemClock.now_ns().saturating_add(pause);
         let next = next.chain(metrics.next()).fold(idle, u64::min);
-        let received = self.ear.wait(&SystemClock, next, &metrics.sources())?;
+        let received = self.receiver.wait(&SystemClock, next, &metrics.sources())?;
         self.is_changed |= received.files || !received.threads.is_empty();
         let now = SystemClock.now_ns();
         self.placements.values_mut().for_each(|placement| placement.received(&received, now));
@@ -329,7 +329,7 @@ impl WatcherState<'_> {
         let threads = watchers().flat_map(|watcher| watcher.threads().iter().copied()).collect();
         let files = watchers().flat_map(Watcher::files).cloned();
         let files = files.chain([self.supervision.journals.path()]).collect();
-        let (is_new, findings) = self.ear.follow(&threads, &files);
+        let (is_new, findings) = self.receiver.follow(&threads, &files);
         findings.iter().for_each(|finding| say(&finding.to_string()));
         is_new
     }

@@ -45,15 +45,15 @@ impl TestJournals {
 
 #[test]
 fn a_journal_is_shown_with_what_was_there_before() {
-    let desk = TestJournals::new();
-    let empty = desk.run(&[]);
+    let journals = TestJournals::new();
+    let empty = journals.run(&[]);
     assert_eq!(empty.stdout_text().trim(), "no journal: nothing has been applied");
     let outcome = r#"{"outcome":{"index":0,"result":"done","detail":null}}"#;
-    desk.put("7-9", &format!("{HEADER}\n{STEP}\n{outcome}\n{{\"end\":"));
-    let list = desk.run(&[]);
+    journals.put("7-9", &format!("{HEADER}\n{STEP}\n{outcome}\n{{\"end\":"));
+    let list = journals.run(&[]);
     assert!(list.status.success(), "{}", list.stderr_text());
     assert!(list.stdout_text().contains("of an earlier boot"), "{}", list.stdout_text());
-    let shown = desk.run(&["7-9"]).stdout_text();
+    let shown = journals.run(&["7-9"]).stdout_text();
     for part in [
         "NAME",
         "set affinity of task 7 to 1",
@@ -64,7 +64,7 @@ fn a_journal_is_shown_with_what_was_there_before() {
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    let json = desk.run(&["7-9", "--json"]).stdout_text();
+    let json = journals.run(&["7-9", "--json"]).stdout_text();
     for part in [r#""before":"0-3""#, r#""outcome":"done""#, r#""torn":true"#] {
         assert!(json.contains(part), "{part}: {json}");
     }
@@ -73,33 +73,33 @@ fn a_journal_is_shown_with_what_was_there_before() {
 /// What a power cut leaves on the disk: an open journal, and a file that was to replace one.
 #[test]
 fn a_placement_of_an_earlier_boot_is_ended_and_not_called_restored() {
-    let desk = TestJournals::new();
-    desk.put("7-9", &format!("{HEADER}\n{STEP}\n"));
-    let half = desk.folder.path().join("state/journal/.7-9.jsonl.4194999.tmp");
+    let journals = TestJournals::new();
+    journals.put("7-9", &format!("{HEADER}\n{STEP}\n"));
+    let half = journals.folder.path().join("state/journal/.7-9.jsonl.4194999.tmp");
     files::write_atomic(&half.to_string_lossy(), b"{").expect("a file");
-    let status = desk.pinfold(&["status"]);
+    let status = journals.pinfold(&["status"]);
     let said = status.stdout_text() + &status.stderr_text();
     assert!(said.contains(".7-9.jsonl.4194999.tmp"), "{said}");
-    let undone = desk.pinfold(&["undo", "--left"]);
+    let undone = journals.pinfold(&["undo", "--left"]);
     let said = undone.stderr_text();
     assert!(undone.status.success(), "{said}");
     assert!(said.contains("the host was restarted, so 1 step is void"), "{said}");
     assert!(said.contains("0 restored") && !half.exists(), "{said}");
-    let json = desk.run(&["--json"]).stdout_text();
+    let json = journals.run(&["--json"]).stdout_text();
     assert!(json.contains(r#""state":"ended by a restart of the host""#), "{json}");
-    assert!(desk.run(&[]).stdout_text().contains("ended by a restart"));
+    assert!(journals.run(&[]).stdout_text().contains("ended by a restart"));
 }
 
 #[test]
 fn what_is_not_understood_is_named_with_a_hint_and_hides_nothing() {
-    let desk = TestJournals::new();
-    desk.put("1-1", "{}\n");
-    desk.put("2-2", &format!("{HEADER}\nnonsense\n"));
-    desk.put("3-3", &HEADER.replace("journal/1", "journal/9").replace("7-9", "3-3"));
-    desk.put("4-4", &format!("{}\n", HEADER.replace("journal/1", "journal/9")));
-    desk.put("5-5", &format!("{HEADER}\n{STEP}\n"));
-    desk.put("6-6", "");
-    let list = desk.run(&[]);
+    let journals = TestJournals::new();
+    journals.put("1-1", "{}\n");
+    journals.put("2-2", &format!("{HEADER}\nnonsense\n"));
+    journals.put("3-3", &HEADER.replace("journal/1", "journal/9").replace("7-9", "3-3"));
+    journals.put("4-4", &format!("{}\n", HEADER.replace("journal/1", "journal/9")));
+    journals.put("5-5", &format!("{HEADER}\n{STEP}\n"));
+    journals.put("6-6", "");
+    let list = journals.run(&[]);
     assert_eq!(list.status.code(), Some(3));
     let (data, talk) = (list.stdout_text(), list.stderr_text());
     assert_eq!(data.matches("not understood").count(), 3, "{data}");
@@ -108,10 +108,10 @@ fn what_is_not_understood_is_named_with_a_hint_and_hides_nothing() {
     for part in ["2-2.jsonl: cannot parse line 2", "move", "pinfold-journal/9", "a later one"] {
         assert!(talk.contains(part), "{part}: {talk}");
     }
-    let one = desk.run(&["2-2"]);
+    let one = journals.run(&["2-2"]);
     assert_eq!(one.status.code(), Some(3));
     for (id, part) in [("9-9", "there is no journal"), ("../x", "there is no journal")] {
-        let unknown = desk.run(&[id]);
+        let unknown = journals.run(&[id]);
         assert_eq!(unknown.status.code(), Some(2));
         assert!(unknown.stderr_text().contains(part), "{}", unknown.stderr_text());
     }
@@ -119,15 +119,16 @@ fn what_is_not_understood_is_named_with_a_hint_and_hides_nothing() {
 
 #[test]
 fn a_journal_behind_a_link_or_open_to_others_is_not_read() {
-    let desk = TestJournals::new();
-    let elsewhere = desk.folder.path().join("elsewhere");
+    let journals = TestJournals::new();
+    let elsewhere = journals.folder.path().join("elsewhere");
     let elsewhere = elsewhere.to_string_lossy();
     files::write_atomic(&elsewhere, format!("{HEADER}\n").as_bytes()).expect("written");
-    std::os::unix::fs::symlink(&*elsewhere, desk.journals.path_of("1-1.jsonl")).expect("a link");
-    desk.put("2-2", &format!("{HEADER}\n"));
-    let open = desk.journals.path_of("2-2.jsonl");
+    std::os::unix::fs::symlink(&*elsewhere, journals.journals.path_of("1-1.jsonl"))
+        .expect("a link");
+    journals.put("2-2", &format!("{HEADER}\n"));
+    let open = journals.journals.path_of("2-2.jsonl");
     assert!(capture("chmod", ["666", &open], MINUTE_NS).expect("chmod runs").status.success());
-    let list = desk.run(&[]);
+    let list = journals.run(&[]);
     assert_eq!(list.status.code(), Some(3));
     let talk = list.stderr_text();
     for part in ["1-1.jsonl: is a link", "2-2.jsonl: can be written by others", "look at"] {
@@ -137,11 +138,11 @@ fn a_journal_behind_a_link_or_open_to_others_is_not_read() {
 
 #[test]
 fn a_hostile_name_neither_steers_the_terminal_nor_forges_a_line() {
-    let desk = TestJournals::new();
+    let journals = TestJournals::new();
     let name = r"vm\u001b]0;owned\u0007\u009b2J\u202e\npinfold: all is well";
-    desk.put("7-9", &format!("{}\n{STEP}\n", HEADER.replace("NAME", name)));
+    journals.put("7-9", &format!("{}\n{STEP}\n", HEADER.replace("NAME", name)));
     for arguments in [&["7-9"][..], &[], &["7-9", "--json"]] {
-        let output = desk.run(arguments);
+        let output = journals.run(arguments);
         let text = output.stdout_text() + &output.stderr_text();
         assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
         assert!(!text.contains('\u{202e}'), "{text:?}");
@@ -151,15 +152,15 @@ fn a_hostile_name_neither_steers_the_terminal_nor_forges_a_line() {
 
 #[test]
 fn status_goes_on_where_a_journal_is_damaged() {
-    let desk = TestJournals::new();
-    desk.put("1-1", "{}\n");
-    desk.put("2-2", &format!("{HEADER}\nnonsense\n"));
-    desk.put(
+    let journals = TestJournals::new();
+    journals.put("1-1", "{}\n");
+    journals.put("2-2", &format!("{HEADER}\nnonsense\n"));
+    journals.put(
         "7-9",
         &format!("{HEADER}\n{STEP}\n{{\"end\":{{\"unix_s\":1,\"why\":\"undone\"}}}}\n"),
     );
-    desk.put("8-8", &format!("{HEADER}\n{STEP}\n"));
-    let state = desk.folder.path().join("state").to_string_lossy().into_owned();
+    journals.put("8-8", &format!("{HEADER}\n{STEP}\n"));
+    let state = journals.folder.path().join("state").to_string_lossy().into_owned();
     let run = |words: &[&str]| {
         let words = [&["--state-dir", &state, "status"], words].concat();
         capture(PINFOLD, words, MINUTE_NS).expect("pinfold runs")
@@ -177,7 +178,7 @@ fn status_goes_on_where_a_journal_is_damaged() {
 
 #[test]
 fn only_what_is_left_behind_is_undone_by_that_name() {
-    let desk = TestJournals::new();
+    let journals = TestJournals::new();
     let boot = files::read_text("/proc/sys/kernel/random/boot_id").expect("a boot id");
     // No process has such a number: the kernel gives out at most 4194304.
     let now = HEADER.replace(ANOTHER_BOOT, boot.trim()).replace(r#""tid":5"#, r#""tid":4999999"#);
@@ -189,7 +190,7 @@ fn only_what_is_left_behind_is_undone_by_that_name() {
     let supervised = kept.replace(r#""vm":"#, r#""supervised":true,"vm":"#);
     let done = r#"{"outcome":{"index":0,"result":"done","detail":null}}"#;
     let put = |id: &str, header: &str, rest: &str| {
-        desk.put(id, &format!("{}\n{rest}", header.replace("7-9", id)));
+        journals.put(id, &format!("{}\n{rest}", header.replace("7-9", id)));
     };
     put("1-1", &now, &format!("{step}\n{done}\n"));
     put("2-2", &kept, &format!("{step}\n{done}\n"));
@@ -198,17 +199,17 @@ fn only_what_is_left_behind_is_undone_by_that_name() {
     put("5-5", HEADER, &format!("{STEP}\n{done}\n"));
     let ended = kept.replace(&alive, r#""tid":4999998,"start_time":9"#);
     put("6-6", &ended, &format!("{step}\n{done}\n"));
-    let output = desk.pinfold(&["undo", "--left"]);
+    let output = journals.pinfold(&["undo", "--left"]);
     let talk = output.stderr_text();
     assert!(output.status.success(), "{talk}");
     assert!(talk.contains("2 placements stay"), "{talk}");
     let stay = [("1-1", false), ("2-2", false)];
     for (id, is_over) in stay.into_iter().chain(["3-3", "4-4", "5-5", "6-6"].map(|id| (id, true))) {
         let text =
-            String::from_utf8(desk.journals.read(&format!("{id}.jsonl")).expect("it is there"));
+            String::from_utf8(journals.journals.read(&format!("{id}.jsonl")).expect("it is there"));
         assert_eq!(text.expect("text").contains("{\"end\":"), is_over, "{id}: {talk}");
     }
-    let again = desk.pinfold(&["undo", "--left"]);
+    let again = journals.pinfold(&["undo", "--left"]);
     let said = again.stderr_text();
     assert!(said.contains("no placement is left behind: 2 placements stay active\n"), "{said}");
 }
@@ -216,88 +217,88 @@ fn only_what_is_left_behind_is_undone_by_that_name() {
 /// What stays because its journal cannot be read is a residue, and does not keep the others.
 #[test]
 fn undo_of_all_reverts_the_newest_first_and_ends_with_5_over_a_damaged_journal() {
-    let desk = TestJournals::new();
+    let journals = TestJournals::new();
     let at = |id: &str, second: &str| {
         HEADER.replace("\"7-9\"", &format!("{id:?}")).replace("1770000000", second)
     };
-    desk.put("1-1", &format!("{}\n{STEP}\n", at("1-1", "1770000001")));
-    desk.put("3-3", &format!("{}\n{STEP}\n", at("3-3", "1770000003")));
-    desk.put("2-2", &format!("{}\n{STEP}\n", at("2-2", "1770000002")));
-    desk.put("4-4", &format!("{HEADER}\nnonsense\n"));
-    let undone = desk.pinfold(&["undo", "--all"]);
+    journals.put("1-1", &format!("{}\n{STEP}\n", at("1-1", "1770000001")));
+    journals.put("3-3", &format!("{}\n{STEP}\n", at("3-3", "1770000003")));
+    journals.put("2-2", &format!("{}\n{STEP}\n", at("2-2", "1770000002")));
+    journals.put("4-4", &format!("{HEADER}\nnonsense\n"));
+    let undone = journals.pinfold(&["undo", "--all"]);
     let said = undone.stderr_text();
     assert_eq!(undone.status.code(), Some(5), "{said}");
     assert!(said.contains("cannot parse line 2"), "{said}");
     let places = ["3-3 (", "2-2 (", "1-1 ("].map(|id| said.find(id).expect(id));
     assert!(places.is_sorted(), "{said}");
-    assert_eq!(desk.pinfold(&["undo", "4-4"]).status.code(), Some(5));
+    assert_eq!(journals.pinfold(&["undo", "4-4"]).status.code(), Some(5));
 }
 
 /// A name selects all placements of one machine, and is refused where two machines have it.
 #[test]
 fn placements_are_undone_and_shown_by_the_name_of_their_machine() {
-    let desk = TestJournals::new();
+    let journals = TestJournals::new();
     let put = |id: &str, name: &str, pid: &str| {
         let header = HEADER.replace("\"7-9\"", &format!("{id:?}")).replace("NAME", name);
         let vm = format!(r#""vm":{{"tid":{pid}"#);
-        desk.put(id, &format!("{}\n{STEP}\n", header.replace(r#""vm":{"tid":7"#, &vm)));
+        journals.put(id, &format!("{}\n{STEP}\n", header.replace(r#""vm":{"tid":7"#, &vm)));
     };
     put("1-1", "desktop", "7");
     put("2-2", "desktop", "7");
     put("3-3", "twin", "8");
     put("4-4", "twin", "9");
-    let unknown = desk.pinfold(&["undo", "nonesuch"]);
+    let unknown = journals.pinfold(&["undo", "nonesuch"]);
     assert_eq!(unknown.status.code(), Some(2), "{}", unknown.stderr_text());
     assert!(unknown.stderr_text().contains("the machine nonesuch"), "{}", unknown.stderr_text());
-    let twins = desk.pinfold(&["undo", "twin"]);
+    let twins = journals.pinfold(&["undo", "twin"]);
     assert_eq!(twins.status.code(), Some(2), "{}", twins.stderr_text());
     let said = twins.stderr_text();
     assert!(said.contains("2 machines are named twin") && said.contains("3-3, 4-4"), "{said}");
-    let undone = desk.pinfold(&["undo", "desktop"]);
+    let undone = journals.pinfold(&["undo", "desktop"]);
     let said = undone.stderr_text();
     assert!(undone.status.success(), "{said}");
     assert!(["1-1 (", "2-2 ("].iter().all(|id| said.contains(id)), "{said}");
     for wanted in ["3-3", "8"] {
-        let shown = desk.pinfold(&["status", wanted]);
+        let shown = journals.pinfold(&["status", wanted]);
         let shown = format!("{}{}", shown.stdout_text(), shown.stderr_text());
         assert!(!shown.contains("4-4"), "{wanted}: {shown}");
-        let listed = desk.pinfold(&["journal", wanted]).stdout_text();
+        let listed = journals.pinfold(&["journal", wanted]).stdout_text();
         assert!(listed.contains("3-3: twin"), "{wanted}: {listed}");
     }
-    let several = desk.pinfold(&["journal", "desktop"]).stderr_text();
+    let several = journals.pinfold(&["journal", "desktop"]).stderr_text();
     assert!(several.contains("2 journals are of desktop"), "{several}");
     assert!(several.contains("1-1, 2-2"), "{several}");
-    assert_eq!(desk.pinfold(&["status", "desktop"]).status.code(), Some(2));
-    assert!(desk.pinfold(&["undo", "8"]).status.success(), "by its process ID");
-    assert!(desk.pinfold(&["undo", "twin"]).status.success(), "one machine has the name now");
-    let none = desk.pinfold(&["undo", "twin"]).stderr_text();
+    assert_eq!(journals.pinfold(&["status", "desktop"]).status.code(), Some(2));
+    assert!(journals.pinfold(&["undo", "8"]).status.success(), "by its process ID");
+    assert!(journals.pinfold(&["undo", "twin"]).status.success(), "one machine has the name now");
+    let none = journals.pinfold(&["undo", "twin"]).stderr_text();
     assert!(none.contains("none is active; `pinfold"), "{none}");
 }
 
 /// A plan cannot avoid the CPUs of a placement whose journal cannot be read, and says so.
 #[test]
 fn a_plan_reports_journals_that_it_cannot_read() {
-    let desk = TestJournals::new();
+    let journals = TestJournals::new();
     let words = ["plan", "-s", "compact", "--vcpus", "1"];
-    let sound = desk.pinfold(&words);
+    let sound = journals.pinfold(&words);
     assert!(!sound.stdout_text().contains("claims"), "{}", sound.stdout_text());
-    desk.put("4-4", "no journal at all\n");
-    let warned = desk.pinfold(&words);
+    journals.put("4-4", "no journal at all\n");
+    let warned = journals.pinfold(&words);
     assert_eq!(warned.status.code(), Some(0), "{}", warned.stderr_text());
     let text = warned.stdout_text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("warning: claims: the journal 4-4 cannot be read"), "{text}");
-    let ignored = desk.pinfold(&[&words[..], &["--ignore-claims"]].concat());
+    let ignored = journals.pinfold(&[&words[..], &["--ignore-claims"]].concat());
     assert!(!ignored.stdout_text().contains("4-4"), "{}", ignored.stdout_text());
 }
 
 #[test]
 fn journals_are_listed_in_the_order_of_time() {
-    let desk = TestJournals::new();
+    let journals = TestJournals::new();
     let earlier = HEADER.replace("\"7-9\"", "\"9-1\"");
     let later = HEADER.replace("\"7-9\"", "\"10-1\"").replace("1770000000", "1770009999");
-    desk.put("10-1", &format!("{later}\n{STEP}\n"));
-    desk.put("9-1", &format!("{earlier}\n{STEP}\n"));
-    let list = desk.run(&[]).stdout_text();
+    journals.put("10-1", &format!("{later}\n{STEP}\n"));
+    journals.put("9-1", &format!("{earlier}\n{STEP}\n"));
+    let list = journals.run(&[]).stdout_text();
     let at = |id: &str| list.find(id).expect("it is listed");
     assert!(at("9-1") < at("10-1"), "{list}");
 }
@@ -313,7 +314,7 @@ fn own_task() -> TaskId {
 /// own Pinfold process reverts is left to that process.
 #[test]
 fn a_placement_ends_with_its_machine() {
-    let desk = TestJournals::new();
+    let journals = TestJournals::new();
     let boot = files::read_text("/proc/sys/kernel/random/boot_id").expect("a boot id");
     let own = own_task();
     // No process has such a number: the kernel gives out at most 4194304.
@@ -321,30 +322,30 @@ fn a_placement_ends_with_its_machine() {
         HEADER.replace(ANOTHER_BOOT, boot.trim()).replace(r#""tid":7"#, r#""tid":4999998"#);
     let step = STEP.replace(r#""tid":7"#, r#""tid":4999998"#);
     let done = r#"{"outcome":{"index":0,"result":"done","detail":null}}"#;
-    desk.put("4999998-9", &format!("{header}\n{step}\n{done}\n"));
+    journals.put("4999998-9", &format!("{header}\n{step}\n{done}\n"));
     let supervisor = format!(r#""tid":{},"start_time":{}"#, own.tid, own.start_time);
     let supervised = header
         .replace("journal/1", "journal/2")
         .replace(r#""vm":"#, r#""supervised":true,"vm":"#)
         .replace(r#""tid":5,"start_time":1"#, &supervisor);
-    desk.put("3-3", &format!("{}\n{step}\n{done}\n", supervised.replace("7-9", "3-3")));
-    let status = desk.pinfold(&["status"]);
+    journals.put("3-3", &format!("{}\n{step}\n{done}\n", supervised.replace("7-9", "3-3")));
+    let status = journals.pinfold(&["status"]);
     let said = status.stderr_text();
     assert!(said.contains("4999998-9 (NAME) has ended with its process"), "{said}");
     let text = |id: &str| {
-        let bytes = desk.journals.read(&format!("{id}.jsonl")).expect("it is there");
+        let bytes = journals.journals.read(&format!("{id}.jsonl")).expect("it is there");
         String::from_utf8(bytes).expect("text")
     };
     assert!(text("4999998-9").contains(r#""why":"ended with its process""#), "{said}");
     assert!(!text("3-3").contains(r#"{"end""#), "{said}");
-    let left = desk.pinfold(&["undo", "--left"]).stderr_text();
+    let left = journals.pinfold(&["undo", "--left"]).stderr_text();
     assert!(left.contains("no placement is left behind: 1 placement stays active"), "{left}");
 }
 
 /// Whatever a journal names, undo changes only tunables and groups of the kernel.
 #[test]
 fn undo_leaves_files_that_are_not_of_the_kernel() {
-    let desk = TestJournals::new();
+    let journals = TestJournals::new();
     let host = LiveHost::new().expect("a host");
     let own = own_task();
     let id = format!("{}-{}", own.tid, own.start_time);
@@ -354,7 +355,7 @@ fn undo_leaves_files_that_are_not_of_the_kernel() {
         .replace(r#"{"tid":7,"start_time":9}"#, &task)
         .replace(r#""id":"7-9""#, &format!(r#""id":"{id}""#))
         .replace(ANOTHER_BOOT, boot.trim());
-    let base = desk.folder.path().to_string_lossy().into_owned();
+    let base = journals.folder.path().to_string_lossy().into_owned();
     let (value, group, pipe) =
         (format!("{base}/value"), format!("{base}/pinfold-1-1"), format!("{base}/pipe"));
     files::write_atomic(&value, b"mine\n").expect("a file");
@@ -366,34 +367,34 @@ fn undo_leaves_files_that_are_not_of_the_kernel() {
     for path in [&value, &format!("{base}/link"), &pipe, &through, &around] {
         let change = format!(r#"{{"write_file":{{"path":"{path}","value":{{"text":"mine"}}}}}}"#);
         let undo = format!(r#"{{"write_file":{{"path":"{path}","original":{{"text":"no"}}}}}}"#);
-        is_refused(&desk, &id, &[&header, &step(&change, &undo)], path);
+        is_refused(&journals, &id, &[&header, &step(&change, &undo)], path);
         assert_eq!(files::read_text(&value).expect("it is there"), "mine\n", "{path}");
     }
     let change = format!(r#"{{"make_group":{{"path":"{group}"}}}}"#);
     let undo = format!(r#"{{"remove_group":{{"path":"{group}"}}}}"#);
-    is_refused(&desk, &id, &[&header, &step(&change, &undo)], &group);
+    is_refused(&journals, &id, &[&header, &step(&change, &undo)], &group);
     assert!(files::is_dir(&group));
 }
 
 /// A journal is created whole: an empty one of a live process was cut, and may have had steps.
 #[test]
 fn an_empty_journal_of_a_live_process_is_not_called_nothing_done() {
-    let desk = TestJournals::new();
+    let journals = TestJournals::new();
     let own = own_task();
     let id = format!("{}-{}", own.tid, own.start_time);
-    desk.put(&id, "");
-    desk.put("4999999-1", "");
-    let undone = desk.pinfold(&["undo", &id]);
+    journals.put(&id, "");
+    journals.put("4999999-1", "");
+    let undone = journals.pinfold(&["undo", &id]);
     let said = undone.stderr_text();
     assert_eq!(undone.status.code(), Some(5), "{said}");
     assert!(
         said.contains(&format!("it is truncated, and process {} is running", own.tid)),
         "{said}"
     );
-    assert!(desk.journals.contains(&format!("{id}.jsonl")), "it is left");
-    let status = desk.pinfold(&["status"]);
+    assert!(journals.journals.contains(&format!("{id}.jsonl")), "it is left");
+    let status = journals.pinfold(&["status"]);
     assert_eq!(status.status.code(), Some(3), "{}", status.stdout_text());
-    let other = desk.pinfold(&["undo", "4999999-1"]);
+    let other = journals.pinfold(&["undo", "4999999-1"]);
     assert!(other.status.success(), "{}", other.stderr_text());
     assert!(other.stderr_text().contains("no step had been executed"), "{}", other.stderr_text());
 }
@@ -403,14 +404,14 @@ fn step(change: &str, undo: &str) -> String {
 }
 
 /// `undo` names the path, exits with 5, and leaves the journal open.
-fn is_refused(desk: &TestJournals, id: &str, lines: &[&str], path: &str) {
+fn is_refused(journals: &TestJournals, id: &str, lines: &[&str], path: &str) {
     let name = format!("{id}.jsonl");
     let text = format!("{}\n", lines.join("\n"));
-    desk.journals.replace(&name, text.as_bytes()).expect("written");
-    let undone = desk.pinfold(&["undo", id]);
+    journals.journals.replace(&name, text.as_bytes()).expect("written");
+    let undone = journals.pinfold(&["undo", id]);
     let said = undone.stderr_text();
     assert_eq!(undone.status.code(), Some(5), "{path}: {said}");
     assert!(said.contains(path) && said.contains("it belongs to no tunable or cgroup"), "{said}");
-    let left = String::from_utf8(desk.journals.read(&name).expect("it is there"));
+    let left = String::from_utf8(journals.journals.read(&name).expect("it is there"));
     assert!(!left.expect("text").contains(r#"{"end""#), "{path}");
 }

@@ -15,25 +15,25 @@ use std::collections::BTreeSet;
 use pinfold_host::paths;
 use pinfold_model::{Change, CpuSet, Undo};
 
-use super::draft::{Draft, all_of};
+use super::step_builder::{StepBuilder, all_of};
 use crate::actuators::GROUP_PREFIX;
 use crate::cpusets::{self, Cpusets};
 use crate::error::ApplyError;
 
 const REASON: &str = "every movable task stays on the host's CPUs";
 
-pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let cpusets = draft.cpusets()??;
-    let kept = groups_of_vm(draft, cpusets)?;
+pub(super) fn confine(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
+    let cpusets = builder.cpusets()??;
+    let kept = groups_of_vm(builder, cpusets)?;
     for group in &kept {
-        if cpusets.effective(draft.state, group)?.is_subset(&draft.plan.housekeeping) {
+        if cpusets.effective(builder.state, group)?.is_subset(&builder.plan.housekeeping) {
             continue;
         }
-        move_members(draft, cpusets, group)?;
-        for child in cpusets.children(draft.state, group)? {
-            let is_ours = child.rsplit('/').next() == Some(draft.name.as_str());
+        move_members(builder, cpusets, group)?;
+        for child in cpusets.children(builder.state, group)? {
+            let is_ours = child.rsplit('/').next() == Some(builder.name.as_str());
             if !kept.contains(&child) && !is_ours {
-                shrink_tree(draft, cpusets, &child)?;
+                shrink_tree(builder, cpusets, &child)?;
             }
         }
     }
@@ -42,41 +42,45 @@ pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 
 /// The groups that contain threads of the machine, and all their ancestors; parents first.
 pub(super) fn groups_of_vm(
-    draft: &Draft<'_>,
+    builder: &StepBuilder<'_>,
     cpusets: &Cpusets,
 ) -> Result<BTreeSet<String>, ApplyError> {
     let mut groups = BTreeSet::new();
-    for tid in &draft.vm_tids {
-        if let Some(group) = cpusets.group_of(draft.state, *tid)? {
+    for tid in &builder.vm_tids {
+        if let Some(group) = cpusets.group_of(builder.state, *tid)? {
             groups.extend(cpusets.lineage(&group));
         }
     }
     Ok(groups)
 }
 
-fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result<(), ApplyError> {
-    let movable = draft.movable(cpusets, cpusets.members(draft.state, group)?)?;
+fn move_members(
+    builder: &mut StepBuilder<'_>,
+    cpusets: &Cpusets,
+    group: &str,
+) -> Result<(), ApplyError> {
+    let movable = builder.movable(cpusets, cpusets.members(builder.state, group)?)?;
     let mut states = Vec::new();
     for tid in movable {
-        states.extend(draft.state.task(cpusets, tid)?);
+        states.extend(builder.state.task(cpusets, tid)?);
     }
-    let name = draft.name.clone();
+    let name = builder.name.clone();
     // The list of an existing group may be that of an earlier plan.
-    if states.is_empty() && !draft.state.exists(&paths::cgroup_file(group, &name)) {
+    if states.is_empty() && !builder.state.exists(&paths::cgroup_file(group, &name)) {
         return Ok(());
     }
-    let cpus = draft.plan.housekeeping.intersection(&cpusets.effective(draft.state, group)?);
+    let cpus = builder.plan.housekeeping.intersection(&cpusets.effective(builder.state, group)?);
     if cpus.is_empty() {
-        draft.left(group, "it has no housekeeping CPU");
+        builder.left(group, "it has no housekeeping CPU");
         return Ok(());
     }
-    let ours = draft.group(cpusets, group, &name, Some(&cpus), REASON)?;
+    let ours = builder.group(cpusets, group, &name, Some(&cpus), REASON)?;
     if states.is_empty() {
         return Ok(());
     }
     let file = cpusets.members_file().to_owned();
     let tasks = states.iter().map(|state| state.task).collect();
-    draft.step(
+    builder.step(
         Change::MoveTasks { group: ours, file: file.clone(), tasks },
         Undo::MoveTasks { mount: cpusets.root().to_owned(), file, tasks: states },
         REASON,
@@ -87,33 +91,38 @@ fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result
 /// Shrinks a group and those below it, the lowest first. False if the group keeps CPUs of the
 /// machine, because it has no other CPUs, or because a group below it has none and must remain a
 /// subset. The tasks of such a group are moved instead, as for a group on the path to the machine.
-fn shrink_tree(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result<bool, ApplyError> {
+fn shrink_tree(
+    builder: &mut StepBuilder<'_>,
+    cpusets: &Cpusets,
+    group: &str,
+) -> Result<bool, ApplyError> {
     let mut confined = true;
-    for child in cpusets.children(draft.state, group)? {
-        confined &= shrink_tree(draft, cpusets, &child)?;
+    for child in cpusets.children(builder.state, group)? {
+        confined &= shrink_tree(builder, cpusets, &child)?;
     }
     let path = paths::cpuset_cpus(group);
-    let original = draft.state.required(&path)?;
+    let original = builder.state.required(&path)?;
     let own = cpusets::parse(&path, &original)?;
-    let reserved = draft.reserved(cpusets, group)?;
-    let allowed = draft.plan.housekeeping.union(&reserved);
+    let reserved = builder.reserved(cpusets, group)?;
+    let allowed = builder.plan.housekeeping.union(&reserved);
     let cpus: CpuSet = own.intersection(&allowed);
     if cpus == own {
         return Ok(true);
     }
     if cpus.is_empty() {
         let whose = if group.contains(GROUP_PREFIX) { "it is Pinfold's and " } else { "it " };
-        draft.left(group, &format!("{whose}has no housekeeping CPU"));
+        builder.left(group, &format!("{whose}has no housekeeping CPU"));
         return Ok(false);
     }
     if !confined {
-        move_members(draft, cpusets, group)?;
+        move_members(builder, cpusets, group)?;
         return Ok(false);
     }
-    let masks = if reserved.is_empty() { Vec::new() } else { draft.overwritten(cpusets, group)? };
+    let masks =
+        if reserved.is_empty() { Vec::new() } else { builder.overwritten(cpusets, group)? };
     // Before and after the list: the last undo of a mask follows that of the list.
-    draft.keep_masks(&masks, &all_of(&masks));
-    draft.shrink(group, &cpus, original);
-    draft.keep_masks(&masks, &cpus);
+    builder.keep_masks(&masks, &all_of(&masks));
+    builder.shrink(group, &cpus, original);
+    builder.keep_masks(&masks, &cpus);
     Ok(true)
 }

@@ -21,8 +21,8 @@ use pinfold_host::paths;
 use pinfold_model::tunables::partition;
 use pinfold_model::{Change, Finding, Undo};
 
-use super::draft::{Draft, all_of};
 use super::isolate_host_v1::groups_of_vm;
+use super::step_builder::{StepBuilder, all_of};
 use crate::actuators;
 use crate::cpusets::{self, Cpusets};
 use crate::error::ApplyError;
@@ -32,23 +32,23 @@ const REASON: &str = "every movable task stays on the host's CPUs";
 const CLEARS_POPULATED: (u32, u32) = (7, 0);
 const OWN_GROUP: &str = "the process shares its group with others, which are to be excluded";
 
-pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let cpusets = draft.cpusets()??;
+pub(super) fn confine(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
+    let cpusets = builder.cpusets()??;
     let root = cpusets.root().to_owned();
-    if cpusets.effective(draft.state, &root)?.is_subset(&draft.plan.housekeeping) {
+    if cpusets.effective(builder.state, &root)?.is_subset(&builder.plan.housekeeping) {
         return Ok(());
     }
-    let kept = own_group(draft, cpusets)?;
+    let kept = own_group(builder, cpusets)?;
     for group in &kept {
-        for child in cpusets.children(draft.state, group)? {
+        for child in cpusets.children(builder.state, group)? {
             let name = child.rsplit('/').next();
-            let is_ours = name.is_some_and(|name| name.starts_with(draft.name.as_str()));
+            let is_ours = name.is_some_and(|name| name.starts_with(builder.name.as_str()));
             if !kept.contains(&child) && !is_ours {
-                shrink(draft, cpusets, group, &child)?;
+                shrink(builder, cpusets, group, &child)?;
             }
         }
-        if cpusets.is_real_root(draft.state, group) {
-            move_members(draft, cpusets, group)?;
+        if cpusets.is_real_root(builder.state, group) {
+            move_members(builder, cpusets, group)?;
         }
     }
     Ok(())
@@ -56,12 +56,15 @@ pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 
 /// Ensures that the machine has its own group. Returns the groups that are not to be limited: that
 /// one and all above it, parents first.
-fn own_group(draft: &mut Draft<'_>, cpusets: &Cpusets) -> Result<BTreeSet<String>, ApplyError> {
-    let mut kept = groups_of_vm(draft, cpusets)?;
-    let Some(current) = cpusets.group_of(draft.state, draft.vm.tid)? else { return Ok(kept) };
-    let name = format!("{}-vm", draft.name);
+fn own_group(
+    builder: &mut StepBuilder<'_>,
+    cpusets: &Cpusets,
+) -> Result<BTreeSet<String>, ApplyError> {
+    let mut kept = groups_of_vm(builder, cpusets)?;
+    let Some(current) = cpusets.group_of(builder.state, builder.vm.tid)? else { return Ok(kept) };
+    let name = format!("{}-vm", builder.name);
     // A partition is made directly below the root, where Linux 6.1 supports it.
-    if current == cpusets.root() && draft.plan.tuning.has(&partition::TUNABLE) {
+    if current == cpusets.root() && builder.plan.tuning.has(&partition::TUNABLE) {
         return Ok(kept);
     }
     let in_own = current.rsplit('/').next() == Some(name.as_str());
@@ -69,25 +72,25 @@ fn own_group(draft: &mut Draft<'_>, cpusets: &Cpusets) -> Result<BTreeSet<String
     if in_own {
         // A plan before this one made it, and the partition is better made without it.
         let is_replaced = cpusets.parent(&current) == cpusets.root()
-            && draft.plan.tuning.has(&partition::TUNABLE);
+            && builder.plan.tuning.has(&partition::TUNABLE);
         if !is_replaced {
-            draft.needs(&current);
+            builder.needs(&current);
         }
         return Ok(kept);
     }
-    let others = |tid: &pinfold_model::Tid| !draft.vm_tids.contains(tid);
+    let others = |tid: &pinfold_model::Tid| !builder.vm_tids.contains(tid);
     let shared =
-        current == cpusets.root() || cpusets.members(draft.state, &current)?.iter().any(others);
+        current == cpusets.root() || cpusets.members(builder.state, &current)?.iter().any(others);
     if !shared {
         return Ok(kept);
     }
     let parent = cpusets.parent(&current).to_owned();
-    draft.enable(cpusets, &parent, OWN_GROUP)?;
-    let group = draft.group(cpusets, &parent, &name, None, OWN_GROUP)?;
+    builder.enable(cpusets, &parent, OWN_GROUP)?;
+    let group = builder.group(cpusets, &parent, &name, None, OWN_GROUP)?;
     let file = cpusets.members_file().to_owned();
-    let states = draft.states_of(cpusets, &[draft.vm.tid])?;
-    draft.step(
-        Change::MoveTasks { group: group.clone(), file: file.clone(), tasks: vec![draft.vm] },
+    let states = builder.states_of(cpusets, &[builder.vm.tid])?;
+    builder.step(
+        Change::MoveTasks { group: group.clone(), file: file.clone(), tasks: vec![builder.vm] },
         Undo::MoveTasks { mount: cpusets.root().to_owned(), file, tasks: states },
         OWN_GROUP,
     );
@@ -99,16 +102,16 @@ fn own_group(draft: &mut Draft<'_>, cpusets: &Cpusets) -> Result<BTreeSet<String
 }
 
 fn shrink(
-    draft: &mut Draft<'_>,
+    builder: &mut StepBuilder<'_>,
     cpusets: &Cpusets,
     parent: &str,
     group: &str,
 ) -> Result<(), ApplyError> {
-    let reserved = draft.reserved(cpusets, group)?;
-    let allowed = draft.plan.housekeeping.union(&reserved);
+    let reserved = builder.reserved(cpusets, group)?;
+    let allowed = builder.plan.housekeeping.union(&reserved);
     let path = paths::cpuset_cpus(group);
     // The file does not exist before the controller is enabled, and is empty then.
-    let original = draft.state.file(&path)?.unwrap_or_else(|| b"\n".to_vec());
+    let original = builder.state.file(&path)?.unwrap_or_else(|| b"\n".to_vec());
     let own = cpusets::parse(&path, &original)?;
     if !own.is_empty() && own.is_subset(&allowed) {
         return Ok(());
@@ -116,43 +119,44 @@ fn shrink(
     let cpus = if own.is_empty() { allowed } else { own.intersection(&allowed) };
     // If the list and the parent's CPUs are disjoint, the kernel treats it as "inherit" without an
     // error.
-    if cpus.is_disjoint(&cpusets.effective(draft.state, parent)?) {
-        draft.left(group, "it has no housekeeping CPU");
+    if cpus.is_disjoint(&cpusets.effective(builder.state, parent)?) {
+        builder.left(group, "it has no housekeeping CPU");
         return Ok(());
     }
-    if is_partition(draft, group)? {
-        draft.left(group, "it is a partition that Pinfold did not create");
+    if is_partition(builder, group)? {
+        builder.left(group, "it is a partition that Pinfold did not create");
         return Ok(());
     }
-    report_undo(draft, cpusets, parent, group, &original)?;
-    draft.enable(cpusets, parent, REASON)?;
-    let masks = if reserved.is_empty() { Vec::new() } else { draft.overwritten(cpusets, group)? };
+    report_undo(builder, cpusets, parent, group, &original)?;
+    builder.enable(cpusets, parent, REASON)?;
+    let masks =
+        if reserved.is_empty() { Vec::new() } else { builder.overwritten(cpusets, group)? };
     // Before and after the list: the last undo of a mask follows that of the list.
-    draft.keep_masks(&masks, &all_of(&masks));
-    draft.shrink(group, &cpus, original);
-    draft.unit_list(group, &cpus)?;
-    draft.keep_masks(&masks, &cpus);
+    builder.keep_masks(&masks, &all_of(&masks));
+    builder.shrink(group, &cpus, original);
+    builder.unit_list(group, &cpus)?;
+    builder.keep_masks(&masks, &cpus);
     Ok(())
 }
 
 /// Reports before the change if undo cannot make a list empty again.
 fn report_undo(
-    draft: &mut Draft<'_>,
+    builder: &mut StepBuilder<'_>,
     cpusets: &Cpusets,
     parent: &str,
     group: &str,
     original: &[u8],
 ) -> Result<(), ApplyError> {
-    let was_on = draft.state.file(&paths::cpuset_cpus(group))?.is_some();
-    let release = draft.state.release()?;
+    let was_on = builder.state.file(&paths::cpuset_cpus(group))?.is_some();
+    let release = builder.state.release()?;
     if !was_on || !original.trim_ascii().is_empty() || release >= CLEARS_POPULATED {
         return Ok(());
     }
     // When the steps are planned again, Pinfold's own values are found.
     let ours = |_: &str, value: &[u8]| {
-        Ok(value.trim_ascii() == draft.plan.housekeeping.to_string().as_bytes())
+        Ok(value.trim_ascii() == builder.plan.housekeeping.to_string().as_bytes())
     };
-    let why = match actuators::obstacle(draft.state, cpusets, parent, &ours)? {
+    let why = match actuators::obstacle(builder.state, cpusets, parent, &ours)? {
         Some(why) => why,
         None if release < cpusets::MASKS_SURVIVE => "its tasks would lose their masks".to_owned(),
         None => return Ok(()),
@@ -161,38 +165,42 @@ fn report_undo(
         "this kernel will not accept an empty list for {group} again while it has tasks, and \
          {why}: undo will list all CPUs there instead, which has the same effect"
     );
-    draft.find(Finding::note("cgroup cpuset", text));
+    builder.find(Finding::note("cgroup cpuset", text));
     Ok(())
 }
 
-fn is_partition(draft: &Draft<'_>, group: &str) -> Result<bool, ApplyError> {
-    let shown = draft.state.file(&paths::cpuset_partition(group))?;
+fn is_partition(builder: &StepBuilder<'_>, group: &str) -> Result<bool, ApplyError> {
+    let shown = builder.state.file(&paths::cpuset_partition(group))?;
     Ok(shown.is_some_and(|shown| shown.trim_ascii() != b"member"))
 }
 
-fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, root: &str) -> Result<(), ApplyError> {
-    let movable = draft.movable(cpusets, cpusets.members(draft.state, root)?)?;
-    let states = draft.states_of(cpusets, &movable)?;
-    let name = draft.name.clone();
+fn move_members(
+    builder: &mut StepBuilder<'_>,
+    cpusets: &Cpusets,
+    root: &str,
+) -> Result<(), ApplyError> {
+    let movable = builder.movable(cpusets, cpusets.members(builder.state, root)?)?;
+    let states = builder.states_of(cpusets, &movable)?;
+    let name = builder.name.clone();
     // The list of an existing group may be that of an earlier plan.
-    if states.is_empty() && !draft.state.exists(&paths::cgroup_file(root, &name)) {
+    if states.is_empty() && !builder.state.exists(&paths::cgroup_file(root, &name)) {
         return Ok(());
     }
-    let cpus = draft.plan.housekeeping.intersection(&cpusets.effective(draft.state, root)?);
+    let cpus = builder.plan.housekeeping.intersection(&cpusets.effective(builder.state, root)?);
     if cpus.is_empty() {
         let text = format!("{root} has no housekeeping CPU; its tasks stay where they are");
-        draft.find(Finding::warning("isolation", text));
+        builder.find(Finding::warning("isolation", text));
         return Ok(());
     }
-    draft.enable(cpusets, root, REASON)?;
-    let group = draft.group(cpusets, root, &name, Some(&cpus), REASON)?;
+    builder.enable(cpusets, root, REASON)?;
+    let group = builder.group(cpusets, root, &name, Some(&cpus), REASON)?;
     if states.is_empty() {
         return Ok(());
     }
     let leaders = states.iter().map(|state| state.task).filter(|task| movable.contains(&task.tid));
     let file = cpusets.members_file().to_owned();
     let change = Change::MoveTasks { group, file: file.clone(), tasks: leaders.collect() };
-    draft.step(
+    builder.step(
         change,
         Undo::MoveTasks { mount: cpusets.root().to_owned(), file, tasks: states },
         REASON,

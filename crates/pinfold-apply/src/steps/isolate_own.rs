@@ -9,78 +9,78 @@ use pinfold_host::mountinfo::Version;
 use pinfold_host::{HostError, paths};
 use pinfold_model::{Change, Finding, Tid, Undo};
 
-use super::draft::Draft;
+use super::step_builder::StepBuilder;
 use crate::cpusets::Cpusets;
 use crate::error::{ApplyError, Refusal};
 
 const REASON: &str = "Pinfold's own loads stay on the host's CPUs";
 
-pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+pub(super) fn confine(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
     let mut own = Vec::new();
-    for task in &draft.target.own {
-        if draft.state.is_alive(*task)? {
+    for task in &builder.target.own {
+        if builder.state.is_alive(*task)? {
             own.push(task.tid);
         }
     }
-    match place_for_group(draft, &own)? {
-        Ok((cpusets, parent)) => by_group(draft, cpusets, &parent, &own),
+    match place_for_group(builder, &own)? {
+        Ok((cpusets, parent)) => by_group(builder, cpusets, &parent, &own),
         Err(refusal) => {
             let text = format!("{refusal}; the masks of the loads exclude these CPUs instead");
-            draft.find(Finding::note("isolation", text));
-            by_masks(draft, &own)
+            builder.find(Finding::note("isolation", text));
+            by_masks(builder, &own)
         }
     }
 }
 
 /// The group below which Pinfold's group can be made, or the reason why it cannot.
 fn place_for_group<'a>(
-    draft: &Draft<'a>,
+    builder: &StepBuilder<'a>,
     own: &[Tid],
 ) -> Result<Result<(&'a Cpusets, String), Refusal>, HostError> {
-    let cpusets = match draft.cpusets()? {
+    let cpusets = match builder.cpusets()? {
         Ok(cpusets) => cpusets,
         Err(refusal) => return Ok(Err(refusal)),
     };
     let current = match own.first() {
-        Some(tid) => cpusets.group_of(draft.state, *tid)?,
-        None => cpusets.own_group(draft.state)?,
+        Some(tid) => cpusets.group_of(builder.state, *tid)?,
+        None => cpusets.own_group(builder.state)?,
     };
     let current = current.unwrap_or_else(|| cpusets.root().to_owned());
-    let is_ours = current.rsplit('/').next() == Some(draft.name.as_str());
+    let is_ours = current.rsplit('/').next() == Some(builder.name.as_str());
     let parent = match cpusets.version() {
         Version::V1 if !is_ours => current,
         Version::V1 | Version::V2 => cpusets.parent(&current).to_owned(),
     };
     let is_full = cpusets.version() == Version::V2
-        && !cpusets.is_real_root(draft.state, &parent)
-        && !cpusets.members(draft.state, &parent)?.is_empty();
+        && !cpusets.is_real_root(builder.state, &parent)
+        && !cpusets.members(builder.state, &parent)?.is_empty();
     Ok(if is_full { Err(Refusal::NoRoom { group: parent }) } else { Ok((cpusets, parent)) })
 }
 
 fn by_group(
-    draft: &mut Draft<'_>,
+    builder: &mut StepBuilder<'_>,
     cpusets: &Cpusets,
     parent: &str,
     own: &[Tid],
 ) -> Result<(), ApplyError> {
-    let allowed = cpusets.effective(draft.state, parent)?;
-    let cpus = draft.plan.housekeeping.intersection(&allowed);
-    if allowed.is_subset(&draft.plan.housekeeping) {
+    let allowed = cpusets.effective(builder.state, parent)?;
+    let cpus = builder.plan.housekeeping.intersection(&allowed);
+    if allowed.is_subset(&builder.plan.housekeeping) {
         return Ok(());
     }
     if cpus.is_empty() {
-        draft.left(parent, "it has no housekeeping CPU");
+        builder.left(parent, "it has no housekeeping CPU");
         return Ok(());
     }
     if cpusets.version() == Version::V2 {
-        draft.enable(cpusets, parent, REASON)?;
+        builder.enable(cpusets, parent, REASON)?;
     }
-    let name = draft.name.clone();
-    let group = draft.group(cpusets, parent, &name, Some(&cpus), REASON)?;
+    let name = builder.name.clone();
+    let group = builder.group(cpusets, parent, &name, Some(&cpus), REASON)?;
     let mut outside = Vec::new();
     for pid in own {
-        for tid in draft.state.threads_of(*pid)? {
-            if cpusets.group_of(draft.state, tid)?.is_some_and(|at| at != group) {
+        for tid in builder.state.threads_of(*pid)? {
+            if cpusets.group_of(builder.state, tid)?.is_some_and(|at| at != group) {
                 outside.push(*pid);
                 break;
             }
@@ -89,7 +89,7 @@ fn by_group(
     if outside.is_empty() {
         return Ok(());
     }
-    let states = draft.states_of(cpusets, &outside)?;
+    let states = builder.states_of(cpusets, &outside)?;
     let leaders = states.iter().map(|state| state.task).filter(|task| outside.contains(&task.tid));
     let change = Change::MoveTasks {
         file: file_name(&paths::cgroup_procs(&group)),
@@ -101,23 +101,23 @@ fn by_group(
         file: cpusets.members_file().to_owned(),
         tasks: states,
     };
-    draft.step(change, undo, REASON);
+    builder.step(change, undo, REASON);
     Ok(())
 }
 
-fn by_masks(draft: &mut Draft<'_>, own: &[Tid]) -> Result<(), ApplyError> {
+fn by_masks(builder: &mut StepBuilder<'_>, own: &[Tid]) -> Result<(), ApplyError> {
     for pid in own {
-        for tid in draft.state.threads_of(*pid)? {
-            let Some(stat) = draft.state.stat(tid)? else { continue };
-            let Some(now) = draft.state.mask(tid)? else { continue };
-            let Some(allowed) = draft.state.allowed(tid)? else {
+        for tid in builder.state.threads_of(*pid)? {
+            let Some(stat) = builder.state.stat(tid)? else { continue };
+            let Some(now) = builder.state.mask(tid)? else { continue };
+            let Some(allowed) = builder.state.allowed(tid)? else {
                 continue;
             };
-            let mask = draft.plan.housekeeping.intersection(&allowed);
+            let mask = builder.plan.housekeeping.intersection(&allowed);
             if mask.is_empty() {
-                draft.left(&stat.task().to_string(), "its cpuset has no housekeeping CPU");
+                builder.left(&stat.task().to_string(), "its cpuset has no housekeeping CPU");
             } else if !now.is_subset(&mask) {
-                draft.affinity(stat.task(), &mask, || REASON.to_owned())?;
+                builder.affinity(stat.task(), &mask, || REASON.to_owned())?;
             }
         }
     }

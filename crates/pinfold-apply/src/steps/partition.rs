@@ -14,7 +14,7 @@ use pinfold_host::paths;
 use pinfold_model::tunables::partition;
 use pinfold_model::{Change, CpuSet, Finding, IsolationScope, TaskId, Undo};
 
-use super::draft::Draft;
+use super::step_builder::StepBuilder;
 use super::threads;
 use crate::cpusets::{self, Cpusets};
 use crate::error::ApplyError;
@@ -30,94 +30,94 @@ pub(crate) fn name(vm_group: &str) -> String {
 }
 
 /// Drafts the partition that the plan requests.
-pub(super) fn make(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let Some(kind) = draft.plan.tuning.word(&partition::TUNABLE) else { return Ok(()) };
-    let Some((cpusets, above)) = place(draft)? else { return Ok(()) };
-    let threads = members(draft, kind)?;
+pub(super) fn make(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
+    let Some(kind) = builder.plan.tuning.word(&partition::TUNABLE) else { return Ok(()) };
+    let Some((cpusets, above)) = place(builder)? else { return Ok(()) };
+    let threads = members(builder, kind)?;
     let remote = above != cpusets.root();
-    if remote && !has_remote(draft, cpusets)? {
+    if remote && !has_remote(builder, cpusets)? {
         let text = format!(
             "{above} is not a partition, and this kernel creates one only directly below another"
         );
         let hint = "boot Linux 6.7 or newer, or start the process in the root group";
-        return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
+        return builder.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     }
-    let pus = draft.plan.exclusive.clone();
-    let group = threaded(draft, cpusets, &above, &pus)?;
-    enter(draft, cpusets, &group, &above, threads)?;
+    let pus = builder.plan.exclusive.clone();
+    let group = threaded(builder, cpusets, &above, &pus)?;
+    enter(builder, cpusets, &group, &above, threads)?;
     if remote {
         for group in cpusets.lineage(&above).iter().skip(1).chain([&group]) {
-            keep(draft, group, &pus)?;
+            keep(builder, group, &pus)?;
         }
     }
     let path = paths::cpuset_partition(&group);
-    let shown = draft.state.file(&path)?.unwrap_or_else(|| b"member\n".to_vec());
+    let shown = builder.state.file(&path)?.unwrap_or_else(|| b"member\n".to_vec());
     if shown.trim_ascii() != kind.as_bytes() {
         let change = Change::WriteFile { path: path.clone(), value: kind.into() };
-        draft.step(change, Undo::WriteFile { path, original: b"member\n".to_vec() }, REASON);
+        builder.step(change, Undo::WriteFile { path, original: b"member\n".to_vec() }, REASON);
     }
     Ok(())
 }
 
 /// Moves threads that were created since into or out of an existing partition.
-pub(super) fn sort(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let Some(kind) = draft.plan.tuning.word(&partition::TUNABLE) else { return Ok(()) };
-    let Some((cpusets, above)) = place(draft)? else { return Ok(()) };
-    let group = paths::cgroup_file(&above, &name(&draft.name));
-    if draft.state.exists(&group) {
-        let threads = members(draft, kind)?;
-        enter(draft, cpusets, &group, &above, threads)?;
+pub(super) fn sort(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
+    let Some(kind) = builder.plan.tuning.word(&partition::TUNABLE) else { return Ok(()) };
+    let Some((cpusets, above)) = place(builder)? else { return Ok(()) };
+    let group = paths::cgroup_file(&above, &name(&builder.name));
+    if builder.state.exists(&group) {
+        let threads = members(builder, kind)?;
+        enter(builder, cpusets, &group, &above, threads)?;
     }
     Ok(())
 }
 
 /// The hierarchy and the machine's group, in which the partition is made.
-fn place<'a>(draft: &mut Draft<'a>) -> Result<Option<(&'a Cpusets, String)>, ApplyError> {
+fn place<'a>(builder: &mut StepBuilder<'a>) -> Result<Option<(&'a Cpusets, String)>, ApplyError> {
     let finding = |text: String, hint: &str| Finding::warning(SUBJECT, text).with_hint(hint);
-    if draft.plan.exclusive.is_empty() {
+    if builder.plan.exclusive.is_empty() {
         let text = "the plan excludes other tasks from no CPU".to_owned();
         let hint = "use a strategy that isolates, with --isolate host";
-        draft.lacks(finding(text, hint))?;
+        builder.lacks(finding(text, hint))?;
         return Ok(None);
     }
-    if draft.plan.isolation != IsolationScope::Host {
+    if builder.plan.isolation != IsolationScope::Host {
         let text = format!(
             "a partition of CPUs {} would exclude every task of the host from them, and the \
              isolation scope is narrower",
-            draft.plan.exclusive
+            builder.plan.exclusive
         );
-        draft.lacks(finding(text, "request it with --isolate host"))?;
+        builder.lacks(finding(text, "request it with --isolate host"))?;
         return Ok(None);
     }
-    let cpusets = match draft.cpusets()? {
+    let cpusets = match builder.cpusets()? {
         Ok(cpusets) if cpusets.version() == Version::V2 => cpusets,
         Ok(cpusets) => {
             let text = format!("cpuset is cgroup version 1 here ({})", cpusets.root());
             let hint = "boot with systemd.unified_cgroup_hierarchy=1, or use --isolate host alone";
-            draft.lacks(finding(text, hint))?;
+            builder.lacks(finding(text, hint))?;
             return Ok(None);
         }
         Err(refusal) => {
             let reported = Finding::warning(SUBJECT, refusal.to_string());
-            draft.lacks(match refusal.hint() {
+            builder.lacks(match refusal.hint() {
                 Some(hint) => reported.with_hint(hint),
                 None => reported,
             })?;
             return Ok(None);
         }
     };
-    if !draft.target.kept.is_empty() {
+    if !builder.target.kept.is_empty() {
         let text = "libvirt manages the cgroups of this virtual machine".to_owned();
         let hint = "use --isolate host without a partition";
-        draft.lacks(finding(text, hint))?;
+        builder.lacks(finding(text, hint))?;
         return Ok(None);
     }
-    let group = match draft.group_to_be() {
+    let group = match builder.group_to_be() {
         Some(group) => Some(group),
-        None => cpusets.group_of(draft.state, draft.vm.tid)?,
+        None => cpusets.group_of(builder.state, builder.vm.tid)?,
     };
     // The machine's first thread may be in the partition itself.
-    let inside = format!("/{}", name(&draft.name));
+    let inside = format!("/{}", name(&builder.name));
     let group = group.map(|group| match group.strip_suffix(&inside) {
         Some(above) => above.to_owned(),
         None => group,
@@ -126,16 +126,16 @@ fn place<'a>(draft: &mut Draft<'a>) -> Result<Option<(&'a Cpusets, String)>, App
 }
 
 /// The machine's threads that run only on its exclusive CPUs.
-fn members(draft: &mut Draft<'_>, kind: &str) -> Result<Vec<TaskId>, ApplyError> {
+fn members(builder: &mut StepBuilder<'_>, kind: &str) -> Result<Vec<TaskId>, ApplyError> {
     let mut inside = Vec::new();
-    for (task, role) in threads::in_order(draft)? {
-        let Some(thread) = draft.vnode.thread(&role) else { continue };
-        if !thread.pus.is_subset(&draft.plan.exclusive) {
+    for (task, role) in threads::in_order(builder)? {
+        let Some(thread) = builder.vnode.thread(&role) else { continue };
+        if !thread.pus.is_subset(&builder.plan.exclusive) {
             continue;
         }
-        if !draft.state.listed.contains(&task.tid) {
+        if !builder.state.listed.contains(&task.tid) {
             let text = format!("{role} ({task}) is not a thread of the process and stays outside");
-            draft.find(Finding::note(SUBJECT, text));
+            builder.find(Finding::note(SUBJECT, text));
             continue;
         }
         if kind == partition::ISOLATED && thread.pus.len() > 1 {
@@ -145,56 +145,56 @@ fn members(draft: &mut Draft<'_>, kind: &str) -> Result<Vec<TaskId>, ApplyError>
                 thread.pus
             );
             let hint = "use partition=root, or a strategy that gives each thread one CPU";
-            draft.find(Finding::warning(SUBJECT, text).with_hint(hint));
+            builder.find(Finding::warning(SUBJECT, text).with_hint(hint));
         }
         inside.push(task);
     }
     Ok(inside)
 }
 
-fn has_remote(draft: &Draft<'_>, cpusets: &Cpusets) -> Result<bool, ApplyError> {
+fn has_remote(builder: &StepBuilder<'_>, cpusets: &Cpusets) -> Result<bool, ApplyError> {
     // Distributions backport it to older kernels.
-    let shown = |group: &String| draft.state.exists(&paths::cpuset_cpus_exclusive(group));
-    Ok(draft.state.release()? >= REMOTE
-        || cpusets.children(draft.state, cpusets.root())?.iter().any(shown))
+    let shown = |group: &String| builder.state.exists(&paths::cpuset_cpus_exclusive(group));
+    Ok(builder.state.release()? >= REMOTE
+        || cpusets.children(builder.state, cpusets.root())?.iter().any(shown))
 }
 
 /// Makes the threaded group with its CPUs, and enables the controller for it.
 fn threaded(
-    draft: &mut Draft<'_>,
+    builder: &mut StepBuilder<'_>,
     cpusets: &Cpusets,
     above: &str,
     pus: &CpuSet,
 ) -> Result<String, ApplyError> {
-    let name = name(&draft.name);
-    let group = draft.group(cpusets, above, &name, None, REASON)?;
+    let name = name(&builder.name);
+    let group = builder.group(cpusets, above, &name, None, REASON)?;
     let path = paths::cgroup_type(&group);
-    if draft.state.file(&path)?.is_none_or(|kind| kind.trim_ascii() != b"threaded") {
+    if builder.state.file(&path)?.is_none_or(|kind| kind.trim_ascii() != b"threaded") {
         let change = Change::WriteFile { path, value: b"threaded".to_vec() };
-        draft.step(change, Undo::RemoveGroup { path: group.clone() }, REASON);
+        builder.step(change, Undo::RemoveGroup { path: group.clone() }, REASON);
     }
-    draft.enable(cpusets, above, REASON)?;
-    draft.group(cpusets, above, &name, Some(pus), REASON)
+    builder.enable(cpusets, above, REASON)?;
+    builder.group(cpusets, above, &name, Some(pus), REASON)
 }
 
 /// Moves threads into the partition, and threads that do not belong there out of it.
 fn enter(
-    draft: &mut Draft<'_>,
+    builder: &mut StepBuilder<'_>,
     cpusets: &Cpusets,
     group: &str,
     above: &str,
     threads: Vec<TaskId>,
 ) -> Result<(), ApplyError> {
     let (mut coming, mut going) = (Vec::new(), Vec::new());
-    let main = cpusets.group_of(draft.state, draft.vm.tid)?;
-    for tid in draft.state.listed.clone() {
-        let Some(stat) = draft.state.stat(tid)? else { continue };
-        let Some(found) = cpusets.group_of(draft.state, tid)? else { continue };
+    let main = cpusets.group_of(builder.state, builder.vm.tid)?;
+    for tid in builder.state.listed.clone() {
+        let Some(stat) = builder.state.stat(tid)? else { continue };
+        let Some(found) = cpusets.group_of(builder.state, tid)? else { continue };
         let task = stat.task();
         let is_inside = found == group;
         if !is_inside && found != above && main.as_ref() != Some(&found) {
             let text = format!("{task} is in {found}, which another program made for it");
-            draft.find(Finding::warning(SUBJECT, text));
+            builder.find(Finding::warning(SUBJECT, text));
             continue;
         }
         match (threads.contains(&task), is_inside) {
@@ -206,7 +206,7 @@ fn enter(
     for (tasks, to) in [(coming, group), (going, above)] {
         let mut states = Vec::new();
         for task in &tasks {
-            states.extend(draft.state.task(cpusets, task.tid)?);
+            states.extend(builder.state.task(cpusets, task.tid)?);
         }
         if states.is_empty() {
             continue;
@@ -220,21 +220,21 @@ fn enter(
         let file = cpusets::THREADS_FILE.to_owned();
         let (mount, group) = (cpusets.root().to_owned(), to.to_owned());
         let undo = Undo::MoveTasks { mount, file: file.clone(), tasks: states };
-        draft.step(Change::MoveTasks { group, file, tasks }, undo, REASON);
+        builder.step(Change::MoveTasks { group, file, tasks }, undo, REASON);
     }
     Ok(())
 }
 
 /// Reserves CPUs of a group for the partitions below it, in addition to those already reserved.
-fn keep(draft: &mut Draft<'_>, group: &str, pus: &CpuSet) -> Result<(), ApplyError> {
+fn keep(builder: &mut StepBuilder<'_>, group: &str, pus: &CpuSet) -> Result<(), ApplyError> {
     let path = paths::cpuset_cpus_exclusive(group);
-    let original = draft.state.file(&path)?.unwrap_or_else(|| b"\n".to_vec());
+    let original = builder.state.file(&path)?.unwrap_or_else(|| b"\n".to_vec());
     let now = cpusets::parse(&path, &original)?;
     if pus.is_subset(&now) {
         return Ok(());
     }
     let value = now.union(pus).to_string().into_bytes();
-    draft.step(
+    builder.step(
         Change::WriteFile { path: path.clone(), value },
         Undo::WriteFile { path, original },
         "a partition below this group takes them",

@@ -15,7 +15,7 @@ use pinfold_host::{HostError, paths, proc_cgroup};
 use pinfold_model::tunables::{partition, rt_throttle};
 use pinfold_model::{Change, CpuSet, Finding, Policy, Role, TaskId, Tid, Undo};
 
-use super::draft::Draft;
+use super::step_builder::StepBuilder;
 use crate::cpusets::Cpusets;
 use crate::error::{ApplyError, Refusal};
 use crate::host_state::HostState;
@@ -27,30 +27,30 @@ const USUAL_US: i64 = 950_000;
 
 /// Drafts the steps that the policies require.
 pub(super) fn prepare(
-    draft: &mut Draft<'_>,
+    builder: &mut StepBuilder<'_>,
     policies: &[(TaskId, Policy, Role)],
 ) -> Result<(), ApplyError> {
     let mut real_time = Vec::new();
     for (task, policy, role) in policies {
         match policy {
             Policy::Fifo { .. } | Policy::RoundRobin { .. } => real_time.push(task.tid),
-            Policy::Deadline { .. } => deadline(draft, *task, role)?,
+            Policy::Deadline { .. } => deadline(builder, *task, role)?,
             Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown(_) => {}
         }
     }
     if !real_time.is_empty() {
-        throttle(draft)?;
-        run_time(draft, &real_time)?;
+        throttle(builder)?;
+        run_time(builder, &real_time)?;
     }
     Ok(())
 }
 
 /// Reports that real-time throttling is off, unless the plan sets it.
-fn throttle(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    if !draft.plan.tuning.has(&rt_throttle::TUNABLE)
-        && let Some(finding) = throttle_that_is_off(draft.state.text(&throttle_path())?)
+fn throttle(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
+    if !builder.plan.tuning.has(&rt_throttle::TUNABLE)
+        && let Some(finding) = throttle_that_is_off(builder.state.text(&throttle_path())?)
     {
-        draft.find(finding.with_hint("switch it on with --knob rt-throttle=on"));
+        builder.find(finding.with_hint("switch it on with --knob rt-throttle=on"));
     }
     Ok(())
 }
@@ -70,20 +70,20 @@ pub(crate) fn throttle_that_is_off(content: Option<String>) -> Option<Finding> {
 
 /// The kernel refuses (`EPERM`) a deadline for a thread that may not run on all CPUs of its root
 /// domain.
-fn deadline(draft: &Draft<'_>, task: TaskId, role: &Role) -> Result<(), ApplyError> {
-    let Some(thread) = draft.vnode.thread(role) else { return Ok(()) };
+fn deadline(builder: &StepBuilder<'_>, task: TaskId, role: &Role) -> Result<(), ApplyError> {
+    let Some(thread) = builder.vnode.thread(role) else { return Ok(()) };
     if !role.is_vcpu() {
         return Err(Refusal::DeadlineOf { role: role.clone() }.into());
     }
-    let domain = domain(draft, task.tid)?;
+    let domain = domain(builder, task.tid)?;
     if domain.is_subset(&thread.pus) {
         return Ok(());
     }
     let (role, pus) = (role.clone(), thread.pus.clone());
-    Err(match draft.plan.tuning.word(&partition::TUNABLE) {
+    Err(match builder.plan.tuning.word(&partition::TUNABLE) {
         // The kernel uses the CPU on which the thread last ran. A sleeping thread (a vCPU of a
         // stopped or idle machine) enters the partition's domain only when it wakes up.
-        Some(partition::ROOT) if pus == draft.plan.exclusive => {
+        Some(partition::ROOT) if pus == builder.plan.exclusive => {
             Refusal::DeadlineBeforePartition { role, pus }
         }
         Some(partition::ISOLATED) => Refusal::DeadlineInIsolated { role, pus },
@@ -93,10 +93,10 @@ fn deadline(draft: &Draft<'_>, task: TaskId, role: &Role) -> Result<(), ApplyErr
 }
 
 /// The CPUs among which the kernel admits a thread with a deadline: its root domain.
-fn domain(draft: &Draft<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
-    let state = draft.state;
+fn domain(builder: &StepBuilder<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
+    let state = builder.state;
     let online = state.required_cpu_list(&paths::cpu_online())?;
-    let Some(cpusets) = draft.state.cpusets()? else { return Ok(online) };
+    let Some(cpusets) = builder.state.cpusets()? else { return Ok(online) };
     let Some(group) = cpusets.group_of(state, tid)? else { return Ok(online) };
     let lineage = cpusets.lineage(&group);
     let said = |path: &str| -> Result<String, ApplyError> {
@@ -143,17 +143,17 @@ fn isolated(state: &HostState<'_>, cpusets: &Cpusets, group: &str) -> Result<Cpu
 }
 
 /// Gives the threads' groups run time if they have none.
-fn run_time(draft: &mut Draft<'_>, tids: &[Tid]) -> Result<(), ApplyError> {
+fn run_time(builder: &mut StepBuilder<'_>, tids: &[Tid]) -> Result<(), ApplyError> {
     let mounts = paths::own_mountinfo();
-    let text = draft.state.required(&mounts)?;
+    let text = builder.state.required(&mounts)?;
     let text = String::from_utf8_lossy(&text);
     let mounts = mountinfo::parse(&text).map_err(|error| error.at(&mounts))?;
     let Some(mount) = mountinfo::v1_mount(&mounts, CONTROLLER) else { return Ok(()) };
     // Run time that the steps so far assign.
     let mut given = BTreeMap::new();
     for tid in tids {
-        for group in lineage(draft, &mount, *tid)? {
-            give(draft, &mount, &group, &mut given)?;
+        for group in lineage(builder, &mount, *tid)? {
+            give(builder, &mount, &group, &mut given)?;
         }
     }
     Ok(())
@@ -161,12 +161,12 @@ fn run_time(draft: &mut Draft<'_>, tids: &[Tid]) -> Result<(), ApplyError> {
 
 /// The thread's group and its ancestors without the root, from the top.
 fn lineage(
-    draft: &Draft<'_>,
+    builder: &StepBuilder<'_>,
     mount: &ControllerMount,
     tid: Tid,
 ) -> Result<Vec<String>, ApplyError> {
     let path = paths::process_cgroup(tid);
-    let Some(text) = draft.state.text(&path)? else {
+    let Some(text) = builder.state.text(&path)? else {
         return Ok(Vec::new());
     };
     let memberships = proc_cgroup::parse(&text).map_err(|error| error.at(&path))?;
@@ -189,14 +189,14 @@ fn lineage(
 }
 
 fn give(
-    draft: &mut Draft<'_>,
+    builder: &mut StepBuilder<'_>,
     mount: &ControllerMount,
     group: &str,
     given: &mut BTreeMap<String, i64>,
 ) -> Result<(), ApplyError> {
     let path = paths::cpu_rt_runtime(group);
     // A kernel without CONFIG_RT_GROUP_SCHED has no such file.
-    let Some(original) = draft.state.file(&path)? else { return Ok(()) };
+    let Some(original) = builder.state.file(&path)? else { return Ok(()) };
     if given.contains_key(group) || original.trim_ascii() != b"0" {
         return Ok(());
     }
@@ -204,25 +204,25 @@ fn give(
         return Err(Refusal::ReadOnly { path: mount.mount.path.clone() }.into());
     }
     let above = group.rsplit_once('/').map_or(group, |(above, _)| above);
-    let left = left(draft, above, group, given)?;
+    let left = left(builder, above, group, given)?;
     if left <= 0 {
         return Err(Refusal::NoRunTime { group: group.to_owned(), above: above.to_owned() }.into());
     }
     given.insert(group.to_owned(), left);
     let change = Change::WriteFile { path: path.clone(), value: left.to_string().into_bytes() };
-    draft.step(change, Undo::WriteFile { path, original }, REASON);
+    builder.step(change, Undo::WriteFile { path, original }, REASON);
     Ok(())
 }
 
 /// Remaining run time of a group for a child group, in microseconds of the child's period.
 fn left(
-    draft: &Draft<'_>,
+    builder: &StepBuilder<'_>,
     above: &str,
     group: &str,
     given: &BTreeMap<String, i64>,
 ) -> Result<i64, ApplyError> {
     let number = |path: &str| -> Result<Option<i64>, ApplyError> {
-        let text = draft.state.text(path)?;
+        let text = builder.state.text(path)?;
         Ok(text.and_then(|text| text.trim().parse().ok()))
     };
     // Shares in millionths of the time; an unlimited group counts as the default.
@@ -241,9 +241,9 @@ fn left(
         })
     };
     let mut left = share(above)?;
-    for name in draft.state.names(above)? {
+    for name in builder.state.names(above)? {
         let sibling = paths::cgroup_file(above, &name);
-        if sibling != group && draft.state.exists(&paths::cpu_rt_runtime(&sibling)) {
+        if sibling != group && builder.state.exists(&paths::cpu_rt_runtime(&sibling)) {
             left -= share(&sibling)?;
         }
     }

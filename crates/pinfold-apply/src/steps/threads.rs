@@ -6,37 +6,37 @@
 
 use pinfold_model::{Finding, Policy, Role, TaskId, VnodeKind};
 
-use super::draft::{Ask, Draft};
 use super::real_time;
+use super::step_builder::{Ask, StepBuilder};
 use crate::error::ApplyError;
 use crate::tasks;
 
-pub(super) fn place(draft: &mut Draft<'_>, ask: Ask) -> Result<(), ApplyError> {
-    let threads = in_order(draft)?;
+pub(super) fn place(builder: &mut StepBuilder<'_>, ask: Ask) -> Result<(), ApplyError> {
+    let threads = in_order(builder)?;
     let mut policies: Vec<(TaskId, Policy, Role)> = Vec::new();
     for (task, role) in &threads {
-        if tasks::has_no_place(draft.vnode, role) {
-            draft.find(tasks::no_place(*task, role));
+        if tasks::has_no_place(builder.vnode, role) {
+            builder.find(tasks::no_place(*task, role));
         }
-        let Some(thread) = draft.vnode.thread(role) else { continue };
+        let Some(thread) = builder.vnode.thread(role) else { continue };
         // Without cgroups, libvirt sets the emulator's mask for the first thread only.
-        let is_first = *role != Role::Emulator || *task == draft.vm;
-        match draft.target.kept(role).filter(|_| is_first) {
+        let is_first = *role != Role::Emulator || *task == builder.vm;
+        match builder.target.kept(role).filter(|_| is_first) {
             Some(kept) => {
                 let followers = followers(role, &threads);
-                draft.setting(kept, &[*task], (&followers, ask))?;
+                builder.setting(kept, &[*task], (&followers, ask))?;
             }
             None => {
-                draft.affinity(*task, &thread.pus, || format!("{role}: {}", thread.reason))?;
+                builder.affinity(*task, &thread.pus, || format!("{role}: {}", thread.reason))?;
             }
         }
         if let Some(policy) = thread.policy {
             policies.push((*task, policy, role.clone()));
         }
     }
-    real_time::prepare(draft, &policies)?;
+    real_time::prepare(builder, &policies)?;
     for (task, policy, role) in policies {
-        draft.policy(task, policy, &format!("{role} runs as {policy}"))?;
+        builder.policy(task, policy, &format!("{role} runs as {policy}"))?;
     }
     Ok(())
 }
@@ -55,32 +55,32 @@ fn rank(role: &Role) -> (u8, u32) {
 }
 
 /// The machine's threads with their roles, in the order in which they are placed.
-pub(super) fn in_order(draft: &mut Draft<'_>) -> Result<Vec<(TaskId, Role)>, ApplyError> {
+pub(super) fn in_order(builder: &mut StepBuilder<'_>) -> Result<Vec<(TaskId, Role)>, ApplyError> {
     // All threads of a process group have the role `Task`.
-    let is_group = draft.vnode.kind == VnodeKind::ProcessGroup;
+    let is_group = builder.vnode.kind == VnodeKind::ProcessGroup;
     let role_of = |of_vm: Role| if is_group { Role::Task } else { of_vm };
-    let main = (draft.vm, role_of(Role::Emulator));
-    let named = draft.target.threads.iter().filter(|(task, _)| task.tid != draft.vm.tid);
+    let main = (builder.vm, role_of(Role::Emulator));
+    let named = builder.target.threads.iter().filter(|(task, _)| task.tid != builder.vm.tid);
     let mut threads: Vec<(TaskId, Role)> = named.cloned().collect();
     threads.sort_by_key(|(_, role)| rank(role));
-    let listed = draft.state.listed.clone();
+    let listed = builder.state.listed.clone();
     // Threads in the process's list are alive; only the others need a check.
     let mut placed = Vec::with_capacity(listed.len() + 1);
     for (task, role) in threads {
-        if listed.binary_search(&task.tid).is_ok() || draft.state.is_alive(task)? {
+        if listed.binary_search(&task.tid).is_ok() || builder.state.is_alive(task)? {
             placed.push((task, role));
         } else {
-            draft.gone(task);
+            builder.gone(task);
         }
     }
     for tid in listed {
-        if tid == draft.vm.tid || draft.target.role(tid).is_some() {
+        if tid == builder.vm.tid || builder.target.role(tid).is_some() {
             continue;
         }
-        let Some(stat) = draft.state.stat(tid)? else { continue };
+        let Some(stat) = builder.state.stat(tid)? else { continue };
         if stat.is_unmovable() {
             let text = format!("thread {tid} ({}) is bound by the kernel", stat.comm);
-            draft.find(Finding::note("threads", text));
+            builder.find(Finding::note("threads", text));
         } else {
             placed.push((stat.task(), role_of(Role::Worker)));
         }

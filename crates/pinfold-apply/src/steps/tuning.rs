@@ -13,19 +13,19 @@ mod shares;
 use pinfold_model::tunables::{Tunable, governor, max_khz, min_khz, offline, rt_throttle, smt};
 use pinfold_model::{Change, CpuSet, Finding, Undo};
 
-use super::draft::Draft;
+use super::step_builder::StepBuilder;
 use crate::actuators;
 use crate::error::{ApplyError, Refusal};
 
 /// Drafts the steps for all host tunables of the plan.
-pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    irqs::place(draft)?;
-    files(draft)?;
-    throttle(draft)?;
-    memory::bind(draft)?;
-    frequency::set(draft)?;
-    shares::set(draft)?;
-    cpu_time::set(draft)
+pub(super) fn set(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
+    irqs::place(builder)?;
+    files(builder)?;
+    throttle(builder)?;
+    memory::bind(builder)?;
+    frequency::set(builder)?;
+    shares::set(builder)?;
+    cpu_time::set(builder)
 }
 
 /// Tunables whose steps depend on what the host has: each has code of its own here.
@@ -39,34 +39,34 @@ const BY_CODE: [&Tunable; 6] = [
 ];
 
 /// Writes the files of all other tunables as the table has them.
-fn files(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let pus = draft.vnode.pus();
-    for (tunable, value) in draft.plan.tuning.iter() {
+fn files(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
+    let pus = builder.vnode.pus();
+    for (tunable, value) in builder.plan.tuning.iter() {
         if BY_CODE.iter().any(|one| one.key == tunable.key) {
             continue;
         }
         for file in tunable.files(value, &pus) {
-            draft.knob(tunable.name, file, tunable.reason)?;
+            builder.knob(tunable.name, file, tunable.reason)?;
         }
     }
     Ok(())
 }
 
 /// An existing limit is kept.
-fn throttle(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+fn throttle(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
     let tunable = &rt_throttle::TUNABLE;
-    let Some(value) = draft.plan.tuning.get(tunable) else { return Ok(()) };
+    let Some(value) = builder.plan.tuning.get(tunable) else { return Ok(()) };
     for (path, raw) in tunable.files(value, &CpuSet::new()) {
-        let now = draft.state.text(&path)?;
+        let now = builder.state.text(&path)?;
         let is_unlimited = now.is_none_or(|text| text.trim() == "-1");
         if is_unlimited || !value.is_on() {
-            draft.knob(tunable.name, (path, raw), tunable.reason)?;
+            builder.knob(tunable.name, (path, raw), tunable.reason)?;
         }
     }
     Ok(())
 }
 
-impl Draft<'_> {
+impl StepBuilder<'_> {
     /// Sets a tunable unless it already has the value.
     pub(super) fn knob(
         &mut self,

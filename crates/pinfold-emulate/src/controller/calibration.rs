@@ -22,15 +22,15 @@ type Started<'h> = (Node, VnodeCgroup, Box<dyn Emulation + 'h>);
 /// # Errors
 /// [`SpeedError`] of a method. An overhead that cannot be measured is no error: it is reported.
 pub(super) fn calibrate(
-    (outside, clock): (&dyn HelperSpawner, &dyn Clock),
+    (spawner, clock): (&dyn HelperSpawner, &dyn Clock),
     started: &mut [Started<'_>],
 ) -> Result<CpuSet, SpeedError> {
     let (mut looks, mut places) = (Vec::new(), Vec::new());
-    for (place, (node, enclosure, emulation)) in started.iter().enumerate() {
+    for (place, (node, cgroup, emulation)) in started.iter().enumerate() {
         let periods_ns = SHARES.map(|share| emulation.turn_to_witness(share));
         if periods_ns.iter().any(Option::is_some) {
             looks.push(Sample {
-                entries: enclosure.entries(),
+                entries: cgroup.entries(),
                 pus: node.pus(),
                 periods_ns,
                 charged_to: emulation.charged_to(),
@@ -42,7 +42,7 @@ pub(super) fn calibrate(
     if looks.is_empty() {
         return Ok(together);
     }
-    let kept = outside.recall();
+    let kept = spawner.recall();
     let all = started.iter_mut().enumerate().filter(|(place, _)| places.contains(place));
     let mut wanted = Wanted { all: all.map(|(_, one)| one).collect(), clock };
     let now_ns = clock.now_ns();
@@ -57,12 +57,12 @@ pub(super) fn calibrate(
         }
         return Ok(together);
     }
-    let found = witness(outside, clock, &looks, &mut wanted)?;
+    let found = witness(spawner, clock, &looks, &mut wanted)?;
     for ((node, _, emulation), costs) in wanted.all.into_iter().zip(&found.costs) {
         let known = completed(&kept, node, costs);
-        report_missing(outside, node, &known, found.failed.as_ref());
+        report_missing(spawner, node, &known, found.failed.as_ref());
         emulation.learn(&known)?;
-        keep(outside, clock, node, emulation.as_ref(), costs.keys(), &together);
+        keep(spawner, clock, node, emulation.as_ref(), costs.keys(), &together);
     }
     Ok(together)
 }
@@ -117,7 +117,7 @@ fn completed(kept: &Calibrations, node: &Node, costs: &BTreeMap<PuId, Cost>) -> 
 }
 
 fn report_missing(
-    outside: &dyn HelperSpawner,
+    spawner: &dyn HelperSpawner,
     node: &Node,
     known: &Costs,
     failed: Option<&SpeedError>,
@@ -140,7 +140,7 @@ fn report_missing(
             continue;
         }
         let why = failed.map(|error| format!(" ({})", with_causes(error))).unwrap_or_default();
-        outside.report(&format!(
+        spawner.report(&format!(
             "vnode {}: the cost of {} on CPU {pus} could not be measured, because other tasks ran \
              there{why}: {what}, until the CPU is idle{next}",
             node.name, node.method
@@ -149,7 +149,7 @@ fn report_missing(
 }
 
 fn keep<'p>(
-    outside: &dyn HelperSpawner,
+    spawner: &dyn HelperSpawner,
     clock: &dyn Clock,
     node: &Node,
     emulation: &dyn Emulation,
@@ -162,7 +162,7 @@ fn keep<'p>(
         return;
     }
     let (method, period_ns) = turn(node);
-    outside.keep(&Calibration {
+    spawner.keep(&Calibration {
         method,
         period_ns,
         together: together.clone(),
@@ -177,7 +177,7 @@ impl VnodeController<'_> {
         for one in &mut self.running {
             let Some(renewal) = &mut one.renewal else { continue };
             let turns = one.emulation.turns();
-            let door = (self.host as &dyn pinfold_host::Host, self.outside);
+            let door = (self.host as &dyn pinfold_host::Host, self.spawner);
             let costs = renewal.turn(door, (&one.entries, &turns), now_ns);
             if costs.is_empty() {
                 continue;
@@ -190,7 +190,7 @@ impl VnodeController<'_> {
             }
             let all = one.emulation.costs();
             keep(
-                self.outside,
+                self.spawner,
                 self.clock,
                 &one.node,
                 one.emulation.as_ref(),

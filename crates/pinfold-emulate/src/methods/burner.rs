@@ -113,7 +113,7 @@ pub(super) struct Burning {
 impl Burning {
     /// Starts a burner with share 0.
     pub(super) fn start(
-        ground: &MethodContext<'_, '_>,
+        context: &MethodContext<'_, '_>,
         pu: PuId,
         pace: Pace,
     ) -> Result<Self, SpeedError> {
@@ -135,11 +135,11 @@ impl Burning {
         let failed = |why: String| SpeedError::HelperSpawner { what: "a burner", why };
         let thread = thread.map_err(|error| failed(error.to_string()))?;
         let tid = reported.recv().map_err(|error| failed(error.to_string()))?;
-        let placed = ground
+        let placed = context
             .host
             .set_affinity(tid, &CpuSet::single(pu))
-            .and_then(|()| ground.host.set_policy(tid, Policy::Fifo { priority: PRIORITY }));
-        placed.map_err(|error| refused(ground.node, error))?;
+            .and_then(|()| context.host.set_policy(tid, Policy::Fifo { priority: PRIORITY }));
+        placed.map_err(|error| refused(context.node, error))?;
         go.send(()).map_err(|error| failed(error.to_string()))?;
         Ok(Self { shared, tid, thread: Some(thread) })
     }

@@ -14,13 +14,13 @@ use crate::vnode_cgroup::{Part, VnodeCgroup};
 
 /// What a method starts and writes while its vnode is active, one line each.
 #[must_use]
-pub fn at_work(node: &Node, enclosure: &VnodeCgroup) -> Vec<String> {
+pub fn at_work(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
     let each = in_us(node.period());
     let pus = node.cores.iter().map(|(pu, _)| pu);
     let group = |group: &Option<String>| group.clone().unwrap_or_default();
     match node.method {
         Method::Stall => {
-            let group = group(&enclosure.perf);
+            let group = group(&cgroup.perf);
             let mut lines = vec!["load the BPF program stall".to_owned()];
             lines.extend(pus.map(|pu| {
                 format!(
@@ -39,7 +39,7 @@ pub fn at_work(node: &Node, enclosure: &VnodeCgroup) -> Vec<String> {
             })
             .collect()
         }
-        Method::Fracas => enclosure
+        Method::Fracas => cgroup
             .parts
             .iter()
             .map(|part| {
@@ -51,7 +51,7 @@ pub fn at_work(node: &Node, enclosure: &VnodeCgroup) -> Vec<String> {
                 )
             })
             .collect(),
-        Method::Quota => enclosure
+        Method::Quota => cgroup
             .parts
             .iter()
             .map(|part| format!("write a quota for each {each} to {}", part.cpu))
@@ -59,24 +59,24 @@ pub fn at_work(node: &Node, enclosure: &VnodeCgroup) -> Vec<String> {
         Method::Gov => vec![format!(
             "set two frequencies of CPU {} in turns each {each}, or freeze and thaw {}",
             node.pus(),
-            group(&enclosure.freezer)
+            group(&cgroup.freezer)
         )],
         Method::Freq => vec![format!("set the frequency of CPU {}", node.pus())],
         Method::Lim => vec![format!(
             "send SIGSTOP and SIGCONT to the processes in {}, checked each {each}",
-            group(&enclosure.freezer)
+            group(&cgroup.freezer)
         )],
     }
 }
 
 /// Warnings about the method on this host, one line each.
 #[must_use]
-pub fn cautions(host: &dyn Host, node: &Node, enclosure: &VnodeCgroup) -> Vec<String> {
+pub fn cautions(host: &dyn Host, node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
     let mut cautions = Vec::new();
     // The groups may not exist yet, but their ancestors have the same files.
     let is_budgeted =
         |part: &Part| above(&part.cpu).any(|group| host.exists(&paths::cpu_rt_runtime(group)));
-    if enclosure.parts.iter().any(is_budgeted) {
+    if cgroup.parts.iter().any(is_budgeted) {
         cautions.push(format!(
             "vnode {}: real-time programs (chrt, SCHED_FIFO) get EPERM there, because this kernel \
              gives each group in the cpu hierarchy its own real-time budget and the groups of {} \
@@ -111,7 +111,7 @@ mod tests {
         Node::new("web", method, vec![(PuId(2), Speed::FULL), (PuId(3), Speed::FULL)])
     }
 
-    fn enclosure() -> VnodeCgroup {
+    fn cgroup() -> VnodeCgroup {
         let part = |pu: u32| Part {
             pus: [PuId(pu)].into_iter().collect(),
             cpu: format!("/cpu/web/core-{pu}"),
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn each_method_lists_what_it_starts_and_writes() {
         let check = |method, lines: usize, parts: &[&str]| {
-            let found = at_work(&node(method), &enclosure());
+            let found = at_work(&node(method), &cgroup());
             assert_eq!(found.len(), lines, "{found:?}");
             let text = found.join("\n");
             parts.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
@@ -150,14 +150,13 @@ mod tests {
     #[test]
     fn what_fails_or_is_not_slowed_is_stated_where_the_method_is_chosen() {
         let mut host = SnapshotHost::new();
-        let of =
-            |host: &SnapshotHost, method| cautions(host, &node(method), &enclosure()).join("\n");
+        let of = |host: &SnapshotHost, method| cautions(host, &node(method), &cgroup()).join("\n");
         assert_eq!(of(&host, Method::Quota), "");
         assert!(of(&host, Method::Lim).contains("in new processes"));
         host.insert_file("/cpu/cpu.rt_runtime_us", "950000\n");
         let said = of(&host, Method::Quota);
         assert!(said.contains("get EPERM") && said.contains("groups of quota"), "{said}");
-        let unparted = VnodeCgroup { parts: Vec::new(), ..enclosure() };
+        let unparted = VnodeCgroup { parts: Vec::new(), ..cgroup() };
         assert_eq!(cautions(&host, &node(Method::Stall), &unparted), Vec::<String>::new());
     }
 }

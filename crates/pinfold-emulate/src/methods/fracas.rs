@@ -80,7 +80,7 @@ pub(super) struct Fracas<'h> {
     vnode: String,
     host: &'h dyn HostMut,
     clock: &'h dyn Clock,
-    outside: &'h dyn HelperSpawner,
+    spawner: &'h dyn HelperSpawner,
     parts: Vec<Pair>,
     dealer: ThreadBalancer,
     is_over: bool,
@@ -115,23 +115,23 @@ impl Burning {
     }
 }
 
-pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Fracas<'h>, SpeedError> {
-    let with_burners = ground.enclosure.parts.iter().filter(|part| !part.burns.is_empty());
+pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Fracas<'h>, SpeedError> {
+    let with_burners = context.cgroup.parts.iter().filter(|part| !part.burns.is_empty());
     let parts: Vec<Pair> = with_burners
         .map(|part| Pair { part: part.clone(), weights: None, burners: Vec::new() })
         .collect();
     if parts.is_empty() {
-        return Err(ground.unavailable("the vnode has no groups in the hierarchy of cpu"));
+        return Err(context.unavailable("the vnode has no groups in the hierarchy of cpu"));
     }
     Ok(Fracas {
-        vnode: ground.node.name.clone(),
-        host: ground.host,
-        clock: ground.clock,
-        outside: ground.outside,
+        vnode: context.node.name.clone(),
+        host: context.host,
+        clock: context.clock,
+        spawner: context.spawner,
         parts,
-        dealer: ThreadBalancer::new(ground.enclosure, ground.node.period()),
+        dealer: ThreadBalancer::new(context.cgroup, context.node.period()),
         is_over: false,
-        slices: slices(ground.host)?,
+        slices: slices(context.host)?,
         lost: None,
     })
 }
@@ -243,14 +243,14 @@ impl Emulation for Fracas<'_> {
         let weights = self.parts.iter().map(|pair| self.weights(&pair.part, speeds));
         let weights = weights.collect::<Result<Vec<_>, _>>()?;
         for (pair, weights) in self.parts.iter_mut().zip(weights) {
-            pair.apply(self.host, self.outside, self.clock.now_ns(), weights)?;
+            pair.apply(self.host, self.spawner, self.clock.now_ns(), weights)?;
         }
         Ok(())
     }
 
     fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
         for pair in &mut self.parts {
-            if let Some((how, count)) = pair.restart_ended(self.outside, now_ns)? {
+            if let Some((how, count)) = pair.restart_ended(self.spawner, now_ns)? {
                 let before = self.lost.take().map_or(0, |(_, count)| count);
                 self.lost = Some((how, before + count));
             }

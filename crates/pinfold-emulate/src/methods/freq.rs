@@ -19,13 +19,13 @@ pub(super) struct Freq<'h> {
     is_over: bool,
 }
 
-pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Freq<'h>, SpeedError> {
-    let domains = freq_calibration::ready(ground)?;
+pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Freq<'h>, SpeedError> {
+    let domains = freq_calibration::ready(context)?;
     if domains.is_empty() {
-        return Err(ground.unavailable("the kernel has no cpufreq driver for these CPUs"));
+        return Err(context.unavailable("the kernel has no cpufreq driver for these CPUs"));
     }
     Ok(Freq {
-        host: ground.host,
+        host: context.host,
         domains: domains.into_iter().map(|domain| (domain, None)).collect(),
         is_over: false,
     })

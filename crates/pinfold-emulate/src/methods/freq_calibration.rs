@@ -16,14 +16,14 @@ const LOOK_NS: u64 = 200_000_000;
 const SETTLE_NS: u64 = 20_000_000;
 
 /// The domains of a vnode at its start, checked to be settable, and calibrated on request.
-pub(super) fn ready(ground: &MethodContext<'_, '_>) -> Result<Vec<Domain>, SpeedError> {
-    let mut domains = domains(ground.host, &ground.node.pus())?;
+pub(super) fn ready(context: &MethodContext<'_, '_>) -> Result<Vec<Domain>, SpeedError> {
+    let mut domains = domains(context.host, &context.node.pus())?;
     for domain in &mut domains {
-        if let Some(why) = domain.refusal(ground.host)? {
-            return Err(ground.unavailable(&why));
+        if let Some(why) = domain.refusal(context.host)? {
+            return Err(context.unavailable(&why));
         }
-        if ground.node.calibrate {
-            calibrate(domain, ground)?;
+        if context.node.calibrate {
+            calibrate(domain, context)?;
         }
     }
     Ok(domains)
@@ -33,15 +33,15 @@ pub(super) fn ready(ground: &MethodContext<'_, '_>) -> Result<Vec<Domain>, Speed
 /// alternate, so that drift affects all of them equally. The result is the median of three
 /// samples, relative to the highest. If a reference run fails, the nominal frequencies are
 /// used.
-fn calibrate(domain: &mut Domain, ground: &MethodContext<'_, '_>) -> Result<(), SpeedError> {
-    let pus = domain.pus.intersection(&ground.node.pus());
+fn calibrate(domain: &mut Domain, context: &MethodContext<'_, '_>) -> Result<(), SpeedError> {
+    let pus = domain.pus.intersection(&context.node.pus());
     let mut looks: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut failed = None;
     for _ in 0..LOOKS {
         for khz in &domain.khz {
-            domain.set(ground.host, *khz)?;
-            ground.clock.sleep_ns(SETTLE_NS);
-            let rates = match ground.outside.rates(&ground.enclosure.entries(), &pus, LOOK_NS) {
+            domain.set(context.host, *khz)?;
+            context.clock.sleep_ns(SETTLE_NS);
+            let rates = match context.spawner.rates(&context.cgroup.entries(), &pus, LOOK_NS) {
                 Ok(rates) => rates,
                 Err(error) => {
                     failed = failed.or(Some(error));
@@ -56,16 +56,16 @@ fn calibrate(domain: &mut Domain, ground: &MethodContext<'_, '_>) -> Result<(), 
             looks.entry(*khz).or_default().extend(middle(windows));
         }
     }
-    domain.set_full(ground.host)?;
+    domain.set_full(context.host)?;
     let rates: BTreeMap<u64, u64> =
         looks.into_iter().filter_map(|(khz, rates)| Some((khz, middle(rates)?))).collect();
     let most = domain.khz.last().and_then(|khz| rates.get(khz)).copied().unwrap_or(0);
     if most == 0 || rates.len() != domain.khz.len() || rates.values().any(|rate| *rate == 0) {
         let why = failed.map(|error| format!(" ({})", with_causes(&error))).unwrap_or_default();
-        ground.outside.report(&format!(
+        context.spawner.report(&format!(
             "vnode {}: the frequencies of CPU {pus} could not be measured, because other tasks \
              ran there{why}: each counts as the speed that its name says",
-            ground.node.name
+            context.node.name
         ));
         return Ok(());
     }

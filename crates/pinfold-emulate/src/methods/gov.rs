@@ -32,7 +32,7 @@ pub(super) struct Gov<'h> {
     vnode: String,
     host: &'h dyn HostMut,
     clock: &'h dyn Clock,
-    outside: &'h dyn HelperSpawner,
+    spawner: &'h dyn HelperSpawner,
     period_ns: u64,
     freezer: Option<Freezer>,
     sentinel: Option<Box<dyn Watchdog>>,
@@ -40,16 +40,16 @@ pub(super) struct Gov<'h> {
     is_over: bool,
 }
 
-pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Gov<'h>, SpeedError> {
-    let pus = ground.node.pus();
-    let domains = freq_calibration::ready(ground)?;
-    let is_unified = |group: &String| ground.enclosure.unified.contains(group);
+pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Gov<'h>, SpeedError> {
+    let pus = context.node.pus();
+    let domains = freq_calibration::ready(context)?;
+    let is_unified = |group: &String| context.cgroup.unified.contains(group);
     let freezer =
-        ground.enclosure.freezer.as_ref().map(|group| Freezer::new(group, is_unified(group)));
+        context.cgroup.freezer.as_ref().map(|group| Freezer::new(group, is_unified(group)));
     if domains.is_empty() && freezer.is_none() {
-        return Err(ground.unavailable("there is neither cpufreq nor a freezer"));
+        return Err(context.unavailable("there is neither cpufreq nor a freezer"));
     }
-    let now_ns = ground.clock.now_ns();
+    let now_ns = context.clock.now_ns();
     let lanes = if domains.is_empty() {
         vec![FreqSchedule::new(None, pus, now_ns)]
     } else {
@@ -62,11 +62,11 @@ pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Gov<'h>, Speed
             .collect()
     };
     Ok(Gov {
-        vnode: ground.node.name.clone(),
-        host: ground.host,
-        clock: ground.clock,
-        outside: ground.outside,
-        period_ns: ground.node.period(),
+        vnode: context.node.name.clone(),
+        host: context.host,
+        clock: context.clock,
+        spawner: context.spawner,
+        period_ns: context.node.period(),
         freezer,
         sentinel: None,
         lanes,
@@ -161,7 +161,7 @@ impl Emulation for Gov<'_> {
         if let Some(freezer) = self.freezer.as_ref().filter(|_| freezes && self.sentinel.is_none())
         {
             let files = vec![freezer.thaw()];
-            self.sentinel = Some(self.outside.sentinel(Cleanup::Thaw { files })?);
+            self.sentinel = Some(self.spawner.sentinel(Cleanup::Thaw { files })?);
         }
         for (lane, mix) in self.lanes.iter_mut().zip(mixes) {
             if let Some((mix, speed)) = mix {

@@ -45,28 +45,28 @@ pub(super) struct Hogs<'h> {
     costs: BTreeMap<PuId, PeriodOverhead>,
 }
 
-pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Hogs<'h>, SpeedError> {
-    let period_ns = ground.node.period();
-    let variant = ground.node.variant;
+pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Hogs<'h>, SpeedError> {
+    let period_ns = context.node.period();
+    let variant = context.node.variant;
     let mut hogs = Hogs {
-        vnode: ground.node.name.clone(),
-        host: ground.host,
+        vnode: context.node.name.clone(),
+        host: context.host,
         period_ns,
-        started_ns: ground.clock.now_ns(),
-        floor: rt_throttle::millionths(ground.host, &ground.node.pus())?,
+        started_ns: context.clock.now_ns(),
+        floor: rt_throttle::millionths(context.host, &context.node.pus())?,
         is_measured: variant == Variant::Corrected && period_ns <= LONGEST_MEASURED_NS,
         has_barrier: variant == Variant::AsPublished,
         burners: BTreeMap::new(),
         costs: BTreeMap::new(),
     };
-    let pus = ground.node.pus();
+    let pus = context.node.pus();
     let count = u64::try_from(pus.len()).unwrap_or(1).max(1);
     let barrier = hogs.has_barrier.then(|| burner::Barrier::new(pus.len()));
     for (index, pu) in (0..).zip(pus.iter()) {
         let is_out_of_phase = variant == Variant::Unsynchronised;
         let offset_ns = if is_out_of_phase { period_ns / count * index } else { 0 };
         let pace = Pace { period_ns, offset_ns, barrier: barrier.clone() };
-        hogs.burners.insert(pu, Burning::start(ground, pu, pace)?);
+        hogs.burners.insert(pu, Burning::start(context, pu, pace)?);
     }
     Ok(hogs)
 }

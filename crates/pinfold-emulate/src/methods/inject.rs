@@ -27,10 +27,10 @@ pub(super) struct Inject<'h> {
     floor: u32,
 }
 
-pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Inject<'h>, SpeedError> {
-    let node = ground.node;
+pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Inject<'h>, SpeedError> {
+    let node = context.node;
     if node.load.is_empty() {
-        return Err(ground.unavailable("there is no recorded load to replay"));
+        return Err(context.unavailable("there is no recorded load to replay"));
     }
     if let Some((_, row)) = node.load.iter().find(|(_, row)| row.len() < node.cores.len()) {
         let (columns, cores) = (row.len(), node.cores.len());
@@ -38,21 +38,21 @@ pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Inject<'h>, Sp
             "the recorded load is of {}, and the vnode has {cores}",
             counted(columns, "core")
         );
-        return Err(ground.unavailable(&why));
+        return Err(context.unavailable(&why));
     }
-    let floor = rt_throttle::millionths(ground.host, &node.pus())?;
+    let floor = rt_throttle::millionths(context.host, &node.pus())?;
     let mut inject = Inject {
-        clock: ground.clock,
-        started_ns: ground.clock.now_ns(),
+        clock: context.clock,
+        started_ns: context.clock.now_ns(),
         load: node.load.clone(),
         burners: Vec::new(),
         speeds: BTreeMap::new(),
         floor,
     };
     for (pu, _) in &node.cores {
-        inject.burners.push((*pu, Burning::start(ground, *pu, Pace::in_phase(node.period()))?));
+        inject.burners.push((*pu, Burning::start(context, *pu, Pace::in_phase(node.period()))?));
     }
-    inject.started_ns = ground.clock.now_ns();
+    inject.started_ns = context.clock.now_ns();
     Ok(inject)
 }
 

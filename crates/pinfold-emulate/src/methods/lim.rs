@@ -36,7 +36,7 @@ const TICK_NS: u64 = 10 * MS;
 pub(super) struct Lim<'h> {
     vnode: String,
     host: &'h dyn HostMut,
-    outside: &'h dyn HelperSpawner,
+    spawner: &'h dyn HelperSpawner,
     group: String,
     period_ns: u64,
     speed: Speed,
@@ -45,16 +45,16 @@ pub(super) struct Lim<'h> {
     looks: u64,
 }
 
-pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Lim<'h>, SpeedError> {
-    let Some(group) = &ground.enclosure.freezer else {
-        return Err(ground.unavailable("the vnode has no group"));
+pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Lim<'h>, SpeedError> {
+    let Some(group) = &context.cgroup.freezer else {
+        return Err(context.unavailable("the vnode has no group"));
     };
     Ok(Lim {
-        vnode: ground.node.name.clone(),
-        host: ground.host,
-        outside: ground.outside,
+        vnode: context.node.name.clone(),
+        host: context.host,
+        spawner: context.spawner,
         group: group.clone(),
-        period_ns: ground.node.period(),
+        period_ns: context.node.period(),
         speed: Speed::FULL,
         sentinel: None,
         stopped: BTreeSet::new(),
@@ -122,7 +122,7 @@ impl Emulation for Lim<'_> {
         }
         if self.sentinel.is_none() {
             let group = self.group.clone();
-            self.sentinel = Some(self.outside.sentinel(Cleanup::Continue { group })?);
+            self.sentinel = Some(self.spawner.sentinel(Cleanup::Continue { group })?);
         }
         self.speed = *speed;
         Ok(())

@@ -33,17 +33,17 @@ pub(super) struct Quota<'h> {
     is_over: bool,
 }
 
-pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Quota<'h>, SpeedError> {
-    if ground.enclosure.parts.is_empty() {
-        return Err(ground.unavailable("the vnode has no groups in the hierarchy of cpu"));
+pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Quota<'h>, SpeedError> {
+    if context.cgroup.parts.is_empty() {
+        return Err(context.unavailable("the vnode has no groups in the hierarchy of cpu"));
     }
     let quota = Quota {
-        vnode: ground.node.name.clone(),
-        host: ground.host,
-        clock: ground.clock,
-        period_us: ground.node.period() / US,
-        parts: ground.enclosure.parts.iter().map(|part| (part.clone(), None)).collect(),
-        dealer: ThreadBalancer::new(ground.enclosure, LOOK_NS),
+        vnode: context.node.name.clone(),
+        host: context.host,
+        clock: context.clock,
+        period_us: context.node.period() / US,
+        parts: context.cgroup.parts.iter().map(|part| (part.clone(), None)).collect(),
+        dealer: ThreadBalancer::new(context.cgroup, LOOK_NS),
         is_over: false,
     };
     for (part, _) in quota.parts.iter().filter(|(part, _)| !part.unified) {

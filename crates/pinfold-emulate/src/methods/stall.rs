@@ -76,26 +76,26 @@ pub(super) fn refusal(
     Ok(Allowed::find(host)?.refusal(LONGEST_PERIOD_NS))
 }
 
-pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Stalling<'h>, SpeedError> {
-    let Some(group) = &ground.enclosure.perf else {
-        return Err(ground.unavailable("there is no cgroup hierarchy with perf_event"));
+pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Stalling<'h>, SpeedError> {
+    let Some(group) = &context.cgroup.perf else {
+        return Err(context.unavailable("there is no cgroup hierarchy with perf_event"));
     };
-    let allowed = Allowed::find(ground.host)?;
+    let allowed = Allowed::find(context.host)?;
     if let Some(why) = allowed.refusal(LONGEST_PERIOD_NS) {
-        return Err(ground.unavailable(&why));
+        return Err(context.unavailable(&why));
     }
-    let asked_ns = ground.node.period();
+    let asked_ns = context.node.period();
     let period_ns = asked_ns.max(allowed.shortest_ns().unwrap_or(0));
-    let pus = ground.node.pus();
-    let stall = Stall::open(ground.host, group, &pus, period_ns)?;
+    let pus = context.node.pus();
+    let stall = Stall::open(context.host, group, &pus, period_ns)?;
     Ok(Stalling {
-        vnode: ground.node.name.clone(),
-        host: ground.host,
+        vnode: context.node.name.clone(),
+        host: context.host,
         stall,
         asked_ns,
         usual_ns: period_ns,
         allowed,
-        look_ns: ground.clock.now_ns().saturating_add(LOOK_NS),
+        look_ns: context.clock.now_ns().saturating_add(LOOK_NS),
         cores: pus.iter().map(|pu| (pu, Core { period_ns, ..Core::default() })).collect(),
     })
 }

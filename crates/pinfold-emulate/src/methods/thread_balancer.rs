@@ -50,13 +50,13 @@ struct DealtThreads {
 }
 
 impl ThreadBalancer {
-    pub(super) fn new(enclosure: &VnodeCgroup, look_ns: u64) -> Self {
-        let is_unified = |group: &String| enclosure.unified.contains(group);
+    pub(super) fn new(cgroup: &VnodeCgroup, look_ns: u64) -> Self {
+        let is_unified = |group: &String| cgroup.unified.contains(group);
         let members = |group: &str, unified: bool| {
             if unified { paths::cgroup_threads(group) } else { paths::cgroup_tasks(group) }
         };
         let deck = |part: &Part| {
-            let cpuset_unified = enclosure.cpuset.as_ref().is_some_and(is_unified);
+            let cpuset_unified = cgroup.cpuset.as_ref().is_some_and(is_unified);
             let cpuset = part.cpuset.as_ref().map(|group| members(group, cpuset_unified));
             let cpu = members(&part.cpu, part.unified);
             // The cpuset first, then the CPU controller.
@@ -64,12 +64,12 @@ impl ThreadBalancer {
             entries.push(cpu.clone());
             DealtThreads { members: cpu, entries }
         };
-        let decks: Vec<DealtThreads> = enclosure.parts.iter().map(deck).collect();
-        let home = enclosure.cpu.as_ref().map(|group| members(group, is_unified(group)));
+        let decks: Vec<DealtThreads> = cgroup.parts.iter().map(deck).collect();
+        let home = cgroup.cpu.as_ref().map(|group| members(group, is_unified(group)));
         let home = home.filter(|home| decks.iter().all(|deck| deck.members != *home));
         // With a single core, threads are only created outside of its group if the vnode's group
         // belongs to another program.
-        let is_lone = decks.len() <= 1 && !enclosure.is_attached;
+        let is_lone = decks.len() <= 1 && !cgroup.is_attached;
         let look_ns = if is_lone { look_ns.saturating_mul(LONG_CALM_LOOKS) } else { look_ns };
         Self { home, decks, look_ns, seen: Vec::new(), same_since_ns: 0, looked_ns: 0, moved: 0 }
     }

@@ -13,17 +13,17 @@ use std::sync::{Arc, OnceLock};
 
 struct SignalRequest {
     flag: Arc<AtomicBool>,
-    bell: UnixStream,
+    wake: UnixStream,
     own: i32,
 }
 
 static ASKED: OnceLock<SignalRequest> = OnceLock::new();
 
-/// Sets the flag and writes to `bell` when another process sends `SIGPIPE`; only the first call has
+/// Sets the flag and writes to `wake` when another process sends `SIGPIPE`; only the first call has
 /// an effect.
-pub(crate) fn catch(flag: Arc<AtomicBool>, bell: UnixStream) -> io::Result<()> {
+pub(crate) fn catch(flag: Arc<AtomicBool>, wake: UnixStream) -> io::Result<()> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
-    if ASKED.set(SignalRequest { flag, bell, own }).is_err() {
+    if ASKED.set(SignalRequest { flag, wake, own }).is_err() {
         return Ok(());
     }
     // SAFETY: all zeros is a valid `sigaction`: no flags, an empty mask, the default action.
@@ -51,10 +51,10 @@ extern "C" fn on_signal(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void
     // SAFETY: as above. The interrupted code may be about to read errno, so it is restored below.
     let before = unsafe { *errno };
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    let bell = asked.bell.as_raw_fd();
+    let wake = asked.wake.as_raw_fd();
     // SAFETY: `send` is async-signal-safe, the socket is open as long as the process, and one byte
     // is read from a static. If the socket is full, its reader will wake up anyway.
-    unsafe { libc::send(bell, b"x".as_ptr().cast(), 1, flags) };
+    unsafe { libc::send(wake, b"x".as_ptr().cast(), 1, flags) };
     // SAFETY: as above.
     unsafe { *errno = before };
 }

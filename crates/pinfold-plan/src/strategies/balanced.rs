@@ -244,15 +244,15 @@ pub(super) fn all_threads(
         },
     )?;
     let mut exclusive = enclosures.all.clone();
-    for (place, enclosure) in enclosures.vnodes.iter().enumerate() {
-        let carried: CpuSet = enclosure.pins.iter().copied().collect();
+    for (place, exclusive_cores) in enclosures.vnodes.iter().enumerate() {
+        let carried: CpuSet = exclusive_cores.pins.iter().copied().collect();
         let mut vnode_builder = builder.open(place);
-        for &pin in &enclosure.pins {
+        for &pin in &exclusive_cores.pins {
             let reason =
                 vcpu_reason(available, &carried, pin, enclosures.choice, vnode_builder.unit());
             vnode_builder.vcpu(CpuSet::single(pin), reason);
         }
-        exclusive.add(&emulator(&mut vnode_builder, &enclosure.pins, &enclosures.all)?);
+        exclusive.add(&emulator(&mut vnode_builder, &exclusive_cores.pins, &enclosures.all)?);
         builder.close(vnode_builder, GuestSmt::Mirror)?;
     }
     builder.later(|ended| smt(available, ended));

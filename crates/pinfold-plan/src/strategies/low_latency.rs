@@ -60,19 +60,19 @@ pub(super) fn one_per_core(
         Terms { count: Count::Cores, host: Some(host), auto_is_all: false, spread, why },
     )?;
     let mut on_host = None;
-    for (place, enclosure) in enclosures.vnodes.iter().enumerate() {
+    for (place, exclusive_cores) in enclosures.vnodes.iter().enumerate() {
         let mut vnode_builder = builder.open(place);
         let is_vm = matches!(vnode_builder.asked.work, pinfold_model::Work::Vm(_));
-        let home = available.home(host, &enclosure.pins, &enclosures.all);
+        let home = available.home(host, &exclusive_cores.pins, &enclosures.all);
         // On several isolated siblings, the emulator's threads would all stay on the first one.
-        let unbalanced = enclosure.rest.intersection(&available.topology.isolated).len() > 1;
+        let unbalanced = exclusive_cores.rest.intersection(&available.topology.isolated).len() > 1;
         let beside =
-            is_vm && !enclosure.rest.is_empty() && home.kind != HomeKind::Weak && !unbalanced;
+            is_vm && !exclusive_cores.rest.is_empty() && home.kind != HomeKind::Weak && !unbalanced;
         if let (Some(policy), true) = (policy, is_vm) {
             vnode_builder.policies = [Some(policy), beside.then_some(policy)];
         }
-        for (vcpu, pin) in enclosure.pins.iter().enumerate() {
-            let reason = enclosure
+        for (vcpu, pin) in exclusive_cores.pins.iter().enumerate() {
+            let reason = exclusive_cores
                 .core(vcpu)
                 .map(|core| {
                     vcpu_reason(
@@ -89,7 +89,7 @@ pub(super) fn one_per_core(
             vnode_builder.vcpu(CpuSet::single(*pin), reason);
         }
         if beside {
-            beside_vcpus(&mut vnode_builder, enclosure, host);
+            beside_vcpus(&mut vnode_builder, exclusive_cores, host);
         } else {
             with_host(&mut vnode_builder, &home, unbalanced);
         }
@@ -142,10 +142,10 @@ fn vcpu_reason(
 
 fn beside_vcpus(
     vnode_builder: &mut VnodeBuilder<'_>,
-    enclosure: &ExclusiveCores<'_>,
+    exclusive_cores: &ExclusiveCores<'_>,
     host: &HostShare,
 ) {
-    let siblings = &enclosure.rest;
+    let siblings = &exclusive_cores.rest;
     vnode_builder.emulator(siblings, || {
         format!(
             "the emulator runs on {}, the siblings of the vCPUs' CPUs: near their caches, never on a \

@@ -31,12 +31,12 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let spread = Spread::Packed;
     let terms = Terms { count: Count::Threads, host: None, auto_is_all: true, spread, why };
     let enclosures = enclose(&builder, &available.cores, terms)?;
-    let pins = enclosures.vnodes.iter().flat_map(|enclosure| &enclosure.pins);
+    let pins = enclosures.vnodes.iter().flat_map(|exclusive_cores| &exclusive_cores.pins);
     let carried: CpuSet = pins.copied().collect();
-    for (place, enclosure) in enclosures.vnodes.iter().enumerate() {
+    for (place, exclusive_cores) in enclosures.vnodes.iter().enumerate() {
         let mut vnode_builder = builder.open(place);
         let mut before = None;
-        for &pin in &enclosure.pins {
+        for &pin in &exclusive_cores.pins {
             let next = compact::next(&available, before, pin);
             let mirrored = match &vnode_builder.asked.work {
                 Work::Vm(_) => format!("{next}; the guest mirrors it"),
@@ -45,7 +45,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             vnode_builder.vcpu(CpuSet::single(pin), mirrored);
             before = Some(pin);
         }
-        let (around, which) = available.around(&enclosure.pins, &carried);
+        let (around, which) = available.around(&exclusive_cores.pins, &carried);
         vnode_builder.emulator(&around, || {
             format!("the emulator may run on {}, {which}", pus_text(&around))
         });

@@ -76,7 +76,7 @@ pub fn run_slow(
         starting: Some(starting),
         session,
         door: Endpoint::Closed,
-        bell: None,
+        wake_fd: None,
     };
     let worked = with_platform(&host, activation, &mut |platformed| {
         let (running, descendants, _) = match &mut child {

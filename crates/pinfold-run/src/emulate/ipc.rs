@@ -338,7 +338,7 @@ pub(crate) fn forget_last_words(state: &StateDir) -> Result<(), Failure> {
 
 /// The supervisor's side.
 pub(crate) struct Listener {
-    bell: ControlSocket,
+    socket: ControlSocket,
     callers: Vec<Caller>,
 }
 
@@ -351,15 +351,15 @@ pub(crate) struct Caller {
 
 impl Listener {
     pub(crate) fn open(state: &StateDir) -> Result<Self, Failure> {
-        let bell = ControlSocket::at(&socket(state))?;
-        Ok(Self { bell, callers: Vec::new() })
+        let socket = ControlSocket::at(&socket(state))?;
+        Ok(Self { socket, callers: Vec::new() })
     }
 
     /// File descriptors that are readable when there is a request.
     pub(crate) fn sources(&self) -> Vec<BorrowedFd<'_>> {
         let callers = self.callers.iter().map(|caller| caller.stream.as_fd());
-        let bell = (self.callers.len() < MAX_CALLERS).then(|| self.bell.as_fd());
-        bell.into_iter().chain(callers).collect()
+        let socket = (self.callers.len() < MAX_CALLERS).then(|| self.socket.as_fd());
+        socket.into_iter().chain(callers).collect()
     }
 
     /// True if a client has connected, whose time may run out.
@@ -371,7 +371,7 @@ impl Listener {
     /// much are disconnected.
     pub(crate) fn hear(&mut self, now: u64) -> Vec<(Caller, Result<Ask, Failure>)> {
         while self.callers.len() < MAX_CALLERS
-            && let Some(stream) = self.bell.answer()
+            && let Some(stream) = self.socket.answer()
         {
             if stream.set_nonblocking(true).is_ok() {
                 let until = now.saturating_add(PATIENCE_NS);

@@ -26,15 +26,15 @@ pub fn steps_of(host: &LiveHost, plan: &EmulationPlan) -> Result<PlannedPlatform
     let mut all = PlannedPlatform::default();
     for vnode in &plan.vnodes {
         let node = supervisor::node(vnode, &topology)?;
-        let (enclosure, planned) = VnodeCgroup::plan(host, &facts.hierarchies, &node)?;
+        let (cgroup, planned) = VnodeCgroup::plan(host, &facts.hierarchies, &node)?;
         for step in planned {
             if !all.steps.iter().any(|done| is_file(done) && done.change == step.change) {
                 all.steps.push(step);
             }
         }
-        let lines = pinfold_emulate::at_work(&node, &enclosure).into_iter();
+        let lines = pinfold_emulate::at_work(&node, &cgroup).into_iter();
         all.at_work.extend(lines.map(|line| (node.name.clone(), line)));
-        all.cautions.extend(pinfold_emulate::cautions(host, &node, &enclosure));
+        all.cautions.extend(pinfold_emulate::cautions(host, &node, &cgroup));
     }
     Ok(all)
 }

@@ -352,7 +352,7 @@ pub fn supervise(platform: &PlatformFile<'_>, session: Session<'_>) -> Result<()
         starting: Some(starting),
         session,
         door: Endpoint::Open,
-        bell: None,
+        wake_fd: None,
     };
     let ended = with_platform(&host, activation, &mut print_cautions);
     if let Err(failure) = &ended {
@@ -397,7 +397,7 @@ pub struct Activation<'a> {
     /// Whether clients can connect to the supervisor.
     pub door: Endpoint,
     /// The work is also called when this is readable.
-    pub bell: Option<BorrowedFd<'a>>,
+    pub wake_fd: Option<BorrowedFd<'a>>,
 }
 
 type Work<'w> = dyn FnMut(&mut ActivePlatform<'_>) -> Result<bool, Failure> + 'w;
@@ -422,7 +422,7 @@ pub fn with_platform(
 /// As [`with_platform`], on a known machine, with an installed copy of `pinload`.
 pub fn with_programs(
     machine: Machine<'_>,
-    Activation { plan, starting, session: Session { state, .. }, door, bell }: Activation<'_>,
+    Activation { plan, starting, session: Session { state, .. }, door, wake_fd }: Activation<'_>,
     programs: &Programs<'_>,
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {
@@ -445,7 +445,7 @@ pub fn with_programs(
     let groups = make_groups(machine, plan, &mut journal);
     drop(starting);
     let ended = groups.and_then(|groups| {
-        let slowing = Slowing { plan, programs, journal: &mut journal, listener, bell };
+        let slowing = Slowing { plan, programs, journal: &mut journal, listener, wake_fd };
         in_force(machine, groups, slowing, work)
     });
     let undone = apply_session::undo(host, journal);
@@ -497,8 +497,8 @@ fn make_groups(
     let (mut nodes, mut cautions) = (Vec::new(), Vec::new());
     for vnode in &plan.vnodes {
         let node = node(vnode, topology)?;
-        let (enclosure, steps) = VnodeCgroup::plan(host, &facts.hierarchies, &node)?;
-        cautions.extend(pinfold_emulate::cautions(host, &node, &enclosure));
+        let (cgroup, steps) = VnodeCgroup::plan(host, &facts.hierarchies, &node)?;
+        cautions.extend(pinfold_emulate::cautions(host, &node, &cgroup));
         let mut take = |steps: Vec<Step>| {
             journal.bind(host, &moved(&steps))?;
             pinfold_apply::take_steps(host, steps, journal, &mut pinfold_apply::unobserved())
@@ -507,7 +507,7 @@ fn make_groups(
         take(steps)?;
         // Processes forked by a process inside the vnode are created inside.
         for moves in 1.. {
-            let missed = enclosure.missed(host, &facts.hierarchies, &node)?;
+            let missed = cgroup.missed(host, &facts.hierarchies, &node)?;
             if missed.is_empty() {
                 break;
             }
@@ -522,7 +522,7 @@ fn make_groups(
             }
             take(missed)?;
         }
-        nodes.push((node, enclosure));
+        nodes.push((node, cgroup));
     }
     Ok(Groups { nodes, cautions })
 }
@@ -533,17 +533,17 @@ struct Slowing<'a, 'c> {
     programs: &'a Programs<'a>,
     journal: &'a mut Journal<'c>,
     listener: Option<Listener>,
-    bell: Option<BorrowedFd<'a>>,
+    wake_fd: Option<BorrowedFd<'a>>,
 }
 
 fn in_force(
     Machine { host, topology, .. }: Machine<'_>,
     Groups { nodes, cautions }: Groups,
-    Slowing { plan, programs, journal, listener, bell }: Slowing<'_, '_>,
+    Slowing { plan, programs, journal, listener, wake_fd }: Slowing<'_, '_>,
     work: &mut Work<'_>,
 ) -> Result<EndOfPlatform, Failure> {
     let enclosures =
-        nodes.iter().map(|(node, enclosure)| (node.name.clone(), enclosure.clone())).collect();
+        nodes.iter().map(|(node, cgroup)| (node.name.clone(), cgroup.clone())).collect();
     keep_off(host, plan)?;
     // With late heartbeats the vnodes, and the calibration at their start, would run at full speed.
     if let Err(error) = process::hasten() {
@@ -551,7 +551,7 @@ fn in_force(
     }
     let nodes = VnodeController::start(host, &SystemClock, programs, nodes)?;
     let mut platformed = ActivePlatform { nodes, enclosures, cautions, plan, topology };
-    let mut door = Door { host, journal, listener, bell };
+    let mut door = Door { host, journal, listener, wake_fd };
     let worked = until_done(&mut platformed, &mut door, work);
     let stopped = platformed.nodes.stop().map_err(Failure::from);
     Ok((worked?, stopped))
@@ -577,7 +577,7 @@ struct Door<'a, 'c> {
     host: &'a LiveHost,
     journal: &'a mut Journal<'c>,
     listener: Option<Listener>,
-    bell: Option<BorrowedFd<'a>>,
+    wake_fd: Option<BorrowedFd<'a>>,
 }
 
 impl Door<'_, '_> {
@@ -590,9 +590,9 @@ impl Door<'_, '_> {
         vnode: &str,
     ) -> Result<Enter, Failure> {
         let enter = platformed.enter(vnode)?;
-        let enclosure = platformed.enclosure(vnode)?;
+        let cgroup = platformed.cgroup(vnode)?;
         let pus = platformed.vnode(vnode)?.cpus();
-        let steps = enclosure.restrict(self.host, caller.process()?, vnode, &pus)?;
+        let steps = cgroup.restrict(self.host, caller.process()?, vnode, &pus)?;
         if steps.is_empty() {
             return Ok(enter);
         }
@@ -635,8 +635,8 @@ fn until_done(
             }
         }
         let mut sources = door.listener.as_ref().map(Listener::sources).unwrap_or_default();
-        sources.extend(interrupt::bell());
-        sources.extend(door.bell);
+        sources.extend(interrupt::signal_fd());
+        sources.extend(door.wake_fd);
         let ns = next.saturating_sub(SystemClock.now_ns());
         let woken = watcher.wait(ns, &sources)?;
         is_asked = woken.others;
@@ -704,11 +704,11 @@ impl ActivePlatform<'_> {
     /// Where a process of a vnode starts.
     pub fn enter(&self, name: &str) -> Result<Enter, Failure> {
         let vnode = self.vnode(name)?;
-        let enclosure = self.enclosure(name)?;
+        let cgroup = self.cgroup(name)?;
         Ok(Enter {
-            files: enclosure.entries(),
+            files: cgroup.entries(),
             pus: vnode.cpus().to_string(),
-            needs_mask: enclosure.cpuset.is_none(),
+            needs_mask: cgroup.cpuset.is_none(),
             memory_node: vnode.memory_node.map(|node| node.0),
         })
     }

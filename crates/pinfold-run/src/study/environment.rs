@@ -15,7 +15,7 @@ use pinfold_study::study::{
 };
 
 use super::NAME;
-use super::guests::{self, GuestGround};
+use super::guests::{self, GuestSetup};
 use super::interference::{Measured, memory_node};
 use super::known::{CellLevels, HostFacts};
 
@@ -32,7 +32,7 @@ pub enum TrialEnvironment {
     /// A virtual node, for all trials of the start.
     Slowed(Box<EmulationPlan>),
     /// A guest, for all trials of the start.
-    Guest(Box<GuestGround>),
+    Guest(Box<GuestSetup>),
 }
 
 impl TrialEnvironment {
@@ -83,7 +83,7 @@ impl TrialEnvironment {
         }
         if let Some(wish) = cell.guest(study)? {
             let known = HostFacts { host, topology, facts };
-            let guest = GuestGround::new(CellLevels { study, cell }, wish, &knobs, known)?;
+            let guest = GuestSetup::new(CellLevels { study, cell }, wish, &knobs, known)?;
             return Ok(TrialEnvironment::Guest(Box::new(guest)));
         }
         let level = |acts: FactorEffect| cell.acting(study, &acts);
@@ -351,7 +351,7 @@ lasts = "10ms"
         let check = |levels: [usize; 3], expected: Result<Variant, &str>| {
             let cell = Cell { workload: 0, levels: levels.into(), baseline: None, skipped: None };
             let found = slowed(&study, &cell, 1, &topology, &facts);
-            let found = found.map(|ground| match ground {
+            let found = found.map(|setup| match setup {
                 TrialEnvironment::Slowed(plan) => plan.vnodes[0].variant,
                 TrialEnvironment::Plain(_)
                 | TrialEnvironment::Planned(..)

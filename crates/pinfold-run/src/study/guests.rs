@@ -31,7 +31,7 @@ const KVM_HELLO_NS: u64 = 60_000_000_000;
 
 /// A guest with its placement.
 #[derive(Clone)]
-pub struct GuestGround {
+pub struct GuestSetup {
     pub plan: Plan,
     pub isa: Isa,
     pub accelerator: Accelerator,
@@ -49,7 +49,7 @@ pub struct GuestGround {
     pub page_table_levels: Option<u32>,
 }
 
-impl GuestGround {
+impl GuestSetup {
     /// The guest of a cell.
     ///
     /// # Errors
@@ -274,16 +274,16 @@ pub struct Guests {
 
 impl Guests {
     /// Why none of these guests can be started, as found by the preparation.
-    pub fn refusal(&self, ground: &GuestGround) -> Option<String> {
-        let all = self.refused.get(&(ground.isa, false));
-        let kvm = self.refused.get(&(ground.isa, true));
-        all.or(kvm.filter(|_| ground.accelerator == Accelerator::Kvm)).cloned()
+    pub fn refusal(&self, setup: &GuestSetup) -> Option<String> {
+        let all = self.refused.get(&(setup.isa, false));
+        let kvm = self.refused.get(&(setup.isa, true));
+        all.or(kvm.filter(|_| setup.accelerator == Accelerator::Kvm)).cloned()
     }
 
     /// Prepares the images for these guests.
-    pub fn prepare(&mut self, grounds: &[GuestGround], host: &LiveHost) -> Result<(), Failure> {
-        for ground in grounds {
-            let isa = ground.isa;
+    pub fn prepare(&mut self, guests: &[GuestSetup], host: &LiveHost) -> Result<(), Failure> {
+        for setup in guests {
+            let isa = setup.isa;
             if self.kits.contains_key(&isa) || self.refused.contains_key(&(isa, false)) {
                 continue;
             }
@@ -291,7 +291,7 @@ impl Guests {
                 Some(scratch) => scratch,
                 None => Scratch::new(host)?,
             };
-            let flavour = if ground.real_time { REAL_TIME_FLAVOUR } else { flavour_of(isa) };
+            let flavour = if setup.real_time { REAL_TIME_FLAVOUR } else { flavour_of(isa) };
             match GuestImage::prepare(isa, &flavour, &scratch) {
                 Ok(kit) => {
                     self.versions.extend(emulator_version(isa));
@@ -307,9 +307,9 @@ impl Guests {
     }
 
     /// The guest for the check whether KVM works.
-    pub fn kvm_subject(&self, ground: &GuestGround) -> Option<Subject> {
-        let is_kvm = ground.accelerator == Accelerator::Kvm;
-        let subject = is_kvm.then(|| self.subject(ground, 0).ok()).flatten()?;
+    pub fn kvm_subject(&self, setup: &GuestSetup) -> Option<Subject> {
+        let is_kvm = setup.accelerator == Accelerator::Kvm;
+        let subject = is_kvm.then(|| self.subject(setup, 0).ok()).flatten()?;
         Some(Subject { hello_ns: KVM_HELLO_NS, ..subject })
     }
 
@@ -330,12 +330,12 @@ impl Guests {
     }
 
     /// The guest of an environment: 0 is the measured one, others have separate files.
-    pub fn subject(&self, ground: &GuestGround, index: u32) -> Result<Subject, String> {
-        let kit = self.kits.get(&ground.isa).ok_or_else(|| {
-            let known = self.refused.get(&(ground.isa, false)).cloned();
-            known.unwrap_or_else(|| format!("the {} guest was not prepared", ground.isa))
+    pub fn subject(&self, setup: &GuestSetup, index: u32) -> Result<Subject, String> {
+        let kit = self.kits.get(&setup.isa).ok_or_else(|| {
+            let known = self.refused.get(&(setup.isa, false)).cloned();
+            known.unwrap_or_else(|| format!("the {} guest was not prepared", setup.isa))
         })?;
-        let GuestGround { vcpus, accelerator, memory_mib, page_table_levels, .. } = *ground;
+        let GuestSetup { vcpus, accelerator, memory_mib, page_table_levels, .. } = *setup;
         let scratch = self.scratch.as_ref().filter(|_| index > 0);
         let other = scratch.map(|scratch| kit.other(scratch, index)).transpose();
         let other = other.map_err(|failure| in_words(&failure))?;
@@ -373,21 +373,21 @@ impl Guests {
 pub fn wanted(
     study: &Study,
     cells: &Cells,
-    ground: &dyn Fn(&Cell) -> Option<GuestGround>,
-) -> Vec<GuestGround> {
+    setup: &dyn Fn(&Cell) -> Option<GuestSetup>,
+) -> Vec<GuestSetup> {
     let mut seen = BTreeSet::new();
-    let mut grounds = Vec::new();
+    let mut guests = Vec::new();
     for (_, cell) in cells.running() {
         let Ok(Some(wish)) = cell.guest(study) else { continue };
         let key = (wish.isa, wish.accelerator == Accelerator::Kvm);
         if !seen.contains(&key)
-            && let Some(ground) = ground(cell)
+            && let Some(setup) = setup(cell)
         {
             seen.insert(key);
-            grounds.push(ground);
+            guests.push(setup);
         }
     }
-    grounds
+    guests
 }
 
 /// The starter of a guest.

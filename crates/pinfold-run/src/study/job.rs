@@ -1,9 +1,9 @@
-//! One run of a workload: a child process whose output is collected, with a bell that rings at its
+//! One run of a workload: a child process whose output is collected, with a signal at its
 //! end.
 //!
 //! Nothing here blocks, because the calling thread may have other work (the turns of a method of
 //! slowing). Two threads read the output to its end, a third supervises the time limit; each of
-//! them rings the bell.
+//! them gives the signal.
 
 use std::io::{Read, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -25,25 +25,25 @@ const MOST_BYTES: u64 = 64 << 20;
 /// Time that a child has to exit after its output has ended (ns).
 const END_NS: u64 = 2_000_000_000;
 
-/// Rings at an event of a job.
-pub struct Bell {
+/// Signals an event of a job.
+pub struct EndSignal {
     here: UnixStream,
     there: UnixStream,
 }
 
-impl Bell {
+impl EndSignal {
     pub fn new() -> std::io::Result<Self> {
         let (here, there) = UnixStream::pair()?;
         here.set_nonblocking(true)?;
         Ok(Self { here, there })
     }
 
-    /// Readable when it has rung.
+    /// Readable after a signal.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.here.as_fd()
     }
 
-    /// Resets the bell.
+    /// Resets the signal.
     pub fn silence(&self) {
         let mut room = [0; 16];
         let mut here = &self.here;
@@ -83,11 +83,11 @@ fn ring(stream: &mut UnixStream) {
 
 fn gather(
     stream: Option<impl Read + Send + 'static>,
-    bell: &Bell,
+    end_signal: &EndSignal,
     done: &Arc<AtomicUsize>,
 ) -> std::io::Result<JoinHandle<StreamOutput>> {
     let done = Arc::clone(done);
-    let mut bell = bell.there.try_clone()?;
+    let mut end_signal = end_signal.there.try_clone()?;
     Ok(std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(stream) = stream {
@@ -98,14 +98,14 @@ fn gather(
         }
         let ended_ns = SystemClock.now_ns();
         done.fetch_add(1, Ordering::SeqCst);
-        ring(&mut bell);
+        ring(&mut end_signal);
         (bytes, ended_ns)
     }))
 }
 
 impl Job {
     /// Starts the run.
-    pub fn start(spawn: Spawn, limit_ns: u64, bell: &Bell) -> Result<Self, TrialError> {
+    pub fn start(spawn: Spawn, limit_ns: u64, end_signal: &EndSignal) -> Result<Self, TrialError> {
         let failed =
             |error: &dyn std::fmt::Display| TrialError::failed(format!("cannot run it: {error}"));
         let began_ns = SystemClock.now_ns();
@@ -117,10 +117,10 @@ impl Job {
             .start()
             .map_err(|error| TrialError::failed(Failure::from(error).message))?;
         let done = Arc::new(AtomicUsize::new(0));
-        let stdout = gather(child.stdout(), bell, &done).map_err(|error| failed(&error))?;
-        let stderr = gather(child.stderr(), bell, &done).map_err(|error| failed(&error))?;
+        let stdout = gather(child.stdout(), end_signal, &done).map_err(|error| failed(&error))?;
+        let stderr = gather(child.stderr(), end_signal, &done).map_err(|error| failed(&error))?;
         let (limit, over) = mpsc::channel::<()>();
-        let mut late = bell.there.try_clone().map_err(|error| failed(&error))?;
+        let mut late = end_signal.there.try_clone().map_err(|error| failed(&error))?;
         std::thread::spawn(move || {
             if over.recv_timeout(Duration::from_nanos(limit_ns)) == Err(RecvTimeoutError::Timeout) {
                 ring(&mut late);

@@ -9,7 +9,7 @@ use pinfold_probe::agent::{Agent, AgentError};
 use pinfold_probe::loads::LoadSpec;
 use pinfold_study::study::NONE;
 
-use super::guests::{self, GuestGround, MEMORY_MIB};
+use super::guests::{self, GuestSetup, MEMORY_MIB};
 use super::interference::Neighbours;
 use crate::guest::Running;
 use crate::guest::loads::GuestSide;
@@ -31,7 +31,7 @@ enum MachineLoad {
 /// A machine to start next to the measured one.
 pub struct OtherMachine {
     /// The guest, with its own plan.
-    pub ground: GuestGround,
+    pub setup: GuestSetup,
     /// The number of its files.
     pub index: u32,
     load: MachineLoad,
@@ -49,7 +49,7 @@ pub struct RunningMachine<'a> {
 impl OtherMachine {
     /// All machines that run next to a guest; `mib` is the memory of each neighbour.
     pub fn all(
-        guest: &GuestGround,
+        guest: &GuestSetup,
         (beside, mib): (&Neighbours, u32),
         topology: &Topology,
     ) -> Result<Vec<Self>, String> {
@@ -61,19 +61,19 @@ impl OtherMachine {
                 let floating = guests::plan(NONE, EmulatorRequest::Usual, guest.vcpus, topology)?;
                 (floating, None, MachineLoad::Loaded)
             };
-            let ground = GuestGround { plan, memory, ..guest.clone() };
-            all.push(Self { ground, index, load });
+            let setup = GuestSetup { plan, memory, ..guest.clone() };
+            all.push(Self { setup, index, load });
         }
         if let Some(room) = &beside.guest_room {
             let load = beside.load(mib);
-            let ground = GuestGround {
+            let setup = GuestSetup {
                 plan: neighbour_plan(room, load.threads, topology)?,
                 vcpus: load.threads,
                 memory: node_of_several(beside, topology),
                 memory_mib: (mib * load.threads + REST_MIB).max(MEMORY_MIB),
                 ..guest.clone()
             };
-            all.push(Self { ground, index: guest.machines, load: MachineLoad::Only(load) });
+            all.push(Self { setup, index: guest.machines, load: MachineLoad::Only(load) });
         }
         Ok(all)
     }
@@ -129,10 +129,10 @@ mod tests {
     use super::*;
 
     /// A guest of one vCPU on two nodes of three cores with two CPUs each, and its neighbours.
-    fn others(same_program: bool, room: Option<&str>) -> (GuestGround, Vec<OtherMachine>) {
+    fn others(same_program: bool, room: Option<&str>) -> (GuestSetup, Vec<OtherMachine>) {
         let host = crate::host::live().unwrap();
         let topology = crate::inputs::topology(&host, Some("numa:2 core:3 pu:2")).unwrap();
-        let guest = GuestGround {
+        let guest = GuestSetup {
             real_time: false,
             plan: guests::plan("low-latency", EmulatorRequest::Usual, 1, &topology).unwrap(),
             isa: Isa::X86,
@@ -157,23 +157,23 @@ mod tests {
     fn other_machines_float_or_share_the_placement() {
         let (_, loaded) = others(false, None);
         assert_eq!(loaded.len(), 1);
-        assert_eq!(loaded[0].ground.vcpu_pus().to_string(), "0-11");
-        assert_eq!((loaded[0].ground.memory, loaded[0].index), (None, 1));
+        assert_eq!(loaded[0].setup.vcpu_pus().to_string(), "0-11");
+        assert_eq!((loaded[0].setup.memory, loaded[0].index), (None, 1));
         let (guest, same) = others(true, None);
         assert_eq!(same.len(), 1);
-        assert_eq!((&same[0].ground.plan, same[0].ground.memory), (&guest.plan, guest.memory));
+        assert_eq!((&same[0].setup.plan, same[0].setup.memory), (&guest.plan, guest.memory));
     }
 
     #[test]
     fn a_neighbour_guest_stays_in_its_room_with_its_memory() {
         let (_, machines) = others(true, Some("8-11"));
         let neighbour = &machines[1];
-        let ground = &neighbour.ground;
-        assert_eq!(ground.vcpu_pus().to_string(), "8,10");
-        assert!(ground.plan.pus().is_subset(&CpuSet::parse_list("8-11").unwrap()));
-        assert_eq!((ground.vcpus, neighbour.index, ground.memory), (2, 2, Some(NodeId(1))));
-        assert_eq!(ground.memory_mib, 2 * 700 + REST_MIB);
+        let setup = &neighbour.setup;
+        assert_eq!(setup.vcpu_pus().to_string(), "8,10");
+        assert!(setup.plan.pus().is_subset(&CpuSet::parse_list("8-11").unwrap()));
+        assert_eq!((setup.vcpus, neighbour.index, setup.memory), (2, 2, Some(NodeId(1))));
+        assert_eq!(setup.memory_mib, 2 * 700 + REST_MIB);
         let (_, machines) = others(true, Some("2-3"));
-        assert_eq!((machines[1].ground.memory, machines[1].ground.vcpus), (Some(NodeId(0)), 1));
+        assert_eq!((machines[1].setup.memory, machines[1].setup.vcpus), (Some(NodeId(0)), 1));
     }
 }

@@ -19,9 +19,9 @@ use super::Machine;
 use super::NAME;
 use super::environment::TrialEnvironment;
 use super::guest_trials::Inside;
-use super::guests::{self, GuestGround, Guests};
+use super::guests::{self, GuestSetup, Guests};
 use super::interference::{Neighbours, free_bytes};
-use super::job::Bell;
+use super::job::EndSignal;
 use super::known::HostFacts;
 use super::machines::{OtherMachine, RunningMachine};
 use super::probes;
@@ -45,7 +45,7 @@ pub struct HostRunner<'a> {
     session: Session<'a>,
     pinload: &'a Pinload,
     facts: Facts,
-    bell: Bell,
+    end_signal: EndSignal,
     guests: Guests,
     /// Cached refusals, by the levels that determine them.
     refused: RefCell<BTreeMap<Vec<String>, Option<String>>>,
@@ -68,13 +68,13 @@ impl<'a> HostRunner<'a> {
         })?;
         let (refused, guests) = (RefCell::default(), Guests::default());
         let cautioned = OnceCell::new();
-        Ok(Self { host, topology, session, pinload, facts, bell, guests, refused, cautioned })
+        Ok(Self { host, topology, session, pinload, facts, end_signal, guests, refused, cautioned })
     }
 
     /// Prepares the guests of these cells, and checks KVM if they use it; guests that are not
     /// available are refused from now on.
     pub fn prepare(&mut self, study: &Study, cells: &Cells) -> Result<(), Failure> {
-        let ground = |cell: &Cell| match TrialEnvironment::new(study, cell, self.known()) {
+        let setup = |cell: &Cell| match TrialEnvironment::new(study, cell, self.known()) {
             Ok(TrialEnvironment::Guest(guest)) => Some(*guest),
             Ok(
                 TrialEnvironment::Plain(_)
@@ -83,14 +83,14 @@ impl<'a> HostRunner<'a> {
             )
             | Err(_) => None,
         };
-        let wanted = guests::wanted(study, cells, &ground);
+        let wanted = guests::wanted(study, cells, &setup);
         self.guests.prepare(&wanted, self.host)?;
-        for ground in &wanted {
-            let Some(subject) = self.guests.kvm_subject(ground) else { continue };
+        for setup in &wanted {
+            let Some(subject) = self.guests.kvm_subject(setup) else { continue };
             say("Trying a start under KVM …");
-            let starter = self.starter(&subject, ground)?;
-            if let Err(failure) = starter.with_guest(&ground.plan, |_, _| Ok(())) {
-                self.guests.refuse_kvm(ground.isa, &failure);
+            let starter = self.starter(&subject, setup)?;
+            if let Err(failure) = starter.with_guest(&setup.plan, |_, _| Ok(())) {
+                self.guests.refuse_kvm(setup.isa, &failure);
             }
         }
         self.refused.borrow_mut().clear();
@@ -136,14 +136,14 @@ impl<'a> HostRunner<'a> {
 
     fn start_on(
         &self,
-        ground: &TrialEnvironment,
+        setup: &TrialEnvironment,
         request: &StartRequest<'_>,
         finished: &mut Finished<'_>,
     ) -> Result<(), Failure> {
         // Loads and guests inherit the affinity of this process.
         self.release(self.topology)?;
         let Some(first) = request.wanted().next() else { return Ok(()) };
-        let beside = Neighbours::new(request.study, first.cell, &ground.measured(), self.topology)
+        let beside = Neighbours::new(request.study, first.cell, &setup.measured(), self.topology)
             .map_err(|why| Failure::new(Exit::Input, why))?;
         let mib = beside.neighbour_mib(self.topology, free_bytes(self.host));
         if let Some(caveat) = beside.caveat(self.topology, mib)
@@ -159,7 +159,7 @@ impl<'a> HostRunner<'a> {
             finished(index, result.and_then(|result| kept.map(|()| result)))
         };
         let memory = beside.memory;
-        match ground {
+        match setup {
             TrialEnvironment::Guest(guest) => {
                 let others = OtherMachine::all(guest, (&beside, mib), self.topology)
                     .map_err(|why| Failure::new(Exit::Input, why))?;
@@ -199,7 +199,7 @@ impl<'a> HostRunner<'a> {
             pinload: self.pinload,
             program: self.session.program,
             journals: &journals,
-            bell: &self.bell,
+            end_signal: &self.end_signal,
             loads: loads.as_ref(),
         };
         let mut finished = |index: usize, result| finished(index, result);
@@ -209,7 +209,7 @@ impl<'a> HostRunner<'a> {
     /// Runs the trials of a start in one guest, next to others.
     fn in_guest(
         &self,
-        guest: &GuestGround,
+        guest: &GuestSetup,
         others: &[OtherMachine],
         request: &StartRequest<'_>,
         finished: &mut Finished<'_>,
@@ -238,12 +238,12 @@ impl<'a> HostRunner<'a> {
     fn starter<'s>(
         &'s self,
         subject: &'s Subject,
-        guest: &GuestGround,
+        guest: &GuestSetup,
     ) -> Result<VmStarter<'s>, Failure> {
         guests::starter(self.known(), self.session, self.pinload, subject, guest.memory)
     }
 
-    fn subject(&self, guest: &GuestGround, index: u32) -> Result<Subject, Failure> {
+    fn subject(&self, guest: &GuestSetup, index: u32) -> Result<Subject, Failure> {
         self.guests.subject(guest, index).map_err(|why| Failure::new(Exit::Host, why))
     }
 
@@ -254,9 +254,9 @@ impl<'a> HostRunner<'a> {
         work: &mut dyn FnMut(&[RunningMachine<'_>]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let Some((first, rest)) = others.split_first() else { return work(&[]) };
-        let subject = self.subject(&first.ground, first.index)?;
-        let starter = self.starter(&subject, &first.ground)?;
-        starter.with_guest(&first.ground.plan, |running, _| {
+        let subject = self.subject(&first.setup, first.index)?;
+        let starter = self.starter(&subject, &first.setup)?;
+        starter.with_guest(&first.setup.plan, |running, _| {
             first.loaded(running, &mut |own| {
                 self.among(rest, &mut |inner| work(&[&[own], inner].concat()))
             })
@@ -292,8 +292,8 @@ impl<'a> HostRunner<'a> {
                 Ok(false) => break Ok(()),
                 Err(failure) => break Err(failure),
             }
-            let mut sources = vec![self.bell.fd()];
-            sources.extend(interrupt::bell());
+            let mut sources = vec![self.end_signal.fd()];
+            sources.extend(interrupt::signal_fd());
             if let Err(error) = watcher.wait(LOOK_NS, &sources) {
                 break Err(Failure::from(error));
             }
@@ -314,7 +314,7 @@ impl<'a> HostRunner<'a> {
         let kept = StoredCosts::from_host(self.host, self.session.state, self.topology);
         let programs = Programs::new(self.pinload, self.session.program, kept?);
         let programs = programs.without_renewal();
-        let bell = Some(self.bell.fd());
+        let end_signal = Some(self.end_signal.fd());
         let mut enter = None;
         // The initial speed of the node; the trials of a start may use it at several speeds.
         let begun = plan.vnodes.first().and_then(|vnode| vnode.pus.first());
@@ -327,7 +327,7 @@ impl<'a> HostRunner<'a> {
                 starting: None,
                 session: self.session,
                 door: Endpoint::Closed,
-                bell,
+                end_signal,
             },
             &programs,
             &mut |platformed| {
@@ -381,8 +381,8 @@ impl Runner for HostRunner<'_> {
         if let Some(known) = self.refused.borrow().get(&key) {
             return known.clone();
         }
-        let ground = TrialEnvironment::new(study, cell, self.known());
-        let refusal = match &ground {
+        let setup = TrialEnvironment::new(study, cell, self.known());
+        let refusal = match &setup {
             Ok(TrialEnvironment::Guest(guest)) => self.guests.refusal(guest),
             Ok(
                 TrialEnvironment::Plain(_)
@@ -392,9 +392,9 @@ impl Runner for HostRunner<'_> {
             Err(why) => Some(why.clone()),
         };
         let refusal = refusal.or_else(|| {
-            let ground = ground.ok()?;
-            let beside = Neighbours::new(study, cell, &ground.measured(), self.topology);
-            let TrialEnvironment::Guest(guest) = &ground else { return beside.err() };
+            let setup = setup.ok()?;
+            let beside = Neighbours::new(study, cell, &setup.measured(), self.topology);
+            let TrialEnvironment::Guest(guest) = &setup else { return beside.err() };
             beside.and_then(|beside| OtherMachine::all(guest, (&beside, 0), self.topology)).err()
         });
         self.refused.borrow_mut().insert(key, refusal.clone());
@@ -407,9 +407,9 @@ impl Runner for HostRunner<'_> {
         finished: &mut Finished<'_>,
     ) -> Result<(), TrialError> {
         let Some(first) = request.wanted().next() else { return Ok(()) };
-        let ground = TrialEnvironment::new(request.study, first.cell, self.known());
-        let ground = ground.map_err(TrialError::failed)?;
-        self.start_on(&ground, request, finished).map_err(|failure| {
+        let setup = TrialEnvironment::new(request.study, first.cell, self.known());
+        let setup = setup.map_err(TrialError::failed)?;
+        self.start_on(&setup, request, finished).map_err(|failure| {
             let error = match failure.exit {
                 // A residue would affect the next measurement.
                 Exit::Residue => TrialError::fatal(failure.message),

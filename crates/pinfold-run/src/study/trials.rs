@@ -1,5 +1,5 @@
 //! The trials of one start, in sequence and without blocking: the caller (a plain wait, or the
-//! turns of a method of slowing) continues them whenever the bell rings.
+//! turns of a method of slowing) continues them at each signal.
 
 use pinfold_apply::{Journal, Journals, Target};
 use pinfold_host::LiveHost;
@@ -13,7 +13,7 @@ use pinfold_study::study::{
 
 use super::copies::Copies;
 use super::figure::{absent, one_figure};
-use super::job::{Bell, Job, JobResult};
+use super::job::{EndSignal, Job, JobResult};
 use super::probes::{Observation, need_threads, with_findings};
 use crate::guest::loads::HostSide;
 use crate::{
@@ -51,7 +51,7 @@ pub struct TrialResources<'a> {
     /// The program of the gates and watchdogs.
     pub program: &'a HelperProgram,
     pub journals: &'a Journals<'a>,
-    pub bell: &'a Bell,
+    pub end_signal: &'a EndSignal,
     /// The host's loads, if the study has any.
     pub loads: Option<&'a HostSide>,
 }
@@ -118,7 +118,7 @@ impl<'a, 'f> Trials<'a, 'f> {
         enter: &Enter,
         prepare: &mut dyn FnMut(TrialRequest<'_>) -> Result<(), Failure>,
     ) -> Result<bool, Failure> {
-        self.means.bell.silence();
+        self.means.end_signal.silence();
         loop {
             let Some(wanted) = self.wanted.get(self.next).copied() else { return Ok(false) };
             let Some(running) = &mut self.running else {

@@ -11,7 +11,7 @@ use pinfold_model::tunables::{cpu_quota, cpu_weight};
 use pinfold_model::{Finding, Tid};
 
 use crate::error::ApplyError;
-use crate::steps::draft::Draft;
+use crate::steps::step_builder::StepBuilder;
 use crate::tasks;
 
 const CONTROLLER: &str = "cpu";
@@ -20,21 +20,21 @@ const REASON: &str = "requested by the plan";
 /// The v1 value that corresponds to a v2 weight of 100.
 const USUAL_SHARES: u64 = 1024;
 
-pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let tuning = &draft.plan.tuning;
+pub(super) fn set(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
+    let tuning = &builder.plan.tuning;
     let (weight, quota) = (tuning.number(&cpu_weight::TUNABLE), cpu_quota::quota(tuning));
     if weight.is_none() && quota.is_none() {
         return Ok(());
     }
-    if !draft.target.kept.is_empty() {
+    if !builder.target.kept.is_empty() {
         let text = "libvirt manages the weight and the quota of its domains";
         let hint = "set them with virsh schedinfo";
-        return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
+        return builder.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     }
-    let Some((version, group)) = own_group(draft)? else {
+    let Some((version, group)) = own_group(builder)? else {
         let text = "the process has no group of its own with the cpu controller";
         let hint = "start it in one, such as systemd-run --scope -p CPUWeight=100";
-        return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
+        return builder.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     };
     let mut knobs = Vec::new();
     match version {
@@ -57,16 +57,16 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         }
     }
     for knob in knobs {
-        draft.knob(SUBJECT, knob, REASON)?;
+        builder.knob(SUBJECT, knob, REASON)?;
     }
     Ok(())
 }
 
 /// The machine's group, if it contains no other tasks.
-fn own_group(draft: &Draft<'_>) -> Result<Option<(Version, String)>, ApplyError> {
-    let Some(mount) = draft.state.mount(CONTROLLER)? else { return Ok(None) };
-    let path = paths::process_cgroup(draft.vm.tid);
-    let Some(text) = draft.state.text(&path)? else { return Ok(None) };
+fn own_group(builder: &StepBuilder<'_>) -> Result<Option<(Version, String)>, ApplyError> {
+    let Some(mount) = builder.state.mount(CONTROLLER)? else { return Ok(None) };
+    let path = paths::process_cgroup(builder.vm.tid);
+    let Some(text) = builder.state.text(&path)? else { return Ok(None) };
     let memberships = proc_cgroup::parse(&text).map_err(|error| error.at(&path))?;
     let below = match mount.version {
         Version::V1 => proc_cgroup::v1_path(&memberships, CONTROLLER),
@@ -80,11 +80,12 @@ fn own_group(draft: &Draft<'_>) -> Result<Option<(Version, String)>, ApplyError>
         Version::V1 => paths::cpu_shares(&group),
         Version::V2 => paths::cpu_weight(&group),
     };
-    Ok((draft.state.exists(&file) && is_alone(draft, &group)?).then_some((mount.version, group)))
+    Ok((builder.state.exists(&file) && is_alone(builder, &group)?)
+        .then_some((mount.version, group)))
 }
 
-fn is_alone(draft: &Draft<'_>, group: &str) -> Result<bool, ApplyError> {
-    let members = draft.state.text(&paths::cgroup_procs(group))?;
+fn is_alone(builder: &StepBuilder<'_>, group: &str) -> Result<bool, ApplyError> {
+    let members = builder.state.text(&paths::cgroup_procs(group))?;
     let members: Vec<Tid> = members.map_or_else(Vec::new, |text| tasks::numbers(text.lines()));
-    Ok(members == [draft.vm.tid])
+    Ok(members == [builder.vm.tid])
 }

@@ -7,13 +7,13 @@ use pinfold_model::PuId;
 use pinfold_model::tunables::{Value, governor, max_khz, min_khz};
 
 use crate::error::ApplyError;
-use crate::steps::draft::Draft;
+use crate::steps::step_builder::StepBuilder;
 
 const SUBJECT: &str = "cpufreq";
 const REASON: &str = "requested by the plan";
 
-pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let tuning = &draft.plan.tuning;
+pub(super) fn set(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
+    let tuning = &builder.plan.tuning;
     let governor = tuning.get(&governor::TUNABLE).map(Value::to_string);
     let limit = |tunable| tuning.number(tunable);
     let (min, max) = (limit(&min_khz::TUNABLE), limit(&max_khz::TUNABLE));
@@ -21,18 +21,18 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         return Ok(());
     }
     let mut seen = BTreeSet::new();
-    for pu in draft.vnode.pus().iter() {
+    for pu in builder.vnode.pus().iter() {
         // CPUs that share a policy share its files.
         let related = paths::cpufreq_file(pu, "affected_cpus");
-        let shared = draft.state.file(&related)?;
+        let shared = builder.state.file(&related)?;
         if shared.is_some_and(|list| !list.trim_ascii().is_empty() && !seen.insert(list)) {
             continue;
         }
         if let Some(governor) = &governor {
             let knob = (paths::cpufreq_file(pu, "scaling_governor"), governor.clone());
-            draft.knob(SUBJECT, knob, REASON)?;
+            builder.knob(SUBJECT, knob, REASON)?;
         }
-        limits(draft, pu, min, max)?;
+        limits(builder, pu, min, max)?;
     }
     Ok(())
 }
@@ -40,13 +40,13 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 /// The kernel refuses a minimum above the maximum, so the limit that widens the range is set first.
 /// Undo runs in reverse order and therefore widens first too.
 fn limits(
-    draft: &mut Draft<'_>,
+    builder: &mut StepBuilder<'_>,
     pu: PuId,
     min: Option<u64>,
     max: Option<u64>,
 ) -> Result<(), ApplyError> {
     let file = |name: &str| paths::cpufreq_file(pu, name);
-    let now = draft.state.text(&file("scaling_min_freq"))?;
+    let now = builder.state.text(&file("scaling_min_freq"))?;
     let lowest: Option<u64> = now.and_then(|text| text.trim().parse().ok());
     let mut knobs = vec![("scaling_max_freq", max), ("scaling_min_freq", min)];
     if max.zip(lowest).is_some_and(|(max, lowest)| max < lowest) {
@@ -54,7 +54,7 @@ fn limits(
     }
     for (name, khz) in knobs {
         if let Some(khz) = khz {
-            draft.knob(SUBJECT, (file(name), khz.to_string()), REASON)?;
+            builder.knob(SUBJECT, (file(name), khz.to_string()), REASON)?;
         }
     }
     Ok(())

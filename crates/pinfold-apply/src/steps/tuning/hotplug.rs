@@ -14,7 +14,7 @@ use pinfold_model::{Command, CpuSet, Finding, PuId};
 
 use crate::cpusets;
 use crate::error::{ApplyError, Refusal};
-use crate::steps::draft::Draft;
+use crate::steps::step_builder::StepBuilder;
 
 const SUBJECT: &str = "CPUs offline";
 const REASON: &str = "requested by the plan";
@@ -23,12 +23,12 @@ const NAMED: usize = 5;
 
 /// Brings the CPUs of the machine's threads online before a thread is to run there: a compute
 /// service may have taken unused CPUs offline. Undo takes them offline last.
-pub(in crate::steps) fn bring(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let Some(online) = draft.state.cpu_list(&paths::cpu_online())? else {
+pub(in crate::steps) fn bring(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
+    let Some(online) = builder.state.cpu_list(&paths::cpu_online())? else {
         return Ok(());
     };
-    for pu in draft.vnode.pus().difference(&online).iter() {
-        draft.knob(
+    for pu in builder.vnode.pus().difference(&online).iter() {
+        builder.knob(
             "cpu online",
             (paths::cpu_is_online(pu), "1".to_owned()),
             "a thread runs there",
@@ -37,44 +37,44 @@ pub(in crate::steps) fn bring(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     Ok(())
 }
 
-pub(in crate::steps) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let tuning = &draft.plan.tuning;
+pub(in crate::steps) fn set(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
+    let tuning = &builder.plan.tuning;
     if !tuning.has(&smt::TUNABLE) && !tuning.has(&offline::TUNABLE) {
         return Ok(());
     }
-    let online = draft.state.required_cpu_list(&paths::cpu_online())?;
-    let smt = match smt_control(draft)? {
-        Some("off") if !all_online(draft, &online)? => None,
+    let online = builder.state.required_cpu_list(&paths::cpu_online())?;
+    let smt = match smt_control(builder)? {
+        Some("off") if !all_online(builder, &online)? => None,
         word => word,
     };
     let mut going = match smt {
-        Some("off") => siblings(draft, &online)?,
+        Some("off") => siblings(builder, &online)?,
         Some(_) | None => CpuSet::new(),
     };
-    let single = draft.plan.tuning.cpus(&offline::TUNABLE).cloned().unwrap_or_default();
+    let single = builder.plan.tuning.cpus(&offline::TUNABLE).cloned().unwrap_or_default();
     let single = single.intersection(&online);
     going.add(&single);
     if !going.is_empty() {
-        check(draft, &online, &going)?;
-        if !may_go(draft, &going)? {
+        check(builder, &online, &going)?;
+        if !may_go(builder, &going)? {
             return Ok(());
         }
-        interrupts(draft, &going)?;
+        interrupts(builder, &going)?;
     }
     if let Some(word) = smt {
-        draft.knob("SMT", (paths::smt_control(), word.to_owned()), REASON)?;
+        builder.knob("SMT", (paths::smt_control(), word.to_owned()), REASON)?;
     }
     for pu in single.iter() {
-        draft.knob(SUBJECT, (paths::cpu_is_online(pu), "0".to_owned()), REASON)?;
+        builder.knob(SUBJECT, (paths::cpu_is_online(pu), "0".to_owned()), REASON)?;
     }
     Ok(())
 }
 
 /// The word to write, if it differs from the present one and this machine has the switch.
-fn smt_control(draft: &mut Draft<'_>) -> Result<Option<&'static str>, ApplyError> {
-    let Some(wanted) = draft.plan.tuning.switch(&smt::TUNABLE) else { return Ok(None) };
+fn smt_control(builder: &mut StepBuilder<'_>) -> Result<Option<&'static str>, ApplyError> {
+    let Some(wanted) = builder.plan.tuning.switch(&smt::TUNABLE) else { return Ok(None) };
     let path = paths::smt_control();
-    let shown = draft.state.text(&path)?.unwrap_or_default();
+    let shown = builder.state.text(&path)?.unwrap_or_default();
     let word = if wanted { "on" } else { "off" };
     match shown.trim() {
         "on" | "off" => Ok(Some(word).filter(|word| *word != shown.trim())),
@@ -83,7 +83,7 @@ fn smt_control(draft: &mut Draft<'_>) -> Result<Option<&'static str>, ApplyError
             let shown = if other.is_empty() { "is not there" } else { other };
             let text = format!("SMT cannot be switched {word}: {path} says {shown:?}");
             let hint = "forceoff comes from the boot parameter nosmt=force, notsupported from the firmware or the processor";
-            draft.lacks(Finding::warning("SMT", text).with_hint(hint))?;
+            builder.lacks(Finding::warning("SMT", text).with_hint(hint))?;
             Ok(None)
         }
     }
@@ -91,8 +91,8 @@ fn smt_control(draft: &mut Draft<'_>) -> Result<Option<&'static str>, ApplyError
 
 /// False, with a finding, if a CPU is offline. It may be the first thread of its core; SMT off
 /// would then leave that core without a CPU.
-fn all_online(draft: &mut Draft<'_>, online: &CpuSet) -> Result<bool, ApplyError> {
-    let present = draft.state.required_cpu_list(&paths::cpu_present())?;
+fn all_online(builder: &mut StepBuilder<'_>, online: &CpuSet) -> Result<bool, ApplyError> {
+    let present = builder.state.required_cpu_list(&paths::cpu_present())?;
     let absent = present.difference(online);
     if absent.is_empty() {
         return Ok(true);
@@ -101,16 +101,16 @@ fn all_online(draft: &mut Draft<'_>, online: &CpuSet) -> Result<bool, ApplyError
         "SMT stays on: with CPUs {absent} offline it is not known which thread is the first of its core"
     );
     let hint = "bring them online first, or take individual CPUs offline with offline=CPUS";
-    draft.lacks(Finding::warning("SMT", text).with_hint(hint))?;
+    builder.lacks(Finding::warning("SMT", text).with_hint(hint))?;
     Ok(false)
 }
 
 /// All CPUs of each core except the first.
-fn siblings(draft: &Draft<'_>, online: &CpuSet) -> Result<CpuSet, ApplyError> {
+fn siblings(builder: &StepBuilder<'_>, online: &CpuSet) -> Result<CpuSet, ApplyError> {
     let mut others = CpuSet::new();
     for pu in online.iter() {
         let path = paths::cpu_file(pu, "topology/thread_siblings_list");
-        let core = draft.state.required_cpu_list(&path)?;
+        let core = builder.state.required_cpu_list(&path)?;
         if core.iter().next() != Some(pu) {
             others.insert(pu);
         }
@@ -119,37 +119,37 @@ fn siblings(draft: &Draft<'_>, online: &CpuSet) -> Result<CpuSet, ApplyError> {
 }
 
 /// Refuses to take CPUs that the machine or the host needs.
-fn check(draft: &Draft<'_>, online: &CpuSet, going: &CpuSet) -> Result<(), Refusal> {
-    let used = draft.vnode.pus().intersection(going);
+fn check(builder: &StepBuilder<'_>, online: &CpuSet, going: &CpuSet) -> Result<(), Refusal> {
+    let used = builder.vnode.pus().intersection(going);
     if !used.is_empty() {
         return Err(Refusal::OfflineInUse { pus: used });
     }
-    if draft.plan.housekeeping.intersection(online).is_subset(going) {
+    if builder.plan.housekeeping.intersection(online).is_subset(going) {
         return Err(Refusal::NoHousekeeping);
     }
     Ok(())
 }
 
 /// False, with a finding, if masks or groups would be changed permanently.
-fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
-    if let Some(cpusets) = draft.state.cpusets()?.filter(|one| one.version() == Version::V1)
-        && !cpusets.children(draft.state, cpusets.root())?.is_empty()
+fn may_go(builder: &mut StepBuilder<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
+    if let Some(cpusets) = builder.state.cpusets()?.filter(|one| one.version() == Version::V1)
+        && !cpusets.children(builder.state, cpusets.root())?.is_empty()
     {
         let text = format!("cgroup v1 would permanently remove CPUs {going} from its groups");
         let hint = "boot with nosmt or maxcpus=, or with cgroup v2";
-        draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint))?;
+        builder.lacks(Finding::warning(SUBJECT, text).with_hint(hint))?;
         return Ok(false);
     }
     let mut bound = Vec::new();
-    for pid in draft.state.processes()? {
-        for tid in draft.state.threads_of(pid)? {
-            let Some(mask) = draft.state.mask(tid)? else { continue };
+    for pid in builder.state.processes()? {
+        for tid in builder.state.threads_of(pid)? {
+            let Some(mask) = builder.state.mask(tid)? else { continue };
             if mask.is_empty() || !mask.is_subset(going) {
                 continue;
             }
-            let Some(stat) = draft.state.stat(tid)? else { continue };
+            let Some(stat) = builder.state.stat(tid)? else { continue };
             // A task that this plan moves has its mask in the journal; undo restores it.
-            if !stat.is_unmovable() && !draft.moves(stat.task()) {
+            if !stat.is_unmovable() && !builder.moves(stat.task()) {
                 bound.push(format!("{} ({})", tid, stat.comm));
             }
         }
@@ -169,22 +169,22 @@ fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
         "they may belong to another placement (`{}` shows it): give them other CPUs",
         Command::new("status")
     );
-    draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint))?;
+    builder.lacks(Finding::warning(SUBJECT, text).with_hint(hint))?;
     Ok(false)
 }
 
 /// Moves interrupts that have no other CPU to the host's CPUs first, so that undo knows their
 /// original CPUs.
-fn interrupts(draft: &mut Draft<'_>, going: &CpuSet) -> Result<(), ApplyError> {
-    let goal = draft.plan.housekeeping.difference(going);
-    let listed = draft.state.names(&paths::irqs_dir())?;
+fn interrupts(builder: &mut StepBuilder<'_>, going: &CpuSet) -> Result<(), ApplyError> {
+    let goal = builder.plan.housekeeping.difference(going);
+    let listed = builder.state.names(&paths::irqs_dir())?;
     for number in listed.iter().filter_map(|name| name.parse::<u32>().ok()) {
         let path = paths::irq_file(number, "smp_affinity_list");
-        let Some(bytes) = draft.state.file(&path)? else { continue };
+        let Some(bytes) = builder.state.file(&path)? else { continue };
         let set = cpusets::parse(&path, &bytes)?;
         if !set.is_empty() && set.is_subset(going) {
             let reason = "its CPU goes offline";
-            draft.knob("IRQ affinity", (path, goal.to_string()), reason)?;
+            builder.knob("IRQ affinity", (path, goal.to_string()), reason)?;
         }
     }
     Ok(())

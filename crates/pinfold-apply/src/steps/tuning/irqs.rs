@@ -10,43 +10,43 @@ use pinfold_model::{Finding, IrqPlan, Plan};
 
 use crate::error::ApplyError;
 use crate::host_state::HostState;
-use crate::steps::draft::Draft;
+use crate::steps::step_builder::StepBuilder;
 
 /// Name of the daemon that distributes interrupts.
 const BALANCER: &str = "irqbalance";
 
-pub(super) fn place(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let plan = draft.plan;
+pub(super) fn place(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
+    let plan = builder.plan;
     if plan.irqs.is_empty() {
         return Ok(());
     }
-    if balancer_runs(draft)? {
+    if balancer_runs(builder)? {
         let text = format!("{BALANCER} is running and may move the interrupts again");
         let hint = "stop it, or ban these interrupts with its option --banirq";
-        draft.find(Finding::warning("IRQ affinity", text).with_hint(hint));
+        builder.find(Finding::warning("IRQ affinity", text).with_hint(hint));
     }
     for irq in &plan.irqs {
-        of_device(draft, irq)?;
+        of_device(builder, irq)?;
     }
     Ok(())
 }
 
-fn of_device(draft: &mut Draft<'_>, plan: &IrqPlan) -> Result<(), ApplyError> {
+fn of_device(builder: &mut StepBuilder<'_>, plan: &IrqPlan) -> Result<(), ApplyError> {
     let device = &plan.device;
-    let Some(numbers) = numbers_of(draft.state, draft.plan, device)? else {
+    let Some(numbers) = numbers_of(builder.state, builder.plan, device)? else {
         let text = format!("{device:?} is not a PCI address, so its interrupts are unknown");
         let hint = "name the device by its address, such as 0000:05:00.0 (lspci -D shows it), its node, or all";
-        return draft.lacks(Finding::warning("IRQ affinity", text).with_hint(hint));
+        return builder.lacks(Finding::warning("IRQ affinity", text).with_hint(hint));
     };
     if numbers.is_empty() {
         let text = format!("{device} has no active interrupts");
         let hint = "a passed-through device gets its interrupts when the guest's driver requests \
                     them: apply again then, or set new-irqs";
-        return draft.lacks(Finding::warning("IRQ affinity", text).with_hint(hint));
+        return builder.lacks(Finding::warning("IRQ affinity", text).with_hint(hint));
     }
     for number in numbers {
         let knob = (paths::irq_file(number, "smp_affinity_list"), plan.pus.to_string());
-        draft.knob("IRQ affinity", knob, &format!("{device}: {}", plan.reason))?;
+        builder.knob("IRQ affinity", knob, &format!("{device}: {}", plan.reason))?;
     }
     Ok(())
 }
@@ -101,9 +101,9 @@ fn existing(state: &HostState<'_>, numbers: impl Iterator<Item = u32>) -> BTreeS
     numbers.filter(|number| state.exists(&paths::irq_file(*number, "smp_affinity_list"))).collect()
 }
 
-fn balancer_runs(draft: &Draft<'_>) -> Result<bool, ApplyError> {
-    for pid in draft.state.processes()? {
-        if draft.state.stat(pid)?.is_some_and(|stat| stat.comm == BALANCER) {
+fn balancer_runs(builder: &StepBuilder<'_>) -> Result<bool, ApplyError> {
+    for pid in builder.state.processes()? {
+        if builder.state.stat(pid)?.is_some_and(|stat| stat.comm == BALANCER) {
             return Ok(true);
         }
     }

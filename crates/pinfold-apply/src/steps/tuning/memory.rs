@@ -10,29 +10,29 @@ use pinfold_host::{numa_maps, paths};
 use pinfold_model::{Change, CpuSet, Finding, NodeId, PuId, Undo};
 
 use crate::error::ApplyError;
-use crate::steps::draft::Draft;
+use crate::steps::step_builder::StepBuilder;
 use crate::tasks::Rules;
 
-pub(super) fn bind(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let Some(memory) = &draft.vnode.memory else { return Ok(()) };
+pub(super) fn bind(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
+    let Some(memory) = &builder.vnode.memory else { return Ok(()) };
     // libvirt binds and moves the memory itself.
-    if draft.target.kept.iter().any(|kept| kept.rules == Rules::Memory) {
+    if builder.target.kept.iter().any(|kept| kept.rules == Rules::Memory) {
         return Ok(());
     }
-    if draft.target.started_on.is_some_and(|node| memory.nodes == [node]) {
+    if builder.target.started_on.is_some_and(|node| memory.nodes == [node]) {
         return Ok(());
     }
     let nodes: CpuSet = memory.nodes.iter().map(|node| PuId(node.0)).collect();
-    let online = draft.state.required_cpu_list(&paths::node_online())?;
+    let online = builder.state.required_cpu_list(&paths::node_online())?;
     if online.is_subset(&nodes) {
         return Ok(());
     }
-    group(draft, &nodes)?;
-    let pid = draft.vm;
+    group(builder, &nodes)?;
+    let pid = builder.vm;
     let path = paths::process_numa_maps(pid.tid);
-    let Some(text) = draft.state.text(&path)? else {
+    let Some(text) = builder.state.text(&path)? else {
         let text = format!("this kernel has no {path}, so the location of its pages is unknown");
-        return draft.lacks(Finding::warning("memory", text));
+        return builder.lacks(Finding::warning("memory", text));
     };
     let kib: BTreeMap<NodeId, u64> = numa_maps::parse(&text).map_err(|error| error.at(&path))?;
     let from: Vec<NodeId> =
@@ -40,22 +40,22 @@ pub(super) fn bind(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     if !from.is_empty() {
         let undo = Undo::LeavePages { task: pid, kib: kib.into_iter().collect() };
         let change = Change::MovePages { task: pid, from, to: memory.nodes.clone() };
-        draft.step(change, undo, format!("memory: {}", memory.reason));
+        builder.step(change, undo, format!("memory: {}", memory.reason));
     }
     Ok(())
 }
 
 /// Restricts the machine's own group to the nodes, if it has one.
-fn group(draft: &mut Draft<'_>, nodes: &CpuSet) -> Result<(), ApplyError> {
-    let alone = draft.own_cpuset_group()?;
+fn group(builder: &mut StepBuilder<'_>, nodes: &CpuSet) -> Result<(), ApplyError> {
+    let alone = builder.own_cpuset_group()?;
     let Some(group) = alone else {
         let text = "the process has no cpuset group of its own, so memory that it allocates later \
                     is only local to the allocating thread";
         let hint = "start it in a group of its own, such as systemd-run --scope -p AllowedMemoryNodes=N, or bind its memory in QEMU (host-nodes=, policy=bind)";
-        return draft.lacks(Finding::warning("memory", text).with_hint(hint));
+        return builder.lacks(Finding::warning("memory", text).with_hint(hint));
     };
     let knob = (paths::cpuset_mems(&group), nodes.to_string());
-    draft.knob(
+    builder.knob(
         "cpuset.mems",
         knob,
         "memory that the process allocates later comes from these nodes",

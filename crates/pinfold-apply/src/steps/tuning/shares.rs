@@ -11,25 +11,25 @@ use pinfold_model::{Change, Finding, Tid, Undo};
 
 use crate::actuators;
 use crate::error::ApplyError;
-use crate::steps::draft::Draft;
+use crate::steps::step_builder::StepBuilder;
 use crate::tasks;
 
 const SUBJECT: &str = "resctrl";
 const REASON: &str = "requested by the plan";
 
-pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    if !draft.plan.tuning.has(&share::TUNABLE) {
+pub(super) fn set(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
+    if !builder.plan.tuning.has(&share::TUNABLE) {
         return Ok(());
     }
     let root = paths::resctrl_dir();
-    let schemata = draft.state.text(&file(&root, "schemata"))?;
+    let schemata = builder.state.text(&file(&root, "schemata"))?;
     let Some(schemata) = schemata else {
         let text = "it is not mounted, or the CPU cannot divide caches and bandwidth";
         let hint = format!("`pinfold doctor` shows which; mount -t resctrl resctrl {root}");
-        return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
+        return builder.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     };
     let known = actuators::shares(&schemata);
-    for share in shares(&draft.plan.tuning) {
+    for share in shares(&builder.plan.tuning) {
         if known.contains_key(&(share.resource.clone(), share.domain)) {
             continue;
         }
@@ -38,32 +38,32 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         let names = names.into_iter().collect::<Vec<_>>().join(", ");
         let text = format!("this host has no {}:{}", share.resource, share.domain);
         let hint = format!("it has {names}; {} shows them", file(&root, "schemata"));
-        return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
+        return builder.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     }
-    if !draft.state.is_writable() {
+    if !builder.state.is_writable() {
         let text = format!("only root can create groups in {root}");
-        return draft.lacks(Finding::warning(SUBJECT, text).with_hint("run it as root"));
+        return builder.lacks(Finding::warning(SUBJECT, text).with_hint("run it as root"));
     }
-    let group = file(&root, &draft.name);
-    let elsewhere = members(draft, &root, &group)?;
+    let group = file(&root, &builder.name);
+    let elsewhere = members(builder, &root, &group)?;
     if let Some((tid, other)) = elsewhere.first() {
         let text = format!(
             "thread {tid} is in {other}, which is another program's (libvirt's cachetune?)"
         );
         let hint = "remove it there, or leave the shares to the program that created that group";
-        return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
+        return builder.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     }
-    group_steps(draft, &group)
+    group_steps(builder, &group)
 }
 
-fn group_steps(draft: &mut Draft<'_>, group: &str) -> Result<(), ApplyError> {
-    draft.needs(group);
+fn group_steps(builder: &mut StepBuilder<'_>, group: &str) -> Result<(), ApplyError> {
+    builder.needs(group);
     let undo = || Undo::RemoveGroup { path: group.to_owned() };
-    if !draft.state.exists(group) {
-        draft.step(Change::MakeGroup { path: group.to_owned() }, undo(), REASON);
+    if !builder.state.exists(group) {
+        builder.step(Change::MakeGroup { path: group.to_owned() }, undo(), REASON);
     }
     let mut lines: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for share in shares(&draft.plan.tuning) {
+    for share in shares(&builder.plan.tuning) {
         let text = share.to_string();
         let value = text.split_once(':').map_or(text.as_str(), |(_, value)| value).to_owned();
         lines.entry(&share.resource).or_default().push(value);
@@ -73,34 +73,38 @@ fn group_steps(draft: &mut Draft<'_>, group: &str) -> Result<(), ApplyError> {
         .map(|(resource, domains)| format!("{resource}:{}\n", domains.join(";")))
         .collect();
     let path = file(group, "schemata");
-    let now = draft.state.text(&path)?.unwrap_or_default();
+    let now = builder.state.text(&path)?.unwrap_or_default();
     let (asked, shown) = (actuators::shares(&text), actuators::shares(&now));
     if asked.iter().any(|(key, amount)| shown.get(key) != Some(amount)) {
-        draft.step(Change::WriteFile { path, value: text.into_bytes() }, undo(), REASON);
+        builder.step(Change::WriteFile { path, value: text.into_bytes() }, undo(), REASON);
     }
     let path = file(group, "tasks");
-    let inside = draft.state.text(&path)?.unwrap_or_default();
+    let inside = builder.state.text(&path)?.unwrap_or_default();
     let inside = tasks::numbers(inside.lines());
     let missing: Vec<Tid> =
-        draft.vm_tids.iter().copied().filter(|tid| !inside.contains(tid)).collect();
+        builder.vm_tids.iter().copied().filter(|tid| !inside.contains(tid)).collect();
     for tid in missing {
         let value = tid.to_string().into_bytes();
-        draft.step(Change::WriteFile { path: path.clone(), value }, undo(), REASON);
+        builder.step(Change::WriteFile { path: path.clone(), value }, undo(), REASON);
     }
     Ok(())
 }
 
 /// The machine's threads that are in a group other than Pinfold's or the root.
-fn members(draft: &Draft<'_>, root: &str, own: &str) -> Result<Vec<(Tid, String)>, ApplyError> {
+fn members(
+    builder: &StepBuilder<'_>,
+    root: &str,
+    own: &str,
+) -> Result<Vec<(Tid, String)>, ApplyError> {
     let mut found = Vec::new();
-    for name in draft.state.names(root)? {
+    for name in builder.state.names(root)? {
         let group = file(root, &name);
-        if group == own || !draft.state.exists(&file(&group, "schemata")) {
+        if group == own || !builder.state.exists(&file(&group, "schemata")) {
             continue;
         }
-        let text = draft.state.text(&file(&group, "tasks"))?;
+        let text = builder.state.text(&file(&group, "tasks"))?;
         let tids = tasks::numbers(text.unwrap_or_default().lines());
-        let ours = tids.into_iter().filter(|tid| draft.vm_tids.contains(tid));
+        let ours = tids.into_iter().filter(|tid| builder.vm_tids.contains(tid));
         found.extend(ours.map(|tid| (tid, group.clone())));
     }
     Ok(found)

@@ -135,8 +135,8 @@ fn start(other: Disturbance, kept: Calibrations, pus: &[u32], now_ns: u64) -> Do
     let method = Taking(Rc::default(), Arc::clone(&machine.taken));
     let cores = pus.iter().map(|pu| (PuId(*pu), Speed::FULL)).collect();
     let node = Node::new("web", Method::Stall, cores);
-    let enclosure = VnodeCgroup { perf: Some("/perf/web".to_owned()), ..VnodeCgroup::default() };
-    let mut started: Vec<Started<'_>> = vec![(node, enclosure, Box::new(method.clone()))];
+    let cgroup = VnodeCgroup { perf: Some("/perf/web".to_owned()), ..VnodeCgroup::default() };
+    let mut started: Vec<Started<'_>> = vec![(node, cgroup, Box::new(method.clone()))];
     calibrate((&machine, &SimClock::at(now_ns)), &mut started).unwrap();
     Done {
         runs: machine.runs.into_inner().unwrap(),

@@ -25,7 +25,7 @@ pub(super) enum Ask {
 }
 
 /// Steps under construction.
-pub(super) struct Draft<'a> {
+pub(super) struct StepBuilder<'a> {
     pub(super) state: &'a HostState<'a>,
     pub(super) plan: &'a Plan,
     /// The vnode that the plan places.
@@ -40,7 +40,7 @@ pub(super) struct Draft<'a> {
     planned: Planned,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> StepBuilder<'a> {
     pub(super) fn new(state: &'a HostState<'a>, request: &Request<'a>) -> Self {
         let Request { plan, vnode, target } = *request;
         let mut vm_tids: BTreeSet<Tid> = state.listed.iter().copied().collect();
@@ -101,12 +101,12 @@ impl<'a> Draft<'a> {
         Ok(Some(group))
     }
 
-    /// True if a step of this draft moves the task.
+    /// True if a step of this plan moves the task.
     pub(super) fn moves(&self, task: TaskId) -> bool {
         self.group_of_move(task).is_some()
     }
 
-    /// The group into which a step of this draft moves the machine.
+    /// The group into which a step of this plan moves the machine.
     pub(super) fn group_to_be(&self) -> Option<String> {
         self.group_of_move(self.vm).map(str::to_owned)
     }
@@ -278,7 +278,7 @@ impl<'a> Draft<'a> {
     ) -> Result<(), ApplyError> {
         for group in cpusets.lineage(group) {
             let path = paths::cgroup_subtree_control(&group);
-            // A group that a step of this draft makes has no children's controllers yet.
+            // A group that a step of this plan makes has no children's controllers yet.
             let original = self.state.file(&path)?.unwrap_or_else(|| b"\n".to_vec());
             if actuators::has_cpuset(&original) || self.writes(&path) {
                 continue;
