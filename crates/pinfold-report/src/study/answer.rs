@@ -20,16 +20,20 @@ pub(super) struct Cost {
     pub(super) p: String,
 }
 
-/// Number of claims of the source with which the results agree, from which they differ, and which
-/// are not settled.
-fn claims(page: &StudyPage) -> [usize; 3] {
-    let claims = page.claims_of(false);
-    let count = |is: fn(&Agreement) -> bool| claims.iter().filter(|it| is(&it.agree)).count();
-    [
-        count(|it| matches!(it, Agreement::Agrees)),
-        count(|it| matches!(it, Agreement::Differs)),
-        count(|it| matches!(it, Agreement::NotSettled(_))),
-    ]
+/// Number of claims of the source with which the results agree, from which they differ, which are
+/// not settled, and which were not measured.
+fn claims(page: &StudyPage) -> [usize; 4] {
+    let mut counts = [0; 4];
+    for claim in page.claims_of(false) {
+        let place = match claim.agree {
+            Agreement::Agrees => 0,
+            Agreement::Differs => 1,
+            Agreement::NotSettled(_) if claim.is_measured => 2,
+            Agreement::NotSettled(_) => 3,
+        };
+        counts[place] += 1;
+    }
+    counts
 }
 
 fn compared(page: &StudyPage) -> impl Iterator<Item = (&MeasuredFigure, &Comparison)> {
@@ -65,9 +69,9 @@ fn has_ratios(page: &StudyPage) -> bool {
 
 /// The answer: the result for the claims of the source, else for the comparisons.
 pub(super) fn sentence(page: &StudyPage) -> String {
-    let [yes, no, open] = claims(page);
+    let [yes, no, open, absent] = claims(page);
     let comparisons = compared(page).count();
-    match (yes + no + open, comparisons) {
+    match (yes + no + open + absent, comparisons) {
         (0, 0) if page.measured.is_empty() => "nothing was measured".to_owned(),
         (0, 0) if has_ratios(page) => {
             "measured once: comparisons with the baseline need several blocks".to_owned()
@@ -97,7 +101,7 @@ pub(super) fn sentence(page: &StudyPage) -> String {
         }
         (all, _) => {
             let differ = if no == 1 { "differs" } else { "differ" };
-            let rest = [(no, differ), (open, "not settled")];
+            let rest = [(no, differ), (open, "not settled"), (absent, "not measured here")];
             let rest = rest.into_iter().filter(|(count, _)| *count > 0);
             let rest: Vec<String> = rest.map(|(count, what)| format!("{count} {what}")).collect();
             let rest = rest.join(", ");

@@ -31,7 +31,11 @@ pub fn study_markdown(page: &StudyPage, folder: &str, facts: &[(String, String)]
     for one in page.banner.iter().chain([&page.question]).filter(|text| !text.is_empty()) {
         text.push_str(&format!("{}\n\n", line(one)));
     }
-    text.push_str(&format!("**{}**\n\n", line(&super::answer::sentence(page))));
+    let mut answer = line(&super::answer::sentence(page));
+    if let Some(first) = answer.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    text.push_str(&format!("**{answer}.**\n\n"));
     let (first, later) = if page.settles_a_statement() {
         (String::new(), lab(page))
     } else {

@@ -227,6 +227,10 @@ fn the_sentence_says_what_the_statements_or_comparisons_say() {
         mixed,
         "the results agree with 1 of 4 statements of the source; 1 differs, 2 not settled",
     );
+    let absent = ClaimRow { is_measured: false, ..claim(open()) };
+    let page_of = StudyPage { claims: vec![claim(Agreement::Agrees), absent], ..page() };
+    let words = "the results agree with 1 of 2 statements of the source; 1 not measured here";
+    assert_eq!(answer::sentence(&page_of), words);
     check(Vec::new(), "of 3 comparisons with the baseline 0 are better, 2 worse");
     let mut page = StudyPage { claims: Vec::new(), ..page() };
     page.measured.truncate(1);
