@@ -151,13 +151,10 @@ fn ended(status: ExitStatus, hypervisor: &str) -> Result<(), Failure> {
         let text = format!("interrupted; {hypervisor} was terminated and the host restored");
         return Err(Failure::new(Exit::Interrupted, text));
     }
-    match status.success() {
-        true => Ok(()),
-        false => {
+    if status.success() { Ok(()) } else {
             let how = pinfold_host::process::describe(status);
             Err(Failure::new(Exit::Vm, format!("{hypervisor} exited: {how}")))
         }
-    }
 }
 
 fn go<'m>(

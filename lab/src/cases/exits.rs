@@ -163,9 +163,10 @@ fn refused(guest: &mut Guest) -> Result<(), LabError> {
     guest.shell("until [ -S /tmp/t.qmp ]; do usleep 50000; done")?;
     let output = guest.run(&["/usr/bin/pinfold", "exits", "--qmp", "/tmp/t.qmp"])?;
     let said = output.stderr_text();
-    match said.contains("so there are no exits") && said.contains("-accel kvm") {
-        true => Ok(()),
-        false => Err(LabError::wrong("exits of a translated machine", said)),
+    if said.contains("so there are no exits") && said.contains("-accel kvm") {
+        Ok(())
+    } else {
+        Err(LabError::wrong("exits of a translated machine", said))
     }
 }
 

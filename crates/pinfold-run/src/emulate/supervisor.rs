@@ -367,7 +367,7 @@ pub struct ActivePlatform<'h> {
     /// The controller of the vnodes.
     pub nodes: VnodeController<'h>,
     /// The cgroups of each vnode.
-    pub enclosures: Vec<(String, VnodeCgroup)>,
+    pub cgroups: Vec<(String, VnodeCgroup)>,
     /// Warnings about the chosen methods.
     pub cautions: Vec<String>,
     plan: &'h EmulationPlan,
@@ -542,7 +542,7 @@ fn in_force(
     Slowing { plan, programs, journal, listener, wake_fd }: Slowing<'_, '_>,
     work: &mut Work<'_>,
 ) -> Result<EndOfPlatform, Failure> {
-    let enclosures =
+    let cgroups =
         nodes.iter().map(|(node, cgroup)| (node.name.clone(), cgroup.clone())).collect();
     keep_off(host, plan)?;
     // With late heartbeats the vnodes, and the calibration at their start, would run at full speed.
@@ -550,7 +550,7 @@ fn in_force(
         say(&format!("on a busy machine the speeds may be missed at times: {error}"));
     }
     let nodes = VnodeController::start(host, &SystemClock, programs, nodes)?;
-    let mut platformed = ActivePlatform { nodes, enclosures, cautions, plan, topology };
+    let mut platformed = ActivePlatform { nodes, cgroups, cautions, plan, topology };
     let mut door = Door { host, journal, listener, wake_fd };
     let worked = until_done(&mut platformed, &mut door, work);
     let stopped = platformed.nodes.stop().map_err(Failure::from);
@@ -663,10 +663,10 @@ impl ActivePlatform<'_> {
         }
     }
 
-    fn enclosure(&self, name: &str) -> Result<&VnodeCgroup, Failure> {
-        let enclosure = self.enclosures.iter().find(|(at, _)| at == name);
-        let enclosure = enclosure.map(|(_, enclosure)| enclosure);
-        enclosure
+    fn cgroup(&self, name: &str) -> Result<&VnodeCgroup, Failure> {
+        let cgroup = self.cgroups.iter().find(|(at, _)| at == name);
+        let cgroup = cgroup.map(|(_, cgroup)| cgroup);
+        cgroup
             .ok_or_else(|| Failure::new(Exit::Host, format!("the groups of {name} are unknown")))
     }
 

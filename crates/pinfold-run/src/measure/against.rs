@@ -130,7 +130,7 @@ pub fn against(
         )
         .with_hint("measure longer, with --seconds"));
     }
-    let stolen = Stolen::of(&taken);
+    let stolen = Stolen::from_blocks(&taken);
     let stolen = stolen
         .is_worth_telling()
         .then(|| format!("stolen time while Pinfold's probe ran: {stolen}"));
@@ -156,10 +156,7 @@ fn reference_tool_of(probe: &Probe, name: &str) -> Result<ReferenceTool, Failure
         return Ok(reference_tool);
     }
     let fitting: Vec<&str> = probe.reference_tools.iter().map(|one| one.name()).collect();
-    let hint = match fitting.is_empty() {
-        true => "no reference tool measures exactly that".to_owned(),
-        false => format!("for {} there is {}", probe.name, fitting.join(", ")),
-    };
+    let hint = if fitting.is_empty() { "no reference tool measures exactly that".to_owned() } else { format!("for {} there is {}", probe.name, fitting.join(", ")) };
     Err(Failure::new(Exit::Input, format!("{name} does not measure what {} does", probe.name))
         .with_hint(hint))
 }
