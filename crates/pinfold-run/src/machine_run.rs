@@ -151,10 +151,12 @@ fn ended(status: ExitStatus, hypervisor: &str) -> Result<(), Failure> {
         let text = format!("interrupted; {hypervisor} was terminated and the host restored");
         return Err(Failure::new(Exit::Interrupted, text));
     }
-    if status.success() { Ok(()) } else {
-            let how = pinfold_host::process::describe(status);
-            Err(Failure::new(Exit::Vm, format!("{hypervisor} exited: {how}")))
-        }
+    if status.success() {
+        Ok(())
+    } else {
+        let how = pinfold_host::process::describe(status);
+        Err(Failure::new(Exit::Vm, format!("{hypervisor} exited: {how}")))
+    }
 }
 
 fn go<'m>(

@@ -406,9 +406,11 @@ impl Build<'_> {
             Emitted {
                 title: "QEMU start script".to_owned(),
                 usage: if words.is_empty() {
-                        "Save it, review it, run it with sh, and give your QEMU command as its \
+                    "Save it, review it, run it with sh, and give your QEMU command as its \
                          arguments: sh FILE qemu-system-x86_64 …."
-                    } else { "Save it, review it, run it with sh." }
+                } else {
+                    "Save it, review it, run it with sh."
+                }
                 .to_owned(),
                 text: qemu,
             },

@@ -542,8 +542,7 @@ fn in_force(
     Slowing { plan, programs, journal, listener, wake_fd }: Slowing<'_, '_>,
     work: &mut Work<'_>,
 ) -> Result<EndOfPlatform, Failure> {
-    let cgroups =
-        nodes.iter().map(|(node, cgroup)| (node.name.clone(), cgroup.clone())).collect();
+    let cgroups = nodes.iter().map(|(node, cgroup)| (node.name.clone(), cgroup.clone())).collect();
     keep_off(host, plan)?;
     // With late heartbeats the vnodes, and the calibration at their start, would run at full speed.
     if let Err(error) = process::hasten() {
@@ -666,8 +665,7 @@ impl ActivePlatform<'_> {
     fn cgroup(&self, name: &str) -> Result<&VnodeCgroup, Failure> {
         let cgroup = self.cgroups.iter().find(|(at, _)| at == name);
         let cgroup = cgroup.map(|(_, cgroup)| cgroup);
-        cgroup
-            .ok_or_else(|| Failure::new(Exit::Host, format!("the groups of {name} are unknown")))
+        cgroup.ok_or_else(|| Failure::new(Exit::Host, format!("the groups of {name} are unknown")))
     }
 
     fn vnode(&self, name: &str) -> Result<&EmulatedVnode, Failure> {

@@ -156,7 +156,11 @@ fn reference_tool_of(probe: &Probe, name: &str) -> Result<ReferenceTool, Failure
         return Ok(reference_tool);
     }
     let fitting: Vec<&str> = probe.reference_tools.iter().map(|one| one.name()).collect();
-    let hint = if fitting.is_empty() { "no reference tool measures exactly that".to_owned() } else { format!("for {} there is {}", probe.name, fitting.join(", ")) };
+    let hint = if fitting.is_empty() {
+        "no reference tool measures exactly that".to_owned()
+    } else {
+        format!("for {} there is {}", probe.name, fitting.join(", "))
+    };
     Err(Failure::new(Exit::Input, format!("{name} does not measure what {} does", probe.name))
         .with_hint(hint))
 }

@@ -150,7 +150,11 @@ impl Inside<'_> {
             side.stop(agent).map_err(|error| lost(&error))?;
         }
         set(false)?;
-        Ok(if all_ran { result } else { Err(TrialError::failed("a load in the guest exited during the measurement")) })
+        Ok(if all_ran {
+            result
+        } else {
+            Err(TrialError::failed("a load in the guest exited during the measurement"))
+        })
     }
 
     /// The warm-up runs and the measured one.

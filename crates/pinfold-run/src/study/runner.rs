@@ -63,7 +63,7 @@ impl<'a> HostRunner<'a> {
         let (host, topology) = (&machine.host, &machine.topology);
         let facts = Facts::find(host)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
-        let bell = EndSignal::new().map_err(|error| {
+        let end_signal = EndSignal::new().map_err(|error| {
             Failure::new(Exit::Host, format!("cannot create the notification socket: {error}"))
         })?;
         let (refused, guests) = (RefCell::default(), Guests::default());

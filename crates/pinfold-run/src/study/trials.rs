@@ -280,7 +280,7 @@ fn end(host: &LiveHost, running: Running<'_>) -> Result<Vec<Finding>, Failure> {
         Err(Failure::new(
             crate::Exit::Host,
             "Pinfold was suspended, and the measured threads lost their real-time priority",
-        )),
+        ))
     }
 }
 
