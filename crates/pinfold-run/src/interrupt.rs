@@ -2,7 +2,7 @@
 //! flag; the commands check it between steps.
 //!
 //! A second signal has no effect: the current step is short, and must be completed or undone. A
-//! waiting thread is woken by a [`bell`].
+//! waiting thread is woken through [`signal_fd`].
 
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -96,7 +96,7 @@ fn is_meant(signal: i32) -> Result<bool, Failure> {
     Ok(mask & (1 << (signal - 1)) == 0)
 }
 
-/// Makes the bell ring when a child ends.
+/// Makes it readable when a child ends.
 pub fn install_child() -> Result<(), Failure> {
     catch(SIGCHLD, &CHILD)
 }

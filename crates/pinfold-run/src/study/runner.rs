@@ -279,7 +279,7 @@ impl<'a> HostRunner<'a> {
         side.map(Some).map_err(|error| load_failure(&error))
     }
 
-    /// Continues the trials whenever the bell rings.
+    /// Continues the trials at each end.
     fn wait_out(&self, trials: &mut Trials<'_, '_>, enter: &Enter) -> Result<(), Failure> {
         self.keep_off(&enter.pus)?;
         let mut watcher = EventWatcher::new();

@@ -4,7 +4,7 @@ use pinfold_apply::page_tables::{MachineTables, NodeTables};
 use pinfold_apply::{KnobStatus, Status};
 use pinfold_host::LiveHost;
 use pinfold_model::text::{agree, counted};
-use pinfold_model::{Command, Finding, Topology, VnodeKind};
+use pinfold_model::{Command, CpuSet, Finding, Policy, Topology, VnodeKind};
 use pinfold_plan::layout::Layout;
 use pinfold_run::status::{ActivePlacement, ActivePlatform, Found, find};
 use pinfold_run::{Exit, Failure, ended, host, inputs, leftovers};
@@ -194,18 +194,19 @@ fn to_text(one: &ActivePlacement, topology: Option<&Topology>) -> String {
     text
 }
 
-/// The planned and the actual CPUs of each thread.
+/// The planned and the actual CPUs of each thread, with its policy where the plan sets one.
 fn roles(status: &Status) -> String {
     let mut table = screen::rows();
     table.set_header(["role", "thread", "planned", "found", ""]);
     for role in &status.roles {
-        let found = role.found.as_ref().map_or_else(|| "ended".to_owned(), ToString::to_string);
+        let found_policy = role.planned_policy.and(role.found_policy);
+        let found = pus_and_policy(role.found.as_ref(), found_policy, "ended");
         let verdict = match (&role.planned, role.ok) {
             (None, _) => "not in the plan",
             (Some(_), true) => "as planned",
             (Some(_), false) => "DRIFTED",
         };
-        let planned = role.planned.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
+        let planned = pus_and_policy(role.planned.as_ref(), role.planned_policy, "none");
         table.add_row([
             role.role.to_string(),
             role.task.tid.to_string(),
@@ -215,6 +216,12 @@ fn roles(status: &Status) -> String {
         ]);
     }
     screen::drawn(table, 1..2)
+}
+
+/// `2-3`, or `2-3, fifo 1`.
+fn pus_and_policy(pus: Option<&CpuSet>, policy: Option<Policy>, none: &str) -> String {
+    let pus = pus.map_or_else(|| none.to_owned(), ToString::to_string);
+    policy.map_or_else(|| pus.clone(), |policy| format!("{pus}, {policy}"))
 }
 
 /// The cores with the threads on them.
@@ -307,6 +314,8 @@ fn placement_json(one: &ActivePlacement) -> serde_json::Value {
             "tid": role.task.tid.0,
             "planned": role.planned.as_ref().map(ToString::to_string),
             "found": role.found.as_ref().map(ToString::to_string),
+            "planned_policy": role.planned_policy.map(|policy| policy.to_string()),
+            "found_policy": role.found_policy.map(|policy| policy.to_string()),
             "ok": role.ok,
         })).collect::<Vec<_>>(),
         "movable": status.map(|status| intruders(&status.movable)),
@@ -348,4 +357,31 @@ fn to_json(found: &Found, left: &[String]) -> String {
         "leftovers": left,
     })
     .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_model::{Role, TaskId, Tid};
+
+    use super::*;
+
+    #[test]
+    fn a_thread_with_another_policy_shows_both() {
+        let pus = Some(CpuSet::parse_list("2").unwrap());
+        let role = pinfold_apply::RoleStatus {
+            role: Role::Vcpu(0),
+            task: TaskId { tid: Tid(7), start_time: 1 },
+            planned: pus.clone(),
+            found: pus,
+            planned_policy: Some(Policy::Fifo { priority: 1 }),
+            found_policy: Some(Policy::Other { nice: 0 }),
+            ok: false,
+        };
+        let table = roles(&Status { roles: vec![role.clone()], ..Status::default() });
+        assert!(table.contains("2, fifo 1") && table.contains("2, other"), "{table}");
+        // A policy that the plan leaves alone is not shown.
+        let free = pinfold_apply::RoleStatus { planned_policy: None, ok: true, ..role };
+        let table = roles(&Status { roles: vec![free], ..Status::default() });
+        assert!(!table.contains("other"), "{table}");
+    }
 }
