@@ -18,31 +18,34 @@
 
 use pinfold_model::{CpuSet, Plan, Request, Role, Severity, VnodePlan};
 
-/// Strategies that are a fixed order of CPUs.
-const ORDERS: &[&str] = &["compact", "compact-cores", "sequential", "isolcpus", "scatter"];
-
-/// Strategies that give each vCPU a core, or keep a machine inside one part of the host.
-const SHAPES: &[&str] =
-    &["low-latency", "low-latency-rt", "multi-vm", "realtime", "numa-exclusive", "l3-exclusive"];
+use crate::strategies::{StrategyKind, kind_of, strategies};
 
 /// A cost by definition: the subject of the plan's finding, and the names in a check.
 struct Cost {
-    strategies: &'static [&'static str],
+    kind: StrategyKind,
     subject: &'static str,
     names: &'static [&'static str],
 }
 
 const COSTS: &[Cost] = &[
-    Cost { strategies: ORDERS, subject: "oversubscription", names: &["vcpus-share-pu"] },
-    Cost { strategies: ORDERS, subject: "guest topology", names: &["guest-siblings-hidden"] },
-    Cost { strategies: ORDERS, subject: "host", names: &["no-housekeeping"] },
-    Cost { strategies: ORDERS, subject: "L3", names: &["l3-crossed"] },
-    Cost { strategies: ORDERS, subject: "core kinds", names: &["mixed-cores"] },
-    Cost { strategies: SHAPES, subject: "core kinds", names: &["mixed-cores"] },
-    Cost { strategies: ORDERS, subject: "NUMA", names: &["nodes-crossed", "node-without-memory"] },
-    Cost { strategies: SHAPES, subject: "NUMA", names: &["node-without-memory"] },
+    Cost { kind: StrategyKind::Order, subject: "oversubscription", names: &["vcpus-share-pu"] },
     Cost {
-        strategies: &["balanced-shared"],
+        kind: StrategyKind::Order,
+        subject: "guest topology",
+        names: &["guest-siblings-hidden"],
+    },
+    Cost { kind: StrategyKind::Order, subject: "host", names: &["no-housekeeping"] },
+    Cost { kind: StrategyKind::Order, subject: "L3", names: &["l3-crossed"] },
+    Cost { kind: StrategyKind::Order, subject: "core kinds", names: &["mixed-cores"] },
+    Cost { kind: StrategyKind::Shape, subject: "core kinds", names: &["mixed-cores"] },
+    Cost {
+        kind: StrategyKind::Order,
+        subject: "NUMA",
+        names: &["nodes-crossed", "node-without-memory"],
+    },
+    Cost { kind: StrategyKind::Shape, subject: "NUMA", names: &["node-without-memory"] },
+    Cost {
+        kind: StrategyKind::SharedEmulator,
         subject: "emulator",
         names: &["emulator-on-vcpu", "iothread-on-vcpu"],
     },
@@ -50,7 +53,8 @@ const COSTS: &[Cost] = &[
 
 /// The costs of a strategy.
 fn costs(strategy: &str) -> impl Iterator<Item = &'static Cost> {
-    COSTS.iter().filter(move |cost| cost.strategies.contains(&strategy))
+    let kind = kind_of(strategy);
+    COSTS.iter().filter(move |cost| Some(cost.kind) == kind)
 }
 
 /// The namespace of the mark.
@@ -91,8 +95,8 @@ pub fn is_cost(strategy: &str, name: &str) -> bool {
 
 /// The static name of a strategy that has costs by definition.
 fn known(name: &str) -> Option<&'static str> {
-    let all = ORDERS.iter().chain(SHAPES).chain(&["balanced-shared"]);
-    all.copied().find(|known| *known == name)
+    let known = strategies().iter().find(|known| known.name == name);
+    known.filter(|known| COSTS.iter().any(|cost| cost.kind == known.kind)).map(|known| known.name)
 }
 
 /// The mark in a domain file.

@@ -14,10 +14,6 @@ use crate::text::narrow;
 use crate::{
     definition, fit, group_words, hints, pin_analysis, pins, policies, prefer, rest_isolation,
 };
-
-/// Alternatives when a strategy refuses: the first one that works and is not that strategy.
-const FALLBACK_ORDER: &[&str] = &["low-latency", "balanced", "max-performance", "compact", "none"];
-
 /// Makes the plan of the named strategy for a topology and a request. The same input gives the same
 /// plan.
 ///
@@ -92,11 +88,12 @@ fn complete(
 }
 
 fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&'static str> {
-    let place = FALLBACK_ORDER.iter().position(|name| *name == refused);
-    FALLBACK_ORDER
-        .iter()
-        .skip(place.map_or(0, |place| place + 1))
-        .filter_map(|name| find(name))
+    let after = find(refused).and_then(|known| known.fallback);
+    let mut others: Vec<&Strategy> =
+        strategies().iter().filter(|other| other.fallback > after).collect();
+    others.sort_by_key(|other| other.fallback);
+    others
+        .into_iter()
         .find(|known| {
             let made = (known.name != refused).then(|| made(known, topology, request));
             // A plan in which a process group gets fewer CPUs than requested is not suitable. vCPUs

@@ -12,7 +12,7 @@ use crate::command;
 use crate::parts::Parts;
 use crate::pin_analysis::{is_cost, runs_on, work_of};
 use crate::plan_builder::available;
-use crate::strategies::{ORDERED, Strategy, made, strategies};
+use crate::strategies::{Strategy, StrategyKind, kind_of, made, strategies};
 use crate::text::narrow;
 
 /// Findings about the preference of a request, for a plan that a strategy made for it.
@@ -21,7 +21,7 @@ pub(crate) fn findings(
     topology: &Topology,
     (request, plan): (&Request, &Plan),
 ) -> Vec<Finding> {
-    let is_ordered = ORDERED.contains(&plan.strategy.as_str());
+    let is_ordered = kind_of(&plan.strategy).is_some_and(StrategyKind::is_fixed_order);
     if is_ordered && matches!(request.prefer, Preference::Auto | Preference::None) {
         return Vec::new();
     }

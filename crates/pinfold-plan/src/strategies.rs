@@ -37,7 +37,35 @@ pub struct Strategy {
     pub summary: &'static str,
     /// Source of the strategy, which its golden test reproduces.
     pub source: &'static str,
+    /// What it fixes, from which the costs that it has by definition follow.
+    pub(crate) kind: StrategyKind,
+    /// Place among the strategies that are offered instead of one that refuses.
+    pub(crate) fallback: Option<u8>,
+    /// True if a machine that is larger than a node is divided evenly over several.
+    is_divided: bool,
     plan: fn(&Topology, &Request) -> Result<Plan, PlanError>,
+}
+
+/// What a strategy fixes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StrategyKind {
+    /// Nothing: the kernel chooses the CPUs.
+    Floating,
+    /// The order of the CPUs.
+    Order,
+    /// A core for each vCPU, or one part of the host for a machine.
+    Shape,
+    /// The emulator shares the vCPUs' CPUs.
+    SharedEmulator,
+    /// Nothing that has a cost by definition.
+    Other,
+}
+
+impl StrategyKind {
+    /// True if a strategy takes CPUs in a fixed order, whatever the request prefers.
+    pub(crate) fn is_fixed_order(self) -> bool {
+        matches!(self, StrategyKind::Floating | StrategyKind::Order)
+    }
 }
 
 static TABLE: &[Strategy] = &[
@@ -60,14 +88,15 @@ static TABLE: &[Strategy] = &[
     auto::STRATEGY,
 ];
 
-/// Strategies that use a fixed order of CPUs.
-pub(crate) const ORDERED: [&str; 6] =
-    ["none", "compact", "compact-cores", "sequential", "scatter", "isolcpus"];
-
 /// All strategies, the baseline first.
 #[must_use]
 pub fn strategies() -> &'static [Strategy] {
     TABLE
+}
+
+/// The kind of the strategy with this name.
+pub(crate) fn kind_of(name: &str) -> Option<StrategyKind> {
+    TABLE.iter().find(|known| known.name == name).map(|known| known.kind)
 }
 
 /// The plan of one strategy, cell by cell if the request fixes the guest's NUMA cells.

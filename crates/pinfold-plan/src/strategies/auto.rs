@@ -19,7 +19,7 @@ use pinfold_model::{
 };
 
 use super::{
-    ORDERED, Strategy, balanced, compact, compact_cores, divide, l3_exclusive, low_latency,
+    Strategy, StrategyKind, balanced, compact, compact_cores, divide, l3_exclusive, low_latency,
     max_performance, none, numa_exclusive, scatter, sequential, vnodes,
 };
 use crate::PlanError;
@@ -36,6 +36,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "auto",
     summary: "picks one of the others by rules, and reports the rule; it may choose not to pin",
     source: "the rules are in the finding that it adds",
+    kind: StrategyKind::Other,
+    fallback: None,
+    is_divided: false,
     plan,
 };
 
@@ -289,7 +292,7 @@ fn honours(strategy: Strategy, request: &Request) -> bool {
     match request.prefer {
         Preference::Auto | Preference::None => true,
         Preference::Cache | Preference::Frequency | Preference::Efficiency => {
-            strategy.name != none::STRATEGY.name && !ORDERED.contains(&strategy.name)
+            !strategy.kind.is_fixed_order()
         }
     }
 }

@@ -22,7 +22,7 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, EmulatorRequest, Finding, Plan, PuId, Request, Topology};
 
-use super::{Strategy, low_latency_rt};
+use super::{Strategy, StrategyKind, low_latency_rt};
 use crate::PlanError;
 use crate::available::{AvailableCpus, HostShare};
 use crate::available_core::AvailableCore;
@@ -40,6 +40,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
     summary: "vCPUs on all threads of the cores that are not the host's; the emulator with the host",
     source: "Lindroth 2017, i7-4790K: vcpupin 1, 5, 2, 6, 3, 7; host and emulator on core 0 \
              (0, 4); topology 1×3×2",
+    kind: StrategyKind::Other,
+    fallback: Some(1),
+    is_divided: true,
     plan,
 };
 

@@ -8,8 +8,8 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Plan, Request, Topology};
 
-use super::Strategy;
 use super::balanced::{self, Cores};
+use super::{Strategy, StrategyKind};
 use crate::PlanError;
 use crate::exclusive_cores::host_beside;
 use crate::plan_builder::{PlanBuilder, ground_beside};
@@ -21,6 +21,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
               the rest of them, or, if none is left, on the same",
     source: "Lindroth 2017, i7-4790K: vcpupin 1, 5, 2, 6, 3, 7; emulatorpin 1-3,5-7; \
              topology 1×3×2; the host on core 0",
+    kind: StrategyKind::SharedEmulator,
+    fallback: None,
+    is_divided: true,
     plan,
 };
 

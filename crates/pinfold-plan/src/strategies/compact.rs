@@ -10,7 +10,7 @@
 
 use pinfold_model::{Plan, PuId, Request, Topology};
 
-use super::Strategy;
+use super::{Strategy, StrategyKind};
 use crate::PlanError;
 use crate::available::AvailableCpus;
 use crate::guest::GuestSmt;
@@ -22,6 +22,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
     summary: "vCPUs side by side: SMT siblings first, then cores, packages, nodes; wraps",
     source: "Badaroux 2021 §III: on the 4-node R910 0, 16, 4, 20, 8, 24, 12, 28, 1, 17, …; \
              the 33rd vCPU is on CPU 0 again",
+    kind: StrategyKind::Order,
+    fallback: Some(3),
+    is_divided: false,
     plan,
 };
 

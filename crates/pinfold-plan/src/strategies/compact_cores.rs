@@ -9,7 +9,7 @@
 
 use pinfold_model::{Finding, Plan, PuId, Request, Topology};
 
-use super::{Strategy, compact};
+use super::{Strategy, StrategyKind, compact};
 use crate::PlanError;
 use crate::guest::GuestSmt;
 use crate::linear::{self, Line};
@@ -20,6 +20,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
     summary: "as compact, with one CPU per core: siblings carry no second vCPU; wraps",
     source: "none: the order of compact (Badaroux 2021 §III) without siblings; \
              the paper itself counts 0 to 15 there, as sequential",
+    kind: StrategyKind::Order,
+    fallback: None,
+    is_divided: false,
     plan,
 };
 

@@ -28,9 +28,6 @@ use crate::pin_analysis::{are_helpers_on_others, is_warning};
 use crate::request_check::nodes_to_stay_on;
 use crate::text::narrow;
 
-const DIVIDED: [&str; 6] =
-    ["low-latency", "low-latency-rt", "balanced", "balanced-shared", "max-performance", "multi-vm"];
-
 /// Number of vCPUs on each node.
 type Shares = Vec<(NodeId, u32)>;
 
@@ -49,7 +46,7 @@ pub(super) fn planned(
         }
         plain => plain,
     };
-    if !DIVIDED.contains(&strategy.name) {
+    if !strategy.is_divided {
         return plain;
     }
     let [asked] = request.vnodes.as_slice() else {

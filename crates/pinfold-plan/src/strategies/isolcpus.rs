@@ -12,7 +12,7 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Finding, Plan, PuId, Request, Topology};
 
-use super::{Strategy, compact};
+use super::{Strategy, StrategyKind, compact};
 use crate::PlanError;
 use crate::available::AvailableCpus;
 use crate::boot::{self, keeping_off};
@@ -27,6 +27,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
     summary: "the host on core 0, vCPUs on all other CPUs in the order of compact; wraps",
     source: "Badaroux 2021 §III, V.D: on the R910 isolcpus=1-15,17-31, so 4, 20, 8, 24, 12, 28, \
              1, 17, …; the 31st vCPU is on CPU 4 again",
+    kind: StrategyKind::Order,
+    fallback: None,
+    is_divided: false,
     plan,
 };
 

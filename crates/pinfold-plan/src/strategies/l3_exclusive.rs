@@ -12,7 +12,7 @@
 
 use pinfold_model::{Plan, Request, Topology};
 
-use super::Strategy;
+use super::{Strategy, StrategyKind};
 use crate::PlanError;
 use crate::domains::{Kind, inside};
 use crate::plan_builder::{PlanBuilder, available};
@@ -21,6 +21,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "l3-exclusive",
     summary: "each machine inside one L3 domain (core complex, cluster); none shared while one is free",
     source: "as numa-exclusive, by cache",
+    kind: StrategyKind::Shape,
+    fallback: None,
+    is_divided: false,
     plan,
 };
 

@@ -13,7 +13,7 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Finding, Plan, Policy, PuId, Request, Role, Topology};
 
-use super::Strategy;
+use super::{Strategy, StrategyKind};
 use crate::PlanError;
 use crate::available::{AvailableCpus, HostShare};
 use crate::available_core::AvailableCore;
@@ -30,6 +30,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
               cores' siblings, else on the host's core",
     source: "Lindroth 2017, i7-4790K: vcpupin 1, 2, 3; emulatorpin 5-7; topology 1×3×1; \
              the host on core 0",
+    kind: StrategyKind::Shape,
+    fallback: Some(0),
+    is_divided: true,
     plan,
 };
 

@@ -7,7 +7,7 @@
 
 use pinfold_model::{Plan, Policy, Request, Topology};
 
-use super::{Strategy, low_latency};
+use super::{Strategy, StrategyKind, low_latency};
 use crate::PlanError;
 use crate::exclusive_cores::{Spread, host_beside};
 use crate::plan_builder::{PlanBuilder, ground_beside};
@@ -17,6 +17,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "low-latency-rt",
     summary: "as low-latency, with round-robin priority 1 on the virtual machine's threads",
     source: "Lindroth 2017, i7-4790K: as low-latency, SCHED_RR priority 1",
+    kind: StrategyKind::Shape,
+    fallback: None,
+    is_divided: true,
     plan,
 };
 

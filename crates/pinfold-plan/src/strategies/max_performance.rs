@@ -9,7 +9,7 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Plan, Request, Topology, Work};
 
-use super::{Strategy, compact};
+use super::{Strategy, StrategyKind, compact};
 use crate::PlanError;
 use crate::exclusive_cores::{Spread, Terms, enclose};
 use crate::guest::GuestSmt;
@@ -21,6 +21,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
     summary: "the guest mirrors the host: a vCPU on every CPU, the emulator anywhere, no isolation",
     source: "Lindroth 2017, i7-4790K: vcpupin 0, 4, 1, 5, 2, 6, 3, 7; emulatorpin 0-7; \
              topology 1×4×2",
+    kind: StrategyKind::Other,
+    fallback: Some(2),
+    is_divided: true,
     plan,
 };
 

@@ -10,7 +10,7 @@
 
 use pinfold_model::{Plan, Request, Topology};
 
-use super::{Strategy, low_latency};
+use super::{Strategy, StrategyKind, low_latency};
 use crate::PlanError;
 use crate::exclusive_cores::Spread;
 use crate::plan_builder::{PlanBuilder, ground_beside};
@@ -21,6 +21,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
     summary: "several machines, no core shared, each emulator on its own cores' siblings; the host \
               on the last package",
     source: "the reply in Lindroth's thread, 2 × 8 cores: three machines, the host on package 1",
+    kind: StrategyKind::Shape,
+    fallback: None,
+    is_divided: true,
     plan,
 };
 

@@ -6,7 +6,7 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{Plan, Request, Topology};
 
-use super::Strategy;
+use super::{Strategy, StrategyKind};
 use crate::PlanError;
 use crate::guest;
 use crate::plan_builder::{Limits, PlanBuilder, available};
@@ -15,6 +15,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "none",
     summary: "pins nothing: the kernel's scheduler moves every thread as it likes",
     source: "the baseline that every other strategy is compared with",
+    kind: StrategyKind::Floating,
+    fallback: Some(4),
+    is_divided: false,
     plan,
 };
 

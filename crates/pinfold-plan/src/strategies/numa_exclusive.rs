@@ -9,7 +9,7 @@
 
 use pinfold_model::{Plan, Request, Topology};
 
-use super::Strategy;
+use super::{Strategy, StrategyKind};
 use crate::PlanError;
 use crate::domains::{Kind, inside};
 use crate::plan_builder::{PlanBuilder, available};
@@ -19,6 +19,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
     summary: "each machine inside one NUMA node with its memory; no node shared while one is free",
     source: "Kuehn & Baum; and the question in Lindroth's thread: on two X5540 one package for the \
              machine",
+    kind: StrategyKind::Shape,
+    fallback: None,
+    is_divided: false,
     plan,
 };
 

@@ -19,7 +19,7 @@ use pinfold_model::{
     CpuSet, IsolationScope, NodeId, Plan, Policy, Request, Topology, VnodeRequest, Work,
 };
 
-use super::{Strategy, isolcpus};
+use super::{Strategy, StrategyKind, isolcpus};
 use crate::PlanError;
 use crate::available::{AvailableCpus, HostShare};
 use crate::available_core::AvailableCore;
@@ -39,6 +39,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
               the same node",
     source: "tuned's realtime-virtual-host and OpenStack's real-time flavors: isolated cores, \
              vCPUs FIFO priority 1, emulator threads on housekeeping CPUs",
+    kind: StrategyKind::Shape,
+    fallback: None,
+    is_divided: false,
     plan,
 };
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{Plan, PuId, Request, Topology};
 
-use super::Strategy;
+use super::{Strategy, StrategyKind};
 use crate::PlanError;
 use crate::available::AvailableCpus;
 use crate::available_core::AvailableCore;
@@ -24,6 +24,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "scatter",
     summary: "vCPUs as far apart as possible: round-robin over packages, nodes, L3 domains, cores; wraps",
     source: "hwloc-distrib: as many vCPUs for each package, node, L3 domain and core",
+    kind: StrategyKind::Order,
+    fallback: None,
+    is_divided: false,
     plan,
 };
 

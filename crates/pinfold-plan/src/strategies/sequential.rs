@@ -9,7 +9,7 @@
 
 use pinfold_model::{Plan, PuId, Request, Topology};
 
-use super::Strategy;
+use super::{Strategy, StrategyKind};
 use crate::PlanError;
 use crate::available::AvailableCpus;
 use crate::guest::GuestSmt;
@@ -20,6 +20,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "sequential",
     summary: "vCPU i on the i-th CPU by OS index, whatever that CPU shares with the last; wraps",
     source: "Badaroux 2021 §III: 0, 1, 2, … modulo the number of CPUs",
+    kind: StrategyKind::Order,
+    fallback: None,
+    is_divided: false,
     plan,
 };
 

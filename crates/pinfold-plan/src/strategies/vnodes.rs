@@ -18,7 +18,7 @@ use pinfold_model::{
     CpuSet, Finding, L3Id, NodeId, Plan, Request, Speed, Topology, VnodePlan, Work,
 };
 
-use super::Strategy;
+use super::{Strategy, StrategyKind};
 use crate::PlanError;
 use crate::available::{AvailableCpus, HostShare, Index, distinct};
 use crate::available_core::AvailableCore;
@@ -33,6 +33,9 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "vnodes",
     summary: "process groups of so many cores at their speed, respecting shared frequency domains",
     source: "Buchert 2011 Fig. 2: 1, 1, 2, 4 cores at 75, 40, 60, 25 %",
+    kind: StrategyKind::Other,
+    fallback: None,
+    is_divided: false,
     plan,
 };
 
