@@ -329,3 +329,38 @@ fn each_help_is_short_and_its_examples_are_commands() {
         }
     }
 }
+
+/// The names between backticks in the first column of a page's tables.
+fn rows_of(page: &str) -> BTreeSet<String> {
+    let text = files::read_text(&format!("{ROOT}/{page}")).unwrap();
+    let cells = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    cells.flat_map(spans).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_tables_have_a_row_for_each_format_method_and_check() {
+    let formats = pinfold_emit::FORMATS.iter().map(|format| format.name);
+    let emit = rows_of("docs/emit.md");
+    formats.for_each(|name| assert!(emit.contains(name), "docs/emit.md has no row {name}"));
+    let emulation = rows_of("docs/emulation.md");
+    for method in pinfold_model::Method::ALL {
+        assert!(
+            emulation.contains(method.name()),
+            "docs/emulation.md has no row {}",
+            method.name()
+        );
+    }
+    let (checks, folder) = (rows_of("docs/check.md"), "crates/pinfold-lint/src/text");
+    let mut count = 0;
+    for file in files::list(&format!("{ROOT}/{folder}")).unwrap() {
+        let text = files::read_text(&format!("{ROOT}/{folder}/{file}")).unwrap();
+        for call in text.split("Words::new(").skip(1) {
+            let name = call.split(',').next().unwrap_or_default();
+            for name in name.split('"').skip(1).step_by(2) {
+                assert!(checks.contains(name), "docs/check.md has no row {name} ({file})");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 50, "only {count} checks were found");
+}
