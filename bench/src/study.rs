@@ -285,7 +285,7 @@ impl Bench {
         let output = process::capture(&self.pinfold, ["study", "resume", path], TIMEOUT_NS)?;
         let took = since(begin);
         let said = output.stderr_text();
-        if said.contains("no run of a study that is not finished") {
+        if said.contains("no unfinished run of a study") {
             Ok(took)
         } else {
             Err(format!("pinfold study resume: {}", said.trim()).into())

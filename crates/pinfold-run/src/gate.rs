@@ -176,7 +176,7 @@ pub fn wait_at(socket: &str, command: &[String]) -> Result<(), Failure> {
     stream.read_exact(&mut go).map_err(failed)?;
     drop(stream);
     let Some((program, words)) = command.split_first() else {
-        return Err(Failure::new(Exit::Input, "no command is given"));
+        return Err(Failure::new(Exit::Input, "no command was given"));
     };
     Err(Failure::from(Spawn::new(program).args(words).replace_self()))
 }

@@ -14,8 +14,8 @@ use crate::cli::{PlacementArgs, VmArgs};
 /// The machine that the command line selects.
 pub fn vm(arguments: &VmArgs) -> Result<VmSelector, Failure> {
     arguments.selector().ok_or_else(|| {
-        Failure::new(Exit::Input, "no virtual machine was named").with_hint(format!(
-            "write its name, or select it with {}, --libvirt or --pid",
+        Failure::new(Exit::Input, "no virtual machine was given").with_hint(format!(
+            "give its name, or select it with {}, --libvirt or --pid",
             hypervisors::options()
         ))
     })
@@ -36,7 +36,7 @@ pub fn request(
             [only] => only.pins.extend(wishes),
             _ => {
                 return Err(Failure::new(Exit::Input, "--pin needs a plan for one vnode")
-                    .with_hint("write pins=ROLE=CPUS among the words of --vm or --group"));
+                    .with_hint("write pins=ROLE=CPUS among the keys of --vm or --group"));
             }
         }
     }

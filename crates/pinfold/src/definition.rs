@@ -38,7 +38,7 @@ pub fn complete() {
 pub fn completions(arguments: &CompletionsArgs) -> Result<(), Failure> {
     let shells = Shells::builtins();
     let shell = shells.completer(&arguments.shell.to_string());
-    let shell = shell.ok_or_else(|| Failure::new(Exit::Input, "there is no such shell"))?;
+    let shell = shell.ok_or_else(|| Failure::new(Exit::Input, "unknown shell"))?;
     let mut script = Vec::new();
     let written = shell.write_registration(VARIABLE, "pinfold", "pinfold", "pinfold", &mut script);
     written.map_err(not_written)?;
@@ -106,7 +106,7 @@ fn exit_status(help: &str) -> Roff {
 }
 
 fn not_written(error: io::Error) -> Failure {
-    Failure::new(Exit::Host, format!("the text cannot be written: {error}"))
+    Failure::new(Exit::Host, format!("cannot write the text: {error}"))
 }
 
 /// The definition, with what completes the values of its arguments.

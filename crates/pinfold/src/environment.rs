@@ -42,7 +42,7 @@ pub fn parse() -> Result<Cli, clap::Error> {
             let name = output::name(name);
             let known = known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             output::say(&format!(
-                "warning: the variable {name} has no meaning here ({known} have)"
+                "warning: the environment variable {name} is ignored (known: {known})"
             ));
         });
     }
@@ -56,7 +56,11 @@ pub fn help_columns() -> usize {
 
 /// Words that people type for commands and options of other names.
 const MEANT: [(&str, &str); 13] = [
-    ("top", "`pinfold status` shows placements, `pinfold measure sched` the waits of a machine"),
+    (
+        "top",
+        "`pinfold status` shows placements, `pinfold measure sched` how long a machine waits for \
+         CPUs",
+    ),
     ("check", "`pinfold plan --check FILE` checks a domain file or a plan"),
     ("pin", "`pinfold apply NAME -s balanced` pins a running machine"),
     ("start", "`pinfold run -- qemu-system-x86_64 …` starts a machine under a plan"),
@@ -137,7 +141,7 @@ fn hint(error: &clap::Error) -> Option<String> {
         return closest(&word, names).map(|name| format!("`pinfold plan -s {name}` plans with it"));
     }
     if word.starts_with('-') && word[1..].starts_with(|letter: char| letter.is_ascii_digit()) {
-        return Some(format!("{word} is a negative number; write one from 1 on"));
+        return Some(format!("{word} is negative; write a number of at least 1"));
     }
     let typed: Vec<String> = std::env::args().collect();
     let is_of = |command: &str| typed.iter().any(|one| one == command) && !word.starts_with('-');

@@ -47,16 +47,16 @@ impl Progress for Bar {
         match &update.event {
             Event::Done => {}
             Event::Retries { message } => {
-                self.report(&format!("{}: {message}; trying once more", update.name));
+                self.report(&format!("{}: {message}; trying again", update.name));
             }
             Event::Failed { message } => {
                 self.report(&format!("{}: {message}; recorded as failed", update.name));
             }
             Event::Dropped { reason } => {
                 let name = update.name;
-                self.report(&format!("{name}: dropped, it cannot win any more: {reason}"));
+                self.report(&format!("{name}: dropped, it can no longer win: {reason}"));
             }
-            Event::Kept { names } => self.report(&format!("goes on with {}", names.join(", "))),
+            Event::Kept { names } => self.report(&format!("continues with {}", names.join(", "))),
             Event::Ends { reason } => self.report(&format!("no further block: {reason}")),
         }
         match &self.bar {

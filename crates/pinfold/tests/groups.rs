@@ -160,7 +160,7 @@ fn a_command_that_runs_has_its_status() {
     let (code, text) = (status.status.code(), status.stdout_text());
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("1 placement is active, as planned"), "{text}");
-    assert!(text.contains(": sh under compact, watched by a Pinfold that runs"), "{text}");
+    assert!(text.contains(": sh under compact, monitored by a running Pinfold process"), "{text}");
     let json: serde_json::Value =
         serde_json::from_str(&place.pinfold(&["status", "--json"]).stdout_text()).expect("JSON");
     let roles = json["in_force"][0]["roles"].as_array().expect("roles").clone();

@@ -278,7 +278,7 @@ fn words_for_other_commands_lead_to_them() {
     check("plan --node 1", "`--avoid CPUS`");
     check("run qemu-system-x86_64 -m 64", "`pinfold run -- qemu-system-x86_64`");
     check("run ./bench", "`pinfold run -- ./bench`");
-    check("plan --vcpus -4", "-4 is a negative number");
+    check("plan --vcpus -4", "-4 is negative");
     check("measure spin-gap --seconds 2s", "write a number without a unit");
     check("apply --pid abc", "write a number without a unit");
     check("balance", "`pinfold plan -s balanced`");

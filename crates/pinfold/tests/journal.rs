@@ -47,7 +47,7 @@ impl TestJournals {
 fn a_journal_is_shown_with_what_was_there_before() {
     let journals = TestJournals::new();
     let empty = journals.run(&[]);
-    assert_eq!(empty.stdout_text().trim(), "no journal: nothing has been applied");
+    assert_eq!(empty.stdout_text().trim(), "there are no journals: nothing has been applied");
     let outcome = r#"{"outcome":{"index":0,"result":"done","detail":null}}"#;
     journals.put("7-9", &format!("{HEADER}\n{STEP}\n{outcome}\n{{\"end\":"));
     let list = journals.run(&[]);
@@ -103,7 +103,7 @@ fn what_is_not_understood_is_named_with_a_hint_and_hides_nothing() {
     assert_eq!(list.status.code(), Some(3));
     let (data, talk) = (list.stdout_text(), list.stderr_text());
     assert_eq!(data.matches("not understood").count(), 3, "{data}");
-    assert_eq!(data.matches("nothing was done").count(), 2, "{data}");
+    assert_eq!(data.matches("no step was executed").count(), 2, "{data}");
     assert_eq!(data.matches("of an earlier boot").count(), 1, "{data}");
     for part in ["2-2.jsonl: cannot parse line 2", "move", "pinfold-journal/9", "a later one"] {
         assert!(talk.contains(part), "{part}: {talk}");
@@ -266,7 +266,7 @@ fn placements_are_undone_and_shown_by_the_name_of_their_machine() {
         assert!(listed.contains("3-3: twin"), "{wanted}: {listed}");
     }
     let several = journals.pinfold(&["journal", "desktop"]).stderr_text();
-    assert!(several.contains("2 journals are of desktop"), "{several}");
+    assert!(several.contains("2 journals belong to desktop"), "{several}");
     assert!(several.contains("1-1, 2-2"), "{several}");
     assert_eq!(journals.pinfold(&["status", "desktop"]).status.code(), Some(2));
     assert!(journals.pinfold(&["undo", "8"]).status.success(), "by its process ID");

@@ -325,7 +325,7 @@ fn stolen_ticks_contaminate_and_their_windows_are_left_out() {
     let output = thief.run(&[&words[..], &more].concat());
     let (text, said) = (output.stdout_text(), output.stderr_text());
     assert!(said.contains("warning: stolen time"), "{said}");
-    assert!(text.contains("windows left out for a stolen tick") && text.contains("stolen time: "));
+    assert!(text.contains("windows excluded for a stolen tick") && text.contains("stolen time: "));
     // Who steals nothing contaminates nothing.
     let reported = honest.json(&[&compute(&other)[..], &["--json"]].concat());
     let stolen = &reported["stolen"];
@@ -450,14 +450,18 @@ fn what_cannot_be_measured_is_reported_with_a_hint() {
     home.refused(&["measure", "micro-cpu", "--policy", "fifo:3"], 2, "policy other only");
     home.refused(&["measure", "compute", "--keep-awake"], 2, "does not keep CPUs awake");
     home.refused(&["measure", "compute", "--duty", "30"], 2, "compute has no duty cycle");
-    home.refused(&["measure", "counters", "--process", "1", "--duty", "30"], 2, "--duty is of no");
+    home.refused(
+        &["measure", "counters", "--process", "1", "--duty", "30"],
+        2,
+        "--duty has no effect",
+    );
     home.refused(&["measure", "spin-gap", "--duty", "0"], 2, "--duty");
-    home.refused(&["measure", "wakeup", "--quantities", "cycles"], 2, "threads of others");
+    home.refused(&["measure", "wakeup", "--quantities", "cycles"], 2, "threads of other processes");
     let wrong = ["measure", "counters", "--process", "1", "--quantities", "cycles,flops"];
     home.refused(&wrong, 2, "there is no \"flops\"");
     home.refused(&wrong, 2, "known are run-time, migrations");
     let sched = ["measure", "sched", "--process", "1", "--quantities", "cycles"];
-    home.refused(&sched, 2, "--quantities is of no use to sched");
+    home.refused(&sched, 2, "--quantities has no effect on sched");
     home.refused(&["measure", "wakeup", "--against", "cyclic"], 2, "known are cyclictest");
     home.refused(&["measure", "wakeup", "--against", "fio"], 2, "there is cyclictest");
     home.refused(
@@ -566,7 +570,7 @@ fn two_files_are_compared_and_what_does_not_match_is_reported() {
     let text = home.run(&["compare", &one, &other]).stdout_text();
     assert!(text.contains("not measured in the same blocks"), "{text}");
     home.refused(&["compare", &one, &slow], 2, "only the first has wakeup period-us=1000");
-    home.refused(&["compare", &one], 2, "no two sides");
+    home.refused(&["compare", &one], 2, "compare needs two sides");
     home.refused(&["compare", &one, "/nonexistent/x"], 2, "/nonexistent/x");
     let broken = home.file("broken.json");
     files::write_atomic(&broken, b"{\"format\":\"pinfold-measure/9\"}").expect("written");
@@ -622,7 +626,7 @@ fn two_plans_are_compared_block_by_block() {
     let reported: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
     assert_eq!(reported["blocks"], 2);
     assert!(reported["remarks"].to_string().contains("under compact"), "{reported}");
-    home.refused(&words[..7], 2, "no probe was named");
+    home.refused(&words[..7], 2, "no probe was given");
     home.refused(&[&words[..7], &["--", "wakup"]].concat(), 2, "did you mean wakeup?");
     home.refused(&[&words[..7], &["--", "wakeup", "--wrong"]].concat(), 2, "--wrong");
     // A place in a plan.

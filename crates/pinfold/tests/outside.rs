@@ -79,7 +79,8 @@ fn waits_of_a_process() {
     assert_eq!(sample(&reported, "max").is_some(), level == "tracepoints", "{reported}");
     assert_eq!(reported["found"][0]["why"].is_string(), level == "schedstat");
     let text = looked(&["measure", "sched"]).stdout_text();
-    let first = if level == "tracepoints" { "every wait was seen" } else { "only sums are known" };
+    let first =
+        if level == "tracepoints" { "every wait was recorded" } else { "only sums are available" };
     assert!(text.contains(first), "{text}");
     assert!(text.contains("task"), "{text}");
 }
@@ -161,20 +162,20 @@ fn eighty_columns_are_enough() {
 #[test]
 fn what_has_no_meaning_is_refused() {
     let pid = own_pid().to_string();
-    refused(&["measure", "sched"], 2, "no virtual machine was named");
+    refused(&["measure", "sched"], 2, "no virtual machine was given");
     let words = ["measure", "sched", "--process", &pid, "--cpus", "0"];
-    refused(&words, 2, "--cpus is of no use to sched");
+    refused(&words, 2, "--cpus has no effect on sched");
     refused(&["measure", "locks", "--process", "4194303"], 2, "there is no such process");
     let words = ["measure", "sched", "--process", &pid, "--seconds", "0"];
-    refused(&words, 2, "--seconds 0: is out of range");
-    refused(&["measure", "wakeup", "--process", &pid], 2, "wakeup does not look at threads");
-    refused(&["measure", "wakeup", "--look", "1s"], 2, "wakeup does not look at threads");
+    refused(&words, 2, "--seconds 0: out of range");
+    refused(&["measure", "wakeup", "--process", &pid], 2, "wakeup cannot observe threads");
+    refused(&["measure", "wakeup", "--look", "1s"], 2, "wakeup cannot observe threads");
     let words = ["measure", "sched", "--process", &pid, "--per-vcpu"];
-    refused(&words, 2, "--per-vcpu is of no use to sched");
+    refused(&words, 2, "--per-vcpu has no effect on sched");
     let words = ["measure", "counters", "--process", &pid, "--sites"];
-    refused(&words, 2, "--sites is of no use to counters");
+    refused(&words, 2, "--sites has no effect on counters");
     refused(&["measure", "exits", "--process", &pid], 2, "only virtual machines make exits");
-    refused(&["measure", "exits"], 2, "no virtual machine was named");
+    refused(&["measure", "exits"], 2, "no virtual machine was given");
     refused(&["measure", "exits", "--pid", &pid], 4, "not QEMU");
     refused(&["measure", "exit"], 2, "did you mean exits?");
     refused(&["measure", "shed"], 2, "did you mean sched?");

@@ -153,11 +153,7 @@ fn bad_input_is_reported_with_a_hint() {
     );
     check(&["plan", "--check", "--all", "--pid", "1"], 2, "cannot be used with");
     check(&["plan", "--libvirt", "a", "-s", "none"], 2, "--check --libvirt NAME");
-    check(
-        &["plan", "-s", "none", "--emit", "virsh", "--into", EXAMPLE],
-        2,
-        "goes with --emit libvirt",
-    );
+    check(&["plan", "-s", "none", "--emit", "virsh", "--into", EXAMPLE], 2, "needs --emit libvirt");
     check(&["topo", "--input", "/nonexistent/host.xml"], 2, "/nonexistent/host.xml");
     check(&["apply", "--qmp", "/nonexistent/qmp", "--strategy", "none"], 4, "no such socket");
     check(&["apply", "--pid", "1", "--strategy", "none"], 4, "not QEMU");

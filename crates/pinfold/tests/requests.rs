@@ -102,7 +102,7 @@ fn what_is_wrong_is_reported_with_its_place() {
     check(&["--request", "/nonexistent/request.toml"], "/nonexistent/request.toml");
     let two = ["--vm", "name=a,vcpus=1", "--vm", "name=b,vcpus=1", "--emit"];
     check(&[&two[..], &["libvirt", "--vnode", "c"]].concat(), "the plan does not contain \"c\"");
-    check(&[&two[..], &["cmdline", "--vnode", "a"]].concat(), "for the host as a whole");
+    check(&[&two[..], &["cmdline", "--vnode", "a"]].concat(), "describes the whole host");
 }
 
 /// Every format: a text for each machine under its name, and each alone as it stands there.
@@ -212,7 +212,7 @@ fn a_pin_that_cannot_be_is_refused_before_anything_is_planned() {
         ["plan", "-s", "balanced", "--vm", "name=a vcpus=2", "--vm", "name=b", "--pin", "vcpu0=1"];
     let (code, _, said) = run(&two);
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("write pins=ROLE=CPUS among the words of --vm"), "{said}");
+    assert!(said.contains("write pins=ROLE=CPUS among the keys of --vm"), "{said}");
 }
 
 /// A pin names a vCPU by its number in the domain file, also where numbers before it are a reserve.

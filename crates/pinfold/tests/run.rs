@@ -127,7 +127,7 @@ fn undo_names_the_process_that_holds_a_placement_and_leaves_it() {
         assert!(status().contains("vcpu(0)"), "it stays");
     }
     run.signal(pinfold_host::process::Signaled::Stop).expect("it runs");
-    let stopped = || status().contains("watched by a Pinfold that is stopped");
+    let stopped = || status().contains("monitored by a Pinfold process that is suspended");
     let until = SystemClock.now_ns() + 60 * SECOND_NS;
     while !stopped() && SystemClock.now_ns() < until {
         SystemClock.sleep_ns(SECOND_NS / 10);

@@ -364,7 +364,7 @@ fn tasks_that_fail_once_and_always(cluster: &Cluster, file: &str) {
     let (code, reported, said) = cluster.run(&[&words[..], &more].concat());
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("4 of 12 trials failed"), "{said}");
-    assert!(said.contains("exit code 3: broken; trying once more"), "{said}");
+    assert!(said.contains("exit code 3: broken; trying again"), "{said}");
     assert!(said.contains("exit code 4: no luck here; recorded as failed"), "{said}");
     assert!(reported.contains("12 of 12 trials done, 4 failed"), "{reported}");
     let trials = cluster.trials(&store);
@@ -437,7 +437,7 @@ fn what_is_wrong_is_told(cluster: &Cluster, file: &str) {
     check(&shut, 3, &["no task ran and none ended; waiting: 1 × PartitionDown", "sinfo -R"]);
     let (code, _, said) = cluster.run(&["run", file, "--partition", "pf"]);
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("--partition goes with --engine slurm"), "{said}");
+    assert!(said.contains("--partition needs --engine slurm"), "{said}");
     // The same configuration, with a munge that is not there.
     let conf = files::read_text(&cluster.path("slurm.conf")).expect("a file");
     let other = cluster.write("other.conf", &conf.replace("munge.sock", "nothing.sock"));
@@ -467,7 +467,7 @@ fn interrupted_and_detached(cluster: &Cluster, file: &str) {
     let (code, reported, said) = cluster.run(&["resume", &store]);
     assert_eq!(code, Some(0), "{said}");
     assert!(reported.contains("12 of 12 trials done, 0 failed"), "{reported}");
-    assert!(!said.contains("trying once more"), "{said}");
+    assert!(!said.contains("trying again"), "{said}");
 }
 
 /// A preset gives the same tables on the cluster as on this machine.
@@ -527,7 +527,7 @@ fn a_store_that_is_locked(cluster: &Cluster, file: &str) {
     let (code, reported, said) = cluster.run(&["resume", &store]);
     assert_eq!(code, Some(0), "{said}");
     assert!(reported.contains("12 of 12 trials done, 0 failed"), "{reported}");
-    assert!(!said.contains("trying once more"), "{said}");
+    assert!(!said.contains("trying again"), "{said}");
     assert_eq!(files::list(&shared).expect("a folder"), Vec::<String>::new());
 }
 
@@ -562,7 +562,7 @@ fn a_cluster_without_room(cluster: &mut Cluster, file: &str) {
     ] {
         assert!(said.contains(text), "{text}: {said}");
     }
-    assert!(!said.contains("trying once more"), "{said}");
+    assert!(!said.contains("trying again"), "{said}");
 }
 
 fn a_node_dies_and_the_collector_too(cluster: &mut Cluster) {

@@ -140,7 +140,7 @@ fn from_file_to_page() {
     }
     let (code, _, said) = workspace.run(&["resume", &store]);
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("no run of a study that is not finished"), "{said}");
+    assert!(said.contains("no unfinished run of a study"), "{said}");
     let page = workspace.path("tiny.html");
     let (code, _, said) = workspace.run(&["report", &store, "--out", &page]);
     assert_eq!(code, Some(0), "{said}");

@@ -348,9 +348,7 @@ fn a_guest_that_dies_fails_its_trial_alone() {
     assert_eq!(code, Some(1), "trials failed: {said}");
     let flat = format!("{reported} {said}").replace('\n', " ");
     assert!(flat.contains("2 failed, 1 cell skipped"), "{flat}");
-    for why in
-        ["it did not finish within its 0.3 s in the guest", "Kernel panic", "trying once more"]
-    {
+    for why in ["it did not finish within its 0.3 s in the guest", "Kernel panic", "trying again"] {
         assert!(flat.contains(why), "{why}: {flat}");
     }
     let (_, _, said) = workspace.run(&["study", "check", &file]);

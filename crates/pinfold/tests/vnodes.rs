@@ -494,7 +494,7 @@ fn without_the_rights_the_next_method_is_taken_and_says_why() {
     let caps = "-sys_nice,-bpf,-perfmon,-sys_admin";
     check(caps, "stall", "");
     let said = without(caps, &["methods"]).stderr_text();
-    assert!(said.contains("gets fracas here") || said.contains("gets quota here"), "{said}");
+    assert!(said.contains("uses fracas here") || said.contains("uses quota here"), "{said}");
     let file = folder.path().join("platform.toml").to_string_lossy().into_owned();
     let text = "[[vnode]]\nname = \"rights\"\ncores = 1\nspeed = \"50%\"\nmethod = \"hogs\"\n";
     pinfold_host::files::write_atomic(&file, text.as_bytes()).expect("a platform file");
@@ -516,7 +516,7 @@ fn a_second_platform_and_strangers_are_refused() {
         assert!(output.stderr_text().contains(part), "{words:?}: {}", output.stderr_text());
     };
     let file = stage.folder.path().join("platform.toml").to_string_lossy().into_owned();
-    check(&["up", &file], "a platform is up already");
+    check(&["up", &file], "a platform is already up");
     check(&["set", "nobody", "--speed", "10%"], "there is no vnode \"nobody\"");
     check(&["exec", "nobody", "--", "true"], "there is no vnode \"nobody\"");
     for speed in ["0", "100.1%", "-5%", "NaN", "0.0000001"] {

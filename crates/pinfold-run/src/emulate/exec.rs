@@ -21,7 +21,7 @@ use crate::start_lock::StartLock;
 /// The start of a command in a vnode.
 pub fn spawn(enter: &Enter, command: &[String]) -> Result<Spawn, Failure> {
     let (program, arguments) =
-        command.split_first().ok_or_else(|| Failure::new(Exit::Input, "no command is given"))?;
+        command.split_first().ok_or_else(|| Failure::new(Exit::Input, "no command was given"))?;
     let pus = CpuSet::parse_list(&enter.pus)
         .map_err(|error| Failure::new(Exit::Host, format!("the supervisor's CPUs: {error}")))?;
     let spawn = Spawn::new(program).args(arguments).cgroup_files(enter.files.clone());
@@ -35,7 +35,7 @@ pub fn spawn(enter: &Enter, command: &[String]) -> Result<Spawn, Failure> {
 /// Fails if there is no such program, before anything is prepared for it.
 pub fn require_program(command: &[String]) -> Result<(), Failure> {
     let Some(program) = command.first() else {
-        return Err(Failure::new(Exit::Input, "no command is given"));
+        return Err(Failure::new(Exit::Input, "no command was given"));
     };
     if process::find_program(program).is_some() {
         return Ok(());

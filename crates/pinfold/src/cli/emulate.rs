@@ -85,7 +85,7 @@ pub struct VerifyArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Runs of each of the six micro-benchmarks, in the vnode and at full speed
+    /// Run each of the six micro-benchmarks N times, in the vnode and at full speed
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
     /// Use a tenth of the paper's durations (10 s for all six)
@@ -101,7 +101,7 @@ pub struct SetArgs {
     /// The new speed: 30%, 0.3, "800 MHz"
     #[arg(long, value_name = "SPEED")]
     pub speed: String,
-    /// Only for this CPU
+    /// Change only this CPU
     #[arg(long, value_name = "CPU")]
     pub pu: Option<u32>,
 }
@@ -117,13 +117,13 @@ pub struct StatusArgs {
 /// `pinfold emulate record`.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
-    /// Duration in seconds
+    /// Record for N seconds
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86400))]
     pub seconds: u32,
-    /// Interval between rows in milliseconds; the kernel counts in steps of 10
+    /// Write a row every MS milliseconds; the kernel counts in steps of 10
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(20..=60000))]
     pub interval_ms: u32,
-    /// Only these CPUs
+    /// Record only these CPUs
     #[arg(long, value_name = "CPUS")]
     pub pus: Option<String>,
     /// Write to this file instead of standard output

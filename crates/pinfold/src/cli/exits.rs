@@ -12,7 +12,7 @@ pub struct ExitsArgs {
     /// Observe a built-in guest that makes a known number of exits, and compare the counts
     #[arg(long, conflicts_with_all = sockets::names().chain(["libvirt", "pid", "seconds"]))]
     pub micro_guest: bool,
-    /// How long to observe, in seconds
+    /// Observe for N seconds
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
     /// What to count and show.
@@ -32,11 +32,11 @@ pub struct ExitsHow {
     /// Exits: also count addresses, and show the top N of each kind: ports, MMIO, registers
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
-    /// Exits: longest time for finding out which events fire [default: 2s]
+    /// Exits: spend at most this time on finding out which events fire [default: 2s]
     #[arg(long, value_name = "TIME")]
     pub look: Option<String>,
-    /// Exits of Arm with a GICv2: address of the guest's distributor [default: as in QEMU's machine
-    /// virt]
+    /// Exits of Arm with a GICv2: set the address of the guest's distributor [default: as in QEMU's
+    /// machine virt]
     #[arg(long, value_name = "ADDRESS")]
     pub distributor: Option<String>,
 }

@@ -15,22 +15,22 @@ pub struct ProbeArgs {
     /// Run on the CPUs of this NUMA node
     #[arg(long, value_name = "NODE", conflicts_with = "cpus")]
     pub node: Option<u32>,
-    /// Scheduling policy: other, fifo:N [default: other, or that of the plan]
+    /// Use this scheduling policy: other, fifo:N [default: other, or that of the plan]
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<String>,
-    /// Duration of each block in seconds
+    /// Measure for this many seconds in each block
     #[arg(long, value_name = "N", default_value_t = 2.0)]
     pub seconds: f64,
-    /// Time between two wake-ups, or length of one spin-and-sleep cycle, such as 500us
+    /// Set the time between two wake-ups, or the length of one spin-and-sleep cycle, such as 500us
     #[arg(long, value_name = "TIME")]
     pub period: Option<String>,
-    /// Percentage of the period that spin-gap spins [default: 50]
+    /// Spin for this percentage of the period (spin-gap) [default: 50]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub duty: Option<u8>,
     /// Keep all CPUs out of idle states (cpu_dma_latency 0), as cyclictest does by default
     #[arg(long)]
     pub keep_awake: bool,
-    /// File or device that `io` reads [default: a file in the cache directory; in the demo guest
+    /// Read this file or device (`io`) [default: a file in the cache directory; in the demo guest
     /// its disk]
     #[arg(long, value_name = "PATH")]
     pub file: Option<String>,
@@ -62,10 +62,11 @@ pub struct MeasureArgs {
     /// Run on the CPUs and under the policy that this plan gives to a role of its vnode
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cpus", "node", "guest"])]
     pub plan: Option<String>,
-    /// The vnode of the plan; without --plan, a vnode of `pinfold emulate up`
+    /// Use this vnode of the plan; without --plan, of `pinfold emulate up`
     #[arg(long, value_name = "NAME", conflicts_with_all = ["node", "guest"])]
     pub vnode: Option<String>,
-    /// Role in the plan, such as vcpu, vcpu(1), emulator [default: its vCPUs, or its tasks]
+    /// Use this role of the plan, such as vcpu, vcpu(1), emulator [default: its vCPUs, or its
+    /// tasks]
     #[arg(long, value_name = "ROLE", requires = "plan")]
     pub role: Option<String>,
     /// Run in a guest: `demo`, or the socket of a guest that runs `pinload agent`
@@ -74,7 +75,7 @@ pub struct MeasureArgs {
     /// The machine that sched, counters, locks and exits observe from outside
     #[command(flatten)]
     pub machine: VmArgs,
-    /// A process that sched, counters and locks observe instead, with its threads; may be repeated
+    /// Observe this process with its threads instead (sched, counters, locks); may be repeated
     #[arg(long = "process", value_name = "PID", conflicts_with = "VmArgs")]
     pub processes: Vec<u32>,
     /// Count only these (counters), such as cycles,instructions; a PMU counts a few at a time
@@ -86,13 +87,13 @@ pub struct MeasureArgs {
     /// How exits are observed.
     #[command(flatten)]
     pub exits: ExitsHow,
-    /// Number of blocks, each with a start of its own [default: 1, with --against 8]
+    /// Measure in this number of blocks, each in a new process [default: 1, with --against 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub blocks: Option<u32>,
     /// Also run this reference tool in the same blocks; --list shows which
     #[arg(long, value_name = "TOOL", conflicts_with_all = ["guest", "save"])]
     pub against: Option<String>,
-    /// Seed of the random order [default: from the clock, and printed]
+    /// Seed the random order [default: from the clock, and printed]
     #[arg(long)]
     pub seed: Option<u64>,
     /// Write all results with raw samples to this file, for `pinfold compare`
@@ -109,21 +110,21 @@ pub struct CompareArgs {
     /// Two files written by `pinfold measure --save`; the ratio is the first over the second
     #[arg(value_name = "FILE", num_args = 0..=2, conflicts_with_all = ["plans", "guest", "native"])]
     pub files: Vec<String>,
-    /// A plan; give it twice. Without --guest the probe runs in place of the plan's vCPUs or
-    /// tasks; with it a guest is started under the plan, which is reverted afterwards
+    /// Compare this plan; give it twice. Without --guest the probe runs in place of the plan's
+    /// vCPUs or tasks; with it a guest is started under the plan, which is reverted afterwards
     #[arg(long = "plan", value_name = "FILE")]
     pub plans: Vec<String>,
-    /// A guest: `demo`, or the socket of one that runs `pinload agent`
+    /// Run in a guest: `demo`, or the socket of one that runs `pinload agent`
     #[arg(long, value_name = "demo|SOCKET")]
     pub guest: Option<String>,
     /// Compare the guest with this machine itself; not for chase and bandwidth, because their
     /// sizes depend on the caches that each side sees
     #[arg(long, requires = "guest", conflicts_with = "plans")]
     pub native: bool,
-    /// Number of blocks; each measures both sides, in random order
+    /// Measure in this number of blocks, each with both sides in random order
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub blocks: u32,
-    /// Seed of the random order [default: from the clock, and printed]
+    /// Seed the random order [default: from the clock, and printed]
     #[arg(long)]
     pub seed: Option<u64>,
     /// Print JSON

@@ -47,7 +47,7 @@ exit code of their command.";
     next_help_heading = "Global options"
 )]
 pub struct Cli {
-    /// Directory of the journal and the locks [default: /var/lib/pinfold as root]
+    /// Keep the journal and the locks in DIR [default: /var/lib/pinfold as root]
     #[arg(
         long,
         global = true,
@@ -190,8 +190,8 @@ pub struct SentinelArgs {
 /// `pinfold topo`.
 #[derive(Debug, Args)]
 pub struct TopoArgs {
-    /// A captured machine, an hwloc XML file, a directory or tarball with the /sys of a machine,
-    /// a description such as "node:4 core:4 pu:2", or example:NAME
+    /// Show another machine: a capture, an hwloc XML file, a directory or tarball with its /sys, a
+    /// description such as "node:4 core:4 pu:2", or example:NAME
     #[arg(long, value_name = "FILE|DESCRIPTION")]
     pub input: Option<String>,
     /// Print JSON
@@ -205,7 +205,7 @@ pub struct TopoArgs {
 /// `pinfold doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// A captured machine (`pinfold topo --capture`) instead of this host
+    /// Check a captured machine (`pinfold topo --capture`) instead of this host
     #[arg(long, value_name = "FILE")]
     pub input: Option<String>,
     /// Print JSON
@@ -216,30 +216,30 @@ pub struct DoctorArgs {
 /// Options of a placement; shared by plan, run, apply.
 #[derive(Debug, Args)]
 pub struct PlacementArgs {
-    /// Strategy [default: auto]; `pinfold plan --list` lists them
+    /// Use this strategy [default: auto]; `pinfold plan --list` lists them
     #[arg(long, short = 's', value_name = "NAME")]
     pub strategy: Option<String>,
-    /// Preferred kind of cores: cache, frequency, efficiency, none
+    /// Prefer this kind of cores: cache, frequency, efficiency, none
     ///
     /// [default: the die with the large L3 cache, else the fastest kind of cores]
     #[arg(long, value_name = "WHAT")]
     pub prefer: Option<String>,
-    /// CPUs that the plan must not use, such as 0-1,8
+    /// Exclude these CPUs from the plan, such as 0-1,8
     #[arg(long, value_name = "CPUS", default_value = "", hide_default_value = true)]
     pub avoid: String,
     /// Plan as if no placement and no emulated platform were active on this host
     #[arg(long)]
     pub ignore_claims: bool,
-    /// Which other tasks are excluded from the CPUs that the plan reserves
+    /// Exclude these tasks from the CPUs that the plan reserves
     #[arg(long, value_name = "SCOPE", default_value = "none")]
     pub isolate: Isolate,
-    /// CPUs that the plan leaves unused: a number, or a percentage such as 25%
+    /// Leave this many CPUs unused: a number, or a percentage such as 25%
     #[arg(long, value_name = "N|N%")]
     pub free: Option<String>,
-    /// CPUs for the host's own tasks, which the plan leaves unused
+    /// Reserve these CPUs for the host's own tasks
     #[arg(long = "host-cpus", alias = "host-pus", value_name = "CPUS", conflicts_with = "free")]
     pub host_pus: Option<String>,
-    /// Where `balanced` puts the emulator: usual (with the host's tasks), real-time (there, with
+    /// Place the emulator under `balanced`: usual (with the host's tasks), real-time (there, with
     /// priority over them), apart (on CPUs that the host's tasks do not use)
     #[arg(long, value_name = "WHERE", default_value = "usual")]
     pub emulator: String,
@@ -288,16 +288,16 @@ fn formats() -> impl TypedValueParser<Value = &'static Format> {
 pub struct PlanArgs {
     #[command(flatten)]
     pub placement: PlacementArgs,
-    /// Number of vCPUs, or `auto` [default: auto, or that of --into or QEMU]
+    /// Plan N vCPUs, or `auto` [default: auto, or that of --into or QEMU]
     ///
     /// With `auto`, the strategy chooses.
     #[arg(long, value_name = "N|auto")]
     pub vcpus: Option<String>,
-    /// Name of the virtual machine [default: vm, or the name in the file of --into or in the QEMU
+    /// Name the virtual machine [default: vm, or the name in the file of --into or in the QEMU
     /// command]
     #[arg(long)]
     pub name: Option<String>,
-    /// ID of an iothread; may be repeated
+    /// Plan an iothread with this ID; may be repeated
     #[arg(long = "iothread", value_name = "ID")]
     pub iothreads: Vec<String>,
     /// Plan a virtual machine: key=value,key=value…; may be repeated
@@ -315,7 +315,7 @@ pub struct PlanArgs {
     /// Keys: name, cores, speed=40%, memory, huge-pages, devices=A+B, priority
     #[arg(long, value_name = "WORDS", conflicts_with_all = ["vcpus", "name", "iothreads"])]
     pub group: Vec<String>,
-    /// Device (PCI address or node:N) whose interrupts go to CPUs near it; may be repeated
+    /// Route the interrupts of this device (PCI address or node:N) to CPUs near it; may be repeated
     #[arg(long, value_name = "DEVICE")]
     pub interrupts: Vec<String>,
     /// Plan for a request file (TOML), see docs/requests.md
@@ -354,8 +354,8 @@ pub struct PlanArgs {
     /// Emit only the text of this virtual machine
     #[arg(long, value_name = "NAME", requires = "emit")]
     pub vnode: Option<String>,
-    /// libvirt domain file of the planned machine: `--emit libvirt` prints it merged with the
-    /// plan; FILE itself is not changed
+    /// Merge the plan into this libvirt domain file, which `--emit libvirt` prints; FILE itself is
+    /// not changed
     ///
     /// All other bytes stay as they are.
     #[arg(long, value_name = "FILE")]
@@ -386,10 +386,10 @@ pub struct RunArgs {
     /// slowed with --speed
     #[arg(long, value_name = "N", conflicts_with = "plan")]
     pub cores: Option<u32>,
-    /// With --speed: method of slowing; `pinfold emulate methods` lists them
+    /// With --speed: slow by this method; `pinfold emulate methods` lists them
     #[arg(long, value_name = "METHOD", requires = "speed")]
     pub method: Option<String>,
-    /// With --speed: length of one period, such as 200us
+    /// With --speed: set the length of one period, such as 200us
     #[arg(long, value_name = "TIME", requires = "speed")]
     pub period: Option<String>,
     /// With --speed: allow real-time burners on the last CPU of the host's own tasks
@@ -398,7 +398,7 @@ pub struct RunArgs {
     /// With --cores: end the processes that the command leaves in the background
     #[arg(long, conflicts_with = "speed")]
     pub kill_left: bool,
-    /// How long to wait for QEMU's monitor, such as 30s or 5m; longer if a start script prepares
+    /// Wait this long for QEMU's monitor, such as 30s or 5m; longer if a start script prepares
     /// something first
     #[arg(long, value_name = "TIME", default_value = "30s", conflicts_with = "speed")]
     pub start_timeout: String,
@@ -447,10 +447,10 @@ pub struct ApplyArgs {
 pub struct VmArgs {
     #[command(flatten)]
     pub socket: OneSocket,
-    /// A libvirt domain by name, UUID or ID
+    /// Select a libvirt domain by name, UUID or ID
     #[arg(long, value_name = "DOMAIN", group = "VmArgs")]
     pub libvirt: Option<String>,
-    /// A QEMU by its process ID (roles are then read from thread names)
+    /// Select a QEMU by its process ID (roles are then read from thread names)
     #[arg(long, value_name = "PID", group = "VmArgs")]
     pub pid: Option<u32>,
 }
@@ -470,13 +470,13 @@ impl VmArgs {
 pub struct RunningArgs {
     #[command(flatten)]
     pub sockets: ManySockets,
-    /// A libvirt domain by name, UUID or ID; may be repeated
+    /// Select a libvirt domain by name, UUID or ID; may be repeated
     #[arg(long, value_name = "DOMAIN")]
     pub libvirt: Vec<String>,
-    /// A QEMU by its process ID (roles are then read from thread names); may be repeated
+    /// Select a QEMU by its process ID (roles are then read from thread names); may be repeated
     #[arg(long, value_name = "PID")]
     pub pid: Vec<u32>,
-    /// With --check: all machines that run on this host
+    /// With --check: check all running machines of this host
     #[arg(long, requires = "check", conflicts_with_all = ["libvirt", "pid"])]
     pub all: bool,
 }
@@ -583,10 +583,10 @@ pub struct LibvirtHookArgs {
     /// Reason given by libvirt, or `-`
     #[arg(value_name = "EXTRA", allow_hyphen_values = true)]
     pub extra: Option<String>,
-    /// Directory of the plans: UUID.json or NAME.json, written by `pinfold plan --json`
+    /// Read the plans from DIR: UUID.json or NAME.json, written by `pinfold plan --json`
     #[arg(long, value_name = "DIR", default_value = "/etc/pinfold/domains")]
     pub plans: String,
-    /// Directory of libvirt's PID files
+    /// Read libvirt's PID files from DIR
     #[arg(long, value_name = "DIR", default_value = "/run/libvirt/qemu")]
     pub run_dir: String,
 }
@@ -594,18 +594,18 @@ pub struct LibvirtHookArgs {
 /// What `tune` optimizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Goal {
-    /// Smallest maximum gap in which a vCPU does not run, with host and guest loaded
+    /// Shortest worst-case vCPU stall, with host and guest loaded
     Latency,
-    /// Most work done, with host and guest loaded
+    /// Highest throughput, with host and guest loaded
     Throughput,
-    /// Smallest maximum gap among placements within 5 % of the most work
+    /// Shortest worst-case vCPU stall among placements within 5 % of the highest throughput
     Balanced,
 }
 
 /// The store of `tune`.
 #[derive(Debug, Args)]
 pub struct StoreArg {
-    /// File for the raw samples of all runs (SQLite)
+    /// Store the raw samples of all runs in FILE (SQLite)
     #[arg(
         long = "store",
         value_name = "FILE",
@@ -622,26 +622,26 @@ pub struct TuneArgs {
     /// Tune the demo guest: a Debian kernel with the benchmark program as its init
     #[arg(long, conflicts_with = "command")]
     pub demo: bool,
-    /// Number of vCPUs of the demo guest
+    /// Give the demo guest N vCPUs
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub vcpus: u32,
-    /// What to optimize
+    /// Optimize for this goal
     #[arg(long, default_value = "latency")]
     pub goal: Goal,
     /// Reject placements whose longest gap exceeds this, such as 1ms
     #[arg(long, value_name = "TIME")]
     pub max_gap: Option<String>,
-    /// Time limit, such as 330s or 10m
+    /// Stop after this time, such as 330s or 10m
     #[arg(long, default_value = "10m", value_name = "TIME")]
     pub budget: String,
-    /// Strategies to try, separated by commas [default: all; with --demo, six of them]
+    /// Try these strategies, separated by commas [default: all; with --demo, six of them]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub strategies: Vec<String>,
     /// Measure every placement in every block. By default, if there are more than three,
     /// placements that cannot win are dropped early, and at most three are confirmed
     #[arg(long)]
     pub full: bool,
-    /// CPUs that no placement may use
+    /// Exclude these CPUs from all placements
     #[arg(long, value_name = "CPUS", default_value = "", hide_default_value = true)]
     pub avoid: String,
     #[command(flatten)]
@@ -649,7 +649,7 @@ pub struct TuneArgs {
     /// Continue an interrupted run, by its number in the store
     #[arg(long, value_name = "RUN")]
     pub resume: Option<i64>,
-    /// File of the report page
+    /// Write the report page to FILE
     #[arg(
         long,
         value_name = "FILE",
@@ -658,16 +658,16 @@ pub struct TuneArgs {
         hide_env_values = true
     )]
     pub report: String,
-    /// Seed of the random order [default: from the clock, and stored]
+    /// Seed the random order [default: from the clock, and stored]
     #[arg(long)]
     pub seed: Option<u64>,
     /// Also measure inside the guest, which runs `pinload agent`
     #[arg(long, conflicts_with = "demo")]
     pub agent: bool,
-    /// How long to wait for the guest to boot, if it has no agent
+    /// Wait this long for the guest to boot, if it has no agent
     #[arg(long, default_value = "20s", value_name = "TIME", conflicts_with = "demo")]
     pub settle: String,
-    /// How long to wait for QEMU's monitor at each start
+    /// Wait this long for QEMU's monitor at each start
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub start_timeout: String,
     /// Print the result as JSON
@@ -683,13 +683,13 @@ pub struct TuneArgs {
 pub struct ReportArgs {
     #[command(flatten)]
     pub store: StoreArg,
-    /// Number of the run [default: the last one]
+    /// Report the run with this number [default: the last one]
     #[arg(long)]
     pub run: Option<i64>,
     /// Only list the runs in the store
     #[arg(long, conflicts_with_all = ["run", "out"])]
     pub list: bool,
-    /// File of the page
+    /// Write the page to FILE
     #[arg(long, value_name = "FILE", default_value = "pinfold-report.html")]
     pub out: String,
 }

@@ -19,7 +19,7 @@ impl Args for OneSocket {
     fn augment_args(command: Command) -> Command {
         command.args(HYPERVISORS.map(|hypervisor| {
             let texts = hypervisor.texts();
-            let help = format!("A {} by its {}", texts.name, texts.socket);
+            let help = format!("Select a {} by its {}", texts.name, texts.socket);
             option(hypervisor).group("VmArgs").help(help)
         }))
     }
@@ -44,7 +44,7 @@ impl Args for ManySockets {
     fn augment_args(command: Command) -> Command {
         command.args(HYPERVISORS.map(|hypervisor| {
             let texts = hypervisor.texts();
-            let help = format!("A {} by its {}; may be repeated", texts.name, texts.socket);
+            let help = format!("Select a {} by its {}; may be repeated", texts.name, texts.socket);
             option(hypervisor).action(ArgAction::Append).help(help)
         }))
     }

@@ -46,13 +46,14 @@ pub enum Engine {
 /// How tasks are submitted to Slurm.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SlurmArgs {
-    /// Partition [default: that of the cluster]
+    /// Use this partition [default: that of the cluster]
     #[arg(long, value_name = "NAME", help_heading = "Slurm")]
     pub partition: Option<String>,
-    /// Number of nodes at a time, or a list such as n[1-4,7] [default: all of the partition]
+    /// Use this number of nodes at a time, or a list such as n[1-4,7] [default: all of the
+    /// partition]
     #[arg(long, value_name = "N|LIST", help_heading = "Slurm")]
     pub nodes: Option<String>,
-    /// Time limit of a task, in Slurm's format [default: that of the partition]
+    /// Limit the time of a task, in Slurm's format [default: that of the partition]
     #[arg(long, value_name = "TIME", help_heading = "Slurm")]
     pub time: Option<String>,
     /// Submit the tasks and return; `study resume` collects the results
@@ -90,10 +91,10 @@ pub struct ExportArgs {
     /// The store
     #[arg(value_name = "STORE")]
     pub store: String,
-    /// Number of the run in the store [default: the last one]
+    /// Select the run with this number [default: the last one]
     #[arg(long, value_name = "N")]
     pub run: Option<i64>,
-    /// Directory of the files [default: NAME-tables, with the name of the study]
+    /// Write the files to DIR [default: NAME-tables, with the name of the study]
     #[arg(long, value_name = "DIR")]
     pub out: Option<String>,
 }
@@ -118,11 +119,11 @@ pub struct ReportArgs {
     /// The store
     #[arg(value_name = "STORE")]
     pub store: String,
-    /// Number of the run in the store [default: the last one]
+    /// Select the run with this number [default: the last one]
     #[arg(long, value_name = "N")]
     pub run: Option<i64>,
-    /// File of the page [default: NAME.html, with the name of the study]; the tables are written to
-    /// a directory next to it. With the extension md: Markdown, with charts as SVG files
+    /// Write the page to FILE [default: NAME.html, with the name of the study]; the tables are
+    /// written to a directory next to it. With the extension md: Markdown, with charts as SVG files
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,
 }
@@ -171,20 +172,21 @@ pub struct RunArgs {
     /// The form of the study.
     #[command(flatten)]
     pub form: FormArgs,
-    /// File of the results [default: NAME.sqlite, with the name of the study]
+    /// Store the results in FILE [default: NAME.sqlite, with the name of the study]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
-    /// What runs the trials; for `slurm` see docs/scale.md
+    /// Run the trials on this engine; for `slurm` see docs/scale.md
     #[arg(long, value_enum, value_name = "ENGINE", default_value_t)]
     pub engine: Engine,
     /// How tasks are submitted to Slurm.
     #[command(flatten)]
     pub slurm: SlurmArgs,
-    /// A directory that all nodes and this host share under the same path, for program, study and
-    /// results; `slurm` needs it
+    /// Keep program, study and results in this directory, which all nodes and this host share under
+    /// the same path; required by `slurm`
     #[arg(long, value_name = "DIR", help_heading = "Slurm")]
     pub shared: Option<String>,
-    /// Path of pinfold on the nodes [default: this program, copied to the shared directory]
+    /// Run pinfold from this path on the nodes [default: this program, copied to the shared
+    /// directory]
     #[arg(long, value_name = "PATH", help_heading = "Slurm")]
     pub program: Option<String>,
 }
@@ -212,7 +214,7 @@ pub struct StoreArgs {
     /// The store
     #[arg(value_name = "STORE")]
     pub store: String,
-    /// Number of the run in the store [default: the last one]
+    /// Select the run with this number [default: the last one]
     #[arg(long, value_name = "N")]
     pub run: Option<i64>,
     /// Print JSON

@@ -100,8 +100,8 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
             let placement = Placement { plan, target };
             stay(&host, placement, &journals, vm.monitor.as_deref_mut(), starting)
         }
-        _ => Err(Failure::new(Exit::Input, "--watch is for one machine")
-            .with_hint("leave it out; `pinfold watch` watches all placements")),
+        _ => Err(Failure::new(Exit::Input, "--watch takes one machine")
+            .with_hint("omit it; `pinfold watch` monitors all placements")),
     }
 }
 
@@ -121,8 +121,8 @@ fn find_machines(arguments: &ApplyArgs, host: &LiveHost) -> Result<Vec<Vm>, Fail
     if arguments.config
         && let Some(vm) = vms.iter().find(|vm| vm.domain.is_none())
     {
-        let text = format!("--config needs a libvirt domain; {} is none", shown::name(&vm.name));
-        return Err(Failure::new(Exit::Input, text).with_hint("leave --config out"));
+        let text = format!("--config needs a libvirt domain; {} is not one", shown::name(&vm.name));
+        return Err(Failure::new(Exit::Input, text).with_hint("omit --config"));
     }
     Ok(vms)
 }
@@ -207,7 +207,7 @@ fn leave_all(
         if one.placed.is_some() {
             let name = shown::name(&one.vm.name);
             say(&format!(
-                "the plan of {name} was replaced; `{undo}` leads back to the state before the first"
+                "the plan of {name} was replaced; `{undo}` restores the state before the first plan"
             ));
             continue;
         }
@@ -333,8 +333,8 @@ fn dry_run(
     }
     let online = pinfold_apply::online_steps(host, plan, target)?;
     if !online.steps.is_empty() {
-        say("note: once these CPUs are online the host is compared with the plan's, and if it is \
-             another one they go offline again and nothing is placed");
+        say("note: once these CPUs are online, Pinfold compares this host with that of the plan; \
+             if they differ, the CPUs go offline again and nothing is placed");
     }
     say(&format!("{}; nothing was changed", counted(planned.steps.len(), "step")));
     Ok(())

@@ -45,11 +45,11 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         }
     }
     if layouts.is_empty() && arguments.running.all {
-        return Err(Failure::new(Exit::Vm, "no virtual machine runs on this host"));
+        return Err(Failure::new(Exit::Vm, "no virtual machine is running on this host"));
     }
     if layouts.is_empty() {
-        return Err(Failure::new(Exit::Input, "--check was given nothing to check").with_hint(
-            "name a plan or a domain file: --check FILE; or machines that run: --check --libvirt \
+        return Err(Failure::new(Exit::Input, "--check: nothing to check").with_hint(
+            "name a plan or a domain file: --check FILE; or running machines: --check --libvirt \
              NAME, --check --qmp SOCKET, --check --all",
         ));
     }
@@ -59,7 +59,7 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
     for (file, plan) in &plans {
         if let Fit::Other(differences) = pinfold_plan::fit(plan, &topology) {
             let why = plans::another_host(file, &differences).message;
-            output::say(&format!("note: {why}; it is checked on this one"));
+            output::say(&format!("note: {why}; it is checked against this one"));
         }
     }
     if arguments.json {
@@ -89,7 +89,7 @@ fn running(host: &LiveHost, arguments: &PlanArgs) -> Result<Vec<Vm>, Failure> {
     let selectors = arguments.running.selectors();
     if arguments.input.is_some() && (arguments.running.all || !selectors.is_empty()) {
         return Err(Failure::new(Exit::Input, "--input describes another machine")
-            .with_hint("what runs is checked against this one: leave --input out"));
+            .with_hint("running machines are checked against this one: omit --input"));
     }
     if arguments.running.all {
         return Vm::find_all(host);
@@ -106,14 +106,15 @@ fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<()
     let text = files::read_text(file).map_err(|error| inputs::input_failure(&error))?;
     let conditions = common::request(&arguments.placement, Vec::new(), topology)?;
     if !starts_with(&text, '<') {
-        let failure = Failure::new(Exit::Input, format!("{file} is no domain file"));
+        let failure = Failure::new(Exit::Input, format!("{file} is not a domain file"));
         let plan = inputs::parse_plan(file, text.into_bytes())?;
         let isolated = plan.isolation != IsolationScope::None;
         let isolation = if isolated { IsolationScope::None } else { conditions.isolation };
         let others = Request { isolation, ..conditions };
         let command = command::on(&command::under(&command::again(&plan, None), &others), topology);
-        return Err(failure
-            .with_hint(format!("--fix changes domain files; make a plan again with `{command}`")));
+        return Err(failure.with_hint(format!(
+            "--fix changes domain files; create the plan again with `{command}`"
+        )));
     }
     let fixed = pinfold_lint::fix(&text, file, topology, &conditions)
         .map_err(|error| domain_failure(file, &error))?;
@@ -122,8 +123,7 @@ fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<()
             1 => String::new(),
             count => format!(" (and {} more)", count - 1),
         };
-        let failure =
-            Failure::new(Exit::No, format!("{file} cannot be fixed: {}{rest}", worst.what));
+        let failure = Failure::new(Exit::No, format!("cannot fix {file}: {}{rest}", worst.what));
         return Err(match worst.instead.last() {
             Some(advice) => failure.with_hint(advice.clone()),
             None => failure,

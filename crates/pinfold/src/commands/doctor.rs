@@ -32,7 +32,7 @@ pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
         .filter(|one| one.required && one.verdict == Verdict::No)
         .map(|one| one.name)
         .collect();
-    Err(Failure::new(Exit::No, format!("the main job cannot run here: {}", missing.join(", ")))
+    Err(Failure::new(Exit::No, format!("pinfold tune cannot run here: {}", missing.join(", ")))
         .with_hint("see the lines that begin with \"no\" above"))
 }
 

@@ -45,8 +45,8 @@ pub fn emit(
     target: &Target<'_>,
 ) -> Result<String, Failure> {
     if let (Some(file), false) = (target.file, format.can_merge) {
-        let message = format!("--into {} goes with --emit libvirt only", file.path);
-        return Err(Failure::new(Exit::Input, message).with_hint("leave --into out"));
+        let message = format!("--into {} needs --emit libvirt", file.path);
+        return Err(Failure::new(Exit::Input, message).with_hint("omit --into"));
     }
     let command = qemu::command_of(target.command);
     let text = |plan: &Plan| format.text(plan, topology, &command).map_err(not_single);
@@ -54,8 +54,8 @@ pub fn emit(
         return match target.vnode {
             None => text(plan),
             Some(name) => {
-                let message = format!("--vnode {name:?}: the format is for the host as a whole");
-                Err(Failure::new(Exit::Input, message).with_hint("leave --vnode out"))
+                let message = format!("--vnode {name:?}: this format describes the whole host");
+                Err(Failure::new(Exit::Input, message).with_hint("omit --vnode"))
             }
         };
     }
@@ -104,7 +104,7 @@ fn into(
 
 fn not_single(error: NotSingle) -> Failure {
     Failure::from_error(Exit::Input, &error, None)
-        .with_hint("--vnode NAME picks one; --into picks the one with its file's name by itself")
+        .with_hint("select one with --vnode NAME; --into selects the one with the name in its file")
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ fn resolve(journals: &Journals<'_>, wanted: &str) -> Result<String, Failure> {
         [] => Err(unknown(wanted)),
         [only] => Ok(only.id.clone()),
         many => {
-            let text = format!("{} journals are of {}", many.len(), output::name(wanted));
+            let text = format!("{} journals belong to {}", many.len(), output::name(wanted));
             let ids: Vec<&str> = many.iter().map(|one| one.id.as_str()).collect();
             let hint = format!("name one by its ID: {}", ids.join(", "));
             Err(Failure::new(Exit::Input, text).with_hint(hint))
@@ -118,14 +118,14 @@ fn all(host: &LiveHost, journals: Option<&Journals<'_>>, as_json: bool) -> Resul
         (true, _) => {
             data(&json!({ "format": "pinfold-journals/1", "journals": entries }).to_string());
         }
-        (false, true) => data("no journal: nothing has been applied"),
+        (false, true) => data("there are no journals: nothing has been applied"),
         (false, false) => data(&screen::drawn(table, 3..4)),
     }
     match bad {
         0 => Ok(()),
         bad => {
             let text = format!("{} cannot be read", counted(bad, "journal"));
-            let what = agree(bad, "what it changed stays", "what they changed stays");
+            let what = agree(bad, "its changes stay active", "their changes stay active");
             Err(Failure::new(Exit::Host, text)
                 .with_hint(format!("{what} until that is fixed; see above for the reason")))
         }
@@ -136,10 +136,10 @@ fn all(host: &LiveHost, journals: Option<&Journals<'_>>, as_json: bool) -> Resul
 fn words(standing: JournalState) -> &'static str {
     match standing {
         JournalState::InForce => "active",
-        JournalState::EarlierBoot => "of an earlier boot; `undo --left` clears up",
+        JournalState::EarlierBoot => "of an earlier boot; `undo --left` removes it",
         JournalState::TakenBack => "reverted",
         JournalState::Restarted => "ended by a restart of the host",
-        JournalState::NothingDone => "nothing was done",
+        JournalState::NothingDone => "no step was executed",
     }
 }
 
@@ -175,7 +175,7 @@ fn in_full(id: &str, record: &Record, standing: JournalState) -> String {
                 write!(text, "\n{index:>4}  {}{}", word(*outcome), output::name(&detail))
             }
             Entry::Masks(masks) => {
-                write!(text, "\n      masks of {} noted", counted(masks.len(), "other task"))
+                write!(text, "\n      masks of {} recorded", counted(masks.len(), "other task"))
             }
             Entry::Plan(new) => write!(
                 text,
@@ -194,7 +194,7 @@ fn in_full(id: &str, record: &Record, standing: JournalState) -> String {
         }
     }
     if record.torn {
-        text.push_str("\nthe last line was cut off; its step was not done");
+        text.push_str("\nthe last line is incomplete; its step was not executed");
     }
     text
 }
@@ -202,7 +202,7 @@ fn in_full(id: &str, record: &Record, standing: JournalState) -> String {
 fn word(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Done => "done",
-        Outcome::Skipped => "skipped, its task had ended",
+        Outcome::Skipped => "skipped, its task had exited",
         Outcome::Failed => "failed",
         Outcome::Restored => "restored",
         Outcome::Kept => "not restored",
@@ -235,7 +235,7 @@ fn before(undo: &Undo) -> String {
             nodes.join(", ")
         }
         Undo::ContinueProcesses { stopped, .. } => {
-            format!("{} stopped by others", counted(stopped.len(), "process"))
+            format!("{} stopped by other programs", counted(stopped.len(), "process"))
         }
     }
 }

@@ -132,8 +132,8 @@ fn problems(capabilities: &[Capability], topology: &Topology) -> String {
 /// The running machines in a sentence.
 fn described(machines: &[Running]) -> String {
     if machines.is_empty() {
-        let bound = if process::is_root() { "" } else { ", as far as you may see its processes" };
-        return format!("no {} runs here{bound}", hypervisors::names());
+        let bound = if process::is_root() { "" } else { ", among the processes that you can see" };
+        return format!("no {} is running here{bound}", hypervisors::names());
     }
     machines
         .iter()

@@ -26,7 +26,7 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
         return check::check(arguments, files);
     }
     if !arguments.running.selectors().is_empty() {
-        return Err(Failure::new(Exit::Input, "plan looks at a running machine only to check it")
+        return Err(Failure::new(Exit::Input, "plan uses a running machine only with --check")
             .with_hint(format!(
                 "--check --libvirt NAME checks it; `{}` places it",
                 Command::new("apply --libvirt NAME")
@@ -100,7 +100,7 @@ fn spec(arguments: &PlanArgs, command: &dyn MachineCommand) -> Result<MachineSpe
     match spec.unread {
         Some(file) if spec.vcpus.is_none() && arguments.vcpus.is_none() => Err(Failure::new(
             Exit::Input,
-            format!("the number of vCPUs may be in {file}, which is not read here"),
+            format!("the number of vCPUs may be in {file}, which Pinfold does not read"),
         )
         .with_hint("give it with --vcpus")),
         Some(_) | None => Ok(spec),
@@ -165,8 +165,8 @@ fn without_reserve(
     }
     inputs::set_vcpus(vm, VcpuCount::Exactly(first));
     output::say(&format!(
-        "note: {} at the start are planned; the {} that can be added later (maxcpus={most}) have \
-         no room on this host and would float: {}",
+        "note: {} at the start are planned; the {} that can be added later (maxcpus={most}) do not \
+         fit on this host and would not be pinned: {}",
         counted(first as usize, "vCPU"),
         most - first,
         failure.message

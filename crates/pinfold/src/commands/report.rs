@@ -46,7 +46,7 @@ fn list(store: &Store) -> Result<(), Failure> {
         let starts = store.starts(id).map_err(failed)?.len();
         let state = match run.finished_unix_s {
             Some(_) => "finished".to_owned(),
-            None => format!("broken off: --resume {id}"),
+            None => format!("interrupted: --resume {id}"),
         };
         table.add_row([
             id.to_string(),
@@ -65,7 +65,7 @@ fn list(store: &Store) -> Result<(), Failure> {
 fn last_run(store: &Store, path: &str) -> Result<RunId, Failure> {
     let runs = store.runs().map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
     runs.last().copied().ok_or_else(|| {
-        Failure::new(Exit::Input, format!("{path} holds no run"))
+        Failure::new(Exit::Input, format!("{path} contains no run"))
             .with_hint(format!("make one with `{}`", Command::new("tune")))
     })
 }

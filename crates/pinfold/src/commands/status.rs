@@ -40,7 +40,7 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
     }
     if !left.is_empty() && !arguments.json {
         let paths: Vec<String> = left.iter().map(|path| output::name(path)).collect();
-        show(&format!("left by processes that have ended: {}", paths.join(", ")));
+        show(&format!("left behind by processes that have exited: {}", paths.join(", ")));
         show(&format!("  `{}` removes them", Command::new("undo")));
     }
     verdict(&found)
@@ -62,7 +62,7 @@ fn report(host: &LiveHost, found: &Found) {
 fn platform(ActivePlatform { id, supervisor, answers, is_alive }: &ActivePlatform) -> String {
     if !is_alive {
         let undo = Command::new("undo --left");
-        format!("{id}: a platform of vnodes whose supervisor has ended; `{undo}` reverts it")
+        format!("{id}: a platform of vnodes whose supervisor has exited; `{undo}` reverts it")
     } else if *answers {
         let status = Command::new("emulate status");
         format!("{id}: a platform of vnodes; `{status}` shows their speeds")
@@ -147,17 +147,18 @@ fn to_text(one: &ActivePlacement, topology: Option<&Topology>) -> String {
         format!("{}: {} under {}", one.id, output::name(&one.vm_name), one.plan.strategy);
     text.push_str(&match (one.stopped, one.supervised) {
         (Some(pid), _) => format!(
-            ", watched by a Pinfold that is stopped (process {pid}; `kill -CONT {pid}` lets it go on)"
+            ", monitored by a Pinfold process that is suspended ({pid}; `kill -CONT {pid}` \
+             continues it)"
         ),
-        (None, true) => ", watched by a Pinfold that runs".to_owned(),
-        (None, false) => ", not watched".to_owned(),
+        (None, true) => ", monitored by a running Pinfold process".to_owned(),
+        (None, false) => ", not monitored".to_owned(),
     });
     let Some(status) = &one.status else {
         let what = match one.plan.vnodes.first().map(|vnode| vnode.kind) {
             Some(VnodeKind::ProcessGroup) => "the process group",
             Some(VnodeKind::VirtualMachine) | None => "the virtual machine",
         };
-        text.push_str(&format!("\n{what} has ended; `pinfold undo` clears up"));
+        text.push_str(&format!("\n{what} has exited; `pinfold undo` reverts the placement"));
         return text;
     };
     text.push('\n');
@@ -168,7 +169,7 @@ fn to_text(one: &ActivePlacement, topology: Option<&Topology>) -> String {
     if !one.knobs.is_empty() {
         let changed: Vec<String> = one.knobs.iter().filter(|knob| !knob.ok).map(drift).collect();
         text.push_str(&format!(
-            "\nknobs set: {}; changed since: {}",
+            "\ntunables set: {}; changed since: {}",
             one.knobs.len(),
             changed.len()
         ));
@@ -187,8 +188,8 @@ fn to_text(one: &ActivePlacement, topology: Option<&Topology>) -> String {
         text.push_str(&format!("\n{}: {bytes}", counter.name));
     }
     if !one.plan.exclusive.is_empty() {
-        text.push_str(&format!("\nkept free for it: CPUs {}", one.plan.exclusive));
-        text.push_str(&list("tasks that still may run there", &status.movable));
+        text.push_str(&format!("\nreserved for it: CPUs {}", one.plan.exclusive));
+        text.push_str(&list("tasks that may still run there", &status.movable));
         text.push_str(&list("kernel threads that cannot be moved", &status.immovable));
     }
     text
@@ -243,7 +244,7 @@ fn picture(one: &ActivePlacement, status: &Status, topology: &Topology) -> Strin
 
 fn drift(knob: &KnobStatus) -> String {
     let found = knob.found.as_deref().unwrap_or("gone");
-    format!("{} was set to {} and is {found}", knob.path, knob.planned)
+    format!("{} was set to {} and is now {found}", knob.path, knob.planned)
 }
 
 fn list(title: &str, tasks: &[pinfold_apply::Intruder]) -> String {

@@ -29,7 +29,7 @@ pub fn compare(arguments: &CompareArgs, state: Option<&str>) -> Result<(), Failu
         ([], [], Some(guest)) if arguments.native => {
             measured(arguments, state, |request| measure::against_native(request, guest))
         }
-        (_, _, _) => Err(Failure::new(Exit::Input, "there are no two sides to compare").with_hint(
+        (_, _, _) => Err(Failure::new(Exit::Input, "compare needs two sides").with_hint(
             "two files: pinfold compare A.json B.json\n  \
              two plans: pinfold compare --plan A.json --plan B.json -- wakeup\n  \
              a guest:   pinfold compare --guest demo --native -- wakeup",
@@ -52,8 +52,8 @@ fn measured(
 /// The probe after `--`.
 fn probe_of(arguments: &CompareArgs) -> Result<(&'static Probe, ProbeOptions), Failure> {
     if arguments.probe.is_empty() {
-        return Err(Failure::new(Exit::Input, "no probe was named")
-            .with_hint("name it last, with its options: … -- wakeup --seconds 1"));
+        return Err(Failure::new(Exit::Input, "no probe was given")
+            .with_hint("give it last, with its options: … -- wakeup --seconds 1"));
     }
     let line = ProbeLine::try_parse_from(&arguments.probe).map_err(|error| {
         let text = error.to_string();

@@ -44,9 +44,9 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
     if named || !arguments.processes.is_empty() || of_others {
         return Err(Failure::new(
             Exit::Input,
-            format!("{name} does not look at threads of others"),
+            format!("{name} cannot observe threads of other processes"),
         )
-        .with_hint("sched, counters, locks and exits do; --guest measures inside a guest"));
+        .with_hint("sched, counters, locks and exits can; --guest measures inside a guest"));
     }
     if arguments.how.more == ["--help"] {
         data(&library::options(probe)?);
@@ -81,7 +81,7 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
         let text = to_json(&measurement)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
         files::write_atomic(path, text.as_bytes())?;
-        say(&format!("saved to {path}; `pinfold compare` takes two of them"));
+        say(&format!("saved to {path}; `pinfold compare` compares two such files"));
     }
     if arguments.json {
         data(&show::json(&measurement, probe)?)

@@ -27,7 +27,7 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
     let bench = super::bench(arguments.seed)?;
     let seconds = arguments.how.seconds;
     if !(0.01..=86_400.0).contains(&seconds) {
-        return Err(Failure::new(Exit::Input, format!("--seconds {seconds}: is out of range"))
+        return Err(Failure::new(Exit::Input, format!("--seconds {seconds}: out of range"))
             .with_hint("from 0.01 to 86400"));
     }
     let duration = std::time::Duration::from_secs_f64(seconds);
@@ -55,7 +55,7 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
         .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
     if let Some(path) = &arguments.save {
         files::write_atomic(path, saved.as_bytes())?;
-        say(&format!("saved to {path}; `pinfold compare` takes two of them"));
+        say(&format!("saved to {path}; `pinfold compare` compares two such files"));
     }
     show(instrument, arguments, &measurement, &saved, &seen)?;
     seen.iter().try_for_each(Observed::verdict)
@@ -132,14 +132,14 @@ fn refuse_others(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), 
     let of_exits = arguments.exits.given().map(|(given, option)| (given && !is_exits, option));
     let name = instrument.name();
     if is_exits && !arguments.processes.is_empty() {
-        return Err(Failure::new(Exit::Input, "--process: only virtual machines make exits")
+        return Err(Failure::new(Exit::Input, "--process: only virtual machines have exits")
             .with_hint("name a machine with --qmp, --libvirt or --pid"));
     }
     match given.iter().chain(&of_exits).find(|(is_given, _)| *is_given) {
         None => Ok(()),
         Some((_, option)) => Err(Failure::new(
             Exit::Input,
-            format!("{option} is of no use to {name}, which looks at threads from outside"),
+            format!("{option} has no effect on {name}, which observes threads from outside"),
         )
         .with_hint("name a machine with --qmp, --libvirt or --pid, or processes with --process")),
     }

@@ -30,7 +30,7 @@ pub use list::{list, list_json};
 use wakeups::Wakeups;
 
 /// How samples with steal time are treated.
-pub const KEPT: &str = "capacities leave such windows out, tails keep every sample";
+pub const KEPT: &str = "rates exclude such windows, tails keep every sample";
 /// Number of points of the chart of stalls.
 const GAP_POINTS: usize = 120;
 /// Number of columns of a bar.
@@ -295,18 +295,17 @@ fn notes(all: &[Pooled]) -> Vec<String> {
         let figure = &one.figure;
         if figure.family == Family::Tail && figure.samples.is_empty() {
             notes.push(format!(
-                "{}nothing happened in {} of looking",
+                "{}nothing happened in {} of observation",
                 of(one),
                 format::duration(figure.duration_ns as f64)
             ));
         }
         if matches!(one.steadiness, SteadyState::No { .. }) {
-            notes
-                .push(format!("{}not steady: the level changed and did not come to rest", of(one)));
+            notes.push(format!("{}not steady: the level kept changing", of(one)));
         }
         if figure.dropped > 0 {
             notes.push(format!(
-                "{}{} samples did not fit and are missing",
+                "{}{} samples did not fit into memory and are missing",
                 of(one),
                 figure.dropped
             ));
@@ -319,7 +318,7 @@ fn notes(all: &[Pooled]) -> Vec<String> {
     });
     if short {
         notes.push(format!(
-            "p99.9 needs {} samples; --seconds and --blocks give more",
+            "p99.9 needs {} samples; increase --seconds or --blocks",
             format::count(P999_SAMPLES as u64)
         ));
     }
@@ -380,7 +379,7 @@ fn flags(all: &[Pooled]) -> Vec<String> {
 fn worded(flag: &str) -> &str {
     match flag {
         "stolen" => "ticks of 10 ms that the hypervisor stole:",
-        "stolen-windows" => "windows left out for a stolen tick:",
+        "stolen-windows" => "windows excluded for a stolen tick:",
         other => other,
     }
 }
@@ -426,7 +425,7 @@ fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
         let who = if own.is_empty() { name(figure) } else { format!("{}{own}: ", name(figure)) };
         let (title, drawn) = match picture {
             Picture::OverTime => (
-                "one after the other, the longest of each column",
+                "in order of time, the longest of each column",
                 terminal::over_time(&figure.samples, figure.unit, width()),
             ),
             Picture::Percentiles | Picture::Bars | Picture::Lines { .. } => {
@@ -445,7 +444,7 @@ fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
                     .map(|point| (point.wait_ns, point.arrival_probability))
                     .collect();
                 (
-                    "how likely an arrival at a random moment waits longer",
+                    "probability that an arrival at a random moment waits longer",
                     terminal::arrivals(&points, figure.unit, width()),
                 )
             }
@@ -511,7 +510,7 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
     let stolen = Stolen::from_blocks(&measurement.blocks);
     if stolen.contaminated > 0 {
         warnings.push(format!(
-            "warning: stolen time: the hypervisor below took the CPUs away: {stolen}; {KEPT}"
+            "warning: stolen time: the hypervisor took the CPUs away: {stolen}; {KEPT}"
         ));
     }
     if around().any(|one| one.pressure_us.is_none()) {
@@ -531,7 +530,8 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
     // A tenth of the time: other tasks run on these CPUs.
     if waited.saturating_mul(10_000) > looked && looked > 0 {
         warnings.push(format!(
-            "warning: neighbours: some task of this machine waited for a CPU for {} meanwhile",
+            "warning: neighbours: some task of this machine waited for a CPU for {} during the \
+             measurement",
             format::duration(waited as f64 * 1e3)
         ));
     }
@@ -539,7 +539,11 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
     let flagged =
         |word: &str| figures().any(|figure| figure.flags.iter().any(|flag| flag.contains(word)));
     if flagged("fifo-refused") {
-        warnings.push("warning: fifo refused: the kernel gave no real-time rights, so the probe ran at normal priority; run it as root; `pinfold doctor` shows which rights are missing".to_owned());
+        warnings.push(
+            "warning: fifo refused: the kernel did not permit a real-time policy, so the probe ran \
+             at normal priority; run it as root; `pinfold doctor` shows which rights are missing"
+                .to_owned(),
+        );
     }
     if flagged("migrated") {
         warnings.push("warning: migrated: the probe's thread was moved to another CPU".to_owned());

@@ -46,7 +46,7 @@ pub fn gate(arguments: &GateArgs) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::new(Exit::Host, format!("gate: {error}"));
     std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink()).map_err(failed)?;
     let Some((program, words)) = arguments.command.split_first() else {
-        return Err(Failure::new(Exit::Input, "no command is given"));
+        return Err(Failure::new(Exit::Input, "no command was given"));
     };
     Err(Failure::from(Spawn::new(program).args(words).replace_self()))
 }
@@ -117,9 +117,9 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
     let Some(id) = store.unfinished_run(KIND)? else {
         return Err(Failure::new(
             Exit::Input,
-            format!("{} holds no run of a study that is not finished", arguments.store),
+            format!("{} contains no unfinished run of a study", arguments.store),
         )
-        .with_hint("begin one with `pinfold study run FILE`"));
+        .with_hint("start one with `pinfold study run FILE`"));
     };
     let loaded = Loaded::read(&store, id)?;
     if let Some(file) = &arguments.file {
@@ -191,7 +191,7 @@ fn refuse_cluster_options(words: &SlurmArgs) -> Result<(), Failure> {
 }
 
 fn wants_engine(option: &str) -> Failure {
-    Failure::new(Exit::Input, format!("{option} goes with --engine slurm"))
+    Failure::new(Exit::Input, format!("{option} needs --engine slurm"))
         .with_hint("`local` runs the trials on this machine")
 }
 
@@ -274,6 +274,6 @@ fn run_of(store: &Store, asked: Option<i64>) -> Result<RunId, Failure> {
             return Ok(run);
         }
     }
-    Err(Failure::new(Exit::Input, format!("{} holds no run of a study", store.path()))
-        .with_hint("begin one with `pinfold study run FILE`"))
+    Err(Failure::new(Exit::Input, format!("{} contains no run of a study", store.path()))
+        .with_hint("start one with `pinfold study run FILE`"))
 }

@@ -172,7 +172,7 @@ pub fn ended(store: &Store, run: RunId) -> Result<(), Failure> {
         failed => {
             let text = format!("{failed} of {} trials failed", progress.ok + failed);
             Err(Failure::new(Exit::No, text)
-                .with_hint("the reasons are above; the other trials are kept and are reported"))
+                .with_hint("the reasons are above; the other trials are stored and reported"))
         }
     }
 }

@@ -14,7 +14,7 @@ pub fn announce(created: &Created, accelerator: Accelerator, findings: &[Finding
         say(&finding.to_string());
     }
     for (name, other) in &created.same_as {
-        say(&format!("note: {name} places this machine as {other} does: measured once"));
+        say(&format!("note: {name} gives the same placement as {other}: measured once"));
     }
     let screening = match prediction.screening_starts {
         0 => "all of them in every block".to_owned(),

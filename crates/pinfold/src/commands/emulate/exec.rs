@@ -22,7 +22,7 @@ pub fn exec(arguments: &ExecArgs, state: Option<&str>) -> Result<(), Failure> {
 /// Runs a shell in a vnode.
 pub fn shell(arguments: &ShellArgs, state: Option<&str>) -> Result<(), Failure> {
     let shell = std::env::var("SHELL").map_err(|_| {
-        Failure::new(Exit::Input, "the environment names no SHELL").with_hint(format!(
+        Failure::new(Exit::Input, "the environment variable SHELL is not set").with_hint(format!(
             "name a program: `{} -- bash`",
             Command::new("emulate exec").arg(&arguments.vnode)
         ))
@@ -39,7 +39,10 @@ pub fn as_it_ended(status: ExitStatus) -> Result<(), Failure> {
         // The exit status of the command, as with every program that runs another.
         (Some(code), _) => std::process::exit(code),
         (None, Some(signal)) => std::process::exit(128 + signal),
-        (None, None) => Err(Failure::new(Exit::Host, "the command ended in an unknown way")),
+        (None, None) => Err(Failure::new(
+            Exit::Host,
+            "the command ended with neither an exit code nor a signal",
+        )),
     }
 }
 

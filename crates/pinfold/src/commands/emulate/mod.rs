@@ -79,7 +79,7 @@ fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
         data(&screen::labelled("          limits  ", info.limits));
     }
     if let Some(best) = pinfold_emulate::best(&facts) {
-        say(&format!("a vnode that names no method gets {best} here"));
+        say(&format!("a vnode without a method uses {best} here"));
     }
     Ok(())
 }
@@ -96,8 +96,8 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
     ended::clear_up(&host::live()?, state)?;
     let state = host::state(state)?;
     if ipc::ask(&state, &Ask::Status)?.is_some() {
-        return Err(Failure::new(Exit::Input, "a platform is up already").with_hint(format!(
-            "end it with `{}`; one file can hold all vnodes",
+        return Err(Failure::new(Exit::Input, "a platform is already up").with_hint(format!(
+            "end it with `{}`; one file can define all vnodes",
             Command::new("emulate down")
         )));
     }
@@ -198,9 +198,9 @@ fn record(arguments: &RecordArgs) -> Result<(), Failure> {
 
 fn forget(state: Option<&str>) -> Result<(), Failure> {
     say(if emulate::stored_costs::forget(&host::state(state)?)? {
-        "the measured costs are removed; the next start measures them again"
+        "removed the measured costs; the next start measures them again"
     } else {
-        "no measured costs are kept"
+        "there are no stored measured costs"
     });
     Ok(())
 }
@@ -229,7 +229,7 @@ pub fn sentinel(arguments: &SentinelArgs) -> Result<(), Failure> {
                     .ok_or_else(|| Failure::new(Exit::Input, "--write takes PATH=VALUE"))?,
             }
         }
-        (Some(_), _) => return Err(Failure::new(Exit::Input, "one of --write and --continue")),
+        (Some(_), _) => return Err(Failure::new(Exit::Input, "give --write or --continue")),
     };
     emulate::helpers::sentinel(&what)
 }

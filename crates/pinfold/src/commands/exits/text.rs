@@ -28,7 +28,7 @@ pub fn table(answer: &Answer, how: &ExitsHow) -> String {
     for vcpu in table.vcpus.iter().filter(|_| how.per_vcpu) {
         let index = vcpu.vcpu.unwrap_or(0);
         if vcpu.rows.is_empty() {
-            text.push_str(&format!("\n\nvCPU {index}: nothing happened"))
+            text.push_str(&format!("\n\nvCPU {index}: no exits"))
         } else {
             text.push_str(&format!("\n\nvCPU {index}\n{}", rows(vcpu)))
         }
@@ -145,22 +145,23 @@ fn expected(rows: &[Expected]) -> String {
         }
         None => format!("{} {}: not seen at this level", grouped(row.expected), row.what),
     });
-    format!("\n\nthe micro-guest made: {}", lines.collect::<Vec<_>>().join("; "))
+    format!("\n\nexits of the micro-guest: {}", lines.collect::<Vec<_>>().join("; "))
 }
 
 fn cost(answer: &Answer) -> String {
     let table = &answer.table;
     let Some(cost) = &table.cost else {
-        let why = answer.no_cost.as_deref().unwrap_or("it was not asked for");
-        return format!("\n\nwhat watching costs was not measured here: {why}");
+        let why = answer.no_cost.as_deref().unwrap_or("it was not requested");
+        return format!("\n\nthe overhead was not measured here: {why}");
     };
     let interval = |of: &pinfold_probe::exits::cost::Interval| {
         let micro = |ns: f64| three(ns / 1e3);
         format!("{} µs ({} to {})", micro(of.median), micro(of.low), micro(of.high))
     };
     let mut text = format!(
-        "\n\nwatching costs {} per event and {} per whole exit ({} events{}, {} µs unwatched): median and 95 % interval of {} \
-         pairs, with and without, of the quickest of {} runs of {} exits of a micro-guest, just now",
+        "\n\noverhead: {} per event and {} per whole exit ({} events{}, {} µs without \
+         observation), measured just now: median and 95 % interval of {} pairs, with and without \
+         observation, of the fastest of {} runs of {} exits of a micro-guest",
         interval(&cost.per_event_ns),
         interval(&cost.per_exit_ns),
         three(cost.events_per_exit),

@@ -38,8 +38,8 @@ fn time(ns: u64) -> String {
 /// The result of `sched` as a table.
 pub fn sched(found: &SchedLatency) -> String {
     let mut text = match &found.level {
-        Level::Tracepoints => "every wait was seen\n".to_owned(),
-        Level::Schedstat { why } => format!("only sums are known, because {why}\n"),
+        Level::Tracepoints => "every wait was recorded\n".to_owned(),
+        Level::Schedstat { why } => format!("only sums are available, because {why}\n"),
     };
     let head = match found.level {
         Level::Tracepoints => "waits",
@@ -53,7 +53,7 @@ pub fn sched(found: &SchedLatency) -> String {
             text.push_str(&of_waits(role, waits));
         }
     }
-    lines(&mut text, &found.lost, "not in it: ");
+    lines(&mut text, &found.lost, "not included: ");
     text
 }
 
@@ -84,13 +84,17 @@ fn of_waits(role: &RoleLatency, waits: &Waits) -> String {
         text.push_str(&format!("{}: longest {worst}\n", role.role));
     }
     for (tid, ns) in &waits.open {
-        text.push_str(&format!("{}: thread {tid} still waited, since {}\n", role.role, time(*ns)));
+        text.push_str(&format!(
+            "{}: thread {tid} was still waiting, since {}\n",
+            role.role,
+            time(*ns)
+        ));
     }
     let instead = waits.instead.iter().take(NAMES);
     let instead: Vec<String> =
         instead.map(|one| format!("{} ({}) {}", one.name, one.tid, time(one.ns))).collect();
     if !instead.is_empty() {
-        text.push_str(&format!("{}: ran instead {}\n", role.role, instead.join(", ")));
+        text.push_str(&format!("{}: running instead: {}\n", role.role, instead.join(", ")));
     }
     let wakers = waits.wakers.iter().take(NAMES);
     let wakers: Vec<String> =
@@ -209,16 +213,16 @@ pub fn locks(found: &Locks) -> String {
     if let Some(sites) = &found.sites {
         text.push_str(&format!("\n{}", call_sites(sites)));
     }
-    lines(&mut text, &found.lost, "not in it: ");
+    lines(&mut text, &found.lost, "not included: ");
     text
 }
 
 fn call_sites(found: &CallSites) -> String {
     let mut text = match found.frame_pointers {
-        None => "no wait was seen, so there are no call sites\n".to_owned(),
+        None => "no wait was recorded, so there are no call sites\n".to_owned(),
         Some(FramePointers::Kept) => "call sites, by frame pointers\n".to_owned(),
         Some(FramePointers::Omitted) => "call sites; the code has no frame pointers, so only the \
-                                         innermost function of each is sure\n"
+            innermost function of each is reliable\n"
             .to_owned(),
     };
     for site in found.sites.iter().take(ROWS) {
@@ -230,9 +234,9 @@ fn call_sites(found: &CallSites) -> String {
     for (file, table) in &found.tables {
         match table {
             symbols::Table::Whole => {}
-            symbols::Table::Offered => text.push_str(&format!(
-                "{file} was stripped: only what it offers to others has a name\n"
-            )),
+            symbols::Table::Offered => {
+                text.push_str(&format!("{file} is stripped: only exported functions have names\n"))
+            }
             symbols::Table::Absent(why) => {
                 text.push_str(&format!("{file} has no names: {why}\n"));
             }

@@ -29,7 +29,8 @@ pub fn table(all: &[Pooled]) -> String {
         table.add_row([cpu].into_iter().chain(cells));
     }
     format!(
-        "\nof arrivals at random moments so many find the CPU taken, and wait so long\n{}\n",
+        "\narrivals at random moments: the share that finds the CPU taken, and their mean \
+         wait\n{}\n",
         screen::drawn(table, 1..WAITS.len() + 3)
     )
 }

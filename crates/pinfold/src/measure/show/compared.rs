@@ -31,7 +31,7 @@ pub fn answer(found: &Comparison) -> (Tone, String) {
     let same = of(|verdict| matches!(verdict, Verdict::Same));
     let rest = found.rows.len().saturating_sub(better + worse + same);
     let counts = format!(
-        "of {} it is better in {better}, worse in {worse}, the same in {same}; {rest} not settled",
+        "of {} better in {better}, worse in {worse}, the same in {same}; {rest} not settled",
         counted(found.rows.len(), "figure")
     );
     match (better, worse) {

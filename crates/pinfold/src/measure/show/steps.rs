@@ -114,7 +114,7 @@ fn report(step: &Step, caches: &str) -> String {
     let reported = reported.map_or_else(String::new, |size| format!(" reported {size},"));
     let measured = match step.measured {
         Some(bytes) => format!("measured {}", format::bytes(bytes)),
-        None => "no block as fast as it".to_owned(),
+        None => "no block size reaches its level".to_owned(),
     };
     let slower = step.slower.map_or_else(String::new, |(least, most)| {
         if least == most {

@@ -72,7 +72,7 @@ pub fn table(all: &[Pooled]) -> String {
         return String::new();
     }
     if wakeups().all(|one| matches!(one, Wakeups::Apart { skipped: 0, .. })) {
-        return "skipped 0: no period passed without a wake-up\n".to_owned();
+        return "skipped 0: every period had a wake-up\n".to_owned();
     }
     let mut table = screen::rows();
     table.set_header(["CPU", "woken", "skipped", "median", "p99", "p99.9", "max"]);
@@ -89,8 +89,9 @@ pub fn table(all: &[Pooled]) -> String {
                 let times = times.map(|time| format::maybe(time, one.figure.unit));
                 table.add_row([cpu, count(woken.len()), count(*skipped)].into_iter().chain(times));
             }
-            Some(Wakeups::Unknown(why)) => unknown
-                .push_str(&format!("CPU {cpu}: which periods were skipped is not known: {why}\n")),
+            Some(Wakeups::Unknown(why)) => {
+                unknown.push_str(&format!("CPU {cpu}: the skipped periods are unknown: {why}\n"))
+            }
         }
     }
     match table.row_count() {
@@ -145,7 +146,7 @@ mod tests {
     #[test]
     fn nothing_skipped_nothing_known_and_nothing_to_skip_are_distinguished() {
         let punctual = pooled(&[figure(&[5e3, 6e3], 0)]);
-        assert_eq!(table(&punctual), "skipped 0: no period passed without a wake-up\n");
+        assert_eq!(table(&punctual), "skipped 0: every period had a wake-up\n");
         let lost = pooled(&[figure(&[5e3, 2.5e6, 1.5e6, 0.5e6], 0), figure(&[5e3], 7)]);
         let text = table(&lost);
         assert!(text.starts_with("CPU 3: which periods were skipped is not known: 7"), "{text}");
