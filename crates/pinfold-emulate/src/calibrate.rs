@@ -177,7 +177,7 @@ pub(crate) fn witness(
         });
         if first.any(|can| can) {
             // At least one CPU can be measured.
-            spawner.report("calibrating, about 8 s; later starts take what is measured now");
+            spawner.report("calibrating for about 8 s; later starts use the result");
             rounds.next();
             rounds.try_for_each(|round| look(round, &mut seen))?;
             break;

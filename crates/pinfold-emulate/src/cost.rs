@@ -131,15 +131,16 @@ impl PeriodOverhead {
         match self.source {
             Source::Measured => format!("which itself costs {cost}"),
             Source::LastKnown => format!(
-                "which itself cost {cost} when that was last measured: the CPU was busy at the start"
+                "which itself cost {cost} when last measured: the CPU was busy at the start"
             ),
             Source::OtherCpu => format!(
-                "whose own cost is not known, {cost} as on another CPU: the CPU was busy at the \
-                 start"
+                "whose own cost is unknown and taken as {cost}, as on another CPU: the CPU was \
+                 busy at the start"
             ),
-            Source::Unknown => "whose own cost is not known and counts as nothing: the CPU was \
-                                busy at the start"
-                .to_owned(),
+            Source::Unknown => {
+                "whose own cost is unknown and taken as zero: the CPU was busy at the start"
+                    .to_owned()
+            }
         }
     }
 

@@ -36,7 +36,7 @@ pub enum SpeedError {
     },
     /// The method does not support this period.
     #[error(
-        "vnode {vnode}: {method} cannot work with a period of {}: {} to {} it can",
+        "vnode {vnode}: {method} cannot work with a period of {}: use {} to {}",
         in_time(*period_ns), in_time(*bounds_ns.start()), in_time(*bounds_ns.end())
     )]
     Period {
@@ -71,7 +71,7 @@ pub enum SpeedError {
     },
     /// The host has no writable cgroup hierarchy to bind memory.
     #[error(
-        "vnode {vnode}: its memory cannot be bound to node {node}: there is no writable cgroup \
+        "vnode {vnode}: cannot bind its memory to node {node}: there is no writable cgroup \
          hierarchy with cpuset"
     )]
     Unbound {
@@ -89,7 +89,7 @@ pub enum SpeedError {
         known: String,
     },
     /// A group of the vnode already exists.
-    #[error("{path} is there already")]
+    #[error("{path} already exists")]
     Occupied {
         /// Its directory.
         path: String,
@@ -127,10 +127,10 @@ impl SpeedError {
             | SpeedError::OutOfReach { hint, .. }
             | SpeedError::Unattached { hint, .. } => Some(hint.clone()),
             SpeedError::Period { .. } => {
-                Some("leave the period out to have the method's usual".to_owned())
+                Some("omit the period to use the default of the method".to_owned())
             }
             SpeedError::Unbound { .. } => {
-                Some("mount it, or leave memory-node out of the platform file".to_owned())
+                Some("mount it, or remove memory-node from the platform file".to_owned())
             }
             SpeedError::NoVnode { .. } => {
                 Some(format!("`{}` lists them", Command::new("emulate status")))

@@ -62,7 +62,7 @@ impl Domain {
         let governor = host.read_text(&path)?;
         let governor = governor.trim();
         Ok((governor != USERSPACE).then(|| {
-            format!("{path} is {governor} and could not be made {USERSPACE}: is it read-only?")
+            format!("{path} is {governor} and cannot be set to {USERSPACE}: is it read-only?")
         }))
     }
 
@@ -212,13 +212,13 @@ pub(crate) fn agree(host: &dyn Host, nodes: &[&Node]) -> Result<(), SpeedError> 
                     method: node.method,
                     speed: *speed,
                     why: format!(
-                        "CPU {pu} has its frequency together with CPU {other_pu} of vnode {}, \
-                         which is to have {asked}",
+                        "CPU {pu} shares its frequency with CPU {other_pu} of vnode {}, which has \
+                         the speed {asked}",
                         other.name
                     ),
                     hint: format!(
-                        "give both one speed, place them apart (CPUs {} are one domain), or use \
-                         another method",
+                        "give both the same speed, place them in different domains (CPUs {} are \
+                         one domain), or use another method",
                         domain.pus
                     ),
                 });

@@ -83,8 +83,8 @@ fn no_userspace(host: &dyn Host, policies: &[String]) -> Option<String> {
     (!known.iter().any(|known| known.split_ascii_whitespace().any(|word| word == "userspace")))
         .then(|| {
             format!(
-                "cpufreq has no governor userspace, only {}: load cpufreq_userspace; on Intel boot \
-             with intel_pstate=passive",
+                "cpufreq has only the governors {}, not userspace: load cpufreq_userspace; on \
+                 Intel boot with intel_pstate=passive",
                 first.split_ascii_whitespace().collect::<Vec<_>>().join(", ")
             )
         })
@@ -94,7 +94,7 @@ fn no_userspace(host: &dyn Host, policies: &[String]) -> Option<String> {
 #[must_use]
 pub fn refusal(method: Method, facts: &Facts) -> Option<String> {
     if !facts.is_root {
-        return Some("it needs the rights of root".to_owned());
+        return Some("it needs root".to_owned());
     }
     let lacks = |there: bool, what: &str| (!there).then(|| what.to_owned());
     match method {

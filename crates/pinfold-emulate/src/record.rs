@@ -49,7 +49,7 @@ pub fn record(
                     (Some(then), Some(now)) => Ok(share(*then, *now)),
                     _ => Err(HostError::Unexpected {
                         path: paths::kernel_stat(),
-                        why: format!("it has no line of CPU {pu}: is it offline?"),
+                        why: format!("it has no line for CPU {pu}: is the CPU offline?"),
                     }),
                 })
                 .collect::<Result<_, _>>()?,
@@ -72,7 +72,7 @@ pub(crate) fn ticks(host: &dyn Host) -> Result<Ticks, HostError> {
     let text = host.read_text(&path)?;
     let fail = |line: &str| HostError::Unexpected {
         path: path.clone(),
-        why: format!("{line:?} is not the time of a CPU"),
+        why: format!("cannot parse the CPU times in {line:?}"),
     };
     let mut ticks = Ticks::new();
     for line in text.lines() {

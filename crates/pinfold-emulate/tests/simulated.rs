@@ -339,7 +339,7 @@ fn a_burner_of_fracas_that_ends_is_started_anew_and_one_that_cannot_live_is_repo
     let said = spawner.taken();
     assert!(said[0].starts_with("burn on 1 in ") && said[1] == "end burner on 1", "{said:?}");
     let notes = nodes.status().unwrap().remove(0).notes;
-    let expected = "1 burner started again, the last of CPU 1: a burner: killed by signal 9";
+    let expected = "1 burner restarted, the last because of CPU 1: a burner: killed by signal 9";
     assert_eq!(notes.last().unwrap(), expected);
     spawner.1.store(true, Ordering::Relaxed);
     let error = nodes.turn(2_500 * MS).unwrap_err().to_string();
@@ -558,7 +558,7 @@ fn a_task_that_does_not_freeze_is_waited_for_and_reported() {
     while clock.now_ns() <= 50 * MS {
         clock.sleep_ns_until_next(&mut nodes);
     }
-    assert_eq!(nodes.status().unwrap()[0].notes[2], "1 times a task did not freeze in time");
+    assert_eq!(nodes.status().unwrap()[0].notes[2], "a task did not freeze in time 1 times");
 }
 
 #[test]
@@ -651,8 +651,8 @@ fn a_group_of_another_program_is_used_as_it_is() {
     };
     check(
         attached(Method::Quota, "/system.slice"),
-        "vnode web: quota cannot work on this host: it deals threads to groups below the vnode's, \
-         and /system.slice belongs to another program",
+        "vnode web: quota cannot work on this host: it distributes threads to groups below that of \
+         the vnode, but /system.slice belongs to another program",
     );
     check(attached(Method::Stall, "/"), "vnode web: group \"/\" is not a group below the root");
     check(

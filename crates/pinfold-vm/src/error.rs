@@ -81,7 +81,8 @@ pub enum VmError {
         program: String,
     },
     /// The monitor reports a thread that the process does not have.
-    #[error("{}'s monitor reports thread {tid}, which is no thread of process {pid}", texts.name)]
+    #[error("{}'s monitor reports thread {tid}, which does not belong to process \
+             {pid}", texts.name)]
     ForeignThread {
         /// Words about the hypervisor.
         texts: &'static Texts,
@@ -93,7 +94,8 @@ pub enum VmError {
     /// The monitor reports a machine that belongs neither to the user who owns its socket nor to
     /// the caller.
     #[error(
-        "the monitor reports threads of process {pid}, which is user {user}'s, but its socket is user {peer}'s"
+        "the monitor reports threads of process {pid}, which belongs to user {user}, but its \
+         socket belongs to user {peer}"
     )]
     ForeignOwner {
         /// The process of the reported threads.
@@ -108,7 +110,8 @@ pub enum VmError {
     NoVcpus,
     /// The vCPUs can be identified neither through a monitor nor by thread names.
     #[error(
-        "the threads of process {pid} have no names of their own, so its vCPUs cannot be distinguished from the others"
+        "the threads of process {pid} have no names of their own, so Pinfold cannot tell vCPUs \
+         from other threads"
     )]
     Nameless {
         /// The process ID.
@@ -118,7 +121,8 @@ pub enum VmError {
     },
     /// All vCPUs share one thread and cannot be pinned separately.
     #[error(
-        "all {vcpus} vCPUs run in one thread (TCG with thread=single), so they cannot be pinned one by one"
+        "all {vcpus} vCPUs run in one thread (TCG with thread=single), so they cannot be pinned \
+         individually"
     )]
     OneThread {
         /// Number of vCPUs.
@@ -151,7 +155,7 @@ pub enum VmError {
     },
     /// The hypervisor runs but opened no control socket.
     #[error(
-        "{program} opened no {} within {seconds} s{}{}",
+        "{program} did not open its {} within {seconds} s{}{}",
         texts.socket,
         without_arguments(deaf, texts),
         said_by(message)
@@ -186,7 +190,7 @@ fn without_arguments(process: &Option<Tid>, texts: &Texts) -> String {
 
 /// The program's own message on separate lines.
 fn said_by(message: &str) -> String {
-    if message.is_empty() { String::new() } else { format!("; it said:\n{message}") }
+    if message.is_empty() { String::new() } else { format!("; it printed:\n{message}") }
 }
 
 impl VmError {
@@ -196,7 +200,7 @@ impl VmError {
         let hint = match self {
             VmError::Driver(error) => return error.0.hint(),
             VmError::NoProcess { .. } | VmError::NotHypervisor { .. } => {
-                "the virtual machine may have ended: list those that run with pgrep -a qemu"
+                "the virtual machine may have exited: list the running ones with pgrep -a qemu"
             }
             VmError::ForeignThread { .. } => {
                 "socket and process belong to different virtual machines, or QEMU runs in a container with process numbers of its own: \
@@ -212,14 +216,15 @@ impl VmError {
                 "start QEMU with -accel tcg,thread=multi (not possible with -icount), or use KVM"
             }
             VmError::NoCommand => {
-                "give it after two dashes: pinfold run --strategy compact -- qemu-system-x86_64 …"
+                "write it after two dashes: pinfold run --strategy compact -- qemu-system-x86_64 …"
             }
             VmError::StartFailed { status, texts, .. } if status == "exit code 0" => {
                 texts.ends_at_once
             }
             VmError::StartTimeout { deaf: Some(_), texts, .. } => texts.script,
             VmError::StartTimeout { .. } => {
-                "try the same command line without Pinfold, or allow it more time with --start-timeout"
+                "try the same command line without Pinfold, or give it more time with \
+                 --start-timeout"
             }
             VmError::NoProgram { texts, .. } => texts.install,
             VmError::NoVcpus | VmError::StartFailed { .. } | VmError::Host(_) => return None,

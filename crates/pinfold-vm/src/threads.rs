@@ -294,7 +294,8 @@ fn by_names(
         Finding::warning(
             "roles",
             format!(
-                "the threads of process {pid} were identified by their names alone, which {} does not promise",
+                "the threads of process {pid} were identified only by their names, which {} does \
+                 not guarantee",
                 texts.name
             ),
         )
@@ -399,7 +400,8 @@ fn unrest(pid: Tid) -> Finding {
     Finding::warning(
         "roles",
         format!(
-            "the threads of process {pid} changed during each of {ROUNDS} readings, so one may be missing"
+            "the threads of process {pid} changed during each of {ROUNDS} reads, so one may be \
+             missing"
         ),
     )
 }

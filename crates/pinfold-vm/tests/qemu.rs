@@ -315,7 +315,7 @@ fn distinguishes_a_busy_socket_from_a_dead_one() {
     let error = Qmp::connect(&socket, SECOND / 2, SystemClock).err().unwrap();
     process::signal(vm.pid(), Signaled::Continue).unwrap();
     assert!(matches!(error.of(), Some(QmpError::Stopped { pid, .. }) if *pid == vm.pid()));
-    assert_eq!(error.hint().unwrap(), format!("let it go on: kill -CONT {}", vm.pid()));
+    assert_eq!(error.hint().unwrap(), format!("continue it: kill -CONT {}", vm.pid()));
     // The first client is not harmed by the second.
     assert_eq!(vm.monitor.status().unwrap().name, "prelaunch");
 

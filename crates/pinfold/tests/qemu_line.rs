@@ -102,7 +102,7 @@ fn a_number_of_vcpus_that_cannot_be_read_is_refused() {
     check(&["qemu-kvm", "-smp", "4,cores=0"], "-smp cores=0");
     check(&["qemu-kvm", "-M", "q35,smp.cpus=4.5"], "-smp cpus=4.5");
     check(&["qemu-kvm", "-readconfig", "vm.cfg"], "give it with --vcpus");
-    check(&["bash", "-c", "qemu-kvm -smp 4"], "bash -c runs a text");
+    check(&["bash", "-c", "qemu-kvm -smp 4"], "bash -c runs a string");
 }
 
 /// The message says why there is no monitor, and the wait can be set.
@@ -122,7 +122,7 @@ fn a_script_that_drops_its_arguments_is_named() {
     let output = pinfold(&line);
     let said = output.stderr_text();
     assert_eq!(output.status.code(), Some(4), "{said}");
-    assert!(said.contains("opened no QMP socket within 1 s: it started QEMU"), "{said}");
+    assert!(said.contains("did not open its QMP socket within 1 s: it started QEMU"), "{said}");
     assert!(said.contains("\"$@\""), "{said}");
     let wrong = pinfold("run -s none --start-timeout soon -- qemu-kvm");
     assert_eq!(wrong.status.code(), Some(2), "{}", wrong.stderr_text());

@@ -368,7 +368,7 @@ fn slow_cores_run_as_published_and_their_warnings_are_kept() {
     // The trial of lim, and its twin.
     assert!(
         findings.iter().any(|(text, trials)| {
-            text.contains("lim judges each process") && trials.as_u64() == Some(2)
+            text.contains("lim checks each process") && trials.as_u64() == Some(2)
         }),
         "{reported}"
     );

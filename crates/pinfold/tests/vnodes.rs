@@ -407,7 +407,7 @@ fn a_burner_that_is_killed_comes_again_and_the_reason_outlives_the_platform() {
         "nothing is slow any more, and nobody says so"
     );
     let status = stage.emulate(&["status"]).stdout_text();
-    assert!(status.contains("started again"), "{status}");
+    assert!(status.contains("restarted"), "{status}");
     assert!(
         until(|| {
             kill(&burners(&stage));
@@ -489,8 +489,8 @@ fn without_the_rights_the_next_method_is_taken_and_says_why() {
         let why = one["refused_here"].as_str().unwrap_or_default();
         assert!(!why.is_empty() && why.contains(part), "{method} without {caps}: {why:?}");
     };
-    check("-sys_nice", "hogs", "no real-time rights");
-    check("-sys_nice", "inject", "no real-time rights");
+    check("-sys_nice", "hogs", "does not permit real-time threads");
+    check("-sys_nice", "inject", "does not permit real-time threads");
     let caps = "-sys_nice,-bpf,-perfmon,-sys_admin";
     check(caps, "stall", "");
     let said = without(caps, &["methods"]).stderr_text();
@@ -556,7 +556,7 @@ fn one_command_runs_slowly_and_its_vnode_ends_with_it() {
     let is_kept = pinfold_host::files::exists(&kept);
     let said = inside.stderr_text();
     assert!(is_kept || said.contains("could not be measured"), "{said}");
-    assert!(!is_kept || said.contains("calibrating, about 8 s"), "{said}");
+    assert!(!is_kept || said.contains("calibrating for about 8 s"), "{said}");
     assert!(inside.stdout_text().contains(&format!("{GROUP_PREFIX}run-")), "{inside:?}");
     // Nothing is reported of a command without a second of work.
     assert!(!said.contains("achieved"), "{said}");
@@ -627,7 +627,7 @@ fn what_a_method_cannot_do_is_stated_when_it_is_chosen() {
     let words = ["--state-dir", &state, "run", "--speed", "60%", "--method", "lim", "--", "true"];
     let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
     let said = output.stderr_text();
-    assert!(output.status.success() && said.contains("work in new processes"), "{said}");
+    assert!(output.status.success() && said.contains("a process that is new"), "{said}");
 }
 
 #[test]

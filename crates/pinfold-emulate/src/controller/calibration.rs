@@ -123,9 +123,9 @@ fn report_missing(
     failed: Option<&SpeedError>,
 ) {
     for (source, what) in [
-        (Source::LastKnown, "the last known cost counts"),
-        (Source::OtherCpu, "its cost is not known, that of another CPU counts"),
-        (Source::Unknown, "the cost is not known and counts as nothing"),
+        (Source::LastKnown, "the last known cost is used"),
+        (Source::OtherCpu, "its cost is unknown; that of another CPU is used"),
+        (Source::Unknown, "the cost is unknown and taken as zero"),
     ] {
         let next = match source {
             Source::OtherCpu | Source::Unknown => format!(

@@ -176,8 +176,8 @@ impl Burning {
         let strayed = self.shared.strayed.load(Ordering::Relaxed);
         (strayed > 0).then(|| {
             format!(
-                "CPU {pu}: {strayed} turns were not taken, because the kernel ran the burner \
-                 elsewhere: is the CPU offline?"
+                "CPU {pu}: {strayed} turns were skipped, because the kernel ran the burner on \
+                 another CPU: is the CPU offline?"
             )
         })
     }
@@ -225,8 +225,10 @@ pub(super) fn refusal(host: &dyn HostMut) -> Result<Option<String>, SpeedError> 
             }
         }
     });
-    let failed =
-        |why: String| SpeedError::HelperSpawner { what: "a thread to try its rights", why };
+    let failed = |why: String| SpeedError::HelperSpawner {
+        what: "a thread to check real-time permission",
+        why,
+    };
     let thread = thread.map_err(|error| failed(error.to_string()))?;
     let tid = reported.recv().map_err(|error| failed(error.to_string()))?;
     let answer = host.set_policy(tid, Policy::Fifo { priority: PRIORITY });
@@ -241,7 +243,7 @@ pub(super) fn refusal(host: &dyn HostMut) -> Result<Option<String>, SpeedError> 
     }
 }
 
-const NO_RIGHTS: &str = "the kernel gives no real-time rights";
+const NO_RIGHTS: &str = "the kernel does not permit real-time threads";
 
 fn is_right(error: &HostError) -> bool {
     matches!(error, HostError::Thread { call: "sched_setattr", .. })

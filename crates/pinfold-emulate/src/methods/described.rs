@@ -25,7 +25,7 @@ pub fn at_work(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
             lines.extend(pus.map(|pu| {
                 format!(
                     "attach it to a timer (perf_event, cpu-clock) on CPU {pu} that counts while \
-                     tasks of {group} run, each {each} or more"
+                     tasks of {group} run, with a period of {each} or more"
                 )
             }));
             lines
@@ -34,7 +34,7 @@ pub fn at_work(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
             let priority = burner::PRIORITY;
             pus.map(|pu| {
                 format!(
-                    "start a burner on CPU {pu}: a thread with SCHED_FIFO {priority}, each {each}"
+                    "start a burner on CPU {pu}: a thread with SCHED_FIFO {priority}, every {each}"
                 )
             })
             .collect()
@@ -54,16 +54,16 @@ pub fn at_work(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
         Method::Quota => cgroup
             .parts
             .iter()
-            .map(|part| format!("write a quota for each {each} to {}", part.cpu))
+            .map(|part| format!("write a quota per {each} to {}", part.cpu))
             .collect(),
         Method::Gov => vec![format!(
-            "set two frequencies of CPU {} in turns each {each}, or freeze and thaw {}",
+            "alternate CPU {} between two frequencies every {each}, or freeze and thaw {}",
             node.pus(),
             group(&cgroup.freezer)
         )],
         Method::Freq => vec![format!("set the frequency of CPU {}", node.pus())],
         Method::Lim => vec![format!(
-            "send SIGSTOP and SIGCONT to the processes in {}, checked each {each}",
+            "send SIGSTOP and SIGCONT to the processes in {}, checked every {each}",
             group(&cgroup.freezer)
         )],
     }
@@ -78,17 +78,17 @@ pub fn cautions(host: &dyn Host, node: &Node, cgroup: &VnodeCgroup) -> Vec<Strin
         |part: &Part| above(&part.cpu).any(|group| host.exists(&paths::cpu_rt_runtime(group)));
     if cgroup.parts.iter().any(is_budgeted) {
         cautions.push(format!(
-            "vnode {}: real-time programs (chrt, SCHED_FIFO) get EPERM there, because this kernel \
-             gives each group in the cpu hierarchy its own real-time budget and the groups of {} \
-             have none: use stall or hogs for them",
+            "vnode {}: real-time programs (chrt, SCHED_FIFO) fail there with EPERM, because this \
+             kernel gives each group in the cpu hierarchy its own real-time budget and the groups \
+             of {} have none: use stall or hogs for them",
             node.name, node.method
         ));
     }
     if node.method == Method::Lim {
         cautions.push(format!(
-            "vnode {}: lim judges each process by its own CPU time and age, as published: a \
-             program that does its work in new processes, or that slept, runs at full speed until \
-             each of them is over its share: use stall",
+            "vnode {}: lim checks each process by its own CPU time and age, as published: a \
+             process that is new or that slept runs at full speed until it exceeds its share: use \
+             stall",
             node.name
         ));
     }

@@ -143,7 +143,8 @@ fn slices(host: &dyn Host) -> Result<String, HostError> {
         reported.push(format!("{name} is {}", host.read_text(&path)?.trim()));
     }
     Ok(if reported.is_empty() {
-        "the scheduler's slices are as the kernel has them: debugfs does not show them".to_owned()
+        "the slices of the scheduler keep the kernel's default: debugfs does not show them"
+            .to_owned()
     } else {
         reported.join(", ")
     })
@@ -167,9 +168,10 @@ impl Fracas<'_> {
         };
         if let Some((pu, other)) = of_part.find(|(_, other)| other != speed) {
             let why = format!(
-                "with one group for all cores it has one speed, and CPU {pu} is to have {other}"
+                "with one group for all cores there is one speed, but CPU {pu} has the speed \
+                 {other}"
             );
-            return Err(out(*speed, why, "use the corrected variant"));
+            return Err(out(*speed, why, "use the variant corrected"));
         }
         if *speed == Speed::FULL {
             return Ok(None);
@@ -178,8 +180,8 @@ impl Fracas<'_> {
         match scale.pair(*speed) {
             Some(pair) => Ok(Some(pair)),
             None => {
-                let why = format!("weights are {} to {} here", scale.least, scale.most);
-                Err(out(*speed, why, "ask for a speed that is further from 0 and 100%"))
+                let why = format!("weights are limited to {} to {} here", scale.least, scale.most);
+                Err(out(*speed, why, "use a speed that is further from 0 and 100%"))
             }
         }
     }
@@ -275,9 +277,12 @@ impl Emulation for Fracas<'_> {
             })
             .collect();
         notes.push(self.slices.clone());
-        notes.push(format!("{} threads were dealt", self.dealer.moved));
+        notes.push(format!("{} threads were distributed", self.dealer.moved));
         if let Some((how, count)) = &self.lost {
-            notes.push(format!("{} started again, the last of {how}", counted(*count, "burner")));
+            notes.push(format!(
+                "{} restarted, the last because of {how}",
+                counted(*count, "burner")
+            ));
         }
         notes
     }

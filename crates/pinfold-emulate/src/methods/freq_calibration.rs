@@ -63,8 +63,8 @@ fn calibrate(domain: &mut Domain, context: &MethodContext<'_, '_>) -> Result<(),
     if most == 0 || rates.len() != domain.khz.len() || rates.values().any(|rate| *rate == 0) {
         let why = failed.map(|error| format!(" ({})", with_causes(&error))).unwrap_or_default();
         context.spawner.report(&format!(
-            "vnode {}: the frequencies of CPU {pus} could not be measured, because other tasks \
-             ran there{why}: each counts as the speed that its name says",
+            "vnode {}: the frequencies of CPU {pus} could not be measured, because other tasks ran \
+             there{why}: Pinfold assumes their nominal speeds",
             context.node.name
         ));
         return Ok(());

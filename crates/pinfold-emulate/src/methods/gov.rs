@@ -47,7 +47,7 @@ pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Gov<'h>, Spee
     let freezer =
         context.cgroup.freezer.as_ref().map(|group| Freezer::new(group, is_unified(group)));
     if domains.is_empty() && freezer.is_none() {
-        return Err(context.unavailable("there is neither cpufreq nor a freezer"));
+        return Err(context.unavailable("the host has neither cpufreq nor a freezer"));
     }
     let now_ns = context.clock.now_ns();
     let lanes = if domains.is_empty() {
@@ -93,10 +93,10 @@ impl Gov<'_> {
             };
             if let Some((pu, other)) = mine.find(|(_, other)| other != speed) {
                 let why = format!(
-                    "CPUs {} are slowed together, and CPU {pu} is to have {other}",
+                    "CPUs {} are slowed together, but CPU {pu} has the speed {other}",
                     lane.pus
                 );
-                return Err(out(*speed, why, "give all of them one speed, or use stall"));
+                return Err(out(*speed, why, "give all of them the same speed, or use stall"));
             }
             let full = Level { khz: 0, share: WHOLE };
             let levels = lane.domain.as_ref().map_or(vec![full], |domain| domain.levels(*speed));
@@ -106,16 +106,16 @@ impl Gov<'_> {
         if let Some((frozen, speed)) = reported().find(|(mix, _)| mix.is_frozen_at_times()) {
             if self.freezer.is_none() {
                 let why = "it is below the lowest frequency, and there is no freezer".to_owned();
-                return Err(out(*speed, why, "ask for more, or use stall"));
+                return Err(out(*speed, why, "use a higher speed, or use stall"));
             }
             if let Some((_, other)) =
                 reported().find(|(mix, _)| mix.high_share != frozen.high_share)
             {
                 let why = format!(
-                    "below the lowest frequency all cores of a vnode are frozen together, and \
-                     others are to have {other}"
+                    "below the lowest frequency all cores of a vnode are frozen together, but \
+                     others have the speed {other}"
                 );
-                return Err(out(*speed, why, "give all of them one speed, or use stall"));
+                return Err(out(*speed, why, "give all of them the same speed, or use stall"));
             }
         }
         Ok(mixes)
@@ -209,7 +209,7 @@ impl Emulation for Gov<'_> {
         if let Some(late) =
             self.freezer.as_ref().map(|freezer| freezer.late).filter(|late| *late > 0)
         {
-            notes.push(format!("{late} times a task did not freeze in time"));
+            notes.push(format!("a task did not freeze in time {late} times"));
         }
         notes
     }

@@ -147,9 +147,9 @@ impl Emulation for Hogs<'_> {
                 method: Method::Hogs,
                 speed,
                 why: format!(
-                    "as published its cores have one speed, and CPU {pu} is to have {other}"
+                    "as published all its cores have one speed, but CPU {pu} has the speed {other}"
                 ),
-                hint: "use the corrected variant".to_owned(),
+                hint: "use the variant corrected".to_owned(),
             });
         }
         let slowest = speeds.iter().map(|(_, speed)| *speed).min();
@@ -159,8 +159,10 @@ impl Emulation for Hogs<'_> {
                 vnode: self.vnode.clone(),
                 method: Method::Hogs,
                 speed,
-                why: format!("the kernel keeps {least} of the time from real-time threads"),
-                hint: format!("ask for {least} or more, or use stall"),
+                why: format!(
+                    "the kernel reserves {least} of the time for other than real-time threads"
+                ),
+                hint: format!("use {least} or more, or use stall"),
             });
         }
         Ok(())
@@ -209,10 +211,10 @@ impl Emulation for Hogs<'_> {
         let note = |pu: &PuId| {
             if !self.is_measured {
                 let period = in_us(self.period_ns);
-                return format!("CPU {pu}: a turn each {period}, whose own cost is not measured");
+                return format!("CPU {pu}: a turn every {period}, whose own cost is not measured");
             }
             let spent = self.costs.get(pu).copied().unwrap_or_default();
-            format!("CPU {pu}: a turn each {}, {}", in_us(self.period_ns), spent.in_words())
+            format!("CPU {pu}: a turn every {}, {}", in_us(self.period_ns), spent.in_words())
         };
         let strayed = self.burners.iter().filter_map(|(pu, burner)| burner.note(*pu));
         self.burners.keys().map(note).chain(strayed).collect()

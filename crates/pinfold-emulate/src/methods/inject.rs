@@ -35,7 +35,7 @@ pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Inject<'h>, S
     if let Some((_, row)) = node.load.iter().find(|(_, row)| row.len() < node.cores.len()) {
         let (columns, cores) = (row.len(), node.cores.len());
         let why = format!(
-            "the recorded load is of {}, and the vnode has {cores}",
+            "the load was recorded on {}, but the vnode has {cores}",
             counted(columns, "core")
         );
         return Err(context.unavailable(&why));
@@ -116,18 +116,16 @@ impl Emulation for Inject<'_> {
         let since = self.clock.now_ns().saturating_sub(self.started_ns);
         let last = self.load.last().map_or(0, |(at, _)| *at);
         let mut notes = vec![match row(&self.load, since).1 {
-            Some(_) => format!(
-                "{} s of {} s are replayed",
-                since / crate::units::S,
-                last / crate::units::S
-            ),
+            Some(_) => {
+                format!("{} s of {} s replayed", since / crate::units::S, last / crate::units::S)
+            }
             None => "the last row of the load holds".to_owned(),
         }];
         if self.floor > 0 {
             let (kept, most) = (self.floor, 1_000_000_u32.saturating_sub(self.floor));
             let (kept, most) = (rt_throttle::in_words(kept), rt_throttle::in_words(most));
             notes.push(format!(
-                "the kernel keeps {kept} of the time: a load above {most} is {most}"
+                "the kernel reserves {kept} of the time: a load above {most} becomes {most}"
             ));
         }
         notes.extend(self.burners.iter().filter_map(|(pu, burner)| burner.note(*pu)));

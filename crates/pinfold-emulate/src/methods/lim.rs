@@ -71,7 +71,8 @@ fn is_too_fast(cpu_ns: u64, age_ns: u64, speed: Speed) -> bool {
 fn uptime_ns(host: &dyn Host) -> Result<u64, HostError> {
     let path = paths::uptime();
     let text = host.read_text(&path)?;
-    let fail = || HostError::Unexpected { path: path.clone(), why: format!("{text:?} is no time") };
+    let fail =
+        || HostError::Unexpected { path: path.clone(), why: format!("{text:?} is not a time") };
     let first = text.split_ascii_whitespace().next().ok_or_else(fail)?;
     let (seconds, hundredths) = first.split_once('.').ok_or_else(fail)?;
     let number = |text: &str| text.parse::<u64>().map_err(|_| fail());
@@ -116,8 +117,8 @@ impl Emulation for Lim<'_> {
                 vnode: self.vnode.clone(),
                 method: Method::Lim,
                 speed: *speed,
-                why: format!("it slows processes, not cores, and CPU {pu} is to have {other}"),
-                hint: "give all cores one speed, or use stall".to_owned(),
+                why: format!("it slows processes, not cores, but CPU {pu} has the speed {other}"),
+                hint: "give all cores the same speed, or use stall".to_owned(),
             });
         }
         if self.sentinel.is_none() {
@@ -149,7 +150,7 @@ impl Emulation for Lim<'_> {
 
     fn notes(&self) -> Vec<String> {
         vec![format!(
-            "{} processes are stopped now, after {} looks",
+            "{} processes are stopped now, after {} checks",
             self.stopped.len(),
             self.looks
         )]

@@ -56,8 +56,8 @@ impl Allowed {
         let least = S / longest_ns.max(1) + MOST_TICKS;
         (!is_enough).then(|| {
             format!(
-                "kernel.{RATE} is {rate}, and an interrupt each {} µs needs {least}: \
-                 `sysctl kernel.{RATE}={USUAL_RATE}`{}",
+                "kernel.{RATE} is {rate}, but an interrupt every {} µs needs {least}: `sysctl \
+                 kernel.{RATE}={USUAL_RATE}`{}",
                 longest_ns / US,
                 if self.may_fall {
                     format!("; the kernel lowers it while kernel.{SHARE} is not 0")

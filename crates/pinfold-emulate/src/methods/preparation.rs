@@ -35,7 +35,7 @@ fn slices(host: &dyn Host, node: &Node) -> Result<Vec<Step>, HostError> {
         steps.push(Step {
             change: Change::WriteFile { path: path.clone(), value: SLICE.to_vec() },
             undo: Undo::WriteFile { path, original },
-            reason: format!("fracas of vnode {} is as even as slices are short", node.name),
+            reason: format!("short scheduler slices make fracas of vnode {} even", node.name),
         });
     }
     Ok(steps)

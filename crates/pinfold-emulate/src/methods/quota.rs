@@ -69,10 +69,11 @@ impl Quota<'_> {
                 method: Method::Quota,
                 speed: *slowest,
                 why: format!(
-                    "that is {quota_us} µs of each {} µs, and the kernel takes no quota below {LEAST_US} µs",
+                    "that is {quota_us} µs of each {} µs, but the kernel accepts no quota below \
+                     {LEAST_US} µs",
                     self.period_us
                 ),
-                hint: "ask for more, for a longer period, or use stall".to_owned(),
+                hint: "use a higher speed, a longer period, or stall".to_owned(),
             });
         }
         Ok(Some(quota_us))
@@ -147,7 +148,7 @@ impl Emulation for Quota<'_> {
                 format!("CPU {}: {quota}", part.pus)
             })
             .collect();
-        notes.push(format!("{} threads were dealt", self.dealer.moved));
+        notes.push(format!("{} threads were distributed", self.dealer.moved));
         notes
     }
 

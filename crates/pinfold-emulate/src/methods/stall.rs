@@ -146,11 +146,11 @@ impl Stalling<'_> {
                 method: Method::Stall,
                 speed,
                 why: format!(
-                    "one interrupt each {} costs {} here, which is more than is to be taken",
+                    "one interrupt every {} costs {} here, more than the requested slowdown",
                     in_us(LONGEST_PERIOD_NS),
                     in_us(least_ns)
                 ),
-                hint: "ask for 100%, or for a lower speed".to_owned(),
+                hint: "use 100%, or a lower speed".to_owned(),
             });
         }
         let left = u64::from(speed.millionths()).max(1);
@@ -167,7 +167,7 @@ fn missed(pu: PuId, before: StallAccount, now: StallAccount) -> Option<String> {
     let ms = |ns: u64| format!("{}.{} ms", ns / 1_000_000, ns % 1_000_000 / 100_000);
     let mut reported = Vec::new();
     if lost_ns >= LEAST_TOLD_NS {
-        reported.push(format!("{} were not taken, because interrupts came too late", ms(lost_ns)));
+        reported.push(format!("{} were skipped, because interrupts came too late", ms(lost_ns)));
     }
     if full_ns >= LEAST_TOLD_NS {
         reported.push(format!("{} were at full speed, because no heartbeat arrived", ms(full_ns)));
@@ -317,9 +317,9 @@ impl Emulation for Stalling<'_> {
             let (period, cost) = (in_us(core.period_ns), core.spent.in_words());
             let entry = match core.spent.cost.entry_ns {
                 0 => String::new(),
-                entry_ns => format!(", after {} on the way into it", in_us(entry_ns)),
+                entry_ns => format!(", plus {} to enter it", in_us(entry_ns)),
             };
-            format!("CPU {pu}: an interrupt each {period}, {cost}{entry}")
+            format!("CPU {pu}: an interrupt every {period}, {cost}{entry}")
         };
         let missed = self.cores.iter().filter_map(|(pu, core)| {
             // Statistics that cannot be read are left out.
@@ -329,12 +329,13 @@ impl Emulation for Stalling<'_> {
         });
         let mut notes: Vec<String> = self.cores.iter().map(note).chain(missed).collect();
         if let Some(why) = self.allowed.refusal(LONGEST_PERIOD_NS) {
-            notes.push(format!("faster than asked: {why}"));
+            notes.push(format!("faster than requested: {why}"));
         } else if self.usual_ns > self.asked_ns {
             let (asked, usual) = (in_us(self.asked_ns), in_us(self.usual_ns));
             let rate = self.allowed.rate.unwrap_or(0);
             notes.push(format!(
-                "a period of {asked} is {usual}, because kernel.perf_event_max_sample_rate is {rate}"
+                "a period of {asked} becomes {usual}, because kernel.perf_event_max_sample_rate is \
+                 {rate}"
             ));
         }
         notes

@@ -42,9 +42,9 @@ pub const METHODS: &[MethodInfo] = &[
         source: "Pinfold",
         needs: "Linux 5.17, root (CAP_BPF, CAP_PERFMON), cgroup version 2 mounted, \
                 kernel.perf_event_max_sample_rate of 2000 or more",
-        limits: "interrupts of others wait for up to one stall on these cores; other BPF tracing \
-                 programs are not called while one spins; speeds just below 100% only as far as \
-                 an interrupt costs less than is to be taken",
+        limits: "other interrupts wait for up to one stall on these cores; other BPF tracing \
+                 programs are not called during a stall; speeds just below 100% need an interrupt \
+                 that costs less than the slowdown",
         groups: Groups { cpu: false, freezer: false, perf: true },
         usual_period_ns: 200 * US,
     },
@@ -52,9 +52,10 @@ pub const METHODS: &[MethodInfo] = &[
         method: Method::Hogs,
         summary: "a real-time burner on each core, all cores in step",
         source: "CPU-Hogs, Buchert 2011; spin and sleep ratio of Distem",
-        needs: "real-time rights (root)",
-        limits: "slows whatever runs on the core, not only the vnode; not below the \
-                 part, usually 5%, that the kernel keeps from real-time threads; not on the last housekeeping CPU unless asked",
+        needs: "real-time permission (root)",
+        limits: "slows whatever runs on the core, not only the vnode; not below the share, usually \
+                 5%, that the kernel reserves from real-time threads; not on the last housekeeping \
+                 CPU unless requested",
         groups: Groups { cpu: false, freezer: false, perf: false },
         usual_period_ns: 500 * US,
     },
@@ -64,10 +65,10 @@ pub const METHODS: &[MethodInfo] = &[
         source: "Fracas, Buchert 2011",
         needs: "root; cgroups with cpu and cpuset; debugfs for the shortest slices",
         limits: "meters a budget: bursts of up to some 10 ms are not slowed; weights bound the \
-                 speed: 2 to 262144 of version 1 to 0.0008% to 99.9992%, 1 to 10000 of version \
-                 2 to 0.01% to 99.99%; as published it fails with several tasks; other tasks on \
-                 these cores upset it; real-time tasks are not slowed, or get EPERM where groups \
-                 have real-time budgets (RT_GROUP_SCHED)",
+                 speed: 2 to 262144 of version 1 to 0.0008% to 99.9992%, 1 to 10000 of version 2 \
+                 to 0.01% to 99.99%; as published it fails with several tasks; other tasks on \
+                 these cores disturb it; real-time tasks are not slowed, or fail with EPERM where \
+                 groups have real-time budgets (RT_GROUP_SCHED)",
         groups: Groups { cpu: true, freezer: false, perf: false },
         usual_period_ns: 5 * MS,
     },
@@ -76,17 +77,17 @@ pub const METHODS: &[MethodInfo] = &[
         summary: "a quota of CPU time for each core",
         source: "cgroup bandwidth: cpu.max, cpu.cfs_quota_us",
         needs: "root; cgroups with cpu and cpuset",
-        limits: "meters a budget: bursts shorter than the period are not slowed; periods below \
-                 10 ms are refused, because the kernel hands out slices of 5 ms, and quotas below \
-                 1 ms too; a burst of new threads shares one core for some milliseconds; as \
+        limits: "meters a budget: bursts shorter than the period are not slowed; periods below 10 \
+                 ms are refused, because the kernel hands out slices of 5 ms, and quotas below 1 \
+                 ms too; a burst of new threads shares one core for some milliseconds; as \
                  published one thread runs at several times its share; real-time tasks are not \
-                 slowed, or get EPERM where groups have real-time budgets (RT_GROUP_SCHED)",
+                 slowed, or fail with EPERM where groups have real-time budgets (RT_GROUP_SCHED)",
         groups: Groups { cpu: true, freezer: false, perf: false },
         usual_period_ns: 100 * MS,
     },
     MethodInfo {
         method: Method::Gov,
-        summary: "two hardware frequencies in turns, the freezer below the lowest",
+        summary: "alternates two hardware frequencies; below the lowest, the freezer",
         source: "CPU-Gov, Buchert 2011",
         needs: "root; a freezer; cpufreq with the governor userspace for more than the freezer",
         limits: "cores of one frequency domain have one speed, and below the lowest frequency all \
@@ -109,9 +110,9 @@ pub const METHODS: &[MethodInfo] = &[
         summary: "stops and continues processes by signals",
         source: "CPU-Lim of Wrekavoc, Buchert 2011",
         needs: "root; a cgroup",
-        limits: "to compare with the literature: polling costs, signals are seen, a process that \
-                 slept or is new runs at full speed, so programs that fork are hardly slowed, and \
-                 a process with several threads has the speed of one",
+        limits: "for comparison with the literature: polling costs CPU time, programs see the \
+                 signals, a process that slept or is new runs at full speed, so programs that fork \
+                 are hardly slowed, and a process with several threads has the speed of one",
         groups: Groups { cpu: false, freezer: true, perf: false },
         usual_period_ns: 10 * MS,
     },
@@ -119,9 +120,9 @@ pub const METHODS: &[MethodInfo] = &[
         method: Method::Inject,
         summary: "replays a recorded load by real-time burners",
         source: "after KRASH",
-        needs: "real-time rights (root); a recorded load",
-        limits: "no speed of its own, but of what the load leaves; not above the \
-                 part, usually 95%, that the kernel gives real-time threads; not on the last housekeeping CPU unless asked",
+        needs: "real-time permission (root); a recorded load",
+        limits: "its speed is what the load leaves; not above the share, usually 95%, that the \
+                 kernel gives real-time threads; not on the last housekeeping CPU unless requested",
         groups: Groups { cpu: false, freezer: false, perf: false },
         usual_period_ns: 10 * MS,
     },

@@ -34,7 +34,7 @@ impl VnodeCgroup {
         let mut steps = vec![Step {
             change: Change::MakeGroup { path: path.clone() },
             undo: Undo::RemoveGroup { path: path.clone() },
-            reason: format!("vnode {} is held on its CPUs here", node.name),
+            reason: format!("this keeps vnode {} on its CPUs", node.name),
         }];
         steps.extend(confine(host, place, node, (&path, &node.pus()))?);
         self.cpuset = Some(path);

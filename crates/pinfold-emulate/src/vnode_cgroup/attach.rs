@@ -24,8 +24,8 @@ pub(super) fn group(
                 vnode: node.name.clone(),
                 method: node.method,
                 why: format!(
-                    "it deals threads to groups below the vnode's, and {path} belongs to another \
-                     program"
+                    "it distributes threads to groups below that of the vnode, but {path} belongs \
+                     to another program"
                 ),
                 hint: "use stall, hogs or gov, or attach a process, which gets groups of its own"
                     .to_owned(),
@@ -55,10 +55,10 @@ pub(super) fn group(
     let directory = place.directory(path);
     if !host.exists(&paths::cgroup_procs(&directory)) {
         let why = format!("is not below {}", place.root);
-        return Err(unattached(&why, "`systemd-cgls` or `/proc/PID/cgroup` name what there is"));
+        return Err(unattached(&why, "`systemd-cgls` or `/proc/PID/cgroup` shows the groups"));
     }
     if pids(host, &directory)?.contains(&process::own_pid()) {
-        let why = "has Pinfold itself in it, which would be slowed by itself";
+        let why = "contains Pinfold itself, which would slow itself";
         return Err(unattached(why, "start Pinfold elsewhere: `systemd-run --scope pinfold ...`"));
     }
     Ok(VnodeCgroup {
@@ -158,10 +158,10 @@ fn check(host: &dyn Host, node: &Node, pid: u32) -> Result<(), SpeedError> {
         hint: hint.to_owned(),
     };
     let Some(first) = proc_stat::read(host, Tid(pid))?.filter(|stat| !stat.has_ended()) else {
-        return Err(unattached("is not running", "`pgrep` finds its number"));
+        return Err(unattached("is not running", "find its ID with `pgrep`"));
     };
     if first.is_kernel_thread() || pid == 1 {
-        let why = "is the kernel's or init, which cannot be a vnode";
+        let why = "is a kernel thread or init, which cannot be a vnode";
         return Err(unattached(why, "attach a group or another process"));
     }
     Ok(())

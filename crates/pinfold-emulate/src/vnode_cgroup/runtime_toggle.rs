@@ -40,7 +40,7 @@ impl VnodeCgroup {
         Ok(Step {
             change: Change::SignalProcesses { group: group.clone() },
             undo: Undo::ContinueProcesses { group, stopped },
-            reason: format!("lim slows vnode {} by that", node.name),
+            reason: format!("lim slows vnode {} this way", node.name),
         })
     }
 }
@@ -62,7 +62,7 @@ fn thaw(host: &dyn Host, node: &Node, group: &str) -> Result<Step, SpeedError> {
         return Err(SpeedError::Unattached {
             vnode: node.name.clone(),
             what: format!("group {group}"),
-            why: "is frozen by another program, and gov would thaw it".to_owned(),
+            why: "is frozen by another program, but gov would thaw it".to_owned(),
             hint: format!("write 0 to {path}, or use stall"),
         });
     }

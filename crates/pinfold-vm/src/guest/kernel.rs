@@ -118,7 +118,7 @@ pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKer
         }
     };
     let Some(name) = packages.first() else {
-        let why = format!("apt names no package for {flavour}");
+        let why = format!("apt has no package for {flavour}");
         return Err(GuestError::NoKernel { flavour: flavour.package.into(), why });
     };
     let home = format!("{folder}/{}_{}", name.package, name.version.replace(['/', ':'], "_"));
@@ -140,7 +140,7 @@ pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKer
         files::rename(&scratch, &home)?;
         load(&home, wanted).ok_or_else(|| GuestError::Package {
             package: name.package.clone(),
-            why: "what was unpacked does not read back".into(),
+            why: "the unpacked files cannot be read back".into(),
         })
     });
     if result.is_err() {
@@ -200,7 +200,7 @@ fn checked(name: &PackageName, deb: &str) -> Result<String, GuestError> {
     }
     Err(GuestError::Package {
         package: name.package.clone(),
-        why: format!("its SHA-256 is {sha256}, the signed metadata says {}", name.sha256),
+        why: format!("its SHA-256 is {sha256}, but the signed metadata lists {}", name.sha256),
     })
 }
 
@@ -241,7 +241,7 @@ fn unpack_image(
 ) -> Result<(), GuestError> {
     let path = image_in(root)?.ok_or_else(|| GuestError::Package {
         package: name.package.clone(),
-        why: "holds no vmlinuz".into(),
+        why: "contains no vmlinuz".into(),
     })?;
     let packed = files::read(&path)?;
     let envelope = packed.windows(XZ_MAGIC.len()).position(|window| window == XZ_MAGIC);

@@ -123,7 +123,8 @@ impl GuestError {
     pub fn hint(&self) -> Option<String> {
         match self {
             GuestError::NoKernel { flavour, .. } => Some(format!(
-                "run `apt-get update` and see `apt-cache policy {flavour}`; without Debian's packages, tune a guest of your own: `pinfold tune -- qemu-system-x86_64 …`"
+                "run `apt-get update` and see `apt-cache policy {flavour}`; without Debian's \
+                 packages, tune your own guest: `pinfold tune -- qemu-system-x86_64 …`"
             )),
             GuestError::Package { .. } => {
                 Some("run `apt-get update` and try again; the cache was left as it was".to_owned())

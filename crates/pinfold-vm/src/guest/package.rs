@@ -85,7 +85,7 @@ impl Apt {
         }
         let output = self
             .capture("apt-get", &["--quiet", "update"], 5 * MINUTE_NS)
-            .map_err(|error| format!("apt-get cannot be run: {error}"))?;
+            .map_err(|error| format!("cannot run apt-get: {error}"))?;
         if output.status.success() {
             Ok(())
         } else {
@@ -133,14 +133,14 @@ impl Apt {
     /// none.
     pub(super) fn closure(&self, packages: &[&str]) -> Result<Vec<File>, String> {
         if self.home.is_none() {
-            return Err("only apt configurations of a suite of their own are asked".to_owned());
+            return Err("only apt configurations with a suite of their own are queried".to_owned());
         }
         let words = [&INSTALL[..], &["--print-uris"], packages].concat();
         // Files that are already in its cache would not be printed.
         let output = self
             .capture("apt-get", &["clean"], MINUTE_NS)
             .and_then(|_| self.capture("apt-get", &words, MINUTE_NS))
-            .map_err(|error| format!("apt-get cannot be run: {error}"))?;
+            .map_err(|error| format!("cannot run apt-get: {error}"))?;
         if output.status.success() {
             files(&output.stdout_text())
         } else {
@@ -164,7 +164,7 @@ impl Apt {
     fn show(&self, package: &str) -> Result<String, String> {
         let output = self
             .capture("apt-cache", &["show", "--no-all-versions", package], MINUTE_NS)
-            .map_err(|error| format!("apt-cache cannot be asked: {error}"))?;
+            .map_err(|error| format!("cannot run apt-cache: {error}"))?;
         if output.status.success() && !output.stdout.is_empty() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {

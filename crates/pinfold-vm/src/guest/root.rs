@@ -66,7 +66,10 @@ fn unpack(apt: &Apt, packages: &[&str], files: &[File], root: &str) -> Result<()
         if sha256 != file.sha256 {
             return Err(GuestError::Package {
                 package: file.name.clone(),
-                why: format!("its SHA-256 is {sha256}, the signed metadata says {}", file.sha256),
+                why: format!(
+                    "its SHA-256 is {sha256}, but the signed metadata lists {}",
+                    file.sha256
+                ),
             });
         }
         run("dpkg-deb", &["--extract", &deb, root])?;

@@ -221,7 +221,7 @@ fn messages_name_the_hypervisor() {
     };
     let mut tree = host("/usr/bin/small-vmm");
     assert!(tree.remove("/proc/100/task/102/stat"));
-    check(&tree, "Small's monitor reports thread 102, which is no thread of process 100");
+    check(&tree, "Small's monitor reports thread 102, which does not belong to process 100");
     // It is no row of the table, so its processes are not found without a monitor.
     let error = threads::discover(&tree, VMM, None).unwrap_err();
     assert_eq!(error.to_string(), "process 100 is not QEMU: it runs small-vmm");

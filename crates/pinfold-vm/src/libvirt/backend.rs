@@ -59,7 +59,7 @@ impl SettingBackend for LibvirtBackend {
         let xml = self.client(setting).and_then(|libvirt| libvirt.xml_of(setting));
         let pins = xml.and_then(|xml| Ok(Pins::from_xml(&xml)?)).map_err(|e| fault(setting, e))?;
         if setting.lifetime == Lifetime::Running && !pins.running {
-            return Err(kept(setting, "the domain does not run".to_owned(), true, None));
+            return Err(kept(setting, "the domain is not running".to_owned(), true, None));
         }
         Ok(match PinTarget::from_key(&setting.key) {
             Some(target) => pins.own.get(&target).map(CpuSet::to_string),

@@ -8,7 +8,7 @@ use crate::error::DriverError;
 #[derive(Debug, thiserror::Error)]
 pub enum LibvirtError {
     /// `virsh` is not installed.
-    #[error("the program virsh is not installed")]
+    #[error("virsh is not installed")]
     NoVirsh,
     /// `virsh` failed.
     #[error("virsh {command} failed: {message}")]
@@ -33,7 +33,7 @@ pub enum LibvirtError {
         state: String,
     },
     /// The output of `virsh` is not understood.
-    #[error("the output of virsh {command} is not understood: {why}")]
+    #[error("cannot parse the output of virsh {command}: {why}")]
     Output {
         /// The subcommand of `virsh`.
         command: String,
@@ -42,7 +42,8 @@ pub enum LibvirtError {
     },
     /// libvirt reports a thread that does not belong to the domain's process on this host.
     #[error(
-        "libvirt says that domain {name:?} has thread {tid}, but on this host that is no thread of it"
+        "libvirt reports thread {tid} for domain {name:?}, but on this host that thread does not \
+         belong to it"
     )]
     Foreign {
         /// Name of the domain.
@@ -82,7 +83,7 @@ impl DriverError for LibvirtError {
                 "the domain runs on another machine or in a container: run Pinfold there"
             }
             LibvirtError::PinNotKept { .. } => {
-                "something else changes the same pins: look at libvirt's log and hooks"
+                "another program changes the same pins: check libvirt's log and hooks"
             }
             LibvirtError::Virsh { .. }
             | LibvirtError::Output { .. }

@@ -35,7 +35,7 @@ impl Described {
         let reported =
             |why: &str| LibvirtError::Output { command: "hook".to_owned(), why: why.to_owned() };
         if name.is_empty() || name.contains(['/', '\0', '\n']) {
-            return Err(reported("the domain has no name that a domain can have"));
+            return Err(reported("the domain has no valid name"));
         }
         if !is_uuid(&uuid) {
             return Err(reported("the domain has no UUID"));

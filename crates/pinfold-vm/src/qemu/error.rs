@@ -28,7 +28,7 @@ pub enum QmpError {
         seconds: u64,
     },
     /// The process that listens is stopped.
-    #[error("no answer from the QMP socket {path}: process {pid}, which listens there, is stopped")]
+    #[error("no reply from the QMP socket {path}: process {pid}, which listens there, is stopped")]
     Stopped {
         /// Path of the socket.
         path: String,
@@ -36,7 +36,7 @@ pub enum QmpError {
         pid: Tid,
     },
     /// The other side does not speak QMP.
-    #[error("{path} is not a QMP socket: it said {said:?}")]
+    #[error("{path} is not a QMP socket: it sent {said:?}")]
     NotQmp {
         /// Path of the socket.
         path: String,
@@ -52,7 +52,7 @@ pub enum QmpError {
         during: String,
     },
     /// QEMU did not answer in time.
-    #[error("no answer to QMP command {command} within {seconds} s")]
+    #[error("no reply to QMP command {command} within {seconds} s")]
     NoAnswer {
         /// The QMP command.
         command: String,
@@ -86,7 +86,7 @@ pub enum QmpError {
         message: String,
     },
     /// A reply does not have the form of a reply to this command.
-    #[error("the answer to {command} is not understood: {why}")]
+    #[error("cannot parse the reply to {command}: {why}")]
     Answer {
         /// The QMP command.
         command: String,
@@ -115,11 +115,12 @@ impl DriverError for QmpError {
         let hint = match self {
             QmpError::Connect { source, .. } => connect_hint(source.kind()),
             QmpError::Silent { .. } => {
-                "QEMU serves one client per QMP socket: close the other one (virsh, qmp-shell, a second Pinfold), \
-                 or start QEMU with a second -qmp option and name that socket; a domain of libvirt is reached with --libvirt"
+                "QEMU serves one client per QMP socket: close the other one (virsh, qmp-shell, a \
+                 second Pinfold), or start QEMU with a second -qmp option and name that socket; \
+                 use --libvirt for a libvirt domain"
             }
             QmpError::Stopped { pid, .. } => {
-                return Some(format!("let it go on: kill -CONT {pid}"));
+                return Some(format!("continue it: kill -CONT {pid}"));
             }
             QmpError::NotQmp { said, .. } if said.contains("monitor - type 'help'") => {
                 "this is QEMU's human monitor (-monitor): start QEMU with -qmp unix:PATH,server=on,wait=off and name that PATH"
@@ -127,18 +128,17 @@ impl DriverError for QmpError {
             QmpError::NotQmp { .. } => {
                 "name the socket that QEMU was given with -qmp unix:PATH,server=on,wait=off"
             }
-            QmpError::Closed { .. } => {
-                "the virtual machine has probably ended: look at its own output"
-            }
+            QmpError::Closed { .. } => "the virtual machine has probably exited: check its output",
             QmpError::NoAnswer { .. } => {
-                "QEMU's main loop is stuck or stopped: look whether the process is suspended (state T) or waits for storage (state D)"
+                "QEMU's main loop is stuck or stopped: check whether the process is suspended \
+                 (state T) or waits for storage (state D)"
             }
             QmpError::TooLong { .. } => "check that this is the socket of a QEMU",
             QmpError::Refused { class, .. } if class == "CommandNotFound" => {
                 "this QEMU is too old for Pinfold: version 2.12 or newer is needed"
             }
             QmpError::Refused { message, .. } if message.contains("before machine init") => {
-                "QEMU was started with -preconfig: leave that option out, or send x-exit-preconfig first"
+                "QEMU was started with -preconfig: omit that option, or send x-exit-preconfig first"
             }
             QmpError::Socket { .. } | QmpError::Refused { .. } | QmpError::Answer { .. } => {
                 return None;
@@ -157,11 +157,12 @@ fn connect_hint(kind: io::ErrorKind) -> &'static str {
     const HINTS: [(io::ErrorKind, &str); 6] = [
         (
             io::ErrorKind::NotFound,
-            "there is no such socket: QEMU makes it when it starts with -qmp unix:PATH,server=on,wait=off",
+            "there is no such socket: QEMU creates it when started with -qmp \
+             unix:PATH,server=on,wait=off",
         ),
         (
             io::ErrorKind::ConnectionRefused,
-            "no process listens: the virtual machine has ended and left its socket behind",
+            "no process listens there: the virtual machine has exited and left its socket behind",
         ),
         (
             io::ErrorKind::PermissionDenied,
@@ -169,13 +170,13 @@ fn connect_hint(kind: io::ErrorKind) -> &'static str {
         ),
         (
             io::ErrorKind::WouldBlock,
-            "other clients are waiting in line for this socket: QEMU serves one at a time",
+            "other clients are waiting for this socket: QEMU serves one at a time",
         ),
         (io::ErrorKind::InvalidInput, PATH_TOO_LONG),
         (io::ErrorKind::InvalidFilename, PATH_TOO_LONG),
     ];
     let known = HINTS.iter().find(|(of, _)| *of == kind);
-    known.map_or("check that the path is that of QEMU's QMP socket", |(_, hint)| hint)
+    known.map_or("check that this is the path of QEMU's QMP socket", |(_, hint)| hint)
 }
 
 const PATH_TOO_LONG: &str = "the path of a Unix socket has at most 107 bytes: use a shorter one";
@@ -185,12 +186,13 @@ const PATH_TOO_LONG: &str = "the path of a Unix socket has at most 107 bytes: us
 pub enum CommandError {
     /// With `-daemonize` QEMU would detach from the process that starts it.
     #[error(
-        "QEMU cannot be watched with -daemonize: the process that Pinfold starts would end at once"
+        "Pinfold cannot monitor QEMU with -daemonize: the process that it starts would exit at once"
     )]
     Daemonize,
     /// A shell's `-c` takes a text and does not pass arguments on to the command in it.
     #[error(
-        "{program} -c runs a text: the options that Pinfold adds would be the shell's, not QEMU's"
+        "{program} -c runs a string: the options that Pinfold adds would go to the shell, not to \
+         QEMU"
     )]
     ShellText {
         /// Name of the shell.
@@ -204,7 +206,8 @@ pub enum CommandError {
     },
     /// QEMU would be the child of another process.
     #[error(
-        "systemd-run without --scope has the service manager start QEMU: it is then no child of Pinfold, and does not end with it"
+        "systemd-run without --scope lets the service manager start QEMU: it would not be a child \
+         of Pinfold and would not exit with it"
     )]
     HandedOver,
 }
@@ -217,11 +220,12 @@ impl DriverError for CommandError {
     fn hint(&self) -> Option<String> {
         let hint = match self {
             CommandError::ShellText { .. } => {
-                "write QEMU's command line itself, or have the shell hand its arguments on: \
-                 sh -c 'exec \"$0\" \"$@\"' qemu-system-x86_64 …"
+                "give QEMU's command line directly, or let the shell pass its arguments on: sh -c \
+                 'exec \"$0\" \"$@\"' qemu-system-x86_64 …"
             }
             CommandError::Daemonize => {
-                "leave -daemonize out and put Pinfold itself in the background, or start QEMU alone and use `pinfold apply --qmp SOCKET`"
+                "omit -daemonize and run Pinfold itself in the background, or start QEMU alone and \
+                 use `pinfold apply --qmp SOCKET`"
             }
             CommandError::Refused { .. } => return None,
             CommandError::HandedOver => "add --scope: systemd-run --scope … qemu-system-x86_64 …",

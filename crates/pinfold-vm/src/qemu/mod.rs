@@ -39,9 +39,10 @@ static TEXTS: Texts = Texts {
     selectors: "its QMP socket (--qmp) or libvirt domain (--libvirt)",
     thread_names: "start it with -name NAME,debug-threads=on",
     added_options: "-S -qmp … -name …",
-    install: "install QEMU (Debian: apt-get install qemu-system-x86), or give the program's whole path",
-    ends_at_once: "QEMU ended of its own accord, as it does after -version, -help or -device help",
-    script: "a start script must hand its arguments on to QEMU: end its QEMU line with \"$@\"",
+    install: "install QEMU (Debian: apt-get install qemu-system-x86), or give the full path of the \
+              program",
+    ends_at_once: "QEMU exited by itself, as it does after -version, -help or -device help",
+    script: "a start script must pass its arguments on to QEMU: end its QEMU line with \"$@\"",
 };
 
 impl Hypervisor for Qemu {

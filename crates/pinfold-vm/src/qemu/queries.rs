@@ -77,7 +77,7 @@ impl<T: QmpTransport> Monitor for T {
     fn vm(&mut self, meanwhile: &mut dyn FnMut()) -> Result<VmInfo, VmError> {
         let replies = self.execute_all(&[QUERY_CPUS, QUERY_IOTHREADS], meanwhile)?;
         let [cpus, iothreads] = replies.as_slice() else {
-            return Err(wrong(QUERY_CPUS, "not every command was answered").into());
+            return Err(wrong(QUERY_CPUS, "some commands got no reply").into());
         };
         Ok(VmInfo { cpus: cpus_from(cpus)?, iothreads: iothreads_from(iothreads)? })
     }
@@ -225,7 +225,7 @@ impl Reply<'_> {
         match self.field(key)?.as_str() {
             Some(text) if text.len() <= MAX_TEXT => Ok(shown::name(text).into_owned()),
             Some(_) => Err(wrong(self.command, format!("{key} is longer than {MAX_TEXT} bytes"))),
-            None => Err(wrong(self.command, format!("{key} is not a text"))),
+            None => Err(wrong(self.command, format!("{key} is not a string"))),
         }
     }
 

@@ -170,7 +170,7 @@ fn goes_by_names_alone_and_says_so() {
         ["101 vcpu(0)", "102 vcpu(1)", "100 emulator", "104 emulator", "103 iothread(disk)"];
     assert_eq!(roles(&found), expected);
     assert_eq!((found.pid, found.accelerator), (QEMU, Some(Accelerator::Kvm)));
-    assert!(found.findings[0].text.contains("by their names alone"));
+    assert!(found.findings[0].text.contains("only by their names"));
 }
 
 #[test]
@@ -194,13 +194,14 @@ fn refuses_what_is_no_virtual_machine() {
     check(gone, "there is no process 7");
     check(
         discover(&tree, QEMU, None).unwrap_err(),
-        "the threads of process 100 have no names of their own, so its vCPUs cannot be distinguished from the others",
+        "the threads of process 100 have no names of their own, so Pinfold cannot tell vCPUs from \
+         other threads",
     );
     let mut foreign =
         Recorded { kvm: false, cpus: vec![(0, 555)], iothreads: vec![], ..Recorded::default() };
     check(
         discover(&tree, QEMU, Some(&mut foreign)).unwrap_err(),
-        "QEMU's monitor reports thread 555, which is no thread of process 100",
+        "QEMU's monitor reports thread 555, which does not belong to process 100",
     );
     let mut none = Recorded { kvm: false, cpus: vec![], iothreads: vec![], ..Recorded::default() };
     check(
@@ -242,7 +243,7 @@ fn a_qemu_that_was_taken_over_cannot_pass_another_process_off_as_its_machine() {
         assert_eq!(error.to_string(), expected, "vCPU {vcpu} told by {peer:?}");
     };
     let not_its_own =
-        |tid| format!("QEMU's monitor reports thread {tid}, which is no thread of process 100");
+        |tid| format!("QEMU's monitor reports thread {tid}, which does not belong to process 100");
     check(1, Some(QEMU.0), &not_its_own(1));
     check(555, Some(QEMU.0), &not_its_own(555));
     // The socket was created by init, which is no machine, or by a process that has ended.
@@ -260,7 +261,8 @@ fn a_socket_that_another_process_made_leads_to_its_qemu() {
         assert_eq!(roles(&found), ["101 vcpu(0)", "100 emulator"], "{peer:?}");
     }
     let error = find(&tree, &mut monitor(101, Some(7), 4_000_000)).unwrap_err();
-    let expected = "the monitor reports threads of process 100, which is user 0's, but its socket is user 4000000's";
+    let expected = "the monitor reports threads of process 100, which belongs to user 0, but its \
+                    socket belongs to user 4000000";
     assert_eq!(error.to_string(), expected);
 }
 

@@ -146,7 +146,7 @@ fn start(other: Disturbance, kept: Calibrations, pus: &[u32], now_ns: u64) -> Do
     }
 }
 
-const CALIBRATING: &str = "calibrating, about 8 s";
+const CALIBRATING: &str = "calibrating for about 8 s";
 const ROUNDS: usize = 19;
 
 #[test]
@@ -187,7 +187,7 @@ fn a_busy_core_never_ends_a_start_and_does_not_hold_it_up() {
     let not_known = ["vnode web: the cost of stall on CPU 1", "other tasks ran there", "nothing"];
     let cost = check(busy, Calibrations::default(), &not_known, Source::Unknown);
     assert_eq!(cost, Cost::default());
-    let last = ["the last known cost counts, until the CPU is idle"];
+    let last = ["the last known cost is used, until the CPU is idle"];
     let cost = check(busy, known.clone(), &last, Source::LastKnown);
     assert_eq!(cost.free, 999_000);
     check(Disturbance::Fails, known.clone(), &["the witness: reports 0 units"], Source::LastKnown);
@@ -202,7 +202,7 @@ fn a_busy_core_leaves_the_others_measured() {
     assert_eq!((source(0), source(1)), (Source::Measured, Source::OtherCpu));
     assert_eq!(done.learnt[&PuId(1)].cost, done.learnt[&PuId(0)].cost);
     assert!(done.reports[1].contains("on CPU 1 could"), "{:?}", done.reports);
-    assert!(done.reports[1].contains("that of another CPU counts"), "{:?}", done.reports);
+    assert!(done.reports[1].contains("that of another CPU is used"), "{:?}", done.reports);
     // A start on the busy CPU alone has that of the earlier calibration.
     let alone = start(Disturbance::Busy(PuId(1)), done.kept.clone(), &[1], 9);
     assert_eq!(alone.learnt[&PuId(1)].source, Source::OtherCpu);

@@ -89,7 +89,7 @@ fn greets_and_matches_replies_among_events() {
 
     qmp.set_timeout(SHORT);
     let error = qmp.execute("silence", None).unwrap_err();
-    assert_eq!(error.to_string(), "no answer to QMP command silence within 1 s");
+    assert_eq!(error.to_string(), "no reply to QMP command silence within 1 s");
     let event = qmp.wait_event(&["SHUTDOWN"], SECOND).unwrap().unwrap();
     assert_eq!(event.data, json!({"guest": false}));
     let names: Vec<String> =
@@ -175,7 +175,7 @@ fn reports_why_it_cannot_connect() {
     let listener = UnixListener::bind(&busy).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let _waiting = UnixStream::connect(&busy).unwrap();
-    assert!(connect(&busy).contains("waiting in line"));
+    assert!(connect(&busy).contains("waiting for this socket"));
 }
 
 /// An error message is one line without terminal control characters, however long the answer was.
