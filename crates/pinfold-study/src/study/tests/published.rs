@@ -265,6 +265,11 @@ fn answer(of: fn(&Picks, f64) -> f64, function: &str, picks: &Picks) -> Option<f
     }
 }
 
+/// Fracas as the text has it: n times too slow on n cores.
+fn fracas_in_words(function: &str, picks: &Picks) -> Option<f64> {
+    answer(|picks, speed| speed / picks.level("cores").parse::<f64>().unwrap(), function, picks)
+}
+
 #[test]
 fn the_numbers_of_buchert_pass_their_rules() {
     let study = from_toml(CPU_EMULATION).unwrap();
@@ -296,6 +301,9 @@ fn the_numbers_of_buchert_pass_their_rules() {
     check("CPU-Lim is accurate with processes that have a core each", too_fast);
     check("Five processes on four cores are faster", |_, _| 0.99);
     check("The speed of memory under CPU-Gov", right);
+    let fracas = claim(&study, "Fracas fails with several tasks");
+    let words = Numbers { study: &study, machine: &[], number: &fracas_in_words };
+    assert!(decide(fracas, &words));
     let improvement = claim(&study, "The new methods");
     let of = |lim: f64| {
         move |_: &str, picks: &Picks| Some(if picks.level("method") == "lim" { lim } else { 4.0 })
