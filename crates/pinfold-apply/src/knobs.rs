@@ -88,7 +88,7 @@ pub(crate) fn drifted(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, 
             None => "no running program is known to do that".to_owned(),
         };
         let text = format!(
-            "{} was set to {} and is {found}; possible cause: {who}",
+            "{} was set to {} and is now {found}; possible cause: {who}",
             knob.path, knob.planned
         );
         findings.push(Finding::warning("knobs", text).with_hint(

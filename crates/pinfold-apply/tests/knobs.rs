@@ -88,7 +88,7 @@ fn the_watch_reports_of_a_knob_once_each_time_and_leaves_it() {
     case.host.add_task(SimTask::new(950, "tuned"));
     let reported = tick();
     assert_eq!(reported.len(), 1, "{reported:?}");
-    assert!(reported[0].contains("numa_balancing was set to 0 and is 1"), "{reported:?}");
+    assert!(reported[0].contains("numa_balancing was set to 0 and is now 1"), "{reported:?}");
     assert!(reported[0].contains("tuned (process 950)"), "{reported:?}");
     assert!(tick().is_empty(), "once");
     assert_eq!(case.host.read_text(&path).unwrap(), "1\n", "it is left");

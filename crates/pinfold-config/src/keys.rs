@@ -70,7 +70,7 @@ impl Keys {
                 items.into_iter().map(|item| item.into_text(key)).collect()
             }
             Some(value @ Value { what: ValueKind::Text(_), .. }) => Ok(vec![value.into_text(key)?]),
-            Some(value) => Err(value.not(key, "a list of texts")),
+            Some(value) => Err(value.not(key, "a list of strings")),
         }
     }
 

@@ -62,7 +62,7 @@ pub fn from_toml(text: &str) -> Result<Platform, ConfigError> {
 /// # Errors
 /// [`ConfigError`] as [`from_toml`], without a position.
 pub fn vnode_from_words(words: &str) -> Result<PlatformVnode, ConfigError> {
-    let example = |fault: Fault| fault.or_hint("write such as name=slow,cores=2,speed=40%");
+    let example = |fault: Fault| fault.or_hint("for example: name=slow,cores=2,speed=40%");
     let mut table = value::parse_words(words, &["speed"]).map_err(example)?;
     // One speed is for all cores, as in a file that holds no list.
     if let ValueKind::Table(entries) = &mut table.what {
@@ -103,9 +103,9 @@ fn platform(mut keys: Keys) -> Result<Platform, Fault> {
             let what = attach::text(what);
             return Err(Fault::new(
                 at,
-                format!("{what} cannot be {:?}: all or a part of it is {:?}", one.name, other.name),
+                format!("{what} cannot be {:?}: it overlaps with {:?}", one.name, other.name),
             )
-            .with_hint("a task has one speed: attach groups that do not hold each other"));
+            .with_hint("a task has one speed: attach groups that do not contain each other"));
         }
         vnodes.push(one);
     }
@@ -141,13 +141,13 @@ fn safe_name(name: String, at: usize) -> Result<String, Fault> {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let why = match name.as_str() {
         "" => "it is empty",
-        "." | ".." => "every directory has that",
-        _ if name.len() > LONGEST_NAME => "it is longer than 64 letters",
-        _ if !name.chars().all(fits) => "it has other letters than those",
+        "." | ".." => "every directory has this entry",
+        _ if name.len() > LONGEST_NAME => "it is longer than 64 characters",
+        _ if !name.chars().all(fits) => "it contains other characters",
         _ => return Ok(name),
     };
     Err(Fault::new(at, format!("name: {name:?} cannot be part of a cgroup's name: {why}"))
-        .with_hint("write letters (a-z, A-Z), digits, - _ and ., at most 64 of them"))
+        .with_hint("use letters (a-z, A-Z), digits, - _ and ., at most 64 in total"))
 }
 
 fn method(text: &str, at: usize) -> Result<Method, Fault> {
@@ -160,8 +160,11 @@ fn speeds(keys: &mut Keys, cores: u32, method: Option<Method>) -> Result<Vec<Spe
     };
     if method == Some(Method::Inject) {
         return Err(value
-            .not("speed", "for inject: the recorded load decides what is left of each core")
-            .with_hint("leave the speed out, or take another method"));
+            .not(
+                "speed",
+                "possible with inject: the recorded load determines what is left of each core",
+            )
+            .with_hint("omit the speed, or use another method"));
     }
     match &value.what {
         ValueKind::List(items) if u32::try_from(items.len()) != Ok(cores) => Err(Fault::new(
@@ -204,7 +207,7 @@ fn period(keys: &mut Keys, method: Option<Method>) -> Result<Option<u64>, Fault>
         Some(method) => speeds::period(&value, method).map(Some),
         None => Err(Fault::new(
             value.at,
-            "period: each method has bounds of its own, and none is named".to_owned(),
+            "period: the bounds depend on the method, and none is given".to_owned(),
         )
         .with_hint("name the method, such as method = \"stall\"")),
     }
@@ -214,7 +217,7 @@ fn calibrate(keys: &mut Keys, method: Option<Method>) -> Result<bool, Fault> {
     match truth(keys, "calibrate")? {
         Some((true, at)) if !method.is_some_and(Method::sets_frequency) => {
             Err(Fault::new(at, "calibrate: only gov and freq set hardware frequencies".to_owned())
-                .with_hint("leave it out: stall and hogs measure their own cost by themselves"))
+                .with_hint("omit it: stall and hogs measure their own cost"))
         }
         found => Ok(found.is_some_and(|(yes, _)| yes)),
     }
@@ -243,8 +246,8 @@ fn profile_file(
 ) -> Result<Option<String>, Fault> {
     match keys.text("profile")? {
         Some((file, at)) if file.is_empty() || file.contains('\0') => {
-            Err(Fault::new(at, format!("profile: {file:?} is no name of a file"))
-                .with_hint("name a CSV file, or leave the profile out"))
+            Err(Fault::new(at, format!("profile: {file:?} is not a file name"))
+                .with_hint("name a CSV file, or omit the profile"))
         }
         Some((file, _)) => Ok(Some(file)),
         None if method == Some(Method::Inject) => {

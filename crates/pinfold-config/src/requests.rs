@@ -56,7 +56,7 @@ pub fn from_toml(text: &str) -> Result<Request, ConfigError> {
 pub fn parse_vm_spec(words: &str) -> Result<VnodeRequest, ConfigError> {
     let lists = &["iothreads", "devices", "policies", "pins"];
     let read = value::parse_words(words, lists).and_then(vm);
-    Ok(read.map_err(|fault| fault.or_hint("write such as name=web,vcpus=4"))?)
+    Ok(read.map_err(|fault| fault.or_hint("for example: name=web,vcpus=4"))?)
 }
 
 /// Parses a process group from words such as `name=slow,cores=2,speed=40%`.
@@ -65,7 +65,7 @@ pub fn parse_vm_spec(words: &str) -> Result<VnodeRequest, ConfigError> {
 /// [`ConfigError`] as [`from_toml`], without a position.
 pub fn group_from_words(words: &str) -> Result<VnodeRequest, ConfigError> {
     let read = value::parse_words(words, &["devices", "policies", "pins"]).and_then(group);
-    Ok(read.map_err(|fault| fault.or_hint("write such as name=build,cores=2"))?)
+    Ok(read.map_err(|fault| fault.or_hint("for example: name=build,cores=2"))?)
 }
 
 /// Parses the share kept free: a number of CPUs such as `4`, or a part such as `25%`.
@@ -203,7 +203,7 @@ fn host(mut keys: Keys) -> Result<Option<Free>, Fault> {
     match (share, keys.text("pus")?) {
         (Some(_), Some((_, at))) => Err(Fault::new(
             at,
-            "host.pus and host.free exclude each other: the CPUs are named or counted".to_owned(),
+            "host.pus and host.free exclude each other: give a list or a number of CPUs".to_owned(),
         )),
         (None, Some((text, at))) => Ok(Some(Free::These(host_pus("host.pus", &text, at)?))),
         (share, None) => Ok(share),
@@ -261,7 +261,7 @@ fn common(mut keys: Keys, make: impl FnOnce(&str) -> VnodeRequest) -> Result<Vno
         (None, Some(page)) => {
             return Err(Fault::new(
                 page.at,
-                "huge-pages says of which size, memory how much: it is missing".to_owned(),
+                "huge-pages is the page size, memory the amount, which is missing".to_owned(),
             ));
         }
         (None, None) => None,
@@ -275,7 +275,7 @@ fn common(mut keys: Keys, make: impl FnOnce(&str) -> VnodeRequest) -> Result<Vno
     }
     if let Some(value) = keys.take("priority") {
         let ValueKind::Number(number) = value.what else {
-            return Err(value.not("priority", "a whole number, higher chooses first"));
+            return Err(value.not("priority", "a whole number (higher is placed first)"));
         };
         vnode.priority = i32::try_from(number)
             .map_err(|_| value.not("priority", "a number of at most nine digits"))?;
@@ -301,7 +301,7 @@ fn pus(key: &str, text: &str, at: usize) -> Result<CpuSet, Fault> {
 fn host_pus(key: &str, text: &str, at: usize) -> Result<CpuSet, Fault> {
     match pus(key, text, at)? {
         set if set.is_empty() => Err(Fault::new(at, format!("{key}: the list names no CPU"))
-            .with_hint("name the CPUs that stay free, such as 0,8, or leave the list out")),
+            .with_hint("name the CPUs that stay free, such as 0,8, or omit the list")),
         set => Ok(set),
     }
 }

@@ -54,7 +54,7 @@ impl Value {
         if let ValueKind::Text(text) = self.what {
             return Ok((text, self.at));
         }
-        Err(self.not(key, "a text"))
+        Err(self.not(key, "a string"))
     }
 
     /// The value as a number, 0 to 2^32 - 1.
@@ -144,9 +144,9 @@ fn whole(value: &DeValue<'_>, at: usize) -> Result<ValueKind, Fault> {
         DeValue::String(text) => ValueKind::Text(text.to_string()),
         DeValue::Integer(number) => {
             let parsed = i64::from_str_radix(number.as_str(), number.radix());
-            ValueKind::Number(parsed.map_err(|_| {
-                Fault::new(at, format!("{} is too large for any number here", number.as_str()))
-            })?)
+            ValueKind::Number(
+                parsed.map_err(|_| Fault::new(at, format!("{} is too large", number.as_str())))?,
+            )
         }
         DeValue::Float(number) => ValueKind::Fraction(number.as_str().to_owned()),
         DeValue::Boolean(truth) => ValueKind::Truth(*truth),

@@ -202,15 +202,9 @@ mod tests {
             assert!(words.starts_with(expected), "{words}");
         };
         check(Source::Measured, "which itself costs 4.0 µs");
-        check(
-            Source::LastKnown,
-            "which itself cost 4.0 µs when that was last measured: the CPU was busy",
-        );
-        check(Source::OtherCpu, "whose own cost is not known, 4.0 µs as on another CPU");
-        check(
-            Source::Unknown,
-            "whose own cost is not known and counts as nothing: the CPU was busy",
-        );
+        check(Source::LastKnown, "which itself cost 4.0 µs when last measured: the CPU was busy");
+        check(Source::OtherCpu, "whose own cost is unknown and taken as 4.0 µs, as on another CPU");
+        check(Source::Unknown, "whose own cost is unknown and taken as zero: the CPU was busy");
     }
 
     #[test]

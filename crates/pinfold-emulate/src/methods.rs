@@ -229,7 +229,7 @@ mod tests {
         let path = paths::cpufreq_policy_file(&policies[0], "scaling_available_governors");
         host.set_file(&path, "performance powersave\n");
         let why = no_userspace(&host, &policies).unwrap();
-        assert!(why.contains("no governor userspace, only performance, powersave"), "{why}");
+        assert!(why.contains("only the governors performance, powersave, not userspace"), "{why}");
         let place = || Some(crate::hierarchies::MountedHierarchy::default());
         let hierarchies = Hierarchies { freezer: place(), ..Hierarchies::default() };
         let facts = Facts {

@@ -123,7 +123,7 @@ mod tests {
         host.insert_file("/proc/stat", "cpu0 1 2 3 4\n");
         let clock = pinfold_host::SimClock::default();
         let error = record(&host, &clock, &CpuSet::single(PuId(5)), 10, 20).unwrap_err();
-        assert_eq!(error.to_string(), "/proc/stat: it has no line of CPU 5: is it offline?");
+        assert_eq!(error.to_string(), "/proc/stat: it has no line for CPU 5: is the CPU offline?");
         let load = record(&host, &clock, &CpuSet::single(PuId(0)), 10, 25).unwrap();
         assert_eq!(load, [(0, vec![0]), (10, vec![0]), (20, vec![0])]);
     }

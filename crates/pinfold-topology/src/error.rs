@@ -15,7 +15,7 @@ pub enum TopologyError {
         why: String,
     },
     /// Environment variables make hwloc describe another machine.
-    #[error("hwloc does not describe this machine: the environment redirects it")]
+    #[error("hwloc would not describe this machine: the environment redirects it")]
     Redirected,
     /// A captured host without hwloc's tree.
     #[error("{name}: the capture holds no hwloc XML ({path})")]
@@ -26,7 +26,7 @@ pub enum TopologyError {
         path: String,
     },
     /// A text that only describes a topology, without kernel files.
-    #[error("{name} holds a topology and none of the kernel's files")]
+    #[error("{name} contains a topology but no files of the kernel")]
     NoKernelFiles {
         /// The text as given.
         name: String,

@@ -66,8 +66,8 @@ fn disagreement(topology: &Topology, facts: &Facts) -> Option<Finding> {
     (!unplaced.is_empty()).then(|| {
         Finding::warning(
             format!("CPU {unplaced}"),
-            "online, but not in hwloc's tree: a CPU came or went meanwhile, or this is a \
-             container with its own idea of online CPUs",
+            "online, but not in hwloc's tree: a CPU was hot-plugged meanwhile, or this is a \
+             container with its own view of online CPUs",
         )
         .with_hint("run it again")
     })
@@ -160,8 +160,8 @@ fn narrow_mask(topology: &Topology) -> Option<Finding> {
     Some(Finding::note(
         format!("CPU {outside}"),
         format!(
-            "not in the affinity mask of this process{why}; plans use them all the same: a mask \
-             forbids nothing, only a cpuset does"
+            "not in the affinity mask of this process{why}; plans use them anyway: only a cpuset \
+             forbids CPUs, a mask does not"
         ),
     ))
 }
@@ -188,13 +188,13 @@ fn hybrid(topology: &Topology) -> Option<Finding> {
     .collect();
     Some(
         Finding::note("hybrid", parts.join(", "))
-            .with_hint("guests take all vCPUs for equal: give a guest cores of one kind"),
+            .with_hint("guests assume that all vCPUs are equal: give a guest cores of one kind"),
     )
 }
 
 fn no_l3(topology: &Topology) -> Option<Finding> {
     (topology.l3.is_empty() && !matches!(topology.source, Source::Synthetic(_))).then(|| {
-        Finding::note("L3", "the source shows no level-3 cache: who shares one is not known")
+        Finding::note("L3", "the source shows no level-3 cache: which cores share one is unknown")
     })
 }
 
@@ -278,9 +278,9 @@ fn no_memory_nodes(topology: &Topology, facts: &Facts) -> Option<Finding> {
 fn assumed_packages(tables: &Tables) -> Option<Finding> {
     tables.packages_assumed.then(|| {
         let text = if tables.packages.len() > 1 {
-            "the source names no packages: each NUMA node is taken for one"
+            "the source names no packages: each NUMA node is treated as one"
         } else {
-            "the source names no packages: the machine is taken for one"
+            "the source names no packages: the machine is treated as one"
         };
         Finding::note("package", text)
     })
@@ -289,7 +289,7 @@ fn assumed_packages(tables: &Tables) -> Option<Finding> {
 fn assumed_cores(tables: &Tables) -> Option<Finding> {
     tables
         .cores_assumed
-        .then(|| Finding::note("core", "the source names no cores: each CPU is taken for one"))
+        .then(|| Finding::note("core", "the source names no cores: each CPU is treated as one"))
 }
 
 #[cfg(test)]

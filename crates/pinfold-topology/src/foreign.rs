@@ -61,10 +61,10 @@ pub(crate) fn of_archive(bytes: &[u8], packing: Packing) -> Result<SnapshotHost,
         }
         let Some(path) = inside(&path) else { continue };
         if !SnapshotHost::holds(&path) {
-            return Err("it has a path that is longer than any of a kernel".to_owned());
+            return Err("it contains a path longer than any kernel path".to_owned());
         }
         if count > MAX_ENTRIES {
-            return Err("it has more files than any machine".to_owned());
+            return Err("it contains more files than any machine has".to_owned());
         }
         let kind = entry.header().entry_type();
         if kind.is_file() {

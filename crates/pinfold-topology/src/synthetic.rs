@@ -55,11 +55,13 @@ pub(crate) fn bounded(text: &str) -> Result<u64, String> {
         }
         let name = level.name.to_ascii_lowercase();
         if (name.starts_with("numa") || name == "node") && count > MOST_NODES {
-            return Err(format!("{count} NUMA nodes are more than any kernel has ({MOST_NODES})"));
+            return Err(format!(
+                "{count} NUMA nodes exceed the limit of any kernel ({MOST_NODES})"
+            ));
         }
     }
     if count > MOST_PUS {
-        return Err(format!("{count} PUs are more than any kernel has ({MOST_PUS})"));
+        return Err(format!("{count} PUs exceed the limit of any kernel ({MOST_PUS})"));
     }
     small_indexes(text)?;
     Ok(count)
@@ -72,7 +74,9 @@ fn small_indexes(text: &str) -> Result<(), String> {
         let digits = list.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
         for digits in digits {
             if !digits.parse::<u64>().is_ok_and(|index| index < MOST_PUS) {
-                return Err(format!("the index {digits} is more than any kernel has ({MOST_PUS})"));
+                return Err(format!(
+                    "the index {digits} exceeds the limit of any kernel ({MOST_PUS})"
+                ));
             }
         }
     }

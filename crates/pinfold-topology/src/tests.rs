@@ -182,7 +182,7 @@ fn what_hwloc_does_not_say() {
     let topology = fixture("isolated-realtime.capture");
     assert_eq!(topology.isolated.to_string(), "4-7,12-15");
     assert_eq!(topology.nohz_full.to_string(), "4-7,12-15");
-    assert_eq!(topology.allowed.to_string(), "0-15", "a mask forbids nothing");
+    assert_eq!(topology.allowed.to_string(), "0-15", "only a cpuset forbids CPUs");
     assert_eq!(topology.mask.as_ref().unwrap().to_string(), "0-3,8-11");
     assert_eq!(topology.inherited().to_string(), "0-3,8-11");
     let topology = fixture("half-offline-smt.capture");

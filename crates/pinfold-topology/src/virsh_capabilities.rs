@@ -88,7 +88,7 @@ pub(crate) fn tree(text: &str) -> Result<Tree, String> {
 fn cpu(node: Node<'_, '_>) -> Result<Cpu, String> {
     let pu = PuId(number(node, "id")?);
     if pu.0 >= MAX_PUS {
-        return Err(at(node, &format!("CPU {pu} is more than any kernel has")));
+        return Err(at(node, &format!("CPU {pu} exceeds the limit of any kernel")));
     }
     let socket = match node.attribute("socket_id") {
         Some(_) => Some(number(node, "socket_id")?),

@@ -15,7 +15,7 @@ pub(super) fn read(text: &str, at: usize) -> Result<Attach, Fault> {
     if let Some(path) = text.strip_prefix("group:") {
         return match path.strip_prefix('/') {
             None => wrong("the path of a group starts with /, at the mount of cgroup"),
-            Some("") => wrong("the root group holds all of the host"),
+            Some("") => wrong("the root group contains all tasks of the host"),
             Some(below) if below.split('/').any(|part| matches!(part, "" | "." | "..")) => {
                 wrong("a part of its path is empty, . or ..")
             }
@@ -24,10 +24,10 @@ pub(super) fn read(text: &str, at: usize) -> Result<Attach, Fault> {
         };
     }
     match text.strip_prefix("pid:").map(str::parse) {
-        Some(Ok(0 | 1)) => wrong("that is all of the host"),
+        Some(Ok(0 | 1)) => wrong("that is the whole host"),
         Some(Ok(pid)) if pid < HIGHEST_PID => Ok(Attach::Process(pid)),
-        Some(Ok(_)) => wrong("no process has so high a number"),
-        Some(Err(_)) => wrong("a process has a number"),
+        Some(Ok(_)) => wrong("no process has such a high ID"),
+        Some(Err(_)) => wrong("the ID of a process is a number"),
         None => wrong("it is neither a group nor a process"),
     }
 }

@@ -71,7 +71,7 @@ fn changes(text: &str) -> Result<Vec<SpeedChange>, Fault> {
         };
         let at_ns = decimal(seconds, 9).ok_or_else(|| {
             Fault::new(*at, format!("{seconds:?} is not a number of seconds"))
-                .with_hint("write such as 1.5, with at most nine digits after the point")
+                .with_hint("for example: 1.5, with at most nine digits after the point")
         })?;
         later(changes.last().map(|last| last.at_ns), at_ns, *at, seconds)?;
         let value = Value { at: *place, what: ValueKind::Text((*speed).to_owned()) };
@@ -101,7 +101,7 @@ fn recorded(text: &str) -> Result<RecordedLoad, Fault> {
         let pu = name.strip_prefix("pu").and_then(|pu| decimal(pu, 0));
         let pu = pu.and_then(|pu| u32::try_from(pu).ok()).map(PuId);
         let pu = pu.filter(|pu| pu.0 < MAX_PUS).ok_or_else(|| {
-            Fault::new(*at, format!("{name:?} is not a CPU")).with_hint("write such as pu0")
+            Fault::new(*at, format!("{name:?} is not a CPU")).with_hint("for example: pu0")
         })?;
         if !known.insert(pu) {
             return Err(Fault::new(*at, format!("CPU {pu} has two columns")));
@@ -133,16 +133,19 @@ fn share((at, text): &(usize, &str)) -> Result<u32, Fault> {
     let millionths = decimal(text, 6).and_then(|share| u32::try_from(share).ok());
     millionths.filter(|millionths| *millionths <= 1_000_000).ok_or_else(|| {
         Fault::new(*at, format!("{text:?} is not a share from 0 to 1"))
-            .with_hint("write such as 0.25, with at most six digits after the point")
+            .with_hint("for example: 0.25, with at most six digits after the point")
     })
 }
 
 fn later(before: Option<u64>, now: u64, at: usize, text: &str) -> Result<(), Fault> {
     match before {
-        Some(before) if now <= before => {
-            Err(Fault::new(at, format!("the time {text} is not later than that of the row before"))
-                .with_hint("write the rows in ascending order of time; a load starts above 0"))
-        }
+        Some(before) if now <= before => Err(Fault::new(
+            at,
+            format!("the time {text} is not later than that of the row before"),
+        )
+        .with_hint(
+            "write the rows in ascending order of time; the first load must be at a time above 0",
+        )),
         Some(_) | None => Ok(()),
     }
 }

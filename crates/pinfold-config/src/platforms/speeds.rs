@@ -54,11 +54,11 @@ fn wrong(value: &Value, hint: &str) -> Fault {
 }
 
 fn zero() -> &'static str {
-    "a CPU of speed 0 does nothing: ask for more than 0, or leave the vnode out"
+    "a CPU of speed 0 does nothing: use more than 0, or remove the vnode"
 }
 
 fn beyond(text: &str) -> String {
-    let slower = "only slower CPUs can be emulated: ask for at most \"100%\" or 1";
+    let slower = "only slower CPUs can be emulated: use at most \"100%\" or 1";
     match text.parse::<u32>() {
         Ok(percent @ 2..=100) => format!("write \"{percent}%\" if you mean percent; {slower}"),
         Ok(_) | Err(_) => slower.to_owned(),
@@ -77,13 +77,13 @@ pub(super) fn period(value: &Value, method: Method) -> Result<u64, Fault> {
     let [least, most] = [*bounds.start(), *bounds.end()].map(Duration::from_nanos);
     Err(value
         .not("period", &format!("within the bounds of {method}, {least:?} to {most:?}"))
-        .with_hint("ask for one within them, or leave it out: the method's usual is taken"))
+        .with_hint("use one within them, or omit it to use the default of the method"))
 }
 
 fn no_time(value: &Value) -> Fault {
     value
         .not("period", "a time with its unit")
-        .with_hint("write such as \"200us\" or \"1 ms\" (ns, us, ms, s)")
+        .with_hint("for example: \"200us\" or \"1 ms\" (ns, us, ms, s)")
 }
 
 /// The number before a unit, and the unit's power of ten.

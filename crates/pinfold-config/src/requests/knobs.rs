@@ -42,7 +42,7 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
     }
     match (value, device) {
         (Value::Cpus(pus), Some(device)) => {
-            let reason = "asked for on the command line".to_owned();
+            let reason = "requested on the command line".to_owned();
             plan.irqs.retain(|irq| irq.device != device);
             plan.irqs.push(IrqPlan { device, pus, reason });
         }

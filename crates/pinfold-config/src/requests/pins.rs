@@ -19,7 +19,7 @@ fn hint() -> String {
             })
             .collect::<Vec<_>>(),
     );
-    format!("such as vcpu3=7, vcpu0-3=8-11, emulator=0,8, iothread:disk=9; roles are {roles}")
+    format!("for example: vcpu3=7, vcpu0-3=8-11, emulator=0,8, iothread:disk=9; roles are {roles}")
 }
 
 /// Parses `ROLE=CPUS`; a range of vCPUs gives one pin for each of them.
@@ -31,7 +31,8 @@ pub(super) fn wishes(text: &str, at: usize) -> Result<Vec<PinRequest>, Fault> {
     let (role, list) = (role.trim(), list.trim());
     let pus = in_order(list).map_err(wrong)?;
     let Some(numbers) = numbers(role) else {
-        let role = plain(role).ok_or_else(|| wrong(format!("{role:?} is no role of a thread")))?;
+        let role =
+            plain(role).ok_or_else(|| wrong(format!("{role:?} is not a role of a thread")))?;
         return Ok(vec![PinRequest { role, pus: pus.into_iter().collect() }]);
     };
     let (kind, first, last) = numbers.map_err(wrong)?;
@@ -42,7 +43,7 @@ pub(super) fn wishes(text: &str, at: usize) -> Result<Vec<PinRequest>, Fault> {
     if pus.len() != (last - first) as usize + 1 {
         let count = last - first + 1;
         return Err(wrong(format!(
-            "{role} are {count} threads, {list} are {} CPUs: a range takes a CPU for each",
+            "{role} is {count} threads, but {list} is {} CPUs: a range needs one CPU for each",
             pus.len()
         )));
     }
@@ -79,7 +80,7 @@ fn numbers(role: &str) -> Option<Result<(&'static str, u32, u32), String>> {
     let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number < MAX_VCPUS);
     Some(match (number(first), number(last)) {
         (Some(first), Some(last)) if first <= last => Ok((kind, first, last)),
-        _ => Err(format!("{role:?} is no role of a thread")),
+        _ => Err(format!("{role:?} is not a role of a thread")),
     })
 }
 
@@ -125,8 +126,8 @@ mod tests {
     fn hints_list_the_roles_of_the_table() {
         assert_eq!(
             hint(),
-            "such as vcpu3=7, vcpu0-3=8-11, emulator=0,8, iothread:disk=9; roles are vcpu, vcpuN, \
-             vcpuN-M, emulator, iothread, iothread:ID, vhost, vhostN, worker and task"
+            "for example: vcpu3=7, vcpu0-3=8-11, emulator=0,8, iothread:disk=9; roles are vcpu, \
+             vcpuN, vcpuN-M, emulator, iothread, iothread:ID, vhost, vhostN, worker and task"
         );
         assert_eq!(
             policies::roles(),

@@ -25,7 +25,7 @@ pub(super) fn listed(words: &[String]) -> String {
 pub(super) fn wish(text: &str, at: usize) -> Result<PolicyRequest, Fault> {
     let Some((role, words)) = text.split_once('=') else {
         return Err(Fault::new(at, format!("policies: {text:?} is not written ROLE=POLICY"))
-            .with_hint("such as vcpu=fifo:1 or emulator=other:-5"));
+            .with_hint("for example: vcpu=fifo:1 or emulator=other:-5"));
     };
     let policy =
         Policy::parse(words.trim()).map_err(|invalid| Fault { at, ..Fault::from(invalid) })?;

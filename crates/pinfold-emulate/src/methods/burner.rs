@@ -365,7 +365,7 @@ mod tests {
         stop([&mut burning].into_iter());
         assert_eq!(burning.burned(), (0, 0));
         let note = burning.note(pu).unwrap();
-        assert!(note.contains("turns were not taken"), "{note}");
+        assert!(note.contains("turns were skipped"), "{note}");
     }
 
     /// The second burner burns four times as long; neither has more than one turn more.

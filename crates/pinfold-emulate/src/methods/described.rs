@@ -136,13 +136,13 @@ mod tests {
             parts.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
         };
         let timer = "attach it to a timer (perf_event, cpu-clock) on CPU 3 that counts while tasks \
-                     of /perf/web run, each 200.0 µs";
+                     of /perf/web run, with a period of 200.0 µs";
         check(Method::Stall, 3, &["load the BPF program stall", timer]);
-        check(Method::Hogs, 2, &["a burner on CPU 2: a thread with SCHED_FIFO 98, each 500.0 µs"]);
+        check(Method::Hogs, 2, &["a burner on CPU 2: a thread with SCHED_FIFO 98, every 500.0 µs"]);
         check(Method::Inject, 2, &["a burner on CPU 3"]);
         check(Method::Fracas, 2, &["on each of CPU 2 in /cpu/web/burn-2", "to /cpu/web/core-2"]);
         check(Method::Quota, 2, &["/cpu/web/core-3"]);
-        check(Method::Gov, 1, &["CPU 2-3 in turns", "thaw /freezer/web"]);
+        check(Method::Gov, 1, &["alternate CPU 2-3", "thaw /freezer/web"]);
         check(Method::Freq, 1, &["CPU 2-3"]);
         check(Method::Lim, 1, &["SIGSTOP and SIGCONT", "/freezer/web"]);
     }
@@ -152,10 +152,10 @@ mod tests {
         let mut host = SnapshotHost::new();
         let of = |host: &SnapshotHost, method| cautions(host, &node(method), &cgroup()).join("\n");
         assert_eq!(of(&host, Method::Quota), "");
-        assert!(of(&host, Method::Lim).contains("in new processes"));
+        assert!(of(&host, Method::Lim).contains("a process that is new"));
         host.insert_file("/cpu/cpu.rt_runtime_us", "950000\n");
         let said = of(&host, Method::Quota);
-        assert!(said.contains("get EPERM") && said.contains("groups of quota"), "{said}");
+        assert!(said.contains("with EPERM") && said.contains("groups of quota"), "{said}");
         let unparted = VnodeCgroup { parts: Vec::new(), ..cgroup() };
         assert_eq!(cautions(&host, &node(Method::Stall), &unparted), Vec::<String>::new());
     }

@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn who_is_refused_hears_a_hint() {
         let allowed = Allowed { rate: Some(1), may_fall: true };
-        let expected = "kernel.perf_event_max_sample_rate is 1, and an interrupt each 1000 µs \
+        let expected = "kernel.perf_event_max_sample_rate is 1, but an interrupt every 1000 µs \
                         needs 2000: `sysctl kernel.perf_event_max_sample_rate=100000`; the kernel \
                         lowers it while kernel.perf_cpu_time_max_percent is not 0";
         assert_eq!(allowed.refusal(1_000_000).as_deref(), Some(expected));

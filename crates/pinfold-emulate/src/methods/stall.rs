@@ -367,7 +367,7 @@ mod tests {
         check(
             8_200_000,
             7_000_000,
-            Some("CPU 2: 3.2 ms were not taken, because interrupts came too late"),
+            Some("CPU 2: 3.2 ms were skipped, because interrupts came too late"),
         );
         check(
             5_000_000,

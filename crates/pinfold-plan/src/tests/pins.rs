@@ -148,12 +148,12 @@ fn forms_of_a_pin() {
     };
     check("vcpu3", "\"vcpu3\" is not written ROLE=CPUS");
     check("vcpu3=", "no CPU is named");
-    check("cpu3=7", "\"cpu3\" is no role of a thread");
-    check("vcpu3-1=7", "\"vcpu3-1\" is no role of a thread");
-    check("vcpu0-99999999=7", "\"vcpu0-99999999\" is no role of a thread");
-    check("iothread:=7", "\"iothread:\" is no role of a thread");
-    check("iothreadx=7", "\"iothreadx\" is no role of a thread");
-    check("vcpu0-3=8-9", "vcpu0-3 are 4 threads, 8-9 are 2 CPUs: a range takes a CPU for each");
+    check("cpu3=7", "\"cpu3\" is not a role of a thread");
+    check("vcpu3-1=7", "\"vcpu3-1\" is not a role of a thread");
+    check("vcpu0-99999999=7", "\"vcpu0-99999999\" is not a role of a thread");
+    check("iothread:=7", "\"iothread:\" is not a role of a thread");
+    check("iothreadx=7", "\"iothreadx\" is not a role of a thread");
+    check("vcpu0-3=8-9", "vcpu0-3 is 4 threads, but 8-9 is 2 CPUs: a range needs one CPU for each");
     let words = parse_vm_spec("name=a pins=vcpu3=7+emulator=0,8 vcpus=4").unwrap();
     let file = "[[vm]]\nname = \"a\"\nvcpus = 4\npins = [\"vcpu3=7\", \"emulator=0,8\"]\n";
     assert_eq!(from_toml(file).unwrap().vnodes, [words]);

@@ -155,10 +155,10 @@ fn bad_speeds_are_reported_with_line_column_value_and_way_out() {
             hint,
         );
     };
-    wrong("0", "0", "does nothing: ask for more than 0");
-    wrong("\"0%\"", "\"0%\"", "ask for more than 0");
-    wrong("\"0 GHz\"", "\"0 GHz\"", "ask for more than 0");
-    wrong("\"100.1%\"", "\"100.1%\"", "ask for at most \"100%\"");
+    wrong("0", "0", "does nothing: use more than 0");
+    wrong("\"0%\"", "\"0%\"", "use more than 0");
+    wrong("\"0 GHz\"", "\"0 GHz\"", "use more than 0");
+    wrong("\"100.1%\"", "\"100.1%\"", "use at most \"100%\"");
     wrong("1.1", "1.1", "only slower CPUs can be emulated");
     wrong("40", "40", "write \"40%\" if you mean percent");
     wrong("-5", "-5", "write a share such as \"40%\"");
@@ -183,13 +183,13 @@ fn bad_speeds_are_reported_with_line_column_value_and_way_out() {
     in_vnode(
         "speed = [\"40%\", 0]",
         "line 3, column 17: speed: 0 is not a speed above 0 and at most full speed",
-        "ask for more than 0",
+        "use more than 0",
     );
     in_vnode(
         "method = \"inject\"\nspeed = 0.4\nprofile = \"load.csv\"",
-        "line 4, column 9: speed: 0.4 is not for inject: the recorded load decides what is left of \
-         each core",
-        "leave the speed out",
+        "line 4, column 9: speed: 0.4 is not possible with inject: the recorded load determines \
+         what is left of each core",
+        "omit the speed",
     );
 }
 
@@ -268,12 +268,12 @@ fn names_are_safe_in_directories() {
         );
     };
     name("", "it is empty");
-    name(".", "every directory has that");
-    name("..", "every directory has that");
-    name("a/b", "it has other letters than those");
-    name("a b", "it has other letters than those");
-    name("ä", "it has other letters than those");
-    name(&"a".repeat(65), "it is longer than 64 letters");
+    name(".", "every directory has this entry");
+    name("..", "every directory has this entry");
+    name("a/b", "it contains other characters");
+    name("a b", "it contains other characters");
+    name("ä", "it contains other characters");
+    name(&"a".repeat(65), "it is longer than 64 characters");
     for fits in ["a", "A-1_b.c", "...", &"a".repeat(64)] {
         assert_eq!(vnode_from_words(&format!("name={fits},cores=1")).unwrap().name, fits);
     }
@@ -293,7 +293,7 @@ fn bad_periods_and_attachments() {
     period("\"\"", "a time with its unit", "200us");
     in_vnode(
         "period = \"1ms\"",
-        "line 3, column 10: period: each method has bounds of its own, and none is named",
+        "line 3, column 10: period: the bounds depend on the method, and none is given",
         "name the method",
     );
     let attach = |value: &str, why: &str| {
@@ -302,14 +302,14 @@ fn bad_periods_and_attachments() {
     };
     attach("web", "it is neither a group nor a process");
     attach("group:web", "the path of a group starts with /, at the mount of cgroup");
-    attach("group:/", "the root group holds all of the host");
+    attach("group:/", "the root group contains all tasks of the host");
     attach("group:/a/../b", "a part of its path is empty, . or ..");
     attach("group:/a//b", "a part of its path is empty, . or ..");
     attach("group:", "the path of a group starts with /, at the mount of cgroup");
-    attach("pid:1", "that is all of the host");
-    attach("pid:0", "that is all of the host");
-    attach("pid:-3", "a process has a number");
-    attach("pid:4194304", "no process has so high a number");
+    attach("pid:1", "that is the whole host");
+    attach("pid:0", "that is the whole host");
+    attach("pid:-3", "the ID of a process is a number");
+    attach("pid:4194304", "no process has such a high ID");
     let two = |one: &str, other: &str| {
         let vnode = |name: &str, attach: &str| {
             format!("[[vnode]]\nname = \"{name}\"\ncores = 1\nattach = \"{attach}\"\n")

@@ -73,7 +73,9 @@ pub(super) fn cpuset(context: &Context<'_>) -> Capability {
     let Some(directory) = own.directory else {
         return Capability::partly(
             NAME,
-            format!("cpuset {version}, but the own group lies outside what is mounted here"),
+            format!(
+                "cpuset {version}, but the cgroup of this process is outside the mounted hierarchy"
+            ),
         )
         .hint("run outside the container, or give the container its own cgroup mount");
     };
@@ -84,7 +86,7 @@ pub(super) fn cpuset(context: &Context<'_>) -> Capability {
     if !context.has(Right::SysAdmin) {
         return Capability::partly(
             NAME,
-            format!("cpuset {version} at {directory}, but making groups there needs root"),
+            format!("cpuset {version} at {directory}, but creating groups there needs root"),
         )
         .hint("run as root to isolate CPUs; --isolate none works without");
     }
@@ -117,7 +119,7 @@ pub(super) fn partitions(context: &Context<'_>) -> Capability {
         }
         (Some(Version::V1), _) => Capability::no(
             NAME,
-            "cpuset is on cgroup v1, whose groups can only be kept apart, not isolated",
+            "cpuset is on cgroup v1, which has exclusive groups but no isolated partitions",
         )
         .hint("boot with systemd.unified_cgroup_hierarchy=1 (cgroup_no_v1=all), or isolate with isolcpus="),
         (None, _) => Capability::no(NAME, "there is no cpuset controller"),

@@ -77,7 +77,7 @@ pub(super) fn kvm(context: &Context<'_>) -> Capability {
         Ok(_) | Err((Some(EINVAL), _)) => usable_kvm(context),
         Err((_, error)) if error.is_gone() => no_kvm(&device, &error),
         Err((Some(EACCES | EPERM), error)) => Capability::no(NAME, because(&error))
-            .hint("`usermod -aG kvm USER` and log in anew; guests run emulated (TCG) until then"),
+            .hint("`usermod -aG kvm USER` and log in again; guests run emulated (TCG) until then"),
         Err((_, error)) => Capability::no(NAME, because(&error)),
     }
 }
@@ -106,8 +106,8 @@ fn usable_kvm(context: &Context<'_>) -> Capability {
 fn no_kvm(device: &str, error: &HostError) -> Capability {
     Capability::no("KVM", format!("no {device} ({}): guests run emulated (TCG)", because(error)))
         .hint(
-            "`modprobe kvm_intel` or `modprobe kvm_amd`; switch virtualisation on in the firmware, \
-         or nested virtualisation if this is a guest",
+            "`modprobe kvm_intel` or `modprobe kvm_amd`; enable virtualisation in the firmware, or \
+             nested virtualisation if this is a guest",
         )
 }
 

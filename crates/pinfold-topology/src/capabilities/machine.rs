@@ -24,8 +24,8 @@ pub(super) fn iommu(context: &Context<'_>) -> Capability {
     let said = if words.is_empty() { String::new() } else { format!("; booted with {words}") };
     if groups.is_empty() {
         return Capability::no(NAME, format!("none: no device can be passed through{said}")).hint(
-            "switch VT-d or AMD-Vi on in the firmware; on Intel boot with intel_iommu=on (AMD needs \
-             no parameter); iommu=pt spares the host's own devices the translation",
+            "enable VT-d or AMD-Vi in the firmware; on Intel boot with intel_iommu=on (AMD needs \
+             no parameter); with iommu=pt the host's own devices are not translated",
         );
     }
     let devices: usize = groups.iter().map(|(_, devices)| devices.len()).sum();
@@ -94,10 +94,14 @@ pub(super) fn vfio(context: &Context<'_>) -> Capability {
     };
     let unsafe_interrupts = paths::module_parameter("vfio_iommu_type1", "allow_unsafe_interrupts");
     match context.text(&unsafe_interrupts) {
-        Ok(Some(value)) if value == "Y" => {
-            Capability::partly(NAME, format!("vfio_pci is loaded, {devices}; allow_unsafe_interrupts is on"))
-                .hint("a guest's device may raise any interrupt: leave allow_unsafe_interrupts off where the host can remap interrupts")
-        }
+        Ok(Some(value)) if value == "Y" => Capability::partly(
+            NAME,
+            format!("vfio_pci is loaded, {devices}; allow_unsafe_interrupts is on"),
+        )
+        .hint(
+            "a guest's device can raise any interrupt: disable allow_unsafe_interrupts if the host \
+             supports interrupt remapping",
+        ),
         Ok(_) => Capability::yes(NAME, format!("vfio_pci is loaded, {devices}")),
         Err(error) => Capability::unread(NAME, &error),
     }
@@ -111,7 +115,8 @@ pub(super) fn same_page_merging(context: &Context<'_>) -> Capability {
         Ok(None) => Capability::yes(NAME, "not built in"),
         Ok(Some(value)) if value == "1" => Capability::no(
             NAME,
-            "equal pages of guests are merged, also across nodes: a write to one takes a page fault",
+            "identical pages of guests are merged, also across nodes: a write to one causes a page \
+             fault",
         )
         .hint("--knob ksm=unmerge, or <nosharepages/> in the domain's memoryBacking"),
         Ok(Some(_)) => Capability::yes(NAME, "pages are not merged"),
@@ -150,7 +155,7 @@ pub(super) fn idle_states(context: &Context<'_>) -> Capability {
     match deepest(context) {
         Err(error) => Capability::unread(NAME, &error),
         Ok(None) => Capability::no(NAME, "the kernel has no idle driver (usual in a guest)")
-            .hint("idle states are the hypervisor's or the firmware's"),
+            .hint("the hypervisor or the firmware controls idle states"),
         Ok(Some((driver, state, wake_us))) => {
             let text = format!("driver {driver}, deepest state {state}: {wake_us} µs to leave it");
             if wake_us <= LONG_WAKE_US {
@@ -233,7 +238,10 @@ pub(super) fn sched_ext(context: &Context<'_>) -> Capability {
                      decides where threads run and for how long"
                 ),
             )
-            .hint("end it before you measure or tune, or measure with it and say so: `systemctl stop scx`")
+            .hint(
+                "stop it before you measure or tune, or state that it was active: `systemctl stop \
+                 scx`",
+            )
         }
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn tracefs(context: &Context<'_>) -> Capability {
     }
     let Some(directory) = context.mounted("tracefs") else {
         let usual = paths::tracing_dir();
-        return Capability::partly(NAME, "known to the kernel, but not mounted")
+        return Capability::partly(NAME, "supported by the kernel, but not mounted")
             .hint(format!("`mount -t tracefs tracefs {usual}`"));
     };
     match context.text(&format!("{directory}/available_tracers")) {
@@ -89,13 +89,13 @@ pub(super) fn bpf(context: &Context<'_>) -> Capability {
         Ok(Some(value)) => value == "0",
     };
     if !context.host.exists(&paths::btf_vmlinux()) {
-        return Capability::partly(NAME, "there, but without the kernel's types (BTF)")
+        return Capability::partly(NAME, "available, but without kernel type information (BTF)")
             .hint("use a kernel with CONFIG_DEBUG_INFO_BTF");
     }
     if context.has(Right::Bpf) || context.has(Right::SysAdmin) {
-        Capability::yes(NAME, "with the kernel's types (BTF)")
+        Capability::yes(NAME, "with kernel type information (BTF)")
     } else if unprivileged {
-        Capability::partly(NAME, "unprivileged programs only: none that trace").hint("run as root")
+        Capability::partly(NAME, "unprivileged programs only, no tracing").hint("run as root")
     } else {
         Capability::no(NAME, "this user may not load programs").hint("run as root")
     }

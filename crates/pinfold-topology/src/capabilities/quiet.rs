@@ -16,7 +16,7 @@ pub(super) fn cpufreq(context: &Context<'_>) -> Capability {
     };
     let Some(policy) = names.iter().find(|name| name.starts_with("policy")) else {
         return Capability::no(NAME, "the kernel has no frequency policy (usual in a guest)").hint(
-            "frequencies are the hypervisor's or the firmware's: compare within a block only",
+            "the hypervisor or the firmware controls frequencies: compare only within a block",
         );
     };
     let read = |file| context.text(&paths::cpufreq_policy_file(policy, file));
@@ -29,7 +29,8 @@ pub(super) fn cpufreq(context: &Context<'_>) -> Capability {
             if governor == "performance" {
                 capability
             } else {
-                capability.hint("`cpupower frequency-set -g performance` steadies measurements")
+                capability
+                    .hint("`cpupower frequency-set -g performance` makes measurements steadier")
             }
         }
     }
@@ -45,7 +46,7 @@ pub(super) fn resctrl(context: &Context<'_>) -> Capability {
         }
         Ok(true) => match context.mounted("resctrl") {
             Some(directory) => Capability::yes(NAME, format!("mounted at {directory}")),
-            None => Capability::partly(NAME, "known to the kernel, but not mounted")
+            None => Capability::partly(NAME, "supported by the kernel, but not mounted")
                 .hint(format!("`mount -t resctrl resctrl {}`", paths::resctrl_dir())),
         },
     }
@@ -68,7 +69,7 @@ pub(super) fn irqbalance(context: &Context<'_>) -> Capability {
     };
     let pids: Vec<Tid> = names.iter().filter_map(|name| name.parse().ok().map(Tid)).collect();
     if pids.is_empty() {
-        return Capability::partly(NAME, "not known: no processes are visible");
+        return Capability::partly(NAME, "unknown: no processes are visible");
     }
     match search(context, &pids, "irqbalance") {
         Search::Found(pid) => Capability::no(
@@ -115,10 +116,10 @@ pub(super) fn huge_pages(context: &Context<'_>) -> Capability {
     let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     match chosen.map(|(word, _)| word) {
         Some("always") => Capability::yes(NAME, "for all memory"),
-        Some("madvise") => Capability::yes(NAME, "for memory that asks (QEMU's does)"),
+        Some("madvise") => Capability::yes(NAME, "for memory with madvise (QEMU uses it)"),
         Some("never") => Capability::no(NAME, "switched off: guests miss the TLB more often")
             .hint(format!("`echo madvise > {}`", paths::thp_file("enabled"))),
-        Some(_) | None => Capability::partly(NAME, format!("{text:?} is not understood")),
+        Some(_) | None => Capability::partly(NAME, format!("cannot parse {text:?}")),
     }
 }
 

@@ -16,18 +16,21 @@ pub(super) fn affinity(context: &Context<'_>) -> Capability {
         match context.host.affinity(Tid(0)) {
             Err(error) => Capability::no(NAME, because(&error))
                 .hint("a seccomp filter forbids the call: run outside the sandbox"),
-            Ok(mask) if mask.is_empty() => Capability::no(NAME, "the own mask is empty"),
+            Ok(mask) if mask.is_empty() => {
+                Capability::no(NAME, "the affinity mask of this process is empty")
+            }
             Ok(mask) if mask.len() == 1 => Capability::partly(
                 NAME,
-                format!("this process is bound to CPU {mask} alone: nothing to choose from"),
+                format!("this process is bound to CPU {mask} alone, so there is no choice"),
             )
             .hint("start it without taskset, or in a larger cpuset"),
-            Ok(mask) if context.has(Right::SysNice) => {
-                Capability::yes(NAME, format!("any thread may be bound; own mask {mask}"))
-            }
+            Ok(mask) if context.has(Right::SysNice) => Capability::yes(
+                NAME,
+                format!("any thread can be pinned; mask of this process: {mask}"),
+            ),
             Ok(mask) => Capability::yes(
                 NAME,
-                format!("threads of the own user may be bound; own mask {mask}"),
+                format!("threads of this user can be pinned; mask of this process: {mask}"),
             ),
         }
     };
@@ -40,10 +43,10 @@ pub(super) fn run_delay(context: &Context<'_>) -> Capability {
     let capability = match context.text(&paths::own_schedstat()) {
         Err(error) => Capability::unread(NAME, &error),
         Ok(None) if !context.host.is_live() => not_live(NAME),
-        Ok(None) => Capability::no(NAME, "the kernel keeps no schedstat of its tasks")
+        Ok(None) => Capability::no(NAME, "the kernel has no schedstat for tasks")
             .hint("use a kernel with CONFIG_SCHED_INFO (every distribution's has it)"),
         Ok(Some(text)) if text.split_ascii_whitespace().all(|number| number == "0") => {
-            Capability::no(NAME, "the kernel's schedstat counts nothing")
+            Capability::no(NAME, "the kernel's schedstat is always zero")
                 .hint("use a kernel with CONFIG_SCHED_INFO, outside of user-mode kernels")
         }
         Ok(Some(_)) => Capability::yes(NAME, "schedstat counts run time, wait time and slices"),
@@ -112,7 +115,7 @@ pub(super) fn throttle(context: &Context<'_>) -> Capability {
     match (runtime.parse::<i64>(), period.parse::<i64>()) {
         (Ok(-1), _) => Capability::partly(
             NAME,
-            "switched off: a spinning real-time thread keeps its CPU for good",
+            "switched off: a spinning real-time thread never gives up its CPU",
         )
         .hint("`sysctl kernel.sched_rt_runtime_us=950000` restores the safety net"),
         (Ok(0), _) => Capability::no(NAME, "real-time tasks get no run time at all")
@@ -126,7 +129,7 @@ pub(super) fn throttle(context: &Context<'_>) -> Capability {
             ),
         ),
         (Ok(_) | Err(_), _) => {
-            Capability::partly(NAME, format!("{runtime:?} of {period:?} µs is not understood"))
+            Capability::partly(NAME, format!("cannot parse {runtime:?} of {period:?} µs"))
         }
     }
 }
@@ -140,7 +143,7 @@ pub(super) fn detailed_statistics(context: &Context<'_>) -> Capability {
             NAME,
             "the kernel is built without CONFIG_SCHEDSTATS: no longest waits per thread",
         )
-        .hint("run delay and migrations work without"),
+        .hint("run delay and migrations work without it"),
         Ok(Some(value)) if value == "0" => {
             Capability::partly(NAME, "built in, but switched off (its default)")
                 .hint("`sysctl kernel.sched_schedstats=1`, for longest waits per thread")

@@ -110,7 +110,7 @@ fn observing() {
     let btf = ("/sys/kernel/btf/vmlinux", "");
     check("BPF", &[disabled, btf, root], Verdict::Yes, "BTF");
     check("BPF", &[disabled, btf, user], Verdict::No, "may not load");
-    check("BPF", &[disabled, root], Verdict::Partly, "without the kernel's types");
+    check("BPF", &[disabled, root], Verdict::Partly, "without kernel type information");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn what_a_text_can_be() {
     check("none.xml", "none.xml: file not found");
     check("core:2 pu:2", "4 PUs");
     check("nonsense", "\"nonsense\" is not a synthetic description: ");
-    check("core:1000000 pu:1", "more than any kernel has");
+    check("core:1000000 pu:1", "exceed the limit of any kernel");
     check("pu:2(indexes=0,0)", "do not name 2 different PUs");
     check("", "it is empty");
     check("core:2 pu:2\0", "not a synthetic description");
@@ -69,8 +69,8 @@ fn doctor_names_what_is_wrong_with_its_input() {
     check("nofile", "nofile: file not found");
     check("/notes", "/notes: neither a capture");
     check("/README.md", "\"/README.md\" is not a synthetic description: it is empty");
-    check("/s", "/s holds a topology and none of the kernel's files");
-    check("core:2 pu:2", "core:2 pu:2 holds a topology and none of the kernel's files");
+    check("/s", "/s contains a topology but no files of the kernel");
+    check("core:2 pu:2", "core:2 pu:2 contains a topology but no files of the kernel");
 }
 
 #[test]

@@ -122,7 +122,7 @@ impl Check<'_, '_> {
             return Err(self.at(node, &format!("{kind:?} is not a type of object")));
         }
         if around.is_some() == (kind == "Machine") {
-            return Err(self.at(node, "a machine is inside something else"));
+            return Err(self.at(node, "a machine is inside another object"));
         }
         let sets = Sets {
             pus: self.set(node, "cpuset")?,
@@ -138,7 +138,7 @@ impl Check<'_, '_> {
             }
         }
         if !sets.are_complete() || around.is_some_and(|around| !sets.are_inside(around)) {
-            return Err(self.at(node, "a set holds what the set around it does not"));
+            return Err(self.at(node, "a set contains what its parent's set does not"));
         }
         self.identity(node)?;
         match kind {
@@ -180,7 +180,7 @@ impl Check<'_, '_> {
         match text.parse::<u64>() {
             // hwloc continues to count from the largest identity.
             Ok(identity) if identity < u64::MAX / 2 && self.identities.insert(identity) => Ok(()),
-            Ok(_) => Err(self.at(node, "a gp_index comes twice")),
+            Ok(_) => Err(self.at(node, "a gp_index appears twice")),
             Err(_) => Err(self.at(node, &format!("{text:?} is not a gp_index"))),
         }
     }
@@ -193,10 +193,10 @@ impl Check<'_, '_> {
             return Err(self.at(node, "the cpuset of a PU is not its own index"));
         }
         if objects(node).any(|child| !is_device(child)) {
-            return Err(self.at(node, "a PU contains something"));
+            return Err(self.at(node, "a PU contains another object"));
         }
         if self.pus.contains(index) {
-            return Err(self.at(node, "a PU comes twice"));
+            return Err(self.at(node, "a PU appears twice"));
         }
         self.pus.insert(index);
         Ok(())
@@ -208,7 +208,7 @@ impl Check<'_, '_> {
             return Err(self.at(node, "the nodeset of a NUMA node is not its own index"));
         }
         if self.nodes.contains(index) {
-            return Err(self.at(node, "a NUMA node comes twice"));
+            return Err(self.at(node, "a NUMA node appears twice"));
         }
         self.nodes.insert(index);
         Ok(())

@@ -85,14 +85,14 @@ fn what_hwloc_must_not_be_given() {
         "DTD",
     );
     inside(&pu(0), "comes twice");
-    inside(&object("PU", 0, 1, "gp_index=\"5\"", true), "a PU comes twice");
+    inside(&object("PU", 0, 1, "gp_index=\"5\"", true), "a PU appears twice");
     inside(&object("PU", 1, 1, "", true), "its own index");
-    inside(&object("PU", 5, 32, "", true), "the set around");
+    inside(&object("PU", 5, 32, "", true), "its parent's set");
     inside(&object("PU", 4_294_967_295, 2, "gp_index=\"5\"", true), "os_index");
     inside(&object("Chip", 1, 2, "", true), "\"Chip\" is not a type");
-    inside(&object("NUMANode", 0, 1, "gp_index=\"5\"", true), "a NUMA node comes twice");
+    inside(&object("NUMANode", 0, 1, "gp_index=\"5\"", true), "a NUMA node appears twice");
     inside(&object("NUMANode", 1, 1, "", true), "the nodeset of a NUMA node");
-    inside(&object("Machine", 1, 1, "", true), "inside something else");
+    inside(&object("Machine", 1, 1, "", true), "inside another object");
     for set in ["cpuset", "complete_cpuset", "nodeset", "complete_nodeset"] {
         inside(&pu(1).replace(&format!(" {set}=\"0x"), " x=\"0x"), &format!("no {set}"));
     }

@@ -41,7 +41,7 @@ fn refuses_odd_xml() {
         let error = Pins::from_xml(xml).unwrap_err().to_string();
         assert!(error.contains(expected), "{xml}: {error}");
     };
-    check("", "dumpxml is not understood");
+    check("", "cannot parse the output of virsh dumpxml");
     check("<!DOCTYPE d [<!ENTITY a 'b'>]><domain>&a;</domain>", "DTD");
     check("<domain><cputune><vcpupin cpuset='1'/></cputune></domain>", "<vcpupin> has no vcpu");
     check("<domain><cputune><emulatorpin/></cputune></domain>", "<emulatorpin> has no cpuset");

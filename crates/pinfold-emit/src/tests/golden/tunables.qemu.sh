@@ -109,7 +109,7 @@ cat <<'END_OF_PLAN'
     {
       "device": "0000:81:00.0",
       "pus": "0,4",
-      "reason": "asked for on the command line"
+      "reason": "requested on the command line"
     }
   ],
   "tuning": {

@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(table(&punctual), "skipped 0: every period had a wake-up\n");
         let lost = pooled(&[figure(&[5e3, 2.5e6, 1.5e6, 0.5e6], 0), figure(&[5e3], 7)]);
         let text = table(&lost);
-        assert!(text.starts_with("CPU 3: which periods were skipped is not known: 7"), "{text}");
+        assert!(text.starts_with("CPU 3: the skipped periods are unknown: 7"), "{text}");
         assert!(lost[0].wakeups.as_ref().unwrap().json()["skipped"].is_null());
         let other = Figure { probe: "io-latency".to_owned(), ..figure(&[5e3], 0) };
         assert_eq!(table(&pooled(&[other])), "");
