@@ -1,7 +1,7 @@
 //! `numa-exclusive`: each machine inside one NUMA node, its memory bound there.
 //!
 //! Kuehn & Baum: this avoids the cost of a neighbour on the same node. No node is shared while
-//! another one is free. The host keeps the boot core, and its node is used last. On two X5540 with
+//! another one is free. The host keeps the boot core, and its node is used last. On two Xeon 5540 with
 //! one machine of automatic size, the machine gets the whole second package.
 //!
 //! A node without memory is used last too; one without CPUs cannot carry vCPUs. `auto` gives all
@@ -17,8 +17,8 @@ use crate::plan_builder::{PlanBuilder, available};
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "numa-exclusive",
     summary: "each machine inside one NUMA node with its memory; no node shared while one is free",
-    source: "Kuehn & Baum; and the question in Lindroth's thread: on two X5540 one package for the \
-             machine",
+    source: "Kuehn & Baum; and the question in Lindroth's thread: on two Xeon 5540 one package for \
+             the machine",
     kind: StrategyKind::Shape,
     fallback: None,
     is_divided: false,
