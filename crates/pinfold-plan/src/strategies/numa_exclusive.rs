@@ -1,8 +1,8 @@
 //! `numa-exclusive`: each machine inside one NUMA node, its memory bound there.
 //!
 //! Kuehn & Baum: this avoids the cost of a neighbour on the same node. No node is shared while
-//! another one is free. The host keeps the boot core, and its node is used last. On two Xeon 5540 with
-//! one machine of automatic size, the machine gets the whole second package.
+//! another one is free. The host keeps the boot core, and its node is used last. On two Xeon 5540
+//! with one machine of automatic size, the machine gets the whole second package.
 //!
 //! A node without memory is used last too; one without CPUs cannot carry vCPUs. `auto` gives all
 //! CPUs of a node's fastest cores, or a share of them if vnodes share nodes.
