@@ -281,7 +281,7 @@ fn what_a_quota_cannot_do_is_refused_with_the_bound() {
     let short = Node { period_ns: Some(5 * MS), ..node(Method::Quota, &[(1, 50)]) };
     assert_eq!(
         start_error(&host, short),
-        "vnode web: quota cannot work with a period of 5 ms: 10 ms to 1000 ms it can"
+        "vnode web: quota cannot work with a period of 5 ms: use 10 ms to 1000 ms"
     );
     let small = Node { period_ns: Some(10 * MS), ..node(Method::Quota, &[(1, 5)]) };
     assert_eq!(

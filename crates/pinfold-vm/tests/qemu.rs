@@ -227,7 +227,10 @@ fn shows_why_qemu_did_not_start() {
     pinfold_host::files::write_atomic(&script, text).unwrap();
     let sleeper = ["sh".to_owned(), script];
     let error = launch::start_stopped(&argv::parse(&sleeper), &hasty).err().unwrap();
-    assert!(error.to_string().contains("no QMP socket within 1 s; it said:\nwaiting"), "{error}");
+    assert!(
+        error.to_string().contains("its QMP socket within 1 s; it printed:\nwaiting"),
+        "{error}"
+    );
 }
 
 /// What starts QEMU keeps its options, QEMU gets Pinfold's, and no guest is left stopped.

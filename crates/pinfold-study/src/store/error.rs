@@ -9,7 +9,7 @@ use crate::schema::SchemaError;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The folder of the file cannot be created.
-    #[error("the folder of the store {path} cannot be made")]
+    #[error("cannot create the directory of the store {path}")]
     Folder {
         /// Path of the store.
         path: String,
@@ -23,7 +23,7 @@ pub enum StoreError {
         path: String,
     },
     /// The file cannot be opened.
-    #[error("the store {path} cannot be opened")]
+    #[error("cannot open the store {path}")]
     Open {
         /// Path of the store.
         path: String,
@@ -39,7 +39,9 @@ pub enum StoreError {
         why: String,
     },
     /// A later version of Pinfold wrote it.
-    #[error("the store {path} has version {found}, this Pinfold knows versions up to {known}")]
+    #[error(
+        "the store {path} has version {found}, but this Pinfold supports versions up to {known}"
+    )]
     Newer {
         /// Path of the store.
         path: String,
@@ -69,7 +71,7 @@ pub enum StoreError {
         path: String,
     },
     /// The file is not writable.
-    #[error("the store {path} may not be written")]
+    #[error("the store {path} is not writable")]
     ReadOnly {
         /// Path of the store.
         path: String,
@@ -148,17 +150,18 @@ impl StoreError {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             StoreError::Folder { .. } | StoreError::Open { .. } | StoreError::ReadOnly { .. } => {
-                "check the rights of the file and its folder, or name another file with --store"
+                "check the permissions of the file and its directory, or name another file with \
+                 --store"
             }
             StoreError::Missing { .. } => {
-                "`pinfold tune` and `pinfold study run` make stores; check the name"
+                "`pinfold tune` and `pinfold study run` create stores; check the name"
             }
             StoreError::Foreign { .. } => {
                 "name another file with --store; this one was not touched"
             }
             StoreError::Newer { .. } => "use the Pinfold that wrote it, or a later one",
             StoreError::Locked { .. } => {
-                "wait until the other Pinfold has ended, or name another file with --store"
+                "wait until the other pinfold process exits, or name another file with --store"
             }
             StoreError::Damaged { .. } => {
                 "save what is left with `sqlite3 FILE .recover | sqlite3 NEW`, or restore a copy; \
@@ -168,17 +171,17 @@ impl StoreError {
                 "free some space and run the same command again: what was saved is kept"
             }
             StoreError::Value { .. } | StoreError::Document { .. } => {
-                "the file was changed by another program; restore a copy or begin a new store"
+                "the file was changed by another program; restore a copy or start a new store"
             }
             StoreError::NoRun { .. } | StoreError::Kind { .. } => {
                 "list the runs with `pinfold report --list`"
             }
             StoreError::HostChanged { .. } => {
-                "begin a new run, or allow the change if you know that it does not matter; \
-                 the result will say so"
+                "start a new run, or allow the change if you know that it does not matter; the \
+                 result will report it"
             }
             StoreError::AlreadySaved { .. } => {
-                "another Pinfold works on the same run; let one of them end"
+                "another pinfold process is working on the same run; stop one of them"
             }
             StoreError::Sql { .. } => return None,
         };

@@ -159,7 +159,7 @@ impl Store {
             .optional()
             .map_err(self.sql("read its schema"))?;
         let Some(found) = found else { return Ok(()) };
-        let why = format!("the {} of its schema is not Pinfold's", shown::name(&found));
+        let why = format!("Pinfold did not create the {} of its schema", shown::name(&found));
         Err(StoreError::Foreign { path: self.path.clone(), why })
     }
 

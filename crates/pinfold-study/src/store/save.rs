@@ -318,7 +318,7 @@ pub fn host_changes(then: &Origin, now: &Origin) -> Vec<String> {
     let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
     let [old, new] = [then, now].map(|origin| shown_parameters(&origin.cmdline));
     let is_hidden = then.cmdline != now.cmdline && old == new;
-    let hidden = "kernel parameters: others than those for CPUs or memory";
+    let hidden = "kernel parameters: other than those for CPUs or memory";
     [
         ("topology", then.fingerprint.clone(), now.fingerprint.clone()),
         ("kernel", then.kernel.clone(), now.kernel.clone()),

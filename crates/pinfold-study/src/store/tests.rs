@@ -122,7 +122,7 @@ fn every_bad_file_is_distinguished() {
     let newer = folder.path("newer.sqlite");
     Store::open_or_create(&newer).unwrap();
     Connection::open(&newer).unwrap().pragma_update(None, "user_version", 7).unwrap();
-    check(&newer, "the store FILE has version 7, this Pinfold knows versions up to 4");
+    check(&newer, "the store FILE has version 7, but this Pinfold supports versions up to 4");
 }
 
 #[test]

@@ -86,16 +86,16 @@ impl Cell {
             (Some(NATIVE), None | Some(NATIVE)) | (None, Some(NATIVE)) => {
                 return match load {
                     Some(load) => {
-                        Err(format!("guest_load {load} needs a guest, and native is none"))
+                        Err(format!("guest_load {load} needs a guest, but native is not a guest"))
                     }
                     None => Ok(None),
                 };
             }
             (Some(NATIVE), Some(other)) => {
-                return Err(format!("isa native is no guest, and accelerator {other} runs one"));
+                return Err(format!("isa native is not a guest, but accelerator {other} runs one"));
             }
             (Some(other), Some(NATIVE)) => {
-                return Err(format!("isa {other} is a guest, and accelerator native runs none"));
+                return Err(format!("isa {other} is a guest, but accelerator native runs none"));
             }
             (_, _) => {}
         }
@@ -105,7 +105,7 @@ impl Cell {
             Some(_) | None => Accelerator::TcgMulti,
         };
         let vcpus = vcpus.map_or(Ok(1), str::parse);
-        let vcpus = vcpus.map_err(|_| "n_vcpu is no number of vCPUs".to_owned())?;
+        let vcpus = vcpus.map_err(|_| "n_vcpu is not a number of vCPUs".to_owned())?;
         Ok(Some(GuestRequest { isa: isa.and_then(Isa::from_name), accelerator, vcpus }))
     }
 
@@ -333,7 +333,8 @@ fn nothing_left(study: &Study, rule: usize, count: usize, all: usize) -> StudyEr
     let at = study.constraints.get(rule).map_or(0, |rule| rule.at);
     let text = study.constraints.get(rule).map_or("", |rule| rule.text.as_str());
     let why = format!(
-        "the constraints exclude all {all} combinations of levels, this one {count}: {text}"
+        "the constraints exclude all {all} combinations of levels; this one excludes {count}: \
+         {text}"
     );
     StudyError::Rule(study.fault(at, why))
 }

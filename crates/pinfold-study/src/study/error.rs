@@ -42,7 +42,7 @@ pub enum StudyError {
         wanted: String,
     },
     /// The file differs from that at the start of the run.
-    #[error("{file} is not the file that the run began with: line {line} differs")]
+    #[error("{file} is not the file that the run started with: line {line} differs")]
     OtherText {
         /// Path of the file.
         file: String,
@@ -56,10 +56,10 @@ pub enum StudyError {
         path: String,
     },
     /// The text in the store is not a study file of this version.
-    #[error("the study in the store cannot be read: {0}")]
+    #[error("cannot read the study in the store: {0}")]
     Stored(ConfigError),
     /// The cells of the stored run differ from those of its text.
-    #[error("the store's {stored} cells are not the {found} of its study")]
+    #[error("the store has {stored} cells, but its study has {found}")]
     OtherCells {
         /// Number in the store.
         stored: usize,
@@ -67,7 +67,7 @@ pub enum StudyError {
         found: usize,
     },
     /// No trial can be run on this host.
-    #[error("the study cannot be run: {message}")]
+    #[error("cannot run the study: {message}")]
     Runner {
         /// The error message of the runner.
         message: String,
@@ -129,20 +129,21 @@ impl StudyError {
             }
             StudyError::OtherStudy { .. } => "name another store with --store",
             StudyError::OtherText { .. } => {
-                "go on without naming the file: the store holds its own copy; or begin a new store"
+                "continue without naming the file, because the store has its own copy; or start a \
+                 new store"
             }
             StudyError::Unfinished { .. } => {
-                "go on with `pinfold study resume STORE`, or name another store with --store"
+                "continue with `pinfold study resume STORE`, or name another store with --store"
             }
             StudyError::OtherCells { .. } => {
-                "another version of Pinfold made it; use that one, or begin a new store"
+                "another version of Pinfold created it; use that version, or start a new store"
             }
             StudyError::Runner { hint, .. } => return hint.clone(),
             StudyError::KeepsFailing { .. } => {
-                "run the command by hand to see why; what was measured is kept"
+                "run the command by hand to see why; the results so far are stored"
             }
             StudyError::Document { .. } => {
-                "the store was changed by another program; begin a new run"
+                "the store was changed by another program; start a new run"
             }
             StudyError::Store(error) => return error.hint(),
         };

@@ -32,7 +32,7 @@ impl Value {
     fn kind(&self) -> &'static str {
         match self {
             Value::Number(_) => "a number",
-            Value::Text(_) => "a text",
+            Value::Text(_) => "a string",
             Value::Truth(_) => "true or false",
         }
     }
@@ -144,7 +144,7 @@ impl Expr {
         if *parser.peek() == Token::End {
             return Ok(expr);
         }
-        Err(ExprError::new(parser.at(), format!("{} is not expected here", parser.peek())))
+        Err(ExprError::new(parser.at(), format!("unexpected {}", parser.peek())))
     }
 
     /// The constant, if the expression is only a constant.
@@ -440,7 +440,7 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>, ExprError> {
             let inner = &rest[1..];
             let end = inner
                 .find(letter)
-                .ok_or_else(|| ExprError::new(at, "this text has no closing quote"))?;
+                .ok_or_else(|| ExprError::new(at, "this string has no closing quote"))?;
             found.push((Token::Text(inner[..end].to_owned()), at));
             end + 2
         } else if letter.is_ascii_digit() {
@@ -457,7 +457,7 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>, ExprError> {
             found.push((Token::Sign(sign), at));
             sign.len()
         } else {
-            return Err(ExprError::new(at, format!("{letter:?} means nothing here")));
+            return Err(ExprError::new(at, format!("unexpected {letter:?}")));
         };
         at += length;
     }
@@ -512,7 +512,7 @@ impl Parser {
         if self.take(wanted) {
             Ok(())
         } else {
-            let why = format!("{} stands where {wanted:?} is needed", self.peek());
+            let why = format!("found {}, but expected {wanted:?}", self.peek());
             Err(ExprError::new(at, why))
         }
     }
@@ -610,7 +610,7 @@ impl Parser {
             };
             links += 1;
             if links > DEEPEST {
-                return Err(ExprError::new(at, "this is too long a chain"));
+                return Err(ExprError::new(at, "this expression is too long"));
             }
             let right = inner(self)?;
             left = binary(at, *operator, left, right);
@@ -625,10 +625,7 @@ impl Parser {
             Token::Word(word) => match word.as_str() {
                 "true" | "false" => Node::Constant(Value::Truth(word == "true")),
                 "and" | "or" | "not" | "in" => {
-                    return Err(ExprError::new(
-                        at,
-                        format!("{word} stands where a value is needed"),
-                    ));
+                    return Err(ExprError::new(at, format!("found {word}, but expected a value")));
                 }
                 _ => {
                     self.next += 1;
@@ -647,7 +644,7 @@ impl Parser {
                 return Ok(Expr { at, node: Node::Negative(Box::new(inner)) });
             }
             other @ (Token::Sign(_) | Token::End) => {
-                return Err(ExprError::new(at, format!("{other} stands where a value is needed")));
+                return Err(ExprError::new(at, format!("found {other}, but expected a value")));
             }
         };
         self.next += 1;
@@ -737,18 +734,18 @@ mod tests {
             };
             assert_eq!((error.at, error.why.as_str()), (at, why), "{text}");
         };
-        check("n_vcpu <=", 9, "the end stands where a value is needed");
-        check("n_vcpu = 4", 7, "\"=\" is not expected here");
-        check("'open", 0, "this text has no closing quote");
-        check("1 & 2", 2, "'&' means nothing here");
+        check("n_vcpu <=", 9, "found the end, but expected a value");
+        check("n_vcpu = 4", 7, "unexpected \"=\"");
+        check("'open", 0, "this string has no closing quote");
+        check("1 & 2", 2, "unexpected '&'");
         check("n_vcpus > 1", 0, "n_vcpus has no value here");
-        check("strategy > 1", 0, "isolcpus is a text, not a number");
-        check("strategy == 1", 9, "isolcpus is a text, 1 is a number");
+        check("strategy > 1", 0, "isolcpus is a string, not a number");
+        check("strategy == 1", 9, "isolcpus is a string, 1 is a number");
         check("fib(3)", 0, "there is no function fib");
         check("power_of_two(1, 2)", 0, "power_of_two takes one number");
-        check("(1", 2, "the end stands where \")\" is needed");
+        check("(1", 2, "found the end, but expected \")\"");
         check(&"(".repeat(1_000), 65, "this is nested too deeply");
-        check(&vec!["1"; 200].join("+"), 129, "this is too long a chain");
+        check(&vec!["1"; 200].join("+"), 129, "this expression is too long");
     }
 
     #[test]

@@ -124,7 +124,7 @@ fn by_regex(regex: &regex_lite::Regex, output: &str) -> Result<Vec<f64>, String>
         .filter_map(|captures| captures.get(1))
         .map(|found| {
             let text = found.as_str().trim();
-            text.parse().map_err(|_| format!("{text:?} stands where a number should"))
+            text.parse().map_err(|_| format!("expected a number, but found {text:?}"))
         })
         .collect()
 }
@@ -159,7 +159,8 @@ fn by_json(
             Some(Json::Array(items)) => {
                 for item in items {
                     let sample = item.as_f64();
-                    samples.push(sample.ok_or_else(|| reported(&format!("{item} is no number")))?);
+                    samples
+                        .push(sample.ok_or_else(|| reported(&format!("{item} is not a number")))?);
                 }
             }
             Some(_) | None if valued(expr) => {
@@ -333,9 +334,9 @@ mod tests {
             "it printed no figure rate to stdout, but: \"{\\\"y\\\":1}\"",
         );
         check(regex("t=([0-9a-zN]+)"), "t=NaN", "the figure rate is NaN");
-        check(regex("t=(.*)"), "t=fast", "\"fast\" stands where a number should");
+        check(regex("t=(.*)"), "t=fast", "expected a number, but found \"fast\"");
         check(json("x / y"), "{\"x\":1,\"y\":0}", "the figure rate is inf");
-        check(json("x + 1"), "{\"x\":\"a\"}", "rate: a is a text, not a number");
+        check(json("x + 1"), "{\"x\":\"a\"}", "rate: a is a string, not a number");
         check(json("x"), "{\"x\":[1,\"b\"]}", "rate: \"b\" is no number");
         let long = "z".repeat(500);
         let shown = format!("it printed no figure rate to stdout, but: \"{}\" …", "z".repeat(120));

@@ -102,7 +102,7 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
             StudyError::Rule(study.fault(rule.at + 1 + error.at, format!("lasts: {}", error.why)))
         })?;
         if !lasts_s.is_finite() || lasts_s < 0.0 {
-            let why = format!("lasts: {lasts_s} s is no time (for {})", cell.name(study));
+            let why = format!("lasts: {lasts_s} s is not a time (for {})", cell.name(study));
             return Err(StudyError::Rule(study.fault(rule.at, why)));
         }
         let times = 1 + u32::from(cells.has_twin(index, study));

@@ -131,7 +131,7 @@ fn study(mut keys: Keys) -> Result<Study, Fault> {
             name_at,
             format!("the levels of all factors make more than {MOST_CELLS} cells"),
         )
-        .with_hint("leave levels out, or make two studies")),
+        .with_hint("remove levels, or split the study in two")),
     }
 }
 
@@ -270,7 +270,7 @@ fn shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
             if can {
                 Ok(name)
             } else {
-                Err(Fault::new(at, format!("share: each level of {name} is a start of its own"))
+                Err(Fault::new(at, format!("share: each level of {name} needs a separate start"))
                     .with_hint(
                         "a start can share the workload, loads, speeds and variables of commands",
                     ))
@@ -298,7 +298,7 @@ fn unknown_name(key: &str, name: &str, at: usize, study: &Study) -> Fault {
     known.extend(study.factors.iter().map(|factor| factor.name.as_str()));
     known.extend(study.values.keys().map(String::as_str));
     Fault::new(at, format!("{key}: there is no factor or value {name}")).with_hint(format!(
-        "known are {} and {}; texts stand in quotes",
+        "known are {} and {}; strings are written in quotes",
         known.join(", "),
         HOST_FACTS.join(", ")
     ))
@@ -380,7 +380,7 @@ fn levels(name: &str, acts: &FactorEffect, value: Toml) -> Result<Vec<Level>, Fa
     };
     if items.is_empty() {
         return Err(Fault::new(at, format!("the factor {name} has no levels"))
-            .with_hint("a factor without levels makes an empty product: write at least one"));
+            .with_hint("a factor without levels gives no cells: write at least one"));
     }
     let mut levels: Vec<Level> = Vec::new();
     for item in items {
@@ -407,7 +407,7 @@ fn level(name: &str, value: Toml) -> Result<Level, Fault> {
             (text.clone(), read)
         }
         ValueKind::Number(number) => {
-            #[expect(clippy::cast_precision_loss, reason = "levels are small numbers")]
+            #[expect(clippy::cast_precision_loss, reason = "levels must be small numbers")]
             let read = *number as f64;
             (number.to_string(), Value::Number(read))
         }
@@ -417,7 +417,7 @@ fn level(name: &str, value: Toml) -> Result<Level, Fault> {
         },
         ValueKind::Truth(truth) => (truth.to_string(), Value::Truth(*truth)),
         ValueKind::List(_) | ValueKind::Table(_) | ValueKind::Date => {
-            return Err(value.not(name, "a text, a number, true or false"));
+            return Err(value.not(name, "a string, a number, true or false"));
         }
     };
     Ok(Level { text, value: read })
@@ -497,7 +497,7 @@ fn pus(keys: &mut Keys) -> Result<Option<CpuSet>, Fault> {
         Fault::new(at, format!("pus: {error}")).with_hint("write OS indexes, such as 0-3,8")
     })?;
     if pus.is_empty() {
-        Err(Fault::new(at, "pus: it names no CPU".to_owned()))
+        Err(Fault::new(at, "pus: the list is empty".to_owned()))
     } else {
         Ok(Some(pus))
     }
@@ -542,7 +542,7 @@ fn probes(keys: &mut Keys) -> Result<Vec<Probe>, Fault> {
         Probe::ALL.into_iter().find(|probe| probe.name() == name).ok_or_else(|| {
             let known = Probe::ALL.map(Probe::name).join(", ");
             Fault::new(at, format!("there is no probe {name:?}"))
-                .with_hint(format!("there are {known}; others are workloads of their own"))
+                .with_hint(format!("available: {known}; other programs are workloads"))
         })
     };
     let found: BTreeSet<Probe> = names.into_iter().map(probe).collect::<Result<_, _>>()?;

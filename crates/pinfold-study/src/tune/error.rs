@@ -19,7 +19,7 @@ pub enum TuneError {
     #[error("the candidates lack the baseline \"none\"")]
     NoBaseline,
     /// There is no candidate to compare with the baseline.
-    #[error("no candidate places the machine otherwise than the baseline")]
+    #[error("no candidate places the machine differently from the baseline")]
     NothingToCompare,
     /// Two candidates have the same name.
     #[error("two candidates are called {name:?}")]
@@ -39,8 +39,8 @@ pub enum TuneError {
     },
     /// The time does not suffice for the smallest design that can give a verdict.
     #[error(
-        "{budget_s:.0} s do not suffice: {starts} starts of at least {start_s:.1} s \
-         need {needed_s:.0} s"
+        "a budget of {budget_s:.0} s is too small: {starts} starts of at least {start_s:.1} s need \
+         {needed_s:.0} s"
     )]
     Budget {
         /// The given time (seconds).
@@ -53,7 +53,7 @@ pub enum TuneError {
         start_s: f64,
     },
     /// No machine can be started on this host.
-    #[error("the virtual machine cannot be started: {message}")]
+    #[error("cannot start the virtual machine: {message}")]
     Starter {
         /// The starter's message.
         message: String,
@@ -91,14 +91,13 @@ impl TuneError {
             TuneError::Config { .. } => None,
             TuneError::NoBaseline => Some("add a candidate called \"none\"".to_owned()),
             TuneError::NothingToCompare => Some(
-                "this host leaves no choice for this machine; ask for fewer vCPUs or other \
+                "this host has only one placement for this machine; use fewer vCPUs or other \
                  strategies (`pinfold plan --list`)"
                     .to_owned(),
             ),
             TuneError::DuplicateName { .. } => Some("give each candidate its own name".to_owned()),
             TuneError::UnequalVcpus { .. } => Some(
-                "comparisons are between layouts of equal size: give the number of vCPUs"
-                    .to_owned(),
+                "only layouts of equal size can be compared: give the number of vCPUs".to_owned(),
             ),
             TuneError::Budget { needed_s, .. } => Some(format!(
                 "give a budget of at least {:.0} s, fewer candidates or fewer load states",
@@ -106,12 +105,12 @@ impl TuneError {
             )),
             TuneError::Starter { hint, .. } => hint.clone(),
             TuneError::KeepsFailing { .. } => Some(
-                "start the machine by hand with the same arguments to see why; \
-                 what was measured is kept"
+                "start the machine by hand with the same arguments to see why; the results so far \
+                 are stored"
                     .to_owned(),
             ),
             TuneError::Document { .. } => {
-                Some("the store was changed by another program; begin a new run".to_owned())
+                Some("the store was changed by another program; start a new run".to_owned())
             }
             TuneError::Store(error) => error.hint(),
         }

@@ -27,10 +27,10 @@ pub(super) fn findings(
 fn about_run(report: &TuneReport, sessions: &[SessionRecord], findings: &mut Vec<Finding>) {
     if !report.finished {
         let text = format!(
-            "{} of {} starts are done: the report shows what there is",
+            "{} of {} starts are done: the report covers only these",
             report.design.done, report.design.planned
         );
-        let hint = format!("go on with `{}`", Command::new("tune --resume"));
+        let hint = format!("continue with `{}`", Command::new("tune --resume"));
         findings.push(Finding::warning("run", text).with_hint(hint));
     }
     for pair in sessions.windows(2) {
@@ -44,8 +44,7 @@ fn about_run(report: &TuneReport, sessions: &[SessionRecord], findings: &mut Vec
         Accelerator::TcgMulti | Accelerator::TcgSingle => findings.push(Finding::note(
             "accelerator",
             format!(
-                "the guest ran under {}: the numbers speak of that emulator on this host, \
-                 not of KVM",
+                "the guest ran under {}: the results do not carry over to KVM",
                 report.origin.accelerator
             ),
         )),
@@ -71,7 +70,7 @@ fn about_candidates(report: &TuneReport, findings: &mut Vec<Finding>) {
     if report.design.screening.is_empty() {
         findings.push(Finding::note(
             "screening",
-            "all candidates could be confirmed, so that none was screened out",
+            "all candidates could be confirmed, so none was screened out",
         ));
     }
     about_race(report, findings);
@@ -88,11 +87,11 @@ fn about_candidates(report: &TuneReport, findings: &mut Vec<Finding>) {
         } else {
             let text = format!("a start failed twice in {place}: {}", failure.message);
             Finding::warning(name, text)
-                .with_hint("its comparisons are unknown; repeat the run when the cause is gone")
+                .with_hint("its comparisons are unknown; repeat the run when the cause is fixed")
         });
     }
     for row in report.screening.iter().filter(|row| row.blocks == 0) {
-        let text = "no start succeeded in the screening, so that it was not confirmed";
+        let text = "no start succeeded in the screening, so it was not confirmed";
         findings.push(Finding::problem(row.name.as_str(), text));
     }
 }
@@ -100,8 +99,8 @@ fn about_candidates(report: &TuneReport, findings: &mut Vec<Finding>) {
 fn about_race(report: &TuneReport, findings: &mut Vec<Finding>) {
     for one in &report.dropped {
         let text = format!(
-            "was dropped after block {} of the {}: its {} was {:.2} times that of {} over {} blocks, so \
-             that it cannot win any more ({}, p {:.2e}, {:.2e} needed)",
+            "was dropped after block {} of the {}: its {} was {:.2} times that of {} over {} \
+             blocks, so it can no longer win ({}, p {:.2e}, {:.2e} needed)",
             one.block + 1,
             one.phase,
             report.config.metric().name(),
@@ -123,8 +122,8 @@ fn about_race(report: &TuneReport, findings: &mut Vec<Finding>) {
         .collect();
     if !left_out.is_empty() && report.design.confirm.is_some() {
         let text = format!(
-            "{} had the worse numbers after {} blocks and were left out without proof, because \
-             at most {} are confirmed",
+            "{} had the worse numbers after {} blocks and were dropped without a test, because at \
+             most {} are confirmed",
             left_out.join(", "),
             report.design.screening.len(),
             report.config.keep
@@ -167,8 +166,8 @@ fn about_noise(report: &TuneReport, findings: &mut Vec<Finding>) {
         let decides = row.metric == goal_metric && row.load == report.goal_load;
         findings.push(if decides {
             Finding::warning("A/A pair", text).with_hint(
-                "something changed during the run; distrust differences of this size, \
-                 quieten the host and repeat",
+                "something changed during the run; do not trust differences of this size; make the \
+                 host quieter and repeat",
             )
         } else {
             Finding::note("A/A pair", text)
@@ -201,7 +200,10 @@ fn about_winner(report: &TuneReport, findings: &mut Vec<Finding>) {
     };
     let name = winner.name.as_str();
     match &winner.against_baseline {
-        None => findings.push(Finding::note(name, "no placement scored better than leaving it be")),
+        None => findings.push(Finding::note(
+            name,
+            "no placement scored better than leaving the machine unpinned",
+        )),
         Some(contrast) => match contrast.verdict {
             Verdict::Better => {}
             Verdict::Same => {
@@ -210,16 +212,16 @@ fn about_winner(report: &TuneReport, findings: &mut Vec<Finding>) {
             }
             Verdict::Worse | Verdict::Unknown { .. } => {
                 let text = format!(
-                    "it scored best, but that it is better than none is not shown ({})",
+                    "it scored best, but is not shown to be better than none ({})",
                     contrast.verdict
                 );
-                let hint = "give a larger budget or quieten the host";
+                let hint = "use a larger budget or make the host quieter";
                 findings.push(Finding::warning(name, text).with_hint(hint));
             }
         },
     }
     if winner.within_noise {
-        let text = "its ratio to none lies within what none differs from itself";
+        let text = "its ratio to none is within the difference between two measurements of none";
         findings.push(Finding::warning(name, text));
     }
     match report.config.goal {
@@ -248,7 +250,7 @@ fn about_constraint(report: &TuneReport, findings: &mut Vec<Finding>) {
     findings.push(if violating.len() == report.ranking.len() {
         let text = format!("every placement had a gap above {limit_ms} ms in some block");
         Finding::problem("max gap", text).with_hint(
-            "isolate the vCPUs (--isolate host), use a real-time policy, or ask for less",
+            "isolate the vCPUs (--isolate host), use a real-time policy, or raise the limit",
         )
     } else {
         let text = format!("{} had a gap above {limit_ms} ms in some block", violating.join(", "));

@@ -279,17 +279,17 @@ pub(super) fn check_result(request: &StartRequest, result: &StartResult) -> Resu
     for load in &request.load_states {
         match result.cells.iter().filter(|cell| cell.load == *load).count() {
             1 => {}
-            0 => return Err(format!("the start did not measure \"{load}\"")),
-            times => return Err(format!("the start measured \"{load}\" {times} times")),
+            0 => return Err(format!("the boot did not measure \"{load}\"")),
+            times => return Err(format!("the boot measured \"{load}\" {times} times")),
         }
     }
     if let Some(other) = result.cells.iter().find(|cell| !request.load_states.contains(&cell.load))
     {
-        return Err(format!("the start measured \"{}\" unasked", other.load));
+        return Err(format!("the boot measured \"{}\", which was not requested", other.load));
     }
     for cell in &result.cells {
         if cell.series.is_empty() {
-            return Err(format!("the start measured nothing in \"{}\"", cell.load));
+            return Err(format!("the boot produced no samples for \"{}\"", cell.load));
         }
         for series in &cell.series {
             check_series(series).map_err(|why| {

@@ -51,7 +51,7 @@ fn published_number(value: Toml) -> Result<f64, Fault> {
     let at = value.at;
     let level = super::level("value", value)?;
     let number = level.number().filter(|number| number.is_finite());
-    number.ok_or_else(|| Fault::new(at, format!("value: {} is no number", level.text)))
+    number.ok_or_else(|| Fault::new(at, format!("value: {} is not a number", level.text)))
 }
 
 fn parse_unit(text: &str, at: usize) -> Result<Option<Unit>, Fault> {

@@ -109,7 +109,7 @@ fn check_braces(word: &str, at: usize, study: &Study) -> Result<(), Fault> {
             .chain(BUILT_IN)
             .collect();
         Fault::new(at, why)
-            .with_hint(format!("in braces may stand {}; write {{{{ for a brace", names.join(", ")))
+            .with_hint(format!("braces may contain {}; write {{{{ for a brace", names.join(", ")))
     })
 }
 
@@ -189,7 +189,7 @@ fn regex(text: &str, at: usize) -> Result<Regex, Fault> {
     let regex = Regex::new(text).map_err(|error| Fault::new(at, format!("regex: {error}")))?;
     match regex.captures_len() {
         0 | 1 => Err(Fault::new(at, "regex: it has no group that holds the number".to_owned())
-            .with_hint("put round brackets around the number: 'time: ([0-9.]+)'")),
+            .with_hint("put the number in a group, in round brackets: 'time: ([0-9.]+)'")),
         _ => Ok(regex),
     }
 }

@@ -51,7 +51,7 @@ fn factors_that_do_not_exist() {
     check(
         "share = [\"workload\"]",
         "share = [\"method\"]",
-        "line 5, column 10: share: each level of method is a start of its own",
+        "line 5, column 10: share: each level of method needs a separate start",
     );
     check("x = \"speed\"", "x = \"spede\"", "line 43, column 5: there is no factor \"spede\"");
 }
@@ -87,7 +87,7 @@ fn values_of_the_source_that_select_nothing() {
     );
     check(
         row("ratio", half).replace("0.5\n", "\"much\"\n"),
-        "line 57, column 9: value: much is no",
+        "line 57, column 9: value: much is not",
     );
 }
 
@@ -125,7 +125,7 @@ fn workloads_figures_and_claims() {
     check(
         "json = \"rate\"",
         "json = \"rate +\"",
-        "line 30, column 15: json: the end stands where a value is needed",
+        "line 30, column 15: json: found the end, but expected a value",
     );
     check(
         "json = \"rate\"",
@@ -151,7 +151,7 @@ fn workloads_figures_and_claims() {
     check(
         "lasts = \"1s\"",
         "lasts = \"1 fortnight\"",
-        "line 26, column 12: lasts: fortnight is not expected here",
+        "line 26, column 12: lasts: unexpected fortnight",
     );
     check(
         "agree = \"abs(error(rate, method = 'stall')) < 5\"",
@@ -161,7 +161,7 @@ fn workloads_figures_and_claims() {
     check(
         "note = \"two blocks\"",
         "note = \" \"",
-        "line 55, column 8: note: say what the quick form leaves out",
+        "line 55, column 8: note: state what the quick form leaves out",
     );
     check(
         "[quick]",
@@ -181,9 +181,13 @@ fn constraints_that_exclude_everything_or_have_no_value() {
     };
     check(
         "cores > 100",
-        "line 7, column 16: the constraints exclude all 36 combinations of levels, this one 36: cores > 100",
+        "line 7, column 16: the constraints exclude all 36 combinations of levels; this one \
+         excludes 36: cores > 100",
     );
-    check("cores == 'one'", "line 7, column 23: 1 is a number, one is a text (for a: method none");
+    check(
+        "cores == 'one'",
+        "line 7, column 23: 1 is a number, one is a string (for a: method none",
+    );
     check("cores", "line 7, column 17: 1 is a number, not true or false");
     let few = HostFacts { pus: 0, ..FACTS };
     let error = cells(&from_toml(STUDY).unwrap(), &few, &world.machine).unwrap_err();
@@ -201,7 +205,7 @@ fn constraints_that_exclude_everything_or_have_no_value() {
 fn a_store_of_an_older_study_file_is_refused_with_the_line() {
     let older = STUDY.replacen("seed = 5", "sead = 5", 1);
     let error = StudyError::Stored(from_toml(&older).unwrap_err());
-    let expected = "the study in the store cannot be read: line 3, column 1: the study has no key";
+    let expected = "cannot read the study in the store: line 3, column 1: the study has no key";
     assert!(error.to_string().starts_with(expected), "{error}");
 }
 

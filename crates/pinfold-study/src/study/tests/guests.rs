@@ -60,15 +60,15 @@ fn levels_say_which_guest() {
     check("isa riscv64, accelerator tcg-single, n_vcpu 128", guest(Accelerator::TcgSingle, 128));
     check(
         "isa native, accelerator tcg",
-        Err("isa native is no guest, and accelerator tcg runs one"),
+        Err("isa native is not a guest, but accelerator tcg runs one"),
     );
     check(
         "isa riscv64, accelerator native",
-        Err("isa riscv64 is a guest, and accelerator native runs none"),
+        Err("isa riscv64 is a guest, but accelerator native runs none"),
     );
     check(
         "isa native, accelerator native, n_vcpu 2, n_threads 1, guest_load loaded-no-disk",
-        Err("guest_load loaded-no-disk needs a guest, and native is none"),
+        Err("guest_load loaded-no-disk needs a guest, but native is not a guest"),
     );
 }
 
@@ -192,7 +192,7 @@ fn bad_guests_are_reported_with_their_place() {
     check(
         "\"n_threads\"]",
         "\"n_vcpu\"]",
-        "line 4, column 22: share: each level of n_vcpu is a start",
+        "line 4, column 22: share: each level of n_vcpu needs a separate start",
     );
     check("command = [\"b\", \"{n_threads}\"]", "pinload = [\"b\"]", "pinload is in every guest");
     check("programs/{isa}", "programs/{ISA}", "{ISA} is not known");

@@ -198,7 +198,7 @@ fn starts_that_fail_fail_their_trials_and_too_many_end_the_run() {
     world.machine.troubles.insert(cell.to_owned(), Trouble::Fatal);
     let run = world.create(STUDY, false).unwrap();
     let error = world.run(run).unwrap_err();
-    assert_eq!(error.to_string(), "the study cannot be run: no rights");
+    assert_eq!(error.to_string(), "cannot run the study: no rights");
     assert_eq!(world.store.study_progress(run.id()).unwrap().failed, 0);
 }
 
@@ -321,7 +321,7 @@ fn a_store_keeps_to_its_study_and_its_host() {
     let error = loaded.same_text("toy.toml", &STUDY.replace("seed = 5", "seed = 6")).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "toy.toml is not the file that the run began with: line 3 differs"
+        "toy.toml is not the file that the run started with: line 3 differs"
     );
     let moved = Origin { kernel: "7.0".to_owned(), ..origin() };
     let error = world.open(run, moved).unwrap_err();

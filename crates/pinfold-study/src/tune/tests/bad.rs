@@ -102,7 +102,7 @@ fn a_fatal_failure_is_not_held_against_the_candidate() {
         world.machine.troubles.insert(slot, Trouble::Fatal);
     }
     let error = world.go(created.run).unwrap_err();
-    assert_eq!(error.to_string(), "the virtual machine cannot be started: there is no QEMU");
+    assert_eq!(error.to_string(), "cannot start the virtual machine: there is no QEMU");
     assert_eq!(error.hint().as_deref(), Some("install it"));
     assert!(world.store.starts(created.run.id()).unwrap().is_empty());
     world.machine.troubles.clear();
@@ -123,7 +123,7 @@ fn impossible_results_are_failures() {
     }
     check(Trouble::NotANumber, "spin-gap of vCPU 0 in \"");
     check(Trouble::NotANumber, "holds the value NaN");
-    check(Trouble::MissingState, "the start did not measure \"");
+    check(Trouble::MissingState, "the boot did not measure \"");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn requests_that_cannot_be_compared_are_refused() {
             world.place_like("compact", "none");
             world.place_like("low-latency", "none");
         },
-        "no candidate places the machine otherwise than the baseline",
+        "no candidate places the machine differently from the baseline",
     );
 }
 

@@ -82,7 +82,9 @@ fn when_nothing_is_better_the_baseline_wins() {
     assert_eq!((winner.name.as_str(), &winner.against_baseline), ("none", &None));
     let compact = report.ranking[1].cell(Metric::SpinGap, LoadState::BOTH).unwrap();
     assert_eq!(compact.against_baseline.as_ref().unwrap().verdict, Verdict::Worse);
-    assert!(report.findings.iter().any(|finding| finding.text.contains("leaving it be")));
+    assert!(
+        report.findings.iter().any(|finding| finding.text.contains("leaving the machine unpinned"))
+    );
 }
 
 #[test]
@@ -110,7 +112,10 @@ fn too_small_budgets_are_refused_with_what_it_takes() {
     let mut world = World::new(&TRADE);
     let config = TuneConfig { budget_s: 100.0, ..config(Goal::Latency) };
     let error = world.create(&config).unwrap_err();
-    assert_eq!(error.to_string(), "100 s do not suffice: 40 starts of at least 6.4 s need 256 s");
+    assert_eq!(
+        error.to_string(),
+        "a budget of 100 s is too small: 40 starts of at least 6.4 s need 256 s"
+    );
     assert_eq!(
         error.hint().unwrap(),
         "give a budget of at least 256 s, fewer candidates or fewer load states"

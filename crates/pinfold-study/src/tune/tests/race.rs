@@ -34,7 +34,7 @@ fn those_who_cannot_win_are_dropped_and_reported_of() {
     for row in &report.dropped {
         assert!(row.p <= row.level && row.ratio > 1.0 && row.blocks >= 2, "{row:?}");
         let reported = |finding: &&pinfold_model::Finding| {
-            finding.subject == row.name && finding.text.contains("cannot win any more")
+            finding.subject == row.name && finding.text.contains("can no longer win")
         };
         assert!(report.findings.iter().any(|finding| reported(&finding)), "{row:?}");
     }
