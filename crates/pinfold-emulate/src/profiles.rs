@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use pinfold_host::Host;
-use pinfold_model::Method;
 
 use crate::emulation::Emulation;
 use crate::node::{Node, ProfileRow};
@@ -19,9 +18,8 @@ pub(crate) fn check(host: &dyn Host, nodes: &[(&Node, &dyn Emulation)]) -> Resul
             emulation.can(&node.at(row.speed).cores).map_err(|error| error.in_row(row.line))?;
         }
     }
-    let is_scaled = |node: &Node| matches!(node.method, Method::Gov | Method::Freq);
     let scaled: Vec<&Node> =
-        nodes.iter().map(|(node, _)| *node).filter(|node| is_scaled(node)).collect();
+        nodes.iter().map(|(node, _)| *node).filter(|node| node.method.sets_frequency()).collect();
     let times: BTreeSet<u64> =
         scaled.iter().flat_map(|node| node.profile.iter().map(|row| row.at_ns)).collect();
     for at_ns in times {

@@ -61,6 +61,20 @@ impl Method {
         Self::ALL.into_iter().find(|method| method.name() == name)
     }
 
+    /// True if its start measures the cost of its own turns, which takes seconds.
+    #[must_use]
+    pub fn measures_own_cost(self) -> bool {
+        match self {
+            Method::Stall | Method::Hogs => true,
+            Method::Fracas
+            | Method::Gov
+            | Method::Freq
+            | Method::Lim
+            | Method::Quota
+            | Method::Inject => false,
+        }
+    }
+
     /// Allowed length of a period, in nanoseconds.
     ///
     /// A stall of more than 1 ms delays the interrupts of a CPU, and one of less than 50 µs is

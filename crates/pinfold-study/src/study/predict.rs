@@ -157,7 +157,7 @@ fn calibrations(study: &Study, slow: &[&Cell]) -> usize {
             let text = |acts| cell.acting(study, &acts).map(|level| level.text.clone());
             let method =
                 text(FactorEffect::Method).unwrap_or_else(|| Method::Stall.name().to_owned());
-            let is_measured = [Method::Stall, Method::Hogs].iter().any(|own| own.name() == method);
+            let is_measured = Method::named(&method).is_some_and(Method::measures_own_cost);
             is_measured.then(|| (method, text(FactorEffect::Cores)))
         })
         .collect::<BTreeSet<_>>()
