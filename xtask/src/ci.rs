@@ -52,6 +52,11 @@ const JOBS: &[Job] = &[
     Job { name: "docs", need: Need::Nothing, commands: &["cargo doc --workspace --no-deps --locked --quiet"] },
     Job { name: "fuzz", need: Need::Nothing, commands: &["cargo xtask fuzz --minutes 0.1"] },
     Job {
+        name: "parquet",
+        need: Need::Nothing,
+        commands: &["cargo test --package pinfold-report --features parquet --locked --quiet"],
+    },
+    Job {
         name: "deny",
         need: Need::Tool("cargo-deny"),
         commands: &["cargo deny check licenses bans sources"],

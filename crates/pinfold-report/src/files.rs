@@ -1,13 +1,37 @@
-//! Writes a table as CSV and Parquet files, piece by piece, so that a table with millions of rows
-//! need not be in memory as a whole.
+//! Writes a table as CSV and, with the feature `parquet`, as Parquet files, piece by piece, so that
+//! a table with millions of rows need not be in memory as a whole.
 
 use pinfold_model::{DataTable, Datum};
 
-use crate::parquet::{Parquet, TableError};
+#[cfg(feature = "parquet")]
+use crate::parquet::Parquet;
+
+/// Why a table cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// A value has another type than its column.
+    #[error("the table {table}: the column {column} holds a value of another kind")]
+    Kind {
+        /// Name of the table.
+        table: String,
+        /// Name of the column.
+        column: String,
+    },
+    /// The Parquet library failed.
+    #[cfg(feature = "parquet")]
+    #[error("the table {table} cannot be written as Parquet")]
+    Parquet {
+        /// Name of the table.
+        table: String,
+        /// The error of the library.
+        source: parquet::errors::ParquetError,
+    },
+}
 
 /// The files of a table that is being written, in memory.
 pub struct TableFiles {
     csv: String,
+    #[cfg(feature = "parquet")]
     parquet: Parquet,
     rows: usize,
 }
@@ -16,8 +40,8 @@ pub struct TableFiles {
 pub struct WrittenTable {
     /// The CSV file.
     pub csv: String,
-    /// The Parquet file.
-    pub parquet: Vec<u8>,
+    /// The Parquet file; `None` without the feature `parquet`.
+    pub parquet: Option<Vec<u8>>,
     /// Number of rows of each file.
     pub rows: usize,
 }
@@ -30,9 +54,12 @@ impl TableFiles {
     pub fn from_table(table: &DataTable) -> Result<Self, TableError> {
         let mut csv = head(table);
         push_rows(&mut csv, table);
-        let mut parquet = Parquet::begin(table)?;
-        parquet.push(table)?;
-        Ok(Self { csv, parquet, rows: table.rows.len() })
+        Ok(Self {
+            csv,
+            #[cfg(feature = "parquet")]
+            parquet: Parquet::begin_with(table)?,
+            rows: table.rows.len(),
+        })
     }
 
     /// Appends the rows of a further piece.
@@ -42,7 +69,9 @@ impl TableFiles {
     pub fn push(&mut self, piece: &DataTable) -> Result<(), TableError> {
         push_rows(&mut self.csv, piece);
         self.rows += piece.rows.len();
-        self.parquet.push(piece)
+        #[cfg(feature = "parquet")]
+        self.parquet.push(piece)?;
+        Ok(())
     }
 
     /// Finishes both files.
@@ -50,8 +79,11 @@ impl TableFiles {
     /// # Errors
     /// [`TableError`].
     pub fn finish(self) -> Result<WrittenTable, TableError> {
-        let Self { csv, parquet, rows } = self;
-        Ok(WrittenTable { csv, parquet: parquet.finish()?, rows })
+        #[cfg(feature = "parquet")]
+        let parquet = Some(self.parquet.finish()?);
+        #[cfg(not(feature = "parquet"))]
+        let parquet = None;
+        Ok(WrittenTable { csv: self.csv, parquet, rows: self.rows })
     }
 }
 
@@ -136,6 +168,7 @@ mod tests {
         files.push(&table).unwrap();
         let written = files.finish().unwrap();
         assert_eq!((written.csv, written.rows), (format!("\"a,b\",n,w,t\r\n{lines}{lines}"), 4));
-        assert!(written.parquet.starts_with(b"PAR1"));
+        assert_eq!(written.parquet.is_some(), cfg!(feature = "parquet"));
+        assert!(written.parquet.is_none_or(|bytes| bytes.starts_with(b"PAR1")));
     }
 }

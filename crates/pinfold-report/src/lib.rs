@@ -25,6 +25,7 @@ mod files;
 pub mod format;
 mod headline;
 mod page;
+#[cfg(feature = "parquet")]
 mod parquet;
 mod rules;
 mod sections;
@@ -36,13 +37,12 @@ mod text;
 
 pub use document::render;
 pub use error::ReportError;
-pub use files::{TableFiles, WrittenTable};
+pub use files::{TableError, TableFiles, WrittenTable};
 pub use page::{
     Answer, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
     Distribution, Emitted, FailedStart, Page, PinsAlone, Provenance, Quantile, Ranking, RankingRow,
     ReachedStage, RequestSummary, RoleRow, RoleTable, Verdict,
 };
-pub use parquet::TableError;
 pub use rules::contradictions;
 pub use study::{
     Agreement, Brackets, ChartPoint, ClaimRow, INTERVAL_BLOCKS, Line, MeasuredFigure, PageTable,

@@ -8,26 +8,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 use pinfold_model::{ColumnKind, DataTable, Datum};
 
-/// Why a table cannot be written.
-#[derive(Debug, thiserror::Error)]
-pub enum TableError {
-    /// A value has another type than its column.
-    #[error("the table {table}: the column {column} holds a value of another kind")]
-    Kind {
-        /// Name of the table.
-        table: String,
-        /// Name of the column.
-        column: String,
-    },
-    /// The Parquet library failed.
-    #[error("the table {table} cannot be written as Parquet")]
-    Parquet {
-        /// Name of the table.
-        table: String,
-        /// The error of the library.
-        source: parquet::errors::ParquetError,
-    },
-}
+use crate::files::TableError;
 
 /// A Parquet file that is being written, in memory.
 pub(crate) struct Parquet {
@@ -37,7 +18,7 @@ pub(crate) struct Parquet {
 
 impl Parquet {
     /// A file with the columns of this table, and no row.
-    pub(crate) fn begin(table: &DataTable) -> Result<Self, TableError> {
+    fn begin(table: &DataTable) -> Result<Self, TableError> {
         let failed = |source| TableError::Parquet { table: table.name.clone(), source };
         let schema = Arc::new(schema(table).map_err(failed)?);
         let properties = WriterProperties::builder()
@@ -46,6 +27,13 @@ impl Parquet {
             .build();
         let writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties));
         Ok(Self { table: table.name.clone(), writer: writer.map_err(failed)? })
+    }
+
+    /// A file that starts with the rows of this table.
+    pub(crate) fn begin_with(table: &DataTable) -> Result<Self, TableError> {
+        let mut begun = Self::begin(table)?;
+        begun.push(table)?;
+        Ok(begun)
     }
 
     /// Appends the rows of this piece, as a row group.

@@ -674,7 +674,7 @@ fn guests(analysis: &Analysis) -> Vec<(String, String)> {
     rows
 }
 
-/// Writes every table as CSV and Parquet into a folder, and returns their names and sizes.
+/// Writes every table as CSV (and as Parquet, with that feature) into a folder, and returns their names and sizes.
 ///
 /// # Errors
 /// [`Failure`] if a file cannot be written.
@@ -710,8 +710,9 @@ pub fn export(
 /// Writes the files of a table and returns its number of rows.
 fn save(files: TableFiles, folder: &str, name: &str) -> Result<usize, Failure> {
     let table = files.finish().map_err(|error| table_failure(&error))?;
-    for (ending, bytes) in [("csv", table.csv.as_bytes()), ("parquet", &table.parquet)] {
-        files::write_atomic(&format!("{folder}/{name}.{ending}"), bytes)?;
+    files::write_atomic(&format!("{folder}/{name}.csv"), table.csv.as_bytes())?;
+    if let Some(bytes) = &table.parquet {
+        files::write_atomic(&format!("{folder}/{name}.parquet"), bytes)?;
     }
     Ok(table.rows)
 }

@@ -217,7 +217,8 @@ fn export(arguments: &ExportArgs) -> Result<(), Failure> {
     let name = &analysis.loaded.study.name;
     let folder = arguments.out.clone().unwrap_or_else(|| format!("{name}-tables"));
     for (table, rows) in page::export(&store, &analysis, &folder)? {
-        data(&format!("{folder}/{table}.csv, .parquet: {}", counted(rows, "row")));
+        let more = if cfg!(feature = "parquet") { ", .parquet" } else { "" };
+        data(&format!("{folder}/{table}.csv{more}: {}", counted(rows, "row")));
     }
     Ok(())
 }
