@@ -44,7 +44,8 @@ pub const INTERVAL_BLOCKS: u32 = 6;
 
 pub use crate::engine::{Event, Next, Progress, TrialError, Update};
 pub use analyse::{
-    ABSENT, APPLY, Analysis, Comparison, Estimate, FINDING, FigureName, Noise, analyse, findings,
+    ABSENT, APPLY, Analysis, Comparison, Estimate, FINDING, FigureName, Noise, analyse, analyse_as,
+    findings,
 };
 pub use cells::{Cell, CellScope, Cells, GuestRequest};
 pub use design::{PlannedStart, TrialSlot};

@@ -101,6 +101,17 @@ fn markdown_of(workspace: &Workspace, store: &str) {
     let chart = workspace.path(rest.split_once(')').expect("its end").0);
     let drawing = files::read_text(&chart).expect("the chart");
     assert!(drawing.starts_with("<svg xmlns") && drawing.contains("class=\"grid\""), "{drawing}");
+    // A later text of the study may say other things, but not measure others.
+    let later = workspace.file("later.toml", &STUDY.replace("A trivial workload", "Said anew"));
+    let (code, _, said) = workspace.run(&["report", store, "--study", &later, "--out", &path]);
+    assert_eq!(code, Some(0), "{said}");
+    let text = files::read_text(&path).expect("the results");
+    assert!(text.starts_with("# Said anew\n") && text.contains("of a later text"), "{text}");
+    let other = STUDY.replace("command = [\"true\"]", "command = [\"false\"]");
+    let other = workspace.file("other.toml", &other);
+    let (code, _, said) = workspace.run(&["report", store, "--study", &other, "--out", &path]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("workload true is not what the run in the store measured"), "{said}");
 }
 
 fn assert_contains(html: &str, texts: &[&str]) {

@@ -630,6 +630,8 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
         row("sessions", run.sessions.len().to_string()),
         row("topology", origin.fingerprint.clone()),
     ];
+    let later = || row("study file", "statements, charts and tables of a later text".to_owned());
+    rows.extend(loaded.is_shown_as_another.then(later));
     rows.extend(guests(analysis));
     let commands = study
         .workloads

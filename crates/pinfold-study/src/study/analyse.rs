@@ -149,7 +149,18 @@ pub struct Analysis {
 /// # Errors
 /// [`StudyError`]: the run is not one of a study, or the store cannot be read.
 pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, StudyError> {
-    let loaded = Loaded::read(store, run)?;
+    analyse_loaded(store, run, Loaded::read(store, run)?)
+}
+
+/// The same with the statements, charts and tables of another text of the study.
+///
+/// # Errors
+/// As [`analyse`] and [`Loaded::shown_as`].
+pub fn analyse_as(store: &Store, run: RunId, other: &Study) -> Result<Analysis, StudyError> {
+    analyse_loaded(store, run, Loaded::read(store, run)?.shown_as(other)?)
+}
+
+fn analyse_loaded(store: &Store, run: RunId, loaded: Loaded) -> Result<Analysis, StudyError> {
     let mut absent = BTreeMap::new();
     let mut estimates = gather(store, run, &Kept::from_study(&loaded.study), &mut absent)?;
     compare(&loaded, &mut estimates);

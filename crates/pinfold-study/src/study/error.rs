@@ -49,6 +49,12 @@ pub enum StudyError {
         /// The first line that differs, from 1.
         line: usize,
     },
+    /// Another text of the study describes another measurement than that in the store.
+    #[error("the file's {what} is not what the run in the store measured")]
+    OtherMeasurement {
+        /// What differs.
+        what: String,
+    },
     /// The store has an unfinished run of the study.
     #[error("the store {path} holds a run of this study that is not finished")]
     Unfinished {
@@ -131,6 +137,9 @@ impl StudyError {
             StudyError::OtherText { .. } => {
                 "continue without naming the file, because the store has its own copy; or start a \
                  new store"
+            }
+            StudyError::OtherMeasurement { .. } => {
+                "only statements, charts, tables and published values may differ: start a new run"
             }
             StudyError::Unfinished { .. } => {
                 "continue with `pinfold study resume STORE`, or name another store with --store"

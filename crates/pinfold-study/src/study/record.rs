@@ -85,6 +85,8 @@ pub struct Loaded {
     pub record: StudyRecord,
     /// Set if it ended before its last block.
     pub early: Option<EarlyEnd>,
+    /// True if statements, charts and tables are those of another text than the stored one.
+    pub is_shown_as_another: bool,
 }
 
 /// The data of a new run.
@@ -256,7 +258,37 @@ impl Loaded {
         for (cell, row) in cells.all.iter_mut().zip(stored) {
             cell.skipped = row.skipped;
         }
-        Ok(Self { study, cells, facts, record, early })
+        Ok(Self { study, cells, facts, record, early, is_shown_as_another: false })
+    }
+
+    /// The same run with the statements, charts, tables and published values of another text of its
+    /// study.
+    ///
+    /// # Errors
+    /// [`StudyError::OtherMeasurement`] if that text would not have measured the same.
+    pub fn shown_as(self, other: &Study) -> Result<Self, StudyError> {
+        let study = other.in_form(&self.record.form)?;
+        let differs = |what: &str| StudyError::OtherMeasurement { what: what.to_owned() };
+        if study.name != self.study.name {
+            return Err(differs("name"));
+        }
+        if study.values != self.study.values || study.repetitions != self.study.repetitions {
+            return Err(differs("values or its number of repetitions"));
+        }
+        for own in &self.study.workloads {
+            let named = study.workloads.iter().find(|workload| workload.name == own.name);
+            if named.is_none_or(|workload| workload.program != own.program) {
+                return Err(differs(&format!("workload {}", own.name)));
+            }
+        }
+        let cells = Cells::new(&study, &self.facts)?.all;
+        let rows = |study: &Study, cells: &[super::cells::Cell]| -> Vec<_> {
+            cells.iter().map(|cell| StudyCell { skipped: None, ..row_of(study, cell) }).collect()
+        };
+        if rows(&study, &cells) != rows(&self.study, &self.cells.all) {
+            return Err(differs("cells"));
+        }
+        Ok(Self { study, is_shown_as_another: true, ..self })
     }
 
     /// Checks that a file equals the one at the start of the run.

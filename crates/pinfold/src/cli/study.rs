@@ -122,6 +122,10 @@ pub struct ReportArgs {
     /// Select the run with this number [default: the last one]
     #[arg(long, value_name = "N")]
     pub run: Option<i64>,
+    /// Take statements, charts, tables and published values from this file, a later text of the
+    /// study that measures the same
+    #[arg(long, value_name = "FILE")]
+    pub study: Option<String>,
     /// Write the page to FILE [default: NAME.html, with the name of the study]; the tables are
     /// written to a directory next to it. With the extension md: Markdown, with charts as SVG files
     #[arg(long, value_name = "FILE")]

@@ -240,7 +240,16 @@ fn diff(arguments: &DiffArgs) -> Result<(), Failure> {
 }
 
 fn report(arguments: &ReportArgs) -> Result<(), Failure> {
-    let (store, analysis) = analysed(&arguments.store, arguments.run)?;
+    let (store, analysis) = match &arguments.study {
+        None => analysed(&arguments.store, arguments.run)?,
+        Some(file) => {
+            let study = runner::read(file)?;
+            let store = Store::open(&arguments.store)?;
+            let run = run_of(&store, arguments.run)?;
+            let analysis = library::analyse_as(&store, run, &study);
+            (store, analysis.map_err(|error| file_failure(file, error))?)
+        }
+    };
     let name = &analysis.loaded.study.name;
     let path = arguments.out.clone().unwrap_or_else(|| format!("{name}.html"));
     let nodes = library::node_table(&store, &analysis)?;
