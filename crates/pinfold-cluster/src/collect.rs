@@ -53,8 +53,8 @@ impl Work<'_> {
         let state = host::state(self.state)?;
         let lock = state.lock(&format!("cluster-{}", self.options.key))?;
         let Some(_lock): Option<Lock> = lock else {
-            return Err(Failure::new(Exit::Host, "another Pinfold collects this run")
-                .with_hint("wait until it has ended"));
+            return Err(Failure::new(Exit::Host, "another pinfold process is collecting this run")
+                .with_hint("wait until it exits"));
         };
         // Half of the controller's limit: other users submit jobs too.
         let most_out = (self.offer.max_jobs as usize / 2).max(1);
@@ -112,7 +112,7 @@ impl CollectorState<'_, '_, '_> {
         };
         let resume = Command::new("study resume").arg(self.store.path());
         let (scheduler, tasks) = (self.scheduler.name(), counted(out, "task"));
-        say(&format!("{scheduler} keeps {tasks}; collect with `{resume}`{kept}"));
+        say(&format!("{scheduler} has {tasks}; collect the results with `{resume}`{kept}"));
     }
 
     /// True when all is done, false when the rest is left to the scheduler.
@@ -335,7 +335,7 @@ impl CollectorState<'_, '_, '_> {
             Ok(()) => self.take_back().err().map(|error| {
                 let why = error.message;
                 format!(
-                    "that its tasks are cancelled could not be noted, they count as failed: {why}"
+                    "cannot record that its tasks are cancelled, so they count as failed: {why}"
                 )
             }),
         };
@@ -343,15 +343,16 @@ impl CollectorState<'_, '_, '_> {
         let path = self.store.path();
         let message = match failure.exit {
             Exit::Interrupted => format!(
-                "interrupted after {done} of {total} trials, the tasks are cancelled; what came is kept in {path}"
+                "interrupted after {done} of {total} trials, the tasks are cancelled; the results \
+                 so far are stored in {path}"
             ),
             Exit::No | Exit::Input | Exit::Host | Exit::Vm | Exit::Residue | Exit::NoProgram => {
                 failure.message
             }
         };
-        let hint = failure
-            .hint
-            .unwrap_or_else(|| format!("go on with `{}`", Command::new("study resume").arg(path)));
+        let hint = failure.hint.unwrap_or_else(|| {
+            format!("continue with `{}`", Command::new("study resume").arg(path))
+        });
         let failed = Failure::new(failure.exit, message).with_hint(hint);
         match trouble {
             None => failed,
@@ -362,7 +363,7 @@ impl CollectorState<'_, '_, '_> {
     /// Called after an error of the store; the results of the tasks are kept for later.
     fn leave(&self, failure: Failure) -> Failure {
         let message = format!(
-            "{}; its tasks go on, what they deliver stays in the shared folder",
+            "{}; its tasks continue, and their results stay in the shared directory",
             failure.message
         );
         let path = self.store.path();

@@ -256,7 +256,7 @@ struct ResultHeader {
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
     /// It is incomplete.
-    #[error("it is torn: {0}")]
+    #[error("it is incomplete: {0}")]
     Torn(&'static str),
     /// It is not a result.
     #[error("it is not a result of this format")]
@@ -323,12 +323,12 @@ impl ResultError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             ResultError::Version { .. } => Some(
-                "install one version on all nodes, leave --program out so that this one travels, \
-                 or leave the node out with --nodes LIST",
+                "install one version on all nodes, omit --program so that this version is copied, \
+                 or exclude the node with --nodes LIST",
             ),
             ResultError::Node { .. } => Some(
-                "cells mean the same on like nodes only: name those with --nodes LIST or \
-                 --partition, and go on with `pinfold study resume`",
+                "cells are comparable only on equal nodes: select those with --nodes LIST or \
+                 --partition, and continue with `pinfold study resume`",
             ),
             ResultError::Torn(_)
             | ResultError::Json(_)
@@ -428,7 +428,7 @@ pub fn read_result(
     let mut lines = text.trim_end_matches('\n').lines().rev();
     let end = lines.next().and_then(|line| line.strip_prefix(END));
     let end = end.ok_or(ResultError::Torn("its last line, with its digest, is missing"))?;
-    let line = lines.next().ok_or(ResultError::Torn("it has nothing but its last line"))?;
+    let line = lines.next().ok_or(ResultError::Torn("it contains only its last line"))?;
     if hex(line.as_bytes()) != end {
         return Err(ResultError::Torn("its digest is not that of its content"));
     }
@@ -468,7 +468,7 @@ impl ResultV1 {
         let wrong = |field: &str, why: String| ResultError::Value { field: field.to_owned(), why };
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if self.node.is_empty() || self.node.len() > 255 || !self.node.chars().all(is_name) {
-            return Err(wrong("node", format!("is {:?}, which is no name", self.node)));
+            return Err(wrong("node", format!("is {:?}, which is not a valid name", self.node)));
         }
         if !(1..=2).contains(&self.attempt) {
             return Err(wrong("attempt", format!("is {}", self.attempt)));
@@ -505,10 +505,10 @@ impl ResultV1 {
 impl TrialV1 {
     fn into_trial(self, node: String) -> Result<(TrialRecord, Vec<Figure>), String> {
         if !self.ok && self.error.is_none() {
-            return Err("it failed and does not say why".to_owned());
+            return Err("it failed without a reason".to_owned());
         }
         if self.ok && self.figures.is_empty() {
-            return Err("it went well and measured nothing".to_owned());
+            return Err("it succeeded but measured nothing".to_owned());
         }
         let figures =
             self.figures.into_iter().map(FigureV1::into_finite).collect::<Result<_, _>>()?;
@@ -545,7 +545,7 @@ pub(super) fn check_part(
         let slot = TrialSlot::from_record(record);
         let name = format!("block {}, cell {}, place {}", slot.block, slot.cell, record.position);
         if !wanted.contains(&(slot, record.position)) {
-            return Err(wrong(format!("has not the trial of {name}")));
+            return Err(wrong(format!("lacks the trial of {name}")));
         }
         if !found.insert((slot, record.position)) {
             return Err(wrong(format!("holds the trial of {name} twice")));

@@ -13,8 +13,9 @@ pub fn fed(
     input: &[u8],
     is_enough: &(dyn Fn(&str) -> bool + Sync),
 ) -> Result<Output, Failure> {
-    let failed =
-        |error: std::io::Error| Failure::new(Exit::Host, format!("cannot talk to it: {error}"));
+    let failed = |error: std::io::Error| {
+        Failure::new(Exit::Host, format!("cannot communicate with it: {error}"))
+    };
     let mut child = spawn
         .env("LC_ALL", "C")
         .stdin(Stdio::Pipe)
@@ -43,7 +44,7 @@ pub fn fed(
             })
         });
         let out = gather(stdout, &mut |_| {});
-        let broken = |_| std::io::Error::other("a thread broke");
+        let broken = |_| std::io::Error::other("a thread panicked");
         let errors = errors.join().map_err(broken)?;
         written.join().map_err(broken)?;
         Ok((out?, errors?))

@@ -44,7 +44,7 @@ pub fn work(task: &Task<'_>, state: Option<&str>, program: &HelperProgram) -> Re
     interrupt::install()?;
     let began_unix_s = SystemClock.unix_seconds();
     let text = files::read_text(task.job).map_err(|error| {
-        Failure::from(error).with_hint("is the folder of --shared the same one on this node?")
+        Failure::from(error).with_hint("is the directory of --shared the same on this node?")
     })?;
     let job = JobDocument::from_json(&text)
         .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
@@ -89,7 +89,7 @@ fn number(task: &Task<'_>, index: Option<u32>) -> Result<u32, Failure> {
     };
     offset
         .checked_add(index)
-        .ok_or_else(|| Failure::new(Exit::Input, format!("{offset} + {index} is no part")))
+        .ok_or_else(|| Failure::new(Exit::Input, format!("{offset} + {index} is not a part")))
 }
 
 /// The folder of this node's journals, locks and programs. The user's own folders may be shared by
@@ -121,13 +121,15 @@ fn given(
     if let Some(why) = worker::differences(&scout, first, &here) {
         return Ok(ResultContent::Refused(why));
     }
-    let part = part.ok_or_else(|| Failure::new(Exit::Input, "no part is named"))?;
+    let part = part.ok_or_else(|| Failure::new(Exit::Input, "no part was given"))?;
     let _lock = loop {
         if let Some(lock) = state.lock(LOCK)? {
             break lock;
         }
         if interrupt::requested() {
-            return Err(interrupted(0, 0).with_hint("another Pinfold measured on this node"));
+            return Err(
+                interrupted(0, 0).with_hint("another pinfold process was measuring on this node")
+            );
         }
         SystemClock.sleep_ns(LOCK_NS);
     };

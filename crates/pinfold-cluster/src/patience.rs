@@ -49,7 +49,7 @@ impl<'a> Patience<'a> {
     /// Reason why tasks are not submitted, in addition to the scheduler's reasons for pending ones.
     #[must_use]
     pub fn no_room(&self) -> String {
-        format!("{} takes no more jobs", self.scheduler.name())
+        format!("{} accepts no more jobs", self.scheduler.name())
     }
 
     /// Called when a task runs, or has ended.
@@ -86,7 +86,7 @@ impl<'a> Patience<'a> {
             ),
         )
         .with_hint(format!(
-            "see `{}` for nodes that are down; go on later with `pinfold study resume`",
+            "see `{}` for nodes that are down; continue later with `pinfold study resume`",
             self.scheduler.node_command()
         )))
     }
@@ -116,7 +116,7 @@ impl<'a> Patience<'a> {
         };
         let now = SystemClock.now_ns();
         if self.silent_ns.is_none() {
-            say(&format!("warning: {}; asking again", failure.message));
+            say(&format!("warning: {}; trying again", failure.message));
         }
         if now.saturating_sub(*self.silent_ns.get_or_insert(now)) > SILENCE_NS {
             return Err(failure);

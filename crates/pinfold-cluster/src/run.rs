@@ -168,9 +168,9 @@ pub fn resume(
         let then = &record.origin.pinfold;
         return Err(Failure::new(
             Exit::Input,
-            format!("the run was begun with Pinfold {then}, this is {OWN_VERSION}"),
+            format!("the run was started with Pinfold {then}, but this is {OWN_VERSION}"),
         )
-        .with_hint("go on with that version, or begin a new run"));
+        .with_hint("continue with that version, or start a new run"));
     }
     submission.set(&mut options)?;
     let patience_ns = submission.patience_ns()?;
@@ -206,8 +206,8 @@ fn open_folder<'a>(
     state: Option<&str>,
 ) -> Result<SharedFolder<'a>, Failure> {
     let shared = options.shared.as_deref().ok_or_else(|| {
-        Failure::new(Exit::Input, "--engine slurm needs --shared, a folder that the nodes share")
-            .with_hint("name a folder of the shared file system, such as --shared /home/me/runs")
+        Failure::new(Exit::Input, "--engine slurm needs --shared, a directory that the nodes share")
+            .with_hint("name a directory of the shared file system, such as --shared /home/me/runs")
     })?;
     let job = JobRequest {
         name: format!("pinfold-{}", options.key),
@@ -277,7 +277,7 @@ fn scouted(text: &str, job: &JobDocument) -> Result<(Origin, NodeProperties), Fa
     match answer.given {
         ResultContent::Scouted(scouted) => Ok((answer.head.origin, scouted)),
         ResultContent::Trials(_) | ResultContent::Refused(_) => {
-            Err(Failure::new(Exit::Host, "the first node gave another result than was asked for"))
+            Err(Failure::new(Exit::Host, "the first node returned a result that was not requested"))
         }
     }
 }

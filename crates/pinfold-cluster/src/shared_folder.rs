@@ -114,9 +114,9 @@ impl<'a> SharedFolder<'a> {
         let fine = shared.starts_with('/')
             && !shared.chars().any(|c| c.is_control() || c == '\\' || c == '%');
         if !fine || !files::is_dir(shared) {
-            let why = if fine { "is no folder here" } else { "is no plain absolute path" };
+            let why = if fine { "is not a directory here" } else { "is not a plain absolute path" };
             return Err(Failure::new(Exit::Input, format!("--shared: {shared} {why}"))
-                .with_hint("name a folder of the shared file system, such as /home/me/runs"));
+                .with_hint("name a directory of the shared file system, such as /home/me/runs"));
         }
         let folder = format!("{}/pinfold-{}", shared.trim_end_matches('/'), request.key);
         StateDir::open(&folder)?;
@@ -250,7 +250,7 @@ impl<'a> SharedFolder<'a> {
                             format!("{node} wrote its result, but it is not in {path} here"),
                         )
                         .with_hint(
-                            "name a folder with --shared that the nodes and this host share",
+                            "name a directory with --shared that the nodes and this host share",
                         ));
                     }
                 }
@@ -350,7 +350,7 @@ impl<'a> SharedFolder<'a> {
                 (Some(TaskState::Ended(state)), None) => self.scheduler.ended(&state, &name),
                 (Some(TaskState::Pending(_) | TaskState::Running) | None, None) => {
                     let scheduler = self.scheduler.name();
-                    format!("{scheduler} no longer knows it, and it gave nothing")
+                    format!("{scheduler} no longer knows it, and it left no result")
                 }
             };
             let reason = match self.words_of(&name).filter(|_| refused.is_none()) {
@@ -400,7 +400,7 @@ fn own_program() -> Result<Vec<u8>, Failure> {
 fn scout_failed(node: &str, how: &str, said: Option<&str>) -> Failure {
     let node = if node.is_empty() { "the first node" } else { node };
     let said = said.map_or_else(String::new, |said| format!(": {said}"));
-    Failure::new(Exit::Host, format!("{node} could not look at the study, {how}{said}"))
+    Failure::new(Exit::Host, format!("{node} could not check the study, {how}{said}"))
 }
 
 /// Part and attempt of a result's file.

@@ -52,7 +52,7 @@ fn check(options: &Options) -> Result<(), Failure> {
 /// The failure for malformed output of Slurm.
 fn bad_answer(error: &BadAnswer) -> Failure {
     Failure::new(Exit::Host, error.to_string())
-        .with_hint("this Pinfold was tried with Slurm 22.05; run the program by hand to see more")
+        .with_hint("Pinfold was tested with Slurm 22.05; run the program by hand to see more")
 }
 
 /// The failure for an argument that Slurm would not accept.
@@ -67,8 +67,8 @@ impl Slurm {
             find_program(name).ok_or_else(|| {
                 Failure::new(Exit::Host, format!("there is no Slurm here: {name} is not in PATH"))
                     .with_hint(
-                        "run it where jobs are submitted, install slurm-client, or leave \
-                         --engine slurm out",
+                        "run it where jobs are submitted, install slurm-client, or omit --engine \
+                         slurm",
                     )
             })
         };

@@ -94,7 +94,7 @@ pub fn differences(
         }
     }
     (first.skipped.len() != here.skipped.len())
-        .then(|| "it makes other cells of the study".to_owned())
+        .then(|| "it generates different cells from the study".to_owned())
 }
 
 /// Runs a part with the runner of this node; nothing is stored on disk.

@@ -64,7 +64,7 @@ fn without_cpuset_masks_hold_who_becomes_a_vnode() {
     let bound = Node { memory_node: Some(NodeId(0)), ..of_process };
     let error = VnodeCgroup::plan(&host, &Hierarchies::default(), &bound).unwrap_err();
     assert!(matches!(error, SpeedError::Unbound { .. }), "{error}");
-    assert!(error.hint().unwrap().contains("leave memory-node out"));
+    assert!(error.hint().unwrap().contains("remove memory-node"));
 }
 
 #[test]

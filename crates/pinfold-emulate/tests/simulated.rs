@@ -184,9 +184,9 @@ fn a_row_that_cannot_be_played_is_reported_at_the_start() {
     let error =
         VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).err().unwrap();
     let expected = "line 3 of a profile: vnode web: quota cannot emulate 0.5%: that is 500 µs of \
-                    each 100000 µs, and the kernel takes no quota below 1000 µs";
+                    each 100000 µs, but the kernel accepts no quota below 1000 µs";
     assert_eq!(pinfold_host::with_causes(&error), expected);
-    assert!(error.hint().unwrap().starts_with("ask for more"));
+    assert!(error.hint().unwrap().starts_with("use a higher speed"));
 }
 
 #[test]
@@ -286,8 +286,8 @@ fn what_a_quota_cannot_do_is_refused_with_the_bound() {
     let small = Node { period_ns: Some(10 * MS), ..node(Method::Quota, &[(1, 5)]) };
     assert_eq!(
         start_error(&host, small),
-        "vnode web: quota cannot emulate 5%: that is 500 µs of each 10000 µs, and the kernel \
-         takes no quota below 1000 µs"
+        "vnode web: quota cannot emulate 5%: that is 500 µs of each 10000 µs, but the kernel \
+         accepts no quota below 1000 µs"
     );
 }
 
@@ -356,8 +356,8 @@ fn fracas_as_published_has_a_group_for_all_tasks_and_one_around_each_burner() {
     };
     assert_eq!(
         start_error(&host, published(&[(1, 25), (2, 50)])),
-        "vnode web: fracas cannot emulate 25%: with one group for all cores it has one speed, and \
-         CPU 2 is to have 50%"
+        "vnode web: fracas cannot emulate 25%: with one group for all cores there is one speed, \
+         but CPU 2 has the speed 50%"
     );
     let node = published(&[(1, 25), (2, 25)]);
     let (cgroup, _) = enclose(&host, &node);
@@ -591,8 +591,8 @@ fn one_domain_has_one_frequency() {
     let error = both(&second).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "vnode other: gov cannot emulate 70%: CPU 1 has its frequency together with CPU 0 of vnode \
-         web, which is to have 60%"
+        "vnode other: gov cannot emulate 70%: CPU 1 shares its frequency with CPU 0 of vnode web, \
+         which has the speed 60%"
     );
     assert!(error.hint().unwrap().contains("CPUs 0-1 are one domain"));
     let apart = Node { cores: vec![(PuId(2), speed(700_000))], ..second };

@@ -38,7 +38,7 @@ impl ControlSocket {
         let _lock = parent.lock_directory()?;
         if let Ok(stat) = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
             if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
-                return Err(untrusted("is there already and no socket"));
+                return Err(untrusted("already exists and is not a socket"));
             }
             if UnixStream::connect(path).is_ok() {
                 return Err(untrusted("another process listens there"));
@@ -160,7 +160,7 @@ mod tests {
         StateDir::open(&folder.path().join("own").to_string_lossy()).unwrap();
         files::write_atomic(&path, b"keep me").unwrap();
         let refused = ControlSocket::at(&path).unwrap_err().to_string();
-        assert!(refused.contains("no socket"), "{refused}");
+        assert!(refused.contains("not a socket"), "{refused}");
         assert_eq!(files::read(&path).unwrap(), b"keep me");
         files::remove(&path).unwrap();
         std::os::unix::fs::symlink("/nowhere", &path).unwrap();

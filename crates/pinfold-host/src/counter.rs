@@ -90,10 +90,10 @@ pub enum CounterError {
     #[error("the kernel was built without perf events")]
     NotBuilt,
     /// The PMU supports the event, but not for guest or host alone (`EINVAL`).
-    #[error("the PMU does not count this event in this form")]
+    #[error("the PMU does not support this event with these options")]
     NotInThisForm,
     /// Another user has exclusive access to the PMU (`EBUSY`).
-    #[error("another has the PMU for itself")]
+    #[error("another process uses the PMU exclusively")]
     Busy,
     /// Any other error.
     #[error("the counter was refused")]

@@ -80,7 +80,7 @@ pub enum HostError {
     },
     /// Something exists, or may exist, but is not visible to this process: its file system is not
     /// mounted or is covered by another one, or `/proc` does not show all tasks.
-    #[error("{path} cannot be seen from here: {why}")]
+    #[error("{path} is not visible here: {why}")]
     Hidden {
         /// The path.
         path: String,
@@ -115,7 +115,7 @@ impl HostError {
     pub(crate) fn no_setting_backend(setting: &Setting) -> Self {
         HostError::Kept {
             setting: Box::new(setting.clone()),
-            why: format!("{} cannot be asked on this host", setting.keeper),
+            why: format!("{} cannot be queried on this host", setting.keeper),
             gone: false,
             hint: None,
         }
@@ -151,7 +151,8 @@ impl HostError {
         let hint = match self {
             HostError::Untrusted { path, .. } => {
                 return Some(format!(
-                    "look into it, then remove it, or make it yours alone: chown and chmod go-w {path}"
+                    "check it, then remove it, or make it writable only by you: chown and chmod \
+                     go-w {path}"
                 ));
             }
             HostError::Kept { hint, .. } => return hint.clone(),
@@ -164,10 +165,10 @@ impl HostError {
             }
             HostError::Unexpected { .. } => "report it with the output of `uname -r` and the file",
             HostError::Process { program, .. } if errno == Some(libc::ENOENT) => {
-                return Some(format!("install {program}, or give its whole path"));
+                return Some(format!("install {program}, or give its full path"));
             }
             HostError::Process { .. } if errno == Some(libc::ETIMEDOUT) => {
-                "it took too long and was ended: run it by hand to see what it waits for"
+                "it took too long and was terminated: run it by hand to see what it waits for"
             }
             HostError::Thread { .. } if matches!(errno, Some(libc::EPERM | libc::EACCES)) => {
                 "run it as root, or with the capability CAP_SYS_NICE"
@@ -223,10 +224,10 @@ fn cgroup_hint(errno: Option<i32>) -> Option<&'static str> {
         }
         Some(libc::ENOSPC) => Some(
             "a group needs CPUs and memory nodes as long as it has tasks: before Linux 7.0 they \
-             cannot be taken from it even where it would inherit its parent's",
+             cannot be removed even if it would inherit those of its parent",
         ),
         Some(libc::EBUSY) => {
-            Some("the group still has tasks or groups in it, or gives its controllers on")
+            Some("the group still contains tasks or groups, or delegates its controllers")
         }
         _ => None,
     }
@@ -235,8 +236,8 @@ fn cgroup_hint(errno: Option<i32>) -> Option<&'static str> {
 fn file_hint(errno: Option<i32>) -> Option<&'static str> {
     match errno {
         Some(libc::EACCES | libc::EPERM) => Some("run it as root, or as the owner of the file"),
-        Some(libc::ENOSPC | libc::EDQUOT) => Some("make room on that disk and run it again"),
-        Some(libc::EROFS) => Some("that file system cannot be written: choose another path"),
+        Some(libc::ENOSPC | libc::EDQUOT) => Some("free some space on that disk and run it again"),
+        Some(libc::EROFS) => Some("that file system is read-only: choose another path"),
         _ => None,
     }
 }

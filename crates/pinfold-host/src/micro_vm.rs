@@ -163,7 +163,7 @@ mod x86 {
                 Ok(VcpuExit::MmioWrite(Work::MMIO, _)) => ran.mmio += 1,
                 Ok(VcpuExit::Hlt) => return Ok(ran),
                 Ok(other) => {
-                    let why = format!("the micro-guest left with {other:?}");
+                    let why = format!("the micro-guest exited with {other:?}");
                     return Err(HostError::Unexpected { path: paths::kvm_device(), why });
                 }
                 Err(error) if error.errno() == libc::EINTR => {}

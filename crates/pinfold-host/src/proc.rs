@@ -15,7 +15,7 @@ pub mod schedstat;
 
 /// Error: a `/proc` text is not in the kernel's format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} cannot be understood: {text:?}")]
+#[error("cannot parse {what}: {text:?}")]
 pub struct ProcError {
     /// The file or field that is wrong.
     pub what: &'static str,

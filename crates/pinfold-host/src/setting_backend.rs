@@ -130,7 +130,7 @@ impl Systemd {
 const NO_UNIT: &str = "this is not the name of a unit";
 
 fn fault(setting: &Setting, why: String) -> HostError {
-    let hint = "look at systemctl status of that unit; it needs root and a running systemd";
+    let hint = "check systemctl status of that unit; setting it needs root and a running systemd";
     HostError::Kept {
         setting: Box::new(setting.clone()),
         why,

@@ -150,7 +150,7 @@ impl Format {
 
 /// `char comm[16];` tab `offset:8;` tab `size:16;` tab `signed:0;`
 fn field(text: &str) -> Result<Field, String> {
-    let wrong = || format!("a field cannot be understood: {text:?}");
+    let wrong = || format!("cannot parse a field: {text:?}");
     let mut parts = text.split(';').map(str::trim);
     let declared = parts.next().ok_or_else(wrong)?;
     let name = declared.split('[').next().unwrap_or(declared).trim_end();
@@ -207,6 +207,6 @@ mod tests {
         check("name: x\nID: y\n", "not a number: \"y\"");
         check("name: x\n", "has no ID");
         check("name: x\nID: 1\nformat:\n\tfield:int a;\toffset:;\tsize:4;\n", "int a");
-        check("name: x\nID: 1\nformat:\n\tfield:;\toffset:0;\tsize:4;\n", "cannot be understood");
+        check("name: x\nID: 1\nformat:\n\tfield:;\toffset:0;\tsize:4;\n", "cannot parse");
     }
 }

@@ -15,7 +15,10 @@ pub(crate) fn shut_out(plan: &Plan, vnode: &VnodePlan) -> Option<String> {
         matches!(thread.policy, Some(Policy::Deadline { .. })) && !thread.role.is_vcpu()
     });
     strange.map(|thread| {
-        format!("{} may not have a deadline: such a thread can start no other", thread.role)
+        format!(
+            "{} cannot have a deadline: a SCHED_DEADLINE thread cannot create threads",
+            thread.role
+        )
     })
 }
 

@@ -193,7 +193,9 @@ impl Agent {
                 return Err(AgentError::Silent { name: self.name.clone(), waited_ns });
             }
             End::Gone(why) => return Err(self.gone(why)),
-            End::Exit(_) | End::Refused(_) => return Err(self.protocol("no HELLO came".to_owned())),
+            End::Exit(_) | End::Refused(_) => {
+                return Err(self.protocol("no HELLO was received".to_owned()));
+            }
         };
         Hello::parse(&text).map_err(|why| self.protocol(why))
     }
@@ -275,7 +277,7 @@ impl Agent {
                 Err(AgentError::Refused { name: self.name.clone(), what, why })
             }
             End::Gone(why) => Err(self.gone(why)),
-            End::Hello(_) => Err(self.protocol("HELLO came twice".to_owned())),
+            End::Hello(_) => Err(self.protocol("HELLO was received twice".to_owned())),
             End::Timeout => {
                 let what = self.mailbox.forget(channel.0);
                 self.send(Kind::Kill, channel.0, &[SIGKILL])?;
@@ -373,7 +375,7 @@ impl Agent {
     /// Closes the connection: every waiting call, in any thread, returns [`AgentError::Gone`] at
     /// once.
     pub fn hang_up(&self) {
-        self.mailbox.end("this side has hung up");
+        self.mailbox.end("this side has disconnected");
         if let Some(socket) = &self.socket {
             // A socket that is no longer connected needs no shutdown.
             match socket.shutdown(Shutdown::Both) {

@@ -175,7 +175,8 @@ impl BenchmarkError {
     pub fn hint(&self) -> Option<String> {
         match self {
             BenchmarkError::Line { .. } | BenchmarkError::Output { .. } => Some(
-                "repeat the measurement; if it stays, the pinload in the guest is of another version"
+                "repeat the measurement; if the error persists, the pinload in the guest is \
+                 another version"
                     .to_owned(),
             ),
             BenchmarkError::Failed { .. } | BenchmarkError::Host(_) => None,

@@ -375,7 +375,7 @@ fn read_all(counters: &[Counter]) -> Outcome {
     for counter in counters {
         match counter.disable().and_then(|()| counter.read()) {
             Ok(reading) => readings.push(reading),
-            Err(error) => return Outcome::Absent(format!("it broke: {}", with_causes(&error))),
+            Err(error) => return Outcome::Absent(format!("it failed: {}", with_causes(&error))),
         }
     }
     if counters.is_empty() {
@@ -395,8 +395,8 @@ fn joined(readings: &[CounterReading], source: Source) -> Outcome {
         running += u128::from(reading.running_ns);
         if reading.running_ns == 0 {
             if reading.enabled_ns > 0 {
-                let why = "the PMU had no room for it next to the other events: ask for fewer \
-                           (--quantities)";
+                let why = "the PMU had no counter left for it next to the other events: request \
+                    fewer (--quantities)";
                 return Outcome::Absent(why.to_owned());
             }
             continue;

@@ -318,14 +318,14 @@ fn lost(watched: &Watched, reading: &FutexReading) -> Vec<String> {
         }
     };
     report(watched.gone.into(), "threads had ended before the observation began");
-    report(reading.lost, "calls that found no room");
+    report(reading.lost, "calls for which there was no room");
     report(
         reading.unseen,
         "calls whose beginning was not seen, mostly those under way at the start",
     );
     report(
         reading.missed,
-        "events of the host came while another BPF program was at work on their CPU",
+        "events of the host that occurred while another BPF program ran on their CPU",
     );
     lost
 }

@@ -112,7 +112,7 @@ impl ReferenceToolError {
                 Some(format!("apt-get install {}", reference_tool.package()))
             }
             ReferenceToolError::Output { reference_tool, .. } => Some(format!(
-                "another version of {} may write otherwise; this one was tried: {}",
+                "another version of {} may print another format; tested with: {}",
                 reference_tool.name(),
                 reference_tool.tried()
             )),
@@ -216,10 +216,12 @@ impl ReferenceTool {
     pub fn remark(self) -> Option<&'static str> {
         match self {
             ReferenceTool::Cyclictest => Some(
-                "cyclictest cuts its times to whole microseconds (half of one is added) and leaves out the periods that it missed, so ours are left out here too",
+                "cyclictest truncates its times to whole microseconds (half of one is added) and \
+                 leaves out the periods that it missed, so ours are left out here too",
             ),
             ReferenceTool::Oslat => Some(
-                "oslat spins all the time, so ours does too here; under fifo both then read the kernel's safety valve of 50 ms a second",
+                "oslat spins all the time, so ours does too here; under fifo both then show the \
+                 kernel's real-time throttling of 50 ms per second",
             ),
             ReferenceTool::LikwidBench => Some(
                 "likwid-bench reports the mean of its run, ours is the median of windows; its calibration of the clock errs by up to 15 % on busy machines",
@@ -266,11 +268,11 @@ impl ReferenceTool {
         let cannot =
             |why: &str| ReferenceToolError::Cannot { reference_tool: self, why: why.to_owned() };
         if settings.keep_awake && self != ReferenceTool::Cyclictest {
-            return Err(cannot("has no option to keep CPUs awake as ours does"));
+            return Err(cannot("has no option to keep CPUs awake as Pinfold's probe does"));
         }
         let is_fifo = matches!(settings.policy, SchedPolicy::Fifo(_));
         if is_fifo && matches!(self, ReferenceTool::Fio | ReferenceTool::LikwidBench) {
-            return Err(cannot("is not given real-time rights: take --policy other"));
+            return Err(cannot("does not get a real-time policy: use --policy other"));
         }
         Ok(())
     }
@@ -422,7 +424,7 @@ fn pu_of(ours: &[Figure], probe: &str) -> Result<CpuSet, String> {
     if pus.len() == 1 && of_probe().all(|figure| figure.cpu.is_some()) {
         Ok(pus)
     } else {
-        Err("is held on one CPU, and ours ran on several: leave --placement out".to_owned())
+        Err("is held on one CPU, and ours ran on several: omit --placement".to_owned())
     }
 }
 

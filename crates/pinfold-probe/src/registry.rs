@@ -335,7 +335,7 @@ impl Probe {
             return Err(self.refuse("reads no file".to_owned()));
         }
         if settings.policy != SchedPolicy::Other && !has_policy {
-            return Err(self.refuse("runs under the policy other only".to_owned()));
+            return Err(self.refuse("runs only under the policy other".to_owned()));
         }
         match settings.more.first() {
             Some(word) if !takes_words => {

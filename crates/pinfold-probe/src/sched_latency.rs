@@ -102,7 +102,7 @@ impl fmt::Display for LongestWait {
         match self.culprit() {
             Some(idle) if idle.is_idle() => write!(f, "; the CPU was idle"),
             Some(one) => write!(f, "; {} ({}) ran {:.3} ms", one.name, one.tid, ms(one.ns)),
-            None => write!(f, "; who ran is not known"),
+            None => write!(f, "; the task that ran is unknown"),
         }?;
         if self.moves > 0 {
             write!(f, "; it moved {} times, {:.3} ms were here", self.moves, ms(self.here_ns))?;
@@ -252,7 +252,7 @@ pub fn start_with_schedstat(
 ) -> Result<Watching, WatchError> {
     let watched = Watched::read(host, threads)?;
     let sums = Sums::read(host, &watched)?;
-    let why = "it was not asked for".to_owned();
+    let why = "it was not requested".to_owned();
     Ok(Watching {
         watched,
         means: LatencySource::Schedstat { why, began_ns: clock.now_ns(), sums },
@@ -325,11 +325,11 @@ fn of_reading(watched: &Watched, reading: &SchedReading, others: &[(Tid, Tid)]) 
     report(watched.gone.into(), "threads had ended before the observation began");
     report(strangers.into(), "child processes of the machine, which are not of it");
     report(reading.unborn, "threads created meanwhile, for which there was no room");
-    report(reading.nameless, "times that a waker or a runner found no room");
+    report(reading.nameless, "times that there was no room for a waker or a running task");
     report(unseen(reading), "waits whose beginning was not seen");
     report(
         reading.missed,
-        "events of the host came while another BPF program was at work on their CPU",
+        "events of the host that occurred while another BPF program ran on their CPU",
     );
     let is_seen = |tid: Tid| reading.accounts.iter().any(|account| account.tid == tid);
     let missing = others.iter().filter(|(_, tid)| !is_seen(*tid)).count();

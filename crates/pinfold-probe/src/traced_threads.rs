@@ -13,10 +13,10 @@ use pinfold_model::{Role, TaskId, Tid};
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// The list is empty.
-    #[error("there is no thread to watch")]
+    #[error("there is no thread to observe")]
     Nobody,
     /// All of the threads have ended.
-    #[error("all {threads} threads that were to be watched have ended")]
+    #[error("all {threads} threads to observe have exited")]
     Gone {
         /// Number of threads.
         threads: usize,

@@ -104,7 +104,7 @@ fn a_machine_that_dies_meanwhile_keeps_its_account() {
     victim.kill().unwrap();
     let sums = sums.stop(&host, &SystemClock).unwrap();
     let lost = sums.lost.last().unwrap();
-    assert_eq!(lost, "all that 2 threads did which have ended meanwhile");
+    assert_eq!(lost, "2 threads that exited during the measurement");
     let found = bpf.stop(&host, &SystemClock).unwrap();
     if let Some(why) = sums_only(&found) {
         println!("skipped: {why}");

@@ -229,7 +229,7 @@ fn make_true(
         Ok(applied) if !is_asked() => Ok(applied),
         Ok(_) | Err(NotPlaced::Apply(ApplyError::Abandoned { .. })) => {
             take_back(host, journal)?;
-            Err(Failure::new(Exit::Interrupted, "interrupted; all changes were reverted"))
+            Err(Failure::new(Exit::Interrupted, "interrupted; every change was reverted"))
         }
         Err(NotPlaced::Apply(error)) => Err(Failure::from(error)),
         Err(NotPlaced::Elsewhere(failure)) => Err(failure),

@@ -264,7 +264,7 @@ fn json_is_json_and_names_its_format() {
 /// Properties on which strategies rely.
 fn assert_consistent(topology: &Topology) {
     let online = topology.online();
-    assert_eq!(online.len(), topology.pus.len(), "a CPU comes twice");
+    assert_eq!(online.len(), topology.pus.len(), "a CPU appears twice");
     for (index, core) in topology.cores.iter().enumerate() {
         assert_eq!(core.id.index(), index);
         assert!(!core.pus.is_empty());

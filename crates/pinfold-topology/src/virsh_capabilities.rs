@@ -219,7 +219,10 @@ mod tests {
         };
         check("<cpu socket_id='0'/>", "line 10: id=\"\" of <cpu> is not a number");
         check("<cpu id='2' socket_id='0'/>", "line 10: CPU 2 is listed twice");
-        check("<cpu id='99999' socket_id='0'/>", "line 10: CPU 99999 is more than any kernel has");
+        check(
+            "<cpu id='99999' socket_id='0'/>",
+            "line 10: CPU 99999 exceeds the limit of any kernel",
+        );
         check(
             "<cpu id='3' socket_id='0' siblings='7'/>",
             "line 10: the siblings of CPU 3 do not include it",

@@ -208,7 +208,7 @@ fn shows_why_qemu_did_not_start() {
         assert!(matches!(error, VmError::StartFailed { .. }), "{line}: {error:?}");
         assert!(error.to_string().contains(expected), "{line}: {error}");
     };
-    check("-nonsense", "(exit code 1); it said:\nqemu-system-x86_64: -nonsense: invalid option");
+    check("-nonsense", "(exit code 1); it printed:\nqemu-system-x86_64: -nonsense: invalid option");
     check("-device nonsense", "'nonsense' is not a valid device model name");
     check("-kernel /absent", "/absent");
     check("-version", "(exit code 0)");
@@ -325,7 +325,7 @@ fn distinguishes_a_busy_socket_from_a_dead_one() {
     vm.child().kill().unwrap();
     assert!(vm.monitor.status().unwrap_err().is_gone());
     let error = Qmp::connect(&socket, SECOND, SystemClock).err().unwrap();
-    assert!(error.hint().unwrap().contains("has ended"), "{error}");
+    assert!(error.hint().unwrap().contains("has exited"), "{error}");
 }
 
 #[test]

@@ -210,7 +210,7 @@ fn without_rights_kvms_own_counts_are_taken() {
     }
     assert!(answer["cost"].is_null() && answer["events"].is_null(), "{answer}");
     let why = answer["findings"].to_string();
-    assert!(why.contains("does not let this user") && why.contains("CAP_BPF"), "{why}");
+    assert!(why.contains("does not permit this user") && why.contains("CAP_BPF"), "{why}");
     let output = powerless(&["--pid", &machine.pid(), "--seconds", "1"]);
     assert_eq!(code(&output), Some(3), "{}", output.stderr_text());
     assert!(output.stderr_text().contains("CAP_BPF"), "{}", output.stderr_text());

@@ -60,7 +60,7 @@ fn a_journal_is_shown_with_what_was_there_before() {
         "before: 0-3",
         "a core of its own",
         "done",
-        "cut off",
+        "is incomplete",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
@@ -131,7 +131,7 @@ fn a_journal_behind_a_link_or_open_to_others_is_not_read() {
     let list = journals.run(&[]);
     assert_eq!(list.status.code(), Some(3));
     let talk = list.stderr_text();
-    for part in ["1-1.jsonl: is a link", "2-2.jsonl: can be written by others", "look at"] {
+    for part in ["1-1.jsonl: is a link", "2-2.jsonl: can be written by others", "check "] {
         assert!(talk.contains(part), "{part}: {talk}");
     }
 }

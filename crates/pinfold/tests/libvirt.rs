@@ -302,7 +302,7 @@ fn a_domain_that_ended_leaves_only_its_definition_to_undo() {
     // The definition is meant for the next start: neither the end of the domain nor a command that
     // finds it ended reverts that.
     let status = pinfold(&daemon, &["status"]);
-    assert!(status.stdout_text().contains("has ended"), "{}", status.stdout_text());
+    assert!(status.stdout_text().contains("has exited"), "{}", status.stdout_text());
     assert!(xml(&daemon, &["--inactive"]).contains("cputune"));
     // Started anew it has the pins of its definition, which are not those of the first run.
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
@@ -373,7 +373,7 @@ fn the_hook_places_a_domain_that_libvirt_starts() {
     let plan = format!("{plans}/{NAME}.json");
     pinfold_host::files::write_atomic(&plan, b"{\"format\":\"nonsense\"}").expect("written");
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts all the same");
-    assert!(log().expect("a log").contains("is not placed"), "{:?}", log());
+    assert!(log().expect("a log").contains("was not placed"), "{:?}", log());
 }
 
 fn all_pus() -> CpuSet {

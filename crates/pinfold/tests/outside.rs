@@ -174,7 +174,7 @@ fn what_has_no_meaning_is_refused() {
     refused(&words, 2, "--per-vcpu has no effect on sched");
     let words = ["measure", "counters", "--process", &pid, "--sites"];
     refused(&words, 2, "--sites has no effect on counters");
-    refused(&["measure", "exits", "--process", &pid], 2, "only virtual machines make exits");
+    refused(&["measure", "exits", "--process", &pid], 2, "only virtual machines have exits");
     refused(&["measure", "exits"], 2, "no virtual machine was given");
     refused(&["measure", "exits", "--pid", &pid], 4, "not QEMU");
     refused(&["measure", "exit"], 2, "did you mean exits?");

@@ -412,8 +412,8 @@ fn a_journal_that_was_cut_is_noticed() {
 
     machine.succeeds(&machine.apply());
     journals.replace(&machine.journal(), b"").expect("it is emptied");
-    machine.refused(&["undo", "--all"], 5, "is cut off");
-    machine.refused(&["status"], 3, "is cut off");
+    machine.refused(&["undo", "--all"], 5, "is truncated");
+    machine.refused(&["status"], 3, "is truncated");
     assert!(machine.is_placed());
     machine.undo(&["--reset", &pid]);
     assert!(!machine.is_placed());

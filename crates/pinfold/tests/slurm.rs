@@ -427,10 +427,10 @@ fn what_is_wrong_is_told(cluster: &Cluster, file: &str) {
         expected.iter().for_each(|text| assert!(said.contains(text), "{more:?}: {said}"));
     };
     check(&["--partition", "none"], 2, &["there is no partition \"none\"", "pf, shut"]);
-    check(&["--partition", "x; y"], 2, &["--partition: \"x; y\" is no name"]);
+    check(&["--partition", "x; y"], 2, &["--partition: \"x; y\" is not the name"]);
     check(&["--nodes", "n7"], 2, &["the partition pf has no node \"n7\"", "n1, n2, n3"]);
-    check(&["--time", "soon"], 2, &["--time: \"soon\" is no time of Slurm"]);
-    check(&["--shared", "/nonexistent"], 2, &["--shared: /nonexistent is no folder"]);
+    check(&["--time", "soon"], 2, &["--time: \"soon\" is not a Slurm time"]);
+    check(&["--shared", "/nonexistent"], 2, &["--shared: /nonexistent is not a directory"]);
     check(&[], 2, &["--engine slurm needs --shared", "--shared /home/me/runs"]);
     let shared = cluster.path("shared");
     let shut = ["--partition", "shut", "--patience", "2s", "--shared", &shared];
@@ -514,7 +514,7 @@ fn a_store_that_is_locked(cluster: &Cluster, file: &str) {
     for text in [
         "is locked by another process; waiting for it, up to 20 s",
         "is locked by another process, for 2",
-        "its tasks go on, what they deliver stays in the shared folder",
+        "its tasks continue, and their results stay in the shared directory",
         " study resume ",
     ] {
         assert!(said.contains(text), "{text}: {said}");

@@ -324,7 +324,7 @@ fn nothing_is_slow_any_more_when_the_supervisor_is_stopped_or_killed() {
         stage.supervisor.signal(Signaled::Kill).expect("killed");
         becomes(&stage, false, "slow after the kill");
         let left = stage.pinfold(&["status"]).stdout_text();
-        assert!(left.contains("supervisor has ended"), "{left}");
+        assert!(left.contains("supervisor has exited"), "{left}");
         let undone = stage.pinfold(&["undo"]);
         assert!(undone.status.success(), "{}", undone.stderr_text());
         assert_eq!(stage.groups(), Vec::<String>::new(), "{method}");
@@ -528,7 +528,7 @@ fn a_second_platform_and_strangers_are_refused() {
     let state = other.path().join("state").to_string_lossy().into_owned();
     let words = ["--state-dir", &state, "emulate", "up", &file];
     let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
-    assert!(output.stderr_text().contains("is there already"), "{}", output.stderr_text());
+    assert!(output.stderr_text().contains("already exists"), "{}", output.stderr_text());
     let whose = "a platform of another state directory has a vnode of this name";
     assert!(output.stderr_text().contains(whose), "{}", output.stderr_text());
     assert!(!stage.groups().is_empty(), "the first one's groups stay");

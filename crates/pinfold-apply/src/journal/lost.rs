@@ -19,7 +19,7 @@ impl fmt::Display for LostReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             LostReason::Missing => "the journal of that placement is missing",
-            LostReason::Cut => "the journal of that placement is cut off in its first line",
+            LostReason::Cut => "the journal of that placement is truncated in its first line",
             LostReason::Ended => {
                 "the journal of that placement says that it has ended, but its threads still have \
                  the masks of the plan"

@@ -9,7 +9,7 @@ use crate::scheduler::{BatchJob, JobRequest, NotTaken, QueuedTask, TaskState};
 
 /// Output that Slurm is not expected to print.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{program} answered {line:?}, {why}")]
+#[error("{program} printed {line:?}, {why}")]
 pub struct BadAnswer {
     /// Name of the program.
     pub program: &'static str,
@@ -47,7 +47,7 @@ pub fn partition(word: &str) -> Result<(), BadWord> {
         Err(BadWord {
             option: "--partition",
             word: word.to_owned(),
-            why: "is no name of a partition",
+            why: "is not the name of a partition",
         })
     }
 }
@@ -75,7 +75,7 @@ pub fn time(word: &str) -> Result<(), BadWord> {
         Err(BadWord {
             option: "--time",
             word: word.to_owned(),
-            why: "is no time of Slurm: minutes, H:MM:SS or D-HH:MM:SS",
+            why: "is not a Slurm time: minutes, H:MM:SS or D-HH:MM:SS",
         })
     }
 }
@@ -89,7 +89,7 @@ pub fn nodes(word: &str) -> Result<NodeWish, BadWord> {
     if word.bytes().all(|byte| byte.is_ascii_digit()) && !word.is_empty() {
         return match word.parse() {
             Ok(count) if count > 0 => Ok(NodeWish::AtOnce(count)),
-            Ok(_) | Err(_) => Err(wrong("is no number of nodes")),
+            Ok(_) | Err(_) => Err(wrong("is not a number of nodes")),
         };
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,[]".contains(c);
@@ -187,7 +187,7 @@ pub fn submitted(answer: &str) -> Result<u64, BadAnswer> {
     let number = line.split(';').next().unwrap_or("");
     match number.parse() {
         Ok(job) if job > 0 => Ok(job),
-        Ok(_) | Err(_) => Err(bad("sbatch", line, "which is no number of a job")),
+        Ok(_) | Err(_) => Err(bad("sbatch", line, "which is not a job ID")),
     }
 }
 
@@ -239,10 +239,10 @@ fn queue_line(line: &str) -> Result<QueuedTask, BadAnswer> {
     let [job, element, state, node, reason] = fields[..] else {
         return Err(wrong(format!("which has {} fields, not 5", fields.len())));
     };
-    let number = job.parse().map_err(|_| wrong(format!("where {job:?} is no number of a job")))?;
+    let number = job.parse().map_err(|_| wrong(format!("where {job:?} is not a job ID")))?;
     let element = match element {
         "N/A" | "" => None,
-        text => Some(text.parse().map_err(|_| wrong(format!("where {text:?} is no index")))?),
+        text => Some(text.parse().map_err(|_| wrong(format!("where {text:?} is not an index")))?),
     };
     let state = match state {
         "PENDING" | "REQUEUED" | "REQUEUE_HOLD" | "REQUEUE_FED" | "SPECIAL_EXIT"
@@ -252,7 +252,7 @@ fn queue_line(line: &str) -> Result<QueuedTask, BadAnswer> {
         "COMPLETED" => TaskState::Completed,
         "FAILED" | "TIMEOUT" | "NODE_FAIL" | "CANCELLED" | "BOOT_FAIL" | "DEADLINE"
         | "OUT_OF_MEMORY" | "PREEMPTED" | "REVOKED" => TaskState::Ended(state.to_owned()),
-        other => return Err(wrong(format!("where {other:?} is no state of a job"))),
+        other => return Err(wrong(format!("where {other:?} is not a job state"))),
     };
     Ok(QueuedTask { job: number, element, state, node: node.to_owned() })
 }
@@ -330,7 +330,7 @@ pub fn config(answer: &str) -> Result<Config, BadAnswer> {
     };
     let number = |name: &str| {
         let text = field(name)?;
-        let wrong = |_| bad("scontrol", text, format!("which is no number for {name}"));
+        let wrong = |_| bad("scontrol", text, format!("which is not a number for {name}"));
         text.parse::<u32>().map_err(wrong)
     };
     Ok(Config {
@@ -457,18 +457,18 @@ pub fn complaint(program: &str, said: &str) -> (String, Option<&'static str>) {
     if has("Unable to contact slurm controller") || has("Unable to establish controller machine") {
         let hint =
             "is slurmctld running, and SLURM_CONF or /etc/slurm/slurm.conf that of the cluster?";
-        return (format!("{program} does not reach the controller of Slurm"), Some(hint));
+        return (format!("{program} cannot reach the Slurm controller"), Some(hint));
     }
     let hint = if has("Invalid partition name") {
         Some("`sinfo` lists the partitions; name one with --partition")
     } else if has("node configuration is not available") {
-        Some("no node that may be used has what a task wants: see --nodes and --partition")
+        Some("no permitted node has what a task needs: see --nodes and --partition")
     } else if has("time limit") || has("TimeLimit") {
-        Some("`scontrol show partition` shows the longest time; give less with --time")
+        Some("`scontrol show partition` shows the longest time; use a shorter --time")
     } else if has("Invalid job array specification") {
         Some("`scontrol show config` shows MaxArraySize; where it is 0 there are no arrays")
     } else if has("QOS") || has("Access") || has("account") {
-        Some("your account may not do this here; ask who runs the cluster")
+        Some("your account is not permitted to do this; ask the administrators of the cluster")
     } else {
         None
     };

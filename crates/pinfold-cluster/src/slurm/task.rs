@@ -10,7 +10,7 @@ fn variable(name: &str) -> Option<String> {
 
 fn reported(name: &str) -> Result<String, Failure> {
     variable(name).ok_or_else(|| {
-        Failure::new(Exit::Input, format!("{name} is not set: this is no task of Slurm"))
+        Failure::new(Exit::Input, format!("{name} is not set: this is not a Slurm task"))
             .with_hint("`pinfold study run FILE --engine slurm` submits such tasks")
     })
 }

@@ -78,10 +78,10 @@ fn torn_and_foreign_results_are_refused() {
         let torn = read_result(&text[..end], ("key", &digest(), OWN)).unwrap_err();
         assert!(matches!(torn, ResultError::Torn(_)), "{end}: {torn}");
     }
-    check("", "it is torn: its last line, with its digest, is missing");
+    check("", "it is incomplete: its last line, with its digest, is missing");
     check(
         &text.replacen("\"ok\":true", "\"ok\":false", 1),
-        "it is torn: its digest is not that of its content",
+        "it is incomplete: its digest is not that of its content",
     );
     check(
         &changed("pinfold-result/1", "cargo-result/1"),
@@ -106,7 +106,7 @@ fn torn_and_foreign_results_are_refused() {
     );
     check(
         &changed("\"node\":\"n1\"", "\"node\":\"n1; rm\""),
-        "node is \"n1; rm\", which is no name",
+        "node is \"n1; rm\", which is not a valid name",
     );
     check(&changed("\"attempt\":1", "\"attempt\":3"), "attempt is 3");
     check(
@@ -117,7 +117,7 @@ fn torn_and_foreign_results_are_refused() {
         &changed("\"attempts\":1,\"error\":null", "\"attempts\":-1,\"error\":null"),
         "it is not a result of this format: invalid value: integer `-1`, expected u32",
     );
-    check(&changed("\"ok\":true", "\"ok\":false"), "trials [0]: it failed and does not say why");
+    check(&changed("\"ok\":true", "\"ok\":false"), "trials [0]: it failed without a reason");
     let refused = Answer { given: ResultContent::Refused("it is small".to_owned()), ..answer(1) };
     let error = read_result(&result_text(&refused).unwrap(), ("key", &digest(), OWN)).unwrap_err();
     assert!(error.ends_the_study() && error.hint().is_some());

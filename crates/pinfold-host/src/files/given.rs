@@ -64,7 +64,7 @@ fn read_bounded(file: &impl AsFd, path: &str, wait: Wait) -> Result<Vec<u8>, Hos
     let (mut bytes, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     loop {
         if matches!(wait, Wait::ForWriter) && !has_come(file).map_err(fail)? {
-            return Err(unexpected(path, format!("nothing came for {} s", SILENCE.tv_sec)));
+            return Err(unexpected(path, format!("no data for {} s", SILENCE.tv_sec)));
         }
         match rustix::io::read(file, &mut buffer) {
             Ok(0) => return Ok(bytes),
@@ -90,7 +90,7 @@ fn has_come(file: &impl AsFd) -> Result<bool, Errno> {
 }
 
 fn too_large(path: &str) -> HostError {
-    let why = format!("is larger than {} MiB, as no file of this kind is", MAX_BYTES >> 20);
+    let why = format!("is larger than {} MiB, the limit for such files", MAX_BYTES >> 20);
     unexpected(path, why)
 }
 

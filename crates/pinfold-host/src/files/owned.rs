@@ -30,7 +30,7 @@ pub enum Owned {
 
 /// The lock on a temporary file or folder, held until it is dropped or the process ends.
 #[derive(Debug)]
-pub struct OwnedLock(#[expect(dead_code, reason = "it is held")] OwnedFd);
+pub struct OwnedLock(#[expect(dead_code, reason = "it is locked")] OwnedFd);
 
 impl Owned {
     const ALL: [Self; 4] = [Self::Memory, Self::Sockets, Self::Measured, Self::Program];

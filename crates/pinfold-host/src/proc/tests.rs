@@ -65,10 +65,7 @@ fn stats_that_are_refused() {
     check(&format!("x (a) {TAIL}"));
     check(&format!("42 (a) {}", TAIL.replace("9912", "-1")));
     let error = proc_stat::parse("42 (a) S").unwrap_err().at("/proc/42/stat");
-    assert_eq!(
-        error.to_string(),
-        "/proc/42/stat: the stat of a task cannot be understood: \"42 (a) S\""
-    );
+    assert_eq!(error.to_string(), "/proc/42/stat: cannot parse the stat of a task: \"42 (a) S\"");
 }
 
 #[test]

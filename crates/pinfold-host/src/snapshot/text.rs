@@ -123,7 +123,7 @@ impl SnapshotHost {
             return Err(format!("{path:?} is not a plain path"));
         }
         if self.node(&names).is_some() {
-            return Err(format!("{path:?} comes twice"));
+            return Err(format!("{path:?} appears twice"));
         }
         for end in 1..names.len() {
             match self.node(&names[..end]) {

@@ -237,7 +237,7 @@ fn bad_vnodes_are_reported_with_line_and_column() {
     in_vnode(
         "method = \"hogs\"\ncalibrate = true",
         "line 4, column 13: calibrate: only gov and freq set hardware frequencies",
-        "leave it out",
+        "omit it",
     );
     in_vnode(
         "method = \"gov\"\ncalibrate = 1",
@@ -249,7 +249,7 @@ fn bad_vnodes_are_reported_with_line_and_column() {
         "line 2, column 8: inject needs the key \"profile\": the load to replay",
         "pinfold emulate record",
     );
-    in_vnode("profile = \"\"", "line 3, column 11: profile: \"\" is no name of a file", "CSV");
+    in_vnode("profile = \"\"", "line 3, column 11: profile: \"\" is not a file name", "CSV");
     refused(
         "[[vnode]]\nname = \"a\"\ncores = 1\n[[vnode]]\nname = \"a\"\ncores = 1\n",
         "line 4, column 1: the name \"a\" is given twice",
@@ -285,8 +285,8 @@ fn bad_periods_and_attachments() {
         let why = format!("line 4, column 10: period: {value} is not {why}");
         in_vnode(&format!("method = \"stall\"\nperiod = {value}"), &why, hint);
     };
-    period("\"20us\"", "within the bounds of stall, 50µs to 1ms", "leave it out");
-    period("\"100 ms\"", "within the bounds of stall, 50µs to 1ms", "leave it out");
+    period("\"20us\"", "within the bounds of stall, 50µs to 1ms", "omit it");
+    period("\"100 ms\"", "within the bounds of stall, 50µs to 1ms", "omit it");
     period("200", "a time with its unit", "200us");
     period("\"200\"", "a time with its unit", "200us");
     period("\"-1ms\"", "a time with its unit", "200us");
@@ -317,7 +317,7 @@ fn bad_periods_and_attachments() {
         from_toml(&format!("{}{}", vnode("a", one), vnode("b", other)))
     };
     let error = two("group:/a", "group:/a/b").unwrap_err();
-    let why = "line 5, column 1: group:/a/b cannot be \"b\": all or a part of it is \"a\"";
+    let why = "line 5, column 1: group:/a/b cannot be \"b\": it overlaps with \"a\"";
     assert_eq!(error.to_string(), why);
     assert!(two("group:/a/b", "group:/a").is_err() && two("pid:9", "pid:9").is_err());
     assert!(two("group:/a", "group:/ab").is_ok() && two("pid:9", "pid:8").is_ok());

@@ -149,7 +149,7 @@ struct ModuleFailure {
 impl Hello {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let hello: HelloText =
-            serde_json::from_str(text).map_err(|error| format!("its HELLO is no such: {error}"))?;
+            serde_json::from_str(text).map_err(|error| format!("its HELLO is invalid: {error}"))?;
         if hello.protocol != PROTOCOL {
             return Err(format!(
                 "it speaks version {} of the protocol, not {PROTOCOL}",

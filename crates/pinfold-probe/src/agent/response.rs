@@ -25,7 +25,7 @@ pub enum AgentError {
         waited_ns: u64,
     },
     /// The peer does not implement the protocol.
-    #[error("{name} is not an agent that can be used: {why}")]
+    #[error("{name} is not a usable agent: {why}")]
     Protocol {
         /// Name of the guest's socket.
         name: String,
@@ -85,14 +85,14 @@ impl AgentError {
     pub fn hint(&self) -> Option<String> {
         match self {
             AgentError::Connect { .. } | AgentError::Silent { .. } => Some(format!(
-                "look at the guest's console: it must run pinload as init and have the \
-                 virtio-serial port {PORT}"
+                "check the guest's console: it must run pinload as init and have the virtio-serial \
+                 port {PORT}"
             )),
             AgentError::Protocol { .. } => {
-                Some("the guest's pinload is of another version: build the guest again".to_owned())
+                Some("the guest's pinload is another version: build the guest again".to_owned())
             }
             AgentError::Gone { .. } => {
-                Some("look at the guest's console and QEMU's own messages".to_owned())
+                Some("check the guest's console and QEMU's own messages".to_owned())
             }
             AgentError::Timeout { .. }
             | AgentError::Refused { .. }

@@ -305,7 +305,7 @@ fn peers_that_are_no_agents_are_named_with_the_reason() {
     check(b"", true, "its stream ended");
     check(b"\r\nlogin: ", false, "it sent a frame of");
     check(&hello_frame("{}")[..5], true, "is gone");
-    check(&hello_frame("garbage"), false, "its HELLO is no such");
+    check(&hello_frame("garbage"), false, "its HELLO is invalid");
     check(&hello_frame("{}"), false, "missing field");
     let version_2 = r#"{"protocol":2,"pinload":"9","kernel":"","machine":"","init":true,"cpus_online":"0","module_failures":[]}"#;
     check(&hello_frame(version_2), false, "version 2 of the protocol");

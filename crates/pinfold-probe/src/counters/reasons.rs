@@ -43,13 +43,13 @@ impl Machine {
             CounterError::NoPmu => self.no_pmu(),
             CounterError::NoRight => match &self.paranoid {
                 Some(value) => format!(
-                    "no right: kernel.perf_event_paranoid is {value}; it takes CAP_PERFMON, or at \
-                     most 1 there"
+                    "not permitted: kernel.perf_event_paranoid is {value}; CAP_PERFMON is needed, \
+                     or a value of at most 1"
                 ),
-                None => "no right: it takes CAP_PERFMON".to_owned(),
+                None => "not permitted: CAP_PERFMON is needed".to_owned(),
             },
             CounterError::TooManyFiles => "too many open files: raise the limit (ulimit -n), or \
-                                           ask for fewer quantities (--quantities) or threads"
+                request fewer quantities (--quantities) or threads"
                 .to_owned(),
             CounterError::Other(cause) => format!("{error}: {cause}"),
             CounterError::Ended
@@ -65,7 +65,7 @@ impl Machine {
                 format!("the PMU ({}) has no such event", pmus.join(", "))
             }
             Some(_) | None if self.is_guest => {
-                "no PMU: the hypervisor under this host gives it none".to_owned()
+                "no PMU: the hypervisor does not expose one to this host".to_owned()
             }
             Some(_) | None => "no PMU: the kernel has no driver for this processor's".to_owned(),
         }

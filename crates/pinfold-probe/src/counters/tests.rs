@@ -33,7 +33,7 @@ fn a_shared_pmu_is_scaled_and_reported() {
 #[test]
 fn an_event_that_never_got_a_place_is_absent_not_zero() {
     let outcome = joined(&[reading(100, 1_000, 1_000), reading(0, 1_000, 0)], Source::Perf);
-    assert!(absent(&outcome).starts_with("the PMU had no room"));
+    assert!(absent(&outcome).starts_with("the PMU had no counter left"));
 }
 
 #[test]
@@ -55,14 +55,14 @@ fn each_refusal_has_its_reason() {
         assert!(found.contains(why), "{found}");
     };
     let none = machine(Some(&[]), true);
-    check(&none, CounterError::NoPmu, "no PMU: the hypervisor under this host gives it none");
+    check(&none, CounterError::NoPmu, "no PMU: the hypervisor does not expose one to this host");
     check(&machine(None, false), CounterError::NoPmu, "no driver for this processor's");
     let core = machine(Some(&["cpu_core", "cpu_atom"]), false);
     check(&core, CounterError::NoPmu, "the PMU (cpu_core, cpu_atom) has no such event");
     check(&core, CounterError::NoRight, "kernel.perf_event_paranoid is 4");
-    check(&Machine { paranoid: None, ..none }, CounterError::NoRight, "it takes CAP_PERFMON");
+    check(&Machine { paranoid: None, ..none }, CounterError::NoRight, "CAP_PERFMON is needed");
     check(&core, CounterError::TooManyFiles, "ulimit -n");
-    check(&core, CounterError::NotInThisForm, "in this form");
+    check(&core, CounterError::NotInThisForm, "with these options");
     check(&core, CounterError::Other(std::io::Error::from_raw_os_error(5)), "refused: ");
 }
 

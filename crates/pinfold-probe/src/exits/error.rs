@@ -12,7 +12,7 @@ const EINVAL: i32 = 22;
 #[derive(Debug, thiserror::Error)]
 pub enum ExitsError {
     /// Kernel lockdown forbids the observation.
-    #[error("this kernel is locked down ({mode}): no program may look at its events")]
+    #[error("this kernel is locked down ({mode}): no program may read its events")]
     LockedDown {
         /// The lockdown mode: `confidentiality`.
         mode: String,
@@ -20,7 +20,7 @@ pub enum ExitsError {
         source: HostError,
     },
     /// The user lacks the privileges.
-    #[error("the kernel does not let this user watch its events")]
+    #[error("the kernel does not permit this user to observe its events")]
     Rights {
         /// The operation that was refused.
         source: HostError,
@@ -32,19 +32,19 @@ pub enum ExitsError {
         source: HostError,
     },
     /// KVM is not available.
-    #[error("this kernel has no events of KVM")]
+    #[error("this kernel has no KVM events")]
     NoKvm {
         /// The operation that failed.
         source: HostError,
     },
     /// The BPF program was refused although the privileges suffice.
-    #[error("the kernel does not take the program that watches its events")]
+    #[error("the kernel rejects the BPF program that observes its events")]
     Refused {
         /// The operation that was refused.
         source: HostError,
     },
     /// This process is not in the initial PID namespace, whose process ids the events contain.
-    #[error("this is a container with process numbers of its own, and events speak of the host's")]
+    #[error("this is a container with its own PID namespace, but events have the PIDs of the host")]
     Container,
     /// The events exist, but none fired.
     #[error(
@@ -56,7 +56,7 @@ pub enum ExitsError {
         timeout_ns: u64,
     },
     /// The machine has ended.
-    #[error("the machine ended before it could be watched")]
+    #[error("the machine exited before it could be observed")]
     Ended,
     /// The micro-guest did not do the requested work.
     #[error("the micro-guest {what}")]
@@ -108,7 +108,7 @@ impl ExitsError {
                  QMP socket: KVM's own counts need no tracing (level C)"
             }
             ExitsError::NoKvm { .. } => {
-                "load it (modprobe kvm_intel or kvm_amd); machines without KVM make no exits"
+                "load it (modprobe kvm_intel or kvm_amd); machines without KVM have no exits"
             }
             ExitsError::Refused { .. } => {
                 "Linux 5.5 or newer is needed, with CONFIG_BPF_SYSCALL and CONFIG_BPF_EVENTS; \
@@ -118,8 +118,8 @@ impl ExitsError {
                 "run it on the host, or in a container with the host's process numbers (--pid=host)"
             }
             ExitsError::Silent { .. } => {
-                "an idle or stopped guest makes none: give it work, or look longer (--look 10s); \
-                 where the events stay silent, its QMP socket gives KVM's own counts (level C); and \
+                "an idle or stopped guest makes none: give it work, or observe longer (--look \
+                 10s); if no event fires, its QMP socket gives KVM's own counts (level C); \
                  `pinfold exits --micro-guest` shows what fires on this host"
             }
             ExitsError::Ended => "list those that run with pgrep -a qemu",
@@ -171,12 +171,17 @@ mod tests {
             ("[none] integrity confidentiality", "none integrity [confidentiality]");
         check(locked, ("load", EINVAL), "locked down (confidentiality)", "level C");
         check(locked, ("mount", EPERM), "locked down", "without lockdown");
-        check(open, ("load", EPERM), "not let this user", "CAP_BPF");
-        check("none [integrity] confidentiality", ("attach", EACCES), "not let this user", "root");
+        check(open, ("load", EPERM), "not permit this user", "CAP_BPF");
+        check(
+            "none [integrity] confidentiality",
+            ("attach", EACCES),
+            "not permit this user",
+            "root",
+        );
         check(open, ("mount", ENODEV), "no trace file system", "CONFIG_TRACING");
-        check(open, ("read", ENOENT), "no events of KVM", "modprobe");
-        check(open, ("load", EINVAL), "does not take the program", "5.5");
-        check("", ("load", EPERM), "not let this user", "CAP_PERFMON");
+        check(open, ("read", ENOENT), "no KVM events", "modprobe");
+        check(open, ("load", EINVAL), "rejects the BPF program", "5.5");
+        check("", ("load", EPERM), "not permit this user", "CAP_PERFMON");
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub fn counted(
         let mut counts = BTreeMap::new();
         for (name, value) in new {
             let since = value.checked_sub(old.get(name).copied().unwrap_or(0));
-            let since = since.ok_or_else(|| wrong(format!("{name} of vCPU {index} went back")))?;
+            let since = since.ok_or_else(|| wrong(format!("{name} of vCPU {index} decreased")))?;
             counts.insert(name.clone(), since);
             let sum = sums.entry(name.clone()).or_default();
             *sum = sum.saturating_add(since);
@@ -86,9 +86,9 @@ pub fn counted(
     let total = Vcpu { vcpu: None, rows: rows(&sums, time) };
     let mut findings = Vec::new();
     if sums.get(ALL).is_none_or(|count| *count == 0) {
-        let text = "no exit was made while it was watched: there is nothing to count";
+        let text = "no exit was made during the observation: there is nothing to count";
         findings.push(Finding::warning("exits", text).with_hint(
-            "an idle or stopped guest makes none: give it work, or watch longer (--seconds)",
+            "an idle or stopped guest makes none: give it work, or observe longer (--seconds)",
         ));
     }
     Ok(ExitTable {
@@ -175,7 +175,7 @@ mod tests {
         );
         let look = |exits: &[u64]| Statistics::parse(&reply(exits)).unwrap();
         let error = counted(&look(&[9]), &look(&[8]), 1).unwrap_err();
-        assert!(error.to_string().contains("went back"), "{error}");
+        assert!(error.to_string().contains("decreased"), "{error}");
         let error = counted(&look(&[9]), &look(&[9, 9]), 1).unwrap_err();
         assert!(error.to_string().contains("1 vCPUs and then 2"), "{error}");
     }

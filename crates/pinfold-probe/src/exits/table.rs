@@ -263,11 +263,11 @@ fn unfinished(total: &Vcpu) -> Option<Finding> {
     let rest = 1.0 - shares.sum::<f64>();
     (total.exits() > 0 && rest > WORTH_TELLING).then(|| {
         let text = format!(
-            "{:.0} % of the time is in no row: what was under way when the watch began or ended, such as the \
-             sleep of a halted vCPU",
+            "{:.0} % of the time is in no row: what was under way when the observation began or \
+             ended, such as the sleep of a halted vCPU",
             rest * 100.0
         );
-        Finding::note("exits", text).with_hint("watch longer (--seconds)")
+        Finding::note("exits", text).with_hint("observe longer (--seconds)")
     })
 }
 
@@ -275,7 +275,7 @@ fn unfinished(total: &Vcpu) -> Option<Finding> {
 pub fn missed(events: u64) -> Option<Finding> {
     (events > 0).then(|| {
         let text = format!(
-            "{} of the host came while another BPF program ran on their CPU and {} not counted",
+            "{} of the host occurred while another BPF program ran on their CPU and {} not counted",
             counted(events, "event"),
             agree(events, "is", "are")
         );
@@ -286,9 +286,9 @@ pub fn missed(events: u64) -> Option<Finding> {
 fn findings(of: Origin, all: &ThreadExits, total: &Vcpu, threads: &[Watched]) -> Vec<Finding> {
     let mut found = Vec::new();
     if total.exits() == 0 {
-        let text = "no exit was made while it was watched: there is nothing to count";
+        let text = "no exit was made during the observation: there is nothing to count";
         found.push(Finding::warning("exits", text).with_hint(
-            "an idle or stopped guest makes none: give it work, or watch longer (--seconds)",
+            "an idle or stopped guest makes none: give it work, or observe longer (--seconds)",
         ));
     }
     found.extend(unfinished(total).filter(|_| threads.iter().all(|thread| !thread.has_ended)));
@@ -301,7 +301,8 @@ fn findings(of: Origin, all: &ThreadExits, total: &Vcpu, threads: &[Watched]) ->
         let text =
             format!("{} lost: the kernel's table of types was full", counted(all.no_room, "exit"));
         found.push(
-            Finding::warning("exits", text).with_hint("watch fewer vCPUs at once, or shorter"),
+            Finding::warning("exits", text)
+                .with_hint("observe fewer vCPUs at once, or for a shorter time"),
         );
     }
     if all.no_address > 0 {
@@ -330,11 +331,9 @@ fn findings(of: Origin, all: &ThreadExits, total: &Vcpu, threads: &[Watched]) ->
             agree(ended.len(), "thread", "threads"),
             ended.join(", ")
         );
-        found.push(
-            Finding::warning("exits", text).with_hint(
-                "the machine ended or its vCPU was unplugged: measure again while it runs",
-            ),
-        );
+        found.push(Finding::warning("exits", text).with_hint(
+            "the machine exited or its vCPU was unplugged: measure again while it runs",
+        ));
     }
     found
 }

@@ -73,7 +73,7 @@ fn calls_are_joined_by_role_and_by_word() {
     assert!(unseen.starts_with("2 calls whose beginning was not seen"));
     assert_eq!(
         missed,
-        "3 events of the host came while another BPF program was at work on their CPU"
+        "3 events of the host that occurred while another BPF program ran on their CPU"
     );
 }
 

@@ -72,7 +72,7 @@ pub(super) fn parse(text: &str) -> Result<Found, String> {
         .thread
         .values()
         .try_fold(0_u64, |sum, thread| sum.checked_add(thread.cycles))
-        .ok_or("tells more cycles than there can be")?;
+        .ok_or("reports more cycles than possible")?;
     if document.thread.is_empty() || cycles == 0 {
         return Err("reports no cycle".to_owned());
     }
@@ -84,7 +84,7 @@ pub(super) fn parse(text: &str) -> Result<Found, String> {
         let mut inside = 0_u64;
         for (place, count) in &thread.histogram {
             let us: u64 = place.parse().map_err(|_| format!("has the bucket {place:?}"))?;
-            inside = inside.checked_add(*count).ok_or("counts more than there can be")?;
+            inside = inside.checked_add(*count).ok_or("counts more than possible")?;
             *counts.entry(us).or_default() += count;
         }
         if inside > thread.cycles {

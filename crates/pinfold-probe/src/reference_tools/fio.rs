@@ -104,7 +104,10 @@ fn read(text: &str) -> Result<Read, String> {
         return Err("reports no read".to_owned());
     }
     if latency.min > latency.max {
-        return Err(format!("reports a least of {} and a most of {} ns", latency.min, latency.max));
+        return Err(format!(
+            "reports a minimum of {} and a maximum of {} ns",
+            latency.min, latency.max
+        ));
     }
     sound("a mean of", latency.mean)?;
     Ok(job.read)
@@ -147,7 +150,7 @@ pub fn figure(
 pub(super) fn samples(text: &str) -> Result<Figure, String> {
     let Read { runtime, clat_ns: latency } = read(text)?;
     if latency.count > MOST_SAMPLES {
-        return Err(format!("reports {} reads, more than are kept one by one", latency.count));
+        return Err(format!("reports {} reads, more than are stored individually", latency.count));
     }
     let mut bins = Vec::new();
     for (place, count) in &latency.bins {

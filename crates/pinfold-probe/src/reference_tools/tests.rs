@@ -208,7 +208,7 @@ fn reference_tools_are_held_where_ours_ran_and_under_its_policy() {
         let mut apart = switch.clone();
         apart[0].cpu = None;
         let reported = call(reference_tool, &settings(), &apart).err().unwrap().to_string();
-        assert!(reported.contains("leave --placement out"), "{reported}");
+        assert!(reported.contains("omit --placement"), "{reported}");
     }
     let labels = [("bytes", "24576"), ("operation", "read"), ("width", "avx2")];
     let found = call(ReferenceTool::LikwidBench, &plain, &[figure("bandwidth", &labels)]).unwrap();

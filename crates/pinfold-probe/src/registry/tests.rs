@@ -46,7 +46,7 @@ fn what_a_probe_does_not_have_is_refused() {
     check("io", settings(), "io needs a file");
     check("spin-gap", Settings { more: vec!["--x".to_owned()], ..settings() }, "\"--x\"");
     let policy = SchedPolicy::Fifo(3);
-    check("micro-cpu", Settings { policy, ..settings() }, "policy other only");
+    check("micro-cpu", Settings { policy, ..settings() }, "only under the policy other");
 }
 
 #[test]

@@ -93,7 +93,8 @@ pub(super) fn since(
         }
     }
     let mut lost = vec![
-        "distribution, longest wait, which task ran instead and who woke: only sums are known"
+        "distribution, longest wait, which task ran instead and which task woke it: only sums are \
+         available"
             .to_owned(),
         "waits that have not ended, and threads that were created and ended meanwhile".to_owned(),
         "the count holds the times that a thread got a CPU, also without a wait".to_owned(),
@@ -102,7 +103,7 @@ pub(super) fn since(
         lost.push(format!("{} threads had ended before the observation began", watched.gone));
     }
     if ended > 0 {
-        lost.push(format!("all that {ended} threads did which have ended meanwhile"));
+        lost.push(format!("{ended} threads that exited during the measurement"));
     }
     Ok(SchedLatency {
         level: Level::Schedstat { why },

@@ -180,7 +180,7 @@ fn a_captured_machine_gives_sums_and_says_so() {
     assert_eq!((emulator.count, emulator.sum_ns, emulator.migrations), (2, 9, None));
     assert!(emulator.waits.is_none());
     assert!(found.lost[0].starts_with("distribution, longest wait, which task ran instead"));
-    assert!(found.lost.last().unwrap().starts_with("all that 1 threads did"));
+    assert!(found.lost.last().unwrap().starts_with("1 threads that exited"));
     let figures = found.figures();
     assert!(figures.iter().all(|one| one.flags == ["sums-only: this is not the running machine"]));
     assert!(figures.iter().all(|one| one.labels["quantity"] != "max"));
@@ -192,9 +192,9 @@ fn no_threads_and_ended_threads() {
     let host = machine(&[(7, "0 0 0")]);
     let clock = SimClock::at(0);
     let error = start(&host, &clock, &[]).unwrap_err().to_string();
-    assert_eq!(error, "there is no thread to watch");
+    assert_eq!(error, "there is no thread to observe");
     let error = start(&host, &clock, &[(task(99), Role::Task)]).unwrap_err().to_string();
-    assert_eq!(error, "all 1 threads that were to be watched have ended");
+    assert_eq!(error, "all 1 threads to observe have exited");
     // A later task with the same number is another task.
     let later = TaskId { start_time: 6, ..task(7) };
     assert!(matches!(

@@ -124,8 +124,8 @@ fn a_plan_of_another_host_goes_no_further_than_to_bring_cpus_online() {
     placed(&host, &plan, |done, _journal| {
         let Err(NotPlaced::Elsewhere(failure)) = done else { panic!("it is placed") };
         assert_eq!(failure.exit, Exit::Input);
-        let text = "the plan was made for another machine: the core of CPU 1 is 1 here, 1,5 in the \
-                    plan; the core of CPU 2 is 2 here, 2,6 in the plan; ";
+        let text = "the plan was created for another machine: the core of CPU 1 is 1 here, 1,5 in \
+                    the plan; the core of CPU 2 is 2 here, 2,6 in the plan; ";
         assert!(failure.message.starts_with(text), "{}", failure.message);
         assert!(failure.hint.is_some_and(|hint| hint.contains("pinfold plan")));
     });

@@ -248,7 +248,7 @@ impl Instrument {
                 Ok(Observed::Exits(Box::new(answer)))
             }
             (Instrument::Exits, Subject::Processes(..)) => {
-                Err(Failure::new(Exit::Input, "only virtual machines make exits"))
+                Err(Failure::new(Exit::Input, "only virtual machines have exits"))
             }
         }
     }

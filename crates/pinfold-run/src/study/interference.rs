@@ -287,9 +287,9 @@ lasts = "1s"
         check("0", ["any", "same-node", "1"], "memory any, neighbours 2");
         check("3", ["any", "same-node", "1"], "memory any, neighbours 0");
         check("0", ["any", "other-node", "1"], "memory any, neighbours 6");
-        let too_few = "4 neighbours with a core each do not fit: NUMA node 0 has 2 free";
+        let too_few = "4 neighbours need a core each, but NUMA node 0 has only 2 free";
         check("0", ["any", "same-node", "4"], too_few);
-        let too_few = "4 neighbours with a core each do not fit: NUMA node 1 has 3 free";
+        let too_few = "4 neighbours need a core each, but NUMA node 1 has only 3 free";
         check("0", ["any", "other-node", "4"], too_few);
     }
 

@@ -337,7 +337,7 @@ mod tests {
         check(regex("t=(.*)"), "t=fast", "expected a number, but found \"fast\"");
         check(json("x / y"), "{\"x\":1,\"y\":0}", "the figure rate is inf");
         check(json("x + 1"), "{\"x\":\"a\"}", "rate: a is a string, not a number");
-        check(json("x"), "{\"x\":[1,\"b\"]}", "rate: \"b\" is no number");
+        check(json("x"), "{\"x\":[1,\"b\"]}", "rate: \"b\" is not a number");
         let long = "z".repeat(500);
         let shown = format!("it printed no figure rate to stdout, but: \"{}\" …", "z".repeat(120));
         check(json("x"), &long, &shown);

@@ -69,7 +69,7 @@ pub(super) fn irqbalance(context: &Context<'_>) -> Capability {
     };
     let pids: Vec<Tid> = names.iter().filter_map(|name| name.parse().ok().map(Tid)).collect();
     if pids.is_empty() {
-        return Capability::partly(NAME, "unknown: no processes are visible");
+        return Capability::partly(NAME, "not known: no processes are visible");
     }
     match search(context, &pids, "irqbalance") {
         Search::Found(pid) => Capability::no(

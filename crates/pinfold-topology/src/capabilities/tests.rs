@@ -89,7 +89,7 @@ fn real_time() {
     throttle("950000\n", Verdict::Yes, "95 %");
     throttle("-1\n", Verdict::Partly, "switched off");
     throttle("0\n", Verdict::No, "no run time");
-    throttle("x\n", Verdict::Partly, "not understood");
+    throttle("x\n", Verdict::Partly, "cannot parse");
 }
 
 #[test]

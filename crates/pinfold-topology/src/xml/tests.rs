@@ -84,7 +84,7 @@ fn what_hwloc_must_not_be_given() {
         "<!DOCTYPE topology SYSTEM \"hwloc2.dtd\"><!DOCTYPE t [<!ENTITY a \"b\">]><topology/>",
         "DTD",
     );
-    inside(&pu(0), "comes twice");
+    inside(&pu(0), "appears twice");
     inside(&object("PU", 0, 1, "gp_index=\"5\"", true), "a PU appears twice");
     inside(&object("PU", 1, 1, "", true), "its own index");
     inside(&object("PU", 5, 32, "", true), "its parent's set");

@@ -129,7 +129,7 @@ fn reads_replies() {
     let refused = r#"{"id":"libvirt-415","error":{"class":"CommandNotFound","desc":"The command nix has not been found"}}"#;
     check(refused, "QEMU refused nix: The command nix has not been found");
     check("{}", "neither return nor error");
-    check("nonsense", "not understood");
+    check("nonsense", "cannot parse");
 }
 
 #[test]

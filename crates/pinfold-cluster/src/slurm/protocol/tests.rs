@@ -105,14 +105,14 @@ fn queues_are_read_and_nothing_else() {
     );
     let check = |text: &str, why: &str| {
         let error = queue(text).unwrap_err().to_string();
-        assert!(error.starts_with("squeue answered ") && error.contains(why), "{error}");
+        assert!(error.starts_with("squeue printed ") && error.contains(why), "{error}");
     };
     check("slurm_load_jobs error: Unexpected message received", "has 1 fields, not 5");
     check("1|2|RUNNING|n1", "has 4 fields, not 5");
-    check("x|2|RUNNING|n1|", "\"x\" is no number of a job");
-    check("1|5-99%3|PENDING||", "\"5-99%3\" is no index");
-    check("1|2|DREAMING|n1|", "\"DREAMING\" is no state of a job");
-    check("1|-2|RUNNING|n1|", "\"-2\" is no index");
+    check("x|2|RUNNING|n1|", "\"x\" is not a job ID");
+    check("1|5-99%3|PENDING||", "\"5-99%3\" is not an index");
+    check("1|2|DREAMING|n1|", "\"DREAMING\" is not a job state");
+    check("1|-2|RUNNING|n1|", "\"-2\" is not an index");
     // A line of one megabyte is not repeated in full.
     let long = queue(&"x".repeat(1 << 20)).unwrap_err().to_string();
     assert!(long.len() < 300, "{}", long.len());
@@ -127,7 +127,7 @@ fn configurations_nodes_and_partitions() {
     assert_eq!((found.max_array, found.max_jobs), (1001, 10_000));
     assert_eq!((found.version.as_str(), found.cluster.as_str()), ("22.05.8", "pf"));
     let error = config(&text.replace("1001", "many")).unwrap_err().to_string();
-    assert!(error.contains("no number for MaxArraySize"), "{error}");
+    assert!(error.contains("not a number for MaxArraySize"), "{error}");
     assert!(config("").is_err());
 
     let lines = node_lines("n1|idle|pf*\nn1|idle|shut\nn2|down*|pf*\nn3|mixed|pf*\n").unwrap();
@@ -178,7 +178,7 @@ fn complaints_become_sentences_with_a_way_out() {
     check(
         "sinfo",
         "slurm_load_partitions: Unable to contact slurm controller (connect failure)",
-        "sinfo does not reach the controller of Slurm",
+        "sinfo cannot reach the Slurm controller",
         "slurmctld",
     );
     check(
@@ -196,7 +196,7 @@ fn complaints_become_sentences_with_a_way_out() {
         full,
         "sbatch: Batch job submission failed: Job violates accounting/QOS policy (job submit limit) \
          (AssocMaxSubmitJobLimit)",
-        "ask who runs the cluster",
+        "ask the administrators of the cluster",
     );
     check(
         "sbatch",

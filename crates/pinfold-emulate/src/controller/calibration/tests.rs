@@ -184,7 +184,7 @@ fn a_busy_core_never_ends_a_start_and_does_not_hold_it_up() {
         done.learnt[&PuId(1)].cost
     };
     let busy = Disturbance::Busy(PuId(1));
-    let not_known = ["vnode web: the cost of stall on CPU 1", "other tasks ran there", "nothing"];
+    let not_known = ["vnode web: the cost of stall on CPU 1", "other tasks ran there", "zero"];
     let cost = check(busy, Calibrations::default(), &not_known, Source::Unknown);
     assert_eq!(cost, Cost::default());
     let last = ["the last known cost is used, until the CPU is idle"];

@@ -144,7 +144,7 @@ fn a_race_goes_on_while_there_is_time_and_others_than_the_three_may_be_the_best(
     let report = world.tune(&config).unwrap();
     let blocks = report.design.screening.len();
     assert!((4..=8).contains(&blocks), "{blocks}");
-    assert!(report.findings.iter().any(|finding| finding.text.contains("without proof")));
+    assert!(report.findings.iter().any(|finding| finding.text.contains("without a test")));
     assert!(report.design.spent_s <= world.budget_s);
     // The same amount of time, and three that are far ahead of all others.
     let mut world = World::new(&SEVEN);

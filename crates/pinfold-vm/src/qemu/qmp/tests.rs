@@ -112,13 +112,13 @@ fn refuses_what_is_not_qmp() {
         assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
     };
     check(b"", "no QMP greeting", "one client per QMP socket");
-    check(b"HTTP/1.1 400 Bad Request\r\n", "it said \"HTTP/1.1 400 Bad Request\"", "-qmp unix:");
+    check(b"HTTP/1.1 400 Bad Request\r\n", "it sent \"HTTP/1.1 400 Bad Request\"", "-qmp unix:");
     check(
         b"QEMU 7.2.22 monitor - type 'help' for more information\r\n(qemu) ",
         "not a QMP socket",
         "human monitor",
     );
-    check(b"half a line", "it said \"half a line\"", "-qmp unix:");
+    check(b"half a line", "it sent \"half a line\"", "-qmp unix:");
     check(b"\xff\xfe\x00\n", "not a QMP socket", "-qmp unix:");
     check(b"{\"QMP\": {}}\n", "not a QMP socket", "-qmp unix:");
     check(b"{\"return\": {}}\n", "not a QMP socket", "-qmp unix:");
