@@ -291,7 +291,7 @@ fn merging_is_idempotent_and_only_whole_parts_are_taken() {
     };
     refuse(&mut simulated, trials[1..].to_vec(), 6, "of its");
     refuse(&mut simulated, [&trials[..1], &trials].concat(), 6, "twice");
-    refuse(&mut simulated, trials.clone(), 7, "part 7 has not the trial of");
+    refuse(&mut simulated, trials.clone(), 7, "part 7 lacks the trial of");
     refuse(&mut simulated, trials.clone(), 99, "part is 99, of 16");
     let mut moved = trials.clone();
     moved[0].0.position += 1;
