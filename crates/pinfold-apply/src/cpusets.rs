@@ -305,6 +305,8 @@ pub(crate) fn parse_release(bytes: &[u8]) -> Result<(u32, u32), HostError> {
     let mut parts = release.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (parts.next(), parts.next()) {
         (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
-        _ => Err(HostError::Unexpected { path, why: format!("{release:?} is no kernel release") }),
+        _ => {
+            Err(HostError::Unexpected { path, why: format!("{release:?} is not a kernel release") })
+        }
     }
 }

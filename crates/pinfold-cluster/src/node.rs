@@ -85,7 +85,7 @@ pub fn work(task: &Task<'_>, state: Option<&str>, program: &HelperProgram) -> Re
 
 fn number(task: &Task<'_>, index: Option<u32>) -> Result<u32, Failure> {
     let (Some(offset), Some(index)) = (task.offset, index) else {
-        return Err(Failure::new(Exit::Input, "this is no task of an array of a study"));
+        return Err(Failure::new(Exit::Input, "this is not an array task of a study"));
     };
     offset
         .checked_add(index)

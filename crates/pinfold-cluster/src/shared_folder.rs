@@ -381,7 +381,7 @@ impl<'a> SharedFolder<'a> {
             let names = if files::is_dir(&path) { files::list(&path) } else { Ok(vec![shard]) };
             let names = names?;
             if names.iter().any(|name| name.ends_with(".refused")) {
-                return Ok(Some(format!("refused results are kept in {folder}")));
+                return Ok(Some(format!("refused results are stored in {folder}")));
             }
         }
         files::remove_tree(&self.folder)?;

@@ -200,7 +200,7 @@ impl File {
     fn parse(bytes: &[u8]) -> Self {
         let file = match object::File::parse(bytes) {
             Ok(file) => file,
-            Err(error) => return Self::absent(&format!("it is no ELF file: {error}")),
+            Err(error) => return Self::absent(&format!("it is not an ELF file: {error}")),
         };
         let segments = file.segments().map(|segment| {
             let (offset, file_bytes) = segment.file_range();
@@ -299,7 +299,7 @@ mod tests {
         };
         assert!(why.contains("cannot read /etc/hostname-that-is-not-there"), "{why}");
         let Table::Absent(why) = File::parse(b"#!/bin/true\n").table else { panic!("an ELF file") };
-        assert!(why.starts_with("it is no ELF file"), "{why}");
+        assert!(why.starts_with("it is not an ELF file"), "{why}");
     }
 
     /// A program, stripped, with its debug symbols in the file that its build id names.

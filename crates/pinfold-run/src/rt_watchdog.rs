@@ -288,7 +288,7 @@ fn take(host: &LiveHost, journals: &Journals<'_>, id: &str, why: &str) -> Result
         let threads: Vec<String> =
             demoted.iter().map(|one| format!("{} ({})", one.task.tid, one.from)).collect();
         say(&format!(
-            "the Pinfold that watches {id} {why}: real-time rights were taken away from {}",
+            "the pinfold process that watches {id} {why}: removed the real-time policy of {}",
             threads.join(", ")
         ));
     }

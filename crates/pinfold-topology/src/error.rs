@@ -18,7 +18,7 @@ pub enum TopologyError {
     #[error("hwloc would not describe this machine: the environment redirects it")]
     Redirected,
     /// A captured host without hwloc's tree.
-    #[error("{name}: the capture holds no hwloc XML ({path})")]
+    #[error("{name}: the capture contains no hwloc XML ({path})")]
     NoTree {
         /// Name of the capture.
         name: String,

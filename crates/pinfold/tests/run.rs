@@ -454,11 +454,11 @@ fn an_end_that_was_written_by_hand_is_noticed() {
     let forged = [&whole, end.as_bytes(), b"\n"].concat();
     journals.replace(&second, &forged).expect("written");
     for (words, code) in [(&["status"][..], 3), (&["undo", "--all"], 5), (&["undo", "--left"], 5)] {
-        machine.refused(words, code, "says that it has ended");
+        machine.refused(words, code, "records its end");
         machine.refused(words, code, "delete the last line of that file");
     }
     let again = machine.run(&machine.apply());
-    assert!(again.stderr_text().contains("says that it has ended"), "{}", again.stderr_text());
+    assert!(again.stderr_text().contains("records its end"), "{}", again.stderr_text());
     journals.replace(&second, &whole).expect("as the hint says");
     machine.undo(&["--all"]);
     assert!(!machine.is_placed());

@@ -21,8 +21,8 @@ impl fmt::Display for LostReason {
             LostReason::Missing => "the journal of that placement is missing",
             LostReason::Cut => "the journal of that placement is truncated in its first line",
             LostReason::Ended => {
-                "the journal of that placement says that it has ended, but its threads still have \
-                 the masks of the plan"
+                "the journal of that placement records its end, but its threads still have the \
+                 masks of the plan"
             }
         })
     }

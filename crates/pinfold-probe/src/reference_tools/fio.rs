@@ -27,9 +27,8 @@ const FILE: &str = "fio.json";
 const P999_SAMPLES: u64 = 10_000;
 const BLOCK: u32 = 4096;
 /// Why there is no cross-check where reads cannot bypass the page cache.
-pub(super) const BUFFERED: &str = "drops the page cache once and ours before each read, which is no \
-                                   comparison here, where reads go through it: name a file of \
-                                   another file system with --file";
+pub(super) const BUFFERED: &str = "drops the page cache only once, but Pinfold's probe before each \
+    read, so buffered reads cannot be compared: use a file on another file system with --file";
 /// Limit for the number of reads that are expanded to single samples.
 const MOST_SAMPLES: u64 = 5_000_000;
 

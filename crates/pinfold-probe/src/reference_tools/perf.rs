@@ -29,7 +29,7 @@ pub(super) fn call(settings: &Settings, ours: &[Figure]) -> Result<Call, String>
 
 pub(super) fn parse(text: &str) -> Result<Found, String> {
     let word = text.trim();
-    let seconds: f64 = word.parse().map_err(|_| format!("is no time: {word:?}"))?;
+    let seconds: f64 = word.parse().map_err(|_| format!("is not a time: {word:?}"))?;
     let seconds = sound("a time of", seconds)?;
     if seconds <= 0.0 {
         return Err("reports a time of 0 s".to_owned());

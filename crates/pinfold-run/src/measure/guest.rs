@@ -191,7 +191,10 @@ impl RunningGuest {
     fn connect(bench: &Bench, socket: &str) -> Result<Self, Failure> {
         if !files::exists(socket) {
             return Err(Failure::new(Exit::Input, format!("--guest {socket}: no such socket"))
-                .with_hint("give `demo`, or the socket of the guest's agent; docs/measuring.md says how a guest gets one"));
+                .with_hint(
+                    "give `demo`, or the socket of the guest's agent; docs/measuring.md describes \
+                     how a guest gets one",
+                ));
         }
         let vm = |error: &pinfold_probe::agent::AgentError| {
             Failure::from_error(Exit::Vm, error, error.hint())

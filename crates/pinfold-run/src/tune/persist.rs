@@ -126,7 +126,7 @@ pub fn candidates(store: &Store, run: i64, vcpus: u32) -> Result<Vec<Candidate>,
         candidates.push(Candidate { name: record.name, plan, plan_json: record.plan_json });
     }
     if candidates.is_empty() {
-        return Err(Failure::new(Exit::Input, format!("the store holds no run {run}"))
+        return Err(Failure::new(Exit::Input, format!("the store contains no run {run}"))
             .with_hint("list the runs with `pinfold report --list`"));
     }
     Ok(candidates)

@@ -56,7 +56,7 @@ pub enum StudyError {
         what: String,
     },
     /// The store has an unfinished run of the study.
-    #[error("the store {path} holds a run of this study that is not finished")]
+    #[error("the store {path} contains an unfinished run of this study")]
     Unfinished {
         /// Path of the store.
         path: String,

@@ -43,7 +43,7 @@ fn what_a_text_can_be() {
     check("/host.xml", "2 PUs");
     check("/wrong", "the last level is \"core\"");
     check("/old.capture", "/old.capture: ");
-    check("/bare.capture", "holds no hwloc XML");
+    check("/bare.capture", "contains no hwloc XML");
     check(
         "/machine.xml",
         "/machine.xml: not a usable hwloc XML: its outermost object is not one machine",

@@ -153,7 +153,7 @@ enum Depth {
 fn in_full(id: &str, record: &Record, standing: JournalState) -> String {
     let header = &record.header;
     let mut text = format!(
-        "{id}: {}, process {}, begun {} by process {}: {}",
+        "{id}: {}, process {}, started {} by process {}: {}",
         output::name(&header.vm_name),
         header.vm.tid,
         time::date(header.created_unix_s),

@@ -222,8 +222,8 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
     }
     let form = loaded.record.form.preset().map_or(String::new(), |name| format!(" ({name})"));
     show(&format!(
-        "{}{form}, run {run}, begun {}: {done} of {total} trials done, {} failed, {} skipped; {state}\n\
-         overhead per trial: {}",
+        "{}{form}, run {run}, started {}: {done} of {total} trials done, {} failed, {} skipped; \
+         {state}\noverhead per trial: {}",
         loaded.study.name,
         time::date(row.created_unix_s),
         progress.failed,
