@@ -223,7 +223,7 @@ impl<'a> AvailableCpus<'a> {
             return Err(PlanError::NoHousekeeping { usable: allowed });
         }
         let index = Index::from_topology(topology);
-        let parts = Parts::new(topology);
+        let parts = Parts::from_topology(topology);
         let mut all = cores(topology, &allowed);
         parts.number(&mut all, request.prefer);
         let free = match &request.free {

@@ -26,7 +26,7 @@ pub(crate) fn findings(
         return Vec::new();
     }
     let cores = allowed_cores(topology, &request.avoid);
-    let parts = Parts::new(topology);
+    let parts = Parts::from_topology(topology);
     let decides = |prefer| parts.decides(&cores, prefer);
     match request.prefer {
         Preference::Auto | Preference::None => {

@@ -469,8 +469,8 @@ fn reduced(function: &str, lows: &[f64], highs: &[f64]) -> Bounds {
 }
 
 impl ClaimScope<'_> {
-    /// The interval of a cell, widened by the noise floor of its figure: what the same
-    /// measurement repeated can differ by.
+    /// The interval of a cell, widened by its noise floor: what the same measurement repeated can
+    /// differ by.
     ///
     /// # Errors
     /// It has no interval, or too few blocks for any test.
@@ -479,7 +479,7 @@ impl ClaimScope<'_> {
         let Some((low, high)) = one.range else {
             return Err(format!("{} has no interval", one.estimate.figure.probe));
         };
-        let floor = self.noise_floor(&one.estimate.figure.probe);
+        let floor = self.noise_floor(one.estimate);
         Ok(match one.shown {
             DisplayedStatistic::Value | DisplayedStatistic::Sum => Bounds { low, high },
             DisplayedStatistic::Ratio => Bounds { low: low * floor.low, high: high * floor.high },
@@ -493,10 +493,16 @@ impl ClaimScope<'_> {
         })
     }
 
-    /// The smallest and the largest median ratio of the A/A pairs of a figure; 1 without pairs.
-    fn noise_floor(&self, figure: &str) -> Bounds {
-        let pairs = self.analysis.noise.iter().filter(|pair| pair.figure.probe == figure);
-        pairs.fold(Bounds::exact(1.0), |floor, pair| Bounds {
+    /// From 1 to the median ratio of the A/A pair of the cell that this one is compared with; if
+    /// that has none, to the smallest and the largest ratio of all pairs of its figure.
+    fn noise_floor(&self, estimate: &Estimate) -> Bounds {
+        let Analysis { noise, loaded, .. } = self.analysis;
+        let baseline = loaded.cells.all.get(estimate.cell).and_then(|cell| cell.baseline);
+        let own =
+            noise.iter().find(|pair| Some(pair.cell) == baseline && pair.figure == estimate.figure);
+        let others =
+            noise.iter().filter(|pair| own.is_none() && pair.figure.probe == estimate.figure.probe);
+        own.into_iter().chain(others).fold(Bounds::exact(1.0), |floor, pair| Bounds {
             low: floor.low.min(pair.interval.ratio),
             high: floor.high.max(pair.interval.ratio),
         })

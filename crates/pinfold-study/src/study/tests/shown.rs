@@ -191,6 +191,34 @@ fn a_claim_is_not_settled_by_two_blocks_nor_at_its_limit() {
     assert_eq!(judged.agree.unwrap_err(), "the interval contains the limit");
 }
 
+/// Ratios are widened by what the baseline that they are compared with differs from itself.
+#[test]
+fn a_claim_is_widened_by_the_pair_of_its_own_baseline() {
+    let claim = "[[claim]]\nsource = \"s\"\nsee = \"s\"\n\
+         agree = \"ratio(rate, method = 'quota', cores = 1, workload = 'a') > 0.5\"\n";
+    let toml = STUDY.replacen("[[plot]]", &format!("{claim}[[plot]]"), 1);
+    let mut world = World::new();
+    let run = world.create(&toml, false).unwrap();
+    world.run(run).unwrap();
+    let mut analysis = analyse(&world.store, run.id()).unwrap();
+    let claim = analysis.loaded.study.claims[0].clone();
+    let cells = &analysis.loaded.cells.all;
+    let of_claim = |cell: &&Cell| {
+        let study = &analysis.loaded.study;
+        let is = |factor: &str, level: &str| cell.level(study, factor) == Some(level);
+        is("method", "quota") && is("cores", "1") && cell.workload(study).name == "a"
+    };
+    let own = cells.iter().find(of_claim).unwrap().baseline.unwrap();
+    for pair in analysis.noise.iter_mut().filter(|pair| pair.cell != own) {
+        pair.interval.ratio = 0.1;
+    }
+    assert_eq!(analysis.judge(&claim).agree, Ok(true));
+    for pair in analysis.noise.iter_mut().filter(|pair| pair.cell == own) {
+        pair.interval.ratio = 0.1;
+    }
+    assert_eq!(analysis.judge(&claim).agree.unwrap_err(), "the interval contains the limit");
+}
+
 /// The deviation of a block from its cell, with an interval from six blocks on.
 #[test]
 fn a_claim_can_compare_how_results_vary() {
