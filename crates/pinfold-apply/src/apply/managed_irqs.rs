@@ -29,7 +29,7 @@ impl ManagedIrqs {
         if !plan.irqs.iter().any(|irq| irq.device == IrqPlan::ALL) {
             return Ok(Self::default());
         }
-        let all = irqs_of((state, plan), IrqPlan::ALL)?.unwrap_or_default();
+        let all = irqs_of(state, plan, IrqPlan::ALL)?.unwrap_or_default();
         Ok(Self { all, stay: BTreeSet::new() })
     }
 
