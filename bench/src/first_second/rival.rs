@@ -38,7 +38,7 @@ impl Bench {
         for thread in &found.threads {
             let planned = self.plan.single()?.thread(&thread.role).map(|planned| &planned.pus);
             if thread.task.tid == vcpu {
-                self.look((pid, vcpu), &mut seen)?;
+                self.look(pid, vcpu, &mut seen)?;
                 seen.ran_ns = self.times(pid, vcpu)?.run_ns as f64;
             }
             if let Some(pus) = planned {
@@ -46,7 +46,7 @@ impl Bench {
             }
         }
         seen.had_begun = has_begun(&mut qmp)?;
-        self.watch((pid, vcpu), known + SECOND_NS, &mut seen)?;
+        self.watch(pid, vcpu, known + SECOND_NS, &mut seen)?;
         seen.delay_ns = self.times(pid, vcpu)?.delay_ns.saturating_sub(first.delay_ns) as f64;
         child.kill()?;
         if self.host.exists(&paths::process_stat(pid)) {

@@ -112,7 +112,7 @@ fn given(
     program: &HelperProgram,
 ) -> Result<ResultContent, Failure> {
     let scout = worker::scout(job)?;
-    let machine = Machine::read(&scout.study, &scout.study.name)?;
+    let machine = Machine::from_study(&scout.study, &scout.study.name)?;
     let state = own_folder(state)?;
     let pinload = Pinload::install_in(&state.path_of("bin"))?;
     let mut runner = HostRunner::new(&machine, Session { state: &state, program }, &pinload)?;

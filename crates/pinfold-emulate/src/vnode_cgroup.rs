@@ -85,7 +85,7 @@ impl VnodeCgroup {
         }
         let (cgroup, mut steps) = match &node.attach {
             Some(Attach::Group(path)) => {
-                let mut cgroup = attach::group(host, hierarchies.0, hierarchies.1, node, path)?;
+                let mut cgroup = attach::group(host, hierarchies, node, path)?;
                 let mut steps = cgroup.hold(host, hierarchies, node)?;
                 steps.extend(cgroup.missed(host, hierarchies, node)?);
                 (cgroup, steps)
@@ -163,7 +163,7 @@ impl VnodeCgroup {
         let needs = methods::info(node.method).groups;
         let name = format!("{GROUP_PREFIX}{}", node.name);
         let mut cgroup = Self::default();
-        let mut steps = Vec::new();
+        let mut steps: Vec<Step> = Vec::new();
         let mut made = |place: &Option<MountedHierarchy>, what: &str, wanted: bool| {
             let place = match (place, wanted) {
                 (_, false) => return Ok(None),

@@ -193,6 +193,7 @@ impl From<StudyError> for Failure {
             | StudyError::AllSkipped { .. }
             | StudyError::OtherStudy { .. }
             | StudyError::OtherText { .. }
+            | StudyError::OtherMeasurement { .. }
             | StudyError::Unfinished { .. }
             | StudyError::Stored(_)
             | StudyError::OtherCells { .. }

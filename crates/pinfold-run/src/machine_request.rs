@@ -1,8 +1,8 @@
 //! The request for a plan that follows from the command line of a hypervisor.
 
 use pinfold_model::{
-    CellRequest, CellSpec, CpuSet, MachineSpec, MemoryRequest, PuId, Topology, VcpuCount,
-    VmRequest, VnodeRequest,
+    CellRequest, CpuSet, MachineSpec, MemoryRequest, PuId, Topology, VcpuCount, VmRequest,
+    VnodeRequest,
 };
 
 /// The machine that a command line describes, with this number of vCPUs: its name, its iothreads,

@@ -168,7 +168,7 @@ pub(crate) trait Work {
         output: Option<Self::Output>,
     ) -> Result<(), Self::Error>;
     /// Sends a progress update.
-    fn report(&self, progress: &mut dyn Progress, event: Event, place: (u32, &str));
+    fn report(&self, progress: &mut dyn Progress, event: Event, block: u32, name: &str);
     /// The error if the runner cannot run any start.
     fn cannot_run(error: TrialError) -> Self::Error;
     /// The error for several consecutive failures.
@@ -286,7 +286,7 @@ impl<W: Work> Engine<W> {
             for one in open.iter().filter(|one| one.failures > 0) {
                 let event = Event::Retries { message: one.message() };
                 let (block, name) = self.work.place(one.slot);
-                self.work.report(environment.progress, event, (block, &name));
+                self.work.report(environment.progress, event, block, &name);
             }
             open.sort_by_key(|one| one.failures);
         }
@@ -306,7 +306,7 @@ impl<W: Work> Engine<W> {
             self.failures_in_a_row += 1;
             let (block, name) = self.work.place(one.slot);
             let event = Event::Failed { message: message.clone() };
-            self.work.report(environment.progress, event, (block, &name));
+            self.work.report(environment.progress, event, block, &name);
             if self.failures_in_a_row >= self.most_failures {
                 return Err(W::keeps_failing(self.failures_in_a_row, name, message));
             }
@@ -342,7 +342,7 @@ impl<W: Work> Engine<W> {
                     saved[index] = true;
                     self.failures_in_a_row = 0;
                     let (block, name) = self.work.place(one.slot);
-                    self.work.report(&mut **progress, Event::Done, (block, &name));
+                    self.work.report(&mut **progress, Event::Done, block, &name);
                 }
                 Err(error) if error.fatal => {
                     fatal = Some(error);

@@ -19,7 +19,7 @@ use self::freezer::Freezer;
 use self::freq_domain::{FreqSchedule, Mix, mix};
 use super::{HEARTBEAT_NS, MethodContext, freq_calibration};
 use crate::emulation::{CoreAccount, Emulation};
-use crate::frequency::{Domain, Level, WHOLE};
+use crate::frequency::{Level, WHOLE};
 use crate::helper_spawner::Watchdog;
 use crate::units::MS;
 use crate::{Cleanup, HelperSpawner, SpeedError};

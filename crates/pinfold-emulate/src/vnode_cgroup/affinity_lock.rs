@@ -36,7 +36,7 @@ impl VnodeCgroup {
             undo: Undo::RemoveGroup { path: path.clone() },
             reason: format!("this keeps vnode {} on its CPUs", node.name),
         }];
-        steps.extend(confine(host, place, node, (&path, &node.pus()))?);
+        steps.extend(confine(host, place, node, &path, &node.pus())?);
         self.cpuset = Some(path);
         Ok(steps)
     }

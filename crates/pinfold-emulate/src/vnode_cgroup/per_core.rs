@@ -120,7 +120,7 @@ impl VnodeCgroup {
             if let (Some(group), Some(place)) = (&self.cpuset, &hierarchies.cpuset) {
                 let made = draft.group(place, group, tasks.as_deref());
                 if tasks.is_some() {
-                    draft.steps.extend(confine(host, place, node, (&made, &pus))?);
+                    draft.steps.extend(confine(host, place, node, &made, &pus)?);
                 }
                 in_cpuset = Some(made);
             }

@@ -139,7 +139,7 @@ pub fn figure(
         why: "needs a file or a block device to read".to_owned(),
     })?;
     let call = call(settings, target, scratch);
-    let text = reference_tool.text_of(&program, &call, settings, (placement, scratch))?;
+    let text = reference_tool.text_of(&program, &call, settings, placement, scratch)?;
     let figure =
         samples(&text).map_err(|why| ReferenceToolError::Output { reference_tool, why })?;
     Ok(vec![figure])

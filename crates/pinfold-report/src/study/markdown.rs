@@ -1,6 +1,6 @@
 //! A study's results as Markdown, with its charts as SVG files: for a repository or a paper.
 
-use super::model::{Absence, Agreement, ClaimRow, PageTable, Picture, StudyPage};
+use super::model::{Agreement, ClaimRow, PageTable, Picture, StudyPage};
 use super::{STYLE, drawn};
 use crate::svg::escape;
 

@@ -2,7 +2,7 @@
 
 use super::Brackets;
 use super::answer::{interval, with_interval};
-use super::model::{MeasuredFigure, PageTable, Pair, Spread, StudyPage};
+use super::model::{MeasuredFigure, PageTable, Spread, StudyPage};
 use crate::charts::forest;
 use crate::format;
 use crate::page::{Comparison, Verdict};

@@ -15,7 +15,7 @@ use pinfold_report::{
     Agreement, Brackets, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel,
     Picture, PictureKind, Scale, Spread, StudyPage, TableError, TableFiles, format,
 };
-use pinfold_stats::{Interval, QuantilePoint, Verdict};
+use pinfold_stats::{Interval, Verdict};
 use pinfold_study::store::{self, RunRecord, Store, StudyProgress};
 use pinfold_study::study::NodeTable;
 use pinfold_study::study::{

@@ -327,7 +327,7 @@ impl<'a> HostRunner<'a> {
                 starting: None,
                 session: self.session,
                 door: Endpoint::Closed,
-                end_signal,
+                wake_fd: end_signal,
             },
             &programs,
             &mut |platformed| {

@@ -23,7 +23,7 @@ use super::report::{
     AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, RunnerUp, ScreeningRow,
     TuneReport, Winner,
 };
-use super::schedule::{Dropped, Facts, Schedule};
+use super::schedule::{Facts, Schedule};
 use super::summary::{CellKey, Summaries, Summary, is_equal_time, time_ratio};
 use crate::store::{Phase, RunId, StartRecord, StartStatus, Store};
 

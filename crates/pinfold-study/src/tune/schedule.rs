@@ -194,7 +194,7 @@ impl Schedule {
         };
         let Some(view) = self.view(facts, &so_far, blocks) else { return };
         let rule = RaceRule { alpha, margin: config.margin, blocks: config.race_looks() };
-        for loss in rule.look(&view.lanes, view.leader.0, view.leader.1) {
+        for loss in rule.look(&view.lanes, view.leader) {
             let candidate = view.who[loss.lane];
             self.running.retain(|one| *one != candidate);
             self.dropped.push(Dropped {

@@ -54,7 +54,7 @@ pub fn gate(arguments: &GateArgs) -> Result<(), Failure> {
 fn check(arguments: &CheckArgs, state: Option<&str>) -> Result<(), Failure> {
     let file = arguments.file.as_str();
     let study = runner::chosen(&runner::read(file)?, &arguments.form.form(), file)?;
-    let machine = Machine::read(&study, file)?;
+    let machine = Machine::from_study(&study, file)?;
     let pinload = Pinload::install()?;
     let (state, program) = (host::state(state)?, HelperProgram::own()?);
     let session = Session { state: &state, program: &program };

@@ -48,7 +48,7 @@ pub(super) fn only(analysis: &Analysis, plot: &Plot, axes: &Axes<'_>) -> String 
     let loaded = &analysis.loaded;
     let sides = axes.names.iter().zip(axes.found).filter_map(|(name, found)| {
         let level = analysis.only_level(&plot.selection, name, found)?;
-        Some(format!("{name} {}", shown_level(&loaded.study, &loaded.facts, (name, level))))
+        Some(format!("{name} {}", shown_level(&loaded.study, &loaded.facts, name, level)))
     });
     let sides: Vec<String> = sides.collect();
     if sides.is_empty() { String::new() } else { format!("Only {} was measured", sides.join(", ")) }

@@ -132,7 +132,8 @@ fn shared_selection(keys: &mut Keys, study: &Study, at: usize) -> Result<Selecti
             }
         },
     };
-    let ideal = keys.text("ideal")?.map(|text| cell_rule(text, study, "ideal")).transpose()?;
+    let ideal =
+        keys.text("ideal")?.map(|(text, at)| cell_rule(text, at, study, "ideal")).transpose()?;
     let is_compared = matches!(shown, DisplayedStatistic::Ratio | DisplayedStatistic::Error);
     let baseline = keys.take("baseline").map(|table| super::baseline(table, study)).transpose()?;
     if !is_compared && baseline.is_some() {
@@ -146,7 +147,8 @@ fn shared_selection(keys: &mut Keys, study: &Study, at: usize) -> Result<Selecti
     if shown == DisplayedStatistic::Error && ideal.is_none() {
         return Err(Fault::new(at, "show: an error needs the key \"ideal\"".to_owned()));
     }
-    let only = keys.text("where")?.map(|text| cell_rule(text, study, "where")).transpose()?;
+    let only =
+        keys.text("where")?.map(|(text, at)| cell_rule(text, at, study, "where")).transpose()?;
     Ok(Selection { figure: String::new(), labels, only, shown, baseline, ideal })
 }
 
@@ -192,7 +194,10 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
         x_unit: keys.text("x-unit")?.map(unit_named).transpose()?,
         series: axis(&mut keys, "series", study)?,
         panel: axis(&mut keys, "panel", study)?,
-        mark: keys.text("mark")?.map(|text| cell_rule(text, study, "mark")).transpose()?,
+        mark: keys
+            .text("mark")?
+            .map(|(text, at)| cell_rule(text, at, study, "mark"))
+            .transpose()?,
         log_x: has("x"),
         log_y: has("y"),
         selection: selection(&mut keys, study)?,
@@ -324,7 +329,8 @@ fn claim(table: Toml, study: &Study) -> Result<Claim, Fault> {
     let is_own = truth(&mut keys, "own")?;
     let (see, see_at) = keys.required("see")?.into_text("see")?;
     let (text, at) = keys.required("agree")?.into_text("agree")?;
-    let only = keys.text("where")?.map(|text| cell_rule(text, study, "where")).transpose()?;
+    let only =
+        keys.text("where")?.map(|(text, at)| cell_rule(text, at, study, "where")).transpose()?;
     let agree = rule((text, at), "agree")?;
     check_claim(&agree, study, "agree")?;
     let mut figures = figures_of(&agree.expr);

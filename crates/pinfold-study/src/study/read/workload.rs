@@ -134,7 +134,7 @@ fn lasts(keys: &mut Keys, study: &Study) -> Result<Rule, Fault> {
     let (text, at) = keys.required("lasts")?.into_text("lasts")?;
     match template::duration_ns(&text) {
         Some(ns) => rule((format!("{}", ns as f64 / 1e9), at), "lasts"),
-        None => cell_rule((text, at), study, "lasts"),
+        None => cell_rule(text, at, study, "lasts"),
     }
 }
 
