@@ -32,12 +32,13 @@ mod sections;
 mod series;
 mod study;
 mod svg;
+mod table_error;
 pub mod terminal;
 mod text;
 
 pub use document::render;
 pub use error::ReportError;
-pub use files::{TableError, TableFiles, WrittenTable};
+pub use files::{TableFiles, WrittenTable};
 pub use page::{
     Answer, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
     Distribution, Emitted, FailedStart, Page, PinsAlone, Provenance, Quantile, Ranking, RankingRow,
@@ -49,4 +50,5 @@ pub use study::{
     Pair, Panel, Picture, PictureKind, Scale, SourceMark, Spread, StudyMarkdown, StudyPage,
     contradictions as study_contradictions, render_study, study_markdown,
 };
+pub use table_error::TableError;
 pub use text::{Summary, summary, summary_text};

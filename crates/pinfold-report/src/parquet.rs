@@ -8,7 +8,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 use pinfold_model::{ColumnKind, DataTable, Datum};
 
-use crate::files::TableError;
+use crate::table_error::TableError;
 
 /// A Parquet file that is being written, in memory.
 pub(crate) struct Parquet {

@@ -57,7 +57,7 @@ pub fn read(host: &dyn Host, tid: Tid) -> Result<Option<ProcStat>, HostError> {
 /// The same for the file at this path: of a thread in its process's directory.
 ///
 /// # Errors
-/// As [`of`].
+/// As [`read`].
 pub fn at(host: &dyn Host, path: &str) -> Result<Option<ProcStat>, HostError> {
     match host.read_text(path) {
         Ok(text) => parse(&text).map(Some).map_err(|error| error.at(path)),
@@ -101,7 +101,7 @@ pub fn confirm_gone(host: &dyn Host, tid: Tid) -> Result<(), HostError> {
 /// Reads the `stat` files of these threads of a process; ended threads are left out.
 ///
 /// # Errors
-/// As [`of`].
+/// As [`read`].
 pub fn of_threads(host: &dyn Host, pid: Tid, tids: &[Tid]) -> Result<Vec<ProcStat>, HostError> {
     let names: Vec<String> = tids.iter().map(Tid::to_string).collect();
     let directory = paths::task_dir(pid);
