@@ -166,7 +166,8 @@ fn a_command_that_runs_has_its_status() {
     let roles = json["in_force"][0]["roles"].as_array().expect("roles").clone();
     if own.len() > 1 {
         let role = serde_json::json!({
-            "role": "task", "tid": tid.0, "planned": last, "found": last, "ok": true,
+            "role": "task", "tid": tid.0, "planned": last, "found": last,
+            "planned_policy": null, "found_policy": "other", "ok": true,
         });
         assert!(roles.contains(&role), "{roles:?}");
     }
