@@ -401,12 +401,13 @@ fn guests_on_nodes(cluster: &Cluster, _: &str) {
 }
 
 fn a_node_that_does_not_fit_ends_the_study(cluster: &Cluster, file: &str) {
-    let store = cluster.path("versions.sqlite");
+    let (store, shared) = (cluster.path("versions.sqlite"), cluster.path("shared"));
     // On n2 the job seems to come from a later Pinfold: its own is older than that.
-    let change = r#"case $SLURMD_NODENAME in n2) sed 's/"pinfold":"[^"]*"/"pinfold":"99.0.0"/' > "$0.$$"; exec < "$0.$$"; rm "$0.$$";; esac"#;
+    let change = r#"case $SLURMD_NODENAME in n2) sed 's/"pinfold":"[^"]*"/"pinfold":"99.0.0"/' "$4" > "$0.$$"; shift 4; set -- study worker --job "$0.$$" "$@";; esac"#;
     let program = cluster.program("pinfold-3", change);
-    let words = ["run", file, "--engine", "slurm", "--store", &store, "--program", &program];
-    let (code, _, said) = cluster.run(&words);
+    let words = ["run", file, "--engine", "slurm", "--store", &store];
+    let more = ["--shared", &shared, "--program", &program];
+    let (code, _, said) = cluster.run(&[&words[..], &more].concat());
     assert_eq!(code, Some(3), "{said}");
     let own = env!("CARGO_PKG_VERSION");
     let expected = format!("node n2 does not fit: it has Pinfold {own}, not 99.0.0");
