@@ -47,7 +47,7 @@ impl TestJournals {
 fn a_journal_is_shown_with_what_was_there_before() {
     let journals = TestJournals::new();
     let empty = journals.run(&[]);
-    assert_eq!(empty.stdout_text().trim(), "there are no journals: nothing has been applied");
+    assert_eq!(empty.stdout_text().trim(), "no journals: nothing was applied");
     let outcome = r#"{"outcome":{"index":0,"result":"done","detail":null}}"#;
     journals.put("7-9", &format!("{HEADER}\n{STEP}\n{outcome}\n{{\"end\":"));
     let list = journals.run(&[]);

@@ -119,7 +119,7 @@ fn what_moves_things() {
     check("irqbalance off", &[("/proc/7/comm", "bash\n")], Verdict::Yes, "no process");
     check("irqbalance off", &[], Verdict::Partly, "not known");
     let thp = |text| [("/sys/kernel/mm/transparent_hugepage/enabled", text)];
-    check("transparent huge pages", &thp("always [madvise] never\n"), Verdict::Yes, "asks");
+    check("transparent huge pages", &thp("always [madvise] never\n"), Verdict::Yes, "madvise");
     check("transparent huge pages", &thp("always madvise [never]\n"), Verdict::No, "off");
     check(
         "NUMA balancing off",

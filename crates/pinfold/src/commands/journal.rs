@@ -118,7 +118,7 @@ fn all(host: &LiveHost, journals: Option<&Journals<'_>>, as_json: bool) -> Resul
         (true, _) => {
             data(&json!({ "format": "pinfold-journals/1", "journals": entries }).to_string());
         }
-        (false, true) => data("there are no journals: nothing has been applied"),
+        (false, true) => data("no journals: nothing was applied"),
         (false, false) => data(&screen::drawn(table, 3..4)),
     }
     match bad {

@@ -196,5 +196,5 @@ fn bad_guests_are_reported_with_their_place() {
     );
     check("command = [\"b\", \"{n_threads}\"]", "pinload = [\"b\"]", "pinload is in every guest");
     check("programs/{isa}", "programs/{ISA}", "{ISA} is not known");
-    check("\"lock_time\"", "\"locks\"", "there are steal, busy, migrations, switches");
+    check("\"lock_time\"", "\"locks\"", "available: steal, busy, migrations, switches");
 }
