@@ -176,13 +176,8 @@ fn panel(
     seen.sort_unstable_by(f64::total_cmp);
     seen.dedup();
     for at in &seen {
-        body.push_str(&text(
-            "small",
-            "middle",
-            across(*at),
-            top + tall + 20.0,
-            &format!("{at} ms"),
-        ));
+        let label = format!("{at} ms");
+        body.push_str(&text("small", "middle", across(*at), top + tall + 20.0, &label));
     }
     body.push_str(&text(
         "small",

@@ -455,7 +455,7 @@ fn a_group_that_the_machine_came_from_and_vanished_is_named_with_where_its_tasks
     let reported = vanished(&case.host, bench.reopen(&case).record()).unwrap();
     let [gone] = &reported[..] else { panic!("{reported:?}") };
     assert!(gone.text.contains(home) && gone.severity == Severity::Note, "{gone:?}");
-    assert!(gone.hint.as_ref().unwrap().contains("into /sys/fs/cgroup,"), "{gone:?}");
+    assert!(gone.hint.as_ref().unwrap().contains("moves them to /sys/fs/cgroup,"), "{gone:?}");
     let report = bench.undo(&case);
     assert!(report.is_complete(), "{report:?}");
     assert_eq!(report.vanished, reported);

@@ -501,7 +501,7 @@ fn without_the_rights_the_next_method_is_taken_and_says_why() {
     let refused = without("-sys_nice", &["up", &file]);
     let reported = refused.stderr_text();
     assert!(
-        !refused.status.success() && reported.contains("hogs: the kernel gives no"),
+        !refused.status.success() && reported.contains("hogs: the kernel does not permit"),
         "{reported}"
     );
 }

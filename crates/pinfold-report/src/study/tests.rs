@@ -78,6 +78,18 @@ fn measured(cell: &str, median: f64, comparison: Option<Comparison>) -> Measured
     }
 }
 
+fn claim() -> ClaimRow {
+    ClaimRow {
+        is_own: false,
+        source: "It \"is\" so".to_owned(),
+        place: "Fig. 5".to_owned(),
+        see: "0.5".to_owned(),
+        is_measured: true,
+        agree: Agreement::NotSettled("no cell was measured".to_owned()),
+        rule: "ratio(rate) < 1".to_owned(),
+    }
+}
+
 fn page() -> StudyPage {
     StudyPage {
         title: "How true?".to_owned(),
@@ -87,15 +99,7 @@ fn page() -> StudyPage {
         banner: Some("quick form".to_owned()),
         date: "2026-11-22".to_owned(),
         version: "0.1.0".to_owned(),
-        claims: vec![ClaimRow {
-            is_own: false,
-            source: "It \"is\" so".to_owned(),
-            place: "Fig. 5".to_owned(),
-            see: "0.5".to_owned(),
-            is_measured: true,
-            agree: Agreement::NotSettled("no cell was measured".to_owned()),
-            rule: "ratio(rate) < 1".to_owned(),
-        }],
+        claims: vec![claim()],
         pictures: vec![
             picture("figure-5", PictureKind::Lines),
             picture("figure-6", PictureKind::Bars),

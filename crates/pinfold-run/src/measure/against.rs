@@ -93,11 +93,8 @@ pub fn against(
         );
         return Err(Failure::new(Exit::Input, text).with_hint("omit --duty"));
     }
-    let mut taking = PreparedProbe::new(
-        bench,
-        probe,
-        Conditions { how: request.how, place, reader: Reader::Own },
-    )?;
+    let conditions = Conditions { how: request.how, place, reader: Reader::Own };
+    let mut taking = PreparedProbe::new(bench, probe, conditions)?;
     reference_tool.check(taking.settings()).map_err(|error| reference_tool_failure(&error))?;
     taking.change(|settings| reference_tool.settings_for_ours(probe.name, settings))?;
     say(&announcement(probe, blocks, 2.0 * taking.seconds()));
