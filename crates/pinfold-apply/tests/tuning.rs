@@ -318,7 +318,7 @@ fn interrupts_that_irqbalance_owns_are_reported() {
     case.host.add_task(SimTask::new(940, "irqbalance"));
     let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
     let reported =
-        planned.findings.iter().find(|one| one.text.contains("irqbalance runs")).unwrap();
+        planned.findings.iter().find(|one| one.text.contains("irqbalance is running")).unwrap();
     assert!(reported.hint.as_ref().unwrap().contains("--banirq"), "{reported:?}");
 }
 
