@@ -86,7 +86,9 @@ fn each_refusal_has_a_way_out() {
 #[test]
 fn a_folder_with_sys_and_proc_is_a_machine() {
     let live = LiveHost::new().unwrap();
-    let (ours, theirs) = (read_input(&live, "/").unwrap(), discover(&live).unwrap());
+    let (mut ours, mut theirs) = (read_input(&live, "/").unwrap(), discover(&live).unwrap());
+    // Free memory changes between two readings.
+    ours.nodes.iter_mut().chain(&mut theirs.nodes).for_each(|node| node.free_bytes = None);
     assert_eq!(ours.source, Source::Captured("/".to_owned()));
     assert_eq!(ours.pus, theirs.pus);
     assert_eq!(ours.cores, theirs.cores);
