@@ -455,7 +455,7 @@ fn interrupted_and_detached(cluster: &Cluster, file: &str) {
     let more = ["--shared", &shared, "--program", &program, "--detach"];
     let (code, _, said) = cluster.run(&[&words[..], &more].concat());
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("Slurm keeps 3 tasks"), "{said}");
+    assert!(said.contains("Slurm has 3 tasks"), "{said}");
     // Who collects is interrupted: the tasks are cancelled, nothing is lost or counted as failed.
     let child = cluster.study(&["resume", &store]).stdout(Stdio::Pipe).stderr(Stdio::Pipe);
     let mut child = child.start().expect("it starts");
