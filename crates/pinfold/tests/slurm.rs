@@ -401,7 +401,9 @@ fn guests_on_nodes(cluster: &Cluster, _: &str) {
 }
 
 fn a_node_that_does_not_fit_ends_the_study(cluster: &Cluster, file: &str) {
-    let (store, shared) = (cluster.path("versions.sqlite"), cluster.path("shared"));
+    // A directory of its own, because the refused result is kept in it.
+    let (store, shared) = (cluster.path("versions.sqlite"), cluster.path("shared-versions"));
+    files::make_dirs(&shared).expect("a folder");
     // On n2 the job seems to come from a later Pinfold: its own is older than that.
     let change = r#"case $SLURMD_NODENAME in n2) sed 's/"pinfold":"[^"]*"/"pinfold":"99.0.0"/' "$4" > "$0.$$"; shift 4; set -- study worker --job "$0.$$" "$@";; esac"#;
     let program = cluster.program("pinfold-3", change);
