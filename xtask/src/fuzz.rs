@@ -25,44 +25,44 @@ struct FuzzRequest {
 
 /// Runs the given targets, or all, each for its time.
 pub fn fuzz(root: &Path, words: &[String]) -> Result<(), String> {
-    let wish = read(words)?;
+    let fuzz_options = read(words)?;
     ensure(&Purpose::Fuzz);
     run(root, "cargo", &["build", "--quiet", "-p", "pinfold-fuzz", "--bin", "pinfold-corpus"])?;
     let known = targets(root)?;
-    if let Some(stranger) = wish.targets.iter().find(|name| !known.contains(name)) {
+    if let Some(stranger) = fuzz_options.targets.iter().find(|name| !known.contains(name)) {
         return Err(format!("there is no target {:?}; there are {}", stranger, known.join(", ")));
     }
-    let chosen = if wish.targets.is_empty() { known } else { wish.targets.clone() };
+    let chosen = if fuzz_options.targets.is_empty() { known } else { fuzz_options.targets.clone() };
     build(root)?;
     let mut crashed = Vec::new();
     for name in &chosen {
-        if let Err(why) = one(root, name, &wish) {
+        if let Err(why) = one(root, name, &fuzz_options) {
             println!("{}", why);
             crashed.push(name.clone());
         }
     }
-    println!("{} targets fuzzed for {} minutes each, {} crashed", chosen.len(), wish.minutes, crashed.len());
+    println!("{} targets fuzzed for {} minutes each, {} crashed", chosen.len(), fuzz_options.minutes, crashed.len());
     if crashed.is_empty() { Ok(()) } else { Err(format!("crashed: {}", crashed.join(", "))) }
 }
 
 fn read(words: &[String]) -> Result<FuzzRequest, String> {
-    let mut wish = FuzzRequest { minutes: 10.0, keep: false, targets: Vec::new() };
+    let mut fuzz_options = FuzzRequest { minutes: 10.0, keep: false, targets: Vec::new() };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
-            "--keep" => wish.keep = true,
+            "--keep" => fuzz_options.keep = true,
             "--minutes" => {
                 let value = words.next().ok_or("--minutes needs a number")?;
                 let minutes = value.parse::<f64>().ok().filter(|minutes| *minutes > 0.0 && *minutes < 1e6);
-                wish.minutes = minutes.ok_or(format!("--minutes: {:?} is no number of minutes", value))?;
+                fuzz_options.minutes = minutes.ok_or(format!("--minutes: {:?} is no number of minutes", value))?;
             }
             option if option.starts_with('-') => {
                 return Err(format!("there is no option {:?}: [TARGET…] [--minutes N] [--keep]", option))
             }
-            target => wish.targets.push(target.to_string()),
+            target => fuzz_options.targets.push(target.to_string()),
         }
     }
-    Ok(wish)
+    Ok(fuzz_options)
 }
 
 fn targets(root: &Path) -> Result<Vec<String>, String> {
@@ -92,13 +92,13 @@ fn host() -> Result<String, String> {
     line.map(str::to_string).ok_or("rustc does not report its host".to_string())
 }
 
-fn one(root: &Path, name: &str, wish: &FuzzRequest) -> Result<(), String> {
+fn one(root: &Path, name: &str, fuzz_options: &FuzzRequest) -> Result<(), String> {
     let kept = format!("fixtures/fuzz/{}.corpus", name);
     let work = format!("target/fuzz/corpus/{}", name);
     let crashes = format!("target/fuzz/crashes/{}", name);
     corpus(root, &["unpack", &kept, &work])?;
     std::fs::create_dir_all(root.join(&crashes)).map_err(|error| format!("{}: {}", crashes, error))?;
-    let time = format!("-max_total_time={}", (wish.minutes * 60.0).ceil() as u64);
+    let time = format!("-max_total_time={}", (fuzz_options.minutes * 60.0).ceil() as u64);
     let prefix = format!("-artifact_prefix={}/", crashes);
     let limits = ["-timeout=60", "-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0"];
     let mut words: Vec<&str> = vec![&work, LONGEST, &time, &prefix];
@@ -110,7 +110,7 @@ fn one(root: &Path, name: &str, wish: &FuzzRequest) -> Result<(), String> {
         }
         return Err(format!("{}; mend it and add the line above to {}", why, kept));
     }
-    if wish.keep { keep(root, name, &work, &kept) } else { Ok(()) }
+    if fuzz_options.keep { keep(root, name, &work, &kept) } else { Ok(()) }
 }
 
 /// A small set of inputs that covers every edge of the whole set, as far as it fits into one file.
@@ -153,8 +153,8 @@ mod tests {
     #[test]
     fn words_are_read() {
         let words = |text: &str| text.split(' ').map(str::to_string).collect::<Vec<_>>();
-        let wish = read(&words("qmp --minutes 0.5 journal --keep")).unwrap();
-        assert_eq!((wish.minutes, wish.keep, wish.targets.len()), (0.5, true, 2));
+        let fuzz_options = read(&words("qmp --minutes 0.5 journal --keep")).unwrap();
+        assert_eq!((fuzz_options.minutes, fuzz_options.keep, fuzz_options.targets.len()), (0.5, true, 2));
         for wrong in ["--minutes", "--minutes x", "--minutes -1", "--other"] {
             assert!(read(&words(wrong)).is_err(), "{}", wrong);
         }

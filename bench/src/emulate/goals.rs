@@ -10,7 +10,7 @@ use super::tables::Findings;
 use super::trial::Trial;
 use crate::page::Table;
 
-const NOBODY: &str = "none (A/A)";
+const ALONE: &str = "none (A/A)";
 /// The subjects whose figures have bounds.
 const OURS: [&str; 2] = ["stall", "hogs"];
 /// Bounds of one spinning thread: median and 90 % quantile of the error, in points.
@@ -90,7 +90,7 @@ impl Findings {
                     figure: format!("{what}, {name} of the error (points)"),
                     subject,
                     bound: bound * times,
-                    floor: of(experiment, NOBODY, load, part),
+                    floor: of(experiment, ALONE, load, part),
                     found: of(experiment, subject, load, part),
                 });
             }
@@ -112,7 +112,7 @@ impl Findings {
                     figure: format!("{load} at {:.0} %, distance of the median", asked * 100.0),
                     subject,
                     bound: BURST,
-                    floor: furthest(&off(NOBODY, 1.0)),
+                    floor: furthest(&off(ALONE, 1.0)),
                     found: middle(&off(subject, asked)),
                 });
             }
@@ -125,7 +125,7 @@ impl Findings {
                 figure: format!("{load}, median next to a spinning thread (points)"),
                 subject,
                 bound: CHURN,
-                floor: furthest(&self.against_spin("churn", NOBODY, &load)),
+                floor: furthest(&self.against_spin("churn", ALONE, &load)),
                 found: middle(&self.against_spin("churn", subject, &load)),
             });
         }
@@ -158,7 +158,7 @@ impl Findings {
                 figure: what.to_owned(),
                 subject: OURS[0],
                 bound,
-                floor: of(NOBODY, figure),
+                floor: of(ALONE, figure),
                 found: of(OURS[0], figure),
             });
         };

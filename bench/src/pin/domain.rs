@@ -13,7 +13,7 @@ use crate::arguments::Failure;
 use crate::scratch::Scratch;
 
 const NAME: &str = "pinfold-bench";
-const NOBODY: &str = "65534";
+const NOBODY_UID: &str = "65534";
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// The domain, paused; it ends when this value is dropped.
@@ -38,7 +38,7 @@ impl Domain {
         files::write_atomic(&folder.file("libvirt/qemu.conf"), b"stdio_handler = \"file\"\n")?;
         files::write_atomic(&folder.file("domain.xml"), xml(masks.len())?.as_bytes())?;
         if process::is_root() {
-            run("chown", &["-R", &format!("{NOBODY}:{NOBODY}"), folder.path()])?;
+            run("chown", &["-R", &format!("{NOBODY_UID}:{NOBODY_UID}"), folder.path()])?;
         }
         let daemon = launch(folder.path())?;
         let host = LiveHost::new()?;
@@ -125,7 +125,7 @@ fn launch(root: &str) -> Result<Child, Failure> {
     let mut words: Vec<String> = Vec::new();
     if process::is_root() {
         words.extend(["setpriv", "--clear-groups"].map(str::to_owned));
-        words.extend([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")]);
+        words.extend([format!("--reuid={NOBODY_UID}"), format!("--regid={NOBODY_UID}")]);
     }
     words.push("libvirtd".to_owned());
     let mut spawn = Spawn::new(&words[0]).args(&words[1..]).own_group().stdin(Stdio::Null);

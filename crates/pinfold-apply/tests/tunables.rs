@@ -60,8 +60,8 @@ fn ask(case: &mut Case, tunable: &'static Tunable) {
             reason: "as the test says".to_owned(),
         }),
         (Value::Policy(policy), "ROLE") => {
-            let wish = PolicyRequest { role: "vcpu".to_owned(), policy };
-            case.plan.set_policy(None, &wish).unwrap();
+            let policy_request = PolicyRequest { role: "vcpu".to_owned(), policy };
+            case.plan.set_policy(None, &policy_request).unwrap();
         }
         (value, _) => case.plan.tuning.set(tunable, value),
     }

@@ -6,7 +6,7 @@ mod task;
 use pinfold_host::process::{Output, Spawn, capture, find_program};
 use pinfold_run::{Exit, Failure};
 
-use self::protocol::{BadAnswer, BadWord, NODE_WORDS, NodeWish};
+use self::protocol::{BadAnswer, BadWord, NODE_WORDS, NodeSelection};
 use crate::documents::Options;
 use crate::feed::fed;
 use crate::scheduler::{
@@ -117,11 +117,11 @@ impl Scheduler for Slurm {
         let words = NODE_WORDS.map(str::to_owned);
         let answer = self.ask("sinfo", &self.sinfo, &words)?;
         let lines = protocol::node_lines(&answer).map_err(|error| bad_answer(&error))?;
-        let wish = options.nodes.as_deref().map(protocol::nodes).transpose();
-        let (these, at_once) = match wish.map_err(|error| bad_word(&error))? {
+        let node_selection = options.nodes.as_deref().map(protocol::nodes).transpose();
+        let (these, at_once) = match node_selection.map_err(|error| bad_word(&error))? {
             None => (None, None),
-            Some(NodeWish::AtOnce(most)) => (None, Some(most)),
-            Some(NodeWish::These(list)) => {
+            Some(NodeSelection::AtOnce(most)) => (None, Some(most)),
+            Some(NodeSelection::These(list)) => {
                 let words = ["show", "hostnames", list.as_str()].map(str::to_owned);
                 let answer = self.ask("scontrol", &self.scontrol, &words)?;
                 let names = answer.lines().map(str::trim).filter(|name| !name.is_empty());

@@ -83,7 +83,7 @@ pub fn vnode_from_words(words: &str) -> Result<PlatformVnode, ConfigError> {
 /// # Errors
 /// [`ConfigError`] if it is invalid, not above 0, or above full speed.
 pub fn speed(text: &str) -> Result<SpeedRequest, ConfigError> {
-    Ok(speeds::wish(&Value { at: 0, what: ValueKind::Text(text.to_owned()) })?)
+    Ok(speeds::speed_request(&Value { at: 0, what: ValueKind::Text(text.to_owned()) })?)
 }
 
 fn platform(mut keys: Keys) -> Result<Platform, Fault> {
@@ -176,13 +176,13 @@ fn speeds(keys: &mut Keys, cores: u32, method: Option<Method>) -> Result<Vec<Spe
             ),
         )
         .with_hint("write one speed for all cores, or a list of one for each")),
-        ValueKind::List(items) => items.iter().map(speeds::wish).collect(),
+        ValueKind::List(items) => items.iter().map(speeds::speed_request).collect(),
         ValueKind::Text(_)
         | ValueKind::Number(_)
         | ValueKind::Fraction(_)
         | ValueKind::Truth(_)
         | ValueKind::Table(_)
-        | ValueKind::Date => Ok(vec![speeds::wish(&value)?]),
+        | ValueKind::Date => Ok(vec![speeds::speed_request(&value)?]),
     }
 }
 

@@ -97,7 +97,7 @@ pub fn device(text: &str) -> Result<Device, ConfigError> {
 /// # Errors
 /// [`ConfigError`] if role or CPUs are invalid.
 pub fn pins(text: &str) -> Result<Vec<PinRequest>, ConfigError> {
-    Ok(pins::wishes(text, 0)?)
+    Ok(pins::pin_requests(text, 0)?)
 }
 
 /// Parses the requested placement of the emulator: `usual`, `real-time` or `apart`.
@@ -105,7 +105,7 @@ pub fn pins(text: &str) -> Result<Vec<PinRequest>, ConfigError> {
 /// # Errors
 /// [`ConfigError`] if it is none of them.
 pub fn emulator_wish(text: &str) -> Result<EmulatorRequest, ConfigError> {
-    Ok(wish(text, 0)?)
+    Ok(emulator_request(text, 0)?)
 }
 
 /// Parses the name of a vnode.
@@ -174,7 +174,7 @@ fn request(mut keys: Keys) -> Result<Request, Fault> {
         )?;
     }
     if let Some((text, at)) = keys.text("emulator")? {
-        request.emulator = wish(&text, at)?;
+        request.emulator = emulator_request(&text, at)?;
     }
     if let Some((text, at)) = keys.text("prefer")? {
         request.prefer = preferred(&text, at)?;
@@ -267,11 +267,13 @@ fn common(mut keys: Keys, make: impl FnOnce(&str) -> VnodeRequest) -> Result<Vno
         (None, None) => None,
     };
     vnode.devices = devices(keys.texts("devices")?)?;
-    let wishes = keys.texts("policies")?;
-    vnode.policies =
-        wishes.iter().map(|(text, at)| policies::wish(text, *at)).collect::<Result<_, _>>()?;
+    let policies = keys.texts("policies")?;
+    vnode.policies = policies
+        .iter()
+        .map(|(text, at)| policies::policy_request(text, *at))
+        .collect::<Result<_, _>>()?;
     for (text, at) in keys.texts("pins")? {
-        vnode.pins.extend(pins::wishes(&text, at)?);
+        vnode.pins.extend(pins::pin_requests(&text, at)?);
     }
     if let Some(value) = keys.take("priority") {
         let ValueKind::Number(number) = value.what else {
@@ -356,7 +358,7 @@ fn device_of(text: &str, at: usize) -> Result<Device, Fault> {
     }
 }
 
-fn wish(text: &str, at: usize) -> Result<EmulatorRequest, Fault> {
+fn emulator_request(text: &str, at: usize) -> Result<EmulatorRequest, Fault> {
     one_of(
         "emulator",
         text,

@@ -154,8 +154,8 @@ fn vcpus_without_a_pin_are_near_those_with_one() {
 fn an_emulator_apart_is_on_the_vcpus_node() {
     let check = |on: &str, vcpus: u32, free: &str, expected: &str| {
         let free = Some(Free::These(CpuSet::parse_list(free).expect("a list")));
-        let wish = EmulatorRequest::Apart;
-        let request = with_iothread(Request { free, emulator: wish, ..asked(vcpus) });
+        let emulator_request = EmulatorRequest::Apart;
+        let request = with_iothread(Request { free, emulator: emulator_request, ..asked(vcpus) });
         let layout = made("balanced", on, &request);
         assert_eq!(pus_of(&layout, &Role::Emulator), expected, "{on}");
         assert_eq!(pus_of(&layout, &Role::Iothread("a".to_owned())), expected, "{on}");

@@ -62,7 +62,7 @@ pub struct Stall {
     _program: Ebpf,
     timers: BTreeMap<PuId, Timer>,
     beat: SharedWord,
-    wishes: Array<MapData, StallSpec>,
+    stall_specs: Array<MapData, StallSpec>,
     accounts: Array<MapData, Account>,
 }
 
@@ -98,7 +98,7 @@ impl Stall {
         };
         let beat = SharedWord::from_map(beat.fd().as_fd())
             .map_err(|errno| HostError::file("share memory with", PROGRAM.0, errno))?;
-        let wishes = PROGRAM.map(&mut program, "wishes")?;
+        let stall_specs = PROGRAM.map(&mut program, "wishes")?;
         let accounts = PROGRAM.map(&mut program, "accounts")?;
         let code = part(&mut program)?.fd().map_err(|error| PROGRAM.refused("load", &error))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -111,7 +111,7 @@ impl Stall {
             timer.set_program(code.as_fd()).map_err(failed)?;
             timers.insert(pu, timer);
         }
-        Ok(Self { _program: program, timers, beat, wishes, accounts })
+        Ok(Self { _program: program, timers, beat, stall_specs, accounts })
     }
 
     /// Heartbeat: allows stalls until `ahead_ns` nanoseconds from now.
@@ -125,14 +125,14 @@ impl Stall {
     ///
     /// # Errors
     /// [`HostError::File`] for a CPU that does not exist.
-    pub fn set(&mut self, pu: PuId, wish: StallConfig) -> Result<(), HostError> {
-        let wish = StallSpec {
-            stolen: wish.stolen.into(),
-            usual_ns: wish.usual_ns,
-            longest_ns: wish.longest_ns,
+    pub fn set(&mut self, pu: PuId, config: StallConfig) -> Result<(), HostError> {
+        let spec = StallSpec {
+            stolen: config.stolen.into(),
+            usual_ns: config.usual_ns,
+            longest_ns: config.longest_ns,
         };
-        let is_full = wish.stolen == 0;
-        self.wishes.set(pu.0, wish, 0).map_err(|error| PROGRAM.refused("set", &error))?;
+        let is_full = config.stolen == 0;
+        self.stall_specs.set(pu.0, spec, 0).map_err(|error| PROGRAM.refused("set", &error))?;
         let Some(timer) = self.timers.get(&pu) else { return Ok(()) };
         let switched = if is_full { timer.disable() } else { timer.enable() };
         switched.map_err(|source| HostError::file("set", PROGRAM.0, source))

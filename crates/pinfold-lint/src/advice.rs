@@ -257,7 +257,7 @@ impl<'a> Isolation<'a> {
         conditions.avoid.add(others);
         let mut request = target::request(view, &conditions);
         for vnode in &mut request.vnodes {
-            vnode.pins = own_pins::wishes(placed);
+            vnode.pins = own_pins::pin_requests(placed);
         }
         // The policies of the file stay under a strategy that sets none.
         let mut strategies = [strategy_of(view), None, Some("balanced")].into_iter();

@@ -4,7 +4,7 @@ use pinfold_model::{CpuSet, PinRequest, PuId, Role};
 use pinfold_plan::layout::Layout;
 
 /// The pins of vCPUs, emulator and iothreads as parts of a request.
-pub(super) fn wishes(layout: &Layout) -> Vec<PinRequest> {
+pub(super) fn pin_requests(layout: &Layout) -> Vec<PinRequest> {
     pinned(layout)
         .map(|(role, pus)| PinRequest { role: role.to_string(), pus: pus.clone() })
         .collect()

@@ -228,7 +228,9 @@ impl<'a> AvailableCpus<'a> {
         parts.number(&mut all, request.prefer);
         let free = match &request.free {
             None => CpuSet::new(),
-            Some(wish) => free((&index, &all), (&allowed, &hostable), (wish, from))?,
+            Some(free_request) => {
+                free((&index, &all), (&allowed, &hostable), (free_request, from))?
+            }
         };
         let usable = match nodes_pus(topology, request) {
             None => allowed.difference(&free),
@@ -642,10 +644,10 @@ impl HostShare {
 fn free(
     (index, cores): (&Index<'_>, &[AvailableCore]),
     (allowed, hostable): (&CpuSet, &CpuSet),
-    (wish, from): (&Free, FreeFrom),
+    (free_request, from): (&Free, FreeFrom),
 ) -> Result<CpuSet, PlanError> {
     let fail = |asked: String, why: String| Err(PlanError::Free { asked, why });
-    let count = match wish {
+    let count = match free_request {
         Free::These(pus) => {
             let offline = pus.intersection(&index.topology.offline);
             if !offline.is_empty() {
@@ -672,7 +674,7 @@ fn free(
         Free::Pus(count) => *count as usize,
         Free::Percent(percent) => (allowed.len() * *percent as usize).div_ceil(100),
     };
-    let asked = match wish {
+    let asked = match free_request {
         Free::Percent(percent) => format!("{percent} percent, {count} of {} CPUs,", allowed.len()),
         Free::Pus(_) | Free::These(_) => format!("{count} CPUs"),
     };

@@ -46,7 +46,7 @@ fn of_vnodes(strategy: &str, vnodes: &[VnodeRequest]) -> String {
                 say("--name", vnode.name.clone());
             }
             vm.iothreads.iter().for_each(|id| say("--iothread", id.clone()));
-            vnode.pins.iter().for_each(|wish| say("--pin", pin_word(wish)));
+            vnode.pins.iter().for_each(|pin_request| say("--pin", pin_word(pin_request)));
         }
         vnodes => {
             for vnode in vnodes {
@@ -230,14 +230,14 @@ fn vnode_words(vnode: &VnodeRequest) -> String {
 }
 
 /// `vcpu3=7`, `iothread:disk=9`
-fn pin_word(wish: &PinRequest) -> String {
-    let has_ids = RoleKind::of_text(&wish.role).is_some_and(RoleKind::has_ids);
-    let role = match wish.role.split_once('(') {
+fn pin_word(pin_request: &PinRequest) -> String {
+    let has_ids = RoleKind::of_text(&pin_request.role).is_some_and(RoleKind::has_ids);
+    let role = match pin_request.role.split_once('(') {
         Some((kind, id)) if has_ids => format!("{kind}:{}", id.trim_end_matches(')')),
         Some((kind, number)) => format!("{kind}{}", number.trim_end_matches(')')),
-        None => wish.role.clone(),
+        None => pin_request.role.clone(),
     };
-    format!("{role}={}", wish.pus)
+    format!("{role}={}", pin_request.pus)
 }
 
 fn device_word(device: &Device) -> String {
@@ -248,7 +248,7 @@ fn device_word(device: &Device) -> String {
 }
 
 /// `vcpu=fifo:1`; `None` for a policy that has no request syntax.
-fn policy_word(wish: &PolicyRequest) -> Option<String> {
-    let is_known = !matches!(wish.policy, Policy::Unknown(_));
-    is_known.then(|| format!("{}={}", wish.role, wish.policy.argument()))
+fn policy_word(pin_request: &PolicyRequest) -> Option<String> {
+    let is_known = !matches!(pin_request.policy, Policy::Unknown(_));
+    is_known.then(|| format!("{}={}", pin_request.role, pin_request.policy.argument()))
 }

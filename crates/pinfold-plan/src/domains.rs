@@ -74,7 +74,7 @@ impl Domain {
         }
     }
 
-    /// Its rank for a vnode without wishes, lower is better.
+    /// Its rank for a vnode without pin_requests, lower is better.
     fn rank(&self, index: usize) -> Rank {
         let load = self.vcpus * 4096 / self.pus.len().max(1);
         (!self.vnodes.is_empty(), self.part(), load, self.with_host, index)
@@ -106,9 +106,9 @@ impl Domain {
         self.vnodes
             .iter()
             .map(|(place, vcpus)| {
-                let wishes = pins::wishes(builder.vnode(*place), *vcpus);
-                let taken = if wishes.iter().any(Option::is_some) {
-                    pool.take_around(&wishes, &[])
+                let pin_requests = pins::pin_requests(builder.vnode(*place), *vcpus);
+                let taken = if pin_requests.iter().any(Option::is_some) {
+                    pool.take_around(&pin_requests, &[])
                 } else {
                     pool.take(*vcpus, &[])
                 };
@@ -225,7 +225,7 @@ fn settle_in(
     counts: &[usize],
 ) -> Result<(), PlanError> {
     let mut memory = MemoryLeft::from_topology(builder.available.topology);
-    // The domains, the best for a vnode without wishes first.
+    // The domains, the best for a vnode without pin_requests first.
     let mut ranked: BTreeSet<Rank> =
         domains.iter().enumerate().map(|(index, domain)| domain.rank(index)).collect();
     for &place in order {

@@ -136,12 +136,12 @@ pub enum PlanError {
         nearest: Option<String>,
     },
     /// The strategy cannot place the emulator as requested.
-    #[error("{strategy} cannot have the emulator {wish}: {why}")]
+    #[error("{strategy} cannot have the emulator {emulator_request}: {why}")]
     EmulatorRequest {
         /// Name of the strategy.
         strategy: String,
         /// The requested placement of the emulator.
-        wish: String,
+        emulator_request: String,
         /// The reason.
         why: String,
     },

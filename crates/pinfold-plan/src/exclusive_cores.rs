@@ -91,9 +91,11 @@ pub(crate) fn enclose<'g>(
         let nodes =
             choose_nodes(builder, terms.spread, &pool, &memory, &Need { place, vcpus: need });
         waiting -= need;
-        let wishes = pins::wishes(builder.vnode(place), need);
+        let pin_requests = pins::pin_requests(builder.vnode(place), need);
         let taken = match terms.count {
-            _ if wishes.iter().any(Option::is_some) => pool.take_around(&wishes, &nodes),
+            _ if pin_requests.iter().any(Option::is_some) => {
+                pool.take_around(&pin_requests, &nodes)
+            }
             Count::Threads => {
                 pool.take_apart(need, &nodes, waiting).or_else(|| pool.take(need, &nodes))
             }

@@ -183,19 +183,21 @@ impl<'a> Parts<'a> {
     /// `taken` by the groups before it are left out: [`Self::vnode`] adds them.
     fn pins_of(&self, group: &Group, taken: &CpuSet) -> Vec<PinRequest> {
         let all = self.groups.iter().map(|group| &group.vcpus).collect::<CpuSet>();
-        let own = |wish: &PinRequest| {
-            let number = wish.role.strip_prefix("vcpu(").and_then(|rest| rest.strip_suffix(')'));
+        let own = |pin_request: &PinRequest| {
+            let number =
+                pin_request.role.strip_prefix("vcpu(").and_then(|rest| rest.strip_suffix(')'));
             let Some(number) = number.and_then(|number| number.parse().ok()).map(PuId) else {
-                return wish.pus.is_disjoint(taken).then(|| wish.clone());
+                return pin_request.pus.is_disjoint(taken).then(|| pin_request.clone());
             };
             let first = group.vcpus.first().map_or(0, |first| first.0);
             match (group.vcpus.contains(number), all.contains(number)) {
-                (true, _) => {
-                    Some(PinRequest { role: format!("vcpu({})", number.0 - first), ..wish.clone() })
-                }
+                (true, _) => Some(PinRequest {
+                    role: format!("vcpu({})", number.0 - first),
+                    ..pin_request.clone()
+                }),
                 (false, true) => None,
                 // Refused if the group has no such thread.
-                (false, false) => Some(wish.clone()),
+                (false, false) => Some(pin_request.clone()),
             }
         };
         self.vnode.pins.iter().filter_map(own).collect()

@@ -37,23 +37,24 @@ fn reason(pus: &CpuSet) -> String {
 }
 
 /// The CPUs that the request names for a role: those for the exact role before those for its kind.
-fn wish<'w>(wishes: &'w [PinRequest], role: &Role) -> Option<&'w CpuSet> {
-    if wishes.is_empty() {
+fn pin_request<'w>(pin_requests: &'w [PinRequest], role: &Role) -> Option<&'w CpuSet> {
+    if pin_requests.is_empty() {
         return None;
     }
     let own = role.to_string();
-    let named = wishes.iter().find(|wish| wish.role == own);
-    let named = named.or_else(|| wishes.iter().find(|wish| role.is_called(&wish.role)));
-    named.map(|wish| &wish.pus)
+    let named = pin_requests.iter().find(|pin_request| pin_request.role == own);
+    let named =
+        named.or_else(|| pin_requests.iter().find(|pin_request| role.is_called(&pin_request.role)));
+    named.map(|pin_request| &pin_request.pus)
 }
 
 /// The CPUs that a vnode's request names for each of `count` vCPUs or tasks.
-pub(crate) fn wishes(asked: &VnodeRequest, count: usize) -> Vec<Option<&CpuSet>> {
+pub(crate) fn pin_requests(asked: &VnodeRequest, count: usize) -> Vec<Option<&CpuSet>> {
     let role = |index: usize| match asked.work {
         Work::Vm(_) => Role::Vcpu(u32::try_from(index).unwrap_or(u32::MAX)),
         Work::Processes { .. } => Role::Task,
     };
-    (0..count).map(|index| wish(&asked.pins, &role(index))).collect()
+    (0..count).map(|index| pin_request(&asked.pins, &role(index))).collect()
 }
 
 /// Moves the vCPUs, the emulator or the tasks of a vnode that are pinned by hand. True if a vCPU is
@@ -72,18 +73,18 @@ pub(crate) fn vcpus(
     }
     let wrong = |why| PlanError::Pin { vnode: asked.name.clone(), why };
     check(available, request, vnode_builder).map_err(wrong)?;
-    let wishes = wishes(asked, vnode_builder.pins.len());
+    let pin_requests = pin_requests(asked, vnode_builder.pins.len());
     let mut taken = CpuSet::new();
-    wishes.iter().flatten().for_each(|pus| taken.add(pus));
-    let mut left = vacated(vnode_builder, &wishes, &taken).into_iter();
+    pin_requests.iter().flatten().for_each(|pus| taken.add(pus));
+    let mut left = vacated(vnode_builder, &pin_requests, &taken).into_iter();
     let beside = vnode_builder.pins.iter().all(|(pus, _)| {
         vnode_builder.emulator.as_ref().is_none_or(|(emulator, _)| emulator.is_disjoint(pus))
     });
-    for ((pus, why), wish) in vnode_builder.pins.iter_mut().zip(&wishes) {
-        if let Some(wish) = wish {
+    for ((pus, why), pin_request) in vnode_builder.pins.iter_mut().zip(&pin_requests) {
+        if let Some(pin_request) = pin_request {
             by_hand.before.add(pus);
-            by_hand.vcpus.add(wish);
-            (*pus, *why) = ((*wish).clone(), reason(wish));
+            by_hand.vcpus.add(pin_request);
+            (*pus, *why) = ((*pin_request).clone(), reason(pin_request));
         } else if pus.len() == 1
             && pus.is_subset(&taken)
             && let Some(free) = left.next()
@@ -95,20 +96,22 @@ pub(crate) fn vcpus(
         }
     }
     emulator(vnode_builder, &taken, beside);
-    by_hand.names.extend(asked.pins.iter().map(|wish| format!("{}={}", wish.role, wish.pus)));
-    Ok(wishes.iter().any(Option::is_some))
+    by_hand.names.extend(
+        asked.pins.iter().map(|pin_request| format!("{}={}", pin_request.role, pin_request.pus)),
+    );
+    Ok(pin_requests.iter().any(Option::is_some))
 }
 
 /// The CPUs that vCPUs pinned by hand have left and no other vCPU uses.
 fn vacated(
     vnode_builder: &VnodeBuilder<'_>,
-    wishes: &[Option<&CpuSet>],
+    pin_requests: &[Option<&CpuSet>],
     taken: &CpuSet,
 ) -> Vec<PuId> {
-    let pins = || vnode_builder.pins.iter().zip(wishes);
+    let pins = || vnode_builder.pins.iter().zip(pin_requests);
     let mut kept = taken.clone();
-    pins().filter(|(_, wish)| wish.is_none()).for_each(|((pus, _), _)| kept.add(pus));
-    let moved = pins().filter(|((pus, _), wish)| wish.is_some() && pus.len() == 1);
+    pins().filter(|(_, pin_request)| pin_request.is_none()).for_each(|((pus, _), _)| kept.add(pus));
+    let moved = pins().filter(|((pus, _), pin_request)| pin_request.is_some() && pus.len() == 1);
     let mut left: Vec<PuId> = moved.filter_map(|((pus, _), _)| pus.first()).collect();
     left.retain(|pu| !kept.contains(*pu));
     left.dedup();
@@ -117,10 +120,10 @@ fn vacated(
 
 /// Pins the emulator by hand, or moves it off the CPUs of vCPUs that are pinned by hand.
 fn emulator(vnode_builder: &mut VnodeBuilder<'_>, taken: &CpuSet, beside: bool) {
-    let wish = wish(&vnode_builder.asked.pins, &Role::Emulator);
+    let pin_request = pin_request(&vnode_builder.asked.pins, &Role::Emulator);
     let Some((pus, why)) = &mut vnode_builder.emulator else { return };
-    if let Some(wish) = wish {
-        (*pus, *why) = (wish.clone(), reason(wish));
+    if let Some(pin_request) = pin_request {
+        (*pus, *why) = (pin_request.clone(), reason(pin_request));
         return;
     }
     let rest = pus.difference(taken);
@@ -132,15 +135,19 @@ fn emulator(vnode_builder: &mut VnodeBuilder<'_>, taken: &CpuSet, beside: bool) 
 }
 
 /// Moves the iothreads, vhost workers and worker threads that are pinned by hand.
-pub(crate) fn helpers(wishes: &[PinRequest], threads: &mut Vec<ThreadPlan>, by_hand: &mut ByHand) {
+pub(crate) fn helpers(
+    pin_requests: &[PinRequest],
+    threads: &mut Vec<ThreadPlan>,
+    by_hand: &mut ByHand,
+) {
     for thread in &mut *threads {
-        if pin_helper(wishes, thread) {
+        if pin_helper(pin_requests, thread) {
             by_hand.helpers.add(&thread.pus);
         }
     }
     let policy = threads.iter().find(|thread| thread.role == Role::Emulator);
     let policy = policy.and_then(|thread| thread.policy);
-    if let Some(pus) = wish(wishes, &Role::Worker) {
+    if let Some(pus) = pin_request(pin_requests, &Role::Worker) {
         let (role, reason) = (Role::Worker, reason(pus));
         threads.push(ThreadPlan { role, pus: pus.clone(), policy, reason });
         by_hand.helpers.add(pus);
@@ -149,12 +156,12 @@ pub(crate) fn helpers(wishes: &[PinRequest], threads: &mut Vec<ThreadPlan>, by_h
 
 /// Moves a thread that is no vCPU or task to the CPUs that the request names for it. False if it
 /// names none.
-pub(crate) fn pin_helper(wishes: &[PinRequest], thread: &mut ThreadPlan) -> bool {
-    let wish = wish(wishes, &thread.role).filter(|_| !thread.role.runs_work());
-    if let Some(pus) = wish {
+pub(crate) fn pin_helper(pin_requests: &[PinRequest], thread: &mut ThreadPlan) -> bool {
+    let pin_request = pin_request(pin_requests, &thread.role).filter(|_| !thread.role.runs_work());
+    if let Some(pus) = pin_request {
         (thread.pus, thread.reason) = (pus.clone(), reason(pus));
     }
-    wish.is_some()
+    pin_request.is_some()
 }
 
 /// Checks that the pins are possible.
@@ -164,25 +171,26 @@ fn check(
     vnode_builder: &VnodeBuilder<'_>,
 ) -> Result<(), String> {
     let roles = roles(vnode_builder);
-    for (place, wish) in vnode_builder.asked.pins.iter().enumerate() {
-        if vnode_builder.asked.pins.iter().take(place).any(|before| before.role == wish.role) {
-            return Err(format!("{} is pinned twice", wish.role));
+    for (place, pin_request) in vnode_builder.asked.pins.iter().enumerate() {
+        if vnode_builder.asked.pins.iter().take(place).any(|before| before.role == pin_request.role)
+        {
+            return Err(format!("{} is pinned twice", pin_request.role));
         }
-        if !roles.iter().any(|role| role.is_called(&wish.role)) {
+        if !roles.iter().any(|role| role.is_called(&pin_request.role)) {
             return Err(format!(
                 "no thread is called {:?}; there are {}",
-                wish.role,
+                pin_request.role,
                 names(&roles).join(", ")
             ));
         }
-        let name = format!("{} cannot be pinned to {}", wish.role, wish.pus);
-        absent(available.topology, &wish.pus).map_err(|why| format!("{name}: {why}"))?;
-        let avoided = wish.pus.intersection(&request.avoid);
+        let name = format!("{} cannot be pinned to {}", pin_request.role, pin_request.pus);
+        absent(available.topology, &pin_request.pus).map_err(|why| format!("{name}: {why}"))?;
+        let avoided = pin_request.pus.intersection(&request.avoid);
         if !avoided.is_empty() {
             return Err(format!("{name}: the request avoids {}", pus_text(&avoided)));
         }
-        let runs = RoleKind::of_text(&wish.role).is_some_and(RoleKind::runs_work);
-        let free = wish.pus.intersection(&available.free);
+        let runs = RoleKind::of_text(&pin_request.role).is_some_and(RoleKind::runs_work);
+        let free = pin_request.pus.intersection(&available.free);
         if runs && !free.is_empty() {
             return Err(format!("{name}: {} is kept free for the host", pus_text(&free)));
         }

@@ -95,7 +95,7 @@ impl<'a> PlanBuilder<'a> {
         if request.emulator != EmulatorRequest::Usual && strategy != "balanced" {
             return Err(PlanError::EmulatorRequest {
                 strategy: strategy.to_owned(),
-                wish: request.emulator.to_string(),
+                emulator_request: request.emulator.to_string(),
                 why: "only balanced leaves a choice of the emulator's place".to_owned(),
             });
         }

@@ -13,8 +13,8 @@ use crate::validate::faults;
 pub(crate) fn set(mut plan: Plan, request: &Request) -> Result<Plan, PlanError> {
     for vnode in &request.vnodes {
         let wrong = |why| PlanError::Policy { vnode: vnode.name.clone(), why };
-        for wish in &vnode.policies {
-            plan.set_policy(Some(&vnode.name), wish).map_err(wrong)?;
+        for policy_request in &vnode.policies {
+            plan.set_policy(Some(&vnode.name), policy_request).map_err(wrong)?;
         }
         if !vnode.policies.is_empty()
             && let Some(fault) = faults(&plan).into_iter().next()

@@ -176,15 +176,17 @@ pub(crate) fn pinned(request: &Request) -> CpuSet {
 /// The same for one vnode.
 pub(crate) fn pinned_of(vnode: &VnodeRequest) -> CpuSet {
     let runs = |role: &str| RoleKind::of_text(role).is_some_and(RoleKind::runs_work);
-    let wishes = vnode.pins.iter().filter(|wish| runs(&wish.role));
-    wishes.map(|wish| &wish.pus).collect::<CpuSet>()
+    let pin_requests = vnode.pins.iter().filter(|pin_request| runs(&pin_request.role));
+    pin_requests.map(|pin_request| &pin_request.pus).collect::<CpuSet>()
 }
 
 /// The pins by hand of emulators, iothreads and other helpers.
 pub(crate) fn pins_of_helpers(request: &Request) -> impl Iterator<Item = &CpuSet> {
     let helps = |role: &str| RoleKind::of_text(role).is_some_and(|kind| !kind.runs_work());
-    let wishes = request.vnodes.iter().flat_map(|vnode| &vnode.pins);
-    wishes.filter(move |wish| helps(&wish.role)).map(|wish| &wish.pus)
+    let pin_requests = request.vnodes.iter().flat_map(|vnode| &vnode.pins);
+    pin_requests
+        .filter(move |pin_request| helps(&pin_request.role))
+        .map(|pin_request| &pin_request.pus)
 }
 
 /// What a request counts: `vCPUs`, `cores`, or both.

@@ -175,14 +175,14 @@ impl<'g> Pool<'g> {
         (self.left() >= need).then(|| self.take_of(need, nodes, &[], part))
     }
 
-    /// Takes the cores of the vCPUs that are pinned by hand (`wishes` for each vCPU), and cores
+    /// Takes the cores of the vCPUs that are pinned by hand (`pin_requests` for each vCPU), and cores
     /// near those for the others. `None` if there are too few.
     pub fn take_around(
         &mut self,
-        wishes: &[Option<&CpuSet>],
+        pin_requests: &[Option<&CpuSet>],
         nodes: &[NodeId],
     ) -> Option<Selection<'g>> {
-        let by_hand = wishes.iter().flatten().copied().collect::<CpuSet>();
+        let by_hand = pin_requests.iter().flatten().copied().collect::<CpuSet>();
         let is_named = |core: &AvailableCore| core.pus.iter().any(|pu| by_hand.contains(*pu));
         let places = self.cores.iter().enumerate().filter(|(_, core)| is_named(core));
         let own: Vec<usize> = places.map(|(place, _)| place).collect();
@@ -194,7 +194,7 @@ impl<'g> Pool<'g> {
             Count::Threads => named.iter().flat_map(|core| core.pus.iter().copied()).collect(),
         };
         siblings.retain(|pu| !by_hand.contains(*pu));
-        let others = wishes.iter().filter(|wish| wish.is_none()).count();
+        let others = pin_requests.iter().filter(|pin_request| pin_request.is_none()).count();
         let more = others.saturating_sub(siblings.len());
         if self.left() < more {
             return None;
@@ -207,9 +207,9 @@ impl<'g> Pool<'g> {
         let part = part.or_else(|| self.part_for(more));
         let taken = self.take_of(more, nodes, &own, part);
         let all: Vec<&'g AvailableCore> = named.into_iter().chain(taken.cores).collect();
-        let mut pins = numbered(wishes, &all, siblings, taken.pins);
+        let mut pins = numbered(pin_requests, &all, siblings, taken.pins);
         // A vCPU that may use several CPUs is represented by the first of them.
-        pins.truncate(wishes.len());
+        pins.truncate(pin_requests.len());
         let core_of = |pu: &PuId| all.iter().find(|core| core.pus.contains(pu)).copied();
         let cores = match self.count {
             Count::Cores => pins.iter().filter_map(core_of).collect(),
@@ -388,24 +388,25 @@ impl<'g> Pool<'g> {
 /// The CPU of each vCPU: the first CPU to which it is pinned by hand; for a vCPU that shares a
 /// guest core with such a vCPU, a sibling of its CPU; else the next of `free`.
 fn numbered(
-    wishes: &[Option<&CpuSet>],
+    pin_requests: &[Option<&CpuSet>],
     cores: &[&AvailableCore],
     mut siblings: Vec<PuId>,
     free: Vec<PuId>,
 ) -> Vec<PuId> {
     let core_of = |pu: PuId| cores.iter().find(|core| core.pus.contains(&pu));
     let mut free = free.into_iter();
-    let mut pins: Vec<PuId> = Vec::with_capacity(wishes.len());
-    for (index, wish) in wishes.iter().enumerate() {
-        if let Some(first) = wish.and_then(CpuSet::first) {
+    let mut pins: Vec<PuId> = Vec::with_capacity(pin_requests.len());
+    for (index, pin_request) in pin_requests.iter().enumerate() {
+        if let Some(first) = pin_request.and_then(CpuSet::first) {
             pins.push(first);
             continue;
         }
         let width = cores.first().map_or(1, |core| core.pus.len().max(1));
-        let group = wishes.chunks(width).nth(index / width).unwrap_or_default();
+        let group = pin_requests.chunks(width).nth(index / width).unwrap_or_default();
         let sibling = (0..siblings.len())
             .find(|place| {
-                let near = group.iter().flatten().filter_map(|wish| core_of(wish.first()?));
+                let near =
+                    group.iter().flatten().filter_map(|pin_request| core_of(pin_request.first()?));
                 near.into_iter().any(|core| core.pus.contains(&siblings[*place]))
             })
             .map(|place| siblings.remove(place));

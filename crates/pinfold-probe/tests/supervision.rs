@@ -27,7 +27,7 @@ fn a_load_pauses_without_heartbeats_goes_on_with_them_and_ends_with_the_pipe() {
                 work_ns(&host, pid) == first
             })
         }),
-        "it pauses when nobody beats"
+        "it pauses without heartbeats"
     );
     let asleep = work_ns(&host, pid);
     stdin.write_all(b"\n").unwrap();

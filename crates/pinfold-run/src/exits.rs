@@ -134,7 +134,7 @@ impl Answer {
 pub fn of_machine(
     host: &LiveHost,
     mut vm: Vm,
-    wish: &ObservationSettings,
+    observation_settings: &ObservationSettings,
 ) -> Result<Answer, Failure> {
     if matches!(vm.found.accelerator, Some(Accelerator::TcgMulti | Accelerator::TcgSingle)) {
         let text = format!(
@@ -153,9 +153,9 @@ pub fn of_machine(
         .filter_map(|thread| Some(VcpuThread { vcpu: thread.role.vcpu()?, task: thread.task }))
         .collect();
     let subject = vm.name.clone();
-    let mut table = match exits::look(host, &SystemClock, &threads, wish.look_ns) {
-        Ok(source) => return watched(host, subject, source, wish, &threads),
-        Err(error) => counted(&mut vm, wish, error.into())?,
+    let mut table = match exits::look(host, &SystemClock, &threads, observation_settings.look_ns) {
+        Ok(source) => return watched(host, subject, source, observation_settings, &threads),
+        Err(error) => counted(&mut vm, observation_settings, error.into())?,
     };
     table.findings.extend(vm.findings);
     let no_cost = Some("no kernel event is observed at level C".to_owned());
@@ -167,13 +167,17 @@ fn watched(
     host: &LiveHost,
     subject: String,
     source: ExitSource,
-    wish: &ObservationSettings,
+    observation_settings: &ObservationSettings,
     threads: &[VcpuThread],
 ) -> Result<Answer, Failure> {
     let clock = SystemClock;
-    let scope = ExitScope { source, addresses: wish.addresses, distributor: wish.distributor };
+    let scope = ExitScope {
+        source,
+        addresses: observation_settings.addresses,
+        distributor: observation_settings.distributor,
+    };
     let watch = Watch::begin(host, &clock, scope, threads)?;
-    watch.wait(host, &clock, wish.duration_ns, &interrupt::requested)?;
+    watch.wait(host, &clock, observation_settings.duration_ns, &interrupt::requested)?;
     let has_ended = !watch.ended(host)?.is_empty();
     let table = watch.finish(host, &clock)?;
     Ok(Answer {
@@ -200,14 +204,14 @@ fn measured(
 /// Level C, because of a failure of the others; without a monitor, it is that failure.
 fn counted(
     vm: &mut Vm,
-    wish: &ObservationSettings,
+    observation_settings: &ObservationSettings,
     because: Failure,
 ) -> Result<ExitTable, Failure> {
     let Some(monitor) = vm.monitor.as_deref_mut() else { return Err(because) };
     let clock = SystemClock;
     let Ok(before) = statistics(monitor) else { return Err(because) };
     let began = clock.now_ns();
-    let until = began.saturating_add(wish.duration_ns);
+    let until = began.saturating_add(observation_settings.duration_ns);
     while clock.now_ns() < until && !interrupt::requested() {
         clock.sleep_ns((SECOND_NS / 20).min(until.saturating_sub(clock.now_ns())));
     }

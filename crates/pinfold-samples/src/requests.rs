@@ -156,14 +156,14 @@ pub fn any_requests() -> impl Strategy<Value = Request> {
         1 => (1_u32..50).prop_map(|percent| Some(Free::Percent(percent))),
         1 => any_set(8).prop_map(|list| Some(Free::These(set(&list)))),
     ];
-    let wish = prop_oneof![
+    let pin_request = prop_oneof![
         6 => Just(EmulatorRequest::Usual),
         1 => Just(EmulatorRequest::RealTime),
         1 => Just(EmulatorRequest::Apart),
     ];
     let interrupts = prop::collection::vec(0_u32..3, 0..2);
     let vnodes = prop::collection::vec(any_vnode(), 1..6);
-    (vnodes, any_scope(), free, interrupts, wish).prop_map(
+    (vnodes, any_scope(), free, interrupts, pin_request).prop_map(
         |(mut vnodes, isolation, free, interrupts, emulator)| {
             for (place, vnode) in vnodes.iter_mut().enumerate() {
                 vnode.name = format!("v{place}");

@@ -31,9 +31,9 @@ pub fn request(
     require_known("--avoid", &avoid, topology)?;
     let mut request = Request::from_vnodes(vnodes);
     for text in &arguments.pins {
-        let wishes = asked("--pin", requests::pins(text))?;
+        let pin_requests = asked("--pin", requests::pins(text))?;
         match request.vnodes.as_mut_slice() {
-            [only] => only.pins.extend(wishes),
+            [only] => only.pins.extend(pin_requests),
             _ => {
                 return Err(Failure::new(Exit::Input, "--pin needs a plan for one vnode")
                     .with_hint("write pins=ROLE=CPUS among the keys of --vm or --group"));

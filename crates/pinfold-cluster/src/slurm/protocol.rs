@@ -84,17 +84,17 @@ pub fn time(word: &str) -> Result<(), BadWord> {
 ///
 /// # Errors
 /// [`BadWord`] for 0 and for an invalid list.
-pub fn nodes(word: &str) -> Result<NodeWish, BadWord> {
+pub fn nodes(word: &str) -> Result<NodeSelection, BadWord> {
     let wrong = |why| BadWord { option: "--nodes", word: word.to_owned(), why };
     if word.bytes().all(|byte| byte.is_ascii_digit()) && !word.is_empty() {
         return match word.parse() {
-            Ok(count) if count > 0 => Ok(NodeWish::AtOnce(count)),
+            Ok(count) if count > 0 => Ok(NodeSelection::AtOnce(count)),
             Ok(_) | Err(_) => Err(wrong("is not a number of nodes")),
         };
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,[]".contains(c);
     if !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
-        Ok(NodeWish::These(word.to_owned()))
+        Ok(NodeSelection::These(word.to_owned()))
     } else {
         Err(wrong("is neither a number nor a list such as n[1-4,7]"))
     }
@@ -102,7 +102,7 @@ pub fn nodes(word: &str) -> Result<NodeWish, BadWord> {
 
 /// The value of `--nodes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NodeWish {
+pub enum NodeSelection {
     /// Any nodes, at most this number at a time.
     AtOnce(u32),
     /// Only these nodes.

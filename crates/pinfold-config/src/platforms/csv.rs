@@ -77,7 +77,7 @@ fn changes(text: &str) -> Result<Vec<SpeedChange>, Fault> {
         let value = Value { at: *place, what: ValueKind::Text((*speed).to_owned()) };
         let before = text.get(..*at).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
-        changes.push(SpeedChange { at_ns, speed: speeds::wish(&value)?, line });
+        changes.push(SpeedChange { at_ns, speed: speeds::speed_request(&value)?, line });
     }
     if changes.is_empty() {
         Err(Fault::new(text.len(), "the profile has no row".to_owned())

@@ -15,7 +15,7 @@ const FREQUENCIES: [(&str, usize); 4] = [("GHz", 9), ("MHz", 6), ("kHz", 3), ("H
 const TIMES: [(&str, usize); 4] = [("ns", 0), ("us", 3), ("ms", 6), ("s", 9)];
 
 /// A speed above 0 and at most full speed.
-pub(super) fn wish(value: &Value) -> Result<SpeedRequest, Fault> {
+pub(super) fn speed_request(value: &Value) -> Result<SpeedRequest, Fault> {
     let text = match &value.what {
         ValueKind::Text(text) | ValueKind::Fraction(text) => text.trim().to_owned(),
         ValueKind::Number(number) => number.to_string(),

@@ -35,9 +35,9 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
     let device = is_irq.then(|| irq_device(of)).transpose()?;
     let value = tunable.values.parse((key, text), &plan.housekeeping).map_err(Fault::from)?;
     if let Value::Policy(policy) = value {
-        let wish = PolicyRequest { role: of.to_owned(), policy };
+        let policy_request = PolicyRequest { role: of.to_owned(), policy };
         return plan
-            .set_policy(None, &wish)
+            .set_policy(None, &policy_request)
             .map_err(|why| Fault::new(0, why).with_hint(policies::roles()));
     }
     match (value, device) {

@@ -23,7 +23,7 @@ fn hint() -> String {
 }
 
 /// Parses `ROLE=CPUS`; a range of vCPUs gives one pin for each of them.
-pub(super) fn wishes(text: &str, at: usize) -> Result<Vec<PinRequest>, Fault> {
+pub(super) fn pin_requests(text: &str, at: usize) -> Result<Vec<PinRequest>, Fault> {
     let wrong = |why: String| Fault::new(at, format!("pins: {why}")).with_hint(hint());
     let Some((role, list)) = text.split_once('=') else {
         return Err(wrong(format!("{text:?} is not written ROLE=CPUS")));
@@ -36,9 +36,10 @@ pub(super) fn wishes(text: &str, at: usize) -> Result<Vec<PinRequest>, Fault> {
         return Ok(vec![PinRequest { role, pus: pus.into_iter().collect() }]);
     };
     let (kind, first, last) = numbers.map_err(wrong)?;
-    let wish = |index: u32, pus: CpuSet| PinRequest { role: format!("{kind}({index})"), pus };
+    let pin_request =
+        |index: u32, pus: CpuSet| PinRequest { role: format!("{kind}({index})"), pus };
     if first == last {
-        return Ok(vec![wish(first, pus.into_iter().collect())]);
+        return Ok(vec![pin_request(first, pus.into_iter().collect())]);
     }
     if pus.len() != (last - first) as usize + 1 {
         let count = last - first + 1;
@@ -47,7 +48,7 @@ pub(super) fn wishes(text: &str, at: usize) -> Result<Vec<PinRequest>, Fault> {
             pus.len()
         )));
     }
-    Ok((first..=last).zip(pus).map(|(index, pu)| wish(index, CpuSet::single(pu))).collect())
+    Ok((first..=last).zip(pus).map(|(index, pu)| pin_request(index, CpuSet::single(pu))).collect())
 }
 
 /// The CPUs of a list in their written order.
@@ -114,7 +115,7 @@ mod tests {
         for kind in ROLES {
             let texts = [kind.name.to_owned(), kind.form().replace("(N)", "(1)")];
             for text in texts.map(|text| text.replace("(ID)", "(disk)")) {
-                let pins = wishes(&format!("{text}=7"), 0).ok().unwrap();
+                let pins = pin_requests(&format!("{text}=7"), 0).ok().unwrap();
                 assert_eq!(pins.iter().map(|pin| &pin.role).collect::<Vec<_>>(), [&text]);
                 let role = Role::parse(&text);
                 assert!(text == kind.name || role.is_some_and(|role| role.to_string() == text));

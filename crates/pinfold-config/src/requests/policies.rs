@@ -22,7 +22,7 @@ pub(super) fn listed(words: &[String]) -> String {
 }
 
 /// Parses `ROLE=POLICY`.
-pub(super) fn wish(text: &str, at: usize) -> Result<PolicyRequest, Fault> {
+pub(super) fn policy_request(text: &str, at: usize) -> Result<PolicyRequest, Fault> {
     let Some((role, words)) = text.split_once('=') else {
         return Err(Fault::new(at, format!("policies: {text:?} is not written ROLE=POLICY"))
             .with_hint("for example: vcpu=fifo:1 or emulator=other:-5"));

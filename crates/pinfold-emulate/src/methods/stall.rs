@@ -181,7 +181,7 @@ fn missed(pu: PuId, before: StallAccount, now: StallAccount) -> Option<String> {
 /// A stall that exceeds the period delays the next interrupt, which then owes as much again. If the
 /// period has room for late debts, no stall exceeds it. Interrupts always jitter a little: a debt
 /// within a twentieth of the stall, or half of the room, is paid at once.
-fn wish(stolen: u32, period_ns: u64, extra_ns: i64) -> StallConfig {
+fn stall_config(stolen: u32, period_ns: u64, extra_ns: i64) -> StallConfig {
     let share_ns = period_ns.saturating_mul(stolen.into()) / 1_000_000;
     let room_ns = period_ns.saturating_sub(MARGIN_NS).saturating_sub_signed(extra_ns.max(0));
     let (usual_ns, longest_ns) = match room_ns.checked_sub(share_ns) {
@@ -205,9 +205,9 @@ impl Emulation for Stalling<'_> {
     fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
         let period_ns = self.period_to_witness(millionths);
         let extra_ns = i64::try_from(self.guess()).unwrap_or(0);
-        let wish = wish(millionths, period_ns, extra_ns);
+        let stall_config = stall_config(millionths, period_ns, extra_ns);
         for pu in self.cores.keys() {
-            self.stall.set(*pu, wish)?;
+            self.stall.set(*pu, stall_config)?;
             self.stall.set_period(*pu, period_ns)?;
         }
         Ok(())
@@ -269,13 +269,13 @@ impl Emulation for Stalling<'_> {
     }
 
     fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
-        let mut wishes = Vec::with_capacity(speeds.len());
+        let mut stall_configs = Vec::with_capacity(speeds.len());
         for (pu, speed) in speeds {
             let Some(core) = self.cores.get(pu) else { continue };
-            wishes.push((*pu, *speed, self.turn_of(*core, *speed)?));
+            stall_configs.push((*pu, *speed, self.turn_of(*core, *speed)?));
         }
         self.stall.vouch(HEARTBEAT_TIMEOUT_NS);
-        for (pu, speed, (period_ns, share)) in wishes {
+        for (pu, speed, (period_ns, share)) in stall_configs {
             let account = self.stall.account(pu)?;
             let Some(core) = self.cores.get_mut(&pu) else { continue };
             core.spent.change(share, account.interrupts);
@@ -284,7 +284,7 @@ impl Emulation for Stalling<'_> {
                 core.before = account;
             }
             let stolen = u32::try_from(share).unwrap_or(0);
-            self.stall.set(pu, wish(stolen, period_ns, core.spent.extra()))?;
+            self.stall.set(pu, stall_config(stolen, period_ns, core.spent.extra()))?;
             self.stall.set_period(pu, period_ns)?;
         }
         Ok(())
@@ -354,7 +354,7 @@ mod tests {
     use pinfold_host::StallAccount;
     use pinfold_model::PuId;
 
-    use super::{LONGEST_NS, missed, wish};
+    use super::{LONGEST_NS, missed, stall_config};
 
     #[test]
     fn what_was_not_taken_is_reported_since_the_speed_was_set() {
@@ -379,9 +379,9 @@ mod tests {
     #[test]
     fn a_stall_stays_in_its_period_where_late_debts_have_room() {
         let check = |stolen: u32, extra_ns: i64, expected: (u64, u64)| {
-            let wish = wish(stolen, 200_000, extra_ns);
-            assert_eq!((wish.usual_ns, wish.longest_ns), expected, "{stolen}");
-            assert_eq!(wish.stolen, stolen);
+            let stall_config = stall_config(stolen, 200_000, extra_ns);
+            assert_eq!((stall_config.usual_ns, stall_config.longest_ns), expected, "{stolen}");
+            assert_eq!(stall_config.stolen, stolen);
         };
         check(500_000, 0, (105_000, 195_000));
         check(430_000, 14_000, (90_300, 181_000));

@@ -50,10 +50,10 @@ pub fn resolve_platform(
 /// [`FrequencyError`] if it is a frequency above the CPU's maximum, or if that is unknown.
 pub fn speed_on(
     pu: PuId,
-    wish: SpeedRequest,
+    speed_request: SpeedRequest,
     topology: &Topology,
 ) -> Result<Speed, FrequencyError> {
-    let hertz = match wish {
+    let hertz = match speed_request {
         SpeedRequest::Share(speed) => return Ok(speed),
         SpeedRequest::Frequency { hertz } => hertz,
     };
@@ -84,7 +84,7 @@ fn group(vnode: &PlatformVnode, topology: &Topology) -> Result<VnodeRequest, Pla
     let khz = |pu: &PuId| topology.highest_khz.get(pu).copied().unwrap_or(0);
     // The first of the fastest CPUs.
     let pu = usable.iter().min_by_key(|pu| (std::cmp::Reverse(khz(pu)), *pu)).unwrap_or(PuId(0));
-    let speeds = vnode.speeds.iter().map(|wish| speed_on(pu, *wish, topology));
+    let speeds = vnode.speeds.iter().map(|speed_request| speed_on(pu, *speed_request, topology));
     let speeds: Vec<Speed> =
         speeds.collect::<Result<_, _>>().map_err(|why| platform_error(vnode, why))?;
     let fastest = speeds.into_iter().max().unwrap_or(Speed::FULL);
@@ -119,9 +119,14 @@ fn place(
             .iter()
             .enumerate()
             .map(|(place, pu)| -> Result<_, PlatformError> {
-                let wish = asked.speeds.get(place).or(asked.speeds.first());
-                let wish = wish.copied().unwrap_or(SpeedRequest::Share(Speed::FULL));
-                Ok((pu, speed_on(pu, wish, topology).map_err(|why| platform_error(asked, why))?))
+                let speed_request = asked.speeds.get(place).or(asked.speeds.first());
+                let speed_request =
+                    speed_request.copied().unwrap_or(SpeedRequest::Share(Speed::FULL));
+                Ok((
+                    pu,
+                    speed_on(pu, speed_request, topology)
+                        .map_err(|why| platform_error(asked, why))?,
+                ))
             })
             .collect::<Result<_, _>>()?,
         memory_node: asked.memory_node,

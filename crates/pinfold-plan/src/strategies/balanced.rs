@@ -64,7 +64,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             let spare = cores.candidates.clone();
             let last = cores.take_last(&available).ok_or_else(|| PlanError::EmulatorRequest {
                 strategy: STRATEGY.name.to_owned(),
-                wish: request.emulator.to_string(),
+                emulator_request: request.emulator.to_string(),
                 why: format!("{} stay the host's alone, and no other core is left", host.pus),
             })?;
             all_threads(builder, cores, &mut |vnode_builder, pins, taken| {
@@ -161,7 +161,7 @@ fn real_time(
 }
 
 /// The host's CPUs without the first, which remains for the host alone.
-fn emulators_own(hosts: &CpuSet, wish: EmulatorRequest) -> Result<CpuSet, PlanError> {
+fn emulators_own(hosts: &CpuSet, emulator_request: EmulatorRequest) -> Result<CpuSet, PlanError> {
     let mut own = hosts.clone();
     if let Some(first) = own.first() {
         own.remove(first);
@@ -169,7 +169,7 @@ fn emulators_own(hosts: &CpuSet, wish: EmulatorRequest) -> Result<CpuSet, PlanEr
     if own.is_empty() {
         return Err(PlanError::EmulatorRequest {
             strategy: STRATEGY.name.to_owned(),
-            wish: wish.to_string(),
+            emulator_request: emulator_request.to_string(),
             why: format!(
                 "the host has only {}, and one CPU must stay the host's alone",
                 pus_text(hosts)

@@ -213,7 +213,7 @@ fn take<'r>(
             let away = (Reverse(one.pool.left()), one.room.with_host);
             (poor, small, one.isolated < need, !part, away)
         })?;
-    let taken = fits.pool.take_around(&pins::wishes(asked, need), &[])?;
+    let taken = fits.pool.take_around(&pins::pin_requests(asked, need), &[])?;
     // Machines whose vCPUs are pinned by hand to the same core take it more than once.
     let isolated = taken.cores.iter().filter(|core| core.isolated).count();
     fits.isolated = fits.isolated.saturating_sub(isolated);

@@ -59,10 +59,11 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: "each core of a group is a core of its own".to_owned(),
     };
     let wanted = wanted(&builder, builder.counts(limits)?);
-    let enough = others.len() >= wanted.iter().map(|wish| wish.cores).sum::<usize>();
+    let enough =
+        others.len() >= wanted.iter().map(|group_request| group_request.cores).sum::<usize>();
     let near = in_own_l3s(&others, &host, &wanted)
         .unwrap_or_else(|| near(if enough { &others } else { all }, &host, &wanted));
-    let speeds = wanted.iter().map(|wish| wish.speed);
+    let speeds = wanted.iter().map(|group_request| group_request.speed);
     let mixed = speeds.zip(near.iter().map(|cores| firsts(cores))).collect::<Vec<_>>();
     let mixed = shared_domains(topology, &mixed).is_some();
     let groups = if mixed {
@@ -73,8 +74,8 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         near
     };
     let mut exclusive = CpuSet::new();
-    for (wish, cores) in wanted.iter().zip(&groups) {
-        let mut vnode_builder = builder.open(wish.place);
+    for (group_request, cores) in wanted.iter().zip(&groups) {
+        let mut vnode_builder = builder.open(group_request.place);
         for core in cores {
             exclusive.add(&core.set());
             vnode_builder.vcpu(
@@ -178,12 +179,12 @@ fn apart<'g>(
     // Remaining cores of partly used domains, by speed.
     let mut begun: BTreeMap<Speed, Vec<&AvailableCore>> = BTreeMap::new();
     let mut groups = Vec::with_capacity(wanted.len());
-    for wish in wanted {
-        let left = begun.entry(wish.speed).or_default();
-        while left.len() < wish.cores {
+    for group_request in wanted {
+        let left = begun.entry(group_request.speed).or_default();
+        while left.len() < group_request.cores {
             left.extend(fresh.next()?);
         }
-        let rest = left.split_off(wish.cores);
+        let rest = left.split_off(group_request.cores);
         groups.push(std::mem::replace(left, rest));
     }
     Some(groups)
@@ -196,8 +197,8 @@ fn in_own_l3s<'g>(
     host: &HostShare,
     wanted: &[GroupCores],
 ) -> Option<Vec<Vec<&'g AvailableCore>>> {
-    let largest = wanted.iter().map(|wish| wish.cores).max()?;
-    if wanted.len() < 2 || wanted.iter().any(|wish| !wish.nodes.is_empty()) {
+    let largest = wanted.iter().map(|group_request| group_request.cores).max()?;
+    if wanted.len() < 2 || wanted.iter().any(|group_request| !group_request.nodes.is_empty()) {
         return None;
     }
     let mut parts: BTreeMap<u32, BTreeMap<L3Id, Vec<&AvailableCore>>> = BTreeMap::new();
@@ -212,7 +213,9 @@ fn in_own_l3s<'g>(
                 domains
                     .iter()
                     .zip(wanted)
-                    .map(|(cores, wish)| cores.iter().take(wish.cores).copied().collect())
+                    .map(|(cores, group_request)| {
+                        cores.iter().take(group_request.cores).copied().collect()
+                    })
                     .collect(),
             );
         }
@@ -254,12 +257,12 @@ fn near<'g>(
     wanted: &[GroupCores],
 ) -> Vec<Vec<&'g AvailableCore>> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
-    let cores = |place: &usize| wanted.get(*place).map_or(0, |wish| wish.cores);
+    let cores = |place: &usize| wanted.get(*place).map_or(0, |group_request| group_request.cores);
     order.sort_by_key(|place| Reverse(cores(place)));
     let mut pool = Pool::new(candidates, Count::Cores, Some(host));
     let mut groups: Vec<Vec<&AvailableCore>> = wanted.iter().map(|_| Vec::new()).collect();
     for place in order {
-        let nodes = wanted.get(place).map_or(&[][..], |wish| &wish.nodes);
+        let nodes = wanted.get(place).map_or(&[][..], |group_request| &group_request.nodes);
         let taken = pool.take(cores(&place), nodes);
         if let (Some(taken), Some(group)) = (taken, groups.get_mut(place)) {
             *group = taken.cores;

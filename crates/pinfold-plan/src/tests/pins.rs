@@ -129,8 +129,11 @@ fn what_cannot_be_pinned_is_refused_with_its_reason() {
 #[test]
 fn forms_of_a_pin() {
     let read = |text: &str| -> Vec<String> {
-        let wishes = requests::pins(text).unwrap();
-        wishes.iter().map(|wish| format!("{}={}", wish.role, wish.pus)).collect()
+        let pin_requests = requests::pins(text).unwrap();
+        pin_requests
+            .iter()
+            .map(|pin_request| format!("{}={}", pin_request.role, pin_request.pus))
+            .collect()
     };
     for text in ["vcpu3=7", "vcpu(3)=7", "vcpu:3=7", " vcpu3 = 7 "] {
         assert_eq!(read(text), ["vcpu(3)=7"], "{text}");
@@ -201,12 +204,12 @@ proptest! {
         topology in pinfold_samples::any_topology(),
         strategy in super::properties::any_strategy(),
         vcpus in 1_u32..8,
-        wishes in prop::collection::vec((0_usize..10, prop::collection::vec(0_usize..200, 1..3)), 1..4),
+        pin_requests in prop::collection::vec((0_usize..10, prop::collection::vec(0_usize..200, 1..3)), 1..4),
     ) {
         let roles: Vec<String> = (0..8).map(|index| format!("vcpu({index})"))
             .chain(["vcpu".to_owned(), "emulator".to_owned()]).collect();
         let mut request = exactly(vcpus);
-        for (role, places) in &wishes {
+        for (role, places) in &pin_requests {
             let pus: CpuSet = pinfold_samples::some_of(&topology, places);
             request.vnodes[0].pins.push(pinfold_model::PinRequest { role: roles[*role].clone(), pus });
         }
@@ -216,7 +219,7 @@ proptest! {
         let pinned = &request.vnodes[0].pins;
         let last = pinned.last().unwrap();
         for thread in layout.vnodes[0].threads.iter().filter(|t| t.role.is_called(&last.role)) {
-            let named = pinned.iter().any(|wish| wish.role == thread.role.to_string());
+            let named = pinned.iter().any(|pin_request| pin_request.role == thread.role.to_string());
             prop_assert!(thread.pus == last.pus || named, "{:?}", thread);
             prop_assert!(thread.reason.ends_with("by hand"));
         }

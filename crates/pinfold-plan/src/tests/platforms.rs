@@ -73,13 +73,13 @@ fn the_documented_examples_are_read() {
     assert_eq!(places(&plan), ["web: 1 at 40%, 2 at 40%", "uneven: 4 at 75%, 5 at 25%"]);
     let [speeds, recorded] = examples("csv").try_into().unwrap();
     let speeds = profile(speeds).unwrap();
-    let wishes: Vec<_> = speeds.changes.iter().map(|one| (one.at_ns, one.speed)).collect();
+    let speed_requests: Vec<_> = speeds.changes.iter().map(|one| (one.at_ns, one.speed)).collect();
     let expected = [
         (500_000_000, share(40)),
         (10_000_000_000, SpeedRequest::Frequency { hertz: 2_100_000_000 }),
         (12_250_000_000, share(75)),
     ];
-    assert_eq!(wishes, expected);
+    assert_eq!(speed_requests, expected);
     assert_eq!(to_csv(&load(recorded).unwrap()), recorded);
 }
 
@@ -111,7 +111,9 @@ fn the_documented_bounds_are_those_of_the_methods() {
 
 #[test]
 fn speeds_in_all_their_forms() {
-    let check = |text: &str, wish: SpeedRequest| assert_eq!(speed(text), Ok(wish), "{text}");
+    let check = |text: &str, speed_request: SpeedRequest| {
+        assert_eq!(speed(text), Ok(speed_request), "{text}")
+    };
     let hertz = |hertz| SpeedRequest::Frequency { hertz };
     check("40%", share(40));
     check("0.4", share(40));

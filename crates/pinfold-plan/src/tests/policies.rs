@@ -64,11 +64,11 @@ fn a_real_time_vcpu_leaves_the_emulator_and_the_host_a_pu() {
     );
     let hint = knob(&mut plan, "policy:cpu=rr:1").unwrap_err().hint().unwrap();
     assert!(hint.contains("vcpu(N)"), "{hint}");
-    let wish = pinfold_model::PolicyRequest {
+    let policy_request = pinfold_model::PolicyRequest {
         role: "vcpu".to_owned(),
         policy: Policy::Fifo { priority: 1 },
     };
-    request.vnodes[0].policies.push(wish);
+    request.vnodes[0].policies.push(policy_request);
     request.vnodes[0].work =
         pinfold_model::Work::Vm(pinfold_model::VmRequest::from_vcpus(VcpuCount::Exactly(16)));
     let error = crate::plan("compact", &topology, &request).unwrap_err();

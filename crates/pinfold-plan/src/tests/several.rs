@@ -637,8 +637,8 @@ fn a_share_that_stays_free() {
 /// CPUs that the request names or counts are the host's, wherever the emulator is placed.
 #[test]
 fn the_hosts_pus_under_every_emulator() {
-    let ask = |wish, free: &Free, vcpus| Request {
-        emulator: wish,
+    let ask = |emulator_request, free: &Free, vcpus| Request {
+        emulator: emulator_request,
         free: Some(free.clone()),
         ..exactly(vcpus)
     };

@@ -54,8 +54,9 @@ fn end_child(mut child: Child) -> Result<(), Failure> {
         None => {
             let pid = child.detach().tid;
             let exit = if interrupt::requested() { Exit::Interrupted } else { Exit::Host };
-            let text =
-                format!("the supervisor (process {pid}) was told to stop but is still running");
+            let text = format!(
+                "the supervisor (process {pid}) received the request to stop but is still running"
+            );
             let hint = format!("if it is suspended, continue it: kill -CONT {pid}");
             Err(Failure::new(exit, text).with_hint(hint))
         }
@@ -677,7 +678,7 @@ impl ActivePlatform<'_> {
     }
 
     fn set(&mut self, name: &str, speed: &str, only: Option<PuId>) -> Result<(), Failure> {
-        let wish = inputs::asked("--speed", platforms::speed(speed))?;
+        let speed_request = inputs::asked("--speed", platforms::speed(speed))?;
         let vnode = self.vnode(name)?;
         // As in the platform file.
         if vnode.method == Some(Method::Inject) {
@@ -693,7 +694,7 @@ impl ActivePlatform<'_> {
                 .with_hint(format!("its CPUs are {}", vnode.cpus())));
         }
         let first = only.or_else(|| vnode.cpus().first()).unwrap_or(PuId(0));
-        let speed = speed_on(first, wish, self.topology).map_err(|error| {
+        let speed = speed_on(first, speed_request, self.topology).map_err(|error| {
             Failure::new(Exit::Input, error.to_string()).with_hint(error.hint())
         })?;
         self.nodes.set(name, speed, only).map_err(Failure::from)

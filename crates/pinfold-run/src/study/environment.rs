@@ -81,9 +81,9 @@ impl TrialEnvironment {
         if let Some(reason) = lacking(host, &knobs, topology) {
             return Err(reason);
         }
-        if let Some(wish) = cell.guest(study)? {
+        if let Some(guest_request) = cell.guest(study)? {
             let known = HostFacts { host, topology, facts };
-            let guest = GuestSetup::new(CellLevels { study, cell }, wish, &knobs, known)?;
+            let guest = GuestSetup::new(CellLevels { study, cell }, guest_request, &knobs, known)?;
             return Ok(TrialEnvironment::Guest(Box::new(guest)));
         }
         let level = |acts: FactorEffect| cell.acting(study, &acts);

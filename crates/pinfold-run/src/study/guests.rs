@@ -56,22 +56,22 @@ impl GuestSetup {
     /// Why this host does not support it.
     pub fn new(
         levels: CellLevels<'_>,
-        wish: GuestRequest,
+        guest_request: GuestRequest,
         knobs: &[String],
         HostFacts { host, topology, .. }: HostFacts<'_>,
     ) -> Result<Self, String> {
-        let isa = wish.isa.or_else(Isa::of_host);
+        let isa = guest_request.isa.or_else(Isa::of_host);
         let isa =
             isa.ok_or("there is no guest for this host's instruction set: name one in isa")?;
-        if wish.vcpus > MOST_VCPUS {
+        if guest_request.vcpus > MOST_VCPUS {
             return Err(format!(
                 "it needs {} vCPUs, but guests can have at most {MOST_VCPUS}, the limit of the \
                  riscv64 kernel",
-                wish.vcpus
+                guest_request.vcpus
             ));
         }
         refuse_other_grounds(levels)?;
-        if let (Accelerator::Kvm, Some(why)) = (wish.accelerator, kvm_refusal(isa, host)) {
+        if let (Accelerator::Kvm, Some(why)) = (guest_request.accelerator, kvm_refusal(isa, host)) {
             return Err(why);
         }
         if let Some(failure) = lacking(isa) {
@@ -88,7 +88,7 @@ impl GuestSetup {
         let machines =
             levels.acting(&FactorEffect::Machines).map_or(Ok(1), |level| level.text.parse());
         let machines = machines.map_err(|_| "machines is not a whole number".to_owned())?;
-        let mut plan = plan(strategy, emulator, wish.vcpus, topology)?;
+        let mut plan = plan(strategy, emulator, guest_request.vcpus, topology)?;
         let asked = memory_node(levels.acting(&FactorEffect::MemoryNode), &plan.pus(), topology)?;
         let memory = bound_from_start(&mut plan, asked, topology);
         let plan = with_knobs(plan, knobs, topology)?;
@@ -96,7 +96,10 @@ impl GuestSetup {
             .acting(&FactorEffect::OtherMachines)
             .is_some_and(|level| level.text == SAME_PROGRAM);
         let pins = places(&plan);
-        if wish.accelerator == Accelerator::TcgSingle && wish.vcpus > 1 && pins.is_some() {
+        if guest_request.accelerator == Accelerator::TcgSingle
+            && guest_request.vcpus > 1
+            && pins.is_some()
+        {
             return Err("one thread runs all vCPUs, so they cannot be placed separately".to_owned());
         }
         let real_time = levels.study.real_time_guest();
@@ -106,14 +109,14 @@ impl GuestSetup {
         Ok(Self {
             plan,
             isa,
-            accelerator: wish.accelerator,
-            vcpus: wish.vcpus,
+            accelerator: guest_request.accelerator,
+            vcpus: guest_request.vcpus,
             machines,
             real_time,
             same_program,
             memory,
             memory_mib: MEMORY_MIB,
-            page_table_levels: page_table_levels(levels, isa, wish.accelerator, host)?,
+            page_table_levels: page_table_levels(levels, isa, guest_request.accelerator, host)?,
         })
     }
 
@@ -378,8 +381,8 @@ pub fn wanted(
     let mut seen = BTreeSet::new();
     let mut guests = Vec::new();
     for (_, cell) in cells.running() {
-        let Ok(Some(wish)) = cell.guest(study) else { continue };
-        let key = (wish.isa, wish.accelerator == Accelerator::Kvm);
+        let Ok(Some(guest_request)) = cell.guest(study) else { continue };
+        let key = (guest_request.isa, guest_request.accelerator == Accelerator::Kvm);
         if !seen.contains(&key)
             && let Some(setup) = setup(cell)
         {

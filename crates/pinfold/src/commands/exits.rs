@@ -13,13 +13,18 @@ use crate::{common, screen};
 /// Observes a machine and prints the table.
 pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
     let host = host::live()?;
-    let wish = wish(&arguments.how, arguments.seconds.saturating_mul(1_000_000_000))?;
+    let observation_settings =
+        observation_settings(&arguments.how, arguments.seconds.saturating_mul(1_000_000_000))?;
     interrupt::install()?;
     let program = HelperProgram::own()?;
     let answer = if arguments.micro_guest {
-        micro_watched(&host, &program, wish.addresses)?
+        micro_watched(&host, &program, observation_settings.addresses)?
     } else {
-        let mut answer = of_machine(&host, Vm::find(&host, &common::vm(&arguments.vm)?)?, &wish)?;
+        let mut answer = of_machine(
+            &host,
+            Vm::find(&host, &common::vm(&arguments.vm)?)?,
+            &observation_settings,
+        )?;
         answer.measure_cost(&host, &program);
         answer
     };
@@ -32,7 +37,10 @@ pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
 }
 
 /// The settings of an observation from the command line, with this duration.
-pub fn wish(how: &ExitsHow, duration_ns: u64) -> Result<ObservationSettings, Failure> {
+pub fn observation_settings(
+    how: &ExitsHow,
+    duration_ns: u64,
+) -> Result<ObservationSettings, Failure> {
     ObservationSettings::from_options(ExitOptions {
         look: how.look.as_deref(),
         distributor: how.distributor.as_deref(),

@@ -41,7 +41,7 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
         subject: &subject,
         quantities: &quantities,
         sites: arguments.sites,
-        exits: &exits::wish(&arguments.exits, duration_ns)?,
+        exits: &exits::observation_settings(&arguments.exits, duration_ns)?,
         per_vcpu: arguments.exits.per_vcpu,
         seconds,
         duration_ns,

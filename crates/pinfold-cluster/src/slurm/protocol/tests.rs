@@ -18,8 +18,8 @@ fn words_of_the_command_line_are_checked() {
     for word in ["", "soon", "1:2:3:4", "1-2-3", "10m", "-5", "1:", "99999999999", "1-1:1:1:1"] {
         assert!(time(word).is_err(), "{word}");
     }
-    assert_eq!(nodes("12"), Ok(NodeWish::AtOnce(12)));
-    assert_eq!(nodes("n[1-4,7]"), Ok(NodeWish::These("n[1-4,7]".to_owned())));
+    assert_eq!(nodes("12"), Ok(NodeSelection::AtOnce(12)));
+    assert_eq!(nodes("n[1-4,7]"), Ok(NodeSelection::These("n[1-4,7]".to_owned())));
     for word in ["", "0", "99999999999", "-w", "n1 n2", "n1;true", "$(x)"] {
         assert!(nodes(word).is_err(), "{word}");
     }
@@ -49,14 +49,14 @@ fn scripts_hold_words_that_no_shell_changes() {
     let words = ["/a b/pin'fold", "--job", "$(rm -rf /)", "a\"b\\", ""].map(str::to_owned);
     let text = script(&words);
     assert_eq!(text, "#!/bin/sh\nexec '/a b/pin'\\''fold' '--job' '$(rm -rf /)' 'a\"b\\' ''\n");
-    let wish = JobRequest {
+    let job_request = JobRequest {
         name: "pinfold-1".to_owned(),
         partition: Some("pf".to_owned()),
         exclude: vec!["n2".to_owned(), "n3".to_owned()],
         time: Some("10".to_owned()),
     };
     let batch = BatchJob { program: &[], output: "/d", elements: &[0, 1, 2], at_once: Some(2) };
-    let words = wish.sbatch(&batch);
+    let words = job_request.sbatch(&batch);
     for word in [
         "--exclusive",
         "--nodes=1",
