@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use pinfold_cluster::slurm::protocol::queue;
 use pinfold_cluster::{
-    Accepted, Answer, Collector, Failed, Head, Limits, NodeProperties, Options, ResultContent,
-    arrays, create_on_cluster, result_text, study_digest,
+    Accepted, Answer, Collector, Failed, Head, Limits, Lost, NodeProperties, Options,
+    ResultContent, arrays, create_on_cluster, result_text, study_digest,
 };
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::{Accelerator, Family, Figure, Origin, Unit};
@@ -193,16 +193,9 @@ impl Simulation {
             let merge_ns = self.merge(&came)?;
             let begin = SystemClock.now_ns();
             for one in self.collector.seen(&lines, self.now_ms * 1_000_000).ended {
-                let task = (one.ask, one.node.as_str());
-                let why = ("its node failed", 1);
-                let then = self.collector.failed(
-                    &mut self.store,
-                    self.run,
-                    task.0,
-                    task.1,
-                    why.0,
-                    why.1,
-                )?;
+                let reason = "its node failed".to_owned();
+                let lost = Lost { ask: one.ask, node: one.node, reason };
+                let then = self.collector.failed(&mut self.store, self.run, &lost, 1)?;
                 self.tally.given_up += u64::from(then == Failed::Recorded);
             }
             let ledger_ns = since(begin);

@@ -13,11 +13,11 @@ use pinfold_run::{Exit, Failure, host};
 use pinfold_study::store::{OpenRun, RunId, Store};
 use pinfold_study::study::{Event, Progress, TrialSlot, Update};
 
-use crate::collector::{Accepted, Ask, Collector, Failed, Limits};
+use crate::collector::{Accepted, Ask, Collector, Failed, Limits, Lost};
 use crate::documents::{OWN_VERSION, Options, refused};
 use crate::patience::Patience;
 use crate::scheduler::{ClusterOffer, NotTaken, Scheduler};
-use crate::shared_folder::{Lost, SharedFolder};
+use crate::shared_folder::SharedFolder;
 
 /// Maximum delay of the result of a task that ended successfully.
 pub const GRACE_NS: u64 = 90_000_000_000;
@@ -32,23 +32,23 @@ pub enum Outcome {
 }
 
 /// A run in progress.
-pub struct Work<'a> {
+pub struct Work<'a, 'd> {
     pub scheduler: &'a dyn Scheduler,
     pub options: &'a Options,
     pub offer: &'a ClusterOffer,
     pub detach: bool,
     pub state: Option<&'a str>,
+    pub display: Display<'d>,
 }
 
-impl Work<'_> {
+impl Work<'_, '_> {
     /// Runs the tasks of a run, or submits them.
     pub fn go(
-        &self,
+        self,
         store: &mut Store,
         run: OpenRun,
         folder: &mut SharedFolder<'_>,
         patience: &mut Patience<'_>,
-        display: Display<'_>,
     ) -> Result<Outcome, Failure> {
         let state = host::state(self.state)?;
         let lock = state.lock(&format!("cluster-{}", self.options.key))?;
@@ -69,11 +69,11 @@ impl Work<'_> {
             folder,
             patience,
             is_short: false,
-            progress: display.progress,
+            progress: self.display.progress,
             began_ns: SystemClock.now_ns(),
             merged: 0,
         };
-        (display.begins)(collecting.store, run.id())?;
+        (self.display.begins)(collecting.store, run.id())?;
         let outcome = collecting.until_done(self.detach);
         collecting.progress.finish();
         match outcome {
@@ -285,10 +285,7 @@ impl CollectorState<'_, '_, '_> {
     fn lost(&mut self, lost: &Lost) -> Result<(), Failure> {
         let now = SystemClock.unix_seconds();
         let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
-        let task = (lost.ask, lost.node.as_str());
-        let outcome = self.patience.with_store(|| {
-            collector.failed(&mut *store, run, task.0, task.1, lost.reason.as_str(), now)
-        })?;
+        let outcome = self.patience.with_store(|| collector.failed(&mut *store, run, lost, now))?;
         let Ask { part, .. } = lost.ask;
         let block = self.collector.parts().block_of(part) + 1;
         let on = if lost.node.is_empty() { String::new() } else { format!(" on {}", lost.node) };

@@ -81,6 +81,17 @@ pub struct EndedTask {
     pub state: Option<TaskState>,
 }
 
+/// A task that ended without a result.
+#[derive(Debug)]
+pub struct Lost {
+    /// Its part and attempt.
+    pub ask: Ask,
+    /// Its node; empty if it is not known.
+    pub node: String,
+    /// Why it gave no result.
+    pub reason: String,
+}
+
 /// How a part is handled whose task failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
@@ -506,11 +517,10 @@ impl Collector {
         &mut self,
         store: &mut Store,
         run: OpenRun,
-        ask: Ask,
-        node: &str,
-        reason: &str,
+        lost: &Lost,
         now_unix_s: u64,
     ) -> Result<Failed, StudyError> {
+        let Lost { ask, node, reason } = lost;
         let Some(At::Out { attempt, job, element, .. }) = self.at.get(ask.part as usize).copied()
         else {
             return Ok(Failed::Ignored);
@@ -519,8 +529,8 @@ impl Collector {
             return Ok(Failed::Ignored);
         }
         if attempt >= 2 {
-            let error = match node {
-                "" => reason.to_owned(),
+            let error = match node.as_str() {
+                "" => reason.clone(),
                 node => format!("on {node}: {reason}"),
             };
             let record = |(slot, position): (TrialSlot, u32)| TrialRecord {
@@ -529,7 +539,7 @@ impl Collector {
                 start: slot.start,
                 twin: slot.twin,
                 position,
-                node: node.to_owned(),
+                node: node.clone(),
                 ok: false,
                 attempts: attempt,
                 error: Some(error.clone()),
@@ -551,7 +561,7 @@ impl Collector {
             job,
             element,
             submitted_unix_s: now_unix_s,
-            failed: Some(reason.to_owned()),
+            failed: Some(reason.clone()),
         };
         store.save_tasks(run, std::slice::from_ref(&task))?;
         self.remember(&task);

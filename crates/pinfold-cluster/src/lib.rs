@@ -36,7 +36,7 @@ mod worker;
 pub use arrays::{Batch, arrays};
 pub use collect::Outcome;
 pub use collector::{
-    Accepted, Ask, Collector, EndedTask, Failed, Limits, Refusal, SchedulerStates,
+    Accepted, Ask, Collector, EndedTask, Failed, Limits, Lost, Refusal, SchedulerStates,
 };
 pub use documents::{
     Answer, Head, JobDocument, NodeProperties, Options, ResultContent, ResultError, read_options,

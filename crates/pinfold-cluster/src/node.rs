@@ -146,7 +146,7 @@ fn given(
             node: &head.node,
         },
     );
-    runner.release(&machine.topology)?;
+    runner.release()?;
     match found? {
         Found::Whole(trials) => Ok(ResultContent::Trials(trials)),
         Found::Interrupted(done, total) => Err(interrupted(done, total)),

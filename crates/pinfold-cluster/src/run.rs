@@ -8,10 +8,10 @@ use pinfold_host::{Clock as _, SystemClock, process};
 use pinfold_model::Origin;
 use pinfold_model::text::counted;
 use pinfold_run::message::say;
-use pinfold_run::study::{Display, file_failure};
+use pinfold_run::study::{Display, StoredRun, file_failure};
 use pinfold_run::{Exit, Failure, interrupt, time};
 use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store};
-use pinfold_study::study::{Form, Loaded, NewStudy, Study, vacant};
+use pinfold_study::study::{Form, NewStudy, Study, vacant};
 
 use crate::collect::{GRACE_NS, Outcome, Work};
 use crate::documents::{
@@ -148,8 +148,9 @@ pub fn run(
         }
     };
     let detach = submission.detach;
-    let work = Work { scheduler: &*scheduler, options: &options, offer: &offer, detach, state };
-    let outcome = work.go(&mut store, run, &mut folder, &mut patience, display)?;
+    let work =
+        Work { scheduler: &*scheduler, options: &options, offer: &offer, detach, state, display };
+    let outcome = work.go(&mut store, run, &mut folder, &mut patience)?;
     Ok((store, outcome))
 }
 
@@ -158,8 +159,9 @@ pub fn run(
 /// # Errors
 /// [`Failure`] if it cannot be resumed, or was interrupted.
 pub fn resume(
-    (store, id, loaded): (&mut Store, RunId, &Loaded),
-    (mut options, submission): (Options, &Submission),
+    StoredRun { store, id, loaded }: StoredRun<'_>,
+    mut options: Options,
+    submission: &Submission,
     state: Option<&str>,
     display: Display<'_>,
 ) -> Result<Outcome, Failure> {
@@ -195,8 +197,9 @@ pub fn resume(
         scouted: Some(NodeProperties { facts: loaded.facts.clone(), skipped }),
     })?;
     let detach = submission.detach;
-    let work = Work { scheduler: &*scheduler, options: &options, offer: &offer, detach, state };
-    work.go(store, run, &mut folder, &mut patience, display)
+    let work =
+        Work { scheduler: &*scheduler, options: &options, offer: &offer, detach, state, display };
+    work.go(store, run, &mut folder, &mut patience)
 }
 
 fn open_folder<'a>(

@@ -22,7 +22,7 @@ use pinfold_run::{Exit, Failure};
 use pinfold_study::store::TaskRecord;
 
 use crate::arrays::{Batch, arrays};
-use crate::collector::{Ask, Collector};
+use crate::collector::{Ask, Collector, Lost};
 use crate::documents::JobDocument;
 use crate::patience::Patience;
 use crate::scheduler::{
@@ -46,17 +46,6 @@ pub fn scout_path(results: &str) -> String {
 
 /// Called with tasks as soon as they are submitted.
 pub type Note<'n> = dyn FnMut(&[TaskRecord]) -> Result<(), Failure> + 'n;
-
-/// A task that ended without a result.
-#[derive(Debug)]
-pub struct Lost {
-    /// Its part and attempt.
-    pub ask: Ask,
-    /// Its node; empty if it is not known.
-    pub node: String,
-    /// Why it gave no result.
-    pub reason: String,
-}
 
 /// The state of the tasks.
 #[derive(Debug)]

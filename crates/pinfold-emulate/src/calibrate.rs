@@ -157,9 +157,10 @@ pub(crate) fn witness(
         let before = methods.helper_times()?;
         let all = all_at_once(spawner, clock, looks, round.is_some(), methods)?;
         let after = methods.helper_times()?;
-        for ((seen, rates), times) in seen.iter_mut().zip(all).zip(before.iter().zip(&after)) {
+        for ((seen, rates), (then, now)) in seen.iter_mut().zip(all).zip(before.iter().zip(&after))
+        {
             match rates {
-                Ok(rates) => add(seen.entry(round).or_default(), rates, times.0, times.1),
+                Ok(rates) => add(seen.entry(round).or_default(), rates, then, now),
                 Err(error) => failed = failed.take().or(Some(error)),
             }
         }

@@ -315,18 +315,17 @@ impl Running<'_> {
                 is_idle: false,
             };
             if let Some(before) = &self.before
-                && let Some(accounts) = before.of(*pu).zip(now.of(*pu))
+                && let Some((earlier, later)) = before.of(*pu).zip(now.of(*pu))
             {
                 let span_ns = now.at_ns.saturating_sub(before.at_ns);
                 let busy = before.ticks.get(pu).zip(now.ticks.get(pu));
                 let busy = busy.map(|(then, now)| record::share(*then, *now));
-                let others_ns = busy.and_then(|busy| others(accounts.0, accounts.1, busy, span_ns));
-                let got = got(accounts.0, accounts.1, 0);
+                let others_ns = busy.and_then(|busy| others(earlier, later, busy, span_ns));
+                let got = got(earlier, later, 0);
                 core.is_idle = got.is_none();
                 core.got_millionths = got.filter(|_| cost_known);
-                core.wall_millionths = others_ns
-                    .filter(|_| cost_known)
-                    .and_then(|ns| self::got(accounts.0, accounts.1, ns));
+                core.wall_millionths =
+                    others_ns.filter(|_| cost_known).and_then(|ns| self::got(earlier, later, ns));
                 if others_ns.is_none_or(|ns| ns > span_ns / 20) {
                     notes.extend(other_tasks::describe(host, *pu, &self.entries));
                 }
@@ -371,12 +370,9 @@ mod tests {
             ran_ns: Some(ran_ns),
         };
         let check = |now: CoreAccount, busy, expected: (u32, u32)| {
-            let accounts = (account(0, 0, 0), now);
-            let others_ns = others(accounts.0, accounts.1, busy, 1_000_000_000).unwrap();
-            let speeds = (
-                got(accounts.0, accounts.1, 0).unwrap(),
-                got(accounts.0, accounts.1, others_ns).unwrap(),
-            );
+            let before = account(0, 0, 0);
+            let others_ns = others(before, now, busy, 1_000_000_000).unwrap();
+            let speeds = (got(before, now, 0).unwrap(), got(before, now, others_ns).unwrap());
             assert_eq!(speeds, expected, "{now:?} {busy}");
         };
         // A stall is CPU time of the vnode: alone, and next to three busy loops.

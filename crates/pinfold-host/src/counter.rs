@@ -146,7 +146,8 @@ impl Counter {
             Side::Guest => NO_HOST,
             Side::Host => NO_GUEST,
         };
-        let try_with = |flags: u64| TaskCounter::new(tid, event.numbers(), part | flags);
+        let (kind, config) = event.numbers();
+        let try_with = |flags: u64| TaskCounter::new(tid, kind, config, part | flags);
         let (counter, follows) = match try_with(INHERIT | THREADS_ONLY) {
             // Before Linux 5.13, later threads are only counted together with child processes.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (try_with(0)?, false),

@@ -171,8 +171,8 @@ fn sampled(
     let code = part.fd().map_err(|error| PROGRAM.refused("load", &error))?;
     let mut no_pmu = io::Error::from(io::ErrorKind::Unsupported);
     for clock in SampledClock::ALL {
-        let of =
-            |tid: &Tid| TaskSampler::new(*tid, clock.event().numbers(), FREQUENCY, code.as_fd());
+        let (kind, config) = clock.event().numbers();
+        let of = |tid: &Tid| TaskSampler::new(*tid, kind, config, FREQUENCY, code.as_fd());
         let mut started = Vec::new();
         let refused = threads.iter().map(of).find_map(|one| match one {
             Ok(one) => {

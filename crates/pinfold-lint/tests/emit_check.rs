@@ -154,8 +154,10 @@ fn what_is_emitted_passes_the_check_and_so_does_the_plan() {
         }
         for strategy in placers() {
             for vcpus in &sizes {
-                (0..8)
-                    .for_each(|option| one(&mut counts, name, topology, strategy, *vcpus, option));
+                (0..8).for_each(|option| {
+                    let case = Case { name, topology, strategy, vcpus: *vcpus, option };
+                    one(&mut counts, &case);
+                });
             }
         }
         counts
@@ -166,16 +168,18 @@ fn what_is_emitted_passes_the_check_and_so_does_the_plan() {
     assert!(files.clean > 12_000 && files.clean == files.files(), "{}", files.clean);
 }
 
-/// Counts the plan and the fragment of one request: bits of `option` are isolation, an iothread,
-/// and memory.
-fn one(
-    [plans, files]: &mut [Counts; 2],
-    name: &str,
-    topology: &Topology,
-    strategy: &str,
+/// One request: bits of `option` are isolation, an iothread, and memory.
+struct Case<'a> {
+    name: &'a str,
+    topology: &'a Topology,
+    strategy: &'a str,
     vcpus: VcpuCount,
     option: u32,
-) {
+}
+
+/// Counts the plan and the fragment of one request.
+fn one([plans, files]: &mut [Counts; 2], case: &Case<'_>) {
+    let Case { name, topology, strategy, vcpus, option } = *case;
     let scope = [IsolationScope::None, IsolationScope::Host][(option & 1) as usize];
     let iothreads = if option & 2 == 0 { vec![] } else { vec!["io".to_owned()] };
     let memory = (option & 4 != 0).then_some(256 << 20);

@@ -228,9 +228,7 @@ impl<'a> AvailableCpus<'a> {
         parts.number(&mut all, request.prefer);
         let free = match &request.free {
             None => CpuSet::new(),
-            Some(free_request) => {
-                free((&index, &all), (&allowed, &hostable), (free_request, from))?
-            }
+            Some(wanted) => free((&index, &all), (&allowed, &hostable), (wanted, from))?,
         };
         let usable = match nodes_pus(topology, request) {
             None => allowed.difference(&free),

@@ -90,6 +90,23 @@ impl Domain {
         self.cores.iter().map(|core| core.part).min().unwrap_or(0)
     }
 
+    /// The weakest part of the machine that these CPUs belong to.
+    fn weakest_part_of(&self, pins: &[PuId]) -> Option<u32> {
+        let is_used = |core: &&AvailableCore| core.pus.iter().any(|pu| pins.contains(pu));
+        self.cores.iter().filter(is_used).map(|core| core.part).max()
+    }
+
+    /// The CPUs of the cores that belong to a weaker part than this one.
+    fn weaker_than(&self, part: Option<u32>) -> CpuSet {
+        self.cores
+            .iter()
+            .filter(|core| Some(core.part) > part)
+            .map(AvailableCore::set)
+            .collect::<Vec<_>>()
+            .iter()
+            .collect()
+    }
+
     /// The CPUs of each vnode inside: a core per vCPU if one part has enough for all and no guest
     /// is to see siblings, else whole cores, else any CPUs.
     fn pins(&self, builder: &PlanBuilder<'_>, host: &HostShare) -> Vec<Vec<PuId>> {
@@ -160,11 +177,7 @@ pub(crate) fn inside(mut builder: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, 
         }
     }
     let homes: Vec<VnodeDomain> = homes.into_iter().flatten().collect();
-    let mut exclusive = CpuSet::new();
-    for domain in domains.iter().filter(|domain| !domain.vnodes.is_empty()) {
-        exclusive.add(&domain.pus);
-    }
-    write(&mut builder, kind, &domains, &homes, &host, &exclusive)?;
+    let exclusive = write(&mut builder, kind, &domains, &homes, &host)?;
     let reason = builder.available.host_reason(&host, &exclusive);
     let (topology, request, noun) = (builder.available.topology, builder.request, kind.noun);
     builder.later(move |ended| idle(topology, request, noun, ended));
@@ -361,14 +374,18 @@ fn lacks(domain: &Domain, memory: &MemoryLeft, asked: &VnodeRequest) -> Lack {
     }
 }
 
+/// Writes the vnodes into the plan. Returns the CPUs of their domains.
 fn write(
     builder: &mut PlanBuilder<'_>,
     kind: &Kind,
     domains: &[Domain],
     homes: &[VnodeDomain],
     host: &HostShare,
-    taken: &CpuSet,
-) -> Result<(), PlanError> {
+) -> Result<CpuSet, PlanError> {
+    let mut exclusive = CpuSet::new();
+    for domain in domains.iter().filter(|domain| !domain.vnodes.is_empty()) {
+        exclusive.add(&domain.pus);
+    }
     let mut carried: Vec<CpuSet> = domains.iter().map(|_| CpuSet::new()).collect();
     for home in homes {
         if let Some(set) = carried.get_mut(home.domain) {
@@ -408,38 +425,33 @@ fn write(
             let place = builder.available.place(pin);
             vnode_builder.vcpu(CpuSet::single(pin), format!("CPU {pin} ({place}): {why}"));
         }
-        let outside = builder.available.home(host, &home.pins, taken);
-        let weakest = builder.available.weakest_part();
-        emulator(&mut vnode_builder, domain, &home.pins, carried, &outside, weakest);
+        let outside = builder.available.home(host, &home.pins, &exclusive);
+        let used = domain.weakest_part_of(&home.pins);
+        let weak = domain.weaker_than(used).difference(carried);
+        let has_weaker = outside.kind == HomeKind::Weak && used < builder.available.weakest_part();
+        if weak.is_empty() && has_weaker {
+            vnode_builder.emulator(&outside.pus, || {
+                format!("the emulator runs on {} {}", pus_text(&outside.pus), outside.what)
+            });
+        } else {
+            emulator(&mut vnode_builder, domain, carried, weak, &outside);
+        }
         builder.close(vnode_builder, GuestSmt::Mirror)?;
     }
-    Ok(())
+    Ok(exclusive)
 }
 
-/// The emulator stays in its machine's domain, on the weakest cores without a vCPU, else on the
-/// siblings of vCPUs. It is outside,
-/// with the host's tasks, if the machine has a weaker part that is not in the domain, or if every
-/// CPU of the domain carries a vCPU.
+/// The emulator stays in its machine's domain, on the weakest cores without a vCPU (`weak`), else on
+/// the siblings of vCPUs. It is outside, with the host's tasks, if every CPU of the domain carries a
+/// vCPU.
 fn emulator(
     vnode_builder: &mut VnodeBuilder<'_>,
     domain: &Domain,
-    pins: &[PuId],
     carried: &CpuSet,
+    weak: CpuSet,
     outside: &home::EmulatorCpus,
-    weakest: Option<u32>,
 ) {
     let rest = domain.pus.difference(carried);
-    let part =
-        |pu: PuId| domain.cores.iter().find(|core| core.pus.contains(&pu)).map(|core| core.part);
-    let used = pins.iter().filter_map(|pu| part(*pu)).max();
-    let weak: CpuSet = rest.iter().filter(|pu| part(*pu) > used).collect();
-    let has_weaker = outside.kind == HomeKind::Weak && used < weakest;
-    if weak.is_empty() && has_weaker {
-        vnode_builder.emulator(&outside.pus, || {
-            format!("the emulator runs on {} {}", pus_text(&outside.pus), outside.what)
-        });
-        return;
-    }
     let cores = domain.cores.iter().map(AvailableCore::set);
     let busy = cores.filter(|core| !core.is_disjoint(carried)).collect::<Vec<_>>();
     let idle = rest.difference(&busy.iter().collect::<CpuSet>());

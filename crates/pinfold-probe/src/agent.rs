@@ -108,7 +108,7 @@ impl Agent {
             }
         };
         let left_ns = end.saturating_sub(clock.now_ns());
-        Self::over_connected(socket, path, (left_ns, waits))
+        Self::over_connected(socket, path)?.greeted(left_ns, waits)
     }
 
     /// As [`Agent::connect`], over a socket that is connected already.
@@ -120,19 +120,15 @@ impl Agent {
         name: &str,
         timeout_ns: u64,
     ) -> Result<Self, AgentError> {
-        Self::over_connected(socket, name, (timeout_ns, &|| true))
+        Self::over_connected(socket, name)?.greeted(timeout_ns, &|| true)
     }
 
-    fn over_connected(
-        socket: UnixStream,
-        name: &str,
-        patience: (u64, &dyn Fn() -> bool),
-    ) -> Result<Self, AgentError> {
+    fn over_connected(socket: UnixStream, name: &str) -> Result<Self, AgentError> {
         let fail = |source| AgentError::Connect { name: name.to_owned(), source };
         socket.set_write_timeout(Some(WRITE_PATIENCE)).map_err(fail)?;
         let input = socket.try_clone().map_err(fail)?;
         let output = socket.try_clone().map_err(fail)?;
-        Self::begin(input, output, Some(socket), name, patience)
+        Self::begin(input, output, Some(socket), name)
     }
 
     /// As [`Agent::connect`], over any pair of streams, such as the pipes of a child process. The
@@ -145,7 +141,7 @@ impl Agent {
         R: Read + Send + 'static,
         W: Write + Send + 'static,
     {
-        Self::begin(input, output, None, name, (timeout_ns, &|| true))
+        Self::begin(input, output, None, name)?.greeted(timeout_ns, &|| true)
     }
 
     fn begin<R, W>(
@@ -153,7 +149,6 @@ impl Agent {
         output: W,
         socket: Option<UnixStream>,
         name: &str,
-        patience: (u64, &dyn Fn() -> bool),
     ) -> Result<Self, AgentError>
     where
         R: Read + Send + 'static,
@@ -165,16 +160,20 @@ impl Agent {
             .name("agent-reader".to_owned())
             .spawn(move || inbox.read_all(input))
             .map_err(|source| AgentError::Connect { name: name.to_owned(), source })?;
-        let mut agent = Self {
+        Ok(Self {
             name: name.to_owned(),
             hello: Hello::default(),
             mailbox,
             sender: Mutex::new(Sender { stream: Box::new(output), last_channel: 0 }),
             socket,
             reader: Some(reader),
-        };
-        agent.hello = agent.await_hello(patience.0, patience.1)?; // an error drops it and ends the reader
-        Ok(agent)
+        })
+    }
+
+    /// Waits for the agent's first message.
+    fn greeted(mut self, timeout_ns: u64, waits: &dyn Fn() -> bool) -> Result<Self, AgentError> {
+        self.hello = self.await_hello(timeout_ns, waits)?; // an error drops it and ends the reader
+        Ok(self)
     }
 
     fn await_hello(&self, timeout_ns: u64, waits: &dyn Fn() -> bool) -> Result<Hello, AgentError> {
@@ -214,11 +213,12 @@ impl Agent {
     /// As [`Agent::connect`].
     pub fn bring_cpus_online(
         &mut self,
-        patience: (u64, &dyn Fn() -> bool),
+        timeout_ns: u64,
+        waits: &dyn Fn() -> bool,
     ) -> Result<(), AgentError> {
         self.mailbox.forget_hello();
         self.send(Kind::Online, 0, &[])?;
-        self.hello = self.await_hello(patience.0, patience.1)?;
+        self.hello = self.await_hello(timeout_ns, waits)?;
         Ok(())
     }
 

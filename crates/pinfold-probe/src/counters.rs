@@ -246,7 +246,7 @@ pub fn start(
     let machine = reasons::Machine::read(host);
     let mut others = watched.others(host)?;
     for _ in 0..ROUNDS {
-        let counting = begin(host, clock, &watched, &others, quantities, &machine)?;
+        let counting = begin(host, clock, watched.with_others(&others), quantities, &machine)?;
         let now = watched.others(host)?;
         if now == others {
             return Ok(counting);
@@ -254,23 +254,21 @@ pub fn start(
         others = now;
     }
     let restless = true;
-    Ok(Counting { restless, ..begin(host, clock, &watched, &others, quantities, &machine)? })
+    let threads = watched.with_others(&others);
+    Ok(Counting { restless, ..begin(host, clock, threads, quantities, &machine)? })
 }
 
 /// Opens the counters of these threads.
 fn begin(
     host: &dyn Host,
     clock: &dyn Clock,
-    watched: &Watched,
-    others: &[(Tid, Tid)],
+    threads: impl Iterator<Item = (Tid, Role)>,
     quantities: &[Quantity],
     machine: &reasons::Machine,
 ) -> Result<Counting, HostError> {
     let mut roles: BTreeMap<Role, Vec<Tid>> = BTreeMap::new();
     let mut before = BTreeMap::new();
-    let others = others.iter().map(|(process, tid)| (*tid, watched.role_of_others(*process)));
-    let listed = watched.threads.iter().map(|(task, role)| (task.tid, role.clone()));
-    for (tid, role) in listed.chain(others) {
+    for (tid, role) in threads {
         if let Some(standing) = proc::read(host, tid)? {
             before.insert(tid, standing);
             roles.entry(role).or_default().push(tid);

@@ -298,10 +298,9 @@ impl ReferenceTool {
         ours: &[Figure],
         (placement, scratch): (&Placement, &StateDir),
     ) -> Result<Found, ReferenceToolError> {
-        let program = self.program()?;
         let mut all = Found { readings: Vec::new(), samples: None };
         for call in self.calls(settings, ours, scratch)? {
-            let text = self.text_of(&program, &call, settings, placement, scratch)?;
+            let text = self.text_of(&call, settings, placement, scratch)?;
             let found = self.parse(&text, ours)?;
             all.readings.extend(
                 found
@@ -342,7 +341,6 @@ impl ReferenceTool {
 
     fn text_of(
         self,
-        program: &str,
         call: &Call,
         settings: &Settings,
         placement: &Placement,
@@ -354,7 +352,7 @@ impl ReferenceTool {
         {
             scratch.remove(name)?; // an old result must not be taken for a new one
         }
-        let mut spawn = Spawn::new(program)
+        let mut spawn = Spawn::new(&self.program()?)
             .args(&call.argv)
             .die_with_parent(true)
             .current_dir(scratch.path())

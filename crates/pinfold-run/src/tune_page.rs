@@ -197,14 +197,15 @@ impl Build<'_> {
     /// The placement with the largest gain among those that pin and exclude no task: of the ranking,
     /// else of the screening.
     fn pins_alone(&self) -> Option<PinsAlone> {
-        let key = (self.report.config.metric(), self.report.goal_load);
+        let metric = self.report.config.metric();
+        let load = self.report.goal_load;
         let pins = |index: usize| {
             let is_pinned = self.records[index].role == CandidateRole::Candidate;
             let (_, plan) = self.tried.iter().find(|(tried, _)| *tried == index)?;
             (is_pinned && plan.exclusive.is_empty()).then(|| self.id(index))?
         };
         let ranked = self.report.ranking.iter().filter_map(|row| {
-            let contrast = row.cell(key.0, key.1)?.against_baseline.as_ref()?;
+            let contrast = row.cell(metric, load)?.against_baseline.as_ref()?;
             let interval = contrast.interval.as_ref()?;
             Some(PinsAlone {
                 candidate: pins(row.candidate)?,
@@ -218,7 +219,7 @@ impl Build<'_> {
             Some(PinsAlone { candidate, ratio, interval: None, blocks: row.blocks })
         });
         let gain = |one: &PinsAlone| {
-            if key.0.higher_is_better() { one.ratio } else { 1.0 / one.ratio }
+            if metric.higher_is_better() { one.ratio } else { 1.0 / one.ratio }
         };
         let best = |all: Vec<PinsAlone>| all.into_iter().max_by(|a, b| gain(a).total_cmp(&gain(b)));
         best(ranked.collect()).or_else(|| best(screened.collect()))

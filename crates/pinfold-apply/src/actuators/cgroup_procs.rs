@@ -78,9 +78,8 @@ pub(super) fn revert(
         Ok(Back::Gone) => vec![Ok(Reverted::Gone)],
         Ok(Back::OtherGroup(finding)) => vec![Ok(Reverted::Changed(finding))],
         Ok(Back::There { moved, inside, before }) => {
-            let mask = (state.task, &state.mask);
             let mut answers = vec![
-                affinity::restore_moved(past, mask.0, mask.1, inside.as_ref(), &before),
+                affinity::restore_moved(past, state.task, &state.mask, inside.as_ref(), &before),
                 policy::check_moved(past, state.task, state.policy),
             ];
             if moved {

@@ -207,7 +207,7 @@ pub(super) fn revert(
     }
     let Some(now) = tasks::unless_gone(past.host.read(path))? else { return Ok(Reverted::Gone) };
     if kind == Kind::Controllers {
-        return disable_both(past, (path, group), &now, original);
+        return disable_both(past, path, group, &now, original);
     }
     if same(kind, path, &now, original)? {
         return Ok(Reverted::Nothing);
@@ -300,17 +300,18 @@ fn put_back(
 /// Disables those controllers for a group's children that a step enabled.
 fn disable_both(
     past: &UndoContext<'_>,
-    place: (&str, &str),
+    path: &str,
+    group: &str,
     now: &[u8],
     original: &[u8],
 ) -> Result<Reverted, HostError> {
-    let cpu = past.written_values(place.0).any(|value| controller(value) == CPU);
+    let cpu = past.written_values(path).any(|value| controller(value) == CPU);
     let first =
-        if cpu { disable_cpu(past, place.0, place.1, now, original)? } else { Reverted::Nothing };
-    if !past.enabled(place.1) {
+        if cpu { disable_cpu(past, path, group, now, original)? } else { Reverted::Nothing };
+    if !past.enabled(group) {
         return Ok(first);
     }
-    let second = disable(past, place.0, place.1, now, original)?;
+    let second = disable(past, path, group, now, original)?;
     Ok(if matches!(second, Reverted::Nothing) { first } else { second })
 }
 

@@ -74,7 +74,8 @@ fn move_members(
         builder.left(group, "it has no housekeeping CPU");
         return Ok(());
     }
-    let ours = builder.group(cpusets, group, &name, Some(&cpus), REASON)?;
+    let ours = paths::cgroup_file(group, &name);
+    builder.group(cpusets, &ours, Some(&cpus), REASON)?;
     if states.is_empty() {
         return Ok(());
     }

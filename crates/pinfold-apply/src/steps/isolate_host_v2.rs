@@ -86,7 +86,8 @@ fn own_group(
     }
     let parent = cpusets.parent(&current).to_owned();
     builder.enable(cpusets, &parent, OWN_GROUP)?;
-    let group = builder.group(cpusets, &parent, &name, None, OWN_GROUP)?;
+    let group = paths::cgroup_file(&parent, &name);
+    builder.group(cpusets, &group, None, OWN_GROUP)?;
     let file = cpusets.members_file().to_owned();
     let states = builder.states_of(cpusets, &[builder.vm.tid])?;
     builder.step(
@@ -193,7 +194,8 @@ fn move_members(
         return Ok(());
     }
     builder.enable(cpusets, root, REASON)?;
-    let group = builder.group(cpusets, root, &name, Some(&cpus), REASON)?;
+    let group = paths::cgroup_file(root, &name);
+    builder.group(cpusets, &group, Some(&cpus), REASON)?;
     if states.is_empty() {
         return Ok(());
     }

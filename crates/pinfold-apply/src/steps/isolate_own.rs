@@ -76,7 +76,8 @@ fn by_group(
         builder.enable(cpusets, parent, REASON)?;
     }
     let name = builder.name.clone();
-    let group = builder.group(cpusets, parent, &name, Some(&cpus), REASON)?;
+    let group = paths::cgroup_file(parent, &name);
+    builder.group(cpusets, &group, Some(&cpus), REASON)?;
     let mut outside = Vec::new();
     for pid in own {
         for tid in builder.state.threads_of(*pid)? {

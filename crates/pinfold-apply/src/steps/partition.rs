@@ -167,14 +167,16 @@ fn threaded(
     pus: &CpuSet,
 ) -> Result<String, ApplyError> {
     let name = name(&builder.name);
-    let group = builder.group(cpusets, above, &name, None, REASON)?;
+    let group = paths::cgroup_file(above, &name);
+    builder.group(cpusets, &group, None, REASON)?;
     let path = paths::cgroup_type(&group);
     if builder.state.file(&path)?.is_none_or(|kind| kind.trim_ascii() != b"threaded") {
         let change = Change::WriteFile { path, value: b"threaded".to_vec() };
         builder.step(change, Undo::RemoveGroup { path: group.clone() }, REASON);
     }
     builder.enable(cpusets, above, REASON)?;
-    builder.group(cpusets, above, &name, Some(pus), REASON)
+    builder.group(cpusets, &group, Some(pus), REASON)?;
+    Ok(group)
 }
 
 /// Moves threads into the partition, and threads that do not belong there out of it.

@@ -226,31 +226,30 @@ impl<'a> StepBuilder<'a> {
         self.find(Finding::note("threads", format!("{task} has ended meanwhile")));
     }
 
-    /// Makes a group below `parent` with these CPUs, unless it exists.
+    /// Makes a group with these CPUs, unless it exists. Its parent exists.
     pub(super) fn group(
         &mut self,
         cpusets: &Cpusets,
-        parent: &str,
-        name: &str,
+        path: &str,
         cpus: Option<&CpuSet>,
         reason: &str,
-    ) -> Result<String, ApplyError> {
-        let path = paths::cgroup_file(parent, name);
-        self.needs(&path);
-        let undo = Undo::RemoveGroup { path: path.clone() };
+    ) -> Result<(), ApplyError> {
+        self.needs(path);
+        let undo = Undo::RemoveGroup { path: path.to_owned() };
         let is_planned =
-            |step: &Step| matches!(&step.change, Change::MakeGroup { path: at } if *at == path);
-        if !self.state.exists(&path) && !self.planned.steps.iter().any(is_planned) {
-            self.step(Change::MakeGroup { path: path.clone() }, undo.clone(), reason);
+            |step: &Step| matches!(&step.change, Change::MakeGroup { path: at } if at == path);
+        if !self.state.exists(path) && !self.planned.steps.iter().any(is_planned) {
+            self.step(Change::MakeGroup { path: path.to_owned() }, undo.clone(), reason);
         }
-        let Some(cpus) = cpus else { return Ok(path) };
+        let Some(cpus) = cpus else { return Ok(()) };
         if cpusets.version() == Version::V1 {
             // A group without memory nodes accepts no task (ENOSPC), so they are set first.
-            let mems = self.state.required_cpu_list(&paths::cpuset_effective_mems(parent))?;
-            self.group_list(paths::cpuset_mems(&path), &mems, &undo, reason)?;
+            let mems = self
+                .state
+                .required_cpu_list(&paths::cpuset_effective_mems(cpusets.parent(path)))?;
+            self.group_list(paths::cpuset_mems(path), &mems, &undo, reason)?;
         }
-        self.group_list(paths::cpuset_cpus(&path), cpus, &undo, reason)?;
-        Ok(path)
+        self.group_list(paths::cpuset_cpus(path), cpus, &undo, reason)
     }
 
     fn group_list(

@@ -179,13 +179,13 @@ impl Simulated {
                 "{accepted:?}"
             );
             for ended in collector.seen(&queue, u64::from(round)).ended {
-                let state = match ended.state {
+                let reason = match ended.state {
                     Some(TaskState::Ended(state)) => state,
                     Some(TaskState::Completed) => "COMPLETED".to_owned(),
                     Some(TaskState::Pending(_) | TaskState::Running) | None => String::new(),
                 };
-                let task = (ended.ask, ended.node.as_str());
-                collector.failed(&mut self.world.store, self.run, task.0, task.1, &state, 1)?;
+                let lost = Lost { ask: ended.ask, node: ended.node, reason };
+                collector.failed(&mut self.world.store, self.run, &lost, 1)?;
             }
         }
         Ok(collector)
@@ -324,8 +324,9 @@ fn a_locked_store_loses_nothing() {
         &collector.submitted(open.0, open.1, &[task(Ask { part: 6, attempt: 1 }, 7)]).unwrap_err(),
     );
     let ask = Ask { part: 5, attempt: 1 };
+    let lost = Lost { ask, node: "n2".to_owned(), reason: "it broke".to_owned() };
     let open = (&mut simulated.world.store, simulated.run);
-    is_locked(&collector.failed(open.0, open.1, ask, "n2", "it broke", 1).unwrap_err());
+    is_locked(&collector.failed(open.0, open.1, &lost, 1).unwrap_err());
     // The collector keeps its state, and the next one has the same.
     assert_eq!((collector.outstanding(), collector.progress().0), (before.clone(), 0));
     assert_eq!(simulated.world.store.trials(simulated.run.id()).unwrap(), []);
@@ -335,7 +336,7 @@ fn a_locked_store_loses_nothing() {
     let accepted = collector.accept(open.0, open.1, &results).unwrap();
     assert!(accepted.iter().all(|one| matches!(one, Accepted::Merged { .. })), "{accepted:?}");
     let open = (&mut simulated.world.store, simulated.run);
-    let failed = collector.failed(open.0, open.1, ask, "n2", "it broke", 1).unwrap();
+    let failed = collector.failed(open.0, open.1, &lost, 1).unwrap();
     assert_eq!(failed, Failed::Again);
     assert!(simulated.go(100).unwrap().is_done());
 }

@@ -58,7 +58,8 @@ pub(super) fn options(vnode: &VnodePlan, topology: &Topology, command: &Command<
     match shares {
         Some(shares) => {
             for ((cell, share), number) in cells.iter().zip(shares).zip(0_u32..) {
-                backend(&mut options, memory, topology, number, &[cell.node], share);
+                let backend = backend(memory, topology, number, &[cell.node], share);
+                options.words.extend(backend);
                 // Each list element is a separate key in QEMU's options.
                 let cpus = ranges("cpus", &cell.vcpus);
                 let value = format!("node,nodeid={number},{cpus},memdev=pinfold-mem{number}");
@@ -66,7 +67,7 @@ pub(super) fn options(vnode: &VnodePlan, topology: &Topology, command: &Command<
             }
         }
         None => {
-            backend(&mut options, memory, topology, 0, &memory.nodes, bytes);
+            options.words.extend(backend(memory, topology, 0, &memory.nodes, bytes));
             options.words.push(("-machine", "memory-backend=pinfold-mem0".to_owned()));
             if memory.nodes.len() > 1 {
                 options.notes.push(format!(
@@ -80,13 +81,13 @@ pub(super) fn options(vnode: &VnodePlan, topology: &Topology, command: &Command<
 }
 
 fn backend(
-    options: &mut Options,
     memory: &MemoryPlan,
     topology: &Topology,
     number: u32,
     nodes: &[NodeId],
     bytes: u64,
-) {
+) -> Vec<(&'static str, String)> {
+    let mut words = Vec::new();
     let list = node_list(nodes);
     let mut value = match memory.page_bytes {
         Some(page) => format!(
@@ -100,10 +101,11 @@ fn backend(
         .all(|id| topology.nodes.iter().any(|node| node.id == *id && !node.pus.is_empty()))
     {
         let affinity = ranges("node-affinity", &list);
-        options.words.push(("-object", format!("thread-context,id=pinfold-tc{number},{affinity}")));
+        words.push(("-object", format!("thread-context,id=pinfold-tc{number},{affinity}")));
         value.push_str(&format!(",prealloc-context=pinfold-tc{number}"));
     }
-    options.words.push(("-object", value));
+    words.push(("-object", value));
+    words
 }
 
 /// `key=0-3,key=8`: QEMU's option lists take one range per key.

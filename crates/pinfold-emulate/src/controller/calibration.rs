@@ -62,7 +62,7 @@ pub(super) fn calibrate(
         let known = completed(&kept, node, costs);
         report_missing(spawner, node, &known, found.failed.as_ref());
         emulation.learn(&known)?;
-        keep(spawner, clock, node, emulation.as_ref(), costs.keys(), &together);
+        keep(spawner, clock, node, costs_of(emulation.as_ref(), costs.keys()), &together);
     }
     Ok(together)
 }
@@ -148,16 +148,22 @@ fn report_missing(
     }
 }
 
-fn keep<'p>(
+/// The costs that the emulation uses on these CPUs.
+fn costs_of<'p>(
+    emulation: &dyn Emulation,
+    pus: impl Iterator<Item = &'p PuId>,
+) -> BTreeMap<PuId, Cost> {
+    let costs = emulation.costs();
+    pus.filter_map(|pu| Some((*pu, *costs.get(pu)?))).collect()
+}
+
+fn keep(
     spawner: &dyn HelperSpawner,
     clock: &dyn Clock,
     node: &Node,
-    emulation: &dyn Emulation,
-    pus: impl Iterator<Item = &'p PuId>,
+    costs: BTreeMap<PuId, Cost>,
     together: &CpuSet,
 ) {
-    let costs = emulation.costs();
-    let costs: BTreeMap<PuId, Cost> = pus.filter_map(|pu| Some((*pu, *costs.get(pu)?))).collect();
     if costs.is_empty() {
         return;
     }
@@ -188,15 +194,7 @@ impl VnodeController<'_> {
                 Ok(()) | Err(SpeedError::OutOfReach { .. }) => {}
                 Err(error) => return Err(error),
             }
-            let all = one.emulation.costs();
-            keep(
-                self.spawner,
-                self.clock,
-                &one.node,
-                one.emulation.as_ref(),
-                all.keys(),
-                &self.together,
-            );
+            keep(self.spawner, self.clock, &one.node, one.emulation.costs(), &self.together);
         }
         Ok(())
     }

@@ -93,7 +93,8 @@ impl TaskSampler {
     /// Starts with `frequency` samples per second in which the thread runs.
     pub(crate) fn new(
         tid: Tid,
-        (kind, config): (u32, u64),
+        kind: u32,
+        config: u64,
         frequency: u64,
         program: BorrowedFd<'_>,
     ) -> io::Result<Self> {
@@ -120,7 +121,7 @@ pub(crate) struct TaskCounter {
 
 impl TaskCounter {
     /// A counter that starts immediately; `flags` are those of `struct perf_event_attr`.
-    pub(crate) fn new(tid: Tid, (kind, config): (u32, u64), flags: u64) -> io::Result<Self> {
+    pub(crate) fn new(tid: Tid, kind: u32, config: u64, flags: u64) -> io::Result<Self> {
         let attr = EventAttr {
             kind,
             size: ATTR_SIZE,

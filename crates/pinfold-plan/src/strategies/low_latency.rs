@@ -74,18 +74,20 @@ pub(super) fn one_per_core(
         if let (Some(policy), true) = (policy, is_vm) {
             vnode_builder.policies = [Some(policy), beside.then_some(policy)];
         }
+        let near = if enclosures.choice {
+            format!("chosen for its nearness to the other {}s' cores", vnode_builder.unit())
+        } else {
+            "as every core is that is not the host's".to_owned()
+        };
         for (vcpu, pin) in exclusive_cores.pins.iter().enumerate() {
             let reason = exclusive_cores
                 .core(vcpu)
                 .map(|core| {
-                    vcpu_reason(
-                        available,
-                        core,
-                        *pin,
-                        beside,
-                        host,
-                        enclosures.choice,
-                        vnode_builder.unit(),
+                    format!(
+                        "{}, {near}; {}; {} the host's",
+                        vcpu_place(available, core, *pin),
+                        of_siblings(core, *pin, beside),
+                        host.with_verb("is", "are")
                     )
                 })
                 .unwrap_or_default();
@@ -108,39 +110,26 @@ pub(super) fn one_per_core(
     builder.isolating(enclosures.reserve(available, host))
 }
 
-fn vcpu_reason(
-    available: &AvailableCpus<'_>,
-    core: &AvailableCore,
-    pin: PuId,
-    beside: bool,
-    host: &HostShare,
-    choice: bool,
-    unit: &str,
-) -> String {
-    let siblings = core.set().difference(&CpuSet::single(pin));
+fn vcpu_place(available: &AvailableCpus<'_>, core: &AvailableCore, pin: PuId) -> String {
     let which = if core.pus.first() == Some(&pin) {
         "the first of its core"
     } else {
         "the one of its core to which no helper is pinned"
     };
-    let sharing = match (siblings.is_empty(), beside) {
+    format!("CPU {pin} is {which} ({})", available.place(pin))
+}
+
+/// What happens to the siblings of a vCPU's CPU; `beside` if the emulator runs on them.
+fn of_siblings(core: &AvailableCore, pin: PuId, beside: bool) -> String {
+    let siblings = core.set().difference(&CpuSet::single(pin));
+    match (siblings.is_empty(), beside) {
         (true, _) => "it has no sibling to share with".to_owned(),
         (false, _) if !core.of_helpers.is_empty() => {
             format!("helpers are pinned to its sibling {siblings} by hand")
         }
         (false, true) => format!("its sibling {siblings} goes to the emulator, not to a vCPU"),
         (false, false) => format!("its sibling {siblings} stays idle"),
-    };
-    let near = if choice {
-        format!("chosen for its nearness to the other {unit}s' cores")
-    } else {
-        "as every core is that is not the host's".to_owned()
-    };
-    format!(
-        "CPU {pin} is {which} ({}), {near}; {sharing}; {} the host's",
-        available.place(pin),
-        host.with_verb("is", "are")
-    )
+    }
 }
 
 fn beside_vcpus(

@@ -49,7 +49,7 @@ fn hello_reports_the_kernel_and_the_cpus() {
 fn an_agent_that_is_not_init_brings_nothing_online_and_says_hello_again() {
     let (_served, mut agent) = agent();
     let before = agent.hello().clone();
-    agent.bring_cpus_online((PATIENCE, &|| true)).unwrap();
+    agent.bring_cpus_online(PATIENCE, &|| true).unwrap();
     assert_eq!(*agent.hello(), before);
     assert!(agent.run(&["/bin/true"], PATIENCE).unwrap().success());
 }

@@ -133,13 +133,12 @@ pub fn figure(
     (placement, scratch): (&Placement, &StateDir),
 ) -> Result<Vec<Figure>, ReferenceToolError> {
     let reference_tool = ReferenceTool::Fio;
-    let program = reference_tool.program()?;
     let target = settings.target.as_ref().ok_or_else(|| ReferenceToolError::Cannot {
         reference_tool,
         why: "needs a file or a block device to read".to_owned(),
     })?;
     let call = call(settings, target, scratch);
-    let text = reference_tool.text_of(&program, &call, settings, placement, scratch)?;
+    let text = reference_tool.text_of(&call, settings, placement, scratch)?;
     let figure =
         samples(&text).map_err(|why| ReferenceToolError::Output { reference_tool, why })?;
     Ok(vec![figure])

@@ -263,6 +263,12 @@ impl<'p> Along<'p> {
     }
 }
 
+/// Both axes of the panels.
+struct Axes<'a> {
+    along: Along<'a>,
+    up: Up,
+}
+
 /// `40%` is 0.4.
 fn number_of(text: &str) -> Option<f64> {
     let (digits, scale) = match text.strip_suffix('%') {
@@ -284,15 +290,14 @@ pub(super) struct Panels {
 pub(super) fn panels(picture: &Picture) -> Panels {
     let along = Along::from_picture(picture);
     let labels = along.labels(picture.x_unit);
-    let up = Up::from_picture(picture);
+    let axes = Up::from_picture(picture).map(|up| Axes { along, up });
     Panels {
         panels: picture
             .panels
             .iter()
             .enumerate()
             .map(|(index, panel)| {
-                let axes = (&along, up.as_ref());
-                (panel.title.clone(), draw(picture, index, panel, axes.0, axes.1, &labels))
+                (panel.title.clone(), draw(picture, index, panel, axes.as_ref(), &labels))
             })
             .collect(),
         numbered: labels.numbered(),
@@ -303,8 +308,7 @@ fn draw(
     picture: &Picture,
     index: usize,
     panel: &Panel,
-    along: &Along<'_>,
-    up: Option<&Up>,
+    axes: Option<&Axes<'_>>,
     labels: &Labels,
 ) -> String {
     let id = format!("{}-{index}", picture.name);
@@ -320,25 +324,25 @@ fn draw(
     let title = format!("{}, {}", picture.title, panel.title);
     let height = FLOOR + labels.height() + TITLE;
     let mut svg = Svg::open(&id, (WIDTH, height), &title, &description.join("; "));
-    if let Some(up) = up {
-        axes(&mut svg, picture, (along, up));
+    if let Some(axes) = axes {
+        draw_axes(&mut svg, picture, axes);
         labels.draw(&mut svg, FLOOR);
-        ideal(&mut svg, panel, (along, up));
+        ideal(&mut svg, panel, axes);
         for line in &panel.lines {
             let place = picture.names.iter().position(|name| *name == line.name).unwrap_or(0);
             let (class, _) = look(place);
             svg.open_group(&format!("series {class}"), Some(&describe(line)));
             match picture.kind {
-                PictureKind::Lines => draw_line(&mut svg, line, place, along, up),
+                PictureKind::Lines => draw_line(&mut svg, line, place, axes),
                 PictureKind::Percentiles | PictureKind::Sequence => {
-                    draw_dense(&mut svg, line, place, along, up);
+                    draw_dense(&mut svg, line, place, axes);
                 }
-                PictureKind::Bars => draw_bars(&mut svg, picture, line, place, along, up),
+                PictureKind::Bars => draw_bars(&mut svg, picture, line, place, axes),
             }
             svg.close_group();
         }
         for mark in &panel.source {
-            draw_source(&mut svg, picture, mark, along, up);
+            draw_source(&mut svg, picture, mark, axes);
         }
     }
     let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
@@ -346,7 +350,8 @@ fn draw(
     svg.close()
 }
 
-fn axes(svg: &mut Svg, picture: &Picture, (along, up): (&Along<'_>, &Up)) {
+fn draw_axes(svg: &mut Svg, picture: &Picture, axes: &Axes<'_>) {
+    let Axes { along, up } = axes;
     for tick in up.ticks() {
         let y = up.pixel(tick);
         svg.line("grid", (LEFT, y), (WIDTH - RIGHT, y));
@@ -362,7 +367,8 @@ fn axes(svg: &mut Svg, picture: &Picture, (along, up): (&Along<'_>, &Up)) {
     }
 }
 
-fn ideal(svg: &mut Svg, panel: &Panel, (along, up): (&Along<'_>, &Up)) {
+fn ideal(svg: &mut Svg, panel: &Panel, axes: &Axes<'_>) {
+    let Axes { along, up } = axes;
     let places = panel.ideal.iter();
     let mut points: Vec<(f64, f64)> =
         places.filter_map(|(text, ideal)| Some((along.place(text)?, up.pixel(*ideal)))).collect();
@@ -388,7 +394,8 @@ fn whisker(svg: &mut Svg, x: f64, spot: &ChartPoint, up: &Up) {
     }
 }
 
-fn draw_line(svg: &mut Svg, line: &Line, place: usize, along: &Along<'_>, up: &Up) {
+fn draw_line(svg: &mut Svg, line: &Line, place: usize, axes: &Axes<'_>) {
+    let Axes { along, up } = axes;
     let (_, marker) = look(place);
     let mut points: Vec<(f64, f64, &ChartPoint)> = line
         .spots
@@ -405,7 +412,8 @@ fn draw_line(svg: &mut Svg, line: &Line, place: usize, along: &Along<'_>, up: &U
 }
 
 /// A line with few markers, because its points are dense, on a band of their ranges.
-fn draw_dense(svg: &mut Svg, line: &Line, place: usize, along: &Along<'_>, up: &Up) {
+fn draw_dense(svg: &mut Svg, line: &Line, place: usize, axes: &Axes<'_>) {
+    let Axes { along, up } = axes;
     let (_, marker) = look(place);
     let spots = line.spots.iter();
     let pixel = |spot: &ChartPoint| Some((along.place(&spot.x)?, up.pixel(spot.value)));
@@ -425,7 +433,8 @@ fn draw_dense(svg: &mut Svg, line: &Line, place: usize, along: &Along<'_>, up: &
 }
 
 /// A value of the source: a ring in the colour of its line.
-fn draw_source(svg: &mut Svg, picture: &Picture, mark: &SourceMark, along: &Along<'_>, up: &Up) {
+fn draw_source(svg: &mut Svg, picture: &Picture, mark: &SourceMark, axes: &Axes<'_>) {
+    let Axes { along, up } = axes;
     let place = picture.names.iter().position(|name| *name == mark.line);
     let (Some(place), Some(middle)) = (place, along.place(&mark.x)) else { return };
     let shift = match picture.kind {
@@ -451,14 +460,8 @@ fn bar_shift(picture: &Picture, place: usize) -> f64 {
     place as f64 + 0.5 - picture.names.len() as f64 / 2.0
 }
 
-fn draw_bars(
-    svg: &mut Svg,
-    picture: &Picture,
-    line: &Line,
-    place: usize,
-    along: &Along<'_>,
-    up: &Up,
-) {
+fn draw_bars(svg: &mut Svg, picture: &Picture, line: &Line, place: usize, axes: &Axes<'_>) {
+    let Axes { along, up } = axes;
     let width = bar_width(picture, along);
     for spot in &line.spots {
         let Some(middle) = along.place(&spot.x) else { continue };

@@ -137,6 +137,13 @@ impl Starter for VmStarter<'_> {
     }
 }
 
+/// What exists before the guest of a start.
+struct Start {
+    host_side: HostSide,
+    began_ns: u64,
+    memory: StartMemory,
+}
+
 impl VmStarter<'_> {
     /// Starts the guest under a plan, lets `work` use it, ends it and undoes the placement, even
     /// after an error.
@@ -148,17 +155,14 @@ impl VmStarter<'_> {
         interrupt::check()?;
         let host_side = HostSide::start(self.pinload, self.pus, &self.io_directory)
             .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
-        let began = self.clock.now_ns();
+        let began_ns = self.clock.now_ns();
         let memory = StartMemory::read(self.host, plan, self.memory_node)?;
-        let mut vm = self.launch(plan, &memory)?;
+        let start = Start { host_side, began_ns, memory };
+        let mut vm = self.launch(plan, &start.memory)?;
         let journals = host::journals(self.state, self.clock)?;
-        let placed = (plan, memory.node());
-        let (applied, journal, guard) =
-            self.place(&vm, placed.0, placed.1, &host_side, &journals)?;
+        let (applied, journal, guard) = self.place(&vm, plan, &start, &journals)?;
         let (beating, result) = match guard.map(Beating::start).transpose() {
-            Ok(beating) => {
-                (beating, self.use_guest(&mut vm, &host_side, began, &applied, &memory, work))
-            }
+            Ok(beating) => (beating, self.use_guest(&mut vm, &start, &applied, work)),
             Err(failure) => (None, Err(failure)),
         };
         let ended = vm.quit(QUIT_NS).map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()));
@@ -167,7 +171,7 @@ impl VmStarter<'_> {
         drop(applied);
         let undone = self.take_back(journal);
         let was_received = beating.is_none_or(Beating::end);
-        drop(host_side);
+        drop(start);
         if result.is_err() && interrupt::requested() {
             // An interrupted wait is not an error of the guest.
             return undone.and_then(|()| interrupt::check());
@@ -220,13 +224,12 @@ impl VmStarter<'_> {
         &self,
         vm: &RunningVm,
         plan: &Plan,
-        started_on: Option<NodeId>,
-        host_side: &HostSide,
+        start: &Start,
         journals: &Journals<'j>,
     ) -> Result<(Applied, Journal<'j>, Option<Guard>), Failure> {
-        let own =
-            host_side.tasks(self.host).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
-        let target = Target { own, started_on, ..placeable(&vm.found) };
+        let own = start.host_side.tasks(self.host);
+        let own = own.map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
+        let target = Target { own, started_on: start.memory.node(), ..placeable(&vm.found) };
         let placement = Placement { plan, target: &target };
         let supervision = Supervision { journals, program: self.program };
         let order = self.order.map(|order| order.take(self.host, self.state, plan));
@@ -237,10 +240,8 @@ impl VmStarter<'_> {
     fn use_guest(
         &self,
         vm: &mut RunningVm,
-        host_side: &HostSide,
-        began: u64,
+        start: &Start,
         applied: &Applied,
-        memory: &StartMemory,
         work: impl FnOnce(&Running<'_>, &Facts) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let starts_on_one = self.subject.demo.as_ref().is_some_and(DemoGuest::starts_on_one);
@@ -251,12 +252,12 @@ impl VmStarter<'_> {
         let beat = |agent| Heartbeat::start_while(agent, || !interrupt::requested());
         let beat = agent.as_ref().map(beat).transpose();
         let beat = beat.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
-        let tables = memory.tables(self.host, vm.pid())?;
+        let tables = start.memory.tables(self.host, vm.pid())?;
         let far = tables.clone().filter(|finding| finding.severity > Severity::Note);
         let facts = Facts {
             qemu: vm.version.to_string(),
             accelerator: vm.found.accelerator.unwrap_or(Accelerator::TcgMulti),
-            boot_ns: self.clock.now_ns().saturating_sub(began),
+            boot_ns: self.clock.now_ns().saturating_sub(start.began_ns),
             findings: applied.findings.iter().cloned().chain(far).collect(),
             tables,
         };
@@ -268,7 +269,7 @@ impl VmStarter<'_> {
             agent,
             inside: &self.subject.inside,
             vcpus: self.subject.vcpus,
-            host_side,
+            host_side: &start.host_side,
             console: self.subject.demo.as_ref().map(|demo| demo.console.as_str()),
         };
         let result = work(&running, &facts);
@@ -285,14 +286,14 @@ impl VmStarter<'_> {
         match &self.subject.inside {
             Inside::Demo | Inside::Agent => {
                 let waits: &dyn Fn() -> bool = &|| !interrupt::requested();
-                let patience = (self.subject.hello_ns, waits);
+                let hello_ns = self.subject.hello_ns;
                 let failed = |e: AgentError| Failure::from_error(Exit::Vm, &e, e.hint());
                 let socket = &self.subject.agent_socket;
-                let mut agent = Agent::connect_while(socket, patience.0, patience.1, self.clock)
-                    .map_err(failed)?;
+                let mut agent =
+                    Agent::connect_while(socket, hello_ns, waits, self.clock).map_err(failed)?;
                 if let Some(yielding) = yielding {
                     yielding.end()?;
-                    agent.bring_cpus_online(patience).map_err(failed)?;
+                    agent.bring_cpus_online(hello_ns, waits).map_err(failed)?;
                 }
                 self.check_cpus(&agent)?;
                 self.check_page_tables(&agent)?;

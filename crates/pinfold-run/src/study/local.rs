@@ -57,7 +57,7 @@ pub fn run(
     };
     let run = study::create(&mut store, &stored, &runner);
     let run = run.map_err(|error| file_failure(new.file, error))?;
-    work(&mut store, run, &machine, &mut runner, session.state, display)?;
+    work(&mut store, run, &mut runner, session.state, display)?;
     Ok((store, run.id()))
 }
 
@@ -118,14 +118,13 @@ pub fn resume(
         }
         failure
     })?;
-    work(store, run, &machine, &mut runner, session.state, display)
+    work(store, run, &mut runner, session.state, display)
 }
 
 /// Runs the remaining trials of a run.
 fn work(
     store: &mut Store,
     run: OpenRun,
-    machine: &Machine,
     runner: &mut HostRunner<'_>,
     state: &StateDir,
     display: Display<'_>,
@@ -152,7 +151,7 @@ fn work(
     );
     display.progress.finish();
     // Child processes of later work must not inherit the mask of the last trial's supervisor.
-    runner.release(&machine.topology)?;
+    runner.release()?;
     match outcome? {
         Outcome::Finished { .. } => Ok(()),
         Outcome::Interrupted { done, total } => {

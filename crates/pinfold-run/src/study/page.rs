@@ -144,9 +144,14 @@ fn claims(analysis: &Analysis) -> Vec<ClaimRow> {
         .collect()
 }
 
-fn groups(analysis: &Analysis, name: &str, what: (&Selection, &[&str])) -> Result<Groups, Failure> {
+fn groups(
+    analysis: &Analysis,
+    name: &str,
+    selection: &Selection,
+    by: &[&str],
+) -> Result<Groups, Failure> {
     analysis
-        .groups(what.0, what.1)
+        .groups(selection, by)
         .map_err(|why| Failure::new(Exit::Input, format!("{name}: {why}")))
 }
 
@@ -280,7 +285,7 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     };
     let (panel, series) = (plot.panel.as_deref(), plot.series.as_deref());
     let names = [panel.unwrap_or(""), series.unwrap_or(""), plot.x.as_str()];
-    let found = groups(analysis, &plot.name, (&plot.selection, &names))?;
+    let found = groups(analysis, &plot.name, &plot.selection, &names)?;
     let column = |index: usize| found.points.iter().map(|(key, _)| key[index].clone()).collect();
     let panels = ordered(analysis, names[0], column(0));
     let lines = ordered(analysis, names[1], column(1));
@@ -410,7 +415,7 @@ impl TableNumbers {
         }
         names.extend(table.columns.as_deref());
         for (index, selection) in table.selections.iter().enumerate() {
-            let found = groups(analysis, &table.name, (selection, &names))?;
+            let found = groups(analysis, &table.name, selection, &names)?;
             let scale = scale(selection, &found);
             let own = column_name(table, index, scale);
             match &table.columns {

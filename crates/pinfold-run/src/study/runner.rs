@@ -130,8 +130,10 @@ impl<'a> HostRunner<'a> {
     }
 
     /// Allows this process to run on all CPUs again.
-    pub fn release(&self, topology: &Topology) -> Result<(), Failure> {
-        self.host.set_affinity(process::own_tid(), &topology.inherited()).map_err(Failure::from)
+    pub fn release(&self) -> Result<(), Failure> {
+        self.host
+            .set_affinity(process::own_tid(), &self.topology.inherited())
+            .map_err(Failure::from)
     }
 
     fn start_on(
@@ -141,7 +143,7 @@ impl<'a> HostRunner<'a> {
         finished: &mut Finished<'_>,
     ) -> Result<(), Failure> {
         // Loads and guests inherit the affinity of this process.
-        self.release(self.topology)?;
+        self.release()?;
         let Some(first) = request.wanted().next() else { return Ok(()) };
         let beside = Neighbours::new(request.study, first.cell, &setup.measured(), self.topology)
             .map_err(|why| Failure::new(Exit::Input, why))?;

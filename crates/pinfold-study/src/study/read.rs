@@ -175,9 +175,9 @@ fn cells(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
         .collect::<Result<_, _>>()?;
     for table in keys.tables("skip")? {
         let mut keys = Keys::new(table, "skip", SKIP)?;
-        let when = keys.required("when")?.into_text("when")?;
+        let (when, at) = keys.required("when")?.into_text("when")?;
         let (reason, _) = keys.required("reason")?.into_text("reason")?;
-        study.skips.push(Skip { when: cell_rule(when.0, when.1, study, "when")?, reason });
+        study.skips.push(Skip { when: cell_rule(when, at, study, "when")?, reason });
     }
     if let Some(table) = keys.take("baseline") {
         study.baseline = baseline(table, study)?;

@@ -140,11 +140,11 @@ impl Schedule {
                 return None;
             }
             let who = self.participants(facts, false);
-            self.screening.push(order(facts, (Phase::Screening, block), &who));
+            self.screening.push(order(facts, Phase::Screening, block, &who));
             if !facts.screening.has_ended(block, &who) {
                 // Assuming that no further candidate is dropped.
                 for later in block + 1..config.screening_blocks {
-                    self.screening.push(order(facts, (Phase::Screening, later), &who));
+                    self.screening.push(order(facts, Phase::Screening, later, &who));
                 }
                 return Some(NextAction::Block(Phase::Screening, block));
             }
@@ -158,7 +158,7 @@ impl Schedule {
         let mut turn = None;
         for block in 0..confirm.blocks {
             let who = self.participants(facts, true);
-            self.confirmation.push(order(facts, (Phase::Confirmation, block), &who));
+            self.confirmation.push(order(facts, Phase::Confirmation, block, &who));
             if turn.is_none() {
                 if facts.confirmation.has_ended(block, &who) {
                     self.look(facts, Phase::Confirmation, block)
@@ -289,7 +289,7 @@ fn is_beaten(config: &TuneConfig, one: &RankEntry, leader: &RankEntry) -> bool {
     gap && rate
 }
 
-fn order(facts: &Facts<'_>, slot: (Phase, u32), who: &[usize]) -> Vec<PlannedStart> {
+fn order(facts: &Facts<'_>, phase: Phase, block: u32, who: &[usize]) -> Vec<PlannedStart> {
     let TuneConfig { seed, load_states, .. } = &facts.loaded.config;
-    block_order(*seed, slot.0, slot.1, who, load_states)
+    block_order(*seed, phase, block, who, load_states)
 }

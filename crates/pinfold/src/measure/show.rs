@@ -412,7 +412,7 @@ fn name(figure: &Figure) -> String {
 
 fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
     if let Picture::Lines { x, series, of } = picture
-        && let Some(drawn) = lines(all, (x, series), of)
+        && let Some(drawn) = lines(all, x, series, of)
     {
         return vec![drawn];
     }
@@ -458,13 +458,14 @@ fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
 
 /// The medians of figures with the label `of`: a line for each value of `series`, over the numbers
 /// of `x`. `None` if there is nothing to show.
-fn lines(all: &[Pooled], (x, series): (&str, &str), of: (&str, &str)) -> Option<String> {
+fn lines(all: &[Pooled], x: &str, series: &str, of: (&str, &str)) -> Option<String> {
+    let (key, value) = of;
     let mut found: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
     let mut unit = None;
     for one in all {
         let label = |name: &str| one.figure.labels.get(name).map(String::as_str);
         let number = |name: &str| label(name).and_then(|text| text.parse::<u32>().ok());
-        if label(of.0) != Some(of.1) {
+        if label(key) != Some(value) {
             continue;
         }
         let (Some(place), Some(line), Some(median)) = (number(x), number(series), middle(one))
@@ -478,7 +479,7 @@ fn lines(all: &[Pooled], (x, series): (&str, &str), of: (&str, &str)) -> Option<
     let found: Vec<(String, Vec<(f64, f64)>)> =
         found.into_iter().map(|(line, points)| (format!("{series} {line}"), points)).collect();
     let drawn = terminal::lines(&found, unit?, width())?;
-    Some(format!("median by {x}, {} {}\n{drawn}", of.0, of.1))
+    Some(format!("median by {x}, {key} {value}\n{drawn}"))
 }
 
 /// The machine in two lines.

@@ -128,7 +128,8 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
         loaded.same_text(file, &text)?;
     }
     if let Some(options) = cluster::options_of(&store, id)? {
-        return resume_on_cluster(arguments, store, id, &loaded, options, state);
+        let stored = runner::StoredRun { store: &mut store, id, loaded: &loaded };
+        return resume_on_cluster(stored, options, &submission(&arguments.slurm), state);
     }
     refuse_cluster_options(&arguments.slurm)?;
     let on_change =
@@ -141,18 +142,17 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
 }
 
 fn resume_on_cluster(
-    arguments: &ResumeArgs,
-    mut store: Store,
-    id: RunId,
-    loaded: &Loaded,
+    stored: runner::StoredRun<'_>,
     options: Options,
+    submission: &Submission,
     state: Option<&str>,
 ) -> Result<(), Failure> {
-    let submission = submission(&arguments.slurm);
+    let runner::StoredRun { store, id, loaded } = stored;
     let outcome = with_bar(|display| {
-        cluster::resume((&mut store, id, loaded), (options, &submission), state, display)
+        let stored = runner::StoredRun { store: &mut *store, id, loaded };
+        cluster::resume(stored, options, submission, state, display)
     })?;
-    ended_on_cluster(&store, outcome)
+    ended_on_cluster(store, outcome)
 }
 
 fn ended_on_cluster(store: &Store, outcome: cluster::Outcome) -> Result<(), Failure> {
