@@ -9,7 +9,8 @@ pub type Failure = Box<dyn std::error::Error>;
 #[derive(Debug, Parser)]
 #[command(name = "pinfold-bench")]
 pub struct Arguments {
-    /// Which [default: pin, plan, topo and first-second; the others need a machine without other work, or minutes]
+    /// Which [default: pin, plan, topo and first-second; the others need a machine without other
+    /// work, or minutes]
     pub names: Vec<Name>,
     /// Rounds; each runs every contender once [default: as many as the benchmark needs]
     #[arg(long, value_name = "N")]
@@ -20,7 +21,8 @@ pub struct Arguments {
     /// Seed of the random order
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Write the figures to a page [default: docs/figures.md, docs/emulation.md, docs/emulation-limits.md, docs/scale.md]
+    /// Write the figures to a page [default: docs/figures.md, docs/emulation.md,
+    /// docs/emulation-limits.md, docs/scale.md]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub write: Option<Option<String>>,
     /// A short run: a few minutes (emulate), 100 nodes (scale), two blocks and a store of 800

@@ -121,7 +121,8 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
     fs::copy(from, to).map(|_| ()).map_err(|error| format!("{}: {}", from.display(), error))
 }
 
-/// A page whose links to a README lead to `index.html`, as mdBook names it; mdBook changes only the file.
+/// A page whose links to a README lead to `index.html`, as mdBook names it; mdBook changes only the
+/// file.
 fn with_links_to_indexes(page: &str) -> String {
     page.replace("README.md)", "index.md)").replace("README.md#", "index.md#")
 }

@@ -87,7 +87,8 @@ fn install(prefix: &[&str], missing: &[&str], line: &str) {
     let apt = |arguments: &[&str]| {
         let mut words: Vec<&str> = prefix.to_vec();
         words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q"]);
-        // Another apt may be at work, such as the daily update: without this, apt-get fails at once.
+        // Another apt may be at work, such as the daily update: without this, apt-get fails at
+        // once.
         words.extend(["-o", APT_LOCK_TIMEOUT]);
         words.extend(arguments);
         let mut command = Command::new(words[0]);

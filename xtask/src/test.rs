@@ -23,14 +23,15 @@ struct Counts {
     passed: u64,
     failed: u64,
     skipped: Vec<String>,
-    /// What the failed tests printed, as `cargo test` repeats it: it stands once more at the end, where a
-    /// reader of a long log looks.
+    /// What the failed tests printed, as `cargo test` repeats it: it stands once more at the end,
+    /// where a reader of a long log looks.
     failures: Vec<String>,
     is_in_failures: bool,
 }
 
-/// Installs what is missing, then runs format, lints, docs, tidy, packages and all tests; with `--quick` no
-/// docs and only the unit tests, which need nothing that is not installed for the build.
+/// Installs what is missing, then runs format, lints, docs, tidy, packages and all tests; with
+/// `--quick` no docs and only the unit tests, which need nothing that is not installed for the
+/// build.
 pub fn test(root: &Path, words: &[String]) -> Result<(), String> {
     let is_quick = match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] => false,

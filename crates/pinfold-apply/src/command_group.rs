@@ -1,5 +1,5 @@
-//! A cgroup for a command and all that it starts, so that undo finds what inherits its mask, also if
-//! the parents have ended.
+//! A cgroup for a command and all that it starts, so that undo finds what inherits its mask, also
+//! if the parents have ended.
 //!
 //! It is made below the command's own group, in version 2 or in the freezer hierarchy of version 1,
 //! and limits nothing.

@@ -270,7 +270,8 @@ impl<'c> Journals<'c> {
     /// The ID of the active journal of a process on this boot, if there is one that can be read.
     ///
     /// # Errors
-    /// [`JournalError::Store`]; [`JournalError::Host`] if the process or the boot ID cannot be read.
+    /// [`JournalError::Store`]; [`JournalError::Host`] if the process or the boot ID cannot be
+    /// read.
     pub fn active_of(&self, host: &dyn Host, pid: Tid) -> Result<Option<String>, JournalError> {
         let Some(stat) = tasks::stat(host, pid).map_err(JournalError::Host)? else {
             return Ok(None);
@@ -287,8 +288,8 @@ impl<'c> Journals<'c> {
         Ok(None)
     }
 
-    /// A number that changes when a journal is begun, replaced or removed. A caller that waits for new
-    /// journals compares it instead of reading all of them.
+    /// A number that changes when a journal is begun, replaced or removed. A caller that waits for
+    /// new journals compares it instead of reading all of them.
     ///
     /// # Errors
     /// [`JournalError::Store`].
@@ -391,8 +392,8 @@ impl<'c> Journals<'c> {
     }
 
     /// Limits the number of ended journals to the latest [`HISTORY`]. Active and unreadable
-    /// journals always stay, and the latest of a machine that is alive, so that no ID is used twice.
-    /// The caller holds the lock of the machine `held`.
+    /// journals always stay, and the latest of a machine that is alive, so that no ID is used
+    /// twice. The caller holds the lock of the machine `held`.
     fn prune(&self, host: &dyn Host, held: &str) -> Result<(), JournalError> {
         // Reading all journals takes longer than an apply, so most applies skip this.
         let names = self.files.list()?;
@@ -442,7 +443,8 @@ impl<'c> Journals<'c> {
     }
 }
 
-/// Fails if a journal has fewer steps than its apply recorded in a mark: its last lines are missing.
+/// Fails if a journal has fewer steps than its apply recorded in a mark: its last lines are
+/// missing.
 fn require_all_steps(record: &Record, marks: &[Mark], path: &str) -> Result<(), JournalError> {
     for mark in marks {
         let applied = mark.steps()?.unwrap_or(0);

@@ -8,8 +8,8 @@
 //! original 0     A sets 1     B finds 1, sets 2     undo A     undo B → 0, not 1
 //! ```
 //! So the step of B is journalled with the undo of A, and with those that A had recorded itself
-//! ([`EarlierUndo`]). An undo restores the value of the nearest of them that is still active, or the
-//! original of the last one if none is. If another placement has replaced a placement's value
+//! ([`EarlierUndo`]). An undo restores the value of the nearest of them that is still active, or
+//! the original of the last one if none is. If another placement has replaced a placement's value
 //! since, the undo of that other one restores it. A placement never writes to another placement's
 //! journal, because that one's process may be writing to it.
 

@@ -2,8 +2,9 @@
 //! created while it was active, and bystanders whose mask a kernel before 6.2 overwrote.
 //!
 //! A task that has not been released yet can create others meanwhile, so listing and releasing is
-//! repeated until a pass finds nothing. In a group of Pinfold's, tasks are found by membership, also
-//! if their parents have ended; a group that does not come to rest is frozen for the last passes.
+//! repeated until a pass finds nothing. In a group of Pinfold's, tasks are found by membership,
+//! also if their parents have ended; a group that does not come to rest is frozen for the last
+//! passes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -17,9 +17,9 @@ const MAX_PASSES: usize = 8;
 ///
 /// # Errors
 /// [`JournalError::Placed`] if another state directory than that of `journals` has an active
-/// placement of it; [`JournalError::VmGone`]; [`JournalError::Host`] if a mask cannot be set, or if new threads with
-/// the old mask do not end;
-/// [`JournalError::Store`] and [`JournalError::Busy`] if the mark cannot be removed.
+/// placement of it; [`JournalError::VmGone`]; [`JournalError::Host`] if a mask cannot be set, or if
+/// new threads with the old mask do not end; [`JournalError::Store`] and [`JournalError::Busy`] if
+/// the mark cannot be removed.
 pub fn reset_masks(
     host: &dyn HostMut,
     pid: Tid,

@@ -180,8 +180,8 @@ fn roles(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Vec<RoleStatus
     Ok(roles)
 }
 
-/// True for a thread without a vCPU that has all planned CPUs that its cpuset allows: another placement
-/// may have isolated some of them since.
+/// True for a thread without a vCPU that has all planned CPUs that its cpuset allows: another
+/// placement may have isolated some of them since.
 fn is_narrowed(
     host: &dyn Host,
     task: TaskId,

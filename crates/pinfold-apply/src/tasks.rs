@@ -24,8 +24,8 @@ pub struct Target {
     /// Settings that another program manages for the machine, with the values that correspond to
     /// the plan. Empty for a machine that only Pinfold manages.
     pub kept: Vec<ManagedSetting>,
-    /// The node to which its memory has been bound since its start (`MPOL_BIND`), so that no page is
-    /// elsewhere except those that it shares with other processes.
+    /// The node to which its memory has been bound since its start (`MPOL_BIND`), so that no page
+    /// is elsewhere except those that it shares with other processes.
     pub started_on: Option<NodeId>,
     /// The threads of its process, if discovery confirmed that there are no others. The caller of
     /// apply need not list them again while it is unchanged.

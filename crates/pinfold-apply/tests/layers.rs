@@ -158,8 +158,8 @@ fn a_value_of_another_program_between_two_placements_comes_back() {
     assert_eq!(host.read_text(&file).unwrap().trim(), "ondemand");
 }
 
-/// Lists of slices, and masks that the one has narrowed under the other, are shared too. A list that
-/// the kernel does not take empty while the controller is in use comes back by name.
+/// Lists of slices, and masks that the one has narrowed under the other, are shared too. A list
+/// that the kernel does not take empty while the controller is in use comes back by name.
 #[test]
 fn two_isolated_placements_leave_no_task_confined_in_either_order() {
     let confinement = |host: &SimHost| -> Vec<String> {

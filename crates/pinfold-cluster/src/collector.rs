@@ -268,8 +268,8 @@ impl Collector {
         if self.room.is_short() { self.waiting.range(..self.end()).count() } else { 0 }
     }
 
-    /// Called when the scheduler rejected this number of tasks: fewer are tried next, and no more for some
-    /// time.
+    /// Called when the scheduler rejected this number of tasks: fewer are tried next, and no more
+    /// for some time.
     pub fn refused(&mut self, asked: usize, now_ns: u64) {
         self.room.refused((self.out.len(), asked), now_ns);
     }

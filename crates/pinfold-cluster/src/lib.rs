@@ -1,5 +1,5 @@
-//! A study on several nodes: parts of blocks, the documents that are transferred, the collector, and
-//! the batch systems.
+//! A study on several nodes: parts of blocks, the documents that are transferred, the collector,
+//! and the batch systems.
 //!
 //! Stability: none; a part of the program, which may change in each release.
 //!
@@ -14,8 +14,8 @@
 //! the node is a blocking factor of the design. A node returns a part completely or not at all; a
 //! part that failed on one node is run completely on another.
 //!
-//! A batch system implements [`scheduler::Scheduler`] in a folder of its own, such as [`slurm`], with
-//! a row in `KINDS`; [`run`], [`resume`], the collector and the shared folder know none.
+//! A batch system implements [`scheduler::Scheduler`] in a folder of its own, such as [`slurm`],
+//! with a row in `KINDS`; [`run`], [`resume`], the collector and the shared folder know none.
 
 mod arrays;
 mod collect;

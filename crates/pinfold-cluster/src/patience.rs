@@ -91,7 +91,8 @@ impl<'a> Patience<'a> {
         )))
     }
 
-    /// Waits until the scheduler may be queried again: queries take at most a twentieth of the time.
+    /// Waits until the scheduler may be queried again: queries take at most a twentieth of the
+    /// time.
     ///
     /// # Errors
     /// [`Failure`] after a signal.
@@ -102,7 +103,8 @@ impl<'a> Patience<'a> {
         Ok(())
     }
 
-    /// The output of the scheduler; `None`, after a pause, if it does not respond: the caller must retry.
+    /// The output of the scheduler; `None`, after a pause, if it does not respond: the caller must
+    /// retry.
     ///
     /// # Errors
     /// [`Failure`] if it does not respond for too long.

@@ -1,4 +1,5 @@
-//! Limits the number of outstanding tasks to the requested number, or to what the scheduler accepts.
+//! Limits the number of outstanding tasks to the requested number, or to what the scheduler
+//! accepts.
 //!
 //! A limit on submitted jobs (`MaxSubmitJobs` of an account, `MaxJobCount` of the controller) can
 //! only be found by submitting, and changes with the jobs of other users. So a rejection halves the
@@ -44,7 +45,8 @@ impl QueueLimit {
         self.found.is_some()
     }
 
-    /// Called when the scheduler accepted none of `asked` further tasks while `out` were outstanding.
+    /// Called when the scheduler accepted none of `asked` further tasks while `out` were
+    /// outstanding.
     pub fn refused(&mut self, (out, asked): (usize, usize), now_ns: u64) {
         self.found = Some(out + asked / 2);
         self.again_ns = now_ns.saturating_add(self.wait_ns);

@@ -7,8 +7,8 @@
 //! - [`keys`] and [`value`]: the tables and values of any such file, each with its position, and the
 //!   [`fault`] at a position. Study files are read with them too.
 //!
-//! A [`ConfigError`] names line and column, and the most similar known name. This crate opens no file and
-//! plans nothing: text in, values of the model out.
+//! A [`ConfigError`] names line and column, and the most similar known name. This crate opens no
+//! file and plans nothing: text in, values of the model out.
 
 mod error;
 pub mod fault;

@@ -38,8 +38,8 @@ pub use systemd::systemd;
 pub use tuned::tuned;
 pub use virsh::virsh;
 
-/// All output formats, in the order of the help. The command line, the tests and the fuzzer use this
-/// table.
+/// All output formats, in the order of the help. The command line, the tests and the fuzzer use
+/// this table.
 pub static FORMATS: [Format; 9] = [
     libvirt::FORMAT,
     qemu::FORMAT,

@@ -235,7 +235,8 @@ pub fn memnode_line(cell: u32, mode: &str, nodes: &[NodeId]) -> String {
 }
 
 /// The children of `<numatune>`: each of the guest's cells bound to its node. Without cells, the
-/// whole guest is bound to one node or to several, see [`mode_of_nodes`]. Empty if the vCPUs float over all nodes: the kernel then places both.
+/// whole guest is bound to one node or to several, see [`mode_of_nodes`]. Empty if the vCPUs float
+/// over all nodes: the kernel then places both.
 pub(super) fn numatune_lines(
     vnode: &VnodePlan,
     topology: &Topology,

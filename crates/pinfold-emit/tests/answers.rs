@@ -198,7 +198,8 @@ fn a_machine_over_two_nodes_is_divided_equally() {
     assert_eq!(shape(&made("balanced", "snc2.synthetic", &with_memory(8, 16))), "1×8×1");
 }
 
-/// Sockets have one size: where the nodes carry unequal numbers of vCPUs, their cells are parts of one.
+/// Sockets have one size: where the nodes carry unequal numbers of vCPUs, their cells are parts of
+/// one.
 #[test]
 fn a_number_that_the_nodes_do_not_divide_is_shown_as_one_socket() {
     let topology = host("e5-2670-dual.synthetic");

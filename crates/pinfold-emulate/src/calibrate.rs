@@ -21,10 +21,10 @@
 //!
 //! If other tasks ran on a CPU, the reference run got less than the whole CPU while nothing was
 //! taken, and its own time per window shows the other tasks. Its own time per second of CPU time is
-//! compared instead: other tasks take no CPU time of the reference run. If the method takes CPU time
-//! of the vnode's tasks, that is all. If its own threads take the time, their CPU time beyond what
-//! they count as taken is part of the overhead; the rest (interrupts and context switches) is what
-//! the reference run loses of its CPU time, and each other task of its own:
+//! compared instead: other tasks take no CPU time of the reference run. If the method takes CPU
+//! time of the vnode's tasks, that is all. If its own threads take the time, their CPU time beyond
+//! what they count as taken is part of the overhead; the rest (interrupts and context switches) is
+//! what the reference run loses of its CPU time, and each other task of its own:
 //!
 //! ```text
 //! extra = helper − share + (period − helper) · (1 − rate / free rate)
@@ -268,25 +268,25 @@ impl Base {
 }
 
 fn cost(look: &Sample, seen: &RoundsByShare, pu: PuId) -> Option<Cost> {
-    let spawner = seen.get(&None)?.runs.get(&pu)?;
+    let outside = seen.get(&None)?.runs.get(&pu)?;
     let is_undisturbed = match look.charged_to {
         Some(ChargedTo::Tasks) => {
             seen.values().filter_map(|round| round.runs.get(&pu)).all(ReferenceRun::had_all)
         }
-        Some(ChargedTo::Helpers) => spawner.had_all(),
-        None => spawner.was_alone(),
+        Some(ChargedTo::Helpers) => outside.had_all(),
+        None => outside.was_alone(),
     };
     if is_undisturbed {
         return cost_by(Base::Windows, look, seen, pu);
     }
     let by_cpu_time = look.charged_to.and_then(|_| cost_by(Base::CpuTime, look, seen, pu));
-    by_cpu_time.or_else(|| cost_by(Base::Windows, look, seen, pu).filter(|_| spawner.was_alone()))
+    by_cpu_time.or_else(|| cost_by(Base::Windows, look, seen, pu).filter(|_| outside.was_alone()))
 }
 
 fn cost_by(base: Base, look: &Sample, seen: &RoundsByShare, pu: PuId) -> Option<Cost> {
-    let spawner = seen.get(&None)?;
-    let free_ns = base.own_ns(spawner, pu)?;
-    let free = base.free(spawner.runs.get(&pu)?, free_ns);
+    let outside = seen.get(&None)?;
+    let free_ns = base.own_ns(outside, pu)?;
+    let free = base.free(outside.runs.get(&pu)?, free_ns);
     let mut cost = Cost { free, ..Cost::default() };
     let mut last = 0;
     let turns = SHARES.into_iter().zip(look.periods_ns);

@@ -136,8 +136,8 @@ impl VnodeCgroup {
         attach::moves(host, hierarchies, (&doors, &processes), &reason)
     }
 
-    /// The steps that restrict a process to the CPUs of the vnode before it enters. Empty if a cpuset
-    /// does that.
+    /// The steps that restrict a process to the CPUs of the vnode before it enters. Empty if a
+    /// cpuset does that.
     ///
     /// # Errors
     /// [`SpeedError`] if its masks cannot be read.

@@ -1,9 +1,9 @@
 //! Share of the CPU time of some processes that passes inside `futex(2)`, by sampling.
 //!
 //! A perf event samples each thread while it runs, by cycles or, without a PMU, by CPU time. The
-//! BPF program `bpf/futex_cycles.bpf.c` counts the samples, and those of threads that are inside the
-//! system call, by futex word. A thread that sleeps in the call is not sampled. Permissions are those of
-//! [`FutexTracer`](crate::FutexTracer). It ends with this process.
+//! BPF program `bpf/futex_cycles.bpf.c` counts the samples, and those of threads that are inside
+//! the system call, by futex word. A thread that sleeps in the call is not sampled. Permissions are
+//! those of [`FutexTracer`](crate::FutexTracer). It ends with this process.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -108,8 +108,8 @@ impl FutexSampler {
     /// processes.
     ///
     /// # Errors
-    /// [`HostError::File`]: `EPERM` or `EACCES` without permission, `ENOENT` if the kernel was built
-    /// without system-call tracepoints, `ENOSYS` without perf events.
+    /// [`HostError::File`]: `EPERM` or `EACCES` without permission, `ENOENT` if the kernel was
+    /// built without system-call tracepoints, `ENOSYS` without perf events.
     pub fn open(host: &dyn Host, processes: &[Tid], threads: &[Tid]) -> Result<Self, HostError> {
         let tracefs = Tracefs::open()?;
         let enter = tracefs.format("syscalls/sys_enter_futex")?;

@@ -5,9 +5,9 @@
 //! The other crates read a machine through [`Host`] and change it through [`HostMut`]; nothing else
 //! in Pinfold opens a kernel file, makes a scheduling system call, reads a clock or starts a
 //! process. There are four implementations: [`LiveHost`], [`SnapshotHost`] (a captured machine, in
-//! memory), `pinfold_sim::SimHost` (for tests: a tree plus the kernel's rules) and [`RecordingHost`]
-//! (records every access). Only live and simulated hosts implement [`HostMut`]: code that changes a
-//! capture does not compile.
+//! memory), `pinfold_sim::SimHost` (for tests: a tree plus the kernel's rules) and
+//! [`RecordingHost`] (records every access). Only live and simulated hosts implement [`HostMut`]:
+//! code that changes a capture does not compile.
 
 mod access;
 mod bpf;

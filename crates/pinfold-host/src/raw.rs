@@ -260,8 +260,8 @@ fn node_mask(nodes: &[NodeId]) -> io::Result<[u64; NODE_BITS as usize / 64]> {
     Ok(words)
 }
 
-/// Marks all descriptors but the standard streams to be closed at `exec`. A kernel before 5.11 cannot,
-/// and they stay open.
+/// Marks all descriptors but the standard streams to be closed at `exec`. A kernel before 5.11
+/// cannot, and they stay open.
 pub(crate) fn close_at_exec() {
     // SAFETY: the call only sets a flag of the descriptors of this process; it takes no pointer.
     let _result =

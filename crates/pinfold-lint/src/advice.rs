@@ -88,7 +88,8 @@ pub(super) fn give_together(
     write(diagnostics, shares, view);
 }
 
-/// The target, if a diagnostic asks for another placement; of those that no placement removes it is said.
+/// The target, if a diagnostic asks for another placement; of those that no placement removes it is
+/// said.
 fn target_of(
     diagnostics: &mut [Diagnostic],
     view: &LintContext<'_, '_>,
@@ -128,8 +129,8 @@ fn write(diagnostics: &mut [Diagnostic], shares: Vec<Share<'_>>, view: &LintCont
     }
 }
 
-/// If unbound memory is the only diagnostic that another placement would remove, it is bound to the nodes
-/// of the vCPUs, which keep their pins.
+/// If unbound memory is the only diagnostic that another placement would remove, it is bound to the
+/// nodes of the vCPUs, which keep their pins.
 pub(super) fn bind_in_place(diagnostics: &mut [Diagnostic], view: &LintContext<'_, '_>) {
     let mut asking = diagnostics.iter_mut().filter(|diagnostic| asks_for_another_place(diagnostic));
     if let (Some(only), None) = (asking.next(), asking.next())
@@ -224,9 +225,9 @@ impl<'a> Isolation<'a> {
         Self { topology: lookup.topology, isolated, kernel_parameters, plans: Vec::new() }
     }
 
-    /// Adds the advice to each diagnostic about CPUs that the host's tasks may use: a command, and the
-    /// kernel parameters. The command keeps the pins of `placed`, the layout after the advice is
-    /// followed, and leaves the cores of the `others` alone.
+    /// Adds the advice to each diagnostic about CPUs that the host's tasks may use: a command, and
+    /// the kernel parameters. The command keeps the pins of `placed`, the layout after the advice
+    /// is followed, and leaves the cores of the `others` alone.
     pub fn advise(
         &mut self,
         diagnostics: &mut [Diagnostic],
@@ -363,8 +364,8 @@ struct Share<'c> {
     settled: Option<String>,
 }
 
-/// Each change under the first diagnostic that it belongs to, of those `asking` for another placement;
-/// what belongs to none under the first.
+/// Each change under the first diagnostic that it belongs to, of those `asking` for another
+/// placement; what belongs to none under the first.
 fn share_out<'c>(
     diagnostics: &mut [Diagnostic],
     asking: &[usize],

@@ -6,9 +6,10 @@
 //! [`Layout`](pinfold_plan::layout::Layout) that records where every value is written. [`lint()`]
 //! checks one or several layouts of one host against its topology, and the other latency-related
 //! parts of a domain file. Each [`Diagnostic`] states the fault, its position, its cost and the
-//! replacement, in the language of the layout. The advice is one placement that was planned for this
-//! layout and checked again, so that applying all of it gives a file without warnings: [`fix()`]
-//! writes it. Only facts of topology and layout are checked; costs in numbers need a measurement.
+//! replacement, in the language of the layout. The advice is one placement that was planned for
+//! this layout and checked again, so that applying all of it gives a file without warnings:
+//! [`fix()`] writes it. Only facts of topology and layout are checked; costs in numbers need a
+//! measurement.
 
 mod advice;
 mod again;

@@ -249,8 +249,8 @@ fn file(name: &str) -> String {
     pinfold_host::files::read_text(&path).expect("a domain file")
 }
 
-/// The file that follows the advice of one check: of the warnings as `--fix` does, of the notes what
-/// they say of caches and iothreads.
+/// The file that follows the advice of one check: of the warnings as `--fix` does, of the notes
+/// what they say of caches and iothreads.
 fn all_followed(xml: &str, topology: &Topology) -> String {
     let diagnostics = found(xml, topology);
     let mut text =

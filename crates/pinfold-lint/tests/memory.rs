@@ -1,5 +1,5 @@
-//! Memory that does not fit where it is bound, real-time vCPUs next to the emulator, and where advice
-//! is to be written.
+//! Memory that does not fit where it is bound, real-time vCPUs next to the emulator, and where
+//! advice is to be written.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 

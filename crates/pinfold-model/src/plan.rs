@@ -127,8 +127,8 @@ impl VnodePlan {
     }
 }
 
-/// The names of all strategies, in the order of `pinfold plan --list`. Study files are checked against
-/// them; a test of the planner compares them with its table.
+/// The names of all strategies, in the order of `pinfold plan --list`. Study files are checked
+/// against them; a test of the planner compares them with its table.
 pub const STRATEGY_NAMES: [&str; 17] = [
     "none",
     "compact",

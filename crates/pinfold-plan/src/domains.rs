@@ -441,9 +441,9 @@ fn write(
     Ok(exclusive)
 }
 
-/// The emulator stays in its machine's domain, on the weakest cores without a vCPU (`weak`), else on
-/// the siblings of vCPUs. It is outside, with the host's tasks, if every CPU of the domain carries a
-/// vCPU.
+/// The emulator stays in its machine's domain, on the weakest cores without a vCPU (`weak`), else
+/// on the siblings of vCPUs. It is outside, with the host's tasks, if every CPU of the domain
+/// carries a vCPU.
 fn emulator(
     vnode_builder: &mut VnodeBuilder<'_>,
     domain: &Domain,

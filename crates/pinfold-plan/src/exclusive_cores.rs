@@ -125,8 +125,8 @@ struct Need {
 }
 
 /// The nodes near which a vnode should be: those that the request names; else those
-/// with its memory, if not all have it; of several vnodes that spread, the emptiest of these, or the
-/// nodes of the emptiest package.
+/// with its memory, if not all have it; of several vnodes that spread, the emptiest of these, or
+/// the nodes of the emptiest package.
 fn choose_nodes(
     builder: &PlanBuilder<'_>,
     spread: Spread,

@@ -12,8 +12,8 @@
 //! the host's caches, and, of each, by how many neighbouring CPUs it is shared. That is true only
 //! of a guest that has as many threads on a core as the host, whole L2 domains where cores share
 //! them, and whole L3 domains or no more than one, all on cores of one kind whose L2 is shared
-//! alike (all vCPUs see the same sizes): elsewhere neighbours in the guest would seem to share what they do not
-//! (<https://bugzilla.redhat.com/show_bug.cgi?id=1184125>).
+//! alike (all vCPUs see the same sizes): elsewhere neighbours in the guest would seem to share what
+//! they do not (<https://bugzilla.redhat.com/show_bug.cgi?id=1184125>).
 
 use std::collections::{BTreeMap, BTreeSet};
 

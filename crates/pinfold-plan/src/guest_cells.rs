@@ -288,8 +288,8 @@ impl<'a> Parts<'a> {
             if !free.is_empty() {
                 thread.pus = free;
             }
-            // The kernel does not balance threads over isolated CPUs. On the host's CPUs they have no
-            // real-time policy of the strategy: that is for the siblings of vCPUs.
+            // The kernel does not balance threads over isolated CPUs. On the host's CPUs they have
+            // no real-time policy of the strategy: that is for the siblings of vCPUs.
             let isolated = &self.topology.isolated;
             if thread.pus.intersection(isolated).len() > 1 {
                 let hosts = self.topology.allowed.difference(&self.request.avoid);
@@ -423,7 +423,8 @@ fn share(topology: &Topology, request: &Request, merged: &mut Plan) {
     }
 }
 
-/// The CPUs that each part keeps free: a percentage is of the whole host, not of what is left of it.
+/// The CPUs that each part keeps free: a percentage is of the whole host, not of what is left of
+/// it.
 pub(crate) fn free_of_part(topology: &Topology, request: &Request) -> Option<Free> {
     let allowed = topology.allowed.intersection(&topology.online()).difference(&request.avoid);
     match request.free {
@@ -499,8 +500,8 @@ fn common_reason(parts: &[&ThreadPlan], pus: &CpuSet) -> String {
     one_sentence(&own).unwrap_or_else(|| own.join("; "))
 }
 
-/// One sentence of several that differ in a few words only, which it lists; `None` if they differ in
-/// more.
+/// One sentence of several that differ in a few words only, which it lists; `None` if they differ
+/// in more.
 fn one_sentence(sentences: &[&str]) -> Option<String> {
     let all: Vec<Vec<&str>> =
         sentences.iter().map(|sentence| sentence.split(' ').collect()).collect();

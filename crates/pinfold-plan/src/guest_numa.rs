@@ -14,9 +14,9 @@ pub struct GuestCell {
 }
 
 /// The cells of a guest whose memory is planned on several nodes, by their first vCPU. Empty if a
-/// vCPU may run on more than one node, if a node has no vCPU, if a core of the guest would be in two
-/// cells, or if cells of different sizes exceed the memory of their nodes. A socket may be in two:
-/// the scheduler of Linux then keeps to the cells.
+/// vCPU may run on more than one node, if a node has no vCPU, if a core of the guest would be in
+/// two cells, or if cells of different sizes exceed the memory of their nodes. A socket may be in
+/// two: the scheduler of Linux then keeps to the cells.
 #[must_use]
 pub fn cells(vnode: &VnodePlan, topology: &Topology) -> Vec<GuestCell> {
     let Some(memory) = vnode.memory.as_ref().filter(|memory| memory.nodes.len() > 1) else {

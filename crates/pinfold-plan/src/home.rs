@@ -67,8 +67,8 @@ const NO_ROOM: &str =
 
 impl AvailableCpus<'_> {
     /// CPUs for the emulator of a virtual machine whose vCPUs are on `pins`; `taken` are the CPUs
-    /// of all vCPUs' cores. On the vCPUs' nodes: the weakest part of the machine if the vCPUs have a
-    /// better one, else all of the host's CPUs there. If none is there, the nearest of the host's
+    /// of all vCPUs' cores. On the vCPUs' nodes: the weakest part of the machine if the vCPUs have
+    /// a better one, else all of the host's CPUs there. If none is there, the nearest of the host's
     /// CPUs. Where the request names or counts the host's CPUs, only these.
     pub fn home(&self, host: &HostShare, pins: &[PuId], taken: &CpuSet) -> EmulatorCpus {
         let own: CpuSet = pins.iter().copied().collect();

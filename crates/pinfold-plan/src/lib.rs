@@ -3,9 +3,9 @@
 //! Stability: for other programs; semantic versioning, checked by `cargo semver-checks`.
 //!
 //! [`plan`] runs one named strategy; [`explain`] describes in words what a plan gives and costs;
-//! [`validate()`] compares a plan, perhaps one from a file, with a topology; [`schema`] writes it in
-//! the JSON that later versions of Pinfold read too; [`resolve_platform`] gives virtual nodes their
-//! CPUs, and each CPU its speed. [`layout`] is an existing placement: of a plan, of a libvirt
+//! [`validate()`] compares a plan, perhaps one from a file, with a topology; [`schema`] writes it
+//! in the JSON that later versions of Pinfold read too; [`resolve_platform`] gives virtual nodes
+//! their CPUs, and each CPU its speed. [`layout`] is an existing placement: of a plan, of a libvirt
 //! [domain file](domain_file) or of a running machine.
 //!
 //! The output formats of other tools (`pinfold-emit`) and the checks of existing placements

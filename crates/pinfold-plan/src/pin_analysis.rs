@@ -86,9 +86,9 @@ pub(crate) fn is_of_pins(finding: &Finding) -> bool {
         || [ON_VCPUS, ON_OTHERS].iter().any(|what| finding.text.contains(what))
 }
 
-/// True for what makes a plan worse: a warning, or one of those costs that are a note where no other
-/// placement of the same strategy avoids them. No placement changes
-/// how much memory is asked for.
+/// True for what makes a plan worse: a warning, or one of those costs that are a note where no
+/// other placement of the same strategy avoids them. No placement changes how much memory is asked
+/// for.
 pub(crate) fn is_cost(finding: &Finding) -> bool {
     is_warning(finding) || ["NUMA", "core kinds", CROWDED].contains(&finding.subject.as_str())
 }

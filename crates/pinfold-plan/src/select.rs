@@ -175,8 +175,8 @@ impl<'g> Pool<'g> {
         (self.left() >= need).then(|| self.take_of(need, nodes, &[], part))
     }
 
-    /// Takes the cores of the vCPUs that are pinned by hand (`pin_requests` for each vCPU), and cores
-    /// near those for the others. `None` if there are too few.
+    /// Takes the cores of the vCPUs that are pinned by hand (`pin_requests` for each vCPU), and
+    /// cores near those for the others. `None` if there are too few.
     pub fn take_around(
         &mut self,
         pin_requests: &[Option<&CpuSet>],
@@ -304,9 +304,9 @@ impl<'g> Pool<'g> {
         among(true).or_else(|| among(false))
     }
 
-    /// The node with the most free cores, of those that are `allowed` and have room for `need` vCPUs
-    /// in one part: with memory first; of equal ones that with the host's core, as the others then
-    /// have vCPUs.
+    /// The node with the most free cores, of those that are `allowed` and have room for `need`
+    /// vCPUs in one part: with memory first; of equal ones that with the host's core, as the others
+    /// then have vCPUs.
     pub fn emptiest_node(&self, need: usize, allowed: impl Fn(NodeId) -> bool) -> Option<NodeId> {
         self.emptiest(WHOLE_NODE, need, |node| allowed(NodeId(node))).map(NodeId)
     }

@@ -177,8 +177,8 @@ fn are_apart(topology: &Topology, layout: &Plan, part: fn(&Pu) -> Option<u32>) -
     })
 }
 
-/// The reason of `auto` is what its plan shows, and the isolation is lost only where no CPU can stay
-/// with the host.
+/// The reason of `auto` is what its plan shows, and the isolation is lost only where no CPU can
+/// stay with the host.
 #[test]
 fn the_reason_of_auto_is_true() {
     let (mut claims, mut isolated) = (0, 0);

@@ -1,10 +1,10 @@
 //! Benchmarks of the speed of an emulated CPU, as a workload sees it.
 //!
-//! [`MicroBenchmark`] measures work over elapsed time, [`Progress`] how evenly the work is done and every
-//! stop, [`Burst`] the speed inside short bursts, [`Churn`] the speed of short-lived processes.
-//! Each runs `pinload` inside the virtual node and returns counts and times. The caller computes
-//! the speed as the quotient of the results of the same benchmark with and without emulation. The
-//! benchmarks do not depend on the method of emulation.
+//! [`MicroBenchmark`] measures work over elapsed time, [`Progress`] how evenly the work is done and
+//! every stop, [`Burst`] the speed inside short bursts, [`Churn`] the speed of short-lived
+//! processes. Each runs `pinload` inside the virtual node and returns counts and times. The caller
+//! computes the speed as the quotient of the results of the same benchmark with and without
+//! emulation. The benchmarks do not depend on the method of emulation.
 //!
 //! The output is one line, for example:
 //!

@@ -11,10 +11,10 @@
 //! | B | `kvm_userspace_exit`, `kvm_fpu` | exits to user space (the emulator) |
 //! | C | QMP `query-stats` | counts, no times |
 //!
-//! A [`EventSurvey`] determines the level, a [`Watch`] records the table ([`table`]). The kernel pairs and
-//! sums the events ([`pinfold_host::ExitCounter`]); [`cost`] measures the overhead. The time that
-//! the processor itself needs to leave and enter the guest is outside of both events and in no
-//! number.
+//! A [`EventSurvey`] determines the level, a [`Watch`] records the table ([`table`]). The kernel
+//! pairs and sums the events ([`pinfold_host::ExitCounter`]); [`cost`] measures the overhead. The
+//! time that the processor itself needs to leave and enter the guest is outside of both events and
+//! in no number.
 
 pub mod cost;
 mod error;
@@ -175,8 +175,8 @@ impl EventSurvey {
 /// Observes for at most `timeout_ns` which events of a running machine fire.
 ///
 /// # Errors
-/// As [`EventSurvey::begin`]; [`ExitsError::Silent`] if none does, [`ExitsError::Ended`] if the machine
-/// ends during the observation.
+/// As [`EventSurvey::begin`]; [`ExitsError::Silent`] if none does, [`ExitsError::Ended`] if the
+/// machine ends during the observation.
 pub fn look(
     host: &dyn Host,
     clock: &dyn Clock,

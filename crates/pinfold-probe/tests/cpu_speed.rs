@@ -67,7 +67,8 @@ fn each_micro_benchmark_does_as_much_as_asked_for() {
     }
 }
 
-/// They are sent in a network namespace of their own: the host's loopback interface has none of them.
+/// They are sent in a network namespace of their own: the host's loopback interface has none of
+/// them.
 #[test]
 fn datagrams_do_not_reach_the_network_of_the_host() {
     let packets = || -> u64 {

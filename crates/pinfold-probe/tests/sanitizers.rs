@@ -1,5 +1,5 @@
-//! The same sources under the address and undefined-behaviour sanitizers, the parallel programs also
-//! under the thread sanitizer.
+//! The same sources under the address and undefined-behaviour sanitizers, the parallel programs
+//! also under the thread sanitizer.
 
 #![allow(clippy::unwrap_used, reason = "a failure in a helper is a test's failure too")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]

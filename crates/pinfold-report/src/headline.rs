@@ -167,8 +167,8 @@ fn compared(
     Headline { subject: Some(winner.to_owned()), claim, evidence }
 }
 
-/// `the gain is that of keeping other load off CPU 1; pins alone: 1.15× shorter (compact)`; `None` if
-/// the winner excludes no tasks.
+/// `the gain is that of keeping other load off CPU 1; pins alone: 1.15× shorter (compact)`; `None`
+/// if the winner excludes no tasks.
 fn load_kept_away(page: &Page) -> Option<String> {
     let plan = &page.candidate(page.answer.winner?)?.plan;
     if plan.exclusive.is_empty() {

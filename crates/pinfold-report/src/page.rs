@@ -135,7 +135,8 @@ pub struct Candidate {
     pub stage: ReachedStage,
     /// Plan of the placement.
     pub plan: Plan,
-    /// True if it keeps [`RequestSummary::max_gap_ns`]; `None` if there is no limit or no measurement.
+    /// True if it keeps [`RequestSummary::max_gap_ns`]; `None` if there is no limit or no
+    /// measurement.
     pub keeps_limit: Option<bool>,
 }
 

@@ -162,8 +162,8 @@ pub fn apply_guarded<'c>(
     }
 }
 
-/// As [`apply_guarded`], for a command that waits at its start: with a group in which what it leaves
-/// in the background is found. Returns the group, if this user can make one.
+/// As [`apply_guarded`], for a command that waits at its start: with a group in which what it
+/// leaves in the background is found. Returns the group, if this user can make one.
 pub fn apply_command<'c>(
     host: &LiveHost,
     placement: Placement<'_>,

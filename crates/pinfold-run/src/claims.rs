@@ -1,4 +1,5 @@
-//! The map of claims: which CPUs belong to which owner, how exclusively, and where this is recorded.
+//! The map of claims: which CPUs belong to which owner, how exclusively, and where this is
+//! recorded.
 //!
 //! Owners are the active placements and platforms of the journals. Another kind of owner needs a
 //! variant of [`Owner`] and a function that appends its claims in [`Claims::read`].
@@ -88,7 +89,8 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// The claims of this host, from the journals of the state directory at `path` or the usual one.
+    /// The claims of this host, from the journals of the state directory at `path` or the usual
+    /// one.
     ///
     /// # Errors
     /// That of [`Self::read`].
@@ -220,7 +222,8 @@ impl Claims {
         }
     }
 
-    /// Plans as many machines like the one of a request as fit outside the exclusive CPUs of others.
+    /// Plans as many machines like the one of a request as fit outside the exclusive CPUs of
+    /// others.
     ///
     /// # Errors
     /// [`PlanError`] if not even one can be placed.

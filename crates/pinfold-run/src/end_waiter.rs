@@ -1,10 +1,11 @@
 //! A placement ends with its machine also if no command of Pinfold runs at that time.
 //!
-//! `apply` without `--watch` and the libvirt hook leave a process that waits for the end of the machine,
-//! and then reverts the placement as [`ended`] does. It has a session of its own, no terminal, and no
-//! descriptor of its caller. While it waits it holds no lock and sleeps: the kernel wakes it when the
-//! machine ends (pidfd) or when the journal is written (inotify). If the placement is undone before,
-//! it ends. It has no state: if it is killed, the next command reverts the placement.
+//! `apply` without `--watch` and the libvirt hook leave a process that waits for the end of the
+//! machine, and then reverts the placement as [`ended`] does. It has a session of its own, no
+//! terminal, and no descriptor of its caller. While it waits it holds no lock and sleeps: the
+//! kernel wakes it when the machine ends (pidfd) or when the journal is written (inotify). If the
+//! placement is undone before, it ends. It has no state: if it is killed, the next command reverts
+//! the placement.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
@@ -19,14 +20,16 @@ use crate::helper_program::{Helper, HelperProgram};
 use crate::message::say;
 use crate::{Failure, ended, host, interrupt};
 
-/// Longest time between two checks of the journal (ns). It matters only if inotify has no watch left.
+/// Longest time between two checks of the journal (ns). It matters only if inotify has no watch
+/// left.
 const LONGEST_WAIT_NS: u64 = 600_000_000_000;
 /// Number of attempts to open a journal that another process has locked at the moment.
 const ATTEMPTS: u32 = 20;
 const PAUSE_NS: u64 = 100_000_000;
 
-/// Starts the process for a placement, unless that changed the definition of its domain for the next
-/// start. True if it waits; a failure is reported, and then the next command reverts the placement.
+/// Starts the process for a placement, unless that changed the definition of its domain for the
+/// next start. True if it waits; a failure is reported, and then the next command reverts the
+/// placement.
 pub fn start(
     program: &HelperProgram,
     journals: &Journals<'_>,
@@ -64,7 +67,8 @@ pub fn start(
     }
 }
 
-/// `pinfold end-waiter`: waits for the end of the machine of a placement, and reverts the placement.
+/// `pinfold end-waiter`: waits for the end of the machine of a placement, and reverts the
+/// placement.
 ///
 /// # Errors
 /// [`Failure`] if the journal cannot be read, or if the kernel cannot wait for the process.

@@ -1,5 +1,6 @@
-//! Placements whose machine has ended: what they changed on the host is reverted by the process that
-//! waits for its end ([`crate::end_waiter`]), or by the next command that reads the placements.
+//! Placements whose machine has ended: what they changed on the host is reverted by the process
+//! that waits for its end ([`crate::end_waiter`]), or by the next command that reads the
+//! placements.
 
 use pinfold_apply::{JournalError, Journals, Record};
 use pinfold_host::{LiveHost, SystemClock, process};

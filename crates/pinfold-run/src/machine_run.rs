@@ -76,7 +76,8 @@ fn start(command: &dyn MachineCommand, options: &LaunchOptions) -> Result<Runnin
 pub type Planner<'a> = dyn Fn(&MachineSpec, &Vcpus) -> Result<Plan, Failure> + 'a;
 
 /// Runs a machine under a plan until it ends. `plan_for` is called before the start, and again if
-/// the machine has other vCPUs than its command line. `starting` is held since its claims were read.
+/// the machine has other vCPUs than its command line. `starting` is held since its claims were
+/// read.
 pub fn run(
     Session { state, program }: Session<'_>,
     words: &[String],

@@ -1,7 +1,8 @@
 //! One lock over the choice of CPUs and the journal that claims them.
 //!
-//! A plan avoids the CPUs that the journals of the state directory claim. Two commands that start at
-//! the same time would choose the same CPUs if one could plan before the journal of the other exists.
+//! A plan avoids the CPUs that the journals of the state directory claim. Two commands that start
+//! at the same time would choose the same CPUs if one could plan before the journal of the other
+//! exists.
 
 use pinfold_apply::JOURNALS;
 use pinfold_host::files::{Lock, StateDir};

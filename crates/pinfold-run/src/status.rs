@@ -50,8 +50,8 @@ impl ActivePlacement {
         Some((tables.to_string(), far))
     }
 
-    /// The plan with the CPUs of a role that its threads really have: another placement may have isolated
-    /// some of the CPUs that the role shares with others.
+    /// The plan with the CPUs of a role that its threads really have: another placement may have
+    /// isolated some of the CPUs that the role shares with others.
     fn plan_as_found(&self) -> Plan {
         let mut plan = self.plan.clone();
         let roles = self.status.iter().flat_map(|status| &status.roles);
@@ -144,7 +144,8 @@ impl Found {
     }
 }
 
-/// Compares everything with its plan that is active by the journals of the state directory at this path.
+/// Compares everything with its plan that is active by the journals of the state directory at this
+/// path.
 ///
 /// # Errors
 /// [`Failure`] if the journals or the marks cannot be listed.

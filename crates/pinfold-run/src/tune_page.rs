@@ -194,8 +194,8 @@ impl Build<'_> {
         }
     }
 
-    /// The placement with the largest gain among those that pin and exclude no task: of the ranking,
-    /// else of the screening.
+    /// The placement with the largest gain among those that pin and exclude no task: of the
+    /// ranking, else of the screening.
     fn pins_alone(&self) -> Option<PinsAlone> {
         let metric = self.report.config.metric();
         let load = self.report.goal_load;

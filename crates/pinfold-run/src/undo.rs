@@ -44,11 +44,12 @@ pub fn undo(selection: Selection<'_>, state: &StateDir) -> Result<(), Failure> {
     lost.and(undone).and(removed)
 }
 
-/// Lets the threads of a process whose journal is missing or damaged run on all CPUs of their cgroups.
-/// A damaged journal is set aside, so that the process can be placed again.
+/// Lets the threads of a process whose journal is missing or damaged run on all CPUs of their
+/// cgroups. A damaged journal is set aside, so that the process can be placed again.
 ///
 /// # Errors
-/// [`Failure`] if there is no such process, if its journal can be undone, or if a mask cannot be set.
+/// [`Failure`] if there is no such process, if its journal can be undone, or if a mask cannot be
+/// set.
 pub fn reset(pid: Tid, state: &StateDir) -> Result<(), Failure> {
     if pid.0 == 0 {
         let text = "--reset 0: no process has this number";
@@ -88,8 +89,8 @@ pub fn reset(pid: Tid, state: &StateDir) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The active placements whose journals should be in the state directory at this path, and are missing
-/// there or wrong.
+/// The active placements whose journals should be in the state directory at this path, and are
+/// missing there or wrong.
 ///
 /// # Errors
 /// [`Failure`] if the marks cannot be read.

@@ -3,8 +3,8 @@
 //! Stability: none; only for the tests of this repository.
 //!
 //! [`machine`] builds topologies of known machines, [`hosts`] reads those of `fixtures/hosts`.
-//! The functions `any_…` are strategies of proptest. Only tests use this crate: a function panics if
-//! its input is not as the tests say.
+//! The functions `any_…` are strategies of proptest. Only tests use this crate: a function panics
+//! if its input is not as the tests say.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "only tests use it, and fail by that")]
 

@@ -39,8 +39,8 @@ pub const MARGIN: f64 = 0.02;
 /// Probes whose figures have no better direction: fewer exits may mean less work.
 const NEUTRAL: [&str; 1] = ["exits"];
 
-/// Labels that describe the machine or what the kernel gave there: its caches, the level that holds a
-/// block, the widest vectors, the node of the pages. They are not part of a figure's identity.
+/// Labels that describe the machine or what the kernel gave there: its caches, the level that holds
+/// a block, the widest vectors, the node of the pages. They are not part of a figure's identity.
 pub const DESCRIPTIVE: [&str; 8] = [
     "caches",
     "interferer_cpu",

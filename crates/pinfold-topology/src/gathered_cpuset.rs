@@ -1,8 +1,8 @@
 //! The cpuset of the process that ran `hwloc-gather-topology`: hwloc applies it when it reads the
 //! tarball, so the machine has only these CPUs for it.
 //!
-//! The tarball has the name of its group, the mount table and the files of the cpuset hierarchy, below
-//! the tarball's own folder.
+//! The tarball has the name of its group, the mount table and the files of the cpuset hierarchy,
+//! below the tarball's own folder.
 
 use std::collections::BTreeMap;
 

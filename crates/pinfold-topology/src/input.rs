@@ -2,8 +2,9 @@
 //! folder or tarball with `/sys` and `/proc`, or a synthetic description.
 //!
 //! The kind is determined as follows. An existing path is a file, and its first words identify its
-//! kind (a description in a file starts with a `#` comment, or the file is named `.synthetic`). A text with a slash, or ending in
-//! `.xml`, is taken for a missing file. Anything else is a description.
+//! kind (a description in a file starts with a `#` comment, or the file is named `.synthetic`). A
+//! text with a slash, or ending in `.xml`, is taken for a missing file. Anything else is a
+//! description.
 
 use pinfold_host::{Host, HostError, SnapshotHost, files, paths};
 use pinfold_model::{CpuSet, Source, Topology};

@@ -1,4 +1,5 @@
-//! What Pinfold must know about a program that runs virtual machines, and about one of its machines.
+//! What Pinfold must know about a program that runs virtual machines, and about one of its
+//! machines.
 //!
 //! [`Hypervisor`] describes the program: how its processes and threads are identified, how it is
 //! started, and how its control interface is reached. [`MachineCommand`] is a command line that
@@ -7,8 +8,8 @@
 //! traits: the demo guest, which QEMU runs ([`crate::guest`]), and libvirt, through which only QEMU
 //! is reached ([`crate::libvirt`]).
 //!
-//! A monitor reports no hot-plug events: the kernel reports each new thread of a process, also where
-//! no monitor is known, and the roles are then queried again.
+//! A monitor reports no hot-plug events: the kernel reports each new thread of a process, also
+//! where no monitor is known, and the roles are then queried again.
 
 use std::any::Any;
 use std::fmt;

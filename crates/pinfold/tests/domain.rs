@@ -1,5 +1,5 @@
-//! From a person's domain file to a running domain and back, with a real libvirt daemon: the plan is
-//! merged in, libvirt takes it and gives it back, and the review reads both file and machine.
+//! From a person's domain file to a running domain and back, with a real libvirt daemon: the plan
+//! is merged in, libvirt takes it and gives it back, and the review reads both file and machine.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]

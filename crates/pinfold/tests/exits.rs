@@ -1,4 +1,5 @@
-//! `pinfold exits` on machines of this test's own: its micro-guest, and QEMUs with a few bytes of firmware.
+//! `pinfold exits` on machines of this test's own: its micro-guest, and QEMUs with a few bytes of
+//! firmware.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]

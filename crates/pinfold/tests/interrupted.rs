@@ -1,5 +1,6 @@
-//! Ctrl-C at points of an `apply` and an `undo`: strace sends the signal with the Nth call. And what
-//! the command of a `run` left in the background, after its end and after kills at random moments.
+//! Ctrl-C at points of an `apply` and an `undo`: strace sends the signal with the Nth call. And
+//! what the command of a `run` left in the background, after its end and after kills at random
+//! moments.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]

@@ -1,5 +1,5 @@
-//! `pinfold measure --guest SOCKET` and `compare --guest SOCKET`, in a real guest that runs already:
-//! Debian's kernel in QEMU's translator, whose init is `pinload agent`.
+//! `pinfold measure --guest SOCKET` and `compare --guest SOCKET`, in a real guest that runs
+//! already: Debian's kernel in QEMU's translator, whose init is `pinload agent`.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]

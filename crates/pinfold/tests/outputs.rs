@@ -12,8 +12,8 @@ const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// The blocks of a page: kind and lines. Only empty lines and other blocks are between a command and
-/// its output, so a paragraph is a block of its own kind.
+/// The blocks of a page: kind and lines. Only empty lines and other blocks are between a command
+/// and its output, so a paragraph is a block of its own kind.
 fn blocks(text: &str) -> Vec<(&str, Vec<&str>)> {
     let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut inside = false;

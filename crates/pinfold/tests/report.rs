@@ -307,7 +307,8 @@ fn offered_commands(document: &Document<'_>) -> Vec<String> {
     code.into_iter().chain(quoted.map(str::to_owned)).collect()
 }
 
-/// A command line that the program's own parser accepts: with `--help` after its options nothing runs.
+/// A command line that the program's own parser accepts: with `--help` after its options nothing
+/// runs.
 fn parses(line: &str) {
     let words: Vec<&str> = line.split_whitespace().skip(1).collect();
     let end = words.iter().position(|word| *word == "--").unwrap_or(words.len());

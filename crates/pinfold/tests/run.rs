@@ -395,8 +395,8 @@ impl PlacedMachine {
     }
 }
 
-/// A journal that was cut while its machine is placed is never taken for a whole one. A reset keeps it
-/// under another name, and the machine can be placed again.
+/// A journal that was cut while its machine is placed is never taken for a whole one. A reset keeps
+/// it under another name, and the machine can be placed again.
 #[test]
 fn a_journal_that_was_cut_is_noticed() {
     let Some(mut machine) = PlacedMachine::new() else { return };
@@ -473,8 +473,8 @@ fn masks_of(host: &LiveHost, qemu: &Child) -> Vec<String> {
     tids.map(|tid| host.affinity(tid).expect("a mask").to_string()).collect()
 }
 
-/// The first machine has the part of the second, which another Pinfold holds: it has this plan again
-/// after the joint plan failed.
+/// The first machine has the part of the second, which another Pinfold holds: it has this plan
+/// again after the joint plan failed.
 fn what_was_replaced_is_put_back(
     state: &str,
     file: &str,

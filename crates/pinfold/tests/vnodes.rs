@@ -372,7 +372,8 @@ fn burners_of_fracas_pause_with_their_supervisor_and_end_with_it() {
     let before = burned();
     assert!(until(|| !burns()), "they go on while their supervisor is stopped");
     // By their own CPU time, which a machine that is late makes no longer: 90 ms of beats that do
-    // not come, and some for who listens. A load that is no burner goes on for 1.5 s. A tick is 10 ms.
+    // not come, and some for who listens. A load that is no burner goes on for 1.5 s. A tick is 10
+    // ms.
     let after = burned() - before;
     assert!(after < 60, "they burned {after} ticks more");
     stage.supervisor.signal(Signaled::Continue).expect("goes on");

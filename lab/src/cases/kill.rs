@@ -19,7 +19,8 @@ use crate::stage::LabHost;
 /// Calls that change the host or the journal; those with a question mark do not exist on all
 /// architectures.
 const CALLS: &str = "write,fsync,fdatasync,?mkdir,mkdirat,?rmdir,unlinkat,?renameat,renameat2,sched_setaffinity,sched_setattr";
-/// The threads of a command, without the process that an apply leaves and that strace would wait for.
+/// The threads of a command, without the process that an apply leaves and that strace would wait
+/// for.
 const FOLLOWED: [&str; 4] = ["-f", "-b", "execve", "-qq"];
 const STRACE: &str = "/usr/bin/strace";
 const LOG: &str = "/tmp/strace.log";

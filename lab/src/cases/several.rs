@@ -17,7 +17,8 @@ const VCPUS: u32 = 2;
 const GROUPS: &str = "mount -t cgroup2 none /sys/fs/cgroup; cd /sys/fs/cgroup
     mkdir init.scope one.scope two.scope three.scope; echo 1 > init.scope/cgroup.procs
     echo +cpuset > cgroup.subtree_control";
-/// Starts three applies that all read the claims before the first journal could exist without a lock.
+/// Starts three applies that all read the claims before the first journal could exist without a
+/// lock.
 const AT_ONCE: &str = "for name in one two three; do
         pinfold apply --qmp /tmp/$name.qmp --strategy low-latency > /tmp/$name.log 2>&1 &
         eval $name=$!

@@ -1,8 +1,9 @@
 //! Figures 2 to 4 of Kuehn and Baum: the bandwidth of near and far memory, a guest next to another
 //! on its node and on the other one; and a guest with its memory on the far node.
 //!
-//! The cells are those of `studies/numa-interference.toml`, with short runs. While a study runs, all QEMU processes are watched: the masks of their threads, and their
-//! anonymous pages on each node, as the kernel counts them.
+//! The cells are those of `studies/numa-interference.toml`, with short runs. While a study runs,
+//! all QEMU processes are watched: the masks of their threads, and their anonymous pages on each
+//! node, as the kernel counts them.
 
 use std::collections::BTreeSet;
 

@@ -103,8 +103,8 @@ impl Crate {
         uses
     }
 
-    /// False for the first name of a path into another crate. It is in no scope, so the search for it
-    /// would end at the same `*` again.
+    /// False for the first name of a path into another crate. It is in no scope, so the search for
+    /// it would end at the same `*` again.
     fn is_ours(&self, module: usize, first: &String) -> bool {
         let child: Module = self.modules[module].iter().chain(Some(first)).cloned().collect();
         ["crate", "self", "super"].contains(&first.as_str())

@@ -5,12 +5,12 @@
 //!                                      │ what B sets otherwise than it is now: steps
 //! ```
 //! The undos of the first plan stay valid, so that one undo leads back to the state before the
-//! first plan. A thread that both plans place goes from one mask to the next: nothing is released in
-//! between. To know what plan B needs, it is planned for a host on which the placement has set
+//! first plan. A thread that both plans place goes from one mask to the next: nothing is released
+//! in between. To know what plan B needs, it is planned for a host on which the placement has set
 //! nothing ([`HostState::without`]). What is so already is not written again.
 //!
-//! A partition of CPUs cannot get other CPUs while threads are in it, and a list of version 1 cannot
-//! leave that of its parent. They are undone and made again.
+//! A partition of CPUs cannot get other CPUs while threads are in it, and a list of version 1
+//! cannot leave that of its parent. They are undone and made again.
 
 use std::collections::BTreeSet;
 

@@ -4,9 +4,9 @@
 //! {"end":{"unix_s":1770000000,"why":"undone"},"crc32":"8f4d2a01"}
 //! ```
 //!
-//! The sum is that of the line without this key. It detects damage by a disk or an editor, and is no
-//! protection against a person who means to change the journal. The polynomial is that of IEEE 802.3,
-//! as in `zlib`'s `crc32`.
+//! The sum is that of the line without this key. It detects damage by a disk or an editor, and is
+//! no protection against a person who means to change the journal. The polynomial is that of IEEE
+//! 802.3, as in `zlib`'s `crc32`.
 
 const KEY: &str = ",\"crc32\":\"";
 /// The digits, the quotation mark and the closing brace.

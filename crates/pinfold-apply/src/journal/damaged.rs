@@ -8,8 +8,8 @@ use super::{JournalError, Journals, SUFFIX, ids};
 const DAMAGED: &str = ".damaged";
 
 impl Journals<'_> {
-    /// Renames the journals of a process that cannot be undone because they are damaged, so that it can
-    /// be placed again. Returns their new paths.
+    /// Renames the journals of a process that cannot be undone because they are damaged, so that it
+    /// can be placed again. Returns their new paths.
     ///
     /// # Errors
     /// [`JournalError::Store`].

@@ -80,7 +80,8 @@ pub enum JournalError {
         /// The journal of that placement, or its mark if the journal is not visible.
         journal: String,
     },
-    /// The process has a mark of a placement, and the journal of that placement is missing or wrong.
+    /// The process has a mark of a placement, and the journal of that placement is missing or
+    /// wrong.
     #[error("{0}")]
     Lost(LostPlacement),
     /// Another journal of this state directory has an active placement of the process.

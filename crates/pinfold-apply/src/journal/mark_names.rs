@@ -1,8 +1,8 @@
 //! The names of marks: `PID-NAMESPACE-TID-START`.
 //!
-//! The kernel shows start times with the offset of the reader's time namespace. A name has the ticks
-//! since the boot of the host, as the initial time namespace shows them, so that all readers look
-//! for the same name.
+//! The kernel shows start times with the offset of the reader's time namespace. A name has the
+//! ticks since the boot of the host, as the initial time namespace shows them, so that all readers
+//! look for the same name.
 
 use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{TaskId, Tid};

@@ -6,11 +6,12 @@
 //! masks as the original, and restore them permanently after both were undone. A mark is named
 //! after the process (PID namespace, number, start time) and contains the path of the journal. It
 //! is locked like the journal, written after the journal's file is created, and removed before the
-//! journal's end is written. So a mark whose journal has ended is void, unless the threads still have
-//! the masks of that placement: then the end was not written by an undo. One whose journal is missing is void only if its process has ended: a mount namespace may hide the journal, or it was removed
-//! while its placement is active. Processes that become vnodes of a platform have marks too, which
-//! name the platform's journal. After a complete apply a further line has the number of its steps: a
-//! journal with fewer of them was cut.
+//! journal's end is written. So a mark whose journal has ended is void, unless the threads still
+//! have the masks of that placement: then the end was not written by an undo. One whose journal is
+//! missing is void only if its process has ended: a mount namespace may hide the journal, or it was
+//! removed while its placement is active. Processes that become vnodes of a platform have marks
+//! too, which name the platform's journal. After a complete apply a further line has the number of
+//! its steps: a journal with fewer of them was cut.
 
 use std::collections::BTreeSet;
 
@@ -201,7 +202,8 @@ impl Marks {
         Ok(())
     }
 
-    /// The own marks for which `judge` has an answer: their directory, name, journal, and the answer.
+    /// The own marks for which `judge` has an answer: their directory, name, journal, and the
+    /// answer.
     fn noted<T>(
         &self,
         host: &dyn Host,

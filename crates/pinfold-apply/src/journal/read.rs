@@ -2,8 +2,8 @@
 //!
 //! The text ends at the last newline. Anything after it was being written at a power failure or a
 //! kill. Its step was not done, because a step is done only after its line has reached the disk.
-//! Any other line that is not understood, or whose checksum differs, makes the whole journal invalid: nothing of it is
-//! executed.
+//! Any other line that is not understood, or whose checksum differs, makes the whole journal
+//! invalid: nothing of it is executed.
 
 use std::borrow::Cow;
 

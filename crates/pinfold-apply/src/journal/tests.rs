@@ -581,8 +581,8 @@ fn a_second_state_folder_sees_the_placement_of_the_first() {
 
     assert!(undo(&host, &mut first.reopen("500-1500").unwrap().unwrap()).is_complete());
     assert_eq!(before, host.snapshot());
-    // A journal that was begun and not written leaves no mark. One that was removed, or is hidden by
-    // a mount namespace, still holds its machine.
+    // A journal that was begun and not written leaves no mark. One that was removed, or is hidden
+    // by a mount namespace, still holds its machine.
     drop(second.begin(&host, &new).unwrap());
     let mut journal = first.begin(&host, &new).unwrap();
     apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();

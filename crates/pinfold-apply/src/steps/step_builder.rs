@@ -329,8 +329,8 @@ impl<'a> StepBuilder<'a> {
         Ok(movable)
     }
 
-    /// The CPUs outside of this plan to which members of a group, and of those below it, are pinned:
-    /// those of another placement. They stay theirs.
+    /// The CPUs outside of this plan to which members of a group, and of those below it, are
+    /// pinned: those of another placement. They stay theirs.
     pub(super) fn reserved(&self, cpusets: &Cpusets, group: &str) -> Result<CpuSet, HostError> {
         let mut reserved = CpuSet::new();
         if self.state.placed.is_empty() || self.elsewhere(cpusets)?.is_empty() {
@@ -364,8 +364,8 @@ impl<'a> StepBuilder<'a> {
         Ok(reserved)
     }
 
-    /// The masks that the tasks of a group, and of those below it, have on their own, if a kernel before
-    /// 6.2 overwrites them when the group's list is written.
+    /// The masks that the tasks of a group, and of those below it, have on their own, if a kernel
+    /// before 6.2 overwrites them when the group's list is written.
     pub(super) fn overwritten(
         &self,
         cpusets: &Cpusets,

@@ -1,7 +1,7 @@
 //! The host's tunables: interrupts, kernel work, memory, frequency, run time.
 //!
-//! Most are written as the table of the model has them; one file per kind of the others. A missing or refused tunable is a finding, or an error if the plan requires
-//! its tunables.
+//! Most are written as the table of the model has them; one file per kind of the others. A missing
+//! or refused tunable is a finding, or an error if the plan requires its tunables.
 
 mod cpu_time;
 mod frequency;

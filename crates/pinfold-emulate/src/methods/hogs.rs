@@ -1,11 +1,11 @@
 //! `hogs`: a real-time burner on each core, all cores in phase. A refinement of CPU-Hogs of Buchert
 //! 2011.
 //!
-//! The paper's burners wait for each other at a barrier (§III.A). Here they all sleep until the same
-//! multiples of the period on the monotonic clock, which keeps them in phase without a barrier. The
-//! burned time counts from the timer's expiry, and a burner that burned too long burns less in the
-//! next period. The remaining overhead per period, such as context switches, is measured at the
-//! start on all cores at once.
+//! The paper's burners wait for each other at a barrier (§III.A). Here they all sleep until the
+//! same multiples of the period on the monotonic clock, which keeps them in phase without a
+//! barrier. The burned time counts from the timer's expiry, and a burner that burned too long burns
+//! less in the next period. The remaining overhead per period, such as context switches, is
+//! measured at the start on all cores at once.
 //!
 //! The overhead is not measured for long periods, of which a reference run would see only a few: a
 //! few microseconds are negligible there.

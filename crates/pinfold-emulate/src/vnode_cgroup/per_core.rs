@@ -7,8 +7,8 @@
 //!   pinfold-core-3
 //!   pinfold-burn-3
 //! ```
-//! Fracas as published (Buchert 2011, Fig. 4) has one group for the tasks of all cores, `all`, and a
-//! group around each burner:
+//! Fracas as published (Buchert 2011, Fig. 4) has one group for the tasks of all cores, `all`, and
+//! a group around each burner:
 //! ```text
 //! pinfold-vnode-web
 //!   pinfold-all

@@ -1,6 +1,7 @@
 //! The program that writes a domain file, by its elements in `<metadata>`.
 //!
-//! Such a program writes the file anew at each start of the machine, so that changes of it are lost.
+//! Such a program writes the file anew at each start of the machine, so that changes of it are
+//! lost.
 
 use roxmltree::Node;
 

@@ -1,9 +1,9 @@
 //! `compact-cores`: as `compact`, with one CPU per core.
 //!
 //! On a machine without SMT Badaroux 2021 §III counts the CPUs in the order of their numbers, which
-//! is `sequential`; here cores are filled node by node, as by `compact`. After the last core the next
-//! vCPU is on the first core's CPU again. The siblings stay free of vCPUs even then;
-//! `compact` is the strategy that uses them.
+//! is `sequential`; here cores are filled node by node, as by `compact`. After the last core the
+//! next vCPU is on the first core's CPU again. The siblings stay free of vCPUs even then; `compact`
+//! is the strategy that uses them.
 //!
 //! `auto` gives as many vCPUs as there are usable cores: one round.
 

@@ -2,8 +2,8 @@
 //! cells of equal size, on as few nodes as possible.
 //!
 //! The plan is the one that a domain file with these cells gets. A machine on several packages has
-//! the same number of nodes and of vCPUs on each, if there are such nodes: its guest is then shown a
-//! socket for each. A number of vCPUs that the nodes do not divide is shared out as evenly as can
+//! the same number of nodes and of vCPUs on each, if there are such nodes: its guest is then shown
+//! a socket for each. A number of vCPUs that the nodes do not divide is shared out as evenly as can
 //! be: the cells then have different sizes. Strategies that promise an order of CPUs, or one domain
 //! for each machine, are not changed. Of several machines, those that no node holds are planned one
 //! after the other, the largest first, and the others on what these leave.
@@ -324,8 +324,8 @@ fn spanned(asked: &VnodeRequest, index: &Index<'_>, vnode: &VnodePlan) -> Vec<Sh
 }
 
 /// The same number of nodes on each package of a machine, if its plan has them or its vCPUs
-/// unevenly: those of the plan first, that with the host's core last; one more than the plan has if its number is odd.
-/// `None` if no such division exists.
+/// unevenly: those of the plan first, that with the host's core last; one more than the plan has if
+/// its number is odd. `None` if no such division exists.
 fn by_package(asked: &VnodeRequest, index: &Index<'_>, own: &Shares) -> Option<Vec<Vec<NodeId>>> {
     let is_own = |node: NodeId| own.iter().any(|(known, _)| *known == node);
     let boot = index.topology.online().first()?;

@@ -222,8 +222,8 @@ fn few_nodes_where_a_node_has_several_packages() {
     assert_eq!(runs_on(&layout.vnodes[0]), set("24-47"));
 }
 
-/// Four groups of two cores, each with an L3 domain of its own; where the fast cores are too few for
-/// all, it is said.
+/// Four groups of two cores, each with an L3 domain of its own; where the fast cores are too few
+/// for all, it is said.
 #[test]
 fn groups_are_alike_or_it_is_said() {
     let names = ["r1", "r2", "r3", "r4"];

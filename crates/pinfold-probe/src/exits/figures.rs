@@ -11,8 +11,8 @@ use super::table::{ASLEEP, ExitTable, Kind, PREEMPTED, Row, Vcpu};
 
 /// One figure for each number of each row, of all vCPUs together and of each. Labels: `type`,
 /// `vcpu` (an index, or `all`), `level` and `statistic` (`count`, `per-second`, `mean`, `shortest`,
-/// `longest`, `sum`, `deviation`, `share`). Unknown numbers have no figure. Where times are known, a
-/// vCPU that never lost its CPU has `DESCHEDULED` figures of 0, so that a rule can subtract them.
+/// `longest`, `sum`, `deviation`, `share`). Unknown numbers have no figure. Where times are known,
+/// a vCPU that never lost its CPU has `DESCHEDULED` figures of 0, so that a rule can subtract them.
 #[must_use]
 pub fn figures(table: &ExitTable) -> Vec<Figure> {
     let mut all = Vec::new();

@@ -256,7 +256,8 @@ pub struct MeasuredFigure {
     pub blocks: u32,
     /// Median of the blocks.
     pub median: f64,
-    /// Its 95 % interval; below [`INTERVAL_BLOCKS`](super::INTERVAL_BLOCKS) the range of the blocks.
+    /// Its 95 % interval; below [`INTERVAL_BLOCKS`](super::INTERVAL_BLOCKS) the range of the
+    /// blocks.
     pub interval: Option<(f64, f64)>,
     /// The source's own summary, if it is another one.
     pub summary: Option<(f64, Spread)>,

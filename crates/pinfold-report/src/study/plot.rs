@@ -33,7 +33,8 @@ const PERCENTILES: [(f64, &str); 8] = [
 ];
 /// Number of steps on a linear axis, at most.
 const TICKS: f64 = 5.0;
-/// Room above the largest number of a linear axis that does not end at a tick, as a share of the axis.
+/// Room above the largest number of a linear axis that does not end at a tick, as a share of the
+/// axis.
 const ROOM_ABOVE: f64 = 0.08;
 /// Half of the width of a whisker's end.
 const FOOT: f64 = 2.5;

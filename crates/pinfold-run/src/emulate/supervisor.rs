@@ -1,8 +1,8 @@
 //! The supervisor of a platform, which slows its vnodes.
 //!
 //! In the background, the program is started again in a new session, and its starter waits until
-//! the vnodes are ready. All changes are steps in the journal, and are undone at its end; after a crash by
-//! `pinfold undo`. Messages during its work are in `status`.
+//! the vnodes are ready. All changes are steps in the journal, and are undone at its end; after a
+//! crash by `pinfold undo`. Messages during its work are in `status`.
 
 use std::io::BufRead as _;
 use std::os::fd::BorrowedFd;

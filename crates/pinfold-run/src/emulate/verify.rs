@@ -1,4 +1,5 @@
-//! Runs the six micro-benchmarks of Buchert 2011 in a vnode, each paired with a run at full speed on the same CPUs.
+//! Runs the six micro-benchmarks of Buchert 2011 in a vnode, each paired with a run at full speed
+//! on the same CPUs.
 //!
 //! The runs at full speed are outside the vnode's cgroups. Methods that act on the core itself
 //! would slow them too, so the vnode is set to 100 % for them; its speeds are restored after each

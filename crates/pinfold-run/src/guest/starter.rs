@@ -61,8 +61,8 @@ pub struct VmStarter<'a> {
     /// The NUMA node to which the guest's memory is bound from its start; `None` leaves it to the
     /// plan.
     pub memory_node: Option<NodeId>,
-    /// The order of its starts and those of other pinfold processes; `None` for plans that were made
-    /// without their claims.
+    /// The order of its starts and those of other pinfold processes; `None` for plans that were
+    /// made without their claims.
     pub order: Option<&'a StartOrder>,
 }
 
@@ -77,8 +77,8 @@ pub struct StartOrder {
 }
 
 impl StartOrder {
-    /// The lock for one start. Placements that use a CPU of its plan are reported once: its plan was
-    /// made before they began.
+    /// The lock for one start. Placements that use a CPU of its plan are reported once: its plan
+    /// was made before they began.
     fn take(&self, host: &LiveHost, state: &StateDir, plan: &Plan) -> Result<StartLock, Failure> {
         let starting = match self.starting.take() {
             Some(starting) => starting,

@@ -1,7 +1,7 @@
 //! Compares two files, two plans, or a guest with this machine.
 //!
-//! Plans and guests are measured in interleaved order: each block measures both sides once, in random order, so
-//! that changes of the machine affect both equally.
+//! Plans and guests are measured in interleaved order: each block measures both sides once, in
+//! random order, so that changes of the machine affect both equally.
 
 use pinfold_host::files::read_text;
 use pinfold_model::{CpuSet, Family, Plan};

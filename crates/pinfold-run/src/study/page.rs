@@ -681,7 +681,8 @@ fn guests(analysis: &Analysis) -> Vec<(String, String)> {
     rows
 }
 
-/// Writes every table as CSV (and as Parquet, with that feature) into a folder, and returns their names and sizes.
+/// Writes every table as CSV, and as Parquet with that feature, into a folder. Returns their names
+/// and sizes.
 ///
 /// # Errors
 /// [`Failure`] if a file cannot be written.

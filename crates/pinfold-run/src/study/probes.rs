@@ -1,8 +1,8 @@
 //! Observations during a trial: CPU times of its CPUs, counters and lock time of its threads.
 //!
 //! For a guest, the threads are those of its vCPUs, or all of QEMU's; for a process, its own and
-//! those of its children. A probe that the host does not provide becomes a figure without samples, with the
-//! reason in its flag.
+//! those of its children. A probe that the host does not provide becomes a figure without samples,
+//! with the reason in its flag.
 
 use std::collections::BTreeSet;
 

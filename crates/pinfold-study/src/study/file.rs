@@ -361,7 +361,8 @@ pub enum DisplayedStatistic {
 
 /// The x axis of a sequence: the number of the sample, from 1.
 pub const ORDER: &str = "order";
-/// The x axis of a sequence of durations: the sum of the samples so far, as they follow one another.
+/// The x axis of a sequence of durations: the sum of the samples so far, as they follow one
+/// another.
 pub const TIME: &str = "time";
 
 /// Kind of a plot.

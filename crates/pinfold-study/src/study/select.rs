@@ -20,7 +20,8 @@ use super::template;
 pub struct Point {
     /// The value, ratio or error.
     pub value: f64,
-    /// For one cell its 95 % interval, or the range of too few blocks; for several the smallest and the largest of their values.
+    /// For one cell its 95 % interval, or the range of too few blocks; for several the smallest and
+    /// the largest of their values.
     pub range: Option<(f64, f64)>,
     /// Number of cells.
     pub cells: usize,
@@ -193,8 +194,8 @@ impl Analysis {
         reasons
     }
 
-    /// The cells of a selection with their indices, skipped ones too, of the workloads that give its
-    /// figure.
+    /// The cells of a selection with their indices, skipped ones too, of the workloads that give
+    /// its figure.
     pub(super) fn selected<'a>(
         &'a self,
         selection: &'a Selection,

@@ -2,7 +2,8 @@
 //!
 //! A process that can connect to the socket can do everything that the hypervisor can. So the
 //! parent directory is private (mode 0700, owned by this user, no symbolic link); the hypervisor
-//! creates the socket in it. The next start and `pinfold undo` remove directories of processes that were killed.
+//! creates the socket in it. The next start and `pinfold undo` remove directories of processes that
+//! were killed.
 
 use pinfold_host::files::{self, Owned, OwnedLock, StateDir};
 use pinfold_host::{HostError, LiveHost};

@@ -11,8 +11,8 @@ use pinfold_host::{Clock as _, HostError, SystemClock};
 
 /// Number of stored bytes.
 const KEPT: usize = 64 << 10;
-/// Maximum wait for the remaining output of a program that has ended: one of its helpers may keep the
-/// pipe open.
+/// Maximum wait for the remaining output of a program that has ended: one of its helpers may keep
+/// the pipe open.
 const LAST_WORDS_NS: u64 = 500_000_000;
 const NAP_NS: u64 = 1_000_000;
 

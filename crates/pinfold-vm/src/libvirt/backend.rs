@@ -39,8 +39,8 @@ impl LibvirtBackend {
     }
 }
 
-/// True for a connection to a daemon of this machine. Others can start a program: a journal must not
-/// choose one (<https://libvirt.org/uri.html>).
+/// True for a connection to a daemon of this machine. Others can start a program: a journal must
+/// not choose one (<https://libvirt.org/uri.html>).
 fn is_local(uri: &str) -> bool {
     let rest = ["qemu:///", "qemu+unix:///"].iter().find_map(|scheme| uri.strip_prefix(scheme));
     let (path, query) = rest.map_or(("", None), |rest| {

@@ -22,7 +22,8 @@ pub enum StudyCommand {
     Resume(ResumeArgs),
     /// Show the progress of a study, and failed trials
     Status(StoreArgs),
-    /// Write all tables as CSV (and Parquet, if built with that feature): cells, trials, raw samples, estimates, report tables
+    /// Write all tables as CSV (and Parquet, if built with that feature): cells, trials, raw
+    /// samples, estimates, report tables
     Export(ExportArgs),
     /// Compare two runs of a study, or one study on two machines
     Diff(DiffArgs),

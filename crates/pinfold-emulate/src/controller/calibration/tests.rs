@@ -51,7 +51,8 @@ impl HelperSpawner for Machine {
         self.reports.lock().unwrap().push(message.to_owned());
     }
 
-    /// A thread gets 0.1 % less than all outside of the vnode, and 2 % less than what is left inside.
+    /// A thread gets 0.1 % less than all outside of the vnode, and 2 % less than what is left
+    /// inside.
     fn rates(&self, entries: &[String], pus: &CpuSet, _: u64) -> Result<Throughput, SpeedError> {
         *self.runs.lock().unwrap() += 1;
         if self.other == Disturbance::Fails {

@@ -6,8 +6,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{Failure, inputs};
 
-/// Writes the results as Markdown, and its charts in the directory `NAME-charts` next to it. Returns
-/// the path of that directory.
+/// Writes the results as Markdown, and its charts in the directory `NAME-charts` next to it.
+/// Returns the path of that directory.
 ///
 /// # Errors
 /// [`Failure`] if they cannot be written, or the store cannot be read.

@@ -1,8 +1,8 @@
 //! The rules of the statements with the sources' own numbers, which must agree, and with contrary
 //! numbers, which must differ.
 //!
-//! Where a figure of a source is a picture and its text only says "proportional", the number is that
-//! of the law.
+//! Where a figure of a source is a picture and its text only says "proportional", the number is
+//! that of the law.
 
 use std::collections::BTreeMap;
 

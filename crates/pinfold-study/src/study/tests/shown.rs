@@ -142,7 +142,8 @@ fn sums_and_the_places_of_the_ends() {
     }
 }
 
-/// A value of the source stands next to the number of this run, with an interval from six blocks on.
+/// A value of the source stands next to the number of this run, with an interval from six blocks
+/// on.
 #[test]
 fn a_value_of_the_source_has_the_number_of_the_run() {
     let row = |ours: &str| {

@@ -107,8 +107,8 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.foreground {
         return supervise(&file, session);
     }
-    // Everything that can be rejected is rejected here, where the user sees it. The supervisor reads
-    // the claims again, under the lock.
+    // Everything that can be rejected is rejected here, where the user sees it. The supervisor
+    // reads the claims again, under the lock.
     let host = host::live()?;
     let plan = plan_of(&file, &host, &Claims::of_state(&host, &state)?)?;
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
