@@ -681,8 +681,7 @@ fn guests(analysis: &Analysis) -> Vec<(String, String)> {
     rows
 }
 
-/// Writes every table as CSV, and as Parquet with that feature, into a folder. Returns their names
-/// and sizes.
+/// Writes each table as CSV, and as Parquet with that feature; returns their names and sizes.
 ///
 /// # Errors
 /// [`Failure`] if a file cannot be written.
