@@ -240,7 +240,7 @@ fn is_left(host: &LiveHost, record: &pinfold_apply::Record) -> Result<bool, Fail
 
 /// Undoes one that was left behind, unless it has changed since the check.
 fn undo_one_left(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Failure> {
-    match reopened(journals, id)? {
+    match reopen(journals, id)? {
         Some(journal) if !is_left(host, journal.record())? => Ok(()),
         journal => take_back(host, id, journal),
     }
@@ -248,7 +248,10 @@ fn undo_one_left(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(
 
 /// Opens a journal, and waits while `pinfold watch` holds it for a short time. A journal that its
 /// process holds until its end is not waited for.
-fn reopened<'c>(journals: &Journals<'c>, id: &str) -> Result<Option<Journal<'c>>, Failure> {
+///
+/// # Errors
+/// [`Failure`] if it cannot be read or another process keeps it.
+pub fn reopen<'c>(journals: &Journals<'c>, id: &str) -> Result<Option<Journal<'c>>, Failure> {
     for look in 0.. {
         let answer = journals.reopen(id);
         if !matches!(answer, Err(JournalError::Busy { .. })) || look == LOOKS {
@@ -316,7 +319,7 @@ fn undo_each(
 }
 
 fn undo_one(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Failure> {
-    take_back(host, id, reopened(journals, id)?)
+    take_back(host, id, reopen(journals, id)?)
 }
 
 fn take_back(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<(), Failure> {

@@ -1,8 +1,8 @@
 //! Plans that were saved while other CPUs were online, on a simulated host.
 
-use pinfold_apply::{Journal, Journals, NewJournal, unobserved};
+use pinfold_apply::{Journal, JournalError, Journals, NewJournal, unobserved};
 use pinfold_host::files::StateDir;
-use pinfold_host::{Host as _, SimClock, paths};
+use pinfold_host::{Clock as _, Host as _, SimClock, SystemClock, paths};
 use pinfold_model::{CpuSet, Request, Role, Tid, Topology, VcpuCount};
 use pinfold_sim::{CgroupVersion, SimHost, SimTask};
 
@@ -145,4 +145,31 @@ fn a_cpu_that_does_not_come_online_ends_the_apply() {
     placed(&host, &plan, |done, _journal| assert!(matches!(done, Err(NotPlaced::Apply(_)))));
     host.clear_faults();
     assert_eq!(host.snapshot(), snapshot);
+}
+
+/// `pinfold watch` locks a placement while it restores a mask; who replaces or undoes the
+/// placement at that moment waits.
+#[test]
+fn a_placement_that_is_locked_for_a_moment_is_waited_for() {
+    let host = host(1);
+    placed(&host, &saved(), |_, mut journal| {
+        journal.record_complete().unwrap();
+        let folder = journal.path();
+        let (folder, name) = folder.rsplit_once('/').unwrap();
+        let id = journal.record().header.id.clone();
+        let state = StateDir::open_visible(folder).unwrap();
+        drop(journal);
+        let lock = state.lock(&name.replace(".jsonl", ".lock")).unwrap().expect("a free lock");
+        let clock = SimClock::at(1_700_000_000_000_000_000);
+        let parent = StateDir::open(folder.rsplit_once('/').unwrap().0).unwrap();
+        let journals = Journals::open(&parent, &clock).unwrap();
+        assert!(matches!(journals.reopen(&id), Err(JournalError::Busy { .. })));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                SystemClock.sleep_ns(300_000_000);
+                drop(lock);
+            });
+            assert!(crate::undo::reopen(&journals, &id).unwrap().is_some());
+        });
+    });
 }

@@ -17,6 +17,7 @@ use pinfold_run::{
     start_lock::StartLock,
     start_memory::TableReport,
     target::{Definition, ManagedDomain, Vm, placeable},
+    undo,
     vcpus::Vcpus,
 };
 use pinfold_vm::{Monitor, VmSelector};
@@ -226,7 +227,7 @@ fn place<'c>(
     let Some(placed) = &one.placed else {
         return apply_session::apply(host, one.placement(), journals, OnStop::TakeBack);
     };
-    match journals.reopen(&placed.id)? {
+    match undo::reopen(journals, &placed.id)? {
         Some(journal) if !journal.record().has_ended() => {
             let existing = Existing { journal, former: placed.former() };
             apply_session::replace(host, one.placement(), existing, OnStop::TakeBack)
