@@ -1,15 +1,189 @@
-//! What several tests of the program share.
+//! What the test programs share: a directory in which a test runs this binary, what is asserted of
+//! its answers, and QEMUs of a test's own.
 
-use pinfold_host::{Clock as _, SystemClock};
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+pub mod machine;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pinfold_host::process::{Output, Spawn, Stdio, capture};
+use pinfold_host::{Clock as _, SystemClock, files};
+use serde_json::Value;
+
+pub const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+pub const RYZEN: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/ryzen-7950x3d.xml");
+pub const SECOND_NS: u64 = 1_000_000_000;
+pub const MINUTE_NS: u64 = 60 * SECOND_NS;
+/// More than any command of these tests takes, on a machine where others work too.
+const PATIENCE_NS: u64 = 5 * MINUTE_NS;
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Waits until no other test of this program has its turn.
+pub fn take_turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Asks every 20 ms until the answer is yes. False if that does not happen within a minute.
 pub fn until(mut so: impl FnMut() -> bool) -> bool {
-    let end = SystemClock.now_ns() + 60_000_000_000;
+    let end = SystemClock.now_ns() + MINUTE_NS;
     while SystemClock.now_ns() < end {
         if so() {
             return true;
         }
-        SystemClock.sleep_ns(20_000_000);
+        SystemClock.sleep_ns(SECOND_NS / 50);
     }
     false
+}
+
+/// Runs a program that is not Pinfold, or leads to it.
+pub fn run<A: AsRef<std::ffi::OsStr>>(program: &str, words: impl IntoIterator<Item = A>) -> Output {
+    capture(program, words, PATIENCE_NS).expect("it runs")
+}
+
+/// Runs this binary, without a state directory of its own.
+pub fn pinfold<A: AsRef<std::ffi::OsStr>>(words: impl IntoIterator<Item = A>) -> Output {
+    run(PINFOLD, words)
+}
+
+/// A directory of a test's own, with the state and the cache of the binary that is run in it.
+pub struct Sandbox {
+    folder: tempfile::TempDir,
+}
+
+impl Sandbox {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder") }
+    }
+
+    /// The path of the directory.
+    pub fn root(&self) -> String {
+        self.folder.path().to_string_lossy().into_owned()
+    }
+
+    /// The path of a file in it.
+    pub fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.folder.path().display())
+    }
+
+    /// Writes a file, and returns its path.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        files::write_atomic(&path, content.as_ref()).expect("the file is written");
+        path
+    }
+
+    /// The text of a file that is there.
+    pub fn read(&self, name: &str) -> String {
+        files::read_text(&self.path(name)).expect("the file is there")
+    }
+
+    /// The binary with its state and its cache in this directory.
+    pub fn spawn(&self, words: &[&str]) -> Spawn {
+        let own = ["--state-dir", &self.path("state")].map(str::to_owned);
+        let words = own.into_iter().chain(words.iter().map(|word| (*word).to_owned()));
+        let spawn = Spawn::new(PINFOLD).args(words).env("XDG_CACHE_HOME", &self.path("cache"));
+        spawn.stdin(Stdio::Null)
+    }
+
+    pub fn run(&self, words: &[&str]) -> Output {
+        self.spawn(words).capture(PATIENCE_NS).expect("pinfold runs")
+    }
+
+    /// Runs it as a part of another command line, which leads to another view of the host.
+    pub fn run_by(&self, wrap: &[&str], words: &[&str]) -> Output {
+        let state = self.path("state");
+        run("env", [wrap, &[PINFOLD, "--state-dir", &state], words].concat())
+    }
+
+    /// What it prints, if it succeeds.
+    #[track_caller]
+    pub fn print(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert!(output.status.success(), "{words:?}: {}", output.stderr_text());
+        output.stdout_text()
+    }
+
+    /// The same as JSON.
+    #[track_caller]
+    pub fn print_json(&self, words: &[&str]) -> Value {
+        serde_json::from_str(&self.print(words)).expect("JSON")
+    }
+
+    /// Asserts that it ends with this code and a message with this part.
+    #[track_caller]
+    pub fn refuse(&self, words: &[&str], code: i32, part: &str) {
+        let output = self.run(words);
+        let said = output.stderr_text();
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        assert!(said.contains(part), "{words:?}: {part} is not in {said}");
+    }
+
+    /// Exit code, output and messages.
+    pub fn answer(&self, words: &[&str]) -> (Option<i32>, String, String) {
+        self.run(words).parts()
+    }
+}
+
+/// What is asserted of the output of a command.
+pub trait Checked: Sized {
+    /// Asserts that the command succeeded.
+    fn expect_success(self) -> Self;
+    /// Asserts the exit code, and returns the messages.
+    fn expect_code(&self, code: i32) -> String;
+    /// What was printed, as JSON.
+    fn json(&self) -> Value;
+    /// Exit code, output and messages.
+    fn parts(&self) -> (Option<i32>, String, String);
+}
+
+impl Checked for Output {
+    #[track_caller]
+    fn expect_success(self) -> Self {
+        assert!(self.status.success(), "{}{}", self.stdout_text(), self.stderr_text());
+        self
+    }
+
+    #[track_caller]
+    fn expect_code(&self, code: i32) -> String {
+        let said = self.stderr_text();
+        assert_eq!(self.status.code(), Some(code), "{}{said}", self.stdout_text());
+        said
+    }
+
+    #[track_caller]
+    fn json(&self) -> Value {
+        let text = self.stdout_text();
+        let parsed = serde_json::from_str(&text);
+        parsed.unwrap_or_else(|error| panic!("{error}: {text}{}", self.stderr_text()))
+    }
+
+    fn parts(&self) -> (Option<i32>, String, String) {
+        (self.status.code(), self.stdout_text(), self.stderr_text())
+    }
+}
+
+/// Asserts that a text has all these parts.
+#[track_caller]
+pub fn assert_parts(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+/// Reports why a test cannot run here; `cargo xtask test` counts such lines.
+pub fn skip(why: impl std::fmt::Display) {
+    println!("skipped: {why}");
+}
+
+/// True, and reported, if one of these programs is not installed.
+pub fn is_missing(programs: &[&str]) -> bool {
+    let missing = programs.iter().find(|name| pinfold_host::process::find_program(name).is_none());
+    if let Some(name) = missing {
+        skip(format!("{name} is not installed (cargo xtask test installs it)"));
+    }
+    missing.is_some()
 }

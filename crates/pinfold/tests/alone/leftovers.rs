@@ -1,0 +1,85 @@
+//! Temporary files of a process that was killed: `status` names them, `undo` removes them.
+
+use crate::common::{take_turn, until};
+use pinfold_host::process::{Output, Signaled, Spawn, Stdio, capture};
+use pinfold_host::{SystemClock, files};
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const MINUTE_NS: u64 = 60_000_000_000;
+
+fn pinfold(state: &str, words: &[&str]) -> Output {
+    capture(PINFOLD, [&["--state-dir", state], words].concat(), MINUTE_NS).expect("it runs")
+}
+
+/// One after the other: each `undo` removes what it finds. So does every other Pinfold of this
+/// user, which may come first.
+#[test]
+fn what_killed_processes_leave_is_named_by_status_and_removed_by_undo() {
+    let _turn = take_turn();
+    a_folder_in_memory();
+    a_socket_at_which_no_process_listens();
+}
+
+/// The folder of a `tune` that was killed.
+fn a_folder_in_memory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (state, store, page) = (file("state"), file("store"), file("page"));
+    let mut tune = Spawn::new(PINFOLD)
+        .args(["--state-dir", &state, "tune", "--demo", "--budget", "7m"])
+        .args(["--strategies", "none,compact", "--store", &store, "--report", &page])
+        .stdin(Stdio::Null)
+        .stdout(Stdio::Null)
+        .stderr(Stdio::Null)
+        .own_group()
+        .die_with_parent(true)
+        .start()
+        .expect("it starts");
+    let prefix = format!("pinfold-{}-", tune.pid());
+    let memory = || files::list("/dev/shm").unwrap_or_default();
+    let scratch = || memory().into_iter().find(|name| name.starts_with(&prefix));
+    let (mut name, mut ended) = (None, false);
+    until(|| {
+        name = scratch();
+        ended = tune.try_wait().expect("its state").is_some();
+        name.is_some() || ended
+    });
+    let Some(name) = name.filter(|_| !ended) else {
+        return println!("skipped: tune cannot work here");
+    };
+    tune.signal(Signaled::Kill).expect("it runs");
+    assert!(tune.wait_for(&SystemClock, MINUTE_NS).expect("its state").is_some());
+    let path = format!("/dev/shm/{name}");
+    let status = pinfold(&state, &["status"]).stdout_text();
+    assert!(status.contains(&path) || scratch().is_none(), "{status}");
+    let json = pinfold(&state, &["status", "--json"]).stdout_text();
+    assert!(json.contains("\"leftovers\":"), "{json}");
+    assert!(json.contains(&path) || scratch().is_none(), "{json}");
+    let undone = pinfold(&state, &["undo"]);
+    assert!(undone.status.success(), "{}", undone.stderr_text());
+    assert!(scratch().is_none());
+    assert!(!pinfold(&state, &["status"]).stdout_text().contains(&path));
+}
+
+/// The socket of a supervisor that was killed, and that of a `run --cores`.
+fn a_socket_at_which_no_process_listens() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    // A directory as the supervisor makes it.
+    drop(pinfold_host::files::StateDir::open(&state).expect("a directory"));
+    let path = |name: &str| format!("{state}/{name}");
+    let sockets = ["emulate.sock", "run-4194999.sock"].map(path);
+    for socket in &sockets {
+        // The listener goes, its name stays.
+        drop(std::os::unix::net::UnixListener::bind(socket).expect("a socket"));
+    }
+    let held = path("run-4194998.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&held).expect("a socket");
+    let status = pinfold(&state, &["status"]).stdout_text();
+    assert!(sockets.iter().all(|socket| status.contains(socket)), "{status}");
+    assert!(!status.contains(&held), "{status}");
+    assert!(pinfold(&state, &["undo"]).status.success());
+    assert!(!sockets.iter().any(|socket| files::exists(socket)));
+    assert!(files::exists(&held), "a process listens there");
+    drop(listener);
+}

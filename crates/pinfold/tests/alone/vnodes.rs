@@ -1,0 +1,1004 @@
+//! Virtual nodes of slow CPUs on this machine, in groups of the tests' own: they come, they are
+//! slow, they go, and nothing of them outlives a supervisor that is killed or stopped.
+
+use std::sync::{Mutex, PoisonError};
+
+use pinfold_emulate::{Facts, GROUP_PREFIX};
+use pinfold_host::files::StateDir;
+use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
+use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, paths, proc_stat};
+use pinfold_model::{CpuSet, Tid};
+use pinfold_probe::cpu_speed::{Progress, SpeedBenchmark, Workers};
+use pinfold_probe::loads::Placement;
+use pinfold_probe::pinload::Pinload;
+use serde_json::Value;
+
+use crate::common::{take_turn, until};
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+/// What one start has measured is kept for the next, as in one state directory.
+static KEPT: Mutex<Option<Vec<u8>>> = Mutex::new(None);
+const KEPT_FILE: &str = "calibration.json";
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A platform of one vnode in the foreground of a child.
+struct TestPlatform {
+    host: LiveHost,
+    folder: tempfile::TempDir,
+    name: String,
+    supervisor: Child,
+}
+
+fn why_not(host: &LiveHost, method: &str) -> Option<String> {
+    let facts = Facts::find(host).expect("facts");
+    let method = pinfold_model::Method::named(method).expect("a method");
+    pinfold_emulate::refusal(method, &facts)
+}
+
+impl TestPlatform {
+    fn set(test: &str, method: &str, speed: &str) -> Option<Self> {
+        Self::with(test, method, &format!("speed = {speed:?}\n"), &[])
+    }
+
+    /// With these lines in the platform file, and these files beside it.
+    fn with(test: &str, method: &str, lines: &str, files: &[(&str, &str)]) -> Option<Self> {
+        let host = LiveHost::new().expect("a host");
+        if let Some(why) = why_not(&host, method) {
+            println!("skipped: {method}: {why}");
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        // Groups are the whole machine's: each test has names of its own.
+        let name = format!("{test}-{}", process::own_pid());
+        let text = format!("[[vnode]]\nname = {name:?}\ncores = 1\nmethod = {method:?}\n{lines}");
+        for (name, text) in files {
+            let path = folder.path().join(name).to_string_lossy().into_owned();
+            pinfold_host::files::write_atomic(&path, text.as_bytes()).expect("a file beside it");
+        }
+        let file = folder.path().join("platform.toml").to_string_lossy().into_owned();
+        pinfold_host::files::write_atomic(&file, text.as_bytes()).expect("a platform file");
+        let state = folder.path().join("state").to_string_lossy().into_owned();
+        let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(bytes) = kept {
+            let state = StateDir::open(&state).expect("a state directory");
+            state.replace(KEPT_FILE, &bytes).expect("kept costs");
+        }
+        // Where the tests run under nohup, SIGHUP would end nothing.
+        let supervisor = Spawn::new("env")
+            .args(["--default-signal=HUP", PINFOLD, "--state-dir", &state])
+            .args(["emulate", "up", "--foreground", &file])
+            .stdin(Stdio::Null)
+            .die_with_parent(true)
+            .own_group()
+            .start()
+            .expect("pinfold starts");
+        let stage = Self { host, folder, name, supervisor };
+        assert!(until(|| stage.emulate(&["status"]).status.success()), "it is not up");
+        Some(stage)
+    }
+
+    fn state(&self) -> String {
+        self.folder.path().join("state").to_string_lossy().into_owned()
+    }
+
+    fn pinfold(&self, words: &[&str]) -> Output {
+        let state = self.state();
+        let words = ["--state-dir", &state].into_iter().chain(words.iter().copied());
+        process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs")
+    }
+
+    fn emulate(&self, words: &[&str]) -> Output {
+        let words: Vec<&str> = ["emulate"].into_iter().chain(words.iter().copied()).collect();
+        self.pinfold(&words)
+    }
+
+    fn core(&self) -> Value {
+        let output = self.emulate(&["status", "--json"]);
+        let status: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+        status.pointer("/vnodes/0/cores/0").expect("a core").clone()
+    }
+
+    /// ID of the platform's journal.
+    fn journal(&self) -> String {
+        let journals: Value =
+            serde_json::from_str(&self.pinfold(&["journal", "--json"]).stdout_text())
+                .expect("JSON");
+        journals["journals"][0]["id"].as_str().expect("an ID").to_owned()
+    }
+
+    fn groups(&self) -> Vec<String> {
+        groups(&self.host, &self.name)
+    }
+
+    /// Work per second of one thread in the vnode.
+    fn rate(&self, pinload: &Pinload) -> f64 {
+        let cgroup_files = self.groups().iter().map(|at| paths::cgroup_procs(at)).collect();
+        let benchmark = Progress::new(Workers::Threads(1), 300);
+        let outcome = benchmark.run_on_host(pinload, &Placement { cgroup_files, affinity: None });
+        let outcome = outcome.expect("a rate");
+        outcome.units as f64 * 1e9 / outcome.elapsed_ns as f64
+    }
+}
+
+/// A test that fails leaves no group either.
+impl Drop for TestPlatform {
+    fn drop(&mut self) {
+        match self.supervisor.kill() {
+            Ok(_) | Err(_) => {}
+        }
+        self.pinfold(&["undo", "--all"]);
+        if let Ok(bytes) = pinfold_host::files::read(&format!("{}/{KEPT_FILE}", self.state())) {
+            *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
+        }
+    }
+}
+
+/// The directories of a vnode's groups in all hierarchies.
+fn groups(host: &LiveHost, name: &str) -> Vec<String> {
+    let table = host.read_text(&paths::own_mountinfo()).expect("mounts");
+    let mounts = pinfold_host::mountinfo::parse(&table).expect("mounts");
+    let cgroups = mounts.iter().filter(|mount| mount.kind.starts_with("cgroup"));
+    let groups = cgroups.map(|mount| format!("{}/{GROUP_PREFIX}{name}", mount.path));
+    groups.filter(|group| host.exists(group)).collect()
+}
+
+/// Who signals `emulate exec` signals the command.
+fn end_by_signal(stage: &TestPlatform) {
+    use std::os::unix::process::ExitStatusExt as _;
+    let words =
+        ["--state-dir", &stage.state(), "emulate", "exec", &stage.name, "--", "sleep", "300"];
+    let mut command =
+        Spawn::new(PINFOLD).args(words).die_with_parent(true).start().expect("it starts");
+    let name = format!("/proc/{}/comm", command.pid());
+    let is_there = || stage.host.read_text(&name).is_ok_and(|name| name.trim() == "sleep");
+    assert!(until(is_there), "it does not become the command");
+    command.signal(Signaled::Terminate).expect("a signal");
+    assert_eq!(command.wait().expect("an end").signal(), Some(15));
+}
+
+/// A process that outlives its vnode has all CPUs again.
+#[test]
+fn a_process_has_its_mask_again_when_its_vnode_has_ended() {
+    let _turn = take_turn();
+    let Some(stage) = TestPlatform::set("outlived", "stall", "40%") else { return };
+    let own = stage.host.affinity(process::own_pid()).expect("a mask");
+    if !stage.groups().iter().any(|group| stage.host.exists(&paths::cpuset_cpus(group))) {
+        println!("skipped: no cpuset: a mask restricts the vnode");
+        return;
+    }
+    let state = stage.state();
+    let words = ["--state-dir", &state, "emulate", "exec", &stage.name, "--", "sleep", "300"];
+    let mut command =
+        Spawn::new(PINFOLD).args(words).die_with_parent(true).start().expect("it starts");
+    let name = format!("/proc/{}/comm", command.pid());
+    let is_there = || stage.host.read_text(&name).is_ok_and(|name| name.trim() == "sleep");
+    assert!(until(is_there), "it does not become the command");
+    let mask = || stage.host.affinity(command.pid()).expect("a mask");
+    assert_eq!(mask().len(), 1);
+    let down = stage.emulate(&["down"]);
+    assert!(down.status.success(), "{}", down.stderr_text());
+    assert!(until(|| mask() == own), "{} instead of {own}", mask());
+    command.kill().expect("an end");
+}
+
+#[test]
+fn a_vnode_comes_changes_and_goes() {
+    let _turn = take_turn();
+    let Some(mut stage) = TestPlatform::set("life", "stall", "40%") else { return };
+    assert!(!stage.groups().is_empty(), "it has groups");
+    let inside = stage.emulate(&["exec", &stage.name, "--", "cat", "/proc/self/cgroup"]);
+    assert!(inside.stdout_text().contains(&stage.name), "{}", inside.stdout_text());
+    let ended = stage.emulate(&["exec", &stage.name, "--", "false"]);
+    assert_eq!(ended.status.code(), Some(1), "its exit code is the command's");
+    end_by_signal(&stage);
+    assert_eq!(stage.core()["asked"], 0.4);
+    assert!(stage.emulate(&["set", &stage.name, "--speed", "25%"]).status.success());
+    assert_eq!(stage.core()["asked"], 0.25);
+    let state = format!("PINFOLD_STATE_DIR={}", stage.state());
+    let completed: [(&[&str], _); 2] =
+        [(&["emulate", "exec", ""], &stage.name), (&["undo", ""], &stage.journal())];
+    for (words, value) in completed {
+        let ask = ["PINFOLD_COMPLETE=fish", &state, PINFOLD, "--", "pinfold"];
+        let words = [&ask, words].concat();
+        let output = process::capture("env", &words, 60 * SECOND_NS).expect("pinfold runs");
+        let text = output.stdout_text();
+        assert!(text.starts_with(&format!("{value}\t")), "{words:?}: {text}");
+    }
+    let sleeper = Spawn::new("sleep")
+        .args(["300"])
+        .cgroup_files(stage.groups().iter().map(|at| paths::cgroup_procs(at)).collect())
+        .die_with_parent(true)
+        .start()
+        .expect("a sleeper");
+    let down = stage.emulate(&["down"]);
+    assert!(down.status.success(), "{}", down.stderr_text());
+    assert!(until(|| matches!(stage.supervisor.try_wait(), Ok(Some(_)))), "it does not end");
+    assert_eq!(stage.groups(), Vec::<String>::new());
+    assert!(process::task_alive(&stage.host, sleeper.task()).expect("a state"), "it goes on");
+    let left = stage.pinfold(&["status"]).stdout_text();
+    assert!(left.contains("no placement is active"), "{left}");
+}
+
+#[test]
+fn a_busy_vnode_is_as_slow_as_asked_by_its_own_account() {
+    let _turn = take_turn();
+    for method in ["stall", "hogs"] {
+        let Some(stage) = TestPlatform::set(&format!("busy-{method}"), method, "30%") else {
+            continue;
+        };
+        let pinload = Pinload::install().expect("pinload");
+        let mut got = None;
+        if stage.core()["cost_known"] == false {
+            // Other tasks ran there during the calibration: no speed is stated.
+            stage.rate(&pinload);
+            assert!(stage.core()["got"].is_null(), "{}", stage.core());
+            println!("skipped: {method}: its cost cannot be measured next to other tasks");
+            continue;
+        }
+        let seen = until(|| {
+            stage.rate(&pinload);
+            got = stage.core()["got"].as_f64();
+            // Other tasks on its core take a part of its time; nothing makes it faster.
+            got.is_some_and(|got| (0.1..0.35).contains(&got))
+        });
+        assert!(seen, "{method}: {got:?}");
+        assert!(stage.emulate(&["down"]).status.success());
+    }
+}
+
+/// Next to a spinner on each CPU; on a busier machine than that, one of three starts is enough.
+#[test]
+fn the_cost_is_measured_next_to_other_tasks() {
+    let _turn = take_turn();
+    let host = LiveHost::new().expect("a host");
+    let cpus = host.affinity(process::own_tid()).expect("a mask");
+    let spin = |cpu| {
+        let spawn = Spawn::new("sh").args(["-c", SPIN]).die_with_parent(true);
+        spawn.affinity(CpuSet::single(cpu)).start().expect("a spinner")
+    };
+    let mut spinners: Vec<Child> = cpus.iter().map(spin).collect();
+    let pinload = Pinload::install().expect("pinload");
+    let is_measured = |method: &str, start: u32| {
+        // Nothing that an earlier start has measured.
+        KEPT.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let stage = TestPlatform::set(&format!("next-{method}-{start}"), method, "50%");
+        let stage = stage.expect("a method of this host");
+        stage.rate(&pinload);
+        let core = stage.core();
+        if core["cost_known"] == false {
+            assert!(core["got"].is_null(), "{core}");
+            return false;
+        }
+        let got = || {
+            stage.rate(&pinload);
+            stage.core()["got"].as_f64()
+        };
+        assert!(until(|| got().is_some_and(|got| (0.2..0.6).contains(&got))), "{core}");
+        true
+    };
+    for method in ["stall", "hogs"] {
+        match why_not(&host, method) {
+            Some(why) => println!("skipped: {method}: {why}"),
+            None => assert!((0..3).any(|start| is_measured(method, start)), "{method}"),
+        }
+    }
+    spinners.iter_mut().for_each(|spinner| spinner.kill().map(drop).expect("an end"));
+}
+
+#[test]
+fn nothing_is_slow_any_more_when_the_supervisor_is_stopped_or_killed() {
+    let _turn = take_turn();
+    for method in ["stall", "hogs"] {
+        let Some(mut stage) = TestPlatform::set(&format!("dead-{method}"), method, "5%") else {
+            continue;
+        };
+        let pinload = Pinload::install().expect("pinload");
+        // The least of three: a beat that comes late lets a vnode run at full speed for a while.
+        // Other work on the machine takes its part of either rate.
+        let slow = (0..3).map(|_| stage.rate(&pinload)).fold(f64::INFINITY, f64::min);
+        let becomes = |stage: &TestPlatform, is_slow: bool, when: &str| {
+            let mut last = 0.0;
+            let seen = until(|| {
+                last = stage.rate(&pinload);
+                (last < 4.0 * slow) == is_slow
+            });
+            assert!(seen, "{method}: {when}: {last} and {slow} a second");
+        };
+        stage.supervisor.signal(Signaled::Stop).expect("stopped");
+        becomes(&stage, false, "slow while stopped");
+        stage.supervisor.signal(Signaled::Continue).expect("goes on");
+        becomes(&stage, true, "not slow again");
+        stage.supervisor.signal(Signaled::Kill).expect("killed");
+        becomes(&stage, false, "slow after the kill");
+        let left = stage.pinfold(&["status"]).stdout_text();
+        assert!(left.contains("supervisor has exited"), "{left}");
+        let undone = stage.pinfold(&["undo"]);
+        assert!(undone.status.success(), "{}", undone.stderr_text());
+        assert_eq!(stage.groups(), Vec::<String>::new(), "{method}");
+    }
+}
+
+/// The groups of burners below a vnode's.
+fn burners(stage: &TestPlatform) -> Vec<Tid> {
+    let is_one = |path: &String| {
+        path.rsplit('/').next().is_some_and(|name| name.starts_with("pinfold-burn"))
+    };
+    let mut left = stage.groups();
+    let mut found = Vec::new();
+    while let Some(group) = left.pop() {
+        if is_one(&group) {
+            let members = stage.host.read_text(&paths::cgroup_procs(&group)).unwrap_or_default();
+            found.extend(members.lines().filter_map(|line| line.parse().ok().map(Tid)));
+        }
+        let names = stage.host.list(&group).unwrap_or_default();
+        let below = names.iter().map(|name| paths::cgroup_file(&group, name));
+        left.extend(below.filter(|path| stage.host.exists(&paths::cgroup_procs(path))));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+#[test]
+fn burners_of_fracas_pause_with_their_supervisor_and_end_with_it() {
+    let _turn = take_turn();
+    let Some(mut stage) = TestPlatform::set("burners", "fracas", "30%") else { return };
+    let burners = burners(&stage);
+    assert!(!burners.is_empty());
+    let burned = || -> u64 {
+        let stat = |tid: &Tid| proc_stat::read(&stage.host, *tid).expect("stat");
+        burners.iter().filter_map(stat).map(|stat| stat.cpu_ticks).sum()
+    };
+    let burns = || {
+        let before = burned();
+        SystemClock.sleep_ns(SECOND_NS / 2);
+        burned() > before
+    };
+    assert!(until(burns), "they burn");
+    stage.supervisor.signal(Signaled::Stop).expect("stopped");
+    let before = burned();
+    assert!(until(|| !burns()), "they go on while their supervisor is stopped");
+    // By their own CPU time, which a machine that is late makes no longer: 90 ms of beats that do
+    // not come, and some for who listens. A load that is no burner goes on for 1.5 s. A tick is 10
+    // ms.
+    let after = burned() - before;
+    assert!(after < 60, "they burned {after} ticks more");
+    stage.supervisor.signal(Signaled::Continue).expect("goes on");
+    assert!(until(burns), "they burn again");
+    stage.supervisor.signal(Signaled::Kill).expect("killed");
+    let is_gone = |tid: &Tid| proc_stat::read(&stage.host, *tid).expect("stat").is_none();
+    assert!(until(|| burners.iter().all(is_gone)), "they outlive their supervisor");
+}
+
+/// Its burners are killed, again and again: one that lived is started anew, one that cannot live
+/// ends the platform, and why is told when it is gone.
+#[test]
+fn a_burner_that_is_killed_comes_again_and_the_reason_outlives_the_platform() {
+    let _turn = take_turn();
+    let Some(mut stage) = TestPlatform::set("killed", "fracas", "50%") else { return };
+    let first = burners(&stage);
+    SystemClock.sleep_ns(3 * SECOND_NS / 2);
+    let kill = |tids: &[Tid]| {
+        for tid in tids {
+            // One that has ended meanwhile is what is wanted.
+            match process::signal(*tid, Signaled::Kill) {
+                Ok(()) | Err(_) => {}
+            }
+        }
+    };
+    kill(&first);
+    assert!(
+        until(|| {
+            let now = burners(&stage);
+            !now.is_empty() && now.iter().all(|tid| !first.contains(tid))
+        }),
+        "nothing is slow any more, and nobody says so"
+    );
+    let status = stage.emulate(&["status"]).stdout_text();
+    assert!(status.contains("restarted"), "{status}");
+    assert!(
+        until(|| {
+            kill(&burners(&stage));
+            matches!(stage.supervisor.try_wait(), Ok(Some(_)))
+        }),
+        "burners that cannot live end the platform"
+    );
+    let reported = stage.emulate(&["status"]).stderr_text();
+    assert!(reported.contains("the last one failed: a burner: the cpu load ended"), "{reported}");
+    assert_eq!(stage.groups(), Vec::<String>::new());
+}
+
+/// In the background nobody reads what a supervisor says after `up`. What its undo finds must not
+/// keep it from its answer.
+#[test]
+fn a_platform_in_the_background_answers_although_no_one_reads_what_it_says() {
+    let _turn = take_turn();
+    let Some(mut stage) = TestPlatform::set("quiet", "stall", "50%") else { return };
+    assert!(stage.emulate(&["down"]).status.success());
+    assert!(until(|| matches!(stage.supervisor.try_wait(), Ok(Some(_)))), "it does not end");
+    let file = stage.folder.path().join("platform.toml").to_string_lossy().into_owned();
+    let up = stage.emulate(&["up", &file]);
+    assert!(up.status.success(), "{}", up.stderr_text());
+    for group in stage.groups() {
+        stage.host.remove_dir(&group).expect("an empty group");
+    }
+    let down = stage.emulate(&["down"]);
+    assert!(down.status.success(), "{}", down.stderr_text());
+    assert!(down.stderr_text().contains("is down"), "{}", down.stderr_text());
+}
+
+/// Who is interrupted while the costs are measured leaves no supervisor that goes on.
+#[test]
+fn an_interrupted_up_ends_the_supervisor_that_it_started() {
+    let _turn = take_turn();
+    let Some(mut stage) = TestPlatform::set("interrupted", "stall", "50%") else { return };
+    assert!(stage.emulate(&["down"]).status.success());
+    assert!(until(|| matches!(stage.supervisor.try_wait(), Ok(Some(_)))), "it does not end");
+    let file = stage.folder.path().join("platform.toml").to_string_lossy().into_owned();
+    for signal in [Signaled::Interrupt, Signaled::Terminate, Signaled::HangUp] {
+        assert!(stage.emulate(&["forget"]).status.success());
+        let mut up = Spawn::new("env")
+            .args(["--default-signal=HUP", PINFOLD, "--state-dir", &stage.state()])
+            .args(["emulate", "up", &file])
+            .own_group()
+            .start()
+            .expect("pinfold starts");
+        assert!(until(|| !stage.groups().is_empty()), "{signal:?}: it does not begin");
+        up.signal(signal).expect("a signal");
+        assert_eq!(up.wait().expect("an end").code(), Some(130), "{signal:?}");
+        assert_eq!(stage.groups(), Vec::<String>::new(), "{signal:?}");
+        let status = stage.emulate(&["status"]);
+        assert!(status.stderr_text().contains("no platform is up"), "{signal:?}");
+    }
+}
+
+/// What the kernel refuses is no method here, and is not chosen.
+#[test]
+fn without_the_rights_the_next_method_is_taken_and_says_why() {
+    let _turn = take_turn();
+    let host = LiveHost::new().expect("a host");
+    let has_setpriv = process::capture("setpriv", ["--version"], 60 * SECOND_NS);
+    if has_setpriv.is_err() || why_not(&host, "hogs").is_some() {
+        println!("skipped: there is no setpriv here, or no root");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let without = |caps: &str, words: &[&str]| {
+        let drop = ["--bounding-set", caps, "--inh-caps", caps, PINFOLD, "--state-dir", &state];
+        let words = drop.into_iter().chain(["emulate"]).chain(words.iter().copied());
+        process::capture("setpriv", words, 60 * SECOND_NS).expect("setpriv runs")
+    };
+    let check = |caps: &str, method: &str, part: &str| {
+        let output = without(caps, &["methods", "--json"]);
+        let json: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+        let methods = json["methods"].as_array().expect("methods");
+        let one = methods.iter().find(|one| one["method"] == method).expect("the method");
+        let why = one["refused_here"].as_str().unwrap_or_default();
+        assert!(!why.is_empty() && why.contains(part), "{method} without {caps}: {why:?}");
+    };
+    check("-sys_nice", "hogs", "does not permit real-time threads");
+    check("-sys_nice", "inject", "does not permit real-time threads");
+    let caps = "-sys_nice,-bpf,-perfmon,-sys_admin";
+    check(caps, "stall", "");
+    let said = without(caps, &["methods"]).stderr_text();
+    assert!(said.contains("uses fracas here") || said.contains("uses quota here"), "{said}");
+    let file = folder.path().join("platform.toml").to_string_lossy().into_owned();
+    let text = "[[vnode]]\nname = \"rights\"\ncores = 1\nspeed = \"50%\"\nmethod = \"hogs\"\n";
+    pinfold_host::files::write_atomic(&file, text.as_bytes()).expect("a platform file");
+    let refused = without("-sys_nice", &["up", &file]);
+    let reported = refused.stderr_text();
+    assert!(
+        !refused.status.success() && reported.contains("hogs: the kernel does not permit"),
+        "{reported}"
+    );
+}
+
+#[test]
+fn a_second_platform_and_strangers_are_refused() {
+    let _turn = take_turn();
+    let Some(stage) = TestPlatform::set("second", "stall", "50%") else { return };
+    let check = |words: &[&str], part: &str| {
+        let output = stage.emulate(words);
+        assert!(!output.status.success(), "{words:?}");
+        assert!(output.stderr_text().contains(part), "{words:?}: {}", output.stderr_text());
+    };
+    let file = stage.folder.path().join("platform.toml").to_string_lossy().into_owned();
+    check(&["up", &file], "a platform is already up");
+    check(&["set", "nobody", "--speed", "10%"], "there is no vnode \"nobody\"");
+    check(&["exec", "nobody", "--", "true"], "there is no vnode \"nobody\"");
+    for speed in ["0", "100.1%", "-5%", "NaN", "0.0000001"] {
+        check(&["set", &stage.name, &format!("--speed={speed}")], "--speed");
+    }
+    check(&["set", &stage.name, "--speed", "10%", "--pu", "4095"], "has no CPU 4095");
+    // Another Pinfold's platform may not have a vnode of the same name.
+    let other = tempfile::tempdir().expect("a folder");
+    let state = other.path().join("state").to_string_lossy().into_owned();
+    let words = ["--state-dir", &state, "emulate", "up", &file];
+    let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
+    assert!(output.stderr_text().contains("already exists"), "{}", output.stderr_text());
+    let whose = "a platform of another state directory has a vnode of this name";
+    assert!(output.stderr_text().contains(whose), "{}", output.stderr_text());
+    assert!(!stage.groups().is_empty(), "the first one's groups stay");
+    assert!(stage.emulate(&["down"]).status.success());
+}
+
+#[test]
+fn one_command_runs_slowly_and_its_vnode_ends_with_it() {
+    let _turn = take_turn();
+    let host = LiveHost::new().expect("a host");
+    if let Some(why) = why_not(&host, "stall") {
+        println!("skipped: stall: {why}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let run = |command: &[&str]| {
+        let words = ["--state-dir", &state, "run", "--cores", "1", "--speed", "40%", "--"];
+        let words = words.into_iter().chain(command.iter().copied());
+        process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs")
+    };
+    let inside = run(&["cat", "/proc/self/cgroup"]);
+    // Where the core was busy nothing could be measured, which is reported and ends no start.
+    let kept = format!("{state}/{KEPT_FILE}");
+    let is_kept = pinfold_host::files::exists(&kept);
+    let said = inside.stderr_text();
+    assert!(is_kept || said.contains("could not be measured"), "{said}");
+    assert!(!is_kept || said.contains("calibrating for about 8 s"), "{said}");
+    assert!(inside.stdout_text().contains(&format!("{GROUP_PREFIX}run-")), "{inside:?}");
+    // Nothing is reported of a command without a second of work.
+    assert!(!said.contains("achieved"), "{said}");
+    let busy = run(&["timeout", "3", "sha256sum", "/dev/zero"]);
+    let measured = busy.stderr_text();
+    assert_eq!(measured.contains("40.00% requested, "), is_kept, "{measured}");
+    let second = run(&["false"]);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(!is_kept || !second.stderr_text().contains("calibrating"), "{}", second.stderr_text());
+    let missing = run(&["no-such-program"]);
+    assert!(missing.stderr_text().contains("no-such-program"), "{missing:?}");
+    let text = inside.stdout_text();
+    let name = text.split(GROUP_PREFIX).nth(1).and_then(|rest| rest.lines().next());
+    assert_eq!(groups(&host, name.expect("a name")), Vec::<String>::new());
+    // `undo` leaves what was measured, `forget` removes it.
+    let pinfold = |words: &[&str]| {
+        let words = ["--state-dir", &state].into_iter().chain(words.iter().copied());
+        let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
+        assert!(output.status.success(), "{}", output.stderr_text());
+    };
+    pinfold(&["undo", "--all"]);
+    assert_eq!(pinfold_host::files::exists(&kept), is_kept);
+    pinfold(&["emulate", "forget"]);
+    assert!(!pinfold_host::files::exists(&kept));
+}
+
+#[test]
+fn a_busy_core_keeps_no_command_from_running_slowly() {
+    let _turn = take_turn();
+    let host = LiveHost::new().expect("a host");
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let online = host.read_text(&paths::cpu_online()).expect("CPUs");
+    let online = pinfold_model::CpuSet::parse_list(online.trim()).expect("a list");
+    let _spinners: Vec<Child> = online
+        .iter()
+        .map(|pu| {
+            let spawn = Spawn::new("sh").args(["-c", SPIN]).die_with_parent(true);
+            spawn.affinity(pinfold_model::CpuSet::single(pu)).start().expect("a spinner")
+        })
+        .collect();
+    for method in ["stall", "hogs"] {
+        if let Some(why) = why_not(&host, method) {
+            println!("skipped: {method}: {why}");
+            continue;
+        }
+        let words = ["--state-dir", &state, "run", "--speed", "60%", "--method", method];
+        let words = words.into_iter().chain(["--share-housekeeping", "--", "echo", "it ran"]);
+        let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
+        let said = output.stderr_text();
+        assert!(output.status.success(), "{method}: {said}");
+        assert_eq!(output.stdout_text(), "it ran\n", "{method}: {said}");
+        let lines = said.lines().filter(|line| line.contains("could not be measured")).count();
+        assert!(lines <= 1, "{method}: {said}");
+    }
+}
+
+#[test]
+fn what_a_method_cannot_do_is_stated_when_it_is_chosen() {
+    let _turn = take_turn();
+    let host = LiveHost::new().expect("a host");
+    if let Some(why) = why_not(&host, "lim") {
+        println!("skipped: lim: {why}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let words = ["--state-dir", &state, "run", "--speed", "60%", "--method", "lim", "--", "true"];
+    let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
+    let said = output.stderr_text();
+    assert!(output.status.success() && said.contains("a process that is new"), "{said}");
+}
+
+#[test]
+fn what_a_vnode_achieves_is_measured() {
+    let _turn = take_turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let nobody = process::capture(
+        PINFOLD,
+        ["--state-dir", &state, "emulate", "verify", "a"],
+        60 * SECOND_NS,
+    );
+    let nobody = nobody.expect("pinfold runs");
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(nobody.stderr_text().contains("no platform is up"), "{}", nobody.stderr_text());
+    let Some(stage) = TestPlatform::set("verify", "stall", "50%") else { return };
+    let stranger = stage.emulate(&["verify", "nobody"]);
+    assert_eq!(stranger.status.code(), Some(2));
+    assert!(stranger.stderr_text().contains("no vnode \"nobody\""), "{}", stranger.stderr_text());
+    let none = stage.emulate(&["verify", &stage.name, "--repetitions", "0"]);
+    assert_eq!(none.status.code(), Some(2));
+    let output = stage.emulate(&["verify", &stage.name, "--json", "--quick", "--repetitions", "1"]);
+    assert!(output.status.success(), "{}", output.stderr_text());
+    let found: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+    let rows = found["benchmarks"].as_array().expect("rows");
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        assert_eq!(row["requested"], 0.5, "{row}");
+        assert!(row["achieved"].as_f64().is_some_and(|achieved| achieved > 0.0), "{row}");
+    }
+    assert_eq!(stage.core()["asked"], 0.5, "it has its speed again");
+}
+
+/// Programs that tell the quota of the group in which they begin, at three speeds of one vnode.
+const QUOTAS: &str = r#"
+name = "quotas"
+repetitions = 2
+time-limit = "10s"
+share = ["workload", "speed"]
+[baseline]
+speed = 0.5
+[[factor]]
+name = "method"
+levels = ["quota"]
+[[factor]]
+name = "speed"
+levels = [0.5, 0.25, 0.75]
+[[factor]]
+name = "cores"
+levels = [1]
+[[workload]]
+name = "one"
+command = ["sh", "-c", """
+for group in $(sed -n 's|^[0-9]*:\\(cpu[^:]*\\):|/sys/fs/cgroup/\\1|p; s|^0::|/sys/fs/cgroup|p' /proc/self/cgroup); do
+  cat $group/cpu.cfs_quota_us $group/cpu.max
+done 2>/dev/null | sed 's/^/quota: /'"""]
+lasts = "10ms"
+[[workload.figure]]
+name = "quota"
+regex = 'quota: (\d+)'
+[[workload]]
+name = "other"
+command = ["true"]
+lasts = "10ms"
+[[table]]
+name = "quotas"
+figure = "quota"
+rows = ["speed"]
+"#;
+
+#[test]
+fn trials_of_one_vnode_have_their_own_speeds() {
+    let _turn = take_turn();
+    if let Some(why) = why_not(&LiveHost::new().expect("a host"), "quota") {
+        println!("skipped: quota: {why}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    pinfold_host::files::write_atomic(&path("quotas.toml"), QUOTAS.as_bytes()).expect("a study");
+    let study = |words: &[&str]| {
+        let state = path("state");
+        let words = ["--state-dir", &state, "study"].into_iter().chain(words.iter().copied());
+        let output = Spawn::new(PINFOLD).args(words).capture(60 * SECOND_NS).expect("runs");
+        assert!(output.status.success(), "{}", output.stderr_text());
+        output.stdout_text()
+    };
+    let reported = study(&["run", &path("quotas.toml"), "--store", &path("quotas.sqlite")]);
+    assert!(reported.contains("16 of 16 trials done, 0 failed"), "{reported}");
+    study(&["report", &path("quotas.sqlite"), "--out", &path("quotas.html")]);
+    let table = pinfold_host::files::read_text(&path("quotas-tables/quotas.csv")).expect("a table");
+    for (speed, quota) in [("0.5", "50000"), ("0.25", "25000"), ("0.75", "75000")] {
+        let row = table.lines().find(|line| line.split(',').next() == Some(speed));
+        let row = row.unwrap_or_else(|| panic!("{speed}: {table}"));
+        // Value and interval: each trial had it.
+        assert_eq!(row.matches(quota).count(), 3, "{table}");
+    }
+}
+
+const SPIN: &str = "while :; do :; done";
+
+/// The sentinel of a supervisor.
+fn sentinel(stage: &TestPlatform) -> Option<Tid> {
+    let supervisor = stage.supervisor.pid();
+    let path = paths::task_file(supervisor, supervisor, "children");
+    let children = stage.host.read_text(&path).expect("its children");
+    let pids = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok().map(Tid));
+    pids.into_iter().find(|pid| {
+        let words = stage.host.read_text(&paths::process_cmdline(*pid)).unwrap_or_default();
+        words.split('\0').any(|word| word == "sentinel")
+    })
+}
+
+/// Kills a supervisor together with its sentinel at a moment when something is so.
+fn kill_both(stage: &mut TestPlatform, is_so: impl Fn(&LiveHost) -> bool) {
+    assert!(until(|| sentinel(stage).is_some()), "there is a sentinel");
+    let sentinel = sentinel(stage).expect("a sentinel");
+    process::signal(sentinel, Signaled::Stop).expect("stopped");
+    let caught = until(|| {
+        stage.supervisor.signal(Signaled::Stop).expect("stopped");
+        let found = is_so(&stage.host);
+        if !found {
+            stage.supervisor.signal(Signaled::Continue).expect("goes on");
+        }
+        found
+    });
+    assert!(caught, "it comes to that");
+    stage.supervisor.signal(Signaled::Kill).expect("killed");
+    process::signal(sentinel, Signaled::Kill).expect("killed");
+    stage.supervisor.wait().expect("an end");
+    let has_ended = |stat: proc_stat::ProcStat| stat.has_ended();
+    let is_gone = || proc_stat::read(&stage.host, sentinel).expect("a stat").is_none_or(has_ended);
+    assert!(until(is_gone), "the sentinel has ended");
+}
+
+fn state(host: &LiveHost, pid: Tid) -> char {
+    proc_stat::read(host, pid).expect("a stat").expect("a process").state
+}
+
+fn spinner(files: Vec<String>) -> Child {
+    let spawn = Spawn::new("/bin/sh").args(["-c", SPIN]).cgroup_files(files);
+    spawn.own_group().die_with_parent(true).start().expect("a shell")
+}
+
+/// A group of version 2 of the test's own, which no vnode makes or removes.
+struct Slice {
+    host: LiveHost,
+    name: String,
+    path: String,
+}
+
+impl Slice {
+    fn make(test: &str) -> Option<Self> {
+        let host = LiveHost::new().expect("a host");
+        let table = host.read_text(&paths::own_mountinfo()).expect("mounts");
+        let mounts = pinfold_host::mountinfo::parse(&table).expect("mounts");
+        let Some(mount) = pinfold_host::mountinfo::v2_mount(&mounts) else {
+            println!("skipped: cgroup version 2 is not mounted");
+            return None;
+        };
+        let name = format!("pinfold-test-{test}-{}", process::own_pid());
+        let path = paths::cgroup_file(&mount.mount.path, &name);
+        match host.make_dir(&path) {
+            Ok(()) => Some(Self { host, name, path }),
+            Err(error) => {
+                println!("skipped: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Slice {
+    fn drop(&mut self) {
+        let done = until(|| self.host.remove_dir(&self.path).is_ok());
+        assert!(done || std::thread::panicking(), "{} is empty", self.path);
+    }
+}
+
+#[test]
+fn an_attached_group_is_held_on_its_pus_and_freed_when_all_of_pinfold_is_killed() {
+    let _turn = take_turn();
+    let Some(slice) = Slice::make("held") else { return };
+    let mut spinner = spinner(vec![paths::cgroup_procs(&slice.path)]);
+    let pid = spinner.pid();
+    let anywhere = slice.host.affinity(pid).expect("a mask");
+    if anywhere.len() < 2 {
+        println!("skipped: it needs two CPUs");
+        return;
+    }
+    let lines = format!("speed = \"10%\"\nattach = \"group:/{}\"\n", slice.name);
+    let Some(mut stage) = TestPlatform::with("held", "gov", &lines, &[]) else { return };
+    let pu = stage.core().get("pu").and_then(Value::as_u64).expect("a CPU");
+    let held = slice.host.affinity(pid).expect("a mask");
+    assert_eq!(held.iter().map(|pu| u64::from(pu.0)).collect::<Vec<_>>(), [pu]);
+    let events = paths::cgroup_events(&slice.path);
+    let is_frozen =
+        |host: &LiveHost| host.read_text(&events).is_ok_and(|text| text.contains("frozen 1"));
+    kill_both(&mut stage, is_frozen);
+    assert!(is_frozen(&slice.host), "nobody has thawed it");
+    let undone = stage.pinfold(&["undo", "--all"]);
+    assert!(undone.status.success(), "{}", undone.stderr_text());
+    assert!(!is_frozen(&slice.host), "{}", undone.stdout_text());
+    assert_eq!(slice.host.affinity(pid).expect("a mask"), anywhere);
+    assert!(stage.groups().is_empty());
+    spinner.kill().expect("killed");
+}
+
+#[test]
+fn what_lim_stopped_goes_on_after_undo_when_all_of_pinfold_is_killed() {
+    let _turn = take_turn();
+    let Some(mut stage) = TestPlatform::set("lim", "lim", "2%") else { return };
+    let files = stage.groups().iter().map(|group| paths::cgroup_procs(group)).collect();
+    let mut spinner = spinner(files);
+    let pid = spinner.pid();
+    kill_both(&mut stage, |host| state(host, pid) == 'T');
+    assert_eq!(state(&stage.host, pid), 'T', "nobody continued it");
+    let undone = stage.pinfold(&["undo", "--all"]);
+    assert!(undone.status.success(), "{}", undone.stderr_text());
+    assert!(until(|| state(&stage.host, pid) != 'T'), "{}", undone.stdout_text());
+    spinner.kill().expect("killed");
+}
+
+#[test]
+fn a_command_hears_the_signals_and_decides_itself_how_it_ends() {
+    let _turn = take_turn();
+    let host = LiveHost::new().expect("a host");
+    if let Some(why) = why_not(&host, "lim") {
+        println!("skipped: lim: {why}");
+        return;
+    }
+    for (signal, name) in [(Signaled::Interrupt, "INT"), (Signaled::Terminate, "TERM")] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let state = folder.path().join("state").to_string_lossy().into_owned();
+        let script = format!(
+            "trap 'sleep 0.3; echo told; exit 7' {name}; echo ready; while :; do sleep 0.05; done"
+        );
+        let words = ["--state-dir", &state, "run", "--cores", "1", "--speed", "90%"];
+        let mut run = Spawn::new(PINFOLD)
+            .args(words.into_iter().chain(["--method", "lim", "--", "sh", "-c", &script]))
+            .stdin(Stdio::Null)
+            .stdout(Stdio::Pipe)
+            .die_with_parent(true)
+            .own_group()
+            .start()
+            .expect("pinfold starts");
+        let mut reported = String::new();
+        let mut pipe = std::io::BufReader::new(run.stdout().expect("a pipe"));
+        std::io::BufRead::read_line(&mut pipe, &mut reported).expect("a line");
+        run.signal(signal).expect("sent");
+        std::io::Read::read_to_string(&mut pipe, &mut reported).expect("the rest");
+        assert_eq!(reported, "ready\ntold\n", "{name}");
+        assert_eq!(run.wait().expect("an end").code(), Some(7), "{name}");
+        assert_eq!(groups(&host, &format!("run-{}", run.pid())), Vec::<String>::new());
+    }
+}
+
+/// The vnode of `run --speed` has no supervisor that `emulate` reaches.
+#[test]
+fn a_vnode_of_one_command_is_ended_by_its_process() {
+    let _turn = take_turn();
+    let host = LiveHost::new().expect("a host");
+    if let Some(why) = why_not(&host, "stall") {
+        println!("skipped: stall: {why}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let pinfold = |words: &[&str]| {
+        let words = ["--state-dir", &state].into_iter().chain(words.iter().copied());
+        process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs")
+    };
+    let mut run = Spawn::new(PINFOLD)
+        .args(["--state-dir", &state, "run", "--cores", "1", "--speed", "50%", "--"])
+        .args(["sleep", "300"])
+        .own_group()
+        .die_with_parent(true)
+        .start()
+        .expect("pinfold starts");
+    let status = || pinfold(&["status"]).stdout_text();
+    let way = format!("kill -INT {}", run.pid());
+    assert!(until(|| status().contains(&way)), "{}", status());
+    assert!(!status().contains("emulate"), "{}", status());
+    let undo = pinfold(&["undo", "--all"]).stderr_text();
+    assert!(undo.contains(&way) && !undo.contains("emulate"), "{undo}");
+    run.signal(Signaled::Interrupt).expect("a signal");
+    run.wait().expect("an end");
+    assert!(status().contains("no placement is active"), "{}", status());
+}
+
+#[test]
+fn a_supervisor_whose_terminal_is_gone_takes_its_vnodes_down() {
+    let _turn = take_turn();
+    let Some(mut stage) = TestPlatform::set("hung-up", "lim", "90%") else { return };
+    assert!(!stage.groups().is_empty());
+    stage.supervisor.signal(Signaled::HangUp).expect("sent");
+    stage.supervisor.wait().expect("an end");
+    assert_eq!(stage.groups(), Vec::<String>::new());
+}
+
+#[test]
+fn steps_are_printed_and_files_are_found_next_to_the_platform() {
+    let _turn = take_turn();
+    let host = LiveHost::new().expect("a host");
+    if let Some(why) = why_not(&host, "lim") {
+        println!("skipped: lim: {why}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let name = format!("dry-{}", process::own_pid());
+    let text =
+        format!("[[vnode]]\nname = {name:?}\ncores = 1\nspeed = \"50%\"\nmethod = \"lim\"\n");
+    let text = format!("{text}profile = \"speeds.csv\"\n");
+    for (name, text) in [("platform.toml", text.as_str()), ("speeds.csv", "seconds,speed\n1,40%\n")]
+    {
+        pinfold_host::files::write_atomic(&path(name), text.as_bytes()).expect("a file");
+    }
+    let words =
+        ["--state-dir", &path("state"), "emulate", "up", "--dry-run", &path("platform.toml")];
+    let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
+    assert!(output.status.success(), "{}", output.stderr_text());
+    let (steps, said) = (output.stdout_text(), output.stderr_text());
+    assert!(steps.contains(&format!("{GROUP_PREFIX}{name}")), "{steps}");
+    assert!(steps.contains("stop and continue processes in"), "{steps}");
+    assert!(steps.contains("send SIGSTOP and SIGCONT to the processes in"), "{steps}");
+    assert!(said.contains("nothing was changed"), "{said}");
+    assert_eq!(groups(&host, &name), Vec::<String>::new());
+}
+
+#[test]
+fn a_recorded_load_takes_no_speed() {
+    let _turn = take_turn();
+    let load = [("load.csv", "ms,pu0\n100,0.1\n")];
+    let Some(stage) = TestPlatform::with("load", "inject", "profile = \"load.csv\"\n", &load)
+    else {
+        return;
+    };
+    let refused = stage.emulate(&["set", &stage.name, "--speed", "30%"]);
+    assert!(!refused.status.success());
+    assert!(
+        refused.stderr_text().contains("not possible with inject"),
+        "{}",
+        refused.stderr_text()
+    );
+}
+
+#[test]
+fn a_supervisor_that_is_stopped_or_killed_is_named_with_a_hint() {
+    let _turn = take_turn();
+    let Some(mut stage) = TestPlatform::set("silent", "quota", "60%") else { return };
+    let pid = stage.supervisor.pid();
+    let up = stage.pinfold(&["undo", "--all"]);
+    assert_eq!(up.status.code(), Some(3), "{}", up.stderr_text());
+    assert!(up.stderr_text().contains(" emulate down`"), "{}", up.stderr_text());
+    let vnode = stage.name.clone();
+    for words in [&["status"][..], &["exec", &vnode, "--", "true"], &["down"]] {
+        stage.supervisor.signal(Signaled::Stop).expect("it runs");
+        let output = stage.emulate(words);
+        let said = output.stderr_text();
+        assert_eq!(output.status.code(), Some(3), "{words:?}: {said}");
+        let hint = format!("kill -CONT {pid}");
+        for part in [&format!("process {pid}"), "it is stopped", &hint] {
+            assert!(said.contains(part), "{words:?}: {part}: {said}");
+        }
+        // One that goes on would hear that it is to end.
+        if words != ["down"] {
+            stage.supervisor.signal(Signaled::Continue).expect("it is stopped");
+            assert!(stage.emulate(&["status"]).status.success(), "it goes on");
+        }
+    }
+    stage.supervisor.signal(Signaled::Kill).expect("it runs");
+    stage.supervisor.wait_for(&SystemClock, 60 * SECOND_NS).expect("it ends");
+    for words in [&["emulate", "status"][..], &["emulate", "down"], &["status"]] {
+        let output = stage.pinfold(words);
+        let said = output.stderr_text();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains(" undo --left`"), "{words:?}: {said}");
+    }
+    let undone = stage.pinfold(&["undo", "--left"]);
+    assert!(undone.status.success(), "{}", undone.stderr_text());
+    assert_eq!(groups(&stage.host, &stage.name), Vec::<String>::new());
+    let output = stage.emulate(&["status"]);
+    assert!(output.stderr_text().contains("no platform is up"), "{}", output.stderr_text());
+}

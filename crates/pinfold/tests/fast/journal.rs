@@ -1,0 +1,415 @@
+//! `pinfold journal` on journals that are whole, damaged, foreign, and hostile.
+
+use pinfold_host::files::{self, StateDir};
+use pinfold_host::process::{Output, capture};
+use pinfold_host::{Host as _, LiveHost, paths, proc_stat};
+use pinfold_model::TaskId;
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const MINUTE_NS: u64 = 60_000_000_000;
+
+const HEADER: &str = r#"{"format":"pinfold-journal/1","id":"7-9","boot_id":"11111111-2222-3333-4444-555555555555","created_unix_s":1770000000,"supervisor":{"tid":5,"start_time":1},"vm":{"tid":7,"start_time":9},"vm_name":"NAME","threads":[],"plan":"{}"}"#;
+const ANOTHER_BOOT: &str = "11111111-2222-3333-4444-555555555555";
+const STEP: &str = r#"{"step":{"index":0,"reason":"vcpu(0): a core of its own","change":{"set_affinity":{"task":{"tid":7,"start_time":9},"mask":"1"}},"undo":{"set_affinity":{"task":{"tid":7,"start_time":9},"original":"0-3"}}}}"#;
+
+struct TestJournals {
+    folder: tempfile::TempDir,
+    journals: StateDir,
+}
+
+impl TestJournals {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path().join("state").to_string_lossy().into_owned();
+        StateDir::open(&root).expect("a state");
+        let journals = StateDir::open(&format!("{root}/journal")).expect("journals");
+        Self { folder, journals }
+    }
+
+    fn put(&self, id: &str, text: &str) {
+        self.journals.create_new(&format!("{id}.jsonl"), text.as_bytes()).expect("written");
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.pinfold(&[&["journal"], arguments].concat())
+    }
+
+    fn pinfold(&self, arguments: &[&str]) -> Output {
+        let state = self.folder.path().join("state").to_string_lossy().into_owned();
+        let words = [&["--state-dir", &state], arguments].concat();
+        capture(PINFOLD, words, MINUTE_NS).expect("pinfold runs")
+    }
+}
+
+#[test]
+fn a_journal_is_shown_with_what_was_there_before() {
+    let journals = TestJournals::new();
+    let empty = journals.run(&[]);
+    assert_eq!(empty.stdout_text().trim(), "no journals: nothing was applied");
+    let outcome = r#"{"outcome":{"index":0,"result":"done","detail":null}}"#;
+    journals.put("7-9", &format!("{HEADER}\n{STEP}\n{outcome}\n{{\"end\":"));
+    let list = journals.run(&[]);
+    assert!(list.status.success(), "{}", list.stderr_text());
+    assert!(list.stdout_text().contains("of an earlier boot"), "{}", list.stdout_text());
+    let shown = journals.run(&["7-9"]).stdout_text();
+    for part in [
+        "NAME",
+        "set affinity of task 7 to 1",
+        "before: 0-3",
+        "a core of its own",
+        "done",
+        "is incomplete",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let json = journals.run(&["7-9", "--json"]).stdout_text();
+    for part in [r#""before":"0-3""#, r#""outcome":"done""#, r#""torn":true"#] {
+        assert!(json.contains(part), "{part}: {json}");
+    }
+}
+
+/// What a power cut leaves on the disk: an open journal, and a file that was to replace one.
+#[test]
+fn a_placement_of_an_earlier_boot_is_ended_and_not_called_restored() {
+    let journals = TestJournals::new();
+    journals.put("7-9", &format!("{HEADER}\n{STEP}\n"));
+    let half = journals.folder.path().join("state/journal/.7-9.jsonl.4194999.tmp");
+    files::write_atomic(&half.to_string_lossy(), b"{").expect("a file");
+    let status = journals.pinfold(&["status"]);
+    let said = status.stdout_text() + &status.stderr_text();
+    assert!(said.contains(".7-9.jsonl.4194999.tmp"), "{said}");
+    let undone = journals.pinfold(&["undo", "--left"]);
+    let said = undone.stderr_text();
+    assert!(undone.status.success(), "{said}");
+    assert!(said.contains("the host was restarted, so 1 step is void"), "{said}");
+    assert!(said.contains("0 restored") && !half.exists(), "{said}");
+    let json = journals.run(&["--json"]).stdout_text();
+    assert!(json.contains(r#""state":"ended by a restart of the host""#), "{json}");
+    assert!(journals.run(&[]).stdout_text().contains("ended by a restart"));
+}
+
+#[test]
+fn what_is_not_understood_is_named_with_a_hint_and_hides_nothing() {
+    let journals = TestJournals::new();
+    journals.put("1-1", "{}\n");
+    journals.put("2-2", &format!("{HEADER}\nnonsense\n"));
+    journals.put("3-3", &HEADER.replace("journal/1", "journal/9").replace("7-9", "3-3"));
+    journals.put("4-4", &format!("{}\n", HEADER.replace("journal/1", "journal/9")));
+    journals.put("5-5", &format!("{HEADER}\n{STEP}\n"));
+    journals.put("6-6", "");
+    let list = journals.run(&[]);
+    assert_eq!(list.status.code(), Some(3));
+    let (data, talk) = (list.stdout_text(), list.stderr_text());
+    assert_eq!(data.matches("not understood").count(), 3, "{data}");
+    assert_eq!(data.matches("no step was executed").count(), 2, "{data}");
+    assert_eq!(data.matches("of an earlier boot").count(), 1, "{data}");
+    for part in ["2-2.jsonl: cannot parse line 2", "move", "pinfold-journal/9", "a later one"] {
+        assert!(talk.contains(part), "{part}: {talk}");
+    }
+    let one = journals.run(&["2-2"]);
+    assert_eq!(one.status.code(), Some(3));
+    for (id, part) in [("9-9", "there is no journal"), ("../x", "there is no journal")] {
+        let unknown = journals.run(&[id]);
+        assert_eq!(unknown.status.code(), Some(2));
+        assert!(unknown.stderr_text().contains(part), "{}", unknown.stderr_text());
+    }
+}
+
+#[test]
+fn a_journal_behind_a_link_or_open_to_others_is_not_read() {
+    let journals = TestJournals::new();
+    let elsewhere = journals.folder.path().join("elsewhere");
+    let elsewhere = elsewhere.to_string_lossy();
+    files::write_atomic(&elsewhere, format!("{HEADER}\n").as_bytes()).expect("written");
+    std::os::unix::fs::symlink(&*elsewhere, journals.journals.path_of("1-1.jsonl"))
+        .expect("a link");
+    journals.put("2-2", &format!("{HEADER}\n"));
+    let open = journals.journals.path_of("2-2.jsonl");
+    assert!(capture("chmod", ["666", &open], MINUTE_NS).expect("chmod runs").status.success());
+    let list = journals.run(&[]);
+    assert_eq!(list.status.code(), Some(3));
+    let talk = list.stderr_text();
+    for part in ["1-1.jsonl: is a link", "2-2.jsonl: can be written by others", "check "] {
+        assert!(talk.contains(part), "{part}: {talk}");
+    }
+}
+
+#[test]
+fn a_hostile_name_neither_steers_the_terminal_nor_forges_a_line() {
+    let journals = TestJournals::new();
+    let name = r"vm\u001b]0;owned\u0007\u009b2J\u202e\npinfold: all is well";
+    journals.put("7-9", &format!("{}\n{STEP}\n", HEADER.replace("NAME", name)));
+    for arguments in [&["7-9"][..], &[], &["7-9", "--json"]] {
+        let output = journals.run(arguments);
+        let text = output.stdout_text() + &output.stderr_text();
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+        assert!(!text.contains('\u{202e}'), "{text:?}");
+        assert!(!text.lines().any(|line| line.starts_with("pinfold: all")), "{text:?}");
+    }
+}
+
+#[test]
+fn status_goes_on_where_a_journal_is_damaged() {
+    let journals = TestJournals::new();
+    journals.put("1-1", "{}\n");
+    journals.put("2-2", &format!("{HEADER}\nnonsense\n"));
+    journals.put(
+        "7-9",
+        &format!("{HEADER}\n{STEP}\n{{\"end\":{{\"unix_s\":1,\"why\":\"undone\"}}}}\n"),
+    );
+    journals.put("8-8", &format!("{HEADER}\n{STEP}\n"));
+    let state = journals.folder.path().join("state").to_string_lossy().into_owned();
+    let run = |words: &[&str]| {
+        let words = [&["--state-dir", &state, "status"], words].concat();
+        capture(PINFOLD, words, MINUTE_NS).expect("pinfold runs")
+    };
+    let status = run(&[]);
+    assert_eq!(status.status.code(), Some(3), "{}", status.stdout_text());
+    let talk = status.stderr_text();
+    for part in ["1-1: ", "2-2: ", "cannot parse line 2", "8-8: ", "3 journals"] {
+        assert!(talk.contains(part), "{part}: {talk}");
+    }
+    assert!(!talk.contains("7-9: "), "{talk}");
+    let json = run(&["--json"]).stdout_text();
+    assert_eq!(json.matches(r#""why":"#).count(), 3, "{json}");
+}
+
+#[test]
+fn only_what_is_left_behind_is_undone_by_that_name() {
+    let journals = TestJournals::new();
+    let boot = files::read_text("/proc/sys/kernel/random/boot_id").expect("a boot id");
+    // No process has such a number: the kernel gives out at most 4194304.
+    let now = HEADER.replace(ANOTHER_BOOT, boot.trim()).replace(r#""tid":5"#, r#""tid":4999999"#);
+    let vm = own_task();
+    let alive = format!(r#""tid":{},"start_time":{}"#, vm.tid, vm.start_time);
+    let now = now.replace(r#""tid":7,"start_time":9"#, &alive);
+    let step = STEP.replace(r#""tid":7"#, r#""tid":4999998"#);
+    let kept = now.replace("journal/1", "journal/2");
+    let supervised = kept.replace(r#""vm":"#, r#""supervised":true,"vm":"#);
+    let done = r#"{"outcome":{"index":0,"result":"done","detail":null}}"#;
+    let put = |id: &str, header: &str, rest: &str| {
+        journals.put(id, &format!("{}\n{rest}", header.replace("7-9", id)));
+    };
+    put("1-1", &now, &format!("{step}\n{done}\n"));
+    put("2-2", &kept, &format!("{step}\n{done}\n"));
+    put("3-3", &supervised, &format!("{step}\n{done}\n"));
+    put("4-4", &kept, &format!("{step}\n"));
+    put("5-5", HEADER, &format!("{STEP}\n{done}\n"));
+    let ended = kept.replace(&alive, r#""tid":4999998,"start_time":9"#);
+    put("6-6", &ended, &format!("{step}\n{done}\n"));
+    let output = journals.pinfold(&["undo", "--left"]);
+    let talk = output.stderr_text();
+    assert!(output.status.success(), "{talk}");
+    assert!(talk.contains("2 placements stay"), "{talk}");
+    let stay = [("1-1", false), ("2-2", false)];
+    for (id, is_over) in stay.into_iter().chain(["3-3", "4-4", "5-5", "6-6"].map(|id| (id, true))) {
+        let text =
+            String::from_utf8(journals.journals.read(&format!("{id}.jsonl")).expect("it is there"));
+        assert_eq!(text.expect("text").contains("{\"end\":"), is_over, "{id}: {talk}");
+    }
+    let again = journals.pinfold(&["undo", "--left"]);
+    let said = again.stderr_text();
+    assert!(said.contains("no placement is left behind: 2 placements stay active\n"), "{said}");
+}
+
+/// What stays because its journal cannot be read is a residue, and does not keep the others.
+#[test]
+fn undo_of_all_reverts_the_newest_first_and_ends_with_5_over_a_damaged_journal() {
+    let journals = TestJournals::new();
+    let at = |id: &str, second: &str| {
+        HEADER.replace("\"7-9\"", &format!("{id:?}")).replace("1770000000", second)
+    };
+    journals.put("1-1", &format!("{}\n{STEP}\n", at("1-1", "1770000001")));
+    journals.put("3-3", &format!("{}\n{STEP}\n", at("3-3", "1770000003")));
+    journals.put("2-2", &format!("{}\n{STEP}\n", at("2-2", "1770000002")));
+    journals.put("4-4", &format!("{HEADER}\nnonsense\n"));
+    let undone = journals.pinfold(&["undo", "--all"]);
+    let said = undone.stderr_text();
+    assert_eq!(undone.status.code(), Some(5), "{said}");
+    assert!(said.contains("cannot parse line 2"), "{said}");
+    let places = ["3-3 (", "2-2 (", "1-1 ("].map(|id| said.find(id).expect(id));
+    assert!(places.is_sorted(), "{said}");
+    assert_eq!(journals.pinfold(&["undo", "4-4"]).status.code(), Some(5));
+}
+
+/// A name selects all placements of one machine, and is refused where two machines have it.
+#[test]
+fn placements_are_undone_and_shown_by_the_name_of_their_machine() {
+    let journals = TestJournals::new();
+    let put = |id: &str, name: &str, pid: &str| {
+        let header = HEADER.replace("\"7-9\"", &format!("{id:?}")).replace("NAME", name);
+        let vm = format!(r#""vm":{{"tid":{pid}"#);
+        journals.put(id, &format!("{}\n{STEP}\n", header.replace(r#""vm":{"tid":7"#, &vm)));
+    };
+    put("1-1", "desktop", "7");
+    put("2-2", "desktop", "7");
+    put("3-3", "twin", "8");
+    put("4-4", "twin", "9");
+    let unknown = journals.pinfold(&["undo", "nonesuch"]);
+    assert_eq!(unknown.status.code(), Some(2), "{}", unknown.stderr_text());
+    assert!(unknown.stderr_text().contains("the machine nonesuch"), "{}", unknown.stderr_text());
+    let twins = journals.pinfold(&["undo", "twin"]);
+    assert_eq!(twins.status.code(), Some(2), "{}", twins.stderr_text());
+    let said = twins.stderr_text();
+    assert!(said.contains("2 machines are named twin") && said.contains("3-3, 4-4"), "{said}");
+    let undone = journals.pinfold(&["undo", "desktop"]);
+    let said = undone.stderr_text();
+    assert!(undone.status.success(), "{said}");
+    assert!(["1-1 (", "2-2 ("].iter().all(|id| said.contains(id)), "{said}");
+    for wanted in ["3-3", "8"] {
+        let shown = journals.pinfold(&["status", wanted]);
+        let shown = format!("{}{}", shown.stdout_text(), shown.stderr_text());
+        assert!(!shown.contains("4-4"), "{wanted}: {shown}");
+        let listed = journals.pinfold(&["journal", wanted]).stdout_text();
+        assert!(listed.contains("3-3: twin"), "{wanted}: {listed}");
+    }
+    let several = journals.pinfold(&["journal", "desktop"]).stderr_text();
+    assert!(several.contains("2 journals belong to desktop"), "{several}");
+    assert!(several.contains("1-1, 2-2"), "{several}");
+    assert_eq!(journals.pinfold(&["status", "desktop"]).status.code(), Some(2));
+    assert!(journals.pinfold(&["undo", "8"]).status.success(), "by its process ID");
+    assert!(journals.pinfold(&["undo", "twin"]).status.success(), "one machine has the name now");
+    let none = journals.pinfold(&["undo", "twin"]).stderr_text();
+    assert!(none.contains("none is active; `pinfold"), "{none}");
+}
+
+/// A plan cannot avoid the CPUs of a placement whose journal cannot be read, and says so.
+#[test]
+fn a_plan_reports_journals_that_it_cannot_read() {
+    let journals = TestJournals::new();
+    let words = ["plan", "-s", "compact", "--vcpus", "1"];
+    let sound = journals.pinfold(&words);
+    assert!(!sound.stdout_text().contains("claims"), "{}", sound.stdout_text());
+    journals.put("4-4", "no journal at all\n");
+    let warned = journals.pinfold(&words);
+    assert_eq!(warned.status.code(), Some(0), "{}", warned.stderr_text());
+    let text = warned.stdout_text().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("warning: claims: the journal 4-4 cannot be read"), "{text}");
+    let ignored = journals.pinfold(&[&words[..], &["--ignore-claims"]].concat());
+    assert!(!ignored.stdout_text().contains("4-4"), "{}", ignored.stdout_text());
+}
+
+#[test]
+fn journals_are_listed_in_the_order_of_time() {
+    let journals = TestJournals::new();
+    let earlier = HEADER.replace("\"7-9\"", "\"9-1\"");
+    let later = HEADER.replace("\"7-9\"", "\"10-1\"").replace("1770000000", "1770009999");
+    journals.put("10-1", &format!("{later}\n{STEP}\n"));
+    journals.put("9-1", &format!("{earlier}\n{STEP}\n"));
+    let list = journals.run(&[]).stdout_text();
+    let at = |id: &str| list.find(id).expect("it is listed");
+    assert!(at("9-1") < at("10-1"), "{list}");
+}
+
+/// This process as the kernel shows it.
+fn own_task() -> TaskId {
+    let host = LiveHost::new().expect("a host");
+    let stat = host.read_text(&paths::own_stat()).expect("own stat");
+    proc_stat::parse(&stat).expect("parsed").task()
+}
+
+/// What a machine that has ended changed on the host is reverted by the next command. One that its
+/// own Pinfold process reverts is left to that process.
+#[test]
+fn a_placement_ends_with_its_machine() {
+    let journals = TestJournals::new();
+    let boot = files::read_text("/proc/sys/kernel/random/boot_id").expect("a boot id");
+    let own = own_task();
+    // No process has such a number: the kernel gives out at most 4194304.
+    let header =
+        HEADER.replace(ANOTHER_BOOT, boot.trim()).replace(r#""tid":7"#, r#""tid":4999998"#);
+    let step = STEP.replace(r#""tid":7"#, r#""tid":4999998"#);
+    let done = r#"{"outcome":{"index":0,"result":"done","detail":null}}"#;
+    journals.put("4999998-9", &format!("{header}\n{step}\n{done}\n"));
+    let supervisor = format!(r#""tid":{},"start_time":{}"#, own.tid, own.start_time);
+    let supervised = header
+        .replace("journal/1", "journal/2")
+        .replace(r#""vm":"#, r#""supervised":true,"vm":"#)
+        .replace(r#""tid":5,"start_time":1"#, &supervisor);
+    journals.put("3-3", &format!("{}\n{step}\n{done}\n", supervised.replace("7-9", "3-3")));
+    let status = journals.pinfold(&["status"]);
+    let said = status.stderr_text();
+    assert!(said.contains("4999998-9 (NAME) has ended with its process"), "{said}");
+    let text = |id: &str| {
+        let bytes = journals.journals.read(&format!("{id}.jsonl")).expect("it is there");
+        String::from_utf8(bytes).expect("text")
+    };
+    assert!(text("4999998-9").contains(r#""why":"ended with its process""#), "{said}");
+    assert!(!text("3-3").contains(r#"{"end""#), "{said}");
+    let left = journals.pinfold(&["undo", "--left"]).stderr_text();
+    assert!(left.contains("no placement is left behind: 1 placement stays active"), "{left}");
+}
+
+/// Whatever a journal names, undo changes only tunables and groups of the kernel.
+#[test]
+fn undo_leaves_files_that_are_not_of_the_kernel() {
+    let journals = TestJournals::new();
+    let host = LiveHost::new().expect("a host");
+    let own = own_task();
+    let id = format!("{}-{}", own.tid, own.start_time);
+    let task = format!(r#"{{"tid":{},"start_time":{}}}"#, own.tid, own.start_time);
+    let boot = host.read_text(&paths::boot_id()).expect("a boot id");
+    let header = HEADER
+        .replace(r#"{"tid":7,"start_time":9}"#, &task)
+        .replace(r#""id":"7-9""#, &format!(r#""id":"{id}""#))
+        .replace(ANOTHER_BOOT, boot.trim());
+    let base = journals.folder.path().to_string_lossy().into_owned();
+    let (value, group, pipe) =
+        (format!("{base}/value"), format!("{base}/pinfold-1-1"), format!("{base}/pipe"));
+    files::write_atomic(&value, b"mine\n").expect("a file");
+    files::make_dirs(&group).expect("a folder");
+    std::os::unix::fs::symlink(&value, format!("{base}/link")).expect("a link");
+    assert!(capture("mkfifo", [&pipe], MINUTE_NS).expect("it runs").status.success());
+    let through = format!("/proc/self/root{value}");
+    let around = format!("/sys/../{value}");
+    for path in [&value, &format!("{base}/link"), &pipe, &through, &around] {
+        let change = format!(r#"{{"write_file":{{"path":"{path}","value":{{"text":"mine"}}}}}}"#);
+        let undo = format!(r#"{{"write_file":{{"path":"{path}","original":{{"text":"no"}}}}}}"#);
+        is_refused(&journals, &id, &[&header, &step(&change, &undo)], path);
+        assert_eq!(files::read_text(&value).expect("it is there"), "mine\n", "{path}");
+    }
+    let change = format!(r#"{{"make_group":{{"path":"{group}"}}}}"#);
+    let undo = format!(r#"{{"remove_group":{{"path":"{group}"}}}}"#);
+    is_refused(&journals, &id, &[&header, &step(&change, &undo)], &group);
+    assert!(files::is_dir(&group));
+}
+
+/// A journal is created whole: an empty one of a live process was cut, and may have had steps.
+#[test]
+fn an_empty_journal_of_a_live_process_is_not_called_nothing_done() {
+    let journals = TestJournals::new();
+    let own = own_task();
+    let id = format!("{}-{}", own.tid, own.start_time);
+    journals.put(&id, "");
+    journals.put("4999999-1", "");
+    let undone = journals.pinfold(&["undo", &id]);
+    let said = undone.stderr_text();
+    assert_eq!(undone.status.code(), Some(5), "{said}");
+    assert!(
+        said.contains(&format!("it is truncated, and process {} is running", own.tid)),
+        "{said}"
+    );
+    assert!(journals.journals.contains(&format!("{id}.jsonl")), "it is left");
+    let status = journals.pinfold(&["status"]);
+    assert_eq!(status.status.code(), Some(3), "{}", status.stdout_text());
+    let other = journals.pinfold(&["undo", "4999999-1"]);
+    assert!(other.status.success(), "{}", other.stderr_text());
+    assert!(other.stderr_text().contains("no step had been executed"), "{}", other.stderr_text());
+}
+
+fn step(change: &str, undo: &str) -> String {
+    format!(r#"{{"step":{{"index":0,"reason":"","change":{change},"undo":{undo}}}}}"#)
+}
+
+/// `undo` names the path, exits with 5, and leaves the journal open.
+fn is_refused(journals: &TestJournals, id: &str, lines: &[&str], path: &str) {
+    let name = format!("{id}.jsonl");
+    let text = format!("{}\n", lines.join("\n"));
+    journals.journals.replace(&name, text.as_bytes()).expect("written");
+    let undone = journals.pinfold(&["undo", id]);
+    let said = undone.stderr_text();
+    assert_eq!(undone.status.code(), Some(5), "{path}: {said}");
+    assert!(said.contains(path) && said.contains("it belongs to no tunable or cgroup"), "{said}");
+    let left = String::from_utf8(journals.journals.read(&name).expect("it is there"));
+    assert!(!left.expect("text").contains(r#"{"end""#), "{path}");
+}

@@ -1,0 +1,142 @@
+//! `docs/json.md` has every format of the product, and every key of what the program prints.
+
+use std::collections::BTreeSet;
+
+use pinfold_host::{files, process::capture};
+use serde_json::Value;
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const MINUTE_NS: u64 = 60_000_000_000;
+/// Keys whose objects have CPUs or parameters as keys.
+const MAPS: [&str; 4] = ["core_ranking", "described", "highest_khz", "labels"];
+/// Commands whose output is known or small on every host; `DIR` is a directory of the test's own.
+const COMMANDS: [&str; 14] = [
+    "version --json",
+    "topo --json --input example:ryzen-7950x3d",
+    "topo --json",
+    "doctor --json",
+    "plan --list --json",
+    "plan --vcpus 2 -s low-latency-rt --isolate host --input example:ryzen-7950x3d --json",
+    "plan --check example:windows-gpu --input example:ryzen-7950x3d --json",
+    "--state-dir DIR status --json",
+    "--state-dir DIR journal --json",
+    "--state-dir DIR emulate status --json",
+    "emulate methods --json",
+    "measure --list --json",
+    "measure wakeup --seconds 0.1 --blocks 2 --save DIR/a.json --json",
+    "compare DIR/a.json DIR/a.json --json",
+];
+
+fn page() -> String {
+    files::read_text(&format!("{ROOT}/docs/json.md")).expect("the page")
+}
+
+/// True for the name of a format with its version: `pinfold-plan/1`.
+fn is_format(text: &str) -> bool {
+    let parts = text.strip_prefix("pinfold-").and_then(|rest| rest.split_once('/'));
+    let Some((name, version)) = parts else { return false };
+    !version.is_empty()
+        && name.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+        && version.chars().all(|c| c.is_ascii_digit())
+}
+
+/// The formats between two such characters.
+fn formats(text: &str, quote: char) -> impl Iterator<Item = String> {
+    text.split(quote).filter(|part| is_format(part)).map(str::to_owned)
+}
+
+/// Adds the formats of the sources below a folder, without tests.
+fn add_formats_below(folder: &str, found: &mut BTreeSet<String>) {
+    for name in files::list(folder).expect("a folder") {
+        let path = format!("{folder}/{name}");
+        if files::is_dir(&path) && name != "tests" {
+            add_formats_below(&path, found);
+        } else if name.ends_with(".rs") && name != "tests.rs" {
+            let text = files::read_text(&path).expect("text");
+            let product = text.split("\nmod tests {").next().expect("a first part");
+            found.extend(formats(product, '"'));
+        }
+    }
+}
+
+/// The part of the page below the heading of a format.
+fn section<'p>(page: &'p str, format: &str) -> &'p str {
+    let (_, rest) = page.split_once(&format!("\n### {format}\n")).expect("a heading of the format");
+    rest.split("\n##").next().expect("a first part")
+}
+
+/// The words between backticks: keys, and parts of paths of keys.
+fn keys_of_page(text: &str) -> impl Iterator<Item = &str> {
+    let spans = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    spans.flat_map(|span| span.split(|c: char| !(c.is_ascii_alphanumeric() || "_-".contains(c))))
+}
+
+/// The keys of a document, and the documents within it, which have formats of their own.
+#[derive(Default)]
+struct Keys<'v> {
+    keys: BTreeSet<&'v str>,
+    inner: Vec<&'v Value>,
+}
+
+impl<'v> Keys<'v> {
+    fn add(&mut self, value: &'v Value) {
+        match value {
+            Value::Object(members) => {
+                for (key, member) in members {
+                    self.keys.insert(key);
+                    if member.get("format").is_some() {
+                        self.inner.push(member);
+                    } else if !MAPS.contains(&key.as_str()) {
+                        self.add(member);
+                    }
+                }
+            }
+            Value::Array(members) => members.iter().for_each(|member| self.add(member)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+}
+
+/// Compares a document, and those within it, with the page.
+fn check(page: &str, document: &Value, command: &str) {
+    let format = document["format"].as_str().expect("a format");
+    let (_, shared) = page.split_once("\n## Shared objects\n").expect("shared objects");
+    let shared = shared.split("\n## ").next().expect("a first part");
+    let known = keys_of_page(shared).chain(keys_of_page(section(page, format)));
+    let known: BTreeSet<&str> = known.chain(["format"]).collect();
+    let mut printed = Keys::default();
+    printed.add(document);
+    let missing: Vec<&&str> = printed.keys.difference(&known).collect();
+    assert!(missing.is_empty(), "{command}: docs/json.md does not have {missing:?} of {format}");
+    printed.inner.iter().for_each(|inner| check(page, inner, command));
+}
+
+#[test]
+fn the_page_has_the_formats_of_the_product() {
+    let mut product = BTreeSet::new();
+    for name in files::list(&format!("{ROOT}/crates")).expect("the crates") {
+        add_formats_below(&format!("{ROOT}/crates/{name}/src"), &mut product);
+    }
+    let page = page();
+    let documented: BTreeSet<String> = formats(&page, '`').collect();
+    assert_eq!(product, documented, "left: crates/*/src, right: docs/json.md");
+    let (_, table) = page.split_once("\n## All formats\n").expect("the table");
+    let table: BTreeSet<String> =
+        formats(table.split("\n## ").next().expect("a first part"), '`').collect();
+    let headings = page.lines().filter_map(|line| line.strip_prefix("### "));
+    let headings: BTreeSet<String> = headings.map(str::to_owned).collect();
+    assert_eq!(table, headings, "left: table of docs/json.md, right: its sections");
+}
+
+#[test]
+fn the_page_has_the_keys_that_the_program_prints() {
+    let (page, home) = (page(), tempfile::tempdir().expect("a directory"));
+    for command in COMMANDS {
+        let line = command.replace("DIR", &home.path().display().to_string());
+        let output = capture(PINFOLD, line.split(' '), MINUTE_NS).expect("runs");
+        let document: Value = serde_json::from_str(&output.stdout_text())
+            .unwrap_or_else(|error| panic!("{command}: {error}\n{}", output.stderr_text()));
+        check(&page, &document, command);
+    }
+}

@@ -1,0 +1,79 @@
+//! The unit files are taken by systemd's own checker, and their commands by Pinfold.
+
+use pinfold_host::files;
+use pinfold_host::process::{capture, find_program};
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const UNITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd");
+const MINUTE_NS: u64 = 60_000_000_000;
+
+fn units() -> Vec<(String, String)> {
+    let names = files::list(UNITS).expect("the folder is there");
+    let text = |name: &String| files::read_text(&format!("{UNITS}/{name}")).expect("text");
+    names.into_iter().map(|name| (name.clone(), text(&name))).collect()
+}
+
+#[test]
+fn systemd_takes_the_unit_files() {
+    if find_program("systemd-analyze").is_none() {
+        println!("skipped: systemd-analyze is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut files = Vec::new();
+    for (name, text) in units() {
+        // A template is checked as an instance, and the command must be there to be run.
+        let file = format!("{}/{}", folder.path().display(), name.replace('@', "@vm1"));
+        let text = text.replace("/usr/bin/pinfold", PINFOLD);
+        files::write_atomic(&file, text.as_bytes()).expect("written");
+        files.push(file);
+    }
+    assert!(files.len() >= 3, "{files:?}");
+    for file in &files {
+        let words = ["verify", "--man=no", "--recursive-errors=no", file];
+        let output = capture("systemd-analyze", words, MINUTE_NS).expect("it runs");
+        let said = output.stderr_text();
+        assert!(output.status.success() && said.trim().is_empty(), "{file}: {said}");
+    }
+    // The checker sees what is wrong at all.
+    let bad = format!("{}/bad.service", folder.path().display());
+    files::write_atomic(&bad, b"[Service]\nType=sometimes\nExecStart=/bin/true\n")
+        .expect("written");
+    let output = capture("systemd-analyze", ["verify", "--man=no", &bad], MINUTE_NS);
+    assert!(output.expect("it runs").stderr_text().contains("sometimes"));
+}
+
+#[test]
+fn a_unit_that_watches_may_get_messages_about_new_threads() {
+    let watches = |text: &str| {
+        let mut lines = text.lines().filter(|line| line.starts_with("ExecStart="));
+        lines.any(|line| line.contains("pinfold watch") || line.ends_with(" --watch"))
+    };
+    let watching: Vec<_> = units().into_iter().filter(|(_, text)| watches(text)).collect();
+    assert_eq!(watching.len(), 2);
+    for (name, text) in watching {
+        let mut sets = text.lines().filter(|line| line.starts_with("CapabilityBoundingSet="));
+        assert!(sets.any(|line| line.contains("CAP_PERFMON")), "{name}");
+        assert!(text.contains("\nLimitNOFILE=") && text.contains("\nLimitMEMLOCK="), "{name}");
+    }
+}
+
+#[test]
+fn the_units_commands_are_pinfolds() {
+    for (name, text) in units() {
+        let lines = text.lines().filter_map(|line| line.strip_prefix("ExecStart=/usr/bin/pinfold"));
+        let commands: Vec<&str> = lines.collect();
+        assert!(!commands.is_empty(), "{name} runs pinfold");
+        for command in commands {
+            // Parsed to its end: help is shown only if nothing before it is wrong.
+            let words = command.split_whitespace().map(|word| word.replace("%I", "vm1"));
+            let words: Vec<String> = words.chain(["--help-all".to_owned()]).collect();
+            let output = capture(PINFOLD, &words, MINUTE_NS).expect("pinfold runs");
+            assert!(output.status.success(), "{name}: {}", output.stderr_text());
+            let help = output.stdout_text();
+            for option in words.iter().filter(|word| word.starts_with("--")) {
+                assert!(help.contains(option.as_str()), "{name}: {option} is not an option");
+            }
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! `pinfold exits` on machines of this test's own: its micro-guest, and QEMUs with a few bytes of
+//! firmware.
+
+use pinfold_host::process::{Child, Output, Spawn, Stdio, capture, find_program, is_root};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths};
+use pinfold_model::Tid;
+use serde_json::Value;
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const SECOND_NS: u64 = 1_000_000_000;
+const PATIENCE_NS: u64 = 300 * SECOND_NS;
+/// `mov dx, 0x5a0; again: out dx, al; jmp again`
+const BUSY: &[u8] = &[0xba, 0xa0, 0x05, 0xee, 0xeb, 0xfd];
+
+fn pinfold(arguments: &[&str]) -> Output {
+    capture(PINFOLD, arguments, PATIENCE_NS).expect("it runs")
+}
+
+fn code(output: &Output) -> Option<i32> {
+    output.status.code()
+}
+
+fn json(output: &Output) -> Value {
+    let text = output.stdout_text();
+    serde_json::from_str(&text).expect("JSON on standard output")
+}
+
+/// True, and said, if machines cannot be watched here.
+fn cannot_run() -> bool {
+    let why = if !is_root() {
+        Some("watching exits takes root".to_owned())
+    } else if find_program("qemu-system-x86_64").is_none() {
+        Some("qemu-system-x86_64 is not installed".to_owned())
+    } else {
+        let output = pinfold(&["exits", "--micro-guest"]);
+        (code(&output) != Some(0)).then(|| output.stderr_text())
+    };
+    if let Some(why) = &why {
+        println!("skipped: {why}");
+    }
+    why.is_some()
+}
+
+/// A QEMU whose firmware ends in this code at the reset vector, and its QMP socket.
+struct Machine {
+    qemu: Child,
+    socket: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Machine {
+    fn start(accelerator: &str, more: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+        let mut rom = vec![0xf4; 64 * 1024];
+        let at = rom.len() - 16;
+        rom[at..at + BUSY.len()].copy_from_slice(BUSY);
+        files::write_atomic(&path("rom"), &rom).expect("a file");
+        let socket = path("qmp");
+        let words = format!(
+            "-machine microvm -accel {accelerator} -nodefaults -no-user-config -display none -m 16M \
+             -name t,debug-threads=on -bios {} -qmp unix:{socket},server=on,wait=off",
+            path("rom")
+        );
+        let qemu = Spawn::new("qemu-system-x86_64").args(words.split_whitespace()).args(more);
+        let qemu = crate::common::machine::start_qemu(qemu);
+        let host = LiveHost::new().expect("a host");
+        let has_vcpu = || {
+            let tids = host.list(&paths::task_dir(qemu.pid())).unwrap_or_default();
+            let tids = tids.iter().filter_map(|tid| tid.parse().ok().map(Tid));
+            let mut names = tids.filter_map(|tid| host.read_text(&paths::process_comm(tid)).ok());
+            names.any(|name| name.starts_with("CPU 0/"))
+        };
+        let is_there = (0..1000).any(|_| {
+            SystemClock.sleep_ns(SECOND_NS / 50);
+            files::exists(&socket) && has_vcpu()
+        });
+        assert!(is_there, "QEMU makes its socket and its vCPU");
+        Self { qemu, socket, _folder: folder }
+    }
+
+    fn exits(&self, more: &[&str]) -> Output {
+        let words = ["exits", "--qmp", &self.socket];
+        pinfold(&[&words, more].concat())
+    }
+
+    fn pid(&self) -> String {
+        self.qemu.pid().to_string()
+    }
+}
+
+/// Every row of times is one of a sample that exists.
+fn check_rows(answer: &Value) {
+    for row in answer["rows"].as_array().expect("rows") {
+        let number = |key: &str| row[key].as_f64();
+        let count = number("count").expect("a count");
+        assert!(count >= 1.0, "{row}");
+        let (min, mean, max) = (number("min_ns"), number("mean_ns"), number("max_ns"));
+        assert!(min <= mean && mean <= max && min.is_some(), "{row}");
+        assert_eq!(row["std_dev_ns"].is_null(), count < 2.0, "{row}");
+        assert!(number("share").is_some_and(|share| (0.0..=1.01).contains(&share)), "{row}");
+    }
+}
+
+#[test]
+fn the_micro_guest_is_counted_exactly() {
+    if cannot_run() {
+        return;
+    }
+    let output = pinfold(&["exits", "--micro-guest", "--json"]);
+    assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
+    let answer = json(&output);
+    check_rows(&answer);
+    let seen: Vec<(&str, Option<u64>)> = answer["expected"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|row| (row["what"].as_str().expect("a name"), row["counted"].as_u64()))
+        .collect();
+    let inside = |count| (answer["level"] == "A").then_some(count);
+    let expected = [
+        ("CPUID", inside(500)),
+        ("RDMSR", inside(500)),
+        ("port writes", Some(1_000)),
+        ("MMIO writes", Some(200)),
+    ];
+    assert_eq!(seen, expected);
+    let per_event = &answer["cost"]["per_event"];
+    let of = |key: &str| per_event[key].as_f64().expect("a number");
+    assert!(of("low_ns") <= of("median_ns") && of("median_ns") <= of("high_ns"), "{per_event}");
+    let text = pinfold(&["exits", "--micro-guest"]).stdout_text();
+    for part in ["level ", "port writes: exact", "0x5a0 write × 1,000", "overhead: "] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn a_machine_of_kvm_is_watched_and_its_end_is_reported() {
+    if cannot_run() {
+        return;
+    }
+    let mut machine = Machine::start("kvm", &[]);
+    let answers = [
+        machine.exits(&["--seconds", "1", "--top", "5", "--json"]),
+        pinfold(&["exits", "--pid", &machine.pid(), "--seconds", "1", "--top", "5", "--json"]),
+    ];
+    for output in &answers {
+        assert_eq!(code(output), Some(0), "{}", output.stderr_text());
+        let answer = json(output);
+        check_rows(&answer);
+        assert!(answer["level"] == "A" || answer["level"] == "B", "{answer}");
+        let rows = answer["rows"].as_array().expect("rows");
+        let is_io =
+            |row: &&Value| ["IO", "io", "IO_INSTRUCTION"].iter().any(|name| row["type"] == *name);
+        let exits = rows.iter().find(is_io).and_then(|row| row["count"].as_u64()).expect("exits");
+        let port = &answer["addresses"][0];
+        assert_eq!((port["address"].as_u64(), &port["access"]), (Some(0x5a0), &"write".into()));
+        // The last exit may not have ended.
+        assert!(port["count"].as_u64().is_some_and(|count| count.abs_diff(exits) <= 1), "{answer}");
+        assert_eq!(
+            answer["rows"].as_array().map(Vec::len),
+            answer["vcpus"][0]["rows"].as_array().map(Vec::len)
+        );
+        assert!(!answer["cost"].is_null(), "{answer}");
+    }
+    let text = machine.exits(&["--seconds", "1", "--per-vcpu", "--top", "5"]).stdout_text();
+    assert!(text.contains("\nvCPU 0\n") && text.contains("0x5a0 write"), "{text}");
+    // Addresses make each exit dearer: without being asked for they are not watched.
+    let answer = json(&machine.exits(&["--seconds", "1", "--json"]));
+    assert!(answer["addresses"].as_array().is_some_and(Vec::is_empty), "{answer}");
+    if answer["level"] == "B" {
+        assert_eq!(answer["cost"]["events_per_exit"].as_f64().map(f64::round), Some(3.0));
+    }
+    let mut watching = Spawn::new(PINFOLD)
+        .args(["exits", "--pid", &machine.pid(), "--seconds", "600"])
+        .stdout(Stdio::Null)
+        .stderr(Stdio::Null)
+        .start()
+        .expect("it starts");
+    SystemClock.sleep_ns(3 * SECOND_NS);
+    machine.qemu.kill().expect("QEMU ends");
+    let end = watching.wait_for(&SystemClock, PATIENCE_NS).expect("it ends");
+    assert_eq!(end.and_then(|status| status.code()), Some(4), "its end is told");
+}
+
+#[test]
+fn without_rights_kvms_own_counts_are_taken() {
+    if cannot_run() || find_program("setpriv").is_none() {
+        println!("skipped: it takes root, KVM, QEMU and setpriv");
+        return;
+    }
+    let machine = Machine::start("kvm", &[]);
+    let powerless = |arguments: &[&str]| {
+        let words = ["--no-new-privs", "--bounding-set=-all", PINFOLD, "exits"];
+        capture("setpriv", [&words, arguments].concat(), PATIENCE_NS).expect("it runs")
+    };
+    let output = powerless(&["--qmp", &machine.socket, "--seconds", "1", "--json"]);
+    assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
+    let answer = json(&output);
+    assert_eq!(answer["level"], "C", "{answer}");
+    assert_eq!(answer["rows"][0]["type"], "all exits", "{answer}");
+    assert!(answer["rows"][0]["count"].as_u64() > Some(10), "{answer}");
+    for absent in ["min_ns", "mean_ns", "max_ns", "std_dev_ns", "sum_ns", "share"] {
+        assert!(answer["rows"][0][absent].is_null(), "{absent}: {answer}");
+    }
+    assert!(answer["cost"].is_null() && answer["events"].is_null(), "{answer}");
+    let why = answer["findings"].to_string();
+    assert!(why.contains("does not permit this user") && why.contains("CAP_BPF"), "{why}");
+    let output = powerless(&["--pid", &machine.pid(), "--seconds", "1"]);
+    assert_eq!(code(&output), Some(3), "{}", output.stderr_text());
+    assert!(output.stderr_text().contains("CAP_BPF"), "{}", output.stderr_text());
+    let output = powerless(&["--micro-guest"]);
+    assert_eq!(code(&output), Some(3), "{}", output.stderr_text());
+}
+
+#[test]
+fn machines_without_exits_are_distinguished() {
+    if cannot_run() {
+        return;
+    }
+    let translated = Machine::start("tcg,thread=multi", &[]);
+    let output = translated.exits(&["--seconds", "1"]);
+    assert_eq!(code(&output), Some(1));
+    let said = output.stderr_text();
+    assert!(said.contains("so there are no exits") && said.contains("-accel kvm"), "{said}");
+    assert!(output.stdout_text().is_empty(), "no table of nothing");
+    let stopped = Machine::start("kvm", &["-S"]);
+    let output = pinfold(&["exits", "--pid", &stopped.pid(), "--look", "300ms"]);
+    let said = output.stderr_text();
+    assert_eq!(code(&output), Some(1), "{said}");
+    assert!(said.contains("no exit in 0.3 s") && said.contains("give it work"), "{said}");
+    let output = stopped.exits(&["--look", "300ms", "--seconds", "1", "--json"]);
+    assert_eq!(code(&output), Some(1), "{}", output.stderr_text());
+    let answer = json(&output);
+    assert_eq!((&answer["level"], &answer["rows"]), (&"C".into(), &Value::Array(Vec::new())));
+    assert!(answer["findings"].to_string().contains("no exit was made"), "{answer}");
+}
+
+/// The samples of `IO` per second, block by block.
+fn rates(measurement: &Value) -> Vec<f64> {
+    let blocks = measurement["blocks"].as_array().expect("blocks");
+    let figures = blocks.iter().filter_map(|block| {
+        block["figures"].as_array()?.iter().find(|figure| {
+            let label = |key: &str| figure["labels"][key].as_str().expect("a label");
+            ["IO", "io", "IO_INSTRUCTION"].contains(&label("type"))
+                && (label("statistic"), label("vcpu")) == ("per-second", "all")
+        })
+    });
+    figures.filter_map(|figure| figure["samples"][0].as_f64()).collect()
+}
+
+#[test]
+fn measure_takes_exits_and_compare_two_of_them() {
+    if cannot_run() {
+        return;
+    }
+    let machine = Machine::start("kvm", &[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let measure = |more: &[&str]| {
+        pinfold(
+            &[&["measure", "exits", "--pid", &machine.pid(), "--seconds", "0.3"], more].concat(),
+        )
+    };
+    let (one, other) = (file("a.json"), file("b.json"));
+    let output = measure(&["--blocks", "2", "--save", &one, "--json"]);
+    assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
+    let reported = json(&output);
+    let rates = rates(&reported["measurement"]);
+    assert!(rates.len() == 2 && rates.iter().all(|rate| *rate > 1.0), "{reported}");
+    let found = reported["found"].as_array().expect("blocks");
+    assert_eq!((found.len(), &found[0]["format"]), (2, &"pinfold-exits/1".into()));
+    // What watching costs is measured once, after the last block.
+    assert!(found[0]["cost"].is_null() && found[1]["cost"].is_object(), "{reported}");
+    let is_of_one = |figure: &Value| figure["labels"]["vcpu"] == "0";
+    let figures = |reported: &Value| reported["measurement"]["blocks"][0]["figures"].clone();
+    assert!(!figures(&reported).as_array().expect("figures").iter().any(is_of_one));
+    let output = measure(&["--per-vcpu", "--top", "5", "--save", &other]);
+    let text = output.stdout_text();
+    assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
+    for part in ["exits: why a KVM machine exits", "level ", "vCPU 0", "0x5a0 write", "overhead: "]
+    {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    // The name of a row has a line of its own where the table would be too wide.
+    let is_row = |line: &str, row: &str| line == row || line.starts_with(&format!("{row} "));
+    assert!(text.lines().any(|line| line.trim_start().starts_with("DESCHEDULED:")), "{text}");
+    assert!(text.lines().any(|line| is_row(line.trim_start(), "IO")), "{text}");
+    let words = ["measure", "exits", "--pid", &machine.pid(), "--seconds", "0.3"];
+    let narrow = Spawn::new(PINFOLD).args(words).env("COLUMNS", "80").capture(PATIENCE_NS);
+    let narrow = narrow.expect("it runs").stdout_text();
+    assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+    assert!(narrow.contains("GUEST_AND_KVM") || narrow.contains("TIMEINGUEST"), "{narrow}");
+    let output = pinfold(&["compare", &one, &other, "--json"]);
+    assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
+    let compared = json(&output);
+    let rows = compared["rows"].as_array().expect("rows");
+    // Without an exit of its kind a row has no ratio.
+    let is_rate = |row: &&Value| {
+        let is_seen = ["first", "second"].iter().all(|side| row[side].as_f64() > Some(0.0));
+        row["labels"]["statistic"] == "per-second" && is_seen
+    };
+    let row = rows.iter().find(is_rate).expect("a row");
+    assert!(row["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0), "{row}");
+    assert!(row["verdict"].is_null(), "more exits are neither better nor worse: {row}");
+    assert!(compared["unmatched"].to_string().contains("vcpu=0"), "{compared}");
+}
+
+#[test]
+fn measure_says_why_there_are_no_exits() {
+    if cannot_run() || find_program("setpriv").is_none() {
+        println!("skipped: it takes root, KVM, QEMU and setpriv");
+        return;
+    }
+    let check = |output: &Output, expected: i32, reported: &str| {
+        let said = output.stderr_text();
+        assert_eq!(code(output), Some(expected), "{said}");
+        assert!(said.contains(reported), "{reported}: {said}");
+        assert!(output.stdout_text().is_empty(), "no table of nothing");
+    };
+    let translated = Machine::start("tcg,thread=multi", &[]);
+    let words = ["measure", "exits", "--seconds", "0.3", "--qmp"];
+    check(&pinfold(&[&words[..], &[&translated.socket]].concat()), 1, "so there are no exits");
+    let stopped = Machine::start("kvm", &["-S"]);
+    let silent = ["measure", "exits", "--look", "300ms", "--pid", &stopped.pid()];
+    check(&pinfold(&silent), 1, "no exit in 0.3 s");
+    let counts = [&words[..], &[&stopped.socket, "--look", "300ms"]].concat();
+    check(&pinfold(&counts), 1, "made no exits");
+    let machine = Machine::start("kvm", &[]);
+    let powerless = |words: &[&str]| {
+        let all = [&["--no-new-privs", "--bounding-set=-all", PINFOLD], words].concat();
+        capture("setpriv", all, PATIENCE_NS).expect("it runs")
+    };
+    check(&powerless(&["measure", "exits", "--pid", &machine.pid()]), 3, "CAP_BPF");
+    let output = powerless(&[&words[..], &[&machine.socket, "--json"]].concat());
+    assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
+    let reported = json(&output);
+    assert_eq!(reported["found"][0]["level"], "C", "{reported}");
+    // Counts have no times: no figure of a time, and none that is 0.
+    let figures = reported["measurement"]["blocks"][0]["figures"].as_array().expect("figures");
+    assert!(
+        !figures.is_empty() && figures.iter().all(|figure| figure["unit"] != "ns"),
+        "{reported}"
+    );
+}
+
+#[test]
+fn bad_input_is_reported_with_a_hint() {
+    let check = |arguments: &[&str], expected: i32, reported: &str| {
+        let output = pinfold(arguments);
+        let said = output.stderr_text();
+        assert_eq!(code(&output), Some(expected), "{arguments:?}: {said}");
+        assert!(said.contains(reported), "{arguments:?}: {said}");
+    };
+    check(&["exits"], 2, "--qmp, --libvirt or --pid");
+    check(&["exits", "--pid", "1"], 4, "not QEMU");
+    check(&["exits", "--qmp", "/nonexistent/qmp"], 4, "no such socket");
+    check(&["exits", "--micro-guest", "--pid", "1"], 2, "cannot be used with");
+    check(&["exits", "--pid", "1", "--seconds", "0"], 2, "--seconds");
+    check(&["exits", "--pid", "1", "--look", "10"], 2, "write a time with its unit");
+    check(&["exits", "--pid", "1", "--distributor", "here"], 2, "hexadecimal");
+}

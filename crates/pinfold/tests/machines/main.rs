@@ -1,0 +1,22 @@
+//! Tests on virtual machines and processes of their own: placed, watched, measured, undone.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod elsewhere;
+mod end_waiter;
+mod exits;
+mod groups;
+mod guard;
+mod interrupted;
+mod measure;
+mod measure_guest;
+mod outside;
+mod run;
+mod security;
+mod tune;
+mod vcpu_numbers;
+mod watch;

@@ -1,0 +1,293 @@
+//! What docs/security.md promises, on processes of this test's own.
+
+use pinfold_host::process::{Child, Output, Spawn, Stdio, capture, find_program, is_root};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths, proc_stat};
+use pinfold_model::Tid;
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const SECOND_NS: u64 = 1_000_000_000;
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security.md");
+
+/// What masks and policies of another user's QEMU take; the page says what for.
+const NEEDED: [&str; 1] = ["sys_nice"];
+
+fn pinfold(wrap: &[String], state: &str, arguments: &[&str]) -> Output {
+    let own = [PINFOLD, "--state-dir", state].map(str::to_owned);
+    let mut words: Vec<String> = wrap.iter().cloned().chain(own).collect();
+    words.extend(arguments.iter().map(|word| (*word).to_owned()));
+    let program = words.remove(0);
+    capture(&program, words, 60 * SECOND_NS).expect("it runs")
+}
+
+/// A stopped QEMU of the user nobody, with names for its threads.
+fn foreign_qemu() -> Child {
+    let line = "--reuid=65534 --regid=65534 --clear-groups qemu-system-x86_64 -S -M q35 -accel tcg,thread=multi -display none -nodefaults -m 64M -name guest=t,debug-threads=on";
+    let qemu = Spawn::new("setpriv")
+        .args(line.split(' '))
+        .stdin(Stdio::Null)
+        .die_with_parent(true)
+        .start()
+        .expect("QEMU starts");
+    let host = LiveHost::new().expect("a host");
+    let has_vcpu = || {
+        let tids = host.list(&paths::task_dir(qemu.pid())).unwrap_or_default();
+        tids.iter().filter_map(|tid| tid.parse().ok().map(Tid)).any(|tid| {
+            host.read_text(&paths::process_stat(tid)).is_ok_and(|text| text.contains("(CPU 0/TCG)"))
+        })
+    };
+    let found = (0..1000).any(|_| {
+        SystemClock.sleep_ns(SECOND_NS / 50);
+        has_vcpu()
+    });
+    assert!(found, "QEMU makes its vCPU");
+    qemu
+}
+
+fn with_capabilities(names: &[&str]) -> Vec<String> {
+    let plus: String = names.iter().map(|name| format!(",+{name}")).collect();
+    let words = ["setpriv", "--no-new-privs"].map(str::to_owned);
+    words.into_iter().chain([format!("--bounding-set=-all{plus}")]).collect()
+}
+
+fn cannot_run() -> bool {
+    if !is_root() {
+        println!("skipped: another user's process takes root");
+        return true;
+    }
+    let missing =
+        ["setpriv", "qemu-system-x86_64"].into_iter().find(|it| find_program(it).is_none());
+    if let Some(missing) = missing {
+        println!("skipped: {missing} is not installed");
+    }
+    missing.is_some()
+}
+
+#[test]
+fn the_capabilities_of_the_page_suffice_and_each_is_needed() {
+    if cannot_run() {
+        return;
+    }
+    let qemu = foreign_qemu();
+    let pid = qemu.pid().to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    let apply = ["apply", "--pid", &pid, "--strategy", "compact"];
+    for left_out in NEEDED {
+        let rest: Vec<&str> = NEEDED.into_iter().filter(|name| *name != left_out).collect();
+        let state = folder.path().join(left_out).to_string_lossy().into_owned();
+        let refused = pinfold(&with_capabilities(&rest), &state, &apply);
+        assert!(!refused.status.success(), "{left_out} is not needed");
+    }
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    for command in [&apply[..], &["status"], &["undo"]] {
+        let output = pinfold(&with_capabilities(&NEEDED), &state, command);
+        assert!(output.status.success(), "{command:?}: {}", output.stderr_text());
+    }
+    let page = files::read_text(PAGE).expect("the page is there").to_lowercase();
+    for name in NEEDED {
+        assert!(page.contains(&format!("cap_{name}")), "the page does not name {name}");
+    }
+}
+
+/// As the user nobody, with a folder of that user.
+fn nobody(root: &str) -> Vec<String> {
+    let given = capture("chown", ["65534", root], SECOND_NS).expect("it runs");
+    assert!(given.status.success());
+    let home = format!("HOME={root}");
+    let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"];
+    let words = [&user[..], &["env", "-u", "XDG_CACHE_HOME", &home]].concat();
+    words.into_iter().map(str::to_owned).collect()
+}
+
+fn masks(host: &LiveHost, pid: Tid) -> Vec<String> {
+    let tids = host.list(&paths::task_dir(pid)).expect("threads");
+    let tids = tids.iter().filter_map(|tid| tid.parse().ok().map(Tid));
+    tids.map(|tid| host.affinity(tid).expect("a mask").to_string()).collect()
+}
+
+#[test]
+fn without_privileges_own_machines_are_placed_and_the_host_is_left() {
+    if cannot_run() {
+        return;
+    }
+    let (qemu, host) = (foreign_qemu(), LiveHost::new().expect("a host"));
+    let (pid, before) = (qemu.pid().to_string(), masks(&host, qemu.pid()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().to_string_lossy().into_owned();
+    let (user, state) = (nobody(&root), format!("{root}/state"));
+    let works: [&[&str]; 8] = [
+        &["topo"],
+        &["doctor"],
+        &["plan", "-s", "compact", "--vcpus", "1"],
+        &["status"],
+        &["apply", "-s", "compact", "--pid", &pid],
+        &["status"],
+        &["undo"],
+        &["run", "-s", "compact", "--cores", "1", "--", "true"],
+    ];
+    for words in works {
+        let output = pinfold(&user, &state, words);
+        assert!(output.status.success(), "{words:?}: {}", output.stderr_text());
+    }
+    let refused: [(&[&str], &str); 2] = [
+        (&["apply", "-s", "balanced", "--isolate", "host", "--pid", &pid], "root"),
+        (&["apply", "-s", "low-latency-rt", "--pid", &pid], "the host is unchanged"),
+    ];
+    for (words, reason) in refused {
+        let output = pinfold(&user, &state, words);
+        let said = output.stderr_text();
+        assert!(!output.status.success() && said.contains(reason), "{words:?}: {said}");
+        assert_eq!(masks(&host, qemu.pid()), before, "{words:?}: {said}");
+    }
+    let status = pinfold(&user, &state, &["status"]);
+    assert!(status.stdout_text().contains("no placement is active"), "{}", status.stdout_text());
+}
+
+/// Each row of the page's table names a test that exists.
+#[test]
+fn the_rows_of_the_table_have_tests() {
+    let page = files::read_text(PAGE).expect("the page is there");
+    let (_, table) = page.split_once("| what | needs | without it | test |").expect("a table");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with("| "));
+    let mut count = 0;
+    for row in rows {
+        let mut words = row.split('`').rev().skip(1).step_by(2);
+        let (name, file) = (words.next().expect("a name"), words.next().expect("a file"));
+        let path = format!("{}/tests/{file}", env!("CARGO_MANIFEST_DIR"));
+        let text = files::read_text(&path).unwrap_or_else(|error| panic!("{row}: {error}"));
+        assert!(text.contains(&format!("#[test]\nfn {name}()")), "{row}");
+        count += 1;
+    }
+    assert_eq!(count, 10);
+}
+
+/// A user who makes directories with the name of another one's keeps no one from placing a machine.
+#[test]
+fn a_mark_that_another_user_forged_does_not_count() {
+    if cannot_run() {
+        return;
+    }
+    let qemu = foreign_qemu();
+    let pid = qemu.pid();
+    let host = LiveHost::new().expect("a host");
+    let stat = host.read_text(&paths::process_stat(pid)).expect("its stat");
+    let start = proc_stat::parse(&stat).expect("parsed").start_time;
+    let namespace = host.link(&paths::own_namespace("pid")).expect("a namespace");
+    let number: String = namespace.chars().filter(char::is_ascii_digit).collect();
+    // The owner of the QEMU is 65534; a third user makes the directory.
+    let forged = format!("/tmp/pinfold-placed-65534-{}", std::process::id());
+    let line = format!("mkdir -m 711 {forged} && echo x > {forged}/{number}-{pid}-{start}");
+    let words = ["--reuid=12345", "--regid=12345", "--clear-groups", "sh", "-c", &line];
+    let made = capture("setpriv", words, SECOND_NS).expect("it runs");
+    assert!(made.status.success(), "{}", made.stderr_text());
+    let state = tempfile::tempdir().expect("a folder");
+    let state = state.path().join("state").to_string_lossy().into_owned();
+    let applied = pinfold(&[], &state, &["apply", "-s", "compact", "--pid", &pid.to_string()]);
+    let undone = pinfold(&[], &state, &["undo"]);
+    files::remove_tree(&forged).expect("removed");
+    assert!(applied.status.success(), "{}", applied.stderr_text());
+    assert!(undone.status.success(), "{}", undone.stderr_text());
+    the_mark_of_the_owner_counts(&pid.to_string());
+}
+
+/// Root does not place a machine that its owner has placed.
+fn the_mark_of_the_owner_counts(pid: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().to_string_lossy().into_owned();
+    let (own, other) = (format!("{root}/own"), format!("{root}/other"));
+    let user = nobody(&root);
+    let applied = pinfold(&user, &own, &["apply", "-s", "compact", "--pid", pid]);
+    assert!(applied.status.success(), "{}", applied.stderr_text());
+    let refused = pinfold(&[], &other, &["apply", "-s", "none", "--pid", pid]);
+    let undone = pinfold(&user, &own, &["undo"]);
+    assert_eq!(refused.status.code(), Some(3), "{}", refused.stderr_text());
+    assert!(refused.stderr_text().contains("is placed already"), "{}", refused.stderr_text());
+    assert!(undone.status.success(), "{}", undone.stderr_text());
+}
+
+#[test]
+fn numa_balancing_is_written_only_with_the_capability_of_the_page() {
+    let file = paths::sysctl_kernel("numa_balancing");
+    let host = LiveHost::new().expect("a host");
+    let Ok(value) = host.read_text(&file) else {
+        println!("skipped: this kernel has no {file}");
+        return;
+    };
+    if cannot_run() {
+        return;
+    }
+    // The same value again: the setting stays.
+    let line = format!("printf %s {} > {file}", value.trim());
+    let writes = |names: &[&str]| {
+        let mut words = with_capabilities(names);
+        words.extend(["sh", "-c", &line].map(str::to_owned));
+        let program = words.remove(0);
+        capture(&program, words, 60 * SECOND_NS).expect("it runs").status.success()
+    };
+    assert!(writes(&["sys_admin"]));
+    assert!(!writes(&["sys_nice", "sys_ptrace", "dac_override", "perfmon"]));
+}
+
+#[test]
+fn a_state_directory_that_others_could_have_filled_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    files::make_dirs(&path("open")).expect("made");
+    let mode = capture("chmod", ["777", &path("open")], SECOND_NS).expect("chmod runs");
+    assert!(mode.status.success());
+    files::make_dirs(&path("real")).expect("made");
+    std::os::unix::fs::symlink(path("real"), path("link")).expect("a link");
+    for command in ["status", "undo", "journal", "watch"] {
+        for (name, why) in [("open", "can be written by others"), ("link", "is a link")] {
+            let refused = pinfold(&[], &path(name), &[command]);
+            assert_eq!(refused.status.code(), Some(3), "{command} {name}");
+            assert!(refused.stderr_text().contains(why), "{}", refused.stderr_text());
+        }
+    }
+    if !is_root() {
+        println!("skipped: a directory of another user takes root");
+        return;
+    }
+    files::make_dirs(&path("foreign")).expect("made");
+    let given = capture("chown", ["65534", &path("foreign")], SECOND_NS).expect("chown runs");
+    assert!(given.status.success());
+    let refused = pinfold(&[], &path("foreign"), &["undo"]);
+    assert!(refused.stderr_text().contains("belongs to user 65534"), "{}", refused.stderr_text());
+}
+
+/// Runs the hook as libvirt does when a domain has started; what it says.
+fn hook(folder: &str) -> String {
+    let words = ["libvirt-hook", "vm1", "started", "begin", "-", "--plans", "plans"];
+    let line = format!("cd '{folder}' && exec '{PINFOLD}' {} < domain.xml", words.join(" "));
+    let output = capture("sh", ["-c", &line], 60 * SECOND_NS).expect("it runs");
+    assert!(output.status.success(), "a hook never fails");
+    output.stderr_text()
+}
+
+#[test]
+fn the_hook_refuses_plans_that_others_can_write() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().to_string_lossy().into_owned();
+    let plan = format!("{root}/plans/vm1.json");
+    let sh = |line: &str| {
+        let line = format!("cd '{root}' && {line}");
+        assert!(capture("sh", ["-c", &line], SECOND_NS).expect("it runs").status.success());
+    };
+    let xml = "<domain><name>vm1</name><uuid>0f4c5a52-6a3e-4c1b-9a55-3f2d6f1b7c10</uuid></domain>";
+    files::write_atomic(&format!("{root}/domain.xml"), xml.as_bytes()).expect("written");
+    sh("mkdir -m 0755 plans && echo '{}' > plans/vm1.json && chmod 644 plans/vm1.json");
+    let said = hook(&root);
+    assert!(said.contains("plans/vm1.json: ") && !said.contains("others"), "it is read: {said}");
+    sh("chmod 666 plans/vm1.json");
+    let said = hook(&root);
+    assert!(said.contains("vm1.json: can be written by others"), "{said}");
+    // A link into a folder of somebody else's, say.
+    sh(
+        "chmod 600 plans/vm1.json && mv plans/vm1.json home.json && ln -s ../home.json plans/vm1.json",
+    );
+    let said = hook(&root);
+    assert!(said.contains("vm1.json: is a link"), "{said}");
+    assert!(files::exists(&plan), "it is left there");
+    sh("rm plans/vm1.json && mv home.json plans/vm1.json && chmod 777 plans");
+    let said = hook(&root);
+    assert!(said.contains("plans: can be written by others"), "{said}");
+}

@@ -1,0 +1,394 @@
+//! `apply`, `undo` and the hook on domains of a real libvirt, with TCG.
+
+use crate::common::until;
+use crate::daemon::Daemon;
+use pinfold_host::process::{Output, Signaled, Spawn, Stdio, capture, find_program, own_pid};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock};
+use pinfold_model::{CpuSet, PuId, Tid};
+
+const NAME: &str = "pinfold-test";
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The daemon with a domain.
+fn domain(inside: &str) -> Option<Daemon> {
+    let daemon = Daemon::start(NAME)?;
+    start_domain(&daemon, inside);
+    Some(daemon)
+}
+
+/// Defines the domain and starts it stopped: two vCPUs, one iothread, TCG.
+fn start_domain(daemon: &Daemon, inside: &str) {
+    let emulator = find_program("qemu-system-x86_64").expect("it was found before");
+    let xml = format!(
+        "<domain type='qemu'><name>{NAME}</name><memory unit='MiB'>32</memory><vcpu>2</vcpu>
+         <iothreads>1</iothreads><iothreadids><iothread id='1'/></iothreadids>{inside}
+         <os><type arch='x86_64' machine='q35'>hvm</type></os>
+         <devices><emulator>{emulator}</emulator></devices></domain>"
+    );
+    let file = format!("{}/domain.xml", root(daemon));
+    pinfold_host::files::write_atomic(&file, xml.as_bytes()).expect("written");
+    daemon.virsh(&["define", &file]).expect("it is defined");
+    daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
+}
+
+/// The daemon's folder.
+fn root(daemon: &Daemon) -> String {
+    daemon.folder.path().to_string_lossy().into_owned()
+}
+
+/// Runs pinfold, with this libvirt as its default.
+fn pinfold(daemon: &Daemon, arguments: &[&str]) -> Output {
+    let state = format!("--state-dir={}/state", root(daemon));
+    let uri = format!("LIBVIRT_DEFAULT_URI={}", daemon.uri());
+    let words = [&[uri.as_str(), env!("CARGO_BIN_EXE_pinfold"), &state], arguments].concat();
+    capture("env", words, 60 * SECOND_NS).expect("pinfold runs")
+}
+
+/// The process of the domain: the one that its vCPU belongs to.
+fn pid(daemon: &Daemon) -> Tid {
+    let file = format!("{}/libvirt/qemu/run/{NAME}.pid", root(daemon));
+    let text = pinfold_host::files::read_text(&file).expect("libvirt writes a pid file");
+    Tid(text.trim().parse().expect("a number"))
+}
+
+/// Masks of all threads of the domain.
+fn masks(pid: Tid) -> Vec<(String, CpuSet)> {
+    let host = LiveHost::new().expect("a host");
+    let tids = host.list(&pinfold_host::paths::task_dir(pid)).expect("threads");
+    let mask = |tid: &str| host.affinity(Tid(tid.parse().expect("a number"))).expect("a mask");
+    tids.into_iter().map(|tid| (tid.clone(), mask(&tid))).collect()
+}
+
+/// A plan for the domain that puts everything on one CPU, as a file.
+fn plan(daemon: &Daemon) -> (String, CpuSet) {
+    let host = LiveHost::new().expect("a host");
+    let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask");
+    let first = own.iter().next().expect("a CPU");
+    let avoid: CpuSet = own.iter().filter(|pu| *pu != first).collect();
+    let words = ["plan", "--strategy", "compact", "--vcpus", "2", "--iothread", "iothread1"];
+    let avoid = format!("--avoid={avoid}");
+    let output = pinfold(daemon, &[&words[..], &[avoid.as_str(), "--json"]].concat());
+    assert!(output.status.success(), "{}", output.stderr_text());
+    let file = format!("{}/plan.json", root(daemon));
+    pinfold_host::files::write_atomic(&file, &output.stdout).expect("written");
+    (file, CpuSet::single(PuId(first.0)))
+}
+
+fn good(output: &Output) {
+    let code = output.status.code();
+    assert_eq!(code, Some(0), "{}{}", output.stdout_text(), output.stderr_text());
+}
+
+fn xml(daemon: &Daemon, words: &[&str]) -> String {
+    daemon.virsh(&[&["dumpxml", NAME], words].concat()).expect("XML")
+}
+
+#[test]
+fn apply_goes_through_libvirt_and_back() {
+    // Half a <cputune>: one pin of the domain's own.
+    let all = LiveHost::new().expect("a host").affinity(pinfold_host::process::own_pid());
+    let all = all.expect("a mask");
+    let tune = format!("<cputune><vcpupin vcpu='1' cpuset='{all}'/></cputune>");
+    let Some(daemon) = domain(&tune) else { return };
+    let pid = pid(&daemon);
+    let before = (masks(pid), xml(&daemon, &["--inactive"]));
+    let (file, one) = plan(&daemon);
+    let place = ["apply", "--libvirt", NAME, "--plan", &file, "--config"];
+    let dry = pinfold(&daemon, &[&place[..], &["--dry-run"]].concat());
+    good(&dry);
+    assert!(dry.stdout_text().contains("vcpupin 0 in the definition of"), "{}", dry.stdout_text());
+    assert_eq!((masks(pid), xml(&daemon, &["--inactive"])), before, "a dry run changes nothing");
+
+    good(&pinfold(&daemon, &place));
+    assert!(masks(pid).iter().all(|(_, mask)| *mask == one), "{:?}", masks(pid));
+    for words in [&[][..], &["--inactive"]] {
+        let xml = xml(&daemon, words);
+        for pin in
+            ["vcpupin vcpu='0'", "vcpupin vcpu='1'", "emulatorpin", "iothreadpin iothread='1'"]
+        {
+            assert!(xml.contains(&format!("<{pin} cpuset='{one}'/>")), "{pin} in {xml}");
+        }
+    }
+    let shown = pinfold(&daemon, &["status", NAME]);
+    good(&shown);
+    assert!(shown.stdout_text().contains("1 placement is active"), "{}", shown.stdout_text());
+    assert_eq!(pinfold(&daemon, &["status", "nonesuch"]).status.code(), Some(2));
+    let undone = pinfold(&daemon, &["undo", NAME]);
+    good(&undone);
+    assert_eq!((masks(pid), xml(&daemon, &["--inactive"])), before, "{}", undone.stderr_text());
+}
+
+#[test]
+fn watch_puts_pins_right_through_libvirt() {
+    if LiveHost::new().expect("a host").affinity(own_pid()).expect("a mask").len() < 2 {
+        eprintln!("skipped: with one CPU nothing can be moved");
+        return;
+    }
+    let Some(daemon) = domain("") else { return };
+    let (file, one) = plan(&daemon);
+    good(&pinfold(&daemon, &["apply", "--libvirt", NAME, "--plan", &file]));
+    let state = format!("--state-dir={}/state", root(&daemon));
+    let log = format!("{}/watch.log", root(&daemon));
+    let line = "exec \"$@\" >\"$0\" 2>&1";
+    let mut watch = Spawn::new("sh")
+        .args(["-c", line, &log, env!("CARGO_BIN_EXE_pinfold"), &state, "watch"])
+        .stdin(Stdio::Null)
+        .die_with_parent(true)
+        .start()
+        .expect("pinfold starts");
+    let reported = |words: &str| {
+        let log = || pinfold_host::files::read_text(&log).unwrap_or_default();
+        for _ in 0..600 {
+            if log().contains(words) {
+                return;
+            }
+            SystemClock.sleep_ns(SECOND_NS / 20);
+        }
+        panic!("waited in vain for {words} in:\n{}", log());
+    };
+    reported("watching 1 placement;");
+    // Behind the kernel's mask libvirt's own word is another too.
+    let elsewhere = format!("0-{}", one.iter().map(|pu| pu.0).max().unwrap_or(0).max(1));
+    daemon.virsh(&["vcpupin", NAME, "0", &elsewhere, "--live"]).expect("it moves");
+    reported("(vcpu(0)): affinity was changed");
+    watch.kill().expect("it ends");
+    let xml = xml(&daemon, &[]);
+    assert!(xml.contains(&format!("<vcpupin vcpu='0' cpuset='{one}'/>")), "{xml}");
+    let all = masks(pid(&daemon));
+    assert!(all.iter().all(|(_, mask)| *mask == one), "{all:?}");
+    good(&pinfold(&daemon, &["undo"]));
+}
+
+/// A virsh that waits before it pins, as one does whose libvirt is busy.
+#[test]
+fn a_kill_ends_the_virsh_that_is_about_to_pin() {
+    let Some(daemon) = domain("") else { return };
+    let pid = pid(&daemon);
+    let before = (masks(pid), xml(&daemon, &[]));
+    let (file, _) = plan(&daemon);
+    let slow = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| slow.path().join(name).to_string_lossy().into_owned();
+    let virsh = find_program("virsh").expect("it was found before");
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *pin*--live*) echo > {begun}; sleep 2; echo > {late};; esac\nexec {virsh} \"$@\"\n",
+        begun = path("begun"),
+        late = path("late"),
+    );
+    pinfold_host::files::write_atomic(&path("text"), script.as_bytes()).expect("written");
+    // Written by others: a file that is open for writing in a child of another test cannot be run.
+    run("cp", &[&path("text"), &path("virsh")]);
+    run("chmod", &["0755", &path("virsh")]);
+    let search = format!("{}:{}", slow.path().display(), std::env::var("PATH").expect("PATH"));
+    let mut placing = Spawn::new(env!("CARGO_BIN_EXE_pinfold"))
+        .args([&format!("--state-dir={}/state", root(&daemon)), "apply", "--libvirt", NAME])
+        .args(["--plan", &file])
+        .env("PATH", &search)
+        .env("LIBVIRT_DEFAULT_URI", &daemon.uri())
+        .stdin(Stdio::Null)
+        .die_with_parent(true)
+        .start()
+        .expect("pinfold starts");
+    let is_there = |name: &str| pinfold_host::files::exists(&path(name));
+    let begun = (0..1000).any(|_| {
+        SystemClock.sleep_ns(SECOND_NS / 50);
+        is_there("begun")
+    });
+    assert!(begun, "it comes to the first pin");
+    placing.signal(Signaled::Kill).expect("killed");
+    placing.wait().expect("it ends");
+    good(&pinfold(&daemon, &["undo"]));
+    SystemClock.sleep_ns(3 * SECOND_NS);
+    assert!(!is_there("late"), "the virsh of the killed Pinfold went on");
+    assert_eq!((masks(pid), xml(&daemon, &[])), before);
+}
+
+#[test]
+fn a_domain_is_found_by_name_uuid_and_id_and_its_numatune_is_heeded() {
+    let tune = "<numatune><memory mode='strict' nodeset='0'/></numatune>";
+    let Some(daemon) = domain(tune) else { return };
+    let uuid = daemon.virsh(&["domuuid", NAME]).expect("a UUID");
+    for wanted in [NAME, uuid.trim(), "1"] {
+        let words = ["apply", "--libvirt", wanted, "--strategy", "none", "--dry-run"];
+        good(&pinfold(&daemon, &words));
+        good(&pinfold(&daemon, &["apply", wanted, "--strategy", "none", "--dry-run"]));
+    }
+    let uri = format!("LIBVIRT_DEFAULT_URI={}", daemon.uri());
+    let ask = [&uri, "PINFOLD_COMPLETE=fish", env!("CARGO_BIN_EXE_pinfold"), "--", "pinfold"];
+    let words = [&ask[..], &["apply", "--libvirt", ""]].concat();
+    let completed = capture("env", words, 60 * SECOND_NS).expect("pinfold runs").stdout_text();
+    assert_eq!(completed, format!("{NAME}\tdomain\n"));
+    let unknown = ["apply", "--libvirt", "nonesuch", "--strategy", "none"];
+    let output = pinfold(&daemon, &unknown);
+    assert_eq!(output.status.code(), Some(4), "{}", output.stderr_text());
+    assert!(
+        output.stderr_text().contains("knows no domain \"nonesuch\""),
+        "{}",
+        output.stderr_text()
+    );
+    let unknown = pinfold(&daemon, &["apply", "nonesuch", "--strategy", "none"]);
+    let said = unknown.stderr_text();
+    assert_eq!(unknown.status.code(), Some(4), "{said}");
+    assert!(said.contains("no libvirt domain and no running QEMU is named nonesuch"), "{said}");
+    // The nodes are those of `virsh dumpxml`. With one CPU this strategy refuses everywhere, and
+    // names the nodes to which it was restricted.
+    assert!(xml(&daemon, &[]).contains("nodeset='0'"), "{}", xml(&daemon, &[]));
+    let own = LiveHost::new().expect("a host").affinity(own_pid()).expect("a mask");
+    let avoid: Vec<String> = own.iter().skip(1).map(|pu| pu.to_string()).collect();
+    let avoid = format!("--avoid={}", avoid.join(","));
+    let place = ["apply", "--libvirt", NAME, "-s", "low-latency", "--dry-run", avoid.as_str()];
+    let said = pinfold(&daemon, &place).stderr_text();
+    assert!(said.contains("the request keeps it on node 0"), "{said}");
+}
+
+/// A plan names the domain by its UUID, and a machine that libvirt does not manage by its name.
+#[test]
+fn a_joint_plan_maps_its_machines_by_name_or_uuid() {
+    let Some(daemon) = domain("") else { return };
+    let uuid = daemon.virsh(&["domuuid", NAME]).expect("a UUID");
+    let other = format!("pinfold-other-{}", own_pid());
+    let line = "-S -M q35 -accel tcg,thread=multi -display none -nodefaults -smp 1 -name";
+    let name = format!("guest={other},debug-threads=on");
+    let socket = format!("unix:{}/other,server=on,wait=off", root(&daemon));
+    let words = line.split(' ').chain([name.as_str(), "-qmp", &socket]);
+    let qemu = Spawn::new("qemu-system-x86_64").args(words).stdin(Stdio::Null);
+    let mut qemu = qemu.die_with_parent(true).start().expect("QEMU starts");
+    let vms = [format!("name={},vcpus=2", uuid.trim()), format!("name={other},vcpus=1")];
+    let words = ["plan", "-s", "compact", "--vm", &vms[0], "--vm", &vms[1], "--json"];
+    let planned = pinfold(&daemon, &words);
+    good(&planned);
+    let file = format!("{}/joint.json", root(&daemon));
+    pinfold_host::files::write_atomic(&file, &planned.stdout).expect("written");
+    let before = masks(pid(&daemon));
+    assert!(until(|| pinfold_host::files::exists(&format!("{}/other", root(&daemon)))));
+    good(&pinfold(&daemon, &["apply", "--plan", &file]));
+    let status = pinfold(&daemon, &["status"]).stdout_text();
+    assert!(status.contains(NAME) && status.contains(&other), "{status}");
+    good(&pinfold(&daemon, &["undo", "--all"]));
+    assert_eq!(masks(pid(&daemon)), before);
+    qemu.kill().expect("it runs");
+}
+
+#[test]
+fn undo_waits_for_a_libvirt_that_is_away_and_finds_it_again() {
+    let Some(mut daemon) = domain("") else { return };
+    let pid = pid(&daemon);
+    let before = masks(pid);
+    let (file, _) = plan(&daemon);
+    good(&pinfold(&daemon, &["apply", "--libvirt", NAME, "--plan", &file, "--config"]));
+    daemon.stop();
+    let output = pinfold(&daemon, &["undo"]);
+    assert_eq!(output.status.code(), Some(5), "{}", output.stderr_text());
+    let said = output.stderr_text();
+    assert!(said.contains("failed to connect") && said.contains(" undo` again"), "{said}");
+    daemon.restart();
+    good(&pinfold(&daemon, &["undo"]));
+    assert_eq!(masks(pid), before);
+    assert!(!xml(&daemon, &["--inactive"]).contains("cputune"));
+}
+
+#[test]
+fn a_domain_that_ended_leaves_only_its_definition_to_undo() {
+    let Some(daemon) = domain("") else { return };
+    let (file, _) = plan(&daemon);
+    good(&pinfold(&daemon, &["apply", "--libvirt", NAME, "--plan", &file, "--config"]));
+    daemon.virsh(&["destroy", NAME]).expect("it ends");
+    // The definition is meant for the next start: neither the end of the domain nor a command that
+    // finds it ended reverts that.
+    let status = pinfold(&daemon, &["status"]);
+    assert!(status.stdout_text().contains("has exited"), "{}", status.stdout_text());
+    assert!(xml(&daemon, &["--inactive"]).contains("cputune"));
+    // Started anew it has the pins of its definition, which are not those of the first run.
+    daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
+    let (anew, running) = (masks(pid(&daemon)), xml(&daemon, &[]));
+    good(&pinfold(&daemon, &["undo"]));
+    assert!(!xml(&daemon, &["--inactive"]).contains("cputune"));
+    assert_eq!((masks(pid(&daemon)), xml(&daemon, &[])), (anew, running), "not ours to change");
+}
+
+/// libvirtd sees a folder of this test's own as `/etc/libvirt/hooks`, in a mount namespace.
+#[test]
+fn the_hook_places_a_domain_that_libvirt_starts() {
+    let hooks = tempfile::tempdir().expect("a folder");
+    let folder = hooks.path().to_string_lossy().into_owned();
+    // A session daemon reads nothing else there.
+    let place = "mount -t tmpfs none /etc/libvirt && mkdir /etc/libvirt/hooks && mount --bind \"$0\" /etc/libvirt/hooks && exec \"$@\"";
+    let wrap = ["unshare", "--mount", "sh", "-c", place, &folder].map(str::to_owned);
+    if let Err(why) = can_wrap(&wrap) {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    // libvirt hands the daemon's HOME on to its hooks: the test's own folder.
+    let script = "#!/bin/sh\nexec \"$(dirname \"$0\")/pinfold\" --state-dir \"$HOME/state\" \
+        libvirt-hook --plans \"$HOME/plans\" --run-dir \"$HOME/libvirt/qemu/run\" \"$@\" \
+        2>> \"$HOME/hook.log\"\n";
+    let hook = format!("{folder}/qemu");
+    pinfold_host::files::write_atomic(&hook, script.as_bytes()).expect("written");
+    run("cp", &[env!("CARGO_BIN_EXE_pinfold"), &format!("{folder}/pinfold")]);
+    run("chmod", &["0755", &folder, &hook, &format!("{folder}/pinfold")]);
+    let Some(daemon) = Daemon::start_by(NAME, &wrap) else { return };
+    let (file, one) = plan(&daemon);
+    let plans = format!("{}/plans", root(&daemon));
+    pinfold_host::files::make_dirs(&plans).expect("a folder");
+    run("cp", &[&file, &format!("{plans}/{NAME}.json")]);
+    run("chmod", &["0700", &plans]);
+    run("chown", &["-R", "65534:65534", &plans]);
+
+    start_domain(&daemon, "<cputune><vcpupin vcpu='1' cpuset='0-1'/></cputune>");
+    let log = || pinfold_host::files::read_text(&format!("{}/hook.log", root(&daemon)));
+    let all = masks(pid(&daemon));
+    assert!(all.iter().all(|(_, mask)| *mask == one), "{all:?}\n{:?}", log());
+    let said = log().expect("the hook spoke");
+    assert!(said.contains("places vcpu(1) elsewhere") || one == all_pus(), "{said}");
+    daemon.virsh(&["destroy", NAME]).expect("it ends");
+    let journals = format!("{}/state/journal", root(&daemon));
+    let names = pinfold_host::files::list(&journals).expect("a journal");
+    let name = names.iter().find(|name| name.ends_with(".jsonl")).expect("a journal");
+    let text = pinfold_host::files::read_text(&format!("{journals}/{name}")).expect("text");
+    assert!(text.lines().last().is_some_and(|line| line.starts_with("{\"end\"")), "{text}");
+
+    // A start of another process that takes long does not keep libvirt waiting.
+    let lock = format!("{journals}/start.lock");
+    let other = Spawn::new("flock").args([&lock, "sleep", "60"]).die_with_parent(true);
+    let mut other = other.own_group().start().expect("flock runs");
+    let attempt = ["-n", lock.as_str(), "true"];
+    let is_locked =
+        || !capture("flock", attempt, 60 * SECOND_NS).expect("flock runs").status.success();
+    assert!(until(is_locked), "it is not locked");
+    daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
+    assert!(other.try_wait().expect("its state").is_none(), "the hook waited for the lock");
+    let all = masks(pid(&daemon));
+    assert!(all.iter().all(|(_, mask)| *mask == one), "{all:?}\n{:?}", log());
+    assert!(log().expect("a log").contains("is starting a placement"), "{:?}", log());
+    other.kill().expect("it ends");
+    daemon.virsh(&["destroy", NAME]).expect("it ends");
+
+    // A plan that does not fit never keeps a domain from starting.
+    let plan = format!("{plans}/{NAME}.json");
+    pinfold_host::files::write_atomic(&plan, b"{\"format\":\"nonsense\"}").expect("written");
+    daemon.virsh(&["start", NAME, "--paused"]).expect("it starts all the same");
+    assert!(log().expect("a log").contains("was not placed"), "{:?}", log());
+}
+
+fn all_pus() -> CpuSet {
+    CpuSet::parse_list("0-1").expect("a list")
+}
+
+fn run(program: &str, words: &[&str]) {
+    let output = pinfold_host::process::capture(program, words, 60 * SECOND_NS);
+    let output = output.expect("it runs");
+    assert!(output.status.success(), "{program}: {}", output.stderr_text());
+}
+
+/// Whether the daemon can be given hooks of this test's own.
+fn can_wrap(wrap: &[String]) -> Result<(), String> {
+    if !pinfold_host::process::is_root() {
+        return Err("a mount namespace of its own needs root".to_owned());
+    }
+    let words = wrap[1..].iter().map(String::as_str).chain(["true"]);
+    let output = pinfold_host::process::capture(&wrap[0], words, 60 * SECOND_NS);
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("no folder of its own as hooks: {}", output.stderr_text())),
+        Err(error) => Err(error.to_string()),
+    }
+}

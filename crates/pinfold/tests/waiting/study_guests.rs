@@ -1,0 +1,434 @@
+//! Studies whose trials run in real guests of QEMU's translator: placed, measured, killed.
+
+use std::io::Read as _;
+
+use crate::common::until;
+use pinfold_host::files;
+use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program, signal};
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const TIMEOUT_NS: u64 = 400_000_000_000;
+
+/// Programs share a boot; one and two vCPUs, floating and pinned.
+const STUDY: &str = r#"
+name = "guests"
+repetitions = 1
+time-limit = "60s"
+probes = ["steal", "switches", "process_switches", "process_migrations", "l1d_misses", "lock_time"]
+share = ["workload"]
+[[factor]]
+name = "isa"
+levels = ["x86-64"]
+[[factor]]
+name = "n_vcpu"
+levels = [1, 2]
+[[factor]]
+name = "strategy"
+levels = ["none", "compact"]
+[[workload]]
+name = "swaptions"
+pinload = ["parallel", "swaptions", "--threads", "{n_vcpu}", "--size", "small", "--affinity", "{places}", "--wrap"]
+lasts = "1s"
+[[workload]]
+name = "radix"
+pinload = ["parallel", "radix", "--threads", "{n_pus}", "--size", "small", "--affinity", "{pus}"]
+lasts = "1s"
+[[plot]]
+name = "times"
+figure = "parallel"
+labels = { part = "roi" }
+x = "n_vcpu"
+series = "strategy"
+"#;
+
+/// In one boot: a program of the guest, one that does not end, one that brings the kernel down.
+const TROUBLE: &str = r#"
+name = "trouble"
+repetitions = 1
+share = ["workload"]
+[[factor]]
+name = "n_vcpu"
+levels = [1]
+[[factor]]
+name = "accelerator"
+levels = ["tcg"]
+[[workload]]
+name = "good"
+command = ["busybox", "echo", "time: {n_pus}"]
+guest-program = "BUSYBOX"
+lasts = "1s"
+[[workload.figure]]
+name = "time"
+regex = 'time: (\S+)'
+[[workload]]
+name = "sleeps"
+command = ["busybox", "sleep", "600"]
+guest-program = "BUSYBOX"
+time-limit = "300ms"
+lasts = "1s"
+[[workload]]
+name = "panics"
+command = ["busybox", "sh", "-c", "echo c > /proc/sysrq-trigger"]
+guest-program = "BUSYBOX"
+time-limit = "20s"
+lasts = "1s"
+[[workload]]
+name = "of-the-host"
+command = ["true"]
+lasts = "1s"
+"#;
+
+/// Two machines at a time, over the host itself; gaps in the loaded and the idle guest.
+const CROWD: &str = r#"
+name = "crowd"
+repetitions = 1
+probes = ["exits"]
+share = ["workload", "guest_load"]
+constraints = ["accelerator == 'native' -> machines == 1 and guest_load == 'idle'", "accelerator == 'tcg' -> machines == 2"]
+[baseline]
+accelerator = "native"
+machines = 1
+guest_load = "idle"
+[[factor]]
+name = "accelerator"
+levels = ["native", "tcg"]
+[[factor]]
+name = "machines"
+levels = [1, 2]
+[[factor]]
+name = "guest_load"
+levels = ["idle", "loaded-no-disk"]
+[[workload]]
+name = "gaps"
+pinload = ["spin-gap", "--seconds", "0.2", "--cpus", "0"]
+lasts = "1s"
+[[workload.figure]]
+name = "gap"
+unit = "ns"
+family = "tail"
+json = "samples"
+[[plot]]
+name = "gaps"
+figure = "gap"
+kind = "percentiles"
+series = "accelerator"
+"#;
+
+/// More vCPUs than are started at once.
+const MANY: &str = r#"
+name = "many"
+repetitions = 1
+[[factor]]
+name = "n_vcpu"
+levels = [9]
+[[factor]]
+name = "accelerator"
+levels = ["tcg"]
+[[workload]]
+name = "cpus"
+command = ["busybox", "cat", "/sys/devices/system/cpu/online", "/proc/cmdline"]
+guest-program = "BUSYBOX"
+lasts = "1s"
+[[workload.figure]]
+name = "last"
+regex = '^0-(\d+)'
+[[workload.figure]]
+name = "first"
+regex = 'maxcpus=(\d+)'
+[[table]]
+name = "cpus"
+figure = "last"
+"#;
+
+/// Guests with page tables of both numbers of levels.
+const LEVELS: &str = r#"
+name = "levels"
+repetitions = 1
+[[factor]]
+name = "accelerator"
+levels = ["tcg"]
+[[factor]]
+name = "page_table_levels"
+levels = ["4", "5"]
+[[workload]]
+name = "flag"
+command = ["busybox", "sh", "-c", "grep -c la57 /proc/cpuinfo; true"]
+guest-program = "BUSYBOX"
+lasts = "1s"
+[[workload.figure]]
+name = "la57"
+regex = '^(\d+)'
+[[table]]
+name = "flags"
+figure = "la57"
+rows = ["page_table_levels"]
+"#;
+
+struct Workspace {
+    folder: tempfile::TempDir,
+}
+
+impl Workspace {
+    /// A folder; `None`, told with the reason, where there can be no guest.
+    fn new() -> Option<Self> {
+        if find_program("qemu-system-x86_64").is_none() {
+            println!("skipped: qemu-system-x86_64 is not installed (cargo xtask test installs it)");
+            return None;
+        }
+        Some(Self { folder: tempfile::tempdir().expect("a folder") })
+    }
+
+    /// The same with the path of a static program for guests.
+    fn with_busybox() -> Option<(Self, String)> {
+        let busybox = find_program("busybox");
+        if busybox.is_none() {
+            println!(
+                "skipped: busybox is not installed (cargo xtask test installs busybox-static)"
+            );
+        }
+        Some((Self::new()?, busybox?))
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.folder.path().display())
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        files::write_atomic(&path, text.as_bytes()).expect("the file is written");
+        path
+    }
+
+    fn words(&self, arguments: &[&str]) -> Vec<String> {
+        let state = self.path("state");
+        let all = [&["--state-dir", &state], arguments].concat();
+        all.into_iter().map(str::to_owned).collect()
+    }
+
+    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let output = capture(PINFOLD, self.words(arguments), TIMEOUT_NS).expect("runs");
+        (output.status.code(), output.stdout_text(), output.stderr_text())
+    }
+
+    /// The rows of a table of the report.
+    fn table(&self, name: &str) -> Vec<Vec<String>> {
+        let text =
+            files::read_text(&self.path(&format!("page-tables/{name}.csv"))).expect("it is there");
+        text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
+    }
+}
+
+/// All that a program that has ended said.
+fn said_by(child: &mut Child) -> String {
+    let mut said = String::new();
+    child.stderr().expect("a pipe").read_to_string(&mut said).expect("what it said");
+    said
+}
+
+/// Without Debian's packages there is no kernel to boot.
+fn has_no_kernel(said: &str) -> bool {
+    let none = said.contains("there is no kernel for the demo guest");
+    if none {
+        println!("skipped: apt has no kernel for the guest here");
+    }
+    none
+}
+
+/// QEMUs of this Pinfold: its folder in memory stands in their command lines.
+fn machines_of(pid: u32) -> usize {
+    let folder = format!("/pinfold-{pid}-");
+    let numbers = files::list("/proc").expect("the processes");
+    let lines = numbers.iter().filter(|name| name.parse::<u32>().is_ok());
+    let lines = lines.filter_map(|name| files::read(&format!("/proc/{name}/cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).contains(&folder)).count()
+}
+
+#[test]
+fn programs_are_measured_in_guests_that_are_placed() {
+    let Some(workspace) = Workspace::new() else { return };
+    let file = workspace.file("guests.toml", STUDY);
+    let store = workspace.path("guests.sqlite");
+    let (code, reported, said) = workspace.run(&["study", "check", &file]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(reported.contains("8 run, 0 skipped"), "{reported}");
+    let (code, reported, said) = workspace.run(&["study", "run", &file, "--store", &store]);
+    if has_no_kernel(&said) {
+        return;
+    }
+    assert_eq!(code, Some(0), "{said}");
+    assert!(reported.contains("9 of 9 trials done, 0 failed"), "{reported}{said}");
+    let page = workspace.path("page.html");
+    let (code, _, said) = workspace.run(&["study", "report", &store, "--out", &page]);
+    assert_eq!(code, Some(0), "{said}");
+    let html = files::read_text(&page).expect("the page is there");
+    for text in
+        ["x86-64 guests, TCG (thread=multi): 8", "results do not carry over to KVM", "HZ 250"]
+    {
+        let plain = html.replace('\'', "&#39;").replace("&#x27;", "&#39;");
+        assert!(plain.contains(text), "{text}");
+    }
+    let samples = workspace.table("samples");
+    let column = |name: &str| samples[0].iter().position(|one| one == name).expect("a column");
+    let of = |figure: &str| {
+        let rows = samples[1..].iter().filter(|row| row[column("figure")] == figure);
+        rows.cloned().collect::<Vec<_>>()
+    };
+    // One boot for the two programs of each start, and one for the twin.
+    assert_eq!((of("boot").len(), of("t_full").len(), of("parallel").len()), (5, 9, 18));
+    for figure in ["process_migrations", "switches", "steal"] {
+        assert_eq!(of(figure).len(), 9, "{figure}");
+    }
+    // QEMU's main loop handles the guest's console: its threads switch more than the vCPUs' alone.
+    let sum = |figure: &str| {
+        let samples =
+            of(figure).into_iter().map(|row| row[column("value")].parse::<f64>().unwrap_or(0.0));
+        samples.sum::<f64>()
+    };
+    assert!(sum("process_switches") > sum("switches"), "{}", sum("switches"));
+    let (code, reported, _) = workspace.run(&["journal"]);
+    assert_eq!(code, Some(0));
+    assert!(reported.contains("reverted") && !reported.contains("active"), "{reported}");
+}
+
+#[test]
+fn another_machine_runs_beside() {
+    let Some(workspace) = Workspace::new() else { return };
+    let file = workspace.file("crowd.toml", CROWD);
+    let store = workspace.path("crowd.sqlite");
+    let words = workspace.words(&["study", "run", &file, "--store", &store]);
+    let mut child = Spawn::new(PINFOLD)
+        .args(words)
+        .stdout(Stdio::Null)
+        .stderr(Stdio::Pipe)
+        .start()
+        .expect("it starts");
+    let pid = child.task().tid.0;
+    let mut most = 0;
+    // Two boots take a minute where others work too.
+    let ended = (0..5).any(|_| {
+        until(|| {
+            most = most.max(machines_of(pid));
+            child.try_wait().is_ok_and(|end| end.is_some())
+        })
+    });
+    assert!(ended, "it does not end");
+    if has_no_kernel(&said_by(&mut child)) {
+        return;
+    }
+    let (code, reported, said) = workspace.run(&["study", "status", &store]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(reported.contains("4 of 4 trials done, 0 failed"), "{reported}");
+    assert_eq!(most, 2);
+    let page = workspace.path("page.html");
+    let (code, _, said) = workspace.run(&["study", "report", &store, "--out", &page]);
+    assert_eq!(code, Some(0), "{said}");
+    let html = files::read_text(&page).expect("the page is there");
+    assert!(html.contains("makes no exits"), "the missing exits are not reported");
+    let gaps = workspace.table("gaps");
+    assert_eq!(gaps[0], ["accelerator", "share", "value", "samples"]);
+    for accelerator in ["native", "tcg"] {
+        assert!(gaps.iter().any(|row| row[0] == accelerator), "{accelerator}");
+    }
+}
+
+#[test]
+fn a_guest_that_dies_fails_its_trial_alone() {
+    let Some((workspace, busybox)) = Workspace::with_busybox() else { return };
+    let file = workspace.file("trouble.toml", &TROUBLE.replace("BUSYBOX", &busybox));
+    let store = workspace.path("trouble.sqlite");
+    let (code, reported, said) = workspace.run(&["study", "run", &file, "--store", &store]);
+    if has_no_kernel(&said) {
+        return;
+    }
+    assert_eq!(code, Some(1), "trials failed: {said}");
+    let flat = format!("{reported} {said}").replace('\n', " ");
+    assert!(flat.contains("2 failed, 1 cell skipped"), "{flat}");
+    for why in ["it did not finish within its 0.3 s in the guest", "Kernel panic", "trying again"] {
+        assert!(flat.contains(why), "{why}: {flat}");
+    }
+    let (_, _, said) = workspace.run(&["study", "check", &file]);
+    assert!(said.contains("its command is a program of the host"), "{said}");
+}
+
+#[test]
+fn vcpus_that_come_online_later_are_all_there() {
+    let Some((workspace, busybox)) = Workspace::with_busybox() else { return };
+    let file = workspace.file("many.toml", &MANY.replace("BUSYBOX", &busybox));
+    let store = workspace.path("many.sqlite");
+    let (code, reported, said) = workspace.run(&["study", "run", &file, "--store", &store]);
+    if has_no_kernel(&said) {
+        return;
+    }
+    assert_eq!(code, Some(0), "{said}");
+    assert!(reported.contains("2 of 2 trials done, 0 failed"), "{reported}{said}");
+    let (code, _, said) =
+        workspace.run(&["study", "report", &store, "--out", &workspace.path("page.html")]);
+    assert_eq!(code, Some(0), "{said}");
+    let samples = workspace.table("samples");
+    let column = |name: &str| samples[0].iter().position(|one| one == name).expect("a column");
+    let (figure, value) = (column("figure"), column("value"));
+    for (name, number) in [("last", "8"), ("first", "1")] {
+        let found: Vec<&str> = samples[1..]
+            .iter()
+            .filter(|row| row[figure] == name)
+            .map(|row| row[value].as_str())
+            .collect();
+        assert_eq!(found, [number; 2], "{name}");
+    }
+}
+
+#[test]
+fn neither_interrupt_nor_kill_leave_a_machine() {
+    let Some(workspace) = Workspace::new() else { return };
+    let file = workspace.file("guests.toml", STUDY);
+    for (kind, name) in [(Signaled::Terminate, "term"), (Signaled::Kill, "kill")] {
+        let store = workspace.path(&format!("{name}.sqlite"));
+        let words = workspace.words(&["study", "run", &file, "--store", &store]);
+        let mut child = Spawn::new(PINFOLD)
+            .args(words)
+            .stdout(Stdio::Null)
+            .stderr(Stdio::Pipe)
+            .start()
+            .expect("it starts");
+        let pid = child.task().tid;
+        let begun =
+            until(|| machines_of(pid.0) > 0 || child.try_wait().is_ok_and(|end| end.is_some()));
+        assert!(begun, "{name}: no machine begins");
+        if child.try_wait().expect("a child").is_some() {
+            assert!(has_no_kernel(&said_by(&mut child)), "{name}: it ended by itself");
+            return;
+        }
+        signal(pid, kind).expect("it is signalled");
+        assert!(until(|| child.try_wait().is_ok_and(|end| end.is_some())), "{name}: it lives on");
+        assert!(until(|| machines_of(pid.0) == 0), "{name}: QEMU lives on");
+        // What was in force is undone, or goes with the threads that it was for.
+        let (_, reported, said) = workspace.run(&["undo", "--all"]);
+        assert!(
+            !format!("{reported}{said}").contains("not everything"),
+            "{name}: {reported}{said}"
+        );
+        let (code, reported, said) = workspace.run(&["study", "status", &store]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(reported.contains("of 9 trials done, 0 failed"), "{name}: {reported}");
+    }
+}
+
+/// The kernel lists la57 only if it runs with five levels.
+#[test]
+fn guests_have_the_requested_levels_of_page_tables() {
+    let Some((workspace, busybox)) = Workspace::with_busybox() else { return };
+    let file = workspace.file("levels.toml", &LEVELS.replace("BUSYBOX", &busybox));
+    let store = workspace.path("levels.sqlite");
+    let (code, reported, said) = workspace.run(&["study", "run", &file, "--store", &store]);
+    if has_no_kernel(&said) {
+        return;
+    }
+    assert_eq!(code, Some(0), "{said}");
+    assert!(reported.contains("3 of 3 trials done, 0 failed"), "{reported}{said}");
+    let (code, _, said) =
+        workspace.run(&["study", "report", &store, "--out", &workspace.path("page.html")]);
+    assert_eq!(code, Some(0), "{said}");
+    let flags = workspace.table("flags");
+    let of = |levels: &str| flags.iter().find(|row| row[0] == levels).expect("a row")[1].clone();
+    assert_eq!([of("4"), of("5")].map(|text| text.parse::<f64>()), [Ok(0.0), Ok(1.0)]);
+}
