@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::net::TcpListener;
 
+mod common;
+
+use common::{Checked as _, MINUTE_NS, PINFOLD, Sandbox};
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio, capture, find_program};
 use pinfold_host::{Clock as _, SystemClock, files};
 use pinfold_model::Tid;
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const MINUTE_NS: u64 = 60_000_000_000;
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 /// Three cells in three blocks, the first one twice: a block is a part of four trials.
@@ -613,14 +614,12 @@ fn the_commands_of_the_page_are_understood() {
 
 #[test]
 fn without_slurm_that_is_reported() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = format!("{}/tiny.toml", folder.path().display());
+    let sandbox = Sandbox::new();
+    let file = format!("{}/tiny.toml", sandbox.root());
     files::write_atomic(&file, STUDY.as_bytes()).expect("written");
     let words = ["study", "run", &file, "--engine", "slurm"];
     let spawn = Spawn::new(PINFOLD).args(words).env("PATH", "/nonexistent");
-    let output = spawn.capture(MINUTE_NS).expect("it runs");
-    let said = output.stderr_text();
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    let said = spawn.capture(MINUTE_NS).expect("it runs").expect_code(3);
     assert!(said.contains("there is no Slurm here: sbatch is not in PATH"), "{said}");
     let output = capture(PINFOLD, ["study", "worker", "--job", "-", "--out", "-"], MINUTE_NS);
     assert_eq!(output.expect("it runs").status.code(), Some(2));

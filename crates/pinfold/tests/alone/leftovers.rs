@@ -1,11 +1,8 @@
 //! Temporary files of a process that was killed: `status` names them, `undo` removes them.
 
-use crate::common::{take_turn, until};
+use crate::common::{Checked as _, MINUTE_NS, PINFOLD, Sandbox, take_turn, until};
 use pinfold_host::process::{Output, Signaled, Spawn, Stdio, capture};
 use pinfold_host::{SystemClock, files};
-
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const MINUTE_NS: u64 = 60_000_000_000;
 
 fn pinfold(state: &str, words: &[&str]) -> Output {
     capture(PINFOLD, [&["--state-dir", state], words].concat(), MINUTE_NS).expect("it runs")
@@ -22,9 +19,8 @@ fn what_killed_processes_leave_is_named_by_status_and_removed_by_undo() {
 
 /// The folder of a `tune` that was killed.
 fn a_folder_in_memory() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    let (state, store, page) = (file("state"), file("store"), file("page"));
+    let sandbox = Sandbox::new();
+    let (state, store, page) = (sandbox.path("state"), sandbox.path("store"), sandbox.path("page"));
     let mut tune = Spawn::new(PINFOLD)
         .args(["--state-dir", &state, "tune", "--demo", "--budget", "7m"])
         .args(["--strategies", "none,compact", "--store", &store, "--report", &page])
@@ -55,16 +51,15 @@ fn a_folder_in_memory() {
     let json = pinfold(&state, &["status", "--json"]).stdout_text();
     assert!(json.contains("\"leftovers\":"), "{json}");
     assert!(json.contains(&path) || scratch().is_none(), "{json}");
-    let undone = pinfold(&state, &["undo"]);
-    assert!(undone.status.success(), "{}", undone.stderr_text());
+    pinfold(&state, &["undo"]).expect_success();
     assert!(scratch().is_none());
     assert!(!pinfold(&state, &["status"]).stdout_text().contains(&path));
 }
 
 /// The socket of a supervisor that was killed, and that of a `run --cores`.
 fn a_socket_at_which_no_process_listens() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let state = sandbox.path("state");
     // A directory as the supervisor makes it.
     drop(pinfold_host::files::StateDir::open(&state).expect("a directory"));
     let path = |name: &str| format!("{state}/{name}");

@@ -1,10 +1,9 @@
 //! Every command of the README, the guide, the FAQ and the pages on libvirt, measuring and exits is
 //! run, or parsed where it needs a machine of the reader's.
 
-use crate::common::take_turn;
+use crate::common::{Checked as _, MINUTE_NS, PINFOLD, take_turn};
 use pinfold_host::process::{Spawn, Stdio, capture};
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const PAGES: [&str; 6] = [
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md"),
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide.md"),
@@ -14,7 +13,6 @@ const PAGES: [&str; 6] = [
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/exits.md"),
 ];
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/desktop.xml");
-const MINUTE_NS: u64 = 60_000_000_000;
 
 /// The `pinfold …` lines of a page's shell blocks, without their comments.
 fn commands(page: &str) -> Vec<String> {
@@ -126,7 +124,7 @@ fn the_machine_of_a_domain_file_is_planned_without_a_format() {
         ["plan", "-s", "balanced", "--input", "package:1 l3:1 core:4 pu:2", "--into", EXAMPLE];
     for more in [&[][..], &["--explain"]] {
         let output = capture(PINFOLD, [&words[..], more].concat(), MINUTE_NS).expect("runs");
-        assert_eq!(output.status.code(), Some(0), "{}", output.stderr_text());
+        output.expect_code(0);
         let text = output.stdout_text();
         assert!(text.starts_with("balanced for desktop: 6 vCPUs"), "{text}");
     }

@@ -5,13 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::{take_turn, until};
+use crate::common::{MINUTE_NS, PINFOLD, take_turn, until};
 use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program, is_root};
 use pinfold_host::{Host as _, LiveHost, SystemClock, files, paths};
 use pinfold_model::{CpuSet, Tid};
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const MINUTE_NS: u64 = 60_000_000_000;
 /// What finds the processes that a test started: a variable that all of them inherit.
 const MARK: &str = "PINFOLD_TEST_SIGNALS";
 

@@ -1,16 +1,12 @@
 //! No start chooses CPUs while another start has read the claims and is not yet in the journal; and
 //! commands that read the claims first revert placements whose machine has ended.
 
+use crate::common::{PINFOLD, SECOND_NS, take_turn, until};
 use pinfold_emulate::Facts;
 use pinfold_host::files::{self, Lock, StateDir};
 use pinfold_host::process::{Child, Spawn, Stdio, find_program};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths};
 use pinfold_model::Method;
-
-use crate::common::{take_turn, until};
-
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const SECOND_NS: u64 = 1_000_000_000;
 
 struct Starts {
     folder: tempfile::TempDir,

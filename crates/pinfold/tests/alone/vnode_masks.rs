@@ -1,14 +1,11 @@
 //! Where no cpuset restricts a vnode, a process that outlives it has its own mask again.
 
+use crate::common::{Checked as _, MINUTE_NS, PINFOLD, Sandbox, take_turn, until};
 use pinfold_host::files;
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
 use pinfold_host::{Host as _, LiveHost};
 use pinfold_model::{CpuSet, Tid};
 
-use crate::common::{take_turn, until};
-
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const MINUTE_NS: u64 = 60_000_000_000;
 /// Hides all cgroups from the command that follows.
 const WITHOUT_CGROUPS: &str = r#"umount -R -l /sys/fs/cgroup && exec "$@""#;
 
@@ -112,22 +109,20 @@ fn what_a_slow_command_leaves_has_its_cpus_again() {
     if own.len() < 2 || !process::is_root() {
         return println!("skipped: a mask that shows needs two CPUs, a quota needs root");
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
     let script = format!(
         "exec >/dev/null 2>&1; sleep 300 & echo $! > {}; (setsid sh -c 'echo $$ > {}; exec sleep 300' &); sleep 0.5",
-        path("child"),
-        path("lost")
+        sandbox.path("child"),
+        sandbox.path("lost")
     );
-    let state = path("state");
+    let state = sandbox.path("state");
     let words = ["--state-dir", &state, "run", "--cores", "1", "--speed", "60%"];
     let words = [&words[..], &["--method", "quota", "--", "sh", "-c", &script]].concat();
-    let output = process::capture(PINFOLD, words, MINUTE_NS).expect("pinfold runs");
-    let said = output.stderr_text();
-    assert!(output.status.success(), "{said}");
+    let said = process::capture(PINFOLD, words, MINUTE_NS).expect("pinfold runs").expect_code(0);
     assert!(said.contains("2 processes of the command continue in the background"), "{said}");
     for name in ["child", "lost"] {
-        let pid = Tid(files::read_text(&path(name)).expect("a PID").trim().parse().expect("one"));
+        let pid =
+            Tid(files::read_text(&sandbox.path(name)).expect("a PID").trim().parse().expect("one"));
         let mask = host.affinity(pid).expect("it runs");
         process::signal(pid, Signaled::Kill).expect("it runs");
         assert_eq!(mask, own, "{name}");

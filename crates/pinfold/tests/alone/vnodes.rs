@@ -3,6 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox, take_turn, until};
 use pinfold_emulate::{Facts, GROUP_PREFIX};
 use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
@@ -13,14 +14,9 @@ use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use serde_json::Value;
 
-use crate::common::{take_turn, until};
-
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 /// What one start has measured is kept for the next, as in one state directory.
 static KEPT: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 const KEPT_FILE: &str = "calibration.json";
-
-const SECOND_NS: u64 = 1_000_000_000;
 
 /// A platform of one vnode in the foreground of a child.
 struct TestPlatform {
@@ -95,7 +91,7 @@ impl TestPlatform {
 
     fn core(&self) -> Value {
         let output = self.emulate(&["status", "--json"]);
-        let status: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+        let status: Value = output.json();
         status.pointer("/vnodes/0/cores/0").expect("a core").clone()
     }
 
@@ -176,8 +172,7 @@ fn a_process_has_its_mask_again_when_its_vnode_has_ended() {
     assert!(until(is_there), "it does not become the command");
     let mask = || stage.host.affinity(command.pid()).expect("a mask");
     assert_eq!(mask().len(), 1);
-    let down = stage.emulate(&["down"]);
-    assert!(down.status.success(), "{}", down.stderr_text());
+    stage.emulate(&["down"]).expect_success();
     assert!(until(|| mask() == own), "{} instead of {own}", mask());
     command.kill().expect("an end");
 }
@@ -211,8 +206,7 @@ fn a_vnode_comes_changes_and_goes() {
         .die_with_parent(true)
         .start()
         .expect("a sleeper");
-    let down = stage.emulate(&["down"]);
-    assert!(down.status.success(), "{}", down.stderr_text());
+    stage.emulate(&["down"]).expect_success();
     assert!(until(|| matches!(stage.supervisor.try_wait(), Ok(Some(_)))), "it does not end");
     assert_eq!(stage.groups(), Vec::<String>::new());
     assert!(process::task_alive(&stage.host, sleeper.task()).expect("a state"), "it goes on");
@@ -313,8 +307,7 @@ fn nothing_is_slow_any_more_when_the_supervisor_is_stopped_or_killed() {
         becomes(&stage, false, "slow after the kill");
         let left = stage.pinfold(&["status"]).stdout_text();
         assert!(left.contains("supervisor has exited"), "{left}");
-        let undone = stage.pinfold(&["undo"]);
-        assert!(undone.status.success(), "{}", undone.stderr_text());
+        stage.pinfold(&["undo"]).expect_success();
         assert_eq!(stage.groups(), Vec::<String>::new(), "{method}");
     }
 }
@@ -418,13 +411,11 @@ fn a_platform_in_the_background_answers_although_no_one_reads_what_it_says() {
     assert!(stage.emulate(&["down"]).status.success());
     assert!(until(|| matches!(stage.supervisor.try_wait(), Ok(Some(_)))), "it does not end");
     let file = stage.folder.path().join("platform.toml").to_string_lossy().into_owned();
-    let up = stage.emulate(&["up", &file]);
-    assert!(up.status.success(), "{}", up.stderr_text());
+    stage.emulate(&["up", &file]).expect_success();
     for group in stage.groups() {
         stage.host.remove_dir(&group).expect("an empty group");
     }
-    let down = stage.emulate(&["down"]);
-    assert!(down.status.success(), "{}", down.stderr_text());
+    let down = stage.emulate(&["down"]).expect_success();
     assert!(down.stderr_text().contains("is down"), "{}", down.stderr_text());
 }
 
@@ -463,8 +454,8 @@ fn without_the_rights_the_next_method_is_taken_and_says_why() {
         println!("skipped: there is no setpriv here, or no root");
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let state = sandbox.path("state");
     let without = |caps: &str, words: &[&str]| {
         let drop = ["--bounding-set", caps, "--inh-caps", caps, PINFOLD, "--state-dir", &state];
         let words = drop.into_iter().chain(["emulate"]).chain(words.iter().copied());
@@ -472,7 +463,7 @@ fn without_the_rights_the_next_method_is_taken_and_says_why() {
     };
     let check = |caps: &str, method: &str, part: &str| {
         let output = without(caps, &["methods", "--json"]);
-        let json: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+        let json: Value = output.json();
         let methods = json["methods"].as_array().expect("methods");
         let one = methods.iter().find(|one| one["method"] == method).expect("the method");
         let why = one["refused_here"].as_str().unwrap_or_default();
@@ -484,7 +475,7 @@ fn without_the_rights_the_next_method_is_taken_and_says_why() {
     check(caps, "stall", "");
     let said = without(caps, &["methods"]).stderr_text();
     assert!(said.contains("uses fracas here") || said.contains("uses quota here"), "{said}");
-    let file = folder.path().join("platform.toml").to_string_lossy().into_owned();
+    let file = sandbox.path("platform.toml");
     let text = "[[vnode]]\nname = \"rights\"\ncores = 1\nspeed = \"50%\"\nmethod = \"hogs\"\n";
     pinfold_host::files::write_atomic(&file, text.as_bytes()).expect("a platform file");
     let refused = without("-sys_nice", &["up", &file]);
@@ -532,8 +523,8 @@ fn one_command_runs_slowly_and_its_vnode_ends_with_it() {
         println!("skipped: stall: {why}");
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let state = sandbox.path("state");
     let run = |command: &[&str]| {
         let words = ["--state-dir", &state, "run", "--cores", "1", "--speed", "40%", "--"];
         let words = words.into_iter().chain(command.iter().copied());
@@ -563,8 +554,7 @@ fn one_command_runs_slowly_and_its_vnode_ends_with_it() {
     // `undo` leaves what was measured, `forget` removes it.
     let pinfold = |words: &[&str]| {
         let words = ["--state-dir", &state].into_iter().chain(words.iter().copied());
-        let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
-        assert!(output.status.success(), "{}", output.stderr_text());
+        process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs").expect_success();
     };
     pinfold(&["undo", "--all"]);
     assert_eq!(pinfold_host::files::exists(&kept), is_kept);
@@ -576,8 +566,8 @@ fn one_command_runs_slowly_and_its_vnode_ends_with_it() {
 fn a_busy_core_keeps_no_command_from_running_slowly() {
     let _turn = take_turn();
     let host = LiveHost::new().expect("a host");
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let state = sandbox.path("state");
     let online = host.read_text(&paths::cpu_online()).expect("CPUs");
     let online = pinfold_model::CpuSet::parse_list(online.trim()).expect("a list");
     let _spinners: Vec<Child> = online
@@ -611,8 +601,8 @@ fn what_a_method_cannot_do_is_stated_when_it_is_chosen() {
         println!("skipped: lim: {why}");
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let state = sandbox.path("state");
     let words = ["--state-dir", &state, "run", "--speed", "60%", "--method", "lim", "--", "true"];
     let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
     let said = output.stderr_text();
@@ -622,8 +612,8 @@ fn what_a_method_cannot_do_is_stated_when_it_is_chosen() {
 #[test]
 fn what_a_vnode_achieves_is_measured() {
     let _turn = take_turn();
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let state = sandbox.path("state");
     let nobody = process::capture(
         PINFOLD,
         ["--state-dir", &state, "emulate", "verify", "a"],
@@ -638,9 +628,10 @@ fn what_a_vnode_achieves_is_measured() {
     assert!(stranger.stderr_text().contains("no vnode \"nobody\""), "{}", stranger.stderr_text());
     let none = stage.emulate(&["verify", &stage.name, "--repetitions", "0"]);
     assert_eq!(none.status.code(), Some(2));
-    let output = stage.emulate(&["verify", &stage.name, "--json", "--quick", "--repetitions", "1"]);
-    assert!(output.status.success(), "{}", output.stderr_text());
-    let found: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+    let output = stage
+        .emulate(&["verify", &stage.name, "--json", "--quick", "--repetitions", "1"])
+        .expect_success();
+    let found: Value = output.json();
     let rows = found["benchmarks"].as_array().expect("rows");
     assert_eq!(rows.len(), 6);
     for row in rows {
@@ -694,20 +685,21 @@ fn trials_of_one_vnode_have_their_own_speeds() {
         println!("skipped: quota: {why}");
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    pinfold_host::files::write_atomic(&path("quotas.toml"), QUOTAS.as_bytes()).expect("a study");
+    let sandbox = Sandbox::new();
+    sandbox.write("quotas.toml", QUOTAS);
     let study = |words: &[&str]| {
-        let state = path("state");
+        let state = sandbox.path("state");
         let words = ["--state-dir", &state, "study"].into_iter().chain(words.iter().copied());
-        let output = Spawn::new(PINFOLD).args(words).capture(60 * SECOND_NS).expect("runs");
-        assert!(output.status.success(), "{}", output.stderr_text());
+        let output =
+            Spawn::new(PINFOLD).args(words).capture(60 * SECOND_NS).expect("runs").expect_success();
         output.stdout_text()
     };
-    let reported = study(&["run", &path("quotas.toml"), "--store", &path("quotas.sqlite")]);
+    let reported =
+        study(&["run", &sandbox.path("quotas.toml"), "--store", &sandbox.path("quotas.sqlite")]);
     assert!(reported.contains("16 of 16 trials done, 0 failed"), "{reported}");
-    study(&["report", &path("quotas.sqlite"), "--out", &path("quotas.html")]);
-    let table = pinfold_host::files::read_text(&path("quotas-tables/quotas.csv")).expect("a table");
+    study(&["report", &sandbox.path("quotas.sqlite"), "--out", &sandbox.path("quotas.html")]);
+    let table =
+        pinfold_host::files::read_text(&sandbox.path("quotas-tables/quotas.csv")).expect("a table");
     for (speed, quota) in [("0.5", "50000"), ("0.25", "25000"), ("0.75", "75000")] {
         let row = table.lines().find(|line| line.split(',').next() == Some(speed));
         let row = row.unwrap_or_else(|| panic!("{speed}: {table}"));
@@ -817,8 +809,7 @@ fn an_attached_group_is_held_on_its_pus_and_freed_when_all_of_pinfold_is_killed(
         |host: &LiveHost| host.read_text(&events).is_ok_and(|text| text.contains("frozen 1"));
     kill_both(&mut stage, is_frozen);
     assert!(is_frozen(&slice.host), "nobody has thawed it");
-    let undone = stage.pinfold(&["undo", "--all"]);
-    assert!(undone.status.success(), "{}", undone.stderr_text());
+    let undone = stage.pinfold(&["undo", "--all"]).expect_success();
     assert!(!is_frozen(&slice.host), "{}", undone.stdout_text());
     assert_eq!(slice.host.affinity(pid).expect("a mask"), anywhere);
     assert!(stage.groups().is_empty());
@@ -834,8 +825,7 @@ fn what_lim_stopped_goes_on_after_undo_when_all_of_pinfold_is_killed() {
     let pid = spinner.pid();
     kill_both(&mut stage, |host| state(host, pid) == 'T');
     assert_eq!(state(&stage.host, pid), 'T', "nobody continued it");
-    let undone = stage.pinfold(&["undo", "--all"]);
-    assert!(undone.status.success(), "{}", undone.stderr_text());
+    let undone = stage.pinfold(&["undo", "--all"]).expect_success();
     assert!(until(|| state(&stage.host, pid) != 'T'), "{}", undone.stdout_text());
     spinner.kill().expect("killed");
 }
@@ -849,8 +839,8 @@ fn a_command_hears_the_signals_and_decides_itself_how_it_ends() {
         return;
     }
     for (signal, name) in [(Signaled::Interrupt, "INT"), (Signaled::Terminate, "TERM")] {
-        let folder = tempfile::tempdir().expect("a folder");
-        let state = folder.path().join("state").to_string_lossy().into_owned();
+        let sandbox = Sandbox::new();
+        let state = sandbox.path("state");
         let script = format!(
             "trap 'sleep 0.3; echo told; exit 7' {name}; echo ready; while :; do sleep 0.05; done"
         );
@@ -883,8 +873,8 @@ fn a_vnode_of_one_command_is_ended_by_its_process() {
         println!("skipped: stall: {why}");
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let state = sandbox.path("state");
     let pinfold = |words: &[&str]| {
         let words = ["--state-dir", &state].into_iter().chain(words.iter().copied());
         process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs")
@@ -925,20 +915,25 @@ fn steps_are_printed_and_files_are_found_next_to_the_platform() {
         println!("skipped: lim: {why}");
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
     let name = format!("dry-{}", process::own_pid());
     let text =
         format!("[[vnode]]\nname = {name:?}\ncores = 1\nspeed = \"50%\"\nmethod = \"lim\"\n");
     let text = format!("{text}profile = \"speeds.csv\"\n");
     for (name, text) in [("platform.toml", text.as_str()), ("speeds.csv", "seconds,speed\n1,40%\n")]
     {
-        pinfold_host::files::write_atomic(&path(name), text.as_bytes()).expect("a file");
+        pinfold_host::files::write_atomic(&sandbox.path(name), text.as_bytes()).expect("a file");
     }
-    let words =
-        ["--state-dir", &path("state"), "emulate", "up", "--dry-run", &path("platform.toml")];
-    let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
-    assert!(output.status.success(), "{}", output.stderr_text());
+    let words = [
+        "--state-dir",
+        &sandbox.path("state"),
+        "emulate",
+        "up",
+        "--dry-run",
+        &sandbox.path("platform.toml"),
+    ];
+    let output =
+        process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs").expect_success();
     let (steps, said) = (output.stdout_text(), output.stderr_text());
     assert!(steps.contains(&format!("{GROUP_PREFIX}{name}")), "{steps}");
     assert!(steps.contains("stop and continue processes in"), "{steps}");
@@ -996,8 +991,7 @@ fn a_supervisor_that_is_stopped_or_killed_is_named_with_a_hint() {
         assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
         assert!(said.contains(" undo --left`"), "{words:?}: {said}");
     }
-    let undone = stage.pinfold(&["undo", "--left"]);
-    assert!(undone.status.success(), "{}", undone.stderr_text());
+    stage.pinfold(&["undo", "--left"]).expect_success();
     assert_eq!(groups(&stage.host, &stage.name), Vec::<String>::new());
     let output = stage.emulate(&["status"]);
     assert!(output.stderr_text().contains("no platform is up"), "{}", output.stderr_text());

@@ -12,7 +12,7 @@ use super::{MINUTE_NS, Sandbox, is_missing, until};
 
 pub const QEMU: &str = "qemu-system-x86_64";
 /// What the machines have in common: no display, no devices, and names for their threads.
-const BASE: &str = "-display none -nodefaults -m 64M -name guest=t,debug-threads=on";
+const BASE: &str = "-display none -nodefaults -m 64M";
 
 /// Starts a QEMU without a terminal; it ends with the test.
 pub fn start_qemu(command: Spawn) -> Child {
@@ -43,6 +43,8 @@ pub struct Machine {
     pub sandbox: Sandbox,
     pub host: LiveHost,
     pub qemu: Child,
+    /// No other machine on this host has it.
+    pub name: String,
 }
 
 impl Deref for Machine {
@@ -66,10 +68,13 @@ impl Machine {
             return None;
         }
         let sandbox = Sandbox::new();
+        let name = sandbox.root().rsplit(['/', '.']).next().unwrap_or_default().to_owned();
         let monitor = format!("unix:{},server=on,wait=off", sandbox.path("qmp"));
-        let words = BASE.split(' ').chain(options.split_whitespace()).chain(["-qmp", &monitor]);
+        let guest = format!("guest={name},debug-threads=on");
+        let words = BASE.split(' ').chain(options.split_whitespace());
+        let words = words.chain(["-name", &guest, "-qmp", &monitor]);
         let qemu = start_qemu(Spawn::new(QEMU).args(words));
-        let machine = Self { sandbox, host: LiveHost::new().expect("a host"), qemu };
+        let machine = Self { sandbox, host: LiveHost::new().expect("a host"), qemu, name };
         // It opens its monitor, and answers there when its vCPUs are made.
         assert!(until(|| machine.thread("CPU 0/").is_some()), "QEMU makes its vCPUs");
         machine.connect();

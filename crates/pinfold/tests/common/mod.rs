@@ -7,7 +7,7 @@ pub mod machine;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pinfold_host::process::{Output, Spawn, Stdio, capture};
+use pinfold_host::process::{Child, Output, Spawn, Stdio, capture};
 use pinfold_host::{Clock as _, SystemClock, files};
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub const RYZEN: &str =
 pub const SECOND_NS: u64 = 1_000_000_000;
 pub const MINUTE_NS: u64 = 60 * SECOND_NS;
 /// More than any command of these tests takes, on a machine where others work too.
-const PATIENCE_NS: u64 = 5 * MINUTE_NS;
+pub const PATIENCE_NS: u64 = 400 * SECOND_NS;
 
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -39,6 +39,11 @@ pub fn until(mut so: impl FnMut() -> bool) -> bool {
     false
 }
 
+/// A study with this name and these factors and workloads: each cell is tried once.
+pub fn study_text(name: &str, rest: &str) -> String {
+    format!("name = {name:?}\nrepetitions = 1\n{rest}")
+}
+
 /// Runs a program that is not Pinfold, or leads to it.
 pub fn run<A: AsRef<std::ffi::OsStr>>(program: &str, words: impl IntoIterator<Item = A>) -> Output {
     capture(program, words, PATIENCE_NS).expect("it runs")
@@ -49,7 +54,7 @@ pub fn pinfold<A: AsRef<std::ffi::OsStr>>(words: impl IntoIterator<Item = A>) ->
     run(PINFOLD, words)
 }
 
-/// A directory of a test's own, with the state and the cache of the binary that is run in it.
+/// A directory of a test's own, with the state of the binary that is run in it.
 pub struct Sandbox {
     folder: tempfile::TempDir,
 }
@@ -81,12 +86,24 @@ impl Sandbox {
         files::read_text(&self.path(name)).expect("the file is there")
     }
 
-    /// The binary with its state and its cache in this directory.
+    /// The binary with its state in this directory.
     pub fn spawn(&self, words: &[&str]) -> Spawn {
-        let own = ["--state-dir", &self.path("state")].map(str::to_owned);
-        let words = own.into_iter().chain(words.iter().map(|word| (*word).to_owned()));
-        let spawn = Spawn::new(PINFOLD).args(words).env("XDG_CACHE_HOME", &self.path("cache"));
-        spawn.stdin(Stdio::Null)
+        let state = self.path("state");
+        Spawn::new(PINFOLD).args([&["--state-dir", &state], words].concat()).stdin(Stdio::Null)
+    }
+
+    /// Starts it in the background; it ends with the test.
+    pub fn start(&self, words: &[&str]) -> Child {
+        let spawn = self.spawn(words).stdout(Stdio::Null).die_with_parent(true);
+        spawn.start().expect("pinfold starts")
+    }
+
+    /// The same with its messages in the file `said`.
+    pub fn start_logged(&self, words: &[&str]) -> Child {
+        let (said, state) = (self.path("said"), self.path("state"));
+        let own = ["-c", "exec \"$@\" >>\"$0\" 2>&1", &said, PINFOLD, "--state-dir", &state];
+        let spawn = Spawn::new("sh").args([&own, words].concat()).stdin(Stdio::Null);
+        spawn.die_with_parent(true).start().expect("pinfold starts")
     }
 
     pub fn run(&self, words: &[&str]) -> Output {

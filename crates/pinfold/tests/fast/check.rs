@@ -1,12 +1,9 @@
 //! `plan --check`: advice that is followed passes, hints repeat what the user gave, `--fix` writes
 //! the file.
 
+use crate::common::{MINUTE_NS, PINFOLD, RYZEN, Sandbox};
 use pinfold_host::files;
 use pinfold_host::process::capture;
-
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const RYZEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/ryzen-7950x3d.xml");
-const MINUTE_NS: u64 = 60_000_000_000;
 
 struct Answer {
     code: Option<i32>,
@@ -37,9 +34,8 @@ fn windows() -> String {
 
 #[test]
 fn what_fix_writes_passes_and_stays() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    let (old, new) = (path("old.xml"), path("new.xml"));
+    let sandbox = Sandbox::new();
+    let (old, new) = (sandbox.path("old.xml"), sandbox.path("new.xml"));
     files::write_atomic(&old, windows().as_bytes()).expect("a file");
     let found = pinfold(&["plan", "--check", &old, "--input", RYZEN, "--host-cpus", "0,16"]);
     assert_eq!(found.code, Some(1), "{}", found.said);
@@ -72,9 +68,8 @@ fn what_fix_writes_passes_and_stays() {
 
 #[test]
 fn fix_takes_one_domain_file_and_says_what_cannot_be_fixed() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    let (old, plan) = (path("old.xml"), path("plan.json"));
+    let sandbox = Sandbox::new();
+    let (old, plan) = (sandbox.path("old.xml"), sandbox.path("plan.json"));
     files::write_atomic(&old, windows().as_bytes()).expect("a file");
     let two = pinfold(&["plan", "--check", &old, &old, "--fix", "--input", RYZEN]);
     assert_eq!((two.code, two.said.as_str()), (Some(2), ""), "{}", two.hint);
@@ -96,8 +91,8 @@ fn fix_takes_one_domain_file_and_says_what_cannot_be_fixed() {
 /// Three vCPUs on cores of two threads: the advice is not what is there already.
 #[test]
 fn advice_for_an_odd_number_of_vcpus_is_another_placement() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let plan = folder.path().join("plan.json").to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let plan = sandbox.path("plan.json");
     let small = "core:4 pu:2";
     let pins = ["--pin", "vcpu0=2", "--pin", "vcpu1=3", "--pin", "vcpu2=4"];
     let words = ["plan", "-s", "compact", "--vcpus", "3", "--json", "--input", small];

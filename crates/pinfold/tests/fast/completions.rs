@@ -1,11 +1,9 @@
 //! The completions load in their shells and give values of this host; the man pages are there and
 //! without errors.
 
+use crate::common::{Checked as _, MINUTE_NS, PINFOLD};
 use pinfold_host::process::{Output, Spawn, capture, find_program};
 use pinfold_host::{LiveHost, files};
-
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const MINUTE_NS: u64 = 60_000_000_000;
 
 /// Calls the function that the completions register, as bash does.
 const BASH: &str = r#"
@@ -106,8 +104,7 @@ fn probes_methods_nodes_and_files_are_candidates() {
 fn each_command_has_a_man_page_without_warnings() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path().to_string_lossy().into_owned();
-    let output = capture(PINFOLD, ["man", &folder], MINUTE_NS).expect("pinfold runs");
-    assert!(output.status.success(), "{}", output.stderr_text());
+    capture(PINFOLD, ["man", &folder], MINUTE_NS).expect("pinfold runs").expect_success();
     let names = files::list(&folder).expect("pages");
     for name in ["pinfold.1", "pinfold-plan.1", "pinfold-emulate-up.1", "pinfold-study-run.1"] {
         assert!(names.contains(&name.to_owned()), "{names:?}");

@@ -1,23 +1,19 @@
 //! `pinfold doctor` of a captured machine.
 
+use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox};
 use pinfold_host::process::capture;
 use pinfold_host::{SnapshotHost, paths};
 use serde_json::Value;
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const SECOND_NS: u64 = 1_000_000_000;
-
 #[test]
 fn a_captured_machine_is_looked_at() {
     let pinfold = |words: &[&str]| capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("host.capture").to_string_lossy().into_owned();
-    let made = pinfold(&["topo", "--capture"]);
-    assert!(made.status.success(), "{}", made.stderr_text());
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("host.capture");
+    let made = pinfold(&["topo", "--capture"]).expect_success();
     pinfold_host::files::write_atomic(&file, &made.stdout).expect("written");
-    let output = pinfold(&["doctor", "--input", &file, "--json"]);
-    assert!(output.status.success(), "{}", output.stderr_text());
-    let found: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+    let output = pinfold(&["doctor", "--input", &file, "--json"]).expect_success();
+    let found: Value = output.json();
     let why = |name: &str| {
         let rows = found["capabilities"].as_array().expect("rows");
         let row = rows.iter().find(|row| row["name"] == name).expect("a row");
@@ -36,9 +32,8 @@ fn a_captured_machine_is_looked_at() {
         "{answer}"
     );
 
-    let refused = pinfold(&["doctor", "--input", "core:4 pu:2"]);
-    assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr_text());
-    assert!(refused.stderr_text().contains("pinfold topo --capture"), "{}", refused.stderr_text());
+    let said = pinfold(&["doctor", "--input", "core:4 pu:2"]).expect_code(2);
+    assert!(said.contains("pinfold topo --capture"), "{said}");
 }
 
 /// The rows of a capture are those of its files, whatever this machine has; rows that only the
@@ -46,15 +41,15 @@ fn a_captured_machine_is_looked_at() {
 #[test]
 fn rows_are_decided_by_the_capture() {
     let pinfold = |words: &[&str]| capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("host.capture").to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("host.capture");
     let made = pinfold(&["topo", "--capture"]).stdout_text();
     let rows = |edit: &dyn Fn(&mut SnapshotHost)| -> Vec<(String, String, String)> {
         let mut tree = SnapshotHost::parse(&made).expect("a capture");
         edit(&mut tree);
         pinfold_host::files::write_atomic(&file, tree.to_text().as_bytes()).expect("written");
         let output = pinfold(&["doctor", "--input", &file, "--json"]);
-        let found: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+        let found: Value = output.json();
         let text = |row: &Value, key: &str| row[key].as_str().expect("a text").to_owned();
         let row = |row: &Value| (text(row, "name"), text(row, "verdict"), text(row, "why"));
         found["capabilities"].as_array().expect("rows").iter().map(row).collect()

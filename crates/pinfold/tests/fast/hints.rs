@@ -1,12 +1,9 @@
 //! A command that a hint names repeats the user's options: run as it stands, it gives what the
 //! hint promises.
 
+use crate::common::{MINUTE_NS, PINFOLD, RYZEN, Sandbox};
 use pinfold_host::files;
 use pinfold_host::process::capture;
-
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const RYZEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/ryzen-7950x3d.xml");
-const MINUTE_NS: u64 = 60_000_000_000;
 
 struct Answer {
     code: Option<i32>,
@@ -235,8 +232,8 @@ const STATELESS: [&str; 5] = ["topo", "doctor", "plan", "report", "exits"];
 
 #[test]
 fn commands_in_messages_mean_the_state_folder_of_the_one_that_named_them() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let global = format!("--state-dir '{}/the state'", folder.path().display());
+    let sandbox = Sandbox::new();
+    let global = format!("--state-dir '{}/the state'", sandbox.root());
     let refused = ["undo none", "journal none", "emulate status", "emulate down", "run -- ls"];
     for arguments in refused {
         let answer = pinfold(&format!("{global} {arguments}"));
@@ -304,9 +301,9 @@ fn an_option_without_a_value_has_an_example_that_is_valid() {
 /// Nothing is started, calibrated or stored for a command that cannot run.
 #[test]
 fn a_command_that_is_no_machine_or_does_not_exist_is_refused_at_once() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = folder.path().join("store").to_string_lossy().into_owned();
-    let program = folder.path().join("started").to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let store = sandbox.path("store");
+    let program = sandbox.path("started");
     let tuned = pinfold(&format!("tune --store {store} -- touch {program}"));
     assert_eq!(tuned.code, Some(2), "{}", tuned.stderr);
     let said = tuned.stderr.split_whitespace().collect::<Vec<_>>().join(" ");

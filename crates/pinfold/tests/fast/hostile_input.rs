@@ -1,12 +1,9 @@
 //! Input that does not end, is too deep, or was written to deceive: each command refuses it at
 //! once with the path and what to do, and no name makes a line of Pinfold's own.
 
-use crate::common::until;
+use crate::common::{Checked as _, MINUTE_NS, PINFOLD, until};
 use pinfold_host::files;
 use pinfold_host::process::{Output, Spawn, Stdio, capture, find_program};
-
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const MINUTE_NS: u64 = 60_000_000_000;
 
 struct TestMachine(tempfile::TempDir);
 
@@ -65,7 +62,7 @@ fn a_capture_with_a_path_of_many_parts_is_refused() {
     let text = format!("pinfold-capture 1\nfile {}\n\t0-3\n", "/a".repeat(60_000));
     files::write_atomic(&file, text.as_bytes()).expect("a capture");
     let output = scene.pinfold(&["topo", "--input", &file]);
-    assert_eq!(output.status.code(), Some(2), "{}", output.stderr_text());
+    output.expect_code(2);
     assert!(output.stderr_text().contains("longer than any path of a kernel"));
 }
 
@@ -175,8 +172,7 @@ fn text_that_is_not_utf_8_is_refused_with_its_conversion() {
 fn standard_input_is_read_and_may_not_be_silent() {
     let request = "[[vm]]\nname = \"a\"\nvcpus = 1\n";
     let command = format!("printf '%s' '{request}' | {PINFOLD} plan --request - --json");
-    let output = capture("sh", ["-c", &command], MINUTE_NS).expect("it runs");
-    assert!(output.status.success(), "{}", output.stderr_text());
+    capture("sh", ["-c", &command], MINUTE_NS).expect("it runs").expect_success();
     // The pipe stays open until the child has ended.
     let mut silent = Spawn::new(PINFOLD)
         .args(["plan", "--request", "-"])
@@ -198,7 +194,7 @@ fn a_study_of_another_user_is_not_resumed() {
     let mode = |mode: &str| capture("chmod", [mode, &store], MINUTE_NS).expect("it runs");
     assert!(mode("666").status.success());
     let refused = scene.pinfold(&["study", "resume", &store]);
-    assert_eq!(refused.status.code(), Some(3), "{}", refused.stderr_text());
+    refused.expect_code(3);
     assert!(refused.stderr_text().contains("can be written by others"));
     assert!(mode("644").status.success());
     let link = scene.file("link");
@@ -343,8 +339,7 @@ fn the_page_and_the_tables_of_a_study_steer_nothing() {
     files::write_atomic(&file, STUDY.as_bytes()).expect("a study");
     let run = scene.pinfold(&["study", "run", &file, "--store", &store]);
     assert_eq!(run.status.code(), Some(1), "trials failed: {}", run.stderr_text());
-    let made = scene.pinfold(&["study", "report", &store, "--out", &page]);
-    assert!(made.status.success(), "{}", made.stderr_text());
+    scene.pinfold(&["study", "report", &store, "--out", &page]).expect_success();
     let html = files::read_text(&page).expect("a page");
     assert!(!html.contains(['\u{1b}', '\u{202e}']) && !html.contains("<script>alert"));
     assert!(scene.pinfold(&["study", "export", &store, "--out", &tables]).status.success());

@@ -1,12 +1,9 @@
 //! `install.sh` and `uninstall.sh` in a directory of the test, and the packages of other
 //! distributions, which use them.
 
+use crate::common::{MINUTE_NS, PINFOLD, ROOT, Sandbox};
 use pinfold_host::files;
 use pinfold_host::process::{Output, capture};
-
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-const MINUTE_NS: u64 = 60_000_000_000;
 
 /// A root of a file system in which Pinfold is installed.
 struct Root {
@@ -118,8 +115,8 @@ fn recipes_of_other_distributions_use_the_same_list() {
             "{file}"
         );
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let package = folder.path().to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let package = sandbox.root();
     // As makepkg: the functions and variables of the file, in bash.
     let script = "cd \"$0/packaging/arch\" && startdir=$PWD pkgdir=$1 && . ./PKGBUILD \
         && package && echo $pkgname $pkgver";

@@ -1,12 +1,10 @@
 //! `pinfold journal` on journals that are whole, damaged, foreign, and hostile.
 
+use crate::common::{Checked as _, MINUTE_NS, PINFOLD};
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::process::{Output, capture};
 use pinfold_host::{Host as _, LiveHost, paths, proc_stat};
 use pinfold_model::TaskId;
-
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const MINUTE_NS: u64 = 60_000_000_000;
 
 const HEADER: &str = r#"{"format":"pinfold-journal/1","id":"7-9","boot_id":"11111111-2222-3333-4444-555555555555","created_unix_s":1770000000,"supervisor":{"tid":5,"start_time":1},"vm":{"tid":7,"start_time":9},"vm_name":"NAME","threads":[],"plan":"{}"}"#;
 const ANOTHER_BOOT: &str = "11111111-2222-3333-4444-555555555555";
@@ -48,8 +46,7 @@ fn a_journal_is_shown_with_what_was_there_before() {
     assert_eq!(empty.stdout_text().trim(), "no journals: nothing was applied");
     let outcome = r#"{"outcome":{"index":0,"result":"done","detail":null}}"#;
     journals.put("7-9", &format!("{HEADER}\n{STEP}\n{outcome}\n{{\"end\":"));
-    let list = journals.run(&[]);
-    assert!(list.status.success(), "{}", list.stderr_text());
+    let list = journals.run(&[]).expect_success();
     assert!(list.stdout_text().contains("of an earlier boot"), "{}", list.stdout_text());
     let shown = journals.run(&["7-9"]).stdout_text();
     for part in [
@@ -78,9 +75,7 @@ fn a_placement_of_an_earlier_boot_is_ended_and_not_called_restored() {
     let status = journals.pinfold(&["status"]);
     let said = status.stdout_text() + &status.stderr_text();
     assert!(said.contains(".7-9.jsonl.4194999.tmp"), "{said}");
-    let undone = journals.pinfold(&["undo", "--left"]);
-    let said = undone.stderr_text();
-    assert!(undone.status.success(), "{said}");
+    let said = journals.pinfold(&["undo", "--left"]).expect_code(0);
     assert!(said.contains("the host was restarted, so 1 step is void"), "{said}");
     assert!(said.contains("0 restored") && !half.exists(), "{said}");
     let json = journals.run(&["--json"]).stdout_text();
@@ -223,9 +218,7 @@ fn undo_of_all_reverts_the_newest_first_and_ends_with_5_over_a_damaged_journal()
     journals.put("3-3", &format!("{}\n{STEP}\n", at("3-3", "1770000003")));
     journals.put("2-2", &format!("{}\n{STEP}\n", at("2-2", "1770000002")));
     journals.put("4-4", &format!("{HEADER}\nnonsense\n"));
-    let undone = journals.pinfold(&["undo", "--all"]);
-    let said = undone.stderr_text();
-    assert_eq!(undone.status.code(), Some(5), "{said}");
+    let said = journals.pinfold(&["undo", "--all"]).expect_code(5);
     assert!(said.contains("cannot parse line 2"), "{said}");
     let places = ["3-3 (", "2-2 (", "1-1 ("].map(|id| said.find(id).expect(id));
     assert!(places.is_sorted(), "{said}");
@@ -245,16 +238,13 @@ fn placements_are_undone_and_shown_by_the_name_of_their_machine() {
     put("2-2", "desktop", "7");
     put("3-3", "twin", "8");
     put("4-4", "twin", "9");
-    let unknown = journals.pinfold(&["undo", "nonesuch"]);
-    assert_eq!(unknown.status.code(), Some(2), "{}", unknown.stderr_text());
-    assert!(unknown.stderr_text().contains("the machine nonesuch"), "{}", unknown.stderr_text());
+    let said = journals.pinfold(&["undo", "nonesuch"]).expect_code(2);
+    assert!(said.contains("the machine nonesuch"), "{said}");
     let twins = journals.pinfold(&["undo", "twin"]);
-    assert_eq!(twins.status.code(), Some(2), "{}", twins.stderr_text());
+    twins.expect_code(2);
     let said = twins.stderr_text();
     assert!(said.contains("2 machines are named twin") && said.contains("3-3, 4-4"), "{said}");
-    let undone = journals.pinfold(&["undo", "desktop"]);
-    let said = undone.stderr_text();
-    assert!(undone.status.success(), "{said}");
+    let said = journals.pinfold(&["undo", "desktop"]).expect_code(0);
     assert!(["1-1 (", "2-2 ("].iter().all(|id| said.contains(id)), "{said}");
     for wanted in ["3-3", "8"] {
         let shown = journals.pinfold(&["status", wanted]);
@@ -282,7 +272,7 @@ fn a_plan_reports_journals_that_it_cannot_read() {
     assert!(!sound.stdout_text().contains("claims"), "{}", sound.stdout_text());
     journals.put("4-4", "no journal at all\n");
     let warned = journals.pinfold(&words);
-    assert_eq!(warned.status.code(), Some(0), "{}", warned.stderr_text());
+    warned.expect_code(0);
     let text = warned.stdout_text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("warning: claims: the journal 4-4 cannot be read"), "{text}");
     let ignored = journals.pinfold(&[&words[..], &["--ignore-claims"]].concat());
@@ -382,9 +372,7 @@ fn an_empty_journal_of_a_live_process_is_not_called_nothing_done() {
     let id = format!("{}-{}", own.tid, own.start_time);
     journals.put(&id, "");
     journals.put("4999999-1", "");
-    let undone = journals.pinfold(&["undo", &id]);
-    let said = undone.stderr_text();
-    assert_eq!(undone.status.code(), Some(5), "{said}");
+    let said = journals.pinfold(&["undo", &id]).expect_code(5);
     assert!(
         said.contains(&format!("it is truncated, and process {} is running", own.tid)),
         "{said}"
@@ -392,8 +380,7 @@ fn an_empty_journal_of_a_live_process_is_not_called_nothing_done() {
     assert!(journals.journals.contains(&format!("{id}.jsonl")), "it is left");
     let status = journals.pinfold(&["status"]);
     assert_eq!(status.status.code(), Some(3), "{}", status.stdout_text());
-    let other = journals.pinfold(&["undo", "4999999-1"]);
-    assert!(other.status.success(), "{}", other.stderr_text());
+    let other = journals.pinfold(&["undo", "4999999-1"]).expect_success();
     assert!(other.stderr_text().contains("no step had been executed"), "{}", other.stderr_text());
 }
 

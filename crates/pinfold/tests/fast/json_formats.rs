@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::common::{MINUTE_NS, PINFOLD, ROOT};
 use pinfold_host::{files, process::capture};
 use serde_json::Value;
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-const MINUTE_NS: u64 = 60_000_000_000;
 /// Keys whose objects have CPUs or parameters as keys.
 const MAPS: [&str; 4] = ["core_ranking", "described", "highest_khz", "labels"];
 /// Commands whose output is known or small on every host; `DIR` is a directory of the test's own.

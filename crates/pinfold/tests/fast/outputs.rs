@@ -4,11 +4,8 @@
 //! the second is printed by that command in 80 columns, in this order; a line `…` stands for any
 //! number of lines.
 
+use crate::common::{MINUTE_NS, PINFOLD, ROOT};
 use pinfold_host::{files, process::Spawn};
-
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-const MINUTE_NS: u64 = 60_000_000_000;
 
 /// The blocks of a page: kind and lines. Only empty lines and other blocks are between a command
 /// and its output, so a paragraph is a block of its own kind.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::common::ROOT;
 use clap::{Command, error::ErrorKind};
 use pinfold_host::files;
 
@@ -11,7 +12,6 @@ mod cli;
 
 use cli::layout;
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// Pages outside `docs/`.
 const PAGES: [&str; 6] = [
     "README.md",

@@ -1,9 +1,7 @@
 //! A QEMU command line says what machine it is: `plan`, `run`.
 
+use crate::common::{Checked as _, PINFOLD, SECOND_NS};
 use pinfold_host::process::{Output, capture, find_program};
-
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const SECOND_NS: u64 = 1_000_000_000;
 
 fn pinfold(line: &str) -> Output {
     capture(PINFOLD, line.split_whitespace(), 60 * SECOND_NS).expect("pinfold runs")
@@ -117,12 +115,9 @@ fn a_script_that_drops_its_arguments_is_named() {
     pinfold_host::files::write_atomic(&script, text.as_bytes()).expect("written");
     let line =
         format!("--state-dir {folder}/state run -s none --start-timeout 1s -- sh {script} -smp 1");
-    let output = pinfold(&line);
-    let said = output.stderr_text();
-    assert_eq!(output.status.code(), Some(4), "{said}");
+    let said = pinfold(&line).expect_code(4);
     assert!(said.contains("did not open its QMP socket within 1 s: it started QEMU"), "{said}");
     assert!(said.contains("\"$@\""), "{said}");
-    let wrong = pinfold("run -s none --start-timeout soon -- qemu-kvm");
-    assert_eq!(wrong.status.code(), Some(2), "{}", wrong.stderr_text());
+    pinfold("run -s none --start-timeout soon -- qemu-kvm").expect_code(2);
     assert!(printed("run --help-all").contains("--start-timeout <TIME>"));
 }

@@ -1,12 +1,11 @@
 //! `report` on recorded stores: every number of the page is possible and agrees with the others,
 //! the page fits eight sheets of paper, and what it offers to run runs.
 
+use crate::common::{Checked as _, MINUTE_NS, PINFOLD};
 use pinfold_host::process::{Output, Spawn, Stdio, capture, find_program};
 use pinfold_host::{Clock as _, SystemClock, files};
 use roxmltree::{Document, Node, ParsingOptions};
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const MINUTE_NS: u64 = 60_000_000_000;
 /// `fixtures/stores`: recorded runs of the demo, by the version of the store.
 const STORES: [&str; 2] = ["demo-version-3.sqlite", "demo-version-4.sqlite"];
 /// A recorded run of a study with all kinds of plots and tables.
@@ -41,8 +40,7 @@ fn page(store: &str) -> Made {
 fn study_page(change: &str) -> Made {
     let mut made = copied(STUDY, change);
     let (store, page) = (made.path("store"), made.path("page"));
-    let output = run(&["study", "report", &store, "--out", &page]);
-    assert!(output.status.success(), "{}", output.stderr_text());
+    run(&["study", "report", &store, "--out", &page]).expect_success();
     made.html = files::read_text(&page).expect("the page");
     made
 }
@@ -50,8 +48,7 @@ fn study_page(change: &str) -> Made {
 /// The same after a change of what was recorded.
 fn changed_page(store: &str, change: &str) -> Made {
     let mut made = copied(store, change);
-    let output = run(&["report", "--store", &made.path("store"), "--out", &made.path("page")]);
-    assert!(output.status.success(), "{}", output.stderr_text());
+    run(&["report", "--store", &made.path("store"), "--out", &made.path("page")]).expect_success();
     let html = files::read(&made.path("page")).expect("the page");
     made.html = String::from_utf8(html).expect("text");
     made

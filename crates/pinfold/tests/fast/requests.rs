@@ -1,12 +1,9 @@
 //! The request file of the documentation and the same in flags give the same plan.
 
+use crate::common::{MINUTE_NS, PINFOLD, ROOT, Sandbox};
 use pinfold_emit::{FORMATS, Format};
 use pinfold_host::files;
 use pinfold_host::process::capture;
-
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-const MINUTE_NS: u64 = 60_000_000_000;
 
 /// The first block of `docs/requests.md` in this language.
 fn block(language: &str) -> String {
@@ -216,8 +213,8 @@ fn a_pin_that_cannot_be_is_refused_before_anything_is_planned() {
 /// A pin names a vCPU by its number in the domain file, also where numbers before it are a reserve.
 #[test]
 fn pins_have_the_numbers_of_the_domain_file() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("sparse.xml").to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("sparse.xml");
     let xml = "<domain type='kvm'><name>sparse</name><memory unit='MiB'>512</memory>\n\
         <vcpu placement='static' current='2'>4</vcpu>\n\
         <vcpus><vcpu id='0' enabled='yes' hotpluggable='no'/><vcpu id='1' enabled='no' \

@@ -1,12 +1,9 @@
 //! `pinfold study` on this host: a real study of trivial workloads, from file to page, and what is
 //! refused.
 
+use crate::common::{MINUTE_NS, PINFOLD, ROOT};
 use pinfold_host::files;
 use pinfold_host::process::capture;
-
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-const MINUTE_NS: u64 = 60_000_000_000;
 
 const STUDY: &str = r#"
 name = "tiny"

@@ -1,11 +1,10 @@
 //! The unit files are taken by systemd's own checker, and their commands by Pinfold.
 
+use crate::common::{MINUTE_NS, PINFOLD, Sandbox};
 use pinfold_host::files;
 use pinfold_host::process::{capture, find_program};
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const UNITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd");
-const MINUTE_NS: u64 = 60_000_000_000;
 
 fn units() -> Vec<(String, String)> {
     let names = files::list(UNITS).expect("the folder is there");
@@ -19,11 +18,11 @@ fn systemd_takes_the_unit_files() {
         println!("skipped: systemd-analyze is not installed");
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let sandbox = Sandbox::new();
     let mut files = Vec::new();
     for (name, text) in units() {
         // A template is checked as an instance, and the command must be there to be run.
-        let file = format!("{}/{}", folder.path().display(), name.replace('@', "@vm1"));
+        let file = format!("{}/{}", sandbox.root(), name.replace('@', "@vm1"));
         let text = text.replace("/usr/bin/pinfold", PINFOLD);
         files::write_atomic(&file, text.as_bytes()).expect("written");
         files.push(file);
@@ -36,7 +35,7 @@ fn systemd_takes_the_unit_files() {
         assert!(output.status.success() && said.trim().is_empty(), "{file}: {said}");
     }
     // The checker sees what is wrong at all.
-    let bad = format!("{}/bad.service", folder.path().display());
+    let bad = format!("{}/bad.service", sandbox.root());
     files::write_atomic(&bad, b"[Service]\nType=sometimes\nExecStart=/bin/true\n")
         .expect("written");
     let output = capture("systemd-analyze", ["verify", "--man=no", &bad], MINUTE_NS);

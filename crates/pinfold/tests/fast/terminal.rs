@@ -1,10 +1,9 @@
 //! What commands print: as wide as the terminal is, JSON where it is asked for, and a first line
 //! that answers.
 
+use crate::common::{Checked as _, MINUTE_NS, PINFOLD};
 use pinfold_host::process::{Output, capture, find_program, is_root};
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const MINUTE_NS: u64 = 60_000_000_000;
 const DESKTOP: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/ryzen-7950x3d.xml");
 const DOMAIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/desktop.xml");
@@ -191,8 +190,7 @@ fn reading_needs_no_state_directory() {
         assert_eq!(empty.status.code(), Some(2), "{arguments:?}: {}", empty.stderr_text());
         assert!(empty.stderr_text().contains("PINFOLD_STATE_DIR"), "{}", empty.stderr_text());
     }
-    let absent = run(&[], &["--state-dir", none, "journal", "7-1"]);
-    assert_eq!(absent.status.code(), Some(2), "{}", absent.stderr_text());
+    run(&[], &["--state-dir", none, "journal", "7-1"]).expect_code(2);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::common::ROOT;
 use pinfold_host::files;
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const TRAPS: usize = 30;
 
 /// Names of all tests below a folder.

@@ -1,13 +1,12 @@
 //! `pinfold exits` on machines of this test's own: its micro-guest, and QEMUs with a few bytes of
 //! firmware.
 
+use crate::common::{PINFOLD, SECOND_NS, Sandbox};
 use pinfold_host::process::{Child, Output, Spawn, Stdio, capture, find_program, is_root};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths};
 use pinfold_model::Tid;
 use serde_json::Value;
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const SECOND_NS: u64 = 1_000_000_000;
 const PATIENCE_NS: u64 = 300 * SECOND_NS;
 /// `mov dx, 0x5a0; again: out dx, al; jmp again`
 const BUSY: &[u8] = &[0xba, 0xa0, 0x05, 0xee, 0xeb, 0xfd];
@@ -255,14 +254,13 @@ fn measure_takes_exits_and_compare_two_of_them() {
         return;
     }
     let machine = Machine::start("kvm", &[]);
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
     let measure = |more: &[&str]| {
         pinfold(
             &[&["measure", "exits", "--pid", &machine.pid(), "--seconds", "0.3"], more].concat(),
         )
     };
-    let (one, other) = (file("a.json"), file("b.json"));
+    let (one, other) = (sandbox.path("a.json"), sandbox.path("b.json"));
     let output = measure(&["--blocks", "2", "--save", &one, "--json"]);
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
     let reported = json(&output);

@@ -1,15 +1,11 @@
 //! `run --cores`: commands of the tests' own, placed like a machine for as long as they run.
 
+use crate::common::{Checked as _, MINUTE_NS, PINFOLD, until};
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
 use pinfold_host::{Host, LiveHost, files};
 use pinfold_model::Tid;
 
 use std::io::Read;
-
-use crate::common::until;
-
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const MINUTE_NS: u64 = 60_000_000_000;
 
 struct TestGroup {
     folder: tempfile::TempDir,
@@ -68,8 +64,7 @@ impl TestGroup {
     fn planned(&self) -> String {
         let words =
             ["plan", "-s", "compact", "--group", "name=g cores=1", "--json", "--ignore-claims"];
-        let output = self.pinfold(&words);
-        assert!(output.status.success(), "{}", output.stderr_text());
+        let output = self.pinfold(&words).expect_success();
         let text = output.stdout_text();
         let (_, rest) = text.split_once("\"pus\": \"").expect("CPUs");
         rest.split_once('"').expect("a text").0.to_owned()
@@ -87,15 +82,15 @@ fn a_command_has_its_cpus_its_input_and_its_answer() {
         place.file("state")
     );
     let output = process::capture("sh", ["-c", shell.as_str()], MINUTE_NS).expect("runs");
-    assert_eq!(output.status.code(), Some(7), "{}", output.stderr_text());
+    output.expect_code(7);
     let printed = output.stdout_text();
     let expected = format!("Cpus_allowed_list:\t{}\nwhat it was given\n", place.planned());
     assert_eq!(printed, expected, "{}", output.stderr_text());
     let status = place.pinfold(&["status"]);
     assert!(status.status.success(), "nothing is left: {}", status.stdout_text());
-    let missing = place.pinfold(&["run", "--cores", "1", "--", "no-such-program-here"]);
-    assert_eq!(missing.status.code(), Some(127), "{}", missing.stderr_text());
-    assert!(missing.stderr_text().contains("no program"), "{}", missing.stderr_text());
+    let said =
+        place.pinfold(&["run", "--cores", "1", "--", "no-such-program-here"]).expect_code(127);
+    assert!(said.contains("no program"), "{said}");
     let killed =
         place.pinfold(&["run", "-s", "none", "--cores", "1", "--", "sh", "-c", "kill -9 $$"]);
     assert_eq!(killed.status.code(), Some(128 + 9), "{}", killed.stderr_text());
@@ -105,7 +100,7 @@ fn a_command_has_its_cpus_its_input_and_its_answer() {
 fn its_memory_is_where_its_cpus_are() {
     let place = TestGroup::new();
     let topology = place.pinfold(&["topo", "--json"]);
-    let topology: serde_json::Value = serde_json::from_str(&topology.stdout_text()).expect("JSON");
+    let topology: serde_json::Value = topology.json();
     if topology["nodes"].as_array().map_or(0, Vec::len) < 2 {
         println!("skipped: this host has one NUMA node");
         return;
@@ -122,14 +117,11 @@ fn its_memory_is_where_its_cpus_are() {
 fn a_command_never_gets_fewer_cpus_in_silence() {
     let place = TestGroup::new();
     let too_many = (process_cpus(&place) + 1).to_string();
-    let refused = place.pinfold(&["run", "--cores", &too_many, "--", "true"]);
-    let said = refused.stderr_text();
-    assert_eq!(refused.status.code(), Some(2), "{said}");
+    let said = place.pinfold(&["run", "--cores", &too_many, "--", "true"]).expect_code(2);
     assert!(said.contains(&format!("on this host, {too_many} were asked for")), "{said}");
     assert!(said.contains("ask for at most ") && !said.contains("vCPU"), "{said}");
-    let shared = place.pinfold(&["run", "-s", "compact", "--cores", &too_many, "--", "true"]);
-    let said = shared.stderr_text();
-    assert_eq!(shared.status.code(), Some(0), "{said}");
+    let said =
+        place.pinfold(&["run", "-s", "compact", "--cores", &too_many, "--", "true"]).expect_code(0);
     let reported = format!("warning: fewer CPUs: true asks for {too_many} cores, and gets CPU ");
     assert!(said.contains(&reported) && said.contains("take turns"), "{said}");
     assert!(!said.contains("vCPU") && !said.contains("virtual machine\n"), "{said}");
@@ -167,9 +159,7 @@ fn a_command_that_runs_has_its_status() {
         });
         assert!(roles.contains(&role), "{roles:?}");
     }
-    let undone = place.pinfold(&["undo"]);
-    let said = undone.stderr_text();
-    assert_eq!(undone.status.code(), Some(3), "{said}");
+    let said = place.pinfold(&["undo"]).expect_code(3);
     assert!(said.contains("belongs to process"), "{said}");
     assert!(!said.contains("virtual machine"), "{said}");
     run.signal(Signaled::Terminate).expect("a signal");
@@ -210,8 +200,7 @@ fn what_a_killed_pinfold_leaves_is_undone_by_undo() {
     assert_eq!(mask, place.planned());
     run.kill().expect("killed");
     assert_eq!(place.mask("pid").map(|(_, mask)| mask), Some(place.planned()), "it goes on");
-    let undone = place.pinfold(&["undo", "--all"]);
-    assert!(undone.status.success(), "{}", undone.stderr_text());
+    place.pinfold(&["undo", "--all"]).expect_success();
     assert_eq!(place.mask("pid").map(|(_, mask)| mask), Some(place.own()), "its mask is back");
     process::signal(tid, Signaled::Kill).expect("a signal");
     assert!(until(|| place.mask("pid").is_none()), "the command ends");

@@ -1,13 +1,11 @@
 //! Real-time rights end when the Pinfold that gave them is killed or stopped, on a real QEMU of
 //! this test's own.
 
-use crate::common::until;
+use crate::common::{PINFOLD, SECOND_NS, Sandbox, until};
 use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program};
 use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, files, paths};
 use pinfold_model::{Policy, Tid};
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const SECOND_NS: u64 = 1_000_000_000;
 const ROUND_ROBIN: Policy = Policy::RoundRobin { priority: 1 };
 
 /// A machine whose guest never runs, and the Pinfold that watches it.
@@ -224,10 +222,9 @@ fn a_tuning_that_is_stopped_loses_the_rights_and_the_start() {
     if let Some(why) = why_not(&host) {
         return println!("skipped: {why}");
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
     let (pid_file, state, store, reported) =
-        (path("pid"), path("state"), path("store"), path("told"));
+        (sandbox.path("pid"), sandbox.path("state"), sandbox.path("store"), sandbox.path("told"));
     let mut tune = Spawn::new("sh")
         .args(["-c", "exec \"$@\" 2>\"$0\"", &reported, PINFOLD])
         .args(["--state-dir", &state, "tune", "--budget", "4m", "--settle", "1s"])

@@ -4,12 +4,12 @@
 use std::io::Read as _;
 use std::path::Path;
 
+use crate::common::{Checked as _, PINFOLD};
 use pinfold_host::process::{Output, Signaled, Spawn, Stdio, find_program};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, process};
 use pinfold_model::{CpuSet, Tid};
 use serde_json::Value;
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const PATIENCE_NS: u64 = 120_000_000_000;
 
 /// A home of its own: nothing of the user's is read or written.
@@ -42,7 +42,7 @@ impl TestHome {
         let output = self.run(words);
         let said = output.stderr_text();
         assert!(output.status.success(), "{words:?}: {said}");
-        serde_json::from_str(&output.stdout_text()).expect("JSON")
+        output.json()
     }
 
     fn refused(&self, words: &[&str], code: i32, reported: &str) {
@@ -283,7 +283,7 @@ impl<'h> Thief<'h> {
     fn json(&self, words: &[&str]) -> Value {
         let output = self.run(words);
         assert!(output.status.success(), "{words:?}: {}", output.stderr_text());
-        serde_json::from_str(&output.stdout_text()).expect("JSON")
+        output.json()
     }
 }
 
@@ -379,9 +379,7 @@ fn io_is_read_and_flagged_where_the_page_cache_cannot_be_passed() {
     assert!(text.contains("by pinload") && text.contains("buffered"), "{text}");
     assert_eq!(said.contains("O_DIRECT"), find_program("fio").is_some(), "{said}");
     if find_program("fio").is_some() {
-        let output = run(&["--against", "fio", "--blocks", "1"]);
-        let said = output.stderr_text();
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let said = run(&["--against", "fio", "--blocks", "1"]).expect_code(2);
         assert!(said.contains("page cache") && said.contains("--file"), "{said}");
     }
 }
@@ -412,8 +410,7 @@ fn a_reference_tool_runs_where_ours_does_and_under_its_policy() {
         let words = ["measure", "context-switch", "--seconds", "0.05", "--against", "perf"];
         let more = ["--blocks", "1", "--policy", policy];
         let spawn = home.spawn(&[&words[..], &more].concat()).env("PATH", &path);
-        let output = spawn.capture(PATIENCE_NS).expect("runs");
-        assert!(output.status.success(), "{}", output.stderr_text());
+        spawn.capture(PATIENCE_NS).expect("runs").expect_success();
         files::read_text(&reported).expect("what it told")
     };
     // Without --cpus ours holds its ring on the first of all.
@@ -512,17 +509,14 @@ fn a_reference_tool_that_is_missing_or_prints_garbage_is_reported() {
     let words =
         ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.05", "--against", "cyclictest"];
     let run = |path: &str| home.spawn(&words).env("PATH", path).capture(PATIENCE_NS).expect("runs");
-    let missing = run("/nonexistent");
-    let said = missing.stderr_text();
-    assert_eq!(missing.status.code(), Some(3), "{said}");
+    let said = run("/nonexistent").expect_code(3);
     assert!(said.contains("not installed") && said.contains("apt-get install rt-tests"), "{said}");
     files::make_dirs(&bin).expect("a folder");
     // A program of that name which says yes to everything and writes nothing.
     let truth = find_program("true").expect("true");
     std::os::unix::fs::symlink(truth, Path::new(&bin).join("cyclictest")).expect("a link");
     let silent = run(&bin);
-    let said = silent.stderr_text();
-    assert_eq!(silent.status.code(), Some(3), "{said}");
+    let said = silent.expect_code(3);
     assert!(said.contains("cyclictest") && silent.stdout.is_empty(), "{said}");
 }
 
@@ -554,8 +548,7 @@ fn two_files_are_compared_and_what_does_not_match_is_reported() {
         let file = home.file(name);
         let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.1", "--blocks", "2"];
         let more = ["--period", period, "--save", &file];
-        let output = home.run(&[&words[..], &more].concat());
-        assert!(output.status.success(), "{}", output.stderr_text());
+        home.run(&[&words[..], &more].concat()).expect_success();
         file
     };
     let (one, other, slow) =
@@ -582,8 +575,7 @@ fn gaps_are_compared_by_what_arrivals_meet_and_unequal_times_are_reported() {
     let measure = |name: &str, seconds: &str| {
         let file = home.file(name);
         let words = ["measure", "spin-gap", "--cpus", &pu, "--seconds", seconds, "--save", &file];
-        let output = home.run(&words);
-        assert!(output.status.success(), "{}", output.stderr_text());
+        home.run(&words).expect_success();
         file
     };
     let (short, long) = (measure("a.json", "0.1"), measure("b.json", "1"));
@@ -606,8 +598,7 @@ fn two_plans_are_compared_block_by_block() {
     let mask = host.affinity(Tid(0)).expect("a mask");
     let mut files = Vec::new();
     for (index, strategy) in ["none", "compact"].into_iter().enumerate() {
-        let output = home.run(&["plan", "-s", strategy, "--vcpus", "1", "--json"]);
-        assert!(output.status.success(), "{}", output.stderr_text());
+        let output = home.run(&["plan", "-s", strategy, "--vcpus", "1", "--json"]).expect_success();
         let file = home.file(&format!("{index}.json"));
         files::write_atomic(&file, &output.stdout).expect("written");
         files.push(file);
@@ -621,7 +612,7 @@ fn two_plans_are_compared_block_by_block() {
         return;
     }
     assert!(output.status.success(), "{said}");
-    let reported: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+    let reported: Value = output.json();
     assert_eq!(reported["blocks"], 2);
     assert!(reported["remarks"].to_string().contains("under compact"), "{reported}");
     home.refused(&words[..7], 2, "no probe was given");

@@ -1,6 +1,7 @@
 //! `pinfold measure --guest SOCKET` and `compare --guest SOCKET`, in a real guest that runs
 //! already: Debian's kernel in QEMU's translator, whose init is `pinload agent`.
 
+use crate::common::{Checked as _, PINFOLD, SECOND_NS};
 use pinfold_host::process::{Child, Output, Spawn, Stdio, find_program};
 use pinfold_host::{SystemClock, files};
 use pinfold_model::{Accelerator, Isa};
@@ -9,8 +10,6 @@ use pinfold_probe::pinload;
 use pinfold_vm::guest::{self, DemoGuest, GuestDisks, GuestError};
 use serde_json::Value;
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const SECOND_NS: u64 = 1_000_000_000;
 /// A boot on a machine where others work too.
 const BOOT_NS: u64 = 300 * SECOND_NS;
 const PATIENCE_NS: u64 = 300 * SECOND_NS;
@@ -86,7 +85,7 @@ impl Running {
     fn json(&self, probe: &str, more: &[&str]) -> Value {
         let output = self.measure(probe, &[&["--json"], more].concat());
         assert!(output.status.success(), "{probe}: {}", output.stderr_text());
-        serde_json::from_str(&output.stdout_text()).expect("JSON")
+        output.json()
     }
 
     fn refused(&self, probe: &str, more: &[&str], reported: &str) {
@@ -150,9 +149,12 @@ fn check_refusals(guest: &Running) {
 /// A probe in the guest against the same probe on this machine.
 fn compared(guest: &Running, probe: &[&str]) -> Value {
     let words = ["compare", "--guest", &guest.socket, "--native", "--blocks", "2", "--json", "--"];
-    let output = guest.spawn(&[&words[..], probe].concat()).capture(PATIENCE_NS).expect("runs");
-    assert!(output.status.success(), "{}", output.stderr_text());
-    let reported: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+    let output = guest
+        .spawn(&[&words[..], probe].concat())
+        .capture(PATIENCE_NS)
+        .expect("runs")
+        .expect_success();
+    let reported: Value = output.json();
     assert_eq!(reported["blocks"], 2);
     assert!(reported["first"].as_str().is_some_and(|name| name.contains("guest")), "{reported}");
     assert!(

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::common::{Checked as _, PINFOLD, Sandbox};
 use pinfold_host::process::{Output, Spawn, own_pid};
 use pinfold_host::{Clock as _, SystemClock};
 use serde_json::Value;
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const PATIENCE_NS: u64 = 120_000_000_000;
 
 fn run(words: &[&str]) -> Output {
@@ -16,8 +16,8 @@ fn run(words: &[&str]) -> Output {
 
 /// In a terminal of so many columns.
 fn run_in(words: &[&str], columns: &str) -> Output {
-    let folder = tempfile::tempdir().expect("a folder");
-    let cache = folder.path().to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let cache = sandbox.root();
     Spawn::new(PINFOLD)
         .args(words)
         .env("XDG_CACHE_HOME", &cache)
@@ -48,7 +48,7 @@ fn looked_in(words: &[&str], columns: &str) -> Output {
 
 fn json(output: &Output) -> Value {
     assert!(output.status.success(), "{}", output.stderr_text());
-    serde_json::from_str(&output.stdout_text()).expect("JSON")
+    output.json()
 }
 
 /// The sample of the role `task` for this quantity.
@@ -85,9 +85,8 @@ fn waits_of_a_process() {
 
 #[test]
 fn blocks_are_looked_at_one_by_one_and_compared() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    let (one, other) = (file("a.json"), file("b.json"));
+    let sandbox = Sandbox::new();
+    let (one, other) = (sandbox.path("a.json"), sandbox.path("b.json"));
     let reported =
         json(&looked(&["measure", "counters", "--blocks", "3", "--save", &one, "--json"]));
     assert_eq!(reported["found"].as_array().map(Vec::len), Some(3));

@@ -1,12 +1,10 @@
 //! `run`, `apply`, `status` and `undo` on a real QEMU of this test's own.
 
-use crate::common::until;
+use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox, until};
 use pinfold_host::files::StateDir;
 use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program};
 use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock};
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const SECOND_NS: u64 = 1_000_000_000;
 const QEMU: [&str; 12] = [
     "qemu-system-x86_64",
     "-machine",
@@ -70,23 +68,19 @@ fn apply_status_undo_on_a_running_machine() {
     };
     let place = ["apply", "--qmp", &socket, "--strategy", "compact"];
     // The socket is there before the threads are; QEMU answers when they are.
-    let ready = pinfold(&state, &[&place[..], &["--dry-run"]].concat());
-    assert!(ready.status.success(), "{}", ready.stderr_text());
+    pinfold(&state, &[&place[..], &["--dry-run"]].concat()).expect_success();
     let before = masks(&host);
-    let dry = pinfold(&state, &[&place[..], &["--dry-run"]].concat());
-    assert!(dry.status.success(), "{}", dry.stderr_text());
+    let dry = pinfold(&state, &[&place[..], &["--dry-run"]].concat()).expect_success();
     assert_eq!(masks(&host), before, "a dry run changes nothing");
-    let applied = pinfold(&state, &place);
-    assert!(applied.status.success(), "{}", applied.stderr_text());
+    pinfold(&state, &place).expect_success();
     let second = pinfold(&state, &[&place[..], &["--keep"]].concat());
-    assert_eq!(second.status.code(), Some(3), "{}", second.stderr_text());
+    second.expect_code(3);
     let undo = format!("pinfold --state-dir {state} undo");
     assert!(second.stderr_text().contains(&undo), "{}", second.stderr_text());
     let status = pinfold(&state, &["status"]);
     assert!(status.status.success(), "{}{}", status.stdout_text(), status.stderr_text());
     assert!(status.stdout_text().contains("vcpu(0)"), "{}", status.stdout_text());
-    let undone = pinfold(&state, &["undo"]);
-    assert!(undone.status.success(), "{}", undone.stderr_text());
+    pinfold(&state, &["undo"]).expect_success();
     assert_eq!(masks(&host), before, "everything is as it was");
     qemu.kill().expect("QEMU ends");
 }
@@ -96,8 +90,8 @@ fn undo_names_the_process_that_holds_a_placement_and_leaves_it() {
     if qemu_is_missing() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let state = sandbox.path("state");
     let mut run = Spawn::new(PINFOLD)
         .args(["--state-dir", &state, "run", "--strategy", "compact", "--"])
         .args(QEMU)
@@ -114,9 +108,7 @@ fn undo_names_the_process_that_holds_a_placement_and_leaves_it() {
     }
     let pid = run.pid().to_string();
     for words in [&["undo"][..], &["undo", "--all"]] {
-        let refused = pinfold(&state, words);
-        let said = refused.stderr_text();
-        assert_eq!(refused.status.code(), Some(3), "{said}");
+        let said = pinfold(&state, words).expect_code(3);
         assert!(said.contains(&format!("belongs to process {pid}, which is running")), "{said}");
         assert!(said.contains(&format!("kill -INT {pid}")), "{said}");
         assert!(status().contains("vcpu(0)"), "it stays");
@@ -134,8 +126,7 @@ fn undo_names_the_process_that_holds_a_placement_and_leaves_it() {
     assert!(stopped(), "status says so");
     run.signal(pinfold_host::process::Signaled::Continue).expect("it is stopped");
     let left = pinfold(&state, &["undo", "--left"]);
-    let said = left.stderr_text();
-    assert!(left.status.success(), "{said}");
+    let said = left.expect_code(0);
     assert!(status().contains("vcpu(0)"), "it is not left behind");
     run.signal(pinfold_host::process::Signaled::Interrupt).expect("it runs");
     let ended = run.wait_for(&SystemClock, 60 * SECOND_NS).expect("its state");
@@ -190,12 +181,9 @@ fn the_mask_of_pinfold_itself_forbids_nothing() {
         capture(&taskset, words, 60 * SECOND_NS).expect("pinfold runs")
     };
     let name = name_in(&folder);
-    let applied = narrow(&["apply", &name, "--strategy", "compact"]);
-    assert!(applied.status.success(), "{}", applied.stderr_text());
-    let config = narrow(&["apply", &name, "--strategy", "compact", "--config"]);
-    assert_eq!(config.status.code(), Some(2), "{}", config.stderr_text());
-    let both = narrow(&["apply", &name, "--qmp", &socket, "--strategy", "compact"]);
-    assert_eq!(both.status.code(), Some(2), "{}", both.stderr_text());
+    let applied = narrow(&["apply", &name, "--strategy", "compact"]).expect_success();
+    narrow(&["apply", &name, "--strategy", "compact", "--config"]).expect_code(2);
+    narrow(&["apply", &name, "--qmp", &socket, "--strategy", "compact"]).expect_code(2);
     let tids = host.list(&pinfold_host::paths::task_dir(qemu.pid())).expect("threads");
     let elsewhere = tids.iter().any(|tid| {
         let mask = host.affinity(pinfold_model::Tid(tid.parse().expect("a number")));
@@ -203,8 +191,7 @@ fn the_mask_of_pinfold_itself_forbids_nothing() {
     });
     assert!(elsewhere, "{}", applied.stdout_text());
     assert!(narrow(&["status", &name]).stdout_text().contains("1 placement is active"));
-    let undone = narrow(&["undo", &name]);
-    assert!(undone.status.success(), "{}", undone.stderr_text());
+    narrow(&["undo", &name]).expect_success();
     qemu.kill().expect("QEMU ends");
 }
 
@@ -299,8 +286,7 @@ fn running_machines_are_checked_together() {
     for (qemu, _) in &mut machines {
         qemu.kill().expect("QEMU ends");
     }
-    let refused = pinfold(&state, &["plan", "--all", "--vcpus", "2"]);
-    assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr_text());
+    pinfold(&state, &["plan", "--all", "--vcpus", "2"]).expect_code(2);
 }
 
 /// A machine whose journals are changed by hand.
@@ -487,8 +473,7 @@ fn what_was_replaced_is_put_back(
     let held = Spawn::new(PINFOLD).args(words).stdin(Stdio::Null).stderr(Stdio::Null);
     let mut held = held.die_with_parent(true).start().expect("it starts");
     assert!(until(|| status().starts_with("2 placements are active")), "{}", status());
-    let refused = pinfold(state, &["apply", "--plan", file]);
-    assert_eq!(refused.status.code(), Some(3), "{}", refused.stderr_text());
+    pinfold(state, &["apply", "--plan", file]).expect_code(3);
     assert_eq!(masks_of(&host, &machines[0].0), placed);
     held.signal(Signaled::Interrupt).expect("it runs");
     assert!(until(|| status().starts_with("1 placement is active, as planned")), "{}", status());
@@ -514,16 +499,14 @@ fn a_joint_plan_is_applied_to_all_of_its_machines_or_to_none() {
     let names = folders.each_ref().map(name_in);
     let vms = names.each_ref().map(|name| format!("name={name},vcpus=1"));
     let words = ["plan", "-s", "compact", "--vm", &vms[0], "--vm", &vms[1], "--json"];
-    let planned = pinfold(&state, &words);
-    assert!(planned.status.success(), "{}", planned.stderr_text());
+    let planned = pinfold(&state, &words).expect_success();
     let file = path("joint.json");
     pinfold_host::files::write_atomic(&file, planned.stdout_text().as_bytes()).expect("a plan");
     let masks = || machines.each_ref().map(|(qemu, _)| masks_of(&host, qemu));
     let before = masks();
     let status = || pinfold(&state, &["status"]).stdout_text();
 
-    let both = pinfold(&state, &["apply", "--plan", &file]);
-    assert!(both.status.success(), "{}", both.stderr_text());
+    pinfold(&state, &["apply", "--plan", &file]).expect_success();
     assert!(status().starts_with("2 placements are active, all as planned"), "{}", status());
     let [first, second] = masks();
     assert!(first.iter().all(|mask| !second.contains(mask)), "{first:?} {second:?}");
@@ -534,8 +517,7 @@ fn a_joint_plan_is_applied_to_all_of_its_machines_or_to_none() {
     assert_eq!(masks(), before);
 
     // The second machine is placed already and is to stay so: the first is reverted.
-    let one = pinfold(&state, &["apply", &names[1], "--plan", &file]);
-    assert!(one.status.success(), "{}", one.stderr_text());
+    let one = pinfold(&state, &["apply", &names[1], "--plan", &file]).expect_success();
     let refused = pinfold(&state, &["apply", "--plan", &file, "--keep"]);
     assert!(!refused.status.success(), "{}", refused.stdout_text());
     assert!(status().starts_with("1 placement is active, as planned"), "{}", status());
@@ -544,18 +526,16 @@ fn a_joint_plan_is_applied_to_all_of_its_machines_or_to_none() {
 
     // The part of one machine for another.
     let part = ["apply", "--qmp", &machines[0].1, "--plan", &file, "--vnode", &names[1]];
-    let part = pinfold(&state, &part);
-    assert!(part.status.success(), "{}", part.stderr_text());
+    pinfold(&state, &part).expect_success();
     assert_eq!(masks()[0], second);
-    let unknown = pinfold(&state, &["apply", &names[0], "--plan", &file, "--vnode", "none"]);
-    assert_eq!(unknown.status.code(), Some(2), "{}", unknown.stderr_text());
-    assert!(unknown.stderr_text().contains("it places "), "{}", unknown.stderr_text());
+    let said =
+        pinfold(&state, &["apply", &names[0], "--plan", &file, "--vnode", "none"]).expect_code(2);
+    assert!(said.contains("it places "), "{said}");
     assert!(pinfold(&state, &["undo", "--all"]).status.success());
 
     // Without one of its machines nothing is placed.
     machines[1].0.kill().expect("QEMU ends");
-    let missing = pinfold(&state, &["apply", "--plan", &file]);
-    assert_eq!(missing.status.code(), Some(4), "{}", missing.stderr_text());
+    pinfold(&state, &["apply", "--plan", &file]).expect_code(4);
     assert_eq!(status().trim(), "no placement is active");
     machines[0].0.kill().expect("QEMU ends");
 }
@@ -582,8 +562,7 @@ fn a_running_machine_that_was_placed_is_well_placed() {
             assert_eq!(output.status.code(), Some(0), "{said}");
             assert!(said.contains("vCPU 0") && !said.contains("not-pinned"), "{said}");
         }
-        let undone = pinfold(&state, &["undo"]);
-        assert!(undone.status.success(), "{}", undone.stderr_text());
+        pinfold(&state, &["undo"]).expect_success();
     }
     qemu.kill().expect("QEMU ends");
 }
@@ -598,13 +577,11 @@ fn a_plan_of_another_machine_is_not_applied() {
     let (mut qemu, socket) = started(&folder, "1");
     // The CPUs of this plan are there on every machine; only the fingerprint tells.
     let words = ["plan", "--strategy", "none", "--vcpus", "1", "--input", "core:1 pu:1", "--json"];
-    let made = pinfold(&state, &words);
-    assert!(made.status.success(), "{}", made.stderr_text());
+    let made = pinfold(&state, &words).expect_success();
     let file = folder.path().join("plan.json").to_string_lossy().into_owned();
     pinfold_host::files::write_atomic(&file, &made.stdout).expect("written");
-    let refused = pinfold(&state, &["apply", "--qmp", &socket, "--plan", &file, "--dry-run"]);
-    let said = refused.stderr_text();
-    assert_eq!(refused.status.code(), Some(2), "{said}");
+    let said =
+        pinfold(&state, &["apply", "--qmp", &socket, "--plan", &file, "--dry-run"]).expect_code(2);
     assert!(said.contains(&format!("{file} was created for another machine")), "{said}");
     assert!(said.contains("pinfold plan --strategy none --vcpus 1 --json"), "{said}");
     qemu.kill().expect("QEMU ends");
@@ -612,19 +589,16 @@ fn a_plan_of_another_machine_is_not_applied() {
 
 #[test]
 fn a_process_that_is_no_machine_is_not_checked() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let state = sandbox.root();
     let own = pinfold_host::process::own_pid().to_string();
-    let output = pinfold(&state, &["plan", "--check", "--pid", &own]);
-    assert_eq!(output.status.code(), Some(4), "{}", output.stderr_text());
-    assert!(output.stderr_text().contains(&own), "{}", output.stderr_text());
+    let said = pinfold(&state, &["plan", "--check", "--pid", &own]).expect_code(4);
+    assert!(said.contains(&own), "{said}");
     // More than any kernel gives out.
-    let output = pinfold(&state, &["plan", "--check", "--pid", "4999999"]);
-    assert_eq!(output.status.code(), Some(4), "{}", output.stderr_text());
-    assert!(output.stderr_text().contains("4999999"), "{}", output.stderr_text());
-    let output = pinfold(&state, &["plan", "--check", "--qmp", "/nonexistent/qmp"]);
-    assert_eq!(output.status.code(), Some(4), "{}", output.stderr_text());
-    assert!(output.stderr_text().contains("/nonexistent/qmp"), "{}", output.stderr_text());
+    let said = pinfold(&state, &["plan", "--check", "--pid", "4999999"]).expect_code(4);
+    assert!(said.contains("4999999"), "{said}");
+    let said = pinfold(&state, &["plan", "--check", "--qmp", "/nonexistent/qmp"]).expect_code(4);
+    assert!(said.contains("/nonexistent/qmp"), "{said}");
 }
 
 #[test]
@@ -632,10 +606,9 @@ fn a_qemu_that_does_not_start_shows_its_own_message() {
     if qemu_is_missing() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let state = sandbox.root();
     let words = ["run", "--strategy", "compact", "--", QEMU[0], "-no-such-option"];
-    let output = pinfold(&state, &words);
-    assert_eq!(output.status.code(), Some(4), "{}", output.stderr_text());
-    assert!(output.stderr_text().contains("no-such-option"), "{}", output.stderr_text());
+    let said = pinfold(&state, &words).expect_code(4);
+    assert!(said.contains("no-such-option"), "{said}");
 }

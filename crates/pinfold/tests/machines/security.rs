@@ -1,11 +1,10 @@
 //! What docs/security.md promises, on processes of this test's own.
 
+use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox};
 use pinfold_host::process::{Child, Output, Spawn, Stdio, capture, find_program, is_root};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths, proc_stat};
 use pinfold_model::Tid;
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const SECOND_NS: u64 = 1_000_000_000;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security.md");
 
 /// What masks and policies of another user's QEMU take; the page says what for.
@@ -111,8 +110,8 @@ fn without_privileges_own_machines_are_placed_and_the_host_is_left() {
     }
     let (qemu, host) = (foreign_qemu(), LiveHost::new().expect("a host"));
     let (pid, before) = (qemu.pid().to_string(), masks(&host, qemu.pid()));
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path().to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let root = sandbox.root();
     let (user, state) = (nobody(&root), format!("{root}/state"));
     let works: [&[&str]; 8] = [
         &["topo"],
@@ -177,8 +176,7 @@ fn a_mark_that_another_user_forged_does_not_count() {
     let forged = format!("/tmp/pinfold-placed-65534-{}", std::process::id());
     let line = format!("mkdir -m 711 {forged} && echo x > {forged}/{number}-{pid}-{start}");
     let words = ["--reuid=12345", "--regid=12345", "--clear-groups", "sh", "-c", &line];
-    let made = capture("setpriv", words, SECOND_NS).expect("it runs");
-    assert!(made.status.success(), "{}", made.stderr_text());
+    capture("setpriv", words, SECOND_NS).expect("it runs").expect_success();
     let state = tempfile::tempdir().expect("a folder");
     let state = state.path().join("state").to_string_lossy().into_owned();
     let applied = pinfold(&[], &state, &["apply", "-s", "compact", "--pid", &pid.to_string()]);
@@ -191,12 +189,11 @@ fn a_mark_that_another_user_forged_does_not_count() {
 
 /// Root does not place a machine that its owner has placed.
 fn the_mark_of_the_owner_counts(pid: &str) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path().to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let root = sandbox.root();
     let (own, other) = (format!("{root}/own"), format!("{root}/other"));
     let user = nobody(&root);
-    let applied = pinfold(&user, &own, &["apply", "-s", "compact", "--pid", pid]);
-    assert!(applied.status.success(), "{}", applied.stderr_text());
+    pinfold(&user, &own, &["apply", "-s", "compact", "--pid", pid]).expect_success();
     let refused = pinfold(&[], &other, &["apply", "-s", "none", "--pid", pid]);
     let undone = pinfold(&user, &own, &["undo"]);
     assert_eq!(refused.status.code(), Some(3), "{}", refused.stderr_text());
@@ -229,16 +226,15 @@ fn numa_balancing_is_written_only_with_the_capability_of_the_page() {
 
 #[test]
 fn a_state_directory_that_others_could_have_filled_is_refused() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    files::make_dirs(&path("open")).expect("made");
-    let mode = capture("chmod", ["777", &path("open")], SECOND_NS).expect("chmod runs");
+    let sandbox = Sandbox::new();
+    files::make_dirs(&sandbox.path("open")).expect("made");
+    let mode = capture("chmod", ["777", &sandbox.path("open")], SECOND_NS).expect("chmod runs");
     assert!(mode.status.success());
-    files::make_dirs(&path("real")).expect("made");
-    std::os::unix::fs::symlink(path("real"), path("link")).expect("a link");
+    files::make_dirs(&sandbox.path("real")).expect("made");
+    std::os::unix::fs::symlink(sandbox.path("real"), sandbox.path("link")).expect("a link");
     for command in ["status", "undo", "journal", "watch"] {
         for (name, why) in [("open", "can be written by others"), ("link", "is a link")] {
-            let refused = pinfold(&[], &path(name), &[command]);
+            let refused = pinfold(&[], &sandbox.path(name), &[command]);
             assert_eq!(refused.status.code(), Some(3), "{command} {name}");
             assert!(refused.stderr_text().contains(why), "{}", refused.stderr_text());
         }
@@ -247,10 +243,11 @@ fn a_state_directory_that_others_could_have_filled_is_refused() {
         println!("skipped: a directory of another user takes root");
         return;
     }
-    files::make_dirs(&path("foreign")).expect("made");
-    let given = capture("chown", ["65534", &path("foreign")], SECOND_NS).expect("chown runs");
+    files::make_dirs(&sandbox.path("foreign")).expect("made");
+    let given =
+        capture("chown", ["65534", &sandbox.path("foreign")], SECOND_NS).expect("chown runs");
     assert!(given.status.success());
-    let refused = pinfold(&[], &path("foreign"), &["undo"]);
+    let refused = pinfold(&[], &sandbox.path("foreign"), &["undo"]);
     assert!(refused.stderr_text().contains("belongs to user 65534"), "{}", refused.stderr_text());
 }
 

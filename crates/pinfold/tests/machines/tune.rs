@@ -1,13 +1,12 @@
 //! `tune` on the real demo guest: it measures, stops when told to, goes on, and leaves
 //! nothing behind.
 
+use crate::common::{PINFOLD, SECOND_NS, until};
 use pinfold_host::process::{Child, Spawn, Stdio, capture, find_program};
 use pinfold_host::{Clock, SystemClock};
 use pinfold_model::{LoadState, Metric};
 use pinfold_study::store::{RunId, StartStatus, Store};
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const SECOND_NS: u64 = 1_000_000_000;
 const PATIENCE_NS: u64 = 300 * SECOND_NS;
 
 struct Folder {

@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 
+use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox};
 use pinfold_host::process::{Child, Output, Signaled, Spawn, Stdio, capture, find_program, signal};
 use pinfold_host::{
     Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, files, mountinfo, paths,
@@ -12,8 +13,6 @@ use pinfold_model::{CpuSet, Tid};
 use pinfold_vm::qemu::{Qmp, QmpTransport as _};
 use serde_json::{Value, json};
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const SECOND_NS: u64 = 1_000_000_000;
 /// More than any of this takes; a watch that does nothing fails by it.
 const PATIENCE_NS: u64 = 60 * SECOND_NS;
 
@@ -108,8 +107,7 @@ impl TestMachine {
     /// A plan for so many vCPUs, each on CPUs of its own if there are enough.
     fn plan(&self, vcpus: &str) -> String {
         let words = ["plan", "--strategy", "compact", "--vcpus", vcpus, "--name", "t", "--json"];
-        let made = self.pinfold(&words);
-        assert!(made.status.success(), "{}", made.stderr_text());
+        let made = self.pinfold(&words).expect_success();
         let file = self.file("plan.json");
         files::write_atomic(&file, made.stdout_text().as_bytes()).expect("written");
         file
@@ -117,8 +115,7 @@ impl TestMachine {
 
     fn apply(&self) {
         let plan = self.plan("1");
-        let applied = self.pinfold(&["apply", "--qmp", &self.file("qmp"), "--plan", &plan]);
-        assert!(applied.status.success(), "{}", applied.stderr_text());
+        self.pinfold(&["apply", "--qmp", &self.file("qmp"), "--plan", &plan]).expect_success();
     }
 }
 
@@ -149,8 +146,7 @@ fn follows_another_plan(scene: &TestMachine, vcpu: Tid, cpus: &CpuSet) {
     let before = scene.mask(vcpu);
     let (socket, pin) = (scene.file("qmp"), format!("vcpu={cpus}"));
     let words = ["apply", "--qmp", &socket, "--strategy", "compact", "--pin", &pin];
-    let replaced = scene.pinfold(&words);
-    assert!(replaced.status.success(), "{}", replaced.stderr_text());
+    scene.pinfold(&words).expect_success();
     assert_eq!(scene.mask(vcpu), *cpus);
     scene.host.set_affinity(vcpu, &before).expect("moved");
     wait("the mask of the new plan", || (scene.mask(vcpu) == *cpus).then_some(()));
@@ -217,8 +213,7 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     assert!(shown.contains("vcpu(1) (thread") && shown.contains("not in the plan"), "{shown}");
     is_outside_the_plan(&scene, &shown);
     let _again = scene.watch();
-    let undone = scene.pinfold(&["undo"]);
-    assert!(undone.status.success(), "{}", undone.stderr_text());
+    scene.pinfold(&["undo"]).expect_success();
     assert_eq!(scene.mask(vcpu), before);
     wait("its notice", || scene.metrics().contains("placements 0").then_some(()));
     assert_eq!(scene.mask(vcpu), before, "what was taken back is not put there again");
@@ -303,23 +298,19 @@ fn a_write_to_the_machines_group_is_reported_with_what_and_since_when() {
 /// A socket of metrics is made in a private directory that exists, and nowhere else.
 #[test]
 fn a_socket_of_metrics_needs_a_private_directory() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
     let watch = |socket: &str| {
-        let words = ["--state-dir", &path("state"), "watch", "--metrics", socket];
+        let words = ["--state-dir", &sandbox.path("state"), "watch", "--metrics", socket];
         capture(PINFOLD, words, PATIENCE_NS).expect("pinfold runs")
     };
-    let missing = watch(&path("none/metrics"));
-    let said = missing.stderr_text();
-    assert_eq!(missing.status.code(), Some(2), "{said}");
+    let said = watch(&sandbox.path("none/metrics")).expect_code(2);
     assert!(said.contains("there is no directory") && said.contains("install -d -m 700"), "{said}");
-    assert!(!files::exists(&path("none")));
-    let open = path("open");
+    assert!(!files::exists(&sandbox.path("none")));
+    let open = sandbox.path("open");
     files::StateDir::open(&open).expect("a directory");
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).expect("it is ours");
-    let refused = watch(&path("open/metrics"));
-    assert_eq!(refused.status.code(), Some(3), "{}", refused.stderr_text());
-    assert!(!files::exists(&path("open/metrics")));
+    watch(&sandbox.path("open/metrics")).expect_code(3);
+    assert!(!files::exists(&sandbox.path("open/metrics")));
 }
 
 fn plug_in(qmp: &mut Qmp, mut device: Value) {

@@ -1,13 +1,12 @@
 //! `apply`, `undo` and the hook on domains of a real libvirt, with TCG.
 
-use crate::common::until;
+use crate::common::{Checked as _, PINFOLD, SECOND_NS, until};
 use crate::daemon::Daemon;
 use pinfold_host::process::{Output, Signaled, Spawn, Stdio, capture, find_program, own_pid};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock};
 use pinfold_model::{CpuSet, PuId, Tid};
 
 const NAME: &str = "pinfold-test";
-const SECOND_NS: u64 = 1_000_000_000;
 
 /// The daemon with a domain.
 fn domain(inside: &str) -> Option<Daemon> {
@@ -40,7 +39,7 @@ fn root(daemon: &Daemon) -> String {
 fn pinfold(daemon: &Daemon, arguments: &[&str]) -> Output {
     let state = format!("--state-dir={}/state", root(daemon));
     let uri = format!("LIBVIRT_DEFAULT_URI={}", daemon.uri());
-    let words = [&[uri.as_str(), env!("CARGO_BIN_EXE_pinfold"), &state], arguments].concat();
+    let words = [&[uri.as_str(), PINFOLD, &state], arguments].concat();
     capture("env", words, 60 * SECOND_NS).expect("pinfold runs")
 }
 
@@ -67,8 +66,8 @@ fn plan(daemon: &Daemon) -> (String, CpuSet) {
     let avoid: CpuSet = own.iter().filter(|pu| *pu != first).collect();
     let words = ["plan", "--strategy", "compact", "--vcpus", "2", "--iothread", "iothread1"];
     let avoid = format!("--avoid={avoid}");
-    let output = pinfold(daemon, &[&words[..], &[avoid.as_str(), "--json"]].concat());
-    assert!(output.status.success(), "{}", output.stderr_text());
+    let output =
+        pinfold(daemon, &[&words[..], &[avoid.as_str(), "--json"]].concat()).expect_success();
     let file = format!("{}/plan.json", root(daemon));
     pinfold_host::files::write_atomic(&file, &output.stdout).expect("written");
     (file, CpuSet::single(PuId(first.0)))
@@ -131,7 +130,7 @@ fn watch_puts_pins_right_through_libvirt() {
     let log = format!("{}/watch.log", root(&daemon));
     let line = "exec \"$@\" >\"$0\" 2>&1";
     let mut watch = Spawn::new("sh")
-        .args(["-c", line, &log, env!("CARGO_BIN_EXE_pinfold"), &state, "watch"])
+        .args(["-c", line, &log, PINFOLD, &state, "watch"])
         .stdin(Stdio::Null)
         .die_with_parent(true)
         .start()
@@ -179,7 +178,7 @@ fn a_kill_ends_the_virsh_that_is_about_to_pin() {
     run("cp", &[&path("text"), &path("virsh")]);
     run("chmod", &["0755", &path("virsh")]);
     let search = format!("{}:{}", slow.path().display(), std::env::var("PATH").expect("PATH"));
-    let mut placing = Spawn::new(env!("CARGO_BIN_EXE_pinfold"))
+    let mut placing = Spawn::new(PINFOLD)
         .args([&format!("--state-dir={}/state", root(&daemon)), "apply", "--libvirt", NAME])
         .args(["--plan", &file])
         .env("PATH", &search)
@@ -213,21 +212,14 @@ fn a_domain_is_found_by_name_uuid_and_id_and_its_numatune_is_heeded() {
         good(&pinfold(&daemon, &["apply", wanted, "--strategy", "none", "--dry-run"]));
     }
     let uri = format!("LIBVIRT_DEFAULT_URI={}", daemon.uri());
-    let ask = [&uri, "PINFOLD_COMPLETE=fish", env!("CARGO_BIN_EXE_pinfold"), "--", "pinfold"];
+    let ask = [&uri, "PINFOLD_COMPLETE=fish", PINFOLD, "--", "pinfold"];
     let words = [&ask[..], &["apply", "--libvirt", ""]].concat();
     let completed = capture("env", words, 60 * SECOND_NS).expect("pinfold runs").stdout_text();
     assert_eq!(completed, format!("{NAME}\tdomain\n"));
     let unknown = ["apply", "--libvirt", "nonesuch", "--strategy", "none"];
-    let output = pinfold(&daemon, &unknown);
-    assert_eq!(output.status.code(), Some(4), "{}", output.stderr_text());
-    assert!(
-        output.stderr_text().contains("knows no domain \"nonesuch\""),
-        "{}",
-        output.stderr_text()
-    );
-    let unknown = pinfold(&daemon, &["apply", "nonesuch", "--strategy", "none"]);
-    let said = unknown.stderr_text();
-    assert_eq!(unknown.status.code(), Some(4), "{said}");
+    let said = pinfold(&daemon, &unknown).expect_code(4);
+    assert!(said.contains("knows no domain \"nonesuch\""), "{said}");
+    let said = pinfold(&daemon, &["apply", "nonesuch", "--strategy", "none"]).expect_code(4);
     assert!(said.contains("no libvirt domain and no running QEMU is named nonesuch"), "{said}");
     // The nodes are those of `virsh dumpxml`. With one CPU this strategy refuses everywhere, and
     // names the nodes to which it was restricted.
@@ -277,7 +269,7 @@ fn undo_waits_for_a_libvirt_that_is_away_and_finds_it_again() {
     good(&pinfold(&daemon, &["apply", "--libvirt", NAME, "--plan", &file, "--config"]));
     daemon.stop();
     let output = pinfold(&daemon, &["undo"]);
-    assert_eq!(output.status.code(), Some(5), "{}", output.stderr_text());
+    output.expect_code(5);
     let said = output.stderr_text();
     assert!(said.contains("failed to connect") && said.contains(" undo` again"), "{said}");
     daemon.restart();
@@ -323,7 +315,7 @@ fn the_hook_places_a_domain_that_libvirt_starts() {
         2>> \"$HOME/hook.log\"\n";
     let hook = format!("{folder}/qemu");
     pinfold_host::files::write_atomic(&hook, script.as_bytes()).expect("written");
-    run("cp", &[env!("CARGO_BIN_EXE_pinfold"), &format!("{folder}/pinfold")]);
+    run("cp", &[PINFOLD, &format!("{folder}/pinfold")]);
     run("chmod", &["0755", &folder, &hook, &format!("{folder}/pinfold")]);
     let Some(daemon) = Daemon::start_by(NAME, &wrap) else { return };
     let (file, one) = plan(&daemon);

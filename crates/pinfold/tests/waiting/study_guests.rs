@@ -2,11 +2,10 @@
 
 use std::io::Read as _;
 
-use crate::common::until;
+use crate::common::{PINFOLD, until};
 use pinfold_host::files;
 use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program, signal};
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const TIMEOUT_NS: u64 = 400_000_000_000;
 
 /// Programs share a boot; one and two vCPUs, floating and pinned.
