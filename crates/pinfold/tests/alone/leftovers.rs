@@ -1,12 +1,8 @@
 //! Temporary files of a process that was killed: `status` names them, `undo` removes them.
 
-use crate::common::{Checked as _, MINUTE_NS, PINFOLD, Sandbox, take_turn, until};
-use pinfold_host::process::{Output, Signaled, Spawn, Stdio, capture};
+use crate::common::{MINUTE_NS, Sandbox, take_turn, until};
+use pinfold_host::process::{Signaled, Stdio};
 use pinfold_host::{SystemClock, files};
-
-fn pinfold(state: &str, words: &[&str]) -> Output {
-    capture(PINFOLD, [&["--state-dir", state], words].concat(), MINUTE_NS).expect("it runs")
-}
 
 /// One after the other: each `undo` removes what it finds. So does every other Pinfold of this
 /// user, which may come first.
@@ -20,17 +16,11 @@ fn what_killed_processes_leave_is_named_by_status_and_removed_by_undo() {
 /// The folder of a `tune` that was killed.
 fn a_folder_in_memory() {
     let sandbox = Sandbox::new();
-    let (state, store, page) = (sandbox.path("state"), sandbox.path("store"), sandbox.path("page"));
-    let mut tune = Spawn::new(PINFOLD)
-        .args(["--state-dir", &state, "tune", "--demo", "--budget", "7m"])
-        .args(["--strategies", "none,compact", "--store", &store, "--report", &page])
-        .stdin(Stdio::Null)
-        .stdout(Stdio::Null)
-        .stderr(Stdio::Null)
-        .own_group()
-        .die_with_parent(true)
-        .start()
-        .expect("it starts");
+    let (store, page) = (sandbox.path("store"), sandbox.path("page"));
+    let words = ["tune", "--demo", "--budget", "7m", "--strategies", "none,compact"];
+    let tune = sandbox.spawn(&[&words[..], &["--store", &store, "--report", &page]].concat());
+    let tune = tune.stdout(Stdio::Null).stderr(Stdio::Null).own_group().die_with_parent(true);
+    let mut tune = tune.start().expect("it starts");
     let prefix = format!("pinfold-{}-", tune.pid());
     let memory = || files::list("/dev/shm").unwrap_or_default();
     let scratch = || memory().into_iter().find(|name| name.starts_with(&prefix));
@@ -46,14 +36,14 @@ fn a_folder_in_memory() {
     tune.signal(Signaled::Kill).expect("it runs");
     assert!(tune.wait_for(&SystemClock, MINUTE_NS).expect("its state").is_some());
     let path = format!("/dev/shm/{name}");
-    let status = pinfold(&state, &["status"]).stdout_text();
+    let status = sandbox.run(&["status"]).stdout_text();
     assert!(status.contains(&path) || scratch().is_none(), "{status}");
-    let json = pinfold(&state, &["status", "--json"]).stdout_text();
+    let json = sandbox.run(&["status", "--json"]).stdout_text();
     assert!(json.contains("\"leftovers\":"), "{json}");
     assert!(json.contains(&path) || scratch().is_none(), "{json}");
-    pinfold(&state, &["undo"]).expect_success();
+    sandbox.print(&["undo"]);
     assert!(scratch().is_none());
-    assert!(!pinfold(&state, &["status"]).stdout_text().contains(&path));
+    assert!(!sandbox.run(&["status"]).stdout_text().contains(&path));
 }
 
 /// The socket of a supervisor that was killed, and that of a `run --cores`.
@@ -70,10 +60,10 @@ fn a_socket_at_which_no_process_listens() {
     }
     let held = path("run-4194998.sock");
     let listener = std::os::unix::net::UnixListener::bind(&held).expect("a socket");
-    let status = pinfold(&state, &["status"]).stdout_text();
+    let status = sandbox.run(&["status"]).stdout_text();
     assert!(sockets.iter().all(|socket| status.contains(socket)), "{status}");
     assert!(!status.contains(&held), "{status}");
-    assert!(pinfold(&state, &["undo"]).status.success());
+    sandbox.print(&["undo"]);
     assert!(!sockets.iter().any(|socket| files::exists(socket)));
     assert!(files::exists(&held), "a process listens there");
     drop(listener);

@@ -1,22 +1,23 @@
 //! Every command of the README, the guide, the FAQ and the pages on libvirt, measuring and exits is
 //! run, or parsed where it needs a machine of the reader's.
 
-use crate::common::{Checked as _, MINUTE_NS, PINFOLD, take_turn};
+use crate::common::{Checked as _, MINUTE_NS, PINFOLD, ROOT, take_turn};
 use pinfold_host::process::{Spawn, Stdio, capture};
 
 const PAGES: [&str; 6] = [
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md"),
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide.md"),
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/faq.md"),
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/libvirt.md"),
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measuring.md"),
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/exits.md"),
+    "README.md",
+    "docs/guide.md",
+    "docs/faq.md",
+    "docs/libvirt.md",
+    "docs/measuring.md",
+    "docs/exits.md",
 ];
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/desktop.xml");
 
 /// The `pinfold …` lines of a page's shell blocks, without their comments.
 fn commands(page: &str) -> Vec<String> {
-    let text = pinfold_host::files::read_text(page).expect("the page is there");
+    let text =
+        pinfold_host::files::read_text(&format!("{ROOT}/{page}")).expect("the page is there");
     let mut inside = false;
     let mut found = Vec::new();
     for line in text.lines() {
@@ -45,7 +46,7 @@ fn words(line: &str) -> Vec<String> {
 /// A word of a command; files of the pages are named from the repository's root.
 fn from_root(word: &String) -> String {
     if ["docs/", "fixtures/", "studies/"].iter().any(|folder| word.starts_with(folder)) {
-        format!("{}/../../{word}", env!("CARGO_MANIFEST_DIR"))
+        format!("{ROOT}/{word}")
     } else {
         word.clone()
     }

@@ -3,11 +3,12 @@
 //!
 //! The commands run next to each other, each with folders and a virtual machine of its own.
 
+use crate::common::machine::{list_masks, start_qemu};
+use crate::common::{MINUTE_NS, PINFOLD, Sandbox, run, take_turn, until};
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::{MINUTE_NS, PINFOLD, take_turn, until};
-use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program, is_root};
-use pinfold_host::{Host as _, LiveHost, SystemClock, files, paths};
+use pinfold_host::process::{Child, Signaled, Spawn, Stdio, find_program, is_root};
+use pinfold_host::{Host as _, LiveHost, SystemClock, files};
 use pinfold_model::{CpuSet, Tid};
 
 /// What finds the processes that a test started: a variable that all of them inherit.
@@ -46,7 +47,7 @@ enum Ready {
 
 /// What one command has to itself.
 struct TestMachine {
-    folder: tempfile::TempDir,
+    sandbox: Sandbox,
     host: LiveHost,
     /// A virtual machine that it may be pointed at.
     qemu: Option<Child>,
@@ -60,8 +61,7 @@ const QEMU: &str = "qemu-system-x86_64 -M q35 -display none -nodefaults -m 64M -
 
 impl TestMachine {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        Self { folder, host: LiveHost::new().expect("a host"), qemu: None }
+        Self { sandbox: Sandbox::new(), host: LiveHost::new().expect("a host"), qemu: None }
     }
 
     /// The same with a virtual machine.
@@ -69,33 +69,30 @@ impl TestMachine {
         let mut scene = Self::new();
         let line = format!("{QEMU} {more} -qmp unix:{},server=on,wait=off", scene.file("qmp"));
         let line = words(&line);
-        scene.qemu =
-            Some(crate::common::machine::start_qemu(Spawn::new(&line[0]).args(&line[1..])));
+        scene.qemu = Some(start_qemu(Spawn::new(&line[0]).args(&line[1..])));
         assert!(until(|| scene.masks().len() > 2), "QEMU makes its vCPUs");
         scene
     }
 
     /// A name for a vnode that no other test has.
     fn vnode(&self) -> String {
-        let folder = self.folder.path().to_string_lossy().into_owned();
+        let folder = self.sandbox.root();
         let letters = folder.rsplit('/').next().unwrap_or_default().chars();
         letters.filter(char::is_ascii_alphanumeric).collect()
     }
 
     fn file(&self, name: &str) -> String {
-        self.folder.path().join(name).to_string_lossy().into_owned()
+        self.sandbox.path(name)
     }
 
     fn masks(&self) -> BTreeMap<Tid, CpuSet> {
-        let Some(qemu) = &self.qemu else { return BTreeMap::new() };
-        let tids = self.host.list(&paths::task_dir(qemu.pid())).expect("threads");
-        let tids = tids.iter().filter_map(|tid| tid.parse().ok().map(Tid));
-        tids.filter_map(|tid| Some((tid, self.host.affinity(tid).ok()?))).collect()
+        let qemu = self.qemu.as_ref();
+        qemu.map(|qemu| list_masks(&self.host, qemu.pid())).unwrap_or_default()
     }
 
     /// Processes of the commands under test, with their names.
     fn started(&self) -> BTreeMap<Tid, String> {
-        let mark = format!("{MARK}={}", self.folder.path().display());
+        let mark = format!("{MARK}={}", self.sandbox.root());
         let pids = self.host.list("/proc").expect("processes");
         let pids = pids.iter().filter_map(|pid| pid.parse().ok().map(Tid));
         let name = |pid: Tid| {
@@ -145,9 +142,8 @@ impl TestMachine {
             let names = files::list(folder).unwrap_or_default().into_iter();
             left.extend(names.filter(|name| of_pid(name)));
         }
-        let output =
-            capture("find", ["/sys/fs/cgroup", "-type", "d", "-name", "pinfold*"], MINUTE_NS);
-        let groups = output.expect("find runs").stdout_text();
+        let groups =
+            run("find", ["/sys/fs/cgroup", "-type", "d", "-name", "pinfold*"]).stdout_text();
         let groups = groups.lines().filter(|path| {
             path.split('/').any(|name| {
                 name.starts_with("pinfold")
@@ -161,24 +157,9 @@ impl TestMachine {
 
     /// The files of the cgroups above ours that a placement may change.
     fn group_files(&self) -> BTreeMap<String, String> {
-        let find = [
-            "/sys/fs/cgroup",
-            "-maxdepth",
-            "2",
-            "-type",
-            "f",
-            "(",
-            "-name",
-            "cpuset.cpus",
-            "-o",
-            "-name",
-            "cpuset.mems",
-            "-o",
-            "-name",
-            "cgroup.subtree_control",
-            ")",
-        ];
-        let found = capture("find", find, MINUTE_NS).expect("find runs").stdout_text();
+        let names = "-name cpuset.cpus -o -name cpuset.mems -o -name cgroup.subtree_control";
+        let find = format!("/sys/fs/cgroup -maxdepth 2 -type f ( {names} )");
+        let found = run("find", find.split(' ')).stdout_text();
         let files = found.lines().filter(|path| !path.contains("/pinfold"));
         files.filter_map(|path| Some((path.to_owned(), files::read_text(path).ok()?))).collect()
     }
@@ -191,7 +172,7 @@ impl TestMachine {
         Spawn::new("sh")
             .args(["-c", &script, "-", PINFOLD, "--state-dir", &state])
             .args(&long.words)
-            .env(MARK, &self.folder.path().to_string_lossy())
+            .env(MARK, &self.sandbox.root())
             .env("TMPDIR", &temporary)
             .stdin(Stdio::Null)
             .own_group()
@@ -268,8 +249,7 @@ impl TestMachine {
             if files.iter().any(|(path, text)| now.get(path).is_some_and(|now| now != text)) {
                 note("files of cgroups", format!("{now:?}, before {files:?}"));
             }
-            capture(PINFOLD, ["--state-dir", &self.file("state"), "undo", "--all"], MINUTE_NS)
-                .expect("it runs");
+            self.sandbox.run(&["undo", "--all"]);
             println!(
                 "{} ended by {signal:?} at {}",
                 long.name,
@@ -284,7 +264,7 @@ impl TestMachine {
 fn commands() -> Vec<(TestMachine, Long)> {
     let mut commands = Vec::new();
     let mut add = |scene: TestMachine, name, text: &str, ready| {
-        let text = text.replace("FOLDER", &scene.folder.path().to_string_lossy());
+        let text = text.replace("FOLDER", &scene.sandbox.root());
         commands.push((scene, Long { name, words: words(&text), ready }));
     };
     // Most of the time that this takes is that of the guest's start.
@@ -301,7 +281,7 @@ fn commands() -> Vec<(TestMachine, Long)> {
     add(TestMachine::new(), "measure", "measure wakeup --seconds 100", Ready::Processes(2));
     let scene = TestMachine::new();
     let study = "name = \"s\"\ntitle = \"s\"\nrepetitions = 2\ntime-limit = \"90s\"\n[baseline]\nkind = \"a\"\n[[factor]]\nname = \"kind\"\nlevels = [\"a\", \"b\"]\n[[workload]]\nname = \"w\"\ncommand = [\"sleep\", \"60\"]\nlasts = \"60s\"\ntime-limit = \"80s\"\n";
-    files::write_atomic(&scene.file("study.toml"), study.as_bytes()).expect("a study");
+    scene.sandbox.write("study.toml", study);
     let run = "study run FOLDER/study.toml --store FOLDER/store";
     add(scene, "study run", run, Ready::Started("sleep"));
     if is_root() {
@@ -311,7 +291,7 @@ fn commands() -> Vec<(TestMachine, Long)> {
         let vnode =
             "[[vnode]]\nname = \"signals\"\ncores = 1\nspeed = \"60%\"\nmethod = \"quota\"\n";
         let vnode = vnode.replace("NAME", &scene.vnode());
-        files::write_atomic(&scene.file("platform.toml"), vnode.as_bytes()).expect("a platform");
+        scene.sandbox.write("platform.toml", vnode);
         let up = "emulate up --foreground FOLDER/platform.toml";
         add(scene, "emulate up", up, Ready::Journal);
     }

@@ -1,29 +1,26 @@
 //! No start chooses CPUs while another start has read the claims and is not yet in the journal; and
 //! commands that read the claims first revert placements whose machine has ended.
 
-use crate::common::{PINFOLD, SECOND_NS, take_turn, until};
+use crate::common::machine::QEMU;
+use crate::common::{SECOND_NS, Sandbox, is_missing, take_turn, until};
 use pinfold_emulate::Facts;
-use pinfold_host::files::{self, Lock, StateDir};
-use pinfold_host::process::{Child, Spawn, Stdio, find_program};
+use pinfold_host::files::{Lock, StateDir};
+use pinfold_host::process::Child;
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths};
 use pinfold_model::Method;
 
 struct Starts {
-    folder: tempfile::TempDir,
+    sandbox: Sandbox,
     journals: StateDir,
 }
 
 impl Starts {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let state = folder.path().join("state").to_string_lossy().into_owned();
+        let sandbox = Sandbox::new();
+        let state = sandbox.path("state");
         StateDir::open(&state).expect("a state");
         let journals = StateDir::open(&format!("{state}/journal")).expect("journals");
-        Self { folder, journals }
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.folder.path().join(name).to_string_lossy().into_owned()
+        Self { sandbox, journals }
     }
 
     /// As another process that is starting a placement.
@@ -57,19 +54,11 @@ impl Starts {
     }
 
     fn spawn(&self, words: &[&str]) -> Child {
-        Spawn::new("sh")
-            .args(["-c", "exec \"$@\" 2>>\"$0\"", &self.file("said"), PINFOLD])
-            .args(["--state-dir", &self.file("state")])
-            .args(words)
-            .stdin(Stdio::Null)
-            .stdout(Stdio::Null)
-            .die_with_parent(true)
-            .start()
-            .expect("pinfold starts")
+        self.sandbox.start_logged(words)
     }
 
     fn said(&self) -> String {
-        files::read_text(&self.file("said")).expect("it is there")
+        self.sandbox.read("said")
     }
 
     /// The command reverts what has ended, makes no journal while the lock is held, and makes one
@@ -124,9 +113,8 @@ fn a_platform_waits_for_another_start() {
         return println!("skipped: stall: {why}");
     }
     let starts = Starts::new();
-    let file = starts.file("platform.toml");
     let text = "[[vnode]]\nname = \"waits\"\ncores = 1\nspeed = \"50%\"\nmethod = \"stall\"\n";
-    files::write_atomic(&file, text.as_bytes()).expect("a file");
+    let file = starts.sandbox.write("platform.toml", text);
     let mut child = starts.waits(&["emulate", "up", "--foreground", &file]);
     child.terminate().expect("it is asked to end");
     assert_eq!(code(child), Some(0), "{}", starts.said());
@@ -139,37 +127,16 @@ fn a_platform_waits_for_another_start() {
 #[test]
 fn a_tuning_run_waits_for_another_start() {
     let _turn = take_turn();
-    if find_program("qemu-system-x86_64").is_none() {
-        return println!("skipped: qemu-system-x86_64 is not installed");
+    if is_missing(&[QEMU]) {
+        return;
     }
     let starts = Starts::new();
-    let (store, report) = (starts.file("s"), starts.file("r"));
-    let mut child = starts.waits(&[
-        "tune",
-        "--budget",
-        "4m",
-        "--settle",
-        "1s",
-        "--strategies",
-        "compact",
-        "--store",
-        &store,
-        "--report",
-        &report,
-        "--",
-        "qemu-system-x86_64",
-        "-machine",
-        "q35",
-        "-accel",
-        "tcg",
-        "-display",
-        "none",
-        "-nodefaults",
-        "-smp",
-        "1",
-        "-m",
-        "64M",
-    ]);
+    let (store, report) = (starts.sandbox.path("s"), starts.sandbox.path("r"));
+    let tune = ["tune", "--budget", "4m", "--settle", "1s", "--strategies", "compact"];
+    let qemu = [QEMU, "-machine", "q35", "-accel", "tcg", "-display", "none", "-nodefaults"];
+    let more = ["--store", &store, "--report", &report, "--"];
+    let words = [&tune[..], &more, &qemu, &["-smp", "1", "-m", "64M"]].concat();
+    let mut child = starts.waits(&words);
     child.terminate().expect("it is asked to end");
     assert_eq!(code(child), Some(130), "{}", starts.said());
 }

@@ -2,7 +2,7 @@
 
 use crate::common::{Checked as _, MINUTE_NS, PINFOLD, Sandbox, take_turn, until};
 use pinfold_host::files;
-use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
+use pinfold_host::process::{self, Child, Signaled, Spawn, Stdio};
 use pinfold_host::{Host as _, LiveHost};
 use pinfold_model::{CpuSet, Tid};
 
@@ -11,7 +11,7 @@ const WITHOUT_CGROUPS: &str = r#"umount -R -l /sys/fs/cgroup && exec "$@""#;
 
 struct Platform {
     host: LiveHost,
-    folder: tempfile::TempDir,
+    sandbox: Sandbox,
     supervisor: Child,
 }
 
@@ -23,31 +23,17 @@ impl Platform {
             println!("skipped: no mount namespace, or no real-time rights");
             return None;
         }
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+        let sandbox = Sandbox::new();
         let text = "share-housekeeping = true\n[[vnode]]\nname = \"bare\"\ncores = 1\nspeed = \"60%\"\nmethod = \"hogs\"\n";
-        files::write_atomic(&path("platform.toml"), text.as_bytes()).expect("a file");
-        let supervisor = Spawn::new("unshare")
-            .args(["-m", "sh", "-c", WITHOUT_CGROUPS, "-", PINFOLD, "--state-dir", &path("state")])
-            .args(["emulate", "up", "--foreground", &path("platform.toml")])
-            .stdin(Stdio::Null)
-            .die_with_parent(true)
-            .own_group()
-            .start()
-            .expect("pinfold starts");
-        let platform = Self { host: LiveHost::new().expect("a host"), folder, supervisor };
-        assert!(until(|| platform.pinfold(&["emulate", "status"]).status.success()), "not up");
+        let (file, state) = (sandbox.write("platform.toml", text), sandbox.path("state"));
+        let wrap = ["-m", "sh", "-c", WITHOUT_CGROUPS, "-", PINFOLD, "--state-dir", &state];
+        let spawn = Spawn::new("unshare").args(wrap).args(["emulate", "up", "--foreground", &file]);
+        let spawn = spawn.stdin(Stdio::Null).die_with_parent(true).own_group();
+        let supervisor = spawn.start().expect("pinfold starts");
+        let platform = Self { host: LiveHost::new().expect("a host"), sandbox, supervisor };
+        let is_up = || platform.sandbox.run(&["emulate", "status"]).status.success();
+        assert!(until(is_up), "not up");
         Some(platform)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.folder.path().join(name).to_string_lossy().into_owned()
-    }
-
-    fn pinfold(&self, words: &[&str]) -> Output {
-        let own = ["--state-dir".to_owned(), self.file("state")];
-        let words = own.into_iter().chain(words.iter().map(|word| (*word).to_owned()));
-        process::capture(PINFOLD, words, MINUTE_NS).expect("pinfold runs")
     }
 
     fn mask(&self, pid: Tid) -> CpuSet {
@@ -56,16 +42,11 @@ impl Platform {
 
     /// A shell in the vnode, and its child, which writes its number into a file.
     fn command(&self) -> (Child, Tid) {
-        let script = format!("sleep 300 & echo $! > '{}'; wait", self.file("pid"));
-        let command = Spawn::new(PINFOLD)
-            .args(["--state-dir", &self.file("state"), "emulate", "exec", "bare", "--"])
-            .args(["sh", "-c", &script])
-            .stdin(Stdio::Null)
-            .die_with_parent(true)
-            .own_group()
-            .start()
-            .expect("it starts");
-        let pid = || files::read_text(&self.file("pid")).ok()?.trim().parse().ok().map(Tid);
+        let script = format!("sleep 300 & echo $! > '{}'; wait", self.sandbox.path("pid"));
+        let words = ["emulate", "exec", "bare", "--", "sh", "-c", &script];
+        let command = self.sandbox.spawn(&words).die_with_parent(true).own_group();
+        let command = command.start().expect("it starts");
+        let pid = || files::read_text(&self.sandbox.path("pid")).ok()?.trim().parse().ok().map(Tid);
         assert!(until(|| pid().is_some()), "the command has begun");
         (command, pid().expect("a number"))
     }
@@ -88,9 +69,9 @@ fn a_process_has_its_mask_again_after_down_and_after_a_crash() {
         let ended = if is_killed {
             platform.supervisor.signal(Signaled::Kill).expect("killed");
             platform.supervisor.wait().expect("an end");
-            platform.pinfold(&["undo", "--left"])
+            platform.sandbox.run(&["undo", "--left"])
         } else {
-            platform.pinfold(&["emulate", "down"])
+            platform.sandbox.run(&["emulate", "down"])
         };
         assert!(ended.status.success(), "{}", ended.stderr_text());
         for pid in both {
@@ -115,14 +96,11 @@ fn what_a_slow_command_leaves_has_its_cpus_again() {
         sandbox.path("child"),
         sandbox.path("lost")
     );
-    let state = sandbox.path("state");
-    let words = ["--state-dir", &state, "run", "--cores", "1", "--speed", "60%"];
-    let words = [&words[..], &["--method", "quota", "--", "sh", "-c", &script]].concat();
-    let said = process::capture(PINFOLD, words, MINUTE_NS).expect("pinfold runs").expect_code(0);
+    let words = ["run", "--cores", "1", "--speed", "60%", "--method", "quota"];
+    let said = sandbox.run(&[&words[..], &["--", "sh", "-c", &script]].concat()).expect_code(0);
     assert!(said.contains("2 processes of the command continue in the background"), "{said}");
     for name in ["child", "lost"] {
-        let pid =
-            Tid(files::read_text(&sandbox.path(name)).expect("a PID").trim().parse().expect("one"));
+        let pid = Tid(sandbox.read(name).trim().parse().expect("one"));
         let mask = host.affinity(pid).expect("it runs");
         process::signal(pid, Signaled::Kill).expect("it runs");
         assert_eq!(mask, own, "{name}");

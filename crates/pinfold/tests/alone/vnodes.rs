@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox, take_turn, until};
+use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox, skip, take_turn, until};
 use pinfold_emulate::{Facts, GROUP_PREFIX};
 use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
@@ -21,7 +21,7 @@ const KEPT_FILE: &str = "calibration.json";
 /// A platform of one vnode in the foreground of a child.
 struct TestPlatform {
     host: LiveHost,
-    folder: tempfile::TempDir,
+    sandbox: Sandbox,
     name: String,
     supervisor: Child,
 }
@@ -32,6 +32,15 @@ fn why_not(host: &LiveHost, method: &str) -> Option<String> {
     pinfold_emulate::refusal(method, &facts)
 }
 
+/// True, and reported, if a method is not possible here.
+fn is_refused(host: &LiveHost, method: &str) -> bool {
+    let why = why_not(host, method);
+    if let Some(why) = &why {
+        skip(format!("{method}: {why}"));
+    }
+    why.is_some()
+}
+
 impl TestPlatform {
     fn set(test: &str, method: &str, speed: &str) -> Option<Self> {
         Self::with(test, method, &format!("speed = {speed:?}\n"), &[])
@@ -40,53 +49,53 @@ impl TestPlatform {
     /// With these lines in the platform file, and these files beside it.
     fn with(test: &str, method: &str, lines: &str, files: &[(&str, &str)]) -> Option<Self> {
         let host = LiveHost::new().expect("a host");
-        if let Some(why) = why_not(&host, method) {
-            println!("skipped: {method}: {why}");
+        if is_refused(&host, method) {
             return None;
         }
-        let folder = tempfile::tempdir().expect("a folder");
+        let sandbox = Sandbox::new();
         // Groups are the whole machine's: each test has names of its own.
         let name = format!("{test}-{}", process::own_pid());
         let text = format!("[[vnode]]\nname = {name:?}\ncores = 1\nmethod = {method:?}\n{lines}");
         for (name, text) in files {
-            let path = folder.path().join(name).to_string_lossy().into_owned();
-            pinfold_host::files::write_atomic(&path, text.as_bytes()).expect("a file beside it");
+            sandbox.write(name, text);
         }
-        let file = folder.path().join("platform.toml").to_string_lossy().into_owned();
-        pinfold_host::files::write_atomic(&file, text.as_bytes()).expect("a platform file");
-        let state = folder.path().join("state").to_string_lossy().into_owned();
+        let file = sandbox.write("platform.toml", text);
+        let state = sandbox.path("state");
         let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(bytes) = kept {
             let state = StateDir::open(&state).expect("a state directory");
             state.replace(KEPT_FILE, &bytes).expect("kept costs");
         }
         // Where the tests run under nohup, SIGHUP would end nothing.
-        let supervisor = Spawn::new("env")
-            .args(["--default-signal=HUP", PINFOLD, "--state-dir", &state])
-            .args(["emulate", "up", "--foreground", &file])
-            .stdin(Stdio::Null)
-            .die_with_parent(true)
-            .own_group()
-            .start()
-            .expect("pinfold starts");
-        let stage = Self { host, folder, name, supervisor };
+        let words = ["--default-signal=HUP", PINFOLD, "--state-dir", &state];
+        let spawn = Spawn::new("env").args(words).args(["emulate", "up", "--foreground", &file]);
+        let spawn = spawn.stdin(Stdio::Null).die_with_parent(true).own_group();
+        let supervisor = spawn.start().expect("pinfold starts");
+        let stage = Self { host, sandbox, name, supervisor };
         assert!(until(|| stage.emulate(&["status"]).status.success()), "it is not up");
         Some(stage)
     }
 
     fn state(&self) -> String {
-        self.folder.path().join("state").to_string_lossy().into_owned()
+        self.sandbox.path("state")
     }
 
     fn pinfold(&self, words: &[&str]) -> Output {
-        let state = self.state();
-        let words = ["--state-dir", &state].into_iter().chain(words.iter().copied());
-        process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs")
+        self.sandbox.run(words)
     }
 
     fn emulate(&self, words: &[&str]) -> Output {
-        let words: Vec<&str> = ["emulate"].into_iter().chain(words.iter().copied()).collect();
-        self.pinfold(&words)
+        self.pinfold(&[&["emulate"], words].concat())
+    }
+
+    /// A process in the vnode, when it runs.
+    fn sleeper(&self) -> Child {
+        let words = ["emulate", "exec", &self.name, "--", "sleep", "300"];
+        let command = self.sandbox.start(&words);
+        let name = format!("/proc/{}/comm", command.pid());
+        let is_there = || self.host.read_text(&name).is_ok_and(|name| name.trim() == "sleep");
+        assert!(until(is_there), "it does not become the command");
+        command
     }
 
     fn core(&self) -> Value {
@@ -142,13 +151,7 @@ fn groups(host: &LiveHost, name: &str) -> Vec<String> {
 /// Who signals `emulate exec` signals the command.
 fn end_by_signal(stage: &TestPlatform) {
     use std::os::unix::process::ExitStatusExt as _;
-    let words =
-        ["--state-dir", &stage.state(), "emulate", "exec", &stage.name, "--", "sleep", "300"];
-    let mut command =
-        Spawn::new(PINFOLD).args(words).die_with_parent(true).start().expect("it starts");
-    let name = format!("/proc/{}/comm", command.pid());
-    let is_there = || stage.host.read_text(&name).is_ok_and(|name| name.trim() == "sleep");
-    assert!(until(is_there), "it does not become the command");
+    let mut command = stage.sleeper();
     command.signal(Signaled::Terminate).expect("a signal");
     assert_eq!(command.wait().expect("an end").signal(), Some(15));
 }
@@ -163,13 +166,7 @@ fn a_process_has_its_mask_again_when_its_vnode_has_ended() {
         println!("skipped: no cpuset: a mask restricts the vnode");
         return;
     }
-    let state = stage.state();
-    let words = ["--state-dir", &state, "emulate", "exec", &stage.name, "--", "sleep", "300"];
-    let mut command =
-        Spawn::new(PINFOLD).args(words).die_with_parent(true).start().expect("it starts");
-    let name = format!("/proc/{}/comm", command.pid());
-    let is_there = || stage.host.read_text(&name).is_ok_and(|name| name.trim() == "sleep");
-    assert!(until(is_there), "it does not become the command");
+    let mut command = stage.sleeper();
     let mask = || stage.host.affinity(command.pid()).expect("a mask");
     assert_eq!(mask().len(), 1);
     stage.emulate(&["down"]).expect_success();
@@ -410,7 +407,7 @@ fn a_platform_in_the_background_answers_although_no_one_reads_what_it_says() {
     let Some(mut stage) = TestPlatform::set("quiet", "stall", "50%") else { return };
     assert!(stage.emulate(&["down"]).status.success());
     assert!(until(|| matches!(stage.supervisor.try_wait(), Ok(Some(_)))), "it does not end");
-    let file = stage.folder.path().join("platform.toml").to_string_lossy().into_owned();
+    let file = stage.sandbox.path("platform.toml");
     stage.emulate(&["up", &file]).expect_success();
     for group in stage.groups() {
         stage.host.remove_dir(&group).expect("an empty group");
@@ -426,7 +423,7 @@ fn an_interrupted_up_ends_the_supervisor_that_it_started() {
     let Some(mut stage) = TestPlatform::set("interrupted", "stall", "50%") else { return };
     assert!(stage.emulate(&["down"]).status.success());
     assert!(until(|| matches!(stage.supervisor.try_wait(), Ok(Some(_)))), "it does not end");
-    let file = stage.folder.path().join("platform.toml").to_string_lossy().into_owned();
+    let file = stage.sandbox.path("platform.toml");
     for signal in [Signaled::Interrupt, Signaled::Terminate, Signaled::HangUp] {
         assert!(stage.emulate(&["forget"]).status.success());
         let mut up = Spawn::new("env")
@@ -495,7 +492,7 @@ fn a_second_platform_and_strangers_are_refused() {
         assert!(!output.status.success(), "{words:?}");
         assert!(output.stderr_text().contains(part), "{words:?}: {}", output.stderr_text());
     };
-    let file = stage.folder.path().join("platform.toml").to_string_lossy().into_owned();
+    let file = stage.sandbox.path("platform.toml");
     check(&["up", &file], "a platform is already up");
     check(&["set", "nobody", "--speed", "10%"], "there is no vnode \"nobody\"");
     check(&["exec", "nobody", "--", "true"], "there is no vnode \"nobody\"");
@@ -519,20 +516,17 @@ fn a_second_platform_and_strangers_are_refused() {
 fn one_command_runs_slowly_and_its_vnode_ends_with_it() {
     let _turn = take_turn();
     let host = LiveHost::new().expect("a host");
-    if let Some(why) = why_not(&host, "stall") {
-        println!("skipped: stall: {why}");
+    if is_refused(&host, "stall") {
         return;
     }
     let sandbox = Sandbox::new();
-    let state = sandbox.path("state");
     let run = |command: &[&str]| {
-        let words = ["--state-dir", &state, "run", "--cores", "1", "--speed", "40%", "--"];
-        let words = words.into_iter().chain(command.iter().copied());
-        process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs")
+        let words = ["run", "--cores", "1", "--speed", "40%", "--"];
+        sandbox.run(&[&words, command].concat())
     };
     let inside = run(&["cat", "/proc/self/cgroup"]);
     // Where the core was busy nothing could be measured, which is reported and ends no start.
-    let kept = format!("{state}/{KEPT_FILE}");
+    let kept = format!("{}/{KEPT_FILE}", sandbox.path("state"));
     let is_kept = pinfold_host::files::exists(&kept);
     let said = inside.stderr_text();
     assert!(is_kept || said.contains("could not be measured"), "{said}");
@@ -552,13 +546,9 @@ fn one_command_runs_slowly_and_its_vnode_ends_with_it() {
     let name = text.split(GROUP_PREFIX).nth(1).and_then(|rest| rest.lines().next());
     assert_eq!(groups(&host, name.expect("a name")), Vec::<String>::new());
     // `undo` leaves what was measured, `forget` removes it.
-    let pinfold = |words: &[&str]| {
-        let words = ["--state-dir", &state].into_iter().chain(words.iter().copied());
-        process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs").expect_success();
-    };
-    pinfold(&["undo", "--all"]);
+    sandbox.print(&["undo", "--all"]);
     assert_eq!(pinfold_host::files::exists(&kept), is_kept);
-    pinfold(&["emulate", "forget"]);
+    sandbox.print(&["emulate", "forget"]);
     assert!(!pinfold_host::files::exists(&kept));
 }
 
@@ -567,7 +557,6 @@ fn a_busy_core_keeps_no_command_from_running_slowly() {
     let _turn = take_turn();
     let host = LiveHost::new().expect("a host");
     let sandbox = Sandbox::new();
-    let state = sandbox.path("state");
     let online = host.read_text(&paths::cpu_online()).expect("CPUs");
     let online = pinfold_model::CpuSet::parse_list(online.trim()).expect("a list");
     let _spinners: Vec<Child> = online
@@ -578,13 +567,11 @@ fn a_busy_core_keeps_no_command_from_running_slowly() {
         })
         .collect();
     for method in ["stall", "hogs"] {
-        if let Some(why) = why_not(&host, method) {
-            println!("skipped: {method}: {why}");
+        if is_refused(&host, method) {
             continue;
         }
-        let words = ["--state-dir", &state, "run", "--speed", "60%", "--method", method];
-        let words = words.into_iter().chain(["--share-housekeeping", "--", "echo", "it ran"]);
-        let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
+        let words = ["run", "--speed", "60%", "--method", method, "--share-housekeeping"];
+        let output = sandbox.run(&[&words[..], &["--", "echo", "it ran"]].concat());
         let said = output.stderr_text();
         assert!(output.status.success(), "{method}: {said}");
         assert_eq!(output.stdout_text(), "it ran\n", "{method}: {said}");
@@ -597,14 +584,11 @@ fn a_busy_core_keeps_no_command_from_running_slowly() {
 fn what_a_method_cannot_do_is_stated_when_it_is_chosen() {
     let _turn = take_turn();
     let host = LiveHost::new().expect("a host");
-    if let Some(why) = why_not(&host, "lim") {
-        println!("skipped: lim: {why}");
+    if is_refused(&host, "lim") {
         return;
     }
     let sandbox = Sandbox::new();
-    let state = sandbox.path("state");
-    let words = ["--state-dir", &state, "run", "--speed", "60%", "--method", "lim", "--", "true"];
-    let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
+    let output = sandbox.run(&["run", "--speed", "60%", "--method", "lim", "--", "true"]);
     let said = output.stderr_text();
     assert!(output.status.success() && said.contains("a process that is new"), "{said}");
 }
@@ -613,15 +597,7 @@ fn what_a_method_cannot_do_is_stated_when_it_is_chosen() {
 fn what_a_vnode_achieves_is_measured() {
     let _turn = take_turn();
     let sandbox = Sandbox::new();
-    let state = sandbox.path("state");
-    let nobody = process::capture(
-        PINFOLD,
-        ["--state-dir", &state, "emulate", "verify", "a"],
-        60 * SECOND_NS,
-    );
-    let nobody = nobody.expect("pinfold runs");
-    assert_eq!(nobody.status.code(), Some(1));
-    assert!(nobody.stderr_text().contains("no platform is up"), "{}", nobody.stderr_text());
+    sandbox.refuse(&["emulate", "verify", "a"], 1, "no platform is up");
     let Some(stage) = TestPlatform::set("verify", "stall", "50%") else { return };
     let stranger = stage.emulate(&["verify", "nobody"]);
     assert_eq!(stranger.status.code(), Some(2));
@@ -686,20 +662,12 @@ fn trials_of_one_vnode_have_their_own_speeds() {
         return;
     }
     let sandbox = Sandbox::new();
-    sandbox.write("quotas.toml", QUOTAS);
-    let study = |words: &[&str]| {
-        let state = sandbox.path("state");
-        let words = ["--state-dir", &state, "study"].into_iter().chain(words.iter().copied());
-        let output =
-            Spawn::new(PINFOLD).args(words).capture(60 * SECOND_NS).expect("runs").expect_success();
-        output.stdout_text()
-    };
-    let reported =
-        study(&["run", &sandbox.path("quotas.toml"), "--store", &sandbox.path("quotas.sqlite")]);
+    let file = sandbox.write("quotas.toml", QUOTAS);
+    let store = sandbox.path("quotas.sqlite");
+    let reported = sandbox.print(&["study", "run", &file, "--store", &store]);
     assert!(reported.contains("16 of 16 trials done, 0 failed"), "{reported}");
-    study(&["report", &sandbox.path("quotas.sqlite"), "--out", &sandbox.path("quotas.html")]);
-    let table =
-        pinfold_host::files::read_text(&sandbox.path("quotas-tables/quotas.csv")).expect("a table");
+    sandbox.print(&["study", "report", &store, "--out", &sandbox.path("quotas.html")]);
+    let table = sandbox.read("quotas-tables/quotas.csv");
     for (speed, quota) in [("0.5", "50000"), ("0.25", "25000"), ("0.75", "75000")] {
         let row = table.lines().find(|line| line.split(',').next() == Some(speed));
         let row = row.unwrap_or_else(|| panic!("{speed}: {table}"));
@@ -834,8 +802,7 @@ fn what_lim_stopped_goes_on_after_undo_when_all_of_pinfold_is_killed() {
 fn a_command_hears_the_signals_and_decides_itself_how_it_ends() {
     let _turn = take_turn();
     let host = LiveHost::new().expect("a host");
-    if let Some(why) = why_not(&host, "lim") {
-        println!("skipped: lim: {why}");
+    if is_refused(&host, "lim") {
         return;
     }
     for (signal, name) in [(Signaled::Interrupt, "INT"), (Signaled::Terminate, "TERM")] {
@@ -869,8 +836,7 @@ fn a_command_hears_the_signals_and_decides_itself_how_it_ends() {
 fn a_vnode_of_one_command_is_ended_by_its_process() {
     let _turn = take_turn();
     let host = LiveHost::new().expect("a host");
-    if let Some(why) = why_not(&host, "stall") {
-        println!("skipped: stall: {why}");
+    if is_refused(&host, "stall") {
         return;
     }
     let sandbox = Sandbox::new();
@@ -911,8 +877,7 @@ fn a_supervisor_whose_terminal_is_gone_takes_its_vnodes_down() {
 fn steps_are_printed_and_files_are_found_next_to_the_platform() {
     let _turn = take_turn();
     let host = LiveHost::new().expect("a host");
-    if let Some(why) = why_not(&host, "lim") {
-        println!("skipped: lim: {why}");
+    if is_refused(&host, "lim") {
         return;
     }
     let sandbox = Sandbox::new();

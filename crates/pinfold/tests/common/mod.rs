@@ -39,11 +39,6 @@ pub fn until(mut so: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// A study with this name and these factors and workloads: each cell is tried once.
-pub fn study_text(name: &str, rest: &str) -> String {
-    format!("name = {name:?}\nrepetitions = 1\n{rest}")
-}
-
 /// Runs a program that is not Pinfold, or leads to it.
 pub fn run<A: AsRef<std::ffi::OsStr>>(program: &str, words: impl IntoIterator<Item = A>) -> Output {
     capture(program, words, PATIENCE_NS).expect("it runs")

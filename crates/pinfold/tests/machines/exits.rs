@@ -1,91 +1,52 @@
 //! `pinfold exits` on machines of this test's own: its micro-guest, and QEMUs with a few bytes of
 //! firmware.
 
-use crate::common::{PINFOLD, SECOND_NS, Sandbox};
-use pinfold_host::process::{Child, Output, Spawn, Stdio, capture, find_program, is_root};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths};
-use pinfold_model::Tid;
+use crate::common::machine::{Machine, QEMU};
+use crate::common::{
+    Checked as _, PATIENCE_NS, PINFOLD, SECOND_NS, Sandbox, is_missing, pinfold, run, skip,
+};
+use pinfold_host::process::{Output, Spawn, Stdio, is_root};
+use pinfold_host::{Clock as _, SystemClock};
 use serde_json::Value;
 
-const PATIENCE_NS: u64 = 300 * SECOND_NS;
 /// `mov dx, 0x5a0; again: out dx, al; jmp again`
 const BUSY: &[u8] = &[0xba, 0xa0, 0x05, 0xee, 0xeb, 0xfd];
-
-fn pinfold(arguments: &[&str]) -> Output {
-    capture(PINFOLD, arguments, PATIENCE_NS).expect("it runs")
-}
 
 fn code(output: &Output) -> Option<i32> {
     output.status.code()
 }
 
-fn json(output: &Output) -> Value {
-    let text = output.stdout_text();
-    serde_json::from_str(&text).expect("JSON on standard output")
-}
-
 /// True, and said, if machines cannot be watched here.
 fn cannot_run() -> bool {
-    let why = if !is_root() {
-        Some("watching exits takes root".to_owned())
-    } else if find_program("qemu-system-x86_64").is_none() {
-        Some("qemu-system-x86_64 is not installed".to_owned())
-    } else {
-        let output = pinfold(&["exits", "--micro-guest"]);
+    if is_missing(&[QEMU]) {
+        return true;
+    }
+    let why = if is_root() {
+        let output = pinfold(["exits", "--micro-guest"]);
         (code(&output) != Some(0)).then(|| output.stderr_text())
+    } else {
+        Some("watching exits takes root".to_owned())
     };
     if let Some(why) = &why {
-        println!("skipped: {why}");
+        skip(why);
     }
     why.is_some()
 }
 
-/// A QEMU whose firmware ends in this code at the reset vector, and its QMP socket.
-struct Machine {
-    qemu: Child,
-    socket: String,
-    _folder: tempfile::TempDir,
+/// A machine whose firmware ends in this code at the reset vector.
+fn start(accelerator: &str, more: &str) -> Machine {
+    let mut rom = vec![0xf4; 64 * 1024];
+    let at = rom.len() - 16;
+    rom[at..at + BUSY.len()].copy_from_slice(BUSY);
+    let firmware = Sandbox::new();
+    let rom = firmware.write("rom", rom);
+    let words =
+        format!("-M microvm -accel {accelerator} -no-user-config -m 16M -bios {rom} {more}");
+    Machine::start(&words).expect("QEMU is installed")
 }
 
-impl Machine {
-    fn start(accelerator: &str, more: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-        let mut rom = vec![0xf4; 64 * 1024];
-        let at = rom.len() - 16;
-        rom[at..at + BUSY.len()].copy_from_slice(BUSY);
-        files::write_atomic(&path("rom"), &rom).expect("a file");
-        let socket = path("qmp");
-        let words = format!(
-            "-machine microvm -accel {accelerator} -nodefaults -no-user-config -display none -m 16M \
-             -name t,debug-threads=on -bios {} -qmp unix:{socket},server=on,wait=off",
-            path("rom")
-        );
-        let qemu = Spawn::new("qemu-system-x86_64").args(words.split_whitespace()).args(more);
-        let qemu = crate::common::machine::start_qemu(qemu);
-        let host = LiveHost::new().expect("a host");
-        let has_vcpu = || {
-            let tids = host.list(&paths::task_dir(qemu.pid())).unwrap_or_default();
-            let tids = tids.iter().filter_map(|tid| tid.parse().ok().map(Tid));
-            let mut names = tids.filter_map(|tid| host.read_text(&paths::process_comm(tid)).ok());
-            names.any(|name| name.starts_with("CPU 0/"))
-        };
-        let is_there = (0..1000).any(|_| {
-            SystemClock.sleep_ns(SECOND_NS / 50);
-            files::exists(&socket) && has_vcpu()
-        });
-        assert!(is_there, "QEMU makes its socket and its vCPU");
-        Self { qemu, socket, _folder: folder }
-    }
-
-    fn exits(&self, more: &[&str]) -> Output {
-        let words = ["exits", "--qmp", &self.socket];
-        pinfold(&[&words, more].concat())
-    }
-
-    fn pid(&self) -> String {
-        self.qemu.pid().to_string()
-    }
+fn exits(machine: &Machine, more: &[&str]) -> Output {
+    pinfold([&["exits", "--qmp", &machine.qmp()], more].concat())
 }
 
 /// Every row of times is one of a sample that exists.
@@ -106,9 +67,9 @@ fn the_micro_guest_is_counted_exactly() {
     if cannot_run() {
         return;
     }
-    let output = pinfold(&["exits", "--micro-guest", "--json"]);
+    let output = pinfold(["exits", "--micro-guest", "--json"]);
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
-    let answer = json(&output);
+    let answer = output.json();
     check_rows(&answer);
     let seen: Vec<(&str, Option<u64>)> = answer["expected"]
         .as_array()
@@ -127,7 +88,7 @@ fn the_micro_guest_is_counted_exactly() {
     let per_event = &answer["cost"]["per_event"];
     let of = |key: &str| per_event[key].as_f64().expect("a number");
     assert!(of("low_ns") <= of("median_ns") && of("median_ns") <= of("high_ns"), "{per_event}");
-    let text = pinfold(&["exits", "--micro-guest"]).stdout_text();
+    let text = pinfold(["exits", "--micro-guest"]).stdout_text();
     for part in ["level ", "port writes: exact", "0x5a0 write × 1,000", "overhead: "] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
@@ -138,14 +99,14 @@ fn a_machine_of_kvm_is_watched_and_its_end_is_reported() {
     if cannot_run() {
         return;
     }
-    let mut machine = Machine::start("kvm", &[]);
+    let mut machine = start("kvm", "");
     let answers = [
-        machine.exits(&["--seconds", "1", "--top", "5", "--json"]),
-        pinfold(&["exits", "--pid", &machine.pid(), "--seconds", "1", "--top", "5", "--json"]),
+        exits(&machine, &["--seconds", "1", "--top", "5", "--json"]),
+        pinfold(["exits", "--pid", &machine.pid(), "--seconds", "1", "--top", "5", "--json"]),
     ];
     for output in &answers {
         assert_eq!(code(output), Some(0), "{}", output.stderr_text());
-        let answer = json(output);
+        let answer = output.json();
         check_rows(&answer);
         assert!(answer["level"] == "A" || answer["level"] == "B", "{answer}");
         let rows = answer["rows"].as_array().expect("rows");
@@ -162,10 +123,10 @@ fn a_machine_of_kvm_is_watched_and_its_end_is_reported() {
         );
         assert!(!answer["cost"].is_null(), "{answer}");
     }
-    let text = machine.exits(&["--seconds", "1", "--per-vcpu", "--top", "5"]).stdout_text();
+    let text = exits(&machine, &["--seconds", "1", "--per-vcpu", "--top", "5"]).stdout_text();
     assert!(text.contains("\nvCPU 0\n") && text.contains("0x5a0 write"), "{text}");
     // Addresses make each exit dearer: without being asked for they are not watched.
-    let answer = json(&machine.exits(&["--seconds", "1", "--json"]));
+    let answer = exits(&machine, &["--seconds", "1", "--json"]).json();
     assert!(answer["addresses"].as_array().is_some_and(Vec::is_empty), "{answer}");
     if answer["level"] == "B" {
         assert_eq!(answer["cost"]["events_per_exit"].as_f64().map(f64::round), Some(3.0));
@@ -184,18 +145,17 @@ fn a_machine_of_kvm_is_watched_and_its_end_is_reported() {
 
 #[test]
 fn without_rights_kvms_own_counts_are_taken() {
-    if cannot_run() || find_program("setpriv").is_none() {
-        println!("skipped: it takes root, KVM, QEMU and setpriv");
+    if cannot_run() || is_missing(&["setpriv"]) {
         return;
     }
-    let machine = Machine::start("kvm", &[]);
+    let machine = start("kvm", "");
     let powerless = |arguments: &[&str]| {
         let words = ["--no-new-privs", "--bounding-set=-all", PINFOLD, "exits"];
-        capture("setpriv", [&words, arguments].concat(), PATIENCE_NS).expect("it runs")
+        run("setpriv", [&words, arguments].concat())
     };
-    let output = powerless(&["--qmp", &machine.socket, "--seconds", "1", "--json"]);
+    let output = powerless(&["--qmp", &machine.qmp(), "--seconds", "1", "--json"]);
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
-    let answer = json(&output);
+    let answer = output.json();
     assert_eq!(answer["level"], "C", "{answer}");
     assert_eq!(answer["rows"][0]["type"], "all exits", "{answer}");
     assert!(answer["rows"][0]["count"].as_u64() > Some(10), "{answer}");
@@ -217,20 +177,20 @@ fn machines_without_exits_are_distinguished() {
     if cannot_run() {
         return;
     }
-    let translated = Machine::start("tcg,thread=multi", &[]);
-    let output = translated.exits(&["--seconds", "1"]);
+    let translated = start("tcg,thread=multi", "");
+    let output = exits(&translated, &["--seconds", "1"]);
     assert_eq!(code(&output), Some(1));
     let said = output.stderr_text();
     assert!(said.contains("so there are no exits") && said.contains("-accel kvm"), "{said}");
     assert!(output.stdout_text().is_empty(), "no table of nothing");
-    let stopped = Machine::start("kvm", &["-S"]);
-    let output = pinfold(&["exits", "--pid", &stopped.pid(), "--look", "300ms"]);
+    let stopped = start("kvm", "-S");
+    let output = pinfold(["exits", "--pid", &stopped.pid(), "--look", "300ms"]);
     let said = output.stderr_text();
     assert_eq!(code(&output), Some(1), "{said}");
     assert!(said.contains("no exit in 0.3 s") && said.contains("give it work"), "{said}");
-    let output = stopped.exits(&["--look", "300ms", "--seconds", "1", "--json"]);
+    let output = exits(&stopped, &["--look", "300ms", "--seconds", "1", "--json"]);
     assert_eq!(code(&output), Some(1), "{}", output.stderr_text());
-    let answer = json(&output);
+    let answer = output.json();
     assert_eq!((&answer["level"], &answer["rows"]), (&"C".into(), &Value::Array(Vec::new())));
     assert!(answer["findings"].to_string().contains("no exit was made"), "{answer}");
 }
@@ -253,7 +213,7 @@ fn measure_takes_exits_and_compare_two_of_them() {
     if cannot_run() {
         return;
     }
-    let machine = Machine::start("kvm", &[]);
+    let machine = start("kvm", "");
     let sandbox = Sandbox::new();
     let measure = |more: &[&str]| {
         pinfold(
@@ -263,7 +223,7 @@ fn measure_takes_exits_and_compare_two_of_them() {
     let (one, other) = (sandbox.path("a.json"), sandbox.path("b.json"));
     let output = measure(&["--blocks", "2", "--save", &one, "--json"]);
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
-    let reported = json(&output);
+    let reported = output.json();
     let rates = rates(&reported["measurement"]);
     assert!(rates.len() == 2 && rates.iter().all(|rate| *rate > 1.0), "{reported}");
     let found = reported["found"].as_array().expect("blocks");
@@ -289,9 +249,9 @@ fn measure_takes_exits_and_compare_two_of_them() {
     let narrow = narrow.expect("it runs").stdout_text();
     assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
     assert!(narrow.contains("GUEST_AND_KVM") || narrow.contains("TIMEINGUEST"), "{narrow}");
-    let output = pinfold(&["compare", &one, &other, "--json"]);
+    let output = pinfold(["compare", &one, &other, "--json"]);
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
-    let compared = json(&output);
+    let compared = output.json();
     let rows = compared["rows"].as_array().expect("rows");
     // Without an exit of its kind a row has no ratio.
     let is_rate = |row: &&Value| {
@@ -306,8 +266,7 @@ fn measure_takes_exits_and_compare_two_of_them() {
 
 #[test]
 fn measure_says_why_there_are_no_exits() {
-    if cannot_run() || find_program("setpriv").is_none() {
-        println!("skipped: it takes root, KVM, QEMU and setpriv");
+    if cannot_run() || is_missing(&["setpriv"]) {
         return;
     }
     let check = |output: &Output, expected: i32, reported: &str| {
@@ -316,23 +275,24 @@ fn measure_says_why_there_are_no_exits() {
         assert!(said.contains(reported), "{reported}: {said}");
         assert!(output.stdout_text().is_empty(), "no table of nothing");
     };
-    let translated = Machine::start("tcg,thread=multi", &[]);
+    let translated = start("tcg,thread=multi", "");
     let words = ["measure", "exits", "--seconds", "0.3", "--qmp"];
-    check(&pinfold(&[&words[..], &[&translated.socket]].concat()), 1, "so there are no exits");
-    let stopped = Machine::start("kvm", &["-S"]);
+    check(&pinfold([&words[..], &[&translated.qmp()]].concat()), 1, "so there are no exits");
+    let stopped = start("kvm", "-S");
     let silent = ["measure", "exits", "--look", "300ms", "--pid", &stopped.pid()];
-    check(&pinfold(&silent), 1, "no exit in 0.3 s");
-    let counts = [&words[..], &[&stopped.socket, "--look", "300ms"]].concat();
-    check(&pinfold(&counts), 1, "made no exits");
-    let machine = Machine::start("kvm", &[]);
+    check(&pinfold(silent), 1, "no exit in 0.3 s");
+    let socket = stopped.qmp();
+    let counts = [&words[..], &[&socket, "--look", "300ms"]].concat();
+    check(&pinfold(counts), 1, "made no exits");
+    let machine = start("kvm", "");
     let powerless = |words: &[&str]| {
         let all = [&["--no-new-privs", "--bounding-set=-all", PINFOLD], words].concat();
-        capture("setpriv", all, PATIENCE_NS).expect("it runs")
+        run("setpriv", all)
     };
     check(&powerless(&["measure", "exits", "--pid", &machine.pid()]), 3, "CAP_BPF");
-    let output = powerless(&[&words[..], &[&machine.socket, "--json"]].concat());
+    let output = powerless(&[&words[..], &[&machine.qmp(), "--json"]].concat());
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
-    let reported = json(&output);
+    let reported = output.json();
     assert_eq!(reported["found"][0]["level"], "C", "{reported}");
     // Counts have no times: no figure of a time, and none that is 0.
     let figures = reported["measurement"]["blocks"][0]["figures"].as_array().expect("figures");

@@ -1,367 +1,193 @@
 //! `run`, `apply`, `status` and `undo` on a real QEMU of this test's own.
 
-use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox, until};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+
+use crate::common::machine::{Machine, QEMU, list_threads};
+use crate::common::{Checked as _, MINUTE_NS, Sandbox, assert_parts, is_missing, skip, until};
 use pinfold_host::files::StateDir;
-use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program};
-use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock};
-
-const QEMU: [&str; 12] = [
-    "qemu-system-x86_64",
-    "-machine",
-    "q35",
-    "-accel",
-    "tcg,thread=multi",
-    "-display",
-    "none",
-    "-nodefaults",
-    "-smp",
-    "1",
-    "-m",
-    "64M",
-];
-
-fn qemu_is_missing() -> bool {
-    let missing = find_program("qemu-system-x86_64").is_none();
-    if missing {
-        println!("skipped: qemu-system-x86_64 is not installed");
-    }
-    missing
-}
-
-fn pinfold(state: &str, arguments: &[&str]) -> pinfold_host::process::Output {
-    let mut words = vec!["--state-dir", state];
-    words.extend(arguments);
-    capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs")
-}
+use pinfold_host::process::{self, Output, Signaled, Stdio};
+use pinfold_host::{Host as _, HostMut as _, LiveHost, SystemClock};
+use pinfold_model::CpuSet;
 
 #[test]
 fn apply_status_undo_on_a_running_machine() {
-    if qemu_is_missing() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("state").to_string_lossy().into_owned();
-    let socket = folder.path().join("qmp").to_string_lossy().into_owned();
-    let mut qemu = Spawn::new(QEMU[0])
-        .args(&QEMU[1..])
-        .args(["-S", "-name", "guest=t,debug-threads=on", "-qmp"])
-        .args([format!("unix:{socket},server=on,wait=off")])
-        .stdin(Stdio::Null)
-        .die_with_parent(true)
-        .start()
-        .expect("QEMU starts");
-    let host = LiveHost::new().expect("a host");
-    let until = SystemClock.now_ns() + 60 * SECOND_NS;
-    while !pinfold_host::files::exists(&socket) && SystemClock.now_ns() < until {
-        SystemClock.sleep_ns(SECOND_NS / 50);
-    }
-    let masks = |host: &LiveHost| -> Vec<(String, String)> {
-        let folder = pinfold_host::paths::task_dir(qemu.pid());
-        let tids = host.list(&folder).expect("threads");
-        tids.into_iter()
-            .map(|tid| {
-                let number = tid.parse().expect("a number");
-                let mask = host.affinity(pinfold_model::Tid(number)).expect("a mask");
-                (tid, mask.to_string())
-            })
-            .collect()
-    };
-    let place = ["apply", "--qmp", &socket, "--strategy", "compact"];
-    // The socket is there before the threads are; QEMU answers when they are.
-    pinfold(&state, &[&place[..], &["--dry-run"]].concat()).expect_success();
-    let before = masks(&host);
-    let dry = pinfold(&state, &[&place[..], &["--dry-run"]].concat()).expect_success();
-    assert_eq!(masks(&host), before, "a dry run changes nothing");
-    pinfold(&state, &place).expect_success();
-    let second = pinfold(&state, &[&place[..], &["--keep"]].concat());
-    second.expect_code(3);
-    let undo = format!("pinfold --state-dir {state} undo");
-    assert!(second.stderr_text().contains(&undo), "{}", second.stderr_text());
-    let status = pinfold(&state, &["status"]);
-    assert!(status.status.success(), "{}{}", status.stdout_text(), status.stderr_text());
-    assert!(status.stdout_text().contains("vcpu(0)"), "{}", status.stdout_text());
-    pinfold(&state, &["undo"]).expect_success();
-    assert_eq!(masks(&host), before, "everything is as it was");
-    qemu.kill().expect("QEMU ends");
+    let Some(machine) = Machine::new("-smp 1") else { return };
+    let qmp = machine.qmp();
+    let place = ["apply", "--qmp", &qmp, "--strategy", "compact"];
+    let before = machine.masks();
+    machine.print(&[&place[..], &["--dry-run"]].concat());
+    assert_eq!(machine.masks(), before, "a dry run changes nothing");
+    machine.print(&place);
+    let undo = format!("pinfold --state-dir {} undo", machine.path("state"));
+    machine.refuse(&[&place[..], &["--keep"]].concat(), 3, &undo);
+    assert_parts(&machine.print(&["status"]), &["vcpu(0)"]);
+    machine.print(&["undo"]);
+    assert_eq!(machine.masks(), before, "everything is as it was");
 }
 
 #[test]
 fn undo_names_the_process_that_holds_a_placement_and_leaves_it() {
-    if qemu_is_missing() {
+    if is_missing(&[QEMU]) {
         return;
     }
     let sandbox = Sandbox::new();
-    let state = sandbox.path("state");
-    let mut run = Spawn::new(PINFOLD)
-        .args(["--state-dir", &state, "run", "--strategy", "compact", "--"])
-        .args(QEMU)
-        .stdin(Stdio::Null)
-        .stdout(Stdio::Null)
-        .stderr(Stdio::Null)
-        .die_with_parent(true)
-        .start()
-        .expect("pinfold starts");
-    let status = || pinfold(&state, &["status"]).stdout_text();
-    let until = SystemClock.now_ns() + 60 * SECOND_NS;
-    while !status().contains("vcpu(0)") && SystemClock.now_ns() < until {
-        SystemClock.sleep_ns(SECOND_NS / 10);
-    }
+    let words = ["run", "--strategy", "compact", "--", QEMU, "-M", "q35", "-accel"];
+    let options = ["tcg,thread=multi", "-display", "none", "-nodefaults", "-m", "64M"];
+    let run = sandbox.spawn(&[&words[..], &options].concat());
+    let run = run.stdout(Stdio::Null).stderr(Stdio::Null).die_with_parent(true);
+    let mut run = run.start().expect("pinfold starts");
+    let status = || sandbox.run(&["status"]).stdout_text();
+    assert!(until(|| status().contains("vcpu(0)")), "{}", status());
     let pid = run.pid().to_string();
     for words in [&["undo"][..], &["undo", "--all"]] {
-        let said = pinfold(&state, words).expect_code(3);
-        assert!(said.contains(&format!("belongs to process {pid}, which is running")), "{said}");
-        assert!(said.contains(&format!("kill -INT {pid}")), "{said}");
+        let said = sandbox.run(words).expect_code(3);
+        let holder = format!("belongs to process {pid}, which is running");
+        assert_parts(&said, &[&holder, &format!("kill -INT {pid}")]);
         assert!(status().contains("vcpu(0)"), "it stays");
     }
-    run.signal(pinfold_host::process::Signaled::Stop).expect("it runs");
-    let stopped = || status().contains("monitored by a Pinfold process that is suspended");
-    let until = SystemClock.now_ns() + 60 * SECOND_NS;
-    while !stopped() && SystemClock.now_ns() < until {
-        SystemClock.sleep_ns(SECOND_NS / 10);
-    }
-    let said = pinfold(&state, &["undo", "--all"]).stderr_text();
-    for part in [&format!("process {pid}, which is suspended"), &format!("kill -CONT {pid}")] {
-        assert!(said.contains(part), "{part}: {said}");
-    }
-    assert!(stopped(), "status says so");
-    run.signal(pinfold_host::process::Signaled::Continue).expect("it is stopped");
-    let left = pinfold(&state, &["undo", "--left"]);
-    let said = left.expect_code(0);
+    run.signal(Signaled::Stop).expect("it runs");
+    let is_stopped = || status().contains("monitored by a Pinfold process that is suspended");
+    assert!(until(is_stopped), "status says so");
+    let said = sandbox.run(&["undo", "--all"]).stderr_text();
+    let holder = format!("process {pid}, which is suspended");
+    assert_parts(&said, &[&holder, &format!("kill -CONT {pid}")]);
+    assert!(is_stopped());
+    run.signal(Signaled::Continue).expect("it is stopped");
+    sandbox.print(&["undo", "--left"]);
     assert!(status().contains("vcpu(0)"), "it is not left behind");
-    run.signal(pinfold_host::process::Signaled::Interrupt).expect("it runs");
-    let ended = run.wait_for(&SystemClock, 60 * SECOND_NS).expect("its state");
+    run.signal(Signaled::Interrupt).expect("it runs");
+    let ended = run.wait_for(&SystemClock, MINUTE_NS).expect("its state");
     assert_eq!(ended.and_then(|status| status.code()), Some(130));
     assert!(!status().contains("vcpu(0)"));
-    assert!(pinfold(&state, &["undo", "--all"]).status.success());
+    sandbox.print(&["undo", "--all"]);
 }
 
-/// A stopped QEMU with its socket; it answers when its threads are up.
-fn started(folder: &tempfile::TempDir, vcpus: &str) -> (pinfold_host::process::Child, String) {
-    let socket = folder.path().join("qmp").to_string_lossy().into_owned();
-    let qemu = Spawn::new(QEMU[0])
-        .args(&QEMU[1..8])
-        .args(["-smp", vcpus, "-m", "64M"])
-        .args(["-S", "-name", &format!("guest={},debug-threads=on", name_in(folder)), "-qmp"])
-        .args([format!("unix:{socket},server=on,wait=off")])
-        .stdin(Stdio::Null)
-        .die_with_parent(true)
-        .start()
-        .expect("QEMU starts");
-    let until = SystemClock.now_ns() + 60 * SECOND_NS;
-    while !pinfold_host::files::exists(&socket) && SystemClock.now_ns() < until {
-        SystemClock.sleep_ns(SECOND_NS / 50);
+/// The CPUs of this process; `None`, reported, if a mask that shows cannot be made of them.
+fn several_cpus() -> Option<CpuSet> {
+    let own = LiveHost::new().expect("a host").affinity(process::own_pid()).expect("a mask");
+    if own.len() < 2 {
+        skip("a placement that shows needs two CPUs");
+        return None;
     }
-    (qemu, socket)
+    Some(own)
 }
 
-/// The name of the machine of this folder; no other machine on this host has it.
-fn name_in(folder: &tempfile::TempDir) -> String {
-    let name = folder.path().file_name().expect("a name").to_string_lossy().into_owned();
-    name.trim_start_matches('.').to_owned()
+/// Restricts all threads of a machine to one CPU.
+fn restrict(machine: &Machine, cpus: &CpuSet) {
+    for tid in list_threads(&machine.host, machine.qemu.pid()) {
+        machine.host.set_affinity(tid, cpus).expect("it is ours");
+    }
 }
 
 /// A mask forbids nothing: from a shell on one CPU a machine goes to the others all the same.
 #[test]
 fn the_mask_of_pinfold_itself_forbids_nothing() {
-    let host = LiveHost::new().expect("a host");
-    let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask");
-    let Some(taskset) = find_program("taskset").filter(|_| own.len() > 1) else {
-        println!("skipped: taskset is not installed, or there is one CPU");
-        return;
-    };
-    if qemu_is_missing() {
+    let Some(own) = several_cpus() else { return };
+    if is_missing(&["taskset"]) {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("state").to_string_lossy().into_owned();
-    let (mut qemu, socket) = started(&folder, "2");
+    let Some(machine) = Machine::new("-smp 2") else { return };
     let first = own.first().expect("a CPU").to_string();
-    let narrow = |arguments: &[&str]| {
-        let words = [&["-c", &first, PINFOLD, "--state-dir", &state], arguments].concat();
-        capture(&taskset, words, 60 * SECOND_NS).expect("pinfold runs")
-    };
-    let name = name_in(&folder);
-    let applied = narrow(&["apply", &name, "--strategy", "compact"]).expect_success();
-    narrow(&["apply", &name, "--strategy", "compact", "--config"]).expect_code(2);
-    narrow(&["apply", &name, "--qmp", &socket, "--strategy", "compact"]).expect_code(2);
-    let tids = host.list(&pinfold_host::paths::task_dir(qemu.pid())).expect("threads");
-    let elsewhere = tids.iter().any(|tid| {
-        let mask = host.affinity(pinfold_model::Tid(tid.parse().expect("a number")));
-        mask.is_ok_and(|mask| mask.len() == 1 && mask.to_string() != first)
-    });
+    let narrow = |words: &[&str]| machine.run_by(&["taskset", "-c", &first], words);
+    let (name, qmp) = (machine.name.as_str(), machine.qmp());
+    let applied = narrow(&["apply", name, "--strategy", "compact"]).expect_success();
+    narrow(&["apply", name, "--strategy", "compact", "--config"]).expect_code(2);
+    narrow(&["apply", name, "--qmp", &qmp, "--strategy", "compact"]).expect_code(2);
+    let masks = machine.masks();
+    let elsewhere = masks.values().any(|mask| mask.len() == 1 && mask.to_string() != first);
     assert!(elsewhere, "{}", applied.stdout_text());
-    assert!(narrow(&["status", &name]).stdout_text().contains("1 placement is active"));
-    narrow(&["undo", &name]).expect_success();
-    qemu.kill().expect("QEMU ends");
+    assert!(narrow(&["status", name]).stdout_text().contains("1 placement is active"));
+    narrow(&["undo", name]).expect_success();
 }
 
 #[test]
 fn a_running_machine_is_checked_as_it_is() {
-    if qemu_is_missing() {
-        return;
-    }
-    let host = LiveHost::new().expect("a host");
-    let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask");
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("state").to_string_lossy().into_owned();
-    let (mut qemu, socket) = started(&folder, "2,cores=2");
-    let pid = qemu.pid().to_string();
-    let asked = [["--qmp", socket.as_str()], ["--pid", pid.as_str()]];
+    let Some(machine) = Machine::new("-smp 2,cores=2") else { return };
+    let (qmp, pid) = (machine.qmp(), machine.pid());
+    let asked = [["plan", "--check", "--qmp", &qmp], ["plan", "--check", "--pid", &pid]];
     // Nobody placed it, which is valid: a note.
     for words in &asked {
-        let output = pinfold(&state, &[&["plan", "--check"], &words[..]].concat());
-        let said = format!("{}{}", output.stdout_text(), output.stderr_text());
-        assert_eq!(output.status.code(), Some(0), "{said}");
-        assert!(said.contains("not-pinned") && said.contains("2 vCPUs"), "{said}");
+        assert_parts(&machine.print(words), &["not-pinned", "2 vCPUs"]);
     }
-    let named = pinfold(&state, &["plan", "--check", "--qmp", &socket]);
-    assert!(
-        named.stdout_text().contains(&format!(": {}, 2 vCPUs", name_in(&folder))),
-        "{}",
-        named.stdout_text()
-    );
+    assert_parts(&machine.print(&asked[0]), &[&format!(": {}, 2 vCPUs", machine.name)]);
 
     // Both vCPUs may run on one CPU only: told by role, with the thread and what to do.
-    let one = pinfold_model::CpuSet::single(own.first().expect("a CPU"));
-    if own.len() > 1 {
-        let folder = pinfold_host::paths::task_dir(qemu.pid());
-        for tid in host.list(&folder).expect("threads") {
-            let tid = pinfold_model::Tid(tid.parse().expect("a number"));
-            host.set_affinity(tid, &one).expect("it is ours");
-        }
-        for words in &asked {
-            let output = pinfold(&state, &[&["plan", "--check"], &words[..]].concat());
-            assert_eq!(output.status.code(), Some(1), "{}", output.stdout_text());
-            let said = output.stdout_text();
-            for name in ["vcpus-share-pu", "emulator-on-vcpu", &format!(": {one}, ")] {
-                assert!(said.contains(name), "{name:?} is not in\n{said}");
-            }
-        }
-    } else {
-        println!("skipped: a wrong mask needs two CPUs");
+    let Some(own) = several_cpus() else { return };
+    let one = CpuSet::single(own.first().expect("a CPU"));
+    restrict(&machine, &one);
+    for words in &asked {
+        let output = machine.run(words);
+        output.expect_code(1);
+        let parts = ["vcpus-share-pu", "emulator-on-vcpu", &format!(": {one}, ")];
+        assert_parts(&output.stdout_text(), &parts);
     }
-    qemu.kill().expect("QEMU ends");
 }
 
 /// Several running machines are checked together, so that a CPU of two of them is found.
 #[test]
 fn running_machines_are_checked_together() {
-    if qemu_is_missing() {
-        return;
-    }
-    let host = LiveHost::new().expect("a host");
-    let folders = [0, 1, 2].map(|_| tempfile::tempdir().expect("a folder"));
-    let state = folders[0].path().join("state").to_string_lossy().into_owned();
-    let mut machines = folders.each_ref().map(|folder| started(folder, "1"));
-    let names = folders.each_ref().map(name_in);
-    let mut words = vec!["plan", "--check"];
-    for (_, socket) in &machines {
-        words.extend(["--qmp", socket.as_str()]);
-    }
-    let apart = pinfold(&state, &words).stdout_text();
-    assert!(names.iter().all(|name| apart.contains(name)), "{apart}");
+    let [Some(a), Some(b), Some(c)] = [(); 3].map(|()| Machine::new("-smp 1")) else { return };
+    let machines = [&a, &b, &c];
+    let names = machines.map(|machine| machine.name.as_str());
+    let sockets = machines.map(|machine| machine.qmp());
+    let words = sockets.iter().flat_map(|socket| ["--qmp", socket]);
+    let words: Vec<&str> = ["plan", "--check"].into_iter().chain(words).collect();
+    let apart = a.run(&words).stdout_text();
+    assert_parts(&apart, &names);
     assert!(!apart.contains("pu-used-twice"), "{apart}");
 
-    let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask");
-    let one = pinfold_model::CpuSet::single(own.first().expect("a CPU"));
-    for (qemu, _) in &machines {
-        for tid in host.list(&pinfold_host::paths::task_dir(qemu.pid())).expect("threads") {
-            let tid = pinfold_model::Tid(tid.parse().expect("a number"));
-            host.set_affinity(tid, &one).expect("it is ours");
-        }
-    }
+    let own = a.host.affinity(process::own_pid()).expect("a mask");
+    let one = CpuSet::single(own.first().expect("a CPU"));
+    machines.iter().for_each(|machine| restrict(machine, &one));
     // `--all` also finds machines of other tests, which may have ended when it examines them.
-    for words in [words, vec!["plan", "--check", "--all"]] {
-        let output = pinfold(&state, &words);
-        let said = output.stdout_text();
-        assert_eq!(output.status.code(), Some(1), "{said}{}", output.stderr_text());
-        assert!(names.iter().all(|name| said.contains(name)), "{said}");
-        assert!(said.contains("pu-used-twice"), "{said}");
-        assert!(
-            output.stderr_text().contains(" apply NAME --strategy"),
-            "{}",
-            output.stderr_text()
-        );
+    for words in [&words[..], &["plan", "--check", "--all"]] {
+        let output = a.run(words);
+        assert_parts(&output.expect_code(1), &[" apply NAME --strategy"]);
+        assert_parts(&output.stdout_text(), &[&names[..], &["pu-used-twice"]].concat());
     }
-    for (qemu, _) in &mut machines {
-        qemu.kill().expect("QEMU ends");
-    }
-    pinfold(&state, &["plan", "--all", "--vcpus", "2"]).expect_code(2);
+    a.run(&["plan", "--all", "--vcpus", "2"]).expect_code(2);
 }
 
 /// A machine whose journals are changed by hand.
 struct PlacedMachine {
-    host: LiveHost,
-    folder: tempfile::TempDir,
-    qemu: pinfold_host::process::Child,
-    own: String,
+    machine: Machine,
+    own: CpuSet,
+}
+
+impl Deref for PlacedMachine {
+    type Target = Machine;
+
+    fn deref(&self) -> &Machine {
+        &self.machine
+    }
 }
 
 impl PlacedMachine {
     /// Placed; `None` if a placement would not show here.
     fn new() -> Option<Self> {
-        if qemu_is_missing() {
-            return None;
-        }
-        let host = LiveHost::new().expect("a host");
-        let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask");
-        if own.len() < 2 {
-            println!("skipped: a placement that shows needs two CPUs");
-            return None;
-        }
-        let folder = tempfile::tempdir().expect("a folder");
-        let (qemu, _) = started(&folder, "1");
-        let machine = Self { host, folder, qemu, own: own.to_string() };
-        machine.succeeds(&machine.apply());
-        assert!(machine.is_placed());
-        Some(machine)
+        let own = several_cpus()?;
+        let placed = Self { machine: Machine::new("-smp 1")?, own };
+        placed.apply().expect_success();
+        assert!(placed.is_placed());
+        Some(placed)
     }
 
-    fn file(&self, name: &str) -> String {
-        self.folder.path().join(name).to_string_lossy().into_owned()
+    fn apply(&self) -> Output {
+        self.run(&["apply", "--qmp", &self.qmp(), "--strategy", "compact"])
     }
 
-    fn pid(&self) -> String {
-        self.qemu.pid().to_string()
-    }
-
-    fn apply(&self) -> Vec<String> {
-        ["apply", "--qmp", &self.file("qmp"), "--strategy", "compact"].map(str::to_owned).to_vec()
-    }
-
-    fn run(&self, words: &[String]) -> pinfold_host::process::Output {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        pinfold(&self.file("state"), &words)
-    }
-
-    fn succeeds(&self, words: &[String]) {
-        let output = self.run(words);
-        assert!(output.status.success(), "{words:?}: {}", output.stderr_text());
-    }
-
-    /// `undo` with this option, and its value if it has one.
-    fn undo(&self, words: &[&str]) {
-        let words = [&["undo"], words].concat();
-        self.succeeds(&words.into_iter().map(str::to_owned).collect::<Vec<_>>());
-    }
-
-    fn refused(&self, words: &[&str], code: i32, part: &str) {
-        let output = pinfold(&self.file("state"), words);
-        let said = output.stderr_text();
-        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
-        assert!(said.contains(part), "{words:?}: {said}");
+    fn reset(&self) {
+        self.print(&["undo", "--reset", &self.pid()]);
+        assert!(!self.is_placed());
     }
 
     fn is_placed(&self) -> bool {
-        let tids = self.host.list(&pinfold_host::paths::task_dir(self.qemu.pid()));
-        let tids = tids.expect("threads").into_iter();
-        let tids = tids.map(|tid| pinfold_model::Tid(tid.parse().expect("a number")));
-        let mut masks = tids.map(|tid| self.host.affinity(tid).expect("a mask").to_string());
-        masks.any(|mask| mask != self.own)
+        self.masks().values().any(|mask| *mask != self.own)
     }
 
     fn journals(&self) -> StateDir {
-        StateDir::open(&format!("{}/journal", self.file("state"))).expect("journals")
+        StateDir::open(&self.path("state/journal")).expect("journals")
     }
 
     /// Name of the latest journal.
@@ -380,235 +206,173 @@ impl PlacedMachine {
 /// it under another name, and the machine can be placed again.
 #[test]
 fn a_journal_that_was_cut_is_noticed() {
-    let Some(mut machine) = PlacedMachine::new() else { return };
-    let (journals, name, pid) = (machine.journals(), machine.journal(), machine.pid());
+    let Some(machine) = PlacedMachine::new() else { return };
+    let (journals, name) = (machine.journals(), machine.journal());
     let whole = journals.read(&name).expect("a journal");
     let lines = whole.split_inclusive(|byte| *byte == b'\n').take(2);
     journals.replace(&name, &lines.flatten().copied().collect::<Vec<u8>>()).expect("it is cut");
-    machine.refused(&["undo", "--all"], 5, "lines are missing");
+    machine.refuse(&["undo", "--all"], 5, "lines are missing");
     assert!(machine.is_placed());
-    machine.undo(&["--reset", &pid]);
-    assert!(!machine.is_placed());
+    machine.reset();
     assert!(journals.contains(&name.replace(".jsonl", ".damaged")) && !journals.contains(&name));
 
-    machine.succeeds(&machine.apply());
+    machine.apply().expect_success();
     journals.replace(&machine.journal(), b"").expect("it is emptied");
-    machine.refused(&["undo", "--all"], 5, "is truncated");
-    machine.refused(&["status"], 3, "is truncated");
+    machine.refuse(&["undo", "--all"], 5, "is truncated");
+    machine.refuse(&["status"], 3, "is truncated");
     assert!(machine.is_placed());
-    machine.undo(&["--reset", &pid]);
-    assert!(!machine.is_placed());
-    machine.succeeds(&machine.apply());
-    machine.undo(&["--all"]);
-    machine.refused(&["undo", "--reset", "0"], 2, "no process has this number");
-    machine.qemu.kill().expect("QEMU ends");
+    machine.reset();
+    machine.apply().expect_success();
+    machine.print(&["undo", "--all"]);
+    machine.refuse(&["undo", "--reset", "0"], 2, "no process has this number");
 }
 
 #[test]
 fn a_journal_that_was_removed_is_noticed() {
-    let Some(mut machine) = PlacedMachine::new() else { return };
+    let Some(machine) = PlacedMachine::new() else { return };
     machine.journals().remove(&machine.journal()).expect("it is removed");
-    let again = machine.run(&machine.apply());
+    let again = machine.apply();
     assert!(!again.status.success(), "{}", again.stdout_text());
     assert!(again.stderr_text().contains("undo --reset"), "{}", again.stderr_text());
-    machine.refused(&["undo", "--all"], 5, "is missing");
-    machine.refused(&["status"], 3, "is missing");
+    machine.refuse(&["undo", "--all"], 5, "is missing");
+    machine.refuse(&["status"], 3, "is missing");
     assert!(machine.is_placed());
-    machine.undo(&["--reset", &machine.pid()]);
-    assert!(!machine.is_placed());
-    machine.succeeds(&machine.apply());
-    machine.undo(&["--all"]);
-    machine.qemu.kill().expect("QEMU ends");
+    machine.reset();
+    machine.apply().expect_success();
+    machine.print(&["undo", "--all"]);
 }
 
 /// An end that no undo has written does not close a journal while its threads have the masks.
 #[test]
 fn an_end_that_was_written_by_hand_is_noticed() {
-    let Some(mut machine) = PlacedMachine::new() else { return };
+    let Some(machine) = PlacedMachine::new() else { return };
     let (journals, first) = (machine.journals(), machine.journal());
-    machine.undo(&["--all"]);
+    machine.print(&["undo", "--all"]);
     let ended = String::from_utf8(journals.read(&first).expect("it is there")).expect("text");
     let end = ended.lines().last().expect("an end");
-    machine.succeeds(&machine.apply());
+    machine.apply().expect_success();
     let second = machine.journal();
     let whole = journals.read(&second).expect("it is there");
     let forged = [&whole, end.as_bytes(), b"\n"].concat();
     journals.replace(&second, &forged).expect("written");
     for (words, code) in [(&["status"][..], 3), (&["undo", "--all"], 5), (&["undo", "--left"], 5)] {
-        machine.refused(words, code, "records its end");
-        machine.refused(words, code, "delete the last line of that file");
+        machine.refuse(words, code, "records its end");
+        machine.refuse(words, code, "delete the last line of that file");
     }
-    let again = machine.run(&machine.apply());
+    let again = machine.apply();
     assert!(again.stderr_text().contains("records its end"), "{}", again.stderr_text());
     journals.replace(&second, &whole).expect("as the hint says");
-    machine.undo(&["--all"]);
+    machine.print(&["undo", "--all"]);
     assert!(!machine.is_placed());
-    machine.succeeds(&["status".to_owned()]);
-    machine.qemu.kill().expect("QEMU ends");
-}
-
-/// The masks of all threads of a machine.
-fn masks_of(host: &LiveHost, qemu: &Child) -> Vec<String> {
-    let tids = host.list(&pinfold_host::paths::task_dir(qemu.pid())).expect("threads");
-    let tids = tids.iter().map(|tid| pinfold_model::Tid(tid.parse().expect("a number")));
-    tids.map(|tid| host.affinity(tid).expect("a mask").to_string()).collect()
+    machine.print(&["status"]);
 }
 
 /// The first machine has the part of the second, which another Pinfold holds: it has this plan
 /// again after the joint plan failed.
-fn what_was_replaced_is_put_back(
-    state: &str,
-    file: &str,
-    names: &[String; 2],
-    machines: &[(Child, String); 2],
-) {
-    let host = LiveHost::new().expect("a host");
-    let status = || pinfold(state, &["status"]).stdout_text();
-    let part = ["apply", "--qmp", &machines[0].1, "--plan", file, "--vnode", &names[1]];
-    assert!(pinfold(state, &part).status.success());
-    let placed = masks_of(&host, &machines[0].0);
-    let pid = machines[1].0.pid().to_string();
-    let words = ["--state-dir", state, "apply", "--pid", &pid, "--plan", file];
-    let words = [&words[..], &["--vnode", &names[1], "--watch"]].concat();
-    let held = Spawn::new(PINFOLD).args(words).stdin(Stdio::Null).stderr(Stdio::Null);
-    let mut held = held.die_with_parent(true).start().expect("it starts");
+fn what_was_replaced_is_put_back(file: &str, first: &Machine, second: &Machine) {
+    let status = || first.run(&["status"]).stdout_text();
+    first.print(&["apply", "--qmp", &first.qmp(), "--plan", file, "--vnode", &second.name]);
+    let placed = first.masks();
+    let words = ["apply", "--pid", &second.pid(), "--plan", file, "--vnode", &second.name];
+    let mut held = first.start(&[&words[..], &["--watch"]].concat());
     assert!(until(|| status().starts_with("2 placements are active")), "{}", status());
-    pinfold(state, &["apply", "--plan", file]).expect_code(3);
-    assert_eq!(masks_of(&host, &machines[0].0), placed);
+    first.run(&["apply", "--plan", file]).expect_code(3);
+    assert_eq!(first.changed(&placed), BTreeMap::new());
     held.signal(Signaled::Interrupt).expect("it runs");
     assert!(until(|| status().starts_with("1 placement is active, as planned")), "{}", status());
-    assert!(pinfold(state, &["undo", "--all"]).status.success());
+    first.print(&["undo", "--all"]);
 }
 
 /// A plan of several machines is applied to all of them or to none, or one part to one machine.
 #[test]
 fn a_joint_plan_is_applied_to_all_of_its_machines_or_to_none() {
-    if qemu_is_missing() {
+    if several_cpus().is_none() {
         return;
     }
-    let host = LiveHost::new().expect("a host");
-    let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask");
-    if own.len() < 2 {
-        println!("skipped: two machines on CPUs of their own need two CPUs");
-        return;
-    }
-    let folders = [0, 1].map(|_| tempfile::tempdir().expect("a folder"));
-    let path = |name: &str| folders[0].path().join(name).to_string_lossy().into_owned();
-    let state = path("state");
-    let mut machines = folders.each_ref().map(|folder| started(folder, "1"));
-    let names = folders.each_ref().map(name_in);
-    let vms = names.each_ref().map(|name| format!("name={name},vcpus=1"));
-    let words = ["plan", "-s", "compact", "--vm", &vms[0], "--vm", &vms[1], "--json"];
-    let planned = pinfold(&state, &words).expect_success();
-    let file = path("joint.json");
-    pinfold_host::files::write_atomic(&file, planned.stdout_text().as_bytes()).expect("a plan");
-    let masks = || machines.each_ref().map(|(qemu, _)| masks_of(&host, qemu));
-    let before = masks();
-    let status = || pinfold(&state, &["status"]).stdout_text();
+    let [Some(first), Some(mut second)] = [(); 2].map(|()| Machine::new("-smp 1")) else { return };
+    let vms = [&first, &second].map(|machine| format!("name={},vcpus=1", machine.name));
+    let plan = first.print(&["plan", "-s", "compact", "--vm", &vms[0], "--vm", &vms[1], "--json"]);
+    let file = first.write("joint.json", plan);
+    let before = [first.masks(), second.masks()];
+    let is_reverted = || {
+        let changed = [first.changed(&before[0]), second.changed(&before[1])];
+        assert_eq!(changed, [BTreeMap::new(), BTreeMap::new()]);
+    };
+    let status = || first.run(&["status"]).stdout_text();
 
-    pinfold(&state, &["apply", "--plan", &file]).expect_success();
+    first.print(&["apply", "--plan", &file]);
     assert!(status().starts_with("2 placements are active, all as planned"), "{}", status());
-    let [first, second] = masks();
-    assert!(first.iter().all(|mask| !second.contains(mask)), "{first:?} {second:?}");
-    assert!(pinfold(&state, &["undo", "--all"]).status.success());
-    assert_eq!(masks(), before);
+    let cpus = |machine: &Machine| machine.masks().into_values().collect::<BTreeSet<CpuSet>>();
+    let (of_first, of_second) = (cpus(&first), cpus(&second));
+    assert!(of_first.is_disjoint(&of_second), "{of_first:?} {of_second:?}");
+    first.print(&["undo", "--all"]);
+    is_reverted();
 
-    what_was_replaced_is_put_back(&state, &file, &names, &machines);
-    assert_eq!(masks(), before);
+    what_was_replaced_is_put_back(&file, &first, &second);
+    is_reverted();
 
     // The second machine is placed already and is to stay so: the first is reverted.
-    let one = pinfold(&state, &["apply", &names[1], "--plan", &file]).expect_success();
-    let refused = pinfold(&state, &["apply", "--plan", &file, "--keep"]);
+    first.print(&["apply", &second.name, "--plan", &file]);
+    let refused = first.run(&["apply", "--plan", &file, "--keep"]);
     assert!(!refused.status.success(), "{}", refused.stdout_text());
     assert!(status().starts_with("1 placement is active, as planned"), "{}", status());
-    assert_eq!(masks()[0], before[0]);
-    assert!(pinfold(&state, &["undo", "--all"]).status.success());
+    assert_eq!(first.changed(&before[0]), BTreeMap::new());
+    first.print(&["undo", "--all"]);
 
     // The part of one machine for another.
-    let part = ["apply", "--qmp", &machines[0].1, "--plan", &file, "--vnode", &names[1]];
-    pinfold(&state, &part).expect_success();
-    assert_eq!(masks()[0], second);
-    let said =
-        pinfold(&state, &["apply", &names[0], "--plan", &file, "--vnode", "none"]).expect_code(2);
-    assert!(said.contains("it places "), "{said}");
-    assert!(pinfold(&state, &["undo", "--all"]).status.success());
+    first.print(&["apply", "--qmp", &first.qmp(), "--plan", &file, "--vnode", &second.name]);
+    assert_eq!(cpus(&first), of_second);
+    let unknown = ["apply", &first.name, "--plan", &file, "--vnode", "none"];
+    first.refuse(&unknown, 2, "it places ");
+    first.print(&["undo", "--all"]);
 
     // Without one of its machines nothing is placed.
-    machines[1].0.kill().expect("QEMU ends");
-    pinfold(&state, &["apply", "--plan", &file]).expect_code(4);
+    second.qemu.kill().expect("QEMU ends");
+    first.run(&["apply", "--plan", &file]).expect_code(4);
     assert_eq!(status().trim(), "no placement is active");
-    machines[0].0.kill().expect("QEMU ends");
 }
 
 #[test]
 fn a_running_machine_that_was_placed_is_well_placed() {
-    if qemu_is_missing() {
+    if several_cpus().is_none() {
         return;
     }
-    let host = LiveHost::new().expect("a host");
-    let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask");
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("state").to_string_lossy().into_owned();
-    let (mut qemu, socket) = started(&folder, "1");
-    let pid = qemu.pid().to_string();
-    let placed = pinfold(&state, &["apply", "--qmp", &socket, "--strategy", "low-latency"]);
-    if own.len() < 2 {
-        println!("skipped: a vCPU beside the host needs two CPUs");
-    } else {
-        assert!(placed.status.success(), "{}", placed.stderr_text());
-        for words in [["--qmp", socket.as_str()], ["--pid", pid.as_str()]] {
-            let output = pinfold(&state, &[&["plan", "--check"], &words[..]].concat());
-            let said = format!("{}{}", output.stdout_text(), output.stderr_text());
-            assert_eq!(output.status.code(), Some(0), "{said}");
-            assert!(said.contains("vCPU 0") && !said.contains("not-pinned"), "{said}");
-        }
-        pinfold(&state, &["undo"]).expect_success();
+    let Some(machine) = Machine::new("-smp 1") else { return };
+    let (qmp, pid) = (machine.qmp(), machine.pid());
+    machine.print(&["apply", "--qmp", &qmp, "--strategy", "low-latency"]);
+    for words in [["--qmp", qmp.as_str()], ["--pid", pid.as_str()]] {
+        let said = machine.print(&[&["plan", "--check"], &words[..]].concat());
+        assert!(said.contains("vCPU 0") && !said.contains("not-pinned"), "{said}");
     }
-    qemu.kill().expect("QEMU ends");
+    machine.print(&["undo"]);
 }
 
 #[test]
 fn a_plan_of_another_machine_is_not_applied() {
-    if qemu_is_missing() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("state").to_string_lossy().into_owned();
-    let (mut qemu, socket) = started(&folder, "1");
+    let Some(machine) = Machine::new("-smp 1") else { return };
     // The CPUs of this plan are there on every machine; only the fingerprint tells.
     let words = ["plan", "--strategy", "none", "--vcpus", "1", "--input", "core:1 pu:1", "--json"];
-    let made = pinfold(&state, &words).expect_success();
-    let file = folder.path().join("plan.json").to_string_lossy().into_owned();
-    pinfold_host::files::write_atomic(&file, &made.stdout).expect("written");
-    let said =
-        pinfold(&state, &["apply", "--qmp", &socket, "--plan", &file, "--dry-run"]).expect_code(2);
-    assert!(said.contains(&format!("{file} was created for another machine")), "{said}");
-    assert!(said.contains("pinfold plan --strategy none --vcpus 1 --json"), "{said}");
-    qemu.kill().expect("QEMU ends");
+    let file = machine.write("plan.json", machine.print(&words));
+    let words = ["apply", "--qmp", &machine.qmp(), "--plan", &file, "--dry-run"];
+    machine.refuse(&words, 2, &format!("{file} was created for another machine"));
+    machine.refuse(&words, 2, "pinfold plan --strategy none --vcpus 1 --json");
 }
 
 #[test]
 fn a_process_that_is_no_machine_is_not_checked() {
     let sandbox = Sandbox::new();
-    let state = sandbox.root();
-    let own = pinfold_host::process::own_pid().to_string();
-    let said = pinfold(&state, &["plan", "--check", "--pid", &own]).expect_code(4);
-    assert!(said.contains(&own), "{said}");
+    let own = process::own_pid().to_string();
+    sandbox.refuse(&["plan", "--check", "--pid", &own], 4, &own);
     // More than any kernel gives out.
-    let said = pinfold(&state, &["plan", "--check", "--pid", "4999999"]).expect_code(4);
-    assert!(said.contains("4999999"), "{said}");
-    let said = pinfold(&state, &["plan", "--check", "--qmp", "/nonexistent/qmp"]).expect_code(4);
-    assert!(said.contains("/nonexistent/qmp"), "{said}");
+    sandbox.refuse(&["plan", "--check", "--pid", "4999999"], 4, "4999999");
+    sandbox.refuse(&["plan", "--check", "--qmp", "/nonexistent/qmp"], 4, "/nonexistent/qmp");
 }
 
 #[test]
 fn a_qemu_that_does_not_start_shows_its_own_message() {
-    if qemu_is_missing() {
+    if is_missing(&[QEMU]) {
         return;
     }
-    let sandbox = Sandbox::new();
-    let state = sandbox.root();
-    let words = ["run", "--strategy", "compact", "--", QEMU[0], "-no-such-option"];
-    let said = pinfold(&state, &words).expect_code(4);
-    assert!(said.contains("no-such-option"), "{said}");
+    let words = ["run", "--strategy", "compact", "--", QEMU, "-no-such-option"];
+    Sandbox::new().refuse(&words, 4, "no-such-option");
 }

@@ -1,7 +1,7 @@
 //! `tune` on the real demo guest: it measures, stops when told to, goes on, and leaves
 //! nothing behind.
 
-use crate::common::{PINFOLD, SECOND_NS, until};
+use crate::common::{PINFOLD, SECOND_NS};
 use pinfold_host::process::{Child, Spawn, Stdio, capture, find_program};
 use pinfold_host::{Clock, SystemClock};
 use pinfold_model::{LoadState, Metric};

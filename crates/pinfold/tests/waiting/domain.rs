@@ -1,22 +1,19 @@
 //! From a person's domain file to a running domain and back, with a real libvirt daemon: the plan
 //! is merged in, libvirt takes it and gives it back, and the review reads both file and machine.
 
+use crate::common::{Checked as _, PINFOLD, run};
 use crate::daemon::Daemon;
-use pinfold_host::process::{capture, find_program, own_pid};
+use pinfold_host::process::{find_program, own_pid};
 use pinfold_host::{Host as _, LiveHost, files};
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const MINUTE_NS: u64 = 60_000_000_000;
 const NAME: &str = "pinfold-round-trip";
 const DESKTOP: &str = "package:1 l3:1 core:4 pu:2(indexes=0,4,1,5,2,6,3,7)";
 
 /// Runs the binary with the daemon as libvirt's default: exit code, output, talk.
 fn pinfold(daemon: Option<&Daemon>, words: &[&str]) -> (Option<i32>, String, String) {
     let uri = daemon.map_or_else(String::new, Daemon::uri);
-    let mut all = vec![format!("LIBVIRT_DEFAULT_URI={uri}"), PINFOLD.to_owned()];
-    all.extend(words.iter().map(|word| (*word).to_owned()));
-    let output = capture("env", &all, MINUTE_NS).expect("runs");
-    (output.status.code(), output.stdout_text(), output.stderr_text())
+    let uri = format!("LIBVIRT_DEFAULT_URI={uri}");
+    run("env", [&[&uri, PINFOLD], words].concat()).parts()
 }
 
 fn domain_xml() -> String {
@@ -77,8 +74,7 @@ fn libvirt_takes_a_merged_file_and_gives_it_back() {
     let (_, script, _) = pinfold(None, &[&words[..], &["virsh"]].concat());
     let (_, fragment, _) = pinfold(None, &[&words[..], &["libvirt"]].concat());
     let uri = format!("LIBVIRT_DEFAULT_URI={}", daemon.uri());
-    let output =
-        capture("env", [&uri, "sh", "-c", &script, "script", "--config"], MINUTE_NS).unwrap();
+    let output = run("env", [&uri, "sh", "-c", &script, "script", "--config"]);
     assert!(output.status.success(), "{}\n{script}", output.stderr_text());
     let found = placement(&daemon.virsh(&["dumpxml", NAME, "--inactive"]).unwrap());
     let wanted = placement(&fragment);
@@ -128,7 +124,7 @@ fn libvirt_takes_memory_nodes_cells_and_huge_pages() {
     match find_program("virt-xml-validate") {
         None => eprintln!("skipped: virt-xml-validate is not installed"),
         Some(validator) => {
-            let output = capture(&validator, [&file, "domain"], MINUTE_NS).unwrap();
+            let output = run(&validator, [&file, "domain"]);
             assert!(output.status.success(), "{}\n{dumped}", output.stderr_text());
         }
     }

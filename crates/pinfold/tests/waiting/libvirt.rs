@@ -1,9 +1,12 @@
 //! `apply`, `undo` and the hook on domains of a real libvirt, with TCG.
 
-use crate::common::{Checked as _, PINFOLD, SECOND_NS, until};
+use std::collections::BTreeMap;
+
+use crate::common::machine::list_masks;
+use crate::common::{Checked as _, PINFOLD, SECOND_NS, run, until};
 use crate::daemon::Daemon;
-use pinfold_host::process::{Output, Signaled, Spawn, Stdio, capture, find_program, own_pid};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock};
+use pinfold_host::process::{Output, Signaled, Spawn, Stdio, find_program, is_root, own_pid};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files};
 use pinfold_model::{CpuSet, PuId, Tid};
 
 const NAME: &str = "pinfold-test";
@@ -25,7 +28,7 @@ fn start_domain(daemon: &Daemon, inside: &str) {
          <devices><emulator>{emulator}</emulator></devices></domain>"
     );
     let file = format!("{}/domain.xml", root(daemon));
-    pinfold_host::files::write_atomic(&file, xml.as_bytes()).expect("written");
+    files::write_atomic(&file, xml.as_bytes()).expect("written");
     daemon.virsh(&["define", &file]).expect("it is defined");
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
 }
@@ -39,29 +42,25 @@ fn root(daemon: &Daemon) -> String {
 fn pinfold(daemon: &Daemon, arguments: &[&str]) -> Output {
     let state = format!("--state-dir={}/state", root(daemon));
     let uri = format!("LIBVIRT_DEFAULT_URI={}", daemon.uri());
-    let words = [&[uri.as_str(), PINFOLD, &state], arguments].concat();
-    capture("env", words, 60 * SECOND_NS).expect("pinfold runs")
+    run("env", [&[&uri, PINFOLD, &state], arguments].concat())
 }
 
 /// The process of the domain: the one that its vCPU belongs to.
 fn pid(daemon: &Daemon) -> Tid {
     let file = format!("{}/libvirt/qemu/run/{NAME}.pid", root(daemon));
-    let text = pinfold_host::files::read_text(&file).expect("libvirt writes a pid file");
+    let text = files::read_text(&file).expect("libvirt writes a pid file");
     Tid(text.trim().parse().expect("a number"))
 }
 
 /// Masks of all threads of the domain.
-fn masks(pid: Tid) -> Vec<(String, CpuSet)> {
-    let host = LiveHost::new().expect("a host");
-    let tids = host.list(&pinfold_host::paths::task_dir(pid)).expect("threads");
-    let mask = |tid: &str| host.affinity(Tid(tid.parse().expect("a number"))).expect("a mask");
-    tids.into_iter().map(|tid| (tid.clone(), mask(&tid))).collect()
+fn masks(pid: Tid) -> BTreeMap<Tid, CpuSet> {
+    list_masks(&LiveHost::new().expect("a host"), pid)
 }
 
 /// A plan for the domain that puts everything on one CPU, as a file.
 fn plan(daemon: &Daemon) -> (String, CpuSet) {
     let host = LiveHost::new().expect("a host");
-    let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask");
+    let own = host.affinity(own_pid()).expect("a mask");
     let first = own.iter().next().expect("a CPU");
     let avoid: CpuSet = own.iter().filter(|pu| *pu != first).collect();
     let words = ["plan", "--strategy", "compact", "--vcpus", "2", "--iothread", "iothread1"];
@@ -69,13 +68,8 @@ fn plan(daemon: &Daemon) -> (String, CpuSet) {
     let output =
         pinfold(daemon, &[&words[..], &[avoid.as_str(), "--json"]].concat()).expect_success();
     let file = format!("{}/plan.json", root(daemon));
-    pinfold_host::files::write_atomic(&file, &output.stdout).expect("written");
+    files::write_atomic(&file, &output.stdout).expect("written");
     (file, CpuSet::single(PuId(first.0)))
-}
-
-fn good(output: &Output) {
-    let code = output.status.code();
-    assert_eq!(code, Some(0), "{}{}", output.stdout_text(), output.stderr_text());
 }
 
 fn xml(daemon: &Daemon, words: &[&str]) -> String {
@@ -85,7 +79,7 @@ fn xml(daemon: &Daemon, words: &[&str]) -> String {
 #[test]
 fn apply_goes_through_libvirt_and_back() {
     // Half a <cputune>: one pin of the domain's own.
-    let all = LiveHost::new().expect("a host").affinity(pinfold_host::process::own_pid());
+    let all = LiveHost::new().expect("a host").affinity(own_pid());
     let all = all.expect("a mask");
     let tune = format!("<cputune><vcpupin vcpu='1' cpuset='{all}'/></cputune>");
     let Some(daemon) = domain(&tune) else { return };
@@ -93,13 +87,12 @@ fn apply_goes_through_libvirt_and_back() {
     let before = (masks(pid), xml(&daemon, &["--inactive"]));
     let (file, one) = plan(&daemon);
     let place = ["apply", "--libvirt", NAME, "--plan", &file, "--config"];
-    let dry = pinfold(&daemon, &[&place[..], &["--dry-run"]].concat());
-    good(&dry);
+    let dry = pinfold(&daemon, &[&place[..], &["--dry-run"]].concat()).expect_success();
     assert!(dry.stdout_text().contains("vcpupin 0 in the definition of"), "{}", dry.stdout_text());
     assert_eq!((masks(pid), xml(&daemon, &["--inactive"])), before, "a dry run changes nothing");
 
-    good(&pinfold(&daemon, &place));
-    assert!(masks(pid).iter().all(|(_, mask)| *mask == one), "{:?}", masks(pid));
+    pinfold(&daemon, &place).expect_success();
+    assert!(masks(pid).values().all(|mask| *mask == one), "{:?}", masks(pid));
     for words in [&[][..], &["--inactive"]] {
         let xml = xml(&daemon, words);
         for pin in
@@ -108,12 +101,10 @@ fn apply_goes_through_libvirt_and_back() {
             assert!(xml.contains(&format!("<{pin} cpuset='{one}'/>")), "{pin} in {xml}");
         }
     }
-    let shown = pinfold(&daemon, &["status", NAME]);
-    good(&shown);
+    let shown = pinfold(&daemon, &["status", NAME]).expect_success();
     assert!(shown.stdout_text().contains("1 placement is active"), "{}", shown.stdout_text());
     assert_eq!(pinfold(&daemon, &["status", "nonesuch"]).status.code(), Some(2));
-    let undone = pinfold(&daemon, &["undo", NAME]);
-    good(&undone);
+    let undone = pinfold(&daemon, &["undo", NAME]).expect_success();
     assert_eq!((masks(pid), xml(&daemon, &["--inactive"])), before, "{}", undone.stderr_text());
 }
 
@@ -125,7 +116,7 @@ fn watch_puts_pins_right_through_libvirt() {
     }
     let Some(daemon) = domain("") else { return };
     let (file, one) = plan(&daemon);
-    good(&pinfold(&daemon, &["apply", "--libvirt", NAME, "--plan", &file]));
+    pinfold(&daemon, &["apply", "--libvirt", NAME, "--plan", &file]).expect_success();
     let state = format!("--state-dir={}/state", root(&daemon));
     let log = format!("{}/watch.log", root(&daemon));
     let line = "exec \"$@\" >\"$0\" 2>&1";
@@ -136,14 +127,13 @@ fn watch_puts_pins_right_through_libvirt() {
         .start()
         .expect("pinfold starts");
     let reported = |words: &str| {
-        let log = || pinfold_host::files::read_text(&log).unwrap_or_default();
-        for _ in 0..600 {
-            if log().contains(words) {
-                return;
-            }
-            SystemClock.sleep_ns(SECOND_NS / 20);
-        }
-        panic!("waited in vain for {words} in:\n{}", log());
+        let log = || files::read_text(&log).unwrap_or_default();
+        assert!(
+            until(|| log().contains(words)),
+            "waited in vain for {words} in:
+{}",
+            log()
+        );
     };
     reported("watching 1 placement;");
     // Behind the kernel's mask libvirt's own word is another too.
@@ -154,8 +144,8 @@ fn watch_puts_pins_right_through_libvirt() {
     let xml = xml(&daemon, &[]);
     assert!(xml.contains(&format!("<vcpupin vcpu='0' cpuset='{one}'/>")), "{xml}");
     let all = masks(pid(&daemon));
-    assert!(all.iter().all(|(_, mask)| *mask == one), "{all:?}");
-    good(&pinfold(&daemon, &["undo"]));
+    assert!(all.values().all(|mask| *mask == one), "{all:?}");
+    pinfold(&daemon, &["undo"]).expect_success();
 }
 
 /// A virsh that waits before it pins, as one does whose libvirt is busy.
@@ -173,10 +163,10 @@ fn a_kill_ends_the_virsh_that_is_about_to_pin() {
         begun = path("begun"),
         late = path("late"),
     );
-    pinfold_host::files::write_atomic(&path("text"), script.as_bytes()).expect("written");
+    files::write_atomic(&path("text"), script.as_bytes()).expect("written");
     // Written by others: a file that is open for writing in a child of another test cannot be run.
-    run("cp", &[&path("text"), &path("virsh")]);
-    run("chmod", &["0755", &path("virsh")]);
+    run("cp", &[&path("text"), &path("virsh")]).expect_success();
+    run("chmod", &["0755", &path("virsh")]).expect_success();
     let search = format!("{}:{}", slow.path().display(), std::env::var("PATH").expect("PATH"));
     let mut placing = Spawn::new(PINFOLD)
         .args([&format!("--state-dir={}/state", root(&daemon)), "apply", "--libvirt", NAME])
@@ -187,15 +177,11 @@ fn a_kill_ends_the_virsh_that_is_about_to_pin() {
         .die_with_parent(true)
         .start()
         .expect("pinfold starts");
-    let is_there = |name: &str| pinfold_host::files::exists(&path(name));
-    let begun = (0..1000).any(|_| {
-        SystemClock.sleep_ns(SECOND_NS / 50);
-        is_there("begun")
-    });
-    assert!(begun, "it comes to the first pin");
+    let is_there = |name: &str| files::exists(&path(name));
+    assert!(until(|| is_there("begun")), "it comes to the first pin");
     placing.signal(Signaled::Kill).expect("killed");
     placing.wait().expect("it ends");
-    good(&pinfold(&daemon, &["undo"]));
+    pinfold(&daemon, &["undo"]).expect_success();
     SystemClock.sleep_ns(3 * SECOND_NS);
     assert!(!is_there("late"), "the virsh of the killed Pinfold went on");
     assert_eq!((masks(pid), xml(&daemon, &[])), before);
@@ -208,13 +194,13 @@ fn a_domain_is_found_by_name_uuid_and_id_and_its_numatune_is_heeded() {
     let uuid = daemon.virsh(&["domuuid", NAME]).expect("a UUID");
     for wanted in [NAME, uuid.trim(), "1"] {
         let words = ["apply", "--libvirt", wanted, "--strategy", "none", "--dry-run"];
-        good(&pinfold(&daemon, &words));
-        good(&pinfold(&daemon, &["apply", wanted, "--strategy", "none", "--dry-run"]));
+        pinfold(&daemon, &words).expect_success();
+        pinfold(&daemon, &["apply", wanted, "--strategy", "none", "--dry-run"]).expect_success();
     }
     let uri = format!("LIBVIRT_DEFAULT_URI={}", daemon.uri());
     let ask = [&uri, "PINFOLD_COMPLETE=fish", PINFOLD, "--", "pinfold"];
     let words = [&ask[..], &["apply", "--libvirt", ""]].concat();
-    let completed = capture("env", words, 60 * SECOND_NS).expect("pinfold runs").stdout_text();
+    let completed = run("env", words).stdout_text();
     assert_eq!(completed, format!("{NAME}\tdomain\n"));
     let unknown = ["apply", "--libvirt", "nonesuch", "--strategy", "none"];
     let said = pinfold(&daemon, &unknown).expect_code(4);
@@ -246,16 +232,15 @@ fn a_joint_plan_maps_its_machines_by_name_or_uuid() {
     let mut qemu = qemu.die_with_parent(true).start().expect("QEMU starts");
     let vms = [format!("name={},vcpus=2", uuid.trim()), format!("name={other},vcpus=1")];
     let words = ["plan", "-s", "compact", "--vm", &vms[0], "--vm", &vms[1], "--json"];
-    let planned = pinfold(&daemon, &words);
-    good(&planned);
+    let planned = pinfold(&daemon, &words).expect_success();
     let file = format!("{}/joint.json", root(&daemon));
-    pinfold_host::files::write_atomic(&file, &planned.stdout).expect("written");
+    files::write_atomic(&file, &planned.stdout).expect("written");
     let before = masks(pid(&daemon));
-    assert!(until(|| pinfold_host::files::exists(&format!("{}/other", root(&daemon)))));
-    good(&pinfold(&daemon, &["apply", "--plan", &file]));
+    assert!(until(|| files::exists(&format!("{}/other", root(&daemon)))));
+    pinfold(&daemon, &["apply", "--plan", &file]).expect_success();
     let status = pinfold(&daemon, &["status"]).stdout_text();
     assert!(status.contains(NAME) && status.contains(&other), "{status}");
-    good(&pinfold(&daemon, &["undo", "--all"]));
+    pinfold(&daemon, &["undo", "--all"]).expect_success();
     assert_eq!(masks(pid(&daemon)), before);
     qemu.kill().expect("it runs");
 }
@@ -266,14 +251,14 @@ fn undo_waits_for_a_libvirt_that_is_away_and_finds_it_again() {
     let pid = pid(&daemon);
     let before = masks(pid);
     let (file, _) = plan(&daemon);
-    good(&pinfold(&daemon, &["apply", "--libvirt", NAME, "--plan", &file, "--config"]));
+    pinfold(&daemon, &["apply", "--libvirt", NAME, "--plan", &file, "--config"]).expect_success();
     daemon.stop();
     let output = pinfold(&daemon, &["undo"]);
     output.expect_code(5);
     let said = output.stderr_text();
     assert!(said.contains("failed to connect") && said.contains(" undo` again"), "{said}");
     daemon.restart();
-    good(&pinfold(&daemon, &["undo"]));
+    pinfold(&daemon, &["undo"]).expect_success();
     assert_eq!(masks(pid), before);
     assert!(!xml(&daemon, &["--inactive"]).contains("cputune"));
 }
@@ -282,7 +267,7 @@ fn undo_waits_for_a_libvirt_that_is_away_and_finds_it_again() {
 fn a_domain_that_ended_leaves_only_its_definition_to_undo() {
     let Some(daemon) = domain("") else { return };
     let (file, _) = plan(&daemon);
-    good(&pinfold(&daemon, &["apply", "--libvirt", NAME, "--plan", &file, "--config"]));
+    pinfold(&daemon, &["apply", "--libvirt", NAME, "--plan", &file, "--config"]).expect_success();
     daemon.virsh(&["destroy", NAME]).expect("it ends");
     // The definition is meant for the next start: neither the end of the domain nor a command that
     // finds it ended reverts that.
@@ -292,7 +277,7 @@ fn a_domain_that_ended_leaves_only_its_definition_to_undo() {
     // Started anew it has the pins of its definition, which are not those of the first run.
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
     let (anew, running) = (masks(pid(&daemon)), xml(&daemon, &[]));
-    good(&pinfold(&daemon, &["undo"]));
+    pinfold(&daemon, &["undo"]).expect_success();
     assert!(!xml(&daemon, &["--inactive"]).contains("cputune"));
     assert_eq!((masks(pid(&daemon)), xml(&daemon, &[])), (anew, running), "not ours to change");
 }
@@ -314,28 +299,28 @@ fn the_hook_places_a_domain_that_libvirt_starts() {
         libvirt-hook --plans \"$HOME/plans\" --run-dir \"$HOME/libvirt/qemu/run\" \"$@\" \
         2>> \"$HOME/hook.log\"\n";
     let hook = format!("{folder}/qemu");
-    pinfold_host::files::write_atomic(&hook, script.as_bytes()).expect("written");
-    run("cp", &[PINFOLD, &format!("{folder}/pinfold")]);
-    run("chmod", &["0755", &folder, &hook, &format!("{folder}/pinfold")]);
+    files::write_atomic(&hook, script.as_bytes()).expect("written");
+    run("cp", &[PINFOLD, &format!("{folder}/pinfold")]).expect_success();
+    run("chmod", &["0755", &folder, &hook, &format!("{folder}/pinfold")]).expect_success();
     let Some(daemon) = Daemon::start_by(NAME, &wrap) else { return };
     let (file, one) = plan(&daemon);
     let plans = format!("{}/plans", root(&daemon));
-    pinfold_host::files::make_dirs(&plans).expect("a folder");
-    run("cp", &[&file, &format!("{plans}/{NAME}.json")]);
-    run("chmod", &["0700", &plans]);
-    run("chown", &["-R", "65534:65534", &plans]);
+    files::make_dirs(&plans).expect("a folder");
+    run("cp", &[&file, &format!("{plans}/{NAME}.json")]).expect_success();
+    run("chmod", &["0700", &plans]).expect_success();
+    run("chown", &["-R", "65534:65534", &plans]).expect_success();
 
     start_domain(&daemon, "<cputune><vcpupin vcpu='1' cpuset='0-1'/></cputune>");
-    let log = || pinfold_host::files::read_text(&format!("{}/hook.log", root(&daemon)));
+    let log = || files::read_text(&format!("{}/hook.log", root(&daemon)));
     let all = masks(pid(&daemon));
-    assert!(all.iter().all(|(_, mask)| *mask == one), "{all:?}\n{:?}", log());
+    assert!(all.values().all(|mask| *mask == one), "{all:?}\n{:?}", log());
     let said = log().expect("the hook spoke");
     assert!(said.contains("places vcpu(1) elsewhere") || one == all_pus(), "{said}");
     daemon.virsh(&["destroy", NAME]).expect("it ends");
     let journals = format!("{}/state/journal", root(&daemon));
-    let names = pinfold_host::files::list(&journals).expect("a journal");
+    let names = files::list(&journals).expect("a journal");
     let name = names.iter().find(|name| name.ends_with(".jsonl")).expect("a journal");
-    let text = pinfold_host::files::read_text(&format!("{journals}/{name}")).expect("text");
+    let text = files::read_text(&format!("{journals}/{name}")).expect("text");
     assert!(text.lines().last().is_some_and(|line| line.starts_with("{\"end\"")), "{text}");
 
     // A start of another process that takes long does not keep libvirt waiting.
@@ -343,20 +328,19 @@ fn the_hook_places_a_domain_that_libvirt_starts() {
     let other = Spawn::new("flock").args([&lock, "sleep", "60"]).die_with_parent(true);
     let mut other = other.own_group().start().expect("flock runs");
     let attempt = ["-n", lock.as_str(), "true"];
-    let is_locked =
-        || !capture("flock", attempt, 60 * SECOND_NS).expect("flock runs").status.success();
+    let is_locked = || !run("flock", attempt).status.success();
     assert!(until(is_locked), "it is not locked");
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
     assert!(other.try_wait().expect("its state").is_none(), "the hook waited for the lock");
     let all = masks(pid(&daemon));
-    assert!(all.iter().all(|(_, mask)| *mask == one), "{all:?}\n{:?}", log());
+    assert!(all.values().all(|mask| *mask == one), "{all:?}\n{:?}", log());
     assert!(log().expect("a log").contains("is starting a placement"), "{:?}", log());
     other.kill().expect("it ends");
     daemon.virsh(&["destroy", NAME]).expect("it ends");
 
     // A plan that does not fit never keeps a domain from starting.
     let plan = format!("{plans}/{NAME}.json");
-    pinfold_host::files::write_atomic(&plan, b"{\"format\":\"nonsense\"}").expect("written");
+    files::write_atomic(&plan, b"{\"format\":\"nonsense\"}").expect("written");
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts all the same");
     assert!(log().expect("a log").contains("was not placed"), "{:?}", log());
 }
@@ -365,22 +349,15 @@ fn all_pus() -> CpuSet {
     CpuSet::parse_list("0-1").expect("a list")
 }
 
-fn run(program: &str, words: &[&str]) {
-    let output = pinfold_host::process::capture(program, words, 60 * SECOND_NS);
-    let output = output.expect("it runs");
-    assert!(output.status.success(), "{program}: {}", output.stderr_text());
-}
-
 /// Whether the daemon can be given hooks of this test's own.
 fn can_wrap(wrap: &[String]) -> Result<(), String> {
-    if !pinfold_host::process::is_root() {
+    if !is_root() {
         return Err("a mount namespace of its own needs root".to_owned());
     }
     let words = wrap[1..].iter().map(String::as_str).chain(["true"]);
-    let output = pinfold_host::process::capture(&wrap[0], words, 60 * SECOND_NS);
-    match output {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(format!("no folder of its own as hooks: {}", output.stderr_text())),
-        Err(error) => Err(error.to_string()),
+    let output = run(&wrap[0], words);
+    if output.status.success() {
+        return Ok(());
     }
+    Err(format!("no folder of its own as hooks: {}", output.stderr_text()))
 }

@@ -1,12 +1,11 @@
 //! Studies whose trials run in real guests of QEMU's translator: placed, measured, killed.
 
+use crate::common::machine::QEMU;
+use crate::common::{Sandbox, is_missing, skip, until};
 use std::io::Read as _;
 
-use crate::common::{PINFOLD, until};
 use pinfold_host::files;
-use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program, signal};
-
-const TIMEOUT_NS: u64 = 400_000_000_000;
+use pinfold_host::process::{Child, Signaled, Stdio, find_program, signal};
 
 /// Programs share a boot; one and two vCPUs, floating and pinned.
 const STUDY: &str = r#"
@@ -163,58 +162,30 @@ figure = "la57"
 rows = ["page_table_levels"]
 "#;
 
-struct Workspace {
-    folder: tempfile::TempDir,
+/// A sandbox and the path of a static program for guests; `None`, reported, without it or a QEMU.
+fn with_busybox() -> Option<(Sandbox, String)> {
+    if is_missing(&[QEMU, "busybox"]) {
+        return None;
+    }
+    Some((Sandbox::new(), find_program("busybox")?))
 }
 
-impl Workspace {
-    /// A folder; `None`, told with the reason, where there can be no guest.
-    fn new() -> Option<Self> {
-        if find_program("qemu-system-x86_64").is_none() {
-            println!("skipped: qemu-system-x86_64 is not installed (cargo xtask test installs it)");
-            return None;
-        }
-        Some(Self { folder: tempfile::tempdir().expect("a folder") })
-    }
+/// Starts a study in the background.
+fn start(sandbox: &Sandbox, file: &str, store: &str) -> Child {
+    let spawn = sandbox.spawn(&["study", "run", file, "--store", store]);
+    spawn.stdout(Stdio::Null).stderr(Stdio::Pipe).start().expect("it starts")
+}
 
-    /// The same with the path of a static program for guests.
-    fn with_busybox() -> Option<(Self, String)> {
-        let busybox = find_program("busybox");
-        if busybox.is_none() {
-            println!(
-                "skipped: busybox is not installed (cargo xtask test installs busybox-static)"
-            );
-        }
-        Some((Self::new()?, busybox?))
-    }
+/// Makes the report, and returns its page.
+fn report(sandbox: &Sandbox, store: &str) -> String {
+    sandbox.print(&["study", "report", store, "--out", &sandbox.path("page.html")]);
+    sandbox.read("page.html")
+}
 
-    fn path(&self, name: &str) -> String {
-        format!("{}/{name}", self.folder.path().display())
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.path(name);
-        files::write_atomic(&path, text.as_bytes()).expect("the file is written");
-        path
-    }
-
-    fn words(&self, arguments: &[&str]) -> Vec<String> {
-        let state = self.path("state");
-        let all = [&["--state-dir", &state], arguments].concat();
-        all.into_iter().map(str::to_owned).collect()
-    }
-
-    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let output = capture(PINFOLD, self.words(arguments), TIMEOUT_NS).expect("runs");
-        (output.status.code(), output.stdout_text(), output.stderr_text())
-    }
-
-    /// The rows of a table of the report.
-    fn table(&self, name: &str) -> Vec<Vec<String>> {
-        let text =
-            files::read_text(&self.path(&format!("page-tables/{name}.csv"))).expect("it is there");
-        text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
-    }
+/// The rows of a table of the report.
+fn table(sandbox: &Sandbox, name: &str) -> Vec<Vec<String>> {
+    let text = sandbox.read(&format!("page-tables/{name}.csv"));
+    text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
 }
 
 /// All that a program that has ended said.
@@ -228,7 +199,7 @@ fn said_by(child: &mut Child) -> String {
 fn has_no_kernel(said: &str) -> bool {
     let none = said.contains("there is no kernel for the demo guest");
     if none {
-        println!("skipped: apt has no kernel for the guest here");
+        skip("apt has no kernel for the guest here");
     }
     none
 }
@@ -244,29 +215,29 @@ fn machines_of(pid: u32) -> usize {
 
 #[test]
 fn programs_are_measured_in_guests_that_are_placed() {
-    let Some(workspace) = Workspace::new() else { return };
-    let file = workspace.file("guests.toml", STUDY);
+    if is_missing(&[QEMU]) {
+        return;
+    }
+    let workspace = Sandbox::new();
+    let file = workspace.write("guests.toml", STUDY);
     let store = workspace.path("guests.sqlite");
-    let (code, reported, said) = workspace.run(&["study", "check", &file]);
+    let (code, reported, said) = workspace.answer(&["study", "check", &file]);
     assert_eq!(code, Some(0), "{said}");
     assert!(reported.contains("8 run, 0 skipped"), "{reported}");
-    let (code, reported, said) = workspace.run(&["study", "run", &file, "--store", &store]);
+    let (code, reported, said) = workspace.answer(&["study", "run", &file, "--store", &store]);
     if has_no_kernel(&said) {
         return;
     }
     assert_eq!(code, Some(0), "{said}");
     assert!(reported.contains("9 of 9 trials done, 0 failed"), "{reported}{said}");
-    let page = workspace.path("page.html");
-    let (code, _, said) = workspace.run(&["study", "report", &store, "--out", &page]);
-    assert_eq!(code, Some(0), "{said}");
-    let html = files::read_text(&page).expect("the page is there");
+    let html = report(&workspace, &store);
     for text in
         ["x86-64 guests, TCG (thread=multi): 8", "results do not carry over to KVM", "HZ 250"]
     {
         let plain = html.replace('\'', "&#39;").replace("&#x27;", "&#39;");
         assert!(plain.contains(text), "{text}");
     }
-    let samples = workspace.table("samples");
+    let samples = table(&workspace, "samples");
     let column = |name: &str| samples[0].iter().position(|one| one == name).expect("a column");
     let of = |figure: &str| {
         let rows = samples[1..].iter().filter(|row| row[column("figure")] == figure);
@@ -284,23 +255,20 @@ fn programs_are_measured_in_guests_that_are_placed() {
         samples.sum::<f64>()
     };
     assert!(sum("process_switches") > sum("switches"), "{}", sum("switches"));
-    let (code, reported, _) = workspace.run(&["journal"]);
+    let (code, reported, _) = workspace.answer(&["journal"]);
     assert_eq!(code, Some(0));
     assert!(reported.contains("reverted") && !reported.contains("active"), "{reported}");
 }
 
 #[test]
 fn another_machine_runs_beside() {
-    let Some(workspace) = Workspace::new() else { return };
-    let file = workspace.file("crowd.toml", CROWD);
+    if is_missing(&[QEMU]) {
+        return;
+    }
+    let workspace = Sandbox::new();
+    let file = workspace.write("crowd.toml", CROWD);
     let store = workspace.path("crowd.sqlite");
-    let words = workspace.words(&["study", "run", &file, "--store", &store]);
-    let mut child = Spawn::new(PINFOLD)
-        .args(words)
-        .stdout(Stdio::Null)
-        .stderr(Stdio::Pipe)
-        .start()
-        .expect("it starts");
+    let mut child = start(&workspace, &file, &store);
     let pid = child.task().tid.0;
     let mut most = 0;
     // Two boots take a minute where others work too.
@@ -314,16 +282,13 @@ fn another_machine_runs_beside() {
     if has_no_kernel(&said_by(&mut child)) {
         return;
     }
-    let (code, reported, said) = workspace.run(&["study", "status", &store]);
+    let (code, reported, said) = workspace.answer(&["study", "status", &store]);
     assert_eq!(code, Some(0), "{said}");
     assert!(reported.contains("4 of 4 trials done, 0 failed"), "{reported}");
     assert_eq!(most, 2);
-    let page = workspace.path("page.html");
-    let (code, _, said) = workspace.run(&["study", "report", &store, "--out", &page]);
-    assert_eq!(code, Some(0), "{said}");
-    let html = files::read_text(&page).expect("the page is there");
+    let html = report(&workspace, &store);
     assert!(html.contains("makes no exits"), "the missing exits are not reported");
-    let gaps = workspace.table("gaps");
+    let gaps = table(&workspace, "gaps");
     assert_eq!(gaps[0], ["accelerator", "share", "value", "samples"]);
     for accelerator in ["native", "tcg"] {
         assert!(gaps.iter().any(|row| row[0] == accelerator), "{accelerator}");
@@ -332,10 +297,10 @@ fn another_machine_runs_beside() {
 
 #[test]
 fn a_guest_that_dies_fails_its_trial_alone() {
-    let Some((workspace, busybox)) = Workspace::with_busybox() else { return };
-    let file = workspace.file("trouble.toml", &TROUBLE.replace("BUSYBOX", &busybox));
+    let Some((workspace, busybox)) = with_busybox() else { return };
+    let file = workspace.write("trouble.toml", &TROUBLE.replace("BUSYBOX", &busybox));
     let store = workspace.path("trouble.sqlite");
-    let (code, reported, said) = workspace.run(&["study", "run", &file, "--store", &store]);
+    let (code, reported, said) = workspace.answer(&["study", "run", &file, "--store", &store]);
     if has_no_kernel(&said) {
         return;
     }
@@ -345,25 +310,23 @@ fn a_guest_that_dies_fails_its_trial_alone() {
     for why in ["it did not finish within its 0.3 s in the guest", "Kernel panic", "trying again"] {
         assert!(flat.contains(why), "{why}: {flat}");
     }
-    let (_, _, said) = workspace.run(&["study", "check", &file]);
+    let (_, _, said) = workspace.answer(&["study", "check", &file]);
     assert!(said.contains("its command is a program of the host"), "{said}");
 }
 
 #[test]
 fn vcpus_that_come_online_later_are_all_there() {
-    let Some((workspace, busybox)) = Workspace::with_busybox() else { return };
-    let file = workspace.file("many.toml", &MANY.replace("BUSYBOX", &busybox));
+    let Some((workspace, busybox)) = with_busybox() else { return };
+    let file = workspace.write("many.toml", &MANY.replace("BUSYBOX", &busybox));
     let store = workspace.path("many.sqlite");
-    let (code, reported, said) = workspace.run(&["study", "run", &file, "--store", &store]);
+    let (code, reported, said) = workspace.answer(&["study", "run", &file, "--store", &store]);
     if has_no_kernel(&said) {
         return;
     }
     assert_eq!(code, Some(0), "{said}");
     assert!(reported.contains("2 of 2 trials done, 0 failed"), "{reported}{said}");
-    let (code, _, said) =
-        workspace.run(&["study", "report", &store, "--out", &workspace.path("page.html")]);
-    assert_eq!(code, Some(0), "{said}");
-    let samples = workspace.table("samples");
+    report(&workspace, &store);
+    let samples = table(&workspace, "samples");
     let column = |name: &str| samples[0].iter().position(|one| one == name).expect("a column");
     let (figure, value) = (column("figure"), column("value"));
     for (name, number) in [("last", "8"), ("first", "1")] {
@@ -378,17 +341,14 @@ fn vcpus_that_come_online_later_are_all_there() {
 
 #[test]
 fn neither_interrupt_nor_kill_leave_a_machine() {
-    let Some(workspace) = Workspace::new() else { return };
-    let file = workspace.file("guests.toml", STUDY);
+    if is_missing(&[QEMU]) {
+        return;
+    }
+    let workspace = Sandbox::new();
+    let file = workspace.write("guests.toml", STUDY);
     for (kind, name) in [(Signaled::Terminate, "term"), (Signaled::Kill, "kill")] {
         let store = workspace.path(&format!("{name}.sqlite"));
-        let words = workspace.words(&["study", "run", &file, "--store", &store]);
-        let mut child = Spawn::new(PINFOLD)
-            .args(words)
-            .stdout(Stdio::Null)
-            .stderr(Stdio::Pipe)
-            .start()
-            .expect("it starts");
+        let mut child = start(&workspace, &file, &store);
         let pid = child.task().tid;
         let begun =
             until(|| machines_of(pid.0) > 0 || child.try_wait().is_ok_and(|end| end.is_some()));
@@ -401,12 +361,12 @@ fn neither_interrupt_nor_kill_leave_a_machine() {
         assert!(until(|| child.try_wait().is_ok_and(|end| end.is_some())), "{name}: it lives on");
         assert!(until(|| machines_of(pid.0) == 0), "{name}: QEMU lives on");
         // What was in force is undone, or goes with the threads that it was for.
-        let (_, reported, said) = workspace.run(&["undo", "--all"]);
+        let (_, reported, said) = workspace.answer(&["undo", "--all"]);
         assert!(
             !format!("{reported}{said}").contains("not everything"),
             "{name}: {reported}{said}"
         );
-        let (code, reported, said) = workspace.run(&["study", "status", &store]);
+        let (code, reported, said) = workspace.answer(&["study", "status", &store]);
         assert_eq!(code, Some(0), "{said}");
         assert!(reported.contains("of 9 trials done, 0 failed"), "{name}: {reported}");
     }
@@ -415,19 +375,17 @@ fn neither_interrupt_nor_kill_leave_a_machine() {
 /// The kernel lists la57 only if it runs with five levels.
 #[test]
 fn guests_have_the_requested_levels_of_page_tables() {
-    let Some((workspace, busybox)) = Workspace::with_busybox() else { return };
-    let file = workspace.file("levels.toml", &LEVELS.replace("BUSYBOX", &busybox));
+    let Some((workspace, busybox)) = with_busybox() else { return };
+    let file = workspace.write("levels.toml", &LEVELS.replace("BUSYBOX", &busybox));
     let store = workspace.path("levels.sqlite");
-    let (code, reported, said) = workspace.run(&["study", "run", &file, "--store", &store]);
+    let (code, reported, said) = workspace.answer(&["study", "run", &file, "--store", &store]);
     if has_no_kernel(&said) {
         return;
     }
     assert_eq!(code, Some(0), "{said}");
     assert!(reported.contains("3 of 3 trials done, 0 failed"), "{reported}{said}");
-    let (code, _, said) =
-        workspace.run(&["study", "report", &store, "--out", &workspace.path("page.html")]);
-    assert_eq!(code, Some(0), "{said}");
-    let flags = workspace.table("flags");
+    report(&workspace, &store);
+    let flags = table(&workspace, "flags");
     let of = |levels: &str| flags.iter().find(|row| row[0] == levels).expect("a row")[1].clone();
     assert_eq!([of("4"), of("5")].map(|text| text.parse::<f64>()), [Ok(0.0), Ok(1.0)]);
 }
