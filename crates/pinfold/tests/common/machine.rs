@@ -59,15 +59,19 @@ impl Machine {
     /// A stopped machine of TCG with these further options and its vCPUs; `None`, reported, if
     /// there is no QEMU.
     pub fn new(more: &str) -> Option<Self> {
-        Self::start(&format!("-S -M q35 -accel tcg,thread=multi {more}"))
+        Self::new_in(Sandbox::new(), more)
+    }
+
+    /// The same in a sandbox that is there.
+    pub fn new_in(sandbox: Sandbox, more: &str) -> Option<Self> {
+        Self::start_in(sandbox, &format!("-S -M q35 -accel tcg,thread=multi {more}"))
     }
 
     /// A machine with these options in addition to [`BASE`].
-    pub fn start(options: &str) -> Option<Self> {
+    pub fn start_in(sandbox: Sandbox, options: &str) -> Option<Self> {
         if is_missing(&[QEMU]) {
             return None;
         }
-        let sandbox = Sandbox::new();
         let name = sandbox.root().rsplit(['/', '.']).next().unwrap_or_default().to_owned();
         let monitor = format!("unix:{},server=on,wait=off", sandbox.path("qmp"));
         let guest = format!("guest={name},debug-threads=on");

@@ -52,11 +52,17 @@ pub fn pinfold<A: AsRef<std::ffi::OsStr>>(words: impl IntoIterator<Item = A>) ->
 /// A directory of a test's own, with the state of the binary that is run in it.
 pub struct Sandbox {
     folder: tempfile::TempDir,
+    has_cache: bool,
 }
 
 impl Sandbox {
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().expect("a folder") }
+        Self { folder: tempfile::tempdir().expect("a folder"), has_cache: false }
+    }
+
+    /// One in which no file of the user's cache is read or written either.
+    pub fn with_cache() -> Self {
+        Self { has_cache: true, ..Self::new() }
     }
 
     /// The path of the directory.
@@ -84,7 +90,9 @@ impl Sandbox {
     /// The binary with its state in this directory.
     pub fn spawn(&self, words: &[&str]) -> Spawn {
         let state = self.path("state");
-        Spawn::new(PINFOLD).args([&["--state-dir", &state], words].concat()).stdin(Stdio::Null)
+        let words = [&["--state-dir", &state], words].concat();
+        let spawn = Spawn::new(PINFOLD).args(words).stdin(Stdio::Null);
+        if self.has_cache { spawn.env("XDG_CACHE_HOME", &self.path("cache")) } else { spawn }
     }
 
     /// Starts it in the background; it ends with the test.
@@ -132,6 +140,16 @@ impl Sandbox {
         let said = output.stderr_text();
         assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
         assert!(said.contains(part), "{words:?}: {part} is not in {said}");
+    }
+
+    /// The same, and asserts that it prints nothing else.
+    #[track_caller]
+    pub fn refuse_silently(&self, words: &[&str], code: i32, part: &str) {
+        let output = self.run(words);
+        let (said, printed) = (output.stderr_text(), output.stdout_text());
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        assert!(said.contains(part), "{words:?}: {part} is not in {said}");
+        assert_eq!(printed, "", "{words:?} printed something all the same");
     }
 
     /// Exit code, output and messages.

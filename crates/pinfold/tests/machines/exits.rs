@@ -38,11 +38,11 @@ fn start(accelerator: &str, more: &str) -> Machine {
     let mut rom = vec![0xf4; 64 * 1024];
     let at = rom.len() - 16;
     rom[at..at + BUSY.len()].copy_from_slice(BUSY);
-    let firmware = Sandbox::new();
-    let rom = firmware.write("rom", rom);
+    let sandbox = Sandbox::new();
+    let rom = sandbox.write("rom", rom);
     let words =
         format!("-M microvm -accel {accelerator} -no-user-config -m 16M -bios {rom} {more}");
-    Machine::start(&words).expect("QEMU is installed")
+    Machine::start_in(sandbox, &words).expect("QEMU is installed")
 }
 
 fn exits(machine: &Machine, more: &[&str]) -> Output {

@@ -1,38 +1,35 @@
 //! `run --cores`: commands of the tests' own, placed like a machine for as long as they run.
 
-use crate::common::{Checked as _, MINUTE_NS, PINFOLD, until};
-use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
+use std::ops::Deref;
+
+use crate::common::{Checked as _, PINFOLD, Sandbox, run, until};
+use pinfold_host::process::{self, Child, Signaled, Stdio};
 use pinfold_host::{Host, LiveHost, files};
 use pinfold_model::Tid;
 
 use std::io::Read;
 
 struct TestGroup {
-    folder: tempfile::TempDir,
+    sandbox: Sandbox,
     host: LiveHost,
+}
+
+impl Deref for TestGroup {
+    type Target = Sandbox;
+
+    fn deref(&self) -> &Sandbox {
+        &self.sandbox
+    }
 }
 
 impl TestGroup {
     fn new() -> Self {
-        let host = LiveHost::new().expect("a host");
-        Self { folder: tempfile::tempdir().expect("a folder"), host }
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.folder.path().join(name).to_string_lossy().into_owned()
-    }
-
-    fn spawn(&self, words: &[&str]) -> Spawn {
-        Spawn::new(PINFOLD).args(["--state-dir", &self.file("state")]).args(words)
-    }
-
-    fn pinfold(&self, words: &[&str]) -> Output {
-        self.spawn(words).stdin(Stdio::Null).capture(MINUTE_NS).expect("pinfold runs")
+        Self { sandbox: Sandbox::new(), host: LiveHost::new().expect("a host") }
     }
 
     /// The CPUs that a thread of a file's process may use, if the file has its number.
     fn mask(&self, pid_file: &str) -> Option<(Tid, String)> {
-        let text = files::read_text(&self.file(pid_file)).ok()?;
+        let text = files::read_text(&self.path(pid_file)).ok()?;
         let tid = Tid(text.trim().parse().ok()?);
         Some((tid, self.host.affinity(tid).ok()?.to_string()))
     }
@@ -46,12 +43,8 @@ impl TestGroup {
     fn start_with(&self, options: &[&str], script: &str) -> Child {
         let words =
             [&["run", "-s", "compact", "--cores", "1"], options, &["--", "sh", "-c", script]];
-        let child = self
-            .spawn(&words.concat())
-            .stdin(Stdio::Null)
-            .stdout(Stdio::Null)
-            .start()
-            .expect("pinfold starts");
+        let child = self.spawn(&words.concat()).stdout(Stdio::Null).start();
+        let child = child.expect("pinfold starts");
         assert!(until(|| self.mask("pid").is_some()), "the command has begun");
         child
     }
@@ -64,8 +57,7 @@ impl TestGroup {
     fn planned(&self) -> String {
         let words =
             ["plan", "-s", "compact", "--group", "name=g cores=1", "--json", "--ignore-claims"];
-        let output = self.pinfold(&words).expect_success();
-        let text = output.stdout_text();
+        let text = self.print(&words);
         let (_, rest) = text.split_once("\"pus\": \"").expect("CPUs");
         rest.split_once('"').expect("a text").0.to_owned()
     }
@@ -75,31 +67,29 @@ impl TestGroup {
 fn a_command_has_its_cpus_its_input_and_its_answer() {
     let place = TestGroup::new();
     let script = "grep Cpus_allowed_list /proc/self/status; cat; exit 7";
-    let input = place.file("input");
+    let input = place.path("input");
     files::write_atomic(&input, b"what it was given\n").expect("a file");
     let shell = format!(
         "{PINFOLD} --state-dir {} run -s compact --cores 1 -- sh -c '{script}' < {input}",
-        place.file("state")
+        place.path("state")
     );
-    let output = process::capture("sh", ["-c", shell.as_str()], MINUTE_NS).expect("runs");
+    let output = run("sh", ["-c", &shell]);
     output.expect_code(7);
     let printed = output.stdout_text();
     let expected = format!("Cpus_allowed_list:\t{}\nwhat it was given\n", place.planned());
     assert_eq!(printed, expected, "{}", output.stderr_text());
-    let status = place.pinfold(&["status"]);
+    let status = place.run(&["status"]);
     assert!(status.status.success(), "nothing is left: {}", status.stdout_text());
-    let said =
-        place.pinfold(&["run", "--cores", "1", "--", "no-such-program-here"]).expect_code(127);
+    let said = place.run(&["run", "--cores", "1", "--", "no-such-program-here"]).expect_code(127);
     assert!(said.contains("no program"), "{said}");
-    let killed =
-        place.pinfold(&["run", "-s", "none", "--cores", "1", "--", "sh", "-c", "kill -9 $$"]);
+    let killed = place.run(&["run", "-s", "none", "--cores", "1", "--", "sh", "-c", "kill -9 $$"]);
     assert_eq!(killed.status.code(), Some(128 + 9), "{}", killed.stderr_text());
 }
 
 #[test]
 fn its_memory_is_where_its_cpus_are() {
     let place = TestGroup::new();
-    let topology = place.pinfold(&["topo", "--json"]);
+    let topology = place.run(&["topo", "--json"]);
     let topology: serde_json::Value = topology.json();
     if topology["nodes"].as_array().map_or(0, Vec::len) < 2 {
         println!("skipped: this host has one NUMA node");
@@ -107,7 +97,7 @@ fn its_memory_is_where_its_cpus_are() {
     }
     let words =
         ["run", "-s", "numa-exclusive", "--cores", "1", "--", "cat", "/proc/self/numa_maps"];
-    let output = place.pinfold(&words);
+    let output = place.run(&words);
     assert!(output.stdout_text().contains(" bind:"), "{}", output.stdout_text());
 }
 
@@ -117,11 +107,11 @@ fn its_memory_is_where_its_cpus_are() {
 fn a_command_never_gets_fewer_cpus_in_silence() {
     let place = TestGroup::new();
     let too_many = (process_cpus(&place) + 1).to_string();
-    let said = place.pinfold(&["run", "--cores", &too_many, "--", "true"]).expect_code(2);
+    let said = place.run(&["run", "--cores", &too_many, "--", "true"]).expect_code(2);
     assert!(said.contains(&format!("on this host, {too_many} were asked for")), "{said}");
     assert!(said.contains("ask for at most ") && !said.contains("vCPU"), "{said}");
     let said =
-        place.pinfold(&["run", "-s", "compact", "--cores", &too_many, "--", "true"]).expect_code(0);
+        place.run(&["run", "-s", "compact", "--cores", &too_many, "--", "true"]).expect_code(0);
     let reported = format!("warning: fewer CPUs: true asks for {too_many} cores, and gets CPU ");
     assert!(said.contains(&reported) && said.contains("take turns"), "{said}");
     assert!(!said.contains("vCPU") && !said.contains("virtual machine\n"), "{said}");
@@ -137,20 +127,20 @@ fn process_cpus(place: &TestGroup) -> usize {
 #[test]
 fn a_command_that_runs_has_its_status() {
     let place = TestGroup::new();
-    let pid = place.file("pid");
+    let pid = place.path("pid");
     let own = place.host.affinity(process::own_tid()).expect("a mask");
     let last = own.iter().last().expect("a CPU").to_string();
     let script = format!("echo $$ > {pid}; exec sleep 600");
     let mut run = place.start_with(&["--pin", &format!("task={last}")], &script);
     let (tid, mask) = place.mask("pid").expect("it runs");
     assert_eq!(mask, last);
-    let status = place.pinfold(&["status"]);
+    let status = place.run(&["status"]);
     let (code, text) = (status.status.code(), status.stdout_text());
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("1 placement is active, as planned"), "{text}");
     assert!(text.contains(": sh under compact, monitored by a running Pinfold process"), "{text}");
     let json: serde_json::Value =
-        serde_json::from_str(&place.pinfold(&["status", "--json"]).stdout_text()).expect("JSON");
+        serde_json::from_str(&place.run(&["status", "--json"]).stdout_text()).expect("JSON");
     let roles = json["in_force"][0]["roles"].as_array().expect("roles").clone();
     if own.len() > 1 {
         let role = serde_json::json!({
@@ -159,19 +149,19 @@ fn a_command_that_runs_has_its_status() {
         });
         assert!(roles.contains(&role), "{roles:?}");
     }
-    let said = place.pinfold(&["undo"]).expect_code(3);
+    let said = place.run(&["undo"]).expect_code(3);
     assert!(said.contains("belongs to process"), "{said}");
     assert!(!said.contains("virtual machine"), "{said}");
     run.signal(Signaled::Terminate).expect("a signal");
     assert!(until(|| run.try_wait().expect("a child").is_some()));
-    let status = place.pinfold(&["status"]);
+    let status = place.run(&["status"]);
     assert!(status.stdout_text().contains("no placement is active"), "{}", status.stdout_text());
 }
 
 #[test]
 fn signals_are_the_commands() {
     let place = TestGroup::new();
-    let pid = place.file("pid");
+    let pid = place.path("pid");
     let script = format!("trap 'exit 9' TERM; echo $$ > {pid}; while :; do sleep 0.1; done");
     let mut run = place.start(&script);
     let (_, mask) = place.mask("pid").expect("it runs");
@@ -193,14 +183,14 @@ fn what_a_killed_pinfold_leaves_is_undone_by_undo() {
         println!("skipped: one CPU is all there is");
         return;
     }
-    let pid = place.file("pid");
+    let pid = place.path("pid");
     let script = format!("echo $$ > {pid}; exec sleep 600");
     let mut run = place.start(&script);
     let (tid, mask) = place.mask("pid").expect("it runs");
     assert_eq!(mask, place.planned());
     run.kill().expect("killed");
     assert_eq!(place.mask("pid").map(|(_, mask)| mask), Some(place.planned()), "it goes on");
-    place.pinfold(&["undo", "--all"]).expect_success();
+    place.run(&["undo", "--all"]).expect_success();
     assert_eq!(place.mask("pid").map(|(_, mask)| mask), Some(place.own()), "its mask is back");
     process::signal(tid, Signaled::Kill).expect("a signal");
     assert!(until(|| place.mask("pid").is_none()), "the command ends");
@@ -211,34 +201,33 @@ fn what_a_killed_pinfold_leaves_is_undone_by_undo() {
 #[test]
 fn a_second_command_gets_other_cpus() {
     let place = TestGroup::new();
-    let script = format!("echo $$ > {}; exec sleep 600", place.file("pid"));
+    let script = format!("echo $$ > {}; exec sleep 600", place.path("pid"));
     let mut first = place.start(&script);
     let (_, taken) = place.mask("pid").expect("it runs");
     let script = "grep Cpus_allowed_list /proc/self/status; exit 0";
     let run = ["run", "-s", "compact", "--cores", "1"];
-    let second = place.pinfold(&[&run[..], &["--", "sh", "-c", script]].concat());
+    let second = place.run(&[&run[..], &["--", "sh", "-c", script]].concat());
     let (printed, said) = (second.stdout_text(), second.stderr_text());
     assert_eq!(second.status.code(), Some(0), "{said}");
     let is_alone = process_cpus(&place) == 1;
     assert_eq!(printed == format!("Cpus_allowed_list:\t{taken}\n"), is_alone, "{printed}{said}");
     assert!(said.contains(if is_alone { "cpu-used-twice" } else { "reserved for sh" }), "{said}");
     let ignoring = [&run[..], &["--ignore-claims", "--", "sh", "-c", script]].concat();
-    let printed = place.pinfold(&ignoring).stdout_text();
+    let printed = place.run(&ignoring).stdout_text();
     assert_eq!(printed, format!("Cpus_allowed_list:\t{}\n", place.planned()));
 
     // On the same CPU on purpose.
-    let script = format!("echo $$ > {}; exec sleep 600", place.file("other"));
+    let script = format!("echo $$ > {}; exec sleep 600", place.path("other"));
     let pin = format!("task={taken}");
     let words = ["--pin", &pin, "--", "sh", "-c", &script];
     let mut other = place
         .spawn(&[&run[..], &words].concat())
-        .stdin(Stdio::Null)
         .stdout(Stdio::Null)
         .stderr(Stdio::Pipe)
         .start()
         .expect("pinfold starts");
     assert!(until(|| place.mask("other").is_some()), "the command has begun");
-    let status = place.pinfold(&["status"]);
+    let status = place.run(&["status"]);
     let (code, text) = (status.status.code(), status.stdout_text());
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("2 placements have a CPU that is used twice"), "{text}");
@@ -248,7 +237,7 @@ fn a_second_command_gets_other_cpus() {
     let mut said = String::new();
     other.stderr().expect("a pipe").read_to_string(&mut said).expect("a text");
     assert!(said.contains("warning: cpu-used-twice") && said.contains("used by sh"), "{said}");
-    let status = place.pinfold(&["status"]);
+    let status = place.run(&["status"]);
     assert_eq!(status.status.code(), Some(0), "{}", status.stdout_text());
     first.signal(Signaled::Terminate).expect("a signal");
     assert!(until(|| first.try_wait().expect("a child").is_some()));

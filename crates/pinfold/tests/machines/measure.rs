@@ -1,58 +1,14 @@
 //! `pinfold measure` and `pinfold compare` as they are typed: what comes out, and what is said
 //! where nothing can.
 
+use crate::common::{Checked as _, PATIENCE_NS, PINFOLD, Sandbox};
 use std::io::Read as _;
 use std::path::Path;
 
-use crate::common::{Checked as _, PINFOLD};
 use pinfold_host::process::{Output, Signaled, Spawn, Stdio, find_program};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, process};
 use pinfold_model::{CpuSet, Tid};
 use serde_json::Value;
-
-const PATIENCE_NS: u64 = 120_000_000_000;
-
-/// A home of its own: nothing of the user's is read or written.
-struct TestHome {
-    folder: tempfile::TempDir,
-}
-
-impl TestHome {
-    fn new() -> Self {
-        Self { folder: tempfile::tempdir().expect("a folder") }
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.folder.path().join(name).to_string_lossy().into_owned()
-    }
-
-    fn spawn(&self, words: &[&str]) -> Spawn {
-        let state = self.file("state");
-        let mut all = vec!["--state-dir", state.as_str()];
-        all.extend(words);
-        let cache = self.file("cache");
-        Spawn::new(PINFOLD).args(all).env("XDG_CACHE_HOME", &cache).env("COLUMNS", "")
-    }
-
-    fn run(&self, words: &[&str]) -> Output {
-        self.spawn(words).capture(PATIENCE_NS).expect("runs")
-    }
-
-    fn json(&self, words: &[&str]) -> Value {
-        let output = self.run(words);
-        let said = output.stderr_text();
-        assert!(output.status.success(), "{words:?}: {said}");
-        output.json()
-    }
-
-    fn refused(&self, words: &[&str], code: i32, reported: &str) {
-        let output = self.run(words);
-        let said = output.stderr_text();
-        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
-        assert!(said.contains(reported), "{words:?}: {said}");
-        assert!(output.stdout.is_empty(), "{words:?} printed something all the same");
-    }
-}
 
 /// The first CPU that this test may use.
 fn first_pu() -> String {
@@ -67,8 +23,8 @@ fn widest(text: &str) -> usize {
 
 #[test]
 fn the_list_names_what_unit_family_and_reference_tools() {
-    let home = TestHome::new();
-    let list = home.json(&["measure", "--list", "--json"]);
+    let home = Sandbox::with_cache();
+    let list = home.print_json(&["measure", "--list", "--json"]);
     let probes = list["probes"].as_array().expect("probes");
     let wakeup = probes.iter().find(|probe| probe["name"] == "wakeup").expect("wakeup");
     assert_eq!((&wakeup["unit"], &wakeup["family"]), (&"ns".into(), &"tail".into()));
@@ -80,8 +36,8 @@ fn the_list_names_what_unit_family_and_reference_tools() {
 
 #[test]
 fn eighty_columns_are_enough() {
-    let home = TestHome::new();
-    let (pu, file) = (first_pu(), home.file("a.json"));
+    let home = Sandbox::with_cache();
+    let (pu, file) = (first_pu(), home.path("a.json"));
     let narrow = |words: &[&str]| {
         let output = home.spawn(words).env("COLUMNS", "80").capture(PATIENCE_NS).expect("runs");
         let text = output.stdout_text();
@@ -103,7 +59,7 @@ fn eighty_columns_are_enough() {
 
 #[test]
 fn a_probe_lists_the_options_that_it_takes_behind_two_dashes() {
-    let home = TestHome::new();
+    let home = Sandbox::with_cache();
     let known =
         [("bandwidth", "--from"), ("context-switch", "--processes"), ("parallel", "--threads")];
     for (probe, option) in known {
@@ -118,8 +74,8 @@ fn a_probe_lists_the_options_that_it_takes_behind_two_dashes() {
 
 #[test]
 fn a_probe_reports_table_picture_origin_and_is_saved_whole() {
-    let home = TestHome::new();
-    let (pu, file) = (first_pu(), home.file("a.json"));
+    let home = Sandbox::with_cache();
+    let (pu, file) = (first_pu(), home.path("a.json"));
     let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.3", "--save", &file];
     let output = home.run(&words);
     let text = output.stdout_text();
@@ -151,7 +107,7 @@ fn pinload_of(parent: Tid) -> Option<Tid> {
 
 #[test]
 fn periods_that_a_late_thread_skipped_are_counted_and_distinguished() {
-    let home = TestHome::new();
+    let home = Sandbox::with_cache();
     let pu = first_pu();
     let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "1.5", "--json"];
     // What it prints has room in the pipe.
@@ -183,9 +139,10 @@ fn periods_that_a_late_thread_skipped_are_counted_and_distinguished() {
 
 #[test]
 fn json_keeps_missing_apart_from_zero() {
-    let home = TestHome::new();
+    let home = Sandbox::with_cache();
     let pu = first_pu();
-    let reported = home.json(&["measure", "wakeup", "--cpus", &pu, "--seconds", "0.1", "--json"]);
+    let reported =
+        home.print_json(&["measure", "wakeup", "--cpus", &pu, "--seconds", "0.1", "--json"]);
     let summary = &reported["summary"][0];
     assert!(summary["n"].as_u64().is_some_and(|n| n < 10_000));
     assert!(summary["p999_ns"].is_null(), "a hundred samples carry no such quantile: {summary}");
@@ -198,19 +155,19 @@ fn json_keeps_missing_apart_from_zero() {
 
 #[test]
 fn gaps_have_a_duty_cycle_and_the_view_of_arrivals() {
-    let home = TestHome::new();
+    let home = Sandbox::with_cache();
     let pu = first_pu();
     let words = ["measure", "spin-gap", "--cpus", &pu, "--seconds", "0.3", "--duty", "20"];
     let text = home.run(&words).stdout_text();
     assert!(text.contains("duty-percent 20"), "{text}");
     assert!(text.contains("time taken") && text.contains("arrivals at random moments"), "{text}");
-    let reported = home.json(&[&words[..], &["--json"]].concat());
+    let reported = home.print_json(&[&words[..], &["--json"]].concat());
     assert_eq!(reported["summary"][0]["labels"]["duty-percent"], "20", "{reported}");
 }
 
 #[test]
 fn a_switch_is_measured_by_number_of_processes_and_drawn_so() {
-    let home = TestHome::new();
+    let home = Sandbox::with_cache();
     let pu = first_pu();
     let words = ["measure", "context-switch", "--cpus", &pu, "--seconds", "0.02"];
     let output = home.run(&words);
@@ -222,22 +179,22 @@ fn a_switch_is_measured_by_number_of_processes_and_drawn_so() {
     assert!(widest(&text) <= 110, "{text}");
     // Words of the user's own are all that is measured.
     let more = ["--json", "--", "--processes", "3", "--kib", "0"];
-    let reported = home.json(&[&words[..], &more].concat());
+    let reported = home.print_json(&[&words[..], &more].concat());
     assert_eq!(reported["summary"].as_array().map(Vec::len), Some(4), "{reported}");
 }
 
 #[test]
 fn a_capacity_reports_what_was_left_out() {
-    let home = TestHome::new();
+    let home = Sandbox::with_cache();
     let pu = first_pu();
     let words = ["measure", "compute", "--cpus", &pu, "--seconds", "0.5", "--json"];
-    let reported = home.json(&words);
+    let reported = home.print_json(&words);
     let summary = &reported["summary"][0];
     let number = |key: &str| summary[key].as_f64().expect("a number");
     assert!(number("best") >= number("p10") && number("p10") >= number("median"));
     assert!(summary["contended"].is_boolean());
     let micro =
-        home.json(&["measure", "micro-cpu", "--seconds", "0.05", "--blocks", "2", "--json"]);
+        home.print_json(&["measure", "micro-cpu", "--seconds", "0.05", "--blocks", "2", "--json"]);
     assert_eq!(micro["measurement"]["blocks"].as_array().map(Vec::len), Some(2));
 }
 
@@ -245,12 +202,12 @@ fn a_capacity_reports_what_was_left_out() {
 ///
 /// It lies over the real one for a process and its children alone, in a mount namespace.
 struct Thief<'h> {
-    home: &'h TestHome,
+    home: &'h Sandbox,
     script: String,
 }
 
 impl<'h> Thief<'h> {
-    fn new(home: &'h TestHome, steals: &str) -> Self {
+    fn new(home: &'h Sandbox, steals: &str) -> Self {
         let text = files::read_text("/proc/stat").expect("the real one");
         let (pus, rest): (Vec<&str>, Vec<&str>) =
             text.lines().partition(|line| line.starts_with("cpu"));
@@ -258,8 +215,8 @@ impl<'h> Thief<'h> {
         let line = |name: &&str| format!("{name} 1 1 1 1 1 1 1 %08d 0 0\\n");
         let format: String = names.iter().map(line).collect();
         let numbers = "$n ".repeat(names.len());
-        let file = home.file("stat");
-        files::write_atomic(&home.file("rest"), rest.join("\n").as_bytes()).expect("written");
+        let file = home.path("stat");
+        home.write("rest", rest.join("\n"));
         // In place, and never shorter: a reader always finds every line.
         let script = format!(
             "n=1000; printf '{format}' {numbers} > {file}; cat {rest} >> {file}
@@ -268,14 +225,14 @@ impl<'h> Thief<'h> {
                 n=$((n+1)); printf '{format}' {numbers} 1<> {file}; sleep 0.002
               done) &
              \"$@\"; code=$?; kill $! 2> /dev/null; exit $code",
-            rest = home.file("rest"),
+            rest = home.path("rest"),
         );
         Self { home, script }
     }
 
     fn run(&self, words: &[&str]) -> Output {
         let all = [&["-m", "sh", "-c", &self.script, "sh", PINFOLD], words].concat();
-        let cache = self.home.file("cache");
+        let cache = self.home.path("cache");
         let spawn = Spawn::new("unshare").args(all).env("XDG_CACHE_HOME", &cache);
         spawn.capture(PATIENCE_NS).expect("runs")
     }
@@ -289,12 +246,12 @@ impl<'h> Thief<'h> {
 
 #[test]
 fn stolen_ticks_contaminate_and_their_windows_are_left_out() {
-    let home = TestHome::new();
+    let home = Sandbox::with_cache();
     if !process::is_root() || find_program("unshare").is_none() {
         println!("skipped: only root can lay another /proc/stat over the real one, with unshare");
         return;
     }
-    let (pu, one, other) = (first_pu(), home.file("a.json"), home.file("b.json"));
+    let (pu, one, other) = (first_pu(), home.path("a.json"), home.path("b.json"));
     let compute = |save| ["measure", "compute", "--cpus", &pu, "--seconds", "0.5", "--save", save];
     let wakeup = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.3", "--json"];
     let (honest, thief) = (Thief::new(&home, "false"), Thief::new(&home, "true"));
@@ -329,7 +286,7 @@ fn stolen_ticks_contaminate_and_their_windows_are_left_out() {
     let stolen = &reported["stolen"];
     assert_eq!((&stolen["ticks"], &stolen["contaminated_blocks"]), (&0.into(), &0.into()));
     assert!(!reported["measurement"]["blocks"].to_string().contains("stolen"), "{reported}");
-    let compared = home.json(&["compare", &one, &other, "--json"]);
+    let compared = home.print_json(&["compare", &one, &other, "--json"]);
     assert_eq!(compared["stolen"][0]["contaminated_blocks"], 1);
     assert_eq!(compared["stolen"][1]["contaminated_blocks"], 0);
     let text = home.run(&["compare", &one, &other]).stdout_text();
@@ -338,7 +295,7 @@ fn stolen_ticks_contaminate_and_their_windows_are_left_out() {
 
 #[test]
 fn io_says_who_read() {
-    let home = TestHome::new();
+    let home = Sandbox::with_cache();
     let output = home.run(&["measure", "io", "--seconds", "1"]);
     let (text, said) = (output.stdout_text(), output.stderr_text());
     assert!(output.status.success(), "{said}");
@@ -347,19 +304,19 @@ fn io_says_who_read() {
     let tool = if is_fio { "by fio-" } else { "by pinload" };
     assert!(text.contains(tool), "{text}");
     // Its file went with it.
-    let left = files::list(&home.file("cache/pinfold/measure")).unwrap_or_default();
+    let left = files::list(&home.path("cache/pinfold/measure")).unwrap_or_default();
     assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
 fn io_is_read_and_flagged_where_the_page_cache_cannot_be_passed() {
-    let home = TestHome::new();
+    let home = Sandbox::with_cache();
     if !process::is_root() || find_program("unshare").is_none() {
         println!("skipped: only root can mount a file system without O_DIRECT, with unshare");
         return;
     }
     // In a mount namespace of its own; ramfs refuses O_DIRECT.
-    let (folder, file) = (home.file("ram"), home.file("ram/blocks"));
+    let (folder, file) = (home.path("ram"), home.path("ram/blocks"));
     files::make_dirs(&folder).expect("a folder");
     let script = format!(
         "mount -t ramfs none {folder} || exit 77; head -c 1048576 /dev/urandom > {file}; exec \"$@\""
@@ -367,7 +324,7 @@ fn io_is_read_and_flagged_where_the_page_cache_cannot_be_passed() {
     let run = |more: &[&str]| {
         let words = ["-m", "sh", "-c", &script, "sh", PINFOLD, "measure", "io", "--file", &file];
         let spawn = Spawn::new("unshare").args([&words[..], &["--seconds", "0.1"], more].concat());
-        spawn.env("XDG_CACHE_HOME", &home.file("cache")).capture(PATIENCE_NS).expect("runs")
+        spawn.env("XDG_CACHE_HOME", &home.path("cache")).capture(PATIENCE_NS).expect("runs")
     };
     let output = run(&[]);
     if output.status.code() == Some(77) {
@@ -386,7 +343,7 @@ fn io_is_read_and_flagged_where_the_page_cache_cannot_be_passed() {
 
 #[test]
 fn a_reference_tool_runs_where_ours_does_and_under_its_policy() {
-    let home = TestHome::new();
+    let home = Sandbox::with_cache();
     let host = LiveHost::new().expect("a host");
     let mask = host.affinity(Tid(0)).expect("a mask");
     if mask.len() < 2 {
@@ -394,7 +351,7 @@ fn a_reference_tool_runs_where_ours_does_and_under_its_policy() {
         return;
     }
     // A perf that tells where and how it runs, and a time that perf could tell.
-    let (bin, reported) = (home.file("bin"), home.file("told"));
+    let (bin, reported) = (home.path("bin"), home.path("told"));
     files::make_dirs(&bin).expect("a folder");
     let script = format!(
         "#!/bin/sh\n\
@@ -402,9 +359,7 @@ fn a_reference_tool_runs_where_ours_does_and_under_its_policy() {
          cut -d' ' -f40,41 /proc/self/stat >> {reported}\n\
          echo 1.126\n"
     );
-    let program = format!("{bin}/perf");
-    files::write_atomic(&program, script.as_bytes()).expect("written");
-    Spawn::new("chmod").args(["+x", &program]).capture(PATIENCE_NS).expect("chmod");
+    files::write_program(&format!("{bin}/perf"), script.as_bytes()).expect("written");
     let path = format!("{bin}:{}", std::env::var("PATH").unwrap_or_default());
     let run = |policy: &str| {
         let words = ["measure", "context-switch", "--seconds", "0.05", "--against", "perf"];
@@ -421,51 +376,63 @@ fn a_reference_tool_runs_where_ours_does_and_under_its_policy() {
     }
     let io = ["measure", "io", "--against", "fio", "--policy", "fifo:5", "--seconds", "0.1"];
     if find_program("fio").is_some() {
-        home.refused(&io, 2, "--policy other");
+        home.refuse_silently(&io, 2, "--policy other");
     }
 }
 
 #[test]
 fn what_cannot_be_measured_is_reported_with_a_hint() {
-    let home = TestHome::new();
-    home.refused(&["measure", "wakup"], 2, "did you mean wakeup?");
-    home.refused(&["measure", "wakeup", "--cpus", "60000"], 2, "has no CPU 60000");
-    home.refused(&["measure", "wakeup", "--cpus", "3-1"], 2, "backwards");
-    home.refused(&["measure", "wakeup", "--node", "900"], 2, "no node 900");
-    home.refused(&["measure", "wakeup", "--policy", "rr:3"], 2, "is not a policy");
-    home.refused(&["measure", "wakeup", "--policy", "fifo:99"], 2, "out of range");
-    home.refused(&["measure", "wakeup", "--seconds", "0"], 2, "--seconds 0");
-    home.refused(&["measure", "wakeup", "--seconds", "NaN"], 2, "out of range");
-    home.refused(&["measure", "compute", "--period", "1ms"], 2, "compute has no period");
-    home.refused(&["measure", "wakeup", "--period", "1ns"], 2, "out of range");
-    home.refused(&["measure", "io", "--file", "/nonexistent/disk"], 2, "/nonexistent/disk");
-    home.refused(&["measure", "wakeup", "--vnode", "a"], 1, "no platform is up");
-    home.refused(&["measure", "wakeup", "--plan", "/nonexistent/p"], 2, "/nonexistent/p");
-    home.refused(&["measure", "wakeup", "--guest", "/nonexistent/s"], 2, "no such socket");
-    home.refused(&["measure", "micro-cpu", "--policy", "fifo:3"], 2, "only under the policy other");
-    home.refused(&["measure", "compute", "--keep-awake"], 2, "does not keep CPUs awake");
-    home.refused(&["measure", "compute", "--duty", "30"], 2, "compute has no duty cycle");
-    home.refused(
+    let home = Sandbox::with_cache();
+    home.refuse_silently(&["measure", "wakup"], 2, "did you mean wakeup?");
+    home.refuse_silently(&["measure", "wakeup", "--cpus", "60000"], 2, "has no CPU 60000");
+    home.refuse_silently(&["measure", "wakeup", "--cpus", "3-1"], 2, "backwards");
+    home.refuse_silently(&["measure", "wakeup", "--node", "900"], 2, "no node 900");
+    home.refuse_silently(&["measure", "wakeup", "--policy", "rr:3"], 2, "is not a policy");
+    home.refuse_silently(&["measure", "wakeup", "--policy", "fifo:99"], 2, "out of range");
+    home.refuse_silently(&["measure", "wakeup", "--seconds", "0"], 2, "--seconds 0");
+    home.refuse_silently(&["measure", "wakeup", "--seconds", "NaN"], 2, "out of range");
+    home.refuse_silently(&["measure", "compute", "--period", "1ms"], 2, "compute has no period");
+    home.refuse_silently(&["measure", "wakeup", "--period", "1ns"], 2, "out of range");
+    home.refuse_silently(&["measure", "io", "--file", "/nonexistent/disk"], 2, "/nonexistent/disk");
+    home.refuse_silently(&["measure", "wakeup", "--vnode", "a"], 1, "no platform is up");
+    home.refuse_silently(&["measure", "wakeup", "--plan", "/nonexistent/p"], 2, "/nonexistent/p");
+    home.refuse_silently(&["measure", "wakeup", "--guest", "/nonexistent/s"], 2, "no such socket");
+    home.refuse_silently(
+        &["measure", "micro-cpu", "--policy", "fifo:3"],
+        2,
+        "only under the policy other",
+    );
+    home.refuse_silently(&["measure", "compute", "--keep-awake"], 2, "does not keep CPUs awake");
+    home.refuse_silently(&["measure", "compute", "--duty", "30"], 2, "compute has no duty cycle");
+    home.refuse_silently(
         &["measure", "counters", "--process", "1", "--duty", "30"],
         2,
         "--duty has no effect",
     );
-    home.refused(&["measure", "spin-gap", "--duty", "0"], 2, "--duty");
-    home.refused(&["measure", "wakeup", "--quantities", "cycles"], 2, "threads of other processes");
+    home.refuse_silently(&["measure", "spin-gap", "--duty", "0"], 2, "--duty");
+    home.refuse_silently(
+        &["measure", "wakeup", "--quantities", "cycles"],
+        2,
+        "threads of other processes",
+    );
     let wrong = ["measure", "counters", "--process", "1", "--quantities", "cycles,flops"];
-    home.refused(&wrong, 2, "there is no \"flops\"");
-    home.refused(&wrong, 2, "known are run-time, migrations");
+    home.refuse_silently(&wrong, 2, "there is no \"flops\"");
+    home.refuse_silently(&wrong, 2, "known are run-time, migrations");
     let sched = ["measure", "sched", "--process", "1", "--quantities", "cycles"];
-    home.refused(&sched, 2, "--quantities has no effect on sched");
-    home.refused(&["measure", "wakeup", "--against", "cyclic"], 2, "known are cyclictest");
-    home.refused(&["measure", "wakeup", "--against", "fio"], 2, "there is cyclictest");
-    home.refused(
+    home.refuse_silently(&sched, 2, "--quantities has no effect on sched");
+    home.refuse_silently(&["measure", "wakeup", "--against", "cyclic"], 2, "known are cyclictest");
+    home.refuse_silently(&["measure", "wakeup", "--against", "fio"], 2, "there is cyclictest");
+    home.refuse_silently(
         &["measure", "compute", "--against", "fio"],
         2,
         "no reference tool measures exactly",
     );
     // Shorter than a period: there would be no sample.
-    home.refused(&["measure", "wakeup", "--seconds", "0.01", "--period", "1s"], 2, "longer than");
+    home.refuse_silently(
+        &["measure", "wakeup", "--seconds", "0.01", "--period", "1s"],
+        2,
+        "longer than",
+    );
 }
 
 #[test]
@@ -477,12 +444,12 @@ fn an_offline_pu_is_reported() {
         return;
     };
     let pu = first.0.to_string();
-    TestHome::new().refused(&["measure", "wakeup", "--cpus", &pu], 3, "is offline");
+    Sandbox::with_cache().refuse_silently(&["measure", "wakeup", "--cpus", &pu], 3, "is offline");
 }
 
 #[test]
 fn a_refused_real_time_policy_is_flagged() {
-    let home = TestHome::new();
+    let home = Sandbox::with_cache();
     let pu = first_pu();
     let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.1", "--policy", "fifo:50"];
     // Without the right (RLIMIT_RTPRIO is 0 and CAP_SYS_NICE is gone) the ruler goes on as other.
@@ -494,7 +461,7 @@ fn a_refused_real_time_policy_is_flagged() {
     all.extend(words);
     let output = Spawn::new(&setpriv)
         .args(all)
-        .env("XDG_CACHE_HOME", &home.file("cache"))
+        .env("XDG_CACHE_HOME", &home.path("cache"))
         .capture(PATIENCE_NS)
         .expect("runs");
     let said = [output.stdout_text(), output.stderr_text()].concat();
@@ -504,8 +471,8 @@ fn a_refused_real_time_policy_is_flagged() {
 
 #[test]
 fn a_reference_tool_that_is_missing_or_prints_garbage_is_reported() {
-    let home = TestHome::new();
-    let (pu, bin) = (first_pu(), home.file("bin"));
+    let home = Sandbox::with_cache();
+    let (pu, bin) = (first_pu(), home.path("bin"));
     let words =
         ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.05", "--against", "cyclictest"];
     let run = |path: &str| home.spawn(&words).env("PATH", path).capture(PATIENCE_NS).expect("runs");
@@ -522,14 +489,14 @@ fn a_reference_tool_that_is_missing_or_prints_garbage_is_reported() {
 
 #[test]
 fn a_cross_check_reports_ratio_and_interval() {
-    let home = TestHome::new();
+    let home = Sandbox::with_cache();
     if find_program("cyclictest").is_none() {
         println!("skipped: cyclictest is not installed");
         return;
     }
     let pu = first_pu();
     let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.2", "--blocks", "2"];
-    let reported = home.json(&[&words[..], &["--against", "cyclictest", "--json"]].concat());
+    let reported = home.print_json(&[&words[..], &["--against", "cyclictest", "--json"]].concat());
     assert_eq!((&reported["anchor"], &reported["blocks"]), (&"cyclictest".into(), &2.into()));
     for row in reported["rows"].as_array().expect("rows") {
         assert!(row["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0), "{row}");
@@ -542,10 +509,10 @@ fn a_cross_check_reports_ratio_and_interval() {
 
 #[test]
 fn two_files_are_compared_and_what_does_not_match_is_reported() {
-    let home = TestHome::new();
+    let home = Sandbox::with_cache();
     let pu = first_pu();
     let measure = |name: &str, period: &str| {
-        let file = home.file(name);
+        let file = home.path(name);
         let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.1", "--blocks", "2"];
         let more = ["--period", period, "--save", &file];
         home.run(&[&words[..], &more].concat()).expect_success();
@@ -553,33 +520,32 @@ fn two_files_are_compared_and_what_does_not_match_is_reported() {
     };
     let (one, other, slow) =
         (measure("a.json", "1ms"), measure("b.json", "1ms"), measure("c.json", "2ms"));
-    let reported = home.json(&["compare", &one, &other, "--json"]);
+    let reported = home.print_json(&["compare", &one, &other, "--json"]);
     assert_eq!(reported["blocks"], 2);
     let row = &reported["rows"][0];
     assert!(row["ratio"].is_f64() && row["interval"].is_array());
     assert_eq!(row["outcome"], "unknown: 2 blocks, 8 needed");
     let text = home.run(&["compare", &one, &other]).stdout_text();
     assert!(text.contains("not measured in the same blocks"), "{text}");
-    home.refused(&["compare", &one, &slow], 2, "only the first has wakeup period-us=1000");
-    home.refused(&["compare", &one], 2, "compare needs two sides");
-    home.refused(&["compare", &one, "/nonexistent/x"], 2, "/nonexistent/x");
-    let broken = home.file("broken.json");
-    files::write_atomic(&broken, b"{\"format\":\"pinfold-measure/9\"}").expect("written");
-    home.refused(&["compare", &one, &broken], 2, "pinfold-measure/9");
+    home.refuse_silently(&["compare", &one, &slow], 2, "only the first has wakeup period-us=1000");
+    home.refuse_silently(&["compare", &one], 2, "compare needs two sides");
+    home.refuse_silently(&["compare", &one, "/nonexistent/x"], 2, "/nonexistent/x");
+    let broken = home.write("broken.json", b"{\"format\":\"pinfold-measure/9\"}");
+    home.refuse_silently(&["compare", &one, &broken], 2, "pinfold-measure/9");
 }
 
 #[test]
 fn gaps_are_compared_by_what_arrivals_meet_and_unequal_times_are_reported() {
-    let home = TestHome::new();
+    let home = Sandbox::with_cache();
     let pu = first_pu();
     let measure = |name: &str, seconds: &str| {
-        let file = home.file(name);
+        let file = home.path(name);
         let words = ["measure", "spin-gap", "--cpus", &pu, "--seconds", seconds, "--save", &file];
         home.run(&words).expect_success();
         file
     };
     let (short, long) = (measure("a.json", "0.1"), measure("b.json", "1"));
-    let reported = home.json(&["compare", &short, &long, "--json"]);
+    let reported = home.print_json(&["compare", &short, &long, "--json"]);
     let names: Vec<_> = reported["rows"].as_array().expect("rows").iter().collect();
     let row = |name: &str| names.iter().find(|row| row["statistic"] == name).expect("a row");
     assert_eq!((row("taken")["unit"].as_str(), names.len()), (Some("share"), 5), "{reported}");
@@ -593,15 +559,13 @@ fn gaps_are_compared_by_what_arrivals_meet_and_unequal_times_are_reported() {
 
 #[test]
 fn two_plans_are_compared_block_by_block() {
-    let home = TestHome::new();
+    let home = Sandbox::with_cache();
     let host = LiveHost::new().expect("a host");
     let mask = host.affinity(Tid(0)).expect("a mask");
     let mut files = Vec::new();
     for (index, strategy) in ["none", "compact"].into_iter().enumerate() {
-        let output = home.run(&["plan", "-s", strategy, "--vcpus", "1", "--json"]).expect_success();
-        let file = home.file(&format!("{index}.json"));
-        files::write_atomic(&file, &output.stdout).expect("written");
-        files.push(file);
+        let plan = home.print(&["plan", "-s", strategy, "--vcpus", "1", "--json"]);
+        files.push(home.write(&format!("{index}.json"), plan));
     }
     let words = ["compare", "--plan", &files[0], "--plan", &files[1], "--blocks", "2", "--json"];
     let probe = ["--", "wakeup", "--seconds", "0.1"];
@@ -615,13 +579,13 @@ fn two_plans_are_compared_block_by_block() {
     let reported: Value = output.json();
     assert_eq!(reported["blocks"], 2);
     assert!(reported["remarks"].to_string().contains("under compact"), "{reported}");
-    home.refused(&words[..7], 2, "no probe was given");
-    home.refused(&[&words[..7], &["--", "wakup"]].concat(), 2, "did you mean wakeup?");
-    home.refused(&[&words[..7], &["--", "wakeup", "--wrong"]].concat(), 2, "--wrong");
+    home.refuse_silently(&words[..7], 2, "no probe was given");
+    home.refuse_silently(&[&words[..7], &["--", "wakup"]].concat(), 2, "did you mean wakeup?");
+    home.refuse_silently(&[&words[..7], &["--", "wakeup", "--wrong"]].concat(), 2, "--wrong");
     // A place in a plan.
     let measured = ["measure", "wakeup", "--plan", &files[1], "--seconds", "0.1", "--json"];
-    let place = home.json(&measured)["measurement"]["place"].to_string();
+    let place = home.print_json(&measured)["measurement"]["place"].to_string();
     assert!(place.contains("as vcpu of vm under compact"), "{place}");
     let role = ["measure", "wakeup", "--plan", &files[1], "--role", "vcpu(9)"];
-    home.refused(&role, 2, "its roles are");
+    home.refuse_silently(&role, 2, "its roles are");
 }

@@ -1,7 +1,8 @@
 //! `pinfold measure --guest SOCKET` and `compare --guest SOCKET`, in a real guest that runs
 //! already: Debian's kernel in QEMU's translator, whose init is `pinload agent`.
 
-use crate::common::{Checked as _, PINFOLD, SECOND_NS};
+use crate::common::machine::{QEMU, start_qemu};
+use crate::common::{Checked as _, PATIENCE_NS, SECOND_NS, Sandbox, is_missing, skip};
 use pinfold_host::process::{Child, Output, Spawn, Stdio, find_program};
 use pinfold_host::{SystemClock, files};
 use pinfold_model::{Accelerator, Isa};
@@ -12,74 +13,57 @@ use serde_json::Value;
 
 /// A boot on a machine where others work too.
 const BOOT_NS: u64 = 300 * SECOND_NS;
-const PATIENCE_NS: u64 = 300 * SECOND_NS;
 const DISK_BYTES: usize = 1 << 20;
 
 /// A guest of two vCPUs; it ends with this test.
 struct Running {
     qemu: Child,
     socket: String,
-    folder: tempfile::TempDir,
+    sandbox: Sandbox,
 }
 
 impl Running {
     /// Boots it; `None`, told with the reason, where there can be none.
     fn boot() -> Option<Self> {
-        let Some(qemu) = find_program("qemu-system-x86_64") else {
-            println!("skipped: qemu-system-x86_64 is not installed (cargo xtask test installs it)");
+        if is_missing(&[QEMU]) {
             return None;
-        };
+        }
         let cache = files::cache_dir().expect("a cache directory");
         let kernel = match guest::fetch_kernel(&cache, &guest::DEMO_FLAVOUR, guest::DEMO_MODULES) {
             Err(GuestError::NoKernel { why, .. }) => {
-                println!("skipped: apt has no kernel for the guest here: {why}");
+                skip(format!("apt has no kernel for the guest here: {why}"));
                 return None;
             }
             kernel => kernel.expect("a kernel"),
         };
-        let folder = tempfile::tempdir().expect("a folder");
-        let made = |name: &str, bytes: &[u8]| {
-            let path = folder.path().join(name).to_string_lossy().into_owned();
-            files::write_atomic(&path, bytes).expect("a file");
-            path
-        };
-        let disk = |name| made(name, &vec![0x5a; DISK_BYTES]);
+        let sandbox = Sandbox::with_cache();
+        let disk = |name| sandbox.write(name, vec![0x5a; DISK_BYTES]);
         let archive = guest::build_initramfs(&kernel, pinload::BINARY).expect("an initramfs");
         let demo = DemoGuest {
             isa: Isa::X86,
-            qemu,
+            qemu: find_program(QEMU)?,
             accelerator: Accelerator::TcgMulti,
             vcpus: 2,
             memory_mib: 256,
             page_table_levels: None,
             kernel: kernel.image,
-            initramfs: made("initramfs", &archive),
-            agent_socket: folder.path().join("agent.sock").to_string_lossy().into_owned(),
-            console: made("console.log", b""),
+            initramfs: sandbox.write("initramfs", archive),
+            agent_socket: sandbox.path("agent.sock"),
+            console: sandbox.write("console.log", ""),
             disks: GuestDisks { ahci: disk("ahci.img"), virtio: disk("virtio.img") },
         };
         let socket = demo.agent_socket.clone();
         let argv = demo.argv();
-        let qemu = crate::common::machine::start_qemu(Spawn::new(&argv[0]).args(&argv[1..]));
+        let qemu = start_qemu(Spawn::new(&argv[0]).args(&argv[1..]));
         // Whoever measures waits less long than a boot may take here.
         drop(Agent::connect(&socket, BOOT_NS, &SystemClock).expect("the guest says hello"));
-        Some(Self { qemu, socket, folder })
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.folder.path().join(name).to_string_lossy().into_owned()
-    }
-
-    fn spawn(&self, words: &[&str]) -> Spawn {
-        let state = self.file("state");
-        let all = [&["--state-dir", &state], words].concat();
-        Spawn::new(PINFOLD).args(all).env("XDG_CACHE_HOME", &self.file("cache"))
+        Some(Self { qemu, socket, sandbox })
     }
 
     /// `measure PROBE --guest SOCKET …`
     fn measure(&self, probe: &str, more: &[&str]) -> Output {
         let words = [&["measure", probe, "--guest", &self.socket], more].concat();
-        self.spawn(&words).capture(PATIENCE_NS).expect("runs")
+        self.sandbox.run(&words)
     }
 
     fn json(&self, probe: &str, more: &[&str]) -> Value {
@@ -137,24 +121,18 @@ fn check_refusals(guest: &Running) {
     guest.refused("wakeup", &["--node", "0"], "cannot be used with");
     guest.refused("io", &[], "needs a disk or a file");
     guest.refused("compute", &["--policy", "fifo:3"], "would starve the CPU");
-    let plan = guest.file("none.json");
-    let made = guest.spawn(&["plan", "-s", "none", "--vcpus", "1", "--json"]).capture(PATIENCE_NS);
-    files::write_atomic(&plan, &made.expect("a plan").stdout).expect("written");
+    let plan = guest.sandbox.print(&["plan", "-s", "none", "--vcpus", "1", "--json"]);
+    let plan = guest.sandbox.write("none.json", plan);
     let words = ["compare", "--guest", &guest.socket, "--plan", &plan, "--plan", &plan];
-    let output = guest.spawn(&[&words[..], &["--", "wakeup"]].concat()).capture(PATIENCE_NS);
-    let said = output.expect("runs").stderr_text();
+    let output = guest.sandbox.run(&[&words[..], &["--", "wakeup"]].concat());
+    let said = output.stderr_text();
     assert!(said.contains("only the demo guest can be started under a plan"), "{said}");
 }
 
 /// A probe in the guest against the same probe on this machine.
 fn compared(guest: &Running, probe: &[&str]) -> Value {
     let words = ["compare", "--guest", &guest.socket, "--native", "--blocks", "2", "--json", "--"];
-    let output = guest
-        .spawn(&[&words[..], probe].concat())
-        .capture(PATIENCE_NS)
-        .expect("runs")
-        .expect_success();
-    let reported: Value = output.json();
+    let reported = guest.sandbox.print_json(&[&words[..], probe].concat());
     assert_eq!(reported["blocks"], 2);
     assert!(reported["first"].as_str().is_some_and(|name| name.contains("guest")), "{reported}");
     assert!(
@@ -190,6 +168,7 @@ fn check_comparison(guest: &Running) {
 fn check_its_end(mut guest: Running) {
     let words = ["measure", "wakeup", "--guest", &guest.socket, "--seconds", "600"];
     let mut child = guest
+        .sandbox
         .spawn(&words)
         .stdout(Stdio::Pipe)
         .stderr(Stdio::Pipe)

@@ -1,14 +1,12 @@
 //! `pinfold measure sched|counters|locks|exits` as they are typed, on threads of this very test.
 
+use crate::common::{Checked as _, PATIENCE_NS, Sandbox};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{Checked as _, PINFOLD, Sandbox};
-use pinfold_host::process::{Output, Spawn, own_pid};
+use pinfold_host::process::{Output, own_pid};
 use pinfold_host::{Clock as _, SystemClock};
 use serde_json::Value;
-
-const PATIENCE_NS: u64 = 120_000_000_000;
 
 fn run(words: &[&str]) -> Output {
     run_in(words, "")
@@ -16,14 +14,8 @@ fn run(words: &[&str]) -> Output {
 
 /// In a terminal of so many columns.
 fn run_in(words: &[&str], columns: &str) -> Output {
-    let sandbox = Sandbox::new();
-    let cache = sandbox.root();
-    Spawn::new(PINFOLD)
-        .args(words)
-        .env("XDG_CACHE_HOME", &cache)
-        .env("COLUMNS", columns)
-        .capture(PATIENCE_NS)
-        .expect("runs")
+    let spawn = Sandbox::with_cache().spawn(words).env("COLUMNS", columns);
+    spawn.capture(PATIENCE_NS).expect("runs")
 }
 
 /// Looks at this test, one thread of which sleeps and wakes meanwhile.
@@ -46,11 +38,6 @@ fn looked_in(words: &[&str], columns: &str) -> Output {
     output
 }
 
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", output.stderr_text());
-    output.json()
-}
-
 /// The sample of the role `task` for this quantity.
 fn sample(reported: &Value, quantity: &str) -> Option<f64> {
     let figures = reported["measurement"]["blocks"][0]["figures"].as_array().expect("figures");
@@ -59,17 +46,9 @@ fn sample(reported: &Value, quantity: &str) -> Option<f64> {
     figures.iter().find(is_one)?["samples"][0].as_f64()
 }
 
-fn refused(words: &[&str], code: i32, reported: &str) {
-    let output = run(words);
-    let said = output.stderr_text();
-    assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
-    assert!(said.contains(reported), "{words:?}: {said}");
-    assert!(output.stdout.is_empty(), "{words:?} printed something all the same");
-}
-
 #[test]
 fn waits_of_a_process() {
-    let reported = json(&looked(&["measure", "sched", "--json"]));
+    let reported = looked(&["measure", "sched", "--json"]).expect_success().json();
     assert_eq!(reported["format"], "pinfold-observed/2");
     let level = reported["found"][0]["level"].as_str().expect("a level");
     let count = if level == "tracepoints" { "waits" } else { "slices" };
@@ -87,13 +66,14 @@ fn waits_of_a_process() {
 fn blocks_are_looked_at_one_by_one_and_compared() {
     let sandbox = Sandbox::new();
     let (one, other) = (sandbox.path("a.json"), sandbox.path("b.json"));
-    let reported =
-        json(&looked(&["measure", "counters", "--blocks", "3", "--save", &one, "--json"]));
+    let reported = looked(&["measure", "counters", "--blocks", "3", "--save", &one, "--json"])
+        .expect_success()
+        .json();
     assert_eq!(reported["found"].as_array().map(Vec::len), Some(3));
     assert_eq!(reported["measurement"]["blocks"].as_array().map(Vec::len), Some(3));
     let text = looked(&["measure", "counters", "--blocks", "2", "--save", &other]).stdout_text();
     assert!(text.contains("block 1 of 2") && text.contains("block 2 of 2"), "{text}");
-    let compared = json(&run(&["compare", &one, &other, "--json"]));
+    let compared = run(&["compare", &one, &other, "--json"]).expect_success().json();
     assert_eq!(compared["blocks"], 2, "{compared}");
     let remarks = compared["unmatched"].to_string();
     assert!(remarks.contains("only the first 2 of each are compared"), "{compared}");
@@ -101,7 +81,7 @@ fn blocks_are_looked_at_one_by_one_and_compared() {
 
 #[test]
 fn counters_of_a_process() {
-    let reported = json(&looked(&["measure", "counters", "--json"]));
+    let reported = looked(&["measure", "counters", "--json"]).expect_success().json();
     assert!(sample(&reported, "context-switches").expect("switches") > 0.0, "{reported}");
     for one in reported["found"][0]["absent"].as_array().expect("a list") {
         let quantity = one["quantity"].as_str().expect("a name");
@@ -121,7 +101,7 @@ fn counters_of_a_process() {
 #[test]
 fn only_the_counters_that_were_asked_for_are_opened() {
     let words = ["measure", "counters", "--quantities", "migrations,context-switches", "--json"];
-    let reported = json(&looked(&words));
+    let reported = looked(&words).expect_success().json();
     let figures = reported["measurement"]["blocks"][0]["figures"].as_array().expect("figures");
     let names: std::collections::BTreeSet<_> =
         figures.iter().filter_map(|one| one["labels"]["quantity"].as_str()).collect();
@@ -158,22 +138,38 @@ fn eighty_columns_are_enough() {
 
 #[test]
 fn what_has_no_meaning_is_refused() {
-    let pid = own_pid().to_string();
-    refused(&["measure", "sched"], 2, "no virtual machine was given");
+    let (home, pid) = (Sandbox::with_cache(), own_pid().to_string());
+    home.refuse_silently(&["measure", "sched"], 2, "no virtual machine was given");
     let words = ["measure", "sched", "--process", &pid, "--cpus", "0"];
-    refused(&words, 2, "--cpus has no effect on sched");
-    refused(&["measure", "locks", "--process", "4194303"], 2, "there is no such process");
+    home.refuse_silently(&words, 2, "--cpus has no effect on sched");
+    home.refuse_silently(
+        &["measure", "locks", "--process", "4194303"],
+        2,
+        "there is no such process",
+    );
     let words = ["measure", "sched", "--process", &pid, "--seconds", "0"];
-    refused(&words, 2, "--seconds 0: out of range");
-    refused(&["measure", "wakeup", "--process", &pid], 2, "wakeup cannot observe threads");
-    refused(&["measure", "wakeup", "--look", "1s"], 2, "wakeup cannot observe threads");
+    home.refuse_silently(&words, 2, "--seconds 0: out of range");
+    home.refuse_silently(
+        &["measure", "wakeup", "--process", &pid],
+        2,
+        "wakeup cannot observe threads",
+    );
+    home.refuse_silently(
+        &["measure", "wakeup", "--look", "1s"],
+        2,
+        "wakeup cannot observe threads",
+    );
     let words = ["measure", "sched", "--process", &pid, "--per-vcpu"];
-    refused(&words, 2, "--per-vcpu has no effect on sched");
+    home.refuse_silently(&words, 2, "--per-vcpu has no effect on sched");
     let words = ["measure", "counters", "--process", &pid, "--sites"];
-    refused(&words, 2, "--sites has no effect on counters");
-    refused(&["measure", "exits", "--process", &pid], 2, "only virtual machines have exits");
-    refused(&["measure", "exits"], 2, "no virtual machine was given");
-    refused(&["measure", "exits", "--pid", &pid], 4, "not QEMU");
-    refused(&["measure", "exit"], 2, "did you mean exits?");
-    refused(&["measure", "shed"], 2, "did you mean sched?");
+    home.refuse_silently(&words, 2, "--sites has no effect on counters");
+    home.refuse_silently(
+        &["measure", "exits", "--process", &pid],
+        2,
+        "only virtual machines have exits",
+    );
+    home.refuse_silently(&["measure", "exits"], 2, "no virtual machine was given");
+    home.refuse_silently(&["measure", "exits", "--pid", &pid], 4, "not QEMU");
+    home.refuse_silently(&["measure", "exit"], 2, "did you mean exits?");
+    home.refuse_silently(&["measure", "shed"], 2, "did you mean sched?");
 }

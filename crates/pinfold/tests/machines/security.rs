@@ -1,9 +1,9 @@
 //! What docs/security.md promises, on processes of this test's own.
 
-use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox};
-use pinfold_host::process::{Child, Output, Spawn, Stdio, capture, find_program, is_root};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths, proc_stat};
-use pinfold_model::Tid;
+use crate::common::machine::{QEMU, find_thread, list_masks, start_qemu};
+use crate::common::{Checked as _, PINFOLD, Sandbox, is_missing, run, skip, until};
+use pinfold_host::process::{Child, Output, Spawn, is_root};
+use pinfold_host::{Host as _, LiveHost, files, paths, proc_stat};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security.md");
 
@@ -11,34 +11,17 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security.md"
 const NEEDED: [&str; 1] = ["sys_nice"];
 
 fn pinfold(wrap: &[String], state: &str, arguments: &[&str]) -> Output {
-    let own = [PINFOLD, "--state-dir", state].map(str::to_owned);
-    let mut words: Vec<String> = wrap.iter().cloned().chain(own).collect();
-    words.extend(arguments.iter().map(|word| (*word).to_owned()));
-    let program = words.remove(0);
-    capture(&program, words, 60 * SECOND_NS).expect("it runs")
+    let wrap = wrap.iter().map(String::as_str).chain([PINFOLD, "--state-dir", state]);
+    run("env", wrap.chain(arguments.iter().copied()))
 }
 
 /// A stopped QEMU of the user nobody, with names for its threads.
 fn foreign_qemu() -> Child {
     let line = "--reuid=65534 --regid=65534 --clear-groups qemu-system-x86_64 -S -M q35 -accel tcg,thread=multi -display none -nodefaults -m 64M -name guest=t,debug-threads=on";
-    let qemu = Spawn::new("setpriv")
-        .args(line.split(' '))
-        .stdin(Stdio::Null)
-        .die_with_parent(true)
-        .start()
-        .expect("QEMU starts");
+    let qemu = start_qemu(Spawn::new("setpriv").args(line.split(' ')));
     let host = LiveHost::new().expect("a host");
-    let has_vcpu = || {
-        let tids = host.list(&paths::task_dir(qemu.pid())).unwrap_or_default();
-        tids.iter().filter_map(|tid| tid.parse().ok().map(Tid)).any(|tid| {
-            host.read_text(&paths::process_stat(tid)).is_ok_and(|text| text.contains("(CPU 0/TCG)"))
-        })
-    };
-    let found = (0..1000).any(|_| {
-        SystemClock.sleep_ns(SECOND_NS / 50);
-        has_vcpu()
-    });
-    assert!(found, "QEMU makes its vCPU");
+    let vcpu = || find_thread(&host, qemu.pid(), "CPU 0/");
+    assert!(until(|| vcpu().is_some()), "QEMU makes its vCPU");
     qemu
 }
 
@@ -50,15 +33,10 @@ fn with_capabilities(names: &[&str]) -> Vec<String> {
 
 fn cannot_run() -> bool {
     if !is_root() {
-        println!("skipped: another user's process takes root");
+        skip("another user's process takes root");
         return true;
     }
-    let missing =
-        ["setpriv", "qemu-system-x86_64"].into_iter().find(|it| find_program(it).is_none());
-    if let Some(missing) = missing {
-        println!("skipped: {missing} is not installed");
-    }
-    missing.is_some()
+    is_missing(&["setpriv", QEMU])
 }
 
 #[test]
@@ -68,15 +46,15 @@ fn the_capabilities_of_the_page_suffice_and_each_is_needed() {
     }
     let qemu = foreign_qemu();
     let pid = qemu.pid().to_string();
-    let folder = tempfile::tempdir().expect("a folder");
+    let sandbox = Sandbox::new();
     let apply = ["apply", "--pid", &pid, "--strategy", "compact"];
     for left_out in NEEDED {
         let rest: Vec<&str> = NEEDED.into_iter().filter(|name| *name != left_out).collect();
-        let state = folder.path().join(left_out).to_string_lossy().into_owned();
+        let state = sandbox.path(left_out);
         let refused = pinfold(&with_capabilities(&rest), &state, &apply);
         assert!(!refused.status.success(), "{left_out} is not needed");
     }
-    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let state = sandbox.path("state");
     for command in [&apply[..], &["status"], &["undo"]] {
         let output = pinfold(&with_capabilities(&NEEDED), &state, command);
         assert!(output.status.success(), "{command:?}: {}", output.stderr_text());
@@ -89,18 +67,11 @@ fn the_capabilities_of_the_page_suffice_and_each_is_needed() {
 
 /// As the user nobody, with a folder of that user.
 fn nobody(root: &str) -> Vec<String> {
-    let given = capture("chown", ["65534", root], SECOND_NS).expect("it runs");
-    assert!(given.status.success());
+    run("chown", ["65534", root]).expect_success();
     let home = format!("HOME={root}");
     let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"];
     let words = [&user[..], &["env", "-u", "XDG_CACHE_HOME", &home]].concat();
     words.into_iter().map(str::to_owned).collect()
-}
-
-fn masks(host: &LiveHost, pid: Tid) -> Vec<String> {
-    let tids = host.list(&paths::task_dir(pid)).expect("threads");
-    let tids = tids.iter().filter_map(|tid| tid.parse().ok().map(Tid));
-    tids.map(|tid| host.affinity(tid).expect("a mask").to_string()).collect()
 }
 
 #[test]
@@ -109,7 +80,7 @@ fn without_privileges_own_machines_are_placed_and_the_host_is_left() {
         return;
     }
     let (qemu, host) = (foreign_qemu(), LiveHost::new().expect("a host"));
-    let (pid, before) = (qemu.pid().to_string(), masks(&host, qemu.pid()));
+    let (pid, before) = (qemu.pid().to_string(), list_masks(&host, qemu.pid()));
     let sandbox = Sandbox::new();
     let root = sandbox.root();
     let (user, state) = (nobody(&root), format!("{root}/state"));
@@ -135,7 +106,7 @@ fn without_privileges_own_machines_are_placed_and_the_host_is_left() {
         let output = pinfold(&user, &state, words);
         let said = output.stderr_text();
         assert!(!output.status.success() && said.contains(reason), "{words:?}: {said}");
-        assert_eq!(masks(&host, qemu.pid()), before, "{words:?}: {said}");
+        assert_eq!(list_masks(&host, qemu.pid()), before, "{words:?}: {said}");
     }
     let status = pinfold(&user, &state, &["status"]);
     assert!(status.stdout_text().contains("no placement is active"), "{}", status.stdout_text());
@@ -176,9 +147,9 @@ fn a_mark_that_another_user_forged_does_not_count() {
     let forged = format!("/tmp/pinfold-placed-65534-{}", std::process::id());
     let line = format!("mkdir -m 711 {forged} && echo x > {forged}/{number}-{pid}-{start}");
     let words = ["--reuid=12345", "--regid=12345", "--clear-groups", "sh", "-c", &line];
-    capture("setpriv", words, SECOND_NS).expect("it runs").expect_success();
-    let state = tempfile::tempdir().expect("a folder");
-    let state = state.path().join("state").to_string_lossy().into_owned();
+    run("setpriv", words).expect_success();
+    let sandbox = Sandbox::new();
+    let state = sandbox.path("state");
     let applied = pinfold(&[], &state, &["apply", "-s", "compact", "--pid", &pid.to_string()]);
     let undone = pinfold(&[], &state, &["undo"]);
     files::remove_tree(&forged).expect("removed");
@@ -215,10 +186,9 @@ fn numa_balancing_is_written_only_with_the_capability_of_the_page() {
     // The same value again: the setting stays.
     let line = format!("printf %s {} > {file}", value.trim());
     let writes = |names: &[&str]| {
-        let mut words = with_capabilities(names);
-        words.extend(["sh", "-c", &line].map(str::to_owned));
-        let program = words.remove(0);
-        capture(&program, words, 60 * SECOND_NS).expect("it runs").status.success()
+        let words = with_capabilities(names).into_iter();
+        let words = words.chain(["sh", "-c", &line].map(str::to_owned));
+        run("env", words).status.success()
     };
     assert!(writes(&["sys_admin"]));
     assert!(!writes(&["sys_nice", "sys_ptrace", "dac_override", "perfmon"]));
@@ -228,8 +198,7 @@ fn numa_balancing_is_written_only_with_the_capability_of_the_page() {
 fn a_state_directory_that_others_could_have_filled_is_refused() {
     let sandbox = Sandbox::new();
     files::make_dirs(&sandbox.path("open")).expect("made");
-    let mode = capture("chmod", ["777", &sandbox.path("open")], SECOND_NS).expect("chmod runs");
-    assert!(mode.status.success());
+    run("chmod", ["777", &sandbox.path("open")]).expect_success();
     files::make_dirs(&sandbox.path("real")).expect("made");
     std::os::unix::fs::symlink(sandbox.path("real"), sandbox.path("link")).expect("a link");
     for command in ["status", "undo", "journal", "watch"] {
@@ -244,9 +213,7 @@ fn a_state_directory_that_others_could_have_filled_is_refused() {
         return;
     }
     files::make_dirs(&sandbox.path("foreign")).expect("made");
-    let given =
-        capture("chown", ["65534", &sandbox.path("foreign")], SECOND_NS).expect("chown runs");
-    assert!(given.status.success());
+    run("chown", ["65534", &sandbox.path("foreign")]).expect_success();
     let refused = pinfold(&[], &sandbox.path("foreign"), &["undo"]);
     assert!(refused.stderr_text().contains("belongs to user 65534"), "{}", refused.stderr_text());
 }
@@ -255,19 +222,19 @@ fn a_state_directory_that_others_could_have_filled_is_refused() {
 fn hook(folder: &str) -> String {
     let words = ["libvirt-hook", "vm1", "started", "begin", "-", "--plans", "plans"];
     let line = format!("cd '{folder}' && exec '{PINFOLD}' {} < domain.xml", words.join(" "));
-    let output = capture("sh", ["-c", &line], 60 * SECOND_NS).expect("it runs");
+    let output = run("sh", ["-c", &line]);
     assert!(output.status.success(), "a hook never fails");
     output.stderr_text()
 }
 
 #[test]
 fn the_hook_refuses_plans_that_others_can_write() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path().to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let root = sandbox.root();
     let plan = format!("{root}/plans/vm1.json");
     let sh = |line: &str| {
         let line = format!("cd '{root}' && {line}");
-        assert!(capture("sh", ["-c", &line], SECOND_NS).expect("it runs").status.success());
+        assert!(run("sh", ["-c", &line]).status.success());
     };
     let xml = "<domain><name>vm1</name><uuid>0f4c5a52-6a3e-4c1b-9a55-3f2d6f1b7c10</uuid></domain>";
     files::write_atomic(&format!("{root}/domain.xml"), xml.as_bytes()).expect("written");

@@ -1,41 +1,29 @@
 //! `tune` on the real demo guest: it measures, stops when told to, goes on, and leaves
 //! nothing behind.
 
-use crate::common::{PINFOLD, SECOND_NS};
-use pinfold_host::process::{Child, Spawn, Stdio, capture, find_program};
+use crate::common::machine::QEMU;
+use crate::common::{PATIENCE_NS, SECOND_NS, Sandbox, is_missing};
+use pinfold_host::process::Child;
 use pinfold_host::{Clock, SystemClock};
 use pinfold_model::{LoadState, Metric};
 use pinfold_study::store::{RunId, StartStatus, Store};
 
-const PATIENCE_NS: u64 = 300 * SECOND_NS;
-
 struct Folder {
-    _folder: tempfile::TempDir,
-    state: String,
+    sandbox: Sandbox,
     store: String,
-    report: String,
 }
 
 impl Folder {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-        Self { state: path("state"), store: path("s"), report: path("r"), _folder: folder }
+        let sandbox = Sandbox::new();
+        Self { store: sandbox.path("s"), sandbox }
     }
 
     fn tune(&self, more: &[&str]) -> Child {
         // The budget is long so that a slow machine is not refused; the test ends it early.
         let words = ["tune", "--demo", "--budget", "7m", "--strategies", "none,compact"];
-        Spawn::new(PINFOLD)
-            .args(["--state-dir", &self.state])
-            .args(words)
-            .args(["--store", &self.store, "--report", &self.report])
-            .args(more)
-            .stdin(Stdio::Null)
-            .stdout(Stdio::Null)
-            .die_with_parent(true)
-            .start()
-            .expect("pinfold starts")
+        let files = ["--store", &self.store, "--report", &self.sandbox.path("r")];
+        self.sandbox.start(&[&words[..], &files, more].concat())
     }
 
     fn starts(&self) -> usize {
@@ -59,15 +47,13 @@ impl Folder {
 
 #[test]
 fn a_run_is_stopped_gone_on_with_and_leaves_nothing() {
-    if find_program("qemu-system-x86_64").is_none() {
-        println!("skipped: qemu-system-x86_64 is not installed");
+    if is_missing(&[QEMU]) {
         return;
     }
     let folder = Folder::new();
     assert_eq!(folder.until(folder.tune(&[]), 1), Some(130), "interrupted");
-    let list = capture(PINFOLD, ["report", "--list", "--store", &folder.store], SECOND_NS * 60)
-        .expect("pinfold runs");
-    assert!(list.stdout_text().contains("--resume 1"), "{}", list.stdout_text());
+    let list = folder.sandbox.print(&["report", "--list", "--store", &folder.store]);
+    assert!(list.contains("--resume 1"), "{list}");
     let before = folder.starts();
     assert!(before >= 1, "the first start is kept");
 
@@ -90,7 +76,5 @@ fn a_run_is_stopped_gone_on_with_and_leaves_nothing() {
             }
         }
     }
-    let status = capture(PINFOLD, ["--state-dir", &folder.state, "status"], SECOND_NS * 60)
-        .expect("pinfold runs");
-    assert_eq!(status.stdout_text().trim(), "no placement is active");
+    assert_eq!(folder.sandbox.print(&["status"]).trim(), "no placement is active");
 }

@@ -1,11 +1,14 @@
 //! `pinfold watch` on real QEMUs of this test's own.
 
+use std::ops::Deref;
+
+use crate::common::machine::Machine;
+use crate::common::{Checked as _, SECOND_NS, Sandbox, run, until};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 
-use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox};
-use pinfold_host::process::{Child, Output, Signaled, Spawn, Stdio, capture, find_program, signal};
+use pinfold_host::process::{Child, Signaled, signal};
 use pinfold_host::{
     Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, files, mountinfo, paths,
 };
@@ -13,120 +16,70 @@ use pinfold_model::{CpuSet, Tid};
 use pinfold_vm::qemu::{Qmp, QmpTransport as _};
 use serde_json::{Value, json};
 
-/// More than any of this takes; a watch that does nothing fails by it.
-const PATIENCE_NS: u64 = 60 * SECOND_NS;
+struct TestMachine(Machine);
 
-struct TestMachine {
-    folder: tempfile::TempDir,
-    host: LiveHost,
-    qemu: Child,
+impl Deref for TestMachine {
+    type Target = Machine;
+
+    fn deref(&self) -> &Machine {
+        &self.0
+    }
 }
 
 impl TestMachine {
     /// A stopped QEMU with one vCPU of two, placed for two; `None` where there is no QEMU.
     fn new() -> Option<Self> {
-        find_program("qemu-system-x86_64")?;
-        let folder = tempfile::tempdir().expect("a folder");
-        let monitor =
-            |name: &str| format!("unix:{}/{name},server=on,wait=off", folder.path().display());
-        let line = "-S -M q35 -accel tcg,thread=multi -display none -nodefaults -m 64M -cpu qemu64 -smp 1,maxcpus=2 -name guest=t,debug-threads=on";
-        let qemu = Spawn::new("qemu-system-x86_64")
-            .args(line.split(' '))
-            .args(["-qmp", &monitor("qmp"), "-qmp", &monitor("other")])
-            .stdin(Stdio::Null)
-            .die_with_parent(true)
-            .start()
-            .expect("QEMU starts");
-        let scene = Self { folder, host: LiveHost::new().expect("a host"), qemu };
-        wait("QEMU's socket", || files::exists(&scene.file("other")).then_some(()));
-        files::StateDir::open(&scene.file("own")).expect("a private directory");
+        let sandbox = Sandbox::new();
+        let other = format!("unix:{},server=on,wait=off", sandbox.path("other"));
+        let options = format!("-cpu qemu64 -smp 1,maxcpus=2 -qmp {other}");
+        let scene = Self(Machine::new_in(sandbox, &options)?);
+        files::StateDir::open(&scene.path("own")).expect("a private directory");
         Some(scene)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.folder.path().join(name).to_string_lossy().into_owned()
-    }
-
-    fn pinfold(&self, arguments: &[&str]) -> Output {
-        let state = self.file("state");
-        let words = [&["--state-dir", &state], arguments].concat();
-        capture(PINFOLD, words, PATIENCE_NS).expect("pinfold runs")
     }
 
     /// Starts to watch; what it prints goes into a file.
     fn watch(&self) -> Child {
-        let (state, metrics) = (self.file("state"), self.file("own/metrics"));
-        let line = "exec \"$@\" >\"$0\" 2>&1";
-        if files::exists(&self.file("told")) {
-            files::remove(&self.file("told")).expect("what an earlier one told is forgotten");
+        if files::exists(&self.path("said")) {
+            files::remove(&self.path("said")).expect("what an earlier one told is forgotten");
         }
-        let child = Spawn::new("sh")
-            .args(["-c", line, &self.file("told"), PINFOLD, "--state-dir", &state, "watch"])
-            .args(["--json", "--metrics", &metrics, "--qmp", &self.file("other")])
-            .stdin(Stdio::Null)
-            .die_with_parent(true)
-            .start()
-            .expect("pinfold starts");
+        let (metrics, other) = (self.path("own/metrics"), self.path("other"));
+        let words = ["watch", "--json", "--metrics", &metrics, "--qmp", &other];
+        let child = self.start_logged(&words);
         self.reported("watching");
         child
     }
 
     fn reported(&self, words: &str) {
-        let until = SystemClock.now_ns() + PATIENCE_NS;
-        loop {
-            let text = files::read_text(&self.file("told")).unwrap_or_default();
-            if text.contains(words) {
-                return;
-            }
-            assert!(SystemClock.now_ns() < until, "waited in vain for {words} in:\n{text}");
-            SystemClock.sleep_ns(SECOND_NS / 50);
-        }
+        let text = || files::read_text(&self.path("said")).unwrap_or_default();
+        assert!(until(|| text().contains(words)), "waited in vain for {words} in:\n{}", text());
     }
 
-    fn thread(&self, name: &str) -> Option<Tid> {
-        let tids = self.host.list(&paths::task_dir(self.qemu.pid())).ok()?;
-        let of_name = |tid: &Tid| {
-            let stat = self.host.read_text(&paths::process_stat(*tid)).unwrap_or_default();
-            stat.contains(&format!("({name})"))
-        };
-        tids.iter().filter_map(|tid| tid.parse().ok().map(Tid)).find(of_name)
+    fn vcpu(&self) -> Tid {
+        self.thread("CPU 0/").expect("a vCPU")
     }
 
     fn mask(&self, tid: Tid) -> CpuSet {
         self.host.affinity(tid).expect("a mask")
     }
 
+    /// Waits until the metrics have this text.
+    fn counted(&self, text: &str) {
+        assert!(until(|| self.metrics().contains(text)), "{text}: {}", self.metrics());
+    }
+
     fn metrics(&self) -> String {
-        let mut stream = UnixStream::connect(self.file("own/metrics")).expect("it listens");
+        let mut stream = UnixStream::connect(self.path("own/metrics")).expect("it listens");
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("asked");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("answered");
         text
     }
 
-    /// A plan for so many vCPUs, each on CPUs of its own if there are enough.
-    fn plan(&self, vcpus: &str) -> String {
-        let words = ["plan", "--strategy", "compact", "--vcpus", vcpus, "--name", "t", "--json"];
-        let made = self.pinfold(&words).expect_success();
-        let file = self.file("plan.json");
-        files::write_atomic(&file, made.stdout_text().as_bytes()).expect("written");
-        file
-    }
-
     fn apply(&self) {
-        let plan = self.plan("1");
-        self.pinfold(&["apply", "--qmp", &self.file("qmp"), "--plan", &plan]).expect_success();
-    }
-}
-
-fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = SystemClock.now_ns() + PATIENCE_NS;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(SystemClock.now_ns() < until, "waited in vain for {what}");
-        SystemClock.sleep_ns(SECOND_NS / 50);
+        let words = ["plan", "--strategy", "compact", "--vcpus", "1", "--name"];
+        let plan = self.print(&[&words[..], &[&self.name, "--json"]].concat());
+        let plan = self.write("plan.json", plan);
+        self.print(&["apply", "--qmp", &self.qmp(), "--plan", &plan]);
     }
 }
 
@@ -134,7 +87,7 @@ fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 fn is_outside_the_plan(scene: &TestMachine, shown: &str) {
     let row = shown.lines().find(|line| line.trim_start().starts_with("vcpu(1) "));
     assert!(row.is_some_and(|row| row.contains(" none ") && !row.contains("DRIFTED")), "{shown}");
-    let json = scene.pinfold(&["status", "--json"]).stdout_text();
+    let json = scene.run(&["status", "--json"]).stdout_text();
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     let roles = json["in_force"][0]["roles"].as_array().expect("roles");
     let plugged = roles.iter().find(|role| role["role"] == "vcpu(1)").expect("the new vCPU");
@@ -144,21 +97,18 @@ fn is_outside_the_plan(scene: &TestMachine, shown: &str) {
 /// A plan that replaces the watched one is watched from then on.
 fn follows_another_plan(scene: &TestMachine, vcpu: Tid, cpus: &CpuSet) {
     let before = scene.mask(vcpu);
-    let (socket, pin) = (scene.file("qmp"), format!("vcpu={cpus}"));
+    let (socket, pin) = (scene.qmp(), format!("vcpu={cpus}"));
     let words = ["apply", "--qmp", &socket, "--strategy", "compact", "--pin", &pin];
-    scene.pinfold(&words).expect_success();
+    scene.run(&words).expect_success();
     assert_eq!(scene.mask(vcpu), *cpus);
     scene.host.set_affinity(vcpu, &before).expect("moved");
-    wait("the mask of the new plan", || (scene.mask(vcpu) == *cpus).then_some(()));
+    assert!(until(|| scene.mask(vcpu) == *cpus), "the mask of the new plan");
 }
 
 #[test]
 fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
-    let Some(scene) = TestMachine::new() else {
-        println!("skipped: qemu-system-x86_64 is not installed");
-        return;
-    };
-    let vcpu = wait("the vCPU", || scene.thread("CPU 0/TCG"));
+    let Some(scene) = TestMachine::new() else { return };
+    let vcpu = scene.vcpu();
     let before = scene.mask(vcpu);
     if before.len() < 2 {
         println!("skipped: with one CPU nothing can be moved");
@@ -168,7 +118,7 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     // It comes after the watch has begun.
     scene.apply();
     let planned = scene.mask(vcpu);
-    wait("the placement", || scene.metrics().contains("placements 1").then_some(()));
+    scene.counted("placements 1");
     let elsewhere = match before.difference(&planned) {
         rest if rest.is_empty() => before.iter().take(1).collect(),
         rest => rest,
@@ -182,11 +132,11 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     scene.apply();
     assert_eq!(scene.mask(vcpu), planned);
 
-    let second = scene.pinfold(&["watch"]);
+    let second = scene.run(&["watch"]);
     assert_eq!(second.status.code(), Some(3));
     assert!(second.stderr_text().contains("kill -HUP"), "{}", second.stderr_text());
 
-    let mut qmp = Qmp::connect(&scene.file("qmp"), 60 * SECOND_NS, SystemClock).expect("QMP");
+    let mut qmp = scene.connect();
     let plug = json!({"driver": "qemu64-x86_64-cpu", "id": "c1", "socket-id": 1, "core-id": 0, "thread-id": 0});
     plug_in(&mut qmp, plug);
     let one = json!({"qom-type": "iothread", "id": "io7"});
@@ -194,28 +144,28 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     scene.reported("vcpu(1) (thread");
     scene.reported("iothread(io7)");
     scene.reported("is not in the plan");
-    let reported = files::read_text(&scene.file("told")).expect("text");
+    let reported = files::read_text(&scene.path("said")).expect("text");
     assert!(
         reported.contains("\"found\":\"CPUs ") && reported.contains("\"who\":\""),
         "{reported}"
     );
 
     signal(watch.pid(), Signaled::Terminate).expect("asked to end");
-    wait("its end", || {
-        (!scene.host.exists(&paths::process_stat(watch.pid()))
-            || !files::exists(&scene.file("own/metrics")))
-        .then_some(())
-    });
+    assert!(
+        until(|| !scene.host.exists(&paths::process_stat(watch.pid()))
+            || !files::exists(&scene.path("own/metrics"))),
+        "its end"
+    );
     assert_eq!(scene.mask(vcpu), planned, "the placement stays");
-    let status = scene.pinfold(&["status"]);
+    let status = scene.run(&["status"]);
     assert_eq!(status.status.code(), Some(1), "a vCPU without a place is drift");
     let shown = status.stdout_text();
     assert!(shown.contains("vcpu(1) (thread") && shown.contains("not in the plan"), "{shown}");
     is_outside_the_plan(&scene, &shown);
     let _again = scene.watch();
-    scene.pinfold(&["undo"]).expect_success();
+    scene.run(&["undo"]).expect_success();
     assert_eq!(scene.mask(vcpu), before);
-    wait("its notice", || scene.metrics().contains("placements 0").then_some(()));
+    scene.counted("placements 0");
     assert_eq!(scene.mask(vcpu), before, "what was taken back is not put there again");
 }
 
@@ -265,16 +215,12 @@ fn a_write_to_the_machines_group_is_reported_with_what_and_since_when() {
         Ok(group) => group,
         Err(why) => return println!("skipped: {why}"),
     };
-    let Some(scene) = TestMachine::new() else {
-        println!("skipped: qemu-system-x86_64 is not installed");
-        return;
-    };
-    wait("the vCPU", || scene.thread("CPU 0/TCG"));
+    let Some(scene) = TestMachine::new() else { return };
     let procs = paths::cgroup_procs(&group.path);
     scene.host.write(&procs, scene.qemu.pid().to_string().as_bytes()).expect("moved");
     scene.apply();
     let _watch = scene.watch();
-    wait("the placement", || scene.metrics().contains("placements 1").then_some(()));
+    scene.counted("placements 1");
     let file = paths::cpuset_cpus(&group.path);
     let all = scene.host.read_text(&file).expect("a list");
     let first = CpuSet::parse_list(&all).expect("a list").iter().take(1).collect::<CpuSet>();
@@ -284,7 +230,7 @@ fn a_write_to_the_machines_group_is_reported_with_what_and_since_when() {
     }
     scene.host.write(&file, first.to_string().as_bytes()).expect("narrowed");
     scene.reported("\"event\":\"groups\"");
-    let reported = files::read_text(&scene.file("told")).expect("text");
+    let reported = files::read_text(&scene.path("said")).expect("text");
     let line = reported.lines().find(|line| line.contains("\"event\":\"groups\"")).expect("a line");
     let line: Value = serde_json::from_str(line).expect("JSON");
     assert_eq!(
@@ -292,17 +238,14 @@ fn a_write_to_the_machines_group_is_reported_with_what_and_since_when() {
         (Some(file.as_str()), Some(&*first.to_string()))
     );
     assert!(line["who"].is_string() && line["after_unix_s"].as_u64() <= line["unix_s"].as_u64());
-    wait("the count", || scene.metrics().contains("_groups_total{id=").then_some(()));
+    scene.counted("_groups_total{id=");
 }
 
 /// A socket of metrics is made in a private directory that exists, and nowhere else.
 #[test]
 fn a_socket_of_metrics_needs_a_private_directory() {
     let sandbox = Sandbox::new();
-    let watch = |socket: &str| {
-        let words = ["--state-dir", &sandbox.path("state"), "watch", "--metrics", socket];
-        capture(PINFOLD, words, PATIENCE_NS).expect("pinfold runs")
-    };
+    let watch = |socket: &str| sandbox.run(&["watch", "--metrics", socket]);
     let said = watch(&sandbox.path("none/metrics")).expect_code(2);
     assert!(said.contains("there is no directory") && said.contains("install -d -m 700"), "{said}");
     assert!(!files::exists(&sandbox.path("none")));
@@ -329,22 +272,13 @@ fn plug_in(qmp: &mut Qmp, mut device: Value) {
 
 #[test]
 fn the_end_of_a_machine_is_reported_and_the_watch_goes_on() {
-    let Some(scene) = TestMachine::new() else {
-        println!("skipped: qemu-system-x86_64 is not installed");
-        return;
-    };
-    wait("the vCPU", || scene.thread("CPU 0/TCG"));
+    let Some(scene) = TestMachine::new() else { return };
     scene.apply();
     let watch = scene.watch();
-    wait("the placement", || scene.metrics().contains("placements 1").then_some(()));
-    assert!(
-        capture("kill", ["-HUP", &watch.pid().to_string()], SECOND_NS)
-            .expect("runs")
-            .status
-            .success()
-    );
+    scene.counted("placements 1");
+    run("kill", ["-HUP", &watch.pid().to_string()]).expect_success();
     scene.reported("reading everything again");
-    wait("the placement", || scene.metrics().contains("placements 1").then_some(()));
+    scene.counted("placements 1");
     signal(scene.qemu.pid(), Signaled::Kill).expect("killed");
     scene.reported("\"event\":\"ended\"");
     assert!(scene.metrics().contains("placements 0"));
