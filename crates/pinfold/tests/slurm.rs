@@ -10,8 +10,9 @@ use std::net::TcpListener;
 
 mod common;
 
-use common::{Checked as _, MINUTE_NS, PINFOLD, Sandbox};
-use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio, capture, find_program};
+use common::machine::QEMU;
+use common::{Checked as _, MINUTE_NS, PINFOLD, ROOT, Sandbox, is_missing, pinfold, skip};
+use pinfold_host::process::{self, Child, Signaled, Spawn, Stdio};
 use pinfold_host::{Clock as _, SystemClock, files};
 use pinfold_model::Tid;
 
@@ -70,26 +71,20 @@ lasts = "1s"
 /// A cluster of three nodes on this machine. Dropping it ends all its processes.
 struct Cluster {
     daemons: BTreeMap<String, Child>,
-    folder: tempfile::TempDir,
+    sandbox: Sandbox,
 }
 
 impl Cluster {
     /// Starts one; `None`, told why, where that cannot be.
     fn start() -> Option<Self> {
-        for program in ["munged", "slurmctld", "slurmd", "sbatch"] {
-            if find_program(program).is_none() {
-                println!(
-                    "skipped: there is no {program}; apt-get install slurmctld slurmd slurm-client munge"
-                );
-                return None;
-            }
-        }
-        if !process::is_root() {
-            println!("skipped: slurmd and munged need root");
+        if is_missing(&["munged", "slurmctld", "slurmd", "sbatch"]) {
             return None;
         }
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut cluster = Self { daemons: BTreeMap::new(), folder };
+        if !process::is_root() {
+            skip("slurmd and munged need root");
+            return None;
+        }
+        let mut cluster = Self { daemons: BTreeMap::new(), sandbox: Sandbox::new() };
         for name in ["state", "log", "run", "shared"] {
             files::make_dirs(&cluster.path(name)).expect("a folder");
         }
@@ -115,7 +110,7 @@ impl Cluster {
 
     /// The controller anew, with room for so many jobs, those that it still knows among them.
     fn restart(&mut self, most_jobs: usize) {
-        let text = files::read_text(&self.path("slurm.conf")).expect("a file");
+        let text = self.sandbox.read("slurm.conf");
         let lines = text.lines().filter(|line| !line.starts_with("MaxJobCount="));
         let text = lines.map(|line| format!("{line}\n")).collect::<String>();
         self.write("slurm.conf", &format!("MaxJobCount={most_jobs}\n{text}"));
@@ -133,7 +128,7 @@ impl Cluster {
         let ports: Vec<TcpListener> = (0..4).map(|_| free()).collect();
         let ports: Vec<u16> =
             ports.iter().map(|port| port.local_addr().expect("bound").port()).collect();
-        let at = self.folder.path().display();
+        let at = self.sandbox.root();
         let mut text = format!(
             "ClusterName=pinfold-test\nSlurmctldHost={host}(127.0.0.1)\nSlurmUser=root\n\
              AuthType=auth/munge\nAuthInfo=socket={at}/run/munge.sock\nSlurmctldPort={}\n\
@@ -168,13 +163,11 @@ impl Cluster {
     }
 
     fn path(&self, name: &str) -> String {
-        format!("{}/{name}", self.folder.path().display())
+        self.sandbox.path(name)
     }
 
     fn write(&self, name: &str, text: &str) -> String {
-        let path = self.path(name);
-        files::write_atomic(&path, text.as_bytes()).expect("the file is written");
-        path
+        self.sandbox.write(name, text)
     }
 
     /// A `pinfold` for the nodes: each has a state of its own, as on machines of their own.
@@ -224,9 +217,7 @@ impl Cluster {
     }
 
     fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
-        let output = self.study(words).capture(2 * MINUTE_NS).expect("it runs");
-        let Output { status, .. } = output;
-        (status.code(), output.stdout_text(), output.stderr_text())
+        self.study(words).capture(2 * MINUTE_NS).expect("it runs").parts()
     }
 
     /// The rows of `trials.csv`.
@@ -378,8 +369,7 @@ fn tasks_that_fail_once_and_always(cluster: &Cluster, file: &str) {
 }
 
 fn guests_on_nodes(cluster: &Cluster, _: &str) {
-    if find_program("qemu-system-x86_64").is_none() {
-        println!("skipped: qemu-system-x86_64 is not installed (cargo xtask test installs it)");
+    if is_missing(&[QEMU]) {
         return;
     }
     let file = cluster.write("guests.toml", GUESTS);
@@ -443,7 +433,7 @@ fn what_is_wrong_is_told(cluster: &Cluster, file: &str) {
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("--partition needs --engine slurm"), "{said}");
     // The same configuration, with a munge that is not there.
-    let conf = files::read_text(&cluster.path("slurm.conf")).expect("a file");
+    let conf = cluster.sandbox.read("slurm.conf");
     let other = cluster.write("other.conf", &conf.replace("munge.sock", "nothing.sock"));
     let words = ["study", "run", file, "--engine", "slurm", "--store", &store];
     let spawn = Spawn::new(PINFOLD).env("SLURM_CONF", &other).args(words);
@@ -597,14 +587,12 @@ fn a_node_dies_and_the_collector_too(cluster: &mut Cluster) {
 
 #[test]
 fn the_commands_of_the_page_are_understood() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/scale.md");
-    let page = files::read_text(page).expect("the page");
+    let page = files::read_text(&format!("{ROOT}/docs/scale.md")).expect("the page");
     let commands: Vec<&str> = page.lines().filter(|line| line.starts_with("pinfold ")).collect();
     assert!(commands.len() >= 6, "{commands:?}");
     for line in commands {
         let words: Vec<&str> = line.split_whitespace().skip(1).collect();
-        let help =
-            capture(PINFOLD, [words[0], words[1], "--help-all"], MINUTE_NS).expect("it runs");
+        let help = pinfold([words[0], words[1], "--help-all"]);
         let help = help.stdout_text();
         for option in words.iter().filter(|word| word.starts_with("--")) {
             assert!(help.contains(*option), "{line}: {option} is not an option");
@@ -615,12 +603,10 @@ fn the_commands_of_the_page_are_understood() {
 #[test]
 fn without_slurm_that_is_reported() {
     let sandbox = Sandbox::new();
-    let file = format!("{}/tiny.toml", sandbox.root());
-    files::write_atomic(&file, STUDY.as_bytes()).expect("written");
+    let file = sandbox.write("tiny.toml", STUDY);
     let words = ["study", "run", &file, "--engine", "slurm"];
     let spawn = Spawn::new(PINFOLD).args(words).env("PATH", "/nonexistent");
     let said = spawn.capture(MINUTE_NS).expect("it runs").expect_code(3);
     assert!(said.contains("there is no Slurm here: sbatch is not in PATH"), "{said}");
-    let output = capture(PINFOLD, ["study", "worker", "--job", "-", "--out", "-"], MINUTE_NS);
-    assert_eq!(output.expect("it runs").status.code(), Some(2));
+    pinfold(["study", "worker", "--job", "-", "--out", "-"]).expect_code(2);
 }

@@ -1,8 +1,8 @@
 //! Every command of the README, the guide, the FAQ and the pages on libvirt, measuring and exits is
 //! run, or parsed where it needs a machine of the reader's.
 
-use crate::common::{Checked as _, MINUTE_NS, PINFOLD, ROOT, take_turn};
-use pinfold_host::process::{Spawn, Stdio, capture};
+use crate::common::{Checked as _, PINFOLD, ROOT, Sandbox, pinfold, split_words, take_turn};
+use pinfold_host::process::{Spawn, Stdio};
 
 const PAGES: [&str; 6] = [
     "README.md",
@@ -31,18 +31,6 @@ fn commands(page: &str) -> Vec<String> {
     found
 }
 
-/// Splits a line as a shell would, for words in double quotes.
-fn words(line: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    for (index, part) in line.split('"').enumerate() {
-        match index % 2 {
-            0 => words.extend(part.split_whitespace().map(str::to_owned)),
-            _ => words.push(part.to_owned()),
-        }
-    }
-    words
-}
-
 /// A word of a command; files of the pages are named from the repository's root.
 fn from_root(word: &String) -> String {
     if ["docs/", "fixtures/", "studies/"].iter().any(|folder| word.starts_with(folder)) {
@@ -55,8 +43,8 @@ fn from_root(word: &String) -> String {
 #[test]
 fn the_commands_of_readme_and_guide_work() {
     let _turn = take_turn();
-    let state = tempfile::tempdir().expect("a folder");
-    let state = state.path().to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let state = sandbox.root();
     let commands = PAGES.map(commands);
     assert!(commands.iter().all(|page| page.len() >= 5), "{commands:?}");
     let host = pinfold_host::LiveHost::new().expect("a host");
@@ -66,7 +54,7 @@ fn the_commands_of_readme_and_guide_work() {
     let mut background = Vec::new();
     for line in commands.into_iter().flatten() {
         let is_background = line.ends_with(" &");
-        let words = words(line.trim_end_matches(" &"));
+        let words = split_words(line.trim_end_matches(" &"));
         // A running machine, or a store.
         let command = words.get(1).map_or("", String::as_str);
         let names_machine = matches!(command, "status" | "undo")
@@ -77,7 +65,7 @@ fn the_commands_of_readme_and_guide_work() {
         if needs_more {
             // Parsing only: the help of the very command, with its options checked by clap.
             let options = words.iter().filter(|word| word.starts_with("--") && word.len() > 2);
-            let help = capture(PINFOLD, [command, "--help-all"], MINUTE_NS).expect("runs");
+            let help = pinfold([command, "--help-all"]);
             let help = help.stdout_text();
             for option in options {
                 assert!(help.contains(option.as_str()), "{line}: {option} is not an option");
@@ -91,7 +79,7 @@ fn the_commands_of_readme_and_guide_work() {
             background.push((line, task.expect("starts")));
             continue;
         }
-        let output = capture(PINFOLD, &arguments, MINUTE_NS).expect("runs");
+        let output = pinfold(&arguments);
         let code = output.status.code();
         // The doctor may find that the main job cannot run here: that is an answer.
         // So may the review of the example, which was made to have faults.
@@ -124,7 +112,7 @@ fn the_machine_of_a_domain_file_is_planned_without_a_format() {
     let words =
         ["plan", "-s", "balanced", "--input", "package:1 l3:1 core:4 pu:2", "--into", EXAMPLE];
     for more in [&[][..], &["--explain"]] {
-        let output = capture(PINFOLD, [&words[..], more].concat(), MINUTE_NS).expect("runs");
+        let output = pinfold([&words[..], more].concat());
         output.expect_code(0);
         let text = output.stdout_text();
         assert!(text.starts_with("balanced for desktop: 6 vCPUs"), "{text}");
@@ -135,7 +123,7 @@ fn the_machine_of_a_domain_file_is_planned_without_a_format() {
 fn bad_input_is_reported_with_a_hint() {
     let _turn = take_turn();
     let check = |arguments: &[&str], code: i32, reported: &str| {
-        let output = capture(PINFOLD, arguments, MINUTE_NS).expect("runs");
+        let output = pinfold(arguments);
         let said = output.stderr_text();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
         assert!(said.contains(reported), "{arguments:?}: {said}");

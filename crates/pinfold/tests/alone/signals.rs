@@ -3,7 +3,7 @@
 //!
 //! The commands run next to each other, each with folders and a virtual machine of its own.
 
-use crate::common::machine::{list_masks, start_qemu};
+use crate::common::machine::{list_masks, start_quietly};
 use crate::common::{MINUTE_NS, PINFOLD, Sandbox, run, take_turn, until};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,7 +69,7 @@ impl TestMachine {
         let mut scene = Self::new();
         let line = format!("{QEMU} {more} -qmp unix:{},server=on,wait=off", scene.file("qmp"));
         let line = words(&line);
-        scene.qemu = Some(start_qemu(Spawn::new(&line[0]).args(&line[1..])));
+        scene.qemu = Some(start_quietly(Spawn::new(&line[0]).args(&line[1..])));
         assert!(until(|| scene.masks().len() > 2), "QEMU makes its vCPUs");
         scene
     }

@@ -501,10 +501,7 @@ fn a_second_platform_and_strangers_are_refused() {
     }
     check(&["set", &stage.name, "--speed", "10%", "--pu", "4095"], "has no CPU 4095");
     // Another Pinfold's platform may not have a vnode of the same name.
-    let other = tempfile::tempdir().expect("a folder");
-    let state = other.path().join("state").to_string_lossy().into_owned();
-    let words = ["--state-dir", &state, "emulate", "up", &file];
-    let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
+    let output = Sandbox::new().run(&["emulate", "up", &file]);
     assert!(output.stderr_text().contains("already exists"), "{}", output.stderr_text());
     let whose = "a platform of another state directory has a vnode of this name";
     assert!(output.stderr_text().contains(whose), "{}", output.stderr_text());

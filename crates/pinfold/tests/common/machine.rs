@@ -14,10 +14,10 @@ pub const QEMU: &str = "qemu-system-x86_64";
 /// What the machines have in common: no display, no devices, and names for their threads.
 const BASE: &str = "-display none -nodefaults -m 64M";
 
-/// Starts a QEMU without a terminal; it ends with the test.
-pub fn start_qemu(command: Spawn) -> Child {
+/// Starts a QEMU, or what is in its place, without a terminal; it ends with the test.
+pub fn start_quietly(command: Spawn) -> Child {
     let command = command.stdin(Stdio::Null).stderr(Stdio::Null);
-    command.own_group().die_with_parent(true).start().expect("QEMU starts")
+    command.own_group().die_with_parent(true).start().expect("it starts")
 }
 
 /// The threads of a process; none if it has ended.
@@ -77,7 +77,7 @@ impl Machine {
         let guest = format!("guest={name},debug-threads=on");
         let words = BASE.split(' ').chain(options.split_whitespace());
         let words = words.chain(["-name", &guest, "-qmp", &monitor]);
-        let qemu = start_qemu(Spawn::new(QEMU).args(words));
+        let qemu = start_quietly(Spawn::new(QEMU).args(words));
         let machine = Self { sandbox, host: LiveHost::new().expect("a host"), qemu, name };
         // It opens its monitor, and answers there when its vCPUs are made.
         assert!(until(|| machine.thread("CPU 0/").is_some()), "QEMU makes its vCPUs");

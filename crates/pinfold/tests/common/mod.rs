@@ -196,6 +196,29 @@ impl Checked for Output {
     }
 }
 
+/// Exit code and texts of a command.
+pub struct Answer {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl From<Output> for Answer {
+    fn from(output: Output) -> Self {
+        let (code, stdout, stderr) = output.parts();
+        Self { code, stdout, stderr }
+    }
+}
+
+/// The words of a command line of a page; those in double quotes are one.
+pub fn split_words(line: &str) -> Vec<String> {
+    let parts = line.split('"').enumerate().flat_map(|(index, part)| match index % 2 {
+        0 => part.split_whitespace().map(str::to_owned).collect(),
+        _ => vec![part.to_owned()],
+    });
+    parts.collect()
+}
+
 /// Asserts that a text has all these parts.
 #[track_caller]
 pub fn assert_parts(text: &str, parts: &[&str]) {

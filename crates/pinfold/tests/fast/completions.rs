@@ -1,8 +1,8 @@
 //! The completions load in their shells and give values of this host; the man pages are there and
 //! without errors.
 
-use crate::common::{Checked as _, MINUTE_NS, PINFOLD};
-use pinfold_host::process::{Output, Spawn, capture, find_program};
+use crate::common::{Checked as _, PINFOLD, Sandbox, pinfold, run};
+use pinfold_host::process::find_program;
 use pinfold_host::{LiveHost, files};
 
 /// Calls the function that the completions register, as bash does.
@@ -25,16 +25,14 @@ _pinfold
 const FISH: &str = "source $argv[1]/completions; complete -C \"$argv[2..]\"";
 
 /// A folder with this program and the completions of a shell.
-fn folder(shell: &str) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().to_string_lossy().into_owned();
-    let link = capture("ln", ["-s", PINFOLD, &format!("{path}/pinfold")], MINUTE_NS);
-    assert!(link.expect("ln runs").status.success());
-    let text = capture(PINFOLD, ["completions", shell], MINUTE_NS).expect("pinfold runs");
+fn folder(shell: &str) -> Sandbox {
+    let sandbox = Sandbox::new();
+    run("ln", ["-s", PINFOLD, &sandbox.path("pinfold")]).expect_success();
+    let text = pinfold(["completions", shell]).stdout;
     for name in ["completions", "_pinfold"] {
-        files::write_atomic(&format!("{path}/{name}"), &text.stdout).expect("written");
+        sandbox.write(name, &text);
     }
-    folder
+    sandbox
 }
 
 /// Completes the last word, and returns the values.
@@ -46,7 +44,7 @@ fn completed(shell: &str, folder: &str, words: &[&str]) -> Vec<String> {
     };
     let path = format!("PATH={folder}:{}", std::env::var("PATH").expect("a path"));
     let words = [&[path.as_str()], start, &[folder, "pinfold"], words].concat();
-    let output = capture("env", &words, MINUTE_NS).expect("the shell runs");
+    let output = run("env", &words);
     assert!(output.status.success(), "{words:?}: {}", output.stderr_text());
     let text = output.stdout_text();
     text.lines().map(|line| line.split('\t').next().unwrap_or(line).to_owned()).collect()
@@ -63,8 +61,8 @@ fn each_shell_completes_commands_strategies_and_cpus() {
             println!("skipped: {shell} is not installed");
             continue;
         }
-        let folder = folder(shell);
-        let folder = folder.path().to_string_lossy().into_owned();
+        let sandbox = folder(shell);
+        let folder = sandbox.root();
         let check = |words: &[&str]| completed(shell, &folder, words);
         assert_eq!(check(&["plan", "--strategy", ""]), strategies, "{shell}");
         assert_eq!(check(&["plan", "--strategy", "low-l"]), ["low-latency", "low-latency-rt"]);
@@ -80,7 +78,7 @@ fn each_shell_completes_commands_strategies_and_cpus() {
 /// What a shell gets for the last word.
 fn candidates(words: &[&str]) -> Vec<String> {
     let words = [&["PINFOLD_COMPLETE=fish", PINFOLD, "--", "pinfold"], words].concat();
-    let output: Output = Spawn::new("env").args(&words).capture(MINUTE_NS).expect("pinfold runs");
+    let output = run("env", &words);
     assert!(output.status.success() && output.stderr.is_empty(), "{}", output.stderr_text());
     let text = output.stdout_text();
     text.lines().map(|line| line.split('\t').next().unwrap_or(line).to_owned()).collect()
@@ -102,9 +100,9 @@ fn probes_methods_nodes_and_files_are_candidates() {
 
 #[test]
 fn each_command_has_a_man_page_without_warnings() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let folder = folder.path().to_string_lossy().into_owned();
-    capture(PINFOLD, ["man", &folder], MINUTE_NS).expect("pinfold runs").expect_success();
+    let sandbox = Sandbox::new();
+    let folder = sandbox.root();
+    pinfold(["man", &folder]).expect_success();
     let names = files::list(&folder).expect("pages");
     for name in ["pinfold.1", "pinfold-plan.1", "pinfold-emulate-up.1", "pinfold-study-run.1"] {
         assert!(names.contains(&name.to_owned()), "{names:?}");
@@ -117,7 +115,7 @@ fn each_command_has_a_man_page_without_warnings() {
     for name in names {
         let path = format!("{folder}/{name}");
         let words = ["MANWIDTH=80", "man", "--warnings", "--local-file", &path];
-        let output = capture("env", words, MINUTE_NS).expect("man runs");
+        let output = run("env", &words);
         assert_eq!(output.stderr_text(), "", "{name}");
         let text = output.stdout_text();
         for heading in ["NAME", "SYNOPSIS", "GLOBAL OPTIONS"] {

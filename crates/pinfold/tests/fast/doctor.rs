@@ -1,18 +1,14 @@
 //! `pinfold doctor` of a captured machine.
 
-use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox};
-use pinfold_host::process::capture;
+use crate::common::{Checked as _, Sandbox};
 use pinfold_host::{SnapshotHost, paths};
 use serde_json::Value;
 
 #[test]
 fn a_captured_machine_is_looked_at() {
-    let pinfold = |words: &[&str]| capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
     let sandbox = Sandbox::new();
-    let file = sandbox.path("host.capture");
-    let made = pinfold(&["topo", "--capture"]).expect_success();
-    pinfold_host::files::write_atomic(&file, &made.stdout).expect("written");
-    let output = pinfold(&["doctor", "--input", &file, "--json"]).expect_success();
+    let file = sandbox.write("host.capture", sandbox.print(&["topo", "--capture"]));
+    let output = sandbox.run(&["doctor", "--input", &file, "--json"]).expect_success();
     let found: Value = output.json();
     let why = |name: &str| {
         let rows = found["capabilities"].as_array().expect("rows");
@@ -26,13 +22,13 @@ fn a_captured_machine_is_looked_at() {
     assert_eq!(why("QEMU"), "not in the capture");
 
     // A capture says nothing of QEMU, so it cannot say that `tune` runs.
-    let answer = pinfold(&["doctor", "--input", &file]).stdout_text();
+    let answer = sandbox.run(&["doctor", "--input", &file]).stdout_text();
     assert!(
         answer.starts_with("the capture does not show whether pinfold tune can run; it decides"),
         "{answer}"
     );
 
-    let said = pinfold(&["doctor", "--input", "core:4 pu:2"]).expect_code(2);
+    let said = sandbox.run(&["doctor", "--input", "core:4 pu:2"]).expect_code(2);
     assert!(said.contains("pinfold topo --capture"), "{said}");
 }
 
@@ -40,15 +36,14 @@ fn a_captured_machine_is_looked_at() {
 /// machine itself can answer say so.
 #[test]
 fn rows_are_decided_by_the_capture() {
-    let pinfold = |words: &[&str]| capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
     let sandbox = Sandbox::new();
     let file = sandbox.path("host.capture");
-    let made = pinfold(&["topo", "--capture"]).stdout_text();
+    let made = sandbox.run(&["topo", "--capture"]).stdout_text();
     let rows = |edit: &dyn Fn(&mut SnapshotHost)| -> Vec<(String, String, String)> {
         let mut tree = SnapshotHost::parse(&made).expect("a capture");
         edit(&mut tree);
-        pinfold_host::files::write_atomic(&file, tree.to_text().as_bytes()).expect("written");
-        let output = pinfold(&["doctor", "--input", &file, "--json"]);
+        sandbox.write("host.capture", tree.to_text());
+        let output = sandbox.run(&["doctor", "--input", &file, "--json"]);
         let found: Value = output.json();
         let text = |row: &Value, key: &str| row[key].as_str().expect("a text").to_owned();
         let row = |row: &Value| (text(row, "name"), text(row, "verdict"), text(row, "why"));
@@ -87,7 +82,7 @@ fn rows_are_decided_by_the_capture() {
         assert!(not_known.contains(&live_only), "{live_only}: {not_known:?}");
         assert_eq!(of(&busy, live_only).0, "partly");
     }
-    let text = pinfold(&["doctor", "--input", &file]).stdout_text();
+    let text = sandbox.run(&["doctor", "--input", &file]).stdout_text();
     let decided =
         format!("it decides {} of {} capabilities: ", busy.len() - not_known.len(), busy.len());
     assert!(text.contains(&decided) && !text.contains("can run here"), "{text}");

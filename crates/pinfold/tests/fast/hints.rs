@@ -1,15 +1,8 @@
 //! A command that a hint names repeats the user's options: run as it stands, it gives what the
 //! hint promises.
 
-use crate::common::{MINUTE_NS, PINFOLD, RYZEN, Sandbox};
+use crate::common::{Answer, PINFOLD, ROOT, RYZEN, Sandbox, run};
 use pinfold_host::files;
-use pinfold_host::process::capture;
-
-struct Answer {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
 
 fn pinfold(arguments: &str) -> Answer {
     shell(&format!("pinfold {arguments}"))
@@ -18,12 +11,7 @@ fn pinfold(arguments: &str) -> Answer {
 /// Runs a command line as a person would type it.
 fn shell(line: &str) -> Answer {
     let line = line.replacen("pinfold ", &format!("{PINFOLD} "), 1);
-    let output = capture("sh", ["-c", &line], MINUTE_NS).expect("sh runs");
-    Answer {
-        code: output.status.code(),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: output.stderr_text(),
-    }
+    run("sh", ["-c", &line]).into()
 }
 
 /// The commands that a text names: between backticks, or on lines of their own.
@@ -64,12 +52,6 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> String {
-    let path = folder.path().join(name).to_string_lossy().into_owned();
-    files::write_atomic(&path, text.as_bytes()).expect("a file");
-    path
-}
-
 /// Asserts that the first command that `answer` names has these options, and runs it.
 fn follow(answer: &Answer, options: &[&str]) -> (String, Answer) {
     let said = format!("{}\n{}", answer.stderr, answer.stdout);
@@ -98,28 +80,28 @@ fn a_preference_that_would_change_the_plan_is_planned_by_its_hint() {
 
 #[test]
 fn a_plan_with_warnings_is_made_again_without_them() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let sandbox = Sandbox::new();
     // The vCPUs of this plan are on both L3 caches, and its strategy is not defined to do that.
     let conditions = format!("--input {RYZEN} --avoid 5 --prefer frequency");
     let made =
         pinfold(&format!("plan -s scatter --vcpus 8 --name du --iothread io1 {conditions} --json"));
-    let plan = file(&folder, "plan.json", &made.stdout.replace("\"scatter\"", "\"balanced\""));
+    let plan = sandbox.write("plan.json", &made.stdout.replace("\"scatter\"", "\"balanced\""));
     let found = pinfold(&format!("plan --check {plan} {conditions}"));
     assert_eq!(found.code, Some(1), "{}", found.stdout);
     let hint = Answer { stdout: String::new(), ..found };
     let options = ["--vcpus 8", "--name du", "--iothread io1", "--avoid 5", "--prefer frequency"];
     let (_, again) = follow(&hint, &options);
-    let again = file(&folder, "again.json", &again.stdout);
+    let again = sandbox.write("again.json", &again.stdout);
     let passes = pinfold(&format!("plan --check {again} {conditions}"));
     assert_eq!(passes.code, Some(0), "{}", passes.stdout);
 }
 
 #[test]
 fn a_plan_is_no_domain_file_and_the_hint_plans_it_again() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let sandbox = Sandbox::new();
     let made =
         pinfold(&format!("plan -s balanced --vcpus 4 --isolate host --input {RYZEN} --json"));
-    let plan = file(&folder, "plan.json", &made.stdout);
+    let plan = sandbox.write("plan.json", &made.stdout);
     let found = pinfold(&format!("plan --check {plan} --fix --input {RYZEN} --isolate host"));
     assert_eq!(found.code, Some(2), "{}", found.stderr);
     let (_, again) = follow(&found, &["--strategy balanced", "--vcpus 4", "--isolate host"]);
@@ -128,10 +110,10 @@ fn a_plan_is_no_domain_file_and_the_hint_plans_it_again() {
 
 #[test]
 fn what_isolates_repeats_the_conditions_and_is_for_the_very_cores() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let sandbox = Sandbox::new();
     let conditions = format!("--input {RYZEN} --host-cpus 0-1,16-17");
     let made = pinfold(&format!("plan -s balanced --vcpus 4 {conditions} --json"));
-    let plan = file(&folder, "plan.json", &made.stdout);
+    let plan = sandbox.write("plan.json", &made.stdout);
     let found = pinfold(&format!("plan --check {plan} {conditions} --json"));
     assert_eq!(found.code, Some(0), "{}", found.stdout);
     let named = commands(&found.stdout);
@@ -147,19 +129,19 @@ fn what_isolates_repeats_the_conditions_and_is_for_the_very_cores() {
 
 #[test]
 fn a_plan_of_another_machine_or_of_several_is_made_again_here() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let sandbox = Sandbox::new();
     let made = pinfold(&format!("plan --group name=job,cores=1 --input {RYZEN} --json"));
-    let foreign = file(&folder, "foreign.json", &made.stdout);
-    let state = format!("--state-dir {}", folder.path().join("state").display());
+    let foreign = sandbox.write("foreign.json", &made.stdout);
+    let state = format!("--state-dir {}", sandbox.path("state"));
     let found = pinfold(&format!("run {state} --plan {foreign} -- true"));
     assert_eq!(found.code, Some(2), "{}", found.stderr);
     let (_, again) = follow(&found, &["--group name=job,cores=1"]);
-    let here = file(&folder, "here.json", &again.stdout);
+    let here = sandbox.write("here.json", &again.stdout);
     let checked = pinfold(&format!("plan --check {here}"));
     assert!(!checked.stderr.contains("another machine"), "{}", checked.stderr);
 
     let made = pinfold("plan -s none --vm name=a,vcpus=1 --vm name=b,vcpus=1 --json");
-    let both = file(&folder, "both.json", &made.stdout);
+    let both = sandbox.write("both.json", &made.stdout);
     let found = pinfold(&format!("run {state} --plan {both} -- qemu-system-x86_64 -S"));
     assert_eq!(found.code, Some(2), "{}", found.stderr);
     let (_, again) = follow(&found, &["--strategy none", "--vcpus 1", "--name a"]);
@@ -169,23 +151,20 @@ fn a_plan_of_another_machine_or_of_several_is_made_again_here() {
 /// What is printed in 80 columns can be copied line by line into a shell.
 #[test]
 fn commands_in_80_columns_are_the_same_as_in_wide_lines() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let spaced = folder.path().join("my  guests");
-    files::make_dirs(&spaced.to_string_lossy()).expect("a folder");
-    let spaced = |name: &str| spaced.join(name).to_string_lossy().into_owned();
+    let sandbox = Sandbox::new();
+    let folder = sandbox.path("my  guests");
+    files::make_dirs(&folder).expect("a folder");
     let pins: String = (0..4).map(|n| format!("<vcpupin vcpu='{n}' cpuset='{n}'/>")).collect();
     let xml = format!(
         "<domain type='kvm'><name>win 11</name><memory unit='GiB'>8</memory><vcpu>4</vcpu><cputune>{pins}\
          </cputune><cpu><topology sockets='1' cores='2' threads='2'/></cpu></domain>"
     );
-    let (domain, plan) = (spaced("old -v1.xml"), spaced("plan.json"));
-    files::write_atomic(&domain, xml.as_bytes()).expect("a file");
+    let domain = sandbox.write("my  guests/old -v1.xml", xml);
     let made = pinfold(&format!("plan -s scatter --vcpus 8 --input {RYZEN} --json"));
-    files::write_atomic(&plan, made.stdout.as_bytes()).expect("a file");
+    let plan = sandbox.write("my  guests/plan.json", &made.stdout);
     let (domain, plan) = (format!("'{domain}'"), format!("'{plan}'"));
-    let capture =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/isolated-realtime.capture");
-    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let capture = format!("{ROOT}/fixtures/hosts/isolated-realtime.capture");
+    let state = sandbox.path("state");
     let mut compared = 0;
     for line in [
         format!("plan --check {domain} --input {RYZEN} --host-cpus 0,16 --prefer frequency"),

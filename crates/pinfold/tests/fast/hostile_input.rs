@@ -1,35 +1,18 @@
 //! Input that does not end, is too deep, or was written to deceive: each command refuses it at
 //! once with the path and what to do, and no name makes a line of Pinfold's own.
 
-use crate::common::{Checked as _, MINUTE_NS, PINFOLD, until};
+use crate::common::machine::start_quietly;
+use crate::common::{Checked as _, MINUTE_NS, PINFOLD, Sandbox, run, until};
 use pinfold_host::files;
-use pinfold_host::process::{Output, Spawn, Stdio, capture, find_program};
-
-struct TestMachine(tempfile::TempDir);
-
-impl TestMachine {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a folder"))
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.path().join(name).to_string_lossy().into_owned()
-    }
-
-    fn pinfold(&self, words: &[&str]) -> Output {
-        let state = self.file("state");
-        capture(PINFOLD, [&["--state-dir", &state], words].concat(), MINUTE_NS).expect("it runs")
-    }
-}
+use pinfold_host::process::{Spawn, Stdio, capture, find_program};
 
 #[test]
 fn only_regular_files_are_read() {
-    let scene = TestMachine::new();
-    let (fifo, large) = (scene.file("fifo"), scene.file("large"));
-    assert!(capture("mkfifo", [&fifo], MINUTE_NS).expect("it runs").status.success());
+    let scene = Sandbox::new();
+    let (fifo, large) = (scene.path("fifo"), scene.path("large"));
+    run("mkfifo", [&fifo]).expect_success();
     // It has no blocks on the disk.
-    let sparse = capture("truncate", ["-s", "1T", &large], MINUTE_NS).expect("it runs");
-    assert!(sparse.status.success());
+    run("truncate", ["-s", "1T", &large]).expect_success();
     let inputs = [
         (fifo.as_str(), "is a pipe: name a regular file"),
         ("/dev/zero", "is a device: name a regular file"),
@@ -47,7 +30,7 @@ fn only_regular_files_are_read() {
             &["compare", path, path],
             &["run", "--plan", path, "--", "true"],
         ] {
-            let output = scene.pinfold(words);
+            let output = scene.run(words);
             let said = output.stderr_text().replace('\n', " ");
             assert!(matches!(output.status.code(), Some(2 | 3)), "{words:?}: {said}");
             assert!(said.contains(path) && said.contains(why), "{words:?}: {said}");
@@ -57,11 +40,10 @@ fn only_regular_files_are_read() {
 
 #[test]
 fn a_capture_with_a_path_of_many_parts_is_refused() {
-    let scene = TestMachine::new();
-    let file = scene.file("deep");
+    let scene = Sandbox::new();
     let text = format!("pinfold-capture 1\nfile {}\n\t0-3\n", "/a".repeat(60_000));
-    files::write_atomic(&file, text.as_bytes()).expect("a capture");
-    let output = scene.pinfold(&["topo", "--input", &file]);
+    let file = scene.write("deep", text);
+    let output = scene.run(&["topo", "--input", &file]);
     output.expect_code(2);
     assert!(output.stderr_text().contains("longer than any path of a kernel"));
 }
@@ -70,9 +52,9 @@ fn a_capture_with_a_path_of_many_parts_is_refused() {
 #[test]
 fn a_file_that_is_nested_too_deep_is_refused() {
     const DEPTH: usize = 60_000;
-    let scene = TestMachine::new();
+    let scene = Sandbox::new();
     let nested = |name: &str, [before, open, close, after]: [&str; 4]| {
-        let path = scene.file(name);
+        let path = scene.path(name);
         let text = format!("{before}{}{}{after}", open.repeat(DEPTH), close.repeat(DEPTH));
         files::write_atomic(&path, text.as_bytes()).expect("a file");
         path
@@ -92,7 +74,7 @@ fn a_file_that_is_nested_too_deep_is_refused() {
         (&["topo", "--input", &hwloc], ""),
         (&["topo", "--input", &info], ""),
     ] {
-        let output = scene.pinfold(words);
+        let output = scene.run(words);
         let said = output.stderr_text().replace('\n', " ");
         assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
         assert!(said.contains(why) && said.contains(words[words.len() - 1]), "{words:?}: {said}");
@@ -102,11 +84,11 @@ fn a_file_that_is_nested_too_deep_is_refused() {
 /// A value of 100,000 letters is not shown whole, whatever the file.
 #[test]
 fn a_long_value_makes_a_short_error() {
-    let scene = TestMachine::new();
-    let host = scene.file("host.topo");
+    let scene = Sandbox::new();
+    let host = scene.path("host.topo");
     let long = "a".repeat(100_000);
     let input = "package:1 l3:1 core:4 pu:2";
-    let plan = scene.pinfold(&["plan", "--vcpus", "2", "--input", input, "--json"]).stdout_text();
+    let plan = scene.run(&["plan", "--vcpus", "2", "--input", input, "--json"]).stdout_text();
     let plan: serde_json::Value = serde_json::from_str(&plan).expect("a plan");
     let changed = |pointer: &str| {
         let mut plan = plan.clone();
@@ -126,7 +108,7 @@ fn a_long_value_makes_a_short_error() {
         ),
     ] {
         files::write_atomic(&host, text.as_bytes()).expect("a file");
-        let output = scene.pinfold(&[words, &[&host]].concat());
+        let output = scene.run(&[words, &[&host]].concat());
         let said = output.stderr_text();
         assert_eq!(output.status.code(), Some(2), "{words:?}: {:.300}", said);
         assert!(
@@ -141,8 +123,8 @@ fn a_long_value_makes_a_short_error() {
 /// Files of Windows programs: which bytes, where, and the command that converts them.
 #[test]
 fn text_that_is_not_utf_8_is_refused_with_its_conversion() {
-    let scene = TestMachine::new();
-    let path = scene.file("vm.xml");
+    let scene = Sandbox::new();
+    let path = scene.path("vm.xml");
     let xml = "<domain type='kvm'>\n<name>B\u{e4}r</name><vcpu>1</vcpu></domain>";
     let wide: Vec<u8> =
         [0xfeff].into_iter().chain(xml.encode_utf16()).flat_map(u16::to_le_bytes).collect();
@@ -155,7 +137,7 @@ fn text_that_is_not_utf_8_is_refused_with_its_conversion() {
         let merge = ["plan", "--vcpus", "1", "--emit", "libvirt", "--into", &path];
         for words in [&["plan", "--check", &path][..], &merge, &["plan", "--check", &path, "--fix"]]
         {
-            let output = scene.pinfold(words);
+            let output = scene.run(words);
             let said = output.stderr_text();
             assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
             assert!(said.contains(&format!("{path}: {place}")), "{said}");
@@ -172,7 +154,7 @@ fn text_that_is_not_utf_8_is_refused_with_its_conversion() {
 fn standard_input_is_read_and_may_not_be_silent() {
     let request = "[[vm]]\nname = \"a\"\nvcpus = 1\n";
     let command = format!("printf '%s' '{request}' | {PINFOLD} plan --request - --json");
-    capture("sh", ["-c", &command], MINUTE_NS).expect("it runs").expect_success();
+    run("sh", ["-c", &command]).expect_success();
     // The pipe stays open until the child has ended.
     let mut silent = Spawn::new(PINFOLD)
         .args(["plan", "--request", "-"])
@@ -188,23 +170,21 @@ fn standard_input_is_read_and_may_not_be_silent() {
 /// A store names the commands that a resume runs.
 #[test]
 fn a_study_of_another_user_is_not_resumed() {
-    let scene = TestMachine::new();
-    let store = scene.file("store");
-    files::write_atomic(&store, b"").expect("a store");
-    let mode = |mode: &str| capture("chmod", [mode, &store], MINUTE_NS).expect("it runs");
+    let scene = Sandbox::new();
+    let store = scene.write("store", b"");
+    let mode = |mode: &str| run("chmod", [mode, &store]);
     assert!(mode("666").status.success());
-    let refused = scene.pinfold(&["study", "resume", &store]);
+    let refused = scene.run(&["study", "resume", &store]);
     refused.expect_code(3);
     assert!(refused.stderr_text().contains("can be written by others"));
     assert!(mode("644").status.success());
-    let link = scene.file("link");
+    let link = scene.path("link");
     std::os::unix::fs::symlink(&store, &link).expect("a link");
-    let refused = scene.pinfold(&["study", "resume", &link]);
+    let refused = scene.run(&["study", "resume", &link]);
     assert!(refused.stderr_text().contains("is a link"), "{}", refused.stderr_text());
     if pinfold_host::process::is_root() {
-        let given = capture("chown", ["65534", &store], MINUTE_NS).expect("it runs");
-        assert!(given.status.success());
-        let refused = scene.pinfold(&["study", "resume", &store]);
+        run("chown", ["65534", &store]).expect_success();
+        let refused = scene.run(&["study", "resume", &store]);
         assert!(refused.stderr_text().contains("belongs to user 65534"));
     }
 }
@@ -220,18 +200,9 @@ fn a_name_with_a_line_break_makes_no_line_in_a_measurement() {
     let Some(python) = find_program("python3") else {
         return println!("skipped: python3 is not installed");
     };
-    let scene = TestMachine::new();
-    let script = scene.file("named.py");
-    files::write_atomic(&script, NAMED.as_bytes()).expect("a script");
-    let child = Spawn::new(&python)
-        .args([&script])
-        .stdin(Stdio::Null)
-        .stdout(Stdio::Null)
-        .stderr(Stdio::Null)
-        .own_group()
-        .die_with_parent(true)
-        .start()
-        .expect("it starts");
+    let scene = Sandbox::new();
+    let script = scene.write("named.py", NAMED);
+    let child = start_quietly(Spawn::new(&python).args([&script]).stdout(Stdio::Null));
     let pid = child.pid().to_string();
     let comm = format!("/proc/{pid}/comm");
     let is_named = || files::read(&comm).is_ok_and(|name| name.starts_with(b"LK"));
@@ -240,7 +211,7 @@ fn a_name_with_a_line_break_makes_no_line_in_a_measurement() {
         &["measure", "sched", "--pid", &pid, "--seconds", "0.5"][..],
         &["measure", "sched", "--pid", &pid, "--seconds", "0.5", "--json"],
     ] {
-        let output = scene.pinfold(words);
+        let output = scene.run(words);
         let text = output.stdout_text() + &output.stderr_text();
         assert!(!text.contains('\u{1b}'), "{text:?}");
         assert!(text.lines().all(|line| !line.starts_with("ok")), "{text}");
@@ -277,7 +248,7 @@ fn lying_monitor(socket: &str, answer: String) {
 
 #[test]
 fn a_lying_monitor_makes_one_clean_error() {
-    let scene = TestMachine::new();
+    let scene = Sandbox::new();
     let cpus = |tid: u32| {
         format!(
             r#"{{"return": [{{"cpu-index": 0, "thread-id": {tid}, "qom-path": "{STEERING}"}}], "id": ID}}"#
@@ -295,10 +266,10 @@ fn a_lying_monitor_makes_one_clean_error() {
         "x".repeat(9 << 20),
     ];
     for (answer, number) in answers.into_iter().zip(0..) {
-        let socket = scene.file(&format!("qmp-{number}"));
+        let socket = scene.path(&format!("qmp-{number}"));
         let what: String = answer.chars().take(80).collect();
         lying_monitor(&socket, answer);
-        let output = scene.pinfold(&["apply", "--qmp", &socket, "--strategy", "compact"]);
+        let output = scene.run(&["apply", "--qmp", &socket, "--strategy", "compact"]);
         let said = output.stderr_text();
         assert!(matches!(output.status.code(), Some(3 | 4)), "{what}: {said}");
         assert!(!said.contains(['\u{1b}', '\u{202e}', '\r']), "{what}: {said:?}");
@@ -333,16 +304,16 @@ lasts = "0.01s"
 
 #[test]
 fn the_page_and_the_tables_of_a_study_steer_nothing() {
-    let scene = TestMachine::new();
-    let (file, store) = (scene.file("study.toml"), scene.file("store"));
-    let (page, tables) = (scene.file("page.html"), scene.file("tables"));
+    let scene = Sandbox::new();
+    let (file, store) = (scene.path("study.toml"), scene.path("store"));
+    let (page, tables) = (scene.path("page.html"), scene.path("tables"));
     files::write_atomic(&file, STUDY.as_bytes()).expect("a study");
-    let run = scene.pinfold(&["study", "run", &file, "--store", &store]);
+    let run = scene.run(&["study", "run", &file, "--store", &store]);
     assert_eq!(run.status.code(), Some(1), "trials failed: {}", run.stderr_text());
-    scene.pinfold(&["study", "report", &store, "--out", &page]).expect_success();
+    scene.run(&["study", "report", &store, "--out", &page]).expect_success();
     let html = files::read_text(&page).expect("a page");
     assert!(!html.contains(['\u{1b}', '\u{202e}']) && !html.contains("<script>alert"));
-    assert!(scene.pinfold(&["study", "export", &store, "--out", &tables]).status.success());
+    assert!(scene.run(&["study", "export", &store, "--out", &tables]).status.success());
     let trials = files::read_text(&format!("{tables}/trials.csv")).expect("a table");
     assert!(trials.contains("\"'=cmd|"), "{trials}");
     assert!(!trials.split([',', '\n']).any(|cell| cell.starts_with('=')), "{trials}");

@@ -1,47 +1,42 @@
 //! `install.sh` and `uninstall.sh` in a directory of the test, and the packages of other
 //! distributions, which use them.
 
-use crate::common::{MINUTE_NS, PINFOLD, ROOT, Sandbox};
+use crate::common::{Checked as _, PINFOLD, ROOT, Sandbox, run};
 use pinfold_host::files;
-use pinfold_host::process::{Output, capture};
+use pinfold_host::process::Output;
 
 /// A root of a file system in which Pinfold is installed.
 struct Root {
-    folder: tempfile::TempDir,
+    sandbox: Sandbox,
     prefix: &'static str,
 }
 
 impl Root {
     fn new(prefix: &'static str) -> Self {
-        let root = Self { folder: tempfile::tempdir().expect("a folder"), prefix };
+        let root = Self { sandbox: Sandbox::new(), prefix };
         root.run("install.sh", "UNINSTALLER=yes");
         root
     }
 
     fn path(&self, below: &str) -> String {
-        format!("{}{}/{below}", self.folder.path().display(), self.prefix)
+        format!("{}{}/{below}", self.sandbox.root(), self.prefix)
     }
 
     fn run(&self, script: &str, more: &str) -> Output {
         let script = format!("{ROOT}/packaging/{script}");
-        let destdir = format!("DESTDIR={}", self.folder.path().display());
+        let destdir = format!("DESTDIR={}", self.sandbox.root());
         let (prefix, binary) = (format!("PREFIX={}", self.prefix), format!("BINARY={PINFOLD}"));
         let words = [&destdir, &prefix, &binary, more, "sh", &script];
-        good(capture("env", words, MINUTE_NS).expect("a shell"))
+        run("env", words).expect_success()
     }
 
     /// Everything below the root.
     fn everything(&self) -> Vec<String> {
-        let folder = self.folder.path().to_string_lossy().into_owned();
+        let folder = self.sandbox.root();
         let words = [folder.as_str(), "-mindepth", "1", "-printf", "/%P\n"];
-        let found = good(capture("find", words, MINUTE_NS).expect("find runs"));
+        let found = run("find", words).expect_success();
         found.stdout_text().lines().map(str::to_owned).collect()
     }
-}
-
-fn good(output: Output) -> Output {
-    assert!(output.status.success(), "{}{}", output.stdout_text(), output.stderr_text());
-    output
 }
 
 #[test]
@@ -64,7 +59,7 @@ fn what_is_installed_is_removed() {
     let words = ["PINFOLD_COMPLETE=fish", &program, "--", "pinfold", "study"];
     let begun = root.path("share/pinfold/studies/n");
     let words = [&words[..], &["run", &begun]].concat();
-    let study = capture("env", &words, MINUTE_NS).expect("pinfold runs").stdout_text();
+    let study = run("env", &words).stdout_text();
     assert!(study.contains("numa-interference.toml\tincluded study"), "{study}");
 
     // A second installation replaces the first, with what only an older version had.
@@ -102,7 +97,7 @@ fn units_and_hook_run_the_installed_program() {
     }
     // Without the program the hook must not fail: libvirt would end the domain.
     let hook = root.path("libexec/pinfold/libvirt-hooks/qemu");
-    good(capture(&hook, ["vm", "started", "begin", "-"], MINUTE_NS).expect("the hook runs"));
+    run(&hook, ["vm", "started", "begin", "-"]).expect_success();
 }
 
 /// The packages that are built elsewhere: they run `install.sh`, and have this version.
@@ -122,7 +117,7 @@ fn recipes_of_other_distributions_use_the_same_list() {
         && package && echo $pkgname $pkgver";
     let binary = format!("BINARY={PINFOLD}");
     let words = [&binary, "bash", "-euc", script, ROOT, &package];
-    let made = good(capture("env", words, MINUTE_NS).expect("bash runs"));
+    let made = run("env", words).expect_success();
     assert_eq!(made.stdout_text(), concat!("pinfold ", env!("CARGO_PKG_VERSION"), "\n"));
     assert!(files::exists(&format!("{package}/usr/bin/pinfold")));
     assert!(!files::exists(&format!("{package}/usr/share/pinfold/uninstall.sh")));

@@ -1,8 +1,8 @@
 //! `pinfold journal` on journals that are whole, damaged, foreign, and hostile.
 
-use crate::common::{Checked as _, MINUTE_NS, PINFOLD};
+use crate::common::{Checked as _, Sandbox, assert_parts, run};
 use pinfold_host::files::{self, StateDir};
-use pinfold_host::process::{Output, capture};
+use pinfold_host::process::Output;
 use pinfold_host::{Host as _, LiveHost, paths, proc_stat};
 use pinfold_model::TaskId;
 
@@ -11,17 +11,16 @@ const ANOTHER_BOOT: &str = "11111111-2222-3333-4444-555555555555";
 const STEP: &str = r#"{"step":{"index":0,"reason":"vcpu(0): a core of its own","change":{"set_affinity":{"task":{"tid":7,"start_time":9},"mask":"1"}},"undo":{"set_affinity":{"task":{"tid":7,"start_time":9},"original":"0-3"}}}}"#;
 
 struct TestJournals {
-    folder: tempfile::TempDir,
+    sandbox: Sandbox,
     journals: StateDir,
 }
 
 impl TestJournals {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let root = folder.path().join("state").to_string_lossy().into_owned();
-        StateDir::open(&root).expect("a state");
-        let journals = StateDir::open(&format!("{root}/journal")).expect("journals");
-        Self { folder, journals }
+        let sandbox = Sandbox::new();
+        StateDir::open(&sandbox.path("state")).expect("a state");
+        let journals = StateDir::open(&sandbox.path("state/journal")).expect("journals");
+        Self { sandbox, journals }
     }
 
     fn put(&self, id: &str, text: &str) {
@@ -33,9 +32,12 @@ impl TestJournals {
     }
 
     fn pinfold(&self, arguments: &[&str]) -> Output {
-        let state = self.folder.path().join("state").to_string_lossy().into_owned();
-        let words = [&["--state-dir", &state], arguments].concat();
-        capture(PINFOLD, words, MINUTE_NS).expect("pinfold runs")
+        self.sandbox.run(arguments)
+    }
+
+    /// The text of a journal.
+    fn text(&self, id: &str) -> String {
+        self.sandbox.read(&format!("state/journal/{id}.jsonl"))
     }
 }
 
@@ -49,20 +51,19 @@ fn a_journal_is_shown_with_what_was_there_before() {
     let list = journals.run(&[]).expect_success();
     assert!(list.stdout_text().contains("of an earlier boot"), "{}", list.stdout_text());
     let shown = journals.run(&["7-9"]).stdout_text();
-    for part in [
-        "NAME",
-        "set affinity of task 7 to 1",
-        "before: 0-3",
-        "a core of its own",
-        "done",
-        "is incomplete",
-    ] {
-        assert!(shown.contains(part), "{part}: {shown}");
-    }
+    assert_parts(
+        &shown,
+        &[
+            "NAME",
+            "set affinity of task 7 to 1",
+            "before: 0-3",
+            "a core of its own",
+            "done",
+            "is incomplete",
+        ],
+    );
     let json = journals.run(&["7-9", "--json"]).stdout_text();
-    for part in [r#""before":"0-3""#, r#""outcome":"done""#, r#""torn":true"#] {
-        assert!(json.contains(part), "{part}: {json}");
-    }
+    assert_parts(&json, &[r#""before":"0-3""#, r#""outcome":"done""#, r#""torn":true"#]);
 }
 
 /// What a power cut leaves on the disk: an open journal, and a file that was to replace one.
@@ -70,14 +71,13 @@ fn a_journal_is_shown_with_what_was_there_before() {
 fn a_placement_of_an_earlier_boot_is_ended_and_not_called_restored() {
     let journals = TestJournals::new();
     journals.put("7-9", &format!("{HEADER}\n{STEP}\n"));
-    let half = journals.folder.path().join("state/journal/.7-9.jsonl.4194999.tmp");
-    files::write_atomic(&half.to_string_lossy(), b"{").expect("a file");
+    let half = journals.sandbox.write("state/journal/.7-9.jsonl.4194999.tmp", "{");
     let status = journals.pinfold(&["status"]);
     let said = status.stdout_text() + &status.stderr_text();
     assert!(said.contains(".7-9.jsonl.4194999.tmp"), "{said}");
     let said = journals.pinfold(&["undo", "--left"]).expect_code(0);
     assert!(said.contains("the host was restarted, so 1 step is void"), "{said}");
-    assert!(said.contains("0 restored") && !half.exists(), "{said}");
+    assert!(said.contains("0 restored") && !files::exists(&half), "{said}");
     let json = journals.run(&["--json"]).stdout_text();
     assert!(json.contains(r#""state":"ended by a restart of the host""#), "{json}");
     assert!(journals.run(&[]).stdout_text().contains("ended by a restart"));
@@ -98,9 +98,10 @@ fn what_is_not_understood_is_named_with_a_hint_and_hides_nothing() {
     assert_eq!(data.matches("not understood").count(), 3, "{data}");
     assert_eq!(data.matches("no step was executed").count(), 2, "{data}");
     assert_eq!(data.matches("of an earlier boot").count(), 1, "{data}");
-    for part in ["2-2.jsonl: cannot parse line 2", "move", "pinfold-journal/9", "a later one"] {
-        assert!(talk.contains(part), "{part}: {talk}");
-    }
+    assert_parts(
+        &talk,
+        &["2-2.jsonl: cannot parse line 2", "move", "pinfold-journal/9", "a later one"],
+    );
     let one = journals.run(&["2-2"]);
     assert_eq!(one.status.code(), Some(3));
     for (id, part) in [("9-9", "there is no journal"), ("../x", "there is no journal")] {
@@ -113,20 +114,21 @@ fn what_is_not_understood_is_named_with_a_hint_and_hides_nothing() {
 #[test]
 fn a_journal_behind_a_link_or_open_to_others_is_not_read() {
     let journals = TestJournals::new();
-    let elsewhere = journals.folder.path().join("elsewhere");
-    let elsewhere = elsewhere.to_string_lossy();
-    files::write_atomic(&elsewhere, format!("{HEADER}\n").as_bytes()).expect("written");
-    std::os::unix::fs::symlink(&*elsewhere, journals.journals.path_of("1-1.jsonl"))
-        .expect("a link");
+    let elsewhere = journals.sandbox.write(
+        "elsewhere",
+        format!(
+            "{HEADER}
+"
+        ),
+    );
+    std::os::unix::fs::symlink(&elsewhere, journals.journals.path_of("1-1.jsonl")).expect("a link");
     journals.put("2-2", &format!("{HEADER}\n"));
     let open = journals.journals.path_of("2-2.jsonl");
-    assert!(capture("chmod", ["666", &open], MINUTE_NS).expect("chmod runs").status.success());
+    run("chmod", ["666", &open]).expect_success();
     let list = journals.run(&[]);
     assert_eq!(list.status.code(), Some(3));
     let talk = list.stderr_text();
-    for part in ["1-1.jsonl: is a link", "2-2.jsonl: can be written by others", "check "] {
-        assert!(talk.contains(part), "{part}: {talk}");
-    }
+    assert_parts(&talk, &["1-1.jsonl: is a link", "2-2.jsonl: can be written by others", "check "]);
 }
 
 #[test]
@@ -153,17 +155,11 @@ fn status_goes_on_where_a_journal_is_damaged() {
         &format!("{HEADER}\n{STEP}\n{{\"end\":{{\"unix_s\":1,\"why\":\"undone\"}}}}\n"),
     );
     journals.put("8-8", &format!("{HEADER}\n{STEP}\n"));
-    let state = journals.folder.path().join("state").to_string_lossy().into_owned();
-    let run = |words: &[&str]| {
-        let words = [&["--state-dir", &state, "status"], words].concat();
-        capture(PINFOLD, words, MINUTE_NS).expect("pinfold runs")
-    };
+    let run = |words: &[&str]| journals.pinfold(&[&["status"], words].concat());
     let status = run(&[]);
     assert_eq!(status.status.code(), Some(3), "{}", status.stdout_text());
     let talk = status.stderr_text();
-    for part in ["1-1: ", "2-2: ", "cannot parse line 2", "8-8: ", "3 journals"] {
-        assert!(talk.contains(part), "{part}: {talk}");
-    }
+    assert_parts(&talk, &["1-1: ", "2-2: ", "cannot parse line 2", "8-8: ", "3 journals"]);
     assert!(!talk.contains("7-9: "), "{talk}");
     let json = run(&["--json"]).stdout_text();
     assert_eq!(json.matches(r#""why":"#).count(), 3, "{json}");
@@ -198,9 +194,7 @@ fn only_what_is_left_behind_is_undone_by_that_name() {
     assert!(talk.contains("2 placements stay"), "{talk}");
     let stay = [("1-1", false), ("2-2", false)];
     for (id, is_over) in stay.into_iter().chain(["3-3", "4-4", "5-5", "6-6"].map(|id| (id, true))) {
-        let text =
-            String::from_utf8(journals.journals.read(&format!("{id}.jsonl")).expect("it is there"));
-        assert_eq!(text.expect("text").contains("{\"end\":"), is_over, "{id}: {talk}");
+        assert_eq!(journals.text(id).contains("{\"end\":"), is_over, "{id}: {talk}");
     }
     let again = journals.pinfold(&["undo", "--left"]);
     let said = again.stderr_text();
@@ -320,12 +314,8 @@ fn a_placement_ends_with_its_machine() {
     let status = journals.pinfold(&["status"]);
     let said = status.stderr_text();
     assert!(said.contains("4999998-9 (NAME) has ended with its process"), "{said}");
-    let text = |id: &str| {
-        let bytes = journals.journals.read(&format!("{id}.jsonl")).expect("it is there");
-        String::from_utf8(bytes).expect("text")
-    };
-    assert!(text("4999998-9").contains(r#""why":"ended with its process""#), "{said}");
-    assert!(!text("3-3").contains(r#"{"end""#), "{said}");
+    assert!(journals.text("4999998-9").contains(r#""why":"ended with its process""#), "{said}");
+    assert!(!journals.text("3-3").contains(r#"{"end""#), "{said}");
     let left = journals.pinfold(&["undo", "--left"]).stderr_text();
     assert!(left.contains("no placement is left behind: 1 placement stays active"), "{left}");
 }
@@ -343,13 +333,13 @@ fn undo_leaves_files_that_are_not_of_the_kernel() {
         .replace(r#"{"tid":7,"start_time":9}"#, &task)
         .replace(r#""id":"7-9""#, &format!(r#""id":"{id}""#))
         .replace(ANOTHER_BOOT, boot.trim());
-    let base = journals.folder.path().to_string_lossy().into_owned();
+    let base = journals.sandbox.root();
     let (value, group, pipe) =
         (format!("{base}/value"), format!("{base}/pinfold-1-1"), format!("{base}/pipe"));
     files::write_atomic(&value, b"mine\n").expect("a file");
     files::make_dirs(&group).expect("a folder");
     std::os::unix::fs::symlink(&value, format!("{base}/link")).expect("a link");
-    assert!(capture("mkfifo", [&pipe], MINUTE_NS).expect("it runs").status.success());
+    run("mkfifo", [&pipe]).expect_success();
     let through = format!("/proc/self/root{value}");
     let around = format!("/sys/../{value}");
     for path in [&value, &format!("{base}/link"), &pipe, &through, &around] {
@@ -397,6 +387,5 @@ fn is_refused(journals: &TestJournals, id: &str, lines: &[&str], path: &str) {
     let said = undone.stderr_text();
     assert_eq!(undone.status.code(), Some(5), "{path}: {said}");
     assert!(said.contains(path) && said.contains("it belongs to no tunable or cgroup"), "{said}");
-    let left = String::from_utf8(journals.journals.read(&name).expect("it is there"));
-    assert!(!left.expect("text").contains(r#"{"end""#), "{path}");
+    assert!(!journals.text(id).contains(r#"{"end""#), "{path}");
 }

@@ -1,9 +1,9 @@
 //! `docs/json.md` has every format of the product, and every key of what the program prints.
 
+use crate::common::{Checked as _, ROOT, Sandbox, pinfold};
 use std::collections::BTreeSet;
 
-use crate::common::{MINUTE_NS, PINFOLD, ROOT};
-use pinfold_host::{files, process::capture};
+use pinfold_host::files;
 use serde_json::Value;
 
 /// Keys whose objects have CPUs or parameters as keys.
@@ -129,12 +129,10 @@ fn the_page_has_the_formats_of_the_product() {
 
 #[test]
 fn the_page_has_the_keys_that_the_program_prints() {
-    let (page, home) = (page(), tempfile::tempdir().expect("a directory"));
+    let (page, home) = (page(), Sandbox::new());
     for command in COMMANDS {
-        let line = command.replace("DIR", &home.path().display().to_string());
-        let output = capture(PINFOLD, line.split(' '), MINUTE_NS).expect("runs");
-        let document: Value = serde_json::from_str(&output.stdout_text())
-            .unwrap_or_else(|error| panic!("{command}: {error}\n{}", output.stderr_text()));
+        let line = command.replace("DIR", &home.root());
+        let document = pinfold(line.split(' ')).json();
         check(&page, &document, command);
     }
 }

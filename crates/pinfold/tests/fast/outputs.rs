@@ -4,7 +4,7 @@
 //! the second is printed by that command in 80 columns, in this order; a line `…` stands for any
 //! number of lines.
 
-use crate::common::{MINUTE_NS, PINFOLD, ROOT};
+use crate::common::{MINUTE_NS, PINFOLD, ROOT, split_words};
 use pinfold_host::{files, process::Spawn};
 
 /// The blocks of a page: kind and lines. Only empty lines and other blocks are between a command
@@ -27,20 +27,11 @@ fn blocks(text: &str) -> Vec<(&str, Vec<&str>)> {
     found
 }
 
-/// Words of a command line; those in double quotes are one.
-fn words(line: &str) -> Vec<String> {
-    let parts = line.split('"').enumerate().flat_map(|(index, part)| match index % 2 {
-        0 => part.split_whitespace().map(str::to_owned).collect(),
-        _ => vec![part.to_owned()],
-    });
-    parts.collect()
-}
-
 /// Standard output, also if it is written to a file, and error of a command.
 fn run(folder: &str, line: &str) -> String {
     let (line, file) =
         line.split_once(" > ").map_or((line, None), |(line, file)| (line, Some(file)));
-    let arguments = words(line).into_iter().skip(1);
+    let arguments = split_words(line).into_iter().skip(1);
     let spawn = Spawn::new(PINFOLD).args(arguments).env("COLUMNS", "80").current_dir(folder);
     let output = spawn.capture(MINUTE_NS).expect("runs");
     assert!(matches!(output.status.code(), Some(0 | 1)), "{line}: {}", output.stderr_text());
@@ -56,7 +47,7 @@ fn run(folder: &str, line: &str) -> String {
 fn is_complete(folder: &str, line: &str) -> bool {
     let line = line.split(" > ").next().unwrap_or(line);
     let is_there = |word: &String| files::exists(&format!("{folder}/{word}"));
-    let has_files = words(line).iter().all(|word| !word.ends_with(".xml") || is_there(word));
+    let has_files = split_words(line).iter().all(|word| !word.ends_with(".xml") || is_there(word));
     let is_help = line == "pinfold --help" || line.starts_with("pinfold help ");
     (line.contains("--input ") || is_help) && has_files
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::ROOT;
+use crate::common::{ROOT, split_words};
 use clap::{Command, error::ErrorKind};
 use pinfold_host::files;
 
@@ -94,14 +94,7 @@ fn spans(prose: &str) -> Vec<&str> {
 fn words(line: &str) -> Vec<String> {
     let line = line.split("  #").next().unwrap_or(line);
     let line = line.split(" > ").next().unwrap_or(line).trim_end_matches('\\');
-    let mut found = Vec::new();
-    for (index, part) in line.split('"').enumerate() {
-        match index % 2 {
-            0 => found.extend(part.split_whitespace().map(str::to_owned)),
-            _ => found.push(part.to_owned()),
-        }
-    }
-    found
+    split_words(line)
 }
 
 /// Whether a command has this option; those of the program are of every command.

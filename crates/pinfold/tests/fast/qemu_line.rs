@@ -1,17 +1,11 @@
 //! A QEMU command line says what machine it is: `plan`, `run`.
 
-use crate::common::{Checked as _, PINFOLD, SECOND_NS};
-use pinfold_host::process::{Output, capture, find_program};
+use crate::common::machine::QEMU;
+use crate::common::{Checked as _, ROOT, Sandbox, is_missing, pinfold};
+use pinfold_host::process::Output;
 
-fn pinfold(line: &str) -> Output {
-    capture(PINFOLD, line.split_whitespace(), 60 * SECOND_NS).expect("pinfold runs")
-}
-
-/// The text that the command prints.
-fn printed(line: &str) -> String {
-    let output = pinfold(line);
-    assert!(output.status.success(), "{line}: {}", output.stderr_text());
-    output.stdout_text()
+fn run_line(line: &str) -> Output {
+    pinfold(line.split_whitespace())
 }
 
 #[test]
@@ -23,7 +17,7 @@ fn the_plan_is_for_the_machine_of_the_command_line() {
         words.extend(options.split_whitespace().map(str::to_owned));
         words.push("--".to_owned());
         words.extend(rest.split_whitespace().map(str::to_owned));
-        let output = capture(PINFOLD, &words, 60 * SECOND_NS).expect("pinfold runs");
+        let output = pinfold(&words);
         assert!(output.status.success(), "{words:?}: {}", output.stderr_text());
         output.stdout_text()
     };
@@ -84,12 +78,11 @@ fn the_plan_is_for_the_machine_of_the_command_line() {
 #[test]
 fn a_number_of_vcpus_that_cannot_be_read_is_refused() {
     let check = |line: &[&str], expected: &str| {
-        let input =
-            format!("{}/../../fixtures/hosts/i7-4790k.synthetic", env!("CARGO_MANIFEST_DIR"));
+        let input = format!("{ROOT}/fixtures/hosts/i7-4790k.synthetic");
         let mut words = vec!["plan", "--emit", "qemu", "--input", &input, "--"];
         words.extend(line);
         let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
-        let output = capture(PINFOLD, &words, 60 * SECOND_NS).expect("pinfold runs");
+        let output = pinfold(&words);
         let said = output.stderr_text();
         assert_eq!(output.status.code(), Some(2), "{line:?}: {said}");
         assert!(said.contains(expected), "{line:?}: {said}");
@@ -104,20 +97,17 @@ fn a_number_of_vcpus_that_cannot_be_read_is_refused() {
 /// The message says why there is no monitor, and the wait can be set.
 #[test]
 fn a_script_that_drops_its_arguments_is_named() {
-    if find_program("qemu-system-x86_64").is_none() {
-        println!("skipped: qemu-system-x86_64 is not installed");
+    if is_missing(&[QEMU]) {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let folder = folder.path().to_string_lossy().into_owned();
-    let script = format!("{folder}/start-vm");
+    let sandbox = Sandbox::new();
     let text = "exec qemu-system-x86_64 -M none -nodefaults -display none\n";
-    pinfold_host::files::write_atomic(&script, text.as_bytes()).expect("written");
+    let (folder, script) = (sandbox.root(), sandbox.write("start-vm", text));
     let line =
         format!("--state-dir {folder}/state run -s none --start-timeout 1s -- sh {script} -smp 1");
-    let said = pinfold(&line).expect_code(4);
+    let said = run_line(&line).expect_code(4);
     assert!(said.contains("did not open its QMP socket within 1 s: it started QEMU"), "{said}");
     assert!(said.contains("\"$@\""), "{said}");
-    pinfold("run -s none --start-timeout soon -- qemu-kvm").expect_code(2);
-    assert!(printed("run --help-all").contains("--start-timeout <TIME>"));
+    run_line("run -s none --start-timeout soon -- qemu-kvm").expect_code(2);
+    assert!(run_line("run --help-all").stdout_text().contains("--start-timeout <TIME>"));
 }

@@ -1,8 +1,8 @@
 //! `report` on recorded stores: every number of the page is possible and agrees with the others,
 //! the page fits eight sheets of paper, and what it offers to run runs.
 
-use crate::common::{Checked as _, MINUTE_NS, PINFOLD};
-use pinfold_host::process::{Output, Spawn, Stdio, capture, find_program};
+use crate::common::{Checked as _, MINUTE_NS, ROOT, Sandbox, pinfold};
+use pinfold_host::process::{Spawn, Stdio, capture, find_program};
 use pinfold_host::{Clock as _, SystemClock, files};
 use roxmltree::{Document, Node, ParsingOptions};
 
@@ -12,23 +12,19 @@ const STORES: [&str; 2] = ["demo-version-3.sqlite", "demo-version-4.sqlite"];
 const STUDY: &str = "study-version-4.sqlite";
 
 struct Made {
-    folder: tempfile::TempDir,
+    sandbox: Sandbox,
     html: String,
 }
 
 impl Made {
     fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).to_string_lossy().into_owned()
+        self.sandbox.path(name)
     }
 
     fn document(&self) -> Document<'_> {
         let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
         Document::parse_with_options(&self.html, options).expect("the page is well-formed")
     }
-}
-
-fn run(arguments: &[&str]) -> Output {
-    capture(PINFOLD, arguments, MINUTE_NS).expect("pinfold runs")
 }
 
 /// The page of a recorded store; a copy is opened, because opening adds what it lacks.
@@ -40,26 +36,25 @@ fn page(store: &str) -> Made {
 fn study_page(change: &str) -> Made {
     let mut made = copied(STUDY, change);
     let (store, page) = (made.path("store"), made.path("page"));
-    run(&["study", "report", &store, "--out", &page]).expect_success();
-    made.html = files::read_text(&page).expect("the page");
+    pinfold(["study", "report", &store, "--out", &page]).expect_success();
+    made.html = made.sandbox.read("page");
     made
 }
 
 /// The same after a change of what was recorded.
 fn changed_page(store: &str, change: &str) -> Made {
     let mut made = copied(store, change);
-    run(&["report", "--store", &made.path("store"), "--out", &made.path("page")]).expect_success();
-    let html = files::read(&made.path("page")).expect("the page");
-    made.html = String::from_utf8(html).expect("text");
+    pinfold(["report", "--store", &made.path("store"), "--out", &made.path("page")])
+        .expect_success();
+    made.html = made.sandbox.read("page");
     made
 }
 
 fn copied(store: &str, change: &str) -> Made {
-    let folder = tempfile::tempdir().expect("a folder");
-    let made = Made { folder, html: String::new() };
-    let source = format!("{}/../../fixtures/stores/{store}", env!("CARGO_MANIFEST_DIR"));
+    let made = Made { sandbox: Sandbox::new(), html: String::new() };
+    let source = format!("{ROOT}/fixtures/stores/{store}");
     let bytes = files::read(&source).expect("the recorded store");
-    files::write_atomic(&made.path("store"), &bytes).expect("a copy");
+    made.sandbox.write("store", bytes);
     let copy = rusqlite::Connection::open(made.path("store")).expect("the store");
     copy.execute_batch(change).expect("it is changed");
     made
@@ -308,13 +303,16 @@ fn parses(line: &str) {
     let words: Vec<&str> = line.split_whitespace().skip(1).collect();
     let end = words.iter().position(|word| *word == "--").unwrap_or(words.len());
     let words = [&words[..end], &["--help"], &words[end..]].concat();
-    let output = run(&words);
+    let output = pinfold(words);
     assert!(output.status.success(), "{line}: {}", output.stderr_text());
 }
 
 #[test]
 fn each_command_that_a_page_names_is_a_command() {
-    assert!(!run(&["tune", "--no-such-option", "--help"]).status.success(), "options are checked");
+    assert!(
+        !pinfold(["tune", "--no-such-option", "--help"]).status.success(),
+        "options are checked"
+    );
     for made in STORES.map(page).into_iter().chain([study_page("")]) {
         let document = made.document();
         let commands = offered_commands(&document);
@@ -335,8 +333,7 @@ fn a_print_fits_eight_pages() {
 }
 
 fn check_print(made: &Made, chromium: &str) {
-    let html = made.path("page.html");
-    files::write_atomic(&html, made.html.as_bytes()).expect("the page");
+    let html = made.sandbox.write("page.html", &made.html);
     let pdf = made.path("page.pdf");
     let arguments = [
         "--headless",
@@ -387,8 +384,7 @@ fn what_is_offered_to_be_run_runs() {
     Document::parse(&format!("<domain>{xml}</domain>")).expect("elements of a domain");
     let script = offered.iter().find(|it| it.starts_with("#!/bin/sh")).expect("a start script");
     assert!(!script.contains("/dev/shm"), "it names files of the run, which are gone");
-    let file = made.path("start.sh");
-    files::write_atomic(&file, script.as_bytes()).expect("the script");
+    let file = made.sandbox.write("start.sh", script);
     let mut child = Spawn::new("/bin/sh")
         .args([&file, &qemu])
         .args(["-accel", "tcg,thread=multi", "-display", "none", "-nodefaults", "-no-shutdown"])

@@ -1,9 +1,8 @@
 //! The request file of the documentation and the same in flags give the same plan.
 
-use crate::common::{MINUTE_NS, PINFOLD, ROOT, Sandbox};
+use crate::common::{Checked as _, ROOT, Sandbox, assert_parts, pinfold, run as run_program};
 use pinfold_emit::{FORMATS, Format};
 use pinfold_host::files;
-use pinfold_host::process::capture;
 
 /// The first block of `docs/requests.md` in this language.
 fn block(language: &str) -> String {
@@ -13,21 +12,14 @@ fn block(language: &str) -> String {
     rest.split_once("```").expect("the block ends").0.to_owned()
 }
 
-fn file(text: &str) -> (tempfile::TempDir, String) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = format!("{}/request.toml", folder.path().display());
-    files::write_atomic(&path, text.as_bytes()).expect("the file is written");
-    (folder, path)
-}
-
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let output = capture(PINFOLD, arguments, MINUTE_NS).expect("runs");
-    (output.status.code(), output.stdout_text().to_owned(), output.stderr_text().to_owned())
+    pinfold(arguments).parts()
 }
 
 #[test]
 fn a_file_and_flags_say_the_same() {
-    let (_folder, path) = file(&block("toml"));
+    let sandbox = Sandbox::new();
+    let path = sandbox.write("request.toml", block("toml"));
     let input = format!("{ROOT}/fixtures/hosts/x5540-dual.synthetic");
     let command = block("sh");
     let flags: Vec<&str> = command.split_whitespace().skip(1).collect();
@@ -48,8 +40,9 @@ fn a_file_and_flags_say_the_same() {
 #[test]
 fn what_is_wrong_is_reported_with_its_place() {
     let input = format!("{ROOT}/fixtures/hosts/x5540-dual.synthetic");
+    let sandbox = Sandbox::new();
     let in_file = |text: &str, reported: &str| {
-        let (_folder, path) = file(text);
+        let path = sandbox.write("request.toml", text);
         let (code, _, said) =
             run(&["plan", "--strategy", "auto", "--request", &path, "--input", &input]);
         assert_eq!(code, Some(2), "{said}");
@@ -124,7 +117,7 @@ fn several_machines_are_emitted_one_by_one() {
             assert!(part.contains(&alone), "{format} of {name}:\n{alone}\nis not in\n{part}");
         }
         if ["qemu", "proxmox", "nova"].contains(&format) {
-            let ran = capture("sh", ["-c", all.as_str(), "all"], 60_000_000_000).expect("runs");
+            let ran = run_program("sh", ["-c", all.as_str(), "all"]);
             assert_eq!(ran.status.code(), Some(2), "{format}");
             assert!(ran.stderr_text().contains("--vnode NAME"), "{}", ran.stderr_text());
         }
@@ -158,33 +151,36 @@ fn published_layouts_are_one_command_each() {
         text
     };
     let xml = planned(affinity, &["--emit", "libvirt"]);
-    for line in [
-        "<vcpupin vcpu='2' cpuset='2,6'/>",
-        "<iothreadpin iothread='1' cpuset='0'/>",
-        "<iothreadpin iothread='2' cpuset='7'/>",
-    ] {
-        assert!(xml.contains(line), "{line} is not in\n{xml}");
-    }
+    assert_parts(
+        &xml,
+        &[
+            "<vcpupin vcpu='2' cpuset='2,6'/>",
+            "<iothreadpin iothread='1' cpuset='0'/>",
+            "<iothreadpin iothread='2' cpuset='7'/>",
+        ],
+    );
     let xml = planned(isolate, &["--emit", "libvirt"]);
-    for line in [
-        "<vcpupin vcpu='0' cpuset='8'/>",
-        "<vcpupin vcpu='15' cpuset='31'/>",
-        "<emulatorpin cpuset='7,23'/>",
-        "<iothreadpin iothread='1' cpuset='7,23'/>",
-        "<vcpusched vcpus='15' scheduler='rr' priority='1'/>",
-        "<iothreadsched iothreads='1' scheduler='fifo' priority='98'/>",
-        "<topology sockets='1' cores='8' threads='2'/>",
-    ] {
-        assert!(xml.contains(line), "{line} is not in\n{xml}");
-    }
+    assert_parts(
+        &xml,
+        &[
+            "<vcpupin vcpu='0' cpuset='8'/>",
+            "<vcpupin vcpu='15' cpuset='31'/>",
+            "<emulatorpin cpuset='7,23'/>",
+            "<iothreadpin iothread='1' cpuset='7,23'/>",
+            "<vcpusched vcpus='15' scheduler='rr' priority='1'/>",
+            "<iothreadsched iothreads='1' scheduler='fifo' priority='98'/>",
+            "<topology sockets='1' cores='8' threads='2'/>",
+        ],
+    );
     let json = planned(isolate, &["--json"]);
-    for line in [
-        "\"housekeeping_pus\": \"0-6,16-22\"",
-        "\"exclusive_pus\": \"7-15,23-31\"",
-        "pinned to the CPUs 7,23 by hand",
-    ] {
-        assert!(json.contains(line), "{line} is not in\n{json}");
-    }
+    assert_parts(
+        &json,
+        &[
+            "\"housekeeping_pus\": \"0-6,16-22\"",
+            "\"exclusive_pus\": \"7-15,23-31\"",
+            "pinned to the CPUs 7,23 by hand",
+        ],
+    );
     let explained = planned(isolate, &["--explain"]);
     assert!(explained.contains("note: pins: emulator=7,23 by hand"), "{explained}");
 }

@@ -1,9 +1,8 @@
 //! `pinfold study` on this host: a real study of trivial workloads, from file to page, and what is
 //! refused.
 
-use crate::common::{MINUTE_NS, PINFOLD, ROOT};
+use crate::common::{ROOT, Sandbox, assert_parts};
 use pinfold_host::files;
-use pinfold_host::process::capture;
 
 const STUDY: &str = r#"
 name = "tiny"
@@ -56,71 +55,43 @@ see = "{value(time, kind = 'good')}"
 agree = "value(time, kind = 'good') == 12 and value(cycles, kind = 'good') == 5"
 "#;
 
-struct Workspace {
-    folder: tempfile::TempDir,
-}
-
-impl Workspace {
-    fn new() -> Self {
-        Self { folder: tempfile::tempdir().expect("a folder") }
-    }
-
-    fn path(&self, name: &str) -> String {
-        format!("{}/{name}", self.folder.path().display())
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.path(name);
-        files::write_atomic(&path, text.as_bytes()).expect("the file is written");
-        path
-    }
-
-    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let state = self.path("state");
-        let all = [&["--state-dir", &state, "study"], arguments].concat();
-        let output = capture(PINFOLD, &all, MINUTE_NS).expect("runs");
-        (output.status.code(), output.stdout_text(), output.stderr_text())
-    }
+fn study(sandbox: &Sandbox, words: &[&str]) -> (Option<i32>, String, String) {
+    sandbox.answer(&[&["study"], words].concat())
 }
 
 /// The results as Markdown, with a chart next to them.
-fn markdown_of(workspace: &Workspace, store: &str) {
+fn markdown_of(workspace: &Sandbox, store: &str) {
     let path = workspace.path("tiny.md");
-    let (code, _, said) = workspace.run(&["report", store, "--out", &path]);
+    let (code, _, said) = study(workspace, &["report", store, "--out", &path]);
     assert_eq!(code, Some(0), "{said}");
     let text = files::read_text(&path).expect("the results");
-    for part in ["| the source says |", "| It takes 12", "needs 100000 cores", "SHA-256 `"] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    assert_parts(
+        &text,
+        &["| the source says |", "| It takes 12", "needs 100000 cores", "SHA-256 `"],
+    );
     let (_, rest) = text.split_once("](").expect("a chart");
     let chart = workspace.path(rest.split_once(')').expect("its end").0);
     let drawing = files::read_text(&chart).expect("the chart");
     assert!(drawing.starts_with("<svg xmlns") && drawing.contains("class=\"grid\""), "{drawing}");
     // A later text of the study may say other things, but not measure others.
-    let later = workspace.file("later.toml", &STUDY.replace("A trivial workload", "Said anew"));
-    let (code, _, said) = workspace.run(&["report", store, "--study", &later, "--out", &path]);
+    let later = workspace.write("later.toml", &STUDY.replace("A trivial workload", "Said anew"));
+    let (code, _, said) = study(workspace, &["report", store, "--study", &later, "--out", &path]);
     assert_eq!(code, Some(0), "{said}");
     let text = files::read_text(&path).expect("the results");
     assert!(text.starts_with("# Said anew\n") && text.contains("of a later text"), "{text}");
     let other = STUDY.replace("command = [\"true\"]", "command = [\"false\"]");
-    let other = workspace.file("other.toml", &other);
-    let (code, _, said) = workspace.run(&["report", store, "--study", &other, "--out", &path]);
+    let other = workspace.write("other.toml", &other);
+    let (code, _, said) = study(workspace, &["report", store, "--study", &other, "--out", &path]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("workload true is not what the run in the store measured"), "{said}");
 }
 
-fn assert_contains(html: &str, texts: &[&str]) {
-    for text in texts {
-        assert!(html.contains(text), "{text}");
-    }
-}
-
 #[test]
 fn from_file_to_page() {
-    let workspace = Workspace::new();
-    let file = workspace.file("tiny.toml", STUDY);
+    let workspace = Sandbox::new();
+    let file = workspace.write("tiny.toml", STUDY);
     let store = workspace.path("tiny.sqlite");
-    let (code, reported, said) = workspace.run(&["check", &file]);
+    let (code, reported, said) = study(&workspace, &["check", &file]);
     assert_eq!(code, Some(0), "{said}");
     assert!(
         reported.contains("10 run, 10 skipped") && said.contains("needs 100000 cores"),
@@ -128,7 +99,7 @@ fn from_file_to_page() {
     );
     let empty = said.lines().find_map(|line| line.split_once("empty: l1d_misses: "));
     let empty = empty.map(|(_, why)| why.to_owned());
-    let (code, reported, said) = workspace.run(&["run", &file, "--store", &store]);
+    let (code, reported, said) = study(&workspace, &["run", &file, "--store", &store]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("8 of 24 trials failed"), "{said}");
     // Twelve trials per block, of which four of the shell's fail.
@@ -144,33 +115,34 @@ fn from_file_to_page() {
             "{why}: {reported}{said}"
         );
     }
-    let (code, _, said) = workspace.run(&["resume", &store]);
+    let (code, _, said) = study(&workspace, &["resume", &store]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("no unfinished run of a study"), "{said}");
     let page = workspace.path("tiny.html");
-    let (code, _, said) = workspace.run(&["report", &store, "--out", &page]);
+    let (code, _, said) = study(&workspace, &["report", &store, "--out", &page]);
     assert_eq!(code, Some(0), "{said}");
     let html = files::read_text(&page).expect("the page is there");
-    assert_contains(
+    assert_parts(
         &html,
         &["A trivial workload", "It takes 12", "needs 100000 cores", "exit code 3"],
     );
-    assert_contains(&html, &["not settled: 2 blocks, a verdict needs at least 6"]);
+    assert_parts(&html, &["not settled: 2 blocks, a verdict needs at least 6"]);
     assert!(html.contains("<dt>it needs 100000 cores"), "{html}");
     // What the check found to be empty is what the trials did not get.
     assert_eq!(html.contains("l1d_misses is not available here"), empty.is_some(), "{empty:?}");
     assert!(empty.is_none_or(|why| html.contains(&why)), "{html}");
-    let trials = files::read_text(&workspace.path("tiny-tables/trials.csv")).expect("a table");
+    let trials = workspace.read("tiny-tables/trials.csv");
     assert_eq!(trials.lines().count(), 25);
     let has_parquet = files::exists(&workspace.path("tiny-tables/samples.parquet"));
     assert_eq!(has_parquet, cfg!(feature = "parquet"));
     markdown_of(&workspace, &store);
-    let (code, reported, said) = workspace.run(&["diff", &store, &store, "--json"]);
+    let (code, reported, said) = study(&workspace, &["diff", &store, &store, "--json"]);
     assert_eq!(code, Some(0), "{said}");
     let same: serde_json::Value = serde_json::from_str(&reported).expect("JSON");
     assert!(same["both"].as_array().is_some_and(|rows| rows.len() > 4), "{reported}");
-    let other = workspace.file("other.toml", &STUDY.replace("name = \"tiny\"", "name = \"other\""));
-    let (code, _, said) = workspace.run(&["run", &other, "--store", &store]);
+    let other =
+        workspace.write("other.toml", &STUDY.replace("name = \"tiny\"", "name = \"other\""));
+    let (code, _, said) = study(&workspace, &["run", &other, "--store", &store]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("holds the study \"tiny\", not \"other\""), "{said}");
 }
@@ -214,18 +186,19 @@ rows = ["neighbour", "memory_node"]
 
 #[test]
 fn neighbours_run_and_memory_is_bound() {
-    let workspace = Workspace::new();
-    let file = workspace.file("beside.toml", BESIDE);
-    let (code, reported, said) = workspace.run(&["check", &file]);
+    let workspace = Sandbox::new();
+    let file = workspace.write("beside.toml", BESIDE);
+    let (code, reported, said) = study(&workspace, &["check", &file]);
     assert_eq!(code, Some(0), "{said}");
     if !reported.contains(" 4 run,") {
         println!("skipped: {said}");
         return;
     }
     let store = workspace.path("beside.sqlite");
-    let (code, reported, said) = workspace.run(&["run", &file, "--store", &store]);
+    let (code, reported, said) = study(&workspace, &["run", &file, "--store", &store]);
     assert_eq!(code, Some(0), "{reported}{said}");
-    let (code, _, said) = workspace.run(&["export", &store, "--out", &workspace.path("tables")]);
+    let (code, _, said) =
+        study(&workspace, &["export", &store, "--out", &workspace.path("tables")]);
     assert_eq!(code, Some(0), "{said}");
     let values = |table: &str| -> Vec<(String, bool)> {
         let text =
@@ -252,29 +225,29 @@ fn neighbours_run_and_memory_is_bound() {
 
 #[test]
 fn what_is_wrong_is_reported_with_its_place() {
-    let workspace = Workspace::new();
-    let file = workspace.file("bad.toml", &STUDY.replace("repetitions", "repetition"));
-    let (code, _, said) = workspace.run(&["check", &file]);
+    let workspace = Sandbox::new();
+    let file = workspace.write("bad.toml", &STUDY.replace("repetitions", "repetition"));
+    let (code, _, said) = study(&workspace, &["check", &file]);
     assert_eq!(code, Some(2));
     assert!(
         said.contains("bad.toml: line 4, column 1: the study has no key \"repetition\""),
         "{said}"
     );
     let file = workspace
-        .file("cut.toml", &STUDY.replace("probes", "constraints = ['cores > 5e9']\nprobes"));
-    let (_, _, said) = workspace.run(&["check", &file]);
+        .write("cut.toml", &STUDY.replace("probes", "constraints = ['cores > 5e9']\nprobes"));
+    let (_, _, said) = study(&workspace, &["check", &file]);
     assert!(said.contains("line 6, column 16: the constraints exclude all 20"), "{said}");
-    let (code, _, said) = workspace.run(&["status", &workspace.path("none.sqlite")]);
+    let (code, _, said) = study(&workspace, &["status", &workspace.path("none.sqlite")]);
     assert_eq!(code, Some(2));
     assert!(said.contains("there is no store at"), "{said}");
 }
 
 #[test]
 fn the_studies_that_ship_and_the_one_of_the_page_are_read() {
-    let workspace = Workspace::new();
+    let workspace = Sandbox::new();
     let page = files::read_text(&format!("{ROOT}/docs/studies/study-file.md")).expect("the page");
     let (_, rest) = page.split_once("```toml\n").expect("a block");
-    let mut files = vec![workspace.file("page.toml", rest.split_once("```").expect("its end").0)];
+    let mut files = vec![workspace.write("page.toml", rest.split_once("```").expect("its end").0)];
     let folder = format!("{ROOT}/studies");
     files.extend(
         files::list(&folder).expect("a folder").iter().map(|name| format!("{folder}/{name}")),
@@ -285,7 +258,7 @@ fn the_studies_that_ship_and_the_one_of_the_page_are_read() {
         let forms = presets.iter().map(|preset| vec!["--preset", preset]);
         for form in [Vec::new(), vec!["--quick"]].into_iter().chain(forms) {
             let words = [&["check", file.as_str()][..], &form].concat();
-            let (code, reported, said) = workspace.run(&words);
+            let (code, reported, said) = study(&workspace, &words);
             let kvm = ["there is no /dev/kvm", "/dev/kvm opens, but"];
             if code == Some(2) && kvm.iter().any(|why| said.contains(why)) {
                 println!("skipped: {file} has nothing to run without KVM");
@@ -304,7 +277,7 @@ fn a_tunable_that_the_host_lacks_skips_its_cells_with_the_reason() {
         println!("skipped: this host has resctrl");
         return;
     }
-    let workspace = Workspace::new();
+    let workspace = Sandbox::new();
     let text = r#"
 name = "ways"
 title = "Cache ways"
@@ -321,8 +294,8 @@ name = "true"
 command = ["true"]
 lasts = "10ms"
 "#;
-    let file = workspace.file("ways.toml", text);
-    let (code, reported, said) = workspace.run(&["check", &file]);
+    let file = workspace.write("ways.toml", text);
+    let (code, reported, said) = study(&workspace, &["check", &file]);
     assert_eq!(code, Some(0), "{said}");
     let reported = reported.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(reported.contains("1 run, 1 skipped"), "{reported}");
@@ -354,18 +327,18 @@ lasts = "10ms"
 
 #[test]
 fn slow_cores_run_as_published_and_their_warnings_are_kept() {
-    let workspace = Workspace::new();
-    let file = workspace.file("slow.toml", SLOW);
+    let workspace = Sandbox::new();
+    let file = workspace.write("slow.toml", SLOW);
     let store = workspace.path("slow.sqlite");
-    let (_, reported, said) = workspace.run(&["check", &file]);
+    let (_, reported, said) = study(&workspace, &["check", &file]);
     if !reported.contains("3 run, 0 skipped") {
         println!("skipped: {said}");
         return;
     }
-    let (code, reported, said) = workspace.run(&["run", &file, "--store", &store]);
+    let (code, reported, said) = study(&workspace, &["run", &file, "--store", &store]);
     assert_eq!(code, Some(0), "{said}");
     assert!(reported.contains("4 of 4 trials done, 0 failed"), "{reported}");
-    let (_, reported, said) = workspace.run(&["status", &store, "--json"]);
+    let (_, reported, said) = study(&workspace, &["status", &store, "--json"]);
     let status: serde_json::Value = serde_json::from_str(&reported).expect("JSON");
     let findings = status["findings"].as_object().expect(&said);
     // The trial of lim, and its twin.
@@ -376,7 +349,7 @@ fn slow_cores_run_as_published_and_their_warnings_are_kept() {
         "{reported}"
     );
     let page = workspace.path("slow.html");
-    let (code, _, said) = workspace.run(&["report", &store, "--out", &page]);
+    let (code, _, said) = study(&workspace, &["report", &store, "--out", &page]);
     assert_eq!(code, Some(0), "{said}");
     let html = files::read_text(&page).expect("the page is there");
     assert!(html.contains("in 2 trials: warning: slow cores"), "{html}");

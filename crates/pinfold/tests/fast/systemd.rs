@@ -1,8 +1,7 @@
 //! The unit files are taken by systemd's own checker, and their commands by Pinfold.
 
-use crate::common::{MINUTE_NS, PINFOLD, Sandbox};
+use crate::common::{PINFOLD, Sandbox, is_missing, pinfold, run};
 use pinfold_host::files;
-use pinfold_host::process::{capture, find_program};
 
 const UNITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd");
 
@@ -14,8 +13,7 @@ fn units() -> Vec<(String, String)> {
 
 #[test]
 fn systemd_takes_the_unit_files() {
-    if find_program("systemd-analyze").is_none() {
-        println!("skipped: systemd-analyze is not installed");
+    if is_missing(&["systemd-analyze"]) {
         return;
     }
     let sandbox = Sandbox::new();
@@ -30,7 +28,7 @@ fn systemd_takes_the_unit_files() {
     assert!(files.len() >= 3, "{files:?}");
     for file in &files {
         let words = ["verify", "--man=no", "--recursive-errors=no", file];
-        let output = capture("systemd-analyze", words, MINUTE_NS).expect("it runs");
+        let output = run("systemd-analyze", words);
         let said = output.stderr_text();
         assert!(output.status.success() && said.trim().is_empty(), "{file}: {said}");
     }
@@ -38,8 +36,8 @@ fn systemd_takes_the_unit_files() {
     let bad = format!("{}/bad.service", sandbox.root());
     files::write_atomic(&bad, b"[Service]\nType=sometimes\nExecStart=/bin/true\n")
         .expect("written");
-    let output = capture("systemd-analyze", ["verify", "--man=no", &bad], MINUTE_NS);
-    assert!(output.expect("it runs").stderr_text().contains("sometimes"));
+    let output = run("systemd-analyze", ["verify", "--man=no", &bad]);
+    assert!(output.stderr_text().contains("sometimes"));
 }
 
 #[test]
@@ -67,7 +65,7 @@ fn the_units_commands_are_pinfolds() {
             // Parsed to its end: help is shown only if nothing before it is wrong.
             let words = command.split_whitespace().map(|word| word.replace("%I", "vm1"));
             let words: Vec<String> = words.chain(["--help-all".to_owned()]).collect();
-            let output = capture(PINFOLD, &words, MINUTE_NS).expect("pinfold runs");
+            let output = pinfold(&words);
             assert!(output.status.success(), "{name}: {}", output.stderr_text());
             let help = output.stdout_text();
             for option in words.iter().filter(|word| word.starts_with("--")) {

@@ -1,11 +1,10 @@
 //! What commands print: as wide as the terminal is, JSON where it is asked for, and a first line
 //! that answers.
 
-use crate::common::{Checked as _, MINUTE_NS, PINFOLD};
-use pinfold_host::process::{Output, capture, find_program, is_root};
+use crate::common::{self, Checked as _, PINFOLD, RYZEN};
+use pinfold_host::process::{Output, find_program, is_root};
 
-const DESKTOP: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/ryzen-7950x3d.xml");
+const DESKTOP: &str = RYZEN;
 const DOMAIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/desktop.xml");
 const STUDY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/cpu-emulation.toml");
 
@@ -75,7 +74,7 @@ fn run(variables: &[&str], arguments: &[&str]) -> Output {
     let state = concat!("PINFOLD_STATE_DIR=", env!("CARGO_TARGET_TMPDIR"), "/terminal-state");
     let unset = ["-u", "COLUMNS", "-u", "NO_COLOR"];
     let words = [&unset[..], &[state], variables, &[PINFOLD], arguments].concat();
-    capture("env", words, MINUTE_NS).expect("pinfold runs")
+    common::run("env", words)
 }
 
 /// True for what may be wider: a word that cannot be broken behind its label, and a line that is to
@@ -303,14 +302,9 @@ fn missing_rights_say_how_to_have_them_with_the_variables_that_are_set() {
     let Some(setpriv) = find_program("setpriv").filter(|_| is_root()) else {
         return println!("skipped: needs root and setpriv");
     };
-    let output = capture(
-        "env",
-        ["PINFOLD_STATE_DIR=/root/pinfold-none", &setpriv, "--reuid=65534", "--regid=65534"]
-            .into_iter()
-            .chain(["--clear-groups", PINFOLD, "undo", "--all"]),
-        MINUTE_NS,
-    )
-    .expect("it runs");
+    let user = ["PINFOLD_STATE_DIR=/root/pinfold-none", &setpriv, "--reuid=65534", "--regid=65534"];
+    let words = [&user[..], &["--clear-groups", PINFOLD, "undo", "--all"]].concat();
+    let output = common::run("env", words);
     if matches!(output.status.code(), Some(126 | 127)) {
         return println!("skipped: another user may not run this program");
     }

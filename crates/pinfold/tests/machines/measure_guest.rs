@@ -1,7 +1,7 @@
 //! `pinfold measure --guest SOCKET` and `compare --guest SOCKET`, in a real guest that runs
 //! already: Debian's kernel in QEMU's translator, whose init is `pinload agent`.
 
-use crate::common::machine::{QEMU, start_qemu};
+use crate::common::machine::{QEMU, start_quietly};
 use crate::common::{Checked as _, PATIENCE_NS, SECOND_NS, Sandbox, is_missing, skip};
 use pinfold_host::process::{Child, Output, Spawn, Stdio, find_program};
 use pinfold_host::{SystemClock, files};
@@ -54,7 +54,7 @@ impl Running {
         };
         let socket = demo.agent_socket.clone();
         let argv = demo.argv();
-        let qemu = start_qemu(Spawn::new(&argv[0]).args(&argv[1..]));
+        let qemu = start_quietly(Spawn::new(&argv[0]).args(&argv[1..]));
         // Whoever measures waits less long than a boot may take here.
         drop(Agent::connect(&socket, BOOT_NS, &SystemClock).expect("the guest says hello"));
         Some(Self { qemu, socket, sandbox })

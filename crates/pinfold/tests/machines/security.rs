@@ -1,6 +1,6 @@
 //! What docs/security.md promises, on processes of this test's own.
 
-use crate::common::machine::{QEMU, find_thread, list_masks, start_qemu};
+use crate::common::machine::{QEMU, find_thread, list_masks, start_quietly};
 use crate::common::{Checked as _, PINFOLD, Sandbox, is_missing, run, skip, until};
 use pinfold_host::process::{Child, Output, Spawn, is_root};
 use pinfold_host::{Host as _, LiveHost, files, paths, proc_stat};
@@ -18,7 +18,7 @@ fn pinfold(wrap: &[String], state: &str, arguments: &[&str]) -> Output {
 /// A stopped QEMU of the user nobody, with names for its threads.
 fn foreign_qemu() -> Child {
     let line = "--reuid=65534 --regid=65534 --clear-groups qemu-system-x86_64 -S -M q35 -accel tcg,thread=multi -display none -nodefaults -m 64M -name guest=t,debug-threads=on";
-    let qemu = start_qemu(Spawn::new("setpriv").args(line.split(' ')));
+    let qemu = start_quietly(Spawn::new("setpriv").args(line.split(' ')));
     let host = LiveHost::new().expect("a host");
     let vcpu = || find_thread(&host, qemu.pid(), "CPU 0/");
     assert!(until(|| vcpu().is_some()), "QEMU makes its vCPU");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::machine::list_masks;
-use crate::common::{Checked as _, PINFOLD, SECOND_NS, run, until};
+use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox, run, until};
 use crate::daemon::Daemon;
 use pinfold_host::process::{Output, Signaled, Spawn, Stdio, find_program, is_root, own_pid};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files};
@@ -155,19 +155,18 @@ fn a_kill_ends_the_virsh_that_is_about_to_pin() {
     let pid = pid(&daemon);
     let before = (masks(pid), xml(&daemon, &[]));
     let (file, _) = plan(&daemon);
-    let slow = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| slow.path().join(name).to_string_lossy().into_owned();
+    let slow = Sandbox::new();
     let virsh = find_program("virsh").expect("it was found before");
     let script = format!(
         "#!/bin/sh\ncase \"$*\" in *pin*--live*) echo > {begun}; sleep 2; echo > {late};; esac\nexec {virsh} \"$@\"\n",
-        begun = path("begun"),
-        late = path("late"),
+        begun = slow.path("begun"),
+        late = slow.path("late"),
     );
-    files::write_atomic(&path("text"), script.as_bytes()).expect("written");
+    slow.write("text", script);
     // Written by others: a file that is open for writing in a child of another test cannot be run.
-    run("cp", &[&path("text"), &path("virsh")]).expect_success();
-    run("chmod", &["0755", &path("virsh")]).expect_success();
-    let search = format!("{}:{}", slow.path().display(), std::env::var("PATH").expect("PATH"));
+    run("cp", &[&slow.path("text"), &slow.path("virsh")]).expect_success();
+    run("chmod", &["0755", &slow.path("virsh")]).expect_success();
+    let search = format!("{}:{}", slow.root(), std::env::var("PATH").expect("PATH"));
     let mut placing = Spawn::new(PINFOLD)
         .args([&format!("--state-dir={}/state", root(&daemon)), "apply", "--libvirt", NAME])
         .args(["--plan", &file])
@@ -177,7 +176,7 @@ fn a_kill_ends_the_virsh_that_is_about_to_pin() {
         .die_with_parent(true)
         .start()
         .expect("pinfold starts");
-    let is_there = |name: &str| files::exists(&path(name));
+    let is_there = |name: &str| files::exists(&slow.path(name));
     assert!(until(|| is_there("begun")), "it comes to the first pin");
     placing.signal(Signaled::Kill).expect("killed");
     placing.wait().expect("it ends");
@@ -285,8 +284,8 @@ fn a_domain_that_ended_leaves_only_its_definition_to_undo() {
 /// libvirtd sees a folder of this test's own as `/etc/libvirt/hooks`, in a mount namespace.
 #[test]
 fn the_hook_places_a_domain_that_libvirt_starts() {
-    let hooks = tempfile::tempdir().expect("a folder");
-    let folder = hooks.path().to_string_lossy().into_owned();
+    let hooks = Sandbox::new();
+    let folder = hooks.root();
     // A session daemon reads nothing else there.
     let place = "mount -t tmpfs none /etc/libvirt && mkdir /etc/libvirt/hooks && mount --bind \"$0\" /etc/libvirt/hooks && exec \"$@\"";
     let wrap = ["unshare", "--mount", "sh", "-c", place, &folder].map(str::to_owned);
