@@ -11,7 +11,9 @@ use std::net::TcpListener;
 mod common;
 
 use common::machine::QEMU;
-use common::{Checked as _, MINUTE_NS, PINFOLD, ROOT, Sandbox, is_missing, pinfold, skip};
+use common::{
+    Checked as _, MINUTE_NS, PINFOLD, ROOT, Sandbox, assert_parts, is_missing, pinfold, skip,
+};
 use pinfold_host::process::{self, Child, Signaled, Spawn, Stdio};
 use pinfold_host::{Clock as _, SystemClock, files};
 use pinfold_model::Tid;
@@ -505,14 +507,15 @@ fn a_store_that_is_locked(cluster: &Cluster, file: &str) {
     stderr.read_to_string(&mut said).expect("it says why");
     let status = child.wait_for(&SystemClock, MINUTE_NS).expect("it ends").expect("in time");
     assert_eq!(status.code(), Some(2), "{said}");
-    for text in [
-        "is locked by another process; waiting for it, up to 20 s",
-        "is locked by another process, for 2",
-        "its tasks continue, and their results stay in the shared directory",
-        " study resume ",
-    ] {
-        assert!(said.contains(text), "{text}: {said}");
-    }
+    assert_parts(
+        &said,
+        &[
+            "is locked by another process; waiting for it, up to 20 s",
+            "is locked by another process, for 2",
+            "its tasks continue, and their results stay in the shared directory",
+            " study resume ",
+        ],
+    );
     cluster.wait("empty queue", |c| c.ask("squeue", &["-h"]).trim().is_empty());
     let folder = files::list(&shared).expect("a folder").remove(0);
     let results = files::list(&format!("{shared}/{folder}/results/0")).expect("results");
@@ -549,13 +552,14 @@ fn a_cluster_without_room(cluster: &mut Cluster, file: &str) {
     let status = child.wait_for(&SystemClock, MINUTE_NS).expect("it ends").expect("in time");
     assert_eq!(status.code(), Some(0), "{said}");
     assert!(reported.contains("12 of 12 trials done, 0 failed"), "{reported}");
-    for text in [
-        "note: sbatch: Slurm temporarily unable to accept job",
-        "1 task submitted, 2 more follow when there is room",
-        "note: Slurm has room again; all tasks are submitted",
-    ] {
-        assert!(said.contains(text), "{text}: {said}");
-    }
+    assert_parts(
+        &said,
+        &[
+            "note: sbatch: Slurm temporarily unable to accept job",
+            "1 task submitted, 2 more follow when there is room",
+            "note: Slurm has room again; all tasks are submitted",
+        ],
+    );
     assert!(!said.contains("trying again"), "{said}");
 }
 

@@ -1,6 +1,6 @@
 //! Temporary files of a process that was killed: `status` names them, `undo` removes them.
 
-use crate::common::{MINUTE_NS, Sandbox, take_turn, until};
+use crate::common::{MINUTE_NS, Sandbox, skip, take_turn, until};
 use pinfold_host::process::{Signaled, Stdio};
 use pinfold_host::{SystemClock, files};
 
@@ -31,7 +31,7 @@ fn a_folder_in_memory() {
         name.is_some() || ended
     });
     let Some(name) = name.filter(|_| !ended) else {
-        return println!("skipped: tune cannot work here");
+        return skip("tune cannot work here");
     };
     tune.signal(Signaled::Kill).expect("it runs");
     assert!(tune.wait_for(&SystemClock, MINUTE_NS).expect("its state").is_some());

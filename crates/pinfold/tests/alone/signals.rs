@@ -3,11 +3,11 @@
 //!
 //! The commands run next to each other, each with folders and a virtual machine of its own.
 
-use crate::common::machine::{list_masks, start_quietly};
-use crate::common::{MINUTE_NS, PINFOLD, Sandbox, run, take_turn, until};
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_host::process::{Child, Signaled, Spawn, Stdio, find_program, is_root};
+use crate::common::machine::{list_masks, start_quietly};
+use crate::common::{MINUTE_NS, PINFOLD, Sandbox, is_missing, run, take_turn, until};
+use pinfold_host::process::{Child, Signaled, Spawn, Stdio, is_root};
 use pinfold_host::{Host as _, LiveHost, SystemClock, files};
 use pinfold_model::{CpuSet, Tid};
 
@@ -305,8 +305,8 @@ fn commands() -> Vec<(TestMachine, Long)> {
 #[test]
 fn no_command_leaves_anything_whatever_signal_ends_it() {
     let _turn = take_turn();
-    if find_program("qemu-system-x86_64").is_none() {
-        return println!("skipped: qemu-system-x86_64 is not installed");
+    if is_missing(&["qemu-system-x86_64"]) {
+        return;
     }
     let left: Vec<String> = std::thread::scope(|scope| {
         let commands = commands();

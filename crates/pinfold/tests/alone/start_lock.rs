@@ -2,7 +2,7 @@
 //! commands that read the claims first revert placements whose machine has ended.
 
 use crate::common::machine::QEMU;
-use crate::common::{SECOND_NS, Sandbox, is_missing, take_turn, until};
+use crate::common::{SECOND_NS, Sandbox, is_missing, skip, take_turn, until};
 use pinfold_emulate::Facts;
 use pinfold_host::files::{Lock, StateDir};
 use pinfold_host::process::Child;
@@ -99,7 +99,7 @@ fn a_command_on_cores_waits_for_another_start() {
 fn a_slow_command_waits_for_another_start() {
     let _turn = take_turn();
     if let Some(why) = why_no_vnode() {
-        return println!("skipped: stall: {why}");
+        return skip(format!("stall: {why}"));
     }
     let starts = Starts::new();
     let child = starts.waits(&["run", "--speed", "50%", "--", "true"]);
@@ -110,7 +110,7 @@ fn a_slow_command_waits_for_another_start() {
 fn a_platform_waits_for_another_start() {
     let _turn = take_turn();
     if let Some(why) = why_no_vnode() {
-        return println!("skipped: stall: {why}");
+        return skip(format!("stall: {why}"));
     }
     let starts = Starts::new();
     let text = "[[vnode]]\nname = \"waits\"\ncores = 1\nspeed = \"50%\"\nmethod = \"stall\"\n";

@@ -1,6 +1,6 @@
 //! Where no cpuset restricts a vnode, a process that outlives it has its own mask again.
 
-use crate::common::{Checked as _, MINUTE_NS, PINFOLD, Sandbox, take_turn, until};
+use crate::common::{Checked as _, MINUTE_NS, PINFOLD, Sandbox, skip, take_turn, until};
 use pinfold_host::files;
 use pinfold_host::process::{self, Child, Signaled, Spawn, Stdio};
 use pinfold_host::{Host as _, LiveHost};
@@ -20,7 +20,7 @@ impl Platform {
         let probe = ["-m", "sh", "-c", WITHOUT_CGROUPS, "-", "chrt", "-f", "1", "true"];
         let can = process::capture("unshare", probe, MINUTE_NS);
         if !can.is_ok_and(|output| output.status.success()) {
-            println!("skipped: no mount namespace, or no real-time rights");
+            skip("no mount namespace, or no real-time rights");
             return None;
         }
         let sandbox = Sandbox::new();
@@ -57,7 +57,7 @@ fn a_process_has_its_mask_again_after_down_and_after_a_crash() {
     let _turn = take_turn();
     let own = LiveHost::new().expect("a host").affinity(process::own_pid()).expect("a mask");
     if own.len() < 2 {
-        return println!("skipped: a mask that shows needs two CPUs");
+        return skip("a mask that shows needs two CPUs");
     }
     for is_killed in [false, true] {
         let Some(mut platform) = Platform::new() else { return };
@@ -88,7 +88,7 @@ fn what_a_slow_command_leaves_has_its_cpus_again() {
     let host = LiveHost::new().expect("a host");
     let own = host.affinity(process::own_pid()).expect("a mask");
     if own.len() < 2 || !process::is_root() {
-        return println!("skipped: a mask that shows needs two CPUs, a quota needs root");
+        return skip("a mask that shows needs two CPUs, a quota needs root");
     }
     let sandbox = Sandbox::new();
     let script = format!(

@@ -3,7 +3,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox, skip, take_turn, until};
+use crate::common::{
+    Checked as _, PINFOLD, SECOND_NS, Sandbox, assert_parts, is_missing, run, skip, take_turn,
+    until,
+};
 use pinfold_emulate::{Facts, GROUP_PREFIX};
 use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
@@ -163,8 +166,7 @@ fn a_process_has_its_mask_again_when_its_vnode_has_ended() {
     let Some(stage) = TestPlatform::set("outlived", "stall", "40%") else { return };
     let own = stage.host.affinity(process::own_pid()).expect("a mask");
     if !stage.groups().iter().any(|group| stage.host.exists(&paths::cpuset_cpus(group))) {
-        println!("skipped: no cpuset: a mask restricts the vnode");
-        return;
+        return skip("no cpuset: a mask restricts the vnode");
     }
     let mut command = stage.sleeper();
     let mask = || stage.host.affinity(command.pid()).expect("a mask");
@@ -193,7 +195,7 @@ fn a_vnode_comes_changes_and_goes() {
     for (words, value) in completed {
         let ask = ["PINFOLD_COMPLETE=fish", &state, PINFOLD, "--", "pinfold"];
         let words = [&ask, words].concat();
-        let output = process::capture("env", &words, 60 * SECOND_NS).expect("pinfold runs");
+        let output = run("env", &words);
         let text = output.stdout_text();
         assert!(text.starts_with(&format!("{value}\t")), "{words:?}: {text}");
     }
@@ -224,7 +226,7 @@ fn a_busy_vnode_is_as_slow_as_asked_by_its_own_account() {
             // Other tasks ran there during the calibration: no speed is stated.
             stage.rate(&pinload);
             assert!(stage.core()["got"].is_null(), "{}", stage.core());
-            println!("skipped: {method}: its cost cannot be measured next to other tasks");
+            skip(format!("{method}: its cost cannot be measured next to other tasks"));
             continue;
         }
         let seen = until(|| {
@@ -446,21 +448,17 @@ fn an_interrupted_up_ends_the_supervisor_that_it_started() {
 fn without_the_rights_the_next_method_is_taken_and_says_why() {
     let _turn = take_turn();
     let host = LiveHost::new().expect("a host");
-    let has_setpriv = process::capture("setpriv", ["--version"], 60 * SECOND_NS);
-    if has_setpriv.is_err() || why_not(&host, "hogs").is_some() {
-        println!("skipped: there is no setpriv here, or no root");
+    if is_missing(&["setpriv"]) || is_refused(&host, "hogs") {
         return;
     }
     let sandbox = Sandbox::new();
-    let state = sandbox.path("state");
     let without = |caps: &str, words: &[&str]| {
-        let drop = ["--bounding-set", caps, "--inh-caps", caps, PINFOLD, "--state-dir", &state];
-        let words = drop.into_iter().chain(["emulate"]).chain(words.iter().copied());
-        process::capture("setpriv", words, 60 * SECOND_NS).expect("setpriv runs")
+        let wrap = ["setpriv", "--bounding-set", caps, "--inh-caps", caps];
+        sandbox.run_by(&wrap, &[&["emulate"], words].concat())
     };
     let check = |caps: &str, method: &str, part: &str| {
         let output = without(caps, &["methods", "--json"]);
-        let json: Value = output.json();
+        let json = output.json();
         let methods = json["methods"].as_array().expect("methods");
         let one = methods.iter().find(|one| one["method"] == method).expect("the method");
         let why = one["refused_here"].as_str().unwrap_or_default();
@@ -472,9 +470,8 @@ fn without_the_rights_the_next_method_is_taken_and_says_why() {
     check(caps, "stall", "");
     let said = without(caps, &["methods"]).stderr_text();
     assert!(said.contains("uses fracas here") || said.contains("uses quota here"), "{said}");
-    let file = sandbox.path("platform.toml");
     let text = "[[vnode]]\nname = \"rights\"\ncores = 1\nspeed = \"50%\"\nmethod = \"hogs\"\n";
-    pinfold_host::files::write_atomic(&file, text.as_bytes()).expect("a platform file");
+    let file = sandbox.write("platform.toml", text);
     let refused = without("-sys_nice", &["up", &file]);
     let reported = refused.stderr_text();
     assert!(
@@ -655,8 +652,7 @@ rows = ["speed"]
 fn trials_of_one_vnode_have_their_own_speeds() {
     let _turn = take_turn();
     if let Some(why) = why_not(&LiveHost::new().expect("a host"), "quota") {
-        println!("skipped: quota: {why}");
-        return;
+        return skip(format!("quota: {why}"));
     }
     let sandbox = Sandbox::new();
     let file = sandbox.write("quotas.toml", QUOTAS);
@@ -731,7 +727,7 @@ impl Slice {
         let table = host.read_text(&paths::own_mountinfo()).expect("mounts");
         let mounts = pinfold_host::mountinfo::parse(&table).expect("mounts");
         let Some(mount) = pinfold_host::mountinfo::v2_mount(&mounts) else {
-            println!("skipped: cgroup version 2 is not mounted");
+            skip("cgroup version 2 is not mounted");
             return None;
         };
         let name = format!("pinfold-test-{test}-{}", process::own_pid());
@@ -739,7 +735,7 @@ impl Slice {
         match host.make_dir(&path) {
             Ok(()) => Some(Self { host, name, path }),
             Err(error) => {
-                println!("skipped: {error}");
+                skip(error);
                 None
             }
         }
@@ -761,8 +757,7 @@ fn an_attached_group_is_held_on_its_pus_and_freed_when_all_of_pinfold_is_killed(
     let pid = spinner.pid();
     let anywhere = slice.host.affinity(pid).expect("a mask");
     if anywhere.len() < 2 {
-        println!("skipped: it needs two CPUs");
-        return;
+        return skip("it needs two CPUs");
     }
     let lines = format!("speed = \"10%\"\nattach = \"group:/{}\"\n", slice.name);
     let Some(mut stage) = TestPlatform::with("held", "gov", &lines, &[]) else { return };
@@ -804,19 +799,13 @@ fn a_command_hears_the_signals_and_decides_itself_how_it_ends() {
     }
     for (signal, name) in [(Signaled::Interrupt, "INT"), (Signaled::Terminate, "TERM")] {
         let sandbox = Sandbox::new();
-        let state = sandbox.path("state");
         let script = format!(
             "trap 'sleep 0.3; echo told; exit 7' {name}; echo ready; while :; do sleep 0.05; done"
         );
-        let words = ["--state-dir", &state, "run", "--cores", "1", "--speed", "90%"];
-        let mut run = Spawn::new(PINFOLD)
-            .args(words.into_iter().chain(["--method", "lim", "--", "sh", "-c", &script]))
-            .stdin(Stdio::Null)
-            .stdout(Stdio::Pipe)
-            .die_with_parent(true)
-            .own_group()
-            .start()
-            .expect("pinfold starts");
+        let words = ["run", "--cores", "1", "--speed", "90%", "--method", "lim", "--"];
+        let run = sandbox.spawn(&[&words[..], &["sh", "-c", &script]].concat());
+        let run = run.stdout(Stdio::Pipe).die_with_parent(true).own_group();
+        let mut run = run.start().expect("pinfold starts");
         let mut reported = String::new();
         let mut pipe = std::io::BufReader::new(run.stdout().expect("a pipe"));
         std::io::BufRead::read_line(&mut pipe, &mut reported).expect("a line");
@@ -837,23 +826,14 @@ fn a_vnode_of_one_command_is_ended_by_its_process() {
         return;
     }
     let sandbox = Sandbox::new();
-    let state = sandbox.path("state");
-    let pinfold = |words: &[&str]| {
-        let words = ["--state-dir", &state].into_iter().chain(words.iter().copied());
-        process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs")
-    };
-    let mut run = Spawn::new(PINFOLD)
-        .args(["--state-dir", &state, "run", "--cores", "1", "--speed", "50%", "--"])
-        .args(["sleep", "300"])
-        .own_group()
-        .die_with_parent(true)
-        .start()
-        .expect("pinfold starts");
-    let status = || pinfold(&["status"]).stdout_text();
+    let words = ["run", "--cores", "1", "--speed", "50%", "--", "sleep", "300"];
+    let run = sandbox.spawn(&words).own_group().die_with_parent(true);
+    let mut run = run.start().expect("pinfold starts");
+    let status = || sandbox.run(&["status"]).stdout_text();
     let way = format!("kill -INT {}", run.pid());
     assert!(until(|| status().contains(&way)), "{}", status());
     assert!(!status().contains("emulate"), "{}", status());
-    let undo = pinfold(&["undo", "--all"]).stderr_text();
+    let undo = sandbox.run(&["undo", "--all"]).stderr_text();
     assert!(undo.contains(&way) && !undo.contains("emulate"), "{undo}");
     run.signal(Signaled::Interrupt).expect("a signal");
     run.wait().expect("an end");
@@ -882,24 +862,20 @@ fn steps_are_printed_and_files_are_found_next_to_the_platform() {
     let text =
         format!("[[vnode]]\nname = {name:?}\ncores = 1\nspeed = \"50%\"\nmethod = \"lim\"\n");
     let text = format!("{text}profile = \"speeds.csv\"\n");
-    for (name, text) in [("platform.toml", text.as_str()), ("speeds.csv", "seconds,speed\n1,40%\n")]
-    {
-        pinfold_host::files::write_atomic(&sandbox.path(name), text.as_bytes()).expect("a file");
-    }
-    let words = [
-        "--state-dir",
-        &sandbox.path("state"),
-        "emulate",
-        "up",
-        "--dry-run",
-        &sandbox.path("platform.toml"),
-    ];
-    let output =
-        process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs").expect_success();
+    sandbox.write(
+        "speeds.csv",
+        "seconds,speed
+1,40%
+",
+    );
+    let file = sandbox.write("platform.toml", text);
+    let output = sandbox.run(&["emulate", "up", "--dry-run", &file]).expect_success();
     let (steps, said) = (output.stdout_text(), output.stderr_text());
-    assert!(steps.contains(&format!("{GROUP_PREFIX}{name}")), "{steps}");
-    assert!(steps.contains("stop and continue processes in"), "{steps}");
-    assert!(steps.contains("send SIGSTOP and SIGCONT to the processes in"), "{steps}");
+    let group = format!("{GROUP_PREFIX}{name}");
+    assert_parts(
+        &steps,
+        &[&group, "stop and continue processes in", "send SIGSTOP and SIGCONT to the processes in"],
+    );
     assert!(said.contains("nothing was changed"), "{said}");
     assert_eq!(groups(&host, &name), Vec::<String>::new());
 }
@@ -912,13 +888,8 @@ fn a_recorded_load_takes_no_speed() {
     else {
         return;
     };
-    let refused = stage.emulate(&["set", &stage.name, "--speed", "30%"]);
-    assert!(!refused.status.success());
-    assert!(
-        refused.stderr_text().contains("not possible with inject"),
-        "{}",
-        refused.stderr_text()
-    );
+    let said = stage.emulate(&["set", &stage.name, "--speed", "30%"]).stderr_text();
+    assert!(said.contains("not possible with inject"), "{said}");
 }
 
 #[test]
@@ -936,9 +907,7 @@ fn a_supervisor_that_is_stopped_or_killed_is_named_with_a_hint() {
         let said = output.stderr_text();
         assert_eq!(output.status.code(), Some(3), "{words:?}: {said}");
         let hint = format!("kill -CONT {pid}");
-        for part in [&format!("process {pid}"), "it is stopped", &hint] {
-            assert!(said.contains(part), "{words:?}: {part}: {said}");
-        }
+        assert_parts(&said, &[&format!("process {pid}"), "it is stopped", &hint]);
         // One that goes on would hear that it is to end.
         if words != ["down"] {
             stage.supervisor.signal(Signaled::Continue).expect("it is stopped");

@@ -1,7 +1,7 @@
 //! The completions load in their shells and give values of this host; the man pages are there and
 //! without errors.
 
-use crate::common::{Checked as _, PINFOLD, Sandbox, pinfold, run};
+use crate::common::{Checked as _, PINFOLD, Sandbox, is_missing, pinfold, run, skip};
 use pinfold_host::process::find_program;
 use pinfold_host::{LiveHost, files};
 
@@ -58,7 +58,7 @@ fn each_shell_completes_commands_strategies_and_cpus() {
     let strategies: Vec<&str> = pinfold_plan::strategies().iter().map(|one| one.name).collect();
     for shell in ["bash", "zsh", "fish"] {
         if find_program(shell).is_none() {
-            println!("skipped: {shell} is not installed");
+            skip(format!("{shell} is not installed"));
             continue;
         }
         let sandbox = folder(shell);
@@ -108,8 +108,7 @@ fn each_command_has_a_man_page_without_warnings() {
         assert!(names.contains(&name.to_owned()), "{names:?}");
     }
     assert!(!names.contains(&"pinfold-guard.1".to_owned()), "a hidden command");
-    if find_program("man").is_none() {
-        println!("skipped: man is not installed");
+    if is_missing(&["man"]) {
         return;
     }
     for name in names {

@@ -2,7 +2,7 @@
 //! once with the path and what to do, and no name makes a line of Pinfold's own.
 
 use crate::common::machine::start_quietly;
-use crate::common::{Checked as _, MINUTE_NS, PINFOLD, Sandbox, run, until};
+use crate::common::{Checked as _, MINUTE_NS, PINFOLD, Sandbox, run, skip, until};
 use pinfold_host::files;
 use pinfold_host::process::{Spawn, Stdio, capture, find_program};
 
@@ -198,7 +198,7 @@ while time.time()<end: time.sleep(0.001)\n";
 #[test]
 fn a_name_with_a_line_break_makes_no_line_in_a_measurement() {
     let Some(python) = find_program("python3") else {
-        return println!("skipped: python3 is not installed");
+        return skip("python3 is not installed");
     };
     let scene = Sandbox::new();
     let script = scene.write("named.py", NAMED);

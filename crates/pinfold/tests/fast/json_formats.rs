@@ -1,8 +1,8 @@
 //! `docs/json.md` has every format of the product, and every key of what the program prints.
 
-use crate::common::{Checked as _, ROOT, Sandbox, pinfold};
 use std::collections::BTreeSet;
 
+use crate::common::{Checked as _, ROOT, Sandbox, pinfold};
 use pinfold_host::files;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! `report` on recorded stores: every number of the page is possible and agrees with the others,
 //! the page fits eight sheets of paper, and what it offers to run runs.
 
-use crate::common::{Checked as _, MINUTE_NS, ROOT, Sandbox, pinfold};
+use crate::common::{Checked as _, MINUTE_NS, ROOT, Sandbox, assert_parts, pinfold, run, skip};
 use pinfold_host::process::{Spawn, Stdio, capture, find_program};
 use pinfold_host::{Clock as _, SystemClock, files};
 use roxmltree::{Document, Node, ParsingOptions};
@@ -283,9 +283,7 @@ fn labels_of_a_study_are_whole() {
         document.descendants().filter(|it| it.has_tag_name("text")).map(text).collect();
     assert!(labels.iter().all(|label| !label.contains('…')), "{labels:?}");
     let all = labels.join(" ").replace("- ", "-");
-    for workload in ["integer-work-in-threads", "integer-work-in-processes"] {
-        assert!(all.contains(workload), "{all}");
-    }
+    assert_parts(&all, &["integer-work-in-threads", "integer-work-in-processes"]);
 }
 
 /// The command lines that a page offers: those in backquotes, and those that it calls commands.
@@ -324,8 +322,7 @@ fn each_command_that_a_page_names_is_a_command() {
 #[test]
 fn a_print_fits_eight_pages() {
     let Some(chromium) = find_program("chromium") else {
-        println!("skipped: chromium is not installed");
-        return;
+        return skip("chromium is not installed");
     };
     for made in [page(STORES[1]), study_page("")] {
         check_print(&made, &chromium);
@@ -343,7 +340,7 @@ fn check_print(made: &Made, chromium: &str) {
         &format!("--print-to-pdf={pdf}"),
         &format!("file://{html}"),
     ];
-    let output = capture(chromium, arguments, MINUTE_NS).expect("chromium runs");
+    let output = run(chromium, arguments);
     let bytes = files::read(&pdf).unwrap_or_else(|_| panic!("{}", output.stderr_text()));
     let text = String::from_utf8_lossy(&bytes);
     let pages = text.matches("/Type /Page").count() - text.matches("/Type /Pages").count();
@@ -364,8 +361,7 @@ fn vcpu_mask(script: u32) -> Option<String> {
 #[test]
 fn what_is_offered_to_be_run_runs() {
     let Some(qemu) = find_program("qemu-system-x86_64") else {
-        println!("skipped: qemu-system-x86_64 is not installed");
-        return;
+        return skip("qemu-system-x86_64 is not installed");
     };
     // On the recorded machine the baseline won: with the names exchanged it is `low-latency`.
     let made = changed_page(

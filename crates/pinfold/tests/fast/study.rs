@@ -1,7 +1,7 @@
 //! `pinfold study` on this host: a real study of trivial workloads, from file to page, and what is
 //! refused.
 
-use crate::common::{ROOT, Sandbox, assert_parts};
+use crate::common::{ROOT, Sandbox, assert_parts, skip};
 use pinfold_host::files;
 
 const STUDY: &str = r#"
@@ -191,8 +191,7 @@ fn neighbours_run_and_memory_is_bound() {
     let (code, reported, said) = study(&workspace, &["check", &file]);
     assert_eq!(code, Some(0), "{said}");
     if !reported.contains(" 4 run,") {
-        println!("skipped: {said}");
-        return;
+        return skip(said);
     }
     let store = workspace.path("beside.sqlite");
     let (code, reported, said) = study(&workspace, &["run", &file, "--store", &store]);
@@ -217,8 +216,7 @@ fn neighbours_run_and_memory_is_bound() {
     };
     assert_eq!(values("loads"), expected(|name| name.starts_with("same-node")));
     if !files::exists("/proc/self/numa_maps") {
-        println!("skipped: this kernel has no NUMA, nothing can be bound");
-        return;
+        return skip("this kernel has no NUMA, nothing can be bound");
     }
     assert_eq!(values("bound"), expected(|name| name.ends_with("near")));
 }
@@ -261,7 +259,7 @@ fn the_studies_that_ship_and_the_one_of_the_page_are_read() {
             let (code, reported, said) = study(&workspace, &words);
             let kvm = ["there is no /dev/kvm", "/dev/kvm opens, but"];
             if code == Some(2) && kvm.iter().any(|why| said.contains(why)) {
-                println!("skipped: {file} has nothing to run without KVM");
+                skip(format!("{file} has nothing to run without KVM"));
                 continue;
             }
             assert_eq!(code, Some(0), "{file}: {said}");
@@ -274,8 +272,7 @@ fn the_studies_that_ship_and_the_one_of_the_page_are_read() {
 #[test]
 fn a_tunable_that_the_host_lacks_skips_its_cells_with_the_reason() {
     if files::exists("/sys/fs/resctrl/schemata") {
-        println!("skipped: this host has resctrl");
-        return;
+        return skip("this host has resctrl");
     }
     let workspace = Sandbox::new();
     let text = r#"
@@ -332,8 +329,7 @@ fn slow_cores_run_as_published_and_their_warnings_are_kept() {
     let store = workspace.path("slow.sqlite");
     let (_, reported, said) = study(&workspace, &["check", &file]);
     if !reported.contains("3 run, 0 skipped") {
-        println!("skipped: {said}");
-        return;
+        return skip(said);
     }
     let (code, reported, said) = study(&workspace, &["run", &file, "--store", &store]);
     assert_eq!(code, Some(0), "{said}");

@@ -1,7 +1,7 @@
 //! What commands print: as wide as the terminal is, JSON where it is asked for, and a first line
 //! that answers.
 
-use crate::common::{self, Checked as _, PINFOLD, RYZEN};
+use crate::common::{self, Checked as _, PINFOLD, RYZEN, skip};
 use pinfold_host::process::{Output, find_program, is_root};
 
 const DESKTOP: &str = RYZEN;
@@ -300,13 +300,13 @@ fn what_cannot_be_meant_says_what_can() {
 #[test]
 fn missing_rights_say_how_to_have_them_with_the_variables_that_are_set() {
     let Some(setpriv) = find_program("setpriv").filter(|_| is_root()) else {
-        return println!("skipped: needs root and setpriv");
+        return skip("needs root and setpriv");
     };
     let user = ["PINFOLD_STATE_DIR=/root/pinfold-none", &setpriv, "--reuid=65534", "--regid=65534"];
     let words = [&user[..], &["--clear-groups", PINFOLD, "undo", "--all"]].concat();
     let output = common::run("env", words);
     if matches!(output.status.code(), Some(126 | 127)) {
-        return println!("skipped: another user may not run this program");
+        return skip("another user may not run this program");
     }
     let said = output.stderr_text();
     assert_eq!(output.status.code(), Some(3), "{said}");

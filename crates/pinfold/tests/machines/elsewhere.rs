@@ -2,10 +2,10 @@
 //! that runs is called gone, and no journal is closed before its masks are back. From another
 //! state folder no virtual machine is placed a second time.
 
-use crate::common::machine::Machine;
-use crate::common::{Checked as _, PINFOLD, is_missing, run, skip, until};
 use std::collections::BTreeMap;
 
+use crate::common::machine::Machine;
+use crate::common::{Checked as _, PINFOLD, is_missing, run, skip, until};
 use pinfold_host::files;
 use pinfold_host::process::{Output, is_root};
 use pinfold_model::{CpuSet, Tid};

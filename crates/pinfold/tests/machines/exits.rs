@@ -3,7 +3,8 @@
 
 use crate::common::machine::{Machine, QEMU};
 use crate::common::{
-    Checked as _, PATIENCE_NS, PINFOLD, SECOND_NS, Sandbox, is_missing, pinfold, run, skip,
+    Checked as _, PATIENCE_NS, PINFOLD, SECOND_NS, Sandbox, assert_parts, is_missing, pinfold, run,
+    skip,
 };
 use pinfold_host::process::{Output, Spawn, Stdio, is_root};
 use pinfold_host::{Clock as _, SystemClock};
@@ -89,9 +90,7 @@ fn the_micro_guest_is_counted_exactly() {
     let of = |key: &str| per_event[key].as_f64().expect("a number");
     assert!(of("low_ns") <= of("median_ns") && of("median_ns") <= of("high_ns"), "{per_event}");
     let text = pinfold(["exits", "--micro-guest"]).stdout_text();
-    for part in ["level ", "port writes: exact", "0x5a0 write × 1,000", "overhead: "] {
-        assert!(text.contains(part), "{part:?} is not in\n{text}");
-    }
+    assert_parts(&text, &["level ", "port writes: exact", "0x5a0 write × 1,000", "overhead: "]);
 }
 
 #[test]
@@ -236,10 +235,10 @@ fn measure_takes_exits_and_compare_two_of_them() {
     let output = measure(&["--per-vcpu", "--top", "5", "--save", &other]);
     let text = output.stdout_text();
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
-    for part in ["exits: why a KVM machine exits", "level ", "vCPU 0", "0x5a0 write", "overhead: "]
-    {
-        assert!(text.contains(part), "{part:?} is not in\n{text}");
-    }
+    assert_parts(
+        &text,
+        &["exits: why a KVM machine exits", "level ", "vCPU 0", "0x5a0 write", "overhead: "],
+    );
     // The name of a row has a line of its own where the table would be too wide.
     let is_row = |line: &str, row: &str| line == row || line.starts_with(&format!("{row} "));
     assert!(text.lines().any(|line| line.trim_start().starts_with("DESCHEDULED:")), "{text}");

@@ -1,13 +1,12 @@
 //! `run --cores`: commands of the tests' own, placed like a machine for as long as they run.
 
+use std::io::Read;
 use std::ops::Deref;
 
-use crate::common::{Checked as _, PINFOLD, Sandbox, run, until};
+use crate::common::{Checked as _, PINFOLD, Sandbox, run, skip, until};
 use pinfold_host::process::{self, Child, Signaled, Stdio};
 use pinfold_host::{Host, LiveHost, files};
 use pinfold_model::Tid;
-
-use std::io::Read;
 
 struct TestGroup {
     sandbox: Sandbox,
@@ -92,8 +91,7 @@ fn its_memory_is_where_its_cpus_are() {
     let topology = place.run(&["topo", "--json"]);
     let topology: serde_json::Value = topology.json();
     if topology["nodes"].as_array().map_or(0, Vec::len) < 2 {
-        println!("skipped: this host has one NUMA node");
-        return;
+        return skip("this host has one NUMA node");
     }
     let words =
         ["run", "-s", "numa-exclusive", "--cores", "1", "--", "cat", "/proc/self/numa_maps"];
@@ -180,8 +178,7 @@ fn signals_are_the_commands() {
 fn what_a_killed_pinfold_leaves_is_undone_by_undo() {
     let place = TestGroup::new();
     if place.own() == place.planned() {
-        println!("skipped: one CPU is all there is");
-        return;
+        return skip("one CPU is all there is");
     }
     let pid = place.path("pid");
     let script = format!("echo $$ > {pid}; exec sleep 600");

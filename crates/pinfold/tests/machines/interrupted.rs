@@ -2,12 +2,11 @@
 //! what the command of a `run` left in the background, after its end and after kills at random
 //! moments.
 
+use std::collections::BTreeSet;
 use std::ops::Deref;
 
 use crate::common::machine::Machine;
 use crate::common::{Checked as _, MINUTE_NS, Sandbox, is_missing, run, skip, until};
-use std::collections::BTreeSet;
-
 use pinfold_host::process::{self, Output, Signaled, Spawn, Stdio};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths};
 use pinfold_model::{CpuSet, Tid};
@@ -112,7 +111,7 @@ fn a_plan_that_is_replaced_stays_or_the_next_one_does() {
     let Some(scene) = TestMachine::new() else { return };
     let before = scene.masks();
     if !before.iter().any(|mask| mask.len() > 1) {
-        return println!("skipped: two plans need two CPUs");
+        return skip("two plans need two CPUs");
     }
     let qmp = scene.qmp();
     let first = ["apply", "--qmp", &qmp, "--strategy", "compact"];
@@ -206,7 +205,7 @@ impl Descendants {
     fn new() -> Option<Self> {
         let own = LiveHost::new().expect("a host").affinity(process::own_pid()).expect("a mask");
         if own.len() < 2 || !process::is_root() {
-            println!("skipped: a group of its own needs root, and a narrow mask two CPUs");
+            skip("a group of its own needs root, and a narrow mask two CPUs");
             return None;
         }
         let scene = Self(Sandbox::new());

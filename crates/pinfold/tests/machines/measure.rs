@@ -1,10 +1,10 @@
 //! `pinfold measure` and `pinfold compare` as they are typed: what comes out, and what is said
 //! where nothing can.
 
-use crate::common::{Checked as _, PATIENCE_NS, PINFOLD, Sandbox};
 use std::io::Read as _;
 use std::path::Path;
 
+use crate::common::{Checked as _, PATIENCE_NS, PINFOLD, Sandbox, assert_parts, is_missing, skip};
 use pinfold_host::process::{Output, Signaled, Spawn, Stdio, find_program};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, process};
 use pinfold_model::{CpuSet, Tid};
@@ -173,9 +173,10 @@ fn a_switch_is_measured_by_number_of_processes_and_drawn_so() {
     let output = home.run(&words);
     let text = output.stdout_text();
     assert!(output.status.success(), "{}", output.stderr_text());
-    for word in ["net", "processes 96", "median by processes, part net", "● kib 0   ○ kib 4"] {
-        assert!(text.contains(word), "{word}:\n{text}");
-    }
+    assert_parts(
+        &text,
+        &["net", "processes 96", "median by processes, part net", "● kib 0   ○ kib 4"],
+    );
     assert!(widest(&text) <= 110, "{text}");
     // Words of the user's own are all that is measured.
     let more = ["--json", "--", "--processes", "3", "--kib", "0"];
@@ -248,16 +249,14 @@ impl<'h> Thief<'h> {
 fn stolen_ticks_contaminate_and_their_windows_are_left_out() {
     let home = Sandbox::with_cache();
     if !process::is_root() || find_program("unshare").is_none() {
-        println!("skipped: only root can lay another /proc/stat over the real one, with unshare");
-        return;
+        return skip("only root can lay another /proc/stat over the real one, with unshare");
     }
     let (pu, one, other) = (first_pu(), home.path("a.json"), home.path("b.json"));
     let compute = |save| ["measure", "compute", "--cpus", &pu, "--seconds", "0.5", "--save", save];
     let wakeup = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.3", "--json"];
     let (honest, thief) = (Thief::new(&home, "false"), Thief::new(&home, "true"));
     if honest.run(&["measure", "--list"]).status.code() == Some(77) {
-        println!("skipped: mounting over /proc/stat is not allowed here");
-        return;
+        return skip("mounting over /proc/stat is not allowed here");
     }
     let reported = thief.json(&[&compute(&one)[..], &["--json"]].concat());
     let (stolen, summary) = (&reported["stolen"], &reported["summary"][0]);
@@ -312,8 +311,7 @@ fn io_says_who_read() {
 fn io_is_read_and_flagged_where_the_page_cache_cannot_be_passed() {
     let home = Sandbox::with_cache();
     if !process::is_root() || find_program("unshare").is_none() {
-        println!("skipped: only root can mount a file system without O_DIRECT, with unshare");
-        return;
+        return skip("only root can mount a file system without O_DIRECT, with unshare");
     }
     // In a mount namespace of its own; ramfs refuses O_DIRECT.
     let (folder, file) = (home.path("ram"), home.path("ram/blocks"));
@@ -328,8 +326,7 @@ fn io_is_read_and_flagged_where_the_page_cache_cannot_be_passed() {
     };
     let output = run(&[]);
     if output.status.code() == Some(77) {
-        println!("skipped: mounting is not allowed here");
-        return;
+        return skip("mounting is not allowed here");
     }
     let (text, said) = (output.stdout_text(), output.stderr_text());
     assert!(output.status.success(), "{said}");
@@ -347,8 +344,7 @@ fn a_reference_tool_runs_where_ours_does_and_under_its_policy() {
     let host = LiveHost::new().expect("a host");
     let mask = host.affinity(Tid(0)).expect("a mask");
     if mask.len() < 2 {
-        println!("skipped: one CPU is all there is");
-        return;
+        return skip("one CPU is all there is");
     }
     // A perf that tells where and how it runs, and a time that perf could tell.
     let (bin, reported) = (home.path("bin"), home.path("told"));
@@ -440,8 +436,7 @@ fn an_offline_pu_is_reported() {
     let host = LiveHost::new().expect("a host");
     let offline = pinfold_topology::discover(&host).expect("a topology").offline;
     let Some(first) = offline.iter().next() else {
-        println!("skipped: no CPU of this machine is offline (the lab has one)");
-        return;
+        return skip("no CPU of this machine is offline (the lab has one)");
     };
     let pu = first.0.to_string();
     Sandbox::with_cache().refuse_silently(&["measure", "wakeup", "--cpus", &pu], 3, "is offline");
@@ -454,8 +449,7 @@ fn a_refused_real_time_policy_is_flagged() {
     let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.1", "--policy", "fifo:50"];
     // Without the right (RLIMIT_RTPRIO is 0 and CAP_SYS_NICE is gone) the ruler goes on as other.
     let Some(setpriv) = find_program("setpriv").filter(|_| process::is_root()) else {
-        println!("skipped: only root can take the right away here, with setpriv");
-        return;
+        return skip("only root can take the right away here, with setpriv");
     };
     let mut all = vec!["--bounding-set=-sys_nice", "--inh-caps=-sys_nice", PINFOLD];
     all.extend(words);
@@ -490,8 +484,7 @@ fn a_reference_tool_that_is_missing_or_prints_garbage_is_reported() {
 #[test]
 fn a_cross_check_reports_ratio_and_interval() {
     let home = Sandbox::with_cache();
-    if find_program("cyclictest").is_none() {
-        println!("skipped: cyclictest is not installed");
+    if is_missing(&["cyclictest"]) {
         return;
     }
     let pu = first_pu();
@@ -572,8 +565,7 @@ fn two_plans_are_compared_block_by_block() {
     let output = home.run(&[&words[..], &probe].concat());
     let said = output.stderr_text();
     if mask.len() < 2 && output.status.code() == Some(2) {
-        println!("skipped: one CPU has one placement");
-        return;
+        return skip("one CPU has one placement");
     }
     assert!(output.status.success(), "{said}");
     let reported: Value = output.json();

@@ -1,9 +1,9 @@
 //! `pinfold measure sched|counters|locks|exits` as they are typed, on threads of this very test.
 
-use crate::common::{Checked as _, PATIENCE_NS, Sandbox};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::common::{Checked as _, PATIENCE_NS, Sandbox, skip};
 use pinfold_host::process::{Output, own_pid};
 use pinfold_host::{Clock as _, SystemClock};
 use serde_json::Value;
@@ -113,7 +113,7 @@ fn only_the_counters_that_were_asked_for_are_opened() {
 fn locks_of_a_process() {
     let output = looked(&["measure", "locks", "--sites"]);
     if output.status.code() == Some(3) {
-        return println!("skipped: {}", output.stderr_text());
+        return skip(output.stderr_text());
     }
     let text = output.stdout_text();
     assert!(output.status.success(), "{}", output.stderr_text());
@@ -125,7 +125,7 @@ fn eighty_columns_are_enough() {
     for words in [&["sched"][..], &["counters"], &["locks", "--sites"]] {
         let output = looked_in(&[&["measure"], words].concat(), "80");
         if output.status.code() == Some(3) && words[0] == "locks" {
-            println!("skipped: {}", output.stderr_text());
+            skip(output.stderr_text());
             continue;
         }
         let text = output.stdout_text();

@@ -177,8 +177,7 @@ fn numa_balancing_is_written_only_with_the_capability_of_the_page() {
     let file = paths::sysctl_kernel("numa_balancing");
     let host = LiveHost::new().expect("a host");
     let Ok(value) = host.read_text(&file) else {
-        println!("skipped: this kernel has no {file}");
-        return;
+        return skip(format!("this kernel has no {file}"));
     };
     if cannot_run() {
         return;
@@ -209,8 +208,7 @@ fn a_state_directory_that_others_could_have_filled_is_refused() {
         }
     }
     if !is_root() {
-        println!("skipped: a directory of another user takes root");
-        return;
+        return skip("a directory of another user takes root");
     }
     files::make_dirs(&sandbox.path("foreign")).expect("made");
     run("chown", ["65534", &sandbox.path("foreign")]).expect_success();

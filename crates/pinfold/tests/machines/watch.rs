@@ -1,13 +1,12 @@
 //! `pinfold watch` on real QEMUs of this test's own.
 
-use std::ops::Deref;
-
-use crate::common::machine::Machine;
-use crate::common::{Checked as _, SECOND_NS, Sandbox, run, until};
 use std::io::{Read as _, Write as _};
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 
+use crate::common::machine::Machine;
+use crate::common::{Checked as _, SECOND_NS, Sandbox, run, skip, until};
 use pinfold_host::process::{Child, Signaled, signal};
 use pinfold_host::{
     Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, files, mountinfo, paths,
@@ -111,8 +110,7 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     let vcpu = scene.vcpu();
     let before = scene.mask(vcpu);
     if before.len() < 2 {
-        println!("skipped: with one CPU nothing can be moved");
-        return;
+        return skip("with one CPU nothing can be moved");
     }
     let watch = scene.watch();
     // It comes after the watch has begun.
@@ -225,8 +223,7 @@ fn a_write_to_the_machines_group_is_reported_with_what_and_since_when() {
     let all = scene.host.read_text(&file).expect("a list");
     let first = CpuSet::parse_list(&all).expect("a list").iter().take(1).collect::<CpuSet>();
     if first.to_string() == all.trim() {
-        println!("skipped: with one CPU a group cannot be narrowed");
-        return;
+        return skip("with one CPU a group cannot be narrowed");
     }
     scene.host.write(&file, first.to_string().as_bytes()).expect("narrowed");
     scene.reported("\"event\":\"groups\"");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::machine::list_masks;
-use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox, run, until};
+use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox, run, skip, until};
 use crate::daemon::Daemon;
 use pinfold_host::process::{Output, Signaled, Spawn, Stdio, find_program, is_root, own_pid};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files};
@@ -111,7 +111,7 @@ fn apply_goes_through_libvirt_and_back() {
 #[test]
 fn watch_puts_pins_right_through_libvirt() {
     if LiveHost::new().expect("a host").affinity(own_pid()).expect("a mask").len() < 2 {
-        eprintln!("skipped: with one CPU nothing can be moved");
+        skip("with one CPU nothing can be moved");
         return;
     }
     let Some(daemon) = domain("") else { return };
@@ -290,7 +290,7 @@ fn the_hook_places_a_domain_that_libvirt_starts() {
     let place = "mount -t tmpfs none /etc/libvirt && mkdir /etc/libvirt/hooks && mount --bind \"$0\" /etc/libvirt/hooks && exec \"$@\"";
     let wrap = ["unshare", "--mount", "sh", "-c", place, &folder].map(str::to_owned);
     if let Err(why) = can_wrap(&wrap) {
-        eprintln!("skipped: {why}");
+        skip(why);
         return;
     }
     // libvirt hands the daemon's HOME on to its hooks: the test's own folder.
