@@ -222,6 +222,14 @@ impl Cluster {
         self.study(words).capture(2 * MINUTE_NS).expect("it runs").parts()
     }
 
+    /// Asserts the exit code, and returns output and messages.
+    #[track_caller]
+    fn expect(&self, code: i32, words: &[&str]) -> (String, String) {
+        let (found, printed, said) = self.run(words);
+        assert_eq!(found, Some(code), "{printed}{said}");
+        (printed, said)
+    }
+
     /// The rows of `trials.csv`.
     fn trials(&self, store: &str) -> Vec<BTreeMap<String, String>> {
         self.table(store, "trials")
@@ -229,8 +237,7 @@ impl Cluster {
 
     fn table(&self, store: &str, name: &str) -> Vec<BTreeMap<String, String>> {
         let out = self.path("tables");
-        let (code, _, said) = self.run(&["export", store, "--out", &out]);
-        assert_eq!(code, Some(0), "{said}");
+        self.expect(0, &["export", store, "--out", &out]);
         let text = files::read_text(&format!("{out}/{name}.csv")).expect("a table");
         let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned));
         let head: Vec<String> = lines.next().expect("a head").collect();
@@ -320,8 +327,7 @@ fn through_a_shared_folder(cluster: &Cluster, file: &str) {
     let program = cluster.program("pinfold-1", "");
     let words = ["run", file, "--engine", "slurm", "--store", &store];
     let more = ["--shared", &shared, "--program", &program, "--time", "10"];
-    let (code, reported, said) = cluster.run(&[&words[..], &more].concat());
-    assert_eq!(code, Some(0), "{said}");
+    let (reported, said) = cluster.expect(0, &[&words[..], &more].concat());
     assert!(said.contains("3 nodes, 3 of them up; array jobs"), "{said}");
     assert!(reported.contains("12 of 12 trials done, 0 failed"), "{reported}");
     assert_eq!(files::list(&shared).expect("a folder"), Vec::<String>::new());
@@ -338,8 +344,7 @@ fn through_a_shared_folder(cluster: &Cluster, file: &str) {
     let all: BTreeSet<&str> = nodes_of_block.into_values().flatten().collect();
     assert!(all.len() > 1, "the blocks should run side by side: {all:?}");
     let page = cluster.path("page.html");
-    let (code, _, said) = cluster.run(&["report", &store, "--out", &page]);
-    assert_eq!(code, Some(0), "{said}");
+    cluster.expect(0, &["report", &store, "--out", &page]);
     let html = files::read_text(&page).expect("the page");
     assert!(html.contains("The nodes") && all.iter().all(|node| html.contains(node)));
 }
@@ -355,8 +360,7 @@ fn tasks_that_fail_once_and_always(cluster: &Cluster, file: &str) {
     let program = cluster.program("pinfold-2", &before);
     let words = ["run", file, "--engine", "slurm", "--store", &store];
     let more = ["--shared", &shared, "--program", &program, "--nodes", "n[1,3]"];
-    let (code, reported, said) = cluster.run(&[&words[..], &more].concat());
-    assert_eq!(code, Some(1), "{said}");
+    let (reported, said) = cluster.expect(1, &[&words[..], &more].concat());
     assert!(said.contains("4 of 12 trials failed"), "{said}");
     assert!(said.contains("exit code 3: broken; trying again"), "{said}");
     assert!(said.contains("exit code 4: no luck here; recorded as failed"), "{said}");
@@ -378,9 +382,8 @@ fn guests_on_nodes(cluster: &Cluster, _: &str) {
     let (store, shared) = (cluster.path("guests.sqlite"), cluster.path("shared"));
     let program = cluster.program("pinfold-guests", "");
     let words = ["run", &file, "--engine", "slurm", "--store", &store];
-    let (code, reported, said) =
-        cluster.run(&[&words[..], &["--shared", &shared, "--program", &program]].concat());
-    assert_eq!(code, Some(0), "{said}");
+    let (reported, said) =
+        cluster.expect(0, &[&words[..], &["--shared", &shared, "--program", &program]].concat());
     assert!(reported.contains("6 of 6 trials done, 0 failed"), "{reported}{said}");
     let samples = cluster.table(&store, "samples");
     let of = |figure: &str| -> BTreeSet<&str> {
@@ -402,15 +405,13 @@ fn a_node_that_does_not_fit_ends_the_study(cluster: &Cluster, file: &str) {
     let program = cluster.program("pinfold-3", change);
     let words = ["run", file, "--engine", "slurm", "--store", &store];
     let more = ["--shared", &shared, "--program", &program];
-    let (code, _, said) = cluster.run(&[&words[..], &more].concat());
-    assert_eq!(code, Some(3), "{said}");
+    let (_, said) = cluster.expect(3, &[&words[..], &more].concat());
     let own = env!("CARGO_PKG_VERSION");
     let expected = format!("node n2 does not fit: it has Pinfold {own}, not 99.0.0");
     assert!(said.contains(&expected), "{said}");
     cluster.wait("empty queue", |c| c.ask("squeue", &["-h"]).trim().is_empty());
     // Without that node it goes on.
-    let (code, reported, said) = cluster.run(&["resume", &store, "--nodes", "n1,n3"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (reported, _) = cluster.expect(0, &["resume", &store, "--nodes", "n1,n3"]);
     assert!(reported.contains("12 of 12 trials done, 0 failed"), "{reported}");
 }
 
@@ -431,8 +432,7 @@ fn what_is_wrong_is_told(cluster: &Cluster, file: &str) {
     let shared = cluster.path("shared");
     let shut = ["--partition", "shut", "--patience", "2s", "--shared", &shared];
     check(&shut, 3, &["no task ran and none ended; waiting: 1 × PartitionDown", "sinfo -R"]);
-    let (code, _, said) = cluster.run(&["run", file, "--partition", "pf"]);
-    assert_eq!(code, Some(2), "{said}");
+    let (_, said) = cluster.expect(2, &["run", file, "--partition", "pf"]);
     assert!(said.contains("--partition needs --engine slurm"), "{said}");
     // The same configuration, with a munge that is not there.
     let conf = cluster.sandbox.read("slurm.conf");
@@ -448,8 +448,7 @@ fn interrupted_and_detached(cluster: &Cluster, file: &str) {
     let program = cluster.program("pinfold-1", "");
     let words = ["run", file, "--preset", "slow", "--engine", "slurm", "--store", &store];
     let more = ["--shared", &shared, "--program", &program, "--detach"];
-    let (code, _, said) = cluster.run(&[&words[..], &more].concat());
-    assert_eq!(code, Some(0), "{said}");
+    let (_, said) = cluster.expect(0, &[&words[..], &more].concat());
     assert!(said.contains("Slurm has 3 tasks"), "{said}");
     // Who collects is interrupted: the tasks are cancelled, nothing is lost or counted as failed.
     let child = cluster.study(&["resume", &store]).stdout(Stdio::Pipe).stderr(Stdio::Pipe);
@@ -460,8 +459,7 @@ fn interrupted_and_detached(cluster: &Cluster, file: &str) {
     let status = child.wait_for(&SystemClock, MINUTE_NS).expect("it ends").expect("in time");
     assert_eq!(status.code(), Some(130));
     cluster.wait("empty queue", |c| c.ask("squeue", &["-h"]).trim().is_empty());
-    let (code, reported, said) = cluster.run(&["resume", &store]);
-    assert_eq!(code, Some(0), "{said}");
+    let (reported, said) = cluster.expect(0, &["resume", &store]);
     assert!(reported.contains("12 of 12 trials done, 0 failed"), "{reported}");
     assert!(!said.contains("trying again"), "{said}");
 }
@@ -469,8 +467,7 @@ fn interrupted_and_detached(cluster: &Cluster, file: &str) {
 /// A preset gives the same tables on the cluster as on this machine.
 fn the_same_tables_as_here(cluster: &Cluster, file: &str) {
     let here = cluster.path("here.sqlite");
-    let (code, _, said) = cluster.run(&["run", file, "--preset", "slow", "--store", &here]);
-    assert_eq!(code, Some(0), "{said}");
+    cluster.expect(0, &["run", file, "--preset", "slow", "--store", &here]);
     let rows = |store: &str, table: &str| {
         let rows = cluster.table(store, table);
         rows.iter()
@@ -521,8 +518,7 @@ fn a_store_that_is_locked(cluster: &Cluster, file: &str) {
     let results = files::list(&format!("{shared}/{folder}/results/0")).expect("results");
     assert_eq!(results.len(), 3, "{results:?}");
     drop(other);
-    let (code, reported, said) = cluster.run(&["resume", &store]);
-    assert_eq!(code, Some(0), "{said}");
+    let (reported, said) = cluster.expect(0, &["resume", &store]);
     assert!(reported.contains("12 of 12 trials done, 0 failed"), "{reported}");
     assert!(!said.contains("trying again"), "{said}");
     assert_eq!(files::list(&shared).expect("a folder"), Vec::<String>::new());
@@ -581,8 +577,7 @@ fn a_node_dies_and_the_collector_too(cluster: &mut Cluster) {
     let daemon = cluster.daemons.remove("slurmd-n2");
     drop(daemon);
     cluster.end_all("SLURMD_NODENAME=n2");
-    let (code, reported, said) = cluster.run(&["resume", &store]);
-    assert_eq!(code, Some(0), "{said}");
+    let (reported, said) = cluster.expect(0, &["resume", &store]);
     assert!(said.contains("its node failed"), "{said}");
     assert!(reported.contains("12 of 12 trials done, 0 failed"), "{reported}");
     let trials = cluster.trials(&store);

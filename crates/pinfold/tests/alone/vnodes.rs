@@ -888,8 +888,9 @@ fn a_recorded_load_takes_no_speed() {
     else {
         return;
     };
-    let said = stage.emulate(&["set", &stage.name, "--speed", "30%"]).stderr_text();
-    assert!(said.contains("not possible with inject"), "{said}");
+    let refused = stage.emulate(&["set", &stage.name, "--speed", "30%"]);
+    let said = refused.stderr_text();
+    assert!(!refused.status.success() && said.contains("not possible with inject"), "{said}");
 }
 
 #[test]

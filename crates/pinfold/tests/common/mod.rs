@@ -152,6 +152,13 @@ impl Sandbox {
         assert_eq!(printed, "", "{words:?} printed something all the same");
     }
 
+    /// Asserts the exit code, and returns output and messages.
+    #[track_caller]
+    pub fn expect(&self, code: i32, words: &[&str]) -> (String, String) {
+        let output = self.run(words);
+        (output.stdout_text(), output.expect_code(code))
+    }
+
     /// Exit code, output and messages.
     pub fn answer(&self, words: &[&str]) -> (Option<i32>, String, String) {
         self.run(words).parts()
@@ -236,7 +243,7 @@ pub fn skip(why: impl std::fmt::Display) {
 pub fn is_missing(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|name| pinfold_host::process::find_program(name).is_none());
     if let Some(name) = missing {
-        skip(format!("{name} is not installed (cargo xtask test installs it)"));
+        skip(format!("{name} is not installed"));
     }
     missing.is_some()
 }

@@ -2,7 +2,7 @@
 //! once with the path and what to do, and no name makes a line of Pinfold's own.
 
 use crate::common::machine::start_quietly;
-use crate::common::{Checked as _, MINUTE_NS, PINFOLD, Sandbox, run, skip, until};
+use crate::common::{Checked as _, MINUTE_NS, PINFOLD, Sandbox, assert_parts, run, skip, until};
 use pinfold_host::files;
 use pinfold_host::process::{Spawn, Stdio, capture, find_program};
 
@@ -140,8 +140,10 @@ fn text_that_is_not_utf_8_is_refused_with_its_conversion() {
             let output = scene.run(words);
             let said = output.stderr_text();
             assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
-            assert!(said.contains(&format!("{path}: {place}")), "{said}");
-            assert!(said.contains(&format!("`iconv -f {from} -t UTF-8 {path} > NEW`")), "{said}");
+            assert_parts(
+                &said,
+                &[&format!("{path}: {place}"), &format!("`iconv -f {from} -t UTF-8 {path} > NEW`")],
+            );
         }
         let converted = capture("iconv", ["-f", from, "-t", "UTF-8", &path], MINUTE_NS);
         if let Ok(converted) = converted.map(|output| output.stdout_text()) {

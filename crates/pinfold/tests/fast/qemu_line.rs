@@ -1,7 +1,7 @@
 //! A QEMU command line says what machine it is: `plan`, `run`.
 
 use crate::common::machine::QEMU;
-use crate::common::{Checked as _, ROOT, Sandbox, is_missing, pinfold};
+use crate::common::{Checked as _, ROOT, Sandbox, assert_parts, is_missing, pinfold};
 use pinfold_host::process::Output;
 
 fn run_line(line: &str) -> Output {
@@ -36,9 +36,14 @@ fn the_plan_is_for_the_machine_of_the_command_line() {
     assert_eq!(roles, ["vcpu(0)", "vcpu(1)", "vcpu(2)", "vcpu(3)", "emulator", "iothread(io1)"]);
 
     let script = words("--emit qemu", line);
-    assert!(script.contains("-smp 4,sockets=1,cores=2,threads=2"), "{script}");
-    assert!(script.contains("set -- numactl -m 1 qemu-system-x86_64"), "{script}");
-    assert!(script.contains("host-nodes=1,policy=bind"), "{script}");
+    assert_parts(
+        &script,
+        &[
+            "-smp 4,sockets=1,cores=2,threads=2",
+            "set -- numactl -m 1 qemu-system-x86_64",
+            "host-nodes=1,policy=bind",
+        ],
+    );
     // What is asked counts; a reserve is planned too.
     assert!(words("--emit qemu --vcpus 6", line).contains("-smp 6,sockets=1,cores=3"));
     let clusters = "qemu-system-aarch64 -M virt -cpu max -smp 4,clusters=2";
@@ -106,8 +111,7 @@ fn a_script_that_drops_its_arguments_is_named() {
     let line =
         format!("--state-dir {folder}/state run -s none --start-timeout 1s -- sh {script} -smp 1");
     let said = run_line(&line).expect_code(4);
-    assert!(said.contains("did not open its QMP socket within 1 s: it started QEMU"), "{said}");
-    assert!(said.contains("\"$@\""), "{said}");
+    assert_parts(&said, &["did not open its QMP socket within 1 s: it started QEMU", "\"$@\""]);
     run_line("run -s none --start-timeout soon -- qemu-kvm").expect_code(2);
     assert!(run_line("run --help-all").stdout_text().contains("--start-timeout <TIME>"));
 }

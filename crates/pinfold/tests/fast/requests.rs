@@ -1,6 +1,6 @@
 //! The request file of the documentation and the same in flags give the same plan.
 
-use crate::common::{Checked as _, ROOT, Sandbox, assert_parts, pinfold, run as run_program};
+use crate::common::{Checked as _, ROOT, Sandbox, assert_parts, pinfold, run};
 use pinfold_emit::{FORMATS, Format};
 use pinfold_host::files;
 
@@ -12,8 +12,11 @@ fn block(language: &str) -> String {
     rest.split_once("```").expect("the block ends").0.to_owned()
 }
 
-fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
-    pinfold(arguments).parts()
+/// Asserts the exit code, and returns output and messages.
+#[track_caller]
+fn expect(code: i32, words: &[&str]) -> (String, String) {
+    let output = pinfold(words);
+    (output.stdout_text(), output.expect_code(code))
 }
 
 #[test]
@@ -26,12 +29,10 @@ fn a_file_and_flags_say_the_same() {
     for form in ["--json", "--explain"] {
         let of_file =
             ["plan", "--strategy", "multi-vm", "--request", &path, "--input", &input, form];
-        let (code, planned, reported) = run(&of_file);
-        assert_eq!(code, Some(0), "{reported}");
+        let (planned, _) = expect(0, &of_file);
         let mut arguments = flags.clone();
         arguments.extend(["--input", &input, form]);
-        let (code, by_flags, reported) = run(&arguments);
-        assert_eq!(code, Some(0), "{reported}");
+        let (by_flags, _) = expect(0, &arguments);
         assert_eq!(planned, by_flags);
         assert!(planned.contains("slow") && planned.contains("web"), "{planned}");
     }
@@ -43,9 +44,8 @@ fn what_is_wrong_is_reported_with_its_place() {
     let sandbox = Sandbox::new();
     let in_file = |text: &str, reported: &str| {
         let path = sandbox.write("request.toml", text);
-        let (code, _, said) =
-            run(&["plan", "--strategy", "auto", "--request", &path, "--input", &input]);
-        assert_eq!(code, Some(2), "{said}");
+        let (_, said) =
+            expect(2, &["plan", "--strategy", "auto", "--request", &path, "--input", &input]);
         assert!(said.contains(reported), "{said}");
     };
     in_file("[[vm]]\nname = \"a\"\nvcpu = 1\n", "line 3, column 1: vm has no key \"vcpu\"");
@@ -80,8 +80,7 @@ fn what_is_wrong_is_reported_with_its_place() {
     let check = |flags: &[&str], reported: &str| {
         let mut arguments = vec!["plan", "--strategy", "auto", "--input", &input];
         arguments.extend(flags);
-        let (code, _, said) = run(&arguments);
-        assert_eq!(code, Some(2), "{said}");
+        let (_, said) = expect(2, &arguments);
         assert!(said.contains(reported), "{said}");
     };
     check(&["--vm", "name=a,vcpus=0"], "--vm: vcpus: 0 is not a number of at least 1");
@@ -100,8 +99,7 @@ fn several_machines_are_emitted_one_by_one() {
     let base = ["plan", "--strategy", "multi-vm", "--input", &input, "--isolate", "host"];
     let vms = ["--vm", "name=web,vcpus=2", "--vm", "name=db,vcpus=4,iothreads=io", "--emit"];
     let emit = |more: &[&str]| -> String {
-        let (code, text, said) = run(&[&base[..], &vms[..], more].concat());
-        assert_eq!(code, Some(0), "{said}");
+        let (text, _) = expect(0, &[&base[..], &vms[..], more].concat());
         text
     };
     let (of_host, of_vnode): (Vec<&Format>, Vec<&Format>) =
@@ -117,7 +115,7 @@ fn several_machines_are_emitted_one_by_one() {
             assert!(part.contains(&alone), "{format} of {name}:\n{alone}\nis not in\n{part}");
         }
         if ["qemu", "proxmox", "nova"].contains(&format) {
-            let ran = run_program("sh", ["-c", all.as_str(), "all"]);
+            let ran = run("sh", ["-c", all.as_str(), "all"]);
             assert_eq!(ran.status.code(), Some(2), "{format}");
             assert!(ran.stderr_text().contains("--vnode NAME"), "{}", ran.stderr_text());
         }
@@ -146,8 +144,7 @@ fn published_layouts_are_one_command_each() {
         let mut words: Vec<&str> = line.split_whitespace().skip(1).collect();
         words.extend(["--input", &input]);
         words.extend(form);
-        let (code, text, said) = run(&words);
-        assert_eq!(code, Some(0), "{said}");
+        let (text, _) = expect(0, &words);
         text
     };
     let xml = planned(affinity, &["--emit", "libvirt"]);
@@ -191,8 +188,7 @@ fn a_pin_that_cannot_be_is_refused_before_anything_is_planned() {
     let check = |flags: &[&str], reported: &str| {
         let mut arguments = vec!["plan", "-s", "balanced", "--vcpus", "4", "--input", &input];
         arguments.extend(flags);
-        let (code, _, said) = run(&arguments);
-        assert_eq!(code, Some(2), "{said}");
+        let (_, said) = expect(2, &arguments);
         assert!(said.contains(reported), "{said}");
     };
     check(&["--pin", "vcpu3"], "--pin: \"vcpu3\" is not written ROLE=CPUS");
@@ -201,8 +197,7 @@ fn a_pin_that_cannot_be_is_refused_before_anything_is_planned() {
     check(&["--name", "my vm"], "--name: the name \"my vm\" cannot be used: it has a blank");
     let two =
         ["plan", "-s", "balanced", "--vm", "name=a vcpus=2", "--vm", "name=b", "--pin", "vcpu0=1"];
-    let (code, _, said) = run(&two);
-    assert_eq!(code, Some(2), "{said}");
+    let (_, said) = expect(2, &two);
     assert!(said.contains("write pins=ROLE=CPUS among the keys of --vm"), "{said}");
 }
 
@@ -221,12 +216,10 @@ fn pins_have_the_numbers_of_the_domain_file() {
     let input = "package:1 [numa(memory=8GiB)] l3:1 core:4 pu:1";
     let plan = |pin: &str| {
         let words = ["plan", "-s", "balanced", "--into", &path, "--pin", pin, "--input", input];
-        run(&[&words[..], &["--emit", "libvirt"]].concat())
+        pinfold([&words[..], &["--emit", "libvirt"]].concat())
     };
-    let (code, text, said) = plan("vcpu3=2");
-    assert_eq!(code, Some(0), "{said}");
+    let text = plan("vcpu3=2").expect_success().stdout_text();
     assert!(text.contains("<vcpupin vcpu='3' cpuset='2'/>"), "{text}");
-    let (code, _, said) = plan("vcpu1=2");
-    assert_eq!(code, Some(2), "{said}");
+    let said = plan("vcpu1=2").expect_code(2);
     assert!(said.contains("has no vCPU 1") && said.contains("it has 0, 3"), "{said}");
 }

@@ -55,6 +55,12 @@ see = "{value(time, kind = 'good')}"
 agree = "value(time, kind = 'good') == 12 and value(cycles, kind = 'good') == 5"
 "#;
 
+/// Asserts the exit code of a command of `study`, and returns output and messages.
+#[track_caller]
+fn expect(sandbox: &Sandbox, code: i32, words: &[&str]) -> (String, String) {
+    sandbox.expect(code, &[&["study"], words].concat())
+}
+
 fn study(sandbox: &Sandbox, words: &[&str]) -> (Option<i32>, String, String) {
     sandbox.answer(&[&["study"], words].concat())
 }
@@ -62,8 +68,7 @@ fn study(sandbox: &Sandbox, words: &[&str]) -> (Option<i32>, String, String) {
 /// The results as Markdown, with a chart next to them.
 fn markdown_of(workspace: &Sandbox, store: &str) {
     let path = workspace.path("tiny.md");
-    let (code, _, said) = study(workspace, &["report", store, "--out", &path]);
-    assert_eq!(code, Some(0), "{said}");
+    expect(workspace, 0, &["report", store, "--out", &path]);
     let text = files::read_text(&path).expect("the results");
     assert_parts(
         &text,
@@ -75,14 +80,12 @@ fn markdown_of(workspace: &Sandbox, store: &str) {
     assert!(drawing.starts_with("<svg xmlns") && drawing.contains("class=\"grid\""), "{drawing}");
     // A later text of the study may say other things, but not measure others.
     let later = workspace.write("later.toml", &STUDY.replace("A trivial workload", "Said anew"));
-    let (code, _, said) = study(workspace, &["report", store, "--study", &later, "--out", &path]);
-    assert_eq!(code, Some(0), "{said}");
+    expect(workspace, 0, &["report", store, "--study", &later, "--out", &path]);
     let text = files::read_text(&path).expect("the results");
     assert!(text.starts_with("# Said anew\n") && text.contains("of a later text"), "{text}");
     let other = STUDY.replace("command = [\"true\"]", "command = [\"false\"]");
     let other = workspace.write("other.toml", &other);
-    let (code, _, said) = study(workspace, &["report", store, "--study", &other, "--out", &path]);
-    assert_eq!(code, Some(2), "{said}");
+    let (_, said) = expect(workspace, 2, &["report", store, "--study", &other, "--out", &path]);
     assert!(said.contains("workload true is not what the run in the store measured"), "{said}");
 }
 
@@ -91,16 +94,14 @@ fn from_file_to_page() {
     let workspace = Sandbox::new();
     let file = workspace.write("tiny.toml", STUDY);
     let store = workspace.path("tiny.sqlite");
-    let (code, reported, said) = study(&workspace, &["check", &file]);
-    assert_eq!(code, Some(0), "{said}");
+    let (reported, said) = expect(&workspace, 0, &["check", &file]);
     assert!(
         reported.contains("10 run, 10 skipped") && said.contains("needs 100000 cores"),
         "{said}"
     );
     let empty = said.lines().find_map(|line| line.split_once("empty: l1d_misses: "));
     let empty = empty.map(|(_, why)| why.to_owned());
-    let (code, reported, said) = study(&workspace, &["run", &file, "--store", &store]);
-    assert_eq!(code, Some(1), "{said}");
+    let (reported, said) = expect(&workspace, 1, &["run", &file, "--store", &store]);
     assert!(said.contains("8 of 24 trials failed"), "{said}");
     // Twelve trials per block, of which four of the shell's fail.
     assert!(reported.contains("24 of 24 trials done, 8 failed, 10 cells skipped"), "{reported}");
@@ -115,12 +116,10 @@ fn from_file_to_page() {
             "{why}: {reported}{said}"
         );
     }
-    let (code, _, said) = study(&workspace, &["resume", &store]);
-    assert_eq!(code, Some(2), "{said}");
+    let (_, said) = expect(&workspace, 2, &["resume", &store]);
     assert!(said.contains("no unfinished run of a study"), "{said}");
     let page = workspace.path("tiny.html");
-    let (code, _, said) = study(&workspace, &["report", &store, "--out", &page]);
-    assert_eq!(code, Some(0), "{said}");
+    expect(&workspace, 0, &["report", &store, "--out", &page]);
     let html = files::read_text(&page).expect("the page is there");
     assert_parts(
         &html,
@@ -136,14 +135,12 @@ fn from_file_to_page() {
     let has_parquet = files::exists(&workspace.path("tiny-tables/samples.parquet"));
     assert_eq!(has_parquet, cfg!(feature = "parquet"));
     markdown_of(&workspace, &store);
-    let (code, reported, said) = study(&workspace, &["diff", &store, &store, "--json"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (reported, _) = expect(&workspace, 0, &["diff", &store, &store, "--json"]);
     let same: serde_json::Value = serde_json::from_str(&reported).expect("JSON");
     assert!(same["both"].as_array().is_some_and(|rows| rows.len() > 4), "{reported}");
     let other =
         workspace.write("other.toml", &STUDY.replace("name = \"tiny\"", "name = \"other\""));
-    let (code, _, said) = study(&workspace, &["run", &other, "--store", &store]);
-    assert_eq!(code, Some(2), "{said}");
+    let (_, said) = expect(&workspace, 2, &["run", &other, "--store", &store]);
     assert!(said.contains("holds the study \"tiny\", not \"other\""), "{said}");
 }
 
@@ -188,17 +185,13 @@ rows = ["neighbour", "memory_node"]
 fn neighbours_run_and_memory_is_bound() {
     let workspace = Sandbox::new();
     let file = workspace.write("beside.toml", BESIDE);
-    let (code, reported, said) = study(&workspace, &["check", &file]);
-    assert_eq!(code, Some(0), "{said}");
+    let (reported, said) = expect(&workspace, 0, &["check", &file]);
     if !reported.contains(" 4 run,") {
         return skip(said);
     }
     let store = workspace.path("beside.sqlite");
-    let (code, reported, said) = study(&workspace, &["run", &file, "--store", &store]);
-    assert_eq!(code, Some(0), "{reported}{said}");
-    let (code, _, said) =
-        study(&workspace, &["export", &store, "--out", &workspace.path("tables")]);
-    assert_eq!(code, Some(0), "{said}");
+    expect(&workspace, 0, &["run", &file, "--store", &store]);
+    expect(&workspace, 0, &["export", &store, "--out", &workspace.path("tables")]);
     let values = |table: &str| -> Vec<(String, bool)> {
         let text =
             files::read_text(&workspace.path(&format!("tables/{table}.csv"))).expect("a table");
@@ -225,8 +218,7 @@ fn neighbours_run_and_memory_is_bound() {
 fn what_is_wrong_is_reported_with_its_place() {
     let workspace = Sandbox::new();
     let file = workspace.write("bad.toml", &STUDY.replace("repetitions", "repetition"));
-    let (code, _, said) = study(&workspace, &["check", &file]);
-    assert_eq!(code, Some(2));
+    let (_, said) = expect(&workspace, 2, &["check", &file]);
     assert!(
         said.contains("bad.toml: line 4, column 1: the study has no key \"repetition\""),
         "{said}"
@@ -235,8 +227,7 @@ fn what_is_wrong_is_reported_with_its_place() {
         .write("cut.toml", &STUDY.replace("probes", "constraints = ['cores > 5e9']\nprobes"));
     let (_, _, said) = study(&workspace, &["check", &file]);
     assert!(said.contains("line 6, column 16: the constraints exclude all 20"), "{said}");
-    let (code, _, said) = study(&workspace, &["status", &workspace.path("none.sqlite")]);
-    assert_eq!(code, Some(2));
+    let (_, said) = expect(&workspace, 2, &["status", &workspace.path("none.sqlite")]);
     assert!(said.contains("there is no store at"), "{said}");
 }
 
@@ -292,8 +283,7 @@ command = ["true"]
 lasts = "10ms"
 "#;
     let file = workspace.write("ways.toml", text);
-    let (code, reported, said) = study(&workspace, &["check", &file]);
-    assert_eq!(code, Some(0), "{said}");
+    let (reported, said) = expect(&workspace, 0, &["check", &file]);
     let reported = reported.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(reported.contains("1 run, 1 skipped"), "{reported}");
     assert!(
@@ -331,8 +321,7 @@ fn slow_cores_run_as_published_and_their_warnings_are_kept() {
     if !reported.contains("3 run, 0 skipped") {
         return skip(said);
     }
-    let (code, reported, said) = study(&workspace, &["run", &file, "--store", &store]);
-    assert_eq!(code, Some(0), "{said}");
+    let (reported, _) = expect(&workspace, 0, &["run", &file, "--store", &store]);
     assert!(reported.contains("4 of 4 trials done, 0 failed"), "{reported}");
     let (_, reported, said) = study(&workspace, &["status", &store, "--json"]);
     let status: serde_json::Value = serde_json::from_str(&reported).expect("JSON");
@@ -345,8 +334,7 @@ fn slow_cores_run_as_published_and_their_warnings_are_kept() {
         "{reported}"
     );
     let page = workspace.path("slow.html");
-    let (code, _, said) = study(&workspace, &["report", &store, "--out", &page]);
-    assert_eq!(code, Some(0), "{said}");
+    expect(&workspace, 0, &["report", &store, "--out", &page]);
     let html = files::read_text(&page).expect("the page is there");
     assert!(html.contains("in 2 trials: warning: slow cores"), "{html}");
 }

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::ops::Deref;
 
-use crate::common::{Checked as _, PINFOLD, Sandbox, run, skip, until};
+use crate::common::{Checked as _, PINFOLD, Sandbox, assert_parts, run, skip, until};
 use pinfold_host::process::{self, Child, Signaled, Stdio};
 use pinfold_host::{Host, LiveHost, files};
 use pinfold_model::Tid;
@@ -79,8 +79,7 @@ fn a_command_has_its_cpus_its_input_and_its_answer() {
     assert_eq!(printed, expected, "{}", output.stderr_text());
     let status = place.run(&["status"]);
     assert!(status.status.success(), "nothing is left: {}", status.stdout_text());
-    let said = place.run(&["run", "--cores", "1", "--", "no-such-program-here"]).expect_code(127);
-    assert!(said.contains("no program"), "{said}");
+    place.refuse(&["run", "--cores", "1", "--", "no-such-program-here"], 127, "no program");
     let killed = place.run(&["run", "-s", "none", "--cores", "1", "--", "sh", "-c", "kill -9 $$"]);
     assert_eq!(killed.status.code(), Some(128 + 9), "{}", killed.stderr_text());
 }
@@ -135,8 +134,13 @@ fn a_command_that_runs_has_its_status() {
     let status = place.run(&["status"]);
     let (code, text) = (status.status.code(), status.stdout_text());
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("1 placement is active, as planned"), "{text}");
-    assert!(text.contains(": sh under compact, monitored by a running Pinfold process"), "{text}");
+    assert_parts(
+        &text,
+        &[
+            "1 placement is active, as planned",
+            ": sh under compact, monitored by a running Pinfold process",
+        ],
+    );
     let json: serde_json::Value =
         serde_json::from_str(&place.run(&["status", "--json"]).stdout_text()).expect("JSON");
     let roles = json["in_force"][0]["roles"].as_array().expect("roles").clone();
@@ -227,8 +231,7 @@ fn a_second_command_gets_other_cpus() {
     let status = place.run(&["status"]);
     let (code, text) = (status.status.code(), status.stdout_text());
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("2 placements have a CPU that is used twice"), "{text}");
-    assert!(text.contains("cpu-used-twice"), "{text}");
+    assert_parts(&text, &["2 placements have a CPU that is used twice", "cpu-used-twice"]);
     other.signal(Signaled::Terminate).expect("a signal");
     assert!(until(|| other.try_wait().expect("a child").is_some()));
     let mut said = String::new();

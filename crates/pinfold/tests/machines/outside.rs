@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{Checked as _, PATIENCE_NS, Sandbox, skip};
+use crate::common::{Checked as _, PATIENCE_NS, Sandbox, assert_parts, skip};
 use pinfold_host::process::{Output, own_pid};
 use pinfold_host::{Clock as _, SystemClock};
 use serde_json::Value;
@@ -58,8 +58,7 @@ fn waits_of_a_process() {
     let text = looked(&["measure", "sched"]).stdout_text();
     let first =
         if level == "tracepoints" { "every wait was recorded" } else { "only sums are available" };
-    assert!(text.contains(first), "{text}");
-    assert!(text.contains("task"), "{text}");
+    assert_parts(&text, &[first, "task"]);
 }
 
 #[test]

@@ -41,8 +41,7 @@ fn a_gap_in_the_numbers_of_vcpus_leaves_none_without_a_place() {
     let qmp = scene.qmp();
     plug(&scene, 3);
     let apply = ["apply", "--qmp", &qmp, "--strategy", "compact", "--pin", "vcpu(3)=0"];
-    let said = scene.run(&[&apply[..5], &["--pin", "vcpu(2)=0"]].concat()).expect_code(2);
-    assert!(said.contains("no vCPU 2"), "{said}");
+    scene.refuse(&[&apply[..5], &["--pin", "vcpu(2)=0"]].concat(), 2, "no vCPU 2");
     scene.run(&apply).expect_success();
     let (code, found) = status(&scene);
     assert_eq!(code, Some(0), "{found}");

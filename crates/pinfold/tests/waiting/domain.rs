@@ -16,6 +16,14 @@ fn pinfold(daemon: Option<&Daemon>, words: &[&str]) -> (Option<i32>, String, Str
     run("env", [&[&uri, PINFOLD], words].concat()).parts()
 }
 
+/// Asserts the exit code, and returns output and talk.
+#[track_caller]
+fn expect(code: i32, daemon: Option<&Daemon>, words: &[&str]) -> (String, String) {
+    let (found, printed, said) = pinfold(daemon, words);
+    assert_eq!(found, Some(code), "{printed}{said}");
+    (printed, said)
+}
+
 fn domain_xml() -> String {
     format!(
         "<!-- mine -->\n<domain type='qemu'>\n  <name>{NAME}</name>\n  <memory unit='MiB'>32</memory>\n  \
@@ -53,21 +61,18 @@ fn libvirt_takes_a_merged_file_and_gives_it_back() {
     let Some(daemon) = Daemon::start(NAME) else { return };
     let file = format!("{}/mine.xml", daemon.folder.path().display());
     files::write_atomic(&file, domain_xml().as_bytes()).unwrap();
-    let (code, said, _) = pinfold(None, &["plan", "--check", &file, "--input", DESKTOP]);
-    assert_eq!(code, Some(1), "{said}");
+    let (said, _) = expect(1, None, &["plan", "--check", &file, "--input", DESKTOP]);
     assert!(said.contains("half-pinned") && said.contains("mine.xml:9 "), "{said}");
 
     let plan = ["plan", "-s", "balanced", "--input", DESKTOP];
     let words = [&plan[..], &["--emit", "libvirt", "--into", &file]].concat();
-    let (code, merged, said) = pinfold(None, &words);
-    assert_eq!(code, Some(0), "{said}");
+    let (merged, _) = expect(0, None, &words);
     assert!(merged.starts_with("<!-- mine -->") && merged.contains("<!-- why? -->"), "{merged}");
     files::write_atomic(&file, merged.as_bytes()).unwrap();
     daemon.virsh(&["define", &file, "--validate"]).unwrap();
     let dumped = daemon.virsh(&["dumpxml", NAME]).unwrap();
     assert_eq!(placement(&dumped), placement(&merged), "{dumped}");
-    let (code, said, _) = pinfold(None, &["plan", "--check", &file, "--input", DESKTOP]);
-    assert_eq!(code, Some(0), "{said}");
+    expect(0, None, &["plan", "--check", &file, "--input", DESKTOP]);
 
     // The script of commands brings another placement, of this host (virsh takes no other CPUs).
     let words = ["plan", "-s", "compact", "--vcpus", "6", "--name", NAME, "--emit"];
@@ -96,8 +101,7 @@ fn libvirt_takes_memory_nodes_cells_and_huge_pages() {
     let vm = format!("name={NAME},vcpus=4,iothreads=iothread1,memory=64MiB,huge-pages=2MiB");
     let words =
         ["plan", "-s", "sequential", "--input", TWO_NODES, "--vm", &vm, "--emit", "libvirt"];
-    let (code, merged, said) = pinfold(None, &[&words[..], &["--into", &file]].concat());
-    assert_eq!(code, Some(0), "{said}");
+    let (merged, _) = expect(0, None, &[&words[..], &["--into", &file]].concat());
     files::write_atomic(&file, merged.as_bytes()).unwrap();
     daemon.virsh(&["define", &file, "--validate"]).unwrap();
     let dumped = daemon.virsh(&["dumpxml", NAME]).unwrap();
@@ -154,14 +158,12 @@ fn a_running_domain_is_checked_thread_by_thread() {
     files::write_atomic(&file, format!("{head}{tune}{tail}").as_bytes()).unwrap();
     daemon.virsh(&["define", &file]).unwrap();
     daemon.virsh(&["start", NAME, "--paused"]).unwrap();
-    let (code, said, hint) = pinfold(Some(&daemon), &["plan", "--check", "--libvirt", NAME]);
-    assert_eq!(code, Some(1), "{said}{hint}");
+    let (said, hint) = expect(1, Some(&daemon), &["plan", "--check", "--libvirt", NAME]);
     for name in ["vcpus-share-pu", "emulator-on-vcpu"] {
         assert!(said.contains(name), "{name} is not in\n{said}");
     }
     assert!(hint.contains(&format!("pinfold apply --libvirt {NAME}")), "{hint}");
-    let (code, json, _) = pinfold(Some(&daemon), &["plan", "--check", "--libvirt", NAME, "--json"]);
-    assert_eq!(code, Some(1));
+    let (json, _) = expect(1, Some(&daemon), &["plan", "--check", "--libvirt", NAME, "--json"]);
     assert!(json.contains("\"format\": \"pinfold-review/1\""), "{json}");
     daemon.virsh(&["destroy", NAME]).unwrap();
     daemon.virsh(&["undefine", NAME]).unwrap();

@@ -221,8 +221,7 @@ fn programs_are_measured_in_guests_that_are_placed() {
     let workspace = Sandbox::new();
     let file = workspace.write("guests.toml", STUDY);
     let store = workspace.path("guests.sqlite");
-    let (code, reported, said) = workspace.answer(&["study", "check", &file]);
-    assert_eq!(code, Some(0), "{said}");
+    let (reported, _) = workspace.expect(0, &["study", "check", &file]);
     assert!(reported.contains("8 run, 0 skipped"), "{reported}");
     let (code, reported, said) = workspace.answer(&["study", "run", &file, "--store", &store]);
     if has_no_kernel(&said) {
@@ -255,8 +254,7 @@ fn programs_are_measured_in_guests_that_are_placed() {
         samples.sum::<f64>()
     };
     assert!(sum("process_switches") > sum("switches"), "{}", sum("switches"));
-    let (code, reported, _) = workspace.answer(&["journal"]);
-    assert_eq!(code, Some(0));
+    let (reported, _) = workspace.expect(0, &["journal"]);
     assert!(reported.contains("reverted") && !reported.contains("active"), "{reported}");
 }
 
@@ -282,8 +280,7 @@ fn another_machine_runs_beside() {
     if has_no_kernel(&said_by(&mut child)) {
         return;
     }
-    let (code, reported, said) = workspace.answer(&["study", "status", &store]);
-    assert_eq!(code, Some(0), "{said}");
+    let (reported, _) = workspace.expect(0, &["study", "status", &store]);
     assert!(reported.contains("4 of 4 trials done, 0 failed"), "{reported}");
     assert_eq!(most, 2);
     let html = report(&workspace, &store);
@@ -367,8 +364,7 @@ fn neither_interrupt_nor_kill_leave_a_machine() {
             !format!("{reported}{said}").contains("not everything"),
             "{name}: {reported}{said}"
         );
-        let (code, reported, said) = workspace.answer(&["study", "status", &store]);
-        assert_eq!(code, Some(0), "{said}");
+        let (reported, _) = workspace.expect(0, &["study", "status", &store]);
         assert!(reported.contains("of 9 trials done, 0 failed"), "{name}: {reported}");
     }
 }
