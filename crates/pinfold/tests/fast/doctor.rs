@@ -42,8 +42,7 @@ fn rows_are_decided_by_the_capture() {
         let mut tree = SnapshotHost::parse(&made).expect("a capture");
         edit(&mut tree);
         sandbox.write("host.capture", tree.to_text());
-        let output = sandbox.run(&["doctor", "--input", &file, "--json"]);
-        let found: Value = output.json();
+        let found = sandbox.run(&["doctor", "--input", &file, "--json"]).json();
         let text = |row: &Value, key: &str| row[key].as_str().expect("a text").to_owned();
         let row = |row: &Value| (text(row, "name"), text(row, "verdict"), text(row, "why"));
         found["capabilities"].as_array().expect("rows").iter().map(row).collect()

@@ -301,8 +301,7 @@ fn a_command_that_is_no_machine_or_does_not_exist_is_refused_at_once() {
     }
     let near = pinfold(&format!("plan -s balance --vcpus 2 --input {RYZEN}")).stderr;
     assert!(near.contains("balanced") && !near.contains("balanced-shared"), "{near}");
-    let help = pinfold("plan --help").stdout;
-    assert_parts(&help, &["--prefer", "--avoid", "--pin"]);
+    assert_parts(&pinfold("plan --help").stdout, &["--prefer", "--avoid", "--pin"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `install.sh` and `uninstall.sh` in a directory of the test, and the packages of other
 //! distributions, which use them.
 
-use crate::common::{Checked as _, PINFOLD, ROOT, Sandbox, run};
+use crate::common::{Checked as _, PINFOLD, ROOT, Sandbox, assert_parts, run};
 use pinfold_host::files;
 use pinfold_host::process::Output;
 
@@ -59,8 +59,7 @@ fn what_is_installed_is_removed() {
     let words = ["PINFOLD_COMPLETE=fish", &program, "--", "pinfold", "study"];
     let begun = root.path("share/pinfold/studies/n");
     let words = [&words[..], &["run", &begun]].concat();
-    let study = run("env", &words).stdout_text();
-    assert!(study.contains("numa-interference.toml\tincluded study"), "{study}");
+    assert_parts(&run("env", &words).stdout_text(), &["numa-interference.toml\tincluded study"]);
 
     // A second installation replaces the first, with what only an older version had.
     let old = root.path("share/pinfold/old");

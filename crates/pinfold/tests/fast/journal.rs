@@ -102,8 +102,7 @@ fn what_is_not_understood_is_named_with_a_hint_and_hides_nothing() {
         &talk,
         &["2-2.jsonl: cannot parse line 2", "move", "pinfold-journal/9", "a later one"],
     );
-    let one = journals.run(&["2-2"]);
-    assert_eq!(one.status.code(), Some(3));
+    journals.run(&["2-2"]).expect_code(3);
     for (id, part) in [("9-9", "there is no journal"), ("../x", "there is no journal")] {
         let unknown = journals.run(&[id]);
         assert_eq!(unknown.status.code(), Some(2));
@@ -251,8 +250,7 @@ fn placements_are_undone_and_shown_by_the_name_of_their_machine() {
     assert_eq!(journals.pinfold(&["status", "desktop"]).status.code(), Some(2));
     assert!(journals.pinfold(&["undo", "8"]).status.success(), "by its process ID");
     assert!(journals.pinfold(&["undo", "twin"]).status.success(), "one machine has the name now");
-    let none = journals.pinfold(&["undo", "twin"]).stderr_text();
-    assert!(none.contains("none is active; `pinfold"), "{none}");
+    assert_parts(&journals.pinfold(&["undo", "twin"]).stderr_text(), &["none is active; `pinfold"]);
 }
 
 /// A plan cannot avoid the CPUs of a placement whose journal cannot be read, and says so.
@@ -366,8 +364,7 @@ fn an_empty_journal_of_a_live_process_is_not_called_nothing_done() {
         "{said}"
     );
     assert!(journals.journals.contains(&format!("{id}.jsonl")), "it is left");
-    let status = journals.pinfold(&["status"]);
-    assert_eq!(status.status.code(), Some(3), "{}", status.stdout_text());
+    journals.pinfold(&["status"]).expect_code(3);
     let other = journals.pinfold(&["undo", "4999999-1"]).expect_success();
     assert!(other.stderr_text().contains("no step had been executed"), "{}", other.stderr_text());
 }

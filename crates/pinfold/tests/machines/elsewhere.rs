@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::machine::Machine;
-use crate::common::{Checked as _, PINFOLD, is_missing, run, skip, until};
+use crate::common::{Checked as _, PINFOLD, assert_parts, is_missing, run, skip, until};
 use pinfold_host::files;
 use pinfold_host::process::{Output, is_root};
 use pinfold_model::{CpuSet, Tid};
@@ -119,8 +119,7 @@ fn a_removed_folder_still_holds_the_machine(scene: &Machine, before: &BTreeMap<T
     let pid = scene.qemu.pid().to_string();
     assert_eq!(refused.status.code(), Some(3), "{said}");
     assert!(said.contains("is missing: ") && said.contains("undo --reset"), "{said}");
-    let said = run_from(scene, "b", &[], &["status"]).expect_code(3);
-    assert!(said.contains("is missing: "), "{said}");
+    assert_parts(&run_from(scene, "b", &[], &["status"]).expect_code(3), &["is missing: "]);
     let said = run_from(scene, "b", &[], &["undo", "--all"]).expect_code(5);
     let missing =
         format!("process {pid} is placed already, and the journal of that placement is missing");

@@ -66,8 +66,7 @@ impl TestGroup {
 fn a_command_has_its_cpus_its_input_and_its_answer() {
     let place = TestGroup::new();
     let script = "grep Cpus_allowed_list /proc/self/status; cat; exit 7";
-    let input = place.path("input");
-    files::write_atomic(&input, b"what it was given\n").expect("a file");
+    let input = place.write("input", b"what it was given\n");
     let shell = format!(
         "{PINFOLD} --state-dir {} run -s compact --cores 1 -- sh -c '{script}' < {input}",
         place.path("state")
@@ -80,22 +79,21 @@ fn a_command_has_its_cpus_its_input_and_its_answer() {
     let status = place.run(&["status"]);
     assert!(status.status.success(), "nothing is left: {}", status.stdout_text());
     place.refuse(&["run", "--cores", "1", "--", "no-such-program-here"], 127, "no program");
-    let killed = place.run(&["run", "-s", "none", "--cores", "1", "--", "sh", "-c", "kill -9 $$"]);
-    assert_eq!(killed.status.code(), Some(128 + 9), "{}", killed.stderr_text());
+    place
+        .run(&["run", "-s", "none", "--cores", "1", "--", "sh", "-c", "kill -9 $$"])
+        .expect_code(128 + 9);
 }
 
 #[test]
 fn its_memory_is_where_its_cpus_are() {
     let place = TestGroup::new();
-    let topology = place.run(&["topo", "--json"]);
-    let topology: serde_json::Value = topology.json();
+    let topology = place.run(&["topo", "--json"]).json();
     if topology["nodes"].as_array().map_or(0, Vec::len) < 2 {
         return skip("this host has one NUMA node");
     }
     let words =
         ["run", "-s", "numa-exclusive", "--cores", "1", "--", "cat", "/proc/self/numa_maps"];
-    let output = place.run(&words);
-    assert!(output.stdout_text().contains(" bind:"), "{}", output.stdout_text());
+    assert_parts(&place.run(&words).stdout_text(), &[" bind:"]);
 }
 
 /// More cores than there are: what names no strategy is refused with the numbers; a strategy that
@@ -141,8 +139,7 @@ fn a_command_that_runs_has_its_status() {
             ": sh under compact, monitored by a running Pinfold process",
         ],
     );
-    let json: serde_json::Value =
-        serde_json::from_str(&place.run(&["status", "--json"]).stdout_text()).expect("JSON");
+    let json = place.run(&["status", "--json"]).json();
     let roles = json["in_force"][0]["roles"].as_array().expect("roles").clone();
     if own.len() > 1 {
         let role = serde_json::json!({
@@ -156,8 +153,7 @@ fn a_command_that_runs_has_its_status() {
     assert!(!said.contains("virtual machine"), "{said}");
     run.signal(Signaled::Terminate).expect("a signal");
     assert!(until(|| run.try_wait().expect("a child").is_some()));
-    let status = place.run(&["status"]);
-    assert!(status.stdout_text().contains("no placement is active"), "{}", status.stdout_text());
+    assert_parts(&place.run(&["status"]).stdout_text(), &["no placement is active"]);
 }
 
 #[test]
@@ -228,17 +224,14 @@ fn a_second_command_gets_other_cpus() {
         .start()
         .expect("pinfold starts");
     assert!(until(|| place.mask("other").is_some()), "the command has begun");
-    let status = place.run(&["status"]);
-    let (code, text) = (status.status.code(), status.stdout_text());
-    assert_eq!(code, Some(0), "{text}");
+    let text = place.print(&["status"]);
     assert_parts(&text, &["2 placements have a CPU that is used twice", "cpu-used-twice"]);
     other.signal(Signaled::Terminate).expect("a signal");
     assert!(until(|| other.try_wait().expect("a child").is_some()));
     let mut said = String::new();
     other.stderr().expect("a pipe").read_to_string(&mut said).expect("a text");
     assert!(said.contains("warning: cpu-used-twice") && said.contains("used by sh"), "{said}");
-    let status = place.run(&["status"]);
-    assert_eq!(status.status.code(), Some(0), "{}", status.stdout_text());
+    place.run(&["status"]).expect_code(0);
     first.signal(Signaled::Terminate).expect("a signal");
     assert!(until(|| first.try_wait().expect("a child").is_some()));
 }

@@ -4,7 +4,7 @@
 use std::ops::Deref;
 
 use crate::common::machine::{Machine, QEMU, find_thread};
-use crate::common::{SECOND_NS, Sandbox, is_missing, run, skip, until};
+use crate::common::{Checked as _, SECOND_NS, Sandbox, is_missing, run, skip, until};
 use pinfold_host::process::{Child, Signaled, Spawn};
 use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, files, paths};
 use pinfold_model::{Policy, Tid};
@@ -138,8 +138,7 @@ fn a_watch_guards_what_apply_left_and_its_end_takes_the_rights() {
     let mut watch = stage.watch();
     assert!(until(|| stage.guards().len() == 1), "no guard");
     let [guard] = stage.guards()[..] else { panic!("not one guard") };
-    let reported = run("kill", ["-HUP", &watch.pid().to_string()]);
-    assert!(reported.status.success(), "{}", reported.stderr_text());
+    run("kill", ["-HUP", &watch.pid().to_string()]).expect_success();
     watch.signal(Signaled::Stop).expect("stopped");
     assert!(until(|| stage.policy() == stage.former()), "it is {}", stage.policy());
     watch.signal(Signaled::Continue).expect("goes on");

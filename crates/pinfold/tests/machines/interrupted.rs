@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 
 use crate::common::machine::Machine;
-use crate::common::{Checked as _, MINUTE_NS, Sandbox, is_missing, run, skip, until};
+use crate::common::{Checked as _, MINUTE_NS, Sandbox, assert_parts, is_missing, run, skip, until};
 use pinfold_host::process::{self, Output, Signaled, Spawn, Stdio};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths};
 use pinfold_model::{CpuSet, Tid};
@@ -128,8 +128,7 @@ fn a_plan_that_is_replaced_stays_or_the_next_one_does() {
     let dry = scene.run(&[&second[..], &["--dry-run"]].concat());
     assert!(dry.stdout_text().contains("set affinity of task"), "{}", dry.stdout_text());
     assert_eq!(scene.masks(), placed);
-    let said = apply(&second);
-    assert!(said.contains(&format!("the plan of {} was replaced", scene.name)), "{said}");
+    assert_parts(&apply(&second), &[&format!("the plan of {} was replaced", scene.name)]);
     let replaced = scene.masks();
     assert_ne!(replaced, placed);
     apply(&first);
@@ -184,7 +183,7 @@ fn an_undo_that_is_interrupted_is_finished() {
     for nth in 1..=2 {
         scene.run(&["apply", "--qmp", &qmp, "--strategy", "compact"]).expect_success();
         scene.interrupted("sched_setaffinity", nth, &["undo"]).expect_success();
-        let log = files::read_text(&scene.path("strace")).expect("strace's log");
+        let log = scene.read("strace");
         assert!(log.contains("SIGINT"), "the signal came at call {nth}");
         assert_eq!(scene.masks(), before);
     }

@@ -2,7 +2,9 @@
 //! already: Debian's kernel in QEMU's translator, whose init is `pinload agent`.
 
 use crate::common::machine::{QEMU, start_quietly};
-use crate::common::{Checked as _, PATIENCE_NS, SECOND_NS, Sandbox, is_missing, skip};
+use crate::common::{
+    Checked as _, PATIENCE_NS, SECOND_NS, Sandbox, assert_parts, is_missing, skip,
+};
 use pinfold_host::process::{Child, Output, Spawn, Stdio, find_program};
 use pinfold_host::{SystemClock, files};
 use pinfold_model::{Accelerator, Isa};
@@ -125,8 +127,7 @@ fn check_refusals(guest: &Running) {
     let plan = guest.sandbox.write("none.json", plan);
     let words = ["compare", "--guest", &guest.socket, "--plan", &plan, "--plan", &plan];
     let output = guest.sandbox.run(&[&words[..], &["--", "wakeup"]].concat());
-    let said = output.stderr_text();
-    assert!(said.contains("only the demo guest can be started under a plan"), "{said}");
+    assert_parts(&output.stderr_text(), &["only the demo guest can be started under a plan"]);
 }
 
 /// A probe in the guest against the same probe on this machine.

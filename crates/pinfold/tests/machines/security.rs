@@ -1,7 +1,7 @@
 //! What docs/security.md promises, on processes of this test's own.
 
 use crate::common::machine::{QEMU, find_thread, list_masks, start_quietly};
-use crate::common::{Checked as _, PINFOLD, Sandbox, is_missing, run, skip, until};
+use crate::common::{Checked as _, PINFOLD, Sandbox, assert_parts, is_missing, run, skip, until};
 use pinfold_host::process::{Child, Output, Spawn, is_root};
 use pinfold_host::{Host as _, LiveHost, files, paths, proc_stat};
 
@@ -108,8 +108,7 @@ fn without_privileges_own_machines_are_placed_and_the_host_is_left() {
         assert!(!output.status.success() && said.contains(reason), "{words:?}: {said}");
         assert_eq!(list_masks(&host, qemu.pid()), before, "{words:?}: {said}");
     }
-    let status = pinfold(&user, &state, &["status"]);
-    assert!(status.stdout_text().contains("no placement is active"), "{}", status.stdout_text());
+    assert_parts(&pinfold(&user, &state, &["status"]).stdout_text(), &["no placement is active"]);
 }
 
 /// Each row of the page's table names a test that exists.
@@ -240,16 +239,13 @@ fn the_hook_refuses_plans_that_others_can_write() {
     let said = hook(&root);
     assert!(said.contains("plans/vm1.json: ") && !said.contains("others"), "it is read: {said}");
     sh("chmod 666 plans/vm1.json");
-    let said = hook(&root);
-    assert!(said.contains("vm1.json: can be written by others"), "{said}");
+    assert_parts(&hook(&root), &["vm1.json: can be written by others"]);
     // A link into a folder of somebody else's, say.
     sh(
         "chmod 600 plans/vm1.json && mv plans/vm1.json home.json && ln -s ../home.json plans/vm1.json",
     );
-    let said = hook(&root);
-    assert!(said.contains("vm1.json: is a link"), "{said}");
+    assert_parts(&hook(&root), &["vm1.json: is a link"]);
     assert!(files::exists(&plan), "it is left there");
     sh("rm plans/vm1.json && mv home.json plans/vm1.json && chmod 777 plans");
-    let said = hook(&root);
-    assert!(said.contains("plans: can be written by others"), "{said}");
+    assert_parts(&hook(&root), &["plans: can be written by others"]);
 }

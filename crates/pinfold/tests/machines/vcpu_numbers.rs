@@ -3,7 +3,6 @@
 
 use crate::common::machine::Machine;
 use crate::common::{Checked as _, until};
-use pinfold_host::files;
 use pinfold_vm::Monitor as _;
 use pinfold_vm::qemu::QmpTransport as _;
 use serde_json::{Value, json};
@@ -59,7 +58,6 @@ fn a_gap_in_the_numbers_of_vcpus_leaves_none_without_a_place() {
 
     // A plan from a file for fewer numbers than there are is refused.
     let plan = scene.run(&["plan", "--strategy", "compact", "--vcpus", "3", "--json"]);
-    let file = scene.path("plan.json");
-    files::write_atomic(&file, plan.stdout_text().as_bytes()).expect("a plan");
+    let file = scene.write("plan.json", plan.stdout_text());
     scene.run(&["apply", "--qmp", &qmp, "--plan", &file]).expect_code(2);
 }

@@ -86,8 +86,7 @@ impl TestMachine {
 fn is_outside_the_plan(scene: &TestMachine, shown: &str) {
     let row = shown.lines().find(|line| line.trim_start().starts_with("vcpu(1) "));
     assert!(row.is_some_and(|row| row.contains(" none ") && !row.contains("DRIFTED")), "{shown}");
-    let json = scene.run(&["status", "--json"]).stdout_text();
-    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let json = scene.run(&["status", "--json"]).json();
     let roles = json["in_force"][0]["roles"].as_array().expect("roles");
     let plugged = roles.iter().find(|role| role["role"] == "vcpu(1)").expect("the new vCPU");
     assert!(plugged["planned"].is_null() && plugged["ok"] == false, "{plugged}");
@@ -142,7 +141,7 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     scene.reported("vcpu(1) (thread");
     scene.reported("iothread(io7)");
     scene.reported("is not in the plan");
-    let reported = files::read_text(&scene.path("said")).expect("text");
+    let reported = scene.read("said");
     assert!(
         reported.contains("\"found\":\"CPUs ") && reported.contains("\"who\":\""),
         "{reported}"
@@ -227,7 +226,7 @@ fn a_write_to_the_machines_group_is_reported_with_what_and_since_when() {
     }
     scene.host.write(&file, first.to_string().as_bytes()).expect("narrowed");
     scene.reported("\"event\":\"groups\"");
-    let reported = files::read_text(&scene.path("said")).expect("text");
+    let reported = scene.read("said");
     let line = reported.lines().find(|line| line.contains("\"event\":\"groups\"")).expect("a line");
     let line: Value = serde_json::from_str(line).expect("JSON");
     assert_eq!(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::machine::list_masks;
-use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox, run, skip, until};
+use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox, assert_parts, run, skip, until};
 use crate::daemon::Daemon;
 use pinfold_host::process::{Output, Signaled, Spawn, Stdio, find_program, is_root, own_pid};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files};
@@ -141,8 +141,7 @@ fn watch_puts_pins_right_through_libvirt() {
     daemon.virsh(&["vcpupin", NAME, "0", &elsewhere, "--live"]).expect("it moves");
     reported("(vcpu(0)): affinity was changed");
     watch.kill().expect("it ends");
-    let xml = xml(&daemon, &[]);
-    assert!(xml.contains(&format!("<vcpupin vcpu='0' cpuset='{one}'/>")), "{xml}");
+    assert_parts(&xml(&daemon, &[]), &[&format!("<vcpupin vcpu='0' cpuset='{one}'/>")]);
     let all = masks(pid(&daemon));
     assert!(all.values().all(|mask| *mask == one), "{all:?}");
     pinfold(&daemon, &["undo"]).expect_success();
@@ -202,8 +201,7 @@ fn a_domain_is_found_by_name_uuid_and_id_and_its_numatune_is_heeded() {
     let completed = run("env", words).stdout_text();
     assert_eq!(completed, format!("{NAME}\tdomain\n"));
     let unknown = ["apply", "--libvirt", "nonesuch", "--strategy", "none"];
-    let said = pinfold(&daemon, &unknown).expect_code(4);
-    assert!(said.contains("knows no domain \"nonesuch\""), "{said}");
+    assert_parts(&pinfold(&daemon, &unknown).expect_code(4), &["knows no domain \"nonesuch\""]);
     let said = pinfold(&daemon, &["apply", "nonesuch", "--strategy", "none"]).expect_code(4);
     assert!(said.contains("no libvirt domain and no running QEMU is named nonesuch"), "{said}");
     // The nodes are those of `virsh dumpxml`. With one CPU this strategy refuses everywhere, and
@@ -213,8 +211,7 @@ fn a_domain_is_found_by_name_uuid_and_id_and_its_numatune_is_heeded() {
     let avoid: Vec<String> = own.iter().skip(1).map(|pu| pu.to_string()).collect();
     let avoid = format!("--avoid={}", avoid.join(","));
     let place = ["apply", "--libvirt", NAME, "-s", "low-latency", "--dry-run", avoid.as_str()];
-    let said = pinfold(&daemon, &place).stderr_text();
-    assert!(said.contains("the request keeps it on node 0"), "{said}");
+    assert_parts(&pinfold(&daemon, &place).stderr_text(), &["the request keeps it on node 0"]);
 }
 
 /// A plan names the domain by its UUID, and a machine that libvirt does not manage by its name.
@@ -270,8 +267,7 @@ fn a_domain_that_ended_leaves_only_its_definition_to_undo() {
     daemon.virsh(&["destroy", NAME]).expect("it ends");
     // The definition is meant for the next start: neither the end of the domain nor a command that
     // finds it ended reverts that.
-    let status = pinfold(&daemon, &["status"]);
-    assert!(status.stdout_text().contains("has exited"), "{}", status.stdout_text());
+    assert_parts(&pinfold(&daemon, &["status"]).stdout_text(), &["has exited"]);
     assert!(xml(&daemon, &["--inactive"]).contains("cputune"));
     // Started anew it has the pins of its definition, which are not those of the first run.
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
