@@ -101,9 +101,9 @@ fn docs(root: &Path) -> Result<(), String> {
     run(root, "cargo", &["doc", "--workspace", "--no-deps", "--quiet"])
 }
 
-/// Test programs of the second lane, by file name: each starts its own daemons or guests, and makes
+/// Test programs of the second lane, by name: each starts its own daemons or guests, and makes
 /// no assumptions about the rest of the machine.
-const WAITING: [&str; 4] = ["domain", "libvirt", "slurm", "study_guests"];
+const WAITING: [&str; 5] = ["domain", "libvirt", "slurm", "study_guests", "vm"];
 
 /// Builds all tests and runs them in two lanes, then the documentation tests.
 fn cargo_tests(root: &Path, counts: &mut Counts) -> Result<(), String> {
@@ -174,14 +174,15 @@ fn binaries(root: &Path) -> Result<Vec<String>, String> {
     Ok(with_main.map(|(_, name)| name).collect())
 }
 
-/// The names of the test programs of all packages: `tests/NAME.rs` of each.
+/// The names of the test programs of all packages: `tests/NAME.rs` and `tests/NAME/main.rs`.
 fn test_files(root: &Path) -> Result<BTreeSet<String>, String> {
     let mut names = BTreeSet::new();
     let folders = packages(root)?.into_iter().map(|(folder, _)| folder.join("tests"));
     for folder in folders.filter(|path| path.is_dir()) {
-        let files = list(&folder)?.into_iter();
-        let files = files.filter(|path| path.extension().map_or(false, |end| end == "rs"));
-        names.extend(files.filter_map(|path| Some(path.file_stem()?.to_str()?.to_string())));
+        let programs = list(&folder)?.into_iter().filter(|path| {
+            path.extension().map_or(false, |end| end == "rs") || path.join("main.rs").is_file()
+        });
+        names.extend(programs.filter_map(|path| Some(path.file_stem()?.to_str()?.to_string())));
     }
     Ok(names)
 }
@@ -265,7 +266,7 @@ mod tests {
     fn each_test_of_the_second_lane_is_there() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let names = test_files(root).unwrap();
-        assert!(names.contains("vnodes") && names.contains("simulated"), "{:?}", names);
+        assert!(names.contains("examples") && names.contains("apply_live"), "{:?}", names);
         for name in &WAITING {
             assert!(names.contains(*name), "there is no test {}", name);
         }
