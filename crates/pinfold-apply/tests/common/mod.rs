@@ -1,10 +1,5 @@
 //! Simulated hosts with a virtual machine, plans for them, and a journal in a temporary folder.
 
-#![allow(dead_code, reason = "each test file uses its own part of the fixtures")]
-
-pub mod counted;
-pub mod stage;
-
 use std::ops::ControlFlow;
 
 use pinfold_apply::{

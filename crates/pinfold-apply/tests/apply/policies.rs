@@ -1,0 +1,230 @@
+//! Scheduling policies: each is set and comes back, and what the kernel wants for the real-time
+//! ones is prepared or refused by name.
+
+use crate::common::{Bench, Case, assert_same, break_at, set};
+use pinfold_apply::{ApplyError, Point, Refusal, plan_steps, status};
+use pinfold_host::{Host as _, HostMut as _, paths};
+use pinfold_model::{IsolationScope, Policy, Tid};
+use pinfold_sim::SimHost;
+
+const US: u64 = 1000;
+const CPU: &str = "/sys/fs/cgroup/cpu";
+
+/// The machine on a host with run time by group: all its threads in `group`.
+fn grouped(groups: &[(&str, i64)], group: &str) -> Case {
+    let case = crate::common::alone(
+        "run time by group",
+        crate::common::v2_builder().real_time_groups(groups),
+    );
+    let procs = paths::cgroup_procs(&format!("{CPU}{group}"));
+    case.host.write(&procs, crate::common::VM.to_string().as_bytes()).unwrap();
+    case
+}
+
+fn runtime(host: &SimHost, group: &str) -> String {
+    host.read_text(&paths::cpu_rt_runtime(&format!("{CPU}{group}"))).unwrap().trim().to_owned()
+}
+
+#[test]
+fn every_policy_is_set_and_comes_back() {
+    let check = |policy: Policy, pus: &str| {
+        let mut case = crate::common::v2();
+        case.plan.vnodes[0].threads[0].policy = Some(policy);
+        case.plan.vnodes[0].threads[0].pus = set(pus);
+        case.plan.exclusive = set("");
+        let (bench, before) = (Bench::new(), case.host.snapshot());
+        bench.apply(&case).unwrap();
+        assert_eq!(case.host.policy(Tid(501)).unwrap(), policy);
+        assert!(bench.undo(&case).is_complete());
+        assert_same(&before, &case.host, &policy.to_string());
+    };
+    check(Policy::Other { nice: -5 }, "2,6");
+    check(Policy::Batch { nice: 19 }, "2,6");
+    check(Policy::Idle, "2,6");
+    check(Policy::Fifo { priority: 99 }, "2,6");
+    check(Policy::RoundRobin { priority: 1 }, "2,6");
+}
+
+#[test]
+fn groups_get_run_time_from_the_root_down_and_lose_it_again() {
+    let groups = [("/other", 200_000), ("/machine", 0), ("/machine/vm1", 0)];
+    let case = grouped(&groups, "/machine/vm1");
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    let refused = case.host.set_policy(Tid(501), Policy::Fifo { priority: 1 }).unwrap_err();
+    assert_eq!(refused.errno(), Some(1), "EPERM, as under RT_GROUP_SCHED");
+    let applied = bench.apply(&case).unwrap();
+    assert_eq!(runtime(&case.host, "/machine"), "750000");
+    assert_eq!(runtime(&case.host, "/machine/vm1"), "750000");
+    assert_eq!(case.host.policy(Tid(501)).unwrap(), Policy::Fifo { priority: 1 });
+    assert!(plan_steps(&case.host, &case.plan, &case.target).unwrap().steps.is_empty());
+    for index in 0..applied.steps.len() {
+        for point in [Point::AfterJournal, Point::AfterChange] {
+            let case = grouped(&groups, "/machine/vm1");
+            let bench = Bench::new();
+            let broken = bench.apply_watched(&case, &mut break_at(index, point));
+            assert!(matches!(broken, Err(ApplyError::Abandoned { .. })));
+            assert!(bench.undo(&case).is_complete());
+            assert_same(&before, &case.host, &format!("killed at step {index}, {point:?}"));
+        }
+    }
+    assert!(bench.undo(&case).is_complete());
+    assert_same(&before, &case.host, "undone");
+}
+
+#[test]
+fn a_group_that_can_get_no_run_time_is_named() {
+    let case = grouped(&[("/greedy", 950_000), ("/vm1", 0)], "/vm1");
+    let before = case.host.snapshot();
+    let error = Bench::new().apply(&case).unwrap_err();
+    let refusal = Refusal::NoRunTime { group: format!("{CPU}/vm1"), above: CPU.to_owned() };
+    assert!(matches!(&error, ApplyError::Refused(found) if *found == refusal), "{error}");
+    assert!(error.hint().unwrap().contains("siblings"));
+    assert_same(&before, &case.host, "refused");
+}
+
+#[test]
+fn run_time_that_the_kernel_refuses_ends_with_the_policy_named() {
+    let case = grouped(&[("/vm1", 0)], "/vm1");
+    let before = case.host.snapshot();
+    for errno in [1, 16, 22, 28, 30] {
+        case.host.fail_on(&format!("write {CPU}/vm1/cpu.rt_runtime_us"), errno);
+        let error = Bench::new().apply(&case).unwrap_err();
+        assert!(error.to_string().contains("set policy of task 501"), "{error}");
+        assert!(error.hint().unwrap().contains("CONFIG_RT_GROUP_SCHED"), "{:?}", error.hint());
+        case.host.clear_faults();
+        assert_same(&before, &case.host, "nothing half done");
+    }
+}
+
+#[test]
+fn a_throttle_that_is_off_is_reported_and_can_be_switched() {
+    let mut case = crate::common::v2();
+    let throttle = paths::sysctl_kernel("sched_rt_runtime_us");
+    let bench = Bench::new();
+    let reported = |case: &Case| {
+        let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
+        planned.findings.iter().any(|one| one.subject == "real-time throttle")
+    };
+    let dangers = |case: &Case| {
+        let now = status(&case.host, &case.plan, &case.target).unwrap();
+        now.dangers.into_iter().map(|one| one.hint.unwrap()).collect::<Vec<_>>()
+    };
+    assert!(!reported(&case) && dangers(&case).is_empty());
+    case.host.write(&throttle, b"-1").unwrap();
+    assert!(reported(&case));
+    assert!(dangers(&case)[0].contains("rt-throttle=on"), "{:?}", dangers(&case));
+    case.plan.vnodes[0].threads[0].policy = Some(Policy::Idle);
+    assert!(dangers(&case).is_empty(), "no thread is real-time");
+    case.plan.vnodes[0].threads[0].policy = Some(Policy::Fifo { priority: 1 });
+    case.plan.tuning.add("rt-throttle=on").unwrap();
+    let before = case.host.snapshot();
+    bench.apply(&case).unwrap();
+    assert_eq!(case.host.read_text(&throttle).unwrap(), "950000\n");
+    assert!(bench.undo(&case).is_complete());
+    assert_same(&before, &case.host, "switched on and back");
+    case.plan.tuning.add("rt-throttle=off").unwrap();
+    case.host.write(&throttle, b"500000").unwrap();
+    bench.apply(&case).unwrap();
+    assert_eq!(case.host.read_text(&throttle).unwrap(), "-1\n");
+    assert!(dangers(&case)[0].contains("the plan requests"), "{:?}", dangers(&case));
+    let now = status(&case.host, &case.plan, &case.target).unwrap();
+    assert!(now.is_as_planned(), "it is no drift: {now:?}");
+    assert!(bench.undo(&case).is_complete());
+    assert_eq!(case.host.read_text(&throttle).unwrap(), "500000\n");
+}
+
+fn with_deadline(pus: &str, place: usize) -> Case {
+    let mut case = crate::common::v2();
+    let policy =
+        Policy::Deadline { runtime_ns: 500 * US, deadline_ns: 1000 * US, period_ns: 1000 * US };
+    let threads = &mut case.plan.vnodes[0].threads;
+    threads[0].policy = None;
+    threads[place].policy = Some(policy);
+    threads[place].pus = set(pus);
+    case.plan.exclusive = set("");
+    case
+}
+
+#[test]
+fn a_deadline_on_a_part_of_its_domain_is_refused_by_name() {
+    let case = with_deadline("2,6", 0);
+    let error = Bench::new().apply(&case).unwrap_err();
+    assert!(error.to_string().contains("0-7, their scheduling domain"), "{error}");
+    assert!(error.hint().unwrap().contains("partition"), "{:?}", error.hint());
+    let error = Bench::new().apply(&with_deadline("0-7", 1)).unwrap_err();
+    assert!(matches!(error, ApplyError::Refused(Refusal::DeadlineOf { .. })), "{error}");
+    // The kernel's own answer, had it been asked.
+    case.host.set_affinity(Tid(501), &set("2,6")).unwrap();
+    let policy =
+        Policy::Deadline { runtime_ns: 500 * US, deadline_ns: 1000 * US, period_ns: 1000 * US };
+    assert_eq!(case.host.set_policy(Tid(501), policy).unwrap_err().errno(), Some(1));
+}
+
+/// The machine of [`with_deadline`] in a partition that somebody made before.
+fn in_partition(kind: &str, others: &[(&str, &str)], pus: &str) -> Case {
+    let mut case = with_deadline(pus, 0);
+    let mut partitions = vec![("/sys/fs/cgroup/machine.slice", "2,6", kind)];
+    partitions.extend(others.iter().map(|(pus, kind)| ("/sys/fs/cgroup/rival.slice", *pus, *kind)));
+    for (group, pus, kind) in partitions {
+        if !case.host.exists(group) {
+            case.host.make_dir(group).unwrap();
+        }
+        case.host.write(&paths::cpuset_cpus(group), pus.as_bytes()).unwrap();
+        case.host.write(&paths::cpuset_partition(group), kind.as_bytes()).unwrap();
+        assert_eq!(case.host.read_text(&paths::cpuset_partition(group)).unwrap().trim(), kind);
+    }
+    case.plan.vnodes[0].threads[1].pus = set("2,6");
+    case.plan.vnodes[0].threads[2].pus = set("2,6");
+    case
+}
+
+#[test]
+fn a_deadline_is_given_where_the_partition_is_the_domain() {
+    let check = |kind: &str, others: &[(&str, &str)], pus: &str, domain: Option<&str>| {
+        let case = in_partition(kind, others, pus);
+        let what = format!("{kind} {others:?} {pus}");
+        let (bench, before) = (Bench::new(), case.host.snapshot());
+        let policy = case.plan.vnodes[0].threads[0].policy.unwrap();
+        match (bench.apply(&case), domain) {
+            (Ok(_), None) => assert_eq!(case.host.policy(Tid(501)).unwrap(), policy, "{what}"),
+            (Err(error), Some(domain)) => {
+                assert!(error.to_string().contains(&format!("all of {domain}, ")), "{error}");
+                // The kernel's own answer.
+                case.host.set_affinity(Tid(501), &set(pus)).unwrap();
+                let refused = case.host.set_policy(Tid(501), policy).unwrap_err();
+                assert_eq!(refused.errno(), Some(1), "{what}");
+                return;
+            }
+            (other, _) => panic!("{what}: {other:?}"),
+        }
+        let moved = case.host.set_affinity(Tid(501), &set("2")).unwrap_err();
+        assert_eq!(moved.errno(), Some(16), "it keeps its whole domain");
+        assert!(bench.undo(&case).is_complete(), "{what}");
+        assert_same(&before, &case.host, &what);
+    };
+    check("root", &[], "2,6", None);
+    check("root", &[("3,7", "isolated")], "2,6", None);
+    check("root", &[], "2", Some("2,6"));
+    check("isolated", &[], "2,6", None);
+    check("isolated", &[("3,7", "isolated")], "2,6", Some("2-3,6-7"));
+}
+
+#[test]
+fn a_deadline_in_a_partition_that_the_plan_makes_is_refused_with_why() {
+    let refused = |partition: &str| {
+        let mut case = with_deadline("2,6", 0);
+        case.plan.exclusive = set("2,6");
+        case.plan.isolation = IsolationScope::Host;
+        case.plan.tuning.add(partition).unwrap();
+        match Bench::new().apply(&case) {
+            Err(ApplyError::Refused(refusal)) => refusal,
+            other => panic!("{other:?}"),
+        }
+    };
+    let late = refused("partition=root");
+    assert!(matches!(late, Refusal::DeadlineBeforePartition { .. }), "{late}");
+    assert!(late.hint().unwrap().contains("cpuset.cpus.partition=root"));
+    let isolated = refused("partition=isolated");
+    assert!(matches!(isolated, Refusal::DeadlineInIsolated { .. }), "{isolated}");
+    assert!(isolated.to_string().contains("all isolated CPUs"), "{isolated}");
+}

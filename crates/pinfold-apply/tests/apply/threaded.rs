@@ -1,0 +1,56 @@
+//! A group that is divided into threaded ones goes, though processes live in them: what lies
+//! beyond their domain takes whole processes only.
+
+use crate::common::{Bench, v2};
+use pinfold_apply::{take_steps, unobserved};
+use pinfold_host::{Host as _, HostMut as _, paths};
+use pinfold_model::{Change, Step, Undo};
+
+const GROUP: &str = "/sys/fs/cgroup/pinfold-vnode-web";
+/// `rsyslogd`, of two threads.
+const PROCESS: u32 = 310;
+const THREAD: u32 = 311;
+
+fn steps() -> Vec<Step> {
+    let reason = || "a test".to_owned();
+    let removed = |path: &str| Undo::RemoveGroup { path: path.to_owned() };
+    let make = |path: &str| Step {
+        change: Change::MakeGroup { path: path.to_owned() },
+        undo: removed(path),
+        reason: reason(),
+    };
+    let write = |group: &str, path: String, value: &[u8]| Step {
+        change: Change::WriteFile { path, value: value.to_vec() },
+        undo: removed(group),
+        reason: reason(),
+    };
+    let mut steps =
+        vec![make(GROUP), write(GROUP, paths::cgroup_subtree_control(GROUP), b"+cpuset")];
+    for pu in ["2", "3"] {
+        let core = format!("{GROUP}/pinfold-core-{pu}");
+        steps.push(make(&core));
+        steps.push(write(&core, paths::cgroup_type(&core), b"threaded"));
+        steps.push(write(&core, paths::cpuset_cpus(&core), pu.as_bytes()));
+    }
+    steps
+}
+
+#[test]
+fn processes_leave_threaded_groups_as_a_whole() {
+    let (bench, case) = (Bench::new(), v2());
+    let mut journal = bench.begin(&case);
+    let host = &case.host;
+    take_steps(host, steps(), &mut journal, &mut unobserved()).unwrap();
+    drop(journal);
+    let enter = |file: String, task: u32| host.write(&file, task.to_string().as_bytes()).unwrap();
+    enter(paths::cgroup_procs(&format!("{GROUP}/pinfold-core-2")), PROCESS);
+    enter(paths::cgroup_threads(&format!("{GROUP}/pinfold-core-3")), THREAD);
+
+    let report = bench.undo(&case);
+    assert!(report.is_complete(), "{:?}", report.failed);
+    assert!(!host.exists(GROUP));
+    for task in [PROCESS, THREAD] {
+        let path = paths::process_cgroup(pinfold_model::Tid(task));
+        assert_eq!(host.read_text(&path).unwrap(), "0::/init.scope\n", "{task}");
+    }
+}

@@ -1,0 +1,154 @@
+//! Groups of emulated cores: threads that were dealt to them go back whence they came.
+
+use crate::common::{Bench, Case, assert_same, plan};
+use pinfold_apply::{Target, take_steps, undo, unobserved};
+use pinfold_host::{Host as _, HostMut as _, paths};
+use pinfold_model::{Change, CpuSet, Step, TaskState, Tid, Undo};
+use pinfold_sim::{CgroupVersion, SimHost, SimTask};
+
+const VNODE: &str = "/sys/fs/cgroup/pinfold-vnode-web";
+
+fn step(change: Change, undo: Undo) -> Step {
+    Step { change, undo, reason: "a test".to_owned() }
+}
+
+fn make(path: &str) -> Step {
+    let path = path.to_owned();
+    step(Change::MakeGroup { path: path.clone() }, Undo::RemoveGroup { path })
+}
+
+fn write(group: &str, name: &str, value: &str) -> Step {
+    let change = Change::WriteFile {
+        path: paths::cgroup_file(group, name),
+        value: value.as_bytes().to_vec(),
+    };
+    step(change, Undo::RemoveGroup { path: group.to_owned() })
+}
+
+/// A vnode of two cores in a threaded tree of version 2, into which process 500 was moved.
+fn steps(host: &SimHost) -> Vec<Step> {
+    let control = "/sys/fs/cgroup/cgroup.subtree_control";
+    let enable = |name: &str| {
+        let original = host.read(control).unwrap();
+        let change =
+            Change::WriteFile { path: control.to_owned(), value: format!("+{name}").into() };
+        step(change, Undo::WriteFile { path: control.to_owned(), original })
+    };
+    let mut steps = vec![enable("cpu"), make(VNODE)];
+    steps.push(write(VNODE, "cgroup.subtree_control", "+cpu"));
+    steps.push(write(VNODE, "cgroup.subtree_control", "+cpuset"));
+    for core in ["0", "1"] {
+        let group = format!("{VNODE}/pinfold-core-{core}");
+        steps.push(make(&group));
+        steps.push(write(&group, "cgroup.type", "threaded"));
+        steps.push(write(&group, "cpuset.cpus", core));
+    }
+    let states = [500, 501, 510].map(|tid| {
+        let task = host.task(Tid(tid)).unwrap();
+        let mask = host.affinity(Tid(tid)).unwrap();
+        TaskState { task: task.id(), group: task.group.clone(), mask, policy: task.policy }
+    });
+    let moved = [&states[0], &states[2]].map(|state| state.task).to_vec();
+    let (group, file) = (format!("{VNODE}/pinfold-core-0"), "cgroup.procs".to_owned());
+    let mount = "/sys/fs/cgroup".to_owned();
+    let undo = Undo::MoveTasks { mount, file: file.clone(), tasks: states.to_vec() };
+    steps.push(step(Change::MoveTasks { group, file, tasks: moved }, undo));
+    steps
+}
+
+#[test]
+fn threads_of_a_threaded_vnode_go_back_with_their_process() {
+    let group = "/machine.slice/vm.scope";
+    let host = SimHost::builder(CgroupVersion::V2, 2)
+        .group("/machine.slice", CpuSet::new(), CpuSet::new())
+        .task(SimTask::new(500, "qemu").in_group(group))
+        .task(SimTask::new(501, "CPU 0/KVM").in_group(group).thread_of(500))
+        .task(SimTask::new(510, "helper").in_group(group).child_of(500))
+        .build();
+    let target = Target::new(Tid(500), Vec::new());
+    let case = Case { name: "vnode", host: host.clone(), target, plan: plan("0", "1") };
+    let before = host.snapshot();
+    let bench = Bench::new();
+    let mut journal = bench.begin(&case);
+    take_steps(&case.host, steps(&host), &mut journal, &mut unobserved()).unwrap();
+    // The dealer's work, and a birth.
+    let dealt = format!("{VNODE}/pinfold-core-1/cgroup.threads");
+    case.host.write(&dealt, b"501").unwrap();
+    assert!(case.host.fork(Tid(501), Tid(700)));
+    let report = undo(&case.host, &mut journal);
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(case.host.task(Tid(700)).unwrap().group, group);
+    case.host.exit(Tid(700));
+    assert_same(&before, &case.host, "vnode");
+}
+
+/// What a sentinel would have released, had it not died too.
+#[test]
+fn what_was_switched_goes_back_without_a_sentinel() {
+    let slice = "/sys/fs/cgroup/web.slice";
+    let host = SimHost::builder(CgroupVersion::V2, 2)
+        .speed_groups()
+        .cpufreq(&[CpuSet::first_n(2)], &[1_200_000, 2_400_000])
+        .group("/web.slice", CpuSet::new(), CpuSet::new())
+        .task(SimTask::new(500, "work").in_group("/web.slice"))
+        .task(SimTask::new(510, "by hand").in_group("/web.slice"))
+        .build();
+    host.edit_task(Tid(510), |task| task.state = 'T');
+    let frequency = paths::cpufreq_policy_file("policy0", "scaling_setspeed");
+    host.write(&paths::cpufreq_policy_file("policy0", "scaling_governor"), b"userspace").unwrap();
+    host.write(&frequency, b"1200000").unwrap();
+    let switch = |path: &str, value: &str| {
+        let original = host.read(path).unwrap();
+        let path = path.to_owned();
+        let change = Change::WriteFile { path: path.clone(), value: value.into() };
+        step(change, Undo::WriteFile { path, original })
+    };
+    let freezer = paths::cgroup_freeze(slice);
+    let group = slice.to_owned();
+    let stopped = vec![host.task(Tid(510)).unwrap().id()];
+    let signals = Change::SignalProcesses { group: group.clone() };
+    let steps = vec![
+        switch(&frequency, "2400000"),
+        switch(&freezer, "0"),
+        step(signals, Undo::ContinueProcesses { group, stopped }),
+    ];
+    let target = Target::new(Tid(500), Vec::new());
+    let case = Case { name: "vnode", host, target, plan: plan("0", "1") };
+    let host = &case.host;
+    let before = host.snapshot();
+    let bench = Bench::new();
+    let mut journal = bench.begin(&case);
+    take_steps(host, steps, &mut journal, &mut unobserved()).unwrap();
+    // The methods' work, until they are killed.
+    host.write(&frequency, b"1200000").unwrap();
+    host.write(&frequency, b"2400000").unwrap();
+    host.write(&freezer, b"1").unwrap();
+    let work = host.task(Tid(500)).unwrap().id();
+    host.signal(work, pinfold_host::process::Signaled::Stop).unwrap();
+    let report = undo(host, &mut journal);
+    assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+    assert_eq!(host.task(Tid(510)).unwrap().state, 'T', "it was stopped by hand");
+    assert_ne!(host.task(Tid(500)).unwrap().state, 'T');
+    assert_same(&before, host, "vnode");
+}
+
+/// Children of a placed process have its mask, and lose it with it.
+#[test]
+fn children_of_a_process_that_was_held_are_freed() {
+    let host = SimHost::builder(CgroupVersion::V2, 2).task(SimTask::new(500, "work")).build();
+    let task = host.task(Tid(500)).unwrap().id();
+    let (mask, original) = (CpuSet::parse_list("1").unwrap(), host.affinity(Tid(500)).unwrap());
+    let change = Change::SetAffinity { task, mask };
+    let steps = vec![step(change, Undo::SetAffinity { task, original: original.clone() })];
+    // A platform's journal is of no machine.
+    let target = Target::new(Tid(100), Vec::new());
+    let case = Case { name: "vnode", host, target, plan: plan("0", "1") };
+    let host = &case.host;
+    let bench = Bench::new();
+    let mut journal = bench.begin(&case);
+    take_steps(host, steps, &mut journal, &mut unobserved()).unwrap();
+    assert!(host.fork(Tid(500), Tid(700)));
+    assert_ne!(host.affinity(Tid(700)).unwrap(), original);
+    assert!(undo(host, &mut journal).is_complete());
+    assert_eq!(host.affinity(Tid(700)).unwrap(), original);
+}

@@ -1,0 +1,319 @@
+//! Watching: births, drift, quarrels and the end of the machine.
+
+use crate::common::{
+    Bench, Case, assert_same, pin, set, v1, v1_libvirt, v1_machine_group, v2, v2_systemd,
+};
+use pinfold_apply::{
+    Extent, Journal, MAX_REPAIRS, Roles, Rules, WatchEvent, Watcher, apply, undo, unobserved,
+};
+use pinfold_host::{Host, HostMut as _, paths};
+use pinfold_model::{IsolationScope, Lifetime, Policy, Role, TaskId, Tid};
+use pinfold_sim::{SimHost, SimTask};
+
+/// Roles as QMP would tell them: what the test has put in.
+struct Reported {
+    roles: Vec<(TaskId, Role)>,
+    asked: u32,
+    dead: bool,
+}
+
+impl Roles for Reported {
+    fn roles(&mut self, _: &dyn Host, _: Tid) -> Result<Vec<(TaskId, Role)>, String> {
+        self.asked += 1;
+        if self.dead { Err("the socket is dead".to_owned()) } else { Ok(self.roles.clone()) }
+    }
+}
+
+struct TestMachine<'b> {
+    case: &'b Case,
+    journal: Journal<'b>,
+    watcher: Watcher,
+    reported: Reported,
+}
+
+impl<'b> TestMachine<'b> {
+    fn new(case: &'b Case, bench: &'b Bench) -> Self {
+        let mut journal = bench.begin(case);
+        apply(&case.host, &case.plan, &case.target, &mut journal, &mut unobserved()).unwrap();
+        let watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
+        let reported = Reported { roles: case.target.threads.clone(), asked: 0, dead: false };
+        let mut scene = Self { case, journal, watcher, reported };
+        assert_eq!(scene.tick(), []);
+        scene
+    }
+
+    fn tick(&mut self) -> Vec<WatchEvent> {
+        self.look(Extent::TaskEvents)
+    }
+
+    fn look(&mut self, extent: Extent) -> Vec<WatchEvent> {
+        self.watcher.tick(&self.case.host, &mut self.journal, &mut self.reported, extent).unwrap()
+    }
+
+    fn mask(&self, tid: u32) -> String {
+        self.case.host.affinity(Tid(tid)).unwrap().to_string()
+    }
+}
+
+fn born(host: &SimHost, tid: u32) -> TaskId {
+    assert!(host.clone_thread(Tid(500), Tid(tid)));
+    host.task(Tid(tid)).unwrap().id()
+}
+
+#[test]
+fn a_quiet_tick_asks_nothing() {
+    let (case, bench) = (v1(), Bench::new());
+    let mut scene = TestMachine::new(&case, &bench);
+    let (changes, steps) = (case.host.changes().len(), scene.journal.record().step_count());
+    for _ in 0..20 {
+        assert_eq!(scene.tick(), []);
+    }
+    assert_eq!(scene.reported.asked, 0);
+    assert_eq!(case.host.changes().len(), changes);
+    assert_eq!(scene.journal.record().step_count(), steps);
+}
+
+#[test]
+fn a_hotplugged_vcpu_is_placed_at_the_next_tick() {
+    let (mut case, bench) = (v1(), Bench::new());
+    let mut second = case.plan.vnodes[0].threads[0].clone();
+    second.role = Role::Vcpu(1);
+    case.plan.vnodes[0].threads.insert(1, second);
+    let expected = case.host.clone();
+    let mut scene = TestMachine::new(&case, &bench);
+    let task = born(&case.host, 510);
+    scene.reported.roles.push((task, Role::Vcpu(1)));
+    let events = scene.tick();
+    let placed = WatchEvent::Placed { task, role: Role::Vcpu(1), pus: set("1") };
+    assert!(events.contains(&placed), "{events:?}");
+    assert_eq!(scene.mask(510), "1");
+    assert_eq!(case.host.policy(Tid(510)).unwrap(), Policy::Fifo { priority: 1 });
+    assert_eq!(scene.watcher.target().role(Tid(510)), Some(&Role::Vcpu(1)));
+    // It inherited the emulator's mask; without Pinfold it would have had the original.
+    assert!(expected.clone_thread(Tid(500), Tid(510)));
+    assert!(undo(&case.host, &mut scene.journal).is_complete());
+    assert_same(&expected.snapshot(), &case.host, "hotplug");
+}
+
+#[test]
+fn a_hotplugged_vcpu_of_a_domain_is_placed_through_libvirt() {
+    let (mut case, bench) = (v1_libvirt(), Bench::new());
+    let mut second = case.plan.vnodes[0].threads[0].clone();
+    second.role = Role::Vcpu(1);
+    case.plan.vnodes[0].threads.insert(1, second);
+    let mut kept = case.target.kept[0].clone();
+    kept.setting = pin("vcpupin 1", Lifetime::Running);
+    kept.rules = Rules::Masks(Role::Vcpu(1));
+    case.target.kept.push(kept.clone());
+    let before = case.host.affinity(Tid(500)).unwrap();
+    let mut scene = TestMachine::new(&case, &bench);
+    let task = born(&case.host, 510);
+    case.host.keep_pin(kept.setting.clone(), None, &[Tid(510)]);
+    scene.reported.roles.push((task, Role::Vcpu(1)));
+    let placed = WatchEvent::Placed { task, role: Role::Vcpu(1), pus: set("1") };
+    let events = scene.tick();
+    assert!(events.contains(&placed), "{events:?}");
+    assert_eq!(case.host.setting(&kept.setting).unwrap().as_deref(), Some("1"));
+    assert_eq!(scene.mask(510), "1");
+    assert!(undo(&case.host, &mut scene.journal).is_complete());
+    assert_eq!(case.host.affinity(Tid(510)).unwrap(), before, "not the emulator's, which was ours");
+}
+
+#[test]
+fn a_worker_that_inherited_the_right_mask_needs_no_step_and_is_freed_by_undo() {
+    let (case, bench) = (v2().with(IsolationScope::Host), Bench::new());
+    let expected = case.host.clone();
+    let mut scene = TestMachine::new(&case, &bench);
+    let steps = scene.journal.record().step_count();
+    born(&case.host, 510);
+    assert_eq!(scene.tick(), []);
+    assert_eq!(scene.journal.record().step_count(), steps);
+    assert!(case.host.clone_thread(Tid(501), Tid(511)));
+    assert!(!scene.tick().is_empty(), "a worker of the vCPU follows the emulator");
+    assert_eq!(scene.mask(511), "0,4");
+    assert!(expected.clone_thread(Tid(500), Tid(510)) && expected.clone_thread(Tid(501), Tid(511)));
+    // The worker ran under the vCPU's policy, which the plan does not give to workers.
+    assert!(undo(&case.host, &mut scene.journal).is_complete());
+    assert_same(&expected.snapshot(), &case.host, "workers");
+}
+
+/// As before Linux 6.4: a device is opened, and a child of kthreadd serves it.
+#[test]
+fn a_vhost_thread_outside_the_process_is_found_by_its_device() {
+    let (case, bench) = (v1(), Bench::new());
+    let mut scene = TestMachine::new(&case, &bench);
+    assert_eq!(scene.look(Extent::Masks), []);
+    assert_eq!(scene.reported.asked, 0, "no device, no question");
+    let open = |task: &mut SimTask| task.descriptors.push("/dev/vhost-net".to_owned());
+    assert!(case.host.edit_task(Tid(500), open));
+    assert_eq!(scene.look(Extent::Masks), [], "its worker is not there yet");
+    assert_eq!(scene.reported.asked, 1);
+    case.host.add_task(SimTask::new(700, "vhost-500").kernel_thread());
+    let task = case.host.task(Tid(700)).unwrap().id();
+    scene.reported.roles.push((task, Role::Vhost(0)));
+    assert_eq!(scene.tick(), [], "no birth of the process's reports it");
+    let placed = WatchEvent::Placed { task, role: Role::Vhost(0), pus: set("0") };
+    assert_eq!(scene.look(Extent::Masks), [placed]);
+    assert_eq!(scene.mask(700), "0");
+    for _ in 0..5 {
+        assert_eq!(scene.look(Extent::Masks), []);
+    }
+    assert_eq!(scene.reported.asked, 2);
+    // A device without a worker is not asked for again and again.
+    assert!(case.host.edit_task(Tid(500), open));
+    for _ in 0..10 {
+        assert_eq!(scene.look(Extent::Masks), []);
+    }
+    assert_eq!(scene.reported.asked, 5);
+}
+
+#[test]
+fn drift_is_repaired_some_times_and_then_left() {
+    let (case, bench) = (v1(), Bench::new());
+    let before = case.host.snapshot();
+    let mut scene = TestMachine::new(&case, &bench);
+    for _ in 0..MAX_REPAIRS {
+        case.host.set_affinity(Tid(501), &set("0")).unwrap();
+        let events = scene.look(Extent::Masks);
+        assert!(
+            matches!(&events[..], [WatchEvent::Repaired { role: Role::Vcpu(0), .. }]),
+            "{events:?}"
+        );
+        assert_eq!(scene.mask(501), "1");
+    }
+    case.host.set_affinity(Tid(501), &set("0")).unwrap();
+    let events = scene.look(Extent::Masks);
+    assert!(
+        matches!(&events[..], [WatchEvent::Contested { role: Role::Vcpu(0), .. }]),
+        "{events:?}"
+    );
+    assert_eq!(scene.look(Extent::Masks), [], "told once");
+    assert_eq!(scene.mask(501), "0");
+    let report = undo(&case.host, &mut scene.journal);
+    assert_eq!((report.is_complete(), report.changed.len()), (true, 4), "{report:?}");
+    assert_eq!(scene.mask(501), "0", "who changed it last keeps it");
+    case.host.set_affinity(Tid(501), &set("0-1")).unwrap();
+    assert_same(&before, &case.host, "but for that");
+}
+
+#[test]
+fn who_may_have_moved_a_thread_is_reported() {
+    let clue_of = |case: &Case, mask: &str| {
+        let bench = Bench::new();
+        let mut scene = TestMachine::new(case, &bench);
+        case.host.set_affinity(Tid(501), &set(mask)).unwrap();
+        let events = scene.look(Extent::Masks);
+        let [WatchEvent::Repaired { clue, found, .. }] = &events[..] else { panic!("{events:?}") };
+        assert_eq!(*found, format!("CPUs {mask}"));
+        clue.clone()
+    };
+    let (one, other) = (v1(), v2_systemd());
+    assert_eq!(clue_of(&one, "0"), "no running program is known to do that");
+    assert!(clue_of(&one, "0-1").contains("its cpuset allows exactly"), "a reset");
+    let clue = clue_of(&other, "0");
+    assert!(clue.contains("systemd keeps the group as "), "{clue}");
+}
+
+#[test]
+fn a_group_that_a_person_wrote_to_is_reported_and_masks_are_put_right() {
+    let (case, bench) = (v1_machine_group(), Bench::new());
+    let mut scene = TestMachine::new(&case, &bench);
+    let path = paths::cpuset_cpus("/sys/fs/cgroup/cpuset/machine/vm1");
+    assert!(scene.watcher.files().any(|file| *file == path), "{path}");
+    assert_eq!(scene.look(Extent::Groups), []);
+    case.host.write(&path, b"0").unwrap();
+    let events = scene.look(Extent::Groups);
+    assert!(
+        events.iter().any(|event| {
+            matches!(event, WatchEvent::Groups { what, before, after, .. }
+            if *what == path && before == "0-1" && after == "0")
+        }),
+        "{events:?}"
+    );
+    // The vCPU's CPU is not in it: nothing can be put right, which is said too.
+    assert!(events.iter().any(|event| matches!(event, WatchEvent::Finding(_))), "{events:?}");
+    case.host.write(&path, b"0-1").unwrap();
+    let events = scene.look(Extent::Groups);
+    assert!(matches!(&events[..], [WatchEvent::Groups { .. }]), "{events:?}");
+    assert_eq!(scene.mask(501), "1", "Linux 6.2 and newer remember the mask");
+    assert_eq!(scene.look(Extent::Groups), []);
+}
+
+#[test]
+fn a_machine_that_was_moved_and_its_group_that_vanished_are_reported() {
+    let (case, bench) = (v1_machine_group(), Bench::new());
+    let mut scene = TestMachine::new(&case, &bench);
+    let mount = "/sys/fs/cgroup/cpuset";
+    for tid in [500, 501, 502, 503] {
+        let file = paths::cgroup_tasks(&format!("{mount}/machine/vm2"));
+        case.host.write(&file, tid.to_string().as_bytes()).unwrap();
+    }
+    case.host.remove_dir(&format!("{mount}/machine/vm1")).unwrap();
+    let events = scene.look(Extent::Groups);
+    let moved = |event: &WatchEvent| {
+        matches!(event, WatchEvent::Groups { before, after, .. }
+            if before.ends_with("/vm1") && after.ends_with("/vm2"))
+    };
+    let gone =
+        |event: &WatchEvent| matches!(event, WatchEvent::Groups { after, .. } if after == "gone");
+    assert!(events.iter().any(moved) && events.iter().any(gone), "{events:?}");
+    assert_eq!(scene.look(Extent::Groups), []);
+}
+
+#[test]
+fn a_thread_without_a_role_is_asked_for_again_soon() {
+    let (case, bench) = (v1(), Bench::new());
+    let mut scene = TestMachine::new(&case, &bench);
+    assert!(!scene.watcher.has_questions());
+    let task = born(&case.host, 510);
+    scene.tick();
+    assert!(scene.watcher.has_questions(), "its name may come later");
+    scene.reported.roles.push((task, Role::Vhost(0)));
+    let (host, journal) = (&case.host, &mut scene.journal);
+    scene.watcher.put_right(host, journal, &mut scene.reported).unwrap();
+    assert_eq!(scene.watcher.target().role(Tid(510)), Some(&Role::Vhost(0)));
+    scene.watcher.put_right(host, journal, &mut scene.reported).unwrap();
+    assert!(!scene.watcher.has_questions(), "answered");
+    assert_eq!(scene.reported.asked, 2);
+}
+
+#[test]
+fn a_dead_socket_is_reported_and_new_threads_follow_the_emulator() {
+    let (case, bench) = (v1(), Bench::new());
+    let mut scene = TestMachine::new(&case, &bench);
+    scene.reported.dead = true;
+    assert!(case.host.clone_thread(Tid(501), Tid(510)));
+    let events = scene.tick();
+    assert!(matches!(&events[0], WatchEvent::Finding(finding) if finding.text.contains("dead")));
+    assert_eq!(scene.mask(510), "0");
+    scene.look(Extent::Masks);
+    scene.look(Extent::Masks);
+    scene.look(Extent::Masks);
+    assert_eq!(scene.reported.asked, 3, "a thread without a role is asked for a few times only");
+}
+
+#[test]
+fn a_refused_placement_is_reported_and_not_fatal() {
+    let (case, bench) = (v1(), Bench::new());
+    let mut scene = TestMachine::new(&case, &bench);
+    assert!(case.host.clone_thread(Tid(501), Tid(510)));
+    case.host.fail_on("set_affinity 510", 22);
+    let events = scene.tick();
+    assert!(
+        matches!(&events[0], WatchEvent::Finding(finding) if finding.text.contains("510")),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn the_end_of_the_machine_is_reported_once() {
+    let (case, bench) = (v1().with(IsolationScope::Own), Bench::new());
+    let expected = case.host.clone();
+    let mut scene = TestMachine::new(&case, &bench);
+    case.host.exit(Tid(500));
+    assert_eq!(scene.tick(), [WatchEvent::Ended]);
+    assert_eq!(scene.tick(), []);
+    expected.exit(Tid(500));
+    assert!(undo(&case.host, &mut scene.journal).is_complete());
+    assert_same(&expected.snapshot(), &case.host, "a machine that ended");
+}
