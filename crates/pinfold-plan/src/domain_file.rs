@@ -20,7 +20,7 @@ mod windows;
 use pinfold_model::{CpuSet, NodeId, Policy, Role};
 use thiserror::Error;
 
-use crate::definition::Mark;
+use crate::strategies::definition::Mark;
 
 /// Why a text cannot be used as a domain file.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

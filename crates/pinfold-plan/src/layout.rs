@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use pinfold_model::{CpuSet, NodeId, Plan, Policy, PuId, Role, Tid, VnodePlan};
 
-use crate::definition;
 use crate::domain_file::{Board, Domain, DomainError, Located, Memnode, Place, Target};
+use crate::strategies::definition;
 
 /// The language in which a placement and its corrections are written.
 #[derive(Clone, Debug, PartialEq, Eq)]

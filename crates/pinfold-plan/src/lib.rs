@@ -12,66 +12,59 @@
 //! (`pinfold-lint`) use what is derived here for a guest: its [NUMA cells](guest_numa), its
 //! [caches](guest_cache), the kernel's [boot parameters](boot).
 //!
+//! The modules, in an order in which each imports only those before it (`cargo xtask tidy` finds
+//! cycles between them):
+//!
+//! 1. `error`, [`text`]: the refusals, and words for numbers and CPUs
+//! 2. `cores`: the CPUs that a request may use, and how they are chosen
+//! 3. `guest`: what a guest is shown of them
+//! 4. `analysis`: properties of placements, as findings
+//! 5. `placement`: what several strategies use to place threads
+//! 6. `strategies`: the table of strategies
+//! 7. [`domain_file`], [`layout`]: existing placements
+//! 8. `messages`: plans in text, with hints and commands
+//! 9. `plan`, `pinned`, `platform`, [`schema`]
+//!
 //! Nothing here accesses a host, a clock or randomness. The same input gives the same plan, on any
 //! machine.
 
-mod available;
-mod available_core;
-pub mod avoidable;
-pub mod boot;
-pub mod capacity;
-pub mod command;
-pub mod definition;
-pub mod domain_file;
-mod domains;
 mod error;
-mod exclusive_cores;
-mod explain;
-mod fit;
-mod group_words;
+pub mod text;
+
+mod cores;
 mod guest;
-pub mod guest_cache;
-pub mod guest_cells;
-pub mod guest_numa;
-mod hints;
-mod home;
-pub mod layout;
-mod linear;
-pub mod locality;
-pub mod online;
-mod parts;
-mod picture;
-mod pin_analysis;
-mod pinned;
-mod pins;
-mod plan;
-mod plan_builder;
-mod platform;
-mod policies;
-mod prefer;
-mod request_check;
-mod rest_isolation;
-mod rows;
-pub mod schema;
-mod select;
-mod sheet;
-mod starvation;
+
+mod analysis;
+mod placement;
 mod strategies;
+
+pub mod domain_file;
+pub mod layout;
+
+mod messages;
+
+mod pinned;
+mod plan;
+mod platform;
+pub mod schema;
+
 #[cfg(test)]
 mod tests;
-pub mod text;
-mod validate;
-mod vnode_builder;
 
-pub use available::{Index, usable_for_vcpus};
+pub use analysis::fit::{Fit, fit};
+pub use analysis::locality;
+pub use analysis::validate::validate;
+pub use cores::available::{Index, usable_for_vcpus};
+pub use cores::{avoidable, boot, capacity, online};
 pub use error::PlanError;
-pub use explain::{explain, outline};
-pub use fit::{Fit, fit};
-pub use picture::picture;
+pub use guest::{cache as guest_cache, numa as guest_numa};
+pub use messages::command;
+pub use messages::explain::{explain, outline};
+pub use messages::picture::picture;
+pub use messages::sheet::Sheet;
 pub use pinned::pinned;
+pub use placement::builder::NOT_ISOLATED;
+pub use placement::cells as guest_cells;
 pub use plan::{fill, plan, plan_if_possible};
-pub use plan_builder::NOT_ISOLATED;
 pub use platform::{FrequencyError, PlatformError, resolve_platform, speed_on};
-pub use sheet::Sheet;
-pub use strategies::{Strategy, strategies};
-pub use validate::validate;
+pub use strategies::{Strategy, definition, strategies};

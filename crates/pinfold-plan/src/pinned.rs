@@ -2,9 +2,9 @@
 
 use pinfold_model::{CpuSet, Plan, PuId, Request, Role, Topology};
 
-use crate::guest::{self, GuestSmt};
+use crate::guest::topology::{GuestSmt, matching};
+use crate::placement::builder::available;
 use crate::plan::plan;
-use crate::plan_builder::available;
 
 /// The plan of `none` for a request for one machine, with its vCPUs pinned to these CPUs in this
 /// order, and the guest topology that matches them. `None` if a CPU is kept free for the host, or
@@ -23,6 +23,6 @@ pub fn pinned(topology: &Topology, request: &Request, order: &[PuId]) -> Option<
             thread.pus = CpuSet::single(*order.get(*index as usize)?);
         }
     }
-    vnode.guest = Some(guest::matching(&available, order, GuestSmt::Mirror).0);
+    vnode.guest = Some(matching(&available, order, GuestSmt::Mirror).0);
     Some(plan)
 }

@@ -6,14 +6,20 @@ use pinfold_model::{
     tunables,
 };
 
-use crate::PlanError;
-use crate::available::usable_for_vcpus;
-use crate::pin_analysis::work_of;
+use crate::analysis::fit;
+use crate::analysis::placement as pin_analysis;
+use crate::analysis::placement::work_of;
+use crate::analysis::policies;
+use crate::cores::available::usable_for_vcpus;
+use crate::error::PlanError;
+use crate::messages::group_words;
+use crate::messages::hints;
+use crate::messages::prefer;
+use crate::placement::pins;
+use crate::placement::rest_isolation;
+use crate::strategies::definition;
 use crate::strategies::{Strategy, made, strategies};
 use crate::text::narrow;
-use crate::{
-    definition, fit, group_words, hints, pin_analysis, pins, policies, prefer, rest_isolation,
-};
 /// Makes the plan of the named strategy for a topology and a request. The same input gives the same
 /// plan.
 ///

@@ -20,7 +20,7 @@ use pinfold_model::{Plan, shown};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::validate::faults;
+use crate::analysis::validate::faults;
 
 /// The name of the format, which is the value of the field `format`.
 pub const FORMAT: &str = "pinfold-plan/1";

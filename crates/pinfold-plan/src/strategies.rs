@@ -9,6 +9,7 @@ mod balanced;
 mod balanced_shared;
 mod compact;
 mod compact_cores;
+pub mod definition;
 mod divide;
 mod isolcpus;
 mod l3_exclusive;
@@ -25,8 +26,8 @@ mod vnodes;
 
 use pinfold_model::{Plan, Request, Topology};
 
-use crate::PlanError;
-use crate::guest_cells::{self, Parts};
+use crate::error::PlanError;
+use crate::placement::cells::{self, Parts};
 
 /// A named placement strategy.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +106,7 @@ pub(crate) fn made(
     topology: &Topology,
     request: &Request,
 ) -> Result<Plan, PlanError> {
-    if !guest_cells::are_fixed(request) {
+    if !cells::are_fixed(request) {
         return divide::planned(strategy, topology, request);
     }
     let parts = Parts::new(topology, request)?;
@@ -122,7 +123,7 @@ pub(crate) fn made(
         match parts.alike(|part| (pick.plan)(topology, part)) {
             Ok(plans) => {
                 let mut plan = parts.merged(&plans)?;
-                plan.findings.insert(0, guest_cells::fits_each_cell(pick.name));
+                plan.findings.insert(0, cells::fits_each_cell(pick.name));
                 return Ok(plan);
             }
             Err(error) => last = Some(error),

@@ -1,7 +1,7 @@
 //! CPUs, counts and sizes in messages.
 
-use pinfold_model::CpuSet;
 use pinfold_model::text::agree;
+use pinfold_model::{CpuSet, NodeId, PuId};
 
 /// The verb that goes with these CPUs.
 #[must_use]
@@ -31,4 +31,10 @@ pub fn mib(bytes: u64) -> String {
         0 => format!("{} MiB", bytes >> 20),
         _ => format!("{} KiB", bytes >> 10),
     }
+}
+
+/// Nodes as a list, `0,2-3`.
+#[must_use]
+pub fn node_list(nodes: &[NodeId]) -> CpuSet {
+    nodes.iter().map(|node| PuId(node.0)).collect()
 }

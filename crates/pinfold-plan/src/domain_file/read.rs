@@ -9,7 +9,7 @@ use super::{
     Binding, Board, Cell, Domain, DomainError, Located, Memnode, Place, STRICT, Shape, Target,
     list, most_sockets,
 };
-use crate::definition::{Mark, NAMESPACE};
+use crate::strategies::definition::{Mark, NAMESPACE};
 
 /// Maximum number of XML nodes, more than any domain has; limits the cost of a malicious file.
 const MAX_NODES: u32 = 200_000;

@@ -6,8 +6,8 @@ use pinfold_model::{
 };
 
 use super::{Board, Cell, Domain, Located, Memnode};
-use crate::capacity::{Demand, excesses, sizes_are_known, with_cpus};
-use crate::guest_cells;
+use crate::cores::capacity::{Demand, excesses, sizes_are_known, with_cpus};
+use crate::placement::cells as guest_cells;
 
 fn count(set: &CpuSet) -> u32 {
     u32::try_from(set.len()).unwrap_or(u32::MAX)

@@ -5,7 +5,7 @@ use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Method, NodeId, PuId, RequestField, Speed, SpeedRequest, VnodeField};
 use thiserror::Error;
 
-use crate::PlanError;
+use crate::error::PlanError;
 use crate::text::numbered;
 
 /// Why a CPU cannot have a speed that is given as a frequency.

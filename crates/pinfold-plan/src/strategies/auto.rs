@@ -22,14 +22,14 @@ use super::{
     Strategy, StrategyKind, balanced, compact, compact_cores, divide, l3_exclusive, low_latency,
     max_performance, none, numa_exclusive, scatter, sequential, vnodes,
 };
-use crate::PlanError;
-use crate::available::{AvailableCpus, Index, distinct};
-use crate::available_core::AvailableCore;
-use crate::pin_analysis;
-use crate::pin_analysis::{runs_on, work_of};
-use crate::plan_builder::available;
-use crate::request_check::noun;
-use crate::select::{Count, Pool};
+use crate::analysis::placement as pin_analysis;
+use crate::analysis::placement::{runs_on, work_of};
+use crate::cores::available::{AvailableCpus, Index, distinct};
+use crate::cores::available_core::AvailableCore;
+use crate::cores::request_check::noun;
+use crate::cores::select::{Count, Pool};
+use crate::error::PlanError;
+use crate::placement::builder::available;
 use crate::text::narrow;
 
 pub(super) const STRATEGY: Strategy = Strategy {

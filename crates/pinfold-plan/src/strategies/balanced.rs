@@ -23,17 +23,17 @@ use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, EmulatorRequest, Finding, Plan, PuId, Request, Topology};
 
 use super::{Strategy, StrategyKind, low_latency_rt};
-use crate::PlanError;
-use crate::available::{AvailableCpus, HostShare};
-use crate::available_core::AvailableCore;
-use crate::exclusive_cores::{Spread, Terms, enclose, host_beside};
-use crate::guest::GuestSmt;
-use crate::home::EmulatorCpus;
-use crate::plan_builder::{PlacedPlan, PlanBuilder, ground_beside};
-use crate::select::Count;
+use crate::analysis::validate::faults;
+use crate::cores::available::{AvailableCpus, HostShare};
+use crate::cores::available_core::AvailableCore;
+use crate::cores::home::EmulatorCpus;
+use crate::cores::select::Count;
+use crate::error::PlanError;
+use crate::guest::topology::GuestSmt;
+use crate::placement::builder::{PlacedPlan, PlanBuilder, ground_beside};
+use crate::placement::exclusive_cores::{Spread, Terms, enclose, host_beside};
+use crate::placement::vnode_builder::{Reserve, VnodeBuilder};
 use crate::text::verb;
-use crate::validate::faults;
-use crate::vnode_builder::{Reserve, VnodeBuilder};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "balanced",

@@ -10,10 +10,10 @@ use pinfold_model::{CpuSet, Plan, Request, Topology};
 
 use super::balanced::{self, Cores};
 use super::{Strategy, StrategyKind};
-use crate::PlanError;
-use crate::exclusive_cores::host_beside;
-use crate::plan_builder::{PlanBuilder, ground_beside};
-use crate::select::Count;
+use crate::cores::select::Count;
+use crate::error::PlanError;
+use crate::placement::builder::{PlanBuilder, ground_beside};
+use crate::placement::exclusive_cores::host_beside;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "balanced-shared",

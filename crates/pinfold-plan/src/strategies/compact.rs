@@ -11,11 +11,11 @@
 use pinfold_model::{Plan, PuId, Request, Topology};
 
 use super::{Strategy, StrategyKind};
-use crate::PlanError;
-use crate::available::AvailableCpus;
-use crate::guest::GuestSmt;
-use crate::linear::{self, Line};
-use crate::plan_builder::{PlanBuilder, available};
+use crate::cores::available::AvailableCpus;
+use crate::error::PlanError;
+use crate::guest::topology::GuestSmt;
+use crate::placement::builder::{PlanBuilder, available};
+use crate::placement::linear::{self, Line};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact",

@@ -10,10 +10,10 @@
 use pinfold_model::{Finding, Plan, PuId, Request, Topology};
 
 use super::{Strategy, StrategyKind, compact};
-use crate::PlanError;
-use crate::guest::GuestSmt;
-use crate::linear::{self, Line};
-use crate::plan_builder::{PlanBuilder, available};
+use crate::error::PlanError;
+use crate::guest::topology::GuestSmt;
+use crate::placement::builder::{PlanBuilder, available};
+use crate::placement::linear::{self, Line};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact-cores",

@@ -18,15 +18,15 @@ use pinfold_model::{
 };
 
 use super::Strategy;
-use crate::PlanError;
-use crate::available::Index;
-use crate::capacity::is_empty_node;
-use crate::guest_cells::{Parts, cores_of, free_of_part, joined, scope_of_part};
-use crate::guest_numa::{cells, node_list};
-use crate::locality::{FAR_MEMORY, check_huge_pages, check_memory};
-use crate::pin_analysis::{are_helpers_on_others, is_warning};
-use crate::request_check::nodes_to_stay_on;
-use crate::text::narrow;
+use crate::analysis::locality::{FAR_MEMORY, check_huge_pages, check_memory};
+use crate::analysis::placement::{are_helpers_on_others, is_warning};
+use crate::cores::available::Index;
+use crate::cores::capacity::is_empty_node;
+use crate::cores::request_check::nodes_to_stay_on;
+use crate::error::PlanError;
+use crate::guest::numa::cells;
+use crate::placement::cells::{Parts, cores_of, free_of_part, joined, scope_of_part};
+use crate::text::{narrow, node_list};
 
 /// Number of vCPUs on each node.
 type Shares = Vec<(NodeId, u32)>;

@@ -13,14 +13,14 @@ use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Finding, Plan, PuId, Request, Topology};
 
 use super::{Strategy, StrategyKind, compact};
-use crate::PlanError;
-use crate::available::AvailableCpus;
-use crate::boot::{self, keeping_off};
-use crate::guest::GuestSmt;
-use crate::linear::{self, Line};
-use crate::plan_builder::{PlanBuilder, available};
+use crate::cores::available::AvailableCpus;
+use crate::cores::boot::{self, keeping_off};
+use crate::error::PlanError;
+use crate::guest::topology::GuestSmt;
+use crate::placement::builder::{PlanBuilder, available};
+use crate::placement::linear::{self, Line};
+use crate::placement::vnode_builder::Reserve;
 use crate::text::verb;
-use crate::vnode_builder::Reserve;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "isolcpus",

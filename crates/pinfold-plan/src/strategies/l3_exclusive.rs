@@ -13,9 +13,9 @@
 use pinfold_model::{Plan, Request, Topology};
 
 use super::{Strategy, StrategyKind};
-use crate::PlanError;
-use crate::domains::{Kind, inside};
-use crate::plan_builder::{PlanBuilder, available};
+use crate::error::PlanError;
+use crate::placement::builder::{PlanBuilder, available};
+use crate::placement::domains::{Kind, inside};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "l3-exclusive",

@@ -14,15 +14,15 @@ use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Finding, Plan, Policy, PuId, Request, Role, Topology};
 
 use super::{Strategy, StrategyKind};
-use crate::PlanError;
-use crate::available::{AvailableCpus, HostShare};
-use crate::available_core::AvailableCore;
-use crate::exclusive_cores::{ExclusiveCores, Spread, Terms, enclose, host_beside};
-use crate::guest::GuestSmt;
-use crate::home::{EmulatorCpus, HomeKind};
-use crate::plan_builder::{PlanBuilder, ground_beside};
-use crate::select::Count;
-use crate::vnode_builder::VnodeBuilder;
+use crate::cores::available::{AvailableCpus, HostShare};
+use crate::cores::available_core::AvailableCore;
+use crate::cores::home::{EmulatorCpus, HomeKind};
+use crate::cores::select::Count;
+use crate::error::PlanError;
+use crate::guest::topology::GuestSmt;
+use crate::placement::builder::{PlanBuilder, ground_beside};
+use crate::placement::exclusive_cores::{ExclusiveCores, Spread, Terms, enclose, host_beside};
+use crate::placement::vnode_builder::VnodeBuilder;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "low-latency",

@@ -8,10 +8,10 @@
 use pinfold_model::{Plan, Policy, Request, Topology};
 
 use super::{Strategy, StrategyKind, low_latency};
-use crate::PlanError;
-use crate::exclusive_cores::{Spread, host_beside};
-use crate::plan_builder::{PlanBuilder, ground_beside};
-use crate::select::Count;
+use crate::cores::select::Count;
+use crate::error::PlanError;
+use crate::placement::builder::{PlanBuilder, ground_beside};
+use crate::placement::exclusive_cores::{Spread, host_beside};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "low-latency-rt",

@@ -10,11 +10,11 @@ use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Plan, Request, Topology, Work};
 
 use super::{Strategy, StrategyKind, compact};
-use crate::PlanError;
-use crate::exclusive_cores::{Spread, Terms, enclose};
-use crate::guest::GuestSmt;
-use crate::plan_builder::{PlanBuilder, available};
-use crate::select::Count;
+use crate::cores::select::Count;
+use crate::error::PlanError;
+use crate::guest::topology::GuestSmt;
+use crate::placement::builder::{PlanBuilder, available};
+use crate::placement::exclusive_cores::{Spread, Terms, enclose};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "max-performance",

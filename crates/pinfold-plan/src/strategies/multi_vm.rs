@@ -11,10 +11,10 @@
 use pinfold_model::{Plan, Request, Topology};
 
 use super::{Strategy, StrategyKind, low_latency};
-use crate::PlanError;
-use crate::exclusive_cores::Spread;
-use crate::plan_builder::{PlanBuilder, ground_beside};
-use crate::select::Count;
+use crate::cores::select::Count;
+use crate::error::PlanError;
+use crate::placement::builder::{PlanBuilder, ground_beside};
+use crate::placement::exclusive_cores::Spread;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "multi-vm",

@@ -7,9 +7,9 @@ use pinfold_model::text::pus_text;
 use pinfold_model::{Plan, Request, Topology};
 
 use super::{Strategy, StrategyKind};
-use crate::PlanError;
-use crate::guest;
-use crate::plan_builder::{Limits, PlanBuilder, available};
+use crate::error::PlanError;
+use crate::guest::topology as guest;
+use crate::placement::builder::{Limits, PlanBuilder, available};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "none",

@@ -10,9 +10,9 @@
 use pinfold_model::{Plan, Request, Topology};
 
 use super::{Strategy, StrategyKind};
-use crate::PlanError;
-use crate::domains::{Kind, inside};
-use crate::plan_builder::{PlanBuilder, available};
+use crate::error::PlanError;
+use crate::placement::builder::{PlanBuilder, available};
+use crate::placement::domains::{Kind, inside};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "numa-exclusive",
@@ -28,7 +28,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = available(topology, request)?;
     let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
-    let of = |core: &crate::available_core::AvailableCore| core.node.map(|node| node.0);
-    let of_host = |host: &crate::available::HostShare| host.node.map(|node| node.0);
+    let of = |core: &crate::cores::available_core::AvailableCore| core.node.map(|node| node.0);
+    let of_host = |host: &crate::cores::available::HostShare| host.node.map(|node| node.0);
     inside(builder, &Kind { noun: "node", of, of_host, binds_memory: true })
 }

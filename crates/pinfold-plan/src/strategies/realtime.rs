@@ -20,18 +20,18 @@ use pinfold_model::{
 };
 
 use super::{Strategy, StrategyKind, isolcpus};
-use crate::PlanError;
-use crate::available::{AvailableCpus, HostShare};
-use crate::available_core::AvailableCore;
-use crate::boot;
-use crate::capacity::{MemoryLeft, is_empty_node};
-use crate::exclusive_cores::host_beside;
-use crate::guest::GuestSmt;
-use crate::pins;
-use crate::plan_builder::{Limits, PlacedPlan, PlanBuilder, ground_beside};
-use crate::request_check::nodes_of;
-use crate::select::{Count, Pool, Selection};
-use crate::vnode_builder::Reserve;
+use crate::cores::available::{AvailableCpus, HostShare};
+use crate::cores::available_core::AvailableCore;
+use crate::cores::boot;
+use crate::cores::capacity::{MemoryLeft, is_empty_node};
+use crate::cores::request_check::nodes_of;
+use crate::cores::select::{Count, Pool, Selection};
+use crate::error::PlanError;
+use crate::guest::topology::GuestSmt;
+use crate::placement::builder::{Limits, PlacedPlan, PlanBuilder, ground_beside};
+use crate::placement::exclusive_cores::host_beside;
+use crate::placement::pins;
+use crate::placement::vnode_builder::Reserve;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "realtime",

@@ -19,15 +19,15 @@ use pinfold_model::{
 };
 
 use super::{Strategy, StrategyKind};
-use crate::PlanError;
-use crate::available::{AvailableCpus, HostShare, Index, distinct};
-use crate::available_core::AvailableCore;
-use crate::exclusive_cores::host_beside;
-use crate::guest::GuestSmt;
-use crate::plan_builder::{Limits, PlanBuilder, ground_beside};
-use crate::request_check::nodes_of;
-use crate::select::{Count, Pool};
-use crate::vnode_builder::Reserve;
+use crate::cores::available::{AvailableCpus, HostShare, Index, distinct};
+use crate::cores::available_core::AvailableCore;
+use crate::cores::request_check::nodes_of;
+use crate::cores::select::{Count, Pool};
+use crate::error::PlanError;
+use crate::guest::topology::GuestSmt;
+use crate::placement::builder::{Limits, PlanBuilder, ground_beside};
+use crate::placement::exclusive_cores::host_beside;
+use crate::placement::vnode_builder::Reserve;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "vnodes",

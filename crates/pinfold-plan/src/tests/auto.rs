@@ -11,7 +11,7 @@ use pinfold_model::{
 use pinfold_samples::machine::{Machine, dual_x5540, i7_4790k, two_complexes};
 use pinfold_samples::{described, exactly, finds, hosts, set};
 
-use crate::pin_analysis::runs_on;
+use crate::analysis::placement::runs_on;
 use crate::{fill, plan};
 
 /// Isolated machines with these numbers of vCPUs.

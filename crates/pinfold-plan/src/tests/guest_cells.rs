@@ -7,6 +7,7 @@ use pinfold_model::{
 use pinfold_samples::machine::Machine;
 use pinfold_samples::{described, exactly, set, shape};
 
+use crate::analysis::validate::faults;
 use crate::{PlanError, plan, strategies, validate};
 
 /// Two packages of one node, eight cores of two threads each: the siblings are 16 apart.
@@ -271,7 +272,7 @@ fn a_machine_in_parts_leaves_the_host_its_cpus() {
             request.free = (percent > 0).then_some(Free::Percent(percent));
             request.vnodes[0].memory = Some(memory);
             let Ok(layout) = plan("balanced", &topology, &request) else { continue };
-            let faults = validate::faults(&layout);
+            let faults = faults(&layout);
             assert!(faults.is_empty(), "{shape:?} {vcpus} {percent}: {faults:?}");
             assert!((all - vcpus) * 100 >= all * percent, "{shape:?} {vcpus} {percent}");
             let emulator = layout.vnodes[0].thread(&Role::Emulator).unwrap();

@@ -132,7 +132,7 @@ fn uses_pus_once(
         "isolcpus" => layout.exclusive.clone(),
         // Emulators are on the CPUs that are kept free for the host.
         _ if request.free.is_some() => {
-            crate::plan_builder::available(topology, request).unwrap().usable
+            crate::placement::builder::available(topology, request).unwrap().usable
         }
         _ => emulators.map(|(_, thread)| &thread.pus).collect::<CpuSet>(),
     };

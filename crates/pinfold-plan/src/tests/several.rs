@@ -9,7 +9,7 @@ use pinfold_samples::machine::{
 };
 use pinfold_samples::{auto, exactly, finds, set, shape};
 
-use crate::guest_numa::cells;
+use crate::guest::numa::cells;
 use crate::{PlanError, plan, validate};
 
 fn vm(name: &str, vcpus: u32) -> VnodeRequest {

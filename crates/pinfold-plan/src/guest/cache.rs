@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{CpuSet, GuestTopology, L3Id, NodeId, Pu, PuId, Topology, VnodePlan};
 
-use crate::guest_numa::cells;
+use crate::guest::numa::cells;
 
 /// Cache description for a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use pinfold_model::{
     VnodePlan,
 };
 
-use crate::fit::{Fit, fit};
-use crate::online;
+use crate::analysis::fit::{Fit, fit};
+use crate::cores::online;
 use crate::text::verb;
 
 /// The plan itself, in findings about its CPUs.
@@ -167,7 +167,9 @@ fn vnode_faults(plan: &Plan, vnode: &VnodePlan) -> Vec<(String, String)> {
     if vnode.memory.as_ref().is_some_and(|memory| memory.nodes.is_empty()) {
         faults.push(("memory.nodes".to_owned(), "the memory has no node to be on".to_owned()));
     }
-    faults.extend(crate::starvation::shut_out(plan, vnode).map(|why| ("threads".to_owned(), why)));
+    faults.extend(
+        crate::analysis::starvation::shut_out(plan, vnode).map(|why| ("threads".to_owned(), why)),
+    );
     faults.extend(guest_fault(vnode).map(|why| ("guest".to_owned(), why)));
     faults
 }

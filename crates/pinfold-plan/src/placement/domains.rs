@@ -14,19 +14,19 @@ use pinfold_model::{
     VnodeRequest, Work,
 };
 
-use crate::PlanError;
-use crate::available::HostShare;
-use crate::available_core::AvailableCore;
-use crate::capacity::MemoryLeft;
-use crate::exclusive_cores::off_memory;
-use crate::guest::GuestSmt;
-use crate::home::{self, HomeKind};
-use crate::pins;
-use crate::plan_builder::{Limits, PlacedPlan, PlanBuilder};
-use crate::request_check::{nodes_of, noun, pinned_of, placed};
-use crate::select::{Count, Pool};
+use crate::cores::available::HostShare;
+use crate::cores::available_core::AvailableCore;
+use crate::cores::capacity::MemoryLeft;
+use crate::cores::home::{self, HomeKind};
+use crate::cores::request_check::{nodes_of, noun, pinned_of, placed};
+use crate::cores::select::{Count, Pool};
+use crate::error::PlanError;
+use crate::guest::topology::GuestSmt;
+use crate::placement::builder::{Limits, PlacedPlan, PlanBuilder};
+use crate::placement::exclusive_cores::off_memory;
+use crate::placement::pins;
+use crate::placement::vnode_builder::{Reserve, VnodeBuilder};
 use crate::text::verb;
-use crate::vnode_builder::{Reserve, VnodeBuilder};
 
 /// A kind of domain.
 pub(crate) struct Kind {

@@ -6,12 +6,12 @@ use pinfold_model::{
     CpuSet, Finding, Plan, Preference, PuId, Request, Topology, VcpuCount, VnodePlan, Work,
 };
 
-use crate::available::allowed_cores;
-use crate::available_core::AvailableCore;
-use crate::command;
-use crate::parts::Parts;
-use crate::pin_analysis::{is_cost, runs_on, work_of};
-use crate::plan_builder::available;
+use crate::analysis::placement::{is_cost, runs_on, work_of};
+use crate::cores::available::allowed_cores;
+use crate::cores::available_core::AvailableCore;
+use crate::cores::parts::Parts;
+use crate::messages::command;
+use crate::placement::builder::available;
 use crate::strategies::{Strategy, StrategyKind, kind_of, made, strategies};
 use crate::text::narrow;
 

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, PuId};
 
-use crate::PlanError;
-use crate::available::AvailableCpus;
-use crate::guest::GuestSmt;
-use crate::plan_builder::{Limits, PlanBuilder};
+use crate::cores::available::AvailableCpus;
+use crate::error::PlanError;
+use crate::guest::topology::GuestSmt;
+use crate::placement::builder::{Limits, PlanBuilder};
 
 /// Gives the reason why a CPU follows another.
 pub(crate) type SuccessorReason = dyn Fn(&AvailableCpus<'_>, Option<PuId>, PuId) -> String;

@@ -13,11 +13,11 @@ use pinfold_model::{
     VmRequest, Work,
 };
 
-use crate::definition;
+use crate::analysis::placement::is_cost;
+use crate::analysis::placement::runs_on;
 use crate::error::{size, whole_mib};
-use crate::pin_analysis::is_cost;
-use crate::pin_analysis::runs_on;
-use crate::plan_builder::available;
+use crate::placement::builder::available;
+use crate::strategies::definition;
 use crate::strategies::{Strategy, made, strategies};
 use crate::text::narrow;
 

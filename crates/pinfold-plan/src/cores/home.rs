@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use pinfold_model::{CoreKind, CpuSet, NodeId, PuId};
 
-use crate::available::{AvailableCpus, HostShare};
+use crate::cores::available::{AvailableCpus, HostShare};
 
 /// The rule that determined a [`EmulatorCpus`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,10 +13,10 @@ use pinfold_model::{
     CoreId, CpuSet, Free, L3Domain, L3Id, NodeId, NumaNode, PackageId, Pu, PuId, Request, Topology,
 };
 
-use crate::PlanError;
-use crate::available_core::AvailableCore;
-use crate::parts::Parts;
-use crate::request_check::{self, nodes_to_stay_on};
+use crate::cores::available_core::AvailableCore;
+use crate::cores::parts::Parts;
+use crate::cores::request_check::{self, nodes_to_stay_on};
+use crate::error::PlanError;
 use crate::text::mib;
 
 /// The CPUs of a topology by OS index.
@@ -380,7 +380,7 @@ impl<'a> AvailableCpus<'a> {
             |pu: &PuId| self.pu(*pu).and_then(|pu| pu.node).is_some_and(|node| !suits(node));
         let first = self.hostable.iter().find(of_other).filter(|_| self.free.is_empty())?;
         let node = self.pu(first).and_then(|pu| pu.node)?;
-        let why = if crate::capacity::is_empty_node(self.topology, node) {
+        let why = if crate::cores::capacity::is_empty_node(self.topology, node) {
             "its node has no memory, and what is placed needs the others"
         } else {
             "its node lacks the memory that is asked for"
@@ -649,7 +649,10 @@ fn free(
         Free::These(pus) => {
             let offline = pus.intersection(&index.topology.offline);
             if !offline.is_empty() {
-                return fail(format!("the CPUs {pus}"), crate::online::usable_once(&offline));
+                return fail(
+                    format!("the CPUs {pus}"),
+                    crate::cores::online::usable_once(&offline),
+                );
             }
             let missing = pus.difference(hostable);
             return match (missing.is_empty(), pus.is_empty(), allowed.is_subset(pus)) {

@@ -6,8 +6,8 @@
 
 use pinfold_model::{Plan, Request};
 
+use crate::analysis::validate::faults;
 use crate::error::PlanError;
-use crate::validate::faults;
 
 /// Sets all policies of the request in its plan.
 pub(crate) fn set(mut plan: Plan, request: &Request) -> Result<Plan, PlanError> {

@@ -12,15 +12,15 @@ use pinfold_model::{
     VnodeKind, VnodePlan,
 };
 
-use crate::available::Index;
+use crate::analysis::fit::{Fit, fit};
+use crate::analysis::placement::TopologySpan;
+use crate::cores::available::Index;
 use crate::error::size;
-use crate::fit::{Fit, fit};
-use crate::group_words::of_groups;
 use crate::layout::Layout;
-use crate::picture::picture;
-use crate::pin_analysis::TopologySpan;
-use crate::rows::{CommonProperty, Row, rows};
-use crate::sheet::Sheet;
+use crate::messages::group_words::of_groups;
+use crate::messages::picture::picture;
+use crate::messages::rows::{CommonProperty, Row, rows};
+use crate::messages::sheet::Sheet;
 use crate::text::{mib, verb};
 
 /// A short summary of a plan for the machine of `topology`: its purpose, its cores, and the CPUs of

@@ -11,15 +11,16 @@ use pinfold_model::{
     VnodePlan, VnodeRequest, Work,
 };
 
-use crate::PlanError;
-use crate::available::{AvailableCpus, FreeFrom};
-use crate::guest::{self, GuestSmt};
-use crate::guest_numa::node_list;
-use crate::pins::{self, ByHand};
-use crate::select::{Count, Pool};
-use crate::text::{narrow, verb};
-use crate::vnode_builder::{Reserve, VnodeBuilder};
-use crate::{locality, pin_analysis, request_check};
+use crate::analysis::locality;
+use crate::analysis::placement as pin_analysis;
+use crate::cores::available::{AvailableCpus, FreeFrom};
+use crate::cores::request_check;
+use crate::cores::select::{Count, Pool};
+use crate::error::PlanError;
+use crate::guest::topology::{GuestSmt, flat, matching};
+use crate::placement::pins::{self, ByHand};
+use crate::placement::vnode_builder::{Reserve, VnodeBuilder};
+use crate::text::{narrow, node_list, verb};
 
 /// The reason why the host has all CPUs although the strategy would reserve some.
 pub const NOT_ISOLATED: &str = "the isolation scope is none, so the host's tasks keep all CPUs";
@@ -260,13 +261,13 @@ impl<'a> PlanBuilder<'a> {
     /// The guest topology that follows from the pins of a virtual machine.
     fn matching(&mut self, vnode_builder: &VnodeBuilder<'_>, smt: GuestSmt) -> GuestTopology {
         let pinned = vnode_builder.pinned();
-        let Work::Vm(vm) = &vnode_builder.asked.work else { return guest::flat(0, "") };
+        let Work::Vm(vm) = &vnode_builder.asked.work else { return flat(0, "") };
         if pinned.len() < vnode_builder.pins.len() {
             let why = "one socket without SMT, because a floating vCPU has no siblings";
-            return guest::flat(vnode_builder.pins.len(), why);
+            return flat(vnode_builder.pins.len(), why);
         }
         let smt = if vm.smt == SmtRequest::Hidden { GuestSmt::Hidden } else { smt };
-        let (guest, findings) = guest::matching(self.available, &pinned, smt);
+        let (guest, findings) = matching(self.available, &pinned, smt);
         let several = self.request.vnodes.len() > 1;
         self.findings.extend(findings.into_iter().map(|mut finding| {
             if several {

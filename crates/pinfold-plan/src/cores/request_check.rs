@@ -8,7 +8,7 @@ use pinfold_model::{
     CpuSet, Device, NodeId, Request, RoleKind, Topology, VcpuCount, VnodeRequest, Work,
 };
 
-use crate::PlanError;
+use crate::error::PlanError;
 
 /// Checks the request's own values.
 ///

@@ -12,11 +12,11 @@ use pinfold_model::{
     VnodeRequest, Work,
 };
 
-use crate::PlanError;
-use crate::available::AvailableCpus;
-use crate::online;
-use crate::validate::faults;
-use crate::vnode_builder::{Reserve, VnodeBuilder};
+use crate::analysis::validate::faults;
+use crate::cores::available::AvailableCpus;
+use crate::cores::online;
+use crate::error::PlanError;
+use crate::placement::vnode_builder::{Reserve, VnodeBuilder};
 
 /// Changes by pins by hand, over all vnodes.
 #[derive(Default)]

@@ -6,7 +6,7 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Finding, IsolationScope, Plan, Request, ThreadPlan, Topology};
 
-use crate::pin_analysis::work_of;
+use crate::analysis::placement::work_of;
 
 /// Isolates the CPUs of the vCPUs and tasks, if the request isolates, the plan does not, and the
 /// host's tasks have a CPU without them.

@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{CpuSet, NodeId, PuId};
 
-use crate::available::{HostShare, distinct};
-use crate::available_core::AvailableCore;
+use crate::cores::available::{HostShare, distinct};
+use crate::cores::available_core::AvailableCore;
 
 /// The unit for selecting cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

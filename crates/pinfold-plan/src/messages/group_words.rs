@@ -5,7 +5,7 @@
 
 use pinfold_model::{Finding, Plan, Request, VnodeKind, Work};
 
-use crate::PlanError;
+use crate::error::PlanError;
 
 /// Phrases for machines and their replacements for groups; longer phrases come first.
 const WORDS: [(&str, &str); 11] = [

@@ -8,12 +8,13 @@ use pinfold_model::{
     VnodeRequest,
 };
 
-use crate::PlanError;
-use crate::available::{AvailableCpus, Index};
-use crate::capacity::{free_by_node, is_empty_node, sizes_are_known};
+use crate::cores::available::{AvailableCpus, Index};
+use crate::cores::capacity::{free_by_node, is_empty_node, sizes_are_known};
+use crate::cores::request_check::{self, node_of};
+use crate::error::PlanError;
 use crate::error::{size, size_below};
-use crate::guest_numa::{GuestCell, cells, node_list};
-use crate::request_check::{self, node_of};
+use crate::guest::numa::{GuestCell, cells};
+use crate::text::node_list;
 
 /// Nodes of a vnode's memory: those of its vCPUs' CPUs, if the request gives its size, the strategy
 /// binds it to `bound`, or the vCPUs of a machine are pinned to nodes.

@@ -17,14 +17,14 @@ use pinfold_model::{
     Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 
-use crate::PlanError;
-use crate::capacity::with_cpus;
-use crate::guest::{self, GuestSmt};
-use crate::pin_analysis;
-use crate::pins;
-use crate::plan_builder::{NOT_ISOLATED, available, not_isolated};
-use crate::request_check::node_of;
-use crate::validate::starved_host;
+use crate::analysis::placement as pin_analysis;
+use crate::analysis::validate::starved_host;
+use crate::cores::capacity::with_cpus;
+use crate::cores::request_check::node_of;
+use crate::error::PlanError;
+use crate::guest::topology::{GuestSmt, matching, sockets};
+use crate::placement::builder::{NOT_ISOLATED, available, not_isolated};
+use crate::placement::pins;
 
 /// The cells of a file as a request. Cells without vCPUs are omitted, and so are nodes that the
 /// host lacks or that have no CPU. A cell without memory nodes of its own gets those of the whole
@@ -255,7 +255,7 @@ impl<'a> Parts<'a> {
                 SmtRequest::Shown | SmtRequest::Auto => GuestSmt::Mirror,
             };
             let available = available(self.topology, self.request)?;
-            merged.findings.extend(guest::matching(&available, &pins, smt).1);
+            merged.findings.extend(matching(&available, &pins, smt).1);
         }
         Ok(merged)
     }
@@ -333,7 +333,7 @@ impl Parts<'_> {
         let packages: Option<Vec<PackageId>> =
             vcpus.map(|thread| package_of(self.topology, &thread.pus)).collect();
         let (sockets, why) = match packages {
-            Some(packages) => guest::sockets(self.topology, &packages),
+            Some(packages) => sockets(self.topology, &packages),
             None => (1, "one socket, because a vCPU may run in several packages".to_owned()),
         };
         let vcpus: u32 = guests.iter().map(|guest| guest.vcpus()).sum();

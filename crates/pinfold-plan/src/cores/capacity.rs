@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{MemoryRequest, NodeId, Source, Topology};
 
-use crate::guest_numa::node_list;
-use crate::text::mib;
+use crate::text::{mib, node_list};
 
 type Nodes = BTreeSet<NodeId>;
 

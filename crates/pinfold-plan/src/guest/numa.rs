@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use pinfold_model::{CpuSet, NodeId, PuId, Role, Topology, VnodePlan};
 
+pub use crate::text::node_list;
+
 /// A NUMA node of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestCell {
@@ -84,12 +86,6 @@ pub fn shares(cells: &[GuestCell], bytes: u64, unit: u64) -> Option<Vec<u64>> {
     *parts.first_mut()? += units - given;
     let sizes: Vec<u64> = parts.iter().map(|part| part * unit).collect();
     (bytes.is_multiple_of(unit.max(1)) && sizes.iter().all(|size| *size > 0)).then_some(sizes)
-}
-
-/// Nodes as a list, `0,2-3`.
-#[must_use]
-pub fn node_list(nodes: &[NodeId]) -> CpuSet {
-    nodes.iter().map(|node| PuId(node.0)).collect()
 }
 
 #[cfg(test)]

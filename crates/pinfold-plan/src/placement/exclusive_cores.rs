@@ -3,15 +3,15 @@
 
 use pinfold_model::{CpuSet, NodeId, PuId};
 
-use crate::PlanError;
-use crate::available::{AvailableCpus, HostShare};
-use crate::available_core::AvailableCore;
-use crate::capacity::MemoryLeft;
-use crate::pins;
-use crate::plan_builder::{Limits, PlanBuilder};
-use crate::request_check::{self, nodes_of};
-use crate::select::{Count, Pool, Selection};
-use crate::vnode_builder::Reserve;
+use crate::cores::available::{AvailableCpus, HostShare};
+use crate::cores::available_core::AvailableCore;
+use crate::cores::capacity::MemoryLeft;
+use crate::cores::request_check::{self, nodes_of};
+use crate::cores::select::{Count, Pool, Selection};
+use crate::error::PlanError;
+use crate::placement::builder::{Limits, PlanBuilder};
+use crate::placement::pins;
+use crate::placement::vnode_builder::Reserve;
 
 /// The cores of one vnode.
 pub(crate) struct ExclusiveCores<'g> {

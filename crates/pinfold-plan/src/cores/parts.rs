@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{CoreKind, L3Id, PackageId, Preference, Topology};
 
-use crate::available_core::AvailableCore;
+use crate::cores::available_core::AvailableCore;
 use crate::text::mib;
 
 /// A smaller L3 cache is never a reason to move a guest by default.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{CoreId, CoreKind, CpuSet, NumaNode, Severity};
 
-use crate::available::{Index, distinct};
+use crate::cores::available::{Index, distinct};
 
 /// The possible placements of some vCPUs on a host.
 #[derive(Clone, Copy)]

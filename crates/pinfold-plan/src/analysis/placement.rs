@@ -13,12 +13,12 @@ use pinfold_model::{
     Topology, VnodePlan, Work,
 };
 
-use crate::available::{AvailableCpus, Index, distinct};
-use crate::avoidable::{Choice, Pins, severity};
-use crate::capacity::is_empty_node;
-use crate::locality::{
+use crate::analysis::locality::{
     FAR_MEMORY, HOST_MEMORY, HUGE_PAGES, far_memory, left_for_the_host, part_of_a_page,
 };
+use crate::cores::available::{AvailableCpus, Index, distinct};
+use crate::cores::avoidable::{Choice, Pins, severity};
+use crate::cores::capacity::is_empty_node;
 use crate::text::{narrow, verb};
 
 /// CPUs, cores and domains of the pinned vCPUs of a vnode, or of the tasks of a process group.

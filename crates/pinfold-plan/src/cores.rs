@@ -1,0 +1,12 @@
+//! The CPUs and cores that a request may use, and how they are chosen.
+
+pub(crate) mod available;
+pub(crate) mod available_core;
+pub mod avoidable;
+pub mod boot;
+pub mod capacity;
+pub(crate) mod home;
+pub mod online;
+pub(crate) mod parts;
+pub(crate) mod request_check;
+pub(crate) mod select;
