@@ -4,8 +4,6 @@
 //! here, with units in the keys. A change of meaning needs a new store version; the golden texts in
 //! the tests below must not change.
 
-use std::collections::BTreeMap;
-
 use pinfold_model::{Accelerator, Origin, Role, RoleArgument};
 use serde::{Deserialize, Serialize};
 
@@ -96,30 +94,6 @@ impl OriginV1 {
     }
 }
 
-pub fn origin_to_json(origin: &Origin) -> Result<String, SchemaError> {
-    Ok(serde_json::to_string(&OriginV1::from_origin(origin))?)
-}
-
-pub fn origin_from_json(text: &str) -> Result<Origin, SchemaError> {
-    serde_json::from_str::<OriginV1>(text)?.into_origin()
-}
-
-pub fn flags_to_json(flags: &[String]) -> Result<String, SchemaError> {
-    Ok(serde_json::to_string(flags)?)
-}
-
-pub fn flags_from_json(text: &str) -> Result<Vec<String>, SchemaError> {
-    Ok(serde_json::from_str(text)?)
-}
-
-pub fn words_to_json(words: &BTreeMap<String, String>) -> Result<String, SchemaError> {
-    Ok(serde_json::to_string(words)?)
-}
-
-pub fn words_from_json(text: &str) -> Result<BTreeMap<String, String>, SchemaError> {
-    Ok(serde_json::from_str(text)?)
-}
-
 /// `vcpu:0`, `emulator`, `iothread:disk`, `vhost:1`, `worker`, `task`.
 pub fn role_to_word(role: &Role) -> String {
     match role.parts() {
@@ -142,11 +116,15 @@ mod tests {
 
     const ORIGIN: &str = r#"{"fingerprint":"f00d","kernel":"6.12.1","cmdline":"quiet","cpu_model":"Zen","hypervisor":null,"qemu":"9.2.0","accelerator":"tcg-multi","guest_kernel":"6.1 ab12","pinfold":"0.1.0","seed":18446744073709551615}"#;
 
+    fn read_origin(text: &str) -> Result<Origin, SchemaError> {
+        serde_json::from_str::<OriginV1>(text)?.into_origin()
+    }
+
     #[test]
     fn golden_documents_are_read_and_written_unchanged() {
-        let origin = origin_from_json(ORIGIN).unwrap();
+        let origin = read_origin(ORIGIN).unwrap();
         assert_eq!(origin.accelerator, Accelerator::TcgMulti);
-        assert_eq!(origin_to_json(&origin).unwrap(), ORIGIN);
+        assert_eq!(serde_json::to_string(&OriginV1::from_origin(&origin)).unwrap(), ORIGIN);
     }
 
     #[test]
@@ -173,6 +151,6 @@ mod tests {
         check(role_from_word("vcpu:x").map(drop), r#"role "vcpu:x" is unknown"#);
         check(role_from_word("driver").map(drop), r#"role "driver" is unknown"#);
         let tin = ORIGIN.replace("tcg-multi", "tin");
-        check(origin_from_json(&tin).map(drop), r#"accelerator "tin" is unknown"#);
+        check(read_origin(&tin).map(drop), r#"accelerator "tin" is unknown"#);
     }
 }
