@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pinfold_study::RunError;
 use pinfold_study::store::{NewDelivery, OpenRun, Store, TaskRecord, TrialRecord};
 use pinfold_study::study::{
-    self, EarlyEnd, Loaded, MAX_FAILURES_IN_A_ROW, Prediction, StudyError, TrialSlot, predict,
+    self, EarlyEnd, Loaded, MAX_FAILURES_IN_A_ROW, Prediction, TrialSlot, predict,
 };
 
 use super::documents::{Answer, ResultContent, ResultError, check_part, read_result, study_digest};
@@ -150,12 +151,12 @@ impl Collector {
     /// Opens a run of the store, with its state.
     ///
     /// # Errors
-    /// [`StudyError`] if the run is not one of a study, or the store cannot be read.
+    /// [`RunError`] if the run is not one of a study, or the store cannot be read.
     pub fn open(
         store: &mut Store,
         run: OpenRun,
         (key, pinfold, limits): (&str, &str, Limits),
-    ) -> Result<Self, StudyError> {
+    ) -> Result<Self, RunError> {
         let loaded = Loaded::read(store, run.id())?;
         let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)?;
         let parts = Parts::new(&loaded.study, &loaded.cells);
@@ -282,13 +283,13 @@ impl Collector {
     /// Records that these tasks were submitted.
     ///
     /// # Errors
-    /// [`StudyError`] if the store failed.
+    /// [`RunError`] if the store failed.
     pub fn submitted(
         &mut self,
         store: &mut Store,
         run: OpenRun,
         tasks: &[TaskRecord],
-    ) -> Result<(), StudyError> {
+    ) -> Result<(), RunError> {
         store.save_tasks(run, tasks)?;
         tasks.iter().for_each(|task| self.remember(task));
         Ok(())
@@ -317,8 +318,8 @@ impl Collector {
     /// Removes the outstanding tasks, which the collector cancelled.
     ///
     /// # Errors
-    /// [`StudyError`] if the store failed.
-    pub fn taken_back(&mut self, store: &mut Store, run: OpenRun) -> Result<(), StudyError> {
+    /// [`RunError`] if the store failed.
+    pub fn taken_back(&mut self, store: &mut Store, run: OpenRun) -> Result<(), RunError> {
         let asks: Vec<Ask> = self.outstanding().iter().map(|(ask, _)| *ask).collect();
         self.forget(store, run, &asks)
     }
@@ -326,13 +327,13 @@ impl Collector {
     /// Removes tasks as if they had never been submitted.
     ///
     /// # Errors
-    /// [`StudyError`] if the store failed.
+    /// [`RunError`] if the store failed.
     pub fn forget(
         &mut self,
         store: &mut Store,
         run: OpenRun,
         asks: &[Ask],
-    ) -> Result<(), StudyError> {
+    ) -> Result<(), RunError> {
         let tasks: Vec<(u32, u32)> = asks.iter().map(|ask| (ask.part, ask.attempt)).collect();
         store.forget_tasks(run, &tasks)?;
         for Ask { part, attempt } in asks {
@@ -347,14 +348,14 @@ impl Collector {
     /// Adds results to the store: each is checked, and merged unless the store has it already.
     ///
     /// # Errors
-    /// [`StudyError`]: the store failed (then none of them is added), or several consecutive parts
+    /// [`RunError`]: the store failed (then none of them is added), or several consecutive parts
     /// failed.
     pub fn accept(
         &mut self,
         store: &mut Store,
         run: OpenRun,
         results: &[(String, String)],
-    ) -> Result<Vec<Accepted>, StudyError> {
+    ) -> Result<Vec<Accepted>, RunError> {
         let mut outcomes = Vec::with_capacity(results.len());
         let mut deliveries = Vec::new();
         for (from, text) in results {
@@ -453,14 +454,14 @@ impl Collector {
     /// An error after several consecutive failed parts.
     ///
     /// # Errors
-    /// [`StudyError::KeepsFailing`].
-    pub fn keeps_failing(&self, name: &str, message: &str) -> Result<(), StudyError> {
+    /// [`RunError::KeepsFailing`].
+    pub fn keeps_failing(&self, name: &str, message: &str) -> Result<(), RunError> {
         if self.failures_in_a_row < MAX_FAILURES_IN_A_ROW {
             Ok(())
         } else {
-            Err(StudyError::KeepsFailing {
+            Err(RunError::KeepsFailing {
                 count: self.failures_in_a_row,
-                what: "parts",
+                what: "part",
                 name: name.to_owned(),
                 message: message.to_owned(),
             })
@@ -512,14 +513,14 @@ impl Collector {
     /// recorded as failed.
     ///
     /// # Errors
-    /// [`StudyError`] if the store failed.
+    /// [`RunError`] if the store failed.
     pub fn failed(
         &mut self,
         store: &mut Store,
         run: OpenRun,
         lost: &Lost,
         now_unix_s: u64,
-    ) -> Result<Failed, StudyError> {
+    ) -> Result<Failed, RunError> {
         let Lost { ask, node, reason } = lost;
         let Some(At::Out { attempt, job, element, .. }) = self.at.get(ask.part as usize).copied()
         else {
@@ -569,7 +570,7 @@ impl Collector {
     }
 
     /// Permits more blocks to start; a study with a budget or a stop rule runs block by block.
-    fn widen(&mut self, store: &mut Store, run: OpenRun) -> Result<(), StudyError> {
+    fn widen(&mut self, store: &mut Store, run: OpenRun) -> Result<(), RunError> {
         let study = &self.loaded.study;
         if study.stop.is_none() && study.budget_ns.is_none() {
             self.horizon = self.prediction.blocks;

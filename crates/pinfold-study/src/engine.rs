@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinfold_host::Clock;
 
+use crate::error::RunError;
+
 /// Maximum number of starts for a trial.
 const MAX_STARTS: u32 = 2;
 
@@ -146,8 +148,10 @@ pub(crate) trait Work {
     type Runner<'r>: ?Sized + 'r;
     /// A request to the runner.
     type Request;
-    /// Error that ends a run.
-    type Error;
+    /// What cannot be done if the runner cannot run any start.
+    const ACTION: &'static str;
+    /// A trial, in messages.
+    const TRIAL: &'static str;
 
     /// True if the store has this trial.
     fn has_ended(&self, slot: Self::Slot) -> bool;
@@ -166,13 +170,9 @@ pub(crate) trait Work {
         &mut self,
         trial: EndedTrial<Self::Slot>,
         output: Option<Self::Output>,
-    ) -> Result<(), Self::Error>;
+    ) -> Result<(), RunError>;
     /// Sends a progress update.
     fn report(&self, progress: &mut dyn Progress, event: Event, block: u32, name: &str);
-    /// The error if the runner cannot run any start.
-    fn cannot_run(error: TrialError) -> Self::Error;
-    /// The error for several consecutive failures.
-    fn keeps_failing(count: u32, name: String, message: String) -> Self::Error;
 }
 
 /// A trial that has ended.
@@ -243,7 +243,7 @@ impl<W: Work> Engine<W> {
         &mut self,
         starts: &[Vec<W::Slot>],
         environment: &mut Environment<'r, W::Runner<'r>>,
-    ) -> Result<Next, W::Error> {
+    ) -> Result<Next, RunError> {
         let mut positions = 0..;
         for slots in starts {
             let open = slots.iter().copied().zip(&mut positions).collect();
@@ -260,7 +260,7 @@ impl<W: Work> Engine<W> {
         &mut self,
         trials: Vec<(W::Slot, u32)>,
         environment: &mut Environment<'r, W::Runner<'r>>,
-    ) -> Result<Next, W::Error> {
+    ) -> Result<Next, RunError> {
         let new = |(slot, position)| Open {
             slot,
             position,
@@ -298,7 +298,7 @@ impl<W: Work> Engine<W> {
         &mut self,
         failed: Vec<Open<W::Slot>>,
         environment: &mut Environment<'r, W::Runner<'r>>,
-    ) -> Result<(), W::Error> {
+    ) -> Result<(), RunError> {
         for one in failed {
             let message = one.message();
             let ended = one.ended(environment.clock, environment.node);
@@ -308,7 +308,8 @@ impl<W: Work> Engine<W> {
             let event = Event::Failed { message: message.clone() };
             self.work.report(environment.progress, event, block, &name);
             if self.failures_in_a_row >= self.most_failures {
-                return Err(W::keeps_failing(self.failures_in_a_row, name, message));
+                let (count, what) = (self.failures_in_a_row, W::TRIAL);
+                return Err(RunError::KeepsFailing { count, what, name, message });
             }
         }
         Ok(())
@@ -319,7 +320,7 @@ impl<W: Work> Engine<W> {
         &mut self,
         mut open: Vec<Open<W::Slot>>,
         environment: &mut Environment<'r, W::Runner<'r>>,
-    ) -> Result<Vec<Open<W::Slot>>, W::Error> {
+    ) -> Result<Vec<Open<W::Slot>>, RunError> {
         let slots: Vec<W::Slot> = open.iter().map(|one| one.slot).collect();
         let request = self.work.request(&slots);
         let Environment { runner, clock, progress, stop, node } = environment;
@@ -365,7 +366,9 @@ impl<W: Work> Engine<W> {
             share_out(&mut open, &saved, ended.err(), left_ns);
         }
         match fatal.filter(|_| !stop.load(Ordering::SeqCst)) {
-            Some(error) => Err(W::cannot_run(error)),
+            Some(TrialError { message, hint, .. }) => {
+                Err(RunError::Runner { what: W::ACTION, message, hint })
+            }
             None => {
                 let left = open.into_iter().zip(saved).filter(|(_, saved)| !saved);
                 Ok(left.map(|(one, _)| one).collect())

@@ -1,7 +1,7 @@
 //! The JSON documents in the store, version 1. The formats are stable.
 //!
-//! The types of the model and the settings are not serialisable themselves: each has a counterpart
-//! here, with units in the keys. A change of meaning needs a new store version; the golden texts in
+//! The types of the model are not serialisable themselves: each has a counterpart here, with units in
+//! the keys. A change of meaning needs a new store version; the golden texts in
 //! the tests below must not change.
 
 use pinfold_model::{Accelerator, Origin, Role, RoleArgument};
@@ -91,6 +91,68 @@ impl OriginV1 {
             pinfold: self.pinfold,
             seed: self.seed,
         })
+    }
+}
+
+/// Host and software as a field of a document: `#[serde(with = …)]`.
+pub mod origin {
+    use pinfold_model::Origin;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de};
+
+    use super::OriginV1;
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// Those of the format.
+    pub fn serialize<S: Serializer>(origin: &Origin, serializer: S) -> Result<S::Ok, S::Error> {
+        OriginV1::from_origin(origin).serialize(serializer)
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Those of the format; an unknown accelerator.
+    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Origin, D::Error> {
+        OriginV1::deserialize(deserializer)?.into_origin().map_err(de::Error::custom)
+    }
+}
+
+/// Load states as a field of a document.
+pub mod load_states {
+    use pinfold_model::LoadState;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct LoadV1 {
+        host: bool,
+        guest: bool,
+    }
+
+    pub fn serialize<S: Serializer>(loads: &[LoadState], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(loads.iter().map(|load| LoadV1 { host: load.host, guest: load.guest }))
+    }
+
+    pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<LoadState>, D::Error> {
+        let loads = Vec::<LoadV1>::deserialize(from)?.into_iter();
+        Ok(loads.map(|LoadV1 { host, guest }| LoadState { host, guest }).collect())
+    }
+}
+
+/// A metric as a field of a document: its name.
+pub mod metric {
+    use pinfold_model::Metric;
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+    pub fn serialize<S: Serializer>(metric: &Metric, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(metric.name())
+    }
+
+    pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Metric, D::Error> {
+        let name = String::deserialize(from)?;
+        let unknown = || de::Error::custom(format!("metric {name:?} is unknown"));
+        Metric::from_name(&name).ok_or_else(unknown)
     }
 }
 

@@ -17,7 +17,6 @@ mod cells;
 pub mod design;
 mod diff;
 mod engine;
-mod error;
 mod export;
 pub mod expr;
 mod file;
@@ -51,7 +50,6 @@ pub use cells::{Cell, CellScope, Cells, GuestRequest};
 pub use design::{PlannedStart, TrialSlot};
 pub use diff::{Compared, Difference, diff};
 pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, Spent, enough, run, run_starts};
-pub use error::StudyError;
 pub use export::{samples, tables};
 pub use file::{
     AS_IS, BOOT, BUILT_IN, Better, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule,
@@ -65,7 +63,7 @@ pub use output_parser::{Output, extract};
 pub use predict::{Prediction, predict};
 pub use read::from_toml;
 pub use record::{
-    EarlyEnd, FactsV1, KIND, Loaded, NewStudy, StudyRecord, cells, create, create_with, vacant,
+    EarlyEnd, KIND, Loaded, NewStudy, StudyRecord, cells, create, create_with, other_cells, vacant,
 };
 pub use runner::{Finished, Runner, StartRequest, TrialRequest, TrialResult};
 pub use select::{ClaimResult, Groups, Key, MeasuredNumber, Point, SampleCurve};

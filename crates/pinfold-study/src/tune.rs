@@ -22,7 +22,6 @@ mod curves;
 mod design;
 mod documents;
 mod engine;
-mod error;
 mod findings;
 mod loaded;
 mod ranking;
@@ -44,7 +43,6 @@ pub use curves::{Pooled, RoleTotals, pooled, role_totals};
 pub use design::PlannedStart;
 pub use documents::ConfirmPlan;
 pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, run};
-pub use error::TuneError;
 pub use ranking::RankEntry;
 pub use report::{
     AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, RunnerUp, ScreeningRow,

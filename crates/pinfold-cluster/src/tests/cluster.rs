@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use pinfold_model::{Family, Figure, Origin, Unit};
 use pinfold_stats::random::Pcg32;
+use pinfold_study::RunError;
 use pinfold_study::store::{OpenRun, Store, StoreError, TaskRecord, TrialRecord};
 use pinfold_study::study::{
-    Environment, Form, MAX_FAILURES_IN_A_ROW, NewStudy, NodeTable, StudyError, TrialSlot, analyse,
-    from_toml, node_table,
+    Environment, Form, MAX_FAILURES_IN_A_ROW, NewStudy, NodeTable, TrialSlot, analyse, from_toml,
+    node_table,
 };
 
 use super::super::scheduler::{QueuedTask, TaskState};
@@ -147,7 +148,7 @@ impl Simulated {
     }
 
     /// Runs rounds of submitting, working and collecting until all is done or `rounds` are over.
-    fn go(&mut self, rounds: u32) -> Result<Collector, StudyError> {
+    fn go(&mut self, rounds: u32) -> Result<Collector, RunError> {
         let mut collector = self.collector();
         for (number, round) in (101..).zip(0..rounds) {
             if collector.is_done() {
@@ -255,7 +256,7 @@ fn a_cluster_on_which_all_fails_ends_the_study() {
     let collector = simulated.go(100).unwrap();
     let error = collector.keeps_failing("part 1", "exit code 1").unwrap_err();
     assert!(
-        matches!(&error, StudyError::KeepsFailing { count, .. } if *count >= MAX_FAILURES_IN_A_ROW)
+        matches!(&error, RunError::KeepsFailing { count, .. } if *count >= MAX_FAILURES_IN_A_ROW)
     );
     assert!(error.to_string().contains(" parts in a row failed"), "{error}");
 }
@@ -314,8 +315,8 @@ fn a_locked_store_loses_nothing() {
     simulated.world.store.set_busy_timeout(Duration::from_millis(10)).unwrap();
     let other = rusqlite::Connection::open(simulated.world.store.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let is_locked = |error: &StudyError| {
-        assert!(matches!(error, StudyError::Store(StoreError::Locked { .. })), "{error:?}");
+    let is_locked = |error: &RunError| {
+        assert!(matches!(error, RunError::Store(StoreError::Locked { .. })), "{error:?}");
     };
     let open = (&mut simulated.world.store, simulated.run);
     is_locked(&collector.accept(open.0, open.1, &results).unwrap_err());

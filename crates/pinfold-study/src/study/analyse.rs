@@ -19,11 +19,11 @@ use pinfold_stats::{
     median, median_interval, ratio_interval, sign_flip, steady,
 };
 
-use super::error::StudyError;
 use super::file::{Level, PlotKind, Study};
 use super::record::Loaded;
 use super::statistics::{self, SampleStatistic};
 use super::{ALPHA, INTERVAL_BLOCKS};
+use crate::error::RunError;
 use crate::store::{RunId, RunRecord, Store, StudyProgress};
 
 /// Prefix of the flag of a figure that the host does not provide; the reason follows.
@@ -147,8 +147,8 @@ pub struct Analysis {
 /// Analyses a run, finished or not.
 ///
 /// # Errors
-/// [`StudyError`]: the run is not one of a study, or the store cannot be read.
-pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, StudyError> {
+/// [`RunError`]: the run is not one of a study, or the store cannot be read.
+pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, RunError> {
     analyse_loaded(store, run, Loaded::read(store, run)?)
 }
 
@@ -156,11 +156,11 @@ pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, StudyError> {
 ///
 /// # Errors
 /// As [`analyse`] and [`Loaded::shown_as`].
-pub fn analyse_as(store: &Store, run: RunId, other: &Study) -> Result<Analysis, StudyError> {
+pub fn analyse_as(store: &Store, run: RunId, other: &Study) -> Result<Analysis, RunError> {
     analyse_loaded(store, run, Loaded::read(store, run)?.shown_as(other)?)
 }
 
-fn analyse_loaded(store: &Store, run: RunId, loaded: Loaded) -> Result<Analysis, StudyError> {
+fn analyse_loaded(store: &Store, run: RunId, loaded: Loaded) -> Result<Analysis, RunError> {
     let mut absent = BTreeMap::new();
     let mut estimates = gather(store, run, &Kept::from_study(&loaded.study), &mut absent)?;
     compare(&loaded, &mut estimates);
@@ -180,8 +180,8 @@ fn analyse_loaded(store: &Store, run: RunId, loaded: Loaded) -> Result<Analysis,
 /// The findings of the placements of a run's trials, each with the number of trials.
 ///
 /// # Errors
-/// [`StudyError`] if the store cannot be read.
-pub fn findings(store: &Store, run: RunId) -> Result<BTreeMap<String, u64>, StudyError> {
+/// [`RunError`] if the store cannot be read.
+pub fn findings(store: &Store, run: RunId) -> Result<BTreeMap<String, u64>, RunError> {
     let mut findings = BTreeMap::new();
     for (flags, trials) in store.apply_flags(run)? {
         for finding in flags.iter().filter_map(|flag| flag.strip_prefix(FINDING)) {
@@ -228,7 +228,7 @@ pub(super) fn is_narrow(
     loaded: &Loaded,
     figure: &str,
     half_width: f64,
-) -> Result<bool, StudyError> {
+) -> Result<bool, RunError> {
     let statistics = statistics::shown(&loaded.study);
     let kept = Kept { statistics, ..Kept::default() };
     let mut estimates = gather(store, run, &kept, &mut BTreeMap::new())?;
@@ -295,7 +295,7 @@ fn gather(
     run: RunId,
     kept: &Kept,
     absent: &mut BTreeMap<(String, String), u64>,
-) -> Result<Vec<Estimate>, StudyError> {
+) -> Result<Vec<Estimate>, RunError> {
     let mut found: BTreeMap<(usize, FigureName), Estimate> = BTreeMap::new();
     for (id, trial) in store.trials(run)? {
         if !trial.ok {

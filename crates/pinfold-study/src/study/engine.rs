@@ -10,7 +10,6 @@ use std::rc::Rc;
 use super::analyse::is_narrow;
 use super::cells::Cells;
 use super::design::{self, TrialSlot};
-use super::error::StudyError;
 use super::file::Study;
 use super::predict::{Prediction, predict};
 use super::record::{EarlyEnd, Loaded};
@@ -18,6 +17,7 @@ use super::runner::{Runner, StartRequest, TrialResult};
 use crate::engine::{
     self, EndedTrial, Engine, Event, Next, Progress, Reported, TrialError, Update, Work,
 };
+use crate::error::RunError;
 use crate::store::{OpenRun, Store, TrialRecord};
 
 /// The run stops after this number of consecutive failed trials.
@@ -46,13 +46,13 @@ pub enum Outcome {
 /// Runs the remaining trials of the study.
 ///
 /// # Errors
-/// [`StudyError`]: no trial can be run, several consecutive trials failed, or the store failed.
+/// [`RunError`]: no trial can be run, several consecutive trials failed, or the store failed.
 /// Saved data are kept.
 pub fn run(
     store: &mut Store,
     run: OpenRun,
     environment: &mut Environment<'_>,
-) -> Result<Outcome, StudyError> {
+) -> Result<Outcome, RunError> {
     go(&mut Engine::new(Trials::from_store(store, run)?, MAX_FAILURES_IN_A_ROW), environment)
 }
 
@@ -60,13 +60,13 @@ pub fn run(
 /// trials.
 ///
 /// # Errors
-/// [`StudyError`]: no trial can be run, or the store failed.
+/// [`RunError`]: no trial can be run, or the store failed.
 pub fn run_starts(
     store: &mut Store,
     run: OpenRun,
     starts: &[Vec<(TrialSlot, u32)>],
     environment: &mut Environment<'_>,
-) -> Result<Outcome, StudyError> {
+) -> Result<Outcome, RunError> {
     let mut engine = Engine::new(Trials::from_store(store, run)?, u32::MAX);
     for start in starts {
         if engine.start(start.clone(), environment)? == Next::Stop {
@@ -97,7 +97,7 @@ struct Trials<'a> {
 fn go(
     engine: &mut Engine<Trials<'_>>,
     environment: &mut Environment<'_>,
-) -> Result<Outcome, StudyError> {
+) -> Result<Outcome, RunError> {
     let mut early = engine.work.loaded.early.clone();
     for block in 0..engine.work.prediction.blocks {
         if early.as_ref().is_some_and(|early| block >= early.blocks) {
@@ -124,7 +124,7 @@ fn go(
 }
 
 impl<'a> Trials<'a> {
-    fn from_store(store: &'a mut Store, run: OpenRun) -> Result<Self, StudyError> {
+    fn from_store(store: &'a mut Store, run: OpenRun) -> Result<Self, RunError> {
         let loaded = Loaded::read(store, run.id())?;
         let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)?;
         let mut done = BTreeMap::new();
@@ -138,7 +138,7 @@ impl<'a> Trials<'a> {
     }
 
     /// Why no further block starts. A block that has started is always completed.
-    fn is_enough(&self, block: u32) -> Result<Option<String>, StudyError> {
+    fn is_enough(&self, block: u32) -> Result<Option<String>, RunError> {
         let begun = self.done.keys().next_back().is_some_and(|slot| slot.block >= block);
         if begun || block == 0 {
             return Ok(None);
@@ -147,7 +147,7 @@ impl<'a> Trials<'a> {
         enough(self.store, self.run, &self.loaded, spent)
     }
 
-    fn end(&mut self, end: EarlyEnd, progress: &mut dyn Progress) -> Result<EarlyEnd, StudyError> {
+    fn end(&mut self, end: EarlyEnd, progress: &mut dyn Progress) -> Result<EarlyEnd, RunError> {
         end.save(self.store, self.run)?;
         self.report(progress, Event::Ends { reason: end.reason.clone() }, end.blocks, "");
         Ok(end)
@@ -159,7 +159,8 @@ impl Work for Trials<'_> {
     type Output = TrialResult;
     type Runner<'r> = dyn Runner + 'r;
     type Request = (Rc<(Study, Cells)>, Vec<TrialSlot>);
-    type Error = StudyError;
+    const ACTION: &'static str = "run the study";
+    const TRIAL: &'static str = "trial";
 
     fn has_ended(&self, slot: TrialSlot) -> bool {
         self.done.contains_key(&slot)
@@ -186,7 +187,7 @@ impl Work for Trials<'_> {
         &mut self,
         trial: EndedTrial<TrialSlot>,
         output: Option<TrialResult>,
-    ) -> Result<(), StudyError> {
+    ) -> Result<(), RunError> {
         let TrialSlot { block, cell, start, twin } = trial.slot;
         let record = TrialRecord {
             block,
@@ -220,14 +221,6 @@ impl Work for Trials<'_> {
         let left_s = total.saturating_sub(done) as f64 * trial_s;
         progress.update(&Update { event, block, name, done, total, left_s });
     }
-
-    fn cannot_run(TrialError { message, hint, .. }: TrialError) -> StudyError {
-        StudyError::Runner { message, hint }
-    }
-
-    fn keeps_failing(count: u32, name: String, message: String) -> StudyError {
-        StudyError::KeepsFailing { count, what: "trials", name, message }
-    }
 }
 
 /// The completed blocks of a run.
@@ -242,13 +235,13 @@ pub struct Spent {
 /// Why no block needs to start after these.
 ///
 /// # Errors
-/// [`StudyError`] if the store cannot be read.
+/// [`RunError`] if the store cannot be read.
 pub fn enough(
     store: &Store,
     run: OpenRun,
     loaded: &Loaded,
     Spent { blocks, ns: spent_ns }: Spent,
-) -> Result<Option<String>, StudyError> {
+) -> Result<Option<String>, RunError> {
     if let Some(stop) = &loaded.study.stop
         && blocks >= stop.at_least
         && is_narrow(store, run.id(), loaded, &stop.figure, stop.half_width)?

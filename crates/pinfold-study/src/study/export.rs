@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_model::{ColumnKind, DataTable, Datum, Origin};
 
 use super::analyse::Analysis;
-use super::error::StudyError;
 use super::file::{Plot, PlotKind, Selection};
+use crate::error::RunError;
 use crate::store::{RunId, Store, TrialId};
 
 /// Number of trials whose samples are in memory at a time.
@@ -16,8 +16,8 @@ const PIECE: usize = 1_000;
 /// the report.
 ///
 /// # Errors
-/// [`StudyError`] if the store cannot be read.
-pub fn tables(store: &Store, analysis: &Analysis) -> Result<Vec<DataTable>, StudyError> {
+/// [`RunError`] if the store cannot be read.
+pub fn tables(store: &Store, analysis: &Analysis) -> Result<Vec<DataTable>, RunError> {
     let run = analysis.run.id;
     let mut tables =
         vec![cells(analysis), trials(store, run, analysis)?, estimates(analysis), noise(analysis)];
@@ -90,7 +90,7 @@ fn cells(analysis: &Analysis) -> DataTable {
     table
 }
 
-fn trials(store: &Store, run: RunId, analysis: &Analysis) -> Result<DataTable, StudyError> {
+fn trials(store: &Store, run: RunId, analysis: &Analysis) -> Result<DataTable, RunError> {
     let columns = [
         ("trial", Whole),
         ("block", Whole),
@@ -147,11 +147,11 @@ fn trials(store: &Store, run: RunId, analysis: &Analysis) -> Result<DataTable, S
 /// The samples of a run: a table in pieces of this number of trials, at least one piece.
 ///
 /// # Errors
-/// [`StudyError`] if the store cannot be read.
+/// [`RunError`] if the store cannot be read.
 pub fn samples(
     store: &Store,
     run: RunId,
-) -> Result<impl Iterator<Item = Result<DataTable, StudyError>>, StudyError> {
+) -> Result<impl Iterator<Item = Result<DataTable, RunError>>, RunError> {
     let trials: Vec<TrialId> = store.trials(run)?.into_iter().map(|(id, _)| id).collect();
     let mut pieces: Vec<Vec<TrialId>> = trials.chunks(PIECE).map(<[TrialId]>::to_vec).collect();
     if pieces.is_empty() {
@@ -160,7 +160,7 @@ pub fn samples(
     Ok(pieces.into_iter().map(|trials| samples_of(store, &trials)))
 }
 
-fn samples_of(store: &Store, trials: &[TrialId]) -> Result<DataTable, StudyError> {
+fn samples_of(store: &Store, trials: &[TrialId]) -> Result<DataTable, RunError> {
     let columns = [
         ("trial", Whole),
         ("figure", Text),

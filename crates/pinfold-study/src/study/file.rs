@@ -9,6 +9,7 @@ use pinfold_model::{CpuSet, Family, Unit};
 
 use super::expr::{Expr, Value};
 use regex_lite::Regex;
+use serde::{Deserialize, Serialize};
 
 /// Placeholders that every command may use in addition to factors and values: the list of CPUs that
 /// the trial runs on (in a guest: of its CPUs), their number, the CPUs of its threads in the order
@@ -628,7 +629,7 @@ impl Study {
 }
 
 /// Properties of the host that are known without measuring.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFacts {
     /// Number of CPUs that may be used.
     pub pus: usize,
@@ -641,6 +642,7 @@ pub struct HostFacts {
     /// True if a core has several CPUs (SMT).
     pub smt: bool,
     /// True if the kernel controls their frequency (cpufreq).
+    #[serde(default)]
     pub cpufreq: bool,
 }
 

@@ -13,7 +13,7 @@ use pinfold_stats::{holm, median, sign_flip};
 
 use super::ALPHA;
 use super::analyse::{Analysis, FigureName, interval_or_range};
-use super::error::StudyError;
+use crate::error::RunError;
 use crate::store::Store;
 
 /// A node with fixed properties.
@@ -64,8 +64,8 @@ pub struct NodeTable {
 /// The nodes of a run; empty for a run on one machine.
 ///
 /// # Errors
-/// [`StudyError`] if the store cannot be read.
-pub fn node_table(store: &Store, analysis: &Analysis) -> Result<NodeTable, StudyError> {
+/// [`RunError`] if the store cannot be read.
+pub fn node_table(store: &Store, analysis: &Analysis) -> Result<NodeTable, RunError> {
     let run = analysis.run.id;
     let mut rows: BTreeMap<i64, NodeRow> = BTreeMap::new();
     for (id, name, origin) in store.nodes(run)? {

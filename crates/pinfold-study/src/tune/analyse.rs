@@ -15,7 +15,6 @@ use pinfold_stats::{
 };
 
 use super::curves::{Pooled, each_cell};
-use super::error::TuneError;
 use super::findings;
 use super::loaded::Loaded;
 use super::ranking::{RankEntry, rank};
@@ -25,13 +24,14 @@ use super::report::{
 };
 use super::schedule::{Facts, Schedule};
 use super::summary::{CellKey, Summaries, Summary, is_equal_time, time_ratio};
+use crate::error::RunError;
 use crate::store::{Phase, RunId, StartRecord, StartStatus, Store};
 
 /// Computes a run's report from the store alone. For an unfinished run it reports the data so far.
 ///
 /// # Errors
-/// [`TuneError`] if the store cannot be read or does not have this tuning run.
-pub fn analyse(store: &Store, run: RunId) -> Result<TuneReport, TuneError> {
+/// [`RunError`] if the store cannot be read or does not have this tuning run.
+pub fn analyse(store: &Store, run: RunId) -> Result<TuneReport, RunError> {
     let analysis = Analysis::read(store, run)?;
     let record = store.run(run)?;
     let ranking = analysis.ranking(store, run)?;
@@ -81,7 +81,7 @@ struct Pairs {
 }
 
 impl Analysis {
-    fn read(store: &Store, run: RunId) -> Result<Self, TuneError> {
+    fn read(store: &Store, run: RunId) -> Result<Self, RunError> {
         let loaded = Loaded::read(store, run)?;
         let confirm = loaded.confirm.clone();
         let blocks = confirm.as_ref().map_or(0, |confirm| confirm.blocks);
@@ -108,7 +108,7 @@ impl Analysis {
         self.loaded.records[candidate].name.clone()
     }
 
-    fn ranking(&self, store: &Store, run: RunId) -> Result<Vec<RankingRow>, TuneError> {
+    fn ranking(&self, store: &Store, run: RunId) -> Result<Vec<RankingRow>, RunError> {
         if self.confirmation.keys().is_empty() {
             return Ok(Vec::new());
         }
@@ -378,7 +378,7 @@ impl Analysis {
         failed.collect()
     }
 
-    fn design(&self) -> Result<Design, TuneError> {
+    fn design(&self) -> Result<Design, RunError> {
         let prediction = self.loaded.prediction()?;
         let Schedule { screening, confirmation, .. } = self.course.clone();
         let confirm = self.loaded.confirm.clone();
@@ -448,11 +448,7 @@ fn allow_for_time(
 }
 
 /// Pools a candidate's samples into one tail per load state and time metric.
-fn tails(
-    store: &Store,
-    run: RunId,
-    candidate: usize,
-) -> Result<BTreeMap<CellKey, Tail>, TuneError> {
+fn tails(store: &Store, run: RunId, candidate: usize) -> Result<BTreeMap<CellKey, Tail>, RunError> {
     let mut pools: BTreeMap<CellKey, Pooled> = BTreeMap::new();
     each_cell(store, run, candidate, |cell| {
         for series in cell.series.iter().filter(|series| !series.metric.higher_is_better()) {

@@ -2,11 +2,14 @@
 
 use pinfold_model::{LoadState, Metric};
 use pinfold_stats::{LEAST_BLOCKS, blocks_needed};
+use serde::{Deserialize, Serialize};
 
-use super::error::TuneError;
+use crate::error::RunError;
+use crate::schema;
 
 /// The quantity that is optimised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Goal {
     /// Smallest longest stall (median over blocks) under the heaviest load state.
     Latency,
@@ -48,32 +51,39 @@ impl Goal {
 }
 
 /// Bounds of the observation time per load state.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObservationRange {
     /// Shortest observation (seconds); shorter ones say too little.
+    #[serde(rename = "observation_min_s")]
     pub min_s: f64,
     /// Longest observation (seconds); more blocks are a better use of further time.
+    #[serde(rename = "observation_max_s")]
     pub max_s: f64,
 }
 
 /// Bounds of the number of confirmation blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockRange {
     /// Minimum, at least [`LEAST_BLOCKS`].
+    #[serde(rename = "confirm_blocks_min")]
     pub min: u32,
     /// Maximum, independent of the budget.
+    #[serde(rename = "confirm_blocks_max")]
     pub max: u32,
 }
 
 /// Time that a start takes in addition to the observation, from experience or from one trial start.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
     /// Boot, placement and shutdown of one start (seconds).
+    #[serde(rename = "start_cost_s")]
     pub start_s: f64,
     /// Settling time of one load state (seconds).
+    #[serde(rename = "state_cost_s")]
     pub state_s: f64,
     /// Seconds per observed second: 1 if all benchmarks run at the same time, their number if they
     /// run in sequence.
+    #[serde(rename = "cost_per_observed_s")]
     pub per_observed_s: f64,
 }
 
@@ -85,8 +95,8 @@ impl Costs {
     }
 }
 
-/// Settings of a tuning run. [`TuneConfig::new`] returns the defaults.
-#[derive(Clone, Debug, PartialEq)]
+/// Settings of a tuning run, as they are stored. [`TuneConfig::new`] returns the defaults.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TuneConfig {
     /// The quantity to optimise.
     pub goal: Goal,
@@ -96,29 +106,35 @@ pub struct TuneConfig {
     /// Time for the whole run (seconds).
     pub budget_s: f64,
     /// Bounds of the observation time.
+    #[serde(flatten)]
     pub observation: ObservationRange,
     /// Number of blocks of the race (the screening phase), if it does not end earlier. It has more
     /// blocks while a candidate that would be left out may still be the best, and there is time.
     pub screening_blocks: u32,
     /// Bounds of the confirmation's blocks.
+    #[serde(flatten)]
     pub confirm_blocks: BlockRange,
     /// Maximum number of candidates besides the baseline that are confirmed.
     pub keep: u32,
     /// Seed of all random orders.
     pub seed: u64,
     /// Load states of every start.
+    #[serde(with = "schema::load_states")]
     pub load_states: Vec<LoadState>,
     /// Costs of a start.
+    #[serde(flatten)]
     pub costs: Costs,
     /// Level of the verdicts.
     pub alpha: f64,
-    /// Maximum probability that the best candidate is among those dropped in the race, which drops
-    /// candidates as soon as they cannot win any more; `None`: no candidate is dropped by a test.
-    pub race: Option<f64>,
     /// Ratios within `1 ± margin` are the same.
     pub margin: f64,
+    /// Maximum probability that the best candidate is among those dropped in the race, which drops
+    /// candidates as soon as they cannot win any more; `None`: no candidate is dropped by a test.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub race: Option<f64>,
     /// The metric of stalls: [`Metric::SpinGap`], or [`Metric::RunDelay`] for a guest that is
     /// observed only from the host.
+    #[serde(with = "schema::metric")]
     pub gap_metric: Metric,
     /// Data of the caller that are stored with the run; opaque, returned by [`super::analyse`].
     pub context: String,
@@ -194,9 +210,11 @@ impl TuneConfig {
     /// Validates the settings.
     ///
     /// # Errors
-    /// [`TuneError::Config`] names the first invalid setting.
-    pub fn check(&self) -> Result<(), TuneError> {
-        let fail = |setting, why: &str| Err(TuneError::Config { setting, why: why.to_owned() });
+    /// [`RunError::Refused`] names the first invalid setting.
+    pub fn check(&self) -> Result<(), RunError> {
+        let fail = |setting: &str, why: &str| {
+            Err(RunError::Refused { message: format!("the setting {setting} {why}"), hint: None })
+        };
         let positive = |value: f64| value.is_finite() && value > 0.0;
         let not_negative = |value: f64| value.is_finite() && value >= 0.0;
         if !positive(self.budget_s) {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use pinfold_model::{LoadState, Metric, Role, RoleStats, Series};
 use pinfold_stats::{GapPoint, QuantilePoint, gap_curve, quantile_curve};
 
-use super::error::TuneError;
 use super::loaded::Loaded;
 use super::summary::floor_of;
+use crate::error::RunError;
 use crate::store::{CellResult, Phase, RunId, StartStatus, Store};
 
 /// All samples of one metric of one candidate in one load state, over all confirmation
@@ -64,13 +64,13 @@ impl Pooled {
 /// Pools the confirmation's samples of one candidate.
 ///
 /// # Errors
-/// [`TuneError`] if the store cannot be read.
+/// [`RunError`] if the store cannot be read.
 pub fn pooled(
     store: &Store,
     run: RunId,
     candidate: usize,
     (load, metric): (LoadState, Metric),
-) -> Result<Pooled, TuneError> {
+) -> Result<Pooled, RunError> {
     let mut pooled = Pooled::new(metric);
     each_cell(store, run, candidate, |cell| {
         if cell.load == load {
@@ -94,13 +94,13 @@ pub struct RoleTotals {
 /// Migrations are `None` if any block does not have them.
 ///
 /// # Errors
-/// [`TuneError`] if the store cannot be read.
+/// [`RunError`] if the store cannot be read.
 pub fn role_totals(
     store: &Store,
     run: RunId,
     candidate: usize,
     load: LoadState,
-) -> Result<RoleTotals, TuneError> {
+) -> Result<RoleTotals, RunError> {
     let mut totals: BTreeMap<Role, RoleStats> = BTreeMap::new();
     let mut time_ns = Some(0_u64);
     each_cell(store, run, candidate, |cell| {
@@ -139,7 +139,7 @@ pub(super) fn each_cell(
     run: RunId,
     candidate: usize,
     mut visit: impl FnMut(CellResult),
-) -> Result<(), TuneError> {
+) -> Result<(), RunError> {
     let confirm = Loaded::read(store, run)?.confirm;
     let blocks = confirm.map_or(0, |confirm| confirm.blocks);
     for start in store.starts(run)? {

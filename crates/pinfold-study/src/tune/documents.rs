@@ -3,42 +3,10 @@
 //! A change of meaning needs a new store version; the golden texts in the tests below must not
 //! change.
 
-use pinfold_model::{LoadState, Metric};
 use serde::{Deserialize, Serialize};
 
-use super::config::{BlockRange, Costs, Goal, ObservationRange, TuneConfig};
+use super::config::TuneConfig;
 use crate::schema::SchemaError;
-
-#[derive(Serialize, Deserialize)]
-struct ConfigV1 {
-    goal: String,
-    max_gap_ns: Option<u64>,
-    budget_s: f64,
-    observation_min_s: f64,
-    observation_max_s: f64,
-    screening_blocks: u32,
-    confirm_blocks_min: u32,
-    confirm_blocks_max: u32,
-    keep: u32,
-    seed: u64,
-    load_states: Vec<LoadV1>,
-    start_cost_s: f64,
-    state_cost_s: f64,
-    cost_per_observed_s: f64,
-    alpha: f64,
-    margin: f64,
-    /// Missing in runs that were started before races existed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    race: Option<f64>,
-    gap_metric: String,
-    context: String,
-}
-
-#[derive(Serialize, Deserialize)]
-struct LoadV1 {
-    host: bool,
-    guest: bool,
-}
 
 /// Result of the screening: the candidates of the confirmation, with number of blocks and
 /// observation time.
@@ -53,61 +21,11 @@ pub struct ConfirmPlan {
 }
 
 pub(super) fn config_to_json(config: &TuneConfig) -> Result<String, SchemaError> {
-    let load = |load: &LoadState| LoadV1 { host: load.host, guest: load.guest };
-    let twin = ConfigV1 {
-        goal: config.goal.name().to_owned(),
-        max_gap_ns: config.max_gap_ns,
-        budget_s: config.budget_s,
-        observation_min_s: config.observation.min_s,
-        observation_max_s: config.observation.max_s,
-        screening_blocks: config.screening_blocks,
-        confirm_blocks_min: config.confirm_blocks.min,
-        confirm_blocks_max: config.confirm_blocks.max,
-        keep: config.keep,
-        seed: config.seed,
-        load_states: config.load_states.iter().map(load).collect(),
-        start_cost_s: config.costs.start_s,
-        state_cost_s: config.costs.state_s,
-        cost_per_observed_s: config.costs.per_observed_s,
-        alpha: config.alpha,
-        margin: config.margin,
-        race: config.race,
-        gap_metric: config.gap_metric.name().to_owned(),
-        context: config.context.clone(),
-    };
-    Ok(serde_json::to_string(&twin)?)
+    Ok(serde_json::to_string(config)?)
 }
 
 pub(super) fn config_from_json(text: &str) -> Result<TuneConfig, SchemaError> {
-    let twin: ConfigV1 = serde_json::from_str(text)?;
-    let goal = Goal::from_name(&twin.goal)
-        .ok_or_else(|| SchemaError::Word { what: "goal", word: twin.goal.clone() })?;
-    let load = |load: LoadV1| LoadState { host: load.host, guest: load.guest };
-    Ok(TuneConfig {
-        goal,
-        max_gap_ns: twin.max_gap_ns,
-        budget_s: twin.budget_s,
-        observation: ObservationRange {
-            min_s: twin.observation_min_s,
-            max_s: twin.observation_max_s,
-        },
-        screening_blocks: twin.screening_blocks,
-        confirm_blocks: BlockRange { min: twin.confirm_blocks_min, max: twin.confirm_blocks_max },
-        keep: twin.keep,
-        seed: twin.seed,
-        load_states: twin.load_states.into_iter().map(load).collect(),
-        costs: Costs {
-            start_s: twin.start_cost_s,
-            state_s: twin.state_cost_s,
-            per_observed_s: twin.cost_per_observed_s,
-        },
-        alpha: twin.alpha,
-        margin: twin.margin,
-        race: twin.race,
-        gap_metric: Metric::from_name(&twin.gap_metric)
-            .ok_or(SchemaError::Word { what: "metric", word: twin.gap_metric })?,
-        context: twin.context,
-    })
+    Ok(serde_json::from_str(text)?)
 }
 
 pub(super) fn confirm_to_json(plan: &ConfirmPlan) -> Result<String, SchemaError> {
@@ -120,6 +38,7 @@ pub(super) fn confirm_from_json(text: &str) -> Result<ConfirmPlan, SchemaError> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::{Costs, Goal};
     use super::*;
 
     const CONFIG: &str = r#"{"goal":"latency","max_gap_ns":1000000,"budget_s":360.0,"observation_min_s":1.0,"observation_max_s":5.0,"screening_blocks":3,"confirm_blocks_min":8,"confirm_blocks_max":16,"keep":3,"seed":7,"load_states":[{"host":false,"guest":false},{"host":true,"guest":false},{"host":false,"guest":true},{"host":true,"guest":true}],"start_cost_s":2.5,"state_cost_s":0.1,"cost_per_observed_s":1.0,"alpha":0.05,"margin":0.02,"gap_metric":"spin-gap","context":""}"#;
@@ -142,11 +61,14 @@ mod tests {
 
     #[test]
     fn unknown_words_are_named() {
-        let check = |found: Result<(), SchemaError>, expected: &str| {
-            assert_eq!(found.unwrap_err().to_string(), expected);
+        let check = |text: &str, expected: &str| {
+            let error = config_from_json(text).unwrap_err();
+            assert_eq!(error.to_string(), "is not a document of this version");
+            let cause = std::error::Error::source(&error).unwrap().to_string();
+            assert!(cause.contains(expected), "{cause}");
         };
-        let fame = CONFIG.replace("latency", "fame");
-        check(config_from_json(&fame).map(drop), r#"goal "fame" is unknown"#);
-        check(config_from_json("{").map(drop), "is not a document of this version");
+        check(&CONFIG.replace("latency", "fame"), "unknown variant `fame`");
+        check(&CONFIG.replace("spin-gap", "mood"), "metric \"mood\" is unknown");
+        check("{", "EOF");
     }
 }

@@ -10,7 +10,6 @@ use super::budget::{Prediction, grow};
 use super::config::{Costs, TuneConfig};
 use super::design::PlannedStart;
 use super::documents::{self, ConfirmPlan};
-use super::error::TuneError;
 use super::loaded::Loaded;
 use super::ranking::rank;
 use super::schedule::{Dropped, Facts, NextAction, Schedule};
@@ -19,6 +18,7 @@ use super::summary::{Summaries, check_result};
 use crate::engine::{
     self, EndedTrial, Engine, Event, Next, Progress, Reported, TrialError, Update, Work,
 };
+use crate::error::RunError;
 use crate::store::{CellResult, OpenRun, Phase, Slot, StartRecord, StartStatus, Store};
 
 /// The run stops after this number of consecutive failed starts.
@@ -44,13 +44,13 @@ pub enum Outcome {
 /// Runs the remaining starts of the run.
 ///
 /// # Errors
-/// [`TuneError`]: no machine can be started, several consecutive starts failed, or the store
+/// [`RunError`]: no machine can be started, several consecutive starts failed, or the store
 /// failed. Saved data are kept.
 pub fn run(
     store: &mut Store,
     run: OpenRun,
     environment: &mut Environment<'_>,
-) -> Result<Outcome, TuneError> {
+) -> Result<Outcome, RunError> {
     let loaded = Loaded::read(store, run.id())?;
     let prediction = loaded.prediction()?;
     let done = store
@@ -95,7 +95,7 @@ struct Starts<'a> {
 fn go(
     engine: &mut Engine<Starts<'_>>,
     environment: &mut Environment<'_>,
-) -> Result<Outcome, TuneError> {
+) -> Result<Outcome, RunError> {
     let mut reported = engine.work.course().dropped.len();
     loop {
         let course = engine.work.course();
@@ -140,7 +140,7 @@ impl Starts<'_> {
     }
 
     /// Decides which candidates are confirmed.
-    fn settle(&mut self, course: &Schedule, progress: &mut dyn Progress) -> Result<(), TuneError> {
+    fn settle(&mut self, course: &Schedule, progress: &mut dyn Progress) -> Result<(), RunError> {
         let confirm = if course.screening.is_empty() {
             ConfirmPlan {
                 kept: self.loaded.distinct.clone(),
@@ -185,7 +185,7 @@ impl Starts<'_> {
 
     /// The candidates that are confirmed, and the design for the remaining budget, with the
     /// durations measured in the screening.
-    fn fitted(&self, running: &[usize]) -> Result<ConfirmPlan, TuneError> {
+    fn fitted(&self, running: &[usize]) -> Result<ConfirmPlan, RunError> {
         let config = &self.loaded.config;
         let kept = kept_of(config, &self.screening, running);
         if kept.is_empty() {
@@ -221,7 +221,7 @@ impl Starts<'_> {
 
     /// True if this block would exceed the budget and is not needed for a verdict: then the
     /// confirmation ends before it.
-    fn ends_before(&mut self, order: &[PlannedStart]) -> Result<bool, TuneError> {
+    fn ends_before(&mut self, order: &[PlannedStart]) -> Result<bool, RunError> {
         let Some(Slot { phase: Phase::Confirmation, block, .. }) =
             order.first().map(|start| start.slot)
         else {
@@ -243,23 +243,24 @@ impl Starts<'_> {
         Ok(ends)
     }
 
-    fn save_confirm(&mut self, confirm: &ConfirmPlan) -> Result<(), TuneError> {
+    fn save_confirm(&mut self, confirm: &ConfirmPlan) -> Result<(), RunError> {
         let json = documents::confirm_to_json(confirm)
-            .map_err(|source| TuneError::Document { what: "outcome of the screening", source })?;
+            .map_err(|source| RunError::Document { what: "outcome of the screening", source })?;
         self.store.set_confirmation(self.run, &json)?;
         self.loaded.confirm = Some(confirm.clone());
         Ok(())
     }
 
     /// The error if no candidate was ever measured.
-    fn none_measured(&self) -> TuneError {
+    fn none_measured(&self) -> RunError {
         let failed = self.done.values().filter(|record| record.status == StartStatus::Failed);
         let count = u32::try_from(failed.clone().count()).unwrap_or(u32::MAX);
         let last =
             failed.max_by_key(|record| (record.slot.phase, record.slot.block, record.position));
         let name = |record: &StartRecord| self.loaded.records[record.slot.candidate].name.clone();
         let message = last.and_then(|record| record.error.clone()).unwrap_or_default();
-        Self::keeps_failing(count, last.map(name).unwrap_or_default(), message)
+        let name = last.map(name).unwrap_or_default();
+        RunError::KeepsFailing { count, what: Self::TRIAL, name, message }
     }
 
     fn done_starts(&self) -> u32 {
@@ -304,7 +305,8 @@ impl Work for Starts<'_> {
     type Output = Vec<CellResult>;
     type Runner<'r> = dyn Starter + 'r;
     type Request = StartRequest;
-    type Error = TuneError;
+    const ACTION: &'static str = "start the virtual machine";
+    const TRIAL: &'static str = "start";
 
     fn has_ended(&self, slot: Slot) -> bool {
         self.done.contains_key(&slot)
@@ -351,7 +353,7 @@ impl Work for Starts<'_> {
         &mut self,
         start: EndedTrial<Slot>,
         output: Option<Vec<CellResult>>,
-    ) -> Result<(), TuneError> {
+    ) -> Result<(), RunError> {
         let record = StartRecord {
             slot: start.slot,
             position: start.position,
@@ -383,14 +385,6 @@ impl Work for Starts<'_> {
         let left_s = f64::from(total.saturating_sub(done)) * start_s;
         let (done, total) = (u64::from(done), u64::from(total));
         progress.update(&Update { event, block, name, done, total, left_s });
-    }
-
-    fn cannot_run(TrialError { message, hint, .. }: TrialError) -> TuneError {
-        TuneError::Starter { message, hint }
-    }
-
-    fn keeps_failing(count: u32, name: String, message: String) -> TuneError {
-        TuneError::KeepsFailing { count, name, message }
     }
 }
 

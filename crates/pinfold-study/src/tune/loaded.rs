@@ -2,9 +2,9 @@
 
 use super::budget::{Prediction, predict};
 use super::config::TuneConfig;
-use super::create::KIND;
+use super::create::{KIND, no_baseline};
 use super::documents::{ConfirmPlan, config_from_json, confirm_from_json};
-use super::error::TuneError;
+use crate::error::RunError;
 use crate::store::{CandidateRecord, CandidateRole, RunId, Store, StoreError};
 
 /// Settings and candidates of a run, read from the store.
@@ -19,20 +19,20 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    pub(super) fn read(store: &Store, run: RunId) -> Result<Self, TuneError> {
+    pub(super) fn read(store: &Store, run: RunId) -> Result<Self, RunError> {
         let record = store.run(run)?;
         if record.kind != KIND {
             let path = store.path().to_owned();
             let found = record.kind;
             return Err(StoreError::Kind { path, run, found, wanted: KIND }.into());
         }
-        let document = |what| move |source| TuneError::Document { what, source };
+        let document = |what| move |source| RunError::Document { what, source };
         let config = config_from_json(&record.config_json).map_err(document("settings"))?;
         let confirm = record.confirm_json.as_deref().map(confirm_from_json);
         let records = store.candidates(run)?;
         let with_role = |role| records.iter().position(|record| record.role == role);
-        let baseline = with_role(CandidateRole::Baseline).ok_or(TuneError::NoBaseline)?;
-        let twin = with_role(CandidateRole::Twin).ok_or(TuneError::NoBaseline)?;
+        let baseline = with_role(CandidateRole::Baseline).ok_or_else(no_baseline)?;
+        let twin = with_role(CandidateRole::Twin).ok_or_else(no_baseline)?;
         let distinct = (0..records.len()).filter(|&index| {
             records[index].role == CandidateRole::Candidate && records[index].same_as.is_none()
         });
@@ -46,7 +46,7 @@ impl Loaded {
         })
     }
 
-    pub(super) fn prediction(&self) -> Result<Prediction, TuneError> {
+    pub(super) fn prediction(&self) -> Result<Prediction, RunError> {
         predict(&self.config, u32::try_from(self.distinct.len()).unwrap_or(u32::MAX))
     }
 }
