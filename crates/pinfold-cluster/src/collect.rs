@@ -248,12 +248,12 @@ impl CollectorState<'_, '_, '_> {
                         files::remove(from)?;
                         say(&format!("note: {from}: the store has part {part} already"));
                     }
-                    Accepted::Refused(refusal) => {
-                        let why = pinfold_host::with_causes(&refusal.error);
+                    Accepted::Refused(error) => {
+                        let why = pinfold_host::with_causes(&error);
                         self.folder.refuse(from, &why)?;
                         say(&format!("warning: {from} was refused: {why}"));
-                        if refusal.error.ends_the_study() {
-                            fatal.get_or_insert_with(|| refused(&refusal.error));
+                        if error.ends_the_study() {
+                            fatal.get_or_insert_with(|| refused(&error));
                         }
                     }
                 }

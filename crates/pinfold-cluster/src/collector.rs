@@ -55,16 +55,7 @@ pub enum Accepted {
         part: u32,
     },
     /// It was rejected.
-    Refused(Refusal),
-}
-
-/// A result that was rejected.
-#[derive(Debug)]
-pub struct Refusal {
-    /// Its source: a file, a task.
-    pub from: String,
-    /// Why it was rejected.
-    pub error: ResultError,
+    Refused(ResultError),
 }
 
 /// A task that ended without a result.
@@ -358,14 +349,14 @@ impl Collector {
     ) -> Result<Vec<Accepted>, RunError> {
         let mut outcomes = Vec::with_capacity(results.len());
         let mut deliveries = Vec::new();
-        for (from, text) in results {
+        for (_, text) in results {
             match self.check(text) {
                 Ok(delivery) => {
                     outcomes.push(Accepted::Known { part: delivery.part });
                     deliveries.push((outcomes.len() - 1, delivery));
                 }
                 Err(error) => {
-                    outcomes.push(Accepted::Refused(Refusal { from: from.clone(), error }));
+                    outcomes.push(Accepted::Refused(error));
                 }
             }
         }

@@ -4,10 +4,10 @@
 //!
 //! ```text
 //! Page (plain data) ──► headline, sections, charts (texts, SVG) ──► template ──► HTML
-//!                  └──► summary_text ──► plain text
+//!                  └──► summary ──► texts
 //! ```
 //!
-//! The binary fills a [`Page`] and passes it to [`render`] or [`summary_text`]; this crate does not
+//! The binary fills a [`Page`] and passes it to [`render`] or [`summary`]; this crate does not
 //! access the host, the store, a clock or randomness. The page needs no network, script or font
 //! file. It adapts to the light or dark colour scheme, the width of the window, and the printer.
 //! All information in colours is also in text, markers or line styles.
@@ -51,4 +51,4 @@ pub use study::{
     contradictions as study_contradictions, render_study, study_markdown,
 };
 pub use table_error::TableError;
-pub use text::{Summary, summary, summary_text};
+pub use text::{Summary, summary};

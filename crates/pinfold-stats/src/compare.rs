@@ -301,7 +301,7 @@ fn draft(key: &Key, aspect: Aspect, one: &Population, other: &Population) -> Dra
             p_holm: None,
             outcome: Outcome::NoDirection,
         },
-        p: sign_flip(&logs).filter(|_| is_tested).map(|p| p.value),
+        p: sign_flip(&logs).filter(|_| is_tested),
         direction: aspect.direction(one.unit).filter(|_| !NEUTRAL.contains(&key.probe.as_str())),
         trouble: missing.map(Outcome::NoRatio).or(both.trouble).or_else(|| unrest(one, other)),
     }

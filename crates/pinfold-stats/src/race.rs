@@ -171,7 +171,7 @@ fn exact_p(shifted: &[f64], level: f64) -> f64 {
         return 1.0;
     }
     // The choices are symmetric: half of the two-sided value is on this side.
-    sign_flip(shifted).map_or(1.0, |p| p.value / 2.0)
+    sign_flip(shifted).map_or(1.0, |p| p / 2.0)
 }
 
 /// One-sided p-value of Student's t test with the larger of the common variance and the variance of

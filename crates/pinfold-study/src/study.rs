@@ -52,10 +52,10 @@ pub use diff::{Compared, Difference, diff};
 pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, Spent, enough, run, run_starts};
 pub use export::{samples, tables};
 pub use file::{
-    AS_IS, BOOT, BUILT_IN, Better, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule,
-    HostFacts, LabRow, Level, NATIVE, NONE, ORDER, Plot, PlotKind, Preset, Probe, Program,
-    PublishedValue, QUICK, Rule, SAME_PROGRAM, Selection, Skip, Source, Stop, Stream, Study,
-    Summary, TIME, Table, Workload,
+    AS_IS, BOOT, BUILT_IN, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule, HostFacts,
+    LabRow, Level, NATIVE, NONE, ORDER, Plot, PlotKind, Preset, Probe, Program, PublishedValue,
+    QUICK, Rule, SAME_PROGRAM, Selection, Skip, Source, Stop, Stream, Study, Summary, TIME, Table,
+    Workload,
 };
 pub use form::Form;
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};

@@ -45,8 +45,8 @@ pub use documents::ConfirmPlan;
 pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, run};
 pub use ranking::RankEntry;
 pub use report::{
-    AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, RunnerUp, ScreeningRow,
-    TuneReport, Winner,
+    AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, ScreeningRow, TuneReport,
+    Winner,
 };
 pub use starter::{StartRequest, StartResult, Starter};
 

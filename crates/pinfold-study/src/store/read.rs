@@ -1,7 +1,5 @@
 //! Reading: runs, candidates, starts, and the raw samples, one start at a time.
 
-use std::collections::BTreeMap;
-
 use pinfold_model::{LoadState, Metric, RoleStats, Series};
 use rusqlite::{OptionalExtension, Row};
 use serde::de::DeserializeOwned;
@@ -28,10 +26,6 @@ pub(super) const ROLES: &str =
     "SELECT role, threads, run_ns, run_delay_ns, migrations, voluntary_switches,
             involuntary_switches, lost_threads
      FROM role_stats WHERE cell = ?1";
-pub(super) const PROGRESS: &str =
-    "SELECT phase, status = 'ok' AS ok, count(*) AS count FROM start WHERE run = ?1
-     GROUP BY phase, status = 'ok'";
-
 /// A row of a query, whose values are checked.
 pub(super) struct Columns<'a> {
     store: &'a Store,
@@ -235,17 +229,6 @@ impl Store {
         })?;
         stats.sort_by(|a, b| a.role.cmp(&b.role));
         Ok(stats)
-    }
-
-    /// Number of starts that have ended, by phase and status. Fast for stores of any size.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the file cannot be read.
-    pub fn progress(&self, run: RunId) -> Result<BTreeMap<(Phase, bool), u64>, StoreError> {
-        let counts = self.rows("count the starts", PROGRESS, [run.0], |row| {
-            Ok(((row.word("phase", Phase::from_name)?, row.get("ok")?), row.get("count")?))
-        })?;
-        Ok(counts.into_iter().collect())
     }
 
     pub(super) fn rows<T>(

@@ -7,7 +7,7 @@ use pinfold_host::files;
 use pinfold_model::{LoadState, Metric, Origin, Role};
 use rusqlite::{Connection, OpenFlags};
 
-use super::read::{CELLS, PROGRESS, ROLES, SERIES, STARTS};
+use super::read::{CELLS, ROLES, SERIES, STARTS};
 use super::*;
 use crate::fixture;
 
@@ -89,8 +89,6 @@ fn everything_comes_back_as_it_went_in() {
     busy.roles.sort_by(|a, b| a.role.cmp(&b.role));
     assert_eq!(store.cells(starts[0].id).unwrap(), [busy, idle]);
     assert_eq!(store.cells(starts[1].id).unwrap(), []);
-    let progress: Vec<_> = store.progress(run.id()).unwrap().into_iter().collect();
-    assert_eq!(progress, [((Phase::Confirmation, false), 1), ((Phase::Confirmation, true), 1)]);
     store.finish_run(run, 99).unwrap();
     store.finish_run(run, 100).unwrap();
     assert_eq!(store.run(run.id()).unwrap().finished_unix_s, Some(99));
@@ -398,12 +396,10 @@ fn a_hundred_thousand_cells_are_found_by_index() {
              COMMIT;",
         )
         .unwrap();
-    let progress: Vec<_> = store.progress(run.id()).unwrap().into_values().collect();
-    assert_eq!(progress, [25_000]);
     let starts = store.starts(run.id()).unwrap();
     let cells = store.cells(starts[24_999].id).unwrap();
     assert_eq!((cells.len(), cells[3].series[0].samples.len()), (4, 8));
-    for query in [STARTS, CELLS, SERIES, ROLES, PROGRESS] {
+    for query in [STARTS, CELLS, SERIES, ROLES] {
         let explain = format!("EXPLAIN QUERY PLAN {query}");
         let mut statement = store.connection.prepare(&explain).unwrap();
         let steps: Vec<String> =

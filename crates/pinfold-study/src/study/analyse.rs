@@ -79,8 +79,6 @@ pub struct Estimate {
     pub figure: FigureName,
     /// Unit of its values.
     pub unit: Unit,
-    /// How samples are reduced to values.
-    pub family: Family,
     /// One value per start, by block.
     pub starts: BTreeMap<u32, Vec<f64>>,
     /// The same for the twin of a baseline cell.
@@ -321,7 +319,7 @@ fn gather(
             let Some(value) = value_of(family, settled) else { continue };
             let one = found
                 .entry((trial.cell, figure.clone()))
-                .or_insert_with(|| empty(trial.cell, figure, unit, family));
+                .or_insert_with(|| empty(trial.cell, figure, unit));
             let side = if trial.twin { &mut one.twins } else { &mut one.starts };
             side.entry(trial.block).or_default().push(value);
             if !trial.node.is_empty() {
@@ -349,12 +347,11 @@ fn value_of(family: Family, samples: &[f64]) -> Option<f64> {
     }
 }
 
-fn empty(cell: usize, figure: FigureName, unit: Unit, family: Family) -> Estimate {
+fn empty(cell: usize, figure: FigureName, unit: Unit) -> Estimate {
     Estimate {
         cell,
         figure,
         unit,
-        family,
         starts: BTreeMap::new(),
         twins: BTreeMap::new(),
         nodes: BTreeMap::new(),
@@ -481,7 +478,7 @@ pub(super) fn judge(family: &[Pairs], margin: f64) -> Vec<Option<Comparison>> {
         .map(|pairs| {
             let logs: Option<Vec<f64>> =
                 pairs.blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
-            Some((ratio_bounds(&pairs.blocks)?, sign_flip(&logs?)?.value))
+            Some((ratio_bounds(&pairs.blocks)?, sign_flip(&logs?)?))
         })
         .collect();
     let raw: Vec<f64> = tested.iter().flatten().map(|(_, p)| *p).collect();

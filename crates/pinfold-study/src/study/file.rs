@@ -198,15 +198,6 @@ impl Stream {
     }
 }
 
-/// The direction of improvement of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Better {
-    /// Lower is better: times.
-    Lower,
-    /// Higher is better: rates.
-    Higher,
-}
-
 /// A figure that is read from the output of a workload.
 #[derive(Clone, Debug)]
 pub struct FigureRule {

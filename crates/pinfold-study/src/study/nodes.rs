@@ -184,5 +184,5 @@ fn figures(analysis: &Analysis) -> Vec<NodeFigure> {
 fn chance(values: &[f64]) -> f64 {
     let logs: Option<Vec<f64>> =
         values.iter().map(|value| (*value > 0.0).then(|| value.ln())).collect();
-    logs.and_then(|logs| sign_flip(&logs)).map_or(1.0, |p| p.value)
+    logs.and_then(|logs| sign_flip(&logs)).unwrap_or(1.0)
 }

@@ -30,9 +30,6 @@ pub const RACE_ALPHA: f64 = 0.05;
 pub const MOST_RACE_BLOCKS: u32 = 8;
 
 impl Goal {
-    /// All goals.
-    pub const ALL: [Goal; 3] = [Goal::Latency, Goal::Throughput, Goal::Balanced];
-
     /// Stable name, used in the store and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -41,12 +38,6 @@ impl Goal {
             Goal::Throughput => "throughput",
             Goal::Balanced => "balanced",
         }
-    }
-
-    /// The goal with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Goal> {
-        Goal::ALL.into_iter().find(|goal| goal.name() == name)
     }
 }
 

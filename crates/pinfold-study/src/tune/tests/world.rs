@@ -103,11 +103,6 @@ impl World {
         }
     }
 
-    pub fn plan_json(&self, name: &str) -> String {
-        let found = self.candidates.iter().find(|candidate| candidate.name == name);
-        found.unwrap().plan_json.clone()
-    }
-
     pub fn place_like(&mut self, name: &str, other: &str) {
         let plan_of = |candidates: &[Candidate], name: &str| {
             candidates.iter().find(|candidate| candidate.name == name).unwrap().plan.clone()
