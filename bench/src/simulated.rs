@@ -160,11 +160,11 @@ impl Simulation {
         };
         let scouted = NodeProperties { facts: FACTS, skipped: vec![None; cells.all.len()] };
         let options = Options::new(KEY.to_owned());
-        let run = create_on_cluster(&mut store, &new, (&scouted, &options))?;
+        let run = create_on_cluster(&mut store, &new, &scouted, &options)?;
         let limits = Limits { most_out: 2 * size.nodes, grace_ns: 90_000_000_000 };
         let begin = SystemClock.now_ns();
-        let marks = (KEY, env!("CARGO_PKG_VERSION"), limits);
-        let collector = Collector::open(&mut store, run, marks)?;
+        let own = env!("CARGO_PKG_VERSION");
+        let collector = Collector::open(&mut store, run, KEY, own, limits)?;
         Ok(Self {
             tally: Tally { first_look_ns, begun_ns: since(begin), ..Tally::default() },
             size,

@@ -88,13 +88,13 @@ pub(crate) fn slurm(bytes: &[u8]) {
 /// A result of a node, with its valid digest.
 pub(crate) fn result(bytes: &[u8]) {
     use pinfold_cluster::{read_result, result_text, sealed};
-    let marks = ("k", "d", "0.1.0");
+    let read = |text: &str| read_result(text, "k", "d", "0.1.0");
     let text = text(bytes);
-    drop(read_result(&text, marks));
+    drop(read(&text));
     let line = text.lines().next().unwrap_or("");
-    let Ok(answer) = read_result(&sealed(line), marks) else { return };
+    let Ok(answer) = read(&sealed(line)) else { return };
     let written = result_text(&answer).unwrap_or_default();
-    assert_eq!(read_result(&written, marks).ok(), Some(answer));
+    assert_eq!(read(&written).ok(), Some(answer));
 }
 
 /// The output of a workload, parsed by rules of each kind.

@@ -59,8 +59,9 @@ impl Work<'_, '_> {
         // Half of the controller's limit: other users submit jobs too.
         let most_out = (self.offer.max_jobs as usize / 2).max(1);
         let limits = Limits { most_out, grace_ns: GRACE_NS };
-        let marks = (self.options.key.as_str(), OWN_VERSION, limits);
-        let collector = patience.with_store(|| Collector::open(store, run, marks))?;
+        let key = self.options.key.as_str();
+        let collector =
+            patience.with_store(|| Collector::open(store, run, key, OWN_VERSION, limits))?;
         let mut collecting = CollectorState {
             scheduler: self.scheduler,
             store,

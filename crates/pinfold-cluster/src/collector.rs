@@ -146,7 +146,9 @@ impl Collector {
     pub fn open(
         store: &mut Store,
         run: OpenRun,
-        (key, pinfold, limits): (&str, &str, Limits),
+        key: &str,
+        pinfold: &str,
+        limits: Limits,
     ) -> Result<Self, RunError> {
         let loaded = Loaded::read(store, run.id())?;
         let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)?;
@@ -263,7 +265,7 @@ impl Collector {
     /// Called when the scheduler rejected this number of tasks: fewer are tried next, and no more
     /// for some time.
     pub fn refused(&mut self, asked: usize, now_ns: u64) {
-        self.room.refused((self.out.len(), asked), now_ns);
+        self.room.refused(self.out.len(), asked, now_ns);
     }
 
     /// Called when the scheduler accepted all submitted tasks.
@@ -389,7 +391,7 @@ impl Collector {
 
     fn check(&mut self, text: &str) -> Result<NewDelivery, ResultError> {
         let (key, digest, own) = &self.marks;
-        let Answer { head, given } = read_result(text, (key, digest, own))?;
+        let Answer { head, given } = read_result(text, key, digest, own)?;
         let wrong = |why: String| ResultError::Value { field: "part".to_owned(), why };
         let (Some(part), ResultContent::Trials(trials)) = (head.part, given) else {
             return Err(wrong("is missing".to_owned()));
@@ -525,7 +527,8 @@ impl Collector {
                 "" => reason.clone(),
                 node => format!("on {node}: {reason}"),
             };
-            let record = |(slot, position): (TrialSlot, u32)| TrialRecord {
+            let trials = self.part(ask.part).into_iter().flat_map(Part::trials);
+            let records = trials.map(|(slot, position)| TrialRecord {
                 block: slot.block,
                 cell: slot.cell,
                 start: slot.start,
@@ -538,9 +541,8 @@ impl Collector {
                 began_unix_s: now_unix_s,
                 duration_ns: 0,
                 work_ns: 0,
-            };
-            let records: Vec<TrialRecord> =
-                self.part(ask.part).into_iter().flat_map(Part::trials).map(record).collect();
+            });
+            let records: Vec<TrialRecord> = records.collect();
             store.save_trials(run, &records)?;
             self.done += records.len() as u64;
             self.is_done_now(ask.part);

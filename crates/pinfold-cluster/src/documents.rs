@@ -345,10 +345,7 @@ pub fn sealed(line: &str) -> String {
 ///
 /// # Errors
 /// [`ResultError`]: incomplete, foreign, of another run, study or version, or with invalid values.
-pub fn read_result(
-    text: &str,
-    (key, study, own): (&str, &str, &str),
-) -> Result<Answer, ResultError> {
+pub fn read_result(text: &str, key: &str, study: &str, own: &str) -> Result<Answer, ResultError> {
     let mut lines = text.trim_end_matches('\n').lines().rev();
     let end = lines.next().and_then(|line| line.strip_prefix(END));
     let end = end.ok_or(ResultError::Torn("its last line, with its digest, is missing"))?;

@@ -136,8 +136,10 @@ fn given(
     runner.prepare(&scout.study, &cells(&scout.study, &machine.facts, &runner)?)?;
     let mut quiet = |_: &Update<'_>| {};
     let found = worker::work(
-        (&scout, part),
-        (&head.origin, &machine.facts),
+        &scout,
+        part,
+        &head.origin,
+        &machine.facts,
         &mut Environment {
             runner: &mut runner,
             clock: &SystemClock,

@@ -47,7 +47,7 @@ impl QueueLimit {
 
     /// Called when the scheduler accepted none of `asked` further tasks while `out` were
     /// outstanding.
-    pub fn refused(&mut self, (out, asked): (usize, usize), now_ns: u64) {
+    pub fn refused(&mut self, out: usize, asked: usize, now_ns: u64) {
         self.found = Some(out + asked / 2);
         self.again_ns = now_ns.saturating_add(self.wait_ns);
         if asked <= 1 {

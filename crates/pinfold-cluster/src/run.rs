@@ -140,7 +140,7 @@ pub fn run(
         facts: &scouted.facts,
         now_unix_s: SystemClock.unix_seconds(),
     };
-    let run = match create_on_cluster(&mut store, &study, (&scouted, &options)) {
+    let run = match create_on_cluster(&mut store, &study, &scouted, &options) {
         Ok(run) => run,
         Err(error) => {
             folder.close()?;
@@ -276,7 +276,7 @@ fn first_look(
 /// The properties that the first node reported.
 fn scouted(text: &str, job: &JobDocument) -> Result<(Origin, NodeProperties), Failure> {
     let digest = study_digest(&job.toml, &job.form);
-    let answer = read_result(text, (&job.key, &digest, OWN_VERSION)).map_err(|e| refused(&e))?;
+    let answer = read_result(text, &job.key, &digest, OWN_VERSION).map_err(|e| refused(&e))?;
     match answer.given {
         ResultContent::Scouted(scouted) => Ok((answer.head.origin, scouted)),
         ResultContent::Trials(_) | ResultContent::Refused(_) => {

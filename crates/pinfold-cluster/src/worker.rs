@@ -99,8 +99,10 @@ pub fn differences(
 /// # Errors
 /// [`RunError`]: there is no such part, or no trial can be run.
 pub fn work(
-    (scout, number): (&JobStudy, u32),
-    (origin, facts): (&Origin, &HostFacts),
+    scout: &JobStudy,
+    number: u32,
+    origin: &Origin,
+    facts: &HostFacts,
     environment: &mut Environment<'_>,
 ) -> Result<Found, RunError> {
     let mut store = Store::in_memory()?;
@@ -139,7 +141,8 @@ pub fn work(
 pub fn create_on_cluster(
     store: &mut Store,
     new: &NewStudy<'_>,
-    (scouted, options): (&NodeProperties, &Options),
+    scouted: &NodeProperties,
+    options: &Options,
 ) -> Result<OpenRun, RunError> {
     let cells = Cells::new(&new.study.in_form(new.form)?, new.facts)?;
     if cells.all.len() != scouted.skipped.len() {

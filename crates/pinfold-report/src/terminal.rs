@@ -187,7 +187,8 @@ fn axis(columns: usize, ticks: &[(usize, String)]) -> String {
         [first @ .., last] => (last, first),
         [] => return String::new(),
     };
-    let mut put = |(place, name): &(usize, String), limit: usize, from: usize| {
+    let mut put = |tick: &(usize, String), limit: usize, from: usize| {
+        let (place, name) = tick;
         let start = start_of(*place, name);
         if start < from || start + width(name) > limit {
             return from;

@@ -269,7 +269,7 @@ impl Build<'_> {
             let mut curves = Vec::new();
             for index in self.confirmed() {
                 let Some(id) = self.id(index) else { continue };
-                let pooled = tune::pooled(self.store, self.report.run, index, (load, metric))
+                let pooled = tune::pooled(self.store, self.report.run, index, load, metric)
                     .map_err(|e| failed(&e))?;
                 curves.push(curve(id, &pooled));
             }

@@ -265,7 +265,7 @@ fn judge(mut drafts: Vec<Draft>, blocks: u32, unmatched: Vec<String>) -> Compari
 }
 
 fn draft(key: &Key, aspect: Aspect, one: &Population, other: &Population) -> Draft {
-    let both = Both::new((key, aspect), (one, other));
+    let both = Both::new(key, aspect, one, other);
     let lacking = |values: &Values| values.iter().any(|value| value.is_none_or(|v| v <= 0.0));
     let missing = match (lacking(&both.raised.0), lacking(&both.raised.1)) {
         (true, _) => Some(Side::First),

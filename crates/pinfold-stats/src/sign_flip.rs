@@ -77,9 +77,8 @@ fn monte_carlo(sizes: &[f64], seen: f64) -> f64 {
 /// The sums of up to eight sizes for all sign choices: a set bit is a minus.
 fn signed_sums(sizes: &[f64]) -> [f64; 256] {
     std::array::from_fn(|signs| {
-        let signed =
-            |(place, size): (usize, &f64)| if signs >> place & 1 == 0 { *size } else { -size };
-        sizes.iter().enumerate().map(signed).sum()
+        let signed = sizes.iter().enumerate();
+        signed.map(|(place, size)| if signs >> place & 1 == 0 { *size } else { -size }).sum()
     })
 }
 

@@ -261,16 +261,16 @@ impl<W: Work> Engine<W> {
         trials: Vec<(W::Slot, u32)>,
         environment: &mut Environment<'r, W::Runner<'r>>,
     ) -> Result<Next, RunError> {
-        let new = |(slot, position)| Open {
+        let trials = trials.into_iter().filter(|(slot, _)| !self.work.has_ended(*slot));
+        let open = trials.map(|(slot, position)| Open {
             slot,
             position,
             attempts: 0,
             spent_ns: 0,
             error: None,
             failures: 0,
-        };
-        let trials = trials.into_iter().filter(|(slot, _)| !self.work.has_ended(*slot));
-        let mut open: Vec<Open<W::Slot>> = trials.map(new).collect();
+        });
+        let mut open: Vec<Open<W::Slot>> = open.collect();
         while !open.is_empty() {
             if environment.stop.load(Ordering::SeqCst) {
                 return Ok(Next::Stop);

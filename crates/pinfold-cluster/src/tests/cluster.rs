@@ -101,7 +101,7 @@ impl Simulated {
             now_unix_s: 1_700_000_000,
         };
         let options = Options::new("key".to_owned());
-        let run = create_on_cluster(&mut world.store, &new, (&scouted, &options)).unwrap();
+        let run = create_on_cluster(&mut world.store, &new, &scouted, &options).unwrap();
         let kept = world.store.cluster(run.id()).unwrap().unwrap();
         assert_eq!(read_options(&kept).unwrap(), options);
         let generator = Pcg32::new(3, 1);
@@ -109,7 +109,7 @@ impl Simulated {
     }
 
     fn collector(&mut self) -> Collector {
-        Collector::open(&mut self.world.store, self.run, ("key", OWN, LIMITS)).unwrap()
+        Collector::open(&mut self.world.store, self.run, "key", OWN, LIMITS).unwrap()
     }
 
     /// The result of a node for a part.
@@ -123,7 +123,7 @@ impl Simulated {
             stop: &self.world.stop,
             node,
         };
-        let found = work((&scout, part), (&origin(), &FACTS), &mut environment).unwrap();
+        let found = work(&scout, part, &origin(), &FACTS, &mut environment).unwrap();
         let Found::Whole(mut trials) = found else { panic!("interrupted") };
         let factor = self.fast.get(node).copied().unwrap_or(1.0);
         for sample in
@@ -282,13 +282,13 @@ fn merging_is_idempotent_and_only_whole_parts_are_taken() {
     // A part without one of its trials, with one of another part, with one twice, unknown.
     let digest = study_digest(STUDY, &Form::Whole);
     let whole = simulated.result(6, 1, "n1");
-    let Answer { head, given } = read_result(&whole, ("key", &digest, OWN)).unwrap();
+    let Answer { head, given } = read_result(&whole, "key", &digest, OWN).unwrap();
     let ResultContent::Trials(trials) = given else { panic!() };
     let mut refuse = |simulated: &mut Simulated, trials, part, expected: &str| {
         let head = Head { part: Some(part), ..head.clone() };
         let text = result_text(&Answer { head, given: ResultContent::Trials(trials) }).unwrap();
         let Accepted::Refused(refusal) = accept(simulated, &text) else { panic!("it was taken") };
-        assert!(refusal.error.to_string().contains(expected), "{}", refusal.error);
+        assert!(refusal.to_string().contains(expected), "{}", refusal);
     };
     refuse(&mut simulated, trials[1..].to_vec(), 6, "of its");
     refuse(&mut simulated, [&trials[..1], &trials].concat(), 6, "twice");

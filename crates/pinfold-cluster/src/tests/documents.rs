@@ -14,7 +14,7 @@ fn digest() -> String {
 
 #[track_caller]
 fn check(text: &str, expected: &str) {
-    let error = read_result(text, ("key", &digest(), OWN)).unwrap_err();
+    let error = read_result(text, "key", &digest(), OWN).unwrap_err();
     assert_eq!(pinfold_host::with_causes(&error).split(" at line").next(), Some(expected));
 }
 
@@ -30,17 +30,17 @@ fn changed(from: &str, to: &str) -> String {
 fn results_come_back_as_they_went() {
     let answer = answer(1);
     let text = result_text(&answer).unwrap();
-    assert_eq!(read_result(&text, ("key", &digest(), OWN)).unwrap(), answer);
+    assert_eq!(read_result(&text, "key", &digest(), OWN).unwrap(), answer);
     // The prolog of a node may print first.
     let noisy = format!("Welcome to the cluster!\n{{}}\n{text}\n\n");
-    assert_eq!(read_result(&noisy, ("key", &digest(), OWN)).unwrap(), answer);
+    assert_eq!(read_result(&noisy, "key", &digest(), OWN).unwrap(), answer);
     let scouted = NodeProperties { facts: FACTS, skipped: vec![None, Some("no".to_owned())] };
     let looked = Answer {
         head: Head { part: None, ..answer.head },
         given: ResultContent::Scouted(scouted.clone()),
     };
     let text = result_text(&looked).unwrap();
-    assert_eq!(read_result(&text, ("key", &digest(), OWN)).unwrap(), looked);
+    assert_eq!(read_result(&text, "key", &digest(), OWN).unwrap(), looked);
     let job = JobDocument {
         key: "key".to_owned(),
         pinfold: OWN.to_owned(),
@@ -63,7 +63,7 @@ fn figures_without_samples_come_back_with_their_reason() {
             trials[0].1[0].samples.clear();
             trials[0].1[0].flags = vec![flag.to_owned()];
         }
-        let read = read_result(&result_text(&answer).unwrap(), ("key", &digest(), OWN));
+        let read = read_result(&result_text(&answer).unwrap(), "key", &digest(), OWN);
         read.map(|read| assert_eq!(read, answer))
     };
     assert!(with_flag("absent: no PMU").is_ok());
@@ -75,7 +75,7 @@ fn figures_without_samples_come_back_with_their_reason() {
 fn torn_and_foreign_results_are_refused() {
     let text = result_text(&answer(1)).unwrap();
     for end in 0..text.len() - 1 {
-        let torn = read_result(&text[..end], ("key", &digest(), OWN)).unwrap_err();
+        let torn = read_result(&text[..end], "key", &digest(), OWN).unwrap_err();
         assert!(matches!(torn, ResultError::Torn(_)), "{end}: {torn}");
     }
     check("", "it is incomplete: its last line, with its digest, is missing");
@@ -119,7 +119,7 @@ fn torn_and_foreign_results_are_refused() {
     );
     check(&changed("\"ok\":true", "\"ok\":false"), "trials [0]: it failed without a reason");
     let refused = Answer { given: ResultContent::Refused("it is small".to_owned()), ..answer(1) };
-    let error = read_result(&result_text(&refused).unwrap(), ("key", &digest(), OWN)).unwrap_err();
+    let error = read_result(&result_text(&refused).unwrap(), "key", &digest(), OWN).unwrap_err();
     assert!(error.ends_the_study() && error.hint().is_some());
     assert_eq!(error.to_string(), "node n1 does not fit: it is small");
 }
@@ -127,7 +127,7 @@ fn torn_and_foreign_results_are_refused() {
 proptest::proptest! {
     #[test]
     fn no_text_breaks_a_reader(text in ".{0,200}") {
-        assert!(read_result(&text, ("key", "digest", OWN)).is_err());
+        assert!(read_result(&text, "key", "digest", OWN).is_err());
         assert!(JobDocument::from_json(&text).is_err());
         assert!(slurm::protocol::config(&text).is_err());
         // The parser may accept them; otherwise the error shows what was read, shortened.

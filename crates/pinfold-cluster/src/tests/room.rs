@@ -24,7 +24,7 @@ fn fill(
             (out, left) = (out + asked, left - asked);
             room.taken(out, now_ns);
         } else {
-            room.refused((out, asked), now_ns);
+            room.refused(out, asked, now_ns);
         }
         assert!(questions < 100, "it never ends: {room:?}");
     }

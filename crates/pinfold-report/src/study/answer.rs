@@ -187,8 +187,7 @@ pub(super) fn costs_words(page: &StudyPage) -> String {
         0 => String::new(),
         _ => format!(" The table shows the {MOST_COSTS} largest losses."),
     };
-    let has_no_side = |(one, _): (&MeasuredFigure, _)| one.unit.higher_is_better().is_none();
-    let sides = if losses(page).into_iter().any(has_no_side) {
+    let sides = if losses(page).iter().any(|(one, _)| one.unit.higher_is_better().is_none()) {
         " Of counts and shares, less is taken for better."
     } else {
         ""

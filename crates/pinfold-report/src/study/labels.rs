@@ -61,8 +61,8 @@ pub(super) fn of_names(ticks: Ticks, room: f64) -> Labels {
     if let Some(lines) = broken {
         return Labels::Level(lines);
     }
-    let reaches = |(x, text): &(f64, String)| x - text.chars().count() as f64 * SLANT_LETTER >= 0.0;
-    if room >= SLANT_PITCH && ticks.iter().all(reaches) {
+    let reaches = |x: f64, text: &str| x - text.chars().count() as f64 * SLANT_LETTER >= 0.0;
+    if room >= SLANT_PITCH && ticks.iter().all(|(x, text)| reaches(*x, text)) {
         return Labels::Slanting(ticks);
     }
     let (places, names): (Vec<f64>, Vec<String>) = ticks.into_iter().unzip();

@@ -46,9 +46,11 @@ pub fn lines(series: &[Line], unit: Unit, width: usize) -> Option<String> {
 }
 
 /// Removes the points that cannot be on logarithmic axes.
-fn drawable((name, points): &Line) -> Line {
-    let is_drawn = |(place, value): &&(f64, f64)| *place > 0.0 && *value > 0.0 && value.is_finite();
-    (name.clone(), points.iter().filter(is_drawn).copied().collect())
+fn drawable(line: &Line) -> Line {
+    let (name, points) = line;
+    let points = points.iter().copied();
+    let drawn = points.filter(|(x, value)| *x > 0.0 && *value > 0.0 && value.is_finite());
+    (name.clone(), drawn.collect())
 }
 
 /// The ranges of the axes.

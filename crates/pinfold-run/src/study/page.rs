@@ -788,13 +788,13 @@ mod tests {
     fn gov_without_cpufreq_is_called_what_it_is() {
         let text = include_str!("../../../../studies/cpu-emulation.toml");
         let study = library::from_toml(text).unwrap();
-        let check = |cpufreq: bool, (factor, level): (&str, &str), expected: &str| {
+        let check = |cpufreq: bool, factor: &str, level: &str, expected: &str| {
             let facts = HostFacts { pus: 2, cores: 2, nodes: 1, packages: 1, smt: false, cpufreq };
             assert_eq!(shown_level(&study, &facts, factor, level), expected);
         };
-        check(false, ("method", "gov"), "gov (freezer only: no cpufreq)");
-        check(true, ("method", "gov"), "gov");
-        check(false, ("method", "hogs"), "hogs");
-        check(false, ("variant", "gov"), "gov");
+        check(false, "method", "gov", "gov (freezer only: no cpufreq)");
+        check(true, "method", "gov", "gov");
+        check(false, "method", "hogs", "hogs");
+        check(false, "variant", "gov", "gov");
     }
 }

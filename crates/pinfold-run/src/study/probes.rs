@@ -187,8 +187,8 @@ pub fn absent_here(host: &LiveHost, probes: &[Probe]) -> Result<Vec<(String, Str
         Some((figure.probe, why))
     };
     // This process does not work during the attempt.
-    let is_absent = |(_, why): &(String, String)| !NO_SAMPLES.contains(&why.as_str());
-    Ok(figures.into_iter().filter_map(reason).filter(is_absent).collect())
+    let absent = figures.into_iter().filter_map(reason);
+    Ok(absent.filter(|(_, why)| !NO_SAMPLES.contains(&why.as_str())).collect())
 }
 
 /// The sum of a probe over the threads that it counts.

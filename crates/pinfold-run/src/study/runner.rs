@@ -163,7 +163,7 @@ impl<'a> HostRunner<'a> {
         let memory = beside.memory;
         match setup {
             TrialEnvironment::Guest(guest) => {
-                let others = OtherMachine::all(guest, (&beside, mib), self.topology)
+                let others = OtherMachine::all(guest, &beside, mib, self.topology)
                     .map_err(|why| Failure::new(Exit::Input, why))?;
                 self.in_guest(guest, &others, request, &mut finished)
             }
@@ -397,7 +397,7 @@ impl Runner for HostRunner<'_> {
             let setup = setup.ok()?;
             let beside = Neighbours::new(study, cell, &setup.measured(), self.topology);
             let TrialEnvironment::Guest(guest) = &setup else { return beside.err() };
-            beside.and_then(|beside| OtherMachine::all(guest, (&beside, 0), self.topology)).err()
+            beside.and_then(|beside| OtherMachine::all(guest, &beside, 0, self.topology)).err()
         });
         self.refused.borrow_mut().insert(key, refusal.clone());
         refusal

@@ -112,10 +112,7 @@ pub(super) struct Both {
 }
 
 impl Both {
-    pub(super) fn new(
-        (key, aspect): (&Key, Aspect),
-        (one, other): (&Population, &Population),
-    ) -> Self {
+    pub(super) fn new(key: &Key, aspect: Aspect, one: &Population, other: &Population) -> Self {
         let direction = aspect.direction(one.unit).unwrap_or(Direction::LowerIsBetter);
         let is_gap = key.probe == GAPS;
         let duty = is_gap.then(|| duty(key));
@@ -173,8 +170,7 @@ fn duty(key: &Key) -> f64 {
 /// True if two observation times, each given as the range of its possible intended values, may be
 /// equal.
 fn alike(one: (f64, f64), other: (f64, f64)) -> bool {
-    let reach = |(_, most): (f64, f64)| most * (1.0 + ALIKE);
-    one.0 <= reach(other) && other.0 <= reach(one)
+    one.0 <= other.1 * (1.0 + ALIKE) && other.0 <= one.1 * (1.0 + ALIKE)
 }
 
 impl Merged {

@@ -176,9 +176,10 @@ impl Work for Trials<'_> {
 
     fn start<'r>(
         runner: &mut Self::Runner<'r>,
-        (design, trials): &Self::Request,
+        request: &Self::Request,
         reported: &mut Reported<'_, TrialResult>,
     ) -> Result<(), TrialError> {
+        let (design, trials) = request;
         let (study, cells) = &**design;
         runner.start(&StartRequest { study, cells, trials }, reported)
     }

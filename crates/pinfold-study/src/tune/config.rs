@@ -230,8 +230,8 @@ impl TuneConfig {
         if self.load_states.is_empty() {
             return fail("load states", "are empty");
         }
-        let repeated = |(index, load)| self.load_states[..index].contains(load);
-        if self.load_states.iter().enumerate().any(repeated) {
+        let loads = &self.load_states;
+        if loads.iter().enumerate().any(|(index, load)| loads[..index].contains(load)) {
             return fail("load states", "name one state twice");
         }
         let Costs { start_s, state_s, per_observed_s } = self.costs;

@@ -48,7 +48,8 @@ pub fn pooled(
     store: &Store,
     run: RunId,
     candidate: usize,
-    (load, metric): (LoadState, Metric),
+    load: LoadState,
+    metric: Metric,
 ) -> Result<Pooled, RunError> {
     let mut pooled = Pooled { metric, samples: Vec::new(), observed_ns: 0 };
     each_cell(store, run, candidate, |cell| {
