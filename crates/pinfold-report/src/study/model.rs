@@ -243,6 +243,28 @@ pub struct PageTable {
     pub rows: Vec<Vec<String>>,
 }
 
+impl PageTable {
+    /// A table with this number of columns that are names.
+    #[must_use]
+    pub fn new<S: AsRef<str>>(
+        name: &str,
+        title: &str,
+        names: usize,
+        header: &[S],
+        rows: Vec<Vec<String>>,
+    ) -> Self {
+        let header = header.iter().map(|text| text.as_ref().to_owned()).collect();
+        let (name, title) = (name.to_owned(), title.to_owned());
+        Self { name, title, note: String::new(), missing: Vec::new(), names, header, rows }
+    }
+
+    /// Adds a remark.
+    #[must_use]
+    pub fn with_note(self, note: impl Into<String>) -> Self {
+        Self { note: note.into(), ..self }
+    }
+}
+
 /// The estimate of one figure in one cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredFigure {

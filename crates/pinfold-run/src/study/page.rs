@@ -12,8 +12,8 @@ use pinfold_host::files;
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Method, Unit, natural_order, shown_parameters};
 use pinfold_report::{
-    Agreement, Brackets, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel,
-    Picture, PictureKind, Scale, Spread, StudyPage, TableError, TableFiles, format,
+    Agreement, Brackets, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Picture,
+    PictureKind, Scale, Spread, StudyPage, TableError, TableFiles, format,
 };
 use pinfold_stats::{Interval, Verdict};
 use pinfold_study::store::{self, RunRecord, Store, StudyProgress};
@@ -150,9 +150,7 @@ fn groups(
     selection: &Selection,
     by: &[&str],
 ) -> Result<Groups, Failure> {
-    analysis
-        .groups(selection, by)
-        .map_err(|why| Failure::new(Exit::Input, format!("{name}: {why}")))
+    analysis.groups(selection, by).map_err(|why| failure(name, &why))
 }
 
 fn scale(selection: &Selection, groups: &Groups) -> Scale {
@@ -199,68 +197,35 @@ fn shown_level(study: &Study, facts: &HostFacts, factor: &str, level: &str) -> S
 
 /// The lines of a percentile plot over the share of all samples.
 fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
-    let names = [plot.panel.as_deref().unwrap_or(""), plot.series.as_deref().unwrap_or("")];
-    let curves = analysis.curves(&plot.selection, &names);
+    let axes = [plot.panel.as_deref().unwrap_or(""), plot.series.as_deref().unwrap_or("")];
     let curves =
-        curves.map_err(|why| Failure::new(Exit::Input, format!("{}: {why}", plot.name)))?;
-    let column = |index: usize| curves.iter().map(|(key, _)| key[index].clone()).collect();
-    let panels = ordered(analysis, names[0], column(0));
-    let lines = ordered(analysis, names[1], column(1));
-    let axes = Axes { names: [names[0], names[1], ""], found: [&panels, &lines, &[]] };
-    let spots = |curve: &library::SampleCurve| {
-        // The largest of n samples is at 1 - 1/n.
-        let last = 1.0 - 1.0 / (curve.samples.max(2) as f64);
-        curve
-            .points
-            .iter()
-            .map(|point| ChartPoint {
+        analysis.curves(&plot.selection, &axes).map_err(|why| failure(&plot.name, &why))?;
+    let axes = Axes::new(analysis, [axes[0], axes[1], ""], curves.iter().map(|(key, _)| key));
+    let picture = axes.picture(analysis, plot, |title| {
+        let lines = curves.iter().filter(|(key, _)| key[0] == *title);
+        let lines = lines.map(|(key, curve)| {
+            // The largest of n samples is at 1 - 1/n.
+            let last = 1.0 - 1.0 / (curve.samples.max(2) as f64);
+            let spots = curve.points.iter().map(|point| ChartPoint {
                 x: point.quantile.min(last).to_string(),
                 value: point.value,
                 range: None,
-            })
-            .collect()
-    };
-    let panels = panels.iter().map(|title| Panel {
-        title: if title.is_empty() {
-            plot.title.clone()
-        } else {
-            labelled(analysis, names[0], title)
-        },
-        lines: curves
-            .iter()
-            .filter(|(key, _)| key[0] == *title)
-            .map(|(key, curve)| Line {
-                name: labelled(analysis, names[1], &key[1]),
-                spots: spots(curve),
-            })
-            .collect(),
-        ideal: Vec::new(),
-        source: Vec::new(),
+            });
+            Line { name: labelled(analysis, axes.names[1], &key[1]), spots: spots.collect() }
+        });
+        lines.collect()
     });
-    let unit = analysis.estimates.iter().find(|one| one.figure.probe == plot.selection.figure);
     Ok(Picture {
-        name: plot.name.clone(),
-        title: plot.title.clone(),
         kind: PictureKind::Percentiles,
-        scale: Scale::Of(unit.map_or(Unit::Count, |one| one.unit)),
         x: "share of samples at or below".to_owned(),
         x_unit: None,
-        panels: panels.collect(),
-        along: Vec::new(),
-        names: lines.iter().map(|line| labelled(analysis, names[1], line)).collect(),
         log: (false, plot.log_y),
-        mark: None,
-        joined: false,
-        brackets: Brackets::Intervals,
-        only: marks::only(analysis, plot, &axes),
-        missing: missing(analysis, plot, curves.is_empty()),
+        ..picture
     })
 }
 
-/// Why a plot is empty, if it is.
-fn missing(analysis: &Analysis, plot: &Plot, is_empty: bool) -> Vec<String> {
-    let selection = std::slice::from_ref(&plot.selection);
-    if is_empty { reasons(analysis, selection) } else { Vec::new() }
+fn failure(name: &str, why: &str) -> Failure {
+    Failure::new(Exit::Input, format!("{name}: {why}"))
 }
 
 /// Why a plot or a table is empty: each reason once.
@@ -286,53 +251,36 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     let (panel, series) = (plot.panel.as_deref(), plot.series.as_deref());
     let names = [panel.unwrap_or(""), series.unwrap_or(""), plot.x.as_str()];
     let found = groups(analysis, &plot.name, &plot.selection, &names)?;
-    let column = |index: usize| found.points.iter().map(|(key, _)| key[index].clone()).collect();
-    let panels = ordered(analysis, names[0], column(0));
-    let lines = ordered(analysis, names[1], column(1));
-    let along = ordered(analysis, names[2], column(2));
-    let axes = Axes { names, found: [&panels, &lines, &along] };
-    let drawn = panels.iter().map(|title| Panel {
-        title: if title.is_empty() {
-            plot.title.clone()
-        } else {
-            labelled(analysis, names[0], title)
-        },
-        lines: lines
-            .iter()
-            .map(|line| Line {
-                name: labelled(analysis, names[1], line),
-                spots: found
-                    .points
-                    .iter()
-                    .filter(|(key, _)| key[0] == *title && key[1] == *line)
-                    .map(|(key, point)| ChartPoint {
-                        x: key[2].clone(),
-                        value: point.value,
-                        range: point.range,
-                    })
-                    .collect(),
-            })
-            .collect(),
-        ideal: ideal(plot, &found, title),
-        source: marks::of_source(analysis, plot, &axes, title),
+    let axes = Axes::new(analysis, names, found.points.iter().map(|(key, _)| key));
+    let mut picture = axes.picture(analysis, plot, |title| {
+        let lines = axes.found[1].iter().map(|line| Line {
+            name: labelled(analysis, names[1], line),
+            spots: found
+                .points
+                .iter()
+                .filter(|(key, _)| key[0] == *title && key[1] == *line)
+                .map(|(key, point)| ChartPoint {
+                    x: key[2].clone(),
+                    value: point.value,
+                    range: point.range,
+                })
+                .collect(),
+        });
+        lines.collect()
     });
+    for (panel, title) in picture.panels.iter_mut().zip(&axes.found[0]) {
+        panel.ideal = ideal(plot, &found, title);
+        panel.source = marks::of_source(analysis, plot, &axes, title);
+    }
     Ok(Picture {
-        name: plot.name.clone(),
-        title: plot.title.clone(),
         kind,
         scale: scale(&plot.selection, &found),
-        x: plot.x.clone(),
-        x_unit: plot.x_unit,
-        panels: drawn.collect(),
-        along: along.clone(),
-        names: lines.iter().map(|line| labelled(analysis, names[1], line)).collect(),
-        log: (plot.log_x, plot.log_y),
+        along: axes.found[2].clone(),
         mark: mark(analysis, plot),
         joined: plot.selection.shown != DisplayedStatistic::Sum
             && found.points.iter().any(|(_, point)| point.cells > 1),
         brackets: marks::brackets(found.points.iter().map(|(_, point)| point)),
-        only: marks::only(analysis, plot, &axes),
-        missing: missing(analysis, plot, found.points.is_empty()),
+        ..picture
     })
 }
 
@@ -456,24 +404,15 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
         row.extend(columns.iter().map(|one| fields.get(one).cloned().unwrap_or_else(missing)));
         row
     });
-    let body = body.collect();
-    Ok(PageTable {
-        name: table.name.clone(),
-        title: table.title.clone(),
-        note,
-        missing: if is_empty { reasons(analysis, &table.selections) } else { Vec::new() },
-        names: table.rows.len(),
-        header: table
-            .rows
-            .iter()
-            .cloned()
-            .chain(columns.iter().map(|column| match &table.columns {
-                Some(factor) => labelled(analysis, factor, column),
-                None => column.clone(),
-            }))
-            .collect(),
-        rows: body,
-    })
+    let body: Vec<Vec<String>> = body.collect();
+    let names = columns.iter().map(|column| match &table.columns {
+        Some(factor) => labelled(analysis, factor, column),
+        None => column.clone(),
+    });
+    let header: Vec<String> = table.rows.iter().cloned().chain(names).collect();
+    let missing = if is_empty { reasons(analysis, &table.selections) } else { Vec::new() };
+    let page = PageTable::new(&table.name, &table.title, table.rows.len(), &header, body);
+    Ok(PageTable { note, missing, ..page })
 }
 
 /// The meaning of the numbers of a table, and of those in brackets.
