@@ -123,7 +123,7 @@ pub fn work(
     })?;
     match study::run_starts(&mut store, run, &part.starts, environment)? {
         Outcome::Interrupted { done, total } => Ok(Found::Interrupted(done, total)),
-        Outcome::Finished { .. } => {
+        Outcome::Finished => {
             let mut trials = Vec::new();
             for (id, trial) in store.trials(run.id())? {
                 trials.push((trial, store.figures(id)?));

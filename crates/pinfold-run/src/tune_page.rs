@@ -39,9 +39,7 @@ struct Context<'a> {
 /// # Errors
 /// If the store cannot be read or has a plan that cannot be parsed.
 pub fn from_store(store: &Store, run: RunId, topology: &Topology) -> Result<Page, Failure> {
-    let report =
-        tune::analyse(store, run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
-    let record = store.run(run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+    let (report, record) = (tune::analyse(store, run)?, store.run(run)?);
     let kept = PageData::read(&report.config.context)?;
     let context = Context {
         topology,
@@ -69,7 +67,7 @@ pub fn write(page: &Page, path: &str) -> Result<(), Failure> {
 /// # Errors
 /// If the store cannot be read or has a plan that cannot be parsed.
 fn page(store: &Store, report: &TuneReport, context: &Context<'_>) -> Result<Page, Failure> {
-    let records = store.candidates(report.run).map_err(|e| failed(&e))?;
+    let records = store.candidates(report.run)?;
     let build = Build { store, report, context, tried: tried(&records)?, records };
     let candidates = build.candidates();
     let topology = context.topology.clone();
@@ -97,10 +95,6 @@ fn page(store: &Store, report: &TuneReport, context: &Context<'_>) -> Result<Pag
     Ok(page)
 }
 
-fn failed(error: &(dyn std::error::Error + 'static)) -> Failure {
-    Failure::from_error(Exit::Input, error, None)
-}
-
 /// Indexes (in the run) and plans of the candidates that were started, including the twin.
 fn tried(records: &[CandidateRecord]) -> Result<Vec<(usize, Plan)>, Failure> {
     records
@@ -108,8 +102,8 @@ fn tried(records: &[CandidateRecord]) -> Result<Vec<(usize, Plan)>, Failure> {
         .enumerate()
         .filter(|(_, record)| record.role == CandidateRole::Twin || record.same_as.is_none())
         .map(|(index, record)| {
-            let plan =
-                pinfold_plan::schema::from_json(&record.plan_json).map_err(|e| failed(&e))?;
+            let plan = pinfold_plan::schema::from_json(&record.plan_json)
+                .map_err(|e| Failure::from_error(Exit::Input, &e, None))?;
             Ok((index, plan))
         })
         .collect()
@@ -269,8 +263,7 @@ impl Build<'_> {
             let mut curves = Vec::new();
             for index in self.confirmed() {
                 let Some(id) = self.id(index) else { continue };
-                let pooled = tune::pooled(self.store, self.report.run, index, load, metric)
-                    .map_err(|e| failed(&e))?;
+                let pooled = tune::pooled(self.store, self.report.run, index, load, metric)?;
                 curves.push(curve(id, &pooled));
             }
             distributions.push(Distribution { metric, load, curves });
@@ -360,8 +353,7 @@ impl Build<'_> {
             for index in self.confirmed() {
                 let Some(candidate) = self.id(index) else { continue };
                 let run = self.report.run;
-                let totals = tune::role_totals(self.store, run, index, load);
-                let totals = totals.map_err(|e| failed(&e))?;
+                let totals = tune::role_totals(self.store, run, index, load)?;
                 let observed_ns = totals.time_ns.filter(|time| *time > 0);
                 let row = |stats| RoleRow { candidate, observed_ns, stats };
                 rows.extend(totals.roles.into_iter().map(row));

@@ -6,6 +6,7 @@
 //! smallest possible value for n blocks is 2^-(n-1): with few blocks no data can give a verdict,
 //! and [`blocks_needed`] is the number that is needed.
 
+use crate::bootstrap::Block;
 use crate::random::Pcg32;
 
 /// Up to this number of blocks, all sign choices are counted.
@@ -38,6 +39,13 @@ pub fn sign_flip(log_ratios: &[f64]) -> Option<f64> {
     } else {
         monte_carlo(&sizes, seen)
     })
+}
+
+/// The test of the ratios of these blocks. `None` also if a ratio is not a positive number.
+#[must_use]
+pub fn sign_flip_blocks(blocks: &[Block]) -> Option<f64> {
+    let logs: Option<Vec<f64>> = blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
+    sign_flip(&logs?)
 }
 
 /// Number of sign choices for `rest` whose sum with `sum` is at least `seen` away from zero.

@@ -70,6 +70,20 @@ pub enum Next {
     Stop,
 }
 
+/// How a call that runs the rest of a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All trials are done, or enough of them.
+    Finished,
+    /// The stop flag was set.
+    Interrupted {
+        /// Number of trials that are done.
+        done: u64,
+        /// Number of trials of the whole run, as far as known.
+        total: u64,
+    },
+}
+
 /// An event of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {

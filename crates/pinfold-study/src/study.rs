@@ -41,7 +41,7 @@ pub const ALPHA: f64 = 0.05;
 /// bounds are the range of the blocks.
 pub const INTERVAL_BLOCKS: u32 = 6;
 
-pub use crate::engine::{Event, Next, Progress, TrialError, Update};
+pub use crate::engine::{Event, Next, Outcome, Progress, TrialError, Update};
 pub use analyse::{
     ABSENT, APPLY, Analysis, Comparison, Estimate, FINDING, FigureName, Noise, analyse, analyse_as,
     findings,
@@ -49,7 +49,7 @@ pub use analyse::{
 pub use cells::{Cell, CellScope, Cells, GuestRequest};
 pub use design::{PlannedStart, TrialSlot};
 pub use diff::{Compared, Difference, diff};
-pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, Spent, enough, run, run_starts};
+pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Spent, enough, run, run_starts};
 pub use export::{samples, tables};
 pub use file::{
     AS_IS, BOOT, BUILT_IN, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule, HostFacts,

@@ -153,7 +153,7 @@ fn work(
     // Child processes of later work must not inherit the mask of the last trial's supervisor.
     runner.release()?;
     match outcome? {
-        Outcome::Finished { .. } => Ok(()),
+        Outcome::Finished => Ok(()),
         Outcome::Interrupted { done, total } => {
             let path = store.path();
             let text =

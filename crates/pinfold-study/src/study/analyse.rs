@@ -10,13 +10,12 @@
 //! cells that are compared with the same cell. The source's own summary (mean, Student's interval)
 //! is reported in addition.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{Family, Unit, natural_labels};
+use pinfold_model::{Family, Unit};
 use pinfold_stats::{
     Block, Direction, Evidence, Interval, Mean, Rule, SteadyState, Verdict, blocks_needed, holm,
-    median, median_interval, ratio_interval, sign_flip, steady,
+    median, median_interval, ratio_interval, sign_flip_blocks, steady,
 };
 
 use super::file::{Level, PlotKind, Study};
@@ -35,27 +34,8 @@ pub const APPLY: &str = "apply";
 /// Prefix of the flags of this figure; each has one finding.
 pub const FINDING: &str = "finding: ";
 
-/// A figure by its name and labels.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FigureName {
-    /// Name of the probe or figure rule, for a statistic of it followed by `.mean` and the like.
-    pub probe: String,
-    /// Labels of the figure.
-    pub labels: BTreeMap<String, String>,
-}
-
-impl Ord for FigureName {
-    /// By name and labels, numbers by size.
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.probe.cmp(&other.probe).then_with(|| natural_labels(&self.labels, &other.labels))
-    }
-}
-
-impl PartialOrd for FigureName {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
+/// A figure by its name, for a statistic of it followed by `.mean` and the like, and its labels.
+pub use pinfold_stats::compare::Key as FigureName;
 
 /// A comparison with the baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -405,14 +385,6 @@ fn possible(unit: Unit, low: f64, high: f64) -> (f64, f64) {
     (low.max(0.0), high.min(most))
 }
 
-/// The direction of improvement of a unit; lower if it has none.
-fn direction(unit: Unit) -> Direction {
-    match unit.higher_is_better() {
-        Some(true) => Direction::HigherIsBetter,
-        Some(false) | None => Direction::LowerIsBetter,
-    }
-}
-
 pub(super) fn blocks_of(
     candidate: &BTreeMap<u32, Vec<f64>>,
     baseline: &BTreeMap<u32, Vec<f64>>,
@@ -460,7 +432,7 @@ pub(super) struct Pairs {
 
 impl Pairs {
     pub(super) fn new(blocks: Vec<Block>, unit: Unit) -> Self {
-        Self { blocks, direction: direction(unit) }
+        Self { blocks, direction: Direction::new(unit.higher_is_better() == Some(true)) }
     }
 
     /// Median of the blocks' ratios; `None` if one is not a positive number.
@@ -475,11 +447,7 @@ impl Pairs {
 pub(super) fn judge(family: &[Pairs], margin: f64) -> Vec<Option<Comparison>> {
     let tested: Vec<Option<(Interval, f64)>> = family
         .iter()
-        .map(|pairs| {
-            let logs: Option<Vec<f64>> =
-                pairs.blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
-            Some((ratio_bounds(&pairs.blocks)?, sign_flip(&logs?)?))
-        })
+        .map(|pairs| Some((ratio_bounds(&pairs.blocks)?, sign_flip_blocks(&pairs.blocks)?)))
         .collect();
     let raw: Vec<f64> = tested.iter().flatten().map(|(_, p)| *p).collect();
     let rule = rule(u32::try_from(raw.len()).unwrap_or(u32::MAX), margin);

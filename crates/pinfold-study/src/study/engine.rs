@@ -15,7 +15,7 @@ use super::predict::{Prediction, predict};
 use super::record::{EarlyEnd, Loaded};
 use super::runner::{Runner, StartRequest, TrialResult};
 use crate::engine::{
-    self, EndedTrial, Engine, Event, Next, Progress, Reported, TrialError, Update, Work,
+    self, EndedTrial, Engine, Event, Next, Outcome, Progress, Reported, TrialError, Update, Work,
 };
 use crate::error::RunError;
 use crate::store::{OpenRun, Store, TrialRecord};
@@ -25,23 +25,6 @@ pub const MAX_FAILURES_IN_A_ROW: u32 = 12;
 
 /// The environment of a study.
 pub type Environment<'a> = engine::Environment<'a, dyn Runner + 'a>;
-
-/// How a call of [`run`] ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// All trials are done, or enough of them.
-    Finished {
-        /// Why the run ended before its last block, if it did.
-        early: Option<EarlyEnd>,
-    },
-    /// The stop flag was set.
-    Interrupted {
-        /// Number of trials that are done.
-        done: u64,
-        /// Number of trials of the whole run.
-        total: u64,
-    },
-}
 
 /// Runs the remaining trials of the study.
 ///
@@ -75,7 +58,7 @@ pub fn run_starts(
             return Ok(Outcome::Interrupted { done, total });
         }
     }
-    Ok(Outcome::Finished { early: None })
+    Ok(Outcome::Finished)
 }
 
 /// The trials of a study, as the [`Work`] of the engine.
@@ -98,17 +81,17 @@ fn go(
     engine: &mut Engine<Trials<'_>>,
     environment: &mut Environment<'_>,
 ) -> Result<Outcome, RunError> {
-    let mut early = engine.work.loaded.early.clone();
     for block in 0..engine.work.prediction.blocks {
-        if early.as_ref().is_some_and(|early| block >= early.blocks) {
-            break;
-        }
-        if early.is_none()
-            && let Some(reason) = engine.work.is_enough(block)?
-        {
-            let end = EarlyEnd { blocks: block, reason };
-            early = Some(engine.work.end(end, &mut *environment.progress)?);
-            break;
+        match &engine.work.loaded.early {
+            Some(early) if block >= early.blocks => break,
+            Some(_) => {}
+            None => {
+                if let Some(reason) = engine.work.is_enough(block)? {
+                    let end = EarlyEnd { blocks: block, reason };
+                    engine.work.end(&end, &mut *environment.progress)?;
+                    break;
+                }
+            }
         }
         let Loaded { study, cells, .. } = &engine.work.loaded;
         let starts: Vec<Vec<TrialSlot>> =
@@ -120,7 +103,7 @@ fn go(
     }
     let Trials { store, run, .. } = &mut engine.work;
     store.finish_run(*run, environment.clock.unix_seconds())?;
-    Ok(Outcome::Finished { early })
+    Ok(Outcome::Finished)
 }
 
 impl<'a> Trials<'a> {
@@ -147,10 +130,10 @@ impl<'a> Trials<'a> {
         enough(self.store, self.run, &self.loaded, spent)
     }
 
-    fn end(&mut self, end: EarlyEnd, progress: &mut dyn Progress) -> Result<EarlyEnd, RunError> {
+    fn end(&mut self, end: &EarlyEnd, progress: &mut dyn Progress) -> Result<(), RunError> {
         end.save(self.store, self.run)?;
         self.report(progress, Event::Ends { reason: end.reason.clone() }, end.blocks, "");
-        Ok(end)
+        Ok(())
     }
 }
 

@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::Metric;
 use pinfold_stats::{
-    Block, Direction, Evidence, Interval, Rule, Verdict, holm, median, ratio_interval, sign_flip,
+    Block, Direction, Evidence, Interval, Rule, Verdict, holm, median, ratio_interval,
+    sign_flip_blocks,
 };
 
 use super::findings;
 use super::loaded::Loaded;
 use super::ranking::{RankEntry, rank};
 use super::report::{
-    AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, ScreeningRow, TuneReport,
-    Winner,
+    AaRow, CellReport, Contrast, Design, Failure, RankingRow, ScreeningRow, TuneReport, Winner,
 };
 use super::schedule::{Facts, Schedule};
 use super::summary::{CellKey, Summaries, Summary, is_equal_time, time_ratio};
@@ -43,7 +43,7 @@ pub fn analyse(store: &Store, run: RunId) -> Result<TuneReport, RunError> {
         ranking,
         aa,
         screening: analysis.screening_rows(),
-        dropped: analysis.dropped_rows(),
+        dropped: analysis.course.dropped.clone(),
         same_as: analysis.same_as(),
         failures: analysis.failures(),
         findings: Vec::new(),
@@ -196,11 +196,9 @@ impl Analysis {
             .iter()
             .filter_map(|(block, own)| Some(Block::pair(own.value, base.get(block)?.value)))
             .collect();
-        let logs: Option<Vec<f64>> =
-            blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
         let dropped = |side: &BTreeMap<u32, Summary>| side.values().any(|one| one.dropped > 0);
         Pairs {
-            p: logs.and_then(|logs| sign_flip(&logs)),
+            p: sign_flip_blocks(&blocks),
             incomplete: blocks.len() < both_ended.len(),
             dropped: (dropped(&own), dropped(&base)),
             time: time_ratio(&own, &base).unwrap_or(1.0),
@@ -217,11 +215,7 @@ impl Analysis {
             margin: config.margin,
             blocks_needed: config.least_blocks(family),
         };
-        let direction = if metric.higher_is_better() {
-            Direction::HigherIsBetter
-        } else {
-            Direction::LowerIsBetter
-        };
+        let direction = Direction::new(metric.higher_is_better());
         let interval = ratio_interval(&pairs.blocks);
         let verdict = match interval {
             // Not missing at random: neither side may profit from it.
@@ -298,24 +292,6 @@ impl Analysis {
             .iter()
             .filter_map(|(block, own)| Block::pair(own.value, base.get(block)?.value).ratio());
         median(&ratios.collect::<Vec<f64>>())
-    }
-
-    fn dropped_rows(&self) -> Vec<DroppedRow> {
-        self.course
-            .dropped
-            .iter()
-            .map(|one| DroppedRow {
-                name: self.name(one.candidate),
-                leader: self.name(one.leader),
-                phase: one.phase,
-                block: one.block,
-                blocks: one.blocks,
-                ratio: one.ratio,
-                test: one.test,
-                p: one.p,
-                level: one.level,
-            })
-            .collect()
     }
 
     fn same_as(&self) -> Vec<(String, String)> {

@@ -1,4 +1,5 @@
-//! Settings of a tuning run, and their validation.
+//! Settings of a tuning run, as they are in the store, and their validation. The formats are stable;
+//! the golden texts in the tests below must not change.
 
 use pinfold_model::{LoadState, Metric};
 use pinfold_stats::{LEAST_BLOCKS, blocks_needed};
@@ -248,5 +249,62 @@ impl TuneConfig {
             return fail("margin", "is not between 0 and 1");
         }
         Ok(())
+    }
+}
+
+/// Result of the screening: the candidates of the confirmation, with number of blocks and
+/// observation time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConfirmPlan {
+    /// Indexes of the candidates besides baseline and twin, ascending.
+    pub kept: Vec<usize>,
+    /// Number of blocks.
+    pub blocks: u32,
+    /// Observation time per load state (seconds).
+    pub observation_s: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: &str = r#"{"goal":"latency","max_gap_ns":1000000,"budget_s":360.0,"observation_min_s":1.0,"observation_max_s":5.0,"screening_blocks":3,"confirm_blocks_min":8,"confirm_blocks_max":16,"keep":3,"seed":7,"load_states":[{"host":false,"guest":false},{"host":true,"guest":false},{"host":false,"guest":true},{"host":true,"guest":true}],"start_cost_s":2.5,"state_cost_s":0.1,"cost_per_observed_s":1.0,"alpha":0.05,"margin":0.02,"gap_metric":"spin-gap","context":""}"#;
+
+    const CONFIRM: &str = r#"{"kept":[1,4],"blocks":9,"observation_s":1.5}"#;
+
+    fn read(text: &str) -> Result<TuneConfig, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    fn write(config: &TuneConfig) -> String {
+        serde_json::to_string(config).unwrap()
+    }
+
+    #[test]
+    fn golden_documents_are_read_and_written_unchanged() {
+        let config = read(CONFIG).unwrap();
+        let costs = Costs { start_s: 2.5, state_s: 0.1, per_observed_s: 1.0 };
+        let usual = TuneConfig::new(Goal::Latency, 360.0, 7, costs);
+        let usual = TuneConfig { max_gap_ns: Some(1_000_000), screening_blocks: 3, ..usual };
+        assert_eq!(config, TuneConfig { race: None, ..usual.clone() });
+        assert_eq!(write(&config), CONFIG);
+        let racing = CONFIG.replace(r#""gap_metric""#, r#""race":0.05,"gap_metric""#);
+        assert_eq!(read(&racing).unwrap(), usual);
+        assert_eq!(write(&usual), racing);
+        assert_eq!(
+            serde_json::to_string(&serde_json::from_str::<ConfirmPlan>(CONFIRM).unwrap()).unwrap(),
+            CONFIRM
+        );
+    }
+
+    #[test]
+    fn unknown_words_are_named() {
+        let check = |text: &str, expected: &str| {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        };
+        check(&CONFIG.replace("latency", "fame"), "unknown variant `fame`");
+        check(&CONFIG.replace("spin-gap", "mood"), "metric \"mood\" is unknown");
+        check("{", "EOF");
     }
 }

@@ -4,7 +4,6 @@ use pinfold_model::{Origin, Plan};
 
 use super::budget::{Prediction, predict};
 use super::config::TuneConfig;
-use super::documents;
 use crate::error::RunError;
 use crate::store::{CandidateRecord, CandidateRole, NewRun, OpenRun, Store};
 
@@ -76,8 +75,7 @@ pub fn create(
         ));
     }
     let prediction = predict(config, distinct)?;
-    let config_json = documents::config_to_json(config)
-        .map_err(|source| RunError::Document { what: "settings", source })?;
+    let config_json = serde_json::to_string(config).map_err(RunError::document("settings"))?;
     let run = store.create_run(&NewRun {
         created_unix_s,
         kind: KIND,

@@ -7,16 +7,15 @@
 use std::collections::BTreeMap;
 
 use super::budget::{Prediction, grow};
-use super::config::{Costs, TuneConfig};
+use super::config::{ConfirmPlan, Costs, TuneConfig};
 use super::design::PlannedStart;
-use super::documents::{self, ConfirmPlan};
 use super::loaded::Loaded;
 use super::ranking::rank;
 use super::schedule::{Dropped, Facts, NextAction, Schedule};
 use super::starter::{StartRequest, Starter};
 use super::summary::{Summaries, check_result};
 use crate::engine::{
-    self, EndedTrial, Engine, Event, Next, Progress, Reported, TrialError, Update, Work,
+    self, EndedTrial, Engine, Event, Next, Outcome, Progress, Reported, TrialError, Update, Work,
 };
 use crate::error::RunError;
 use crate::store::{CellResult, OpenRun, Phase, Slot, StartRecord, StartStatus, Store};
@@ -26,20 +25,6 @@ pub const MAX_FAILURES_IN_A_ROW: u32 = 4;
 
 /// The environment of a tuning run.
 pub type Environment<'a> = engine::Environment<'a, dyn Starter + 'a>;
-
-/// How a call of [`run`] ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// All starts are done.
-    Finished,
-    /// The stop flag was set.
-    Interrupted {
-        /// Number of completed starts.
-        done: u32,
-        /// Number of starts of the whole run, as far as known.
-        total: u32,
-    },
-}
 
 /// Runs the remaining starts of the run.
 ///
@@ -120,8 +105,8 @@ fn go(
         engine.work.block.clone_from(order);
         let starts: Vec<Vec<Slot>> = order.iter().map(|start| vec![start.slot]).collect();
         if engine.block(&starts, environment)? == Next::Stop {
-            let Starts { total, .. } = engine.work;
-            return Ok(Outcome::Interrupted { done: engine.work.done_starts(), total });
+            let (done, total) = (engine.work.done.len() as u64, u64::from(engine.work.total));
+            return Ok(Outcome::Interrupted { done, total });
         }
     }
     let Starts { store, run, .. } = &mut engine.work;
@@ -158,17 +143,16 @@ impl Starts<'_> {
     }
 
     fn report_dropped(&self, dropped: &Dropped, progress: &mut dyn Progress) {
-        let name = |index: usize| self.loaded.records[index].name.as_str();
         let reason = format!(
             "{:.2} times the number of {} over {} blocks ({}, p {:.1e})",
             dropped.ratio,
-            name(dropped.leader),
+            dropped.leader,
             dropped.blocks,
             dropped.test.name(),
             dropped.p
         );
         let block = dropped.blocks.saturating_sub(1);
-        self.report(progress, Event::Dropped { reason }, block, name(dropped.candidate));
+        self.report(progress, Event::Dropped { reason }, block, &dropped.name);
     }
 
     /// True if the budget allows one more block of the race before the smallest confirmation.
@@ -244,8 +228,8 @@ impl Starts<'_> {
     }
 
     fn save_confirm(&mut self, confirm: &ConfirmPlan) -> Result<(), RunError> {
-        let json = documents::confirm_to_json(confirm)
-            .map_err(|source| RunError::Document { what: "outcome of the screening", source })?;
+        let json = serde_json::to_string(confirm)
+            .map_err(RunError::document("outcome of the screening"))?;
         self.store.set_confirmation(self.run, &json)?;
         self.loaded.confirm = Some(confirm.clone());
         Ok(())

@@ -1,9 +1,8 @@
 //! The settings and candidates of a run, as the store has them.
 
 use super::budget::{Prediction, predict};
-use super::config::TuneConfig;
+use super::config::{ConfirmPlan, TuneConfig};
 use super::create::{KIND, no_baseline};
-use super::documents::{ConfirmPlan, config_from_json, confirm_from_json};
 use crate::error::RunError;
 use crate::store::{CandidateRecord, CandidateRole, RunId, Store, StoreError};
 
@@ -26,9 +25,9 @@ impl Loaded {
             let found = record.kind;
             return Err(StoreError::Kind { path, run, found, wanted: KIND }.into());
         }
-        let document = |what| move |source| RunError::Document { what, source };
-        let config = config_from_json(&record.config_json).map_err(document("settings"))?;
-        let confirm = record.confirm_json.as_deref().map(confirm_from_json);
+        let config =
+            serde_json::from_str(&record.config_json).map_err(RunError::document("settings"))?;
+        let confirm = record.confirm_json.as_deref().map(serde_json::from_str);
         let records = store.candidates(run)?;
         let with_role = |role| records.iter().position(|record| record.role == role);
         let baseline = with_role(CandidateRole::Baseline).ok_or_else(no_baseline)?;
@@ -38,7 +37,7 @@ impl Loaded {
         });
         Ok(Self {
             config,
-            confirm: confirm.transpose().map_err(document("outcome of the screening"))?,
+            confirm: confirm.transpose().map_err(RunError::document("outcome of the screening"))?,
             baseline,
             twin,
             distinct: distinct.collect(),

@@ -1,12 +1,12 @@
 //! The result of a tuning run, as values. It is rendered elsewhere.
 
 use pinfold_model::{Finding, LoadState, Metric, Origin};
-use pinfold_stats::{Interval, RaceTest, Verdict};
+use pinfold_stats::{Interval, Verdict};
 
-use super::config::TuneConfig;
+use super::config::{ConfirmPlan, TuneConfig};
 use super::design::PlannedStart;
-use super::documents::ConfirmPlan;
 use super::ranking::RankEntry;
+use super::schedule::Dropped;
 use crate::store::{Phase, RunId};
 
 /// The comparison of one candidate with the baseline, in one metric and load state.
@@ -112,29 +112,6 @@ pub struct Winner {
     pub within_noise: bool,
 }
 
-/// A candidate that was dropped because it could not win any more.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DroppedRow {
-    /// Name of the candidate.
-    pub name: String,
-    /// Name of the leader that it could not beat.
-    pub leader: String,
-    /// The phase in which it was dropped.
-    pub phase: Phase,
-    /// The block after which it was dropped, from 0.
-    pub block: u32,
-    /// Number of blocks in which it took part, over both phases.
-    pub blocks: u32,
-    /// Median ratio to the leader's value, in the goal's metric.
-    pub ratio: f64,
-    /// The test that dropped it.
-    pub test: RaceTest,
-    /// p-value of "it is better than the leader by more than the margin".
-    pub p: f64,
-    /// Upper limit of the p-value for dropping.
-    pub level: f64,
-}
-
 /// A start that failed at least once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -195,7 +172,7 @@ pub struct TuneReport {
     pub screening: Vec<ScreeningRow>,
     /// The candidates that were dropped in the race, in order. The probability that the best one is
     /// among them is at most [`TuneConfig::race`].
-    pub dropped: Vec<DroppedRow>,
+    pub dropped: Vec<Dropped>,
     /// Candidates with the placement of another one: the name, and the name of the other.
     pub same_as: Vec<(String, String)>,
     /// Every start that failed, including those whose second attempt succeeded.

@@ -106,7 +106,7 @@ fn a_selection_without_values_has_the_reasons_of_its_cells() {
 fn a_run_does_every_trial_once_in_shared_starts() {
     let mut world = World::new();
     let run = world.create(STUDY, false).unwrap();
-    assert_eq!(world.run(run).unwrap(), Outcome::Finished { early: None });
+    assert_eq!(world.run(run).unwrap(), Outcome::Finished);
     let ran: BTreeSet<TrialSlot> = world.machine.ran.iter().copied().collect();
     assert_eq!((world.machine.ran.len(), ran.len()), (8 * PER_BLOCK, 8 * PER_BLOCK));
     // The two workloads share each start.
@@ -144,11 +144,11 @@ fn resume_repeats_nothing_and_makes_the_same_design() {
         world.open(run, origin()).unwrap();
     }
     world.machine.stop_at = None;
-    assert_eq!(world.run(run).unwrap(), Outcome::Finished { early: None });
+    assert_eq!(world.run(run).unwrap(), Outcome::Finished);
     let sorted = |world: &World| world.machine.ran.iter().copied().collect::<BTreeSet<_>>();
     assert_eq!(world.machine.ran.len(), 8 * PER_BLOCK);
     assert_eq!(sorted(&world), sorted(&whole));
-    assert_eq!(world.run(run).unwrap(), Outcome::Finished { early: None });
+    assert_eq!(world.run(run).unwrap(), Outcome::Finished);
     assert_eq!(world.machine.ran.len(), 8 * PER_BLOCK, "a finished run was run again");
 }
 
@@ -160,7 +160,7 @@ fn failed_trials_are_tried_once_more_and_recorded() {
     world.machine.troubles.insert(once.to_owned(), Trouble::Once);
     world.machine.troubles.insert(always.to_owned(), Trouble::Always);
     let run = world.create(STUDY, false).unwrap();
-    assert_eq!(world.run(run).unwrap(), Outcome::Finished { early: None });
+    assert_eq!(world.run(run).unwrap(), Outcome::Finished);
     let progress = world.store.study_progress(run.id()).unwrap();
     assert_eq!((progress.ok, progress.failed), (8 * (PER_BLOCK as u64 - 1), 8));
     let trials = world.store.trials(run.id()).unwrap();
@@ -209,17 +209,17 @@ fn budgets_and_narrow_intervals_end_a_run_between_blocks() {
     let toml = STUDY.replacen("seed = 5", "seed = 5\nbudget = \"50s\"", 1);
     let mut world = World::new();
     let run = world.create(&toml, false).unwrap();
-    let Outcome::Finished { early: Some(early) } = world.run(run).unwrap() else { panic!() };
+    world.run(run).unwrap();
+    let early = analyse(&world.store, run.id()).unwrap().loaded.early.unwrap();
     assert_eq!((early.blocks, world.machine.ran.len()), (3, 3 * PER_BLOCK));
     assert!(early.reason.contains("budget of 50 s"), "{}", early.reason);
-    assert_eq!(analyse(&world.store, run.id()).unwrap().loaded.early, Some(early));
 
     let rule = "stop = { figure = \"rate\", half-width = \"5%\", at-least = 4 }";
     let toml = STUDY.replacen("seed = 5", &format!("seed = 5\n{rule}"), 1);
     let mut world = World::new();
     let run = world.create(&toml, false).unwrap();
-    let Outcome::Finished { early: Some(early) } = world.run(run).unwrap() else { panic!() };
-    assert_eq!(early.blocks, 4);
+    world.run(run).unwrap();
+    assert_eq!(analyse(&world.store, run.id()).unwrap().loaded.early.unwrap().blocks, 4);
 }
 
 #[test]
