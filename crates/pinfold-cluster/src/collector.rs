@@ -258,26 +258,26 @@ impl Collector {
 
     /// Number of parts that are held back because the scheduler accepts no more tasks.
     #[must_use]
-    pub fn kept_back(&self) -> usize {
+    pub fn count_kept_back(&self) -> usize {
         if self.room.is_short() { self.waiting.range(..self.end()).count() } else { 0 }
     }
 
     /// Called when the scheduler rejected this number of tasks: fewer are tried next, and no more
     /// for some time.
-    pub fn refused(&mut self, asked: usize, now_ns: u64) {
-        self.room.refused(self.out.len(), asked, now_ns);
+    pub fn note_refusal(&mut self, asked: usize, now_ns: u64) {
+        self.room.shrink(self.out.len(), asked, now_ns);
     }
 
     /// Called when the scheduler accepted all submitted tasks.
-    pub fn taken(&mut self, now_ns: u64) {
-        self.room.taken(self.out.len(), now_ns);
+    pub fn note_accepted(&mut self, now_ns: u64) {
+        self.room.grow(self.out.len(), now_ns);
     }
 
     /// Records that these tasks were submitted.
     ///
     /// # Errors
     /// [`RunError`] if the store failed.
-    pub fn submitted(
+    pub fn record_submission(
         &mut self,
         store: &mut Store,
         run: OpenRun,
@@ -312,7 +312,7 @@ impl Collector {
     ///
     /// # Errors
     /// [`RunError`] if the store failed.
-    pub fn taken_back(&mut self, store: &mut Store, run: OpenRun) -> Result<(), RunError> {
+    pub fn withdraw_all(&mut self, store: &mut Store, run: OpenRun) -> Result<(), RunError> {
         let asks: Vec<Ask> = self.outstanding().iter().map(|(ask, _)| *ask).collect();
         self.forget(store, run, &asks)
     }
@@ -462,7 +462,7 @@ impl Collector {
     }
 
     /// Compares the outstanding tasks with the scheduler's queue.
-    pub fn seen(&mut self, queue: &[QueuedTask], now_ns: u64) -> SchedulerStates {
+    pub fn compare_queue(&mut self, queue: &[QueuedTask], now_ns: u64) -> SchedulerStates {
         let reported: BTreeMap<(u64, u32), &QueuedTask> =
             queue.iter().map(|line| ((line.job, line.element.unwrap_or(0)), line)).collect();
         let mut seen = SchedulerStates::default();
@@ -507,7 +507,7 @@ impl Collector {
     ///
     /// # Errors
     /// [`RunError`] if the store failed.
-    pub fn failed(
+    pub fn handle_failure(
         &mut self,
         store: &mut Store,
         run: OpenRun,
@@ -581,7 +581,7 @@ impl Collector {
             return Ok(());
         }
         let spent = study::Spent { blocks: whole, ns: self.spent_ns };
-        match study::enough(store, run, &self.loaded, spent)? {
+        match study::reason_to_stop(store, run, &self.loaded, spent)? {
             Some(reason) => {
                 let early = EarlyEnd { blocks: whole, reason };
                 early.save(store, run)?;

@@ -296,7 +296,7 @@ impl ResultError {
 }
 
 /// The failure for a result that ends the study.
-pub fn refused(error: &ResultError) -> Failure {
+pub fn failure_of(error: &ResultError) -> Failure {
     let failure = Failure::from_error(Exit::Host, error, None);
     match error.hint() {
         Some(hint) => failure.with_hint(hint),
@@ -332,12 +332,12 @@ pub fn result_text(answer: &Answer) -> Result<String, SchemaError> {
     };
     let (format, head) = (RESULT.to_owned(), answer.head.clone());
     let line = serde_json::to_string(&ResultV1 { format, head, scouted, refused, trials })?;
-    Ok(sealed(&line))
+    Ok(seal(&line))
 }
 
 /// A line followed by the line with its digest.
 #[must_use]
-pub fn sealed(line: &str) -> String {
+pub fn seal(line: &str) -> String {
     format!("{line}\n{END}{}\n", hex(line.as_bytes()))
 }
 

@@ -108,7 +108,7 @@ impl<'a> Patience<'a> {
     ///
     /// # Errors
     /// [`Failure`] if it does not respond for too long.
-    pub fn received<T>(&mut self, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    pub fn accept_answer<T>(&mut self, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
         let failure = match answer {
             Ok(answer) => {
                 self.silent_ns = None;

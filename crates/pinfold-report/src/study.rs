@@ -70,7 +70,7 @@ pub fn render_study(page: &StudyPage) -> Result<String, ReportError> {
         page,
         answer: answer::sentence(page),
         figures: answer::figures(page),
-        deciding: deciding.map(drawn),
+        deciding: deciding.map(draw),
         costs: answer::costs(page),
         costs_words: answer::costs_words(page),
         tables: page
@@ -79,14 +79,14 @@ pub fn render_study(page: &StudyPage) -> Result<String, ReportError> {
             .filter(|it| !it.rows.is_empty())
             .map(|it| (it, it.rows.len() <= MOST_OPEN_ROWS))
             .collect(),
-        others: drawings.map(drawn).collect(),
+        others: drawings.map(draw).collect(),
         evidence: tables::evidence(page),
         absences: page.absences(),
     };
     Ok(format::clean(&document.render()?))
 }
 
-fn drawn(picture: &Picture) -> Drawn {
+fn draw(picture: &Picture) -> Drawn {
     let whiskers = if picture.joined {
         "Whiskers span several cells, whose median is drawn".to_owned()
     } else {

@@ -109,7 +109,7 @@ pub fn read(path: &str) -> Result<Study, Failure> {
 ///
 /// # Errors
 /// [`Failure`] if the file has no such preset.
-pub fn chosen(study: &Study, form: &Form, file: &str) -> Result<Study, Failure> {
+pub fn choose_form(study: &Study, form: &Form, file: &str) -> Result<Study, Failure> {
     study.in_form(form).map_err(|error| in_file(file, error.into()))
 }
 

@@ -68,21 +68,21 @@ pub fn write(page: &Page, path: &str) -> Result<(), Failure> {
 /// If the store cannot be read or has a plan that cannot be parsed.
 fn page(store: &Store, report: &TuneReport, context: &Context<'_>) -> Result<Page, Failure> {
     let records = store.candidates(report.run)?;
-    let build = Build { store, report, context, tried: tried(&records)?, records };
+    let build = Build { store, report, context, tried: parse_plans(&records)?, records };
     let candidates = build.candidates();
     let topology = context.topology.clone();
     let mut page = Page {
         vm: build.tried[0].1.vnodes.first().map(|vnode| vnode.name.clone()).unwrap_or_default(),
         banner: None,
         answer: build.answer(),
-        asked: build.asked(),
+        asked: build.request(),
         topology,
         candidates,
         distributions: build.distributions()?,
         blocks: build.blocks(),
         rankings: build.rankings(),
         roles: build.roles()?,
-        emitted: build.emitted(),
+        emitted: build.emit_formats(),
         failed_starts: build.failed_starts(),
         findings: build.findings(),
         provenance: build.provenance(),
@@ -96,7 +96,7 @@ fn page(store: &Store, report: &TuneReport, context: &Context<'_>) -> Result<Pag
 }
 
 /// Indexes (in the run) and plans of the candidates that were started, including the twin.
-fn tried(records: &[CandidateRecord]) -> Result<Vec<(usize, Plan)>, Failure> {
+fn parse_plans(records: &[CandidateRecord]) -> Result<Vec<(usize, Plan)>, Failure> {
     records
         .iter()
         .enumerate()
@@ -128,7 +128,7 @@ impl Build<'_> {
     }
 
     /// Candidates with samples of the confirmation: those ranked, and the twin.
-    fn confirmed(&self) -> Vec<usize> {
+    fn confirmed_candidates(&self) -> Vec<usize> {
         let ranked = |index: usize| self.report.ranking.iter().any(|row| row.candidate == index);
         let twin = |index: usize| self.records[index].role == CandidateRole::Twin;
         self.tried
@@ -139,7 +139,7 @@ impl Build<'_> {
     }
 
     fn candidates(&self) -> Vec<Candidate> {
-        let confirmed = self.confirmed();
+        let confirmed = self.confirmed_candidates();
         let was_dropped = |name: &str| self.report.dropped.iter().any(|one| one.name == name);
         self.tried
             .iter()
@@ -149,7 +149,7 @@ impl Build<'_> {
                 let asked = self.report.config.max_gap_ns.is_some();
                 Candidate {
                     name: record.name.clone(),
-                    alike: self.alike(*index),
+                    alike: self.same_placements(*index),
                     kind: match record.role {
                         CandidateRole::Baseline => CandidateKind::Baseline,
                         CandidateRole::Twin => CandidateKind::Repeat,
@@ -169,7 +169,7 @@ impl Build<'_> {
     }
 
     /// Names of the candidates with the same placement.
-    fn alike(&self, index: usize) -> Vec<String> {
+    fn same_placements(&self, index: usize) -> Vec<String> {
         let name = &self.records[index].name;
         let alike = self.report.same_as.iter().filter(|(_, other)| other == name);
         alike.map(|(alias, _)| alias.clone()).collect()
@@ -219,7 +219,7 @@ impl Build<'_> {
         best(ranked.collect()).or_else(|| best(screened.collect()))
     }
 
-    fn asked(&self) -> RequestSummary {
+    fn request(&self) -> RequestSummary {
         let (config, design) = (&self.report.config, &self.report.design);
         let observed = design
             .confirm
@@ -261,9 +261,9 @@ impl Build<'_> {
                 continue; // rates have no tail
             }
             let mut curves = Vec::new();
-            for index in self.confirmed() {
+            for index in self.confirmed_candidates() {
                 let Some(id) = self.id(index) else { continue };
-                let pooled = tune::pooled(self.store, self.report.run, index, load, metric)?;
+                let pooled = tune::pool_samples(self.store, self.report.run, index, load, metric)?;
                 curves.push(curve(id, &pooled));
             }
             distributions.push(Distribution { metric, load, curves });
@@ -350,7 +350,7 @@ impl Build<'_> {
         let mut tables = Vec::new();
         for load in LoadState::ALL.into_iter().filter(|load| loads.contains(load)) {
             let mut rows = Vec::new();
-            for index in self.confirmed() {
+            for index in self.confirmed_candidates() {
                 let Some(candidate) = self.id(index) else { continue };
                 let run = self.report.run;
                 let totals = tune::role_totals(self.store, run, index, load)?;
@@ -363,7 +363,7 @@ impl Build<'_> {
         Ok(tables)
     }
 
-    fn emitted(&self) -> Vec<Emitted> {
+    fn emit_formats(&self) -> Vec<Emitted> {
         let winner = self.answer().winner;
         let Some((_, plan)) = winner.and_then(|id| self.tried.get(id.0)) else {
             return Vec::new(); // the baseline is the best: there is nothing to set up

@@ -290,7 +290,7 @@ fn draft(key: &Key, aspect: Aspect, one: &Population, other: &Population) -> Dra
     Draft {
         row: Row {
             key: key.clone(),
-            described: described(one, other),
+            described: describe_labels(one, other),
             unit: aspect.unit(one.unit),
             aspect,
             floor: both.floor,
@@ -308,7 +308,7 @@ fn draft(key: &Key, aspect: Aspect, one: &Population, other: &Population) -> Dra
 }
 
 /// The labels that describe the machine, side by side; `–` where a side has none.
-fn described(one: &Population, other: &Population) -> BTreeMap<String, [String; 2]> {
+fn describe_labels(one: &Population, other: &Population) -> BTreeMap<String, [String; 2]> {
     let names: BTreeSet<&String> = one.described.keys().chain(other.described.keys()).collect();
     let text = |side: &Population, name: &String| match side.described.get(name) {
         Some(texts) => texts.iter().cloned().collect::<Vec<_>>().join(" or "),

@@ -220,7 +220,7 @@ struct Open<S> {
 }
 
 impl<S: Copy> Open<S> {
-    fn ended(&self, clock: &dyn Clock, node: &str) -> EndedTrial<S> {
+    fn finish(&self, clock: &dyn Clock, node: &str) -> EndedTrial<S> {
         EndedTrial {
             slot: self.slot,
             position: self.position,
@@ -315,7 +315,7 @@ impl<W: Work> Engine<W> {
     ) -> Result<(), RunError> {
         for one in failed {
             let message = one.message();
-            let ended = one.ended(environment.clock, environment.node);
+            let ended = one.finish(environment.clock, environment.node);
             self.work.save(EndedTrial { error: Some(message.clone()), ..ended }, None)?;
             self.failures_in_a_row += 1;
             let (block, name) = self.work.place(one.slot);
@@ -350,7 +350,7 @@ impl<W: Work> Engine<W> {
             since = now;
             match result {
                 Ok(output) => {
-                    if let Err(error) = self.work.save(one.ended(clock, node), Some(output)) {
+                    if let Err(error) = self.work.save(one.finish(clock, node), Some(output)) {
                         failed_store = Some(error);
                         return Next::Stop;
                     }

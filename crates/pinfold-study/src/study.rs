@@ -49,7 +49,7 @@ pub use analyse::{
 pub use cells::{Cell, CellScope, Cells, GuestRequest};
 pub use design::{PlannedStart, TrialSlot};
 pub use diff::{Compared, Difference, diff};
-pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Spent, enough, run, run_starts};
+pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Spent, reason_to_stop, run, run_starts};
 pub use export::{samples, tables};
 pub use file::{
     AS_IS, BOOT, BUILT_IN, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule, HostFacts,
@@ -63,7 +63,8 @@ pub use output_parser::{Output, extract};
 pub use predict::{Prediction, predict};
 pub use read::from_toml;
 pub use record::{
-    EarlyEnd, KIND, Loaded, NewStudy, StudyRecord, cells, create, create_with, other_cells, vacant,
+    EarlyEnd, KIND, Loaded, NewStudy, StudyRecord, cells, create, create_with, other_cells,
+    require_vacant,
 };
 pub use runner::{Finished, Runner, StartRequest, TrialRequest, TrialResult};
 pub use select::{ClaimResult, Groups, Key, MeasuredNumber, Point, SampleCurve};

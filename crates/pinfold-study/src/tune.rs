@@ -38,7 +38,7 @@ pub use config::{
     RACE_ALPHA, TuneConfig,
 };
 pub use create::{Candidate, Created, KIND, NONE, TWIN_NAME, create};
-pub use curves::{Pooled, RoleTotals, pooled, role_totals};
+pub use curves::{Pooled, RoleTotals, pool_samples, role_totals};
 pub use design::PlannedStart;
 pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, run};
 pub use ranking::RankEntry;

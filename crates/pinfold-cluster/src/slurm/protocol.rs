@@ -167,14 +167,14 @@ pub fn array(elements: &[u32]) -> String {
 
 /// A word quoted for the shell.
 #[must_use]
-pub fn quoted(word: &str) -> String {
+pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// The script of a batch job: it executes the program.
 #[must_use]
 pub fn script(words: &[String]) -> String {
-    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    let words: Vec<String> = words.iter().map(|word| quote(word)).collect();
     format!("#!/bin/sh\nexec {}\n", words.join(" "))
 }
 
@@ -182,7 +182,7 @@ pub fn script(words: &[String]) -> String {
 ///
 /// # Errors
 /// [`BadAnswer`].
-pub fn submitted(answer: &str) -> Result<u64, BadAnswer> {
+pub fn parse_job_id(answer: &str) -> Result<u64, BadAnswer> {
     let line = answer.trim_end_matches('\n').lines().next_back().unwrap_or("");
     let number = line.split(';').next().unwrap_or("");
     match number.parse() {

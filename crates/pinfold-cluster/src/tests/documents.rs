@@ -23,7 +23,7 @@ fn changed(from: &str, to: &str) -> String {
     let text = result_text(&answer(1)).unwrap();
     let line = text.lines().next().unwrap();
     assert!(line.contains(from), "{from} is not in {line}");
-    sealed(&line.replacen(from, to, 1))
+    seal(&line.replacen(from, to, 1))
 }
 
 #[test]
@@ -133,7 +133,7 @@ proptest::proptest! {
         // The parser may accept them; otherwise the error shows what was read, shortened.
         let errors = [
             slurm::protocol::queue(&text).err(),
-            slurm::protocol::submitted(&text).err(),
+            slurm::protocol::parse_job_id(&text).err(),
             slurm::protocol::node_lines(&text).err(),
         ];
         for error in errors.into_iter().flatten() {
@@ -145,7 +145,7 @@ proptest::proptest! {
 
     #[test]
     fn a_shell_reads_a_quoted_word_back(word in "[ -~]{0,40}") {
-        let quoted = slurm::protocol::quoted(&word);
+        let quoted = slurm::protocol::quote(&word);
         // In single quotes all characters are literal; outside there are only escaped quotes.
         let mut plain = String::new();
         let mut inside = false;

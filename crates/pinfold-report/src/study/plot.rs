@@ -170,7 +170,7 @@ enum Spacing {
 }
 
 impl Spacing {
-    fn scaled(self, number: f64) -> f64 {
+    fn scale(self, number: f64) -> f64 {
         match self {
             Spacing::Linear => number,
             Spacing::Log => number.ln(),
@@ -208,7 +208,7 @@ impl<'p> Along<'p> {
                 && (!log || numbers.iter().all(|number| *number > 0.0))
         });
         let ends = numbers.map(|numbers| {
-            let scaled = numbers.into_iter().map(|number| spacing.scaled(number));
+            let scaled = numbers.into_iter().map(|number| spacing.scale(number));
             scaled.fold((f64::MAX, f64::MIN), |(low, high), n| (low.min(n), high.max(n)))
         });
         let is_dense = picture.kind == PictureKind::Sequence && !log;
@@ -218,7 +218,7 @@ impl<'p> Along<'p> {
     /// The pixel of a number, if the axis is numeric.
     fn at(&self, number: f64) -> Option<f64> {
         let ((low, high), spacing) = self.numbers?;
-        let share = (spacing.scaled(number) - low) / (high - low);
+        let share = (spacing.scale(number) - low) / (high - low);
         let inset = 14.0;
         Some(LEFT + inset + share * (WIDTH - LEFT - RIGHT - 2.0 * inset))
     }
@@ -237,7 +237,7 @@ impl<'p> Along<'p> {
     fn labels(&self, unit: Option<Unit>) -> Labels {
         if let Some(((_, high), Spacing::Nines)) = self.numbers {
             let there =
-                PERCENTILES.iter().filter(|(share, _)| Spacing::Nines.scaled(*share) <= high);
+                PERCENTILES.iter().filter(|(share, _)| Spacing::Nines.scale(*share) <= high);
             let ticks = there.filter_map(|(at, word)| Some((self.at(*at)?, (*word).to_owned())));
             return labels::of_scale(ticks.collect());
         }
@@ -301,7 +301,7 @@ pub(super) fn panels(picture: &Picture) -> Panels {
                 (panel.title.clone(), draw(picture, index, panel, axes.as_ref(), &labels))
             })
             .collect(),
-        numbered: labels.numbered(),
+        numbered: labels.numbered_names(),
     }
 }
 

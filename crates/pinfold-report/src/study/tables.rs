@@ -12,7 +12,7 @@ const MOST_ROWS: usize = 400;
 
 /// All data tables.
 pub(super) fn evidence(page: &StudyPage) -> Vec<PageTable> {
-    [measured(page), pairs(page)].into_iter().chain(page.evidence.iter().cloned()).collect()
+    [measured_table(page), pairs(page)].into_iter().chain(page.evidence.iter().cloned()).collect()
 }
 
 fn of_all(shown: usize, all: usize) -> String {
@@ -31,7 +31,7 @@ fn verdict(comparison: &Comparison) -> String {
     }
 }
 
-fn measured(page: &StudyPage) -> PageTable {
+fn measured_table(page: &StudyPage) -> PageTable {
     let rows: Vec<Vec<String>> = page.measured.iter().take(MOST_ROWS).map(row).collect();
     let brackets = Brackets::from_blocks(page.measured.iter().map(|one| one.blocks)).header();
     let header = [

@@ -70,14 +70,14 @@ pub fn page(analysis: &Analysis, nodes: &NodeTable) -> Result<StudyPage, Failure
             .into_iter()
             .chain(tables)
             .collect::<Result<_, _>>()?,
-        measured: analysis.estimates.iter().map(|one| measured(analysis, one)).collect(),
+        measured: analysis.estimates.iter().map(|one| measured_figure(analysis, one)).collect(),
         summary_name: study.summary.name().to_owned(),
         pairs: analysis.noise.iter().map(|one| pair(analysis, one)).collect(),
         no_pairs: marks::no_pairs(analysis),
         evidence: nodes::tables(nodes),
         trials: (analysis.progress.ok, analysis.progress.failed),
         skipped_cells: loaded.cells.all.iter().filter(|cell| cell.skipped.is_some()).count(),
-        executed_by: executed(analysis).into_keys().collect(),
+        executed_by: count_by_accelerator(analysis).into_keys().collect(),
         skipped: skipped.collect(),
         lab: study.lab.iter().map(|row| (row.case.clone(), row.shows.clone())).collect(),
         failed: failed.collect(),
@@ -164,7 +164,7 @@ fn scale(selection: &Selection, groups: &Groups) -> Scale {
 }
 
 /// Texts in the order of the study's levels; those of labels in natural order, numbers by size.
-fn ordered(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<String> {
+fn order_levels(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<String> {
     let study = &analysis.loaded.study;
     let known: Vec<&str> = match study.factor(name) {
         Some(factor) => factor.levels.iter().map(|level| level.text.as_str()).collect(),
@@ -178,15 +178,15 @@ fn ordered(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<Strin
 }
 
 /// A level with the name of its factor if it is a number.
-fn labelled(analysis: &Analysis, factor: &str, level: &str) -> String {
+fn label_of(analysis: &Analysis, factor: &str, level: &str) -> String {
     match level.parse::<f64>() {
         Ok(_) => format!("{factor} {level}"),
-        Err(_) => shown_level(&analysis.loaded.study, &analysis.loaded.facts, factor, level),
+        Err(_) => level_text(&analysis.loaded.study, &analysis.loaded.facts, factor, level),
     }
 }
 
 /// A level as the page shows it: without cpufreq the method `gov` is another one.
-fn shown_level(study: &Study, facts: &HostFacts, factor: &str, level: &str) -> String {
+fn level_text(study: &Study, facts: &HostFacts, factor: &str, level: &str) -> String {
     let is_method = study.factor(factor).is_some_and(|one| one.acts == FactorEffect::Method);
     if is_method && level == Method::Gov.name() && !facts.cpufreq {
         format!("{level} (freezer only: no cpufreq)")
@@ -211,7 +211,7 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
                 value: point.value,
                 range: None,
             });
-            Line { name: labelled(analysis, axes.names[1], &key[1]), spots: spots.collect() }
+            Line { name: label_of(analysis, axes.names[1], &key[1]), spots: spots.collect() }
         });
         lines.collect()
     });
@@ -254,7 +254,7 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     let axes = Axes::new(analysis, names, found.points.iter().map(|(key, _)| key));
     let mut picture = axes.picture(analysis, plot, |title| {
         let lines = axes.found[1].iter().map(|line| Line {
-            name: labelled(analysis, names[1], line),
+            name: label_of(analysis, names[1], line),
             spots: found
                 .points
                 .iter()
@@ -327,7 +327,7 @@ fn table_field(scale: Scale, point: &library::Point) -> String {
 fn row_names(analysis: &Analysis, factors: &[String], key: &[String]) -> Vec<String> {
     let Loaded { study, facts, .. } = &analysis.loaded;
     let names = factors.iter().zip(key);
-    names.map(|(factor, level)| shown_level(study, facts, factor, level)).collect()
+    names.map(|(factor, level)| level_text(study, facts, factor, level)).collect()
 }
 
 /// The name of the column of a selection.
@@ -370,7 +370,7 @@ impl TableNumbers {
                 None => numbers.columns.push(own.clone()),
                 Some(name) => {
                     let texts = found.points.iter().map(|(key, _)| key[rows].clone()).collect();
-                    numbers.columns = ordered(analysis, name, texts);
+                    numbers.columns = order_levels(analysis, name, texts);
                 }
             }
             for (key, point) in &found.points {
@@ -406,7 +406,7 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
     });
     let body: Vec<Vec<String>> = body.collect();
     let names = columns.iter().map(|column| match &table.columns {
-        Some(factor) => labelled(analysis, factor, column),
+        Some(factor) => label_of(analysis, factor, column),
         None => column.clone(),
     });
     let header: Vec<String> = table.rows.iter().cloned().chain(names).collect();
@@ -446,7 +446,7 @@ fn scale_name(scale: Scale) -> String {
 }
 
 /// An estimate with the source's summary and its verdict.
-fn measured(analysis: &Analysis, one: &library::Estimate) -> MeasuredFigure {
+fn measured_figure(analysis: &Analysis, one: &library::Estimate) -> MeasuredFigure {
     let study = &analysis.loaded.study;
     let mean = &one.mean;
     let spread = |known: Option<Spread>| Some((mean.mean, known.unwrap_or(Spread::Unknown)));
@@ -586,7 +586,7 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
 }
 
 /// What executed the cells, with the number of cells.
-fn executed(analysis: &Analysis) -> BTreeMap<String, usize> {
+fn count_by_accelerator(analysis: &Analysis) -> BTreeMap<String, usize> {
     let (loaded, origin) = (&analysis.loaded, &analysis.run.origin);
     let mut by: BTreeMap<String, usize> = BTreeMap::new();
     for (_, cell) in loaded.cells.running() {
@@ -605,7 +605,7 @@ fn executed(analysis: &Analysis) -> BTreeMap<String, usize> {
 /// What executed the cells, if some are guests.
 fn guests(analysis: &Analysis) -> Vec<(String, String)> {
     let origin = &analysis.run.origin;
-    let by = executed(analysis);
+    let by = count_by_accelerator(analysis);
     let counted: Vec<String> = by.iter().map(|(what, cells)| format!("{what}: {cells}")).collect();
     let row = |label: &str, text: String| (label.to_owned(), text);
     let mut rows = vec![row("cells by accelerator", counted.join("; "))];
@@ -729,7 +729,7 @@ mod tests {
         let study = library::from_toml(text).unwrap();
         let check = |cpufreq: bool, factor: &str, level: &str, expected: &str| {
             let facts = HostFacts { pus: 2, cores: 2, nodes: 1, packages: 1, smt: false, cpufreq };
-            assert_eq!(shown_level(&study, &facts, factor, level), expected);
+            assert_eq!(level_text(&study, &facts, factor, level), expected);
         };
         check(false, "method", "gov", "gov (freezer only: no cpufreq)");
         check(true, "method", "gov", "gov");

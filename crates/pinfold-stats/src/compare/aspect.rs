@@ -145,7 +145,8 @@ impl Both {
         };
         let raised = (raise(&seen.0), raise(&seen.1));
         let is_raised = raised != seen;
-        let unequal = pairs().find(|(a, b)| !alike(a.looked(duty), b.looked(duty)));
+        let unequal =
+            pairs().find(|(a, b)| !may_be_equal(a.intended_range(duty), b.intended_range(duty)));
         // Shares do not grow with the time, but a shorter observation misses rare events more
         // often.
         let unequal = unequal
@@ -169,7 +170,7 @@ fn duty(key: &Key) -> f64 {
 
 /// True if two observation times, each given as the range of its possible intended values, may be
 /// equal.
-fn alike(one: (f64, f64), other: (f64, f64)) -> bool {
+fn may_be_equal(one: (f64, f64), other: (f64, f64)) -> bool {
     one.0 <= other.1 * (1.0 + ALIKE) && other.0 <= one.1 * (1.0 + ALIKE)
 }
 
@@ -177,7 +178,7 @@ impl Merged {
     /// The range of the intended observation time: a spin that ends within a stall is longer by the
     /// stall, so stalls may be the reason why one side was observed for longer. They can have
     /// filled at most the pauses between the spins (`duty` is the share of a spin in its period).
-    fn looked(&self, duty: Option<f64>) -> (f64, f64) {
+    fn intended_range(&self, duty: Option<f64>) -> (f64, f64) {
         let most = self.observed_ns as f64;
         let least = duty.map_or(most, |duty| {
             let taken: f64 = self.samples.iter().sum();

@@ -135,7 +135,7 @@ pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, RunError> {
 /// # Errors
 /// As [`analyse`] and [`Loaded::shown_as`].
 pub fn analyse_as(store: &Store, run: RunId, other: &Study) -> Result<Analysis, RunError> {
-    analyse_loaded(store, run, Loaded::read(store, run)?.shown_as(other)?)
+    analyse_loaded(store, run, Loaded::read(store, run)?.show_as(other)?)
 }
 
 fn analyse_loaded(store: &Store, run: RunId, loaded: Loaded) -> Result<Analysis, RunError> {
@@ -172,7 +172,7 @@ pub fn findings(store: &Store, run: RunId) -> Result<BTreeMap<String, u64>, RunE
 impl Analysis {
     /// An estimate compared with that of another baseline than the study's, by itself: without
     /// Holm's correction. `None` for this baseline, and where it was not measured.
-    pub(super) fn compared_with(
+    pub(super) fn compare_with(
         &self,
         one: &Estimate,
         levels: &BTreeMap<String, Level>,
@@ -207,7 +207,7 @@ pub(super) fn is_narrow(
     figure: &str,
     half_width: f64,
 ) -> Result<bool, RunError> {
-    let statistics = statistics::shown(&loaded.study);
+    let statistics = statistics::wanted_statistics(&loaded.study);
     let kept = Kept { statistics, ..Kept::default() };
     let mut estimates = gather(store, run, &kept, &mut BTreeMap::new())?;
     compare(loaded, &mut estimates);
@@ -241,7 +241,7 @@ impl Kept {
         Self {
             pooled: of(PlotKind::Percentiles),
             sequences: of(PlotKind::Sequence),
-            statistics: statistics::shown(study),
+            statistics: statistics::wanted_statistics(study),
         }
     }
 }
@@ -316,7 +316,7 @@ fn gather(
             one.unsteady += u32::from(matches!(steadiness, SteadyState::No { .. }));
         }
     }
-    Ok(found.into_values().filter_map(summarised).collect())
+    Ok(found.into_values().filter_map(summarise).collect())
 }
 
 fn value_of(family: Family, samples: &[f64]) -> Option<f64> {
@@ -347,7 +347,7 @@ fn empty(cell: usize, figure: FigureName, unit: Unit) -> Estimate {
     }
 }
 
-fn summarised(mut one: Estimate) -> Option<Estimate> {
+fn summarise(mut one: Estimate) -> Option<Estimate> {
     let all: Vec<f64> = one.starts.values().flatten().copied().collect();
     let by_block: Vec<f64> = one.starts.values().filter_map(|starts| median(starts)).collect();
     one.median = median(&by_block)?;

@@ -127,7 +127,7 @@ impl<'a> Trials<'a> {
             return Ok(None);
         }
         let spent = Spent { blocks: block, ns: self.spent_ns };
-        enough(self.store, self.run, &self.loaded, spent)
+        reason_to_stop(self.store, self.run, &self.loaded, spent)
     }
 
     fn end(&mut self, end: &EarlyEnd, progress: &mut dyn Progress) -> Result<(), RunError> {
@@ -220,7 +220,7 @@ pub struct Spent {
 ///
 /// # Errors
 /// [`RunError`] if the store cannot be read.
-pub fn enough(
+pub fn reason_to_stop(
     store: &Store,
     run: OpenRun,
     loaded: &Loaded,

@@ -28,7 +28,7 @@ pub fn tables(store: &Store, analysis: &Analysis) -> Result<Vec<DataTable>, RunE
         let names: Vec<&str> = names.into_iter().flatten().collect();
         tables.push(match plot.kind {
             PlotKind::Lines | PlotKind::Bars => {
-                selected(analysis, &plot.name, &plot.selection, &names)
+                selected_table(analysis, &plot.name, &plot.selection, &names)
             }
             PlotKind::Percentiles => percentiles(analysis, plot, &names),
             PlotKind::Sequence => sequences(analysis, plot, &names[..names.len() - 1]),
@@ -42,7 +42,7 @@ pub fn tables(store: &Store, analysis: &Analysis) -> Result<Vec<DataTable>, RunE
                 None => table.name.clone(),
                 Some(heading) => format!("{}-{heading}", table.name),
             };
-            tables.push(selected(analysis, &name, selection, &names));
+            tables.push(selected_table(analysis, &name, selection, &names));
         }
     }
     Ok(tables)
@@ -283,7 +283,12 @@ fn noise(analysis: &Analysis) -> DataTable {
 }
 
 /// The values of a plot or a table of the report, one row each.
-fn selected(analysis: &Analysis, name: &str, selection: &Selection, names: &[&str]) -> DataTable {
+fn selected_table(
+    analysis: &Analysis,
+    name: &str,
+    selection: &Selection,
+    names: &[&str],
+) -> DataTable {
     let mut seen = BTreeSet::new();
     let fresh: Vec<&str> = names.iter().copied().filter(|name| seen.insert(*name)).collect();
     let mut table = table(name, &[]);

@@ -167,7 +167,7 @@ fn truth(keys: &mut Keys, key: &str) -> Result<bool, Fault> {
 /// The keys that select, order and compare cells.
 fn cells(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
     study.together = factor_names(keys, "together", study)?;
-    study.share = shared(keys, study)?;
+    study.share = read_shared(keys, study)?;
     let constraints = keys.texts("constraints")?;
     study.constraints = constraints
         .into_iter()
@@ -231,7 +231,7 @@ fn factor_names(keys: &mut Keys, key: &str, study: &Study) -> Result<Vec<String>
 }
 
 /// Factors of which one start can run several levels in sequence.
-fn shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
+fn read_shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
     let sized = study
         .factors
         .iter()

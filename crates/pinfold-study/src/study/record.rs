@@ -144,7 +144,7 @@ pub fn create(
 ///
 /// # Errors
 /// [`RunError`]: it has another study, or an unfinished run.
-pub fn vacant(store: &Store, name: &str) -> Result<(), RunError> {
+pub fn require_vacant(store: &Store, name: &str) -> Result<(), RunError> {
     for run in store.runs()? {
         let record = store.run(run)?;
         if record.kind != KIND {
@@ -179,7 +179,7 @@ pub fn create_with(
     runner: &dyn Runner,
     cluster: Option<&str>,
 ) -> Result<OpenRun, RunError> {
-    vacant(store, &new.study.name)?;
+    require_vacant(store, &new.study.name)?;
     let study = new.study.in_form(new.form)?;
     let cells = cells(&study, new.facts, runner)?;
     let record = StudyRecord {
@@ -261,7 +261,7 @@ impl Loaded {
     ///
     /// # Errors
     /// [`RunError::Refused`] if that text would not have measured the same.
-    pub fn shown_as(self, other: &Study) -> Result<Self, RunError> {
+    pub fn show_as(self, other: &Study) -> Result<Self, RunError> {
         let study = other.in_form(&self.record.form)?;
         let differs = |what: &str| {
             RunError::refused(

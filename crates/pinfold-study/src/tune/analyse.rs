@@ -154,7 +154,7 @@ impl Analysis {
             name: self.name(candidate),
             is_baseline: candidate == self.loaded.baseline,
             score: standing.score(self.loaded.config.goal),
-            blocks: self.confirmation.measured(candidate),
+            blocks: self.confirmation.count_measured(candidate),
             dropped: self.is_dropped(candidate),
             cells: cells.collect(),
             standing,
@@ -188,8 +188,8 @@ impl Analysis {
         let base = self.confirmation.by_block(self.loaded.baseline, key);
         let both_ended: BTreeSet<u32> = self
             .confirmation
-            .ended(candidate)
-            .intersection(&self.confirmation.ended(self.loaded.baseline))
+            .ended_blocks(candidate)
+            .intersection(&self.confirmation.ended_blocks(self.loaded.baseline))
             .copied()
             .collect();
         let blocks: Vec<Block> = own
@@ -275,7 +275,7 @@ impl Analysis {
             .map(|standing| ScreeningRow {
                 ratio: self.screening_ratio(standing.candidate),
                 name: self.name(standing.candidate),
-                blocks: self.screening.measured(standing.candidate),
+                blocks: self.screening.count_measured(standing.candidate),
                 kept: standing.candidate == self.loaded.baseline
                     || self.kept.contains(&standing.candidate),
                 standing,

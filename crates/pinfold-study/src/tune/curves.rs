@@ -44,7 +44,7 @@ impl Pooled {
 ///
 /// # Errors
 /// [`RunError`] if the store cannot be read.
-pub fn pooled(
+pub fn pool_samples(
     store: &Store,
     run: RunId,
     candidate: usize,

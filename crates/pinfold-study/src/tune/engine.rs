@@ -133,7 +133,7 @@ impl Starts<'_> {
                 observation_s: self.prediction.observation_s,
             }
         } else {
-            self.fitted(&course.running)?
+            self.fit_confirmation(&course.running)?
         };
         self.save_confirm(&confirm)?;
         let names =
@@ -169,9 +169,9 @@ impl Starts<'_> {
 
     /// The candidates that are confirmed, and the design for the remaining budget, with the
     /// durations measured in the screening.
-    fn fitted(&self, running: &[usize]) -> Result<ConfirmPlan, RunError> {
+    fn fit_confirmation(&self, running: &[usize]) -> Result<ConfirmPlan, RunError> {
         let config = &self.loaded.config;
-        let kept = kept_of(config, &self.screening, running);
+        let kept = choose_kept(config, &self.screening, running);
         if kept.is_empty() {
             return Err(self.none_measured());
         }
@@ -373,13 +373,17 @@ impl Work for Starts<'_> {
 }
 
 /// The remaining candidates that are confirmed: the best ones that were measured.
-pub(super) fn kept_of(config: &TuneConfig, screening: &Summaries, running: &[usize]) -> Vec<usize> {
+pub(super) fn choose_kept(
+    config: &TuneConfig,
+    screening: &Summaries,
+    running: &[usize],
+) -> Vec<usize> {
     if screening.starts.is_empty() {
         return running.to_vec();
     }
     let mut kept: Vec<usize> = rank(config, screening, running)
         .into_iter()
-        .filter(|standing| screening.measured(standing.candidate) > 0)
+        .filter(|standing| screening.count_measured(standing.candidate) > 0)
         .map(|standing| standing.candidate)
         .take(config.keep as usize)
         .collect();

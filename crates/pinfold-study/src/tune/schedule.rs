@@ -186,10 +186,10 @@ impl Schedule {
         let raced = u32::try_from(self.screening.len()).unwrap_or(u32::MAX);
         let (so_far, blocks) = match phase {
             Phase::Screening => {
-                (facts.screening.chained(block + 1, &Summaries::default(), 0), block + 1)
+                (facts.screening.chain(block + 1, &Summaries::default(), 0), block + 1)
             }
             Phase::Confirmation => {
-                let confirmed = facts.screening.chained(raced, facts.confirmation, block + 1);
+                let confirmed = facts.screening.chain(raced, facts.confirmation, block + 1);
                 (confirmed, raced.saturating_add(block + 1))
             }
         };
@@ -222,7 +222,7 @@ impl Schedule {
     fn is_open(&self, facts: &Facts<'_>, blocks: u32) -> bool {
         let config = &facts.loaded.config;
         let Some(alpha) = config.race else { return false };
-        let so_far = facts.screening.chained(blocks, &Summaries::default(), 0);
+        let so_far = facts.screening.chain(blocks, &Summaries::default(), 0);
         let Some(view) = self.view(facts, &so_far, blocks) else { return false };
         let rule = RaceRule { alpha, margin: config.margin, blocks: config.race_looks() };
         let left_out = view

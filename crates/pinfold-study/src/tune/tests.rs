@@ -210,7 +210,7 @@ fn raw_samples_and_scheduler_statistics_can_be_drawn() {
     let mut world = World::new(&[("none", 5e6, 100.0), ("compact", 1e6, 100.0)]);
     let report = world.tune(&config(Goal::Latency)).unwrap();
     let blocks = report.design.confirmation.len();
-    let gaps = pooled(&world.store, report.run, 0, LoadState::BOTH, Metric::SpinGap).unwrap();
+    let gaps = pool_samples(&world.store, report.run, 0, LoadState::BOTH, Metric::SpinGap).unwrap();
     assert_eq!(gaps.samples.len(), 2 * 120 * blocks, "two vCPUs per block");
     let curve = gaps.gap_curve(60);
     assert_eq!(curve.len(), 60);
@@ -218,7 +218,8 @@ fn raw_samples_and_scheduler_statistics_can_be_drawn() {
         pair[0].wait_ns < pair[1].wait_ns
             && pair[0].arrival_probability >= pair[1].arrival_probability
     }));
-    let wakeups = pooled(&world.store, report.run, 1, LoadState::BOTH, Metric::Wakeup).unwrap();
+    let wakeups =
+        pool_samples(&world.store, report.run, 1, LoadState::BOTH, Metric::Wakeup).unwrap();
     assert!(wakeups.gap_curve(10).is_empty());
     let totals = role_totals(&world.store, report.run, 1, LoadState::BOTH).unwrap();
     assert_eq!(totals.time_ns, Some(1_000 * blocks as u64));

@@ -6,7 +6,7 @@ use pinfold_report::{
 };
 use pinfold_study::study::{self as library, Analysis, Key, Plot, Point};
 
-use super::{labelled, ordered, reasons, shown_level};
+use super::{label_of, level_text, order_levels, reasons};
 
 // The page and the analysis agree on what has an interval.
 const _: () = assert!(INTERVAL_BLOCKS == library::INTERVAL_BLOCKS);
@@ -28,7 +28,7 @@ impl<'a> Axes<'a> {
     ) -> Self {
         let found = [0, 1, 2].map(|index| {
             let levels = keys.clone().filter_map(|key| key.get(index).cloned());
-            ordered(analysis, names[index], levels.collect())
+            order_levels(analysis, names[index], levels.collect())
         });
         Self { names, found }
     }
@@ -42,7 +42,7 @@ impl<'a> Axes<'a> {
     ) -> Picture {
         let title_of = |level: &String| match level.as_str() {
             "" => plot.title.clone(),
-            level => labelled(analysis, self.names[0], level),
+            level => label_of(analysis, self.names[0], level),
         };
         let [panels, lines, _] = &self.found;
         let panels = panels.iter().map(|level| Panel {
@@ -62,7 +62,7 @@ impl<'a> Axes<'a> {
             x_unit: plot.x_unit,
             panels: panels.collect(),
             along: Vec::new(),
-            names: lines.iter().map(|line| labelled(analysis, self.names[1], line)).collect(),
+            names: lines.iter().map(|line| label_of(analysis, self.names[1], line)).collect(),
             log: (plot.log_x, plot.log_y),
             mark: None,
             joined: false,
@@ -92,7 +92,7 @@ pub(super) fn of_source(
             let is_drawn = key[0] == panel
                 && key.iter().zip(&axes.found).all(|(text, found)| found.contains(text));
             is_drawn.then(|| SourceMark {
-                line: labelled(analysis, axes.names[1], &key[1]),
+                line: label_of(analysis, axes.names[1], &key[1]),
                 x: key[2].clone(),
                 value: value.value,
             })
@@ -105,7 +105,7 @@ pub(super) fn only(analysis: &Analysis, plot: &Plot, axes: &Axes<'_>) -> String 
     let loaded = &analysis.loaded;
     let sides = axes.names.iter().zip(&axes.found).filter_map(|(name, found)| {
         let level = analysis.only_level(&plot.selection, name, found)?;
-        Some(format!("{name} {}", shown_level(&loaded.study, &loaded.facts, name, level)))
+        Some(format!("{name} {}", level_text(&loaded.study, &loaded.facts, name, level)))
     });
     let sides: Vec<String> = sides.collect();
     if sides.is_empty() { String::new() } else { format!("Only {} was measured", sides.join(", ")) }

@@ -6,7 +6,7 @@ use pinfold_stats::median;
 use pinfold_study::study::{Analysis, Plot, TIME};
 
 use super::marks::Axes;
-use super::{failure, labelled};
+use super::{failure, label_of};
 use crate::Failure;
 
 /// Number of pieces of a line; of each the median, the smallest and the largest sample are drawn.
@@ -22,8 +22,8 @@ pub(super) fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failu
     let picture = axes.picture(analysis, plot, |title| {
         let lines = found.iter().filter(|(key, _)| key[0] == *title);
         let lines = lines.map(|(key, samples)| Line {
-            name: labelled(analysis, axes.names[1], &key[1]),
-            spots: thinned(&spots(samples, is_timed)),
+            name: label_of(analysis, axes.names[1], &key[1]),
+            spots: thin(&spots(samples, is_timed)),
         });
         lines.collect()
     });
@@ -50,7 +50,7 @@ fn spots(samples: &[f64], is_timed: bool) -> Vec<ChartPoint> {
 
 /// The median of each piece, with the range of its samples, so that the level shows and no peak is
 /// lost.
-fn thinned(spots: &[ChartPoint]) -> Vec<ChartPoint> {
+fn thin(spots: &[ChartPoint]) -> Vec<ChartPoint> {
     if spots.len() <= 2 * PIECES {
         return spots.to_vec();
     }
@@ -79,12 +79,12 @@ mod tests {
         assert_eq!(places(&spots(&[3.0, 2.0, 4.0], true)), [0.0, 3.0, 5.0]);
         let mut samples = vec![5.0; 10_000];
         (samples[17], samples[7_000]) = (900.0, 1.0);
-        let kept = thinned(&spots(&samples, false));
+        let kept = thin(&spots(&samples, false));
         assert_eq!(kept.len(), PIECES);
         assert!(kept.iter().all(|spot| spot.value == 5.0), "the level is the median");
         let with = |end: (f64, f64)| kept.iter().filter(|spot| spot.range == Some(end)).count();
         assert_eq!((with((5.0, 900.0)), with((1.0, 5.0)), with((5.0, 5.0))), (1, 1, PIECES - 2));
-        assert_eq!(thinned(&spots(&samples[..2 * PIECES], false)).len(), 2 * PIECES);
+        assert_eq!(thin(&spots(&samples[..2 * PIECES], false)).len(), 2 * PIECES);
         assert!(places(&kept).is_sorted());
     }
 }

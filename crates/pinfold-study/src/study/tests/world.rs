@@ -244,7 +244,7 @@ impl Runner for Machine {
         finished: &mut Finished<'_>,
     ) -> Result<(), TrialError> {
         self.starts += 1;
-        for (index, (wanted, slot)) in request.wanted().zip(request.trials).enumerate() {
+        for (index, (wanted, slot)) in request.requests().zip(request.trials).enumerate() {
             let fresh = self.tried.insert(*slot);
             let trouble = self.troubles.get(&wanted.cell.name(wanted.study)).copied();
             let next = match trouble {
