@@ -47,7 +47,7 @@ pub use page::{
 pub use rules::contradictions;
 pub use study::{
     Agreement, Brackets, ChartPoint, ClaimRow, INTERVAL_BLOCKS, Line, MeasuredFigure, PageTable,
-    Pair, Panel, Picture, PictureKind, Scale, SourceMark, Spread, StudyMarkdown, StudyPage,
+    Pair, Panel, Picture, Scale, SourceMark, Spread, StudyMarkdown, StudyPage,
     contradictions as study_contradictions, render_study, study_markdown,
 };
 pub use table_error::TableError;

@@ -13,13 +13,15 @@ mod plot;
 mod rules;
 mod tables;
 
+use pinfold_model::PlotKind;
+
 use askama::Template;
 
 pub use self::brackets::{Brackets, INTERVAL_BLOCKS};
 pub use self::markdown::{StudyMarkdown, study_markdown};
 pub use self::model::{
     Absence, Agreement, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel,
-    Picture, PictureKind, Scale, SourceMark, Spread, StudyPage,
+    Picture, Scale, SourceMark, Spread, StudyPage,
 };
 pub use self::rules::contradictions;
 use crate::error::ReportError;
@@ -93,12 +95,12 @@ fn draw(picture: &Picture) -> Drawn {
         format!("Whiskers are {}", picture.brackets.text())
     };
     let mut note = match picture.kind {
-        PictureKind::Lines => format!("{whiskers}."),
-        PictureKind::Bars => format!("{whiskers}; the number is the bar’s."),
-        PictureKind::Percentiles => {
+        PlotKind::Lines => format!("{whiskers}."),
+        PlotKind::Bars => format!("{whiskers}; the number is the bar’s."),
+        PlotKind::Percentiles => {
             "All samples of all starts; each line ends at its largest sample.".to_owned()
         }
-        PictureKind::Sequence => {
+        PlotKind::Sequence => {
             "The samples of one trial each, the first. Of many samples the line is the median of each piece, the band reaches from its smallest to its largest."
                 .to_owned()
         }

@@ -19,6 +19,7 @@ mod error;
 #[cfg(test)]
 extern crate self as pinfold_study; // tests share a file with the crate above
 #[cfg(test)]
+#[path = "tests/fixture.rs"]
 mod fixture;
 pub mod measured;
 mod schema;

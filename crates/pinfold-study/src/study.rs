@@ -53,9 +53,8 @@ pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Spent, reason_to_stop, run,
 pub use export::{samples, tables};
 pub use file::{
     AS_IS, BOOT, BUILT_IN, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule, HostFacts,
-    LabRow, Level, NATIVE, NONE, ORDER, Plot, PlotKind, Preset, Probe, Program, PublishedValue,
-    QUICK, Rule, SAME_PROGRAM, Selection, Skip, Source, Stop, Stream, Study, Summary, TIME, Table,
-    Workload,
+    LabRow, Level, NATIVE, NONE, ORDER, Plot, Preset, Probe, Program, PublishedValue, QUICK, Rule,
+    SAME_PROGRAM, Selection, Skip, Source, Stop, Stream, Study, Summary, TIME, Table, Workload,
 };
 pub use form::Form;
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};

@@ -1,6 +1,6 @@
 //! The view model of a study's page, as plain data.
 
-use pinfold_model::Unit;
+use pinfold_model::{PlotKind, Unit};
 
 use super::brackets::Brackets;
 use crate::format;
@@ -48,19 +48,6 @@ impl Scale {
             Scale::Points => "points",
         }
     }
-}
-
-/// The kind of a chart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PictureKind {
-    /// Lines with intervals.
-    Lines,
-    /// Bars with intervals.
-    Bars,
-    /// Samples by percentile: shares from 0 to 1 on the x axis, as −log10(1 − p).
-    Percentiles,
-    /// Samples of one trial in their order, over numbers.
-    Sequence,
 }
 
 /// One point of a chart.
@@ -115,7 +102,7 @@ pub struct Picture {
     /// Title of the chart.
     pub title: String,
     /// Kind of the chart.
-    pub kind: PictureKind,
+    pub kind: PlotKind,
     /// The kind of its numbers.
     pub scale: Scale,
     /// Title of the x axis.

@@ -10,17 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::files;
 use pinfold_model::text::{agree, counted};
-use pinfold_model::{Method, Unit, natural_order, shown_parameters};
+use pinfold_model::{Method, PlotKind, Unit, natural_order, shown_parameters};
 use pinfold_report::{
     Agreement, Brackets, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Picture,
-    PictureKind, Scale, Spread, StudyPage, TableError, TableFiles, format,
+    Scale, Spread, StudyPage, TableError, TableFiles, format,
 };
 use pinfold_stats::{Interval, Verdict};
 use pinfold_study::store::{self, RunRecord, Store, StudyProgress};
 use pinfold_study::study::NodeTable;
 use pinfold_study::study::{
     self as library, Analysis, DisplayedStatistic, FactorEffect, Groups, HostFacts, Loaded, Plot,
-    PlotKind, QUICK, Selection, Study, Summary, Table,
+    QUICK, Selection, Study, Summary, Table,
 };
 
 pub use self::markdown::write_markdown;
@@ -216,7 +216,6 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         lines.collect()
     });
     Ok(Picture {
-        kind: PictureKind::Percentiles,
         x: "share of samples at or below".to_owned(),
         x_unit: None,
         log: (false, plot.log_y),
@@ -242,12 +241,11 @@ fn reasons(analysis: &Analysis, selections: &[Selection]) -> Vec<String> {
 }
 
 fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
-    let kind = match plot.kind {
-        PlotKind::Lines => PictureKind::Lines,
-        PlotKind::Bars => PictureKind::Bars,
+    match plot.kind {
+        PlotKind::Lines | PlotKind::Bars => {}
         PlotKind::Percentiles => return percentiles(analysis, plot),
         PlotKind::Sequence => return sequence::picture(analysis, plot),
-    };
+    }
     let (panel, series) = (plot.panel.as_deref(), plot.series.as_deref());
     let names = [panel.unwrap_or(""), series.unwrap_or(""), plot.x.as_str()];
     let found = groups(analysis, &plot.name, &plot.selection, &names)?;
@@ -273,7 +271,6 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         panel.source = marks::of_source(analysis, plot, &axes, title);
     }
     Ok(Picture {
-        kind,
         scale: scale(&plot.selection, &found),
         along: axes.found[2].clone(),
         mark: mark(analysis, plot),

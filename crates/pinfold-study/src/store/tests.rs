@@ -8,6 +8,7 @@ use pinfold_model::{LoadState, Metric, Origin, Role};
 use rusqlite::{Connection, OpenFlags};
 
 use super::read::{CELLS, ROLES, SERIES, STARTS};
+use super::study::{APPLY_FLAGS, FAILURES, FIGURES, STUDY_PROGRESS, TRIALS};
 use super::*;
 use crate::fixture;
 
@@ -478,4 +479,29 @@ fn kill_after(path: &str, wanted: usize) -> usize {
     assert!(!status.success(), "the child ended by itself");
     assert!(acknowledged >= wanted, "the child saved too little");
     acknowledged
+}
+
+impl Store {
+    /// Adds this number of trials of the first cell.
+    pub(crate) fn fill_with_trials(&self, run: RunId, count: u64) -> rusqlite::Result<()> {
+        self.connection.execute(
+            "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?2 - 1)
+             INSERT INTO trial (run, session, block, cell, start, twin, position, node, status,
+                                attempts, began_unix_s, duration_ns, work_ns)
+             SELECT ?1, 1, i, 0, 0, 0, 0, '', 'ok', 1, 0, 5, 4 FROM n",
+            rusqlite::params![run.0, i64::try_from(count).unwrap_or(i64::MAX)],
+        )?;
+        Ok(())
+    }
+
+    /// SQLite's plans for the queries whose cost must not grow with other runs.
+    pub(crate) fn study_query_plans(&self) -> rusqlite::Result<Vec<String>> {
+        let mut steps = Vec::new();
+        for query in [STUDY_PROGRESS, TRIALS, FIGURES, FAILURES, APPLY_FLAGS] {
+            let mut statement = self.connection.prepare(&format!("EXPLAIN QUERY PLAN {query}"))?;
+            let rows = statement.query_map([1], |row| row.get::<_, String>(3))?;
+            steps.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
+        }
+        Ok(steps)
+    }
 }

@@ -12,13 +12,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{Family, Unit};
+use pinfold_model::{Family, PlotKind, Unit};
 use pinfold_stats::{
     Block, Direction, Evidence, Interval, Mean, Rule, SteadyState, Verdict, blocks_needed, holm,
     median, median_interval, ratio_interval, sign_flip_blocks, steady,
 };
 
-use super::file::{Level, PlotKind, Study};
+use super::file::{Level, Study};
 use super::record::Loaded;
 use super::statistics::{self, SampleStatistic};
 use super::{ALPHA, INTERVAL_BLOCKS};

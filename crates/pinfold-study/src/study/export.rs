@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{ColumnKind, DataTable, Datum, Origin};
+use pinfold_model::{ColumnKind, DataTable, Datum, Origin, PlotKind};
 
 use super::analyse::Analysis;
-use super::file::{Plot, PlotKind, Selection};
+use super::file::{Plot, Selection};
 use crate::error::RunError;
 use crate::store::{RunId, Store, TrialId};
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use pinfold_config::ConfigError;
 use pinfold_config::fault::Fault;
-use pinfold_model::{CpuSet, Family, Unit};
+use pinfold_model::{CpuSet, Family, PlotKind, Unit};
 
 use super::expr::{Expr, Value};
 use regex_lite::Regex;
@@ -356,19 +356,6 @@ pub const ORDER: &str = "order";
 /// The x axis of a sequence of durations: the sum of the samples so far, as they follow one
 /// another.
 pub const TIME: &str = "time";
-
-/// Kind of a plot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlotKind {
-    /// Lines over a factor, with intervals.
-    Lines,
-    /// Groups of bars, with intervals.
-    Bars,
-    /// All samples by percentile; the x axis is −log10(1 − p).
-    Percentiles,
-    /// The samples of one trial by their order, or by time.
-    Sequence,
-}
 
 /// The settings that plots and tables have in common.
 #[derive(Clone, Debug, PartialEq)]

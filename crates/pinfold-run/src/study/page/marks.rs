@@ -1,9 +1,7 @@
 //! Values of the source in a chart, and what it says about the part that was measured.
 
 use pinfold_model::Unit;
-use pinfold_report::{
-    Brackets, INTERVAL_BLOCKS, Line, Panel, Picture, PictureKind, Scale, SourceMark,
-};
+use pinfold_report::{Brackets, INTERVAL_BLOCKS, Line, Panel, Picture, Scale, SourceMark};
 use pinfold_study::study::{self as library, Analysis, Key, Plot, Point};
 
 use super::{label_of, level_text, order_levels, reasons};
@@ -56,7 +54,7 @@ impl<'a> Axes<'a> {
         Picture {
             name: plot.name.clone(),
             title: plot.title.clone(),
-            kind: PictureKind::Lines,
+            kind: plot.kind,
             scale: Scale::Of(unit.map_or(Unit::Count, |one| one.unit)),
             x: plot.x.clone(),
             x_unit: plot.x_unit,

@@ -1,10 +1,10 @@
 //! The nodes of a study on its page: their properties and their differences.
 
+use pinfold_model::PlotKind;
+
 use std::collections::BTreeMap;
 
-use pinfold_report::{
-    Brackets, ChartPoint, Line, PageTable, Panel, Picture, PictureKind, Scale, format,
-};
+use pinfold_report::{Brackets, ChartPoint, Line, PageTable, Panel, Picture, Scale, format};
 use pinfold_study::study::NodeTable;
 
 use super::figure_name;
@@ -38,7 +38,7 @@ pub fn picture(nodes: &NodeTable) -> Option<Picture> {
     Some(Picture {
         name: "nodes".to_owned(),
         title: "The nodes: what each measured over the median of all".to_owned(),
-        kind: PictureKind::Bars,
+        kind: PlotKind::Bars,
         scale: Scale::Ratio("ratio to the median of all nodes"),
         x: name(),
         x_unit: None,

@@ -1,7 +1,7 @@
 //! Plots of the samples of one trial, in their order or by time.
 
 use pinfold_model::Unit;
-use pinfold_report::{ChartPoint, Line, Picture, PictureKind};
+use pinfold_report::{ChartPoint, Line, Picture};
 use pinfold_stats::median;
 use pinfold_study::study::{Analysis, Plot, TIME};
 
@@ -28,7 +28,6 @@ pub(super) fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failu
         lines.collect()
     });
     Ok(Picture {
-        kind: PictureKind::Sequence,
         x: if is_timed { "time since the first sample" } else { "sample" }.to_owned(),
         x_unit: is_timed.then_some(Unit::Nanoseconds),
         ..picture

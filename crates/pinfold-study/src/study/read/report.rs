@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use pinfold_config::fault::Fault;
 use pinfold_config::keys::Keys;
 use pinfold_config::value::Value as Toml;
-use pinfold_model::Unit;
+use pinfold_model::{PlotKind, Unit};
 
 use super::super::expr::Expr;
 use super::super::file::{
-    BOOT, Claim, DisplayedStatistic, ORDER, Plot, PlotKind, Probe, Rule, Selection, Study, TIME,
-    Table, WHOLE_TIME,
+    BOOT, Claim, DisplayedStatistic, ORDER, Plot, Probe, Rule, Selection, Study, TIME, Table,
+    WHOLE_TIME,
 };
 use super::super::output_parser::label_of;
 use super::super::statistics::{self, SampleStatistic};
