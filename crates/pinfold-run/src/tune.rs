@@ -291,7 +291,7 @@ impl Tuning<'_> {
             config.load_states = HEAVIEST_AND_LIGHTEST.to_vec();
             created = create(&mut config, &kept)?;
         }
-        let created = created.map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+        let created = created?;
         begins(&created, facts.accelerator, &kept.findings);
         Ok(created.run)
     }

@@ -18,38 +18,23 @@ use crate::guest::Scratch;
 use crate::tune::PageData;
 use crate::{Exit, Failure, time};
 
-/// The data of the page that are not in the store.
-struct Context<'a> {
-    /// The host's topology.
-    pub topology: &'a Topology,
-    /// The command line as it was typed.
-    pub command: String,
-    /// The guest, as text.
-    pub guest: String,
-    /// The user's QEMU command, for the start script; empty for the demo guest.
-    pub argv: Vec<String>,
-    /// Findings from before the first start.
-    pub findings: Vec<Finding>,
-    /// Time at which the page is made (seconds since 1970).
-    pub ended_unix_s: u64,
-}
-
 /// The page of a stored run.
 ///
 /// # Errors
 /// If the store cannot be read or has a plan that cannot be parsed.
 pub fn from_store(store: &Store, run: RunId, topology: &Topology) -> Result<Page, Failure> {
     let (report, record) = (tune::analyse(store, run)?, store.run(run)?);
-    let kept = PageData::read(&report.config.context)?;
-    let context = Context {
+    let records = store.candidates(run)?;
+    let build = Build {
+        store,
+        context: PageData::read(&report.config.context)?,
+        report,
         topology,
-        command: kept.command,
-        guest: kept.guest,
-        argv: kept.argv,
-        findings: kept.findings,
         ended_unix_s: record.finished_unix_s.unwrap_or(record.created_unix_s),
+        tried: parse_plans(&records)?,
+        records,
     };
-    page(store, &report, &context)
+    build.page()
 }
 
 /// Writes the page.
@@ -60,39 +45,6 @@ pub fn write(page: &Page, path: &str) -> Result<(), Failure> {
     let html =
         pinfold_report::render(page).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
     files::write_atomic(path, html.as_bytes()).map_err(Failure::from)
-}
-
-/// The page of a tuning run.
-///
-/// # Errors
-/// If the store cannot be read or has a plan that cannot be parsed.
-fn page(store: &Store, report: &TuneReport, context: &Context<'_>) -> Result<Page, Failure> {
-    let records = store.candidates(report.run)?;
-    let build = Build { store, report, context, tried: parse_plans(&records)?, records };
-    let candidates = build.candidates();
-    let topology = context.topology.clone();
-    let mut page = Page {
-        vm: build.tried[0].1.vnodes.first().map(|vnode| vnode.name.clone()).unwrap_or_default(),
-        banner: None,
-        answer: build.answer(),
-        asked: build.request(),
-        topology,
-        candidates,
-        distributions: build.distributions()?,
-        blocks: build.blocks(),
-        rankings: build.rankings(),
-        roles: build.roles()?,
-        emitted: build.emit_formats(),
-        failed_starts: build.failed_starts(),
-        findings: build.findings(),
-        provenance: build.provenance(),
-    };
-    let wrong = pinfold_report::contradictions(&page);
-    page.findings.extend(wrong.into_iter().map(|text| {
-        Finding::problem("numbers of this page", text)
-            .with_hint("do not rely on them, and report this as a bug of Pinfold, with the store")
-    }));
-    Ok(page)
 }
 
 /// Indexes (in the run) and plans of the candidates that were started, including the twin.
@@ -111,13 +63,42 @@ fn parse_plans(records: &[CandidateRecord]) -> Result<Vec<(usize, Plan)>, Failur
 
 struct Build<'a> {
     store: &'a Store,
-    report: &'a TuneReport,
-    context: &'a Context<'a>,
+    report: TuneReport,
+    /// What the run kept for its page.
+    context: PageData,
+    topology: &'a Topology,
+    ended_unix_s: u64,
     records: Vec<CandidateRecord>,
     tried: Vec<(usize, Plan)>,
 }
 
 impl Build<'_> {
+    fn page(&self) -> Result<Page, Failure> {
+        let mut page = Page {
+            vm: self.tried[0].1.vnodes.first().map_or_else(String::new, |vnode| vnode.name.clone()),
+            banner: None,
+            answer: self.answer(),
+            asked: self.request(),
+            topology: self.topology.clone(),
+            candidates: self.candidates(),
+            distributions: self.distributions()?,
+            blocks: self.blocks(),
+            rankings: self.rankings(),
+            roles: self.roles()?,
+            emitted: self.emit_formats(),
+            failed_starts: self.failed_starts(),
+            findings: self.findings(),
+            provenance: self.provenance(),
+        };
+        let wrong = pinfold_report::contradictions(&page);
+        page.findings.extend(wrong.into_iter().map(|text| {
+            Finding::problem("numbers of this page", text).with_hint(
+                "do not rely on them, and report this as a bug of Pinfold, with the store",
+            )
+        }));
+        Ok(page)
+    }
+
     /// The page's id of a candidate of the run.
     fn id(&self, index: usize) -> Option<CandidateId> {
         self.tried.iter().position(|(tried, _)| *tried == index).map(CandidateId)
@@ -382,9 +363,8 @@ impl Build<'_> {
             },
             ..plan.clone()
         };
-        let qemu = pinfold_emit::qemu(&plan, self.context.topology, &command);
-        let (Ok(libvirt), Ok(qemu)) = (pinfold_emit::libvirt(&plan, self.context.topology), qemu)
-        else {
+        let qemu = pinfold_emit::qemu(&plan, self.topology, &command);
+        let (Ok(libvirt), Ok(qemu)) = (pinfold_emit::libvirt(&plan, self.topology), qemu) else {
             // A tuned plan places one machine; a plan with another number has no output formats.
             return Vec::new();
         };
@@ -429,7 +409,7 @@ impl Build<'_> {
     fn findings(&self) -> Vec<Finding> {
         let mut findings = self.report.findings.clone();
         findings.extend(self.context.findings.clone());
-        findings.extend(self.context.topology.findings.clone());
+        findings.extend(self.topology.findings.clone());
         let winner = self.report.winner.as_ref().map(|winner| winner.candidate);
         for (index, plan) in &self.tried {
             if Some(*index) == winner {
@@ -445,7 +425,7 @@ impl Build<'_> {
             store: self.store.path().to_owned(),
             run: self.report.run.to_string(),
             repeat: self.context.command.clone(),
-            date: time::date(self.context.ended_unix_s),
+            date: time::date(self.ended_unix_s),
         }
     }
 }
