@@ -1,7 +1,7 @@
 //! The page of figures: one section for each benchmark, replaced by the next run.
 
 use pinfold_host::files;
-use pinfold_report::format::grouped;
+use pinfold_report::format::group_digits;
 
 use crate::arguments::Failure;
 
@@ -66,7 +66,7 @@ impl Table {
 
 /// `12,345`.
 pub fn thousands(number: f64) -> String {
-    grouped(&format!("{number:.0}"), ',')
+    group_digits(&format!("{number:.0}"), ',')
 }
 
 /// Replaces the text between the marks of its name in a page.

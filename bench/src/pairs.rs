@@ -96,7 +96,7 @@ pub fn ratio(candidate: &[f64], rival: &[f64]) -> String {
     let logs: Vec<f64> = blocks.iter().filter_map(Block::ratio).map(f64::ln).collect();
     match (ratio_interval(&blocks), sign_flip(&logs), blocks.first().and_then(Block::ratio)) {
         (Some(found), Some(p), _) => {
-            format!("{:.2} [{:.2}, {:.2}], {}", found.ratio, found.low, found.high, p_text(p.value))
+            format!("{:.2} [{:.2}, {:.2}], {}", found.ratio, found.low, found.high, p_text(p))
         }
         (_, _, Some(ratio)) => format!("{ratio:.2} [one round]"),
         (_, _, None) => "–".to_owned(),

@@ -160,11 +160,11 @@ impl Simulation {
         };
         let scouted = NodeProperties { facts: FACTS, skipped: vec![None; cells.all.len()] };
         let options = Options::new(KEY.to_owned());
-        let run = create_on_cluster(&mut store, &new, (&scouted, &options))?;
+        let run = create_on_cluster(&mut store, &new, &scouted, &options)?;
         let limits = Limits { most_out: 2 * size.nodes, grace_ns: 90_000_000_000 };
         let begin = SystemClock.now_ns();
-        let marks = (KEY, env!("CARGO_PKG_VERSION"), limits);
-        let collector = Collector::open(&mut store, run, marks)?;
+        let own = env!("CARGO_PKG_VERSION");
+        let collector = Collector::open(&mut store, run, KEY, own, limits)?;
         Ok(Self {
             tally: Tally { first_look_ns, begun_ns: since(begin), ..Tally::default() },
             size,
@@ -192,10 +192,10 @@ impl Simulation {
             let read_ns = since(begin);
             let merge_ns = self.merge(&came)?;
             let begin = SystemClock.now_ns();
-            for one in self.collector.seen(&lines, self.now_ms * 1_000_000).ended {
+            for one in self.collector.compare_queue(&lines, self.now_ms * 1_000_000).ended {
                 let reason = "its node failed".to_owned();
                 let lost = Lost { ask: one.ask, node: one.node, reason };
-                let then = self.collector.failed(&mut self.store, self.run, &lost, 1)?;
+                let then = self.collector.handle_failure(&mut self.store, self.run, &lost, 1)?;
                 self.tally.given_up += u64::from(then == Failed::Recorded);
             }
             let ledger_ns = since(begin);
@@ -305,14 +305,14 @@ impl Simulation {
             let job = self.names.len() as u64 + 1;
             let tasks = batch.tasks(attempt, job, 1);
             let begin = SystemClock.now_ns();
-            self.collector.submitted(&mut self.store, self.run, &tasks)?;
+            self.collector.record_submission(&mut self.store, self.run, &tasks)?;
             spent += since(begin);
             for task in tasks {
                 self.names.insert((task.part, attempt), (job, task.element));
                 self.waiting.push_back((task.part, attempt));
             }
         }
-        self.collector.taken(now_ns);
+        self.collector.note_accepted(now_ns);
         Ok(spent)
     }
 

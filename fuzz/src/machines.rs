@@ -76,7 +76,7 @@ pub(crate) fn slurm(bytes: &[u8]) {
     for line in slurm::queue(&text).into_iter().flatten() {
         assert!(text.contains(&line.node));
     }
-    drop((slurm::submitted(&text), slurm::config(&text), slurm::job_field(&text, "ExitCode")));
+    drop((slurm::parse_job_id(&text), slurm::config(&text), slurm::job_field(&text, "ExitCode")));
     if let Ok(nodes) = slurm::node_lines(&text) {
         drop((slurm::choose(&nodes, None, None), slurm::choose(&nodes, Some("pf"), Some(&[]))));
     }
@@ -87,14 +87,14 @@ pub(crate) fn slurm(bytes: &[u8]) {
 
 /// A result of a node, with its valid digest.
 pub(crate) fn result(bytes: &[u8]) {
-    use pinfold_cluster::{read_result, result_text, sealed};
-    let marks = ("k", "d", "0.1.0");
+    use pinfold_cluster::{read_result, result_text, seal};
+    let read = |text: &str| read_result(text, "k", "d", "0.1.0");
     let text = text(bytes);
-    drop(read_result(&text, marks));
+    drop(read(&text));
     let line = text.lines().next().unwrap_or("");
-    let Ok(answer) = read_result(&sealed(line), marks) else { return };
+    let Ok(answer) = read(&seal(line)) else { return };
     let written = result_text(&answer).unwrap_or_default();
-    assert_eq!(read_result(&written, marks).ok(), Some(answer));
+    assert_eq!(read(&written).ok(), Some(answer));
 }
 
 /// The output of a workload, parsed by rules of each kind.

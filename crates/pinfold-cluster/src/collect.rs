@@ -14,7 +14,7 @@ use pinfold_study::store::{OpenRun, RunId, Store};
 use pinfold_study::study::{Event, Progress, TrialSlot, Update};
 
 use crate::collector::{Accepted, Ask, Collector, Failed, Limits, Lost};
-use crate::documents::{OWN_VERSION, Options, refused};
+use crate::documents::{OWN_VERSION, Options, failure_of};
 use crate::patience::Patience;
 use crate::scheduler::{ClusterOffer, NotTaken, Scheduler};
 use crate::shared_folder::SharedFolder;
@@ -59,8 +59,9 @@ impl Work<'_, '_> {
         // Half of the controller's limit: other users submit jobs too.
         let most_out = (self.offer.max_jobs as usize / 2).max(1);
         let limits = Limits { most_out, grace_ns: GRACE_NS };
-        let marks = (self.options.key.as_str(), OWN_VERSION, limits);
-        let collector = patience.with_store(|| Collector::open(store, run, marks))?;
+        let key = self.options.key.as_str();
+        let collector =
+            patience.with_store(|| Collector::open(store, run, key, OWN_VERSION, limits))?;
         let mut collecting = CollectorState {
             scheduler: self.scheduler,
             store,
@@ -105,7 +106,7 @@ struct CollectorState<'t, 'f, 's> {
 
 impl CollectorState<'_, '_, '_> {
     fn report_detached(&self) {
-        let (out, kept) = (self.collector.out(), self.collector.kept_back());
+        let (out, kept) = (self.collector.out(), self.collector.count_kept_back());
         let kept = match kept {
             0 => String::new(),
             kept => format!(", {kept} more are submitted by it"),
@@ -119,7 +120,7 @@ impl CollectorState<'_, '_, '_> {
     fn until_done(&mut self, detach: bool) -> Result<bool, Failure> {
         loop {
             let polled = self.folder.poll();
-            if self.patience.received(polled)?.is_none() {
+            if self.patience.accept_answer(polled)?.is_none() {
                 continue;
             }
             let came = self.collect()?;
@@ -129,7 +130,7 @@ impl CollectorState<'_, '_, '_> {
                 self.patience.moves();
             }
             for lost in look.lost {
-                self.lost(&lost)?;
+                self.handle_lost(&lost)?;
             }
             if self.collector.is_done() {
                 return Ok(true);
@@ -147,7 +148,7 @@ impl CollectorState<'_, '_, '_> {
 
     /// Called when no task runs; checks the patience.
     fn waits(&mut self, mut pending: BTreeMap<String, usize>) -> Result<(), Failure> {
-        let kept = self.collector.kept_back();
+        let kept = self.collector.count_kept_back();
         if kept > 0 {
             pending.insert(self.patience.no_room(), kept);
         }
@@ -170,7 +171,7 @@ impl CollectorState<'_, '_, '_> {
                         // No task was there that could have run until now.
                         self.patience.moves();
                     }
-                    self.collector.taken(now);
+                    self.collector.note_accepted(now);
                 }
                 Err(failure) => {
                     let taken = self.collector.out().saturating_sub(before);
@@ -186,7 +187,7 @@ impl CollectorState<'_, '_, '_> {
         let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
         let patience = &*self.patience;
         self.folder.submit(asks, &mut |tasks| {
-            patience.with_store(|| collector.submitted(&mut *store, run, tasks))
+            patience.with_store(|| collector.record_submission(&mut *store, run, tasks))
         })
     }
 
@@ -199,13 +200,13 @@ impl CollectorState<'_, '_, '_> {
             Some(NotTaken::Unnamed) if !is_least => {}
             Some(NotTaken::Unnamed | NotTaken::ArrayTooLarge) | None => return Err(failure),
         }
-        self.collector.refused(left, SystemClock.now_ns());
+        self.collector.note_refusal(left, SystemClock.now_ns());
         Ok(failure.message)
     }
 
     /// Reports once that the scheduler accepts no more tasks, and once that it does again.
     fn report_room(&mut self, refusal: Option<String>) {
-        let (out, kept) = (self.collector.out(), self.collector.kept_back());
+        let (out, kept) = (self.collector.out(), self.collector.count_kept_back());
         match (refusal, kept) {
             (Some(why), 1..) if !self.is_short => {
                 say(&format!(
@@ -241,19 +242,19 @@ impl CollectorState<'_, '_, '_> {
                     Accepted::Merged { part, node, trials, failed } => {
                         files::remove(from)?;
                         self.merged += trials as u64;
-                        self.merged(part, &node, &failed)?;
+                        self.report_part(part, &node, &failed)?;
                         last = Some((part, node));
                     }
                     Accepted::Known { part } => {
                         files::remove(from)?;
                         say(&format!("note: {from}: the store has part {part} already"));
                     }
-                    Accepted::Refused(refusal) => {
-                        let why = pinfold_host::with_causes(&refusal.error);
+                    Accepted::Refused(error) => {
+                        let why = pinfold_host::with_causes(&error);
                         self.folder.refuse(from, &why)?;
                         say(&format!("warning: {from} was refused: {why}"));
-                        if refusal.error.ends_the_study() {
-                            fatal.get_or_insert_with(|| refused(&refusal.error));
+                        if error.ends_the_study() {
+                            fatal.get_or_insert_with(|| failure_of(&error));
                         }
                     }
                 }
@@ -267,7 +268,7 @@ impl CollectorState<'_, '_, '_> {
         }
     }
 
-    fn merged(
+    fn report_part(
         &mut self,
         part: u32,
         node: &str,
@@ -282,10 +283,11 @@ impl CollectorState<'_, '_, '_> {
         self.collector.keeps_failing(&format!("part {part} on {node}"), last).map_err(Failure::from)
     }
 
-    fn lost(&mut self, lost: &Lost) -> Result<(), Failure> {
+    fn handle_lost(&mut self, lost: &Lost) -> Result<(), Failure> {
         let now = SystemClock.unix_seconds();
         let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
-        let outcome = self.patience.with_store(|| collector.failed(&mut *store, run, lost, now))?;
+        let outcome =
+            self.patience.with_store(|| collector.handle_failure(&mut *store, run, lost, now))?;
         let Ask { part, .. } = lost.ask;
         let block = self.collector.parts().block_of(part) + 1;
         let on = if lost.node.is_empty() { String::new() } else { format!(" on {}", lost.node) };
@@ -318,7 +320,7 @@ impl CollectorState<'_, '_, '_> {
 
     /// Removes tasks that were cancelled, as if they had not been submitted.
     fn take_back(&mut self) -> Result<(), Failure> {
-        let taken = self.collector.taken_back(self.store, self.run);
+        let taken = self.collector.withdraw_all(self.store, self.run);
         taken.map_err(Failure::from)
     }
 

@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pinfold_study::RunError;
 use pinfold_study::store::{NewDelivery, OpenRun, Store, TaskRecord, TrialRecord};
 use pinfold_study::study::{
-    self, EarlyEnd, Loaded, MAX_FAILURES_IN_A_ROW, Prediction, StudyError, TrialSlot, predict,
+    self, EarlyEnd, Loaded, MAX_FAILURES_IN_A_ROW, Prediction, TrialSlot, predict,
 };
 
 use super::documents::{Answer, ResultContent, ResultError, check_part, read_result, study_digest};
@@ -54,16 +55,7 @@ pub enum Accepted {
         part: u32,
     },
     /// It was rejected.
-    Refused(Refusal),
-}
-
-/// A result that was rejected.
-#[derive(Debug)]
-pub struct Refusal {
-    /// Its source: a file, a task.
-    pub from: String,
-    /// Why it was rejected.
-    pub error: ResultError,
+    Refused(ResultError),
 }
 
 /// A task that ended without a result.
@@ -150,12 +142,14 @@ impl Collector {
     /// Opens a run of the store, with its state.
     ///
     /// # Errors
-    /// [`StudyError`] if the run is not one of a study, or the store cannot be read.
+    /// [`RunError`] if the run is not one of a study, or the store cannot be read.
     pub fn open(
         store: &mut Store,
         run: OpenRun,
-        (key, pinfold, limits): (&str, &str, Limits),
-    ) -> Result<Self, StudyError> {
+        key: &str,
+        pinfold: &str,
+        limits: Limits,
+    ) -> Result<Self, RunError> {
         let loaded = Loaded::read(store, run.id())?;
         let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)?;
         let parts = Parts::new(&loaded.study, &loaded.cells);
@@ -264,31 +258,31 @@ impl Collector {
 
     /// Number of parts that are held back because the scheduler accepts no more tasks.
     #[must_use]
-    pub fn kept_back(&self) -> usize {
+    pub fn count_kept_back(&self) -> usize {
         if self.room.is_short() { self.waiting.range(..self.end()).count() } else { 0 }
     }
 
     /// Called when the scheduler rejected this number of tasks: fewer are tried next, and no more
     /// for some time.
-    pub fn refused(&mut self, asked: usize, now_ns: u64) {
-        self.room.refused((self.out.len(), asked), now_ns);
+    pub fn note_refusal(&mut self, asked: usize, now_ns: u64) {
+        self.room.shrink(self.out.len(), asked, now_ns);
     }
 
     /// Called when the scheduler accepted all submitted tasks.
-    pub fn taken(&mut self, now_ns: u64) {
-        self.room.taken(self.out.len(), now_ns);
+    pub fn note_accepted(&mut self, now_ns: u64) {
+        self.room.grow(self.out.len(), now_ns);
     }
 
     /// Records that these tasks were submitted.
     ///
     /// # Errors
-    /// [`StudyError`] if the store failed.
-    pub fn submitted(
+    /// [`RunError`] if the store failed.
+    pub fn record_submission(
         &mut self,
         store: &mut Store,
         run: OpenRun,
         tasks: &[TaskRecord],
-    ) -> Result<(), StudyError> {
+    ) -> Result<(), RunError> {
         store.save_tasks(run, tasks)?;
         tasks.iter().for_each(|task| self.remember(task));
         Ok(())
@@ -317,8 +311,8 @@ impl Collector {
     /// Removes the outstanding tasks, which the collector cancelled.
     ///
     /// # Errors
-    /// [`StudyError`] if the store failed.
-    pub fn taken_back(&mut self, store: &mut Store, run: OpenRun) -> Result<(), StudyError> {
+    /// [`RunError`] if the store failed.
+    pub fn withdraw_all(&mut self, store: &mut Store, run: OpenRun) -> Result<(), RunError> {
         let asks: Vec<Ask> = self.outstanding().iter().map(|(ask, _)| *ask).collect();
         self.forget(store, run, &asks)
     }
@@ -326,13 +320,13 @@ impl Collector {
     /// Removes tasks as if they had never been submitted.
     ///
     /// # Errors
-    /// [`StudyError`] if the store failed.
+    /// [`RunError`] if the store failed.
     pub fn forget(
         &mut self,
         store: &mut Store,
         run: OpenRun,
         asks: &[Ask],
-    ) -> Result<(), StudyError> {
+    ) -> Result<(), RunError> {
         let tasks: Vec<(u32, u32)> = asks.iter().map(|ask| (ask.part, ask.attempt)).collect();
         store.forget_tasks(run, &tasks)?;
         for Ask { part, attempt } in asks {
@@ -347,24 +341,24 @@ impl Collector {
     /// Adds results to the store: each is checked, and merged unless the store has it already.
     ///
     /// # Errors
-    /// [`StudyError`]: the store failed (then none of them is added), or several consecutive parts
+    /// [`RunError`]: the store failed (then none of them is added), or several consecutive parts
     /// failed.
     pub fn accept(
         &mut self,
         store: &mut Store,
         run: OpenRun,
         results: &[(String, String)],
-    ) -> Result<Vec<Accepted>, StudyError> {
+    ) -> Result<Vec<Accepted>, RunError> {
         let mut outcomes = Vec::with_capacity(results.len());
         let mut deliveries = Vec::new();
-        for (from, text) in results {
+        for (_, text) in results {
             match self.check(text) {
                 Ok(delivery) => {
                     outcomes.push(Accepted::Known { part: delivery.part });
                     deliveries.push((outcomes.len() - 1, delivery));
                 }
                 Err(error) => {
-                    outcomes.push(Accepted::Refused(Refusal { from: from.clone(), error }));
+                    outcomes.push(Accepted::Refused(error));
                 }
             }
         }
@@ -397,7 +391,7 @@ impl Collector {
 
     fn check(&mut self, text: &str) -> Result<NewDelivery, ResultError> {
         let (key, digest, own) = &self.marks;
-        let Answer { head, given } = read_result(text, (key, digest, own))?;
+        let Answer { head, given } = read_result(text, key, digest, own)?;
         let wrong = |why: String| ResultError::Value { field: "part".to_owned(), why };
         let (Some(part), ResultContent::Trials(trials)) = (head.part, given) else {
             return Err(wrong("is missing".to_owned()));
@@ -453,14 +447,14 @@ impl Collector {
     /// An error after several consecutive failed parts.
     ///
     /// # Errors
-    /// [`StudyError::KeepsFailing`].
-    pub fn keeps_failing(&self, name: &str, message: &str) -> Result<(), StudyError> {
+    /// [`RunError::KeepsFailing`].
+    pub fn keeps_failing(&self, name: &str, message: &str) -> Result<(), RunError> {
         if self.failures_in_a_row < MAX_FAILURES_IN_A_ROW {
             Ok(())
         } else {
-            Err(StudyError::KeepsFailing {
+            Err(RunError::KeepsFailing {
                 count: self.failures_in_a_row,
-                what: "parts",
+                what: "part",
                 name: name.to_owned(),
                 message: message.to_owned(),
             })
@@ -468,7 +462,7 @@ impl Collector {
     }
 
     /// Compares the outstanding tasks with the scheduler's queue.
-    pub fn seen(&mut self, queue: &[QueuedTask], now_ns: u64) -> SchedulerStates {
+    pub fn compare_queue(&mut self, queue: &[QueuedTask], now_ns: u64) -> SchedulerStates {
         let reported: BTreeMap<(u64, u32), &QueuedTask> =
             queue.iter().map(|line| ((line.job, line.element.unwrap_or(0)), line)).collect();
         let mut seen = SchedulerStates::default();
@@ -512,14 +506,14 @@ impl Collector {
     /// recorded as failed.
     ///
     /// # Errors
-    /// [`StudyError`] if the store failed.
-    pub fn failed(
+    /// [`RunError`] if the store failed.
+    pub fn handle_failure(
         &mut self,
         store: &mut Store,
         run: OpenRun,
         lost: &Lost,
         now_unix_s: u64,
-    ) -> Result<Failed, StudyError> {
+    ) -> Result<Failed, RunError> {
         let Lost { ask, node, reason } = lost;
         let Some(At::Out { attempt, job, element, .. }) = self.at.get(ask.part as usize).copied()
         else {
@@ -533,7 +527,8 @@ impl Collector {
                 "" => reason.clone(),
                 node => format!("on {node}: {reason}"),
             };
-            let record = |(slot, position): (TrialSlot, u32)| TrialRecord {
+            let trials = self.part(ask.part).into_iter().flat_map(Part::trials);
+            let records = trials.map(|(slot, position)| TrialRecord {
                 block: slot.block,
                 cell: slot.cell,
                 start: slot.start,
@@ -546,9 +541,8 @@ impl Collector {
                 began_unix_s: now_unix_s,
                 duration_ns: 0,
                 work_ns: 0,
-            };
-            let records: Vec<TrialRecord> =
-                self.part(ask.part).into_iter().flat_map(Part::trials).map(record).collect();
+            });
+            let records: Vec<TrialRecord> = records.collect();
             store.save_trials(run, &records)?;
             self.done += records.len() as u64;
             self.is_done_now(ask.part);
@@ -569,7 +563,7 @@ impl Collector {
     }
 
     /// Permits more blocks to start; a study with a budget or a stop rule runs block by block.
-    fn widen(&mut self, store: &mut Store, run: OpenRun) -> Result<(), StudyError> {
+    fn widen(&mut self, store: &mut Store, run: OpenRun) -> Result<(), RunError> {
         let study = &self.loaded.study;
         if study.stop.is_none() && study.budget_ns.is_none() {
             self.horizon = self.prediction.blocks;
@@ -587,7 +581,7 @@ impl Collector {
             return Ok(());
         }
         let spent = study::Spent { blocks: whole, ns: self.spent_ns };
-        match study::enough(store, run, &self.loaded, spent)? {
+        match study::reason_to_stop(store, run, &self.loaded, spent)? {
             Some(reason) => {
                 let early = EarlyEnd { blocks: whole, reason };
                 early.save(store, run)?;

@@ -11,7 +11,7 @@ use pinfold_run::{Exit, Failure};
 use pinfold_study::SchemaError;
 use pinfold_study::store::TrialRecord;
 use pinfold_study::study::{Form, HostFacts, TrialSlot};
-use pinfold_study::wire::{FactsV1, FigureV1, OriginV1};
+use pinfold_study::wire::FigureV1;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -75,55 +75,38 @@ pub fn read_options(text: &str) -> Result<Options, SchemaError> {
     }
 }
 
+/// A document after its format.
+#[derive(Serialize, Deserialize)]
+struct Formatted<T> {
+    format: String,
+    #[serde(flatten)]
+    document: T,
+}
+
 /// The document that a node receives.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobDocument {
     /// Key of the run.
     pub key: String,
     /// Version of Pinfold that wrote it.
     pub pinfold: String,
     /// The study file's text.
+    #[serde(rename = "study")]
     pub toml: String,
     /// The form that is run.
+    #[serde(rename = "quick")]
     pub form: Form,
     /// The answer of the first node; `None` in the job of that node.
     pub scouted: Option<NodeProperties>,
 }
 
 /// The properties of a node on which the design depends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeProperties {
     /// Facts for expressions.
     pub facts: HostFacts,
     /// For each cell, why it is not run.
     pub skipped: Vec<Option<String>>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct JobV1 {
-    format: String,
-    key: String,
-    pinfold: String,
-    study: String,
-    #[serde(rename = "quick")]
-    form: Form,
-    scouted: Option<ScoutedV1>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct ScoutedV1 {
-    facts: FactsV1,
-    skipped: Vec<Option<String>>,
-}
-
-impl ScoutedV1 {
-    fn from_scouted(scouted: &NodeProperties) -> Self {
-        Self { facts: FactsV1::read(&scouted.facts), skipped: scouted.skipped.clone() }
-    }
-
-    fn into_scouted(self) -> NodeProperties {
-        NodeProperties { facts: self.facts.into_facts(), skipped: self.skipped }
-    }
 }
 
 impl JobDocument {
@@ -132,14 +115,7 @@ impl JobDocument {
     /// # Errors
     /// [`SchemaError`] if it cannot be written.
     pub fn to_json(&self) -> Result<String, SchemaError> {
-        Ok(serde_json::to_string(&JobV1 {
-            format: JOB.to_owned(),
-            key: self.key.clone(),
-            pinfold: self.pinfold.clone(),
-            study: self.toml.clone(),
-            form: self.form.clone(),
-            scouted: self.scouted.as_ref().map(ScoutedV1::from_scouted),
-        })?)
+        Ok(serde_json::to_string(&Formatted { format: JOB.to_owned(), document: self })?)
     }
 
     /// Parses a document.
@@ -147,27 +123,22 @@ impl JobDocument {
     /// # Errors
     /// [`SchemaError`] if it is malformed, or of another version.
     pub fn from_json(text: &str) -> Result<Self, SchemaError> {
-        let read: JobV1 = serde_json::from_str(text)?;
-        if read.format != JOB {
-            return Err(SchemaError::Word { what: "format", word: read.format });
+        let Formatted { format, document } = serde_json::from_str(text)?;
+        if format == JOB {
+            Ok(document)
+        } else {
+            Err(SchemaError::Word { what: "format", word: format })
         }
-        Ok(Self {
-            key: read.key,
-            pinfold: read.pinfold,
-            toml: read.study,
-            form: read.form,
-            scouted: read.scouted.map(ScoutedV1::into_scouted),
-        })
     }
 }
 
 /// Identification of a result.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Head {
-    /// Key of the run.
-    pub key: String,
     /// Version of Pinfold on the node.
     pub pinfold: String,
+    /// Key of the run.
+    pub key: String,
     /// Digest of the study and its form, from [`study_digest`].
     pub study: String,
     /// The part; `None` for the first node, which only reports its properties.
@@ -181,6 +152,7 @@ pub struct Head {
     /// The CPUs that the job can use.
     pub mask: String,
     /// Host and software of the node.
+    #[serde(with = "pinfold_study::wire::origin")]
     pub origin: Origin,
     /// Start (seconds since 1970).
     pub began_unix_s: u64,
@@ -209,18 +181,10 @@ pub struct Answer {
 #[derive(Serialize, Deserialize)]
 struct ResultV1 {
     format: String,
-    pinfold: String,
-    key: String,
-    study: String,
-    part: Option<u32>,
-    attempt: u32,
-    node: String,
-    job: String,
-    mask: String,
-    origin: OriginV1,
-    began_unix_s: u64,
+    #[serde(flatten)]
+    head: Head,
     #[serde(default)]
-    scouted: Option<ScoutedV1>,
+    scouted: Option<NodeProperties>,
     #[serde(default)]
     refused: Option<String>,
     #[serde(default)]
@@ -229,17 +193,8 @@ struct ResultV1 {
 
 #[derive(Serialize, Deserialize)]
 struct TrialV1 {
-    block: u32,
-    cell: usize,
-    start: u32,
-    second_look: bool,
-    position: u32,
-    ok: bool,
-    attempts: u32,
-    error: Option<String>,
-    began_unix_s: u64,
-    duration_ns: u64,
-    work_ns: u64,
+    #[serde(flatten)]
+    record: TrialRecord,
     figures: Vec<FigureV1>,
 }
 
@@ -341,7 +296,7 @@ impl ResultError {
 }
 
 /// The failure for a result that ends the study.
-pub fn refused(error: &ResultError) -> Failure {
+pub fn failure_of(error: &ResultError) -> Failure {
     let failure = Failure::from_error(Exit::Host, error, None);
     match error.hint() {
         Some(hint) => failure.with_hint(hint),
@@ -364,56 +319,25 @@ fn hex(bytes: &[u8]) -> String {
 /// # Errors
 /// [`SchemaError`] if it cannot be written.
 pub fn result_text(answer: &Answer) -> Result<String, SchemaError> {
-    let head = &answer.head;
     let (scouted, refused, trials) = match &answer.given {
-        ResultContent::Scouted(scouted) => {
-            (Some(ScoutedV1::from_scouted(scouted)), None, Vec::new())
-        }
+        ResultContent::Scouted(scouted) => (Some(scouted.clone()), None, Vec::new()),
         ResultContent::Refused(why) => (None, Some(why.clone()), Vec::new()),
-        ResultContent::Trials(trials) => (
-            None,
-            None,
-            trials
-                .iter()
-                .map(|(record, figures)| TrialV1 {
-                    block: record.block,
-                    cell: record.cell,
-                    start: record.start,
-                    second_look: record.twin,
-                    position: record.position,
-                    ok: record.ok,
-                    attempts: record.attempts,
-                    error: record.error.clone(),
-                    began_unix_s: record.began_unix_s,
-                    duration_ns: record.duration_ns,
-                    work_ns: record.work_ns,
-                    figures: figures.iter().map(FigureV1::from_figure).collect(),
-                })
-                .collect(),
-        ),
+        ResultContent::Trials(trials) => {
+            let documents = trials.iter().map(|(record, figures)| TrialV1 {
+                record: record.clone(),
+                figures: figures.iter().map(FigureV1::from_figure).collect(),
+            });
+            (None, None, documents.collect())
+        }
     };
-    let line = serde_json::to_string(&ResultV1 {
-        format: RESULT.to_owned(),
-        pinfold: head.pinfold.clone(),
-        key: head.key.clone(),
-        study: head.study.clone(),
-        part: head.part,
-        attempt: head.attempt,
-        node: head.node.clone(),
-        job: head.job.clone(),
-        mask: head.mask.clone(),
-        origin: OriginV1::from_origin(&head.origin),
-        began_unix_s: head.began_unix_s,
-        scouted,
-        refused,
-        trials,
-    })?;
-    Ok(sealed(&line))
+    let (format, head) = (RESULT.to_owned(), answer.head.clone());
+    let line = serde_json::to_string(&ResultV1 { format, head, scouted, refused, trials })?;
+    Ok(seal(&line))
 }
 
 /// A line followed by the line with its digest.
 #[must_use]
-pub fn sealed(line: &str) -> String {
+pub fn seal(line: &str) -> String {
     format!("{line}\n{END}{}\n", hex(line.as_bytes()))
 }
 
@@ -421,10 +345,7 @@ pub fn sealed(line: &str) -> String {
 ///
 /// # Errors
 /// [`ResultError`]: incomplete, foreign, of another run, study or version, or with invalid values.
-pub fn read_result(
-    text: &str,
-    (key, study, own): (&str, &str, &str),
-) -> Result<Answer, ResultError> {
+pub fn read_result(text: &str, key: &str, study: &str, own: &str) -> Result<Answer, ResultError> {
     let mut lines = text.trim_end_matches('\n').lines().rev();
     let end = lines.next().and_then(|line| line.strip_prefix(END));
     let end = end.ok_or(ResultError::Torn("its last line, with its digest, is missing"))?;
@@ -451,14 +372,14 @@ pub fn read_result(
         return Err(ResultError::Format(format));
     }
     let read: ResultV1 = serde_json::from_str(line)?;
-    if read.key != key {
-        return Err(ResultError::Run { found: read.key, own: key.to_owned() });
+    if read.head.key != key {
+        return Err(ResultError::Run { found: read.head.key, own: key.to_owned() });
     }
-    if read.study != study {
-        return Err(ResultError::Study(read.study));
+    if read.head.study != study {
+        return Err(ResultError::Study(read.head.study));
     }
     if let Some(why) = read.refused {
-        return Err(ResultError::Node { node: read.node, why });
+        return Err(ResultError::Node { node: read.head.node, why });
     }
     read.into_answer()
 }
@@ -466,67 +387,40 @@ pub fn read_result(
 impl ResultV1 {
     fn into_answer(self) -> Result<Answer, ResultError> {
         let wrong = |field: &str, why: String| ResultError::Value { field: field.to_owned(), why };
+        let (node, attempt) = (&self.head.node, self.head.attempt);
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if self.node.is_empty() || self.node.len() > 255 || !self.node.chars().all(is_name) {
-            return Err(wrong("node", format!("is {:?}, which is not a valid name", self.node)));
+        if node.is_empty() || node.len() > 255 || !node.chars().all(is_name) {
+            return Err(wrong("node", format!("is {node:?}, which is not a valid name")));
         }
-        if !(1..=2).contains(&self.attempt) {
-            return Err(wrong("attempt", format!("is {}", self.attempt)));
+        if !(1..=2).contains(&attempt) {
+            return Err(wrong("attempt", format!("is {attempt}")));
         }
         let given = match self.scouted {
-            Some(scouted) => ResultContent::Scouted(scouted.into_scouted()),
+            Some(scouted) => ResultContent::Scouted(scouted),
             None => {
-                let node = self.node.clone();
                 let trials = self.trials.into_iter().enumerate().map(|(index, trial)| {
                     trial
-                        .into_trial(node.clone())
+                        .into_trial(node)
                         .map_err(|why| wrong("trials", format!("[{index}]: {why}")))
                 });
                 ResultContent::Trials(trials.collect::<Result<_, _>>()?)
             }
         };
-        let origin = self.origin.into_origin();
-        let head = Head {
-            key: self.key,
-            pinfold: self.pinfold,
-            study: self.study,
-            part: self.part,
-            attempt: self.attempt,
-            node: self.node,
-            job: self.job,
-            mask: self.mask,
-            origin: origin.map_err(|error| wrong("origin", error.to_string()))?,
-            began_unix_s: self.began_unix_s,
-        };
-        Ok(Answer { head, given })
+        Ok(Answer { head: self.head, given })
     }
 }
 
 impl TrialV1 {
-    fn into_trial(self, node: String) -> Result<(TrialRecord, Vec<Figure>), String> {
-        if !self.ok && self.error.is_none() {
+    fn into_trial(self, node: &str) -> Result<(TrialRecord, Vec<Figure>), String> {
+        let record = TrialRecord { node: node.to_owned(), ..self.record };
+        if !record.ok && record.error.is_none() {
             return Err("it failed without a reason".to_owned());
         }
-        if self.ok && self.figures.is_empty() {
+        if record.ok && self.figures.is_empty() {
             return Err("it succeeded but measured nothing".to_owned());
         }
-        let figures =
-            self.figures.into_iter().map(FigureV1::into_finite).collect::<Result<_, _>>()?;
-        let record = TrialRecord {
-            block: self.block,
-            cell: self.cell,
-            start: self.start,
-            twin: self.second_look,
-            position: self.position,
-            node,
-            ok: self.ok,
-            attempts: self.attempts,
-            error: self.error,
-            began_unix_s: self.began_unix_s,
-            duration_ns: self.duration_ns,
-            work_ns: self.work_ns,
-        };
-        Ok((record, figures))
+        let figures = self.figures.into_iter().map(FigureV1::into_finite);
+        Ok((record, figures.collect::<Result<_, _>>()?))
     }
 }
 

@@ -8,7 +8,7 @@ use pinfold_run::{Exit, Failure};
 /// Runs a program with this standard input; the scheduler itself ends it if needed.
 /// It is ended early when
 /// `enough` is true for its standard error.
-pub fn fed(
+pub fn run_with_input(
     spawn: Spawn,
     input: &[u8],
     is_enough: &(dyn Fn(&str) -> bool + Sync),

@@ -35,12 +35,10 @@ mod worker;
 
 pub use arrays::{Batch, arrays};
 pub use collect::Outcome;
-pub use collector::{
-    Accepted, Ask, Collector, EndedTask, Failed, Limits, Lost, Refusal, SchedulerStates,
-};
+pub use collector::{Accepted, Ask, Collector, EndedTask, Failed, Limits, Lost, SchedulerStates};
 pub use documents::{
     Answer, Head, JobDocument, NodeProperties, Options, ResultContent, ResultError, read_options,
-    read_result, result_text, sealed, study_digest,
+    read_result, result_text, seal, study_digest,
 };
 pub use parts::{Part, Parts};
 pub use run::{NewRun, Submission, options_of, resume, run};

@@ -67,7 +67,7 @@ pub fn work(task: &Task<'_>, state: Option<&str>, program: &HelperProgram) -> Re
     };
     drop((live, topology));
     let given = if job.pinfold == head.pinfold {
-        given(&job, part, &head, state, program)?
+        make_result(&job, part, &head, state, program)?
     } else {
         ResultContent::Refused(format!("it has Pinfold {}, not {}", head.pinfold, job.pinfold))
     };
@@ -104,7 +104,7 @@ fn own_folder(state: Option<&str>) -> Result<StateDir, Failure> {
     }
 }
 
-fn given(
+fn make_result(
     job: &JobDocument,
     part: Option<u32>,
     head: &Head,
@@ -128,7 +128,7 @@ fn given(
         }
         if interrupt::requested() {
             return Err(
-                interrupted(0, 0).with_hint("another pinfold process was measuring on this node")
+                interruption(0, 0).with_hint("another pinfold process was measuring on this node")
             );
         }
         SystemClock.sleep_ns(LOCK_NS);
@@ -136,8 +136,10 @@ fn given(
     runner.prepare(&scout.study, &cells(&scout.study, &machine.facts, &runner)?)?;
     let mut quiet = |_: &Update<'_>| {};
     let found = worker::work(
-        (&scout, part),
-        (&head.origin, &machine.facts),
+        &scout,
+        part,
+        &head.origin,
+        &machine.facts,
         &mut Environment {
             runner: &mut runner,
             clock: &SystemClock,
@@ -149,11 +151,11 @@ fn given(
     runner.release()?;
     match found? {
         Found::Whole(trials) => Ok(ResultContent::Trials(trials)),
-        Found::Interrupted(done, total) => Err(interrupted(done, total)),
+        Found::Interrupted(done, total) => Err(interruption(done, total)),
     }
 }
 
-fn interrupted(done: u64, total: u64) -> Failure {
+fn interruption(done: u64, total: u64) -> Failure {
     Failure::new(
         Exit::Interrupted,
         format!("ended by a signal, as before a time limit, after {done} of {total} trials"),

@@ -6,8 +6,8 @@ use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::text::{agree, counted};
 use pinfold_run::message::say;
 use pinfold_run::{Exit, Failure, interrupt, time};
+use pinfold_study::RunError;
 use pinfold_study::store::StoreError;
-use pinfold_study::study::StudyError;
 
 use crate::scheduler::Scheduler;
 
@@ -108,7 +108,7 @@ impl<'a> Patience<'a> {
     ///
     /// # Errors
     /// [`Failure`] if it does not respond for too long.
-    pub fn received<T>(&mut self, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    pub fn accept_answer<T>(&mut self, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
         let failure = match answer {
             Ok(answer) => {
                 self.silent_ns = None;
@@ -143,14 +143,14 @@ impl<'a> Patience<'a> {
     /// [`Failure`] of the operation.
     pub fn with_store<T>(
         &self,
-        mut work: impl FnMut() -> Result<T, StudyError>,
+        mut work: impl FnMut() -> Result<T, RunError>,
     ) -> Result<T, Failure> {
         let limit_ns = self.limit_ns.unwrap_or(LOCKED_NS);
         let (began_ns, limit) = (SystemClock.now_ns(), time::wait(limit_ns));
         let mut reported = false;
         loop {
             let result = work();
-            let Err(StudyError::Store(error @ StoreError::Locked { .. })) = result else {
+            let Err(RunError::Store(error @ StoreError::Locked { .. })) = result else {
                 return result.map_err(Failure::from);
             };
             let so_far_ns = SystemClock.now_ns().saturating_sub(began_ns);

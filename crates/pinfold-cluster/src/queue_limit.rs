@@ -47,7 +47,7 @@ impl QueueLimit {
 
     /// Called when the scheduler accepted none of `asked` further tasks while `out` were
     /// outstanding.
-    pub fn refused(&mut self, (out, asked): (usize, usize), now_ns: u64) {
+    pub fn shrink(&mut self, out: usize, asked: usize, now_ns: u64) {
         self.found = Some(out + asked / 2);
         self.again_ns = now_ns.saturating_add(self.wait_ns);
         if asked <= 1 {
@@ -56,7 +56,7 @@ impl QueueLimit {
     }
 
     /// Called when the scheduler accepted all submitted tasks; `out` are outstanding.
-    pub fn taken(&mut self, out: usize, now_ns: u64) {
+    pub fn grow(&mut self, out: usize, now_ns: u64) {
         let Some(found) = self.found else { return };
         if out >= self.most {
             *self = Self::new(self.most);

@@ -11,12 +11,12 @@ use pinfold_run::message::say;
 use pinfold_run::study::{Display, StoredRun, file_failure};
 use pinfold_run::{Exit, Failure, interrupt, time};
 use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store};
-use pinfold_study::study::{Form, NewStudy, Study, vacant};
+use pinfold_study::study::{Form, NewStudy, Study, require_vacant};
 
 use crate::collect::{GRACE_NS, Outcome, Work};
 use crate::documents::{
-    JobDocument, NodeProperties, OWN_VERSION, Options, ResultContent, read_options, read_result,
-    refused, study_digest,
+    JobDocument, NodeProperties, OWN_VERSION, Options, ResultContent, failure_of, read_options,
+    read_result, study_digest,
 };
 use crate::kinds::{KINDS, kind_of};
 use crate::patience::Patience;
@@ -118,7 +118,7 @@ pub fn run(
     let mut patience = Patience::new(&*scheduler, patience_ns);
     let offer = scheduler.offer(&options)?;
     let mut store = Store::open_or_create(path)?;
-    vacant(&store, &whole.name)?;
+    require_vacant(&store, &whole.name)?;
     interrupt::install()?;
     let mut folder = open_folder(&*scheduler, &options, &offer, state)?;
     announce(&offer, &folder);
@@ -140,7 +140,7 @@ pub fn run(
         facts: &scouted.facts,
         now_unix_s: SystemClock.unix_seconds(),
     };
-    let run = match create_on_cluster(&mut store, &study, (&scouted, &options)) {
+    let run = match create_on_cluster(&mut store, &study, &scouted, &options) {
         Ok(run) => run,
         Err(error) => {
             folder.close()?;
@@ -246,7 +246,7 @@ fn look(
 ) -> Result<(Origin, NodeProperties), Failure> {
     folder.give(job)?;
     let looked = first_look(scheduler, folder, patience);
-    looked.and_then(|text| scouted(&text, job)).or_else(|failure| {
+    looked.and_then(|text| read_scouted(&text, job)).or_else(|failure| {
         folder.cancel()?;
         folder.close()?;
         Err(failure)
@@ -274,9 +274,9 @@ fn first_look(
 }
 
 /// The properties that the first node reported.
-fn scouted(text: &str, job: &JobDocument) -> Result<(Origin, NodeProperties), Failure> {
+fn read_scouted(text: &str, job: &JobDocument) -> Result<(Origin, NodeProperties), Failure> {
     let digest = study_digest(&job.toml, &job.form);
-    let answer = read_result(text, (&job.key, &digest, OWN_VERSION)).map_err(|e| refused(&e))?;
+    let answer = read_result(text, &job.key, &digest, OWN_VERSION).map_err(|e| failure_of(&e))?;
     match answer.given {
         ResultContent::Scouted(scouted) => Ok((answer.head.origin, scouted)),
         ResultContent::Trials(_) | ResultContent::Refused(_) => {

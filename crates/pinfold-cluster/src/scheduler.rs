@@ -55,7 +55,7 @@ pub trait Scheduler: Sync {
     fn queue(&self, name: &str) -> Result<Vec<QueuedTask>, Failure>;
 
     /// Description of the end of a task, from its state and its id.
-    fn ended(&self, state: &str, job: &str) -> String;
+    fn describe_end(&self, state: &str, job: &str) -> String;
 
     /// The last message of a task in its output.
     fn last_message(&self, output: &str) -> Option<String>;

@@ -210,7 +210,7 @@ impl<'a> SharedFolder<'a> {
         let path = scout_path(&self.results());
         let mut ended_ns = None;
         loop {
-            let Some(queue) = patience.received(self.scheduler.queue(&self.job.name))? else {
+            let Some(queue) = patience.accept_answer(self.scheduler.queue(&self.job.name))? else {
                 continue;
             };
             if files::exists(&path) {
@@ -226,7 +226,7 @@ impl<'a> SharedFolder<'a> {
                 Some(TaskState::Running) => patience.moves(),
                 Some(TaskState::Ended(state)) => {
                     let node = line.map_or("", |line| line.node.as_str());
-                    let how = self.scheduler.ended(state, &job.to_string());
+                    let how = self.scheduler.describe_end(state, &job.to_string());
                     let why = self.words_of(&job.to_string());
                     return Err(scout_failed(node, &how, why.as_deref()));
                 }
@@ -325,7 +325,7 @@ impl<'a> SharedFolder<'a> {
 
     /// The tasks that ended without a result, by the last poll.
     pub fn judge(&self, collector: &mut Collector) -> TaskStates {
-        let seen = collector.seen(&self.queue, SystemClock.now_ns());
+        let seen = collector.compare_queue(&self.queue, SystemClock.now_ns());
         let (running, pending) = (seen.running, seen.pending);
         let mut look = TaskStates { running, pending, lost: Vec::new() };
         for one in seen.ended {
@@ -336,7 +336,7 @@ impl<'a> SharedFolder<'a> {
                 (Some(TaskState::Completed), None) => {
                     "it ended well, but its result did not arrive".to_owned()
                 }
-                (Some(TaskState::Ended(state)), None) => self.scheduler.ended(&state, &name),
+                (Some(TaskState::Ended(state)), None) => self.scheduler.describe_end(&state, &name),
                 (Some(TaskState::Pending(_) | TaskState::Running) | None, None) => {
                     let scheduler = self.scheduler.name();
                     format!("{scheduler} no longer knows it, and it left no result")

@@ -8,7 +8,7 @@ use pinfold_run::{Exit, Failure};
 
 use self::protocol::{BadAnswer, BadWord, NODE_WORDS, NodeSelection};
 use crate::documents::Options;
-use crate::feed::fed;
+use crate::feed::run_with_input;
 use crate::scheduler::{
     BatchJob, ClusterOffer, JobRequest, Kind, NotTaken, OfferedNode, QueuedTask, Scheduler,
 };
@@ -82,7 +82,7 @@ impl Slurm {
     }
 
     fn ask(&self, name: &str, program: &str, words: &[String]) -> Result<String, Failure> {
-        checked(name, &capture(program, words, ANSWER_NS)?)
+        check_output(name, &capture(program, words, ANSWER_NS)?)
     }
 
     /// The exit code, such as `7:0`, while Slurm knows it.
@@ -93,7 +93,7 @@ impl Slurm {
     }
 }
 
-fn checked(name: &str, output: &Output) -> Result<String, Failure> {
+fn check_output(name: &str, output: &Output) -> Result<String, Failure> {
     if output.status.success() {
         return Ok(output.stdout_text());
     }
@@ -149,9 +149,9 @@ impl Scheduler for Slurm {
     fn submit(&self, request: &JobRequest, batch: &BatchJob<'_>) -> Result<u64, Failure> {
         let spawn = Spawn::new(&self.sbatch).args(request.sbatch(batch));
         let script = protocol::script(batch.program);
-        let output = fed(spawn, script.as_bytes(), &protocol::will_ask_again)?;
-        let answer = checked("sbatch", &output)?;
-        protocol::submitted(&answer).map_err(|error| bad_answer(&error))
+        let output = run_with_input(spawn, script.as_bytes(), &protocol::will_ask_again)?;
+        let answer = check_output("sbatch", &output)?;
+        protocol::parse_job_id(&answer).map_err(|error| bad_answer(&error))
     }
 
     fn queue(&self, name: &str) -> Result<Vec<QueuedTask>, Failure> {
@@ -159,7 +159,7 @@ impl Scheduler for Slurm {
         protocol::queue(&answer).map_err(|error| bad_answer(&error))
     }
 
-    fn ended(&self, state: &str, job: &str) -> String {
+    fn describe_end(&self, state: &str, job: &str) -> String {
         protocol::ended_words(state, self.exit_code(job).as_deref())
     }
 

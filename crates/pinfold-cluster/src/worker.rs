@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{Figure, Origin};
+use pinfold_study::RunError;
 use pinfold_study::store::{OpenRun, Store, TrialRecord};
 use pinfold_study::study::{
     self, Cell, Cells, Environment, Finished, Form, HostFacts, Loaded, NewStudy, Outcome, Runner,
-    StartRequest, Study, StudyError, TrialError, from_toml,
+    StartRequest, Study, TrialError, from_toml,
 };
 
 use super::documents::{JobDocument, NodeProperties, Options};
@@ -34,10 +35,10 @@ pub enum Found {
 /// Parses the study of a job.
 ///
 /// # Errors
-/// [`StudyError::Stored`] if it is not a study file, [`StudyError::NoPreset`] if it has
+/// [`RunError::Stored`] if it is not a study file, [`RunError::Refused`] if it has
 /// not the form of the job.
-pub fn scout(job: &JobDocument) -> Result<JobStudy, StudyError> {
-    let whole = from_toml(&job.toml).map_err(StudyError::Stored)?;
+pub fn scout(job: &JobDocument) -> Result<JobStudy, RunError> {
+    let whole = from_toml(&job.toml).map_err(RunError::Stored)?;
     let study = whole.in_form(&job.form)?;
     Ok(JobStudy { whole, study, form: job.form.clone() })
 }
@@ -46,12 +47,8 @@ impl JobStudy {
     /// The properties of this node for the study.
     ///
     /// # Errors
-    /// [`StudyError`] if nothing can be run here.
-    pub fn look(
-        &self,
-        facts: &HostFacts,
-        runner: &dyn Runner,
-    ) -> Result<NodeProperties, StudyError> {
+    /// [`RunError`] if nothing can be run here.
+    pub fn look(&self, facts: &HostFacts, runner: &dyn Runner) -> Result<NodeProperties, RunError> {
         let cells = study::cells(&self.study, facts, runner)?;
         let skipped = cells.all.into_iter().map(|cell| cell.skipped).collect();
         Ok(NodeProperties { facts: facts.clone(), skipped })
@@ -100,12 +97,14 @@ pub fn differences(
 /// Runs a part with the runner of this node; nothing is stored on disk.
 ///
 /// # Errors
-/// [`StudyError`]: there is no such part, or no trial can be run.
+/// [`RunError`]: there is no such part, or no trial can be run.
 pub fn work(
-    (scout, number): (&JobStudy, u32),
-    (origin, facts): (&Origin, &HostFacts),
+    scout: &JobStudy,
+    number: u32,
+    origin: &Origin,
+    facts: &HostFacts,
     environment: &mut Environment<'_>,
-) -> Result<Found, StudyError> {
+) -> Result<Found, RunError> {
     let mut store = Store::in_memory()?;
     let new = NewStudy {
         study: &scout.whole,
@@ -120,11 +119,11 @@ pub fn work(
     let parts = Parts::new(&loaded.study, &loaded.cells);
     let part = parts.part(&loaded.study, &loaded.cells, number).ok_or_else(|| {
         let message = format!("the study has no part {number}, only {}", parts.count());
-        StudyError::Runner { message, hint: None }
+        RunError::Runner { what: "run the study", message, hint: None }
     })?;
     match study::run_starts(&mut store, run, &part.starts, environment)? {
         Outcome::Interrupted { done, total } => Ok(Found::Interrupted(done, total)),
-        Outcome::Finished { .. } => {
+        Outcome::Finished => {
             let mut trials = Vec::new();
             for (id, trial) in store.trials(run.id())? {
                 trials.push((trial, store.figures(id)?));
@@ -137,24 +136,24 @@ pub fn work(
 /// Creates a run on a cluster, with the properties of the first node.
 ///
 /// # Errors
-/// [`StudyError`] as [`study::create`]; [`StudyError::OtherCells`] if the cells of the node
+/// [`RunError`] as [`study::create`]; [`RunError::Refused`] if the cells of the node
 /// differ.
 pub fn create_on_cluster(
     store: &mut Store,
     new: &NewStudy<'_>,
-    (scouted, options): (&NodeProperties, &Options),
-) -> Result<OpenRun, StudyError> {
+    scouted: &NodeProperties,
+    options: &Options,
+) -> Result<OpenRun, RunError> {
     let cells = Cells::new(&new.study.in_form(new.form)?, new.facts)?;
     if cells.all.len() != scouted.skipped.len() {
-        let (stored, found) = (scouted.skipped.len(), cells.all.len());
-        return Err(StudyError::OtherCells { stored, found });
+        return Err(study::other_cells(scouted.skipped.len(), cells.all.len()));
     }
     let reasons = cells.all.iter().zip(&scouted.skipped);
     let reasons = reasons
         .filter_map(|(cell, why)| Some(((cell.workload, cell.levels.clone()), why.clone()?)))
         .collect();
     let json =
-        options.to_json().map_err(|source| StudyError::Document { what: "cluster", source })?;
+        options.to_json().map_err(|source| RunError::Document { what: "cluster", source })?;
     study::create_with(store, new, &RemoteRunner { reasons }, Some(&json))
 }
 

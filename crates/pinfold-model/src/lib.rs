@@ -67,7 +67,7 @@ pub use setting::{Keeper, Lifetime, Setting};
 pub use speed::Speed;
 pub use step::{Change, KeptFile, Step, TaskId, TaskState, Undo};
 pub use suggest::closest;
-pub use table::{ColumnKind, DataTable, Datum};
+pub use table::{ColumnKind, DataTable, Datum, PlotKind};
 pub use topology::{
     Core, CoreKind, HugePages, L3Domain, NumaNode, Package, PciDevice, Pu, Smt, Source, Topology,
 };

@@ -57,3 +57,16 @@ pub struct DataTable {
     /// The rows.
     pub rows: Vec<Vec<Datum>>,
 }
+
+/// Kind of a chart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlotKind {
+    /// Lines over a factor, with intervals.
+    Lines,
+    /// Groups of bars, with intervals.
+    Bars,
+    /// All samples by percentile: shares from 0 to 1 on the x axis, as −log10(1 − p).
+    Percentiles,
+    /// The samples of one trial by their order, or by time.
+    Sequence,
+}

@@ -62,7 +62,7 @@ pub fn render(page: &Page) -> Result<String, ReportError> {
         large_print: headline.claim.replace('-', "\u{2011}"),
         headline,
         figures: headline::figures(page),
-        asked: facts::asked(page),
+        asked: facts::request(page),
         host_line: facts::host_line(&page.topology),
         scale: Scale::from_topology(&page.topology).class(),
         folds: Scale::from_topology(&page.topology).folds(),
@@ -81,7 +81,7 @@ pub fn render(page: &Page) -> Result<String, ReportError> {
         emitted: &page.emitted,
         limits: limitations::limits(page),
         findings: limitations::findings(page),
-        failed: limitations::failed(page),
+        failed: limitations::failed_starts(page),
         failed_words: limitations::failed_words(page),
         origin: facts::origin(page),
     };

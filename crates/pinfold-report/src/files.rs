@@ -68,7 +68,7 @@ impl TableFiles {
 
 /// The header line. RFC 4180: quotes where needed, lines end in CRLF.
 fn head(table: &DataTable) -> String {
-    let names = table.columns.iter().map(|(name, _)| quoted(name));
+    let names = table.columns.iter().map(|(name, _)| quote(name));
     format!("{}\r\n", names.collect::<Vec<_>>().join(","))
 }
 
@@ -76,7 +76,7 @@ fn push_rows(text: &mut String, table: &DataTable) {
     for row in &table.rows {
         let fields = row.iter().map(|datum| match datum {
             Datum::Nothing => String::new(),
-            Datum::Text(text) => quoted(text),
+            Datum::Text(text) => quote(text),
             Datum::Number(number) => number.to_string(),
             Datum::Whole(number) => number.to_string(),
             Datum::Truth(truth) => truth.to_string(),
@@ -88,7 +88,7 @@ fn push_rows(text: &mut String, table: &DataTable) {
 
 /// Prefixes an apostrophe to text that a spreadsheet would interpret as a formula.
 /// <https://owasp.org/www-community/attacks/CSV_Injection>
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     const BEGINS: [char; 11] = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
     let is_formula = text.starts_with(BEGINS) && text.parse::<f64>().is_err();
     if is_formula {
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_text_that_a_spreadsheet_would_run_is_quoted_as_text() {
-        let check = |text: &str, expected: &str| assert_eq!(quoted(text), expected, "{text}");
+        let check = |text: &str, expected: &str| assert_eq!(quote(text), expected, "{text}");
         check("=cmd|'/C calc'!A0", "\"'=cmd|'/C calc'!A0\"");
         check("@SUM(1)", "\"'@SUM(1)\"");
         check("+1+1", "\"'+1+1\"");

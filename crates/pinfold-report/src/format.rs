@@ -11,13 +11,13 @@ pub const MISSING: &str = "–";
 /// A time in nanoseconds: `870 ns`, `1.23 ms`, `12.0 s`.
 #[must_use]
 pub fn duration(ns: f64) -> String {
-    scaled(ns, &[(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")])
+    scale(ns, &[(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")])
 }
 
 /// A rate per second: `950 /s`, `1.23 M/s`.
 #[must_use]
 pub fn rate(per_second: f64) -> String {
-    scaled(per_second, &[(1.0, "/s"), (1e3, "k/s"), (1e6, "M/s"), (1e9, "G/s")])
+    scale(per_second, &[(1.0, "/s"), (1e3, "k/s"), (1e6, "M/s"), (1e9, "G/s")])
 }
 
 /// A value in the unit of its metric.
@@ -28,9 +28,9 @@ pub fn value(number: f64, unit: Unit) -> String {
         Unit::PerSecond => rate(number),
         Unit::PerSecondPerMhz => format!("{} /s/MHz", significant(number)),
         Unit::BytesPerSecond => {
-            scaled(number, &[(1.0, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")])
+            scale(number, &[(1.0, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")])
         }
-        Unit::Bytes => scaled(
+        Unit::Bytes => scale(
             number,
             &[(1.0, "B"), (1024.0, "KiB"), (1_048_576.0, "MiB"), (1_073_741_824.0, "GiB")],
         ),
@@ -74,12 +74,12 @@ pub fn probability(p: f64) -> String {
 /// An integer in groups of three digits: `12 345`, with narrow no-break spaces.
 #[must_use]
 pub fn count(number: u64) -> String {
-    grouped(&number.to_string(), '\u{202f}')
+    group_digits(&number.to_string(), '\u{202f}')
 }
 
 /// Digits in groups of three: `12,345`.
 #[must_use]
-pub fn grouped(digits: &str, separator: char) -> String {
+pub fn group_digits(digits: &str, separator: char) -> String {
     let mut text = String::new();
     for (index, digit) in digits.char_indices() {
         if index > 0 && (digits.len() - index).is_multiple_of(3) {
@@ -98,7 +98,7 @@ pub fn bytes(size: u64) -> String {
     let number = size as f64;
     let (scale, unit) =
         units.into_iter().rev().find(|(scale, _)| number >= *scale).unwrap_or(units[0]);
-    format!("{} {unit}", trimmed(&significant(number / scale)))
+    format!("{} {unit}", trim_zeros(&significant(number / scale)))
 }
 
 /// A tick label: `10 µs`, `500 ns`, `2 ms`, without trailing zeros.
@@ -106,8 +106,8 @@ pub fn bytes(size: u64) -> String {
 pub fn tick(number: f64, unit: Unit) -> String {
     let text = value(number, unit);
     match text.split_once(' ') {
-        Some((digits, unit)) => format!("{} {unit}", trimmed(digits)),
-        None => trimmed(&text).to_owned(),
+        Some((digits, unit)) => format!("{} {unit}", trim_zeros(digits)),
+        None => trim_zeros(&text).to_owned(),
     }
 }
 
@@ -152,7 +152,7 @@ pub fn clean(text: &str) -> String {
 }
 
 /// Rounds first, so that 999.9 µs becomes `1.00 ms` and not `1000 µs`.
-fn scaled(number: f64, units: &[(f64, &str)]) -> String {
+fn scale(number: f64, units: &[(f64, &str)]) -> String {
     if !number.is_finite() {
         return MISSING.to_owned();
     }
@@ -181,7 +181,7 @@ fn round(number: f64) -> f64 {
     if rounded.is_finite() { rounded } else { number }
 }
 
-fn trimmed(digits: &str) -> &str {
+fn trim_zeros(digits: &str) -> &str {
     if digits.contains('.') && !digits.contains('e') {
         digits.trim_end_matches('0').trim_end_matches('.')
     } else {

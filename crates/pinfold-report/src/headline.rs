@@ -119,18 +119,18 @@ pub(crate) fn headline(page: &Page) -> Headline {
     let row = winner.and_then(|id| page.deciding()?.row(id));
     match (winner, row.and_then(|row| Some((row, row.comparison.as_ref()?)))) {
         (Some(winner), Some((row, comparison))) => {
-            compared(page, &page.name(winner), &baseline, row, comparison)
+            describe_comparison(page, &page.name(winner), &baseline, row, comparison)
         }
         (Some(winner), None) => Headline {
             subject: Some(page.name(winner)),
             claim: format!("ranks first on this machine, but was not compared with {baseline}"),
-            evidence: format!("{}; {}", page.answer.load, measured_on(page)),
+            evidence: format!("{}; {}", page.answer.load, measurement_note(page)),
         },
         (None, _) => without_winner(page, &baseline),
     }
 }
 
-fn compared(
+fn describe_comparison(
     page: &Page,
     winner: &str,
     baseline: &str,
@@ -139,7 +139,7 @@ fn compared(
 ) -> Headline {
     let metric = page.answer.metric;
     let change = change(metric.unit(), comparison);
-    let measured = measured_on(page);
+    let measured = measurement_note(page);
     let sure = format!(
         "{}median of the blocks’ ratios, 95 % interval {}, p = {} after Holm’s correction, {} VM \
          starts each; {}; {measured}",
@@ -245,7 +245,7 @@ fn without_winner(page: &Page, baseline: &str) -> Headline {
             format!("{noun}, {load}"),
         ),
     };
-    let evidence = format!("{because}; {}", measured_on(page));
+    let evidence = format!("{because}; {}", measurement_note(page));
     Headline { subject: None, claim, evidence }
 }
 
@@ -262,7 +262,7 @@ fn compared_layouts(page: &Page) -> Vec<(&Candidate, &Comparison)> {
     if confirmed.is_empty() { all } else { confirmed }
 }
 
-fn measured_on(page: &Page) -> String {
+fn measurement_note(page: &Page) -> String {
     format!("measured under {}", page.provenance.origin.accelerator)
 }
 

@@ -4,10 +4,10 @@
 //!
 //! ```text
 //! Page (plain data) ──► headline, sections, charts (texts, SVG) ──► template ──► HTML
-//!                  └──► summary_text ──► plain text
+//!                  └──► summary ──► texts
 //! ```
 //!
-//! The binary fills a [`Page`] and passes it to [`render`] or [`summary_text`]; this crate does not
+//! The binary fills a [`Page`] and passes it to [`render`] or [`summary`]; this crate does not
 //! access the host, the store, a clock or randomness. The page needs no network, script or font
 //! file. It adapts to the light or dark colour scheme, the width of the window, and the printer.
 //! All information in colours is also in text, markers or line styles.
@@ -47,8 +47,8 @@ pub use page::{
 pub use rules::contradictions;
 pub use study::{
     Agreement, Brackets, ChartPoint, ClaimRow, INTERVAL_BLOCKS, Line, MeasuredFigure, PageTable,
-    Pair, Panel, Picture, PictureKind, Scale, SourceMark, Spread, StudyMarkdown, StudyPage,
+    Pair, Panel, Picture, Scale, SourceMark, Spread, StudyMarkdown, StudyPage,
     contradictions as study_contradictions, render_study, study_markdown,
 };
 pub use table_error::TableError;
-pub use text::{Summary, summary, summary_text};
+pub use text::{Summary, summary};

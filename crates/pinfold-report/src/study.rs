@@ -13,13 +13,15 @@ mod plot;
 mod rules;
 mod tables;
 
+use pinfold_model::PlotKind;
+
 use askama::Template;
 
 pub use self::brackets::{Brackets, INTERVAL_BLOCKS};
 pub use self::markdown::{StudyMarkdown, study_markdown};
 pub use self::model::{
     Absence, Agreement, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel,
-    Picture, PictureKind, Scale, SourceMark, Spread, StudyPage,
+    Picture, Scale, SourceMark, Spread, StudyPage,
 };
 pub use self::rules::contradictions;
 use crate::error::ReportError;
@@ -70,7 +72,7 @@ pub fn render_study(page: &StudyPage) -> Result<String, ReportError> {
         page,
         answer: answer::sentence(page),
         figures: answer::figures(page),
-        deciding: deciding.map(drawn),
+        deciding: deciding.map(draw),
         costs: answer::costs(page),
         costs_words: answer::costs_words(page),
         tables: page
@@ -79,26 +81,26 @@ pub fn render_study(page: &StudyPage) -> Result<String, ReportError> {
             .filter(|it| !it.rows.is_empty())
             .map(|it| (it, it.rows.len() <= MOST_OPEN_ROWS))
             .collect(),
-        others: drawings.map(drawn).collect(),
+        others: drawings.map(draw).collect(),
         evidence: tables::evidence(page),
         absences: page.absences(),
     };
     Ok(format::clean(&document.render()?))
 }
 
-fn drawn(picture: &Picture) -> Drawn {
+fn draw(picture: &Picture) -> Drawn {
     let whiskers = if picture.joined {
         "Whiskers span several cells, whose median is drawn".to_owned()
     } else {
         format!("Whiskers are {}", picture.brackets.text())
     };
     let mut note = match picture.kind {
-        PictureKind::Lines => format!("{whiskers}."),
-        PictureKind::Bars => format!("{whiskers}; the number is the bar’s."),
-        PictureKind::Percentiles => {
+        PlotKind::Lines => format!("{whiskers}."),
+        PlotKind::Bars => format!("{whiskers}; the number is the bar’s."),
+        PlotKind::Percentiles => {
             "All samples of all starts; each line ends at its largest sample.".to_owned()
         }
-        PictureKind::Sequence => {
+        PlotKind::Sequence => {
             "The samples of one trial each, the first. Of many samples the line is the median of each piece, the band reaches from its smallest to its largest."
                 .to_owned()
         }

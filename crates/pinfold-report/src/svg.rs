@@ -65,7 +65,7 @@ impl Svg {
     }
 
     /// A text that rises to the right and ends at its point.
-    pub(crate) fn slanted(&mut self, class: &str, at: (f64, f64), text: &str) {
+    pub(crate) fn slant_text(&mut self, class: &str, at: (f64, f64), text: &str) {
         let ([x, y], text) = ([at.0, at.1].map(number), escape(text));
         self.put(format_args!(
             "<text class=\"{class}\" text-anchor=\"end\" x=\"{x}\" y=\"{y}\" \

@@ -79,7 +79,7 @@ pub fn arrivals(points: &[(f64, f64)], unit: Unit, width: usize) -> Option<Strin
         likely.get(after).or(likely.last()).map_or(0.0, |(_, p)| *p)
     };
     let values: Vec<f64> = (0..columns).map(at).collect();
-    let mut ticks = vec![(0, format::tick(rounded(shortest), unit))];
+    let mut ticks = vec![(0, format::tick(round_for_axis(shortest), unit))];
     let first_decade = shortest.log10().floor() + 1.0;
     for step in 0..12 {
         let length = 10_f64.powf(first_decade + f64::from(step));
@@ -88,13 +88,13 @@ pub fn arrivals(points: &[(f64, f64)], unit: Unit, width: usize) -> Option<Strin
             ticks.push((index(share * (columns - 1) as f64), format::tick(length, unit)));
         }
     }
-    ticks.push((columns - 1, format::tick(rounded(longest), unit)));
+    ticks.push((columns - 1, format::tick(round_for_axis(longest), unit)));
     let likelihood = |p: f64| match p {
         p if p >= 1e-4 => format::percent(p),
         p if p >= 1e-7 => format!("{} ppm", format::significant(p * 1e6)),
         p => format!("{} ppb", format::significant(p * 1e9)),
     };
-    Some(picture(&values, &ticks, |p| likelihood(rounded(p))))
+    Some(picture(&values, &ticks, |p| likelihood(round_for_axis(p))))
 }
 
 /// Samples in the order in which they were taken; a column shows the largest of its samples; the x
@@ -155,8 +155,8 @@ fn picture(values: &[f64], ticks: &[(usize, String)], label: impl Fn(f64) -> Str
         let middle = row == ROWS / 2;
         let name = match (row + 1 == ROWS, middle, row == 0) {
             (true, _, _) => label(value_at(1.0)),
-            (_, true, _) => label(rounded(value_at((row + 1) as f64 / ROWS as f64))),
-            (_, _, true) => label(rounded(value_at(1.0 / ROWS as f64))),
+            (_, true, _) => label(round_for_axis(value_at((row + 1) as f64 / ROWS as f64))),
+            (_, _, true) => label(round_for_axis(value_at(1.0 / ROWS as f64))),
             (false, false, false) => String::new(),
         };
         let mark = if name.is_empty() { '│' } else { '┤' };
@@ -187,7 +187,8 @@ fn axis(columns: usize, ticks: &[(usize, String)]) -> String {
         [first @ .., last] => (last, first),
         [] => return String::new(),
     };
-    let mut put = |(place, name): &(usize, String), limit: usize, from: usize| {
+    let mut put = |tick: &(usize, String), limit: usize, from: usize| {
+        let (place, name) = tick;
         let start = start_of(*place, name);
         if start < from || start + width(name) > limit {
             return from;
@@ -210,7 +211,7 @@ fn axis(columns: usize, ticks: &[(usize, String)]) -> String {
 }
 
 /// Two significant digits suffice for an axis.
-fn rounded(value: f64) -> f64 {
+fn round_for_axis(value: f64) -> f64 {
     if value <= 0.0 || !value.is_finite() {
         return value;
     }

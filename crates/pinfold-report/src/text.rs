@@ -1,31 +1,11 @@
-//! The result as plain text, for terminals, mails and commit messages.
-//!
-//! There are no escape codes. The table fits into 100 columns for names of usual length, only the
-//! reason of an unknown verdict may be longer. Columns are aligned by character count.
+//! The result as texts, for terminals.
 
 use crate::charts::forest;
 use crate::format;
 use crate::headline::headline;
 use crate::page::{Page, RankingRow, Verdict};
 
-/// The answer, the deciding ranking and the limitations, as plain text.
-#[must_use]
-pub fn summary_text(page: &Page) -> String {
-    let summary = summary(page);
-    let mut lines = Vec::new();
-    lines.extend(summary.banner);
-    lines.push(summary.answer);
-    lines.push(String::new());
-    if let Some(caption) = summary.caption {
-        lines.push(caption);
-        lines.extend(aligned(&summary.rows));
-        lines.push(String::new());
-    }
-    lines.extend(summary.notes);
-    lines.join("\n") + "\n"
-}
-
-/// The parts of the result, for callers that lay out the table themselves.
+/// The parts of the result; the caller lays out the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// A banner such as emulation, if it is not an ordinary run.
@@ -94,31 +74,4 @@ fn table(page: &Page, rows: &[RankingRow], unit: pinfold_model::Unit) -> Vec<Vec
         ]);
     }
     table
-}
-
-/// First and last column left-aligned, numbers right-aligned.
-fn aligned(table: &[Vec<String>]) -> Vec<String> {
-    let columns = table.first().map_or(0, Vec::len);
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| {
-            table
-                .iter()
-                .map(|row| row.get(column).map_or(0, |it| it.chars().count()))
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    table
-        .iter()
-        .map(|row| {
-            let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
-                if column == 0 || column + 1 == columns {
-                    format!("{cell:<width$}")
-                } else {
-                    format!("{cell:>width$}")
-                }
-            });
-            format!("  {}", cells.collect::<Vec<_>>().join("  ")).trim_end().to_owned()
-        })
-        .collect()
 }

@@ -5,8 +5,8 @@ use pinfold_emulate::SpeedError;
 use pinfold_host::{HostError, process, with_causes};
 use pinfold_model::shown;
 use pinfold_probe::exits::ExitsError;
+use pinfold_study::RunError;
 use pinfold_study::store::StoreError;
-use pinfold_study::study::StudyError;
 use pinfold_vm::VmError;
 use std::error::Error;
 use std::fmt;
@@ -184,21 +184,16 @@ impl From<VmError> for Failure {
     }
 }
 
-impl From<StudyError> for Failure {
-    fn from(error: StudyError) -> Self {
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
         let exit = match error {
-            StudyError::Runner { .. } | StudyError::KeepsFailing { .. } => Exit::Host,
-            StudyError::Rule(_)
-            | StudyError::NoPreset { .. }
-            | StudyError::AllSkipped { .. }
-            | StudyError::OtherStudy { .. }
-            | StudyError::OtherText { .. }
-            | StudyError::OtherMeasurement { .. }
-            | StudyError::Unfinished { .. }
-            | StudyError::Stored(_)
-            | StudyError::OtherCells { .. }
-            | StudyError::Document { .. }
-            | StudyError::Store(_) => Exit::Input,
+            RunError::Runner { .. } | RunError::KeepsFailing { .. } => Exit::Host,
+            RunError::Rule(_)
+            | RunError::Refused { .. }
+            | RunError::Stored(_)
+            | RunError::Budget { .. }
+            | RunError::Document { .. }
+            | RunError::Store(_) => Exit::Input,
         };
         Failure::from_error(exit, &error, error.hint())
     }

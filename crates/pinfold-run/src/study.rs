@@ -26,8 +26,9 @@ mod trials;
 
 use pinfold_host::{LiveHost, files};
 use pinfold_model::Topology;
+use pinfold_study::RunError;
 use pinfold_study::store::{RunId, Store};
-use pinfold_study::study::{Form, HostFacts, Progress, Study, StudyError, from_toml};
+use pinfold_study::study::{Form, HostFacts, Progress, Study, from_toml};
 
 pub use self::local::{NewRun, StoredRun, require_own, resume, run};
 pub use self::runner::HostRunner;
@@ -108,17 +109,17 @@ pub fn read(path: &str) -> Result<Study, Failure> {
 ///
 /// # Errors
 /// [`Failure`] if the file has no such preset.
-pub fn chosen(study: &Study, form: &Form, file: &str) -> Result<Study, Failure> {
-    study.in_form(form).map_err(|error| file_failure(file, error))
+pub fn choose_form(study: &Study, form: &Form, file: &str) -> Result<Study, Failure> {
+    study.in_form(form).map_err(|error| in_file(file, error.into()))
 }
 
 /// The failure for an error that refers to a file.
-pub fn file_failure(file: &str, error: StudyError) -> Failure {
-    let is_of_file = matches!(error, StudyError::Rule(_) | StudyError::NoPreset { .. });
+pub fn file_failure(file: &str, error: RunError) -> Failure {
+    let is_of_file = matches!(error, RunError::Rule(_));
     let failure = Failure::from(error);
-    if is_of_file {
-        Failure { message: format!("{file}: {}", failure.message), ..failure }
-    } else {
-        failure
-    }
+    if is_of_file { in_file(file, failure) } else { failure }
+}
+
+fn in_file(file: &str, failure: Failure) -> Failure {
+    Failure { message: format!("{file}: {}", failure.message), ..failure }
 }

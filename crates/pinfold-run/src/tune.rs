@@ -16,10 +16,10 @@ use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
 use pinfold_model::{Accelerator, CpuSet, Finding, LoadState, Metric, Origin, Plan, Topology};
 use pinfold_probe::pinload::Pinload;
+use pinfold_study::RunError;
 use pinfold_study::store::{OpenRun, RunId, Store};
 use pinfold_study::tune::{
     self as study, Candidate, Costs, Created, Environment, Goal, Outcome, Progress, TuneConfig,
-    TuneError,
 };
 
 use crate::claims::Claims;
@@ -277,7 +277,7 @@ impl Tuning<'_> {
             Ok::<_, Failure>(study::create(store, config, &self.candidates, &origin, now))
         };
         let mut created = create(&mut config, &kept)?;
-        if let Err(TuneError::Budget { needed_s, .. }) = &created
+        if let Err(RunError::Budget { needed_s, .. }) = &created
             && config.load_states.len() > HEAVIEST_AND_LIGHTEST.len()
         {
             kept.findings.push(
@@ -291,7 +291,7 @@ impl Tuning<'_> {
             config.load_states = HEAVIEST_AND_LIGHTEST.to_vec();
             created = create(&mut config, &kept)?;
         }
-        let created = created.map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+        let created = created?;
         begins(&created, facts.accelerator, &kept.findings);
         Ok(created.run)
     }

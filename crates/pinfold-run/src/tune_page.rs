@@ -18,40 +18,23 @@ use crate::guest::Scratch;
 use crate::tune::PageData;
 use crate::{Exit, Failure, time};
 
-/// The data of the page that are not in the store.
-struct Context<'a> {
-    /// The host's topology.
-    pub topology: &'a Topology,
-    /// The command line as it was typed.
-    pub command: String,
-    /// The guest, as text.
-    pub guest: String,
-    /// The user's QEMU command, for the start script; empty for the demo guest.
-    pub argv: Vec<String>,
-    /// Findings from before the first start.
-    pub findings: Vec<Finding>,
-    /// Time at which the page is made (seconds since 1970).
-    pub ended_unix_s: u64,
-}
-
 /// The page of a stored run.
 ///
 /// # Errors
 /// If the store cannot be read or has a plan that cannot be parsed.
 pub fn from_store(store: &Store, run: RunId, topology: &Topology) -> Result<Page, Failure> {
-    let report =
-        tune::analyse(store, run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
-    let record = store.run(run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
-    let kept = PageData::read(&report.config.context)?;
-    let context = Context {
+    let (report, record) = (tune::analyse(store, run)?, store.run(run)?);
+    let records = store.candidates(run)?;
+    let build = Build {
+        store,
+        context: PageData::read(&report.config.context)?,
+        report,
         topology,
-        command: kept.command,
-        guest: kept.guest,
-        argv: kept.argv,
-        findings: kept.findings,
         ended_unix_s: record.finished_unix_s.unwrap_or(record.created_unix_s),
+        tried: parse_plans(&records)?,
+        records,
     };
-    page(store, &report, &context)
+    build.page()
 }
 
 /// Writes the page.
@@ -64,52 +47,15 @@ pub fn write(page: &Page, path: &str) -> Result<(), Failure> {
     files::write_atomic(path, html.as_bytes()).map_err(Failure::from)
 }
 
-/// The page of a tuning run.
-///
-/// # Errors
-/// If the store cannot be read or has a plan that cannot be parsed.
-fn page(store: &Store, report: &TuneReport, context: &Context<'_>) -> Result<Page, Failure> {
-    let records = store.candidates(report.run).map_err(|e| failed(&e))?;
-    let build = Build { store, report, context, tried: tried(&records)?, records };
-    let candidates = build.candidates();
-    let topology = context.topology.clone();
-    let mut page = Page {
-        vm: build.tried[0].1.vnodes.first().map(|vnode| vnode.name.clone()).unwrap_or_default(),
-        banner: None,
-        answer: build.answer(),
-        asked: build.asked(),
-        topology,
-        candidates,
-        distributions: build.distributions()?,
-        blocks: build.blocks(),
-        rankings: build.rankings(),
-        roles: build.roles()?,
-        emitted: build.emitted(),
-        failed_starts: build.failed_starts(),
-        findings: build.findings(),
-        provenance: build.provenance(),
-    };
-    let wrong = pinfold_report::contradictions(&page);
-    page.findings.extend(wrong.into_iter().map(|text| {
-        Finding::problem("numbers of this page", text)
-            .with_hint("do not rely on them, and report this as a bug of Pinfold, with the store")
-    }));
-    Ok(page)
-}
-
-fn failed(error: &(dyn std::error::Error + 'static)) -> Failure {
-    Failure::from_error(Exit::Input, error, None)
-}
-
 /// Indexes (in the run) and plans of the candidates that were started, including the twin.
-fn tried(records: &[CandidateRecord]) -> Result<Vec<(usize, Plan)>, Failure> {
+fn parse_plans(records: &[CandidateRecord]) -> Result<Vec<(usize, Plan)>, Failure> {
     records
         .iter()
         .enumerate()
         .filter(|(_, record)| record.role == CandidateRole::Twin || record.same_as.is_none())
         .map(|(index, record)| {
-            let plan =
-                pinfold_plan::schema::from_json(&record.plan_json).map_err(|e| failed(&e))?;
+            let plan = pinfold_plan::schema::from_json(&record.plan_json)
+                .map_err(|e| Failure::from_error(Exit::Input, &e, None))?;
             Ok((index, plan))
         })
         .collect()
@@ -117,13 +63,42 @@ fn tried(records: &[CandidateRecord]) -> Result<Vec<(usize, Plan)>, Failure> {
 
 struct Build<'a> {
     store: &'a Store,
-    report: &'a TuneReport,
-    context: &'a Context<'a>,
+    report: TuneReport,
+    /// What the run kept for its page.
+    context: PageData,
+    topology: &'a Topology,
+    ended_unix_s: u64,
     records: Vec<CandidateRecord>,
     tried: Vec<(usize, Plan)>,
 }
 
 impl Build<'_> {
+    fn page(&self) -> Result<Page, Failure> {
+        let mut page = Page {
+            vm: self.tried[0].1.vnodes.first().map_or_else(String::new, |vnode| vnode.name.clone()),
+            banner: None,
+            answer: self.answer(),
+            asked: self.request(),
+            topology: self.topology.clone(),
+            candidates: self.candidates(),
+            distributions: self.distributions()?,
+            blocks: self.blocks(),
+            rankings: self.rankings(),
+            roles: self.roles()?,
+            emitted: self.emit_formats(),
+            failed_starts: self.failed_starts(),
+            findings: self.findings(),
+            provenance: self.provenance(),
+        };
+        let wrong = pinfold_report::contradictions(&page);
+        page.findings.extend(wrong.into_iter().map(|text| {
+            Finding::problem("numbers of this page", text).with_hint(
+                "do not rely on them, and report this as a bug of Pinfold, with the store",
+            )
+        }));
+        Ok(page)
+    }
+
     /// The page's id of a candidate of the run.
     fn id(&self, index: usize) -> Option<CandidateId> {
         self.tried.iter().position(|(tried, _)| *tried == index).map(CandidateId)
@@ -134,7 +109,7 @@ impl Build<'_> {
     }
 
     /// Candidates with samples of the confirmation: those ranked, and the twin.
-    fn confirmed(&self) -> Vec<usize> {
+    fn confirmed_candidates(&self) -> Vec<usize> {
         let ranked = |index: usize| self.report.ranking.iter().any(|row| row.candidate == index);
         let twin = |index: usize| self.records[index].role == CandidateRole::Twin;
         self.tried
@@ -145,7 +120,7 @@ impl Build<'_> {
     }
 
     fn candidates(&self) -> Vec<Candidate> {
-        let confirmed = self.confirmed();
+        let confirmed = self.confirmed_candidates();
         let was_dropped = |name: &str| self.report.dropped.iter().any(|one| one.name == name);
         self.tried
             .iter()
@@ -155,7 +130,7 @@ impl Build<'_> {
                 let asked = self.report.config.max_gap_ns.is_some();
                 Candidate {
                     name: record.name.clone(),
-                    alike: self.alike(*index),
+                    alike: self.same_placements(*index),
                     kind: match record.role {
                         CandidateRole::Baseline => CandidateKind::Baseline,
                         CandidateRole::Twin => CandidateKind::Repeat,
@@ -175,7 +150,7 @@ impl Build<'_> {
     }
 
     /// Names of the candidates with the same placement.
-    fn alike(&self, index: usize) -> Vec<String> {
+    fn same_placements(&self, index: usize) -> Vec<String> {
         let name = &self.records[index].name;
         let alike = self.report.same_as.iter().filter(|(_, other)| other == name);
         alike.map(|(alias, _)| alias.clone()).collect()
@@ -225,7 +200,7 @@ impl Build<'_> {
         best(ranked.collect()).or_else(|| best(screened.collect()))
     }
 
-    fn asked(&self) -> RequestSummary {
+    fn request(&self) -> RequestSummary {
         let (config, design) = (&self.report.config, &self.report.design);
         let observed = design
             .confirm
@@ -267,10 +242,9 @@ impl Build<'_> {
                 continue; // rates have no tail
             }
             let mut curves = Vec::new();
-            for index in self.confirmed() {
+            for index in self.confirmed_candidates() {
                 let Some(id) = self.id(index) else { continue };
-                let pooled = tune::pooled(self.store, self.report.run, index, (load, metric))
-                    .map_err(|e| failed(&e))?;
+                let pooled = tune::pool_samples(self.store, self.report.run, index, load, metric)?;
                 curves.push(curve(id, &pooled));
             }
             distributions.push(Distribution { metric, load, curves });
@@ -357,11 +331,10 @@ impl Build<'_> {
         let mut tables = Vec::new();
         for load in LoadState::ALL.into_iter().filter(|load| loads.contains(load)) {
             let mut rows = Vec::new();
-            for index in self.confirmed() {
+            for index in self.confirmed_candidates() {
                 let Some(candidate) = self.id(index) else { continue };
                 let run = self.report.run;
-                let totals = tune::role_totals(self.store, run, index, load);
-                let totals = totals.map_err(|e| failed(&e))?;
+                let totals = tune::role_totals(self.store, run, index, load)?;
                 let observed_ns = totals.time_ns.filter(|time| *time > 0);
                 let row = |stats| RoleRow { candidate, observed_ns, stats };
                 rows.extend(totals.roles.into_iter().map(row));
@@ -371,7 +344,7 @@ impl Build<'_> {
         Ok(tables)
     }
 
-    fn emitted(&self) -> Vec<Emitted> {
+    fn emit_formats(&self) -> Vec<Emitted> {
         let winner = self.answer().winner;
         let Some((_, plan)) = winner.and_then(|id| self.tried.get(id.0)) else {
             return Vec::new(); // the baseline is the best: there is nothing to set up
@@ -390,9 +363,8 @@ impl Build<'_> {
             },
             ..plan.clone()
         };
-        let qemu = pinfold_emit::qemu(&plan, self.context.topology, &command);
-        let (Ok(libvirt), Ok(qemu)) = (pinfold_emit::libvirt(&plan, self.context.topology), qemu)
-        else {
+        let qemu = pinfold_emit::qemu(&plan, self.topology, &command);
+        let (Ok(libvirt), Ok(qemu)) = (pinfold_emit::libvirt(&plan, self.topology), qemu) else {
             // A tuned plan places one machine; a plan with another number has no output formats.
             return Vec::new();
         };
@@ -437,7 +409,7 @@ impl Build<'_> {
     fn findings(&self) -> Vec<Finding> {
         let mut findings = self.report.findings.clone();
         findings.extend(self.context.findings.clone());
-        findings.extend(self.context.topology.findings.clone());
+        findings.extend(self.topology.findings.clone());
         let winner = self.report.winner.as_ref().map(|winner| winner.candidate);
         for (index, plan) in &self.tried {
             if Some(*index) == winner {
@@ -453,7 +425,7 @@ impl Build<'_> {
             store: self.store.path().to_owned(),
             run: self.report.run.to_string(),
             repeat: self.context.command.clone(),
-            date: time::date(self.context.ended_unix_s),
+            date: time::date(self.ended_unix_s),
         }
     }
 }

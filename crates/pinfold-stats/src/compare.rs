@@ -265,7 +265,7 @@ fn judge(mut drafts: Vec<Draft>, blocks: u32, unmatched: Vec<String>) -> Compari
 }
 
 fn draft(key: &Key, aspect: Aspect, one: &Population, other: &Population) -> Draft {
-    let both = Both::new((key, aspect), (one, other));
+    let both = Both::new(key, aspect, one, other);
     let lacking = |values: &Values| values.iter().any(|value| value.is_none_or(|v| v <= 0.0));
     let missing = match (lacking(&both.raised.0), lacking(&both.raised.1)) {
         (true, _) => Some(Side::First),
@@ -290,7 +290,7 @@ fn draft(key: &Key, aspect: Aspect, one: &Population, other: &Population) -> Dra
     Draft {
         row: Row {
             key: key.clone(),
-            described: described(one, other),
+            described: describe_labels(one, other),
             unit: aspect.unit(one.unit),
             aspect,
             floor: both.floor,
@@ -301,14 +301,14 @@ fn draft(key: &Key, aspect: Aspect, one: &Population, other: &Population) -> Dra
             p_holm: None,
             outcome: Outcome::NoDirection,
         },
-        p: sign_flip(&logs).filter(|_| is_tested).map(|p| p.value),
+        p: sign_flip(&logs).filter(|_| is_tested),
         direction: aspect.direction(one.unit).filter(|_| !NEUTRAL.contains(&key.probe.as_str())),
         trouble: missing.map(Outcome::NoRatio).or(both.trouble).or_else(|| unrest(one, other)),
     }
 }
 
 /// The labels that describe the machine, side by side; `–` where a side has none.
-fn described(one: &Population, other: &Population) -> BTreeMap<String, [String; 2]> {
+fn describe_labels(one: &Population, other: &Population) -> BTreeMap<String, [String; 2]> {
     let names: BTreeSet<&String> = one.described.keys().chain(other.described.keys()).collect();
     let text = |side: &Population, name: &String| match side.described.get(name) {
         Some(texts) => texts.iter().cloned().collect::<Vec<_>>().join(" or "),

@@ -38,8 +38,8 @@ pub use mean::Mean;
 pub use quantile::{median, quantile, quantile_sorted};
 pub use race::{Loss, ParticipantResults, RaceRule, RaceTest, residuals};
 pub use sign_flip::{
-    EXACT_BLOCKS, LEAST_BLOCKS, MONTE_CARLO_DRAWS, Method, PValue, blocks_needed, holm, sign_flip,
-    smallest_p,
+    EXACT_BLOCKS, LEAST_BLOCKS, MONTE_CARLO_DRAWS, blocks_needed, holm, sign_flip,
+    sign_flip_blocks, smallest_p,
 };
 pub use steady::{STEADY_SAMPLES, SteadyState, steady};
 pub use student::student_tail;

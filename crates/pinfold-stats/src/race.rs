@@ -130,7 +130,7 @@ impl RaceRule {
                 let (test, p, level) = by(RaceTest::Spread, self.p(lanes, lane, leader)?, level)
                     .or_else(|| {
                         let level = self.exact_level(blocks, rivals);
-                        by(RaceTest::Exact, exact_p(&self.shifted(&pair), level), level)
+                        by(RaceTest::Exact, exact_p(&self.shift(&pair), level), level)
                     })?;
                 Some(Loss { lane, ratio: median(&pair)?.exp(), test, p, level })
             })
@@ -146,10 +146,10 @@ impl RaceRule {
         if pair.len() < 2 {
             return None;
         }
-        spread_p(&self.shifted(&pair), spread_of(lanes))
+        spread_p(&self.shift(&pair), spread_of(lanes))
     }
 
-    fn shifted(&self, pair: &[f64]) -> Vec<f64> {
+    fn shift(&self, pair: &[f64]) -> Vec<f64> {
         let shift = self.margin.ln_1p();
         pair.iter().map(|difference| difference + shift).collect()
     }
@@ -171,7 +171,7 @@ fn exact_p(shifted: &[f64], level: f64) -> f64 {
         return 1.0;
     }
     // The choices are symmetric: half of the two-sided value is on this side.
-    sign_flip(shifted).map_or(1.0, |p| p.value / 2.0)
+    sign_flip(shifted).map_or(1.0, |p| p / 2.0)
 }
 
 /// One-sided p-value of Student's t test with the larger of the common variance and the variance of

@@ -6,6 +6,7 @@
 //! smallest possible value for n blocks is 2^-(n-1): with few blocks no data can give a verdict,
 //! and [`blocks_needed`] is the number that is needed.
 
+use crate::bootstrap::Block;
 use crate::random::Pcg32;
 
 /// Up to this number of blocks, all sign choices are counted.
@@ -16,31 +17,10 @@ pub const MONTE_CARLO_DRAWS: u32 = 100_000;
 
 const MONTE_CARLO_SEED: u64 = 0x7069_6e66_6f6c_6400;
 
-/// How a p-value was computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// All sign choices were counted.
-    Exact,
-    /// Random sign choices were drawn; the standard error is about `sqrt(p(1-p)/draws)`.
-    MonteCarlo {
-        /// Number of draws.
-        draws: u32,
-    },
-}
-
-/// A two-sided p-value.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PValue {
-    /// The value, never 0.
-    pub value: f64,
-    /// How it was computed.
-    pub method: Method,
-}
-
 /// Two-sided paired sign-flip test of the hypothesis that the log ratios, one per block, are
-/// symmetric about zero. `None` without blocks or if a value is not finite.
+/// symmetric about zero; never 0. `None` without blocks or if a value is not finite.
 #[must_use]
-pub fn sign_flip(log_ratios: &[f64]) -> Option<PValue> {
+pub fn sign_flip(log_ratios: &[f64]) -> Option<f64> {
     if log_ratios.is_empty() || !log_ratios.iter().all(|value| value.is_finite()) {
         return None;
     }
@@ -55,10 +35,17 @@ pub fn sign_flip(log_ratios: &[f64]) -> Option<PValue> {
         // Flipping all signs gives the same distance, so the first sign is fixed.
         let count = count_at_least(&sizes[1..], sizes[0], total - sizes[0], seen);
         let choices = (1_u64 << (sizes.len() - 1)) as f64;
-        PValue { value: count as f64 / choices, method: Method::Exact }
+        count as f64 / choices
     } else {
         monte_carlo(&sizes, seen)
     })
+}
+
+/// The test of the ratios of these blocks. `None` also if a ratio is not a positive number.
+#[must_use]
+pub fn sign_flip_blocks(blocks: &[Block]) -> Option<f64> {
+    let logs: Option<Vec<f64>> = blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
+    sign_flip(&logs?)
 }
 
 /// Number of sign choices for `rest` whose sum with `sum` is at least `seen` away from zero.
@@ -78,7 +65,7 @@ fn count_at_least(rest: &[f64], sum: f64, rest_total: f64, seen: f64) -> u64 {
         + count_at_least(after, sum - next, after_total, seen)
 }
 
-fn monte_carlo(sizes: &[f64], seen: f64) -> PValue {
+fn monte_carlo(sizes: &[f64], seen: f64) -> f64 {
     let tables: Vec<[f64; 256]> = sizes.chunks(8).map(signed_sums).collect();
     let mut generator = Pcg32::new(MONTE_CARLO_SEED, 0);
     let mut count = 0_u32;
@@ -92,16 +79,14 @@ fn monte_carlo(sizes: &[f64], seen: f64) -> PValue {
         count += u32::from(f64::abs(sum) >= seen);
     }
     // The observed choice counts as one of the draws, so a p-value is never 0.
-    let value = (f64::from(count) + 1.0) / (f64::from(MONTE_CARLO_DRAWS) + 1.0);
-    PValue { value, method: Method::MonteCarlo { draws: MONTE_CARLO_DRAWS } }
+    (f64::from(count) + 1.0) / (f64::from(MONTE_CARLO_DRAWS) + 1.0)
 }
 
 /// The sums of up to eight sizes for all sign choices: a set bit is a minus.
 fn signed_sums(sizes: &[f64]) -> [f64; 256] {
     std::array::from_fn(|signs| {
-        let signed =
-            |(place, size): (usize, &f64)| if signs >> place & 1 == 0 { *size } else { -size };
-        sizes.iter().enumerate().map(signed).sum()
+        let signed = sizes.iter().enumerate();
+        signed.map(|(place, size)| if signs >> place & 1 == 0 { *size } else { -size }).sum()
     })
 }
 

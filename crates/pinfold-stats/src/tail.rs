@@ -83,13 +83,11 @@ impl Tail {
 pub struct GapPoint {
     /// The length (ns).
     pub wait_ns: f64,
-    /// Stalls longer than this, per observed second.
-    pub gaps_per_s: f64,
     /// Probability that an arrival at a random time waits longer.
     pub arrival_probability: f64,
 }
 
-/// Both views of the stalls at `points` lengths, evenly spaced on a log scale from `floor_ns` to
+/// The waits of arrivals at `points` lengths, evenly spaced on a log scale from `floor_ns` to
 /// the longest stall. Empty without stalls longer than the floor or without observed time.
 #[must_use]
 pub fn gap_curve(gaps: &[f64], observed_ns: u64, floor_ns: f64, points: usize) -> Vec<GapPoint> {
@@ -104,11 +102,7 @@ pub fn gap_curve(gaps: &[f64], observed_ns: u64, floor_ns: f64, points: usize) -
         .map(|step| {
             let exact = floor_ns * ratio.powf(step as f64 / last as f64);
             let wait_ns = if step == last { longest } else { exact };
-            GapPoint {
-                wait_ns,
-                gaps_per_s: arrivals.gaps_beyond(wait_ns) as f64 / (observed_ns as f64 / 1e9),
-                arrival_probability: arrivals.beyond(wait_ns),
-            }
+            GapPoint { wait_ns, arrival_probability: arrivals.beyond(wait_ns) }
         })
         .collect()
 }

@@ -37,9 +37,7 @@ fn quantiles_are_those_of_r() {
 #[test]
 fn sign_flip_gives_known_exact_values() {
     fn check(log_ratios: &[f64], expected: f64) {
-        let p = sign_flip(log_ratios).unwrap();
-        assert_eq!(p.method, Method::Exact);
-        close(p.value, expected);
+        close(sign_flip(log_ratios).unwrap(), expected);
     }
     check(&[0.5], 1.0);
     check(&[0.0, 0.0, 0.0], 1.0);
@@ -65,11 +63,10 @@ fn sign_flip_refuses_what_it_cannot_judge() {
 fn beyond_twenty_blocks_the_method_says_so() {
     let values: Vec<f64> = (0..24).map(|index| if index < 17 { 1.0 } else { -1.0 }).collect();
     let p = sign_flip(&values).unwrap();
-    assert_eq!(p.method, Method::MonteCarlo { draws: MONTE_CARLO_DRAWS });
     // Two-sided binomial: P(at least 17 of 24 with the same sign) = 0.06391466…
-    assert!((p.value - 0.063_914_66).abs() < 0.004, "{p:?}");
+    assert!((p - 0.063_914_66).abs() < 0.004, "{p:?}");
     assert_eq!(sign_flip(&values), Some(p), "the seed is fixed");
-    assert!(sign_flip(&[1.0; 40]).unwrap().value > 0.0);
+    assert!(sign_flip(&[1.0; 40]).unwrap() > 0.0);
 }
 
 /// Compares the table lookup with the direct computation: the same draws, one addition each.
@@ -94,7 +91,7 @@ fn random_signs_are_those_of_the_plain_loop() {
             far += u32::from(f64::abs(sum) >= seen);
         }
         let plain = (f64::from(far) + 1.0) / (f64::from(MONTE_CARLO_DRAWS) + 1.0);
-        close(sign_flip(&values).unwrap().value, plain);
+        close(sign_flip(&values).unwrap(), plain);
     }
 }
 
@@ -236,8 +233,6 @@ fn gap_curve_agrees_with_the_definition() {
     for point in &curve {
         let wait = gaps.iter().map(|gap| (gap - point.wait_ns).max(0.0)).sum::<f64>() / 1e9;
         assert!((point.arrival_probability - wait).abs() < 1e-12);
-        let longer = gaps.iter().filter(|&&gap| gap > point.wait_ns).count();
-        assert_eq!(point.gaps_per_s, longer as f64);
     }
     assert!(gap_curve(&[], 1, 1_000.0, 10).is_empty());
     assert!(gap_curve(&[500.0], 1, 1_000.0, 10).is_empty());
@@ -280,7 +275,7 @@ fn equal_layouts_seldom_get_a_false_verdict() {
         let family: Vec<Vec<Block>> =
             (0..3).map(|_| simulate(&mut generator, 8, 1.0, 0.4)).collect();
         let raw: Vec<f64> =
-            family.iter().map(|blocks| sign_flip(&log_ratios(blocks)).unwrap().value).collect();
+            family.iter().map(|blocks| sign_flip(&log_ratios(blocks)).unwrap()).collect();
         let wrong = family.iter().zip(holm(&raw)).any(|(blocks, p_holm)| {
             let interval = ratio_interval_of(blocks, 200).unwrap();
             let evidence = Evidence { blocks: 8, interval, p_holm };
@@ -302,7 +297,7 @@ fn single_aa_pairs_seldom_differ() {
     let mut wrong = 0_u32;
     for _ in 0..PAIRS {
         let blocks = simulate(&mut generator, 8, 1.0, 0.4);
-        let p = sign_flip(&log_ratios(&blocks)).unwrap().value;
+        let p = sign_flip(&log_ratios(&blocks)).unwrap();
         let interval = ratio_interval_of(&blocks, 200).unwrap();
         let verdict =
             Verdict::from_evidence(&Evidence { blocks: 8, interval, p_holm: p }, HIGHER, &rule);
@@ -330,7 +325,7 @@ fn intervals_cover_the_true_ratio() {
 fn a_tenfold_gap_is_found_in_eight_blocks() {
     let mut generator = Pcg32::new(5, 4);
     let blocks = simulate(&mut generator, 8, 0.1, 0.3);
-    let p_holm = 3.0 * sign_flip(&log_ratios(&blocks)).unwrap().value;
+    let p_holm = 3.0 * sign_flip(&log_ratios(&blocks)).unwrap();
     let interval = ratio_interval(&blocks).unwrap();
     assert!(interval.contains(0.1), "{interval:?}");
     let rule = Rule { alpha: 0.05, margin: 0.02, blocks_needed: 8 };
@@ -344,10 +339,9 @@ fn sign_flip_oracle(values: &[f64]) -> f64 {
     let total: f64 = values.iter().map(|value| value.abs()).sum();
     let choices = 1_u32 << values.len();
     let far = (0..choices).filter(|choice| {
-        let signed = |(bit, value): (usize, &f64)| {
-            if choice >> bit & 1 == 0 { *value } else { -value }
-        };
-        let sum: f64 = values.iter().enumerate().map(signed).sum();
+        let signed = values.iter().enumerate();
+        let sum: f64 =
+            signed.map(|(bit, value)| if choice >> bit & 1 == 0 { *value } else { -value }).sum();
         sum.abs() >= seen - total * 1e-12
     });
     far.count() as f64 / f64::from(choices)
@@ -356,7 +350,7 @@ fn sign_flip_oracle(values: &[f64]) -> f64 {
 proptest! {
     #[test]
     fn sign_flip_equals_full_enumeration(values in prop::collection::vec(-3.0..3.0_f64, 1..11)) {
-        let found = sign_flip(&values).unwrap().value;
+        let found = sign_flip(&values).unwrap();
         prop_assert!((found - sign_flip_oracle(&values)).abs() < 1e-12);
     }
 
@@ -365,7 +359,7 @@ proptest! {
         values in prop::collection::vec(-3..4_i32, 1..11),
     ) {
         let values: Vec<f64> = values.into_iter().map(|value| f64::from(value) * 0.1).collect();
-        let found = sign_flip(&values).unwrap().value;
+        let found = sign_flip(&values).unwrap();
         prop_assert!((found - sign_flip_oracle(&values)).abs() < 1e-12);
     }
 
@@ -377,7 +371,7 @@ proptest! {
         let turned: Vec<f64> = values.iter().rev().map(|value| -value).collect();
         prop_assert_eq!(found, sign_flip(&turned));
         let blocks = u32::try_from(values.len()).unwrap();
-        prop_assert!(found.unwrap().value >= smallest_p(blocks));
+        prop_assert!(found.unwrap() >= smallest_p(blocks));
     }
 
     #[test]

@@ -20,6 +20,14 @@ pub enum Direction {
     HigherIsBetter,
 }
 
+impl Direction {
+    /// Higher, or lower.
+    #[must_use]
+    pub fn new(is_higher_better: bool) -> Self {
+        if is_higher_better { Self::HigherIsBetter } else { Self::LowerIsBetter }
+    }
+}
+
 /// The thresholds of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinfold_host::Clock;
 
+use crate::error::RunError;
+
 /// Maximum number of starts for a trial.
 const MAX_STARTS: u32 = 2;
 
@@ -66,6 +68,20 @@ pub enum Next {
     GoOn,
     /// Stop: undo all changes and return.
     Stop,
+}
+
+/// How a call that runs the rest of a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All trials are done, or enough of them.
+    Finished,
+    /// The stop flag was set.
+    Interrupted {
+        /// Number of trials that are done.
+        done: u64,
+        /// Number of trials of the whole run, as far as known.
+        total: u64,
+    },
 }
 
 /// An event of a run.
@@ -146,8 +162,10 @@ pub(crate) trait Work {
     type Runner<'r>: ?Sized + 'r;
     /// A request to the runner.
     type Request;
-    /// Error that ends a run.
-    type Error;
+    /// What cannot be done if the runner cannot run any start.
+    const ACTION: &'static str;
+    /// A trial, in messages.
+    const TRIAL: &'static str;
 
     /// True if the store has this trial.
     fn has_ended(&self, slot: Self::Slot) -> bool;
@@ -166,13 +184,9 @@ pub(crate) trait Work {
         &mut self,
         trial: EndedTrial<Self::Slot>,
         output: Option<Self::Output>,
-    ) -> Result<(), Self::Error>;
+    ) -> Result<(), RunError>;
     /// Sends a progress update.
     fn report(&self, progress: &mut dyn Progress, event: Event, block: u32, name: &str);
-    /// The error if the runner cannot run any start.
-    fn cannot_run(error: TrialError) -> Self::Error;
-    /// The error for several consecutive failures.
-    fn keeps_failing(count: u32, name: String, message: String) -> Self::Error;
 }
 
 /// A trial that has ended.
@@ -206,7 +220,7 @@ struct Open<S> {
 }
 
 impl<S: Copy> Open<S> {
-    fn ended(&self, clock: &dyn Clock, node: &str) -> EndedTrial<S> {
+    fn finish(&self, clock: &dyn Clock, node: &str) -> EndedTrial<S> {
         EndedTrial {
             slot: self.slot,
             position: self.position,
@@ -243,7 +257,7 @@ impl<W: Work> Engine<W> {
         &mut self,
         starts: &[Vec<W::Slot>],
         environment: &mut Environment<'r, W::Runner<'r>>,
-    ) -> Result<Next, W::Error> {
+    ) -> Result<Next, RunError> {
         let mut positions = 0..;
         for slots in starts {
             let open = slots.iter().copied().zip(&mut positions).collect();
@@ -260,17 +274,17 @@ impl<W: Work> Engine<W> {
         &mut self,
         trials: Vec<(W::Slot, u32)>,
         environment: &mut Environment<'r, W::Runner<'r>>,
-    ) -> Result<Next, W::Error> {
-        let new = |(slot, position)| Open {
+    ) -> Result<Next, RunError> {
+        let trials = trials.into_iter().filter(|(slot, _)| !self.work.has_ended(*slot));
+        let open = trials.map(|(slot, position)| Open {
             slot,
             position,
             attempts: 0,
             spent_ns: 0,
             error: None,
             failures: 0,
-        };
-        let trials = trials.into_iter().filter(|(slot, _)| !self.work.has_ended(*slot));
-        let mut open: Vec<Open<W::Slot>> = trials.map(new).collect();
+        });
+        let mut open: Vec<Open<W::Slot>> = open.collect();
         while !open.is_empty() {
             if environment.stop.load(Ordering::SeqCst) {
                 return Ok(Next::Stop);
@@ -298,17 +312,18 @@ impl<W: Work> Engine<W> {
         &mut self,
         failed: Vec<Open<W::Slot>>,
         environment: &mut Environment<'r, W::Runner<'r>>,
-    ) -> Result<(), W::Error> {
+    ) -> Result<(), RunError> {
         for one in failed {
             let message = one.message();
-            let ended = one.ended(environment.clock, environment.node);
+            let ended = one.finish(environment.clock, environment.node);
             self.work.save(EndedTrial { error: Some(message.clone()), ..ended }, None)?;
             self.failures_in_a_row += 1;
             let (block, name) = self.work.place(one.slot);
             let event = Event::Failed { message: message.clone() };
             self.work.report(environment.progress, event, block, &name);
             if self.failures_in_a_row >= self.most_failures {
-                return Err(W::keeps_failing(self.failures_in_a_row, name, message));
+                let (count, what) = (self.failures_in_a_row, W::TRIAL);
+                return Err(RunError::KeepsFailing { count, what, name, message });
             }
         }
         Ok(())
@@ -319,7 +334,7 @@ impl<W: Work> Engine<W> {
         &mut self,
         mut open: Vec<Open<W::Slot>>,
         environment: &mut Environment<'r, W::Runner<'r>>,
-    ) -> Result<Vec<Open<W::Slot>>, W::Error> {
+    ) -> Result<Vec<Open<W::Slot>>, RunError> {
         let slots: Vec<W::Slot> = open.iter().map(|one| one.slot).collect();
         let request = self.work.request(&slots);
         let Environment { runner, clock, progress, stop, node } = environment;
@@ -335,7 +350,7 @@ impl<W: Work> Engine<W> {
             since = now;
             match result {
                 Ok(output) => {
-                    if let Err(error) = self.work.save(one.ended(clock, node), Some(output)) {
+                    if let Err(error) = self.work.save(one.finish(clock, node), Some(output)) {
                         failed_store = Some(error);
                         return Next::Stop;
                     }
@@ -365,7 +380,9 @@ impl<W: Work> Engine<W> {
             share_out(&mut open, &saved, ended.err(), left_ns);
         }
         match fatal.filter(|_| !stop.load(Ordering::SeqCst)) {
-            Some(error) => Err(W::cannot_run(error)),
+            Some(TrialError { message, hint, .. }) => {
+                Err(RunError::Runner { what: W::ACTION, message, hint })
+            }
             None => {
                 let left = open.into_iter().zip(saved).filter(|(_, saved)| !saved);
                 Ok(left.map(|(one, _)| one).collect())

@@ -15,9 +15,11 @@
 //! [`pinfold_stats::random::Pcg32`].
 
 mod engine;
+mod error;
 #[cfg(test)]
 extern crate self as pinfold_study; // tests share a file with the crate above
 #[cfg(test)]
+#[path = "tests/fixture.rs"]
 mod fixture;
 pub mod measured;
 mod schema;
@@ -25,11 +27,11 @@ pub mod store;
 pub mod study;
 pub mod tune;
 
+pub use error::RunError;
 pub use schema::SchemaError;
 
 /// The forms in which documents of other crates contain values of this one.
 pub mod wire {
     pub use crate::measured::FigureV1;
-    pub use crate::schema::OriginV1;
-    pub use crate::study::FactsV1;
+    pub use crate::schema::origin;
 }

@@ -1,10 +1,8 @@
 //! The JSON documents in the store, version 1. The formats are stable.
 //!
-//! The types of the model and the settings are not serialisable themselves: each has a counterpart
-//! here, with units in the keys. A change of meaning needs a new store version; the golden texts in
+//! The types of the model are not serialisable themselves: each has a counterpart here, with units in
+//! the keys. A change of meaning needs a new store version; the golden texts in
 //! the tests below must not change.
-
-use std::collections::BTreeMap;
 
 use pinfold_model::{Accelerator, Origin, Role, RoleArgument};
 use serde::{Deserialize, Serialize};
@@ -96,28 +94,66 @@ impl OriginV1 {
     }
 }
 
-pub fn origin_to_json(origin: &Origin) -> Result<String, SchemaError> {
-    Ok(serde_json::to_string(&OriginV1::from_origin(origin))?)
+/// Host and software as a field of a document: `#[serde(with = …)]`.
+pub mod origin {
+    use pinfold_model::Origin;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de};
+
+    use super::OriginV1;
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// Those of the format.
+    pub fn serialize<S: Serializer>(origin: &Origin, serializer: S) -> Result<S::Ok, S::Error> {
+        OriginV1::from_origin(origin).serialize(serializer)
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Those of the format; an unknown accelerator.
+    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Origin, D::Error> {
+        OriginV1::deserialize(deserializer)?.into_origin().map_err(de::Error::custom)
+    }
 }
 
-pub fn origin_from_json(text: &str) -> Result<Origin, SchemaError> {
-    serde_json::from_str::<OriginV1>(text)?.into_origin()
+/// Load states as a field of a document.
+pub mod load_states {
+    use pinfold_model::LoadState;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct LoadV1 {
+        host: bool,
+        guest: bool,
+    }
+
+    pub fn serialize<S: Serializer>(loads: &[LoadState], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(loads.iter().map(|load| LoadV1 { host: load.host, guest: load.guest }))
+    }
+
+    pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<LoadState>, D::Error> {
+        let loads = Vec::<LoadV1>::deserialize(from)?.into_iter();
+        Ok(loads.map(|LoadV1 { host, guest }| LoadState { host, guest }).collect())
+    }
 }
 
-pub fn flags_to_json(flags: &[String]) -> Result<String, SchemaError> {
-    Ok(serde_json::to_string(flags)?)
-}
+/// A metric as a field of a document: its name.
+pub mod metric {
+    use pinfold_model::Metric;
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
 
-pub fn flags_from_json(text: &str) -> Result<Vec<String>, SchemaError> {
-    Ok(serde_json::from_str(text)?)
-}
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+    pub fn serialize<S: Serializer>(metric: &Metric, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(metric.name())
+    }
 
-pub fn words_to_json(words: &BTreeMap<String, String>) -> Result<String, SchemaError> {
-    Ok(serde_json::to_string(words)?)
-}
-
-pub fn words_from_json(text: &str) -> Result<BTreeMap<String, String>, SchemaError> {
-    Ok(serde_json::from_str(text)?)
+    pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Metric, D::Error> {
+        let name = String::deserialize(from)?;
+        let unknown = || de::Error::custom(format!("metric {name:?} is unknown"));
+        Metric::from_name(&name).ok_or_else(unknown)
+    }
 }
 
 /// `vcpu:0`, `emulator`, `iothread:disk`, `vhost:1`, `worker`, `task`.
@@ -142,11 +178,15 @@ mod tests {
 
     const ORIGIN: &str = r#"{"fingerprint":"f00d","kernel":"6.12.1","cmdline":"quiet","cpu_model":"Zen","hypervisor":null,"qemu":"9.2.0","accelerator":"tcg-multi","guest_kernel":"6.1 ab12","pinfold":"0.1.0","seed":18446744073709551615}"#;
 
+    fn read_origin(text: &str) -> Result<Origin, SchemaError> {
+        serde_json::from_str::<OriginV1>(text)?.into_origin()
+    }
+
     #[test]
     fn golden_documents_are_read_and_written_unchanged() {
-        let origin = origin_from_json(ORIGIN).unwrap();
+        let origin = read_origin(ORIGIN).unwrap();
         assert_eq!(origin.accelerator, Accelerator::TcgMulti);
-        assert_eq!(origin_to_json(&origin).unwrap(), ORIGIN);
+        assert_eq!(serde_json::to_string(&OriginV1::from_origin(&origin)).unwrap(), ORIGIN);
     }
 
     #[test]
@@ -173,6 +213,6 @@ mod tests {
         check(role_from_word("vcpu:x").map(drop), r#"role "vcpu:x" is unknown"#);
         check(role_from_word("driver").map(drop), r#"role "driver" is unknown"#);
         let tin = ORIGIN.replace("tcg-multi", "tin");
-        check(origin_from_json(&tin).map(drop), r#"accelerator "tin" is unknown"#);
+        check(read_origin(&tin).map(drop), r#"accelerator "tin" is unknown"#);
     }
 }

@@ -17,7 +17,6 @@ mod cells;
 pub mod design;
 mod diff;
 mod engine;
-mod error;
 mod export;
 pub mod expr;
 mod file;
@@ -42,7 +41,7 @@ pub const ALPHA: f64 = 0.05;
 /// bounds are the range of the blocks.
 pub const INTERVAL_BLOCKS: u32 = 6;
 
-pub use crate::engine::{Event, Next, Progress, TrialError, Update};
+pub use crate::engine::{Event, Next, Outcome, Progress, TrialError, Update};
 pub use analyse::{
     ABSENT, APPLY, Analysis, Comparison, Estimate, FINDING, FigureName, Noise, analyse, analyse_as,
     findings,
@@ -50,14 +49,12 @@ pub use analyse::{
 pub use cells::{Cell, CellScope, Cells, GuestRequest};
 pub use design::{PlannedStart, TrialSlot};
 pub use diff::{Compared, Difference, diff};
-pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, Spent, enough, run, run_starts};
-pub use error::StudyError;
+pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Spent, reason_to_stop, run, run_starts};
 pub use export::{samples, tables};
 pub use file::{
-    AS_IS, BOOT, BUILT_IN, Better, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule,
-    HostFacts, LabRow, Level, NATIVE, NONE, ORDER, Plot, PlotKind, Preset, Probe, Program,
-    PublishedValue, QUICK, Rule, SAME_PROGRAM, Selection, Skip, Source, Stop, Stream, Study,
-    Summary, TIME, Table, Workload,
+    AS_IS, BOOT, BUILT_IN, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule, HostFacts,
+    LabRow, Level, NATIVE, NONE, ORDER, Plot, Preset, Probe, Program, PublishedValue, QUICK, Rule,
+    SAME_PROGRAM, Selection, Skip, Source, Stop, Stream, Study, Summary, TIME, Table, Workload,
 };
 pub use form::Form;
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};
@@ -65,7 +62,8 @@ pub use output_parser::{Output, extract};
 pub use predict::{Prediction, predict};
 pub use read::from_toml;
 pub use record::{
-    EarlyEnd, FactsV1, KIND, Loaded, NewStudy, StudyRecord, cells, create, create_with, vacant,
+    EarlyEnd, KIND, Loaded, NewStudy, StudyRecord, cells, create, create_with, other_cells,
+    require_vacant,
 };
 pub use runner::{Finished, Runner, StartRequest, TrialRequest, TrialResult};
 pub use select::{ClaimResult, Groups, Key, MeasuredNumber, Point, SampleCurve};

@@ -20,9 +20,7 @@ mod config;
 mod create;
 mod curves;
 mod design;
-mod documents;
 mod engine;
-mod error;
 mod findings;
 mod loaded;
 mod ranking;
@@ -31,25 +29,23 @@ mod schedule;
 mod starter;
 mod summary;
 
-pub use crate::engine::{Event, Progress, TrialError, Update};
+pub use crate::engine::{Event, Outcome, Progress, TrialError, Update};
 pub use crate::store::CellResult;
 pub use analyse::analyse;
 pub use budget::{Prediction, predict};
 pub use config::{
-    BALANCED_SHARE, BlockRange, Costs, Goal, MOST_RACE_BLOCKS, ObservationRange, RACE_ALPHA,
-    TuneConfig,
+    BALANCED_SHARE, BlockRange, ConfirmPlan, Costs, Goal, MOST_RACE_BLOCKS, ObservationRange,
+    RACE_ALPHA, TuneConfig,
 };
 pub use create::{Candidate, Created, KIND, NONE, TWIN_NAME, create};
-pub use curves::{Pooled, RoleTotals, pooled, role_totals};
+pub use curves::{Pooled, RoleTotals, pool_samples, role_totals};
 pub use design::PlannedStart;
-pub use documents::ConfirmPlan;
-pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, run};
-pub use error::TuneError;
+pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, run};
 pub use ranking::RankEntry;
 pub use report::{
-    AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, RunnerUp, ScreeningRow,
-    TuneReport, Winner,
+    AaRow, CellReport, Contrast, Design, Failure, RankingRow, ScreeningRow, TuneReport, Winner,
 };
+pub use schedule::Dropped;
 pub use starter::{StartRequest, StartResult, Starter};
 
 #[cfg(test)]

@@ -167,14 +167,14 @@ pub fn array(elements: &[u32]) -> String {
 
 /// A word quoted for the shell.
 #[must_use]
-pub fn quoted(word: &str) -> String {
+pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// The script of a batch job: it executes the program.
 #[must_use]
 pub fn script(words: &[String]) -> String {
-    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    let words: Vec<String> = words.iter().map(|word| quote(word)).collect();
     format!("#!/bin/sh\nexec {}\n", words.join(" "))
 }
 
@@ -182,39 +182,13 @@ pub fn script(words: &[String]) -> String {
 ///
 /// # Errors
 /// [`BadAnswer`].
-pub fn submitted(answer: &str) -> Result<u64, BadAnswer> {
+pub fn parse_job_id(answer: &str) -> Result<u64, BadAnswer> {
     let line = answer.trim_end_matches('\n').lines().next_back().unwrap_or("");
     let number = line.split(';').next().unwrap_or("");
     match number.parse() {
         Ok(job) if job > 0 => Ok(job),
         Ok(_) | Err(_) => Err(bad("sbatch", line, "which is not a job ID")),
     }
-}
-
-/// State of a task.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It is pending, for this reason.
-    Pending(String),
-    /// It is running, starting or completing.
-    Running,
-    /// It ended successfully.
-    Completed,
-    /// It failed: `TIMEOUT`, `NODE_FAIL`.
-    Ended(String),
-}
-
-/// One task in the output of `squeue`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueueLine {
-    /// Id of the array job.
-    pub job: u64,
-    /// Index in the array; `None` for a job that is not an array.
-    pub element: Option<u32>,
-    /// State of the task.
-    pub state: State,
-    /// Its node; empty while it has none.
-    pub node: String,
 }
 
 /// Arguments of `squeue` for [`queue`].

@@ -8,7 +8,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
-fn reported(name: &str) -> Result<String, Failure> {
+fn read_variable(name: &str) -> Result<String, Failure> {
     variable(name).ok_or_else(|| {
         Failure::new(Exit::Input, format!("{name} is not set: this is not a Slurm task"))
             .with_hint("`pinfold study run FILE --engine slurm` submits such tasks")
@@ -22,10 +22,10 @@ pub fn is_here() -> bool {
 
 /// The task in which this process runs.
 pub fn environment() -> Result<TaskEnvironment, Failure> {
-    let node = reported("SLURMD_NODENAME")?;
+    let node = read_variable("SLURMD_NODENAME")?;
     let job = match (variable("SLURM_ARRAY_JOB_ID"), variable("SLURM_ARRAY_TASK_ID")) {
         (Some(job), Some(element)) => format!("{job}_{element}"),
-        (Some(_), None) | (None, Some(_)) | (None, None) => reported("SLURM_JOB_ID")?,
+        (Some(_), None) | (None, Some(_)) | (None, None) => read_variable("SLURM_JOB_ID")?,
     };
     Ok(TaskEnvironment { node, job })
 }

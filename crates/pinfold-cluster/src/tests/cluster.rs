@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use pinfold_model::{Family, Figure, Origin, Unit};
 use pinfold_stats::random::Pcg32;
+use pinfold_study::RunError;
 use pinfold_study::store::{OpenRun, Store, StoreError, TaskRecord, TrialRecord};
 use pinfold_study::study::{
-    Environment, Form, MAX_FAILURES_IN_A_ROW, NewStudy, NodeTable, StudyError, TrialSlot, analyse,
-    from_toml, node_table,
+    Environment, Form, MAX_FAILURES_IN_A_ROW, NewStudy, NodeTable, TrialSlot, analyse, from_toml,
+    node_table,
 };
 
 use super::super::scheduler::{QueuedTask, TaskState};
@@ -100,7 +101,7 @@ impl Simulated {
             now_unix_s: 1_700_000_000,
         };
         let options = Options::new("key".to_owned());
-        let run = create_on_cluster(&mut world.store, &new, (&scouted, &options)).unwrap();
+        let run = create_on_cluster(&mut world.store, &new, &scouted, &options).unwrap();
         let kept = world.store.cluster(run.id()).unwrap().unwrap();
         assert_eq!(read_options(&kept).unwrap(), options);
         let generator = Pcg32::new(3, 1);
@@ -108,7 +109,7 @@ impl Simulated {
     }
 
     fn collector(&mut self) -> Collector {
-        Collector::open(&mut self.world.store, self.run, ("key", OWN, LIMITS)).unwrap()
+        Collector::open(&mut self.world.store, self.run, "key", OWN, LIMITS).unwrap()
     }
 
     /// The result of a node for a part.
@@ -122,7 +123,7 @@ impl Simulated {
             stop: &self.world.stop,
             node,
         };
-        let found = work((&scout, part), (&origin(), &FACTS), &mut environment).unwrap();
+        let found = work(&scout, part, &origin(), &FACTS, &mut environment).unwrap();
         let Found::Whole(mut trials) = found else { panic!("interrupted") };
         let factor = self.fast.get(node).copied().unwrap_or(1.0);
         for sample in
@@ -147,7 +148,7 @@ impl Simulated {
     }
 
     /// Runs rounds of submitting, working and collecting until all is done or `rounds` are over.
-    fn go(&mut self, rounds: u32) -> Result<Collector, StudyError> {
+    fn go(&mut self, rounds: u32) -> Result<Collector, RunError> {
         let mut collector = self.collector();
         for (number, round) in (101..).zip(0..rounds) {
             if collector.is_done() {
@@ -155,7 +156,7 @@ impl Simulated {
             }
             let asks = collector.to_submit(0);
             let tasks: Vec<TaskRecord> = asks.iter().map(|ask| task(*ask, number)).collect();
-            collector.submitted(&mut self.world.store, self.run, &tasks).unwrap();
+            collector.record_submission(&mut self.world.store, self.run, &tasks).unwrap();
             assert!(collector.outstanding().len() <= LIMITS.most_out);
             let mut queue = Vec::new();
             let mut results = Vec::new();
@@ -178,14 +179,14 @@ impl Simulated {
                 accepted.iter().all(|one| matches!(one, Accepted::Merged { .. })),
                 "{accepted:?}"
             );
-            for ended in collector.seen(&queue, u64::from(round)).ended {
+            for ended in collector.compare_queue(&queue, u64::from(round)).ended {
                 let reason = match ended.state {
                     Some(TaskState::Ended(state)) => state,
                     Some(TaskState::Completed) => "COMPLETED".to_owned(),
                     Some(TaskState::Pending(_) | TaskState::Running) | None => String::new(),
                 };
                 let lost = Lost { ask: ended.ask, node: ended.node, reason };
-                collector.failed(&mut self.world.store, self.run, &lost, 1)?;
+                collector.handle_failure(&mut self.world.store, self.run, &lost, 1)?;
             }
         }
         Ok(collector)
@@ -255,7 +256,7 @@ fn a_cluster_on_which_all_fails_ends_the_study() {
     let collector = simulated.go(100).unwrap();
     let error = collector.keeps_failing("part 1", "exit code 1").unwrap_err();
     assert!(
-        matches!(&error, StudyError::KeepsFailing { count, .. } if *count >= MAX_FAILURES_IN_A_ROW)
+        matches!(&error, RunError::KeepsFailing { count, .. } if *count >= MAX_FAILURES_IN_A_ROW)
     );
     assert!(error.to_string().contains(" parts in a row failed"), "{error}");
 }
@@ -281,13 +282,13 @@ fn merging_is_idempotent_and_only_whole_parts_are_taken() {
     // A part without one of its trials, with one of another part, with one twice, unknown.
     let digest = study_digest(STUDY, &Form::Whole);
     let whole = simulated.result(6, 1, "n1");
-    let Answer { head, given } = read_result(&whole, ("key", &digest, OWN)).unwrap();
+    let Answer { head, given } = read_result(&whole, "key", &digest, OWN).unwrap();
     let ResultContent::Trials(trials) = given else { panic!() };
     let mut refuse = |simulated: &mut Simulated, trials, part, expected: &str| {
         let head = Head { part: Some(part), ..head.clone() };
         let text = result_text(&Answer { head, given: ResultContent::Trials(trials) }).unwrap();
         let Accepted::Refused(refusal) = accept(simulated, &text) else { panic!("it was taken") };
-        assert!(refusal.error.to_string().contains(expected), "{}", refusal.error);
+        assert!(refusal.to_string().contains(expected), "{}", refusal);
     };
     refuse(&mut simulated, trials[1..].to_vec(), 6, "of its");
     refuse(&mut simulated, [&trials[..1], &trials].concat(), 6, "twice");
@@ -308,25 +309,27 @@ fn a_locked_store_loses_nothing() {
         [2, 4].map(|part| (format!("{part}-1.json"), simulated.result(part, 1, "n1"))).to_vec();
     let open = (&mut simulated.world.store, simulated.run);
     collector
-        .submitted(open.0, open.1, &[2, 4, 5].map(|part| task(Ask { part, attempt: 1 }, 7)))
+        .record_submission(open.0, open.1, &[2, 4, 5].map(|part| task(Ask { part, attempt: 1 }, 7)))
         .unwrap();
     let before = collector.outstanding();
     simulated.world.store.set_busy_timeout(Duration::from_millis(10)).unwrap();
     let other = rusqlite::Connection::open(simulated.world.store.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let is_locked = |error: &StudyError| {
-        assert!(matches!(error, StudyError::Store(StoreError::Locked { .. })), "{error:?}");
+    let is_locked = |error: &RunError| {
+        assert!(matches!(error, RunError::Store(StoreError::Locked { .. })), "{error:?}");
     };
     let open = (&mut simulated.world.store, simulated.run);
     is_locked(&collector.accept(open.0, open.1, &results).unwrap_err());
     let open = (&mut simulated.world.store, simulated.run);
     is_locked(
-        &collector.submitted(open.0, open.1, &[task(Ask { part: 6, attempt: 1 }, 7)]).unwrap_err(),
+        &collector
+            .record_submission(open.0, open.1, &[task(Ask { part: 6, attempt: 1 }, 7)])
+            .unwrap_err(),
     );
     let ask = Ask { part: 5, attempt: 1 };
     let lost = Lost { ask, node: "n2".to_owned(), reason: "it broke".to_owned() };
     let open = (&mut simulated.world.store, simulated.run);
-    is_locked(&collector.failed(open.0, open.1, &lost, 1).unwrap_err());
+    is_locked(&collector.handle_failure(open.0, open.1, &lost, 1).unwrap_err());
     // The collector keeps its state, and the next one has the same.
     assert_eq!((collector.outstanding(), collector.progress().0), (before.clone(), 0));
     assert_eq!(simulated.world.store.trials(simulated.run.id()).unwrap(), []);
@@ -336,7 +339,7 @@ fn a_locked_store_loses_nothing() {
     let accepted = collector.accept(open.0, open.1, &results).unwrap();
     assert!(accepted.iter().all(|one| matches!(one, Accepted::Merged { .. })), "{accepted:?}");
     let open = (&mut simulated.world.store, simulated.run);
-    let failed = collector.failed(open.0, open.1, &lost, 1).unwrap();
+    let failed = collector.handle_failure(open.0, open.1, &lost, 1).unwrap();
     assert_eq!(failed, Failed::Again);
     assert!(simulated.go(100).unwrap().is_done());
 }
@@ -348,16 +351,16 @@ fn tasks_that_are_not_taken_count_as_never_submitted() {
     let asks = collector.to_submit(0);
     assert_eq!(asks.len(), LIMITS.most_out);
     let tasks: Vec<TaskRecord> = asks.iter().map(|ask| task(*ask, 0)).collect();
-    collector.submitted(&mut simulated.world.store, simulated.run, &tasks).unwrap();
+    collector.record_submission(&mut simulated.world.store, simulated.run, &tasks).unwrap();
     let open = (&mut simulated.world.store, simulated.run);
     collector.forget(open.0, open.1, &asks[2..]).unwrap();
-    collector.refused(1, 0);
-    assert_eq!((collector.out(), collector.kept_back()), (2, 14));
+    collector.note_refusal(1, 0);
+    assert_eq!((collector.out(), collector.count_kept_back()), (2, 14));
     assert_eq!(collector.to_submit(0), []);
     // Later the same ones are requested, with the same attempts.
     assert_eq!(collector.to_submit(u64::MAX), asks[2..4]);
     let reopened = simulated.collector();
-    assert_eq!((reopened.out(), reopened.kept_back()), (2, 0));
+    assert_eq!((reopened.out(), reopened.count_kept_back()), (2, 0));
     assert_eq!(reopened.to_submit(0), asks[2..]);
 }
 
@@ -370,7 +373,7 @@ fn a_collector_that_was_killed_goes_on_with_what_is_out() {
     let mut collector = simulated.collector();
     let asks = collector.to_submit(0);
     let tasks: Vec<TaskRecord> = asks.iter().map(|ask| task(*ask, 7)).collect();
-    collector.submitted(&mut simulated.world.store, simulated.run, &tasks).unwrap();
+    collector.record_submission(&mut simulated.world.store, simulated.run, &tasks).unwrap();
     drop(collector);
     // After the crash: two run, one waits, one is not known any more, the last one is done.
     let mut collector = simulated.collector();
@@ -388,15 +391,15 @@ fn a_collector_that_was_killed_goes_on_with_what_is_out() {
         line(2, TaskState::Pending("Priority".to_owned())),
         line(4, TaskState::Completed),
     ];
-    let seen = collector.seen(&queue, 5_000);
+    let seen = collector.compare_queue(&queue, 5_000);
     assert_eq!((seen.running, seen.pending["Priority"], seen.ended.len()), (2, 1, 0));
     // The time for their results to appear has passed.
-    let seen = collector.seen(&queue, 5_000 + LIMITS.grace_ns);
+    let seen = collector.compare_queue(&queue, 5_000 + LIMITS.grace_ns);
     let ended: Vec<(Ask, Option<TaskState>)> =
         seen.ended.iter().map(|one| (one.ask, one.state.clone())).collect();
     assert_eq!(ended, [(asks[3], None), (asks[4], Some(TaskState::Completed))]);
     // The collector cancels them: they count as never submitted.
-    collector.taken_back(&mut simulated.world.store, simulated.run).unwrap();
+    collector.withdraw_all(&mut simulated.world.store, simulated.run).unwrap();
     assert_eq!(collector.to_submit(0), asks);
     assert_eq!(simulated.collector().to_submit(0), asks);
     assert!(simulated.go(100).unwrap().is_done());

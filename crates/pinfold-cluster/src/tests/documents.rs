@@ -14,7 +14,7 @@ fn digest() -> String {
 
 #[track_caller]
 fn check(text: &str, expected: &str) {
-    let error = read_result(text, ("key", &digest(), OWN)).unwrap_err();
+    let error = read_result(text, "key", &digest(), OWN).unwrap_err();
     assert_eq!(pinfold_host::with_causes(&error).split(" at line").next(), Some(expected));
 }
 
@@ -23,24 +23,24 @@ fn changed(from: &str, to: &str) -> String {
     let text = result_text(&answer(1)).unwrap();
     let line = text.lines().next().unwrap();
     assert!(line.contains(from), "{from} is not in {line}");
-    sealed(&line.replacen(from, to, 1))
+    seal(&line.replacen(from, to, 1))
 }
 
 #[test]
 fn results_come_back_as_they_went() {
     let answer = answer(1);
     let text = result_text(&answer).unwrap();
-    assert_eq!(read_result(&text, ("key", &digest(), OWN)).unwrap(), answer);
+    assert_eq!(read_result(&text, "key", &digest(), OWN).unwrap(), answer);
     // The prolog of a node may print first.
     let noisy = format!("Welcome to the cluster!\n{{}}\n{text}\n\n");
-    assert_eq!(read_result(&noisy, ("key", &digest(), OWN)).unwrap(), answer);
+    assert_eq!(read_result(&noisy, "key", &digest(), OWN).unwrap(), answer);
     let scouted = NodeProperties { facts: FACTS, skipped: vec![None, Some("no".to_owned())] };
     let looked = Answer {
         head: Head { part: None, ..answer.head },
         given: ResultContent::Scouted(scouted.clone()),
     };
     let text = result_text(&looked).unwrap();
-    assert_eq!(read_result(&text, ("key", &digest(), OWN)).unwrap(), looked);
+    assert_eq!(read_result(&text, "key", &digest(), OWN).unwrap(), looked);
     let job = JobDocument {
         key: "key".to_owned(),
         pinfold: OWN.to_owned(),
@@ -63,7 +63,7 @@ fn figures_without_samples_come_back_with_their_reason() {
             trials[0].1[0].samples.clear();
             trials[0].1[0].flags = vec![flag.to_owned()];
         }
-        let read = read_result(&result_text(&answer).unwrap(), ("key", &digest(), OWN));
+        let read = read_result(&result_text(&answer).unwrap(), "key", &digest(), OWN);
         read.map(|read| assert_eq!(read, answer))
     };
     assert!(with_flag("absent: no PMU").is_ok());
@@ -75,7 +75,7 @@ fn figures_without_samples_come_back_with_their_reason() {
 fn torn_and_foreign_results_are_refused() {
     let text = result_text(&answer(1)).unwrap();
     for end in 0..text.len() - 1 {
-        let torn = read_result(&text[..end], ("key", &digest(), OWN)).unwrap_err();
+        let torn = read_result(&text[..end], "key", &digest(), OWN).unwrap_err();
         assert!(matches!(torn, ResultError::Torn(_)), "{end}: {torn}");
     }
     check("", "it is incomplete: its last line, with its digest, is missing");
@@ -119,7 +119,7 @@ fn torn_and_foreign_results_are_refused() {
     );
     check(&changed("\"ok\":true", "\"ok\":false"), "trials [0]: it failed without a reason");
     let refused = Answer { given: ResultContent::Refused("it is small".to_owned()), ..answer(1) };
-    let error = read_result(&result_text(&refused).unwrap(), ("key", &digest(), OWN)).unwrap_err();
+    let error = read_result(&result_text(&refused).unwrap(), "key", &digest(), OWN).unwrap_err();
     assert!(error.ends_the_study() && error.hint().is_some());
     assert_eq!(error.to_string(), "node n1 does not fit: it is small");
 }
@@ -127,13 +127,13 @@ fn torn_and_foreign_results_are_refused() {
 proptest::proptest! {
     #[test]
     fn no_text_breaks_a_reader(text in ".{0,200}") {
-        assert!(read_result(&text, ("key", "digest", OWN)).is_err());
+        assert!(read_result(&text, "key", "digest", OWN).is_err());
         assert!(JobDocument::from_json(&text).is_err());
         assert!(slurm::protocol::config(&text).is_err());
         // The parser may accept them; otherwise the error shows what was read, shortened.
         let errors = [
             slurm::protocol::queue(&text).err(),
-            slurm::protocol::submitted(&text).err(),
+            slurm::protocol::parse_job_id(&text).err(),
             slurm::protocol::node_lines(&text).err(),
         ];
         for error in errors.into_iter().flatten() {
@@ -145,7 +145,7 @@ proptest::proptest! {
 
     #[test]
     fn a_shell_reads_a_quoted_word_back(word in "[ -~]{0,40}") {
-        let quoted = slurm::protocol::quoted(&word);
+        let quoted = slurm::protocol::quote(&word);
         // In single quotes all characters are literal; outside there are only escaped quotes.
         let mut plain = String::new();
         let mut inside = false;

@@ -22,9 +22,9 @@ fn fill(
         questions += 1;
         if out + asked <= limit {
             (out, left) = (out + asked, left - asked);
-            room.taken(out, now_ns);
+            room.grow(out, now_ns);
         } else {
-            room.refused((out, asked), now_ns);
+            room.shrink(out, asked, now_ns);
         }
         assert!(questions < 100, "it never ends: {room:?}");
     }

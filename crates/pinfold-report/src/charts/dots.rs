@@ -25,7 +25,7 @@ const ROW: f64 = 26.0;
 const LANES: [f64; 3] = [0.0, -5.0, 5.0];
 
 /// The data that the dot plots of a metric share; `None` if there is nothing to draw.
-pub(crate) fn shared(page: &Page, metric: Metric) -> Option<Shared> {
+pub(crate) fn shared_axes(page: &Page, metric: Metric) -> Option<Shared> {
     let values = page
         .blocks
         .iter()

@@ -58,7 +58,7 @@ fn place_of_max(samples: u64) -> f64 {
 }
 
 /// The data that all distributions of a metric share; `None` if there is nothing to draw.
-pub(crate) fn shared(page: &Page, metric: Metric) -> Option<Shared> {
+pub(crate) fn shared_axes(page: &Page, metric: Metric) -> Option<Shared> {
     let curves = || {
         page.distributions
             .iter()

@@ -36,7 +36,7 @@ impl Fact {
 }
 
 /// The request.
-pub(crate) fn asked(page: &Page) -> Vec<Fact> {
+pub(crate) fn request(page: &Page) -> Vec<Fact> {
     let asked = &page.asked;
     let mut facts = vec![
         Fact::code("Command", &asked.command),

@@ -44,7 +44,7 @@ pub(crate) fn percentiles(page: &Page) -> Vec<Multiples> {
     Metric::ALL
         .into_iter()
         .filter_map(|metric| {
-            let shared = percentile::shared(page, metric)?;
+            let shared = percentile::shared_axes(page, metric)?;
             let of_this = page.distributions.iter().filter(|it| it.metric == metric);
             let charts = of_this.map(|distribution| Chart {
                 caption: distribution.load.to_string(),
@@ -61,7 +61,7 @@ pub(crate) fn block_dots(page: &Page) -> Vec<Multiples> {
     Metric::ALL
         .into_iter()
         .filter_map(|metric| {
-            let shared = dots::shared(page, metric)?;
+            let shared = dots::shared_axes(page, metric)?;
             let decides = (page.answer.metric, page.answer.load);
             let of_this = || {
                 let of_metric = page.blocks.iter().filter(move |it| it.metric == metric);
@@ -82,7 +82,7 @@ pub(crate) fn block_dots(page: &Page) -> Vec<Multiples> {
 /// page.
 pub(crate) fn convincing(page: &Page) -> Option<DecidingChart> {
     let (metric, load) = (page.answer.metric, page.answer.load);
-    let shared = dots::shared(page, metric)?;
+    let shared = dots::shared_axes(page, metric)?;
     let blocks = page.blocks.iter().find(|it| it.metric == metric && it.load == load)?;
     Some(DecidingChart {
         statistic: format!("{}: {}", heading(metric), blocks.statistic),

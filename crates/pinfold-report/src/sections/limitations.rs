@@ -25,7 +25,7 @@ pub(crate) struct Failed {
 }
 
 /// A finding with its symbol; the caller sorts them.
-pub(crate) fn shown(finding: &Finding) -> FindingText {
+pub(crate) fn finding_text(finding: &Finding) -> FindingText {
     let (class, sign) = match finding.severity {
         Severity::Note => ("f-note", "i"),
         Severity::Warning => ("f-warning", "!"),
@@ -51,11 +51,11 @@ pub(crate) fn findings(page: &Page) -> Vec<FindingText> {
             seen.push(finding);
         }
     }
-    seen.into_iter().map(shown).collect()
+    seen.into_iter().map(finding_text).collect()
 }
 
 /// Starts without a result.
-pub(crate) fn failed(page: &Page) -> Vec<Failed> {
+pub(crate) fn failed_starts(page: &Page) -> Vec<Failed> {
     page.failed_starts
         .iter()
         .map(|start| Failed {

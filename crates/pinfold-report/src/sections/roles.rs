@@ -36,14 +36,14 @@ pub(crate) fn tables(page: &Page) -> Vec<Table> {
             let mut before = None;
             let rows = table.rows.iter().map(|row| {
                 let first = before.replace(row.candidate) != Some(row.candidate);
-                finished(page, row, first)
+                row_of(page, row, first)
             });
             Table { caption: table.load.to_string(), rows: rows.collect() }
         })
         .collect()
 }
 
-fn finished(page: &Page, row: &RoleRow, first: bool) -> Row {
+fn row_of(page: &Page, row: &RoleRow, first: bool) -> Row {
     let stats = &row.stats;
     let time_ns = row.observed_ns.map(|time| time as f64 * f64::from(stats.threads));
     let share =

@@ -36,14 +36,14 @@ fn claims(page: &StudyPage) -> [usize; 4] {
     counts
 }
 
-fn compared(page: &StudyPage) -> impl Iterator<Item = (&MeasuredFigure, &Comparison)> {
+fn comparisons(page: &StudyPage) -> impl Iterator<Item = (&MeasuredFigure, &Comparison)> {
     page.measured.iter().filter_map(|one| Some((one, one.comparison.as_ref()?)))
 }
 
 /// Number of comparisons that are better, the same, worse, unknown.
 fn verdicts(page: &StudyPage) -> [usize; 4] {
     let count = |is: fn(&Verdict) -> bool| {
-        compared(page).filter(|(_, comparison)| is(&comparison.verdict)).count()
+        comparisons(page).filter(|(_, comparison)| is(&comparison.verdict)).count()
     };
     [
         count(|it| matches!(it, Verdict::Better)),
@@ -55,7 +55,7 @@ fn verdicts(page: &StudyPage) -> [usize; 4] {
 
 /// The reason of the first comparison without a verdict, such as too few blocks.
 fn why_unsettled(page: &StudyPage) -> Option<&str> {
-    compared(page).find_map(|(_, comparison)| match &comparison.verdict {
+    comparisons(page).find_map(|(_, comparison)| match &comparison.verdict {
         Verdict::Unknown(why) => Some(why.as_str()),
         Verdict::Better | Verdict::Same | Verdict::Worse => None,
     })
@@ -70,7 +70,7 @@ fn has_ratios(page: &StudyPage) -> bool {
 /// The answer: the result for the claims of the source, else for the comparisons.
 pub(super) fn sentence(page: &StudyPage) -> String {
     let [yes, no, open, absent] = claims(page);
-    let comparisons = compared(page).count();
+    let comparisons = comparisons(page).count();
     match (yes + no + open + absent, comparisons) {
         (0, 0) if page.measured.is_empty() => "nothing was measured".to_owned(),
         (0, 0) if has_ratios(page) => {
@@ -126,7 +126,7 @@ pub(super) fn figures(page: &StudyPage) -> Vec<Figure> {
 }
 
 fn of_comparisons(page: &StudyPage) -> Option<Figure> {
-    let all = compared(page).count();
+    let all = comparisons(page).count();
     let baseline = page.baseline.as_ref().filter(|_| all > 0)?;
     let [better, same, worse, unknown] = verdicts(page);
     Some(Figure {
@@ -139,14 +139,14 @@ fn of_comparisons(page: &StudyPage) -> Option<Figure> {
 /// Comparisons that are significantly worse, the largest loss first.
 fn losses(page: &StudyPage) -> Vec<(&MeasuredFigure, &Comparison)> {
     let mut losses: Vec<_> =
-        compared(page).filter(|(_, it)| it.verdict == Verdict::Worse).collect();
+        comparisons(page).filter(|(_, it)| it.verdict == Verdict::Worse).collect();
     losses.sort_by(|a, b| f64::total_cmp(&b.1.ratio.ln().abs(), &a.1.ratio.ln().abs()));
     losses
 }
 
 fn worst_cost(page: &StudyPage) -> Option<Figure> {
     let label = "worst cost".to_owned();
-    compared(page).next()?;
+    comparisons(page).next()?;
     let Some((one, comparison)) = losses(page).into_iter().next() else {
         return Some(Figure { value: "none shown".to_owned(), label, note: costs_words(page) });
     };
@@ -187,8 +187,7 @@ pub(super) fn costs_words(page: &StudyPage) -> String {
         0 => String::new(),
         _ => format!(" The table shows the {MOST_COSTS} largest losses."),
     };
-    let has_no_side = |(one, _): (&MeasuredFigure, _)| one.unit.higher_is_better().is_none();
-    let sides = if losses(page).into_iter().any(has_no_side) {
+    let sides = if losses(page).iter().any(|(one, _)| one.unit.higher_is_better().is_none()) {
         " Of counts and shares, less is taken for better."
     } else {
         ""

@@ -36,10 +36,10 @@ fn width(text: &str) -> f64 {
 /// Numbers on a scale: those that would touch the previous one are left out; the tick marks show
 /// their positions.
 pub(super) fn of_scale(ticks: Ticks) -> Labels {
-    Labels::Level(thinned(ticks).into_iter().map(|(x, text)| (x, vec![text])).collect())
+    Labels::Level(thin(ticks).into_iter().map(|(x, text)| (x, vec![text])).collect())
 }
 
-fn thinned(ticks: Ticks) -> Ticks {
+fn thin(ticks: Ticks) -> Ticks {
     let mut right = f64::MIN;
     ticks
         .into_iter()
@@ -57,22 +57,22 @@ fn thinned(ticks: Ticks) -> Ticks {
 /// Names, each with this width: none is left out or truncated.
 pub(super) fn of_names(ticks: Ticks, room: f64) -> Labels {
     let broken: Option<Vec<(f64, Vec<String>)>> =
-        ticks.iter().map(|(x, text)| Some((*x, broken(text, room - GAP)?))).collect();
+        ticks.iter().map(|(x, text)| Some((*x, break_lines(text, room - GAP)?))).collect();
     if let Some(lines) = broken {
         return Labels::Level(lines);
     }
-    let reaches = |(x, text): &(f64, String)| x - text.chars().count() as f64 * SLANT_LETTER >= 0.0;
-    if room >= SLANT_PITCH && ticks.iter().all(reaches) {
+    let reaches = |x: f64, text: &str| x - text.chars().count() as f64 * SLANT_LETTER >= 0.0;
+    if room >= SLANT_PITCH && ticks.iter().all(|(x, text)| reaches(*x, text)) {
         return Labels::Slanting(ticks);
     }
     let (places, names): (Vec<f64>, Vec<String>) = ticks.into_iter().unzip();
     let numbers = places.into_iter().zip(1_u32..).map(|(x, number)| (x, number.to_string()));
-    Labels::Numbered(thinned(numbers.collect()), names)
+    Labels::Numbered(thin(numbers.collect()), names)
 }
 
 /// A text in lines of this width, broken after spaces and punctuation; `None` if a word is wider or
 /// there are too many lines.
-fn broken(text: &str, room: f64) -> Option<Vec<String>> {
+fn break_lines(text: &str, room: f64) -> Option<Vec<String>> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_inclusive([' ', '-', '_', '/', ':', ',', '=']) {
         if width(word.trim_end()) > room {
@@ -104,7 +104,7 @@ impl Labels {
     }
 
     /// The labels that the numbers stand for.
-    pub(super) fn numbered(&self) -> Vec<String> {
+    pub(super) fn numbered_names(&self) -> Vec<String> {
         match self {
             Labels::Numbered(_, names) => names.clone(),
             Labels::Level(_) | Labels::Slanting(_) => Vec::new(),
@@ -124,7 +124,7 @@ impl Labels {
             }
             Labels::Slanting(ticks) => {
                 for (x, text) in ticks {
-                    svg.slanted("tick", (*x + 3.0, floor + 12.0), text);
+                    svg.slant_text("tick", (*x + 3.0, floor + 12.0), text);
                 }
             }
             Labels::Numbered(ticks, _) => {

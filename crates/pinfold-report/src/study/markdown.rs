@@ -1,7 +1,7 @@
 //! A study's results as Markdown, with its charts as SVG files: for a repository or a paper.
 
 use super::model::{Agreement, ClaimRow, PageTable, Picture, StudyPage};
-use super::{STYLE, drawn};
+use super::{STYLE, draw};
 use crate::svg::escape;
 
 /// Width of the drawing of a panel (user units of SVG).
@@ -54,7 +54,7 @@ pub fn study_markdown(page: &StudyPage, folder: &str, facts: &[(String, String)]
     for picture in full {
         let (file, drawing) = (format!("{}.svg", picture.name), chart(picture));
         let title = line(&picture.title);
-        text.push_str(&format!("**{title}.** {}\n\n", line(&drawn(picture).note)));
+        text.push_str(&format!("**{title}.** {}\n\n", line(&draw(picture).note)));
         text.push_str(&format!("![{title}]({folder}/{file})\n\n"));
         charts.push((file, drawing));
     }
@@ -157,7 +157,7 @@ fn line(text: &str) -> String {
 
 /// A chart as one file: legend, then panels, two in a row.
 fn chart(picture: &Picture) -> String {
-    let drawn = drawn(picture);
+    let drawn = draw(picture);
     let across = drawn.panels.len().clamp(1, 2);
     let width = across as f64 * (PANEL + GAP) + GAP;
     let mut body = String::new();
@@ -165,7 +165,7 @@ fn chart(picture: &Picture) -> String {
         body.push_str(&format!("<text x=\"{}\" y=\"{}\">{}</text>\n", at.0, at.1, escape(text)));
     };
     let mut y = GAP;
-    for part in wrapped(&picture.title, width - 2.0 * GAP) {
+    for part in wrap(&picture.title, width - 2.0 * GAP) {
         y += LINE;
         text((GAP, y), &part);
     }
@@ -177,7 +177,7 @@ fn chart(picture: &Picture) -> String {
         if x > GAP && x + wide > width {
             (x, y) = (GAP, y + LINE);
         }
-        keys.push_str(&placed(key, x, y - 11.0, 34.0, 14.0));
+        keys.push_str(&place(key, x, y - 11.0, 34.0, 14.0));
         text((x + 40.0, y), name);
         x += wide;
     }
@@ -193,7 +193,7 @@ fn chart(picture: &Picture) -> String {
                 text((x, y), title);
             }
             let height = height(svg);
-            panels.push_str(&placed(svg, x, y + 4.0, PANEL, height));
+            panels.push_str(&place(svg, x, y + 4.0, PANEL, height));
             tallest = tallest.max(height);
         }
         y += tallest + LINE + GAP;
@@ -212,7 +212,7 @@ fn chart(picture: &Picture) -> String {
 }
 
 /// The text in lines that are at most this wide, broken at spaces.
-fn wrapped(text: &str, width: f64) -> Vec<String> {
+fn wrap(text: &str, width: f64) -> Vec<String> {
     let fits = |line: &str| line.chars().count() as f64 * LETTER <= width;
     let mut lines = vec![String::new()];
     for word in text.split_ascii_whitespace() {
@@ -228,7 +228,7 @@ fn wrapped(text: &str, width: f64) -> Vec<String> {
 }
 
 /// A drawing at a place of another one.
-fn placed(svg: &str, x: f64, y: f64, width: f64, height: f64) -> String {
+fn place(svg: &str, x: f64, y: f64, width: f64, height: f64) -> String {
     let at = format!("<svg x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"");
     format!("{}\n", svg.replacen("<svg", &at, 1))
 }
@@ -263,9 +263,9 @@ mod tests {
 
     #[test]
     fn a_title_is_broken_at_spaces_and_not_cut_off() {
-        assert_eq!(wrapped("one two three", 7.0 * LETTER), ["one two", "three"]);
-        assert_eq!(wrapped("one", 1000.0), ["one"]);
-        assert_eq!(wrapped("incomprehensible one", 4.0 * LETTER), ["incomprehensible", "one"]);
+        assert_eq!(wrap("one two three", 7.0 * LETTER), ["one two", "three"]);
+        assert_eq!(wrap("one", 1000.0), ["one"]);
+        assert_eq!(wrap("incomprehensible one", 4.0 * LETTER), ["incomprehensible", "one"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The view model of a study's page, as plain data.
 
-use pinfold_model::Unit;
+use pinfold_model::{PlotKind, Unit};
 
 use super::brackets::Brackets;
 use crate::format;
@@ -48,19 +48,6 @@ impl Scale {
             Scale::Points => "points",
         }
     }
-}
-
-/// The kind of a chart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PictureKind {
-    /// Lines with intervals.
-    Lines,
-    /// Bars with intervals.
-    Bars,
-    /// Samples by percentile: shares from 0 to 1 on the x axis, as −log10(1 − p).
-    Percentiles,
-    /// Samples of one trial in their order, over numbers.
-    Sequence,
 }
 
 /// One point of a chart.
@@ -115,7 +102,7 @@ pub struct Picture {
     /// Title of the chart.
     pub title: String,
     /// Kind of the chart.
-    pub kind: PictureKind,
+    pub kind: PlotKind,
     /// The kind of its numbers.
     pub scale: Scale,
     /// Title of the x axis.
@@ -241,6 +228,28 @@ pub struct PageTable {
     pub header: Vec<String>,
     /// Rows of the table.
     pub rows: Vec<Vec<String>>,
+}
+
+impl PageTable {
+    /// A table with this number of columns that are names.
+    #[must_use]
+    pub fn new<S: AsRef<str>>(
+        name: &str,
+        title: &str,
+        names: usize,
+        header: &[S],
+        rows: Vec<Vec<String>>,
+    ) -> Self {
+        let header = header.iter().map(|text| text.as_ref().to_owned()).collect();
+        let (name, title) = (name.to_owned(), title.to_owned());
+        Self { name, title, note: String::new(), missing: Vec::new(), names, header, rows }
+    }
+
+    /// Adds a remark.
+    #[must_use]
+    pub fn with_note(self, note: impl Into<String>) -> Self {
+        Self { note: note.into(), ..self }
+    }
 }
 
 /// The estimate of one figure in one cell.

@@ -3,10 +3,10 @@
 //! The x axis of lines is numeric if all its texts are numbers, else categorical; that of bars is
 //! always categorical. All panels of a chart have the same axes.
 
-use pinfold_model::Unit;
+use pinfold_model::{PlotKind, Unit};
 
 use super::labels::{self, Labels};
-use super::model::{ChartPoint, Line, Panel, Picture, PictureKind, Scale, SourceMark};
+use super::model::{ChartPoint, Line, Panel, Picture, Scale, SourceMark};
 use crate::axis::LogAxis;
 use crate::format;
 use crate::series::{Marker, look};
@@ -40,13 +40,13 @@ const ROOM_ABOVE: f64 = 0.08;
 const FOOT: f64 = 2.5;
 
 /// Bar, or line and marker, with this appearance, for the legend.
-pub(super) fn key(kind: PictureKind, index: usize) -> String {
+pub(super) fn key(kind: PlotKind, index: usize) -> String {
     let (class, marker) = look(index);
     let drawing = match kind {
-        PictureKind::Bars => {
+        PlotKind::Bars => {
             "<rect class=\"mark\" x=\"9\" y=\"2\" width=\"16\" height=\"10\"/>".to_owned()
         }
-        PictureKind::Lines | PictureKind::Percentiles | PictureKind::Sequence => format!(
+        PlotKind::Lines | PlotKind::Percentiles | PlotKind::Sequence => format!(
             "<line class=\"line\" x1=\"1\" y1=\"7\" x2=\"33\" y2=\"7\"/>\
              <path class=\"{}\" d=\"M17 7{}\"/>",
             marker.class(),
@@ -170,7 +170,7 @@ enum Spacing {
 }
 
 impl Spacing {
-    fn scaled(self, number: f64) -> f64 {
+    fn scale(self, number: f64) -> f64 {
         match self {
             Spacing::Linear => number,
             Spacing::Log => number.ln(),
@@ -195,30 +195,30 @@ impl<'p> Along<'p> {
         let lines = picture.panels.iter().flat_map(|panel| &panel.lines);
         let of_spots = lines.flat_map(|line| &line.spots).map(|spot| spot.x.as_str());
         let (texts, spacing): (Vec<&str>, Spacing) = match picture.kind {
-            PictureKind::Percentiles => (of_spots.collect(), Spacing::Nines),
-            PictureKind::Sequence => (of_spots.collect(), spaced),
-            PictureKind::Lines | PictureKind::Bars => {
+            PlotKind::Percentiles => (of_spots.collect(), Spacing::Nines),
+            PlotKind::Sequence => (of_spots.collect(), spaced),
+            PlotKind::Lines | PlotKind::Bars => {
                 (picture.along.iter().map(String::as_str).collect(), spaced)
             }
         };
         let numbers: Option<Vec<f64>> = texts.iter().map(|text| number_of(text)).collect();
         let numbers = numbers.filter(|numbers| {
-            picture.kind != PictureKind::Bars
+            picture.kind != PlotKind::Bars
                 && numbers.len() > 1
                 && (!log || numbers.iter().all(|number| *number > 0.0))
         });
         let ends = numbers.map(|numbers| {
-            let scaled = numbers.into_iter().map(|number| spacing.scaled(number));
+            let scaled = numbers.into_iter().map(|number| spacing.scale(number));
             scaled.fold((f64::MAX, f64::MIN), |(low, high), n| (low.min(n), high.max(n)))
         });
-        let is_dense = picture.kind == PictureKind::Sequence && !log;
+        let is_dense = picture.kind == PlotKind::Sequence && !log;
         Self { texts, numbers: ends.map(|ends| (ends, spacing)), is_dense }
     }
 
     /// The pixel of a number, if the axis is numeric.
     fn at(&self, number: f64) -> Option<f64> {
         let ((low, high), spacing) = self.numbers?;
-        let share = (spacing.scaled(number) - low) / (high - low);
+        let share = (spacing.scale(number) - low) / (high - low);
         let inset = 14.0;
         Some(LEFT + inset + share * (WIDTH - LEFT - RIGHT - 2.0 * inset))
     }
@@ -237,7 +237,7 @@ impl<'p> Along<'p> {
     fn labels(&self, unit: Option<Unit>) -> Labels {
         if let Some(((_, high), Spacing::Nines)) = self.numbers {
             let there =
-                PERCENTILES.iter().filter(|(share, _)| Spacing::Nines.scaled(*share) <= high);
+                PERCENTILES.iter().filter(|(share, _)| Spacing::Nines.scale(*share) <= high);
             let ticks = there.filter_map(|(at, word)| Some((self.at(*at)?, (*word).to_owned())));
             return labels::of_scale(ticks.collect());
         }
@@ -301,7 +301,7 @@ pub(super) fn panels(picture: &Picture) -> Panels {
                 (panel.title.clone(), draw(picture, index, panel, axes.as_ref(), &labels))
             })
             .collect(),
-        numbered: labels.numbered(),
+        numbered: labels.numbered_names(),
     }
 }
 
@@ -334,11 +334,11 @@ fn draw(
             let (class, _) = look(place);
             svg.open_group(&format!("series {class}"), Some(&describe(line)));
             match picture.kind {
-                PictureKind::Lines => draw_line(&mut svg, line, place, axes),
-                PictureKind::Percentiles | PictureKind::Sequence => {
+                PlotKind::Lines => draw_line(&mut svg, line, place, axes),
+                PlotKind::Percentiles | PlotKind::Sequence => {
                     draw_dense(&mut svg, line, place, axes);
                 }
-                PictureKind::Bars => draw_bars(&mut svg, picture, line, place, axes),
+                PlotKind::Bars => draw_bars(&mut svg, picture, line, place, axes),
             }
             svg.close_group();
         }
@@ -439,8 +439,8 @@ fn draw_source(svg: &mut Svg, picture: &Picture, mark: &SourceMark, axes: &Axes<
     let place = picture.names.iter().position(|name| *name == mark.line);
     let (Some(place), Some(middle)) = (place, along.place(&mark.x)) else { return };
     let shift = match picture.kind {
-        PictureKind::Bars => bar_shift(picture, place) * bar_width(picture, along),
-        PictureKind::Lines | PictureKind::Percentiles | PictureKind::Sequence => 0.0,
+        PlotKind::Bars => bar_shift(picture, place) * bar_width(picture, along),
+        PlotKind::Lines | PlotKind::Percentiles | PlotKind::Sequence => 0.0,
     };
     let (class, _) = look(place);
     let says = format!("source, {}, {} {}: ", mark.line, picture.x, mark.x);

@@ -1,10 +1,8 @@
 //! Consistency rules for the numbers of a study's page, independent of the measured values.
 
-use pinfold_model::Unit;
+use pinfold_model::{PlotKind, Unit};
 
-use super::model::{
-    ChartPoint, Line, MeasuredFigure, Picture, PictureKind, Scale, Spread, StudyPage,
-};
+use super::model::{ChartPoint, Line, MeasuredFigure, Picture, Scale, Spread, StudyPage};
 use crate::rules::{ROUNDING, of_comparison};
 
 /// Every number of the page that is impossible or contradicts another: one sentence each.
@@ -78,14 +76,14 @@ fn of_line(picture: &Picture, line: &Line) -> Option<String> {
     }) {
         return Some(why);
     }
-    if picture.kind == PictureKind::Sequence {
+    if picture.kind == PlotKind::Sequence {
         let at = |spot: &ChartPoint| spot.x.parse::<f64>().ok();
         return (!spots
             .windows(2)
             .all(|pair| at(&pair[0]).is_some() && at(&pair[0]) <= at(&pair[1])))
         .then(|| "a sample before an earlier one".to_owned());
     }
-    if picture.kind != PictureKind::Percentiles {
+    if picture.kind != PlotKind::Percentiles {
         return None;
     }
     let share =

@@ -12,7 +12,7 @@ const MOST_ROWS: usize = 400;
 
 /// All data tables.
 pub(super) fn evidence(page: &StudyPage) -> Vec<PageTable> {
-    [measured(page), pairs(page)].into_iter().chain(page.evidence.iter().cloned()).collect()
+    [measured_table(page), pairs(page)].into_iter().chain(page.evidence.iter().cloned()).collect()
 }
 
 fn of_all(shown: usize, all: usize) -> String {
@@ -31,7 +31,7 @@ fn verdict(comparison: &Comparison) -> String {
     }
 }
 
-fn measured(page: &StudyPage) -> PageTable {
+fn measured_table(page: &StudyPage) -> PageTable {
     let rows: Vec<Vec<String>> = page.measured.iter().take(MOST_ROWS).map(row).collect();
     let brackets = Brackets::from_blocks(page.measured.iter().map(|one| one.blocks)).header();
     let header = [
@@ -44,15 +44,8 @@ fn measured(page: &StudyPage) -> PageTable {
         "p (Holm)",
         "verdict",
     ];
-    PageTable {
-        name: "evidence".to_owned(),
-        title: "Every cell".to_owned(),
-        note: of_all(rows.len(), page.measured.len()),
-        missing: Vec::new(),
-        names: 2,
-        header: header.map(str::to_owned).to_vec(),
-        rows,
-    }
+    let note = of_all(rows.len(), page.measured.len());
+    PageTable::new("evidence", "Every cell", 2, &header, rows).with_note(note)
 }
 
 fn row(one: &MeasuredFigure) -> Vec<String> {
@@ -94,20 +87,11 @@ fn pairs(page: &StudyPage) -> PageTable {
     let brackets = Brackets::from_blocks(page.pairs.iter().map(|pair| pair.blocks)).header();
     let ratio = "ratio of the second measurement to the first: median of the blocks’ ratios";
     let header = ["cell", "figure", "blocks", &format!("{ratio} ({brackets})"), "verdict"];
-    PageTable {
-        name: "noise".to_owned(),
-        title: "The A/A pairs: the noise floor".to_owned(),
-        note: if page.pairs.is_empty() {
-            page.no_pairs.clone()
-        } else {
-            format!(
-                "the same cell under two names, so any difference is noise; {}",
-                of_all(rows.len(), page.pairs.len())
-            )
-        },
-        missing: Vec::new(),
-        names: 2,
-        header: header.map(str::to_owned).to_vec(),
-        rows,
-    }
+    let note = if page.pairs.is_empty() {
+        page.no_pairs.clone()
+    } else {
+        let shown = of_all(rows.len(), page.pairs.len());
+        format!("the same cell under two names, so any difference is noise; {shown}")
+    };
+    PageTable::new("noise", "The A/A pairs: the noise floor", 2, &header, rows).with_note(note)
 }

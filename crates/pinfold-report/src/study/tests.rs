@@ -1,11 +1,11 @@
 //! Tests of the page of studies.
 
-use pinfold_model::Unit;
+use pinfold_model::{PlotKind, Unit};
 
 use super::*;
 use crate::page::{Comparison, Verdict};
 
-fn picture(name: &str, kind: PictureKind) -> Picture {
+fn picture(name: &str, kind: PlotKind) -> Picture {
     let spot = |x: &str, value: f64| ChartPoint {
         x: x.to_owned(),
         value,
@@ -57,7 +57,7 @@ fn percentiles() -> Picture {
             ideal: Vec::new(),
             source: Vec::new(),
         }],
-        ..picture("percentiles", PictureKind::Percentiles)
+        ..picture("percentiles", PlotKind::Percentiles)
     }
 }
 
@@ -101,14 +101,14 @@ fn page() -> StudyPage {
         version: "0.1.0".to_owned(),
         claims: vec![claim()],
         pictures: vec![
-            picture("figure-5", PictureKind::Lines),
-            picture("figure-6", PictureKind::Bars),
+            picture("figure-5", PlotKind::Lines),
+            picture("figure-6", PlotKind::Bars),
             percentiles(),
             Picture {
                 panels: Vec::new(),
                 title: "An empty one".to_owned(),
                 missing: vec!["too small".to_owned(), "no <SMT>".to_owned()],
-                ..picture("empty", PictureKind::Lines)
+                ..picture("empty", PlotKind::Lines)
             },
         ],
         tables: vec![PageTable {

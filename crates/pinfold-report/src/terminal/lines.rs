@@ -11,7 +11,7 @@
 
 use pinfold_model::Unit;
 
-use super::{LEAST_WIDTH, LEFT, LINEAR_RATIO, ROWS, axis, index, rounded};
+use super::{LEAST_WIDTH, LEFT, LINEAR_RATIO, ROWS, axis, index, round_for_axis};
 use crate::format;
 
 /// Markers of the points, by line.
@@ -27,10 +27,10 @@ pub fn lines(series: &[Line], unit: Unit, width: usize) -> Option<String> {
     let series: Vec<Line> = series.iter().map(drawable).collect();
     let frame = Frame::new(&series, width.max(LEAST_WIDTH) - LEFT)?;
     let mut text = String::new();
-    for (height, cells) in frame.drawn(&series).iter().enumerate().rev() {
+    for (height, cells) in frame.draw(&series).iter().enumerate().rev() {
         let is_named = [0, ROWS / 2, ROWS - 1].contains(&height);
         let name = if is_named {
-            format::tick(rounded(frame.value_at(height)), unit)
+            format::tick(round_for_axis(frame.value_at(height)), unit)
         } else {
             String::new()
         };
@@ -46,9 +46,11 @@ pub fn lines(series: &[Line], unit: Unit, width: usize) -> Option<String> {
 }
 
 /// Removes the points that cannot be on logarithmic axes.
-fn drawable((name, points): &Line) -> Line {
-    let is_drawn = |(place, value): &&(f64, f64)| *place > 0.0 && *value > 0.0 && value.is_finite();
-    (name.clone(), points.iter().filter(is_drawn).copied().collect())
+fn drawable(line: &Line) -> Line {
+    let (name, points) = line;
+    let points = points.iter().copied();
+    let drawn = points.filter(|(x, value)| *x > 0.0 && *value > 0.0 && value.is_finite());
+    (name.clone(), drawn.collect())
 }
 
 /// The ranges of the axes.
@@ -93,7 +95,7 @@ impl Frame {
     }
 
     /// The rows, from bottom to top.
-    fn drawn(&self, series: &[Line]) -> Vec<Vec<char>> {
+    fn draw(&self, series: &[Line]) -> Vec<Vec<char>> {
         let mut grid = vec![vec![' '; self.columns]; ROWS];
         for pair in series.iter().flat_map(|(_, points)| points.windows(2)) {
             let (from, to) = (self.column(pair[0].0), self.column(pair[1].0));

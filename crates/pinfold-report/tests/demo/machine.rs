@@ -56,28 +56,30 @@ pub fn machine(shape: [u32; 5]) -> Topology {
     let pus: Vec<Pu> = (0..sizes.cores)
         .flat_map(|core| (0..threads).map(move |rank| sizes.pu(core, rank)))
         .collect();
-    let core = |(id, pus)| {
+    let core = |id: u32, pus| {
         let package = PackageId(id / sizes.per_package);
         Core { id: CoreId(id), pus, package, kind: CoreKind::Uniform }
     };
-    let l3 = |(id, pus)| L3Domain { id: L3Id(id), pus, size_bytes: 32 << 20, ways: 16 };
-    let node = |(id, pus)| NumaNode {
+    let l3 = |id, pus| L3Domain { id: L3Id(id), pus, size_bytes: 32 << 20, ways: 16 };
+    let node = |id, pus| NumaNode {
         id: NodeId(id),
         pus,
         memory_bytes: 16 << 30,
         free_bytes: None,
         huge_pages: Vec::new(),
     };
-    let package = |(id, pus)| Package { id: PackageId(id), pus };
     Topology {
         source: Source::Synthetic("example".to_owned()),
         fingerprint: "5f1c0ffee0example".to_owned(),
         model: Some("Example CPU @ 2.60 GHz".to_owned()),
         hypervisor: Some("KVM".to_owned()),
-        cores: sizes.groups(1).map(core).collect(),
-        l3: sizes.groups(sizes.per_l3).map(l3).collect(),
-        nodes: sizes.groups(sizes.per_node).map(node).collect(),
-        packages: sizes.groups(sizes.per_package).map(package).collect(),
+        cores: sizes.groups(1).map(|(id, pus)| core(id, pus)).collect(),
+        l3: sizes.groups(sizes.per_l3).map(|(id, pus)| l3(id, pus)).collect(),
+        nodes: sizes.groups(sizes.per_node).map(|(id, pus)| node(id, pus)).collect(),
+        packages: sizes
+            .groups(sizes.per_package)
+            .map(|(id, pus)| Package { id: PackageId(id), pus })
+            .collect(),
         smt: if threads > 1 { Smt::On } else { Smt::NotSupported },
         offline: CpuSet::new(),
         isolated: CpuSet::new(),

@@ -22,15 +22,15 @@ impl Copies {
     }
 
     /// The result of the measured run, if all have ended; an error if one of them failed.
-    pub fn ended(&mut self) -> Option<Result<JobResult, TrialError>> {
+    pub fn poll_result(&mut self) -> Option<Result<JobResult, TrialError>> {
         if self.result.is_none() {
-            self.result = self.own.ended();
+            self.result = self.own.poll_result();
         }
         if let Some(Err(_)) = &self.result {
             return self.result.take();
         }
         while let Some(last) = self.others.last_mut() {
-            if let Err(error) = last.ended()? {
+            if let Err(error) = last.poll_result()? {
                 let why = format!("a copy next to it: {}", error.message);
                 return Some(Err(TrialError::failed(why)));
             }

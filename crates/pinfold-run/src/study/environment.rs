@@ -51,7 +51,7 @@ impl TrialEnvironment {
     }
 
     /// The CPUs that neighbours leave free.
-    pub fn measured(&self) -> Measured {
+    pub fn measured_cpus(&self) -> Measured {
         let vcpus = match self {
             TrialEnvironment::Guest(guest) => Some(guest.vcpu_pus()),
             TrialEnvironment::Plain(_)
@@ -100,7 +100,7 @@ impl TrialEnvironment {
                 return Err("placements cannot be combined with slow cores, which have their own"
                     .to_owned());
             }
-            return slowed(study, cell, cores.unwrap_or(1), topology, facts);
+            return slow_placement(study, cell, cores.unwrap_or(1), topology, facts);
         }
         if variant(study, cell) != Variant::Corrected {
             return Err(NOTHING_SLOWED.to_owned());
@@ -119,7 +119,7 @@ impl TrialEnvironment {
         }
         let size = cores.or(vcpus).or(threads).unwrap_or(1);
         let strategy = strategy.unwrap_or(NONE);
-        let plan = planned(strategy, &knobs, size, topology)?;
+        let plan = plan_trial(strategy, &knobs, size, topology)?;
         let asks = |word: &String| word.contains("{places}");
         let places = if cell.workload(study).program.words().iter().any(asks) {
             guests::places(&guests::plan(strategy, EmulatorRequest::Usual, size, topology)?)
@@ -199,7 +199,7 @@ fn lacking(host: &LiveHost, knobs: &[String], topology: &Topology) -> Option<Str
     if knobs.is_empty() {
         return None;
     }
-    let plan = planned(NONE, knobs, 1, topology).ok()?;
+    let plan = plan_trial(NONE, knobs, 1, topology).ok()?;
     let stat = host.read_text(&paths::process_stat(process::own_pid())).ok()?;
     let task = proc_stat::parse(&stat).ok()?.task();
     let target = Target::new(task.tid, vec![(task, Role::Task)]);
@@ -230,7 +230,7 @@ fn count(level: &Level, what: &str) -> Result<u32, String> {
     level.text.parse().map_err(|_| format!("{what}: {level} is not a whole number"))
 }
 
-fn planned(
+fn plan_trial(
     strategy: &str,
     knobs: &[String],
     size: u32,
@@ -257,7 +257,7 @@ fn variant(study: &Study, cell: &Cell) -> Variant {
 }
 
 /// A vnode, or its CPUs at full speed if nothing slows them.
-fn slowed(
+fn slow_placement(
     study: &Study,
     cell: &Cell,
     cores: u32,
@@ -350,7 +350,7 @@ lasts = "10ms"
         let facts = Facts { is_root: true, ..Facts::default() };
         let check = |levels: [usize; 3], expected: Result<Variant, &str>| {
             let cell = Cell { workload: 0, levels: levels.into(), baseline: None, skipped: None };
-            let found = slowed(&study, &cell, 1, &topology, &facts);
+            let found = slow_placement(&study, &cell, 1, &topology, &facts);
             let found = found.map(|setup| match setup {
                 TrialEnvironment::Slowed(plan) => plan.vnodes[0].variant,
                 TrialEnvironment::Plain(_)

@@ -38,7 +38,7 @@ impl FutexWatch {
             match futex_cycles::start(host, threads) {
                 Ok(sampling) => Ok(sampling),
                 Err(LocksError::Unavailable { why }) => Err(why),
-                Err(error @ LocksError::Watch(_)) => return Err(failed(&error)),
+                Err(error @ LocksError::Watch(_)) => return Err(trial_error(&error)),
             }
         };
         Ok(Self { probes, sampling, marks: Vec::new() })
@@ -47,7 +47,7 @@ impl FutexWatch {
     /// The region of interest begins or ends.
     pub(super) fn mark(&mut self) -> Result<(), TrialError> {
         if let Ok(sampling) = &self.sampling {
-            self.marks.push(sampling.read().map_err(|error| failed(&error))?);
+            self.marks.push(sampling.read().map_err(|error| trial_error(&error))?);
         }
         Ok(())
     }
@@ -62,7 +62,7 @@ impl FutexWatch {
                 return Ok((self.probes.iter().map(figure).collect(), Vec::new()));
             }
         };
-        let (all, mut symbols) = sampling.stop().map_err(|error| failed(&error))?;
+        let (all, mut symbols) = sampling.stop().map_err(|error| trial_error(&error))?;
         let roi = self.marks.first().map(|begin| self.marks.get(1).unwrap_or(&all).since(begin));
         let mut findings = Vec::new();
         if all.clock != SampledClock::Cycles {
@@ -111,7 +111,7 @@ fn of_lock(lock: Option<MainLock>, inside: u64, findings: &mut Vec<Finding>) -> 
     figure
 }
 
-fn failed(error: &dyn std::fmt::Display) -> TrialError {
+fn trial_error(error: &dyn std::fmt::Display) -> TrialError {
     TrialError::failed(format!("it cannot be observed: {error}"))
 }
 

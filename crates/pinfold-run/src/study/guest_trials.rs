@@ -56,7 +56,7 @@ enum Stopped {
 
 type TrialOutcome<T> = Result<Result<T, TrialError>, Stopped>;
 
-fn lost(error: &AgentError) -> Stopped {
+fn lost_agent(error: &AgentError) -> Stopped {
     Stopped::Lost(Failure::from_error(Exit::Vm, error, error.hint()))
 }
 
@@ -70,7 +70,7 @@ impl Inside<'_> {
         let Some(agent) = self.running.agent.clone() else {
             return Err(Failure::new(Exit::Vm, "the guest has no agent"));
         };
-        for (index, wanted) in request.wanted().enumerate() {
+        for (index, wanted) in request.requests().enumerate() {
             let result = match self.trial(&agent, wanted) {
                 Ok(result) => result,
                 Err(Stopped::Interrupted) => return Ok(()),
@@ -140,14 +140,14 @@ impl Inside<'_> {
             Some("loaded-no-disk") => Some(GuestSide::start(agent, vcpus, None)),
             Some(_) | None => None,
         };
-        let side = side.transpose().map_err(|error| lost(&error))?;
+        let side = side.transpose().map_err(|error| lost_agent(&error))?;
         if side.is_some() || is_host_loaded {
             SystemClock.sleep_ns(SETTLE_NS);
         }
-        let result = self.measured(agent, wanted, &argv)?;
+        let result = self.run_measured(agent, wanted, &argv)?;
         let all_ran = side.as_ref().is_none_or(|side| side.all_run(agent));
         if let Some(side) = side {
-            side.stop(agent).map_err(|error| lost(&error))?;
+            side.stop(agent).map_err(|error| lost_agent(&error))?;
         }
         set(false)?;
         Ok(if all_ran {
@@ -158,7 +158,7 @@ impl Inside<'_> {
     }
 
     /// The warm-up runs and the measured one.
-    fn measured(
+    fn run_measured(
         &self,
         agent: &Agent,
         wanted: TrialRequest<'_>,
@@ -216,7 +216,7 @@ impl Inside<'_> {
                 Err(error) => return Ok(Err(TrialError::failed(error.to_string()))),
             };
             for agent in [&[agent], self.copies.as_slice()].concat() {
-                agent.send_file(&inside, 0o755, &bytes).map_err(|error| lost(&error))?;
+                agent.send_file(&inside, 0o755, &bytes).map_err(|error| lost_agent(&error))?;
             }
             self.sent.insert(inside.clone(), path);
         }
@@ -260,8 +260,8 @@ struct Started<'a> {
 impl<'a> Started<'a> {
     fn new(agent: &'a Agent, argv: &[String]) -> Result<Self, Stopped> {
         let began_ns = SystemClock.now_ns();
-        let channel = agent.start(argv).map_err(|error| lost(&error))?;
-        agent.close(channel).map_err(|error| lost(&error))?;
+        let channel = agent.start(argv).map_err(|error| lost_agent(&error))?;
+        agent.close(channel).map_err(|error| lost_agent(&error))?;
         Ok(Self { agent, channel, began_ns })
     }
 
@@ -297,13 +297,13 @@ impl<'a> Started<'a> {
                 continue;
             }
             let limit = limit_ns as f64 / 1e9;
-            agent.kill(channel, SIGKILL).map_err(|error| lost(&error))?;
+            agent.kill(channel, SIGKILL).map_err(|error| lost_agent(&error))?;
             if !agent.ends_within(channel, DEATH_NS) {
                 let why = format!("it did not finish within its {limit} s, and the guest hangs");
                 return Err(Stopped::Lost(Failure::new(Exit::Vm, why)));
             }
             // Its output is discarded.
-            agent.wait(channel, 0).map_err(|error| lost(&error))?;
+            agent.wait(channel, 0).map_err(|error| lost_agent(&error))?;
             let why = format!("it did not finish within its {limit} s in the guest");
             return Ok(Err(TrialError::failed(why)));
         }
@@ -313,7 +313,7 @@ impl<'a> Started<'a> {
             Err(error @ AgentError::Refused { .. }) => {
                 return Ok(Err(TrialError::failed(error.to_string())));
             }
-            Err(error) => return Err(lost(&error)),
+            Err(error) => return Err(lost_agent(&error)),
         };
         if output.exit == GuestExit::Code(0) {
             let (stdout, stderr) = (output.stdout_text(), output.stderr_text());

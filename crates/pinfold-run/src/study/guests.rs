@@ -373,7 +373,7 @@ impl Guests {
 }
 
 /// The guests of a study's cells that are not skipped.
-pub fn wanted(
+pub fn wanted_guests(
     study: &Study,
     cells: &Cells,
     setup: &dyn Fn(&Cell) -> Option<GuestSetup>,

@@ -46,22 +46,22 @@ impl Neighbours {
         Measured { pus, vcpus }: &Measured,
         topology: &Topology,
     ) -> Result<Self, String> {
-        let beside = |pus: &CpuSet| Self::beside(study, cell, pus, topology);
+        let on = |pus: &CpuSet| Self::place_neighbours(study, cell, pus, topology);
         let Some(vcpus) = vcpus else {
             if cell.has_neighbour_guest(study) {
                 let why =
                     "a neighbour guest needs a measured guest, but a program is measured here";
                 return Err(why.to_owned());
             }
-            return beside(pus);
+            return on(pus);
         };
         // Its memory is bound when it starts.
-        let found = beside(pus).or_else(|_| beside(vcpus))?;
+        let found = on(pus).or_else(|_| on(vcpus))?;
         Ok(Self { memory: None, ..found })
     }
 
     /// The interference of a cell with these CPUs.
-    fn beside(
+    fn place_neighbours(
         study: &Study,
         cell: &Cell,
         pus: &CpuSet,
@@ -249,7 +249,7 @@ lasts = "1s"
 "#;
 
     /// The interference of a cell, as text.
-    fn beside(synthetic: &str, measured: &str, levels: [&str; 3]) -> String {
+    fn place_neighbours(synthetic: &str, measured: &str, levels: [&str; 3]) -> String {
         let topology =
             crate::inputs::topology(&crate::host::live().unwrap(), Some(synthetic)).unwrap();
         let study = library::from_toml(STUDY).unwrap();
@@ -275,7 +275,11 @@ lasts = "1s"
     fn nodes_and_neighbours_follow_the_topology() {
         let check = |measured: &str, levels: [&str; 3], expected: &str| {
             let two_nodes = "numa:2 core:3 pu:2";
-            assert_eq!(beside(two_nodes, measured, levels), expected, "{measured} {levels:?}");
+            assert_eq!(
+                place_neighbours(two_nodes, measured, levels),
+                expected,
+                "{measured} {levels:?}"
+            );
         };
         check("0", ["any", "none", "1"], "memory any, neighbours ");
         check("0", ["near", "none", "1"], "memory 0, neighbours ");
@@ -316,7 +320,7 @@ lasts = "1s"
     #[test]
     fn one_node_has_no_other() {
         let check = |levels: [&str; 3], expected: &str| {
-            assert_eq!(beside("numa:1 core:2 pu:1", "0", levels), expected, "{levels:?}");
+            assert_eq!(place_neighbours("numa:1 core:2 pu:1", "0", levels), expected, "{levels:?}");
         };
         check(
             ["far", "none", "1"],

@@ -141,7 +141,7 @@ impl Job {
     }
 
     /// The result, if it has ended; an error if it reached the time limit or failed.
-    pub fn ended(&mut self) -> Option<Result<JobResult, TrialError>> {
+    pub fn poll_result(&mut self) -> Option<Result<JobResult, TrialError>> {
         if self.done.load(Ordering::SeqCst) == self.readers.len() {
             return Some(self.collect());
         }

@@ -42,7 +42,7 @@ pub fn run(
     let mut runner = HostRunner::new(&machine, session, &pinload)?;
     let mut store = Store::open_or_create(new.store)?;
     // Before kernels of guests are looked for, which takes seconds.
-    study::vacant(&store, &new.whole.name)?;
+    study::require_vacant(&store, &new.whole.name)?;
     let cells = study::cells(new.study, &machine.facts, &runner);
     runner.prepare(new.study, &cells.map_err(|error| file_failure(new.file, error))?)?;
     let origin = host::origin(&machine.host, &machine.topology, new.study.seed)?;
@@ -153,7 +153,7 @@ fn work(
     // Child processes of later work must not inherit the mask of the last trial's supervisor.
     runner.release()?;
     match outcome? {
-        Outcome::Finished { .. } => Ok(()),
+        Outcome::Finished => Ok(()),
         Outcome::Interrupted { done, total } => {
             let path = store.path();
             let text =

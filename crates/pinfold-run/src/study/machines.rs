@@ -50,7 +50,8 @@ impl OtherMachine {
     /// All machines that run next to a guest; `mib` is the memory of each neighbour.
     pub fn all(
         guest: &GuestSetup,
-        (beside, mib): (&Neighbours, u32),
+        beside: &Neighbours,
+        mib: u32,
         topology: &Topology,
     ) -> Result<Vec<Self>, String> {
         let mut all = Vec::new();
@@ -149,7 +150,7 @@ mod tests {
             guest_room.iter().flat_map(CpuSet::iter).filter(|pu| pu.0 % 2 == 0).collect();
         let neighbours = firsts.into_iter().collect();
         let beside = Neighbours { memory: None, neighbours, guest_room };
-        let others = OtherMachine::all(&guest, (&beside, 700), &topology).unwrap();
+        let others = OtherMachine::all(&guest, &beside, 700, &topology).unwrap();
         (guest, others)
     }
 

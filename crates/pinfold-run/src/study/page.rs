@@ -10,17 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::files;
 use pinfold_model::text::{agree, counted};
-use pinfold_model::{Method, Unit, natural_order, shown_parameters};
+use pinfold_model::{Method, PlotKind, Unit, natural_order, shown_parameters};
 use pinfold_report::{
-    Agreement, Brackets, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel,
-    Picture, PictureKind, Scale, Spread, StudyPage, TableError, TableFiles, format,
+    Agreement, Brackets, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Picture,
+    Scale, Spread, StudyPage, TableError, TableFiles, format,
 };
 use pinfold_stats::{Interval, Verdict};
 use pinfold_study::store::{self, RunRecord, Store, StudyProgress};
 use pinfold_study::study::NodeTable;
 use pinfold_study::study::{
     self as library, Analysis, DisplayedStatistic, FactorEffect, Groups, HostFacts, Loaded, Plot,
-    PlotKind, QUICK, Selection, Study, Summary, Table,
+    QUICK, Selection, Study, Summary, Table,
 };
 
 pub use self::markdown::write_markdown;
@@ -70,14 +70,14 @@ pub fn page(analysis: &Analysis, nodes: &NodeTable) -> Result<StudyPage, Failure
             .into_iter()
             .chain(tables)
             .collect::<Result<_, _>>()?,
-        measured: analysis.estimates.iter().map(|one| measured(analysis, one)).collect(),
+        measured: analysis.estimates.iter().map(|one| measured_figure(analysis, one)).collect(),
         summary_name: study.summary.name().to_owned(),
         pairs: analysis.noise.iter().map(|one| pair(analysis, one)).collect(),
         no_pairs: marks::no_pairs(analysis),
         evidence: nodes::tables(nodes),
         trials: (analysis.progress.ok, analysis.progress.failed),
         skipped_cells: loaded.cells.all.iter().filter(|cell| cell.skipped.is_some()).count(),
-        executed_by: executed(analysis).into_keys().collect(),
+        executed_by: count_by_accelerator(analysis).into_keys().collect(),
         skipped: skipped.collect(),
         lab: study.lab.iter().map(|row| (row.case.clone(), row.shows.clone())).collect(),
         failed: failed.collect(),
@@ -150,9 +150,7 @@ fn groups(
     selection: &Selection,
     by: &[&str],
 ) -> Result<Groups, Failure> {
-    analysis
-        .groups(selection, by)
-        .map_err(|why| Failure::new(Exit::Input, format!("{name}: {why}")))
+    analysis.groups(selection, by).map_err(|why| failure(name, &why))
 }
 
 fn scale(selection: &Selection, groups: &Groups) -> Scale {
@@ -166,7 +164,7 @@ fn scale(selection: &Selection, groups: &Groups) -> Scale {
 }
 
 /// Texts in the order of the study's levels; those of labels in natural order, numbers by size.
-fn ordered(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<String> {
+fn order_levels(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<String> {
     let study = &analysis.loaded.study;
     let known: Vec<&str> = match study.factor(name) {
         Some(factor) => factor.levels.iter().map(|level| level.text.as_str()).collect(),
@@ -180,15 +178,15 @@ fn ordered(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<Strin
 }
 
 /// A level with the name of its factor if it is a number.
-fn labelled(analysis: &Analysis, factor: &str, level: &str) -> String {
+fn label_of(analysis: &Analysis, factor: &str, level: &str) -> String {
     match level.parse::<f64>() {
         Ok(_) => format!("{factor} {level}"),
-        Err(_) => shown_level(&analysis.loaded.study, &analysis.loaded.facts, factor, level),
+        Err(_) => level_text(&analysis.loaded.study, &analysis.loaded.facts, factor, level),
     }
 }
 
 /// A level as the page shows it: without cpufreq the method `gov` is another one.
-fn shown_level(study: &Study, facts: &HostFacts, factor: &str, level: &str) -> String {
+fn level_text(study: &Study, facts: &HostFacts, factor: &str, level: &str) -> String {
     let is_method = study.factor(factor).is_some_and(|one| one.acts == FactorEffect::Method);
     if is_method && level == Method::Gov.name() && !facts.cpufreq {
         format!("{level} (freezer only: no cpufreq)")
@@ -199,68 +197,34 @@ fn shown_level(study: &Study, facts: &HostFacts, factor: &str, level: &str) -> S
 
 /// The lines of a percentile plot over the share of all samples.
 fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
-    let names = [plot.panel.as_deref().unwrap_or(""), plot.series.as_deref().unwrap_or("")];
-    let curves = analysis.curves(&plot.selection, &names);
+    let axes = [plot.panel.as_deref().unwrap_or(""), plot.series.as_deref().unwrap_or("")];
     let curves =
-        curves.map_err(|why| Failure::new(Exit::Input, format!("{}: {why}", plot.name)))?;
-    let column = |index: usize| curves.iter().map(|(key, _)| key[index].clone()).collect();
-    let panels = ordered(analysis, names[0], column(0));
-    let lines = ordered(analysis, names[1], column(1));
-    let axes = Axes { names: [names[0], names[1], ""], found: [&panels, &lines, &[]] };
-    let spots = |curve: &library::SampleCurve| {
-        // The largest of n samples is at 1 - 1/n.
-        let last = 1.0 - 1.0 / (curve.samples.max(2) as f64);
-        curve
-            .points
-            .iter()
-            .map(|point| ChartPoint {
+        analysis.curves(&plot.selection, &axes).map_err(|why| failure(&plot.name, &why))?;
+    let axes = Axes::new(analysis, [axes[0], axes[1], ""], curves.iter().map(|(key, _)| key));
+    let picture = axes.picture(analysis, plot, |title| {
+        let lines = curves.iter().filter(|(key, _)| key[0] == *title);
+        let lines = lines.map(|(key, curve)| {
+            // The largest of n samples is at 1 - 1/n.
+            let last = 1.0 - 1.0 / (curve.samples.max(2) as f64);
+            let spots = curve.points.iter().map(|point| ChartPoint {
                 x: point.quantile.min(last).to_string(),
                 value: point.value,
                 range: None,
-            })
-            .collect()
-    };
-    let panels = panels.iter().map(|title| Panel {
-        title: if title.is_empty() {
-            plot.title.clone()
-        } else {
-            labelled(analysis, names[0], title)
-        },
-        lines: curves
-            .iter()
-            .filter(|(key, _)| key[0] == *title)
-            .map(|(key, curve)| Line {
-                name: labelled(analysis, names[1], &key[1]),
-                spots: spots(curve),
-            })
-            .collect(),
-        ideal: Vec::new(),
-        source: Vec::new(),
+            });
+            Line { name: label_of(analysis, axes.names[1], &key[1]), spots: spots.collect() }
+        });
+        lines.collect()
     });
-    let unit = analysis.estimates.iter().find(|one| one.figure.probe == plot.selection.figure);
     Ok(Picture {
-        name: plot.name.clone(),
-        title: plot.title.clone(),
-        kind: PictureKind::Percentiles,
-        scale: Scale::Of(unit.map_or(Unit::Count, |one| one.unit)),
         x: "share of samples at or below".to_owned(),
         x_unit: None,
-        panels: panels.collect(),
-        along: Vec::new(),
-        names: lines.iter().map(|line| labelled(analysis, names[1], line)).collect(),
         log: (false, plot.log_y),
-        mark: None,
-        joined: false,
-        brackets: Brackets::Intervals,
-        only: marks::only(analysis, plot, &axes),
-        missing: missing(analysis, plot, curves.is_empty()),
+        ..picture
     })
 }
 
-/// Why a plot is empty, if it is.
-fn missing(analysis: &Analysis, plot: &Plot, is_empty: bool) -> Vec<String> {
-    let selection = std::slice::from_ref(&plot.selection);
-    if is_empty { reasons(analysis, selection) } else { Vec::new() }
+fn failure(name: &str, why: &str) -> Failure {
+    Failure::new(Exit::Input, format!("{name}: {why}"))
 }
 
 /// Why a plot or a table is empty: each reason once.
@@ -277,62 +241,43 @@ fn reasons(analysis: &Analysis, selections: &[Selection]) -> Vec<String> {
 }
 
 fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
-    let kind = match plot.kind {
-        PlotKind::Lines => PictureKind::Lines,
-        PlotKind::Bars => PictureKind::Bars,
+    match plot.kind {
+        PlotKind::Lines | PlotKind::Bars => {}
         PlotKind::Percentiles => return percentiles(analysis, plot),
         PlotKind::Sequence => return sequence::picture(analysis, plot),
-    };
+    }
     let (panel, series) = (plot.panel.as_deref(), plot.series.as_deref());
     let names = [panel.unwrap_or(""), series.unwrap_or(""), plot.x.as_str()];
     let found = groups(analysis, &plot.name, &plot.selection, &names)?;
-    let column = |index: usize| found.points.iter().map(|(key, _)| key[index].clone()).collect();
-    let panels = ordered(analysis, names[0], column(0));
-    let lines = ordered(analysis, names[1], column(1));
-    let along = ordered(analysis, names[2], column(2));
-    let axes = Axes { names, found: [&panels, &lines, &along] };
-    let drawn = panels.iter().map(|title| Panel {
-        title: if title.is_empty() {
-            plot.title.clone()
-        } else {
-            labelled(analysis, names[0], title)
-        },
-        lines: lines
-            .iter()
-            .map(|line| Line {
-                name: labelled(analysis, names[1], line),
-                spots: found
-                    .points
-                    .iter()
-                    .filter(|(key, _)| key[0] == *title && key[1] == *line)
-                    .map(|(key, point)| ChartPoint {
-                        x: key[2].clone(),
-                        value: point.value,
-                        range: point.range,
-                    })
-                    .collect(),
-            })
-            .collect(),
-        ideal: ideal(plot, &found, title),
-        source: marks::of_source(analysis, plot, &axes, title),
+    let axes = Axes::new(analysis, names, found.points.iter().map(|(key, _)| key));
+    let mut picture = axes.picture(analysis, plot, |title| {
+        let lines = axes.found[1].iter().map(|line| Line {
+            name: label_of(analysis, names[1], line),
+            spots: found
+                .points
+                .iter()
+                .filter(|(key, _)| key[0] == *title && key[1] == *line)
+                .map(|(key, point)| ChartPoint {
+                    x: key[2].clone(),
+                    value: point.value,
+                    range: point.range,
+                })
+                .collect(),
+        });
+        lines.collect()
     });
+    for (panel, title) in picture.panels.iter_mut().zip(&axes.found[0]) {
+        panel.ideal = ideal(plot, &found, title);
+        panel.source = marks::of_source(analysis, plot, &axes, title);
+    }
     Ok(Picture {
-        name: plot.name.clone(),
-        title: plot.title.clone(),
-        kind,
         scale: scale(&plot.selection, &found),
-        x: plot.x.clone(),
-        x_unit: plot.x_unit,
-        panels: drawn.collect(),
-        along: along.clone(),
-        names: lines.iter().map(|line| labelled(analysis, names[1], line)).collect(),
-        log: (plot.log_x, plot.log_y),
+        along: axes.found[2].clone(),
         mark: mark(analysis, plot),
         joined: plot.selection.shown != DisplayedStatistic::Sum
             && found.points.iter().any(|(_, point)| point.cells > 1),
         brackets: marks::brackets(found.points.iter().map(|(_, point)| point)),
-        only: marks::only(analysis, plot, &axes),
-        missing: missing(analysis, plot, found.points.is_empty()),
+        ..picture
     })
 }
 
@@ -379,7 +324,7 @@ fn table_field(scale: Scale, point: &library::Point) -> String {
 fn row_names(analysis: &Analysis, factors: &[String], key: &[String]) -> Vec<String> {
     let Loaded { study, facts, .. } = &analysis.loaded;
     let names = factors.iter().zip(key);
-    names.map(|(factor, level)| shown_level(study, facts, factor, level)).collect()
+    names.map(|(factor, level)| level_text(study, facts, factor, level)).collect()
 }
 
 /// The name of the column of a selection.
@@ -422,7 +367,7 @@ impl TableNumbers {
                 None => numbers.columns.push(own.clone()),
                 Some(name) => {
                     let texts = found.points.iter().map(|(key, _)| key[rows].clone()).collect();
-                    numbers.columns = ordered(analysis, name, texts);
+                    numbers.columns = order_levels(analysis, name, texts);
                 }
             }
             for (key, point) in &found.points {
@@ -456,24 +401,15 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
         row.extend(columns.iter().map(|one| fields.get(one).cloned().unwrap_or_else(missing)));
         row
     });
-    let body = body.collect();
-    Ok(PageTable {
-        name: table.name.clone(),
-        title: table.title.clone(),
-        note,
-        missing: if is_empty { reasons(analysis, &table.selections) } else { Vec::new() },
-        names: table.rows.len(),
-        header: table
-            .rows
-            .iter()
-            .cloned()
-            .chain(columns.iter().map(|column| match &table.columns {
-                Some(factor) => labelled(analysis, factor, column),
-                None => column.clone(),
-            }))
-            .collect(),
-        rows: body,
-    })
+    let body: Vec<Vec<String>> = body.collect();
+    let names = columns.iter().map(|column| match &table.columns {
+        Some(factor) => label_of(analysis, factor, column),
+        None => column.clone(),
+    });
+    let header: Vec<String> = table.rows.iter().cloned().chain(names).collect();
+    let missing = if is_empty { reasons(analysis, &table.selections) } else { Vec::new() };
+    let page = PageTable::new(&table.name, &table.title, table.rows.len(), &header, body);
+    Ok(PageTable { note, missing, ..page })
 }
 
 /// The meaning of the numbers of a table, and of those in brackets.
@@ -507,7 +443,7 @@ fn scale_name(scale: Scale) -> String {
 }
 
 /// An estimate with the source's summary and its verdict.
-fn measured(analysis: &Analysis, one: &library::Estimate) -> MeasuredFigure {
+fn measured_figure(analysis: &Analysis, one: &library::Estimate) -> MeasuredFigure {
     let study = &analysis.loaded.study;
     let mean = &one.mean;
     let spread = |known: Option<Spread>| Some((mean.mean, known.unwrap_or(Spread::Unknown)));
@@ -647,7 +583,7 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
 }
 
 /// What executed the cells, with the number of cells.
-fn executed(analysis: &Analysis) -> BTreeMap<String, usize> {
+fn count_by_accelerator(analysis: &Analysis) -> BTreeMap<String, usize> {
     let (loaded, origin) = (&analysis.loaded, &analysis.run.origin);
     let mut by: BTreeMap<String, usize> = BTreeMap::new();
     for (_, cell) in loaded.cells.running() {
@@ -666,7 +602,7 @@ fn executed(analysis: &Analysis) -> BTreeMap<String, usize> {
 /// What executed the cells, if some are guests.
 fn guests(analysis: &Analysis) -> Vec<(String, String)> {
     let origin = &analysis.run.origin;
-    let by = executed(analysis);
+    let by = count_by_accelerator(analysis);
     let counted: Vec<String> = by.iter().map(|(what, cells)| format!("{what}: {cells}")).collect();
     let row = |label: &str, text: String| (label.to_owned(), text);
     let mut rows = vec![row("cells by accelerator", counted.join("; "))];
@@ -788,13 +724,13 @@ mod tests {
     fn gov_without_cpufreq_is_called_what_it_is() {
         let text = include_str!("../../../../studies/cpu-emulation.toml");
         let study = library::from_toml(text).unwrap();
-        let check = |cpufreq: bool, (factor, level): (&str, &str), expected: &str| {
+        let check = |cpufreq: bool, factor: &str, level: &str, expected: &str| {
             let facts = HostFacts { pus: 2, cores: 2, nodes: 1, packages: 1, smt: false, cpufreq };
-            assert_eq!(shown_level(&study, &facts, factor, level), expected);
+            assert_eq!(level_text(&study, &facts, factor, level), expected);
         };
-        check(false, ("method", "gov"), "gov (freezer only: no cpufreq)");
-        check(true, ("method", "gov"), "gov");
-        check(false, ("method", "hogs"), "hogs");
-        check(false, ("variant", "gov"), "gov");
+        check(false, "method", "gov", "gov (freezer only: no cpufreq)");
+        check(true, "method", "gov", "gov");
+        check(false, "method", "hogs", "hogs");
+        check(false, "variant", "gov", "gov");
     }
 }

@@ -83,7 +83,7 @@ fn counts(probe: Probe, role: &Role) -> bool {
     }
 }
 
-fn failed(error: &dyn std::fmt::Display) -> TrialError {
+fn probe_error(error: &dyn std::fmt::Display) -> TrialError {
     TrialError::failed(format!("it cannot be observed: {error}"))
 }
 
@@ -102,20 +102,21 @@ impl Observation {
         } else {
             Some(
                 counters::start(host, &SystemClock, threads, &quantities)
-                    .map_err(|error| failed(&error))?,
+                    .map_err(|error| probe_error(&error))?,
             )
         };
         let locks = if probes.contains(&Probe::LockTime) {
             match locks::start(host, threads, false) {
                 Ok(watching) => LockWatch::Begun(Box::new(watching)),
                 Err(LocksError::Unavailable { why }) => LockWatch::Refused(why),
-                Err(error @ LocksError::Watch(_)) => return Err(failed(&error)),
+                Err(error @ LocksError::Watch(_)) => return Err(probe_error(&error)),
             }
         } else {
             LockWatch::Unwanted
         };
         let futexes = FutexWatch::begin(host, probes, threads)?;
-        let clocks = clocks(host, pus).map_err(|error| failed(&Failure::from(error).message))?;
+        let clocks =
+            clocks(host, pus).map_err(|error| probe_error(&Failure::from(error).message))?;
         let began_ns = SystemClock.now_ns();
         let (probes, pus) = (probes.to_vec(), pus.clone());
         Ok(Self { probes, pus, began_ns, clocks, counting, locks, futexes })
@@ -130,14 +131,14 @@ impl Observation {
     pub fn end(self, host: &LiveHost) -> Result<Vec<Figure>, TrialError> {
         let elapsed_ns = SystemClock.now_ns().saturating_sub(self.began_ns).max(1);
         let after =
-            clocks(host, &self.pus).map_err(|error| failed(&Failure::from(error).message))?;
+            clocks(host, &self.pus).map_err(|error| probe_error(&Failure::from(error).message))?;
         let counted = self.counting.map(|counting| counting.stop(host, &SystemClock));
-        let counted = counted.transpose().map_err(|error| failed(&error))?;
+        let counted = counted.transpose().map_err(|error| probe_error(&error))?;
         let locks = match self.locks {
             LockWatch::Unwanted => Err(String::new()),
             LockWatch::Refused(why) => Err(why),
             LockWatch::Begun(watching) => {
-                let locks = watching.stop(host).map_err(|error| failed(&error))?;
+                let locks = watching.stop(host).map_err(|error| probe_error(&error))?;
                 Ok(lock_share(&locks))
             }
         };
@@ -179,7 +180,7 @@ impl Observation {
 
 /// The probes that this host does not provide, with the reason: each is tried on this process.
 pub fn absent_here(host: &LiveHost, probes: &[Probe]) -> Result<Vec<(String, String)>, TrialError> {
-    let own = proc_stat::read(host, process::own_tid()).map_err(|error| failed(&error))?;
+    let own = proc_stat::read(host, process::own_tid()).map_err(|error| probe_error(&error))?;
     let threads: Vec<(TaskId, Role)> = own.iter().map(|stat| (stat.task(), Role::Task)).collect();
     let figures = Observation::begin(host, probes, &CpuSet::new(), &threads)?.end(host)?;
     let reason = |figure: Figure| {
@@ -187,8 +188,8 @@ pub fn absent_here(host: &LiveHost, probes: &[Probe]) -> Result<Vec<(String, Str
         Some((figure.probe, why))
     };
     // This process does not work during the attempt.
-    let is_absent = |(_, why): &(String, String)| !NO_SAMPLES.contains(&why.as_str());
-    Ok(figures.into_iter().filter_map(reason).filter(is_absent).collect())
+    let absent = figures.into_iter().filter_map(reason);
+    Ok(absent.filter(|(_, why)| !NO_SAMPLES.contains(&why.as_str())).collect())
 }
 
 /// The sum of a probe over the threads that it counts.

@@ -74,7 +74,7 @@ impl<'a> HostRunner<'a> {
     /// Prepares the guests of these cells, and checks KVM if they use it; guests that are not
     /// available are refused from now on.
     pub fn prepare(&mut self, study: &Study, cells: &Cells) -> Result<(), Failure> {
-        let setup = |cell: &Cell| match TrialEnvironment::new(study, cell, self.known()) {
+        let setup = |cell: &Cell| match TrialEnvironment::new(study, cell, self.host_facts()) {
             Ok(TrialEnvironment::Guest(guest)) => Some(*guest),
             Ok(
                 TrialEnvironment::Plain(_)
@@ -83,7 +83,7 @@ impl<'a> HostRunner<'a> {
             )
             | Err(_) => None,
         };
-        let wanted = guests::wanted(study, cells, &setup);
+        let wanted = guests::wanted_guests(study, cells, &setup);
         self.guests.prepare(&wanted, self.host)?;
         for setup in &wanted {
             let Some(subject) = self.guests.kvm_subject(setup) else { continue };
@@ -125,7 +125,7 @@ impl<'a> HostRunner<'a> {
         self.guests.origin(origin)
     }
 
-    fn known(&self) -> HostFacts<'_> {
+    fn host_facts(&self) -> HostFacts<'_> {
         HostFacts { host: self.host, topology: self.topology, facts: &self.facts }
     }
 
@@ -144,9 +144,10 @@ impl<'a> HostRunner<'a> {
     ) -> Result<(), Failure> {
         // Loads and guests inherit the affinity of this process.
         self.release()?;
-        let Some(first) = request.wanted().next() else { return Ok(()) };
-        let beside = Neighbours::new(request.study, first.cell, &setup.measured(), self.topology)
-            .map_err(|why| Failure::new(Exit::Input, why))?;
+        let Some(first) = request.requests().next() else { return Ok(()) };
+        let beside =
+            Neighbours::new(request.study, first.cell, &setup.measured_cpus(), self.topology)
+                .map_err(|why| Failure::new(Exit::Input, why))?;
         let mib = beside.neighbour_mib(self.topology, free_bytes(self.host));
         if let Some(caveat) = beside.caveat(self.topology, mib)
             && self.cautioned.set(()).is_ok()
@@ -163,7 +164,7 @@ impl<'a> HostRunner<'a> {
         let memory = beside.memory;
         match setup {
             TrialEnvironment::Guest(guest) => {
-                let others = OtherMachine::all(guest, (&beside, mib), self.topology)
+                let others = OtherMachine::all(guest, &beside, mib, self.topology)
                     .map_err(|why| Failure::new(Exit::Input, why))?;
                 self.in_guest(guest, &others, request, &mut finished)
             }
@@ -181,7 +182,9 @@ impl<'a> HostRunner<'a> {
                 })
             }
             TrialEnvironment::Slowed(plan) => {
-                self.with_trials(request, None, &mut finished, |trials| self.slowed(plan, trials))
+                self.with_trials(request, None, &mut finished, |trials| {
+                    self.run_slowed(plan, trials)
+                })
             }
         }
     }
@@ -242,7 +245,7 @@ impl<'a> HostRunner<'a> {
         subject: &'s Subject,
         guest: &GuestSetup,
     ) -> Result<VmStarter<'s>, Failure> {
-        guests::starter(self.known(), self.session, self.pinload, subject, guest.memory)
+        guests::starter(self.host_facts(), self.session, self.pinload, subject, guest.memory)
     }
 
     fn subject(&self, guest: &GuestSetup, index: u32) -> Result<Subject, Failure> {
@@ -271,7 +274,7 @@ impl<'a> HostRunner<'a> {
             cell.acting(request.study, &FactorEffect::HostLoad)
                 .is_some_and(|level| level.text == "loaded")
         };
-        if !request.wanted().any(|wanted| loaded(wanted.cell)) {
+        if !request.requests().any(|wanted| loaded(wanted.cell)) {
             return Ok(None);
         }
         let directory = files::cache_dir()?;
@@ -312,7 +315,7 @@ impl<'a> HostRunner<'a> {
         self.host.set_affinity(process::own_tid(), &free).map_err(Failure::from)
     }
 
-    fn slowed(&self, plan: &EmulationPlan, mut trials: Trials<'_, '_>) -> Result<(), Failure> {
+    fn run_slowed(&self, plan: &EmulationPlan, mut trials: Trials<'_, '_>) -> Result<(), Failure> {
         let kept = StoredCosts::from_host(self.host, self.session.state, self.topology);
         let programs = Programs::new(self.pinload, self.session.program, kept?);
         let programs = programs.without_renewal();
@@ -337,7 +340,7 @@ impl<'a> HostRunner<'a> {
                     Some(place) => place,
                     None => {
                         let texts = platformed.cautions.drain(..).chain(programs.messages());
-                        trials.found(texts.map(|text| Finding::warning("slow cores", text)));
+                        trials.add_findings(texts.map(|text| Finding::warning("slow cores", text)));
                         let found = platformed.enter(NAME)?;
                         let pus = inputs::pus("the vnode's CPUs", &found.pus)?;
                         enter.insert(Enter { files: found.files, pus, places: None, memory: None })
@@ -383,7 +386,7 @@ impl Runner for HostRunner<'_> {
         if let Some(known) = self.refused.borrow().get(&key) {
             return known.clone();
         }
-        let setup = TrialEnvironment::new(study, cell, self.known());
+        let setup = TrialEnvironment::new(study, cell, self.host_facts());
         let refusal = match &setup {
             Ok(TrialEnvironment::Guest(guest)) => self.guests.refusal(guest),
             Ok(
@@ -395,9 +398,9 @@ impl Runner for HostRunner<'_> {
         };
         let refusal = refusal.or_else(|| {
             let setup = setup.ok()?;
-            let beside = Neighbours::new(study, cell, &setup.measured(), self.topology);
+            let beside = Neighbours::new(study, cell, &setup.measured_cpus(), self.topology);
             let TrialEnvironment::Guest(guest) = &setup else { return beside.err() };
-            beside.and_then(|beside| OtherMachine::all(guest, (&beside, 0), self.topology)).err()
+            beside.and_then(|beside| OtherMachine::all(guest, &beside, 0, self.topology)).err()
         });
         self.refused.borrow_mut().insert(key, refusal.clone());
         refusal
@@ -408,8 +411,8 @@ impl Runner for HostRunner<'_> {
         request: &StartRequest<'_>,
         finished: &mut Finished<'_>,
     ) -> Result<(), TrialError> {
-        let Some(first) = request.wanted().next() else { return Ok(()) };
-        let setup = TrialEnvironment::new(request.study, first.cell, self.known());
+        let Some(first) = request.requests().next() else { return Ok(()) };
+        let setup = TrialEnvironment::new(request.study, first.cell, self.host_facts());
         let setup = setup.map_err(TrialError::failed)?;
         self.start_on(&setup, request, finished).map_err(|failure| {
             let error = match failure.exit {

@@ -92,7 +92,7 @@ impl<'a, 'f> Trials<'a, 'f> {
         plan: Option<&'a Plan>,
         finished: &'f mut Finished<'f>,
     ) -> Self {
-        let wanted = request.wanted().collect();
+        let wanted = request.requests().collect();
         Self {
             means,
             wanted,
@@ -107,7 +107,7 @@ impl<'a, 'f> Trials<'a, 'f> {
     }
 
     /// Adds findings of the environment, which are kept with each trial.
-    pub fn found(&mut self, findings: impl Iterator<Item = Finding>) {
+    pub fn add_findings(&mut self, findings: impl Iterator<Item = Finding>) {
         self.findings.extend(findings);
     }
 
@@ -132,7 +132,7 @@ impl<'a, 'f> Trials<'a, 'f> {
                 }
                 return Ok(true);
             };
-            let Some(ended) = running.jobs.ended() else { return Ok(true) };
+            let Some(ended) = running.jobs.poll_result() else { return Ok(true) };
             let observation = running.observation.take();
             let seen = observation.map_or(Ok(Vec::new()), |it| it.end(self.means.host));
             let in_force = running.in_force.as_mut();
@@ -185,12 +185,12 @@ impl<'a, 'f> Trials<'a, 'f> {
         }
         let observation = Observation::begin(self.means.host, probes, &enter.pus, &[])?;
         let spawn = || spawn(argv.as_slice(), enter).stdin(Stdio::Null);
-        let jobs = self.together(wanted, &spawn, limit_ns)?;
+        let jobs = self.start_together(wanted, &spawn, limit_ns)?;
         Ok(Running { jobs, in_force: None, observation: Some(observation) })
     }
 
     /// Starts a command as many times as its cell has machines, the measured one last.
-    fn together(
+    fn start_together(
         &self,
         wanted: TrialRequest<'_>,
         spawn: &dyn Fn() -> Spawn,
@@ -222,7 +222,7 @@ impl<'a, 'f> Trials<'a, 'f> {
         let failed = |failure: Failure| TrialError::failed(failure.message);
         let argv = self.means.program.words(Helper::Gate { socket: None, command: argv });
         let spawn = || spawn(argv.as_slice(), enter).stdin(Stdio::Pipe);
-        let mut jobs = self.together(wanted, &spawn, limit_ns)?;
+        let mut jobs = self.start_together(wanted, &spawn, limit_ns)?;
         let gates: Vec<_> = jobs.all().map(|job| job.child().stdin()).collect();
         let threads: Vec<(TaskId, Role)> =
             jobs.all().map(|job| (job.child().task(), Role::Task)).collect();

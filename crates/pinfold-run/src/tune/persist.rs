@@ -106,8 +106,7 @@ impl PageData {
 /// The candidates of an interrupted run, in their order: it continues with its original plans,
 /// regardless of the command line.
 pub fn candidates(store: &Store, run: i64, vcpus: u32) -> Result<Vec<Candidate>, Failure> {
-    let records =
-        store.candidates(RunId(run)).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+    let records = store.candidates(RunId(run))?;
     let mut candidates = Vec::new();
     for record in records.into_iter().filter(|record| record.role != CandidateRole::Twin) {
         let plan = schema::from_json(&record.plan_json)
@@ -140,9 +139,7 @@ pub fn resume(
     clock: &dyn Clock,
 ) -> Result<OpenRun, Failure> {
     let session = SessionRecord { began_unix_s: clock.unix_seconds(), origin: origin.clone() };
-    store
-        .open_run(RunId(run), &session, HostChange::Refuse)
-        .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))
+    Ok(store.open_run(RunId(run), &session, HostChange::Refuse)?)
 }
 
 #[cfg(test)]

@@ -112,10 +112,7 @@ pub(super) struct Both {
 }
 
 impl Both {
-    pub(super) fn new(
-        (key, aspect): (&Key, Aspect),
-        (one, other): (&Population, &Population),
-    ) -> Self {
+    pub(super) fn new(key: &Key, aspect: Aspect, one: &Population, other: &Population) -> Self {
         let direction = aspect.direction(one.unit).unwrap_or(Direction::LowerIsBetter);
         let is_gap = key.probe == GAPS;
         let duty = is_gap.then(|| duty(key));
@@ -148,7 +145,8 @@ impl Both {
         };
         let raised = (raise(&seen.0), raise(&seen.1));
         let is_raised = raised != seen;
-        let unequal = pairs().find(|(a, b)| !alike(a.looked(duty), b.looked(duty)));
+        let unequal =
+            pairs().find(|(a, b)| !may_be_equal(a.intended_range(duty), b.intended_range(duty)));
         // Shares do not grow with the time, but a shorter observation misses rare events more
         // often.
         let unequal = unequal
@@ -172,16 +170,15 @@ fn duty(key: &Key) -> f64 {
 
 /// True if two observation times, each given as the range of its possible intended values, may be
 /// equal.
-fn alike(one: (f64, f64), other: (f64, f64)) -> bool {
-    let reach = |(_, most): (f64, f64)| most * (1.0 + ALIKE);
-    one.0 <= reach(other) && other.0 <= reach(one)
+fn may_be_equal(one: (f64, f64), other: (f64, f64)) -> bool {
+    one.0 <= other.1 * (1.0 + ALIKE) && other.0 <= one.1 * (1.0 + ALIKE)
 }
 
 impl Merged {
     /// The range of the intended observation time: a spin that ends within a stall is longer by the
     /// stall, so stalls may be the reason why one side was observed for longer. They can have
     /// filled at most the pauses between the spins (`duty` is the share of a spin in its period).
-    fn looked(&self, duty: Option<f64>) -> (f64, f64) {
+    fn intended_range(&self, duty: Option<f64>) -> (f64, f64) {
         let most = self.observed_ns as f64;
         let least = duty.map_or(most, |duty| {
             let taken: f64 = self.samples.iter().sum();

@@ -10,11 +10,10 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{Family, Figure, SystemNoise, Unit};
+use pinfold_model::{Family, Figure, Origin, SystemNoise, Unit};
 use serde::{Deserialize, Serialize};
 
 use super::{MeasuredBlock, MeasuredError, Measurement};
-use crate::schema::OriginV1;
 use crate::study::{ABSENT, FINDING};
 
 /// Name and version of the format.
@@ -27,7 +26,8 @@ struct MeasurementV1 {
     command: Vec<String>,
     place: String,
     tool: String,
-    origin: OriginV1,
+    #[serde(with = "crate::schema::origin")]
+    origin: Origin,
     unix_seconds: u64,
     blocks: Vec<BlockV1>,
 }
@@ -70,7 +70,7 @@ pub fn to_json(measurement: &Measurement) -> Result<String, MeasuredError> {
         command: measurement.command.clone(),
         place: measurement.place.clone(),
         tool: measurement.tool.clone(),
-        origin: OriginV1::from_origin(&measurement.origin),
+        origin: measurement.origin.clone(),
         unix_seconds: measurement.unix_seconds,
         blocks: measurement
             .blocks
@@ -117,10 +117,7 @@ pub fn from_json(text: &str) -> Result<Measurement, MeasuredError> {
         command: read.command,
         place: read.place,
         tool: read.tool,
-        origin: read
-            .origin
-            .into_origin()
-            .map_err(|error| wrong("origin".to_owned(), error.to_string()))?,
+        origin: read.origin,
         unix_seconds: read.unix_seconds,
         blocks,
     })

@@ -73,7 +73,7 @@ fn what_is_wrong_is_named_with_its_place() {
     check("tail", "tale", "unknown family");
     check("4310.0", "-1", "holds the sample -1");
     check("4310.0", "1e999", "is not a measurement");
-    check("native", "nativ", "origin accelerator \"nativ\" is unknown");
+    check("native", "nativ", "accelerator \"nativ\" is unknown");
     check("\"seed\":7", "\"seed\":-7", "is not a measurement");
     let capacity = GOLDEN.replace("tail", "capacity").replace("4310.0,12.5", "");
     assert!(from_json(&capacity).unwrap_err().to_string().contains("holds no sample"));

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{Figure, Origin};
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use super::rows::RunId;
-use super::study::PreparedTrial;
-use super::{OpenRun, Store, StoreError, TrialId, TrialRecord, sql_error};
-use crate::schema;
+use super::save::Json;
+use super::study::insert_trial;
+use super::{OpenRun, Store, StoreError, TrialId, TrialRecord};
+use crate::schema::OriginV1;
 
 /// A submitted task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +63,7 @@ pub struct DeliveryRecord {
 }
 
 pub(super) const TRIAL_DELIVERIES: &str =
-    "SELECT trial.id, node.name, node.id, delivery.job, delivery.mask
+    "SELECT trial.id AS trial, node.name AS node, node.id AS identity, job, mask
      FROM trial JOIN delivery ON delivery.id = trial.delivery JOIN node ON node.id = delivery.node
      WHERE trial.run = ?1";
 pub(super) const NODES: &str = "SELECT id, name, origin FROM node WHERE run = ?1 ORDER BY id";
@@ -102,36 +103,26 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the file cannot be written.
     pub fn save_tasks(&mut self, run: OpenRun, tasks: &[TaskRecord]) -> Result<(), StoreError> {
-        let numbers: Vec<[i64; 2]> = tasks
-            .iter()
-            .map(|task| {
-                Ok([self.number("job", task.job)?, self.number("time", task.submitted_unix_s)?])
-            })
-            .collect::<Result<_, StoreError>>()?;
-        let path = self.path.clone();
-        let fail = |source| sql_error(&path, "save the tasks", source);
-        let transaction = self.begin().map_err(fail)?;
-        for (task, [job, submitted]) in tasks.iter().zip(numbers) {
-            transaction
-                .prepare_cached(
-                    "INSERT OR REPLACE INTO task
-                     (run, part, attempt, job, element, submitted_unix_s, failed)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-                )
-                .and_then(|mut insert| {
-                    insert.execute(params![
+        self.write("save the tasks", |transaction| {
+            for task in tasks {
+                transaction
+                    .prepare_cached(
+                        "INSERT OR REPLACE INTO task
+                         (run, part, attempt, job, element, submitted_unix_s, failed)
+                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                    )?
+                    .execute(params![
                         run.id.0,
                         task.part,
                         task.attempt,
-                        job,
+                        task.job,
                         task.element,
-                        submitted,
+                        task.submitted_unix_s,
                         task.failed
-                    ])
-                })
-                .map_err(fail)?;
-        }
-        transaction.commit().map_err(fail)
+                    ])?;
+            }
+            Ok(())
+        })
     }
 
     /// Removes tasks that were cancelled, as if they had never been submitted.
@@ -139,16 +130,14 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the file cannot be written.
     pub fn forget_tasks(&mut self, run: OpenRun, tasks: &[(u32, u32)]) -> Result<(), StoreError> {
-        let path = self.path.clone();
-        let fail = |source| sql_error(&path, "forget tasks", source);
-        let transaction = self.begin().map_err(fail)?;
-        for (part, attempt) in tasks {
-            transaction
-                .prepare_cached("DELETE FROM task WHERE run = ?1 AND part = ?2 AND attempt = ?3")
-                .and_then(|mut delete| delete.execute(params![run.id.0, part, attempt]))
-                .map_err(fail)?;
-        }
-        transaction.commit().map_err(fail)
+        self.write("forget tasks", |transaction| {
+            let query = "DELETE FROM task WHERE run = ?1 AND part = ?2 AND attempt = ?3";
+            let mut delete = transaction.prepare_cached(query)?;
+            for (part, attempt) in tasks {
+                delete.execute(params![run.id.0, part, attempt])?;
+            }
+            Ok(())
+        })
     }
 
     /// The submitted tasks of a run.
@@ -156,22 +145,16 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
     pub fn tasks(&self, run: RunId) -> Result<Vec<TaskRecord>, StoreError> {
-        type Read = (u32, u32, i64, u32, i64, Option<String>);
-        let rows: Vec<Read> = self.rows("read the tasks", TASKS, [run.0], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
-        })?;
-        rows.into_iter()
-            .map(|(part, attempt, job, element, submitted, failed)| {
-                Ok(TaskRecord {
-                    part,
-                    attempt,
-                    job: self.unsigned("job", job)?,
-                    element,
-                    submitted_unix_s: self.unsigned("submitted_unix_s", submitted)?,
-                    failed,
-                })
+        self.rows("read the tasks", TASKS, [run.0], |row| {
+            Ok(TaskRecord {
+                part: row.get("part")?,
+                attempt: row.get("attempt")?,
+                job: row.get("job")?,
+                element: row.get("element")?,
+                submitted_unix_s: row.get("submitted_unix_s")?,
+                failed: row.get("failed")?,
             })
-            .collect()
+        })
     }
 
     /// Saves results from nodes in one transaction. A part is skipped if the run has one of its
@@ -184,38 +167,23 @@ impl Store {
         run: OpenRun,
         deliveries: &[NewDelivery],
     ) -> Result<Vec<bool>, StoreError> {
-        let mut prepared = Vec::with_capacity(deliveries.len());
-        for delivery in deliveries {
-            let origin =
-                schema::origin_to_json(&delivery.origin).map_err(self.document("the origin"))?;
-            let began = self.number("time", delivery.began_unix_s)?;
-            let trials: Vec<PreparedTrial<'_>> = delivery
-                .trials
-                .iter()
-                .map(|(record, figures)| self.prepare_trial(record, figures))
-                .collect::<Result<_, _>>()?;
-            prepared.push((delivery, origin, began, trials));
-        }
-        let path = self.path.clone();
-        let fail = |source| sql_error(&path, "save a delivery", source);
-        let transaction = self.begin().map_err(fail)?;
-        let mut saved = Vec::with_capacity(prepared.len());
-        for (delivery, origin, began, trials) in &prepared {
-            let mut is_there = false;
-            for trial in trials {
-                is_there |= trial.is_saved(&transaction, run.id).map_err(fail)?;
-            }
-            if !is_there {
-                let id = insert_delivery(&transaction, run.id, delivery, origin, *began)
-                    .map_err(fail)?;
-                for trial in trials {
-                    trial.insert(&transaction, run.id, Some(id)).map_err(fail)?;
+        self.write("save a delivery", |transaction| {
+            let mut saved = Vec::with_capacity(deliveries.len());
+            for delivery in deliveries {
+                let mut is_there = false;
+                for (trial, _) in &delivery.trials {
+                    is_there |= is_saved(transaction, run.id, trial)?;
                 }
+                if !is_there {
+                    let id = insert_delivery(transaction, run.id, delivery)?;
+                    for (trial, figures) in &delivery.trials {
+                        insert_trial(transaction, run.id, Some(id), trial, figures)?;
+                    }
+                }
+                saved.push(!is_there);
             }
-            saved.push(!is_there);
-        }
-        transaction.commit().map_err(fail)?;
-        Ok(saved)
+            Ok(saved)
+        })
     }
 
     /// Saves trials that were never run, all or none.
@@ -223,15 +191,12 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the file cannot be written, or the run has one of them.
     pub fn save_trials(&mut self, run: OpenRun, trials: &[TrialRecord]) -> Result<(), StoreError> {
-        let prepared: Vec<PreparedTrial<'_>> =
-            trials.iter().map(|trial| self.prepare_trial(trial, &[])).collect::<Result<_, _>>()?;
-        let path = self.path.clone();
-        let fail = |source| sql_error(&path, "save trials", source);
-        let transaction = self.begin().map_err(fail)?;
-        for trial in &prepared {
-            trial.insert(&transaction, run.id, None).map_err(fail)?;
-        }
-        transaction.commit().map_err(fail)
+        self.write("save trials", |transaction| {
+            for trial in trials {
+                insert_trial(transaction, run.id, None, trial, &[])?;
+            }
+            Ok(())
+        })
     }
 
     /// The nodes that gave results for a run: number, name and origin data at that time.
@@ -239,17 +204,9 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
     pub fn nodes(&self, run: RunId) -> Result<Vec<(i64, String, Origin)>, StoreError> {
-        type Read = (i64, String, String);
-        let rows: Vec<Read> = self.rows("read the nodes", NODES, [run.0], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-        })?;
-        rows.into_iter()
-            .map(|(id, name, origin)| {
-                let origin =
-                    schema::origin_from_json(&origin).map_err(self.document("the origin"))?;
-                Ok((id, name, origin))
-            })
-            .collect()
+        self.rows("read the nodes", NODES, [run.0], |row| {
+            Ok((row.get("id")?, row.get("name")?, row.origin()?))
+        })
     }
 
     /// Where the trials of a run on a cluster were run.
@@ -260,27 +217,40 @@ impl Store {
         &self,
         run: RunId,
     ) -> Result<BTreeMap<TrialId, DeliveryRecord>, StoreError> {
-        let rows: Vec<(TrialId, DeliveryRecord)> =
-            self.rows("read the deliveries", TRIAL_DELIVERIES, [run.0], |row| {
-                let record = DeliveryRecord {
-                    node: row.get(1)?,
-                    identity: row.get(2)?,
-                    job: row.get(3)?,
-                    mask: row.get(4)?,
-                };
-                Ok((TrialId(row.get(0)?), record))
-            })?;
+        let rows = self.rows("read the deliveries", TRIAL_DELIVERIES, [run.0], |row| {
+            let record = DeliveryRecord {
+                node: row.get("node")?,
+                identity: row.get("identity")?,
+                job: row.get("job")?,
+                mask: row.get("mask")?,
+            };
+            Ok((TrialId(row.get("trial")?), record))
+        })?;
         Ok(rows.into_iter().collect())
     }
 }
 
+/// True if the run has this trial.
+fn is_saved(
+    transaction: &Transaction<'_>,
+    run: RunId,
+    trial: &TrialRecord,
+) -> rusqlite::Result<bool> {
+    let TrialRecord { block, cell, start, twin, .. } = trial;
+    transaction
+        .prepare_cached(
+            "SELECT 1 FROM trial WHERE run = ?1 AND block = ?2 AND cell = ?3 AND start = ?4
+             AND twin = ?5",
+        )?
+        .exists(params![run.0, block, cell, start, twin])
+}
+
 fn insert_delivery(
-    transaction: &rusqlite::Transaction<'_>,
+    transaction: &Transaction<'_>,
     run: RunId,
     delivery: &NewDelivery,
-    origin: &str,
-    began: i64,
 ) -> rusqlite::Result<i64> {
+    let origin = Json(OriginV1::from_origin(&delivery.origin));
     transaction
         .prepare_cached("INSERT OR IGNORE INTO node (run, name, origin) VALUES (?1, ?2, ?3)")?
         .execute(params![run.0, delivery.node, origin])?;
@@ -299,7 +269,7 @@ fn insert_delivery(
             origin,
             delivery.job,
             delivery.mask,
-            began
+            delivery.began_unix_s
         ])?;
     Ok(transaction.last_insert_rowid())
 }

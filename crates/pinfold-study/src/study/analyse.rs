@@ -10,20 +10,19 @@
 //! cells that are compared with the same cell. The source's own summary (mean, Student's interval)
 //! is reported in addition.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{Family, Unit, natural_labels};
+use pinfold_model::{Family, PlotKind, Unit};
 use pinfold_stats::{
     Block, Direction, Evidence, Interval, Mean, Rule, SteadyState, Verdict, blocks_needed, holm,
-    median, median_interval, ratio_interval, sign_flip, steady,
+    median, median_interval, ratio_interval, sign_flip_blocks, steady,
 };
 
-use super::error::StudyError;
-use super::file::{Level, PlotKind, Study};
+use super::file::{Level, Study};
 use super::record::Loaded;
 use super::statistics::{self, SampleStatistic};
 use super::{ALPHA, INTERVAL_BLOCKS};
+use crate::error::RunError;
 use crate::store::{RunId, RunRecord, Store, StudyProgress};
 
 /// Prefix of the flag of a figure that the host does not provide; the reason follows.
@@ -35,27 +34,8 @@ pub const APPLY: &str = "apply";
 /// Prefix of the flags of this figure; each has one finding.
 pub const FINDING: &str = "finding: ";
 
-/// A figure by its name and labels.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FigureName {
-    /// Name of the probe or figure rule, for a statistic of it followed by `.mean` and the like.
-    pub probe: String,
-    /// Labels of the figure.
-    pub labels: BTreeMap<String, String>,
-}
-
-impl Ord for FigureName {
-    /// By name and labels, numbers by size.
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.probe.cmp(&other.probe).then_with(|| natural_labels(&self.labels, &other.labels))
-    }
-}
-
-impl PartialOrd for FigureName {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
+/// A figure by its name, for a statistic of it followed by `.mean` and the like, and its labels.
+pub use pinfold_stats::compare::Key as FigureName;
 
 /// A comparison with the baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,8 +59,6 @@ pub struct Estimate {
     pub figure: FigureName,
     /// Unit of its values.
     pub unit: Unit,
-    /// How samples are reduced to values.
-    pub family: Family,
     /// One value per start, by block.
     pub starts: BTreeMap<u32, Vec<f64>>,
     /// The same for the twin of a baseline cell.
@@ -147,8 +125,8 @@ pub struct Analysis {
 /// Analyses a run, finished or not.
 ///
 /// # Errors
-/// [`StudyError`]: the run is not one of a study, or the store cannot be read.
-pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, StudyError> {
+/// [`RunError`]: the run is not one of a study, or the store cannot be read.
+pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, RunError> {
     analyse_loaded(store, run, Loaded::read(store, run)?)
 }
 
@@ -156,11 +134,11 @@ pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, StudyError> {
 ///
 /// # Errors
 /// As [`analyse`] and [`Loaded::shown_as`].
-pub fn analyse_as(store: &Store, run: RunId, other: &Study) -> Result<Analysis, StudyError> {
-    analyse_loaded(store, run, Loaded::read(store, run)?.shown_as(other)?)
+pub fn analyse_as(store: &Store, run: RunId, other: &Study) -> Result<Analysis, RunError> {
+    analyse_loaded(store, run, Loaded::read(store, run)?.show_as(other)?)
 }
 
-fn analyse_loaded(store: &Store, run: RunId, loaded: Loaded) -> Result<Analysis, StudyError> {
+fn analyse_loaded(store: &Store, run: RunId, loaded: Loaded) -> Result<Analysis, RunError> {
     let mut absent = BTreeMap::new();
     let mut estimates = gather(store, run, &Kept::from_study(&loaded.study), &mut absent)?;
     compare(&loaded, &mut estimates);
@@ -180,8 +158,8 @@ fn analyse_loaded(store: &Store, run: RunId, loaded: Loaded) -> Result<Analysis,
 /// The findings of the placements of a run's trials, each with the number of trials.
 ///
 /// # Errors
-/// [`StudyError`] if the store cannot be read.
-pub fn findings(store: &Store, run: RunId) -> Result<BTreeMap<String, u64>, StudyError> {
+/// [`RunError`] if the store cannot be read.
+pub fn findings(store: &Store, run: RunId) -> Result<BTreeMap<String, u64>, RunError> {
     let mut findings = BTreeMap::new();
     for (flags, trials) in store.apply_flags(run)? {
         for finding in flags.iter().filter_map(|flag| flag.strip_prefix(FINDING)) {
@@ -194,7 +172,7 @@ pub fn findings(store: &Store, run: RunId) -> Result<BTreeMap<String, u64>, Stud
 impl Analysis {
     /// An estimate compared with that of another baseline than the study's, by itself: without
     /// Holm's correction. `None` for this baseline, and where it was not measured.
-    pub(super) fn compared_with(
+    pub(super) fn compare_with(
         &self,
         one: &Estimate,
         levels: &BTreeMap<String, Level>,
@@ -228,8 +206,8 @@ pub(super) fn is_narrow(
     loaded: &Loaded,
     figure: &str,
     half_width: f64,
-) -> Result<bool, StudyError> {
-    let statistics = statistics::shown(&loaded.study);
+) -> Result<bool, RunError> {
+    let statistics = statistics::wanted_statistics(&loaded.study);
     let kept = Kept { statistics, ..Kept::default() };
     let mut estimates = gather(store, run, &kept, &mut BTreeMap::new())?;
     compare(loaded, &mut estimates);
@@ -263,7 +241,7 @@ impl Kept {
         Self {
             pooled: of(PlotKind::Percentiles),
             sequences: of(PlotKind::Sequence),
-            statistics: statistics::shown(study),
+            statistics: statistics::wanted_statistics(study),
         }
     }
 }
@@ -295,7 +273,7 @@ fn gather(
     run: RunId,
     kept: &Kept,
     absent: &mut BTreeMap<(String, String), u64>,
-) -> Result<Vec<Estimate>, StudyError> {
+) -> Result<Vec<Estimate>, RunError> {
     let mut found: BTreeMap<(usize, FigureName), Estimate> = BTreeMap::new();
     for (id, trial) in store.trials(run)? {
         if !trial.ok {
@@ -321,7 +299,7 @@ fn gather(
             let Some(value) = value_of(family, settled) else { continue };
             let one = found
                 .entry((trial.cell, figure.clone()))
-                .or_insert_with(|| empty(trial.cell, figure, unit, family));
+                .or_insert_with(|| empty(trial.cell, figure, unit));
             let side = if trial.twin { &mut one.twins } else { &mut one.starts };
             side.entry(trial.block).or_default().push(value);
             if !trial.node.is_empty() {
@@ -338,7 +316,7 @@ fn gather(
             one.unsteady += u32::from(matches!(steadiness, SteadyState::No { .. }));
         }
     }
-    Ok(found.into_values().filter_map(summarised).collect())
+    Ok(found.into_values().filter_map(summarise).collect())
 }
 
 fn value_of(family: Family, samples: &[f64]) -> Option<f64> {
@@ -349,12 +327,11 @@ fn value_of(family: Family, samples: &[f64]) -> Option<f64> {
     }
 }
 
-fn empty(cell: usize, figure: FigureName, unit: Unit, family: Family) -> Estimate {
+fn empty(cell: usize, figure: FigureName, unit: Unit) -> Estimate {
     Estimate {
         cell,
         figure,
         unit,
-        family,
         starts: BTreeMap::new(),
         twins: BTreeMap::new(),
         nodes: BTreeMap::new(),
@@ -370,7 +347,7 @@ fn empty(cell: usize, figure: FigureName, unit: Unit, family: Family) -> Estimat
     }
 }
 
-fn summarised(mut one: Estimate) -> Option<Estimate> {
+fn summarise(mut one: Estimate) -> Option<Estimate> {
     let all: Vec<f64> = one.starts.values().flatten().copied().collect();
     let by_block: Vec<f64> = one.starts.values().filter_map(|starts| median(starts)).collect();
     one.median = median(&by_block)?;
@@ -406,14 +383,6 @@ fn ratio_bounds(blocks: &[Block]) -> Option<Interval> {
 fn possible(unit: Unit, low: f64, high: f64) -> (f64, f64) {
     let most = if unit == Unit::Share { 1.0 } else { f64::INFINITY };
     (low.max(0.0), high.min(most))
-}
-
-/// The direction of improvement of a unit; lower if it has none.
-fn direction(unit: Unit) -> Direction {
-    match unit.higher_is_better() {
-        Some(true) => Direction::HigherIsBetter,
-        Some(false) | None => Direction::LowerIsBetter,
-    }
 }
 
 pub(super) fn blocks_of(
@@ -463,7 +432,7 @@ pub(super) struct Pairs {
 
 impl Pairs {
     pub(super) fn new(blocks: Vec<Block>, unit: Unit) -> Self {
-        Self { blocks, direction: direction(unit) }
+        Self { blocks, direction: Direction::new(unit.higher_is_better() == Some(true)) }
     }
 
     /// Median of the blocks' ratios; `None` if one is not a positive number.
@@ -478,11 +447,7 @@ impl Pairs {
 pub(super) fn judge(family: &[Pairs], margin: f64) -> Vec<Option<Comparison>> {
     let tested: Vec<Option<(Interval, f64)>> = family
         .iter()
-        .map(|pairs| {
-            let logs: Option<Vec<f64>> =
-                pairs.blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
-            Some((ratio_bounds(&pairs.blocks)?, sign_flip(&logs?)?.value))
-        })
+        .map(|pairs| Some((ratio_bounds(&pairs.blocks)?, sign_flip_blocks(&pairs.blocks)?)))
         .collect();
     let raw: Vec<f64> = tested.iter().flatten().map(|(_, p)| *p).collect();
     let rule = rule(u32::try_from(raw.len()).unwrap_or(u32::MAX), margin);

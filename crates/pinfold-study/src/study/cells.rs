@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::error::StudyError;
 use super::expr::{ExprError, Scope, Value};
+use crate::error::RunError;
 use pinfold_model::{Accelerator, Isa};
 
 use super::file::{FactorEffect, GUEST, HostFacts, Level, NATIVE, NONE, Rule, Study, Workload};
@@ -195,9 +195,9 @@ impl Cells {
     /// The cells of a study on a host, before the runner refuses any.
     ///
     /// # Errors
-    /// [`StudyError::Rule`] for an expression that has no value for a cell, or if the constraints
+    /// [`RunError::Rule`] for an expression that has no value for a cell, or if the constraints
     /// exclude all cells.
-    pub fn new(study: &Study, facts: &HostFacts) -> Result<Self, StudyError> {
+    pub fn new(study: &Study, facts: &HostFacts) -> Result<Self, RunError> {
         let mut cells = Self { all: Vec::new(), excluded: 0 };
         let mut by_rule: BTreeMap<usize, usize> = BTreeMap::new();
         for workload in 0..study.workloads.len() {
@@ -228,7 +228,7 @@ impl Cells {
         mut cell: Cell,
         study: &Study,
         facts: &HostFacts,
-    ) -> Result<Option<usize>, StudyError> {
+    ) -> Result<Option<usize>, RunError> {
         let holds = |rule: &Rule, cell: &Cell| {
             let scope = CellScope { study, cell, facts };
             rule.expr.truth(&scope).map_err(|error| rule_error(study, rule, cell, &error))
@@ -324,19 +324,19 @@ impl Cells {
     }
 }
 
-fn rule_error(study: &Study, rule: &Rule, cell: &Cell, error: &ExprError) -> StudyError {
+fn rule_error(study: &Study, rule: &Rule, cell: &Cell, error: &ExprError) -> RunError {
     let why = format!("{} (for {})", error.why, cell.name(study));
-    StudyError::Rule(study.fault(rule.at + 1 + error.at, why))
+    RunError::Rule(study.fault(rule.at + 1 + error.at, why))
 }
 
-fn nothing_left(study: &Study, rule: usize, count: usize, all: usize) -> StudyError {
+fn nothing_left(study: &Study, rule: usize, count: usize, all: usize) -> RunError {
     let at = study.constraints.get(rule).map_or(0, |rule| rule.at);
     let text = study.constraints.get(rule).map_or("", |rule| rule.text.as_str());
     let why = format!(
         "the constraints exclude all {all} combinations of levels; this one excludes {count}: \
          {text}"
     );
-    StudyError::Rule(study.fault(at, why))
+    RunError::Rule(study.fault(at, why))
 }
 
 /// The next combination; false after the last.

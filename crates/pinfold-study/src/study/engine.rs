@@ -10,14 +10,14 @@ use std::rc::Rc;
 use super::analyse::is_narrow;
 use super::cells::Cells;
 use super::design::{self, TrialSlot};
-use super::error::StudyError;
 use super::file::Study;
 use super::predict::{Prediction, predict};
 use super::record::{EarlyEnd, Loaded};
 use super::runner::{Runner, StartRequest, TrialResult};
 use crate::engine::{
-    self, EndedTrial, Engine, Event, Next, Progress, Reported, TrialError, Update, Work,
+    self, EndedTrial, Engine, Event, Next, Outcome, Progress, Reported, TrialError, Update, Work,
 };
+use crate::error::RunError;
 use crate::store::{OpenRun, Store, TrialRecord};
 
 /// The run stops after this number of consecutive failed trials.
@@ -26,33 +26,16 @@ pub const MAX_FAILURES_IN_A_ROW: u32 = 12;
 /// The environment of a study.
 pub type Environment<'a> = engine::Environment<'a, dyn Runner + 'a>;
 
-/// How a call of [`run`] ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// All trials are done, or enough of them.
-    Finished {
-        /// Why the run ended before its last block, if it did.
-        early: Option<EarlyEnd>,
-    },
-    /// The stop flag was set.
-    Interrupted {
-        /// Number of trials that are done.
-        done: u64,
-        /// Number of trials of the whole run.
-        total: u64,
-    },
-}
-
 /// Runs the remaining trials of the study.
 ///
 /// # Errors
-/// [`StudyError`]: no trial can be run, several consecutive trials failed, or the store failed.
+/// [`RunError`]: no trial can be run, several consecutive trials failed, or the store failed.
 /// Saved data are kept.
 pub fn run(
     store: &mut Store,
     run: OpenRun,
     environment: &mut Environment<'_>,
-) -> Result<Outcome, StudyError> {
+) -> Result<Outcome, RunError> {
     go(&mut Engine::new(Trials::from_store(store, run)?, MAX_FAILURES_IN_A_ROW), environment)
 }
 
@@ -60,13 +43,13 @@ pub fn run(
 /// trials.
 ///
 /// # Errors
-/// [`StudyError`]: no trial can be run, or the store failed.
+/// [`RunError`]: no trial can be run, or the store failed.
 pub fn run_starts(
     store: &mut Store,
     run: OpenRun,
     starts: &[Vec<(TrialSlot, u32)>],
     environment: &mut Environment<'_>,
-) -> Result<Outcome, StudyError> {
+) -> Result<Outcome, RunError> {
     let mut engine = Engine::new(Trials::from_store(store, run)?, u32::MAX);
     for start in starts {
         if engine.start(start.clone(), environment)? == Next::Stop {
@@ -75,7 +58,7 @@ pub fn run_starts(
             return Ok(Outcome::Interrupted { done, total });
         }
     }
-    Ok(Outcome::Finished { early: None })
+    Ok(Outcome::Finished)
 }
 
 /// The trials of a study, as the [`Work`] of the engine.
@@ -97,18 +80,18 @@ struct Trials<'a> {
 fn go(
     engine: &mut Engine<Trials<'_>>,
     environment: &mut Environment<'_>,
-) -> Result<Outcome, StudyError> {
-    let mut early = engine.work.loaded.early.clone();
+) -> Result<Outcome, RunError> {
     for block in 0..engine.work.prediction.blocks {
-        if early.as_ref().is_some_and(|early| block >= early.blocks) {
-            break;
-        }
-        if early.is_none()
-            && let Some(reason) = engine.work.is_enough(block)?
-        {
-            let end = EarlyEnd { blocks: block, reason };
-            early = Some(engine.work.end(end, &mut *environment.progress)?);
-            break;
+        match &engine.work.loaded.early {
+            Some(early) if block >= early.blocks => break,
+            Some(_) => {}
+            None => {
+                if let Some(reason) = engine.work.is_enough(block)? {
+                    let end = EarlyEnd { blocks: block, reason };
+                    engine.work.end(&end, &mut *environment.progress)?;
+                    break;
+                }
+            }
         }
         let Loaded { study, cells, .. } = &engine.work.loaded;
         let starts: Vec<Vec<TrialSlot>> =
@@ -120,11 +103,11 @@ fn go(
     }
     let Trials { store, run, .. } = &mut engine.work;
     store.finish_run(*run, environment.clock.unix_seconds())?;
-    Ok(Outcome::Finished { early })
+    Ok(Outcome::Finished)
 }
 
 impl<'a> Trials<'a> {
-    fn from_store(store: &'a mut Store, run: OpenRun) -> Result<Self, StudyError> {
+    fn from_store(store: &'a mut Store, run: OpenRun) -> Result<Self, RunError> {
         let loaded = Loaded::read(store, run.id())?;
         let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)?;
         let mut done = BTreeMap::new();
@@ -138,19 +121,19 @@ impl<'a> Trials<'a> {
     }
 
     /// Why no further block starts. A block that has started is always completed.
-    fn is_enough(&self, block: u32) -> Result<Option<String>, StudyError> {
+    fn is_enough(&self, block: u32) -> Result<Option<String>, RunError> {
         let begun = self.done.keys().next_back().is_some_and(|slot| slot.block >= block);
         if begun || block == 0 {
             return Ok(None);
         }
         let spent = Spent { blocks: block, ns: self.spent_ns };
-        enough(self.store, self.run, &self.loaded, spent)
+        reason_to_stop(self.store, self.run, &self.loaded, spent)
     }
 
-    fn end(&mut self, end: EarlyEnd, progress: &mut dyn Progress) -> Result<EarlyEnd, StudyError> {
+    fn end(&mut self, end: &EarlyEnd, progress: &mut dyn Progress) -> Result<(), RunError> {
         end.save(self.store, self.run)?;
         self.report(progress, Event::Ends { reason: end.reason.clone() }, end.blocks, "");
-        Ok(end)
+        Ok(())
     }
 }
 
@@ -159,7 +142,8 @@ impl Work for Trials<'_> {
     type Output = TrialResult;
     type Runner<'r> = dyn Runner + 'r;
     type Request = (Rc<(Study, Cells)>, Vec<TrialSlot>);
-    type Error = StudyError;
+    const ACTION: &'static str = "run the study";
+    const TRIAL: &'static str = "trial";
 
     fn has_ended(&self, slot: TrialSlot) -> bool {
         self.done.contains_key(&slot)
@@ -175,9 +159,10 @@ impl Work for Trials<'_> {
 
     fn start<'r>(
         runner: &mut Self::Runner<'r>,
-        (design, trials): &Self::Request,
+        request: &Self::Request,
         reported: &mut Reported<'_, TrialResult>,
     ) -> Result<(), TrialError> {
+        let (design, trials) = request;
         let (study, cells) = &**design;
         runner.start(&StartRequest { study, cells, trials }, reported)
     }
@@ -186,7 +171,7 @@ impl Work for Trials<'_> {
         &mut self,
         trial: EndedTrial<TrialSlot>,
         output: Option<TrialResult>,
-    ) -> Result<(), StudyError> {
+    ) -> Result<(), RunError> {
         let TrialSlot { block, cell, start, twin } = trial.slot;
         let record = TrialRecord {
             block,
@@ -220,14 +205,6 @@ impl Work for Trials<'_> {
         let left_s = total.saturating_sub(done) as f64 * trial_s;
         progress.update(&Update { event, block, name, done, total, left_s });
     }
-
-    fn cannot_run(TrialError { message, hint, .. }: TrialError) -> StudyError {
-        StudyError::Runner { message, hint }
-    }
-
-    fn keeps_failing(count: u32, name: String, message: String) -> StudyError {
-        StudyError::KeepsFailing { count, what: "trials", name, message }
-    }
 }
 
 /// The completed blocks of a run.
@@ -242,13 +219,13 @@ pub struct Spent {
 /// Why no block needs to start after these.
 ///
 /// # Errors
-/// [`StudyError`] if the store cannot be read.
-pub fn enough(
+/// [`RunError`] if the store cannot be read.
+pub fn reason_to_stop(
     store: &Store,
     run: OpenRun,
     loaded: &Loaded,
     Spent { blocks, ns: spent_ns }: Spent,
-) -> Result<Option<String>, StudyError> {
+) -> Result<Option<String>, RunError> {
     if let Some(stop) = &loaded.study.stop
         && blocks >= stop.at_least
         && is_narrow(store, run.id(), loaded, &stop.figure, stop.half_width)?

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{ColumnKind, DataTable, Datum, Origin};
+use pinfold_model::{ColumnKind, DataTable, Datum, Origin, PlotKind};
 
 use super::analyse::Analysis;
-use super::error::StudyError;
-use super::file::{Plot, PlotKind, Selection};
+use super::file::{Plot, Selection};
+use crate::error::RunError;
 use crate::store::{RunId, Store, TrialId};
 
 /// Number of trials whose samples are in memory at a time.
@@ -16,8 +16,8 @@ const PIECE: usize = 1_000;
 /// the report.
 ///
 /// # Errors
-/// [`StudyError`] if the store cannot be read.
-pub fn tables(store: &Store, analysis: &Analysis) -> Result<Vec<DataTable>, StudyError> {
+/// [`RunError`] if the store cannot be read.
+pub fn tables(store: &Store, analysis: &Analysis) -> Result<Vec<DataTable>, RunError> {
     let run = analysis.run.id;
     let mut tables =
         vec![cells(analysis), trials(store, run, analysis)?, estimates(analysis), noise(analysis)];
@@ -28,7 +28,7 @@ pub fn tables(store: &Store, analysis: &Analysis) -> Result<Vec<DataTable>, Stud
         let names: Vec<&str> = names.into_iter().flatten().collect();
         tables.push(match plot.kind {
             PlotKind::Lines | PlotKind::Bars => {
-                selected(analysis, &plot.name, &plot.selection, &names)
+                selected_table(analysis, &plot.name, &plot.selection, &names)
             }
             PlotKind::Percentiles => percentiles(analysis, plot, &names),
             PlotKind::Sequence => sequences(analysis, plot, &names[..names.len() - 1]),
@@ -42,7 +42,7 @@ pub fn tables(store: &Store, analysis: &Analysis) -> Result<Vec<DataTable>, Stud
                 None => table.name.clone(),
                 Some(heading) => format!("{}-{heading}", table.name),
             };
-            tables.push(selected(analysis, &name, selection, &names));
+            tables.push(selected_table(analysis, &name, selection, &names));
         }
     }
     Ok(tables)
@@ -90,7 +90,7 @@ fn cells(analysis: &Analysis) -> DataTable {
     table
 }
 
-fn trials(store: &Store, run: RunId, analysis: &Analysis) -> Result<DataTable, StudyError> {
+fn trials(store: &Store, run: RunId, analysis: &Analysis) -> Result<DataTable, RunError> {
     let columns = [
         ("trial", Whole),
         ("block", Whole),
@@ -147,11 +147,11 @@ fn trials(store: &Store, run: RunId, analysis: &Analysis) -> Result<DataTable, S
 /// The samples of a run: a table in pieces of this number of trials, at least one piece.
 ///
 /// # Errors
-/// [`StudyError`] if the store cannot be read.
+/// [`RunError`] if the store cannot be read.
 pub fn samples(
     store: &Store,
     run: RunId,
-) -> Result<impl Iterator<Item = Result<DataTable, StudyError>>, StudyError> {
+) -> Result<impl Iterator<Item = Result<DataTable, RunError>>, RunError> {
     let trials: Vec<TrialId> = store.trials(run)?.into_iter().map(|(id, _)| id).collect();
     let mut pieces: Vec<Vec<TrialId>> = trials.chunks(PIECE).map(<[TrialId]>::to_vec).collect();
     if pieces.is_empty() {
@@ -160,7 +160,7 @@ pub fn samples(
     Ok(pieces.into_iter().map(|trials| samples_of(store, &trials)))
 }
 
-fn samples_of(store: &Store, trials: &[TrialId]) -> Result<DataTable, StudyError> {
+fn samples_of(store: &Store, trials: &[TrialId]) -> Result<DataTable, RunError> {
     let columns = [
         ("trial", Whole),
         ("figure", Text),
@@ -283,7 +283,12 @@ fn noise(analysis: &Analysis) -> DataTable {
 }
 
 /// The values of a plot or a table of the report, one row each.
-fn selected(analysis: &Analysis, name: &str, selection: &Selection, names: &[&str]) -> DataTable {
+fn selected_table(
+    analysis: &Analysis,
+    name: &str,
+    selection: &Selection,
+    names: &[&str],
+) -> DataTable {
     let mut seen = BTreeSet::new();
     let fresh: Vec<&str> = names.iter().copied().filter(|name| seen.insert(*name)).collect();
     let mut table = table(name, &[]);

@@ -5,10 +5,11 @@ use std::fmt;
 
 use pinfold_config::ConfigError;
 use pinfold_config::fault::Fault;
-use pinfold_model::{CpuSet, Family, Unit};
+use pinfold_model::{CpuSet, Family, PlotKind, Unit};
 
 use super::expr::{Expr, Value};
 use regex_lite::Regex;
+use serde::{Deserialize, Serialize};
 
 /// Placeholders that every command may use in addition to factors and values: the list of CPUs that
 /// the trial runs on (in a guest: of its CPUs), their number, the CPUs of its threads in the order
@@ -197,15 +198,6 @@ impl Stream {
     }
 }
 
-/// The direction of improvement of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Better {
-    /// Lower is better: times.
-    Lower,
-    /// Higher is better: rates.
-    Higher,
-}
-
 /// A figure that is read from the output of a workload.
 #[derive(Clone, Debug)]
 pub struct FigureRule {
@@ -364,19 +356,6 @@ pub const ORDER: &str = "order";
 /// The x axis of a sequence of durations: the sum of the samples so far, as they follow one
 /// another.
 pub const TIME: &str = "time";
-
-/// Kind of a plot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlotKind {
-    /// Lines over a factor, with intervals.
-    Lines,
-    /// Groups of bars, with intervals.
-    Bars,
-    /// All samples by percentile; the x axis is −log10(1 − p).
-    Percentiles,
-    /// The samples of one trial by their order, or by time.
-    Sequence,
-}
 
 /// The settings that plots and tables have in common.
 #[derive(Clone, Debug, PartialEq)]
@@ -628,7 +607,7 @@ impl Study {
 }
 
 /// Properties of the host that are known without measuring.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFacts {
     /// Number of CPUs that may be used.
     pub pus: usize,
@@ -641,6 +620,7 @@ pub struct HostFacts {
     /// True if a core has several CPUs (SMT).
     pub smt: bool,
     /// True if the kernel controls their frequency (cpufreq).
+    #[serde(default)]
     pub cpufreq: bool,
 }
 

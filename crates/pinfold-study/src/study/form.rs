@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::StudyError;
 use super::file::{QUICK, Study};
+use crate::error::RunError;
 
 /// The form of a study that is run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,14 +73,11 @@ impl Study {
     /// The study in this form.
     ///
     /// # Errors
-    /// [`StudyError::NoPreset`].
-    pub fn in_form(&self, form: &Form) -> Result<Study, StudyError> {
+    /// [`RunError::Refused`] if it has no such preset.
+    pub fn in_form(&self, form: &Form) -> Result<Study, RunError> {
         let mut study = self.clone();
         let Some(name) = form.preset() else { return Ok(study) };
-        let preset = self.presets.get(name).ok_or_else(|| StudyError::NoPreset {
-            name: name.to_owned(),
-            known: self.presets.keys().cloned().collect(),
-        })?;
+        let preset = self.presets.get(name).ok_or_else(|| self.no_preset(name))?;
         study.preset = Some(name.to_owned());
         study.repetitions = preset.repetitions.unwrap_or(study.repetitions);
         study.starts = preset.starts.unwrap_or(study.starts);
@@ -98,6 +95,20 @@ impl Study {
             workload.time_limit_ns = workload.time_limit_ns.min(limit_ns);
         }
         Ok(study)
+    }
+
+    fn no_preset(&self, name: &str) -> RunError {
+        let known: Vec<&str> = self.presets.keys().map(String::as_str).collect();
+        let key = if name == QUICK { QUICK.to_owned() } else { format!("preset.{name}") };
+        let hint = if known.is_empty() {
+            format!(
+                "it has none: write [{key}] with what it leaves out (note) and its repetitions, \
+                 levels and values"
+            )
+        } else {
+            format!("it has {}", known.join(", "))
+        };
+        RunError::refused(format!("the study has no preset {name:?}"), &hint)
     }
 }
 

@@ -53,7 +53,7 @@ impl Analysis {
         }
         let mut keys: Vec<Key> = Vec::new();
         let mut others: Vec<Key> = Vec::new();
-        for (_, cell) in self.selected(selection) {
+        for (_, cell) in self.select_cells(selection) {
             let level = |name: &&str| {
                 let level = cell.level(study, name).map(str::to_owned);
                 level.or_else(|| label(name).map(|(_, value)| value.to_string()))
@@ -89,7 +89,7 @@ impl Analysis {
         let [only] = found else { return None };
         let names_it = |rule: &Expr| rule.names().iter().any(|(known, _)| *known == name);
         let is_limited = selection.only.as_ref().is_some_and(|rule| names_it(&rule.expr));
-        let mut cells = self.selected(selection);
+        let mut cells = self.select_cells(selection);
         let has_others = if is_limited {
             cells.any(|(_, cell)| cell.level(study, name) != Some(only))
         } else {

@@ -13,7 +13,7 @@ use pinfold_stats::{holm, median, sign_flip};
 
 use super::ALPHA;
 use super::analyse::{Analysis, FigureName, interval_or_range};
-use super::error::StudyError;
+use crate::error::RunError;
 use crate::store::Store;
 
 /// A node with fixed properties.
@@ -64,8 +64,8 @@ pub struct NodeTable {
 /// The nodes of a run; empty for a run on one machine.
 ///
 /// # Errors
-/// [`StudyError`] if the store cannot be read.
-pub fn node_table(store: &Store, analysis: &Analysis) -> Result<NodeTable, StudyError> {
+/// [`RunError`] if the store cannot be read.
+pub fn node_table(store: &Store, analysis: &Analysis) -> Result<NodeTable, RunError> {
     let run = analysis.run.id;
     let mut rows: BTreeMap<i64, NodeRow> = BTreeMap::new();
     for (id, name, origin) in store.nodes(run)? {
@@ -184,5 +184,5 @@ fn figures(analysis: &Analysis) -> Vec<NodeFigure> {
 fn chance(values: &[f64]) -> f64 {
     let logs: Option<Vec<f64>> =
         values.iter().map(|value| (*value > 0.0).then(|| value.ln())).collect();
-    logs.and_then(|logs| sign_flip(&logs)).map_or(1.0, |p| p.value)
+    logs.and_then(|logs| sign_flip(&logs)).unwrap_or(1.0)
 }

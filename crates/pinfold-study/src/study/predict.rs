@@ -6,8 +6,8 @@ use pinfold_model::{Accelerator, Isa, Method};
 
 use super::cells::{Cell, CellScope, Cells, GuestRequest};
 use super::design::{self, trials_per_block};
-use super::error::StudyError;
 use super::file::{FactorEffect, HostFacts, Level, NONE, Probe, Study};
+use crate::error::RunError;
 
 /// Overhead of a trial in addition to its workload, before one was measured (seconds).
 const TRIAL_S: f64 = 0.02;
@@ -92,18 +92,18 @@ impl Prediction {
 /// Computes the prediction.
 ///
 /// # Errors
-/// [`StudyError::Rule`] if the duration of a workload has no value for a cell.
-pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Prediction, StudyError> {
+/// [`RunError::Rule`] if the duration of a workload has no value for a cell.
+pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Prediction, RunError> {
     let mut block_s = 0.0;
     for (index, cell) in cells.running() {
         let rule = &cell.workload(study).lasts_s;
         let scope = CellScope { study, cell, facts };
         let lasts_s = rule.expr.number(&scope).map_err(|error| {
-            StudyError::Rule(study.fault(rule.at + 1 + error.at, format!("lasts: {}", error.why)))
+            RunError::Rule(study.fault(rule.at + 1 + error.at, format!("lasts: {}", error.why)))
         })?;
         if !lasts_s.is_finite() || lasts_s < 0.0 {
             let why = format!("lasts: {lasts_s} s is not a time (for {})", cell.name(study));
-            return Err(StudyError::Rule(study.fault(rule.at, why)));
+            return Err(RunError::Rule(study.fault(rule.at, why)));
         }
         let times = 1 + u32::from(cells.has_twin(index, study));
         let runs = f64::from(times * study.starts) * f64::from(study.warm_up + 1);

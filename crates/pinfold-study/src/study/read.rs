@@ -167,7 +167,7 @@ fn truth(keys: &mut Keys, key: &str) -> Result<bool, Fault> {
 /// The keys that select, order and compare cells.
 fn cells(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
     study.together = factor_names(keys, "together", study)?;
-    study.share = shared(keys, study)?;
+    study.share = read_shared(keys, study)?;
     let constraints = keys.texts("constraints")?;
     study.constraints = constraints
         .into_iter()
@@ -231,7 +231,7 @@ fn factor_names(keys: &mut Keys, key: &str, study: &Study) -> Result<Vec<String>
 }
 
 /// Factors of which one start can run several levels in sequence.
-fn shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
+fn read_shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
     let sized = study
         .factors
         .iter()
@@ -281,7 +281,7 @@ fn shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
 
 /// An expression over the factors of a cell, the constants and the host.
 fn cell_rule(text: String, at: usize, study: &Study, key: &str) -> Result<Rule, Fault> {
-    let rule = rule((text, at), key)?;
+    let rule = rule(text, at, key)?;
     for (name, place) in rule.expr.names() {
         if !study.knows(name) {
             return Err(unknown_name(key, name, at + 1 + place, study));
@@ -305,7 +305,7 @@ fn unknown_name(key: &str, name: &str, at: usize, study: &Study) -> Fault {
 }
 
 /// An expression whose names are not checked.
-fn rule((text, at): (String, usize), key: &str) -> Result<Rule, Fault> {
+fn rule(text: String, at: usize, key: &str) -> Result<Rule, Fault> {
     let expr = Expr::parse(&text).map_err(|error| expr_fault(key, at, &error))?;
     Ok(Rule { text, expr, at })
 }
@@ -538,14 +538,14 @@ fn time(keys: &mut Keys, key: &str) -> Result<Option<u64>, Fault> {
 
 fn probes(keys: &mut Keys) -> Result<Vec<Probe>, Fault> {
     let names = keys.texts("probes")?;
-    let probe = |(name, at): (String, usize)| {
+    let found = names.into_iter().map(|(name, at)| {
         Probe::ALL.into_iter().find(|probe| probe.name() == name).ok_or_else(|| {
             let known = Probe::ALL.map(Probe::name).join(", ");
             Fault::new(at, format!("there is no probe {name:?}"))
                 .with_hint(format!("available: {known}; other programs are workloads"))
         })
-    };
-    let found: BTreeSet<Probe> = names.into_iter().map(probe).collect::<Result<_, _>>()?;
+    });
+    let found = found.collect::<Result<BTreeSet<Probe>, _>>()?;
     Ok(found.into_iter().collect())
 }
 

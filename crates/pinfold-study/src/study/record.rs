@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use pinfold_config::ConfigError;
 use pinfold_config::fault::Fault;
 use pinfold_model::Origin;
+use pinfold_model::text::counted;
 use serde::{Deserialize, Serialize};
 
 use super::cells::Cells;
-use super::error::StudyError;
 use super::file::{HostFacts, Study};
 use super::form::Form;
 use super::read::from_toml;
 use super::runner::Runner;
+use crate::error::RunError;
 use crate::schema::SchemaError;
 use crate::store::{NewRun, OpenRun, RunId, Store, StoreError, StudyCell};
 
@@ -32,35 +33,7 @@ pub struct StudyRecord {
     pub form: Form,
     /// The command line that started it.
     pub command: String,
-    facts: FactsV1,
-}
-
-/// The facts of a host in documents.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FactsV1 {
-    pus: usize,
-    cores: usize,
-    nodes: usize,
-    packages: usize,
-    smt: bool,
-    #[serde(default)]
-    cpufreq: bool,
-}
-
-impl FactsV1 {
-    /// The facts in their stored form.
-    #[must_use]
-    pub fn read(facts: &HostFacts) -> Self {
-        let HostFacts { pus, cores, nodes, packages, smt, cpufreq } = *facts;
-        Self { pus, cores, nodes, packages, smt, cpufreq }
-    }
-
-    /// The facts.
-    #[must_use]
-    pub fn into_facts(self) -> HostFacts {
-        let Self { pus, cores, nodes, packages, smt, cpufreq } = self;
-        HostFacts { pus, cores, nodes, packages, smt, cpufreq }
-    }
+    facts: HostFacts,
 }
 
 /// The early end of a run.
@@ -109,8 +82,8 @@ pub struct NewStudy<'a> {
 /// The cells of a study on this host, those that the runner refuses marked as skipped.
 ///
 /// # Errors
-/// As [`Cells::new`], and if none can be run [`StudyError::AllSkipped`], or the line of the preset.
-pub fn cells(study: &Study, facts: &HostFacts, runner: &dyn Runner) -> Result<Cells, StudyError> {
+/// As [`Cells::new`], and if none can be run [`RunError::Refused`], or the line of the preset.
+pub fn cells(study: &Study, facts: &HostFacts, runner: &dyn Runner) -> Result<Cells, RunError> {
     let mut cells = Cells::new(study, facts)?;
     for cell in &mut cells.all {
         if cell.skipped.is_none() {
@@ -124,7 +97,10 @@ pub fn cells(study: &Study, facts: &HostFacts, runner: &dyn Runner) -> Result<Ce
     for reason in cells.all.iter().filter_map(|cell| cell.skipped.clone()) {
         *reasons.entry(reason).or_default() += 1;
     }
-    let error = StudyError::AllSkipped { cells: cells.all.len(), reasons };
+    let error = RunError::refused(
+        format!("none of the {} cells can be run here: {}", cells.all.len(), most_first(&reasons)),
+        "`pinfold doctor` shows what is missing; with --preset a study may have other cells",
+    );
     let preset = study.preset.as_ref().and_then(|name| Some((name, study.presets.get(name)?)));
     let Some((name, preset)) = preset else { return Err(error) };
     let fault = Fault::new(preset.at, format!("preset {name}: {error}"));
@@ -132,26 +108,43 @@ pub fn cells(study: &Study, facts: &HostFacts, runner: &dyn Runner) -> Result<Ce
         Some(hint) => fault.with_hint(hint),
         None => fault,
     };
-    Err(StudyError::Rule(ConfigError::in_file(&study.text, fault)))
+    Err(RunError::Rule(ConfigError::in_file(&study.text, fault)))
+}
+
+/// The reasons, that of the most cells first.
+fn most_first(reasons: &BTreeMap<String, usize>) -> String {
+    let mut sorted: Vec<(&String, &usize)> = reasons.iter().collect();
+    sorted.sort_by_key(|(_, cells)| std::cmp::Reverse(**cells));
+    let text = sorted.iter().map(|(why, cells)| format!("{why} ({})", counted(**cells, "cell")));
+    text.collect::<Vec<_>>().join("; ")
+}
+
+/// The error if the cells of a run differ from those of its text.
+#[must_use]
+pub fn other_cells(stored: usize, found: usize) -> RunError {
+    RunError::refused(
+        format!("the store has {stored} cells, but its study has {found}"),
+        "another version of Pinfold created it; use that version, or start a new store",
+    )
 }
 
 /// Creates a run: when this returns, its document and its cells are in the store.
 ///
 /// # Errors
-/// [`StudyError`]: nothing can be run, or the store has another study or an unfinished run.
+/// [`RunError`]: nothing can be run, or the store has another study or an unfinished run.
 pub fn create(
     store: &mut Store,
     new: &NewStudy<'_>,
     runner: &dyn Runner,
-) -> Result<OpenRun, StudyError> {
+) -> Result<OpenRun, RunError> {
     create_with(store, new, runner, None)
 }
 
 /// Checks that a store can take a new run of the study with this name.
 ///
 /// # Errors
-/// [`StudyError`]: it has another study, or an unfinished run.
-pub fn vacant(store: &Store, name: &str) -> Result<(), StudyError> {
+/// [`RunError`]: it has another study, or an unfinished run.
+pub fn require_vacant(store: &Store, name: &str) -> Result<(), RunError> {
     for run in store.runs()? {
         let record = store.run(run)?;
         if record.kind != KIND {
@@ -160,11 +153,17 @@ pub fn vacant(store: &Store, name: &str) -> Result<(), StudyError> {
         let path = store.path().to_owned();
         let held = Loaded::read(store, run)?;
         if held.study.name != name {
-            let (found, wanted) = (held.study.name, name.to_owned());
-            return Err(StudyError::OtherStudy { path, found, wanted });
+            let found = held.study.name;
+            return Err(RunError::refused(
+                format!("the store {path} holds the study {found:?}, not {name:?}"),
+                "name another store with --store",
+            ));
         }
         if record.finished_unix_s.is_none() {
-            return Err(StudyError::Unfinished { path });
+            return Err(RunError::refused(
+                format!("the store {path} contains an unfinished run of this study"),
+                "continue with `pinfold study resume STORE`, or name another store with --store",
+            ));
         }
     }
     Ok(())
@@ -179,8 +178,8 @@ pub fn create_with(
     new: &NewStudy<'_>,
     runner: &dyn Runner,
     cluster: Option<&str>,
-) -> Result<OpenRun, StudyError> {
-    vacant(store, &new.study.name)?;
+) -> Result<OpenRun, RunError> {
+    require_vacant(store, &new.study.name)?;
     let study = new.study.in_form(new.form)?;
     let cells = cells(&study, new.facts, runner)?;
     let record = StudyRecord {
@@ -188,9 +187,9 @@ pub fn create_with(
         toml: new.study.text.clone(),
         form: new.form.clone(),
         command: new.command.to_owned(),
-        facts: FactsV1::read(new.facts),
+        facts: new.facts.clone(),
     };
-    let config_json = serde_json::to_string(&record).map_err(|error| document(error.into()))?;
+    let config_json = serde_json::to_string(&record).map_err(RunError::document("study"))?;
     let run = store.create_run(&NewRun {
         created_unix_s: new.now_unix_s,
         kind: KIND,
@@ -219,32 +218,29 @@ fn row_of(study: &Study, cell: &super::cells::Cell) -> StudyCell {
     }
 }
 
-fn document(source: SchemaError) -> StudyError {
-    StudyError::Document { what: "study", source }
-}
-
 impl Loaded {
     /// Reads a run back.
     ///
     /// # Errors
-    /// [`StudyError`]: the run is not one of a study, or its documents have another version.
-    pub fn read(store: &Store, run: RunId) -> Result<Self, StudyError> {
+    /// [`RunError`]: the run is not one of a study, or its documents have another version.
+    pub fn read(store: &Store, run: RunId) -> Result<Self, RunError> {
         let row = store.run(run)?;
         if row.kind != KIND {
             let path = store.path().to_owned();
             return Err(StoreError::Kind { path, run, found: row.kind, wanted: KIND }.into());
         }
         let record: StudyRecord =
-            serde_json::from_str(&row.config_json).map_err(|error| document(error.into()))?;
+            serde_json::from_str(&row.config_json).map_err(RunError::document("study"))?;
         if record.format != FORMAT {
             let word = record.format;
-            return Err(document(SchemaError::Word { what: "format", word }));
+            let source = SchemaError::Word { what: "format", word };
+            return Err(RunError::Document { what: "study", source });
         }
         let early = row.confirm_json.as_deref().map(serde_json::from_str).transpose();
-        let early = early.map_err(|error| document(error.into()))?;
-        let whole = from_toml(&record.toml).map_err(StudyError::Stored)?;
+        let early = early.map_err(RunError::document("study"))?;
+        let whole = from_toml(&record.toml).map_err(RunError::Stored)?;
         let study = whole.in_form(&record.form)?;
-        let facts = record.facts.clone().into_facts();
+        let facts = record.facts.clone();
         let mut cells = Cells::new(&study, &facts)?;
         let stored = store.study_cells(run)?;
         if stored.len() != cells.all.len()
@@ -252,8 +248,7 @@ impl Loaded {
                 StudyCell { skipped: row.skipped.clone(), ..row_of(&study, cell) } == *row
             })
         {
-            let (stored, found) = (stored.len(), cells.all.len());
-            return Err(StudyError::OtherCells { stored, found });
+            return Err(other_cells(stored.len(), cells.all.len()));
         }
         for (cell, row) in cells.all.iter_mut().zip(stored) {
             cell.skipped = row.skipped;
@@ -265,10 +260,15 @@ impl Loaded {
     /// study.
     ///
     /// # Errors
-    /// [`StudyError::OtherMeasurement`] if that text would not have measured the same.
-    pub fn shown_as(self, other: &Study) -> Result<Self, StudyError> {
+    /// [`RunError::Refused`] if that text would not have measured the same.
+    pub fn show_as(self, other: &Study) -> Result<Self, RunError> {
         let study = other.in_form(&self.record.form)?;
-        let differs = |what: &str| StudyError::OtherMeasurement { what: what.to_owned() };
+        let differs = |what: &str| {
+            RunError::refused(
+                format!("the file's {what} is not what the run in the store measured"),
+                "only statements, charts, tables and published values may differ: start a new run",
+            )
+        };
         if study.name != self.study.name {
             return Err(differs("name"));
         }
@@ -294,13 +294,18 @@ impl Loaded {
     /// Checks that a file equals the one at the start of the run.
     ///
     /// # Errors
-    /// [`StudyError::OtherText`] with the first line that differs.
-    pub fn same_text(&self, file: &str, text: &str) -> Result<(), StudyError> {
+    /// [`RunError::Refused`] with the first line that differs.
+    pub fn same_text(&self, file: &str, text: &str) -> Result<(), RunError> {
         if self.record.toml == text {
             return Ok(());
         }
         let same = text.lines().zip(self.record.toml.lines()).take_while(|(a, b)| a == b).count();
-        Err(StudyError::OtherText { file: file.to_owned(), line: same + 1 })
+        let line = same + 1;
+        Err(RunError::refused(
+            format!("{file} is not the file that the run started with: line {line} differs"),
+            "continue without naming the file, because the store has its own copy; or start a \
+             new store",
+        ))
     }
 }
 
@@ -308,9 +313,9 @@ impl EarlyEnd {
     /// Saves it: the run is not continued.
     ///
     /// # Errors
-    /// [`StudyError`] if the store failed.
-    pub fn save(&self, store: &mut Store, run: OpenRun) -> Result<(), StudyError> {
-        let json = serde_json::to_string(self).map_err(|error| document(error.into()))?;
+    /// [`RunError`] if the store failed.
+    pub fn save(&self, store: &mut Store, run: OpenRun) -> Result<(), RunError> {
+        let json = serde_json::to_string(self).map_err(RunError::document("study"))?;
         Ok(store.set_confirmation(run, &json)?)
     }
 }

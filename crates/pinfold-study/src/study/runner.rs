@@ -31,7 +31,7 @@ pub struct TrialRequest<'a> {
 
 impl<'a> StartRequest<'a> {
     /// The trials of the request.
-    pub fn wanted(&self) -> impl Iterator<Item = TrialRequest<'a>> + use<'a> {
+    pub fn requests(&self) -> impl Iterator<Item = TrialRequest<'a>> + use<'a> {
         let (study, cells) = (self.study, self.cells);
         let trials = self.trials.iter();
         trials.map(move |slot| TrialRequest {

@@ -88,7 +88,7 @@ impl Analysis {
             if let Some(ideal) = median(&wanted) {
                 ideals.insert(key.clone(), ideal);
             }
-            points.extend(joined(members).map(|point| (key, point)));
+            points.extend(join_cells(members).map(|point| (key, point)));
         }
         let has_unit =
             matches!(selection.shown, DisplayedStatistic::Value | DisplayedStatistic::Sum);
@@ -148,7 +148,7 @@ impl Analysis {
     pub fn all_keys(&self, selection: &Selection, names: &[&str]) -> Vec<Key> {
         let study = &self.loaded.study;
         let mut keys: Vec<Key> = Vec::new();
-        for (_, cell) in self.selected(selection) {
+        for (_, cell) in self.select_cells(selection) {
             let level = |name: &&str| cell.level(study, name).unwrap_or_default().to_owned();
             let key: Key = names.iter().map(level).collect();
             if !keys.contains(&key) {
@@ -162,7 +162,7 @@ impl Analysis {
     #[must_use]
     pub fn reasons_of_absence(&self, selection: &Selection) -> Vec<String> {
         let Self { absent, failures, .. } = self;
-        let cells: Vec<(usize, &Cell)> = self.selected(selection).collect();
+        let cells: Vec<(usize, &Cell)> = self.select_cells(selection).collect();
         if cells.is_empty() {
             return vec!["no cell of this study is selected".to_owned()];
         }
@@ -196,7 +196,7 @@ impl Analysis {
 
     /// The cells of a selection with their indices, skipped ones too, of the workloads that give
     /// its figure.
-    pub(super) fn selected<'a>(
+    pub(super) fn select_cells<'a>(
         &'a self,
         selection: &'a Selection,
     ) -> impl Iterator<Item = (usize, &'a Cell)> {
@@ -246,14 +246,19 @@ impl Analysis {
                 selection.ideal.as_ref().map(|rule| rule.expr.number(&scope).map_err(reported));
             let ideal = ideal.transpose()?;
             if selection.baseline == loaded.study.baseline {
-                picked.extend(shown(estimate, selection.shown, ideal));
+                picked.extend(cell_value(estimate, selection.shown, ideal));
                 continue;
             }
-            let Some((comparison, ratio)) = self.compared_with(estimate, &selection.baseline)
-            else {
+            let Some((comparison, ratio)) = self.compare_with(estimate, &selection.baseline) else {
                 continue;
             };
-            picked.extend(shown_as(estimate, selection.shown, ideal, comparison, Some(ratio)));
+            picked.extend(cell_value_with(
+                estimate,
+                selection.shown,
+                ideal,
+                comparison,
+                Some(ratio),
+            ));
         }
         Ok(picked)
     }
@@ -309,16 +314,16 @@ pub struct ClaimResult {
     pub agree: Result<bool, String>,
 }
 
-fn shown(
+fn cell_value(
     estimate: &Estimate,
     shown: DisplayedStatistic,
     ideal: Option<f64>,
 ) -> Option<CellValue<'_>> {
-    shown_as(estimate, shown, ideal, estimate.comparison, estimate.ratio)
+    cell_value_with(estimate, shown, ideal, estimate.comparison, estimate.ratio)
 }
 
 /// The value of a cell with this comparison, or with this ratio if there is no interval.
-fn shown_as(
+fn cell_value_with(
     estimate: &Estimate,
     shown: DisplayedStatistic,
     ideal: Option<f64>,
@@ -349,7 +354,7 @@ fn shown_as(
     Some(CellValue { estimate, value, range, blocks, ideal, shown })
 }
 
-fn joined(members: &[&CellValue<'_>]) -> Option<Point> {
+fn join_cells(members: &[&CellValue<'_>]) -> Option<Point> {
     let values: Vec<f64> = members.iter().map(|one| one.value).collect();
     let blocks = members.iter().map(|one| one.blocks).min().unwrap_or(0);
     let is_sum = members.iter().all(|one| one.shown == DisplayedStatistic::Sum);
@@ -397,7 +402,7 @@ impl Scope for ClaimScope<'_> {
             "variation" => deviations(&cells),
             _ => cells.iter().map(|one| one.value).collect(),
         };
-        let number = reduced(function, &values, &values);
+        let number = reduce_cells(function, &values, &values);
         Some(Ok(Value::Number(number.low)))
     }
 
@@ -413,7 +418,7 @@ impl Scope for ClaimScope<'_> {
                 ranges.collect::<Result<_, _>>().map_err(|why| ExprError::new(at, why))?;
             let lows: Vec<f64> = ranges.iter().map(|range| range.low).collect();
             let highs: Vec<f64> = ranges.iter().map(|range| range.high).collect();
-            Ok(reduced(function, &lows, &highs))
+            Ok(reduce_cells(function, &lows, &highs))
         }))
     }
 }
@@ -453,7 +458,7 @@ fn enough_blocks(blocks: u32) -> Result<(), String> {
 }
 
 /// The value of a function over cells, from the ends of their intervals.
-fn reduced(function: &str, lows: &[f64], highs: &[f64]) -> Bounds {
+fn reduce_cells(function: &str, lows: &[f64], highs: &[f64]) -> Bounds {
     let smallest = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
     let largest = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let middle = |values: &[f64]| median(values).unwrap_or(f64::NAN);

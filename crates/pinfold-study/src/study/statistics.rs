@@ -76,7 +76,7 @@ pub fn split(name: &str) -> Option<(&str, SampleStatistic)> {
 }
 
 /// The statistics that the report of a study shows, by figure.
-pub(super) fn shown(study: &Study) -> BTreeMap<String, BTreeSet<SampleStatistic>> {
+pub(super) fn wanted_statistics(study: &Study) -> BTreeMap<String, BTreeSet<SampleStatistic>> {
     let mut names: Vec<String> = Vec::new();
     names.extend(study.plots.iter().map(|plot| plot.selection.figure.clone()));
     let selections = study.tables.iter().flat_map(|Table { selections, .. }| selections);

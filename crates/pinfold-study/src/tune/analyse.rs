@@ -10,35 +10,32 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::Metric;
 use pinfold_stats::{
-    Block, Direction, Evidence, Interval, PValue, Rule, Tail, Verdict, holm, median,
-    ratio_interval, sign_flip,
+    Block, Direction, Evidence, Interval, Rule, Verdict, holm, median, ratio_interval,
+    sign_flip_blocks,
 };
 
-use super::curves::{Pooled, each_cell};
-use super::error::TuneError;
 use super::findings;
 use super::loaded::Loaded;
 use super::ranking::{RankEntry, rank};
 use super::report::{
-    AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, RunnerUp, ScreeningRow,
-    TuneReport, Winner,
+    AaRow, CellReport, Contrast, Design, Failure, RankingRow, ScreeningRow, TuneReport, Winner,
 };
 use super::schedule::{Facts, Schedule};
 use super::summary::{CellKey, Summaries, Summary, is_equal_time, time_ratio};
+use crate::error::RunError;
 use crate::store::{Phase, RunId, StartRecord, StartStatus, Store};
 
 /// Computes a run's report from the store alone. For an unfinished run it reports the data so far.
 ///
 /// # Errors
-/// [`TuneError`] if the store cannot be read or does not have this tuning run.
-pub fn analyse(store: &Store, run: RunId) -> Result<TuneReport, TuneError> {
+/// [`RunError`] if the store cannot be read or does not have this tuning run.
+pub fn analyse(store: &Store, run: RunId) -> Result<TuneReport, RunError> {
     let analysis = Analysis::read(store, run)?;
     let record = store.run(run)?;
-    let ranking = analysis.ranking(store, run)?;
+    let ranking = analysis.ranking();
     let aa = analysis.aa();
     let mut report = TuneReport {
         run,
-        created_unix_s: record.created_unix_s,
         finished: record.finished_unix_s.is_some(),
         origin: record.origin,
         goal_load: analysis.loaded.config.goal_load(),
@@ -46,7 +43,7 @@ pub fn analyse(store: &Store, run: RunId) -> Result<TuneReport, TuneError> {
         ranking,
         aa,
         screening: analysis.screening_rows(),
-        dropped: analysis.dropped_rows(),
+        dropped: analysis.course.dropped.clone(),
         same_as: analysis.same_as(),
         failures: analysis.failures(),
         findings: Vec::new(),
@@ -71,7 +68,7 @@ struct Analysis {
 /// Paired values of one comparison, before the correction.
 struct Pairs {
     blocks: Vec<Block>,
-    p: Option<PValue>,
+    p: Option<f64>,
     /// Some block has only one side, although both were started.
     incomplete: bool,
     /// Samples were dropped: of the candidate, of the baseline.
@@ -81,7 +78,7 @@ struct Pairs {
 }
 
 impl Analysis {
-    fn read(store: &Store, run: RunId) -> Result<Self, TuneError> {
+    fn read(store: &Store, run: RunId) -> Result<Self, RunError> {
         let loaded = Loaded::read(store, run)?;
         let confirm = loaded.confirm.clone();
         let blocks = confirm.as_ref().map_or(0, |confirm| confirm.blocks);
@@ -108,9 +105,9 @@ impl Analysis {
         self.loaded.records[candidate].name.clone()
     }
 
-    fn ranking(&self, store: &Store, run: RunId) -> Result<Vec<RankingRow>, TuneError> {
+    fn ranking(&self) -> Vec<RankingRow> {
         if self.confirmation.keys().is_empty() {
-            return Ok(Vec::new());
+            return Vec::new();
         }
         let contrasts = self.contrasts(&self.kept);
         let mut candidates = self.kept.clone();
@@ -118,13 +115,7 @@ impl Analysis {
         candidates.sort_unstable();
         let mut standings = rank(&self.loaded.config, &self.confirmation, &candidates);
         standings.sort_by_key(|standing| self.is_dropped(standing.candidate));
-        standings
-            .into_iter()
-            .map(|standing| {
-                let tails = tails(store, run, standing.candidate)?;
-                Ok(self.row(standing, tails, &contrasts))
-            })
-            .collect()
+        standings.into_iter().map(|standing| self.row(standing, &contrasts)).collect()
     }
 
     /// True if it was dropped in the confirmation.
@@ -140,13 +131,13 @@ impl Analysis {
     fn row(
         &self,
         standing: RankEntry,
-        mut tails: BTreeMap<CellKey, Tail>,
         contrasts: &BTreeMap<(usize, CellKey), Contrast>,
     ) -> RankingRow {
         let candidate = standing.candidate;
         let cells = self.confirmation.keys().into_iter().filter_map(|key| {
             let (load, metric) = key;
             let blocks = self.confirmation.values(candidate, key);
+            let dropped = self.confirmation.by_block(candidate, key).into_values();
             let worse = if metric.higher_is_better() { f64::min } else { f64::max };
             Some(CellReport {
                 load,
@@ -154,22 +145,16 @@ impl Analysis {
                 median: median(&blocks)?,
                 worst: blocks.iter().copied().reduce(worse)?,
                 blocks,
-                tail: tails.remove(&key),
+                dropped: dropped.map(|one| one.dropped).sum(),
                 against_baseline: contrasts.get(&(candidate, key)).cloned(),
             })
-        });
-        let aliases = (0..self.loaded.records.len()).filter(|index| {
-            let record = &self.loaded.records[*index];
-            record.same_as == Some(candidate) && *index != self.loaded.twin
         });
         RankingRow {
             candidate,
             name: self.name(candidate),
-            same_as: aliases.map(|index| self.name(index)).collect(),
-            plan_json: self.loaded.records[candidate].plan_json.clone(),
             is_baseline: candidate == self.loaded.baseline,
             score: standing.score(self.loaded.config.goal),
-            blocks: self.confirmation.measured(candidate),
+            blocks: self.confirmation.count_measured(candidate),
             dropped: self.is_dropped(candidate),
             cells: cells.collect(),
             standing,
@@ -183,8 +168,7 @@ impl Analysis {
             let pairs: Vec<Pairs> =
                 family.iter().map(|&candidate| self.pairs(candidate, key)).collect();
             // A candidate without a p-value still counts as a member of the family.
-            let raw: Vec<f64> =
-                pairs.iter().map(|pairs| pairs.p.map_or(1.0, |p| p.value)).collect();
+            let raw: Vec<f64> = pairs.iter().map(|pairs| pairs.p.unwrap_or(1.0)).collect();
             for ((&candidate, pairs), p_holm) in family.iter().zip(&pairs).zip(holm(&raw)) {
                 let mut contrast = self.contrast(pairs, p_holm, key.1, family.len());
                 if self.is_dropped(candidate) && contrast.pairs < self.blocks {
@@ -204,19 +188,17 @@ impl Analysis {
         let base = self.confirmation.by_block(self.loaded.baseline, key);
         let both_ended: BTreeSet<u32> = self
             .confirmation
-            .ended(candidate)
-            .intersection(&self.confirmation.ended(self.loaded.baseline))
+            .ended_blocks(candidate)
+            .intersection(&self.confirmation.ended_blocks(self.loaded.baseline))
             .copied()
             .collect();
         let blocks: Vec<Block> = own
             .iter()
             .filter_map(|(block, own)| Some(Block::pair(own.value, base.get(block)?.value)))
             .collect();
-        let logs: Option<Vec<f64>> =
-            blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
         let dropped = |side: &BTreeMap<u32, Summary>| side.values().any(|one| one.dropped > 0);
         Pairs {
-            p: logs.and_then(|logs| sign_flip(&logs)),
+            p: sign_flip_blocks(&blocks),
             incomplete: blocks.len() < both_ended.len(),
             dropped: (dropped(&own), dropped(&base)),
             time: time_ratio(&own, &base).unwrap_or(1.0),
@@ -233,11 +215,7 @@ impl Analysis {
             margin: config.margin,
             blocks_needed: config.least_blocks(family),
         };
-        let direction = if metric.higher_is_better() {
-            Direction::HigherIsBetter
-        } else {
-            Direction::LowerIsBetter
-        };
+        let direction = Direction::new(metric.higher_is_better());
         let interval = ratio_interval(&pairs.blocks);
         let verdict = match interval {
             // Not missing at random: neither side may profit from it.
@@ -250,7 +228,7 @@ impl Analysis {
                 censor(verdict, metric, pairs.dropped.0, pairs.dropped.1, have)
             }
         };
-        Contrast { pairs: have, interval, p: pairs.p, p_holm: pairs.p.map(|_| p_holm), verdict }
+        Contrast { pairs: have, interval, p_holm: pairs.p.map(|_| p_holm), verdict }
     }
 
     fn aa(&self) -> Vec<AaRow> {
@@ -272,33 +250,14 @@ impl Analysis {
             .iter()
             .find(|row| row.metric == metric && row.load == load)
             .and_then(|row| row.contrast.interval);
-        let runner_up = ranking.get(1).map(|second| RunnerUp {
-            name: second.name.clone(),
-            interval: self.between(best.candidate, second.candidate, (load, metric)),
-        });
         Some(Winner {
             candidate: best.candidate,
             name: best.name.clone(),
-            plan_json: best.plan_json.clone(),
-            metric,
-            load,
             within_noise: ratio
                 .zip(noise)
                 .is_some_and(|(ratio, noise)| noise.contains(ratio.ratio)),
             against_baseline,
-            runner_up,
         })
-    }
-
-    fn between(&self, one: usize, other: usize, key: CellKey) -> Option<pinfold_stats::Interval> {
-        let others = self.confirmation.by_block(other, key);
-        let blocks: Vec<Block> = self
-            .confirmation
-            .by_block(one, key)
-            .into_iter()
-            .filter_map(|(block, one)| Some(Block::pair(one.value, others.get(&block)?.value)))
-            .collect();
-        ratio_interval(&blocks)
     }
 
     fn screening_rows(&self) -> Vec<ScreeningRow> {
@@ -316,8 +275,7 @@ impl Analysis {
             .map(|standing| ScreeningRow {
                 ratio: self.screening_ratio(standing.candidate),
                 name: self.name(standing.candidate),
-                score: standing.score(self.loaded.config.goal),
-                blocks: self.screening.measured(standing.candidate),
+                blocks: self.screening.count_measured(standing.candidate),
                 kept: standing.candidate == self.loaded.baseline
                     || self.kept.contains(&standing.candidate),
                 standing,
@@ -330,27 +288,10 @@ impl Analysis {
         let key = (self.loaded.config.goal_load(), self.loaded.config.metric());
         let base = self.screening.by_block(self.loaded.baseline, key);
         let own = self.screening.by_block(candidate, key);
-        let ratio =
-            |(block, own): (&u32, &Summary)| Block::pair(own.value, base.get(block)?.value).ratio();
-        median(&own.iter().filter_map(ratio).collect::<Vec<f64>>())
-    }
-
-    fn dropped_rows(&self) -> Vec<DroppedRow> {
-        self.course
-            .dropped
+        let ratios = own
             .iter()
-            .map(|one| DroppedRow {
-                name: self.name(one.candidate),
-                leader: self.name(one.leader),
-                phase: one.phase,
-                block: one.block,
-                blocks: one.blocks,
-                ratio: one.ratio,
-                test: one.test,
-                p: one.p,
-                level: one.level,
-            })
-            .collect()
+            .filter_map(|(block, own)| Block::pair(own.value, base.get(block)?.value).ratio());
+        median(&ratios.collect::<Vec<f64>>())
     }
 
     fn same_as(&self) -> Vec<(String, String)> {
@@ -378,7 +319,7 @@ impl Analysis {
         failed.collect()
     }
 
-    fn design(&self) -> Result<Design, TuneError> {
+    fn design(&self) -> Result<Design, RunError> {
         let prediction = self.loaded.prediction()?;
         let Schedule { screening, confirmation, .. } = self.course.clone();
         let confirm = self.loaded.confirm.clone();
@@ -390,7 +331,6 @@ impl Analysis {
         let blocks = confirm.as_ref().map_or(prediction.confirm_blocks, |plan| plan.blocks);
         let everybody = u32::try_from(self.loaded.distinct.len() + 2).unwrap_or(u32::MAX);
         Ok(Design {
-            seed: self.loaded.config.seed,
             screening,
             screening_observation_s: prediction.observation_s,
             confirm,
@@ -447,44 +387,25 @@ fn allow_for_time(
     }
 }
 
-/// Pools a candidate's samples into one tail per load state and time metric.
-fn tails(
-    store: &Store,
-    run: RunId,
-    candidate: usize,
-) -> Result<BTreeMap<CellKey, Tail>, TuneError> {
-    let mut pools: BTreeMap<CellKey, Pooled> = BTreeMap::new();
-    each_cell(store, run, candidate, |cell| {
-        for series in cell.series.iter().filter(|series| !series.metric.higher_is_better()) {
-            let key = (cell.load, series.metric);
-            pools.entry(key).or_insert_with(|| Pooled::new(series.metric)).add(series);
-        }
-    })?;
-    Ok(pools
-        .into_iter()
-        .map(|(key, pool)| (key, Tail::new(pool.samples, pool.observed_ns, pool.dropped)))
-        .collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_verdict_that_unequal_times_explain_is_none() {
-        let check = |verdict: Verdict, (low, high): (f64, f64), time: f64, stays: bool| {
+        let check = |verdict: Verdict, low: f64, high: f64, time: f64, stays: bool| {
             let interval = Interval { ratio: f64::midpoint(low, high), low, high };
             let found = allow_for_time(verdict, Metric::SpinGap, interval, time, 8);
             assert_eq!(found == verdict, stays, "{verdict:?} {low} to {high}, time {time}");
             let rate = allow_for_time(verdict, Metric::ComputeRate, interval, time, 8);
             assert_eq!(rate, verdict, "a median does not grow with the time");
         };
-        check(Verdict::Better, (0.05, 0.8), 1.0, true);
-        check(Verdict::Better, (0.05, 0.8), 0.7, false);
-        check(Verdict::Better, (0.05, 0.1), 0.7, true);
-        check(Verdict::Better, (0.05, 0.8), 1.5, true);
-        check(Verdict::Worse, (1.2, 2.0), 1.5, false);
-        check(Verdict::Worse, (1.2, 2.0), 0.7, true);
-        check(Verdict::Same, (0.99, 1.01), 1.5, false);
+        check(Verdict::Better, 0.05, 0.8, 1.0, true);
+        check(Verdict::Better, 0.05, 0.8, 0.7, false);
+        check(Verdict::Better, 0.05, 0.1, 0.7, true);
+        check(Verdict::Better, 0.05, 0.8, 1.5, true);
+        check(Verdict::Worse, 1.2, 2.0, 1.5, false);
+        check(Verdict::Worse, 1.2, 2.0, 0.7, true);
+        check(Verdict::Same, 0.99, 1.01, 1.5, false);
     }
 }

@@ -6,7 +6,7 @@
 //! then for more blocks.
 
 use super::config::{ObservationRange, TuneConfig};
-use super::error::TuneError;
+use crate::error::RunError;
 
 /// Tolerance for rounding: sums that equal the budget except for rounding errors fit.
 const SLACK: f64 = 1.0 + 1e-9;
@@ -52,8 +52,8 @@ impl Prediction {
 /// the budget.
 ///
 /// # Errors
-/// [`TuneError::Budget`] with the time needed, or [`TuneError::Config`].
-pub fn predict(config: &TuneConfig, candidates: u32) -> Result<Prediction, TuneError> {
+/// [`RunError::Budget`] with the time needed, or [`RunError::Refused`].
+pub fn predict(config: &TuneConfig, candidates: u32) -> Result<Prediction, RunError> {
     config.check()?;
     let confirmed = candidates.min(config.keep);
     // No candidate can be dropped: the time is better used for the confirmation.
@@ -68,7 +68,7 @@ pub fn predict(config: &TuneConfig, candidates: u32) -> Result<Prediction, TuneE
         start_s: config.costs.start(config.load_states.len(), config.observation.min_s),
     };
     if smallest.seconds() > config.budget_s * SLACK {
-        return Err(TuneError::Budget {
+        return Err(RunError::Budget {
             budget_s: config.budget_s,
             needed_s: smallest.seconds(),
             starts: smallest.starts(),

@@ -1,12 +1,16 @@
-//! Settings of a tuning run, and their validation.
+//! Settings of a tuning run, as they are in the store, and their validation. The formats are stable;
+//! the golden texts in the tests below must not change.
 
 use pinfold_model::{LoadState, Metric};
 use pinfold_stats::{LEAST_BLOCKS, blocks_needed};
+use serde::{Deserialize, Serialize};
 
-use super::error::TuneError;
+use crate::error::RunError;
+use crate::schema;
 
 /// The quantity that is optimised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Goal {
     /// Smallest longest stall (median over blocks) under the heaviest load state.
     Latency,
@@ -27,9 +31,6 @@ pub const RACE_ALPHA: f64 = 0.05;
 pub const MOST_RACE_BLOCKS: u32 = 8;
 
 impl Goal {
-    /// All goals.
-    pub const ALL: [Goal; 3] = [Goal::Latency, Goal::Throughput, Goal::Balanced];
-
     /// Stable name, used in the store and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -39,41 +40,42 @@ impl Goal {
             Goal::Balanced => "balanced",
         }
     }
-
-    /// The goal with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Goal> {
-        Goal::ALL.into_iter().find(|goal| goal.name() == name)
-    }
 }
 
 /// Bounds of the observation time per load state.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObservationRange {
     /// Shortest observation (seconds); shorter ones say too little.
+    #[serde(rename = "observation_min_s")]
     pub min_s: f64,
     /// Longest observation (seconds); more blocks are a better use of further time.
+    #[serde(rename = "observation_max_s")]
     pub max_s: f64,
 }
 
 /// Bounds of the number of confirmation blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockRange {
     /// Minimum, at least [`LEAST_BLOCKS`].
+    #[serde(rename = "confirm_blocks_min")]
     pub min: u32,
     /// Maximum, independent of the budget.
+    #[serde(rename = "confirm_blocks_max")]
     pub max: u32,
 }
 
 /// Time that a start takes in addition to the observation, from experience or from one trial start.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
     /// Boot, placement and shutdown of one start (seconds).
+    #[serde(rename = "start_cost_s")]
     pub start_s: f64,
     /// Settling time of one load state (seconds).
+    #[serde(rename = "state_cost_s")]
     pub state_s: f64,
     /// Seconds per observed second: 1 if all benchmarks run at the same time, their number if they
     /// run in sequence.
+    #[serde(rename = "cost_per_observed_s")]
     pub per_observed_s: f64,
 }
 
@@ -85,8 +87,8 @@ impl Costs {
     }
 }
 
-/// Settings of a tuning run. [`TuneConfig::new`] returns the defaults.
-#[derive(Clone, Debug, PartialEq)]
+/// Settings of a tuning run, as they are stored. [`TuneConfig::new`] returns the defaults.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TuneConfig {
     /// The quantity to optimise.
     pub goal: Goal,
@@ -96,29 +98,35 @@ pub struct TuneConfig {
     /// Time for the whole run (seconds).
     pub budget_s: f64,
     /// Bounds of the observation time.
+    #[serde(flatten)]
     pub observation: ObservationRange,
     /// Number of blocks of the race (the screening phase), if it does not end earlier. It has more
     /// blocks while a candidate that would be left out may still be the best, and there is time.
     pub screening_blocks: u32,
     /// Bounds of the confirmation's blocks.
+    #[serde(flatten)]
     pub confirm_blocks: BlockRange,
     /// Maximum number of candidates besides the baseline that are confirmed.
     pub keep: u32,
     /// Seed of all random orders.
     pub seed: u64,
     /// Load states of every start.
+    #[serde(with = "schema::load_states")]
     pub load_states: Vec<LoadState>,
     /// Costs of a start.
+    #[serde(flatten)]
     pub costs: Costs,
     /// Level of the verdicts.
     pub alpha: f64,
-    /// Maximum probability that the best candidate is among those dropped in the race, which drops
-    /// candidates as soon as they cannot win any more; `None`: no candidate is dropped by a test.
-    pub race: Option<f64>,
     /// Ratios within `1 ± margin` are the same.
     pub margin: f64,
+    /// Maximum probability that the best candidate is among those dropped in the race, which drops
+    /// candidates as soon as they cannot win any more; `None`: no candidate is dropped by a test.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub race: Option<f64>,
     /// The metric of stalls: [`Metric::SpinGap`], or [`Metric::RunDelay`] for a guest that is
     /// observed only from the host.
+    #[serde(with = "schema::metric")]
     pub gap_metric: Metric,
     /// Data of the caller that are stored with the run; opaque, returned by [`super::analyse`].
     pub context: String,
@@ -194,9 +202,11 @@ impl TuneConfig {
     /// Validates the settings.
     ///
     /// # Errors
-    /// [`TuneError::Config`] names the first invalid setting.
-    pub fn check(&self) -> Result<(), TuneError> {
-        let fail = |setting, why: &str| Err(TuneError::Config { setting, why: why.to_owned() });
+    /// [`RunError::Refused`] names the first invalid setting.
+    pub fn check(&self) -> Result<(), RunError> {
+        let fail = |setting: &str, why: &str| {
+            Err(RunError::Refused { message: format!("the setting {setting} {why}"), hint: None })
+        };
         let positive = |value: f64| value.is_finite() && value > 0.0;
         let not_negative = |value: f64| value.is_finite() && value >= 0.0;
         if !positive(self.budget_s) {
@@ -221,8 +231,8 @@ impl TuneConfig {
         if self.load_states.is_empty() {
             return fail("load states", "are empty");
         }
-        let repeated = |(index, load)| self.load_states[..index].contains(load);
-        if self.load_states.iter().enumerate().any(repeated) {
+        let loads = &self.load_states;
+        if loads.iter().enumerate().any(|(index, load)| loads[..index].contains(load)) {
             return fail("load states", "name one state twice");
         }
         let Costs { start_s, state_s, per_observed_s } = self.costs;
@@ -239,5 +249,62 @@ impl TuneConfig {
             return fail("margin", "is not between 0 and 1");
         }
         Ok(())
+    }
+}
+
+/// Result of the screening: the candidates of the confirmation, with number of blocks and
+/// observation time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConfirmPlan {
+    /// Indexes of the candidates besides baseline and twin, ascending.
+    pub kept: Vec<usize>,
+    /// Number of blocks.
+    pub blocks: u32,
+    /// Observation time per load state (seconds).
+    pub observation_s: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: &str = r#"{"goal":"latency","max_gap_ns":1000000,"budget_s":360.0,"observation_min_s":1.0,"observation_max_s":5.0,"screening_blocks":3,"confirm_blocks_min":8,"confirm_blocks_max":16,"keep":3,"seed":7,"load_states":[{"host":false,"guest":false},{"host":true,"guest":false},{"host":false,"guest":true},{"host":true,"guest":true}],"start_cost_s":2.5,"state_cost_s":0.1,"cost_per_observed_s":1.0,"alpha":0.05,"margin":0.02,"gap_metric":"spin-gap","context":""}"#;
+
+    const CONFIRM: &str = r#"{"kept":[1,4],"blocks":9,"observation_s":1.5}"#;
+
+    fn read(text: &str) -> Result<TuneConfig, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    fn write(config: &TuneConfig) -> String {
+        serde_json::to_string(config).unwrap()
+    }
+
+    #[test]
+    fn golden_documents_are_read_and_written_unchanged() {
+        let config = read(CONFIG).unwrap();
+        let costs = Costs { start_s: 2.5, state_s: 0.1, per_observed_s: 1.0 };
+        let usual = TuneConfig::new(Goal::Latency, 360.0, 7, costs);
+        let usual = TuneConfig { max_gap_ns: Some(1_000_000), screening_blocks: 3, ..usual };
+        assert_eq!(config, TuneConfig { race: None, ..usual.clone() });
+        assert_eq!(write(&config), CONFIG);
+        let racing = CONFIG.replace(r#""gap_metric""#, r#""race":0.05,"gap_metric""#);
+        assert_eq!(read(&racing).unwrap(), usual);
+        assert_eq!(write(&usual), racing);
+        assert_eq!(
+            serde_json::to_string(&serde_json::from_str::<ConfirmPlan>(CONFIRM).unwrap()).unwrap(),
+            CONFIRM
+        );
+    }
+
+    #[test]
+    fn unknown_words_are_named() {
+        let check = |text: &str, expected: &str| {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        };
+        check(&CONFIG.replace("latency", "fame"), "unknown variant `fame`");
+        check(&CONFIG.replace("spin-gap", "mood"), "metric \"mood\" is unknown");
+        check("{", "EOF");
     }
 }

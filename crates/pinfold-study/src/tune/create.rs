@@ -4,8 +4,7 @@ use pinfold_model::{Origin, Plan};
 
 use super::budget::{Prediction, predict};
 use super::config::TuneConfig;
-use super::documents;
-use super::error::TuneError;
+use crate::error::RunError;
 use crate::store::{CandidateRecord, CandidateRole, NewRun, OpenRun, Store};
 
 /// Kind of a tuning run in the store.
@@ -53,7 +52,7 @@ pub struct Created {
 /// into the store. Indexes of `candidates` are those of the later requests.
 ///
 /// # Errors
-/// [`TuneError`]: a setting, the candidates, the budget, or the store. If the request is refused,
+/// [`RunError`]: a setting, the candidates, the budget, or the store. If the request is refused,
 /// nothing is written.
 pub fn create(
     store: &mut Store,
@@ -61,7 +60,7 @@ pub fn create(
     candidates: &[Candidate],
     origin: &Origin,
     created_unix_s: u64,
-) -> Result<Created, TuneError> {
+) -> Result<Created, RunError> {
     config.check()?;
     let records = records(candidates)?;
     let distinct = records
@@ -69,11 +68,14 @@ pub fn create(
         .filter(|record| record.role == CandidateRole::Candidate && record.same_as.is_none());
     let distinct = u32::try_from(distinct.count()).unwrap_or(u32::MAX);
     if distinct == 0 {
-        return Err(TuneError::NothingToCompare);
+        return Err(RunError::refused(
+            "no candidate places the machine differently from the baseline",
+            "this host has only one placement for this machine; use fewer vCPUs or other \
+             strategies (`pinfold plan --list`)",
+        ));
     }
     let prediction = predict(config, distinct)?;
-    let config_json = documents::config_to_json(config)
-        .map_err(|source| TuneError::Document { what: "settings", source })?;
+    let config_json = serde_json::to_string(config).map_err(RunError::document("settings"))?;
     let run = store.create_run(&NewRun {
         created_unix_s,
         kind: KIND,
@@ -91,12 +93,16 @@ pub fn create(
     Ok(Created { run, prediction, same_as })
 }
 
+/// The error if no candidate leaves the machine without placement.
+pub(super) fn no_baseline() -> RunError {
+    let message = "the candidates lack the baseline \"none\"";
+    RunError::refused(message, "add a candidate called \"none\"")
+}
+
 /// The candidates for the store, in their order, the twin last.
-fn records(candidates: &[Candidate]) -> Result<Vec<CandidateRecord>, TuneError> {
-    let baseline = candidates
-        .iter()
-        .position(|candidate| candidate.name == NONE)
-        .ok_or(TuneError::NoBaseline)?;
+fn records(candidates: &[Candidate]) -> Result<Vec<CandidateRecord>, RunError> {
+    let baseline =
+        candidates.iter().position(|candidate| candidate.name == NONE).ok_or_else(no_baseline)?;
     check_names(candidates)?;
     check_vcpus(candidates, &candidates[baseline])?;
     let mut records: Vec<CandidateRecord> = (0..)
@@ -133,17 +139,20 @@ fn same_placement(candidates: &[Candidate], index: usize, baseline: usize) -> Op
     candidates[..index].iter().position(|earlier| earlier.plan.same_placement(plan))
 }
 
-fn check_names(candidates: &[Candidate]) -> Result<(), TuneError> {
+fn check_names(candidates: &[Candidate]) -> Result<(), RunError> {
     for (index, Candidate { name, .. }) in candidates.iter().enumerate() {
         let earlier = candidates[..index].iter().any(|other| other.name == *name);
         if earlier || name == TWIN_NAME {
-            return Err(TuneError::DuplicateName { name: name.clone() });
+            return Err(RunError::refused(
+                format!("two candidates are called {name:?}"),
+                "give each candidate its own name",
+            ));
         }
     }
     Ok(())
 }
 
-fn check_vcpus(candidates: &[Candidate], baseline: &Candidate) -> Result<(), TuneError> {
+fn check_vcpus(candidates: &[Candidate], baseline: &Candidate) -> Result<(), RunError> {
     let vcpus_of = |candidate: &Candidate| {
         let vnodes = candidate.plan.vnodes.iter();
         vnodes.map(|vnode| vnode.vcpus().count()).sum::<usize>()
@@ -151,10 +160,9 @@ fn check_vcpus(candidates: &[Candidate], baseline: &Candidate) -> Result<(), Tun
     let expected = vcpus_of(baseline);
     match candidates.iter().find(|candidate| vcpus_of(candidate) != expected) {
         None => Ok(()),
-        Some(other) => Err(TuneError::UnequalVcpus {
-            name: other.name.clone(),
-            vcpus: vcpus_of(other),
-            baseline: expected,
-        }),
+        Some(other) => Err(RunError::refused(
+            format!("{:?} has {} vCPUs, the baseline has {expected}", other.name, vcpus_of(other)),
+            "only layouts of equal size can be compared: give the number of vCPUs",
+        )),
     }
 }

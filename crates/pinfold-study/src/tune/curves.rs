@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{LoadState, Metric, Role, RoleStats, Series};
-use pinfold_stats::{GapPoint, QuantilePoint, gap_curve, quantile_curve};
+use pinfold_model::{LoadState, Metric, Role, RoleStats};
+use pinfold_stats::{GapPoint, gap_curve};
 
-use super::error::TuneError;
 use super::loaded::Loaded;
 use super::summary::floor_of;
+use crate::error::RunError;
 use crate::store::{CellResult, Phase, RunId, StartStatus, Store};
 
 /// All samples of one metric of one candidate in one load state, over all confirmation
@@ -20,24 +20,9 @@ pub struct Pooled {
     pub samples: Vec<f64>,
     /// Observation time (ns), summed over blocks and vCPUs.
     pub observed_ns: u64,
-    /// Number of dropped samples.
-    pub dropped: u64,
-    /// Number of series that were pooled.
-    pub series: u32,
 }
 
 impl Pooled {
-    pub(super) fn new(metric: Metric) -> Self {
-        Self { metric, samples: Vec::new(), observed_ns: 0, dropped: 0, series: 0 }
-    }
-
-    pub(super) fn add(&mut self, series: &Series) {
-        self.samples.extend_from_slice(&series.samples);
-        self.observed_ns = self.observed_ns.saturating_add(series.observed_ns);
-        self.dropped = self.dropped.saturating_add(series.dropped);
-        self.series = self.series.saturating_add(1);
-    }
-
     /// Stalls and arrivals beyond each of `points` lengths, from 1 µs to the longest stall. Empty
     /// for metrics other than stalls.
     #[must_use]
@@ -53,29 +38,27 @@ impl Pooled {
             | Metric::RunDelay => Vec::new(),
         }
     }
-
-    /// The samples' quantiles, densely towards the maximum.
-    #[must_use]
-    pub fn quantile_curve(&self) -> Vec<QuantilePoint> {
-        quantile_curve(&self.samples)
-    }
 }
 
 /// Pools the confirmation's samples of one candidate.
 ///
 /// # Errors
-/// [`TuneError`] if the store cannot be read.
-pub fn pooled(
+/// [`RunError`] if the store cannot be read.
+pub fn pool_samples(
     store: &Store,
     run: RunId,
     candidate: usize,
-    (load, metric): (LoadState, Metric),
-) -> Result<Pooled, TuneError> {
-    let mut pooled = Pooled::new(metric);
+    load: LoadState,
+    metric: Metric,
+) -> Result<Pooled, RunError> {
+    let mut pooled = Pooled { metric, samples: Vec::new(), observed_ns: 0 };
     each_cell(store, run, candidate, |cell| {
         if cell.load == load {
             let wanted = cell.series.iter().filter(|series| series.metric == metric);
-            wanted.for_each(|series| pooled.add(series));
+            for series in wanted {
+                pooled.samples.extend_from_slice(&series.samples);
+                pooled.observed_ns = pooled.observed_ns.saturating_add(series.observed_ns);
+            }
         }
     })?;
     Ok(pooled)
@@ -94,13 +77,13 @@ pub struct RoleTotals {
 /// Migrations are `None` if any block does not have them.
 ///
 /// # Errors
-/// [`TuneError`] if the store cannot be read.
+/// [`RunError`] if the store cannot be read.
 pub fn role_totals(
     store: &Store,
     run: RunId,
     candidate: usize,
     load: LoadState,
-) -> Result<RoleTotals, TuneError> {
+) -> Result<RoleTotals, RunError> {
     let mut totals: BTreeMap<Role, RoleStats> = BTreeMap::new();
     let mut time_ns = Some(0_u64);
     each_cell(store, run, candidate, |cell| {
@@ -139,7 +122,7 @@ pub(super) fn each_cell(
     run: RunId,
     candidate: usize,
     mut visit: impl FnMut(CellResult),
-) -> Result<(), TuneError> {
+) -> Result<(), RunError> {
     let confirm = Loaded::read(store, run)?.confirm;
     let blocks = confirm.map_or(0, |confirm| confirm.blocks);
     for start in store.starts(run)? {

@@ -14,8 +14,6 @@ use crate::store::{Phase, Slot};
 pub struct PlannedStart {
     /// Phase, block and candidate.
     pub slot: Slot,
-    /// Position in the order of the block, from 0.
-    pub position: u32,
     /// Load states in their order.
     pub load_states: Vec<LoadState>,
 }
@@ -35,14 +33,12 @@ pub(super) fn block_order(
     let mut generator = Pcg32::new(seed, stream | u64::from(block));
     let mut order = participants.to_vec();
     generator.shuffle(&mut order);
-    (0_u32..)
-        .zip(order)
-        .map(|(position, candidate)| {
-            let mut load_states = load_states.to_vec();
-            generator.shuffle(&mut load_states);
-            PlannedStart { slot: Slot { phase, block, candidate }, position, load_states }
-        })
-        .collect()
+    let starts = order.into_iter().map(|candidate| {
+        let mut load_states = load_states.to_vec();
+        generator.shuffle(&mut load_states);
+        PlannedStart { slot: Slot { phase, block, candidate }, load_states }
+    });
+    starts.collect()
 }
 
 #[cfg(test)]

@@ -7,18 +7,17 @@
 use std::collections::BTreeMap;
 
 use super::budget::{Prediction, grow};
-use super::config::{Costs, TuneConfig};
+use super::config::{ConfirmPlan, Costs, TuneConfig};
 use super::design::PlannedStart;
-use super::documents::{self, ConfirmPlan};
-use super::error::TuneError;
 use super::loaded::Loaded;
 use super::ranking::rank;
 use super::schedule::{Dropped, Facts, NextAction, Schedule};
 use super::starter::{StartRequest, Starter};
 use super::summary::{Summaries, check_result};
 use crate::engine::{
-    self, EndedTrial, Engine, Event, Next, Progress, Reported, TrialError, Update, Work,
+    self, EndedTrial, Engine, Event, Next, Outcome, Progress, Reported, TrialError, Update, Work,
 };
+use crate::error::RunError;
 use crate::store::{CellResult, OpenRun, Phase, Slot, StartRecord, StartStatus, Store};
 
 /// The run stops after this number of consecutive failed starts.
@@ -27,30 +26,16 @@ pub const MAX_FAILURES_IN_A_ROW: u32 = 4;
 /// The environment of a tuning run.
 pub type Environment<'a> = engine::Environment<'a, dyn Starter + 'a>;
 
-/// How a call of [`run`] ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// All starts are done.
-    Finished,
-    /// The stop flag was set.
-    Interrupted {
-        /// Number of completed starts.
-        done: u32,
-        /// Number of starts of the whole run, as far as known.
-        total: u32,
-    },
-}
-
 /// Runs the remaining starts of the run.
 ///
 /// # Errors
-/// [`TuneError`]: no machine can be started, several consecutive starts failed, or the store
+/// [`RunError`]: no machine can be started, several consecutive starts failed, or the store
 /// failed. Saved data are kept.
 pub fn run(
     store: &mut Store,
     run: OpenRun,
     environment: &mut Environment<'_>,
-) -> Result<Outcome, TuneError> {
+) -> Result<Outcome, RunError> {
     let loaded = Loaded::read(store, run.id())?;
     let prediction = loaded.prediction()?;
     let done = store
@@ -95,7 +80,7 @@ struct Starts<'a> {
 fn go(
     engine: &mut Engine<Starts<'_>>,
     environment: &mut Environment<'_>,
-) -> Result<Outcome, TuneError> {
+) -> Result<Outcome, RunError> {
     let mut reported = engine.work.course().dropped.len();
     loop {
         let course = engine.work.course();
@@ -120,8 +105,8 @@ fn go(
         engine.work.block.clone_from(order);
         let starts: Vec<Vec<Slot>> = order.iter().map(|start| vec![start.slot]).collect();
         if engine.block(&starts, environment)? == Next::Stop {
-            let Starts { total, .. } = engine.work;
-            return Ok(Outcome::Interrupted { done: engine.work.done_starts(), total });
+            let (done, total) = (engine.work.done.len() as u64, u64::from(engine.work.total));
+            return Ok(Outcome::Interrupted { done, total });
         }
     }
     let Starts { store, run, .. } = &mut engine.work;
@@ -140,7 +125,7 @@ impl Starts<'_> {
     }
 
     /// Decides which candidates are confirmed.
-    fn settle(&mut self, course: &Schedule, progress: &mut dyn Progress) -> Result<(), TuneError> {
+    fn settle(&mut self, course: &Schedule, progress: &mut dyn Progress) -> Result<(), RunError> {
         let confirm = if course.screening.is_empty() {
             ConfirmPlan {
                 kept: self.loaded.distinct.clone(),
@@ -148,7 +133,7 @@ impl Starts<'_> {
                 observation_s: self.prediction.observation_s,
             }
         } else {
-            self.fitted(&course.running)?
+            self.fit_confirmation(&course.running)?
         };
         self.save_confirm(&confirm)?;
         let names =
@@ -158,17 +143,16 @@ impl Starts<'_> {
     }
 
     fn report_dropped(&self, dropped: &Dropped, progress: &mut dyn Progress) {
-        let name = |index: usize| self.loaded.records[index].name.as_str();
         let reason = format!(
             "{:.2} times the number of {} over {} blocks ({}, p {:.1e})",
             dropped.ratio,
-            name(dropped.leader),
+            dropped.leader,
             dropped.blocks,
             dropped.test.name(),
             dropped.p
         );
         let block = dropped.blocks.saturating_sub(1);
-        self.report(progress, Event::Dropped { reason }, block, name(dropped.candidate));
+        self.report(progress, Event::Dropped { reason }, block, &dropped.name);
     }
 
     /// True if the budget allows one more block of the race before the smallest confirmation.
@@ -185,9 +169,9 @@ impl Starts<'_> {
 
     /// The candidates that are confirmed, and the design for the remaining budget, with the
     /// durations measured in the screening.
-    fn fitted(&self, running: &[usize]) -> Result<ConfirmPlan, TuneError> {
+    fn fit_confirmation(&self, running: &[usize]) -> Result<ConfirmPlan, RunError> {
         let config = &self.loaded.config;
-        let kept = kept_of(config, &self.screening, running);
+        let kept = choose_kept(config, &self.screening, running);
         if kept.is_empty() {
             return Err(self.none_measured());
         }
@@ -221,7 +205,7 @@ impl Starts<'_> {
 
     /// True if this block would exceed the budget and is not needed for a verdict: then the
     /// confirmation ends before it.
-    fn ends_before(&mut self, order: &[PlannedStart]) -> Result<bool, TuneError> {
+    fn ends_before(&mut self, order: &[PlannedStart]) -> Result<bool, RunError> {
         let Some(Slot { phase: Phase::Confirmation, block, .. }) =
             order.first().map(|start| start.slot)
         else {
@@ -243,23 +227,24 @@ impl Starts<'_> {
         Ok(ends)
     }
 
-    fn save_confirm(&mut self, confirm: &ConfirmPlan) -> Result<(), TuneError> {
-        let json = documents::confirm_to_json(confirm)
-            .map_err(|source| TuneError::Document { what: "outcome of the screening", source })?;
+    fn save_confirm(&mut self, confirm: &ConfirmPlan) -> Result<(), RunError> {
+        let json = serde_json::to_string(confirm)
+            .map_err(RunError::document("outcome of the screening"))?;
         self.store.set_confirmation(self.run, &json)?;
         self.loaded.confirm = Some(confirm.clone());
         Ok(())
     }
 
     /// The error if no candidate was ever measured.
-    fn none_measured(&self) -> TuneError {
+    fn none_measured(&self) -> RunError {
         let failed = self.done.values().filter(|record| record.status == StartStatus::Failed);
         let count = u32::try_from(failed.clone().count()).unwrap_or(u32::MAX);
         let last =
             failed.max_by_key(|record| (record.slot.phase, record.slot.block, record.position));
         let name = |record: &StartRecord| self.loaded.records[record.slot.candidate].name.clone();
         let message = last.and_then(|record| record.error.clone()).unwrap_or_default();
-        Self::keeps_failing(count, last.map(name).unwrap_or_default(), message)
+        let name = last.map(name).unwrap_or_default();
+        RunError::KeepsFailing { count, what: Self::TRIAL, name, message }
     }
 
     fn done_starts(&self) -> u32 {
@@ -304,7 +289,8 @@ impl Work for Starts<'_> {
     type Output = Vec<CellResult>;
     type Runner<'r> = dyn Starter + 'r;
     type Request = StartRequest;
-    type Error = TuneError;
+    const ACTION: &'static str = "start the virtual machine";
+    const TRIAL: &'static str = "start";
 
     fn has_ended(&self, slot: Slot) -> bool {
         self.done.contains_key(&slot)
@@ -351,7 +337,7 @@ impl Work for Starts<'_> {
         &mut self,
         start: EndedTrial<Slot>,
         output: Option<Vec<CellResult>>,
-    ) -> Result<(), TuneError> {
+    ) -> Result<(), RunError> {
         let record = StartRecord {
             slot: start.slot,
             position: start.position,
@@ -384,24 +370,20 @@ impl Work for Starts<'_> {
         let (done, total) = (u64::from(done), u64::from(total));
         progress.update(&Update { event, block, name, done, total, left_s });
     }
-
-    fn cannot_run(TrialError { message, hint, .. }: TrialError) -> TuneError {
-        TuneError::Starter { message, hint }
-    }
-
-    fn keeps_failing(count: u32, name: String, message: String) -> TuneError {
-        TuneError::KeepsFailing { count, name, message }
-    }
 }
 
 /// The remaining candidates that are confirmed: the best ones that were measured.
-pub(super) fn kept_of(config: &TuneConfig, screening: &Summaries, running: &[usize]) -> Vec<usize> {
+pub(super) fn choose_kept(
+    config: &TuneConfig,
+    screening: &Summaries,
+    running: &[usize],
+) -> Vec<usize> {
     if screening.starts.is_empty() {
         return running.to_vec();
     }
     let mut kept: Vec<usize> = rank(config, screening, running)
         .into_iter()
-        .filter(|standing| screening.measured(standing.candidate) > 0)
+        .filter(|standing| screening.count_measured(standing.candidate) > 0)
         .map(|standing| standing.candidate)
         .take(config.keep as usize)
         .collect();

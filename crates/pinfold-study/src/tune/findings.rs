@@ -261,7 +261,7 @@ fn about_constraint(report: &TuneReport, findings: &mut Vec<Finding>) {
 fn about_samples(report: &TuneReport, confirmation: &Summaries, findings: &mut Vec<Finding>) {
     for row in &report.ranking {
         for cell in &row.cells {
-            let dropped = cell.tail.as_ref().map_or(0, |tail| tail.dropped);
+            let dropped = if cell.metric.higher_is_better() { 0 } else { cell.dropped };
             if dropped > 0 {
                 let text = format!(
                     "{} of {} ({}) {} lost: its tail may be longer",

@@ -1,10 +1,9 @@
 //! The settings and candidates of a run, as the store has them.
 
 use super::budget::{Prediction, predict};
-use super::config::TuneConfig;
-use super::create::KIND;
-use super::documents::{ConfirmPlan, config_from_json, confirm_from_json};
-use super::error::TuneError;
+use super::config::{ConfirmPlan, TuneConfig};
+use super::create::{KIND, no_baseline};
+use crate::error::RunError;
 use crate::store::{CandidateRecord, CandidateRole, RunId, Store, StoreError};
 
 /// Settings and candidates of a run, read from the store.
@@ -19,26 +18,26 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    pub(super) fn read(store: &Store, run: RunId) -> Result<Self, TuneError> {
+    pub(super) fn read(store: &Store, run: RunId) -> Result<Self, RunError> {
         let record = store.run(run)?;
         if record.kind != KIND {
             let path = store.path().to_owned();
             let found = record.kind;
             return Err(StoreError::Kind { path, run, found, wanted: KIND }.into());
         }
-        let document = |what| move |source| TuneError::Document { what, source };
-        let config = config_from_json(&record.config_json).map_err(document("settings"))?;
-        let confirm = record.confirm_json.as_deref().map(confirm_from_json);
+        let config =
+            serde_json::from_str(&record.config_json).map_err(RunError::document("settings"))?;
+        let confirm = record.confirm_json.as_deref().map(serde_json::from_str);
         let records = store.candidates(run)?;
         let with_role = |role| records.iter().position(|record| record.role == role);
-        let baseline = with_role(CandidateRole::Baseline).ok_or(TuneError::NoBaseline)?;
-        let twin = with_role(CandidateRole::Twin).ok_or(TuneError::NoBaseline)?;
+        let baseline = with_role(CandidateRole::Baseline).ok_or_else(no_baseline)?;
+        let twin = with_role(CandidateRole::Twin).ok_or_else(no_baseline)?;
         let distinct = (0..records.len()).filter(|&index| {
             records[index].role == CandidateRole::Candidate && records[index].same_as.is_none()
         });
         Ok(Self {
             config,
-            confirm: confirm.transpose().map_err(document("outcome of the screening"))?,
+            confirm: confirm.transpose().map_err(RunError::document("outcome of the screening"))?,
             baseline,
             twin,
             distinct: distinct.collect(),
@@ -46,7 +45,7 @@ impl Loaded {
         })
     }
 
-    pub(super) fn prediction(&self) -> Result<Prediction, TuneError> {
+    pub(super) fn prediction(&self) -> Result<Prediction, RunError> {
         predict(&self.config, u32::try_from(self.distinct.len()).unwrap_or(u32::MAX))
     }
 }

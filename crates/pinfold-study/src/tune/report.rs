@@ -1,12 +1,12 @@
 //! The result of a tuning run, as values. It is rendered elsewhere.
 
 use pinfold_model::{Finding, LoadState, Metric, Origin};
-use pinfold_stats::{Interval, PValue, RaceTest, Tail, Verdict};
+use pinfold_stats::{Interval, Verdict};
 
-use super::config::TuneConfig;
+use super::config::{ConfirmPlan, TuneConfig};
 use super::design::PlannedStart;
-use super::documents::ConfirmPlan;
 use super::ranking::RankEntry;
+use super::schedule::Dropped;
 use crate::store::{Phase, RunId};
 
 /// The comparison of one candidate with the baseline, in one metric and load state.
@@ -16,9 +16,7 @@ pub struct Contrast {
     pub pairs: u32,
     /// Ratio candidate / baseline; `None` with fewer than two pairs.
     pub interval: Option<Interval>,
-    /// p-value of the paired sign-flip test.
-    pub p: Option<PValue>,
-    /// The p-value after Holm's correction over the confirmed candidates.
+    /// p-value of the paired sign-flip test after Holm's correction over the confirmed candidates.
     pub p_holm: Option<f64>,
     /// The verdict.
     pub verdict: Verdict,
@@ -38,8 +36,8 @@ pub struct CellReport {
     pub median: f64,
     /// The worst block: the largest time or the smallest rate.
     pub worst: f64,
-    /// All samples of all blocks pooled; `None` for rates.
-    pub tail: Option<Tail>,
+    /// Number of samples of times that were dropped.
+    pub dropped: u64,
     /// The comparison with the baseline; `None` for the baseline itself.
     pub against_baseline: Option<Contrast>,
 }
@@ -51,10 +49,6 @@ pub struct RankingRow {
     pub candidate: usize,
     /// Name of the candidate.
     pub name: String,
-    /// Names of other candidates with the same placement, which were not started.
-    pub same_as: Vec<String>,
-    /// Its plan, as JSON.
-    pub plan_json: String,
     /// True for `none`.
     pub is_baseline: bool,
     /// Its score, constraint and failures.
@@ -95,8 +89,6 @@ pub struct ScreeningRow {
     pub name: String,
     /// Its score, constraint and failures. Three blocks give no verdict.
     pub standing: RankEntry,
-    /// The value that the goal optimises.
-    pub score: Option<f64>,
     /// Median over blocks of the ratio of this value to the baseline's of the same block.
     pub ratio: Option<f64>,
     /// Number of blocks in which it was measured.
@@ -107,16 +99,6 @@ pub struct ScreeningRow {
     pub kept: bool,
 }
 
-/// The comparison of the winner with the next candidate. It is an interval only: the two were
-/// selected by the same data, so a test would not be valid.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RunnerUp {
-    /// Name of the next candidate.
-    pub name: String,
-    /// Ratio winner / runner-up in the goal's metric.
-    pub interval: Option<Interval>,
-}
-
 /// The best candidate, with its uncertainty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Winner {
@@ -124,41 +106,10 @@ pub struct Winner {
     pub candidate: usize,
     /// Name of the candidate.
     pub name: String,
-    /// Its plan, as JSON.
-    pub plan_json: String,
-    /// The metric of the goal.
-    pub metric: Metric,
-    /// The load state in which the goal is evaluated.
-    pub load: LoadState,
     /// The comparison with `none`; `None` if `none` itself is the best.
     pub against_baseline: Option<Contrast>,
     /// True if the ratio is within the A/A pair's interval.
     pub within_noise: bool,
-    /// The next candidate.
-    pub runner_up: Option<RunnerUp>,
-}
-
-/// A candidate that was dropped because it could not win any more.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DroppedRow {
-    /// Name of the candidate.
-    pub name: String,
-    /// Name of the leader that it could not beat.
-    pub leader: String,
-    /// The phase in which it was dropped.
-    pub phase: Phase,
-    /// The block after which it was dropped, from 0.
-    pub block: u32,
-    /// Number of blocks in which it took part, over both phases.
-    pub blocks: u32,
-    /// Median ratio to the leader's value, in the goal's metric.
-    pub ratio: f64,
-    /// The test that dropped it.
-    pub test: RaceTest,
-    /// p-value of "it is better than the leader by more than the margin".
-    pub p: f64,
-    /// Upper limit of the p-value for dropping.
-    pub level: f64,
 }
 
 /// A start that failed at least once.
@@ -179,8 +130,6 @@ pub struct Failure {
 /// The design as it was run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Design {
-    /// Seed of all orders.
-    pub seed: u64,
     /// The blocks of the screening, each in its order; empty without a screening.
     pub screening: Vec<Vec<PlannedStart>>,
     /// Observation time of the screening, per load state (seconds).
@@ -205,8 +154,6 @@ pub struct Design {
 pub struct TuneReport {
     /// Number of the run in its store.
     pub run: RunId,
-    /// Start of the run (seconds since 1970).
-    pub created_unix_s: u64,
     /// True if all starts are done.
     pub finished: bool,
     /// Host and software of the measurement.
@@ -225,7 +172,7 @@ pub struct TuneReport {
     pub screening: Vec<ScreeningRow>,
     /// The candidates that were dropped in the race, in order. The probability that the best one is
     /// among them is at most [`TuneConfig::race`].
-    pub dropped: Vec<DroppedRow>,
+    pub dropped: Vec<Dropped>,
     /// Candidates with the placement of another one: the name, and the name of the other.
     pub same_as: Vec<(String, String)>,
     /// Every start that failed, including those whose second attempt succeeded.

@@ -16,9 +16,8 @@ use std::collections::BTreeMap;
 
 use pinfold_stats::{ParticipantResults, RaceRule, RaceTest};
 
-use super::config::{BALANCED_SHARE, Goal, TuneConfig};
+use super::config::{BALANCED_SHARE, ConfirmPlan, Goal, TuneConfig};
 use super::design::{PlannedStart, block_order};
-use super::documents::ConfirmPlan;
 use super::loaded::Loaded;
 use super::ranking::{RankEntry, rank};
 use super::summary::Summaries;
@@ -33,14 +32,16 @@ const LEFT_OUT: f64 = 0.2;
 pub struct Dropped {
     /// Index of the candidate.
     pub candidate: usize,
+    /// Name of the candidate.
+    pub name: String,
     /// The phase in which it was dropped.
     pub phase: Phase,
     /// The block after which it was dropped, from 0.
     pub block: u32,
     /// Number of blocks in which it took part, over both phases.
     pub blocks: u32,
-    /// Index of the leader that it cannot beat any more.
-    pub leader: usize,
+    /// Name of the leader that it cannot beat any more.
+    pub leader: String,
     /// Median ratio to the leader's value, in the goal's metric.
     pub ratio: f64,
     /// The test that dropped it.
@@ -185,24 +186,26 @@ impl Schedule {
         let raced = u32::try_from(self.screening.len()).unwrap_or(u32::MAX);
         let (so_far, blocks) = match phase {
             Phase::Screening => {
-                (facts.screening.chained(block + 1, &Summaries::default(), 0), block + 1)
+                (facts.screening.chain(block + 1, &Summaries::default(), 0), block + 1)
             }
             Phase::Confirmation => {
-                let confirmed = facts.screening.chained(raced, facts.confirmation, block + 1);
+                let confirmed = facts.screening.chain(raced, facts.confirmation, block + 1);
                 (confirmed, raced.saturating_add(block + 1))
             }
         };
         let Some(view) = self.view(facts, &so_far, blocks) else { return };
         let rule = RaceRule { alpha, margin: config.margin, blocks: config.race_looks() };
+        let name = |index: usize| facts.loaded.records[index].name.clone();
         for loss in rule.look(&view.lanes, view.leader) {
             let candidate = view.who[loss.lane];
             self.running.retain(|one| *one != candidate);
             self.dropped.push(Dropped {
                 candidate,
+                name: name(candidate),
                 phase,
                 block,
                 blocks,
-                leader: view.who[view.leader],
+                leader: name(view.who[view.leader]),
                 ratio: if config.metric().higher_is_better() {
                     1.0 / loss.ratio
                 } else {
@@ -219,7 +222,7 @@ impl Schedule {
     fn is_open(&self, facts: &Facts<'_>, blocks: u32) -> bool {
         let config = &facts.loaded.config;
         let Some(alpha) = config.race else { return false };
-        let so_far = facts.screening.chained(blocks, &Summaries::default(), 0);
+        let so_far = facts.screening.chain(blocks, &Summaries::default(), 0);
         let Some(view) = self.view(facts, &so_far, blocks) else { return false };
         let rule = RaceRule { alpha, margin: config.margin, blocks: config.race_looks() };
         let left_out = view

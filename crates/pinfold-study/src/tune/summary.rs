@@ -141,7 +141,7 @@ impl Summaries {
 
     /// The first blocks of a race followed by the first blocks of the confirmation, as one sequence
     /// of blocks.
-    pub(super) fn chained(&self, raced: u32, confirmation: &Self, confirmed: u32) -> Self {
+    pub(super) fn chain(&self, raced: u32, confirmation: &Self, confirmed: u32) -> Self {
         let mut all = Self::default();
         for (side, first, blocks) in [(self, 0, raced), (confirmation, raced, confirmed)] {
             for (candidate, by_block) in &side.values {
@@ -212,13 +212,13 @@ impl Summaries {
     }
 
     /// Blocks in which the start of the candidate has ended, successfully or not.
-    pub(super) fn ended(&self, candidate: usize) -> BTreeSet<u32> {
+    pub(super) fn ended_blocks(&self, candidate: usize) -> BTreeSet<u32> {
         let own = self.starts.iter().filter(|start| start.slot.candidate == candidate);
         own.map(|start| start.slot.block).collect()
     }
 
     /// Number of the candidate's starts that were measured.
-    pub(super) fn measured(&self, candidate: usize) -> u32 {
+    pub(super) fn count_measured(&self, candidate: usize) -> u32 {
         let blocks = self.values.get(&candidate).map_or(0, BTreeMap::len);
         u32::try_from(blocks).unwrap_or(u32::MAX)
     }

@@ -53,7 +53,7 @@ pub fn gate(arguments: &GateArgs) -> Result<(), Failure> {
 
 fn check(arguments: &CheckArgs, state: Option<&str>) -> Result<(), Failure> {
     let file = arguments.file.as_str();
-    let study = runner::chosen(&runner::read(file)?, &arguments.form.form(), file)?;
+    let study = runner::choose_form(&runner::read(file)?, &arguments.form.form(), file)?;
     let machine = Machine::from_study(&study, file)?;
     let pinload = Pinload::install()?;
     let (state, program) = (host::state(state)?, HelperProgram::own()?);
@@ -78,7 +78,7 @@ fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let file = arguments.file.as_str();
     let whole = runner::read(file)?;
     let form = arguments.form.form();
-    let study = runner::chosen(&whole, &form, file)?;
+    let study = runner::choose_form(&whole, &form, file)?;
     let command = common::command_line();
     let path = |name: &str| arguments.store.clone().unwrap_or_else(|| format!("{name}.sqlite"));
     if let Some(scheduler) = scheduler(arguments.engine) {

@@ -74,13 +74,13 @@ fn scripts_hold_words_that_no_shell_changes() {
 
 #[test]
 fn numbers_of_jobs() {
-    assert_eq!(submitted("17\n"), Ok(17));
-    assert_eq!(submitted("17;cluster\n"), Ok(17));
-    assert_eq!(submitted("sbatch: a note\n17\n"), Ok(17));
+    assert_eq!(parse_job_id("17\n"), Ok(17));
+    assert_eq!(parse_job_id("17;cluster\n"), Ok(17));
+    assert_eq!(parse_job_id("sbatch: a note\n17\n"), Ok(17));
     for answer in
         ["", "\n", "Submitted batch job 17\n", "0\n", "-1\n", "1e3", "99999999999999999999"]
     {
-        assert!(submitted(answer).is_err(), "{answer:?}");
+        assert!(parse_job_id(answer).is_err(), "{answer:?}");
     }
 }
 

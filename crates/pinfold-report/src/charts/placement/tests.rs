@@ -21,7 +21,7 @@ fn numbered(lists: &[&str]) -> impl Iterator<Item = (u32, CpuSet)> {
 /// A machine from lists of CPUs: packages, NUMA nodes, L3 domains, cores.
 fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> Topology {
     let everything = cores.iter().fold(CpuSet::new(), |all, core| all.union(&set(core)));
-    let pu = |(logical, os): (u32, PuId)| Pu {
+    let pu = |logical: u32, os: PuId| Pu {
         os,
         logical: LogicalPu(logical),
         core: CoreId(0),
@@ -31,19 +31,19 @@ fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> To
         package: PackageId(0),
         kind: CoreKind::Uniform,
     };
-    let core = |(id, pus)| {
+    let core = |id, pus| {
         let (package, kind) = (PackageId(0), CoreKind::Uniform);
         Core { id: CoreId(id), pus, package, kind }
     };
-    let l3_domain = |(id, pus)| L3Domain { id: L3Id(id), pus, size_bytes: 0, ways: 0 };
+    let l3_domain = |id, pus| L3Domain { id: L3Id(id), pus, size_bytes: 0, ways: 0 };
     Topology {
         source: Source::Synthetic("test".to_owned()),
         fingerprint: String::new(),
         model: None,
         hypervisor: None,
-        pus: (0_u32..).zip(everything.iter()).map(pu).collect(),
-        cores: numbered(cores).map(core).collect(),
-        l3: numbered(l3).map(l3_domain).collect(),
+        pus: (0_u32..).zip(everything.iter()).map(|(logical, os)| pu(logical, os)).collect(),
+        cores: numbered(cores).map(|(id, pus)| core(id, pus)).collect(),
+        l3: numbered(l3).map(|(id, pus)| l3_domain(id, pus)).collect(),
         nodes: numbered(nodes)
             .map(|(id, pus)| NumaNode {
                 id: NodeId(id),

@@ -1,10 +1,10 @@
 //! The nodes of a study on its page: their properties and their differences.
 
+use pinfold_model::PlotKind;
+
 use std::collections::BTreeMap;
 
-use pinfold_report::{
-    Brackets, ChartPoint, Line, PageTable, Panel, Picture, PictureKind, Scale, format,
-};
+use pinfold_report::{Brackets, ChartPoint, Line, PageTable, Panel, Picture, Scale, format};
 use pinfold_study::study::NodeTable;
 
 use super::figure_name;
@@ -38,7 +38,7 @@ pub fn picture(nodes: &NodeTable) -> Option<Picture> {
     Some(Picture {
         name: "nodes".to_owned(),
         title: "The nodes: what each measured over the median of all".to_owned(),
-        kind: PictureKind::Bars,
+        kind: PlotKind::Bars,
         scale: Scale::Ratio("ratio to the median of all nodes"),
         x: name(),
         x_unit: None,
@@ -79,16 +79,11 @@ pub fn tables(nodes: &NodeTable) -> Vec<PageTable> {
         ]
     });
     let header = ["node", "jobs", "trials", "failed", "CPUs", "processor", "kernel", "topology"];
-    let header = header.map(str::to_owned).to_vec();
-    let mut tables = vec![PageTable {
-        name: "nodes".to_owned(),
-        title: "The nodes".to_owned(),
-        note: "a block's ratios compare what one node measured; a node that changed has a row for each of its forms".to_owned(),
-        missing: Vec::new(),
-        names: 1,
-        header,
-        rows: who.take(MOST_ROWS).collect(),
-    }];
+    let table = PageTable::new("nodes", "The nodes", 1, &header, who.take(MOST_ROWS).collect());
+    let mut tables = vec![table.with_note(
+        "a block's ratios compare what one node measured; a node that changed has a row for each \
+         of its forms",
+    )];
     if !nodes.figures.is_empty() {
         let rows = nodes.figures.iter().map(|one| {
             let interval = one.interval.map_or_else(String::new, |(low, high)| {
@@ -105,15 +100,12 @@ pub fn tables(nodes: &NodeTable) -> Vec<PageTable> {
         });
         let over = format!("over the median of all [{}]", brackets(nodes).header());
         let header = ["node", "figure", "values", &over, "verdict"];
-        tables.push(PageTable {
-            name: "node-differences".to_owned(),
-            title: "How far the nodes differ".to_owned(),
-            note: "exact sign-flip test with Holm's correction over the nodes, and by more than the study's margin".to_owned(),
-            missing: Vec::new(),
-            names: 2,
-            header: header.map(str::to_owned).to_vec(),
-            rows: rows.take(MOST_ROWS).collect(),
-        });
+        let (title, rows) = ("How far the nodes differ", rows.take(MOST_ROWS).collect());
+        let table = PageTable::new("node-differences", title, 2, &header, rows);
+        tables.push(table.with_note(
+            "exact sign-flip test with Holm's correction over the nodes, and by more than the \
+             study's margin",
+        ));
     }
     tables
 }

@@ -12,15 +12,9 @@ const NOTE: &str = "Times, rates and counts of the source are of another machine
 pub(super) fn table(analysis: &Analysis) -> Option<PageTable> {
     let values = &analysis.loaded.study.published;
     let rows: Vec<Vec<String>> = values.iter().map(|value| row(analysis, value)).collect();
-    (!rows.is_empty()).then(|| PageTable {
-        name: "source-values".to_owned(),
-        title: "The source's values next to ours".to_owned(),
-        note: NOTE.to_owned(),
-        missing: Vec::new(),
-        names: 2,
-        header: HEADER.map(str::to_owned).to_vec(),
-        rows,
-    })
+    let title = "The source's values next to ours";
+    (!rows.is_empty())
+        .then(|| PageTable::new("source-values", title, 2, &HEADER, rows).with_note(NOTE))
 }
 
 fn row(analysis: &Analysis, published: &PublishedValue) -> Vec<String> {

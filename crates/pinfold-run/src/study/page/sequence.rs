@@ -1,61 +1,36 @@
 //! Plots of the samples of one trial, in their order or by time.
 
 use pinfold_model::Unit;
-use pinfold_report::{Brackets, ChartPoint, Line, Panel, Picture, PictureKind, Scale};
+use pinfold_report::{ChartPoint, Line, Picture};
 use pinfold_stats::median;
 use pinfold_study::study::{Analysis, Plot, TIME};
 
-use super::marks::{self, Axes};
-use super::{labelled, missing, ordered};
-use crate::{Exit, Failure};
+use super::marks::Axes;
+use super::{failure, label_of};
+use crate::Failure;
 
 /// Number of pieces of a line; of each the median, the smallest and the largest sample are drawn.
 const PIECES: usize = 100;
 
 /// The lines of a sequence.
 pub(super) fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
-    let names = [plot.panel.as_deref().unwrap_or(""), plot.series.as_deref().unwrap_or("")];
-    let found = analysis.sequences(&plot.selection, &names);
-    let found = found.map_err(|why| Failure::new(Exit::Input, format!("{}: {why}", plot.name)))?;
-    let column = |index: usize| found.iter().map(|(key, _)| key[index].clone()).collect();
-    let panels = ordered(analysis, names[0], column(0));
-    let lines = ordered(analysis, names[1], column(1));
-    let axes = Axes { names: [names[0], names[1], ""], found: [&panels, &lines, &[]] };
+    let axes = [plot.panel.as_deref().unwrap_or(""), plot.series.as_deref().unwrap_or("")];
+    let found =
+        analysis.sequences(&plot.selection, &axes).map_err(|why| failure(&plot.name, &why))?;
+    let axes = Axes::new(analysis, [axes[0], axes[1], ""], found.iter().map(|(key, _)| key));
     let is_timed = plot.x == TIME;
-    let panels = panels.iter().map(|title| Panel {
-        title: if title.is_empty() {
-            plot.title.clone()
-        } else {
-            labelled(analysis, names[0], title)
-        },
-        lines: found
-            .iter()
-            .filter(|(key, _)| key[0] == *title)
-            .map(|(key, samples)| Line {
-                name: labelled(analysis, names[1], &key[1]),
-                spots: thinned(&spots(samples, is_timed)),
-            })
-            .collect(),
-        ideal: Vec::new(),
-        source: Vec::new(),
+    let picture = axes.picture(analysis, plot, |title| {
+        let lines = found.iter().filter(|(key, _)| key[0] == *title);
+        let lines = lines.map(|(key, samples)| Line {
+            name: label_of(analysis, axes.names[1], &key[1]),
+            spots: thin(&spots(samples, is_timed)),
+        });
+        lines.collect()
     });
-    let unit = analysis.estimates.iter().find(|one| one.figure.probe == plot.selection.figure);
     Ok(Picture {
-        name: plot.name.clone(),
-        title: plot.title.clone(),
-        kind: PictureKind::Sequence,
-        scale: Scale::Of(unit.map_or(Unit::Count, |one| one.unit)),
         x: if is_timed { "time since the first sample" } else { "sample" }.to_owned(),
         x_unit: is_timed.then_some(Unit::Nanoseconds),
-        panels: panels.collect(),
-        along: Vec::new(),
-        names: lines.iter().map(|line| labelled(analysis, names[1], line)).collect(),
-        log: (plot.log_x, plot.log_y),
-        mark: None,
-        joined: false,
-        brackets: Brackets::Intervals,
-        only: marks::only(analysis, plot, &axes),
-        missing: missing(analysis, plot, found.is_empty()),
+        ..picture
     })
 }
 
@@ -74,7 +49,7 @@ fn spots(samples: &[f64], is_timed: bool) -> Vec<ChartPoint> {
 
 /// The median of each piece, with the range of its samples, so that the level shows and no peak is
 /// lost.
-fn thinned(spots: &[ChartPoint]) -> Vec<ChartPoint> {
+fn thin(spots: &[ChartPoint]) -> Vec<ChartPoint> {
     if spots.len() <= 2 * PIECES {
         return spots.to_vec();
     }
@@ -103,12 +78,12 @@ mod tests {
         assert_eq!(places(&spots(&[3.0, 2.0, 4.0], true)), [0.0, 3.0, 5.0]);
         let mut samples = vec![5.0; 10_000];
         (samples[17], samples[7_000]) = (900.0, 1.0);
-        let kept = thinned(&spots(&samples, false));
+        let kept = thin(&spots(&samples, false));
         assert_eq!(kept.len(), PIECES);
         assert!(kept.iter().all(|spot| spot.value == 5.0), "the level is the median");
         let with = |end: (f64, f64)| kept.iter().filter(|spot| spot.range == Some(end)).count();
         assert_eq!((with((5.0, 900.0)), with((1.0, 5.0)), with((5.0, 5.0))), (1, 1, PIECES - 2));
-        assert_eq!(thinned(&spots(&samples[..2 * PIECES], false)).len(), 2 * PIECES);
+        assert_eq!(thin(&spots(&samples[..2 * PIECES], false)).len(), 2 * PIECES);
         assert!(places(&kept).is_sorted());
     }
 }

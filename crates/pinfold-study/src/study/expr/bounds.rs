@@ -60,7 +60,7 @@ impl Expr {
     /// [`ExprError`]: a name or function is unknown, a value is missing, the types do not match, or
     /// `%` or `round` is applied to an interval.
     pub fn decide(&self, scope: &dyn Scope) -> Result<Option<bool>, ExprError> {
-        match self.bounded(scope)? {
+        match self.bound(scope)? {
             Bounded::Truth(truth) => Ok(truth),
             Bounded::Number(_) | Bounded::Text(_) => Err(self.not_a("true or false")),
         }
@@ -75,13 +75,13 @@ impl Expr {
     /// # Errors
     /// As [`Self::decide`], or it is no number.
     pub fn bounds(&self, scope: &dyn Scope) -> Result<Bounds, ExprError> {
-        match self.bounded(scope)? {
+        match self.bound(scope)? {
             Bounded::Number(bounds) => Ok(bounds),
             Bounded::Text(_) | Bounded::Truth(_) => Err(self.not_a("a number")),
         }
     }
 
-    fn bounded(&self, scope: &dyn Scope) -> Result<Bounded, ExprError> {
+    fn bound(&self, scope: &dyn Scope) -> Result<Bounded, ExprError> {
         match &self.node {
             Node::Constant(_) | Node::Name(_) => Ok(self.evaluate(scope)?.into()),
             Node::Not(inner) => Ok(Bounded::Truth(inner.decide(scope)?.map(|truth| !truth))),
@@ -91,10 +91,10 @@ impl Expr {
             }
             Node::Binary(operator, left, right) => self.combine(*operator, left, right, scope),
             Node::In(inner, items) => {
-                let value = inner.bounded(scope)?;
+                let value = inner.bound(scope)?;
                 let mut found = Some(false);
                 for item in items {
-                    found = either(found, item.equals(&value, &item.bounded(scope)?)?);
+                    found = either(found, item.equals(&value, &item.bound(scope)?)?);
                 }
                 Ok(Bounded::Truth(found))
             }
@@ -157,10 +157,10 @@ impl Expr {
                 }
             },
             Operator::Equal => {
-                Ok(Bounded::Truth(self.equals(&left.bounded(scope)?, &right.bounded(scope)?)?))
+                Ok(Bounded::Truth(self.equals(&left.bound(scope)?, &right.bound(scope)?)?))
             }
             Operator::Unequal => {
-                let same = self.equals(&left.bounded(scope)?, &right.bounded(scope)?)?;
+                let same = self.equals(&left.bound(scope)?, &right.bound(scope)?)?;
                 Ok(Bounded::Truth(same.map(|same| !same)))
             }
             Operator::AtMost

@@ -37,7 +37,8 @@ fn published_value(table: Toml, study: &Study) -> Result<PublishedValue, Fault> 
     let spread = keys.text("spread")?.map_or_else(String::new, |(text, _)| text);
     let (unit, unit_at) = keys.required("unit")?.into_text("unit")?;
     let unit = parse_unit(&unit, unit_at)?;
-    let ours = rule(keys.required("ours")?.into_text("ours")?, "ours")?;
+    let (text, at) = keys.required("ours")?.into_text("ours")?;
+    let ours = rule(text, at, "ours")?;
     check_claim(&ours, study, "ours")?;
     check_levels(&ours, study)?;
     let figures = figures_of(&ours.expr);

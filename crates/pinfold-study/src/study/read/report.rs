@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use pinfold_config::fault::Fault;
 use pinfold_config::keys::Keys;
 use pinfold_config::value::Value as Toml;
-use pinfold_model::Unit;
+use pinfold_model::{PlotKind, Unit};
 
 use super::super::expr::Expr;
 use super::super::file::{
-    BOOT, Claim, DisplayedStatistic, ORDER, Plot, PlotKind, Probe, Rule, Selection, Study, TIME,
-    Table, WHOLE_TIME,
+    BOOT, Claim, DisplayedStatistic, ORDER, Plot, Probe, Rule, Selection, Study, TIME, Table,
+    WHOLE_TIME,
 };
 use super::super::output_parser::label_of;
 use super::super::statistics::{self, SampleStatistic};
@@ -191,7 +191,7 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
                 return Err(Fault::new(at, "x: percentiles have their own axis".to_owned()));
             }
         },
-        x_unit: keys.text("x-unit")?.map(unit_named).transpose()?,
+        x_unit: keys.text("x-unit")?.map(|(text, at)| unit_named(&text, at)).transpose()?,
         series: axis(&mut keys, "series", study)?,
         panel: axis(&mut keys, "panel", study)?,
         mark: keys
@@ -331,7 +331,7 @@ fn claim(table: Toml, study: &Study) -> Result<Claim, Fault> {
     let (text, at) = keys.required("agree")?.into_text("agree")?;
     let only =
         keys.text("where")?.map(|(text, at)| cell_rule(text, at, study, "where")).transpose()?;
-    let agree = rule((text, at), "agree")?;
+    let agree = rule(text, at, "agree")?;
     check_claim(&agree, study, "agree")?;
     let mut figures = figures_of(&agree.expr);
     check_see(&see, see_at, study, &mut figures)?;

@@ -49,7 +49,7 @@ fn workload(table: Toml, study: &Study, limit_ns: u64) -> Result<Workload, Fault
         return Err(Fault::new(name_at, "name: it is empty or has a control character".to_owned()));
     }
     let program = program(&mut keys, study, at)?;
-    let guest_program = guest_program(&mut keys, (study, &program))?;
+    let guest_program = guest_program(&mut keys, study, &program)?;
     let lasts_s = lasts(&mut keys, study)?;
     let time_limit_ns = time(&mut keys, "time-limit")?.unwrap_or(limit_ns);
     let mut figures = Vec::new();
@@ -116,7 +116,8 @@ fn check_braces(word: &str, at: usize, study: &Study) -> Result<(), Fault> {
 /// The program that runs in guests instead of a command of the host.
 fn guest_program(
     keys: &mut Keys,
-    (study, program): (&Study, &Program),
+    study: &Study,
+    program: &Program,
 ) -> Result<Option<String>, Fault> {
     let Some((path, at)) = keys.text("guest-program")? else { return Ok(None) };
     match program {
@@ -133,7 +134,7 @@ fn guest_program(
 fn lasts(keys: &mut Keys, study: &Study) -> Result<Rule, Fault> {
     let (text, at) = keys.required("lasts")?.into_text("lasts")?;
     match template::duration_ns(&text) {
-        Some(ns) => rule((format!("{}", ns as f64 / 1e9), at), "lasts"),
+        Some(ns) => rule(format!("{}", ns as f64 / 1e9), at, "lasts"),
         None => cell_rule(text, at, study, "lasts"),
     }
 }
@@ -145,7 +146,7 @@ fn figure(table: Toml) -> Result<FigureRule, Fault> {
     check_name(&name, name_at)?;
     let unit = match keys.text("unit")? {
         None => Unit::Count,
-        Some(named) => unit_named(named)?,
+        Some((text, at)) => unit_named(&text, at)?,
     };
     let family = match keys.text("family")? {
         None => Family::Capacity,
@@ -158,9 +159,10 @@ fn figure(table: Toml) -> Result<FigureRule, Fault> {
             })?
         }
     };
-    let from = keys.text("from")?.map_or(Ok(Stream::Stdout), stream)?;
+    let from = keys.text("from")?;
+    let from = from.map_or(Ok(Stream::Stdout), |(text, at)| stream(&text, at))?;
     let source = match (keys.text("json")?, keys.text("regex")?) {
-        (Some(text), None) => Source::Json(rule(text, "json")?.expr),
+        (Some((text, at)), None) => Source::Json(rule(text, at, "json")?.expr),
         (None, Some((text, at))) => Source::Regex(Box::new(regex(&text, at)?)),
         (Some(_), Some(_)) | (None, None) => {
             return Err(Fault::new(at, "a figure has either json or regex".to_owned())
@@ -173,12 +175,12 @@ fn figure(table: Toml) -> Result<FigureRule, Fault> {
     if let (Source::Regex(_), Some((_, at))) = (&source, first) {
         return Err(Fault::new(*at, "where and labels are of figures that json reads".to_owned()));
     }
-    let only = only.map(|text| rule(text, "where")).transpose()?.map(|rule| rule.expr);
+    let only = only.map(|(text, at)| rule(text, at, "where")).transpose()?.map(|rule| rule.expr);
     let labels = labels.into_iter().map(|(path, _)| path).collect();
     Ok(FigureRule { name, unit, family, from, source, only, labels })
 }
 
-fn stream((text, at): (String, usize)) -> Result<Stream, Fault> {
+fn stream(text: &str, at: usize) -> Result<Stream, Fault> {
     Stream::ALL.into_iter().find(|stream| stream.name() == text).ok_or_else(|| {
         Fault::new(at, format!("from: there is no stream {text:?}"))
             .with_hint(format!("there are {}", Stream::ALL.map(Stream::name).join(", ")))
@@ -195,8 +197,8 @@ fn regex(text: &str, at: usize) -> Result<Regex, Fault> {
 }
 
 /// The unit with this name.
-pub(super) fn unit_named((text, at): (String, usize)) -> Result<Unit, Fault> {
-    Unit::from_name(&text).ok_or_else(|| {
+pub(super) fn unit_named(text: &str, at: usize) -> Result<Unit, Fault> {
+    Unit::from_name(text).ok_or_else(|| {
         Fault::new(at, format!("there is no unit {text:?}"))
             .with_hint(format!("there are {}", Unit::ALL.map(Unit::name).join(", ")))
     })

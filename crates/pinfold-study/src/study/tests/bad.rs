@@ -2,6 +2,7 @@
 
 use super::super::*;
 use super::world::{FACTS, STUDY, World};
+use crate::error::RunError;
 
 #[track_caller]
 fn check(from: &str, to: &str, expected: &str) {
@@ -204,7 +205,7 @@ fn constraints_that_exclude_everything_or_have_no_value() {
 #[test]
 fn a_store_of_an_older_study_file_is_refused_with_the_line() {
     let older = STUDY.replacen("seed = 5", "sead = 5", 1);
-    let error = StudyError::Stored(from_toml(&older).unwrap_err());
+    let error = RunError::Stored(from_toml(&older).unwrap_err());
     let expected = "cannot read the study in the store: line 3, column 1: the study has no key";
     assert!(error.to_string().starts_with(expected), "{error}");
 }

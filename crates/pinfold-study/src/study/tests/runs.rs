@@ -1,5 +1,6 @@
 //! Runs: complete, resumed, retried, ended early; and their analysis.
 
+use crate::error::RunError;
 use std::collections::BTreeSet;
 
 use pinfold_model::{Datum, Origin};
@@ -105,7 +106,7 @@ fn a_selection_without_values_has_the_reasons_of_its_cells() {
 fn a_run_does_every_trial_once_in_shared_starts() {
     let mut world = World::new();
     let run = world.create(STUDY, false).unwrap();
-    assert_eq!(world.run(run).unwrap(), Outcome::Finished { early: None });
+    assert_eq!(world.run(run).unwrap(), Outcome::Finished);
     let ran: BTreeSet<TrialSlot> = world.machine.ran.iter().copied().collect();
     assert_eq!((world.machine.ran.len(), ran.len()), (8 * PER_BLOCK, 8 * PER_BLOCK));
     // The two workloads share each start.
@@ -143,11 +144,11 @@ fn resume_repeats_nothing_and_makes_the_same_design() {
         world.open(run, origin()).unwrap();
     }
     world.machine.stop_at = None;
-    assert_eq!(world.run(run).unwrap(), Outcome::Finished { early: None });
+    assert_eq!(world.run(run).unwrap(), Outcome::Finished);
     let sorted = |world: &World| world.machine.ran.iter().copied().collect::<BTreeSet<_>>();
     assert_eq!(world.machine.ran.len(), 8 * PER_BLOCK);
     assert_eq!(sorted(&world), sorted(&whole));
-    assert_eq!(world.run(run).unwrap(), Outcome::Finished { early: None });
+    assert_eq!(world.run(run).unwrap(), Outcome::Finished);
     assert_eq!(world.machine.ran.len(), 8 * PER_BLOCK, "a finished run was run again");
 }
 
@@ -159,7 +160,7 @@ fn failed_trials_are_tried_once_more_and_recorded() {
     world.machine.troubles.insert(once.to_owned(), Trouble::Once);
     world.machine.troubles.insert(always.to_owned(), Trouble::Always);
     let run = world.create(STUDY, false).unwrap();
-    assert_eq!(world.run(run).unwrap(), Outcome::Finished { early: None });
+    assert_eq!(world.run(run).unwrap(), Outcome::Finished);
     let progress = world.store.study_progress(run.id()).unwrap();
     assert_eq!((progress.ok, progress.failed), (8 * (PER_BLOCK as u64 - 1), 8));
     let trials = world.store.trials(run.id()).unwrap();
@@ -191,7 +192,7 @@ fn starts_that_fail_fail_their_trials_and_too_many_end_the_run() {
     }
     let run = world.create(STUDY, false).unwrap();
     let error = world.run(run).unwrap_err();
-    assert!(matches!(&error, StudyError::KeepsFailing { count: MAX_FAILURES_IN_A_ROW, .. }));
+    assert!(matches!(&error, RunError::KeepsFailing { count: MAX_FAILURES_IN_A_ROW, .. }));
     assert!(error.hint().is_some());
 
     let mut world = World::new();
@@ -208,17 +209,17 @@ fn budgets_and_narrow_intervals_end_a_run_between_blocks() {
     let toml = STUDY.replacen("seed = 5", "seed = 5\nbudget = \"50s\"", 1);
     let mut world = World::new();
     let run = world.create(&toml, false).unwrap();
-    let Outcome::Finished { early: Some(early) } = world.run(run).unwrap() else { panic!() };
+    world.run(run).unwrap();
+    let early = analyse(&world.store, run.id()).unwrap().loaded.early.unwrap();
     assert_eq!((early.blocks, world.machine.ran.len()), (3, 3 * PER_BLOCK));
     assert!(early.reason.contains("budget of 50 s"), "{}", early.reason);
-    assert_eq!(analyse(&world.store, run.id()).unwrap().loaded.early, Some(early));
 
     let rule = "stop = { figure = \"rate\", half-width = \"5%\", at-least = 4 }";
     let toml = STUDY.replacen("seed = 5", &format!("seed = 5\n{rule}"), 1);
     let mut world = World::new();
     let run = world.create(&toml, false).unwrap();
-    let Outcome::Finished { early: Some(early) } = world.run(run).unwrap() else { panic!() };
-    assert_eq!(early.blocks, 4);
+    world.run(run).unwrap();
+    assert_eq!(analyse(&world.store, run.id()).unwrap().loaded.early.unwrap().blocks, 4);
 }
 
 #[test]
@@ -312,7 +313,7 @@ fn a_store_keeps_to_its_study_and_its_host() {
     let mut world = World::new();
     let run = world.create(STUDY, false).unwrap();
     let error = world.create(STUDY, false).unwrap_err();
-    assert!(matches!(error, StudyError::Unfinished { .. }), "{error}");
+    assert!(error.to_string().contains("an unfinished run"), "{error}");
     let other = STUDY.replace("name = \"toy\"", "name = \"other\"");
     let error = world.create(&other, false).unwrap_err();
     assert!(error.to_string().ends_with("holds the study \"toy\", not \"other\""), "{error}");
@@ -325,7 +326,7 @@ fn a_store_keeps_to_its_study_and_its_host() {
     );
     let moved = Origin { kernel: "7.0".to_owned(), ..origin() };
     let error = world.open(run, moved).unwrap_err();
-    let changed = matches!(&error, StudyError::Store(StoreError::HostChanged { .. }));
+    let changed = matches!(&error, RunError::Store(StoreError::HostChanged { .. }));
     assert!(changed && error.to_string().contains("kernel: 6.12.1 then, 7.0 now"), "{error}");
 }
 

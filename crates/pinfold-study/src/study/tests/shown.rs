@@ -1,6 +1,6 @@
 //! What plots, tables and claims show of a run: statistics of samples, sequences, selections.
 
-use pinfold_model::Unit;
+use pinfold_model::{PlotKind, Unit};
 
 use super::super::*;
 use super::world::{STUDY, World};

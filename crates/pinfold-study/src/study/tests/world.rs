@@ -1,5 +1,6 @@
 //! A simulated machine that runs trials, for the tests of the engine.
 
+use pinfold_study::RunError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -149,7 +150,7 @@ impl World {
         }
     }
 
-    pub fn create(&mut self, toml: &str, quick: bool) -> Result<OpenRun, StudyError> {
+    pub fn create(&mut self, toml: &str, quick: bool) -> Result<OpenRun, RunError> {
         let study = from_toml(toml).unwrap();
         let new = NewStudy {
             study: &study,
@@ -162,12 +163,12 @@ impl World {
         create(&mut self.store, &new, &self.machine)
     }
 
-    pub fn open(&mut self, run: OpenRun, origin: Origin) -> Result<OpenRun, StudyError> {
+    pub fn open(&mut self, run: OpenRun, origin: Origin) -> Result<OpenRun, RunError> {
         let now = SessionRecord { began_unix_s: 1_700_000_100, origin };
         Ok(self.store.open_run(run.id(), &now, HostChange::Refuse)?)
     }
 
-    pub fn run(&mut self, open: OpenRun) -> Result<Outcome, StudyError> {
+    pub fn run(&mut self, open: OpenRun) -> Result<Outcome, RunError> {
         self.stop.store(false, Ordering::SeqCst);
         let (seen, stop, machine) = (&mut self.seen, &self.stop, &mut self.machine);
         machine.stop = false;
@@ -243,7 +244,7 @@ impl Runner for Machine {
         finished: &mut Finished<'_>,
     ) -> Result<(), TrialError> {
         self.starts += 1;
-        for (index, (wanted, slot)) in request.wanted().zip(request.trials).enumerate() {
+        for (index, (wanted, slot)) in request.requests().zip(request.trials).enumerate() {
             let fresh = self.tried.insert(*slot);
             let trouble = self.troubles.get(&wanted.cell.name(wanted.study)).copied();
             let next = match trouble {

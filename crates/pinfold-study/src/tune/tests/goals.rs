@@ -16,8 +16,8 @@ fn each_goal_picks_its_own_winner() {
         let mut world = World::new(&TRADE);
         let report = world.tune(&config(goal)).unwrap();
         let winner = report.winner.as_ref().unwrap();
-        assert_eq!((winner.name.as_str(), winner.metric), (expected, metric), "{goal:?}");
-        assert_eq!(winner.load, LoadState::BOTH);
+        assert_eq!((winner.name.as_str(), report.config.metric()), (expected, metric), "{goal:?}");
+        assert_eq!(report.goal_load, LoadState::BOTH);
         let contrast = winner.against_baseline.as_ref().unwrap();
         assert_eq!(contrast.verdict, Verdict::Better, "{goal:?}");
         assert_eq!(report.ranking[0].score, report.ranking[0].standing.score(goal));

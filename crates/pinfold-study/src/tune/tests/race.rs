@@ -20,7 +20,7 @@ const SEVEN: [(&str, f64, f64); 7] = [
     ("f", 7e6, 100.0),
 ];
 
-fn names(rows: &[DroppedRow]) -> Vec<&str> {
+fn names(rows: &[Dropped]) -> Vec<&str> {
     rows.iter().map(|row| row.name.as_str()).collect()
 }
 

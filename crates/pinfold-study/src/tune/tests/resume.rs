@@ -37,7 +37,7 @@ fn interrupted_at(stops: &[usize]) -> (World, TuneReport) {
         };
         assert!(done < total);
         let report = analyse(&world.store, open.id()).unwrap();
-        assert_eq!((report.finished, report.design.done), (false, done));
+        assert_eq!((report.finished, u64::from(report.design.done)), (false, done));
         open = world.reopen(open.id(), fixture::origin(), HostChange::Refuse);
     }
     assert_eq!(world.go(open).unwrap(), Outcome::Finished);

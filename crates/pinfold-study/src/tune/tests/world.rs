@@ -1,5 +1,6 @@
 //! A simulated host with a simulated machine, for the tests of the engine.
 
+use crate::error::RunError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -102,11 +103,6 @@ impl World {
         }
     }
 
-    pub fn plan_json(&self, name: &str) -> String {
-        let found = self.candidates.iter().find(|candidate| candidate.name == name);
-        found.unwrap().plan_json.clone()
-    }
-
     pub fn place_like(&mut self, name: &str, other: &str) {
         let plan_of = |candidates: &[Candidate], name: &str| {
             candidates.iter().find(|candidate| candidate.name == name).unwrap().plan.clone()
@@ -124,13 +120,13 @@ impl World {
         self.machine.requests.iter().map(|request| request.candidate).collect()
     }
 
-    pub fn create(&mut self, config: &TuneConfig) -> Result<Created, TuneError> {
+    pub fn create(&mut self, config: &TuneConfig) -> Result<Created, RunError> {
         self.budget_s = config.budget_s;
         let now = self.clock.unix_seconds();
         create(&mut self.store, config, &self.candidates, &fixture::origin(), now)
     }
 
-    pub fn go(&mut self, open: OpenRun) -> Result<Outcome, TuneError> {
+    pub fn go(&mut self, open: OpenRun) -> Result<Outcome, RunError> {
         let mut starter = WorldStarter {
             machine: &mut self.machine,
             clock: &self.clock,
@@ -159,7 +155,7 @@ impl World {
         self.store.open_run(run, &now, on_change).unwrap()
     }
 
-    pub fn tune(&mut self, config: &TuneConfig) -> Result<TuneReport, TuneError> {
+    pub fn tune(&mut self, config: &TuneConfig) -> Result<TuneReport, RunError> {
         let created = self.create(config)?;
         self.go(created.run)?;
         analyse(&self.store, created.run.id())

@@ -279,13 +279,13 @@ fn three(value: f64) -> String {
         _ => {
             let whole = format!("{:.0}", value.abs());
             let sign = if value < 0.0 { "-" } else { "" };
-            format!("{sign}{}", format::grouped(&whole, ','))
+            format!("{sign}{}", format::group_digits(&whole, ','))
         }
     }
 }
 
 fn grouped(number: u64) -> String {
-    format::grouped(&number.to_string(), ',')
+    format::group_digits(&number.to_string(), ',')
 }
 
 #[cfg(test)]
