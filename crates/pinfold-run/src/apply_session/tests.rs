@@ -152,7 +152,7 @@ fn a_cpu_that_does_not_come_online_ends_the_apply() {
 #[test]
 fn a_placement_that_is_locked_for_a_moment_is_waited_for() {
     let host = host(1);
-    placed(&host, &saved(), |_, mut journal| {
+    placed(&host, &saved(), |_, journal| {
         journal.record_complete().unwrap();
         let folder = journal.path();
         let (folder, name) = folder.rsplit_once('/').unwrap();
