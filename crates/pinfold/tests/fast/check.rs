@@ -36,7 +36,7 @@ fn what_fix_writes_passes_and_stays() {
     // The command that the hint names is run as it stands.
     let command = found.stderr.split('`').find_map(|part| part.strip_prefix("pinfold "));
     let command = command.and_then(|line| line.split(" > NEW").next()).expect("a command");
-    assert_parts(&command, &["--fix", &format!("--input {RYZEN}"), "--host-cpus 0,16"]);
+    assert_parts(command, &["--fix", &format!("--input {RYZEN}"), "--host-cpus 0,16"]);
     let words: Vec<&str> = command.split(' ').collect();
     let fixed = answer(&words);
     assert_eq!(fixed.code, Some(0), "{}", fixed.stderr);

@@ -114,7 +114,7 @@ fn each_command_has_a_man_page_without_warnings() {
     for name in names {
         let path = format!("{folder}/{name}");
         let words = ["MANWIDTH=80", "man", "--warnings", "--local-file", &path];
-        let output = run("env", &words);
+        let output = run("env", words);
         assert_eq!(output.stderr_text(), "", "{name}");
         let text = output.stdout_text();
         for heading in ["NAME", "SYNOPSIS", "GLOBAL OPTIONS"] {

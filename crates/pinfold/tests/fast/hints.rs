@@ -85,7 +85,7 @@ fn a_plan_with_warnings_is_made_again_without_them() {
     let conditions = format!("--input {RYZEN} --avoid 5 --prefer frequency");
     let made =
         pinfold(&format!("plan -s scatter --vcpus 8 --name du --iothread io1 {conditions} --json"));
-    let plan = sandbox.write("plan.json", &made.stdout.replace("\"scatter\"", "\"balanced\""));
+    let plan = sandbox.write("plan.json", made.stdout.replace("\"scatter\"", "\"balanced\""));
     let found = pinfold(&format!("plan --check {plan} {conditions}"));
     assert_eq!(found.code, Some(1), "{}", found.stdout);
     let hint = Answer { stdout: String::new(), ..found };

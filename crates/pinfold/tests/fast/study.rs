@@ -79,7 +79,7 @@ fn markdown_of(workspace: &Sandbox, store: &str) {
     let drawing = files::read_text(&chart).expect("the chart");
     assert!(drawing.starts_with("<svg xmlns") && drawing.contains("class=\"grid\""), "{drawing}");
     // A later text of the study may say other things, but not measure others.
-    let later = workspace.write("later.toml", &STUDY.replace("A trivial workload", "Said anew"));
+    let later = workspace.write("later.toml", STUDY.replace("A trivial workload", "Said anew"));
     expect(workspace, 0, &["report", store, "--study", &later, "--out", &path]);
     let text = files::read_text(&path).expect("the results");
     assert!(text.starts_with("# Said anew\n") && text.contains("of a later text"), "{text}");
@@ -138,8 +138,7 @@ fn from_file_to_page() {
     let (reported, _) = expect(&workspace, 0, &["diff", &store, &store, "--json"]);
     let same: serde_json::Value = serde_json::from_str(&reported).expect("JSON");
     assert!(same["both"].as_array().is_some_and(|rows| rows.len() > 4), "{reported}");
-    let other =
-        workspace.write("other.toml", &STUDY.replace("name = \"tiny\"", "name = \"other\""));
+    let other = workspace.write("other.toml", STUDY.replace("name = \"tiny\"", "name = \"other\""));
     let (_, said) = expect(&workspace, 2, &["run", &other, "--store", &store]);
     assert!(said.contains("holds the study \"tiny\", not \"other\""), "{said}");
 }
@@ -217,14 +216,14 @@ fn neighbours_run_and_memory_is_bound() {
 #[test]
 fn what_is_wrong_is_reported_with_its_place() {
     let workspace = Sandbox::new();
-    let file = workspace.write("bad.toml", &STUDY.replace("repetitions", "repetition"));
+    let file = workspace.write("bad.toml", STUDY.replace("repetitions", "repetition"));
     let (_, said) = expect(&workspace, 2, &["check", &file]);
     assert!(
         said.contains("bad.toml: line 4, column 1: the study has no key \"repetition\""),
         "{said}"
     );
     let file = workspace
-        .write("cut.toml", &STUDY.replace("probes", "constraints = ['cores > 5e9']\nprobes"));
+        .write("cut.toml", STUDY.replace("probes", "constraints = ['cores > 5e9']\nprobes"));
     let (_, _, said) = study(&workspace, &["check", &file]);
     assert!(said.contains("line 6, column 16: the constraints exclude all 20"), "{said}");
     let (_, said) = expect(&workspace, 2, &["status", &workspace.path("none.sqlite")]);

@@ -215,9 +215,7 @@ fn measure_takes_exits_and_compare_two_of_them() {
     let machine = start("kvm", "");
     let sandbox = Sandbox::new();
     let measure = |more: &[&str]| {
-        pinfold(
-            &[&["measure", "exits", "--pid", &machine.pid(), "--seconds", "0.3"], more].concat(),
-        )
+        pinfold([&["measure", "exits", "--pid", &machine.pid(), "--seconds", "0.3"], more].concat())
     };
     let (one, other) = (sandbox.path("a.json"), sandbox.path("b.json"));
     let output = measure(&["--blocks", "2", "--save", &one, "--json"]);

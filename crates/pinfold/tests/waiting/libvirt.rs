@@ -163,8 +163,8 @@ fn a_kill_ends_the_virsh_that_is_about_to_pin() {
     );
     slow.write("text", script);
     // Written by others: a file that is open for writing in a child of another test cannot be run.
-    run("cp", &[&slow.path("text"), &slow.path("virsh")]).expect_success();
-    run("chmod", &["0755", &slow.path("virsh")]).expect_success();
+    run("cp", [&slow.path("text"), &slow.path("virsh")]).expect_success();
+    run("chmod", ["0755", &slow.path("virsh")]).expect_success();
     let search = format!("{}:{}", slow.root(), std::env::var("PATH").expect("PATH"));
     let mut placing = Spawn::new(PINFOLD)
         .args([&format!("--state-dir={}/state", root(&daemon)), "apply", "--libvirt", NAME])
@@ -295,15 +295,15 @@ fn the_hook_places_a_domain_that_libvirt_starts() {
         2>> \"$HOME/hook.log\"\n";
     let hook = format!("{folder}/qemu");
     files::write_atomic(&hook, script.as_bytes()).expect("written");
-    run("cp", &[PINFOLD, &format!("{folder}/pinfold")]).expect_success();
-    run("chmod", &["0755", &folder, &hook, &format!("{folder}/pinfold")]).expect_success();
+    run("cp", [PINFOLD, &format!("{folder}/pinfold")]).expect_success();
+    run("chmod", ["0755", &folder, &hook, &format!("{folder}/pinfold")]).expect_success();
     let Some(daemon) = Daemon::start_by(NAME, &wrap) else { return };
     let (file, one) = plan(&daemon);
     let plans = format!("{}/plans", root(&daemon));
     files::make_dirs(&plans).expect("a folder");
-    run("cp", &[&file, &format!("{plans}/{NAME}.json")]).expect_success();
-    run("chmod", &["0700", &plans]).expect_success();
-    run("chown", &["-R", "65534:65534", &plans]).expect_success();
+    run("cp", [&file, &format!("{plans}/{NAME}.json")]).expect_success();
+    run("chmod", ["0700", &plans]).expect_success();
+    run("chown", ["-R", "65534:65534", &plans]).expect_success();
 
     start_domain(&daemon, "<cputune><vcpupin vcpu='1' cpuset='0-1'/></cputune>");
     let log = || files::read_text(&format!("{}/hook.log", root(&daemon)));

@@ -295,7 +295,7 @@ fn another_machine_runs_beside() {
 #[test]
 fn a_guest_that_dies_fails_its_trial_alone() {
     let Some((workspace, busybox)) = with_busybox() else { return };
-    let file = workspace.write("trouble.toml", &TROUBLE.replace("BUSYBOX", &busybox));
+    let file = workspace.write("trouble.toml", TROUBLE.replace("BUSYBOX", &busybox));
     let store = workspace.path("trouble.sqlite");
     let (code, reported, said) = workspace.answer(&["study", "run", &file, "--store", &store]);
     if has_no_kernel(&said) {
@@ -315,7 +315,7 @@ fn a_guest_that_dies_fails_its_trial_alone() {
 #[test]
 fn vcpus_that_come_online_later_are_all_there() {
     let Some((workspace, busybox)) = with_busybox() else { return };
-    let file = workspace.write("many.toml", &MANY.replace("BUSYBOX", &busybox));
+    let file = workspace.write("many.toml", MANY.replace("BUSYBOX", &busybox));
     let store = workspace.path("many.sqlite");
     let (code, reported, said) = workspace.answer(&["study", "run", &file, "--store", &store]);
     if has_no_kernel(&said) {
@@ -373,7 +373,7 @@ fn neither_interrupt_nor_kill_leave_a_machine() {
 #[test]
 fn guests_have_the_requested_levels_of_page_tables() {
     let Some((workspace, busybox)) = with_busybox() else { return };
-    let file = workspace.write("levels.toml", &LEVELS.replace("BUSYBOX", &busybox));
+    let file = workspace.write("levels.toml", LEVELS.replace("BUSYBOX", &busybox));
     let store = workspace.path("levels.sqlite");
     let (code, reported, said) = workspace.answer(&["study", "run", &file, "--store", &store]);
     if has_no_kernel(&said) {
