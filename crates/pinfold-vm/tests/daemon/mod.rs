@@ -5,17 +5,15 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use std::sync::{Mutex, PoisonError};
-
 use pinfold_host::process::{Child, Spawn, Stdio, capture, find_program, is_root};
 use pinfold_host::{Clock as _, SystemClock, files};
 
 const SECOND: u64 = 1_000_000_000;
 const NOBODY: &str = "65534";
-/// What libvirtd learnt of all QEMU programs of this machine when the first daemon of these tests
-/// started: it runs each of them, which takes most of a start. By name in [`PROBED_IN`].
-static PROBED: Mutex<Vec<(String, Vec<u8>)>> = Mutex::new(Vec::new());
-const PROBED_IN: &str = "libvirt/qemu/cache/capabilities";
+const QEMU: &str = "qemu-system-x86_64";
+/// The only programs in the daemon's `PATH`, the second for its hooks. It runs each QEMU there when
+/// it starts, which takes half a minute where there is one for each architecture.
+const PROGRAMS: [&str; 2] = [QEMU, "dirname"];
 
 /// The daemon, ended with its domain when dropped.
 pub struct Daemon {
@@ -46,14 +44,10 @@ impl Daemon {
         // Else a second daemon would be started for the domain's log.
         let settings = b"stdio_handler = \"file\"\n";
         files::write_atomic(&format!("{root}/libvirt/qemu.conf"), settings).unwrap();
-        let folder_of = format!("{root}/{PROBED_IN}");
-        // The others wait for the first.
-        let mut probed = PROBED.lock().unwrap_or_else(PoisonError::into_inner);
-        if !probed.is_empty() {
-            files::make_dirs(&folder_of).unwrap();
-        }
-        for (name, content) in probed.iter() {
-            files::write_atomic(&format!("{folder_of}/{name}"), content).unwrap();
+        files::make_dirs(&format!("{root}/bin")).unwrap();
+        for name in PROGRAMS {
+            let program = find_program(name).unwrap();
+            std::os::unix::fs::symlink(program, format!("{root}/bin/{name}")).unwrap();
         }
         if is_root() {
             let owner = format!("{NOBODY}:{NOBODY}");
@@ -63,15 +57,6 @@ impl Daemon {
         let child = launch(&root, wrap);
         let daemon = Self { name, folder, wrap: wrap.to_vec(), child };
         if daemon.answers() {
-            // Where this libvirt keeps it elsewhere, each start takes its time.
-            let names = files::list(&folder_of).unwrap_or_default();
-            *probed = names
-                .into_iter()
-                .map(|name| {
-                    let content = files::read(&format!("{folder_of}/{name}")).unwrap();
-                    (name, content)
-                })
-                .collect();
             return Some(daemon);
         }
         eprintln!("skipped: libvirtd does not start as a session daemon on this machine");
@@ -90,7 +75,6 @@ impl Daemon {
     }
 
     fn answers(&self) -> bool {
-        // The first start takes half a minute on a busy machine.
         (0..1200).any(|_| {
             SystemClock.sleep_ns(SECOND / 20);
             self.virsh(&["version"]).is_ok()
@@ -126,7 +110,7 @@ impl Drop for Daemon {
 
 /// What this test needs and the machine lacks. Root needs setpriv, having no session daemon.
 fn missing_program() -> Option<&'static str> {
-    let needed = ["libvirtd", "virsh", "qemu-system-x86_64"];
+    let needed = ["libvirtd", "virsh", QEMU];
     let for_root = if is_root() { &["setpriv", "chown"][..] } else { &[] };
     needed.iter().chain(for_root).find(|name| find_program(name).is_none()).copied()
 }
@@ -138,7 +122,8 @@ fn launch(root: &str, wrap: &[String]) -> Child {
         words.extend(["setpriv", "--clear-groups"].map(str::to_owned));
         words.extend([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")]);
     }
-    words.push("libvirtd".to_owned());
+    let daemon = find_program("libvirtd").unwrap();
+    words.extend(["env".to_owned(), format!("PATH={root}/bin"), daemon]);
     let mut spawn = Spawn::new(&words[0]).args(&words[1..]).own_group().stdin(Stdio::Null);
     for key in ["HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"] {
         spawn = spawn.env(key, root);
