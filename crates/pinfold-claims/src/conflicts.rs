@@ -131,14 +131,10 @@ fn used_twice(cpus: &CpuSet, name: &str, owner: &Owner) -> Finding {
         with_verb(cpus),
         if cpus.len() == 1 { "it" } else { "them" }
     );
-    let hint = match owner.kind.sort {
-        OwnerSort::Machine => {
-            "undo one of the placements, or apply it again with fewer vCPUs or other CPUs"
-        }
-        OwnerSort::Program | OwnerSort::Pool | OwnerSort::Configuration => {
-            "apply the placement again with fewer vCPUs or other CPUs, or change the CPUs of the \
-             other owner; `pinfold claims` shows where they are set"
-        }
+    let hint = if owner.journal.is_some() {
+        "undo one of the placements, or apply it again with fewer vCPUs or other CPUs"
+    } else {
+        "give one of them other CPUs; `pinfold claims` shows where they are set"
     };
     Finding::warning(USED_TWICE, text).with_hint(hint)
 }

@@ -48,8 +48,7 @@ owners
 
 warning: cpu-used-twice: CPU 2 is used by web (libvirt domain) and by Open
   vSwitch poll-mode threads, and at least one of them should have it alone
-  (apply the placement again with fewer vCPUs or other CPUs, or change the CPUs
-  of the other owner; `pinfold claims` shows where they are set)";
+  (give one of them other CPUs; `pinfold claims` shows where they are set)";
     let topology = topology("package:1 numa:1 l3:2 core:2 pu:2");
     assert_eq!(super::claims(&sample(), &topology, Some(80)), expected);
     // Without a terminal each entry is one line.
