@@ -46,6 +46,8 @@ pub enum OwnerSort {
     Program,
     /// A set of CPUs from which a manager gives CPUs to its machines or containers.
     Pool,
+    /// CPUs of a cgroup that the kernel gives to no task outside of it.
+    Partition,
     /// The configuration of the host, which owns nothing.
     Configuration,
 }

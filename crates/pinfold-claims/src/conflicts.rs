@@ -121,8 +121,7 @@ fn contradict(first: &Claim, second: &Claim) -> bool {
 
 /// True if an owner takes its CPUs from a pool. The kernel keeps all others out of a partition.
 fn is_member(owner: &Claim, pool: &Claim) -> bool {
-    pool.owner.kind == &crate::owners::cpusets::PARTITION
-        || owner.owner.manager == Some(pool.owner.kind)
+    pool.owner.kind.sort == OwnerSort::Partition || owner.owner.manager == Some(pool.owner.kind)
 }
 
 fn used_twice(cpus: &CpuSet, name: &str, owner: &Owner) -> Finding {

@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::Host;
 use pinfold_model::{CpuSet, Finding, PuId, Tid};
 
-use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
-use crate::context::Context;
-use crate::owners;
+use crate::claim::{Claim, Exclusivity, Kind, Owner, Source};
 
 /// The claims on the CPUs of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,15 +32,6 @@ pub struct Use {
 }
 
 impl Claims {
-    /// Adds the claims of all owners that the files and processes of a host show, after those that
-    /// are known already: a machine is listed once.
-    pub fn read_owners(&mut self, host: &dyn Host) {
-        let context = Context::new(host);
-        for owner in owners::OWNERS {
-            (owner.read)(&context, self);
-        }
-    }
-
     /// Adds a claim; nothing for an empty set.
     pub fn add(&mut self, owner: &Owner, cpus: CpuSet, exclusivity: Exclusivity, source: &Source) {
         self.push(owner, cpus, exclusivity, source, true);
@@ -122,31 +110,7 @@ impl Claims {
         self.filtered(|claim| claim.owner.journal.as_deref() != Some(id))
     }
 
-    /// The claims of all but the machine with a process or name, and without those of the pools
-    /// and containers to which it belongs.
-    #[must_use]
-    pub fn without_machine(&self, host: &dyn Host, process: Tid, name: &str) -> Self {
-        let group = owners::cpusets::group_of(host, process);
-        let is_own = |claim: &Claim| {
-            let owner = &claim.owner;
-            let is_named = owner.kind.sort == OwnerSort::Machine && owner.name == name;
-            owner.process == Some(process) || (is_named && owner.process.is_none())
-        };
-        let managers: Vec<&Kind> = self
-            .known
-            .iter()
-            .filter(|claim| is_own(claim))
-            .filter_map(|c| c.owner.manager)
-            .collect();
-        self.filtered(|claim| {
-            !is_own(claim)
-                && !managers.contains(&claim.owner.kind)
-                && !group.as_deref().is_some_and(|group| owners::cpusets::contains(claim, group))
-                && !group.as_deref().is_some_and(|group| owners::kubelet::contains(claim, group))
-        })
-    }
-
-    fn filtered(&self, is_kept: impl Fn(&Claim) -> bool) -> Self {
+    pub(crate) fn filtered(&self, is_kept: impl Fn(&Claim) -> bool) -> Self {
         let mut others = self.clone();
         others.known.retain(is_kept);
         others

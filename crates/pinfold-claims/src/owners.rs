@@ -15,8 +15,6 @@ pub mod libvirt;
 pub mod nova;
 pub mod openvswitch;
 pub mod placements;
-#[cfg(test)]
-mod test_host;
 
 use crate::claim::Kind;
 use crate::context::Context;
@@ -61,3 +59,6 @@ pub fn kind(name: &str) -> Option<&'static Kind> {
     let kinds = OWNERS.iter().flat_map(|row| row.kinds);
     kinds.copied().find(|kind| kind.name == name)
 }
+
+#[cfg(test)]
+mod tests;

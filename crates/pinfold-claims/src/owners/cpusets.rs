@@ -20,7 +20,7 @@ use crate::map::Claims;
 
 /// A partition.
 pub const PARTITION: Kind =
-    Kind { name: "partition", noun: "cpuset partition", sort: OwnerSort::Pool };
+    Kind { name: "partition", noun: "cpuset partition", sort: OwnerSort::Partition };
 
 /// A unit, container or other cgroup.
 pub const UNIT: Kind = Kind { name: "unit", noun: "cgroup", sort: OwnerSort::Pool };

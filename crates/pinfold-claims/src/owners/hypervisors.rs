@@ -1,8 +1,8 @@
 //! Pinned vCPU threads of running hypervisors that no other row has found: QEMU, Cloud Hypervisor,
 //! crosvm, Firecracker.
 //!
-//! A vCPU whose mask is a part of the host's CPUs is pinned. Threads are told apart by the names
-//! that the hypervisors set: `CPU 0/KVM`, `vcpu0`, `crosvm_vcpu0`, `fc_vcpu 0`. QEMU sets them with
+//! A vCPU whose mask is a part of the host's CPUs is pinned. The hypervisors name
+//! these threads: `CPU 0/KVM`, `vcpu0`, `crosvm_vcpu0`, `fc_vcpu 0`. QEMU sets them with
 //! `-name …,debug-threads=on` only; without names all threads with a narrower mask count.
 
 use pinfold_model::CpuSet;

@@ -1,7 +1,7 @@
 //! Boot parameters.
 
 use super::*;
-use crate::owners::test_host::{claims_of, found, host};
+use crate::owners::tests::{claims_of, found, host};
 
 #[test]
 fn the_last_parameter_counts() {

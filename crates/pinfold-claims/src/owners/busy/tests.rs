@@ -1,7 +1,7 @@
 //! Busy threads.
 
 use super::*;
-use crate::owners::test_host::found;
+use crate::owners::tests::found;
 
 fn bound(cpu: &str, run_ms: u64) -> Bound {
     let cpu = CpuSet::parse_list(cpu).unwrap();

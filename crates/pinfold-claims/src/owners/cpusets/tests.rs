@@ -3,7 +3,7 @@
 use pinfold_sim::{CgroupVersion, SimBuilder};
 
 use super::*;
-use crate::owners::test_host::{claims_of, found, host};
+use crate::owners::tests::{claims_of, found, host};
 
 #[test]
 fn groups_are_told_apart_by_their_files() {

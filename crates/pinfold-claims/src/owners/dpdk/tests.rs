@@ -3,7 +3,7 @@
 use pinfold_model::Tid;
 
 use super::*;
-use crate::owners::test_host::{claims_of, found, host};
+use crate::owners::tests::{claims_of, found, host};
 
 fn process(line: &str) -> Process {
     let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();

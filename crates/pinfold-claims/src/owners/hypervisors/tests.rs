@@ -1,6 +1,6 @@
 //! Threads of hypervisors.
 
-use crate::owners::test_host::{claims_of, found, host, status};
+use crate::owners::tests::{claims_of, found, host, status};
 
 type Files = Vec<(String, String)>;
 

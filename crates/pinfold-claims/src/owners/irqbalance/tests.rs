@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Exclusivity;
-use crate::owners::test_host::{claims_of, host};
+use crate::owners::tests::{claims_of, host};
 
 #[test]
 fn banned_cpus_are_a_list_or_a_mask() {

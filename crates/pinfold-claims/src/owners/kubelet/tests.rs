@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::owners::test_host::{claims_of, found, host};
+use crate::owners::tests::{claims_of, found, host};
 
 const PATH: &str = "/var/lib/kubelet/cpu_manager_state";
 const STATIC: &str = r#"{"policyName":"static","defaultCpuSet":"0-1,6-7","entries":{"235148fe-393f-47a8-a17d-bd55bc1a836b":{"app":"2-3","sidecar":"4"},"9d2c8f0a-0000-4a6b-8a3e-1d2b3c4d5e6f":{"db":"5"}},"checksum":1552716370}"#;

@@ -3,7 +3,7 @@
 use pinfold_host::SnapshotHost;
 
 use super::*;
-use crate::owners::test_host::{claims_of, found, host};
+use crate::owners::tests::{claims_of, found, host};
 
 const WEB: &str = "<!--
 WARNING: THIS IS AN AUTO-GENERATED FILE. CHANGES TO IT ARE LIKELY TO BE

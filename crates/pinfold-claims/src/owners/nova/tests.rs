@@ -1,6 +1,6 @@
 //! Configuration files of Nova.
 
-use crate::owners::test_host::{claims_of, found, host};
+use crate::owners::tests::{claims_of, found, host};
 
 const CONF: &str = "[DEFAULT]
 # vcpu_pin_set = 0-3

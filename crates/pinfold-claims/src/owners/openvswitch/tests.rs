@@ -1,7 +1,7 @@
 //! Databases of Open vSwitch.
 
 use super::*;
-use crate::owners::test_host::{claims_of, found, host, status};
+use crate::owners::tests::{claims_of, found, host, status};
 
 const PATH: &str = "/etc/openvswitch/conf.db";
 
