@@ -9,10 +9,10 @@
 use std::collections::BTreeMap;
 use std::hint::black_box;
 
-use pinfold_host::{Clock as _, LiveHost, SystemClock, process};
+use pinfold_host::{Clock as _, LiveHost, SnapshotHost, SystemClock, paths, process};
 use pinfold_model::{
     Core, CoreId, CoreKind, CpuSet, IsolationScope, L3Domain, L3Id, LogicalPu, NodeId, NumaNode,
-    Package, PackageId, Pu, PuId, Request, Smt, Source, Speed, Topology, VcpuCount, VmRequest,
+    Package, PackageId, Pu, PuId, Request, Smt, Source, Speed, Tid, Topology, VcpuCount, VmRequest,
     VnodeRequest,
 };
 use pinfold_plan::layout::Layout;
@@ -50,8 +50,9 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
         notes: vec![
             "The second table is medians in milliseconds; – is a request that the strategy refuses on so small a machine.".to_owned(),
             "The last column is the exponent of the growth from 256 to 4,096 CPUs (1 is linear; n log n is 1.15 there).".to_owned(),
+            "The claims are read from files and processes of a simulated host with as many machines, and printed.".to_owned(),
             "One more machine has 8 vCPUs; those of the others are on all CPUs but the last 32.".to_owned(),
-            format!("The slowest plan of a strategy takes {slowest:.1} ms. The bounds, as ratios to hwloc-distrib: 0.15 for one strategy, 0.4 for `auto`, 1 for a check; 1 ms for one more machine."),
+            format!("The slowest plan of a strategy takes {slowest:.1} ms. The bounds, as ratios to hwloc-distrib: 0.15 for one strategy, 0.4 for `auto`, 1 for a check; 1 ms for one more machine; 50 ms for the claims."),
         ],
     })
 }
@@ -160,6 +161,7 @@ fn growth(rounds: u32, seed: u64) -> Result<(Table, f64), Failure> {
     }
     rows.push(checking(&machines, rounds, seed)?);
     rows.push(adding(&machines, rounds, seed)?);
+    rows.push(claiming(&machines, rounds, seed)?);
     Ok((Table { head, rows }, slowest))
 }
 
@@ -207,6 +209,60 @@ fn adding(machines: &[(u32, Topology)], rounds: u32, seed: u64) -> Result<Vec<St
     }
     row.push(exponent(&by_size));
     Ok(row)
+}
+
+/// Reading and printing the claims of a simulated host with 500 machines for 4,096 CPUs: half of
+/// them domains of libvirt, half of them known by their threads only.
+fn claiming(machines: &[(u32, Topology)], rounds: u32, seed: u64) -> Result<Vec<String>, Failure> {
+    let mut row = vec!["(claims)".to_owned()];
+    let mut by_size = Vec::new();
+    for (pus, topology) in machines {
+        let host = occupied(*pus);
+        let work = || {
+            Ok(time(|| {
+                let claims = pinfold_claims::captured(&host);
+                pinfold_claims::render::claims(&claims, topology, Some(80))
+            }))
+        };
+        let times = pairs::rounds(&mut [Contender::new("claims", work)], rounds, seed)?;
+        let median = pinfold_stats::median(&times[0].samples).unwrap_or(0.0) / 1e6;
+        by_size.push((f64::from(*pus), median));
+        row.push(format!("{median:.3}"));
+    }
+    row.push(exponent(&by_size));
+    Ok(row)
+}
+
+/// A host whose machines have 8 vCPUs, each on a CPU of its own.
+fn occupied(pus: u32) -> SnapshotHost {
+    let mut host = SnapshotHost::new();
+    host.insert_file(&paths::cpu_online(), format!("0-{}\n", pus - 1));
+    host.insert_file(&paths::own_mountinfo(), "1 0 0:1 / /sys/fs/cgroup rw - cgroup2 none rw\n");
+    host.insert_file(&paths::cgroup_controllers("/sys/fs/cgroup"), "cpuset cpu\n");
+    let all = format!("0-{}\n", pus - 1);
+    for machine in 0..(pus * 500).div_ceil(4096) {
+        let pid = Tid(1000 + machine * 100);
+        let name = format!("guest=vm{machine},debug-threads=on");
+        let line = ["/usr/bin/qemu-system-x86_64", "-name", &name, "-smp", "8", ""].join("\0");
+        host.insert_file(&paths::process_cmdline(pid), line);
+        let mut pins = String::new();
+        for vcpu in 0..8 {
+            let cpu = (machine * 8 + vcpu) % pus;
+            let status = format!("Name:\tCPU {vcpu}/KVM\nCpus_allowed_list:\t{cpu}\n");
+            host.insert_file(&paths::task_status(pid, Tid(pid.0 + 1 + vcpu)), status);
+            pins.push_str(&format!("<vcpupin vcpu='{vcpu}' cpuset='{cpu}'/>\n"));
+        }
+        let group = format!("/sys/fs/cgroup/machine.slice/machine-qemu-{machine}.scope");
+        host.insert_file(&paths::cpuset_cpus_effective(&group), all.clone());
+        if machine % 2 == 0 {
+            let domain = format!(
+                "<domstatus state='running' pid='{pid}'>\n<domain type='kvm'><name>vm{machine}</name>\
+                 \n<vcpu>8</vcpu>\n<cputune>\n{pins}</cputune>\n</domain>\n</domstatus>\n"
+            );
+            host.insert_file(&format!("/run/libvirt/qemu/vm{machine}.xml"), domain);
+        }
+    }
+    host
 }
 
 /// The number of vnodes and vCPUs in proportion to 500 and 10,000.

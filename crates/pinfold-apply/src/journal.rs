@@ -111,6 +111,11 @@ pub fn remove_void_marks(host: &dyn Host) -> Result<Vec<String>, JournalError> {
     Marks::OfMachine.remove_void(host)
 }
 
+/// Paths of the journals of this user's active placements, of all state directories.
+pub fn active_journals(host: &dyn Host) -> Result<Vec<String>, JournalError> {
+    Marks::OfMachine.active(host)
+}
+
 /// The placements of live processes whose journal is missing or wrong. Only their marks show them.
 pub fn lost_placements(host: &dyn Host) -> Result<Vec<LostPlacement>, JournalError> {
     Marks::OfMachine.lost(host)

@@ -47,8 +47,8 @@ pub use command_group::CommandGroup;
 pub use error::{ApplyError, Refusal};
 pub use journal::{
     EarlierUndo, Entry, Header, JOURNALS, Journal, JournalError, Journals, LostPlacement,
-    LostReason, Namespaces, NewJournal, NewPlan, Outcome, Record, Summary, lost_placements,
-    remove_void_marks, void_marks,
+    LostReason, Namespaces, NewJournal, NewPlan, Outcome, Record, Summary, active_journals,
+    lost_placements, remove_void_marks, void_marks,
 };
 pub use knobs::{KnobStatus, knobs};
 pub use missing_cgroups::vanished;

@@ -17,6 +17,15 @@ pub trait Host {
     /// [`HostError`] with path and errno.
     fn read(&self, path: &str) -> Result<Vec<u8>, HostError>;
 
+    /// Reads a whole regular file, unless it is longer than `most` bytes: then `None`. Never waits,
+    /// as for a writer of a pipe.
+    ///
+    /// # Errors
+    /// [`HostError`] with path and errno; `EINVAL` if it is no regular file.
+    fn read_at_most(&self, path: &str, most: usize) -> Result<Option<Vec<u8>>, HostError> {
+        self.read(path).map(|bytes| Some(bytes).filter(|bytes| bytes.len() <= most))
+    }
+
     /// Lists the entries of a directory by name, sorted.
     ///
     /// # Errors

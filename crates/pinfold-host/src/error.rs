@@ -198,6 +198,12 @@ impl HostError {
         }
     }
 
+    /// True if this process lacks the permission.
+    #[must_use]
+    pub fn is_permission(&self) -> bool {
+        matches!(self.errno(), Some(libc::EACCES | libc::EPERM))
+    }
+
     /// True if the file, thread or group does not exist (any more).
     #[must_use]
     pub fn is_gone(&self) -> bool {

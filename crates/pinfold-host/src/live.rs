@@ -112,6 +112,20 @@ impl Host for LiveHost {
         read_to_end(&descriptor).map_err(|errno| HostError::file("read", path, errno))
     }
 
+    fn read_at_most(&self, path: &str, most: usize) -> Result<Option<Vec<u8>>, HostError> {
+        let descriptor = self.open(path, OFlags::RDONLY | OFlags::NONBLOCK, "read")?;
+        let fail = |errno| HostError::file("read", path, errno);
+        let stat = rustix::fs::fstat(&descriptor).map_err(fail)?;
+        if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(fail(Errno::INVAL));
+        }
+        if usize::try_from(stat.st_size).is_ok_and(|size| size > most) {
+            return Ok(None);
+        }
+        let bytes = read_to_end(&descriptor).map_err(fail)?;
+        Ok(Some(bytes).filter(|bytes| bytes.len() <= most))
+    }
+
     fn read_each(
         &self,
         directory: &str,

@@ -9,9 +9,9 @@ mod machine;
 use pinfold_model::{Lifetime, NodeId, PuId, Tid};
 
 pub use machine::{
-    CHANGEABLE, captured_answers, cpuidle_file, debug_sched, devices, iommu_group_devices,
-    iommu_groups, load_average, module_parameter, mounts, numa_node_of_device, own_cpuset,
-    own_time_offsets, pci_driver, sched_ext_ops, sched_ext_state, swaps, uptime,
+    CHANGEABLE, captured_answers, captured_claims, cpuidle_file, debug_sched, devices,
+    iommu_group_devices, iommu_groups, load_average, module_parameter, mounts, numa_node_of_device,
+    own_cpuset, own_time_offsets, pci_driver, sched_ext_ops, sched_ext_state, swaps, uptime,
 };
 
 // CPUs: https://docs.kernel.org/admin-guide/cputopology.html and

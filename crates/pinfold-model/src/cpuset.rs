@@ -81,7 +81,7 @@ impl CpuSet {
         if trimmed.is_empty() {
             return Ok(set);
         }
-        if trimmed.starts_with("0x") {
+        if trimmed.starts_with("0x") || trimmed.starts_with("0X") {
             return Self::parse_mask(trimmed);
         }
         for part in trimmed.split(',') {
@@ -108,7 +108,7 @@ impl CpuSet {
         let trimmed = text.trim();
         let fail =
             |part: &str, why| CpuSetError { text: text.to_owned(), part: part.to_owned(), why };
-        let digits: String = trimmed.strip_prefix("0x").unwrap_or(trimmed).replace(',', "");
+        let digits: String = without_0x(trimmed).replace(',', "");
         if digits.is_empty() {
             return Err(fail(trimmed, "a mask needs at least one digit"));
         }
@@ -401,6 +401,11 @@ fn parse_range(part: &str) -> Result<CpuSet, &'static str> {
     Ok((first..=last).filter(|pu| (pu - first) % group < used).map(PuId).collect())
 }
 
+/// A mask without the `0x` in front, if it has one.
+fn without_0x(mask: &str) -> &str {
+    mask.strip_prefix("0x").or_else(|| mask.strip_prefix("0X")).unwrap_or(mask)
+}
+
 fn parse_number(text: &str) -> Result<u32, &'static str> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err("is not a number");
@@ -408,10 +413,10 @@ fn parse_number(text: &str) -> Result<u32, &'static str> {
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("is not a number; write a hexadecimal mask with 0x in front");
     }
-    text.parse()
-        .ok()
-        .filter(|number| *number < MAX_PUS)
-        .ok_or("the number is beyond every kernel's limit of CPUs")
+    text.parse().ok().filter(|number| *number < MAX_PUS).ok_or(
+        "the number is beyond every kernel's limit of CPUs; write a hexadecimal mask with 0x in \
+             front",
+    )
 }
 
 impl FromIterator<PuId> for CpuSet {
@@ -490,6 +495,7 @@ mod tests {
         check("0-3,^2", &[0, 1, 3]);
         check("0-15:2/8", &[0, 1, 8, 9]);
         check("64-65", &[64, 65]);
+        check("0x82082", &[1, 7, 13, 19]);
     }
 
     #[test]
@@ -502,6 +508,8 @@ mod tests {
         check("0,^2", "^2", "exclusion");
         check("^2", "^2", "exclusion");
         check("2147483648", "2147483648", "limit");
+        check("82082", "82082", "0x in front");
+        check("1-3,ff", "ff", "0x in front");
         check("0,,1", "", "not a number");
         check("1-", "1-", "not a number");
         check("+1", "+1", "not a number");
@@ -514,6 +522,7 @@ mod tests {
         let check = |text: &str, pus: &[u32]| assert_eq!(CpuSet::parse_mask(text), Ok(set(pus)));
         check("3", &[0, 1]);
         check("0xf0", &[4, 5, 6, 7]);
+        check("0XF0", &[4, 5, 6, 7]);
         check("1,00000001", &[0, 32]);
         assert_eq!(set(&[0, 32, 64]).to_mask(), "1,00000001,00000001");
         assert_eq!(CpuSet::new().to_mask(), "0");

@@ -51,6 +51,8 @@ pub(crate) enum Helper<'a> {
         platform: &'a str,
         /// Real-time burners may run on the last CPU of the host's own tasks too.
         share_housekeeping: bool,
+        /// The platform is planned as if the host had no other owners of CPUs.
+        ignore_claims: bool,
     },
     /// The guest that measures the cost of observing exits: [`crate::exits::micro_guest`].
     MicroGuest,
@@ -98,9 +100,10 @@ impl HelperProgram {
             Helper::Sentinel(Cleanup::Continue { group }) => {
                 line.extend(["sentinel", "--continue", group]);
             }
-            Helper::Supervisor { state, platform, share_housekeeping } => {
+            Helper::Supervisor { state, platform, share_housekeeping, ignore_claims } => {
                 line.extend(["--state-dir", state, "emulate", "up", "--foreground", platform]);
                 line.extend(share_housekeeping.then_some("--share-housekeeping"));
+                line.extend(ignore_claims.then_some("--ignore-claims"));
             }
             Helper::MicroGuest => line.push("micro-guest"),
         }
@@ -158,8 +161,13 @@ mod tests {
             "/usr/bin/pinfold sentinel --continue /cg/a",
         );
         check(
-            Helper::Supervisor { state: "/run/p", platform: "p.toml", share_housekeeping: true },
-            "/usr/bin/pinfold --state-dir /run/p emulate up --foreground p.toml --share-housekeeping",
+            Helper::Supervisor {
+                state: "/run/p",
+                platform: "p.toml",
+                share_housekeeping: true,
+                ignore_claims: true,
+            },
+            "/usr/bin/pinfold --state-dir /run/p emulate up --foreground p.toml --share-housekeeping --ignore-claims",
         );
         check(Helper::MicroGuest, "/usr/bin/pinfold micro-guest");
     }

@@ -14,7 +14,7 @@ use pinfold_vm::libvirt::{Described, PinTarget};
 use pinfold_vm::threads;
 
 use crate::apply_session::{self, OnStop, Placement};
-use crate::claims::Claims;
+use crate::claims;
 use crate::message::say;
 use crate::start_lock::StartLock;
 use crate::target::placeable;
@@ -80,7 +80,8 @@ fn started(event: &HookEvent<'_>, state: Option<&str>) -> Result<(), Failure> {
         say("note: another pinfold process is starting a placement, which may use the same CPUs");
     }
     // The plan is not made here, so it cannot avoid them.
-    let claims = Claims::read(&host, Some(&journals))?;
+    let claims = claims::read(&host, Some(&journals))?;
+    let claims = claims.without_machine(&host, pid, &domain.name);
     claims.conflicts(&domain.name, &plan).iter().for_each(|finding| say(&finding.to_string()));
     let (applied, journal) = apply_session::apply(&host, placed, &journals, OnStop::Finish)?;
     drop(starting);

@@ -6,7 +6,7 @@ use pinfold_host::files::StateDir;
 use pinfold_host::{LiveHost, SystemClock, process};
 use pinfold_model::{Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Tid};
 
-use crate::claims::{Claims, Owner, USED_TWICE};
+use crate::claims::{self, Claims, USED_TWICE};
 use crate::emulate::status::{answers, is_platform};
 use crate::target::threads_by_journal;
 use crate::{Exit, Failure, host, undo};
@@ -189,25 +189,31 @@ fn find_in(host: &LiveHost, journals: &Journals<'_>) -> Result<Found, Failure> {
             Err(failure) => found.damaged.push(DamagedJournal { id: summary.id, failure }),
         }
     }
-    find_used_twice(&mut found.placements, &Claims::read(host, Some(journals))?);
+    find_used_twice(host, &mut found.placements, &claims::read(host, Some(journals))?);
     Ok(found)
 }
 
 /// Adds a warning to each placement with a CPU that another owner uses too, although one of the two
 /// keeps it exclusively.
-fn find_used_twice(placements: &mut [ActivePlacement], claims: &Claims) {
+fn find_used_twice(host: &LiveHost, placements: &mut [ActivePlacement], claims: &Claims) {
     let mut claims = claims.clone();
     for one in placements.iter().filter(|one| one.status.is_some()) {
         claims = claims.without(&one.id);
-        let owner = Owner::Placement { name: one.vm_name.clone(), id: one.id.clone() };
+        let owner = claims::placement(&one.vm_name, &one.id).of_process(one.process);
         claims.add_plan(&owner, &one.plan_as_found());
     }
     for one in placements {
-        let conflicts = claims.without(&one.id).conflicts(&one.vm_name, &one.plan_as_found());
+        let others = others(host, &claims, one);
+        let conflicts = others.conflicts(&one.vm_name, &one.plan_as_found());
         if let Some(status) = &mut one.status {
             status.dangers.extend(conflicts);
         }
     }
+}
+
+/// The claims of all but one placement.
+fn others(host: &LiveHost, claims: &Claims, one: &ActivePlacement) -> Claims {
+    claims.without(&one.id).without_machine(host, one.process, &one.vm_name)
 }
 
 fn look(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {

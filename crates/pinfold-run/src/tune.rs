@@ -22,7 +22,7 @@ use pinfold_study::tune::{
     self as study, Candidate, Costs, Created, Environment, Goal, Outcome, Progress, TuneConfig,
 };
 
-use crate::claims::Claims;
+use crate::claims;
 use crate::guest::{Facts, Inside, PER_OBSERVED_S, PER_STATE_S, StartOrder, Subject, VmStarter};
 use crate::message::say;
 use crate::start_lock::StartLock;
@@ -116,7 +116,7 @@ pub fn tune(
         }
         None => {
             order.starting.set(Some(StartLock::wait(state)?));
-            let claims = Claims::of_state(host, state)?;
+            let claims = claims::of_state(host, state)?;
             let (candidates, findings) =
                 candidates::candidates(options, subject, topology, &claims)?;
             order.reported.replace(findings.clone());

@@ -17,6 +17,7 @@ use pinfold_model::text::counted;
 use pinfold_model::{Finding, Plan, Role, TaskId, Tid};
 use pinfold_vm::{Hypervisor, threads};
 
+use crate::claims;
 use crate::emulate::status::is_platform;
 use crate::helper_program::Session;
 use crate::message::say;
@@ -31,6 +32,9 @@ const MONITOR_TIMEOUT_NS: u64 = 1_000_000_000;
 /// Timeout for libvirt: less than the time without heartbeats after which real-time policies are
 /// removed.
 const KEEPER_NS: u64 = 2_000_000_000;
+
+/// Interval of comparing placements with the CPUs of other owners, which takes some milliseconds.
+const CLAIMS_NS: u64 = 30_000_000_000;
 
 /// Called for each event: the counters of the placement, when it was last as planned (seconds since
 /// 1970), and the event.
@@ -72,6 +76,7 @@ pub fn watch(
         is_unsettled: false,
         receiver: EventReceiver::default(),
         is_changed: true,
+        claims_at: 0,
     };
     refuse_elsewhere(&host, &journals)?;
     watcher.find_placements()?;
@@ -87,6 +92,7 @@ pub fn watch(
         watcher.find_placements()?;
         watcher.beat();
         watcher.look();
+        watcher.compare_claims();
         metrics.serve(clock.now_ns(), || {
             watcher.placements.values().map(|one| one.counts.clone()).collect()
         });
@@ -124,11 +130,17 @@ struct WatcherState<'a> {
     receiver: EventReceiver,
     // The set of monitored threads may have changed.
     is_changed: bool,
+    // When the placements are compared with the CPUs of other owners again.
+    claims_at: u64,
 }
 
 /// An active placement.
 struct Placement {
     begun: (u64, TaskId),
+    process: Tid,
+    plan: Plan,
+    // CPUs that another owner uses too, as reported.
+    conflicts: Vec<Finding>,
     watcher: Watcher,
     guard: Option<Guard>,
     counts: Counts,
@@ -138,6 +150,13 @@ struct Placement {
     looks: u64,
     // When it was last found as planned (seconds since 1970).
     right_unix_s: u64,
+}
+
+/// What a placement is watched with.
+struct Watched {
+    plan: Plan,
+    watcher: Watcher,
+    guard: Option<Guard>,
 }
 
 /// What happens with a placement.
@@ -207,13 +226,16 @@ impl WatcherState<'_> {
             Err(why) => return self.log_once(&format!("{}: {why}", header.id)),
         }
         match self.watcher(record) {
-            Ok((watcher, guard)) => {
+            Ok(Watched { plan, watcher, guard }) => {
                 let (id, vm) = (header.id.clone(), header.vm_name.clone());
                 let counts = Counts { id: id.clone(), vm, ..Counts::default() };
                 let rounds = Rounds::new(SystemClock.now_ns());
                 let right_unix_s = SystemClock.unix_seconds();
                 let placement = Placement {
                     begun,
+                    process: header.vm.tid,
+                    plan,
+                    conflicts: Vec::new(),
                     watcher,
                     guard,
                     counts,
@@ -224,6 +246,7 @@ impl WatcherState<'_> {
                 };
                 self.placements.insert(id, placement);
                 self.is_changed = true;
+                self.claims_at = 0;
             }
             Err(why) => self.log_once(&format!("{} cannot be watched: {why}", header.id)),
         }
@@ -237,7 +260,7 @@ impl WatcherState<'_> {
         }
     }
 
-    fn watcher(&mut self, record: &Record) -> Result<(Watcher, Option<Guard>), String> {
+    fn watcher(&mut self, record: &Record) -> Result<Watched, String> {
         let header = &record.header;
         let plan: Plan =
             pinfold_plan::schema::from_json(&header.plan).map_err(|e| e.to_string())?;
@@ -250,7 +273,8 @@ impl WatcherState<'_> {
         let watcher = Watcher::new(self.host, &plan, &target).map_err(|error| error.to_string())?;
         let guard = self.guards.remove(&header.id);
         let new = || Guard::after(record.last_supervisor(), self.supervision, &plan, &header.id);
-        Ok((watcher, guard.or_else(new)))
+        let guard = guard.or_else(new);
+        Ok(Watched { plan, watcher, guard })
     }
 
     /// Sends heartbeats to the watchdogs, before anything is corrected.
@@ -304,6 +328,36 @@ impl WatcherState<'_> {
         }
     }
 
+    /// Reports each CPU of a placement that another owner uses too, when that begins and when it
+    /// ends.
+    fn compare_claims(&mut self) {
+        let now = SystemClock.now_ns();
+        if self.placements.is_empty() || now < self.claims_at {
+            return;
+        }
+        self.claims_at = now.saturating_add(CLAIMS_NS);
+        let claims = match claims::read(self.host, Some(self.supervision.journals)) {
+            Ok(claims) => claims,
+            Err(failure) => return self.log_once(&failure.to_string()),
+        };
+        for (id, placement) in &mut self.placements {
+            let name = placement.counts.vm.clone();
+            let others = claims.without(id).without_machine(self.host, placement.process, &name);
+            let found = others.conflicts(&name, &placement.plan);
+            let known = std::mem::replace(&mut placement.conflicts, found);
+            let new = placement.conflicts.iter().filter(|finding| !known.contains(finding));
+            let ended = known.iter().filter(|finding| !placement.conflicts.contains(finding));
+            let ended = ended.map(|finding| {
+                Finding::note(&finding.subject, format!("no longer so: {}", finding.text))
+            });
+            let events: Vec<_> = new.cloned().chain(ended).map(WatchEvent::Finding).collect();
+            for event in &events {
+                placement.count(event);
+                (self.on_event)(&placement.counts, placement.right_unix_s, event);
+            }
+        }
+    }
+
     /// Subscribes to events of all monitored machines, and waits.
     fn wait(&mut self, metrics: &Metrics) -> Result<(), Failure> {
         if std::mem::take(&mut self.is_changed) && self.follow() {
@@ -314,7 +368,9 @@ impl WatcherState<'_> {
         let next = looks.chain(beats.map(Guard::next));
         let pause = if self.is_unsettled { TICK_NS } else { COMPARE_NS };
         let idle = SystemClock.now_ns().saturating_add(pause);
-        let next = next.chain(metrics.next()).fold(idle, u64::min);
+        let claims = Some(self.claims_at).filter(|_| !self.placements.is_empty());
+        let next = next.chain(metrics.next()).chain(claims);
+        let next = next.fold(idle, u64::min);
         let received = self.receiver.wait(&SystemClock, next, &metrics.sources())?;
         self.is_changed |= received.files || !received.threads.is_empty();
         let now = SystemClock.now_ns();

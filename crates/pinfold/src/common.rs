@@ -4,7 +4,7 @@ use pinfold_config::requests;
 use pinfold_host::LiveHost;
 use pinfold_model::{Free, Request, Topology, VnodeRequest};
 use pinfold_plan::command;
-use pinfold_run::claims::Claims;
+use pinfold_run::claims::{self, Claims};
 use pinfold_run::inputs::{asked, pus, require_known};
 use pinfold_run::{Exit, Failure};
 use pinfold_vm::{VmSelector, hypervisors};
@@ -66,7 +66,7 @@ pub fn claims(
     host: &LiveHost,
     state: Option<&str>,
 ) -> Result<Claims, Failure> {
-    if arguments.ignore_claims { Ok(Claims::default()) } else { Claims::of_existing(host, state) }
+    if arguments.ignore_claims { Ok(Claims::default()) } else { claims::of_existing(host, state) }
 }
 
 /// The command line as it was typed, with quotes where needed.

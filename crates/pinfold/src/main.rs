@@ -24,8 +24,8 @@ use pinfold_run::{Failure, end_waiter, message, rt_watchdog};
 
 use cli::Command;
 use commands::{
-    apply, doctor, emulate, exits, help, journal, libvirt_hook, overview, plan, report, run,
-    status, topo, undo, watch,
+    apply, claims, doctor, emulate, exits, help, journal, libvirt_hook, overview, plan, report,
+    run, status, topo, undo, watch,
 };
 
 fn main() -> ExitCode {
@@ -42,8 +42,9 @@ fn main() -> ExitCode {
         return ended(overview::overview(state));
     };
     let result = match command {
-        Command::Topo(arguments) => topo::topo(arguments),
+        Command::Topo(arguments) => topo::topo(arguments, state),
         Command::Doctor(arguments) => doctor::doctor(arguments),
+        Command::Claims(arguments) => claims::claims(arguments, state),
         Command::Plan(arguments) => plan::plan(arguments, state),
         Command::Run(arguments) => run::run(arguments, state),
         Command::Apply(arguments) => apply::apply(arguments, state),

@@ -166,6 +166,11 @@ impl Marks {
         Ok(found)
     }
 
+    /// Paths of the active journals that the own marks name.
+    pub(super) fn active(&self, host: &dyn Host) -> Result<Vec<String>, JournalError> {
+        Ok(self.noted(host, active)?.into_iter().map(|(_, _, journal, ())| journal).collect())
+    }
+
     /// The active placements of this user whose journal is missing or wrong.
     pub(super) fn lost(&self, host: &dyn Host) -> Result<Vec<LostPlacement>, JournalError> {
         let names = names_here(host)?;

@@ -51,6 +51,12 @@ pub fn sched_ext_ops() -> String {
     "/sys/kernel/sched_ext/root/ops".to_owned()
 }
 
+/// Entry of a capture with the claims on its CPUs; no kernel path.
+#[must_use]
+pub fn captured_claims() -> String {
+    "/pinfold/claims.json".to_owned()
+}
+
 /// Entry of a capture with the names of the `doctor` questions that it can answer.
 #[must_use]
 pub fn captured_answers() -> String {

@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::process::ExitStatus;
 
-use crate::claims::Claims;
+use crate::claims::{self, Claims};
 use crate::descendants::{Descendants, OnLeft};
 use crate::{Exit, Failure, ended, host, interrupt};
 use pinfold_emulate::NodeStatus;
@@ -57,6 +57,7 @@ pub fn run_slow(
     platform: Platform,
     command: &[String],
     on_left: OnLeft,
+    ignore_claims: bool,
 ) -> Result<ExitStatus, Failure> {
     require_program(command)?;
     let host = host::live()?;
@@ -64,7 +65,9 @@ pub fn run_slow(
     ended::clear_up_in(&host, &host::journals(session.state, &SystemClock)?)?;
     let starting = StartLock::wait(session.state)?;
     let name = platform.vnodes.first().map(|vnode| vnode.name.clone()).unwrap_or_default();
-    let plan = resolved(platform, &host, &Claims::of_state(&host, session.state)?)?;
+    let claims =
+        if ignore_claims { Claims::default() } else { claims::of_state(&host, session.state)? };
+    let plan = resolved(platform, &host, &claims)?;
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
     // The vnode exists as long as the command, so the signals are left to the command.
     interrupt::install_forward()?;

@@ -9,12 +9,12 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 
-use crate::claims::Claims;
+use crate::claims::{self, Claims};
 use crate::{Exit, Failure, apply_session, host, inputs, interrupt};
 use pinfold_apply::{Journal, NewJournal, Target};
 use pinfold_config::platforms;
 use pinfold_emulate::{Facts, Node, ProfileRow, VnodeCgroup, VnodeController};
-use pinfold_host::files;
+use pinfold_host::files::{self, StateDir};
 use pinfold_host::process::{self, Child, Stdio};
 use pinfold_host::{Clock as _, EventWatcher, HostMut as _, LiveHost, SystemClock};
 use pinfold_model::text::counted;
@@ -70,6 +70,15 @@ pub struct PlatformFile<'a> {
     pub path: &'a str,
     /// Real-time burners may run on the last CPU of the host's own tasks too.
     pub share_housekeeping: bool,
+    /// The platform is planned as if the host had no other owners of CPUs.
+    pub ignore_claims: bool,
+}
+
+impl PlatformFile<'_> {
+    /// The claims around which it is planned.
+    pub fn claims(&self, host: &LiveHost, state: &StateDir) -> Result<Claims, Failure> {
+        if self.ignore_claims { Ok(Claims::default()) } else { claims::of_state(host, state) }
+    }
 }
 
 /// Starts a supervisor in the background, waits for its vnodes, and returns their status.
@@ -79,6 +88,7 @@ pub fn start_child(file: &PlatformFile<'_>, session: Session<'_>) -> Result<Valu
         state: &state.path_of(""),
         platform: file.path,
         share_housekeeping: file.share_housekeeping,
+        ignore_claims: file.ignore_claims,
     };
     let mut child = program
         .spawn(supervisor)
@@ -155,7 +165,7 @@ pub fn plan_of(
     host: &LiveHost,
     claims: &Claims,
 ) -> Result<EmulationPlan, Failure> {
-    let PlatformFile { path, share_housekeeping } = *platform;
+    let PlatformFile { path, share_housekeeping, ignore_claims: _ } = *platform;
     let text = files::read_text(path).map_err(|error| inputs::input_failure(&error))?;
     let mut platform = inputs::asked(path, platforms::from_toml(&text))?;
     platform.share_housekeeping |= share_housekeeping;
@@ -257,8 +267,10 @@ fn resolve(
         }
         vnode.method = method;
     }
+    let names: Vec<String> = platform.vnodes.iter().map(|vnode| vnode.name.clone()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut planned = claims
-        .plan_around(&topology, |avoided: &CpuSet| {
+        .plan_around(&topology, &names, |avoided: &CpuSet| {
             resolve_platform(&Platform { avoid: avoided.clone(), ..platform.clone() }, &topology)
         })
         .map_err(Unresolved::Platform)?;
@@ -342,7 +354,7 @@ pub fn supervise(platform: &PlatformFile<'_>, session: Session<'_>) -> Result<()
         Failure::new(Exit::Host, text)
             .with_hint("wait until its machine has started, or stop that process")
     })?;
-    let plan = plan_of(platform, &host, &Claims::of_state(&host, session.state)?)?;
+    let plan = plan_of(platform, &host, &platform.claims(&host, session.state)?)?;
     let mut print_cautions = |platformed: &mut ActivePlatform<'_>| {
         platformed.cautions.drain(..).for_each(|caution| say(&caution));
         Ok(true)

@@ -23,8 +23,7 @@ use super::subject::{Inside, Subject};
 use crate::{
     Exit, Failure, HelperProgram,
     apply_session::{self, OnStop, Placement},
-    claims::Claims,
-    host, interrupt,
+    claims, host, interrupt,
     message::say,
     plans,
     rt_watchdog::{Beating, Guard, Supervision},
@@ -86,7 +85,7 @@ impl StartOrder {
         };
         let name = &plans::single(plan)?.name;
         let mut reported = self.reported.borrow_mut();
-        for finding in Claims::of_state(host, state)?.conflicts(name, plan) {
+        for finding in claims::of_state(host, state)?.conflicts(name, plan) {
             if !reported.contains(&finding) {
                 say(&finding.to_string());
                 reported.push(finding);

@@ -58,6 +58,9 @@ pub struct UpArgs {
     /// Allow real-time burners on the last CPU of the host's own tasks
     #[arg(long)]
     pub share_housekeeping: bool,
+    /// Plan as if the host had no other owners of CPUs; `pinfold claims` shows them
+    #[arg(long)]
+    pub ignore_claims: bool,
 }
 
 /// `pinfold emulate exec`.

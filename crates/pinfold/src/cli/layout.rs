@@ -7,7 +7,7 @@ use super::Cli;
 
 /// The commands by purpose, in the order of the help.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("See", &["topo", "doctor", "status", "journal"]),
+    ("See", &["topo", "doctor", "claims", "status", "journal"]),
     ("Place", &["plan", "apply", "run", "undo", "watch", "libvirt-hook"]),
     ("Measure", &["measure", "compare", "tune", "exits", "report"]),
     ("Emulate", &["emulate"]),
@@ -16,9 +16,10 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// Examples of commands, by the first words of each.
-const EXAMPLES: [(&str, [&str; 2]); 26] = [
+const EXAMPLES: [(&str, [&str; 2]); 27] = [
     ("topo", ["topo", "topo --capture > host.capture"]),
     ("doctor", ["doctor", "doctor --json"]),
+    ("claims", ["claims", "claims --json --seconds 0"]),
     ("status", ["status", "status desktop"]),
     ("journal", ["journal", "journal --json"]),
     ("plan", ["plan --vcpus 8 --explain", "plan --check guest.xml --fix > new.xml"]),

@@ -82,6 +82,11 @@ pub enum Command {
     Topo(TopoArgs),
     /// Check what this host supports, and how to enable the rest
     Doctor(DoctorArgs),
+    /// Show the owner of each CPU, what is free, and what is used twice
+    ///
+    /// Owners are placements of Pinfold, libvirt domains, other virtual machines, Kubernetes
+    /// containers, Open vSwitch, DPDK and SPDK programs, OpenStack Nova, cgroups and busy threads.
+    Claims(ClaimsArgs),
     /// Compute, explain, check or print a placement
     Plan(Box<PlanArgs>),
     /// Start a virtual machine, or any command, with a placement
@@ -187,6 +192,30 @@ pub struct SentinelArgs {
     pub group: Option<String>,
 }
 
+/// `pinfold claims`.
+#[derive(Debug, Args)]
+pub struct ClaimsArgs {
+    /// Show the owners of a captured machine: a file of `pinfold topo --capture`
+    #[arg(long, value_name = "FILE")]
+    pub input: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Also look S seconds for threads that are bound to one CPU and keep it busy; 0: do not look
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
+    pub seconds: f64,
+}
+
+/// A time of observation in seconds.
+fn seconds(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "is no number of seconds".to_owned())?;
+    if (0.0..=3600.0).contains(&number) {
+        Ok(number)
+    } else {
+        Err("must be from 0 to 3600".to_owned())
+    }
+}
+
 /// `pinfold topo`.
 #[derive(Debug, Args)]
 pub struct TopoArgs {
@@ -227,7 +256,7 @@ pub struct PlacementArgs {
     /// Exclude these CPUs from the plan, such as 0-1,8
     #[arg(long, value_name = "CPUS", default_value = "", hide_default_value = true)]
     pub avoid: String,
-    /// Plan as if no placement and no emulated platform were active on this host
+    /// Plan as if the host had no other owners of CPUs; `pinfold claims` shows them
     #[arg(long)]
     pub ignore_claims: bool,
     /// Exclude these tasks from the CPUs that the plan reserves

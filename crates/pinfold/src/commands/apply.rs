@@ -67,7 +67,10 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     // A dry run changes nothing, and needs no state directory.
     let folder = if arguments.dry_run { None } else { Some(host::state(state)?) };
     let starting = folder.as_ref().map(StartLock::wait).transpose()?;
-    let claims = common::claims(&arguments.placement, &host, state)?;
+    let mut claims = common::claims(&arguments.placement, &host, state)?;
+    for vm in &vms {
+        claims = claims.without_machine(&host, vm.found.pid, &vm.name);
+    }
     let existing = host::existing_state(state)?;
     let existing = host::existing_journals(existing.as_ref(), &clock)?;
     let active = Active { host: &host, journals: existing.as_ref(), claims: &claims };

@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod check;
+pub mod claims;
 pub mod doctor;
 pub mod emit;
 pub mod emulate;

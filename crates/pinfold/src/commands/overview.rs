@@ -30,6 +30,7 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
     let topology = inputs::topology(&host, None)?;
     let found = pinfold_run::status::find(&host, &host::state_path(state)?)?;
     let machines = hypervisors::running(&host)?;
+    let claims = pinfold_run::claims::of_existing(&host, state)?;
     let capabilities = doctor::of_host(&host);
     let (_, placements) = status::answer(&found);
     let bound = if process::is_root() { "" } else { " (of yours; those of root are not shown)" };
@@ -76,6 +77,7 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
     let rows = [
         ("machines", described(&machines)),
         ("placements", placements),
+        ("CPUs", pinfold_claims::render::short(&claims, &topology)),
         ("host", able),
         ("problems", problems),
         ("next", next),

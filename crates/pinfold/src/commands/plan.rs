@@ -5,7 +5,7 @@ use pinfold_model::text::counted;
 use pinfold_model::{
     Command, MachineSpec, Plan, Request, Severity, Topology, VcpuCount, VnodeRequest, Work,
 };
-use pinfold_run::claims::Claims;
+use pinfold_run::claims::{self, Claims};
 use pinfold_run::vcpus::Vcpus;
 use pinfold_run::{Exit, Failure, host, inputs, machine_request};
 use pinfold_vm::{MachineCommand, hypervisors};
@@ -38,9 +38,10 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
     let command = hypervisors::parse(&arguments.command);
     let spec = spec(arguments, &*command)?;
     let strategy = arguments.placement.strategy.as_deref();
-    // The claims are those of this host; a plan for another one has none.
     let claims = match &arguments.input {
-        Some(_) => Claims::default(),
+        Some(_) if arguments.placement.ignore_claims => Claims::default(),
+        // Of other machines, only a capture has claims.
+        Some(input) => claims::of_input(&host, input),
         None => common::claims(&arguments.placement, &host, state)?,
     };
     let mut plan = match &arguments.request {

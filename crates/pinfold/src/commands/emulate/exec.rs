@@ -65,5 +65,6 @@ pub fn run_slow(arguments: &RunArgs, on_left: OnLeft, state: Option<&str>) -> Re
     let platform = Platform { vnodes: vec![vnode], share_housekeeping, avoid: CpuSet::new() };
     let program = HelperProgram::own()?;
     let session = Session { state: &state, program: &program };
-    as_it_ended(exec::run_slow(session, platform, &arguments.command, on_left)?)
+    let ignore_claims = arguments.placement.ignore_claims;
+    as_it_ended(exec::run_slow(session, platform, &arguments.command, on_left, ignore_claims)?)
 }

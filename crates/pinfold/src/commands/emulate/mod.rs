@@ -9,7 +9,7 @@ use pinfold_emulate::{Cleanup, Facts, METHODS};
 use pinfold_host::{SystemClock, files};
 use pinfold_model::text::counted;
 use pinfold_model::{Command, LoadRow, RecordedLoad};
-use pinfold_run::claims::Claims;
+use pinfold_run::claims::{self, Claims};
 use pinfold_run::emulate::ipc::{self, Ask};
 use pinfold_run::emulate::steps::{PlannedPlatform, steps_of};
 use pinfold_run::emulate::supervisor::{PlatformFile, plan_of, start_child, supervise};
@@ -89,6 +89,7 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
     let file = PlatformFile {
         path: &arguments.platform,
         share_housekeeping: arguments.share_housekeeping,
+        ignore_claims: arguments.ignore_claims,
     };
     if arguments.dry_run {
         return print_steps(&file, state);
@@ -110,7 +111,7 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
     // Everything that can be rejected is rejected here, where the user sees it. The supervisor
     // reads the claims again, under the lock.
     let host = host::live()?;
-    let plan = plan_of(&file, &host, &Claims::of_state(&host, &state)?)?;
+    let plan = plan_of(&file, &host, &file.claims(&host, &state)?)?;
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
     interrupt::check()?;
     output::show(&status::to_text(&start_child(&file, session)?));
@@ -120,7 +121,9 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
 /// Prints the steps, and what the methods start and write while the vnodes are active.
 fn print_steps(file: &PlatformFile<'_>, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
-    let plan = plan_of(file, &host, &Claims::of_existing(&host, state)?)?;
+    let claims =
+        if file.ignore_claims { Claims::default() } else { claims::of_existing(&host, state)? };
+    let plan = plan_of(file, &host, &claims)?;
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
     let PlannedPlatform { steps, at_work, cautions } = steps_of(&host, &plan)?;
     for step in &steps {

@@ -1,0 +1,180 @@
+//! CPUs that two owners use although at least one of them should have them alone.
+
+use std::collections::{BTreeMap, HashMap};
+
+use pinfold_model::{CpuSet, Finding, IsolationScope, Plan, Role, VnodePlan};
+
+use crate::claim::{Claim, Exclusivity, Owner, OwnerSort};
+use crate::map::Claims;
+
+/// Subject of the finding about a CPU that two owners use although one keeps it exclusively.
+pub const USED_TWICE: &str = "cpu-used-twice";
+
+/// Two owners that use the same CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict<'c> {
+    /// The CPUs.
+    pub cpus: CpuSet,
+    /// The owner that was found first.
+    pub first: &'c Owner,
+    /// The other owner.
+    pub second: &'c Owner,
+}
+
+impl Conflict<'_> {
+    /// The finding about it.
+    #[must_use]
+    pub fn finding(&self) -> Finding {
+        used_twice(&self.cpus, &self.first.to_string(), self.second)
+    }
+}
+
+impl Claims {
+    /// The conflicts between active owners, in the order of their claims.
+    #[must_use]
+    pub fn used_twice(&self) -> Vec<Conflict<'_>> {
+        let mut found: BTreeMap<(usize, usize), CpuSet> = BTreeMap::new();
+        let mut known: HashMap<(usize, usize), bool> = HashMap::new();
+        for (cpu, claims) in self.by_cpu() {
+            for (position, first) in claims.iter().enumerate() {
+                for second in &claims[position + 1..] {
+                    let pair = (*first, *second);
+                    let contradict = *known
+                        .entry(pair)
+                        .or_insert_with(|| contradict(&self.known[*first], &self.known[*second]));
+                    if contradict {
+                        found.entry(pair).or_default().insert(cpu);
+                    }
+                }
+            }
+        }
+        let mut conflicts: Vec<Conflict<'_>> = Vec::new();
+        for ((first, second), cpus) in found {
+            let (first, second) = (&self.known[first].owner, &self.known[second].owner);
+            let same = conflicts.iter_mut().find(|one| one.first == first && one.second == second);
+            match same {
+                Some(conflict) => conflict.cpus.add(&cpus),
+                None => conflicts.push(Conflict { cpus, first, second }),
+            }
+        }
+        conflicts
+    }
+
+    /// A warning for each owner that shares a CPU with the machine `name` under `plan` although one
+    /// of the two keeps it exclusively; a note for an owner that does not run.
+    #[must_use]
+    pub fn conflicts(&self, name: &str, plan: &Plan) -> Vec<Finding> {
+        let own = OwnCpus::from_plan(plan);
+        let exclusive = own.isolated.union(&own.dedicated);
+        let used = exclusive.union(&own.shared);
+        let mut twice: Vec<(&Claim, CpuSet)> = Vec::new();
+        let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
+        for claim in self.without_names(&names) {
+            let contested = match claim.exclusivity {
+                Exclusivity::Preferred => continue,
+                Exclusivity::Exclusive => &used,
+                Exclusivity::Dedicated => &exclusive,
+                // Isolation from the host moves such tasks.
+                Exclusivity::Shared if claim.owner.kind.sort != OwnerSort::Machine => continue,
+                // Isolation from the host excludes threads that have other CPUs too.
+                Exclusivity::Shared
+                    if plan.isolation == IsolationScope::Host
+                        && !claim.cpus.is_subset(&own.isolated) =>
+                {
+                    continue;
+                }
+                Exclusivity::Shared => &own.isolated,
+            };
+            let cpus = claim.cpus.intersection(contested);
+            match twice.iter_mut().find(|(known, _)| known.owner == claim.owner) {
+                Some((_, all)) => all.add(&cpus),
+                None => twice.push((claim, cpus)),
+            }
+        }
+        twice.retain(|(_, cpus)| !cpus.is_empty());
+        let findings = twice.into_iter().map(|(claim, cpus)| {
+            if claim.active {
+                used_twice(&cpus, name, &claim.owner)
+            } else {
+                let Claim { owner, source, .. } = claim;
+                let text = format!("{} kept for {owner}, which does not run", with_verb(&cpus));
+                Finding::note("claims", format!("{text}: {source}"))
+            }
+        });
+        findings.collect()
+    }
+}
+
+/// True if two claims on one CPU contradict each other.
+fn contradict(first: &Claim, second: &Claim) -> bool {
+    if first.owner == second.owner || is_member(first, second) || is_member(second, first) {
+        return false;
+    }
+    let alone = |one: &Claim, other: &Claim| {
+        one.exclusivity == Exclusivity::Exclusive
+            && (other.exclusivity != Exclusivity::Shared
+                || other.owner.kind.sort == OwnerSort::Machine)
+    };
+    let both = first.exclusivity.is_exclusive() && second.exclusivity.is_exclusive();
+    both || alone(first, second) || alone(second, first)
+}
+
+/// True if an owner takes its CPUs from a pool. The kernel keeps all others out of a partition.
+fn is_member(owner: &Claim, pool: &Claim) -> bool {
+    pool.owner.kind.sort == OwnerSort::Partition || owner.owner.manager == Some(pool.owner.kind)
+}
+
+fn used_twice(cpus: &CpuSet, name: &str, owner: &Owner) -> Finding {
+    let text = format!(
+        "{} used by {name} and by {owner}, and at least one of them should have {} alone",
+        with_verb(cpus),
+        if cpus.len() == 1 { "it" } else { "them" }
+    );
+    let hint = if owner.journal.is_some() {
+        "undo one of the placements, or apply it again with fewer vCPUs or other CPUs"
+    } else {
+        "give one of them other CPUs; `pinfold claims` shows where they are set"
+    };
+    Finding::warning(USED_TWICE, text).with_hint(hint)
+}
+
+/// `CPU 3 is`, or `the CPUs 1-3 are`.
+pub(crate) fn with_verb(cpus: &CpuSet) -> String {
+    let verb = if cpus.len() == 1 { "is" } else { "are" };
+    format!("{} {verb}", pinfold_model::text::pus_text(cpus))
+}
+
+/// The CPUs of a plan by how exclusively it uses them.
+pub(crate) struct OwnCpus {
+    pub(crate) isolated: CpuSet,
+    pub(crate) dedicated: CpuSet,
+    pub(crate) shared: CpuSet,
+}
+
+impl OwnCpus {
+    /// A CPU of several vCPUs, or of vCPUs that float over several CPUs, may be shared.
+    pub(crate) fn from_plan(plan: &Plan) -> Self {
+        let (mut dedicated, mut several) = (CpuSet::new(), CpuSet::new());
+        if plan.strategy == "none" {
+            return Self { isolated: CpuSet::new(), dedicated, shared: several };
+        }
+        for (vnode, thread) in plan.threads() {
+            if is_counted(vnode, &thread.role, &thread.pus) {
+                several.add(&dedicated.intersection(&thread.pus));
+                dedicated.add(&thread.pus);
+            }
+        }
+        let isolated = plan.exclusive.clone();
+        let dedicated = dedicated.difference(&several).difference(&isolated);
+        let shared = plan.pus().difference(&isolated).difference(&dedicated);
+        Self { isolated, dedicated, shared }
+    }
+}
+
+fn is_counted(vnode: &VnodePlan, role: &Role, cpus: &CpuSet) -> bool {
+    match role {
+        Role::Vcpu(_) => cpus.len() == 1 && vnode.is_pinned(),
+        Role::Task => true,
+        Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker => false,
+    }
+}

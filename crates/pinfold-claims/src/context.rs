@@ -1,0 +1,143 @@
+//! What all owners are read from: a host, its CPUs and its processes.
+
+use std::cell::OnceCell;
+
+use pinfold_host::{Host, HostError, paths};
+use pinfold_model::{CpuSet, Finding, shown};
+
+use crate::claim::{Exclusivity, Owner, Source};
+use crate::map::Claims;
+use crate::processes::{self, Process};
+
+/// Largest file that is read, in bytes. Those of owners have some kilobytes; the log of Open
+/// vSwitch has some megabytes before it is compacted.
+const LARGEST_FILE: usize = 32 << 20;
+
+/// A host from which claims are read.
+pub struct Context<'h> {
+    /// The host.
+    pub host: &'h dyn Host,
+    /// Its online CPUs.
+    pub online: CpuSet,
+    /// All its CPUs; empty if they are not known.
+    pub present: CpuSet,
+    processes: OnceCell<Vec<Process>>,
+}
+
+impl<'h> Context<'h> {
+    /// The context of a host.
+    #[must_use]
+    pub fn new(host: &'h dyn Host) -> Self {
+        let list = |path: String| {
+            let text = host.read_text(&path).unwrap_or_default();
+            CpuSet::parse_list(&text).unwrap_or_default()
+        };
+        let online = list(paths::cpu_online());
+        let present = list(paths::cpu_present()).union(&list(paths::cpu_possible())).union(&online);
+        Self { host, online, present, processes: OnceCell::new() }
+    }
+
+    /// The processes of the host that this process may see, without kernel threads.
+    pub fn processes(&self) -> &[Process] {
+        self.processes.get_or_init(|| processes::read(self.host))
+    }
+
+    /// The text of a file of an owner; `None` if there is none. A file that is not read is a
+    /// finding: unreadable, too large, no text, or a link out of its folder.
+    pub fn text(&self, path: &str, claims: &mut Claims) -> Option<String> {
+        if let Ok(target) = self.host.link(path)
+            && target.contains('/')
+        {
+            let target = shown::name(&target).into_owned();
+            let text = format!("{path} is a link to {target}, outside of its folder; not read");
+            claims.report(Finding::warning("claims", text));
+            return None;
+        }
+        match self.host.read_at_most(path, LARGEST_FILE) {
+            Ok(Some(bytes)) => match String::from_utf8(bytes) {
+                Ok(text) => Some(text),
+                Err(error) => {
+                    let at = error.utf8_error().valid_up_to();
+                    let text = format!("{path}: no text from byte {at} on; not read");
+                    claims.report(Finding::warning("claims", text));
+                    None
+                }
+            },
+            Ok(None) => {
+                let text = format!(
+                    "{path} is larger than {} MiB, as no file of this kind is; not read",
+                    LARGEST_FILE >> 20
+                );
+                claims.report(Finding::warning("claims", text));
+                None
+            }
+            Err(error) if error.is_gone() => None,
+            Err(error) => {
+                claims.report(unread(&error));
+                None
+            }
+        }
+    }
+
+    /// The names of the files with an ending in a folder of an owner; none if there is no folder.
+    pub fn names(&self, folder: &str, ending: &str, claims: &mut Claims) -> Vec<String> {
+        match self.host.list(folder) {
+            Ok(names) => names.into_iter().filter(|name| name.ends_with(ending)).collect(),
+            Err(error) => {
+                if !error.is_gone() {
+                    claims.report(unread(&error));
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// Adds a claim from a file or process. CPUs that the host does not have are a finding.
+    pub fn add(
+        &self,
+        claims: &mut Claims,
+        owner: &Owner,
+        cpus: CpuSet,
+        claim: (Exclusivity, &Source),
+    ) {
+        let (exclusivity, source) = claim;
+        let cpus = self.known(claims, owner, cpus, source);
+        claims.add(owner, cpus, exclusivity, source);
+    }
+
+    /// The CPUs of a claim that the host has; the others are a finding.
+    pub fn known(
+        &self,
+        claims: &mut Claims,
+        owner: &Owner,
+        cpus: CpuSet,
+        source: &Source,
+    ) -> CpuSet {
+        let strange = cpus.difference(&self.present);
+        if self.present.is_empty() || strange.is_empty() {
+            return cpus;
+        }
+        let text = format!(
+            "{source}: {owner} has {} that this host does not have: {strange}",
+            if strange.len() == 1 { "a CPU" } else { "CPUs" }
+        );
+        let hint = format!("the CPUs of this host are {}", self.present);
+        claims.report(Finding::warning("claims", text).with_hint(hint));
+        cpus.intersection(&self.present)
+    }
+
+    /// Adds the finding about a value that cannot be parsed.
+    pub fn refuse(&self, claims: &mut Claims, source: &Source, why: impl std::fmt::Display) {
+        let source = Source { value: None, ..source.clone() };
+        claims.report(Finding::warning("claims", format!("{source}: {why}; not counted")));
+    }
+}
+
+/// The finding about a file that cannot be read. Missing permission is usual without root.
+fn unread(error: &HostError) -> Finding {
+    if error.is_permission() {
+        Finding::note("claims", format!("not known: {error}")).with_hint("root can read it")
+    } else {
+        Finding::warning("claims", format!("not known: {error}"))
+    }
+}

@@ -1,0 +1,35 @@
+//! The map of claims: which owner has which CPUs of a host, how exclusively, and where this is
+//! recorded.
+//!
+//! Stability: none; a part of the program, which may change in each release.
+//!
+//! - [`owners`] is the table of kinds of owners: a row and a file for each. A file has a parser,
+//!   which is a pure function of text, and a reader, which finds the text through a [`Host`], so
+//!   that captured and simulated hosts have claims too.
+//! - [`Claims`] is the map: it plans around the CPUs of others and reports CPUs that are used
+//!   twice.
+//! - [`schema`] is its JSON, [`render`] its text.
+//!
+//! Everything here only warns. What cannot be read or parsed is a [`Finding`] with file, line and
+//! value, and no claim.
+//!
+//! [`Host`]: pinfold_host::Host
+//! [`Finding`]: pinfold_model::Finding
+
+mod capture;
+mod claim;
+mod conflicts;
+mod context;
+mod map;
+pub mod owners;
+mod planning;
+mod processes;
+mod reading;
+pub mod render;
+pub mod schema;
+
+pub use capture::{captured, for_capture};
+pub use claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
+pub use conflicts::{Conflict, USED_TWICE};
+pub use context::Context;
+pub use map::{Claims, Use};

@@ -1,0 +1,148 @@
+//! The claims of a host as a map.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{CpuSet, Finding, PuId, Tid};
+
+use crate::claim::{Claim, Exclusivity, Kind, Owner, Source};
+
+/// The claims on the CPUs of a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claims {
+    pub(crate) known: Vec<Claim>,
+    /// IDs of journals whose CPUs are not known, because they cannot be read.
+    pub(crate) unreadable: Vec<String>,
+    /// What could not be read or parsed.
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// How each CPU of a host is used, by the active claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// CPUs that one or more owners have exclusively.
+    pub owned: CpuSet,
+    /// Other CPUs that owners share.
+    pub shared: CpuSet,
+    /// CPUs without an owner.
+    pub free: CpuSet,
+    /// CPUs that the configuration of the host keeps for pinned work.
+    pub preferred: CpuSet,
+    /// CPUs that two owners use although at least one should have them alone.
+    pub twice: CpuSet,
+}
+
+impl Claims {
+    /// Adds a claim; nothing for an empty set.
+    pub fn add(&mut self, owner: &Owner, cpus: CpuSet, exclusivity: Exclusivity, source: &Source) {
+        self.push(owner, cpus, exclusivity, source, true);
+    }
+
+    /// Adds a claim of an owner that does not run.
+    pub fn add_inactive(
+        &mut self,
+        owner: &Owner,
+        cpus: CpuSet,
+        exclusivity: Exclusivity,
+        source: &Source,
+    ) {
+        self.push(owner, cpus, exclusivity, source, false);
+    }
+
+    fn push(
+        &mut self,
+        owner: &Owner,
+        cpus: CpuSet,
+        exclusivity: Exclusivity,
+        source: &Source,
+        active: bool,
+    ) {
+        if !cpus.is_empty() {
+            let (owner, source) = (owner.clone(), source.clone());
+            self.known.push(Claim { owner, cpus, exclusivity, active, source });
+        }
+    }
+
+    /// Adds a finding about something that cannot be read or parsed.
+    pub fn report(&mut self, finding: Finding) {
+        if !self.findings.contains(&finding) {
+            self.findings.push(finding);
+        }
+    }
+
+    /// Records that a journal cannot be read.
+    pub fn add_unreadable(&mut self, id: String) {
+        self.unreadable.push(id);
+    }
+
+    /// All claims.
+    #[must_use]
+    pub fn all(&self) -> &[Claim] {
+        &self.known
+    }
+
+    /// What could not be read or parsed.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// True if an owner with this process is known.
+    #[must_use]
+    pub fn has_process(&self, process: Tid) -> bool {
+        self.known.iter().any(|claim| claim.owner.process == Some(process))
+    }
+
+    /// True if an owner of this kind is known.
+    #[must_use]
+    pub fn has_kind(&self, kind: &Kind) -> bool {
+        self.known.iter().any(|claim| claim.owner.kind == kind)
+    }
+
+    /// Sets the pool from which the owner with a process takes its CPUs.
+    pub(crate) fn set_manager(&mut self, process: Tid, manager: &'static Kind) {
+        let own = self.known.iter_mut().filter(|claim| claim.owner.process == Some(process));
+        own.for_each(|claim| claim.owner.manager = Some(manager));
+    }
+
+    /// The claims of all but the owner with a journal.
+    #[must_use]
+    pub fn without(&self, id: &str) -> Self {
+        self.filtered(|claim| claim.owner.journal.as_deref() != Some(id))
+    }
+
+    pub(crate) fn filtered(&self, is_kept: impl Fn(&Claim) -> bool) -> Self {
+        let mut others = self.clone();
+        others.known.retain(is_kept);
+        others
+    }
+
+    /// How each of the CPUs is used.
+    #[must_use]
+    pub fn usage(&self, online: &CpuSet) -> Use {
+        let mut found = Use::default();
+        for claim in &self.known {
+            let cpus = claim.cpus.intersection(online);
+            match claim.exclusivity {
+                Exclusivity::Preferred => found.preferred.add(&cpus),
+                _ if !claim.active => {}
+                Exclusivity::Exclusive | Exclusivity::Dedicated => found.owned.add(&cpus),
+                Exclusivity::Shared => found.shared.add(&cpus),
+            }
+        }
+        found.shared = found.shared.difference(&found.owned);
+        found.free = online.difference(&found.owned).difference(&found.shared);
+        self.used_twice().iter().for_each(|conflict| found.twice.add(&conflict.cpus));
+        found
+    }
+
+    /// The active claims of owners on each CPU, as indexes of [`Self::all`].
+    pub(crate) fn by_cpu(&self) -> BTreeMap<PuId, Vec<usize>> {
+        let mut found: BTreeMap<PuId, Vec<usize>> = BTreeMap::new();
+        for (index, claim) in self.known.iter().enumerate() {
+            if claim.active && claim.exclusivity != Exclusivity::Preferred {
+                claim.cpus.iter().for_each(|cpu| found.entry(cpu).or_default().push(index));
+            }
+        }
+        found
+    }
+}

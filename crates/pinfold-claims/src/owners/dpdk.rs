@@ -1,0 +1,160 @@
+//! CPUs of programs that poll with DPDK or SPDK, by their command lines.
+//!
+//! ```text
+//! dpdk-testpmd -l 1-3 -n 4 --file-prefix=a -- --nb-cores=2
+//! spdk_tgt -m 0xF            spdk_tgt -m [4,5]
+//! l3fwd -c 0x3e -n 4 --huge-dir /mnt/huge     app --lcores=(0-1)@8,2@(9,10)
+//! ```
+//! <https://doc.dpdk.org/guides/linux_gsg/linux_eal_parameters.html>,
+//! <https://spdk.io/doc/app_overview.html>. A program counts if its name is one of theirs, or if an
+//! option is only theirs: `-l` and `-m` alone are options of many programs.
+
+use pinfold_model::CpuSet;
+
+use super::{hypervisors, kubelet};
+use crate::claim::{Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::context::Context;
+use crate::map::Claims;
+use crate::processes::Process;
+
+/// A program with DPDK or SPDK.
+pub const KIND: Kind = Kind { name: "dpdk", noun: "DPDK or SPDK", sort: OwnerSort::Program };
+
+/// What is read.
+pub const READS: &str = "command lines of programs with DPDK or SPDK";
+
+/// Programs of SPDK, whose `-m` is a mask of CPUs; that of DPDK is an amount of memory.
+const SPDK: [&str; 7] =
+    ["spdk_tgt", "nvmf_tgt", "iscsi_tgt", "vhost_tgt", "bdevperf", "spdk_nvme_perf", "reactor_0"];
+const DPDK: [&str; 5] = ["testpmd", "l2fwd", "l3fwd", "pktgen", "dpdk-testpmd"];
+/// Options that only DPDK and SPDK have.
+const SIGNS: [&str; 7] = [
+    "--file-prefix",
+    "--huge-dir",
+    "--socket-mem",
+    "--lcores",
+    "--proc-type",
+    "--huge-unlink",
+    "--iova-mode",
+];
+
+/// The CPUs of a command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cores {
+    /// The option with its value.
+    pub option: String,
+    /// The CPUs, or what is wrong with the value.
+    pub cpus: Result<CpuSet, String>,
+}
+
+fn is_spdk(process: &Process) -> bool {
+    SPDK.contains(&process.program.as_str()) || process.program.starts_with("spdk_")
+}
+
+fn is_dpdk(process: &Process) -> bool {
+    let has_memory = |argument: &String| argument.contains("/dev/hugepages");
+    process.program.starts_with("dpdk-")
+        || DPDK.contains(&process.program.as_str())
+        || SIGNS.iter().any(|option| process.has_option(option))
+        || process.arguments.iter().any(has_memory)
+}
+
+/// The CPUs that a command line names; `None` if the program has none.
+#[must_use]
+pub fn cores(process: &Process) -> Option<Cores> {
+    if hypervisors::is_hypervisor(process) {
+        return None;
+    }
+    if is_spdk(process) {
+        let (option, value) = ["-m", "--cpumask"]
+            .iter()
+            .find_map(|option| Some((option, process.option(option)?)))?;
+        return Some(Cores { option: format!("{option} {value}"), cpus: mask_or_list(value) });
+    }
+    if !is_dpdk(process) {
+        return None;
+    }
+    let parsers: [(&str, fn(&str) -> Result<CpuSet, String>); 3] =
+        [("--lcores", lcores), ("-l", list), ("-c", mask)];
+    let found = parsers
+        .iter()
+        .find_map(|(option, parser)| Some((option, process.option(option)?, parser)))?;
+    let (option, value, parser) = found;
+    Some(Cores { option: format!("{option} {value}"), cpus: parser(value) })
+}
+
+fn mask(text: &str) -> Result<CpuSet, String> {
+    CpuSet::parse_mask(text).map_err(|error| error.to_string())
+}
+
+fn list(text: &str) -> Result<CpuSet, String> {
+    CpuSet::parse_list(text).map_err(|error| error.to_string())
+}
+
+/// `0xF` or `[0-3,5]`; SPDK also takes a mask without `0x`.
+fn mask_or_list(text: &str) -> Result<CpuSet, String> {
+    match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(inner) => list(inner),
+        None => mask(text),
+    }
+}
+
+/// The CPUs of a map of lcores: `1,2@8,(3-4)@(9,10)`. A part without `@` has the CPUs of its
+/// numbers.
+///
+/// # Errors
+/// A sentence with the part.
+pub fn lcores(text: &str) -> Result<CpuSet, String> {
+    let mut all = CpuSet::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (lcores, after) = group(rest)?;
+        let (cpus, after) = match after.strip_prefix('@') {
+            Some(after) => group(after)?,
+            None => (lcores, after),
+        };
+        all.add(&list(cpus)?);
+        rest = match after.strip_prefix(',') {
+            Some(rest) => rest,
+            None if after.is_empty() => "",
+            None => return Err(format!("{text:?} is not a map of lcores: {after:?}")),
+        };
+    }
+    Ok(all)
+}
+
+/// The first group of a map, without its parentheses, and what follows.
+fn group(text: &str) -> Result<(&str, &str), String> {
+    if let Some(inner) = text.strip_prefix('(') {
+        let end = inner.split_once(')');
+        return end.ok_or_else(|| format!("{text:?}: the parenthesis is not closed"));
+    }
+    let end = text.find([',', '@']).unwrap_or(text.len());
+    if end == 0 {
+        return Err(format!("{text:?} is not a map of lcores"));
+    }
+    Ok(text.split_at(end))
+}
+
+/// Adds the CPUs of these programs.
+pub fn read(context: &Context<'_>, claims: &mut Claims) {
+    let in_pod = claims.has_kind(&kubelet::CONTAINER);
+    for process in context.processes() {
+        let Some(Cores { option, cpus }) = cores(process) else { continue };
+        let group = || super::cpusets::group_of(context.host, process.pid);
+        if in_pod && group().is_some_and(|group| group.contains("kubepods")) {
+            continue;
+        }
+        let source = Source::process(process.pid).with_value(option);
+        match cpus {
+            Ok(cpus) => {
+                let owner = Owner::new(&KIND, &process.program).of_process(process.pid);
+                context.add(claims, &owner, cpus, (Exclusivity::Exclusive, &source));
+            }
+            Err(why) => context.refuse(claims, &source, why),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

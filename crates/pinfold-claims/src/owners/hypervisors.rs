@@ -1,0 +1,111 @@
+//! Pinned vCPU threads of running hypervisors that no other row has found: QEMU, Cloud Hypervisor,
+//! crosvm, Firecracker.
+//!
+//! A vCPU whose mask is a part of the host's CPUs is pinned. The hypervisors name
+//! these threads: `CPU 0/KVM`, `vcpu0`, `crosvm_vcpu0`, `fc_vcpu 0`. QEMU sets them with
+//! `-name …,debug-threads=on` only; without names all threads with a narrower mask count.
+
+use pinfold_model::CpuSet;
+
+use super::{cpusets, kubelet};
+use crate::claim::{Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::context::Context;
+use crate::map::Claims;
+use crate::processes::{Process, Thread};
+
+/// A machine of a hypervisor.
+pub const KIND: Kind =
+    Kind { name: "hypervisor", noun: "virtual machine", sort: OwnerSort::Machine };
+
+/// What is read.
+pub const READS: &str = "threads of QEMU, Cloud Hypervisor, crosvm and Firecracker";
+
+/// Programs, with the start of the names of their vCPU threads and the option that names a machine.
+const PROGRAMS: [(&str, &str, &str); 6] = [
+    ("qemu-system-", "CPU ", "-name"),
+    ("qemu-kvm", "CPU ", "-name"),
+    ("kvm", "CPU ", "-name"),
+    ("cloud-hypervisor", "vcpu", "--name"),
+    ("crosvm", "crosvm_vcpu", "--name"),
+    ("firecracker", "fc_vcpu", "--id"),
+];
+
+/// CPUs of the pinned vCPUs of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pinned {
+    /// CPUs of one vCPU each.
+    pub dedicated: CpuSet,
+    /// Other CPUs of vCPUs with a narrower mask.
+    pub shared: CpuSet,
+}
+
+impl Pinned {
+    /// The CPUs of the vCPUs among threads, by the start of their names. A mask with all online
+    /// CPUs is no pin.
+    #[must_use]
+    pub fn from_threads(threads: &[Thread], name: &str, online: &CpuSet) -> Self {
+        let named: Vec<&Thread> =
+            threads.iter().filter(|thread| thread.name.starts_with(name)).collect();
+        let counted = if named.is_empty() { threads.iter().collect() } else { named };
+        let (mut once, mut several) = (CpuSet::new(), CpuSet::new());
+        for thread in counted.into_iter().filter(|thread| !online.is_subset(&thread.cpus)) {
+            if thread.cpus.len() == 1 {
+                several.add(&once.intersection(&thread.cpus));
+                once.add(&thread.cpus);
+            } else {
+                several.add(&thread.cpus);
+            }
+        }
+        let dedicated = once.difference(&several);
+        Self { dedicated, shared: several }
+    }
+}
+
+/// The row of a program in [`PROGRAMS`].
+fn row(program: &str) -> Option<&'static (&'static str, &'static str, &'static str)> {
+    PROGRAMS.iter().find(|(known, _, _)| {
+        if known.ends_with('-') { program.starts_with(known) } else { program == *known }
+    })
+}
+
+/// The name of a machine: that of its command line, else of its program.
+#[must_use]
+pub fn name(process: &Process) -> String {
+    let option = row(&process.program).map_or("--name", |(_, _, option)| *option);
+    let value = process.option(option).unwrap_or_default();
+    let mut parts = value.split(',');
+    let named = parts.clone().find_map(|part| part.strip_prefix("guest="));
+    let plain = parts.next().filter(|part| !part.contains('='));
+    let name = named.or(plain).filter(|name| !name.is_empty());
+    name.unwrap_or(&process.program).to_owned()
+}
+
+/// True if a process is a hypervisor.
+#[must_use]
+pub fn is_hypervisor(process: &Process) -> bool {
+    row(&process.program).is_some()
+}
+
+/// Adds the claims of machines whose process is not known yet.
+pub fn read(context: &Context<'_>, claims: &mut Claims) {
+    let in_pod = claims.has_kind(&kubelet::CONTAINER);
+    for process in context.processes() {
+        let Some((_, thread, _)) = row(&process.program) else { continue };
+        if claims.has_process(process.pid) {
+            continue;
+        }
+        // The kubelet has already named the CPUs of a machine in a container.
+        let group = || cpusets::group_of(context.host, process.pid);
+        if in_pod && group().is_some_and(|group| group.contains("kubepods")) {
+            continue;
+        }
+        let found = Pinned::from_threads(&process.threads(context.host), thread, &context.online);
+        let owner = Owner::new(&KIND, name(process)).of_process(process.pid);
+        let source = Source::process(process.pid);
+        claims.add(&owner, found.dedicated, Exclusivity::Dedicated, &source);
+        claims.add(&owner, found.shared, Exclusivity::Shared, &source);
+    }
+}
+
+#[cfg(test)]
+mod tests;

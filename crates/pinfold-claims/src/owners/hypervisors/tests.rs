@@ -1,0 +1,62 @@
+//! Threads of hypervisors.
+
+use crate::owners::tests::{claims_of, found, host, status};
+
+type Files = Vec<(String, String)>;
+
+fn machine(pid: u32, line: &str, threads: &[(&str, &str)]) -> Files {
+    let mut files = vec![(format!("/proc/{pid}/cmdline"), line.replace(' ', "\0") + "\0")];
+    for (number, (name, cpus)) in (0..).zip(threads) {
+        let path = format!("/proc/{pid}/task/{}/status", pid + number);
+        files.push((path, status(name, pid, cpus)));
+    }
+    files
+}
+
+fn check(files: Files, expected: &[&str]) {
+    let files: Vec<(&str, String)> =
+        files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    assert_eq!(found(&claims_of(&host(8, &files))), expected);
+}
+
+#[test]
+fn pinned_vcpus_are_found_by_the_names_of_their_threads() {
+    let qemu = "/usr/bin/qemu-system-x86_64 -name guest=web,debug-threads=on -smp 2";
+    check(
+        machine(40, qemu, &[("qemu-system-x86", "0-7"), ("CPU 0/KVM", "2"), ("CPU 1/KVM", "3")]),
+        &["web 2-3 exclusive"],
+    );
+    check(
+        machine(40, qemu, &[("qemu-system-x86", "1"), ("CPU 0/TCG", "2-3"), ("CPU 1/TCG", "2-3")]),
+        &["web 2-3 shared"],
+    );
+    check(machine(40, qemu, &[("CPU 0/KVM", "0-7"), ("CPU 1/KVM", "0-7")]), &[]);
+    check(
+        machine(40, "cloud-hypervisor --cpus boot=1", &[("vmm", "0-7"), ("vcpu0", "4")]),
+        &["cloud-hypervisor 4 exclusive"],
+    );
+    check(machine(40, "crosvm run --name a", &[("crosvm_vcpu0", "5")]), &["a 5 exclusive"]);
+    check(
+        machine(40, "firecracker --id fc1", &[("fc_api", "1"), ("fc_vcpu 0", "6")]),
+        &["fc1 6 exclusive"],
+    );
+}
+
+#[test]
+fn without_names_all_threads_with_a_narrower_mask_count() {
+    let line = "qemu-system-x86_64 -name old -smp 1";
+    let name = "qemu-system-x86";
+    check(machine(40, line, &[(name, "0-7"), (name, "3"), (name, "0-7")]), &["old 3 exclusive"]);
+}
+
+#[test]
+fn two_vcpus_on_one_cpu_share_it() {
+    let line = "qemu-system-x86_64 -name a";
+    let threads = [("CPU 0/KVM", "2"), ("CPU 1/KVM", "2"), ("CPU 2/KVM", "4")];
+    check(machine(40, line, &threads), &["a 4 exclusive", "a 2 shared"]);
+}
+
+#[test]
+fn other_programs_do_not_count() {
+    check(machine(40, "vim qemu-system-x86_64", &[("CPU 0/KVM", "2")]), &[]);
+}

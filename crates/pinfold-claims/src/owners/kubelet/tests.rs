@@ -1,0 +1,79 @@
+//! State files of the kubelet, as `pkg/kubelet/cm/cpumanager/state` writes them.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::owners::tests::{claims_of, found, host};
+
+const PATH: &str = "/var/lib/kubelet/cpu_manager_state";
+const STATIC: &str = r#"{"policyName":"static","defaultCpuSet":"0-1,6-7","entries":{"235148fe-393f-47a8-a17d-bd55bc1a836b":{"app":"2-3","sidecar":"4"},"9d2c8f0a-0000-4a6b-8a3e-1d2b3c4d5e6f":{"db":"5"}},"checksum":1552716370}"#;
+
+fn state(text: &str) -> Claims {
+    claims_of(&host(8, &[(PATH, text.to_owned())]))
+}
+
+#[test]
+fn containers_have_their_cpus_and_the_others_share_the_rest() {
+    let expected = [
+        "app 2-3 exclusive",
+        "sidecar 4 exclusive",
+        "db 5 exclusive",
+        "the other Kubernetes containers 0-1,6-7 shared",
+    ];
+    let claims = state(STATIC);
+    assert_eq!(found(&claims), expected);
+    assert!(claims.findings().is_empty());
+    let source = claims.all()[0].source.to_string();
+    assert_eq!(source, format!("{PATH}: pod 235148fe-393f-47a8-a17d-bd55bc1a836b"));
+}
+
+#[test]
+fn the_earlier_format_and_the_policy_none_are_read() {
+    let none = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
+    assert!(state(none).all().is_empty());
+    assert!(state(none).findings().is_empty());
+    let earlier =
+        r#"{"policyName":"static","defaultCpuSet":"0,2-3","entries":{"3f1d8a":"1"},"checksum":0}"#;
+    let expected = ["3f1d8a 1 exclusive", "the other Kubernetes containers 0,2-3 shared"];
+    assert_eq!(found(&state(earlier)), expected);
+}
+
+#[test]
+fn a_file_of_another_version_is_a_finding() {
+    let check = |text: &str, expected: &str| {
+        let claims = state(text);
+        let findings: Vec<String> = claims.findings().iter().map(ToString::to_string).collect();
+        assert_eq!(findings.len(), 1, "{text}: {findings:?}");
+        assert!(findings[0].contains(PATH) && findings[0].contains(expected), "{findings:?}");
+        claims.all().len()
+    };
+    let entries = STATIC.replace("{\"app\":\"2-3\",\"sidecar\":\"4\"}", "[\"2-3\"]");
+    assert_eq!(check(&entries, "entries.235148fe-393f-47a8-a17d-bd55bc1a836b is [\"2-3\"]"), 0);
+    assert_eq!(check(&STATIC.replace("policyName", "policy"), "policyName is missing"), 0);
+    // What is known of it counts.
+    assert_eq!(check(&STATIC.replace("checksum", "podEntries"), "podEntries"), 4);
+    assert_eq!(check(&STATIC.replace("2-3", "3-2"), "entries.235148fe"), 0);
+    assert_eq!(check("", "EOF"), 0);
+    assert_eq!(check("[]", "no JSON object"), 0);
+    assert_eq!(check(&"[".repeat(100_000), "recursion"), 0);
+}
+
+#[test]
+fn a_container_is_found_by_the_cgroup_of_its_process() {
+    let claims = state(STATIC);
+    let systemd =
+        "/kubepods.slice/kubepods-pod235148fe_393f_47a8_a17d_bd55bc1a836b.slice/cri-1.scope";
+    let cgroupfs = "/kubepods/pod235148fe-393f-47a8-a17d-bd55bc1a836b/1";
+    for group in [systemd, cgroupfs] {
+        let own: Vec<bool> = claims.all().iter().map(|claim| contains(claim, group)).collect();
+        assert_eq!(own, [true, true, false, true], "{group}");
+    }
+    assert!(claims.all().iter().all(|claim| !contains(claim, "/system.slice")));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in "\\PC*") {
+        assert!(parse(&text).is_err() || text.contains("policyName"));
+    }
+}

@@ -1,0 +1,200 @@
+//! Domains of libvirt with their pins, running and defined, from its files: libvirtd is not asked.
+//!
+//! ```text
+//! /etc/libvirt/qemu/web.xml    <domain type='kvm'>…</domain>
+//! /run/libvirt/qemu/web.xml    <domstatus state='running' reason='booted' pid='4242'>
+//!                                <domain type='kvm' id='1'>…</domain>
+//!                              </domstatus>
+//! ```
+//! Format of a domain: <https://libvirt.org/formatdomain.html>. A vCPU that is pinned to one CPU has
+//! it alone; emulator threads, iothreads and vCPUs with several CPUs share theirs.
+
+use std::collections::BTreeSet;
+
+use pinfold_host::paths;
+use pinfold_model::{CpuSet, Tid};
+use pinfold_plan::domain_file::{Domain, Target};
+
+use super::nova;
+use crate::claim::{Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::context::Context;
+use crate::map::Claims;
+
+/// A domain.
+pub const KIND: Kind = Kind { name: "libvirt", noun: "libvirt domain", sort: OwnerSort::Machine };
+
+/// What is read.
+pub const READS: &str = "/run/libvirt/qemu/*.xml, /etc/libvirt/qemu/*.xml";
+
+const RUNNING: &str = "/run/libvirt/qemu";
+const DEFINED: &str = "/etc/libvirt/qemu";
+/// Namespace of the metadata that Nova writes.
+const OF_NOVA: &str = "openstack.org/xmlns/libvirt/nova";
+
+/// A domain file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Name of the domain.
+    pub name: String,
+    /// The process, in the status file of a running domain.
+    pub pid: Option<Tid>,
+    /// The pins, with the line of each.
+    pub pins: Vec<Pin>,
+    /// True if OpenStack Nova manages the domain.
+    pub is_of_nova: bool,
+}
+
+/// CPUs of threads of a domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// The CPUs.
+    pub cpus: CpuSet,
+    /// Dedicated for one vCPU on one CPU.
+    pub exclusivity: Exclusivity,
+    /// The line of the element.
+    pub line: Option<u32>,
+}
+
+/// Parses a definition or a status file.
+///
+/// # Errors
+/// A sentence with line and column.
+pub fn parse(text: &str) -> Result<File, String> {
+    let pid = status_attribute(text, "pid").and_then(|pid| pid.parse().ok()).map(Tid);
+    let domain = Domain::read(&domain_of(text)).map_err(|error| error.to_string())?;
+    let mut pins: Vec<Pin> = Vec::new();
+    let mut pinned = CpuSet::new();
+    for pin in &domain.pins {
+        let (target, cpus) = &pin.value;
+        let exclusivity = match target {
+            Target::Vcpu(vcpu) => {
+                pinned.insert(pinfold_model::PuId(*vcpu));
+                if !domain.existing.contains(pinfold_model::PuId(*vcpu)) {
+                    continue;
+                }
+                if cpus.len() == 1 { Exclusivity::Dedicated } else { Exclusivity::Shared }
+            }
+            Target::Emulator | Target::Iothread(_) => Exclusivity::Shared,
+        };
+        pins.push(Pin { cpus: cpus.clone(), exclusivity, line: pin.place.line });
+    }
+    if let Some(default) = &domain.default
+        && !domain.existing.is_subset(&pinned)
+    {
+        let cpus = default.value.clone();
+        pins.push(Pin { cpus, exclusivity: Exclusivity::Shared, line: default.place.line });
+    }
+    Ok(File {
+        name: domain.name,
+        pid,
+        pins: shared_by_two(pins),
+        is_of_nova: text.contains(OF_NOVA),
+    })
+}
+
+/// CPUs of two vCPUs are shared.
+fn shared_by_two(mut pins: Vec<Pin>) -> Vec<Pin> {
+    let (mut once, mut twice) = (CpuSet::new(), CpuSet::new());
+    for pin in pins.iter().filter(|pin| pin.exclusivity == Exclusivity::Dedicated) {
+        twice.add(&once.intersection(&pin.cpus));
+        once.add(&pin.cpus);
+    }
+    for pin in pins.iter_mut().filter(|pin| !pin.cpus.is_disjoint(&twice)) {
+        pin.exclusivity = Exclusivity::Shared;
+    }
+    pins
+}
+
+/// The domain of a status file, on the same lines.
+fn domain_of(text: &str) -> String {
+    let Some(status) = text.find("<domstatus") else { return text.to_owned() };
+    let begin = text[status..].find("<domain ").or_else(|| text[status..].find("<domain>"));
+    let begin = begin.map(|at| at + status);
+    match (begin, text.rfind("</domain>")) {
+        (Some(begin), Some(end)) if begin < end => {
+            let lines = text[..begin].matches('\n').count();
+            "\n".repeat(lines) + &text[begin..end + "</domain>".len()]
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// An attribute of `<domstatus>`.
+fn status_attribute<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once("<domstatus")?;
+    let (tag, _) = rest.split_once('>')?;
+    let (_, value) = tag.split_once(&format!(" {name}="))?;
+    let quote = value.chars().next().filter(|quote| ['\'', '"'].contains(quote))?;
+    value[1..].split(quote).next()
+}
+
+/// Adds the claims of all domains.
+pub fn read(context: &Context<'_>, claims: &mut Claims) {
+    let mut running = BTreeSet::new();
+    for name in context.names(RUNNING, ".xml", claims) {
+        let path = format!("{RUNNING}/{name}");
+        let Some(file) = parsed(context, &path, claims) else { continue };
+        // A file that a crash left. A captured host need not have the process.
+        let ended =
+            |pid: Tid| context.host.is_live() && !context.host.exists(&paths::process_stat(pid));
+        if file.pid.is_some_and(ended) {
+            continue;
+        }
+        running.insert(file.name.clone());
+        match file.pid {
+            Some(pid) if claims.has_process(pid) => {
+                if file.is_of_nova {
+                    claims.set_manager(pid, &nova::KIND);
+                }
+            }
+            _ => add(context, &path, &file, claims),
+        }
+    }
+    for name in context.names(DEFINED, ".xml", claims) {
+        if name.strip_suffix(".xml").is_some_and(|name| running.contains(name)) {
+            continue;
+        }
+        let path = format!("{DEFINED}/{name}");
+        let Some(file) = parsed(context, &path, claims) else { continue };
+        if !running.contains(&file.name) {
+            add(context, &path, &file, claims);
+        }
+    }
+}
+
+fn parsed(context: &Context<'_>, path: &str, claims: &mut Claims) -> Option<File> {
+    let text = context.text(path, claims)?;
+    match parse(&text) {
+        Ok(file) => Some(file),
+        Err(why) => {
+            context.refuse(claims, &Source::file(path, None), why);
+            None
+        }
+    }
+}
+
+/// Adds the claims of one domain, together for pins of the same kind.
+fn add(context: &Context<'_>, path: &str, file: &File, claims: &mut Claims) {
+    let mut owner = Owner::new(&KIND, &file.name);
+    owner.process = file.pid;
+    owner.manager = file.is_of_nova.then_some(&nova::KIND);
+    let is_running = path.starts_with(RUNNING);
+    for exclusivity in [Exclusivity::Dedicated, Exclusivity::Shared] {
+        let mut all = CpuSet::new();
+        let mut first = None;
+        for pin in file.pins.iter().filter(|pin| pin.exclusivity == exclusivity) {
+            let source = Source::file(path, pin.line);
+            all.add(&context.known(claims, &owner, pin.cpus.clone(), &source));
+            first = first.or(pin.line);
+        }
+        let source = Source::file(path, first);
+        if is_running {
+            claims.add(&owner, all, exclusivity, &source);
+        } else {
+            claims.add_inactive(&owner, all, exclusivity, &source);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! The CPUs that OpenStack Nova gives to its instances.
+//!
+//! ```text
+//! [compute]
+//! cpu_dedicated_set = 4-15,^8
+//! cpu_shared_set = 0-3
+//! ```
+//! <https://docs.openstack.org/nova/latest/configuration/config.html>. Of two files, the later one
+//! counts (`--config-file` of nova-compute, in this order); `vcpu_pin_set` is the earlier name of
+//! the dedicated set.
+
+use pinfold_model::CpuSet;
+
+use crate::claim::{Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::context::Context;
+use crate::map::Claims;
+
+/// Nova.
+pub const KIND: Kind = Kind { name: "nova", noun: "", sort: OwnerSort::Pool };
+
+/// What is read.
+pub const READS: &str = "/etc/nova/nova.conf, /etc/nova/nova-cpu.conf, /etc/nova/nova.conf.d";
+
+const FILES: [&str; 2] = ["/etc/nova/nova.conf", "/etc/nova/nova-cpu.conf"];
+const FOLDER: &str = "/etc/nova/nova.conf.d";
+
+/// The options, with their section.
+const OPTIONS: [(&str, &str, Exclusivity); 3] = [
+    ("compute", "cpu_dedicated_set", Exclusivity::Dedicated),
+    ("compute", "cpu_shared_set", Exclusivity::Shared),
+    ("DEFAULT", "vcpu_pin_set", Exclusivity::Dedicated),
+];
+
+/// A set of CPUs of a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Name of the option.
+    pub name: &'static str,
+    /// How its CPUs are used.
+    pub exclusivity: Exclusivity,
+    /// Its line, from 1.
+    pub line: u32,
+    /// Its value.
+    pub value: String,
+    /// The CPUs, or what is wrong with the value.
+    pub cpus: Result<CpuSet, String>,
+}
+
+/// The settings of a file (oslo.config: sections, `name = value` or `name: value`, comments with
+/// `#` or `;`). The last one of a name counts.
+#[must_use]
+pub fn parse(text: &str) -> Vec<Setting> {
+    let mut found: Vec<Setting> = Vec::new();
+    let mut section = "DEFAULT";
+    for (line, text) in (1..).zip(text.lines()) {
+        let is_continued = text.starts_with([' ', '\t']);
+        let text = text.trim();
+        if text.starts_with(['#', ';']) || text.is_empty() || is_continued {
+            continue;
+        }
+        if let Some(name) = text.strip_prefix('[') {
+            section = name.trim_end_matches(']').trim();
+            continue;
+        }
+        let Some((name, value)) = text.split_once(['=', ':']) else { continue };
+        let option =
+            OPTIONS.iter().find(|(known, option, _)| *known == section && *option == name.trim());
+        let Some((_, name, exclusivity)) = option else { continue };
+        let value = value.trim().trim_matches(['"', '\'']);
+        found.retain(|setting| setting.name != *name);
+        found.push(Setting {
+            name,
+            exclusivity: *exclusivity,
+            line,
+            value: value.to_owned(),
+            cpus: CpuSet::parse_list(value).map_err(|error| error.to_string()),
+        });
+    }
+    found
+}
+
+/// Adds the sets of Nova.
+pub fn read(context: &Context<'_>, claims: &mut Claims) {
+    let mut files: Vec<String> = FILES.iter().map(|path| (*path).to_owned()).collect();
+    let more = context.names(FOLDER, ".conf", claims);
+    files.extend(more.into_iter().map(|name| format!("{FOLDER}/{name}")));
+    let mut settings: Vec<(String, Setting)> = Vec::new();
+    for path in files {
+        let Some(text) = context.text(&path, claims) else { continue };
+        for setting in parse(&text) {
+            settings.retain(|(_, known)| known.name != setting.name);
+            settings.push((path.clone(), setting));
+        }
+    }
+    let has_new = settings.iter().any(|(_, setting)| setting.name == "cpu_dedicated_set");
+    for (path, Setting { name, exclusivity, line, value, cpus }) in settings {
+        if has_new && name == "vcpu_pin_set" {
+            continue;
+        }
+        let source = Source::file(path, Some(line)).with_value(format!("{name}={value}"));
+        match cpus {
+            Ok(cpus) => {
+                let owner = Owner::new(&KIND, "OpenStack Nova");
+                context.add(claims, &owner, cpus, (exclusivity, &source));
+            }
+            Err(why) => context.refuse(claims, &source, format!("{name}: {why}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

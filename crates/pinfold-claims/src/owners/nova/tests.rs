@@ -1,0 +1,49 @@
+//! Configuration files of Nova.
+
+use crate::owners::tests::{claims_of, found, host};
+
+const CONF: &str = "[DEFAULT]
+# vcpu_pin_set = 0-3
+compute_driver = libvirt.LibvirtDriver
+
+[compute]
+cpu_dedicated_set = 4-12,^8,15
+cpu_shared_set=0-3
+[libvirt]
+cpu_dedicated_set = 1
+";
+
+#[test]
+fn sets_are_read_from_their_section() {
+    let claims = claims_of(&host(16, &[("/etc/nova/nova.conf", CONF.to_owned())]));
+    assert_eq!(
+        found(&claims),
+        ["OpenStack Nova 4-7,9-12,15 exclusive", "OpenStack Nova 0-3 shared"]
+    );
+    let source = claims.all()[0].source.to_string();
+    assert_eq!(source, "/etc/nova/nova.conf, line 6: cpu_dedicated_set=4-12,^8,15");
+}
+
+#[test]
+fn the_later_file_and_the_newer_name_count() {
+    let files = [
+        ("/etc/nova/nova.conf", "[DEFAULT]\nvcpu_pin_set = 1\n".to_owned()),
+        ("/etc/nova/nova-cpu.conf", CONF.replace("4-12,^8,15", "2")),
+        ("/etc/nova/nova.conf.d/50-local.conf", "[compute]\ncpu_shared_set: 0\n".to_owned()),
+    ];
+    let claims = claims_of(&host(16, &files));
+    assert_eq!(found(&claims), ["OpenStack Nova 2 exclusive", "OpenStack Nova 0 shared"]);
+    let claims = claims_of(&host(16, &files[..1]));
+    assert_eq!(found(&claims), ["OpenStack Nova 1 exclusive"]);
+}
+
+#[test]
+fn a_bad_list_is_a_finding_with_its_line() {
+    let text = CONF.replace("4-12,^8,15", "12-4");
+    let claims = claims_of(&host(16, &[("/etc/nova/nova.conf", text)]));
+    assert_eq!(found(&claims), ["OpenStack Nova 0-3 shared"]);
+    let finding = claims.findings()[0].to_string();
+    for part in ["/etc/nova/nova.conf, line 6", "cpu_dedicated_set", "backwards"] {
+        assert!(finding.contains(part), "{finding}");
+    }
+}

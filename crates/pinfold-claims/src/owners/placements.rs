@@ -1,0 +1,20 @@
+//! Machines and process groups that Pinfold has placed, and platforms of slowed vnodes.
+//!
+//! Their journals are not read here: the caller adds these claims before those of other owners.
+
+use crate::claim::{Kind, OwnerSort};
+use crate::context::Context;
+use crate::map::Claims;
+
+/// A placed machine or process group.
+pub const PLACEMENT: Kind = Kind { name: "placement", noun: "placement", sort: OwnerSort::Machine };
+
+/// A platform of slowed vnodes.
+pub const PLATFORM: Kind =
+    Kind { name: "platform", noun: "emulated platform", sort: OwnerSort::Machine };
+
+/// Both.
+pub const KINDS: &[&Kind] = &[&PLACEMENT, &PLATFORM];
+
+/// Nothing: see above.
+pub fn read(_: &Context<'_>, _: &mut Claims) {}

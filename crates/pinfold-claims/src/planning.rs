@@ -1,0 +1,186 @@
+//! Plans around the CPUs of other owners.
+
+use pinfold_model::{Command, CpuSet, Finding, Plan, Request, Severity, Topology};
+use pinfold_plan::PlanError;
+
+use crate::claim::{Claim, Exclusivity, Owner, OwnerSort, Source};
+use crate::conflicts::{OwnCpus, with_verb};
+use crate::map::Claims;
+
+/// Maximum number of owners that the finding about avoided CPUs names.
+const MOST_OWNERS: usize = 3;
+
+/// A function that plans a request with a strategy.
+type PlanFunction = fn(&str, &Topology, &Request) -> Result<Plan, PlanError>;
+
+impl Claims {
+    /// Adds the claims of a plan.
+    pub fn add_plan(&mut self, owner: &Owner, plan: &Plan) {
+        let own = OwnCpus::from_plan(plan);
+        let source = Source { process: owner.process, ..Source::default() };
+        self.add(owner, own.isolated, Exclusivity::Exclusive, &source);
+        self.add(owner, own.dedicated, Exclusivity::Dedicated, &source);
+        self.add(owner, own.shared, Exclusivity::Shared, &source);
+    }
+
+    /// The claims of all but machines of these names, as far as they do not run, and the pools of
+    /// those machines.
+    pub(crate) fn without_names(&self, names: &[&str]) -> Vec<&Claim> {
+        let is_own = |claim: &&Claim| {
+            claim.owner.kind.sort == OwnerSort::Machine
+                && names.contains(&claim.owner.name.as_str())
+        };
+        let own = || self.known.iter().filter(is_own);
+        let managers: Vec<_> = own().filter_map(|claim| claim.owner.manager).collect();
+        let is_other = |claim: &&Claim| {
+            (claim.active || !is_own(claim)) && !managers.contains(&claim.owner.kind)
+        };
+        self.known.iter().filter(is_other).collect()
+    }
+
+    /// The sets of CPUs that a new plan should avoid, in the order in which they are tried: the
+    /// cores of the CPUs that others keep exclusively, then these CPUs alone; the same without
+    /// those of owners that do not run.
+    fn avoided(&self, topology: &Topology, names: &[&str]) -> Vec<CpuSet> {
+        let others = self.without_names(names);
+        let exclusive = || others.iter().filter(|claim| claim.exclusivity.is_exclusive());
+        let mut all = Vec::new();
+        for is_running in [false, true] {
+            let mut taken = CpuSet::new();
+            let claims = exclusive().filter(|claim| claim.active || !is_running);
+            claims.for_each(|claim| taken.add(&claim.cpus));
+            let mut cores = taken.clone();
+            let touched = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&taken));
+            touched.for_each(|core| cores.add(&core.pus));
+            all.extend([cores, taken]);
+        }
+        all.dedup();
+        all.retain(|avoided| !avoided.is_empty());
+        all
+    }
+
+    /// Plans machines of these names with the CPUs to avoid, which are as many of the exclusive CPUs
+    /// of others as leave enough room.
+    ///
+    /// # Errors
+    /// That of the plan that avoids none of them.
+    pub fn plan_around<T, E>(
+        &self,
+        topology: &Topology,
+        names: &[&str],
+        plan: impl Fn(&CpuSet) -> Result<T, E>,
+    ) -> Result<T, E> {
+        for avoided in self.avoided(topology, names) {
+            if let Ok(planned) = plan(&avoided) {
+                return Ok(planned);
+            }
+        }
+        plan(&CpuSet::new())
+    }
+
+    /// Makes a plan for a request around the claims, with the given strategy or with `auto`.
+    ///
+    /// # Errors
+    /// [`PlanError`] if the strategy cannot place the request even without the claims.
+    pub fn plan(
+        &self,
+        strategy: Option<&str>,
+        topology: &Topology,
+        request: &Request,
+    ) -> Result<Plan, PlanError> {
+        match strategy {
+            Some("none") => pinfold_plan::plan("none", topology, request),
+            Some(_) | None => self.plan_by(pinfold_plan::plan, strategy, topology, request),
+        }
+    }
+
+    /// Plans as many machines like the one of a request as fit outside the exclusive CPUs of
+    /// others.
+    ///
+    /// # Errors
+    /// [`PlanError`] if not even one can be placed.
+    pub fn fill(
+        &self,
+        strategy: Option<&str>,
+        topology: &Topology,
+        request: &Request,
+    ) -> Result<Plan, PlanError> {
+        self.plan_by(pinfold_plan::fill, strategy, topology, request)
+    }
+
+    /// Calls a planning function around the claims.
+    fn plan_by(
+        &self,
+        plan: PlanFunction,
+        strategy: Option<&str>,
+        topology: &Topology,
+        request: &Request,
+    ) -> Result<Plan, PlanError> {
+        let names: Vec<&str> = request.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
+        self.plan_around(topology, &names, |avoided| {
+            let around = Request { avoid: request.avoid.union(avoided), ..request.clone() };
+            plan(strategy.unwrap_or("auto"), topology, &around)
+        })
+    }
+
+    /// Adds a finding to a plan about the exclusive CPUs of others that it avoids, one for each
+    /// owner whose CPUs it uses, and those about claims that are not known.
+    pub fn report_in(&self, plan: &mut Plan) {
+        if plan.strategy == "none" {
+            return;
+        }
+        let used = plan.pus();
+        let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
+        let others = self.without_names(&names).into_iter();
+        let exclusive = others.filter(|claim| claim.exclusivity.is_exclusive());
+        let avoided = avoided_text(exclusive.filter(|claim| claim.cpus.is_disjoint(&used)));
+        let conflicts = self.conflicts(&names.join(", "), plan);
+        plan.findings.extend(avoided);
+        plan.findings.extend(conflicts);
+        for id in &self.unreadable {
+            let text = format!(
+                "the journal {id} cannot be read, so this plan may use the CPUs of its placement"
+            );
+            let hint = format!("`{}` shows why", Command::new("status"));
+            plan.findings.push(Finding::warning("claims", text).with_hint(hint));
+        }
+        let serious = self.findings.iter().filter(|finding| finding.severity > Severity::Note);
+        plan.findings.extend(serious.cloned());
+    }
+}
+
+/// The finding about CPUs that a plan avoids; `None` if there are none.
+fn avoided_text<'c>(claims: impl Iterator<Item = &'c Claim>) -> Option<Finding> {
+    let mut owners: Vec<&Owner> = Vec::new();
+    let mut cpus = CpuSet::new();
+    for claim in claims {
+        cpus.add(&claim.cpus);
+        if !owners.contains(&&claim.owner) {
+            owners.push(&claim.owner);
+        }
+    }
+    if owners.is_empty() {
+        return None;
+    }
+    let named = owners.iter().take(MOST_OWNERS).map(ToString::to_string);
+    let mut names: Vec<String> = named.collect();
+    match owners.len().saturating_sub(MOST_OWNERS) {
+        0 => {}
+        1 => names.push("1 other".to_owned()),
+        more => names.push(format!("{more} others")),
+    }
+    let last = names.pop().unwrap_or_default();
+    let list = if names.is_empty() { last } else { format!("{} and {last}", names.join(", ")) };
+    let text = format!(
+        "{} reserved for {list}; this plan does not use {}",
+        with_verb(&cpus),
+        if cpus.len() == 1 { "it" } else { "them" }
+    );
+    Some(
+        Finding::note("claims", text)
+            .with_hint("--ignore-claims plans as if the host had no other owners"),
+    )
+}
+
+#[cfg(test)]
+mod tests;

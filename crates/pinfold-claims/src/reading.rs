@@ -1,0 +1,44 @@
+//! Reads the claims of a host, and removes those of one machine with its pools.
+
+use pinfold_host::Host;
+use pinfold_model::Tid;
+
+use crate::claim::{Claim, Kind, OwnerSort};
+use crate::context::Context;
+use crate::map::Claims;
+use crate::owners;
+
+impl Claims {
+    /// Adds the claims of all owners that the files and processes of a host show, after those that
+    /// are known already: a machine is listed once.
+    pub fn read_owners(&mut self, host: &dyn Host) {
+        let context = Context::new(host);
+        for owner in owners::OWNERS {
+            (owner.read)(&context, self);
+        }
+    }
+
+    /// The claims of all but the machine with a process or name, and without those of the pools
+    /// and containers to which it belongs.
+    #[must_use]
+    pub fn without_machine(&self, host: &dyn Host, process: Tid, name: &str) -> Self {
+        let group = owners::cpusets::group_of(host, process);
+        let is_own = |claim: &Claim| {
+            let owner = &claim.owner;
+            let is_named = owner.kind.sort == OwnerSort::Machine && owner.name == name;
+            owner.process == Some(process) || (is_named && owner.process.is_none())
+        };
+        let managers: Vec<&Kind> = self
+            .known
+            .iter()
+            .filter(|claim| is_own(claim))
+            .filter_map(|c| c.owner.manager)
+            .collect();
+        self.filtered(|claim| {
+            !is_own(claim)
+                && !managers.contains(&claim.owner.kind)
+                && !group.as_deref().is_some_and(|group| owners::cpusets::contains(claim, group))
+                && !group.as_deref().is_some_and(|group| owners::kubelet::contains(claim, group))
+        })
+    }
+}
