@@ -155,8 +155,8 @@ fn iothreads(vnode: &VnodePlan, guest: &Guest) -> String {
 fn remarks(text: &mut String, plan: &Plan, vnode: &VnodePlan, guest: &Guest, topology: &Topology) {
     let nodes = common::nodes(vnode, topology);
     text.push_str(&format!(
-        "# Cannot be said here: which CPUs. The kubelet's CPU manager chooses them: run it with\n\
-         # --cpu-manager-policy=static --reserved-cpus={}",
+        "# Not expressible here: which CPUs. The kubelet's CPU manager chooses them: run it \
+         with\n# --cpu-manager-policy=static --reserved-cpus={}",
         reserved(plan, vnode, guest, topology)
     ));
     if guest.threads > 1 {

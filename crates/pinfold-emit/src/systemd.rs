@@ -65,9 +65,9 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
     text.push_str(if !machine {
         ""
     } else {
-        "# systemd has no word for single threads. The vCPUs' pins, from a QEMU with\n\
-         # -qmp unix:%t/pinfold.sock,server=on,wait=off and the plan (`--json`) in a file:\n\
-         # ExecStartPost=pinfold apply --qmp %t/pinfold.sock --plan /etc/pinfold/plan.json\n"
+        "# systemd has no directive for single threads. The vCPUs' pins, from a QEMU with\n# -qmp \
+         unix:%t/pinfold.sock,server=on,wait=off and the plan (`--json`) in a file:\n# \
+         ExecStartPost=pinfold apply --qmp %t/pinfold.sock --plan /etc/pinfold/plan.json\n"
     });
     text.push_str(&tunables.missing_text("systemd"));
     text.push('\n');

@@ -130,7 +130,7 @@ fn a_command_never_gets_fewer_cpus_in_silence() {
     let said = refused.stderr_text();
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains(&format!("on this host, {too_many} were asked for")), "{said}");
-    assert!(said.contains("ask for at most ") && !said.contains("vCPU"), "{said}");
+    assert!(said.contains("request at most ") && !said.contains("vCPU"), "{said}");
     let shared = place.pinfold(&["run", "-s", "compact", "--cores", &too_many, "--", "true"]);
     let said = shared.stderr_text();
     assert_eq!(shared.status.code(), Some(0), "{said}");

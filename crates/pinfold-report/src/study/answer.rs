@@ -189,7 +189,7 @@ pub(super) fn costs_words(page: &StudyPage) -> String {
     };
     let has_no_side = |(one, _): (&MeasuredFigure, _)| one.unit.higher_is_better().is_none();
     let sides = if losses(page).into_iter().any(has_no_side) {
-        " Of counts and shares, less is taken for better."
+        " For counts and shares, less is better."
     } else {
         ""
     };
