@@ -74,7 +74,7 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
     }
     script.push_str(&common::no_dies(vnode, topology, "Nova"));
     script.push_str(&tunables.missing_text("Nova"));
-    script.push_str(&common::not_isolated(plan, "Nova keeps its other machines off, no more"));
+    script.push_str(&common::not_isolated(plan, "Nova excludes its other machines only"));
     script
 }
 

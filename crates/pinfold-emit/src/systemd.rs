@@ -84,9 +84,7 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
 /// Excludes the host's own tasks from the vCPUs' CPUs.
 fn host(text: &mut String, plan: &Plan) {
     if reserved(plan).is_empty() {
-        text.push_str(
-            "# This plan shares its CPUs with the host: no unit keeps other tasks off.\n",
-        );
+        text.push_str("# This plan shares its CPUs with the host: no unit excludes other tasks.\n");
         return;
     }
     for unit in ["init.scope", "system.slice", "user.slice"] {
