@@ -180,7 +180,7 @@ fn changes(line: &[String], topology: &Topology) -> String {
             .to_owned();
     }
     if standings.iter().all(|one| *one == BootParameterState::There) {
-        return "# This host boots with all of this line already: nothing is to be changed.\n"
+        return "# This host already boots with all of these parameters: no change is needed.\n"
             .to_owned();
     }
     let mut text =
@@ -194,7 +194,7 @@ fn changes(line: &[String], topology: &Topology) -> String {
         };
         text.push_str(&format!("#   {}\n", safe(&change)));
     }
-    text + "# Where that line is:\n" + PLACES + "# These parameters as they are to be:\n"
+    text + "# Where that line is:\n" + PLACES + "# The parameters after the change:\n"
 }
 
 /// Parameters that exclude the host's tasks from the CPUs of vCPUs; empty if the plan does not

@@ -51,7 +51,7 @@ pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Stri
     text.push_str(&iothreads(vnode, &guest));
     text.push_str(&common::no_dies(vnode, topology, "KubeVirt"));
     text.push_str(&tunables.missing_text("A KubeVirt manifest"));
-    text.push_str(&common::not_isolated(plan, "the kubelet keeps other pods off, no more"));
+    text.push_str(&common::not_isolated(plan, "the kubelet excludes other pods only"));
     remarks(&mut text, plan, vnode, &guest, topology);
     text
 }
@@ -155,8 +155,8 @@ fn iothreads(vnode: &VnodePlan, guest: &Guest) -> String {
 fn remarks(text: &mut String, plan: &Plan, vnode: &VnodePlan, guest: &Guest, topology: &Topology) {
     let nodes = common::nodes(vnode, topology);
     text.push_str(&format!(
-        "# Cannot be said here: which CPUs. The kubelet's CPU manager chooses them: run it with\n\
-         # --cpu-manager-policy=static --reserved-cpus={}",
+        "# Not expressible here: which CPUs. The kubelet's CPU manager chooses them: run it \
+         with\n# --cpu-manager-policy=static --reserved-cpus={}",
         reserved(plan, vnode, guest, topology)
     ));
     if guest.threads > 1 {
@@ -167,9 +167,7 @@ fn remarks(text: &mut String, plan: &Plan, vnode: &VnodePlan, guest: &Guest, top
         _ => " and --topology-manager-policy=restricted\n# (single-numa-node would reject a machine of several nodes).\n",
     });
     if !guest.pinned {
-        text.push_str(
-            "# The plan leaves its vCPUs floating, so no dedicated CPUs are asked for.\n",
-        );
+        text.push_str("# The plan leaves its vCPUs floating, so it requests no dedicated CPUs.\n");
     }
     if guest.pinned && common::siblings(vnode, topology) == Siblings::Idle {
         text.push_str(

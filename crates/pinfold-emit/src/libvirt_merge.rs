@@ -68,7 +68,7 @@ pub fn libvirt_into(
     };
     if let Some((manager, _)) = Manager::from_root(root) {
         merge.notes.push(format!(
-            "{} writes this file, and a change of it is lost at the next start: {}",
+            "{} writes this file, and changes are lost at the next start: {}",
             manager.name(),
             manager.instead()
         ));
@@ -143,7 +143,7 @@ impl<'a, 'x> Merge<'a, 'x> {
                     self.domain.vcpus.value
                 );
                 let mut error = error_at(fixed, why);
-                error.hint = Some("plan for as many vCPUs as the domain has, or take <vcpus> out");
+                error.hint = Some("plan for as many vCPUs as the domain has, or remove <vcpus>");
                 return Err(error);
             }
             if let Some(cell) = self.domain.cells.first() {
@@ -151,10 +151,10 @@ impl<'a, 'x> Merge<'a, 'x> {
                     line: cell.place.line.unwrap_or(1),
                     column: 1,
                     why: format!(
-                        "the guest's NUMA cells share out {} vCPUs, the plan has {count}",
+                        "the guest's NUMA cells have {} vCPUs, the plan has {count}",
                         self.domain.vcpus.value
                     ),
-                    hint: Some("plan for as many vCPUs as the domain has, or take <numa> out"),
+                    hint: Some("plan for as many vCPUs as the domain has, or remove <numa>"),
                 });
             }
         }
@@ -170,7 +170,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             None => line,
         };
         let why = if same {
-            "every thread has a pin of its own"
+            "every thread has its own pin"
         } else {
             "the plan has another number of vCPUs"
         };
@@ -297,7 +297,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         let why = if schedulers.is_empty() {
             "the number of vCPUs differs, and the plan has no policy"
         } else {
-            "the plan has policies of its own"
+            "the plan defines its own policies"
         };
         lines.extend(schedulers);
         lines.extend(tuned.lines.iter().cloned());
@@ -333,7 +333,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             old = old.chars().take(LONGEST_SHOWN).collect::<String>() + "…";
         }
         let row = node.document().text_pos_at(node.range().start).row;
-        self.notes.push(format!("line {row}: {old} was exchanged: {why}"));
+        self.notes.push(format!("line {row}: {old} was replaced: {why}"));
         format!("<!-- Pinfold: {} -->", comment_text(&format!("{why}; before: {old}")))
     }
 

@@ -63,16 +63,18 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
         script.push_str(&format!("# [libvirt]\n{conf}"));
     }
     script.push_str(
-        "# Cannot be said: the CPU of each vCPU, the emulator's own CPUs beyond cpu_shared_set, pins of iothreads.\n",
+        "# Not expressible: the CPU of each vCPU, the emulator's own CPUs beyond cpu_shared_set, \
+         pins of iothreads.\n",
     );
     if common::siblings(vnode, topology) == Siblings::Idle {
         script.push_str(
-            "# hw:cpu_thread_policy=isolate leaves the siblings of dedicated CPUs idle: what the plan puts there has no word.\n",
+            "# hw:cpu_thread_policy=isolate leaves the siblings of dedicated CPUs idle: threads \
+             that the plan puts there cannot be expressed.\n",
         );
     }
     script.push_str(&common::no_dies(vnode, topology, "Nova"));
     script.push_str(&tunables.missing_text("Nova"));
-    script.push_str(&common::not_isolated(plan, "Nova keeps its other machines off, no more"));
+    script.push_str(&common::not_isolated(plan, "Nova excludes its other machines only"));
     script
 }
 

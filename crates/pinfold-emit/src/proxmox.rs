@@ -59,10 +59,10 @@ pub fn proxmox((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Strin
     script.push_str(&tunables.missing_text("qm"));
     script.push_str(&common::not_isolated(plan, "qm cannot"));
     script.push_str(&format!(
-        "\n# Not to be had from qm: iothreads follow its disks (iothread=1), and keep the CPUs of the emulator here.\n\
-         # The storage \"local\" must hold snippets: Datacenter, Storage, local, Content.\n\
-         mkdir -p /var/lib/vz/snippets\n\
-         cat >/var/lib/vz/snippets/pinfold-{name}.sh <<'END_OF_HOOK'\n"
+        "\n# Not possible with qm: iothreads follow its disks (iothread=1), and keep the CPUs of \
+         the emulator here.\n# The storage \"local\" must allow snippets: Datacenter, Storage, \
+         local, Content.\nmkdir -p /var/lib/vz/snippets\ncat \
+         >/var/lib/vz/snippets/pinfold-{name}.sh <<'END_OF_HOOK'\n"
     ));
     script.push_str(&hook(vnode));
     script.push_str(&format!(
@@ -84,9 +84,9 @@ fn smp(vnode: &VnodePlan, topology: &Topology) -> String {
     let hint = if threads > 1 { topoext(topology) } else { "" };
     let of_die = if dies > 1 { format!("dies={dies},") } else { String::new() };
     format!(
-        "# qm has no word for threads and dies: QEMU takes the later -smp. This replaces other --args.\n\
-         {hint}\
-         qm set \"$vmid\" --args '-smp {vcpus},sockets={sockets},{of_die}cores={},threads={threads},maxcpus={vcpus}'\n",
+        "# qm has no option for threads and dies: QEMU uses the last -smp. This replaces other \
+         --args.\n{hint}qm set \"$vmid\" --args '-smp \
+         {vcpus},sockets={sockets},{of_die}cores={},threads={threads},maxcpus={vcpus}'\n",
         guest.cores / dies
     )
 }

@@ -143,10 +143,10 @@ fn header(script: &mut String, plan: &Plan, vnode: &VnodePlan, command: &Command
         ),
     );
     for smp in command.values("smp") {
-        comment(script, &format!("Your `-smp {smp}` gave way to the plan's guest topology."));
+        comment(script, &format!("The plan's guest topology replaces your `-smp {smp}`."));
     }
     if command.line.has("daemonize") {
-        comment(script, "Your `-daemonize` was taken out: this script stays QEMU's parent.");
+        comment(script, "Your `-daemonize` was removed: this script stays QEMU's parent.");
     }
     if command.stays_stopped() {
         comment(script, "As you asked, QEMU is pinned and left stopped (-S or -incoming).");

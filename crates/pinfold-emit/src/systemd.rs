@@ -65,9 +65,9 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
     text.push_str(if !machine {
         ""
     } else {
-        "# systemd has no word for single threads. The vCPUs' pins, from a QEMU with\n\
-         # -qmp unix:%t/pinfold.sock,server=on,wait=off and the plan (`--json`) in a file:\n\
-         # ExecStartPost=pinfold apply --qmp %t/pinfold.sock --plan /etc/pinfold/plan.json\n"
+        "# systemd has no directive for single threads. The vCPUs' pins, from a QEMU with\n# -qmp \
+         unix:%t/pinfold.sock,server=on,wait=off and the plan (`--json`) in a file:\n# \
+         ExecStartPost=pinfold apply --qmp %t/pinfold.sock --plan /etc/pinfold/plan.json\n"
     });
     text.push_str(&tunables.missing_text("systemd"));
     text.push('\n');
@@ -84,9 +84,7 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
 /// Excludes the host's own tasks from the vCPUs' CPUs.
 fn host(text: &mut String, plan: &Plan) {
     if reserved(plan).is_empty() {
-        text.push_str(
-            "# This plan shares its CPUs with the host: no unit keeps other tasks off.\n",
-        );
+        text.push_str("# This plan shares its CPUs with the host: no unit excludes other tasks.\n");
         return;
     }
     for unit in ["init.scope", "system.slice", "user.slice"] {

@@ -87,13 +87,13 @@ fn missing(script: &mut String, vnode: &VnodePlan) {
     };
     if let Some(memory) = &vnode.memory {
         let nodes = node_list(&memory.nodes);
-        line("# Memory that is there already does not move: from the next start on".to_owned());
+        line("# Allocated memory does not move: this applies from the next start on".to_owned());
         line(format!(
             "virsh numatune --domain \"$domain\" --mode strict --nodeset {nodes} --config"
         ));
     }
     line(
-        "\n# Not to be had by a command, only in the domain file (`--emit libvirt --into FILE`):"
+        "\n# Not possible with a command, only in the domain file (`--emit libvirt --into FILE`):"
             .to_owned(),
     );
     if let Some(guest) = &vnode.guest {

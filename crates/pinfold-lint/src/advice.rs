@@ -40,7 +40,7 @@ impl Change {
     fn line(&self) -> String {
         match (&self.new, &self.old) {
             (Some(new), _) => new.clone(),
-            (None, old) => format!("take out {}", old.as_deref().unwrap_or_default()),
+            (None, old) => format!("remove {}", old.as_deref().unwrap_or_default()),
         }
     }
 }
@@ -108,7 +108,7 @@ fn target_of(
         }
         Err(why) => {
             let line = match why {
-                Some(error) => format!("this file cannot be changed: {error}"),
+                Some(error) => format!("cannot change this file: {error}"),
                 None => without_target(view, conditions),
             };
             stay(diagnostics, &line, |_| true);
@@ -169,7 +169,7 @@ fn judge_by(diagnostics: &mut [Diagnostic], then: &[Diagnostic], changes: &[Chan
     }
 }
 
-const NO_LONGER: &str = "nothing: this does not hold for the placement that is advised";
+const NO_LONGER: &str = "nothing: this does not apply to the suggested placement";
 
 /// The target with what its own check still has to say of the rest of its file, where the check of
 /// the file did not: what becomes untrue by the new pins.
@@ -219,7 +219,7 @@ impl<'a> Isolation<'a> {
             line.push(format!("irqaffinity={host}"));
             let old = boot::in_place_of(&line, &lookup.topology.boot_parameters);
             let line = line.join(" ");
-            format!("the kernel parameters `{line}`{old} keep them off from boot on")
+            format!("the kernel parameters `{line}`{old} exclude them from boot on")
         });
         let isolated = Request { isolation: IsolationScope::Host, ..conditions.clone() };
         Self { topology: lookup.topology, isolated, kernel_parameters, plans: Vec::new() }
@@ -296,8 +296,8 @@ fn strategy_of<'v>(view: &'v LintContext<'_, '_>) -> Option<&'v str> {
     view.layout.defined_by.as_deref().or_else(|| is_real_time().then_some("realtime"))
 }
 
-const NO_PLAN_KEEPS_OFF: &str = "no plan of all these vCPUs keeps the host's tasks off them: plan \
-                                 fewer vCPUs, so that the host has CPUs of its own";
+const NO_PLAN_KEEPS_OFF: &str = "no plan for all these vCPUs excludes the host's tasks from them: \
+                                 plan fewer vCPUs, so that the host has its own CPUs";
 
 /// Marks diagnostics that no placement removes.
 fn stay(diagnostics: &mut [Diagnostic], line: &str, which: impl Fn(&Diagnostic) -> bool) {
@@ -313,7 +313,7 @@ fn stay(diagnostics: &mut [Diagnostic], line: &str, which: impl Fn(&Diagnostic) 
 /// The advice if no placement of this number of vCPUs is without faults.
 fn without_target(view: &LintContext<'_, '_>, conditions: &Request) -> String {
     if view.layout.vcpus == 0 {
-        return "ask for fewer cores, or for another strategy".to_owned();
+        return "request fewer cores, or use another strategy".to_owned();
     }
     let vcpus = counted(view.layout.vcpus as usize, "vCPU");
     let place = match target::home(view, &conditions.avoid) {
@@ -330,9 +330,9 @@ fn without_target(view: &LintContext<'_, '_>, conditions: &Request) -> String {
             }
         ),
         None if view.layout.cells.len() > 1 => {
-            format!("{none}: take the pins out, or share out other vCPUs to the guest's cells")
+            format!("{none}: remove the pins, or assign other vCPUs to the guest's cells")
         }
-        None => format!("{none}: take the pins out, or use another host"),
+        None => format!("{none}: remove the pins, or use another host"),
     }
 }
 
@@ -416,7 +416,7 @@ fn share_out<'c>(
 }
 
 fn settled_by(by: &str) -> String {
-    format!("the lines under {by} settle this too")
+    format!("the lines under {by} fix this too")
 }
 
 /// The lines of several changes: those in place of others, then the new ones of each parent, which

@@ -187,7 +187,8 @@ impl<'a, 't> LintContext<'a, 't> {
         match &self.layout.language {
             Language::Plan | Language::Libvirt => format!("bind the memory to {nodes}"),
             Language::Running(_) => format!(
-                "start it again with its memory bound to {nodes}; migratepages moves what can move"
+                "start it again with its memory bound to {nodes}; migratepages moves the movable \
+                 pages"
             ),
         }
     }

@@ -66,7 +66,7 @@ pub fn counts(diagnostics: &[Diagnostic]) -> String {
     .filter(|(count, _)| *count > 0)
     .map(|(count, noun)| counted(count, noun))
     .collect();
-    if parts.is_empty() { "nothing is wrong with it".to_owned() } else { parts.join(", ") }
+    if parts.is_empty() { "no findings".to_owned() } else { parts.join(", ") }
 }
 
 fn head(layout: &Layout, topology: &Topology) -> String {

@@ -65,7 +65,7 @@ pub(super) fn instead(repairs: &[Repair], parents: &mut Parents<'_>) -> Vec<Stri
     let mut shown: Option<&[&str]> = None;
     for repair in repairs {
         let Some(line) = &repair.line else {
-            lines.push(format!("take out <{}>", repair.tag));
+            lines.push(format!("remove <{}>", repair.tag));
             continue;
         };
         if shown != Some(repair.path) && !repair.path.is_empty() {
@@ -129,7 +129,7 @@ fn in_words(path: &[&str], there: usize) -> String {
         missing => {
             let missing = missing.iter().map(|parent| format!("<{parent}>")).collect();
             let below = known.last().map_or("domain", |parent| tag_of(parent));
-            format!("add {} below <{below}> with:", joined(missing))
+            format!("in <{below}>, add {} with:", joined(missing))
         }
     }
 }

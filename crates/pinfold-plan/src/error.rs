@@ -25,7 +25,7 @@ pub enum PlanError {
     #[error("the request names neither a virtual machine nor a process group")]
     NoVnodes,
     /// A vnode's name is not valid.
-    #[error("the name {name:?} cannot be used: {why}")]
+    #[error("invalid name {name:?}: {why}")]
     BadName {
         /// The invalid name.
         name: String,
@@ -33,7 +33,7 @@ pub enum PlanError {
         why: &'static str,
     },
     /// A virtual machine with 0 vCPUs, or a process group with 0 cores, was requested.
-    #[error("no {what} were asked for {vnode:?}, it needs at least one")]
+    #[error("{vnode:?} has no {what}; it needs at least one")]
     NoVcpus {
         /// Name of the vnode.
         vnode: String,
@@ -41,7 +41,7 @@ pub enum PlanError {
         what: &'static str,
     },
     /// Too many vhost workers were requested.
-    #[error("{asked} vhost workers were asked for {vnode:?}, more than any virtual machine has")]
+    #[error("{vnode:?} requests {asked} vhost workers, more than any virtual machine has")]
     TooManyVhosts {
         /// Name of the vnode.
         vnode: String,
@@ -49,7 +49,7 @@ pub enum PlanError {
         asked: u32,
     },
     /// A device in the request does not exist or is not usable.
-    #[error("{device} cannot be planned for: {why}")]
+    #[error("cannot plan for the device {device}: {why}")]
     Device {
         /// The device as requested.
         device: String,
@@ -57,7 +57,7 @@ pub enum PlanError {
         why: String,
     },
     /// The CPUs cannot be kept free as requested.
-    #[error("{asked} cannot stay free on this host: {why}")]
+    #[error("cannot keep {asked} free on this host: {why}")]
     Free {
         /// The requested CPUs or share.
         asked: String,
@@ -66,7 +66,7 @@ pub enum PlanError {
     },
     /// The nodes of a vnode's CPUs have too little memory.
     #[error(
-        "{vnode:?} needs {} of memory, and {} {}",
+        "{vnode:?} needs {} of memory, but {} {}",
         size(*bytes),
         holders(nodes),
         held(bytes - missing, *all, *in_cells)
@@ -88,7 +88,7 @@ pub enum PlanError {
         nearest: Option<String>,
     },
     /// A vnode cannot be placed on the requested NUMA nodes.
-    #[error("{vnode:?} cannot be placed on {}: {why}", node_names(nodes))]
+    #[error("cannot place {vnode:?} on {}: {why}", node_names(nodes))]
     Nodes {
         /// Name of the vnode.
         vnode: String,
@@ -98,7 +98,7 @@ pub enum PlanError {
         why: String,
     },
     /// The guest's NUMA cells do not match its vCPUs, or cannot be planned.
-    #[error("the guest NUMA cells of {vnode:?} cannot be planned: {why}")]
+    #[error("cannot plan the guest NUMA cells of {vnode:?}: {why}")]
     Cells {
         /// Name of the vnode.
         vnode: String,
@@ -107,7 +107,7 @@ pub enum PlanError {
     },
     /// The nodes of a vnode's CPUs have too few huge pages.
     #[error(
-        "{vnode:?} needs {needed} pages of {} KiB, and {free} are free on {}",
+        "{vnode:?} needs {needed} pages of {} KiB, but {free} are free on {}",
         page_bytes / 1024,
         node_names(nodes)
     )]
@@ -136,7 +136,7 @@ pub enum PlanError {
         nearest: Option<String>,
     },
     /// The strategy cannot place the emulator as requested.
-    #[error("{strategy} cannot have the emulator {emulator_request}: {why}")]
+    #[error("{strategy} cannot place the emulator as `{emulator_request}`: {why}")]
     EmulatorRequest {
         /// Name of the strategy.
         strategy: String,
@@ -179,7 +179,7 @@ pub enum PlanError {
     },
     /// The strategy cannot provide that many vCPUs on this host.
     #[error(
-        "{strategy} gives at most {} on this host, {asked} were asked for: {why}",
+        "{strategy} gives at most {} on this host, the request asks for {asked}: {why}",
         numbered(*most, what)
     )]
     TooManyVcpus {
@@ -199,7 +199,7 @@ pub enum PlanError {
         fit: Option<u32>,
     },
     /// The strategy cannot provide a single vCPU on this host.
-    #[error("{strategy} cannot work on the CPUs {usable} of this host: {why}")]
+    #[error("{strategy} cannot use the CPUs {usable} of this host: {why}")]
     TooFewPus {
         /// Name of the strategy.
         strategy: String,
@@ -212,7 +212,8 @@ pub enum PlanError {
     },
     /// No CPU is left for the plan.
     #[error(
-        "no CPU is left to plan with: the cpuset of this process allows {}, and {} are to be avoided",
+        "no CPU is available for the plan: the cpuset of this process allows {}, and the request \
+         avoids {}",
         list(allowed),
         list(avoid)
     )]
@@ -223,13 +224,13 @@ pub enum PlanError {
         avoid: CpuSet,
     },
     /// All usable CPUs are isolated, so the host's own tasks would have none.
-    #[error("all usable CPUs ({usable}) are isolated, so none is left for the host's own tasks")]
+    #[error("all available CPUs ({usable}) are isolated, so none is left for the host's own tasks")]
     NoHousekeeping {
         /// The CPUs that the plan may use.
         usable: CpuSet,
     },
     /// A requested scheduling policy is not possible.
-    #[error("the policies of {vnode:?} cannot be: {why}")]
+    #[error("cannot use the scheduling policies of {vnode:?}: {why}")]
     Policy {
         /// Name of the vnode.
         vnode: String,
@@ -237,7 +238,7 @@ pub enum PlanError {
         why: String,
     },
     /// The requested pins by hand are not possible.
-    #[error("the pins by hand of {vnode:?} cannot be: {why}")]
+    #[error("cannot use the requested pins of {vnode:?}: {why}")]
     Pin {
         /// Name of the vnode.
         vnode: String,
@@ -245,7 +246,7 @@ pub enum PlanError {
         why: String,
     },
     /// An iothread's ID is not valid.
-    #[error("the iothread id {id:?} cannot be used: {why}")]
+    #[error("invalid iothread id {id:?}: {why}")]
     BadIothread {
         /// The invalid ID.
         id: String,
@@ -257,27 +258,29 @@ pub enum PlanError {
 const POLICY_HINT: &str = "name roles that the plan has, and a strategy that keeps the emulator \
     and the iothreads off real-time vCPUs, such as balanced or low-latency";
 
-const NODES_HINT: &str = "name other nodes, or none: without a binding (<numatune> in a domain \
-    file) the plan chooses the nodes";
+const NODES_HINT: &str = "name other nodes, or remove the binding (<numatune> in a domain file): \
+                          the plan then chooses the nodes";
 
-const CELLS_HINT: &str = "give each cell neighbouring vCPUs and plan one machine at a time; without \
-    cells (<numa> in a domain file) the plan makes its own";
+const CELLS_HINT: &str = "give each cell consecutive vCPUs and plan one machine at a time; without \
+                          cells (<numa> in a domain file) the plan defines them";
 
 const DEVICE_HINT: &str = "`lspci -D` shows the addresses; or name the device's node as node:N";
 
-const NO_HOUSEKEEPING_HINT: &str = "leave at least one CPU out of `isolcpus=`, of isolated partitions and of what is to be avoided";
+const NO_HOUSEKEEPING_HINT: &str = "leave at least one CPU out of `isolcpus=`, of isolated \
+                                    partitions and of the avoided CPUs";
 
-const PIN_HINT: &str = "name threads that the machine or group has and CPUs that it may use; `pinfold topo` shows them";
+const PIN_HINT: &str = "name threads that the machine or group has, and CPUs that it may use; \
+                        `pinfold topo` shows the CPUs";
 
 /// The hint for memory that does not fit.
 fn less_memory(most: u64, nearest: Option<&str>) -> String {
     let other = nearest.map_or_else(String::new, |nearest| {
-        format!(", or use the strategy {nearest}, which takes the memory of more nodes")
+        format!(", or use the strategy {nearest}, which uses the memory of more nodes")
     });
     match (most, nearest) {
-        (0, Some(nearest)) => format!("use {nearest}, which takes the memory of more nodes"),
+        (0, Some(nearest)) => format!("use {nearest}, which uses the memory of more nodes"),
         (0, None) => "place it on nodes that have memory".to_owned(),
-        (_, _) => format!("ask for at most {}{other}", size_below(most)),
+        (_, _) => format!("request at most {}{other}", size_below(most)),
     }
 }
 
@@ -293,13 +296,15 @@ impl PlanError {
                 Some("`pinfold plan --list` shows all strategies".to_owned())
             }
             PlanError::NoVnodes => Some("name at least one in the request file".to_owned()),
-            PlanError::BadName { .. } => Some("give each machine and group a name of its own".to_owned()),
-            PlanError::NoVcpus { what: "vCPUs", .. } => {
-                Some("ask for one vCPU or more, or for auto".to_owned())
+            PlanError::BadName { .. } => {
+                Some("give each machine and group a unique name".to_owned())
             }
-            PlanError::NoVcpus { what, .. } => Some(format!("ask for one or more {what}")),
+            PlanError::NoVcpus { what: "vCPUs", .. } => {
+                Some("request one or more vCPUs, or auto".to_owned())
+            }
+            PlanError::NoVcpus { what, .. } => Some(format!("request one or more {what}")),
             PlanError::TooManyVhosts { .. } => {
-                Some("give the number of its vhost queue pairs".to_owned())
+                Some("specify the number of its vhost queue pairs".to_owned())
             }
             PlanError::Device { .. } => Some(DEVICE_HINT.to_owned()),
             PlanError::Free { .. } => Some("keep fewer CPUs free".to_owned()),
@@ -309,12 +314,15 @@ impl PlanError {
             PlanError::Nodes { .. } => Some(NODES_HINT.to_owned()),
             PlanError::Cells { .. } => Some(CELLS_HINT.to_owned()),
             PlanError::HugePages { needed, free, .. } => Some(format!(
-                "make {} more of them there (hugeadm, or hugepages= at boot), or ask for other pages",
+                "reserve {} more of them there (hugeadm, or hugepages= at boot), or request \
+                 another page size",
                 needed - free
             )),
-            PlanError::EmulatorRequest { .. } => {
-                Some("use balanced on a host whose first core has siblings, or leave the emulator as usual".to_owned())
-            }
+            PlanError::EmulatorRequest { .. } => Some(
+                "use balanced on a host whose first core has siblings, or set the emulator to \
+                      usual"
+                    .to_owned(),
+            ),
             PlanError::GuestSmt { nearest, .. }
             | PlanError::WrongKind { nearest, .. }
             | PlanError::NoRoom { nearest, fit: None, .. } => {
@@ -331,14 +339,13 @@ impl PlanError {
                 nearest.as_ref().map(|nearest| format!("use {nearest}, which works on these CPUs"))
             }
             PlanError::NoPus { .. } => Some(
-                "avoid fewer CPUs, or start Pinfold in a cgroup with a wider cpuset"
-                    .to_owned(),
+                "avoid fewer CPUs, or start Pinfold in a cgroup with a wider cpuset".to_owned(),
             ),
             PlanError::NoHousekeeping { .. } => Some(NO_HOUSEKEEPING_HINT.to_owned()),
             PlanError::Policy { .. } => Some(POLICY_HINT.to_owned()),
             PlanError::Pin { .. } => Some(PIN_HINT.to_owned()),
             PlanError::BadIothread { .. } => {
-                Some("give each iothread the id that it has in `-object iothread,id=`".to_owned())
+                Some("use the id of the iothread in `-object iothread,id=`".to_owned())
             }
         }
     }
@@ -437,9 +444,9 @@ impl PlanError {
 fn fewer_units(most: &str, asked: u32, nearest: Option<&str>) -> String {
     match nearest {
         Some(nearest) => {
-            format!("ask for at most {most}, or use the strategy {nearest}, which gives {asked}")
+            format!("request at most {most}, or use the strategy {nearest}, which gives {asked}")
         }
-        None => format!("ask for at most {most}"),
+        None => format!("request at most {most}"),
     }
 }
 
@@ -473,7 +480,7 @@ fn held(most: u64, all: u64, in_cells: bool) -> String {
         (false, _) => size_below(most),
         (true, false) => format!("{} left of {}", size_below(most), size_below(all)),
         (true, true) => format!(
-            "{}, of which a machine with a NUMA cell on each can have {}",
+            "{}, of which a machine with a NUMA cell on each node can use {}",
             size_below(all),
             size_below(most)
         ),

@@ -124,7 +124,7 @@ pub fn fill(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
     let first = request.vnodes.first().ok_or(PlanError::NoVnodes)?;
     let one = plan(strategy, topology, &copy(request, first, 1))?;
     if !is_whole(&one, request) {
-        let text = "not even one fits with a CPU for each vCPU and one left for the host's tasks";
+        let text = "not even one fits, with a CPU for each vCPU and one for the host's tasks";
         return Ok(report(one, text.to_owned()));
     }
     let most = count_most(topology, request, &one);
@@ -134,7 +134,7 @@ pub fn fill(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
         Work::Processes { .. } => "group",
     };
     let text = format!(
-        "{} like {} {} on this host with a CPU for each vCPU and one left for the host's tasks",
+        "{} like {} {} on this host, with a CPU for each vCPU and one for the host's tasks",
         counted(count, what),
         first.name,
         agree(count as usize, "fits", "fit")

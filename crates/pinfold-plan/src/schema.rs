@@ -55,15 +55,11 @@ impl SchemaError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            SchemaError::NotJson { .. } => {
-                Some("a plan is written by `pinfold plan --json`".to_owned())
-            }
+            SchemaError::NotJson { .. } => Some("`pinfold plan --json` writes a plan".to_owned()),
             SchemaError::Format { found: Some(found) } if found.starts_with("pinfold-plan/") => {
-                Some("it was written by another version of Pinfold; plan anew".to_owned())
+                Some("another version of Pinfold wrote it; create a new plan".to_owned())
             }
-            SchemaError::Format { .. } => {
-                Some("a plan is written by `pinfold plan --json`".to_owned())
-            }
+            SchemaError::Format { .. } => Some("`pinfold plan --json` writes a plan".to_owned()),
             SchemaError::Field { .. } => None,
         }
     }

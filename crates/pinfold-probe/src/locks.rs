@@ -318,7 +318,7 @@ fn lost(watched: &Watched, reading: &FutexReading) -> Vec<String> {
         }
     };
     report(watched.gone.into(), "threads had ended before the observation began");
-    report(reading.lost, "calls for which there was no room");
+    report(reading.lost, "calls that exceeded the table size");
     report(
         reading.unseen,
         "calls whose beginning was not seen, mostly those under way at the start",

@@ -324,8 +324,8 @@ fn of_reading(watched: &Watched, reading: &SchedReading, others: &[(Tid, Tid)]) 
     };
     report(watched.gone.into(), "threads had ended before the observation began");
     report(strangers.into(), "child processes of the machine, which are not of it");
-    report(reading.unborn, "threads created meanwhile, for which there was no room");
-    report(reading.nameless, "times that there was no room for a waker or a running task");
+    report(reading.unborn, "threads created during the measurement that exceeded the table size");
+    report(reading.nameless, "wakers or running tasks that exceeded the table size");
     report(unseen(reading), "waits whose beginning was not seen");
     report(
         reading.missed,

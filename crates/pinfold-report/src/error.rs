@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// The template engine failed.
-    #[error("the report page could not be put together: {0}")]
+    #[error("cannot create the report page: {0}")]
     Template(#[from] askama::Error),
 }
 
@@ -14,7 +14,7 @@ impl ReportError {
     pub fn hint(&self) -> Option<String> {
         match self {
             ReportError::Template(_) => Some(
-                "the results are safe in the store; this is a defect of Pinfold, please report it"
+                "the results are safe in the store; this is a bug in Pinfold, please report it"
                     .to_owned(),
             ),
         }

@@ -158,7 +158,7 @@ fn describe_comparison(
             sure,
         ),
         Verdict::Same => (format!("ranks first, but does the same as {baseline}"), sure),
-        Verdict::Worse => (format!("was chosen, yet is worse than {baseline}"), sure),
+        Verdict::Worse => (format!("was chosen, but is worse than {baseline}"), sure),
         Verdict::Unknown(why) => (
             format!("ranks first, but this run does not show whether it beats {baseline}"),
             format!("{why}; {}; {measured}", page.answer.load),
@@ -225,7 +225,7 @@ fn without_winner(page: &Page, baseline: &str) -> Headline {
             ("No placement was compared".to_owned(), format!("nothing to compare with {baseline}"))
         }
         (Some((candidate, comparison)), _) => (
-            "No placement tried gives what was asked".to_owned(),
+            "No placement tried meets the goal".to_owned(),
             format!(
                 "{} makes the {noun} {} than {baseline} does, but {}; {load}",
                 candidate.name,

@@ -109,7 +109,7 @@ fn draw(picture: &Picture) -> Drawn {
         note.insert_str(0, &format!("Each number is the {to}. "));
     }
     if picture.panels.iter().any(|panel| !panel.ideal.is_empty()) {
-        note.push_str(" The grey dashed line is what was asked.");
+        note.push_str(" The grey dashed line is the requested value.");
     }
     if let Some((what, mark)) = &picture.mark {
         note.push_str(&format!(" The dotted line stands at {what} = {mark}."));

@@ -15,7 +15,7 @@ pub enum TopologyError {
         why: String,
     },
     /// Environment variables make hwloc describe another machine.
-    #[error("hwloc would not describe this machine: the environment redirects it")]
+    #[error("hwloc cannot read this machine: environment variables redirect it")]
     Redirected,
     /// A captured host without hwloc's tree.
     #[error("{name}: the capture contains no hwloc XML ({path})")]
@@ -26,7 +26,7 @@ pub enum TopologyError {
         path: String,
     },
     /// A text that only describes a topology, without kernel files.
-    #[error("{name} contains a topology but no files of the kernel")]
+    #[error("{name} contains a topology but no kernel files")]
     NoKernelFiles {
         /// The text as given.
         name: String,
@@ -122,9 +122,9 @@ impl TopologyError {
                  read); or make a capture there with pinfold topo --capture > FILE"
             }
             TopologyError::Capabilities { .. } => {
-                "make the file anew with virsh capabilities > FILE.xml, or lstopo FILE.xml"
+                "create the file again with virsh capabilities > FILE.xml, or lstopo FILE.xml"
             }
-            TopologyError::Xml { .. } => "make the file anew with lstopo FILE.xml",
+            TopologyError::Xml { .. } => "create the file again with lstopo FILE.xml",
             TopologyError::Synthetic { .. } => {
                 "write levels from the outside in, each with its count below the one before, \
                  and end with pu: \"package:2 l3:1(size=16MB) core:4 pu:2\""

@@ -41,20 +41,20 @@ fn guest(topology: &Topology) -> Option<Finding> {
         Finding::warning(
             "virtual machine",
             format!(
-                "this machine is itself a guest of {hypervisor}: cores, caches and NUMA nodes \
-                 are what the hypervisor shows, and its CPUs may share real cores"
+                "this machine is itself a guest of {hypervisor}, which defines its cores, caches \
+                 and NUMA nodes; its CPUs may share real cores"
             ),
         )
         .with_hint(
-            "ask the provider for dedicated cores with their real topology; \
-             trust measurements more than layouts",
+            "ask the provider for dedicated cores with their real topology; rely on measurements \
+             rather than on the topology",
         ),
     )
 }
 
 fn no_place(topology: &Topology) -> Option<Finding> {
     topology.allowed.is_empty().then(|| {
-        Finding::problem("allowed CPUs", "this process may use none of the online CPUs")
+        Finding::problem("allowed CPUs", "this process may not use any online CPU")
             .with_hint("start it in a cgroup whose cpuset has online CPUs")
     })
 }
@@ -66,7 +66,7 @@ fn disagreement(topology: &Topology, facts: &Facts) -> Option<Finding> {
     (!unplaced.is_empty()).then(|| {
         Finding::warning(
             format!("CPU {unplaced}"),
-            "online, but not in hwloc's tree: a CPU was hot-plugged meanwhile, or this is a \
+            "online, but not in hwloc's topology: a CPU was just hot-plugged, or this is a \
              container with its own view of online CPUs",
         )
         .with_hint("run it again")
@@ -110,7 +110,8 @@ fn half_smt(topology: &Topology) -> Option<Finding> {
         Finding::warning(
             "smt",
             format!(
-                "{} of {} cores {} lost a sibling (CPU {}): equal plans give unequal vCPUs",
+                "{} of {} cores {} an offline sibling (CPU {}): the same plan gives vCPUs of \
+                 different speed",
                 narrow.len(),
                 topology.cores.len(),
                 agree(narrow.len(), "has", "have"),
@@ -129,7 +130,7 @@ fn isolated(topology: &Topology) -> Option<Finding> {
     (!isolated.is_empty()).then(|| {
         Finding::note(
             format!("CPU {isolated}"),
-            "isolated: the scheduler does not balance them, so several threads on a set of \
+            "isolated: the scheduler does not balance them, so threads that may use several of \
              them all stay on one",
         )
         .with_hint("bind each thread to one CPU there")
@@ -144,7 +145,7 @@ fn not_allowed(topology: &Topology) -> Option<Finding> {
     let text = "online, but outside the cpuset of this process's cgroup";
     Some(
         Finding::warning(format!("CPU {denied}"), text)
-            .with_hint("start Pinfold in a cgroup with the whole machine, or plan without them"),
+            .with_hint("start Pinfold in a cgroup with all CPUs, or plan without them"),
     )
 }
 
@@ -194,7 +195,7 @@ fn hybrid(topology: &Topology) -> Option<Finding> {
 
 fn no_l3(topology: &Topology) -> Option<Finding> {
     (topology.l3.is_empty() && !matches!(topology.source, Source::Synthetic(_))).then(|| {
-        Finding::note("L3", "the source shows no level-3 cache: which cores share one is unknown")
+        Finding::note("L3", "the source reports no L3 cache: which cores share one is unknown")
     })
 }
 
@@ -278,9 +279,9 @@ fn no_memory_nodes(topology: &Topology, facts: &Facts) -> Option<Finding> {
 fn assumed_packages(tables: &Tables) -> Option<Finding> {
     tables.packages_assumed.then(|| {
         let text = if tables.packages.len() > 1 {
-            "the source names no packages: each NUMA node is treated as one"
+            "the source reports no packages: each NUMA node is treated as one"
         } else {
-            "the source names no packages: the machine is treated as one"
+            "the source reports no packages: the machine is treated as one"
         };
         Finding::note("package", text)
     })
@@ -289,7 +290,7 @@ fn assumed_packages(tables: &Tables) -> Option<Finding> {
 fn assumed_cores(tables: &Tables) -> Option<Finding> {
     tables
         .cores_assumed
-        .then(|| Finding::note("core", "the source names no cores: each CPU is treated as one"))
+        .then(|| Finding::note("core", "the source reports no cores: each CPU is treated as one"))
 }
 
 #[cfg(test)]

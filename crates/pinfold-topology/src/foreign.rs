@@ -44,7 +44,7 @@ pub(crate) fn of_archive(bytes: &[u8], packing: Packing) -> Result<SnapshotHost,
         Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(bytes)),
         Packing::Plain => Box::new(bytes),
     };
-    let fail = |error: std::io::Error| format!("the archive cannot be read: {error}");
+    let fail = |error: std::io::Error| format!("cannot read the archive: {error}");
     let mut archive = tar::Archive::new(unpacked.take(MAX_ARCHIVE_BYTES));
     let mut tree = SnapshotHost::new();
     let mut gathered = GatheredCpuset::default();

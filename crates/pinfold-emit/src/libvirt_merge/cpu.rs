@@ -70,7 +70,8 @@ impl<'a, 'x> Merge<'a, 'x> {
         let (mut cores, mut threads) = (guest.cores, guest.threads);
         if board == Board::WithoutThreads && threads > 1 {
             self.notes.push(
-                "the board of the file shows no threads: the guest takes each vCPU for a core"
+                "the machine type of the file shows no threads: the guest treats each vCPU as a \
+                 core"
                     .to_owned(),
             );
             (cores, threads) = (cores * threads, 1);
@@ -88,7 +89,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         let clusters = if cores.is_multiple_of(wished.max(1)) { wished.max(1) } else { 1 };
         if clusters != wished {
             self.notes.push(format!(
-                "clusters='{wished}' of the file does not divide {cores} cores, and is left out"
+                "clusters='{wished}' of the file does not divide {cores} cores, and was removed"
             ));
         }
         Shape { clusters, cores: cores / clusters, ..shape }

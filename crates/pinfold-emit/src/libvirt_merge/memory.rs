@@ -36,11 +36,12 @@ impl<'a, 'x> Merge<'a, 'x> {
             // The size was not chosen for this plan, so it is no reason to refuse it.
             None if memory.bytes.is_none() => Ok(none),
             None => Err(DomainError {
-                hint: Some("ask for memory that is a multiple of the page size for each cell"),
+                hint: Some("request memory that is a multiple of the page size for each cell"),
                 ..error_at(
                     child(self.root, "memory").unwrap_or(self.root),
                     format!(
-                        "{bytes} bytes of memory cannot be shared out to {} NUMA cells in whole pages of {page} bytes",
+                        "{bytes} bytes of memory cannot be divided among {} NUMA cells in whole \
+                         pages of {page} bytes",
                         cells.len(),
                     ),
                 )
@@ -111,12 +112,10 @@ impl<'a, 'x> Merge<'a, 'x> {
         };
         if let Some(numa) = child(self.root, "cpu").and_then(|cpu| child(cpu, "numa")) {
             return Err(DomainError {
-                hint: Some("ask for the memory that the cells have, or change their sizes first"),
+                hint: Some("request the memory that the cells have, or change their sizes first"),
                 ..error_at(
                     numa,
-                    format!(
-                        "the cells of the file do not hold the {bytes} bytes that were asked for"
-                    ),
+                    format!("the cells of the file do not have the requested {bytes} bytes"),
                 )
             });
         }
@@ -299,7 +298,7 @@ fn nodes_of(vnode: &VnodePlan, topology: &Topology, cell: Option<&Cell>) -> Vec<
 
 fn torn(cell: &Located<Cell>, bound: &[NodeId], there: &[NodeId]) -> DomainError {
     let why = format!(
-        "cell {} has its memory on node {}, the plan has its vCPUs on node {}",
+        "cell {} has its memory on node {}, but the plan has its vCPUs on node {}",
         cell.value.id,
         node_list(bound),
         node_list(there)
@@ -308,8 +307,6 @@ fn torn(cell: &Located<Cell>, bound: &[NodeId], there: &[NodeId]) -> DomainError
         line: cell.place.line.unwrap_or(1),
         column: 1,
         why,
-        hint: Some(
-            "plan for this file alone (--into without --request or --vm), or exchange its cells",
-        ),
+        hint: Some("plan for this file only (--into without --request or --vm), or swap its cells"),
     }
 }

@@ -71,13 +71,14 @@ fn smp(cpu: &mut Cpu, guest: &GuestTopology, caches: Caches, board: Board, comma
         shape.push_str(&format!(",clusters={clusters}"));
     } else if clusters > 1 {
         cpu.notes
-            .push(format!("clusters={clusters} does not divide {cores} cores: it is left out."));
+            .push(format!("clusters={clusters} does not divide {cores} cores and was removed."));
     }
     shape.push_str(&format!(",cores={cores},threads={}", guest.threads));
     cpu.words.push(("-smp", shape));
     if caches.dies > 1 && !board.dies {
         cpu.notes.push(format!(
-            "The vCPUs lie in {} L3 caches on each socket; this board has no dies to say so.",
+            "The vCPUs use {} L3 caches on each socket; this machine type has no dies to express \
+             that.",
             caches.dies
         ));
     }

@@ -51,7 +51,7 @@ pub(super) fn options(vnode: &VnodePlan, topology: &Topology, command: &Command<
     };
     match &memory.bytes {
         Some(planned) if asked.is_some_and(|asked| asked != *planned) => {
-            options.notes.push(format!("Your -m gave way to the plan's {planned} bytes."));
+            options.notes.push(format!("The plan's {planned} bytes replace your -m."));
         }
         Some(_) | None => {}
     }

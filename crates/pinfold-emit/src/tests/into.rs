@@ -153,7 +153,7 @@ fn schedulers_of_the_file_stay_unless_the_plan_names_some() {
     layout.vnodes[0].threads[0].policy = Some(Policy::RoundRobin { priority: 2 });
     let text = libvirt_into(xml, one(&layout), &topology).unwrap().text;
     assert!(text.contains("<vcpusched vcpus='0' scheduler='rr' priority='2'/>"), "{text}");
-    let why = "<!-- Pinfold: the plan has policies of its own; before: ";
+    let why = "<!-- Pinfold: the plan defines its own policies; before: ";
     assert!(text.contains(&format!("{why}{old} -->")), "{text}");
     assert_eq!(text.matches("fifo").count(), 1, "{text}");
 }
@@ -233,7 +233,7 @@ fn a_comment_holds_the_scheduler_that_gave_way() {
         "<domain type='qemu'>\n  <vcpu>1</vcpu>\n  <cputune>\n    {old}\n  </cputune>\n</domain>"
     );
     let merged = libvirt_into(&xml, one(&layout), &topology).unwrap();
-    gave_way(&merged, "the plan has policies of its own", old, "<vcpupin vcpu='0'");
+    gave_way(&merged, "the plan defines its own policies", old, "<vcpupin vcpu='0'");
     assert!(merged.text.contains("<vcpusched vcpus='0' scheduler='fifo' priority='3'/>"));
 }
 
@@ -260,7 +260,8 @@ fn refusals_name_line_and_column() {
     let dtd = "<!DOCTYPE domain [<!ENTITY a \"b\">]>\n<domain/>";
     check(
         dtd,
-        "line 1, column 1: the file has a document type, which could define entities without bound",
+        "line 1, column 1: the file has a document type (<!DOCTYPE>), which could define an \
+         unlimited number of entities",
     );
     check(
         "<domain>&a;</domain>",
@@ -269,7 +270,7 @@ fn refusals_name_line_and_column() {
     check("<network/>", "line 1, column 1: the file's element is <network>, not <domain>");
     check(
         "<domain type='qemu'>\n <vcpu>many</vcpu></domain>",
-        "line 2, column 2: <vcpu>many</vcpu> is no number of vCPUs",
+        "line 2, column 2: <vcpu>many</vcpu>: not a number of vCPUs",
     );
 }
 
@@ -300,7 +301,7 @@ fn half_a_cputune_is_refused() {
     check_tune("<emulatorpin cpuset=''/>", "line 4, column 3: cpuset=\"\": the list is empty");
     check_tune(
         "<emulatorpin cpuset='0-7:2'/>",
-        "line 4, column 3: cpuset=\"0-7:2\": libvirt knows no step in a list",
+        "line 4, column 3: cpuset=\"0-7:2\": libvirt does not support a step in a list",
     );
     for list in ["8-3", "^2", "2147483648", "0-", "a", "20000"] {
         let error = libvirt_into(
@@ -330,7 +331,7 @@ fn half_a_cputune_is_refused() {
     );
     check(
         "<domain type='qemu'><vcpu>4</vcpu><cpu><numa>\n<cell id='0' cpus='0-3' memory='1'/></numa></cpu></domain>",
-        "line 2, column 1: the guest's NUMA cells share out 4 vCPUs, the plan has 2",
+        "line 2, column 1: the guest's NUMA cells have 4 vCPUs, the plan has 2",
     );
 }
 

@@ -294,10 +294,10 @@ fn memory_that_no_node_has_is_divided_or_refused_with_what_fits() {
     let text = libvirt(&layout, &topology).expect("one machine");
     assert_eq!(text.matches("memory='8388608'").count(), 2, "{text}");
     let error = plan("auto", &topology, &with_memory(4, 64)).expect_err("too much");
-    assert_eq!(error.to_string(), "\"vm\" needs 64 GiB of memory, and the nodes 0, 1 have 24 GiB");
-    assert_eq!(error.hint().as_deref(), Some("ask for at most 24 GiB"));
+    assert_eq!(error.to_string(), "\"vm\" needs 64 GiB of memory, but the nodes 0, 1 have 24 GiB");
+    assert_eq!(error.hint().as_deref(), Some("request at most 24 GiB"));
     for finding in layout.findings.iter().filter(|finding| finding.subject == "NUMA") {
-        assert_eq!(finding.hint.as_deref(), Some("ask for at most 12 GiB of memory"));
+        assert_eq!(finding.hint.as_deref(), Some("request at most 12 GiB of memory"));
     }
     let (a, b) = (("a", 8), ("b", 4));
     let three = Request::from_vnodes(
@@ -313,7 +313,7 @@ fn memory_that_no_node_has_is_divided_or_refused_with_what_fits() {
     assert!(text.contains(" left of 12 GiB") || text.contains(" left of 24 GiB"), "{text}");
     let error = plan("realtime", &topology, &with_memory(2, 16)).expect_err("one node");
     let hint = error.hint().expect("a hint");
-    assert!(hint.starts_with("ask for at most 12 GiB, or use the strategy low-latency"), "{hint}");
+    assert!(hint.starts_with("request at most 12 GiB, or use the strategy low-latency"), "{hint}");
 }
 
 /// A number of vCPUs that fills no cores is given a core each where cores are idle.

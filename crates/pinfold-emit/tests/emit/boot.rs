@@ -105,7 +105,7 @@ fn the_cores_of_an_explanation_add_up() {
     let isolated = text("isolated-realtime.capture", "realtime", 2);
     let line = "2 cores (CPUs 6-7,14-15) stay unused: they are isolated";
     assert!(
-        isolated.contains("the host's tasks keep 4 of 8 cores") && isolated.contains(line),
+        isolated.contains("the host's tasks have 4 of 8 cores") && isolated.contains(line),
         "{isolated}"
     );
     let offline = text("half-offline-smt.capture", "realtime", 3);

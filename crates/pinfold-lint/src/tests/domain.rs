@@ -146,7 +146,7 @@ fn cells_of_a_file_stay_and_get_their_nodes() {
     let layout = plan("compact", &topology, &pinfold_samples::exactly(16)).unwrap();
     let error = libvirt_into(&cells([0, 1]), one(&layout), &topology).unwrap_err();
     assert!(
-        error.why.contains("cell 1 has its memory on node 1, the plan has its vCPUs on node 0"),
+        error.why.contains("cell 1 has its memory on node 1, but the plan has its vCPUs on node 0"),
         "{error}"
     );
     assert!(error.hint.is_some() && error.line > 1);

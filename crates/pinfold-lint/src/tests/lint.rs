@@ -292,12 +292,12 @@ fn many_machines_on_one_host() {
     let chain = layouts((0..MANY).map(|number| vm(number, number, number + 1)).collect());
     let found = twice(&chain);
     assert_eq!(found.len(), MANY as usize - 1);
-    assert_eq!(found[0].what, "CPU 1 carries vCPUs of \"vm0\" and \"vm1\"");
+    assert_eq!(found[0].what, "CPU 1 has vCPUs of \"vm0\" and \"vm1\"");
     // All on the same two CPUs: one diagnostic that names some machines and counts the others.
     let heap = layouts((0..MANY).map(|number| vm(number, 0, 1)).collect());
     let found = twice(&heap);
     assert_eq!(found.len(), 1);
-    assert!(found[0].what.starts_with("the CPUs 0-1 carry vCPUs of \"vm0\""), "{}", found[0].what);
+    assert!(found[0].what.starts_with("the CPUs 0-1 have vCPUs of \"vm0\""), "{}", found[0].what);
     assert!(found[0].what.ends_with("and 494 more"), "{}", found[0].what);
 }
 

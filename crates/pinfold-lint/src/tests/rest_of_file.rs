@@ -215,7 +215,7 @@ fn emulated_devices() {
     let found = diagnostics_of(&domain("", &devices(two)), "disk-emulated");
     assert_eq!(
         found.instead[1..],
-        ["<target dev='vdb' bus='virtio'/>", "and take out its <address type='drive' …/>"]
+        ["<target dev='vdb' bus='virtio'/>", "and remove its <address type='drive' …/>"]
     );
     let both = "<controller type='usb' index='0' model='qemu-xhci'/>\
                 <controller type='usb' index='1' model='piix3-uhci'/>";

@@ -20,32 +20,33 @@ impl Fault for BackingFault {
             BackingFault::NotLocked => Words::new(
                 "memory-not-locked",
                 "the vCPUs are real-time threads, and the host may swap, merge or move the guest's pages",
-                "a vCPU that touches such a page stops until the host has brought it back",
+                "a vCPU that accesses such a page stops until the host has restored it",
             )
             .instead([
                 "<memoryBacking><nosharepages/><locked/></memoryBacking>",
-                "and a <hard_limit> in <memtune>: without it the limit on locked memory is gone",
+                "and a <hard_limit> in <memtune>: without it libvirt sets no limit on locked memory",
             ]),
             BackingFault::LockedLimit { by_device } => {
-                let why = if *by_device { "a device of the host locks" } else { "the file locks" };
+                let why = if *by_device { "a passed-through device locks" } else { "the file locks" };
                 Words::new(
                     "locked-limit",
-                    format!("{why} all of the guest's memory, and hard_limit allows no more than that"),
+                    format!("{why} all of the guest's memory, but hard_limit allows exactly that \
+                             amount"),
                     "libvirt makes hard_limit the limit on locked pages too: QEMU needs some for itself, and the \
                      machine does not start, or is killed when it reaches the limit",
                 )
             }
             BackingFault::PartOfAPage { whole } => Words::new(
                 "huge-page-multiple",
-                "the guest's memory is no whole number of its huge pages",
-                "QEMU does not start with it, or takes one page more",
+                "the guest's memory is not a multiple of its huge page size",
+                "QEMU does not start, or allocates one page more",
             )
             .instead([whole]),
             BackingFault::SmallPages { huge } => Words::new(
                 "no-huge-pages",
-                "the memory of a guest with a device of the host is made of small pages",
-                "the device's DMA and the guest's page tables need an entry for every 4 KiB, unless the \
-                 kernel finds large pages (THP); the machine starts slowly, and misses of the TLB cost more",
+                "a guest with a passed-through device uses small pages",
+                "the IOMMU and the guest's page tables need an entry for every 4 KiB, unless the \
+                 kernel uses huge pages (THP); the machine starts slowly, and TLB misses cost more",
             )
             .instead([
                 "<memoryBacking><hugepages/></memoryBacking>".to_owned(),

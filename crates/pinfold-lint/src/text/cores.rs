@@ -54,7 +54,7 @@ impl Fault for CoreFault<'_> {
                         "share their cores with vCPUs and are",
                     )
                 ),
-                "a busy sibling takes a third to a half of a vCPU's speed away",
+                "a busy sibling reduces the speed of a vCPU by a third to a half",
             )
             .instead([
                 "give the siblings to the machine too (two vCPUs for each core, shown as threads), \
@@ -67,8 +67,8 @@ impl Fault for CoreFault<'_> {
                     describe_vcpus(slower.iter().copied()),
                     if slower.len() == 1 { "is" } else { "are" }
                 ),
-                "no guest topology can say so: the guest gives its slow CPUs the same share, and \
-                 what waits for all of them waits for the slowest",
+                "no guest topology can express this: the guest gives its slow CPUs the same share \
+                 of work, and a task that waits for all of them waits for the slowest",
             ),
         }
     }
@@ -80,7 +80,7 @@ fn on_vcpu(role: &Role, common: &Common<'_>, starves: bool) -> Words {
         Common::WithoutPin(pus) => {
             format!("{who} has no pin: it may run on {}, which belong to vCPUs", cpus(pus))
         }
-        Common::Only(pus) => format!("{who} runs on {} only, which belong to vCPUs", cpus(pus)),
+        Common::Only(pus) => format!("{who} runs only on {}, which belong to vCPUs", cpus(pus)),
         Common::Some(pus) => format!("{who} may run on {}, which belong to vCPUs", cpus(pus)),
     };
     match (role, starves) {
@@ -107,5 +107,5 @@ fn on_vcpu(role: &Role, common: &Common<'_>, starves: bool) -> Words {
 
 /// The place of a thread that has no pin.
 pub(crate) fn not_mentioned(role: &Role) -> String {
-    format!("{} is not mentioned", describe(role))
+    format!("the file does not mention {}", describe(role))
 }

@@ -43,19 +43,20 @@ impl Fault for DeviceFault {
             DeviceFault::Balloon { written } => Words::new(
                 "balloon-useless",
                 if *written {
-                    "a memory balloon, next to a device of the host"
+                    "a memory balloon together with a passed-through device"
                 } else {
-                    "a memory balloon, which libvirt adds by itself, next to a device of the host"
+                    "a memory balloon, which libvirt adds by default, together with a \
+                     passed-through device"
                 },
-                "all memory of the guest is pinned for the device's DMA, so QEMU ignores the balloon; what \
-                 is left of it is a device that wakes the guest for statistics",
+                "all memory of the guest is pinned for the device's DMA, so QEMU ignores the \
+                 balloon, which then only wakes the guest for statistics",
             )
             .instead(["<memballoon model='none'/>"]),
             DeviceFault::IothreadIdle { count } => Words::new(
                 "iothread-idle",
                 format!("{}, and no disk uses one", counted(*count, "iothread")),
-                "an iothread serves the virtio disks and controllers that name it; what names none is \
-                 served by QEMU's main loop",
+                "an iothread serves the virtio disks and controllers that name it; QEMU's main \
+                 loop serves the others",
             )
             .instead([
                 "within each virtio <disk>, with its own name and type:",
@@ -81,13 +82,13 @@ fn disks(count: usize, windows: bool, targets: &[String], addressed: bool) -> Wo
     lines.extend_from_slice(targets);
     // A drive address is not valid on the virtio bus: libvirt assigns a new one to the disk.
     if addressed {
-        lines.push("and take out its <address type='drive' …/>".to_owned());
+        lines.push("and remove its <address type='drive' …/>".to_owned());
     }
     Words::new(
         "disk-emulated",
         format!("{} on an emulated IDE or SATA (AHCI) controller", counted(count, "disk")),
-        "each request leaves the guest several times and is served by QEMU's main loop, one queue \
-         for all; virtio needs one exit and takes an iothread",
+        "each request causes several VM exits and is served by QEMU's main loop, with one queue \
+         for all; virtio needs one exit and can use an iothread",
     )
     .instead(lines)
 }
@@ -96,11 +97,11 @@ fn usb(has_xhci: bool) -> Words {
     let words = Words::new(
         "usb-not-xhci",
         "USB goes through an emulated UHCI, OHCI or EHCI controller",
-        "QEMU reads the controller's list of frames up to a thousand times a second as long as the \
-         guest drives it, in the main loop; xHCI works by events",
+        "QEMU's main loop polls the controller's frame list up to a thousand times a second while \
+         the guest uses it; xHCI is event-driven",
     );
     if has_xhci {
-        words.instead(["take them out: the file has an xHCI controller too"])
+        words.instead(["remove them: the file also has an xHCI controller"])
     } else {
         words.instead([
             "in place of all of them (Windows from 8 on, Linux and the BSDs have the driver):",
@@ -120,8 +121,8 @@ fn without_iothread(count: usize, iothreads: usize, pin: Option<&str>) -> Words 
     Words::new(
         "disk-without-iothread",
         format!("{} of QEMU's main loop", counted(count, "disk or controller")),
-        "its requests wait for whatever else the main loop does: timers, the monitor, the \
-         display, other devices",
+        "its requests wait for the other work of the main loop: timers, the monitor, the display, \
+         other devices",
     )
     .instead(lines)
 }

@@ -11,10 +11,10 @@ use super::{Fault, Words};
 pub(crate) type Enlightenment = (&'static str, Severity, &'static str);
 
 pub(crate) const WANTED: [Enlightenment; 9] = [
-    ("relaxed", Severity::Warning, "without relaxed a vCPU that waits can trip a watchdog"),
-    ("vapic", Severity::Warning, "without vapic each end of an interrupt leaves the guest"),
+    ("relaxed", Severity::Warning, "without relaxed a delayed vCPU can trigger a watchdog"),
+    ("vapic", Severity::Warning, "without vapic each end of an interrupt (EOI) causes a VM exit"),
     ("vpindex", Severity::Warning, "without vpindex there is no synic, tlbflush and ipi"),
-    ("runtime", Severity::Note, "without runtime Windows counts the time that the host took"),
+    ("runtime", Severity::Note, "without runtime Windows counts stolen time as its own"),
     ("synic", Severity::Warning, "without synic there are no synthetic timers"),
     (
         "stimer",
@@ -22,8 +22,17 @@ pub(crate) const WANTED: [Enlightenment; 9] = [
         "without synthetic timers (stimer) Windows uses the HPET or RTC, also when idle",
     ),
     ("frequencies", Severity::Note, "without frequencies Windows measures its clocks at boot"),
-    ("tlbflush", Severity::Note, "without tlbflush a flush waits for vCPUs that do not run"),
-    ("ipi", Severity::Note, "without ipi a vCPU leaves the guest for each target of an interrupt"),
+    (
+        "tlbflush",
+        Severity::Note,
+        "without tlbflush a TLB flush waits for vCPUs that are not running",
+    ),
+    (
+        "ipi",
+        Severity::Note,
+        "without ipi an interrupt to other vCPUs causes a VM exit for each \
+                             target",
+    ),
 ];
 
 /// Enlightenments that the guest does not see.
@@ -39,8 +48,8 @@ impl Fault for Hidden {
              have no effect, and Windows uses slow timers and interrupts",
         )
         .instead([
-            "take out <feature … name='hypervisor'/>; to hide KVM from a driver, \
-             <kvm><hidden state='on'/></kvm> and <vendor_id/> in <hyperv> keep the enlightenments",
+            "remove <feature … name='hypervisor'/>; to hide KVM from a driver, <kvm><hidden \
+             state='on'/></kvm> and <vendor_id/> in <hyperv> keep the enlightenments",
         ])
     }
 }

@@ -44,8 +44,8 @@ impl Fault for FloatFault<'_> {
                 let where_to = match range {
                     Range::Host => "the kernel places them".to_owned(),
                     Range::Numad => {
-                        "numad names their nodes when the machine starts (placement='auto'), and \
-                         the kernel moves them there"
+                        "numad selects their nodes when the machine starts (placement='auto'), and \
+                         the kernel moves them within these"
                             .to_owned()
                     }
                     Range::OneMask { threads, pus } => {
@@ -78,23 +78,23 @@ fn over(vcpus: &[u32], mask: &CpuSet, unknown: &Unknown<'_>) -> Words {
         Unknown::Kinds => (
             "mixed-cores",
             format!("cores of several kinds ({mask})"),
-            "the guest takes all its CPUs for equal, and each is now fast, now slow",
+            "the guest assumes that all its CPUs are equally fast, but the speed of each one varies",
         ),
         Unknown::Nodes(nodes) => (
             "nodes-crossed",
             format!("{} ({mask})", spoken(nodes)),
-            "part of the memory is remote to wherever one of them runs",
+            "part of the memory is remote wherever they run",
         ),
         Unknown::L3s(l3s) => (
             "l3-crossed",
             format!("{} ({mask})", counted(*l3s, "L3 cache")),
-            "a vCPU that moves to another L3 cache finds none of its data there, and what \
-             vCPUs share travels between the caches",
+            "a vCPU that moves to another L3 cache starts with a cold cache, and data shared by \
+             vCPUs moves between the caches",
         ),
         Unknown::Siblings(cores) => (
             "guest-siblings-hidden",
             format!(
-                "{} ({mask}), and the guest takes each vCPU for a core of its own",
+                "{} ({mask}), but the guest treats each vCPU as a separate core",
                 counted(*cores, "core")
             ),
             "the guest's scheduler cannot know which of its CPUs slow each other down",

@@ -62,7 +62,7 @@ impl Fault for GuestFault<'_> {
         match self {
             GuestFault::Count { product, vcpus } => Words::new(
                 "topology-count",
-                format!("the topology makes {product} vCPUs, the machine has {vcpus}"),
+                format!("the topology has {product} vCPUs, the machine {vcpus}"),
                 "libvirt refuses to define or start it",
             ),
             GuestFault::SiblingsLie { first, cores } => {
@@ -74,12 +74,13 @@ impl Fault for GuestFault<'_> {
                 Words::new(
                     "guest-siblings-lie",
                     format!(
-                        "the guest takes {} for threads of one core, but {}{rest}",
+                        "the guest treats {} as threads of one core, but {}{rest}",
                         describe_vcpus(first.iter().map(|spot| spot.vcpu)),
                         example.join(", ")
                     ),
-                    "the guest's scheduler spreads work over what it takes for cores: it puts two busy \
-                     tasks on one real core while another is idle, and shares caches that are not shared",
+                    "the guest's scheduler balances over the cores that it sees: it puts two busy \
+                     tasks on one real core while another is idle, and relies on shared caches \
+                     that do not exist",
                 )
             }
             GuestFault::SiblingsHidden { vcpus, core, cores } => {
@@ -91,7 +92,8 @@ impl Fault for GuestFault<'_> {
                 Words::new(
                     "guest-siblings-hidden",
                     format!(
-                        "{who} are on siblings of core {core}{rest}, but the guest takes each for a core of its own",
+                        "{who} are on siblings of core {core}{rest}, but the guest treats each as \
+                         a separate core",
                     ),
                     "the guest's scheduler cannot know which of its CPUs slow each other down: with half \
                      of them busy, two tasks share a core while another core is idle",
@@ -101,14 +103,15 @@ impl Fault for GuestFault<'_> {
                 let unwritten = if *written {
                     ""
                 } else {
-                    "without <topology> each vCPU is a socket of its own: "
+                    "without <topology> each vCPU is a separate socket: "
                 };
                 Words::new(
                     "guest-sockets-lie",
                     format!("the guest is shown {sockets} sockets, {}", limit.text()),
                     format!(
-                        "{unwritten}the guest believes that its CPUs share no L3 and keeps tasks apart that should be \
-                         near; Windows' desktop editions use at most two sockets and leave the other vCPUs idle"
+                        "{unwritten}the guest assumes that its CPUs share no L3 and does not keep \
+                         related tasks together; Windows' desktop editions use at most two \
+                         sockets and leave the other vCPUs idle"
                     ),
                 )
             }

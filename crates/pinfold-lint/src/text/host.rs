@@ -27,35 +27,35 @@ impl Fault for HostFault<'_> {
                 format!(
                     "real-time threads may run on every CPU that the host's tasks have ({hostable})"
                 ),
-                "a guest that spins stops the host: no shell, no network, no way to end it",
+                "a guest that spins blocks the host: no shell, no network, no way to stop it",
             ),
             HostFault::NoHousekeeping => Words::new(
                 "no-housekeeping",
-                "every CPU that the host's tasks may use carries a vCPU",
-                "interrupts, the emulator and every task of the host run in the time of a vCPU",
+                "every CPU that the host's tasks may use has a vCPU",
+                "interrupts, the emulator and every task of the host take CPU time from a vCPU",
             ),
             HostFault::NotIsolated { open } => Words::new(
                 "not-isolated",
                 format!(
                     "{} {} vCPUs, and the host's own tasks may run there too",
                     cpus(open),
-                    verb(open, "carries", "carry")
+                    verb(open, "has", "have")
                 ),
-                "a pin keeps a vCPU on its CPU, it does not keep others off",
+                "a pin keeps a vCPU on its CPU, but does not exclude other tasks",
             ),
             HostFault::AboveInterrupts { open, priority, interrupts } => Words::new(
                 "fifo-above-interrupts",
                 format!(
-                    "vCPUs have the real-time priority {priority} on {}, which the host uses, above \
-                     the kernel's interrupt threads ({interrupts})",
+                    "vCPUs on {}, which the host uses, have the real-time priority {priority}, \
+                     above the kernel's interrupt threads ({interrupts})",
                     cpus(open)
                 ),
                 "a guest that spins keeps interrupt threads there from running, and with them the \
                  disk, the network and finally the host",
             )
             .instead([
-                "set priority='1', which is above all ordinary tasks, or keep the host off these \
-                 CPUs as under not-isolated",
+                "set priority='1', which is above all ordinary tasks, or exclude the host from \
+                 these CPUs as under not-isolated",
             ]),
             HostFault::PriorityRange { whose } => Words::new(
                 "priority-range",

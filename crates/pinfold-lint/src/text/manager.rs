@@ -13,7 +13,7 @@ impl Fault for Managed {
         Words::new(
             "file-managed",
             format!("{} writes this file", manager.name()),
-            "a change of the file is lost at the next start of the machine",
+            "changes to the file are lost when the machine starts again",
         )
         .instead([manager.instead()])
     }

@@ -10,8 +10,8 @@ use pinfold_plan::online;
 use pinfold_plan::text::verb;
 
 /// vCPUs that share a CPU.
-const TURNS: &str = "they take turns: one that holds a guest lock can be off the CPU while another spins \
-                     for it";
+const TURNS: &str = "they share it: a vCPU that holds a guest lock may not be running while \
+                     another spins for the lock";
 
 pub(crate) enum MaskFault<'a> {
     /// Pins to CPUs of which `gone` cannot be used and `left` can; `barred` ones exist on the host.
@@ -43,7 +43,7 @@ impl Fault for MaskFault<'_> {
             MaskFault::Reserve { vcpus } => Words::new(
                 "vcpu-reserve",
                 format!(
-                    "{} {} when the machine starts and can be added later",
+                    "{} {} when the machine starts, but can be added later",
                     describe_vcpus(vcpus.iter().map(|vcpu| vcpu.0)),
                     verb(vcpus, "does not exist", "do not exist")
                 ),
@@ -56,7 +56,7 @@ impl Fault for MaskFault<'_> {
                     describe_vcpus(floating.iter().copied()),
                     if floating.len() == 1 { "has" } else { "have" },
                 ),
-                "a vCPU that floats takes turns with the pinned ones on their own CPUs",
+                "a floating vCPU competes with the pinned ones on their CPUs",
             ),
             MaskFault::SharePu { vcpus, pu } => {
                 let who = describe_vcpus(vcpus.iter().copied());
@@ -65,7 +65,7 @@ impl Fault for MaskFault<'_> {
             MaskFault::Crowded { vcpus, mask } => Words::new(
                 "vcpus-crowded",
                 format!(
-                    "{} may run on {} only ({mask}), and more are left",
+                    "{} may run on {} only ({mask}), although more CPUs are available",
                     counted(*vcpus, "vCPU"),
                     counted(mask.len(), "CPU")
                 ),
@@ -80,7 +80,7 @@ impl Fault for MaskFault<'_> {
                 Words::new(
                     "cpu-excluded",
                     format!("{role} may run on {pus}, excluded by your options{more}"),
-                    "another task was meant to have these CPUs",
+                    "these CPUs are meant for another task",
                 )
             }
             MaskFault::OnIsolated { pins, pus } => Words::new(
@@ -109,7 +109,7 @@ fn absent(pins: &[&Pin], gone: &CpuSet, barred: bool, left: &CpuSet) -> Words {
     let cost = if left.is_empty() {
         "the machine does not start, or the pin is refused (EINVAL)".to_owned()
     } else {
-        format!("{} on {left} only, not where the text says", runs(pins))
+        format!("{} on {left} only, not on all the listed CPUs", runs(pins))
     };
     let what = if left.is_empty() {
         format!("{} to {gone}: {} {why}", bound(pins), cpus(gone))
@@ -142,8 +142,8 @@ fn stray(pins: &[&Pin], vcpus: u32) -> Words {
     Words::new(
         "pin-of-nothing",
         format!("{roles} {is} pinned, but {counted}"),
-        "libvirt drops such a pin of a vCPU in silence and refuses one of an iothread; often \
-         the count or a number is a typing error, and another thread has no pin",
+        "libvirt silently drops such a pin of a vCPU and rejects one of an iothread; often the \
+         count or the number is a typo, and another thread has no pin",
     )
 }
 

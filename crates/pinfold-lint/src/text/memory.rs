@@ -53,14 +53,15 @@ impl Fault for MemoryFault<'_> {
             MemoryFault::ModesMixed => Words::new(
                 "memory-modes-mixed",
                 "mode='restrictive' is in a part of <numatune> only",
-                "libvirt takes it for <memory> and each <memnode> or for none: it refuses the file",
+                "libvirt requires it in <memory> and each <memnode>, or in none: it rejects the \
+                 file",
             ),
             MemoryFault::CellsRestricted => Words::new(
                 "cells-restricted",
-                "the memory of the guest's cells is restricted to nodes, and not bound to them",
-                "under mode='restrictive' libvirt limits threads and gives QEMU no policy: a page \
-                 comes from the nodes of the thread that touches it first, so what QEMU touches \
-                 itself can be on the node of another cell",
+                "the memory of the guest's cells is restricted to nodes, but not bound to them",
+                "under mode='restrictive' libvirt limits threads and gives QEMU no memory policy: \
+                 a page is allocated on the nodes of the thread that touches it first, so pages \
+                 that QEMU itself touches can be on the node of another cell",
             )
             .instead(["mode='strict' in <memory> and in each <memnode> binds each cell"]),
             MemoryFault::Far { cell, nodes, vcpu_nodes } => far(*cell, nodes, vcpu_nodes),
@@ -68,7 +69,7 @@ impl Fault for MemoryFault<'_> {
             MemoryFault::NodeWithoutMemory { nodes } => Words::new(
                 "node-without-memory",
                 format!("vCPUs are pinned to {}, which has no memory", spoken(nodes)),
-                "each cache miss of theirs crosses the interconnect",
+                "each of their cache misses crosses the interconnect",
             ),
             MemoryFault::NodesCrossed { nodes, room } => {
                 let (id, pus) = (room.id, room.pus);
@@ -111,13 +112,13 @@ fn far(cell: Option<u32>, nodes: &[NodeId], vcpu_nodes: &[NodeId]) -> Words {
 fn not_bound(nodes: &[NodeId], holding: &[NodeId]) -> Words {
     let mut what = format!("the vCPUs are pinned to {}, the memory is not bound", spoken(nodes));
     if holding != nodes {
-        what.push_str(&format!("; it is larger than that, {} hold it", spoken(holding)));
+        what.push_str(&format!("; it is larger than that node, {} are needed", spoken(holding)));
     }
     Words::new(
         "memory-not-bound",
         what,
-        "pages come from the node of the thread that touches them first, often QEMU's own, and \
-         pins move no page that is already there",
+        "pages are allocated on the node of the thread that touches them first, often QEMU's own, \
+         and pins do not move existing pages",
     )
 }
 
@@ -137,7 +138,7 @@ fn cell_crosses(cell: u32, nodes: &[NodeId]) -> Words {
     Words::new(
         "cell-crosses-nodes",
         format!("the vCPUs of the guest's cell {cell} are pinned to CPUs of {}", spoken(nodes)),
-        "the guest takes the cell's memory for near to all of them: for some each miss \
+        "the guest treats the cell's memory as local to all of them: for some, each cache miss \
          crosses the interconnect",
     )
 }
@@ -146,10 +147,10 @@ fn cells_on_one_node(cells: usize, node: &[NodeId]) -> Words {
     Words::new(
         "cells-on-one-node",
         format!("the guest is shown {cells} NUMA nodes, all on {}", spoken(node)),
-        "the guest keeps tasks and memory apart, and moves pages between its nodes, for a \
-         distance that is none",
+        "the guest separates tasks and memory, and moves pages between its nodes, although there \
+         is no distance between them",
     )
-    .instead(["take <numa> out of <cpu>, unless a program in the guest needs it"])
+    .instead(["remove <numa> from <cpu>, unless a program in the guest needs it"])
 }
 
 fn l3_crossed(domains: usize, room: Option<usize>) -> Words {
@@ -164,7 +165,7 @@ fn l3_crossed(domains: usize, room: Option<usize>) -> Words {
         "l3-crossed",
         format!("the vCPUs are spread over {domains} L3 caches{although}"),
         format!(
-            "what vCPUs share (locks, queues, frames) travels between the caches, several times \
+            "data shared by vCPUs (locks, queues, frames) moves between the caches, several times \
              slower than within one{unseen}"
         ),
     )

@@ -36,16 +36,15 @@ impl Fault for OverlapFault<'_> {
         match self {
             OverlapFault::Pus { pus, machines, free } => Words::new(
                 "pu-used-twice",
-                format!("{} {} vCPUs of {machines}", cpus(pus), verb(pus, "carries", "carry")),
-                "the machines take turns there; each sees it as stolen time, when another is busy \
-                 and never otherwise",
+                format!("{} {} vCPUs of {machines}", cpus(pus), verb(pus, "has", "have")),
+                "the machines share these CPUs; each sees stolen time whenever another is busy",
             )
             .instead([free.text()]),
             OverlapFault::Cores { machines, free } => Words::new(
                 "core-used-twice",
-                format!("siblings of the same cores carry vCPUs of {machines}"),
-                "each slows the others down when they are busy, and each can observe the others \
-                 through the core's caches",
+                format!("siblings of the same cores have vCPUs of {machines}"),
+                "busy machines slow each other down, and each can observe the others through the \
+                 core's caches",
             )
             .instead([format!("give each whole cores; {}", free.text())]),
         }

@@ -52,25 +52,25 @@ impl Fault for PagesFault<'_> {
                         spoken(wanted)
                     ),
                     if *many {
-                        "each cache miss there crosses the interconnect, which takes up to twice as long and has \
-                         less bandwidth; pins move no page that is already there"
+                        "each cache miss there crosses the interconnect, which takes up to twice \
+                         as long and has less bandwidth; pins do not move existing pages"
                     } else {
-                        "little: program text and what was touched before the pins"
+                        "little: program text and pages touched before the threads were pinned"
                     },
                 )
                 .instead([format!(
-                    "`migratepages {process} {} {}` moves what can move, and so does `pinfold apply` with a plan \
-                     that binds memory; bind it at its next start",
+                    "`migratepages {process} {} {}` moves the movable pages, and so does `pinfold \
+                     apply` with a plan that binds memory; bind the memory at the next start",
                     list(&mut away.iter().map(|(node, _)| *node)),
                     list(&mut wanted.iter().copied())
                 )])
             }
             PagesFault::Unseen { why } => Words::new(
                 "memory-unseen",
-                format!("on which nodes its memory is unknown: {why}"),
-                "pages on another node than the vCPUs would go unnoticed",
+                format!("cannot read on which nodes its memory is: {why}"),
+                "this check would miss pages on another node than the vCPUs",
             )
-            .instead(["look as root, on a kernel with NUMA (CONFIG_NUMA)"]),
+            .instead(["run the check as root, on a kernel with NUMA (CONFIG_NUMA)"]),
         }
     }
 }

@@ -32,33 +32,33 @@ impl Fault for ProcessorFault {
                 "topoext-missing",
                 "the file gives the guest threads, but on an AMD host QEMU shows them only with the CPU \
                  feature topoext",
-                "the guest takes each thread for a core of its own: it puts two busy tasks on one real core \
-                 while another is idle",
+                "the guest treats each thread as a separate core: it puts two busy tasks on one \
+                 real core while another is idle",
             ),
             ProcessorFault::CacheUntrue => Words::new(
                 "cache-untrue",
                 "the guest is shown the host's caches, although its pins are not whole cores of one kind, \
                  shown with their threads, in whole L2 and L3 caches of the host",
-                "the guest's scheduler keeps tasks together that share no cache, and apart where they \
-                 do",
+                "the guest's scheduler groups tasks on CPUs that share no cache, and separates \
+                 them where a cache is shared",
             ),
             ProcessorFault::CacheUnknown => Words::new(
                 "cache-unknown",
-                "the guest is shown cache sizes that QEMU made up, although those of the host would \
-                 be true",
-                "programs that size their blocks by the cache choose wrong ones",
+                "QEMU shows the guest default cache sizes, although those of the host would be \
+                 correct",
+                "programs that derive block sizes from the cache size choose wrong ones",
             ),
             ProcessorFault::IoapicSplit { by_board } => {
                 let why = if *by_board {
-                    "as the board pc-q35-4.0 has it by default"
+                    "which is the default of the machine type pc-q35-4.0"
                 } else {
                     "although nothing in the file needs that"
                 };
                 Words::new(
                     "ioapic-split",
                     format!("the I/O APIC is emulated by QEMU and not by KVM, {why}"),
-                    "each level-triggered interrupt, as of a passed-through device without MSI, leaves the \
-                     kernel for QEMU twice",
+                    "each level-triggered interrupt, such as that of a passed-through device \
+                     without MSI, exits to QEMU twice",
                 )
             }
             ProcessorFault::PollControl { windows, pinned } => poll_control(*windows, *pinned),
@@ -71,8 +71,8 @@ impl Fault for ProcessorFault {
             ProcessorFault::CpuPmShared => Words::new(
                 "cpu-pm-shared",
                 "cpu-pm is on, and not every vCPU has a CPU of its own",
-                "a vCPU that idles does not give its CPU back (the host shows it as busy): what else \
-                 runs there waits for the scheduler's tick",
+                "an idle vCPU does not release its CPU (the host shows it as busy): other tasks \
+                 there wait for the scheduler's tick",
             ),
             ProcessorFault::CpuPmOff => cpu_pm_off(),
         }
@@ -103,7 +103,7 @@ fn poll_control(windows: bool, pinned: bool) -> Words {
 fn cpu_pm_off() -> Words {
     Words::new(
         "cpu-pm-off",
-        "real-time vCPUs leave the guest each time they idle",
+        "real-time vCPUs exit to the host each time they go idle",
         "the exit and the wake-up cost several microseconds before the first instruction \
          of an answer",
     )

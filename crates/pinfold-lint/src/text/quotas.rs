@@ -44,8 +44,8 @@ impl Fault for QuotaFault {
             Limited::Iothread => (
                 "iothread-quota",
                 "each iothread",
-                "when it used the quota, its disks answer no request until the period ends; one that \
-                 polls uses it up without any request",
+                "when it has used the quota, its disks complete no request until the period ends; \
+                 a polling iothread uses it up without any request",
             ),
         };
         let cpus = match self.cpus {

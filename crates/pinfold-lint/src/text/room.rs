@@ -36,7 +36,7 @@ impl Fault for RoomFault<'_> {
                 Words::new(
                     "memory-too-large",
                     excess.of_one(demands),
-                    "it does not start, or the kernel ends it once it uses its memory",
+                    "it does not start, or the kernel kills it when it uses its memory",
                 )
                 .instead(std::iter::once(less).chain(elsewhere))
             }
@@ -51,8 +51,8 @@ impl Fault for RoomFault<'_> {
                 Words::new(
                     "memory-overcommitted",
                     format!("the machines {machines} have {bytes} of memory together, {at} {room}"),
-                    "where the memory is reserved (huge pages, locked) the last of them does not start; \
-                     else the kernel swaps, or ends one of them once they use it",
+                    "if the memory is reserved (huge pages, locked), the last of them does not \
+                     start; otherwise the kernel swaps, or kills one of them when they use it",
                 )
                 .instead([match moved {
                     Some((node, name)) => {
@@ -68,8 +68,8 @@ impl Fault for RoomFault<'_> {
                     counted(*vcpus, "vCPU"),
                     counted(*cpus, "CPU")
                 ),
-                "vCPUs take turns when all machines are busy: each sees the others as stolen time, and \
-                 one that holds a guest lock can be off the CPU while another spins for it",
+                "vCPUs share CPUs when all machines are busy: each sees stolen time, and a vCPU \
+                 that holds a guest lock may not be running while another spins for the lock",
             )
             .instead(["give them fewer vCPUs, or put one of them on another host"]),
         }

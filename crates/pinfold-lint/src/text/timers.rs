@@ -19,30 +19,33 @@ impl Fault for TimerFault {
             TimerFault::Hpet { written } => Words::new(
                 "timer-hpet",
                 if *written {
-                    "the guest is given an HPET"
+                    "the guest has an HPET"
                 } else {
-                    "the guest is given an HPET, which QEMU adds where nothing is said"
+                    "the guest has an HPET, which QEMU adds by default"
                 },
-                "QEMU emulates the HPET outside the kernel: each read leaves the guest for several \
-                 microseconds, and a guest that uses it for its ticks does so thousands of times a second",
+                "QEMU emulates the HPET in user space: each read exits the guest for several \
+                 microseconds, and a guest that uses it for its tick reads it thousands of times \
+                 a second",
             ),
             TimerFault::Hypervclock { guest } => Words::new(
                 "timer-hypervclock",
                 format!("{guest} has no reference TSC page (hypervclock)"),
-                "each time stamp that Windows or a game takes leaves the guest, for the HPET or the ACPI \
-                 timer, instead of reading the TSC",
+                "each timestamp that Windows or a game reads causes a VM exit, to the HPET or the \
+                 ACPI timer, instead of reading the TSC",
             ),
             TimerFault::Ticks => Words::new(
                 "timer-ticks",
-                "a Windows guest without synthetic timers (stimer) is not given back the ticks that it missed",
-                "whenever a vCPU was off its CPU, the guest's clock falls behind",
+                "a Windows guest without synthetic timers (stimer) does not catch up on missed \
+                 ticks",
+                "whenever a vCPU was not running, the guest's clock falls behind",
             ),
             TimerFault::InvariantTsc => Words::new(
                 "tsc-not-invariant",
-                "the guest does not see an invariant TSC, although with a device of the host it \
-                 cannot migrate",
-                "Linux does not choose the TSC as its clock by itself, and Hyper-V and WSL 2 inside Windows \
-                 read a slower one; the host's CPU must have it (nonstop_tsc in /proc/cpuinfo)",
+                "the guest does not see an invariant TSC, although it cannot migrate because of \
+                 its passed-through device",
+                "Linux does not select the TSC as its clocksource, and Hyper-V and WSL 2 inside \
+                 Windows use a slower one; the host's CPU must have it (nonstop_tsc in \
+                 /proc/cpuinfo)",
             ),
         }
     }

@@ -123,7 +123,7 @@ fn threads_that_lie_are_settled_by_the_pins() {
     let diagnostics = found(&gaming(16), &ryzen());
     let lines = advice(&diagnostics, "guest-siblings-lie");
     assert!(
-        lines.iter().any(|line| line == "the lines under vcpus-share-pu settle this too"),
+        lines.iter().any(|line| line == "the lines under vcpus-share-pu fix this too"),
         "{lines:?}"
     );
 }
@@ -282,7 +282,7 @@ fn notes_are_judged_by_the_placement_that_is_advised() {
             assert!(open.is_empty(), "{file_name} on {name}: {open:?}\n{followed}");
         }
     }
-    const NO_LONGER: &str = "nothing: this does not hold for the placement that is advised";
+    const NO_LONGER: &str = "nothing: this does not apply to the suggested placement";
     let gaming = found(&file("gaming.xml"), &ryzen());
     assert_eq!(advice(&gaming, "cache-unknown"), [NO_LONGER]);
     assert_eq!(advice(&gaming, "topoext-missing"), [NO_LONGER]);

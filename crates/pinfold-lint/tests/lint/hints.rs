@@ -175,7 +175,7 @@ fn no_hint_asks_for_more_than_the_host_has_or_for_something_worse() {
     assert!(layout.findings.iter().any(|finding| finding.subject == "guest topology"));
     let hint = hint_of(&layout, "guest topology").unwrap_or_default();
     assert!(!hint.contains("17"), "{hint}");
-    assert_eq!(hint_of(&layout, "core kinds"), Some("ask for at most 12 vCPUs"));
+    assert_eq!(hint_of(&layout, "core kinds"), Some("request at most 12 vCPUs"));
 }
 
 #[test]

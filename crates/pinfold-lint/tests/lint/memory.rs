@@ -88,7 +88,7 @@ fn a_cell_larger_than_its_node_is_a_problem() {
     assert_eq!(found[0].severity, Severity::Problem);
     assert_eq!(
         found[0].what,
-        "the guest's cell 1 has 14336 MiB of memory, bound to node 1, where this host has 12288 MiB"
+        "the guest's cell 1 has 14336 MiB of memory bound to node 1, which has 12288 MiB"
     );
     let lines: Vec<_> = found[0].places.iter().map(|place| (place.line, &*place.file)).collect();
     assert_eq!(lines, [(Some(20), "0.xml"), (Some(16), "0.xml")], "{:?}", found[0].places);
@@ -208,9 +208,8 @@ fn a_plan_with_more_memory_than_its_nodes_is_a_problem() {
     let node = memory.nodes[0];
     let diagnostics = found(&layout);
     assert_eq!(names(&diagnostics), ["memory-too-large"]);
-    let what = format!(
-        "the machine has 20480 MiB of memory, bound to node {node}, where this host has 12288 MiB"
-    );
+    let what =
+        format!("the machine has 20480 MiB of memory bound to node {node}, which has 12288 MiB");
     assert_eq!(diagnostics[0].what, what);
     let place = format!("vnodes[0].memory.size_bytes: {}", 20 * GIB);
     assert!(
@@ -237,7 +236,7 @@ fn memory_that_is_not_bound_is_bound_where_it_fits_and_the_pins_stay() {
         let found = worse(&[&xml], &topology);
         assert_eq!(names(&found), ["memory-not-bound"]);
         assert!(found[0].what.contains(nodes), "{}", found[0].what);
-        assert_eq!(found[0].instead, ["add <numatune> below <domain> with:", line]);
+        assert_eq!(found[0].instead, ["in <domain>, add <numatune> with:", line]);
         let fixed =
             fix(&xml, "vm.xml", &topology, &Request::from_vnodes(Vec::new())).expect("a file");
         assert_eq!(fixed.left, Vec::new(), "{}", fixed.text);
@@ -301,7 +300,7 @@ fn real_time_vcpus_that_float_over_the_emulators_cpus_starve_it() {
     assert!(found.iter().all(|diagnostic| diagnostic.severity == Severity::Warning), "{found:?}");
     assert_eq!(
         found[0].what,
-        "the emulator runs on the CPUs 1-3 only, which belong to vCPUs under a real-time policy"
+        "the emulator runs only on the CPUs 1-3, which belong to vCPUs under a real-time policy"
     );
     let advice: Vec<&String> = found.iter().flat_map(|diagnostic| &diagnostic.instead).collect();
     for element in
@@ -370,14 +369,14 @@ fn advice_says_what_to_add_and_below_what() {
         "",
         "",
         [
-            "add <features> <hyperv mode='custom'> below <domain> with:",
-            "add <clock offset='utc'> below <domain> with:",
+            "in <domain>, add <features> <hyperv mode='custom'> with:",
+            "in <domain>, add <clock offset='utc'> with:",
         ],
     );
     check(
         "<features><acpi/></features>",
         "<clock offset='utc'/>",
-        ["add <hyperv mode='custom'> below <features> with:", "within <clock>:"],
+        ["in <features>, add <hyperv mode='custom'> with:", "within <clock>:"],
     );
     check(
         "<features><hyperv mode='custom'><relaxed state='on'/></hyperv></features>",

@@ -51,7 +51,10 @@ fn boot_cpu(setting: &Setting) -> Option<Finding> {
     let Value::Cpus(going) = &setting.value else { return None };
     going.contains(PuId(0)).then(|| {
         let text = "on x86 the kernel keeps CPU 0 online (since Linux 6.5, before that by default)";
-        Finding::warning("offline", text).with_hint("leave CPU 0 out, and to the host")
+        Finding::warning("offline", text).with_hint(
+            "remove CPU 0 from the list, and leave it to \
+                                                     the host",
+        )
     })
 }
 

@@ -77,7 +77,7 @@ fn lacking(share: &ResourceShare, topology: &Topology) -> Option<(String, String
         ));
     }
     if share.resource == "MB" && vendor == Vendor::Intel && share.amount > 100 {
-        let text = format!("{} percent of the bandwidth are asked for", share.amount);
+        let text = format!("the plan requests {} percent of the bandwidth", share.amount);
         return Some((text, "1 to 100".to_owned()));
     }
     (share.resource == "SMBA" && vendor == Vendor::Intel)

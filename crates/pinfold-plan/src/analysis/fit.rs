@@ -43,7 +43,7 @@ pub fn fit(plan: &Plan, topology: &Topology) -> Fit {
         return Fit::Offline(offline);
     }
     if cpus.online == topology.online() {
-        let what = "the same CPUs are online, and their kinds, L2 caches, frequency domains or \
+        let what = "the same CPUs are online, but their kinds, L2 caches, frequency domains or \
                     memory differ";
         return Fit::Other(vec![what.to_owned()]);
     }

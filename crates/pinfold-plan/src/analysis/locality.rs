@@ -41,11 +41,12 @@ pub(crate) fn memory(
     let reason = match (bound, nodes.as_slice()) {
         (_, []) => return None,
         _ if !more.is_empty() => format!(
-            "the nodes of its CPUs have too little memory, so some of it is on node {}, without CPUs",
+            "the nodes of its CPUs have too little memory, so part of it is on node {}, which has \
+             no CPUs",
             node_list(&more)
         ),
         (None, _) if empty && is_free => "the nodes of its vCPUs have no memory".to_owned(),
-        (Some(node), _) => format!("all its CPUs are of node {node}, and so is its memory"),
+        (Some(node), _) => format!("all its CPUs are on node {node}, and so is its memory"),
         (None, [node]) => format!("its vCPUs are on node {node}"),
         (None, several) => {
             format!("its vCPUs are on {} nodes, and each uses the memory of all", several.len())
@@ -94,7 +95,7 @@ pub(crate) fn far_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Fi
                 node_list(&far)
             );
             Finding::note(FAR_MEMORY, text).with_hint(format!(
-                "ask for at most {} of memory",
+                "request at most {} of memory",
                 size_below(memory_of(topology, &near))
             ))
         })
@@ -239,8 +240,8 @@ pub(crate) fn left_for_the_host(topology: &Topology, vnodes: &[VnodePlan]) -> Op
     let is_little = left <= 1 << 30 || u128::from(left) * 20 < u128::from(all);
     (planned > 0 && is_little).then(|| {
         let text = format!(
-            "{} of the host's {} of memory are planned, so {} is left for the host's own tasks, the \
-             emulators and page tables: the kernel may kill a machine or swap",
+            "the plan uses {} of the host's {} of memory and leaves {} for the host's own tasks, \
+             the emulators and page tables: the kernel may swap or kill a machine",
             size_below(planned),
             size_below(all),
             size_below(left)
@@ -258,14 +259,15 @@ pub(crate) fn part_of_a_page(vnodes: &[VnodePlan]) -> Option<Finding> {
         let memory = vnode.memory.as_ref()?;
         let (bytes, page) = memory.bytes.zip(memory.page_bytes.filter(|page| *page > 0))?;
         let text = format!(
-            "{} of memory for {} are no whole number of pages of {}: QEMU refuses that, or takes one \
-             page more",
+            "{} of memory for {} is not a multiple of the page size, {}: QEMU refuses it, or \
+             allocates one page more",
             size(bytes),
             vnode.name,
             size(page)
         );
         let finding = Finding::warning(HUGE_PAGES, text);
-        (!bytes.is_multiple_of(page)).then(|| finding.with_hint(format!("ask for {}", whole_pages(bytes, page))))
+        (!bytes.is_multiple_of(page))
+            .then(|| finding.with_hint(format!("request {}", whole_pages(bytes, page))))
     })
 }
 
@@ -301,14 +303,14 @@ pub(crate) fn short_of_free_memory(topology: &Topology, vnodes: &[VnodePlan]) ->
         let missing = take(&mut left, &memory.nodes, bytes);
         if missing > 0 {
             let text = format!(
-                "{} needs {} of memory, and node {} has {} free now: the kernel swaps other memory \
-                 out or ends a process when the machine uses all of its own",
+                "{} needs {} of memory, but node {} has only {} free now: when the machine uses \
+                 all its memory, the kernel swaps or kills a process",
                 vnode.name,
                 size(bytes),
                 node_list(&memory.nodes),
                 size_below(bytes - missing)
             );
-            let hint = "stop what uses the memory of the node, or ask for less";
+            let hint = "free memory on the node, or request less";
             findings.push(Finding::note("free memory", text).with_hint(hint.to_owned()));
         }
     }
@@ -399,14 +401,14 @@ pub(crate) fn far_devices(
                 Some(node) => findings.push(Finding::warning(
                     "devices",
                     format!(
-                        "{device} is on node {node} and {} is not: each access crosses the \
+                        "{device} is on node {node}, but {} is not: each access crosses the \
                          interconnect",
                         plan.name
                     ),
                 )),
                 None => findings.push(Finding::note(
                     "devices",
-                    format!("the firmware does not report to which node {device} belongs"),
+                    format!("the firmware does not report the node of {device}"),
                 )),
             }
         }
@@ -438,21 +440,21 @@ pub(crate) fn interrupts(
         };
         let (pus, reason) = if !near.is_empty() {
             let node = of_node.map_or_else(String::new, |node| node.id.to_string());
-            (near, format!("{device} is on node {node}, and these CPUs of it carry no vCPU"))
+            (near, format!("{device} is on node {node}, and these CPUs of the node have no vCPU"))
         } else if !quiet.is_empty() {
-            (quiet.clone(), format!("no CPU near {device} is free of vCPUs, these are"))
+            (quiet.clone(), format!("every CPU near {device} has a vCPU; these CPUs have none"))
         } else {
             findings.push(Finding::warning(
                 "interrupts",
                 format!(
-                    "the interrupts of {device} share {} with vCPUs: the plan leaves no CPU without \
-                     one",
+                    "the interrupts of {device} share {} with vCPUs: the plan leaves no CPU \
+                     without a vCPU",
                     pus_text(housekeeping)
                 ),
             ));
             (
                 housekeeping.clone(),
-                format!("no CPU is free of vCPUs, so {device} shares the host's"),
+                format!("every CPU has a vCPU, so {device} shares the host's CPUs"),
             )
         };
         irqs.push(IrqPlan { device: name, pus, reason });

@@ -162,15 +162,15 @@ fn oversubscribed(
     let vcpus: usize = spreads.iter().map(|(vnode, _)| of_vnode(vnode)).sum();
     let text = if !crowded.is_empty() {
         format!(
-            "{} {} more than one vCPU: a vCPU waits while another has its CPU, and a guest \
-             spinlock may be held by one that waits",
+            "{} {} more than one vCPU: a vCPU waits while another has its CPU, and the waiting \
+             vCPU may hold a guest spinlock",
             pus_text(&crowded),
-            verb(&crowded, "carries", "each carry")
+            verb(&crowded, "has", "each have")
         )
     } else if vcpus > available.usable.len() {
         format!(
-            "{vcpus} vCPUs float on {}: a vCPU waits while others have them, and a guest spinlock \
-             may be held by one that waits",
+            "{vcpus} vCPUs float on {}: a vCPU waits while others use them, and the waiting vCPU \
+             may hold a guest spinlock",
             counted(available.usable.len(), "CPU")
         )
     } else {
@@ -210,13 +210,13 @@ pub(crate) fn short(
         }
         (count < cores).then(|| {
             let text = format!(
-                "{} asks for {}, and gets CPU {pus}: its threads take turns on {}",
+                "{} requests {}, but gets CPU {pus}: its threads share {}",
                 vnode.name,
                 counted(cores, "core"),
                 counted(count, "CPU")
             );
             Finding::warning(SHORT, text)
-                .with_hint(format!("ask for at most {}", counted(count, "core")))
+                .with_hint(format!("request at most {}", counted(count, "core")))
         })
     });
     found.collect()
@@ -233,14 +233,14 @@ fn short_of_cores(
     let (count, all) = (narrow(own.len()), narrow(available.cores.len()));
     let only_groups = request.vnodes.iter().all(|of| matches!(of.work, Work::Processes { .. }));
     let hint = if all < asked {
-        format!("`-s vnodes` gives at most {}, each alone", counted(all, "core"))
+        format!("`-s vnodes` gives at most {}, each exclusive", counted(all, "core"))
     } else {
         "vnodes gives each core of a group a core of its own".to_owned()
     };
     (count < asked).then(|| {
         let text = format!(
-            "{} asks for {} at {} of full speed, and gets the CPUs of {}: siblings of one core slow \
-             each other, so the speed of a task depends on what its sibling does",
+            "{} requests {} at {} of full speed, but gets the CPUs of {}: siblings of a core slow \
+             each other, so the speed of a task depends on the load of its sibling",
             vnode.name,
             counted(asked, "core"),
             vnode.speed,
@@ -266,9 +266,9 @@ fn shared_cores(
     let needed = spreads.iter().map(|(_, spread)| spread.pus.len().div_ceil(width)).sum::<usize>();
     let severity = severity(needed < available.cores.len());
     let text = format!(
-        "{} {} vCPUs of several machines: each is slower while the others compute ({})",
+        "{} {} vCPUs of several machines: each is slower while the others are busy ({})",
         counted(shared.len(), "core"),
-        if shared.len() == 1 { "carries" } else { "carry" },
+        if shared.len() == 1 { "has" } else { "have" },
         some(shared.iter().map(ToString::to_string))
     );
     (!shared.is_empty()).then(|| Finding { severity, ..Finding::note("shared cores", text) })
@@ -353,8 +353,8 @@ fn nothing_left(
 ) -> Option<Finding> {
     let carried = carried(spreads);
     (!carried.is_empty() && available.hostable.is_subset(&carried)).then(|| {
-        let text = "every CPU that the host's tasks may use carries a vCPU: interrupts and the host's \
-                    own tasks run in the time of a vCPU";
+        let text = "every CPU that the host's tasks may use has a vCPU: interrupts and the host's \
+                    own tasks take CPU time from a vCPU";
         let avoidable = choice(available, carried.len()).with_a_pu_for_the_host();
         Finding { severity: severity(avoidable), ..Finding::note("host", text) }
     })
@@ -374,7 +374,7 @@ fn foreign_siblings(
         Finding::warning(
             "smt",
             format!(
-                "{} {} with vCPUs but may not be used by this plan: whatever runs there slows \
+                "{} {} with vCPUs but may not be used by this plan: tasks that run there slow \
                  those vCPUs",
                 pus_text(&foreign),
                 verb(&foreign, "shares a core", "share cores")
@@ -395,13 +395,13 @@ fn crossed_nodes(topology: &Topology, spreads: &[(&VnodePlan, TopologySpan)]) ->
     let text = match (crossing.as_slice(), spreads.len()) {
         ([], _) => return None,
         ([(_, spread)], 1) => format!(
-            "the vCPUs lie in {} NUMA nodes ({}), so part of the guest's memory is remote to \
-             each of them",
+            "the vCPUs span {} NUMA nodes ({}), so part of the guest's memory is remote to each of \
+             them",
             spread.nodes.len(),
             names(&spread.nodes)
         ),
         (several, _) => format!(
-            "the vCPUs of {} lie in several NUMA nodes ({}), so part of their memory is remote to \
+            "the vCPUs of {} span several NUMA nodes ({}), so part of their memory is remote to \
              each of them",
             counted(several.len(), "machine"),
             some(several.iter().map(|(vnode, _)| vnode.name.clone()))
@@ -426,8 +426,8 @@ fn floating_nodes(available: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Option
     Some(Finding::note(
         "NUMA",
         format!(
-            "the vCPUs float over {} NUMA nodes ({}), so part of the memory is remote to wherever \
-             one of them runs",
+            "the vCPUs float over {} NUMA nodes ({}), so part of the memory is remote wherever \
+             they run",
             nodes.len(),
             names(&nodes)
         ),
@@ -442,8 +442,8 @@ fn floating_kinds(available: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Option
     }).map(|_| {
         Finding::note(
             "core kinds",
-            "the vCPUs float over cores of several kinds: the guest takes all its CPUs for equal, and \
-             each is now fast, now slow",
+            "the vCPUs float over cores of several kinds: the guest assumes that all its CPUs are \
+             equally fast, but the speed of each one varies",
         )
     })
 }
@@ -481,14 +481,14 @@ fn crossed_l3s(
     let text = match (crossing.as_slice(), spreads.len()) {
         ([], _) => return None,
         ([MachineOnL3s { spread, .. }], 1) => format!(
-            "the vCPUs lie in {} L3 domains ({}): what one writes, another in a different \
-             domain reads through memory or the interconnect",
+            "the vCPUs span {} L3 domains ({}): data shared between domains goes through memory or \
+             the interconnect",
             spread.l3s.len(),
             names(&spread.l3s)
         ),
         _ => format!(
-            "the vCPUs of {} lie in several L3 domains ({}): what one writes, another in a \
-             different domain reads through memory or the interconnect{}",
+            "the vCPUs of {} span several L3 domains ({}): data shared between domains goes \
+             through memory or the interconnect{}",
             counted(several.len(), "machine"),
             some(several.iter().map(|it| it.vnode.name.clone())),
             roomy(&several)
@@ -504,7 +504,10 @@ fn roomy(several: &[MachineOnL3s<'_>]) -> String {
     match roomy.len() {
         0 => String::new(),
         count if count == several.len() => String::new(),
-        _ => format!("; {} could lie in fewer", some(roomy.iter().map(|it| it.vnode.name.clone()))),
+        _ => format!(
+            "; {} could be in fewer domains",
+            some(roomy.iter().map(|it| it.vnode.name.clone()))
+        ),
     }
 }
 
@@ -525,7 +528,7 @@ fn memoryless(
     // If no memory sizes are known, nothing can be concluded about a single node.
     (has_memory && !empty.is_empty()).then(|| {
         let text = format!(
-            "vCPUs lie on {} without memory: {}; they use the memory of other nodes only",
+            "vCPUs are on {} without memory: {}; they use the memory of other nodes only",
             if empty.len() == 1 { "a node" } else { "nodes" },
             names(&empty)
         );
@@ -550,8 +553,8 @@ fn unbalanced(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
         Finding::warning(
             "isolated CPUs",
             format!(
-                "the kernel does not balance load over {}, which {} isolated: the threads of a \
-                 role that may use several such CPUs stay where they start",
+                "the kernel does not balance load over {}, which {} isolated: threads that may use \
+                 several such CPUs stay on the one where they start",
                 pus_text(&isolated),
                 verb(&isolated, "is", "are")
             ),
@@ -565,11 +568,11 @@ fn nested(topology: &Topology, spreads: &[(&VnodePlan, TopologySpan)]) -> Option
         Finding::note(
             "virtual host",
             format!(
-                "this host is itself a virtual machine ({hypervisor}): its cores, siblings and \
-                 caches are what that hypervisor shows, and may move under it"
+                "this host is itself a virtual machine ({hypervisor}): that hypervisor defines its \
+                 cores, siblings and caches, and may move its CPUs"
             ),
         )
-        .with_hint("trust measurements here, not the topology")
+        .with_hint("rely on measurements here, not on the topology")
     })
 }
 

@@ -16,7 +16,7 @@ pub(crate) fn shut_out(plan: &Plan, vnode: &VnodePlan) -> Option<String> {
     });
     strange.map(|thread| {
         format!(
-            "{} cannot have a deadline: a SCHED_DEADLINE thread cannot create threads",
+            "{} cannot use SCHED_DEADLINE: a thread with this policy cannot create threads",
             thread.role
         )
     })
@@ -38,7 +38,8 @@ fn starved(plan: &Plan, vnode: &VnodePlan, thread: &ThreadPlan) -> Option<String
     }
     (!names.is_empty() && thread.pus.is_subset(&taken)).then(|| {
         format!(
-            "{} may run on CPU {} only, all taken by real-time vCPUs ({}), which it would wait for",
+            "{} may run on CPU {} only, but real-time vCPUs ({}) use all of it, so it would wait \
+             for them",
             thread.role,
             thread.pus,
             names.join(", ")

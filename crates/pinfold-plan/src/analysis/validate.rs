@@ -50,13 +50,14 @@ fn another_host(plan: &Plan, topology: &Topology) -> Option<Finding> {
         Fit::Same => return None,
         Fit::OtherOnline => {
             return note(
-                "other CPUs are online than when the plan was made; those that it uses are the same",
+                "the online CPUs have changed since the plan was made; the CPUs that it uses have \
+                 not",
             );
         }
         Fit::Offline(_) => {
             return note(
                 "`pinfold apply` brings the CPUs online that the plan uses, and then compares this \
-                 host with the plan's",
+                 host with the host of the plan",
             );
         }
         Fit::Other(differences) => differences,
@@ -71,7 +72,7 @@ fn another_host(plan: &Plan, topology: &Topology) -> Option<Finding> {
         plan.fingerprint, topology.fingerprint
     );
     let finding = Finding::warning("fingerprint", text);
-    Some(finding.with_hint("plan anew with the same strategy and request"))
+    Some(finding.with_hint("create a new plan with the same strategy and request"))
 }
 
 /// A violation of a rule for all plans.
@@ -103,7 +104,7 @@ pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
     }
     for (place, irq) in plan.irqs.iter().enumerate() {
         if irq.pus.is_empty() {
-            let why = format!("the interrupts of {} have no CPU to go to", irq.device);
+            let why = format!("the interrupts of {} have no CPU", irq.device);
             fault(&format!("irqs[{place}].pus"), why);
         }
     }
@@ -165,7 +166,7 @@ fn vnode_faults(plan: &Plan, vnode: &VnodePlan) -> Vec<(String, String)> {
         faults.push(("threads".to_owned(), why.to_owned()));
     }
     if vnode.memory.as_ref().is_some_and(|memory| memory.nodes.is_empty()) {
-        faults.push(("memory.nodes".to_owned(), "the memory has no node to be on".to_owned()));
+        faults.push(("memory.nodes".to_owned(), "the memory has no node".to_owned()));
     }
     faults.extend(
         crate::analysis::starvation::shut_out(plan, vnode).map(|why| ("threads".to_owned(), why)),
@@ -195,7 +196,7 @@ pub(crate) fn starved_host(plan: &Plan) -> Option<String> {
     let left = plan.housekeeping.difference(&burdened);
     (!plan.housekeeping.is_empty() && left.is_empty()).then(|| {
         format!(
-            "real-time threads may run on all of {}, so none is left for the host alone",
+            "real-time threads may run on all of {}, so no CPU is left for the host only",
             plan.housekeeping
         )
     })
@@ -204,7 +205,7 @@ pub(crate) fn starved_host(plan: &Plan) -> Option<String> {
 /// The CPUs of `whole` (the plan, or a tunable as `KEY=VALUE`) that cannot be used.
 fn absent(named: &CpuSet, whole: &str, topology: &Topology) -> Vec<Finding> {
     let anew = match whole {
-        PLAN => "plan anew on this host",
+        PLAN => "create a new plan on this host",
         _ => "`pinfold topo` shows the CPUs of this host",
     };
     let online = topology.online();
@@ -230,8 +231,8 @@ fn absent(named: &CpuSet, whole: &str, topology: &Topology) -> Vec<Finding> {
         ),
         problem(
             &foreign,
-            "may not be used: the cpuset of this process's cgroup lacks them",
-            "start Pinfold in a cgroup with a wider cpuset, or plan anew",
+            "must not be used: not in the cpuset of this process's cgroup",
+            "start Pinfold in a cgroup with a wider cpuset, or create a new plan",
         ),
     ]
     .into_iter()
@@ -248,6 +249,6 @@ fn absent_host(plan: &Plan, topology: &Topology) -> Option<Finding> {
     let all = gone == plan.housekeeping;
     let severity = if all { Severity::Problem } else { Severity::Warning };
     let text =
-        format!("{} of the host's share {} not online", pus_text(&gone), verb(&gone, "is", "are"));
-    Some(Finding { severity, ..Finding::note("housekeeping", text) }.with_hint("plan anew"))
+        format!("{} of the host's CPUs {} not online", pus_text(&gone), verb(&gone, "is", "are"));
+    Some(Finding { severity, ..Finding::note("housekeeping", text) }.with_hint("create a new plan"))
 }

@@ -306,7 +306,7 @@ impl<'a> AvailableCpus<'a> {
         } else if in_fixed_order {
             "; it is isolated"
         } else {
-            "; taken because isolated: the kernel moves no other task there"
+            "; chosen because it is isolated: the kernel moves no other task there"
         }
     }
 
@@ -343,7 +343,7 @@ impl<'a> AvailableCpus<'a> {
             return boot;
         }
         let name = self.part_name(weakest..=weakest);
-        let why = format!("it is one of {name}, which what is placed needs least");
+        let why = format!("it is one of {name}, which this placement needs least");
         self.share(self.hostable_of(core), why)
     }
 
@@ -381,9 +381,9 @@ impl<'a> AvailableCpus<'a> {
         let first = self.hostable.iter().find(of_other).filter(|_| self.free.is_empty())?;
         let node = self.pu(first).and_then(|pu| pu.node)?;
         let why = if crate::cores::capacity::is_empty_node(self.topology, node) {
-            "its node has no memory, and what is placed needs the others"
+            "its node has no memory, and this placement needs the other nodes"
         } else {
-            "its node lacks the memory that is asked for"
+            "its node does not have the requested memory"
         };
         Some(self.share(Some(first), why.to_owned()))
     }
@@ -425,7 +425,8 @@ impl<'a> AvailableCpus<'a> {
         self.share(
             pu,
             format!(
-                "it is the first of package {package}, the last one, and leaves the others whole"
+                "it is the first core of package {package}, the last package, so the other \
+                 packages stay whole"
             ),
         )
     }
@@ -435,7 +436,7 @@ impl<'a> AvailableCpus<'a> {
     pub fn host_on_a_shared_core(&self) -> Option<HostShare> {
         let mut shared = self.cores.iter().filter(|core| self.is_shared(core));
         let first = shared.find_map(|core| self.hostable_of(core));
-        let why = "vCPUs need whole cores, and some of its CPUs are not for this plan".to_owned();
+        let why = "vCPUs need whole cores, and this plan may not use some of its CPUs".to_owned();
         first.filter(|_| self.free.is_empty()).map(|first| self.share(Some(first), why))
     }
 
@@ -587,7 +588,7 @@ fn no_pus_there(request: &Request) -> PlanError {
     PlanError::Nodes {
         vnode: vnode.map(|vnode| vnode.name.clone()).unwrap_or_default(),
         nodes: vnode.map(|vnode| nodes_to_stay_on(vnode).to_vec()).unwrap_or_default(),
-        why: "they have no CPU that the plan may use".to_owned(),
+        why: "the plan may not use any of their CPUs".to_owned(),
     }
 }
 
@@ -659,16 +660,17 @@ fn free(
                 (false, _, _) => fail(
                     format!("the CPUs {pus}"),
                     format!(
-                        "{missing} of them cannot run the host's tasks: they are not on it, isolated, avoided, \
-                         or not in the cpuset of this process"
+                        "CPU {missing} cannot run the host's tasks: not present on this host, \
+                         isolated, avoided, or not in the cpuset of this process"
                     ),
                 ),
                 (true, true, _) => {
-                    fail("an empty list of CPUs".to_owned(), "it names none".to_owned())
+                    fail("an empty list of CPUs".to_owned(), "the list names no CPU".to_owned())
                 }
-                (true, false, true) => {
-                    fail(format!("the CPUs {pus}"), "nothing would be left to place on".to_owned())
-                }
+                (true, false, true) => fail(
+                    format!("the CPUs {pus}"),
+                    "no CPU would be left for the placement".to_owned(),
+                ),
                 (true, false, false) => Ok(pus.clone()),
             };
         }
@@ -689,13 +691,20 @@ fn free(
     if free.len() < count {
         return fail(
             asked,
-            format!("only {} can run the host's tasks, {} too few", free.len(), count - free.len()),
+            format!(
+                "only {} CPUs can run the host's tasks, {} too few",
+                free.len(),
+                count - free.len()
+            ),
         );
     }
     if allowed.is_subset(&free) {
         return fail(
             asked,
-            format!("in whole cores that is all of {allowed}: nothing would be left to place on"),
+            format!(
+                "in whole cores, that is all of {allowed}: no CPU would be left for the \
+                     placement"
+            ),
         );
     }
     Ok(free)

@@ -53,9 +53,9 @@ impl Excess {
             cells => (format!("the guest's cells {} together", cells.join(",")), "have"),
         };
         match &self.nodes {
-            None => format!("{who} {has} {bytes} of memory, this host has {room}"),
+            None => format!("{who} {has} {bytes} of memory, but this host has {room}"),
             Some(nodes) => format!(
-                "{who} {has} {bytes} of memory, bound to node {}, where this host has {room}",
+                "{who} {has} {bytes} of memory bound to node {}, which has {room}",
                 node_list(nodes)
             ),
         }

@@ -60,10 +60,9 @@ enum Reach {
 }
 
 const NO_ROOM_NEAR: &str =
-    "which carry no vCPU; no such CPU is left for it on the nodes of its machine's vCPUs";
+    "which have no vCPU; no such CPU is left on the nodes of its machine's vCPUs";
 
-const NO_ROOM: &str =
-    "which its machine's vCPUs have too, because no CPU without a vCPU is left for it";
+const NO_ROOM: &str = "which its machine's vCPUs use too, because every other CPU has a vCPU";
 
 impl AvailableCpus<'_> {
     /// CPUs for the emulator of a virtual machine whose vCPUs are on `pins`; `taken` are the CPUs
@@ -99,13 +98,15 @@ impl AvailableCpus<'_> {
         let is_with_host = !pus.is_disjoint(&host.pus);
         let what = match reach {
             _ if pus.is_subset(&host.pus) => of_host(host),
-            Reach::Node if is_with_host => "of cores that carry no vCPU".to_owned(),
+            Reach::Node if is_with_host => "of cores that have no vCPU".to_owned(),
             Reach::Node => format!(
-                "of the vCPUs' node, which carry none of them (the host's {} is on another node)",
+                "of the vCPUs' node that have no vCPU (the host's {} is on another node)",
                 host.name()
             ),
             Reach::Package => "of the vCPUs' package, whose node has no other CPU left".to_owned(),
-            Reach::Machine => "of other nodes, because none is left on the vCPUs' own".to_owned(),
+            Reach::Machine => {
+                "of other nodes, because no CPU is left on the vCPUs' node".to_owned()
+            }
         };
         let kind = if is_with_host { HomeKind::Host } else { HomeKind::Near };
         EmulatorCpus { pus, what, kind }
@@ -130,7 +131,7 @@ impl AvailableCpus<'_> {
         let without_vcpu = floating.difference(carried);
         if !without_vcpu.is_empty() {
             return match self.nearest(&without_vcpu, &own) {
-                (pus, Reach::Node) => (pus, "which carry no vCPU"),
+                (pus, Reach::Node) => (pus, "which have no vCPU"),
                 (pus, Reach::Package | Reach::Machine) => (pus, NO_ROOM_NEAR),
             };
         }

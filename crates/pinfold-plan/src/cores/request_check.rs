@@ -53,7 +53,7 @@ fn check_work(vnode: &VnodeRequest) -> Result<(), PlanError> {
     for id in &vm.iothreads {
         let why = match id.as_str() {
             "" => "it is empty",
-            id if id.chars().any(char::is_control) => "it has a control character",
+            id if id.chars().any(char::is_control) => "it contains a control character",
             id if !seen.insert(id) => "it is given twice",
             _ => continue,
         };
@@ -82,7 +82,7 @@ pub(crate) fn node_of(topology: &Topology, device: &Device) -> Result<Option<Nod
             fail(format!("this host has the {noun} {}", nodes.join(", ")))
         }
         Device::Pci(_) if topology.devices.is_empty() => {
-            fail("this topology knows no PCI devices".to_owned())
+            fail("this topology contains no PCI devices".to_owned())
         }
         Device::Pci(address) => {
             match topology.devices.iter().find(|known| known.address == *address) {

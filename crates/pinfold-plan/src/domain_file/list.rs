@@ -12,7 +12,7 @@ use pinfold_model::{CpuSet, PuId};
 /// The fault, for a message that already contains the list.
 pub(super) fn parse(list: &str, limit: u32) -> Result<CpuSet, String> {
     if list.contains(':') {
-        return Err("libvirt knows no step in a list".to_owned());
+        return Err("libvirt does not support a step in a list".to_owned());
     }
     let mut set = CpuSet::new();
     let mut rest = blanks(list);
@@ -46,11 +46,11 @@ fn part<'t>(text: &'t str, limit: u32, set: &mut CpuSet) -> Result<&'t str, Stri
         return Ok(rest);
     };
     if removes {
-        return Err("libvirt removes single numbers only: ^N, not ^N-M".to_owned());
+        return Err("libvirt excludes single numbers only: ^N, not ^N-M".to_owned());
     }
     let (last, rest) = number(blanks(after), limit)?;
     if last < first {
-        return Err(format!("the range {first}-{last} runs backwards"));
+        return Err(format!("the range {first}-{last} is descending"));
     }
     (first..=last).for_each(|index| set.insert(PuId(index)));
     Ok(rest)
@@ -65,7 +65,7 @@ fn number(text: &str, limit: u32) -> Result<(u32, &str), String> {
     }
     match number.parse::<u32>() {
         Ok(number) if number < limit => Ok((number, blanks(rest))),
-        Ok(_) | Err(_) => Err(format!("{number} is beyond libvirt's {limit}")),
+        Ok(_) | Err(_) => Err(format!("{number} exceeds libvirt's limit, {limit}")),
     }
 }
 

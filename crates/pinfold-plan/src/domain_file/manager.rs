@@ -60,7 +60,7 @@ impl Manager {
                  `pinfold plan --emit nova` writes"
             }
             Self::KubeVirt => {
-                "change the VirtualMachine, whose part `pinfold plan --emit kubevirt` writes"
+                "change the VirtualMachine; `pinfold plan --emit kubevirt` writes the part"
             }
             Self::Ovirt => {
                 "set the CPU pinning of the machine in the engine (Edit, Resource Allocation), as \

@@ -40,14 +40,16 @@ pub fn parse(xml: &str) -> Result<Document<'_>, DomainError> {
         let pos = error.pos();
         let is_dtd = matches!(error, roxmltree::Error::DtdDetected);
         let why = if is_dtd {
-            "the file has a document type, which could define entities without bound".into()
+            "the file has a document type (<!DOCTYPE>), which could define an unlimited number of \
+             entities"
+                .into()
         } else {
             format!("this is not well-formed XML: {error}")
         };
         let hint = if is_dtd {
-            "take the <!DOCTYPE …> out; libvirt's own files have none"
+            "remove the <!DOCTYPE …>; libvirt's own files have none"
         } else {
-            "hand in a whole domain file, such as `virsh dumpxml NAME` prints"
+            "pass a complete domain file, as `virsh dumpxml NAME` prints it"
         };
         let hint = Some(hint);
         DomainError { line: pos.row, column: pos.col, why, hint }
@@ -55,7 +57,7 @@ pub fn parse(xml: &str) -> Result<Document<'_>, DomainError> {
     match too_deep(&document) {
         Some(node) => Err(error_at(
             node,
-            format!("elements are nested more than {MAX_DEPTH} deep, which libvirt refuses too"),
+            format!("elements are nested more than {MAX_DEPTH} deep, which libvirt rejects too"),
         )),
         None => Ok(document),
     }
@@ -94,12 +96,12 @@ pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
     if !root.has_tag_name("domain") {
         let why = format!("the file's element is <{}>, not <domain>", root.tag_name().name());
         let mut error = error_at(root, why);
-        error.hint = Some("hand in what `virsh dumpxml NAME` prints");
+        error.hint = Some("pass the output of `virsh dumpxml NAME`");
         return Err(error);
     }
     let kind = attribute(root, "type")?;
     if !["kvm", "qemu"].contains(&kind) {
-        let mut error = error_at(root, format!("type='{kind}' is no machine of QEMU"));
+        let mut error = error_at(root, format!("type='{kind}' is not a QEMU machine"));
         error.hint = Some(
             "only domains of type='kvm' and type='qemu' have the threads that Pinfold places; pin \
              others with their own tools",
@@ -152,8 +154,9 @@ fn only(root: Node<'_, '_>, name: &'static str) -> Result<(), DomainError> {
         None => Ok(()),
         Some(second) => {
             let mut error = error_at(second, format!("a second <{name}>"));
-            error.hint =
-                Some("put both into one element first, `virsh edit` shows how libvirt reads them");
+            error.hint = Some(
+                "merge them into one element first; `virsh edit` shows how libvirt reads them",
+            );
             Err(error)
         }
     }
@@ -199,7 +202,7 @@ fn vcpu_element(
     let count = match text.parse() {
         Ok(count @ 1..=MAX_COUNT) => count,
         Ok(0..) | Err(_) => {
-            return Err(error_at(vcpu, format!("<vcpu>{text}</vcpu> is no number of vCPUs")));
+            return Err(error_at(vcpu, format!("<vcpu>{text}</vcpu>: not a number of vCPUs")));
         }
     };
     if let Some(online) = vcpu.attribute("current")
@@ -224,7 +227,7 @@ fn existing_vcpus(root: Node<'_, '_>, count: u32) -> Result<CpuSet, DomainError>
     for node in children(root, "vcpus").flat_map(|vcpus| children(vcpus, "vcpu")) {
         let id = number(node, "id")?;
         if id >= count {
-            return Err(error_at(node, format!("vCPU {id} is beyond the {count} of <vcpu>")));
+            return Err(error_at(node, format!("vCPU {id} exceeds the {count} vCPUs of <vcpu>")));
         }
         match node.attribute("enabled") {
             Some("yes") => existing.insert(PuId(id)),
@@ -245,7 +248,7 @@ fn iothreads(root: Node<'_, '_>) -> Result<Vec<u32>, DomainError> {
     for listed in children(root, "iothreadids").flat_map(|ids| children(ids, "iothread")) {
         let number = number(listed, "id")?;
         if number == 0 || !numbers.insert(number) {
-            return Err(error_at(listed, format!("the iothread id {number} is 0 or given twice")));
+            return Err(error_at(listed, format!("the iothread id {number} is 0 or not unique")));
         }
     }
     let Some(count) = child(root, "iothreads") else {
@@ -255,7 +258,7 @@ fn iothreads(root: Node<'_, '_>) -> Result<Vec<u32>, DomainError> {
     let total: usize = match text.parse::<u32>() {
         Ok(total) if total <= MAX_COUNT => total as usize,
         Ok(_) | Err(_) => {
-            let why = format!("<iothreads>{text}</iothreads> is no number of iothreads");
+            let why = format!("<iothreads>{text}</iothreads>: not a number of iothreads");
             return Err(error_at(count, why));
         }
     };
@@ -297,7 +300,7 @@ fn scheduler(node: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> 
         other => {
             return Err(error_at(
                 node,
-                format!("scheduler={other:?} is none of batch, idle, fifo, rr"),
+                format!("scheduler={other:?} is not one of batch, idle, fifo, rr"),
             ));
         }
     };
@@ -326,7 +329,7 @@ fn priority(node: Node<'_, '_>) -> Result<u8, DomainError> {
     let text = attribute(node, "priority")?;
     match text.trim().parse::<i32>() {
         Ok(priority) => Ok(u8::try_from(priority.clamp(0, 255)).unwrap_or(0)),
-        Err(_) => Err(error_at(node, format!("priority={text:?} is no number"))),
+        Err(_) => Err(error_at(node, format!("priority={text:?} is not a number"))),
     }
 }
 
@@ -415,7 +418,7 @@ fn amount(node: Node<'_, '_>, text: &str, unit: &str) -> Result<u64, DomainError
     let unit = node.attribute(unit).filter(|unit| !unit.is_empty()).unwrap_or("KiB");
     let product = text.trim().parse::<u64>().ok().zip(factor(unit));
     let product = product.and_then(|(count, unit)| count.checked_mul(unit));
-    product.ok_or_else(|| error_at(node, format!("{text:?} {unit:?} is no amount of memory")))
+    product.ok_or_else(|| error_at(node, format!("{text:?} {unit:?} is not a memory size")))
 }
 
 /// Bytes of a unit: `b`, `byte`, `bytes`; `k`, `KiB`, … to `E`, `EiB` by 1024; `KB`, … to `EB` by
@@ -454,7 +457,7 @@ fn number(node: Node<'_, '_>, name: &str) -> Result<u32, DomainError> {
         Ok(number) if number <= MAX_COUNT => Ok(number),
         Ok(_) | Err(_) => Err(error_at(
             node,
-            format!("{name}={text:?} of <{}> is not a number that fits", node.tag_name().name()),
+            format!("<{}> {name}={text:?}: not a valid number", node.tag_name().name()),
         )),
     }
 }

@@ -40,7 +40,10 @@ pub(crate) fn matching(
     if repeats(pins) {
         findings.extend(hidden_by_sharing(available, pus, &choice));
         findings.extend(mixed_kinds(&cores, &choice));
-        return (flat(pins.len(), "vCPUs share CPUs, so no shape of the host fits"), findings);
+        return (
+            flat(pins.len(), "vCPUs share CPUs, so the topology of the host does not apply"),
+            findings,
+        );
     }
     let scattered = repeats(&cores.iter().map(|run| run.id).collect::<Vec<_>>());
     let threads = match smt {
@@ -53,9 +56,8 @@ pub(crate) fn matching(
         findings.push(uneven(&cores, pus, &choice));
     }
     if threads == 1 && scattered {
-        let text = "siblings carry vCPUs that are not neighbours in the guest's numbering, so the \
-                    guest is shown one thread per core and does not know which of its CPUs share a \
-                    core";
+        let text = "siblings have vCPUs that are not consecutive, so the guest sees one thread per \
+                    core and does not know which of its CPUs share a core";
         findings.push(weighed("guest topology", text.to_owned(), choice.with_true_siblings(pus)));
     }
     findings.extend(mixed_kinds(&cores, &choice));
@@ -65,8 +67,8 @@ pub(crate) fn matching(
     let per_socket = pins.len() / threads / sockets;
     let siblings = match threads {
         1 if smt == GuestSmt::Hidden => "no SMT is shown, because the request says so",
-        1 if scattered => "no SMT is shown, because siblings do not carry neighbouring vCPUs",
-        1 if shared > 0 => "no SMT is shown, because not all cores carry the same number of vCPUs",
+        1 if scattered => "no SMT is shown, because siblings do not have consecutive vCPUs",
+        1 if shared > 0 => "no SMT is shown, because not all cores have the same number of vCPUs",
         1 => "no SMT is shown, because each vCPU has a core of its own",
         _ => "vCPUs on siblings are shown as threads of one core",
     };
@@ -104,7 +106,7 @@ pub(crate) fn sockets(topology: &Topology, packages: &[PackageId]) -> (usize, St
     let ids: Vec<PackageId> = runs.iter().map(|(package, _)| *package).collect();
     let names: Vec<String> = ids.iter().map(PackageId::to_string).collect();
     if repeats(&ids) {
-        return (1, "one socket, because neighbouring vCPUs lie in different packages".to_owned());
+        return (1, "one socket, because consecutive vCPUs are in different packages".to_owned());
     }
     // A virtual machine without a topology of its own: each CPU is a package, which says nothing
     // about caches.
@@ -113,11 +115,15 @@ pub(crate) fn sockets(topology: &Topology, packages: &[PackageId]) -> (usize, St
     }
     let names = names.join(", ");
     match (runs.len(), uniform(runs.iter().map(|(_, count)| *count))) {
-        (0 | 1, _) => (1, format!("one socket, because all lie in package {names}")),
+        (0 | 1, _) => (1, format!("one socket, because all vCPUs are in package {names}")),
         (count, Some(_)) => (count, format!("one socket for each of the packages {names}")),
-        (_, None) => {
-            (1, format!("one socket, because the packages {names} do not carry the same number"))
-        }
+        (_, None) => (
+            1,
+            format!(
+                "one socket, because the packages {names} do not have the same number of \
+                         vCPUs"
+            ),
+        ),
     }
 }
 
@@ -134,7 +140,7 @@ fn hidden_by_sharing(
 ) -> Option<Finding> {
     let shares = |pu: &PuId| !available.siblings(*pu).is_disjoint(pus);
     pus.iter().any(|pu| shares(&pu)).then(|| {
-        let text = "siblings carry vCPUs, and the guest is shown one thread per core, because vCPUs \
+        let text = "siblings have vCPUs, but the guest sees one thread per core, because vCPUs \
                     share CPUs: it does not know which of its CPUs share a core";
         weighed("guest topology", text.to_owned(), choice.with_true_siblings(pus))
     })
@@ -145,15 +151,15 @@ fn uneven(cores: &[Run], pus: &CpuSet, choice: &Choice<'_>) -> Finding {
     let widest = cores.iter().map(|run| run.pins).max().unwrap_or(1);
     let partial: Vec<String> =
         cores.iter().filter(|run| run.pins < widest).map(|run| run.id.to_string()).collect();
-    let (core, carries) = match partial.len() {
-        1 => ("core", "carries"),
-        _ => ("cores", "carry"),
+    let (core, has) = match partial.len() {
+        1 => ("core", "has"),
+        _ => ("cores", "have"),
     };
     weighed(
         "guest topology",
         format!(
-            "{core} {} {carries} fewer of the {vcpus} vCPUs than the others, so the guest is shown \
-             one thread per core and does not know which of its CPUs share a core",
+            "{core} {} {has} fewer of the {vcpus} vCPUs than the others, so the guest sees one \
+             thread per core and does not know which of its CPUs share a core",
             partial.join(", ")
         ),
         choice.with_true_siblings(pus),
@@ -166,8 +172,8 @@ fn mixed_kinds(cores: &[Run], choice: &Choice<'_>) -> Option<Finding> {
     let all: usize = cores.iter().map(|run| run.pins).sum();
     (slower > 0).then(|| {
         let text = format!(
-            "{slower} of {all} vCPUs {} on slower cores than the others, and no guest topology can \
-             say so: the guest takes all its CPUs for equal",
+            "{slower} of {all} vCPUs {} on slower cores than the others, which no guest topology \
+             can express: the guest assumes that all its CPUs are equally fast",
             agree(slower, "lies", "lie")
         );
         weighed("core kinds", text, choice.of_one_kind())

@@ -256,7 +256,7 @@ fn gives(
     }
     if !quiet.is_empty() && vnode.kind == VnodeKind::VirtualMachine {
         lines.push(format!(
-            "{} {} vCPUs alone: no emulator, and no task that is excluded from them",
+            "{} {} only vCPUs: no emulator, and no task that is excluded from them",
             pus_text(&quiet),
             verb(&quiet, "runs", "run")
         ));
@@ -291,8 +291,8 @@ fn host_share(plan: &Plan, topology: &Topology) -> String {
     let all = topology.cores.len();
     let (whole, part) =
         (topology.cores.iter().filter(free).count(), topology.cores.iter().filter(partly).count());
-    let also = if part > 0 { format!(", and {part} in part") } else { String::new() };
-    format!("the host's tasks keep {whole} of {}{also}", counted(all, "core"))
+    let also = if part > 0 { format!(", and parts of {part}") } else { String::new() };
+    format!("the host's tasks have {whole} of {}{also}", counted(all, "core"))
 }
 
 /// The cores that neither the host nor the plan uses, and CPUs that are in no core at present.
@@ -312,10 +312,10 @@ fn unused(plan: &Plan, topology: &Topology) -> Vec<String> {
     let offline = (!topology.offline.is_empty()).then(|| {
         let offline = &topology.offline;
         let (cpu, is) = (verb(offline, "CPU", "CPUs"), verb(offline, "is", "are"));
-        format!("{cpu} {offline} {is} offline: the kernel does not show of which cores")
+        format!("{cpu} {offline} {is} offline: the kernel does not report their cores")
     });
     [
-        line(&isolated, "they are isolated, and the plan needs no more of them"),
+        line(&isolated, "they are isolated, and the plan does not need them"),
         line(&others, "they are avoided, or not in the cpuset of this process"),
         offline,
     ]
@@ -338,10 +338,10 @@ fn costs(
     lines.extend(siblings(plan, vnode, topology, spread));
     let crowded = &spread.crowded;
     if !crowded.is_empty() {
-        lines.push(format!("several vCPUs take turns on {crowded}"));
+        lines.push(format!("several vCPUs share {crowded}"));
     }
     let crossed = |name: &str, count: usize, of: usize| {
-        (count > 1).then(|| format!("the vCPUs lie in {count} of {of} {name}"))
+        (count > 1).then(|| format!("the vCPUs span {count} of {of} {name}"))
     };
     lines.extend(crossed("L3 domains", spread.l3s.len(), topology.l3.len()));
     lines.extend(crossed("NUMA nodes", spread.nodes.len(), topology.nodes.len()));

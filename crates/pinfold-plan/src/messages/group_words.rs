@@ -9,18 +9,18 @@ use crate::error::PlanError;
 
 /// Phrases for machines and their replacements for groups; longer phrases come first.
 const WORDS: [(&str, &str); 11] = [
-    ("a guest spinlock may be held by one that waits", "a lock may be held by one that waits"),
+    ("the waiting vCPU may hold a guest spinlock", "the waiting thread may hold a lock"),
     ("part of the guest's memory is", "part of the memory is"),
     (
-        "the guest takes all its CPUs for equal, and each is now fast, now slow",
-        "a thread is now fast, now slow",
+        "the guest assumes that all its CPUs are equally fast, but the speed of each one varies",
+        "the speed of each thread varies",
     ),
     ("the guest mirrors the host, one vCPU for each CPU", "there is one core for each CPU"),
     ("no hypervisor on Linux runs a virtual machine with more", "no plan has more"),
     ("its machine's vCPUs", "its own threads"),
     ("virtual machine", "process group"),
     ("vCPUs of several machines", "threads of several groups"),
-    ("each vCPU needs", "each core that is asked for needs"),
+    ("each vCPU needs", "each requested core needs"),
     ("vCPU or task", "thread"),
     ("vCPU", "thread"),
 ];

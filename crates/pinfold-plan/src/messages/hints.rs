@@ -113,7 +113,7 @@ impl RequestAlternatives<'_> {
         let fewer = fewer.take(MOST_TRIED);
         let mut with = fewer.map(|count| (count, self.with_vcpus(vm, count)));
         if let Some((count, _)) = with.find(|(_, request)| self.goes(subject, request)) {
-            return Some(format!("ask for at most {}", counted(count as usize, "vCPU")));
+            return Some(format!("request at most {}", counted(count as usize, "vCPU")));
         }
         let memory = self.request.vnodes.first()?.memory.filter(|_| subject == "NUMA")?;
         let most = self.topology.nodes.iter().map(|node| node.memory_bytes).max()?;
@@ -121,7 +121,7 @@ impl RequestAlternatives<'_> {
         let most = whole_mib(most);
         less.vnodes.first_mut()?.memory = Some(MemoryRequest { bytes: most, ..memory });
         (most < memory.bytes && self.goes(subject, &less))
-            .then(|| format!("ask for at most {} of memory", size(most)))
+            .then(|| format!("request at most {} of memory", size(most)))
     }
 
     /// Candidate numbers of vCPUs, ascending.
@@ -164,8 +164,8 @@ impl RequestAlternatives<'_> {
             let found: Vec<u32> = near(step).into_iter().flatten().filter(goes).collect();
             match found.as_slice() {
                 [] => {}
-                [only] => return Some(format!("ask for {}", counted(*only as usize, "vCPU"))),
-                [fewer, more, ..] => return Some(format!("ask for {fewer} or {more} vCPUs")),
+                [only] => return Some(format!("request {}", counted(*only as usize, "vCPU"))),
+                [fewer, more, ..] => return Some(format!("request {fewer} or {more} vCPUs")),
             }
         }
         let alone = vm.smt != SmtRequest::Shown && self.by("low-latency", subject);

@@ -60,7 +60,7 @@ pub(crate) fn findings(
             Finding::note(
                 "preference",
                 format!(
-                    "{} has an order of its own, which the preference {prefer} does not change",
+                    "{} has a fixed order, which the preference {prefer} does not change",
                     plan.strategy
                 ),
             )
@@ -69,8 +69,8 @@ pub(crate) fn findings(
         prefer if !decides(prefer) => vec![Finding::note(
             "preference",
             format!(
-                "{prefer} makes no difference here: by all that the host reports its usable cores are \
-                 alike in that"
+                "{prefer} makes no difference here: the host reports no such difference between \
+                 its available cores"
             ),
         )],
         Preference::Cache | Preference::Frequency | Preference::Efficiency => Vec::new(),
@@ -151,8 +151,8 @@ pub(crate) fn idle_fast_cores(
     }
     let [slow, fast] = [&on, &there].map(|pus| available.parts_of(&pus.iter().collect::<Vec<_>>()));
     let text = format!(
-        "{} is on {on} ({slow}), and {fast} carry no vCPU: {} needs a core for each vCPU, and these \
-         are too few; the threads of these cores are enough",
+        "{} is on {on} ({slow}), and {fast} have no vCPU: {} needs a core for each vCPU, and these \
+         are too few; their threads are enough",
         vnode.name, plan.strategy
     );
     Some(
@@ -177,7 +177,7 @@ fn slower(
     let on: Vec<PuId> = pus.iter().collect();
     let rest = if plan.vnodes.len() > 1 { "" } else { ", and no preference changes that" };
     let text = format!(
-        "{} is on {pus} ({}): the faster cores that are left are too few for all of it{rest}",
+        "{} is on {pus} ({}): the remaining faster cores are too few for it{rest}",
         vnode.name,
         available.parts_of(&on)
     );

@@ -111,7 +111,7 @@ fn merged(reasons: &[&str]) -> String {
     if reasons.iter().all(|other| other == first) {
         (*first).to_owned()
     } else {
-        format!("{first}; the others likewise")
+        format!("{first}; the same for the others")
     }
 }
 

@@ -97,7 +97,7 @@ impl<'a> PlanBuilder<'a> {
             return Err(PlanError::EmulatorRequest {
                 strategy: strategy.to_owned(),
                 emulator_request: request.emulator.to_string(),
-                why: "only balanced leaves a choice of the emulator's place".to_owned(),
+                why: "only balanced has a choice for the emulator's CPUs".to_owned(),
             });
         }
         let vnodes = request.vnodes.iter().map(|_| None).collect();
@@ -114,7 +114,7 @@ impl<'a> PlanBuilder<'a> {
             builder.finding(Finding::note(
                 "avoid",
                 format!(
-                    "{} to be avoided {} not online on this host",
+                    "{} in the list of avoided CPUs {} not online on this host",
                     pus_text(&available.avoided_in_vain),
                     verb(&available.avoided_in_vain, "is", "are")
                 ),
@@ -339,7 +339,8 @@ impl<'a> PlanBuilder<'a> {
                     _ => self.available.hostable.clone(),
                 };
                 thread.reason.push_str(&format!(
-                    "; but on {}: the kernel spreads no threads over isolated CPUs ({isolated})",
+                    "; restricted to {}: the kernel does not balance threads over isolated CPUs \
+                     ({isolated})",
                     pus_text(&balanced)
                 ));
                 thread.pus = balanced;
@@ -367,14 +368,14 @@ impl<'a> PlanBuilder<'a> {
             self.finding(Finding::note(
                 "isolation",
                 format!(
-                    "{} shares all CPUs with the host, so the isolation scope {} has nothing to keep \
-                     other tasks off",
+                    "{} shares all CPUs with the host, so the isolation scope {} has no CPUs to \
+                     protect",
                     self.strategy, self.request.isolation
                 ),
             ));
         }
         let reason = format!(
-            "{} isolates nothing: the host's tasks may run wherever {} may",
+            "{} isolates no CPU: the host's tasks may use the same CPUs as {}",
             self.strategy,
             request_check::placed(self.request)
         );

@@ -125,12 +125,12 @@ impl<'a> Parts<'a> {
             let last = next.saturating_add(count).checked_sub(1).map(PuId);
             let is_run = cell.vcpus.first() == Some(PuId(next)) && cell.vcpus.iter().last() == last;
             if cell.vcpus.is_empty() || !is_run {
-                return Err(fail(vnode, "they do not hold each vCPU once, neighbours together"));
+                return Err(fail(vnode, "they must contain each vCPU once, in ascending order"));
             }
             next += count;
         }
         if vm.vcpus != VcpuCount::Exactly(next) {
-            return Err(fail(vnode, "they hold another number of vCPUs than the machine has"));
+            return Err(fail(vnode, "their vCPUs are not as many as the machine has"));
         }
         let nodes = settled(topology, request, vm, &cells);
         Ok(Self { topology, request, vnode, vm, groups: Group::all(&cells, nodes, topology) })
@@ -457,8 +457,8 @@ fn leave_one_to_the_host(merged: &mut Plan) {
     merged.findings.push(Finding::note(
         "emulator",
         format!(
-            "real-time threads do not run on CPU {first}, which stays the host's alone: they must \
-             not be able to lock it out"
+            "real-time threads do not run on CPU {first}, which stays reserved for the host, so \
+             that they cannot lock it out"
         ),
     ));
 }
@@ -474,7 +474,7 @@ pub(crate) fn scope_of_part(request: &Request) -> IsolationScope {
 
 /// The finding that `auto` picked a strategy for a guest with NUMA cells.
 pub(crate) fn fits_each_cell(strategy: &str) -> Finding {
-    Finding::note("auto", format!("auto picked {strategy}: it fits each NUMA cell of the guest"))
+    Finding::note("auto", format!("auto chose {strategy}: it fits each NUMA cell of the guest"))
 }
 
 /// The whole cores of a part's pinned vCPUs, which no other part may use.

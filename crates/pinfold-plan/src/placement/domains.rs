@@ -156,11 +156,11 @@ pub(crate) fn inside(mut builder: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, 
     let largest = domains.iter().map(|domain| domain.pus.len()).max().unwrap_or(0);
     let why = match largest {
         0 if builder.available.cores.iter().all(|core| (kind.of)(core).is_none()) => {
-            format!("it shows no {}", kind.noun)
+            format!("it has no {}", kind.noun)
         }
-        0 => format!("no {} has a core besides the host's {}", kind.noun, host.name()),
+        0 => format!("no {} has a core other than the host's {}", kind.noun, host.name()),
         _ => format!(
-            "each {} stays inside one {}, and the largest has {} besides the host's core",
+            "each {} stays inside one {}, and the largest has {} apart from the host's core",
             noun(builder.request).0,
             kind.noun,
             counted(largest, "CPU")
@@ -201,7 +201,8 @@ fn idle(
     let idle = ended.exclusive.difference(&ended.pus(|_| true)).difference(&cores);
     (!idle.is_empty()).then(|| {
         let text = format!(
-            "{} {} idle: each {noun} of {} is exclusive as a whole, closed to the host's tasks too",
+            "{} {} idle: each {noun} of {} is exclusive as a whole, so the host's tasks cannot use \
+             it either",
             pus_text(&idle),
             verb(&idle, "stays", "stay"),
             placed(request)
@@ -406,7 +407,7 @@ fn write(
                         Work::Vm(_) => "virtual machine",
                         Work::Processes { .. } => "process group",
                     };
-                    format!("{} is this {noun}'s alone", domain.name)
+                    format!("{} is used by this {noun} only", domain.name)
                 }
                 (_, false) => {
                     format!(
@@ -417,8 +418,8 @@ fn write(
                     )
                 }
                 (_, true) => format!(
-                    "{} is shared, because no other is large enough, has the memory and is where the \
-                     request wants it",
+                    "{} is shared, because no other is large enough, has the memory and matches \
+                     the request",
                     domain.name
                 ),
             };
@@ -456,13 +457,14 @@ fn emulator(
     let busy = cores.filter(|core| !core.is_disjoint(carried)).collect::<Vec<_>>();
     let idle = rest.difference(&busy.iter().collect::<CpuSet>());
     let (pus, how) = match (weak.is_empty(), idle.is_empty(), rest.is_empty()) {
-        (false, _, _) => (weak, "which carry no vCPU and are weaker"),
-        (true, false, _) => (idle, "whose cores carry no vCPU"),
-        (true, true, false) => (rest, "which carry no vCPU"),
+        (false, _, _) => (weak, "which have no vCPU and are slower"),
+        (true, false, _) => (idle, "whose cores have no vCPU"),
+        (true, true, false) => (rest, "which have no vCPU"),
         (true, true, true) => {
             vnode_builder.emulator(&outside.pus, || {
                 format!(
-                    "the emulator runs on {} {}: every CPU of {} that the host leaves carries a vCPU",
+                    "the emulator runs on {} {}: every CPU of {} that is not reserved for the host \
+                     has a vCPU",
                     pus_text(&outside.pus),
                     outside.what,
                     domain.name
@@ -472,6 +474,6 @@ fn emulator(
         }
     };
     vnode_builder.emulator(&pus, || {
-        format!("the emulator stays in {} too, on {}, {how}", domain.name, pus_text(&pus))
+        format!("the emulator stays in {}, on {}, {how}", domain.name, pus_text(&pus))
     });
 }

@@ -88,7 +88,7 @@ pub(crate) fn along(builder: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<()
             Some((pus, why)) => vnode_builder.emulator(pus, || why.clone()),
             None => vnode_builder.emulator(&around, || {
                 format!(
-                    "the source of this strategy pins vCPUs only: the emulator floats over {}, {which}",
+                    "the cited setup pins vCPUs only: the emulator floats over {}, {which}",
                     pus_text(&around)
                 )
             }),

@@ -91,7 +91,7 @@ pub(crate) fn vcpus(
         {
             let former = pus_text(pus);
             *pus = CpuSet::single(free);
-            *why = format!("CPU {free} was left by a vCPU that is pinned to {former} by hand");
+            *why = format!("CPU {free} is free because its vCPU is pinned to {former} by hand");
             by_hand.vcpus.insert(free);
         }
     }
@@ -178,12 +178,12 @@ fn check(
         }
         if !roles.iter().any(|role| role.is_called(&pin_request.role)) {
             return Err(format!(
-                "no thread is called {:?}; there are {}",
+                "there is no thread {:?}; the threads are {}",
                 pin_request.role,
                 names(&roles).join(", ")
             ));
         }
-        let name = format!("{} cannot be pinned to {}", pin_request.role, pin_request.pus);
+        let name = format!("cannot pin {} to {}", pin_request.role, pin_request.pus);
         absent(available.topology, &pin_request.pus).map_err(|why| format!("{name}: {why}"))?;
         let avoided = pin_request.pus.intersection(&request.avoid);
         if !avoided.is_empty() {
@@ -286,15 +286,15 @@ pub(crate) fn reserve(
     if housekeeping.is_empty() && isolates {
         let mut pinned = request.vnodes.iter().filter(|vnode| !vnode.pins.is_empty());
         let vnode = pinned.next().map(|vnode| vnode.name.clone()).unwrap_or_default();
-        let why = format!("with {} reserved the host's own tasks have no CPU", pus_text(&named));
+        let why = format!("if {} is reserved, the host's own tasks have no CPU", pus_text(&named));
         return Err(PlanError::Pin { vnode, why });
     }
     let reason = if named == reserve.exclusive {
         reserve.reason
     } else {
         format!(
-            "the host keeps {housekeeping}: what the cores of the vCPUs leave, some of which are \
-             pinned by hand"
+            "the host keeps {housekeeping}: the CPUs outside the cores of the vCPUs, some of which \
+             are pinned by hand"
         )
     };
     Ok(Reserve { exclusive: named, reason })

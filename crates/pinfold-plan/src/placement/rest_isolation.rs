@@ -27,7 +27,7 @@ pub(crate) fn keep(plan: &mut Plan, topology: &Topology, request: &Request) {
         let quiet = irq.pus.difference(&work);
         irq.pus = if quiet.is_empty() { left.clone() } else { quiet };
     }
-    plan.housekeeping_reason = format!("the host keeps {}, which carry no vCPU", pus_text(&left));
+    plan.housekeeping_reason = format!("the host keeps {}, which have no vCPU", pus_text(&left));
     plan.housekeeping = left;
     plan.exclusive = work;
     plan.isolation = request.isolation;
@@ -39,7 +39,7 @@ fn siblings(topology: &Topology, work: &CpuSet, left: &CpuSet) -> Option<Finding
     let shared = cores.map(|core| &core.pus).collect::<CpuSet>().intersection(left);
     (!shared.is_empty()).then(|| {
         let text = format!(
-            "no core is left to the host alone: its tasks stay on {}, on the cores of vCPUs",
+            "no core is left for the host only: its tasks stay on {}, on cores of vCPUs",
             pus_text(&shared)
         );
         Finding::note("isolation", text)

@@ -67,7 +67,7 @@ impl VnodeBuilder<'_> {
                 let reason = match all.len() {
                     1 => first.unwrap_or_default(),
                     _ => format!(
-                        "its tasks share {}; of the first of them: {}",
+                        "its tasks share {}; the first of these CPUs: {}",
                         pus_text(&all),
                         first.unwrap_or_default()
                     ),
@@ -99,12 +99,12 @@ fn helper_reason(role: &Role, pus: &CpuSet, strategy: &str, apart: bool) -> Stri
     let who = role.in_words();
     if apart {
         format!(
-            "{who} runs where the emulator runs, on {}: its I/O then never takes a vCPU's CPU",
+            "{who} runs on the emulator's CPUs, {}, so that its I/O does not use a vCPU's CPU",
             pus_text(pus)
         )
     } else {
         format!(
-            "{who} runs where the emulator runs: {strategy} reserves no CPU for I/O, so it competes \
+            "{who} runs on the emulator's CPUs: {strategy} reserves no CPU for I/O, so it competes \
              with the vCPUs"
         )
     }

@@ -13,8 +13,7 @@ use crate::text::numbered;
 pub enum FrequencyError {
     /// The CPU's maximum frequency is unknown.
     #[error(
-        "asks for {}, and what share that is of CPU {pu} is unknown: its highest frequency is not \
-         stated on this host (no cpufreq)",
+        "requests {}, but this host does not report the highest frequency of CPU {pu} (no cpufreq)",
         frequency(*hertz)
     )]
     Unknown {
@@ -24,7 +23,7 @@ pub enum FrequencyError {
         hertz: u64,
     },
     /// The CPU is slower than that.
-    #[error("asks for {}, and CPU {pu} reaches {} at most", frequency(*hertz), frequency(*highest))]
+    #[error("requests {}, but CPU {pu} reaches {} at most", frequency(*hertz), frequency(*highest))]
     TooFast {
         /// The CPU's OS index.
         pu: PuId,
@@ -34,7 +33,7 @@ pub enum FrequencyError {
         highest: u64,
     },
     /// Less than a millionth of full speed.
-    #[error("asks for {}, less than a millionth of the {} of CPU {pu}", frequency(*hertz), frequency(*highest))]
+    #[error("requests {}, less than a millionth of the {} of CPU {pu}", frequency(*hertz), frequency(*highest))]
     TooSlow {
         /// The CPU's OS index.
         pu: PuId,
@@ -52,9 +51,9 @@ impl FrequencyError {
         match self {
             FrequencyError::Unknown { .. } => "give a share, such as 40%".to_owned(),
             FrequencyError::TooFast { highest, .. } => {
-                format!("ask for at most {}, or give a share such as 40%", frequency(*highest))
+                format!("request at most {}, or give a share such as 40%", frequency(*highest))
             }
-            FrequencyError::TooSlow { .. } => "ask for more; check the unit".to_owned(),
+            FrequencyError::TooSlow { .. } => "request more; check the unit".to_owned(),
         }
     }
 }
@@ -84,7 +83,7 @@ pub enum PlatformError {
         cores: u32,
     },
     /// Memory cannot be bound to a node.
-    #[error("the memory of {vnode:?} cannot be on node {node}: {why}")]
+    #[error("cannot put the memory of {vnode:?} on node {node}: {why}")]
     MemoryNode {
         /// Name of the vnode.
         vnode: String,
@@ -95,7 +94,7 @@ pub enum PlatformError {
     },
     /// Two different speeds would need one frequency.
     #[error(
-        "{} cannot both be had by frequency: {} change it together",
+        "cannot set both {} by frequency: {} change it together",
         two_speeds(first, second),
         pus_text(domain)
     )]
@@ -109,8 +108,8 @@ pub enum PlatformError {
     },
     /// The frequency set for one vnode slows another one too.
     #[error(
-        "{slowed:?} would be slowed twice: {by:?} sets the frequency by {method} for all of {}, which \
-         change it together",
+        "{slowed:?} would be slowed twice: {by:?} sets the frequency with {method}, which applies \
+         to all of {}",
         pus_text(domain)
     )]
     SlowedTwice {
@@ -125,8 +124,8 @@ pub enum PlatformError {
     },
     /// Real-time burners would run on the last CPU of the host's own tasks.
     #[error(
-        "the real-time burners of {vnode:?} ({method}) would run on {}, and the host's own tasks have \
-         no CPU besides that no vnode uses",
+        "the real-time burners of {vnode:?} ({method}) would run on {}, and the host's own tasks \
+         have no other CPU that no vnode uses",
         pus_text(pus)
     )]
     LastHousekeeping {
@@ -148,7 +147,7 @@ impl PlatformError {
             PlatformError::Plan(
                 PlanError::TooManyVcpus { most, what, .. }
                 | PlanError::NoRoom { left: most, what, .. },
-            ) => Some(format!("ask for at most {}", numbered(*most, what))),
+            ) => Some(format!("request at most {}", numbered(*most, what))),
             PlatformError::Plan(PlanError::TooFewPus { .. }) => {
                 Some("start Pinfold in a cgroup with a wider cpuset".to_owned())
             }
@@ -157,20 +156,20 @@ impl PlatformError {
             PlatformError::Speeds { .. } => {
                 Some("give one speed for all cores, or one for each".to_owned())
             }
-            PlatformError::MemoryNode { .. } => {
-                Some("`pinfold topo` shows the nodes; or leave memory-node out".to_owned())
-            }
+            PlatformError::MemoryNode { .. } => Some(
+                "choose another node (`pinfold topo` shows them), or remove memory-node".to_owned(),
+            ),
             PlatformError::TwoFrequencies { .. } => Some(
-                "give them one speed, ask for fewer cores, or take a method that slows by time, such \
-                 as stall or hogs"
+                "give them the same speed, request fewer cores, or use a method that slows by \
+                 time, such as stall or hogs"
                     .to_owned(),
             ),
             PlatformError::SlowedTwice { method, .. } => Some(format!(
-                "give both {method} and one speed, ask for fewer cores, or take a method that slows \
-                 by time for both, such as stall or hogs"
+                "give both {method} and the same speed, request fewer cores, or use a method that \
+                 slows by time for both, such as stall or hogs"
             )),
             PlatformError::LastHousekeeping { .. } => Some(
-                "ask for one core less, take stall, or let the host's tasks wait: \
+                "request one core less, use stall, or let the host's tasks wait: \
                  --share-housekeeping, or share-housekeeping = true in the file"
                     .to_owned(),
             ),

@@ -203,7 +203,7 @@ fn report(
                 nodes: vec![id],
                 bytes: None,
                 page_bytes: None,
-                reason: "the platform binds it there".to_owned(),
+                reason: "the platform binds it to this node".to_owned(),
             });
         }
         if let Some(method) = vnode.method.filter(|method| method.sets_frequency()) {
@@ -224,7 +224,7 @@ fn node<'t>(
     match topology.nodes.iter().find(|node| node.id == id) {
         Some(node) if node.memory_bytes > 0 => Ok(node),
         Some(_) => refused("it has no memory".to_owned()),
-        None if topology.nodes.is_empty() => refused("this host shows no nodes".to_owned()),
+        None if topology.nodes.is_empty() => refused("this host reports no nodes".to_owned()),
         None => {
             let all: Vec<String> = topology.nodes.iter().map(|node| node.id.to_string()).collect();
             let nodes = agree(all.len(), "node", "nodes");
@@ -239,7 +239,8 @@ fn far_memory(vnode: &EmulatedVnode, node: &NumaNode) -> Option<Finding> {
         Finding::note(
             "memory",
             format!(
-                "the memory of {} is on node {}, far from {}: that slows it besides the speed",
+                "the memory of {} is on node {}, remote from {}: this slows it in addition to the \
+                 speed",
                 vnode.name,
                 node.id,
                 pus_text(&cpus)
@@ -261,12 +262,12 @@ fn slowed_host(
     let slowed = together.intersection(housekeeping);
     (!slowed.is_empty()).then(|| {
         let text = format!(
-            "{} {} as slow as {} for the host's own tasks too: {method} sets their frequency with its",
+            "{} {} as slow as {} for the host's own tasks too: {method} also sets their frequency",
             pus_text(&slowed),
             verb(&slowed, "is", "are"),
             vnode.name
         );
         Finding::note("frequency domains", text)
-            .with_hint("take a method that slows by time, such as stall")
+            .with_hint("use a method that slows by time, such as stall")
     })
 }

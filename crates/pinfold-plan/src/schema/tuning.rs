@@ -126,7 +126,7 @@ impl PoolV1 {
 fn share(field: &str, text: &str) -> Result<Value, SchemaError> {
     ResourceShare::parse(text).map(Value::Share).ok_or_else(|| SchemaError::Field {
         field: field.to_owned(),
-        why: format!("{text:?} is no share, such as L3:0=ff0 or MB:0=50"),
+        why: format!("{text:?} is not a share, such as L3:0=ff0 or MB:0=50"),
     })
 }
 

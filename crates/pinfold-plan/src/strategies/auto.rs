@@ -34,7 +34,7 @@ use crate::text::narrow;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "auto",
-    summary: "picks one of the others by rules, and reports the rule; it may choose not to pin",
+    summary: "chooses one of the others by rules, and reports the rule; it may choose not to pin",
     source: "the rules are in the finding that it adds",
     kind: StrategyKind::Other,
     fallback: None,
@@ -169,7 +169,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         let is_worse = fallback.best.is_some() && !warnings.is_empty();
         let before =
             if passed.is_empty() || is_worse { String::new() } else { format!(" ({passed})") };
-        let text = format!("auto picked {}: {why}{before}", strategy.name);
+        let text = format!("auto chose {}: {why}{before}", strategy.name);
         plan.findings.insert(0, Finding::note("auto", text));
         plan.findings.extend(idle_cores(&available, request, &plan));
         let has_warning = plan.findings.iter().any(pin_analysis::is_warning);
@@ -208,8 +208,8 @@ fn idle_cores(available: &AvailableCpus<'_>, request: &Request, plan: &Plan) -> 
     let fits = cells.is_empty() && asked.pins.is_empty() && used < all && all < *vcpus;
     fits.then(|| {
         let text = format!(
-            "{} lie on {} as siblings, and {} without a vCPU: on all {all} some would still be \
-             siblings, and no guest topology shows that",
+            "{} are on siblings of {}, and {} without a vCPU: even on all {all} cores some would \
+             be siblings, which no guest topology can express",
             counted(*vcpus, "vCPU"),
             counted(used, "core"),
             match all - used {
@@ -278,8 +278,8 @@ impl Display for SkippedStrategies {
             match (reason, names.len()) {
                 (Reason::Refused(text, true), 1) => write!(out, "refused: {all} {text}")?,
                 (Reason::Refused(text, _), _) => write!(out, "refused by {all}: {text}")?,
-                (Reason::Warns(of), 1) => write!(out, "passed over: {all} warns of {of}")?,
-                (Reason::Warns(of), _) => write!(out, "passed over: {all} warn of {of}")?,
+                (Reason::Warns(of), 1) => write!(out, "rejected: {all} warns of {of}")?,
+                (Reason::Warns(of), _) => write!(out, "rejected: {all} warn of {of}")?,
             }
         }
         Ok(())
@@ -320,9 +320,9 @@ fn others(request: &Request) -> impl Iterator<Item = Rule> + use<> {
         sequential::STRATEGY,
     ];
     let none = match request.vnodes.len() {
-        0 | 1 => "do not pin, because nothing that pins fits the request".to_owned(),
+        0 | 1 => "do not pin, because no strategy that pins fits the request".to_owned(),
         _ => "do not pin, because no strategy that pins places these together without a warning: \
-              plan each by itself, with `--avoid` for the CPUs of the others"
+              plan each one separately, with `--avoid` for the CPUs of the others"
             .to_owned(),
     };
     let others = others.into_iter().map(|strategy| Rule::new(strategy, NO_WARNING));
@@ -401,45 +401,46 @@ fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
     if sum.groups == sum.vnodes {
         rules.push(Rule::new(vnodes::STRATEGY, "the request places process groups only"));
     } else if request.emulator != EmulatorRequest::Usual {
-        rules.push(Rule::new(balanced::STRATEGY, "it alone leaves the emulator's place open"));
+        rules.push(Rule::new(balanced::STRATEGY, "only it has a choice for the emulator's CPUs"));
     } else if spare == 0 || sum.vcpus > pus {
         let why = match spare {
             0 => format!(
-                "do not pin, because {pus} of one core is all there is, and the host needs it"
+                "do not pin, because only {pus} of one core is available, and the host needs it"
             ),
             _ => format!(
-                "do not pin, because {asked} on {pus} CPUs must take turns, and the kernel knows \
-                 better than a plan which of them is busy"
+                "do not pin, because {asked} must share {pus} CPUs, and the kernel knows better \
+                 than a plan which of them are busy"
             ),
         };
         rules.push(Rule::new(none::STRATEGY, why));
     } else if sum.vnodes > 1 {
         several(available, &sum, &mut rules);
         if sum.vcpus <= spare && !sum.shows_smt {
-            let why = format!("each of {asked} can have a core of its own next to the host's");
+            let why = format!("each of {asked} can have its own core in addition to the host's");
             rules.push(Rule::new(low_latency::STRATEGY, why).claiming(Claim::OwnCores));
         }
     } else if sum.automatic {
         if nodes(available) > 1 {
-            let why = "the number of vCPUs is open, and a NUMA node is the largest part of the host \
-                       in which all memory is near";
+            let why = "the number of vCPUs is auto, and a NUMA node is the largest part of the \
+                       host in which all memory is local";
             rules.push(Rule::new(numa_exclusive::STRATEGY, why));
         }
-        let why = "the number of vCPUs is open, and this gives most that leave the host a core";
+        let why = "the number of vCPUs is auto, and this strategy gives the most while the host \
+                   keeps a core";
         rules.push(Rule::new(balanced::STRATEGY, why));
     } else if sum.vcpus <= near && !sum.shows_smt && alone(available, sum.vcpus) {
         let each = if sum.vcpus == 1 { "its vCPU".to_owned() } else { format!("each of {asked}") };
-        let why = format!("{each} can have a core of its own next to the host's");
+        let why = format!("{each} can have its own core in addition to the host's");
         rules.push(Rule::new(low_latency::STRATEGY, why).claiming(Claim::OwnCores));
     }
     if sum.groups < sum.vnodes {
-        let why = format!("{asked} fit on the {threads} CPUs of the cores that are not the host's");
+        let why = format!("{asked} fit on the {threads} CPUs outside the host's core");
         rules.push(Rule::new(balanced::STRATEGY, why));
         let why = format!("{asked} fit into one NUMA node{THERE_ONLY}");
         rules.push(Rule::new(numa_exclusive::STRATEGY, why).claiming(Claim::OneNode));
         let why = if sum.vcpus > threads {
             let rest = if sum.vcpus < pus { "" } else { ", so nothing is isolated" };
-            format!("{asked} fit on the host only with its own core{rest}")
+            format!("{asked} fit only if they also use the host's core{rest}")
         } else {
             NO_WARNING.to_owned()
         };
@@ -485,12 +486,12 @@ fn several(available: &AvailableCpus<'_>, sum: &Sum, rules: &mut Vec<Rule>) {
             && domains.values().filter(|pus| **pus >= sum.largest).count() >= sum.vnodes
     };
     if is_enough(&nodes) {
-        let why = format!("each of {} {} can have a NUMA node of its own", sum.vnodes, sum.noun);
+        let why = format!("each of {} {} can have its own NUMA node", sum.vnodes, sum.noun);
         rules.push(Rule::new(numa_exclusive::STRATEGY, why).claiming(Claim::OwnNodes));
     }
     let widest = available.topology.l3.iter().map(|domain| domain.pus.len()).max();
     if is_enough(&l3s) && widest > Some(available.index().widest_core) {
-        let why = format!("each of {} {} can have an L3 domain of its own", sum.vnodes, sum.noun);
+        let why = format!("each of {} {} can have its own L3 domain", sum.vnodes, sum.noun);
         rules.push(Rule::new(l3_exclusive::STRATEGY, why).claiming(Claim::OwnL3s));
     }
 }

@@ -37,7 +37,7 @@ use crate::text::verb;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "balanced",
-    summary: "vCPUs on all threads of the cores that are not the host's; the emulator with the host",
+    summary: "vCPUs on all threads of the cores outside the host's; the emulator with the host",
     source: "Lindroth 2017, i7-4790K: vcpupin 1, 5, 2, 6, 3, 7; host and emulator on core 0 \
              (0, 4); topology 1×3×2",
     kind: StrategyKind::Other,
@@ -65,13 +65,13 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             let last = cores.take_last(&available).ok_or_else(|| PlanError::EmulatorRequest {
                 strategy: STRATEGY.name.to_owned(),
                 emulator_request: request.emulator.to_string(),
-                why: format!("{} stay the host's alone, and no other core is left", host.pus),
+                why: format!("{} stay reserved for the host, and no other core is left", host.pus),
             })?;
             all_threads(builder, cores, &mut |vnode_builder, pins, taken| {
                 let own = own_core(&available, &spare, pins, taken).unwrap_or_else(|| last.clone());
                 vnode_builder.emulator(&own, || {
                     format!(
-                        "the emulator runs on {}, a core of its own: {} are the host's alone",
+                        "the emulator runs on {}, its own core: {} are reserved for the host",
                         pus_text(&own),
                         host.pus
                     )
@@ -101,8 +101,8 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
 fn with_host(vnode_builder: &mut VnodeBuilder<'_>, home: &EmulatorCpus) {
     vnode_builder.emulator(&home.pus, || {
         format!(
-            "the emulator runs on {} {} with the host's tasks: every other thread of the cores in \
-             use belongs to a vCPU",
+            "the emulator runs on {} {} with the host's tasks: every other thread of the used \
+             cores has a vCPU",
             pus_text(&home.pus),
             home.what
         )
@@ -128,7 +128,7 @@ fn real_time(
             } else {
                 (
                     emulators_own(&home.pus, EmulatorRequest::RealTime)?,
-                    "; one more is the host's alone",
+                    "; one more is reserved for the host",
                 )
             };
             vnode_builder.policies[1] = Some(low_latency_rt::POLICY);
@@ -151,12 +151,12 @@ fn real_time(
     plan.findings.push(Finding::note(
         "emulator",
         format!(
-            "the source has the emulator real-time on all of {all}; here the host has no other CPU, \
-             and a real-time thread must not be able to lock it out, so CPU {first} stays the host's \
-             alone"
+            "the cited setup has a real-time emulator on all of {all}; here the host has no other \
+             CPU, so CPU {first} stays reserved for the host: a real-time thread must not be able \
+             to lock it out"
         ),
     )
-    .with_hint("to have all of it, keep another core free for the host, such as with --free"));
+    .with_hint("to use all of it, keep another core free for the host, such as with --free"));
     Ok(plan)
 }
 
@@ -171,7 +171,7 @@ fn emulators_own(hosts: &CpuSet, emulator_request: EmulatorRequest) -> Result<Cp
             strategy: STRATEGY.name.to_owned(),
             emulator_request: emulator_request.to_string(),
             why: format!(
-                "the host has only {}, and one CPU must stay the host's alone",
+                "the host has only {}, and one CPU must stay reserved for the host",
                 pus_text(hosts)
             ),
         });
@@ -274,13 +274,13 @@ fn vcpu_reason(
     let with_vcpus = siblings.intersection(carried);
     let sharing = match (siblings.is_empty(), with_vcpus.is_empty()) {
         (true, _) => "it has no sibling".to_owned(),
-        (false, false) => format!("{}, its sibling, carries a {unit} too", pus_text(&with_vcpus)),
-        (false, true) => format!("{}, its sibling, carries none", pus_text(&siblings)),
+        (false, false) => format!("its sibling, {}, has a {unit} too", pus_text(&with_vcpus)),
+        (false, true) => format!("its sibling, {}, has none", pus_text(&siblings)),
     };
     let near = if choice {
-        format!("chosen for its nearness to the other {unit}s' cores")
+        format!("chosen because it is near the cores of the other {unit}s")
     } else {
-        "as all are that are not the host's".to_owned()
+        "like all cores outside the host's".to_owned()
     };
     format!(
         "CPU {pin} is a thread of a core for {unit}s ({}), {near}; {sharing}",
@@ -295,10 +295,10 @@ fn smt(available: &AvailableCpus<'_>, ended: &PlacedPlan<'_>) -> Option<Finding>
     if used_cores().all(|core| core.pus.len() == 1) {
         let is_vm = ended.vnodes.iter().any(|vnode| vnode.guest.is_some());
         let text = if is_vm {
-            "the vCPUs' cores have one usable CPU each, so this is one vCPU per core and the guest \
-                 is shown no SMT"
+            "the vCPUs' cores have one available CPU each, so this is one vCPU per core and the \
+             guest sees no SMT"
         } else {
-            "the cores in use have one usable CPU each"
+            "the used cores have one available CPU each"
         };
         return Some(Finding::note("smt", text));
     }
@@ -308,8 +308,8 @@ fn smt(available: &AvailableCpus<'_>, ended: &PlacedPlan<'_>) -> Option<Finding>
         Finding::note(
             "smt",
             format!(
-                "{} {} idle next to a vCPU on the same core, because a task of the host there would \
-                 slow it",
+                "{} {} idle next to a vCPU on the same core, because a host task there would slow \
+                 it",
                 pus_text(&pus),
                 verb(&pus, "stays", "stay")
             ),

@@ -37,7 +37,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         if !spare.is_empty() {
             vnode_builder.emulator(&spare, || {
                 format!(
-                    "the emulator runs on {}, which carry no vCPU, and leaves the host's core alone",
+                    "the emulator runs on {}, which have no vCPU, and not on the host's core",
                     pus_text(&spare)
                 )
             });
@@ -46,7 +46,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         let own: CpuSet = pins.iter().copied().collect();
         vnode_builder.emulator(&own, || {
             format!(
-                "the emulator shares {} with its machine's vCPUs, and leaves the host's core alone",
+                "the emulator shares {} with its machine's vCPUs, and does not use the host's core",
                 pus_text(&own)
             )
         });

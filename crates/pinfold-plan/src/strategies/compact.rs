@@ -61,7 +61,7 @@ pub(super) fn next(available: &AvailableCpus<'_>, before: Option<PuId>, pin: PuI
         }
         Some((_, last, _)) => {
             format!(
-                "CPU {pin} is on the next package, as package {} is used ({place})",
+                "CPU {pin} is on the next package, because package {} is full ({place})",
                 last.package
             )
         }

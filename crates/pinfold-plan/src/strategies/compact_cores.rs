@@ -17,7 +17,7 @@ use crate::placement::linear::{self, Line};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact-cores",
-    summary: "as compact, with one CPU per core: siblings carry no second vCPU; wraps",
+    summary: "as compact, with one CPU per core: siblings get no second vCPU; wraps",
     source: "none: the order of compact (Badaroux 2021 §III) without siblings; \
              the paper itself counts 0 to 15 there, as sequential",
     kind: StrategyKind::Order,
@@ -47,7 +47,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             Finding::note(
                 "smt",
                 format!(
-                    "{vcpus} vCPUs take turns on {} cores while the cores' other CPUs carry none",
+                    "{vcpus} vCPUs share {} cores while the cores' other CPUs have none",
                     order.len()
                 ),
             )

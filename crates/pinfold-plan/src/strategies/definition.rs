@@ -63,7 +63,7 @@ pub const NAMESPACE: &str = "urn:pinfold:placement";
 /// The reason why a cost is no warning, for the end of its text.
 #[must_use]
 pub fn reason(strategy: &str) -> String {
-    format!("; {strategy} is defined to place threads so")
+    format!("; {strategy} places threads this way by definition")
 }
 
 /// Changes findings to notes if they are costs of the named strategy by definition.

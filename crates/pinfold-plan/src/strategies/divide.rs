@@ -99,8 +99,8 @@ fn uneven_packages(index: &Index<'_>, plan: &Plan) -> Option<Finding> {
             .map(|(package, nodes)| format!("{} of package {package}", nodes.len()))
             .collect();
         let text = format!(
-            "the vCPUs lie on different numbers of nodes of the packages ({}), so the guest cannot \
-             be shown a socket for each package",
+            "the vCPUs use different numbers of nodes in each package ({}), so the guest cannot \
+             have a socket for each package",
             each.join(", ")
         );
         Finding::note("NUMA", text)
@@ -293,8 +293,8 @@ fn too_large(shares: &Shares) -> Finding {
     Finding::note(
         "NUMA",
         format!(
-            "no node has the memory of the machine, so it is divided over the nodes {}: the guest \
-             should be shown a NUMA cell for each",
+            "no node has enough memory for the machine, so it is divided over the nodes {}: give \
+             the guest a NUMA cell for each",
             node_list(&nodes)
         ),
     )

@@ -52,8 +52,8 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         });
     }
     let emulator = format!(
-        "the emulator runs on {} of the host's {}: the kernel starts every task there and \
-         moves none to an isolated CPU",
+        "the emulator runs on {} of the host's {}: the kernel starts every task there and does not \
+         move tasks to isolated CPUs",
         pus_text(&host.pus),
         host.name()
     );

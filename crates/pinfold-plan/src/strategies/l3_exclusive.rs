@@ -19,7 +19,8 @@ use crate::placement::domains::{Kind, inside};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "l3-exclusive",
-    summary: "each machine inside one L3 domain (core complex, cluster); none shared while one is free",
+    summary: "each machine inside one L3 domain (core complex, cluster); none is shared while \
+              another is free",
     source: "as numa-exclusive, by cache",
     kind: StrategyKind::Shape,
     fallback: None,

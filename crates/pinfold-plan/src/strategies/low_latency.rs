@@ -26,8 +26,8 @@ use crate::placement::vnode_builder::VnodeBuilder;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "low-latency",
-    summary: "each vCPU alone on a core, never the host's; the emulator on weaker cores, else on the \
-              cores' siblings, else on the host's core",
+    summary: "each vCPU alone on a core, never the host's; the emulator on slower cores, else on \
+              the cores' siblings, else on the host's core",
     source: "Lindroth 2017, i7-4790K: vcpupin 1, 2, 3; emulatorpin 5-7; topology 1×3×1; \
              the host on core 0",
     kind: StrategyKind::Shape,
@@ -75,9 +75,9 @@ pub(super) fn one_per_core(
             vnode_builder.policies = [Some(policy), beside.then_some(policy)];
         }
         let near = if enclosures.choice {
-            format!("chosen for its nearness to the other {}s' cores", vnode_builder.unit())
+            format!("chosen because it is near the cores of the other {}s", vnode_builder.unit())
         } else {
-            "as every core is that is not the host's".to_owned()
+            "like every core outside the host's".to_owned()
         };
         for (vcpu, pin) in exclusive_cores.pins.iter().enumerate() {
             let reason = exclusive_cores
@@ -114,7 +114,7 @@ fn vcpu_place(available: &AvailableCpus<'_>, core: &AvailableCore, pin: PuId) ->
     let which = if core.pus.first() == Some(&pin) {
         "the first of its core"
     } else {
-        "the one of its core to which no helper is pinned"
+        "the CPU of its core to which no helper is pinned"
     };
     format!("CPU {pin} is {which} ({})", available.place(pin))
 }
@@ -140,8 +140,8 @@ fn beside_vcpus(
     let siblings = &exclusive_cores.rest;
     vnode_builder.emulator(siblings, || {
         format!(
-            "the emulator runs on {}, the siblings of the vCPUs' CPUs: near their caches, never on a \
-             vCPU's CPU, and off the host's {}",
+            "the emulator runs on {}, the siblings of the vCPUs' CPUs: near their caches, never on \
+             a vCPU's CPU, and not on the host's {}",
             pus_text(siblings),
             host.name()
         )
@@ -151,9 +151,9 @@ fn beside_vcpus(
 fn with_host(vnode_builder: &mut VnodeBuilder<'_>, home: &EmulatorCpus, unbalanced: bool) {
     vnode_builder.emulator(&home.pus, || {
         let why = match home.kind {
-            _ if unbalanced => "because the kernel does not spread threads over isolated siblings",
-            HomeKind::Weak => "so that the vCPUs' cores do nothing else",
-            HomeKind::Host | HomeKind::Near => "because the vCPUs' cores have no siblings to offer",
+            _ if unbalanced => "because the kernel does not balance threads over isolated siblings",
+            HomeKind::Weak => "so that the vCPUs' cores run nothing else",
+            HomeKind::Host | HomeKind::Near => "because the vCPUs' cores have no siblings",
         };
         format!("the emulator runs on {} {}, {why}", pus_text(&home.pus), home.what)
     });
@@ -163,8 +163,8 @@ fn with_host(vnode_builder: &mut VnodeBuilder<'_>, home: &EmulatorCpus, unbalanc
 fn no_siblings(home: &EmulatorCpus, unbalanced: bool, policy: Option<Policy>) -> Option<Finding> {
     let rights = match policy {
         Some(policy) => format!(
-            "; it does not get {policy} there, because a real-time thread could keep the host's \
-             tasks off their last CPUs"
+            "; it does not get {policy} there, because a real-time thread could block the host's \
+             tasks on their last CPUs"
         ),
         None if home.kind == HomeKind::Weak || unbalanced => return None,
         None => String::new(),
@@ -174,8 +174,8 @@ fn no_siblings(home: &EmulatorCpus, unbalanced: bool, policy: Option<Policy>) ->
         format!("the emulator shares CPUs {} with the host's tasks{rights}", home.what)
     } else {
         format!(
-            "the vCPUs' cores have one usable CPU each, so the emulator shares CPUs with the \
-             host's tasks instead of the siblings: its work waits when the host is busy{rights}"
+            "the vCPUs' cores have one available CPU each, so the emulator shares CPUs with the \
+             host's tasks: its work waits when the host is busy{rights}"
         )
     };
     let subject = if with_siblings { "emulator" } else { "smt" };

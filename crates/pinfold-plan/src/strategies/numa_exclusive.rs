@@ -16,7 +16,8 @@ use crate::placement::domains::{Kind, inside};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "numa-exclusive",
-    summary: "each machine inside one NUMA node with its memory; no node shared while one is free",
+    summary: "each machine inside one NUMA node with its memory; no node is shared while another \
+              is free",
     source: "Kuehn & Baum; and the question in Lindroth's thread: on two Xeon 5540 one package for \
              the machine",
     kind: StrategyKind::Shape,

@@ -120,8 +120,8 @@ fn on_cores<'a>(
         let home = available.home(host, &taken.pins, &all);
         vnode_builder.emulator(&home.pus, || {
             format!(
-                "the emulator runs on {}, housekeeping CPUs {}: a FIFO vCPU never keeps it from its \
-                 work, and it is on the vCPUs' node",
+                "the emulator runs on {}, housekeeping CPUs {}: a FIFO vCPU never blocks it, and \
+                 it is on the vCPUs' node",
                 pus_text(&home.pus),
                 home.what
             )
@@ -247,8 +247,8 @@ fn vcpu_reason(available: &AvailableCpus<'_>, request: &Request, core: &Availabl
     let others = available.siblings_of_others(core);
     if !others.is_empty() {
         return format!(
-            "CPU {first} is of a core that is not this vCPU's alone ({place}): the plan may not use \
-             {}, and what runs there slows the vCPU",
+            "CPU {first} is on a core that this vCPU may have to share ({place}): the plan may not \
+             use {}, and tasks that run there slow the vCPU",
             pus_text(&others)
         );
     }
@@ -259,13 +259,14 @@ fn vcpu_reason(available: &AvailableCpus<'_>, request: &Request, core: &Availabl
         _ if siblings.is_empty() && offline.is_empty() => "it has no sibling".to_owned(),
         _ if siblings.is_empty() => "it has no sibling that is online".to_owned(),
         IsolationScope::None if !isolated => format!(
-            "its sibling {siblings} stays idle; `--isolate host` or the kernel parameters keep the \
-             host's tasks off it"
+            "its sibling {siblings} stays idle; `--isolate host` or the kernel parameters exclude \
+             the host's tasks from it"
         ),
         IsolationScope::None | IsolationScope::Own | IsolationScope::Host => {
             format!("its sibling {siblings} stays idle and is isolated with it")
         }
     };
-    let isolated = if core.isolated { ", taken first because it was isolated at boot" } else { "" };
-    format!("CPU {first} is the first of a core for this vCPU alone ({place}){isolated}; {idle}")
+    let isolated =
+        if core.isolated { ", chosen first because it was isolated at boot" } else { "" };
+    format!("CPU {first} is the first of a core for this vCPU only ({place}){isolated}; {idle}")
 }

@@ -50,7 +50,12 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
 
 fn next(available: &AvailableCpus<'_>, _: Option<PuId>, pin: PuId) -> String {
     let first = available.available_core(pin).and_then(|core| core.pus.first()) == Some(&pin);
-    let core = if first { "a core without a vCPU" } else { "a core that has a vCPU, as all have" };
+    let core = if first {
+        "a core without a vCPU"
+    } else {
+        "a core that already has a vCPU, like \
+                                                            all cores"
+    };
     format!(
         "CPU {pin} is on {core}, in the emptiest part of the machine ({})",
         available.place(pin)

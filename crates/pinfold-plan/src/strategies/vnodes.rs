@@ -31,7 +31,8 @@ use crate::placement::vnode_builder::Reserve;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "vnodes",
-    summary: "process groups of so many cores at their speed, respecting shared frequency domains",
+    summary: "process groups with a given number of cores and speed, respecting shared frequency \
+              domains",
     source: "Buchert 2011 Fig. 2: 1, 1, 2, 4 cores at 75, 40, 60, 25 %",
     kind: StrategyKind::Other,
     fallback: None,
@@ -45,7 +46,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         return Err(PlanError::WrongKind {
             strategy: STRATEGY.name.to_owned(),
             vnode: vm.name.clone(),
-            why: "it places process groups, this is a virtual machine".to_owned(),
+            why: "it places process groups, but this is a virtual machine".to_owned(),
             nearest: None,
         });
     }
@@ -56,7 +57,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         auto: all.len(),
         unit: 1,
         most: Some(all.len()),
-        why: "each core of a group is a core of its own".to_owned(),
+        why: "each core of a group is a separate core of the host".to_owned(),
     };
     let wanted = wanted(&builder, builder.counts(limits)?);
     let enough =
@@ -107,11 +108,11 @@ fn what_groups_share<'a>(builder: &mut PlanBuilder<'a>, topology: &'a Topology, 
             Finding::warning(
                 "housekeeping",
                 format!(
-                    "the groups take every core, so the host's tasks share {} with one of them",
+                    "the groups use every core, so the host's tasks share {} with one of them",
                     pus_text(&hosts)
                 ),
             )
-            .with_hint("ask for one core less")
+            .with_hint("request one core less")
         })
     });
 }
@@ -230,7 +231,7 @@ fn unequal_kinds(index: &Index<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
     let own = kinds(first);
     let other = vnodes.iter().find(|vnode| kinds(vnode) != own)?;
     let text = format!(
-        "{} is on cores of another kind than {}: what runs in them is not equally fast",
+        "{} is on cores of another kind than {}: their tasks do not run equally fast",
         other.name, first.name
     );
     Some(Finding::note("groups", text))
@@ -302,9 +303,9 @@ fn reason(available: &AvailableCpus<'_>, core: &AvailableCore) -> String {
     let idle = if beside.is_empty() {
         String::new()
     } else {
-        format!("; its sibling {beside} stays idle, so that the speed is the group's own")
+        format!("; its sibling {beside} stays idle, so that it does not affect the group's speed")
     };
-    format!("CPU {first} is a core of this group alone ({}){idle}", available.place(*first))
+    format!("CPU {first} is a core for this group only ({}){idle}", available.place(*first))
 }
 
 /// The CPUs of the tasks of a group.
@@ -332,11 +333,11 @@ fn shared_domains(topology: &Topology, groups: &[(Speed, CpuSet)]) -> Option<Fin
         Finding::warning(
             "frequency domains",
             format!(
-                "{} change frequency together but belong to groups of different speed: a method that \
-                 sets the frequency cannot hold both",
+                "{} change frequency together but belong to groups of different speed: a method \
+                 that sets the frequency cannot give both speeds",
                 pus_text(&mixed)
             ),
         )
-        .with_hint("ask for fewer cores, or emulate the speeds by time and not by frequency")
+        .with_hint("request fewer cores, or emulate the speeds by time instead of frequency")
     })
 }

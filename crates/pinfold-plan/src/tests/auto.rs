@@ -366,7 +366,7 @@ fn the_reason_of_auto_counts_the_whole_request() {
         let made = plan("auto", &two, &request).unwrap();
         let reasons = made.findings.iter().filter(|finding| finding.subject == "auto");
         let reasons: Vec<&str> = reasons.map(|finding| finding.text.as_str()).collect();
-        assert_eq!(reasons, ["auto picked low-latency: it fits each NUMA cell of the guest"]);
+        assert_eq!(reasons, ["auto chose low-latency: it fits each NUMA cell of the guest"]);
     }
 }
 

@@ -35,8 +35,8 @@ fn what_it_says_of_each_strategy() {
         &[
             "the CPUs 1-7 run vCPUs alone",
             "the emulator shares the vCPUs' cores on 9-15",
-            "the host's tasks keep 1 of 8 cores",
-            "the vCPUs lie in 2 of 2 L3 domains",
+            "the host's tasks have 1 of 8 cores",
+            "the vCPUs span 2 of 2 L3 domains",
         ],
     );
     check(

@@ -163,8 +163,8 @@ fn lindroth_options_of_balanced() {
     let error = plan("balanced", &plain(4).build(), &request).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "balanced cannot have the emulator apart: the host has only CPU 0, and one CPU must stay the \
-         host's alone"
+        "balanced cannot place the emulator as `apart`: the host has only CPU 0, and one CPU must \
+         stay reserved for the host"
     );
     let error = plan("low-latency", &i7_4790k().build(), &request).unwrap_err();
     assert!(error.to_string().contains("only balanced"), "{error}");

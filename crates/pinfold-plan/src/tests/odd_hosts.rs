@@ -79,7 +79,7 @@ fn a_package_that_gives_fewer_cores_leaves_one_socket() {
     let layout = plan("low-latency", &r910().build(), &auto()).unwrap();
     assert_eq!(shape(&layout), "1×15×1");
     assert!(
-        layout.vnodes[0].guest.as_ref().unwrap().reason.contains("do not carry the same number")
+        layout.vnodes[0].guest.as_ref().unwrap().reason.contains("do not have the same number")
     );
 }
 
@@ -219,5 +219,5 @@ fn the_largest_machines() {
     }
     let most = plan("compact", &topology, &exactly(4096)).unwrap();
     assert_eq!(most.vnodes[0].vcpus().count(), 4096);
-    assert!(crate::explain(&most, &topology, 80).contains("several vCPUs take turns on 0-2047"));
+    assert!(crate::explain(&most, &topology, 80).contains("several vCPUs share 0-2047"));
 }

@@ -33,7 +33,7 @@ fn a_thread_goes_where_it_is_pinned_and_the_others_make_room() {
     // The order of compact is fixed: vCPU 1 was on CPU 4, and moves to the CPU that vCPU 0 left.
     let line = plan("compact", &topology, &with(exactly(3), &["vcpu0=4"])).unwrap();
     let reason = &line.vnodes[0].threads[1].reason;
-    assert_eq!(reason, "CPU 0 was left by a vCPU that is pinned to CPU 4 by hand");
+    assert_eq!(reason, "CPU 0 is free because its vCPU is pinned to CPU 4 by hand");
     assert_eq!(swapped.vnodes[0].threads[0].reason, "pinned to CPU 2 by hand");
     assert!(finds(&swapped, "pins", "vcpu(0)=2 by hand"));
     // On a sibling: the other vCPUs have their own cores, the emulator the remaining CPUs.
@@ -98,12 +98,13 @@ fn what_cannot_be_pinned_is_refused_with_its_reason() {
     };
     let low =
         |text: &str, reported: &str| check(with(exactly(2), &[text]), "low-latency", reported);
-    low(
-        "vcpu0=7",
-        "vcpu(0) cannot be pinned to 7: CPU 7 is offline, usable once online: `echo 1 > /sys",
-    );
+    low("vcpu0=7", "vcpu(0)cannot pin  to 7: CPU 7 is offline, usable once online: `echo 1 > /sys");
     low("emulator=0,8-9", "the CPUs 8-9 do not exist on this host");
-    low("vcpu5=1", "no thread is called \"vcpu(5)\"; there are vcpu(0), vcpu(1), emulator, worker");
+    low(
+        "vcpu5=1",
+        "there is no thread \"vcpu(5)\"; the threads are vcpu(0), vcpu(1), emulator, \
+                    worker",
+    );
     low("iothread:io1=0", "no thread is called \"iothread(io1)\"");
     let host = Request { free: Some(Free::These(set("0,4"))), ..exactly(2) };
     check(with(host, &["vcpu0=4"]), "balanced", "CPU 4 is kept free for the host");

@@ -347,20 +347,20 @@ fn frequencies_are_shares_of_each_core() {
     impossible(
         &["name=a,cores=1,speed=2.1 GHz"],
         &two().build(),
-        "\"a\" asks for 2.1 GHz, and CPU 0 reaches 2 GHz at most",
-        "ask for at most 2 GHz, or give a share such as 40%",
+        "\"a\" requests 2.1 GHz, but CPU 0 reaches 2 GHz at most",
+        "request at most 2 GHz, or give a share such as 40%",
     );
     impossible(
         &["name=a,cores=1,speed=2 kHz+"].map(|words| words.trim_end_matches('+')),
         &plain(2).khz("0-1", 4_000_000_000).build(),
-        "\"a\" asks for 2 kHz, less than a millionth of the 4000 GHz of CPU 0",
-        "ask for more; check the unit",
+        "\"a\" requests 2 kHz, less than a millionth of the 4000 GHz of CPU 0",
+        "request more; check the unit",
     );
     impossible(
         &["name=a,cores=1,speed=800 MHz"],
         &plain(4).build(),
-        "\"a\" asks for 800 MHz, and what share that is of CPU 0 is unknown: its highest frequency is \
-         not stated on this host (no cpufreq)",
+        "\"a\" requests 800 MHz, but this host does not report the highest frequency of CPU 0 (no \
+         cpufreq)",
         "give a share, such as 40%",
     );
     // The fast cores reach it; the small ones, on which the vnode is, do not.
@@ -371,8 +371,8 @@ fn frequencies_are_shares_of_each_core() {
     impossible(
         &["name=a,cores=4,speed=4.5 GHz"],
         &hybrid,
-        "\"a\" asks for 4.5 GHz, and CPU 4 reaches 4 GHz at most",
-        "ask for at most 4 GHz, or give a share such as 40%",
+        "\"a\" requests 4.5 GHz, but CPU 4 reaches 4 GHz at most",
+        "request at most 4 GHz, or give a share such as 40%",
     );
     let rounded = speed_on(PuId(0), SpeedRequest::Frequency { hertz: 1 }, &two().build());
     assert!(rounded.is_err());
@@ -392,23 +392,24 @@ fn cores_that_share_a_frequency_agree() {
     // Each pair of cores has one frequency, and these groups do not fill whole pairs.
     check(
         "name=a,cores=3,speed=40%+40%+50%,method=freq",
-        "40% and 50% of \"a\" cannot both be had by frequency: the CPUs 2-3 change it together",
+        "40% and 50% of \"a\"cannot set both  by frequency: the CPUs 2-3 change it together",
         "take a method that slows by time",
     );
     impossible(
         &["name=a,cores=5,speed=40%,method=gov", "name=b,cores=3,speed=60%,method=gov"],
         &host,
-        "40% of \"a\" and 60% of \"b\" cannot both be had by frequency: the CPUs 0-1 change it together",
-        "give them one speed, ask for fewer cores, or take a method that slows by time, such as stall \
-         or hogs",
+        "40% of \"a\" and 60% of \"b\"cannot set both  by frequency: the CPUs 0-1 change it \
+         together",
+        "give them the same speed, request fewer cores, or use a method that slows by time, such \
+         as stall or hogs",
     );
     impossible(
         &["name=a,cores=5,speed=40%,method=gov", "name=b,cores=3,speed=40%,method=stall"],
         &host,
-        "\"b\" would be slowed twice: \"a\" sets the frequency by gov for all of the CPUs 0-1, which \
-         change it together",
-        "give both gov and one speed, ask for fewer cores, or take a method that slows by time for \
-         both, such as stall or hogs",
+        "\"b\" would be slowed twice: \"a\" sets the frequency with gov, which applies to all of \
+         the CPUs 0-1",
+        "give both gov and the same speed, request fewer cores, or use a method that slows by time \
+         for both, such as stall or hogs",
     );
     let alike = ["name=a,cores=5,speed=40%,method=gov", "name=b,cores=3,speed=40%,method=freq"];
     assert!(resolve_platform(&platform(&alike), &host).is_ok());
@@ -440,8 +441,8 @@ fn burners_keep_off_the_last_housekeeping_pu() {
     }
     let mut hogs = all("hogs");
     let error = resolve_platform(&hogs, &host).unwrap_err();
-    let why = "the real-time burners of \"a\" (hogs) would run on CPU 0, and the host's own tasks have \
-               no CPU besides that no vnode uses";
+    let why = "the real-time burners of \"a\" (hogs) would run on CPU 0, and the host's own tasks \
+               have no other CPU that no vnode uses";
     assert_eq!(error.to_string(), why);
     assert!(error.hint().unwrap().contains("--share-housekeeping"));
     hogs.share_housekeeping = true;
@@ -465,25 +466,25 @@ fn more_than_the_host_gives() {
     impossible(
         &["name=a,cores=5", "name=b,cores=4"],
         &plain(8).build(),
-        "vnodes gives at most 8 cores on this host, 9 were asked for: each core of a group is a core \
-         of its own",
-        "ask for at most 8 cores",
+        "vnodes gives at most 8 cores on this host, the request asks for 9: each core of a group \
+         is a separate core of the host",
+        "request at most 8 cores",
     );
     let huge = ["name=a,cores=4294967295"];
     assert!(resolve_platform(&platform(&huge), &plain(8).build()).is_err());
     let node = |node: u32| format!("name=a,cores=1,memory-node={node}");
     let host = dual_x5540().memoryless(1).build();
-    let hint = "`pinfold topo` shows the nodes; or leave memory-node out";
+    let hint = "choose another node (`pinfold topo` shows them), or remove memory-node";
     impossible(
         &[&node(2)],
         &host,
-        "the memory of \"a\" cannot be on node 2: this host has the nodes 0, 1",
+        "cannot put the memory of \"a\" on node 2: this host has the nodes 0, 1",
         hint,
     );
     impossible(
         &[&node(1)],
         &host,
-        "the memory of \"a\" cannot be on node 1: it has no memory",
+        "cannot put the memory of \"a\" on node 1: it has no memory",
         hint,
     );
     // Its cores are on that node while it has room.

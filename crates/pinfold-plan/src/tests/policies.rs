@@ -48,7 +48,10 @@ fn what_cannot_be_is_named() {
     check(r#"["vcpu=deadline:5/10/10"]"#, "is no scheduling policy");
     check(r#"["vcpu=deadline:5000000/5000000/5000000"]"#, "is no scheduling policy");
     check(r#"["vcpu=deadline:1/1/99999999999999999999"]"#, "is no scheduling policy");
-    check(r#"["vcpu(7)=idle"]"#, "no thread is called \"vcpu(7)\"; there are vcpu(0), vcpu(1)");
+    check(
+        r#"["vcpu(7)=idle"]"#,
+        "there is no thread \"vcpu(7)\"; the threads are vcpu(0), vcpu(1)",
+    );
     check(r#"["iothread=deadline:1000/2000/2000"]"#, "cannot have a deadline");
 }
 

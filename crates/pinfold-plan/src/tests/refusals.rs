@@ -38,41 +38,41 @@ fn numbers_of_vcpus_that_cannot_be_had() {
         i7_4790k(),
         "low-latency",
         &exactly(6),
-        "low-latency gives at most 3 vCPUs on this host, 6 were asked for: each vCPU needs a core \
-         of its own, and core 0 stays with the host",
-        "ask for at most 3 vCPUs, or use the strategy balanced, which gives 6",
+        "low-latency gives at most 3 vCPUs on this host, the request asks for 6: each vCPU needs a \
+         core of its own, and core 0 stays with the host",
+        "request at most 3 vCPUs, or use the strategy balanced, which gives 6",
     );
     assert!(matches!(error, PlanError::TooManyVcpus { asked: 6, most: 3, .. }));
     check(
         i7_4790k(),
         "balanced",
         &exactly(8),
-        "balanced gives at most 6 vCPUs on this host, 8 were asked for: each vCPU needs a CPU of \
-         its own, and core 0 stays with the host",
-        "ask for at most 6 vCPUs, or use the strategy max-performance, which gives 8",
+        "balanced gives at most 6 vCPUs on this host, the request asks for 8: each vCPU needs a \
+         CPU of its own, and core 0 stays with the host",
+        "request at most 6 vCPUs, or use the strategy max-performance, which gives 8",
     );
     check(
         i7_4790k(),
         "max-performance",
         &exactly(9),
-        "max-performance gives at most 8 vCPUs on this host, 9 were asked for: the guest mirrors \
-         the host, one vCPU for each CPU that may be used",
-        "ask for at most 8 vCPUs, or use the strategy none, which gives 9",
+        "max-performance gives at most 8 vCPUs on this host, the request asks for 9: the guest \
+         mirrors the host, one vCPU for each CPU that may be used",
+        "request at most 8 vCPUs, or use the strategy none, which gives 9",
     );
     check(
         i7_4790k(),
         "none",
         &exactly(u32::MAX),
-        "none gives at most 4096 vCPUs on this host, 4294967295 were asked for: no hypervisor on \
-         Linux runs a virtual machine with more",
-        "ask for at most 4096 vCPUs",
+        "none gives at most 4096 vCPUs on this host, the request asks for 4294967295: no \
+         hypervisor on Linux runs a virtual machine with more",
+        "request at most 4096 vCPUs",
     );
     check(
         i7_4790k(),
         "compact",
         &exactly(0),
-        "no vCPUs were asked for \"vm\", it needs at least one",
-        "ask for one vCPU or more, or for auto",
+        "\"vm\" has no vCPUs; it needs at least one",
+        "request one or more vCPUs, or auto",
     );
 }
 
@@ -96,8 +96,8 @@ fn hosts_that_are_too_small() {
             "low-latency",
             &auto(),
             &format!(
-                "low-latency cannot work on the CPUs {pus} of this host: each vCPU needs a core of \
-                 its own, and core 0 stays with the host"
+                "low-latency cannot use the CPUs {pus} of this host: each vCPU needs a core of its \
+                 own, and core 0 stays with the host"
             ),
             "use max-performance, which works on these CPUs",
         );
@@ -116,16 +116,17 @@ fn hosts_of_which_nothing_is_left() {
             plain(4),
             strategy.name,
             &avoiding,
-            "no CPU is left to plan with: the cpuset of this process allows 0-3, and 0-3 are to be avoided",
+            "no CPU is available for the plan: the cpuset of this process allows 0-3, and the \
+             request avoids 0-3",
             "avoid fewer CPUs, or start Pinfold in a cgroup with a wider cpuset",
         );
         check(
             plain(4).isolated("1-3").allowed("1-3"),
             strategy.name,
             &auto(),
-            "all usable CPUs (1-3) are isolated, so none is left for the host's own tasks",
-            "leave at least one CPU out of `isolcpus=`, of isolated partitions and of what is to be \
-             avoided",
+            "all available CPUs (1-3) are isolated, so none is left for the host's own tasks",
+            "leave at least one CPU out of `isolcpus=`, of isolated partitions and of the avoided \
+             CPUs",
         );
     }
 }
@@ -141,5 +142,5 @@ fn iothread_ids_that_cannot_be_used() {
     };
     check(&[""], "it is empty");
     check(&["a", "b", "a"], "it is given twice");
-    check(&["a\nb"], "it has a control character");
+    check(&["a\nb"], "it contains a control character");
 }

@@ -83,18 +83,18 @@ fn words_are_divided_by_blanks_too_and_names_are_checked() {
     };
     check("name=du vcpus=6 vcpus=7", "vcpus is given twice");
     check("name=du,,vcpus=6", "\"\" is not written key=value");
-    check("name=my vm vcpus=2", "the name \"my vm\" cannot be used: it has a blank");
-    check("name=a=b", "the name \"a=b\" cannot be used: it has the character '='");
+    check("name=my vm vcpus=2", "invalid name \"my vm\": it has a blank");
+    check("name=a=b", "invalid name \"a=b\": it has the character '='");
     for (name, why) in [
         ("", "it is empty"),
         ("my vm", "it has a blank"),
         ("a\u{a0}b", "it has a blank"),
-        ("a\nb", "it has a control character"),
+        ("a\nb", "it contains a control character"),
         ("a=b", "it has the character '='"),
         ("a,b", "it has the character ','"),
         ("a/b", "it has the character '/'"),
     ] {
-        let reported = format!("the name {name:?} cannot be used: {why}");
+        let reported = format!("invalid name {name:?}: {why}");
         assert_eq!(vnode_name(name).unwrap_err().to_string(), reported);
         let toml = format!("[[group]]\nname = {name:?}\ncores = 1\n").replace("\\u{a0}", "\u{a0}");
         let error = from_toml(&toml).unwrap_err();

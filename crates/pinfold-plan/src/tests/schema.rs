@@ -100,8 +100,8 @@ fn plans_that_would_harm_the_host_are_refused() {
     refused(
         "\"pus\": \"1\",\n          \"policy\": null",
         "\"pus\": \"0,4\",\n          \"policy\": {\"fifo\": {\"priority\": 1}}",
-        "housekeeping_pus: real-time threads may run on all of 0,4, so none is left for the host \
-         alone",
+        "housekeeping_pus: real-time threads may run on all of 0,4, so no CPU is left for the host \
+         only",
     );
 }
 
@@ -112,14 +112,14 @@ fn texts_that_are_no_plan() {
         assert_eq!(found.to_string(), error);
         assert_eq!(found.hint().unwrap_or_default(), hint);
     };
-    let written = "a plan is written by `pinfold plan --json`";
+    let written = "`pinfold plan --json` writes a plan";
     check("", "the text is not JSON: EOF while parsing a value at line 1 column 0", written);
     check("{}", "the format is missing, not \"pinfold-plan/1\"", written);
     check("[]", "the format is missing, not \"pinfold-plan/1\"", written);
     check(
         "{\"format\": \"pinfold-plan/9\", \"new\": 1}",
         "the format is \"pinfold-plan/9\", not \"pinfold-plan/1\"",
-        "it was written by another version of Pinfold; plan anew",
+        "another version of Pinfold wrote it; create a new plan",
     );
     let missing = from_json("{\"format\": \"pinfold-plan/1\"}").unwrap_err();
     assert!(missing.to_string().contains("missing field `strategy`"), "{missing}");

@@ -170,7 +170,7 @@ fn machines_have_shared_l2_caches_whole() {
     assert!(reason.contains("core 2, L2 1, L3 0"), "{reason}");
 }
 
-/// Inside a domain the fast cores carry vCPUs, and no core carries vCPUs of two machines.
+/// Inside a domain the fast cores carry vCPUs, and no core has vCPUs of two machines.
 #[test]
 fn exclusive_domains_are_divided_by_cores() {
     let two = ask(vec![vm("a", 2), vm("b", 2)]);
@@ -190,7 +190,7 @@ fn exclusive_domains_are_divided_by_cores() {
 fn lines_go_on_where_the_last_vnode_ended() {
     let two = ask(vec![vm("a", 3), vm("b", 2)]);
     let layout = check(i7_4790k(), "compact", &two, &["0,4,1 | 3,6-7", "5,2 | 3,6-7"]);
-    assert!(finds(&layout, "shared cores", "1 core carries vCPUs of several machines"));
+    assert!(finds(&layout, "shared cores", "1 core has vCPUs of several machines"));
     check(i7_4790k(), "sequential", &two, &["0,1,2 | 5-7", "3,4 | 5-7"]);
     check(
         r910(),
@@ -207,7 +207,7 @@ fn lines_go_on_where_the_last_vnode_ended() {
     let layout = plan("compact", &i7_4790k().build(), &many).unwrap();
     let last = layout.vnodes[1].vcpus().last().unwrap();
     assert!(last.reason.contains("shared with vCPU 1 of a"), "{}", last.reason);
-    assert!(finds(&layout, "oversubscription", "the CPUs 0,4 each carry more than one"));
+    assert!(finds(&layout, "oversubscription", "the CPUs 0,4 each have more than one"));
 }
 
 /// An emulator floats over CPUs without vCPUs of any machine; if there are none, over those of its
@@ -382,7 +382,7 @@ fn memory_that_is_left_is_given_in_whole_mib() {
     let two = ask(vec![sized("a", 33 << 30), sized("b", 8 << 30)]);
     let refused = plan("multi-vm", &topology, &two).unwrap_err();
     assert!(refused.to_string().contains("3061 MiB left of 36853 MiB"), "{refused}");
-    assert_eq!(refused.hint().as_deref(), Some("ask for at most 3061 MiB"));
+    assert_eq!(refused.hint().as_deref(), Some("request at most 3061 MiB"));
 }
 
 /// The CPUs of the host are in the node too, and carry no vCPU.
@@ -392,8 +392,8 @@ fn the_reason_of_an_emulator_with_the_host_excepts_the_hosts_pus() {
     let expected = &["4,12,5,13,6,14 | 7,15", "1,9,2,10,3,11 | 0,8"];
     let layout = check(dual_x5540(), "numa-exclusive", &two, expected);
     let reason = &layout.vnodes[1].thread(&Role::Emulator).unwrap().reason;
-    let expected = "the emulator runs on the CPUs 0,8 of core 0: every CPU of node 0 that the host \
-                    leaves carries a vCPU";
+    let expected = "the emulator runs on the CPUs 0,8 of core 0: every CPU of node 0 that is not \
+                    reserved for the host has a vCPU";
     assert_eq!(reason, expected);
 }
 
@@ -452,21 +452,21 @@ fn domains_that_are_not_there_or_too_small() {
         i7_4790k().bare(),
         "l3-exclusive",
         &exactly(2),
-        "l3-exclusive cannot work on the CPUs 0-7 of this host: it shows no L3 domain",
+        "l3-exclusive cannot use the CPUs 0-7 of this host: it shows no L3 domain",
     );
     refused(
         dual_x5540(),
         "numa-exclusive",
         &exactly(9),
-        "numa-exclusive gives at most 8 vCPUs on this host, 9 were asked for: each virtual machine \
-         stays inside one node, and the largest has 8 CPUs besides the host's core",
+        "numa-exclusive gives at most 8 vCPUs on this host, the request asks for 9: each virtual \
+         machine stays inside one node, and the largest has 8 CPUs apart from the host's core",
     );
     refused(
         dual_x5540(),
         "numa-exclusive",
         &ask(vec![vm("a", 2), vm("b", 9)]),
-        "numa-exclusive has room for 8 of the 9 vCPUs of \"b\": each virtual machine stays inside one node, \
-         and the largest has 8 CPUs besides the host's core",
+        "numa-exclusive has room for 8 of the 9 vCPUs of \"b\": each virtual machine stays inside \
+         one node, and the largest has 8 CPUs apart from the host's core",
     );
     refused(
         i7_4790k(),
@@ -482,8 +482,8 @@ fn domains_that_are_not_there_or_too_small() {
         i7_4790k(),
         "vnodes",
         &five,
-        "vnodes gives at most 4 cores on this host, 5 were asked for: each core of a group is a core \
-         of its own",
+        "vnodes gives at most 4 cores on this host, the request asks for 5: each core of a group \
+         is a separate core of the host",
     );
 }
 
@@ -511,8 +511,8 @@ fn what_the_request_shows_the_guest() {
     let error = plan("low-latency", &wide, &with(SmtRequest::Shown)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "low-latency cannot show \"a\" SMT siblings: no SMT is shown, because each vCPU has a core of \
-         its own; one socket, because all lie in package 1"
+        "low-latency cannot show \"a\" SMT siblings: no SMT is shown, because each vCPU has a core \
+         of its own; one socket, because all vCPUs are in package 1"
     );
     assert_eq!(error.hint().unwrap(), "use balanced, which can");
     let packed = plan("numa-exclusive", &wide, &with(SmtRequest::Shown)).unwrap();
@@ -613,23 +613,23 @@ fn a_share_that_stays_free() {
     };
     refused(
         Free::Pus(17),
-        "17 CPUs cannot stay free on this host: only 16 can run the host's tasks, 1 too few",
+        "17 CPUscannot keep  free on this host: only 16 CPUs can run the host's tasks, 1 too few",
     );
     refused(
         Free::Percent(90),
-        "90 percent, 15 of 16 CPUs, cannot stay free on this host: in whole cores that is all of \
-         0-15: nothing would be left to place on",
+        "90 percent, 15 of 16 CPUs,cannot keep  free on this host: in whole cores that is all of \
+         0-15: no CPU would be left for the placement",
     );
     refused(
         Free::These(set("15-16")),
-        "the CPUs 15-16 cannot stay free on this host: 16 of them cannot run the host's tasks: they \
-         are not on it, isolated, avoided, or not in the cpuset of this process",
+        "the CPUs 15-16cannot keep  free on this host: 16CPU  cannot run the host's tasks: not \
+         present on this host, isolated, avoided, or not in the cpuset of this process",
     );
     let request = Request { free: Some(Free::These(set("14-15"))), ..auto() };
     let error = plan("none", &dual_x5540().offline("15").build(), &request).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the CPUs 14-15 cannot stay free on this host: CPU 15 is offline, usable once online: \
+        "the CPUs 14-15cannot keep  free on this host: CPU 15 is offline, usable once online: \
          `echo 1 > /sys/devices/system/cpu/cpu15/online`"
     );
 }
@@ -700,7 +700,7 @@ fn requests_that_place_nothing_or_the_same_twice() {
     assert_eq!(error, PlanError::NoVnodes);
     let twice = ask(vec![vm("a", 1), group("a", 1, 50)]);
     let error = plan("none", &topology, &twice).unwrap_err();
-    assert_eq!(error.to_string(), "the name \"a\" cannot be used: it is given twice");
+    assert_eq!(error.to_string(), "invalid name \"a\": it is given twice");
 }
 
 /// Machines larger than any node: each on a package of its own, its emulator too.

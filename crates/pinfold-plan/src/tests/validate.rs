@@ -29,18 +29,19 @@ fn on_its_own_host() {
 #[test]
 fn on_another_host() {
     let without_record = || pinfold_model::Plan { cpus: None, ..made() };
-    let share = (Severity::Warning, "CPU 4 of the host's share is not online");
+    let share = (Severity::Warning, "CPU 4 of the host's CPUs is not online");
     let other =
         (Severity::Warning, "the plan was made for the host test-0-7, this host is test-0-3,5-7");
     found(&i7_4790k().offline("4"), &without_record(), &[other, share]);
-    let same = "other CPUs are online than when the plan was made; those that it uses are the same";
+    let same = "the online CPUs have changed since the plan was made; the CPUs that it uses have \
+                not";
     found(&i7_4790k().offline("4"), &made(), &[share, (Severity::Note, same)]);
     let offline = (Severity::Warning, "CPU 7 of the plan is offline, usable once online");
     let other =
         (Severity::Warning, "the plan was made for the host test-0-7, this host is test-0-6");
     found(&i7_4790k().offline("7"), &without_record(), &[other, offline]);
     let later = "`pinfold apply` brings the CPUs online that the plan uses, and then compares this \
-                 host with the plan's";
+                 host with the host of the plan";
     found(&i7_4790k().offline("7"), &made(), &[offline, (Severity::Note, later)]);
     found(
         &pinfold_samples::machine::plain(6),
@@ -59,7 +60,7 @@ fn where_it_may_not_be() {
         &made(),
         &[(
             Severity::Problem,
-            "the CPUs 3,7 of the plan may not be used: the cpuset of this process's cgroup lacks them",
+            "the CPUs 3,7 of the plan must not be used: not in the cpuset of this process's cgroup",
         )],
     );
 }

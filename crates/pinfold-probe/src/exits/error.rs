@@ -127,7 +127,7 @@ impl ExitsError {
                 "it needs /dev/kvm (run as root, or in the group kvm) of an x86-64 host; other machines are \
                  named with --qmp, --libvirt or --pid"
             }
-            ExitsError::Statistics { .. } => "QEMU 7.1 or newer has it, for machines of KVM",
+            ExitsError::Statistics { .. } => "use QEMU 7.1 or newer, with KVM",
             ExitsError::Host(source) => return source.hint(),
         };
         Some(hint.to_owned())

@@ -83,7 +83,7 @@ pub(crate) fn shared_axes(page: &Page, metric: Metric) -> Option<Shared> {
 /// times are the same population for all.
 fn population(metric: Metric) -> (&'static str, &'static str) {
     match metric {
-        Metric::SpinGap => ("share of arrivals that wait at most so long", "moments"),
+        Metric::SpinGap => ("share of arrivals that wait at most this long", "moments"),
         Metric::Wakeup
         | Metric::ComputeRate
         | Metric::IoAhci

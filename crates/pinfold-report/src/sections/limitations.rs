@@ -98,8 +98,8 @@ fn of_accelerator(page: &Page) -> String {
             "The guest ran under {accelerator}: the numbers are those of that emulator on this \
              host and do not carry over to KVM or bare metal."
         ),
-        Accelerator::Kvm => "The guest ran under KVM on this host. The numbers say nothing of \
-             another CPU, another kernel or an emulated guest."
+        Accelerator::Kvm => "The guest ran under KVM on this host. The numbers do not carry over \
+                             to another CPU, another kernel or an emulated guest."
             .to_owned(),
         Accelerator::Native => {
             "The numbers were taken on the host itself, not in a guest.".to_owned()
@@ -116,8 +116,8 @@ fn of_noise(page: &Page) -> String {
             match comparison.verdict {
                 Verdict::Better | Verdict::Worse => format!(
                     "The A/A pair, the same placement under two names, differs: {interval}. \
-                     Something changed during the run; trust no small difference on this page.\
-                     {within}"
+                     Something changed during the run; do not rely on small differences on this \
+                     page.{within}"
                 ),
                 Verdict::Same | Verdict::Unknown(_) => format!(
                     "The A/A pair, the same placement under two names, came out at {interval}: \
@@ -178,9 +178,9 @@ fn of_race(page: &Page) -> Option<String> {
     let dropped = with_stage(page, ReachedStage::Dropped);
     (!dropped.is_empty()).then(|| {
         format!(
-            "Dropped early, because they could not win any more: {}. The findings say after which \
-             block, by which test and how likely it drops the best one. They have no verdict \
-             against the baseline.",
+            "Dropped early, because they could no longer win: {}. The findings name the block, the \
+             test and the probability of dropping the best one. They have no verdict against the \
+             baseline.",
             dropped.join(", ")
         )
     })
@@ -190,8 +190,8 @@ fn of_screening(page: &Page) -> Option<String> {
     let screened = with_stage(page, ReachedStage::Screened);
     (!screened.is_empty()).then(|| {
         format!(
-            "Left out after {} blocks of the race, without proof: {}. They did worse in few blocks; \
-             that is a choice of where to spend time, not a verdict.",
+            "Dropped after {} blocks of the race, without proof: {}. They did worse in a few \
+             blocks; dropping them saves time and is not a verdict.",
             page.asked.screening_blocks,
             screened.join(", ")
         )
@@ -205,7 +205,7 @@ fn of_isolation(page: &Page) -> Option<String> {
     } else if scope(IsolationScope::Own) {
         Some(
             "Isolation was limited to tasks that Pinfold itself had started. Other tasks of the \
-             host ran where they liked."
+             host could run on any CPU."
                 .to_owned(),
         )
     } else {

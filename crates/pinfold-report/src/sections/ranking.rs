@@ -208,7 +208,7 @@ fn against(comparison: &Comparison, metric: Metric, forest: String) -> BaselineC
 /// `best: low-latency, 1.21 ms`.
 fn summary(page: &Page, ranking: &Ranking) -> String {
     match ranking.rows.first() {
-        None => "nothing measured".to_owned(),
+        None => "not measured".to_owned(),
         Some(row) => {
             let median = format::maybe(row.median, ranking.metric.unit());
             format!("first: {}, median {median}", page.name(row.candidate))

@@ -188,7 +188,7 @@ pub(super) fn costs_words(page: &StudyPage) -> String {
         _ => format!(" The table shows the {MOST_COSTS} largest losses."),
     };
     let sides = if losses(page).iter().any(|(one, _)| one.unit.higher_is_better().is_none()) {
-        " Of counts and shares, less is taken for better."
+        " For counts and shares, less is better."
     } else {
         ""
     };

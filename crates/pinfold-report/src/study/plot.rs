@@ -374,7 +374,7 @@ fn ideal(svg: &mut Svg, panel: &Panel, axes: &Axes<'_>) {
     let mut points: Vec<(f64, f64)> =
         places.filter_map(|(text, ideal)| Some((along.place(text)?, up.pixel(*ideal)))).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    svg.open_group("series base", Some("what was asked"));
+    svg.open_group("series base", Some("requested value"));
     match points.as_slice() {
         // Isolated points have no line between them; each is drawn separately.
         [(x, y)] => {

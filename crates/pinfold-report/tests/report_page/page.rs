@@ -374,7 +374,7 @@ fn without_a_winner_the_sentence_says_why() {
     check(Verdict::Better, None, "shorter than the baseline (none) does, but was not chosen");
     let mut page = two_pus();
     page.answer.winner = page.baseline();
-    assert!(summary_text(&page).contains("No placement tried gives what was asked"));
+    assert!(summary_text(&page).contains("No placement tried meets the goal"));
     assert!(summary_text(&empty()).contains("No placement was compared"));
 }
 

@@ -36,7 +36,7 @@ pub(super) fn iommu(context: &Context<'_>) -> Capability {
         .collect();
     let together = match shared.len() {
         0 => "each device alone".to_owned(),
-        _ => format!("to be passed through together: {}", first(&shared)),
+        _ => format!("must be passed through together: {}", first(&shared)),
     };
     Capability::yes(
         NAME,

@@ -36,7 +36,7 @@ pub(super) fn perf(context: &Context<'_>) -> Capability {
         Some(pmu) => Capability::yes(NAME, format!("hardware counters (PMU {pmu}) of {reach}")),
         None => Capability::partly(
             NAME,
-            format!("software events of {reach}; no hardware counters: there is no PMU"),
+            format!("software events of {reach}; no hardware counters, because there is no PMU"),
         )
         .hint("if this is a guest, its hypervisor must pass the PMU (-cpu host,pmu=on)"),
     }

@@ -41,9 +41,11 @@ pub(super) fn resctrl(context: &Context<'_>) -> Capability {
     const NAME: &str = "resctrl";
     match context.knows_filesystem("resctrl") {
         Err(error) => Capability::unread(NAME, error),
-        Ok(false) => {
-            Capability::no(NAME, "the CPU or the kernel cannot divide caches and bandwidth")
-        }
+        Ok(false) => Capability::no(
+            NAME,
+            "the CPU or the kernel does not support cache and bandwidth \
+                                  allocation",
+        ),
         Ok(true) => match context.mounted("resctrl") {
             Some(directory) => Capability::yes(NAME, format!("mounted at {directory}")),
             None => Capability::partly(NAME, "supported by the kernel, but not mounted")

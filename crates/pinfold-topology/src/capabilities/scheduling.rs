@@ -81,12 +81,18 @@ pub(super) fn real_time(context: &Context<'_>) -> Capability {
         Ok(None) => Capability::yes(NAME, format!("allowed by {right}")),
         Ok(Some(runtime)) if runtime == "0" => Capability::no(
             NAME,
-            format!("allowed by {right}, but the own cpu group has no real-time run time (RT_GROUP_SCHED)"),
+            format!(
+                "allowed by {right}, but the cpu cgroup of this process has no real-time \
+                     runtime (RT_GROUP_SCHED)"
+            ),
         )
         .hint(format!("give it some, from the root group down: `echo 950000 > {path}`")),
         Ok(Some(runtime)) => Capability::yes(
             NAME,
-            format!("allowed by {right}; the own cpu group has {runtime} µs per period (RT_GROUP_SCHED), new groups have none"),
+            format!(
+                "allowed by {right}; the cpu cgroup of this process has {runtime} µs per \
+                     period (RT_GROUP_SCHED), new groups have none"
+            ),
         ),
     }
 }
@@ -118,7 +124,7 @@ pub(super) fn throttle(context: &Context<'_>) -> Capability {
             "switched off: a spinning real-time thread never gives up its CPU",
         )
         .hint("`sysctl kernel.sched_rt_runtime_us=950000` restores the safety net"),
-        (Ok(0), _) => Capability::no(NAME, "real-time tasks get no run time at all")
+        (Ok(0), _) => Capability::no(NAME, "real-time tasks get no runtime")
             .hint("`sysctl kernel.sched_rt_runtime_us=950000`"),
         (Ok(runtime), Ok(period)) if period > 0 => Capability::yes(
             NAME,

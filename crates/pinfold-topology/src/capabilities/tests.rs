@@ -221,7 +221,7 @@ fn devices_to_pass_through() {
     check("IOMMU groups", &[booted], Verdict::No, "booted with intel_iommu=on iommu=pt");
     check("IOMMU groups", &[one], Verdict::Yes, "1 with 1 device, each device alone");
     let all = [one, two[0], two[1], booted];
-    let text = "2 with 3 devices, to be passed through together: 14: 0000:01:00.0 0000:01:00.1; \
+    let text = "2 with 3 devices, must be passed through together: 14: 0000:01:00.0 0000:01:00.1; \
                 booted with intel_iommu=on iommu=pt";
     check("IOMMU groups", &all, Verdict::Yes, text);
 

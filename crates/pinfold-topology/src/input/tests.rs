@@ -69,8 +69,8 @@ fn doctor_names_what_is_wrong_with_its_input() {
     check("nofile", "nofile: file not found");
     check("/notes", "/notes: neither a capture");
     check("/README.md", "\"/README.md\" is not a synthetic description: it is empty");
-    check("/s", "/s contains a topology but no files of the kernel");
-    check("core:2 pu:2", "core:2 pu:2 contains a topology but no files of the kernel");
+    check("/s", "/s contains a topology but no kernel files");
+    check("core:2 pu:2", "core:2 pu:2 contains a topology but no kernel files");
 }
 
 #[test]

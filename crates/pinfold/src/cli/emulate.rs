@@ -46,7 +46,7 @@ pub struct MethodsArgs {
 /// `pinfold emulate up`.
 #[derive(Debug, Args)]
 pub struct UpArgs {
-    /// Platform file, see docs/platforms.md
+    /// Read the platform from this file, see docs/platforms.md
     #[arg(value_name = "FILE")]
     pub platform: String,
     /// Print the steps with their reasons, and change nothing
@@ -66,9 +66,9 @@ pub struct UpArgs {
 /// `pinfold emulate exec`.
 #[derive(Debug, Args)]
 pub struct ExecArgs {
-    /// Name of the vnode
+    /// Select the vnode by name
     pub vnode: String,
-    /// The command
+    /// Run this command
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
@@ -76,14 +76,14 @@ pub struct ExecArgs {
 /// `pinfold emulate shell`.
 #[derive(Debug, Args)]
 pub struct ShellArgs {
-    /// Name of the vnode
+    /// Select the vnode by name
     pub vnode: String,
 }
 
 /// `pinfold emulate verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// Name of the vnode
+    /// Select the vnode by name
     pub vnode: String,
     /// Print JSON
     #[arg(long)]
@@ -99,9 +99,9 @@ pub struct VerifyArgs {
 /// `pinfold emulate set`.
 #[derive(Debug, Args)]
 pub struct SetArgs {
-    /// Name of the vnode
+    /// Select the vnode by name
     pub vnode: String,
-    /// The new speed: 30%, 0.3, "800 MHz"
+    /// Set this speed: 30%, 0.3, "800 MHz"
     #[arg(long, value_name = "SPEED")]
     pub speed: String,
     /// Change only this CPU

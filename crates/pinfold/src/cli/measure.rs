@@ -34,7 +34,7 @@ pub struct ProbeArgs {
     /// its disk]
     #[arg(long, value_name = "PATH")]
     pub file: Option<String>,
-    /// Arguments for the benchmark itself; `pinfold measure PROBE -- --help` lists them
+    /// Pass these arguments to the benchmark; `pinfold measure PROBE -- --help` lists them
     #[arg(last = true, value_name = "INSTRUMENT-OPTIONS")]
     pub more: Vec<String>,
 }
@@ -50,7 +50,7 @@ impl From<ProbeArgs> for ProbeOptions {
 /// `pinfold measure`.
 #[derive(Debug, Args)]
 pub struct MeasureArgs {
-    /// The probe; --list lists them
+    /// Run this probe; --list lists them
     #[arg(value_name = "PROBE", required_unless_present = "list")]
     pub probe: Option<String>,
     /// List the probes: what they measure, unit, family, reference tools
@@ -107,7 +107,7 @@ pub struct MeasureArgs {
 /// `pinfold compare`.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// Two files written by `pinfold measure --save`; the ratio is the first over the second
+    /// Compare two files written by `pinfold measure --save`; the ratio is the first over the second
     #[arg(value_name = "FILE", num_args = 0..=2, conflicts_with_all = ["plans", "guest", "native"])]
     pub files: Vec<String>,
     /// Compare this plan; give it twice. Without --guest the probe runs in place of the plan's
@@ -130,7 +130,7 @@ pub struct CompareArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// The probe with its options, such as wakeup --seconds 1 --policy fifo:80
+    /// Run this probe with its options, such as wakeup --seconds 1 --policy fifo:80
     #[arg(last = true, value_name = "PROBE")]
     pub probe: Vec<String>,
 }
@@ -139,7 +139,7 @@ pub struct CompareArgs {
 #[derive(Debug, Parser)]
 #[command(name = "pinfold compare … --", no_binary_name = true)]
 pub struct ProbeLine {
-    /// The probe; `pinfold measure --list` lists them
+    /// Run this probe; `pinfold measure --list` lists them
     #[arg(value_name = "PROBE")]
     pub probe: String,
     /// Where and how.

@@ -107,13 +107,13 @@ pub enum Command {
     Journal(JournalArgs),
     /// Apply the saved plan of a domain; libvirt calls it as its hook
     LibvirtHook(LibvirtHookArgs),
-    /// Removes real-time policies when the Pinfold process that started it stops responding
+    /// Remove real-time policies when the Pinfold process that started it stops responding
     #[command(hide = true)]
     Guard(GuardArgs),
-    /// Reverts a placement when its machine ends; started by `apply`
+    /// Revert a placement when its machine ends; started by `apply`
     #[command(hide = true)]
     EndWaiter(EndWaiterArgs),
-    /// Releases what a supervisor of vnodes froze or stopped, if it stops responding
+    /// Release the tasks that a supervisor of vnodes froze or stopped, if it stops responding
     #[command(hide = true)]
     Sentinel(SentinelArgs),
     /// Slow down CPUs: virtual nodes of given speeds
@@ -126,12 +126,12 @@ pub enum Command {
     Tune(TuneArgs),
     /// Show why a virtual machine exits to KVM, how often, how long
     Exits(exits::ExitsArgs),
-    /// The guest of `exits --micro-guest`
+    /// Run the guest of `exits --micro-guest`
     #[command(hide = true)]
     MicroGuest,
     /// Run an experiment from a file: factors, workloads, repetitions
     Study(study::StudyArgs),
-    /// Executes a command when its standard input ends, so that it can be placed before
+    /// Execute a command when standard input ends, so that it can be placed before
     #[command(hide = true)]
     Gate(study::GateArgs),
     /// Write the report page of a stored run again
@@ -144,7 +144,7 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Print the version
     Version(VersionArgs),
-    /// Writes the man pages
+    /// Write the man pages
     #[command(hide = true)]
     Man(ManArgs),
 }
@@ -152,7 +152,7 @@ pub enum Command {
 /// `pinfold help`.
 #[derive(Debug, Args)]
 pub struct HelpArgs {
-    /// A command, such as `emulate up`, or a topic
+    /// Describe this command, such as `emulate up`, or this topic
     #[arg(value_name = "COMMAND|TOPIC")]
     pub words: Vec<String>,
 }
@@ -176,7 +176,7 @@ pub struct CompletionsArgs {
 /// `pinfold man`.
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Directory of the pages
+    /// Write the pages to DIR
     #[arg(value_name = "DIR")]
     pub folder: String,
 }
@@ -268,8 +268,8 @@ pub struct PlacementArgs {
     /// Reserve these CPUs for the host's own tasks
     #[arg(long = "host-cpus", alias = "host-pus", value_name = "CPUS", conflicts_with = "free")]
     pub host_pus: Option<String>,
-    /// Place the emulator under `balanced`: usual (with the host's tasks), real-time (there, with
-    /// priority over them), apart (on CPUs that the host's tasks do not use)
+    /// Place the emulator under `balanced`: usual (with the host's tasks), real-time (on the same
+    /// CPUs, with priority over them), apart (on CPUs that the host's tasks do not use)
     #[arg(long, value_name = "WHERE", default_value = "usual")]
     pub emulator: String,
     /// Pin threads: vcpu3=7, vcpu0-3=8-11, emulator=0,8; may be repeated
@@ -364,8 +364,7 @@ pub struct PlanArgs {
     /// --all); exit code 1 if a finding is worse than a note
     #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with_all = ["strategy", "list", "explain", "emit"])]
     pub check: Option<Vec<String>>,
-    /// With --check and one domain file: print the file with all advice applied; FILE itself is
-    /// not changed
+    /// Print the domain file of --check with all advice applied; FILE itself is not changed
     #[arg(long, requires = "check", conflicts_with = "json")]
     pub fix: bool,
     /// The machines for `--check`
@@ -389,8 +388,8 @@ pub struct PlanArgs {
     /// All other bytes stay as they are.
     #[arg(long, value_name = "FILE")]
     pub into: Option<String>,
-    /// QEMU command line for `--emit qemu`; unless overridden by options, the plan has its vCPUs,
-    /// iothreads and memory
+    /// Read this QEMU command line for `--emit qemu`; unless overridden by options, the plan has its
+    /// vCPUs, iothreads and memory
     #[arg(last = true, value_name = "QEMU-COMMAND")]
     pub command: Vec<String>,
 }
@@ -415,23 +414,23 @@ pub struct RunArgs {
     /// slowed with --speed
     #[arg(long, value_name = "N", conflicts_with = "plan")]
     pub cores: Option<u32>,
-    /// With --speed: slow by this method; `pinfold emulate methods` lists them
+    /// Slow by this method (--speed); `pinfold emulate methods` lists them
     #[arg(long, value_name = "METHOD", requires = "speed")]
     pub method: Option<String>,
-    /// With --speed: set the length of one period, such as 200us
+    /// Set the length of one period (--speed), such as 200us
     #[arg(long, value_name = "TIME", requires = "speed")]
     pub period: Option<String>,
-    /// With --speed: allow real-time burners on the last CPU of the host's own tasks
+    /// Allow real-time burners (--speed) on the last CPU of the host's own tasks
     #[arg(long, requires = "speed")]
     pub share_housekeeping: bool,
-    /// With --cores: end the processes that the command leaves in the background
+    /// Terminate the processes that the command leaves in the background (--cores)
     #[arg(long, conflicts_with = "speed")]
     pub kill_left: bool,
     /// Wait this long for QEMU's monitor, such as 30s or 5m; longer if a start script prepares
     /// something first
     #[arg(long, value_name = "TIME", default_value = "30s", conflicts_with = "speed")]
     pub start_timeout: String,
-    /// The QEMU command line, with wrappers (sudo, numactl, a script that passes on its
+    /// Run this QEMU command line, with wrappers (sudo, numactl, a script that passes on its
     /// arguments); with --cores, --speed or a plan for a process group any command
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -451,7 +450,7 @@ pub struct ApplyArgs {
     /// Use the part of the plan for this machine [default: the machine's own name]
     #[arg(long, value_name = "NAME", requires = "plan")]
     pub vnode: Option<String>,
-    /// Name of the virtual machine: of its libvirt domain, else the name in its command line
+    /// Select the machine by name: of its libvirt domain, else the name in its command line
     #[arg(value_name = "NAME", group = "VmArgs")]
     pub machine: Option<String>,
     #[command(flatten)]
@@ -505,7 +504,7 @@ pub struct RunningArgs {
     /// Select a QEMU by its process ID (roles are then read from thread names); may be repeated
     #[arg(long, value_name = "PID")]
     pub pid: Vec<u32>,
-    /// With --check: check all running machines of this host
+    /// Check all running machines of this host (--check)
     #[arg(long, requires = "check", conflicts_with_all = ["libvirt", "pid"])]
     pub all: bool,
 }
@@ -525,7 +524,7 @@ impl RunningArgs {
 /// `pinfold status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Only this placement, by its ID, or the name or process ID of its machine or group
+    /// Show only this placement, by its ID, or the name or process ID of its machine or group
     #[arg(value_name = "NAME|PID|ID")]
     pub id: Option<String>,
     /// Print JSON
@@ -536,8 +535,8 @@ pub struct StatusArgs {
 /// `pinfold undo`.
 #[derive(Debug, Args)]
 pub struct UndoArgs {
-    /// The placements of this machine or group (name or process ID), or the placement with this ID;
-    /// `status` lists them
+    /// Revert the placements of this machine or group (name or process ID), or the placement with
+    /// this ID; `status` lists them
     #[arg(value_name = "NAME|PID|ID", conflicts_with_all = ["all", "left"])]
     pub id: Option<String>,
     /// Revert all active placements
@@ -572,7 +571,7 @@ pub struct WatchArgs {
 /// `pinfold journal`.
 #[derive(Debug, Args)]
 pub struct JournalArgs {
-    /// The placement, by its ID, or the name or process ID of its machine or group
+    /// Show this placement, by its ID, or the name or process ID of its machine or group
     /// [default: list all]
     #[arg(value_name = "NAME|PID|ID")]
     pub id: Option<String>,
@@ -702,7 +701,7 @@ pub struct TuneArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// The QEMU command line; disks are opened with -snapshot and never written
+    /// Tune this QEMU command line; disks are opened with -snapshot and never written
     #[arg(last = true, required_unless_present = "demo", value_name = "QEMU-COMMAND")]
     pub command: Vec<String>,
 }

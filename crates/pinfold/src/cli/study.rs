@@ -78,7 +78,7 @@ pub struct WorkerArgs {
     /// Only report what this node has
     #[arg(long, conflicts_with = "offset")]
     pub scout: bool,
-    /// Added to the index of an array task to get the number of the part
+    /// Add this to the index of an array task to get the number of the part
     #[arg(long, value_name = "N")]
     pub offset: Option<u32>,
     /// Number of the attempt
@@ -123,8 +123,8 @@ pub struct ReportArgs {
     /// Select the run with this number [default: the last one]
     #[arg(long, value_name = "N")]
     pub run: Option<i64>,
-    /// Take statements, charts, tables and published values from this file, a later text of the
-    /// study that measures the same
+    /// Use statements, charts, tables and published values of this file, a later version of the study
+    /// file that measures the same
     #[arg(long, value_name = "FILE")]
     pub study: Option<String>,
     /// Write the page to FILE [default: NAME.html, with the name of the study]; the tables are
@@ -136,10 +136,10 @@ pub struct ReportArgs {
 /// The form of a study.
 #[derive(Clone, Debug, Default, Args)]
 pub struct FormArgs {
-    /// Take the reduced form that the table `quick` of the file defines
+    /// Use the reduced form that the table `quick` of the file defines
     #[arg(long, conflicts_with = "preset")]
     quick: bool,
-    /// Take the form that the table `preset.NAME` of the file defines, such as evening
+    /// Use the form that the table `preset.NAME` of the file defines, such as evening
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
 }
@@ -154,7 +154,7 @@ impl FormArgs {
 /// `pinfold study check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Study file, see docs/studies/study-file.md
+    /// Read the study from this file, see docs/studies/study-file.md
     #[arg(value_name = "FILE")]
     pub file: String,
     /// The form of the study.
@@ -171,7 +171,7 @@ pub struct CheckArgs {
 /// `pinfold study run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// The study file
+    /// Read the study from this file
     #[arg(value_name = "FILE")]
     pub file: String,
     /// The form of the study.

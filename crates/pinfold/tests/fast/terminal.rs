@@ -204,7 +204,7 @@ fn a_plan_is_drawn_and_its_reasons_are_folded() {
     let why = run(&[], &[&base[..], &["--explain"]].concat()).stdout_text();
     assert_eq!(why.matches("is a thread of a core").count(), 1, "{why}");
     let flat = why.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(flat.contains("carries a vCPU too; the others likewise"), "{why}");
+    assert!(flat.contains("has a vCPU too; the same for the others"), "{why}");
 }
 
 /// Each command that has `--json`, with arguments that end at once; `None` where it takes a

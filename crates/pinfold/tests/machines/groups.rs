@@ -104,7 +104,7 @@ fn a_command_never_gets_fewer_cpus_in_silence() {
     let too_many = (process_cpus(&place) + 1).to_string();
     let said = place.run(&["run", "--cores", &too_many, "--", "true"]).expect_code(2);
     assert!(said.contains(&format!("on this host, {too_many} were asked for")), "{said}");
-    assert!(said.contains("ask for at most ") && !said.contains("vCPU"), "{said}");
+    assert!(said.contains("request at most ") && !said.contains("vCPU"), "{said}");
     let said =
         place.run(&["run", "-s", "compact", "--cores", &too_many, "--", "true"]).expect_code(0);
     let reported = format!("warning: fewer CPUs: true asks for {too_many} cores, and gets CPU ");

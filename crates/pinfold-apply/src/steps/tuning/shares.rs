@@ -24,7 +24,7 @@ pub(super) fn set(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
     let root = paths::resctrl_dir();
     let schemata = builder.state.text(&file(&root, "schemata"))?;
     let Some(schemata) = schemata else {
-        let text = "it is not mounted, or the CPU cannot divide caches and bandwidth";
+        let text = "it is not mounted, or the CPU does not support cache and bandwidth allocation";
         let hint = format!("`pinfold doctor` shows which; mount -t resctrl resctrl {root}");
         return builder.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     };

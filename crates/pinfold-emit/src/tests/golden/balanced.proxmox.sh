@@ -65,19 +65,19 @@ schedule() {
 
 # All threads as the emulator, then those with a name.
 pin_by_taskset() {
-    # emulator: the emulator runs on the CPUs 0,4 of core 0 with the host's tasks: every other thread of the cores in use belongs to a vCPU
+    # emulator: the emulator runs on the CPUs 0,4 of core 0 with the host's tasks: every other thread of the used cores has a vCPU
     pin_all 0,4 || return 1
-    # vcpu(0): CPU 1 is a thread of a core for vCPUs (core 1, L3 0, node 0, package 0), as all are that are not the host's; CPU 5, its sibling, carries a vCPU too
+    # vcpu(0): CPU 1 is a thread of a core for vCPUs (core 1, L3 0, node 0, package 0), like all cores outside the host's; CPU 5its sibling, , has a vCPU too
     pin_one 'CPU 0/' 1 || return 1
-    # vcpu(1): CPU 5 is a thread of a core for vCPUs (core 1, L3 0, node 0, package 0), as all are that are not the host's; CPU 1, its sibling, carries a vCPU too
+    # vcpu(1): CPU 5 is a thread of a core for vCPUs (core 1, L3 0, node 0, package 0), like all cores outside the host's; CPU 1its sibling, , has a vCPU too
     pin_one 'CPU 1/' 5 || return 1
-    # vcpu(2): CPU 2 is a thread of a core for vCPUs (core 2, L3 0, node 0, package 0), as all are that are not the host's; CPU 6, its sibling, carries a vCPU too
+    # vcpu(2): CPU 2 is a thread of a core for vCPUs (core 2, L3 0, node 0, package 0), like all cores outside the host's; CPU 6its sibling, , has a vCPU too
     pin_one 'CPU 2/' 2 || return 1
-    # vcpu(3): CPU 6 is a thread of a core for vCPUs (core 2, L3 0, node 0, package 0), as all are that are not the host's; CPU 2, its sibling, carries a vCPU too
+    # vcpu(3): CPU 6 is a thread of a core for vCPUs (core 2, L3 0, node 0, package 0), like all cores outside the host's; CPU 2its sibling, , has a vCPU too
     pin_one 'CPU 3/' 6 || return 1
-    # vcpu(4): CPU 3 is a thread of a core for vCPUs (core 3, L3 0, node 0, package 0), as all are that are not the host's; CPU 7, its sibling, carries a vCPU too
+    # vcpu(4): CPU 3 is a thread of a core for vCPUs (core 3, L3 0, node 0, package 0), like all cores outside the host's; CPU 7its sibling, , has a vCPU too
     pin_one 'CPU 4/' 3 || return 1
-    # vcpu(5): CPU 7 is a thread of a core for vCPUs (core 3, L3 0, node 0, package 0), as all are that are not the host's; CPU 3, its sibling, carries a vCPU too
+    # vcpu(5): CPU 7 is a thread of a core for vCPUs (core 3, L3 0, node 0, package 0), like all cores outside the host's; CPU 3its sibling, , has a vCPU too
     pin_one 'CPU 5/' 7 || return 1
 }
 

@@ -75,11 +75,11 @@ schedule() {
 
 # All threads as the emulator, then those with a name.
 pin_by_taskset() {
-    # emulator: the emulator runs on the CPUs 5-6, the siblings of the vCPUs' CPUs: near their caches, never on a vCPU's CPU, and off the host's core 0
+    # emulator: the emulator runs on the CPUs 5-6, the siblings of the vCPUs' CPUs: near their caches, never on a vCPU's CPU, and not on the host's core 0
     pin_all 5-6 || return 1
-    # vcpu(0): CPU 1 is the first of its core (core 1, L3 0, node 0, package 0), chosen for its nearness to the other vCPUs' cores; its sibling 5 goes to the emulator, not to a vCPU; core 0 is the host's
+    # vcpu(0): CPU 1 is the first of its core (core 1, L3 0, node 0, package 0), chosen because it is near the cores of the other vCPUs; its sibling 5 goes to the emulator, not to a vCPU; core 0 is the host's
     pin_one 'CPU 0/' 1 || return 1
-    # vcpu(1): CPU 2 is the first of its core (core 2, L3 0, node 0, package 0), chosen for its nearness to the other vCPUs' cores; its sibling 6 goes to the emulator, not to a vCPU; core 0 is the host's
+    # vcpu(1): CPU 2 is the first of its core (core 2, L3 0, node 0, package 0), chosen because it is near the cores of the other vCPUs; its sibling 6 goes to the emulator, not to a vCPU; core 0 is the host's
     pin_one 'CPU 1/' 2 || return 1
     schedule 'CPU 0/' -f -p 1 || return 1
     schedule 'CPU 1/' -f -p 1 || return 1
