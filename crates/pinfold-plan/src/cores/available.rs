@@ -187,7 +187,7 @@ pub(crate) struct AvailableCpus<'a> {
     /// Index in `cores` by core; `usize::MAX` for cores that are not usable.
     place_of_core: Vec<usize>,
     /// The weakest part that can carry the host's tasks, if the machine has several.
-    weakest: Option<u32>,
+    pub weakest: Option<u32>,
     /// The description of each core's position, written when it is first needed.
     places: Vec<OnceCell<String>>,
 }
@@ -329,7 +329,7 @@ impl<'a> AvailableCpus<'a> {
     /// the host first.
     pub fn host(&self) -> HostShare {
         let boot = self.boot_core();
-        let Some(weakest) = self.weakest_part().filter(|_| self.free.is_empty()) else {
+        let Some(weakest) = self.weakest.filter(|_| self.free.is_empty()) else {
             return boot;
         };
         let within = |core: &&AvailableCore| {
@@ -376,21 +376,16 @@ impl<'a> AvailableCpus<'a> {
 
     /// A core for the host on a node that does not suit what is placed.
     pub fn host_without(&self, suits: impl Fn(NodeId) -> bool) -> Option<HostShare> {
-        let of_other =
-            |pu: &PuId| self.pu(*pu).and_then(|pu| pu.node).is_some_and(|node| !suits(node));
-        let first = self.hostable.iter().find(of_other).filter(|_| self.free.is_empty())?;
-        let node = self.pu(first).and_then(|pu| pu.node)?;
+        let node_of = |pu: PuId| self.pu(pu).and_then(|pu| pu.node);
+        let mut hostable = self.hostable.iter().filter(|_| self.free.is_empty());
+        let first = hostable.find(|pu| node_of(*pu).is_some_and(|node| !suits(node)))?;
+        let node = node_of(first)?;
         let why = if crate::cores::capacity::is_empty_node(self.topology, node) {
             "its node has no memory, and this placement needs the other nodes"
         } else {
             "its node does not have the requested memory"
         };
         Some(self.share(Some(first), why.to_owned()))
-    }
-
-    /// The weakest part that can carry the host's tasks, if the machine has several.
-    pub fn weakest_part(&self) -> Option<u32> {
-        self.weakest
     }
 
     /// The first CPU of a core that the host's tasks may use.

@@ -186,7 +186,7 @@ impl AvailableCpus<'_> {
     /// they use cores of that too. Empty if all cores are alike, or the request names the host's
     /// CPUs.
     fn weaker_than(&self, pins: &[PuId]) -> CpuSet {
-        let Some(weakest) = self.weakest_part().filter(|_| self.free.is_empty()) else {
+        let Some(weakest) = self.weakest.filter(|_| self.free.is_empty()) else {
             return CpuSet::new();
         };
         let used =

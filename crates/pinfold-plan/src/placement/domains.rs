@@ -429,7 +429,7 @@ fn write(
         let outside = builder.available.home(host, &home.pins, &exclusive);
         let used = domain.weakest_part_of(&home.pins);
         let weak = domain.weaker_than(used).difference(carried);
-        let has_weaker = outside.kind == HomeKind::Weak && used < builder.available.weakest_part();
+        let has_weaker = outside.kind == HomeKind::Weak && used < builder.available.weakest;
         if weak.is_empty() && has_weaker {
             vnode_builder.emulator(&outside.pus, || {
                 format!("the emulator runs on {} {}", pus_text(&outside.pus), outside.what)
