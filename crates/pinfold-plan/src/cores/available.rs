@@ -634,6 +634,35 @@ impl HostShare {
     }
 }
 
+/// The CPUs kept free by name.
+fn named_free(
+    pus: &CpuSet,
+    offline: &CpuSet,
+    allowed: &CpuSet,
+    hostable: &CpuSet,
+) -> Result<CpuSet, PlanError> {
+    let fail = |why: String| Err(PlanError::Free { asked: format!("the CPUs {pus}"), why });
+    let offline = pus.intersection(offline);
+    let missing = pus.difference(hostable);
+    if !offline.is_empty() {
+        return fail(crate::cores::online::usable_once(&offline));
+    }
+    if !missing.is_empty() {
+        return fail(format!(
+            "CPU {missing} cannot run the host's tasks: not present on this host, isolated, \
+             avoided, or not in the cpuset of this process"
+        ));
+    }
+    if pus.is_empty() {
+        let (asked, why) = ("an empty list of CPUs".to_owned(), "the list names no CPU".to_owned());
+        return Err(PlanError::Free { asked, why });
+    }
+    if allowed.is_subset(pus) {
+        return fail("no CPU would be left for the placement".to_owned());
+    }
+    Ok(pus.clone())
+}
+
 /// The CPUs kept free: the named ones, or whole cores near the host's core until there are enough.
 fn free(
     (index, cores): (&Index<'_>, &[AvailableCore]),
@@ -642,33 +671,7 @@ fn free(
 ) -> Result<CpuSet, PlanError> {
     let fail = |asked: String, why: String| Err(PlanError::Free { asked, why });
     let count = match free_request {
-        Free::These(pus) => {
-            let offline = pus.intersection(&index.topology.offline);
-            if !offline.is_empty() {
-                return fail(
-                    format!("the CPUs {pus}"),
-                    crate::cores::online::usable_once(&offline),
-                );
-            }
-            let missing = pus.difference(hostable);
-            return match (missing.is_empty(), pus.is_empty(), allowed.is_subset(pus)) {
-                (false, _, _) => fail(
-                    format!("the CPUs {pus}"),
-                    format!(
-                        "CPU {missing} cannot run the host's tasks: not present on this host, \
-                         isolated, avoided, or not in the cpuset of this process"
-                    ),
-                ),
-                (true, true, _) => {
-                    fail("an empty list of CPUs".to_owned(), "the list names no CPU".to_owned())
-                }
-                (true, false, true) => fail(
-                    format!("the CPUs {pus}"),
-                    "no CPU would be left for the placement".to_owned(),
-                ),
-                (true, false, false) => Ok(pus.clone()),
-            };
-        }
+        Free::These(pus) => return named_free(pus, &index.topology.offline, allowed, hostable),
         Free::Pus(count) => *count as usize,
         Free::Percent(percent) => (allowed.len() * *percent as usize).div_ceil(100),
     };
