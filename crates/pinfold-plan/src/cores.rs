@@ -6,6 +6,7 @@ pub mod avoidable;
 pub mod boot;
 pub mod capacity;
 pub(crate) mod home;
+pub(crate) mod host_share;
 pub mod online;
 pub(crate) mod parts;
 pub(crate) mod request_check;

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use pinfold_model::{CoreKind, CpuSet, NodeId, PuId};
 
-use crate::cores::available::{AvailableCpus, HostShare};
+use crate::cores::available::AvailableCpus;
+use crate::cores::host_share::HostShare;
 
 /// The rule that determined a [`EmulatorCpus`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

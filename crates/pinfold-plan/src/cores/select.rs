@@ -18,8 +18,9 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{CpuSet, NodeId, PuId};
 
-use crate::cores::available::{HostShare, distinct};
+use crate::cores::available::distinct;
 use crate::cores::available_core::AvailableCore;
+use crate::cores::host_share::HostShare;
 
 /// The unit for selecting cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

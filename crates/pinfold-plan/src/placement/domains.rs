@@ -14,10 +14,10 @@ use pinfold_model::{
     VnodeRequest, Work,
 };
 
-use crate::cores::available::HostShare;
 use crate::cores::available_core::AvailableCore;
 use crate::cores::capacity::MemoryLeft;
 use crate::cores::home::{self, HomeKind};
+use crate::cores::host_share::HostShare;
 use crate::cores::request_check::{nodes_of, noun, pinned_of, placed};
 use crate::cores::select::{Count, Pool};
 use crate::error::PlanError;

@@ -3,9 +3,10 @@
 
 use pinfold_model::{CpuSet, NodeId, PuId};
 
-use crate::cores::available::{AvailableCpus, HostShare};
+use crate::cores::available::AvailableCpus;
 use crate::cores::available_core::AvailableCore;
 use crate::cores::capacity::MemoryLeft;
+use crate::cores::host_share::HostShare;
 use crate::cores::request_check::{self, nodes_of};
 use crate::cores::select::{Count, Pool, Selection};
 use crate::error::PlanError;

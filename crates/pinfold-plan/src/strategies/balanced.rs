@@ -24,9 +24,10 @@ use pinfold_model::{CpuSet, EmulatorRequest, Finding, Plan, PuId, Request, Topol
 
 use super::{Strategy, StrategyKind, low_latency_rt};
 use crate::analysis::validate::faults;
-use crate::cores::available::{AvailableCpus, HostShare};
+use crate::cores::available::AvailableCpus;
 use crate::cores::available_core::AvailableCore;
 use crate::cores::home::EmulatorCpus;
+use crate::cores::host_share::HostShare;
 use crate::cores::select::Count;
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;

@@ -14,9 +14,10 @@ use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Finding, Plan, Policy, PuId, Request, Role, Topology};
 
 use super::{Strategy, StrategyKind};
-use crate::cores::available::{AvailableCpus, HostShare};
+use crate::cores::available::AvailableCpus;
 use crate::cores::available_core::AvailableCore;
 use crate::cores::home::{EmulatorCpus, HomeKind};
+use crate::cores::host_share::HostShare;
 use crate::cores::select::Count;
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;

@@ -30,6 +30,6 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = available(topology, request)?;
     let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
     let of = |core: &crate::cores::available_core::AvailableCore| core.node.map(|node| node.0);
-    let of_host = |host: &crate::cores::available::HostShare| host.node.map(|node| node.0);
+    let of_host = |host: &crate::cores::host_share::HostShare| host.node.map(|node| node.0);
     inside(builder, &Kind { noun: "node", of, of_host, binds_memory: true })
 }

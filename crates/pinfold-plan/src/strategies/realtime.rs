@@ -20,10 +20,11 @@ use pinfold_model::{
 };
 
 use super::{Strategy, StrategyKind, isolcpus};
-use crate::cores::available::{AvailableCpus, HostShare};
+use crate::cores::available::AvailableCpus;
 use crate::cores::available_core::AvailableCore;
 use crate::cores::boot;
 use crate::cores::capacity::{MemoryLeft, is_empty_node};
+use crate::cores::host_share::HostShare;
 use crate::cores::request_check::nodes_of;
 use crate::cores::select::{Count, Pool, Selection};
 use crate::error::PlanError;

@@ -19,8 +19,9 @@ use pinfold_model::{
 };
 
 use super::{Strategy, StrategyKind};
-use crate::cores::available::{AvailableCpus, HostShare, Index, distinct};
+use crate::cores::available::{AvailableCpus, Index, distinct};
 use crate::cores::available_core::AvailableCore;
+use crate::cores::host_share::HostShare;
 use crate::cores::request_check::nodes_of;
 use crate::cores::select::{Count, Pool};
 use crate::error::PlanError;
