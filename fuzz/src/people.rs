@@ -123,7 +123,7 @@ fn look_at(plan: &Plan, topology: &Topology) {
     drop(validate(plan, topology));
     drop(explain(plan, topology, 80));
     let layouts = Layout::of_plan(plan, "plan.json");
-    drop(render(&layouts, &lint(&layouts, topology), (topology, 80)));
+    drop(render(&layouts, &lint(&layouts, topology), topology, 80));
     let command = qemu::parse(&[]);
     for format in &pinfold_emit::FORMATS {
         drop(format.text(plan, topology, &command));
@@ -141,7 +141,7 @@ pub(crate) fn domain(bytes: &[u8]) {
     let Some(topology) = topology() else { return };
     let Ok(layout) = Layout::of_text(&xml, "domain.xml") else { return };
     let layouts = [layout];
-    drop(render(&layouts, &lint(&layouts, topology), (topology, 80)));
+    drop(render(&layouts, &lint(&layouts, topology), topology, 80));
     if let Ok(fixed) = fix(&xml, "domain.xml", topology, &Request::from_vnodes(Vec::new())) {
         assert!(Domain::read(&fixed.text).is_ok(), "{}", fixed.text);
     }

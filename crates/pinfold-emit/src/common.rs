@@ -22,7 +22,7 @@ pub(super) fn nothing_kept(plan: &Plan, topology: &Topology, format: &str) -> St
     } else {
         ("A strategy that reserves CPUs keeps the host off them, as in", "low-latency")
     };
-    let command = safe(&command::isolating(plan, topology, (strategy, format)));
+    let command = safe(&command::isolating(plan, topology, strategy, format));
     let text = "This plan shares all its CPUs with the host, so there are none to isolate.";
     comment(&format!("# {text} {why} `{command}`"))
 }

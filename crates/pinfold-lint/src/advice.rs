@@ -210,7 +210,7 @@ pub(super) struct Isolation<'a> {
 impl<'a> Isolation<'a> {
     /// For machines that have the CPUs `held` after the advice is followed: a host has one kernel
     /// command line, for the cores of all of them.
-    pub fn new((lookup, held): (&CpuIndex<'a>, &CpuSet), conditions: &Request) -> Self {
+    pub fn new(lookup: &CpuIndex<'a>, held: &CpuSet, conditions: &Request) -> Self {
         let cores = lookup.whole_cores(held).intersection(&lookup.online);
         let host = lookup.online.difference(&cores);
         let kernel_parameters = (!host.is_empty() && !cores.is_empty()).then(|| {
@@ -278,7 +278,7 @@ impl<'a> Isolation<'a> {
         if let Some((_, known)) = self.plans.iter().find(|(known, _)| Arc::ptr_eq(known, plan)) {
             return known.clone();
         }
-        let text = match again::without(plan, (self.topology, &self.isolated), &OPEN) {
+        let text = match again::without(plan, self.topology, &self.isolated, &OPEN) {
             Some(again) => {
                 format!("`{again}` makes a plan that keeps them off while it is applied")
             }

@@ -4,26 +4,24 @@ use std::iter::once;
 
 use pinfold_model::{IsolationScope, Plan, Request, Severity, Topology};
 use pinfold_plan::layout::Layout;
-use pinfold_plan::{command, plan_if_possible};
+use pinfold_plan::{command, in_turn, plan_if_possible};
 
 use super::lookup::{CpuIndex, LintContext};
 use super::one_layout::of_one;
 use super::{Diagnostic, overlap};
 
-/// The strategies to try after the plan's own one, which is preferred unless it is the fault.
-const OTHERS: [&str; 4] = ["low-latency", "balanced", "multi-vm", "auto"];
-
 /// The command that plans all vnodes of `plan` again under `conditions`, so that the check of the
 /// result finds at most notes; `None` if no such plan is known.
 #[must_use]
 pub fn again(plan: &Plan, topology: &Topology, conditions: &Request) -> Option<String> {
-    without(plan, (topology, conditions), &[])
+    without(plan, topology, conditions, &[])
 }
 
 /// The same for a plan without any of these findings, not even as notes.
 pub(super) fn without(
     plan: &Plan,
-    (topology, conditions): (&Topology, &Request),
+    topology: &Topology,
+    conditions: &Request,
     names: &[&str],
 ) -> Option<String> {
     let isolation = match conditions.isolation {
@@ -38,7 +36,9 @@ pub(super) fn without(
         let plan = plan_if_possible(strategy, topology, &request);
         plan.is_some_and(|plan| all_are(&is_good, &plan, topology, &request))
     };
-    let strategy = once(plan.strategy.as_str()).chain(OTHERS).find(goes)?;
+    // The plan's own one first, unless it is the fault.
+    let others = in_turn(|turns| turns.again).into_iter().map(|other| other.name);
+    let strategy = once(plan.strategy.as_str()).chain(others).find(goes)?;
     Some(format!("{} --json", command::plan(strategy, topology, &request)))
 }
 

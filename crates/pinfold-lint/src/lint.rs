@@ -57,7 +57,7 @@ pub fn lint_under(layouts: &[Layout], topology: &Topology, conditions: &Request)
     };
     let held = views.iter().zip(&advised).filter(|(view, _)| claims(view));
     let held = held.map(|(_, advised)| &advised.held).collect::<CpuSet>();
-    let mut isolation = advice::Isolation::new((&lookup, &held), conditions);
+    let mut isolation = advice::Isolation::new(&lookup, &held, conditions);
     let cores = lookup.whole_cores(&held);
     for ((view, own), advised) in views.iter().zip(&mut of_views).zip(&advised) {
         // The cores of the other machines: all but its own, and those of its own that others use

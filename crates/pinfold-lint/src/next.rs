@@ -8,7 +8,8 @@ use super::{LintReport, again};
 
 /// The command that makes the suggested changes, if there is one, with the options of this command.
 pub fn next(
-    (topology, conditions): (&Topology, &Request),
+    topology: &Topology,
+    conditions: &Request,
     layouts: &[Layout],
     found: &LintReport,
 ) -> Option<String> {

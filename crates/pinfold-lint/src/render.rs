@@ -30,7 +30,8 @@ const MOST_LINES: usize = 40;
 pub fn render(
     layouts: &[Layout],
     diagnostics: &[Diagnostic],
-    (topology, columns): (&Topology, usize),
+    topology: &Topology,
+    columns: usize,
 ) -> String {
     let mut sheet = Sheet::new(columns);
     for layout in layouts {

@@ -12,7 +12,7 @@ use pinfold_model::{
 };
 use pinfold_plan::domain_file::{Domain, DomainError};
 use pinfold_plan::layout::{Language, Layout, MemoryOf};
-use pinfold_plan::{guest_cells, pinned, plan_if_possible};
+use pinfold_plan::{guest_cells, in_turn, pinned, plan_if_possible};
 
 use super::lookup::{CpuIndex, LintContext, is_real_time};
 use super::placement::placement;
@@ -218,17 +218,8 @@ fn strategies(layout: &Layout) -> Vec<&'static str> {
         Some(guest) if !guest.place.text.is_empty() => "low-latency",
         Some(_) | None => "auto",
     };
-    let rest = [
-        "auto",
-        "balanced",
-        "low-latency",
-        "l3-exclusive",
-        "numa-exclusive",
-        "multi-vm",
-        "compact-cores",
-        "compact",
-    ];
-    std::iter::once(first).chain(rest.into_iter().filter(|name| *name != first)).collect()
+    let rest = in_turn(|turns| turns.check).into_iter().map(|other| other.name);
+    std::iter::once(first).chain(rest.filter(|name| *name != first)).collect()
 }
 
 /// The layout as a request, with the user's conditions.

@@ -18,7 +18,7 @@ use crate::messages::prefer;
 use crate::placement::pins;
 use crate::placement::rest_isolation;
 use crate::strategies::definition;
-use crate::strategies::{Strategy, made, strategies};
+use crate::strategies::{Strategy, in_turn, made, strategies};
 use crate::text::narrow;
 /// Makes the plan of the named strategy for a topology and a request. The same input gives the same
 /// plan.
@@ -78,11 +78,11 @@ fn complete(
     if found.name == "auto" {
         rest_isolation::keep(&mut planned, topology, request);
     }
-    let preferred = prefer::findings(*found, topology, (request, &planned));
+    let preferred = prefer::findings(*found, topology, request, &planned);
     planned.findings.extend(preferred);
     planned.findings.extend(prefer::idle_fast_cores(topology, request, &planned));
     definition::settle(&mut planned, found.name, request);
-    hints::add(&mut planned, found, (topology, request));
+    hints::add(&mut planned, found, topology, request);
     let mut planned =
         policies::set(planned, request).and_then(|planned| pins::checked(planned, request))?;
     planned.cpus = Some(fit::recorded(&planned, topology));
@@ -94,12 +94,10 @@ fn complete(
 }
 
 fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&'static str> {
-    let after = find(refused).and_then(|known| known.fallback);
-    let mut others: Vec<&Strategy> =
-        strategies().iter().filter(|other| other.fallback > after).collect();
-    others.sort_by_key(|other| other.fallback);
-    others
+    let after = find(refused).and_then(|known| known.turns.fallback);
+    in_turn(|turns| turns.fallback)
         .into_iter()
+        .filter(|other| other.turns.fallback > after)
         .find(|known| {
             let made = (known.name != refused).then(|| made(known, topology, request));
             // A plan in which a process group gets fewer CPUs than requested is not suitable. vCPUs

@@ -40,11 +40,29 @@ pub struct Strategy {
     pub source: &'static str,
     /// What it fixes, from which the costs that it has by definition follow.
     pub(crate) kind: StrategyKind,
-    /// Place among the strategies that are offered instead of one that refuses.
-    pub(crate) fallback: Option<u8>,
+    /// When it is tried.
+    pub turns: Turns,
     /// True if a machine that is larger than a node is divided evenly over several.
     is_divided: bool,
     plan: fn(&Topology, &Request) -> Result<Plan, PlanError>,
+}
+
+/// The place of a strategy among those that are tried one after the other; `None`: not tried.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Turns {
+    /// Instead of one that refuses.
+    pub fallback: Option<u8>,
+    /// By `auto`, if none of its rules has a plan without a warning.
+    pub auto: Option<u8>,
+    /// To make a plan with faults again.
+    pub again: Option<u8>,
+    /// To place a machine that is checked.
+    pub check: Option<u8>,
+}
+
+impl Turns {
+    const NONE: Self = Self { fallback: None, auto: None, again: None, check: None };
 }
 
 /// What a strategy fixes.
@@ -93,6 +111,15 @@ static TABLE: &[Strategy] = &[
 #[must_use]
 pub fn strategies() -> &'static [Strategy] {
     TABLE
+}
+
+/// The strategies that have a place among those that are tried, in this order.
+#[must_use]
+pub fn in_turn(place: fn(&Turns) -> Option<u8>) -> Vec<&'static Strategy> {
+    let mut tried: Vec<&Strategy> =
+        TABLE.iter().filter(|known| place(&known.turns).is_some()).collect();
+    tried.sort_by_key(|known| place(&known.turns));
+    tried
 }
 
 /// The kind of the strategy with this name.

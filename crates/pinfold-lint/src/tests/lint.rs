@@ -344,7 +344,7 @@ fn as_a_person_sees_it() {
             .iter()
             .any(|diagnostic| diagnostic.instead.iter().any(|line| line.contains("cpuset='0,4'")))
     );
-    golden("review-win10.txt", &render(&layouts, &found, (&topology, 80)));
+    golden("review-win10.txt", &render(&layouts, &found, &topology, 80));
     assert_eq!(crate::counts(&found), "1 problem, 1 warning, 2 notes");
 }
 

@@ -400,7 +400,7 @@ fn a_file_is_reviewed_for_the_host_that_is_named() {
     let path = "e5-2670-dual.synthetic";
     let topology = host(path);
     let layout = Layout::of_text(&file("gaming.xml"), "gaming.xml").expect("a domain file");
-    let text = pinfold_lint::render(&[layout], &[], (&topology, 400));
+    let text = pinfold_lint::render(&[layout], &[], &topology, 400);
     let head = text.lines().next().unwrap_or_default();
     assert!(!head.contains("this machine"), "{head}");
     assert!(head.contains("(16 cores, 32 CPUs)"), "{head}");

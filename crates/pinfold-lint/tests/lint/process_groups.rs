@@ -31,7 +31,7 @@ fn said(strategy: &str, topology: &Topology, request: &Request) -> String {
             );
             let layouts = Layout::of_plan(&layout, "plan.json");
             let diagnostics = lint(&layouts, topology);
-            let checked = render(&layouts, &diagnostics, (topology, 100_000));
+            let checked = render(&layouts, &diagnostics, topology, 100_000);
             let of_host = |line: &&str| !line.contains("this host is itself");
             let text = explain(&layout, topology, 100_000);
             let text = text.lines().filter(of_host).collect::<Vec<_>>().join("\n");

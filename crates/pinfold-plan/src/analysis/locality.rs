@@ -420,7 +420,8 @@ pub(crate) fn far_devices(
 pub(crate) fn interrupts(
     available: &AvailableCpus<'_>,
     request: &Request,
-    (vnodes, housekeeping): (&[VnodePlan], &CpuSet),
+    vnodes: &[VnodePlan],
+    housekeeping: &CpuSet,
 ) -> Result<(Vec<IrqPlan>, Vec<Finding>), PlanError> {
     let (mut irqs, mut findings) = (Vec::new(), Vec::new());
     if request.interrupts.is_empty() {

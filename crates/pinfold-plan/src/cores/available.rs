@@ -226,10 +226,7 @@ impl<'a> AvailableCpus<'a> {
         let parts = Parts::from_topology(topology);
         let mut all = cores(topology, &allowed);
         parts.number(&mut all, request.prefer);
-        let free = match &request.free {
-            None => CpuSet::new(),
-            Some(wanted) => free((&index, &all), (&allowed, &hostable), (wanted, from))?,
-        };
+        let free = free(&index, &all, request, &hostable, from)?;
         let usable = match nodes_pus(topology, request) {
             None => allowed.difference(&free),
             Some(pus) => allowed.difference(&free).intersection(&pus),
@@ -628,10 +625,14 @@ fn named_free(
 
 /// The CPUs kept free: the named ones, or whole cores near the host's core until there are enough.
 fn free(
-    (index, cores): (&Index<'_>, &[AvailableCore]),
-    (allowed, hostable): (&CpuSet, &CpuSet),
-    (free_request, from): (&Free, FreeFrom),
+    index: &Index<'_>,
+    cores: &[AvailableCore],
+    request: &Request,
+    hostable: &CpuSet,
+    from: FreeFrom,
 ) -> Result<CpuSet, PlanError> {
+    let Some(free_request) = &request.free else { return Ok(CpuSet::new()) };
+    let allowed = &allowed(index.topology, &request.avoid);
     let fail = |asked: String, why: String| Err(PlanError::Free { asked, why });
     let count = match free_request {
         Free::These(pus) => return named_free(pus, &index.topology.offline, allowed, hostable),

@@ -131,7 +131,7 @@ pub fn again(plan: &Plan, vcpus: Option<u32>) -> String {
 
 /// The command that plans the same with isolation under this strategy, in an output format.
 #[must_use]
-pub fn isolating(plan: &Plan, topology: &Topology, (strategy, format): (&str, &str)) -> String {
+pub fn isolating(plan: &Plan, topology: &Topology, strategy: &str, format: &str) -> String {
     let command =
         format!("{} --isolate host --emit {format}", of_vnodes(strategy, &asked_of(plan)));
     on(&command, topology)

@@ -28,11 +28,7 @@ const MOST_TRIED: usize = 4;
 const MOST_PUS: usize = 512;
 
 /// Adds hints to the findings of a plan that have none.
-pub(crate) fn add(
-    plan: &mut Plan,
-    strategy: &Strategy,
-    (topology, request): (&Topology, &Request),
-) {
+pub(crate) fn add(plan: &mut Plan, strategy: &Strategy, topology: &Topology, request: &Request) {
     if topology.pus.len() > MOST_PUS {
         return;
     }

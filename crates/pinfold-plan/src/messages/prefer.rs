@@ -19,8 +19,10 @@ use crate::text::narrow;
 pub(crate) fn findings(
     strategy: Strategy,
     topology: &Topology,
-    (request, plan): (&Request, &Plan),
+    request: &Request,
+    plan: &Plan,
 ) -> Vec<Finding> {
+    let planned = Planned { strategy, topology, request, plan };
     let is_ordered = kind_of(&plan.strategy).is_some_and(StrategyKind::is_fixed_order);
     if is_ordered && matches!(request.prefer, Preference::Auto | Preference::None) {
         return Vec::new();
@@ -38,7 +40,7 @@ pub(crate) fn findings(
                 return Vec::new();
             }
             let mut seen = vec![places(plan)];
-            let mut other = |prefer| other(strategy, topology, (request, plan), prefer, &mut seen);
+            let mut other = |prefer| planned.other(prefer, &mut seen);
             let found: Vec<Finding> = deciding.into_iter().filter_map(&mut other).collect();
             let last = if request.prefer == Preference::None {
                 Preference::Auto
@@ -46,11 +48,11 @@ pub(crate) fn findings(
                 Preference::None
             };
             if found.is_empty() {
-                let other = other(last).or_else(|| slower(strategy, topology, (request, plan)));
+                let other = other(last).or_else(|| planned.slower());
                 other.into_iter().collect()
             } else if plan.vnodes.len() > 1 {
                 // Of several, that one may be the reason why another is on slower cores.
-                let slower = slower(strategy, topology, (request, plan));
+                let slower = planned.slower();
                 found.into_iter().chain(slower).collect()
             } else {
                 found
@@ -77,44 +79,83 @@ pub(crate) fn findings(
     }
 }
 
-/// The effect of another preference, unless this plan is the same.
-fn other(
+/// A plan with its request.
+struct Planned<'a> {
     strategy: Strategy,
-    topology: &Topology,
-    (request, plan): (&Request, &Plan),
-    prefer: Preference,
-    seen: &mut Vec<Vec<CpuSet>>,
-) -> Option<Finding> {
-    let asked = Request { prefer, ..request.clone() };
-    let made = made(&strategy, topology, &asked).ok()?;
-    if meets(topology, &asked, plan) || !meets(topology, &asked, &made) {
-        return None;
+    topology: &'a Topology,
+    request: &'a Request,
+    plan: &'a Plan,
+}
+
+impl Planned<'_> {
+    /// The effect of another preference, unless this plan is the same.
+    fn other(&self, prefer: Preference, seen: &mut Vec<Vec<CpuSet>>) -> Option<Finding> {
+        let Self { strategy, topology, request, plan } = *self;
+        let asked = Request { prefer, ..request.clone() };
+        let made = made(&strategy, topology, &asked).ok()?;
+        if meets(topology, &asked, plan) || !meets(topology, &asked, &made) {
+            return None;
+        }
+        let there = places(&made);
+        if seen.contains(&there) {
+            return None;
+        }
+        let mut pairs = plan.vnodes.iter().zip(&made.vnodes);
+        let (before, after) = pairs.find(|(before, after)| runs_on(before) != runs_on(after))?;
+        seen.push(there);
+        let what = if plan.vnodes.len() > 1 { before.name.as_str() } else { "the machine" };
+        let named = |vnode: &VnodePlan| {
+            let pus = runs_on(vnode);
+            let on: Vec<PuId> = pus.iter().collect();
+            let available = available(topology, request).ok();
+            let part = available.map(|available| available.parts_of(&on)).unwrap_or_default();
+            format!("{pus} ({part})")
+        };
+        let with = match prefer {
+            Preference::None => "without a preference".to_owned(),
+            Preference::Auto => "with the preference auto".to_owned(),
+            Preference::Cache | Preference::Frequency | Preference::Efficiency => {
+                format!("with a preference for {prefer}")
+            }
+        };
+        let text = format!("{what} is on {}; {with} it is on {}", named(before), named(after));
+        let hint = command::hint(strategy.name, topology, &asked);
+        Some(Finding::note("preference", text).with_hint(hint))
     }
-    let there = places(&made);
-    if seen.contains(&there) {
-        return None;
-    }
-    let mut pairs = plan.vnodes.iter().zip(&made.vnodes);
-    let (before, after) = pairs.find(|(before, after)| runs_on(before) != runs_on(after))?;
-    seen.push(there);
-    let what = if plan.vnodes.len() > 1 { before.name.as_str() } else { "the machine" };
-    let named = |vnode: &VnodePlan| {
+
+    /// That a vnode is on slower cores than others because the fast ones are too few for it.
+    fn slower(&self) -> Option<Finding> {
+        let Self { strategy, topology, request, plan } = *self;
+        let available = available(topology, request).ok()?;
+        let fastest = available.cores.iter().map(|core| core.kind).min()?;
+        let is_slower = |pu: PuId| available.pu(pu).is_some_and(|pu| pu.kind > fastest);
+        let vnode = plan.vnodes.iter().find(|vnode| runs_on(vnode).iter().all(is_slower))?;
         let pus = runs_on(vnode);
         let on: Vec<PuId> = pus.iter().collect();
-        let available = available(topology, request).ok();
-        let part = available.map(|available| available.parts_of(&on)).unwrap_or_default();
-        format!("{pus} ({part})")
-    };
-    let with = match prefer {
-        Preference::None => "without a preference".to_owned(),
-        Preference::Auto => "with the preference auto".to_owned(),
-        Preference::Cache | Preference::Frequency | Preference::Efficiency => {
-            format!("with a preference for {prefer}")
-        }
-    };
-    let text = format!("{what} is on {}; {with} it is on {}", named(before), named(after));
-    let hint = command::hint(strategy.name, topology, &asked);
-    Some(Finding::note("preference", text).with_hint(hint))
+        let rest = if plan.vnodes.len() > 1 { "" } else { ", and no preference changes that" };
+        let text = format!(
+            "{} is on {pus} ({}): the faster cores that are left are too few for all of it{rest}",
+            vnode.name,
+            available.parts_of(&on)
+        );
+        let finding = Finding::note("preference", text);
+        let fast: Vec<&AvailableCore> =
+            available.cores.iter().filter(|core| core.kind == fastest).collect();
+        let threads = fast.iter().map(|core| core.pus.len()).sum::<usize>();
+        let is_fast = |plan: &Plan| plan.vnodes.iter().all(|it| !runs_on(it).iter().any(is_slower));
+        let mut counts =
+            vec![threads, threads.saturating_sub(1), fast.len(), fast.len().saturating_sub(1)];
+        counts.sort_unstable_by_key(|count| Reverse(*count));
+        let fits = counts.into_iter().find(|count| {
+            let fewer = with_vcpus(request, *count).filter(|_| (1..on.len()).contains(count));
+            let made = fewer.and_then(|fewer| made(&strategy, topology, &fewer).ok());
+            made.is_some_and(|made| is_fast(&made) && !made.findings.iter().any(is_cost))
+        });
+        Some(match fits {
+            Some(count) => finding.with_hint(format!("`--vcpus {count}` fits the faster cores")),
+            None => finding,
+        })
+    }
 }
 
 /// True if all vCPUs and tasks of a plan are on the cores that the preference of a request puts
@@ -162,43 +203,6 @@ pub(crate) fn idle_fast_cores(
 
 /// The strategy that uses all threads of the cores.
 const BY_THREAD: &str = "balanced";
-
-/// That a vnode is on slower cores than others because the fast ones are too few for it.
-fn slower(
-    strategy: Strategy,
-    topology: &Topology,
-    (request, plan): (&Request, &Plan),
-) -> Option<Finding> {
-    let available = available(topology, request).ok()?;
-    let fastest = available.cores.iter().map(|core| core.kind).min()?;
-    let is_slower = |pu: PuId| available.pu(pu).is_some_and(|pu| pu.kind > fastest);
-    let vnode = plan.vnodes.iter().find(|vnode| runs_on(vnode).iter().all(is_slower))?;
-    let pus = runs_on(vnode);
-    let on: Vec<PuId> = pus.iter().collect();
-    let rest = if plan.vnodes.len() > 1 { "" } else { ", and no preference changes that" };
-    let text = format!(
-        "{} is on {pus} ({}): the remaining faster cores are too few for it{rest}",
-        vnode.name,
-        available.parts_of(&on)
-    );
-    let finding = Finding::note("preference", text);
-    let fast: Vec<&AvailableCore> =
-        available.cores.iter().filter(|core| core.kind == fastest).collect();
-    let threads = fast.iter().map(|core| core.pus.len()).sum::<usize>();
-    let is_fast = |plan: &Plan| plan.vnodes.iter().all(|it| !runs_on(it).iter().any(is_slower));
-    let mut counts =
-        vec![threads, threads.saturating_sub(1), fast.len(), fast.len().saturating_sub(1)];
-    counts.sort_unstable_by_key(|count| Reverse(*count));
-    let fits = counts.into_iter().find(|count| {
-        let fewer = with_vcpus(request, *count).filter(|_| (1..on.len()).contains(count));
-        let made = fewer.and_then(|fewer| made(&strategy, topology, &fewer).ok());
-        made.is_some_and(|made| is_fast(&made) && !made.findings.iter().any(is_cost))
-    });
-    Some(match fits {
-        Some(count) => finding.with_hint(format!("`--vcpus {count}` fits the faster cores")),
-        None => finding,
-    })
-}
 
 /// A request for one virtual machine of fixed size with another number of vCPUs.
 fn with_vcpus(request: &Request, count: usize) -> Option<Request> {

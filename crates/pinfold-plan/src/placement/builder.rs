@@ -238,7 +238,7 @@ impl<'a> PlanBuilder<'a> {
         smt: GuestSmt,
     ) -> Result<(), PlanError> {
         let by_hand =
-            pins::vcpus((self.available, self.request), &mut vnode_builder, &mut self.by_hand)?;
+            pins::vcpus(self.available, self.request, &mut vnode_builder, &mut self.by_hand)?;
         let guest = self.matching(&vnode_builder, if by_hand { GuestSmt::Mirror } else { smt });
         self.end(vnode_builder, guest)
     }
@@ -253,7 +253,7 @@ impl<'a> PlanBuilder<'a> {
         guest: GuestTopology,
     ) -> Result<(), PlanError> {
         let by_hand =
-            pins::vcpus((self.available, self.request), &mut vnode_builder, &mut self.by_hand)?;
+            pins::vcpus(self.available, self.request, &mut vnode_builder, &mut self.by_hand)?;
         let guest = if by_hand { self.matching(&vnode_builder, GuestSmt::Mirror) } else { guest };
         self.end(vnode_builder, guest)
     }
@@ -396,7 +396,7 @@ impl<'a> PlanBuilder<'a> {
             reserve
         } else {
             let by_hand = &self.by_hand;
-            pins::reserve((self.available, self.request), by_hand, &vnodes, (reserve, isolates))?
+            pins::reserve(self.available, self.request, by_hand, &vnodes, reserve)?
         };
         let ended = PlacedPlan { vnodes: &vnodes, exclusive: &reserve.exclusive };
         for finding in std::mem::take(&mut self.later) {
@@ -408,7 +408,7 @@ impl<'a> PlanBuilder<'a> {
             self.name_pins();
             return self.finish(vnodes, reserve);
         }
-        self.finding(not_isolated(self.request, (self.strategy, &reserve.exclusive)));
+        self.finding(not_isolated(self.request, self.strategy, &reserve.exclusive));
         let reason = NOT_ISOLATED.to_owned();
         self.name_pins();
         self.finish(vnodes, Reserve { exclusive: CpuSet::new(), reason })
@@ -459,7 +459,7 @@ impl<'a> PlanBuilder<'a> {
         self.findings.extend(far);
         let housekeeping = self.available.hostable.difference(&reserve.exclusive);
         let (irqs, findings) =
-            locality::interrupts(self.available, self.request, (&vnodes, &housekeeping))?;
+            locality::interrupts(self.available, self.request, &vnodes, &housekeeping)?;
         self.findings.extend(findings);
         let isolation = if reserve.exclusive.is_empty() {
             IsolationScope::None
@@ -483,7 +483,7 @@ impl<'a> PlanBuilder<'a> {
 }
 
 /// The finding about CPUs that the strategy would isolate if the request allowed it.
-pub(crate) fn not_isolated(request: &Request, (strategy, pus): (&str, &CpuSet)) -> Finding {
+pub(crate) fn not_isolated(request: &Request, strategy: &str, pus: &CpuSet) -> Finding {
     Finding::note(
         "isolation",
         format!(

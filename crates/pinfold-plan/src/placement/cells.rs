@@ -235,8 +235,8 @@ impl<'a> Parts<'a> {
     /// # Errors
     /// [`PlanError::NoVnodes`] without groups.
     pub fn merged(&self, plans: &[Plan]) -> Result<Plan, PlanError> {
-        let (of, vnodes) = ((self.topology, self.request), vec![self.vnode(plans)]);
-        let mut merged = joined(of, plans, (vnodes, "no NUMA cell of the guest needs"))?;
+        let (vnodes, which) = (vec![self.vnode(plans)], "no NUMA cell of the guest needs");
+        let mut merged = join(self.topology, self.request, plans, vnodes, which)?;
         // The reasons of `auto` are those of a part.
         if let ([_, _, ..], [plan, ..]) = (self.groups.as_slice(), plans) {
             let count = merged.findings.len();
@@ -367,10 +367,12 @@ fn package_of(topology: &Topology, pus: &CpuSet) -> Option<PackageId> {
 ///
 /// # Errors
 /// [`PlanError::NoVnodes`] without plans.
-pub(crate) fn joined(
-    (topology, request): (&Topology, &Request),
+pub(crate) fn join(
+    topology: &Topology,
+    request: &Request,
     plans: &[Plan],
-    (vnodes, which): (Vec<VnodePlan>, &str),
+    vnodes: Vec<VnodePlan>,
+    which: &str,
 ) -> Result<Plan, PlanError> {
     let (first, rest) = plans.split_first().ok_or(PlanError::NoVnodes)?;
     let mut merged = Plan { vnodes, ..first.clone() };
@@ -417,7 +419,7 @@ fn share(topology: &Topology, request: &Request, merged: &mut Plan) {
     merged.isolation = IsolationScope::None;
     merged.findings.retain(|finding| finding.subject != "isolation");
     if !exclusive.is_empty() {
-        merged.findings.push(not_isolated(request, (&merged.strategy, &exclusive)));
+        merged.findings.push(not_isolated(request, &merged.strategy, &exclusive));
         merged.housekeeping.add(&exclusive.difference(&topology.isolated));
         merged.housekeeping_reason = NOT_ISOLATED.to_owned();
     }

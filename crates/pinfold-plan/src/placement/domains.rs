@@ -166,7 +166,7 @@ pub(crate) fn inside(mut builder: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, 
             counted(largest, "CPU")
         ),
     };
-    let counts = counts(&builder, (&domains, largest), why)?;
+    let counts = counts(&builder, &domains, largest, why)?;
     settle(&builder, kind, &mut domains, &counts)?;
     let mut homes: Vec<Option<VnodeDomain>> = counts.iter().map(|_| None).collect();
     for (index, domain) in domains.iter().enumerate() {
@@ -249,14 +249,18 @@ fn settle_in(
         let of_all = || {
             let fits = domains.iter().enumerate().filter(|(_, domain)| domain.left() >= vcpus);
             let best = fits.min_by_key(|(index, domain)| {
-                (is_far(domain, &wanted), lacks(domain, &memory, asked), domain.rank(*index))
+                (
+                    is_far(domain, &wanted.0, &wanted.1),
+                    lacks(domain, &memory, asked),
+                    domain.rank(*index),
+                )
             });
             best.map(|(index, _)| index)
         };
         let suits = |index: usize| {
             domains.get(index).is_some_and(|domain| {
                 domain.left() >= vcpus
-                    && !is_far(domain, &wanted)
+                    && !is_far(domain, &wanted.0, &wanted.1)
                     && lacks(domain, &memory, asked) == Lack::Nothing
             })
         };
@@ -309,7 +313,8 @@ fn domains(builder: &PlanBuilder<'_>, kind: &Kind, host: &HostShare) -> Vec<Doma
 
 fn counts(
     builder: &PlanBuilder<'_>,
-    (domains, largest): (&[Domain], usize),
+    domains: &[Domain],
+    largest: usize,
     why: String,
 ) -> Result<Vec<usize>, PlanError> {
     let vnodes = builder.request.vnodes.len();
@@ -351,7 +356,7 @@ fn counts(
 }
 
 /// True if a domain is not on a requested node, or lacks the CPUs pinned to by hand.
-fn is_far(domain: &Domain, (nodes, pinned): &(Vec<NodeId>, CpuSet)) -> bool {
+fn is_far(domain: &Domain, nodes: &[NodeId], pinned: &CpuSet) -> bool {
     !nodes.is_empty() && !domain.node.is_some_and(|node| nodes.contains(&node))
         || !pinned.is_empty() && domain.pus.is_disjoint(pinned)
 }

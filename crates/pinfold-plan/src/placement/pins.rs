@@ -8,8 +8,8 @@
 
 use pinfold_model::text::pus_text;
 use pinfold_model::{
-    CpuSet, Free, PinRequest, Plan, PuId, Request, Role, RoleKind, ThreadPlan, Topology, VnodePlan,
-    VnodeRequest, Work,
+    CpuSet, Free, IsolationScope, PinRequest, Plan, PuId, Request, Role, RoleKind, ThreadPlan,
+    Topology, VnodePlan, VnodeRequest, Work,
 };
 
 use crate::analysis::validate::faults;
@@ -63,7 +63,8 @@ pub(crate) fn pin_requests(asked: &VnodeRequest, count: usize) -> Vec<Option<&Cp
 /// # Errors
 /// [`PlanError::Pin`] if the vnode has no such thread, or the CPUs are not possible.
 pub(crate) fn vcpus(
-    (available, request): (&AvailableCpus<'_>, &Request),
+    available: &AvailableCpus<'_>,
+    request: &Request,
     vnode_builder: &mut VnodeBuilder<'_>,
     by_hand: &mut ByHand,
 ) -> Result<bool, PlanError> {
@@ -249,10 +250,11 @@ fn absent(topology: &Topology, pus: &CpuSet) -> Result<(), String> {
 /// # Errors
 /// [`PlanError::Pin`] if the plan isolates and the host's own tasks would have no CPU.
 pub(crate) fn reserve(
-    (available, request): (&AvailableCpus<'_>, &Request),
+    available: &AvailableCpus<'_>,
+    request: &Request,
     by_hand: &ByHand,
     vnodes: &[VnodePlan],
-    (reserve, isolates): (Reserve, bool),
+    reserve: Reserve,
 ) -> Result<Reserve, PlanError> {
     if reserve.exclusive.is_empty() {
         return Ok(reserve);
@@ -283,7 +285,7 @@ pub(crate) fn reserve(
         named.add(&by_hand.helpers.difference(host));
     }
     let housekeeping = available.hostable.difference(&named);
-    if housekeeping.is_empty() && isolates {
+    if housekeeping.is_empty() && request.isolation != IsolationScope::None {
         let mut pinned = request.vnodes.iter().filter(|vnode| !vnode.pins.is_empty());
         let vnode = pinned.next().map(|vnode| vnode.name.clone()).unwrap_or_default();
         let why = format!("if {} is reserved, the host's own tasks have no CPU", pus_text(&named));

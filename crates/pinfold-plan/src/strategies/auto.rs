@@ -19,8 +19,8 @@ use pinfold_model::{
 };
 
 use super::{
-    Strategy, StrategyKind, balanced, compact, compact_cores, divide, l3_exclusive, low_latency,
-    max_performance, none, numa_exclusive, scatter, sequential, vnodes,
+    Strategy, StrategyKind, Turns, balanced, divide, in_turn, l3_exclusive, low_latency,
+    max_performance, none, numa_exclusive, vnodes,
 };
 use crate::analysis::placement as pin_analysis;
 use crate::analysis::placement::{runs_on, work_of};
@@ -37,7 +37,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     summary: "chooses one of the others by rules, and reports the rule; it may choose not to pin",
     source: "the rules are in the finding that it adds",
     kind: StrategyKind::Other,
-    fallback: None,
+    turns: Turns { again: Some(3), check: Some(0), ..Turns::NONE },
     is_divided: false,
     plan,
 };
@@ -308,24 +308,14 @@ fn warnings(plan: &Plan) -> String {
 
 /// What else may have a plan without a warning.
 fn others(request: &Request) -> impl Iterator<Item = Rule> + use<> {
-    let others = [
-        balanced::STRATEGY,
-        low_latency::STRATEGY,
-        numa_exclusive::STRATEGY,
-        l3_exclusive::STRATEGY,
-        max_performance::STRATEGY,
-        compact_cores::STRATEGY,
-        compact::STRATEGY,
-        scatter::STRATEGY,
-        sequential::STRATEGY,
-    ];
     let none = match request.vnodes.len() {
         0 | 1 => "do not pin, because no strategy that pins fits the request".to_owned(),
         _ => "do not pin, because no strategy that pins places these together without a warning: \
               plan each one separately, with `--avoid` for the CPUs of the others"
             .to_owned(),
     };
-    let others = others.into_iter().map(|strategy| Rule::new(strategy, NO_WARNING));
+    let others = in_turn(|turns| turns.auto).into_iter();
+    let others = others.map(|strategy| Rule::new(*strategy, NO_WARNING));
     others.chain([Rule::new(none::STRATEGY, none)])
 }
 

@@ -22,7 +22,7 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, EmulatorRequest, Finding, Plan, PuId, Request, Topology};
 
-use super::{Strategy, StrategyKind, low_latency_rt};
+use super::{Strategy, StrategyKind, Turns, low_latency_rt};
 use crate::analysis::validate::faults;
 use crate::cores::available::AvailableCpus;
 use crate::cores::available_core::AvailableCore;
@@ -42,7 +42,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "Lindroth 2017, i7-4790K: vcpupin 1, 5, 2, 6, 3, 7; host and emulator on core 0 \
              (0, 4); topology 1×3×2",
     kind: StrategyKind::Other,
-    fallback: Some(1),
+    turns: Turns { fallback: Some(1), auto: Some(0), again: Some(1), check: Some(1) },
     is_divided: true,
     plan,
 };

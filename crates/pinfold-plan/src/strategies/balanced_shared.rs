@@ -9,7 +9,7 @@ use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Plan, Request, Topology};
 
 use super::balanced::{self, Cores};
-use super::{Strategy, StrategyKind};
+use super::{Strategy, StrategyKind, Turns};
 use crate::cores::select::Count;
 use crate::error::PlanError;
 use crate::placement::builder::{PlanBuilder, ground_beside};
@@ -22,7 +22,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "Lindroth 2017, i7-4790K: vcpupin 1, 5, 2, 6, 3, 7; emulatorpin 1-3,5-7; \
              topology 1×3×2; the host on core 0",
     kind: StrategyKind::SharedEmulator,
-    fallback: None,
+    turns: Turns::NONE,
     is_divided: true,
     plan,
 };

@@ -10,7 +10,7 @@
 
 use pinfold_model::{Plan, PuId, Request, Topology};
 
-use super::{Strategy, StrategyKind};
+use super::{Strategy, StrategyKind, Turns};
 use crate::cores::available::AvailableCpus;
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
@@ -23,7 +23,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "Badaroux 2021 §III: on the 4-node R910 0, 16, 4, 20, 8, 24, 12, 28, 1, 17, …; \
              the 33rd vCPU is on CPU 0 again",
     kind: StrategyKind::Order,
-    fallback: Some(3),
+    turns: Turns { fallback: Some(3), auto: Some(6), check: Some(7), ..Turns::NONE },
     is_divided: false,
     plan,
 };

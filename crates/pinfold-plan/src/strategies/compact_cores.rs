@@ -9,7 +9,7 @@
 
 use pinfold_model::{Finding, Plan, PuId, Request, Topology};
 
-use super::{Strategy, StrategyKind, compact};
+use super::{Strategy, StrategyKind, Turns, compact};
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{PlanBuilder, available};
@@ -21,7 +21,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "none: the order of compact (Badaroux 2021 §III) without siblings; \
              the paper itself counts 0 to 15 there, as sequential",
     kind: StrategyKind::Order,
-    fallback: None,
+    turns: Turns { auto: Some(5), check: Some(6), ..Turns::NONE },
     is_divided: false,
     plan,
 };

@@ -25,7 +25,7 @@ use crate::cores::capacity::is_empty_node;
 use crate::cores::request_check::nodes_to_stay_on;
 use crate::error::PlanError;
 use crate::guest::numa::cells;
-use crate::placement::cells::{Parts, cores_of, free_of_part, joined, scope_of_part};
+use crate::placement::cells::{Parts, cores_of, free_of_part, join, scope_of_part};
 use crate::text::{narrow, node_list};
 
 /// Number of vCPUs on each node.
@@ -234,7 +234,7 @@ fn in_steps(
     vnodes.sort_by_key(|(place, _)| *place);
     let vnodes: Vec<VnodePlan> = vnodes.into_iter().map(|(_, vnode)| vnode).collect();
     check_memory(topology, &vnodes).and(check_huge_pages(topology, &vnodes)).ok()?;
-    let plan = joined((topology, request), &plans, (vnodes, "no machine needs")).ok()?;
+    let plan = join(topology, request, &plans, vnodes, "no machine needs").ok()?;
     (!are_helpers_on_others(&plan)).then_some(plan)
 }
 

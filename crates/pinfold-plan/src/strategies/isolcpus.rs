@@ -12,7 +12,7 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Finding, Plan, PuId, Request, Topology};
 
-use super::{Strategy, StrategyKind, compact};
+use super::{Strategy, StrategyKind, Turns, compact};
 use crate::cores::available::AvailableCpus;
 use crate::cores::boot::{self, keeping_off};
 use crate::error::PlanError;
@@ -28,7 +28,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "Badaroux 2021 §III, V.D: on the R910 isolcpus=1-15,17-31, so 4, 20, 8, 24, 12, 28, \
              1, 17, …; the 31st vCPU is on CPU 4 again",
     kind: StrategyKind::Order,
-    fallback: None,
+    turns: Turns::NONE,
     is_divided: false,
     plan,
 };

@@ -12,7 +12,7 @@
 
 use pinfold_model::{Plan, Request, Topology};
 
-use super::{Strategy, StrategyKind};
+use super::{Strategy, StrategyKind, Turns};
 use crate::error::PlanError;
 use crate::placement::builder::{PlanBuilder, available};
 use crate::placement::domains::{Kind, inside};
@@ -23,7 +23,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
               another is free",
     source: "as numa-exclusive, by cache",
     kind: StrategyKind::Shape,
-    fallback: None,
+    turns: Turns { auto: Some(3), check: Some(3), ..Turns::NONE },
     is_divided: false,
     plan,
 };

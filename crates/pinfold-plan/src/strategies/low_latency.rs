@@ -13,7 +13,7 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Finding, Plan, Policy, PuId, Request, Role, Topology};
 
-use super::{Strategy, StrategyKind};
+use super::{Strategy, StrategyKind, Turns};
 use crate::cores::available::AvailableCpus;
 use crate::cores::available_core::AvailableCore;
 use crate::cores::home::{EmulatorCpus, HomeKind};
@@ -32,7 +32,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "Lindroth 2017, i7-4790K: vcpupin 1, 2, 3; emulatorpin 5-7; topology 1×3×1; \
              the host on core 0",
     kind: StrategyKind::Shape,
-    fallback: Some(0),
+    turns: Turns { fallback: Some(0), auto: Some(1), again: Some(0), check: Some(2) },
     is_divided: true,
     plan,
 };

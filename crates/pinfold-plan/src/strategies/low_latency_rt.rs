@@ -7,7 +7,7 @@
 
 use pinfold_model::{Plan, Policy, Request, Topology};
 
-use super::{Strategy, StrategyKind, low_latency};
+use super::{Strategy, StrategyKind, Turns, low_latency};
 use crate::cores::select::Count;
 use crate::error::PlanError;
 use crate::placement::builder::{PlanBuilder, ground_beside};
@@ -18,7 +18,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     summary: "as low-latency, with round-robin priority 1 on the virtual machine's threads",
     source: "Lindroth 2017, i7-4790K: as low-latency, SCHED_RR priority 1",
     kind: StrategyKind::Shape,
-    fallback: None,
+    turns: Turns::NONE,
     is_divided: true,
     plan,
 };

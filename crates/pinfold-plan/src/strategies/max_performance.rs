@@ -9,7 +9,7 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Plan, Request, Topology, Work};
 
-use super::{Strategy, StrategyKind, compact};
+use super::{Strategy, StrategyKind, Turns, compact};
 use crate::cores::select::Count;
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
@@ -22,7 +22,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "Lindroth 2017, i7-4790K: vcpupin 0, 4, 1, 5, 2, 6, 3, 7; emulatorpin 0-7; \
              topology 1×4×2",
     kind: StrategyKind::Other,
-    fallback: Some(2),
+    turns: Turns { fallback: Some(2), auto: Some(4), ..Turns::NONE },
     is_divided: true,
     plan,
 };

@@ -10,7 +10,7 @@
 
 use pinfold_model::{Plan, Request, Topology};
 
-use super::{Strategy, StrategyKind, low_latency};
+use super::{Strategy, StrategyKind, Turns, low_latency};
 use crate::cores::select::Count;
 use crate::error::PlanError;
 use crate::placement::builder::{PlanBuilder, ground_beside};
@@ -22,7 +22,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
               on the last package",
     source: "the reply in Lindroth's thread, 2 × 8 cores: three machines, the host on package 1",
     kind: StrategyKind::Shape,
-    fallback: None,
+    turns: Turns { again: Some(2), check: Some(5), ..Turns::NONE },
     is_divided: true,
     plan,
 };

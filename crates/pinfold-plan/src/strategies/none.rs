@@ -6,7 +6,7 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{Plan, Request, Topology};
 
-use super::{Strategy, StrategyKind};
+use super::{Strategy, StrategyKind, Turns};
 use crate::error::PlanError;
 use crate::guest::topology as guest;
 use crate::placement::builder::{Limits, PlanBuilder, available};
@@ -16,7 +16,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     summary: "pins nothing: the kernel's scheduler moves every thread as it likes",
     source: "the baseline that every other strategy is compared with",
     kind: StrategyKind::Floating,
-    fallback: Some(4),
+    turns: Turns { fallback: Some(4), ..Turns::NONE },
     is_divided: false,
     plan,
 };

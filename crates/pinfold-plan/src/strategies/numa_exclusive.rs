@@ -9,7 +9,7 @@
 
 use pinfold_model::{Plan, Request, Topology};
 
-use super::{Strategy, StrategyKind};
+use super::{Strategy, StrategyKind, Turns};
 use crate::error::PlanError;
 use crate::placement::builder::{PlanBuilder, available};
 use crate::placement::domains::{Kind, inside};
@@ -21,7 +21,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "Kuehn & Baum; and the question in Lindroth's thread: on two Xeon 5540 one package for \
              the machine",
     kind: StrategyKind::Shape,
-    fallback: None,
+    turns: Turns { auto: Some(2), check: Some(4), ..Turns::NONE },
     is_divided: false,
     plan,
 };

@@ -19,7 +19,7 @@ use pinfold_model::{
     CpuSet, IsolationScope, NodeId, Plan, Policy, Request, Topology, VnodeRequest, Work,
 };
 
-use super::{Strategy, StrategyKind, isolcpus};
+use super::{Strategy, StrategyKind, Turns, isolcpus};
 use crate::cores::available::AvailableCpus;
 use crate::cores::available_core::AvailableCore;
 use crate::cores::boot;
@@ -41,7 +41,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "tuned's realtime-virtual-host and OpenStack's real-time flavors: isolated cores, \
              vCPUs FIFO priority 1, emulator threads on housekeeping CPUs",
     kind: StrategyKind::Shape,
-    fallback: None,
+    turns: Turns::NONE,
     is_divided: false,
     plan,
 };

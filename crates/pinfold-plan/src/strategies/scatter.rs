@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{Plan, PuId, Request, Topology};
 
-use super::{Strategy, StrategyKind};
+use super::{Strategy, StrategyKind, Turns};
 use crate::cores::available::AvailableCpus;
 use crate::cores::available_core::AvailableCore;
 use crate::error::PlanError;
@@ -25,7 +25,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     summary: "vCPUs as far apart as possible: round-robin over packages, nodes, L3 domains, cores; wraps",
     source: "hwloc-distrib: as many vCPUs for each package, node, L3 domain and core",
     kind: StrategyKind::Order,
-    fallback: None,
+    turns: Turns { auto: Some(7), ..Turns::NONE },
     is_divided: false,
     plan,
 };

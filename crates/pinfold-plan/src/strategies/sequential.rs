@@ -9,7 +9,7 @@
 
 use pinfold_model::{Plan, PuId, Request, Topology};
 
-use super::{Strategy, StrategyKind};
+use super::{Strategy, StrategyKind, Turns};
 use crate::cores::available::AvailableCpus;
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
@@ -21,7 +21,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     summary: "vCPU i on the i-th CPU by OS index, whatever that CPU shares with the last; wraps",
     source: "Badaroux 2021 §III: 0, 1, 2, … modulo the number of CPUs",
     kind: StrategyKind::Order,
-    fallback: None,
+    turns: Turns { auto: Some(8), ..Turns::NONE },
     is_divided: false,
     plan,
 };

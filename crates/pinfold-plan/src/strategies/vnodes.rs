@@ -18,7 +18,7 @@ use pinfold_model::{
     CpuSet, Finding, L3Id, NodeId, Plan, Request, Speed, Topology, VnodePlan, Work,
 };
 
-use super::{Strategy, StrategyKind};
+use super::{Strategy, StrategyKind, Turns};
 use crate::cores::available::{AvailableCpus, Index, distinct};
 use crate::cores::available_core::AvailableCore;
 use crate::cores::host_share::HostShare;
@@ -36,7 +36,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
               domains",
     source: "Buchert 2011 Fig. 2: 1, 1, 2, 4 cores at 75, 40, 60, 25 %",
     kind: StrategyKind::Other,
-    fallback: None,
+    turns: Turns::NONE,
     is_divided: false,
     plan,
 };

@@ -300,7 +300,7 @@ fn host(name: &str) -> Topology {
 }
 
 /// vCPUs, emulator and host of a machine with so many vCPUs, isolated from the host.
-fn layout(topology: &Topology, strategy: &str, (vcpus, prefer): (u32, Preference)) -> [String; 3] {
+fn layout(topology: &Topology, strategy: &str, vcpus: u32, prefer: Preference) -> [String; 3] {
     let vm = Request::vm("vm", VcpuCount::Exactly(vcpus));
     let request = Request { isolation: IsolationScope::Host, prefer, ..vm };
     let made = plan(strategy, topology, &request).expect("a plan");
@@ -318,21 +318,21 @@ fn unequal_machines_to_the_pu() {
     for prefer in [Preference::Cache, Preference::Auto, Preference::Efficiency] {
         for strategy in all_strategies {
             let expected = [large.clone(), small.clone(), small.clone()];
-            assert_eq!(layout(&x3d, strategy, (16, prefer)), expected, "{strategy}");
+            assert_eq!(layout(&x3d, strategy, 16, prefer), expected, "{strategy}");
         }
     }
     for strategy in all_strategies {
-        let found = layout(&x3d, strategy, (16, Preference::Frequency));
+        let found = layout(&x3d, strategy, 16, Preference::Frequency);
         assert_eq!(found, [small.clone(), large.clone(), large.clone()], "{strategy}");
     }
     let intel = host("i5-12600k.capture");
     for strategy in ["auto", "balanced"] {
         for prefer in [Preference::Auto, Preference::Cache, Preference::Frequency] {
-            let found = layout(&intel, strategy, (12, prefer));
+            let found = layout(&intel, strategy, 12, prefer);
             assert_eq!(found, ["0-11", "12-15", "12-15"], "{strategy}");
         }
     }
-    let found = layout(&intel, "auto", (4, Preference::Efficiency));
+    let found = layout(&intel, "auto", 4, Preference::Efficiency);
     assert_eq!(found, ["12-15", "0-11", "0-11"]);
 }
 
@@ -345,7 +345,7 @@ fn guests_lie_wholly_on_the_large_die() {
         [("low-latency", 8), ("balanced", 16), ("l3-exclusive", 16), ("auto", 16)]
     {
         for vcpus in 1..=most {
-            let [pins, emulator, _] = layout(&x3d, strategy, (vcpus, Preference::Auto));
+            let [pins, emulator, _] = layout(&x3d, strategy, vcpus, Preference::Auto);
             let [pins, emulator] =
                 [pins, emulator].map(|list| CpuSet::parse_list(&list).expect("a list"));
             assert!(pins.is_subset(&large), "{strategy}, {vcpus}: {pins}");
@@ -511,9 +511,9 @@ fn helpers_are_on_the_nearest_node_with_room() {
 /// Caches that are all stacked, or unequal but small, are no reason to go anywhere.
 #[test]
 fn no_large_cache_where_none_stands_out() {
-    let [pins, ..] = layout(&host("epyc-7373x.xml"), "balanced", (4, Preference::Auto));
+    let [pins, ..] = layout(&host("epyc-7373x.xml"), "balanced", 4, Preference::Auto);
     assert_eq!(pins, "2-3,18-19", "the first L3 besides the host's");
-    let [pins, ..] = layout(&host("ryzen-hx370.xml"), "balanced", (8, Preference::Cache));
+    let [pins, ..] = layout(&host("ryzen-hx370.xml"), "balanced", 8, Preference::Cache);
     assert_eq!(pins, "0-3,12-15", "the larger L3 if it is asked for");
 }
 

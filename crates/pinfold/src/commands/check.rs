@@ -67,7 +67,7 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
     } else {
         output::answer(tone(&found.diagnostics), &pinfold_lint::counts(&found.diagnostics));
         let columns = usize::from(screen::width());
-        output::data(&pinfold_lint::render(&layouts, &found.diagnostics, (&topology, columns)));
+        output::data(&pinfold_lint::render(&layouts, &found.diagnostics, &topology, columns));
     }
     let wrong = found
         .diagnostics
@@ -78,7 +78,7 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         return Ok(());
     }
     let failure = Failure::new(Exit::No, summary(&layouts, wrong));
-    Err(match pinfold_lint::next((&topology, &conditions), &layouts, &found) {
+    Err(match pinfold_lint::next(&topology, &conditions, &layouts, &found) {
         Some(hint) => failure.with_hint(hint),
         None => failure,
     })
