@@ -134,7 +134,7 @@ impl Planned<'_> {
         let on: Vec<PuId> = pus.iter().collect();
         let rest = if plan.vnodes.len() > 1 { "" } else { ", and no preference changes that" };
         let text = format!(
-            "{} is on {pus} ({}): the faster cores that are left are too few for all of it{rest}",
+            "{} is on {pus} ({}): the remaining faster cores are too few for it{rest}",
             vnode.name,
             available.parts_of(&on)
         );
