@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use pinfold_model::{Figure, Origin};
 use pinfold_run::{Exit, Failure};
 use pinfold_study::SchemaError;
+use pinfold_study::measured::check_finite;
 use pinfold_study::store::TrialRecord;
 use pinfold_study::study::{Form, HostFacts, TrialSlot};
-use pinfold_study::wire::{FactsV1, FigureV1, OriginV1};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -76,22 +76,24 @@ pub fn read_options(text: &str) -> Result<Options, SchemaError> {
 }
 
 /// The document that a node receives.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobDocument {
     /// Key of the run.
     pub key: String,
     /// Version of Pinfold that wrote it.
     pub pinfold: String,
     /// The study file's text.
+    #[serde(rename = "study")]
     pub toml: String,
     /// The form that is run.
+    #[serde(rename = "quick")]
     pub form: Form,
     /// The answer of the first node; `None` in the job of that node.
     pub scouted: Option<NodeProperties>,
 }
 
 /// The properties of a node on which the design depends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeProperties {
     /// Facts for expressions.
     pub facts: HostFacts,
@@ -99,31 +101,12 @@ pub struct NodeProperties {
     pub skipped: Vec<Option<String>>,
 }
 
+/// A document with its format.
 #[derive(Serialize, Deserialize)]
-struct JobV1 {
+struct Document<T> {
     format: String,
-    key: String,
-    pinfold: String,
-    study: String,
-    #[serde(rename = "quick")]
-    form: Form,
-    scouted: Option<ScoutedV1>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct ScoutedV1 {
-    facts: FactsV1,
-    skipped: Vec<Option<String>>,
-}
-
-impl ScoutedV1 {
-    fn from_scouted(scouted: &NodeProperties) -> Self {
-        Self { facts: FactsV1::read(&scouted.facts), skipped: scouted.skipped.clone() }
-    }
-
-    fn into_scouted(self) -> NodeProperties {
-        NodeProperties { facts: self.facts.into_facts(), skipped: self.skipped }
-    }
+    #[serde(flatten)]
+    content: T,
 }
 
 impl JobDocument {
@@ -132,14 +115,7 @@ impl JobDocument {
     /// # Errors
     /// [`SchemaError`] if it cannot be written.
     pub fn to_json(&self) -> Result<String, SchemaError> {
-        Ok(serde_json::to_string(&JobV1 {
-            format: JOB.to_owned(),
-            key: self.key.clone(),
-            pinfold: self.pinfold.clone(),
-            study: self.toml.clone(),
-            form: self.form.clone(),
-            scouted: self.scouted.as_ref().map(ScoutedV1::from_scouted),
-        })?)
+        Ok(serde_json::to_string(&Document { format: JOB.to_owned(), content: self })?)
     }
 
     /// Parses a document.
@@ -147,27 +123,22 @@ impl JobDocument {
     /// # Errors
     /// [`SchemaError`] if it is malformed, or of another version.
     pub fn from_json(text: &str) -> Result<Self, SchemaError> {
-        let read: JobV1 = serde_json::from_str(text)?;
-        if read.format != JOB {
-            return Err(SchemaError::Word { what: "format", word: read.format });
+        let read: Document<Self> = serde_json::from_str(text)?;
+        if read.format == JOB {
+            Ok(read.content)
+        } else {
+            Err(SchemaError::Word { what: "format", word: read.format })
         }
-        Ok(Self {
-            key: read.key,
-            pinfold: read.pinfold,
-            toml: read.study,
-            form: read.form,
-            scouted: read.scouted.map(ScoutedV1::into_scouted),
-        })
     }
 }
 
 /// Identification of a result.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Head {
-    /// Key of the run.
-    pub key: String,
     /// Version of Pinfold on the node.
     pub pinfold: String,
+    /// Key of the run.
+    pub key: String,
     /// Digest of the study and its form, from [`study_digest`].
     pub study: String,
     /// The part; `None` for the first node, which only reports its properties.
@@ -208,19 +179,10 @@ pub struct Answer {
 
 #[derive(Serialize, Deserialize)]
 struct ResultV1 {
-    format: String,
-    pinfold: String,
-    key: String,
-    study: String,
-    part: Option<u32>,
-    attempt: u32,
-    node: String,
-    job: String,
-    mask: String,
-    origin: OriginV1,
-    began_unix_s: u64,
+    #[serde(flatten)]
+    head: Head,
     #[serde(default)]
-    scouted: Option<ScoutedV1>,
+    scouted: Option<NodeProperties>,
     #[serde(default)]
     refused: Option<String>,
     #[serde(default)]
@@ -229,18 +191,9 @@ struct ResultV1 {
 
 #[derive(Serialize, Deserialize)]
 struct TrialV1 {
-    block: u32,
-    cell: usize,
-    start: u32,
-    second_look: bool,
-    position: u32,
-    ok: bool,
-    attempts: u32,
-    error: Option<String>,
-    began_unix_s: u64,
-    duration_ns: u64,
-    work_ns: u64,
-    figures: Vec<FigureV1>,
+    #[serde(flatten)]
+    record: TrialRecord,
+    figures: Vec<Figure>,
 }
 
 /// The members that every version of a result has.
@@ -364,50 +317,18 @@ fn hex(bytes: &[u8]) -> String {
 /// # Errors
 /// [`SchemaError`] if it cannot be written.
 pub fn result_text(answer: &Answer) -> Result<String, SchemaError> {
-    let head = &answer.head;
-    let (scouted, refused, trials) = match &answer.given {
-        ResultContent::Scouted(scouted) => {
-            (Some(ScoutedV1::from_scouted(scouted)), None, Vec::new())
+    let mut result =
+        ResultV1 { head: answer.head.clone(), scouted: None, refused: None, trials: Vec::new() };
+    match answer.given.clone() {
+        ResultContent::Scouted(scouted) => result.scouted = Some(scouted),
+        ResultContent::Refused(why) => result.refused = Some(why),
+        ResultContent::Trials(trials) => {
+            let trials = trials.into_iter();
+            result.trials = trials.map(|(record, figures)| TrialV1 { record, figures }).collect();
         }
-        ResultContent::Refused(why) => (None, Some(why.clone()), Vec::new()),
-        ResultContent::Trials(trials) => (
-            None,
-            None,
-            trials
-                .iter()
-                .map(|(record, figures)| TrialV1 {
-                    block: record.block,
-                    cell: record.cell,
-                    start: record.start,
-                    second_look: record.twin,
-                    position: record.position,
-                    ok: record.ok,
-                    attempts: record.attempts,
-                    error: record.error.clone(),
-                    began_unix_s: record.began_unix_s,
-                    duration_ns: record.duration_ns,
-                    work_ns: record.work_ns,
-                    figures: figures.iter().map(FigureV1::from_figure).collect(),
-                })
-                .collect(),
-        ),
-    };
-    let line = serde_json::to_string(&ResultV1 {
-        format: RESULT.to_owned(),
-        pinfold: head.pinfold.clone(),
-        key: head.key.clone(),
-        study: head.study.clone(),
-        part: head.part,
-        attempt: head.attempt,
-        node: head.node.clone(),
-        job: head.job.clone(),
-        mask: head.mask.clone(),
-        origin: OriginV1::from_origin(&head.origin),
-        began_unix_s: head.began_unix_s,
-        scouted,
-        refused,
-        trials,
-    })?;
+    }
+    let document = Document { format: RESULT.to_owned(), content: result };
+    let line = serde_json::to_string(&document)?;
     Ok(sealed(&line))
 }
 
@@ -451,14 +372,14 @@ pub fn read_result(
         return Err(ResultError::Format(format));
     }
     let read: ResultV1 = serde_json::from_str(line)?;
-    if read.key != key {
-        return Err(ResultError::Run { found: read.key, own: key.to_owned() });
+    if read.head.key != key {
+        return Err(ResultError::Run { found: read.head.key, own: key.to_owned() });
     }
-    if read.study != study {
-        return Err(ResultError::Study(read.study));
+    if read.head.study != study {
+        return Err(ResultError::Study(read.head.study));
     }
     if let Some(why) = read.refused {
-        return Err(ResultError::Node { node: read.node, why });
+        return Err(ResultError::Node { node: read.head.node, why });
     }
     read.into_answer()
 }
@@ -467,16 +388,16 @@ impl ResultV1 {
     fn into_answer(self) -> Result<Answer, ResultError> {
         let wrong = |field: &str, why: String| ResultError::Value { field: field.to_owned(), why };
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if self.node.is_empty() || self.node.len() > 255 || !self.node.chars().all(is_name) {
-            return Err(wrong("node", format!("is {:?}, which is not a valid name", self.node)));
+        let Head { node, attempt, .. } = &self.head;
+        if node.is_empty() || node.len() > 255 || !node.chars().all(is_name) {
+            return Err(wrong("node", format!("is {node:?}, which is not a valid name")));
         }
-        if !(1..=2).contains(&self.attempt) {
-            return Err(wrong("attempt", format!("is {}", self.attempt)));
+        if !(1..=2).contains(attempt) {
+            return Err(wrong("attempt", format!("is {attempt}")));
         }
         let given = match self.scouted {
-            Some(scouted) => ResultContent::Scouted(scouted.into_scouted()),
+            Some(scouted) => ResultContent::Scouted(scouted),
             None => {
-                let node = self.node.clone();
                 let trials = self.trials.into_iter().enumerate().map(|(index, trial)| {
                     trial
                         .into_trial(node.clone())
@@ -485,48 +406,21 @@ impl ResultV1 {
                 ResultContent::Trials(trials.collect::<Result<_, _>>()?)
             }
         };
-        let origin = self.origin.into_origin();
-        let head = Head {
-            key: self.key,
-            pinfold: self.pinfold,
-            study: self.study,
-            part: self.part,
-            attempt: self.attempt,
-            node: self.node,
-            job: self.job,
-            mask: self.mask,
-            origin: origin.map_err(|error| wrong("origin", error.to_string()))?,
-            began_unix_s: self.began_unix_s,
-        };
-        Ok(Answer { head, given })
+        Ok(Answer { head: self.head, given })
     }
 }
 
 impl TrialV1 {
     fn into_trial(self, node: String) -> Result<(TrialRecord, Vec<Figure>), String> {
-        if !self.ok && self.error.is_none() {
+        let Self { record, figures } = self;
+        if !record.ok && record.error.is_none() {
             return Err("it failed without a reason".to_owned());
         }
-        if self.ok && self.figures.is_empty() {
+        if record.ok && figures.is_empty() {
             return Err("it succeeded but measured nothing".to_owned());
         }
-        let figures =
-            self.figures.into_iter().map(FigureV1::into_finite).collect::<Result<_, _>>()?;
-        let record = TrialRecord {
-            block: self.block,
-            cell: self.cell,
-            start: self.start,
-            twin: self.second_look,
-            position: self.position,
-            node,
-            ok: self.ok,
-            attempts: self.attempts,
-            error: self.error,
-            began_unix_s: self.began_unix_s,
-            duration_ns: self.duration_ns,
-            work_ns: self.work_ns,
-        };
-        Ok((record, figures))
+        figures.iter().try_for_each(check_finite)?;
+        Ok((TrialRecord { node, ..record }, figures))
     }
 }
 

@@ -26,10 +26,3 @@ pub mod study;
 pub mod tune;
 
 pub use schema::SchemaError;
-
-/// The forms in which documents of other crates contain values of this one.
-pub mod wire {
-    pub use crate::measured::FigureV1;
-    pub use crate::schema::OriginV1;
-    pub use crate::study::FactsV1;
-}

@@ -65,7 +65,7 @@ pub use output_parser::{Output, extract};
 pub use predict::{Prediction, predict};
 pub use read::from_toml;
 pub use record::{
-    EarlyEnd, FactsV1, KIND, Loaded, NewStudy, StudyRecord, cells, create, create_with, vacant,
+    EarlyEnd, KIND, Loaded, NewStudy, StudyRecord, cells, create, create_with, vacant,
 };
 pub use runner::{Finished, Runner, StartRequest, TrialRequest, TrialResult};
 pub use select::{ClaimResult, Groups, Key, MeasuredNumber, Point, SampleCurve};

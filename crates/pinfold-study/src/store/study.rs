@@ -24,7 +24,7 @@ pub struct StudyCell {
 }
 
 /// A trial that has ended, without its samples.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TrialRecord {
     /// Block, from 0.
     pub block: u32,
@@ -33,10 +33,12 @@ pub struct TrialRecord {
     /// Index of the start of the cell in the block, from 0.
     pub start: u32,
     /// True for the repeated run (twin) of a cell that others are compared with.
+    #[serde(rename = "second_look")]
     pub twin: bool,
     /// Its position in the order of the block, from 0.
     pub position: u32,
     /// Name of the machine if several work on one run, else empty.
+    #[serde(skip)]
     pub node: String,
     /// False if it failed, and the second attempt failed too.
     pub ok: bool,

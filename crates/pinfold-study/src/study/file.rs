@@ -628,7 +628,7 @@ impl Study {
 }
 
 /// Properties of the host that are known without measuring.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct HostFacts {
     /// Number of CPUs that may be used.
     pub pus: usize,
@@ -641,6 +641,7 @@ pub struct HostFacts {
     /// True if a core has several CPUs (SMT).
     pub smt: bool,
     /// True if the kernel controls their frequency (cpufreq).
+    #[serde(default)]
     pub cpufreq: bool,
 }
 

@@ -32,35 +32,7 @@ pub struct StudyRecord {
     pub form: Form,
     /// The command line that started it.
     pub command: String,
-    facts: FactsV1,
-}
-
-/// The facts of a host in documents.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FactsV1 {
-    pus: usize,
-    cores: usize,
-    nodes: usize,
-    packages: usize,
-    smt: bool,
-    #[serde(default)]
-    cpufreq: bool,
-}
-
-impl FactsV1 {
-    /// The facts in their stored form.
-    #[must_use]
-    pub fn read(facts: &HostFacts) -> Self {
-        let HostFacts { pus, cores, nodes, packages, smt, cpufreq } = *facts;
-        Self { pus, cores, nodes, packages, smt, cpufreq }
-    }
-
-    /// The facts.
-    #[must_use]
-    pub fn into_facts(self) -> HostFacts {
-        let Self { pus, cores, nodes, packages, smt, cpufreq } = self;
-        HostFacts { pus, cores, nodes, packages, smt, cpufreq }
-    }
+    facts: HostFacts,
 }
 
 /// The early end of a run.
@@ -188,7 +160,7 @@ pub fn create_with(
         toml: new.study.text.clone(),
         form: new.form.clone(),
         command: new.command.to_owned(),
-        facts: FactsV1::read(new.facts),
+        facts: new.facts.clone(),
     };
     let config_json = serde_json::to_string(&record).map_err(|error| document(error.into()))?;
     let run = store.create_run(&NewRun {
@@ -244,7 +216,7 @@ impl Loaded {
         let early = early.map_err(|error| document(error.into()))?;
         let whole = from_toml(&record.toml).map_err(StudyError::Stored)?;
         let study = whole.in_form(&record.form)?;
-        let facts = record.facts.clone().into_facts();
+        let facts = record.facts.clone();
         let mut cells = Cells::new(&study, &facts)?;
         let stored = store.study_cells(run)?;
         if stored.len() != cells.all.len()

@@ -21,7 +21,7 @@ struct ConfigV1 {
     confirm_blocks_max: u32,
     keep: u32,
     seed: u64,
-    load_states: Vec<LoadV1>,
+    load_states: Vec<LoadState>,
     start_cost_s: f64,
     state_cost_s: f64,
     cost_per_observed_s: f64,
@@ -30,21 +30,15 @@ struct ConfigV1 {
     /// Missing in runs that were started before races existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     race: Option<f64>,
-    gap_metric: String,
+    gap_metric: Metric,
     context: String,
-}
-
-#[derive(Serialize, Deserialize)]
-struct LoadV1 {
-    host: bool,
-    guest: bool,
 }
 
 /// Result of the screening: the candidates of the confirmation, with number of blocks and
 /// observation time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConfirmPlan {
-    /// Indexes of the candidates besides baseline and twin, ascending.
+    /// Indexes of the candidates besides baseline and document, ascending.
     pub kept: Vec<usize>,
     /// Number of blocks.
     pub blocks: u32,
@@ -53,8 +47,7 @@ pub struct ConfirmPlan {
 }
 
 pub(super) fn config_to_json(config: &TuneConfig) -> Result<String, SchemaError> {
-    let load = |load: &LoadState| LoadV1 { host: load.host, guest: load.guest };
-    let twin = ConfigV1 {
+    let document = ConfigV1 {
         goal: config.goal.name().to_owned(),
         max_gap_ns: config.max_gap_ns,
         budget_s: config.budget_s,
@@ -65,48 +58,49 @@ pub(super) fn config_to_json(config: &TuneConfig) -> Result<String, SchemaError>
         confirm_blocks_max: config.confirm_blocks.max,
         keep: config.keep,
         seed: config.seed,
-        load_states: config.load_states.iter().map(load).collect(),
+        load_states: config.load_states.clone(),
         start_cost_s: config.costs.start_s,
         state_cost_s: config.costs.state_s,
         cost_per_observed_s: config.costs.per_observed_s,
         alpha: config.alpha,
         margin: config.margin,
         race: config.race,
-        gap_metric: config.gap_metric.name().to_owned(),
+        gap_metric: config.gap_metric,
         context: config.context.clone(),
     };
-    Ok(serde_json::to_string(&twin)?)
+    Ok(serde_json::to_string(&document)?)
 }
 
 pub(super) fn config_from_json(text: &str) -> Result<TuneConfig, SchemaError> {
-    let twin: ConfigV1 = serde_json::from_str(text)?;
-    let goal = Goal::from_name(&twin.goal)
-        .ok_or_else(|| SchemaError::Word { what: "goal", word: twin.goal.clone() })?;
-    let load = |load: LoadV1| LoadState { host: load.host, guest: load.guest };
+    let document: ConfigV1 = serde_json::from_str(text)?;
+    let goal = Goal::from_name(&document.goal)
+        .ok_or_else(|| SchemaError::Word { what: "goal", word: document.goal.clone() })?;
     Ok(TuneConfig {
         goal,
-        max_gap_ns: twin.max_gap_ns,
-        budget_s: twin.budget_s,
+        max_gap_ns: document.max_gap_ns,
+        budget_s: document.budget_s,
         observation: ObservationRange {
-            min_s: twin.observation_min_s,
-            max_s: twin.observation_max_s,
+            min_s: document.observation_min_s,
+            max_s: document.observation_max_s,
         },
-        screening_blocks: twin.screening_blocks,
-        confirm_blocks: BlockRange { min: twin.confirm_blocks_min, max: twin.confirm_blocks_max },
-        keep: twin.keep,
-        seed: twin.seed,
-        load_states: twin.load_states.into_iter().map(load).collect(),
+        screening_blocks: document.screening_blocks,
+        confirm_blocks: BlockRange {
+            min: document.confirm_blocks_min,
+            max: document.confirm_blocks_max,
+        },
+        keep: document.keep,
+        seed: document.seed,
+        load_states: document.load_states,
         costs: Costs {
-            start_s: twin.start_cost_s,
-            state_s: twin.state_cost_s,
-            per_observed_s: twin.cost_per_observed_s,
+            start_s: document.start_cost_s,
+            state_s: document.state_cost_s,
+            per_observed_s: document.cost_per_observed_s,
         },
-        alpha: twin.alpha,
-        margin: twin.margin,
-        race: twin.race,
-        gap_metric: Metric::from_name(&twin.gap_metric)
-            .ok_or(SchemaError::Word { what: "metric", word: twin.gap_metric })?,
-        context: twin.context,
+        alpha: document.alpha,
+        margin: document.margin,
+        race: document.race,
+        gap_metric: document.gap_metric,
+        context: document.context,
     })
 }
 
