@@ -674,7 +674,7 @@ impl<'c> Journal<'c> {
         let path = self.path();
         let mut lines = Vec::new();
         for entry in self.pending.iter().chain(&entries) {
-            put_line(&mut lines, &schema::Line::from(entry), &path, self.record.has_checksums)?;
+            put_line(&mut lines, entry, &path, self.record.has_checksums)?;
         }
         let before = self.bytes.len();
         self.bytes.extend(&lines);

@@ -86,6 +86,6 @@ fn priority(policy: Policy) -> Option<u8> {
     match policy {
         Policy::Fifo { priority } | Policy::RoundRobin { priority } => Some(priority),
         Policy::Deadline { .. } => Some(0),
-        Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown(_) => None,
+        Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown { .. } => None,
     }
 }

@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use pinfold_model::{Figure, Origin};
 use pinfold_run::{Exit, Failure};
 use pinfold_study::SchemaError;
+use pinfold_study::measured::check_finite;
 use pinfold_study::store::TrialRecord;
 use pinfold_study::study::{Form, HostFacts, TrialSlot};
-use pinfold_study::wire::FigureV1;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -152,7 +152,6 @@ pub struct Head {
     /// The CPUs that the job can use.
     pub mask: String,
     /// Host and software of the node.
-    #[serde(with = "pinfold_study::wire::origin")]
     pub origin: Origin,
     /// Start (seconds since 1970).
     pub began_unix_s: u64,
@@ -195,7 +194,7 @@ struct ResultV1 {
 struct TrialV1 {
     #[serde(flatten)]
     record: TrialRecord,
-    figures: Vec<FigureV1>,
+    figures: Vec<Figure>,
 }
 
 /// The members that every version of a result has.
@@ -325,7 +324,7 @@ pub fn result_text(answer: &Answer) -> Result<String, SchemaError> {
         ResultContent::Trials(trials) => {
             let documents = trials.iter().map(|(record, figures)| TrialV1 {
                 record: record.clone(),
-                figures: figures.iter().map(FigureV1::from_figure).collect(),
+                figures: figures.clone(),
             });
             (None, None, documents.collect())
         }
@@ -419,8 +418,8 @@ impl TrialV1 {
         if record.ok && self.figures.is_empty() {
             return Err("it succeeded but measured nothing".to_owned());
         }
-        let figures = self.figures.into_iter().map(FigureV1::into_finite);
-        Ok((record, figures.collect::<Result<_, _>>()?))
+        self.figures.iter().try_for_each(check_finite)?;
+        Ok((record, self.figures))
     }
 }
 

@@ -158,7 +158,7 @@ pub(super) fn scheduler_line(policy: Policy, place: &PinElement) -> Result<Optio
         Policy::Other { .. }
         | Policy::Batch { .. }
         | Policy::Deadline { .. }
-        | Policy::Unknown(_) => {
+        | Policy::Unknown { .. } => {
             return Err(format!("libvirt cannot express the policy {policy} of the plan"));
         }
     };

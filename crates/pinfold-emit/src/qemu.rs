@@ -258,7 +258,7 @@ fn policy_line(thread: &ThreadPlan) -> String {
         Policy::Other { .. }
         | Policy::Batch { .. }
         | Policy::Deadline { .. }
-        | Policy::Unknown(_) => {
+        | Policy::Unknown { .. } => {
             return needs_pinfold(&format!("{} is to have the policy {policy}", thread.role));
         }
     };

@@ -85,7 +85,7 @@ impl SchedAttr {
             Policy::Deadline { runtime_ns, deadline_ns, period_ns } => {
                 Self { policy: DEADLINE, runtime_ns, deadline_ns, period_ns, nice: 0, ..base }
             }
-            Policy::Unknown(number) => Self { policy: number, ..base },
+            Policy::Unknown { number } => Self { policy: number, ..base },
         }
     }
 
@@ -109,7 +109,7 @@ impl SchedAttr {
                 deadline_ns: self.deadline_ns,
                 period_ns: self.period_ns,
             },
-            number => Policy::Unknown(number),
+            number => Policy::Unknown { number },
         }
     }
 }

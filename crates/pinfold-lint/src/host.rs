@@ -124,7 +124,7 @@ fn above_interrupts(
     let priority = |pin: &Pin| match pin.policy {
         Some(Policy::Fifo { priority } | Policy::RoundRobin { priority }) => priority,
         Some(Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle) => 0,
-        Some(Policy::Deadline { .. } | Policy::Unknown(_)) | None => 0,
+        Some(Policy::Deadline { .. } | Policy::Unknown { .. }) | None => 0,
     };
     let on_them = |pin: &Pin| pin.pus.as_ref().is_some_and(|pus| !pus.is_disjoint(open));
     let above: Vec<&Pin> = context

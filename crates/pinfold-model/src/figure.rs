@@ -9,6 +9,8 @@ use crate::Unit;
 
 /// How the samples of a figure are summarised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Family {
     /// Bandwidth, memory latency, compute: disturbance only makes them worse, so the best value,
     /// the tenth percentile and the median are reported. Disturbed windows may have been left out.
@@ -88,6 +90,7 @@ impl Statistic {
 
 /// Other activity of the machine while figures were measured, as the kernel counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SystemNoise {
     /// Stolen ticks (`steal` of `/proc/stat`) of the measured CPUs, or of their host's CPUs if a
     /// guest was measured; `None` where the kernel does not report them.
@@ -99,6 +102,7 @@ pub struct SystemNoise {
 
 /// Raw samples of one quantity under one set of labels.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Figure {
     /// Name of the benchmark: `bandwidth`, `context-switch`.
     pub probe: String,
@@ -112,16 +116,16 @@ pub struct Figure {
     pub cpu: Option<u32>,
     /// Observation time in nanoseconds.
     pub duration_ns: u64,
-    /// The samples in the order of measurement. Empty only if a [`Family::Tail`] or
-    /// [`Family::Place`] saw no event, or if the host does not provide the data; then a flag
-    /// `absent: …` gives the reason.
-    pub samples: Vec<f64>,
     /// Number of samples that were counted but not kept.
     pub dropped: u64,
     /// Number of windows left out because the thread was preempted, migrated or lost time.
     pub disturbed: u64,
     /// What disturbed or limits the measurement: `not-locked`, `fifo-refused`.
     pub flags: Vec<String>,
+    /// The samples in the order of measurement. Empty only if a [`Family::Tail`] or
+    /// [`Family::Place`] saw no event, or if the host does not provide the data; then a flag
+    /// `absent: …` gives the reason.
+    pub samples: Vec<f64>,
 }
 
 impl Figure {

@@ -4,6 +4,8 @@ use std::fmt;
 
 /// Severity of a [`Finding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Severity {
     /// Information; no action needed.
     Note,
@@ -25,14 +27,19 @@ impl fmt::Display for Severity {
 
 /// Something that the user should know: what it is, why, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Finding {
     /// Its severity.
     pub severity: Severity,
     /// The subject: `smt`, `cgroup cpuset`, `CPU 3`.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::line"))]
     pub subject: String,
     /// The finding and its reason, as a sentence without full stop.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::line"))]
     pub text: String,
     /// What the user can do next, if anything.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::optional_line"))]
     pub hint: Option<String>,
 }
 

@@ -3,9 +3,9 @@
 //! Stability: for other programs; semantic versioning, checked by `cargo semver-checks`.
 //!
 //! The stages (topology → plan → apply → probe → study → report) exchange only values of this
-//! crate. It does no I/O, reads no clock, uses no randomness and does not serialise: the versioned
-//! formats (journal, store, `--json`) are in the `schema` modules of the crates that read and write
-//! them.
+//! crate. It does no I/O, reads no clock and uses no randomness. With the feature `serde` its leaf
+//! types are serialised as in the formats of Pinfold (journal, store, `--json`); the documents and
+//! their versions are in the crates that read and write them.
 
 pub mod command;
 mod cpuset;
@@ -25,6 +25,8 @@ mod qemu_command;
 mod request;
 mod request_field;
 mod role;
+#[cfg(feature = "serde")]
+pub mod serial;
 mod setting;
 pub mod shown;
 mod speed;
@@ -52,8 +54,8 @@ pub use measure::{Accelerator, LoadState, Metric, Origin, RoleStats, Series, Uni
 pub use natural::{natural_labels, natural_order};
 pub use parameters::{scrubbed_parameters, shown_parameters};
 pub use plan::{
-    GuestTopology, IrqPlan, MemoryPlan, NotSingle, Plan, PlannedCpus, STRATEGY_NAMES, ThreadPlan,
-    VnodeKind, VnodePlan, pins_of,
+    GuestTopology, IrqPlan, MemoryPlan, NotSingle, Plan, PlannedCache, PlannedCpus, PlannedNode,
+    STRATEGY_NAMES, ThreadPlan, VnodeKind, VnodePlan, pins_of,
 };
 pub use policy::{IsolationScope, Policy};
 pub use qemu_command::{QemuCommand, QemuOption};

@@ -6,6 +6,8 @@ use crate::Role;
 
 /// What executes a guest's instructions. TCG results do not carry over to KVM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Accelerator {
     /// Hardware virtualisation.
     Kvm,
@@ -30,6 +32,7 @@ impl fmt::Display for Accelerator {
 
 /// Which sides are under load during a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LoadState {
     /// The host runs background loads.
     pub host: bool,
@@ -59,8 +62,11 @@ impl fmt::Display for LoadState {
 
 /// Unit of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Unit {
     /// Nanoseconds.
+    #[cfg_attr(feature = "serde", serde(rename = "ns"))]
     Nanoseconds,
     /// Work items per second.
     PerSecond,
@@ -121,6 +127,8 @@ impl Unit {
 
 /// A measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Metric {
     /// Scheduling stalls: time for which a spinning thread did not run, one sample per stall (ns).
     SpinGap,
@@ -245,6 +253,7 @@ pub struct RoleStats {
 
 /// Origin of a measured number. Every number has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Origin {
     /// Topology fingerprint of the host.
     pub fingerprint: String,

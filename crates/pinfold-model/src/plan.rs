@@ -6,19 +6,25 @@ use crate::{CpuSet, Finding, IsolationScope, NodeId, Policy, PolicyRequest, Role
 
 /// Where the threads of one role run, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ThreadPlan {
     /// The role.
     pub role: Role,
     /// The CPUs on which it may run; never empty.
     pub pus: CpuSet,
     /// Its scheduling policy; `None` leaves it unchanged.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serial::planned_policy"))]
     pub policy: Option<Policy>,
     /// Why these CPUs were chosen, as a sentence without full stop.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::line"))]
     pub reason: String,
 }
 
 /// The topology that the guest sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct GuestTopology {
     /// Sockets.
     pub sockets: u32,
@@ -27,6 +33,7 @@ pub struct GuestTopology {
     /// Threads per core.
     pub threads: u32,
     /// Reason for this topology.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::line"))]
     pub reason: String,
 }
 
@@ -40,6 +47,8 @@ impl GuestTopology {
 
 /// Kind of a vnode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum VnodeKind {
     /// A virtual machine.
     VirtualMachine,
@@ -49,25 +58,34 @@ pub enum VnodeKind {
 
 /// Placement of a vnode's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct MemoryPlan {
     /// The nodes, ascending; never empty. All pages are bound to them.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serial::nodes"))]
     pub nodes: Vec<NodeId>,
     /// Amount in bytes, if the request gives it.
+    #[cfg_attr(feature = "serde", serde(rename = "size_bytes"))]
     pub bytes: Option<u64>,
     /// Huge page size in bytes; `None` for ordinary pages.
     pub page_bytes: Option<u64>,
     /// Reason for these nodes.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::line"))]
     pub reason: String,
 }
 
 /// Affinity of the interrupts of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct IrqPlan {
     /// The device: its PCI address, `node N` if only the node is known, or [`IrqPlan::ALL`].
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::plain"))]
     pub device: String,
     /// The CPUs that may handle them; never empty.
     pub pus: CpuSet,
     /// Reason for these CPUs.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::line"))]
     pub reason: String,
 }
 
@@ -78,6 +96,8 @@ impl IrqPlan {
 
 /// The placement of one vnode.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct VnodePlan {
     /// Name of the virtual machine or process group.
     pub name: String,
@@ -92,6 +112,7 @@ pub struct VnodePlan {
     /// Placement of its memory; `None` leaves that to the kernel.
     pub memory: Option<MemoryPlan>,
     /// Emulated speed of its CPUs.
+    #[cfg_attr(feature = "serde", serde(rename = "speed_ppm"))]
     pub speed: Speed,
 }
 
@@ -183,8 +204,11 @@ pub struct Plan {
 /// host changes with its online CPUs. These sets stay the same, except for CPUs that are offline
 /// now or were offline then.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PlannedCpus {
     /// Name of the processor model, if it was known.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub model: Option<String>,
     /// All CPUs that were online.
     pub online: CpuSet,
@@ -192,10 +216,32 @@ pub struct PlannedCpus {
     pub nohz_full: CpuSet,
     /// The cores (SMT siblings) that contain CPUs of the vnodes.
     pub cores: Vec<CpuSet>,
-    /// The level-3 caches that contain such CPUs: all CPUs of each, and its size in bytes.
-    pub l3: Vec<(CpuSet, u64)>,
-    /// The NUMA nodes that contain such CPUs, with all their CPUs.
-    pub nodes: Vec<(NodeId, CpuSet)>,
+    /// The level-3 caches that contain such CPUs.
+    pub l3: Vec<PlannedCache>,
+    /// The NUMA nodes that contain such CPUs.
+    pub nodes: Vec<PlannedNode>,
+}
+
+/// A level-3 cache in [`PlannedCpus`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct PlannedCache {
+    /// All its CPUs.
+    pub cpus: CpuSet,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+}
+
+/// A NUMA node in [`PlannedCpus`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct PlannedNode {
+    /// The node.
+    pub node: NodeId,
+    /// All its CPUs.
+    pub cpus: CpuSet,
 }
 
 /// Error: exactly one vnode is needed, but the plan places none or several.

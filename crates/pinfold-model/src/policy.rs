@@ -4,6 +4,8 @@ use std::fmt;
 
 /// Which tasks are excluded from the CPUs that a plan reserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum IsolationScope {
     /// None.
     None,
@@ -25,6 +27,8 @@ impl fmt::Display for IsolationScope {
 
 /// Scheduling policy of a thread (`sched(7)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Policy {
     /// `SCHED_OTHER` with this nice value, -20 to 19.
     Other {
@@ -57,8 +61,11 @@ pub enum Policy {
         /// Period.
         period_ns: u64,
     },
-    /// A policy without a name here; the kernel's number.
-    Unknown(u32),
+    /// A policy without a name here.
+    Unknown {
+        /// The kernel's number.
+        number: u32,
+    },
 }
 
 impl Policy {
@@ -72,7 +79,7 @@ impl Policy {
             | Policy::Batch { .. }
             | Policy::Idle
             | Policy::Deadline { .. }
-            | Policy::Unknown(_) => false,
+            | Policy::Unknown { .. } => false,
         }
     }
 }
@@ -95,7 +102,7 @@ impl fmt::Display for Policy {
             Policy::Deadline { runtime_ns, period_ns, .. } => {
                 write!(f, "deadline {runtime_ns}/{period_ns} ns")
             }
-            Policy::Unknown(number) => write!(f, "policy {number}"),
+            Policy::Unknown { number } => write!(f, "policy {number}"),
         }
     }
 }

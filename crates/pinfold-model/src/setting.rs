@@ -7,6 +7,8 @@ use std::fmt;
 
 /// A program that manages settings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Keeper {
     /// libvirt; objects are domains, identified by UUID.
     Libvirt {
@@ -19,6 +21,8 @@ pub enum Keeper {
 
 /// How long a setting remains valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Lifetime {
     /// Until the object stops or the host is rebooted.
     Running,
@@ -28,6 +32,8 @@ pub enum Lifetime {
 
 /// A setting of an object that another program manages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Setting {
     /// The program that manages it.
     pub keeper: Keeper,

@@ -11,6 +11,8 @@ use crate::{CpuSet, Lifetime, NodeId, Policy, Setting, Tid};
 
 /// A host thread, identified so that a later thread with the same number is not mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct TaskId {
     /// Thread id.
     pub tid: Tid,
@@ -26,6 +28,8 @@ impl fmt::Display for TaskId {
 
 /// State of a task before Pinfold changed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct TaskState {
     /// The task.
     pub task: TaskId,
@@ -39,12 +43,15 @@ pub struct TaskState {
 
 /// A change to the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Change {
     /// Write `value` to a kernel file.
     WriteFile {
         /// Absolute path.
         path: String,
         /// The bytes, written with a single write(2).
+        #[cfg_attr(feature = "serde", serde(with = "crate::serial::bytes"))]
         value: Vec<u8>,
     },
     /// Create a cgroup directory.
@@ -102,12 +109,15 @@ pub enum Change {
 
 /// How a [`Change`] is undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Undo {
     /// Write the original bytes back.
     WriteFile {
         /// Absolute path.
         path: String,
         /// The original content of the file, byte for byte.
+        #[cfg_attr(feature = "serde", serde(with = "crate::serial::bytes"))]
         original: Vec<u8>,
     },
     /// Remove the cgroup directory, after its tasks have been moved to their (or their parents')
@@ -146,8 +156,10 @@ pub enum Undo {
         /// Its previous value; `None` if it had none.
         original: Option<String>,
         /// Previous masks of all threads that the setting can affect.
+        #[cfg_attr(feature = "serde", serde(with = "crate::serial::masks"))]
         masks: Vec<(TaskId, CpuSet)>,
         /// Previous content of the files in which the program stores it.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
         files: Vec<KeptFile>,
     },
     /// Leave the pages where they are, and report where they were.
@@ -169,10 +181,13 @@ pub enum Undo {
 
 /// A file in which another program stores settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct KeptFile {
     /// Absolute path.
     pub path: String,
     /// Its content; `None` if the file does not exist.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serial::optional_bytes"))]
     pub content: Option<Vec<u8>>,
 }
 

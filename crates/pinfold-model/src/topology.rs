@@ -12,6 +12,8 @@ use crate::{CoreId, CpuSet, Finding, L3Id, LogicalPu, NodeId, PackageId, PuId};
 
 /// Where a topology came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case", tag = "kind", content = "name"))]
 pub enum Source {
     /// The running kernel of this host.
     Live,
@@ -23,6 +25,8 @@ pub enum Source {
 
 /// Kind of a core, on machines with several kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum CoreKind {
     /// All cores of the machine are of one kind.
     Uniform,
@@ -36,6 +40,8 @@ pub enum CoreKind {
 
 /// State of simultaneous multithreading (`/sys/devices/system/cpu/smt/control`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Smt {
     /// At least one core has more than one online CPU.
     On,
@@ -49,6 +55,7 @@ pub enum Smt {
 
 /// One processing unit (CPU) of hwloc: a CPU of Linux.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Pu {
     /// OS index (`cpuN`).
     pub os: PuId,
@@ -70,8 +77,10 @@ pub struct Pu {
 
 /// A core and its CPUs (SMT siblings).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Core {
     /// Logical index.
+    #[cfg_attr(feature = "serde", serde(rename = "logical"))]
     pub id: CoreId,
     /// Its online CPUs.
     pub pus: CpuSet,
@@ -83,21 +92,27 @@ pub struct Core {
 
 /// The CPUs that share one level-3 cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct L3Domain {
     /// Logical index.
+    #[cfg_attr(feature = "serde", serde(rename = "logical"))]
     pub id: L3Id,
     /// Its online CPUs.
     pub pus: CpuSet,
     /// Cache size in bytes; 0 when unknown.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::known"))]
     pub size_bytes: u64,
     /// Associativity (number of ways); 0 when unknown.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub ways: u32,
 }
 
 /// A NUMA node; it may have no CPUs or no memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct NumaNode {
     /// OS index.
+    #[cfg_attr(feature = "serde", serde(rename = "os"))]
     pub id: NodeId,
     /// Its online CPUs.
     pub pus: CpuSet,
@@ -105,6 +120,7 @@ pub struct NumaNode {
     pub memory_bytes: u64,
     /// Memory in bytes that is free now, including the file cache that the kernel can drop; `None`
     /// if the source does not report it.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub free_bytes: Option<u64>,
     /// Huge pages by size; empty if the source does not report them or the kernel has none.
     pub huge_pages: Vec<HugePages>,
@@ -112,6 +128,7 @@ pub struct NumaNode {
 
 /// The huge pages of one size on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct HugePages {
     /// Page size in bytes.
     pub page_bytes: u64,
@@ -123,8 +140,10 @@ pub struct HugePages {
 
 /// A package (socket).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Package {
     /// Logical index.
+    #[cfg_attr(feature = "serde", serde(rename = "logical"))]
     pub id: PackageId,
     /// Its online CPUs.
     pub pus: CpuSet,
@@ -132,6 +151,7 @@ pub struct Package {
 
 /// A PCI device and its NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PciDevice {
     /// Address including the domain: `0000:01:00.0`.
     pub address: String,

@@ -1,8 +1,8 @@
 //! The JSON format of a plan, `pinfold-plan/1`; later versions must still read it.
 //!
-//! The types here mirror those of the model, so that the model can change without the format. Sets
-//! of CPUs are texts in the kernel's list format (`0-3,8`), roles are written as Pinfold prints
-//! them (`vcpu(0)`, `emulator`, `iothread(disk)`). A line break is refused in a name that Pinfold
+//! The parts of a plan are serialised by the model (its feature `serde`). Sets of CPUs are texts in
+//! the kernel's list format (`0-3,8`), roles are written as Pinfold prints them (`vcpu(0)`,
+//! `emulator`, `iothread(disk)`). A line break is refused in a name that Pinfold
 //! prints unchanged; sentences are read as one line. An unknown field is refused: a plan that is
 //! understood only in part must not be applied.
 //!
@@ -12,7 +12,6 @@
 //!     { "role": "vcpu(0)", "pus": "1", "policy": null, "reason": "…" } ], … } ] }
 //! ```
 
-mod cpus;
 mod tuning;
 mod v1;
 
@@ -96,13 +95,13 @@ pub fn from_json(text: &str) -> Result<Plan, SchemaError> {
     }
     // Parsed from the text, not from a JSON value, because a duplicate field must be refused.
     let mut reader = serde_json::Deserializer::from_str(text);
-    let twin: v1::PlanV1 = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+    let document: v1::PlanV1 = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
         let field = if path == "." { "plan".to_owned() } else { path };
         let why = shown::name(&error.into_inner().to_string()).into_owned();
         SchemaError::Field { field: shown::name(&field).into_owned(), why }
     })?;
-    let plan = twin.into_plan()?;
+    let plan = document.into_plan()?;
     match faults(&plan).into_iter().next() {
         None => Ok(plan),
         Some(fault) => Err(SchemaError::Field { field: fault.field, why: fault.why }),

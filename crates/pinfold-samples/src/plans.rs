@@ -2,8 +2,9 @@
 
 use pinfold_model::tunables::{TUNABLES, Value, Values};
 use pinfold_model::{
-    CpuSet, Finding, GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NodeId, Plan, PlannedCpus,
-    Policy, PuId, Role, Severity, Speed, ThreadPlan, Tuning, VnodeKind, VnodePlan,
+    CpuSet, Finding, GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NodeId, Plan,
+    PlannedCache, PlannedCpus, PlannedNode, Policy, PuId, Role, Severity, Speed, ThreadPlan,
+    Tuning, VnodeKind, VnodePlan,
 };
 use proptest::prelude::{Just, Strategy, any, prop, prop_oneof};
 
@@ -64,7 +65,7 @@ fn any_policy() -> impl Strategy<Value = Option<Policy>> {
             let deadline_ns = runtime_ns + deadline;
             Some(Policy::Deadline { runtime_ns, deadline_ns, period_ns: deadline_ns + period })
         }),
-        any::<u32>().prop_map(|number| Some(Policy::Unknown(number))),
+        any::<u32>().prop_map(|number| Some(Policy::Unknown { number })),
     ]
 }
 
@@ -140,8 +141,16 @@ fn any_cpus() -> impl Strategy<Value = Option<PlannedCpus>> {
         nohz_full: cores.first().cloned().unwrap_or_default(),
         online,
         cores,
-        l3: caches.into_iter().zip([0, 96 << 20, u64::MAX]).collect(),
-        nodes: nodes.into_iter().zip(0..).map(|(cpus, node)| (NodeId(node), cpus)).collect(),
+        l3: caches
+            .into_iter()
+            .zip([0, 96 << 20, u64::MAX])
+            .map(|(cpus, size_bytes)| PlannedCache { cpus, size_bytes })
+            .collect(),
+        nodes: nodes
+            .into_iter()
+            .zip(0..)
+            .map(|(cpus, node)| PlannedNode { node: NodeId(node), cpus })
+            .collect(),
     });
     prop::option::of(record)
 }

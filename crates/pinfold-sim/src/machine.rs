@@ -190,7 +190,7 @@ impl Machine {
                 }
                 policy
             }
-            Policy::Unknown(_) => return Err(Errno::INVAL),
+            Policy::Unknown { .. } => return Err(Errno::INVAL),
         };
         if let Some(held) = self.tasks.get_mut(&tid) {
             held.task.policy = policy;

@@ -274,6 +274,6 @@ fn policy_numbers(policy: Policy) -> (u32, u8, i8) {
         Policy::Batch { nice } => (3, 0, nice),
         Policy::Idle => (5, 0, 0),
         Policy::Deadline { .. } => (6, 0, 0),
-        Policy::Unknown(number) => (number, 0, 0),
+        Policy::Unknown { number } => (number, 0, 0),
     }
 }

@@ -98,7 +98,7 @@ fn policies_by_the_kernels_rules() {
     check(Policy::RoundRobin { priority: 1 }, 0);
     check(Policy::Fifo { priority: 0 }, libc::EINVAL);
     check(Policy::RoundRobin { priority: 100 }, libc::EINVAL);
-    check(Policy::Unknown(7), libc::EINVAL);
+    check(Policy::Unknown { number: 7 }, libc::EINVAL);
     check(deadline(500, 1_000_000, 1_000_000), libc::EINVAL);
     check(deadline(2_000_000, 1_000_000, 1_000_000), libc::EINVAL);
     check(deadline(100_000, 1_000_000, 1_000_000), 0);

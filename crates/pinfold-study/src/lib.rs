@@ -29,9 +29,3 @@ pub mod tune;
 
 pub use error::RunError;
 pub use schema::SchemaError;
-
-/// The forms in which documents of other crates contain values of this one.
-pub mod wire {
-    pub use crate::measured::FigureV1;
-    pub use crate::schema::origin;
-}

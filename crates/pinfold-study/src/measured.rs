@@ -9,12 +9,13 @@ mod steal_time;
 mod tests;
 
 use pinfold_model::{Figure, Origin, SystemNoise};
+use serde::{Deserialize, Serialize};
 
-pub use schema::{FORMAT, FigureV1, from_json, to_json};
+pub use schema::{FORMAT, check_finite, from_json, to_json};
 pub use steal_time::Stolen;
 
 /// One measurement: a probe with fixed settings, in one or more blocks.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Name of the probe.
     pub probe: String,
@@ -33,12 +34,13 @@ pub struct Measurement {
 }
 
 /// One block: one start of the probe.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredBlock {
+    /// Interference during the block.
+    #[serde(flatten)]
+    pub surroundings: SystemNoise,
     /// Its figures; never empty.
     pub figures: Vec<Figure>,
-    /// Interference during the block.
-    pub surroundings: SystemNoise,
 }
 
 /// Why a text is not a measurement.

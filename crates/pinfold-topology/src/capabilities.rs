@@ -21,7 +21,8 @@ use crate::groups::Groups;
 use crate::reader::because;
 
 /// The answer to one question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Available.
     Yes,
@@ -32,7 +33,7 @@ pub enum Verdict {
 }
 
 /// A feature of a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Capability {
     /// Its name: `cgroup cpuset`, `KVM`.
     pub name: &'static str,

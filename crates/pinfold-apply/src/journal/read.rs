@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use super::checksum;
-use super::schema::{FAMILY, FORMAT, FormatLine, HeaderLine, Line, WITHOUT_CHECKSUM};
+use super::schema::{FAMILY, FORMAT, FormatLine, HeaderLine, WITHOUT_CHECKSUM};
 use super::{JournalError, Record};
 
 impl Record {
@@ -27,9 +27,9 @@ impl Record {
             let malformed =
                 |why: String| JournalError::Malformed { path: path.to_owned(), line: number, why };
             let text = record.text_of(line).map_err(malformed)?;
-            let line: Line =
+            let entry =
                 serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
-            record.add(line.into()).map_err(|why| malformed(why.to_owned()))?;
+            record.add(entry).map_err(|why| malformed(why.to_owned()))?;
         }
         Ok(Some(record))
     }

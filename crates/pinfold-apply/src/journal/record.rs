@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Host, HostError, paths};
-use pinfold_model::{CpuSet, Step, TaskId, Undo};
+use pinfold_model::{CpuSet, Step, TaskId, Undo, serial};
+use serde::{Deserialize, Serialize};
 
 use super::JournalError;
 use crate::tasks;
@@ -65,7 +66,8 @@ pub type Namespaces = BTreeMap<String, String>;
 const NAMESPACES: [&str; 3] = ["pid", "time", "cgroup"];
 
 /// Outcome of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The step was done and read back.
     Done,
@@ -83,9 +85,11 @@ pub enum Outcome {
 }
 
 /// One line of a journal after its header.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Entry {
     /// A step, written before it is done.
+    #[serde(with = "step_line")]
     Step {
         /// Index of the step, from 0.
         index: usize,
@@ -100,19 +104,22 @@ pub enum Entry {
         /// Index of the step.
         index: usize,
         /// The outcome.
+        #[serde(rename = "result")]
         outcome: Outcome,
         /// For a step that was done: the number that the kernel set instead of the requested one,
         /// which undo accepts as Pinfold's. Else details for the reader.
         detail: Option<String>,
     },
     /// Masks of bystanders, recorded on kernels that overwrite them when a cpuset changes.
-    Masks(Vec<(TaskId, CpuSet)>),
+    Masks(#[serde(with = "serial::masks")] Vec<(TaskId, CpuSet)>),
     /// Another plan of the same placement replaces the plan before it. It is written before the
     /// first change.
     Plan(NewPlan),
     /// The apply of the present plan is complete.
+    #[serde(with = "empty_line")]
     Applied,
     /// An undo has begun.
+    #[serde(with = "empty_line")]
     Undoing,
     /// Everything was undone, or dropped after a reboot.
     End {
@@ -123,8 +130,62 @@ pub enum Entry {
     },
 }
 
+/// A step, with the keys of its change in its line.
+mod step_line {
+    use pinfold_model::{Change, Step, Undo};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::EarlierUndo;
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct StepLine {
+        index: usize,
+        reason: String,
+        change: Change,
+        undo: Undo,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        earlier: Vec<EarlierUndo>,
+    }
+
+    pub fn serialize<S: Serializer>(
+        index: &usize,
+        step: &Step,
+        earlier: &[EarlierUndo],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let Step { change, undo, reason } = step.clone();
+        StepLine { index: *index, reason, change, undo, earlier: earlier.to_vec() }.serialize(to)
+    }
+
+    type StepEntry = (usize, Step, Vec<EarlierUndo>);
+
+    pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<StepEntry, D::Error> {
+        let StepLine { index, reason, change, undo, earlier } = StepLine::deserialize(from)?;
+        Ok((index, Step { change, undo, reason }, earlier))
+    }
+}
+
+/// An entry without data: `{}`.
+mod empty_line {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Empty {}
+
+    pub fn serialize<S: Serializer>(to: S) -> Result<S::Ok, S::Error> {
+        Empty {}.serialize(to)
+    }
+
+    pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<(), D::Error> {
+        Empty::deserialize(from).map(drop)
+    }
+}
+
 /// A plan that replaces the earlier one of a placement.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NewPlan {
     /// When it replaced the earlier one, in Unix seconds.
     pub unix_s: u64,
@@ -135,7 +196,8 @@ pub struct NewPlan {
 }
 
 /// The undo of another placement that had set the same thing before.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EarlierUndo {
     /// Path of its journal.
     pub journal: String,

@@ -238,7 +238,7 @@ fn a_journal_reads_back_as_it_was_written() {
     let mut again = Vec::new();
     put_line(&mut again, &schema::HeaderLine::from(&record.header), "j", true).unwrap();
     for entry in &record.entries {
-        put_line(&mut again, &schema::Line::from(entry), "j", true).unwrap();
+        put_line(&mut again, entry, "j", true).unwrap();
     }
     assert_eq!(text, String::from_utf8(again).unwrap());
 }
@@ -246,17 +246,21 @@ fn a_journal_reads_back_as_it_was_written() {
 #[test]
 fn bytes_that_are_no_text_survive() {
     let check = |bytes: &[u8], line: &str| {
-        let written = serde_json::to_string(&schema::BytesLine::from(bytes)).unwrap();
-        assert_eq!(written, line);
-        let read: schema::BytesLine = serde_json::from_str(line).unwrap();
-        assert_eq!(Vec::from(read), bytes);
+        let path = "/f".to_owned();
+        let change = Change::WriteFile { path, value: bytes.to_vec() };
+        let line = format!("{{\"write_file\":{{\"path\":\"/f\",\"value\":{line}}}}}");
+        assert_eq!(serde_json::to_string(&change).unwrap(), line);
+        assert_eq!(serde_json::from_str::<Change>(&line).unwrap(), change);
     };
     check(b"0-1\n", r#"{"text":"0-1\n"}"#);
     check(b"", r#"{"text":""}"#);
     check(b"\x00\xff", r#"{"base16":"00ff"}"#);
     check(b"\x1b[0m", r#"{"base16":"1b5b306d"}"#);
-    assert!(serde_json::from_str::<schema::BytesLine>(r#"{"base16":"0"}"#).is_err());
-    assert!(serde_json::from_str::<schema::BytesLine>(r#"{"base16":"zz"}"#).is_err());
+    for digits in ["0", "zz"] {
+        let text =
+            format!("{{\"write_file\":{{\"path\":\"/f\",\"value\":{{\"base16\":\"{digits}\"}}}}}}");
+        assert!(serde_json::from_str::<Change>(&text).is_err());
+    }
 }
 
 #[test]
@@ -288,9 +292,9 @@ fn a_setting_reads_back_as_it_was_written() {
         }];
         let step = Step { change, undo, reason: String::new() };
         let entry = Entry::Step { index: 0, step, earlier };
-        let line = serde_json::to_string(&schema::Line::from(&entry)).unwrap();
-        let read: schema::Line = serde_json::from_str(&line).unwrap();
-        assert_eq!(Entry::from(read), entry, "{line}");
+        let line = serde_json::to_string(&entry).unwrap();
+        let read: Entry = serde_json::from_str(&line).unwrap();
+        assert_eq!(read, entry, "{line}");
     }
 }
 
@@ -669,7 +673,7 @@ fn a_mark_is_void_once_its_journal_has_ended_or_its_process_and_journal_are_gone
             assert_eq!(all.void(&host).unwrap(), Vec::<String>::new(), "its process lives");
             if has_journal {
                 let mut text = first.files.read("500-1500.jsonl").unwrap();
-                put_line(&mut text, &schema::Line::from(&ended()), &path, true).unwrap();
+                put_line(&mut text, &ended(), &path, true).unwrap();
                 first.files.replace("500-1500.jsonl", &text).unwrap();
             } else {
                 host.exit(Tid(500));

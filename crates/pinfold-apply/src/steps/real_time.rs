@@ -35,7 +35,8 @@ pub(super) fn prepare(
         match policy {
             Policy::Fifo { .. } | Policy::RoundRobin { .. } => real_time.push(task.tid),
             Policy::Deadline { .. } => deadline(builder, *task, role)?,
-            Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown(_) => {}
+            Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown { .. } => {
+            }
         }
     }
     if !real_time.is_empty() {

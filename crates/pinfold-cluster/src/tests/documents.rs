@@ -111,7 +111,8 @@ fn torn_and_foreign_results_are_refused() {
     check(&changed("\"attempt\":1", "\"attempt\":3"), "attempt is 3");
     check(
         &changed("\"per-second\"", "\"furlongs\""),
-        "trials [0]: has the unknown unit \"furlongs\"",
+        "it is not a result of this format: unknown variant `furlongs`, expected one of `ns`, \
+         `per-second`, `per-second-per-mhz`, `bytes-per-second`, `bytes`, `count`, `share`",
     );
     check(
         &changed("\"attempts\":1,\"error\":null", "\"attempts\":-1,\"error\":null"),

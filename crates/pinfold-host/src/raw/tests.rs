@@ -15,7 +15,7 @@ fn attributes_carry_every_policy() {
     check(Policy::Fifo { priority: 99 });
     check(Policy::RoundRobin { priority: 1 });
     check(Policy::Deadline { runtime_ns: 1, deadline_ns: 2, period_ns: 3 });
-    check(Policy::Unknown(7));
+    check(Policy::Unknown { number: 7 });
 }
 
 #[test]

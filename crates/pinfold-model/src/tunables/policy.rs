@@ -58,7 +58,7 @@ fn systemd(role: &str, policy: Policy) -> FormatAnswer {
         Policy::Idle => vec!["CPUSchedulingPolicy=idle".to_owned()],
         Policy::Fifo { priority } => more("fifo", format!("CPUSchedulingPriority={priority}")),
         Policy::RoundRobin { priority } => more("rr", format!("CPUSchedulingPriority={priority}")),
-        Policy::Deadline { .. } | Policy::Unknown(_) => {
+        Policy::Deadline { .. } | Policy::Unknown { .. } => {
             return FormatAnswer::nothing("CPUSchedulingPolicy= has no such policy");
         }
     };

@@ -52,7 +52,7 @@ impl Policy {
                     period_ns / 1000
                 )
             }
-            Policy::Unknown(number) => format!("policy {number}"),
+            Policy::Unknown { number } => format!("policy {number}"),
         }
     }
 }

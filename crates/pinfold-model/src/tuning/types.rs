@@ -6,6 +6,8 @@ use crate::NodeId;
 
 /// The requested size of a node's pool of huge pages of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct HugePagePool {
     /// The node.
     pub node: NodeId,
@@ -21,6 +23,8 @@ const MAX_QUOTA_US: u64 = (1 << 44) - 1;
 
 /// A CFS bandwidth limit of a machine's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CpuQuota {
     /// Run time of all its threads together per period, in microseconds, 1,000 to 2^44 - 1.
     pub quota_us: u64,

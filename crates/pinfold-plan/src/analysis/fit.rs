@@ -5,7 +5,7 @@
 //! online CPUs. A compute service may take dedicated CPUs offline while no machine uses them
 //! (Nova's `cpu_power_management`). So a plan records what is known of its CPUs.
 
-use pinfold_model::{CpuSet, NodeId, Plan, PlannedCpus, PuId, Topology};
+use pinfold_model::{CpuSet, NodeId, Plan, PlannedCache, PlannedCpus, PlannedNode, PuId, Topology};
 
 use crate::text::mib;
 
@@ -55,15 +55,17 @@ pub(crate) fn recorded(plan: &Plan, topology: &Topology) -> PlannedCpus {
     let used = plan.pus();
     let is_used = |cpus: &CpuSet| !cpus.is_disjoint(&used);
     let cores = topology.cores.iter().map(|core| core.pus.clone());
-    let caches = topology.l3.iter().map(|cache| (cache.pus.clone(), cache.size_bytes));
-    let nodes = topology.nodes.iter().map(|node| (node.id, node.pus.clone()));
+    let caches = topology.l3.iter().filter(|cache| is_used(&cache.pus));
+    let nodes = topology.nodes.iter().filter(|node| is_used(&node.pus));
     PlannedCpus {
         model: topology.model.clone(),
         online: topology.online(),
         nohz_full: topology.nohz_full.clone(),
         cores: cores.filter(|cpus| is_used(cpus)).collect(),
-        l3: caches.filter(|(cpus, _)| is_used(cpus)).collect(),
-        nodes: nodes.filter(|(_, cpus)| is_used(cpus)).collect(),
+        l3: caches
+            .map(|one| PlannedCache { cpus: one.pus.clone(), size_bytes: one.size_bytes })
+            .collect(),
+        nodes: nodes.map(|one| PlannedNode { node: one.id, cpus: one.pus.clone() }).collect(),
     }
 }
 
@@ -112,12 +114,12 @@ fn differences(cpus: &PlannedCpus, used: &CpuSet, topology: &Topology) -> Vec<St
 /// Core, L3 and node of a CPU in a plan's record, restricted to CPUs that are online in `both`.
 fn planned(cpus: &PlannedCpus, cpu: PuId, both: &CpuSet) -> [String; 3] {
     let core = cpus.cores.iter().find(|core| core.contains(cpu));
-    let cache = cpus.l3.iter().find(|(cache, _)| cache.contains(cpu));
-    let node = cpus.nodes.iter().find(|(_, node)| node.contains(cpu));
+    let cache = cpus.l3.iter().find(|cache| cache.cpus.contains(cpu));
+    let node = cpus.nodes.iter().find(|node| node.cpus.contains(cpu));
     [
         core.map(|core| listed(&core.intersection(both))),
-        cache.map(|(cache, size)| of_cache(&cache.intersection(both), *size)),
-        node.map(|(id, node)| of_node(*id, &node.intersection(both))),
+        cache.map(|cache| of_cache(&cache.cpus.intersection(both), cache.size_bytes)),
+        node.map(|node| of_node(node.node, &node.cpus.intersection(both))),
     ]
     .map(|text| text.unwrap_or_else(unknown))
 }

@@ -71,6 +71,6 @@ fn real_time_priority(policy: Policy) -> Option<u32> {
         | Policy::Batch { .. }
         | Policy::Idle
         | Policy::Deadline { .. }
-        | Policy::Unknown(_) => None,
+        | Policy::Unknown { .. } => None,
     }
 }

@@ -249,6 +249,6 @@ fn device_word(device: &Device) -> String {
 
 /// `vcpu=fifo:1`; `None` for a policy that has no request syntax.
 fn policy_word(pin_request: &PolicyRequest) -> Option<String> {
-    let is_known = !matches!(pin_request.policy, Policy::Unknown(_));
+    let is_known = !matches!(pin_request.policy, Policy::Unknown { .. });
     is_known.then(|| format!("{}={}", pin_request.role, pin_request.policy.argument()))
 }

@@ -7,13 +7,12 @@ use std::fmt;
 use pinfold_model::tunables::{
     CpuQuota, HugePagePool, ResourceShare, TUNABLES, Tunable, Value, Values,
 };
-use pinfold_model::{NodeId, Tuning};
+use pinfold_model::{CpuSet, Tuning};
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::SchemaError;
-use super::cpus::pus;
 
 /// The field that is always there.
 const REQUIRED: &str = "required";
@@ -31,23 +30,8 @@ enum Json {
     Flag(bool),
     Number(u64),
     Texts(Vec<String>),
-    Pools(Vec<PoolV1>),
-    Quota(QuotaV1),
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PoolV1 {
-    node: u32,
-    page_bytes: u64,
-    pages: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct QuotaV1 {
-    quota_us: u64,
-    period_us: u64,
+    Pools(Vec<HugePagePool>),
+    Quota(CpuQuota),
 }
 
 impl Json {
@@ -56,11 +40,9 @@ impl Json {
         Some(match values.first()? {
             Value::Switch(on) => Self::Flag(*on),
             Value::Number(number) => Self::Number(*number),
-            Value::Quota(CpuQuota { quota_us, period_us }) => {
-                Self::Quota(QuotaV1 { quota_us: *quota_us, period_us: *period_us })
-            }
+            Value::Quota(quota) => Self::Quota(*quota),
             Value::Share(_) => Self::Texts(values.iter().map(ToString::to_string).collect()),
-            Value::Pool(_) => Self::Pools(values.iter().filter_map(PoolV1::from_value).collect()),
+            Value::Pool(_) => Self::Pools(values.iter().filter_map(pool).collect()),
             text @ (Value::Cpus(_) | Value::Word(_) | Value::Name(_) | Value::Policy(_)) => {
                 Self::Text(text.to_string())
             }
@@ -74,7 +56,7 @@ impl Json {
             Values::Number { .. } => map.next_value::<Option<u64>>()?.map(Self::Number),
             Values::Share => Some(Self::Texts(map.next_value()?)),
             Values::Pool => Some(Self::Pools(map.next_value()?)),
-            Values::Quota => map.next_value::<Option<QuotaV1>>()?.map(Self::Quota),
+            Values::Quota => map.next_value::<Option<CpuQuota>>()?.map(Self::Quota),
             Values::HostCpus
             | Values::Cpus { .. }
             | Values::Words(_)
@@ -88,10 +70,8 @@ impl Json {
         Ok(match self {
             Self::Flag(on) => vec![Value::Switch(on)],
             Self::Number(number) => vec![Value::Number(number)],
-            Self::Quota(QuotaV1 { quota_us, period_us }) => {
-                vec![Value::Quota(CpuQuota { quota_us, period_us })]
-            }
-            Self::Pools(pools) => pools.into_iter().map(PoolV1::into_value).collect(),
+            Self::Quota(quota) => vec![Value::Quota(quota)],
+            Self::Pools(pools) => pools.into_iter().map(Value::Pool).collect(),
             Self::Texts(texts) => {
                 texts.iter().map(|text| share(&field, text)).collect::<Result<_, _>>()?
             }
@@ -104,23 +84,19 @@ impl Json {
                         let why = format!("{text:?} is not one of {names}");
                         return Err(SchemaError::Field { field, why });
                     }
-                    _ => Value::Cpus(pus(&field, &text)?),
+                    _ => {
+                        Value::Cpus(CpuSet::parse_list(&text).map_err(|error| {
+                            SchemaError::Field { field, why: error.to_string() }
+                        })?)
+                    }
                 }]
             }
         })
     }
 }
 
-impl PoolV1 {
-    fn from_value(value: &Value) -> Option<Self> {
-        let Value::Pool(HugePagePool { node, page_bytes, pages }) = value else { return None };
-        Some(Self { node: node.0, page_bytes: *page_bytes, pages: *pages })
-    }
-
-    fn into_value(self) -> Value {
-        let Self { node, page_bytes, pages } = self;
-        Value::Pool(HugePagePool { node: NodeId(node), page_bytes, pages })
-    }
+fn pool(value: &Value) -> Option<HugePagePool> {
+    if let Value::Pool(pool) = value { Some(*pool) } else { None }
 }
 
 fn share(field: &str, text: &str) -> Result<Value, SchemaError> {
@@ -135,8 +111,8 @@ impl TuningV1 {
     pub(super) fn from_tuning(tuning: &Tuning) -> Option<Self> {
         let values =
             TUNABLES.into_iter().filter_map(|one| Some((one, Json::from_values(tuning.all(one))?)));
-        let twin = Self { values: values.collect(), required: tuning.required };
-        (*tuning != Tuning::default()).then_some(twin)
+        let document = Self { values: values.collect(), required: tuning.required };
+        (*tuning != Tuning::default()).then_some(document)
     }
 
     pub(super) fn into_tuning(self) -> Result<Tuning, SchemaError> {

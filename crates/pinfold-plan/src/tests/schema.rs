@@ -41,7 +41,8 @@ fn errors_name_the_field() {
     refused(
         "\"pus\": \"2\"",
         "\"pus\": \"3-2\"",
-        "vnodes[0].threads[1].pus: \"3-2\" is not a list of CPUs: \"3-2\": the range runs backwards",
+        "vnodes[0].threads[1].pus: \"3-2\" is not a list of CPUs: \"3-2\": the range runs \
+         backwards at line 18 column 22",
     );
     refused(
         "\"pus\": \"2\"",
@@ -63,14 +64,15 @@ fn errors_name_the_field() {
         "vcpu(1)",
         "vcpu(one)",
         "vnodes[0].threads[1].role: \"vcpu(one)\" is not a role; there are vcpu(N), emulator, \
-         iothread(ID), vhost(N), worker, task",
+         iothread(ID), vhost(N), worker, task at line 17 column 29",
     );
     refused("vcpu(1)", "vcpu(0)", "vnodes[0].threads[1].role: vcpu(0) is planned twice");
     refused("vcpu(1)", "vcpu(7)", "vnodes[0].threads: the vCPUs are not in ascending order");
     refused(
         "\"policy\": null",
         "\"policy\": {\"fifo\": {\"priority\": 100}}",
-        "vnodes[0].threads[0].policy: the real-time priority 100 is not in 1 to 99",
+        "vnodes[0].threads[0].policy: the real-time priority 100 is not in 1 to 99 at line 13 \
+         column 47",
     );
     refused("\"cores\": 3", "\"cores\": 4", "vnodes[0].guest: 1×4×1 is not the number of vCPUs, 3");
     refused(

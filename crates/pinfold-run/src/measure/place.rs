@@ -221,7 +221,7 @@ fn planned_policy(planned: Option<Policy>) -> Result<SchedPolicy, String> {
             other @ (Policy::Batch { .. }
             | Policy::Idle
             | Policy::Deadline { .. }
-            | Policy::Unknown(_)),
+            | Policy::Unknown { .. }),
         ) => Err(format!("no probe can run under the policy {other}")),
     }
 }

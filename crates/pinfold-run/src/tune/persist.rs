@@ -3,7 +3,7 @@
 
 use pinfold_host::Clock;
 use pinfold_model::text::counted;
-use pinfold_model::{Finding, Origin, Severity};
+use pinfold_model::{Finding, Origin};
 use pinfold_plan::schema;
 use pinfold_study::store::{CandidateRole, HostChange, OpenRun, RunId, SessionRecord, Store};
 use pinfold_study::tune::Candidate;
@@ -37,15 +37,7 @@ struct Document {
     guest: String,
     argv: Vec<String>,
     capture: String,
-    findings: Vec<FindingEntry>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct FindingEntry {
-    severity: String,
-    subject: String,
-    text: String,
-    hint: Option<String>,
+    findings: Vec<Finding>,
 }
 
 /// The text that is stored.
@@ -56,16 +48,7 @@ pub fn context(kept: &PageData) -> Result<String, Failure> {
         guest: kept.guest.clone(),
         argv: kept.argv.clone(),
         capture: kept.capture.clone(),
-        findings: kept
-            .findings
-            .iter()
-            .map(|finding| FindingEntry {
-                severity: finding.severity.to_string(),
-                subject: finding.subject.clone(),
-                text: finding.text.clone(),
-                hint: finding.hint.clone(),
-            })
-            .collect(),
+        findings: kept.findings.clone(),
     };
     serde_json::to_string(&document).map_err(|error| Failure::from_error(Exit::Host, &error, None))
 }
@@ -85,20 +68,7 @@ impl PageData {
             guest: document.guest,
             argv: document.argv,
             capture: document.capture,
-            findings: document
-                .findings
-                .into_iter()
-                .map(|entry| Finding {
-                    severity: match entry.severity.as_str() {
-                        "note" => Severity::Note,
-                        "warning" => Severity::Warning,
-                        _ => Severity::Problem,
-                    },
-                    subject: entry.subject,
-                    text: entry.text,
-                    hint: entry.hint,
-                })
-                .collect(),
+            findings: document.findings,
         })
     }
 }

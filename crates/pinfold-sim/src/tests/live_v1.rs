@@ -330,7 +330,7 @@ fn policies(pair: &Pair) {
         Policy::Other { nice: -3 },
         Policy::Fifo { priority: 0 },
         Policy::RoundRobin { priority: 100 },
-        Policy::Unknown(99),
+        Policy::Unknown { number: 99 },
         Policy::Deadline { runtime_ns: 500, deadline_ns: 1_000_000, period_ns: 1_000_000 },
         Policy::Deadline { runtime_ns: 9_000_000, deadline_ns: 1_000_000, period_ns: 1_000_000 },
     ] {

@@ -8,50 +8,20 @@
 //!       "samples": [4310.0] } ] } ] }
 //! ```
 
-use std::collections::BTreeMap;
-
-use pinfold_model::{Family, Figure, Origin, SystemNoise, Unit};
+use pinfold_model::Figure;
 use serde::{Deserialize, Serialize};
 
-use super::{MeasuredBlock, MeasuredError, Measurement};
+use super::{MeasuredError, Measurement};
 use crate::study::{ABSENT, FINDING};
 
 /// Name and version of the format.
 pub const FORMAT: &str = "pinfold-measure/1";
 
-#[derive(Serialize, Deserialize)]
-struct MeasurementV1 {
-    format: String,
-    probe: String,
-    command: Vec<String>,
-    place: String,
-    tool: String,
-    #[serde(with = "crate::schema::origin")]
-    origin: Origin,
-    unix_seconds: u64,
-    blocks: Vec<BlockV1>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct BlockV1 {
-    steal_ticks: Option<u64>,
-    pressure_us: Option<u64>,
-    figures: Vec<FigureV1>,
-}
-
-/// A figure in documents.
-#[derive(Serialize, Deserialize)]
-pub struct FigureV1 {
-    probe: String,
-    labels: BTreeMap<String, String>,
-    unit: String,
-    family: String,
-    cpu: Option<u32>,
-    duration_ns: u64,
-    dropped: u64,
-    disturbed: u64,
-    flags: Vec<String>,
-    samples: Vec<f64>,
+#[derive(Serialize)]
+struct Document<'m> {
+    format: &'static str,
+    #[serde(flatten)]
+    measurement: &'m Measurement,
 }
 
 #[derive(Deserialize)]
@@ -64,24 +34,7 @@ struct Head {
 /// # Errors
 /// [`MeasuredError::Json`] for a sample that is not a number.
 pub fn to_json(measurement: &Measurement) -> Result<String, MeasuredError> {
-    Ok(serde_json::to_string(&MeasurementV1 {
-        format: FORMAT.to_owned(),
-        probe: measurement.probe.clone(),
-        command: measurement.command.clone(),
-        place: measurement.place.clone(),
-        tool: measurement.tool.clone(),
-        origin: measurement.origin.clone(),
-        unix_seconds: measurement.unix_seconds,
-        blocks: measurement
-            .blocks
-            .iter()
-            .map(|block| BlockV1 {
-                steal_ticks: block.surroundings.steal_ticks,
-                pressure_us: block.surroundings.pressure_us,
-                figures: block.figures.iter().map(FigureV1::from_figure).collect(),
-            })
-            .collect(),
-    })?)
+    Ok(serde_json::to_string(&Document { format: FORMAT, measurement })?)
 }
 
 /// Parses and validates a measurement.
@@ -93,92 +46,45 @@ pub fn from_json(text: &str) -> Result<Measurement, MeasuredError> {
     if head.format.as_deref() != Some(FORMAT) {
         return Err(MeasuredError::Format(head.format));
     }
-    let read: MeasurementV1 = serde_json::from_str(text)?;
+    let read: Measurement = serde_json::from_str(text)?;
     let wrong = |field: String, why: String| MeasuredError::Value { field, why };
-    let mut blocks = Vec::new();
-    for (index, block) in read.blocks.into_iter().enumerate() {
-        let mut figures = Vec::new();
-        for (number, one) in block.figures.into_iter().enumerate() {
+    for (index, block) in read.blocks.iter().enumerate() {
+        for (number, figure) in block.figures.iter().enumerate() {
             let place = format!("blocks[{index}].figures[{number}]");
-            figures.push(one.into_figure().map_err(|why| wrong(place, why))?);
+            check(figure).map_err(|why| wrong(place, why))?;
         }
-        if figures.is_empty() {
+        if block.figures.is_empty() {
             return Err(wrong(format!("blocks[{index}].figures"), "is empty".to_owned()));
         }
-        let surroundings =
-            SystemNoise { steal_ticks: block.steal_ticks, pressure_us: block.pressure_us };
-        blocks.push(MeasuredBlock { figures, surroundings });
     }
-    if blocks.is_empty() {
+    if read.blocks.is_empty() {
         return Err(wrong("blocks".to_owned(), "is empty".to_owned()));
     }
-    Ok(Measurement {
-        probe: read.probe,
-        command: read.command,
-        place: read.place,
-        tool: read.tool,
-        origin: read.origin,
-        unix_seconds: read.unix_seconds,
-        blocks,
-    })
+    Ok(read)
 }
 
-impl FigureV1 {
-    /// The figure in its stored form.
-    #[must_use]
-    pub fn from_figure(figure: &Figure) -> Self {
-        Self {
-            probe: figure.probe.clone(),
-            labels: figure.labels.clone(),
-            unit: figure.unit.name().to_owned(),
-            family: figure.family.name().to_owned(),
-            cpu: figure.cpu,
-            duration_ns: figure.duration_ns,
-            dropped: figure.dropped,
-            disturbed: figure.disturbed,
-            flags: figure.flags.clone(),
-            samples: figure.samples.clone(),
-        }
+fn check(figure: &Figure) -> Result<(), String> {
+    // A difference of two measurements may be negative, and then has a flag.
+    let is_difference = figure.flags.iter().any(|flag| flag.starts_with("negative "));
+    match figure.samples.iter().find(|one| **one < 0.0 && !is_difference) {
+        Some(sample) => Err(format!("holds the sample {sample}")),
+        None => check_finite(figure),
     }
+}
 
-    fn into_figure(self) -> Result<Figure, String> {
-        // A difference of two measurements may be negative, and then has a flag.
-        let is_difference = self.flags.iter().any(|flag| flag.starts_with("negative "));
-        if let Some(sample) = self.samples.iter().find(|one| **one < 0.0 && !is_difference) {
-            return Err(format!("holds the sample {sample}"));
-        }
-        self.into_finite()
+/// Checks a figure; the values of a workload's own figures may be negative.
+///
+/// # Errors
+/// What is invalid.
+pub fn check_finite(figure: &Figure) -> Result<(), String> {
+    if let Some(sample) = figure.samples.iter().find(|one| !one.is_finite()) {
+        return Err(format!("holds the sample {sample}"));
     }
-
-    /// The figure; the values of a workload's own figures may be negative.
-    ///
-    /// # Errors
-    /// What is invalid.
-    pub fn into_finite(self) -> Result<Figure, String> {
-        let unit = Unit::from_name(&self.unit)
-            .ok_or_else(|| format!("has the unknown unit {:?}", self.unit))?;
-        let family = Family::from_name(&self.family)
-            .ok_or_else(|| format!("has the unknown family {:?}", self.family))?;
-        if let Some(sample) = self.samples.iter().find(|one| !one.is_finite()) {
-            return Err(format!("holds the sample {sample}"));
-        }
-        // A figure that the host does not provide has its reason instead of samples.
-        let has_reason =
-            self.flags.iter().any(|flag| flag.starts_with(ABSENT) || flag.starts_with(FINDING));
-        if self.samples.is_empty() && !family.may_be_empty() && !has_reason {
-            return Err("holds no sample".to_owned());
-        }
-        Ok(Figure {
-            probe: self.probe,
-            labels: self.labels,
-            unit,
-            family,
-            cpu: self.cpu,
-            duration_ns: self.duration_ns,
-            samples: self.samples,
-            dropped: self.dropped,
-            disturbed: self.disturbed,
-            flags: self.flags,
-        })
+    // A figure that the host does not provide has its reason instead of samples.
+    let is_reason = |flag: &String| flag.starts_with(ABSENT) || flag.starts_with(FINDING);
+    let has_reason = figure.flags.iter().any(is_reason);
+    if figure.samples.is_empty() && !figure.family.may_be_empty() && !has_reason {
+        return Err("holds no sample".to_owned());
     }
+    Ok(())
 }

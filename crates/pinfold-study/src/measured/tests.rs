@@ -69,11 +69,11 @@ fn what_is_wrong_is_named_with_its_place() {
     };
     check("pinfold-measure/1", "pinfold-measure/9", "has the format \"pinfold-measure/9\"");
     check("\"format\"", "\"form\"", "has the format missing");
-    check("\"ns\"", "\"furlongs\"", "blocks[0].figures[0] has the unknown unit");
-    check("tail", "tale", "unknown family");
+    check("\"ns\"", "\"furlongs\"", "unknown variant `furlongs`");
+    check("tail", "tale", "unknown variant `tale`");
     check("4310.0", "-1", "holds the sample -1");
     check("4310.0", "1e999", "is not a measurement");
-    check("native", "nativ", "accelerator \"nativ\" is unknown");
+    check("native", "nativ", "unknown variant `nativ`");
     check("\"seed\":7", "\"seed\":-7", "is not a measurement");
     let capacity = GOLDEN.replace("tail", "capacity").replace("4310.0,12.5", "");
     assert!(from_json(&capacity).unwrap_err().to_string().contains("holds no sample"));

@@ -9,7 +9,6 @@ use super::rows::RunId;
 use super::save::Json;
 use super::study::insert_trial;
 use super::{OpenRun, Store, StoreError, TrialId, TrialRecord};
-use crate::schema::OriginV1;
 
 /// A submitted task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -250,7 +249,7 @@ fn insert_delivery(
     run: RunId,
     delivery: &NewDelivery,
 ) -> rusqlite::Result<i64> {
-    let origin = Json(OriginV1::from_origin(&delivery.origin));
+    let origin = Json(&delivery.origin);
     transaction
         .prepare_cached("INSERT OR IGNORE INTO node (run, name, origin) VALUES (?1, ?2, ?3)")?
         .execute(params![run.0, delivery.node, origin])?;

@@ -9,7 +9,7 @@ use super::rows::{
     StartId, StartRecord, StartStatus, StoredStart,
 };
 use super::{Store, StoreError, sql_error};
-use crate::schema::{OriginV1, SchemaError, role_from_word};
+use crate::schema::{SchemaError, role_from_word};
 
 // The queries whose cost must not grow with the size of the store; a test checks SQLite's query
 // plans.
@@ -69,7 +69,7 @@ impl Columns<'_> {
 
     /// Host and software.
     pub(super) fn origin(&self) -> Result<pinfold_model::Origin, StoreError> {
-        let read: OriginV1 = self.json("origin", "the origin")?;
+        let read: Origin = self.json("origin", "the origin")?;
         read.into_origin().map_err(self.store.document("the origin"))
     }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::rows::{CellResult, HostChange, NewRun, RunId, SessionRecord, StartId, StartRecord};
 use super::{OpenRun, Store, StoreError, sql_error};
-use crate::schema::{OriginV1, role_to_word};
+use crate::schema::role_to_word;
 
 const SESSION: &str = "INSERT INTO session (run, began_unix_s, origin) VALUES (?1, ?2, ?3)";
 
@@ -33,7 +33,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the file cannot be written.
     pub fn create_run(&mut self, new: &NewRun<'_>) -> Result<OpenRun, StoreError> {
-        let origin = Json(OriginV1::from_origin(new.origin));
+        let origin = Json(new.origin);
         self.write("save the run", |transaction| {
             transaction.execute(
                 "INSERT INTO run (created_unix_s, kind, config, origin, seed, fingerprint)
@@ -88,7 +88,7 @@ impl Store {
             }
             HostChange::Refuse | HostChange::Accept => {}
         }
-        let origin = Json(OriginV1::from_origin(&now.origin));
+        let origin = Json(&now.origin);
         self.connection
             .execute(SESSION, params![run.0, now.began_unix_s, origin])
             .map_err(self.sql("save the session"))?;

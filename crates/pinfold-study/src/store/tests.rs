@@ -174,7 +174,7 @@ fn older_stores_are_read_and_get_the_tables_that_they_lack() {
             old.execute_batch(include_str!("schema.sql")).unwrap();
             old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
             old.pragma_update(None, "user_version", version).unwrap();
-            let origin = save::Json(crate::schema::OriginV1::from_origin(&fixture::origin()));
+            let origin = save::Json(fixture::origin());
             old.execute(
                 "INSERT INTO run (created_unix_s, kind, config, origin, seed, fingerprint)
                  VALUES (1700000000, 'tune', '{}', ?1, '1', 'c0ffee')",

@@ -111,7 +111,6 @@ pub struct TuneConfig {
     /// Seed of all random orders.
     pub seed: u64,
     /// Load states of every start.
-    #[serde(with = "schema::load_states")]
     pub load_states: Vec<LoadState>,
     /// Costs of a start.
     #[serde(flatten)]
@@ -126,7 +125,6 @@ pub struct TuneConfig {
     pub race: Option<f64>,
     /// The metric of stalls: [`Metric::SpinGap`], or [`Metric::RunDelay`] for a guest that is
     /// observed only from the host.
-    #[serde(with = "schema::metric")]
     pub gap_metric: Metric,
     /// Data of the caller that are stored with the run; opaque, returned by [`super::analyse`].
     pub context: String,
