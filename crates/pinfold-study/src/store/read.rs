@@ -69,8 +69,7 @@ impl Columns<'_> {
 
     /// Host and software.
     pub(super) fn origin(&self) -> Result<pinfold_model::Origin, StoreError> {
-        let read: Origin = self.json("origin", "the origin")?;
-        read.into_origin().map_err(self.store.document("the origin"))
+        self.json("origin", "the origin")
     }
 
     /// The raw samples.

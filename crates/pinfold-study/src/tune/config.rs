@@ -6,7 +6,6 @@ use pinfold_stats::{LEAST_BLOCKS, blocks_needed};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RunError;
-use crate::schema;
 
 /// The quantity that is optimised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
