@@ -45,7 +45,7 @@ mod tests {
 
     const ORIGIN: &str = r#"{"fingerprint":"f00d","kernel":"6.12.1","cmdline":"quiet","cpu_model":"Zen","hypervisor":null,"qemu":"9.2.0","accelerator":"tcg-multi","guest_kernel":"6.1 ab12","pinfold":"0.1.0","seed":18446744073709551615}"#;
 
-    fn read_origin(text: &str) -> Result<Origin, SchemaError> {
+    fn read_origin(text: &str) -> Result<pinfold_model::Origin, SchemaError> {
         Ok(serde_json::from_str(text)?)
     }
 
