@@ -9,21 +9,27 @@ use pinfold_host::{Host, LiveHost, files};
 use pinfold_model::Tid;
 
 use std::io::Read;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::until;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
 
+/// A placement of one test is a claim for the others, whatever state directory it has.
+static ALONE: Mutex<()> = Mutex::new(());
+
 struct TestGroup {
     folder: tempfile::TempDir,
     host: LiveHost,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl TestGroup {
     fn new() -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let host = LiveHost::new().expect("a host");
-        Self { folder: tempfile::tempdir().expect("a folder"), host }
+        Self { folder: tempfile::tempdir().expect("a folder"), host, _alone: alone }
     }
 
     fn file(&self, name: &str) -> String {
