@@ -121,7 +121,7 @@ fn an_apply_that_is_interrupted_is_undone_whole() {
     };
     let before = scene.masks();
     let qmp = scene.file("qmp");
-    let apply = ["apply", "--qmp", &qmp, "--strategy", "compact"];
+    let apply = ["apply", "--qmp", &qmp, "--strategy", "compact", "--ignore-claims"];
     for calls in ["sched_setaffinity", "fsync,fdatasync"] {
         let done = (1..MANY).find(|nth| {
             let output = scene.interrupted(calls, *nth, &apply);
@@ -156,7 +156,7 @@ fn a_plan_that_is_replaced_stays_or_the_next_one_does() {
         return println!("skipped: two plans need two CPUs");
     }
     let qmp = scene.file("qmp");
-    let first = ["apply", "--qmp", &qmp, "--strategy", "compact"];
+    let first = ["apply", "--qmp", &qmp, "--strategy", "compact", "--ignore-claims"];
     let pins = ["--pin", "vcpu=0", "--pin", "emulator=0", "--pin", "iothread=0"];
     let second = [&first[..], &pins].concat();
     let apply = |words: &[&str]| {
@@ -231,7 +231,8 @@ fn an_undo_that_is_interrupted_is_finished() {
     let before = scene.masks();
     let qmp = scene.file("qmp");
     for nth in 1..=2 {
-        let applied = scene.pinfold(&[], &["apply", "--qmp", &qmp, "--strategy", "compact"]);
+        let applied = scene
+            .pinfold(&[], &["apply", "--qmp", &qmp, "--strategy", "compact", "--ignore-claims"]);
         assert!(applied.status.success(), "{}", applied.stderr_text());
         let undone = scene.interrupted("sched_setaffinity", nth, &["undo"]);
         assert!(undone.status.success(), "{}", undone.stderr_text());
