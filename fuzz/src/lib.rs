@@ -23,7 +23,7 @@ pub struct Target {
 }
 
 /// All targets: kernel files, files of users, output of other programs.
-pub const TARGETS: [Target; 31] = [
+pub const TARGETS: [Target; 32] = [
     Target { name: "cpu-list", about: "lists of CPUs", run: kernel::cpu_list },
     Target { name: "cpu-mask", about: "masks of CPUs", run: kernel::cpu_mask },
     Target { name: "proc-stat", about: "/proc/PID/stat", run: kernel::stat },
@@ -43,6 +43,7 @@ pub const TARGETS: [Target; 31] = [
     Target { name: "played", about: "speeds and loads over time (CSV)", run: people::played },
     Target { name: "words", about: "words of the command line", run: people::words },
     Target { name: "plan", about: "plans (JSON)", run: people::plan },
+    Target { name: "claims", about: "files of owners of CPUs", run: people::claims },
     Target { name: "domain-xml", about: "libvirt's domain files", run: people::domain },
     Target { name: "qemu-argv", about: "command lines of QEMU", run: people::argv },
     Target { name: "journal", about: "journals (JSON lines)", run: machines::journal },

@@ -28,6 +28,26 @@ fn topology() -> Option<&'static Topology> {
         .as_ref()
 }
 
+/// Files and command lines of owners of CPUs, and the claims of a capture.
+pub(crate) fn claims(bytes: &[u8]) {
+    use pinfold_claims::owners::{boot, dpdk, irqbalance, kubelet, libvirt, nova, openvswitch};
+    let text = text(bytes);
+    drop(kubelet::parse(&text));
+    drop(libvirt::parse(&text));
+    drop(nova::parse(&text));
+    drop(irqbalance::parse(&text));
+    drop(openvswitch::parse(&text));
+    drop(dpdk::lcores(&text));
+    drop(boot::parameter(&text, "isolcpus").map(str::to_owned));
+    if let Ok(claims) = pinfold_claims::schema::from_json(&text)
+        && let Some(topology) = topology()
+    {
+        let again = pinfold_claims::schema::to_json(&claims, &topology.online());
+        assert_eq!(pinfold_claims::schema::from_json(&again).as_ref(), Ok(&claims));
+        drop(pinfold_claims::render::claims(&claims, topology, Some(80)));
+    }
+}
+
 pub(crate) fn request(bytes: &[u8]) {
     let Ok(request) = requests::from_toml(&text(bytes)) else { return };
     let Some(topology) = topology() else { return };

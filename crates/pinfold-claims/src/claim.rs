@@ -188,3 +188,12 @@ pub struct Claim {
     /// Where it is recorded.
     pub source: Source,
 }
+
+impl Claim {
+    /// A claim of an owner that runs.
+    #[must_use]
+    pub fn new(owner: &Owner, cpus: CpuSet, exclusivity: Exclusivity, source: &Source) -> Self {
+        let (owner, source) = (owner.clone(), source.clone());
+        Self { owner, cpus, exclusivity, active: true, source }
+    }
+}

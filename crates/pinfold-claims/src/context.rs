@@ -2,16 +2,19 @@
 
 use std::cell::OnceCell;
 
-use pinfold_host::{Host, HostError, paths};
-use pinfold_model::{CpuSet, Finding, shown};
+use pinfold_host::{Host, HostError, paths, proc_stat};
+use pinfold_model::{CpuSet, Finding, Tid, shown};
 
-use crate::claim::{Exclusivity, Owner, Source};
+use crate::claim::{Claim, Owner, Source};
 use crate::map::Claims;
 use crate::processes::{self, Process};
 
 /// Largest file that is read, in bytes. Those of owners have some kilobytes; the log of Open
 /// vSwitch has some megabytes before it is compacted.
 const LARGEST_FILE: usize = 32 << 20;
+
+/// Number of ancestors of a process that are looked at.
+const MOST_ANCESTORS: usize = 32;
 
 /// A host from which claims are read.
 pub struct Context<'h> {
@@ -40,6 +43,27 @@ impl<'h> Context<'h> {
     /// The processes of the host that this process may see, without kernel threads.
     pub fn processes(&self) -> &[Process] {
         self.processes.get_or_init(|| processes::read(self.host))
+    }
+
+    /// True if a process belongs to an owner that is known already: if it descends from the process
+    /// of one, or is in a group that Pinfold made.
+    #[must_use]
+    pub fn belongs(&self, process: Tid, claims: &Claims) -> bool {
+        let group = self.host.read_text(&paths::process_cgroup(process)).unwrap_or_default();
+        if group.contains("/pinfold") {
+            return true;
+        }
+        let mut process = process;
+        for _ in 0..MOST_ANCESTORS {
+            if claims.has_process(process) {
+                return true;
+            }
+            match proc_stat::read(self.host, process) {
+                Ok(Some(stat)) if stat.ppid.0 > 1 => process = stat.ppid,
+                Ok(_) | Err(_) => return false,
+            }
+        }
+        false
     }
 
     /// The text of a file of an owner; `None` if there is none. A file that is not read is a
@@ -93,16 +117,9 @@ impl<'h> Context<'h> {
     }
 
     /// Adds a claim from a file or process. CPUs that the host does not have are a finding.
-    pub fn add(
-        &self,
-        claims: &mut Claims,
-        owner: &Owner,
-        cpus: CpuSet,
-        claim: (Exclusivity, &Source),
-    ) {
-        let (exclusivity, source) = claim;
-        let cpus = self.known(claims, owner, cpus, source);
-        claims.add(owner, cpus, exclusivity, source);
+    pub fn add(&self, claims: &mut Claims, claim: Claim) {
+        let cpus = self.known(claims, &claim.owner, claim.cpus.clone(), &claim.source);
+        claims.push(Claim { cpus, ..claim });
     }
 
     /// The CPUs of a claim that the host has; the others are a finding.

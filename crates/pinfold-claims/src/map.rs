@@ -32,33 +32,15 @@ pub struct Use {
 }
 
 impl Claims {
-    /// Adds a claim; nothing for an empty set.
+    /// Adds a claim of an owner that runs; nothing for an empty set.
     pub fn add(&mut self, owner: &Owner, cpus: CpuSet, exclusivity: Exclusivity, source: &Source) {
-        self.push(owner, cpus, exclusivity, source, true);
+        self.push(Claim::new(owner, cpus, exclusivity, source));
     }
 
-    /// Adds a claim of an owner that does not run.
-    pub fn add_inactive(
-        &mut self,
-        owner: &Owner,
-        cpus: CpuSet,
-        exclusivity: Exclusivity,
-        source: &Source,
-    ) {
-        self.push(owner, cpus, exclusivity, source, false);
-    }
-
-    fn push(
-        &mut self,
-        owner: &Owner,
-        cpus: CpuSet,
-        exclusivity: Exclusivity,
-        source: &Source,
-        active: bool,
-    ) {
-        if !cpus.is_empty() {
-            let (owner, source) = (owner.clone(), source.clone());
-            self.known.push(Claim { owner, cpus, exclusivity, active, source });
+    /// Adds a claim; nothing for an empty set.
+    pub fn push(&mut self, claim: Claim) {
+        if !claim.cpus.is_empty() {
+            self.known.push(claim);
         }
     }
 

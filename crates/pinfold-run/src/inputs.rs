@@ -237,6 +237,30 @@ pub fn fitting(
     Ok(plan)
 }
 
+/// A plan around the claims of others, with tunables from the command line and findings about the
+/// claims. If the tunables are refused only because of the claims, the claims give way: they are a
+/// warning and never prevent a placement.
+///
+/// # Errors
+/// Those of `plan`, and of [`set_knobs`], without the claims.
+pub fn plan_with_knobs(
+    claims: &Claims,
+    knobs: &[String],
+    topology: &Topology,
+    plan: impl Fn(&Claims) -> Result<Plan, Failure>,
+) -> Result<Plan, Failure> {
+    let mut around = plan(claims)?;
+    if let Err(failure) = set_knobs(&mut around, knobs, topology) {
+        if claims.all().is_empty() {
+            return Err(failure);
+        }
+        around = plan(&Claims::default())?;
+        set_knobs(&mut around, knobs, topology)?;
+    }
+    claims.report_in(&mut around);
+    Ok(around)
+}
+
 /// Adds tunables from the command line to a plan, with findings about those that have no effect.
 pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Result<(), Failure> {
     let mut keys = BTreeSet::new();

@@ -6,7 +6,7 @@
 use pinfold_host::paths;
 use pinfold_model::CpuSet;
 
-use crate::claim::{Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
 use crate::context::Context;
 use crate::map::Claims;
 
@@ -45,7 +45,7 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
         };
         let source = Source::file(&path, None).with_value(format!("{name}={value}"));
         let owner = Owner::new(&KIND, name);
-        context.add(claims, &owner, cpus, (Exclusivity::Preferred, &source));
+        context.add(claims, Claim::new(&owner, cpus, Exclusivity::Preferred, &source));
     }
 }
 

@@ -50,12 +50,15 @@ impl Sample {
     pub fn read(host: &dyn Host, claims: &Claims) -> Self {
         let context = Context::new(host);
         let mut threads = BTreeMap::new();
-        let single = context.online.len() < 2;
-        for process in context.processes() {
-            if single || claims.has_process(process.pid) {
+        // On a host with one CPU, each thread is bound to it.
+        let processes = if context.online.len() > 1 { context.processes() } else { &[] };
+        for process in processes {
+            let mut single = process.threads(host);
+            single.retain(|thread| thread.cpus.len() == 1);
+            if single.is_empty() || context.belongs(process.pid, claims) {
                 continue;
             }
-            for thread in process.threads(host).into_iter().filter(|one| one.cpus.len() == 1) {
+            for thread in single {
                 let path = paths::task_schedstat(process.pid, thread.tid);
                 let Ok(text) = host.read_text(&path) else { continue };
                 let Ok(stat) = schedstat::parse(&text) else { continue };

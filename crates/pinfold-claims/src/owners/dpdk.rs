@@ -12,7 +12,7 @@
 use pinfold_model::CpuSet;
 
 use super::{hypervisors, kubelet};
-use crate::claim::{Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
 use crate::context::Context;
 use crate::map::Claims;
 use crate::processes::Process;
@@ -37,6 +37,12 @@ const SIGNS: [&str; 7] = [
     "--huge-unlink",
     "--iova-mode",
 ];
+
+/// A function that parses the value of an option.
+type Parser = fn(&str) -> Result<CpuSet, String>;
+
+/// The options of DPDK's EAL with CPUs.
+const EAL: [(&str, Parser); 3] = [("--lcores", lcores), ("-l", list), ("-c", mask)];
 
 /// The CPUs of a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,12 +80,8 @@ pub fn cores(process: &Process) -> Option<Cores> {
     if !is_dpdk(process) {
         return None;
     }
-    let parsers: [(&str, fn(&str) -> Result<CpuSet, String>); 3] =
-        [("--lcores", lcores), ("-l", list), ("-c", mask)];
-    let found = parsers
-        .iter()
-        .find_map(|(option, parser)| Some((option, process.option(option)?, parser)))?;
-    let (option, value, parser) = found;
+    let (option, value, parser) =
+        EAL.iter().find_map(|(option, parser)| Some((option, process.option(option)?, parser)))?;
     Some(Cores { option: format!("{option} {value}"), cpus: parser(value) })
 }
 
@@ -141,6 +143,9 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
     let in_pod = claims.has_kind(&kubelet::CONTAINER);
     for process in context.processes() {
         let Some(Cores { option, cpus }) = cores(process) else { continue };
+        if context.belongs(process.pid, claims) {
+            continue;
+        }
         let group = || super::cpusets::group_of(context.host, process.pid);
         if in_pod && group().is_some_and(|group| group.contains("kubepods")) {
             continue;
@@ -149,7 +154,7 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
         match cpus {
             Ok(cpus) => {
                 let owner = Owner::new(&KIND, &process.program).of_process(process.pid);
-                context.add(claims, &owner, cpus, (Exclusivity::Exclusive, &source));
+                context.add(claims, Claim::new(&owner, cpus, Exclusivity::Exclusive, &source));
             }
             Err(why) => context.refuse(claims, &source, why),
         }

@@ -91,7 +91,7 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
     let in_pod = claims.has_kind(&kubelet::CONTAINER);
     for process in context.processes() {
         let Some((_, thread, _)) = row(&process.program) else { continue };
-        if claims.has_process(process.pid) {
+        if context.belongs(process.pid, claims) {
             continue;
         }
         // The kubelet has already named the CPUs of a machine in a container.

@@ -8,7 +8,7 @@
 
 use pinfold_model::CpuSet;
 
-use crate::claim::{Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
 use crate::context::Context;
 use crate::map::Claims;
 
@@ -65,7 +65,7 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
         match cpus {
             Ok(cpus) => {
                 let owner = Owner::new(&KIND, "irqbalance's banned CPUs");
-                context.add(claims, &owner, cpus, (Exclusivity::Preferred, &source));
+                context.add(claims, Claim::new(&owner, cpus, Exclusivity::Preferred, &source));
             }
             Err(why) => context.refuse(claims, &source, why),
         }

@@ -100,7 +100,9 @@ fn add_entry(key: &str, value: &Value, containers: &mut Vec<Container>) -> Resul
                 containers.push(Container { pod: Some(key.to_owned()), name: name.clone(), cpus });
             }
         }
-        other => return Err(of_other_version(&format!("entries.{key}"), other)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+            return Err(of_other_version(&format!("entries.{key}"), value));
+        }
     }
     Ok(())
 }
@@ -162,11 +164,11 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
                 None => source.clone(),
             };
             let owner = Owner::new(&CONTAINER, name);
-            context.add(claims, &owner, cpus, (Exclusivity::Exclusive, &source));
+            context.add(claims, Claim::new(&owner, cpus, Exclusivity::Exclusive, &source));
         }
         let owner = Owner::new(&POOL, "the other Kubernetes containers");
         let source = source.with_value(format!("defaultCpuSet={}", state.pool));
-        context.add(claims, &owner, state.pool, (Exclusivity::Shared, &source));
+        context.add(claims, Claim::new(&owner, state.pool, Exclusivity::Shared, &source));
     }
 }
 

@@ -16,7 +16,7 @@ use pinfold_model::{CpuSet, Tid};
 use pinfold_plan::domain_file::{Domain, Target};
 
 use super::nova;
-use crate::claim::{Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
 use crate::context::Context;
 use crate::map::Claims;
 
@@ -188,11 +188,8 @@ fn add(context: &Context<'_>, path: &str, file: &File, claims: &mut Claims) {
             first = first.or(pin.line);
         }
         let source = Source::file(path, first);
-        if is_running {
-            claims.add(&owner, all, exclusivity, &source);
-        } else {
-            claims.add_inactive(&owner, all, exclusivity, &source);
-        }
+        let claim = Claim::new(&owner, all, exclusivity, &source);
+        claims.push(Claim { active: is_running, ..claim });
     }
 }
 

@@ -11,7 +11,7 @@
 
 use pinfold_model::CpuSet;
 
-use crate::claim::{Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
 use crate::context::Context;
 use crate::map::Claims;
 
@@ -101,7 +101,7 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
         match cpus {
             Ok(cpus) => {
                 let owner = Owner::new(&KIND, "OpenStack Nova");
-                context.add(claims, &owner, cpus, (exclusivity, &source));
+                context.add(claims, Claim::new(&owner, cpus, exclusivity, &source));
             }
             Err(why) => context.refuse(claims, &source, format!("{name}: {why}")),
         }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use pinfold_model::CpuSet;
 use serde_json::Value;
 
-use crate::claim::{Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
 use crate::context::Context;
 use crate::map::Claims;
 
@@ -162,7 +162,7 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
         match CpuSet::parse_mask(text) {
             Ok(cpus) => {
                 let owner = Owner::new(&KIND, name);
-                context.add(claims, &owner, cpus, (exclusivity, &source));
+                context.add(claims, Claim::new(&owner, cpus, exclusivity, &source));
             }
             Err(error) => context.refuse(claims, &source, format!("{key}: {error}")),
         }

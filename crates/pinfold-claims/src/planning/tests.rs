@@ -129,7 +129,9 @@ fn what_does_not_run_gives_way() {
     let stopped = Owner::new(&crate::owners::libvirt::KIND, "win10");
     let cpus = CpuSet::parse_list("1-4").unwrap();
     let source = crate::Source::file("/etc/libvirt/qemu/win10.xml", Some(9));
-    claims.add_inactive(&stopped, cpus.clone(), crate::Exclusivity::Dedicated, &source);
+    let exclusivity = crate::Exclusivity::Dedicated;
+    let claim = crate::Claim::new(&stopped, cpus.clone(), exclusivity, &source);
+    claims.push(crate::Claim { active: false, ..claim });
     let plan = |name: &str, size: u32| {
         let mut plan = claims.plan(Some("balanced"), &topology, &request(name, size)).unwrap();
         claims.report_in(&mut plan);

@@ -47,8 +47,8 @@ owners
   system.slice (cgroup): CPU 0 shared; cgroup /system.slice
 
 warning: cpu-used-twice: CPU 2 is used by web (libvirt domain) and by Open
-  vSwitch poll-mode threads, and at least one of them should have it alone
-  (give one of them other CPUs; `pinfold claims` shows where they are set)";
+  vSwitch poll-mode threads, and at least one of them should have it alone (give
+  one of them other CPUs; `pinfold claims` shows where they are set)";
     let topology = topology("package:1 numa:1 l3:2 core:2 pu:2");
     assert_eq!(super::claims(&sample(), &topology, Some(80)), expected);
     // Without a terminal each entry is one line.

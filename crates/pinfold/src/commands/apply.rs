@@ -166,9 +166,10 @@ fn prepare(
     let placed = active.placement_of(&vm, arguments.config)?;
     let others = placed.as_ref().map(|placed| active.claims.without(&placed.id));
     let claims = others.as_ref().unwrap_or(active.claims);
-    let mut plan = plan_for(arguments, claims, topology, &vm)?;
-    claims.report_in(&mut plan);
-    inputs::set_knobs(&mut plan, &arguments.placement.knobs, topology)?;
+    let knobs = &arguments.placement.knobs;
+    let plan = inputs::plan_with_knobs(claims, knobs, topology, |claims| {
+        plan_for(arguments, claims, topology, &vm)
+    })?;
     if plan.strategy != "none" {
         vm.found.require_own_threads()?;
     }

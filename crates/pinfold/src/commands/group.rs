@@ -38,7 +38,10 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let folder = host::state(state)?;
     let starting = StartLock::wait(&folder)?;
     let claims = common::claims(&arguments.placement, &host, state)?;
-    let plan = plan_for(arguments, &claims, &topology)?;
+    let knobs = &arguments.placement.knobs;
+    let plan = inputs::plan_with_knobs(&claims, knobs, &topology, |claims| {
+        plan_for(arguments, claims, &topology)
+    })?;
     let program = HelperProgram::own()?;
     let session = Session { state: &folder, program: &program };
     as_it_ended(gate::run(session, &plan, (&arguments.command, on_left(arguments)), starting)?)
@@ -50,13 +53,13 @@ pub fn on_left(arguments: &RunArgs) -> OnLeft {
 }
 
 fn plan_for(arguments: &RunArgs, claims: &Claims, topology: &Topology) -> Result<Plan, Failure> {
-    let mut plan = match &arguments.plan {
+    match &arguments.plan {
         Some(path) => inputs::plan_for_host(
             path,
             arguments.vnode.as_deref(),
             topology,
             &Vcpus::counted(0..=0),
-        )?,
+        ),
         None => {
             let cores = arguments.cores.unwrap_or(1);
             let vnodes = vec![VnodeRequest::processes(
@@ -66,10 +69,7 @@ fn plan_for(arguments: &RunArgs, claims: &Claims, topology: &Topology) -> Result
             )];
             let request = common::request(&arguments.placement, vnodes, topology)?;
             let strategy = arguments.placement.strategy.as_deref().unwrap_or(GROUPS);
-            inputs::make_plan(Some(strategy), topology, &request, claims)?
+            inputs::make_plan(Some(strategy), topology, &request, claims)
         }
-    };
-    inputs::set_knobs(&mut plan, &arguments.placement.knobs, topology)?;
-    claims.report_in(&mut plan);
-    Ok(plan)
+    }
 }

@@ -39,22 +39,21 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     fn plan(&self, spec: &MachineSpec, vcpus: &Vcpus) -> Result<Plan, Failure> {
-        let mut plan = match &self.arguments.plan {
-            Some(path) => {
-                inputs::plan_for_host(path, self.arguments.vnode.as_deref(), self.topology, vcpus)?
+        let knobs = &self.arguments.placement.knobs;
+        let vnode = self.arguments.vnode.as_deref();
+        inputs::plan_with_knobs(&self.claims, knobs, self.topology, |claims| {
+            match &self.arguments.plan {
+                Some(path) => inputs::plan_for_host(path, vnode, self.topology, vcpus),
+                None => self.planned(spec, vcpus, claims),
             }
-            None => self.planned(spec, vcpus)?,
-        };
-        inputs::set_knobs(&mut plan, &self.arguments.placement.knobs, self.topology)?;
-        self.claims.report_in(&mut plan);
-        Ok(plan)
+        })
     }
 
     /// The plan for the maximum number of vCPUs; if the host is too small, for the initial ones.
-    fn planned(&self, spec: &MachineSpec, vcpus: &Vcpus) -> Result<Plan, Failure> {
-        match self.with_vcpus(spec, vcpus.most()) {
+    fn planned(&self, spec: &MachineSpec, vcpus: &Vcpus, claims: &Claims) -> Result<Plan, Failure> {
+        match self.with_vcpus(spec, vcpus.most(), claims) {
             Err(_) if vcpus.count() < vcpus.most() => {
-                let mut plan = self.with_vcpus(spec, vcpus.count())?;
+                let mut plan = self.with_vcpus(spec, vcpus.count(), claims)?;
                 vcpus.number(&mut plan);
                 Ok(plan)
             }
@@ -62,10 +61,10 @@ impl Asked<'_> {
         }
     }
 
-    fn with_vcpus(&self, spec: &MachineSpec, count: u32) -> Result<Plan, Failure> {
+    fn with_vcpus(&self, spec: &MachineSpec, count: u32, claims: &Claims) -> Result<Plan, Failure> {
         let vnode = machine_request::vnode(spec, VcpuCount::Exactly(count), self.topology);
         let placement = &self.arguments.placement;
         let request = common::request(placement, vec![vnode], self.topology)?;
-        inputs::make_plan(placement.strategy.as_deref(), self.topology, &request, &self.claims)
+        inputs::make_plan(placement.strategy.as_deref(), self.topology, &request, claims)
     }
 }

@@ -22,3 +22,29 @@ fn only_what_ran_nearly_all_the_time_on_one_cpu_counts() {
     check(bound("3", 5_000), bound("4", 6_000), &[]);
     check(bound("3", 5_000), bound("3", 0), &[]);
 }
+
+/// A simulated host with a thread on CPU 3, which child processes of a placement may be.
+#[test]
+fn threads_of_a_known_owner_do_not_count_again() {
+    use pinfold_sim::{CgroupVersion, SimBuilder, SimTask};
+    let cpu = CpuSet::parse_list("3").unwrap();
+    let spin = SimTask::new(50, "spin").child_of(40).with_affinity(cpu.clone());
+    let parent = SimTask::new(40, "sh");
+    let host = SimBuilder::new(CgroupVersion::V2, 8).task(parent).task(spin).build();
+    let sample = |claims: &Claims, ran_ns: u64| {
+        host.edit_task(Tid(50), |task| task.schedstat.run_ns += ran_ns);
+        Sample::read(&host, claims)
+    };
+    let busy = |mut claims: Claims| {
+        let first = sample(&claims, 0);
+        sample(&claims, 1_000_000_000);
+        let later = sample(&claims, 0);
+        first.add_busy(&later, 1_000_000_000, &mut claims);
+        found(&claims)
+    };
+    assert_eq!(busy(Claims::default()), ["spin 3 exclusive"]);
+    let mut claims = Claims::default();
+    let owner = Owner::new(&crate::owners::placements::PLACEMENT, "g").of_process(Tid(40));
+    claims.add(&owner, cpu, Exclusivity::Dedicated, &Source::default());
+    assert_eq!(busy(claims), ["g 3 exclusive"]);
+}
