@@ -5,14 +5,14 @@
 //! that KVM handles itself are in no table, neither ours nor perf's, and their rows say so. The lab
 //! counts them at level A inside nested KVM, in its case of exits.
 
+use pinfold_exits::cost::{self, MicroRunner};
+use pinfold_exits::expected::{Expected, WORK, expected};
+use pinfold_exits::{EventSurvey, ExitsError, Level, VcpuThread, Watch, timed};
 use pinfold_host::process::{Child, Signaled, Spawn, Stdio, own_tid};
 use pinfold_host::{
     Clock as _, LiveHost, MicroGuest, SystemClock, VcpuRun, Work, paths, proc_stat,
 };
 use pinfold_model::{TaskId, Tid};
-use pinfold_probe::exits::cost::{self, MicroRunner};
-use pinfold_probe::exits::expected::{Expected, WORK, expected};
-use pinfold_probe::exits::{EventSurvey, ExitsError, Level, VcpuThread, Watch, timed};
 
 use crate::arguments::{Arguments, Failure};
 use crate::origin;

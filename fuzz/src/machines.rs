@@ -7,11 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
 use pinfold_apply::Record;
+use pinfold_exits::{Statistics, counted};
 use pinfold_host::{SnapshotHost, SystemClock, paths, process};
 use pinfold_model::{Family, Figure, Unit};
 use pinfold_probe::agent::Agent;
 use pinfold_probe::benchmarks::{Benchmark, Cpus, Kind, SchedPolicy};
-use pinfold_probe::exits::{Statistics, counted};
 use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::symbols::Symbols;
 use pinfold_study::study::{self, Study};

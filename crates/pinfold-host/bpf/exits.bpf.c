@@ -14,6 +14,8 @@
 
 #include "kernel.h"
 
+#define UNUSED __attribute__((unused))
+
 // Where the fields are in the records of this kernel's events; 0: there is no such field.
 const volatile u32 reason_at = 0;      // of the exit
 const volatile u32 reason_is_long = 0; // it has 8 bytes
@@ -109,6 +111,28 @@ INLINE struct thread *watched(u32 *tid)
     return bpf_map_lookup_elem(&threads, tid);
 }
 
+// A program for one event of the watched threads: its body gets the thread and the event,
+// which is counted already.
+#define OF_WATCHED(section, name, type, event)                                                     \
+    INLINE void handle_##name(struct thread *thread, UNUSED u32 tid, UNUSED const type *event);    \
+    SEC(section "/" #name)                                                                         \
+    int name(const type *event)                                                                    \
+    {                                                                                              \
+        u32 tid;                                                                                   \
+        struct thread *thread = watched(&tid);                                                     \
+                                                                                                   \
+        if (!thread)                                                                               \
+            return 0;                                                                              \
+        thread->events += 1;                                                                       \
+        handle_##name(thread, tid, event);                                                         \
+        return 0;                                                                                  \
+    }                                                                                              \
+    INLINE void handle_##name(struct thread *thread, UNUSED u32 tid, UNUSED const type *event)
+// With the record of the event.
+#define RECORD_PROGRAM(name) OF_WATCHED("tracepoint", name, void, event)
+// With its arguments.
+#define RAW_PROGRAM(name) OF_WATCHED("raw_tracepoint", name, u64, arguments)
+
 INLINE u32 field(const void *event, u32 at)
 {
     u32 value = 0;
@@ -133,7 +157,6 @@ INLINE void begin_exit(struct thread *thread, u64 reason)
 {
     u64 now = bpf_ktime_get_ns();
 
-    thread->events += 1;
     if (thread->doing == IN_GUEST)
         add(&thread->pseudo[GUEST], length(thread, now));
     else if (thread->doing == IN_EXIT)
@@ -146,32 +169,19 @@ INLINE void begin_exit(struct thread *thread, u64 reason)
 }
 
 // kvm_exit
-SEC("tracepoint/leave")
-int leave(void *event)
+RECORD_PROGRAM(leave)
 {
-    u32 tid;
-    struct thread *thread = watched(&tid);
-    u64 reason;
+    u64 reason = reason_is_long ? long_field(event, reason_at) : field(event, reason_at);
 
-    if (!thread)
-        return 0;
-    reason = reason_is_long ? long_field(event, reason_at) : field(event, reason_at);
     if (detail_at)
         reason |= (u64)field(event, detail_at) << 32;
     begin_exit(thread, reason);
-    return 0;
 }
 
 // kvm_userspace_exit(reason, errno)
-SEC("raw_tracepoint/surface")
-int surface(const u64 *arguments)
+RAW_PROGRAM(surface)
 {
-    u32 tid;
-    struct thread *thread = watched(&tid);
-
-    if (thread)
-        begin_exit(thread, (u32)arguments[0] | arguments[1] << 32);
-    return 0;
+    begin_exit(thread, (u32)arguments[0] | arguments[1] << 32);
 }
 
 INLINE void end_exit(struct thread *thread, u32 tid)
@@ -203,18 +213,9 @@ INLINE void end_exit(struct thread *thread, u32 tid)
 }
 
 // kvm_entry
-SEC("raw_tracepoint/enter")
-int enter(const u64 *arguments)
+RAW_PROGRAM(enter)
 {
-    u32 tid;
-    struct thread *thread = watched(&tid);
-
-    (void)arguments;
-    if (!thread)
-        return 0;
-    thread->events += 1;
     end_exit(thread, tid);
-    return 0;
 }
 
 // kvm_fpu(load): KVM takes the guest's registers of floating-point numbers before it enters the
@@ -281,120 +282,63 @@ INLINE void mark(struct thread *thread, u32 marks)
 }
 
 // kvm_pio(rw, port, …)
-SEC("raw_tracepoint/port")
-int port(const u64 *arguments)
+RAW_PROGRAM(port)
 {
-    u32 tid;
-    struct thread *thread = watched(&tid);
-
-    if (!thread)
-        return 0;
-    thread->events += 1;
     count(thread, tid, PORT + ((u32)arguments[0] != 0), (u32)arguments[1]);
-    return 0;
 }
 
 // kvm_mmio(type, len, gpa, …)
-SEC("raw_tracepoint/mmio")
-int mmio(const u64 *arguments)
+RAW_PROGRAM(mmio)
 {
-    u32 tid;
-    struct thread *thread = watched(&tid);
-    u64 address;
-    u32 type;
+    u32 type = (u32)arguments[0];
+    u64 address = arguments[2];
 
-    if (!thread)
-        return 0;
-    thread->events += 1;
-    type = (u32)arguments[0];
-    address = arguments[2];
     mark(thread, type == 2 && sgi_address && address == sgi_address ? IS_MMIO | IS_IPI : IS_MMIO);
     // 0 is a read that nobody has answered yet: its answer comes as 1. 2 is a write.
     if (type)
         count(thread, tid, MMIO + (type == 2), address);
-    return 0;
 }
 
 // A write that only rings a bell (an eventfd), which has no data: kvm_fast_mmio(gpa)
-SEC("raw_tracepoint/bell")
-int bell(const u64 *arguments)
+RAW_PROGRAM(bell)
 {
-    u32 tid;
-    struct thread *thread = watched(&tid);
-
-    if (!thread)
-        return 0;
-    thread->events += 1;
     mark(thread, IS_MMIO);
     count(thread, tid, MMIO + 1, arguments[0]);
-    return 0;
 }
 
 // kvm_msr(write, ecx, …)
-SEC("raw_tracepoint/msr")
-int msr(const u64 *arguments)
+RAW_PROGRAM(msr)
 {
-    u32 tid;
-    struct thread *thread = watched(&tid);
-
-    if (!thread)
-        return 0;
-    thread->events += 1;
     count(thread, tid, MSR + ((u32)arguments[0] != 0), (u32)arguments[1]);
-    return 0;
 }
 
 // A system register of Arm. A write to ICC_SGI1R_EL1, ICC_ASGI1R_EL1 or ICC_SGI0R_EL1
 // (Op0 3, Op1 0, CRn 12, CRm 11, Op2 5 to 7) is an interprocessor interrupt.
-SEC("tracepoint/sysreg")
-int sysreg(void *event)
+RECORD_PROGRAM(sysreg)
 {
-    u32 tid;
-    struct thread *thread = watched(&tid);
     u8 part[5] = {};
     u8 is_write = 0;
     u64 name;
 
-    if (!thread)
-        return 0;
-    thread->events += 1;
     bpf_probe_read_kernel(part, sizeof(part), (const char *)event + register_number_at);
     bpf_probe_read_kernel(&is_write, 1, (const char *)event + register_write_at);
     name = (u64)part[0] << 16 | part[1] << 12 | part[2] << 8 | part[3] << 4 | part[4];
     if (is_write && name >= 0x30cb5 && name <= 0x30cb7)
         mark(thread, IS_IPI);
     count(thread, tid, MSR + (is_write != 0), name);
-    return 0;
 }
 
 // The event itself says that the guest sends an interrupt to another vCPU.
-SEC("raw_tracepoint/ipi")
-int ipi(const u64 *arguments)
+RAW_PROGRAM(ipi)
 {
-    u32 tid;
-    struct thread *thread = watched(&tid);
-
-    (void)arguments;
-    if (!thread)
-        return 0;
-    thread->events += 1;
     mark(thread, IS_IPI);
-    return 0;
 }
 
 // kvm_hypercall(nr, …); KVM_HC_SEND_IPI is 10.
-SEC("raw_tracepoint/hypercall")
-int hypercall(const u64 *arguments)
+RAW_PROGRAM(hypercall)
 {
-    u32 tid;
-    struct thread *thread = watched(&tid);
-
-    if (!thread)
-        return 0;
-    thread->events += 1;
     if (arguments[0] == 10)
         mark(thread, IS_IPI);
-    return 0;
 }
 
 // Programs of tracepoints are for programs under the GPL.

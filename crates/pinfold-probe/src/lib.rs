@@ -28,7 +28,6 @@ pub mod benchmarks;
 pub mod counters;
 pub mod cpu_speed;
 pub mod cross_compile;
-pub mod exits;
 pub mod figures;
 pub mod futex_cycles;
 pub mod histogram;

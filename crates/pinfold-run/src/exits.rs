@@ -5,12 +5,10 @@
 
 mod micro;
 
+use pinfold_exits::{ExitTable, ExitsError, Statistics, VIRT_DISTRIBUTOR, VcpuThread, Watch};
+use pinfold_exits::{cost, expected};
 use pinfold_host::{Clock as _, ExitScope, ExitSource, LiveHost, SystemClock};
 use pinfold_model::{Accelerator, Figure, Finding};
-use pinfold_probe::exits::{
-    self, ExitTable, ExitsError, Statistics, VIRT_DISTRIBUTOR, VcpuThread, Watch,
-};
-use pinfold_probe::exits::{cost, expected};
 use pinfold_vm::Monitor;
 
 use crate::helper_program::HelperProgram;
@@ -84,7 +82,7 @@ fn address(text: Option<&str>) -> Result<u64, Failure> {
 impl Answer {
     /// The rows of all vCPUs together as figures, and optionally of each.
     pub fn figures(&self, per_vcpu: bool) -> Vec<Figure> {
-        let mut figures = exits::figures(&self.table);
+        let mut figures = pinfold_exits::figures(&self.table);
         let is_of_all =
             |figure: &Figure| figure.labels.get("vcpu").is_some_and(|vcpu| vcpu == "all");
         figures.retain(|figure| per_vcpu || is_of_all(figure));
@@ -153,10 +151,11 @@ pub fn of_machine(
         .filter_map(|thread| Some(VcpuThread { vcpu: thread.role.vcpu()?, task: thread.task }))
         .collect();
     let subject = vm.name.clone();
-    let mut table = match exits::look(host, &SystemClock, &threads, observation_settings.look_ns) {
-        Ok(source) => return watched(host, subject, source, observation_settings, &threads),
-        Err(error) => counted(&mut vm, observation_settings, error.into())?,
-    };
+    let mut table =
+        match pinfold_exits::look(host, &SystemClock, &threads, observation_settings.look_ns) {
+            Ok(source) => return watched(host, subject, source, observation_settings, &threads),
+            Err(error) => counted(&mut vm, observation_settings, error.into())?,
+        };
     table.findings.extend(vm.findings);
     let no_cost = Some("no kernel event is observed at level C".to_owned());
     Ok(Answer { subject, table, scope: None, no_cost, expected: Vec::new(), has_ended: false })
@@ -217,7 +216,7 @@ fn counted(
     }
     let after = statistics(monitor)?;
     let duration_ns = clock.now_ns().saturating_sub(began);
-    let mut table = exits::counted(&before, &after, duration_ns)?;
+    let mut table = pinfold_exits::counted(&before, &after, duration_ns)?;
     let finding = Finding::note("exits", format!("level C, because: {}", because.message));
     table.findings.push(match because.hint {
         Some(hint) => finding.with_hint(hint),

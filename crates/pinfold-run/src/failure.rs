@@ -2,9 +2,9 @@
 
 use pinfold_apply::{ApplyError, JournalError};
 use pinfold_emulate::SpeedError;
+use pinfold_exits::ExitsError;
 use pinfold_host::{HostError, process, with_causes};
 use pinfold_model::shown;
-use pinfold_probe::exits::ExitsError;
 use pinfold_study::RunError;
 use pinfold_study::store::StoreError;
 use pinfold_vm::VmError;

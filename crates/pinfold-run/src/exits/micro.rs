@@ -9,12 +9,12 @@ use std::process::{ChildStdin, ChildStdout};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+use pinfold_exits::cost::{self, MicroRunner};
+use pinfold_exits::expected::{WORK, expected};
+use pinfold_exits::{EventSurvey, ExitsError, VcpuThread, Watch, timed};
 use pinfold_host::process::{Child, Stdio};
 use pinfold_host::{ExitScope, LiveHost, MicroGuest, SystemClock, VcpuRun, Work};
 use pinfold_model::Tid;
-use pinfold_probe::exits::cost::{self, MicroRunner};
-use pinfold_probe::exits::expected::{WORK, expected};
-use pinfold_probe::exits::{EventSurvey, ExitsError, VcpuThread, Watch, timed};
 
 use super::Answer;
 use crate::helper_program::{Helper, HelperProgram};

@@ -11,7 +11,6 @@ use pinfold_host::{
 };
 use pinfold_model::{Accelerator, CpuSet, Figure, Finding, PuId, Role, TaskId, Unit};
 use pinfold_probe::counters::{self, Counting, Outcome, Quantity, RoleCounters};
-use pinfold_probe::exits;
 use pinfold_probe::locks::{self, Locks, LocksError, Watching};
 use pinfold_study::study::{ABSENT, APPLY, FINDING, Probe, TrialError, TrialResult};
 
@@ -248,7 +247,7 @@ fn finding_figure(findings: &[Finding]) -> Figure {
 }
 
 /// The observation of the exits of a guest's vCPUs during a trial, or why it is not possible.
-pub struct Exits(Result<exits::Watch, String>);
+pub struct Exits(Result<pinfold_exits::Watch, String>);
 
 impl Exits {
     /// Starts the observation, if it was requested.
@@ -267,13 +266,16 @@ impl Exits {
             let why = "a guest in QEMU's translator (TCG) makes no exits";
             return Some(Self(Err(why.to_owned())));
         }
-        let vcpus: Vec<exits::VcpuThread> = threads
+        let vcpus: Vec<pinfold_exits::VcpuThread> = threads
             .iter()
-            .filter_map(|(task, role)| Some(exits::VcpuThread { vcpu: role.vcpu()?, task: *task }))
+            .filter_map(|(task, role)| {
+                Some(pinfold_exits::VcpuThread { vcpu: role.vcpu()?, task: *task })
+            })
             .collect();
         let clock = &SystemClock;
-        let watch = exits::look(host, clock, &vcpus, LOOK_NS)
-            .and_then(|source| exits::Watch::begin(host, clock, exits::timed(source), &vcpus));
+        let watch = pinfold_exits::look(host, clock, &vcpus, LOOK_NS).and_then(|source| {
+            pinfold_exits::Watch::begin(host, clock, pinfold_exits::timed(source), &vcpus)
+        });
         Some(Self(watch.map_err(|error| error.to_string())))
     }
 
@@ -285,7 +287,7 @@ impl Exits {
         match table {
             Err(why) => vec![absent(Probe::Exits.name(), Unit::Count, &why)],
             Ok(table) => {
-                let mut figures = exits::figures(&table);
+                let mut figures = pinfold_exits::figures(&table);
                 figures.retain(|figure| figure.labels.get("vcpu").is_some_and(|it| it == "all"));
                 for figure in &mut figures {
                     figure.labels.remove("vcpu");

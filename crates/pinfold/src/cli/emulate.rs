@@ -59,7 +59,7 @@ pub struct UpArgs {
     #[arg(long)]
     pub share_housekeeping: bool,
     /// Plan as if the host had no other owners of CPUs; `pinfold claims` shows them
-    #[arg(long)]
+    #[arg(long, env = "PINFOLD_IGNORE_CLAIMS", hide_env_values = true)]
     pub ignore_claims: bool,
 }
 

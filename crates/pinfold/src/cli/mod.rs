@@ -257,7 +257,7 @@ pub struct PlacementArgs {
     #[arg(long, value_name = "CPUS", default_value = "", hide_default_value = true)]
     pub avoid: String,
     /// Plan as if the host had no other owners of CPUs; `pinfold claims` shows them
-    #[arg(long)]
+    #[arg(long, env = "PINFOLD_IGNORE_CLAIMS", hide_env_values = true)]
     pub ignore_claims: bool,
     /// Exclude these tasks from the CPUs that the plan reserves
     #[arg(long, value_name = "SCOPE", default_value = "none")]

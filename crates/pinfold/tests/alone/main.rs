@@ -7,6 +7,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod claims;
+mod groups;
 mod leftovers;
 mod readme;
 mod signals;

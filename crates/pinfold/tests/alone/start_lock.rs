@@ -16,7 +16,7 @@ struct Starts {
 
 impl Starts {
     fn new() -> Self {
-        let sandbox = Sandbox::new();
+        let sandbox = Sandbox::with_claims();
         let state = sandbox.path("state");
         StateDir::open(&state).expect("a state");
         let journals = StateDir::open(&format!("{state}/journal")).expect("journals");

@@ -53,16 +53,26 @@ pub fn pinfold<A: AsRef<std::ffi::OsStr>>(words: impl IntoIterator<Item = A>) ->
 pub struct Sandbox {
     folder: tempfile::TempDir,
     has_cache: bool,
+    has_claims: bool,
 }
+
+/// Placements of other tests are claims, whatever state directory they have.
+const WITHOUT_CLAIMS: &str = "PINFOLD_IGNORE_CLAIMS";
 
 impl Sandbox {
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().expect("a folder"), has_cache: false }
+        let folder = tempfile::tempdir().expect("a folder");
+        Self { folder, has_cache: false, has_claims: false }
     }
 
     /// One in which no file of the user's cache is read or written either.
     pub fn with_cache() -> Self {
         Self { has_cache: true, ..Self::new() }
+    }
+
+    /// One in which plans avoid the CPUs of others, as they do for users.
+    pub fn with_claims() -> Self {
+        Self { has_claims: true, ..Self::new() }
     }
 
     /// The path of the directory.
@@ -92,6 +102,7 @@ impl Sandbox {
         let state = self.path("state");
         let words = [&["--state-dir", &state], words].concat();
         let spawn = Spawn::new(PINFOLD).args(words).stdin(Stdio::Null);
+        let spawn = if self.has_claims { spawn } else { spawn.env(WITHOUT_CLAIMS, "true") };
         if self.has_cache { spawn.env("XDG_CACHE_HOME", &self.path("cache")) } else { spawn }
     }
 
@@ -116,7 +127,8 @@ impl Sandbox {
     /// Runs it as a part of another command line, which leads to another view of the host.
     pub fn run_by(&self, wrap: &[&str], words: &[&str]) -> Output {
         let state = self.path("state");
-        run("env", [wrap, &[PINFOLD, "--state-dir", &state], words].concat())
+        let own = format!("{WITHOUT_CLAIMS}={}", !self.has_claims);
+        run("env", [&[own.as_str()], wrap, &[PINFOLD, "--state-dir", &state], words].concat())
     }
 
     /// What it prints, if it succeeds.

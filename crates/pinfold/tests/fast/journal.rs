@@ -17,7 +17,7 @@ struct TestJournals {
 
 impl TestJournals {
     fn new() -> Self {
-        let sandbox = Sandbox::new();
+        let sandbox = Sandbox::with_claims();
         StateDir::open(&sandbox.path("state")).expect("a state");
         let journals = StateDir::open(&sandbox.path("state/journal")).expect("journals");
         Self { sandbox, journals }

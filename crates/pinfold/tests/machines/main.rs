@@ -9,7 +9,6 @@ mod common;
 mod elsewhere;
 mod end_waiter;
 mod exits;
-mod groups;
 mod guard;
 mod interrupted;
 mod measure;

@@ -1,13 +1,13 @@
 //! The table of exits as text and as JSON.
 
+use pinfold_exits::{AddressRow, ExitTable, Kind, Row, Vcpu};
 use pinfold_host::Address;
-use pinfold_probe::exits::{AddressRow, ExitTable, Kind, Row, Vcpu};
 use pinfold_report::format;
 use serde_json::{Value, json};
 
 use crate::cli::exits::ExitsHow;
 use crate::{output, screen};
-use pinfold_probe::exits::expected::Expected;
+use pinfold_exits::expected::Expected;
 use pinfold_run::exits::Answer;
 
 /// Number of addresses of each kind that are shown for the micro-guest.
@@ -154,7 +154,7 @@ fn cost(answer: &Answer) -> String {
         let why = answer.no_cost.as_deref().unwrap_or("it was not requested");
         return format!("\n\nthe overhead was not measured here: {why}");
     };
-    let interval = |of: &pinfold_probe::exits::cost::Interval| {
+    let interval = |of: &pinfold_exits::cost::Interval| {
         let micro = |ns: f64| three(ns / 1e3);
         format!("{} µs ({} to {})", micro(of.median), micro(of.low), micro(of.high))
     };
@@ -189,7 +189,7 @@ fn cost(answer: &Answer) -> String {
 pub fn json(answer: &Answer) -> Value {
     let table = &answer.table;
     let cost = table.cost.as_ref().map(|cost| {
-        let interval = |of: &pinfold_probe::exits::cost::Interval| {
+        let interval = |of: &pinfold_exits::cost::Interval| {
             json!({"median_ns": of.median, "low_ns": of.low, "high_ns": of.high})
         };
         json!({

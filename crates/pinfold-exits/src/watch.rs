@@ -1,108 +1,12 @@
-//! VM exits: number, type, duration, and the accessed addresses.
-//!
-//! The table is that of Crăciun 2016: for each type of exit the count, rate, shortest, longest,
-//! mean and total time, standard deviation and share, together with the time in the guest and the
-//! time without a CPU. The source of the data is its *level*. It is chosen by which events fire,
-//! not by which exist:
-//!
-//! | level | source | content |
-//! |---|---|---|
-//! | A | `kvm_exit`, `kvm_entry` | each exit of the processor |
-//! | B | `kvm_userspace_exit`, `kvm_fpu` | exits to user space (the emulator) |
-//! | C | QMP `query-stats` | counts, no times |
-//!
-//! A [`EventSurvey`] determines the level, a [`Watch`] records the table ([`table`]). The kernel
-//! pairs and sums the events ([`pinfold_host::ExitCounter`]); [`cost`] measures the overhead. The
-//! time that the processor itself needs to leave and enter the guest is outside of both events and
-//! in no number.
+//! Observes the exits of a running machine: a short survey of the events that fire, then the table.
 
-pub mod cost;
-mod error;
-pub mod expected;
-mod figures;
-mod names;
-mod statistics;
-pub mod table;
+use pinfold_host::{Clock, ExitCounter, ExitScope, ExitSource, Host, ThreadExits, paths, process};
+use pinfold_model::Tid;
 
-pub use error::ExitsError;
-pub use figures::figures;
-pub use names::{Architecture, name};
-pub use statistics::{Statistics, counted};
-pub use table::{AddressRow, ExitTable, Kind, Row, Times, Vcpu};
-
-use pinfold_host::{
-    Clock, ExitCounter, ExitScope, ExitSource, Host, HostError, ThreadExits, paths, process,
-};
-use pinfold_model::{TaskId, Tid};
-
-/// Guest-physical address of the distributor of a GICv2 in QEMU's machine `virt`.
-pub const VIRT_DISTRIBUTOR: u64 = 0x0800_0000;
-
-/// Source of the data about exits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// `kvm_exit` and `kvm_entry`.
-    A,
-    /// `kvm_userspace_exit` and `kvm_fpu`.
-    B,
-    /// QMP `query-stats`.
-    C,
-}
-
-impl Level {
-    /// Letter of the level.
-    #[must_use]
-    pub fn letter(self) -> &'static str {
-        match self {
-            Level::A => "A",
-            Level::B => "B",
-            Level::C => "C",
-        }
-    }
-
-    /// What the level includes and lacks, as a sentence.
-    #[must_use]
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Level::A => {
-                "each exit of the processor, from kvm_exit to kvm_entry; what the processor itself \
-                 takes to leave and enter the guest is not seen"
-            }
-            Level::B => {
-                "exits that reach the emulator, from kvm_userspace_exit to the next kvm_fpu; exits \
-                 that KVM answers itself are within GUEST_AND_KVM, because kvm_exit does not fire here"
-            }
-            Level::C => {
-                "counts of KVM's own statistics (QMP query-stats), without any times, because no \
-                 tracepoint fires here or may be used"
-            }
-        }
-    }
-}
-
-impl From<ExitSource> for Level {
-    fn from(source: ExitSource) -> Self {
-        match source {
-            ExitSource::Hardware => Level::A,
-            ExitSource::Userspace => Level::B,
-        }
-    }
-}
-
-/// A vCPU that is observed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VcpuThread {
-    /// Index of the vCPU.
-    pub vcpu: u32,
-    /// Thread of the vCPU.
-    pub task: TaskId,
-}
-
-/// Only exits and their times, which has the lowest overhead.
-#[must_use]
-pub fn timed(source: ExitSource) -> ExitScope {
-    ExitScope { source, addresses: false, distributor: VIRT_DISTRIBUTOR }
-}
+use crate::error::ExitsError;
+use crate::level::{VcpuThread, timed};
+use crate::names::Architecture;
+use crate::table::{self, ExitTable};
 
 fn tids(threads: &[VcpuThread]) -> Vec<Tid> {
     threads.iter().map(|thread| thread.task.tid).collect()
@@ -202,7 +106,7 @@ pub fn look(
 
 /// The kernel's events have process ids of the initial PID namespace, so this process must be in
 /// it.
-fn require_initial_namespace(host: &dyn Host) -> Result<(), ExitsError> {
+pub(crate) fn require_initial_namespace(host: &dyn Host) -> Result<(), ExitsError> {
     // The inode number is fixed in the kernel: `PROC_PID_INIT_INO`.
     const FIRST: &str = "pid:[4026531836]";
     match host.link(&paths::own_pid_namespace()) {
@@ -287,12 +191,3 @@ impl Watch {
         Ok(table)
     }
 }
-
-impl From<HostError> for ExitsError {
-    fn from(error: HostError) -> Self {
-        ExitsError::Host(error)
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -2,8 +2,9 @@
 
 use std::io::Read;
 use std::ops::Deref;
+use std::sync::MutexGuard;
 
-use crate::common::{Checked as _, PINFOLD, Sandbox, assert_parts, run, skip, until};
+use crate::common::{Checked as _, PINFOLD, Sandbox, assert_parts, run, skip, take_turn, until};
 use pinfold_host::process::{self, Child, Signaled, Stdio};
 use pinfold_host::{Host, LiveHost, files};
 use pinfold_model::Tid;
@@ -11,6 +12,7 @@ use pinfold_model::Tid;
 struct TestGroup {
     sandbox: Sandbox,
     host: LiveHost,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Deref for TestGroup {
@@ -23,7 +25,9 @@ impl Deref for TestGroup {
 
 impl TestGroup {
     fn new() -> Self {
-        Self { sandbox: Sandbox::new(), host: LiveHost::new().expect("a host") }
+        let turn = take_turn();
+        let host = LiveHost::new().expect("a host");
+        Self { sandbox: Sandbox::with_claims(), host, _turn: turn }
     }
 
     /// The CPUs that a thread of a file's process may use, if the file has its number.

@@ -9,7 +9,7 @@
 
 use pinfold_host::{Clock, ExitCounter, ExitScope, Host, VcpuRun, Work};
 
-use super::ExitsError;
+use crate::error::ExitsError;
 
 /// Number of pairs of blocks.
 const PAIRS: usize = 15;
@@ -238,8 +238,8 @@ mod tests {
             }
         };
         let work = Work { out: 5, ..Work::default() };
-        let thread = super::super::VcpuThread { vcpu: 0, task: task(&host) };
-        let look = match super::super::EventSurvey::begin(&host, &[thread]) {
+        let thread = crate::VcpuThread { vcpu: 0, task: task(&host) };
+        let look = match crate::EventSurvey::begin(&host, &[thread]) {
             Ok(look) => look,
             Err(error) => {
                 println!("skipped: {error}");
@@ -249,7 +249,7 @@ mod tests {
         guest.run(work).unwrap();
         let source = look.fired().unwrap().expect("some of the events fire");
         drop(look);
-        let scope = super::super::timed(source);
+        let scope = crate::timed(source);
         let cost = measure(&host, &SystemClock, scope, &mut guest).unwrap();
         assert!(cost.events_per_exit >= 2.0, "{cost:?}");
         assert!(cost.per_event_ns.low <= cost.per_event_ns.median, "{cost:?}");

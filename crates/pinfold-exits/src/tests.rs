@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Address, DurationStats, ExitKey, SnapshotHost};
+use pinfold_host::{Address, DurationStats, ExitKey, ExitSource, SnapshotHost, ThreadExits, paths};
 
-use super::table::{Origin, Watched, missed, table};
+use crate::watch::require_initial_namespace;
+
 use super::*;
+use crate::table::{Origin, Watched, missed, table};
 
 fn sums(values: &[u64]) -> DurationStats {
     DurationStats {

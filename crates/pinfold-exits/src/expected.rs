@@ -2,7 +2,8 @@
 
 use pinfold_host::Work;
 
-use super::{ExitTable, Level};
+use crate::level::Level;
+use crate::table::ExitTable;
 
 /// The work that is requested.
 pub const WORK: Work = Work { cpuid: 500, rdmsr: 500, out: 1_000, mmio: 200 };

@@ -15,8 +15,9 @@ use std::collections::BTreeMap;
 use pinfold_model::Finding;
 use serde_json::Value;
 
-use super::table::{ExitTable, Kind, Row, Vcpu};
-use super::{ExitsError, Level};
+use crate::error::ExitsError;
+use crate::level::Level;
+use crate::table::{ExitTable, Kind, Row, Vcpu};
 
 /// The counter of all exits.
 const ALL: &str = "exits";

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{Family, Figure, Unit};
 
-use super::table::{ASLEEP, ExitTable, Kind, PREEMPTED, Row, Vcpu};
+use crate::table::{ASLEEP, ExitTable, Kind, PREEMPTED, Row, Vcpu};
 
 /// One figure for each number of each row, of all vCPUs together and of each. Labels: `type`,
 /// `vcpu` (an index, or `all`), `level` and `statistic` (`count`, `per-second`, `mean`, `shortest`,

@@ -141,6 +141,12 @@ fn lockdown(host: &dyn Host) -> Option<String> {
     rest.split_once(']').map(|(mode, _)| mode.to_owned())
 }
 
+impl From<HostError> for ExitsError {
+    fn from(error: HostError) -> Self {
+        ExitsError::Host(error)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io;

@@ -6,8 +6,9 @@ use pinfold_host::{Address, DurationStats, ExitSource, ThreadExits};
 use pinfold_model::Finding;
 use pinfold_model::text::{agree, counted};
 
-use super::names::{self, Architecture};
-use super::{Level, cost::Cost};
+use crate::cost::Cost;
+use crate::level::Level;
+use crate::names::{self, Architecture};
 
 /// Name of the row of [`Kind::Preempted`].
 pub(super) const PREEMPTED: &str = "DESCHEDULED: preempted";

@@ -1,14 +1,12 @@
 //! The owners of CPUs, as the program shows and respects them.
 
-#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
-
 use pinfold_host::files;
 use pinfold_host::process::{Output, capture};
 use serde_json::Value;
 
-const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+use crate::common::{MINUTE_NS, PINFOLD, take_turn};
+
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples");
-const MINUTE_NS: u64 = 60_000_000_000;
 
 fn pinfold(words: &[&str]) -> Output {
     let state = concat!("PINFOLD_STATE_DIR=", env!("CARGO_TARGET_TMPDIR"), "/claims-state");
@@ -28,6 +26,7 @@ fn json(words: &[&str]) -> Value {
 
 #[test]
 fn a_captured_host_has_its_owners() {
+    let _turn = take_turn();
     let found = json(&["claims", "--json", "--input", &example("kubernetes-ovs")]);
     assert_eq!(found["cpus"]["owned"], "2-7,16-17");
     assert_eq!(found["cpus"]["preferred"], "16-31");
@@ -55,6 +54,7 @@ fn a_captured_host_has_its_owners() {
 
 #[test]
 fn plans_avoid_what_others_own_unless_told_otherwise() {
+    let _turn = take_turn();
     let plan = ["plan", "-s", "low-latency", "--vm", "name=new,vcpus=4", "--json", "--input"];
     let path = example("kubernetes-ovs");
     let plan = [&plan[..], &[path.as_str()]].concat();
@@ -78,6 +78,7 @@ fn plans_avoid_what_others_own_unless_told_otherwise() {
 
 #[test]
 fn a_capture_of_this_host_has_its_claims_without_names() {
+    let _turn = take_turn();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("host.capture").to_string_lossy().into_owned();
     let captured = pinfold(&["topo", "--capture"]);
@@ -94,6 +95,7 @@ fn a_capture_of_this_host_has_its_claims_without_names() {
 
 #[test]
 fn hostile_files_are_findings_and_their_names_have_no_effect() {
+    let _turn = take_turn();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("host.capture").to_string_lossy().into_owned();
     let check = |more: &str, parts: &[&str]| {
@@ -127,6 +129,7 @@ fn hostile_files_are_findings_and_their_names_have_no_effect() {
 
 #[test]
 fn masks_are_read_wherever_a_list_is() {
+    let _turn = take_turn();
     let input = "package:1 l3:4 core:8 pu:2";
     let plan = |avoid: &str| {
         pinfold(&[
