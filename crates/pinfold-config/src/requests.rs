@@ -124,10 +124,10 @@ fn check_name(name: &str, at: usize) -> Result<(), Fault> {
         None if name.is_empty() => "it is empty".to_owned(),
         None => return Ok(()),
         Some(c) if c.is_whitespace() && !c.is_control() => "it has a blank".to_owned(),
-        Some(c) if c.is_control() => "it has a control character".to_owned(),
+        Some(c) if c.is_control() => "it contains a control character".to_owned(),
         Some(c) => format!("it has the character {c:?}"),
     };
-    Err(Fault::new(at, format!("the name {name:?} cannot be used: {why}"))
+    Err(Fault::new(at, format!("invalid name {name:?}: {why}"))
         .with_hint("use letters, digits, `-`, `_` and `.`"))
 }
 

@@ -279,7 +279,7 @@ impl Plan {
         all.retain(|thread| thread.role.is_called(&policy.role));
         if all.is_empty() {
             let (role, known) = (&policy.role, known.join(", "));
-            return Err(format!("no thread is called {role:?}; there are {known}"));
+            return Err(format!("there is no thread {role:?}; the threads are {known}"));
         }
         for thread in all {
             thread.policy = Some(policy.policy);

@@ -49,7 +49,7 @@ pub enum PlanError {
         asked: u32,
     },
     /// A device in the request does not exist or is not usable.
-    #[error("cannot plan for the device {device}: {why}")]
+    #[error("cannot plan for {device}: {why}")]
     Device {
         /// The device as requested.
         device: String,

@@ -19,7 +19,9 @@ pub(super) fn read(text: &str, at: usize) -> Result<Attach, Fault> {
             Some(below) if below.split('/').any(|part| matches!(part, "" | "." | "..")) => {
                 wrong("a part of its path is empty, . or ..")
             }
-            Some(_) if path.chars().any(char::is_control) => wrong("it has a control character"),
+            Some(_) if path.chars().any(char::is_control) => {
+                wrong("it contains a control character")
+            }
             Some(_) => Ok(Attach::Group(path.to_owned())),
         };
     }

@@ -184,7 +184,7 @@ fn gave_way(merged: &crate::Merged, why: &str, old: &str, new: &str) {
     let (_, after) = text.split_once(&comment).unwrap_or_else(|| panic!("no {comment} in\n{text}"));
     assert!(after.trim_start().starts_with(new), "{new} is not behind {comment} in\n{text}");
     assert_eq!(text.matches(old).count(), 1, "in the comment alone:\n{text}");
-    let note = format!("{old} was exchanged: {why}");
+    let note = format!("{old} was replaced: {why}");
     assert!(merged.notes.iter().any(|one| one.ends_with(&note)), "{:?}", merged.notes);
 }
 
@@ -292,7 +292,7 @@ fn half_a_cputune_is_refused() {
     check_tune("<vcpupin cpuset='0'/>", "line 4, column 3: <vcpupin> has no vcpu");
     check_tune(
         "<vcpupin vcpu='x' cpuset='0'/>",
-        "line 4, column 3: vcpu=\"x\" of <vcpupin> is not a number that fits",
+        "line 4, column 3: <vcpupin> vcpu=\"x\": not a valid number",
     );
     check_tune(
         "<vcpupin vcpu='0' cpuset='0'/>\n  <vcpupin vcpu='0' cpuset='1'/>",

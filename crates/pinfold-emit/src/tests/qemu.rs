@@ -37,11 +37,15 @@ fn has(argv: &[&str], expected: &[&str], absent: &[&str]) {
 fn the_plan_takes_the_place_of_the_commands_own_options() {
     has(
         &["qemu", "-smp", "8,maxcpus=16", "-m", "1G"],
-        &["-smp 3,sockets=1,cores=3,threads=1", "# Your `-smp 8,maxcpus=16` gave way", "-m 1G"],
+        &[
+            "-smp 3,sockets=1,cores=3,threads=1",
+            "guest topology replaces your `-smp 8,maxcpus=16`",
+            "-m 1G",
+        ],
         &["    -smp 8"],
     );
     has(&["qemu", "--smp", "2", "-smp", "4"], &["`-smp 2`", "`-smp 4`"], &["--smp"]);
-    has(&["qemu", "-daemonize"], &["# Your `-daemonize` was taken out"], &["    -daemonize"]);
+    has(&["qemu", "-daemonize"], &["# Your `-daemonize` was removed"], &["    -daemonize"]);
     has(&["qemu", "-smp"], &["-smp 3,"], &[]);
     has(&["qemu"], &["stays_stopped=no", "vcpus=3", "isolates=yes"], &[]);
     has(&["qemu", "-S"], &["stays_stopped=yes"], &[]);
@@ -158,7 +162,7 @@ fn a_wrapper_keeps_its_options() {
     );
     has(
         &["env", "-S", "A=1 qemu-system-x86_64 -S -smp 8"],
-        &["set -- env A=1 qemu-system-x86_64 \\\n    -S \"$@\"", "`-smp 8` gave way"],
+        &["set -- env A=1 qemu-system-x86_64 \\\n    -S \"$@\"", "replaces your `-smp 8`"],
         &["stays_stopped=no"],
     );
 }

@@ -87,7 +87,7 @@ fn parameters_that_are_there_are_replaced_or_left() {
     let mut booted = topology.clone();
     booted.boot_parameters = line(&text).split(' ').map(str::to_owned).collect();
     let text = cmdline(&made("realtime", 2, &topology), &booted);
-    assert!(text.contains("boots with all of this line already"), "{text}");
+    assert!(text.contains("already boots with all of these parameters"), "{text}");
     let profile = tuned(&made("realtime", 2, &topology), &topology);
     assert!(
         profile.contains("boots with isolcpus=domain,managed_irq,4-7,12-15 nohz_full="),
@@ -109,7 +109,7 @@ fn the_cores_of_an_explanation_add_up() {
         "{isolated}"
     );
     let offline = text("half-offline-smt.capture", "realtime", 3);
-    assert!(offline.contains("CPUs 5,7 are offline: the kernel does not show"), "{offline}");
+    assert!(offline.contains("CPUs 5,7 are offline: the kernel does not report"), "{offline}");
     for (name, topology) in &pinfold_samples::hosts() {
         let request = Request::vm("vm", VcpuCount::Exactly(1));
         let Ok(layout) = plan("realtime", topology, &request) else { continue };

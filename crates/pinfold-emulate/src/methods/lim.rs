@@ -117,7 +117,10 @@ impl Emulation for Lim<'_> {
                 vnode: self.vnode.clone(),
                 method: Method::Lim,
                 speed: *speed,
-                why: format!("it slows processes, not cores, but CPU {pu} has the speed {other}"),
+                why: format!(
+                    "it slows whole processes, so all cores need the same speed, but CPU \
+                              {pu} has the speed {other}"
+                ),
                 hint: "give all cores the same speed, or use stall".to_owned(),
             });
         }

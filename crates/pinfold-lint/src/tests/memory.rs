@@ -79,7 +79,7 @@ fn one_node_needs_no_cells() {
     }
     let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
     let script = qemu(&layout, &topology, &parse(&words("qemu -m 32"))).unwrap();
-    holds(&script, &["Your -m gave way", "-machine memory-backend=pinfold-mem0"]);
+    holds(&script, &["bytes replace your -m", "-machine memory-backend=pinfold-mem0"]);
     let own = qemu(&layout, &topology, &parse(&words("qemu -m 1G -numa node,memdev=x"))).unwrap();
     holds(&own, &["your own memory backends are left as they are", "-m 1G"]);
     assert!(!own.contains("pinfold-mem0"));
@@ -91,7 +91,7 @@ fn what_cannot_be_bound_is_stated() {
     let (mut layout, topology) = placed(4, &[0, 1], Some(1 << 30));
     let xml = "<domain type='qemu'><vcpu>4</vcpu></domain>";
     let error = libvirt_into(xml, one(&layout), &topology).unwrap_err();
-    assert!(error.why.contains("cannot be shared out to 2 NUMA cells"), "{error}");
+    assert!(error.why.contains("cannot be divided among 2 NUMA cells"), "{error}");
     if let Some(memory) = &mut layout.vnodes[0].memory {
         memory.bytes = None;
     }

@@ -142,7 +142,7 @@ fn quotas_of_pinned_threads() {
     check_on(&i7_4790k().build(), &floating, &[]);
     let found = diagnostics(&i7_4790k().build(), &domain("<quota>50000</quota>", ""));
     assert_eq!(found[0].what, "each vCPU may run for 50 ms of each 100 ms");
-    assert_eq!(found[0].instead, ["take out <quota>"]);
+    assert_eq!(found[0].instead, ["remove <quota>"]);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn emulated_devices() {
     let both = "<controller type='usb' index='0' model='qemu-xhci'/>\
                 <controller type='usb' index='1' model='piix3-uhci'/>";
     let found = diagnostics_of(&domain("", &devices(both)), "usb-not-xhci");
-    assert!(found.instead[0].starts_with("take them out"), "{found:?}");
+    assert!(found.instead[0].starts_with("remove them"), "{found:?}");
     check("", &devices(&disk("disk", "virtio")), &["disk-without-iothread"]);
     check("", &devices("<controller type='usb' model='ich9-ehci1'/>"), &["usb-not-xhci"]);
     check("", &devices("<controller type='usb' model='qemu-xhci'/>"), &[]);

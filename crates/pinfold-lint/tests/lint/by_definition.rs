@@ -42,7 +42,9 @@ fn the_file_of_a_named_strategy_says_so_and_another_does_not() {
             continue;
         };
         assert_eq!(finding.severity, Severity::Note, "{strategy}");
-        assert!(finding.text.ends_with(&format!("{strategy} is defined to place threads so")));
+        assert!(
+            finding.text.ends_with(&format!("{strategy} places threads this way by definition"))
+        );
         let of_plan = lint(&Layout::of_plan(&layout, "plan"), &topology);
         assert!(
             of_plan.iter().all(|diagnostic| diagnostic.severity <= Severity::Note),

@@ -31,22 +31,22 @@ fn followed(hint: &str, strategy: &str, request: &Request) -> Vec<(String, Reque
     let own = |vcpus| (strategy.to_owned(), with_vcpus(request, vcpus));
     let other = |name: &str| (name.to_owned(), request.clone());
     match words.as_slice() {
-        ["ask", "for", "at", "most", count, unit @ ("GiB" | "MiB"), ..] => {
+        ["request", "at", "most", count, unit @ ("GiB" | "MiB"), ..] => {
             let shift = if *unit == "GiB" { 30 } else { 20 };
             let mut less = request.clone();
             let bytes = u64::from(number(count).expect("a number")) << shift;
             less.vnodes[0].memory = Some(MemoryRequest { bytes, page_bytes: None });
             vec![(strategy.to_owned(), less)]
         }
-        ["ask", "for", "at", "most", count, "vCPU" | "vCPUs", rest @ ..] => {
+        ["request", "at", "most", count, "vCPU" | "vCPUs", rest @ ..] => {
             let mut all = vec![own(number(count).expect("a number"))];
             if let ["or", "use", name, ..] = rest {
                 all.push(other(name));
             }
             all
         }
-        ["ask", "for", count, "vCPU" | "vCPUs"] => vec![own(number(count).expect("a number"))],
-        ["ask", "for", fewer, "or", more, "vCPUs"] => {
+        ["request", count, "vCPU" | "vCPUs"] => vec![own(number(count).expect("a number"))],
+        ["request", fewer, "or", more, "vCPUs"] => {
             [fewer, more].map(|count| own(number(count).expect("a number"))).to_vec()
         }
         ["-s", name, "runs", ..] | [name, "gives", ..] | ["use", name, "which", ..] => {

@@ -230,7 +230,7 @@ fn memory_that_is_not_bound_is_bound_where_it_fits_and_the_pins_stay() {
     let topology = dual();
     for (gib, line, nodes) in [
         (8, "<memory mode='strict' nodeset='0'/>", ""),
-        (20, "<memory mode='interleave' nodeset='0-1'/>", "nodes 0, 1 hold it"),
+        (20, "<memory mode='interleave' nodeset='0-1'/>", "nodes 0, 1 are needed"),
     ] {
         let xml = unbound(gib);
         let found = worse(&[&xml], &topology);

@@ -80,13 +80,13 @@ fn no_group_gets_fewer_cpus_in_silence() {
                     assert_ne!(strategy.name, "auto", "{name}");
                     let found = layout.findings.iter().find(|one| one.subject == "fewer CPUs");
                     let text = found.map(ToString::to_string).unwrap_or_default();
-                    assert!(text.contains(&format!("asks for {too_many} cores")), "{at}: {text}");
+                    assert!(text.contains(&format!("requests {too_many} cores")), "{at}: {text}");
                 }
                 Err(error) => {
                     let text = error.to_string();
                     assert!(
-                        text.contains(&format!("{too_many} were asked for"))
-                            || text.contains("cannot work"),
+                        text.contains(&format!("asks for {too_many}"))
+                            || text.contains("cannot use"),
                         "{at}: {text}"
                     );
                     let hint = error.hint().unwrap_or_default();

@@ -112,7 +112,7 @@ fn a_vcpu_beyond_the_number_and_none_at_all_are_refused() {
     };
     check(
         domain(&CpuSet::first_n(1), 2, "").replace("id='1'", "id='9'"),
-        "vCPU 9 exceeds the 2 vCPUs of <vcpu>",
+        "vCPU 9 does not exist: <vcpu> has 2",
     );
     check(
         domain(&CpuSet::first_n(1), 1, "").replace("enabled='yes'", "enabled='no'"),

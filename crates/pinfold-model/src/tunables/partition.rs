@@ -48,7 +48,7 @@ pub static TUNABLE: Tunable = Tunable {
         ("tuned", Say::Nothing("no plugin for cpuset partitions")),
         (
             "proxmox",
-            Say::Nothing("Proxmox starts the machine in a scope that is no cpuset partition"),
+            Say::Nothing("Proxmox starts the machine in a scope that is not a cpuset partition"),
         ),
         (
             "kubevirt",

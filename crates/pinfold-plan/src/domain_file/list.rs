@@ -65,7 +65,9 @@ fn number(text: &str, limit: u32) -> Result<(u32, &str), String> {
     }
     match number.parse::<u32>() {
         Ok(number) if number < limit => Ok((number, blanks(rest))),
-        Ok(_) | Err(_) => Err(format!("{number} exceeds libvirt's limit, {limit}")),
+        Ok(_) | Err(_) => {
+            Err(format!("{number} is too large: libvirt allows numbers below {limit}"))
+        }
     }
 }
 
@@ -102,15 +104,15 @@ mod tests {
         check("1,^1", "empty");
         check("^2", "empty");
         check("1-8,^3-5", "^N, not ^N-M");
-        check("8-3", "backwards");
-        check("0-7:2", "no step");
-        check("0-7:2/4", "no step");
+        check("8-3", "descending");
+        check("0-7:2", "not support a step");
+        check("0-7:2/4", "not support a step");
         check("1,,2", "missing");
         check("^^3", "missing");
         check("0-", "missing");
         check("1;2", "neither a number nor a comma");
-        check("16384", "beyond libvirt's 16384");
-        check("99999999999", "beyond libvirt's 16384");
-        check("0-3,^16384", "beyond");
+        check("16384", "numbers below 16384");
+        check("99999999999", "numbers below 16384");
+        check("0-3,^16384", "too large");
     }
 }

@@ -227,7 +227,7 @@ fn existing_vcpus(root: Node<'_, '_>, count: u32) -> Result<CpuSet, DomainError>
     for node in children(root, "vcpus").flat_map(|vcpus| children(vcpus, "vcpu")) {
         let id = number(node, "id")?;
         if id >= count {
-            return Err(error_at(node, format!("vCPU {id} exceeds the {count} vCPUs of <vcpu>")));
+            return Err(error_at(node, format!("vCPU {id} does not exist: <vcpu> has {count}")));
         }
         match node.attribute("enabled") {
             Some("yes") => existing.insert(PuId(id)),

@@ -173,7 +173,7 @@ mod tests {
     fn of_reasons_that_differ_in_numbers_the_first_is_written() {
         let check = |reasons: &[&str], expected: &str| assert_eq!(merged(reasons), expected);
         let cores = ["CPU 0 of core 0 (L3 0, 96 MiB)", "CPU 16 of core 0 (L3 0, 96 MiB)"];
-        check(&cores, "CPU 0 of core 0 (L3 0, 96 MiB); the others likewise");
+        check(&cores, "CPU 0 of core 0 (L3 0, 96 MiB); the same for the others");
         check(&["one"], "one");
         check(&["on 0-3 at 2.5 GHz", "on 0-3 at 2.5 GHz"], "on 0-3 at 2.5 GHz");
         assert_eq!(skeleton(cores[0]), skeleton(cores[1]));

@@ -275,8 +275,18 @@ fn vcpu_reason(
     let with_vcpus = siblings.intersection(carried);
     let sharing = match (siblings.is_empty(), with_vcpus.is_empty()) {
         (true, _) => "it has no sibling".to_owned(),
-        (false, false) => format!("its sibling, {}, has a {unit} too", pus_text(&with_vcpus)),
-        (false, true) => format!("its sibling, {}, has none", pus_text(&siblings)),
+        (false, false) => format!(
+            "its {}, {}, {} a {unit} too",
+            verb(&with_vcpus, "sibling", "siblings"),
+            pus_text(&with_vcpus),
+            verb(&with_vcpus, "has", "have")
+        ),
+        (false, true) => format!(
+            "its {}, {}, {} none",
+            verb(&siblings, "sibling", "siblings"),
+            pus_text(&siblings),
+            verb(&siblings, "has", "have")
+        ),
     };
     let near = if choice {
         format!("chosen because it is near the cores of the other {unit}s")

@@ -77,7 +77,7 @@ fn idle_cores_next_to_siblings_are_named() {
     assert!(finds(
         &layout,
         "idle cores",
-        "8 vCPUs lie on 4 cores as siblings, and 3 more cores are"
+        "8 vCPUs are on siblings of 4 cores, and 3 more cores are"
     ));
     let found = layout.findings.iter().find(|finding| finding.subject == "idle cores").unwrap();
     assert!(found.hint.as_ref().unwrap().starts_with("`--vcpus 7`"), "{found}");
@@ -381,7 +381,7 @@ fn a_second_machine_on_slow_cores_is_named() {
         };
         let request = Request::from_vnodes(vec![machine("a", first), machine("b", second)]);
         let made = plan("low-latency", &topology, &request).unwrap();
-        let text = "the faster cores that are left are too few for all of it";
+        let text = "the remaining faster cores are too few for it";
         let found = made.findings.iter().any(|it| {
             it.subject == "preference" && it.text.starts_with("b is on") && it.text.contains(text)
         });

@@ -33,7 +33,7 @@ fn what_it_says_of_each_strategy() {
     check(
         "low-latency",
         &[
-            "the CPUs 1-7 run vCPUs alone",
+            "the CPUs 1-7 run only vCPUs",
             "the emulator shares the vCPUs' cores on 9-15",
             "the host's tasks have 1 of 8 cores",
             "the vCPUs span 2 of 2 L3 domains",

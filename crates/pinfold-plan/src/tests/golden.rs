@@ -79,7 +79,7 @@ fn badaroux_isolcpus_on_the_r910() {
     assert_eq!(pins(&beyond), format!("{once},4"));
     assert!(beyond.vnodes[0].threads[30].reason.contains("shared with vCPU 0"));
     let single = plan("isolcpus", &plain(1).build(), &exactly(1)).unwrap_err();
-    assert!(single.to_string().contains("isolcpus cannot work on the CPUs 0"), "{single}");
+    assert!(single.to_string().contains("isolcpus cannot use the CPUs 0"), "{single}");
     // On a host that booted with these parameters no finding remains.
     let booted = r910().isolated("1-15,17-31").build();
     let layout = plan("isolcpus", &booted, &auto()).unwrap();
@@ -151,7 +151,7 @@ fn lindroth_options_of_balanced() {
     let request = Request { emulator: EmulatorRequest::RealTime, ..auto() };
     let layout = check(&request, ("4", "0,4"), round_robin);
     assert_eq!(pins(&layout), "1,5,2,6,3,7");
-    assert!(pinfold_samples::finds(&layout, "emulator", "CPU 0 stays the host's alone"));
+    assert!(pinfold_samples::finds(&layout, "emulator", "CPU 0 stays reserved for the host"));
     // The host has core 3 too: as in the source, the emulator has both CPUs of the host core.
     let request = Request { emulator: EmulatorRequest::RealTime, ..exactly(4) };
     let layout = check(&request, ("0,4", "0,3-4,7"), round_robin);
@@ -293,7 +293,7 @@ fn realtime_keeps_everything_of_a_machine_on_one_node() {
     let error = plan("realtime", &server.build(), &exactly(8)).unwrap_err();
     assert!(error.to_string().contains("realtime gives at most 7 vCPUs"), "{error}");
     let error = plan("realtime", &plain(1).build(), &exactly(1)).unwrap_err();
-    assert!(error.to_string().contains("realtime cannot work on the CPUs 0"), "{error}");
+    assert!(error.to_string().contains("realtime cannot use the CPUs 0"), "{error}");
     // Cores isolated at boot are used first, and no finding remains.
     let booted = pinfold_samples::machine::dual_e5_2670().isolated("4-7,20-23").build();
     let layout = plan("realtime", &booted, &exactly(4)).unwrap();

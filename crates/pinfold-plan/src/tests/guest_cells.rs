@@ -71,7 +71,7 @@ fn a_large_machine_is_divided_evenly_over_the_packages() {
                     assert!(!is_even || guest.sockets as usize == counts.len(), "{case}");
                     even += 1;
                 }
-                let about = notes.filter(|it| it.text.starts_with("the vCPUs lie in"));
+                let about = notes.filter(|it| it.text.starts_with("the vCPUs span"));
                 assert!(about.count() < 2, "{case}: {:?}", made.findings);
             }
         }
@@ -178,7 +178,7 @@ fn cells_that_cannot_be_planned_are_refused() {
         let error = plan("balanced", &topology, request).unwrap_err();
         assert!(error.to_string().contains(reported) && error.hint().is_some(), "{error}");
     };
-    check(&with_cells(&[cell("0,2", &[0]), cell("1,3", &[1])]), "neighbours together");
+    check(&with_cells(&[cell("0,2", &[0]), cell("1,3", &[1])]), "in ascending order");
     let mut request = with_cells(&[cell("0-1", &[0]), cell("2-3", &[1])]);
     request.vnodes.push(VnodeRequest::vm("other", VmRequest::from_vcpus(VcpuCount::Exactly(1))));
     check(&request, "other machines");
@@ -255,7 +255,7 @@ fn pins_by_hand_name_the_vcpus_of_the_whole_machine() {
     assert!(matches!(error, PlanError::Nodes { .. } | PlanError::Pin { .. }), "{error}");
     request.vnodes[0].pins = pinfold_config::requests::pins("vcpu9=3").unwrap();
     let error = plan("low-latency", &topology, &request).unwrap_err();
-    assert!(error.to_string().contains("no thread is called \"vcpu(9)\""), "{error}");
+    assert!(error.to_string().contains("there is no thread \"vcpu(9)\""), "{error}");
 }
 
 /// Each part alone keeps a CPU for the host, and the share that stays free; so must the whole.

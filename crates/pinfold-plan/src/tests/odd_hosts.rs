@@ -20,7 +20,7 @@ fn without_smt() {
     check(&plain(4), "max-performance", 0, ["0,1,2,3", "0-3", "1×4×1"]);
     check(&plain(2), "low-latency", 1, ["1", "0", "1×1×1"]);
     let layout = plan("low-latency", &plain(4).build(), &auto()).unwrap();
-    assert!(finds(&layout, "smt", "instead of the siblings"));
+    assert!(finds(&layout, "smt", "shares CPUs with the host's tasks"));
     assert!(finds(&plan("balanced", &plain(4).build(), &auto()).unwrap(), "smt", "no SMT"));
 }
 
@@ -36,7 +36,7 @@ fn wide_smt() {
 fn numbers_of_vcpus_that_do_not_fill_cores() {
     check(&i7_4790k(), "balanced", 5, ["1,5,2,6,3", "0,4", "1×5×1"]);
     let layout = plan("balanced", &i7_4790k().build(), &exactly(5)).unwrap();
-    assert!(finds(&layout, "guest topology", "core 3 carries fewer"));
+    assert!(finds(&layout, "guest topology", "core 3 has fewer"));
     assert!(finds(&layout, "smt", "CPU 7 stays idle"));
     assert_eq!(layout.exclusive, set("1-3,5-7"));
     check(&i7_4790k(), "max-performance", 3, ["0,1,2", "3-7", "1×3×1"]);
@@ -120,7 +120,7 @@ fn isolated_pus_carry_vcpus_first_and_never_the_host() {
     assert_eq!(layout.housekeeping, set("0,1,4,5"));
     assert!(!finds(&layout, "isolated CPUs", ""));
     let mut reasons = layout.vnodes[0].vcpus().map(|vcpu| vcpu.reason.as_str());
-    assert!(reasons.all(|reason| reason.contains("taken because isolated")));
+    assert!(reasons.all(|reason| reason.contains("chosen because it is isolated")));
     check(&machine, "isolcpus", 5, ["2,6,3,7,1", "0,4", "1×5×1"]);
     let floating = plan("none", &machine.build(), &exactly(1)).unwrap();
     let free = set("0,1,4,5");
@@ -202,7 +202,7 @@ fn more_vcpus_than_pus() {
     assert!(finds(&layout, "oversubscription", "3 vCPUs float on 2 CPUs"));
     let layout = plan("compact-cores", &i7_4790k().build(), &exactly(5)).unwrap();
     assert_eq!(pins(&layout), "0,1,2,3,0");
-    assert!(finds(&layout, "smt", "5 vCPUs take turns on 4 cores"));
+    assert!(finds(&layout, "smt", "5 vCPUs share 4 cores"));
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn memory_and_guest_follow_the_pins() {
     let bound = strategy.vnodes[0].memory.as_ref().unwrap().nodes.clone();
     assert_ne!(nodes, Some(bound), "the memory is not left on the node of the strategy");
     let apart = plan("low-latency", &topology, &with(exactly(2), &["vcpu0-1=1,9"])).unwrap();
-    assert!(finds(&apart, "NUMA", "lie in 2 NUMA nodes"), "{:?}", apart.findings);
+    assert!(finds(&apart, "NUMA", "span 2 NUMA nodes"), "{:?}", apart.findings);
     assert_eq!(shape(&apart), "2×1×1");
 }
 
@@ -98,14 +98,14 @@ fn what_cannot_be_pinned_is_refused_with_its_reason() {
     };
     let low =
         |text: &str, reported: &str| check(with(exactly(2), &[text]), "low-latency", reported);
-    low("vcpu0=7", "vcpu(0)cannot pin  to 7: CPU 7 is offline, usable once online: `echo 1 > /sys");
+    low("vcpu0=7", "cannot pin vcpu(0) to 7: CPU 7 is offline, usable once online: `echo 1 > /sys");
     low("emulator=0,8-9", "the CPUs 8-9 do not exist on this host");
     low(
         "vcpu5=1",
         "there is no thread \"vcpu(5)\"; the threads are vcpu(0), vcpu(1), emulator, \
                     worker",
     );
-    low("iothread:io1=0", "no thread is called \"iothread(io1)\"");
+    low("iothread:io1=0", "there is no thread \"iothread(io1)\"");
     let host = Request { free: Some(Free::These(set("0,4"))), ..exactly(2) };
     check(with(host, &["vcpu0=4"]), "balanced", "CPU 4 is kept free for the host");
     let avoid = Request { avoid: set("3"), ..exactly(2) };
@@ -117,11 +117,11 @@ fn what_cannot_be_pinned_is_refused_with_its_reason() {
     let request = Request { emulator: EmulatorRequest::RealTime, ..exactly(6) };
     let i7 = i7_4790k().build();
     let error = plan("balanced", &i7, &with(request, &["emulator=0,4"])).unwrap_err();
-    assert!(error.to_string().contains("none is left for the host alone"), "{error}");
+    assert!(error.to_string().contains("no CPU is left for the host only"), "{error}");
     let mut request = with(exactly(2), &["vcpu0=1", "vcpu1=5", "emulator=1"]);
     request.vnodes[0].policies = parse_vm_spec("name=a,policies=vcpu=fifo:1").unwrap().policies;
     let error = plan("balanced", &i7, &request).unwrap_err();
-    assert!(error.to_string().contains("which it would wait for"), "{error}");
+    assert!(error.to_string().contains("so it would wait for them"), "{error}");
     let all = with(exactly(4), &["vcpu0-3=0-3"]);
     let layout = plan("low-latency", &i7_4790k().allowed("0-3,5-7").build(), &all);
     assert!(matches!(layout, Err(PlanError::TooManyVcpus { .. })), "{layout:?}");
@@ -247,12 +247,12 @@ fn pins_with_which_real_time_vcpus_starve_a_thread_are_refused() {
         assert!(error.to_string().contains(expected), "{error}");
     };
     assert_eq!(pins(&planned("realtime", &[]).unwrap()), "8,9");
-    let both = "may run on CPU 8-9 only, all taken by real-time vCPUs (vcpu(0), vcpu(1))";
+    let both = "may run on CPU 8-9 only, but real-time vCPUs (vcpu(0), vcpu(1)) use all of it";
     refused(&["vcpu0=8", "vcpu1=9", "emulator=8-9"], &format!("emulator {both}"));
     refused(&["vcpu0=8", "vcpu1=9", "iothread:io=8-9"], &format!("iothread(io) {both}"));
     refused(&["vcpu0=8", "vcpu1=9", "worker=8-9"], &format!("worker {both}"));
     refused(&["vcpu0=8", "vcpu1=9", "emulator=9"], "emulator may run on CPU 9 only");
-    refused(&["vcpu0=8", "vcpu1=8"], "vcpu(0) may run on CPU 8 only, all taken by real-time vCPUs");
+    refused(&["vcpu0=8", "vcpu1=8"], "vcpu(0) may run on CPU 8 only, but real-time vCPUs");
     for texts in [&["emulator=8-10"], &["emulator=24-25"], &["vcpu0-1=8,24"]] {
         planned("realtime", texts).unwrap();
     }

@@ -392,13 +392,13 @@ fn cores_that_share_a_frequency_agree() {
     // Each pair of cores has one frequency, and these groups do not fill whole pairs.
     check(
         "name=a,cores=3,speed=40%+40%+50%,method=freq",
-        "40% and 50% of \"a\"cannot set both  by frequency: the CPUs 2-3 change it together",
-        "take a method that slows by time",
+        "cannot set both 40% and 50% of \"a\" by frequency: the CPUs 2-3 change it together",
+        "use a method that slows by time",
     );
     impossible(
         &["name=a,cores=5,speed=40%,method=gov", "name=b,cores=3,speed=60%,method=gov"],
         &host,
-        "40% of \"a\" and 60% of \"b\"cannot set both  by frequency: the CPUs 0-1 change it \
+        "cannot set both 40% of \"a\" and 60% of \"b\" by frequency: the CPUs 0-1 change it \
          together",
         "give them the same speed, request fewer cores, or use a method that slows by time, such \
          as stall or hogs",
@@ -501,7 +501,7 @@ fn more_than_the_host_gives() {
     assert_eq!(validate(&plan.plan, &host), vec![]);
     let plan = resolve_platform(&platform(&["name=b,cores=4", &node(1)]), &host).unwrap();
     assert_eq!(places(&plan)[1], "a: 1 at 100%");
-    assert!(pinfold_samples::finds(&plan.plan, "memory", "on node 1, far from CPU 1"));
+    assert!(pinfold_samples::finds(&plan.plan, "memory", "on node 1, remote from CPU 1"));
     let mut odd = platform(&["name=a,cores=3"]);
     odd.vnodes[0].speeds = vec![share(10), share(20)];
     let error = resolve_platform(&odd, &plain(8).build()).unwrap_err();

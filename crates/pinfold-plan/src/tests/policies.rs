@@ -52,7 +52,7 @@ fn what_cannot_be_is_named() {
         r#"["vcpu(7)=idle"]"#,
         "there is no thread \"vcpu(7)\"; the threads are vcpu(0), vcpu(1)",
     );
-    check(r#"["iothread=deadline:1000/2000/2000"]"#, "cannot have a deadline");
+    check(r#"["iothread=deadline:1000/2000/2000"]"#, "cannot use SCHED_DEADLINE");
 }
 
 #[test]

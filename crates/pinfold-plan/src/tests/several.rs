@@ -56,7 +56,7 @@ fn three_machines_on_two_packages() {
     let expected = ["0,1,2,3 | 16-19", "4,5,6,7 | 20-23", "9,10,11,12 | 25-28"];
     let layout = check(dual_e5_2670(), "multi-vm", &three, &expected);
     assert_eq!(layout.housekeeping, set("8,13-15,24,29-31"));
-    assert!(layout.housekeeping_reason.contains("the first of package 1"));
+    assert!(layout.housekeeping_reason.contains("the first core of package 1"));
     assert!(finds(&layout, "boot CPU", "CPU 0"));
     // The host's CPUs by hand, and the same strategy on one package.
     let by_hand = Request { free: Some(Free::These(set("0,16"))), ..three.clone() };
@@ -93,7 +93,7 @@ fn slowed_groups_have_whole_cores() {
     );
     let layout = plan("balanced", &topology, &slow).unwrap();
     assert!(
-        finds(&layout, "fewer cores", "slow asks for 20 cores at 40%"),
+        finds(&layout, "fewer cores", "slow requests 20 cores at 40%"),
         "{:?}",
         layout.findings
     );
@@ -222,7 +222,11 @@ fn an_emulator_is_never_on_the_vcpus_of_another_machine_alone() {
         assert_eq!(found.severity, pinfold_model::Severity::Note, "{found}");
         assert!(found.text.contains("of a, b run on CPUs of its vCPUs"), "{found}");
         for (_, thread) in layout.threads().filter(|(_, it)| it.role == Role::Emulator) {
-            assert!(thread.reason.contains("because no CPU without a vCPU"), "{}", thread.reason);
+            assert!(
+                thread.reason.contains("because every other CPU has a vCPU"),
+                "{}",
+                thread.reason
+            );
         }
     }
     check(dual_x5540(), "compact", &two(8), full);
@@ -263,9 +267,9 @@ fn memory_that_leaves_the_host_nothing_is_a_finding() {
     let (severity, text) = found(&[12, 12]).unwrap();
     assert_eq!(severity, pinfold_model::Severity::Note);
     assert!(
-        text.starts_with("24 GiB of the host's 24 GiB of memory are planned, so 0 GiB is left")
+        text.starts_with("the plan uses 24 GiB of the host's 24 GiB of memory and leaves 0 GiB")
     );
-    assert!(found(&[12, 11]).unwrap().1.contains("so 1 GiB is left"));
+    assert!(found(&[12, 11]).unwrap().1.contains("and leaves 1 GiB for"));
     assert_eq!(found(&[12, 10]), None);
     assert_eq!(found(&[12]), None);
 }
@@ -349,7 +353,7 @@ fn all_machines_in_several_l3_domains_are_named() {
     let layout = plan("auto", &eight.build(), &three).unwrap();
     let l3 = layout.findings.iter().find(|finding| finding.subject == "L3").unwrap();
     assert!(
-        l3.text.starts_with("the vCPUs of 2 machines lie in several L3 domains (a, b)"),
+        l3.text.starts_with("the vCPUs of 2 machines span several L3 domains (a, b)"),
         "{l3:?}"
     );
 }
@@ -367,7 +371,7 @@ fn huge_pages_are_whole() {
     assert!(!finds(&layout, "huge pages", ""));
     let layout = plan("realtime", &topology, &ask(vec![paged(4608)])).unwrap();
     let finding = layout.findings.iter().find(|it| it.subject == "huge pages").unwrap();
-    assert_eq!(finding.hint.as_deref(), Some("ask for 4 GiB or 5 GiB of memory"));
+    assert_eq!(finding.hint.as_deref(), Some("request 4 GiB or 5 GiB of memory"));
 }
 
 /// A limit on memory is given in the unit of requests, rounded down.
@@ -452,7 +456,7 @@ fn domains_that_are_not_there_or_too_small() {
         i7_4790k().bare(),
         "l3-exclusive",
         &exactly(2),
-        "l3-exclusive cannot use the CPUs 0-7 of this host: it shows no L3 domain",
+        "l3-exclusive cannot use the CPUs 0-7 of this host: it has no L3 domain",
     );
     refused(
         dual_x5540(),
@@ -528,10 +532,10 @@ fn devices_and_memory_near_the_vcpus() {
     let layout = check(dual_x5540(), "low-latency", &ask(vec![near.clone()]), &["4,5 | 12-13"]);
     assert!(!finds(&layout, "devices", ""));
     let layout = plan("sequential", &dual_x5540().build(), &ask(vec![near.clone()])).unwrap();
-    assert!(finds(&layout, "devices", "0000:81:00.0 is on node 1 and a is not"));
+    assert!(finds(&layout, "devices", "0000:81:00.0 is on node 1, but a is not"));
     near.devices = vec![Device::Pci("0000:02:00.0".to_owned())];
     let error = plan("compact", &dual_x5540().build(), &ask(vec![near])).unwrap_err();
-    assert!(error.to_string().contains("0000:02:00.0 cannot be planned for"), "{error}");
+    assert!(error.to_string().contains("cannot plan for the PCI device 0000:02:00.0"), "{error}");
     // Each node of these machines has 1 GiB.
     let with = |bytes: u64| {
         let mut vnode = vm("a", 2);
@@ -574,7 +578,7 @@ fn huge_pages_that_are_free_on_the_node() {
         free: 64,
     };
     assert_eq!(error, expected);
-    assert!(error.hint().unwrap().contains("make 1 more"), "{:?}", error.hint());
+    assert!(error.hint().unwrap().contains("reserve 1 more"), "{:?}", error.hint());
     let error = asked(&[("a", 128 * mib, 1 << 30)]).unwrap_err();
     assert!(error.to_string().contains("needs 1 pages of 1048576 KiB"), "{error}");
 }
@@ -589,7 +593,11 @@ fn interrupts_near_their_device_and_off_the_vcpus() {
     };
     assert_eq!(irqs("low-latency", 0).0, "0-3,8-11");
     let (pus, reason) = irqs("low-latency", 1);
-    assert_eq!((pus.as_str(), reason.contains("no CPU near")), ("0-3,8-11", true), "{reason}");
+    assert_eq!(
+        (pus.as_str(), reason.contains("has a vCPU; these CPUs have none")),
+        ("0-3,8-11", true),
+        "{reason}"
+    );
     assert_eq!(irqs("compact", 0).0, "2-3,10-11");
     let mut request = exactly(16);
     request.interrupts = vec![Device::Node(NodeId(1))];
@@ -613,23 +621,23 @@ fn a_share_that_stays_free() {
     };
     refused(
         Free::Pus(17),
-        "17 CPUscannot keep  free on this host: only 16 CPUs can run the host's tasks, 1 too few",
+        "cannot keep 17 CPUs free on this host: only 16 CPUs can run the host's tasks, 1 too few",
     );
     refused(
         Free::Percent(90),
-        "90 percent, 15 of 16 CPUs,cannot keep  free on this host: in whole cores that is all of \
+        "cannot keep 90 percent, 15 of 16 CPUs, free on this host: in whole cores, that is all of \
          0-15: no CPU would be left for the placement",
     );
     refused(
         Free::These(set("15-16")),
-        "the CPUs 15-16cannot keep  free on this host: 16CPU  cannot run the host's tasks: not \
+        "cannot keep the CPUs 15-16 free on this host: CPU 16 cannot run the host's tasks: not \
          present on this host, isolated, avoided, or not in the cpuset of this process",
     );
     let request = Request { free: Some(Free::These(set("14-15"))), ..auto() };
     let error = plan("none", &dual_x5540().offline("15").build(), &request).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the CPUs 14-15cannot keep  free on this host: CPU 15 is offline, usable once online: \
+        "cannot keep the CPUs 14-15 free on this host: CPU 15 is offline, usable once online: \
          `echo 1 > /sys/devices/system/cpu/cpu15/online`"
     );
 }
@@ -678,19 +686,19 @@ fn auto_says_what_it_picked_and_why() {
         assert_eq!(layout.strategy, strategy, "{:?}", layout.findings);
         assert!(finds(&layout, "auto", why), "{:?}", layout.findings);
     };
-    picks(i7_4790k(), &exactly(3), "low-latency", "a core of its own");
+    picks(i7_4790k(), &exactly(3), "low-latency", "its own core");
     picks(i7_4790k(), &exactly(6), "balanced", "6 vCPUs fit on the 6 CPUs");
     picks(i7_4790k(), &exactly(8), "max-performance", "refused: balanced gives at most 6");
-    picks(i7_4790k(), &auto(), "balanced", "is open");
-    picks(i7_4790k(), &exactly(9), "none", "do not pin, because 9 vCPUs on 8 CPUs must take turns");
+    picks(i7_4790k(), &auto(), "balanced", "is auto");
+    picks(i7_4790k(), &exactly(9), "none", "do not pin, because 9 vCPUs must share 8 CPUs");
     picks(plain(1), &exactly(1), "none", "do not pin");
     let two = ask(vec![vm("a", 2), vm("b", 2)]);
-    picks(dual_x5540(), &two, "numa-exclusive", "a NUMA node of its own");
-    picks(two_complexes(), &two, "l3-exclusive", "an L3 domain of its own");
-    picks(plain(8), &two, "low-latency", "a core of its own");
+    picks(dual_x5540(), &two, "numa-exclusive", "its own NUMA node");
+    picks(two_complexes(), &two, "l3-exclusive", "its own L3 domain");
+    picks(plain(8), &two, "low-latency", "its own core");
     picks(plain(8), &ask(vec![group("a", 2, 50)]), "vnodes", "process groups only");
     let apart = Request { emulator: EmulatorRequest::Apart, ..exactly(2) };
-    picks(i7_4790k(), &apart, "balanced", "emulator's place");
+    picks(i7_4790k(), &apart, "balanced", "emulator's CPUs");
 }
 
 #[test]

@@ -319,7 +319,7 @@ fn the_sentence_claims_what_the_verdict_says() {
         &winner_is(Verdict::Same),
         &["low-latency ranks first, but does the same as the baseline (none)"],
     );
-    check(&winner_is(Verdict::Worse), &["yet is worse than the baseline (none)"]);
+    check(&winner_is(Verdict::Worse), &["but is worse than the baseline (none)"]);
     check(
         &winner_is(Verdict::Unknown("3 starts, 8 needed".to_owned())),
         &[
@@ -361,11 +361,7 @@ fn without_a_winner_the_sentence_says_why() {
         None,
         "This run does not show whether any placement beats the baseline (none) – 3 starts, 8 needed",
     );
-    check(
-        Verdict::Better,
-        Some(false),
-        "gives what was asked – low-latency makes the worst spin-gap",
-    );
+    check(Verdict::Better, Some(false), "meets the goal – low-latency makes the worst spin-gap");
     check(
         Verdict::Better,
         Some(false),
@@ -387,7 +383,7 @@ fn what_the_page_does_not_say_follows_the_run() {
     };
     check(&|_| (), "do not carry over to KVM or bare metal");
     check(&|_| (), "The host is itself a virtual machine (KVM)");
-    check(&|_| (), "Left out after 3 blocks of the race, without proof: max-performance");
+    check(&|_| (), "Dropped after 3 blocks of the race, without proof: max-performance");
     check(&|_| (), "Isolation was limited to tasks that Pinfold itself had started");
     check(&|_| (), "1 start failed and gave no numbers.");
     check(&|page| page.failed_starts.clear(), "No failed starts.");
@@ -409,7 +405,7 @@ fn what_the_page_does_not_say_follows_the_run() {
                 }
             }
         },
-        "trust no small difference on this page",
+        "do not rely on small differences on this page",
     );
 }
 

@@ -88,7 +88,7 @@ fn real_time() {
     };
     throttle("950000\n", Verdict::Yes, "95 %");
     throttle("-1\n", Verdict::Partly, "switched off");
-    throttle("0\n", Verdict::No, "no run time");
+    throttle("0\n", Verdict::No, "no runtime");
     throttle("x\n", Verdict::Partly, "cannot parse");
 }
 

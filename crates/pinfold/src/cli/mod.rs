@@ -388,8 +388,7 @@ pub struct PlanArgs {
     /// All other bytes stay as they are.
     #[arg(long, value_name = "FILE")]
     pub into: Option<String>,
-    /// Read this QEMU command line for `--emit qemu`; unless overridden by options, the plan has its
-    /// vCPUs, iothreads and memory
+    /// Use this QEMU command line for `--emit qemu`; options override its vCPUs, iothreads and memory
     #[arg(last = true, value_name = "QEMU-COMMAND")]
     pub command: Vec<String>,
 }

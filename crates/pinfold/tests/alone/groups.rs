@@ -107,12 +107,12 @@ fn a_command_never_gets_fewer_cpus_in_silence() {
     let place = TestGroup::new();
     let too_many = (process_cpus(&place) + 1).to_string();
     let said = place.run(&["run", "--cores", &too_many, "--", "true"]).expect_code(2);
-    assert!(said.contains(&format!("on this host, {too_many} were asked for")), "{said}");
+    assert!(said.contains(&format!("on this host, the request asks for {too_many}")), "{said}");
     assert!(said.contains("request at most ") && !said.contains("vCPU"), "{said}");
     let said =
         place.run(&["run", "-s", "compact", "--cores", &too_many, "--", "true"]).expect_code(0);
-    let reported = format!("warning: fewer CPUs: true asks for {too_many} cores, and gets CPU ");
-    assert!(said.contains(&reported) && said.contains("take turns"), "{said}");
+    let reported = format!("warning: fewer CPUs: true requests {too_many} cores, but gets CPU ");
+    assert!(said.contains(&reported) && said.contains("threads share"), "{said}");
     assert!(!said.contains("vCPU") && !said.contains("virtual machine\n"), "{said}");
 }
 

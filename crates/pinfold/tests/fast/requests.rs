@@ -54,12 +54,12 @@ fn what_is_wrong_is_reported_with_its_place() {
     in_file("avoid = \"16\"\n[[vm]]\nname = \"a\"\n", avoid);
     let pus = "request.toml: line 4, column 7: host.pus: this machine has no CPU 16";
     in_file("[[vm]]\nname = \"a\"\n[host]\npus = \"16\"\n", pus);
-    let devices = "request.toml: line 3, column 22: a device of node 4cannot plan for the device : \
+    let devices = "request.toml: line 3, column 22: cannot plan for a device of node 4: \
                    this host has the nodes 0, 1";
     in_file("[[vm]]\nname = \"a\"\ndevices = [\"node:0\", \"node:4\"]\n", devices);
     in_file(
         "interrupts = [\"node:4\"]\n[[vm]]\nname = \"a\"\n",
-        "request.toml: line 1, column 15: a device of node 4",
+        "request.toml: line 1, column 15: cannot plan for a device of node 4",
     );
     in_file(
         "[[vm]]\nname = \"a\"\nmemory = \"1T\"\n",
@@ -67,13 +67,13 @@ fn what_is_wrong_is_reported_with_its_place() {
     );
     in_file(
         "[[vm]]\nname = \"a\"\nvcpus = 2\npins = \"vcpu0=40\"\n",
-        "request.toml: line 4, column 8: cannot use the requested pins of \"a\": vcpu(0)cannot \
-         pin  to 40",
+        "request.toml: line 4, column 8: cannot use the requested pins of \"a\": cannot pin \
+         vcpu(0) to 40",
     );
     in_file("[[vm]]\nname = \"a\"\nvcpus = 5000\n", "request.toml: line 3, column 9: ");
     in_file(
         "[[vm]]\nname = \"a\"\n[host]\nfree = 16\n",
-        "request.toml: line 4, column 8: 16 CPUs cannot stay free",
+        "request.toml: line 4, column 8: cannot keep 16 CPUs free",
     );
     in_file(
         "[[group]]\nname = \"a\"\ncores = 1\n[[group]]\nname = \"b\"\ncores = 40\n",
@@ -193,7 +193,7 @@ fn a_pin_that_cannot_be_is_refused_before_anything_is_planned() {
         assert!(said.contains(reported), "{said}");
     };
     check(&["--pin", "vcpu3"], "--pin: \"vcpu3\" is not written ROLE=CPUS");
-    check(&["--pin", "vcpu3=40"], "vcpu(3)cannot pin  to 40: CPU 40 does not exist");
+    check(&["--pin", "vcpu3=40"], "cannot pin vcpu(3) to 40: CPU 40 does not exist");
     check(&["--pin", "vcpu3=2", "--avoid", "2"], "the request avoids CPU 2");
     check(&["--name", "my vm"], "--name: invalid name \"my vm\": it has a blank");
     let two =

@@ -16,7 +16,7 @@ openstack flavor set "$flavor" --property hw:emulator_threads_policy=share
 # cpu_dedicated_set = 1-3,5-7
 # (of this machine; a node with several has all of theirs in one list: plan them together)
 # cpu_shared_set = 0,4
-# Cannot be said: the CPU of each vCPU, the emulator's own CPUs beyond cpu_shared_set, pins of iothreads.
-# The plan keeps other tasks off 1-3,5-7; Nova keeps its other machines off, no
-# more. `pinfold apply` on the running machine with the isolation scope host
-# does, and `--emit systemd` or `--emit tuned` from boot on.
+# Not expressible: the CPU of each vCPU, the emulator's own CPUs beyond cpu_shared_set, pins of iothreads.
+# The plan keeps other tasks off 1-3,5-7; Nova excludes its other machines only.
+# `pinfold apply` on the running machine with the isolation scope host does, and
+# `--emit systemd` or `--emit tuned` from boot on.

@@ -6,15 +6,15 @@ vmid=${1:?"say which machine: sh $0 VMID"}
 
 # One mask for all threads, until the hookscript pins each.
 qm set "$vmid" --sockets 1 --cores 6 --vcpus 6 --affinity 0-7 --numa 1
-# qm has no word for threads and dies: QEMU takes the later -smp. This replaces other --args.
+# qm has no option for threads and dies: QEMU uses the last -smp. This replaces other --args.
 # On an AMD host add `-cpu host,topoext=on` to it: without topoext QEMU hides the threads.
 qm set "$vmid" --args '-smp 6,sockets=1,cores=3,threads=2,maxcpus=6'
 # The plan keeps other tasks off 1-3,5-7; qm cannot. `pinfold apply` on the
 # running machine with the isolation scope host does, and `--emit systemd` or
 # `--emit tuned` from boot on.
 
-# Not to be had from qm: iothreads follow its disks (iothread=1), and keep the CPUs of the emulator here.
-# The storage "local" must hold snippets: Datacenter, Storage, local, Content.
+# Not possible with qm: iothreads follow its disks (iothread=1), and keep the CPUs of the emulator here.
+# The storage "local" must allow snippets: Datacenter, Storage, local, Content.
 mkdir -p /var/lib/vz/snippets
 cat >/var/lib/vz/snippets/pinfold-win_10__x_.sh <<'END_OF_HOOK'
 #!/bin/sh
@@ -67,17 +67,17 @@ schedule() {
 pin_by_taskset() {
     # emulator: the emulator runs on the CPUs 0,4 of core 0 with the host's tasks: every other thread of the used cores has a vCPU
     pin_all 0,4 || return 1
-    # vcpu(0): CPU 1 is a thread of a core for vCPUs (core 1, L3 0, node 0, package 0), like all cores outside the host's; CPU 5its sibling, , has a vCPU too
+    # vcpu(0): CPU 1 is a thread of a core for vCPUs (core 1, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 5, has a vCPU too
     pin_one 'CPU 0/' 1 || return 1
-    # vcpu(1): CPU 5 is a thread of a core for vCPUs (core 1, L3 0, node 0, package 0), like all cores outside the host's; CPU 1its sibling, , has a vCPU too
+    # vcpu(1): CPU 5 is a thread of a core for vCPUs (core 1, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 1, has a vCPU too
     pin_one 'CPU 1/' 5 || return 1
-    # vcpu(2): CPU 2 is a thread of a core for vCPUs (core 2, L3 0, node 0, package 0), like all cores outside the host's; CPU 6its sibling, , has a vCPU too
+    # vcpu(2): CPU 2 is a thread of a core for vCPUs (core 2, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 6, has a vCPU too
     pin_one 'CPU 2/' 2 || return 1
-    # vcpu(3): CPU 6 is a thread of a core for vCPUs (core 2, L3 0, node 0, package 0), like all cores outside the host's; CPU 2its sibling, , has a vCPU too
+    # vcpu(3): CPU 6 is a thread of a core for vCPUs (core 2, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 2, has a vCPU too
     pin_one 'CPU 3/' 6 || return 1
-    # vcpu(4): CPU 3 is a thread of a core for vCPUs (core 3, L3 0, node 0, package 0), like all cores outside the host's; CPU 7its sibling, , has a vCPU too
+    # vcpu(4): CPU 3 is a thread of a core for vCPUs (core 3, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 7, has a vCPU too
     pin_one 'CPU 4/' 3 || return 1
-    # vcpu(5): CPU 7 is a thread of a core for vCPUs (core 3, L3 0, node 0, package 0), like all cores outside the host's; CPU 3its sibling, , has a vCPU too
+    # vcpu(5): CPU 7 is a thread of a core for vCPUs (core 3, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 3, has a vCPU too
     pin_one 'CPU 5/' 7 || return 1
 }
 

@@ -17,7 +17,7 @@ virsh vcpupin --domain "$domain" --vcpu 3 --cpulist 6 "$@"
 virsh vcpupin --domain "$domain" --vcpu 4 --cpulist 3 "$@"
 virsh vcpupin --domain "$domain" --vcpu 5 --cpulist 7 "$@"
 
-# Not to be had by a command, only in the domain file (`--emit libvirt --into FILE`):
+# Not possible with a command, only in the domain file (`--emit libvirt --into FILE`):
 # the guest's topology 1×3×2, from the next start on
 # The plan keeps other tasks off 1-3,5-7; virsh cannot. `pinfold apply` on the
 # running machine with the isolation scope host does, and `--emit systemd` or

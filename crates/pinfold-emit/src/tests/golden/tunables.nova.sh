@@ -29,8 +29,8 @@ openstack flavor set "$flavor" --property quota:cpu_quota=75000
 # cpu_power_management = true
 # cpu_power_management_strategy = governor
 # cpu_power_governor_high = performance
-# Cannot be said: the CPU of each vCPU, the emulator's own CPUs beyond cpu_shared_set, pins of iothreads.
-# hw:cpu_thread_policy=isolate leaves the siblings of dedicated CPUs idle: what the plan puts there has no word.
+# Not expressible: the CPU of each vCPU, the emulator's own CPUs beyond cpu_shared_set, pins of iothreads.
+# hw:cpu_thread_policy=isolate leaves the siblings of dedicated CPUs idle: threads that the plan puts there cannot be expressed.
 # Nova cannot express huge-pages=0:2048:512: the compute node makes its pools at boot; [DEFAULT] reserved_huge_pages keeps some from Nova
 # Nova cannot express huge-pages=0:1048576:4: the compute node makes its pools at boot; [DEFAULT] reserved_huge_pages keeps some from Nova
 # Nova cannot express share=L3:0=ff0: Nova does not use resctrl
@@ -40,6 +40,6 @@ openstack flavor set "$flavor" --property quota:cpu_quota=75000
 # Nova cannot express required=yes: `pinfold apply` alone checks it
 # Host settings that Nova cannot express: irq:0000:81:00.0=0,4, new-irqs=0,4, workqueues=0,4, numa-balancing=off, thp=never, ksm=unmerge, wake-up-us=20, rt-throttle=off, max-khz=4400000, min-khz=4000000, smt=on
 # (`pinfold apply` sets them and `pinfold undo` resets them; the formats systemd and tuned write them for every boot)
-# The plan keeps other tasks off 1-2,5-6; Nova keeps its other machines off, no
-# more. `pinfold apply` on the running machine with the isolation scope host
-# does, and `--emit systemd` or `--emit tuned` from boot on.
+# The plan keeps other tasks off 1-2,5-6; Nova excludes its other machines only.
+# `pinfold apply` on the running machine with the isolation scope host does, and
+# `--emit systemd` or `--emit tuned` from boot on.

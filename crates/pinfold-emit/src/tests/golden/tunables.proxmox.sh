@@ -15,7 +15,7 @@ qm set "$vmid" --cpulimit 1.50
 # qm cannot express huge-pages=0:1048576:4: Proxmox makes the pool for a machine with --hugepages when it starts, and frees it after
 # qm cannot express share=L3:0=ff0: Proxmox does not use resctrl
 # qm cannot express share=MB:0=50: Proxmox does not use resctrl
-# qm cannot express partition=isolated: Proxmox starts the machine in a scope that is no cpuset partition
+# qm cannot express partition=isolated: Proxmox starts the machine in a scope that is not a cpuset partition
 # qm cannot express required=yes: `pinfold apply` alone checks it
 # Host settings that qm cannot express: irq:0000:81:00.0=0,4, new-irqs=0,4, workqueues=0,4, numa-balancing=off, thp=never, wake-up-us=20, rt-throttle=off, governor=performance, max-khz=4400000, min-khz=4000000, smt=on, offline=7
 # (`pinfold apply` sets them and `pinfold undo` resets them; the formats systemd and tuned write them for every boot)
@@ -23,8 +23,8 @@ qm set "$vmid" --cpulimit 1.50
 # running machine with the isolation scope host does, and `--emit systemd` or
 # `--emit tuned` from boot on.
 
-# Not to be had from qm: iothreads follow its disks (iothread=1), and keep the CPUs of the emulator here.
-# The storage "local" must hold snippets: Datacenter, Storage, local, Content.
+# Not possible with qm: iothreads follow its disks (iothread=1), and keep the CPUs of the emulator here.
+# The storage "local" must allow snippets: Datacenter, Storage, local, Content.
 mkdir -p /var/lib/vz/snippets
 cat >/var/lib/vz/snippets/pinfold-win_10__x_.sh <<'END_OF_HOOK'
 #!/bin/sh

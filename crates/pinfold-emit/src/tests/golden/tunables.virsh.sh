@@ -20,7 +20,7 @@ virsh schedinfo --domain "$domain" --set cpu_shares=200 "$@"
 virsh schedinfo --domain "$domain" --set global_period=100000 "$@"
 virsh schedinfo --domain "$domain" --set global_quota=150000 "$@"
 
-# Not to be had by a command, only in the domain file (`--emit libvirt --into FILE`):
+# Not possible with a command, only in the domain file (`--emit libvirt --into FILE`):
 # the guest's topology 1×2×1, from the next start on
 # vcpu(0) under the policy fifo 1
 # vcpu(1) under the policy fifo 1
