@@ -17,7 +17,7 @@ use pinfold_plan::schema;
 use pinfold_stats::random::Pcg32;
 use pinfold_stats::{median, quantile};
 use pinfold_vm::launch::{self, LaunchOptions};
-use pinfold_vm::qemu::{Qmp, QmpTransport as _, argv};
+use pinfold_vm::qemu::{Qmp, QmpTransport as _};
 use pinfold_vm::{Found, threads};
 use serde_json::json;
 
@@ -143,7 +143,7 @@ impl Bench {
     fn pinfold(&self) -> Result<StartResult, Failure> {
         let clock = SystemClock;
         let options = LaunchOptions { affinity: Some(self.plan.pus()), ..guest::quiet() };
-        let mut vm = launch::start_stopped(&argv::parse(&self.argv), &options)?;
+        let mut vm = launch::start_stopped(&pinfold_qemu::parse(&self.argv), &options)?;
         let target = Target::new(vm.pid(), vm.found.tasks());
         let journals = Journals::open(&StateDir::open(&self.scratch.file("state"))?, &clock)?;
         let text = schema::to_json_line(&self.plan);

@@ -15,7 +15,7 @@ use pinfold_model::{CpuSet, Plan, Request, Topology, VcpuCount};
 use pinfold_plan::schema;
 use pinfold_stats::median;
 use pinfold_vm::launch::{self, RunningVm};
-use pinfold_vm::qemu::{Qmp, argv};
+use pinfold_vm::qemu::Qmp;
 use pinfold_vm::threads;
 
 use self::rival::Note;
@@ -146,7 +146,7 @@ fn start(socket: &str, vcpus: u32) -> Result<RunningVm, Failure> {
         "{qemu} -nodefaults -no-user-config -display none -M q35 -m 64 -accel tcg,thread=multi,tb-size=16 -smp {vcpus} -qmp unix:{socket},server=on,wait=off"
     );
     let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
-    Ok(launch::start_stopped(&argv::parse(&argv), &guest::quiet())?)
+    Ok(launch::start_stopped(&pinfold_qemu::parse(&argv), &guest::quiet())?)
 }
 
 /// The parts of Pinfold's time (ns).

@@ -14,7 +14,7 @@ use pinfold_plan::schema;
 use pinfold_stats::random::Pcg32;
 use pinfold_stats::{median, quantile};
 use pinfold_vm::launch::{self, RunningVm};
-use pinfold_vm::qemu::{Qmp, QmpTransport as _, argv};
+use pinfold_vm::qemu::{Qmp, QmpTransport as _};
 use serde_json::json;
 
 use crate::arguments::{Arguments, Failure};
@@ -135,7 +135,7 @@ fn start(number: u32) -> Result<RunningVm, Failure> {
         "{qemu} -nodefaults -no-user-config -display none -M q35 -m 64 -accel tcg,thread=multi,tb-size=16 -smp {VCPUS} -name guest=bench{number},debug-threads=on"
     );
     let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
-    Ok(launch::start_stopped(&argv::parse(&argv), &guest::quiet())?)
+    Ok(launch::start_stopped(&pinfold_qemu::parse(&argv), &guest::quiet())?)
 }
 
 fn place(host: &LiveHost, state: &StateDir, vm: &RunningVm, plan: &Plan) -> Result<(), Failure> {

@@ -13,7 +13,6 @@ use pinfold_stats::compare;
 use pinfold_study::measured;
 use pinfold_study::study::{self, Cells, HostFacts};
 use pinfold_vm::libvirt::{Described, Pins};
-use pinfold_vm::qemu::argv as qemu;
 
 use crate::text::text;
 
@@ -144,7 +143,7 @@ fn look_at(plan: &Plan, topology: &Topology) {
     drop(explain(plan, topology, 80));
     let layouts = Layout::of_plan(plan, "plan.json");
     drop(render(&layouts, &lint(&layouts, topology), topology, 80));
-    let command = qemu::parse(&[]);
+    let command = pinfold_qemu::parse(&[]);
     for format in &pinfold_emit::FORMATS {
         drop(format.text(plan, topology, &command));
         for vnode in &plan.vnodes {
@@ -176,13 +175,13 @@ pub(crate) fn domain(bytes: &[u8]) {
 
 pub(crate) fn argv(bytes: &[u8]) {
     let argv: Vec<String> = text(bytes).split('\0').map(str::to_owned).collect();
-    let command = qemu::parse(&argv);
+    let command = pinfold_qemu::parse(&argv);
     drop((command.iothreads(), command.memory_bytes(), command.cells(), command.memory_nodes()));
     let guest = GuestTopology { sockets: 1, cores: 2, threads: 1, reason: String::new() };
     // A word after an option without a value would be taken for its value.
     if command.options.iter().all(|option| option.value().is_some()) {
-        let changed = qemu::set_smp(&command, &guest);
-        assert_eq!(qemu::parse(&changed).vcpus(), Some(2), "{changed:?}");
+        let changed = pinfold_qemu::set_smp(&command, &guest);
+        assert_eq!(pinfold_qemu::parse(&changed).vcpus(), Some(2), "{changed:?}");
     }
     if let Some(topology) = topology() {
         let request = Request::vm("vm", VcpuCount::Exactly(2));

@@ -67,8 +67,8 @@ const JOBS: &[Job] = &[
         need: Need::Tool("cargo-semver-checks"),
         commands: &[
             "cargo semver-checks --baseline-rev LAST_RELEASE --package pinfold-model \
-             --package pinfold-topology --package pinfold-plan --package pinfold-emit \
-             --package pinfold-lint",
+             --package pinfold-topology --package pinfold-plan --package pinfold-qemu \
+             --package pinfold-emit --package pinfold-lint",
         ],
     },
 ];

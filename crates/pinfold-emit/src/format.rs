@@ -1,7 +1,8 @@
 //! What all output formats have in common: name, scope, and how several texts stand in one file.
 
 use pinfold_model::tunables::{FormatAnswer, Scope, Setting};
-use pinfold_model::{NotSingle, Plan, QemuCommand, Topology};
+use pinfold_model::{NotSingle, Plan, Topology};
+use pinfold_qemu::QemuCommand;
 
 use super::answers::Answers;
 

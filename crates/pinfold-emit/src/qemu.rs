@@ -17,10 +17,9 @@ use self::cpu::Cpu;
 use self::memory::Options;
 use pinfold_model::command::quote;
 use pinfold_model::tunables::{FormatAnswer, Scope};
-use pinfold_model::{
-    NotSingle, Plan, Policy, QemuCommand, QemuOption, Role, ThreadPlan, Topology, VnodePlan,
-};
+use pinfold_model::{NotSingle, Plan, Policy, Role, ThreadPlan, Topology, VnodePlan};
 use pinfold_plan::schema;
+use pinfold_qemu::{QemuCommand, QemuOption};
 
 use super::common::safe;
 use super::format::{Format, Syntax};

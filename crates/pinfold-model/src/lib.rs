@@ -21,7 +21,6 @@ mod natural;
 mod parameters;
 mod plan;
 mod policy;
-mod qemu_command;
 mod request;
 mod request_field;
 mod role;
@@ -58,7 +57,6 @@ pub use plan::{
     STRATEGY_NAMES, ThreadPlan, VnodeKind, VnodePlan, pins_of,
 };
 pub use policy::{IsolationScope, Policy};
-pub use qemu_command::{QemuCommand, QemuOption};
 pub use request::{
     CellRequest, Device, EmulatorRequest, Free, MAX_VCPUS, MemoryRequest, PinRequest,
     PolicyRequest, Preference, Request, SmtRequest, VcpuCount, VmRequest, VnodeRequest, Work,

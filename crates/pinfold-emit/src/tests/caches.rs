@@ -4,9 +4,9 @@ use pinfold_host::process;
 use pinfold_model::{Plan, Topology};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::plan;
+use pinfold_qemu::parse;
 use pinfold_samples::machine::two_complexes;
 use pinfold_samples::{auto, exactly};
-use pinfold_vm::qemu::argv::parse;
 
 use super::qemu::{SECOND_NS, words};
 use crate as emit;

@@ -3,9 +3,9 @@
 use pinfold_host::process;
 use pinfold_model::{Plan, Policy, Role};
 use pinfold_plan::plan;
+use pinfold_qemu::parse;
 use pinfold_samples::machine::i7_4790k;
 use pinfold_samples::{auto, exactly};
-use pinfold_vm::qemu::argv::parse;
 
 use crate as emit;
 

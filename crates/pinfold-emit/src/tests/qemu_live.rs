@@ -9,8 +9,8 @@ use pinfold_host::process::{self, Child, Spawn, Stdio};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths};
 use pinfold_model::{CpuSet, IsolationScope, Plan, PuId, Request, Tid, VcpuCount};
 use pinfold_plan::{plan, schema};
+use pinfold_qemu::parse;
 use pinfold_samples::machine::Machine;
-use pinfold_vm::qemu::argv::parse;
 
 use super::qemu::{SECOND_NS, words};
 use crate::qemu;

@@ -57,7 +57,7 @@ pub fn everything() -> (Plan, Topology) {
 
 /// The text of each format, with its file name.
 fn texts(layout: &Plan, topology: &Topology) -> Vec<(String, String)> {
-    let command = pinfold_model::QemuCommand::default();
+    let command = pinfold_qemu::QemuCommand::default();
     let file_name = |name: &str| match name {
         "libvirt" => "libvirt.xml".to_owned(),
         "tuned" => "tuned.conf".to_owned(),
@@ -457,7 +457,7 @@ fn formats_state_that_they_do_not_isolate_and_lack_page_sizes() {
         reason: String::new(),
     });
     let text = |layout: &Plan, format: &str| {
-        let command = pinfold_model::QemuCommand::default();
+        let command = pinfold_qemu::QemuCommand::default();
         let text = emit::format(format).unwrap().text(layout, &topology, &command).unwrap();
         text.replace("\n# ", " ")
     };

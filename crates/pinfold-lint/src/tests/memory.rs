@@ -5,9 +5,9 @@ use pinfold_model::{MemoryPlan, NodeId, Plan, Topology};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::layout::Layout;
 use pinfold_plan::plan;
+use pinfold_qemu::parse;
 use pinfold_samples::machine::Machine;
 use pinfold_samples::{exactly, one};
-use pinfold_vm::qemu::argv::parse;
 
 use crate::lint;
 

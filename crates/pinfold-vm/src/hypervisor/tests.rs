@@ -1,7 +1,7 @@
 //! A hypervisor that is no row of the table: everything generic works through the traits.
 
 use pinfold_host::SnapshotHost;
-use pinfold_model::QemuCommand;
+use pinfold_qemu::QemuCommand;
 
 use super::*;
 use crate::{hypervisors, qemu, threads};

@@ -10,7 +10,6 @@ use pinfold_host::{Host, files};
 use pinfold_model::Tid;
 
 use super::{LibvirtError, Pins, is_uuid, pins};
-use crate::qemu::argv;
 use crate::{VmError, threads};
 
 /// A domain as described to a hook.
@@ -54,7 +53,7 @@ impl Described {
             command: "hook".to_owned(),
             why: format!("{text:?} in the pid file is not a number"),
         })?);
-        match argv::parse(&threads::command_line(host, pid)?).uuid() {
+        match pinfold_qemu::parse(&threads::command_line(host, pid)?).uuid() {
             Some(found) if found.eq_ignore_ascii_case(&self.uuid) => Ok(pid),
             Some(_) | None => {
                 Err(LibvirtError::Foreign { name: self.name.clone(), tid: pid }.into())

@@ -26,7 +26,7 @@ pub use self::error::LibvirtError;
 pub use self::hook::Described;
 pub use self::pins::{NUMATUNE, PinTarget, Pins};
 use crate::hypervisor::Monitor as _;
-use crate::qemu::{QmpError, QmpTransport, argv};
+use crate::qemu::{QmpError, QmpTransport};
 use crate::{VmError, threads};
 
 /// libvirt's client for one connection.
@@ -125,7 +125,7 @@ impl Libvirt {
             Err(VmError::NoProcess { .. }) => return Err(foreign().into()),
             pid => pid?,
         };
-        match argv::parse(&threads::command_line(host, pid)?).uuid() {
+        match pinfold_qemu::parse(&threads::command_line(host, pid)?).uuid() {
             Some(found) if found.eq_ignore_ascii_case(uuid) => Ok(pid),
             _ => Err(foreign().into()),
         }

@@ -9,7 +9,6 @@
 //! debug-threads=on`, and cannot set names longer than 15 bytes at all (an iothread with an ID of
 //! more than 12 characters stays nameless).
 
-pub mod argv;
 mod error;
 mod names;
 mod qmp;
@@ -18,7 +17,8 @@ mod queries;
 use std::any::Any;
 
 use pinfold_host::SystemClock;
-use pinfold_model::{Accelerator, GuestTopology, MachineSpec, QemuCommand, Role};
+use pinfold_model::{Accelerator, GuestTopology, MachineSpec, Role};
+use pinfold_qemu::QemuCommand;
 
 pub use self::error::{CommandError, QmpError};
 pub use self::qmp::{Event, Qmp};
@@ -51,7 +51,7 @@ impl Hypervisor for Qemu {
     }
 
     fn is_program(&self, name: &str) -> bool {
-        names::is_qemu(name)
+        pinfold_qemu::is_qemu(name)
     }
 
     fn is_mentioned_in(&self, argument: &str) -> bool {
@@ -67,7 +67,7 @@ impl Hypervisor for Qemu {
     }
 
     fn parse(&self, command: &[String]) -> Box<dyn MachineCommand> {
-        Box::new(argv::parse(command))
+        Box::new(pinfold_qemu::parse(command))
     }
 
     fn agent_port(&self, socket: &str) -> Vec<String> {
@@ -123,7 +123,7 @@ impl MachineCommand for QemuCommand {
     }
 
     fn with_topology(&self, guest: &GuestTopology) -> Vec<String> {
-        argv::set_smp(self, guest)
+        pinfold_qemu::set_smp(self, guest)
     }
 
     fn discard_writes(&self) -> Vec<String> {
@@ -140,7 +140,7 @@ impl MachineCommand for QemuCommand {
         if self.is_shell_text() {
             return Err(CommandError::ShellText { program: self.program.clone() }.into());
         }
-        if argv::is_handed_over(self) {
+        if pinfold_qemu::is_handed_over(self) {
             return Err(CommandError::HandedOver.into());
         }
         Ok(Start { socket_name: "qmp", leaves_stopped: self.has("S") })

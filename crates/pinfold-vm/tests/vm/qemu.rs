@@ -6,8 +6,9 @@ use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Signaled, Spawn, Stdio, find_program};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock};
 use pinfold_model::{Accelerator, CpuSet, Role, Tid};
+use pinfold_qemu as argv;
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm, StderrEcho};
-use pinfold_vm::qemu::{CommandError, Qmp, QmpError, QmpTransport as _, argv};
+use pinfold_vm::qemu::{CommandError, Qmp, QmpError, QmpTransport as _};
 use pinfold_vm::{Found, Monitor as _, VmError, discover, threads};
 use serde_json::json;
 

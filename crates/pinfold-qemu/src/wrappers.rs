@@ -6,7 +6,7 @@
 //! For each wrapper only two things matter: which of its options take the next argument as their
 //! value, and how many operands precede the command.
 
-use crate::qemu::names::is_qemu;
+use crate::program::is_qemu;
 
 /// A program that starts the command after its own arguments.
 struct Wrapper {

@@ -9,9 +9,10 @@
 //!
 //! Options in a `-readconfig` file are not seen.
 
-mod wrappers;
+use pinfold_model::GuestTopology;
 
-use pinfold_model::{GuestTopology, QemuCommand, QemuOption};
+use crate::command::{QemuCommand, QemuOption};
+use crate::wrappers;
 
 /// Options without a value, of all QEMU versions since 2.0; removed ones do no harm.
 const WITHOUT_VALUE: [&str; 50] = [

@@ -4,12 +4,12 @@
 //! sudo -u vm numactl -m 0   qemu-system-x86_64   -smp 4 -m 4G …
 //! └─ wrapper ────────────┘  └─ program ───────┘  └─ options ─┘
 //! ```
-//! Only options after the program are QEMU's: `-m 0` above is numactl's. `pinfold_vm::qemu::argv`
+//! Only options after the program are QEMU's: `-m 0` above is numactl's. [`crate::parse`]
 //! parses the text; options in a `-readconfig` file are not included.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Accelerator, CellSpec, CpuSet, MachineSpec, NodeId, PuId};
+use pinfold_model::{Accelerator, CellSpec, CpuSet, MachineSpec, NodeId, PuId};
 
 /// One option of a QEMU command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
