@@ -256,7 +256,7 @@ fn common(mut keys: Keys, make: impl FnOnce(&str) -> VnodeRequest) -> Result<Vno
     vnode.memory = match (memory, page) {
         (Some(bytes), page) => Some(MemoryRequest {
             bytes,
-            page_bytes: page.map(|value| page_size(&value)).transpose()?,
+            page_bytes: page.map(|value| huge_page_bytes(&value)).transpose()?,
         }),
         (None, Some(page)) => {
             return Err(Fault::new(
@@ -438,7 +438,15 @@ fn size(key: &str, value: &Value) -> Result<u64, Fault> {
     })
 }
 
-fn page_size(value: &Value) -> Result<u64, Fault> {
+/// The size of huge pages from the command line: `2MiB`, `1GiB`.
+///
+/// # Errors
+/// [`ConfigError`] if it is no such size.
+pub fn page_size(text: &str) -> Result<u64, ConfigError> {
+    Ok(huge_page_bytes(&Value::guess(text, 0))?)
+}
+
+fn huge_page_bytes(value: &Value) -> Result<u64, Fault> {
     let bytes = size("huge-pages", value)?;
     if bytes.is_power_of_two() && bytes >= 4096 {
         Ok(bytes)

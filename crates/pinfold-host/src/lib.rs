@@ -22,6 +22,7 @@ mod futex_sampler;
 mod futex_trace;
 mod kvm_exits;
 mod live;
+pub mod log;
 mod micro_vm;
 pub mod paths;
 mod proc;

@@ -23,6 +23,7 @@
 //! The stages do not know each other; this crate knows them all, and no command line. It prints
 //! nothing: a [`message`] goes to the program that uses it, an error is a [`Failure`].
 
+pub mod advise;
 pub mod apply_session;
 pub mod candidates;
 pub mod claims;

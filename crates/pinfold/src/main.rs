@@ -24,11 +24,14 @@ use pinfold_run::{Failure, end_waiter, message, rt_watchdog};
 
 use cli::Command;
 use commands::{
-    apply, claims, doctor, emulate, exits, help, journal, libvirt_hook, overview, plan, report,
-    run, status, topo, undo, watch,
+    advise, apply, claims, doctor, emulate, exits, help, journal, libvirt_hook, overview, plan,
+    report, run, status, topo, undo, watch,
 };
 
 fn main() -> ExitCode {
+    if let Some(words) = advise::numad_words() {
+        return advise::as_numad(&words);
+    }
     definition::complete();
     message::set_sink(output::say);
     let cli = match environment::parse() {
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Topo(arguments) => topo::topo(arguments, state),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Claims(arguments) => claims::claims(arguments, state),
+        Command::Advise(arguments) => advise::advise(arguments, state),
         Command::Plan(arguments) => plan::plan(arguments, state),
         Command::Run(arguments) => run::run(arguments, state),
         Command::Apply(arguments) => apply::apply(arguments, state),

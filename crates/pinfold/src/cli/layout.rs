@@ -8,7 +8,7 @@ use super::Cli;
 /// The commands by purpose, in the order of the help.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("See", &["topo", "doctor", "claims", "status", "journal"]),
-    ("Place", &["plan", "apply", "run", "undo", "watch", "libvirt-hook"]),
+    ("Place", &["plan", "advise", "apply", "run", "undo", "watch", "libvirt-hook"]),
     ("Measure", &["measure", "compare", "tune", "exits", "report"]),
     ("Emulate", &["emulate"]),
     ("Experiment", &["study"]),
@@ -16,12 +16,16 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// Examples of commands, by the first words of each.
-const EXAMPLES: [(&str, [&str; 2]); 27] = [
+const EXAMPLES: [(&str, [&str; 2]); 28] = [
     ("topo", ["topo", "topo --capture > host.capture"]),
     ("doctor", ["doctor", "doctor --json"]),
     ("claims", ["claims", "claims --json --seconds 0"]),
     ("status", ["status", "status desktop"]),
     ("journal", ["journal", "journal --json"]),
+    (
+        "advise",
+        ["advise --vcpus 4 --memory 8192", "advise --vcpus 2 --memory 1024 --huge-pages 2MiB"],
+    ),
     ("plan", ["plan --vcpus 8 --explain", "plan --check guest.xml --fix > new.xml"]),
     (
         "apply",

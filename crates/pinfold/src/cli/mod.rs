@@ -87,6 +87,10 @@ pub enum Command {
     /// Owners are placements of Pinfold, libvirt domains, other virtual machines, Kubernetes
     /// containers, Open vSwitch, DPDK and SPDK programs, OpenStack Nova, cgroups and busy threads.
     Claims(ClaimsArgs),
+    /// Print the NUMA nodes for a machine, as numad does
+    ///
+    /// As /usr/bin/numad (package pinfold-numad) it answers libvirt for `placement='auto'`.
+    Advise(AdviseArgs),
     /// Compute, explain, check or print a placement
     Plan(Box<PlanArgs>),
     /// Start a virtual machine, or any command, with a placement
@@ -190,6 +194,34 @@ pub struct SentinelArgs {
     /// Continue the stopped processes of this cgroup
     #[arg(long = "continue", value_name = "GROUP")]
     pub group: Option<String>,
+}
+
+/// `pinfold advise`.
+#[derive(Debug, Args)]
+pub struct AdviseArgs {
+    /// Number of vCPUs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub vcpus: u32,
+    /// Memory in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 40))]
+    pub memory: u64,
+    /// Take the memory from free huge pages of SIZE, such as 2MiB
+    #[arg(long, value_name = "SIZE", value_parser = page_size)]
+    pub huge_pages: Option<u64>,
+    /// Answer for another machine: a capture, an hwloc XML file, a directory or tarball with its
+    /// /sys, a description such as "node:4 core:4 pu:2", or example:NAME
+    #[arg(long, value_name = "FILE|DESCRIPTION")]
+    pub input: Option<String>,
+    /// Answer as if no CPU had an owner
+    #[arg(long)]
+    pub ignore_claims: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn page_size(text: &str) -> Result<u64, String> {
+    pinfold_config::requests::page_size(text).map_err(|error| error.to_string())
 }
 
 /// `pinfold claims`.

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod advise;
 pub mod apply;
 pub mod check;
 pub mod claims;

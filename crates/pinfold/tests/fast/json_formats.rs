@@ -9,11 +9,12 @@ use serde_json::Value;
 /// Keys whose objects have CPUs or parameters as keys.
 const MAPS: [&str; 4] = ["core_ranking", "described", "highest_khz", "labels"];
 /// Commands whose output is known or small on every host; `DIR` is a directory of the test's own.
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "version --json",
     "topo --json --input example:ryzen-7950x3d",
     "topo --json",
     "doctor --json",
+    "advise --vcpus 1 --json",
     "claims --json --seconds 0",
     "claims --json --input ../../docs/examples/several-machines.capture",
     "plan --list --json",

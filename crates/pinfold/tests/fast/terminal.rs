@@ -209,7 +209,8 @@ fn a_plan_is_drawn_and_its_reasons_are_folded() {
 
 /// Each command that has `--json`, with arguments that end at once; `None` where it takes a
 /// machine or a measurement, which other tests do.
-const IN_JSON: [(&str, Option<&[&str]>); 19] = [
+const IN_JSON: [(&str, Option<&[&str]>); 20] = [
+    ("advise", Some(&["--vcpus", "1"])),
     ("claims", Some(&["--seconds", "0"])),
     ("topo", Some(&[])),
     ("doctor", Some(&[])),

@@ -1,0 +1,336 @@
+//! The NUMA nodes for a machine whose CPUs and memory another program binds to whole nodes, such
+//! as libvirt for `placement='auto'`.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_model::text::counted;
+use pinfold_model::{CpuSet, NodeId, NumaNode, Topology};
+
+use crate::guest::numa::node_list;
+use crate::text::mib;
+
+/// Most nodes of which all sets are compared; with more, each set begins at one node and takes the
+/// nearest ones.
+const MOST_COMPARED: usize = 10;
+/// The part of its memory that a machine needs in addition, for page tables and for QEMU itself.
+const EXTRA: u64 = 16;
+
+/// What a machine needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeDemand {
+    /// Number of vCPUs.
+    pub vcpus: u32,
+    /// Memory in bytes; 0 if it is not known.
+    pub memory_bytes: u64,
+    /// Size of its huge pages in bytes; `None` for ordinary memory.
+    pub page_bytes: Option<u64>,
+}
+
+/// Distances between nodes: (from, to) → distance, 10 for a node to itself.
+pub type NodeDistances = BTreeMap<(NodeId, NodeId), u32>;
+
+/// What is known about the nodes in addition to their topology.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeState {
+    /// CPUs that others have exclusively.
+    pub exclusive: CpuSet,
+    /// CPUs that others use too.
+    pub shared: CpuSet,
+    /// Distances as the firmware reports them. Missing ones are 10, 12 inside a package, 20 else.
+    pub distances: NodeDistances,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeAdvice {
+    /// The nodes, ascending; never empty.
+    pub nodes: Vec<NodeId>,
+    /// True if they have the memory and a free CPU for each vCPU.
+    pub is_fitting: bool,
+    /// The reason, in one line.
+    pub reason: String,
+}
+
+impl NodeAdvice {
+    /// The nodes as a set, for its text form (`0-1,3`).
+    #[must_use]
+    pub fn node_set(&self) -> CpuSet {
+        node_list(&self.nodes)
+    }
+}
+
+/// The free resources of some nodes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Room {
+    cpus: usize,
+    unshared_cpus: usize,
+    free_bytes: u64,
+}
+
+/// Selects the fewest and nearest nodes that have the memory and a free CPU for each vCPU. Memory
+/// comes first: it is bound to the answer, and a machine that cannot get it does not start. If not
+/// even all nodes have it, the answer is all of them.
+#[must_use]
+pub fn advise_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) -> NodeAdvice {
+    let nodes = &topology.nodes;
+    let compared: Vec<Vec<&NumaNode>> = sets(topology, state);
+    let fitting = best(
+        &compared,
+        topology,
+        state,
+        |room| room.cpus >= demand.vcpus as usize && holds(demand, room),
+        demand,
+    );
+    if let Some(chosen) = fitting {
+        let room = room(&chosen, state, demand);
+        let reason = format!(
+            "{} {} {} and {} free for {}{}",
+            name(&chosen),
+            if chosen.len() == 1 { "has" } else { "have" },
+            counted(room.cpus, "CPU"),
+            mib(room.free_bytes),
+            needs(demand),
+            if chosen.len() == 1 { "" } else { "; no single node has" },
+        );
+        return NodeAdvice { nodes: ids(&chosen), is_fitting: true, reason };
+    }
+    let with_memory = best(&compared, topology, state, |room| holds(demand, room), demand);
+    if let Some(chosen) = with_memory {
+        let free = room(&chosen, state, demand).cpus;
+        let reason = format!(
+            "{} {} the memory for {}, but no set of nodes has so many free CPUs (here: {free})",
+            name(&chosen),
+            if chosen.len() == 1 { "has" } else { "have" },
+            needs(demand),
+        );
+        return NodeAdvice { nodes: ids(&chosen), is_fitting: false, reason };
+    }
+    let all: Vec<&NumaNode> = nodes.iter().collect();
+    let reason = format!(
+        "all nodes: together they have {} free, too few for {}",
+        mib(room(&all, state, demand).free_bytes),
+        needs(demand),
+    );
+    NodeAdvice { nodes: ids(&all), is_fitting: false, reason }
+}
+
+/// The sets of nodes to compare.
+fn sets<'t>(topology: &'t Topology, state: &NodeState) -> Vec<Vec<&'t NumaNode>> {
+    let nodes = &topology.nodes;
+    if nodes.len() <= MOST_COMPARED {
+        let all = 1..1_usize << nodes.len();
+        return all
+            .map(|bits| {
+                let is_in = |index: &usize| bits >> index & 1 == 1;
+                (0..nodes.len()).filter(is_in).map(|index| &nodes[index]).collect()
+            })
+            .collect();
+    }
+    let mut sets = BTreeSet::new();
+    for first in nodes {
+        let mut near: Vec<usize> = (0..nodes.len()).collect();
+        near.sort_by_key(|index| (distance(topology, state, first.id, nodes[*index].id), *index));
+        sets.extend((1..=nodes.len()).map(|count| {
+            let mut chosen = near[..count].to_vec();
+            chosen.sort_unstable();
+            chosen
+        }));
+    }
+    sets.into_iter().map(|set| set.into_iter().map(|index| &nodes[index]).collect()).collect()
+}
+
+/// The best of the sets whose free resources suffice: few nodes, near each other, with the most
+/// CPUs that no other owner uses, the most free CPUs and the most free memory.
+fn best<'t>(
+    compared: &[Vec<&'t NumaNode>],
+    topology: &Topology,
+    state: &NodeState,
+    suffices: impl Fn(Room) -> bool,
+    demand: NodeDemand,
+) -> Option<Vec<&'t NumaNode>> {
+    let usable = compared.iter().filter_map(|set| {
+        let free = room(set, state, demand);
+        // The program that binds the machine needs a CPU in the answer.
+        let has_cpu = set.iter().any(|node| !node.pus.is_empty());
+        (has_cpu && suffices(free)).then_some((set, free))
+    });
+    let chosen = usable.min_by_key(|(set, free)| {
+        (
+            set.len(),
+            spread(topology, state, set),
+            Reverse(free.unshared_cpus),
+            Reverse(free.cpus),
+            Reverse(free.free_bytes),
+            ids(set),
+        )
+    });
+    chosen.map(|(set, _)| set.clone())
+}
+
+fn holds(demand: NodeDemand, room: Room) -> bool {
+    let extra = if demand.page_bytes.is_some() { 0 } else { demand.memory_bytes / EXTRA };
+    room.free_bytes >= demand.memory_bytes.saturating_add(extra)
+}
+
+fn room(nodes: &[&NumaNode], state: &NodeState, demand: NodeDemand) -> Room {
+    let mut all = Room::default();
+    for node in nodes {
+        let free = node.pus.difference(&state.exclusive);
+        all.cpus += free.len();
+        all.unshared_cpus += free.difference(&state.shared).len();
+        let bytes = match demand.page_bytes {
+            None => node.free_bytes.unwrap_or(node.memory_bytes),
+            Some(page) => {
+                let pools = node.huge_pages.iter().filter(|pool| pool.page_bytes == page);
+                pools.map(|pool| pool.free.saturating_mul(page)).sum()
+            }
+        };
+        all.free_bytes = all.free_bytes.saturating_add(bytes);
+    }
+    all
+}
+
+/// Sum of the distances between the nodes.
+fn spread(topology: &Topology, state: &NodeState, nodes: &[&NumaNode]) -> u32 {
+    let pairs = nodes.iter().flat_map(|from| nodes.iter().map(move |to| (from.id, to.id)));
+    pairs.map(|(from, to)| distance(topology, state, from, to)).sum()
+}
+
+fn distance(topology: &Topology, state: &NodeState, from: NodeId, to: NodeId) -> u32 {
+    if let Some(known) = state.distances.get(&(from, to)) {
+        return *known;
+    }
+    let cpus = |id: NodeId| topology.nodes.iter().find(|node| node.id == id).map(|node| &node.pus);
+    let (Some(first), Some(second)) = (cpus(from), cpus(to)) else { return 20 };
+    let is_near = topology
+        .packages
+        .iter()
+        .any(|package| !package.pus.is_disjoint(first) && !package.pus.is_disjoint(second));
+    if from == to {
+        10
+    } else if is_near {
+        12
+    } else {
+        20
+    }
+}
+
+fn ids(nodes: &[&NumaNode]) -> Vec<NodeId> {
+    let mut ids: Vec<NodeId> = nodes.iter().map(|node| node.id).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// `node 1`, `nodes 0-1`.
+fn name(nodes: &[&NumaNode]) -> String {
+    let word = if nodes.len() == 1 { "node" } else { "nodes" };
+    format!("{word} {}", node_list(&ids(nodes)))
+}
+
+/// `4 vCPUs and 8 GiB`.
+fn needs(demand: NodeDemand) -> String {
+    let vcpus = counted(demand.vcpus as usize, "vCPU");
+    if demand.memory_bytes == 0 {
+        return vcpus;
+    }
+    let pages = demand.page_bytes.map(|page| format!(" in pages of {}", mib(page)));
+    format!("{vcpus} and {}{}", mib(demand.memory_bytes), pages.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    /// Nodes of four CPUs with so much free memory each.
+    fn host(free_gib: &[u64]) -> Topology {
+        let text = format!("package:{} node:2 core:4 pu:1", free_gib.len() / 2);
+        let mut topology = pinfold_samples::described(&text);
+        assert_eq!(topology.nodes.len(), free_gib.len());
+        for (node, free) in topology.nodes.iter_mut().zip(free_gib) {
+            node.free_bytes = Some(free * GIB);
+        }
+        topology
+    }
+
+    fn demand(vcpus: u32, gib: u64) -> NodeDemand {
+        NodeDemand { vcpus, memory_bytes: gib * GIB, page_bytes: None }
+    }
+
+    fn taken(cpus: &str) -> NodeState {
+        NodeState { exclusive: CpuSet::parse_list(cpus).unwrap(), ..NodeState::default() }
+    }
+
+    fn check(topology: &Topology, state: &NodeState, demand: NodeDemand, expected: &str) {
+        let advice = advise_nodes(topology, state, demand);
+        assert_eq!(node_list(&advice.nodes).to_string(), expected, "{advice:?}");
+    }
+
+    #[test]
+    fn the_node_with_the_most_free_cpus_and_memory_is_selected() {
+        let topology = host(&[8, 32, 16, 16]);
+        check(&topology, &NodeState::default(), demand(2, 4), "1");
+        check(&topology, &taken("4-5"), demand(2, 4), "2");
+        let shared = NodeState { shared: taken("0-11").exclusive, ..NodeState::default() };
+        check(&topology, &shared, demand(2, 4), "3");
+    }
+
+    #[test]
+    fn memory_and_cpus_must_fit_with_a_reserve() {
+        let topology = host(&[8, 32, 16, 16]);
+        check(&topology, &taken("4-7"), demand(4, 16), "2-3");
+        check(&topology, &NodeState::default(), demand(6, 8), "0-1");
+        // Exactly the free memory of node 1 leaves nothing for page tables.
+        check(&topology, &NodeState::default(), demand(1, 32), "0-1");
+        check(&topology, &NodeState::default(), demand(1, 30), "1");
+    }
+
+    #[test]
+    fn memory_is_more_important_than_cpus_and_what_fits_nowhere_gets_all_nodes() {
+        let topology = host(&[8, 32, 16, 16]);
+        let advice = advise_nodes(&topology, &taken("0-15"), demand(4, 20));
+        assert_eq!(
+            (node_list(&advice.nodes).to_string().as_str(), advice.is_fitting),
+            ("1", false)
+        );
+        let advice = advise_nodes(&topology, &NodeState::default(), demand(4, 400));
+        assert_eq!(node_list(&advice.nodes).to_string(), "0-3");
+        assert!(!advice.is_fitting && advice.reason.contains("73728 MiB"), "{}", advice.reason);
+    }
+
+    #[test]
+    fn huge_pages_of_the_demanded_size_are_counted() {
+        let mut topology = host(&[64, 64]);
+        let page_bytes = 2 << 20;
+        let pool = pinfold_model::HugePages { page_bytes, total: 1024, free: 512 };
+        topology.nodes[1].huge_pages = vec![pool];
+        let demand = NodeDemand { page_bytes: Some(page_bytes), ..demand(2, 1) };
+        check(&topology, &NodeState::default(), demand, "1");
+        let more = NodeDemand { memory_bytes: GIB + 1, ..demand };
+        assert!(!advise_nodes(&topology, &NodeState::default(), more).is_fitting);
+    }
+
+    #[test]
+    fn the_distances_of_the_firmware_decide_between_sets() {
+        let topology = host(&[8, 8, 8, 8]);
+        let mut state = NodeState::default();
+        check(&topology, &state, demand(6, 1), "0-1");
+        for (from, to, distance) in
+            [(0, 1, 40), (2, 3, 40), (0, 2, 40), (0, 3, 40), (1, 3, 40), (1, 2, 11)]
+        {
+            state.distances.insert((NodeId(from), NodeId(to)), distance);
+            state.distances.insert((NodeId(to), NodeId(from)), distance);
+        }
+        check(&topology, &state, demand(6, 1), "1-2");
+    }
+
+    #[test]
+    fn hosts_of_many_nodes_are_searched_from_each_node() {
+        let free: Vec<u64> = (0..32).map(|node| if node == 29 { 64 } else { 2 }).collect();
+        check(&host(&free), &NodeState::default(), demand(4, 40), "29");
+        check(&host(&free), &NodeState::default(), demand(8, 3), "28-29");
+        check(&host(&free), &NodeState::default(), demand(1, 100), "0-20,28-29");
+    }
+}

@@ -1,0 +1,148 @@
+//! The NUMA nodes for a machine that another program binds to whole nodes, as numad answers it.
+
+use std::collections::BTreeMap;
+use std::panic::catch_unwind;
+
+use pinfold_claims::{Claims, Exclusivity};
+use pinfold_host::{Host, log, paths};
+use pinfold_model::{CpuSet, NodeId, Topology};
+use pinfold_plan::node_advice::{NodeAdvice, NodeDemand, NodeDistances, NodeState, advise_nodes};
+
+use crate::{Failure, claims, host, inputs};
+
+/// Name of the program in whose place Pinfold answers, and of its entries in the log.
+pub const NUMAD: &str = "numad";
+const MIB: u64 = 1 << 20;
+
+/// The nodes for a machine on this host, or on the one that `input` names.
+///
+/// # Errors
+/// [`Failure`] if the host cannot be read.
+pub fn advise(
+    demand: NodeDemand,
+    input: Option<&str>,
+    state: Option<&str>,
+    with_claims: bool,
+) -> Result<NodeAdvice, Failure> {
+    let live = host::live()?;
+    let topology = inputs::topology(&live, input)?;
+    let known = match input {
+        _ if !with_claims => Claims::default(),
+        Some(input) => claims::of_input(&live, input),
+        None => claims::of_existing(&live, state)?,
+    };
+    let mut nodes = NodeState::default();
+    if input.is_none() {
+        nodes.distances = read_distances(&live, &topology);
+    }
+    // A machine that is defined but does not run uses nothing.
+    for claim in known.all().iter().filter(|claim| claim.active) {
+        if claim.exclusivity.is_exclusive() {
+            nodes.exclusive.add(&claim.cpus);
+        } else if claim.exclusivity == Exclusivity::Shared {
+            nodes.shared.add(&claim.cpus);
+        }
+    }
+    Ok(advise_nodes(&topology, &nodes, demand))
+}
+
+/// Answers the command line of numad, as libvirt calls it: `-w VCPUS` or `-w VCPUS:MIB`. The
+/// answer is a node list in any case, because libvirt does not start a machine without one; the
+/// reason goes to the log. `Err` with a sentence for what only numad itself can do.
+///
+/// # Errors
+/// The reason why this command line has no answer.
+pub fn answer_as_numad(words: &[String]) -> Result<CpuSet, String> {
+    let request = match words {
+        [option, value] if option == "-w" => value.as_str(),
+        [joined] if joined.starts_with("-w") => &joined[2..],
+        _ => {
+            return Err(
+                "only `numad -w VCPUS[:MIB]` is answered here (pinfold-numad); Pinfold needs no \
+                 daemon and moves no processes: see `pinfold help advise`"
+                    .to_owned(),
+            );
+        }
+    };
+    // A panic must not prevent the start of a machine.
+    let (nodes, reason) = catch_unwind(|| numad_answer(request)).unwrap_or_else(|_| {
+        (online_nodes(), "all nodes: an internal error, which is a bug in Pinfold".to_owned())
+    });
+    log::write(NUMAD, &format!("-w {request}: node {nodes}: {reason}"));
+    Ok(nodes)
+}
+
+fn numad_answer(request: &str) -> (CpuSet, String) {
+    let demand = match demand_of(request) {
+        Ok(demand) => demand,
+        Err(reason) => return (online_nodes(), format!("all nodes: {reason}")),
+    };
+    match advise(demand, None, None, true).or_else(|_| advise(demand, None, None, false)) {
+        Ok(advice) => (advice.node_set(), advice.reason),
+        Err(failure) => (online_nodes(), format!("all nodes: {}", failure.message)),
+    }
+}
+
+/// `VCPUS` or `VCPUS:MIB`.
+fn demand_of(text: &str) -> Result<NodeDemand, String> {
+    let (vcpus, memory) = text.split_once(':').unwrap_or((text, "0"));
+    let vcpus = vcpus.trim().parse().map_err(|_| format!("{vcpus:?} is no number of vCPUs"))?;
+    let mib: u64 = memory.trim().parse().map_err(|_| format!("{memory:?} is no number of MiB"))?;
+    Ok(NodeDemand { vcpus, memory_bytes: mib.saturating_mul(MIB), page_bytes: None })
+}
+
+/// The nodes that are online; node 0 if the kernel does not report them.
+fn online_nodes() -> CpuSet {
+    let online = host::live().ok().and_then(|live| {
+        let text = live.read_text(&paths::node_online()).ok()?;
+        CpuSet::parse_list(text.trim()).ok()
+    });
+    online
+        .filter(|nodes| !nodes.is_empty())
+        .unwrap_or_else(|| [pinfold_model::PuId(0)].into_iter().collect())
+}
+
+/// The distances between the nodes as the firmware reports them; those that cannot be read are
+/// left out.
+fn read_distances(host: &dyn Host, topology: &Topology) -> NodeDistances {
+    let mut ids: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
+    ids.sort_unstable();
+    let mut distances = BTreeMap::new();
+    for from in &ids {
+        let path = paths::node_file(*from, "distance");
+        let Ok(text) = host.read_text(&path) else { continue };
+        let numbers: Vec<u32> =
+            text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        // One number for each node that is online.
+        if numbers.len() == ids.len() {
+            distances.extend(ids.iter().zip(numbers).map(|(to, number)| ((*from, *to), number)));
+        }
+    }
+    distances
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_libvirt_are_read_and_nonsense_gets_all_nodes() {
+        let demand = demand_of("2:200").unwrap();
+        assert_eq!((demand.vcpus, demand.memory_bytes), (2, 200 * MIB));
+        assert_eq!(demand_of("4").unwrap().memory_bytes, 0);
+        for wrong in ["", ":", "x", "2:x", "-1", "2:-1", "99999999999", "1:2:3"] {
+            assert!(demand_of(wrong).is_err(), "{wrong}");
+            assert_eq!(numad_answer(wrong).0, online_nodes());
+        }
+        assert_eq!(numad_answer("99999:99999999999999").0, online_nodes());
+    }
+
+    #[test]
+    fn what_only_numad_can_do_is_refused() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for line in ["-i 15", "-D /dir", "-w", "-w 1 -v", "-S 0", "-p 1"] {
+            let answer = answer_as_numad(&words(line));
+            assert!(line == "-w" || answer.is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! `pinfold advise`, and numad's command line: the NUMA nodes for a machine.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use pinfold_plan::node_advice::NodeDemand;
+use pinfold_run::advise::{NUMAD, answer_as_numad};
+use pinfold_run::{Exit, Failure};
+use serde_json::json;
+
+use crate::cli::AdviseArgs;
+use crate::output;
+
+/// Prints the nodes; the reason goes to standard error.
+pub fn advise(arguments: &AdviseArgs, state: Option<&str>) -> Result<(), Failure> {
+    let demand = NodeDemand {
+        vcpus: arguments.vcpus,
+        memory_bytes: arguments.memory << 20,
+        page_bytes: arguments.huge_pages,
+    };
+    let input = arguments.input.as_deref();
+    let advice = pinfold_run::advise::advise(demand, input, state, !arguments.ignore_claims)?;
+    if arguments.json {
+        let nodes: Vec<u32> = advice.nodes.iter().map(|node| node.0).collect();
+        output::data(&format!(
+            "{:#}\n",
+            json!({
+                "format": "pinfold-advice/1",
+                "nodes": nodes,
+                "fits": advice.is_fitting,
+                "reason": advice.reason,
+            })
+        ));
+    } else {
+        output::data(&format!("{}\n", advice.node_set()));
+        output::say(&advice.reason);
+    }
+    Ok(())
+}
+
+/// The arguments, if this program was started under the name of numad.
+pub fn numad_words() -> Option<Vec<String>> {
+    let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let program = words.next()?;
+    (Path::new(&program).file_name()? == NUMAD).then(|| words.collect())
+}
+
+/// Answers as numad does: only a list of nodes on standard output.
+pub fn as_numad(words: &[String]) -> ExitCode {
+    match answer_as_numad(words) {
+        Ok(nodes) => {
+            output::data(&format!("{nodes}\n"));
+            ExitCode::SUCCESS
+        }
+        Err(reason) => {
+            output::say(&reason);
+            ExitCode::from(Exit::Input.code())
+        }
+    }
+}
