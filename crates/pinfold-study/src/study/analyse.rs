@@ -133,7 +133,7 @@ pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, RunError> {
 /// The same with the statements, charts and tables of another text of the study.
 ///
 /// # Errors
-/// As [`analyse`] and [`Loaded::shown_as`].
+/// As [`analyse`] and [`Loaded::show_as`].
 pub fn analyse_as(store: &Store, run: RunId, other: &Study) -> Result<Analysis, RunError> {
     analyse_loaded(store, run, Loaded::read(store, run)?.show_as(other)?)
 }
