@@ -71,7 +71,7 @@ pub fn line<'d, D: Deserializer<'d>>(from: D) -> Result<String, D::Error> {
     Ok(shown::name(&String::deserialize(from)?).into_owned())
 }
 
-/// Reads a sentence that may be missing; see [`line`].
+/// Reads a sentence that may be missing; see [`line()`].
 ///
 /// # Errors
 /// If it is neither a text nor null.
