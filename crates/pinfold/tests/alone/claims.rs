@@ -10,7 +10,7 @@ const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples
 
 fn pinfold(words: &[&str]) -> Output {
     let state = concat!("PINFOLD_STATE_DIR=", env!("CARGO_TARGET_TMPDIR"), "/claims-state");
-    let words = [&[state, "COLUMNS=80", PINFOLD], words].concat();
+    let words = [&[state, "COLUMNS=80", "PINFOLD_IGNORE_CLAIMS=false", PINFOLD], words].concat();
     capture("env", words, MINUTE_NS).expect("it runs")
 }
 

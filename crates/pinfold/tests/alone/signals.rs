@@ -170,6 +170,7 @@ impl TestMachine {
         files::make_dirs(&temporary).expect("a folder for temporary files");
         let script = format!("exec env --default-signal \"$@\" >{} 2>&1", self.file("log"));
         Spawn::new("sh")
+            .env("PINFOLD_IGNORE_CLAIMS", "true")
             .args(["-c", &script, "-", PINFOLD, "--state-dir", &state])
             .args(&long.words)
             .env(MARK, &self.sandbox.root())

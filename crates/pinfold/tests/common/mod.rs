@@ -102,7 +102,7 @@ impl Sandbox {
         let state = self.path("state");
         let words = [&["--state-dir", &state], words].concat();
         let spawn = Spawn::new(PINFOLD).args(words).stdin(Stdio::Null);
-        let spawn = if self.has_claims { spawn } else { spawn.env(WITHOUT_CLAIMS, "true") };
+        let spawn = spawn.env(WITHOUT_CLAIMS, &(!self.has_claims).to_string());
         if self.has_cache { spawn.env("XDG_CACHE_HOME", &self.path("cache")) } else { spawn }
     }
 
