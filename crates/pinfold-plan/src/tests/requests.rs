@@ -207,7 +207,9 @@ fn bad_lists_of_pus() {
     };
     check("8-3", "8-3", "the range runs backwards");
     check("^2", "^2", "an exclusion must follow a range that contains it");
-    check("2147483648", "2147483648", "the number is beyond every kernel's limit of CPUs");
+    let why = "the number is beyond every kernel's limit of CPUs; write a hexadecimal mask with 0x \
+               in front";
+    check("2147483648", "2147483648", why);
     refused(
         "[[vm]]\nname = \"a\"\n[host]\nfree = 100\npus = \"0\"\n",
         "line 5, column 7: host.pus and host.free exclude each other: give a list or a number of \

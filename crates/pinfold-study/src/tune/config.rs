@@ -301,7 +301,7 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         };
         check(&CONFIG.replace("latency", "fame"), "unknown variant `fame`");
-        check(&CONFIG.replace("spin-gap", "mood"), "metric \"mood\" is unknown");
+        check(&CONFIG.replace("spin-gap", "mood"), "unknown variant `mood`");
         check("{", "EOF");
     }
 }
