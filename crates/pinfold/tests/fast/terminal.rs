@@ -304,7 +304,9 @@ fn missing_rights_say_how_to_have_them_with_the_variables_that_are_set() {
     let Some(setpriv) = find_program("setpriv").filter(|_| is_root()) else {
         return skip("needs root and setpriv");
     };
-    let user = ["PINFOLD_STATE_DIR=/root/pinfold-none", &setpriv, "--reuid=65534", "--regid=65534"];
+    let unset = "--unset=PINFOLD_IGNORE_CLAIMS";
+    let user =
+        [unset, "PINFOLD_STATE_DIR=/root/pinfold-none", &setpriv, "--reuid=65534", "--regid=65534"];
     let words = [&user[..], &["--clear-groups", PINFOLD, "undo", "--all"]].concat();
     let output = common::run("env", words);
     if matches!(output.status.code(), Some(126 | 127)) {
