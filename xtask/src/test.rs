@@ -101,7 +101,7 @@ fn docs(root: &Path) -> Result<(), String> {
     run(root, "cargo", &["doc", "--workspace", "--no-deps", "--quiet"])
 }
 
-/// Test programs of the second lane, by name: each starts its own daemons or guests, and makes no
+/// Test programs of the second lane, by name: each starts its own daemons or machines, and makes no
 /// assumptions about the rest of the machine.
 const WAITING: [&str; 3] = ["slurm", "vm", "waiting"];
 
@@ -201,8 +201,6 @@ fn cargo_test(root: &Path, words: &[String], hear: &mut dyn FnMut(String)) -> Re
         .args(&all)
         .args(words)
         .args(&["--", "--show-output"])
-        // Placements of other tests are owners of CPUs, whatever state directory they have.
-        .env("PINFOLD_IGNORE_CLAIMS", "true")
         .current_dir(root)
         .stdout(Stdio::piped())
         .spawn()

@@ -46,7 +46,9 @@ pub(crate) fn read(host: &dyn Host) -> Vec<Process> {
         Ok(())
     });
     // What was found before an error is still true.
-    read.map_or_else(|_| found.clone(), |()| found.clone())
+    match read {
+        Ok(()) | Err(_) => found,
+    }
 }
 
 impl Process {
@@ -67,7 +69,9 @@ impl Process {
             Ok(())
         });
         // As above.
-        read.map_or_else(|_| found.clone(), |()| found.clone())
+        match read {
+            Ok(()) | Err(_) => found,
+        }
     }
 
     /// The value of an option, as `--option VALUE`, `--option=VALUE` or, for one letter, `-oVALUE`.

@@ -9,6 +9,7 @@ pub use pinfold_claims::{Claims, USED_TWICE};
 use pinfold_claims::{Exclusivity, Owner, Source, owners::busy};
 use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, LiveHost, SystemClock, process};
+use pinfold_model::Finding;
 
 use crate::emulate::status::{cpus_of, is_platform};
 use crate::{Failure, host, interrupt};
@@ -52,12 +53,8 @@ pub fn read(live: &LiveHost, journals: Option<&Journals<'_>>) -> Result<Claims, 
         own = Some(journals.path());
         add_journals(&mut claims, live, journals)?;
     }
-    for directory in other_directories(live, own.as_deref()) {
-        let state = StateDir::open_existing(&directory);
-        if let Ok(Some(state)) = state
-            && let Ok(Some(journals)) = host::existing_journals(Some(&state), &SystemClock)
-            && add_journals(&mut claims, live, &journals).is_err()
-        {
+    for directory in other_directories(&mut claims, live, own.as_deref()) {
+        if add_directory(&mut claims, live, &directory).is_err() {
             claims.add_unreadable(directory);
         }
     }
@@ -94,11 +91,23 @@ pub fn add_busy(live: &LiveHost, claims: &mut Claims, seconds: f64) -> Result<()
 
 /// The state directories with active placements of this user, apart from the one whose journals are
 /// in `own`.
-fn other_directories(live: &LiveHost, own: Option<&str>) -> BTreeSet<String> {
-    let paths = pinfold_apply::active_journals(live).unwrap_or_default();
+fn other_directories(claims: &mut Claims, live: &LiveHost, own: Option<&str>) -> BTreeSet<String> {
+    let paths = pinfold_apply::active_journals(live).unwrap_or_else(|error| {
+        let text = format!("placements of other state directories are not known: {error}");
+        claims.report(Finding::warning("claims", text));
+        Vec::new()
+    });
     let folders = paths.iter().filter_map(|path| path.rsplit_once('/').map(|(folder, _)| folder));
     let others = folders.filter(|folder| Some(*folder) != own);
     others.filter_map(|folder| folder.rsplit_once('/').map(|(state, _)| state.to_owned())).collect()
+}
+
+fn add_directory(claims: &mut Claims, live: &LiveHost, directory: &str) -> Result<(), Failure> {
+    let state = StateDir::open_existing(directory)?;
+    match host::existing_journals(state.as_ref(), &SystemClock)? {
+        Some(journals) => add_journals(claims, live, &journals),
+        None => Ok(()),
+    }
 }
 
 fn add_journals(

@@ -5,6 +5,7 @@ use pinfold_model::Tid;
 
 #[test]
 fn apply_and_undo_pins_a_child_and_restores_its_mask() {
+    let _turn = crate::take_turn();
     let host = LiveHost::new().unwrap();
     let mask = host.affinity(Tid(0)).unwrap();
     if mask.len() < 2 {

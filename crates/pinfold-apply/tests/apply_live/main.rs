@@ -20,11 +20,20 @@ mod common;
 #[path = "../../../pinfold-topology/tests/common/example.rs"]
 mod example;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 mod endurance;
 mod examples;
 mod kills;
 mod policies;
 mod stage;
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Waits until no other test of this program has its turn.
+fn take_turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What this program is when it was started by one of the tests; else nothing.
 #[test]

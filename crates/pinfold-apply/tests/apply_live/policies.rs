@@ -1,6 +1,6 @@
 //! Scheduling policies of real processes, which are this test's own: set, taken back, refused.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use crate::common::{Bench, PLAN_TEXT, plan, set};
 use pinfold_apply::{NewJournal, Target, apply, undo};
@@ -10,9 +10,6 @@ use pinfold_model::{Plan, Policy, Role, TaskId, Tid};
 
 const US: u64 = 1000;
 const CPU: &str = "/sys/fs/cgroup/cpu";
-
-/// A child that is being started holds its parent's locks until its program runs.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// A process of this test's own, which ends with it.
 fn sleeper(host: &LiveHost) -> (Child, TaskId) {
@@ -44,7 +41,7 @@ impl Drop for Group {
 }
 
 fn live() -> Option<(MutexGuard<'static, ()>, LiveHost)> {
-    let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = crate::take_turn();
     let host = LiveHost::new().unwrap();
     let enough = host.affinity(Tid(0)).unwrap();
     if process::is_root() && set("0-1").is_subset(&enough) {

@@ -2,6 +2,7 @@
 //! that are the test's own program, started again with a role in an environment variable.
 
 use std::io::Read as _;
+use std::sync::MutexGuard;
 
 use pinfold_apply::{Journals, Target};
 use pinfold_host::files::StateDir;
@@ -67,11 +68,13 @@ pub struct TestHost {
     pub group: String,
     pub children: Vec<Child>,
     pub state: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl TestHost {
     /// The stage, or why there is none on this machine.
     pub fn set(name: &str) -> Result<Self, String> {
+        let turn = crate::take_turn();
         let host = LiveHost::new().map_err(|error| error.to_string())?;
         if !process::is_root() {
             return Err("only root can make cpuset groups".to_owned());
@@ -86,7 +89,8 @@ impl TestHost {
         };
         let group = format!("{}/pinfold-test-{name}-{}", found.mount.path, process::own_pid());
         host.make_dir(&group).map_err(|error| error.to_string())?;
-        let stage = Self { host, group, children: Vec::new(), state: tempfile::tempdir().unwrap() };
+        let state = tempfile::tempdir().unwrap();
+        let stage = Self { host, group, children: Vec::new(), state, _turn: turn };
         let root = &found.mount.path;
         for file in [paths::cpuset_effective_mems(root), paths::cpuset_effective_cpus(root)] {
             let value = stage.host.read(&file).unwrap();

@@ -25,9 +25,12 @@ impl Deref for TestGroup {
 
 impl TestGroup {
     fn new() -> Self {
+        Self::new_in(Sandbox::new())
+    }
+
+    fn new_in(sandbox: Sandbox) -> Self {
         let turn = take_turn();
-        let host = LiveHost::new().expect("a host");
-        Self { sandbox: Sandbox::with_claims(), host, _turn: turn }
+        Self { sandbox, host: LiveHost::new().expect("a host"), _turn: turn }
     }
 
     /// The CPUs that a thread of a file's process may use, if the file has its number.
@@ -201,7 +204,7 @@ fn what_a_killed_pinfold_leaves_is_undone_by_undo() {
 /// warning names both, and `status` reports it until one of them ends.
 #[test]
 fn a_second_command_gets_other_cpus() {
-    let place = TestGroup::new();
+    let place = TestGroup::new_in(Sandbox::with_claims());
     let script = format!("echo $$ > {}; exec sleep 600", place.path("pid"));
     let mut first = place.start(&script);
     let (_, taken) = place.mask("pid").expect("it runs");

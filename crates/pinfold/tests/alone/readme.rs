@@ -1,7 +1,9 @@
 //! Every command of the README, the guide, the FAQ and the pages on libvirt, measuring and exits is
 //! run, or parsed where it needs a machine of the reader's.
 
-use crate::common::{Checked as _, PINFOLD, ROOT, Sandbox, pinfold, split_words, take_turn};
+use crate::common::{
+    Checked as _, PINFOLD, ROOT, Sandbox, WITHOUT_CLAIMS, pinfold, split_words, take_turn,
+};
 use pinfold_host::process::{Spawn, Stdio};
 
 const PAGES: [&str; 6] = [
@@ -75,7 +77,8 @@ fn the_commands_of_readme_and_guide_work() {
         arguments.extend(words[1..].iter().map(from_root));
         if is_background {
             let task = Spawn::new(PINFOLD).args(&arguments).stdin(Stdio::Null).stdout(Stdio::Null);
-            let task = task.stderr(Stdio::Null).die_with_parent(true).start();
+            let task =
+                task.env(WITHOUT_CLAIMS, "true").stderr(Stdio::Null).die_with_parent(true).start();
             background.push((line, task.expect("starts")));
             continue;
         }

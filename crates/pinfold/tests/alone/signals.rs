@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::machine::{list_masks, start_quietly};
-use crate::common::{MINUTE_NS, PINFOLD, Sandbox, is_missing, run, take_turn, until};
+use crate::common::{
+    MINUTE_NS, PINFOLD, Sandbox, WITHOUT_CLAIMS, is_missing, run, skip, take_turn, until,
+};
 use pinfold_host::process::{Child, Signaled, Spawn, Stdio, is_root};
 use pinfold_host::{Host as _, LiveHost, SystemClock, files};
 use pinfold_model::{CpuSet, Tid};
@@ -170,7 +172,7 @@ impl TestMachine {
         files::make_dirs(&temporary).expect("a folder for temporary files");
         let script = format!("exec env --default-signal \"$@\" >{} 2>&1", self.file("log"));
         Spawn::new("sh")
-            .env("PINFOLD_IGNORE_CLAIMS", "true")
+            .env(WITHOUT_CLAIMS, "true")
             .args(["-c", &script, "-", PINFOLD, "--state-dir", &state])
             .args(&long.words)
             .env(MARK, &self.sandbox.root())
@@ -197,7 +199,7 @@ impl TestMachine {
         });
         let log = || files::read_text(&self.file("log")).unwrap_or_default();
         if ended {
-            println!("skipped: {}: {}", long.name, log());
+            skip(format!("{}: {}", long.name, log().replace('\n', " ")));
             return None;
         }
         assert!(is_ready, "{} is not at work: {}", long.name, log());

@@ -1,6 +1,8 @@
 //! Where no cpuset restricts a vnode, a process that outlives it has its own mask again.
 
-use crate::common::{Checked as _, MINUTE_NS, PINFOLD, Sandbox, skip, take_turn, until};
+use crate::common::{
+    Checked as _, MINUTE_NS, PINFOLD, Sandbox, WITHOUT_CLAIMS, skip, take_turn, until,
+};
 use pinfold_host::files;
 use pinfold_host::process::{self, Child, Signaled, Spawn, Stdio};
 use pinfold_host::{Host as _, LiveHost};
@@ -28,7 +30,8 @@ impl Platform {
         let (file, state) = (sandbox.write("platform.toml", text), sandbox.path("state"));
         let wrap = ["-m", "sh", "-c", WITHOUT_CGROUPS, "-", PINFOLD, "--state-dir", &state];
         let spawn = Spawn::new("unshare").args(wrap).args(["emulate", "up", "--foreground", &file]);
-        let spawn = spawn.stdin(Stdio::Null).die_with_parent(true).own_group();
+        let spawn =
+            spawn.env(WITHOUT_CLAIMS, "true").stdin(Stdio::Null).die_with_parent(true).own_group();
         let supervisor = spawn.start().expect("pinfold starts");
         let platform = Self { host: LiveHost::new().expect("a host"), sandbox, supervisor };
         let is_up = || platform.sandbox.run(&["emulate", "status"]).status.success();

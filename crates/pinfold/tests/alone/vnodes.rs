@@ -4,8 +4,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::common::{
-    Checked as _, PINFOLD, SECOND_NS, Sandbox, assert_parts, is_missing, run, skip, take_turn,
-    until,
+    Checked as _, PINFOLD, SECOND_NS, Sandbox, WITHOUT_CLAIMS, assert_parts, is_missing, run, skip,
+    take_turn, until,
 };
 use pinfold_emulate::{Facts, GROUP_PREFIX};
 use pinfold_host::files::StateDir;
@@ -72,7 +72,8 @@ impl TestPlatform {
         // Where the tests run under nohup, SIGHUP would end nothing.
         let words = ["--default-signal=HUP", PINFOLD, "--state-dir", &state];
         let spawn = Spawn::new("env").args(words).args(["emulate", "up", "--foreground", &file]);
-        let spawn = spawn.stdin(Stdio::Null).die_with_parent(true).own_group();
+        let spawn =
+            spawn.env(WITHOUT_CLAIMS, "true").stdin(Stdio::Null).die_with_parent(true).own_group();
         let supervisor = spawn.start().expect("pinfold starts");
         let stage = Self { host, sandbox, name, supervisor };
         assert!(until(|| stage.emulate(&["status"]).status.success()), "it is not up");
@@ -429,6 +430,7 @@ fn an_interrupted_up_ends_the_supervisor_that_it_started() {
         let mut up = Spawn::new("env")
             .args(["--default-signal=HUP", PINFOLD, "--state-dir", &stage.state()])
             .args(["emulate", "up", &file])
+            .env(WITHOUT_CLAIMS, "true")
             .own_group()
             .start()
             .expect("pinfold starts");
@@ -859,12 +861,7 @@ fn steps_are_printed_and_files_are_found_next_to_the_platform() {
     let text =
         format!("[[vnode]]\nname = {name:?}\ncores = 1\nspeed = \"50%\"\nmethod = \"lim\"\n");
     let text = format!("{text}profile = \"speeds.csv\"\n");
-    sandbox.write(
-        "speeds.csv",
-        "seconds,speed
-1,40%
-",
-    );
+    sandbox.write("speeds.csv", "seconds,speed\n1,40%\n");
     let file = sandbox.write("platform.toml", text);
     let output = sandbox.run(&["emulate", "up", "--dry-run", &file]).expect_success();
     let (steps, said) = (output.stdout_text(), output.stderr_text());

@@ -107,15 +107,24 @@ impl Machine {
         list_masks(&self.host, self.qemu.pid())
     }
 
-    /// The masks that are not as in `before`. QEMU makes and ends worker threads as it likes: a new
-    /// one has to have a mask that a thread had before. The main thread is always among them.
+    /// Its masks that are not as in `before`.
     pub fn changed(&self, before: &BTreeMap<Tid, CpuSet>) -> BTreeMap<Tid, CpuSet> {
-        let mut now = self.masks();
-        assert!(now.contains_key(&self.qemu.pid()), "{now:?}");
-        now.retain(|tid, mask| match before.get(tid) {
-            Some(known) => known != mask,
-            None => !before.values().any(|known| known == mask),
-        });
-        now
+        changed(&self.host, self.qemu.pid(), before)
     }
+}
+
+/// The masks of a QEMU that are not as in `before`. It makes and ends worker threads as it likes: a
+/// new one has to have a mask that a thread had before. The main thread is always among them.
+pub fn changed(
+    host: &LiveHost,
+    qemu: Tid,
+    before: &BTreeMap<Tid, CpuSet>,
+) -> BTreeMap<Tid, CpuSet> {
+    let mut now = list_masks(host, qemu);
+    assert!(now.contains_key(&qemu), "{now:?}");
+    now.retain(|tid, mask| match before.get(tid) {
+        Some(known) => known != mask,
+        None => !before.values().any(|known| known == mask),
+    });
+    now
 }

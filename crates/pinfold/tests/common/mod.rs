@@ -20,6 +20,9 @@ pub const MINUTE_NS: u64 = 60 * SECOND_NS;
 /// More than any command of these tests takes, on a machine where others work too.
 pub const PATIENCE_NS: u64 = 400 * SECOND_NS;
 
+/// Set to true, because placements of other tests are claims, whatever state directory they have.
+pub const WITHOUT_CLAIMS: &str = "PINFOLD_IGNORE_CLAIMS";
+
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Waits until no other test of this program has its turn.
@@ -41,7 +44,8 @@ pub fn until(mut so: impl FnMut() -> bool) -> bool {
 
 /// Runs a program that is not Pinfold, or leads to it.
 pub fn run<A: AsRef<std::ffi::OsStr>>(program: &str, words: impl IntoIterator<Item = A>) -> Output {
-    capture(program, words, PATIENCE_NS).expect("it runs")
+    let spawn = Spawn::new(program).args(words).stdin(Stdio::Null).env(WITHOUT_CLAIMS, "true");
+    spawn.capture(PATIENCE_NS).expect("it runs")
 }
 
 /// Runs this binary, without a state directory of its own.
@@ -55,9 +59,6 @@ pub struct Sandbox {
     has_cache: bool,
     has_claims: bool,
 }
-
-/// Placements of other tests are claims, whatever state directory they have.
-const WITHOUT_CLAIMS: &str = "PINFOLD_IGNORE_CLAIMS";
 
 impl Sandbox {
     pub fn new() -> Self {
@@ -102,7 +103,7 @@ impl Sandbox {
         let state = self.path("state");
         let words = [&["--state-dir", &state], words].concat();
         let spawn = Spawn::new(PINFOLD).args(words).stdin(Stdio::Null);
-        let spawn = spawn.env(WITHOUT_CLAIMS, &(!self.has_claims).to_string());
+        let spawn = spawn.env(WITHOUT_CLAIMS, &(!self.has_claims).to_string()).env("COLUMNS", "");
         if self.has_cache { spawn.env("XDG_CACHE_HOME", &self.path("cache")) } else { spawn }
     }
 
@@ -117,6 +118,7 @@ impl Sandbox {
         let (said, state) = (self.path("said"), self.path("state"));
         let own = ["-c", "exec \"$@\" >>\"$0\" 2>&1", &said, PINFOLD, "--state-dir", &state];
         let spawn = Spawn::new("sh").args([&own, words].concat()).stdin(Stdio::Null);
+        let spawn = spawn.env(WITHOUT_CLAIMS, &(!self.has_claims).to_string());
         spawn.die_with_parent(true).start().expect("pinfold starts")
     }
 

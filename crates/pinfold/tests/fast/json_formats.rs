@@ -135,7 +135,9 @@ fn the_page_has_the_keys_that_the_program_prints() {
     let (page, home) = (page(), Sandbox::new());
     for command in COMMANDS {
         let line = command.replace("DIR", &home.root());
-        let document = pinfold(line.split(' ')).json();
+        let output = pinfold(line.split(' '));
+        assert!(!output.stdout.is_empty(), "{command}: {}", output.stderr_text());
+        let document = output.json();
         check(&page, &document, command);
     }
 }

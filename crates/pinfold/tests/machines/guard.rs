@@ -134,7 +134,7 @@ fn a_watch_guards_what_apply_left_and_its_end_takes_the_rights() {
     let Some(mut stage) = WatchedMachine::without_rights(&[]) else { return };
     let applied = stage.pinfold.wait_for(&SystemClock, 60 * SECOND_NS).expect("it ends");
     assert!(applied.is_some_and(|status| status.success()), "{applied:?}");
-    assert_eq!((stage.policy(), stage.guards().len()), (ROUND_ROBIN, 0), "nobody guards it");
+    assert_eq!((stage.policy(), stage.guards().len()), (ROUND_ROBIN, 0), "there is no watchdog");
     let mut watch = stage.watch();
     assert!(until(|| stage.guards().len() == 1), "no guard");
     let [guard] = stage.guards()[..] else { panic!("not one guard") };

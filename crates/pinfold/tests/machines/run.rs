@@ -106,7 +106,7 @@ fn a_running_machine_is_checked_as_it_is() {
     let Some(machine) = Machine::new("-smp 2,cores=2") else { return };
     let (qmp, pid) = (machine.qmp(), machine.pid());
     let asked = [["plan", "--check", "--qmp", &qmp], ["plan", "--check", "--pid", &pid]];
-    // Nobody placed it, which is valid: a note.
+    // It has no placement, which is valid: a note.
     for words in &asked {
         assert_parts(&machine.print(words), &["not-pinned", "2 vCPUs"]);
     }
@@ -350,7 +350,7 @@ fn a_running_machine_that_was_placed_is_well_placed() {
 #[test]
 fn a_plan_of_another_machine_is_not_applied() {
     let Some(machine) = Machine::new("-smp 1") else { return };
-    // The CPUs of this plan are there on every machine; only the fingerprint tells.
+    // Every machine has the CPUs of this plan; only the fingerprint differs.
     let words = ["plan", "--strategy", "none", "--vcpus", "1", "--input", "core:1 pu:1", "--json"];
     let file = machine.write("plan.json", machine.print(&words));
     let words = ["apply", "--qmp", &machine.qmp(), "--plan", &file, "--dry-run"];

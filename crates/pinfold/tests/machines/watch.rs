@@ -210,7 +210,7 @@ impl Drop for Group {
 fn a_write_to_the_machines_group_is_reported_with_what_and_since_when() {
     let group = match Group::make() {
         Ok(group) => group,
-        Err(why) => return println!("skipped: {why}"),
+        Err(why) => return skip(why),
     };
     let Some(scene) = TestMachine::new() else { return };
     let procs = paths::cgroup_procs(&group.path);

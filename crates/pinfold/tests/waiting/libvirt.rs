@@ -128,12 +128,7 @@ fn watch_puts_pins_right_through_libvirt() {
         .expect("pinfold starts");
     let reported = |words: &str| {
         let log = || files::read_text(&log).unwrap_or_default();
-        assert!(
-            until(|| log().contains(words)),
-            "waited in vain for {words} in:
-{}",
-            log()
-        );
+        assert!(until(|| log().contains(words)), "waited in vain for {words} in:\n{}", log());
     };
     reported("watching 1 placement;");
     // Behind the kernel's mask libvirt's own word is another too.
@@ -348,6 +343,9 @@ fn all_pus() -> CpuSet {
 fn can_wrap(wrap: &[String]) -> Result<(), String> {
     if !is_root() {
         return Err("a mount namespace of its own needs root".to_owned());
+    }
+    if find_program(&wrap[0]).is_none() {
+        return Err(format!("{} is not installed", wrap[0]));
     }
     let words = wrap[1..].iter().map(String::as_str).chain(["true"]);
     let output = run(&wrap[0], words);
