@@ -45,6 +45,14 @@ impl<'h> Context<'h> {
         self.processes.get_or_init(|| processes::read(self.host))
     }
 
+    /// True if one of these programs runs, or if no process is known, as in a capture of files.
+    #[must_use]
+    pub fn runs(&self, programs: &[&str]) -> bool {
+        let processes = self.processes();
+        processes.is_empty()
+            || processes.iter().any(|process| programs.contains(&process.program.as_str()))
+    }
+
     /// True if a process belongs to an owner that is known already: if it descends from the process
     /// of one, or is in a group that Pinfold made.
     #[must_use]
@@ -67,13 +75,11 @@ impl<'h> Context<'h> {
     }
 
     /// The text of a file of an owner; `None` if there is none. A file that is not read is a
-    /// finding: unreadable, too large, no text, or a link out of its folder.
+    /// finding: unreadable, too large, no text, or a link.
     pub fn text(&self, path: &str, claims: &mut Claims) -> Option<String> {
-        if let Ok(target) = self.host.link(path)
-            && target.contains('/')
-        {
+        if let Ok(target) = self.host.link(path) {
             let target = shown::name(&target).into_owned();
-            let text = format!("{path} is a link to {target}, outside of its folder; not read");
+            let text = format!("{path} is a link to {target}; not read");
             claims.report(Finding::warning("claims", text));
             return None;
         }

@@ -13,6 +13,27 @@ const MOST_OWNERS: usize = 3;
 /// A function that plans a request with a strategy.
 type PlanFunction = fn(&str, &Topology, &Request) -> Result<Plan, PlanError>;
 
+/// How certain it is that an owner uses its CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Certainty {
+    /// It does not run.
+    Planned,
+    /// It runs, by its own words.
+    Running,
+    /// The kernel or the masks of its threads show it.
+    Placed,
+}
+
+impl Certainty {
+    fn from_claim(claim: &Claim) -> Self {
+        match claim.owner.kind.sort {
+            _ if !claim.active => Certainty::Planned,
+            OwnerSort::Machine | OwnerSort::Partition => Certainty::Placed,
+            OwnerSort::Program | OwnerSort::Pool | OwnerSort::Configuration => Certainty::Running,
+        }
+    }
+}
+
 impl Claims {
     /// Adds the claims of a plan.
     pub fn add_plan(&mut self, owner: &Owner, plan: &Plan) {
@@ -40,14 +61,15 @@ impl Claims {
 
     /// The sets of CPUs that a new plan should avoid, in the order in which they are tried: the
     /// cores of the CPUs that others keep exclusively, then these CPUs alone; the same without
-    /// those of owners that do not run.
+    /// those of owners that do not run; the same without those that only a command line or a file
+    /// of a program names, which any user can start.
     fn avoided(&self, topology: &Topology, names: &[&str]) -> Vec<CpuSet> {
         let others = self.without_names(names);
         let exclusive = || others.iter().filter(|claim| claim.exclusivity.is_exclusive());
         let mut all = Vec::new();
-        for is_running in [false, true] {
+        for least in [Certainty::Planned, Certainty::Running, Certainty::Placed] {
             let mut taken = CpuSet::new();
-            let claims = exclusive().filter(|claim| claim.active || !is_running);
+            let claims = exclusive().filter(|claim| Certainty::from_claim(claim) >= least);
             claims.for_each(|claim| taken.add(&claim.cpus));
             let mut cores = taken.clone();
             let touched = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&taken));

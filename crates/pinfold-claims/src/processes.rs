@@ -30,25 +30,23 @@ pub struct Thread {
 /// out.
 pub(crate) fn read(host: &dyn Host) -> Vec<Process> {
     let folder = paths::proc_dir();
-    let mut names = host.list(&folder).unwrap_or_default();
-    names.retain(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let names = host.list(&folder).unwrap_or_default();
+    let mut pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    // The parent of a program that hands its arguments on comes first.
+    pids.sort_unstable();
     let mut found = Vec::new();
-    let read = host.read_each(&folder, &names, "cmdline", &mut |name, bytes| {
-        let text = String::from_utf8_lossy(bytes);
+    for pid in pids.into_iter().map(Tid) {
+        // One that may not be read, or has ended, hides no other.
+        let Ok(bytes) = host.read(&paths::process_file(pid, "cmdline")) else { continue };
+        let text = String::from_utf8_lossy(&bytes);
         let arguments: Vec<String> = text.split_terminator('\0').map(str::to_owned).collect();
-        if let (Some(first), Ok(pid)) = (arguments.first(), name.parse()) {
-            let link = host.link(&paths::process_file(Tid(pid), "exe"));
-            let path = link.unwrap_or_else(|_| first.clone());
-            let path = path.trim_end_matches(" (deleted)");
-            let program = path.rsplit('/').next().unwrap_or(path).to_owned();
-            found.push(Process { pid: Tid(pid), program, arguments });
-        }
-        Ok(())
-    });
-    // What was found before an error is still true.
-    match read {
-        Ok(()) | Err(_) => found,
+        let Some(first) = arguments.first() else { continue };
+        let path = host.link(&paths::process_file(pid, "exe")).unwrap_or_else(|_| first.clone());
+        let path = path.trim_end_matches(" (deleted)");
+        let program = path.rsplit('/').next().unwrap_or(path).to_owned();
+        found.push(Process { pid, program, arguments });
     }
+    found
 }
 
 impl Process {
@@ -68,7 +66,7 @@ impl Process {
             }
             Ok(())
         });
-        // As above.
+        // What was found before an error is still true.
         match read {
             Ok(()) | Err(_) => found,
         }

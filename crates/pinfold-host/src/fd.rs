@@ -11,6 +11,22 @@ pub(crate) fn read_to_end(descriptor: &OwnedFd) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
+/// Reads to the end; `None` if that is more than `most` bytes.
+pub(crate) fn read_at_most(descriptor: &OwnedFd, most: usize) -> Result<Option<Vec<u8>>, Errno> {
+    let mut bytes = Vec::new();
+    let mut block = [0; 1 << 14];
+    loop {
+        let count = rustix::io::retry_on_intr(|| rustix::io::read(descriptor, &mut block))?;
+        if count == 0 {
+            return Ok(Some(bytes));
+        }
+        bytes.extend_from_slice(&block[..count]);
+        if bytes.len() > most {
+            return Ok(None);
+        }
+    }
+}
+
 /// Reads to the end into a buffer and replaces its content.
 pub(crate) fn read_into(descriptor: &OwnedFd, bytes: &mut Vec<u8>) -> Result<(), Errno> {
     bytes.resize(bytes.capacity().max(4096), 0);

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
-use crate::fd::{read_into, read_to_end};
+use crate::fd::{read_at_most, read_into, read_to_end};
 use crate::process::Signaled;
 use crate::{EachFile, Host, HostError, HostMut, SettingBackend, Writable, raw};
 
@@ -113,7 +113,8 @@ impl Host for LiveHost {
     }
 
     fn read_at_most(&self, path: &str, most: usize) -> Result<Option<Vec<u8>>, HostError> {
-        let descriptor = self.open(path, OFlags::RDONLY | OFlags::NONBLOCK, "read")?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        let descriptor = self.open(path, flags, "read")?;
         let fail = |errno| HostError::file("read", path, errno);
         let stat = rustix::fs::fstat(&descriptor).map_err(fail)?;
         if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
@@ -122,8 +123,8 @@ impl Host for LiveHost {
         if usize::try_from(stat.st_size).is_ok_and(|size| size > most) {
             return Ok(None);
         }
-        let bytes = read_to_end(&descriptor).map_err(fail)?;
-        Ok(Some(bytes).filter(|bytes| bytes.len() <= most))
+        // A file of the kernel has no size, and another one may grow.
+        read_at_most(&descriptor, most).map_err(fail)
     }
 
     fn read_each(

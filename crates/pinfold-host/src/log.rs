@@ -36,12 +36,12 @@ fn append(folder: &str, program: &str, line: &str) {
     let Ok(folder) = StateDir::open(folder) else { return };
     let (name, entry) = (format!("{program}.log"), format!("{line}\n"));
     let is_full = files::size(&folder.path_of(&name)).is_some_and(|size| size > MOST_BYTES);
-    let written = if !folder.contains(&name) {
-        folder.create_new(&name, entry.as_bytes())
-    } else if is_full {
+    let written = if is_full {
         folder.replace(&name, entry.as_bytes())
     } else {
-        folder.append_unsynced(&name, entry.as_bytes())
+        // Another process may have created it.
+        let created = folder.create_new(&name, entry.as_bytes());
+        created.or_else(|_| folder.append_unsynced(&name, entry.as_bytes()))
     };
     // There is no other place to report it.
     match written {

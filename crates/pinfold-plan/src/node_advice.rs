@@ -37,6 +37,9 @@ pub struct NodeState {
     pub exclusive: CpuSet,
     /// CPUs that others use too.
     pub shared: CpuSet,
+    /// CPUs on which the kernel does not distribute threads (`isolcpus`), or allows none of others
+    /// (partitions).
+    pub unbalanced: CpuSet,
     /// Distances as the firmware reports them. Missing ones are 10, 12 inside a package, 20 else.
     pub distances: NodeDistances,
 }
@@ -106,6 +109,18 @@ pub fn advise_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) 
         );
         return NodeAdvice { nodes: ids(&chosen), is_fitting: false, reason };
     }
+    // Who asks may not say that the memory is to come from huge pages, as numad's callers.
+    if demand.page_bytes.is_none() {
+        let pools = nodes.iter().flat_map(|node| &node.huge_pages);
+        let sizes: BTreeSet<u64> = pools.map(|pool| pool.page_bytes).collect();
+        for size in sizes {
+            let in_pages = NodeDemand { page_bytes: Some(size), ..demand };
+            let advice = advise_nodes(topology, state, in_pages);
+            if advice.is_fitting {
+                return advice;
+            }
+        }
+    }
     let all: Vec<&NumaNode> = nodes.iter().collect();
     let reason = format!(
         "all nodes: together they have {} free, too few for {}",
@@ -152,7 +167,7 @@ fn best<'t>(
     let usable = compared.iter().filter_map(|set| {
         let free = room(set, state, demand);
         // The program that binds the machine needs a CPU in the answer.
-        let has_cpu = set.iter().any(|node| !node.pus.is_empty());
+        let has_cpu = set.iter().any(|node| !node.pus.is_subset(&state.unbalanced));
         (has_cpu && suffices(free)).then_some((set, free))
     });
     let chosen = usable.min_by_key(|(set, free)| {
@@ -176,7 +191,7 @@ fn holds(demand: NodeDemand, room: Room) -> bool {
 fn room(nodes: &[&NumaNode], state: &NodeState, demand: NodeDemand) -> Room {
     let mut all = Room::default();
     for node in nodes {
-        let free = node.pus.difference(&state.exclusive);
+        let free = node.pus.difference(&state.exclusive).difference(&state.unbalanced);
         all.cpus += free.len();
         all.unshared_cpus += free.difference(&state.shared).len();
         let bytes = match demand.page_bytes {
@@ -278,6 +293,17 @@ mod tests {
     }
 
     #[test]
+    fn isolated_cpus_do_not_count() {
+        let topology = host(&[8, 32, 16, 16]);
+        let unbalanced = taken("4-7").exclusive;
+        let state = NodeState { unbalanced, ..NodeState::default() };
+        check(&topology, &state, demand(2, 4), "2");
+        check(&topology, &state, demand(2, 28), "2-3");
+        // The memory is only there: the vCPUs get the CPUs of the neighbour.
+        check(&topology, &state, demand(2, 31), "0-1");
+    }
+
+    #[test]
     fn memory_and_cpus_must_fit_with_a_reserve() {
         let topology = host(&[8, 32, 16, 16]);
         check(&topology, &taken("4-7"), demand(4, 16), "2-3");
@@ -308,6 +334,9 @@ mod tests {
         topology.nodes[1].huge_pages = vec![pool];
         let demand = NodeDemand { page_bytes: Some(page_bytes), ..demand(2, 1) };
         check(&topology, &NodeState::default(), demand, "1");
+        // Ordinary memory is not enough, and no page size is given.
+        topology.nodes.iter_mut().for_each(|node| node.free_bytes = Some(GIB / 4));
+        check(&topology, &NodeState::default(), NodeDemand { page_bytes: None, ..demand }, "1");
         let more = NodeDemand { memory_bytes: GIB + 1, ..demand };
         assert!(!advise_nodes(&topology, &NodeState::default(), more).is_fitting);
     }

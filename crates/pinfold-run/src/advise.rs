@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::catch_unwind;
 
-use pinfold_claims::{Claims, Exclusivity};
+use pinfold_claims::{Claims, Exclusivity, OwnerSort};
 use pinfold_host::{Host, log, paths};
 use pinfold_model::{CpuSet, NodeId, Topology};
 use pinfold_plan::node_advice::{NodeAdvice, NodeDemand, NodeDistances, NodeState, advise_nodes};
@@ -31,13 +31,15 @@ pub fn advise(
         Some(input) => claims::of_input(&live, input),
         None => claims::of_existing(&live, state)?,
     };
-    let mut nodes = NodeState::default();
+    let mut nodes = NodeState { unbalanced: topology.isolated.clone(), ..NodeState::default() };
     if input.is_none() {
         nodes.distances = read_distances(&live, &topology);
     }
     // A machine that is defined but does not run uses nothing.
     for claim in known.all().iter().filter(|claim| claim.active) {
-        if claim.exclusivity.is_exclusive() {
+        if claim.owner.kind.sort == OwnerSort::Partition {
+            nodes.unbalanced.add(&claim.cpus);
+        } else if claim.exclusivity.is_exclusive() {
             nodes.exclusive.add(&claim.cpus);
         } else if claim.exclusivity == Exclusivity::Shared {
             nodes.shared.add(&claim.cpus);
@@ -57,11 +59,9 @@ pub fn answer_as_numad(words: &[String]) -> Result<CpuSet, String> {
         [option, value] if option == "-w" => value.as_str(),
         [joined] if joined.starts_with("-w") => &joined[2..],
         _ => {
-            return Err(
-                "only `numad -w VCPUS[:MIB]` is answered here (pinfold-numad); Pinfold needs no \
+            return Err("only `numad -w VCPUS[:MIB]` is answered by Pinfold, which needs no \
                  daemon and moves no processes: see `pinfold help advise`"
-                    .to_owned(),
-            );
+                .to_owned());
         }
     };
     // A panic must not prevent the start of a machine.
@@ -77,8 +77,16 @@ fn numad_answer(request: &str) -> (CpuSet, String) {
         Ok(demand) => demand,
         Err(reason) => return (online_nodes(), format!("all nodes: {reason}")),
     };
-    match advise(demand, None, None, true).or_else(|_| advise(demand, None, None, false)) {
-        Ok(advice) => (advice.node_set(), advice.reason),
+    let (advice, note) = match advise(demand, None, None, true) {
+        Ok(advice) => (Ok(advice), String::new()),
+        Err(failure) => {
+            let note = format!(" (the owners of CPUs are not known: {})", failure.message);
+            (advise(demand, None, None, false), note)
+        }
+    };
+    match advice {
+        Ok(advice) if advice.nodes.is_empty() => (online_nodes(), "all nodes".to_owned() + &note),
+        Ok(advice) => (advice.node_set(), advice.reason + &note),
         Err(failure) => (online_nodes(), format!("all nodes: {}", failure.message)),
     }
 }

@@ -198,8 +198,11 @@ fn find_in(host: &LiveHost, journals: &Journals<'_>) -> Result<Found, Failure> {
 fn find_used_twice(host: &LiveHost, placements: &mut [ActivePlacement], claims: &Claims) {
     let mut claims = claims.clone();
     for one in placements.iter().filter(|one| one.status.is_some()) {
+        let known = claims.all().iter().find(|it| it.owner.journal.as_deref() == Some(&one.id));
+        let manager = known.and_then(|claim| claim.owner.manager);
         claims = claims.without(&one.id);
         let owner = claims::placement(&one.vm_name, &one.id).of_process(one.process);
+        let owner = pinfold_claims::Owner { manager, ..owner };
         claims.add_plan(&owner, &one.plan_as_found());
     }
     for one in placements {
@@ -213,7 +216,8 @@ fn find_used_twice(host: &LiveHost, placements: &mut [ActivePlacement], claims: 
 
 /// The claims of all but one placement.
 fn others(host: &LiveHost, claims: &Claims, one: &ActivePlacement) -> Claims {
-    claims.without(&one.id).without_machine(host, one.process, &one.vm_name)
+    // First with its own claim: that names the pool from which it takes its CPUs.
+    claims.without_machine(host, one.process, &one.vm_name).without(&one.id)
 }
 
 fn look(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {

@@ -342,7 +342,7 @@ impl WatcherState<'_> {
         };
         for (id, placement) in &mut self.placements {
             let name = placement.counts.vm.clone();
-            let others = claims.without(id).without_machine(self.host, placement.process, &name);
+            let others = claims.without_machine(self.host, placement.process, &name).without(id);
             let found = others.conflicts(&name, &placement.plan);
             let known = std::mem::replace(&mut placement.conflicts, found);
             let new = placement.conflicts.iter().filter(|finding| !known.contains(finding));

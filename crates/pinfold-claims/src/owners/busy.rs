@@ -79,14 +79,23 @@ impl Sample {
         Self { threads: threads.into_iter().collect() }
     }
 
-    /// Adds the threads that were busy on one CPU until a later sample.
+    /// Adds the threads that were busy on one CPU until a later sample, but not those on a CPU of an
+    /// owner whose processes are not known: they are probably its own.
     pub fn add_busy(&self, later: &Self, elapsed_ns: u64, claims: &mut Claims) {
+        let mut unknown = CpuSet::new();
+        for claim in claims.all().iter().filter(|claim| claim.active) {
+            if claim.exclusivity.is_exclusive() && claim.owner.process.is_none() {
+                unknown.add(&claim.cpus);
+            }
+        }
         for (tid, bound) in &later.threads {
             let Some(before) = self.threads.get(tid) else { continue };
             let same = before.process == bound.process && before.cpu == bound.cpu;
             let ran = bound.run_ns.saturating_sub(before.run_ns);
-            if same && elapsed_ns > 0 && ran / (elapsed_ns / 100).max(1) >= BUSY_PERCENT {
-                let owner = Owner::new(&KIND, &bound.name).of_process(*tid);
+            let is_known = !bound.cpu.is_subset(&unknown);
+            if same && is_known && elapsed_ns > 0 && ran / (elapsed_ns / 100).max(1) >= BUSY_PERCENT
+            {
+                let owner = Owner::new(&KIND, &bound.name).of_process(bound.process);
                 let source = Source::process(*tid);
                 claims.add(&owner, bound.cpu.clone(), Exclusivity::Dedicated, &source);
             }

@@ -26,6 +26,9 @@ pub const POOL: Kind = Kind { name: "kubelet-pool", noun: "", sort: OwnerSort::P
 /// What is read.
 pub const READS: &str = "/var/lib/kubelet/cpu_manager_state";
 
+/// Programs that are or contain the kubelet.
+const PROGRAMS: [&str; 5] = ["kubelet", "k3s", "k0s", "kubelite", "hyperkube"];
+
 /// The kubelet's directory, and that of MicroK8s.
 const FILES: [&str; 2] = [
     "/var/lib/kubelet/cpu_manager_state",
@@ -158,17 +161,21 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
         if state.policy != "static" {
             continue;
         }
+        // The file stays when the kubelet is removed.
+        let active = context.runs(&PROGRAMS);
         for Container { pod, name, cpus } in state.containers {
             let source = match &pod {
                 Some(pod) => source.clone().with_value(format!("pod {pod}")),
                 None => source.clone(),
             };
             let owner = Owner::new(&CONTAINER, name);
-            context.add(claims, Claim::new(&owner, cpus, Exclusivity::Exclusive, &source));
+            let claim = Claim::new(&owner, cpus, Exclusivity::Exclusive, &source);
+            context.add(claims, Claim { active, ..claim });
         }
         let owner = Owner::new(&POOL, "the other Kubernetes containers");
         let source = source.with_value(format!("defaultCpuSet={}", state.pool));
-        context.add(claims, Claim::new(&owner, state.pool, Exclusivity::Shared, &source));
+        let claim = Claim::new(&owner, state.pool, Exclusivity::Shared, &source);
+        context.add(claims, Claim { active, ..claim });
     }
 }
 

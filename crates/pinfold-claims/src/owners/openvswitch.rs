@@ -162,7 +162,10 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
         match CpuSet::parse_mask(text) {
             Ok(cpus) => {
                 let owner = Owner::new(&KIND, name);
-                context.add(claims, Claim::new(&owner, cpus, exclusivity, &source));
+                // The file stays when the program is stopped.
+                let active = context.runs(&[PROGRAM]);
+                let claim = Claim::new(&owner, cpus, exclusivity, &source);
+                context.add(claims, Claim { active, ..claim });
             }
             Err(error) => context.refuse(claims, &source, format!("{key}: {error}")),
         }

@@ -146,3 +146,18 @@ fn what_does_not_run_gives_way() {
     // Its own definition is no claim against it.
     assert!(plan("win10", 6).findings.iter().all(|finding| finding.subject != "claims"));
 }
+
+/// Any user can start a program with such a command line: if it leaves no room, its claim gives way
+/// before those that the kernel or the masks of threads show.
+#[test]
+fn what_only_a_command_line_says_gives_way_before_placements() {
+    let topology = topology("core:8 pu:1");
+    let (cpus, all) = (CpuSet::parse_list("1-2").unwrap(), CpuSet::parse_list("0-7").unwrap());
+    let mut claims = Claims::default();
+    let placed = Owner::new(&crate::owners::placements::PLACEMENT, "db").of_journal("4-4");
+    claims.add(&placed, cpus.clone(), crate::Exclusivity::Dedicated, &crate::Source::default());
+    let program = Owner::new(&crate::owners::dpdk::KIND, "dpdk-x");
+    claims.add(&program, all, crate::Exclusivity::Exclusive, &crate::Source::default());
+    let plan = claims.plan(Some("balanced"), &topology, &request("web", 3)).unwrap();
+    assert!(vcpus(&plan).is_disjoint(&cpus), "{}", vcpus(&plan));
+}

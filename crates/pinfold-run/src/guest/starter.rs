@@ -78,14 +78,21 @@ pub struct StartOrder {
 impl StartOrder {
     /// The lock for one start. Placements that use a CPU of its plan are reported once: its plan
     /// was made before they began.
-    fn take(&self, host: &LiveHost, state: &StateDir, plan: &Plan) -> Result<StartLock, Failure> {
+    fn take(
+        &self,
+        host: &LiveHost,
+        state: &StateDir,
+        plan: &Plan,
+        machine: pinfold_model::Tid,
+    ) -> Result<StartLock, Failure> {
         let starting = match self.starting.take() {
             Some(starting) => starting,
             None => StartLock::wait(state)?,
         };
         let name = &plans::single(plan)?.name;
         let mut reported = self.reported.borrow_mut();
-        for finding in claims::of_state(host, state)?.conflicts(name, plan) {
+        let others = claims::of_state(host, state)?.without_machine(host, machine, name);
+        for finding in others.conflicts(name, plan) {
             if !reported.contains(&finding) {
                 say(&finding.to_string());
                 reported.push(finding);
@@ -231,7 +238,7 @@ impl VmStarter<'_> {
         let target = Target { own, started_on: start.memory.node(), ..placeable(&vm.found) };
         let placement = Placement { plan, target: &target };
         let supervision = Supervision { journals, program: self.program };
-        let order = self.order.map(|order| order.take(self.host, self.state, plan));
+        let order = self.order.map(|order| order.take(self.host, self.state, plan, target.pid));
         let _starting = order.transpose()?;
         apply_session::apply_guarded(self.host, placement, supervision, OnStop::Finish)
     }

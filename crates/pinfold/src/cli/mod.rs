@@ -89,7 +89,7 @@ pub enum Command {
     Claims(ClaimsArgs),
     /// Print the NUMA nodes for a machine, as numad does
     ///
-    /// As /usr/bin/numad (package pinfold-numad) it answers libvirt for `placement='auto'`.
+    /// Under the name /usr/bin/numad this program answers libvirt for `placement='auto'`.
     Advise(AdviseArgs),
     /// Compute, explain, check or print a placement
     Plan(Box<PlanArgs>),

@@ -44,25 +44,24 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
         Some(input) => claims::of_input(&host, input),
         None => common::claims(&arguments.placement, &host, state)?,
     };
-    let mut plan = match &arguments.request {
-        Some(path) => inputs::RequestFile::read(path)?.plan(strategy, &topology, &claims)?,
+    let text = arguments.request.as_deref().map(inputs::RequestFile::read).transpose()?;
+    let knobs = &arguments.placement.knobs;
+    let plan = inputs::plan_with_knobs(&claims, knobs, &topology, |claims| match &text {
+        Some(file) => file.plan(strategy, &topology, claims),
         None => {
             let request = request(arguments, (file.as_ref(), &spec), &topology)?;
-            match &arguments.fill {
-                Some(_) => inputs::fill(strategy, &topology, &request, &claims)?,
-                None => match inputs::make_plan(strategy, &topology, &request, &claims) {
-                    Err(failure) => {
-                        without_reserve(arguments, &spec, request, failure).and_then(|request| {
-                            inputs::make_plan(strategy, &topology, &request, &claims)
-                        })?
-                    }
-                    planned => planned?,
-                },
+            if arguments.fill.is_some() {
+                return inputs::fill(strategy, &topology, &request, claims);
+            }
+            match inputs::make_plan(strategy, &topology, &request, claims) {
+                Err(failure) => {
+                    let request = without_reserve(arguments, &spec, request, failure)?;
+                    inputs::make_plan(strategy, &topology, &request, claims)
+                }
+                planned => planned,
             }
         }
-    };
-    inputs::set_knobs(&mut plan, &arguments.placement.knobs, &topology)?;
-    claims.report_in(&mut plan);
+    })?;
     if let Some(format) = arguments.emit {
         let target = emit::Target {
             file: file.as_ref(),

@@ -2,6 +2,7 @@
 
 use crate::cli::TopoArgs;
 use crate::output;
+use pinfold_claims::Claims;
 use pinfold_host::{LiveHost, SnapshotHost, paths};
 use pinfold_run::{Exit, Failure, claims, host, inputs};
 
@@ -25,7 +26,12 @@ pub fn topo(arguments: &TopoArgs, state: Option<&str>) -> Result<(), Failure> {
 
 /// A capture with the claims on the CPUs of this host, without the names of their owners.
 fn with_claims(host: &LiveHost, text: &str, state: Option<&str>) -> Result<String, Failure> {
-    let found = claims::of_existing(host, state)?;
+    let found = claims::of_existing(host, state).unwrap_or_else(|failure| {
+        output::say(&format!("warning: claims: placements are not in the capture: {failure}"));
+        let mut claims = Claims::default();
+        claims.read_owners(host);
+        claims
+    });
     let online = inputs::topology(host, None)?.online();
     let mut capture =
         SnapshotHost::parse(text).map_err(|error| Failure::new(Exit::Host, error.to_string()))?;

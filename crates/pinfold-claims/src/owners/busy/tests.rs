@@ -48,3 +48,16 @@ fn threads_of_a_known_owner_do_not_count_again() {
     claims.add(&owner, cpu, Exclusivity::Dedicated, &Source::default());
     assert_eq!(busy(claims), ["g 3 exclusive"]);
 }
+
+/// The processes of Open vSwitch and of containers are not known by their claims.
+#[test]
+fn threads_on_cpus_of_owners_without_a_process_do_not_count() {
+    let mut claims = Claims::default();
+    let owner = Owner::new(&crate::owners::openvswitch::KIND, "poll-mode threads");
+    let cpus = CpuSet::parse_list("3").unwrap();
+    claims.add(&owner, cpus, Exclusivity::Exclusive, &Source::default());
+    let first = Sample::from_threads([(Tid(10), bound("3", 0)), (Tid(11), bound("4", 0))]);
+    let later = Sample::from_threads([(Tid(10), bound("3", 990)), (Tid(11), bound("4", 990))]);
+    first.add_busy(&later, 1_000_000_000, &mut claims);
+    assert_eq!(found(&claims), ["poll-mode threads 3 exclusive", "spin 4 exclusive"]);
+}

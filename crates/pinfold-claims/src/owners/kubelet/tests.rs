@@ -77,3 +77,14 @@ proptest! {
         assert!(parse(&text).is_err() || text.contains("policyName"));
     }
 }
+
+/// The state file stays when the kubelet is removed.
+#[test]
+fn without_a_kubelet_its_file_is_no_claim_of_one_that_runs() {
+    let of = |program: &str| {
+        let process = ("/proc/77/cmdline", format!("/usr/bin/{program}\0--config\0/x\0"));
+        found(&claims_of(&host(8, &[(PATH, STATIC.to_owned()), process])))
+    };
+    assert_eq!(of("kubelet")[2], "db 5 exclusive");
+    assert_eq!(of("sshd")[2], "db 5 exclusive, not running");
+}
