@@ -204,6 +204,9 @@ struct ResultHeader {
     pinfold: Option<String>,
     key: Option<String>,
     node: Option<String>,
+    study: Option<String>,
+    #[serde(default)]
+    refused: Option<String>,
 }
 
 /// Why a result is rejected.
@@ -370,15 +373,29 @@ pub fn read_result(text: &str, key: &str, study: &str, own: &str) -> Result<Answ
     if format != RESULT {
         return Err(ResultError::Format(format));
     }
-    let read: ResultV1 = serde_json::from_str(line)?;
+    // Before the rest is read: they decide what becomes of the run.
+    if let Some(found) = plate.study.filter(|found| found != study) {
+        return Err(ResultError::Study(found));
+    }
+    if let Some(why) = plate.refused {
+        return Err(ResultError::Node { node: plate.node.unwrap_or_default(), why });
+    }
+    let mut reader = serde_json::Deserializer::from_str(line);
+    let read: ResultV1 = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let field = error.path().to_string();
+        // In the members that each version has, the path is not known.
+        if error.inner().is_data() && field.starts_with("trials") {
+            ResultError::Value { field, why: format!("is not valid: {}", error.inner()) }
+        } else {
+            ResultError::Json(error.into_inner())
+        }
+    })?;
+    reader.end()?;
     if read.head.key != key {
         return Err(ResultError::Run { found: read.head.key, own: key.to_owned() });
     }
     if read.head.study != study {
         return Err(ResultError::Study(read.head.study));
-    }
-    if let Some(why) = read.refused {
-        return Err(ResultError::Node { node: read.head.node, why });
     }
     read.into_answer()
 }

@@ -39,7 +39,10 @@ pub struct Finding {
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::line"))]
     pub text: String,
     /// What the user can do next, if anything.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::optional_line"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, deserialize_with = "crate::serial::optional_line")
+    )]
     pub hint: Option<String>,
 }
 

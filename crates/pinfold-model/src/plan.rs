@@ -14,7 +14,7 @@ pub struct ThreadPlan {
     /// The CPUs on which it may run; never empty.
     pub pus: CpuSet,
     /// Its scheduling policy; `None` leaves it unchanged.
-    #[cfg_attr(feature = "serde", serde(with = "crate::serial::planned_policy"))]
+    #[cfg_attr(feature = "serde", serde(default, with = "crate::serial::planned_policy"))]
     pub policy: Option<Policy>,
     /// Why these CPUs were chosen, as a sentence without full stop.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::line"))]

@@ -75,7 +75,7 @@ pub fn line<'d, D: Deserializer<'d>>(from: D) -> Result<String, D::Error> {
 ///
 /// # Errors
 /// If it is neither a text nor null.
-pub fn optional_line<'d, D: Deserializer<'d>>(from: D) -> Result<Option<String>, D::Error> {
+pub(crate) fn optional_line<'d, D: Deserializer<'d>>(from: D) -> Result<Option<String>, D::Error> {
     let text = Option::<String>::deserialize(from)?;
     Ok(text.map(|text| shown::name(&text).into_owned()))
 }

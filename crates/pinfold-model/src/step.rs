@@ -187,7 +187,7 @@ pub struct KeptFile {
     /// Absolute path.
     pub path: String,
     /// Its content; `None` if the file does not exist.
-    #[cfg_attr(feature = "serde", serde(with = "crate::serial::optional_bytes"))]
+    #[cfg_attr(feature = "serde", serde(default, with = "crate::serial::optional_bytes"))]
     pub content: Option<Vec<u8>>,
 }
 

@@ -120,6 +120,7 @@ pub fn file_failure(file: &str, error: RunError) -> Failure {
     if is_of_file { in_file(file, failure) } else { failure }
 }
 
-fn in_file(file: &str, failure: Failure) -> Failure {
+/// The failure with the name of the file to which it refers.
+pub fn in_file(file: &str, failure: Failure) -> Failure {
     Failure { message: format!("{file}: {}", failure.message), ..failure }
 }

@@ -60,7 +60,7 @@ fn sign_flip_refuses_what_it_cannot_judge() {
 }
 
 #[test]
-fn beyond_twenty_blocks_the_method_says_so() {
+fn beyond_twenty_blocks_the_value_is_estimated() {
     let values: Vec<f64> = (0..24).map(|index| if index < 17 { 1.0 } else { -1.0 }).collect();
     let p = sign_flip(&values).unwrap();
     // Two-sided binomial: P(at least 17 of 24 with the same sign) = 0.06391466…

@@ -49,13 +49,13 @@ pub enum RunError {
         hint: Option<String>,
     },
     /// Several consecutive trials, starts or parts failed.
-    #[error("{} in a row failed, the last one of {name:?}: {message}", counted(*count, what))]
+    #[error("{} in a row failed, the last one ({name}): {message}", counted(*count, what))]
     KeepsFailing {
         /// Number of failures.
         count: u32,
         /// The kind: `trial`, `start`, `part`.
         what: &'static str,
-        /// Name of the last cell, candidate or block.
+        /// Name of the last cell, candidate, block or part.
         name: String,
         /// The last error message.
         message: String,

@@ -80,6 +80,10 @@ mod tests {
         check(role_from_word("vcpu:x").map(drop), r#"role "vcpu:x" is unknown"#);
         check(role_from_word("driver").map(drop), r#"role "driver" is unknown"#);
         let tin = ORIGIN.replace("tcg-multi", "tin");
-        check(read_origin(&tin).map(drop), "is not a document of this version");
+        let error = read_origin(&tin).unwrap_err();
+        check(Err(error), "is not a document of this version");
+        let cause =
+            std::error::Error::source(&read_origin(&tin).unwrap_err()).map(ToString::to_string);
+        assert!(cause.is_some_and(|cause| cause.starts_with("unknown variant `tin`")));
     }
 }

@@ -111,12 +111,12 @@ fn torn_and_foreign_results_are_refused() {
     check(&changed("\"attempt\":1", "\"attempt\":3"), "attempt is 3");
     check(
         &changed("\"per-second\"", "\"furlongs\""),
-        "it is not a result of this format: unknown variant `furlongs`, expected one of `ns`, \
+        "trials[0].figures[0].unit is not valid: unknown variant `furlongs`, expected one of `ns`, \
          `per-second`, `per-second-per-mhz`, `bytes-per-second`, `bytes`, `count`, `share`",
     );
     check(
         &changed("\"attempts\":1,\"error\":null", "\"attempts\":-1,\"error\":null"),
-        "it is not a result of this format: invalid value: integer `-1`, expected u32",
+        "trials[0] is not valid: invalid value: integer `-1`, expected u32",
     );
     check(&changed("\"ok\":true", "\"ok\":false"), "trials [0]: it failed without a reason");
     let refused = Answer { given: ResultContent::Refused("it is small".to_owned()), ..answer(1) };

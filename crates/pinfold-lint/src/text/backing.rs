@@ -30,8 +30,8 @@ impl Fault for BackingFault {
                 let why = if *by_device { "a passed-through device locks" } else { "the file locks" };
                 Words::new(
                     "locked-limit",
-                    format!("{why} all of the guest's memory, but hard_limit allows exactly that \
-                             amount"),
+                    format!("{why} all of the guest's memory, but hard_limit allows no more \
+                             than that"),
                     "libvirt makes hard_limit the limit on locked pages too: QEMU needs some for itself, and the \
                      machine does not start, or is killed when it reaches the limit",
                 )

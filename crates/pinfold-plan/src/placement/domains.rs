@@ -462,7 +462,7 @@ fn emulator(
     let busy = cores.filter(|core| !core.is_disjoint(carried)).collect::<Vec<_>>();
     let idle = rest.difference(&busy.iter().collect::<CpuSet>());
     let (pus, how) = match (weak.is_empty(), idle.is_empty(), rest.is_empty()) {
-        (false, _, _) => (weak, "which have no vCPU and are slower"),
+        (false, _, _) => (weak, "which have no vCPU and are less preferred"),
         (true, false, _) => (idle, "whose cores have no vCPU"),
         (true, true, false) => (rest, "which have no vCPU"),
         (true, true, true) => {

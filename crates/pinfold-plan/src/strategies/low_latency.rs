@@ -27,7 +27,7 @@ use crate::placement::vnode_builder::VnodeBuilder;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "low-latency",
-    summary: "each vCPU alone on a core, never the host's; the emulator on slower cores, else on \
+    summary: "each vCPU alone on a core, never the host's; the emulator on weaker cores, else on \
               the cores' siblings, else on the host's core",
     source: "Lindroth 2017, i7-4790K: vcpupin 1, 2, 3; emulatorpin 5-7; topology 1×3×1; \
              the host on core 0",

@@ -27,6 +27,15 @@ fn the_first_version_of_the_format_is_read_and_written() {
     assert_eq!(layout.findings.len(), 2);
 }
 
+/// Other programs may leave them out.
+#[test]
+fn keys_without_a_value_may_be_missing() {
+    let text = GOLDEN.replace("          \"policy\": null,\n", "");
+    let text = text.replace(",\n      \"hint\": null", "");
+    assert_eq!(text.lines().count() + 3, GOLDEN.lines().count());
+    assert_eq!(from_json(&text).unwrap(), from_json(GOLDEN).unwrap());
+}
+
 #[track_caller]
 fn refused(from: &str, to: &str, error: &str) -> SchemaError {
     let text = to_json(&plan("low-latency", &i7_4790k().build(), &auto()).unwrap());

@@ -46,7 +46,16 @@ pub fn from_json(text: &str) -> Result<Measurement, MeasuredError> {
     if head.format.as_deref() != Some(FORMAT) {
         return Err(MeasuredError::Format(head.format));
     }
-    let read: Measurement = serde_json::from_str(text)?;
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let read: Measurement = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let (field, why) = (error.path().to_string(), error.inner().to_string());
+        if error.inner().is_data() {
+            MeasuredError::Value { field, why: format!("is not valid: {why}") }
+        } else {
+            MeasuredError::Json(error.into_inner())
+        }
+    })?;
+    reader.end()?;
     let wrong = |field: String, why: String| MeasuredError::Value { field, why };
     for (index, block) in read.blocks.iter().enumerate() {
         for (number, figure) in block.figures.iter().enumerate() {

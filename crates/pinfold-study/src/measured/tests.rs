@@ -69,12 +69,16 @@ fn what_is_wrong_is_named_with_its_place() {
     };
     check("pinfold-measure/1", "pinfold-measure/9", "has the format \"pinfold-measure/9\"");
     check("\"format\"", "\"form\"", "has the format missing");
-    check("\"ns\"", "\"furlongs\"", "unknown variant `furlongs`");
-    check("tail", "tale", "unknown variant `tale`");
+    check(
+        "\"ns\"",
+        "\"furlongs\"",
+        "blocks[0].figures[0].unit is not valid: unknown variant `furlongs`",
+    );
+    check("tail", "tale", "blocks[0].figures[0].family is not valid: unknown variant `tale`");
     check("4310.0", "-1", "holds the sample -1");
     check("4310.0", "1e999", "is not a measurement");
-    check("native", "nativ", "unknown variant `nativ`");
-    check("\"seed\":7", "\"seed\":-7", "is not a measurement");
+    check("native", "nativ", "origin.accelerator is not valid: unknown variant `nativ`");
+    check("\"seed\":7", "\"seed\":-7", "origin.seed is not valid: invalid value: integer `-7`");
     let capacity = GOLDEN.replace("tail", "capacity").replace("4310.0,12.5", "");
     assert!(from_json(&capacity).unwrap_err().to_string().contains("holds no sample"));
     let empty = format!("{}\"blocks\":[]}}", GOLDEN.split("\"blocks\"").next().unwrap());

@@ -36,7 +36,7 @@ pub struct CellReport {
     pub median: f64,
     /// The worst block: the largest time or the smallest rate.
     pub worst: f64,
-    /// Number of samples of times that were dropped.
+    /// Number of samples that were dropped.
     pub dropped: u64,
     /// The comparison with the baseline; `None` for the baseline itself.
     pub against_baseline: Option<Contrast>,

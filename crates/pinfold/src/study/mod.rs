@@ -11,8 +11,11 @@ use pinfold_host::files;
 use pinfold_host::process::Spawn;
 use pinfold_model::text::counted;
 use pinfold_probe::pinload::Pinload;
-use pinfold_run::study::{self as runner, Display, HostRunner, Machine, file_failure, page};
+use pinfold_run::study::{
+    self as runner, Display, HostRunner, Machine, file_failure, in_file, page,
+};
 use pinfold_run::{Exit, Failure, HelperProgram, Session, host};
+use pinfold_study::RunError;
 use pinfold_study::store::{HostChange, RunId, Store};
 use pinfold_study::study::{self as library, Analysis, KIND, Loaded};
 
@@ -247,7 +250,14 @@ fn report(arguments: &ReportArgs) -> Result<(), Failure> {
             let store = Store::open(&arguments.store)?;
             let run = run_of(&store, arguments.run)?;
             let analysis = library::analyse_as(&store, run, &study);
-            (store, analysis.map_err(|error| file_failure(file, error))?)
+            let analysis = analysis.map_err(|error| {
+                if matches!(error, RunError::Refused { .. }) {
+                    in_file(file, error.into())
+                } else {
+                    file_failure(file, error)
+                }
+            });
+            (store, analysis?)
         }
     };
     let name = &analysis.loaded.study.name;

@@ -7,7 +7,7 @@ pub mod machine;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pinfold_host::process::{Child, Output, Spawn, Stdio, capture};
+use pinfold_host::process::{Child, Output, Spawn, Stdio};
 use pinfold_host::{Clock as _, SystemClock, files};
 use serde_json::Value;
 

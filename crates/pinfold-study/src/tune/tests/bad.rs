@@ -88,7 +88,7 @@ fn a_machine_that_cannot_start_at_all_ends_the_run() {
     world.machine.broken.extend([0, 1, 2]);
     let error = world.tune(&config(Goal::Latency)).unwrap_err();
     let text = error.to_string();
-    assert!(text.starts_with("4 starts in a row failed, the last one of"), "{text}");
+    assert!(text.starts_with("4 starts in a row failed, the last one (low-latency): "), "{text}");
     assert!(text.ends_with("it never starts") && error.hint().is_some());
     assert_eq!(world.machine.requests.len(), 8, "each start was tried twice");
 }
