@@ -162,11 +162,13 @@ impl<'h> HostState<'h> {
 
     /// The mount of a controller.
     pub(crate) fn mount(&self, controller: &str) -> Result<Option<ControllerMount>, HostError> {
-        let mut read = |path: &str| {
-            let bytes = self.required(path)?;
-            Ok(String::from_utf8_lossy(&bytes).into_owned())
-        };
-        mountinfo::controller_in(&mut read, controller)
+        mountinfo::controller_in(
+            &mut |path: &str| {
+                let bytes = self.required(path)?;
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
+            },
+            controller,
+        )
     }
 
     /// Major and minor number of the kernel.

@@ -66,7 +66,6 @@ pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostEr
             }
             None => false,
         };
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         let planned = text(value);
         all.push(KnobStatus {
             path: path.to_owned(),
@@ -76,6 +75,10 @@ pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostEr
         });
     }
     Ok(all)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
 /// Tunables that another program changed, each with the programs that may have done it.

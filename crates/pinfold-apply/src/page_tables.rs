@@ -101,9 +101,6 @@ impl TableGrowth {
     /// The growth since `before`; `process_kib` is `VmPTE` of the machine at the end.
     #[must_use]
     pub fn since(before: &[NodeTables], after: &[NodeTables], process_kib: Option<u64>) -> Self {
-        let grown = |after: u64, before: u64| {
-            after.saturating_sub(before).cast_signed() - before.saturating_sub(after).cast_signed()
-        };
         let nodes = after.iter().filter_map(|now| {
             let was = before.iter().find(|was| was.node == now.node)?;
             let second = now.second_kib.zip(was.second_kib).map(|(now, was)| grown(now, was));
@@ -124,7 +121,10 @@ impl TableGrowth {
     /// a note. Growth that may be that of other processes is no reason to warn.
     #[must_use]
     pub fn finding(&self, memory: &[NodeId]) -> Finding {
-        let grown = |kib: i64| kib.max(0).unsigned_abs();
+        fn grown(kib: i64) -> u64 {
+            kib.max(0).unsigned_abs()
+        }
+
         let first = self.nodes.iter().map(|(node, first, _)| (*node, grown(*first)));
         let second = self.nodes.iter().map(|(node, _, second)| (*node, grown(second.unwrap_or(0))));
         let (first, second) = (far_kib(memory, first), far_kib(memory, second));
@@ -135,6 +135,10 @@ impl TableGrowth {
         }
         Finding::note(SUBJECT, self.to_string())
     }
+}
+
+fn grown(after: u64, before: u64) -> i64 {
+    after.saturating_sub(before).cast_signed() - before.saturating_sub(after).cast_signed()
 }
 
 impl fmt::Display for TableGrowth {
@@ -319,6 +323,10 @@ mod tests {
 
     #[test]
     fn growth_on_a_far_node_is_a_warning_if_it_exceeds_the_error() {
+        fn far(finding: &Finding) -> bool {
+            finding.text.contains("on other nodes than the memory")
+        }
+
         let before = tables([(1000, 0), (500, 8)]);
         let growth = |kib, process| TableGrowth::since(&before, &tables(kib), Some(process));
         let near = growth([(1004, 0), (1020, 20)], 520);
@@ -327,7 +335,6 @@ mod tests {
                     (second level +0 KiB), node 1 +520 KiB (second level +12 KiB); 520 KiB are the \
                     machine's (VmPTE), so other processes changed at least 4 KiB";
         assert_eq!(near.finding(&[NodeId(1)]), Finding::note(SUBJECT, text));
-        let far = |finding: &Finding| finding.text.contains("on other nodes than the memory");
         let wrong = near.finding(&[NodeId(0)]);
         assert!(far(&wrong) && wrong.text.starts_with("532 KiB"), "{wrong}");
         assert!(!far(&near.finding(&[])), "without memory nodes no node is far");
@@ -348,15 +355,6 @@ mod tests {
     /// A host with two nodes and a machine whose threads are in groups below its own, as libvirt
     /// makes them; `others` are more processes in the group.
     fn host(others: &str, numa_stat: Option<&str>) -> SnapshotHost {
-        let node = |node: u32, kib: u32| {
-            let path = paths::node_file(NodeId(node), "meminfo");
-            (path, format!("Node {node} PageTables: {kib} kB\nNode {node} SecPageTables: 8 kB\n"))
-        };
-        let stat = |tid: u32, name: &str, flags: u32| {
-            let rest = "1 2 3 4 5 6 7 8 20 0 1 0 9912 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0";
-            let path = paths::task_stat(Tid(tid), Tid(tid));
-            (path, format!("{tid} ({name}) S 2 0 0 0 -1 {flags} {rest}\n"))
-        };
         let mounts = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         let files = [
             (paths::node_online(), "0-1\n".to_owned()),
@@ -372,6 +370,17 @@ mod tests {
         ];
         let stat = numa_stat.map(|text| (paths::memory_numa_stat(SCOPE), text.to_owned()));
         SnapshotHost::from_files(files.into_iter().chain(stat))
+    }
+
+    fn node(node: u32, kib: u32) -> (String, String) {
+        let path = paths::node_file(NodeId(node), "meminfo");
+        (path, format!("Node {node} PageTables: {kib} kB\nNode {node} SecPageTables: 8 kB\n"))
+    }
+
+    fn stat(tid: u32, name: &str, flags: u32) -> (String, String) {
+        let rest = "1 2 3 4 5 6 7 8 20 0 1 0 9912 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0";
+        let path = paths::task_stat(Tid(tid), Tid(tid));
+        (path, format!("{tid} ({name}) S 2 0 0 0 -1 {flags} {rest}\n"))
     }
 
     #[test]

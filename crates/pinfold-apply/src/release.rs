@@ -36,8 +36,11 @@ pub(crate) fn release(past: &UndoContext<'_>, record: &Record, report: &mut Undo
     let mut placed = record.header.threads.clone();
     placed.extend(past.masked());
     let list = || created(past, record, &placed, &record.header.threads);
-    let release = |(task, main): &Created| actuators::release_born(past, *task, *main);
-    match until_rest(&list, &release, report) {
+    match until_rest(
+        &list,
+        &|(task, main): &Created| actuators::release_born(past, *task, *main),
+        report,
+    ) {
         Ok(Rest::Yes | Rest::Probably) => {}
         Ok(Rest::No(left)) => report.failed.push(restless(past, &left)),
         Err(error) => report.fail("what new threads inherited", &error),

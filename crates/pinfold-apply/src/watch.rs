@@ -534,8 +534,11 @@ impl Watcher {
 
     fn done(&self, Chosen { task, step, clue }: Chosen, found: String) -> WatchEvent {
         let role = self.role(task);
-        let set = || step.change.as_set_affinity().map(|(_, mask)| mask.clone());
-        let pus = set().or_else(|| CpuSet::parse_list(step.change.as_write_setting()?.1).ok());
+        let pus = step
+            .change
+            .as_set_affinity()
+            .map(|(_, mask)| mask.clone())
+            .or_else(|| CpuSet::parse_list(step.change.as_write_setting()?.1).ok());
         match pus.filter(|_| !self.seen.contains(&task.tid)) {
             Some(pus) => WatchEvent::Placed { task, role, pus },
             None => {

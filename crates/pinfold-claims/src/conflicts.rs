@@ -107,14 +107,15 @@ impl Claims {
 
 /// True if two claims on one CPU contradict each other.
 fn contradict(first: &Claim, second: &Claim) -> bool {
-    if first.owner == second.owner || is_member(first, second) || is_member(second, first) {
-        return false;
-    }
-    let alone = |one: &Claim, other: &Claim| {
+    fn alone(one: &Claim, other: &Claim) -> bool {
         one.exclusivity == Exclusivity::Exclusive
             && (other.exclusivity != Exclusivity::Shared
                 || other.owner.kind.sort == OwnerSort::Machine)
-    };
+    }
+
+    if first.owner == second.owner || is_member(first, second) || is_member(second, first) {
+        return false;
+    }
     let both = first.exclusivity.is_exclusive() && second.exclusivity.is_exclusive();
     both || alone(first, second) || alone(second, first)
 }

@@ -51,12 +51,14 @@ impl Claims {
             claim.owner.kind.sort == OwnerSort::Machine
                 && names.contains(&claim.owner.name.as_str())
         };
-        let own = || self.known.iter().filter(is_own);
-        let managers: Vec<_> = own().filter_map(|claim| claim.owner.manager).collect();
-        let is_other = |claim: &&Claim| {
-            (claim.active || !is_own(claim)) && !managers.contains(&claim.owner.kind)
-        };
-        self.known.iter().filter(is_other).collect()
+        let managers: Vec<_> =
+            self.known.iter().filter(is_own).filter_map(|claim| claim.owner.manager).collect();
+        self.known
+            .iter()
+            .filter(|claim: &&Claim| {
+                (claim.active || !is_own(claim)) && !managers.contains(&claim.owner.kind)
+            })
+            .collect()
     }
 
     /// The sets of CPUs that a new plan should avoid, in the order in which they are tried: the
@@ -65,11 +67,13 @@ impl Claims {
     /// of a program names, which any user can start.
     fn avoided(&self, topology: &Topology, names: &[&str]) -> Vec<CpuSet> {
         let others = self.without_names(names);
-        let exclusive = || others.iter().filter(|claim| claim.exclusivity.is_exclusive());
         let mut all = Vec::new();
         for least in [Certainty::Planned, Certainty::Running, Certainty::Placed] {
             let mut taken = CpuSet::new();
-            let claims = exclusive().filter(|claim| Certainty::from_claim(claim) >= least);
+            let claims = others
+                .iter()
+                .filter(|claim| claim.exclusivity.is_exclusive())
+                .filter(|claim| Certainty::from_claim(claim) >= least);
             claims.for_each(|claim| taken.add(&claim.cpus));
             let mut cores = taken.clone();
             let touched = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&taken));

@@ -392,7 +392,6 @@ impl Collector {
     fn check(&mut self, text: &str) -> Result<NewDelivery, ResultError> {
         let (key, digest, own) = &self.marks;
         let Answer { head, given } = read_result(text, key, digest, own)?;
-        let wrong = |why: String| ResultError::Value { field: "part".to_owned(), why };
         let (Some(part), ResultContent::Trials(trials)) = (head.part, given) else {
             return Err(wrong("is missing".to_owned()));
         };
@@ -592,4 +591,8 @@ impl Collector {
         }
         Ok(())
     }
+}
+
+fn wrong(why: String) -> ResultError {
+    ResultError::Value { field: "part".to_owned(), why }
 }

@@ -402,10 +402,11 @@ pub fn read_result(text: &str, key: &str, study: &str, own: &str) -> Result<Answ
 
 impl ResultV1 {
     fn into_answer(self) -> Result<Answer, ResultError> {
-        let wrong = |field: &str, why: String| ResultError::Value { field: field.to_owned(), why };
         let (node, attempt) = (&self.head.node, self.head.attempt);
-        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if node.is_empty() || node.len() > 255 || !node.chars().all(is_name) {
+        if node.is_empty()
+            || node.len() > 255
+            || !node.chars().all(|c: char| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        {
             return Err(wrong("node", format!("is {node:?}, which is not a valid name")));
         }
         if !(1..=2).contains(&attempt) {
@@ -424,6 +425,10 @@ impl ResultV1 {
         };
         Ok(Answer { head: self.head, given })
     }
+}
+
+fn wrong(field: &str, why: String) -> ResultError {
+    ResultError::Value { field: field.to_owned(), why }
 }
 
 impl TrialV1 {

@@ -13,9 +13,6 @@ pub fn run_with_input(
     input: &[u8],
     is_enough: &(dyn Fn(&str) -> bool + Sync),
 ) -> Result<Output, Failure> {
-    let failed = |error: std::io::Error| {
-        Failure::new(Exit::Host, format!("cannot communicate with it: {error}"))
-    };
     let mut child = spawn
         .env("LC_ALL", "C")
         .stdin(Stdio::Pipe)
@@ -49,7 +46,9 @@ pub fn run_with_input(
         written.join().map_err(broken)?;
         Ok((out?, errors?))
     });
-    let (stdout, stderr) = gathered.map_err(failed)?;
+    let (stdout, stderr) = gathered.map_err(|error: std::io::Error| {
+        Failure::new(Exit::Host, format!("cannot communicate with it: {error}"))
+    })?;
     let status = child.wait()?;
     Ok(Output { status, stdout, stderr })
 }

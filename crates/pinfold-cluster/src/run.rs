@@ -74,16 +74,17 @@ pub fn options_of(store: &Store, run: RunId) -> Result<Option<Options>, Failure>
 impl Submission {
     /// Applies it to the options.
     fn set(&self, options: &mut Options) -> Result<(), Failure> {
+        fn set(value: &mut Option<String>, given: Option<String>) {
+            if given.is_some() {
+                *value = given;
+            }
+        }
+
         let mut given = Options::new(String::new());
         given.partition.clone_from(&self.partition);
         given.nodes.clone_from(&self.nodes);
         given.time.clone_from(&self.time);
         (kind_of(options).check)(&given)?;
-        let set = |value: &mut Option<String>, given: Option<String>| {
-            if given.is_some() {
-                *value = given;
-            }
-        };
         set(&mut options.partition, given.partition);
         set(&mut options.nodes, given.nodes);
         set(&mut options.time, given.time);

@@ -290,7 +290,6 @@ impl<'a> SharedFolder<'a> {
     /// [`Failure`] if they cannot be read.
     pub fn collect(&mut self) -> Result<Vec<(String, String)>, Failure> {
         let results = self.results();
-        let list = |path: &str| files::list(path).map_err(Failure::from);
         let mut found = Vec::new();
         for shard in list(&results)? {
             let folder = format!("{results}/{shard}");
@@ -376,6 +375,10 @@ impl<'a> SharedFolder<'a> {
         files::remove_tree(&self.folder)?;
         Ok(None)
     }
+}
+
+fn list(path: &str) -> Result<Vec<String>, Failure> {
+    files::list(path).map_err(Failure::from)
 }
 
 /// Contents of this program.

@@ -63,15 +63,6 @@ fn bad_word(error: &BadWord) -> Failure {
 impl Slurm {
     /// Finds the programs on this host.
     fn find() -> Result<Self, Failure> {
-        let program = |name: &str| {
-            find_program(name).ok_or_else(|| {
-                Failure::new(Exit::Host, format!("there is no Slurm here: {name} is not in PATH"))
-                    .with_hint(
-                        "run it where jobs are submitted, install slurm-client, or omit --engine \
-                         slurm",
-                    )
-            })
-        };
         Ok(Self {
             sbatch: program("sbatch")?,
             squeue: program("squeue")?,
@@ -91,6 +82,16 @@ impl Slurm {
         let answer = self.ask("scontrol", &self.scontrol, &words).ok()?;
         protocol::job_field(&answer, "ExitCode").map(str::to_owned)
     }
+}
+
+fn program(name: &str) -> Result<String, Failure> {
+    find_program(name).ok_or_else(|| {
+        Failure::new(Exit::Host, format!("there is no Slurm here: {name} is not in PATH"))
+            .with_hint(
+                "run it where jobs are submitted, install slurm-client, or omit --engine \
+                         slurm",
+            )
+    })
 }
 
 fn check_output(name: &str, output: &Output) -> Result<String, Failure> {

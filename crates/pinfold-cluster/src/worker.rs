@@ -63,16 +63,6 @@ pub fn differences(
     first: &NodeProperties,
     here: &NodeProperties,
 ) -> Option<String> {
-    let numbers = |facts: &HostFacts| {
-        [
-            ("CPUs", facts.pus),
-            ("cores", facts.cores),
-            ("NUMA nodes", facts.nodes),
-            ("packages", facts.packages),
-            ("cores with several CPUs", usize::from(facts.smt)),
-            ("governed frequencies", usize::from(facts.cpufreq)),
-        ]
-    };
     for ((what, then), (_, now)) in numbers(&first.facts).iter().zip(numbers(&here.facts)) {
         if *then != now {
             return Some(format!("it has {now} {what}, the first node had {then}"));
@@ -92,6 +82,17 @@ pub fn differences(
     }
     (first.skipped.len() != here.skipped.len())
         .then(|| "it generates different cells from the study".to_owned())
+}
+
+fn numbers(facts: &HostFacts) -> [(&str, usize); 6] {
+    [
+        ("CPUs", facts.pus),
+        ("cores", facts.cores),
+        ("NUMA nodes", facts.nodes),
+        ("packages", facts.packages),
+        ("cores with several CPUs", usize::from(facts.smt)),
+        ("governed frequencies", usize::from(facts.cpufreq)),
+    ]
 }
 
 /// Runs a part with the runner of this node; nothing is stored on disk.

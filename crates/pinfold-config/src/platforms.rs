@@ -62,7 +62,6 @@ pub fn from_toml(text: &str) -> Result<Platform, ConfigError> {
 /// # Errors
 /// [`ConfigError`] as [`from_toml`], without a position.
 pub fn vnode_from_words(words: &str) -> Result<PlatformVnode, ConfigError> {
-    let example = |fault: Fault| fault.or_hint("for example: name=slow,cores=2,speed=40%");
     let mut table = value::parse_words(words, &["speed"]).map_err(example)?;
     // One speed is for all cores, as in a file that holds no list.
     if let ValueKind::Table(entries) = &mut table.what {
@@ -76,6 +75,10 @@ pub fn vnode_from_words(words: &str) -> Result<PlatformVnode, ConfigError> {
         }
     }
     Ok(vnode(table, None).map_err(example)?)
+}
+
+fn example(fault: Fault) -> Fault {
+    fault.or_hint("for example: name=slow,cores=2,speed=40%")
 }
 
 /// Parses a speed: `40%`, `0.4`, `2.1 GHz`, `800 MHz`.
@@ -138,12 +141,16 @@ fn vnode(table: Value, usual: Option<Method>) -> Result<PlatformVnode, Fault> {
 }
 
 fn safe_name(name: String, at: usize) -> Result<String, Fault> {
-    let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let why = match name.as_str() {
         "" => "it is empty",
         "." | ".." => "every directory has this entry",
         _ if name.len() > LONGEST_NAME => "it is longer than 64 characters",
-        _ if !name.chars().all(fits) => "it contains other characters",
+        _ if !name.chars().all(|letter: char| {
+            letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.')
+        }) =>
+        {
+            "it contains other characters"
+        }
         _ => return Ok(name),
     };
     Err(Fault::new(at, format!("name: {name:?} cannot be part of a cgroup's name: {why}"))

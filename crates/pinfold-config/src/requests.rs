@@ -344,9 +344,6 @@ fn device_of(text: &str, at: usize) -> Result<Device, Fault> {
         if text.matches(':').count() == 1 { format!("0000:{text}") } else { text.to_owned() };
     let address = address.to_ascii_lowercase();
     let parts: Vec<&str> = address.split([':', '.']).collect();
-    let hex = |part: &str, digits: usize| {
-        part.len() == digits && part.bytes().all(|byte| byte.is_ascii_hexdigit())
-    };
     match parts.as_slice() {
         [domain, bus, device, function]
             if hex(domain, 4) && hex(bus, 2) && hex(device, 2) && hex(function, 1) =>
@@ -356,6 +353,10 @@ fn device_of(text: &str, at: usize) -> Result<Device, Fault> {
         _ => Err(Fault::new(at, format!("{text:?} is neither a PCI address nor a node"))
             .with_hint("write 0000:05:00.0 or node:1")),
     }
+}
+
+fn hex(part: &str, digits: usize) -> bool {
+    part.len() == digits && part.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn emulator_request(text: &str, at: usize) -> Result<EmulatorRequest, Fault> {

@@ -88,11 +88,14 @@ impl Value {
 /// has more than `shift` decimals, or is too large.
 pub(crate) fn decimal(text: &str, shift: usize) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if whole.is_empty() || !digits(whole) || !digits(part) || part.len() > shift {
         return None;
     }
     format!("{whole}{part:0<shift$}").parse().ok()
+}
+
+fn digits(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Bytes of a unit of size, in any case. As in libvirt and QEMU, `K`, `M`, `G`, `T` and `KiB`, …
@@ -175,7 +178,6 @@ pub(crate) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
         if entries.iter().any(|(known, _, _)| known == key) {
             return Err(Fault::new(0, format!("{key} is given twice")));
         }
-        let text = |text: &str| Value { at: 0, what: ValueKind::Text(text.to_owned()) };
         let value = match key {
             "name" => text(value),
             key if lists.contains(&key) => {
@@ -186,6 +188,10 @@ pub(crate) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
         entries.push((key.to_owned(), 0, value));
     }
     Ok(Value { at: 0, what: ValueKind::Table(entries) })
+}
+
+fn text(text: &str) -> Value {
+    Value { at: 0, what: ValueKind::Text(text.to_owned()) }
 }
 
 /// The `key=value` words of a text, separated by commas and blanks. A word without `=` belongs to

@@ -21,8 +21,12 @@ pub(super) enum Line {
 impl Answers {
     /// The answers of a format for all tunables of the plan.
     pub fn new(scope: Scope<'_>, said: impl Fn(&Setting, &Scope<'_>) -> FormatAnswer) -> Self {
-        let answer = |it: Setting| (safe(&it.to_string()), said(&it, &scope));
-        Self { all: tunables::settings(scope.plan).into_iter().map(answer).collect() }
+        Self {
+            all: tunables::settings(scope.plan)
+                .into_iter()
+                .map(|it: Setting| (safe(&it.to_string()), said(&it, &scope)))
+                .collect(),
+        }
     }
 
     /// The lines of one section, each group after a comment that names its tunable.

@@ -38,10 +38,6 @@ mod tests {
 
     #[test]
     fn only_a_pc_has_dies() {
-        let check = |architecture: &str, name: Option<&str>, expected: (bool, bool)| {
-            let board = Board::new(architecture, name);
-            assert_eq!((board.dies, board.threads), expected, "{architecture} {name:?}");
-        };
         check("x86_64", None, (true, true));
         check("x86_64", Some("q35"), (true, true));
         check("x86_64", Some("pc-q35-7.2"), (true, true));
@@ -53,5 +49,10 @@ mod tests {
         check("s390x", None, (false, false));
         check("ppc64", Some("pseries"), (false, true));
         check("mips64el", None, (false, false));
+    }
+
+    fn check(architecture: &str, name: Option<&str>, expected: (bool, bool)) {
+        let board = Board::new(architecture, name);
+        assert_eq!((board.dies, board.threads), expected, "{architecture} {name:?}");
     }
 }

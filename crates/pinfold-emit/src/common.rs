@@ -54,8 +54,12 @@ pub(super) fn comment(line: &str) -> String {
 
 /// A name for files, units and profiles: letters, digits and `_`; never empty.
 pub(super) fn plain_name(vnode: &VnodePlan) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    let name: String = vnode.name.chars().map(plain).take(64).collect();
+    let name: String = vnode
+        .name
+        .chars()
+        .map(|c: char| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .take(64)
+        .collect();
     if name.is_empty() { "vm".to_owned() } else { name }
 }
 
@@ -63,8 +67,9 @@ pub(super) fn plain_name(vnode: &VnodePlan) -> String {
 pub(super) fn headline(plan: &Plan) -> String {
     let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
     let pins = pinfold_model::pins_of(plan);
-    let groups = || plan.vnodes.iter().all(|vnode| vnode.kind == VnodeKind::ProcessGroup);
-    let pins = if pins.is_empty() || groups() {
+    let pins = if pins.is_empty()
+        || plan.vnodes.iter().all(|vnode| vnode.kind == VnodeKind::ProcessGroup)
+    {
         format!("tasks on {}", plan.pus())
     } else {
         format!("vCPUs {pins}")

@@ -95,8 +95,10 @@ impl Format {
     /// The line before the text of one of several vnodes.
     #[must_use]
     pub fn mark(&self, vnode: &str) -> String {
-        let plain = |character: char| if character.is_control() { ' ' } else { character };
-        let name: String = vnode.chars().map(plain).collect();
+        let name: String = vnode
+            .chars()
+            .map(|character: char| if character.is_control() { ' ' } else { character })
+            .collect();
         match self.syntax {
             Syntax::Xml => format!("<!-- ==== {} ==== -->\n", name.replace('-', "\u{2010}")),
             Syntax::Yaml => format!("---\n# ==== {name} ====\n"),
@@ -130,12 +132,14 @@ pub(crate) fn table(formats: &[Format], plans: &[Plan], topology: &Topology) -> 
     let mut text = format!("| tunable | {} |\n", names.join(" | "));
     text.push_str(&format!("|---{}|\n", "|---".repeat(names.len())));
     for key in rows {
-        let word = |name: &&str| match cells[&(key, *name)].as_slice() {
-            all if all.iter().all(|own| *own) => "yes",
-            all if all.contains(&true) => "some",
-            _ => "no",
-        };
-        let row: Vec<&str> = names.iter().map(word).collect();
+        let row: Vec<&str> = names
+            .iter()
+            .map(|name: &&str| match cells[&(key, *name)].as_slice() {
+                all if all.iter().all(|own| *own) => "yes",
+                all if all.contains(&true) => "some",
+                _ => "no",
+            })
+            .collect();
         text.push_str(&format!("| `{key}` | {} |\n", row.join(" | ")));
     }
     text

@@ -140,8 +140,7 @@ fn indented(text: &str, by: usize) -> String {
 
 /// A pool of iothreads, with its own CPUs if the vCPUs have dedicated ones.
 fn iothreads(vnode: &VnodePlan, guest: &Guest) -> String {
-    let iothread = |role: &Role| role.iothread().is_some();
-    match vnode.threads.iter().filter(|thread| iothread(&thread.role)).count() {
+    match vnode.threads.iter().filter(|thread| thread.role.iothread().is_some()).count() {
         0 => String::new(),
         count if guest.pinned => format!(
             "    # In newer releases; older ones have ioThreadsPolicy: auto or shared. Their CPUs cannot be named.\n    \

@@ -219,8 +219,11 @@ fn backing(xml: &mut Xml, page_bytes: Option<u64>, vnode: &VnodePlan) {
 /// The elements of `<memoryBacking>` with which the host neither swaps nor merges the pages of
 /// real-time vCPUs: one that touches such a page waits for the host.
 pub(super) fn kept_pages(vnode: &VnodePlan) -> &'static [&'static str] {
-    let is_real_time = |thread: &ThreadPlan| thread.policy.is_some_and(Policy::is_real_time);
-    if vnode.vcpus().any(is_real_time) { &["nosharepages", "locked"] } else { &[] }
+    if vnode.vcpus().any(|thread: &ThreadPlan| thread.policy.is_some_and(Policy::is_real_time)) {
+        &["nosharepages", "locked"]
+    } else {
+        &[]
+    }
 }
 
 /// `<memory>` of `<numatune>`: pages can come only from these nodes.
@@ -265,9 +268,15 @@ pub(super) fn numatune_lines(
 /// nodes first, and the others only for what does not fit.
 #[must_use]
 pub fn mode_of_nodes(nodes: &[NodeId], topology: &Topology) -> &'static str {
-    let has_pus =
-        |id: &NodeId| topology.nodes.iter().any(|node| node.id == *id && !node.pus.is_empty());
-    if nodes.len() > 1 && nodes.iter().all(has_pus) { "interleave" } else { STRICT }
+    if nodes.len() > 1
+        && nodes.iter().all(|id: &NodeId| {
+            topology.nodes.iter().any(|node| node.id == *id && !node.pus.is_empty())
+        })
+    {
+        "interleave"
+    } else {
+        STRICT
+    }
 }
 
 /// The mode of a binding that moves to other nodes: libvirt's `preferred` accepts one node only.

@@ -117,7 +117,6 @@ impl<'a, 'x> Merge<'a, 'x> {
             }
             return;
         };
-        let is_mark = |node: &Node<'_, '_>| node.has_tag_name((NAMESPACE, "placement"));
         let old = metadata.children().find(is_mark);
         match (old, line) {
             (_, Some(line)) => self.edits.exchange(metadata, is_mark, &[line]),
@@ -352,6 +351,10 @@ impl<'a, 'x> Merge<'a, 'x> {
             None => self.edits.insert_into(self.root, lines),
         }
     }
+}
+
+fn is_mark(node: &Node<'_, '_>) -> bool {
+    node.has_tag_name((NAMESPACE, "placement"))
 }
 
 /// The vnode with the numbers of the file's existing vCPUs; plans number them without gaps.

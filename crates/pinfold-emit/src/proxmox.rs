@@ -107,7 +107,6 @@ fn topoext(topology: &Topology) -> &'static str {
 /// The memory in guest cells, each bound to its host node.
 fn memory_lines(memory: &MemoryPlan, vnode: &VnodePlan, topology: &Topology) -> String {
     // qm separates the numbers of a list by semicolons.
-    let list = |set: &CpuSet| set.to_string().replace(',', ";");
     let nodes = node_list(&memory.nodes);
     let Some(bytes) = memory.bytes else {
         return format!(
@@ -148,6 +147,10 @@ fn memory_lines(memory: &MemoryPlan, vnode: &VnodePlan, topology: &Topology) -> 
     }
     lines.push('\n');
     lines
+}
+
+fn list(set: &CpuSet) -> String {
+    set.to_string().replace(',', ";")
 }
 
 /// The hookscript, which Proxmox calls with the machine's ID and a phase.

@@ -85,7 +85,6 @@ struct Command<'c> {
 impl<'c> Command<'c> {
     fn from_line(line: &'c QemuCommand, vnode: &VnodePlan) -> Self {
         let planned = vnode.vcpus().count();
-        let count = |number: Option<u32>| number.and_then(|number| usize::try_from(number).ok());
         let vcpus = match (count(line.vcpus()), count(line.max_vcpus())) {
             (Some(first), Some(all)) if all == planned => first,
             (_, _) => planned,
@@ -114,6 +113,10 @@ impl<'c> Command<'c> {
     fn stays_stopped(&self) -> bool {
         self.line.has("S") || self.line.has("incoming")
     }
+}
+
+fn count(number: Option<u32>) -> Option<usize> {
+    number.and_then(|number| usize::try_from(number).ok())
 }
 
 /// An option without the `smp.…` keys of `-machine`.
@@ -168,11 +171,14 @@ fn header(script: &mut String, plan: &Plan, vnode: &VnodePlan, command: &Command
 }
 
 fn settings(script: &mut String, plan: &Plan, vnode: &VnodePlan, command: &Command<'_>) {
-    let yes = |value: bool| if value { "yes" } else { "no" };
     script.push_str(&format!("vcpus={}\n", command.vcpus));
     script.push_str(&format!("isolates={}\n", yes(!plan.exclusive.is_empty())));
     script.push_str(&format!("stays_stopped={}\n", yes(command.stays_stopped())));
     script.push_str(&format!("tunables={}\n", quote(&by_apply((plan, vnode)).join(", "))));
+}
+
+fn yes(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
 }
 
 /// The tunables that only `pinfold apply` sets, not taskset and chrt.
@@ -203,9 +209,10 @@ pub(super) fn taskset_lines(vnode: &VnodePlan, vcpus: usize) -> String {
         reason(&mut body, emulator);
         body.push_str(&format!("    pin_all {} || return 1\n", emulator.pus));
     }
-    let is_later = |role: &Role| matches!(role, Role::Vcpu(index) if *index as usize >= vcpus);
-    let (later, now): (Vec<_>, Vec<_>) =
-        vnode.threads.iter().partition(|thread| is_later(&thread.role));
+    let (later, now): (Vec<_>, Vec<_>) = vnode
+        .threads
+        .iter()
+        .partition(|thread| matches!(&thread.role, Role::Vcpu(index) if *index as usize >= vcpus));
     for thread in &later {
         let pus = &thread.pus;
         body.push_str(&format!("    # {} is for {pus} when it is plugged in.\n", thread.role));

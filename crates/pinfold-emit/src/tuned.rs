@@ -82,9 +82,12 @@ fn at_boot(reserved: &CpuSet, topology: &Topology) -> String {
         ));
     }
     let names = ["isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity"];
-    let own = |word: &&String| names.contains(&word.split('=').next().unwrap_or_default());
-    let words: Vec<&str> =
-        topology.boot_parameters.iter().filter(own).map(String::as_str).collect();
+    let words: Vec<&str> = topology
+        .boot_parameters
+        .iter()
+        .filter(|word: &&String| names.contains(&word.split('=').next().unwrap_or_default()))
+        .map(String::as_str)
+        .collect();
     if !reserved.is_empty() && !words.is_empty() {
         text.push_str(&format!(
             "# This host boots with {} already. tuned appends its own: unless these are of a profile of\n\

@@ -166,9 +166,11 @@ pub(crate) fn witness(
         }
         Ok::<_, SpeedError>(())
     };
-    let is_wanted =
-        |at: usize| looks.iter().any(|look| look.periods_ns.get(at).is_some_and(Option::is_some));
-    let mut rounds = ROUNDS.into_iter().filter(|round| round.is_none_or(is_wanted));
+    let mut rounds = ROUNDS.into_iter().filter(|round| {
+        round.is_none_or(|at: usize| {
+            looks.iter().any(|look| look.periods_ns.get(at).is_some_and(Option::is_some))
+        })
+    });
     for _ in 0..TRIES {
         seen.iter_mut().for_each(RoundsByShare::clear);
         look(None, &mut seen)?;
@@ -225,9 +227,15 @@ fn all_at_once(
             methods.beat()?;
             clock.sleep_ns(HEARTBEAT_NS);
         }
-        let panicked =
-            |_| SpeedError::HelperSpawner { what: "the witness", why: "it panicked".into() };
-        Ok(looking.into_iter().map(|one| one.join().map_err(panicked)?).collect())
+        Ok(looking
+            .into_iter()
+            .map(|one| {
+                one.join().map_err(|_| SpeedError::HelperSpawner {
+                    what: "the witness",
+                    why: "it panicked".into(),
+                })?
+            })
+            .collect())
     })
 }
 
@@ -455,11 +463,6 @@ mod tests {
 
     #[test]
     fn at_a_share_that_is_not_looked_at_it_is_the_one_before() {
-        let rates = |own_ns: u64| {
-            let windows = vec![Window { units: 7, own_ns, span_ns: 1_000_000 }; 4];
-            let run = ReferenceRun { windows, total_own_ns: own_ns, cpu_ns: 95, elapsed_ns: 100 };
-            round(run)
-        };
         let mut seen = BTreeMap::from([(None, rates(1_000_000))]);
         for (at, share) in SHARES.iter().enumerate().take(4) {
             seen.insert(Some(at), rates(1_000_000 - u64::from(*share) - 20_000));
@@ -470,5 +473,11 @@ mod tests {
         let look = Sample { entries, pus, periods_ns, charged_to: None };
         let expected = Cost { extra_ns: [4_000; 5], entry_ns: 0, free: 1_000_000 };
         assert_eq!(costs(&look, &seen), BTreeMap::from([(PuId(2), expected)]));
+    }
+
+    fn rates(own_ns: u64) -> Round {
+        let windows = vec![Window { units: 7, own_ns, span_ns: 1_000_000 }; 4];
+        let run = ReferenceRun { windows, total_own_ns: own_ns, cpu_ns: 95, elapsed_ns: 100 };
+        round(run)
     }
 }

@@ -74,11 +74,13 @@ impl Facts {
 
 /// Why no cpufreq policy has the governor `userspace`; `None` if one has it, or without policies.
 fn no_userspace(host: &dyn Host, policies: &[String]) -> Option<String> {
-    let governors = |policy: &String| {
-        let path = paths::cpufreq_policy_file(policy, "scaling_available_governors");
-        host.read_text(&path).unwrap_or_default()
-    };
-    let known: Vec<String> = policies.iter().map(governors).collect();
+    let known: Vec<String> = policies
+        .iter()
+        .map(|policy: &String| {
+            let path = paths::cpufreq_policy_file(policy, "scaling_available_governors");
+            host.read_text(&path).unwrap_or_default()
+        })
+        .collect();
     let first = known.first()?;
     (!known.iter().any(|known| known.split_ascii_whitespace().any(|word| word == "userspace")))
         .then(|| {
@@ -96,7 +98,6 @@ pub fn refusal(method: Method, facts: &Facts) -> Option<String> {
     if !facts.is_root {
         return Some("it needs root".to_owned());
     }
-    let lacks = |there: bool, what: &str| (!there).then(|| what.to_owned());
     match method {
         Method::Stall => facts.no_stall.clone(),
         Method::Hogs | Method::Inject => facts.no_real_time.clone(),
@@ -115,6 +116,10 @@ pub fn refusal(method: Method, facts: &Facts) -> Option<String> {
         Method::Freq => lacks(facts.has_cpufreq, "the kernel has no cpufreq driver for these CPUs")
             .or_else(|| facts.no_userspace.clone()),
     }
+}
+
+fn lacks(there: bool, what: &str) -> Option<String> {
+    (!there).then(|| what.to_owned())
 }
 
 /// The preferred method that a host supports. [`Method::Inject`] is never selected, because it

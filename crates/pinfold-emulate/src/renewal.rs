@@ -199,13 +199,7 @@ mod tests {
 
     #[test]
     fn a_cost_is_renewed_on_an_idle_cpu_and_only_there() {
-        let check = |spawner: Witnesses, turns: CoreShares, busy: u64, expected: Option<i64>| {
-            let found = after_10_s(&spawner, &turns, busy);
-            let extras: Vec<i64> = found.iter().map(|costs| costs[&PuId(1)].extra_ns[2]).collect();
-            assert_eq!(extras, Vec::from_iter(expected), "{turns:?} {busy}");
-        };
         // 48 % where 50 % should remain: the overhead is 4 µs per 200 µs.
-        let slow = || Witnesses(480_000, 1_000_000);
         check(slow(), turns(1_000_000, None), 0, Some(4_000));
         check(slow(), turns(1_000_000, Some(2_000)), 0, Some(3_000));
         check(slow(), turns(1_000_000, None), 500_000, None);
@@ -215,5 +209,15 @@ mod tests {
         // Another task ran during the reference run.
         check(Witnesses(300_000, 800_000), turns(1_000_000, None), 0, None);
         check(slow(), CoreShares::new(), 0, None);
+    }
+
+    fn check(spawner: Witnesses, turns: CoreShares, busy: u64, expected: Option<i64>) {
+        let found = after_10_s(&spawner, &turns, busy);
+        let extras: Vec<i64> = found.iter().map(|costs| costs[&PuId(1)].extra_ns[2]).collect();
+        assert_eq!(extras, Vec::from_iter(expected), "{turns:?} {busy}");
+    }
+
+    fn slow() -> Witnesses {
+        Witnesses(480_000, 1_000_000)
     }
 }

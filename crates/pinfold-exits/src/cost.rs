@@ -146,7 +146,6 @@ fn summary(pairs: &[Pair], exits: u32) -> Option<Cost> {
     let of = |each: fn(&Pair, f64) -> f64| -> Vec<f64> {
         pairs.iter().map(|pair| each(pair, exits_of_all)).collect()
     };
-    let difference = |pair: &Pair| pair.watched_ns as f64 - pair.plain_ns as f64;
     let per_event: Vec<f64> =
         pairs.iter().map(|pair| difference(pair) / pair.events as f64).collect();
     let per_exit: Vec<f64> = pairs.iter().map(|pair| difference(pair) / exits_of_all).collect();
@@ -159,6 +158,10 @@ fn summary(pairs: &[Pair], exits: u32) -> Option<Cost> {
         runs: RUNS,
         exits,
     })
+}
+
+fn difference(pair: &Pair) -> f64 {
+    pair.watched_ns as f64 - pair.plain_ns as f64
 }
 
 /// The median, and the narrowest pair of order statistics that covers it with 95 % confidence (the

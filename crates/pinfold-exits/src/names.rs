@@ -255,15 +255,16 @@ mod tests {
 
     #[test]
     fn exits_to_the_emulator_have_kvms_names() {
-        let check = |reason: u64, errno: i32, expected: &str| {
-            let key = key(u64::from(errno.cast_unsigned()) << 32 | reason, false, false);
-            assert_eq!(name(ExitSource::Userspace, Some(Architecture::X86), key), expected);
-        };
         check(2, 0, "IO");
         check(6, 0, "MMIO");
         check(6, -4, "INTERRUPTED (signal)");
         check(6, -14, "error 14");
         check(99, 0, "KVM exit 99");
+    }
+
+    fn check(reason: u64, errno: i32, expected: &str) {
+        let key = key(u64::from(errno.cast_unsigned()) << 32 | reason, false, false);
+        assert_eq!(name(ExitSource::Userspace, Some(Architecture::X86), key), expected);
     }
 
     /// Every name that the kernel of this machine gives to a reason equals ours.

@@ -34,7 +34,6 @@ impl Statistics {
     /// # Errors
     /// [`ExitsError::Statistics`] if the format differs or there is no counter of exits.
     pub fn parse(reply: &Value) -> Result<Self, ExitsError> {
-        let wrong = |why: &str| ExitsError::Statistics { why: why.to_owned() };
         let list = reply.as_array().ok_or_else(|| wrong("the reply is not a list"))?;
         let of_kvm = list.iter().filter(|entry| entry["provider"] == "kvm");
         let mut vcpus = Vec::new();
@@ -56,6 +55,10 @@ impl Statistics {
     }
 }
 
+fn wrong(why: &str) -> ExitsError {
+    ExitsError::Statistics { why: why.to_owned() }
+}
+
 /// The table of the counts between two readings, `duration_ns` apart.
 ///
 /// # Errors
@@ -65,7 +68,10 @@ pub fn counted(
     after: &Statistics,
     duration_ns: u64,
 ) -> Result<ExitTable, ExitsError> {
-    let wrong = |why: String| ExitsError::Statistics { why };
+    fn wrong(why: String) -> ExitsError {
+        ExitsError::Statistics { why }
+    }
+
     if before.vcpus.len() != after.vcpus.len() {
         let (old, new) = (before.vcpus.len(), after.vcpus.len());
         return Err(wrong(format!("there were {old} vCPUs and then {new}")));
@@ -143,11 +149,11 @@ mod tests {
 
     #[test]
     fn two_looks_give_counts() {
-        let look = |exits: &[u64]| Statistics::parse(&reply(exits)).unwrap();
-        let table = counted(&look(&[100, 10]), &look(&[300, 10]), 2_000_000_000).unwrap();
-        let rows = |vcpu: &Vcpu| -> Vec<(String, u64, f64)> {
+        fn rows(vcpu: &Vcpu) -> Vec<(String, u64, f64)> {
             vcpu.rows.iter().map(|row| (row.name.clone(), row.count, row.per_second)).collect()
-        };
+        }
+
+        let table = counted(&look(&[100, 10]), &look(&[300, 10]), 2_000_000_000).unwrap();
         assert_eq!(
             rows(&table.vcpus[0]),
             [("all exits".to_owned(), 200, 100.0), ("io_exits".to_owned(), 100, 50.0)]
@@ -160,12 +166,12 @@ mod tests {
         assert!(nothing.findings[0].text.contains("no exit"), "{nothing:?}");
     }
 
+    fn look(exits: &[u64]) -> crate::statistics::Statistics {
+        Statistics::parse(&reply(exits)).unwrap()
+    }
+
     #[test]
     fn odd_replies_are_refused() {
-        let check = |reply: Value, why: &str| {
-            let error = Statistics::parse(&reply).unwrap_err();
-            assert!(error.to_string().contains(why), "{error}");
-        };
         check(json!({}), "not a list");
         check(json!([]), "no vCPU");
         check(json!([{"provider": "cryptodev", "stats": []}]), "no vCPU");
@@ -174,10 +180,14 @@ mod tests {
             json!([{"provider": "kvm", "stats": [{"name": "io_exits", "value": 1}]}]),
             "named exits",
         );
-        let look = |exits: &[u64]| Statistics::parse(&reply(exits)).unwrap();
         let error = counted(&look(&[9]), &look(&[8]), 1).unwrap_err();
         assert!(error.to_string().contains("decreased"), "{error}");
         let error = counted(&look(&[9]), &look(&[9, 9]), 1).unwrap_err();
         assert!(error.to_string().contains("1 vCPUs and then 2"), "{error}");
+    }
+
+    fn check(reply: Value, why: &str) {
+        let error = Statistics::parse(&reply).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
     }
 }

@@ -165,17 +165,6 @@ pub(super) fn table(of: Origin, duration_ns: u64, threads: &[Watched]) -> ExitTa
 }
 
 fn added(mut sum: ThreadExits, one: &ThreadExits) -> ThreadExits {
-    let both = |a: DurationStats, b: DurationStats| match (a.count, b.count) {
-        (0, _) => b,
-        (_, 0) => a,
-        (_, _) => DurationStats {
-            count: a.count + b.count,
-            sum_ns: a.sum_ns.saturating_add(b.sum_ns),
-            shortest_ns: a.shortest_ns.min(b.shortest_ns),
-            longest_ns: a.longest_ns.max(b.longest_ns),
-            squares: a.squares.saturating_add(b.squares),
-        },
-    };
     sum.guest = both(sum.guest, one.guest);
     sum.asleep = both(sum.asleep, one.asleep);
     sum.preempted = both(sum.preempted, one.preempted);
@@ -191,6 +180,20 @@ fn added(mut sum: ThreadExits, one: &ThreadExits) -> ThreadExits {
     sum.no_room += one.no_room;
     sum.no_address += one.no_address;
     sum
+}
+
+fn both(a: DurationStats, b: DurationStats) -> DurationStats {
+    match (a.count, b.count) {
+        (0, _) => b,
+        (_, 0) => a,
+        (_, _) => DurationStats {
+            count: a.count + b.count,
+            sum_ns: a.sum_ns.saturating_add(b.sum_ns),
+            shortest_ns: a.shortest_ns.min(b.shortest_ns),
+            longest_ns: a.longest_ns.max(b.longest_ns),
+            squares: a.squares.saturating_add(b.squares),
+        },
+    }
 }
 
 fn rows(of: Origin, time_ns: u64, thread: &ThreadExits) -> Vec<Row> {
@@ -314,8 +317,10 @@ fn findings(of: Origin, all: &ThreadExits, total: &Vcpu, threads: &[Watched]) ->
         found.push(Finding::note("exits", text));
     }
     let is_risc_v = of.architecture == Some(Architecture::RiscV);
-    let faulted = || total.rows.iter().any(|row| row.name.ends_with("GUEST_PAGE_FAULT"));
-    if is_risc_v && all.addresses.is_empty() && faulted() {
+    if is_risc_v
+        && all.addresses.is_empty()
+        && total.rows.iter().any(|row| row.name.ends_with("GUEST_PAGE_FAULT"))
+    {
         let text = "accesses to devices are among the guest page faults and have no addresses: KVM \
                     of RISC-V makes no event for them";
         found.push(Finding::note("exits", text));

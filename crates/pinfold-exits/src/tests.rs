@@ -81,19 +81,20 @@ fn rows_hold_what_craciun_has() {
 
 #[test]
 fn what_is_less_than_whole_is_reported() {
-    let check = |change: fn(&mut Watched), part: &str| {
-        let mut thread = watched(3, &[(svm(0x72, false), &[1])]);
-        change(&mut thread);
-        let table = table(X86, WHOLE_NS, &[thread]);
-        let reported: Vec<&str> = table.findings.iter().map(|found| found.text.as_str()).collect();
-        assert!(reported.len() == 1 && reported[0].contains(part), "{reported:?}");
-    };
     check(|thread| thread.exits.exits.clear(), "no exit was made");
     check(|thread| thread.exits.guest = sums(&[400 - 46]), "10 % of the time is in no row");
     check(|thread| thread.exits.unpaired = 7, "7 events not counted");
     check(|thread| thread.exits.no_room = 5, "5 exits lost");
     check(|thread| thread.exits.no_address = 4, "4 accesses");
     check(|thread| thread.has_ended = true, "vCPU 3 ended");
+}
+
+fn check(change: fn(&mut Watched), part: &str) {
+    let mut thread = watched(3, &[(svm(0x72, false), &[1])]);
+    change(&mut thread);
+    let table = table(X86, WHOLE_NS, &[thread]);
+    let reported: Vec<&str> = table.findings.iter().map(|found| found.text.as_str()).collect();
+    assert!(reported.len() == 1 && reported[0].contains(part), "{reported:?}");
 }
 
 #[test]
@@ -150,12 +151,13 @@ fn figures_have_a_sample_for_each_number() {
 
 #[test]
 fn a_container_is_distinguished() {
-    let check = |target: &str, is_container: bool| {
+    fn check(target: &str, is_container: bool) {
         let path = paths::own_pid_namespace();
         let text = format!("pinfold-capture 1\nlink {path} -> {target}\n");
         let host = SnapshotHost::parse(&text).unwrap();
         assert_eq!(require_initial_namespace(&host).is_err(), is_container, "{target}");
-    };
+    }
+
     check("pid:[4026531836]", false);
     check("pid:[4026532000]", true);
 }

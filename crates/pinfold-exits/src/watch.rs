@@ -66,13 +66,19 @@ impl EventSurvey {
             None => false,
         };
         let hardware = self.hardware.read()?;
-        let is_silent =
-            |(_, thread): &(Tid, ThreadExits)| thread.guest.count == 0 && !thread.is_outside;
-        Ok(match (finished(&hardware), userspace && hardware.iter().all(is_silent)) {
-            (true, _) => Some(ExitSource::Hardware),
-            (false, true) => Some(ExitSource::Userspace),
-            (false, false) => None,
-        })
+        Ok(
+            match (
+                finished(&hardware),
+                userspace
+                    && hardware.iter().all(|(_, thread): &(Tid, ThreadExits)| {
+                        thread.guest.count == 0 && !thread.is_outside
+                    }),
+            ) {
+                (true, _) => Some(ExitSource::Hardware),
+                (false, true) => Some(ExitSource::Userspace),
+                (false, false) => None,
+            },
+        )
     }
 }
 

@@ -117,11 +117,10 @@ pub(crate) fn missed(host: &dyn Host, program: &Ebpf) -> Result<u64, HostError> 
         let Some(count) = lines.find_map(|line| line.strip_prefix("recursion_misses:")) else {
             continue;
         };
-        let wrong = || HostError::Unexpected {
+        sum = sum.saturating_add(count.trim().parse().map_err(|_| HostError::Unexpected {
             path: path.clone(),
             why: format!("recursion_misses is not a number: {:?}", count.trim()),
-        };
-        sum = sum.saturating_add(count.trim().parse().map_err(|_| wrong())?);
+        })?);
     }
     Ok(sum)
 }

@@ -193,9 +193,6 @@ mod tests {
 
     #[test]
     fn the_kernel_s_numbers_are_distinguished() {
-        let check = |errno: i32, is: fn(&CounterError) -> bool| {
-            assert!(is(&io::Error::from_raw_os_error(errno).into()), "{errno}");
-        };
         check(libc::ESRCH, |error| matches!(error, CounterError::Ended));
         check(libc::ENOENT, |error| matches!(error, CounterError::NoPmu));
         check(libc::ENODEV, |error| matches!(error, CounterError::NoPmu));
@@ -207,6 +204,10 @@ mod tests {
         check(libc::EINVAL, |error| matches!(error, CounterError::NotInThisForm));
         check(libc::EBUSY, |error| matches!(error, CounterError::Busy));
         check(libc::EIO, |error| matches!(error, CounterError::Other(_)));
+    }
+
+    fn check(errno: i32, is: fn(&CounterError) -> bool) {
+        assert!(is(&io::Error::from_raw_os_error(errno).into()), "{errno}");
     }
 
     #[test]

@@ -255,9 +255,6 @@ mod tests {
     #[test]
     fn hints_say_what_to_do() {
         let os = io::Error::from_raw_os_error;
-        let check = |error: HostError, part: &str| {
-            assert!(error.hint().is_some_and(|hint| hint.contains(part)), "{error}");
-        };
         let process = |errno| HostError::Process { program: "qemu".to_owned(), source: os(errno) };
         let file = |path, errno| HostError::file("write", path, os(errno));
         check(process(libc::ENOENT), "install qemu");
@@ -272,5 +269,9 @@ mod tests {
         check(HostError::Untrusted { path, why: "is a link".to_owned() }, "chown");
         assert_eq!(thread(libc::ESRCH).hint(), None);
         assert_eq!(file("/proc/1/x", libc::ENOENT).hint(), None);
+    }
+
+    fn check(error: HostError, part: &str) {
+        assert!(error.hint().is_some_and(|hint| hint.contains(part)), "{error}");
     }
 }

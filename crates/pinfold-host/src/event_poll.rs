@@ -102,7 +102,6 @@ impl EventWatcher {
     }
 
     fn follow_each(&mut self, paths: &BTreeSet<String>) -> Result<(), HostError> {
-        let fail = |path: &str, errno: Errno| HostError::file("listen to", path, errno);
         let inotify = match self.inotify.take() {
             Some(inotify) => inotify,
             None => inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)
@@ -191,6 +190,10 @@ impl EventWatcher {
         self.files.retain(|_, watch| !gone.contains(watch));
         any
     }
+}
+
+fn fail(path: &str, errno: Errno) -> HostError {
+    HostError::file("listen to", path, errno)
 }
 
 #[cfg(test)]

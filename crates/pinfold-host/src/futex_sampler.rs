@@ -73,15 +73,18 @@ impl FutexSamples {
     /// The samples since an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let of_word = |(address, count): (&u64, &u64)| {
-            let before = earlier.words.get(address).copied().unwrap_or(0);
-            (*count > before).then(|| (*address, count - before))
-        };
         Self {
             clock: self.clock,
             all: self.all.saturating_sub(earlier.all),
             inside: self.inside.saturating_sub(earlier.inside),
-            words: self.words.iter().filter_map(of_word).collect(),
+            words: self
+                .words
+                .iter()
+                .filter_map(|(address, count): (&u64, &u64)| {
+                    let before = earlier.words.get(address).copied().unwrap_or(0);
+                    (*count > before).then(|| (*address, count - before))
+                })
+                .collect(),
             lost: self.lost.saturating_sub(earlier.lost),
         }
     }
@@ -172,15 +175,17 @@ fn sampled(
     let mut no_pmu = io::Error::from(io::ErrorKind::Unsupported);
     for clock in SampledClock::ALL {
         let (kind, config) = clock.event().numbers();
-        let of = |tid: &Tid| TaskSampler::new(*tid, kind, config, FREQUENCY, code.as_fd());
         let mut started = Vec::new();
-        let refused = threads.iter().map(of).find_map(|one| match one {
-            Ok(one) => {
-                started.push(one);
-                None
-            }
-            Err(error) => (error.raw_os_error() != Some(libc::ESRCH)).then_some(error),
-        });
+        let refused = threads
+            .iter()
+            .map(|tid: &Tid| TaskSampler::new(*tid, kind, config, FREQUENCY, code.as_fd()))
+            .find_map(|one| match one {
+                Ok(one) => {
+                    started.push(one);
+                    None
+                }
+                Err(error) => (error.raw_os_error() != Some(libc::ESRCH)).then_some(error),
+            });
         match refused {
             None => return Ok((clock, started)),
             Some(error) if clock == SampledClock::Cycles && has_no_pmu(&error) => no_pmu = error,

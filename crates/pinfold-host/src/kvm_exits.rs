@@ -261,12 +261,14 @@ impl ExitCounter {
     /// before Linux 5.5 or under lockdown in confidentiality mode.
     pub fn open(host: &dyn Host, scope: ExitScope, tids: &[Tid]) -> Result<Self, HostError> {
         let tracing = Tracefs::open()?;
-        let format = |event: &str| match tracing.format(event) {
-            Ok(format) => Ok(Some(format)),
-            Err(error) if error.is_gone() => Ok(None),
-            Err(error) => Err(error),
-        };
-        let mut places = EventOffsets::find(&format, scope)?;
+        let mut places = EventOffsets::find(
+            &|event: &str| match tracing.format(event) {
+                Ok(format) => Ok(Some(format)),
+                Err(error) if error.is_gone() => Ok(None),
+                Err(error) => Err(error),
+            },
+            scope,
+        )?;
         places.sgi_address = scope.distributor.saturating_add(SGIR);
         let mut program = places.load(tids.len())?;
         let is_on = PROGRAM.map(&mut program, "is_on")?;

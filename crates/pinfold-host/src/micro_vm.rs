@@ -133,7 +133,6 @@ mod x86 {
             if [work.cpuid, work.rdmsr, work.out, work.mmio].iter().any(|n| *n > Work::MOST) {
                 return Err(failed("run a guest of", libc::EINVAL));
             }
-            let of_kvm = |error: kvm_ioctls::Error| failed("make a guest of", error.errno());
             let vm = self.kvm.create_vm().map_err(of_kvm)?;
             let memory = GuestMemory::new(vm, MEMORY, &work.code()).map_err(|source| {
                 HostError::file("make a guest of", &paths::kvm_device(), source)
@@ -153,6 +152,10 @@ mod x86 {
             let ran = until_halt(&mut vcpu)?;
             Ok(VcpuRun { cpu_ns: cpu_time().saturating_sub(began), ..ran })
         }
+    }
+
+    fn of_kvm(error: kvm_ioctls::Error) -> HostError {
+        failed("make a guest of", error.errno())
     }
 
     fn until_halt(vcpu: &mut VcpuFd) -> Result<VcpuRun, HostError> {

@@ -191,10 +191,6 @@ pub fn task_alive(host: &dyn Host, task: TaskId) -> Result<bool, HostError> {
 /// file with that name in `PATH`.
 #[must_use]
 pub fn find_program(name: &str) -> Option<String> {
-    let is_program = |path: &str| {
-        std::fs::metadata(path)
-            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-    };
     if name.contains('/') {
         return is_program(name).then(|| name.to_owned());
     }
@@ -208,6 +204,11 @@ pub fn find_program(name: &str) -> Option<String> {
         .filter(|directory| directory.starts_with('/'))
         .map(|directory| format!("{}/{name}", directory.trim_end_matches('/')))
         .find(|candidate| is_program(candidate))
+}
+
+fn is_program(path: &str) -> bool {
+    std::fs::metadata(path)
+        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 fn tid_of(pid: Pid) -> Tid {

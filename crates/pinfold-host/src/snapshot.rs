@@ -325,8 +325,11 @@ impl Host for SnapshotHost {
     fn link_count(&self, path: &str) -> Result<u64, HostError> {
         Ok(match self.find(path, "count links of")? {
             Found::Directory(directory) => {
-                let inner = |node: &&Node| matches!(node, Node::Directory(_));
-                2 + directory.values().filter(inner).map(|_| 1_u64).sum::<u64>()
+                2 + directory
+                    .values()
+                    .filter(|node: &&Node| matches!(node, Node::Directory(_)))
+                    .map(|_| 1_u64)
+                    .sum::<u64>()
             }
             Found::File(_) | Found::Link(_) | Found::Bare => 1,
         })

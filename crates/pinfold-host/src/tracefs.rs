@@ -200,13 +200,14 @@ mod tests {
 
     #[test]
     fn formats_that_are_none() {
-        let check = |text: &str, why: &str| {
-            assert!(Format::parse(text).unwrap_err().contains(why), "{text:?}");
-        };
         check("", "has no name");
         check("name: x\nID: y\n", "not a number: \"y\"");
         check("name: x\n", "has no ID");
         check("name: x\nID: 1\nformat:\n\tfield:int a;\toffset:;\tsize:4;\n", "int a");
         check("name: x\nID: 1\nformat:\n\tfield:;\toffset:0;\tsize:4;\n", "cannot parse");
+    }
+
+    fn check(text: &str, why: &str) {
+        assert!(Format::parse(text).unwrap_err().contains(why), "{text:?}");
     }
 }

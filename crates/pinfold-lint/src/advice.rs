@@ -149,7 +149,6 @@ fn judge_by(diagnostics: &mut [Diagnostic], then: &[Diagnostic], changes: &[Chan
             && !OPEN.contains(&diagnostic.name)
             && (is_noted || !diagnostic.repairs.is_empty())
     };
-    let is_written = |repair: &Repair| changes.iter().any(|change| change.new == repair.line);
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for diagnostic in diagnostics.iter_mut().filter(has_own) {
         let before = seen.entry(diagnostic.name).or_default();
@@ -160,7 +159,10 @@ fn judge_by(diagnostics: &mut [Diagnostic], then: &[Diagnostic], changes: &[Chan
                 diagnostic.repairs.clone_from(&same.repairs);
                 diagnostic.instead.clone_from(&same.instead);
             }
-            None if diagnostic.repairs.iter().any(is_written) => {}
+            None if diagnostic
+                .repairs
+                .iter()
+                .any(|repair: &Repair| changes.iter().any(|change| change.new == repair.line)) => {}
             None => {
                 diagnostic.repairs.clear();
                 diagnostic.instead = vec![NO_LONGER.to_owned()];
@@ -292,8 +294,10 @@ impl<'a> Isolation<'a> {
 /// The strategy of a layout, as far as it shows: the mark in the file, or a real-time policy of its
 /// vCPUs, which `apply` would only give under `realtime`.
 fn strategy_of<'v>(view: &'v LintContext<'_, '_>) -> Option<&'v str> {
-    let is_real_time = || view.vcpus().any(|(_, pin)| is_real_time(pin.policy));
-    view.layout.defined_by.as_deref().or_else(|| is_real_time().then_some("realtime"))
+    view.layout
+        .defined_by
+        .as_deref()
+        .or_else(|| view.vcpus().any(|(_, pin)| is_real_time(pin.policy)).then_some("realtime"))
 }
 
 const NO_PLAN_KEEPS_OFF: &str = "no plan for all these vCPUs excludes the host's tasks from them: \
@@ -482,28 +486,34 @@ fn difference(old: &[Line], new: &[Line]) -> Vec<Change> {
     }
     let (before, after) = (texts(old), texts(new));
     // An element that gets its first child, or loses its last one, stays: that child is the change.
-    let holds = |lines: &[Line], line: &Line| {
-        let path = line.path();
-        lines.iter().any(|other| other.path().len() > path.len() && other.path().starts_with(&path))
-    };
-    let is_put =
-        |line: &&Line| before.get(&line.path()) != Some(&line.text.as_str()) && !holds(old, line);
-    let put = new.iter().filter(is_put).map(|line| {
-        let old = before.get(&line.path()).map(|text| (*text).to_owned());
-        let parents = match &old {
-            None => line.parents.iter().map(|one| one.opening.clone()).collect(),
-            Some(_) => Vec::new(),
-        };
-        Change { tag: line.tag.clone(), old, new: Some(line.text.clone()), parents }
-    });
-    let is_gone = |line: &&Line| !after.contains_key(&line.path()) && !holds(new, line);
-    let gone = old.iter().filter(is_gone).map(|line| Change {
-        tag: line.tag.clone(),
-        old: Some(line.text.clone()),
-        new: None,
-        parents: Vec::new(),
-    });
+    let put = new
+        .iter()
+        .filter(|line: &&Line| {
+            before.get(&line.path()) != Some(&line.text.as_str()) && !holds(old, line)
+        })
+        .map(|line| {
+            let old = before.get(&line.path()).map(|text| (*text).to_owned());
+            let parents = match &old {
+                None => line.parents.iter().map(|one| one.opening.clone()).collect(),
+                Some(_) => Vec::new(),
+            };
+            Change { tag: line.tag.clone(), old, new: Some(line.text.clone()), parents }
+        });
+    let gone = old
+        .iter()
+        .filter(|line: &&Line| !after.contains_key(&line.path()) && !holds(new, line))
+        .map(|line| Change {
+            tag: line.tag.clone(),
+            old: Some(line.text.clone()),
+            new: None,
+            parents: Vec::new(),
+        });
     put.chain(gone).collect()
+}
+
+fn holds(lines: &[Line], line: &Line) -> bool {
+    let path = line.path();
+    lines.iter().any(|other| other.path().len() > path.len() && other.path().starts_with(&path))
 }
 
 /// The elements of a domain file without child elements.
@@ -523,20 +533,23 @@ fn of_text(xml: &str) -> Vec<Line> {
             .map_or("", |(opening, _)| opening.trim_matches(['<', '/', ' ']))
             .to_owned(),
     };
-    let line = |node: Node<'_, '_>| {
-        let above = node.ancestors().skip(1);
-        let above = above.filter(|above| above.is_element() && !above.has_tag_name("domain"));
-        let mut parents: Vec<Parent> = above.map(parent).collect();
-        parents.reverse();
-        Line {
-            tag: node.tag_name().name().to_owned(),
-            key: key(&node),
-            // libvirt's own additions are no difference.
-            text: source(&node).replace(" dies='1'", "").replace(" clusters='1'", ""),
-            parents,
-        }
-    };
-    document.descendants().filter(is_leaf).map(line).collect()
+    document
+        .descendants()
+        .filter(is_leaf)
+        .map(|node: Node<'_, '_>| {
+            let above = node.ancestors().skip(1);
+            let above = above.filter(|above| above.is_element() && !above.has_tag_name("domain"));
+            let mut parents: Vec<Parent> = above.map(parent).collect();
+            parents.reverse();
+            Line {
+                tag: node.tag_name().name().to_owned(),
+                key: key(&node),
+                // libvirt's own additions are no difference.
+                text: source(&node).replace(" dies='1'", "").replace(" clusters='1'", ""),
+                parents,
+            }
+        })
+        .collect()
 }
 
 /// Identifies an element among those of its tag in its parent: its target and, for several with the
@@ -554,12 +567,10 @@ fn key(node: &Node<'_, '_>) -> String {
 
 /// The pins, the guest topology and the memory of a layout without text.
 fn of_layout(view: &LintContext<'_, '_>, layout: &Layout) -> Vec<Line> {
-    let line = |tag: &str, key: String, text: String| Line {
-        tag: tag.to_owned(),
-        key,
-        text,
-        parents: Vec::new(),
-    };
+    fn line(tag: &str, key: String, text: String) -> Line {
+        Line { tag: tag.to_owned(), key, text, parents: Vec::new() }
+    }
+
     let mut lines = Vec::new();
     for pin in &layout.pins {
         let tag = match pin.role.kind().class {

@@ -29,12 +29,18 @@ pub(super) fn without(
         scope @ (IsolationScope::Own | IsolationScope::Host) => scope,
     };
     let request = Request { vnodes: command::asked_of(plan), isolation, ..conditions.clone() };
-    let is_good = |diagnostic: &Diagnostic| {
-        diagnostic.severity < Severity::Warning && !names.contains(&diagnostic.name)
-    };
     let goes = |strategy: &&str| {
         let plan = plan_if_possible(strategy, topology, &request);
-        plan.is_some_and(|plan| all_are(&is_good, &plan, topology, &request))
+        plan.is_some_and(|plan| {
+            all_are(
+                &|diagnostic: &Diagnostic| {
+                    diagnostic.severity < Severity::Warning && !names.contains(&diagnostic.name)
+                },
+                &plan,
+                topology,
+                &request,
+            )
+        })
     };
     // The plan's own one first, unless it is the fault.
     let others = in_turn(|turns| turns.again).into_iter().map(|other| other.name);

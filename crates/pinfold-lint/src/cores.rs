@@ -39,8 +39,10 @@ pub(super) fn better_place(view: &LintContext<'_, '_>, held: &CpuSet) -> CpuSet 
 fn helper(view: &LintContext<'_, '_>, pin: &Pin, diagnostics: &mut Vec<Diagnostic>) {
     let mask = pin.pus.clone().unwrap_or_else(|| view.lookup.usable.clone());
     let common = mask.intersection(&view.held);
-    let floats = |(_, vcpu): (u32, &Pin)| vcpu.pus.as_ref().is_some_and(|pus| pus.is_subset(&mask));
-    let float_together = view.tight.is_empty() && view.vcpus().all(floats);
+    let float_together = view.tight.is_empty()
+        && view.vcpus().all(|(_, vcpu): (u32, &Pin)| {
+            vcpu.pus.as_ref().is_some_and(|pus| pus.is_subset(&mask))
+        });
     let real_time: CpuSet = view
         .vcpus()
         .filter(|(_, vcpu)| is_real_time(vcpu.policy))
@@ -109,15 +111,15 @@ fn far(view: &LintContext<'_, '_>, pin: &Pin, diagnostics: &mut Vec<Diagnostic>)
 /// Siblings of the vCPUs' CPUs that the host's tasks may use.
 fn siblings_of_host(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let pinned = &view.tight;
-    let taken =
-        |role: &Role| view.layout.pin(role).and_then(|pin| pin.pus.clone()).unwrap_or_default();
     let others = view
         .lookup
         .whole_cores(pinned)
         .difference(&view.held)
         .difference(&view.lookup.topology.isolated)
         .difference(&view.layout.exclusive)
-        .difference(&taken(&Role::Emulator))
+        .difference(
+            &view.layout.pin(&Role::Emulator).and_then(|pin| pin.pus.clone()).unwrap_or_default(),
+        )
         .intersection(&view.lookup.online);
     if others.is_empty() {
         return;

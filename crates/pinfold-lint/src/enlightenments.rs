@@ -13,8 +13,9 @@ const HYPERV: &[&str] = &["features", "hyperv mode='custom'"];
 
 /// True if an enlightenment is enabled.
 pub(super) fn has(hyperv: Node<'_, '_>, name: &str) -> bool {
-    let on = |node: &Node<'_, '_>| node.attribute("state").unwrap_or("on") == "on";
-    hyperv.children().any(|child| child.has_tag_name(name) && on(&child))
+    hyperv
+        .children()
+        .any(|child| child.has_tag_name(name) && (child.attribute("state").unwrap_or("on") == "on"))
 }
 
 pub(super) fn check(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {

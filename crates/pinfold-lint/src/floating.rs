@@ -48,8 +48,12 @@ fn unpinned(view: &LintContext<'_, '_>, masks: &BTreeMap<&CpuSet, Vec<u32>>) -> 
         0 if view.layout.is_placed_by_numad => Range::Numad,
         0 => Range::Host,
         1 => {
-            let is_on_it = |pin: &&Pin| !pin.role.is_vcpu() && pin.pus.as_ref() == Some(&all);
-            let others = view.layout.pins.iter().filter(is_on_it).map(|pin| pin.role.clone());
+            let others = view
+                .layout
+                .pins
+                .iter()
+                .filter(|pin: &&Pin| !pin.role.is_vcpu() && pin.pus.as_ref() == Some(&all))
+                .map(|pin| pin.role.clone());
             let vcpus = masks.values().flatten().map(|index| Role::Vcpu(*index));
             Range::OneMask { threads: vcpus.chain(others).collect(), pus: &all }
         }

@@ -46,13 +46,12 @@ fn impossible_priorities(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagn
         impossible_schedulers(view, text, diagnostics);
         return;
     }
-    let refused = |policy: Option<Policy>| match policy {
+    for pin in view.layout.pins.iter().filter(|pin| match pin.policy {
         Some(Policy::Fifo { priority } | Policy::RoundRobin { priority }) => {
             !(1..=99).contains(&priority)
         }
         _ => false,
-    };
-    for pin in view.layout.pins.iter().filter(|pin| refused(pin.policy)) {
+    }) {
         let fault = HostFault::PriorityRange { whose: describe(&pin.role) };
         let mut diagnostic = view.diagnostic(Severity::Problem, &fault);
         diagnostic.places = places([pin]);
@@ -121,11 +120,6 @@ fn above_interrupts(
 ) {
     /// `MAX_RT_PRIO / 2`, the priority that `sched_set_fifo` gives to interrupt threads.
     const OF_INTERRUPTS: u8 = 50;
-    let priority = |pin: &Pin| match pin.policy {
-        Some(Policy::Fifo { priority } | Policy::RoundRobin { priority }) => priority,
-        Some(Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle) => 0,
-        Some(Policy::Deadline { .. } | Policy::Unknown { .. }) | None => 0,
-    };
     let on_them = |pin: &Pin| pin.pus.as_ref().is_some_and(|pus| !pus.is_disjoint(open));
     let above: Vec<&Pin> = context
         .vcpus()
@@ -139,4 +133,12 @@ fn above_interrupts(
     // No other placement changes it.
     diagnostic.is_final = true;
     diagnostics.push(diagnostic);
+}
+
+fn priority(pin: &Pin) -> u8 {
+    match pin.policy {
+        Some(Policy::Fifo { priority } | Policy::RoundRobin { priority }) => priority,
+        Some(Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle) => 0,
+        Some(Policy::Deadline { .. } | Policy::Unknown { .. }) | None => 0,
+    }
 }

@@ -93,7 +93,6 @@ fn advise(
     views: &[LintContext<'_, '_>],
     conditions: &Request,
 ) -> Vec<Advised> {
-    let asks = |own: &&Vec<Diagnostic>| own.iter().any(asks_for_another_place);
     let asking = of_views.iter().filter(asks).count();
     let as_is = |view: &LintContext<'_, '_>| Advised {
         held: view.held.clone(),
@@ -123,4 +122,8 @@ fn advise(
         }
     }
     advised
+}
+
+fn asks(own: &&Vec<Diagnostic>) -> bool {
+    own.iter().any(asks_for_another_place)
 }

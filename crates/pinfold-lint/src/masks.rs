@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{CpuSet, PuId, Role, Severity};
+use pinfold_model::{CpuSet, PuId, Severity};
 use pinfold_plan::avoidable::severity;
 use pinfold_plan::layout::Pin;
 
@@ -109,8 +109,8 @@ fn reserve(context: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
 }
 
 fn strays(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
-    let of_vcpus = |pin: &&Pin| pin.role.is_vcpu();
-    let (vcpus, others): (Vec<&Pin>, Vec<&Pin>) = view.layout.strays.iter().partition(of_vcpus);
+    let (vcpus, others): (Vec<&Pin>, Vec<&Pin>) =
+        view.layout.strays.iter().partition(|pin: &&Pin| pin.role.is_vcpu());
     for pins in [vcpus, others].into_iter().filter(|pins| !pins.is_empty()) {
         let fault = MaskFault::PinOfNothing { pins: &pins, vcpus: view.layout.vcpus };
         let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
@@ -188,9 +188,12 @@ fn crowded(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
 /// Threads on CPUs that the user's conditions exclude: `--avoid`, and for vCPUs `--host-cpus`.
 fn excluded(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let for_vcpus = view.lookup.permitted.difference(&view.lookup.for_host);
-    let of = |role: &Role| if role.is_vcpu() { &for_vcpus } else { &view.lookup.permitted };
     let outside = |pin: &Pin| {
-        let pus = pin.pus.as_ref()?.intersection(&view.lookup.usable).difference(of(&pin.role));
+        let pus = pin
+            .pus
+            .as_ref()?
+            .intersection(&view.lookup.usable)
+            .difference(if pin.role.is_vcpu() { &for_vcpus } else { &view.lookup.permitted });
         (!pus.is_empty()).then_some(pus)
     };
     let wrong: Vec<(&Pin, CpuSet)> =

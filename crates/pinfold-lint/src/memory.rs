@@ -91,7 +91,6 @@ fn restrictive(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
         return;
     };
     let whole = domain.memory.as_ref().map_or(STRICT, |bound| bound.value.mode.as_str());
-    let is_restrictive = |mode: &str| mode == RESTRICTIVE;
     let others = domain
         .memnodes
         .iter()
@@ -116,6 +115,10 @@ fn restrictive(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
         diagnostic.places = domain.memnodes.iter().map(|memnode| memnode.place.clone()).collect();
         diagnostics.push(diagnostic);
     }
+}
+
+fn is_restrictive(mode: &str) -> bool {
+    mode == RESTRICTIVE
 }
 
 /// Memory bound to other nodes than those of the vCPUs that use it.
@@ -159,8 +162,11 @@ fn unbound_memory(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>)
     let counts = |id: &NodeId| known.iter().any(|node| node.id == *id && node.memory_bytes > 0);
     // Nothing can be bound to nodes without memory.
     let empty = known.iter().any(|node| node.memory_bytes > 0) && !nodes.iter().any(counts);
-    let vcpus = || view.vcpus().map(|(_, pin)| pin.pus.as_ref().unwrap_or(&view.lookup.usable));
-    let floats = !locality::says_where(&view.lookup.index, vcpus(), &nodes);
+    let floats = !locality::says_where(
+        &view.lookup.index,
+        view.vcpus().map(|(_, pin)| pin.pus.as_ref().unwrap_or(&view.lookup.usable)),
+        &nodes,
+    );
     let runs = matches!(view.layout.language, Language::Running(_));
     if bound || nodes.is_empty() || empty || floats || runs {
         return;

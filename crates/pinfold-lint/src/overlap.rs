@@ -156,10 +156,12 @@ fn pus_twice(machines: &InvolvedMachines<'_, '_, '_>, pus: &CpuSet, free: &Free)
 }
 
 fn cores_twice(machines: &InvolvedMachines<'_, '_, '_>, pus: &CpuSet, free: &Free) -> Diagnostic {
-    let own =
-        |view: &LintContext<'_, '_>| machine_on(&view.layout.name, &view.tight.intersection(pus));
-    let mut diagnostic =
-        machines.diagnostic(&OverlapFault::Cores { machines: machines.listed(own), free });
+    let mut diagnostic = machines.diagnostic(&OverlapFault::Cores {
+        machines: machines.listed(|view: &LintContext<'_, '_>| {
+            machine_on(&view.layout.name, &view.tight.intersection(pus))
+        }),
+        free,
+    });
     diagnostic.places = machines.places(|view| touching(view, pus));
     diagnostic
 }

@@ -45,13 +45,6 @@ fn wanted<'w>(
     view: &LintContext<'_, '_>,
     written: Option<&'w Layout>,
 ) -> (Vec<NodeId>, Source<'w>) {
-    let bound = |memory: &[MemoryOf]| {
-        let mut nodes: Vec<NodeId> =
-            memory.iter().filter_map(|bound| bound.nodes.clone()).flatten().collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        nodes
-    };
     if let Some(written) = written {
         let nodes = bound(&written.memory);
         if !nodes.is_empty() {
@@ -64,6 +57,14 @@ fn wanted<'w>(
     }
     let nodes = filled(view, view.lookup.nodes_of(&view.held));
     (nodes, Source::Pins)
+}
+
+fn bound(memory: &[MemoryOf]) -> Vec<NodeId> {
+    let mut nodes: Vec<NodeId> =
+        memory.iter().filter_map(|bound| bound.nodes.clone()).flatten().collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
 }
 
 fn elsewhere(

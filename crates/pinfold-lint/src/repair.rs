@@ -53,9 +53,10 @@ impl Repair {
     }
 
     fn is_meant(&self, node: &Node<'_, '_>) -> bool {
-        let is_keyed =
-            |(name, value): &(&str, String)| node.attribute(*name) == Some(value.as_str());
-        node.has_tag_name(self.tag) && self.key.as_ref().is_none_or(is_keyed)
+        node.has_tag_name(self.tag)
+            && self.key.as_ref().is_none_or(|(name, value): &(&str, String)| {
+                node.attribute(*name) == Some(value.as_str())
+            })
     }
 }
 
@@ -99,8 +100,10 @@ impl<'d> Parents<'d> {
             Some(document) => depth(document.root_element(), path),
             None => path.len(),
         };
-        let is_added = |end: &usize| self.added.contains(&prefix(*end));
-        let there = (1..=path.len()).rev().find(is_added).map_or(in_file, |end| end.max(in_file));
+        let there = (1..=path.len())
+            .rev()
+            .find(|end: &usize| self.added.contains(&prefix(*end)))
+            .map_or(in_file, |end| end.max(in_file));
         self.added.extend((there + 1..=path.len()).map(prefix));
         in_words(path, there)
     }

@@ -213,7 +213,6 @@ fn moved<'v>(
 /// More vCPUs than CPUs on the whole host, if no other finding about shared masks covers it.
 fn vcpus_together(views: &[&LintContext<'_, '_>]) -> Option<Diagnostic> {
     let cpus = views.first()?.lookup.usable.len();
-    let count = |view: &LintContext<'_, '_>| view.layout.vcpus as usize;
     let floats = |view: &&LintContext<'_, '_>| {
         view.vcpus()
             .any(|(_, pin)| pin.pus.as_ref().is_none_or(|pus| view.lookup.usable.is_subset(pus)))
@@ -230,4 +229,8 @@ fn vcpus_together(views: &[&LintContext<'_, '_>]) -> Option<Diagnostic> {
     diagnostic.places =
         machines.places(|view| domain(view).map(|domain| domain.vcpus.place).into_iter().collect());
     Some(diagnostic)
+}
+
+fn count(view: &LintContext<'_, '_>) -> usize {
+    view.layout.vcpus as usize
 }

@@ -174,8 +174,8 @@ fn has_room(view: &LintContext<'_, '_>, nodes: &[NodeId], avoid: &CpuSet) -> boo
     }
     let left = view.lookup.for_vcpus.difference(avoid);
     let of = |pu: &PuId| view.lookup.pu(*pu).and_then(|pu| pu.node);
-    let there = |pu: &PuId| of(pu).is_some_and(|node| nodes.contains(&node));
-    left.iter().filter(there).count() >= view.layout.vcpus as usize
+    left.iter().filter(|pu: &PuId| of(pu).is_some_and(|node| nodes.contains(&node))).count()
+        >= view.layout.vcpus as usize
 }
 
 /// True if a placement is on more nodes than the machine is now, although the present ones have

@@ -49,8 +49,11 @@ impl fmt::Display for Command {
 /// Quotes an argument for sh; NUL, which no argument can contain, is dropped.
 #[must_use]
 pub fn quote(argument: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=+:,./@%".contains(&byte);
-    if !argument.is_empty() && argument.bytes().all(plain) {
+    if !argument.is_empty()
+        && argument
+            .bytes()
+            .all(|byte: u8| byte.is_ascii_alphanumeric() || b"-_=+:,./@%".contains(&byte))
+    {
         return argument.to_owned();
     }
     format!("'{}'", argument.replace('\0', "").replace('\'', r"'\''"))

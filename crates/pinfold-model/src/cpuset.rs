@@ -487,7 +487,6 @@ mod tests {
 
     #[test]
     fn lists_that_the_kernel_and_libvirt_write() {
-        let check = |text: &str, pus: &[u32]| assert_eq!(CpuSet::parse_list(text), Ok(set(pus)));
         check("", &[]);
         check("\n", &[]);
         check("0", &[0]);
@@ -498,12 +497,17 @@ mod tests {
         check("0x82082", &[1, 7, 13, 19]);
     }
 
+    fn check(text: &str, pus: &[u32]) {
+        assert_eq!(CpuSet::parse_list(text), Ok(set(pus)))
+    }
+
     #[test]
     fn lists_that_are_refused_with_the_part_that_is_wrong() {
-        let check = |text: &str, part: &str, why: &str| {
+        fn check(text: &str, part: &str, why: &str) {
             let error = CpuSet::parse_list(text).unwrap_err();
             assert_eq!((error.part.as_str(), error.why.contains(why)), (part, true), "{error}");
-        };
+        }
+
         check("8-3", "8-3", "backwards");
         check("0,^2", "^2", "exclusion");
         check("^2", "^2", "exclusion");
@@ -519,7 +523,10 @@ mod tests {
 
     #[test]
     fn masks() {
-        let check = |text: &str, pus: &[u32]| assert_eq!(CpuSet::parse_mask(text), Ok(set(pus)));
+        fn check(text: &str, pus: &[u32]) {
+            assert_eq!(CpuSet::parse_mask(text), Ok(set(pus)))
+        }
+
         check("3", &[0, 1]);
         check("0xf0", &[4, 5, 6, 7]);
         check("0XF0", &[4, 5, 6, 7]);

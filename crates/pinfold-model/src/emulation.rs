@@ -365,9 +365,6 @@ mod tests {
 
     #[test]
     fn wishes_as_people_write_them() {
-        let check = |hertz: u64, text: &str| {
-            assert_eq!(SpeedRequest::Frequency { hertz }.to_string(), text);
-        };
         check(2_100_000_000, "2.1 GHz");
         check(2_000_000_000, "2 GHz");
         check(2_926_000_001, "2.926000001 GHz");
@@ -375,5 +372,9 @@ mod tests {
         check(1_500, "1.5 kHz");
         check(10, "10 Hz");
         assert_eq!(SpeedRequest::Share(Speed::FULL).to_string(), "100%");
+    }
+
+    fn check(hertz: u64, text: &str) {
+        assert_eq!(SpeedRequest::Frequency { hertz }.to_string(), text);
     }
 }

@@ -188,9 +188,6 @@ mod tests {
 
     #[test]
     fn sentences_fold_and_commands_stay_whole() {
-        let check = |columns: usize, text: &str, expected: &str| {
-            assert_eq!(folded("- ", "  ", text, columns), expected, "{text:?} in {columns}");
-        };
         check(80, "one two", "- one two");
         check(9, "one two three", "- one two\n  three");
         check(12, "averyveryverylongword and", "- averyveryverylongword\n  and");
@@ -211,5 +208,9 @@ mod tests {
         check(9, "the `x y`'s end of it", "- the\n  `x y`'s\n  end of\n  it");
         check(80, "a  b ", "- a  b");
         check(80, "", "- ");
+    }
+
+    fn check(columns: usize, text: &str, expected: &str) {
+        assert_eq!(folded("- ", "  ", text, columns), expected, "{text:?} in {columns}");
     }
 }

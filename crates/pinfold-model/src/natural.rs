@@ -68,7 +68,6 @@ fn quantity(text: &str) -> Option<f64> {
 fn pieces(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut rest = text;
     std::iter::from_fn(move || {
-        let is_digit = |letter: char| letter.is_ascii_digit();
         let digits = rest.starts_with(is_digit);
         let end = rest.find(|letter| is_digit(letter) != digits).unwrap_or(rest.len());
         let (piece, after) = rest.split_at(end);
@@ -78,22 +77,27 @@ fn pieces(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
+fn is_digit(letter: char) -> bool {
+    letter.is_ascii_digit()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn numbers_are_sorted_by_size_and_before_texts() {
-        let check = |expected: &[&str]| {
-            let mut sorted = expected.to_vec();
-            sorted.reverse();
-            sorted.sort_by(|a, b| natural_order(a, b));
-            assert_eq!(sorted, expected);
-        };
         check(&["4096", "16384", "none"]);
         check(&["-1", "0.25", "40%", "1", "64K", "1M", "1 GiB"]);
         check(&["500us", "2ms", "1s", "2min"]);
         check(&["vcpu", "vcpu2", "vcpu010", "vcpu10", "x"]);
         check(&["L1d", "L2", "L10", "memory"]);
+    }
+
+    fn check(expected: &[&str]) {
+        let mut sorted = expected.to_vec();
+        sorted.reverse();
+        sorted.sort_by(|a, b| natural_order(a, b));
+        assert_eq!(sorted, expected);
     }
 }

@@ -72,7 +72,6 @@ mod tests {
 
     #[test]
     fn disks_networks_and_users_are_not_shown() {
-        let check = |text: &str, kept: &str| assert_eq!(shown_parameters(text), kept, "{text}");
         check(
             "root=UUID=1-2 isolcpus=2-3 user.name=alice nohz_full=2-3",
             "isolcpus=2-3 nohz_full=2-3",
@@ -80,5 +79,9 @@ mod tests {
         check("ip=10.0.0.1 luks.uuid=5e hostname=x nosmt -- isolcpus=1 token=secret", "nosmt");
         check("root=/dev/vda1 ro quiet", "none for CPUs or memory");
         check("", "none for CPUs or memory");
+    }
+
+    fn check(text: &str, kept: &str) {
+        assert_eq!(shown_parameters(text), kept, "{text}")
     }
 }

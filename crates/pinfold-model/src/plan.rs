@@ -368,8 +368,6 @@ impl Plan {
 /// are several.
 #[must_use]
 pub fn pins_of(plan: &Plan) -> String {
-    let pin = |thread: &ThreadPlan| format!("{}→{}", thread.role.short(), thread.pus);
-    let of_vnode = |vnode: &VnodePlan| vnode.vcpus().map(pin).collect::<Vec<_>>().join(", ");
     match plan.vnodes.as_slice() {
         [only] => of_vnode(only),
         several => {
@@ -377,4 +375,12 @@ pub fn pins_of(plan: &Plan) -> String {
             named.collect::<Vec<_>>().join("; ")
         }
     }
+}
+
+fn of_vnode(vnode: &VnodePlan) -> String {
+    vnode
+        .vcpus()
+        .map(|thread: &ThreadPlan| format!("{}→{}", thread.role.short(), thread.pus))
+        .collect::<Vec<_>>()
+        .join(", ")
 }

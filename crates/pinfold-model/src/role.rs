@@ -312,19 +312,20 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_texts() {
-        let check = |role: Role, text: &str, short: &str, words: &str| {
-            assert_eq!((role.to_string().as_str(), role.short().as_str()), (text, short));
-            assert_eq!(role.in_words(), words);
-            assert_eq!(Role::parse(text), Some(role.clone()));
-            assert!(role.is_called(text) && role.is_called(role.kind().name), "{text}");
-            assert_eq!(RoleKind::of_text(text).map(|kind| kind.name), Some(role.kind().name));
-        };
         check(Role::Vcpu(3), "vcpu(3)", "3", "vCPU 3");
         check(Role::Emulator, "emulator", "emulator", "the emulator");
         check(Role::Iothread("a(b)".to_owned()), "iothread(a(b))", "io:a(b)", "iothread a(b)");
         check(Role::Vhost(0), "vhost(0)", "vhost:0", "vhost worker 0");
         check(Role::Worker, "worker", "worker", "the worker threads");
         check(Role::Task, "task", "task", "the tasks");
+    }
+
+    fn check(role: Role, text: &str, short: &str, words: &str) {
+        assert_eq!((role.to_string().as_str(), role.short().as_str()), (text, short));
+        assert_eq!(role.in_words(), words);
+        assert_eq!(Role::parse(text), Some(role.clone()));
+        assert!(role.is_called(text) && role.is_called(role.kind().name), "{text}");
+        assert_eq!(RoleKind::of_text(text).map(|kind| kind.name), Some(role.kind().name));
     }
 
     #[test]

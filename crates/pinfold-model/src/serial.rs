@@ -98,9 +98,12 @@ pub mod bytes {
 
     impl Bytes {
         pub(super) fn new(bytes: &[u8]) -> Self {
-            let is_printable = |c: char| c == '\n' || c == '\t' || !c.is_control();
             match std::str::from_utf8(bytes) {
-                Ok(text) if text.chars().all(is_printable) => Self::Text(text.to_owned()),
+                Ok(text)
+                    if text.chars().all(|c: char| c == '\n' || c == '\t' || !c.is_control()) =>
+                {
+                    Self::Text(text.to_owned())
+                }
                 Ok(_) | Err(_) => {
                     Self::Base16(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
                 }

@@ -85,12 +85,15 @@ mod tests {
 
     #[test]
     fn what_steers_a_terminal_is_shown_and_not_done() {
-        let check = |text: &str, expected: &str| assert_eq!(harmless(text), expected, "{text:?}");
         check("vm-1: 2 cores\n\tÄ → 3", "vm-1: 2 cores\n\tÄ → 3");
         check("a\u{1b}]0;title\u{7}b", "a\\u001b]0;title\\u0007b");
         check("\u{9b}2J\r\u{7f}", "\\u009b2J\\u000d\\u007f");
         check("gnp\u{202e}.exe\u{2066}\u{2028}", "gnp\\u202e.exe\\u2066\\u2028");
         assert_eq!(name("vm\npinfold: all is well\t"), "vm\\u000apinfold: all is well\\u0009");
+    }
+
+    fn check(text: &str, expected: &str) {
+        assert_eq!(harmless(text), expected, "{text:?}")
     }
 
     #[test]

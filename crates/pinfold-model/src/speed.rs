@@ -43,9 +43,6 @@ mod tests {
 
     #[test]
     fn speeds() {
-        let check = |millionths: u32, text: &str| {
-            assert_eq!(Speed::from_millionths(millionths).unwrap().to_string(), text);
-        };
         check(1_000_000, "100%");
         check(750_000, "75%");
         check(125_000, "12.5%");
@@ -53,5 +50,9 @@ mod tests {
         check(1, "0.0001%");
         assert_eq!(Speed::from_millionths(0), None);
         assert_eq!(Speed::from_millionths(1_000_001), None);
+    }
+
+    fn check(millionths: u32, text: &str) {
+        assert_eq!(Speed::from_millionths(millionths).unwrap().to_string(), text);
     }
 }

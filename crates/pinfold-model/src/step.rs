@@ -268,10 +268,6 @@ impl fmt::Display for Change {
             Change::SetPolicy { task, policy } => write!(f, "set policy of {task} to {policy}"),
             Change::WriteSetting { setting, value, .. } => write!(f, "set {setting} to {value}"),
             Change::MovePages { task, from, to } => {
-                let list = |nodes: &[NodeId]| {
-                    let numbers = nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
-                    format!("{} {}", agree(nodes.len(), "node", "nodes"), numbers.join(","))
-                };
                 write!(f, "move pages of {task} from {} to {}", list(from), list(to))
             }
             Change::SignalProcesses { group } => {
@@ -279,4 +275,9 @@ impl fmt::Display for Change {
             }
         }
     }
+}
+
+fn list(nodes: &[NodeId]) -> String {
+    let numbers = nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
+    format!("{} {}", agree(nodes.len(), "node", "nodes"), numbers.join(","))
 }

@@ -61,10 +61,13 @@ mod tests {
 
     #[test]
     fn distances() {
-        let check = |a: &str, b: &str, expected: usize| assert_eq!(distance(a, b), expected);
         check("", "", 0);
         check("", "abc", 3);
         check("kitten", "sitting", 3);
         check("abc", "abc", 0);
+    }
+
+    fn check(a: &str, b: &str, expected: usize) {
+        assert_eq!(distance(a, b), expected)
     }
 }

@@ -34,9 +34,11 @@ pub fn pus_text(pus: &CpuSet) -> String {
 /// Splits a text into words for lines of `columns` columns; a list of CPUs that is longer than a
 /// line is split after its commas.
 pub fn words(text: &str, columns: usize) -> impl Iterator<Item = &str> {
-    let in_list = |letter: char| letter.is_ascii_digit() || "-,();:.".contains(letter);
     text.split(' ').flat_map(move |word| {
-        let is_broken = word.len() > columns && word.chars().all(in_list);
+        let is_broken = word.len() > columns
+            && word
+                .chars()
+                .all(|letter: char| letter.is_ascii_digit() || "-,();:.".contains(letter));
         let parts = word.split_inclusive(move |letter| is_broken && letter == ',');
         word.is_empty().then_some("").into_iter().chain(parts)
     })
@@ -52,17 +54,21 @@ mod tests {
 
     #[test]
     fn a_list_that_fits_no_line_is_broken_after_its_commas() {
-        let check = |text: &str, columns: usize, expected: &[&str]| {
-            assert_eq!(words(text, columns).collect::<Vec<_>>(), expected, "{text:?} in {columns}");
-        };
         check("CPU  0,4,8-12", 9, &["CPU", "", "0,4,8-12"]);
         check("CPU 0,4,8-12;", 8, &["CPU", "0,", "4,", "8-12;"]);
         check("--vm name=a,vcpus=4", 8, &["--vm", "name=a,vcpus=4"]);
     }
 
+    fn check(text: &str, columns: usize, expected: &[&str]) {
+        assert_eq!(words(text, columns).collect::<Vec<_>>(), expected, "{text:?} in {columns}");
+    }
+
     #[test]
     fn nouns_and_verbs_agree_with_their_number() {
-        let check = |number: u32, noun: &str, text: &str| assert_eq!(counted(number, noun), text);
+        fn check(number: u32, noun: &str, text: &str) {
+            assert_eq!(counted(number, noun), text)
+        }
+
         check(0, "step", "0 steps");
         check(1, "step", "1 step");
         check(2, "NUMA node", "2 NUMA nodes");

@@ -137,8 +137,10 @@ fn sets<'t>(topology: &'t Topology, state: &NodeState) -> Vec<Vec<&'t NumaNode>>
         let all = 1..1_usize << nodes.len();
         return all
             .map(|bits| {
-                let is_in = |index: &usize| bits >> index & 1 == 1;
-                (0..nodes.len()).filter(is_in).map(|index| &nodes[index]).collect()
+                (0..nodes.len())
+                    .filter(|index: &usize| bits >> index & 1 == 1)
+                    .map(|index| &nodes[index])
+                    .collect()
             })
             .collect();
     }

@@ -144,9 +144,9 @@ pub fn fill(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
 /// even one fits.
 pub(crate) fn count_fitting(strategy: &str, topology: &Topology, request: &Request) -> Option<u32> {
     let first = request.vnodes.first().filter(|_| request.vnodes.len() > 1)?;
-    let is_alike =
-        |vnode: &VnodeRequest| VnodeRequest { name: first.name.clone(), ..vnode.clone() } == *first;
-    if !request.vnodes.iter().all(is_alike) {
+    if !request.vnodes.iter().all(|vnode: &VnodeRequest| {
+        VnodeRequest { name: first.name.clone(), ..vnode.clone() } == *first
+    }) {
         return None;
     }
     let one = plan_if_possible(strategy, topology, &copy(request, first, 1))?;
@@ -185,9 +185,12 @@ fn count_most(topology: &Topology, request: &Request, one: &Plan) -> u32 {
 
 /// The request with so many copies of a vnode.
 fn copy(request: &Request, vnode: &VnodeRequest, count: u32) -> Request {
-    let numbered =
-        |number| VnodeRequest { name: format!("{}{number}", vnode.name), ..vnode.clone() };
-    Request { vnodes: (1..=count).map(numbered).collect(), ..request.clone() }
+    Request {
+        vnodes: (1..=count)
+            .map(|number| VnodeRequest { name: format!("{}{number}", vnode.name), ..vnode.clone() })
+            .collect(),
+        ..request.clone()
+    }
 }
 
 /// True if no vCPUs share a CPU, the host's tasks have a CPU without a vCPU, and the isolation is

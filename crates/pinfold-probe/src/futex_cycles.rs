@@ -39,8 +39,12 @@ pub fn start(host: &dyn Host, threads: &[(TaskId, Role)]) -> Result<Sampling, Lo
         return Err(LocksError::Unavailable { why });
     }
     let processes = watched.processes();
-    let none = || LocksError::Unavailable { why: "no process was found".to_owned() };
-    let symbols = Symbols::read(host, *processes.first().ok_or_else(none)?)?;
+    let symbols = Symbols::read(
+        host,
+        *processes
+            .first()
+            .ok_or_else(|| LocksError::Unavailable { why: "no process was found".to_owned() })?,
+    )?;
     let sampler = FutexSampler::open(host, &processes, &watched.tids())
         .map_err(|error| LocksError::Unavailable { why: with_causes(&error) })?;
     Ok(Sampling { sampler, symbols })

@@ -28,10 +28,6 @@ pub struct Moment(SystemNoise);
 pub fn now(host: &dyn Host, pus: &CpuSet) -> Result<Moment, HostError> {
     let path = paths::kernel_stat();
     let stat = host.read_text(&path)?;
-    let strange = |path: &str, why: &str| HostError::Unexpected {
-        path: path.to_owned(),
-        why: why.to_owned(),
-    };
     let steal_ticks = steal(&stat, pus).ok_or_else(|| strange(&path, "has no line of a CPU"))?;
     let path = paths::cpu_pressure();
     let pressure_us = match host.read_text(&path) {
@@ -42,18 +38,23 @@ pub fn now(host: &dyn Host, pus: &CpuSet) -> Result<Moment, HostError> {
     Ok(Moment(SystemNoise { steal_ticks: Some(steal_ticks), pressure_us }))
 }
 
+fn strange(path: &str, why: &str) -> HostError {
+    HostError::Unexpected { path: path.to_owned(), why: why.to_owned() }
+}
+
 impl Moment {
     /// The difference between `before` and this moment.
     #[must_use]
     pub fn since(&self, before: &Moment) -> SystemNoise {
-        let grown = |later: Option<u64>, sooner: Option<u64>| {
-            later.zip(sooner).map(|(later, sooner)| later.saturating_sub(sooner))
-        };
         SystemNoise {
             steal_ticks: grown(self.0.steal_ticks, before.0.steal_ticks),
             pressure_us: grown(self.0.pressure_us, before.0.pressure_us),
         }
     }
+}
+
+fn grown(later: Option<u64>, sooner: Option<u64>) -> Option<u64> {
+    later.zip(sooner).map(|(later, sooner)| later.saturating_sub(sooner))
 }
 
 /// Stolen ticks of these CPUs; `None` if one has no line.
@@ -82,13 +83,16 @@ mod tests {
 
     #[test]
     fn counters_are_read_for_the_pus_that_were_measured() {
-        let pus = |text: &str| CpuSet::parse_list(text).unwrap();
         assert_eq!(steal(STAT, &pus("0-1")), Some(12));
         assert_eq!(steal(STAT, &pus("1")), Some(5));
         assert_eq!(steal(STAT, &pus("2")), None, "an offline CPU has no line");
         let text = "some avg10=0.12 avg60=0.02 avg300=0.00 total=157656722\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
         assert_eq!(pressure(text), Some(157_656_722));
         assert_eq!(pressure("some avg10=0.00\n"), None);
+    }
+
+    fn pus(text: &str) -> CpuSet {
+        CpuSet::parse_list(text).unwrap()
     }
 
     #[test]

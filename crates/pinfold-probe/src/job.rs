@@ -348,11 +348,6 @@ mod tests {
 
     #[test]
     fn figures_are_reported_as_whole_lines_come() {
-        let line = |bytes: u32| {
-            format!(
-                r#"{{"probe":"chase","unit":"ns","family":"capacity","cpu":null,"duration_ns":9,"dropped":0,"disturbed":0,"labels":{{"bytes":"{bytes}"}},"flags":[],"samples":[1.5]}}"#
-            )
-        };
         let arguments = Vec::new();
         let job = Job::Instrument(Instrument { command: "chase", arguments, duration_ns: 1 });
         let mut seen = Vec::new();
@@ -364,6 +359,12 @@ mod tests {
         }
         drop(received);
         assert_eq!(seen, ["1", "2"], "the last line is not whole");
+    }
+
+    fn line(bytes: u32) -> String {
+        format!(
+            r#"{{"probe":"chase","unit":"ns","family":"capacity","cpu":null,"duration_ns":9,"dropped":0,"disturbed":0,"labels":{{"bytes":"{bytes}"}},"flags":[],"samples":[1.5]}}"#
+        )
     }
 
     #[test]

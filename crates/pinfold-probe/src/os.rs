@@ -183,8 +183,11 @@ impl IpcBandwidth {
     #[must_use]
     pub fn instrument(&self) -> Instrument {
         let names: Vec<_> = self.transports.iter().map(|one| one.name()).collect();
-        let of_file = |one: &&Transport| !matches!(one, Transport::Pipe | Transport::Unix);
-        let with_file = self.transports.iter().filter(of_file).count() as u64;
+        let with_file = self
+            .transports
+            .iter()
+            .filter(|one: &&Transport| !matches!(one, Transport::Pipe | Transport::Unix))
+            .count() as u64;
         let figures = names.len() as u64 - with_file + with_file * self.file.count();
         Instrument {
             command: "ipc-bandwidth",

@@ -129,7 +129,6 @@ impl Run {
     /// [`BenchmarkError::Output`] if they are not those of this run, have different checksums, or
     /// the parallel phase is longer than the whole run.
     pub fn read(settings: &Parallel, figures: &[Figure]) -> Result<Run, BenchmarkError> {
-        let wrong = |why: String| BenchmarkError::Output { probe: PROBE, why };
         let part = |name: &str| -> Result<(u64, String), BenchmarkError> {
             let wanted = [
                 ("part", name.to_owned()),
@@ -159,6 +158,10 @@ impl Run {
         }
         Ok(Run { full_ns, roi_ns, checksum })
     }
+}
+
+fn wrong(why: String) -> BenchmarkError {
+    BenchmarkError::Output { probe: PROBE, why }
 }
 
 /// The numbers of threads that a program can have.
@@ -228,7 +231,6 @@ impl Catalogue {
     /// # Errors
     /// [`BenchmarkError::Output`].
     pub fn parse(output: &str) -> Result<Catalogue, BenchmarkError> {
-        let wrong = |why: String| BenchmarkError::Output { probe: PROBE, why };
         let programs: Vec<CatalogueEntry> = serde_json::from_str(output)
             .map_err(|error| wrong(format!("is not a list of programs: {error}")))?;
         let known = |sizes: &[ListedSize]| {
@@ -255,13 +257,16 @@ mod tests {
     #[test]
     fn arguments() {
         let mut run = Parallel::new("fft", 4, Size::Medium);
-        let argv = |run: &Parallel| run.instrument().arguments.join(" ");
         assert_eq!(argv(&run), "fft --threads 4 --size medium --seed 1");
         run.seed = 7;
         run.affinity = Some(Affinity::EachItsOwn(vec![PuId(4), PuId(0), PuId(5)]));
         assert_eq!(argv(&run), "fft --threads 4 --size medium --seed 7 --affinity 4,0,5");
         run.affinity = Some(Affinity::RoundAndRound(vec![PuId(1)]));
         assert_eq!(argv(&run), "fft --threads 4 --size medium --seed 7 --affinity 1 --wrap");
+    }
+
+    fn argv(run: &Parallel) -> String {
+        run.instrument().arguments.join(" ")
     }
 
     const ROI: &str = r#"{"probe":"parallel","unit":"ns","family":"capacity","duration_ns":50,"dropped":0,"disturbed":0,"labels":{"part":"roi","program":"fft","size":"small","threads":"2","seed":"1","checksum":"ab"},"flags":[],"samples":[50]}"#;

@@ -90,7 +90,6 @@ impl LongestWait {
 
 impl fmt::Display for LongestWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = |ns: u64| ns as f64 / 1e6;
         write!(
             f,
             "{:.3} ms of thread {} on CPU {}, {:.3} ms after the start",
@@ -109,6 +108,10 @@ impl fmt::Display for LongestWait {
         }
         Ok(())
     }
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
 }
 
 /// Tasks of one name that ran directly before threads of a role that had waited.

@@ -238,7 +238,6 @@ impl File {
     fn address_of(&self, mapping: &maps::Mapping, address: u64) -> Option<u64> {
         // A mapping starts at the page in which its segment starts; the previous segment may end in
         // that page.
-        let page = |segment: &&Segment| segment.offset - segment.offset % 4096;
         let segment = self
             .segments
             .iter()
@@ -249,8 +248,10 @@ impl File {
             .max_by_key(page)?;
         let first = segment.address.wrapping_add(mapping.offset).wrapping_sub(segment.offset);
         let in_file = address.wrapping_sub(mapping.start).wrapping_add(first);
-        let is_in = |one: &Segment| one.address <= in_file && in_file - one.address < one.bytes;
-        self.segments.iter().any(is_in).then_some(in_file)
+        self.segments
+            .iter()
+            .any(|one: &Segment| one.address <= in_file && in_file - one.address < one.bytes)
+            .then_some(in_file)
     }
 
     fn symbol(&self, in_file: u64) -> Option<(String, u64)> {
@@ -262,6 +263,10 @@ impl File {
             .find(|(address, size, _)| in_file < address.saturating_add(*size))
             .map(|(address, _, name)| (name.clone(), in_file - address))
     }
+}
+
+fn page(segment: &&Segment) -> u64 {
+    segment.offset - segment.offset % 4096
 }
 
 #[cfg(test)]
@@ -307,11 +312,6 @@ mod tests {
     fn a_stripped_program_has_the_names_of_its_debug_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-        let run = |command: &str, words: &[&str]| {
-            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-            let ran = pinfold_host::process::capture(command, &words, 60_000_000_000).unwrap();
-            assert!(ran.status.success(), "{command}: {}", String::from_utf8_lossy(&ran.stderr));
-        };
         let [source, program, debug] = ["lock.c", "lock", "lock.debug"].map(path);
         let text = b"static int hidden_lock[4];\nint main(int n, char **v)\n{ (void)v; \
             hidden_lock[n & 3]++; return hidden_lock[1]; }\n";
@@ -334,6 +334,12 @@ mod tests {
         let (address, ..) =
             named.symbols.iter().find(|(_, _, name)| name == "hidden_lock").unwrap().clone();
         assert_eq!(named.symbol(address + 4), Some(("hidden_lock".to_owned(), 4)));
+    }
+
+    fn run(command: &str, words: &[&str]) {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        let ran = pinfold_host::process::capture(command, &words, 60_000_000_000).unwrap();
+        assert!(ran.status.success(), "{command}: {}", String::from_utf8_lossy(&ran.stderr));
     }
 
     #[test]

@@ -332,8 +332,6 @@ mod tests {
 
     #[test]
     fn numbers_are_read_as_qemu_reads_them() {
-        let check =
-            |text: &str, expected: Option<u32>| assert_eq!(number(text), expected, "{text}");
         check("4", Some(4));
         check("0", Some(0));
         check("0x10", Some(16));
@@ -344,11 +342,16 @@ mod tests {
         check("", None);
     }
 
+    fn check(text: &str, expected: Option<u32>) {
+        assert_eq!(number(text), expected, "{text}")
+    }
+
     #[test]
     fn sizes_are_read_as_qemu_reads_them() {
-        let check = |text: &str, expected: Option<u64>| {
+        fn check(text: &str, expected: Option<u64>) {
             assert_eq!(bytes(text, 1 << 20), expected, "{text}");
-        };
+        }
+
         check("64", Some(64 << 20));
         check("64M", Some(64 << 20));
         check("1.5g", Some(3 << 29));

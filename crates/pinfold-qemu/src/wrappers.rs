@@ -186,8 +186,9 @@ pub(super) fn program_at(words: &mut Vec<String>) -> usize {
     // A program of another name may be an unknown wrapper. The argument of `sh -c
     // "qemu-system-x86_64 …"` is a text, not a program.
     let is_text = |word: &String| word.contains('=') || word.contains(char::is_whitespace);
-    let is_qemu = |word: &String| !is_text(word) && is_surely_qemu(base(word));
-    let further = words.get(at..).and_then(|rest| rest.iter().position(is_qemu));
+    let further = words.get(at..).and_then(|rest| {
+        rest.iter().position(|word: &String| !is_text(word) && is_surely_qemu(base(word)))
+    });
     match words.get(at) {
         Some(program) if !is_qemu_name(base(program)) => at + further.unwrap_or(0),
         Some(_) | None => at,
@@ -242,11 +243,13 @@ impl Wrapper {
 
     /// Number of operands before the command.
     fn operands(&self, rest: &[String]) -> usize {
-        let is_number = |word: &String| word.bytes().all(|byte| byte.is_ascii_digit());
         match self.operand {
             Operand::None | Operand::Assignments => 0,
             Operand::One => rest.len().min(1),
-            Operand::Number => usize::from(rest.first().is_some_and(is_number)),
+            Operand::Number => usize::from(
+                rest.first()
+                    .is_some_and(|word: &String| word.bytes().all(|byte| byte.is_ascii_digit())),
+            ),
             Operand::Exec => {
                 let exec = rest.iter().position(|word| word == "exec");
                 let after = exec.map_or(rest.len(), |exec| exec + 1);

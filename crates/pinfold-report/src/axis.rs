@@ -92,17 +92,18 @@ mod tests {
 
     #[test]
     fn domains_end_on_round_values() {
-        let check = |values: &[f64], low: f64, high: f64| {
-            let axis = LogAxis::over(values.iter().copied(), (0.0, 100.0)).unwrap();
-            let close = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
-            assert!(close(axis.low, low) && close(axis.high, high), "{axis:?}");
-        };
         check(&[1234.0, 87_000.0], 1000.0, 100_000.0);
         check(&[1000.0], 1000.0, 2000.0);
         check(&[3.0, 4.0], 2.0, 5.0);
         check(&[0.0, -1.0, f64::NAN, f64::INFINITY, 7.0], 5.0, 10.0);
         check(&[0.4, 0.9], 0.2, 1.0);
         assert_eq!(LogAxis::over([0.0, f64::NAN].into_iter(), (0.0, 1.0)), None);
+    }
+
+    fn check(values: &[f64], low: f64, high: f64) {
+        let axis = LogAxis::over(values.iter().copied(), (0.0, 100.0)).unwrap();
+        let close = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
+        assert!(close(axis.low, low) && close(axis.high, high), "{axis:?}");
     }
 
     #[test]

@@ -71,13 +71,14 @@ mod tests {
 
     #[test]
     fn few_samples_give_a_maximum_only() {
-        let check = |samples: &[f64], max: Option<f64>, count: u64| {
-            let curve = Curve::from_samples(CandidateId(0), samples);
-            assert_eq!((curve.points.len(), curve.max, curve.samples), (0, max, count));
-        };
         check(&[], None, 0);
         check(&[5.0], Some(5.0), 1);
         check(&[f64::NAN, f64::INFINITY, 2.0, 1.0], Some(2.0), 2);
+    }
+
+    fn check(samples: &[f64], max: Option<f64>, count: u64) {
+        let curve = Curve::from_samples(CandidateId(0), samples);
+        assert_eq!((curve.points.len(), curve.max, curve.samples), (0, max, count));
     }
 
     #[test]

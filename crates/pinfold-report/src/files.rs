@@ -110,7 +110,6 @@ mod tests {
 
     #[test]
     fn a_text_that_a_spreadsheet_would_run_is_quoted_as_text() {
-        let check = |text: &str, expected: &str| assert_eq!(quote(text), expected, "{text}");
         check("=cmd|'/C calc'!A0", "\"'=cmd|'/C calc'!A0\"");
         check("@SUM(1)", "\"'@SUM(1)\"");
         check("+1+1", "\"'+1+1\"");
@@ -120,6 +119,10 @@ mod tests {
         check("a=b", "a=b");
         check("a;=1", "\"a;=1\"");
         check("＝1", "\"'＝1\"");
+    }
+
+    fn check(text: &str, expected: &str) {
+        assert_eq!(quote(text), expected, "{text}")
     }
 
     #[test]

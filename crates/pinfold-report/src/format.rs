@@ -135,20 +135,21 @@ pub fn significant(number: f64) -> String {
 /// misleading letters.
 #[must_use]
 pub fn clean(text: &str) -> String {
-    let harmless = |letter: char| match letter {
-        '\n' | '\t' => letter,
-        // Direction marks, line and paragraph separators, and noncharacters.
-        '\u{61c}'
-        | '\u{200e}'
-        | '\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2066}'..='\u{2069}'
-        | '\u{fffe}'
-        | '\u{ffff}' => '\u{fffd}',
-        _ if letter.is_control() => '\u{fffd}',
-        _ => letter,
-    };
-    text.chars().map(harmless).collect()
+    text.chars()
+        .map(|letter: char| match letter {
+            '\n' | '\t' => letter,
+            // Direction marks, line and paragraph separators, and noncharacters.
+            '\u{61c}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+            | '\u{fffe}'
+            | '\u{ffff}' => '\u{fffd}',
+            _ if letter.is_control() => '\u{fffd}',
+            _ => letter,
+        })
+        .collect()
 }
 
 /// Rounds first, so that 999.9 µs becomes `1.00 ms` and not `1000 µs`.
@@ -197,7 +198,6 @@ mod tests {
 
     #[test]
     fn durations() {
-        let check = |ns: f64, text: &str| assert_eq!(duration(ns), text);
         check(0.0, "0 ns");
         check(0.5, "0.500 ns");
         check(7.0, "7.00 ns");
@@ -216,9 +216,16 @@ mod tests {
         check(f64::INFINITY, "–");
     }
 
+    fn check(ns: f64, text: &str) {
+        assert_eq!(duration(ns), text)
+    }
+
     #[test]
     fn rates_ratios_shares_probabilities_and_counts() {
-        let check = |text: String, expected: &str| assert_eq!(text, expected);
+        fn check(text: String, expected: &str) {
+            assert_eq!(text, expected)
+        }
+
         check(rate(950.0), "950 /s");
         check(rate(1_234_567.0), "1.23 M/s");
         check(rate(f64::NEG_INFINITY), "–");
@@ -247,7 +254,10 @@ mod tests {
 
     #[test]
     fn sizes_and_ticks() {
-        let check = |text: String, expected: &str| assert_eq!(text, expected);
+        fn check(text: String, expected: &str) {
+            assert_eq!(text, expected)
+        }
+
         check(bytes(0), "0 B");
         check(bytes(512), "512 B");
         check(bytes(32 << 20), "32 MiB");
@@ -262,7 +272,10 @@ mod tests {
 
     #[test]
     fn texts_lose_what_could_move_a_cursor() {
-        let check = |text: &str, expected: &str| assert_eq!(clean(text), expected);
+        fn check(text: &str, expected: &str) {
+            assert_eq!(clean(text), expected)
+        }
+
         check("plain → 1.2 µs\n\t", "plain → 1.2 µs\n\t");
         check("\u{1b}[2J\0", "\u{fffd}[2J\u{fffd}");
         check("a\u{202e}b", "a\u{fffd}b");

@@ -197,8 +197,8 @@ fn pins_alone(page: &Page) -> Option<Figure> {
     let evidence = match pins.interval {
         None => format!("screening only, {}, no verdict", counted(pins.blocks, "block")),
         Some((low, high)) => {
-            let comparison = |ratio| change_parts(unit, ratio, ChangeUnit::Factor);
-            let [(low, from), (high, to)] = [low, high].map(comparison);
+            let [(low, from), (high, to)] =
+                [low, high].map(|ratio| change_parts(unit, ratio, ChangeUnit::Factor));
             format!("95 % interval {low} {from} to {high} {to}, {}", counted(pins.blocks, "block"))
         }
     };
@@ -458,11 +458,6 @@ mod tests {
 
     #[test]
     fn a_change_and_its_interval_are_reported_in_one_unit() {
-        let check = |ratio: f64, low: f64, high: f64, change_text: &str, interval: &str| {
-            let comparison = between(ratio, low, high);
-            assert_eq!(change(Unit::Nanoseconds, &comparison), change_text);
-            assert_eq!(change_between(Unit::Nanoseconds, &comparison), interval);
-        };
         check(0.08, 0.05, 0.1, "12.5× shorter", "10.0× to 20.0× shorter");
         check(0.9, 0.8, 1.1, "10.0 % shorter", "10.0 % longer to 20.0 % shorter");
         check(1.2, 1.1, 3.0, "1.20× longer", "1.10× to 3.00× longer");
@@ -470,5 +465,11 @@ mod tests {
         check(0.4, 0.2, 1.0, "2.50× shorter", "the same to 5.00× shorter");
         check(1.0, 1.0, 1.0, "the same", "the same");
         check(f64::NAN, f64::NAN, f64::NAN, "–", "–");
+    }
+
+    fn check(ratio: f64, low: f64, high: f64, change_text: &str, interval: &str) {
+        let comparison = between(ratio, low, high);
+        assert_eq!(change(Unit::Nanoseconds, &comparison), change_text);
+        assert_eq!(change_between(Unit::Nanoseconds, &comparison), interval);
     }
 }

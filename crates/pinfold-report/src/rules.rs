@@ -55,13 +55,12 @@ fn of_role(row: &RoleRow) -> Option<String> {
 /// Points ascend in both directions, up to the largest sample.
 fn of_curve(curve: &Curve) -> Option<String> {
     let points = &curve.points;
-    let in_range = |share: f64| (0.0..=1.0).contains(&share);
-    if points.iter().any(|point| !in_range(point.share) || point.value < 0.0) {
+    if points.iter().any(|point| !((0.0..=1.0).contains(&point.share)) || point.value < 0.0) {
         return Some("a share outside 0 to 1, or a value below 0".to_owned());
     }
-    let climbs =
-        |pair: &[crate::Quantile]| pair[0].share <= pair[1].share && pair[0].value <= pair[1].value;
-    if !points.windows(2).all(climbs) {
+    if !points.windows(2).all(|pair: &[crate::Quantile]| {
+        pair[0].share <= pair[1].share && pair[0].value <= pair[1].value
+    }) {
         return Some("a quantile below one of a smaller share".to_owned());
     }
     let last = points.last()?.value;

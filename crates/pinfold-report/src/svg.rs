@@ -134,7 +134,6 @@ mod tests {
 
     #[test]
     fn coordinates_are_short_and_finite() {
-        let check = |coordinate: f64, text: &str| assert_eq!(number(coordinate), text);
         check(12.345, "12.3");
         check(12.0, "12");
         check(-0.01, "0");
@@ -142,9 +141,16 @@ mod tests {
         check(f64::INFINITY, "0");
     }
 
+    fn check(coordinate: f64, text: &str) {
+        assert_eq!(number(coordinate), text)
+    }
+
     #[test]
     fn hostile_texts() {
-        let check = |text: &str, expected: &str| assert_eq!(escape(text), expected);
+        fn check(text: &str, expected: &str) {
+            assert_eq!(escape(text), expected)
+        }
+
         check("<script>\"'&]]>", "&lt;script&gt;&quot;&#39;&amp;]]&gt;");
         check("a\u{0}b", "a\u{fffd}b");
     }

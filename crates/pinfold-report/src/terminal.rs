@@ -37,7 +37,6 @@ pub fn percentiles(points: &[(f64, f64)], unit: Unit, width: usize) -> Option<St
         [body @ .., (_, largest)] if !body.is_empty() => (body, *largest),
         [..] => return None,
     };
-    let place = |quantile: f64| -(1.0 - quantile).max(1e-12).log10();
     let end = body.last().map(|(quantile, _)| place(*quantile))?.max(0.3);
     let columns = width.max(LEAST_WIDTH) - LEFT;
     let inner = columns - 2; // the last two show the maximum
@@ -59,6 +58,10 @@ pub fn percentiles(points: &[(f64, f64)], unit: Unit, width: usize) -> Option<St
     }
     ticks.push((columns - 1, "max".to_owned()));
     Some(picture(&values, &ticks, |value| format::tick(value, unit)))
+}
+
+fn place(quantile: f64) -> f64 {
+    -(1.0 - quantile).max(1e-12).log10()
 }
 
 /// The probability that an arrival at a random time waits longer than each length: points
@@ -178,7 +181,6 @@ fn picture(values: &[f64], ticks: &[(usize, String)], label: impl Fn(f64) -> Str
 fn axis(columns: usize, ticks: &[(usize, String)]) -> String {
     let mut line: Vec<char> = vec!['─'; columns];
     let mut names: Vec<char> = vec![' '; LEFT + columns];
-    let width = |name: &str| name.chars().count();
     // Centred under its column, within the chart.
     let start_of = |place: usize, name: &str| {
         (LEFT + place).saturating_sub(width(name) / 2).min(LEFT + columns - width(name))
@@ -208,6 +210,10 @@ fn axis(columns: usize, ticks: &[(usize, String)]) -> String {
     let names: String = names.into_iter().collect();
     let line: String = line.into_iter().collect();
     format!("{:>1$}{line}\n{2}\n", "└", LEFT, names.trim_end())
+}
+
+fn width(name: &str) -> usize {
+    name.chars().count()
 }
 
 /// Two significant digits suffice for an axis.
@@ -296,12 +302,15 @@ mod tests {
 
     #[test]
     fn bars_grow_by_eighths() {
-        let check = |share: f64, text: &str| assert_eq!(bar(share, 4), text);
         check(0.0, "");
         check(1.0, "████");
         check(2.0, "████");
         check(0.5, "██");
         check(0.53, "██▏");
         check(0.03, "▏");
+    }
+
+    fn check(share: f64, text: &str) {
+        assert_eq!(bar(share, 4), text)
     }
 }

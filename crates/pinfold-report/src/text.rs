@@ -24,7 +24,6 @@ pub struct Summary {
 /// The parts of the result.
 #[must_use]
 pub fn summary(page: &Page) -> Summary {
-    let clean = |text: String| format::clean(&text);
     let deciding = page.deciding();
     let alike = page.candidates.iter().filter(|candidate| !candidate.alike.is_empty());
     let mut notes: Vec<String> = alike
@@ -51,12 +50,15 @@ pub fn summary(page: &Page) -> Summary {
     }
 }
 
+fn clean(text: String) -> String {
+    format::clean(&text)
+}
+
 fn table(page: &Page, rows: &[RankingRow], unit: pinfold_model::Unit) -> Vec<Vec<String>> {
     let head = ["placement", "blocks", "median", "worst", "ratio (95 % interval)", "p", "verdict"];
     let mut table = vec![head.map(str::to_owned).to_vec()];
     for row in rows {
         let against = row.comparison.as_ref();
-        let missing = || format::MISSING.to_owned();
         let verdict = against.map_or_else(missing, |comparison| match &comparison.verdict {
             Verdict::Unknown(why) => format!("unknown: {why}"),
             Verdict::Better | Verdict::Same | Verdict::Worse => {
@@ -74,4 +76,8 @@ fn table(page: &Page, rows: &[RankingRow], unit: pinfold_model::Unit) -> Vec<Vec
         ]);
     }
     table
+}
+
+fn missing() -> String {
+    format::MISSING.to_owned()
 }

@@ -73,11 +73,10 @@ pub fn replace<'c>(
     Existing { mut journal, former }: Existing<'c, '_>,
     on_stop: OnStop,
 ) -> Result<(Applied, Journal<'c>), Failure> {
-    let is_asked = || on_stop == OnStop::TakeBack && interrupt::requested();
     let why = match require_online(host, placement) {
         Err(failure) => return Err(failure),
         Ok(()) => match replace_plan(host, placement, &mut journal, on_stop) {
-            Ok(applied) if !is_asked() => {
+            Ok(applied) if !(on_stop == OnStop::TakeBack && interrupt::requested()) => {
                 journal.record_complete()?;
                 return Ok((applied, journal));
             }
@@ -117,15 +116,14 @@ fn replace_plan(
     journal: &mut Journal<'_>,
     on_stop: OnStop,
 ) -> Result<Applied, NotReplaced> {
-    let mut observer = |_: &Event<'_>| {
+    let replacement = Replacement { plan, text: &schema::to_json_line(plan), target };
+    pinfold_apply::replace(host, replacement, journal, &mut |_: &Event<'_>| {
         if on_stop == OnStop::TakeBack && interrupt::requested() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
         }
-    };
-    let replacement = Replacement { plan, text: &schema::to_json_line(plan), target };
-    pinfold_apply::replace(host, replacement, journal, &mut observer)
+    })
 }
 
 /// Whether a plan fits the host is only known when its CPUs are online.
@@ -169,7 +167,6 @@ pub fn apply_command<'c>(
     placement: Placement<'_>,
     supervision: Supervision<'_, 'c>,
 ) -> Result<(Applied, Journal<'c>, Option<Guard>, Option<CommandGroup>), Failure> {
-    let stay = || PlacementLifetime::WithThisProcess;
     let mut journal = begin(host, placement, supervision.journals, stay())?;
     let command = journal.record().header.vm;
     let mut group = CommandGroup::plan(host, command)?;
@@ -195,6 +192,10 @@ pub fn apply_command<'c>(
             Err(failure)
         }
     }
+}
+
+fn stay() -> PlacementLifetime {
+    PlacementLifetime::WithThisProcess
 }
 
 /// How long a placement stays.
@@ -223,9 +224,9 @@ fn make_true(
     on_stop: OnStop,
 ) -> Result<Applied, Failure> {
     let is_asked = || on_stop == OnStop::TakeBack && interrupt::requested();
-    let mut observer =
-        |_: &Event<'_>| if is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-    match online_and_placed(host, placement, journal, &mut observer) {
+    match online_and_placed(host, placement, journal, &mut |_: &Event<'_>| {
+        if is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }) {
         Ok(applied) if !is_asked() => Ok(applied),
         Ok(_) | Err(NotPlaced::Apply(ApplyError::Abandoned { .. })) => {
             take_back(host, journal)?;
@@ -322,9 +323,9 @@ pub fn report(applied: &Applied) {
     } else {
         say(&format!("{done} applied, {} of the earlier plan undone", applied.undone));
     }
-    let is_shown =
-        |one: &&Finding| one.severity > Severity::Note || one.subject == page_tables::SUBJECT;
-    for finding in applied.findings.iter().filter(is_shown) {
+    for finding in applied.findings.iter().filter(|one: &&Finding| {
+        one.severity > Severity::Note || one.subject == page_tables::SUBJECT
+    }) {
         say(&finding.to_string());
     }
 }

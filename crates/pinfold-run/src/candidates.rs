@@ -74,16 +74,20 @@ pub fn vnodes(state: Option<&str>) -> Vec<Candidate> {
     let status = existing(state).and_then(|state| ipc::ask(&state, &Ask::Status).ok().flatten());
     let status = status.and_then(|answer| answer.status().ok()).unwrap_or_default();
     let all = status.get("vnodes").and_then(Value::as_array).cloned().unwrap_or_default();
-    let text = |vnode: &Value, key: &str| vnode.get(key)?.as_str().map(str::to_owned);
     all.iter().filter_map(|vnode| Some((text(vnode, "vnode")?, text(vnode, "method")?))).collect()
+}
+
+fn text(vnode: &Value, key: &str) -> Option<String> {
+    vnode.get(key)?.as_str().map(str::to_owned)
 }
 
 /// IDs of the journals that have not ended, with the name of the machine.
 #[must_use]
 pub fn placements(state: Option<&str>) -> Vec<Candidate> {
     let clock = SystemClock;
-    let list = |state: StateDir| Journals::open(&state, &clock).ok()?.list().ok();
-    let all = existing(state).and_then(list).unwrap_or_default();
+    let all = existing(state)
+        .and_then(|state: StateDir| Journals::open(&state, &clock).ok()?.list().ok())
+        .unwrap_or_default();
     let active = all.into_iter().filter_map(|summary| match summary.record {
         Ok(Some(record)) if !record.has_ended() => Some((summary.id, record.header.vm_name)),
         Ok(_) | Err(_) => None,

@@ -226,7 +226,8 @@ fn counted(
 }
 
 fn statistics(monitor: &mut dyn Monitor) -> Result<Statistics, Failure> {
-    let none = || ExitsError::Statistics { why: "the hypervisor does not provide it".to_owned() };
-    let reply = monitor.kvm_statistics()?.ok_or_else(none)?;
+    let reply = monitor.kvm_statistics()?.ok_or_else(|| ExitsError::Statistics {
+        why: "the hypervisor does not provide it".to_owned(),
+    })?;
     Ok(Statistics::parse(&reply)?)
 }

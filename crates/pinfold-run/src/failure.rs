@@ -211,8 +211,14 @@ mod tests {
 
     #[test]
     fn a_hint_to_be_root_has_the_command() {
-        let failure = || Failure::new(Exit::Host, "no").with_hint("run as root, or wait");
-        let hint = |failure: Failure| failure.hint.unwrap();
+        fn failure() -> Failure {
+            Failure::new(Exit::Host, "no").with_hint("run as root, or wait")
+        }
+
+        fn hint(failure: Failure) -> String {
+            failure.hint.unwrap()
+        }
+
         let user = hint(failure().for_user(false, "pinfold watch"));
         assert_eq!(user, "run it as root (`sudo pinfold watch`), or wait");
         assert_eq!(hint(failure().for_user(true, "pinfold watch")), "run as root, or wait");

@@ -84,8 +84,11 @@ pub fn run(
 pub fn name_of(command: &[String]) -> String {
     let program = command.first().map_or("", String::as_str);
     let name = program.rsplit('/').next().unwrap_or_default();
-    let plain = |c: char| if c.is_alphanumeric() || "-_.+".contains(c) { c } else { '_' };
-    let name: String = name.chars().map(plain).take(64).collect();
+    let name: String = name
+        .chars()
+        .map(|c: char| if c.is_alphanumeric() || "-_.+".contains(c) { c } else { '_' })
+        .take(64)
+        .collect();
     if name.is_empty() { "command".to_owned() } else { name }
 }
 
@@ -187,9 +190,12 @@ mod tests {
 
     #[test]
     fn a_group_is_called_as_its_program() {
-        let name = |program: &str| name_of(&[program.to_owned()]);
         assert_eq!(name("/usr/bin/make"), "make");
         assert_eq!(name("./my script=1"), "my_script_1");
         assert_eq!((name("").as_str(), name("/").as_str()), ("command", "command"));
+    }
+
+    fn name(program: &str) -> String {
+        name_of(&[program.to_owned()])
     }
 }

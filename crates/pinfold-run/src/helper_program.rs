@@ -131,9 +131,6 @@ mod tests {
 
     #[test]
     fn each_helper_has_its_command_line() {
-        let check = |helper: Helper<'_>, expected: &str| {
-            assert_eq!(HelperProgram::at("/usr/bin/pinfold").words(helper).join(" "), expected);
-        };
         check(
             Helper::EndWaiter { state: "/run/p", journal: "500-7" },
             "/usr/bin/pinfold --state-dir /run/p end-waiter 500-7",
@@ -170,5 +167,9 @@ mod tests {
             "/usr/bin/pinfold --state-dir /run/p emulate up --foreground p.toml --share-housekeeping --ignore-claims",
         );
         check(Helper::MicroGuest, "/usr/bin/pinfold micro-guest");
+    }
+
+    fn check(helper: Helper<'_>, expected: &str) {
+        assert_eq!(HelperProgram::at("/usr/bin/pinfold").words(helper).join(" "), expected);
     }
 }

@@ -103,21 +103,23 @@ pub fn install_child() -> Result<(), Failure> {
 
 fn catch_pipe(flag: &Arc<AtomicBool>) -> Result<(), Failure> {
     let Some((_, ours)) = &*SIGNAL_PIPE else { return Ok(()) };
-    let failure =
-        |error: std::io::Error| Failure::new(Exit::Host, format!("cannot catch signals: {error}"));
-    let ours = ours.try_clone().map_err(failure)?;
+    let ours = ours.try_clone().map_err(|error: std::io::Error| {
+        Failure::new(Exit::Host, format!("cannot catch signals: {error}"))
+    })?;
     process::catch_pipe_signal(Arc::clone(flag), ours).map_err(Failure::from)
 }
 
 fn catch(signal: i32, flag: &Arc<AtomicBool>) -> Result<(), Failure> {
-    let failure =
-        |error: std::io::Error| Failure::new(Exit::Host, format!("cannot catch signals: {error}"));
     signal_hook::flag::register(signal, Arc::clone(flag)).map_err(failure)?;
     if let Some((_, ours)) = &*SIGNAL_PIPE {
         let ours = ours.try_clone().map_err(failure)?;
         signal_hook::low_level::pipe::register(signal, ours).map_err(failure)?;
     }
     Ok(())
+}
+
+fn failure(error: std::io::Error) -> Failure {
+    Failure::new(Exit::Host, format!("cannot catch signals: {error}"))
 }
 
 /// Readable after a handled signal, including one before the wait.

@@ -235,17 +235,17 @@ mod tests {
     #[test]
     fn dashboard_and_alerts_use_metrics_that_are_served() {
         let served = page(&[]);
-        let names = |text: &str| -> std::collections::BTreeSet<String> {
-            let words =
-                text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
-            words.filter(|word| word.starts_with("pinfold_watch_")).map(str::to_owned).collect()
-        };
         let dashboard = include_str!("../../../packaging/dashboards/grafana.json");
         let read: serde_json::Value = serde_json::from_str(dashboard).unwrap();
         assert!(read["panels"].as_array().is_some_and(|panels| panels.len() > 5));
         assert_eq!(names(dashboard), names(&served));
         let alerts = names(include_str!("../../../packaging/dashboards/alerts.yml"));
         assert!(alerts.len() == 3 && alerts.is_subset(&names(&served)), "{alerts:?}");
+    }
+
+    fn names(text: &str) -> std::collections::BTreeSet<String> {
+        let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+        words.filter(|word| word.starts_with("pinfold_watch_")).map(str::to_owned).collect()
     }
 
     #[test]

@@ -211,7 +211,7 @@ impl Beating {
     /// Starts to send heartbeats.
     pub fn start(mut guard: Guard) -> Result<Self, Failure> {
         let (stop, stopped) = mpsc::channel();
-        let beat = move || {
+        let thread = std::thread::Builder::new().name("guard-beat".to_owned()).spawn(move || {
             loop {
                 if let Err(failure) = guard.beat(SystemClock.now_ns()) {
                     say(&failure.to_string());
@@ -227,8 +227,7 @@ impl Beating {
                     Err(RecvTimeoutError::Disconnected) => return true,
                 }
             }
-        };
-        let thread = std::thread::Builder::new().name("guard-beat".to_owned()).spawn(beat);
+        });
         let thread =
             thread.map_err(|error| Failure::new(Exit::Host, format!("no guard: {error}")))?;
         Ok(Self { stop, thread })

@@ -138,9 +138,10 @@ mod tests {
 
     #[test]
     fn a_start_is_bound_to_the_only_memory_node_of_a_host_with_several() {
-        let node = |host: &SnapshotHost, nodes: &[u32]| {
+        fn node(host: &SnapshotHost, nodes: &[u32]) -> Option<NodeId> {
             StartMemory::read(host, &plan(nodes), None).unwrap().node()
-        };
+        }
+
         assert_eq!(node(&host(&[0, 0]), &[1]), Some(NodeId(1)));
         assert_eq!(node(&host(&[0, 0]), &[0, 1]), None);
         assert_eq!(node(&host(&[0]), &[0]), None, "there is no other node");
@@ -150,15 +151,16 @@ mod tests {
 
     #[test]
     fn tables_on_another_node_are_a_warning() {
-        let grown = |nodes: &[u32], after: [u64; 2]| {
-            let memory = StartMemory::read(&host(&[100, 100]), &plan(nodes), None).unwrap();
-            memory.tables(&host(&after), Tid(7)).unwrap().unwrap()
-        };
         assert_eq!(grown(&[1], [104, 500]).severity, Severity::Note);
         assert_eq!(grown(&[0], [104, 500]).severity, Severity::Warning);
         assert_eq!(grown(&[0, 1], [104, 500]).severity, Severity::Note);
         let alone = StartMemory::read(&host(&[100]), &plan(&[0]), None).unwrap();
         assert_eq!(alone.tables(&host(&[500]), Tid(7)).unwrap(), None, "one node: no output");
+    }
+
+    fn grown(nodes: &[u32], after: [u64; 2]) -> Finding {
+        let memory = StartMemory::read(&host(&[100, 100]), &plan(nodes), None).unwrap();
+        memory.tables(&host(&after), Tid(7)).unwrap().unwrap()
     }
 
     #[test]

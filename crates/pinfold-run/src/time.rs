@@ -54,9 +54,6 @@ mod tests {
 
     #[test]
     fn times_are_read_with_their_unit() {
-        let check = |text: &str, expected: Option<u64>| {
-            assert_eq!(parse_ns("--max-gap", text).ok(), expected, "{text}");
-        };
         check("1ms", Some(1_000_000));
         check("330s", Some(330_000_000_000));
         check("1m 30s", Some(90_000_000_000));
@@ -66,6 +63,10 @@ mod tests {
         check("-1s", None);
         check("NaN", None);
         check("", None);
+    }
+
+    fn check(text: &str, expected: Option<u64>) {
+        assert_eq!(parse_ns("--max-gap", text).ok(), expected, "{text}");
     }
 
     #[test]

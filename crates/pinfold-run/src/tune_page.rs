@@ -336,8 +336,11 @@ impl Build<'_> {
                 let run = self.report.run;
                 let totals = tune::role_totals(self.store, run, index, load)?;
                 let observed_ns = totals.time_ns.filter(|time| *time > 0);
-                let row = |stats| RoleRow { candidate, observed_ns, stats };
-                rows.extend(totals.roles.into_iter().map(row));
+                rows.extend(totals.roles.into_iter().map(|stats| RoleRow {
+                    candidate,
+                    observed_ns,
+                    stats,
+                }));
             }
             tables.push(RoleTable { load, rows });
         }
@@ -351,9 +354,11 @@ impl Build<'_> {
         };
         // Stores of older versions have commands with temporary files of the run, which are gone.
         let scratch = Scratch::prefix();
-        let lasts = |word: &String| !word.contains(&scratch);
-        let words =
-            if self.context.argv.iter().all(lasts) { self.context.argv.as_slice() } else { &[] };
+        let words = if self.context.argv.iter().all(|word: &String| !word.contains(&scratch)) {
+            self.context.argv.as_slice()
+        } else {
+            &[]
+        };
         let command = pinfold_vm::qemu::command_of(&*pinfold_vm::hypervisors::parse(words));
         // The loads of the run were Pinfold's own. On the user's host they are the host's tasks.
         let plan = Plan {

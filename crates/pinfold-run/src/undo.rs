@@ -150,7 +150,6 @@ fn named(mut active: Vec<Summary>, wanted: &str) -> Result<Vec<Summary>, Failure
         active.retain(|one| one.id == wanted);
         return Ok(active);
     }
-    let header = |one: &Summary| Some(one.record.as_ref().ok()?.as_ref()?.header.clone());
     let is_any = !active.is_empty();
     let unreadable: Vec<String> =
         active.iter().filter(|one| one.record.is_err()).map(|one| one.id.clone()).collect();
@@ -175,6 +174,10 @@ fn named(mut active: Vec<Summary>, wanted: &str) -> Result<Vec<Summary>, Failure
             .with_hint(format!("name one placement by its ID: {}", ids.join(", "))));
     }
     Ok(active)
+}
+
+fn header(one: &Summary) -> Option<Header> {
+    Some(one.record.as_ref().ok()?.as_ref()?.header.clone())
 }
 
 /// True if `wanted` is the name or the process ID of the machine or group of this journal.

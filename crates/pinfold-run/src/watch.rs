@@ -272,8 +272,9 @@ impl WatcherState<'_> {
         let target = Target { kept: kept_since(&plan, record), ..Target::new(pid, threads) };
         let watcher = Watcher::new(self.host, &plan, &target).map_err(|error| error.to_string())?;
         let guard = self.guards.remove(&header.id);
-        let new = || Guard::after(record.last_supervisor(), self.supervision, &plan, &header.id);
-        let guard = guard.or_else(new);
+        let guard = guard.or_else(|| {
+            Guard::after(record.last_supervisor(), self.supervision, &plan, &header.id)
+        });
         Ok(Watched { plan, watcher, guard })
     }
 

@@ -226,7 +226,6 @@ impl Machine {
             free_bytes: None,
             huge_pages: Vec::new(),
         };
-        let package = |(id, members): (PackageId, Vec<&Pu>)| Package { id, pus: os(&members) };
         Topology {
             source: Source::Synthetic("test".to_owned()),
             fingerprint: format!("test-{all}"),
@@ -235,7 +234,10 @@ impl Machine {
             cores: grouped(&pus, |pu| Some(pu.core)).into_iter().map(core).collect(),
             l3: grouped(&pus, |pu| pu.l3).into_iter().map(l3).collect(),
             nodes: grouped(&pus, |pu| pu.node).into_iter().map(node).collect(),
-            packages: grouped(&pus, |pu| Some(pu.package)).into_iter().map(package).collect(),
+            packages: grouped(&pus, |pu| Some(pu.package))
+                .into_iter()
+                .map(|(id, members): (PackageId, Vec<&Pu>)| Package { id, pus: os(&members) })
+                .collect(),
             smt: Smt::Unknown,
             offline: self.offline.clone(),
             isolated: self.isolated.intersection(&all),

@@ -83,8 +83,10 @@ fn any_threads() -> impl Strategy<Value = Vec<ThreadPlan>> {
             roles.extend(iothreads.into_iter().map(Role::Iothread));
             roles.extend((0..vhosts).map(Role::Vhost));
             roles.extend(worker.then_some(Role::Worker));
-            let thread =
-                |(role, (pus, policy, reason)): (Role, (CpuSet, Option<Policy>, String))| {
+            roles
+                .into_iter()
+                .zip(bodies)
+                .map(|(role, (pus, policy, reason)): (Role, (CpuSet, Option<Policy>, String))| {
                     // Only a vCPU may have a deadline.
                     // A CPU without vCPUs, so that no real-time vCPU starves a thread for which it
                     // waits.
@@ -99,8 +101,8 @@ fn any_threads() -> impl Strategy<Value = Vec<ThreadPlan>> {
                         pus,
                         reason,
                     }
-                };
-            roles.into_iter().zip(bodies).map(thread).collect()
+                })
+                .collect()
         },
     )
 }
@@ -183,8 +185,10 @@ pub fn any_plan() -> impl Strategy<Value = Plan> {
             reason: strategy.clone(),
         });
         let speed = Speed::from_millionths(speed).unwrap();
-        let irq = |pus| IrqPlan { device: strategy.clone(), pus, reason: strategy.clone() };
-        let irqs = irqs.into_iter().map(irq).collect();
+        let irqs = irqs
+            .into_iter()
+            .map(|pus| IrqPlan { device: strategy.clone(), pus, reason: strategy.clone() })
+            .collect();
         Plan {
             strategy,
             fingerprint,

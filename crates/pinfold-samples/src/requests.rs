@@ -56,8 +56,12 @@ fn any_set(most: u32) -> impl Strategy<Value = String> {
 
 /// CPUs of the machine by position, so that every numbering is covered.
 pub fn some_of(topology: &Topology, places: &[usize]) -> CpuSet {
-    let at = |place: &usize| topology.pus.get(place % topology.pus.len().max(1)).map(|pu| pu.os);
-    places.iter().filter_map(at).collect()
+    places
+        .iter()
+        .filter_map(|place: &usize| {
+            topology.pus.get(place % topology.pus.len().max(1)).map(|pu| pu.os)
+        })
+        .collect()
 }
 
 fn any_machine() -> impl Strategy<Value = Machine> {

@@ -44,7 +44,6 @@ impl SimBuilder {
     /// the tasks init, kthreadd and Pinfold itself (process 100).
     #[must_use]
     pub fn new(version: CgroupVersion, pus: u32) -> Self {
-        let integer = |path: String, value: &str| (path, Knob::Integer, format!("{value}\n"));
         Self {
             version,
             pus,
@@ -168,7 +167,6 @@ impl SimBuilder {
     /// start at the highest frequency, under the governor `performance`.
     #[must_use]
     pub fn cpufreq(mut self, policies: &[CpuSet], khz: &[u64]) -> Self {
-        let list = |pus: &CpuSet| pus.iter().map(|pu| pu.to_string()).collect::<Vec<_>>().join(" ");
         let words: Vec<String> = khz.iter().rev().map(u64::to_string).collect();
         let (least, most) = (khz.first().copied().unwrap_or(0), khz.last().copied().unwrap_or(0));
         for pus in policies {
@@ -346,6 +344,14 @@ impl SimBuilder {
         }
         tree
     }
+}
+
+fn integer(path: String, value: &str) -> (String, Knob, String) {
+    (path, Knob::Integer, format!("{value}\n"))
+}
+
+fn list(pus: &CpuSet) -> String {
+    pus.iter().map(|pu| pu.to_string()).collect::<Vec<_>>().join(" ")
 }
 
 /// The rules of a hierarchy with this ID and these controllers; the unified one has ID 0.

@@ -52,29 +52,30 @@ fn affinity_is_what_was_asked_within_the_cpuset() {
 
 #[test]
 fn what_was_asked_outlives_a_narrower_cpuset_since_linux_6_2() {
-    let check = |builder: SimBuilder, narrow: &str, back: &str| {
-        let sim = builder
-            .group("/a", set("0-7"), set("0"))
-            .task(SimTask::new(500, "vm").in_group("/a"))
-            .build();
-        let cpus = if sim.exists("/sys/fs/cgroup/cpuset") {
-            "/sys/fs/cgroup/cpuset/a/cpuset.cpus"
-        } else {
-            "/sys/fs/cgroup/a/cpuset.cpus"
-        };
-        sim.set_affinity(Tid(500), &set("2-5")).unwrap();
-        sim.write(cpus, b"4-7").unwrap();
-        assert_eq!(sim.affinity(Tid(500)).unwrap(), set(narrow));
-        // Nothing of the requested mask remains: the whole cpuset.
-        sim.write(cpus, b"6-7").unwrap();
-        assert_eq!(sim.affinity(Tid(500)).unwrap(), set("6-7"));
-        sim.write(cpus, b"0-7").unwrap();
-        assert_eq!(sim.affinity(Tid(500)).unwrap(), set(back));
-    };
     for version in [CgroupVersion::V1, CgroupVersion::V2] {
         check(SimHost::builder(version, 8), "4-5", "2-5");
         check(SimHost::builder(version, 8).forgets_masks(), "4-7", "0-7");
     }
+}
+
+fn check(builder: SimBuilder, narrow: &str, back: &str) {
+    let sim = builder
+        .group("/a", set("0-7"), set("0"))
+        .task(SimTask::new(500, "vm").in_group("/a"))
+        .build();
+    let cpus = if sim.exists("/sys/fs/cgroup/cpuset") {
+        "/sys/fs/cgroup/cpuset/a/cpuset.cpus"
+    } else {
+        "/sys/fs/cgroup/a/cpuset.cpus"
+    };
+    sim.set_affinity(Tid(500), &set("2-5")).unwrap();
+    sim.write(cpus, b"4-7").unwrap();
+    assert_eq!(sim.affinity(Tid(500)).unwrap(), set(narrow));
+    // Nothing of the requested mask remains: the whole cpuset.
+    sim.write(cpus, b"6-7").unwrap();
+    assert_eq!(sim.affinity(Tid(500)).unwrap(), set("6-7"));
+    sim.write(cpus, b"0-7").unwrap();
+    assert_eq!(sim.affinity(Tid(500)).unwrap(), set(back));
 }
 
 #[test]
@@ -209,9 +210,10 @@ fn pus_that_go_offline() {
 
 #[test]
 fn lists_as_the_kernel_reads_them() {
-    let check = |text: &str, expected: Result<&str, Errno>| {
+    fn check(text: &str, expected: Result<&str, Errno>) {
         assert_eq!(parse::list(text, 8), expected.map(set), "{text:?}");
-    };
+    }
+
     check("0-3,7\n", Ok("0-3,7"));
     check("0 1\t2", Ok("0-2"));
     check("0,,1,", Ok("0-1"));

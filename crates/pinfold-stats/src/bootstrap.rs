@@ -109,8 +109,10 @@ pub(super) fn ratio_interval_of(blocks: &[Block], draws: u32) -> Option<Interval
 /// from the number of times that each index was drawn: no draw needs sorting, and the order of
 /// blocks does not matter.
 fn draw_blocks(sorted: &[f64], draws: u32) -> Vec<f64> {
-    let middle = |[low, high]: &[usize; 2]| f64::midpoint(sorted[*low], sorted[*high]);
-    middles(sorted.len(), draws).iter().map(middle).collect()
+    middles(sorted.len(), draws)
+        .iter()
+        .map(|[low, high]: &[usize; 2]| f64::midpoint(sorted[*low], sorted[*high]))
+        .collect()
 }
 
 /// For each draw of a given number of indexes, the indexes of its two middle ranks.

@@ -101,13 +101,14 @@ mod tests {
 
     #[test]
     fn more_than_a_fifth_left_out_is_contended() {
-        let check = |kept: usize, disturbed: u64, contended: bool| {
-            let found = Capacity::new(&vec![1.0; kept], disturbed, LOWER).unwrap();
-            assert_eq!(found.is_contended(), contended, "{kept} kept, {disturbed} left out");
-        };
         check(80, 20, false);
         check(79, 21, true);
         check(1, 0, false);
+    }
+
+    fn check(kept: usize, disturbed: u64, contended: bool) {
+        let found = Capacity::new(&vec![1.0; kept], disturbed, LOWER).unwrap();
+        assert_eq!(found.is_contended(), contended, "{kept} kept, {disturbed} left out");
     }
 
     #[test]

@@ -115,10 +115,6 @@ pub enum Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = |side: &Side| match side {
-            Side::First => "the first",
-            Side::Second => "the second",
-        };
         match self {
             Outcome::Verdict(verdict) => verdict.fmt(f),
             Outcome::Contended(side, share) => {
@@ -128,12 +124,22 @@ impl fmt::Display for Outcome {
             Outcome::NoDirection => f.write_str("–"),
             Outcome::NoRatio(side) => write!(f, "no ratio: nothing above zero in {}", word(side)),
             Outcome::UnequalTime(first, second) => {
-                let seconds = |ns: &u64| *ns as f64 / 1e9;
                 write!(f, "no verdict: {:.3} s against {:.3} s", seconds(first), seconds(second))
             }
             Outcome::Lost(side) => write!(f, "no verdict: samples were lost in {}", word(side)),
         }
     }
+}
+
+fn word(side: &Side) -> &str {
+    match side {
+        Side::First => "the first",
+        Side::Second => "the second",
+    }
+}
+
+fn seconds(ns: &u64) -> f64 {
+    *ns as f64 / 1e9
 }
 
 /// One statistic of one figure, on both sides.
@@ -266,7 +272,6 @@ fn judge(mut drafts: Vec<Draft>, blocks: u32, unmatched: Vec<String>) -> Compari
 
 fn draft(key: &Key, aspect: Aspect, one: &Population, other: &Population) -> Draft {
     let both = Both::new(key, aspect, one, other);
-    let lacking = |values: &Values| values.iter().any(|value| value.is_none_or(|v| v <= 0.0));
     let missing = match (lacking(&both.raised.0), lacking(&both.raised.1)) {
         (true, _) => Some(Side::First),
         (false, true) => Some(Side::Second),
@@ -283,10 +288,6 @@ fn draft(key: &Key, aspect: Aspect, one: &Population, other: &Population) -> Dra
     let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
     let is_whole = missing.is_none();
     let is_tested = is_whole && both.trouble.is_none();
-    let middle = |values: &Values| {
-        let there: Vec<f64> = values.iter().flatten().copied().collect();
-        median(&there)
-    };
     Draft {
         row: Row {
             key: key.clone(),
@@ -307,13 +308,25 @@ fn draft(key: &Key, aspect: Aspect, one: &Population, other: &Population) -> Dra
     }
 }
 
+fn lacking(values: &Values) -> bool {
+    values.iter().any(|value| value.is_none_or(|v| v <= 0.0))
+}
+
+fn middle(values: &Values) -> Option<f64> {
+    let there: Vec<f64> = values.iter().flatten().copied().collect();
+    median(&there)
+}
+
 /// The labels that describe the machine, side by side; `–` where a side has none.
 fn describe_labels(one: &Population, other: &Population) -> BTreeMap<String, [String; 2]> {
+    fn text(side: &Population, name: &String) -> String {
+        match side.described.get(name) {
+            Some(texts) => texts.iter().cloned().collect::<Vec<_>>().join(" or "),
+            None => "–".to_owned(),
+        }
+    }
+
     let names: BTreeSet<&String> = one.described.keys().chain(other.described.keys()).collect();
-    let text = |side: &Population, name: &String| match side.described.get(name) {
-        Some(texts) => texts.iter().cloned().collect::<Vec<_>>().join(" or "),
-        None => "–".to_owned(),
-    };
     names.into_iter().map(|name| (name.clone(), [text(one, name), text(other, name)])).collect()
 }
 

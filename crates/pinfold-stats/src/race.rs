@@ -227,7 +227,6 @@ fn residual_squares(rows: &[Vec<f64>]) -> f64 {
 /// length.
 #[must_use]
 pub fn residuals(rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let of_rows: Vec<f64> = rows.iter().map(|row| mean(row)).collect();
     let all = mean(&of_rows);
     let columns = 0..rows.first().map_or(0, Vec::len);
@@ -240,6 +239,10 @@ pub fn residuals(rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
             row.iter().zip(&levels).map(|(own, level)| own - level - of_row + all).collect()
         })
         .collect()
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 #[cfg(test)]

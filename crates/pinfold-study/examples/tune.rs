@@ -17,8 +17,13 @@ impl tune::Starter for Simulated {
             vnodes.iter().flat_map(|vnode| vnode.vcpus()).map(|vcpu| vcpu.pus.len()).sum();
         let stall_ns = 10_000.0 * cpus as f64;
         let series = Series::new(Metric::SpinGap, 1_000_000_000, vec![stall_ns]);
-        let cell = |&load| CellResult::new(load, vec![series.clone()]);
-        Ok(StartResult { cells: request.load_states.iter().map(cell).collect() })
+        Ok(StartResult {
+            cells: request
+                .load_states
+                .iter()
+                .map(|&load| CellResult::new(load, vec![series.clone()]))
+                .collect(),
+        })
     }
 }
 

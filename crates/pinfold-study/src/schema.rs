@@ -74,9 +74,6 @@ mod tests {
 
     #[test]
     fn unknown_words_are_named() {
-        let check = |found: Result<(), SchemaError>, expected: &str| {
-            assert_eq!(found.unwrap_err().to_string(), expected);
-        };
         check(role_from_word("vcpu:x").map(drop), r#"role "vcpu:x" is unknown"#);
         check(role_from_word("driver").map(drop), r#"role "driver" is unknown"#);
         let tin = ORIGIN.replace("tcg-multi", "tin");
@@ -85,5 +82,9 @@ mod tests {
         let cause =
             std::error::Error::source(&read_origin(&tin).unwrap_err()).map(ToString::to_string);
         assert!(cause.is_some_and(|cause| cause.starts_with("unknown variant `tin`")));
+    }
+
+    fn check(found: Result<(), SchemaError>, expected: &str) {
+        assert_eq!(found.unwrap_err().to_string(), expected);
     }
 }

@@ -137,8 +137,10 @@ fn reduced_cpuinfo(text: &str) -> Option<String> {
 /// The lines of a node's `meminfo` that a topology contains.
 fn reduced_meminfo(text: &str) -> String {
     const KEPT: [&str; 4] = ["MemTotal:", "MemFree:", "Active(file):", "Inactive(file):"];
-    let is_kept = |line: &&str| KEPT.iter().any(|key| line.contains(&format!(" {key}")));
-    text.lines().filter(is_kept).map(|line| format!("{line}\n")).collect()
+    text.lines()
+        .filter(|line: &&str| KEPT.iter().any(|key| line.contains(&format!(" {key}"))))
+        .map(|line| format!("{line}\n"))
+        .collect()
 }
 
 /// Swap areas without their names, which may contain a UUID.

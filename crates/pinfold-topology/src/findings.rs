@@ -260,13 +260,16 @@ fn no_cpu_nodes(topology: &Topology) -> Option<Finding> {
 }
 
 fn no_memory_nodes(topology: &Topology, facts: &Facts) -> Option<Finding> {
-    let lacks = |node: &&pinfold_model::NumaNode| match &facts.nodes_with_memory {
-        Some(with) => !with.contains(&node.id),
-        // A foreign XML may leave out all sizes.
-        None => node.memory_bytes == 0 && topology.nodes.iter().any(|n| n.memory_bytes > 0),
-    };
-    let empty: Vec<String> =
-        topology.nodes.iter().filter(lacks).map(|node| node.id.to_string()).collect();
+    let empty: Vec<String> = topology
+        .nodes
+        .iter()
+        .filter(|node: &&pinfold_model::NumaNode| match &facts.nodes_with_memory {
+            Some(with) => !with.contains(&node.id),
+            // A foreign XML may leave out all sizes.
+            None => node.memory_bytes == 0 && topology.nodes.iter().any(|n| n.memory_bytes > 0),
+        })
+        .map(|node| node.id.to_string())
+        .collect();
     (!empty.is_empty()).then(|| {
         Finding::warning(
             format!("NUMA node {}", empty.join(",")),

@@ -44,7 +44,6 @@ pub(crate) fn of_archive(bytes: &[u8], packing: Packing) -> Result<SnapshotHost,
         Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(bytes)),
         Packing::Plain => Box::new(bytes),
     };
-    let fail = |error: std::io::Error| format!("cannot read the archive: {error}");
     let mut archive = tar::Archive::new(unpacked.take(MAX_ARCHIVE_BYTES));
     let mut tree = SnapshotHost::new();
     let mut gathered = GatheredCpuset::default();
@@ -82,6 +81,10 @@ pub(crate) fn of_archive(bytes: &[u8], packing: Packing) -> Result<SnapshotHost,
         tree.insert_file(&paths::captured_cpuset(), format!("{cpus}\n"));
     }
     Ok(tree)
+}
+
+fn fail(error: std::io::Error) -> String {
+    format!("cannot read the archive: {error}")
 }
 
 /// The path from `sys` or `proc` on, if Pinfold reads it. The archive's top-level folder comes

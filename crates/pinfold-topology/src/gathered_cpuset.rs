@@ -76,19 +76,6 @@ mod tests {
 
     #[test]
     fn the_own_group_is_found_in_each_kind_of_hierarchy() {
-        let check = |mount: &str, file: &str, expected: Option<&str>| {
-            let mut gathered = GatheredCpuset::default();
-            for (path, text) in [
-                ("m/proc/self/cpuset", "/jobs/7\n"),
-                ("m/proc/mounts", mount),
-                ("./m/dev/cpuset/cpus", "0-7\n"),
-                (file, "0-1,4\n"),
-            ] {
-                gathered.insert(GatheredCpuset::path_of(path).unwrap(), text.as_bytes());
-            }
-            let found = gathered.cpus().unwrap().map(|cpus| cpus.to_string());
-            assert_eq!(found.as_deref(), expected, "{mount}");
-        };
         let here = Some("0-1,4");
         check("none /dev/cpuset cpuset rw 0 0\n", "m/dev/cpuset/jobs/7/cpus", here);
         let v1 = "cgroup /cg cgroup rw,memory 0 0\ncgroup /cg/set cgroup rw,cpuset 0 0\n";
@@ -99,6 +86,20 @@ mod tests {
         assert_eq!(GatheredCpuset::path_of("m/../etc/cpus"), None);
         assert_eq!(GatheredCpuset::path_of("m/etc/shadow"), None);
         assert_eq!(GatheredCpuset::path_of("m/sys/devices/cpu_core/cpus"), None);
+    }
+
+    fn check(mount: &str, file: &str, expected: Option<&str>) {
+        let mut gathered = GatheredCpuset::default();
+        for (path, text) in [
+            ("m/proc/self/cpuset", "/jobs/7\n"),
+            ("m/proc/mounts", mount),
+            ("./m/dev/cpuset/cpus", "0-7\n"),
+            (file, "0-1,4\n"),
+        ] {
+            gathered.insert(GatheredCpuset::path_of(path).unwrap(), text.as_bytes());
+        }
+        let found = gathered.cpus().unwrap().map(|cpus| cpus.to_string());
+        assert_eq!(found.as_deref(), expected, "{mount}");
     }
 
     #[test]

@@ -181,7 +181,6 @@ fn os_index(object: &TopologyObject, what: &str) -> Result<u32, Refusal> {
 }
 
 fn set(raw: &RawSet) -> Result<CpuSet, Refusal> {
-    let too_large = || Refusal::OutOfRange("a set of PUs is infinite or too large".to_owned());
     if raw.weight().is_none() {
         return Err(too_large());
     }
@@ -194,6 +193,10 @@ fn set(raw: &RawSet) -> Result<CpuSet, Refusal> {
                 .ok_or_else(too_large)
         })
         .collect()
+}
+
+fn too_large() -> Refusal {
+    Refusal::OutOfRange("a set of PUs is infinite or too large".to_owned())
 }
 
 /// Size in bytes and number of ways, 0 if unknown; a fully associative cache has no ways.

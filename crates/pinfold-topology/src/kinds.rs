@@ -151,8 +151,12 @@ mod tests {
     use crate::hwloc::TreePu;
 
     fn tree(pus: u32) -> Tree {
-        let pu = |os| TreePu { os: PuId(os), core: None, l2: None, l3: None, package: None };
-        Tree { pus: (0..pus).map(pu).collect(), ..Tree::default() }
+        Tree {
+            pus: (0..pus)
+                .map(|os| TreePu { os: PuId(os), core: None, l2: None, l3: None, package: None })
+                .collect(),
+            ..Tree::default()
+        }
     }
 
     fn small(kinds: &BTreeMap<PuId, CoreKind>) -> String {
@@ -162,12 +166,6 @@ mod tests {
 
     #[test]
     fn frequencies_make_kinds_only_across_a_wide_gap() {
-        let check = |mhz: &[u64], expected: &str| {
-            let highest_khz = (0..).map(PuId).zip(mhz.iter().map(|mhz| mhz * 1000)).collect();
-            let facts = Facts { highest_khz, ..Facts::default() };
-            let tree = tree(u32::try_from(mhz.len()).unwrap());
-            assert_eq!(small(&of_pus(&tree, &facts)), expected, "{mhz:?}");
-        };
         // Strix Point: four cores and eight dense cores; Phoenix 2: two and four.
         check(&[5100, 5100, 5100, 5100, 3300, 3300, 3300, 3300], "4-7");
         check(&[4900, 4900, 3500, 3500, 3500, 3500], "2-5");
@@ -179,10 +177,16 @@ mod tests {
         check(&[3000, 3000], "");
     }
 
+    fn check(mhz: &[u64], expected: &str) {
+        let highest_khz = (0..).map(PuId).zip(mhz.iter().map(|mhz| mhz * 1000)).collect();
+        let facts = Facts { highest_khz, ..Facts::default() };
+        let tree = tree(u32::try_from(mhz.len()).unwrap());
+        assert_eq!(small(&of_pus(&tree, &facts)), expected, "{mhz:?}");
+    }
+
     #[test]
     fn shapes_make_kinds_unless_frequencies_contradict() {
-        // CORE:L2 of each CPU.
-        let check = |shape: &str, mhz: &[u64], expected: &str| {
+        fn check(shape: &str, mhz: &[u64], expected: &str) {
             let pus = (0..).zip(shape.split(' ')).map(|(os, place)| {
                 let (core, l2) = place.split_once(':').unwrap();
                 let [core, l2] = [core, l2].map(|text| Some(text.parse().unwrap()));
@@ -192,7 +196,9 @@ mod tests {
             let highest_khz = (0..).map(PuId).zip(mhz.iter().map(|mhz| mhz * 1000)).collect();
             let facts = Facts { highest_khz, ..Facts::default() };
             assert_eq!(small(&of_pus(&tree, &facts)), expected, "{shape} {mhz:?}");
-        };
+        }
+
+        // CORE:L2 of each CPU.
         let hybrid = "0:0 0:0 1:1 1:1 2:2 3:2 4:2 5:2";
         check(hybrid, &[], "4-7");
         check(hybrid, &[4900, 4900, 4900, 4900, 3800, 3800, 3800, 3800], "4-7");
@@ -207,7 +213,7 @@ mod tests {
 
     #[test]
     fn core_types_by_their_words() {
-        let check = |words: [&str; 2], expected: &str| {
+        fn check(words: [&str; 2], expected: &str) {
             let kind = |word: &str, pus: &str| TreeKind {
                 core_type: Some(word.to_owned()),
                 pus: CpuSet::parse_list(pus).unwrap(),
@@ -216,7 +222,8 @@ mod tests {
             let tree =
                 Tree { kinds: vec![kind(words[0], "0-1"), kind(words[1], "2-3")], ..tree(4) };
             assert_eq!(small(&of_pus(&tree, &Facts::default())), expected, "{words:?}");
-        };
+        }
+
         check(["IntelCore", "IntelAtom"], "2-3");
         check(["AMDPerformance", "AMDEfficiency"], "2-3");
         check(["AMDDense", "AMDClassic"], "0-1");

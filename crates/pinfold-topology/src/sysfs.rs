@@ -48,8 +48,11 @@ pub(crate) fn tree(host: &dyn Host) -> Result<Tree, String> {
         return Err(format!("it has no {}/cpu0", paths::cpu_dir()));
     }
     let listed = set(host, &paths::cpu_online(), CpuSet::parse_list);
-    let has_topology = |pu: &PuId| host.list(&paths::cpu_file(*pu, "topology")).is_ok();
-    let online = listed.unwrap_or_else(|| all.iter().filter(has_topology).collect());
+    let online = listed.unwrap_or_else(|| {
+        all.iter()
+            .filter(|pu: &PuId| host.list(&paths::cpu_file(*pu, "topology")).is_ok())
+            .collect()
+    });
     let nodes = nodes(host, &online);
     let around = online.iter().map(|pu| Around::read(host, pu, &online, &nodes)).collect();
     let tree = assemble(around, nodes, all.union(&online));

@@ -140,8 +140,11 @@ fn core_table(cores: &Numbering, packages: &[(PackageId, CoreKind)]) -> Vec<Core
 
 /// The caches that several cores share, from pairs of cache and core.
 fn shared(caches: &Numbering, cores: &BTreeSet<(u32, u32)>) -> Vec<CpuSet> {
-    let several = |cache: u32| cores.range((cache, 0)..=(cache, u32::MAX)).nth(1).is_some();
-    caches.ids().filter(|(id, _)| several(*id)).map(|(_, pus)| pus.clone()).collect()
+    caches
+        .ids()
+        .filter(|(id, _)| cores.range((*id, 0)..=(*id, u32::MAX)).nth(1).is_some())
+        .map(|(_, pus)| pus.clone())
+        .collect()
 }
 
 fn l3_table(l3: &Numbering, sizes: &BTreeMap<Key, (u64, u32)>) -> Vec<L3Domain> {

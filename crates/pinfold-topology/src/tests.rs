@@ -146,26 +146,28 @@ fn oracle_input(file: &str, directory: &tempfile::TempDir) -> String {
 
 #[test]
 fn the_orders_that_the_sources_publish() {
-    let check = |file: &str, first: &[u32]| {
-        let order: Vec<u32> = fixture(file).pus.iter().map(|pu| pu.os.0).collect();
-        assert_eq!(&order[..first.len()], first, "{file}");
-    };
     check("i7-4790k.synthetic", &[0, 4, 1, 5, 2, 6, 3, 7]);
     check("r910.synthetic", &[0, 16, 4, 20, 8, 24, 12, 28, 1, 17]);
     check("e5-2670-dual.synthetic", &[0, 16, 1, 17, 2, 18]);
 }
 
+fn check(file: &str, first: &[u32]) {
+    let order: Vec<u32> = fixture(file).pus.iter().map(|pu| pu.os.0).collect();
+    assert_eq!(&order[..first.len()], first, "{file}");
+}
+
 #[test]
 fn core_kinds_of_each_source() {
-    use CoreKind::{Efficiency, LowPower, Performance, Uniform};
-    let check = |file: &str, expected: &[(CoreKind, &str)]| {
+    fn check(file: &str, expected: &[(CoreKind, &str)]) {
         let topology = fixture(file);
         for (kind, pus) in expected {
             let ours: CpuSet =
                 topology.pus.iter().filter(|pu| pu.kind == *kind).map(|pu| pu.os).collect();
             assert_eq!(ours.to_string(), *pus, "{file} {kind:?}");
         }
-    };
+    }
+
+    use CoreKind::{Efficiency, LowPower, Performance, Uniform};
     check("i5-12600k.capture", &[(Performance, "0-11"), (Efficiency, "12-15"), (Uniform, "")]);
     check("ultra-255h.capture", &[(Performance, "0-5"), (Efficiency, "6-13"), (LowPower, "14-15")]);
     check("arm-big-little.capture", &[(Performance, "4-7"), (Efficiency, "0-3")]);
@@ -211,11 +213,12 @@ fn what_hwloc_does_not_say() {
 
 #[test]
 fn sources_that_leave_levels_out() {
-    let check = |text: &str, packages: usize, cores: usize| {
+    fn check(text: &str, packages: usize, cores: usize) {
         let topology = synthetic(text);
         assert_eq!((topology.packages.len(), topology.cores.len()), (packages, cores), "{text}");
         assert_consistent(&topology);
-    };
+    }
+
     check("pu:4", 1, 4);
     check("node:4 core:4 pu:2", 4, 16);
     check("core:2 pu:2", 1, 2);

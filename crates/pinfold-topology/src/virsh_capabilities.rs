@@ -213,10 +213,6 @@ mod tests {
 
     #[test]
     fn a_fault_is_named_with_its_line() {
-        let check = |cpu_3: &str, expected: &str| {
-            let error = tree(&document(cpu_3)).expect_err(cpu_3);
-            assert_eq!(error, expected);
-        };
         check("<cpu socket_id='0'/>", "line 10: id=\"\" of <cpu> is not a number");
         check("<cpu id='2' socket_id='0'/>", "line 10: CPU 2 is listed twice");
         check(
@@ -229,5 +225,10 @@ mod tests {
         );
         let bare = tree("<capabilities><host/></capabilities>").expect_err("no cells");
         assert_eq!(bare, "its <host> has no <topology> with <cells>");
+    }
+
+    fn check(cpu_3: &str, expected: &str) {
+        let error = tree(&document(cpu_3)).expect_err(cpu_3);
+        assert_eq!(error, expected);
     }
 }

@@ -117,18 +117,6 @@ mod tests {
 
     #[test]
     fn a_command_line_names_the_machine_and_its_control_socket() {
-        let check = |line: &str, socket: Option<&str>, name: Option<&str>| {
-            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            let command = parse(&words);
-            assert_eq!(command.control_socket().as_deref(), socket, "{line}");
-            let machine = Running {
-                pid: Tid(1),
-                hypervisor: command.hypervisor(),
-                spec: command.spec(),
-                socket: None,
-            };
-            assert_eq!(machine.plain_name(), name, "{line}");
-        };
         let qemu = "qemu-system-x86_64 -smp 2";
         check(qemu, None, None);
         let socket = "-qmp unix:/run/a,,b.sock,server=on,wait=off";
@@ -139,5 +127,18 @@ mod tests {
             Some("x"),
         );
         check(&format!("{qemu} -qmp unix:q -name ../x"), Some("q"), None);
+    }
+
+    fn check(line: &str, socket: Option<&str>, name: Option<&str>) {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let command = parse(&words);
+        assert_eq!(command.control_socket().as_deref(), socket, "{line}");
+        let machine = Running {
+            pid: Tid(1),
+            hypervisor: command.hypervisor(),
+            spec: command.spec(),
+            socket: None,
+        };
+        assert_eq!(machine.plain_name(), name, "{line}");
     }
 }

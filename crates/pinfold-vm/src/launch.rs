@@ -203,9 +203,8 @@ pub fn start_stopped(
 
 /// The error for a program that could not be started.
 fn not_spawned(error: HostError, texts: &'static Texts) -> VmError {
-    let is_missing = |source: &io::Error| source.kind() == io::ErrorKind::NotFound;
     let message = error.to_string();
-    if matches!(&error, HostError::Process { source, .. } if is_missing(source))
+    if matches!(&error, HostError::Process { source, .. } if (source.kind() == io::ErrorKind::NotFound))
         && let HostError::Process { source, .. } = error
     {
         return VmError::NoProgram { texts, message, source };

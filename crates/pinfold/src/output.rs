@@ -51,9 +51,8 @@ pub fn answer(tone: Tone, text: &str) {
 /// Colours are used on terminals that support them, unless `NO_COLOR` is set
 /// (<https://no-color.org>).
 fn is_coloured(is_terminal: bool) -> bool {
-    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    is_terminal && !is_set("NO_COLOR") && !is_dumb
+    is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && !is_dumb
 }
 
 /// Prints help to standard output, and errors in a command line to standard error.

@@ -145,7 +145,6 @@ mod tests {
 
     #[test]
     fn sentences_fold_between_words_and_pictures_stay() {
-        let check = |text: &str, expected: &str| assert_eq!(folded(text, 12), expected, "{text:?}");
         check("as long as 12\nshort", "as long as\n  12\nshort");
         check("twelve chars", "twelve chars");
         check("  indented words fold", "  indented\n    words\n    fold");
@@ -153,6 +152,10 @@ mod tests {
         check("──────────────────", "──────────────────");
         check("├─ a b c d e f", "├─ a b c d e\n│    f");
         check("", "");
+    }
+
+    fn check(text: &str, expected: &str) {
+        assert_eq!(folded(text, 12), expected, "{text:?}")
     }
 
     #[test]

@@ -208,8 +208,11 @@ impl Cluster {
     fn wait(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let end = SystemClock.now_ns() + MINUTE_NS;
         while !is_so(self) {
-            let log = || files::read_text(&self.path("log/ctld.log")).unwrap_or_default();
-            assert!(SystemClock.now_ns() < end, "no {what} in a minute: {}", log());
+            assert!(
+                SystemClock.now_ns() < end,
+                "no {what} in a minute: {}",
+                files::read_text(&self.path("log/ctld.log")).unwrap_or_default()
+            );
             SystemClock.sleep_ns(100_000_000);
         }
     }
@@ -572,8 +575,11 @@ fn a_node_dies_and_the_collector_too(cluster: &mut Cluster) {
     let child = cluster.study(&[&words[..], &more].concat());
     let mut child = child.stdout(Stdio::Null).stderr(Stdio::Null).start().expect("it starts");
     // A task that runs by the queue may not have begun: Slurm starts that anew, unasked.
-    let sleeps = |pid: &Tid| status_of(*pid, "Name:") == "sleep";
-    cluster.wait("trial on n2", |c| c.processes("SLURMD_NODENAME=n2").iter().any(sleeps));
+    cluster.wait("trial on n2", |c| {
+        c.processes("SLURMD_NODENAME=n2")
+            .iter()
+            .any(|pid: &Tid| status_of(*pid, "Name:") == "sleep")
+    });
     child.kill().expect("killed");
     let daemon = cluster.daemons.remove("slurmd-n2");
     drop(daemon);

@@ -64,8 +64,9 @@ pub(super) fn finish(past: &UndoContext<'_>, path: &str) -> Result<Reverted, Hos
         return Ok(Reverted::Restored);
     }
     let parent = cpusets.parent(group);
-    let ours = |path: &str, value: &[u8]| is_ours(past, cpusets, path, value);
-    let why = match obstacle(past.host, cpusets, parent, &ours)? {
+    let why = match obstacle(past.host, cpusets, parent, &|path: &str, value: &[u8]| {
+        is_ours(past, cpusets, path, value)
+    })? {
         Some(why) => why,
         // An older kernel would overwrite the masks of all tasks below.
         None if !past.masks_survive => "creating the group again would lose masks".to_owned(),

@@ -327,8 +327,11 @@ fn disable(
     if has_cpuset(original) || !has_cpuset(now) {
         return Ok(Reverted::Nothing);
     }
-    let ours = |path: &str, value: &[u8]| cpuset_reset::is_ours(past, cpusets, path, value);
-    if let Some(why) = cpuset_reset::obstacle(past.host, cpusets, group, &ours)? {
+    if let Some(why) =
+        cpuset_reset::obstacle(past.host, cpusets, group, &|path: &str, value: &[u8]| {
+            cpuset_reset::is_ours(past, cpusets, path, value)
+        })?
+    {
         let text = format!("{path} keeps the cpuset controller, because {why}");
         return Ok(Reverted::Changed(Finding::warning("cgroup cpuset", text)));
     }

@@ -127,16 +127,19 @@ mod tests {
 
     #[test]
     fn each_reason_has_its_way_out() {
-        let hint =
-            |shown: &str| fault("/g/cpuset.cpus.partition", shown.as_bytes()).map(|f| f.hint);
         assert_eq!(hint("member\n"), None);
         assert_eq!(hint("isolated\n"), None);
-        let check = |shown: &str, part: &str| {
-            assert!(hint(shown).flatten().is_some_and(|hint| hint.contains(part)), "{shown}");
-        };
         check("isolated invalid (Parent is not a partition root)\n", "6.7");
         check("root invalid (Cpu list in cpuset.cpus not exclusive)\n", "--avoid");
         check("isolated invalid (No cpu available due to hotplug)\n", "offline");
         check("isolated invalid\n", "cpuset.cpus.effective");
+    }
+
+    fn hint(shown: &str) -> Option<Option<String>> {
+        fault("/g/cpuset.cpus.partition", shown.as_bytes()).map(|f| f.hint)
+    }
+
+    fn check(shown: &str, part: &str) {
+        assert!(hint(shown).flatten().is_some_and(|hint| hint.contains(part)), "{shown}");
     }
 }

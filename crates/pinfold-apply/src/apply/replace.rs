@@ -277,9 +277,9 @@ impl Needs<'_> {
             (Undo::MoveTasks { .. }, Change::MoveTasks { group, file, tasks }) => {
                 let is_of_own = |own: &Vec<TaskId>| tasks.iter().all(|task| own.contains(task));
                 // Threads that were moved out of a partition are in the group above it.
-                let is_above = || self.unneeded.iter().any(|gone| parent_of(gone) == group);
                 self.unneeded.contains(group.as_str())
-                    || (file == cpusets::THREADS_FILE && is_above())
+                    || (file == cpusets::THREADS_FILE
+                        && self.unneeded.iter().any(|gone| parent_of(gone) == group))
                     || self.own.is_some_and(|own| !is_of_own(own))
             }
             (Undo::WriteFile { path, .. }, _) => {

@@ -278,10 +278,6 @@ fn a_setting_reads_back_as_it_was_written() {
         let setting = setting(keeper, lifetime);
         let value = "1".to_owned();
         let change = Change::WriteSetting { setting: setting.clone(), value, tasks: vec![task] };
-        let file = |path: &str, content: Option<&[u8]>| KeptFile {
-            path: path.to_owned(),
-            content: content.map(<[u8]>::to_vec),
-        };
         let files = vec![file("/run/a", Some(b"[Slice]\n\xff")), file("/run/b", None)];
         let masks = vec![(task, mask.clone())];
         let undo = Undo::WriteSetting { setting, original, masks, files };
@@ -296,6 +292,10 @@ fn a_setting_reads_back_as_it_was_written() {
         let read: Entry = serde_json::from_str(&line).unwrap();
         assert_eq!(read, entry, "{line}");
     }
+}
+
+fn file(path: &str, content: Option<&[u8]>) -> KeptFile {
+    KeptFile { path: path.to_owned(), content: content.map(<[u8]>::to_vec) }
 }
 
 #[test]
@@ -659,7 +659,6 @@ fn a_mark_is_void_once_its_journal_has_ended_or_its_process_and_journal_are_gone
             let ((_a, state_a), (_b, state_b)) = (folder(), folder());
             let of = |state| Journals::over(Arc::new(state), &clock).with_marks_in(&marks);
             let (first, second) = (of(state_a), of(state_b));
-            let names = || pinfold_host::files::list(&marks).unwrap();
             let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
             let mut journal = first.begin(&host, &new).unwrap();
             if has_journal {
@@ -687,7 +686,11 @@ fn a_mark_is_void_once_its_journal_has_ended_or_its_process_and_journal_are_gone
                 let new = NewJournal { target, ..new };
                 drop(second.begin(&host, &new).unwrap());
             }
-            assert_eq!(names(), Vec::<String>::new(), "{has_journal} {is_swept}");
+            assert_eq!(
+                pinfold_host::files::list(&marks).unwrap(),
+                Vec::<String>::new(),
+                "{has_journal} {is_swept}"
+            );
         }
     }
 }

@@ -78,9 +78,11 @@ fn own_group(
         }
         return Ok(kept);
     }
-    let others = |tid: &pinfold_model::Tid| !builder.vm_tids.contains(tid);
-    let shared =
-        current == cpusets.root() || cpusets.members(builder.state, &current)?.iter().any(others);
+    let shared = current == cpusets.root()
+        || cpusets
+            .members(builder.state, &current)?
+            .iter()
+            .any(|tid: &pinfold_model::Tid| !builder.vm_tids.contains(tid));
     if !shared {
         return Ok(kept);
     }
@@ -154,14 +156,16 @@ fn report_undo(
         return Ok(());
     }
     // When the steps are planned again, Pinfold's own values are found.
-    let ours = |_: &str, value: &[u8]| {
-        Ok(value.trim_ascii() == builder.plan.housekeeping.to_string().as_bytes())
-    };
-    let why = match actuators::obstacle(builder.state, cpusets, parent, &ours)? {
-        Some(why) => why,
-        None if release < cpusets::MASKS_SURVIVE => "its tasks would lose their masks".to_owned(),
-        None => return Ok(()),
-    };
+    let why =
+        match actuators::obstacle(builder.state, cpusets, parent, &|_: &str, value: &[u8]| {
+            Ok(value.trim_ascii() == builder.plan.housekeeping.to_string().as_bytes())
+        })? {
+            Some(why) => why,
+            None if release < cpusets::MASKS_SURVIVE => {
+                "its tasks would lose their masks".to_owned()
+            }
+            None => return Ok(()),
+        };
     let text = format!(
         "this kernel will not accept an empty list for {group} again while it has tasks, and \
          {why}: undo will list all CPUs there instead, which has the same effect"

@@ -73,7 +73,6 @@ pub(super) fn sort(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
 
 /// The hierarchy and the machine's group, in which the partition is made.
 fn place<'a>(builder: &mut StepBuilder<'a>) -> Result<Option<(&'a Cpusets, String)>, ApplyError> {
-    let finding = |text: String, hint: &str| Finding::warning(SUBJECT, text).with_hint(hint);
     if builder.plan.exclusive.is_empty() {
         let text = "the plan excludes other tasks from no CPU".to_owned();
         let hint = "use a strategy that isolates, with --isolate host";
@@ -125,6 +124,10 @@ fn place<'a>(builder: &mut StepBuilder<'a>) -> Result<Option<(&'a Cpusets, Strin
     Ok(group.map(|group| (cpusets, group)))
 }
 
+fn finding(text: String, hint: &str) -> Finding {
+    Finding::warning(SUBJECT, text).with_hint(hint)
+}
+
 /// The machine's threads that run only on its exclusive CPUs.
 fn members(builder: &mut StepBuilder<'_>, kind: &str) -> Result<Vec<TaskId>, ApplyError> {
     let mut inside = Vec::new();
@@ -154,9 +157,11 @@ fn members(builder: &mut StepBuilder<'_>, kind: &str) -> Result<Vec<TaskId>, App
 
 fn has_remote(builder: &StepBuilder<'_>, cpusets: &Cpusets) -> Result<bool, ApplyError> {
     // Distributions backport it to older kernels.
-    let shown = |group: &String| builder.state.exists(&paths::cpuset_cpus_exclusive(group));
     Ok(builder.state.release()? >= REMOTE
-        || cpusets.children(builder.state, cpusets.root())?.iter().any(shown))
+        || cpusets
+            .children(builder.state, cpusets.root())?
+            .iter()
+            .any(|group: &String| builder.state.exists(&paths::cpuset_cpus_exclusive(group))))
 }
 
 /// Makes the threaded group with its CPUs, and enables the controller for it.

@@ -236,9 +236,11 @@ impl<'a> StepBuilder<'a> {
     ) -> Result<(), ApplyError> {
         self.needs(path);
         let undo = Undo::RemoveGroup { path: path.to_owned() };
-        let is_planned =
-            |step: &Step| matches!(&step.change, Change::MakeGroup { path: at } if at == path);
-        if !self.state.exists(path) && !self.planned.steps.iter().any(is_planned) {
+        if !self.state.exists(path)
+            && !self.planned.steps.iter().any(
+                |step: &Step| matches!(&step.change, Change::MakeGroup { path: at } if at == path),
+            )
+        {
             self.step(Change::MakeGroup { path: path.to_owned() }, undo.clone(), reason);
         }
         let Some(cpus) = cpus else { return Ok(()) };

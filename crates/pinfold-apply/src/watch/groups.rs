@@ -78,7 +78,6 @@ impl Groups {
         let old = std::mem::replace(self, Self::from_host(host, pid)?);
         let mut events = Vec::new();
         if old.group != self.group {
-            let name = |group: &Option<String>| group.clone().unwrap_or_else(|| "none".to_owned());
             events.push(WatchEvent::Groups {
                 what: "the group of the machine".to_owned(),
                 before: name(&old.group),
@@ -101,6 +100,10 @@ impl Groups {
         }
         Ok(events)
     }
+}
+
+fn name(group: &Option<String>) -> String {
+    group.clone().unwrap_or_else(|| "none".to_owned())
 }
 
 /// The files of a group through which programs limit its CPUs.

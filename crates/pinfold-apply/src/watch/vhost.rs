@@ -61,7 +61,7 @@ impl VhostWorkers {
 /// Number of vhost devices that a process holds open; `None` if that is not readable.
 fn devices(host: &dyn Host, pid: Tid) -> Option<usize> {
     let names = host.list(&paths::process_file(pid, "fd")).ok()?;
-    let path = |name: &String| paths::process_file(pid, &format!("fd/{name}"));
-    let links = names.iter().map(|name| host.link(&path(name)));
+    let links =
+        names.iter().map(|name| host.link(&paths::process_file(pid, &format!("fd/{name}"))));
     Some(links.filter(|link| link.as_ref().is_ok_and(|to| to.starts_with(VHOST))).count())
 }

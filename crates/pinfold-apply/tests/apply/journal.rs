@@ -18,9 +18,6 @@ fn new(case: &Case) -> NewJournal<'_> {
 fn a_second_pinfold_on_the_same_machine_is_refused() {
     let (case, bench) = (v1(), Bench::new());
     let mut first = bench.begin(&case);
-    let check = |error: JournalError, hint: &str| {
-        assert!(error.hint().unwrap().contains(hint), "{error}: {:?}", error.hint());
-    };
     check(
         bench.journals().begin(&case.host, &new(&case)).map(|_| ()).unwrap_err(),
         "stop that process",
@@ -40,6 +37,10 @@ fn a_second_pinfold_on_the_same_machine_is_refused() {
     bench.begin(&case);
 }
 
+fn check(error: JournalError, hint: &str) {
+    assert!(error.hint().unwrap().contains(hint), "{error}: {:?}", error.hint());
+}
+
 /// A later Pinfold in the place of the one that wrote the journal.
 fn killed_and_run_again(case: &Case) {
     assert!(case.host.edit_task(Tid(100), |task| *task = task.clone().started(9_999)));
@@ -47,10 +48,6 @@ fn killed_and_run_again(case: &Case) {
 
 #[test]
 fn left_behind_is_what_its_supervisor_or_a_restart_left_and_what_was_broken_off() {
-    let is_left = |case: &Case, bench: &Bench| {
-        let record = bench.journals().read(&id(case)).unwrap().unwrap();
-        record.is_left(&case.host).unwrap()
-    };
     for supervised in [false, true] {
         let (case, bench) = (v1(), Bench::new());
         let new = NewJournal { supervised, ..new(&case) };
@@ -66,6 +63,11 @@ fn left_behind_is_what_its_supervisor_or_a_restart_left_and_what_was_broken_off(
         assert!(bench.undo(&case).is_complete());
         assert!(!is_left(&case, &bench), "it has ended");
     }
+}
+
+fn is_left(case: &Case, bench: &Bench) -> bool {
+    let record = bench.journals().read(&id(case)).unwrap().unwrap();
+    record.is_left(&case.host).unwrap()
 }
 
 #[test]

@@ -21,8 +21,7 @@ fn what_libvirt_keeps_is_set_through_libvirt_alone() {
         assert_eq!(value(&case.host, "vcpupin 0", lifetime).as_deref(), Some("1"));
         assert_eq!(value(&case.host, "emulatorpin", lifetime).as_deref(), Some("0"));
     }
-    let behind_its_back = |change: &Change| matches!(change, Change::SetAffinity { task, .. } if [500, 501].contains(&task.tid.0));
-    assert!(!applied.steps.iter().any(|step| behind_its_back(&step.change)));
+    assert!(!applied.steps.iter().any(|step| matches!(&step.change, Change::SetAffinity { task, .. } if [500, 501].contains(&task.tid.0))));
     // A change behind libvirt's back is seen in the kernel and put right through libvirt.
     case.host.set_affinity(Tid(501), &set("0-1")).unwrap();
     let steps = plan_steps(&case.host, &case.plan, &case.target).unwrap().steps;
@@ -73,17 +72,6 @@ fn a_reboot_leaves_only_the_definition_to_undo() {
 /// A power cut leaves of an apply, or of its undo, what had been changed in the definition.
 #[test]
 fn a_reboot_at_any_point_leaves_nothing_in_the_definition() {
-    let recover = |case: &crate::common::Case, bench: &Bench, what: &str| {
-        case.host.set_file(&paths::boot_id(), "00000000-0000-0000-0000-000000000002\n");
-        let report = bench.undo(case);
-        assert!(report.is_complete() && report.changed.is_empty(), "{what}: {report:?}");
-        for key in ["vcpupin 0", "emulatorpin"] {
-            assert_eq!(value(&case.host, key, Lifetime::Lasting), None, "{what}");
-        }
-        for one in bench.journals().list().unwrap() {
-            assert!(one.record.unwrap().unwrap().was_ended_by_restart(), "{what}");
-        }
-    };
     let case = v1_libvirt();
     let steps = plan_steps(&case.host, &case.plan, &case.target).unwrap().steps.len();
     for index in 0..steps {
@@ -98,6 +86,18 @@ fn a_reboot_at_any_point_leaves_nothing_in_the_definition() {
             if at == index { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         recover(&case, &bench, &format!("undo, before step {index}"));
+    }
+}
+
+fn recover(case: &crate::common::Case, bench: &Bench, what: &str) {
+    case.host.set_file(&paths::boot_id(), "00000000-0000-0000-0000-000000000002\n");
+    let report = bench.undo(case);
+    assert!(report.is_complete() && report.changed.is_empty(), "{what}: {report:?}");
+    for key in ["vcpupin 0", "emulatorpin"] {
+        assert_eq!(value(&case.host, key, Lifetime::Lasting), None, "{what}");
+    }
+    for one in bench.journals().list().unwrap() {
+        assert!(one.record.unwrap().unwrap().was_ended_by_restart(), "{what}");
     }
 }
 
@@ -183,7 +183,6 @@ fn allowed(unit: &str) -> Setting {
 /// told there to have none.
 fn units_with_lists() -> crate::common::Case {
     let case = v2_systemd().with(IsolationScope::Host);
-    let file = |unit: &str| paths::cpuset_cpus(&format!("/sys/fs/cgroup/{unit}"));
     for unit in ["user.slice", "init.scope"] {
         case.host.keep_unit(allowed(unit), &file(unit), Some("0-6"));
         case.host.write(&file(unit), b"0-6").unwrap();
@@ -191,6 +190,10 @@ fn units_with_lists() -> crate::common::Case {
     case.host.set_setting(&allowed("system.slice"), Some("0-5")).unwrap();
     case.host.set_setting(&allowed("init.scope"), None).unwrap();
     case
+}
+
+fn file(unit: &str) -> String {
+    paths::cpuset_cpus(&format!("/sys/fs/cgroup/{unit}"))
 }
 
 #[test]

@@ -99,7 +99,6 @@ fn three_placements_leave_nothing_in_whatever_order_they_are_reverted() {
 /// As long as some are active, the last of them has what it asked for.
 #[test]
 fn what_the_last_one_set_stays_until_it_is_reverted() {
-    let wanted = |choice: usize| ["0", "2", "1"][choice];
     let merging = ["ksm=stop", "ksm=unmerge", "ksm=run"];
     for order in ORDERS {
         let (host, bench) = (host(), Bench::new());
@@ -113,7 +112,7 @@ fn what_the_last_one_set_stays_until_it_is_reverted() {
             let report = revert(&bench, &host, PLACED[place]);
             let is_last = active.last() == Some(&place);
             active.retain(|other| *other != place);
-            let expected = active.last().map_or("2", |last| wanted(*last));
+            let expected = active.last().map_or("2", |last| ["0", "2", "1"][*last]);
             let now = host.read_text(&paths::ksm_run()).unwrap();
             assert_eq!(now.trim(), expected, "{order:?}, {place} reverted: {report:?}");
             let reported = report.changed.iter().any(|one| one.text.contains("has set it since"));
@@ -153,10 +152,14 @@ fn a_value_of_another_program_between_two_placements_comes_back() {
 /// that the kernel does not take empty while the controller is in use comes back by name.
 #[test]
 fn two_isolated_placements_leave_no_task_confined_in_either_order() {
-    let confinement = |host: &SimHost| -> Vec<String> {
-        let is_of_it = |line: &&str| line.starts_with("task ") || line.contains("cpus.effective");
-        host.snapshot().lines().filter(is_of_it).map(str::to_owned).collect()
-    };
+    fn confinement(host: &SimHost) -> Vec<String> {
+        host.snapshot()
+            .lines()
+            .filter(|line: &&str| line.starts_with("task ") || line.contains("cpus.effective"))
+            .map(str::to_owned)
+            .collect()
+    }
+
     for order in [[0, 1], [1, 0]] {
         let (case, bench) = (crate::common::v2(), Bench::new());
         let host = &case.host;
@@ -243,9 +246,6 @@ fn a_machine_that_is_isolated_next_to_another_leaves_it_its_cpus() {
             let (next, journals) = (target(host, 720), bench.journals());
             let dry = plan_steps_beside(host, &second, &next, &journals).unwrap().steps;
             let applied = place(&bench, host, 720, &second);
-            let changes = |steps: &[Step]| -> Vec<String> {
-                steps.iter().map(|step| step.change.to_string()).collect()
-            };
             assert!(changes(&applied).starts_with(&changes(&dry)), "{release}");
             assert_eq!(mask(501), "2,6", "{release}");
             assert_eq!(mask(500), "0-1,4-5", "{release}");
@@ -258,4 +258,8 @@ fn a_machine_that_is_isolated_next_to_another_leaves_it_its_cpus() {
             assert_eq!(masks(), own, "{release} {order:?}");
         }
     }
+}
+
+fn changes(steps: &[Step]) -> Vec<String> {
+    steps.iter().map(|step| step.change.to_string()).collect()
 }

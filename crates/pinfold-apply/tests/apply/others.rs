@@ -8,20 +8,6 @@ use pinfold_sim::{SimHost, SimTask};
 
 #[test]
 fn what_another_program_changed_is_left_and_reported() {
-    let check = |case: &Case, change: &dyn Fn(&SimHost), part: &str, kept: &str| {
-        let bench = Bench::new();
-        let case = Case { host: case.host.clone(), ..case.clone() };
-        bench.apply(&case).unwrap();
-        change(&case.host);
-        let report = bench.undo(&case);
-        assert!(report.is_complete(), "{part}: {report:?}");
-        assert!(
-            report.changed.iter().any(|finding| finding.text.contains(part)),
-            "no {part} in {report:?}"
-        );
-        let after = case.host.snapshot();
-        assert!(after.contains(kept), "no {kept} in\n{after}");
-    };
     let case = v1().with(IsolationScope::Host);
     check(
         &case,
@@ -54,6 +40,21 @@ fn what_another_program_changed_is_left_and_reported() {
         "the mask of task 500 is 5",
         "task 500 (qemu-system-x86): groups /machine.slice/vm1.scope, mask 5",
     );
+}
+
+fn check(case: &Case, change: &dyn Fn(&SimHost), part: &str, kept: &str) {
+    let bench = Bench::new();
+    let case = Case { host: case.host.clone(), ..case.clone() };
+    bench.apply(&case).unwrap();
+    change(&case.host);
+    let report = bench.undo(&case);
+    assert!(report.is_complete(), "{part}: {report:?}");
+    assert!(
+        report.changed.iter().any(|finding| finding.text.contains(part)),
+        "no {part} in {report:?}"
+    );
+    let after = case.host.snapshot();
+    assert!(after.contains(kept), "no {kept} in\n{after}");
 }
 
 #[test]
@@ -113,7 +114,7 @@ fn loads_that_are_started_into_the_group_go_home_to_their_starter() {
 
 #[test]
 fn plans_that_no_host_must_take() {
-    let check = |edit: &dyn Fn(&mut Case), part: &str| {
+    fn check(edit: &dyn Fn(&mut Case), part: &str) {
         let mut case = v1().with(IsolationScope::Host);
         let before = case.host.snapshot();
         edit(&mut case);
@@ -124,7 +125,8 @@ fn plans_that_no_host_must_take() {
         assert!(error.hint().is_some(), "{error}");
         assert_same(&before, &case.host, part);
         assert!(!bench.has_journal(&case), "a refused plan is not in force");
-    };
+    }
+
     check(&|case| case.plan.housekeeping = set(""), "no CPU for its own tasks");
     check(&|case| case.plan.housekeeping = set("0-1"), "gives CPUs 1 to the host and");
     check(&|case| case.plan.vnodes[0].threads[0].pus = set(""), "gives vcpu(0) no CPU");
@@ -180,12 +182,18 @@ impl Host for Mounted<'_> {
 
 #[test]
 fn without_a_usable_controller_own_loads_are_kept_off_by_masks() {
-    let check = |mounts: &str, refusal: &Refusal| {
+    fn check(mounts: &str, refusal: &Refusal) {
         let case = v1().with(IsolationScope::Own);
         let host = Mounted(&case.host, mounts);
         let planned = plan_steps(&host, &case.plan, &case.target).unwrap();
-        let reported = |finding: &Finding| finding.text.starts_with(&refusal.to_string());
-        assert!(planned.findings.iter().any(reported), "{:?}", planned.findings);
+        assert!(
+            planned
+                .findings
+                .iter()
+                .any(|finding: &Finding| finding.text.starts_with(&refusal.to_string())),
+            "{:?}",
+            planned.findings
+        );
         for tid in [600, 601, 610] {
             let task = case.host.task(Tid(tid)).unwrap().id();
             let change = Change::SetAffinity { task, mask: set("0") };
@@ -196,7 +204,8 @@ fn without_a_usable_controller_own_loads_are_kept_off_by_masks() {
             Err(ApplyError::Refused(found)) => assert_eq!(found, *refusal),
             other => panic!("{other:?}"),
         }
-    };
+    }
+
     check("31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n", &Refusal::NoCpuset);
     let path = "/sys/fs/cgroup/cpuset".to_owned();
     check(
@@ -288,9 +297,6 @@ fn status_reports_planned_found_and_who_else_is_there() {
     bench.apply(&case).unwrap();
     let after = status(&case.host, &case.plan, &case.target).unwrap();
     assert!(after.is_as_planned(), "{after:?}");
-    let names = |list: &[pinfold_apply::Intruder]| -> Vec<String> {
-        list.iter().map(|task| task.name.clone()).collect()
-    };
     assert_eq!(names(&after.immovable), ["kthreadd", "ksoftirqd/1"]);
     assert_eq!(
         names(&after.movable),
@@ -303,6 +309,10 @@ fn status_reports_planned_found_and_who_else_is_there() {
     let wrong: Vec<_> =
         drifted.roles.iter().filter(|role| !role.ok).map(|role| role.found.clone()).collect();
     assert_eq!(wrong, [Some(set("0")), None]);
+}
+
+fn names(list: &[pinfold_apply::Intruder]) -> Vec<String> {
+    list.iter().map(|task| task.name.clone()).collect()
 }
 
 #[test]

@@ -7,9 +7,7 @@ use pinfold_apply::{
 };
 use pinfold_host::{Host, HostMut as _, paths};
 use pinfold_model::tunables::partition;
-use pinfold_model::{
-    CpuSet, IsolationScope, PuId, Role, Severity, TaskId, ThreadPlan, Tid, Tuning,
-};
+use pinfold_model::{CpuSet, IsolationScope, PuId, Role, Severity, TaskId, Tid, Tuning};
 use pinfold_sim::{CgroupVersion, SimBuilder, SimHost, SimTask};
 
 fn with_partition(case: &Case, scope: IsolationScope) -> Case {
@@ -151,7 +149,6 @@ fn a_kill_at_every_point_is_undone() {
 
 #[test]
 fn what_cannot_be_is_reported_with_a_hint() {
-    let builder = |builder: SimBuilder| builder.group("/rival.slice", set("2"), CpuSet::new());
     // A group beside it has one of the CPUs, and no other that it could be limited to.
     let mut rival = with_partition(&crate::common::v2_in_root(), IsolationScope::Host);
     let tids = [100, 300, 400, VM, 501, 502, 503, 600, 601, 610];
@@ -193,6 +190,10 @@ fn what_cannot_be_is_reported_with_a_hint() {
         );
         assert_same(&before, &case.host, what);
     }
+}
+
+fn builder(builder: SimBuilder) -> SimBuilder {
+    builder.group("/rival.slice", set("2"), CpuSet::new())
 }
 
 struct KnownRoles(Vec<(TaskId, Role)>);
@@ -262,9 +263,6 @@ fn hotplug() -> Case {
     case.plan.vnodes[0].threads[2].pus = set("0-1");
     case.plan.housekeeping = set("0-1,3-5,7");
     let builder = crate::common::v2_builder().hotplug();
-    let thread = |tid: u32, name: &str| {
-        SimTask::new(tid, name).thread_of(VM).in_group("/machine.slice/vm1.scope")
-    };
     let main = SimTask::new(VM, "qemu-system-x86").in_group("/machine.slice/vm1.scope");
     let none = CpuSet::new;
     case.host = builder
@@ -278,23 +276,28 @@ fn hotplug() -> Case {
     case
 }
 
+fn thread(tid: u32, name: &str) -> SimTask {
+    SimTask::new(tid, name).thread_of(VM).in_group("/machine.slice/vm1.scope")
+}
+
 #[test]
 fn smt_and_single_pus_go_offline_and_come_back() {
-    let check = |words: &[&str], online: &str| {
-        let mut case = hotplug();
-        case.host.set_file("/nothing", "");
-        case.host.edit_task(Tid(311), |task| task.asked = None);
-        case.plan.tuning = Tuning::from_words(words).unwrap();
-        let (bench, before) = (Bench::new(), case.host.snapshot());
-        let applied = bench.apply(&case).unwrap();
-        assert_eq!(read(&case.host, &paths::cpu_online()), online, "{applied:?}");
-        let report = bench.undo(&case);
-        assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
-        assert_same(&before, &case.host, online);
-    };
     check(&["smt=off"], "0-3");
     check(&["offline=5,7"], "0-4,6");
     check(&["smt=off", "offline=3"], "0-2");
+}
+
+fn check(words: &[&str], online: &str) {
+    let mut case = hotplug();
+    case.host.set_file("/nothing", "");
+    case.host.edit_task(Tid(311), |task| task.asked = None);
+    case.plan.tuning = Tuning::from_words(words).unwrap();
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    let applied = bench.apply(&case).unwrap();
+    assert_eq!(read(&case.host, &paths::cpu_online()), online, "{applied:?}");
+    let report = bench.undo(&case);
+    assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+    assert_same(&before, &case.host, online);
 }
 
 #[test]
@@ -457,8 +460,7 @@ fn a_group_that_the_machine_came_from_and_vanished_is_named_with_where_its_tasks
 #[test]
 fn a_thread_with_several_pus_is_reported_to_be_unbalanced() {
     let mut case = with_partition(&crate::common::v2(), IsolationScope::Host);
-    let two = |thread: &mut ThreadPlan| thread.pus = set("2,6");
-    two(&mut case.plan.vnodes[0].threads[0]);
+    case.plan.vnodes[0].threads[0].pus = set("2,6");
     let reported = |case: &Case| {
         let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
         planned.findings.iter().any(|one| one.text.contains("has no load balancing"))

@@ -27,22 +27,23 @@ fn runtime(host: &SimHost, group: &str) -> String {
 
 #[test]
 fn every_policy_is_set_and_comes_back() {
-    let check = |policy: Policy, pus: &str| {
-        let mut case = crate::common::v2();
-        case.plan.vnodes[0].threads[0].policy = Some(policy);
-        case.plan.vnodes[0].threads[0].pus = set(pus);
-        case.plan.exclusive = set("");
-        let (bench, before) = (Bench::new(), case.host.snapshot());
-        bench.apply(&case).unwrap();
-        assert_eq!(case.host.policy(Tid(501)).unwrap(), policy);
-        assert!(bench.undo(&case).is_complete());
-        assert_same(&before, &case.host, &policy.to_string());
-    };
     check(Policy::Other { nice: -5 }, "2,6");
     check(Policy::Batch { nice: 19 }, "2,6");
     check(Policy::Idle, "2,6");
     check(Policy::Fifo { priority: 99 }, "2,6");
     check(Policy::RoundRobin { priority: 1 }, "2,6");
+}
+
+fn check(policy: Policy, pus: &str) {
+    let mut case = crate::common::v2();
+    case.plan.vnodes[0].threads[0].policy = Some(policy);
+    case.plan.vnodes[0].threads[0].pus = set(pus);
+    case.plan.exclusive = set("");
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    bench.apply(&case).unwrap();
+    assert_eq!(case.host.policy(Tid(501)).unwrap(), policy);
+    assert!(bench.undo(&case).is_complete());
+    assert_same(&before, &case.host, &policy.to_string());
 }
 
 #[test]
@@ -105,10 +106,6 @@ fn a_throttle_that_is_off_is_reported_and_can_be_switched() {
         let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
         planned.findings.iter().any(|one| one.subject == "real-time throttle")
     };
-    let dangers = |case: &Case| {
-        let now = status(&case.host, &case.plan, &case.target).unwrap();
-        now.dangers.into_iter().map(|one| one.hint.unwrap()).collect::<Vec<_>>()
-    };
     assert!(!reported(&case) && dangers(&case).is_empty());
     case.host.write(&throttle, b"-1").unwrap();
     assert!(reported(&case));
@@ -131,6 +128,11 @@ fn a_throttle_that_is_off_is_reported_and_can_be_switched() {
     assert!(now.is_as_planned(), "it is no drift: {now:?}");
     assert!(bench.undo(&case).is_complete());
     assert_eq!(case.host.read_text(&throttle).unwrap(), "500000\n");
+}
+
+fn dangers(case: &Case) -> Vec<String> {
+    let now = status(&case.host, &case.plan, &case.target).unwrap();
+    now.dangers.into_iter().map(|one| one.hint.unwrap()).collect::<Vec<_>>()
 }
 
 fn with_deadline(pus: &str, place: usize) -> Case {
@@ -180,7 +182,7 @@ fn in_partition(kind: &str, others: &[(&str, &str)], pus: &str) -> Case {
 
 #[test]
 fn a_deadline_is_given_where_the_partition_is_the_domain() {
-    let check = |kind: &str, others: &[(&str, &str)], pus: &str, domain: Option<&str>| {
+    fn check(kind: &str, others: &[(&str, &str)], pus: &str, domain: Option<&str>) {
         let case = in_partition(kind, others, pus);
         let what = format!("{kind} {others:?} {pus}");
         let (bench, before) = (Bench::new(), case.host.snapshot());
@@ -201,7 +203,8 @@ fn a_deadline_is_given_where_the_partition_is_the_domain() {
         assert_eq!(moved.errno(), Some(16), "it keeps its whole domain");
         assert!(bench.undo(&case).is_complete(), "{what}");
         assert_same(&before, &case.host, &what);
-    };
+    }
+
     check("root", &[], "2,6", None);
     check("root", &[("3,7", "isolated")], "2,6", None);
     check("root", &[], "2", Some("2,6"));

@@ -23,7 +23,6 @@ struct Pair {
 
 impl Pair {
     fn label(&self) -> String {
-        let plan = |plan: &Plan| format!("{} isolate {}", plan.exclusive, plan.isolation);
         format!("{}: {} then {}", self.first.name, plan(&self.first.plan), plan(&self.plan))
     }
 
@@ -49,6 +48,10 @@ impl Pair {
         let replacement = Replacement { plan: &self.plan, text: SECOND, target: &self.target };
         replace(&self.first.host, replacement, &mut bench.reopen(&self.first), observer)
     }
+}
+
+fn plan(plan: &Plan) -> String {
+    format!("{} isolate {}", plan.exclusive, plan.isolation)
 }
 
 /// The plans that replace the one of a case, by the CPUs of the vCPU and those of the rest.
@@ -99,11 +102,12 @@ fn some_pairs() -> Vec<Pair> {
 
 /// Kernels before 7.0 do not take an empty list for a group with tasks, which then has all CPUs.
 fn same_effect(one: &str, other: &str) -> bool {
-    let with_all = |text: &str| {
-        let text = text.replace("cpuset.cpus: \"0-7\\n\"", "cpuset.cpus: \"\\n\"");
-        text.replace("exclusive.effective: \"0-7\\n\"", "exclusive.effective: \"\\n\"")
-    };
     with_all(one) == with_all(other)
+}
+
+fn with_all(text: &str) -> String {
+    let text = text.replace("cpuset.cpus: \"0-7\\n\"", "cpuset.cpus: \"\\n\"");
+    text.replace("exclusive.effective: \"0-7\\n\"", "exclusive.effective: \"\\n\"")
 }
 
 fn changed_lines(before: &str, host: &SimHost) -> String {
@@ -123,12 +127,11 @@ fn the_host_is_as_if_the_second_plan_alone_had_been_applied() {
         let record = bench.reopen(&pair.first).record().clone();
         let dry = difference(host, &pair.plan, &pair.target, &bench.journals(), &record).unwrap();
         let placed = pair.first.plan.exclusive.union(&pair.plan.exclusive);
-        let mut stays_pinned = |_: &Event<'_>| {
+        let replaced = pair.replace(&bench, &mut |_: &Event<'_>| {
             let mask = host.affinity(Tid(501)).unwrap();
             assert!(mask.is_subset(&placed), "{what}: the vCPU was released to {mask}");
             ControlFlow::Continue(())
-        };
-        let replaced = pair.replace(&bench, &mut stays_pinned);
+        });
         let applied = replaced.unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(applied.undone, dry.undone.len(), "{what}: the dry run is the same");
         assert!(same_effect(&alone, &host.snapshot()), "{what}: {}", changed_lines(&alone, host));

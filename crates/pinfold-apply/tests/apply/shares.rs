@@ -50,24 +50,25 @@ fn threads_get_their_shares_and_are_the_roots_again() {
 
 #[test]
 fn what_the_kernel_refuses_is_reported_with_its_own_words() {
-    let check = |shares: &[&str], classes: usize, part: &str| {
-        let mut case = case(shares, classes);
-        let (bench, before) = (Bench::new(), case.host.snapshot());
-        let applied = bench.apply(&case).unwrap();
-        let reported = applied.findings.iter().find(|one| one.text.contains(part));
-        assert!(reported.is_some_and(|one| one.hint.is_some()), "{part}: {:?}", applied.findings);
-        assert!(bench.undo(&case).is_complete());
-        assert_same(&before, &case.host, part);
-        case.plan.tuning.required = true;
-        let error = Bench::new().apply(&case).unwrap_err();
-        assert!(error.hint().is_some() || error.undone().is_some(), "{error}");
-        assert_same(&before, &case.host, part);
-    };
     check(&["L3:0=505"], 4, "non-consecutive");
     check(&["MB:0=5"], 4, "out of range");
     check(&["L3:7=f"], 4, "this host has no L3:7");
     check(&["L2:0=f"], 4, "this host has no L2:0");
     check(&["L3:0=f"], 1, "No space left");
+}
+
+fn check(shares: &[&str], classes: usize, part: &str) {
+    let mut case = case(shares, classes);
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    let applied = bench.apply(&case).unwrap();
+    let reported = applied.findings.iter().find(|one| one.text.contains(part));
+    assert!(reported.is_some_and(|one| one.hint.is_some()), "{part}: {:?}", applied.findings);
+    assert!(bench.undo(&case).is_complete());
+    assert_same(&before, &case.host, part);
+    case.plan.tuning.required = true;
+    let error = Bench::new().apply(&case).unwrap_err();
+    assert!(error.hint().is_some() || error.undone().is_some(), "{error}");
+    assert_same(&before, &case.host, part);
 }
 
 #[test]

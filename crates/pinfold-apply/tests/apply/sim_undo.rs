@@ -92,16 +92,19 @@ fn what_cannot_be_emptied_is_given_all_and_reported() {
     assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
     let asked = ["init.scope", "system.slice", "user.slice", "machine.slice"];
     assert_eq!(report.near.len(), 3, "{report:?}");
-    let line = |text: &str, part: &str| {
-        let without = |line: &&str| !line.contains("cpuset.cpus: ") && !line.contains("exclusive");
-        text.lines().filter(without).filter(|line| line.contains(part)).collect::<String>()
-    };
     let after = case.host.snapshot();
     for part in asked.iter().chain(&["task", "narrow", "only6", "machine"]) {
         assert_eq!(line(&before, part), line(&after, part), "the effect is the same");
     }
     assert!(after.contains("init.scope/cpuset.cpus: \"0-7\\n\""), "{after}");
     assert!(after.contains("narrow.slice/cpuset.cpus: \"0-3\\n\""), "{after}");
+}
+
+fn line(text: &str, part: &str) -> String {
+    text.lines()
+        .filter(|line: &&str| !line.contains("cpuset.cpus: ") && !line.contains("exclusive"))
+        .filter(|line| line.contains(part))
+        .collect::<String>()
 }
 
 /// The same while a CPU is offline: the groups have it when it comes back.

@@ -12,7 +12,6 @@ const PROCESS: u32 = 310;
 const THREAD: u32 = 311;
 
 fn steps() -> Vec<Step> {
-    let reason = || "a test".to_owned();
     let removed = |path: &str| Undo::RemoveGroup { path: path.to_owned() };
     let make = |path: &str| Step {
         change: Change::MakeGroup { path: path.to_owned() },
@@ -33,6 +32,10 @@ fn steps() -> Vec<Step> {
         steps.push(write(&core, paths::cpuset_cpus(&core), pu.as_bytes()));
     }
     steps
+}
+
+fn reason() -> String {
+    "a test".to_owned()
 }
 
 #[test]

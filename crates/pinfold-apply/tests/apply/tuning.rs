@@ -74,9 +74,6 @@ fn case_with(more: impl FnOnce(SimBuilder) -> SimBuilder) -> Case {
         .child_of(400)
         .with_pages(0, pages(100, 7))
         .with_pages(1, pages(200, 0));
-    let thread = |tid: u32, name: &str| {
-        SimTask::new(tid, name).thread_of(crate::common::VM).in_group("/machine.slice/vm1.scope")
-    };
     let none = CpuSet::new;
     let builder = more(knobs(crate::common::v2_builder()))
         .clears_populated()
@@ -112,6 +109,10 @@ fn case_with(more: impl FnOnce(SimBuilder) -> SimBuilder) -> Case {
         reason: "as the test says".to_owned(),
     });
     Case { name: "knobs", host, target, plan }
+}
+
+fn thread(tid: u32, name: &str) -> SimTask {
+    SimTask::new(tid, name).thread_of(crate::common::VM).in_group("/machine.slice/vm1.scope")
 }
 
 fn read(host: &SimHost, path: &str) -> String {
@@ -164,20 +165,21 @@ fn every_knob_is_set_and_comes_back_byte_for_byte() {
 /// of another node it does.
 #[test]
 fn memory_that_was_bound_at_the_start_gives_no_step() {
-    let of_memory = |started_on: Option<u32>, node: u32| {
-        let mut case = case();
-        case.target.started_on = started_on.map(NodeId);
-        case.plan.vnodes[0].memory.as_mut().unwrap().nodes = vec![NodeId(node)];
-        let steps = plan_steps(&case.host, &case.plan, &case.target).unwrap().steps;
-        steps
-            .iter()
-            .filter(|step| {
-                matches!(step.change, Change::MovePages { .. })
-                    || step.change.to_string().contains("cpuset.mems")
-            })
-            .count()
-    };
     assert_eq!((of_memory(None, 1), of_memory(Some(0), 1), of_memory(Some(1), 1)), (2, 2, 0));
+}
+
+fn of_memory(started_on: Option<u32>, node: u32) -> usize {
+    let mut case = case();
+    case.target.started_on = started_on.map(NodeId);
+    case.plan.vnodes[0].memory.as_mut().unwrap().nodes = vec![NodeId(node)];
+    let steps = plan_steps(&case.host, &case.plan, &case.target).unwrap().steps;
+    steps
+        .iter()
+        .filter(|step| {
+            matches!(step.change, Change::MovePages { .. })
+                || step.change.to_string().contains("cpuset.mems")
+        })
+        .count()
 }
 
 #[test]

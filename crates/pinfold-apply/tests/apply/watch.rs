@@ -144,7 +144,6 @@ fn a_vhost_thread_outside_the_process_is_found_by_its_device() {
     let mut scene = TestMachine::new(&case, &bench);
     assert_eq!(scene.look(Extent::Masks), []);
     assert_eq!(scene.reported.asked, 0, "no device, no question");
-    let open = |task: &mut SimTask| task.descriptors.push("/dev/vhost-net".to_owned());
     assert!(case.host.edit_task(Tid(500), open));
     assert_eq!(scene.look(Extent::Masks), [], "its worker is not there yet");
     assert_eq!(scene.reported.asked, 1);
@@ -165,6 +164,10 @@ fn a_vhost_thread_outside_the_process_is_found_by_its_device() {
         assert_eq!(scene.look(Extent::Masks), []);
     }
     assert_eq!(scene.reported.asked, 5);
+}
+
+fn open(task: &mut SimTask) {
+    task.descriptors.push("/dev/vhost-net".to_owned())
 }
 
 #[test]
@@ -198,20 +201,21 @@ fn drift_is_repaired_some_times_and_then_left() {
 
 #[test]
 fn who_may_have_moved_a_thread_is_reported() {
-    let clue_of = |case: &Case, mask: &str| {
-        let bench = Bench::new();
-        let mut scene = TestMachine::new(case, &bench);
-        case.host.set_affinity(Tid(501), &set(mask)).unwrap();
-        let events = scene.look(Extent::Masks);
-        let [WatchEvent::Repaired { clue, found, .. }] = &events[..] else { panic!("{events:?}") };
-        assert_eq!(*found, format!("CPUs {mask}"));
-        clue.clone()
-    };
     let (one, other) = (v1(), v2_systemd());
     assert_eq!(clue_of(&one, "0"), "no running program is known to do that");
     assert!(clue_of(&one, "0-1").contains("its cpuset allows exactly"), "a reset");
     let clue = clue_of(&other, "0");
     assert!(clue.contains("systemd keeps the group as "), "{clue}");
+}
+
+fn clue_of(case: &Case, mask: &str) -> String {
+    let bench = Bench::new();
+    let mut scene = TestMachine::new(case, &bench);
+    case.host.set_affinity(Tid(501), &set(mask)).unwrap();
+    let events = scene.look(Extent::Masks);
+    let [WatchEvent::Repaired { clue, found, .. }] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(*found, format!("CPUs {mask}"));
+    clue.clone()
 }
 
 #[test]
@@ -254,9 +258,7 @@ fn a_machine_that_was_moved_and_its_group_that_vanished_are_reported() {
         matches!(event, WatchEvent::Groups { before, after, .. }
             if before.ends_with("/vm1") && after.ends_with("/vm2"))
     };
-    let gone =
-        |event: &WatchEvent| matches!(event, WatchEvent::Groups { after, .. } if after == "gone");
-    assert!(events.iter().any(moved) && events.iter().any(gone), "{events:?}");
+    assert!(events.iter().any(moved) && events.iter().any(|event: &WatchEvent| matches!(event, WatchEvent::Groups { after, .. } if after == "gone")), "{events:?}");
     assert_eq!(scene.look(Extent::Groups), []);
 }
 

@@ -121,12 +121,15 @@ fn target(host: &SimHost) -> Target {
 
 /// The machine alone in the root group, on a host with more than the usual files.
 pub fn alone(name: &'static str, builder: SimBuilder) -> Case {
-    let thread = |tid: u32, name: &str| SimTask::new(tid, name).thread_of(VM);
     let builder = builder
         .task(SimTask::new(VM, "qemu-system-x86").child_of(400))
         .task(thread(501, "CPU 0/KVM"))
         .task(thread(502, "IO disk"));
     case(name, builder, ("2,6", "0,4"))
+}
+
+fn thread(tid: u32, name: &str) -> SimTask {
+    SimTask::new(tid, name).thread_of(VM)
 }
 
 fn case(name: &'static str, builder: SimBuilder, (vcpu, rest): (&str, &str)) -> Case {
@@ -169,7 +172,6 @@ pub fn plan(vcpu: &str, rest: &str) -> Plan {
 }
 
 fn v1_builder() -> SimBuilder {
-    let mems = || set("0");
     let builder = SimHost::builder(CgroupVersion::V1, 2)
         .group("/docker", set("0-1"), mems())
         .group("/docker/a", set("0-1"), mems())
@@ -190,6 +192,10 @@ fn v1_builder() -> SimBuilder {
     with_kernel_threads(builder, 2)
 }
 
+fn mems() -> CpuSet {
+    set("0")
+}
+
 /// Two CPUs, version 1: everything in the root, and two containers.
 pub fn v1() -> Case {
     let builder = with_loads(with_vm(v1_builder(), "/"), "/");
@@ -206,7 +212,6 @@ pub fn v1_forgetful() -> Case {
 
 /// Version 1 with the machine in a group of its own, as libvirt makes it, and a neighbour.
 pub fn v1_machine_group() -> Case {
-    let mems = || set("0");
     let builder = v1_builder()
         .group("/machine", set("0-1"), mems())
         .group("/machine/vm1", set("0-1"), mems())
@@ -438,14 +443,15 @@ pub fn break_at(
 
 /// What the two snapshots differ in, for the message.
 pub fn difference(before: &str, after: &str) -> String {
-    let lines = |a: &str, b: &str, sign: char| {
-        let b: Vec<String> = b.lines().map(str::to_owned).collect();
-        a.lines()
-            .filter(|line| !b.contains(&(*line).to_owned()))
-            .map(|line| format!("{sign} {line}\n"))
-            .collect::<String>()
-    };
     lines(before, after, '-') + &lines(after, before, '+')
+}
+
+fn lines(a: &str, b: &str, sign: char) -> String {
+    let b: Vec<String> = b.lines().map(str::to_owned).collect();
+    a.lines()
+        .filter(|line| !b.contains(&(*line).to_owned()))
+        .map(|line| format!("{sign} {line}\n"))
+        .collect::<String>()
 }
 
 #[track_caller]

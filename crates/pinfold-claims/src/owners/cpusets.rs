@@ -76,12 +76,12 @@ pub fn group_of(host: &dyn Host, process: Tid) -> Option<String> {
 
 /// True if a claim is that of a partition to which a group belongs.
 pub(crate) fn contains(claim: &Claim, group: &str) -> bool {
-    let is_of = |unit: &String| {
-        group
-            .strip_prefix(unit.as_str())
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    claim.owner.kind == &PARTITION && claim.source.unit.as_ref().is_some_and(is_of)
+    claim.owner.kind == &PARTITION
+        && claim.source.unit.as_ref().is_some_and(|unit: &String| {
+            group
+                .strip_prefix(unit.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
 }
 
 /// Reads the groups of a hierarchy.

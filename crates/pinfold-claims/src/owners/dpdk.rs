@@ -58,11 +58,10 @@ fn is_spdk(process: &Process) -> bool {
 }
 
 fn is_dpdk(process: &Process) -> bool {
-    let has_memory = |argument: &String| argument.contains("/dev/hugepages");
     process.program.starts_with("dpdk-")
         || DPDK.contains(&process.program.as_str())
         || SIGNS.iter().any(|option| process.has_option(option))
-        || process.arguments.iter().any(has_memory)
+        || process.arguments.iter().any(|argument: &String| argument.contains("/dev/hugepages"))
 }
 
 /// The CPUs that a command line names; `None` if the program has none.

@@ -52,8 +52,11 @@ pub fn parse(text: &str) -> Option<Banned> {
         found[place] = Some(Banned { line, text: format!("{name}={value}"), cpus });
     }
     let [list, mask] = found;
-    let is_set = |banned: &Banned| banned.cpus.as_ref().map_or(true, |cpus| !cpus.is_empty());
     list.filter(is_set).or(mask.filter(is_set))
+}
+
+fn is_set(banned: &Banned) -> bool {
+    banned.cpus.as_ref().map_or(true, |cpus| !cpus.is_empty())
 }
 
 /// Adds the banned CPUs.

@@ -135,9 +135,9 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
         let path = format!("{RUNNING}/{name}");
         let Some(file) = parsed(context, &path, claims) else { continue };
         // A file that a crash left. A captured host need not have the process.
-        let ended =
-            |pid: Tid| context.host.is_live() && !context.host.exists(&paths::process_stat(pid));
-        if file.pid.is_some_and(ended) {
+        if file.pid.is_some_and(|pid: Tid| {
+            context.host.is_live() && !context.host.exists(&paths::process_stat(pid))
+        }) {
             continue;
         }
         running.insert(file.name.clone());

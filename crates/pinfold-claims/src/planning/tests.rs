@@ -73,12 +73,6 @@ fn without_room_a_warning_names_both_machines() {
 #[test]
 fn cpus_on_which_vcpus_float_may_be_shared() {
     let topology = topology("core:8 pu:1");
-    let floating = |name: &str| {
-        let mut request = request(name, 4);
-        let pins = (0..4).flat_map(|vcpu| requests::pins(&format!("vcpu{vcpu}=1-4")).unwrap());
-        request.vnodes[0].pins = pins.collect();
-        request
-    };
     let mut claims = Claims::default();
     let first = claims.plan(Some("balanced"), &topology, &floating("a")).unwrap();
     claims.add_plan(&owner("a"), &first);
@@ -89,6 +83,13 @@ fn cpus_on_which_vcpus_float_may_be_shared() {
         assert!(!found, "{:?}", second.findings);
     }
     assert_eq!(vcpus(&second), vcpus(&first));
+}
+
+fn floating(name: &str) -> Request {
+    let mut request = request(name, 4);
+    let pins = (0..4).flat_map(|vcpu| requests::pins(&format!("vcpu{vcpu}=1-4")).unwrap());
+    request.vnodes[0].pins = pins.collect();
+    request
 }
 
 /// A host on which machines start one after the other, and what they use.

@@ -40,8 +40,10 @@ pub struct BadWord {
 /// # Errors
 /// [`BadWord`] if it is invalid.
 pub fn partition(word: &str) -> Result<(), BadWord> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
+    if !word.is_empty()
+        && !word.starts_with('-')
+        && word.chars().all(|c: char| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    {
         Ok(())
     } else {
         Err(BadWord {
@@ -58,13 +60,6 @@ pub fn partition(word: &str) -> Result<(), BadWord> {
 /// # Errors
 /// [`BadWord`] for another form.
 pub fn time(word: &str) -> Result<(), BadWord> {
-    let numbers = |text: &str, most: usize| {
-        let parts: Vec<&str> = text.split(':').collect();
-        parts.len() <= most
-            && parts.iter().all(|part| {
-                (1..=9).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
-            })
-    };
     let fine = match word.split_once('-') {
         Some((days, rest)) => numbers(days, 1) && numbers(rest, 3),
         None => numbers(word, 3),
@@ -80,6 +75,14 @@ pub fn time(word: &str) -> Result<(), BadWord> {
     }
 }
 
+fn numbers(text: &str, most: usize) -> bool {
+    let parts: Vec<&str> = text.split(':').collect();
+    parts.len() <= most
+        && parts.iter().all(|part| {
+            (1..=9).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
+        })
+}
+
 /// Parses `--nodes`: a number (of nodes at a time), or a list of names.
 ///
 /// # Errors
@@ -92,8 +95,10 @@ pub fn nodes(word: &str) -> Result<NodeSelection, BadWord> {
             Ok(_) | Err(_) => Err(wrong("is not a number of nodes")),
         };
     }
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,[]".contains(c);
-    if !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
+    if !word.is_empty()
+        && !word.starts_with('-')
+        && word.chars().all(|c: char| c.is_ascii_alphanumeric() || "-_.,[]".contains(c))
+    {
         Ok(NodeSelection::These(word.to_owned()))
     } else {
         Err(wrong("is neither a number nor a list such as n[1-4,7]"))
@@ -304,8 +309,8 @@ pub fn config(answer: &str) -> Result<Config, BadAnswer> {
     };
     let number = |name: &str| {
         let text = field(name)?;
-        let wrong = |_| bad("scontrol", text, format!("which is not a number for {name}"));
-        text.parse::<u32>().map_err(wrong)
+        text.parse::<u32>()
+            .map_err(|_| bad("scontrol", text, format!("which is not a number for {name}")))
     };
     Ok(Config {
         max_array: number("MaxArraySize")?,
@@ -356,7 +361,7 @@ pub const NODE_WORDS: [&str; 3] = ["--noheader", "--Node", "--format=%N|%T|%P"];
 /// # Errors
 /// [`BadAnswer`].
 pub fn node_lines(answer: &str) -> Result<Vec<NodeLine>, BadAnswer> {
-    let line = |line: &str| {
+    fn line(line: &str) -> Result<NodeLine, BadAnswer> {
         let fields: Vec<&str> = line.split('|').map(str::trim).collect();
         let [name, state, partition] = fields[..] else {
             return Err(bad("sinfo", line, format!("which has {} fields, not 3", fields.len())));
@@ -370,7 +375,8 @@ pub fn node_lines(answer: &str) -> Result<Vec<NodeLine>, BadAnswer> {
             partition: partition.trim_end_matches('*').to_owned(),
             is_default: partition.ends_with('*'),
         })
-    };
+    }
+
     answer.lines().filter(|line| !line.trim().is_empty()).map(line).collect()
 }
 
@@ -384,11 +390,14 @@ pub fn choose(
     partition: Option<&str>,
     these: Option<&[String]>,
 ) -> Result<(Vec<NodeLine>, Vec<String>), (String, String)> {
-    let is_meant = |line: &&NodeLine| match partition {
-        Some(name) => line.partition == name,
-        None => line.is_default,
-    };
-    let all: Vec<NodeLine> = lines.iter().filter(is_meant).cloned().collect();
+    let all: Vec<NodeLine> = lines
+        .iter()
+        .filter(|line: &&NodeLine| match partition {
+            Some(name) => line.partition == name,
+            None => line.is_default,
+        })
+        .cloned()
+        .collect();
     let mut partitions: Vec<&str> = lines.iter().map(|line| line.partition.as_str()).collect();
     partitions.sort_unstable();
     partitions.dedup();
@@ -497,8 +506,10 @@ fn waits(line: &str) -> bool {
 /// The last output line of a task, without the messages that Slurm prints for every task.
 #[must_use]
 pub fn last_words(said: &str) -> Option<&str> {
-    let is_own = |line: &&str| !line.is_empty() && !line.starts_with("slurmstepd");
-    let own = said.lines().map(str::trim).rfind(is_own);
+    let own = said
+        .lines()
+        .map(str::trim)
+        .rfind(|line: &&str| !line.is_empty() && !line.starts_with("slurmstepd"));
     own.or_else(|| said.lines().map(str::trim).rfind(|line| !line.is_empty()))
 }
 

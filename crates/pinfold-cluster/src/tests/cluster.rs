@@ -202,10 +202,6 @@ fn a_run_on_nodes_is_the_run_of_one_machine() {
     let mut local = World::new();
     let run = local.create(STUDY, false).unwrap();
     local.run(run).unwrap();
-    let places = |store: &Store, run: OpenRun| {
-        let trials = store.trials(run.id()).unwrap().into_iter();
-        trials.map(|(_, t)| (t.block, t.cell, t.start, t.twin, t.position)).collect::<BTreeSet<_>>()
-    };
     let world = &simulated.world;
     assert_eq!(places(&world.store, simulated.run), places(&local.store, run));
     // The parts of a block stay on one node each, and every trial has the name of its node.
@@ -219,6 +215,11 @@ fn a_run_on_nodes_is_the_run_of_one_machine() {
     }
     assert_eq!(nodes.len(), 16);
     assert!(nodes.values().all(|nodes| nodes.len() == 1), "{nodes:?}");
+}
+
+fn places(store: &Store, run: OpenRun) -> BTreeSet<(u32, usize, u32, bool, u32)> {
+    let trials = store.trials(run.id()).unwrap().into_iter();
+    trials.map(|(_, t)| (t.block, t.cell, t.start, t.twin, t.position)).collect::<BTreeSet<_>>()
 }
 
 #[test]

@@ -44,9 +44,6 @@ pub(super) fn text(attach: &Attach) -> String {
 
 /// True if a task could belong to both vnodes.
 pub(super) fn overlap(one: &PlatformVnode, other: &PlatformVnode) -> bool {
-    let inside = |inner: &str, outer: &str| {
-        inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
     match (&one.attach, &other.attach) {
         (Some(Attach::Group(one)), Some(Attach::Group(other))) => {
             inside(one, other) || inside(other, one)
@@ -54,4 +51,8 @@ pub(super) fn overlap(one: &PlatformVnode, other: &PlatformVnode) -> bool {
         (Some(Attach::Process(one)), Some(Attach::Process(other))) => one == other,
         (Some(_) | None, Some(_) | None) => false,
     }
+}
+
+fn inside(inner: &str, outer: &str) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

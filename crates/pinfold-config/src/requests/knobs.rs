@@ -70,8 +70,9 @@ fn irq_device(text: &str) -> Result<String, Fault> {
 
 fn keys() -> String {
     // With blanks between the values, so that the list can be wrapped.
-    let form =
-        |one: &&Tunable| format!("{}={}", one.title(), one.values.form().replace('|', " | "));
-    let all: Vec<String> = TUNABLES.iter().map(form).collect();
+    let all: Vec<String> = TUNABLES
+        .iter()
+        .map(|one: &&Tunable| format!("{}={}", one.title(), one.values.form().replace('|', " | ")))
+        .collect();
     format!("known are {}", all.join("; "))
 }

@@ -30,10 +30,10 @@ pub(crate) fn place(text: &str, at: usize) -> Option<(usize, usize)> {
 fn at_of(root: &Value, field: &RequestField) -> Option<usize> {
     match field {
         RequestField::Device(device) => {
-            let is_it =
-                |text: &str| super::device(text).is_ok_and(|found| found.to_string() == *device);
             let lists = vnodes(root).filter_map(|vnode| get(vnode, "devices"));
-            item(lists.chain(get(root, "interrupts")), is_it)
+            item(lists.chain(get(root, "interrupts")), |text: &str| {
+                super::device(text).is_ok_and(|found| found.to_string() == *device)
+            })
         }
         RequestField::Iothread(id) => {
             item(vnodes(root).filter_map(|vnode| get(vnode, "iothreads")), |text| text == id)

@@ -78,11 +78,14 @@ fn numbers(role: &str) -> Option<Result<(&'static str, u32, u32), String>> {
         return None;
     }
     let (first, last) = rest.split_once('-').unwrap_or((rest, rest));
-    let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number < MAX_VCPUS);
     Some(match (number(first), number(last)) {
         (Some(first), Some(last)) if first <= last => Ok((kind, first, last)),
         _ => Err(format!("{role:?} is not a role of a thread")),
     })
+}
+
+fn number(text: &str) -> Option<u32> {
+    text.parse::<u32>().ok().filter(|number| *number < MAX_VCPUS)
 }
 
 /// The name of a role without a number, as plans write it.

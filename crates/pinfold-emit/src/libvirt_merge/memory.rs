@@ -87,7 +87,6 @@ impl<'a, 'x> Merge<'a, 'x> {
 
     /// The page size of `<hugepages>`.
     fn pages(&mut self, node: Node<'a, 'x>, line: String) {
-        let is_page = |node: &Node<'_, '_>| node.has_tag_name("page");
         let gone: Vec<_> = node
             .children()
             .filter(|child| is_page(child) && super::source(*child) != line)
@@ -179,7 +178,6 @@ impl<'a, 'x> Merge<'a, 'x> {
 
     /// Replaces the content of `<numatune>`; `why` is written as a comment if there was a binding.
     fn bind(&mut self, node: Node<'a, 'x>, lines: &[String], why: Option<&str>) {
-        let ours = |node: &Node<'_, '_>| ["memory", "memnode"].contains(&node.tag_name().name());
         let old: Vec<Node<'a, 'x>> =
             node.children().filter(|child| child.is_element() && ours(child)).collect();
         if old.iter().map(|node| super::source(*node)).eq(lines.iter().map(String::as_str)) {
@@ -277,6 +275,14 @@ impl<'a, 'x> Merge<'a, 'x> {
         lines.extend(missing);
         self.bind(node, &lines, Some("each cell is bound to the node of its vCPUs"));
     }
+}
+
+fn is_page(node: &Node<'_, '_>) -> bool {
+    node.has_tag_name("page")
+}
+
+fn ours(node: &Node<'_, '_>) -> bool {
+    ["memory", "memnode"].contains(&node.tag_name().name())
 }
 
 /// True if the host lacks one of these nodes.

@@ -31,11 +31,6 @@ fn cpu_lines(layout: &Plan, topology: &Topology) -> Vec<String> {
 
 #[test]
 fn flags_follow_the_pins_and_the_vendor() {
-    let check = |strategy: &str, model: Option<&str>, expected: &[&str]| {
-        let topology = host_with(model);
-        let layout = plan(strategy, &topology, &auto()).unwrap();
-        assert_eq!(cpu_lines(&layout, &topology), expected, "{strategy} on {model:?}");
-    };
     const PASSTHROUGH: &str = "<cache mode='passthrough'/>";
     const TOPOEXT: &str = "<feature policy='require' name='topoext'/>";
     // The guest is the whole host: its L3 domains are dies, and the host's cache data are valid.
@@ -54,6 +49,12 @@ fn flags_follow_the_pins_and_the_vendor() {
     check("balanced", AMD, &["<topology sockets='1' cores='7' threads='2'/>", TOPOEXT]);
     // A guest without siblings on a host with siblings: its neighbours share no L2.
     check("low-latency", AMD, &["<topology sockets='1' cores='7' threads='1'/>"]);
+}
+
+fn check(strategy: &str, model: Option<&str>, expected: &[&str]) {
+    let topology = host_with(model);
+    let layout = plan(strategy, &topology, &auto()).unwrap();
+    assert_eq!(cpu_lines(&layout, &topology), expected, "{strategy} on {model:?}");
 }
 
 #[test]
@@ -100,13 +101,14 @@ fn a_hand_made_half_of_each_cache_is_dies_but_not_the_hosts() {
 
 #[test]
 fn qemus_own_model_gets_what_it_lacks() {
-    let check = |strategy: &str, model: Option<&str>, own: &str, expected: &str| {
+    fn check(strategy: &str, model: Option<&str>, own: &str, expected: &str) {
         let topology = host_with(model);
         let layout = plan(strategy, &topology, &auto()).unwrap();
         let argv = words(&["qemu-system-x86_64", "-cpu", own, "-smp", "2"]);
         let script = emit::qemu(&layout, &topology, &parse(&argv)).unwrap();
         assert!(script.contains(expected), "{expected} is not in\n{script}");
-    };
+    }
+
     let all = "-cpu host,topoext=on,host-cache-info=on \\\n    -smp 16,sockets=1,dies=2,cores=4,threads=2";
     check("max-performance", AMD, "host", all);
     check("max-performance", INTEL, "host", "-cpu host,host-cache-info=on \\\n");
@@ -128,8 +130,6 @@ fn qemus_own_model_gets_what_it_lacks() {
 fn a_domain_file_gets_dies_and_keeps_its_own_cache() {
     let topology = host_with(AMD);
     let layout = plan("max-performance", &topology, &exactly(16)).unwrap();
-    let file =
-        |kind: &str, cpu: &str| format!("<domain type='{kind}'><vcpu>16</vcpu>{cpu}</domain>");
     let merged =
         |text: &str| emit::libvirt_into(text, (&layout, &layout.vnodes[0]), &topology).unwrap();
     let new = merged(&file("kvm", "")).text;
@@ -151,6 +151,10 @@ fn a_domain_file_gets_dies_and_keeps_its_own_cache() {
     let merge = emit::libvirt_into(&text, (&small, &small.vnodes[0]), &topology).unwrap();
     assert!(merge.notes.iter().any(|note| note.contains("not the host's")), "{:?}", merge.notes);
     assert_eq!(Domain::read(&new).unwrap().shape.unwrap().value.vcpus(), Some(16));
+}
+
+fn file(kind: &str, cpu: &str) -> String {
+    format!("<domain type='{kind}'><vcpu>16</vcpu>{cpu}</domain>")
 }
 
 #[test]

@@ -157,9 +157,6 @@ fn two_nodes_are_two_nodes_in_every_format() {
     request.vnodes[0].memory =
         Some(pinfold_model::MemoryRequest { bytes: 1 << 30, page_bytes: Some(2 << 20) });
     let layout = plan("balanced", &topology, &request).unwrap();
-    let has = |text: &str, parts: &[&str]| {
-        parts.iter().for_each(|part| assert!(text.contains(part), "{part} is not in\n{text}"));
-    };
     has(
         &emit::proxmox(one(&layout), &topology),
         &[
@@ -189,6 +186,10 @@ fn two_nodes_are_two_nodes_in_every_format() {
             "--topology-manager-policy=restricted\n",
         ],
     );
+}
+
+fn has(text: &str, parts: &[&str]) {
+    parts.iter().for_each(|part| assert!(text.contains(part), "{part} is not in\n{text}"));
 }
 
 /// Real-time vCPUs in each format that supports them.

@@ -106,8 +106,11 @@ fn the_command_that_isolates_repeats_the_strategy() {
 #[test]
 fn every_other_byte_stays() {
     assert_eq!(merged(OURS, "balanced", 6), THEIRS);
-    let dos = |text: &str| text.replace('\n', "\r\n");
     assert_eq!(merged(&dos(OURS), "balanced", 6), dos(THEIRS), "line ends of the file");
+}
+
+fn dos(text: &str) -> String {
+    text.replace('\n', "\r\n")
 }
 
 #[test]
@@ -282,11 +285,6 @@ fn half_a_cputune_is_refused() {
         let error = libvirt_into(xml, one(&layout), &topology).unwrap_err().to_string();
         assert_eq!(error, reported, "{xml}");
     };
-    let tune = |inside: &str| {
-        format!(
-            "<domain type='qemu'>\n <vcpu>2</vcpu>\n <cputune>\n  {inside}\n </cputune>\n</domain>"
-        )
-    };
     let check_tune = |inside: &str, reported: &str| check(&tune(inside), reported);
     check_tune("<vcpupin vcpu='0'/>", "line 4, column 3: <vcpupin> has no cpuset");
     check_tune("<vcpupin cpuset='0'/>", "line 4, column 3: <vcpupin> has no vcpu");
@@ -333,6 +331,10 @@ fn half_a_cputune_is_refused() {
         "<domain type='qemu'><vcpu>4</vcpu><cpu><numa>\n<cell id='0' cpus='0-3' memory='1'/></numa></cpu></domain>",
         "line 2, column 1: the guest's NUMA cells have 4 vCPUs, the plan has 2",
     );
+}
+
+fn tune(inside: &str) -> String {
+    format!("<domain type='qemu'>\n <vcpu>2</vcpu>\n <cputune>\n  {inside}\n </cputune>\n</domain>")
 }
 
 /// Blank lines between pins that are replaced go with them.

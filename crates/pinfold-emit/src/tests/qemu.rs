@@ -195,15 +195,6 @@ fn vcpus_that_are_plugged_in_later_have_a_place() {
 /// Threads are written only if the guest's board and CPU model support them, dies only for a PC.
 #[test]
 fn the_shape_is_one_that_the_board_can_show() {
-    let check = |line: &str, model: Option<&str>, expected: &str| {
-        let mut topology = pinfold_samples::machine::two_complexes().build();
-        topology.model = model.map(str::to_owned);
-        let layout = plan("max-performance", &topology, &auto()).unwrap();
-        let argv: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let script = emit::qemu(&layout, &topology, &parse(&argv)).unwrap();
-        let smp = script.lines().find_map(|line| line.trim().strip_prefix("-smp ")).unwrap();
-        assert_eq!(smp.trim_end_matches(" \\"), expected, "{line} on {model:?}\n{script}");
-    };
     let (amd, intel) = (Some("AMD Ryzen"), Some("Intel Core"));
     let (threads, cores) =
         ("16,sockets=1,dies=2,cores=4,threads=2", "16,sockets=1,dies=2,cores=8,threads=1");
@@ -221,6 +212,16 @@ fn the_shape_is_one_that_the_board_can_show() {
     check("qemu-system-aarch64 -M virt", amd, "16,sockets=1,cores=8,threads=2");
     check("qemu-system-riscv64 -M virt", amd, "16,sockets=1,cores=16,threads=1");
     check("qemu-system-s390x", intel, "16,sockets=1,cores=16,threads=1");
+}
+
+fn check(line: &str, model: Option<&str>, expected: &str) {
+    let mut topology = pinfold_samples::machine::two_complexes().build();
+    topology.model = model.map(str::to_owned);
+    let layout = plan("max-performance", &topology, &auto()).unwrap();
+    let argv: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    let script = emit::qemu(&layout, &topology, &parse(&argv)).unwrap();
+    let smp = script.lines().find_map(|line| line.trim().strip_prefix("-smp ")).unwrap();
+    assert_eq!(smp.trim_end_matches(" \\"), expected, "{line} on {model:?}\n{script}");
 }
 
 /// QEMU accepts the options written for its board without a warning.

@@ -40,8 +40,8 @@ fn stage_under(wrapper: &[&str], thread: &str) -> Option<LiveMachine> {
         eprintln!("skipped: this process may use one CPU only");
         return None;
     };
-    let number = |core| if core == 0 { first.0 } else { second.0 };
-    let machine = Machine::new([1, 1, 1, 2, 1], |place| number(place.core));
+    let machine =
+        Machine::new([1, 1, 1, 2, 1], |place| if place.core == 0 { first.0 } else { second.0 });
     let mut request = Request::vm("vm", VcpuCount::Auto);
     request.isolation = IsolationScope::None;
     *pinfold_samples::iothreads(&mut request) = words(&["disk"]);
@@ -230,9 +230,6 @@ struct Thread {
 /// The threads of the script's QEMU by name; only one of those that have the process's name.
 fn threads(host: &LiveHost, shell: Tid) -> BTreeMap<String, Thread> {
     let text = |path: String| host.read_text(&path).unwrap_or_default();
-    let numbers = |names: Vec<String>| -> Vec<Tid> {
-        names.iter().filter_map(|name| name.parse().ok()).map(Tid).collect()
-    };
     let mut threads = BTreeMap::new();
     let mut processes = vec![shell];
     while let Some(process) = processes.pop() {
@@ -254,4 +251,8 @@ fn threads(host: &LiveHost, shell: Tid) -> BTreeMap<String, Thread> {
         }
     }
     threads
+}
+
+fn numbers(names: Vec<String>) -> Vec<Tid> {
+    names.iter().filter_map(|name| name.parse().ok()).map(Tid).collect()
 }

@@ -79,11 +79,12 @@ fn one_of_each_is_every_key_and_comes_back_from_its_text() {
     for setting in settings(&layout) {
         knob(&mut again, &setting.to_string()).unwrap();
     }
-    let words = |layout: &Plan| -> Vec<String> {
-        settings(layout).iter().map(ToString::to_string).collect()
-    };
     assert_eq!(words(&again), words(&layout));
     assert!(validate(&layout, &topology).is_empty(), "{:?}", validate(&layout, &topology));
+}
+
+fn words(layout: &Plan) -> Vec<String> {
+    settings(layout).iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -184,9 +185,11 @@ fn systemd_writes_what_tmpfiles_says() {
 fn files_are_those_of_apply() {
     let (layout, _) = everything();
     let pus = layout.pus();
-    let files = |one: tunables::Setting| one.tunable.files(&one.value, &pus);
-    let found: BTreeSet<String> =
-        settings(&layout).into_iter().flat_map(files).map(|(path, _)| path).collect();
+    let found: BTreeSet<String> = settings(&layout)
+        .into_iter()
+        .flat_map(|one: tunables::Setting| one.tunable.files(&one.value, &pus))
+        .map(|(path, _)| path)
+        .collect();
     let mut expected: BTreeSet<String> = [
         paths::default_smp_affinity(),
         paths::workqueue_cpumask(),

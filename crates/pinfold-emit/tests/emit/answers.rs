@@ -92,10 +92,6 @@ fn findings_are_those_of_the_plan_with_its_pins() {
 
 #[test]
 fn helpers_that_are_pinned_to_a_bad_place_are_warned_of() {
-    let on = |pin: &[&str]| {
-        let request = with_iothread(pinned(4, pin));
-        made("balanced", "e5-2670-dual.synthetic", &request)
-    };
     let on_vcpu = on(&["vcpu0=8", "iothread:a=8"]);
     assert!(pus(&on_vcpu).starts_with('8'));
     assert_eq!(severity(&on_vcpu, "emulator"), Some(Severity::Warning));
@@ -107,6 +103,11 @@ fn helpers_that_are_pinned_to_a_bad_place_are_warned_of() {
     // No other place is left: worth a note.
     let full = made("max-performance", "i7-4790k.synthetic", &asked(8));
     assert_eq!(severity(&full, "emulator"), Some(Severity::Note));
+}
+
+fn on(pin: &[&str]) -> Plan {
+    let request = with_iothread(pinned(4, pin));
+    made("balanced", "e5-2670-dual.synthetic", &request)
 }
 
 #[test]
@@ -150,16 +151,17 @@ fn vcpus_without_a_pin_are_near_those_with_one() {
 /// An emulator apart from the host is near its vCPUs wherever a core is left there.
 #[test]
 fn an_emulator_apart_is_on_the_vcpus_node() {
-    let check = |on: &str, vcpus: u32, free: &str, expected: &str| {
-        let free = Some(Free::These(CpuSet::parse_list(free).expect("a list")));
-        let emulator_request = EmulatorRequest::Apart;
-        let request = with_iothread(Request { free, emulator: emulator_request, ..asked(vcpus) });
-        let layout = made("balanced", on, &request);
-        assert_eq!(pus_of(&layout, &Role::Emulator), expected, "{on}");
-        assert_eq!(pus_of(&layout, &Role::Iothread("a".to_owned())), expected, "{on}");
-    };
     check("x5540-dual.synthetic", 3, "4", "3,11");
     check("memory-in-group.xml", 1, "18", "3");
+}
+
+fn check(on: &str, vcpus: u32, free: &str, expected: &str) {
+    let free = Some(Free::These(CpuSet::parse_list(free).expect("a list")));
+    let emulator_request = EmulatorRequest::Apart;
+    let request = with_iothread(Request { free, emulator: emulator_request, ..asked(vcpus) });
+    let layout = made("balanced", on, &request);
+    assert_eq!(pus_of(&layout, &Role::Emulator), expected, "{on}");
+    assert_eq!(pus_of(&layout, &Role::Iothread("a".to_owned())), expected, "{on}");
 }
 
 #[test]
@@ -252,8 +254,12 @@ fn a_merged_file_gets_the_same_plan_again() {
                 let domain = Domain::read(&xml).expect("a domain file");
                 // The memory of vCPUs on a node without any is bound to another node, and a second
                 // plan stays there.
-                let is_empty = |node: &NumaNode| node.memory_bytes == 0 && !node.pus.is_empty();
-                if domain.cells.is_empty() && topology.nodes.iter().any(is_empty) {
+                if domain.cells.is_empty()
+                    && topology
+                        .nodes
+                        .iter()
+                        .any(|node: &NumaNode| node.memory_bytes == 0 && !node.pus.is_empty())
+                {
                     continue;
                 }
                 let second = merged(&xml, strategy, topology).expect("a second plan");
@@ -319,17 +325,22 @@ fn memory_that_no_node_has_is_divided_or_refused_with_what_fits() {
 /// A number of vCPUs that fills no cores is given a core each where cores are idle.
 #[test]
 fn an_odd_number_hides_no_siblings() {
-    let check = |strategy: &str, on: &str, vcpus: u32, expected: &str| {
+    fn check(strategy: &str, on: &str, vcpus: u32, expected: &str) {
         assert_eq!(pus(&made(strategy, on, &asked(vcpus))), expected, "{on}");
-    };
+    }
+
     check("balanced", "i5-12600k.capture", 3, "2,4,6");
     check("balanced", "x5540-dual.synthetic", 3, "4-6");
     check("auto", "i5-12600k.capture", 5, "2,4,6,8,10");
     // Siblings where the number fills cores, and where another machine needs the cores.
     assert_eq!(shape(&made("balanced", "i5-12600k.capture", &asked(4))), "1×2×2");
-    let vm =
-        |(name, vcpus)| VnodeRequest::vm(name, VmRequest::from_vcpus(VcpuCount::Exactly(vcpus)));
-    let two = Request::from_vnodes([("a", 3), ("b", 2)].map(vm).to_vec());
+    let two = Request::from_vnodes(
+        [("a", 3), ("b", 2)]
+            .map(|(name, vcpus)| {
+                VnodeRequest::vm(name, VmRequest::from_vcpus(VcpuCount::Exactly(vcpus)))
+            })
+            .to_vec(),
+    );
     let layout = made("balanced", "i7-4790k.synthetic", &two);
     assert_eq!(layout.vnodes.iter().map(|vnode| vnode.vcpus().count()).sum::<usize>(), 5);
 }
@@ -377,12 +388,15 @@ fn auto_names_each_reason_once() {
 /// that is taken, with the reason.
 #[test]
 fn a_core_with_an_avoided_sibling_is_the_last_that_real_time_vcpus_get() {
+    fn on(plan: &Plan) -> String {
+        pinfold_model::pins_of(plan)
+    }
+
     let of = |avoid: &str, count: u32| {
         let avoid = CpuSet::parse_list(avoid).expect("a list");
         let request = Request { avoid, ..pinned(count, &[]) };
         made("realtime", "half-offline-smt.capture", &request)
     };
-    let on = |plan: &Plan| pinfold_model::pins_of(plan);
     assert_eq!(on(&of("0", 2)), "0→2, 1→3");
     let three = of("0", 3);
     assert_eq!(on(&three), "0→1, 1→2, 2→3");

@@ -158,7 +158,6 @@ impl Burning {
 
     /// Burned time in nanoseconds, and number of periods.
     pub(super) fn burned(&self) -> (u64, u64) {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (load(&self.shared.burned_ns), load(&self.shared.turns))
     }
 
@@ -187,6 +186,10 @@ impl Burning {
         let until = SystemClock.now_ns().saturating_add(HEARTBEAT_TIMEOUT_NS);
         self.shared.until_ns.store(until, Ordering::Relaxed);
     }
+}
+
+fn load(count: &AtomicU64) -> u64 {
+    count.load(Ordering::Relaxed)
 }
 
 /// Ends burners and waits for them.
@@ -388,7 +391,6 @@ mod tests {
             })
             .into_iter()
             .collect();
-        let turns = |burner: &Burning| burner.burned().1;
         while turns(&burners[0]) < 20 {
             SystemClock.sleep_ns(1_000_000);
             // At each moment the counts differ by at most one.
@@ -404,5 +406,9 @@ mod tests {
         SystemClock.sleep_ns(20_000_000);
         assert_eq!(turns(&burners[0]), alone);
         stop(burners.iter_mut());
+    }
+
+    fn turns(burner: &Burning) -> u64 {
+        burner.burned().1
     }
 }

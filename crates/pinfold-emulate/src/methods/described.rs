@@ -74,9 +74,11 @@ pub fn at_work(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
 pub fn cautions(host: &dyn Host, node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
     let mut cautions = Vec::new();
     // The groups may not exist yet, but their ancestors have the same files.
-    let is_budgeted =
-        |part: &Part| above(&part.cpu).any(|group| host.exists(&paths::cpu_rt_runtime(group)));
-    if cgroup.parts.iter().any(is_budgeted) {
+    if cgroup
+        .parts
+        .iter()
+        .any(|part: &Part| above(&part.cpu).any(|group| host.exists(&paths::cpu_rt_runtime(group))))
+    {
         cautions.push(format!(
             "vnode {}: real-time programs (chrt, SCHED_FIFO) fail there with EPERM, because this \
              kernel gives each group in the cpu hierarchy its own real-time budget and the groups \
@@ -112,18 +114,21 @@ mod tests {
     }
 
     fn cgroup() -> VnodeCgroup {
-        let part = |pu: u32| Part {
-            pus: [PuId(pu)].into_iter().collect(),
-            cpu: format!("/cpu/web/core-{pu}"),
-            cpuset: None,
-            burns: vec![format!("/cpu/web/burn-{pu}")],
-            unified: false,
-        };
         VnodeCgroup {
             perf: Some("/perf/web".to_owned()),
             freezer: Some("/freezer/web".to_owned()),
             parts: vec![part(2), part(3)],
             ..VnodeCgroup::default()
+        }
+    }
+
+    fn part(pu: u32) -> Part {
+        Part {
+            pus: [PuId(pu)].into_iter().collect(),
+            cpu: format!("/cpu/web/core-{pu}"),
+            cpuset: None,
+            burns: vec![format!("/cpu/web/burn-{pu}")],
+            unified: false,
         }
     }
 

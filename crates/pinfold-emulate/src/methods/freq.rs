@@ -113,7 +113,6 @@ mod tests {
 
     #[test]
     fn the_nearest_level_is_the_nearest_in_what_it_gives() {
-        let level = |khz: u64| Level { khz, share: khz * WHOLE / 2_400_000 };
         let levels = [level(1_200_000), level(2_000_000), level(2_400_000)];
         let check = |millionths: u32, khz: u64| {
             let speed = Speed::from_millionths(millionths).unwrap();
@@ -124,5 +123,9 @@ mod tests {
         check(875_000, 2_000_000);
         check(1_000_000, 2_400_000);
         assert_eq!(nearest(&[], Speed::FULL), None);
+    }
+
+    fn level(khz: u64) -> Level {
+        Level { khz, share: khz * WHOLE / 2_400_000 }
     }
 }

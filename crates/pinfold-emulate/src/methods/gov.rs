@@ -187,8 +187,12 @@ impl Emulation for Gov<'_> {
         let mut accounts = Vec::new();
         for lane in &self.lanes {
             let (wanted_ns, taken_ns) = lane.account(now_ns);
-            let account = |pu| CoreAccount { pu, wanted_ns, taken_ns, ran_ns: None };
-            accounts.extend(lane.pus.iter().map(account));
+            accounts.extend(lane.pus.iter().map(|pu| CoreAccount {
+                pu,
+                wanted_ns,
+                taken_ns,
+                ran_ns: None,
+            }));
         }
         accounts.sort_by_key(|account| account.pu);
         Ok(accounts)

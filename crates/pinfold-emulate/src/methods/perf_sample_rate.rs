@@ -75,11 +75,6 @@ mod tests {
 
     #[test]
     fn a_period_is_as_long_as_the_rate_wants() {
-        let check = |rate: u64, shortest_ns: Option<u64>, is_refused: bool| {
-            let allowed = Allowed { rate: Some(rate), may_fall: false };
-            assert_eq!(allowed.shortest_ns(), shortest_ns, "{rate}");
-            assert_eq!(allowed.refusal(1_000_000).is_some(), is_refused, "{rate}");
-        };
         check(100_000, Some(10_101), false);
         check(6_000, Some(200_000), false);
         check(5_000, Some(250_000), false);
@@ -89,6 +84,12 @@ mod tests {
         check(1, None, true);
         let silent = Allowed { rate: None, may_fall: false };
         assert_eq!((silent.shortest_ns(), silent.refusal(1)), (Some(0), None));
+    }
+
+    fn check(rate: u64, shortest_ns: Option<u64>, is_refused: bool) {
+        let allowed = Allowed { rate: Some(rate), may_fall: false };
+        assert_eq!(allowed.shortest_ns(), shortest_ns, "{rate}");
+        assert_eq!(allowed.refusal(1_000_000).is_some(), is_refused, "{rate}");
     }
 
     #[test]

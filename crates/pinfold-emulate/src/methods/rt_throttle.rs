@@ -93,7 +93,6 @@ mod tests {
                     .knob(&paths::sysctl_kernel("sched_rt_runtime_us"), Knob::Integer, runtime)
                     .knob(&paths::sysctl_kernel("sched_rt_period_us"), Knob::Integer, period);
                 if let Some(server) = server {
-                    let path = |name: &str| paths::debug_sched(&format!("fair_server/cpu1/{name}"));
                     builder = builder.knob(&path("runtime"), Knob::Integer, server).knob(
                         &path("period"),
                         Knob::Integer,
@@ -113,5 +112,9 @@ mod tests {
         check("6.12.95-amd64\n", ("-1\n", "1000000\n"), Some("20000000\n"), 20_000);
         check("6.12.95-amd64\n", ("-1\n", "1000000\n"), Some("0\n"), 0);
         check("7.0.1\n", ("900000\n", "1000000\n"), Some("20000000\n"), 100_000);
+    }
+
+    fn path(name: &str) -> String {
+        paths::debug_sched(&format!("fair_server/cpu1/{name}"))
     }
 }

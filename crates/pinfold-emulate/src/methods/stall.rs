@@ -68,8 +68,11 @@ pub(super) fn refusal(
     let Some(place) = &hierarchies.perf else {
         return Ok(Some("cgroup version 2 is not mounted".to_owned()));
     };
-    let first = |text: String| CpuSet::parse_list(text.trim()).ok()?.first();
-    let pu = host.read_text(&paths::cpu_online()).ok().and_then(first).unwrap_or(PuId(0));
+    let pu = host
+        .read_text(&paths::cpu_online())
+        .ok()
+        .and_then(|text: String| CpuSet::parse_list(text.trim()).ok()?.first())
+        .unwrap_or(PuId(0));
     if let Err(error) = Stall::open(host, &place.root, &CpuSet::single(pu), LONGEST_PERIOD_NS) {
         return Ok(Some(with_causes(&error)));
     }
@@ -162,9 +165,12 @@ impl Stalling<'_> {
 
 /// Time that a core was too fast since its speed was set, as a message; `None` if negligible.
 fn missed(pu: PuId, before: StallAccount, now: StallAccount) -> Option<String> {
+    fn ms(ns: u64) -> String {
+        format!("{}.{} ms", ns / 1_000_000, ns % 1_000_000 / 100_000)
+    }
+
     let lost_ns = now.lost_ns.saturating_sub(before.lost_ns);
     let full_ns = now.full_ns.saturating_sub(before.full_ns);
-    let ms = |ns: u64| format!("{}.{} ms", ns / 1_000_000, ns % 1_000_000 / 100_000);
     let mut reported = Vec::new();
     if lost_ns >= LEAST_TOLD_NS {
         reported.push(format!("{} were skipped, because interrupts came too late", ms(lost_ns)));
@@ -233,18 +239,20 @@ impl Emulation for Stalling<'_> {
     }
 
     fn turns(&self) -> BTreeMap<PuId, CoreShare> {
-        let turn = |(pu, core): (&PuId, &Core)| {
-            let turn = CoreShare {
-                share: u32::try_from(core.spent.share).unwrap_or(0),
-                period_ns: core.period_ns,
-                // A stall is an interrupt in the task's own CPU time.
-                left: 1_000_000,
-                cost: core.spent.cost,
-                is_known: !core.spent.is_unknown(),
-            };
-            (turn.share > 0).then_some((*pu, turn))
-        };
-        self.cores.iter().filter_map(turn).collect()
+        self.cores
+            .iter()
+            .filter_map(|(pu, core): (&PuId, &Core)| {
+                let turn = CoreShare {
+                    share: u32::try_from(core.spent.share).unwrap_or(0),
+                    period_ns: core.period_ns,
+                    // A stall is an interrupt in the task's own CPU time.
+                    left: 1_000_000,
+                    cost: core.spent.cost,
+                    is_known: !core.spent.is_unknown(),
+                };
+                (turn.share > 0).then_some((*pu, turn))
+            })
+            .collect()
     }
 
     fn renew(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
@@ -378,11 +386,6 @@ mod tests {
 
     #[test]
     fn a_stall_stays_in_its_period_where_late_debts_have_room() {
-        let check = |stolen: u32, extra_ns: i64, expected: (u64, u64)| {
-            let stall_config = stall_config(stolen, 200_000, extra_ns);
-            assert_eq!((stall_config.usual_ns, stall_config.longest_ns), expected, "{stolen}");
-            assert_eq!(stall_config.stolen, stolen);
-        };
         check(500_000, 0, (105_000, 195_000));
         check(430_000, 14_000, (90_300, 181_000));
         check(430_000, -3_000, (90_300, 195_000));
@@ -390,5 +393,11 @@ mod tests {
         check(830_000, 14_000, (173_500, 181_000));
         check(880_000, 14_000, (178_500, 181_000));
         check(890_000, 14_000, (LONGEST_NS, LONGEST_NS));
+    }
+
+    fn check(stolen: u32, extra_ns: i64, expected: (u64, u64)) {
+        let stall_config = stall_config(stolen, 200_000, extra_ns);
+        assert_eq!((stall_config.usual_ns, stall_config.longest_ns), expected, "{stolen}");
+        assert_eq!(stall_config.stolen, stolen);
     }
 }

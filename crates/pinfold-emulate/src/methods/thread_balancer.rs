@@ -52,9 +52,6 @@ struct DealtThreads {
 impl ThreadBalancer {
     pub(super) fn new(cgroup: &VnodeCgroup, look_ns: u64) -> Self {
         let is_unified = |group: &String| cgroup.unified.contains(group);
-        let members = |group: &str, unified: bool| {
-            if unified { paths::cgroup_threads(group) } else { paths::cgroup_tasks(group) }
-        };
         let deck = |part: &Part| {
             let cpuset_unified = cgroup.cpuset.as_ref().is_some_and(is_unified);
             let cpuset = part.cpuset.as_ref().map(|group| members(group, cpuset_unified));
@@ -146,6 +143,10 @@ impl ThreadBalancer {
     }
 }
 
+fn members(group: &str, unified: bool) -> String {
+    if unified { paths::cgroup_threads(group) } else { paths::cgroup_tasks(group) }
+}
+
 impl DealtThreads {
     fn take(&self, host: &dyn HostMut, tid: Tid) -> Result<(), SpeedError> {
         for entry in &self.entries {
@@ -202,10 +203,6 @@ mod tests {
         let hand = |first: u32, wanting: u32, asleep: u32| -> RunnableThreads {
             (first..first + wanting + asleep).map(|tid| (Tid(tid), tid < first + wanting)).collect()
         };
-        let check = |home: &[(Tid, bool)], hands: &[RunnableThreads], expected: &[(u32, usize)]| {
-            let expected: Vec<_> = expected.iter().map(|(tid, to)| (Tid(*tid), *to)).collect();
-            assert_eq!(deal(home, hands), expected, "{home:?} {hands:?}");
-        };
         // Five threads created in the first group.
         check(&[], &[hand(10, 5, 0), hand(20, 0, 0)], &[(14, 1), (13, 1)]);
         // A difference of one is accepted.
@@ -223,5 +220,10 @@ mod tests {
             &[(15, 1), (14, 2), (13, 1), (12, 2)],
         );
         check(&home, &[], &[]);
+    }
+
+    fn check(home: &[(Tid, bool)], hands: &[RunnableThreads], expected: &[(u32, usize)]) {
+        let expected: Vec<_> = expected.iter().map(|(tid, to)| (Tid(*tid), *to)).collect();
+        assert_eq!(deal(home, hands), expected, "{home:?} {hands:?}");
     }
 }

@@ -10,8 +10,14 @@ pub fn speed(millionths: u32) -> Speed {
 
 /// A vnode with these cores and speeds in percent.
 pub fn node(method: Method, cores: &[(u32, u32)]) -> Node {
-    let core = |(pu, percent): &(u32, u32)| (PuId(*pu), speed(percent * 10_000));
-    Node::new("web", method, cores.iter().map(core).collect())
+    Node::new(
+        "web",
+        method,
+        cores
+            .iter()
+            .map(|(pu, percent): &(u32, u32)| (PuId(*pu), speed(percent * 10_000)))
+            .collect(),
+    )
 }
 
 /// Does what a journal's steps say.

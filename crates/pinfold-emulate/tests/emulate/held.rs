@@ -87,7 +87,6 @@ fn a_frequency_that_a_person_set_goes_back() {
     let host = SimHost::builder(CgroupVersion::V2, 2)
         .cpufreq(&[CpuSet::first_n(2)], &[1_200_000, 2_400_000])
         .build();
-    let path = |name: &str| paths::cpufreq_policy_file("policy0", name);
     host.write(&path("scaling_governor"), b"userspace").unwrap();
     host.write(&path("scaling_setspeed"), b"1200000").unwrap();
     let hierarchies = Hierarchies::find(&host).unwrap();
@@ -98,4 +97,8 @@ fn a_frequency_that_a_person_set_goes_back() {
         undo(&host, &steps);
         assert_eq!(host.read_text(&path("scaling_setspeed")).unwrap(), "1200000\n");
     }
+}
+
+fn path(name: &str) -> String {
+    paths::cpufreq_policy_file("policy0", name)
 }

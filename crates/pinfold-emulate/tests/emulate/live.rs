@@ -249,8 +249,9 @@ fn burners_of_fracas_die_with_it() {
     nodes.turn(SystemClock.now_ns()).unwrap();
     drop(nodes);
     for pid in burners {
-        let gone = || !groups.host.exists(&paths::process_stat(Tid(pid.parse().unwrap())));
-        wait("the end of a burner", gone);
+        wait("the end of a burner", || {
+            !groups.host.exists(&paths::process_stat(Tid(pid.parse().unwrap())))
+        });
     }
 }
 
@@ -337,8 +338,11 @@ fn lim_is_seen_by_the_stopped_and_continued_by_the_sentinel() {
 #[test]
 fn inject_burns_while_it_lives() {
     let load = vec![(0, vec![300_000, 100_000]), (3_600_000 * MS, vec![0, 0])];
-    let with_load = |node: Node| Node { load: load.clone(), ..node };
-    let Some(groups) = groups_with(Method::Inject, 100, with_load) else { return };
+    let Some(groups) =
+        groups_with(Method::Inject, 100, |node: Node| Node { load: load.clone(), ..node })
+    else {
+        return;
+    };
     let all = vec![(groups.node.clone(), groups.cgroup.clone())];
     let spawner = Shells;
     let mut nodes = match VnodeController::start(&groups.host, &SystemClock, &spawner, all) {
@@ -397,10 +401,6 @@ fn a_running_process_moves_in_and_back() {
         shell.kill().unwrap();
         return;
     };
-    let inside = |groups: &Groups| {
-        let count = |group: String| members(&groups.host, &group).len();
-        groups.cgroup.directories().into_iter().map(count).collect::<Vec<_>>()
-    };
     let found = inside(&groups);
     assert!(found.iter().all(|count| *count == 3), "{found:?}");
     // One move for each hierarchy, the last of the steps.
@@ -409,6 +409,15 @@ fn a_running_process_moves_in_and_back() {
     let found = inside(&groups);
     assert!(found.iter().all(|count| *count == 0), "{found:?}");
     shell.kill().unwrap();
+}
+
+fn inside(groups: &Groups) -> Vec<usize> {
+    groups
+        .cgroup
+        .directories()
+        .into_iter()
+        .map(|group: String| members(&groups.host, &group).len())
+        .collect::<Vec<_>>()
 }
 
 #[test]

@@ -30,9 +30,14 @@ impl Drop for Started {
 
 impl Burner for Started {
     fn check(&self) -> Result<(), SpeedError> {
-        let why =
-            || SpeedError::HelperSpawner { what: "a burner", why: "killed by signal 9".to_owned() };
-        if self.0.1.swap(false, Ordering::Relaxed) { Err(why()) } else { Ok(()) }
+        if self.0.1.swap(false, Ordering::Relaxed) {
+            Err(SpeedError::HelperSpawner {
+                what: "a burner",
+                why: "killed by signal 9".to_owned(),
+            })
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -63,9 +63,6 @@ fn quota_of_each_core_on_version_1() {
     let mut nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
     nodes.set("web", speed(1_000_000), Some(PuId(2))).unwrap();
     nodes.stop().unwrap();
-    let file = |core: u32, name: &str, value: &str| {
-        format!("write {CPU}/pinfold-core-{core}/cpu.{name} {value}")
-    };
     let expected = [
         file(2, "cfs_period_us", "100000"),
         file(3, "cfs_period_us", "100000"),
@@ -79,6 +76,10 @@ fn quota_of_each_core_on_version_1() {
     assert_eq!(since(&host, count), expected);
     undo(&host, &steps);
     assert_eq!(host.snapshot(), before);
+}
+
+fn file(core: u32, name: &str, value: &str) -> String {
+    format!("write {CPU}/pinfold-core-{core}/cpu.{name} {value}")
 }
 
 #[test]
@@ -99,7 +100,6 @@ fn quota_of_each_core_on_version_2_and_threads_are_dealt() {
     }
     host.write(&paths::cgroup_procs(UNIFIED), b"504").unwrap();
     let mut nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
-    let group = |core: u32| format!("/pinfold-vnode-web/pinfold-core-{core}");
     let of = |tid: u32| host.task(Tid(tid)).unwrap().group;
     assert_eq!(
         host.read_text(&paths::cpu_max(&format!("{UNIFIED}/pinfold-core-3"))).unwrap(),
@@ -131,6 +131,10 @@ fn quota_of_each_core_on_version_2_and_threads_are_dealt() {
     // Where undo looks for those that were moved in.
     nodes.stop().unwrap();
     assert_eq!([500, 502, 600, 601].map(of), [2; 4].map(group));
+}
+
+fn group(core: u32) -> String {
+    format!("/pinfold-vnode-web/pinfold-core-{core}")
 }
 
 /// From so many milliseconds on so many hundredths of a percent, below a head.
@@ -187,11 +191,6 @@ fn a_row_that_cannot_be_played_is_reported_at_the_start() {
 #[test]
 fn profiles_of_one_frequency_domain_agree_or_are_reported() {
     let host = scaling();
-    let one = |name: &str, pu: u32, rows: &[(u64, u32)]| Node {
-        name: name.to_owned(),
-        profile: profile(rows),
-        ..node(Method::Freq, &[(pu, 100)])
-    };
     let start = |rows: &[(u64, u32)], others: &[(u64, u32)]| {
         let mut all = Vec::new();
         let mut steps = Vec::new();
@@ -227,6 +226,10 @@ fn profiles_of_one_frequency_domain_agree_or_are_reported() {
     let error = VnodeController::start(&host, &clock, &spawner, all).err().unwrap();
     let reported = pinfold_host::with_causes(&error);
     assert!(reported.starts_with("line 3 of a profile: "), "{reported}");
+}
+
+fn one(name: &str, pu: u32, rows: &[(u64, u32)]) -> Node {
+    Node { name: name.to_owned(), profile: profile(rows), ..node(Method::Freq, &[(pu, 100)]) }
 }
 
 #[test]
@@ -344,6 +347,10 @@ fn a_burner_of_fracas_that_ends_is_started_anew_and_one_that_cannot_live_is_repo
 /// The groups of Fig. 4 of Buchert 2011: one for all tasks, and one around each burner.
 #[test]
 fn fracas_as_published_has_a_group_for_all_tasks_and_one_around_each_burner() {
+    fn burn(pu: u32) -> String {
+        format!("burn on {pu} in {CPU}/pinfold-burn-{pu}/cgroup.procs")
+    }
+
     let host = machine(CgroupVersion::V1);
     let published = |cores: &[(u32, u32)]| Node {
         variant: Variant::AsPublished,
@@ -359,22 +366,27 @@ fn fracas_as_published_has_a_group_for_all_tasks_and_one_around_each_burner() {
     assert_eq!(cgroup.entries()[0], format!("{CPU}/pinfold-all/cgroup.procs"));
     let (clock, spawner, count) = (SimClock::at(0), Notes::default(), host.changes().len());
     let _nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
-    let weight = |name: &str, value: &str| format!("write {CPU}/pinfold-{name}/cpu.shares {value}");
     let expected = [weight("all", "87381"), weight("burn-1", "262143"), weight("burn-2", "262143")];
     assert_eq!(since(&host, count), expected);
-    let burn = |pu: u32| format!("burn on {pu} in {CPU}/pinfold-burn-{pu}/cgroup.procs");
     assert_eq!(spawner.taken(), [burn(1), burn(2)]);
+}
+
+fn weight(name: &str, value: &str) -> String {
+    format!("write {CPU}/pinfold-{name}/cpu.shares {value}")
 }
 
 #[test]
 fn fracas_with_a_common_burner_group_has_all_burners_in_it() {
+    fn burn(pu: u32) -> String {
+        format!("burn on {pu} in {CPU}/pinfold-burn/cgroup.procs")
+    }
+
     let host = machine(CgroupVersion::V1);
     let node =
         Node { variant: Variant::CommonBurnerGroup, ..node(Method::Fracas, &[(1, 50), (2, 50)]) };
     let (cgroup, _) = enclose(&host, &node);
     let (clock, spawner) = (SimClock::at(0), Notes::default());
     let _nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
-    let burn = |pu: u32| format!("burn on {pu} in {CPU}/pinfold-burn/cgroup.procs");
     assert_eq!(spawner.taken(), [burn(1), burn(2)]);
 }
 
@@ -449,8 +461,8 @@ impl HelperSpawner for Boastful<'_> {
         let text = self.0.read_text(&path).expect("a frequency was set");
         let khz: u64 = text.trim().parse().expect("a number");
         let rate = khz.min(2_200_000);
-        let window = |units| Window { units, ..Window::default() };
-        let windows = [rate - 1, rate, rate + 1].map(window).to_vec();
+        let windows =
+            [rate - 1, rate, rate + 1].map(|units| Window { units, ..Window::default() }).to_vec();
         let witnessed = ReferenceRun { windows, ..ReferenceRun::default() };
         Ok(pus.iter().map(|pu| (pu, witnessed.clone())).collect())
     }
@@ -490,8 +502,11 @@ fn frequencies_are_taken_for_what_they_give_if_asked() {
     let silent = Notes::default();
     let mut nodes = VnodeController::start(&host, &clock, &silent, vec![(node, cgroup)]).unwrap();
     let said = silent.taken();
-    let is_said = |said: &String| said.starts_with("report vnode web: the frequencies of CPU 0");
-    assert!(said.iter().any(is_said), "{said:?}");
+    assert!(
+        said.iter()
+            .any(|said: &String| said.starts_with("report vnode web: the frequencies of CPU 0")),
+        "{said:?}"
+    );
     let notes = nodes.status().unwrap()[0].notes.clone();
     assert!(!notes.iter().any(|note| note.contains("measured")), "{notes:?}");
     nodes.stop().unwrap();

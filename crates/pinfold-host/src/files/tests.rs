@@ -38,12 +38,6 @@ fn files_are_written_whole() {
 
 #[test]
 fn text_in_another_encoding_is_refused_with_its_place_and_the_conversion() {
-    let check = |bytes: &[u8], why: &str, from: &str| {
-        let error = text("a b.xml", bytes.to_vec()).unwrap_err();
-        assert_eq!(error.to_string(), format!("a b.xml: {why}"));
-        let hint = format!("convert it: `iconv -f {from} -t UTF-8 'a b.xml' > NEW`");
-        assert_eq!(error.hint(), Some(hint));
-    };
     let utf16 = "line 1, byte offset 0: this is UTF-16 text, not UTF-8";
     check(b"\xff\xfe<\0d\0", utf16, "UTF-16");
     check(b"\xfe\xff\0<\0d", utf16, "UTF-16");
@@ -52,6 +46,13 @@ fn text_in_another_encoding_is_refused_with_its_place_and_the_conversion() {
     check(b"a\nb \xe4 c", "line 2, byte offset 4: 0xe4 is not UTF-8", "ISO-8859-1");
     check(b"\xe2\x82", "line 1, byte offset 0: 0xe2 0x82 is not UTF-8", "ISO-8859-1");
     assert_eq!(text("a", b"\xef\xbb\xbf<a/>".to_vec()).unwrap(), "\u{feff}<a/>");
+}
+
+fn check(bytes: &[u8], why: &str, from: &str) {
+    let error = text("a b.xml", bytes.to_vec()).unwrap_err();
+    assert_eq!(error.to_string(), format!("a b.xml: {why}"));
+    let hint = format!("convert it: `iconv -f {from} -t UTF-8 'a b.xml' > NEW`");
+    assert_eq!(error.hint(), Some(hint));
 }
 
 #[test]
@@ -163,14 +164,15 @@ fn a_lock_is_held_once() {
 
 #[test]
 fn directories_by_user_and_environment() {
-    let check = |uid: u32, vars: &[(&str, &str)], expected: Option<&str>| {
+    fn check(uid: u32, vars: &[(&str, &str)], expected: Option<&str>) {
         let env = |key: &str| {
             vars.iter().find(|(name, _)| *name == key).map(|(_, value)| (*value).to_owned())
         };
         let user = User { uid, env: &env };
         let chosen = choose("/var/lib/pinfold", "XDG_STATE_HOME", ".local/state", &user).ok();
         assert_eq!(chosen.as_deref(), expected, "{uid} {vars:?}");
-    };
+    }
+
     check(0, &[("XDG_STATE_HOME", "/x")], Some("/var/lib/pinfold"));
     check(1000, &[("XDG_STATE_HOME", "/x/"), ("HOME", "/h")], Some("/x/pinfold"));
     check(1000, &[("XDG_STATE_HOME", "x"), ("HOME", "/h")], Some("/h/.local/state/pinfold"));

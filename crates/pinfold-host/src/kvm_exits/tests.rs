@@ -11,11 +11,13 @@ fn format(id: u64, fields: &[(&str, u32, u32)]) -> String {
 }
 
 fn find(events: &[(&str, String)]) -> Result<EventOffsets, HostError> {
-    let formats = |event: &str| {
-        let text = events.iter().find(|(name, _)| *name == event);
-        Ok(text.map(|(_, text)| Format::parse(text).unwrap()))
-    };
-    EventOffsets::find(&formats, scope(ExitSource::Hardware, true))
+    EventOffsets::find(
+        &|event: &str| {
+            let text = events.iter().find(|(name, _)| *name == event);
+            Ok(text.map(|(_, text)| Format::parse(text).unwrap()))
+        },
+        scope(ExitSource::Hardware, true),
+    )
 }
 
 fn scope(source: ExitSource, addresses: bool) -> ExitScope {
@@ -24,8 +26,20 @@ fn scope(source: ExitSource, addresses: bool) -> ExitScope {
 
 #[test]
 fn an_exit_without_its_address_has_only_the_events_that_time_it() {
-    let check = |source: ExitSource, addresses: bool, expected: &[&str]| {
-        let formats = |event: &str| {
+    let userspace = ["kvm_userspace_exit", "kvm_fpu", "sched_switch"];
+    check(ExitSource::Userspace, false, &userspace);
+    let accessed = ["kvm_pio", "kvm_mmio", "kvm_fast_mmio", "kvm_msr", "kvm_sys_access"];
+    check(ExitSource::Userspace, true, &[&userspace[..], &accessed].concat());
+    let timed = ["kvm_exit", "kvm_entry", "sched_switch"];
+    let marks = ["kvm_apic_ipi", "kvm_hv_send_ipi", "kvm_hv_send_ipi_ex", "kvm_hypercall"];
+    let devices = ["kvm_mmio", "kvm_fast_mmio", "kvm_sys_access"];
+    check(ExitSource::Hardware, false, &[&timed[..], &devices, &marks].concat());
+    check(ExitSource::Hardware, true, &[&timed[..], &accessed, &marks].concat());
+}
+
+fn check(source: ExitSource, addresses: bool, expected: &[&str]) {
+    let places = EventOffsets::find(
+        &|event: &str| {
             // The order of fields is tested below; here each event has the requested fields.
             let hooks =
                 ExitSource::Hardware.hooks().into_iter().chain(ExitSource::Userspace.hooks());
@@ -38,25 +52,17 @@ fn an_exit_without_its_address_has_only_the_events_that_time_it() {
             let fields: Vec<(&str, u32, u32)> =
                 names.iter().zip(1..).map(|(name, at)| (*name, at * 8, 8)).collect();
             Ok(Some(Format::parse(&format(1, &fields)).unwrap()))
-        };
-        let places = EventOffsets::find(&formats, scope(source, addresses)).unwrap();
-        let events = places.hooks.iter().map(|(hook, _)| hook.event.split_once('/').unwrap().1);
-        assert_eq!(events.collect::<Vec<_>>(), expected, "{source:?}, addresses: {addresses}");
-    };
-    let userspace = ["kvm_userspace_exit", "kvm_fpu", "sched_switch"];
-    check(ExitSource::Userspace, false, &userspace);
-    let accessed = ["kvm_pio", "kvm_mmio", "kvm_fast_mmio", "kvm_msr", "kvm_sys_access"];
-    check(ExitSource::Userspace, true, &[&userspace[..], &accessed].concat());
-    let timed = ["kvm_exit", "kvm_entry", "sched_switch"];
-    let marks = ["kvm_apic_ipi", "kvm_hv_send_ipi", "kvm_hv_send_ipi_ex", "kvm_hypercall"];
-    let devices = ["kvm_mmio", "kvm_fast_mmio", "kvm_sys_access"];
-    check(ExitSource::Hardware, false, &[&timed[..], &devices, &marks].concat());
-    check(ExitSource::Hardware, true, &[&timed[..], &accessed, &marks].concat());
+        },
+        scope(source, addresses),
+    )
+    .unwrap();
+    let events = places.hooks.iter().map(|(hook, _)| hook.event.split_once('/').unwrap().1);
+    assert_eq!(events.collect::<Vec<_>>(), expected, "{source:?}, addresses: {addresses}");
 }
 
 #[test]
 fn the_fields_of_each_processor_are_found() {
-    let check = |exit: &[(&str, u32, u32)], expected: &[(&str, u32)]| {
+    fn check(exit: &[(&str, u32, u32)], expected: &[(&str, u32)]) {
         let switch = format(3, &[("prev_state", 32, 8), ("next_pid", 56, 4)]);
         let places = find(&[
             ("kvm/kvm_exit", format(1, exit)),
@@ -70,7 +76,8 @@ fn the_fields_of_each_processor_are_found() {
         for (name, place) in expected {
             assert_eq!(places.constants.get(name), Some(place), "{name} of {exit:?}");
         }
-    };
+    }
+
     check(
         &[("exit_reason", 8, 4), ("guest_rip", 16, 8), ("isa", 24, 4)],
         &[("reason_at", 8), ("reason_is_long", 0), ("detail_at", 24)],
@@ -97,10 +104,11 @@ fn kernels_without_the_events_are_reported() {
 
 #[test]
 fn arguments_are_in_the_order_of_the_record() {
-    let check = |fields: &[(&str, u32, u32)], expected: &[&str], is_fine: bool| {
+    fn check(fields: &[(&str, u32, u32)], expected: &[&str], is_fine: bool) {
         let format = Format::parse(&format(1, fields)).unwrap();
         assert_eq!(in_order("kvm/x", &format, expected).is_ok(), is_fine, "{fields:?}");
-    };
+    }
+
     let fields = [("common_pid", 4, 4), ("type", 8, 4), ("len", 12, 4), ("gpa", 16, 8)];
     check(&fields, &["type", "_", "gpa"], true);
     check(&fields, &[], true);

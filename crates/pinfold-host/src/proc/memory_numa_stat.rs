@@ -41,12 +41,14 @@ mod tests {
     #[test]
     fn rows_are_found_by_their_whole_name() {
         let text = "anon N0=4096 N1=0\nsec_pagetables N0=1 N1=2\npagetables N0=8192 N1=4096\n";
-        let nodes =
-            |bytes: [u64; 2]| Some(BTreeMap::from([(NodeId(0), bytes[0]), (NodeId(1), bytes[1])]));
         assert_eq!(row(text, "pagetables"), Ok(nodes([8192, 4096])));
         assert_eq!(row(text, "sec_pagetables"), Ok(nodes([1, 2])));
         assert_eq!(row(text, "file"), Ok(None));
         assert!(row("pagetables N0=x\n", "pagetables").is_err());
         assert!(row("pagetables 8192\n", "pagetables").is_err());
+    }
+
+    fn nodes(bytes: [u64; 2]) -> Option<BTreeMap<NodeId, u64>> {
+        Some(BTreeMap::from([(NodeId(0), bytes[0]), (NodeId(1), bytes[1])]))
     }
 }

@@ -88,13 +88,14 @@ mod tests {
 
     #[test]
     fn page_tables_of_old_and_new_kernels() {
-        let check = |text: &str, first_kib: u64, second_kib: Option<u64>| {
-            assert_eq!(page_tables(text), Ok(PageTables { first_kib, second_kib }), "{text}");
-        };
         check("Node 1 KernelStack:  2 kB\nNode 1 PageTables:       1234 kB\n", 1234, None);
         check("Node 0 PageTables: 8 kB\nNode 0 SecPageTables:  12 kB\n", 8, Some(12));
         assert!(page_tables("Node 0 MemTotal: 1 kB\n").is_err());
         assert!(page_tables("Node 0 PageTables: -8 kB\n").is_err());
         assert!(page_tables("Node 0 PageTables: 8 kB\nNode 0 SecPageTables: x kB\n").is_err());
+    }
+
+    fn check(text: &str, first_kib: u64, second_kib: Option<u64>) {
+        assert_eq!(page_tables(text), Ok(PageTables { first_kib, second_kib }), "{text}");
     }
 }

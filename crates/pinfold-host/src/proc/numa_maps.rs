@@ -49,11 +49,6 @@ mod tests {
 
     #[test]
     fn pages_are_added_up_by_node_and_size() {
-        let check = |text: &str, expected: &[(u32, u64)]| {
-            let found: Vec<(u32, u64)> =
-                parse(text).unwrap().into_iter().map(|(NodeId(node), kib)| (node, kib)).collect();
-            assert_eq!(found, expected, "{text}");
-        };
         check("", &[]);
         check("7f00 default file=/lib/N1=9.so mapped=3 N0=3 kernelpagesize_kB=4\n", &[(0, 12)]);
         check(
@@ -61,5 +56,11 @@ mod tests {
             &[(0, 2048), (1, 4096)],
         );
         assert!(parse("1 default N0=x kernelpagesize_kB=4").is_err());
+    }
+
+    fn check(text: &str, expected: &[(u32, u64)]) {
+        let found: Vec<(u32, u64)> =
+            parse(text).unwrap().into_iter().map(|(NodeId(node), kib)| (node, kib)).collect();
+        assert_eq!(found, expected, "{text}");
     }
 }

@@ -26,8 +26,8 @@ pub struct SchedStat {
 /// # Errors
 /// [`ProcError`] if it does not consist of three numbers.
 pub fn parse(text: &str) -> Result<SchedStat, ProcError> {
-    let fail = || ProcError::new("a schedstat", text);
     let mut numbers = text.split_ascii_whitespace().map(str::parse);
-    let mut next = || numbers.next().and_then(Result::ok).ok_or_else(fail);
+    let mut next =
+        || numbers.next().and_then(Result::ok).ok_or_else(|| ProcError::new("a schedstat", text));
     Ok(SchedStat { run_ns: next()?, delay_ns: next()?, slices: next()? })
 }

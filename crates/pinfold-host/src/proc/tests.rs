@@ -10,12 +10,6 @@ const TAIL: &str = "S 1 42 42 0 -1 69206016 1 2 3 4 5 6 7 8 20 0 3 0 9912 0 0 18
 
 #[test]
 fn stat_with_any_name() {
-    let check_as = |comm: &str, shown: &str| {
-        let stat = proc_stat::parse(&format!("42 ({comm}) {TAIL}\n")).unwrap();
-        assert_eq!((stat.tid, stat.comm.as_str()), (Tid(42), shown));
-        assert_eq!((stat.state, stat.ppid, stat.threads), ('S', Tid(1), 3));
-        assert_eq!((stat.process_group, stat.start_time, stat.processor), (Tid(42), 9912, 5));
-    };
     let check = |comm: &str| check_as(comm, comm);
     check("bash");
     check("CPU 0/KVM");
@@ -27,6 +21,13 @@ fn stat_with_any_name() {
     check_as("a\u{1b}[2J\u{202e}", "a\\u001b[2J\\u202e");
     check("");
     check("\u{fffd}\u{fffd}");
+}
+
+fn check_as(comm: &str, shown: &str) {
+    let stat = proc_stat::parse(&format!("42 ({comm}) {TAIL}\n")).unwrap();
+    assert_eq!((stat.tid, stat.comm.as_str()), (Tid(42), shown));
+    assert_eq!((stat.state, stat.ppid, stat.threads), ('S', Tid(1), 3));
+    assert_eq!((stat.process_group, stat.start_time, stat.processor), (Tid(42), 9912, 5));
 }
 
 #[test]
@@ -57,7 +58,6 @@ fn stat_of_a_task_that_is_being_taken_away() {
 
 #[test]
 fn stats_that_are_refused() {
-    let check = |text: &str| assert!(proc_stat::parse(text).is_err(), "{text:?}");
     check("");
     check("42");
     check("42 (a");
@@ -66,6 +66,10 @@ fn stats_that_are_refused() {
     check(&format!("42 (a) {}", TAIL.replace("9912", "-1")));
     let error = proc_stat::parse("42 (a) S").unwrap_err().at("/proc/42/stat");
     assert_eq!(error.to_string(), "/proc/42/stat: cannot parse the stat of a task: \"42 (a) S\"");
+}
+
+fn check(text: &str) {
+    assert!(proc_stat::parse(text).is_err(), "{text:?}")
 }
 
 #[test]
@@ -92,6 +96,10 @@ fn status_fields() {
 
 #[test]
 fn cgroup_memberships() {
+    fn check(line: &str) {
+        assert!(proc_cgroup::parse(line).is_err(), "{line:?}")
+    }
+
     let text =
         "9:name=systemd:/\n4:cpu,cpuacct:/a\n3:cpuset:/machine/vm:1\n0::/user.slice/x (deleted)\n";
     let memberships = proc_cgroup::parse(text).unwrap();
@@ -102,7 +110,6 @@ fn cgroup_memberships() {
     assert_eq!(proc_cgroup::v1_path(&memberships, "memory"), None);
     assert_eq!(proc_cgroup::v2_path(&memberships), Some("/user.slice/x (deleted)"));
     assert_eq!(proc_cgroup::parse("").unwrap(), []);
-    let check = |line: &str| assert!(proc_cgroup::parse(line).is_err(), "{line:?}");
     check("x:cpuset:/");
     check("3:cpuset");
     check("3:cpuset:relative");
@@ -150,10 +157,11 @@ fn mounts() {
 
 #[test]
 fn group_directories_below_a_partial_mount() {
-    let mounts = mountinfo::parse(HYBRID).unwrap();
-    let check = |mount: &mountinfo::ControllerMount, path: &str, expected: Option<&str>| {
+    fn check(mount: &mountinfo::ControllerMount, path: &str, expected: Option<&str>) {
         assert_eq!(mount.group_dir(path).as_deref(), expected, "{path}");
-    };
+    }
+
+    let mounts = mountinfo::parse(HYBRID).unwrap();
     let whole = mountinfo::v1_mount(&mounts, "cpuset").unwrap();
     check(&whole, "/", Some("/sys/fs/cgroup/cpuset"));
     check(&whole, "/a/b", Some("/sys/fs/cgroup/cpuset/a/b"));

@@ -240,7 +240,7 @@ impl Spawn {
         let affinity = self.affinity.clone();
         let (memory_node, policy) = (self.memory_node, self.policy);
         let (parent, apart) = (self.die_with_parent.then(rustix::process::getpid), self.apart);
-        let hook = move || {
+        Ok((report, move || {
             let stage = |stage: SpawnStage, result: io::Result<()>| {
                 if result.is_err() {
                     // If this fails too, the parent still has the error number.
@@ -275,8 +275,7 @@ impl Spawn {
                 stage(SpawnStage::Policy, set)?;
             }
             Ok(())
-        };
-        Ok((report, hook))
+        }))
     }
 }
 

@@ -38,7 +38,7 @@ fn a_child_talks_and_ends() {
 
 #[test]
 fn who_hastens_does_so_alone() {
-    let work = || {
+    std::thread::spawn(|| {
         let host = LiveHost::new().unwrap();
         let before = host.policy(own_tid()).unwrap();
         match hasten() {
@@ -50,8 +50,9 @@ fn who_hastens_does_so_alone() {
         let inherited = host.policy(child.pid()).unwrap();
         child.kill().unwrap();
         assert!(matches!(inherited, Policy::Other { nice: 0.. }), "{inherited}");
-    };
-    std::thread::spawn(work).join().unwrap();
+    })
+    .join()
+    .unwrap();
 }
 
 #[test]
@@ -127,10 +128,6 @@ fn memory_comes_from_the_node_that_was_named() {
 
 #[test]
 fn what_fails_before_the_program_is_named() {
-    let check = |spawn: Spawn, errno: i32, text: &str| {
-        let error = spawn.start().unwrap_err();
-        assert_eq!((error.errno(), error.to_string().as_str()), (Some(errno), text));
-    };
     check(Spawn::new("/nonexistent/program"), libc::ENOENT, "cannot run /nonexistent/program");
     check(
         sleeper().affinity(CpuSet::single(PuId(30_000))),
@@ -157,6 +154,11 @@ fn what_fails_before_the_program_is_named() {
         libc::ENOENT,
         "cannot open /nonexistent/tasks",
     );
+}
+
+fn check(spawn: Spawn, errno: i32, text: &str) {
+    let error = spawn.start().unwrap_err();
+    assert_eq!((error.errno(), error.to_string().as_str()), (Some(errno), text));
 }
 
 #[test]
@@ -190,10 +192,11 @@ fn capturing_output() {
 
 #[test]
 fn capture_ends_at_its_time_and_takes_descendants_along() {
-    let check = |script: &str| {
+    fn check(script: &str) {
         let error = capture("sh", ["-c", script], SECOND / 5).unwrap_err();
         assert_eq!(error.errno(), Some(libc::ETIMEDOUT), "{script}");
-    };
+    }
+
     check("sleep 600");
     check("sleep 600 & exit 0");
     check("exec >&- 2>&-; sleep 600");

@@ -6,9 +6,6 @@ use super::*;
 
 #[test]
 fn attributes_carry_every_policy() {
-    let check = |policy: Policy| {
-        assert_eq!(SchedAttr::default().with_policy(policy).policy(), policy);
-    };
     check(Policy::Other { nice: -20 });
     check(Policy::Batch { nice: 19 });
     check(Policy::Idle);
@@ -16,6 +13,10 @@ fn attributes_carry_every_policy() {
     check(Policy::RoundRobin { priority: 1 });
     check(Policy::Deadline { runtime_ns: 1, deadline_ns: 2, period_ns: 3 });
     check(Policy::Unknown { number: 7 });
+}
+
+fn check(policy: Policy) {
+    assert_eq!(SchedAttr::default().with_policy(policy).policy(), policy);
 }
 
 #[test]
@@ -68,8 +69,11 @@ fn policy_of_an_own_thread() {
 
 #[test]
 fn threads_that_are_not_there() {
+    fn check(errno: Option<i32>) {
+        assert_eq!(errno, Some(libc::ESRCH))
+    }
+
     let gone = Tid(0x7fff_fff0);
-    let check = |errno: Option<i32>| assert_eq!(errno, Some(libc::ESRCH));
     check(sched_getaffinity(gone).unwrap_err().raw_os_error());
     check(sched_getattr(gone).unwrap_err().raw_os_error());
     check(

@@ -233,11 +233,11 @@ fn programs_for_arguments_and_for_records_agree() {
     }
     let [Some(one), Some(other)] = &napped else { return };
     if one.missed + other.missed == 0 {
-        let all = |reading: &SchedReading| {
-            let SchedAccount { count, preempted, unseen, moves, moves_waiting, .. } =
-                reading.accounts[0];
-            (count, preempted, unseen, moves, moves_waiting, reading.accounts[0].wakers.clone())
-        };
         assert_eq!(all(one), all(other));
     }
+}
+
+fn all(reading: &SchedReading) -> (u64, u64, u64, u64, u64, Vec<(String, u64)>) {
+    let SchedAccount { count, preempted, unseen, moves, moves_waiting, .. } = reading.accounts[0];
+    (count, preempted, unseen, moves, moves_waiting, reading.accounts[0].wakers.clone())
 }

@@ -34,20 +34,21 @@ fn calls(folder: &tempfile::TempDir) -> String {
 
 #[test]
 fn reads_a_units_list() {
-    let check = |answer: &str, expected: Result<Option<&str>, &str>| {
-        let (_folder, keeper) = recording(answer);
-        match (keeper.get(&setting("system.slice")), expected) {
-            (Ok(found), Ok(expected)) => assert_eq!(found.as_deref(), expected, "{answer}"),
-            (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error}"),
-            (found, expected) => panic!("{answer}: {found:?} instead of {expected:?}"),
-        }
-    };
     check("echo LoadState=loaded; echo 'AllowedCPUs=0-1 4'", Ok(Some("0-1,4")));
     check("echo LoadState=loaded; echo AllowedCPUs=", Ok(None));
     check("echo LoadState=loaded", Err("no such property"));
     check("echo LoadState=not-found", Err("knows no such unit"));
     check("echo LoadState=loaded; echo AllowedCPUs=x", Err("not a list of CPUs"));
     check("echo 'Failed to connect to bus' >&2; exit 1", Err("Failed to connect to bus"));
+}
+
+fn check(answer: &str, expected: Result<Option<&str>, &str>) {
+    let (_folder, keeper) = recording(answer);
+    match (keeper.get(&setting("system.slice")), expected) {
+        (Ok(found), Ok(expected)) => assert_eq!(found.as_deref(), expected, "{answer}"),
+        (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error}"),
+        (found, expected) => panic!("{answer}: {found:?} instead of {expected:?}"),
+    }
 }
 
 #[test]
@@ -91,10 +92,6 @@ fn files_of_a_unit_are_put_back_in_both_folders() {
         "/run/systemd/transient/a.slice.d/50-AllowedCPUs.conf",
     ]
     .map(|path| format!("{root}{path}"));
-    let put = |path: &str, text: &str| {
-        files::make_dirs(path.rsplit_once('/').unwrap().0).unwrap();
-        files::write_atomic(path, text.as_bytes()).unwrap();
-    };
     put(&paths[0], "[Slice]\nAllowedCPUs=0-3\n");
     let before = keeper.files(&slice).unwrap();
     assert_eq!(before.iter().map(|file| file.path.clone()).collect::<Vec<_>>(), paths);
@@ -110,4 +107,9 @@ fn files_of_a_unit_are_put_back_in_both_folders() {
     assert!(!files::exists(&other.path));
     assert_eq!(calls(&folder), "daemon-reload\n");
     keeper.put_files(&setting("../a.slice"), &before).unwrap_err();
+}
+
+fn put(path: &str, text: &str) {
+    files::make_dirs(path.rsplit_once('/').unwrap().0).unwrap();
+    files::write_atomic(path, text.as_bytes()).unwrap();
 }

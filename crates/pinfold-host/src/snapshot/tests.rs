@@ -70,15 +70,6 @@ fn lists_links_and_counts() {
 fn text_round_trips() {
     let tree = machine();
     assert_eq!(SnapshotHost::parse(&tree.to_text()), Ok(tree.clone()));
-    let check = |path: &str, content: &[u8]| {
-        let tree = SnapshotHost::from_files([(path, content)]);
-        let text = tree.to_text();
-        assert!(
-            text.bytes().all(|byte| byte == b'\n' || byte == b'\t' || byte >= 0x20),
-            "{text:?}"
-        );
-        assert_eq!(SnapshotHost::parse(&text), Ok(tree), "{text:?}");
-    };
     check("/a", b"");
     check("/a", b"\n");
     check("/a", b"\n\n");
@@ -95,6 +86,13 @@ fn text_round_trips() {
     check("/back\\slash", b"1\n");
 }
 
+fn check(path: &str, content: &[u8]) {
+    let tree = SnapshotHost::from_files([(path, content)]);
+    let text = tree.to_text();
+    assert!(text.bytes().all(|byte| byte == b'\n' || byte == b'\t' || byte >= 0x20), "{text:?}");
+    assert_eq!(SnapshotHost::parse(&text), Ok(tree), "{text:?}");
+}
+
 #[test]
 fn text_is_what_a_reviewer_reads() {
     let mut tree = SnapshotHost::from_files([("/b", "x\n"), ("/a", "cut")]);
@@ -109,13 +107,15 @@ fn text_is_what_a_reviewer_reads() {
 
 #[test]
 fn texts_that_are_refused_with_the_line() {
-    let check = |text: &str, line: usize, why: &str| match SnapshotHost::parse(text) {
-        Err(TreeError::Line { line: got, why: said }) => {
-            assert_eq!((got, said.contains(why)), (line, true), "{text:?}: {said}");
+    fn check(text: &str, line: usize, why: &str) {
+        match SnapshotHost::parse(text) {
+            Err(TreeError::Line { line: got, why: said }) => {
+                assert_eq!((got, said.contains(why)), (line, true), "{text:?}: {said}");
+            }
+            other => panic!("{text:?}: {other:?}"),
         }
-        other => panic!("{text:?}: {other:?}"),
-    };
-    let head = |rest: &str| format!("pinfold-capture 1\n{rest}");
+    }
+
     check(&head("\tcontent"), 2, "outside a file");
     check(&head("file a"), 2, "absolute");
     check(&head("file /a/../b"), 2, "plain");
@@ -136,6 +136,10 @@ fn texts_that_are_refused_with_the_line() {
     assert!(matches!(SnapshotHost::parse(""), Err(TreeError::Head { .. })));
     assert!(matches!(SnapshotHost::parse("pinfold-capture 2\n"), Err(TreeError::Head { .. })));
     assert!(TreeError::Head { found: String::new() }.hint().is_some());
+}
+
+fn head(rest: &str) -> String {
+    format!("pinfold-capture 1\n{rest}")
 }
 
 #[test]

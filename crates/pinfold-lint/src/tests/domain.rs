@@ -13,9 +13,10 @@ use crate::{fix, lint};
 
 /// Two packages of one node, eight cores of two threads each.
 fn server() -> Topology {
-    let number =
-        |place: pinfold_samples::machine::Place| 8 * place.package + place.core + 16 * place.thread;
-    let mut topology = Machine::new([2, 1, 1, 8, 2], number).build();
+    let mut topology = Machine::new([2, 1, 1, 8, 2], |place: pinfold_samples::machine::Place| {
+        8 * place.package + place.core + 16 * place.thread
+    })
+    .build();
     topology.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
     topology
 }

@@ -110,13 +110,14 @@ fn advice_that_is_followed_adds_up() {
         let good = followed(&bad, &advice);
         check(&host, &good, &[]);
         let fixed = fix(&bad, "", &host, &Request::from_vnodes(Vec::new())).unwrap();
-        let words = |xml: &str| {
-            let lines = xml.lines().filter(|line| !line.contains("<!-- Pinfold: "));
-            let text: String = lines.map(|line| line.replace(" dies='1'", "") + " ").collect();
-            text.split_whitespace().collect::<Vec<_>>().join(" ")
-        };
         assert_eq!(words(&fixed.text), words(&good));
     }
+}
+
+fn words(xml: &str) -> String {
+    let lines = xml.lines().filter(|line| !line.contains("<!-- Pinfold: "));
+    let text: String = lines.map(|line| line.replace(" dies='1'", "") + " ").collect();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Free cores are used before siblings and before the host's core; advice never names an existing
@@ -129,12 +130,6 @@ fn advice_takes_free_cores_first() {
         assert_eq!(fixed.left, [], "{}", fixed.text);
         Domain::read(&fixed.text).unwrap()
     };
-    let cores = |domain: &Domain| -> Vec<u32> {
-        let vcpus = (0..domain.vcpus.value).map(|index| domain.pin(Target::Vcpu(index)).unwrap().0);
-        let mut cores: Vec<u32> = vcpus.map(|pus| pus.first().unwrap().0 % 16).collect();
-        cores.sort_unstable();
-        cores
-    };
     let half = cores(&fixed(&domain(8, &pins("2 3"), &shape(8, 1))));
     assert!(!half.contains(&0) && half.windows(2).all(|pair| pair[0] < pair[1]), "{half:?}");
     let masks = "<domain type='qemu'><vcpu cpuset='0,16'>2</vcpu><cputune><emulatorpin cpuset='4'/></cputune>\
@@ -143,6 +138,13 @@ fn advice_takes_free_cores_first() {
     assert_eq!(found[0].name, "guest-siblings-hidden");
     assert!(found[0].instead.iter().all(|line| !masks.contains(line.as_str())), "{found:?}");
     assert_eq!(cores(&fixed(masks)).len(), 2);
+}
+
+fn cores(domain: &Domain) -> Vec<u32> {
+    let vcpus = (0..domain.vcpus.value).map(|index| domain.pin(Target::Vcpu(index)).unwrap().0);
+    let mut cores: Vec<u32> = vcpus.map(|pus| pus.first().unwrap().0 % 16).collect();
+    cores.sort_unstable();
+    cores
 }
 
 #[test]
@@ -222,8 +224,6 @@ fn nodes_caches_and_kinds_of_cores() {
         let tune = format!("{}<emulatorpin cpuset='0'/>", pins(lists));
         domain(count, &tune, &format!("{}{rest}", shape(count, 1)))
     };
-    let bind =
-        |nodes: &str| format!("<numatune><memory mode='strict' nodeset='{nodes}'/></numatune>");
     check(&two_nodes, &with("1 2", &bind("0")), &[]);
     check(&two_nodes, &with("1 2", &bind("1")), &["memory-far"]);
     check(&two_nodes, &with("1 2", &bind("5")), &["absent-node", "memory-far"]);
@@ -232,12 +232,6 @@ fn nodes_caches_and_kinds_of_cores() {
     check(&two_nodes, &with("1 2 3 5 6 7", &bind("0-1")), &["nodes-hidden"]);
     let cells = "<cpu><topology sockets='1' cores='6' threads='1'/><numa><cell id='0' cpus='0-2' memory='1'/>\
                  <cell id='1' cpus='3-5' memory='1'/></numa></cpu>";
-    let memnodes = |one: u32, other: u32| {
-        format!(
-            "<numatune><memnode cellid='0' mode='strict' nodeset='{one}'/>\
-             <memnode cellid='1' mode='strict' nodeset='{other}'/></numatune>"
-        )
-    };
     let celled = |memory: &str| {
         let tune = format!("{}<emulatorpin cpuset='0'/>", pins("1 2 3 5 6 7"));
         domain(6, &tune, &format!("{cells}{memory}"))
@@ -252,13 +246,20 @@ fn nodes_caches_and_kinds_of_cores() {
     check(&hybrid, &with("2 4 8", ""), &["mixed-cores"]);
 }
 
+fn bind(nodes: &str) -> String {
+    format!("<numatune><memory mode='strict' nodeset='{nodes}'/></numatune>")
+}
+
+fn memnodes(one: u32, other: u32) -> String {
+    format!(
+        "<numatune><memnode cellid='0' mode='strict' nodeset='{one}'/>\
+             <memnode cellid='1' mode='strict' nodeset='{other}'/></numatune>"
+    )
+}
+
 #[test]
 fn two_machines_on_one_host() {
     let host = i7_4790k().build();
-    let vm = |lists: &str| {
-        let count = u32::try_from(lists.split(' ').count()).unwrap();
-        domain(count, &format!("{}<emulatorpin cpuset='0,4'/>", pins(lists)), &shape(count, 1))
-    };
     let names = |one: &str, other: &str| -> Vec<&'static str> {
         let found = diagnostics(&host, &[&vm(one), &vm(other)]);
         let found = found.iter().filter(|diagnostic| diagnostic.severity > Severity::Note);
@@ -269,19 +270,22 @@ fn two_machines_on_one_host() {
     assert_eq!(names("1 2", "5 7"), ["core-used-twice"]);
 }
 
+fn vm(lists: &str) -> String {
+    let count = u32::try_from(lists.split(' ').count()).unwrap();
+    domain(count, &format!("{}<emulatorpin cpuset='0,4'/>", pins(lists)), &shape(count, 1))
+}
+
 /// Five hundred machines: a CPU with several claimants is reported once, whatever their number.
 #[test]
 fn many_machines_on_one_host() {
+    fn vm(name: u32, first: u32, second: u32) -> String {
+        let tune = pins(&format!("{first} {second}"));
+        domain(2, &tune, &shape(2, 1)).replace("<name>a</name>", &format!("<name>vm{name}</name>"))
+    }
+
     const MANY: u32 = 500;
     let host = plain(1024).build();
     assert!(host.pus.len() >= 2 * MANY as usize);
-    let vm = |name: u32, first: u32, second: u32| {
-        let tune = pins(&format!("{first} {second}"));
-        domain(2, &tune, &shape(2, 1)).replace("<name>a</name>", &format!("<name>vm{name}</name>"))
-    };
-    let layouts = |files: Vec<String>| -> Vec<Layout> {
-        files.iter().map(|xml| Layout::of_text(xml, "domain.xml").unwrap()).collect()
-    };
     let twice = |layouts: &[Layout]| -> Vec<Diagnostic> {
         let found = lint(layouts, &host);
         found.into_iter().filter(|diagnostic| diagnostic.name == "pu-used-twice").collect()
@@ -299,6 +303,10 @@ fn many_machines_on_one_host() {
     assert_eq!(found.len(), 1);
     assert!(found[0].what.starts_with("the CPUs 0-1 have vCPUs of \"vm0\""), "{}", found[0].what);
     assert!(found[0].what.ends_with("and 494 more"), "{}", found[0].what);
+}
+
+fn layouts(files: Vec<String>) -> Vec<Layout> {
+    files.iter().map(|xml| Layout::of_text(xml, "domain.xml").unwrap()).collect()
 }
 
 /// No strategy's plan has a problem.

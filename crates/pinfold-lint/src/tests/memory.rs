@@ -77,12 +77,15 @@ fn one_node_needs_no_cells() {
     for absent in ["<cell", "memnode", "hugepages"] {
         assert!(!text.contains(absent), "{text}");
     }
-    let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
     let script = qemu(&layout, &topology, &parse(&words("qemu -m 32"))).unwrap();
     holds(&script, &["bytes replace your -m", "-machine memory-backend=pinfold-mem0"]);
     let own = qemu(&layout, &topology, &parse(&words("qemu -m 1G -numa node,memdev=x"))).unwrap();
     holds(&own, &["your own memory backends are left as they are", "-m 1G"]);
     assert!(!own.contains("pinfold-mem0"));
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
 }
 
 /// Memory that cannot be divided, and an unknown size.

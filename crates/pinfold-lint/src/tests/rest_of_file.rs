@@ -78,7 +78,6 @@ fn check(tune: &str, rest: &str, expected: &[&str]) {
 
 #[test]
 fn timers() {
-    let clock = |timers: &str| format!("<clock offset='utc'>{timers}</clock>");
     check("", "", &[]);
     check("", &clock("<timer name='hpet' present='no'/>"), &[]);
     check("", &clock("<timer name='hpet' present='yes'/>"), &["timer-hpet"]);
@@ -99,6 +98,10 @@ fn timers() {
     let clock = WINDOWS_CLOCK.replace("</clock>", &format!("{catchup}</clock>"));
     check("", WINDOWS_CLOCK, &["hyperv-missing", "timer-ticks"]);
     check("", &clock, &["hyperv-missing"]);
+}
+
+fn clock(timers: &str) -> String {
+    format!("<clock offset='utc'>{timers}</clock>")
 }
 
 #[test]
@@ -151,10 +154,6 @@ fn threads_and_caches_of_the_processor() {
     amd.model = Some("AMD Ryzen 5 2500X Quad-Core Processor".to_owned());
     let mut intel = amd.clone();
     intel.model = Some("Intel(R) Core(TM) i7-4790K CPU @ 4.00GHz".to_owned());
-    let cpu = |inside: &str| {
-        let shape = "<topology sockets='1' cores='1' threads='2'/>";
-        domain("", &format!("<cpu mode='host-passthrough'>{shape}{inside}</cpu>"))
-    };
     let (cache, topoext) =
         ("<cache mode='passthrough'/>", "<feature policy='require' name='topoext'/>");
     check_on(&intel, &cpu(cache), &[]);
@@ -169,6 +168,11 @@ fn threads_and_caches_of_the_processor() {
     ))
     .replace("cpuset='5'", "cpuset='2'");
     check_on(&intel, &apart, &["cache-untrue"]);
+}
+
+fn cpu(inside: &str) -> String {
+    let shape = "<topology sockets='1' cores='1' threads='2'/>";
+    domain("", &format!("<cpu mode='host-passthrough'>{shape}{inside}</cpu>"))
 }
 
 #[test]
@@ -203,9 +207,6 @@ fn interrupt_controller_and_idling() {
 
 #[test]
 fn emulated_devices() {
-    let disk = |device: &str, bus: &str| {
-        format!("<disk type='file' device='{device}'><target dev='x' bus='{bus}'/></disk>")
-    };
     check("", &devices(&disk("disk", "sata")), &["disk-emulated"]);
     check("", &devices(&disk("cdrom", "sata")), &[]);
     // The advice can be applied: no duplicate name, no drive address on virtio.
@@ -238,13 +239,18 @@ fn emulated_devices() {
     check_on(&i7_4790k().build(), &tcg, &[]);
 }
 
+fn disk(device: &str, bus: &str) -> String {
+    format!("<disk type='file' device='{device}'><target dev='x' bus='{bus}'/></disk>")
+}
+
 #[test]
 fn iothreads_and_their_disks() {
-    let disk = |driver: &str| {
+    fn disk(driver: &str) -> String {
         format!(
             "<disk type='file' device='disk'><driver name='qemu'{driver}/><target dev='vda' bus='virtio'/></disk>"
         )
-    };
+    }
+
     let pin = "<iothreadpin iothread='1' cpuset='0'/>";
     let with = |inside: &str| format!("<iothreads>1</iothreads>{}", devices(inside));
     check(pin, &with(&disk(" iothread='1'")), &[]);
@@ -260,7 +266,6 @@ fn iothreads_and_their_disks() {
 
 #[test]
 fn memory_of_guests_with_devices_of_the_host() {
-    let large = |xml: &str| xml.replace("<memory unit='GiB'>1<", "<memory unit='GiB'>8<");
     let host = i7_4790k().build();
     let migratable = "<cpu mode='host-passthrough' migratable='off'>\
                       <topology sockets='1' cores='1' threads='2'/></cpu>";
@@ -281,6 +286,10 @@ fn memory_of_guests_with_devices_of_the_host() {
     check_on(&host, &migrates, &["tsc-not-invariant"]);
     // If no device locks memory, the limit is only a limit.
     check_on(&host, &large(&domain("", &limit(8))), &[]);
+}
+
+fn large(xml: &str) -> String {
+    xml.replace("<memory unit='GiB'>1<", "<memory unit='GiB'>8<")
 }
 
 /// A complete file, as commonly copied from forums.

@@ -39,9 +39,6 @@ impl Fault for PagesFault<'_> {
                     Source::Pins => "its vCPUs are pinned to".to_owned(),
                 };
                 let far: u64 = away.iter().map(|(_, kib)| kib).sum();
-                let list = |nodes: &mut dyn Iterator<Item = NodeId>| {
-                    nodes.map(|node| node.to_string()).collect::<Vec<_>>().join(",")
-                };
                 Words::new(
                     "memory-elsewhere",
                     format!(
@@ -73,6 +70,10 @@ impl Fault for PagesFault<'_> {
             .instead(["run the check as root, on a kernel with NUMA (CONFIG_NUMA)"]),
         }
     }
+}
+
+fn list(nodes: &mut dyn Iterator<Item = NodeId>) -> String {
+    nodes.map(|node| node.to_string()).collect::<Vec<_>>().join(",")
 }
 
 /// `node 0 3684 MiB, node 1 412 MiB`.

@@ -63,18 +63,6 @@ fn an_element_that_gets_its_first_child_stays() {
 
 #[test]
 fn advice_names_no_line_that_the_fix_leaves() {
-    let disk = |kind: &str, target: &str| {
-        format!(
-            "<disk type='file'>\n<driver name='qemu' type='{kind}'/>\n<source file='/{target}'/>\n\
-             <target dev='{target}' bus='virtio'/>\n</disk>\n"
-        )
-    };
-    let function = |number: u32| {
-        format!(
-            "<hostdev mode='subsystem' type='pci' managed='yes'>\n<source>\n<address domain='0x0000' \
-             bus='0x01' slot='0x00' function='0x{number}'/>\n</source>\n</hostdev>\n"
-        )
-    };
     let devices = format!(
         "<devices>\n{}{}{}{}</devices>\n",
         disk("qcow2", "vda"),
@@ -98,6 +86,20 @@ fn advice_names_no_line_that_the_fix_leaves() {
     for line in elements {
         assert!(fixed.text.replace(" dies='1'", "").contains(line), "{line}\n{}", fixed.text);
     }
+}
+
+fn disk(kind: &str, target: &str) -> String {
+    format!(
+        "<disk type='file'>\n<driver name='qemu' type='{kind}'/>\n<source file='/{target}'/>\n\
+             <target dev='{target}' bus='virtio'/>\n</disk>\n"
+    )
+}
+
+fn function(number: u32) -> String {
+    format!(
+        "<hostdev mode='subsystem' type='pci' managed='yes'>\n<source>\n<address domain='0x0000' \
+             bus='0x01' slot='0x00' function='0x{number}'/>\n</source>\n</hostdev>\n"
+    )
 }
 
 /// Eight cores of one die for 16 vCPUs, the last two on one CPU.
@@ -154,19 +156,6 @@ fn an_l3_cache_without_room_for_all_vcpus_is_not_offered() {
 #[test]
 fn machines_of_one_host_get_one_kernel_command_line() {
     let topology = host("e5-2670-dual.synthetic");
-    let machine = |name: &str, first: u32| {
-        let pins: String = (0..4)
-            .map(|vcpu| {
-                let cpu = first + vcpu / 2 + 16 * (vcpu % 2);
-                format!("<vcpupin vcpu='{vcpu}' cpuset='{cpu}'/>\n")
-            })
-            .collect();
-        let shape =
-            "<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='2'/></cpu>";
-        let tune = format!("{pins}<emulatorpin cpuset='6-7'/>\n");
-        let xml = domain(4, &tune, shape).replace("<name>m<", &format!("<name>{name}<"));
-        Layout::of_text(&xml, name).expect("a domain file")
-    };
     let diagnostics = lint(&[machine("a", 1), machine("b", 3)], &topology);
     let lines: Vec<&String> = diagnostics
         .iter()
@@ -204,6 +193,19 @@ fn machines_of_one_host_get_one_kernel_command_line() {
             "{diagnostics:?}"
         );
     }
+}
+
+fn machine(name: &str, first: u32) -> Layout {
+    let pins: String = (0..4)
+        .map(|vcpu| {
+            let cpu = first + vcpu / 2 + 16 * (vcpu % 2);
+            format!("<vcpupin vcpu='{vcpu}' cpuset='{cpu}'/>\n")
+        })
+        .collect();
+    let shape = "<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='2'/></cpu>";
+    let tune = format!("{pins}<emulatorpin cpuset='6-7'/>\n");
+    let xml = domain(4, &tune, shape).replace("<name>m<", &format!("<name>{name}<"));
+    Layout::of_text(&xml, name).expect("a domain file")
 }
 
 #[test]

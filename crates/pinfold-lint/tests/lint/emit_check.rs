@@ -56,7 +56,6 @@ impl Counts {
         for (subject, names) in COSTS {
             let of_file = left.extract_if(.., |(_, name)| names.contains(name)).max();
             let of_plan = said.extract_if(.., |(_, name)| name == subject).max();
-            let severity = |of: Option<(Severity, &str)>| of.map_or(Severity::Note, |it| it.0);
             if severity(of_file) != severity(of_plan) {
                 self.differ.push(format!("{case}: the file {of_file:?}, the plan {of_plan:?}"));
             }
@@ -93,6 +92,10 @@ impl Counts {
         let (count, shown) = (self.differ.len(), self.differ.iter().take(20).collect::<Vec<_>>());
         assert!(shown.is_empty(), "{count} differences of plan and file: {shown:#?}");
     }
+}
+
+fn severity(of: Option<(Severity, &str)>) -> Severity {
+    of.map_or(Severity::Note, |it| it.0)
 }
 
 /// The counts of all hosts, each of which one of the machine's threads takes.

@@ -138,8 +138,11 @@ fn what_is_fixed_is_clean_and_what_is_clean_stays() {
             .unwrap_or_else(|error| panic!("{error}\n{xml}"))
     };
     let (mut clean, mut better) = (0, 0);
-    let small = |host: &(String, Topology)| host.1.pus.len() <= MOST_PUS;
-    for (number, (name, topology)) in hosts().into_iter().filter(small).enumerate() {
+    for (number, (name, topology)) in hosts()
+        .into_iter()
+        .filter(|host: &(String, Topology)| host.1.pus.len() <= MOST_PUS)
+        .enumerate()
+    {
         let mut numbers = Numbers(u64::try_from(number).expect("few hosts"));
         for _ in 0..FILES {
             let xml = domain(&mut numbers, &topology);

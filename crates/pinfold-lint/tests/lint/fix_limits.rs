@@ -259,13 +259,6 @@ fn the_emulator_leaves_the_cores_of_fifo_vcpus() {
 fn a_number_of_vcpus_that_is_advised_can_be_had() {
     let shared = |pins: &[u32], rest: &str| domain(pins, "", rest);
     // A real-time vCPU on every CPU of the host.
-    let fifo = |cpus: u32| {
-        let tune = format!(
-            "<emulatorpin cpuset='0'/>\n<vcpusched vcpus='0-{}' scheduler='fifo' priority='1'/>\n",
-            cpus - 1
-        );
-        domain(&(0..cpus).collect::<Vec<_>>(), &tune, &shape(cpus, 1))
-    };
     let sub_numa = [6, 6, 1, 6, 7, 4, 6, 7, 6, 2, 7, 7, 6, 1, 5, 4];
     let dual = [0, 11, 11, 2, 10, 11, 10, 8, 8, 11, 1, 11, 3, 9, 10, 2];
     // Real-time vCPUs may not float over a mask.
@@ -299,6 +292,14 @@ fn a_number_of_vcpus_that_is_advised_can_be_had() {
     assert!(counts >= 2, "{counts}");
 }
 
+fn fifo(cpus: u32) -> String {
+    let tune = format!(
+        "<emulatorpin cpuset='0'/>\n<vcpusched vcpus='0-{}' scheduler='fifo' priority='1'/>\n",
+        cpus - 1
+    );
+    domain(&(0..cpus).collect::<Vec<_>>(), &tune, &shape(cpus, 1))
+}
+
 #[test]
 fn what_a_merge_makes_clean_is_fixed() {
     let topology = host("x5540-dual.synthetic");
@@ -320,10 +321,6 @@ fn what_a_merge_makes_clean_is_fixed() {
 fn a_machine_larger_than_the_host_is_a_problem() {
     let topology = host("ryzen-7950x3d.xml");
     let on = (&topology, &conditions("", ""));
-    let large = |gib: u32, rest: &str| {
-        let size = format!("<memory unit='GiB'>{gib}<!-- much --></memory>");
-        file(4, "", rest).replace("<memory unit='MiB'>512</memory>", &size)
-    };
     let xml = large(200, "");
     let found = worse(&xml, on.0, on.1);
     assert_eq!(found.len(), 1, "{found:?}");
@@ -352,15 +349,13 @@ fn a_machine_larger_than_the_host_is_a_problem() {
     assert_eq!(names(&STRICT_1.replace("strict", "preferred")), Vec::<&str>::new());
 }
 
+fn large(gib: u32, rest: &str) -> String {
+    let size = format!("<memory unit='GiB'>{gib}<!-- much --></memory>");
+    file(4, "", rest).replace("<memory unit='MiB'>512</memory>", &size)
+}
+
 #[test]
 fn what_libvirt_refuses_is_refused_with_its_line() {
-    let check = |xml: &str, why: &str| {
-        let error = Domain::read(xml).expect_err(xml).to_string();
-        assert_eq!(error, why, "{xml}");
-    };
-    let vcpu = |current: &str| {
-        format!("<domain type='kvm'>\n <vcpu current='{current}'>4</vcpu>\n</domain>")
-    };
     for current in ["8", "0", "x", ""] {
         let why =
             format!("line 2, column 2: current='{current}' of <vcpu> is not a number from 1 to 4");
@@ -370,21 +365,31 @@ fn what_libvirt_refuses_is_refused_with_its_line() {
     check("\n<domain id='3'>\n<vcpu>4</vcpu></domain>", "line 2, column 1: <domain> has no type");
 }
 
+fn check(xml: &str, why: &str) {
+    let error = Domain::read(xml).expect_err(xml).to_string();
+    assert_eq!(error, why, "{xml}");
+}
+
+fn vcpu(current: &str) -> String {
+    format!("<domain type='kvm'>\n <vcpu current='{current}'>4</vcpu>\n</domain>")
+}
+
 #[test]
 fn more_vcpus_than_cpus_of_their_mask_are_named() {
     let on = (&host("snc2.synthetic"), &conditions("", ""));
-    let floating = |mask: &str| {
-        format!(
-            "<domain type='kvm'><name>vm</name><memory unit='MiB'>512</memory>\
-             <vcpu cpuset='{mask}'>16</vcpu>\
-             <cpu><topology sockets='1' cores='8' threads='2'/></cpu></domain>"
-        )
-    };
     let names = |xml: &str| {
         worse(xml, on.0, on.1).iter().map(|diagnostic| diagnostic.name).collect::<Vec<_>>()
     };
     assert!(names(&floating("6-7")).contains(&"vcpus-crowded"), "{:?}", names(&floating("6-7")));
     assert!(!names(&floating("0-15")).contains(&"vcpus-crowded"));
+}
+
+fn floating(mask: &str) -> String {
+    format!(
+        "<domain type='kvm'><name>vm</name><memory unit='MiB'>512</memory>\
+             <vcpu cpuset='{mask}'>16</vcpu>\
+             <cpu><topology sockets='1' cores='8' threads='2'/></cpu></domain>"
+    )
 }
 
 /// Memory is divided by vCPUs, and no cell gets more than its node has.

@@ -27,7 +27,6 @@ fn with_vcpus(request: &Request, vcpus: u32) -> Request {
 /// What a hint says to ask for: requests, each with its strategy. Empty for other hints.
 fn followed(hint: &str, strategy: &str, request: &Request) -> Vec<(String, Request)> {
     let words: Vec<&str> = hint.split([' ', ',', '`']).filter(|word| !word.is_empty()).collect();
-    let number = |word: &str| word.parse::<u32>().ok();
     let own = |vcpus| (strategy.to_owned(), with_vcpus(request, vcpus));
     let other = |name: &str| (name.to_owned(), request.clone());
     match words.as_slice() {
@@ -56,6 +55,10 @@ fn followed(hint: &str, strategy: &str, request: &Request) -> Vec<(String, Reque
     }
 }
 
+fn number(word: &str) -> Option<u32> {
+    word.parse::<u32>().ok()
+}
+
 fn is_without(subject: &str, made: &Result<Plan, PlanError>) -> bool {
     made.as_ref().is_ok_and(|made| made.findings.iter().all(|found| found.subject != subject))
 }
@@ -73,8 +76,9 @@ fn follow(name: &str, topology: &Topology, strategy: &str, request: &Request) ->
     match plan(strategy, topology, request) {
         Ok(layout) => {
             for finding in &layout.findings {
-                let goes = |made: &_| is_without(&finding.subject, made);
-                check(&finding.subject, finding.hint.as_deref().unwrap_or(""), &goes);
+                check(&finding.subject, finding.hint.as_deref().unwrap_or(""), &|made: &_| {
+                    is_without(&finding.subject, made)
+                });
             }
         }
         // What was refused for two reasons may then be refused for the other one.
@@ -149,9 +153,17 @@ fn the_command_for_a_plan_keeps_it_and_is_without_the_finding() {
             let made = plan(&again, &topology, &request).expect("a plan");
             assert_eq!(again, strategy, "{command}");
             let of = |plan: &Plan| -> Vec<_> {
-                let memory = |bound: &pinfold_model::MemoryPlan| bound.bytes;
                 let vnodes = plan.vnodes.iter();
-                vnodes.map(|it| (it.name.clone(), it.memory.as_ref().and_then(memory))).collect()
+                vnodes
+                    .map(|it| {
+                        (
+                            it.name.clone(),
+                            it.memory
+                                .as_ref()
+                                .and_then(|bound: &pinfold_model::MemoryPlan| bound.bytes),
+                        )
+                    })
+                    .collect()
             };
             assert_eq!(of(&made), of(&first), "{command}");
             let left = lint(&Layout::of_plan(&made, "plan.json"), &topology);

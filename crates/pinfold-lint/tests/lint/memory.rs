@@ -35,8 +35,10 @@ fn file(name: &str, gib: u64, vcpus: &str, elements: &str) -> String {
 const FOUR: &str = "<vcpu placement='static'>4</vcpu>";
 
 fn pins(cpus: &[u32]) -> String {
-    let line = |(vcpu, cpu): (usize, &u32)| format!("<vcpupin vcpu='{vcpu}' cpuset='{cpu}'/>\n");
-    cpus.iter().enumerate().map(line).collect()
+    cpus.iter()
+        .enumerate()
+        .map(|(vcpu, cpu): (usize, &u32)| format!("<vcpupin vcpu='{vcpu}' cpuset='{cpu}'/>\n"))
+        .collect()
 }
 
 fn shape(cores: u32) -> String {
@@ -111,10 +113,6 @@ fn restrictive_bounds_memory_as_strict_does() {
     let topology = dual();
     let restrictive = ["restrictive", "restrictive"];
     assert_eq!(names(&worse(&[&cells([4, 14], restrictive)], &topology)), ["memory-too-large"]);
-    let whole = |mode: &str| {
-        let memory = format!("<numatune><memory mode='{mode}' nodeset='1'/></numatune>");
-        file("whole", 16, FOUR, &memory)
-    };
     for mode in ["strict", "restrictive"] {
         assert_eq!(names(&worse(&[&whole(mode)], &topology)), ["memory-too-large"], "{mode}");
     }
@@ -138,23 +136,14 @@ fn restrictive_bounds_memory_as_strict_does() {
     }
 }
 
+fn whole(mode: &str) -> String {
+    let memory = format!("<numatune><memory mode='{mode}' nodeset='1'/></numatune>");
+    file("whole", 16, FOUR, &memory)
+}
+
 #[test]
 fn files_that_fit_alone_and_not_together() {
     let topology = dual();
-    let on = |name: &str, node: u32, cpus: [u32; 2]| {
-        let helpers = if node == 0 { "0,8" } else { "4,12" };
-        file(
-            name,
-            8,
-            "<vcpu placement='static'>2</vcpu>",
-            &format!(
-                "<cputune>\n{}<emulatorpin cpuset='{helpers}'/>\n</cputune>\n\
-                 <numatune><memory mode='strict' nodeset='{node}'/></numatune>\n<cpu>{}</cpu>",
-                pins(&cpus),
-                shape(2)
-            ),
-        )
-    };
     let (a, b, c) = (on("a", 0, [1, 2]), on("b", 0, [3, 11]), on("c", 1, [5, 6]));
     assert_eq!(names(&worse(&[&a, &c], &topology)), Vec::<&str>::new());
     let b = b.replace("<vcpupin vcpu='1' cpuset='11'/>", "<vcpupin vcpu='1' cpuset='8'/>");
@@ -178,9 +167,6 @@ fn files_that_fit_alone_and_not_together() {
         found.iter().find(|diagnostic| diagnostic.name == "memory-overcommitted").expect("it");
     assert!(together.instead[0].contains("another host"), "{:?}", together.instead);
     // Memory of the whole host, bound or not, and its CPUs.
-    let floating = |gib: u64, vcpus: u32| {
-        file("f", gib, &format!("<vcpu placement='static'>{vcpus}</vcpu>"), "")
-    };
     let names_of = |files: [&str; 2]| names(&worse(&files, &topology));
     assert_eq!(names_of([&floating(12, 8), &floating(12, 8)]), Vec::<&str>::new());
     assert_eq!(names_of([&floating(13, 8), &floating(12, 8)]), ["memory-overcommitted"]);
@@ -188,6 +174,25 @@ fn files_that_fit_alone_and_not_together() {
     let found = worse(&[&floating(12, 9), &floating(12, 8)], &topology);
     assert!(found[0].what.contains("17 vCPUs together, and this host has 16 CPUs"), "{found:?}");
     assert_eq!(names_of([&a, &floating(12, 15)]), ["vcpus-overcommitted"]);
+}
+
+fn on(name: &str, node: u32, cpus: [u32; 2]) -> String {
+    let helpers = if node == 0 { "0,8" } else { "4,12" };
+    file(
+        name,
+        8,
+        "<vcpu placement='static'>2</vcpu>",
+        &format!(
+            "<cputune>\n{}<emulatorpin cpuset='{helpers}'/>\n</cputune>\n\
+                 <numatune><memory mode='strict' nodeset='{node}'/></numatune>\n<cpu>{}</cpu>",
+            pins(&cpus),
+            shape(2)
+        ),
+    )
+}
+
+fn floating(gib: u64, vcpus: u32) -> String {
+    file("f", gib, &format!("<vcpu placement='static'>{vcpus}</vcpu>"), "")
 }
 
 #[test]
@@ -268,32 +273,20 @@ fn a_mask_of_many_vcpus_over_all_nodes_stays_and_needs_no_binding() {
         .lines()
         .filter(|line| !line.contains("<memory mode"))
         .fold(String::new(), |text, line| text + line + "\n");
-    let masks = |xml: &str| -> Vec<(Role, Option<CpuSet>)> {
-        let layout = Layout::of_text(xml, "vm.xml").expect("a file");
-        layout.pins.into_iter().map(|pin| (pin.role, pin.pus)).collect()
-    };
     assert_eq!(names(&worse(&[&text], &topology)), Vec::<&str>::new(), "{text}");
     let fixed = fix(&text, "vm.xml", &topology, &Request::from_vnodes(Vec::new())).expect("a file");
     assert_eq!(masks(&fixed.text), masks(&text), "{}", fixed.text);
     assert_eq!(names(&worse(&[&fixed.text], &topology)), Vec::<&str>::new());
 }
 
+fn masks(xml: &str) -> Vec<(Role, Option<CpuSet>)> {
+    let layout = Layout::of_text(xml, "vm.xml").expect("a file");
+    layout.pins.into_iter().map(|pin| (pin.role, pin.pus)).collect()
+}
+
 #[test]
 fn real_time_vcpus_that_float_over_the_emulators_cpus_starve_it() {
     let topology = host("i7-4790k.synthetic");
-    let fifo = |tune: &str| {
-        let sched = "<vcpusched vcpus='0-1' scheduler='fifo' priority='1'/>";
-        file(
-            "rt",
-            2,
-            "<vcpu placement='static' cpuset='1-3'>2</vcpu>\n<iothreads>1</iothreads>",
-            &format!(
-                "<memoryBacking><locked/></memoryBacking>\n<memtune><hard_limit unit='GiB'>4\
-                 </hard_limit></memtune>\n<cputune>\n{tune}{sched}\n</cputune>\n<cpu>{}</cpu>",
-                shape(2)
-            ),
-        )
-    };
     let xml = fifo("");
     let found = worse(&[&xml], &topology);
     assert_eq!(names(&found), ["fifo-starves", "fifo-starves"], "{found:?}");
@@ -319,21 +312,35 @@ fn real_time_vcpus_that_float_over_the_emulators_cpus_starve_it() {
     assert_eq!(names(&worse(&[&usual], &topology)), Vec::<&str>::new());
 }
 
+fn fifo(tune: &str) -> String {
+    let sched = "<vcpusched vcpus='0-1' scheduler='fifo' priority='1'/>";
+    file(
+        "rt",
+        2,
+        "<vcpu placement='static' cpuset='1-3'>2</vcpu>\n<iothreads>1</iothreads>",
+        &format!(
+            "<memoryBacking><locked/></memoryBacking>\n<memtune><hard_limit unit='GiB'>4\
+                 </hard_limit></memtune>\n<cputune>\n{tune}{sched}\n</cputune>\n<cpu>{}</cpu>",
+            shape(2)
+        ),
+    )
+}
+
 /// An element that the file lacks is to be added, with the one that it goes into.
 #[test]
 fn memory_is_a_whole_number_of_its_huge_pages() {
-    let pages = |memory: &str| {
-        let pages =
-            "<memoryBacking><hugepages><page size='1' unit='GiB'/></hugepages></memoryBacking>";
-        let text = file("a", 4, FOUR, pages);
-        text.replace("<memory unit='GiB'>4</memory>", memory)
-    };
     let found = worse(&[&pages("<memory unit='MiB'>4608</memory>")], &dual());
     let diagnostic =
         found.iter().find(|diagnostic| diagnostic.name == "huge-page-multiple").expect("a finding");
     assert_eq!(diagnostic.instead, ["4 GiB or 5 GiB of memory"]);
     let found = worse(&[&pages("<memory unit='GiB'>4</memory>")], &dual());
     assert!(!names(&found).contains(&"huge-page-multiple"));
+}
+
+fn pages(memory: &str) -> String {
+    let pages = "<memoryBacking><hugepages><page size='1' unit='GiB'/></hugepages></memoryBacking>";
+    let text = file("a", 4, FOUR, pages);
+    text.replace("<memory unit='GiB'>4</memory>", memory)
 }
 
 #[test]

@@ -32,9 +32,12 @@ fn said(strategy: &str, topology: &Topology, request: &Request) -> String {
             let layouts = Layout::of_plan(&layout, "plan.json");
             let diagnostics = lint(&layouts, topology);
             let checked = render(&layouts, &diagnostics, topology, 100_000);
-            let of_host = |line: &&str| !line.contains("this host is itself");
             let text = explain(&layout, topology, 100_000);
-            let text = text.lines().filter(of_host).collect::<Vec<_>>().join("\n");
+            let text = text
+                .lines()
+                .filter(|line: &&str| !line.contains("this host is itself"))
+                .collect::<Vec<_>>()
+                .join("\n");
             format!("{text}\n{checked}")
         }
         Err(error) => format!("{error}\n{}", error.hint().unwrap_or_default()),

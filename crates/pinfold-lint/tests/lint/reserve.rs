@@ -106,10 +106,6 @@ fn only_vcpus_that_exist_are_pinned() {
 
 #[test]
 fn a_vcpu_beyond_the_number_and_none_at_all_are_refused() {
-    let check = |xml: String, why: &str| {
-        let error = Domain::read(&xml).expect_err("a refusal");
-        assert_eq!(error.why, why);
-    };
     check(
         domain(&CpuSet::first_n(1), 2, "").replace("id='1'", "id='9'"),
         "vCPU 9 does not exist: <vcpu> has 2",
@@ -118,4 +114,9 @@ fn a_vcpu_beyond_the_number_and_none_at_all_are_refused() {
         domain(&CpuSet::first_n(1), 1, "").replace("enabled='yes'", "enabled='no'"),
         "no vCPU is enabled",
     );
+}
+
+fn check(xml: String, why: &str) {
+    let error = Domain::read(&xml).expect_err("a refusal");
+    assert_eq!(error.why, why);
 }

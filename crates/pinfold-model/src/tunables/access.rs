@@ -20,8 +20,9 @@ impl Tuning {
     /// [`Invalid`] if it is no tunable of this part of a plan, or has no valid value.
     pub fn add(&mut self, word: &str) -> Result<(), Invalid> {
         let (key, text) = word.split_once('=').unwrap_or((word, ""));
-        let unknown = || Invalid { why: format!("there is no tunable {key:?}"), hint: None };
-        let tunable = Tunable::by_key(key).filter(|one| one.of.is_empty()).ok_or_else(unknown)?;
+        let tunable = Tunable::by_key(key)
+            .filter(|one| one.of.is_empty())
+            .ok_or_else(|| Invalid { why: format!("there is no tunable {key:?}"), hint: None })?;
         self.set(tunable, tunable.values.parse((key, text), &CpuSet::new())?);
         Ok(())
     }

@@ -59,10 +59,11 @@ fn libvirt(CpuQuota { quota_us, period_us }: CpuQuota) -> FormatAnswer {
 }
 
 fn virsh(CpuQuota { quota_us, period_us }: CpuQuota) -> FormatAnswer {
-    let set = |what: &str, us: u64| {
-        format!("virsh schedinfo --domain \"$domain\" --set global_{what}={us} \"$@\"")
-    };
     FormatAnswer::lines("", vec![set("period", period_us), set("quota", quota_us)])
+}
+
+fn set(what: &str, us: u64) -> String {
+    format!("virsh schedinfo --domain \"$domain\" --set global_{what}={us} \"$@\"")
 }
 
 /// In percent of one CPU's time, with the two decimals that systemd supports.
@@ -102,9 +103,10 @@ fn kubevirt(quota: CpuQuota, scope: &Scope<'_>) -> FormatAnswer {
 fn nova(quota: CpuQuota, scope: &Scope<'_>) -> FormatAnswer {
     let vcpus = u64::try_from(scope.vcpus()).unwrap_or(u64::MAX).max(1);
     let each = (quota.quota_us / vcpus).max(1000);
-    let line = |what: &str, us: u64| {
-        format!("openstack flavor set \"$flavor\" --property quota:cpu_{what}={us}")
-    };
     FormatAnswer::lines("flavor", vec![line("period", quota.period_us), line("quota", each)])
         .but(format!("for each of {vcpus} vCPUs, and no limit for the emulator"))
+}
+
+fn line(what: &str, us: u64) -> String {
+    format!("openstack flavor set \"$flavor\" --property quota:cpu_{what}={us}")
 }

@@ -20,8 +20,10 @@ impl HugePagePool {
 
 /// The pools of a plan.
 pub fn pools(tuning: &Tuning) -> impl Iterator<Item = HugePagePool> {
-    let pool = |value: &Value| if let Value::Pool(pool) = value { Some(*pool) } else { None };
-    tuning.all(&TUNABLE).iter().filter_map(pool)
+    tuning
+        .all(&TUNABLE)
+        .iter()
+        .filter_map(|value: &Value| if let Value::Pool(pool) = value { Some(*pool) } else { None })
 }
 
 /// The row of this tunable.
@@ -92,8 +94,11 @@ fn cmdline(setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
 }
 
 fn wrong(setting: &Setting, plan: &Plan, topology: &Topology) -> Vec<Finding> {
+    fn size(one: &HugePagePool) -> u128 {
+        u128::from(one.pages) * u128::from(one.page_bytes)
+    }
+
     let Value::Pool(pool) = setting.value else { return Vec::new() };
-    let problem = |text: String, hint: String| Finding::problem("huge-pages", text).with_hint(hint);
     let HugePagePool { node, page_bytes, pages } = pool;
     let kib = page_bytes >> 10;
     let mut findings = Vec::new();
@@ -116,7 +121,6 @@ fn wrong(setting: &Setting, plan: &Plan, topology: &Topology) -> Vec<Finding> {
     }
     // 0 if the source of the topology does not report the memory.
     let bytes = u128::from(known.memory_bytes);
-    let size = |one: &HugePagePool| u128::from(one.pages) * u128::from(one.page_bytes);
     let on_node = || pools(&plan.tuning).filter(|one| one.node == node);
     let all: u128 = on_node().map(|one| size(&one)).sum();
     let does_fit = size(&pool) <= bytes;
@@ -134,6 +138,10 @@ fn wrong(setting: &Setting, plan: &Plan, topology: &Topology) -> Vec<Finding> {
     }
     findings.extend(too_few(pool, plan, topology));
     findings
+}
+
+fn problem(text: String, hint: String) -> Finding {
+    Finding::problem("huge-pages", text).with_hint(hint)
 }
 
 /// A machine whose nodes have too few pages of the pool's size; reported for the first pool of it.

@@ -51,7 +51,6 @@ fn systemd(role: &str, policy: Policy) -> FormatAnswer {
             "CPUSchedulingPolicy= is for all threads of a service; `pinfold apply` gives each its own",
         );
     }
-    let more = |name: &str, second: String| vec![format!("CPUSchedulingPolicy={name}"), second];
     let lines = match policy {
         Policy::Other { nice } => more("other", format!("Nice={nice}")),
         Policy::Batch { nice } => more("batch", format!("Nice={nice}")),
@@ -65,11 +64,16 @@ fn systemd(role: &str, policy: Policy) -> FormatAnswer {
     FormatAnswer::lines("service", lines)
 }
 
+fn more(name: &str, second: String) -> Vec<String> {
+    vec![format!("CPUSchedulingPolicy={name}"), second]
+}
+
 /// `realtime` is a child of `cpu` if the plan fulfils its requirements.
 fn kubevirt(role: &str, policy: Policy, scope: &Scope<'_>) -> FormatAnswer {
-    let has_pages =
-        |vnode: &VnodePlan| vnode.memory.as_ref().is_some_and(|memory| memory.page_bytes.is_some());
-    let is_ready = scope.is_pinned() && scope.vnode.is_some_and(has_pages);
+    let is_ready = scope.is_pinned()
+        && scope.vnode.is_some_and(|vnode: &VnodePlan| {
+            vnode.memory.as_ref().is_some_and(|memory| memory.page_bytes.is_some())
+        });
     match (policy, is_ready) {
         (Policy::Fifo { priority: 1 }, true) if role.starts_with("vcpu") => {
             FormatAnswer::lines("cpu", Vec::new()).but("realtime under cpu, for vCPUs")

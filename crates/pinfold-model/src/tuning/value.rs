@@ -204,7 +204,6 @@ impl Values {
     /// A value that no kernel accepts: the part of the value (empty for the whole) and the fault.
     #[must_use]
     pub fn fault(self, value: &Value) -> Option<(&'static str, String)> {
-        let whole = |why: String| Some(("", why));
         match (self, value) {
             (_, Value::Cpus(pus)) if pus.is_empty() => whole("no CPU is left for them".to_owned()),
             (Self::Number { least, most, .. }, Value::Number(number))
@@ -246,6 +245,10 @@ impl Values {
             (_, value) => value.to_string(),
         }
     }
+}
+
+fn whole(why: String) -> Option<(&'static str, String)> {
+    Some(("", why))
 }
 
 fn cpus(key: &str, text: &str, hint: &str) -> Result<Value, Invalid> {

@@ -73,7 +73,6 @@ pub(crate) fn recorded(plan: &Plan, topology: &Topology) -> PlannedCpus {
 fn differences(cpus: &PlannedCpus, used: &CpuSet, topology: &Topology) -> Vec<String> {
     let mut found = Vec::new();
     if cpus.model != topology.model {
-        let name = |model: &Option<String>| model.clone().unwrap_or_else(|| "unknown".to_owned());
         found.push(format!(
             "the processor is {:?} here, {:?} in the plan",
             name(&topology.model),
@@ -109,6 +108,10 @@ fn differences(cpus: &PlannedCpus, used: &CpuSet, topology: &Topology) -> Vec<St
         found.push(format!("{more} more"));
     }
     found
+}
+
+fn name(model: &Option<String>) -> String {
+    model.clone().unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// Core, L3 and node of a CPU in a plan's record, restricted to CPUs that are online in `both`.

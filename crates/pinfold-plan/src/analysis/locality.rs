@@ -152,9 +152,11 @@ pub(crate) fn check_nodes(
 ) -> Result<(), PlanError> {
     for (asked, plan) in request.vnodes.iter().zip(vnodes) {
         let nodes = request_check::nodes_to_stay_on(asked);
-        let stays =
-            |pu| available.pu(pu).and_then(|pu| pu.node).is_some_and(|id| nodes.contains(&id));
-        if nodes.is_empty() || plan.vcpus().flat_map(|thread| thread.pus.iter()).all(stays) {
+        if nodes.is_empty()
+            || plan.vcpus().flat_map(|thread| thread.pus.iter()).all(|pu| {
+                available.pu(pu).and_then(|pu| pu.node).is_some_and(|id| nodes.contains(&id))
+            })
+        {
             continue;
         }
         return Err(PlanError::Nodes {
@@ -168,8 +170,10 @@ pub(crate) fn check_nodes(
 
 /// True if all vCPUs or tasks run on CPUs of this node.
 pub(crate) fn all_on(available: &AvailableCpus<'_>, threads: &[ThreadPlan], node: NodeId) -> bool {
-    let runs = |thread: &&ThreadPlan| thread.role.runs_work();
-    let pus = threads.iter().filter(runs).flat_map(|thread| thread.pus.iter());
+    let pus = threads
+        .iter()
+        .filter(|thread: &&ThreadPlan| thread.role.runs_work())
+        .flat_map(|thread| thread.pus.iter());
     let mut nodes = pus.filter_map(|pu| available.pu(pu).and_then(|pu| pu.node));
     nodes.all(|of| of == node)
 }

@@ -288,15 +288,25 @@ fn helpers_on_vcpus(
     let carried = carried(spreads);
     let avoidable = choice(available, carried.len()).with_free_helpers(&carried);
     let with_own = |pus: &CpuSet, own: &CpuSet| !pus.is_disjoint(own);
-    let with_others = |pus: &CpuSet, own: &CpuSet| {
-        !pus.is_disjoint(&carried) && !pus.intersection(&carried).is_subset(own)
-    };
-    let kinds: [(IsOn<'_>, &str); 2] = [(&with_own, ON_VCPUS), (&with_others, ON_OTHERS)];
+    let kinds: [(IsOn<'_>, &str); 2] = [
+        (&with_own, ON_VCPUS),
+        (
+            &|pus: &CpuSet, own: &CpuSet| {
+                !pus.is_disjoint(&carried) && !pus.intersection(&carried).is_subset(own)
+            },
+            ON_OTHERS,
+        ),
+    ];
     let texts = kinds.into_iter().filter_map(|(is_on, what)| {
         let mut sharing = Vec::new();
         for (vnode, spread) in spreads {
-            let shares = |thread: &&ThreadPlan| is_on(&thread.pus, &spread.pus);
-            let helpers = || vnode.threads.iter().filter(is_helper).filter(shares);
+            let helpers = || {
+                vnode
+                    .threads
+                    .iter()
+                    .filter(is_helper)
+                    .filter(|thread: &&ThreadPlan| is_on(&thread.pus, &spread.pus))
+            };
             let roles = if helpers().any(|thread| thread.role == Role::Emulator) {
                 "emulator and iothreads".to_owned()
             } else {
@@ -543,11 +553,13 @@ fn unbalanced(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
     if topology.isolated.is_empty() {
         return None;
     }
-    let floats =
-        |thread: &&ThreadPlan| thread.pus.len() > 1 && !thread.pus.is_disjoint(&topology.isolated);
     let mut floating = CpuSet::new();
     let threads = vnodes.iter().flat_map(|vnode| &vnode.threads);
-    threads.filter(floats).for_each(|thread| floating.add(&thread.pus));
+    threads
+        .filter(|thread: &&ThreadPlan| {
+            thread.pus.len() > 1 && !thread.pus.is_disjoint(&topology.isolated)
+        })
+        .for_each(|thread| floating.add(&thread.pus));
     let isolated = floating.intersection(&topology.isolated);
     (!isolated.is_empty()).then(|| {
         Finding::warning(

@@ -4,8 +4,9 @@ use pinfold_model::{CpuSet, Plan, Policy, ThreadPlan, VnodePlan};
 
 /// The reason why a thread of a vnode would be starved by the plan's policies, if any.
 pub(crate) fn shut_out(plan: &Plan, vnode: &VnodePlan) -> Option<String> {
-    let is_real_time = |thread: &ThreadPlan| thread.policy.is_some_and(Policy::is_real_time);
-    let any = plan.vnodes.iter().any(|of| of.vcpus().any(is_real_time));
+    let any = plan.vnodes.iter().any(|of| {
+        of.vcpus().any(|thread: &ThreadPlan| thread.policy.is_some_and(Policy::is_real_time))
+    });
     let mut threads = vnode.threads.iter().filter(|_| any);
     let starved = threads.find_map(|thread| starved(plan, vnode, thread));
     if starved.is_some() {

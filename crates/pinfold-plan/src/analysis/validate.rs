@@ -45,7 +45,6 @@ pub fn validate(plan: &Plan, topology: &Topology) -> Vec<Finding> {
 
 /// The differences between the plan's host and this one.
 fn another_host(plan: &Plan, topology: &Topology) -> Option<Finding> {
-    let note = |text: &str| Some(Finding::note("fingerprint", text));
     let differences = match fit(plan, topology) {
         Fit::Same => return None,
         Fit::OtherOnline => {
@@ -73,6 +72,10 @@ fn another_host(plan: &Plan, topology: &Topology) -> Option<Finding> {
     );
     let finding = Finding::warning("fingerprint", text);
     Some(finding.with_hint("create a new plan with the same strategy and request"))
+}
+
+fn note(text: &str) -> Option<Finding> {
+    Some(Finding::note("fingerprint", text))
 }
 
 /// A violation of a rule for all plans.
@@ -189,10 +192,11 @@ fn guest_fault(vnode: &VnodePlan) -> Option<String> {
 
 /// The fault, if a spinning real-time thread on the last housekeeping CPU can stop the host.
 pub(crate) fn starved_host(plan: &Plan) -> Option<String> {
-    let real_time = |thread: &&ThreadPlan| thread.policy.is_some_and(Policy::is_real_time);
     let mut burdened = CpuSet::new();
     let threads = plan.vnodes.iter().flat_map(|vnode| &vnode.threads);
-    threads.filter(real_time).for_each(|thread| burdened.add(&thread.pus));
+    threads
+        .filter(|thread: &&ThreadPlan| thread.policy.is_some_and(Policy::is_real_time))
+        .for_each(|thread| burdened.add(&thread.pus));
     let left = plan.housekeeping.difference(&burdened);
     (!plan.housekeeping.is_empty() && left.is_empty()).then(|| {
         format!(

@@ -245,9 +245,12 @@ impl<'a> AvailableCpus<'a> {
         let mut cores: Vec<AvailableCore> = all.into_iter().filter_map(kept).collect();
         let boot = online.first();
         if cores.iter().any(|core| Some(core.part) != cores.first().map(|first| first.part)) {
-            let boots =
-                |core: &&mut AvailableCore| boot.is_some_and(|boot| core.pus.contains(&boot));
-            cores.iter_mut().filter(boots).for_each(|core| core.boots = true);
+            cores
+                .iter_mut()
+                .filter(|core: &&mut AvailableCore| {
+                    boot.is_some_and(|boot| core.pus.contains(&boot))
+                })
+                .for_each(|core| core.boots = true);
         }
         let helpers = of_helpers(&index, &usable, request);
         for core in cores.iter_mut().filter(|_| !helpers.is_empty()) {
@@ -727,8 +730,12 @@ fn cores(topology: &Topology, usable: &CpuSet) -> Vec<AvailableCore> {
     pus.sort_by_key(|pu| pu.logical);
     let l2_of = l2_domains(topology);
     let tells = topology.nodes.iter().any(|node| node.memory_bytes > 0);
-    let is_empty = |node: &&NumaNode| tells && node.memory_bytes == 0;
-    let empty: Vec<NodeId> = topology.nodes.iter().filter(is_empty).map(|node| node.id).collect();
+    let empty: Vec<NodeId> = topology
+        .nodes
+        .iter()
+        .filter(|node: &&NumaNode| tells && node.memory_bytes == 0)
+        .map(|node| node.id)
+        .collect();
     let mut cores: Vec<AvailableCore> = Vec::new();
     let mut places = vec![usize::MAX; topology.cores.len()];
     for pu in pus {

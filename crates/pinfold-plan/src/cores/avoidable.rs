@@ -53,8 +53,8 @@ impl<'a> Choice<'a> {
         } else {
             (vec![self.near(pins)], self.vcpus)
         };
-        let fits = |width| parts.iter().all(|part| self.fills_cores(part, vcpus, width));
-        (1..=self.index.widest_core).any(fits)
+        (1..=self.index.widest_core)
+            .any(|width| parts.iter().all(|part| self.fills_cores(part, vcpus, width)))
     }
 
     /// True if a part of the machine has whole cores for `vcpus` vCPUs with `width` on each.

@@ -75,13 +75,16 @@ fn is_same(one: &str, other: &str) -> bool {
 /// Flags and CPUs of a value such as `managed_irq,domain,4-7`; `None` for other values.
 fn value(word: &str) -> Option<(BTreeSet<&str>, CpuSet)> {
     let (_, value) = word.split_once('=')?;
-    let is_flag = |part: &&str| part.starts_with(|first: char| first.is_ascii_alphabetic());
     let mut flags: BTreeSet<&str> = value.split(',').take_while(is_flag).collect();
     let list: Vec<&str> = value.split(',').skip_while(is_flag).collect();
     if name(word) == "isolcpus" && flags.is_empty() {
         flags.insert("domain");
     }
     Some((flags, CpuSet::parse_list(&list.join(",")).ok()?))
+}
+
+fn is_flag(part: &&str) -> bool {
+    part.starts_with(|first: char| first.is_ascii_alphabetic())
 }
 
 /// The CPUs that a word such as `isolcpus=domain,4-7` lists; empty if it lists none.
@@ -138,9 +141,9 @@ pub fn possible_siblings(reserved: &CpuSet, topology: &Topology) -> CpuSet {
         let most = widest.entry(core.kind).or_default();
         *most = core.pus.len().max(*most);
     }
-    let has_smt = |kind| !matches!(kind, CoreKind::Efficiency | CoreKind::LowPower);
     let lacks_one = topology.cores.iter().filter(|core| core.pus.is_subset(reserved)).any(|core| {
-        let smt_is_off = topology.smt == Smt::Off && has_smt(core.kind);
+        let smt_is_off = topology.smt == Smt::Off
+            && (!matches!(core.kind, CoreKind::Efficiency | CoreKind::LowPower));
         widest.get(&core.kind).is_some_and(|most| core.pus.len() < *most) || smt_is_off
     });
     if lacks_one { topology.offline.clone() } else { CpuSet::new() }
@@ -170,11 +173,6 @@ mod tests {
 
     #[test]
     fn parameters_are_compared_by_what_they_say() {
-        let check = |parameter: &str, booted: &str, expected: BootParameterState| {
-            let words: Vec<String> = booted.split_whitespace().map(str::to_owned).collect();
-            assert_eq!(standing(parameter, &words), expected, "{parameter} on {booted:?}");
-        };
-        let other = |words: &str| BootParameterState::Other(words.to_owned());
         check("nohz_full=1-3", "quiet isolcpus=1-3", BootParameterState::New);
         check("nohz_full=1-3", "nohz-full=1,2,3", BootParameterState::There);
         check("nohz_full=1-3", "nohz_full=1-2", other("nohz_full=1-2"));
@@ -193,5 +191,14 @@ mod tests {
         check(pages, "hugepagesz=1G hugepages=4", other("hugepagesz=1G hugepages=4"));
         check(pages, "hugepagesz=1G hugepages=0:4 nosmt", BootParameterState::There);
         check("nosmt", "nosmt", BootParameterState::There);
+    }
+
+    fn check(parameter: &str, booted: &str, expected: BootParameterState) {
+        let words: Vec<String> = booted.split_whitespace().map(str::to_owned).collect();
+        assert_eq!(standing(parameter, &words), expected, "{parameter} on {booted:?}");
+    }
+
+    fn other(words: &str) -> BootParameterState {
+        BootParameterState::Other(words.to_owned())
     }
 }

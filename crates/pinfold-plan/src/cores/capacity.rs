@@ -73,13 +73,16 @@ pub fn excesses(demands: &[Demand], topology: &Topology) -> Vec<Excess> {
     let mut found: Vec<(Nodes, Excess)> = Vec::new();
     for nodes in sets(demands, &all) {
         let room = room(&nodes, topology);
-        let inside = |demand: &Demand| match &demand.nodes {
-            // Memory that is bound to a missing node must be somewhere on the host.
-            Some(own) => own.is_subset(&nodes) || nodes == all,
-            None => nodes == all,
-        };
-        let whose: Vec<usize> =
-            demands.iter().enumerate().filter(|(_, one)| inside(one)).map(|(at, _)| at).collect();
+        let whose: Vec<usize> = demands
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| match &one.nodes {
+                // Memory that is bound to a missing node must be somewhere on the host.
+                Some(own) => own.is_subset(&nodes) || nodes == all,
+                None => nodes == all,
+            })
+            .map(|(at, _)| at)
+            .collect();
         let bytes: u64 = whose.iter().fold(0, |sum, at| sum.saturating_add(demands[*at].bytes));
         let is_known = found.iter().any(|(smaller, _)| smaller.is_subset(&nodes));
         if room > 0 && bytes > room && !is_known {
@@ -215,9 +218,13 @@ pub fn is_empty_node(topology: &Topology, id: NodeId) -> bool {
 /// Those of the nodes that exist on the host and have CPUs.
 #[must_use]
 pub fn with_cpus(nodes: &[NodeId], topology: &Topology) -> Vec<NodeId> {
-    let has =
-        |id: &&NodeId| topology.nodes.iter().any(|node| node.id == **id && !node.pus.is_empty());
-    nodes.iter().filter(has).copied().collect()
+    nodes
+        .iter()
+        .filter(|id: &&NodeId| {
+            topology.nodes.iter().any(|node| node.id == **id && !node.pus.is_empty())
+        })
+        .copied()
+        .collect()
 }
 
 #[cfg(test)]

@@ -24,12 +24,15 @@ pub(crate) fn usable_once(offline: &CpuSet) -> String {
 /// The shell command that brings these CPUs online.
 #[must_use]
 pub fn command(offline: &CpuSet) -> String {
-    let line = |pu: &str| format!("echo 1 > /sys/devices/system/cpu/cpu{pu}/online");
     let numbers: Vec<String> = offline.iter().map(|pu| pu.to_string()).collect();
     match numbers.len() {
         0..=WRITTEN_OUT => numbers.iter().map(|pu| line(pu)).collect::<Vec<_>>().join("; "),
         _ => format!("for cpu in {}; do {}; done", numbers.join(" "), line("$cpu")),
     }
+}
+
+fn line(pu: &str) -> String {
+    format!("echo 1 > /sys/devices/system/cpu/cpu{pu}/online")
 }
 
 #[cfg(test)]
@@ -38,9 +41,6 @@ mod tests {
 
     #[test]
     fn the_command_brings_each_of_them_online() {
-        let check = |pus: &str, expected: &str| {
-            assert_eq!(command(&CpuSet::parse_list(pus).unwrap()), expected);
-        };
         check("5", "echo 1 > /sys/devices/system/cpu/cpu5/online");
         check(
             "5,7",
@@ -51,5 +51,9 @@ mod tests {
             "3-7",
             "for cpu in 3 4 5 6 7; do echo 1 > /sys/devices/system/cpu/cpu$cpu/online; done",
         );
+    }
+
+    fn check(pus: &str, expected: &str) {
+        assert_eq!(command(&CpuSet::parse_list(pus).unwrap()), expected);
     }
 }

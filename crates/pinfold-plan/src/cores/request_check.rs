@@ -175,26 +175,31 @@ pub(crate) fn pinned(request: &Request) -> CpuSet {
 
 /// The same for one vnode.
 pub(crate) fn pinned_of(vnode: &VnodeRequest) -> CpuSet {
-    let runs = |role: &str| RoleKind::of_text(role).is_some_and(RoleKind::runs_work);
-    let pin_requests = vnode.pins.iter().filter(|pin_request| runs(&pin_request.role));
+    let pin_requests = vnode.pins.iter().filter(|pin_request| {
+        RoleKind::of_text(&pin_request.role).is_some_and(RoleKind::runs_work)
+    });
     pin_requests.map(|pin_request| &pin_request.pus).collect::<CpuSet>()
 }
 
 /// The pins by hand of emulators, iothreads and other helpers.
 pub(crate) fn pins_of_helpers(request: &Request) -> impl Iterator<Item = &CpuSet> {
-    let helps = |role: &str| RoleKind::of_text(role).is_some_and(|kind| !kind.runs_work());
     let pin_requests = request.vnodes.iter().flat_map(|vnode| &vnode.pins);
     pin_requests
-        .filter(move |pin_request| helps(&pin_request.role))
+        .filter(move |pin_request| {
+            RoleKind::of_text(&pin_request.role).is_some_and(|kind| !kind.runs_work())
+        })
         .map(|pin_request| &pin_request.pus)
 }
 
 /// What a request counts: `vCPUs`, `cores`, or both.
 pub(crate) fn units(request: &Request) -> &'static str {
-    let is_vm = |vnode: &VnodeRequest| matches!(vnode.work, Work::Vm(_));
     match (request.vnodes.iter().any(is_vm), request.vnodes.iter().all(is_vm)) {
         (true, true) => "vCPUs",
         (false, _) => "cores",
         (true, false) => "vCPUs and cores",
     }
+}
+
+fn is_vm(vnode: &VnodeRequest) -> bool {
+    matches!(vnode.work, Work::Vm(_))
 }

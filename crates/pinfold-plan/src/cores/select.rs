@@ -164,8 +164,12 @@ impl<'g> Pool<'g> {
     /// and, if CPUs are counted, of the most frequent SMT width.
     pub fn auto(&self) -> (usize, usize) {
         let Some(first) = self.tiers.first() else { return (0, 1) };
-        let alike = |tier: &&Tier| (tier.part, tier.width) == (first.part, first.width);
-        let all = self.tiers.iter().filter(alike).map(|tier| tier.left * tier.width).sum();
+        let all = self
+            .tiers
+            .iter()
+            .filter(|tier: &&Tier| (tier.part, tier.width) == (first.part, first.width))
+            .map(|tier| tier.left * tier.width)
+            .sum();
         (all, first.width)
     }
 
@@ -211,9 +215,11 @@ impl<'g> Pool<'g> {
         let mut pins = numbered(pin_requests, &all, siblings, taken.pins);
         // A vCPU that may use several CPUs is represented by the first of them.
         pins.truncate(pin_requests.len());
-        let core_of = |pu: &PuId| all.iter().find(|core| core.pus.contains(pu)).copied();
         let cores = match self.count {
-            Count::Cores => pins.iter().filter_map(core_of).collect(),
+            Count::Cores => pins
+                .iter()
+                .filter_map(|pu: &PuId| all.iter().find(|core| core.pus.contains(pu)).copied())
+                .collect(),
             Count::Threads => all.clone(),
         };
         Some(Selection { cores, pins })
@@ -411,8 +417,11 @@ fn numbered(
                 near.into_iter().any(|core| core.pus.contains(&siblings[*place]))
             })
             .map(|place| siblings.remove(place));
-        let mut any = || (!siblings.is_empty()).then(|| siblings.remove(0));
-        pins.extend(sibling.or_else(|| free.next()).or_else(&mut any));
+        pins.extend(
+            sibling
+                .or_else(|| free.next())
+                .or_else(&mut || (!siblings.is_empty()).then(|| siblings.remove(0))),
+        );
     }
     pins
 }

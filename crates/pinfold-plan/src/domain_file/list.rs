@@ -81,9 +81,6 @@ mod tests {
 
     #[test]
     fn lists_that_libvirt_takes() {
-        let check = |list: &str, expected: &str| {
-            assert_eq!(parse(list, 16_384).map(|set| set.to_string()), Ok(expected.to_owned()));
-        };
         check("0-3,8", "0-3,8");
         check("1-8,^3,^5", "1-2,4,6-8");
         check("^3,1-8", "1-8");
@@ -94,12 +91,17 @@ mod tests {
         check("16383", "16383");
     }
 
+    fn check(list: &str, expected: &str) {
+        assert_eq!(parse(list, 16_384).map(|set| set.to_string()), Ok(expected.to_owned()));
+    }
+
     #[test]
     fn lists_that_libvirt_refuses() {
-        let check = |list: &str, why: &str| {
+        fn check(list: &str, why: &str) {
             let error = parse(list, 16_384).unwrap_err();
             assert!(error.contains(why), "{list}: {error}");
-        };
+        }
+
         check("", "empty");
         check("1,^1", "empty");
         check("^2", "empty");

@@ -81,12 +81,6 @@ mod tests {
 
     #[test]
     fn the_writer_is_known_by_its_metadata() {
-        let check = |metadata: &str, expected: Option<Manager>| {
-            let xml = format!("<domain><metadata>\n{metadata}</metadata></domain>");
-            let document = parse(&xml).expect("a file");
-            let found = Manager::from_root(document.root_element());
-            assert_eq!(found.map(|(manager, _)| manager), expected, "{xml}");
-        };
         let nova = "http://openstack.org/xmlns/libvirt/nova/1.1";
         check(&format!("<nova:instance xmlns:nova='{nova}'/>"), Some(Manager::Nova));
         check("<kubevirt xmlns='http://kubevirt.io'><uid/></kubevirt>", Some(Manager::KubeVirt));
@@ -94,5 +88,12 @@ mod tests {
         check("<o:qos xmlns:o='http://ovirt.org/vm/tune/1.0'/>", Some(Manager::Ovirt));
         check("<p:vm xmlns:p='https://pve.proxmox.com/xmlns'/>", Some(Manager::Proxmox));
         check("<l:libosinfo xmlns:l='http://libosinfo.org/xmlns/libvirt/domain/1.0'/>", None);
+    }
+
+    fn check(metadata: &str, expected: Option<Manager>) {
+        let xml = format!("<domain><metadata>\n{metadata}</metadata></domain>");
+        let document = parse(&xml).expect("a file");
+        let found = Manager::from_root(document.root_element());
+        assert_eq!(found.map(|(manager, _)| manager), expected, "{xml}");
     }
 }

@@ -96,9 +96,6 @@ mod tests {
     fn memory_is_shared_out_in_whole_pages() {
         let cell =
             |vcpus: &str| GuestCell { node: NodeId(0), vcpus: CpuSet::parse_list(vcpus).unwrap() };
-        let check = |cells: &[GuestCell], bytes: u64, unit: u64, expected: Option<&[u64]>| {
-            assert_eq!(shares(cells, bytes, unit).as_deref(), expected);
-        };
         let even = [cell("0-1"), cell("2-3")];
         check(&even, 8, 1, Some(&[4, 4]));
         check(&even, 6, 2, Some(&[4, 2]));
@@ -106,5 +103,9 @@ mod tests {
         check(&even, 7, 2, None);
         check(&even, 2, 2, None);
         check(&[], 2, 2, None);
+    }
+
+    fn check(cells: &[GuestCell], bytes: u64, unit: u64, expected: Option<&[u64]>) {
+        assert_eq!(shares(cells, bytes, unit).as_deref(), expected);
     }
 }

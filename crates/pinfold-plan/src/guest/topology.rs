@@ -194,11 +194,14 @@ fn uniform(mut values: impl Iterator<Item = usize>) -> Option<usize> {
 
 fn shape(sockets: usize, cores: usize, threads: usize, reason: String) -> GuestTopology {
     // Numbers of CPUs are below MAX_PUS, numbers of vCPUs below MAX_VCPUS.
-    let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     GuestTopology {
         sockets: narrow(sockets),
         cores: narrow(cores),
         threads: narrow(threads),
         reason,
     }
+}
+
+fn narrow(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }

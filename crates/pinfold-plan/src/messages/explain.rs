@@ -269,8 +269,9 @@ fn gives(
         });
         lines.push(format!("all vCPUs share one L3{which}"));
     }
-    let whole = |core: &&Core| core.pus.is_subset(&spread.pus) && core.pus.len() > 1;
-    let mirrored = on(topology, spread).filter(whole).count();
+    let mirrored = on(topology, spread)
+        .filter(|core: &&Core| core.pus.is_subset(&spread.pus) && core.pus.len() > 1)
+        .count();
     if vnode.guest.as_ref().is_some_and(|guest| guest.threads > 1) {
         lines.push(format!(
             "the guest's scheduler knows the siblings of {}",
@@ -287,10 +288,15 @@ fn on<'t>(topology: &'t Topology, spread: &'t TopologySpan) -> impl Iterator<Ite
 
 fn host_share(plan: &Plan, topology: &Topology) -> String {
     let free = |core: &&Core| core.pus.is_subset(&plan.housekeeping);
-    let partly = |core: &&Core| !core.pus.is_disjoint(&plan.housekeeping) && !free(core);
     let all = topology.cores.len();
-    let (whole, part) =
-        (topology.cores.iter().filter(free).count(), topology.cores.iter().filter(partly).count());
+    let (whole, part) = (
+        topology.cores.iter().filter(free).count(),
+        topology
+            .cores
+            .iter()
+            .filter(|core: &&Core| !core.pus.is_disjoint(&plan.housekeeping) && !free(core))
+            .count(),
+    );
     let also = if part > 0 { format!(", and parts of {part}") } else { String::new() };
     format!("the host's tasks have {whole} of {}{also}", counted(all, "core"))
 }

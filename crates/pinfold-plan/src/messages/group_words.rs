@@ -3,7 +3,7 @@
 //! Strategies place both alike and write their reasons for virtual machines. If a request contains
 //! only process groups, these texts are converted.
 
-use pinfold_model::{Finding, Plan, Request, VnodeKind, Work};
+use pinfold_model::{Plan, Request, VnodeKind, Work};
 
 use crate::error::PlanError;
 
@@ -51,8 +51,7 @@ pub(crate) fn plan(mut plan: Plan) -> Plan {
         }
     }
     // The findings about the host itself being a virtual machine stay unchanged.
-    let is_of_host = |finding: &Finding| finding.subject == "virtual host";
-    for one in plan.findings.iter_mut().filter(|one| !is_of_host(one)) {
+    for one in plan.findings.iter_mut().filter(|one| one.subject != "virtual host") {
         one.text = of_groups(&one.text);
         one.hint = one.hint.as_deref().map(of_groups);
     }

@@ -153,11 +153,14 @@ impl RequestAlternatives<'_> {
         let widest = self.topology.cores.iter().map(|core| core.pus.len()).max()?;
         let most = narrow(available(self.topology, self.request).ok()?.usable.len());
         let near = |step: u32| [now.checked_sub(step), now.checked_add(step)];
-        let goes = |count: &u32| {
-            (1..=most).contains(count) && self.goes(subject, &self.with_vcpus(vm, *count))
-        };
         for step in 1..=narrow(widest) {
-            let found: Vec<u32> = near(step).into_iter().flatten().filter(goes).collect();
+            let found: Vec<u32> = near(step)
+                .into_iter()
+                .flatten()
+                .filter(|count: &u32| {
+                    (1..=most).contains(count) && self.goes(subject, &self.with_vcpus(vm, *count))
+                })
+                .collect();
             match found.as_slice() {
                 [] => {}
                 [only] => return Some(format!("request {}", counted(*only as usize, "vCPU"))),
@@ -198,7 +201,11 @@ impl RequestAlternatives<'_> {
     /// True if a plan is without such a finding, and costs nothing that the present one does not.
     fn is_better(&self, subject: &str, plan: Option<Plan>) -> bool {
         let is_new = |finding: &Finding| is_cost(finding) && !self.costs.contains(&finding.subject);
-        let is_bad = |finding: &Finding| finding.subject == subject || is_new(finding);
-        plan.is_some_and(|plan| !plan.findings.iter().any(is_bad))
+        plan.is_some_and(|plan| {
+            !plan
+                .findings
+                .iter()
+                .any(|finding: &Finding| finding.subject == subject || is_new(finding))
+        })
     }
 }

@@ -137,7 +137,6 @@ fn alike(rows: &[CoreRow]) -> usize {
 
 /// The growth of each number from one core to the next; `None` if they differ in more than numbers.
 fn steps(a: &CoreRow, b: &CoreRow) -> Option<Vec<i64>> {
-    let step = |from: u32, to: u32| i64::from(to) - i64::from(from);
     if step(a.number, b.number) != 1 || a.cells.len() != b.cells.len() {
         return None;
     }
@@ -158,6 +157,10 @@ fn steps(a: &CoreRow, b: &CoreRow) -> Option<Vec<i64>> {
         }
     }
     Some(steps)
+}
+
+fn step(from: u32, to: u32) -> i64 {
+    i64::from(to) - i64::from(from)
 }
 
 fn label(group: &[CoreRow]) -> String {
@@ -190,10 +193,6 @@ fn cells(group: &[CoreRow]) -> Vec<String> {
 /// What is on a CPU of each core of a group, where `first` is that of the first core. Where the
 /// cores have the same vCPUs, as those that float have, neighbours by number are one part.
 fn names(first: &Cell, group: &[&Cell]) -> Vec<String> {
-    let vcpu = |cell: &Cell, at: usize| match cell.occupants.get(at) {
-        Some(PinnedThread::Vcpu(_, vcpu)) => Some(*vcpu),
-        Some(PinnedThread::Other(_)) | None => None,
-    };
     let is_same = |at: usize| group.iter().all(|cell| vcpu(cell, at) == vcpu(first, at));
     let mut names: Vec<String> = Vec::new();
     let mut at = 0;
@@ -221,6 +220,13 @@ fn names(first: &Cell, group: &[&Cell]) -> Vec<String> {
     names
 }
 
+fn vcpu(cell: &Cell, at: usize) -> Option<u32> {
+    match cell.occupants.get(at) {
+        Some(PinnedThread::Vcpu(_, vcpu)) => Some(*vcpu),
+        Some(PinnedThread::Other(_)) | None => None,
+    }
+}
+
 /// Numbers that grow by the same each time: `7`, `0-7`, `0,2,…,14`.
 fn numbers(values: &[u32]) -> String {
     match values {
@@ -238,7 +244,6 @@ fn numbers(values: &[u32]) -> String {
 /// Lines with aligned cells; a core with more cells than fit takes several lines.
 fn aligned(lines: &[(usize, String, Vec<String>)], columns: usize) -> String {
     const BETWEEN: usize = 3;
-    let length = |text: &str| text.chars().count();
     let cells = lines.iter().flat_map(|(.., cells)| cells);
     let width = cells.map(|cell| length(cell)).max().unwrap_or(0);
     let label = lines.iter().map(|(_, label, _)| length(label)).max().unwrap_or(0);
@@ -264,4 +269,8 @@ fn aligned(lines: &[(usize, String, Vec<String>)], columns: usize) -> String {
         }
     }
     text
+}
+
+fn length(text: &str) -> usize {
+    text.chars().count()
 }

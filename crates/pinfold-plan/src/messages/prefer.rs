@@ -142,14 +142,16 @@ impl Planned<'_> {
         let fast: Vec<&AvailableCore> =
             available.cores.iter().filter(|core| core.kind == fastest).collect();
         let threads = fast.iter().map(|core| core.pus.len()).sum::<usize>();
-        let is_fast = |plan: &Plan| plan.vnodes.iter().all(|it| !runs_on(it).iter().any(is_slower));
         let mut counts =
             vec![threads, threads.saturating_sub(1), fast.len(), fast.len().saturating_sub(1)];
         counts.sort_unstable_by_key(|count| Reverse(*count));
         let fits = counts.into_iter().find(|count| {
             let fewer = with_vcpus(request, *count).filter(|_| (1..on.len()).contains(count));
             let made = fewer.and_then(|fewer| made(&strategy, topology, &fewer).ok());
-            made.is_some_and(|made| is_fast(&made) && !made.findings.iter().any(is_cost))
+            made.is_some_and(|made| {
+                made.vnodes.iter().all(|it| !runs_on(it).iter().any(is_slower))
+                    && !made.findings.iter().any(is_cost)
+            })
         });
         Some(match fits {
             Some(count) => finding.with_hint(format!("`--vcpus {count}` fits the faster cores")),

@@ -51,11 +51,11 @@ fn joins(group: &[&ThreadPlan], next: &ThreadPlan, alike: CommonProperty) -> boo
     } else {
         first.pus.len() == 1 && next.pus.len() == 1
     };
-    let reasons = || skeleton(&first.reason) == skeleton(&next.reason);
     before.checked_add(1) == Some(*index)
         && places
         && first.policy == next.policy
-        && (alike == CommonProperty::Placement || reasons())
+        && (alike == CommonProperty::Placement
+            || (skeleton(&first.reason) == skeleton(&next.reason)))
 }
 
 fn row(plan: &Plan, vnode: &VnodePlan, group: &[&ThreadPlan]) -> Row {
@@ -144,7 +144,6 @@ mod tests {
 
     #[test]
     fn a_row_names_the_cpu_of_each_of_its_vcpus() {
-        let check = |pins: &[&str], expected: &[&str]| check_rows("compact", pins, expected);
         check(&["8", "9", "8"], &["vcpu(0-2): 8, 9, 8"]);
         check(&["0", "8", "1", "0", "8"], &["vcpu(0-4): 0, 8, 1, 0, 8"]);
         check(&["3", "3", "3"], &["vcpu(0-2): 3"]);
@@ -153,6 +152,10 @@ mod tests {
         check(&["0-3", "0-3", "4"], &["vcpu(0-1): 0-3", "vcpu(2): 4"]);
         check(&["4", "0-3", "4"], &["vcpu(0): 4", "vcpu(1): 0-3", "vcpu(2): 4"]);
         check(&["1", "2", "3"], &["vcpu(0-2): 1-3"]);
+    }
+
+    fn check(pins: &[&str], expected: &[&str]) {
+        check_rows("compact", pins, expected)
     }
 
     /// Strategies that start again at their first CPU.
@@ -171,7 +174,10 @@ mod tests {
 
     #[test]
     fn of_reasons_that_differ_in_numbers_the_first_is_written() {
-        let check = |reasons: &[&str], expected: &str| assert_eq!(merged(reasons), expected);
+        fn check(reasons: &[&str], expected: &str) {
+            assert_eq!(merged(reasons), expected)
+        }
+
         let cores = ["CPU 0 of core 0 (L3 0, 96 MiB)", "CPU 16 of core 0 (L3 0, 96 MiB)"];
         check(&cores, "CPU 0 of core 0 (L3 0, 96 MiB); the same for the others");
         check(&["one"], "one");

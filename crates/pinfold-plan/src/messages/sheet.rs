@@ -57,14 +57,15 @@ mod tests {
 
     #[test]
     fn words_wrap_behind_their_label_and_below_a_long_one() {
-        let check = |columns: usize, label: &str, indent: usize, expected: &str| {
-            let mut sheet = Sheet::new(columns);
-            sheet.labelled(label, indent, "one two three four");
-            assert_eq!(sheet.into_text(), expected, "{label:?} in {columns}");
-        };
         check(20, "  - ", 4, "  - one two three\n    four\n");
         check(80, "why", 6, "why   one two three four\n");
         check(16, "a long label", 14, "a long label\n    one two\n    three four\n");
         check(20, "", 0, "one two three four\n");
+    }
+
+    fn check(columns: usize, label: &str, indent: usize, expected: &str) {
+        let mut sheet = Sheet::new(columns);
+        sheet.labelled(label, indent, "one two three four");
+        assert_eq!(sheet.into_text(), expected, "{label:?} in {columns}");
     }
 }

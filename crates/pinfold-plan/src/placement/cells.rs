@@ -106,10 +106,6 @@ impl<'a> Parts<'a> {
     /// [`PlanError::Cells`] if there are other machines, or the cells do not contain each vCPU
     /// exactly once in consecutive order.
     pub fn new(topology: &'a Topology, request: &'a Request) -> Result<Self, PlanError> {
-        let fail = |vnode: &VnodeRequest, why: &str| PlanError::Cells {
-            vnode: vnode.name.clone(),
-            why: why.to_owned(),
-        };
         let [vnode] = request.vnodes.as_slice() else {
             let first = request.vnodes.first().ok_or(PlanError::NoVnodes)?;
             return Err(fail(first, "the request places other machines too"));
@@ -183,24 +179,27 @@ impl<'a> Parts<'a> {
     /// `taken` by the groups before it are left out: [`Self::vnode`] adds them.
     fn pins_of(&self, group: &Group, taken: &CpuSet) -> Vec<PinRequest> {
         let all = self.groups.iter().map(|group| &group.vcpus).collect::<CpuSet>();
-        let own = |pin_request: &PinRequest| {
-            let number =
-                pin_request.role.strip_prefix("vcpu(").and_then(|rest| rest.strip_suffix(')'));
-            let Some(number) = number.and_then(|number| number.parse().ok()).map(PuId) else {
-                return pin_request.pus.is_disjoint(taken).then(|| pin_request.clone());
-            };
-            let first = group.vcpus.first().map_or(0, |first| first.0);
-            match (group.vcpus.contains(number), all.contains(number)) {
-                (true, _) => Some(PinRequest {
-                    role: format!("vcpu({})", number.0 - first),
-                    ..pin_request.clone()
-                }),
-                (false, true) => None,
-                // Refused if the group has no such thread.
-                (false, false) => Some(pin_request.clone()),
-            }
-        };
-        self.vnode.pins.iter().filter_map(own).collect()
+        self.vnode
+            .pins
+            .iter()
+            .filter_map(|pin_request: &PinRequest| {
+                let number =
+                    pin_request.role.strip_prefix("vcpu(").and_then(|rest| rest.strip_suffix(')'));
+                let Some(number) = number.and_then(|number| number.parse().ok()).map(PuId) else {
+                    return pin_request.pus.is_disjoint(taken).then(|| pin_request.clone());
+                };
+                let first = group.vcpus.first().map_or(0, |first| first.0);
+                match (group.vcpus.contains(number), all.contains(number)) {
+                    (true, _) => Some(PinRequest {
+                        role: format!("vcpu({})", number.0 - first),
+                        ..pin_request.clone()
+                    }),
+                    (false, true) => None,
+                    // Refused if the group has no such thread.
+                    (false, false) => Some(pin_request.clone()),
+                }
+            })
+            .collect()
     }
 
     /// A plan for each group, with guest siblings in all of them or in none, if possible.
@@ -224,8 +223,10 @@ impl<'a> Parts<'a> {
     fn devices_of(&self, place: usize) -> Vec<pinfold_model::Device> {
         let home = |device: &pinfold_model::Device| {
             let node = node_of(self.topology, device).ok().flatten();
-            let at = |group: &Group| node.is_some_and(|node| group.nodes.contains(&node));
-            self.groups.iter().position(at).unwrap_or(0)
+            self.groups
+                .iter()
+                .position(|group: &Group| node.is_some_and(|node| group.nodes.contains(&node)))
+                .unwrap_or(0)
         };
         self.vnode.devices.iter().filter(|device| home(device) == place).cloned().collect()
     }
@@ -319,6 +320,10 @@ impl<'a> Parts<'a> {
         let (kind, speed) = (pinfold_model::VnodeKind::VirtualMachine, pinfold_model::Speed::FULL);
         VnodePlan { name, kind, threads: vcpus, guest, memory, speed }
     }
+}
+
+fn fail(vnode: &VnodeRequest, why: &str) -> PlanError {
+    PlanError::Cells { vnode: vnode.name.clone(), why: why.to_owned() }
 }
 
 impl Parts<'_> {
@@ -491,8 +496,10 @@ pub(crate) fn cores_of(topology: &Topology, plan: &Plan) -> CpuSet {
 /// The reason for a thread of all cells that is on `pus`. The reasons of the parts name the CPUs of
 /// each part; if they differ only in these, one of them is used.
 fn common_reason(parts: &[&ThreadPlan], pus: &CpuSet) -> String {
-    let of_all = |part: &&ThreadPlan| part.reason.replace(&pus_text(&part.pus), &pus_text(pus));
-    let mut reasons: Vec<String> = parts.iter().map(of_all).collect();
+    let mut reasons: Vec<String> = parts
+        .iter()
+        .map(|part: &&ThreadPlan| part.reason.replace(&pus_text(&part.pus), &pus_text(pus)))
+        .collect();
     reasons.dedup();
     if let [one] = reasons.as_slice() {
         return one.clone();
@@ -509,15 +516,16 @@ fn one_sentence(sentences: &[&str]) -> Option<String> {
         sentences.iter().map(|sentence| sentence.split(' ').collect()).collect();
     let (first, others) = all.split_first()?;
     let shortest = all.iter().map(Vec::len).min()?;
-    let begins = |count: &usize| others.iter().all(|other| other[..*count] == first[..*count]);
-    let alike = (0..=shortest).rev().find(begins)?;
+    let alike = (0..=shortest)
+        .rev()
+        .find(|count: &usize| others.iter().all(|other| other[..*count] == first[..*count]))?;
     // CPUs are named whole: `the CPUs 0,8 and the CPUs 1,9`.
     let noun: &[&str] = &["the", "CPUs", "CPU"];
     let before =
         alike - first[..alike].iter().rev().take_while(|word| noun.contains(*word)).count();
-    let end = |words: &[&str], count: usize| words[words.len() - count..].join(" ");
-    let ends = |count: &usize| others.iter().all(|other| end(other, *count) == end(first, *count));
-    let after = (0..=shortest - before).rev().find(ends)?;
+    let after = (0..=shortest - before).rev().find(|count: &usize| {
+        others.iter().all(|other| end(other, *count) == end(first, *count))
+    })?;
     let differ: Vec<String> =
         all.iter().map(|words| words[before..words.len() - after].join(" ")).collect();
     let is_alike = differ.iter().all(|words| !words.is_empty()) && 2 * (before + after) > shortest;
@@ -525,6 +533,10 @@ fn one_sentence(sentences: &[&str]) -> Option<String> {
         let parts = [first[..before].join(" "), differ.join(" and "), end(first, after)];
         parts.join(" ").trim().to_owned()
     })
+}
+
+fn end(words: &[&str], count: usize) -> String {
+    words[words.len() - count..].join(" ")
 }
 
 /// The only CPU of a set.

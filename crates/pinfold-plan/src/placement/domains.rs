@@ -92,8 +92,11 @@ impl Domain {
 
     /// The weakest part of the machine that these CPUs belong to.
     fn weakest_part_of(&self, pins: &[PuId]) -> Option<u32> {
-        let is_used = |core: &&AvailableCore| core.pus.iter().any(|pu| pins.contains(pu));
-        self.cores.iter().filter(is_used).map(|core| core.part).max()
+        self.cores
+            .iter()
+            .filter(|core: &&AvailableCore| core.pus.iter().any(|pu| pins.contains(pu)))
+            .map(|core| core.part)
+            .max()
     }
 
     /// The CPUs of the cores that belong to a weaker part than this one.
@@ -110,14 +113,14 @@ impl Domain {
     /// The CPUs of each vnode inside: a core per vCPU if one part has enough for all and no guest
     /// is to see siblings, else whole cores, else any CPUs.
     fn pins(&self, builder: &PlanBuilder<'_>, host: &HostShare) -> Vec<Vec<PuId>> {
-        let shown = |place: usize| matches!(&builder.vnode(place).work, Work::Vm(vm) if vm.smt == SmtRequest::Shown);
         let pool = |count| Pool::new(&self.cores, count, Some(host));
         let [by_core, by_thread] = [Count::Cores, Count::Threads].map(|count| {
             let pool = pool(count);
             (pool.part_for(self.vcpus), pool.left() >= self.vcpus)
         });
-        let alone = !self.vnodes.iter().any(|of| shown(of.0))
-            && by_core.1
+        let alone = !self.vnodes.iter().any(
+            |of| matches!(&builder.vnode(of.0).work, Work::Vm(vm) if vm.smt == SmtRequest::Shown),
+        ) && by_core.1
             && (by_core.0 == by_thread.0 || by_thread.0.is_none());
         let mut pool = pool(if alone { Count::Cores } else { Count::Threads });
         self.vnodes

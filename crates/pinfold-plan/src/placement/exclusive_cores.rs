@@ -183,9 +183,16 @@ pub(crate) fn off_memory(builder: &PlanBuilder<'_>, usual: HostShare, count: Cou
         [only] => only.memory,
         _ => None,
     };
-    let all = || builder.available.topology.nodes.iter().filter(|node| !node.pus.is_empty());
     // Where no node has so much, those with memory are the nearest.
-    let asked = asked.filter(|_| all().any(|node| memory.fits(node.id, asked)));
+    let asked = asked.filter(|_| {
+        builder
+            .available
+            .topology
+            .nodes
+            .iter()
+            .filter(|node| !node.pus.is_empty())
+            .any(|node| memory.fits(node.id, asked))
+    });
     let suits = |node: NodeId| memory.fits(node, asked);
     let room = |host: &HostShare| -> usize {
         let cores = builder.available.cores_without(host);

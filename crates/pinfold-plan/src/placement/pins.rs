@@ -72,8 +72,8 @@ pub(crate) fn vcpus(
     if asked.pins.is_empty() {
         return Ok(false);
     }
-    let wrong = |why| PlanError::Pin { vnode: asked.name.clone(), why };
-    check(available, request, vnode_builder).map_err(wrong)?;
+    check(available, request, vnode_builder)
+        .map_err(|why| PlanError::Pin { vnode: asked.name.clone(), why })?;
     let pin_requests = pin_requests(asked, vnode_builder.pins.len());
     let mut taken = CpuSet::new();
     pin_requests.iter().flatten().for_each(|pus| taken.add(pus));

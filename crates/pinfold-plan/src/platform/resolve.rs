@@ -147,7 +147,6 @@ fn agree_on_frequencies(
 ) -> Result<(), PlatformError> {
     for domain in &topology.frequency_domains {
         let all: Vec<_> = vnodes.iter().flat_map(|vnode| on_domain(vnode, domain)).collect();
-        let sets = |vnode: &EmulatedVnode| vnode.method.filter(|method| method.sets_frequency());
         let by = all.iter().find_map(|(vnode, speed)| Some((*vnode, *speed, sets(vnode)?)));
         let Some((by, first, method)) = by else { continue };
         for (other, speed) in all {
@@ -163,6 +162,10 @@ fn agree_on_frequencies(
         }
     }
     Ok(())
+}
+
+fn sets(vnode: &EmulatedVnode) -> Option<Method> {
+    vnode.method.filter(|method| method.sets_frequency())
 }
 
 fn on_domain<'v>(

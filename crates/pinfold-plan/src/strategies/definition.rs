@@ -135,8 +135,12 @@ impl Mark {
 
     /// The strategy, if `pins` are the mark's CPUs of the vCPUs and of the emulator.
     pub(crate) fn holds(&self, pins: &[Option<&CpuSet>]) -> Option<&'static str> {
-        let same = |(own, pin): (&CpuSet, &Option<&CpuSet>)| *pin == Some(own);
-        let all = pins.len() == self.pins.len() && self.pins.iter().zip(pins).all(same);
+        let all = pins.len() == self.pins.len()
+            && self
+                .pins
+                .iter()
+                .zip(pins)
+                .all(|(own, pin): (&CpuSet, &Option<&CpuSet>)| *pin == Some(own));
         all.then_some(self.strategy)
     }
 }

@@ -178,9 +178,12 @@ fn largest_first(strategy: &Strategy, topology: &Topology, request: &Request, jo
     first.sort_by_key(|place| Reverse(sizes.get(*place)));
     let steps: Vec<Vec<usize>> =
         first.into_iter().map(|place| vec![place]).chain([others]).collect();
-    let warnings = |plan: &Plan| plan.findings.iter().filter(|it| is_warning(it)).count();
     let divided = in_steps(strategy, topology, request, &steps);
     divided.filter(|plan| warnings(plan) <= warnings(&joint)).unwrap_or(joint)
+}
+
+fn warnings(plan: &Plan) -> usize {
+    plan.findings.iter().filter(|it| is_warning(it)).count()
 }
 
 /// True if a machine has a NUMA cell of the same size on each of its nodes.

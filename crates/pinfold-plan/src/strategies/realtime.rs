@@ -100,8 +100,13 @@ fn on_cores<'a>(
         let need = counts.get(place).copied().unwrap_or(0);
         let asked = builder.vnode(place);
         let taken = take(&mut open, topology, &mut memory, asked, need);
-        let left = || open.iter().filter(|one| one.is_for(topology, asked));
-        let most = || left().map(|one| one.pool.left()).max().unwrap_or(0);
+        let most = || {
+            open.iter()
+                .filter(|one| one.is_for(topology, asked))
+                .map(|one| one.pool.left())
+                .max()
+                .unwrap_or(0)
+        };
         placed
             .push((place, taken.ok_or_else(|| builder.no_room(place, need, most(), WHY.into()))?));
     }
@@ -155,23 +160,27 @@ fn rooms(
 ) -> Vec<NodeCores> {
     let others = available.without(host);
     let nodes: BTreeSet<Option<NodeId>> = others.iter().map(|core| core.node).collect();
-    let room = |node: Option<NodeId>| {
-        let mut cores: Vec<AvailableCore> =
-            others.iter().filter(|s| s.node == node).cloned().collect();
-        let with_host = host.pus.iter().any(|pu| available.pu(pu).map(|pu| pu.node) == Some(node));
-        if !with_host {
-            // The weakest core that the host's tasks may use, the last of equal ones.
-            let hosts =
-                |core: &AvailableCore| core.pus.iter().any(|pu| available.hostable.contains(*pu));
-            let usable = cores.iter().enumerate().filter(|(_, core)| hosts(core));
-            let rank = |core: &AvailableCore| (!is_for_vcpus(core), core.part);
-            let kept = usable.max_by_key(|(place, core)| (rank(core), *place));
-            cores.remove(kept.map(|(place, _)| place)?);
-        }
-        cores.retain(&is_for_vcpus);
-        (!cores.is_empty()).then_some(NodeCores { node, cores, with_host })
-    };
-    nodes.into_iter().filter_map(room).collect()
+    nodes
+        .into_iter()
+        .filter_map(|node: Option<NodeId>| {
+            let mut cores: Vec<AvailableCore> =
+                others.iter().filter(|s| s.node == node).cloned().collect();
+            let with_host =
+                host.pus.iter().any(|pu| available.pu(pu).map(|pu| pu.node) == Some(node));
+            if !with_host {
+                // The weakest core that the host's tasks may use, the last of equal ones.
+                let hosts = |core: &AvailableCore| {
+                    core.pus.iter().any(|pu| available.hostable.contains(*pu))
+                };
+                let usable = cores.iter().enumerate().filter(|(_, core)| hosts(core));
+                let rank = |core: &AvailableCore| (!is_for_vcpus(core), core.part);
+                let kept = usable.max_by_key(|(place, core)| (rank(core), *place));
+                cores.remove(kept.map(|(place, _)| place)?);
+            }
+            cores.retain(&is_for_vcpus);
+            (!cores.is_empty()).then_some(NodeCores { node, cores, with_host })
+        })
+        .collect()
 }
 
 fn limits(open: &[Open<'_>], topology: &Topology, request: &Request) -> Limits {

@@ -96,8 +96,14 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
 /// Adds findings about what the groups share, after all threads are placed.
 fn what_groups_share<'a>(builder: &mut PlanBuilder<'a>, topology: &'a Topology, host: &HostShare) {
     builder.later(|ended| {
-        let of = |vnode: &VnodePlan| (vnode.speed, pus_of(vnode));
-        shared_domains(topology, &ended.vnodes.iter().map(of).collect::<Vec<_>>())
+        shared_domains(
+            topology,
+            &ended
+                .vnodes
+                .iter()
+                .map(|vnode: &VnodePlan| (vnode.speed, pus_of(vnode)))
+                .collect::<Vec<_>>(),
+        )
     });
     let index = builder.available.index();
     builder.later(|ended| unequal_kinds(index, ended.vnodes));

@@ -231,10 +231,10 @@ fn groups_are_alike_or_it_is_said() {
     let request = Request::from_vnodes(groups.into());
     let epyc = pinfold_samples::read("epyc-7702p.synthetic".to_owned()).1;
     let layout = plan("vnodes", &epyc, &request).unwrap();
-    let l3 = |pu| epyc.pu(pu).unwrap().l3.unwrap();
     let mut l3s = Vec::new();
     for vnode in &layout.vnodes {
-        let own: BTreeSet<_> = runs_on(vnode).iter().map(l3).collect();
+        let own: BTreeSet<_> =
+            runs_on(vnode).iter().map(|pu| epyc.pu(pu).unwrap().l3.unwrap()).collect();
         assert_eq!(own.len(), 1, "{}", runs_on(vnode));
         l3s.extend(own);
     }

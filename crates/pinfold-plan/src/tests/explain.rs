@@ -19,14 +19,6 @@ fn the_whole_account() {
 
 #[test]
 fn what_it_says_of_each_strategy() {
-    let check = |strategy: &str, expected: &[&str]| {
-        let topology = two_complexes().build();
-        let text = explain(&plan(strategy, &topology, &auto()).unwrap(), &topology, 80);
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        for part in expected {
-            assert!(text.contains(part), "{strategy}: {part} is not in\n{text}");
-        }
-    };
     check("none", &["16 vCPUs floating over 0-15", "the kernel may use any idle CPU"]);
     check("compact", &["16 vCPUs pinned to 0-15", "vCPUs compete with the host's tasks on 0-15"]);
     check("compact-cores", &["the host's tasks may share the vCPUs' cores on 8-15"]);
@@ -44,6 +36,15 @@ fn what_it_says_of_each_strategy() {
         &["the guest's scheduler knows the siblings of 7 cores", "on 7 cores vCPUs share a core"],
     );
     check("max-performance", &["the emulator competes with vCPUs on 0-15"]);
+}
+
+fn check(strategy: &str, expected: &[&str]) {
+    let topology = two_complexes().build();
+    let text = explain(&plan(strategy, &topology, &auto()).unwrap(), &topology, 80);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in expected {
+        assert!(text.contains(part), "{strategy}: {part} is not in\n{text}");
+    }
 }
 
 #[test]

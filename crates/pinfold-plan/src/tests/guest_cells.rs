@@ -212,11 +212,6 @@ fn a_machine_stays_on_the_nodes_that_the_request_names() {
 /// If vCPUs are pinned to nodes, the memory follows, with or without a given size.
 #[test]
 fn memory_is_bound_where_vcpus_are_pinned() {
-    let nodes = |strategy: &str, topology: &Topology, vcpus: u32| -> Vec<u32> {
-        let layout = plan(strategy, topology, &exactly(vcpus)).unwrap();
-        let memory = layout.vnodes[0].memory.as_ref();
-        memory.map_or_else(Vec::new, |memory| memory.nodes.iter().map(|node| node.0).collect())
-    };
     let mut topology = server();
     assert_eq!(nodes("low-latency", &topology, 4), [1]);
     assert_eq!(nodes("compact", &topology, 4), [0]);
@@ -231,6 +226,12 @@ fn memory_is_bound_where_vcpus_are_pinned() {
     topology.nodes[1].memory_bytes = 0;
     topology.nodes[0].memory_bytes = 1 << 30;
     assert_eq!(nodes("low-latency", &topology, 4), [0; 0]);
+}
+
+fn nodes(strategy: &str, topology: &Topology, vcpus: u32) -> Vec<u32> {
+    let layout = plan(strategy, topology, &exactly(vcpus)).unwrap();
+    let memory = layout.vnodes[0].memory.as_ref();
+    memory.map_or_else(Vec::new, |memory| memory.nodes.iter().map(|node| node.0).collect())
 }
 
 #[test]

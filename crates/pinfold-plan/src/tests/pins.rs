@@ -129,13 +129,6 @@ fn what_cannot_be_pinned_is_refused_with_its_reason() {
 
 #[test]
 fn forms_of_a_pin() {
-    let read = |text: &str| -> Vec<String> {
-        let pin_requests = requests::pins(text).unwrap();
-        pin_requests
-            .iter()
-            .map(|pin_request| format!("{}={}", pin_request.role, pin_request.pus))
-            .collect()
-    };
     for text in ["vcpu3=7", "vcpu(3)=7", "vcpu:3=7", " vcpu3 = 7 "] {
         assert_eq!(read(text), ["vcpu(3)=7"], "{text}");
     }
@@ -145,11 +138,6 @@ fn forms_of_a_pin() {
     assert_eq!(read("iothread:io1=9"), ["iothread(io1)=9"]);
     assert_eq!(read("iothread(io-2.x)=9"), ["iothread(io-2.x)=9"]);
     assert_eq!(read("vhost1=4"), ["vhost(1)=4"]);
-    let check = |text: &str, reported: &str| {
-        let error = requests::pins(text).unwrap_err();
-        assert_eq!(error.to_string(), format!("pins: {reported}"));
-        assert!(error.hint().unwrap().contains("vcpu3=7"));
-    };
     check("vcpu3", "\"vcpu3\" is not written ROLE=CPUS");
     check("vcpu3=", "no CPU is named");
     check("cpu3=7", "\"cpu3\" is not a role of a thread");
@@ -161,6 +149,20 @@ fn forms_of_a_pin() {
     let words = parse_vm_spec("name=a pins=vcpu3=7+emulator=0,8 vcpus=4").unwrap();
     let file = "[[vm]]\nname = \"a\"\nvcpus = 4\npins = [\"vcpu3=7\", \"emulator=0,8\"]\n";
     assert_eq!(from_toml(file).unwrap().vnodes, [words]);
+}
+
+fn read(text: &str) -> Vec<String> {
+    let pin_requests = requests::pins(text).unwrap();
+    pin_requests
+        .iter()
+        .map(|pin_request| format!("{}={}", pin_request.role, pin_request.pus))
+        .collect()
+}
+
+fn check(text: &str, reported: &str) {
+    let error = requests::pins(text).unwrap_err();
+    assert_eq!(error.to_string(), format!("pins: {reported}"));
+    assert!(error.hint().unwrap().contains("vcpu3=7"));
 }
 
 /// `-k 2:2,6 -i myiothread:7 *:0` of qemu-affinity's README.

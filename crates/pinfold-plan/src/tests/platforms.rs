@@ -111,9 +111,6 @@ fn the_documented_bounds_are_those_of_the_methods() {
 
 #[test]
 fn speeds_in_all_their_forms() {
-    let check = |text: &str, speed_request: SpeedRequest| {
-        assert_eq!(speed(text), Ok(speed_request), "{text}")
-    };
     let hertz = |hertz| SpeedRequest::Frequency { hertz };
     check("40%", share(40));
     check("0.4", share(40));
@@ -126,10 +123,17 @@ fn speeds_in_all_their_forms() {
     check("800 MHz", hertz(800_000_000));
     check("1.5 kHz", hertz(1_500));
     check("7 Hz", hertz(7));
-    let words = |speed: &str| vnode_from_words(&format!("name=a,cores=2,speed={speed}")).unwrap();
     assert_eq!(words("0.4").speeds, [share(40)]);
     assert_eq!(words("40%+0.6").speeds, [share(40), share(60)]);
     assert_eq!(vnode_from_words("name=7,cores=1").unwrap().speeds, [share(100)]);
+}
+
+fn check(text: &str, speed_request: SpeedRequest) {
+    assert_eq!(speed(text), Ok(speed_request), "{text}")
+}
+
+fn words(speed: &str) -> PlatformVnode {
+    vnode_from_words(&format!("name=a,cores=2,speed={speed}")).unwrap()
 }
 
 #[track_caller]
@@ -283,10 +287,6 @@ fn names_are_safe_in_directories() {
 
 #[test]
 fn bad_periods_and_attachments() {
-    let period = |value: &str, why: &str, hint: &str| {
-        let why = format!("line 4, column 10: period: {value} is not {why}");
-        in_vnode(&format!("method = \"stall\"\nperiod = {value}"), &why, hint);
-    };
     period("\"20us\"", "within the bounds of stall, 50µs to 1ms", "omit it");
     period("\"100 ms\"", "within the bounds of stall, 50µs to 1ms", "omit it");
     period("200", "a time with its unit", "200us");
@@ -312,17 +312,22 @@ fn bad_periods_and_attachments() {
     attach("pid:0", "that is the whole host");
     attach("pid:-3", "the ID of a process is a number");
     attach("pid:4194304", "no process has such a high ID");
-    let two = |one: &str, other: &str| {
-        let vnode = |name: &str, attach: &str| {
-            format!("[[vnode]]\nname = \"{name}\"\ncores = 1\nattach = \"{attach}\"\n")
-        };
-        from_toml(&format!("{}{}", vnode("a", one), vnode("b", other)))
-    };
+    let two =
+        |one: &str, other: &str| from_toml(&format!("{}{}", vnode("a", one), vnode("b", other)));
     let error = two("group:/a", "group:/a/b").unwrap_err();
     let why = "line 5, column 1: group:/a/b cannot be \"b\": it overlaps with \"a\"";
     assert_eq!(error.to_string(), why);
     assert!(two("group:/a/b", "group:/a").is_err() && two("pid:9", "pid:9").is_err());
     assert!(two("group:/a", "group:/ab").is_ok() && two("pid:9", "pid:8").is_ok());
+}
+
+fn period(value: &str, why: &str, hint: &str) {
+    let why = format!("line 4, column 10: period: {value} is not {why}");
+    in_vnode(&format!("method = \"stall\"\nperiod = {value}"), &why, hint);
+}
+
+fn vnode(name: &str, attach: &str) -> String {
+    format!("[[vnode]]\nname = \"{name}\"\ncores = 1\nattach = \"{attach}\"\n")
 }
 
 fn platform(vnodes: &[&str]) -> Platform {
@@ -428,10 +433,6 @@ fn cores_that_share_a_frequency_agree() {
 
 #[test]
 fn burners_keep_off_the_last_housekeeping_pu() {
-    let all = |method: &str| {
-        let first = format!("name=a,cores=3,speed=40%,method={method}");
-        platform(&[&first, "name=b,cores=1,speed=60%,method=stall"])
-    };
     let host = plain(4).build();
     for method in ["stall", "quota", "fracas", "lim", "gov"] {
         let plan = resolve_platform(&all(method), &host).unwrap();
@@ -461,6 +462,11 @@ fn burners_keep_off_the_last_housekeeping_pu() {
     );
 }
 
+fn all(method: &str) -> Platform {
+    let first = format!("name=a,cores=3,speed=40%,method={method}");
+    platform(&[&first, "name=b,cores=1,speed=60%,method=stall"])
+}
+
 #[test]
 fn more_than_the_host_gives() {
     impossible(
@@ -472,7 +478,6 @@ fn more_than_the_host_gives() {
     );
     let huge = ["name=a,cores=4294967295"];
     assert!(resolve_platform(&platform(&huge), &plain(8).build()).is_err());
-    let node = |node: u32| format!("name=a,cores=1,memory-node={node}");
     let host = dual_x5540().memoryless(1).build();
     let hint = "choose another node (`pinfold topo` shows them), or remove memory-node";
     impossible(
@@ -506,6 +511,10 @@ fn more_than_the_host_gives() {
     odd.vnodes[0].speeds = vec![share(10), share(20)];
     let error = resolve_platform(&odd, &plain(8).build()).unwrap_err();
     assert_eq!(error.to_string(), "\"a\" has 2 speeds for 3 cores");
+}
+
+fn node(node: u32) -> String {
+    format!("name=a,cores=1,memory-node={node}")
 }
 
 /// Where in its file the value of a platform stands that a host refuses.

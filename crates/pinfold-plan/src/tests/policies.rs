@@ -35,10 +35,6 @@ fn a_role_or_a_kind_of_roles_gets_its_policy() {
 
 #[test]
 fn what_cannot_be_is_named() {
-    let check = |policies: &str, part: &str| {
-        let why = self::policies(&request(policies)).unwrap_err();
-        assert!(why.contains(part), "{why}");
-    };
     check(r#"["vcpu"]"#, "\"vcpu\" is not written ROLE=POLICY");
     check(r#"["vcpu=fifo"]"#, "\"fifo\" is no scheduling policy");
     check(r#"["vcpu=fifo:100"]"#, "\"fifo:100\" is no scheduling policy");
@@ -53,6 +49,11 @@ fn what_cannot_be_is_named() {
         "there is no thread \"vcpu(7)\"; the threads are vcpu(0), vcpu(1)",
     );
     check(r#"["iothread=deadline:1000/2000/2000"]"#, "cannot use SCHED_DEADLINE");
+}
+
+fn check(policies: &str, part: &str) {
+    let why = self::policies(&request(policies)).unwrap_err();
+    assert!(why.contains(part), "{why}");
 }
 
 #[test]

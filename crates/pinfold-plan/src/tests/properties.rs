@@ -207,13 +207,12 @@ fn isolates(
                 .vnodes
                 .iter()
                 .filter(|vnode| {
-                    let runs = |t: &&pinfold_model::ThreadPlan| {
-                        matches!(t.role, Role::Vcpu(_) | Role::Task)
-                    };
                     vnode
                         .threads
                         .iter()
-                        .filter(runs)
+                        .filter(|t: &&pinfold_model::ThreadPlan| {
+                            matches!(t.role, Role::Vcpu(_) | Role::Task)
+                        })
                         .any(|thread| !thread.pus.is_disjoint(&core.pus))
                 })
                 .count()
@@ -232,8 +231,14 @@ fn isolates(
         prop_assert!(emulator.intersection(&topology.isolated).len() < 2, "{emulator}");
         if ["low-latency", "low-latency-rt", "multi-vm"].contains(&strategy) {
             let own = vnode.vcpus().map(|vcpu| &vcpu.pus).collect::<CpuSet>();
-            let carries = |core: &&pinfold_model::Core| !core.pus.is_disjoint(&own);
-            prop_assert_eq!(topology.cores.iter().filter(carries).count(), vnode.vcpus().count());
+            prop_assert_eq!(
+                topology
+                    .cores
+                    .iter()
+                    .filter(|core: &&pinfold_model::Core| !core.pus.is_disjoint(&own))
+                    .count(),
+                vnode.vcpus().count()
+            );
             prop_assert_eq!(vnode.guest.as_ref().unwrap().threads, 1);
         }
     }

@@ -133,13 +133,14 @@ fn hosts_of_which_nothing_is_left() {
 
 #[test]
 fn iothread_ids_that_cannot_be_used() {
-    let check = |ids: &[&str], why: &str| {
+    fn check(ids: &[&str], why: &str) {
         let mut request = Request::vm("vm", VcpuCount::Auto);
         *pinfold_samples::iothreads(&mut request) =
             ids.iter().copied().map(str::to_owned).collect();
         let error = plan("none", &plain(2).build(), &request).unwrap_err();
         assert!(error.to_string().ends_with(why), "{error}");
-    };
+    }
+
     check(&[""], "it is empty");
     check(&["a", "b", "a"], "it is given twice");
     check(&["a\nb"], "it contains a control character");

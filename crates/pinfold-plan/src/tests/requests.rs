@@ -57,17 +57,22 @@ fn words_say_the_same() {
     assert_eq!(emulator_wish("apart"), Ok(EmulatorRequest::Apart));
     let numbered = VnodeRequest::vm("7", VmRequest::from_vcpus(VcpuCount::Auto));
     assert_eq!(parse_vm_spec("name=7"), Ok(numbered));
-    let check = |words: &str, why: &str| {
-        assert_eq!(parse_vm_spec(words).unwrap_err().to_string(), why);
-    };
     check("web", "\"web\" is not written key=value");
     check("name=a,name=b", "name is given twice");
     check("vcpus=4", "vm needs the key \"name\"");
     check("name=a,cores=2", "vm has no key \"cores\"");
 }
 
+fn check(words: &str, why: &str) {
+    assert_eq!(parse_vm_spec(words).unwrap_err().to_string(), why);
+}
+
 #[test]
 fn words_are_divided_by_blanks_too_and_names_are_checked() {
+    fn check(words: &str, why: &str) {
+        assert_eq!(parse_vm_spec(words).unwrap_err().to_string(), why, "{words:?}");
+    }
+
     let du = parse_vm_spec("name=du,vcpus=6,memory=16GiB").unwrap();
     for words in [
         "name=du vcpus=6 memory=16G",
@@ -78,9 +83,6 @@ fn words_are_divided_by_blanks_too_and_names_are_checked() {
     }
     let group = group_from_words("name=slow,cores=1,speed=40%");
     assert_eq!(group_from_words("name=slow cores=1 speed=40%"), group);
-    let check = |words: &str, why: &str| {
-        assert_eq!(parse_vm_spec(words).unwrap_err().to_string(), why, "{words:?}");
-    };
     check("name=du vcpus=6 vcpus=7", "vcpus is given twice");
     check("name=du,,vcpus=6", "\"\" is not written key=value");
     check("name=my vm vcpus=2", "invalid name \"my vm\": it has a blank");
@@ -156,8 +158,6 @@ fn bad_files_are_reported_with_line_and_column() {
         "line 3, column 1: the name \"a\" is given twice",
         "",
     );
-    let in_vm =
-        |line: &str, why: &str| refused(&format!("[[vm]]\nname = \"a\"\n{line}\n"), why, "");
     in_vm("vcpus = 0", "line 3, column 9: vcpus: 0 is not a number of at least 1 or \"auto\"");
     in_vm("vcpus = -1", "line 3, column 9: vcpus: -1 is not a number from 0 to 4294967295");
     in_vm("vcpus = \"many\"", "line 3, column 9: vcpus: \"many\" is not a whole number");
@@ -194,6 +194,10 @@ fn bad_files_are_reported_with_line_and_column() {
         "line 3, column 12: \"eth0\" is neither a PCI address nor a node",
         "write 0000:05:00.0 or node:1",
     );
+}
+
+fn in_vm(line: &str, why: &str) {
+    refused(&format!("[[vm]]\nname = \"a\"\n{line}\n"), why, "")
 }
 
 #[test]
@@ -318,7 +322,6 @@ fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
 
 #[test]
 fn words_that_are_wrong_have_an_example_and_an_empty_list_frees_nothing() {
-    let hint = |error: pinfold_config::ConfigError| error.hint().unwrap_or_default();
     assert!(hint(parse_vm_spec("").unwrap_err()).contains("name=web,vcpus=4"));
     assert!(hint(group_from_words("cores=2").unwrap_err()).contains("name=build,cores=2"));
     let error = pinfold_config::requests::free_pus("--host-cpus", "").unwrap_err();
@@ -327,4 +330,8 @@ fn words_that_are_wrong_have_an_example_and_an_empty_list_frees_nothing() {
     let file = "[host]\npus = \"\"\n[[vm]]\nname = \"a\"\nvcpus = 1\n";
     let error = from_toml(file).unwrap_err().to_string();
     assert_eq!(error, "line 2, column 7: host.pus: the list names no CPU");
+}
+
+fn hint(error: pinfold_config::ConfigError) -> String {
+    error.hint().unwrap_or_default()
 }

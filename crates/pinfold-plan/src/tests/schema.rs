@@ -118,11 +118,6 @@ fn plans_that_would_harm_the_host_are_refused() {
 
 #[test]
 fn texts_that_are_no_plan() {
-    let check = |text: &str, error: &str, hint: &str| {
-        let found = from_json(text).unwrap_err();
-        assert_eq!(found.to_string(), error);
-        assert_eq!(found.hint().unwrap_or_default(), hint);
-    };
     let written = "`pinfold plan --json` writes a plan";
     check("", "the text is not JSON: EOF while parsing a value at line 1 column 0", written);
     check("{}", "the format is missing, not \"pinfold-plan/1\"", written);
@@ -139,6 +134,12 @@ fn texts_that_are_no_plan() {
         "\"strategy\": \"low-latency\", \"strategy\": \"none\"",
         "plan: duplicate field `strategy` at line 3 column 39",
     );
+}
+
+fn check(text: &str, error: &str, hint: &str) {
+    let found = from_json(text).unwrap_err();
+    assert_eq!(found.to_string(), error);
+    assert_eq!(found.hint().unwrap_or_default(), hint);
 }
 
 /// A text in a plan cannot imitate other lines of Pinfold's output.

@@ -154,7 +154,6 @@ fn buchert_figure_2() {
 /// Pairs of cores behind one level-2 cache, as on the LS2080.
 #[test]
 fn machines_have_shared_l2_caches_whole() {
-    let pairs = || plain(8).l2(&["0-1", "2-3", "4-5", "6-7"]);
     let two = ask(vec![vm("a", 2), vm("b", 2)]);
     check(pairs(), "low-latency", &two, &["2,3 | 0-1,6-7", "4,5 | 0-1,6-7"]);
     check(pairs(), "low-latency", &exactly(4), &["2,3,4,5 | 0-1,6-7"]);
@@ -170,20 +169,30 @@ fn machines_have_shared_l2_caches_whole() {
     assert!(reason.contains("core 2, L2 1, L3 0"), "{reason}");
 }
 
+fn pairs() -> Machine {
+    plain(8).l2(&["0-1", "2-3", "4-5", "6-7"])
+}
+
 /// Inside a domain the fast cores carry vCPUs, and no core has vCPUs of two machines.
 #[test]
 fn exclusive_domains_are_divided_by_cores() {
     let two = ask(vec![vm("a", 2), vm("b", 2)]);
-    let hybrid = || Machine::hybrid(6, 4);
     check(hybrid(), "numa-exclusive", &auto(), &["0,1,2,3,4,5,6,7,8,9,10,11 | 13-15"]);
     check(hybrid(), "numa-exclusive", &two, &["2,4 | 13-15", "6,8 | 13-15"]);
     // The second node has no memory, so both are on the first.
-    let memoryless = || dual_x5540().memoryless(1);
     check(memoryless(), "numa-exclusive", &two, &["1,9 | 3,11", "2,10 | 3,11"]);
     check(memoryless(), "numa-exclusive", &auto(), &["1,9,2,10,3,11 | 0,8"]);
     let layout = plan("numa-exclusive", &memoryless().build(), &two).unwrap();
     let reason = &layout.vnodes[1].vcpus().next().unwrap().reason;
     assert!(reason.contains("no other is large enough, has the memory"), "{reason}");
+}
+
+fn hybrid() -> Machine {
+    Machine::hybrid(6, 4)
+}
+
+fn memoryless() -> Machine {
+    dual_x5540().memoryless(1)
 }
 
 #[test]
@@ -315,16 +324,21 @@ fn a_machine_that_spans_nodes_is_planned_with_another() {
 /// A second machine, however small, takes no NUMA cell from one that spans nodes.
 #[test]
 fn a_machine_that_spans_nodes_keeps_its_cells_with_another() {
-    let sized = |name: &str, vcpus, gib: u64| VnodeRequest {
-        memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
-        ..vm(name, vcpus)
-    };
-    let shape = |topology: &pinfold_model::Topology, strategy: &str, vnodes: Vec<VnodeRequest>| {
+    fn shape(
+        topology: &pinfold_model::Topology,
+        strategy: &str,
+        vnodes: Vec<VnodeRequest>,
+    ) -> (u32, u32, u32, usize) {
         let layout = plan(strategy, topology, &ask(vnodes)).unwrap();
         assert_eq!(validate(&layout, topology), vec![]);
         let a = layout.vnodes.iter().find(|vnode| vnode.name == "a").unwrap();
         let guest = a.guest.as_ref().unwrap();
         (guest.sockets, guest.cores, guest.threads, cells(a, topology).len())
+    }
+
+    let sized = |name: &str, vcpus, gib: u64| VnodeRequest {
+        memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
+        ..vm(name, vcpus)
     };
     // Two packages with four nodes of sixteen cores each: three of them are in one package.
     let mut eight = Machine::new([2, 4, 2, 8, 2], |p| {
@@ -585,12 +599,6 @@ fn huge_pages_that_are_free_on_the_node() {
 
 #[test]
 fn interrupts_near_their_device_and_off_the_vcpus() {
-    let irqs = |strategy: &str, node: u32| {
-        let mut request = exactly(4);
-        request.interrupts = vec![Device::Node(NodeId(node))];
-        let layout = plan(strategy, &dual_x5540().build(), &request).unwrap();
-        (layout.irqs[0].pus.to_string(), layout.irqs[0].reason.clone())
-    };
     assert_eq!(irqs("low-latency", 0).0, "0-3,8-11");
     let (pus, reason) = irqs("low-latency", 1);
     assert_eq!(
@@ -606,12 +614,15 @@ fn interrupts_near_their_device_and_off_the_vcpus() {
     assert!(finds(&layout, "interrupts", "share the CPUs 0-15 with vCPUs"));
 }
 
+fn irqs(strategy: &str, node: u32) -> (String, String) {
+    let mut request = exactly(4);
+    request.interrupts = vec![Device::Node(NodeId(node))];
+    let layout = plan(strategy, &dual_x5540().build(), &request).unwrap();
+    (layout.irqs[0].pus.to_string(), layout.irqs[0].reason.clone())
+}
+
 #[test]
 fn a_share_that_stays_free() {
-    let pins = |free: Free, strategy: &str| {
-        let request = Request { free: Some(free), ..auto() };
-        plan(strategy, &dual_x5540().build(), &request).map(|layout| pinfold_samples::pins(&layout))
-    };
     assert_eq!(pins(Free::Pus(3), "compact").unwrap(), "2,10,3,11,4,12,5,13,6,14,7,15");
     assert_eq!(pins(Free::Percent(50), "low-latency").unwrap(), "4,5,6,7");
     assert_eq!(pins(Free::These(set("7,15")), "low-latency").unwrap(), "0,1,2,3,4,5,6");
@@ -640,6 +651,11 @@ fn a_share_that_stays_free() {
         "cannot keep the CPUs 14-15 free on this host: CPU 15 is offline, usable once online: \
          `echo 1 > /sys/devices/system/cpu/cpu15/online`"
     );
+}
+
+fn pins(free: Free, strategy: &str) -> Result<String, PlanError> {
+    let request = Request { free: Some(free), ..auto() };
+    plan(strategy, &dual_x5540().build(), &request).map(|layout| pinfold_samples::pins(&layout))
 }
 
 /// CPUs that the request names or counts are the host's, wherever the emulator is placed.
@@ -681,11 +697,6 @@ fn the_hosts_pus_under_every_emulator() {
 
 #[test]
 fn auto_says_what_it_picked_and_why() {
-    let picks = |machine: Machine, request: &Request, strategy: &str, why: &str| {
-        let layout = plan("auto", &machine.build(), request).unwrap();
-        assert_eq!(layout.strategy, strategy, "{:?}", layout.findings);
-        assert!(finds(&layout, "auto", why), "{:?}", layout.findings);
-    };
     picks(i7_4790k(), &exactly(3), "low-latency", "its own core");
     picks(i7_4790k(), &exactly(6), "balanced", "6 vCPUs fit on the 6 CPUs");
     picks(i7_4790k(), &exactly(8), "max-performance", "refused: balanced gives at most 6");
@@ -699,6 +710,12 @@ fn auto_says_what_it_picked_and_why() {
     picks(plain(8), &ask(vec![group("a", 2, 50)]), "vnodes", "process groups only");
     let apart = Request { emulator: EmulatorRequest::Apart, ..exactly(2) };
     picks(i7_4790k(), &apart, "balanced", "emulator's CPUs");
+}
+
+fn picks(machine: Machine, request: &Request, strategy: &str, why: &str) {
+    let layout = plan("auto", &machine.build(), request).unwrap();
+    assert_eq!(layout.strategy, strategy, "{:?}", layout.findings);
+    assert!(finds(&layout, "auto", why), "{:?}", layout.findings);
 }
 
 #[test]

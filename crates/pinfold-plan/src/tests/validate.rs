@@ -28,7 +28,6 @@ fn on_its_own_host() {
 
 #[test]
 fn on_another_host() {
-    let without_record = || pinfold_model::Plan { cpus: None, ..made() };
     let share = (Severity::Warning, "CPU 4 of the host's CPUs is not online");
     let other =
         (Severity::Warning, "the plan was made for the host test-0-7, this host is test-0-3,5-7");
@@ -51,6 +50,10 @@ fn on_another_host() {
             (Severity::Warning, "the plan was made for the host test-0-7, this host is test-0-5"),
         ],
     );
+}
+
+fn without_record() -> Plan {
+    pinfold_model::Plan { cpus: None, ..made() }
 }
 
 #[test]

@@ -24,9 +24,10 @@ fn requests(strategy: &str) -> Vec<Request> {
             vec![vm("a", VcpuCount::Auto), group("b", 1)],
         ],
     };
-    let isolated =
-        |vnodes| Request { isolation: IsolationScope::Host, ..Request::from_vnodes(vnodes) };
-    asked.into_iter().map(isolated).collect()
+    asked
+        .into_iter()
+        .map(|vnodes| Request { isolation: IsolationScope::Host, ..Request::from_vnodes(vnodes) })
+        .collect()
 }
 
 /// Where a number, its noun and its verb do not agree: `1 vCPUs`, `CPU 1-3`, `CPU 17 share`.
@@ -38,7 +39,6 @@ fn disagreement(text: &str) -> Option<String> {
     let wrong = |three: &[&str]| {
         let [first, second, third] = [three[0], three[1], three[2]]
             .map(|word| word.trim_matches(|c: char| "();:,".contains(c)));
-        let numbers = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
         let several = second.contains(['-', ',']);
         match first {
             "1" => PLURALS.contains(&second),
@@ -49,6 +49,10 @@ fn disagreement(text: &str) -> Option<String> {
         }
     };
     words.windows(3).find(|three| wrong(three)).map(|three| three.join(" "))
+}
+
+fn numbers(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_digit())
 }
 
 #[test]
@@ -106,9 +110,11 @@ fn counts_of(topology: &Topology) -> BTreeSet<u32> {
     if pus > 100 {
         return [3, cores].into();
     }
-    let around = |count: u32| [count.saturating_sub(1), count, count + 1, count + 2];
-    let counts =
-        (1..=16).chain([20, 24, 32]).chain([cores / 2, cores, pus / 2, pus].map(around).concat());
+    let counts = (1..=16).chain([20, 24, 32]).chain(
+        [cores / 2, cores, pus / 2, pus]
+            .map(|count: u32| [count.saturating_sub(1), count, count + 1, count + 2])
+            .concat(),
+    );
     counts.filter(|count| (1..=pus + 1).contains(count)).collect()
 }
 
@@ -383,12 +389,6 @@ fn machines_stay_on_one_kind_of_core() {
 /// A preference that would change the plan is offered with the command that asks for it.
 #[test]
 fn preferences_are_offered_with_their_command() {
-    let hints = |name: &str, strategy: &str, prefer: Preference| -> Vec<String> {
-        let request = Request { prefer, ..Request::vm("vm", VcpuCount::Exactly(4)) };
-        let made = plan(strategy, &host(name), &request).expect("a plan");
-        let about = made.findings.into_iter().filter(|finding| finding.subject == "preference");
-        about.map(|finding| finding.to_string()).collect()
-    };
     let [x3d] = hints("ryzen-7950x3d.xml", "balanced", Preference::Auto).try_into().expect("one");
     assert!(x3d.contains("is on 1-2,17-18 (L3 0, 96 MiB)"), "{x3d}");
     assert!(x3d.contains("for frequency it is on 8-9,24-25 (L3 1, 32 MiB)"), "{x3d}");
@@ -405,6 +405,13 @@ fn preferences_are_offered_with_their_command() {
     for (name, strategy) in [("i7-4790k.synthetic", "auto"), ("ryzen-7950x3d.xml", "compact")] {
         assert_eq!(hints(name, strategy, Preference::Auto), Vec::<String>::new());
     }
+}
+
+fn hints(name: &str, strategy: &str, prefer: Preference) -> Vec<String> {
+    let request = Request { prefer, ..Request::vm("vm", VcpuCount::Exactly(4)) };
+    let made = plan(strategy, &host(name), &request).expect("a plan");
+    let about = made.findings.into_iter().filter(|finding| finding.subject == "preference");
+    about.map(|finding| finding.to_string()).collect()
 }
 
 /// The emulator and the iothreads are where the guest's memory is.
@@ -480,8 +487,10 @@ fn helpers_with_the_host_have_all_its_near_cpus() {
                     let own: BTreeSet<_> =
                         helper.pus.iter().filter_map(|pu| classes.get(&pu)).collect();
                     let near = nearest(&topology, &made.housekeeping, &vcpus);
-                    let is_alike = |pu: &PuId| classes.get(pu).is_some_and(|it| own.contains(it));
-                    let expected: CpuSet = near.iter().filter(is_alike).collect();
+                    let expected: CpuSet = near
+                        .iter()
+                        .filter(|pu: &PuId| classes.get(pu).is_some_and(|it| own.contains(it)))
+                        .collect();
                     let case = format!("{name}, {strategy}, {counts:?}: {}", helper.role);
                     assert_eq!(helper.pus, expected, "{case} of vCPUs on {vcpus}");
                     checked += 1;
@@ -495,17 +504,18 @@ fn helpers_with_the_host_have_all_its_near_cpus() {
 /// The emulator stays in the package of its machine where the nodes of the vCPUs are full.
 #[test]
 fn helpers_are_on_the_nearest_node_with_room() {
-    let helpers = |machine: &str, vcpus: &[u32]| -> Vec<String> {
-        let topology = described(machine);
-        let made = plan("auto", &topology, &with_iothreads(vcpus)).expect("a plan");
-        let others = made.vnodes.iter().flat_map(|vnode| &vnode.threads);
-        others.filter(|it| !it.role.is_vcpu()).map(|it| it.pus.to_string()).collect()
-    };
     assert_eq!(helpers("package:1 core:16 pu:1", &[4, 4]), ["0,9-15"; 4]);
     let groups = "package:2 group:4 [numa(memory=8GiB)] core:4 pu:1";
     assert_eq!(helpers(groups, &[8]), ["24-31"; 2]);
     // All of the vCPUs' package is full: the host's CPUs are on the other one.
     assert_eq!(helpers("package:2 [numa(memory=8GiB)] core:8 pu:1", &[8]), ["0-7"; 2]);
+}
+
+fn helpers(machine: &str, vcpus: &[u32]) -> Vec<String> {
+    let topology = described(machine);
+    let made = plan("auto", &topology, &with_iothreads(vcpus)).expect("a plan");
+    let others = made.vnodes.iter().flat_map(|vnode| &vnode.threads);
+    others.filter(|it| !it.role.is_vcpu()).map(|it| it.pus.to_string()).collect()
 }
 
 /// Caches that are all stacked, or unequal but small, are no reason to go anywhere.

@@ -115,10 +115,11 @@ fn every_strategy_on_every_host_is_what_was_read() {
 /// Who runs on a CPU: `v0`, `a0` with several machines, `E` the emulator, `h` the host.
 fn cell(layout: &Plan, topology: &Topology, pu: PuId) -> String {
     let floats = |pus: &CpuSet| topology.nodes.iter().any(|node| node.pus.is_subset(pus));
-    let pinned = |pus: &CpuSet| pus.contains(pu) && !floats(pus);
     let several = layout.vnodes.len() > 1;
     let mut names = Vec::new();
-    for (vnode, thread) in layout.threads().filter(|(_, thread)| pinned(&thread.pus)) {
+    for (vnode, thread) in
+        layout.threads().filter(|(_, thread)| thread.pus.contains(pu) && !floats(&thread.pus))
+    {
         let of = if several { vnode.name.as_str() } else { "v" };
         match &thread.role {
             Role::Vcpu(index) => names.push(format!("{of}{index}")),
@@ -193,7 +194,6 @@ fn section(strategy: &pinfold_plan::Strategy, hosts: &[(String, Topology)]) -> S
         "\n## `{}`\n\n{}.\nSource: {}.\n",
         strategy.name, strategy.summary, strategy.source
     );
-    let twice = || ["a", "b"].map(|name| vm(name, VcpuCount::Exactly(6))).to_vec();
     let asks: [(&str, Vec<VnodeRequest>); 2] = match strategy.name {
         "vnodes" => [("i7-4790k", groups()), ("e5-2670-dual", groups())],
         "multi-vm" => [
@@ -218,6 +218,10 @@ fn section(strategy: &pinfold_plan::Strategy, hosts: &[(String, Topology)]) -> S
         }
     }
     text
+}
+
+fn twice() -> Vec<VnodeRequest> {
+    ["a", "b"].map(|name| vm(name, VcpuCount::Exactly(6))).to_vec()
 }
 
 #[test]

@@ -156,13 +156,16 @@ fn keeps_the_rules(
             .flat_map(|vnode| vnode.pus.iter().map(move |(pu, speed)| (pu, speed, vnode.method)))
             .filter(|(pu, _, _)| domain.contains(**pu))
             .collect();
-        let sets = |method: Option<Method>| method.is_some_and(Method::sets_frequency);
         if inside.iter().any(|(_, _, method)| sets(*method)) {
             prop_assert!(inside.iter().all(|(_, _, method)| sets(*method)));
             prop_assert!(inside.iter().all(|(_, speed, _)| *speed == inside[0].1));
         }
     }
     Ok(())
+}
+
+fn sets(method: Option<Method>) -> bool {
+    method.is_some_and(Method::sets_frequency)
 }
 
 /// Every platform has one place on a host or a reason why not, and many have one.

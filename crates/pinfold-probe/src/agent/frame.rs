@@ -93,7 +93,6 @@ fn fill(input: &mut impl Read, header: &mut [u8; HEADER]) -> io::Result<bool> {
 }
 
 fn decode(kind: u8, payload: Vec<u8>) -> io::Result<Event> {
-    let text = |payload: Vec<u8>| String::from_utf8_lossy(&payload).into_owned();
     match (kind, payload.as_slice()) {
         (65, _) => Ok(Event::Hello(text(payload))),
         (66, _) => Ok(Event::Out(payload)),
@@ -103,6 +102,10 @@ fn decode(kind: u8, payload: Vec<u8>) -> io::Result<Event> {
         (69, _) => Ok(Event::Error(text(payload))),
         _ => Err(garbage(format!("a frame of kind {kind} with {} bytes", payload.len()))),
     }
+}
+
+fn text(payload: Vec<u8>) -> String {
+    String::from_utf8_lossy(&payload).into_owned()
 }
 
 fn garbage(what: String) -> io::Error {

@@ -127,16 +127,17 @@ fn what_cannot_be_done_is_refused_and_the_agent_lives_on() {
     assert!(refused.contains("/none") && refused.contains("No such file"), "{refused}");
     let refused = agent.send_file("/none/file", 0o644, b"x").unwrap_err().to_string();
     assert!(refused.contains("/none/file") && refused.contains("No such file"), "{refused}");
-    let check = |result: Result<(), AgentError>| {
-        let error = result.unwrap_err();
-        assert!(matches!(error, AgentError::Unsendable { .. }), "{error}");
-    };
     check(agent.start::<&str>(&[]).map(|_| ()));
     check(agent.start(&[""]).map(|_| ()));
     check(agent.start(&["/bin/echo", "a\0b"]).map(|_| ()));
     check(agent.start(&["/bin/echo", &"x".repeat(2 << 20)]).map(|_| ()));
     check(agent.send_file("relative", 0o644, b"x"));
     assert!(agent.run(&["/bin/true"], PATIENCE).unwrap().success());
+}
+
+fn check(result: Result<(), AgentError>) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, AgentError::Unsendable { .. }), "{error}");
 }
 
 #[test]
@@ -227,14 +228,15 @@ fn answer_to(bytes: &[u8]) -> (Vec<(u32, frame::Event)>, Option<i32>) {
 
 #[test]
 fn malformed_frames_end_the_connection_with_an_error() {
-    let check = |bytes: &[u8]| {
+    fn check(bytes: &[u8]) {
         let (events, code) = answer_to(bytes);
         let [(0, frame::Event::Error(text))] = events.as_slice() else {
             panic!("{bytes:?}: {events:?}");
         };
         assert!(text.contains("malformed frame"), "{text}");
         assert_eq!(code, Some(3));
-    };
+    }
+
     check(&[0xFF; 64]);
     check(&[0; 9]); // kind 0
     check(&[1, 0, 16, 0, 1, 0, 0, 0, 1]); // one byte beyond the limit
@@ -246,7 +248,7 @@ fn malformed_frames_end_the_connection_with_an_error() {
 
 #[test]
 fn frames_that_ask_for_nonsense_are_answered_on_their_channel() {
-    let check = |frames: &[Vec<u8>], channel: u32, expected: &str| {
+    fn check(frames: &[Vec<u8>], channel: u32, expected: &str) {
         let (events, code) = answer_to(&frames.concat());
         let texts: Vec<&str> = events
             .iter()
@@ -262,7 +264,8 @@ fn frames_that_ask_for_nonsense_are_answered_on_their_channel() {
             .collect();
         assert!(texts.len() == 1 && texts[0].contains(expected), "{events:?}");
         assert_eq!(code, Some(0));
-    };
+    }
+
     let run = |channel, payload: &[u8]| frame::encode(Kind::Run, channel, payload);
     check(&[run(1, b"")], 1, "1 to 1024 arguments");
     check(&[run(1, b"\0x")], 1, "1 to 1024 arguments");
@@ -272,11 +275,14 @@ fn frames_that_ask_for_nonsense_are_answered_on_their_channel() {
     check(&[frame::encode(Kind::Stdin, 9, b"x")], 9, "no such channel");
     check(&[run(1, b"/bin/cat"), frame::encode(Kind::Kill, 1, b"")], 1, "one byte, a signal");
     check(&[run(1, b"/bin/cat"), frame::encode(Kind::Kill, 1, &[65])], 1, "one byte, a signal");
-    let file = |payload: &[u8]| frame::encode(Kind::File, 1, payload);
     check(&[file(b"/tmp/x")], 1, "a path, NUL, a mode");
     check(&[file(b"/tmp/x\0\0\0")], 1, "a path, NUL, a mode");
     check(&[file(b"x\0\0\0\0\0"), file(b"x\0\0\0\0\0")], 1, "must be absolute");
     check(&[file(b"/tmp/x\0\xFF\xFF\xFF\xFF")], 1, "mode");
+}
+
+fn file(payload: &[u8]) -> Vec<u8> {
+    frame::encode(Kind::File, 1, payload)
 }
 
 /// A peer that sends these bytes after the connection, and then closes it if `ends` is true.

@@ -11,8 +11,6 @@ fn cpu0(benchmark: Benchmark) -> Benchmark {
 
 #[test]
 fn arguments() {
-    let check =
-        |benchmark: Benchmark, expected: &str| assert_eq!(benchmark.argv().join(" "), expected);
     check(
         cpu0(Benchmark::spin_gap(1_500_000_000)).under(SchedPolicy::Fifo(50)),
         "spin-gap --seconds 1.500000000 --cpus 0 --policy fifo:50 --max-samples 200000 \
@@ -35,6 +33,10 @@ fn arguments() {
         "io-latency --seconds 1.000000000 --policy other --max-samples 200000 --device /dev/sda \
          --block 4096 --seed 1 --direct",
     );
+}
+
+fn check(benchmark: Benchmark, expected: &str) {
+    assert_eq!(benchmark.argv().join(" "), expected)
 }
 
 #[test]
@@ -84,11 +86,12 @@ fn lines_come_back_by_ascending_cpu() {
 
 #[test]
 fn bad_output_is_refused_with_what_is_wrong() {
-    let check = |output: &str, part: &str| {
+    fn check(output: &str, part: &str) {
         let error = cpu0(Benchmark::spin_gap(1000)).parse(output).unwrap_err();
         let text = error.to_string();
         assert!(text.contains(part) && error.hint().is_some(), "{text} should hold {part:?}");
-    };
+    }
+
     check("", "is empty");
     check("Segmentation fault", "line 1 of the output of spin-gap is not a result");
     check(&line("340", "NaN"), "not a result");

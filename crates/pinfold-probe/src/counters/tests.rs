@@ -50,10 +50,6 @@ fn each_refusal_has_its_reason() {
         pmus: pmus.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
         is_guest,
     };
-    let check = |machine: &Machine, error: CounterError, why: &str| {
-        let found = machine.why(&error);
-        assert!(found.contains(why), "{found}");
-    };
     let none = machine(Some(&[]), true);
     check(&none, CounterError::NoPmu, "no PMU: the hypervisor does not expose one to this host");
     check(&machine(None, false), CounterError::NoPmu, "no driver for this processor's");
@@ -64,6 +60,11 @@ fn each_refusal_has_its_reason() {
     check(&core, CounterError::TooManyFiles, "ulimit -n");
     check(&core, CounterError::NotInThisForm, "with these options");
     check(&core, CounterError::Other(std::io::Error::from_raw_os_error(5)), "refused: ");
+}
+
+fn check(machine: &Machine, error: CounterError, why: &str) {
+    let found = machine.why(&error);
+    assert!(found.contains(why), "{found}");
 }
 
 #[test]

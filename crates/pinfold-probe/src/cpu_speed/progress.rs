@@ -112,14 +112,17 @@ impl Progress {
                 }
             }
         }
-        let stop = |(start_ns, length_ns)| Stop { start_ns, length_ns };
         Ok(WorkerProgress {
             cpu,
             units: worker.units,
             cpu_ns: worker.cpu_ns,
             late_ns: worker.late_ns,
             windows: worker.windows,
-            stops: worker.stops.into_iter().map(stop).collect(),
+            stops: worker
+                .stops
+                .into_iter()
+                .map(|(start_ns, length_ns)| Stop { start_ns, length_ns })
+                .collect(),
             dropped_stops: worker.dropped,
         })
     }

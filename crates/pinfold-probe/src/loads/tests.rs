@@ -94,12 +94,13 @@ fn a_load_that_ends_by_itself_is_reported_with_its_message() {
 
 #[test]
 fn loads_that_cannot_start_are_errors() {
-    let check = |program: &str, placement: &Placement| {
-        let error = HostLoads::start(program, &[spec(LoadKind::Cpu)], placement).unwrap_err();
-        assert!(matches!(error, LoadError::Start { name: "cpu", .. }), "{error}");
-    };
     let (_folder, pinload) = program();
     check("/none/pinload", &Placement::default());
     let nowhere = Placement { cgroup_files: vec!["/none/tasks".to_owned()], affinity: None };
     check(&pinload.path(), &nowhere);
+}
+
+fn check(program: &str, placement: &Placement) {
+    let error = HostLoads::start(program, &[spec(LoadKind::Cpu)], placement).unwrap_err();
+    assert!(matches!(error, LoadError::Start { name: "cpu", .. }), "{error}");
 }

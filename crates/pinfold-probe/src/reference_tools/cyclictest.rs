@@ -91,7 +91,6 @@ pub(super) fn parse(text: &str) -> Result<Found, String> {
             return Err(format!("counts {inside} of {} cycles", thread.cycles));
         }
     }
-    let to_ns = |us: f64| (us + 0.5) * NS_PER_US;
     let mut readings = vec![
         reading(Statistic::Mean, to_ns(sum / cycles as f64)),
         reading(Statistic::Max, to_ns(max as f64)),
@@ -103,6 +102,10 @@ pub(super) fn parse(text: &str) -> Result<Found, String> {
         readings.extend(quantile.map(|us| reading(Statistic::P999, to_ns(us as f64))));
     }
     Ok(Found { readings, samples: Some(cycles) })
+}
+
+fn to_ns(us: f64) -> f64 {
+    (us + 0.5) * NS_PER_US
 }
 
 /// The bucket of a quantile of all cycles; `None` if it is above the histogram.

@@ -102,10 +102,6 @@ fn garbage_and_nothing_are_errors_that_name_the_reference_tool() {
             assert!(error.hint().is_some_and(|hint| hint.contains(reference_tool.tried())));
         }
     }
-    let check = |reference_tool: ReferenceTool, text: String, expected: &str| {
-        let reported = reference_tool.parse(&text, &[]).unwrap_err().to_string();
-        assert!(reported.contains(expected), "{reported}");
-    };
     let none = CYCLICTEST.replace("\"cycles\": 2000", "\"cycles\": 0");
     check(ReferenceTool::Cyclictest, none, "no cycle");
     let few = CYCLICTEST.replace("\"cycles\": 2000", "\"cycles\": 7");
@@ -122,6 +118,11 @@ fn garbage_and_nothing_are_errors_that_name_the_reference_tool() {
         "has no line \"Cycle Clock\"",
     );
     check(ReferenceTool::Perf, "0".to_owned(), "a time of 0 s");
+}
+
+fn check(reference_tool: ReferenceTool, text: String, expected: &str) {
+    let reported = reference_tool.parse(&text, &[]).unwrap_err().to_string();
+    assert!(reported.contains(expected), "{reported}");
 }
 
 #[test]

@@ -34,10 +34,6 @@ fn names_are_unique_and_lead_to_jobs() {
 
 #[test]
 fn what_a_probe_does_not_have_is_refused() {
-    let check = |name: &str, settings: Settings, expected: &str| {
-        let reported = find(name).unwrap().job(&settings).unwrap_err().to_string();
-        assert!(reported.contains(expected), "{reported}");
-    };
     check("compute", Settings { period_us: Some(1), ..settings() }, "compute has no period");
     check("compute", Settings { keep_awake: true, ..settings() }, "does not keep CPUs awake");
     check("wakeup", Settings { duty_percent: Some(9), ..settings() }, "wakeup has no duty cycle");
@@ -47,6 +43,11 @@ fn what_a_probe_does_not_have_is_refused() {
     check("spin-gap", Settings { more: vec!["--x".to_owned()], ..settings() }, "\"--x\"");
     let policy = SchedPolicy::Fifo(3);
     check("micro-cpu", Settings { policy, ..settings() }, "only under the policy other");
+}
+
+fn check(name: &str, settings: Settings, expected: &str) {
+    let reported = find(name).unwrap().job(&settings).unwrap_err().to_string();
+    assert!(reported.contains(expected), "{reported}");
 }
 
 #[test]

@@ -125,13 +125,14 @@ fn a_kernel_without_the_sched_file_does_not_report_migrations() {
 
 #[test]
 fn missing_files_are_errors_that_name_the_file() {
-    let check = |missing: &str| {
-        let mut tree = machine(&[thread(41, 1, 1)]);
-        assert!(tree.remove(missing));
-        let text = snapshot(&tree, Tid(40), &roles()).unwrap_err().to_string();
-        assert!(text.contains(missing), "{text}");
-    };
     check("/proc/40/task/41/schedstat");
     check("/proc/40/task/41/status");
     check("/proc/40/task");
+}
+
+fn check(missing: &str) {
+    let mut tree = machine(&[thread(41, 1, 1)]);
+    assert!(tree.remove(missing));
+    let text = snapshot(&tree, Tid(40), &roles()).unwrap_err().to_string();
+    assert!(text.contains(missing), "{text}");
 }

@@ -66,8 +66,6 @@ fn compute_counts_verified_rounds() {
 #[test]
 fn io_latency_reads_what_is_there_and_names_what_is_not() {
     let program = program();
-    let benchmark =
-        |path: &str| Benchmark::io_latency(Disk::Virtio, IoTarget::File(path.to_owned()), SHORT);
     let good = benchmark(&program.file("blocks", 1 << 20)).run_on_host(&program.pinload).unwrap();
     assert_eq!((good.len(), good[0].metric), (1, Metric::IoVirtio));
     assert!(!good[0].samples.is_empty());
@@ -80,6 +78,10 @@ fn io_latency_reads_what_is_there_and_names_what_is_not() {
     check("/proc", "Is a directory");
     check("/dev/null", "Block device required");
     check(&program.file("small", 4095), "smaller than one block");
+}
+
+fn benchmark(path: &str) -> Benchmark {
+    Benchmark::io_latency(Disk::Virtio, IoTarget::File(path.to_owned()), SHORT)
 }
 
 #[test]

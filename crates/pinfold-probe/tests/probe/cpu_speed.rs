@@ -67,16 +67,17 @@ fn each_micro_benchmark_does_as_much_as_asked_for() {
 /// them.
 #[test]
 fn datagrams_do_not_reach_the_network_of_the_host() {
-    let packets = || -> u64 {
-        let text = files::read_text("/proc/net/dev").unwrap();
-        let lo = text.lines().find_map(|line| line.trim_start().strip_prefix("lo:")).unwrap();
-        lo.split_whitespace().nth(1).unwrap().parse().unwrap()
-    };
     let before = packets();
     let amount = Amount::Time(4 * SHORT);
     let sent = run(&MicroBenchmark { kind: MicroKind::Udp, amount }).units;
     let received = packets() - before;
     assert!(sent > 1_000 && received < sent / 2, "{sent} sent, {received} on the host");
+}
+
+fn packets() -> u64 {
+    let text = files::read_text("/proc/net/dev").unwrap();
+    let lo = text.lines().find_map(|line| line.trim_start().strip_prefix("lo:")).unwrap();
+    lo.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 #[test]

@@ -26,9 +26,12 @@ fn run(program: &Program, instrument: &Instrument) -> Option<Vec<Figure>> {
     assert!(output.status.success(), "{instrument:?}: {text}");
     let figures = instrument.parse(&output.stdout_text()).unwrap();
     // In a short window a thread of traffic may not have had its turn.
-    let of_ours =
-        |figure: &&Figure| figure.family == Family::Capacity && figure.probe != "chase-traffic";
-    let samples = figures.iter().filter(of_ours).flat_map(|figure| &figure.samples);
+    let samples = figures
+        .iter()
+        .filter(|figure: &&Figure| {
+            figure.family == Family::Capacity && figure.probe != "chase-traffic"
+        })
+        .flat_map(|figure| &figure.samples);
     assert!(samples.copied().all(|sample| sample > 0.0));
     Some(figures)
 }

@@ -130,8 +130,13 @@ fn a_ring_under_fifo_says_if_it_was_refused() {
         return;
     }
     let figures = figures::parse("switch", &output.stdout_text()).unwrap();
-    let flagged = |figure: &Figure| figure.flags.iter().any(|flag| flag == "fifo-refused");
-    assert!(figures.iter().all(flagged), "{:?}", figures[0].flags);
+    assert!(
+        figures
+            .iter()
+            .all(|figure: &Figure| figure.flags.iter().any(|flag| flag == "fifo-refused")),
+        "{:?}",
+        figures[0].flags
+    );
 }
 
 #[test]
@@ -396,8 +401,11 @@ fn all_ends_when_the_instrument_is_killed_and_its_files_go() {
         let mut all = children(&host, child.pid());
         all.extend(threads_of(&host, child.pid()).unwrap());
         child.kill().unwrap();
-        let gone = || all.iter().all(|task| !task_alive(&host, *task).unwrap());
-        assert!(eventually(|| gone() && files::list(&folder).unwrap().is_empty()), "{words}");
+        assert!(
+            eventually(|| all.iter().all(|task| !task_alive(&host, *task).unwrap())
+                && files::list(&folder).unwrap().is_empty()),
+            "{words}"
+        );
     }
 }
 

@@ -58,18 +58,19 @@ fn a_load_pauses_after_the_silence_that_was_set_and_needs_no_other_end() {
     let worked = work_ns(&host, longer.pid());
     assert!(eventually(|| work_ns(&host, longer.pid()) > worked), "the other one goes on");
     drop(ends);
-    let report = |mut load: Child| {
-        let status = load.wait_for(&SystemClock, PATIENCE).unwrap();
-        assert!(status.is_some_and(|status| status.success()), "{}", stderr_of(&mut load));
-        let mut text = String::new();
-        load.stdout().unwrap().read_to_string(&mut text).unwrap();
-        let report: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let of = |key: &str| report[key].as_u64().unwrap();
-        (of("pauses"), of("longest_gap_ns"))
-    };
     let (pauses, gap_ns) = report(shorter);
     assert!(pauses == 1 && gap_ns >= 90 * MS, "{pauses} pauses, {gap_ns} ns");
     assert_eq!(report(longer), (0, 0), "it has not paused");
+}
+
+fn report(mut load: Child) -> (u64, u64) {
+    let status = load.wait_for(&SystemClock, PATIENCE).unwrap();
+    assert!(status.is_some_and(|status| status.success()), "{}", stderr_of(&mut load));
+    let mut text = String::new();
+    load.stdout().unwrap().read_to_string(&mut text).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let of = |key: &str| report[key].as_u64().unwrap();
+    (of("pauses"), of("longest_gap_ns"))
 }
 
 #[test]

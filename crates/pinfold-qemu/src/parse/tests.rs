@@ -10,9 +10,6 @@ fn words(text: &str) -> Vec<String> {
 
 #[test]
 fn counts_vcpus_as_qemu_does() {
-    let check = |line: &str, expected: Option<u32>| {
-        assert_eq!(parse(&words(line)).vcpus(), expected, "{line}");
-    };
     check("qemu", None);
     check("qemu -smp 3", Some(3));
     check("qemu --smp 3", Some(3));
@@ -30,12 +27,17 @@ fn counts_vcpus_as_qemu_does() {
     check("qemu -smp sockets=4000000000,cores=4000000000", None);
 }
 
+fn check(line: &str, expected: Option<u32>) {
+    assert_eq!(parse(&words(line)).vcpus(), expected, "{line}");
+}
+
 #[test]
 fn finds_what_executes_the_guest() {
-    use Accelerator::{Kvm, TcgMulti, TcgSingle};
-    let check = |line: &str, expected: Option<Accelerator>| {
+    fn check(line: &str, expected: Option<Accelerator>) {
         assert_eq!(parse(&words(line)).accelerator(), expected, "{line}");
-    };
+    }
+
+    use Accelerator::{Kvm, TcgMulti, TcgSingle};
     check("qemu -accel kvm", Some(Kvm));
     check("qemu -enable-kvm -machine q35,accel=kvm", Some(Kvm));
     check("qemu -accel tcg,thread=multi -cpu kvm64", Some(TcgMulti));
@@ -66,18 +68,16 @@ fn sets_the_guest_topology() {
 
 #[test]
 fn reads_names_uuids_and_iothreads() {
-    let check = |line: &str, name: Option<&str>| {
+    fn check(line: &str, name: Option<&str>) {
         assert_eq!(parse(&words(line)).name(), name, "{line}");
-    };
+    }
+
     check("qemu", None);
     check("qemu -name a", Some("a"));
     check("qemu -name guest=a,,b,debug-threads=on", Some("a,b"));
     check("qemu -name a -name debug-threads=on", Some("a"));
     check("qemu -name a -name b", Some("b"));
 
-    let iothreads = |line: &str, expected: &[&str]| {
-        assert_eq!(parse(&words(line)).iothreads(), expected, "{line}");
-    };
     iothreads("qemu -object iothread,id=io0 -object rng-random,id=r", &["io0"]);
     iothreads("qemu -object qom-type=iothread,id=a,poll-max-ns=0", &["a"]);
     iothreads(r#"qemu -object {"qom-type":"iothread","id":"j"}"#, &["j"]);
@@ -85,11 +85,16 @@ fn reads_names_uuids_and_iothreads() {
     assert_eq!(parse(&words("qemu -uuid u")).uuid(), Some("u"));
 }
 
+fn iothreads(line: &str, expected: &[&str]) {
+    assert_eq!(parse(&words(line)).iothreads(), expected, "{line}");
+}
+
 #[test]
 fn distinguishes_options_from_values() {
-    let check = |line: &str, flag: &str, expected: bool| {
+    fn check(line: &str, flag: &str, expected: bool) {
         assert_eq!(parse(&words(line)).has(flag), expected, "{line}");
-    };
+    }
+
     check("qemu -S", "S", true);
     check("qemu --S", "S", true);
     check("qemu -append -S", "S", false);
@@ -103,14 +108,15 @@ fn distinguishes_options_from_values() {
 /// Arguments before QEMU's program belong to the wrapper; `-S` counts only if QEMU gets it.
 #[test]
 fn qemus_options_begin_after_its_program() {
-    let check = |line: &str, before: usize, stopped: bool| {
+    fn check(line: &str, before: usize, stopped: bool) {
         let command = parse(&words(line));
         assert_eq!(command.wrapper.len(), before, "{line}: {command:?}");
         assert_eq!(command.program, "qemu-system-x86_64", "{line}");
         assert_eq!(command.has("S"), stopped, "{line}");
         assert_eq!(command.memory_bytes(), Some(64 << 20), "{line}");
         assert_eq!(command.words(), words(line), "{line}");
-    };
+    }
+
     let wrappers = [
         "sudo -S",
         "sudo -nS -u kvm -g qemu -- ",
@@ -160,12 +166,13 @@ fn qemus_options_begin_after_its_program() {
 
 #[test]
 fn what_env_splits_is_split() {
-    let check = |argv: &[&str], expected: &str| {
+    fn check(argv: &[&str], expected: &str) {
         let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
         let command = parse(&argv);
         assert_eq!(command.program, "qemu-kvm", "{argv:?}");
         assert_eq!(command.words().join("|"), expected, "{argv:?}");
-    };
+    }
+
     check(&["env", "-S", "qemu-kvm -m 64"], "env|qemu-kvm|-m|64");
     check(&["env", "-S", "A=1 qemu-kvm", "-S"], "env|A=1|qemu-kvm|-S");
     check(&["env", "-vSqemu-kvm -m 64"], "env|qemu-kvm|-m|64");
@@ -178,9 +185,10 @@ fn what_env_splits_is_split() {
 
 #[test]
 fn only_a_scope_stays_a_child() {
-    let check = |line: &str, expected: bool| {
+    fn check(line: &str, expected: bool) {
         assert_eq!(is_handed_over(&parse(&words(line))), expected, "{line}");
-    };
+    }
+
     check("systemd-run qemu-kvm", true);
     check("sudo systemd-run --wait -t qemu-kvm", true);
     check("systemd-run --user --scope qemu-kvm", false);
@@ -200,7 +208,6 @@ fn reads_what_a_plan_needs() {
     assert_eq!(parse(&words("kvm -m 512")).architecture(), None);
 
     let backend = "-object memory-backend-ram,id=m0,size=1G,host-nodes=1,policy=bind";
-    let nodes = |line: &str| parse(&words(line)).memory_nodes();
     assert_eq!(nodes(&format!("{line} {backend}")), [NodeId(1)]);
     assert_eq!(nodes("qemu-kvm -m 1G"), []);
 
@@ -219,4 +226,8 @@ fn reads_what_a_plan_needs() {
         ("2-3".to_owned(), Some(1024), vec![NodeId(0), NodeId(2)]),
     ];
     assert_eq!(seen, expected);
+}
+
+fn nodes(line: &str) -> Vec<NodeId> {
+    parse(&words(line)).memory_nodes()
 }

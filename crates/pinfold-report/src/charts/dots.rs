@@ -133,11 +133,14 @@ mod tests {
 
     #[test]
     fn medians() {
-        let check = |values: &[f64], expected: Option<f64>| assert_eq!(median(values), expected);
         check(&[], None);
         check(&[f64::NAN], None);
         check(&[3.0], Some(3.0));
         check(&[3.0, 1.0], Some(2.0));
         check(&[9.0, 1.0, 2.0], Some(2.0));
+    }
+
+    fn check(values: &[f64], expected: Option<f64>) {
+        assert_eq!(median(values), expected)
     }
 }

@@ -71,8 +71,10 @@ pub(crate) fn shared_axes(page: &Page, metric: Metric) -> Option<Shared> {
     let values = LogAxis::over(values, (HEIGHT - BOTTOM, TOP))?;
     let limit =
         page.asked.max_gap_ns.filter(|_| matches!(metric, Metric::SpinGap | Metric::RunDelay));
-    let letters = |curve: &Curve| page.name(curve.candidate).chars().count();
-    let longest = curves().map(letters).max().unwrap_or(LONGEST_LABEL);
+    let longest = curves()
+        .map(|curve: &Curve| page.name(curve.candidate).chars().count())
+        .max()
+        .unwrap_or(LONGEST_LABEL);
     let right = WIDTH - RIGHT.0 - RIGHT.1 * longest.min(LONGEST_LABEL) as f64;
     let width = WIDTH + RIGHT.1 * longest.saturating_sub(LONGEST_LABEL) as f64;
     Some(Shared { values, tail, left: LEFT, right, width, limit })
@@ -119,7 +121,6 @@ fn x_of(nines: f64, shared: &Shared) -> f64 {
 fn prepare(page: &Page, curve: &Curve, shared: &Shared, metric: Metric) -> Drawn {
     let unit = metric.unit();
     let series = page.series(curve.candidate);
-    let drawable = |point: &&Quantile| point.value.is_finite() && point.share.is_finite();
     let place =
         |point: &Quantile| (x_of(nines(point.share), shared), shared.values.pixel(point.value));
     let line: Vec<(f64, f64)> = curve.points.iter().filter(drawable).map(place).collect();
@@ -147,6 +148,10 @@ fn prepare(page: &Page, curve: &Curve, shared: &Shared, metric: Metric) -> Drawn
         population(metric).1
     );
     Drawn { series, line, marks, max, title }
+}
+
+fn drawable(point: &&Quantile) -> bool {
+    point.value.is_finite() && point.share.is_finite()
 }
 
 fn axes(svg: &mut Svg, shared: &Shared, metric: Metric) {
@@ -233,9 +238,6 @@ mod tests {
 
     #[test]
     fn labels_move_apart_and_stay_inside() {
-        let check = |wanted: &[f64], expected: &[f64]| {
-            assert_eq!(spread(wanted, 10.0, (0.0, 50.0)), expected);
-        };
         check(&[], &[]);
         check(&[20.0], &[20.0]);
         check(&[20.0, 22.0], &[20.0, 30.0]);
@@ -243,9 +245,16 @@ mod tests {
         check(&[-5.0, 0.0], &[0.0, 10.0]);
     }
 
+    fn check(wanted: &[f64], expected: &[f64]) {
+        assert_eq!(spread(wanted, 10.0, (0.0, 50.0)), expected);
+    }
+
     #[test]
     fn nines_of_shares() {
-        let check = |share: f64, expected: f64| assert!((nines(share) - expected).abs() < 1e-6);
+        fn check(share: f64, expected: f64) {
+            assert!((nines(share) - expected).abs() < 1e-6)
+        }
+
         check(0.0, 0.0);
         check(0.9, 1.0);
         check(0.999, 3.0);

@@ -217,10 +217,6 @@ fn of_isolation(page: &Page) -> Option<String> {
 pub(crate) fn failed_words(page: &Page) -> String {
     let lost = page.failed_starts.iter().filter(|start| !start.recovered).count() as u64;
     let recovered = page.failed_starts.len() as u64 - lost;
-    let starts = |count: u64| match count {
-        1 => "1 start".to_owned(),
-        many => format!("{} starts", format::count(many)),
-    };
     match (lost, recovered) {
         (0, 0) => "No failed starts.".to_owned(),
         (lost, 0) => format!("{} failed and gave no numbers.", starts(lost)),
@@ -230,5 +226,12 @@ pub(crate) fn failed_words(page: &Page) -> String {
             starts(lost),
             starts(some)
         ),
+    }
+}
+
+fn starts(count: u64) -> String {
+    match count {
+        1 => "1 start".to_owned(),
+        many => format!("{} starts", format::count(many)),
     }
 }

@@ -50,9 +50,6 @@ pub(crate) fn pictures(page: &Page) -> Vec<Picture> {
 }
 
 fn words(plan: &Plan) -> String {
-    let pus = |set: &CpuSet| {
-        if set.is_empty() { "none".to_owned() } else { format!("CPU {set}") }
-    };
     let mut parts: Vec<String> = Vec::new();
     if let Some((first, others)) = vcpus(plan).split_first() {
         let alike = !others.is_empty() && others.iter().all(|other| other.pus == first.pus);
@@ -72,6 +69,10 @@ fn words(plan: &Plan) -> String {
         parts.push(format!("exclusive {} ({})", pus(&plan.exclusive), plan.isolation));
     }
     parts.join(" · ")
+}
+
+fn pus(set: &CpuSet) -> String {
+    if set.is_empty() { "none".to_owned() } else { format!("CPU {set}") }
 }
 
 fn vcpus(plan: &Plan) -> Vec<&ThreadPlan> {

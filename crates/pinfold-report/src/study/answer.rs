@@ -206,9 +206,13 @@ pub(super) fn noise(page: &StudyPage) -> Figure {
     let Some((low, high)) = ends else {
         return Figure { value: "none".to_owned(), label, note: page.no_pairs.clone() };
     };
-    let is_false =
-        |pair: &&super::Pair| matches!(pair.comparison.verdict, Verdict::Better | Verdict::Worse);
-    let wrong = page.pairs.iter().filter(is_false).count();
+    let wrong = page
+        .pairs
+        .iter()
+        .filter(|pair: &&super::Pair| {
+            matches!(pair.comparison.verdict, Verdict::Better | Verdict::Worse)
+        })
+        .count();
     Figure {
         value: format!("{} to {}", format::ratio(low), format::ratio(high)),
         label,

@@ -110,9 +110,14 @@ fn claims(page: &StudyPage) -> String {
             page.claims_of(is_own).into_iter().partition(|claim| claim.is_measured);
         let header = [said, "where", "we see", "verdict"];
         text.push_str(&section(title, &header, measured.into_iter().map(row)));
-        let row = |claim: &ClaimRow| vec![claim.source.clone(), claim.place.clone()];
         let title = format!("{title}: not measured here");
-        text.push_str(&section(&title, &[said, "where"], others.into_iter().map(row)));
+        text.push_str(&section(
+            &title,
+            &[said, "where"],
+            others
+                .into_iter()
+                .map(|claim: &ClaimRow| vec![claim.source.clone(), claim.place.clone()]),
+        ));
     }
     text
 }
@@ -136,10 +141,6 @@ fn section(title: &str, header: &[&str], rows_of: impl IntoIterator<Item = Vec<S
 }
 
 fn rows(heading: &str, header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let row = |cells: Vec<String>| {
-        let cells: Vec<String> = cells.iter().map(|cell| line(cell).replace('|', "\\|")).collect();
-        format!("| {} |\n", cells.join(" | "))
-    };
     let body: String = rows.into_iter().map(row).collect();
     if body.is_empty() {
         return body;
@@ -147,6 +148,11 @@ fn rows(heading: &str, header: &[&str], rows: impl IntoIterator<Item = Vec<Strin
     let header = row(header.iter().map(|cell| (*cell).to_owned()).collect());
     let rule = "|---".repeat(header.replace("\\|", "").matches('|').count() - 1);
     format!("{heading}\n\n{header}{rule}|\n{body}\n")
+}
+
+fn row(cells: Vec<String>) -> String {
+    let cells: Vec<String> = cells.iter().map(|cell| line(cell).replace('|', "\\|")).collect();
+    format!("| {} |\n", cells.join(" | "))
 }
 
 /// A text as one line of Markdown, without markup of its own except code.
@@ -242,11 +248,12 @@ fn height(svg: &str) -> f64 {
 
 /// The variables and the rules for charts of the page's style sheet.
 fn style() -> String {
-    let part = |from: &str, to: &str| {
-        let rest = STYLE.split_once(from).map_or("", |(_, rest)| rest);
-        rest.split_once(to).map_or(rest, |(part, _)| part).to_owned()
-    };
     part("*/", "* {") + &part("/* Charts */", "/* Verdicts */")
+}
+
+fn part(from: &str, to: &str) -> String {
+    let rest = STYLE.split_once(from).map_or("", |(_, rest)| rest);
+    rest.split_once(to).map_or(rest, |(part, _)| part).to_owned()
 }
 
 #[cfg(test)]

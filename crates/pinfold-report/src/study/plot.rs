@@ -417,8 +417,10 @@ fn draw_dense(svg: &mut Svg, line: &Line, place: usize, axes: &Axes<'_>) {
     let Axes { along, up } = axes;
     let (_, marker) = look(place);
     let spots = line.spots.iter();
-    let pixel = |spot: &ChartPoint| Some((along.place(&spot.x)?, up.pixel(spot.value)));
-    let path: Vec<(f64, f64)> = spots.clone().filter_map(pixel).collect();
+    let path: Vec<(f64, f64)> = spots
+        .clone()
+        .filter_map(|spot: &ChartPoint| Some((along.place(&spot.x)?, up.pixel(spot.value))))
+        .collect();
     let ranges =
         spots.filter_map(|spot| Some((along.place(&spot.x)?, spot.range?))).collect::<Vec<_>>();
     let lows = ranges.iter().map(|(x, (low, _))| (*x, up.pixel(*low)));

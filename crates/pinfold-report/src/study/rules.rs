@@ -86,12 +86,15 @@ fn of_line(picture: &Picture, line: &Line) -> Option<String> {
     if picture.kind != PlotKind::Percentiles {
         return None;
     }
-    let share =
-        |spot: &ChartPoint| spot.x.parse::<f64>().ok().filter(|it| (0.0..=1.0).contains(it));
     if let Some(wrong) = spots.iter().find(|spot| share(spot).is_none()) {
         return Some(format!("a share of {}", wrong.x));
     }
-    let climbs =
-        |pair: &[ChartPoint]| share(&pair[0]) <= share(&pair[1]) && pair[0].value <= pair[1].value;
-    (!spots.windows(2).all(climbs)).then(|| "a quantile below one of a smaller share".to_owned())
+    (!spots.windows(2).all(|pair: &[ChartPoint]| {
+        share(&pair[0]) <= share(&pair[1]) && pair[0].value <= pair[1].value
+    }))
+    .then(|| "a quantile below one of a smaller share".to_owned())
+}
+
+fn share(spot: &ChartPoint) -> Option<f64> {
+    spot.x.parse::<f64>().ok().filter(|it| (0.0..=1.0).contains(it))
 }

@@ -6,11 +6,6 @@ use super::*;
 use crate::page::{Comparison, Verdict};
 
 fn picture(name: &str, kind: PlotKind) -> Picture {
-    let spot = |x: &str, value: f64| ChartPoint {
-        x: x.to_owned(),
-        value,
-        range: Some((value - 0.01, value + 0.02)),
-    };
     let line = |name: &str, up: f64| Line {
         name: name.to_owned(),
         spots: vec![spot("0.25", 0.25 + up), spot("0.5", 0.5 + up)],
@@ -37,6 +32,10 @@ fn picture(name: &str, kind: PlotKind) -> Picture {
         }],
         missing: Vec::new(),
     }
+}
+
+fn spot(x: &str, value: f64) -> ChartPoint {
+    ChartPoint { x: x.to_owned(), value, range: Some((value - 0.01, value + 0.02)) }
 }
 
 fn percentiles() -> Picture {
@@ -214,8 +213,10 @@ fn the_answer_comes_first_and_charts_that_do_not_decide_are_folded() {
 
 #[test]
 fn the_sentence_says_what_the_statements_or_comparisons_say() {
-    let claim = |agree: Agreement| ClaimRow { agree, ..page().claims[0].clone() };
-    let open = || Agreement::NotSettled("no cell".to_owned());
+    fn claim(agree: Agreement) -> ClaimRow {
+        ClaimRow { agree, ..page().claims[0].clone() }
+    }
+
     let check = |claims: Vec<Agreement>, words: &str| {
         let page = StudyPage { claims: claims.into_iter().map(claim).collect(), ..page() };
         assert_eq!(answer::sentence(&page), words);
@@ -257,17 +258,12 @@ fn the_sentence_says_what_the_statements_or_comparisons_say() {
     );
 }
 
+fn open() -> Agreement {
+    Agreement::NotSettled("no cell".to_owned())
+}
+
 #[test]
 fn numbers_that_cannot_be_are_found() {
-    let check = |change: fn(&mut StudyPage), expected: &[&str]| {
-        let mut page = page();
-        change(&mut page);
-        let found = contradictions(&page);
-        assert_eq!(found.len(), expected.len(), "{found:?}");
-        for (found, expected) in found.iter().zip(expected) {
-            assert!(found.contains(expected), "{found} is not {expected}");
-        }
-    };
     check(|_| {}, &[]);
     check(|page| page.measured[0].median = 130.0, &["a median of 130 outside 90 to 110"]);
     check(|page| page.measured[0].median = -1.0, &["a value of -1"]);
@@ -293,10 +289,14 @@ fn numbers_that_cannot_be_are_found() {
         &["Better with the interval"],
     );
     check(|page| page.pairs[0].comparison.ratio = 2.0, &["A/A pair"]);
-    let spot = |page: &mut StudyPage| page.pictures[1].panels[0].lines[0].spots[0].value = 0.9;
-    check(spot, &["a number of 0.9 outside"]);
-    let quantile = |page: &mut StudyPage| page.pictures[2].panels[0].lines[0].spots[3].value = 1.0;
-    check(quantile, &["a quantile below one of a smaller share"]);
+    check(
+        |page: &mut StudyPage| page.pictures[1].panels[0].lines[0].spots[0].value = 0.9,
+        &["a number of 0.9 outside"],
+    );
+    check(
+        |page: &mut StudyPage| page.pictures[2].panels[0].lines[0].spots[3].value = 1.0,
+        &["a quantile below one of a smaller share"],
+    );
     check(
         |page: &mut StudyPage| {
             "1.5".clone_into(&mut page.pictures[2].panels[0].lines[0].spots[3].x);
@@ -305,12 +305,19 @@ fn numbers_that_cannot_be_are_found() {
     );
 }
 
+fn check(change: fn(&mut StudyPage), expected: &[&str]) {
+    let mut page = page();
+    change(&mut page);
+    let found = contradictions(&page);
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.contains(expected), "{found} is not {expected}");
+    }
+}
+
 #[test]
 fn below_six_blocks_brackets_are_ranges_and_are_called_so() {
-    assert_eq!(Brackets::from_blocks([6, 10]), Brackets::Intervals);
-    assert_eq!(Brackets::from_blocks([5, 2]), Brackets::Ranges);
-    let few = |page: &mut StudyPage| page.measured.iter_mut().for_each(|one| one.blocks = 3);
-    let check = |change: fn(&mut StudyPage), header: &str, note: &str, brackets: Brackets| {
+    fn check(change: fn(&mut StudyPage), header: &str, note: &str, brackets: Brackets) {
         let mut page = page();
         change(&mut page);
         page.pictures.iter_mut().for_each(|picture| picture.brackets = brackets);
@@ -318,11 +325,19 @@ fn below_six_blocks_brackets_are_ranges_and_are_called_so() {
         assert!(html.contains(header), "{header}");
         let markdown = study_markdown(&page, "charts", &[]).text;
         assert!(html.contains(note) && markdown.contains(note), "{note}");
-    };
+    }
+
+    assert_eq!(Brackets::from_blocks([6, 10]), Brackets::Intervals);
+    assert_eq!(Brackets::from_blocks([5, 2]), Brackets::Ranges);
+    let few = |page: &mut StudyPage| page.measured.iter_mut().for_each(|one| one.blocks = 3);
     check(|_| {}, "median [95 %]", "Whiskers are 95 % intervals", Brackets::Intervals);
     check(few, "median [range]", "Whiskers are the ranges of the blocks", Brackets::Ranges);
-    let one = |page: &mut StudyPage| page.measured[0].blocks = 3;
-    check(one, "median [95 %, below 6 blocks the range]", "below 6 blocks", Brackets::Both);
+    check(
+        |page: &mut StudyPage| page.measured[0].blocks = 3,
+        "median [95 %, below 6 blocks the range]",
+        "below 6 blocks",
+        Brackets::Both,
+    );
 }
 
 #[test]
@@ -341,11 +356,6 @@ fn a_page_has_its_noise_floor_or_the_reason_why_not() {
 fn values_of_the_source_are_hollow_marks_and_one_side_is_said() {
     let mut page = page();
     for picture in &mut page.pictures[..2] {
-        let mark = |line: &str, value: f64| SourceMark {
-            line: line.to_owned(),
-            x: "0.5".to_owned(),
-            value,
-        };
         // The second is above all lines: the axis includes it.
         picture.panels[0].source = vec![mark("stall", 0.4), mark("quota & more", 1.0)];
         "Only speed 0.5 was measured".clone_into(&mut picture.only);
@@ -365,22 +375,27 @@ fn values_of_the_source_are_hollow_marks_and_one_side_is_said() {
     assert!(!charts[2].1.contains(">source</text>"));
 }
 
+fn mark(line: &str, value: f64) -> SourceMark {
+    SourceMark { line: line.to_owned(), x: "0.5".to_owned(), value }
+}
+
 /// A page on which nothing of the source is settled begins with what the lab shows.
 #[test]
 fn the_lab_comes_first_if_no_statement_is_settled() {
     let mut page = page();
-    let places = |page: &StudyPage| {
-        let text = study_markdown(page, "charts", &[]).text;
-        let html = render_study(page).unwrap();
-        let of = |text: &str, what: &str| text.find(what).unwrap_or_else(|| panic!("{what}"));
-        [
-            of(&text, "## Shown functionally, in the lab") < of(&text, "## The run"),
-            of(&html, "<section id=\"lab\">") < of(&html, "<section id=\"claims\">"),
-        ]
-    };
     assert_eq!(places(&page), [true; 2]);
     page.claims[0].agree = Agreement::Agrees;
     assert_eq!(places(&page), [false; 2]);
+}
+
+fn places(page: &StudyPage) -> [bool; 2] {
+    let text = study_markdown(page, "charts", &[]).text;
+    let html = render_study(page).unwrap();
+    let of = |text: &str, what: &str| text.find(what).unwrap_or_else(|| panic!("{what}"));
+    [
+        of(&text, "## Shown functionally, in the lab") < of(&text, "## The run"),
+        of(&html, "<section id=\"lab\">") < of(&html, "<section id=\"claims\">"),
+    ]
 }
 
 #[test]

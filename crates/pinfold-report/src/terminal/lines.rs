@@ -133,10 +133,6 @@ mod tests {
 
     #[test]
     fn lines_share_an_axis_and_keep_their_width() {
-        let line = |name: &str, factor: f64| {
-            let points = [2.0, 4.0, 8.0, 16.0, 24.0, 32.0, 64.0, 96.0];
-            (name.to_owned(), points.map(|x: f64| (x, factor * (1_000.0 + 10.0 * x))).to_vec())
-        };
         let two = [line("kib 0", 1.0), line("kib 4", 1.5)];
         for width in [1, 40, 80, 120] {
             let picture = lines(&two, Unit::Nanoseconds, width).unwrap();
@@ -160,5 +156,10 @@ mod tests {
         assert_eq!(lines(&[one], Unit::Nanoseconds, 80), None);
         let below = ("a".to_owned(), vec![(2.0, -5.0), (4.0, 0.0)]);
         assert_eq!(lines(&[below], Unit::Nanoseconds, 80), None);
+    }
+
+    fn line(name: &str, factor: f64) -> (String, Vec<(f64, f64)>) {
+        let points = [2.0, 4.0, 8.0, 16.0, 24.0, 32.0, 64.0, 96.0];
+        (name.to_owned(), points.map(|x: f64| (x, factor * (1_000.0 + 10.0 * x))).to_vec())
     }
 }

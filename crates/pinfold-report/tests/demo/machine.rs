@@ -113,9 +113,6 @@ fn vcpus(topology: &Topology, shape: Shape, count: u32) -> Vec<ThreadPlan> {
     let order = |most: u32| -> Vec<PuId> {
         topology.pus.iter().filter(|pu| pu.smt_rank <= most).map(|pu| pu.os).collect()
     };
-    let cyclic = |pus: Vec<PuId>, skip: usize| {
-        pus.into_iter().map(CpuSet::single).collect::<Vec<_>>().into_iter().cycle().skip(skip)
-    };
     let (places, reason) = match shape {
         Shape::Float => (Vec::new(), "nothing is pinned"),
         Shape::Packed => (
@@ -129,6 +126,10 @@ fn vcpus(topology: &Topology, shape: Shape, count: u32) -> Vec<ThreadPlan> {
     };
     let place = |index: u32| places.get(index as usize).cloned().unwrap_or(topology.online());
     (0..count).map(|index| thread(Role::Vcpu(index), place(index), reason)).collect()
+}
+
+fn cyclic(pus: Vec<PuId>, skip: usize) -> impl Iterator<Item = CpuSet> {
+    pus.into_iter().map(CpuSet::single).collect::<Vec<_>>().into_iter().cycle().skip(skip)
 }
 
 fn thread(role: Role, pus: CpuSet, reason: &str) -> ThreadPlan {

@@ -223,20 +223,6 @@ fn distributions(numbers: &mut Numbers) -> Vec<Distribution> {
 }
 
 fn role_tables() -> Vec<RoleTable> {
-    let row = |index: usize, role: Role, run: u64, delay: u64, moved: u64| RoleRow {
-        candidate: CandidateId(index),
-        observed_ns: Some(48_000_000_000),
-        stats: RoleStats {
-            threads: if role == Role::Worker { 3 } else { 1 },
-            role,
-            run_ns: run * 1_000_000,
-            run_delay_ns: delay * 1_000_000,
-            migrations: Some(moved),
-            voluntary_switches: 1_204 + moved * 3,
-            involuntary_switches: 310 + delay * 2,
-            lost_threads: 0,
-        },
-    };
     LoadState::ALL
         .into_iter()
         .map(|load| {
@@ -254,6 +240,23 @@ fn role_tables() -> Vec<RoleTable> {
             RoleTable { load, rows: rows.collect() }
         })
         .collect()
+}
+
+fn row(index: usize, role: Role, run: u64, delay: u64, moved: u64) -> RoleRow {
+    RoleRow {
+        candidate: CandidateId(index),
+        observed_ns: Some(48_000_000_000),
+        stats: RoleStats {
+            threads: if role == Role::Worker { 3 } else { 1 },
+            role,
+            run_ns: run * 1_000_000,
+            run_delay_ns: delay * 1_000_000,
+            migrations: Some(moved),
+            voluntary_switches: 1_204 + moved * 3,
+            involuntary_switches: 310 + delay * 2,
+            lost_threads: 0,
+        },
+    }
 }
 
 fn candidates(topology: &Topology, vcpus: u32) -> Vec<Candidate> {
@@ -277,15 +280,14 @@ fn emitted() -> Vec<Emitted> {
                   exec pinfold run --strategy low-latency --isolate own -- \\\n  qemu-system-x86_64 \
                   -accel tcg,thread=multi -smp 1,sockets=1,cores=1,threads=1 -m 256 \\\n  -kernel \
                   \"$KERNEL\" -initrd \"$INITRAMFS\" -nographic\n";
-    let text = |title: &str, usage: &str, text: &str| Emitted {
-        title: title.to_owned(),
-        usage: usage.to_owned(),
-        text: text.to_owned(),
-    };
     vec![
         text("libvirt XML", "Goes into the domain by virsh edit.", xml),
         text("QEMU start script", "Starts QEMU stopped, pins it, lets it run.", script),
     ]
+}
+
+fn text(title: &str, usage: &str, text: &str) -> Emitted {
+    Emitted { title: title.to_owned(), usage: usage.to_owned(), text: text.to_owned() }
 }
 
 fn asked() -> RequestSummary {

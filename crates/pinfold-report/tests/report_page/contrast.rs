@@ -56,12 +56,13 @@ fn texts_and_lines_stand_out_in_both_schemes() {
 
 #[test]
 fn the_reference_values_of_wcag() {
-    let check = |a: [f64; 3], b: [f64; 3], expected: f64| {
-        assert!((contrast(a, b) - expected).abs() < 0.01);
-    };
     check([0.0; 3], [1.0; 3], 21.0);
     check([1.0; 3], [1.0; 3], 1.0);
     check([119.0 / 255.0; 3], [1.0; 3], 4.48);
+}
+
+fn check(a: [f64; 3], b: [f64; 3], expected: f64) {
+    assert!((contrast(a, b) - expected).abs() < 0.01);
 }
 
 #[test]

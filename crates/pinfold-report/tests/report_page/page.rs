@@ -155,7 +155,6 @@ const HOSTILE: &str = "<script>alert(1)</script>\"'&]]>--><svg onload=x>\u{1b}[2
 
 /// Writes the hostile text wherever a plan or a question holds a text.
 fn poison_question(page: &mut Page) {
-    let hostile = || HOSTILE.to_owned();
     page.vm = hostile();
     page.banner = Some(hostile());
     page.asked.command = hostile();
@@ -176,9 +175,12 @@ fn poison_question(page: &mut Page) {
     }
 }
 
+fn hostile() -> String {
+    HOSTILE.to_owned()
+}
+
 /// The same for results and their origin.
 fn poison_results(page: &mut Page) {
-    let hostile = || HOSTILE.to_owned();
     for ranking in &mut page.rankings {
         ranking.statistic = hostile();
         for comparison in ranking.rows.iter_mut().filter_map(|row| row.comparison.as_mut()) {
@@ -222,19 +224,6 @@ fn hostile_texts_stay_texts() {
 
 #[test]
 fn numbers_that_are_none_never_show() {
-    let check = |page: &Page| {
-        let html = html(page);
-        let document = parse(&html);
-        let body = document.descendants().find(|node| node.has_tag_name("body")).unwrap();
-        let mut shown = text(body);
-        shown.push_str(&summary_text(page));
-        for attribute in body.descendants().flat_map(|node| node.attributes()) {
-            shown.push_str(&format!(" {}", attribute.value()));
-        }
-        for word in shown.split(|letter: char| !letter.is_alphanumeric()) {
-            assert!(!["NaN", "nan", "inf", "Infinity"].contains(&word), "{word} is shown");
-        }
-    };
     check(&empty());
     for odd in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -1.0, 1e300, 1e-300] {
         let mut page = two_pus();
@@ -258,6 +247,20 @@ fn numbers_that_are_none_never_show() {
         }
         page.asked.max_gap_ns = Some(odd);
         check(&page);
+    }
+}
+
+fn check(page: &Page) {
+    let html = html(page);
+    let document = parse(&html);
+    let body = document.descendants().find(|node| node.has_tag_name("body")).unwrap();
+    let mut shown = text(body);
+    shown.push_str(&summary_text(page));
+    for attribute in body.descendants().flat_map(|node| node.attributes()) {
+        shown.push_str(&format!(" {}", attribute.value()));
+    }
+    for word in shown.split(|letter: char| !letter.is_alphanumeric()) {
+        assert!(!["NaN", "nan", "inf", "Infinity"].contains(&word), "{word} is shown");
     }
 }
 
@@ -285,24 +288,13 @@ fn ids_that_do_not_exist_are_named_not_followed() {
 
 #[test]
 fn the_sentence_claims_what_the_verdict_says() {
-    let winner_is = |verdict: Verdict| {
-        let mut page = two_pus();
-        let winner = page.answer.winner;
-        for row in page.rankings.iter_mut().flat_map(|ranking| &mut ranking.rows) {
-            if let Some(comparison) =
-                row.comparison.as_mut().filter(|_| Some(row.candidate) == winner)
-            {
-                comparison.verdict = verdict.clone();
-            }
-        }
-        page
-    };
-    let check = |page: &Page, words: &[&str]| {
+    fn check(page: &Page, words: &[&str]) {
         let summary = summary_text(page);
         for word in words {
             assert!(summary.contains(word), "{word:?} not in {summary}");
         }
-    };
+    }
+
     check(
         &winner_is(Verdict::Better),
         &[
@@ -329,10 +321,21 @@ fn the_sentence_claims_what_the_verdict_says() {
     );
 }
 
+fn winner_is(verdict: Verdict) -> Page {
+    let mut page = two_pus();
+    let winner = page.answer.winner;
+    for row in page.rankings.iter_mut().flat_map(|ranking| &mut ranking.rows) {
+        if let Some(comparison) = row.comparison.as_mut().filter(|_| Some(row.candidate) == winner)
+        {
+            comparison.verdict = verdict.clone();
+        }
+    }
+    page
+}
+
 #[test]
 fn without_a_winner_the_sentence_says_why() {
-    // All confirmed layouts get the same verdict; the screened one keeps its own, unknown.
-    let check = |verdict: Verdict, keeps_limit: Option<bool>, words: &str| {
+    fn check(verdict: Verdict, keeps_limit: Option<bool>, words: &str) {
         let mut page = two_pus();
         page.answer.winner = None;
         for candidate in &mut page.candidates {
@@ -345,7 +348,9 @@ fn without_a_winner_the_sentence_says_why() {
         }
         let summary = summary_text(&page);
         assert!(summary.contains(words), "{words:?} not in {summary}");
-    };
+    }
+
+    // All confirmed layouts get the same verdict; the screened one keeps its own, unknown.
     check(
         Verdict::Worse,
         None,
@@ -376,11 +381,12 @@ fn without_a_winner_the_sentence_says_why() {
 
 #[test]
 fn what_the_page_does_not_say_follows_the_run() {
-    let check = |change: &dyn Fn(&mut Page), words: &str| {
+    fn check(change: &dyn Fn(&mut Page), words: &str) {
         let mut page = two_pus();
         change(&mut page);
         assert!(html(&page).contains(words), "{words:?}");
-    };
+    }
+
     check(&|_| (), "do not carry over to KVM or bare metal");
     check(&|_| (), "The host is itself a virtual machine (KVM)");
     check(&|_| (), "Dropped after 3 blocks of the race, without proof: max-performance");
@@ -493,14 +499,6 @@ fn what_it_costs_is_on_the_first_screen() {
 #[test]
 fn rates_of_threads_are_shares_or_not_recorded() {
     let mut page = two_pus();
-    let shares = |page: &Page| -> Vec<String> {
-        let html = html(page);
-        let document = parse(&html);
-        let cells = document.descendants().filter(|it| {
-            matches!(it.attribute("data-label"), Some("Running" | "Waiting" | "Time covered"))
-        });
-        cells.map(text).collect()
-    };
     assert!(shares(&page).iter().all(|it| it.ends_with('%') || it.ends_with('s')));
     for row in page.roles.iter_mut().flat_map(|table| &mut table.rows) {
         row.observed_ns = None;
@@ -509,25 +507,31 @@ fn rates_of_threads_are_shares_or_not_recorded() {
     assert_eq!(contradictions(&page), Vec::<String>::new());
 }
 
+fn shares(page: &Page) -> Vec<String> {
+    let html = html(page);
+    let document = parse(&html);
+    let cells = document.descendants().filter(|it| {
+        matches!(it.attribute("data-label"), Some("Running" | "Waiting" | "Time covered"))
+    });
+    cells.map(text).collect()
+}
+
 #[test]
 fn each_number_that_cannot_be_is_found() {
-    let check = |change: &dyn Fn(&mut Page), words: &str| {
+    fn check(change: &dyn Fn(&mut Page), words: &str) {
         let mut page = two_pus();
         assert_eq!(contradictions(&page), Vec::<String>::new());
         change(&mut page);
         let found = contradictions(&page);
         assert!(found.iter().any(|it| it.contains(words)), "{words:?} not in {found:?}");
-    };
+    }
+
     check(&|page| page.roles[0].rows[0].observed_ns = Some(1), "running and waiting");
     check(&|page| page.rankings[0].rows[0].blocks += 1, "marks");
     check(&|page| page.rankings[0].rows[0].median = Some(1e99), "a median of");
     check(&|page| page.rankings[0].rows[0].worst = Some(0.0), "a worst block of");
     check(&|page| page.distributions[0].curves[0].max = Some(0.0), "above the largest");
     check(&|page| page.distributions[0].curves[0].points.reverse(), "of a smaller share");
-    let comparison = |page: &mut Page, change: &dyn Fn(&mut pinfold_report::Comparison)| {
-        let rows = &mut page.rankings[0].rows;
-        rows.iter_mut().filter_map(|row| row.comparison.as_mut()).for_each(change);
-    };
     check(&|page| comparison(page, &|it| it.ratio = 99.0), "outside its interval");
     check(&|page| comparison(page, &|it| it.p_holm = Some(1.5)), "a probability of");
     check(
@@ -538,4 +542,9 @@ fn each_number_that_cannot_be_is_found() {
         },
         "Better with the interval",
     );
+}
+
+fn comparison(page: &mut Page, change: &dyn Fn(&mut pinfold_report::Comparison)) {
+    let rows = &mut page.rankings[0].rows;
+    rows.iter_mut().filter_map(|row| row.comparison.as_mut()).for_each(change);
 }

@@ -81,12 +81,14 @@ fn failed(why: String) -> SpeedError {
 /// The results of the workers, in whole windows.
 fn rates(outcome: &ProgressOutcome) -> Result<Throughput, SpeedError> {
     let window = |worker: &WorkerProgress, (begin, ms): (usize, &[u32])| {
-        let at_ns = |ms: usize| u64::try_from(ms).unwrap_or(u64::MAX).saturating_mul(1_000_000);
         let span = (at_ns(begin), at_ns(begin + WINDOW_MS));
         let own_ns = worker.own_ns(outcome.unit_ns, span);
-        let missing = || failed("it was stopped more often than it can record".to_owned());
         let units = ms.iter().copied().map(u64::from).sum();
-        let (own_ns, span_ns) = (own_ns.ok_or_else(missing)?, span.1 - span.0);
+        let (own_ns, span_ns) = (
+            own_ns
+                .ok_or_else(|| failed("it was stopped more often than it can record".to_owned()))?,
+            span.1 - span.0,
+        );
         Ok::<_, SpeedError>(Window { units, own_ns, span_ns })
     };
     let witnessed = |worker: &WorkerProgress| {
@@ -102,6 +104,10 @@ fn rates(outcome: &ProgressOutcome) -> Result<Throughput, SpeedError> {
     };
     let placed = outcome.workers.iter().filter_map(|worker| Some((worker.cpu?, worker)));
     placed.map(|(cpu, worker)| Ok((cpu, witnessed(worker)?))).collect()
+}
+
+fn at_ns(ms: usize) -> u64 {
+    u64::try_from(ms).unwrap_or(u64::MAX).saturating_mul(1_000_000)
 }
 
 impl HelperSpawner for Programs<'_> {
@@ -237,9 +243,10 @@ struct Watching {
 impl Watchdog for Watching {
     fn beat(&mut self) -> Result<(), SpeedError> {
         let received = self.beat.as_mut().is_some_and(|beat| beat.send(b'.'));
-        let gone =
-            || SpeedError::HelperSpawner { what: "the sentinel", why: "it has ended".to_owned() };
-        received.then_some(()).ok_or_else(gone)
+        received.then_some(()).ok_or_else(|| SpeedError::HelperSpawner {
+            what: "the sentinel",
+            why: "it has ended".to_owned(),
+        })
     }
 }
 

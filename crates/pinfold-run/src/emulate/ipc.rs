@@ -174,14 +174,6 @@ pub fn ask_process(
     if only.is_some_and(|only| only != pid) {
         return Ok(None);
     }
-    let broken = |error: &dyn std::fmt::Display| {
-        Failure::new(Exit::Host, format!("the supervisor does not reply: {error}")).with_hint(
-            format!(
-                "end it (its process is `pinfold emulate up`), then run `{}`",
-                Command::new("undo --left")
-            ),
-        )
-    };
     let mut line = serde_json::to_string(ask).map_err(|error| broken(&error))?;
     line.push('\n');
     let mut writer = &stream;
@@ -200,6 +192,13 @@ pub fn ask_process(
             Ok(Some(answer))
         }
     }
+}
+
+fn broken(error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Exit::Host, format!("the supervisor does not reply: {error}")).with_hint(format!(
+        "end it (its process is `pinfold emulate up`), then run `{}`",
+        Command::new("undo --left")
+    ))
 }
 
 /// The response of a process. A process that is stopped, or does not respond in time, is a failure

@@ -66,7 +66,6 @@ pub fn is_platform(text: &str) -> bool {
 
 /// The status of all vnodes.
 pub fn to_json(nodes: &[NodeStatus], plan: &EmulationPlan) -> Value {
-    let share = |millionths: u32| f64::from(millionths) / 1e6;
     let vnodes: Vec<Value> = nodes
         .iter()
         .map(|node| {
@@ -100,6 +99,10 @@ pub fn to_json(nodes: &[NodeStatus], plan: &EmulationPlan) -> Value {
     })
 }
 
+fn share(millionths: u32) -> f64 {
+    f64::from(millionths) / 1e6
+}
+
 /// The status without a platform, with the reason.
 pub fn none(why: &str) -> Value {
     json!({ "format": FORMAT, "running": false, "why": why, "vnodes": [] })
@@ -111,11 +114,14 @@ mod tests {
 
     #[test]
     fn the_cpus_of_a_platform_are_read_or_unknown() {
-        let cpus = |text: &str| cpus_of(text).map(|cpus| cpus.to_string());
         let both = r#"{"vnodes":[{"pus":"1-2"},{"pus":"5"}]}"#;
         assert_eq!(cpus(both).as_deref(), Some("1-2,5"));
         for broken in ["", "{}", r#"{"vnodes":[{}]}"#, r#"{"vnodes":[{"pus":"1-"}]}"#] {
             assert_eq!(cpus(broken), None, "{broken}");
         }
+    }
+
+    fn cpus(text: &str) -> Option<String> {
+        cpus_of(text).map(|cpus| cpus.to_string())
     }
 }

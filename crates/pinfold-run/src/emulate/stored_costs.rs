@@ -196,9 +196,12 @@ mod tests {
     }
 
     fn kept<'s>(state: &'s StateDir, boot_id: &str) -> StoredCosts<'s> {
-        let word = |text: &str| text.to_owned();
         let key = Key { machine: word("97a2"), kernel: word("6.18"), boot_id: word(boot_id) };
         StoredCosts { state, key }
+    }
+
+    fn word(text: &str) -> String {
+        text.to_owned()
     }
 
     #[test]

@@ -355,10 +355,6 @@ pub fn supervise(platform: &PlatformFile<'_>, session: Session<'_>) -> Result<()
             .with_hint("wait until its machine has started, or stop that process")
     })?;
     let plan = plan_of(platform, &host, &platform.claims(&host, session.state)?)?;
-    let mut print_cautions = |platformed: &mut ActivePlatform<'_>| {
-        platformed.cautions.drain(..).for_each(|caution| say(&caution));
-        Ok(true)
-    };
     ipc::forget_last_words(session.state)?;
     let activation = Activation {
         plan: &plan,
@@ -367,7 +363,10 @@ pub fn supervise(platform: &PlatformFile<'_>, session: Session<'_>) -> Result<()
         door: Endpoint::Open,
         wake_fd: None,
     };
-    let ended = with_platform(&host, activation, &mut print_cautions);
+    let ended = with_platform(&host, activation, &mut |platformed: &mut ActivePlatform<'_>| {
+        platformed.cautions.drain(..).for_each(|caution| say(&caution));
+        Ok(true)
+    });
     if let Err(failure) = &ended {
         // In the background the messages have no reader: `status` reports them.
         ipc::keep_last_words(session.state, failure);

@@ -222,11 +222,14 @@ mod tests {
 
     #[test]
     fn achieved_is_the_median_ratio() {
-        let row = |pairs: &[(f64, f64)]| Row { name: "cpu", pairs: pairs.to_vec() };
         assert_eq!(row(&[(1.0, 4.0)]).achieved(), Some((0.25, None)));
         let three = row(&[(1.0, 4.0), (2.0, 4.0), (3.0, 4.0)]).achieved();
         assert_eq!(three, Some((0.5, Some((0.25, 0.75)))));
         assert_eq!(row(&[]).achieved(), None);
+    }
+
+    fn row(pairs: &[(f64, f64)]) -> Row {
+        Row { name: "cpu", pairs: pairs.to_vec() }
     }
 
     #[test]

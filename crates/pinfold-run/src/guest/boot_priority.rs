@@ -22,8 +22,10 @@ impl<'a> BatchPriority<'a> {
     /// policy: the watchdog must be able to remove real-time policies.
     pub fn all_but_first(host: &'a LiveHost, found: &Found) -> Result<Self, HostError> {
         let mut yielding = Self { host, former: Vec::new() };
-        let is_other = |role: &Role| matches!(role, Role::Vcpu(index) if *index > 0);
-        let others = found.threads.iter().filter(|thread| is_other(&thread.role));
+        let others = found
+            .threads
+            .iter()
+            .filter(|thread| matches!(&thread.role, Role::Vcpu(index) if *index > 0));
         for thread in others {
             let tid = thread.task.tid;
             let policy = host.policy(tid)?;

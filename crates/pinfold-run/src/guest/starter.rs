@@ -348,7 +348,6 @@ impl VmStarter<'_> {
         if wanted.is_none() || wanted == found {
             return Ok(());
         }
-        let levels = |levels: Option<u32>| levels.map_or("?".to_owned(), |it| it.to_string());
         let message = format!(
             "the guest's page tables have {} levels, not {}",
             levels(found),
@@ -370,4 +369,8 @@ impl VmStarter<'_> {
         let words = [vm.error_output(), console.unwrap_or_default()];
         words.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join("; ")
     }
+}
+
+fn levels(levels: Option<u32>) -> String {
+    levels.map_or("?".to_owned(), |it| it.to_string())
 }

@@ -196,15 +196,16 @@ impl RunningGuest {
                      how a guest gets one",
                 ));
         }
-        let vm = |error: &pinfold_probe::agent::AgentError| {
-            Failure::from_error(Exit::Vm, error, error.hint())
-        };
         let agent = Agent::connect(socket, HELLO_NS, &SystemClock).map_err(|e| vm(&e))?;
         let agent = Arc::new(agent);
         let beat = Heartbeat::start(&agent).map_err(|e| vm(&e))?;
         let accelerator = accelerator_behind(bench, socket)?;
         Ok(Self { agent, _beat: beat, accelerator })
     }
+}
+
+fn vm(error: &pinfold_probe::agent::AgentError) -> Failure {
+    Failure::from_error(Exit::Vm, error, error.hint())
 }
 
 /// The accelerator of the guest whose QEMU has this socket in its command line.

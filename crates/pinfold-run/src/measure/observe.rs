@@ -330,8 +330,10 @@ pub fn quantities(names: &[String]) -> Result<Vec<Quantity>, Failure> {
         return Err(Failure::new(Exit::Input, format!("--quantities: there is no {name:?}"))
             .with_hint(format!("known are {known}")));
     }
-    let is_wanted = |one: &Quantity| names.is_empty() || names.iter().any(|n| n == one.name());
-    Ok(Quantity::ALL.into_iter().filter(is_wanted).collect())
+    Ok(Quantity::ALL
+        .into_iter()
+        .filter(|one: &Quantity| names.is_empty() || names.iter().any(|n| n == one.name()))
+        .collect())
 }
 
 /// Performance counters of threads, for this time.

@@ -120,8 +120,13 @@ impl TrialEnvironment {
         let size = cores.or(vcpus).or(threads).unwrap_or(1);
         let strategy = strategy.unwrap_or(NONE);
         let plan = plan_trial(strategy, &knobs, size, topology)?;
-        let asks = |word: &String| word.contains("{places}");
-        let places = if cell.workload(study).program.words().iter().any(asks) {
+        let places = if cell
+            .workload(study)
+            .program
+            .words()
+            .iter()
+            .any(|word: &String| word.contains("{places}"))
+        {
             guests::places(&guests::plan(strategy, EmulatorRequest::Usual, size, topology)?)
                 .map(once)
         } else {
@@ -368,14 +373,15 @@ lasts = "10ms"
 
     #[test]
     fn places_that_go_round_are_named_once() {
-        let check = |places: &[u32], expected: &[u32]| {
-            let found = once(places.iter().copied().map(PuId).collect());
-            assert_eq!(found, expected.iter().copied().map(PuId).collect::<Vec<_>>());
-        };
         check(&[0, 2, 1], &[0, 2, 1]);
         check(&[0, 2, 1, 0, 2], &[0, 2, 1]);
         check(&[0, 0, 0], &[0]);
         check(&[0, 1, 1, 0], &[0, 1, 1, 0]);
         check(&[], &[]);
+    }
+
+    fn check(places: &[u32], expected: &[u32]) {
+        let found = once(places.iter().copied().map(PuId).collect());
+        assert_eq!(found, expected.iter().copied().map(PuId).collect::<Vec<_>>());
     }
 }

@@ -58,8 +58,13 @@ impl FutexWatch {
         let sampling = match self.sampling {
             Ok(sampling) => sampling,
             Err(why) => {
-                let figure = |probe: &Probe| absent(probe.name(), Unit::Share, &why);
-                return Ok((self.probes.iter().map(figure).collect(), Vec::new()));
+                return Ok((
+                    self.probes
+                        .iter()
+                        .map(|probe: &Probe| absent(probe.name(), Unit::Share, &why))
+                        .collect(),
+                    Vec::new(),
+                ));
             }
         };
         let (all, mut symbols) = sampling.stop().map_err(|error| trial_error(&error))?;

@@ -260,8 +260,10 @@ pub fn with_knobs(mut plan: Plan, knobs: &[String], topology: &Topology) -> Resu
 /// The CPUs of the vCPUs, in order; `None` if one may run on several.
 pub fn places(plan: &Plan) -> Option<Vec<pinfold_model::PuId>> {
     let vnode = plan.single().ok()?;
-    let one = |pus: &pinfold_model::CpuSet| (pus.len() == 1).then(|| pus.first()).flatten();
-    vnode.vcpus().map(|thread| one(&thread.pus)).collect()
+    vnode
+        .vcpus()
+        .map(|thread| (thread.pus.len() == 1).then(|| thread.pus.first()).flatten())
+        .collect()
 }
 
 /// The prepared images.
@@ -356,8 +358,6 @@ impl Guests {
                     .iter()
                     .map(|(isa, kit)| {
                         let kernel = kit.kernel();
-                        let number =
-                            |value: Option<u32>| value.map_or("?".to_owned(), |it| it.to_string());
                         format!(
                             "{isa}: {} (HZ {}, at most {} CPUs)",
                             kernel.origin(),
@@ -370,6 +370,10 @@ impl Guests {
             ..origin
         }
     }
+}
+
+fn number(value: Option<u32>) -> String {
+    value.map_or("?".to_owned(), |it| it.to_string())
 }
 
 /// The guests of a study's cells that are not skipped.

@@ -79,8 +79,9 @@ impl Neighbours {
             _ => {
                 let far = others(near, topology).map(|node| node.id);
                 let found = far.map(|node| free_cores(count, Some(node), pus, topology));
-                let none = || Err("this host has only one NUMA node".to_owned());
-                found.reduce(Result::or).unwrap_or_else(none)?
+                found
+                    .reduce(Result::or)
+                    .unwrap_or_else(|| Err("this host has only one NUMA node".to_owned()))?
             }
         };
         let guest_room = cell.has_neighbour_guest(study).then_some(cores.room);
@@ -182,8 +183,11 @@ pub fn memory_node(
             let id: u32 = number
                 .parse()
                 .map_err(|_| format!("memory_node: {number} is not a whole number"))?;
-            let has = |node: &&pinfold_model::NumaNode| node.id.0 == id && node.memory_bytes > 0;
-            match topology.nodes.iter().find(has) {
+            match topology
+                .nodes
+                .iter()
+                .find(|node: &&pinfold_model::NumaNode| node.id.0 == id && node.memory_bytes > 0)
+            {
                 Some(node) => Ok(Some(node.id)),
                 None => Err(format!("this host has no NUMA node {id} with memory")),
             }
@@ -273,14 +277,6 @@ lasts = "1s"
 
     #[test]
     fn nodes_and_neighbours_follow_the_topology() {
-        let check = |measured: &str, levels: [&str; 3], expected: &str| {
-            let two_nodes = "numa:2 core:3 pu:2";
-            assert_eq!(
-                place_neighbours(two_nodes, measured, levels),
-                expected,
-                "{measured} {levels:?}"
-            );
-        };
         check("0", ["any", "none", "1"], "memory any, neighbours ");
         check("0", ["near", "none", "1"], "memory 0, neighbours ");
         check("0", ["far", "none", "1"], "memory 1, neighbours ");
@@ -295,6 +291,15 @@ lasts = "1s"
         check("0", ["any", "same-node", "4"], too_few);
         let too_few = "4 neighbours need a core each, but NUMA node 1 has only 3 free";
         check("0", ["any", "other-node", "4"], too_few);
+    }
+
+    fn check(measured: &str, levels: [&str; 3], expected: &str) {
+        let two_nodes = "numa:2 core:3 pu:2";
+        assert_eq!(
+            place_neighbours(two_nodes, measured, levels),
+            expected,
+            "{measured} {levels:?}"
+        );
     }
 
     #[test]
@@ -319,9 +324,10 @@ lasts = "1s"
 
     #[test]
     fn one_node_has_no_other() {
-        let check = |levels: [&str; 3], expected: &str| {
+        fn check(levels: [&str; 3], expected: &str) {
             assert_eq!(place_neighbours("numa:1 core:2 pu:1", "0", levels), expected, "{levels:?}");
-        };
+        }
+
         check(
             ["far", "none", "1"],
             "this host has only one NUMA node with memory, so none is remote",

@@ -355,8 +355,9 @@ impl TableNumbers {
         let mut numbers = Self::default();
         if let (Some(first), true) = (table.selections.first(), table.has_skipped_rows) {
             let keys = analysis.all_keys(first, &names).into_iter();
-            let row = |key: Vec<String>| (row_names(analysis, &table.rows, &key), BTreeMap::new());
-            numbers.rows = keys.map(row).collect();
+            numbers.rows = keys
+                .map(|key: Vec<String>| (row_names(analysis, &table.rows, &key), BTreeMap::new()))
+                .collect();
         }
         names.extend(table.columns.as_deref());
         for (index, selection) in table.selections.iter().enumerate() {
@@ -396,7 +397,6 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
         let why = reasons(analysis, &table.selections).join("; ");
         note.push_str(&format!(" Rows without numbers were not measured: {why}."));
     }
-    let missing = || format::MISSING.to_owned();
     let body = rows.into_iter().filter(|_| !is_empty).map(|(mut row, fields)| {
         row.extend(columns.iter().map(|one| fields.get(one).cloned().unwrap_or_else(missing)));
         row
@@ -410,6 +410,10 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
     let missing = if is_empty { reasons(analysis, &table.selections) } else { Vec::new() };
     let page = PageTable::new(&table.name, &table.title, table.rows.len(), &header, body);
     Ok(PageTable { note, missing, ..page })
+}
+
+fn missing() -> String {
+    format::MISSING.to_owned()
 }
 
 /// The meaning of the numbers of a table, and of those in brackets.
@@ -494,11 +498,14 @@ pub fn figure_name(figure: &library::FigureName) -> String {
 
 /// The comparison of the twin of a cell with the cell.
 fn pair(analysis: &Analysis, one: &library::Noise) -> Pair {
-    let of_figure = |known: &&library::Estimate| known.figure == one.figure;
     Pair {
         cell: analysis.loaded.cells.all[one.cell].name(&analysis.loaded.study),
         figure: figure_name(&one.figure),
-        unit: analysis.estimates.iter().find(of_figure).map_or(Unit::Count, |known| known.unit),
+        unit: analysis
+            .estimates
+            .iter()
+            .find(|known: &&library::Estimate| known.figure == one.figure)
+            .map_or(Unit::Count, |known| known.unit),
         blocks: one.blocks,
         comparison: comparison(one.interval, None, &one.verdict),
     }
@@ -542,7 +549,6 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
     let (loaded, run) = (&analysis.loaded, &analysis.run);
     let (study, origin, progress) = (&loaded.study, &run.origin, analysis.progress);
     let took_s = progress.duration_ns as f64 / 1e9;
-    let row = |label: &str, text: String| (label.to_owned(), text);
     let mut rows = vec![
         row("host", format!(
             "{}, {} of {}, {}{}",
@@ -571,8 +577,11 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
         row("sessions", run.sessions.len().to_string()),
         row("topology", origin.fingerprint.clone()),
     ];
-    let later = || row("study file", "statements, charts and tables of a later text".to_owned());
-    rows.extend(loaded.is_shown_as_another.then(later));
+    rows.extend(
+        loaded
+            .is_shown_as_another
+            .then(|| row("study file", "statements, charts and tables of a later text".to_owned())),
+    );
     rows.extend(guests(analysis));
     let commands = study
         .workloads
@@ -580,6 +589,10 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
         .map(|workload| row(&workload.name, workload.program.words().join(" ")));
     rows.extend(commands);
     rows
+}
+
+fn row(label: &str, text: String) -> (String, String) {
+    (label.to_owned(), text)
 }
 
 /// What executed the cells, with the number of cells.
@@ -604,7 +617,6 @@ fn guests(analysis: &Analysis) -> Vec<(String, String)> {
     let origin = &analysis.run.origin;
     let by = count_by_accelerator(analysis);
     let counted: Vec<String> = by.iter().map(|(what, cells)| format!("{what}: {cells}")).collect();
-    let row = |label: &str, text: String| (label.to_owned(), text);
     let mut rows = vec![row("cells by accelerator", counted.join("; "))];
     if by.keys().any(|what| what.contains("TCG")) {
         rows.push(row(

@@ -182,12 +182,11 @@ pub fn absent_here(host: &LiveHost, probes: &[Probe]) -> Result<Vec<(String, Str
     let own = proc_stat::read(host, process::own_tid()).map_err(|error| probe_error(&error))?;
     let threads: Vec<(TaskId, Role)> = own.iter().map(|stat| (stat.task(), Role::Task)).collect();
     let figures = Observation::begin(host, probes, &CpuSet::new(), &threads)?.end(host)?;
-    let reason = |figure: Figure| {
+    // This process does not work during the attempt.
+    let absent = figures.into_iter().filter_map(|figure: Figure| {
         let why = figure.flags.iter().find_map(|flag| flag.strip_prefix(ABSENT))?.to_owned();
         Some((figure.probe, why))
-    };
-    // This process does not work during the attempt.
-    let absent = figures.into_iter().filter_map(reason);
+    });
     Ok(absent.filter(|(_, why)| !NO_SAMPLES.contains(&why.as_str())).collect())
 }
 
@@ -327,7 +326,21 @@ mod tests {
 
     #[test]
     fn probes_of_the_process_count_all_its_threads() {
-        let role = |role: Role, value: u64| RoleCounters {
+        let roles = [
+            role(Role::Vcpu(0), 1),
+            role(Role::Vcpu(1), 2),
+            role(Role::Emulator, 40),
+            role(Role::Worker, 500),
+        ];
+        assert_eq!(sum_of(Probe::Migrations, &roles), Ok(3.0));
+        assert_eq!(sum_of(Probe::ProcessMigrations, &roles), Ok(543.0));
+        assert_eq!(sum_of(Probe::ProcessL1dMisses, &roles), Err("no PMU".to_owned()));
+        let none = Err("there was no thread to count".to_owned());
+        assert_eq!(sum_of(Probe::ProcessSwitches, &roles), none);
+    }
+
+    fn role(role: Role, value: u64) -> RoleCounters {
+        RoleCounters {
             role,
             threads: 1,
             ended: 0,
@@ -343,18 +356,7 @@ mod tests {
                 ),
                 (Quantity::L1dMisses, Outcome::Absent("no PMU".to_owned())),
             ],
-        };
-        let roles = [
-            role(Role::Vcpu(0), 1),
-            role(Role::Vcpu(1), 2),
-            role(Role::Emulator, 40),
-            role(Role::Worker, 500),
-        ];
-        assert_eq!(sum_of(Probe::Migrations, &roles), Ok(3.0));
-        assert_eq!(sum_of(Probe::ProcessMigrations, &roles), Ok(543.0));
-        assert_eq!(sum_of(Probe::ProcessL1dMisses, &roles), Err("no PMU".to_owned()));
-        let none = Err("there was no thread to count".to_owned());
-        assert_eq!(sum_of(Probe::ProcessSwitches, &roles), none);
+        }
     }
 
     #[test]

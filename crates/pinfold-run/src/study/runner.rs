@@ -207,8 +207,7 @@ impl<'a> HostRunner<'a> {
             end_signal: &self.end_signal,
             loads: loads.as_ref(),
         };
-        let mut finished = |index: usize, result| finished(index, result);
-        work(Trials::new(means, request, plan, &mut finished))
+        work(Trials::new(means, request, plan, &mut |index: usize, result| finished(index, result)))
     }
 
     /// Runs the trials of a start in one guest, next to others.
@@ -229,13 +228,18 @@ impl<'a> HostRunner<'a> {
                 let copies = equal.map(|one| one.agent).collect();
                 // A trial that ended after the end of another guest's loads was not measured under
                 // them.
-                let mut finished = |index: usize, result: Result<TrialResult, TrialError>| {
-                    let kept = others.iter().all(RunningMachine::is_loaded);
-                    let ended = || TrialError::failed("the load of another machine exited");
-                    let kept = if kept { Ok(()) } else { Err(ended()) };
-                    finished(index, result.and_then(|result| kept.map(|()| result)))
-                };
-                Inside { running, facts, kernel, pus, copies, sent }.trials(request, &mut finished)
+                Inside { running, facts, kernel, pus, copies, sent }.trials(
+                    request,
+                    &mut |index: usize, result: Result<TrialResult, TrialError>| {
+                        let kept = others.iter().all(RunningMachine::is_loaded);
+                        let kept = if kept {
+                            Ok(())
+                        } else {
+                            Err(TrialError::failed("the load of another machine exited"))
+                        };
+                        finished(index, result.and_then(|result| kept.map(|()| result)))
+                    },
+                )
             })
         })
     }

@@ -184,8 +184,11 @@ impl<'a, 'f> Trials<'a, 'f> {
             return self.at_a_gate(wanted, enter, &argv, limit_ns);
         }
         let observation = Observation::begin(self.means.host, probes, &enter.pus, &[])?;
-        let spawn = || spawn(argv.as_slice(), enter).stdin(Stdio::Null);
-        let jobs = self.start_together(wanted, &spawn, limit_ns)?;
+        let jobs = self.start_together(
+            wanted,
+            &|| spawn(argv.as_slice(), enter).stdin(Stdio::Null),
+            limit_ns,
+        )?;
         Ok(Running { jobs, in_force: None, observation: Some(observation) })
     }
 
@@ -221,8 +224,11 @@ impl<'a, 'f> Trials<'a, 'f> {
     ) -> Result<Running<'a>, TrialError> {
         let failed = |failure: Failure| TrialError::failed(failure.message);
         let argv = self.means.program.words(Helper::Gate { socket: None, command: argv });
-        let spawn = || spawn(argv.as_slice(), enter).stdin(Stdio::Pipe);
-        let mut jobs = self.start_together(wanted, &spawn, limit_ns)?;
+        let mut jobs = self.start_together(
+            wanted,
+            &|| spawn(argv.as_slice(), enter).stdin(Stdio::Pipe),
+            limit_ns,
+        )?;
         let gates: Vec<_> = jobs.all().map(|job| job.child().stdin()).collect();
         let threads: Vec<(TaskId, Role)> =
             jobs.all().map(|job| (job.child().task(), Role::Task)).collect();
@@ -303,14 +309,16 @@ pub fn words(
 ) -> Result<Vec<String>, TrialError> {
     let list =
         |places: &[PuId]| places.iter().map(ToString::to_string).collect::<Vec<String>>().join(",");
-    let built_in = |name: &str| match name {
-        "pus" => Some(pus.to_string()),
-        "n_pus" => Some(pus.len().to_string()),
-        "places" => Some(places.map_or_else(|| ANYWHERE.to_owned(), list)),
-        "block" => Some((wanted.block + 1).to_string()),
-        _ => None,
-    };
-    wanted.cell.words(wanted.study, &built_in).map_err(TrialError::fatal)
+    wanted
+        .cell
+        .words(wanted.study, &|name: &str| match name {
+            "pus" => Some(pus.to_string()),
+            "n_pus" => Some(pus.len().to_string()),
+            "places" => Some(places.map_or_else(|| ANYWHERE.to_owned(), list)),
+            "block" => Some((wanted.block + 1).to_string()),
+            _ => None,
+        })
+        .map_err(TrialError::fatal)
 }
 
 /// The figures from the output of a run and its duration.
@@ -351,12 +359,13 @@ mod tests {
 
     #[test]
     fn a_benchmark_that_is_not_available_says_why() {
-        let check = |stdout: &str, expected: Option<&str>| {
-            assert_eq!(absent_reason(stdout).as_deref(), expected, "{stdout}");
-        };
         check("{\"probe\":\"hwlat\",\"absent\":\"no tracer\"}\n", Some("no tracer"));
         check("{\"probe\":\"hwlat\",\"samples\":[1]}\n", None);
         check("{\"a\":1}\n{\"absent\":\"of one of two\"}\n", None);
         check("", None);
+    }
+
+    fn check(stdout: &str, expected: Option<&str>) {
+        assert_eq!(absent_reason(stdout).as_deref(), expected, "{stdout}");
     }
 }

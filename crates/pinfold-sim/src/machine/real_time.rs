@@ -111,10 +111,16 @@ impl Machine {
         file: GroupFile<'_>,
         movers: &[Tid],
     ) -> Result<(), Errno> {
-        let is_real_time =
-            |tid| self.tasks.get(tid).is_some_and(|held| held.task.policy.is_real_time());
         let has_none =
             self.is_real_time(file.index) && self.runtime_us(file.index, file.group) == 0;
-        if has_none && movers.iter().any(is_real_time) { Err(Errno::INVAL) } else { Ok(()) }
+        if has_none
+            && movers
+                .iter()
+                .any(|tid| self.tasks.get(tid).is_some_and(|held| held.task.policy.is_real_time()))
+        {
+            Err(Errno::INVAL)
+        } else {
+            Ok(())
+        }
     }
 }

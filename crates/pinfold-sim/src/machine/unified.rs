@@ -51,8 +51,12 @@ impl Rules for Unified {
         }
         if has_cpuset(hierarchy, group) {
             let files: &[&str] = if group == "/" { &CPUSET_ROOT } else { &CPUSET };
-            let there = |name: &&str| !machine.local_partitions || !name.contains("exclusive");
-            names.extend(files.iter().copied().filter(there));
+            names.extend(
+                files
+                    .iter()
+                    .copied()
+                    .filter(|name: &&str| !machine.local_partitions || !name.contains("exclusive")),
+            );
         }
         if group != "/" && hierarchy.enabled(group).contains(&"cpu") {
             names.extend(bandwidth::V2);
@@ -234,7 +238,6 @@ fn read(machine: &Machine, file: GroupFile<'_>) -> Result<String, Errno> {
     let GroupFile { index, group, name } = file;
     let hierarchy = &machine.hierarchies[index];
     let found = hierarchy.groups.get(group).ok_or(Errno::NODEV)?;
-    let set = |set: &CpuSet| format!("{set}\n");
     Ok(match name {
         "cgroup.controllers" => words(hierarchy.enabled(group)),
         "cgroup.subtree_control" => words(
@@ -271,6 +274,10 @@ fn read(machine: &Machine, file: GroupFile<'_>) -> Result<String, Errno> {
         "cpu.stat" => "usage_usec 0\nuser_usec 0\nsystem_usec 0\n".to_owned(),
         _ => "0\n".to_owned(),
     })
+}
+
+fn set(set: &CpuSet) -> String {
+    format!("{set}\n")
 }
 
 fn words<'w>(words: impl IntoIterator<Item = &'w str>) -> String {

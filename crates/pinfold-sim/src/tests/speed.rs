@@ -8,7 +8,6 @@ use super::*;
 
 #[test]
 fn freezing_waits_for_those_that_cannot_be_woken() {
-    let stuck = || SimTask::new(500, "disk");
     for (version, group, file, ask, asked, done) in [
         (
             CgroupVersion::V1,
@@ -27,7 +26,8 @@ fn freezing_waits_for_those_that_cannot_be_woken() {
             "populated 1\nfrozen 1",
         ),
     ] {
-        let host = SimHost::builder(version, 2).speed_groups().task(stuck()).build();
+        let host =
+            SimHost::builder(version, 2).speed_groups().task(SimTask::new(500, "disk")).build();
         let shown = || {
             let file = if version == CgroupVersion::V2 { "cgroup.events" } else { file };
             host.read_text(&format!("{group}/{file}")).unwrap().trim().to_owned()
@@ -83,10 +83,13 @@ fn frequencies_are_taken_under_userspace_alone() {
     let domains = [CpuSet::first_n(2)];
     let host =
         SimHost::builder(CgroupVersion::V2, 2).cpufreq(&domains, &[2_000_000, 2_400_000]).build();
-    let path = |name: &str| paths::cpufreq_policy_file("policy0", name);
     assert!(host.write(&path("scaling_setspeed"), b"2000000").is_err());
     assert!(host.write(&path("scaling_governor"), b"ondemand").is_err());
     host.write(&path("scaling_governor"), b"userspace").unwrap();
     host.write(&path("scaling_setspeed"), b"2000000").unwrap();
     assert_eq!(host.read_text(&path("scaling_setspeed")).unwrap(), "2000000\n");
+}
+
+fn path(name: &str) -> String {
+    paths::cpufreq_policy_file("policy0", name)
 }

@@ -78,8 +78,6 @@ impl fmt::Display for Aspect {
 
 /// The statistics that are compared for a probe.
 pub(super) fn aspects(probe: &str, one: &Population, other: &Population) -> Vec<Aspect> {
-    let long =
-        |all: &Population| all.blocks.iter().all(|block| block.samples.len() >= P999_SAMPLES);
     let of = |statistics: &[Statistic]| statistics.iter().copied().map(Aspect::Of).collect();
     match one.family {
         Family::Tail if probe == GAPS => vec![
@@ -97,6 +95,10 @@ pub(super) fn aspects(probe: &str, one: &Population, other: &Population) -> Vec<
         Family::Count => of(&[Statistic::Median]),
         Family::Place => of(&[]),
     }
+}
+
+fn long(all: &Population) -> bool {
+    all.blocks.iter().all(|block| block.samples.len() >= P999_SAMPLES)
 }
 
 /// The values of both sides, by block.

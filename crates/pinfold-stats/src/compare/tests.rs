@@ -56,15 +56,6 @@ fn chase(labels: &str) -> Vec<Figure> {
 
 #[test]
 fn what_describes_the_machine_does_not_keep_figures_apart() {
-    let side = |caches: &str, level: &str, order: &str| {
-        let block: Vec<Figure> = ["16384", "4096"]
-            .iter()
-            .flat_map(|bytes| {
-                chase(&format!("bytes={bytes};caches={caches};level={level};order={order}"))
-            })
-            .collect();
-        vec![block]
-    };
     let found = compare(&side("L1d 64K", "L1d", "random"), &side("L1d 8K", "L2", "random"));
     assert!(found.unmatched.is_empty(), "{:?}", found.unmatched);
     let bytes: Vec<&str> = found.rows.iter().map(|row| row.key.labels["bytes"].as_str()).collect();
@@ -76,19 +67,30 @@ fn what_describes_the_machine_does_not_keep_figures_apart() {
     assert_eq!((found.rows.len(), found.unmatched.len()), (0, 4));
 }
 
+fn side(caches: &str, level: &str, order: &str) -> Vec<Vec<Figure>> {
+    let block: Vec<Figure> = ["16384", "4096"]
+        .iter()
+        .flat_map(|bytes| {
+            chase(&format!("bytes={bytes};caches={caches};level={level};order={order}"))
+        })
+        .collect();
+    vec![block]
+}
+
 #[test]
 fn of_exits_no_one_says_which_way_is_better() {
-    let exits = |level: f64| -> Vec<Vec<Figure>> {
-        let mut blocks = rates(level, 8);
-        for figure in blocks.iter_mut().flatten() {
-            figure.probe = "exits".to_owned();
-            figure.family = Family::Count;
-        }
-        blocks
-    };
     let found = compare(&exits(200.0), &exits(100.0));
     assert_eq!((found.rows.len(), found.rows[0].ratio), (1, Some(2.0)));
     assert_eq!(found.rows[0].outcome, Outcome::NoDirection, "more of them per second is no gain");
+}
+
+fn exits(level: f64) -> Vec<Vec<Figure>> {
+    let mut blocks = rates(level, 8);
+    for figure in blocks.iter_mut().flatten() {
+        figure.probe = "exits".to_owned();
+        figure.family = Family::Count;
+    }
+    blocks
 }
 
 #[test]
@@ -106,20 +108,19 @@ fn what_has_no_partner_is_reported() {
 
 #[test]
 fn several_cpus_are_one_population() {
-    let block = |a: f64, b: f64| {
-        let mut other = figure("4", Unit::Nanoseconds, Family::Tail, vec![b]);
-        other.cpu = Some(1);
-        vec![figure("4", Unit::Nanoseconds, Family::Tail, vec![a]), other]
-    };
     let found = compare(&[block(1.0, 9.0)], &[block(3.0, 2.0)]);
     let max = found.rows.iter().find(|row| row.aspect == Aspect::Of(Statistic::Max)).unwrap();
     assert_eq!((max.first, max.second, max.ratio), (Some(9.0), Some(3.0), Some(3.0)));
 }
 
+fn block(a: f64, b: f64) -> Vec<Figure> {
+    let mut other = figure("4", Unit::Nanoseconds, Family::Tail, vec![b]);
+    other.cpu = Some(1);
+    vec![figure("4", Unit::Nanoseconds, Family::Tail, vec![a]), other]
+}
+
 #[test]
 fn nothing_and_trouble_give_no_verdict() {
-    let tail =
-        |samples: Vec<f64>| vec![vec![figure("4", Unit::Nanoseconds, Family::Tail, samples)]; 8];
     let found = compare(&tail(vec![]), &tail(vec![5.0]));
     for row in &found.rows {
         assert_eq!((row.first, row.ratio, row.interval), (None, None, None));
@@ -136,6 +137,10 @@ fn nothing_and_trouble_give_no_verdict() {
     assert_eq!(found.rows[0].outcome.to_string(), "no steady state in the first");
     let shares = vec![vec![figure("4", Unit::Share, Family::Count, vec![0.5])]; 8];
     assert_eq!(compare(&shares, &shares).rows[0].outcome, Outcome::NoDirection);
+}
+
+fn tail(samples: Vec<f64>) -> Vec<Vec<Figure>> {
+    vec![vec![figure("4", Unit::Nanoseconds, Family::Tail, samples)]; 8]
 }
 
 const SECOND: u64 = 1_000_000_000;
@@ -186,6 +191,12 @@ fn a_side_without_a_gap_lies_below_the_floor_and_wins() {
 
 #[test]
 fn unequal_times_of_looking_give_the_longest_no_verdict() {
+    fn tail(seconds: u64) -> Vec<Vec<Figure>> {
+        let mut figure = figure("4", Unit::Nanoseconds, Family::Tail, vec![5.0, seconds as f64]);
+        figure.duration_ns = seconds * SECOND;
+        vec![vec![figure]; 8]
+    }
+
     let max = Aspect::Of(Statistic::Max);
     let unequal = Outcome::UnequalTime(SECOND, 60 * SECOND);
     let many = vec![100e3; 60];
@@ -197,11 +208,6 @@ fn unequal_times_of_looking_give_the_longest_no_verdict() {
     // The short observation may have missed it.
     assert_eq!(row(&found, Aspect::WaitsOver(1_000)).outcome, unequal);
     assert!(matches!(row(&found, Aspect::Taken).outcome, Outcome::Verdict(_)));
-    let tail = |seconds: u64| {
-        let mut figure = figure("4", Unit::Nanoseconds, Family::Tail, vec![5.0, seconds as f64]);
-        figure.duration_ns = seconds * SECOND;
-        vec![vec![figure]; 8]
-    };
     assert_eq!(row(&compare(&tail(1), &tail(60)), max).outcome, unequal);
     assert!(matches!(row(&compare(&tail(60), &tail(61)), max).outcome, Outcome::Verdict(_)));
     // Stalls cannot fill more than the pauses between spins.

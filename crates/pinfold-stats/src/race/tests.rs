@@ -43,10 +43,6 @@ fn race(levels: &[f64], noise: Noise, sigma: f64, generator: &mut Pcg32) -> Vec<
             let value = levels[index] + weather + sigma * draw(noise, index, generator);
             lane.blocks.push(Some(value));
         }
-        let score = |lane: &ParticipantResults| {
-            let values: Vec<f64> = lane.blocks.iter().flatten().copied().collect();
-            median(&values).unwrap()
-        };
         let running = (0..lanes.len()).filter(|&index| lanes[index].may_go);
         let leader = running.min_by(|&a, &b| score(&lanes[a]).total_cmp(&score(&lanes[b])));
         for loss in RULE.look(&lanes, leader.unwrap()) {
@@ -56,6 +52,11 @@ fn race(levels: &[f64], noise: Noise, sigma: f64, generator: &mut Pcg32) -> Vec<
         }
     }
     dropped
+}
+
+fn score(lane: &ParticipantResults) -> f64 {
+    let values: Vec<f64> = lane.blocks.iter().flatten().copied().collect();
+    median(&values).unwrap()
 }
 
 /// Share of races in which the first lane was dropped.
@@ -149,8 +150,6 @@ fn levels_add_up_to_what_is_stated() {
 
 #[test]
 fn missing_starts_and_equal_numbers_drop_no_one() {
-    let lane =
-        |values: &[Option<f64>]| ParticipantResults { blocks: values.to_vec(), may_go: true };
     let gone = [None, None, None];
     let level = [Some(1.0), Some(2.0), Some(3.0)];
     let worse = [Some(9.0), None, None];
@@ -158,4 +157,8 @@ fn missing_starts_and_equal_numbers_drop_no_one() {
     // One common block is not sufficient evidence.
     assert_eq!(RULE.look(&lanes, 0), []);
     assert_eq!(RULE.look(&lanes[..1], 0), []);
+}
+
+fn lane(values: &[Option<f64>]) -> ParticipantResults {
+    ParticipantResults { blocks: values.to_vec(), may_go: true }
 }

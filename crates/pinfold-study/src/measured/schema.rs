@@ -56,7 +56,6 @@ pub fn from_json(text: &str) -> Result<Measurement, MeasuredError> {
         }
     })?;
     reader.end()?;
-    let wrong = |field: String, why: String| MeasuredError::Value { field, why };
     for (index, block) in read.blocks.iter().enumerate() {
         for (number, figure) in block.figures.iter().enumerate() {
             let place = format!("blocks[{index}].figures[{number}]");
@@ -70,6 +69,10 @@ pub fn from_json(text: &str) -> Result<Measurement, MeasuredError> {
         return Err(wrong("blocks".to_owned(), "is empty".to_owned()));
     }
     Ok(read)
+}
+
+fn wrong(field: String, why: String) -> MeasuredError {
+    MeasuredError::Value { field, why }
 }
 
 fn check(figure: &Figure) -> Result<(), String> {
@@ -90,8 +93,10 @@ pub fn check_finite(figure: &Figure) -> Result<(), String> {
         return Err(format!("holds the sample {sample}"));
     }
     // A figure that the host does not provide has its reason instead of samples.
-    let is_reason = |flag: &String| flag.starts_with(ABSENT) || flag.starts_with(FINDING);
-    let has_reason = figure.flags.iter().any(is_reason);
+    let has_reason = figure
+        .flags
+        .iter()
+        .any(|flag: &String| flag.starts_with(ABSENT) || flag.starts_with(FINDING));
     if figure.samples.is_empty() && !figure.family.may_be_empty() && !has_reason {
         return Err("holds no sample".to_owned());
     }

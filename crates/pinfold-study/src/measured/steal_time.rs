@@ -100,10 +100,6 @@ mod tests {
 
     #[test]
     fn ticks_blocks_and_windows_are_counted() {
-        let check = |blocks: &[MeasuredBlock], worth: bool, reported: &str| {
-            let stolen = Stolen::from_blocks(blocks);
-            assert_eq!((stolen.is_worth_telling(), stolen.to_string().as_str()), (worth, reported));
-        };
         check(&[block(Some(0), &["preempted 3"])], false, "0 ticks of 10 ms in 0 of 1 block");
         let three = [block(Some(0), &[]), block(Some(3), &["stolen-windows 2"]), block(None, &[])];
         let reported = "3 ticks of 10 ms in 1 of 3 blocks, 4 windows left out, 1 block unknown";
@@ -112,5 +108,10 @@ mod tests {
         // In a guest the value comes from the guest's kernel, even if the host had no steal time.
         let reported = "0 ticks of 10 ms in 1 of 1 block, 2 windows left out";
         check(&[block(Some(0), &["stolen-windows 1"])], true, reported);
+    }
+
+    fn check(blocks: &[MeasuredBlock], worth: bool, reported: &str) {
+        let stolen = Stolen::from_blocks(blocks);
+        assert_eq!((stolen.is_worth_telling(), stolen.to_string().as_str()), (worth, reported));
     }
 }

@@ -62,11 +62,6 @@ fn version_one_is_written_and_read_as_on_its_first_day() {
 
 #[test]
 fn what_is_wrong_is_named_with_its_place() {
-    let check = |from: &str, to: &str, expected: &str| {
-        assert!(GOLDEN.contains(from), "{from}");
-        let reported = from_json(&GOLDEN.replacen(from, to, 1)).unwrap_err().to_string();
-        assert!(reported.contains(expected), "{reported}");
-    };
     check("pinfold-measure/1", "pinfold-measure/9", "has the format \"pinfold-measure/9\"");
     check("\"format\"", "\"form\"", "has the format missing");
     check(
@@ -84,4 +79,10 @@ fn what_is_wrong_is_named_with_its_place() {
     let empty = format!("{}\"blocks\":[]}}", GOLDEN.split("\"blocks\"").next().unwrap());
     assert_eq!(from_json(&empty).unwrap_err().to_string(), "blocks is empty");
     assert!(from_json("").is_err());
+}
+
+fn check(from: &str, to: &str, expected: &str) {
+    assert!(GOLDEN.contains(from), "{from}");
+    let reported = from_json(&GOLDEN.replacen(from, to, 1)).unwrap_err().to_string();
+    assert!(reported.contains(expected), "{reported}");
 }

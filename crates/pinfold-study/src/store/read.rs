@@ -129,8 +129,7 @@ impl Store {
                 sessions: self.sessions(run)?,
             })
         })?;
-        let missing = || StoreError::NoRun { path: self.path.clone(), run };
-        found.into_iter().next().ok_or_else(missing)
+        found.into_iter().next().ok_or_else(|| StoreError::NoRun { path: self.path.clone(), run })
     }
 
     fn sessions(&self, run: RunId) -> Result<Vec<SessionRecord>, StoreError> {

@@ -310,10 +310,6 @@ fn a_full_disk_loses_only_the_start_that_did_not_fit() {
     let path = folder.path("store.sqlite");
     let run = filled(&path);
     let mut store = Store::open(&path).unwrap();
-    let limit = |store: &Store, pages: i64| {
-        let query = format!("PRAGMA max_page_count = {pages}");
-        store.connection.query_row(&query, [], |row| row.get::<_, i64>(0)).unwrap()
-    };
     let pages: i64 = store.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
     limit(&store, pages + 3);
     let cells = [fixture::cell(LoadState::BOTH, vec![1.0; 40_000])];
@@ -324,6 +320,11 @@ fn a_full_disk_loses_only_the_start_that_did_not_fit() {
     limit(&store, 1_000_000);
     store.save_start(run, &record(7, 1), &cells).unwrap();
     assert_eq!(read_all(&path, run).unwrap(), 4);
+}
+
+fn limit(store: &Store, pages: i64) -> i64 {
+    let query = format!("PRAGMA max_page_count = {pages}");
+    store.connection.query_row(&query, [], |row| row.get::<_, i64>(0)).unwrap()
 }
 
 #[test]

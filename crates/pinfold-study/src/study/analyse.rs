@@ -194,8 +194,13 @@ impl Analysis {
             Verdict::Unknown { have, need } => have >= need,
             Verdict::Better | Verdict::Same | Verdict::Worse => true,
         };
-        let wrong = |noise: &&Noise| matches!(noise.verdict, Verdict::Better | Verdict::Worse);
-        (self.noise.iter().filter(wrong).count(), self.noise.iter().filter(judged).count())
+        (
+            self.noise
+                .iter()
+                .filter(|noise: &&Noise| matches!(noise.verdict, Verdict::Better | Verdict::Worse))
+                .count(),
+            self.noise.iter().filter(judged).count(),
+        )
     }
 }
 
@@ -216,9 +221,10 @@ pub(super) fn is_narrow(
         .filter(|one| one.figure.probe == figure)
         .filter_map(|one| one.comparison.map(|comparison| comparison.interval))
         .peekable();
-    let narrow =
-        |interval: Interval| (interval.high - interval.low) / 2.0 <= half_width * interval.ratio;
-    Ok(ratios.peek().is_some() && ratios.all(narrow))
+    Ok(ratios.peek().is_some()
+        && ratios.all(|interval: Interval| {
+            (interval.high - interval.low) / 2.0 <= half_width * interval.ratio
+        }))
 }
 
 /// What is kept of the samples, in addition to one value per start.

@@ -34,9 +34,6 @@ pub struct Compared {
 /// Compares two analyses.
 #[must_use]
 pub fn diff(first: &Analysis, second: &Analysis) -> Compared {
-    let name = |analysis: &Analysis, one: &Estimate| {
-        analysis.loaded.cells.all[one.cell].name(&analysis.loaded.study)
-    };
     let mut compared = Compared::default();
     let mut family = Vec::new();
     for one in &first.estimates {
@@ -73,4 +70,8 @@ pub fn diff(first: &Analysis, second: &Analysis) -> Compared {
     compared.alone.0.dedup();
     compared.alone.1.dedup();
     compared
+}
+
+fn name(analysis: &Analysis, one: &Estimate) -> String {
+    analysis.loaded.cells.all[one.cell].name(&analysis.loaded.study)
 }

@@ -132,7 +132,6 @@ fn trials(store: &Store, run: RunId, analysis: &Analysis) -> Result<DataTable, R
         // For a run on one machine, the origin of the run is used.
         let place = places.get(&id);
         let node = place.and_then(|place| nodes.get(&place.identity));
-        let text = |text: Option<&String>| text.map_or(Datum::Nothing, Datum::text);
         row.extend([
             text(place.map(|place| &place.job)),
             text(place.map(|place| &place.mask)),
@@ -142,6 +141,10 @@ fn trials(store: &Store, run: RunId, analysis: &Analysis) -> Result<DataTable, R
         table.rows.push(row);
     }
     Ok(table)
+}
+
+fn text(text: Option<&String>) -> Datum {
+    text.map_or(Datum::Nothing, Datum::text)
 }
 
 /// The samples of a run: a table in pieces of this number of trials, at least one piece.

@@ -709,9 +709,6 @@ mod tests {
 
     #[test]
     fn values() {
-        let check = |text: &str, expected: Value| {
-            assert_eq!(Expr::parse(text).unwrap().evaluate(&known()), Ok(expected), "{text}");
-        };
         check("1 + 2 * 3 - 4 / 2", Value::Number(5.0));
         check("-(2 - 5) % 2", Value::Number(1.0));
         check("n_threads <= n_vcpu", Value::Truth(true));
@@ -725,15 +722,20 @@ mod tests {
         check("round(2.34567, 2)", Value::Number(2.35));
     }
 
+    fn check(text: &str, expected: Value) {
+        assert_eq!(Expr::parse(text).unwrap().evaluate(&known()), Ok(expected), "{text}");
+    }
+
     #[test]
     fn errors_have_their_place() {
-        let check = |text: &str, at: usize, why: &str| {
+        fn check(text: &str, at: usize, why: &str) {
             let error = match Expr::parse(text) {
                 Ok(expr) => expr.evaluate(&known()).unwrap_err(),
                 Err(error) => error,
             };
             assert_eq!((error.at, error.why.as_str()), (at, why), "{text}");
-        };
+        }
+
         check("n_vcpu <=", 9, "found the end, but expected a value");
         check("n_vcpu = 4", 7, "unexpected \"=\"");
         check("'open", 0, "this string has no closing quote");

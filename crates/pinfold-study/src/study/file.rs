@@ -628,7 +628,10 @@ impl HostFacts {
     /// The fact with this name.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<Value> {
-        let number = |count: usize| Some(Value::Number(count as f64));
+        fn number(count: usize) -> Option<Value> {
+            Some(Value::Number(count as f64))
+        }
+
         match name {
             "host_pus" => number(self.pus),
             "host_cores" => number(self.cores),

@@ -102,7 +102,6 @@ pub fn node_table(store: &Store, analysis: &Analysis) -> Result<NodeTable, RunEr
 
 /// The properties in which the nodes differ.
 fn identities(nodes: &[NodeRow]) -> Vec<String> {
-    let list = |masks: &[String]| masks.join(" or ");
     let columns: [(&str, Vec<String>); 6] = [
         ("topology", nodes.iter().map(|row| row.origin.fingerprint.clone()).collect()),
         ("kernel", nodes.iter().map(|row| row.origin.kernel.clone()).collect()),
@@ -118,7 +117,7 @@ fn identities(nodes: &[NodeRow]) -> Vec<String> {
                 .map(|row| row.origin.hypervisor.clone().unwrap_or("none".to_owned()))
                 .collect(),
         ),
-        ("allowed CPUs", nodes.iter().map(|row| list(&row.masks)).collect()),
+        ("allowed CPUs", nodes.iter().map(|row| row.masks.join(" or ")).collect()),
     ];
     let mut warnings = Vec::new();
     for (what, values) in columns {

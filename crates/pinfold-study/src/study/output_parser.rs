@@ -269,10 +269,6 @@ mod tests {
 
     #[test]
     fn numbers_are_found() {
-        let check = |rule: FigureRule, output: &str, expected: &[f64]| {
-            let figures = extract(&[rule], stdout(output), 7).unwrap();
-            assert_eq!((figures[0].samples.as_slice(), figures[0].duration_ns), (expected, 7));
-        };
         check(json("units / elapsed_ns * 1e9"), r#"{"units":6,"elapsed_ns":2e9}"#, &[3.0]);
         check(json("a.b.1"), r#"{"a":{"b":[4,5]}}"#, &[5.0]);
         check(json("u / b.median + b.count"), r#"{"u":6,"b":[1,2,9]}"#, &[6.0]);
@@ -282,14 +278,20 @@ mod tests {
         check(regex(r"time: ([0-9.]+) s"), "time: 1.5 s, then time: 2 s", &[1.5, 2.0]);
     }
 
+    fn check(rule: FigureRule, output: &str, expected: &[f64]) {
+        let figures = extract(&[rule], stdout(output), 7).unwrap();
+        assert_eq!((figures[0].samples.as_slice(), figures[0].duration_ns), (expected, 7));
+    }
+
     #[test]
     fn a_tail_may_be_empty() {
-        let check = |family: Family, text: &str, expected: Result<&[f64], &str>| {
+        fn check(family: Family, text: &str, expected: Result<&[f64], &str>) {
             let rule = FigureRule { family, ..json(text) };
             let found = extract(&[rule], stdout("{\"samples\":[]}"), 0);
             let found = found.map(|figures| figures[0].samples.clone());
             assert_eq!(found, expected.map(<[f64]>::to_vec).map_err(str::to_owned), "{text}");
-        };
+        }
+
         let nothing = "it printed no figure rate to stdout, but: \"{\\\"samples\\\":[]}\"";
         check(Family::Tail, "samples", Ok(&[]));
         check(Family::Tail, "samples.max", Ok(&[]));
@@ -324,9 +326,10 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_named() {
-        let check = |rule: FigureRule, output: &str, expected: &str| {
+        fn check(rule: FigureRule, output: &str, expected: &str) {
             assert_eq!(extract(&[rule], stdout(output), 0).unwrap_err(), expected);
-        };
+        }
+
         check(json("x"), " \n", "it printed nothing to stdout");
         check(
             json("x"),
@@ -345,7 +348,6 @@ mod tests {
 
     #[test]
     fn each_figure_is_read_from_its_stream() {
-        let from_stderr = || FigureRule { from: Stream::Stderr, ..regex("([0-9]+) cycles") };
         let output = Output { stdout: "{\"x\":1}", stderr: " 12 cycles\n" };
         let figures = extract(&[json("x"), from_stderr()], output, 0).unwrap();
         assert_eq!((figures[0].samples[0], figures[1].samples[0]), (1.0, 12.0));
@@ -355,5 +357,9 @@ mod tests {
         let other = Output { stderr: "12 instructions", ..Output::default() };
         let other = extract(&[from_stderr()], other, 0).unwrap_err();
         assert_eq!(other, "it printed no figure rate to stderr, but: \"12 instructions\"");
+    }
+
+    fn from_stderr() -> FigureRule {
+        FigureRule { from: Stream::Stderr, ..regex("([0-9]+) cycles") }
     }
 }

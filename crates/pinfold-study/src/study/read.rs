@@ -75,9 +75,6 @@ pub fn from_toml(text: &str) -> Result<Study, ConfigError> {
 
 fn study(mut keys: Keys) -> Result<Study, Fault> {
     let (name, name_at) = study_name(&mut keys)?;
-    let text = |keys: &mut Keys, key: &str| {
-        keys.text(key).map(|found| found.map(|(text, _)| text).unwrap_or_default())
-    };
     let factors = factors(&mut keys)?;
     let mut study = Study {
         text: String::new(),
@@ -133,6 +130,10 @@ fn study(mut keys: Keys) -> Result<Study, Fault> {
         )
         .with_hint("remove levels, or split the study in two")),
     }
+}
+
+fn text(keys: &mut Keys, key: &str) -> Result<String, Fault> {
+    keys.text(key).map(|found| found.map(|(text, _)| text).unwrap_or_default())
 }
 
 /// `[[lab]]`: what the lab shows functionally.

@@ -149,8 +149,10 @@ impl Analysis {
         let study = &self.loaded.study;
         let mut keys: Vec<Key> = Vec::new();
         for (_, cell) in self.select_cells(selection) {
-            let level = |name: &&str| cell.level(study, name).unwrap_or_default().to_owned();
-            let key: Key = names.iter().map(level).collect();
+            let key: Key = names
+                .iter()
+                .map(|name: &&str| cell.level(study, name).unwrap_or_default().to_owned())
+                .collect();
             if !keys.contains(&key) {
                 keys.push(key);
             }
@@ -267,12 +269,14 @@ impl Analysis {
     #[must_use]
     pub fn judge(&self, claim: &Claim) -> ClaimResult {
         let scope = ClaimScope { analysis: self, only: claim.only.as_ref() };
-        let value = |text: &str| match Expr::parse(text).and_then(|expr| expr.evaluate(&scope)) {
+        let see = template::fill(&claim.see, &|text: &str| match Expr::parse(text)
+            .and_then(|expr| expr.evaluate(&scope))
+        {
             Ok(Value::Number(number)) if number.is_finite() => Some(number.to_string()),
             Ok(Value::Number(_)) | Err(_) => Some("(not measured)".to_owned()),
             Ok(other @ (Value::Text(_) | Value::Truth(_))) => Some(other.to_string()),
-        };
-        let see = template::fill(&claim.see, &value).unwrap_or_else(|why| why);
+        })
+        .unwrap_or_else(|why| why);
         let agree = match claim.agree.expr.decide(&scope) {
             Ok(Some(agrees)) => Ok(agrees),
             Ok(None) => Err("the interval contains the limit".to_owned()),
@@ -459,9 +463,6 @@ fn enough_blocks(blocks: u32) -> Result<(), String> {
 
 /// The value of a function over cells, from the ends of their intervals.
 fn reduce_cells(function: &str, lows: &[f64], highs: &[f64]) -> Bounds {
-    let smallest = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
-    let largest = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let middle = |values: &[f64]| median(values).unwrap_or(f64::NAN);
     match function {
         "smallest" => Bounds { low: smallest(lows), high: smallest(highs) },
         "largest" => Bounds { low: largest(lows), high: largest(highs) },
@@ -472,6 +473,18 @@ fn reduce_cells(function: &str, lows: &[f64], highs: &[f64]) -> Bounds {
         },
         _ => Bounds { low: middle(lows), high: middle(highs) },
     }
+}
+
+fn smallest(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+fn largest(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+}
+
+fn middle(values: &[f64]) -> f64 {
+    median(values).unwrap_or(f64::NAN)
 }
 
 impl ClaimScope<'_> {
@@ -560,7 +573,6 @@ impl ClaimScope<'_> {
 
     /// The levels that distinguish the cell with the smallest or largest of these values.
     fn place(&self, function: &str, cells: &[CellValue<'_>]) -> String {
-        let by_value = |a: &&CellValue<'_>, b: &&CellValue<'_>| a.value.total_cmp(&b.value);
         let found = match function {
             "smallest_at" => cells.iter().min_by(by_value),
             _ => cells.iter().max_by(by_value),
@@ -593,6 +605,10 @@ impl ClaimScope<'_> {
             }
         }
     }
+}
+
+fn by_value(a: &&CellValue<'_>, b: &&CellValue<'_>) -> std::cmp::Ordering {
+    a.value.total_cmp(&b.value)
 }
 
 /// The expected value of a figure, from the first plot or table that has one.

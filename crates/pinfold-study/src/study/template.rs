@@ -85,9 +85,6 @@ mod tests {
 
     #[test]
     fn times() {
-        let check = |text: &str, expected: Option<u64>| {
-            assert_eq!(duration_ns(text), expected, "{text:?}");
-        };
         check("90s", Some(90_000_000_000));
         check("1.5 min", Some(90_000_000_000));
         check("2h 30min", Some(9_000_000_000_000));
@@ -97,5 +94,9 @@ mod tests {
         check("-1s", None);
         check("1e3s", None);
         check("99999999999h", None);
+    }
+
+    fn check(text: &str, expected: Option<u64>) {
+        assert_eq!(duration_ns(text), expected, "{text:?}");
     }
 }

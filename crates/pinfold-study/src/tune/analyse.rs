@@ -393,13 +393,6 @@ mod tests {
 
     #[test]
     fn a_verdict_that_unequal_times_explain_is_none() {
-        let check = |verdict: Verdict, low: f64, high: f64, time: f64, stays: bool| {
-            let interval = Interval { ratio: f64::midpoint(low, high), low, high };
-            let found = allow_for_time(verdict, Metric::SpinGap, interval, time, 8);
-            assert_eq!(found == verdict, stays, "{verdict:?} {low} to {high}, time {time}");
-            let rate = allow_for_time(verdict, Metric::ComputeRate, interval, time, 8);
-            assert_eq!(rate, verdict, "a median does not grow with the time");
-        };
         check(Verdict::Better, 0.05, 0.8, 1.0, true);
         check(Verdict::Better, 0.05, 0.8, 0.7, false);
         check(Verdict::Better, 0.05, 0.1, 0.7, true);
@@ -407,5 +400,13 @@ mod tests {
         check(Verdict::Worse, 1.2, 2.0, 1.5, false);
         check(Verdict::Worse, 1.2, 2.0, 0.7, true);
         check(Verdict::Same, 0.99, 1.01, 1.5, false);
+    }
+
+    fn check(verdict: Verdict, low: f64, high: f64, time: f64, stays: bool) {
+        let interval = Interval { ratio: f64::midpoint(low, high), low, high };
+        let found = allow_for_time(verdict, Metric::SpinGap, interval, time, 8);
+        assert_eq!(found == verdict, stays, "{verdict:?} {low} to {high}, time {time}");
+        let rate = allow_for_time(verdict, Metric::ComputeRate, interval, time, 8);
+        assert_eq!(rate, verdict, "a median does not grow with the time");
     }
 }

@@ -166,9 +166,13 @@ impl TuneConfig {
     /// equal ones that with a loaded host.
     #[must_use]
     pub fn goal_load(&self) -> LoadState {
-        let weight =
-            |load: &&LoadState| (u8::from(load.host) + u8::from(load.guest), u8::from(load.host));
-        self.load_states.iter().max_by_key(weight).copied().unwrap_or(LoadState::BOTH)
+        self.load_states
+            .iter()
+            .max_by_key(|load: &&LoadState| {
+                (u8::from(load.host) + u8::from(load.guest), u8::from(load.host))
+            })
+            .copied()
+            .unwrap_or(LoadState::BOTH)
     }
 
     /// Minimum number of blocks of a confirmation of this number of candidates besides the
@@ -204,8 +208,6 @@ impl TuneConfig {
         let fail = |setting: &str, why: &str| {
             Err(RunError::Refused { message: format!("the setting {setting} {why}"), hint: None })
         };
-        let positive = |value: f64| value.is_finite() && value > 0.0;
-        let not_negative = |value: f64| value.is_finite() && value >= 0.0;
         if !positive(self.budget_s) {
             return fail("budget", "is not a positive time");
         }
@@ -247,6 +249,14 @@ impl TuneConfig {
         }
         Ok(())
     }
+}
+
+fn positive(value: f64) -> bool {
+    value.is_finite() && value > 0.0
+}
+
+fn not_negative(value: f64) -> bool {
+    value.is_finite() && value >= 0.0
 }
 
 /// Result of the screening: the candidates of the confirmation, with number of blocks and
@@ -296,10 +306,11 @@ mod tests {
 
     #[test]
     fn unknown_words_are_named() {
-        let check = |text: &str, expected: &str| {
+        fn check(text: &str, expected: &str) {
             let error = read(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
-        };
+        }
+
         check(&CONFIG.replace("latency", "fame"), "unknown variant `fame`");
         check(&CONFIG.replace("spin-gap", "mood"), "unknown variant `mood`");
         check("{", "EOF");

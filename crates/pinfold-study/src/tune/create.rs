@@ -153,10 +153,6 @@ fn check_names(candidates: &[Candidate]) -> Result<(), RunError> {
 }
 
 fn check_vcpus(candidates: &[Candidate], baseline: &Candidate) -> Result<(), RunError> {
-    let vcpus_of = |candidate: &Candidate| {
-        let vnodes = candidate.plan.vnodes.iter();
-        vnodes.map(|vnode| vnode.vcpus().count()).sum::<usize>()
-    };
     let expected = vcpus_of(baseline);
     match candidates.iter().find(|candidate| vcpus_of(candidate) != expected) {
         None => Ok(()),
@@ -165,4 +161,9 @@ fn check_vcpus(candidates: &[Candidate], baseline: &Candidate) -> Result<(), Run
             "only layouts of equal size can be compared: give the number of vCPUs",
         )),
     }
+}
+
+fn vcpus_of(candidate: &Candidate) -> usize {
+    let vnodes = candidate.plan.vnodes.iter();
+    vnodes.map(|vnode| vnode.vcpus().count()).sum::<usize>()
 }

@@ -148,8 +148,11 @@ fn about_race(report: &TuneReport, findings: &mut Vec<Finding>) {
 }
 
 fn about_noise(report: &TuneReport, findings: &mut Vec<Finding>) {
-    let differs = |row: &&AaRow| matches!(row.contrast.verdict, Verdict::Better | Verdict::Worse);
-    let differing: Vec<&AaRow> = report.aa.iter().filter(differs).collect();
+    let differing: Vec<&AaRow> = report
+        .aa
+        .iter()
+        .filter(|row: &&AaRow| matches!(row.contrast.verdict, Verdict::Better | Verdict::Worse))
+        .collect();
     let goal_metric = report.config.metric();
     for row in &differing {
         let Some(interval) = row.contrast.interval else {

@@ -51,13 +51,12 @@ pub(super) fn rank(
     if config.goal == Goal::Balanced {
         mark_slow(&mut standings);
     }
-    standings.sort_by(|a, b| {
-        let key = |standing: &RankEntry| {
-            (standing.violates, standing.failures > 0, standing.gives_up_rate)
-        };
-        key(a).cmp(&key(b)).then_with(|| by_score(config.goal, a, b))
-    });
+    standings.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| by_score(config.goal, a, b)));
     standings
+}
+
+fn key(standing: &RankEntry) -> (bool, bool, bool) {
+    (standing.violates, standing.failures > 0, standing.gives_up_rate)
 }
 
 fn standing(config: &TuneConfig, summaries: &Summaries, candidate: usize) -> RankEntry {

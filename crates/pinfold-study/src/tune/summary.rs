@@ -186,8 +186,7 @@ impl Summaries {
         for series in cells.iter().flat_map(|cell| &cell.series) {
             self.series += 1;
             // `preempted 12` and `preempted 3` are the same flag.
-            let kind = |flag: &String| flag.split_whitespace().next().unwrap_or(flag).to_owned();
-            let kinds: BTreeSet<String> = series.flags.iter().map(kind).collect();
+            let kinds: BTreeSet<String> = series.flags.iter().map(|flag| kind(flag)).collect();
             for kind in kinds {
                 *self.flags.entry(kind).or_insert(0) += 1;
             }
@@ -232,6 +231,10 @@ impl Summaries {
     }
 }
 
+fn kind(flag: &str) -> String {
+    flag.split_whitespace().next().unwrap_or(flag).to_owned()
+}
+
 /// Share of its period for which the spin-gap benchmark of a tuning run spins.
 const DUTY: f64 = 0.5;
 
@@ -250,19 +253,20 @@ pub(super) fn time_ratio(
     own: &BTreeMap<u32, Summary>,
     base: &BTreeMap<u32, Summary>,
 ) -> Option<f64> {
-    let range = |side: &BTreeMap<u32, Summary>| {
-        let most: u64 = side.values().map(|one| one.observed_ns).sum();
-        let taken: u64 = side.values().map(|one| one.taken_ns).sum();
-        let blocks = side.len() as f64;
-        let least = f64::max(most.saturating_sub(taken) as f64, most as f64 * DUTY);
-        (most > 0).then(|| (least / blocks, most as f64 / blocks))
-    };
     let (own, base) = (range(own)?, range(base)?);
     Some(match () {
         () if own.0 > base.1 => own.0 / base.1,
         () if base.0 > own.1 => own.1 / base.0,
         () => 1.0,
     })
+}
+
+fn range(side: &BTreeMap<u32, Summary>) -> Option<(f64, f64)> {
+    let most: u64 = side.values().map(|one| one.observed_ns).sum();
+    let taken: u64 = side.values().map(|one| one.taken_ns).sum();
+    let blocks = side.len() as f64;
+    let least = f64::max(most.saturating_sub(taken) as f64, most as f64 * DUTY);
+    (most > 0).then(|| (least / blocks, most as f64 / blocks))
 }
 
 /// Nanoseconds of a sum of samples; 0 if it is not a valid time.
@@ -325,9 +329,6 @@ mod tests {
 
     #[test]
     fn times_differ_only_where_gaps_cannot_be_the_reason() {
-        let check = |own: (u64, u64), base: (u64, u64), expected: Option<f64>| {
-            assert_eq!(time_ratio(&side(own.0, own.1), &side(base.0, base.1)), expected);
-        };
         check((100, 0), (100, 0), Some(1.0));
         check((150, 0), (100, 0), Some(1.5));
         // 60 of the 150 are in stalls: the intended time may have been 100.
@@ -337,5 +338,9 @@ mod tests {
         check((400, 400), (100, 0), Some(2.0));
         check((100, 0), (400, 400), Some(0.5));
         check((100, 0), (0, 0), None);
+    }
+
+    fn check(own: (u64, u64), base: (u64, u64), expected: Option<f64>) {
+        assert_eq!(time_ratio(&side(own.0, own.1), &side(base.0, base.1)), expected);
     }
 }

@@ -132,9 +132,6 @@ fn a_baseline_that_differs_from_itself_is_reported() {
     world.go(created.run).unwrap();
     let design = analyse(&world.store, created.run.id()).unwrap().design;
     let twin = world.candidates.len();
-    let place = |order: &Vec<PlannedStart>, who: usize| {
-        order.iter().position(|start| start.slot.candidate == who).unwrap()
-    };
     world.machine.spoiled =
         design.confirmation.iter().map(|order| place(order, twin) < place(order, 0)).collect();
     world.stop.store(false, Ordering::SeqCst);
@@ -151,6 +148,10 @@ fn a_baseline_that_differs_from_itself_is_reported() {
     assert_eq!(aa.contrast.verdict, Verdict::Worse);
 }
 
+fn place(order: &[PlannedStart], who: usize) -> usize {
+    order.iter().position(|start| start.slot.candidate == who).unwrap()
+}
+
 #[test]
 fn equal_placements_are_started_once() {
     let mut world = World::new(&[
@@ -162,7 +163,6 @@ fn equal_placements_are_started_once() {
     world.place_like("sequential", "compact");
     world.place_like("float", "none");
     let created = world.create(&config(Goal::Latency)).unwrap();
-    let pair = |one: &str, other: &str| (one.to_owned(), other.to_owned());
     let expected = [pair("sequential", "compact"), pair("float", "none")];
     assert_eq!(created.same_as, expected);
     assert_eq!(created.prediction.candidates, 1);
@@ -171,6 +171,10 @@ fn equal_placements_are_started_once() {
     assert_eq!(report.same_as, expected);
     assert_eq!(report.ranking.len(), 2);
     assert!(world.started().iter().all(|&candidate| candidate < 2));
+}
+
+fn pair(one: &str, other: &str) -> (String, String) {
+    (one.to_owned(), other.to_owned())
 }
 
 #[test]

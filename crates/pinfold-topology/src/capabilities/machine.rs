@@ -132,9 +132,6 @@ pub(super) fn swap(context: &Context<'_>) -> Capability {
     };
     // Columns: Filename, Type, Size, Used, Priority; sizes in KiB.
     let areas = text.lines().skip(1).map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
-    let number = |area: &Vec<&str>, column: usize| {
-        area.get(column).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
-    };
     let sizes: Vec<(u64, u64)> = areas.map(|area| (number(&area, 2), number(&area, 3))).collect();
     if sizes.is_empty() {
         return Capability::yes(NAME, "no swap area");
@@ -147,6 +144,10 @@ pub(super) fn swap(context: &Context<'_>) -> Capability {
     );
     Capability::partly(NAME, text)
         .hint("lock the guest's memory: <memoryBacking><locked/>, or -overcommit mem-lock=on")
+}
+
+fn number(area: &Vec<&str>, column: usize) -> u64 {
+    area.get(column).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
 }
 
 /// Idle states of the CPUs, <https://docs.kernel.org/admin-guide/pm/cpuidle.html>.

@@ -28,11 +28,9 @@ fn one(name: &str, host: &SnapshotHost) -> Capability {
 
 #[test]
 fn cpusets_and_partitions() {
-    let status = |text: &'static str| ("/proc/self/status", text);
     let v1 = [("/proc/self/mountinfo", V1), ("/proc/self/cgroup", "3:cpuset:/\n1:cpu:/\n")];
     let v2 = [("/proc/self/mountinfo", V2), ("/proc/self/cgroup", "0::/\n")];
     let has = ("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory");
-    let release = |text: &'static str| ("/proc/sys/kernel/osrelease", text);
     let with = |base: &[(&'static str, &'static str)], more: &[(&'static str, &'static str)]| {
         [base, more].concat()
     };
@@ -62,9 +60,16 @@ fn cpusets_and_partitions() {
     check("isolated partitions", &with(&v1, &[release("6.18.0")]), Verdict::No, "cgroup v1");
 }
 
+fn status(text: &'static str) -> (&'static str, &'static str) {
+    ("/proc/self/status", text)
+}
+
+fn release(text: &'static str) -> (&'static str, &'static str) {
+    ("/proc/sys/kernel/osrelease", text)
+}
+
 #[test]
 fn real_time() {
-    let limits = |priority: &str| format!("Max realtime priority     {priority}   {priority}\n");
     let groups = [("/proc/self/mountinfo", V1), ("/proc/self/cgroup", "3:cpuset:/\n1:cpu:/g\n")];
     let run = |status: &str, limit: &str, runtime: Option<&str>, expected, part: &str| {
         let limits = limits(limit);
@@ -90,6 +95,10 @@ fn real_time() {
     throttle("-1\n", Verdict::Partly, "switched off");
     throttle("0\n", Verdict::No, "no runtime");
     throttle("x\n", Verdict::Partly, "cannot parse");
+}
+
+fn limits(priority: &str) -> String {
+    format!("Max realtime priority     {priority}   {priority}\n")
 }
 
 #[test]
@@ -211,7 +220,6 @@ fn the_running_machine_answers_every_question() {
 
 #[test]
 fn devices_to_pass_through() {
-    let group = |path: &'static str| (path, "");
     let one = group("/sys/kernel/iommu_groups/0/devices/0000:00:02.0/x");
     let two = [
         group("/sys/kernel/iommu_groups/14/devices/0000:01:00.1/x"),
@@ -225,7 +233,6 @@ fn devices_to_pass_through() {
                 booted with intel_iommu=on iommu=pt";
     check("IOMMU groups", &all, Verdict::Yes, text);
 
-    let module = |path: &'static str| (path, "");
     check("VFIO", &[], Verdict::No, "not loaded");
     check("VFIO", &[module("/sys/module/vfio/x")], Verdict::No, "vfio_pci is not");
     let loaded = module("/sys/module/vfio_pci/x");
@@ -235,6 +242,14 @@ fn devices_to_pass_through() {
     check("VFIO", &[loaded, other, bound], Verdict::Yes, "bound: 0000:01:00.0");
     let allowed = ("/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts", "Y\n");
     check("VFIO", &[loaded, allowed], Verdict::Partly, "allow_unsafe_interrupts is on");
+}
+
+fn group(path: &'static str) -> (&'static str, &'static str) {
+    (path, "")
+}
+
+fn module(path: &'static str) -> (&'static str, &'static str) {
+    (path, "")
 }
 
 #[test]

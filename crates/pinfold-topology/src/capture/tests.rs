@@ -6,7 +6,6 @@ use super::{capture, reduced_cpuinfo, reduced_parameters};
 
 #[test]
 fn only_boot_parameters_of_the_cpus_stay() {
-    let check = |text: &str, kept: &str| assert_eq!(reduced_parameters(text), kept, "{text}");
     check(
         "root=UUID=1-2 isolcpus=domain,2-3 quiet nohz_full=2-3\n",
         "isolcpus=domain,2-3 nohz_full=2-3\n",
@@ -14,6 +13,10 @@ fn only_boot_parameters_of_the_cpus_stay() {
     check("BOOT_IMAGE=/vmlinuz ip=10.0.0.1 hostname=x nosmt\n", "nosmt\n");
     check("nosmt -- isolcpus=1 token=secret", "nosmt\n");
     check("", "\n");
+}
+
+fn check(text: &str, kept: &str) {
+    assert_eq!(reduced_parameters(text), kept, "{text}")
 }
 
 #[test]
@@ -26,13 +29,14 @@ fn serial_numbers_of_boards_go() {
 
 #[test]
 fn vendors_of_machines_go_and_those_of_hypervisors_stay() {
-    let check = |vendor: &str, stays: bool| {
+    fn check(vendor: &str, stays: bool) {
         let path = "/sys/devices/virtual/dmi/id/sys_vendor";
         let xml = "<topology version=\"2.0\"/>";
         let host = SnapshotHost::from_files([(path, vendor), ("/pinfold/hwloc.xml", xml)]);
         let captured = SnapshotHost::parse(&capture(&host).unwrap()).unwrap();
         assert_eq!(captured.read_text(path).is_ok(), stays, "{vendor}");
-    };
+    }
+
     check("QEMU\n", true);
     check("Anna's own workshop\n", false);
 }

@@ -74,29 +74,30 @@ fn free_memory_by_node() {
 /// The driver's ranking, else the firmware's; a ranking of equal values counts as none.
 #[test]
 fn which_cores_the_firmware_prefers() {
-    let check = |ranks: [&str; 2], cppc: [&str; 2], expected: &[(u32, u32)]| {
-        let mut files = vec![(format!("{CPU}/online"), "0-1\n")];
-        for pu in 0..2 {
-            let policy = format!("{CPU}/cpufreq/policy{pu}");
-            files.push((format!("{policy}/related_cpus"), ["0\n", "1\n"][pu]));
-            files.push((format!("{policy}/amd_pstate_prefcore_ranking"), ranks[pu]));
-            files.push((format!("{CPU}/cpu{pu}/acpi_cppc/highest_perf"), cppc[pu]));
-        }
-        files.retain(|(_, text)| !text.is_empty());
-        let facts = facts(&files);
-        let ranking: Vec<_> = facts.core_ranking.iter().map(|(pu, rank)| (pu.0, *rank)).collect();
-        assert_eq!(ranking, expected);
-        assert!(facts.findings.is_empty(), "{:?}", facts.findings);
-    };
     check(["236\n", "231\n"], ["166\n", "166\n"], &[(0, 236), (1, 231)]);
     check(["", ""], ["196\n", "201\n"], &[(0, 196), (1, 201)]);
     check(["0\n", "0\n"], ["", ""], &[]);
     check(["", ""], ["", ""], &[]);
 }
 
+fn check(ranks: [&str; 2], cppc: [&str; 2], expected: &[(u32, u32)]) {
+    let mut files = vec![(format!("{CPU}/online"), "0-1\n")];
+    for pu in 0..2 {
+        let policy = format!("{CPU}/cpufreq/policy{pu}");
+        files.push((format!("{policy}/related_cpus"), ["0\n", "1\n"][pu]));
+        files.push((format!("{policy}/amd_pstate_prefcore_ranking"), ranks[pu]));
+        files.push((format!("{CPU}/cpu{pu}/acpi_cppc/highest_perf"), cppc[pu]));
+    }
+    files.retain(|(_, text)| !text.is_empty());
+    let facts = facts(&files);
+    let ranking: Vec<_> = facts.core_ranking.iter().map(|(pu, rank)| (pu.0, *rank)).collect();
+    assert_eq!(ranking, expected);
+    assert!(facts.findings.is_empty(), "{:?}", facts.findings);
+}
+
 #[test]
 fn whose_guest_this_is() {
-    let check = |cpuinfo: &str, vendor: &str, kind: &str, clocks: &str, expected: Option<&str>| {
+    fn check(cpuinfo: &str, vendor: &str, kind: &str, clocks: &str, expected: Option<&str>) {
         let all = [
             ("/proc/cpuinfo", cpuinfo),
             ("/sys/devices/virtual/dmi/id/sys_vendor", vendor),
@@ -106,7 +107,8 @@ fn whose_guest_this_is() {
         let given = all.iter().filter(|(_, text)| !text.is_empty()).copied();
         let facts = Facts::read(&SnapshotHost::from_files(given));
         assert_eq!(facts.hypervisor.as_deref(), expected, "{cpuinfo:?} {vendor:?} {kind:?}");
-    };
+    }
+
     let (guest, bare) = ("flags\t: fpu hypervisor sse\n", "flags\t: fpu sse\n");
     check(guest, "QEMU\n", "", "tsc", Some("QEMU/KVM"));
     check(guest, "", "", "tsc kvm-clock", Some("KVM"));
@@ -121,9 +123,10 @@ fn whose_guest_this_is() {
 
 #[test]
 fn models_of_several_architectures() {
-    let check = |cpuinfo: &str, expected: Option<&str>| {
+    fn check(cpuinfo: &str, expected: Option<&str>) {
         assert_eq!(model_name(cpuinfo).as_deref(), expected, "{cpuinfo:?}");
-    };
+    }
+
     check("cpu family\t: 6\nmodel\t\t: 60\nmodel name\t: Intel(R)  i7 \n", Some("Intel(R) i7"));
     check("processor\t: 0\ncpu\t\t: POWER9\n", Some("POWER9"));
     check("CPU part\t: 0xd05\n", None);

@@ -118,19 +118,20 @@ fn a_group_around_memory_alone() {
 
 #[test]
 fn a_blank_list_of_nodes_says_nothing() {
-    let nodes = |has_cpu: &str| {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/memory-in-group.xml");
-        let xml = pinfold_host::files::read_text(path).unwrap();
-        let host = SnapshotHost::from_files([
-            ("/pinfold/hwloc.xml", xml.as_str()),
-            ("/sys/devices/system/node/has_cpu", has_cpu),
-        ]);
-        let topology = discover(&host).unwrap();
-        let pus = topology.nodes.iter().map(|node| node.pus.to_string());
-        pus.collect::<Vec<_>>()
-    };
     assert_eq!(nodes("\n"), ["0-3", "16-19", ""]);
     assert_eq!(nodes("0\n"), ["0-3", "", ""]);
+}
+
+fn nodes(has_cpu: &str) -> Vec<String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/memory-in-group.xml");
+    let xml = pinfold_host::files::read_text(path).unwrap();
+    let host = SnapshotHost::from_files([
+        ("/pinfold/hwloc.xml", xml.as_str()),
+        ("/sys/devices/system/node/has_cpu", has_cpu),
+    ]);
+    let topology = discover(&host).unwrap();
+    let pus = topology.nodes.iter().map(|node| node.pus.to_string());
+    pus.collect::<Vec<_>>()
 }
 
 #[test]

@@ -4,10 +4,6 @@ use super::{bounded, fault, words};
 
 #[test]
 fn faults_are_named() {
-    let check = |text: &str, part: &str| {
-        let why = fault(text);
-        assert!(why.contains(part), "{text:?}: {why}");
-    };
     check("", "empty");
     check("core:2 foo:1 pu:2", "\"foo\" is not a level");
     check("core:x pu:2", "\"x\" in \"core:x\" is not a number");
@@ -19,9 +15,17 @@ fn faults_are_named() {
     check("core:2 pu:2(indexes=0,0,0,0)", "indexes");
 }
 
+fn check(text: &str, part: &str) {
+    let why = fault(text);
+    assert!(why.contains(part), "{text:?}: {why}");
+}
+
 #[test]
 fn size_is_bounded_before_hwloc_builds_it() {
-    let check = |text: &str, fits: bool| assert_eq!(bounded(text).is_ok(), fits, "{text}");
+    fn check(text: &str, fits: bool) {
+        assert_eq!(bounded(text).is_ok(), fits, "{text}")
+    }
+
     check("package:2 core:4 pu:2", true);
     check("package:64 core:128 pu:1", true);
     check("package:8193 pu:1", false);
@@ -46,8 +50,10 @@ fn size_is_bounded_before_hwloc_builds_it() {
 
 #[test]
 fn levels_of_a_text() {
-    let check =
-        |text: &str, expected: &[&str]| assert_eq!(words(text).unwrap(), expected, "{text}");
+    fn check(text: &str, expected: &[&str]) {
+        assert_eq!(words(text).unwrap(), expected, "{text}")
+    }
+
     check("package:2 pu:2", &["package:2", "pu:2"]);
     check("package:2 [numa(memory=4 GB)] pu:2", &["package:2", "pu:2"]);
     check("(memory=4GB) core:2[numa] pu:2(indexes=0, 1)", &["core:2", "pu:2(indexes=0, 1)"]);

@@ -31,10 +31,11 @@ fn pu(os: u32) -> String {
 
 #[test]
 fn what_hwloc_writes_is_accepted() {
-    let check = |inner: &str, kept: bool| {
+    fn check(inner: &str, kept: bool) {
         let checked = checked(&machine(&format!("{}{inner}", pu(0)))).unwrap();
         assert_eq!(checked.contains(inner.trim()), kept, "{inner}");
-    };
+    }
+
     check(&pu(1), true);
     check("<info name=\"CPUModel\" value=\"x\"/>", true);
     check("<!-- by hand -->", false);
@@ -47,15 +48,6 @@ fn what_hwloc_writes_is_accepted() {
 /// Found by fuzzing: hwloc also orders siblings by their offline CPUs, and asserts that it can.
 #[test]
 fn offline_pus_are_of_one_part_alone() {
-    let core = |os: u32, complete: &str| {
-        let text = object("Core", os, 1 << os, "", false);
-        let own = format!("complete_cpuset=\"{:#x}\"", 1 << os);
-        format!(
-            "{}{}</object>\n",
-            text.replace(&own, &format!("complete_cpuset=\"{complete}\"")),
-            pu(os)
-        )
-    };
     let two =
         |complete: &str| checked(&machine(&format!("{}{}", core(0, "0x1"), core(1, complete))));
     assert!(two("0x2").is_ok());
@@ -65,12 +57,18 @@ fn offline_pus_are_of_one_part_alone() {
     }
 }
 
+fn core(os: u32, complete: &str) -> String {
+    let text = object("Core", os, 1 << os, "", false);
+    let own = format!("complete_cpuset=\"{:#x}\"", 1 << os);
+    format!(
+        "{}{}</object>\n",
+        text.replace(&own, &format!("complete_cpuset=\"{complete}\"")),
+        pu(os)
+    )
+}
+
 #[test]
 fn what_hwloc_must_not_be_given() {
-    let refuse = |text: &str, part: &str| {
-        let why = checked(text).unwrap_err();
-        assert!(why.contains(part), "{part}: {why}\n{text}");
-    };
     let inside = |inner: &str, part: &str| refuse(&machine(&format!("{}{inner}", pu(0))), part);
     refuse("<topology>", "");
     refuse("<html/>", "<html>");
@@ -97,9 +95,15 @@ fn what_hwloc_must_not_be_given() {
         inside(&pu(1).replace(&format!(" {set}=\"0x"), " x=\"0x"), &format!("no {set}"));
     }
     inside(&pu(1).replace(" cpuset=\"0x2\"", " cpuset=\"0xf...f\""), "not a set");
-    let level = |at: u32| object("Group", 0, 1, &format!("gp_index=\"{}\"", 1000 + at), false);
-    let deep: String = (0..100).map(level).collect();
+    let deep: String = (0..100)
+        .map(|at: u32| object("Group", 0, 1, &format!("gp_index=\"{}\"", 1000 + at), false))
+        .collect();
     inside(&(deep + &"</object>".repeat(100)), "nested");
+}
+
+fn refuse(text: &str, part: &str) {
+    let why = checked(text).unwrap_err();
+    assert!(why.contains(part), "{part}: {why}\n{text}");
 }
 
 /// Version 3 only differs in data that is not read, and in data about the whole machine.
@@ -123,9 +127,10 @@ fn versions_of_the_format() {
 
 #[test]
 fn sets_as_hwloc_writes_them() {
-    let check = |text: &str, list: &str| {
+    fn check(text: &str, list: &str) {
         assert_eq!(parse_set(text).map(|set| set.to_string()), Ok(list.to_owned()), "{text}");
-    };
+    }
+
     check("0x0", "");
     check("0x000000ff", "0-7");
     check("0x00000001,0x80000000", "31-32");
@@ -150,13 +155,10 @@ fn a_scrubbed_xml_reports_no_names() {
 /// hwloc 3 may leave identities out; of hwloc 2 each object has one.
 #[test]
 fn objects_of_hwloc_3_need_no_identity() {
-    let bare = |text: &str| {
-        let mut parts = text.split(" gp_index=\"");
-        let first = parts.next().unwrap().to_owned();
-        let rest = parts.map(|part| part.split_once('"').unwrap().1);
-        first + &rest.collect::<String>()
-    };
-    let core = |os: u32| format!("{}{}</object>\n", object("Core", os, 1 << os, "", false), pu(os));
+    fn core(os: u32) -> String {
+        format!("{}{}</object>\n", object("Core", os, 1 << os, "", false), pu(os))
+    }
+
     let whole = machine(&format!("{}{}", core(0), core(1)));
     let three = whole.replace("version=\"2.0\"", "version=\"3.0\"");
     let text = checked(&bare(&three)).unwrap();
@@ -166,4 +168,11 @@ fn objects_of_hwloc_3_need_no_identity() {
     assert!(checked(&bare(&whole)).unwrap_err().contains("an object has no gp_index"));
     let tree = crate::hwloc::from_xml(&text).unwrap();
     assert_eq!((tree.pus.len(), tree.nodes.len()), (2, 1));
+}
+
+fn bare(text: &str) -> String {
+    let mut parts = text.split(" gp_index=\"");
+    let first = parts.next().unwrap().to_owned();
+    let rest = parts.map(|part| part.split_once('"').unwrap().1);
+    first + &rest.collect::<String>()
 }

@@ -93,8 +93,6 @@ impl DemoGuest {
         let words = "quiet panic=-1 mitigations=off audit=0 nowatchdog";
         add(&["-append", &format!("console={console} {words}{first} rdinit=/init -- agent")]);
         add(&["-serial", &format!("file:{}", option_path(&self.console))]);
-        let drive =
-            |id: &str, path: &str| format!("if=none,id={id},format=raw,file={}", option_path(path));
         if self.isa == Isa::X86 {
             add(&["-drive", &drive("ahci0", &self.disks.ahci)]);
             add(&["-device", "ide-hd,drive=ahci0,bus=ide.0"]); // q35's own AHCI controller
@@ -104,6 +102,10 @@ impl DemoGuest {
         argv.extend(agent_port(&self.agent_socket));
         argv
     }
+}
+
+fn drive(id: &str, path: &str) -> String {
+    format!("if=none,id={id},format=raw,file={}", option_path(path))
 }
 
 /// The options that add the agent's port to a guest, the demo guest or a user's own.

@@ -69,11 +69,12 @@ impl KernelLimits {
 
     /// The extract with only these limits.
     fn to_text(self) -> String {
-        let line = |key: &str, value: Option<u32>| {
-            value.map_or_else(String::new, |value| format!("{key}={value}\n"))
-        };
         line("CONFIG_HZ", self.hz) + &line("CONFIG_NR_CPUS", self.cpus)
     }
+}
+
+fn line(key: &str, value: Option<u32>) -> String {
+    value.map_or_else(String::new, |value| format!("{key}={value}\n"))
 }
 
 impl GuestKernel {
@@ -209,9 +210,9 @@ fn image_in(root: &str) -> Result<Option<String>, GuestError> {
     let boot = format!("{root}/boot");
     if files::is_dir(&boot) {
         let names = files::list(&boot)?;
-        let is_image =
-            |entry: &String| entry.starts_with("vmlinuz-") || entry.starts_with("vmlinux-");
-        let file = names.into_iter().find(is_image);
+        let file = names
+            .into_iter()
+            .find(|entry: &String| entry.starts_with("vmlinuz-") || entry.starts_with("vmlinux-"));
         return Ok(file.map(|file| format!("{boot}/{file}")));
     }
     let modules = format!("{root}/usr/lib/modules");

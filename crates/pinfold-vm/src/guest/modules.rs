@@ -73,13 +73,14 @@ mod tests {
 
     #[test]
     fn modinfo_is_read() {
-        let check = |bytes: &[u8], expected: Result<Vec<String>, &'static str>| {
-            assert_eq!(depends(bytes), expected);
-        };
         let names = |list: &[&str]| Ok(list.iter().map(|name| (*name).to_owned()).collect());
         check(b"\x7fELF...\0depends=crc-t10dif,crc64\0x=1", names(&["crc_t10dif", "crc64"]));
         check(b"\x7fELF...\0depends=\0", names(&[]));
         check(b"\x7fELF...", Err("has no depends= entry"));
         check(b"#!/bin/sh", Err("is not an ELF file"));
+    }
+
+    fn check(bytes: &[u8], expected: Result<Vec<String>, &'static str>) {
+        assert_eq!(depends(bytes), expected);
     }
 }

@@ -117,8 +117,9 @@ impl Apt {
         let words = ["--chdir", folder, &apt, "--quiet", "download", &wanted];
         let output = self.capture("env", &words, 10 * MINUTE_NS)?;
         let prefix = format!("{}_", name.package);
-        let is_it = |entry: &String| entry.starts_with(&prefix) && entry.ends_with(".deb");
-        let file = files::list(folder)?.into_iter().find(is_it);
+        let file = files::list(folder)?
+            .into_iter()
+            .find(|entry: &String| entry.starts_with(&prefix) && entry.ends_with(".deb"));
         match file {
             Some(file) if output.status.success() => Ok(format!("{folder}/{file}")),
             Some(_) | None => Err(GuestError::Tool {
@@ -230,8 +231,10 @@ fn files(text: &str) -> Result<Vec<File>, String> {
 /// The names in the `Depends:` field.
 fn depends(entry: &str) -> impl Iterator<Item = String> {
     let list = field(entry, "Depends").unwrap_or_default();
-    let name = |part: &str| part.trim().split([' ', '(']).next().unwrap_or("").to_owned();
-    list.split([',', '|']).map(name).collect::<Vec<_>>().into_iter()
+    list.split([',', '|'])
+        .map(|part: &str| part.trim().split([' ', '(']).next().unwrap_or("").to_owned())
+        .collect::<Vec<_>>()
+        .into_iter()
 }
 
 fn field(entry: &str, key: &str) -> Option<String> {
@@ -256,9 +259,6 @@ mod tests {
 
     #[test]
     fn the_metapackage_names_the_kernel() {
-        let check = |entry: &str, expected: &[&str]| {
-            assert_eq!(depends(entry).collect::<Vec<_>>(), expected);
-        };
         check(
             "Package: x\nDepends: linux-image-6.1.0-56-amd64 (= 6.1.192-2)\n",
             &["linux-image-6.1.0-56-amd64"],
@@ -269,5 +269,9 @@ mod tests {
         );
         check("Depends: kmod\n", &["kmod"]);
         check("Package: x\n", &[""]);
+    }
+
+    fn check(entry: &str, expected: &[&str]) {
+        assert_eq!(depends(entry).collect::<Vec<_>>(), expected);
     }
 }

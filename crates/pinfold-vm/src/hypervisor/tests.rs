@@ -229,12 +229,13 @@ fn messages_name_the_hypervisor() {
 
 #[test]
 fn a_command_line_that_names_no_hypervisor_is_for_the_first_one() {
-    let check = |line: &str| {
+    fn check(line: &str) {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let command = hypervisors::parse(&words);
         assert_eq!(command.hypervisor().texts().name, "QEMU", "{line}");
         assert_eq!(command.given(), words);
-    };
+    }
+
     check("sudo qemu-system-x86_64 -m 64");
     check("./start-vm --smp 2");
     check("");

@@ -46,8 +46,9 @@ fn is_local(uri: &str) -> bool {
     let (path, query) = rest.map_or(("", None), |rest| {
         rest.split_once('?').map_or((rest, None), |(path, query)| (path, Some(query)))
     });
-    let is_socket = |query: &str| query.starts_with("socket=/") && !query.contains(['&', ';']);
-    ["system", "session", "embed"].contains(&path) && query.is_none_or(is_socket)
+    ["system", "session", "embed"].contains(&path)
+        && query
+            .is_none_or(|query: &str| query.starts_with("socket=/") && !query.contains(['&', ';']))
 }
 
 impl SettingBackend for LibvirtBackend {

@@ -148,7 +148,6 @@ impl Libvirt {
         // virsh must not make its change after Pinfold was killed and its changes were undone.
         let call = process::Spawn::new(&self.virsh).args(&words).die_with_parent(true);
         let output = call.capture(self.timeout_ns)?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() {
             return Ok(text(&output.stdout));
         }
@@ -157,6 +156,10 @@ impl Libvirt {
         let message = message.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
         Err(LibvirtError::Virsh { command: command.to_owned(), message }.into())
     }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The monitor of a domain's QEMU, through libvirt.

@@ -37,10 +37,6 @@ fn reads_pins() {
 
 #[test]
 fn refuses_odd_xml() {
-    let check = |xml: &str, expected: &str| {
-        let error = Pins::from_xml(xml).unwrap_err().to_string();
-        assert!(error.contains(expected), "{xml}: {error}");
-    };
     check("", "cannot parse the output of virsh dumpxml");
     check("<!DOCTYPE d [<!ENTITY a 'b'>]><domain>&a;</domain>", "DTD");
     check("<domain><cputune><vcpupin cpuset='1'/></cputune></domain>", "<vcpupin> has no vcpu");
@@ -49,25 +45,37 @@ fn refuses_odd_xml() {
     check("<domain><vcpu cpuset='3-1'/></domain>", "runs backwards");
 }
 
+fn check(xml: &str, expected: &str) {
+    let error = Pins::from_xml(xml).unwrap_err().to_string();
+    assert!(error.contains(expected), "{xml}: {error}");
+}
+
 #[test]
 fn reads_what_else_has_to_do_with_the_place() {
     assert!(Pins::from_xml(XML).unwrap().running);
     assert!(!Pins::from_xml("<domain/>").unwrap().running);
-    let memory = |tune: &str| Pins::from_xml(&format!("<domain>{tune}</domain>")).unwrap().memory;
-    let mode = |mode: &str, nodes: &str| Some((mode.to_owned(), set(nodes)));
     assert_eq!(memory("<numatune><memory nodeset='0-1'/></numatune>"), mode("strict", "0-1"));
     let restrictive = "<numatune><memory mode='restrictive' nodeset='1'/></numatune>";
     assert_eq!(memory(restrictive), mode("restrictive", "1"));
     assert_eq!(memory("<numatune><memory placement='auto'/></numatune>"), None);
 }
 
+fn memory(tune: &str) -> Option<(String, CpuSet)> {
+    Pins::from_xml(&format!("<domain>{tune}</domain>")).unwrap().memory
+}
+
+fn mode(mode: &str, nodes: &str) -> Option<(String, CpuSet)> {
+    Some((mode.to_owned(), set(nodes)))
+}
+
 #[test]
 fn takes_one_element_out() {
-    let check = |tune: &str, key: &str, expected: Option<&str>| {
+    fn check(tune: &str, key: &str, expected: Option<&str>) {
         let domain = |tune: &str| format!("<domain><!-- a --><name>x</name>{tune}<b/></domain>");
         let found = pins::without(&domain(tune), key).unwrap();
         assert_eq!(found, expected.map(domain), "{tune} {key}");
-    };
+    }
+
     let one = "<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>";
     let two = "<cputune><shares>9</shares><vcpupin vcpu='0' cpuset='1'/><!-- c --></cputune>";
     check(one, "vcpupin 0", Some(""));
@@ -93,9 +101,6 @@ fn keys_name_pins() {
 #[test]
 fn a_hook_gets_the_domain() {
     let uuid = "31a8baa6-60f9-41a2-b3e7-38b09e2b2539";
-    let xml = |name: &str, uuid: &str| {
-        format!("<domain><name>{name}</name><uuid>{uuid}</uuid><vcpu cpuset='1'>1</vcpu></domain>")
-    };
     let reported = Described::from_xml(&xml("-a; b", uuid)).unwrap();
     assert_eq!((reported.name.as_str(), reported.uuid.as_str()), ("-a; b", uuid));
     assert_eq!(reported.pins.default, Some(set("1")));
@@ -105,11 +110,16 @@ fn a_hook_gets_the_domain() {
     Described::from_xml("").unwrap_err();
 }
 
+fn xml(name: &str, uuid: &str) -> String {
+    format!("<domain><name>{name}</name><uuid>{uuid}</uuid><vcpu cpuset='1'>1</vcpu></domain>")
+}
+
 #[test]
 fn names_roles_as_libvirt_does() {
-    let check = |role: Role, expected: Option<PinTarget>| {
+    fn check(role: Role, expected: Option<PinTarget>) {
         assert_eq!(PinTarget::from_role(&role).ok(), expected, "{role}");
-    };
+    }
+
     check(Role::Vcpu(3), Some(PinTarget::Vcpu(3)));
     check(Role::Emulator, Some(PinTarget::Emulator));
     check(Role::Iothread("iothread2".to_owned()), Some(PinTarget::Iothread(2)));
@@ -120,12 +130,13 @@ fn names_roles_as_libvirt_does() {
 
 #[test]
 fn reads_replies() {
-    let good = r#"{"return":[{"thread-id":13000}],"id":"libvirt-412"}"#;
-    assert_eq!(reply_of("q", good).unwrap(), json!([{"thread-id": 13000}]));
-    let check = |reply: &str, expected: &str| {
+    fn check(reply: &str, expected: &str) {
         let error = reply_of("nix", reply).unwrap_err().to_string();
         assert!(error.contains(expected), "{reply}: {error}");
-    };
+    }
+
+    let good = r#"{"return":[{"thread-id":13000}],"id":"libvirt-412"}"#;
+    assert_eq!(reply_of("q", good).unwrap(), json!([{"thread-id": 13000}]));
     let refused = r#"{"id":"libvirt-415","error":{"class":"CommandNotFound","desc":"The command nix has not been found"}}"#;
     check(refused, "QEMU refused nix: The command nix has not been found");
     check("{}", "neither return nor error");

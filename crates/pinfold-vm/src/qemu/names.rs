@@ -43,7 +43,6 @@ mod tests {
 
     #[test]
     fn finds_roles_by_name() {
-        let check = |name: &str, role: Role| assert_eq!(role_of(name), role, "{name}");
         check("CPU 0/KVM", Role::Vcpu(0));
         check("CPU 31/TCG", Role::Vcpu(31));
         check("CPU x/TCG", Role::Emulator);
@@ -57,11 +56,16 @@ mod tests {
         }
     }
 
+    fn check(name: &str, role: Role) {
+        assert_eq!(role_of(name), role, "{name}")
+    }
+
     #[test]
     fn finds_accelerators_by_name() {
-        let check = |name: &str, expected: Option<Accelerator>| {
+        fn check(name: &str, expected: Option<Accelerator>) {
             assert_eq!(accelerator_of(name), expected, "{name}");
-        };
+        }
+
         check("qemu-system-x86", None);
         check("CPU 0/KVM", Some(Accelerator::Kvm));
         check("CPU 1/TCG", Some(Accelerator::TcgMulti));

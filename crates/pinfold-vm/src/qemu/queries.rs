@@ -268,10 +268,6 @@ mod tests {
 
     #[test]
     fn refuses_odd_replies() {
-        let check = |reply: Value, expected: &str| {
-            let error = cpus_from(&reply).unwrap_err().to_string();
-            assert!(error.contains(expected), "{reply}: {error}");
-        };
         let cpu = json!({"cpu-index": 0, "thread-id": 7, "qom-path": "/x"});
         check(json!({}), "it is not a list");
         check(json!([1]), "it has no key cpu-index");
@@ -280,6 +276,11 @@ mod tests {
         check(json!([{"cpu-index": 0, "thread-id": 0}]), "a thread-id is 0");
         check(json!([{"cpu-index": 0, "thread-id": 5_000_000_000_u64}]), "not a small number");
         check(json!([cpu, cpu]), "two vCPUs have the index 0");
+    }
+
+    fn check(reply: Value, expected: &str) {
+        let error = cpus_from(&reply).unwrap_err().to_string();
+        assert!(error.contains(expected), "{reply}: {error}");
     }
 
     #[test]

@@ -65,7 +65,6 @@ fn status_of(host: &dyn Host, tid: Tid) -> Result<ProcStatus, VmError> {
 /// upgraded meanwhile is shown as ` (deleted)`), else the first word of its command line, else its
 /// name.
 pub(super) fn program_of(host: &dyn Host, pid: Tid) -> Result<String, VmError> {
-    let file_name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     if let Ok(target) = host.link(&paths::process_file(pid, "exe")) {
         return Ok(file_name(target.strip_suffix(" (deleted)").unwrap_or(&target)));
     }
@@ -77,6 +76,10 @@ pub(super) fn program_of(host: &dyn Host, pid: Tid) -> Result<String, VmError> {
             Ok(name.trim_end().to_owned())
         }
     }
+}
+
+fn file_name(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).to_owned()
 }
 
 /// Words of a process's command line; empty for a kernel thread.

@@ -18,10 +18,9 @@ struct Recorded {
 
 impl QmpTransport for Recorded {
     fn execute(&mut self, command: &str, _: Option<Value>) -> Result<Value, VmError> {
-        let cpu = |(index, tid): &(u32, u32)| json!({"cpu-index": index, "thread-id": tid, "qom-path": "/x"});
         Ok(match command {
             "query-kvm" => json!({"enabled": self.kvm, "present": true}),
-            "query-cpus-fast" => self.cpus.iter().map(cpu).collect(),
+            "query-cpus-fast" => self.cpus.iter().map(|(index, tid): &(u32, u32)| json!({"cpu-index": index, "thread-id": tid, "qom-path": "/x"})).collect(),
             _ => {
                 self.iothreads.iter().map(|(id, tid)| json!({"id": id, "thread-id": tid})).collect()
             }
@@ -41,13 +40,6 @@ const QEMU: Tid = Tid(100);
 
 /// A host with a QEMU process 100 with these additional threads, and with these kernel threads.
 fn host(threads: &[(u32, &str)], kernel: &[(u32, &str)]) -> SnapshotHost {
-    let stat = |tid: u32, name: &str, flags: u32| {
-        format!(
-            "{tid} ({name}) S 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 {} {} 0\n",
-            tid + 1000,
-            "0 ".repeat(16)
-        )
-    };
     let mut tree = SnapshotHost::new();
     let main = [(QEMU.0, "qemu-system-x86")];
     for (tid, name) in main.iter().chain(threads) {
@@ -65,6 +57,14 @@ fn host(threads: &[(u32, &str)], kernel: &[(u32, &str)]) -> SnapshotHost {
         tree.insert_file(&format!("/proc/{tid}/stat"), stat(*tid, name, kernel_flag));
     }
     tree
+}
+
+fn stat(tid: u32, name: &str, flags: u32) -> String {
+    format!(
+        "{tid} ({name}) S 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 {} {} 0\n",
+        tid + 1000,
+        "0 ".repeat(16)
+    )
 }
 
 /// `tid role` of each thread, in the given order.
@@ -112,10 +112,12 @@ fn believes_the_monitor_before_names() {
 
 #[test]
 fn finds_kernel_threads_outside_the_process() {
+    fn monitor() -> Recorded {
+        Recorded { kvm: true, cpus: vec![(0, 101)], iothreads: vec![], ..Recorded::default() }
+    }
+
     let kernel =
         [(53, "rcu_preempt"), (150, "vhost-100"), (151, "vhost-999"), (152, "kvm-pit/100")];
-    let monitor =
-        || Recorded { kvm: true, cpus: vec![(0, 101)], iothreads: vec![], ..Recorded::default() };
     let mut host = host(&[(101, "CPU 0/KVM"), (102, "vhost-100")], &kernel);
     let inside = ["101 vcpu(0)", "100 emulator", "102 vhost(0)"];
     let found = discover(&host, QEMU, Some(&mut monitor())).unwrap();
@@ -151,15 +153,16 @@ fn recognises_vcpus_in_one_thread() {
         assert!(found.findings.iter().any(|finding| finding.subject == "vCPUs"));
     }
 
-    let check = |name: &str, expected: Accelerator| {
-        let mut monitor =
-            Recorded { kvm: false, cpus: vec![(0, 101)], iothreads: vec![], ..Recorded::default() };
-        let found = discover(&host(&[(101, name)], &[]), QEMU, Some(&mut monitor)).unwrap();
-        assert_eq!(found.accelerator, Some(expected), "{name}");
-        found.require_own_threads().unwrap();
-    };
     check("ALL CPUs/TCG", Accelerator::TcgSingle);
     check("CPU 0/TCG", Accelerator::TcgMulti);
+}
+
+fn check(name: &str, expected: Accelerator) {
+    let mut monitor =
+        Recorded { kvm: false, cpus: vec![(0, 101)], iothreads: vec![], ..Recorded::default() };
+    let found = discover(&host(&[(101, name)], &[]), QEMU, Some(&mut monitor)).unwrap();
+    assert_eq!(found.accelerator, Some(expected), "{name}");
+    found.require_own_threads().unwrap();
 }
 
 #[test]
@@ -187,7 +190,10 @@ fn finds_what_executes_a_guest_whose_threads_have_no_names() {
 
 #[test]
 fn refuses_what_is_no_virtual_machine() {
-    let check = |error: VmError, expected: &str| assert_eq!(error.to_string(), expected);
+    fn check(error: VmError, expected: &str) {
+        assert_eq!(error.to_string(), expected)
+    }
+
     let mut tree = host(&[(101, "qemu-system-x86")], &[]);
     let gone = discover(&tree, Tid(7), None).unwrap_err();
     assert!(gone.is_gone());
@@ -268,10 +274,11 @@ fn a_socket_that_another_process_made_leads_to_its_qemu() {
 
 #[test]
 fn finds_roles_by_name() {
-    let check = |name: &str, alone: Role, rest: Role| {
+    fn check(name: &str, alone: Role, rest: Role) {
         assert_eq!(role_by_name(&Qemu, name), alone, "{name}");
         assert_eq!(role_of_rest(&Qemu, name), rest, "{name} beside a monitor");
-    };
+    }
+
     check("CPU 0/KVM", Role::Vcpu(0), Role::Emulator);
     check("IO io0", Role::Iothread("io0".to_owned()), Role::Emulator);
     check("worker", Role::Worker, Role::Worker);

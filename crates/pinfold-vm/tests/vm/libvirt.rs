@@ -123,9 +123,12 @@ fn an_ended_domain_is_gone(daemon: &Daemon, libvirt: &Libvirt, domain: &Domain) 
     daemon.virsh(&["undefine", &domain.uuid]).unwrap();
     assert!(keeper.get(&lasting).unwrap_err().is_gone());
     // A daemon that does not answer says nothing about its domains.
-    let keeper_of =
-        |uri: &str| Setting { keeper: Keeper::Libvirt { uri: uri.to_owned() }, ..running.clone() };
-    let error = keeper.get(&keeper_of("qemu:///session?socket=/absent")).unwrap_err();
+    let error = keeper
+        .get(&Setting {
+            keeper: Keeper::Libvirt { uri: "qemu:///session?socket=/absent".to_owned() },
+            ..running.clone()
+        })
+        .unwrap_err();
     assert!(!error.is_gone(), "{error}");
     assert!(error.hint().unwrap().contains("start libvirtd"), "{error}");
 }

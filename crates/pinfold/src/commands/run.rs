@@ -23,11 +23,16 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let starting = StartLock::wait(&folder)?;
     let claims = common::claims(&arguments.placement, &host, state)?;
     let asked = Asked { arguments, claims, topology: &topology };
-    let plan = |spec: &MachineSpec, vcpus: &Vcpus| asked.plan(spec, vcpus);
     let program = HelperProgram::own()?;
     let session = Session { state: &folder, program: &program };
     let start = (&topology, arguments.start_timeout.as_str());
-    machine_run::run(session, &arguments.command, start, &plan, starting)
+    machine_run::run(
+        session,
+        &arguments.command,
+        start,
+        &|spec: &MachineSpec, vcpus: &Vcpus| asked.plan(spec, vcpus),
+        starting,
+    )
 }
 
 /// What a plan for a machine follows, apart from the machine itself.

@@ -257,18 +257,6 @@ fn list(title: &str, tasks: &[pinfold_apply::Intruder]) -> String {
 }
 
 fn tables_json(tables: &MachineTables) -> serde_json::Value {
-    let by_node = |tables: &[NodeTables]| -> Vec<serde_json::Value> {
-        tables
-            .iter()
-            .map(|one| {
-                json!({
-                    "node": one.node.0,
-                    "page_tables_kib": one.first_kib,
-                    "sec_page_tables_kib": one.second_kib,
-                })
-            })
-            .collect()
-    };
     json!({
         "vm_pte_kib": tables.process_kib,
         "of_its_group": tables.own.as_deref().map(by_node),
@@ -276,21 +264,20 @@ fn tables_json(tables: &MachineTables) -> serde_json::Value {
     })
 }
 
+fn by_node(tables: &[NodeTables]) -> Vec<serde_json::Value> {
+    tables
+        .iter()
+        .map(|one| {
+            json!({
+                "node": one.node.0,
+                "page_tables_kib": one.first_kib,
+                "sec_page_tables_kib": one.second_kib,
+            })
+        })
+        .collect()
+}
+
 fn placement_json(one: &ActivePlacement) -> serde_json::Value {
-    let intruders = |tasks: &[pinfold_apply::Intruder]| -> Vec<serde_json::Value> {
-        tasks
-            .iter()
-            .map(
-                |task| json!({ "tid": task.tid.0, "name": task.name, "pus": task.pus.to_string() }),
-            )
-            .collect()
-    };
-    let findings = |findings: &[Finding]| -> Vec<serde_json::Value> {
-        let reported = findings.iter();
-        reported
-            .map(|one| json!({ "subject": one.subject, "text": one.text, "hint": one.hint }))
-            .collect()
-    };
     let status = one.status.as_ref();
     json!({
         "id": one.id,
@@ -325,6 +312,20 @@ fn placement_json(one: &ActivePlacement) -> serde_json::Value {
         "dangers": findings(status.map_or(&[], |status| &status.dangers)),
         "immovable": status.map(|status| intruders(&status.immovable)),
     })
+}
+
+fn intruders(tasks: &[pinfold_apply::Intruder]) -> Vec<serde_json::Value> {
+    tasks
+        .iter()
+        .map(|task| json!({ "tid": task.tid.0, "name": task.name, "pus": task.pus.to_string() }))
+        .collect()
+}
+
+fn findings(findings: &[Finding]) -> Vec<serde_json::Value> {
+    let reported = findings.iter();
+    reported
+        .map(|one| json!({ "subject": one.subject, "text": one.text, "hint": one.hint }))
+        .collect()
 }
 
 fn to_json(found: &Found, left: &[String]) -> String {

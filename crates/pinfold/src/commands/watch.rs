@@ -13,13 +13,17 @@ use crate::output::{self, data, show};
 pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> {
     let metrics =
         MetricsAddress { socket: arguments.metrics.as_deref(), port: arguments.metrics_port };
-    let print = |counts: &Counts, right_unix_s: u64, event: &WatchEvent| {
-        report(counts, right_unix_s, event, arguments.json);
-    };
     ended::clear_up(&host::live()?, state)?;
     let (state, program) = (host::state(state)?, HelperProgram::own()?);
     let session = Session { state: &state, program: &program };
-    watch::watch(session, &arguments.sockets.0, metrics, &print)
+    watch::watch(
+        session,
+        &arguments.sockets.0,
+        metrics,
+        &|counts: &Counts, right_unix_s: u64, event: &WatchEvent| {
+            report(counts, right_unix_s, event, arguments.json);
+        },
+    )
 }
 
 /// Reports an event, as text or as a line of JSON. Drift happened between the last time without

@@ -536,9 +536,13 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
             format::duration(waited as f64 * 1e3)
         ));
     }
-    let figures = || measurement.blocks.iter().flat_map(|block| &block.figures);
-    let flagged =
-        |word: &str| figures().any(|figure| figure.flags.iter().any(|flag| flag.contains(word)));
+    let flagged = |word: &str| {
+        measurement
+            .blocks
+            .iter()
+            .flat_map(|block| &block.figures)
+            .any(|figure| figure.flags.iter().any(|flag| flag.contains(word)))
+    };
     if flagged("fifo-refused") {
         warnings.push(
             "warning: fifo refused: the kernel did not permit a real-time policy, so the probe ran \

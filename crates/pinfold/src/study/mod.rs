@@ -46,8 +46,8 @@ pub fn gate(arguments: &GateArgs) -> Result<(), Failure> {
     if let Some(socket) = &arguments.socket {
         return pinfold_run::gate::wait_at(socket, &arguments.command);
     }
-    let failed = |error: std::io::Error| Failure::new(Exit::Host, format!("gate: {error}"));
-    std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink()).map_err(failed)?;
+    std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink())
+        .map_err(|error: std::io::Error| Failure::new(Exit::Host, format!("gate: {error}")))?;
     let Some((program, words)) = arguments.command.split_first() else {
         return Err(Failure::new(Exit::Input, "no command was given"));
     };
@@ -227,19 +227,20 @@ fn export(arguments: &ExportArgs) -> Result<(), Failure> {
 }
 
 fn diff(arguments: &DiffArgs) -> Result<(), Failure> {
-    let one = |text: &str| {
-        let (path, run) = match text.rsplit_once(':') {
-            Some((path, run)) if run.parse::<i64>().is_ok() => (path, run.parse().ok()),
-            Some(_) | None => (text, None),
-        };
-        analysed(path, run).map(|(_, analysis)| analysis)
-    };
     let (first, second) = (one(&arguments.first)?, one(&arguments.second)?);
     for line in page::differences(&first, &second) {
         say(&format!("note: {line}"));
     }
     data(&print::diff(&first, &second, arguments.json));
     Ok(())
+}
+
+fn one(text: &str) -> Result<Analysis, Failure> {
+    let (path, run) = match text.rsplit_once(':') {
+        Some((path, run)) if run.parse::<i64>().is_ok() => (path, run.parse().ok()),
+        Some(_) | None => (text, None),
+    };
+    analysed(path, run).map(|(_, analysis)| analysis)
 }
 
 fn report(arguments: &ReportArgs) -> Result<(), Failure> {

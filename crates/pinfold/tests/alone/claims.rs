@@ -58,10 +58,6 @@ fn plans_avoid_what_others_own_unless_told_otherwise() {
     let plan = ["plan", "-s", "low-latency", "--vm", "name=new,vcpus=4", "--json", "--input"];
     let path = example("kubernetes-ovs");
     let plan = [&plan[..], &[path.as_str()]].concat();
-    let subjects = |plan: &Value| -> Vec<String> {
-        let findings = plan["findings"].as_array().expect("an array").iter();
-        findings.filter_map(|one| one["subject"].as_str().map(str::to_owned)).collect()
-    };
     let around = json(&plan);
     assert_eq!(subjects(&around).iter().filter(|one| *one == "claims").count(), 1);
     assert!(!subjects(&around).contains(&"cpu-used-twice".to_owned()));
@@ -74,6 +70,11 @@ fn plans_avoid_what_others_own_unless_told_otherwise() {
     for part in ["cpu-used-twice", "used by big and by", "Open vSwitch poll-mode threads"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+fn subjects(plan: &Value) -> Vec<String> {
+    let findings = plan["findings"].as_array().expect("an array").iter();
+    findings.filter_map(|one| one["subject"].as_str().map(str::to_owned)).collect()
 }
 
 #[test]

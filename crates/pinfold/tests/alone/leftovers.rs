@@ -22,8 +22,12 @@ fn a_folder_in_memory() {
     let tune = tune.stdout(Stdio::Null).stderr(Stdio::Null).own_group().die_with_parent(true);
     let mut tune = tune.start().expect("it starts");
     let prefix = format!("pinfold-{}-", tune.pid());
-    let memory = || files::list("/dev/shm").unwrap_or_default();
-    let scratch = || memory().into_iter().find(|name| name.starts_with(&prefix));
+    let scratch = || {
+        files::list("/dev/shm")
+            .unwrap_or_default()
+            .into_iter()
+            .find(|name| name.starts_with(&prefix))
+    };
     let (mut name, mut ended) = (None, false);
     until(|| {
         name = scratch();

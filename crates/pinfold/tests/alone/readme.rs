@@ -125,12 +125,6 @@ fn the_machine_of_a_domain_file_is_planned_without_a_format() {
 #[test]
 fn bad_input_is_reported_with_a_hint() {
     let _turn = take_turn();
-    let check = |arguments: &[&str], code: i32, reported: &str| {
-        let output = pinfold(arguments);
-        let said = output.stderr_text();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-        assert!(said.contains(reported), "{arguments:?}: {said}");
-    };
     check(&["plan", "--strategy", "balancd"], 2, "did you mean balanced?");
     check(&["plan", "--strategy", "none", "--vcpus", "many"], 2, "neither a number");
     check(&["plan", "--strategy", "none", "--avoid", "8-3"], 2, "backwards");
@@ -152,4 +146,11 @@ fn bad_input_is_reported_with_a_hint() {
     check(&["report", "--store", "/nonexistent/store"], 2, "/nonexistent/store");
     check(&["tune", "--budget", "10", "--demo"], 2, "\"10\": is not a time");
     check(&["tune", "--budget", "10s", "--demo", "--strategies", "nonsense"], 2, "nonsense");
+}
+
+fn check(arguments: &[&str], code: i32, reported: &str) {
+    let output = pinfold(arguments);
+    let said = output.stderr_text();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    assert!(said.contains(reported), "{arguments:?}: {said}");
 }

@@ -34,8 +34,7 @@ impl Platform {
             spawn.env(WITHOUT_CLAIMS, "true").stdin(Stdio::Null).die_with_parent(true).own_group();
         let supervisor = spawn.start().expect("pinfold starts");
         let platform = Self { host: LiveHost::new().expect("a host"), sandbox, supervisor };
-        let is_up = || platform.sandbox.run(&["emulate", "status"]).status.success();
-        assert!(until(is_up), "not up");
+        assert!(until(|| platform.sandbox.run(&["emulate", "status"]).status.success()), "not up");
         Some(platform)
     }
 

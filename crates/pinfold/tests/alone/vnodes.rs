@@ -97,8 +97,10 @@ impl TestPlatform {
         let words = ["emulate", "exec", &self.name, "--", "sleep", "300"];
         let command = self.sandbox.start(&words);
         let name = format!("/proc/{}/comm", command.pid());
-        let is_there = || self.host.read_text(&name).is_ok_and(|name| name.trim() == "sleep");
-        assert!(until(is_there), "it does not become the command");
+        assert!(
+            until(|| self.host.read_text(&name).is_ok_and(|name| name.trim() == "sleep")),
+            "it does not become the command"
+        );
         command
     }
 
@@ -246,11 +248,13 @@ fn the_cost_is_measured_next_to_other_tasks() {
     let _turn = take_turn();
     let host = LiveHost::new().expect("a host");
     let cpus = host.affinity(process::own_tid()).expect("a mask");
-    let spin = |cpu| {
-        let spawn = Spawn::new("sh").args(["-c", SPIN]).die_with_parent(true);
-        spawn.affinity(CpuSet::single(cpu)).start().expect("a spinner")
-    };
-    let mut spinners: Vec<Child> = cpus.iter().map(spin).collect();
+    let mut spinners: Vec<Child> = cpus
+        .iter()
+        .map(|cpu| {
+            let spawn = Spawn::new("sh").args(["-c", SPIN]).die_with_parent(true);
+            spawn.affinity(CpuSet::single(cpu)).start().expect("a spinner")
+        })
+        .collect();
     let pinload = Pinload::install().expect("pinload");
     let is_measured = |method: &str, start: u32| {
         // Nothing that an earlier start has measured.
@@ -358,8 +362,12 @@ fn burners_of_fracas_pause_with_their_supervisor_and_end_with_it() {
     stage.supervisor.signal(Signaled::Continue).expect("goes on");
     assert!(until(burns), "they burn again");
     stage.supervisor.signal(Signaled::Kill).expect("killed");
-    let is_gone = |tid: &Tid| proc_stat::read(&stage.host, *tid).expect("stat").is_none();
-    assert!(until(|| burners.iter().all(is_gone)), "they outlive their supervisor");
+    assert!(
+        until(|| burners
+            .iter()
+            .all(|tid: &Tid| proc_stat::read(&stage.host, *tid).expect("stat").is_none())),
+        "they outlive their supervisor"
+    );
 }
 
 /// Its burners are killed, again and again: one that lived is started anew, one that cannot live
@@ -370,14 +378,6 @@ fn a_burner_that_is_killed_comes_again_and_the_reason_outlives_the_platform() {
     let Some(mut stage) = TestPlatform::set("killed", "fracas", "50%") else { return };
     let first = burners(&stage);
     SystemClock.sleep_ns(3 * SECOND_NS / 2);
-    let kill = |tids: &[Tid]| {
-        for tid in tids {
-            // One that has ended meanwhile is what is wanted.
-            match process::signal(*tid, Signaled::Kill) {
-                Ok(()) | Err(_) => {}
-            }
-        }
-    };
     kill(&first);
     assert!(
         until(|| {
@@ -398,6 +398,15 @@ fn a_burner_that_is_killed_comes_again_and_the_reason_outlives_the_platform() {
     let reported = stage.emulate(&["status"]).stderr_text();
     assert!(reported.contains("the last one failed: a burner: the cpu load ended"), "{reported}");
     assert_eq!(stage.groups(), Vec::<String>::new());
+}
+
+fn kill(tids: &[Tid]) {
+    for tid in tids {
+        // One that has ended meanwhile is what is wanted.
+        match process::signal(*tid, Signaled::Kill) {
+            Ok(()) | Err(_) => {}
+        }
+    }
 }
 
 /// In the background nobody reads what a supervisor says after `up`. What its undo finds must not
@@ -699,8 +708,11 @@ fn kill_both(stage: &mut TestPlatform, is_so: impl Fn(&LiveHost) -> bool) {
     stage.supervisor.signal(Signaled::Kill).expect("killed");
     process::signal(sentinel, Signaled::Kill).expect("killed");
     stage.supervisor.wait().expect("an end");
-    let has_ended = |stat: proc_stat::ProcStat| stat.has_ended();
-    let is_gone = || proc_stat::read(&stage.host, sentinel).expect("a stat").is_none_or(has_ended);
+    let is_gone = || {
+        proc_stat::read(&stage.host, sentinel)
+            .expect("a stat")
+            .is_none_or(|stat: proc_stat::ProcStat| stat.has_ended())
+    };
     assert!(until(is_gone), "the sentinel has ended");
 }
 

@@ -43,9 +43,12 @@ fn rows_are_decided_by_the_capture() {
         edit(&mut tree);
         sandbox.write("host.capture", tree.to_text());
         let found = sandbox.run(&["doctor", "--input", &file, "--json"]).json();
-        let text = |row: &Value, key: &str| row[key].as_str().expect("a text").to_owned();
-        let row = |row: &Value| (text(row, "name"), text(row, "verdict"), text(row, "why"));
-        found["capabilities"].as_array().expect("rows").iter().map(row).collect()
+        found["capabilities"]
+            .as_array()
+            .expect("rows")
+            .iter()
+            .map(|row: &Value| (text(row, "name"), text(row, "verdict"), text(row, "why")))
+            .collect()
     };
     let of = |rows: &[(String, String, String)], name: &str| {
         let row = rows.iter().find(|row| row.0 == name).expect("a row");
@@ -84,4 +87,8 @@ fn rows_are_decided_by_the_capture() {
     let decided =
         format!("it decides {} of {} capabilities: ", busy.len() - not_known.len(), busy.len());
     assert!(text.contains(&decided) && !text.contains("can run here"), "{text}");
+}
+
+fn text(row: &Value, key: &str) -> String {
+    row[key].as_str().expect("a text").to_owned()
 }

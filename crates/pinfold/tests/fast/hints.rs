@@ -72,9 +72,12 @@ fn a_preference_that_would_change_the_plan_is_planned_by_its_hint() {
     assert_eq!(answer.code, Some(0), "{}", answer.stderr);
     let options = ["--strategy balanced", "--vcpus 8", "--avoid 3", "--pin emulator=1", "--prefer"];
     let (command, followed) = follow(&answer, &options);
-    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let there = "with a preference for ";
-    assert!(flat(&answer.stdout).contains(there), "{}", answer.stdout);
+    assert!(
+        (answer.stdout.split_whitespace().collect::<Vec<_>>().join(" ")).contains(there),
+        "{}",
+        answer.stdout
+    );
     assert_ne!(followed.stdout, answer.stdout, "{command}");
 }
 
@@ -222,8 +225,10 @@ fn commands_in_messages_mean_the_state_folder_of_the_one_that_named_them() {
             .match_indices("pinfold ")
             .map(|(at, _)| &answer.stderr[at + 8..])
             .collect();
-        let uses_state = |rest: &&&str| !STATELESS.iter().any(|verb| rest.starts_with(verb));
-        let named: Vec<&&str> = named.iter().filter(uses_state).collect();
+        let named: Vec<&&str> = named
+            .iter()
+            .filter(|rest: &&&str| !STATELESS.iter().any(|verb| rest.starts_with(verb)))
+            .collect();
         assert!(!named.is_empty(), "{arguments}: {}", answer.stderr);
         for rest in named {
             assert!(rest.starts_with(&global), "{arguments}: {}", answer.stderr);
@@ -236,12 +241,6 @@ fn commands_in_messages_mean_the_state_folder_of_the_one_that_named_them() {
 /// Each word that newcomers type leads to the command that does it.
 #[test]
 fn words_for_other_commands_lead_to_them() {
-    let check = |typed: &str, part: &str| {
-        let answer = pinfold(typed);
-        assert_eq!(answer.code, Some(2), "{typed}: {}", answer.stderr);
-        assert!(answer.stderr.contains(part), "{typed}: {}", answer.stderr);
-        assert!(!answer.stderr.contains("tip:"), "{typed}: {}", answer.stderr);
-    };
     check("top", "`pinfold status`");
     check("check vm.xml", "`pinfold plan --check FILE`");
     check("pin win11", "`pinfold apply NAME -s balanced`");
@@ -260,6 +259,13 @@ fn words_for_other_commands_lead_to_them() {
     check("plan -s", "for example: --strategy balanced");
     check("help aply", "did you mean apply? `pinfold help apply`");
     check("help emulate dwn", "did you mean down? `pinfold help emulate down`");
+}
+
+fn check(typed: &str, part: &str) {
+    let answer = pinfold(typed);
+    assert_eq!(answer.code, Some(2), "{typed}: {}", answer.stderr);
+    assert!(answer.stderr.contains(part), "{typed}: {}", answer.stderr);
+    assert!(!answer.stderr.contains("tip:"), "{typed}: {}", answer.stderr);
 }
 
 /// Each example for an option without a value is one of an option that some command has.

@@ -206,8 +206,10 @@ fn a_name_with_a_line_break_makes_no_line_in_a_measurement() {
     let child = start_quietly(Spawn::new(&python).args([&script]).stdout(Stdio::Null));
     let pid = child.pid().to_string();
     let comm = format!("/proc/{pid}/comm");
-    let is_named = || files::read(&comm).is_ok_and(|name| name.starts_with(b"LK"));
-    assert!(until(is_named), "it names itself");
+    assert!(
+        until(|| files::read(&comm).is_ok_and(|name| name.starts_with(b"LK"))),
+        "it names itself"
+    );
     for words in [
         &["measure", "sched", "--pid", &pid, "--seconds", "0.5"][..],
         &["measure", "sched", "--pid", &pid, "--seconds", "0.5", "--json"],
@@ -250,11 +252,6 @@ fn lying_monitor(socket: &str, answer: String) {
 #[test]
 fn a_lying_monitor_makes_one_clean_error() {
     let scene = Sandbox::new();
-    let cpus = |tid: u32| {
-        format!(
-            r#"{{"return": [{{"cpu-index": 0, "thread-id": {tid}, "qom-path": "{STEERING}"}}], "id": ID}}"#
-        )
-    };
     let answers = [
         format!(r#"{{"error": {{"class": "{STEERING}", "desc": "{STEERING}"}}, "id": ID}}"#),
         format!(r#"{{"return": "{STEERING}", "id": ID}}"#),
@@ -278,6 +275,12 @@ fn a_lying_monitor_makes_one_clean_error() {
         assert!(said.lines().count() <= 3 && said.len() < 2000, "{what}: {said}");
         assert!(output.stdout.is_empty(), "{what}: {}", output.stdout_text());
     }
+}
+
+fn cpus(tid: u32) -> String {
+    format!(
+        r#"{{"return": [{{"cpu-index": 0, "thread-id": {tid}, "qom-path": "{STEERING}"}}], "id": ID}}"#
+    )
 }
 
 const STUDY: &str = r#"name = "hostile"

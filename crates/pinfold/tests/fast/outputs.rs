@@ -47,8 +47,9 @@ fn run(folder: &str, line: &str) -> String {
 /// reader's host and files.
 fn is_complete(folder: &str, line: &str) -> bool {
     let line = line.split(" > ").next().unwrap_or(line);
-    let is_there = |word: &String| files::exists(&format!("{folder}/{word}"));
-    let has_files = split_words(line).iter().all(|word| !word.ends_with(".xml") || is_there(word));
+    let has_files = split_words(line)
+        .iter()
+        .all(|word| !word.ends_with(".xml") || files::exists(&format!("{folder}/{word}")));
     let is_help = line == "pinfold --help" || line.starts_with("pinfold help ");
     (line.contains("--input ") || is_help) && has_files
 }

@@ -154,8 +154,13 @@ fn exists(path: &str) -> bool {
 
 /// The name that a link gives to a heading.
 fn link_target(heading: &str) -> String {
-    let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
-    heading.to_lowercase().chars().filter(kept).collect::<String>().trim().replace(' ', "-")
+    heading
+        .to_lowercase()
+        .chars()
+        .filter(|c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+        .collect::<String>()
+        .trim()
+        .replace(' ', "-")
 }
 
 #[test]
@@ -240,10 +245,10 @@ fn each_file_and_heading_of_a_page_is_there() {
         }
         let paths = spans(&prose).into_iter().filter(|span| {
             let first = span.split_once('/').map(|(first, _)| first);
-            let is_ours = |first| FOLDERS.contains(&first) || first.starts_with("pinfold-");
             let is_plain = !span.contains([' ', '*', '{', ':', '=']);
             is_plain
-                && first.is_some_and(is_ours)
+                && first
+                    .is_some_and(|first| FOLDERS.contains(&first) || first.starts_with("pinfold-"))
                 && !DOCUMENTS.iter().any(|part| span.contains(part))
         });
         for path in paths {

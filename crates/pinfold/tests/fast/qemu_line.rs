@@ -10,17 +10,6 @@ fn run_line(line: &str) -> Output {
 
 #[test]
 fn the_plan_is_for_the_machine_of_the_command_line() {
-    let words = |options: &str, rest: &str| {
-        let mut words: Vec<String> =
-            ["plan", "-s", "balanced", "--input"].map(str::to_owned).into();
-        words.push("package:2 [numa(memory=8GB)] core:8 pu:2".to_owned());
-        words.extend(options.split_whitespace().map(str::to_owned));
-        words.push("--".to_owned());
-        words.extend(rest.split_whitespace().map(str::to_owned));
-        let output = pinfold(&words);
-        assert!(output.status.success(), "{words:?}: {}", output.stderr_text());
-        output.stdout_text()
-    };
     let line =
         "numactl -m 1 qemu-system-x86_64 -cpu host -smp 4 -m 2G -name db -object iothread,id=io1";
     let plan: serde_json::Value = serde_json::from_str(&words("--json", line)).expect("JSON");
@@ -76,25 +65,37 @@ fn the_plan_is_for_the_machine_of_the_command_line() {
     assert_parts(&words("--emit qemu", cells), &["-numa node,nodeid=0,cpus=0-1,memdev=a"]);
 }
 
+fn words(options: &str, rest: &str) -> String {
+    let mut words: Vec<String> = ["plan", "-s", "balanced", "--input"].map(str::to_owned).into();
+    words.push("package:2 [numa(memory=8GB)] core:8 pu:2".to_owned());
+    words.extend(options.split_whitespace().map(str::to_owned));
+    words.push("--".to_owned());
+    words.extend(rest.split_whitespace().map(str::to_owned));
+    let output = pinfold(&words);
+    assert!(output.status.success(), "{words:?}: {}", output.stderr_text());
+    output.stdout_text()
+}
+
 /// A number that QEMU would refuse, or that is not on the command line, is an error, never a guest
 /// of another size.
 #[test]
 fn a_number_of_vcpus_that_cannot_be_read_is_refused() {
-    let check = |line: &[&str], expected: &str| {
-        let input = format!("{ROOT}/fixtures/hosts/i7-4790k.synthetic");
-        let mut words = vec!["plan", "--emit", "qemu", "--input", &input, "--"];
-        words.extend(line);
-        let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
-        let output = pinfold(&words);
-        let said = output.stderr_text();
-        assert_eq!(output.status.code(), Some(2), "{line:?}: {said}");
-        assert!(said.contains(expected), "{line:?}: {said}");
-    };
     check(&["qemu-kvm", "-smp", "abc"], "-smp cpus=abc: QEMU takes whole numbers from 1 on");
     check(&["qemu-kvm", "-smp", "4,cores=0"], "-smp cores=0");
     check(&["qemu-kvm", "-M", "q35,smp.cpus=4.5"], "-smp cpus=4.5");
     check(&["qemu-kvm", "-readconfig", "vm.cfg"], "give it with --vcpus");
     check(&["bash", "-c", "qemu-kvm -smp 4"], "bash -c runs a string");
+}
+
+fn check(line: &[&str], expected: &str) {
+    let input = format!("{ROOT}/fixtures/hosts/i7-4790k.synthetic");
+    let mut words = vec!["plan", "--emit", "qemu", "--input", &input, "--"];
+    words.extend(line);
+    let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+    let output = pinfold(&words);
+    let said = output.stderr_text();
+    assert_eq!(output.status.code(), Some(2), "{line:?}: {said}");
+    assert!(said.contains(expected), "{line:?}: {said}");
 }
 
 /// The message says why there is no monitor, and the wait can be set.

@@ -166,15 +166,16 @@ fn zero_columns_mean_that_the_width_is_not_known() {
 
 #[test]
 fn the_first_line_answers() {
-    let first = |arguments: &[&str]| {
-        run(&[], arguments).stdout_text().lines().next().unwrap_or_default().to_owned()
-    };
     assert_eq!(first(&["status"]), "no placement is active");
     assert!(first(&["doctor"]).starts_with("pinfold tune can"), "{}", first(&["doctor"]));
     let check = first(&["plan", "--check", DOMAIN, "--input", DESKTOP]);
     assert!(check.contains("warning") || check.contains("note"), "{check}");
     let plan = first(&["plan", "-s", "balanced", "--vcpus", "16", "--input", DESKTOP]);
     assert!(plan.starts_with("balanced for vm: 16 vCPUs pinned to"), "{plan}");
+}
+
+fn first(arguments: &[&str]) -> String {
+    run(&[], arguments).stdout_text().lines().next().unwrap_or_default().to_owned()
 }
 
 /// A directory that cannot be created, as of a user without a home.

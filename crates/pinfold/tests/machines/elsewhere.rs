@@ -135,7 +135,6 @@ fn a_machine_is_not_placed_twice_from_another_mount_or_time_namespace() {
     let Some((scene, before)) = placed_machine() else { return };
     let placed = scene.masks();
     let qmp = scene.qmp();
-    let hide = |path: &str| format!("mount -t tmpfs t {path} && \"$@\"");
     let (no_journal, no_run) = (hide(&scene.path("state")), hide("/run"));
     let views: [&[&str]; 3] = [
         &["unshare", "-m", "sh", "-c", &no_journal, "-"],
@@ -152,4 +151,8 @@ fn a_machine_is_not_placed_twice_from_another_mount_or_time_namespace() {
     }
     let undone = scene.run(&["undo"]).expect_success();
     assert_eq!(scene.changed(&before), BTreeMap::new(), "{}", undone.stderr_text());
+}
+
+fn hide(path: &str) -> String {
+    format!("mount -t tmpfs t {path} && \"$@\"")
 }

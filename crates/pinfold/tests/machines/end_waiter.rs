@@ -110,10 +110,6 @@ fn the_process_takes_nothing_of_its_caller_and_can_be_ended() {
     let waiter = machine.waiter().expect("it waits");
     let stat = machine.host.read_text(&paths::process_stat(waiter)).expect("its stat");
     let own = machine.host.read_text(&paths::own_stat()).expect("own stat");
-    let session = |stat: &str| {
-        let (_, rest) = stat.rsplit_once(')').expect("a name");
-        rest.split_whitespace().nth(3).expect("a session").to_owned()
-    };
     assert_eq!(session(&stat), waiter.to_string());
     assert_ne!(session(&stat), session(&own));
     assert_eq!(machine.host.link(&format!("/proc/{waiter}/cwd")).expect("a link"), "/");
@@ -131,4 +127,9 @@ fn the_process_takes_nothing_of_its_caller_and_can_be_ended() {
     machine.0.qemu.kill().expect("QEMU ends");
     let status = machine.run(&["status"]);
     assert!(status.stderr_text().contains("has ended with its process"), "{status:?}");
+}
+
+fn session(stat: &str) -> String {
+    let (_, rest) = stat.rsplit_once(')').expect("a name");
+    rest.split_whitespace().nth(3).expect("a session").to_owned()
 }

@@ -109,9 +109,13 @@ fn a_machine_of_kvm_is_watched_and_its_end_is_reported() {
         check_rows(&answer);
         assert!(answer["level"] == "A" || answer["level"] == "B", "{answer}");
         let rows = answer["rows"].as_array().expect("rows");
-        let is_io =
-            |row: &&Value| ["IO", "io", "IO_INSTRUCTION"].iter().any(|name| row["type"] == *name);
-        let exits = rows.iter().find(is_io).and_then(|row| row["count"].as_u64()).expect("exits");
+        let exits = rows
+            .iter()
+            .find(|row: &&Value| {
+                ["IO", "io", "IO_INSTRUCTION"].iter().any(|name| row["type"] == *name)
+            })
+            .and_then(|row| row["count"].as_u64())
+            .expect("exits");
         let port = &answer["addresses"][0];
         assert_eq!((port["address"].as_u64(), &port["access"]), (Some(0x5a0), &"write".into()));
         // The last exit may not have ended.
@@ -148,10 +152,6 @@ fn without_rights_kvms_own_counts_are_taken() {
         return;
     }
     let machine = start("kvm", "");
-    let powerless = |arguments: &[&str]| {
-        let words = ["--no-new-privs", "--bounding-set=-all", PINFOLD, "exits"];
-        run("setpriv", [&words, arguments].concat())
-    };
     let output = powerless(&["--qmp", &machine.qmp(), "--seconds", "1", "--json"]);
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
     let answer = output.json();
@@ -169,6 +169,11 @@ fn without_rights_kvms_own_counts_are_taken() {
     assert!(output.stderr_text().contains("CAP_BPF"), "{}", output.stderr_text());
     let output = powerless(&["--micro-guest"]);
     assert_eq!(code(&output), Some(3), "{}", output.stderr_text());
+}
+
+fn powerless(arguments: &[&str]) -> Output {
+    let words = ["--no-new-privs", "--bounding-set=-all", PINFOLD, "exits"];
+    run("setpriv", [&words, arguments].concat())
 }
 
 #[test]
@@ -227,9 +232,14 @@ fn measure_takes_exits_and_compare_two_of_them() {
     assert_eq!((found.len(), &found[0]["format"]), (2, &"pinfold-exits/1".into()));
     // What watching costs is measured once, after the last block.
     assert!(found[0]["cost"].is_null() && found[1]["cost"].is_object(), "{reported}");
-    let is_of_one = |figure: &Value| figure["labels"]["vcpu"] == "0";
-    let figures = |reported: &Value| reported["measurement"]["blocks"][0]["figures"].clone();
-    assert!(!figures(&reported).as_array().expect("figures").iter().any(is_of_one));
+    assert!(
+        !reported["measurement"]["blocks"][0]["figures"]
+            .clone()
+            .as_array()
+            .expect("figures")
+            .iter()
+            .any(|figure: &Value| figure["labels"]["vcpu"] == "0")
+    );
     let output = measure(&["--per-vcpu", "--top", "5", "--save", &other]);
     let text = output.stdout_text();
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
@@ -263,15 +273,14 @@ fn measure_takes_exits_and_compare_two_of_them() {
 
 #[test]
 fn measure_says_why_there_are_no_exits() {
+    fn powerless(words: &[&str]) -> Output {
+        let all = [&["--no-new-privs", "--bounding-set=-all", PINFOLD], words].concat();
+        run("setpriv", all)
+    }
+
     if cannot_run() || is_missing(&["setpriv"]) {
         return;
     }
-    let check = |output: &Output, expected: i32, reported: &str| {
-        let said = output.stderr_text();
-        assert_eq!(code(output), Some(expected), "{said}");
-        assert!(said.contains(reported), "{reported}: {said}");
-        assert!(output.stdout_text().is_empty(), "no table of nothing");
-    };
     let translated = start("tcg,thread=multi", "");
     let words = ["measure", "exits", "--seconds", "0.3", "--qmp"];
     check(&pinfold([&words[..], &[&translated.qmp()]].concat()), 1, "so there are no exits");
@@ -282,10 +291,6 @@ fn measure_says_why_there_are_no_exits() {
     let counts = [&words[..], &[&socket, "--look", "300ms"]].concat();
     check(&pinfold(counts), 1, "made no exits");
     let machine = start("kvm", "");
-    let powerless = |words: &[&str]| {
-        let all = [&["--no-new-privs", "--bounding-set=-all", PINFOLD], words].concat();
-        run("setpriv", all)
-    };
     check(&powerless(&["measure", "exits", "--pid", &machine.pid()]), 3, "CAP_BPF");
     let output = powerless(&[&words[..], &[&machine.qmp(), "--json"]].concat());
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
@@ -299,14 +304,22 @@ fn measure_says_why_there_are_no_exits() {
     );
 }
 
+fn check(output: &Output, expected: i32, reported: &str) {
+    let said = output.stderr_text();
+    assert_eq!(code(output), Some(expected), "{said}");
+    assert!(said.contains(reported), "{reported}: {said}");
+    assert!(output.stdout_text().is_empty(), "no table of nothing");
+}
+
 #[test]
 fn bad_input_is_reported_with_a_hint() {
-    let check = |arguments: &[&str], expected: i32, reported: &str| {
+    fn check(arguments: &[&str], expected: i32, reported: &str) {
         let output = pinfold(arguments);
         let said = output.stderr_text();
         assert_eq!(code(&output), Some(expected), "{arguments:?}: {said}");
         assert!(said.contains(reported), "{arguments:?}: {said}");
-    };
+    }
+
     check(&["exits"], 2, "--qmp, --libvirt or --pid");
     check(&["exits", "--pid", "1"], 4, "not QEMU");
     check(&["exits", "--qmp", "/nonexistent/qmp"], 4, "no such socket");

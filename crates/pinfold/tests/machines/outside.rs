@@ -41,9 +41,10 @@ fn looked_in(words: &[&str], columns: &str) -> Output {
 /// The sample of the role `task` for this quantity.
 fn sample(reported: &Value, quantity: &str) -> Option<f64> {
     let figures = reported["measurement"]["blocks"][0]["figures"].as_array().expect("figures");
-    let is_one =
-        |one: &&Value| one["labels"]["role"] == "task" && one["labels"]["quantity"] == quantity;
-    figures.iter().find(is_one)?["samples"][0].as_f64()
+    figures.iter().find(|one: &&Value| {
+        one["labels"]["role"] == "task" && one["labels"]["quantity"] == quantity
+    })?["samples"][0]
+        .as_f64()
 }
 
 #[test]
@@ -130,8 +131,13 @@ fn eighty_columns_are_enough() {
         let text = output.stdout_text();
         assert!(output.status.success(), "{}", output.stderr_text());
         // The name of a function that is longer has nowhere to fold.
-        let fits = |line: &str| line.chars().count() <= 80 || !line.trim().contains(' ');
-        assert!(!text.is_empty() && text.lines().all(fits), "{words:?}:\n{text}");
+        assert!(
+            !text.is_empty()
+                && text
+                    .lines()
+                    .all(|line: &str| line.chars().count() <= 80 || !line.trim().contains(' ')),
+            "{words:?}:\n{text}"
+        );
     }
 }
 

@@ -302,7 +302,6 @@ fn a_joint_plan_is_applied_to_all_of_its_machines_or_to_none() {
 
     first.print(&["apply", "--plan", &file]);
     assert!(status().starts_with("2 placements are active, all as planned"), "{}", status());
-    let cpus = |machine: &Machine| machine.masks().into_values().collect::<BTreeSet<CpuSet>>();
     let (of_first, of_second) = (cpus(&first), cpus(&second));
     assert!(of_first.is_disjoint(&of_second), "{of_first:?} {of_second:?}");
     first.print(&["undo", "--all"]);
@@ -330,6 +329,10 @@ fn a_joint_plan_is_applied_to_all_of_its_machines_or_to_none() {
     second.qemu.kill().expect("QEMU ends");
     first.run(&["apply", "--plan", &file]).expect_code(4);
     assert_eq!(status().trim(), "no placement is active");
+}
+
+fn cpus(machine: &Machine) -> BTreeSet<CpuSet> {
+    machine.masks().into_values().collect::<BTreeSet<CpuSet>>()
 }
 
 #[test]

@@ -20,8 +20,7 @@ fn foreign_qemu() -> Child {
     let line = "--reuid=65534 --regid=65534 --clear-groups qemu-system-x86_64 -S -M q35 -accel tcg,thread=multi -display none -nodefaults -m 64M -name guest=t,debug-threads=on";
     let qemu = start_quietly(Spawn::new("setpriv").args(line.split(' ')));
     let host = LiveHost::new().expect("a host");
-    let vcpu = || find_thread(&host, qemu.pid(), "CPU 0/");
-    assert!(until(|| vcpu().is_some()), "QEMU makes its vCPU");
+    assert!(until(|| find_thread(&host, qemu.pid(), "CPU 0/").is_some()), "QEMU makes its vCPU");
     qemu
 }
 

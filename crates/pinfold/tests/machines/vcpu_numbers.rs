@@ -24,12 +24,15 @@ fn status(machine: &Machine) -> (Option<i32>, Value) {
 
 /// The vCPUs of a status with their planned CPUs, and whether each is as planned.
 fn vcpus(status: &Value) -> Vec<(String, String, bool)> {
-    let text = |role: &Value, key: &str| role[key].as_str().unwrap_or_default().to_owned();
     let roles = status["roles"].as_array().expect("roles").iter();
     let vcpus = roles.filter(|role| text(role, "role").starts_with("vcpu"));
     vcpus
         .map(|role| (text(role, "role"), text(role, "planned"), role["ok"] == json!(true)))
         .collect()
+}
+
+fn text(role: &Value, key: &str) -> String {
+    role[key].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]

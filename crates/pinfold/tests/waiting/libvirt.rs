@@ -318,8 +318,7 @@ fn the_hook_places_a_domain_that_libvirt_starts() {
     let other = Spawn::new("flock").args([&lock, "sleep", "60"]).die_with_parent(true);
     let mut other = other.own_group().start().expect("flock runs");
     let attempt = ["-n", lock.as_str(), "true"];
-    let is_locked = || !run("flock", attempt).status.success();
-    assert!(until(is_locked), "it is not locked");
+    assert!(until(|| !run("flock", attempt).status.success()), "it is not locked");
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
     assert!(other.try_wait().expect("its state").is_none(), "the hook waited for the lock");
     let all = masks(pid(&daemon));

@@ -7,10 +7,6 @@ use crate::owners::tests::{claims_of, found, host};
 
 #[test]
 fn groups_are_told_apart_by_their_files() {
-    let check = |partition: Option<&str>, cpus: &str, expected: Group| {
-        let cpus = CpuSet::parse_list(cpus).unwrap();
-        assert_eq!(Group::parse(partition, &cpus, &CpuSet::first_n(8)), expected, "{partition:?}");
-    };
     check(Some("member\n"), "0-7", Group::Same);
     check(Some("member\n"), "0-3", Group::Narrowed);
     check(None, "0-3", Group::Narrowed);
@@ -19,6 +15,11 @@ fn groups_are_told_apart_by_their_files() {
     check(Some("root\n"), "8-9", Group::Partition);
     let why = "Parent is not a partition root";
     check(Some(&format!("root invalid ({why})\n")), "4-7", Group::Refused(why.to_owned()));
+}
+
+fn check(partition: Option<&str>, cpus: &str, expected: Group) {
+    let cpus = CpuSet::parse_list(cpus).unwrap();
+    assert_eq!(Group::parse(partition, &cpus, &CpuSet::first_n(8)), expected, "{partition:?}");
 }
 
 /// A v2 hierarchy with these groups: path, CPUs and partition.

@@ -13,10 +13,6 @@ fn process(line: &str) -> Process {
 
 #[test]
 fn masks_lists_and_maps_are_read() {
-    let check = |line: &str, expected: Option<&str>| {
-        let found = cores(&process(line)).map(|cores| cores.cpus.unwrap().to_string());
-        assert_eq!(found.as_deref(), expected, "{line}");
-    };
     check("/usr/bin/dpdk-testpmd -l 1-3 -n 4 -- -i --nb-cores=2", Some("1-3"));
     check("dpdk-testpmd -l1,5 -n4", Some("1,5"));
     check("./build/l3fwd -c 0x3e -n 4", Some("1-5"));
@@ -36,16 +32,22 @@ fn masks_lists_and_maps_are_read() {
     check("spdk_tgt -s 1024", None);
 }
 
+fn check(line: &str, expected: Option<&str>) {
+    let found = cores(&process(line)).map(|cores| cores.cpus.unwrap().to_string());
+    assert_eq!(found.as_deref(), expected, "{line}");
+}
+
 #[test]
 fn bad_values_are_findings() {
-    let check = |line: &str, part: &str| {
+    fn check(line: &str, part: &str) -> Vec<String> {
         let text = line.replace(' ', "\0") + "\0";
         let claims = claims_of(&host(8, &[("/proc/77/cmdline", text)]));
         let findings: Vec<String> = claims.findings().iter().map(ToString::to_string).collect();
         assert_eq!(findings.len(), 1, "{line}: {findings:?}");
         assert!(findings[0].contains("process 77") && findings[0].contains(part), "{findings:?}");
         found(&claims)
-    };
+    }
+
     assert!(check("dpdk-testpmd -l 3-1", "backwards").is_empty());
     assert!(check("dpdk-testpmd --lcores=(1-2", "not closed").is_empty());
     assert!(check("dpdk-testpmd --lcores=1@", "map of lcores").is_empty());

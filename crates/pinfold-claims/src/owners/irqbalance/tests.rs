@@ -6,15 +6,16 @@ use crate::owners::tests::{claims_of, host};
 
 #[test]
 fn banned_cpus_are_a_list_or_a_mask() {
-    let check = |text: &str, expected: Option<(&str, u32)>| {
-        let found = parse(text).map(|banned| (banned.cpus.unwrap().to_string(), banned.line));
-        assert_eq!(found, expected.map(|(cpus, line)| (cpus.to_owned(), line)), "{text:?}");
-    };
     check("# IRQBALANCE_BANNED_CPULIST=1\nIRQBALANCE_ONESHOT=0\n", None);
     check("IRQBALANCE_BANNED_CPULIST=2-3,5\n", Some(("2-3,5", 1)));
     check("\nexport IRQBALANCE_BANNED_CPUS=\"00000001,00000082\"\n", Some(("1,7,32", 2)));
     check("IRQBALANCE_BANNED_CPULIST=\nIRQBALANCE_BANNED_CPUS=f0\n", Some(("4-7", 2)));
     check("IRQBALANCE_BANNED_CPUS=f\nIRQBALANCE_BANNED_CPULIST=0x30\n", Some(("4-5", 2)));
+}
+
+fn check(text: &str, expected: Option<(&str, u32)>) {
+    let found = parse(text).map(|banned| (banned.cpus.unwrap().to_string(), banned.line));
+    assert_eq!(found, expected.map(|(cpus, line)| (cpus.to_owned(), line)), "{text:?}");
 }
 
 #[test]

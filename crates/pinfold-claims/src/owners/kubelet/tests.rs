@@ -40,13 +40,6 @@ fn the_earlier_format_and_the_policy_none_are_read() {
 
 #[test]
 fn a_file_of_another_version_is_a_finding() {
-    let check = |text: &str, expected: &str| {
-        let claims = state(text);
-        let findings: Vec<String> = claims.findings().iter().map(ToString::to_string).collect();
-        assert_eq!(findings.len(), 1, "{text}: {findings:?}");
-        assert!(findings[0].contains(PATH) && findings[0].contains(expected), "{findings:?}");
-        claims.all().len()
-    };
     let entries = STATIC.replace("{\"app\":\"2-3\",\"sidecar\":\"4\"}", "[\"2-3\"]");
     assert_eq!(check(&entries, "entries.235148fe-393f-47a8-a17d-bd55bc1a836b is [\"2-3\"]"), 0);
     assert_eq!(check(&STATIC.replace("policyName", "policy"), "policyName is missing"), 0);
@@ -56,6 +49,14 @@ fn a_file_of_another_version_is_a_finding() {
     assert_eq!(check("", "EOF"), 0);
     assert_eq!(check("[]", "no JSON object"), 0);
     assert_eq!(check(&"[".repeat(100_000), "recursion"), 0);
+}
+
+fn check(text: &str, expected: &str) -> usize {
+    let claims = state(text);
+    let findings: Vec<String> = claims.findings().iter().map(ToString::to_string).collect();
+    assert_eq!(findings.len(), 1, "{text}: {findings:?}");
+    assert!(findings[0].contains(PATH) && findings[0].contains(expected), "{findings:?}");
+    claims.all().len()
 }
 
 #[test]

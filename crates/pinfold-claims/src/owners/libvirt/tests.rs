@@ -68,16 +68,6 @@ fn a_running_domain_counts_with_its_present_pins() {
 
 #[test]
 fn cpus_of_two_vcpus_and_masks_are_shared() {
-    let check = |vcpus: &str, expected: &[&str]| {
-        let (begin, rest) = WEB.split_once("    <vcpupin").unwrap();
-        let (_, end) = rest.split_once("    <emulatorpin cpuset='0-1'/>\n").unwrap();
-        let text = format!(
-            "{begin}{vcpus}{}",
-            end.replace("    <iothreadpin iothread='1' cpuset='1'/>\n", "")
-        );
-        let host = host(8, &[("/etc/libvirt/qemu/web.xml", text)]);
-        assert_eq!(found(&claims_of(&host)), expected, "{vcpus}");
-    };
     check(
         "<vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='2'/>",
         &["web 2 shared, not running"],
@@ -86,15 +76,27 @@ fn cpus_of_two_vcpus_and_masks_are_shared() {
     check("", &[]);
 }
 
+fn check(vcpus: &str, expected: &[&str]) {
+    let (begin, rest) = WEB.split_once("    <vcpupin").unwrap();
+    let (_, end) = rest.split_once("    <emulatorpin cpuset='0-1'/>\n").unwrap();
+    let text = format!(
+        "{begin}{vcpus}{}",
+        end.replace("    <iothreadpin iothread='1' cpuset='1'/>\n", "")
+    );
+    let host = host(8, &[("/etc/libvirt/qemu/web.xml", text)]);
+    assert_eq!(found(&claims_of(&host)), expected, "{vcpus}");
+}
+
 #[test]
 fn a_damaged_file_is_a_finding_with_its_place() {
-    let check = |text: &str, expected: &str| {
+    fn check(text: &str, expected: &str) {
         let claims = claims_of(&host(8, &[("/etc/libvirt/qemu/web.xml", text.to_owned())]));
         assert!(claims.all().is_empty(), "{text}");
         let finding = claims.findings()[0].to_string();
         assert!(finding.contains("/etc/libvirt/qemu/web.xml: line"), "{finding}");
         assert!(finding.contains(expected), "{finding}");
-    };
+    }
+
     check(&WEB[..WEB.len() / 2], "line");
     check(&WEB.replace("cpuset='2'", "cpuset='2-'"), "column");
     check("<!DOCTYPE a [<!ENTITY b 'c'>]><domain/>", "line 1");

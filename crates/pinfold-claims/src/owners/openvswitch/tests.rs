@@ -65,12 +65,6 @@ fn masks_are_claims_with_their_line() {
 fn damaged_databases_and_masks_are_findings() {
     let record = set(r#"["pmd-cpu-mask","0x6"]"#, false);
     let whole = log(&[&record]);
-    let check = |text: String, expected: &[&str], part: &str| {
-        let claims = claims_of(&host(4, &[(PATH, text.clone())]));
-        assert_eq!(found(&claims), expected, "{text}");
-        let finding = claims.findings()[0].to_string();
-        assert!(finding.contains(PATH) && finding.contains(part), "{finding}");
-    };
     let one = ["Open vSwitch poll-mode threads 1-2 exclusive"];
     check(format!("{whole}OVSDB JSON 9 x\n{{\"Open_vSwitch\":{{\"other_config"), &one, "line 6");
     check(format!("{whole}OVSDB JSON 9 x\n"), &one, "no content");
@@ -78,6 +72,13 @@ fn damaged_databases_and_masks_are_findings() {
     check("OVSDB CLUSTER 5 x\n{}\n".to_owned(), &[], "clustered");
     check(whole.replace("0x6", "0x66"), &one, "5-6");
     check(whole.replace("0x6", "0xg"), &[], "line 4: pmd-cpu-mask");
+}
+
+fn check(text: String, expected: &[&str], part: &str) {
+    let claims = claims_of(&host(4, &[(PATH, text.clone())]));
+    assert_eq!(found(&claims), expected, "{text}");
+    let finding = claims.findings()[0].to_string();
+    assert!(finding.contains(PATH) && finding.contains(part), "{finding}");
 }
 
 #[test]

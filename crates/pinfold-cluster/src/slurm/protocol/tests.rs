@@ -27,7 +27,6 @@ fn words_of_the_command_line_are_checked() {
 
 #[test]
 fn arrays_are_ranges_below_the_limit() {
-    let check = |elements: &[u32], expected: &str| assert_eq!(array(elements), expected);
     check(&[0, 1, 2, 3], "0-3");
     check(&[7, 0, 1, 12, 10, 11, 1], "0-1,7,10-12");
     check(&[4_294_967_295, 4_294_967_294], "4294967294-4294967295");
@@ -42,6 +41,10 @@ fn arrays_are_ranges_below_the_limit() {
     for one in batches(&all, 1001) {
         assert!(one.elements.iter().all(|element| *element < 1001));
     }
+}
+
+fn check(elements: &[u32], expected: &str) {
+    assert_eq!(array(elements), expected)
 }
 
 #[test]
@@ -86,6 +89,11 @@ fn numbers_of_jobs() {
 
 #[test]
 fn queues_are_read_and_nothing_else() {
+    fn check(text: &str, why: &str) {
+        let error = queue(text).unwrap_err().to_string();
+        assert!(error.starts_with("squeue printed ") && error.contains(why), "{error}");
+    }
+
     let line =
         |element, state, node: &str| QueuedTask { job: 1, element, state, node: node.to_owned() };
     let text = "1|5|COMPLETED|n3|None\n1|2|FAILED|n3|NonZeroExitCode\n1|3|RUNNING|n1|None\n\
@@ -103,10 +111,6 @@ fn queues_are_read_and_nothing_else() {
             ),
         ]
     );
-    let check = |text: &str, why: &str| {
-        let error = queue(text).unwrap_err().to_string();
-        assert!(error.starts_with("squeue printed ") && error.contains(why), "{error}");
-    };
     check("slurm_load_jobs error: Unexpected message received", "has 1 fields, not 5");
     check("1|2|RUNNING|n1", "has 4 fields, not 5");
     check("x|2|RUNNING|n1|", "\"x\" is not a job ID");
@@ -131,7 +135,6 @@ fn configurations_nodes_and_partitions() {
     assert!(config("").is_err());
 
     let lines = node_lines("n1|idle|pf*\nn1|idle|shut\nn2|down*|pf*\nn3|mixed|pf*\n").unwrap();
-    let names = |lines: &[NodeLine]| lines.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
     let (all, excluded) = choose(&lines, None, None).unwrap();
     assert_eq!(
         (names(&all), excluded),
@@ -161,13 +164,18 @@ fn configurations_nodes_and_partitions() {
     }
 }
 
+fn names(lines: &[NodeLine]) -> Vec<String> {
+    lines.iter().map(|one| one.name.clone()).collect::<Vec<_>>()
+}
+
 #[test]
 fn complaints_become_sentences_with_a_way_out() {
-    let check = |program: &str, said: &str, message: &str, hint: &str| {
+    fn check(program: &str, said: &str, message: &str, hint: &str) {
         let (found, way) = complaint(program, said);
         assert_eq!(found, message);
         assert!(way.unwrap_or("none").contains(hint), "{way:?}");
-    };
+    }
+
     check(
         "sbatch",
         "sbatch: error: If munged is up, restart with --num-threads=10\n\
@@ -219,14 +227,15 @@ fn complaints_become_sentences_with_a_way_out() {
 
 #[test]
 fn refusals_are_distinguished_by_what_waiting_helps() {
-    let policy =
-        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)";
-    let failed = "sbatch: error: Batch job submission failed:";
-    let check = |said: &str, expected: Option<NotTaken>| {
+    fn check(said: &str, expected: Option<NotTaken>) {
         assert_eq!(not_taken(said), expected, "{said}");
         // The message that is composed from it gives the same result.
         assert_eq!(not_taken(&complaint("sbatch", said).0), expected, "{said}");
-    };
+    }
+
+    let policy =
+        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)";
+    let failed = "sbatch: error: Batch job submission failed:";
     let room = Some(NotTaken::NoRoom);
     for limit in [
         "AssocMaxSubmitJobLimit",

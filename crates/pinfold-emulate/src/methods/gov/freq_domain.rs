@@ -140,10 +140,6 @@ impl FreqSchedule {
             (Some(_), None) => "running".to_owned(),
             (Some(level), Some(_)) => format!("at {} MHz", level.khz / 1_000),
         };
-        let percent = |share: u64| {
-            let tenths = (share + 500_000) / 1_000_000;
-            format!("{}.{}%", tenths / 10, tenths % 10)
-        };
         let high = format!("{} of the time {}", percent(mix.high_share), level(Some(mix.high)));
         Some(match mix.high_share {
             WHOLE => format!("CPU {}: {}", self.pus, level(Some(mix.high))),
@@ -152,6 +148,11 @@ impl FreqSchedule {
             }
         })
     }
+}
+
+fn percent(share: u64) -> String {
+    let tenths = (share + 500_000) / 1_000_000;
+    format!("{}.{}%", tenths / 10, tenths % 10)
 }
 
 #[cfg(test)]

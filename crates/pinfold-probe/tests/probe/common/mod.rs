@@ -47,15 +47,16 @@ impl Program {
 /// All C sources of `pinload`.
 pub fn c_sources() -> Vec<String> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../pinload/src");
-    let list = |folder: &str| -> Vec<String> {
-        let names = pinfold_host::files::list(folder).unwrap();
-        names.iter().map(|name| format!("{folder}/{name}")).collect()
-    };
     let (sources, others): (Vec<_>, Vec<_>) =
         list(root).into_iter().partition(|path| path.ends_with(".c"));
     let folders = others.iter().filter(|path| !path.ends_with(".h"));
     let inner = folders.flat_map(|folder| list(folder)).filter(|path| path.ends_with(".c"));
     sources.into_iter().chain(inner).collect()
+}
+
+fn list(folder: &str) -> Vec<String> {
+    let names = pinfold_host::files::list(folder).unwrap();
+    names.iter().map(|name| format!("{folder}/{name}")).collect()
 }
 
 /// A CPU on which this process may run.

@@ -89,9 +89,6 @@ fn outline(blocks: &[Block]) -> String {
 
 #[test]
 fn boxes_nest_by_their_pus() {
-    let check = |topology: &Topology, expected: &str| {
-        assert_eq!(outline(&nest(topology)), expected);
-    };
     // With one CPU, all boxes are merged.
     check(&machine(&["0"], &["0"], &["0"], &["0"]), "Package 0+NUMA 0+L3 0");
     // Siblings make cores visible.
@@ -113,6 +110,10 @@ fn boxes_nest_by_their_pus() {
     check(&machine(&[], &[], &[], &[]), "");
     // A set that partially overlaps another one is left out.
     check(&machine(&["0-2"], &["0-1", "1-2"], &[], &["0", "1", "2"]), "Package 0[NUMA 0]");
+}
+
+fn check(topology: &Topology, expected: &str) {
+    assert_eq!(outline(&nest(topology)), expected);
 }
 
 #[test]
@@ -180,7 +181,10 @@ fn who_sits_on_a_pu() {
 
 #[test]
 fn numbers_as_ranges() {
-    let check = |numbers: &[u32], text: &str| assert_eq!(ranges(numbers), text);
+    fn check(numbers: &[u32], text: &str) {
+        assert_eq!(ranges(numbers), text)
+    }
+
     check(&[], "");
     check(&[3], "3");
     check(&[0, 1, 2, 7, 9, 10], "0–2, 7, 9–10");
@@ -189,10 +193,11 @@ fn numbers_as_ranges() {
 
 #[test]
 fn scales() {
-    let check = |pus: u32, scale: Scale| {
+    fn check(pus: u32, scale: Scale) {
         let all = format!("0-{}", pus - 1);
         assert_eq!(Scale::from_topology(&machine(&[&all], &[], &[], &[&all])), scale, "{pus} CPUs");
-    };
+    }
+
     check(1, Scale::Roomy);
     check(8, Scale::Roomy);
     check(16, Scale::Middle);

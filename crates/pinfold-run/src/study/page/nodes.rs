@@ -28,7 +28,6 @@ pub fn picture(nodes: &NodeTable) -> Option<Picture> {
         let spot = ChartPoint { x: one.node.clone(), value: one.ratio, range: one.interval };
         by_figure.entry(figure_name(&one.figure)).or_default().push(spot);
     }
-    let name = || "node".to_owned();
     let panels = by_figure.into_iter().map(|(title, spots)| Panel {
         title,
         lines: vec![Line { name: name(), spots }],
@@ -52,6 +51,10 @@ pub fn picture(nodes: &NodeTable) -> Option<Picture> {
         panels: panels.collect(),
         missing: Vec::new(),
     })
+}
+
+fn name() -> String {
+    "node".to_owned()
 }
 
 /// What the brackets of the nodes' results are.

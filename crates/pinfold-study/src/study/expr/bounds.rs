@@ -309,9 +309,6 @@ mod tests {
 
     #[test]
     fn a_comparison_is_decided_by_the_whole_interval() {
-        let check = |text: &str, expected: Option<bool>| {
-            assert_eq!(Expr::parse(text).unwrap().decide(&Intervals), Ok(expected), "{text}");
-        };
         check("below(x) < limit", Some(true));
         check("above(x) < limit", Some(false));
         check("across(x) < limit", None);
@@ -330,12 +327,17 @@ mod tests {
         check("name in ['x', 'y'] and limit in [1, 2]", Some(true));
     }
 
+    fn check(text: &str, expected: Option<bool>) {
+        assert_eq!(Expr::parse(text).unwrap().decide(&Intervals), Ok(expected), "{text}");
+    }
+
     #[test]
     fn what_has_no_interval_is_an_error() {
-        let check = |text: &str, why: &str| {
+        fn check(text: &str, why: &str) {
             let error = Expr::parse(text).unwrap().decide(&Intervals).unwrap_err();
             assert_eq!(error.why, why, "{text}");
-        };
+        }
+
         check("limit / (across(x) - 1) > 1", "the interval of the divisor contains 0");
         check("across(x) % 2 == 1", "this is not possible with an interval");
         check("round(across(x), 1) == 1", "this is not possible with an interval");

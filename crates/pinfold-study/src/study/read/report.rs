@@ -309,11 +309,15 @@ fn axis(keys: &mut Keys, key: &str, study: &Study) -> Result<Option<String>, Fau
 
 fn check_axis(name: String, at: usize, study: &Study) -> Result<String, Fault> {
     let mut figures = study.workloads.iter().flat_map(|workload| &workload.figures);
-    let is_label = |path: &String| label_of(path) == name;
     let exits = study.probes.contains(&Probe::Exits) && EXIT_LABELS.contains(&name.as_str());
-    let is_futex = |probe: &Probe| matches!(probe, Probe::FutexCycles | Probe::FutexLock);
-    let futexes = study.probes.iter().any(is_futex) && FUTEX_LABELS.contains(&name.as_str());
-    let labelled = exits || futexes || figures.any(|figure| figure.labels.iter().any(is_label));
+    let futexes = study
+        .probes
+        .iter()
+        .any(|probe: &Probe| matches!(probe, Probe::FutexCycles | Probe::FutexLock))
+        && FUTEX_LABELS.contains(&name.as_str());
+    let labelled = exits
+        || futexes
+        || figures.any(|figure| figure.labels.iter().any(|path: &String| label_of(path) == name));
     let lines = study.workloads.iter().any(|workload| workload.figures.is_empty());
     if study.varies(&name) || labelled || lines {
         Ok(name)
@@ -348,7 +352,7 @@ pub(super) fn figures_of(expr: &Expr) -> Vec<String> {
 fn check_see(see: &str, at: usize, study: &Study, figures: &mut Vec<String>) -> Result<(), Fault> {
     let broken = std::cell::RefCell::new(None);
     let found = std::cell::RefCell::new(figures);
-    let check = |text: &str| {
+    match template::fill(see, &|text: &str| {
         let checked = Expr::parse(text)
             .map_err(|error| Fault::new(at, format!("see: {text}: {}", error.why)))
             .and_then(|expr| {
@@ -362,8 +366,7 @@ fn check_see(see: &str, at: usize, study: &Study, figures: &mut Vec<String>) -> 
                 None
             }
         }
-    };
-    match template::fill(see, &check) {
+    }) {
         Ok(_) => Ok(()),
         Err(why) => {
             Err(broken.into_inner().unwrap_or_else(|| Fault::new(at, format!("see: {why}"))))

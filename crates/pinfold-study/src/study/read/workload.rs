@@ -96,11 +96,12 @@ fn program(keys: &mut Keys, study: &Study, at: usize) -> Result<Program, Fault> 
 }
 
 fn check_braces(word: &str, at: usize, study: &Study) -> Result<(), Fault> {
-    let known = |name: &str| {
+    template::fill(word, &|name: &str| {
         let is_known = BUILT_IN.contains(&name) || study.knows(name);
         is_known.then(String::new)
-    };
-    template::fill(word, &known).map(|_| ()).map_err(|why| {
+    })
+    .map(|_| ())
+    .map_err(|why| {
         let names: Vec<&str> = study
             .factors
             .iter()

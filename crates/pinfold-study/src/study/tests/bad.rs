@@ -59,16 +59,17 @@ fn factors_that_do_not_exist() {
 
 #[test]
 fn values_of_the_source_that_select_nothing() {
+    fn check(rows: String, expected: &str) {
+        let toml = STUDY.replacen("[quick]", &format!("{rows}[quick]"), 1);
+        let error = from_toml(&toml).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+
     let row = |unit: &str, ours: &str| {
         format!(
             "[[published]]\nplace = \"p\"\nquantity = \"q\"\nvalue = 0.5\nunit = \"{unit}\"\n\
              ours = \"{ours}\"\n"
         )
-    };
-    let check = |rows: String, expected: &str| {
-        let toml = STUDY.replacen("[quick]", &format!("{rows}[quick]"), 1);
-        let error = from_toml(&toml).unwrap_err().to_string();
-        assert!(error.starts_with(expected), "{error}");
     };
     let half = "ratio(rate, method = 'stall', speed = 0.5)";
     let no_level = "ratio(rate, method = 'stall', speed = 0.6)";

@@ -49,10 +49,6 @@ fn guest_of(text: &str, name: &str) -> Result<Option<GuestRequest>, String> {
 
 #[test]
 fn levels_say_which_guest() {
-    let check = |levels: &str, expected: Result<Option<GuestRequest>, &str>| {
-        let found = guest_of(STUDY, &format!("a: {levels}"));
-        assert_eq!(found, expected.map_err(str::to_owned), "{levels}");
-    };
     let guest =
         |accelerator, vcpus| Ok(Some(GuestRequest { isa: Some(Isa::Riscv), accelerator, vcpus }));
     check("isa native, accelerator native, n_vcpu 2, n_threads 1, guest_load idle", Ok(None));
@@ -72,17 +68,13 @@ fn levels_say_which_guest() {
     );
 }
 
+fn check(levels: &str, expected: Result<Option<GuestRequest>, &str>) {
+    let found = guest_of(STUDY, &format!("a: {levels}"));
+    assert_eq!(found, expected.map_err(str::to_owned), "{levels}");
+}
+
 #[test]
 fn without_the_two_factors_vcpus_or_a_load_ask_for_a_guest() {
-    let without = |names: &[&str]| {
-        let tables = STUDY.split("[[factor]]\n");
-        let kept: Vec<&str> = tables
-            .filter(|table| {
-                !names.iter().any(|name| table.contains(&format!("name = \"{name}\"\n")))
-            })
-            .collect();
-        kept.join("[[factor]]\n")
-    };
     let own = |vcpus| Some(GuestRequest { isa: None, accelerator: Accelerator::TcgMulti, vcpus });
     let text = without(&["isa", "accelerator"]).replace("programs/{isa}/b", "b");
     assert_eq!(guest_of(&text, "a: n_vcpu 2, n_threads 1, guest_load idle").unwrap(), own(2));
@@ -90,6 +82,14 @@ fn without_the_two_factors_vcpus_or_a_load_ask_for_a_guest() {
     let text = text.replace("[\"n_vcpu\"]", "[\"n_threads\"]");
     assert_eq!(guest_of(&text, "a: n_threads 1, guest_load idle").unwrap(), None);
     assert_eq!(guest_of(&text, "a: n_threads 1, guest_load loaded-no-disk").unwrap(), own(1));
+}
+
+fn without(names: &[&str]) -> String {
+    let tables = STUDY.split("[[factor]]\n");
+    let kept: Vec<&str> = tables
+        .filter(|table| !names.iter().any(|name| table.contains(&format!("name = \"{name}\"\n"))))
+        .collect();
+    kept.join("[[factor]]\n")
 }
 
 #[test]
@@ -180,11 +180,12 @@ lasts = "1s"
 
 #[test]
 fn bad_guests_are_reported_with_their_place() {
-    let check = |from: &str, to: &str, expected: &str| {
+    fn check(from: &str, to: &str, expected: &str) {
         let error = from_toml(&STUDY.replace(from, to)).unwrap_err();
         let hint = error.hint().unwrap_or_default();
         assert!(format!("{error}; {hint}").contains(expected), "{error}; {hint}");
-    };
+    }
+
     check("\"riscv64\"", "\"riscv\"", "there is no instruction set \"riscv\"");
     check("\"tcg-single\"", "\"hvf\"", "there are native, kvm, tcg, tcg-single");
     check("loaded-no-disk", "busy", "there are idle, loaded, loaded-no-disk");

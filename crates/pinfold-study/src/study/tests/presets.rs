@@ -59,11 +59,6 @@ fn the_source_forms_have_the_design_of_the_source() {
         let (_, text) = STUDIES.into_iter().find(|(name, _)| *name == wanted).unwrap();
         form(text, "source")
     };
-    let levels = |study: &Study, factor: &str| -> Vec<String> {
-        let factor = study.factor(factor).unwrap();
-        factor.levels.iter().map(|level| level.text.clone()).collect()
-    };
-    let value = |study: &Study, name: &str| study.values[name].text.clone();
     let buchert = of("cpu-emulation");
     assert_eq!((buchert.repetitions, levels(&buchert, "cores").len()), (40, 4));
     assert_eq!((value(&buchert, "long_s"), value(&buchert, "short_s")), ("3".into(), "1".into()));
@@ -88,6 +83,15 @@ fn the_source_forms_have_the_design_of_the_source() {
     for study in [of("kvm-overhead"), of("numa-interference")] {
         assert_eq!(levels(&study, "accelerator"), ["native", "kvm"], "{}", study.name);
     }
+}
+
+fn levels(study: &Study, factor: &str) -> Vec<String> {
+    let factor = study.factor(factor).unwrap();
+    factor.levels.iter().map(|level| level.text.clone()).collect()
+}
+
+fn value(study: &Study, name: &str) -> String {
+    study.values[name].text.clone()
 }
 
 /// What this host cannot run of a source's design is named, with the reason.

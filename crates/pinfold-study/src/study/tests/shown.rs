@@ -42,12 +42,6 @@ fn a_table_of_statistics_has_a_unit_for_each_column() {
 /// Quota has 0.7 of the speed of no method and stall 0.5, so 1.4 of that of stall.
 #[test]
 fn a_table_may_have_a_baseline_of_its_own() {
-    let table = |name: &str, baseline: &str| {
-        format!(
-            "[[table]]\nname = \"{name}\"\nfigure = \"rate\"\nshow = \"ratio\"\nrows = [\"method\"]\n\
-             where = \"cores == 1 and workload == 'a'\"\n{baseline}"
-        )
-    };
     let own = "baseline = { method = \"stall\" }\n";
     let analysis = analysed(&(table("usual", "") + &table("own", own)));
     let ratios = |table: usize| {
@@ -62,6 +56,13 @@ fn a_table_may_have_a_baseline_of_its_own() {
     let expected = quota_to_none.value / to_none.value;
     assert!((to_stall.value / expected - 1.0).abs() < 0.05, "{} {expected}", to_stall.value);
     assert!(to_stall.range.is_some());
+}
+
+fn table(name: &str, baseline: &str) -> String {
+    format!(
+        "[[table]]\nname = \"{name}\"\nfigure = \"rate\"\nshow = \"ratio\"\nrows = [\"method\"]\n\
+             where = \"cores == 1 and workload == 'a'\"\n{baseline}"
+    )
 }
 
 /// The cells with eight cores are skipped.
@@ -204,12 +205,16 @@ fn a_claim_is_widened_by_the_pair_of_its_own_baseline() {
     let mut analysis = analyse(&world.store, run.id()).unwrap();
     let claim = analysis.loaded.study.claims[0].clone();
     let cells = &analysis.loaded.cells.all;
-    let of_claim = |cell: &&Cell| {
-        let study = &analysis.loaded.study;
-        let is = |factor: &str, level: &str| cell.level(study, factor) == Some(level);
-        is("method", "quota") && is("cores", "1") && cell.workload(study).name == "a"
-    };
-    let own = cells.iter().find(of_claim).unwrap().baseline.unwrap();
+    let own = cells
+        .iter()
+        .find(|cell: &&Cell| {
+            let study = &analysis.loaded.study;
+            let is = |factor: &str, level: &str| cell.level(study, factor) == Some(level);
+            is("method", "quota") && is("cores", "1") && cell.workload(study).name == "a"
+        })
+        .unwrap()
+        .baseline
+        .unwrap();
     for pair in analysis.noise.iter_mut().filter(|pair| pair.cell != own) {
         pair.interval.ratio = 0.1;
     }
@@ -256,35 +261,39 @@ fn a_claim_can_compare_how_results_vary() {
 
 #[test]
 fn figures_are_sorted_by_the_size_of_their_labels() {
-    let name = |bytes: &str| FigureName {
-        probe: "latency".to_owned(),
-        labels: [("bytes".to_owned(), bytes.to_owned())].into(),
-    };
     let mut names = ["16384", "4096", "1M", "64K"].map(name);
     names.sort();
     assert_eq!(names, ["4096", "16384", "64K", "1M"].map(name));
 }
 
+fn name(bytes: &str) -> pinfold_stats::compare::Key {
+    FigureName {
+        probe: "latency".to_owned(),
+        labels: [("bytes".to_owned(), bytes.to_owned())].into(),
+    }
+}
+
 /// A bracket of two blocks is their range; the bootstrap's would be called 95 % and cover half.
 #[test]
 fn below_six_blocks_the_bounds_are_the_range() {
-    let bounds = |is_quick: bool| {
-        let mut world = World::new();
-        let run = world.create(STUDY, is_quick).unwrap();
-        world.run(run).unwrap();
-        let analysis = analyse(&world.store, run.id()).unwrap();
-        let one = analysis.estimates.into_iter().find(|one| one.comparison.is_some()).unwrap();
-        let values: Vec<f64> = one.starts.values().flatten().copied().collect();
-        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let ratio = one.comparison.unwrap().interval;
-        assert!(ratio.low <= ratio.ratio && ratio.ratio <= ratio.high);
-        (one.interval.unwrap(), (low, high))
-    };
     let (of_two, range) = bounds(true);
     assert_eq!(of_two, range);
     let (of_eight, range) = bounds(false);
     assert!(range.0 < of_eight.0 && of_eight.1 < range.1, "{of_eight:?} of {range:?}");
+}
+
+fn bounds(is_quick: bool) -> ((f64, f64), (f64, f64)) {
+    let mut world = World::new();
+    let run = world.create(STUDY, is_quick).unwrap();
+    world.run(run).unwrap();
+    let analysis = analyse(&world.store, run.id()).unwrap();
+    let one = analysis.estimates.into_iter().find(|one| one.comparison.is_some()).unwrap();
+    let values: Vec<f64> = one.starts.values().flatten().copied().collect();
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let ratio = one.comparison.unwrap().interval;
+    assert!(ratio.low <= ratio.ratio && ratio.ratio <= ratio.high);
+    (one.interval.unwrap(), (low, high))
 }
 
 /// A value of the source belongs to one point of a chart, or to none.

@@ -24,8 +24,10 @@ fn a_failure_is_retried_once_and_reported() {
     };
     assert_eq!(report.failures, [failure]);
     assert_eq!(report.winner.as_ref().unwrap().name, "low-latency");
-    let retried = |event: &Event| matches!(event, Event::Retries { .. });
-    assert_eq!(world.seen.iter().filter(|seen| retried(&seen.event)).count(), 1);
+    assert_eq!(
+        world.seen.iter().filter(|seen| matches!(&seen.event, Event::Retries { .. })).count(),
+        1
+    );
     let compact = report.ranking.iter().find(|row| row.name == "compact").unwrap();
     let cell = compact.cell(Metric::SpinGap, LoadState::BOTH).unwrap();
     assert_eq!(cell.against_baseline.as_ref().unwrap().verdict, Verdict::Better);
@@ -47,8 +49,10 @@ fn a_candidate_that_failed_in_the_confirmation_is_unknown() {
     assert_eq!(report.winner.as_ref().unwrap().name, "compact");
     let warning = report.findings.iter().find(|found| found.text.contains("failed twice")).unwrap();
     assert_eq!((warning.subject.as_str(), warning.severity), ("low-latency", Severity::Warning));
-    let failed = |event: &Event| matches!(event, Event::Failed { .. });
-    assert_eq!(world.seen.iter().filter(|seen| failed(&seen.event)).count(), 1);
+    assert_eq!(
+        world.seen.iter().filter(|seen| matches!(&seen.event, Event::Failed { .. })).count(),
+        1
+    );
 }
 
 #[test]

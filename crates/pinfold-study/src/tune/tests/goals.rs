@@ -38,12 +38,13 @@ fn balanced_marks_who_gives_up_throughput() {
 
 #[test]
 fn the_goal_is_judged_in_the_heaviest_state_there_is() {
-    let [idle, host, guest, both] = LoadState::ALL;
-    let check = |load_states: &[LoadState], expected: LoadState| {
+    fn check(load_states: &[LoadState], expected: LoadState) {
         let load_states = load_states.to_vec();
         let config = TuneConfig { load_states, ..config(Goal::Latency) };
         assert_eq!(config.goal_load(), expected);
-    };
+    }
+
+    let [idle, host, guest, both] = LoadState::ALL;
     check(&[both, idle], both);
     check(&[idle, guest, host], host);
     check(&[idle, guest], guest);
@@ -163,12 +164,13 @@ fn slow_starts_shorten_the_confirmation_but_never_below_eight_blocks() {
 
 #[test]
 fn settings_that_make_no_sense_are_named() {
-    let check = |change: &dyn Fn(&mut TuneConfig), expected: &str| {
+    fn check(change: &dyn Fn(&mut TuneConfig), expected: &str) {
         let mut config = TuneConfig::new(Goal::Latency, 400.0, 1, COSTS);
         config.check().unwrap();
         change(&mut config);
         assert_eq!(config.check().unwrap_err().to_string(), expected);
-    };
+    }
+
     check(&|c| c.budget_s = f64::NAN, "the setting budget is not a positive time");
     check(
         &|c| c.observation.min_s = 9.0,

@@ -73,11 +73,12 @@ fn the_full_matrix_drops_no_one() {
 
 #[test]
 fn a_race_that_is_broken_off_takes_the_same_decisions_again() {
-    let world = || {
+    fn world() -> World {
         let mut world = World::new(&SEVEN);
         world.machine.troubles.insert((Phase::Screening, 1, 2), Trouble::Twice);
         world
-    };
+    }
+
     let config = TuneConfig { screening_blocks: 3, ..racing(Goal::Latency) };
     let mut whole = world();
     let expected = whole.tune(&config).unwrap();

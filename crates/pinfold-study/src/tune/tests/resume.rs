@@ -81,16 +81,19 @@ fn a_start_that_the_stop_signal_killed_is_made_again() {
     let open = world.reopen(created.run.id(), fixture::origin(), HostChange::Refuse);
     world.go(open).unwrap();
     let report = analyse(&world.store, open.id()).unwrap();
-    let of_victim = |failure: &&Failure| failure.phase == Phase::Screening && failure.block == 0;
-    assert_eq!(report.failures.iter().find(of_victim), None, "it says nothing about the plan");
+    assert_eq!(
+        report
+            .failures
+            .iter()
+            .find(|failure: &&Failure| failure.phase == Phase::Screening && failure.block == 0),
+        None,
+        "it says nothing about the plan"
+    );
 }
 
 #[test]
 fn each_block_has_its_own_order_and_holds_everyone_once() {
     let (_, report) = interrupted_at(&[]);
-    let participants = |order: &[PlannedStart]| -> BTreeSet<usize> {
-        order.iter().map(|start| start.slot.candidate).collect()
-    };
     let kept = report.design.confirm.as_ref().unwrap().kept.clone();
     assert_eq!(kept, [1, 2, 3]);
     for order in &report.design.screening {
@@ -106,6 +109,10 @@ fn each_block_has_its_own_order_and_holds_everyone_once() {
         .map(|order| order.iter().map(|start| start.slot.candidate).collect())
         .collect();
     assert!(orders.len() > 4);
+}
+
+fn participants(order: &[PlannedStart]) -> BTreeSet<usize> {
+    order.iter().map(|start| start.slot.candidate).collect()
 }
 
 #[test]

@@ -169,14 +169,16 @@ pub fn candidate(name: &str, place: u32, vcpus: u32) -> Candidate {
         policy: None,
         reason: "of the test".to_owned(),
     };
-    let vcpu = |index| thread(Role::Vcpu(index), place * 8 + index);
     let plan = Plan {
         strategy: name.to_owned(),
         fingerprint: "c0ffee".to_owned(),
         vnodes: vec![VnodePlan {
             name: "guest".to_owned(),
             kind: VnodeKind::VirtualMachine,
-            threads: (0..vcpus).map(vcpu).chain([thread(Role::Emulator, 0)]).collect(),
+            threads: (0..vcpus)
+                .map(|index| thread(Role::Vcpu(index), place * 8 + index))
+                .chain([thread(Role::Emulator, 0)])
+                .collect(),
             guest: None,
             memory: None,
             speed: Speed::FULL,

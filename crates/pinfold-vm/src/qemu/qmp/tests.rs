@@ -100,17 +100,6 @@ fn greets_and_matches_replies_among_events() {
 
 #[test]
 fn refuses_what_is_not_qmp() {
-    let check = |said: &'static [u8], expected: &str, hint: &str| {
-        // Without a complete line the client waits for the whole timeout.
-        let timeout = match said {
-            b"" => SHORT,
-            _ if said.contains(&b'\n') => 20 * SECOND,
-            _ => SECOND,
-        };
-        let error = Server::saying(said).connect(timeout).err().unwrap();
-        assert!(error.to_string().contains(expected), "{error}");
-        assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
-    };
     check(b"", "no QMP greeting", "one client per QMP socket");
     check(b"HTTP/1.1 400 Bad Request\r\n", "it sent \"HTTP/1.1 400 Bad Request\"", "-qmp unix:");
     check(
@@ -123,6 +112,18 @@ fn refuses_what_is_not_qmp() {
     check(b"{\"QMP\": {}}\n", "not a QMP socket", "-qmp unix:");
     check(b"{\"return\": {}}\n", "not a QMP socket", "-qmp unix:");
     check(b"[[[[[[\n", "not a QMP socket", "-qmp unix:");
+}
+
+fn check(said: &'static [u8], expected: &str, hint: &str) {
+    // Without a complete line the client waits for the whole timeout.
+    let timeout = match said {
+        b"" => SHORT,
+        _ if said.contains(&b'\n') => 20 * SECOND,
+        _ => SECOND,
+    };
+    let error = Server::saying(said).connect(timeout).err().unwrap();
+    assert!(error.to_string().contains(expected), "{error}");
+    assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
 }
 
 #[test]
@@ -160,10 +161,11 @@ fn reports_when_the_other_side_goes() {
 
 #[test]
 fn reports_why_it_cannot_connect() {
-    let folder = tempfile::tempdir().unwrap();
-    let connect = |path: &std::path::Path| {
+    fn connect(path: &std::path::Path) -> String {
         Qmp::connect(path.to_str().unwrap(), SHORT, SystemClock).err().unwrap().hint().unwrap()
-    };
+    }
+
+    let folder = tempfile::tempdir().unwrap();
     assert!(connect(&folder.path().join("absent")).contains("there is no such socket"));
     let dead = folder.path().join("dead");
     drop(UnixListener::bind(&dead).unwrap());
@@ -198,7 +200,6 @@ const STEERING: &str = "a\n\u{1b}[2J\u{202e}\u{7}\rpinfold: all is well\t\u{9b}"
 #[test]
 fn lying_answers_are_errors_of_one_clean_line() {
     let long = "x".repeat(1 << 20);
-    let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     let cpu = |key: &str, value: Value| {
         let mut cpu = json!({"cpu-index": 0, "thread-id": 7, "qom-path": "/x", "props": {}});
         cpu[key] = value;
@@ -246,10 +247,14 @@ fn lying_answers_are_errors_of_one_clean_line() {
     }
 }
 
+fn deep(depth: usize) -> String {
+    format!("{}{}", "[".repeat(depth), "]".repeat(depth))
+}
+
 /// No answer delays the caller beyond its timeout.
 #[test]
 fn endless_and_missing_answers_end_with_the_time() {
-    let check = |what: &str, part: String| {
+    fn check(what: &str, part: String) {
         let sent = part.clone();
         let server = Server::new(move |mut stream| {
             writeln!(stream, "{GREETING}").unwrap();
@@ -265,8 +270,8 @@ fn endless_and_missing_answers_end_with_the_time() {
         let error = qmp.cpus().map(|_| panic!("{what} is an answer")).unwrap_err();
         assert!(matches!(error.of(), Some(QmpError::NoAnswer { .. })), "{what}: {error}");
         clean(&error, what);
-    };
-    let line = |value: Value| format!("{value}\n");
+    }
+
     check("nothing", String::new());
     check("events", line(json!({"event": "SPAM", "data": {"x": "y".repeat(100)}})));
     check("large events", line(json!({"event": STEERING, "data": "y".repeat(4 << 20)})));
@@ -274,4 +279,8 @@ fn endless_and_missing_answers_end_with_the_time() {
     check("answers to others", line(json!({"return": [], "id": "1"})));
     check("greetings", format!("{GREETING}\n"));
     check("empty lines", "\n".repeat(1 << 16));
+}
+
+fn line(value: Value) -> String {
+    format!("{value}\n")
 }

@@ -241,7 +241,6 @@ pub(super) fn request(command: &str, arguments: Option<Value>, id: u64) -> Vec<u
 pub(super) fn parse(line: &[u8]) -> Option<Message> {
     let value: Value = serde_json::from_slice(line).ok()?;
     let id = value.get("id").and_then(Value::as_u64);
-    let text = |value: &Value, key: &str| value.get(key)?.as_str().map(str::to_owned);
     if let Some(greeting) = value.get("QMP") {
         return version_from("the greeting", greeting.get("version")?).ok().map(Message::Greeting);
     }
@@ -259,4 +258,8 @@ pub(super) fn parse(line: &[u8]) -> Option<Message> {
         return Some(Message::Error { id, class, message: text(error, "desc")? });
     }
     value.get("return").map(|value| Message::Return { id, value: value.clone() })
+}
+
+fn text(value: &Value, key: &str) -> Option<String> {
+    value.get(key)?.as_str().map(str::to_owned)
 }

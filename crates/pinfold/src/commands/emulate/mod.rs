@@ -45,7 +45,6 @@ pub fn emulate(arguments: &EmulateArgs, state: Option<&str>) -> Result<(), Failu
 fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
     let host = host::live()?;
     let facts = Facts::find(&host)?;
-    let in_us = |ns: u64| ns / 1000;
     if arguments.json {
         let all: Vec<serde_json::Value> = METHODS
             .iter()
@@ -82,6 +81,10 @@ fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
         say(&format!("a vnode without a method uses {best} here"));
     }
     Ok(())
+}
+
+fn in_us(ns: u64) -> u64 {
+    ns / 1000
 }
 
 /// Starts a platform.
@@ -179,7 +182,6 @@ fn record(arguments: &RecordArgs) -> Result<(), Failure> {
             pus
         }
     };
-    let ns = |seconds: u32| u64::from(seconds).saturating_mul(1_000_000_000);
     let interval_ns = u64::from(arguments.interval_ms) * 1_000_000;
     let load =
         pinfold_emulate::record(&host, &SystemClock, &pus, interval_ns, ns(arguments.seconds))?;
@@ -197,6 +199,10 @@ fn record(arguments: &RecordArgs) -> Result<(), Failure> {
             .map_err(|error| Failure::from_error(Exit::Input, &error, None))?,
     }
     Ok(())
+}
+
+fn ns(seconds: u32) -> u64 {
+    u64::from(seconds).saturating_mul(1_000_000_000)
 }
 
 fn forget(state: Option<&str>) -> Result<(), Failure> {

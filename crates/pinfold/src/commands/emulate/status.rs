@@ -17,16 +17,11 @@ pub fn to_text(status: &Value) -> String {
         "error",
     ]);
     let empty = Vec::new();
-    let list = |value: &Value, key: &str| value.get(key).and_then(Value::as_array).cloned();
     let vnodes = list(status, "vnodes").unwrap_or_else(|| empty.clone());
-    let text = |value: &Value, key: &str| {
-        value.get(key).and_then(Value::as_str).map(output::name).unwrap_or_default()
-    };
     let mut notes = String::new();
     for vnode in &vnodes {
         for core in list(vnode, "cores").unwrap_or_else(|| empty.clone()) {
             let number = |key: &str| core.get(key).and_then(Value::as_f64);
-            let percent = |share: f64| format!("{:.2}%", share * 100.0);
             let error = number("got").zip(number("asked")).map(|(got, asked)| got - asked);
             table.add_row([
                 text(vnode, "vnode"),
@@ -48,6 +43,18 @@ pub fn to_text(status: &Value) -> String {
     }
     let table = screen::drawn(table, 2..7);
     format!("{table}\nthe host's own tasks: CPUs {}{notes}", text(status, "housekeeping"))
+}
+
+fn list(value: &Value, key: &str) -> Option<Vec<Value>> {
+    value.get(key).and_then(Value::as_array).cloned()
+}
+
+fn text(value: &Value, key: &str) -> String {
+    value.get(key).and_then(Value::as_str).map(output::name).unwrap_or_default()
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.2}%", share * 100.0)
 }
 
 /// Why a core has no achieved speed: no task ran, the method keeps no statistics, or its own cost
@@ -75,14 +82,6 @@ mod tests {
 
     #[test]
     fn an_error_without_the_methods_cost_is_not_stated() {
-        let row = |got: Value, cost_known: bool| {
-            let idle = got.is_null();
-            let core = json!({
-                "pu": 1, "asked": 0.4, "got": got, "cost_known": cost_known, "idle": idle,
-            });
-            let vnode = json!({ "vnode": "slow", "method": "stall", "cores": [core] });
-            to_text(&json!({ "vnodes": [vnode], "housekeeping": "0" }))
-        };
         let calibrated = row(json!(0.41), true);
         assert!(calibrated.contains("requested") && calibrated.contains("achieved per CPU time"));
         assert!(calibrated.contains("+1.00 points"), "{calibrated}");
@@ -91,5 +90,14 @@ mod tests {
         assert!(unknown.contains("not calibrated") && !unknown.contains("points"), "{unknown}");
         let idle = row(Value::Null, true);
         assert!(idle.contains("no task ran") && !idle.contains("points"), "{idle}");
+    }
+
+    fn row(got: Value, cost_known: bool) -> String {
+        let idle = got.is_null();
+        let core = json!({
+            "pu": 1, "asked": 0.4, "got": got, "cost_known": cost_known, "idle": idle,
+        });
+        let vnode = json!({ "vnode": "slow", "method": "stall", "cores": [core] });
+        to_text(&json!({ "vnodes": [vnode], "housekeeping": "0" }))
     }
 }

@@ -46,7 +46,6 @@ fn to_json(found: &Verification) -> Value {
 fn to_text(requested: f64, rows: &[Row]) -> String {
     let mut table = screen::rows();
     table.set_header(["benchmark", "requested", "achieved", "95 % interval", "error"]);
-    let percent = |share: f64| format!("{:.2}%", share * 100.0);
     for row in rows {
         let (achieved, interval, error) = match row.achieved() {
             Some((achieved, interval)) => (
@@ -62,6 +61,10 @@ fn to_text(requested: f64, rows: &[Row]) -> String {
         table.add_row([row.name.to_owned(), percent(requested), achieved, interval, error]);
     }
     screen::drawn(table, 1..4)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.2}%", share * 100.0)
 }
 
 #[cfg(test)]

@@ -70,7 +70,6 @@ fn rows(vcpu: &Vcpu) -> String {
     for row in &vcpu.rows {
         let mut cells = vec![row.name.clone(), grouped(row.count), three(row.per_second)];
         if let Some(times) = &row.times {
-            let micro = |ns: f64| three(ns / 1e3);
             cells.extend([
                 micro(times.shortest_ns as f64),
                 micro(times.mean_ns),
@@ -83,6 +82,10 @@ fn rows(vcpu: &Vcpu) -> String {
         table.add_row(cells);
     }
     screen::drawn(table, 1..if has_times { 9 } else { 3 })
+}
+
+fn micro(ns: f64) -> String {
+    three(ns / 1e3)
 }
 
 fn addresses(all: &[AddressRow], top: usize) -> String {
@@ -154,10 +157,6 @@ fn cost(answer: &Answer) -> String {
         let why = answer.no_cost.as_deref().unwrap_or("it was not requested");
         return format!("\n\nthe overhead was not measured here: {why}");
     };
-    let interval = |of: &pinfold_exits::cost::Interval| {
-        let micro = |ns: f64| three(ns / 1e3);
-        format!("{} µs ({} to {})", micro(of.median), micro(of.low), micro(of.high))
-    };
     let mut text = format!(
         "\n\noverhead: {} per event and {} per whole exit ({} events{}, {} µs without \
          observation), measured just now: median and 95 % interval of {} pairs, with and without \
@@ -185,13 +184,19 @@ fn cost(answer: &Answer) -> String {
     text
 }
 
+fn interval(of: &pinfold_exits::cost::Interval) -> String {
+    let micro = |ns: f64| three(ns / 1e3);
+    format!("{} µs ({} to {})", micro(of.median), micro(of.low), micro(of.high))
+}
+
 /// The answer as JSON; times in nanoseconds, unknown values are null.
 pub fn json(answer: &Answer) -> Value {
+    fn interval(of: &pinfold_exits::cost::Interval) -> Value {
+        json!({"median_ns": of.median, "low_ns": of.low, "high_ns": of.high})
+    }
+
     let table = &answer.table;
     let cost = table.cost.as_ref().map(|cost| {
-        let interval = |of: &pinfold_exits::cost::Interval| {
-            json!({"median_ns": of.median, "low_ns": of.low, "high_ns": of.high})
-        };
         json!({
             "per_event": interval(&cost.per_event_ns),
             "per_exit": interval(&cost.per_exit_ns),
@@ -265,8 +270,7 @@ fn json_address(row: &AddressRow) -> Value {
 }
 
 fn findings(table: &ExitTable) -> Vec<Value> {
-    let one = |finding: &pinfold_model::Finding| json!({"severity": finding.severity.to_string(), "text": finding.text, "hint": finding.hint});
-    table.findings.iter().map(one).collect()
+    table.findings.iter().map(|finding: &pinfold_model::Finding| json!({"severity": finding.severity.to_string(), "text": finding.text, "hint": finding.hint})).collect()
 }
 
 /// Three significant digits, without an exponent.
@@ -294,7 +298,6 @@ mod tests {
 
     #[test]
     fn numbers_are_short_and_grouped() {
-        let check = |value: f64, expected: &str| assert_eq!(three(value), expected, "{value}");
         check(0.0, "0");
         check(0.0421, "0.042");
         check(5.0, "5.00");
@@ -305,5 +308,9 @@ mod tests {
             (grouped(0), grouped(999), grouped(1000)),
             ("0".into(), "999".into(), "1,000".into())
         );
+    }
+
+    fn check(value: f64, expected: &str) {
+        assert_eq!(three(value), expected, "{value}")
     }
 }

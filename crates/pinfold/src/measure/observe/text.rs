@@ -62,7 +62,6 @@ fn sched_row(role: &RoleLatency, duration_ns: u64) -> Vec<String> {
         let waits = role.waits.as_ref()?;
         waits.histogram.percentile(PERCENTILES[index]).map(|bounds| time(bounds.at_most_ns))
     };
-    let missing = |text: Option<String>| text.unwrap_or_else(|| MISSING.to_owned());
     let of =
         |number: fn(&Waits) -> u64| missing(role.waits.as_ref().map(|w| format::count(number(w))));
     vec![
@@ -76,6 +75,10 @@ fn sched_row(role: &RoleLatency, duration_ns: u64) -> Vec<String> {
         of(|waits| waits.preempted),
         missing(role.migrations.map(format::count)),
     ]
+}
+
+fn missing(text: Option<String>) -> String {
+    text.unwrap_or_else(|| MISSING.to_owned())
 }
 
 fn of_waits(role: &RoleLatency, waits: &Waits) -> String {
@@ -114,8 +117,10 @@ pub fn counters(found: &Counters) -> String {
         .into_iter()
         .filter(|quantity| found.roles.iter().any(|role| value(role, *quantity).is_some()))
         .map(|quantity| {
-            let cell = |role| value(role, quantity).unwrap_or_else(|| MISSING.to_owned());
-            let cells = found.roles.iter().map(cell);
+            let cells = found
+                .roles
+                .iter()
+                .map(|role| value(role, quantity).unwrap_or_else(|| MISSING.to_owned()));
             [quantity.name().to_owned()].into_iter().chain(cells).collect()
         })
         .collect();

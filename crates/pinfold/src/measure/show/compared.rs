@@ -54,11 +54,6 @@ pub fn answer(found: &Comparison) -> (Tone, String) {
 /// Two sides, as text.
 pub fn comparison(sides: &ComparedSides, found: &Comparison) -> String {
     let mut table = screen::rows();
-    let words = |row: &Row| {
-        let mut labels = row.key.labels.clone();
-        labels.extend(row.described.iter().map(|(name, sides)| (name.clone(), both(sides))));
-        words_of(&row.key.probe, &labels)
-    };
     let common = common(found.rows.iter().map(words));
     let figure_of = |row: &Row| own_words(words(row), &common).join(", ");
     let is_named = found.rows.iter().any(|row| !figure_of(row).is_empty());
@@ -100,6 +95,12 @@ pub fn comparison(sides: &ComparedSides, found: &Comparison) -> String {
         text.push_str(&format!("{line}\n"));
     }
     text
+}
+
+fn words(row: &Row) -> Vec<(String, String)> {
+    let mut labels = row.key.labels.clone();
+    labels.extend(row.described.iter().map(|(name, sides)| (name.clone(), both(sides))));
+    words_of(&row.key.probe, &labels)
 }
 
 /// What describes the machine of each side: once if it is the same.

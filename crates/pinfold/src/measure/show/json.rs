@@ -11,7 +11,6 @@ use super::{Pooled, direction, pooled, tail};
 
 /// The document.
 pub fn json(measurement: &Measurement, probe: &Probe) -> Result<String, Failure> {
-    let wrong = |error: &dyn std::error::Error| Failure::new(Exit::Host, error.to_string());
     let saved = to_json(measurement).map_err(|error| wrong(&error))?;
     let saved: Value = serde_json::from_str(&saved).map_err(|error| wrong(&error))?;
     let summary: Vec<Value> = pooled(measurement).iter().map(one).collect();
@@ -23,6 +22,10 @@ pub fn json(measurement: &Measurement, probe: &Probe) -> Result<String, Failure>
         "measurement": saved,
     })
     .to_string())
+}
+
+fn wrong(error: &dyn std::error::Error) -> Failure {
+    Failure::new(Exit::Host, error.to_string())
 }
 
 /// Steal time; null if no block has it.

@@ -67,6 +67,10 @@ impl Wakeups {
 
 /// The wake-ups of all CPUs as a table; empty for other probes.
 pub fn table(all: &[Pooled]) -> String {
+    fn count(number: usize) -> String {
+        format::count(u64::try_from(number).unwrap_or(u64::MAX))
+    }
+
     let wakeups = || all.iter().filter_map(|one| one.wakeups.as_ref());
     if wakeups().next().is_none() {
         return String::new();
@@ -83,8 +87,6 @@ pub fn table(all: &[Pooled]) -> String {
             None => {}
             Some(Wakeups::Apart { woken, skipped }) => {
                 let tail = Tail::new(woken.clone(), 0, 0);
-                let count =
-                    |number: usize| format::count(u64::try_from(number).unwrap_or(u64::MAX));
                 let times = [tail.p50_ns, tail.p99_ns, tail.p999_ns, tail.max_ns];
                 let times = times.map(|time| format::maybe(time, one.figure.unit));
                 table.add_row([cpu, count(woken.len()), count(*skipped)].into_iter().chain(times));
