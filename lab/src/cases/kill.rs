@@ -26,7 +26,7 @@ const STRACE: &str = "/usr/bin/strace";
 const LOG: &str = "/tmp/strace.log";
 const UNDO: [&str; 2] = ["undo", "--all"];
 /// Number of kills in a fixed extent, spread over all calls.
-const FIXED: usize = 4;
+const FIXED: usize = 2;
 const KILLED: u32 = 9;
 
 /// A system call by its name and the number of times that it was entered.
