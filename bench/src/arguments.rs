@@ -55,6 +55,8 @@ pub enum Name {
     Watch,
     /// The exits of a micro-guest: how many are counted, and what counting costs
     Exits,
+    /// How soon libvirt has the nodes for a domain with `placement='auto'`
+    Numad,
     /// How accurate the speed of a virtual node is, by method
     Emulate,
     /// What an emulated CPU cannot hide

@@ -11,6 +11,7 @@ mod exits;
 mod first_second;
 mod guest;
 mod limits;
+mod numad;
 mod origin;
 mod page;
 mod pairs;
@@ -59,6 +60,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::Exits => exits::run(arguments),
             Name::Watch => watch::run(arguments),
             Name::Study => study::run(arguments),
+            Name::Numad => numad::run(arguments),
             Name::Emulate => {
                 // It has its own page, with pictures.
                 emulate::run(arguments)?;

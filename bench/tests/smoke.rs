@@ -58,6 +58,19 @@ fn topo_runs() {
 }
 
 #[test]
+fn numad_runs() {
+    let pinfold = Path::new(BENCH).with_file_name("pinfold");
+    let fetch = "cd \"$(mktemp -d)\" && apt-get -q -o APT::Sandbox::User=root download numad";
+    let fetched = capture("sh", ["-c", fetch], MINUTE_NS);
+    if !fetched.is_ok_and(|output| output.status.success()) {
+        println!("skipped: apt cannot fetch the package numad");
+        return;
+    }
+    let words = ["## numad: ", "numad 0.5", "| numad |", "| pinfold as numad |"];
+    check("numad", &["dpkg-deb", &pinfold.to_string_lossy()], &words);
+}
+
+#[test]
 fn scale_runs() {
     let pinfold = Path::new(BENCH).with_file_name("pinfold");
     let words = ["100 nodes, 200 parts", "| merging all results", "| store |"];

@@ -1,4 +1,5 @@
-//! `cargo xtask dist`: a `.deb`, a `.rpm` and an archive with `install.sh`, in `target/dist`.
+//! `cargo xtask dist`: a `.deb`, a `.rpm` and an archive with `install.sh`, in `target/dist`, and the
+//! package `pinfold-numad`.
 //!
 //! `packaging/install.sh` is the only list of what is installed: the packages are made from what it
 //! installs into `target/dist/root`, and their lists are compared with that. The program is the
@@ -43,11 +44,12 @@ pub fn dist(root: &Path, words: &[String]) -> Result<(), String> {
     let folder = empty(root.join("target/dist"))?;
     let made = made(root, &binary, &folder, &[])?;
     let archive = archive(root, &binary, &folder)?;
+    let numad = numad(root, &folder)?;
     if is_check {
-        check::all(root, &folder, &archive)?;
+        check::all(root, &folder, &archive, &numad)?;
     }
     let mut names = vec!["--tag".to_string()];
-    for path in made.iter().chain(Some(&archive)) {
+    for path in made.iter().chain(&[archive, numad]) {
         println!("{} ({} kB)", path.display(), fs::metadata(path).map_or(0, |meta| meta.len() / 1000));
         names.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
     }
@@ -87,7 +89,7 @@ fn made(root: &Path, binary: &Path, folder: &Path, options: &[&str]) -> Result<V
     if has_program("cargo-deb") {
         let words = ["deb", "--quiet", "--package", "pinfold", "--no-build", "--no-strip", "--no-dbgsym"];
         run(root, "cargo", &[&words, options, &["--output", &into]].concat())?;
-        let path = one_with_end(folder, "deb")?;
+        let path = one_of(folder, "pinfold_", ".deb")?;
         check::same("the .deb", &check::files_of_deb(&path)?, &wanted)?;
         made.push(path);
     }
@@ -95,7 +97,7 @@ fn made(root: &Path, binary: &Path, folder: &Path, options: &[&str]) -> Result<V
         let compress = if options.is_empty() { "zstd" } else { "none" };
         let words = ["generate-rpm", "--package", "crates/pinfold", "--payload-compress", compress];
         run(root, "cargo", &[&words[..], &["--output", &into]].concat())?;
-        let path = one_with_end(folder, "rpm")?;
+        let path = one_of(folder, "pinfold-", ".rpm")?;
         if has_program("rpm") {
             check::same("the .rpm", &check::files_of_rpm(&path)?, &wanted)?;
         }
@@ -138,6 +140,13 @@ fn archive(root: &Path, binary: &Path, folder: &Path) -> Result<PathBuf, String>
     Ok(folder.join(archive))
 }
 
+/// The package with the link `/usr/bin/numad`.
+fn numad(root: &Path, folder: &Path) -> Result<PathBuf, String> {
+    let script = root.join("packaging/numad/make-deb.sh");
+    let made = output(Command::new("sh").arg(script).arg(folder))?;
+    Ok(PathBuf::from(made.trim()))
+}
+
 /// The version of the workspace.
 fn version(root: &Path) -> Result<String, String> {
     let text = fs::read_to_string(root.join("Cargo.toml")).map_err(|error| format!("Cargo.toml: {}", error))?;
@@ -145,12 +154,15 @@ fn version(root: &Path) -> Result<String, String> {
     value.map(|value| value.trim_matches('"').to_string()).ok_or("Cargo.toml has no version".to_string())
 }
 
-fn one_with_end(folder: &Path, end: &str) -> Result<PathBuf, String> {
+fn one_of(folder: &Path, start: &str, end: &str) -> Result<PathBuf, String> {
     let entries = fs::read_dir(folder).map_err(|error| format!("{}: {}", folder.display(), error))?;
     let mut paths = entries.flatten().map(|entry| entry.path());
     paths
-        .find(|path| path.extension().map_or(false, |found| found == end))
-        .ok_or_else(|| format!("there is no .{} in {}", end, folder.display()))
+        .find(|path| {
+            let name = path.file_name().map(|name| name.to_string_lossy());
+            name.map_or(false, |name| name.starts_with(start) && name.ends_with(end))
+        })
+        .ok_or_else(|| format!("there is no {}…{} in {}", start, end, folder.display()))
 }
 
 /// The files and links below a folder, as `/usr/bin/pinfold`.

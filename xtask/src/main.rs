@@ -31,6 +31,7 @@ cargo xtask COMMAND
   ci-local [JOB…]: the jobs of the CI workflow, all but `test` by default
   bench   [NAME…] [--write] [--rounds N]: the benchmarks, each with its competitor;
           pin, plan, topo, first-second (these by default), watch, gap, race, react, study,
+          numad,
           benchmarks [--only GROUP,…] (a page of its own, docs/benchmarks.md),
           limits (docs/emulation-limits.md),
           emulate [--quick] [--minutes N] (an hour, quick 5 minutes; a page of its own,
@@ -41,7 +42,8 @@ cargo xtask COMMAND
           minutes each; --keep adds what it found to fixtures/fuzz/, minimised
   bpf     compile the BPF programs after a change of their source
   musl    the static binary, which runs on any x86-64 Linux: hwloc is built with it
-  dist    [--check]: a .deb, a .rpm and an archive with the static binary, in target/dist;
+  dist    [--check]: a .deb, a .rpm and an archive with the static binary, and pinfold-numad, in
+          target/dist;
           --check (as root) installs, runs and removes each in a directory of its own;
           --quick only packages the debug binary, as `test` does
   docs    the pages as a book with search, in target/book (mdBook)

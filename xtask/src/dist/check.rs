@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{empty, files_below, one_with_end, output};
+use super::{empty, files_below, one_of, output};
 use crate::packages::prefix;
 
 /// What the program does in each directory.
@@ -22,16 +22,17 @@ const APPLETS: [&str; 5] = ["sh", "rm", "grep", "sed", "cat"];
 const STATE: [&str; 2] = ["/var/lib/pinfold/journal", "/etc/pinfold/domains"];
 
 /// Installs, runs and removes the packages and the archive.
-pub fn all(root: &Path, folder: &Path, archive: &Path) -> Result<(), String> {
+pub fn all(root: &Path, folder: &Path, archive: &Path, numad: &Path) -> Result<(), String> {
     if prefix().is_none() {
         return Err("--check installs packages with chroot, which needs root or sudo".to_string());
     }
-    let deb = one_with_end(folder, "deb")?;
-    let rpm = one_with_end(folder, "rpm")?;
+    let deb = one_of(folder, "pinfold_", ".deb")?;
+    let rpm = one_of(folder, "pinfold-", ".rpm")?;
     with_deb(&deb, &stage(folder, "check-deb")?)?;
+    with_numad(&deb, numad, &stage(folder, "check-numad")?)?;
     with_rpm(&rpm, &stage(folder, "check-rpm")?)?;
     with_archive(archive, &stage(folder, "check-archive")?)?;
-    for name in &["check-deb", "check-rpm", "check-archive"] {
+    for name in &["check-deb", "check-numad", "check-rpm", "check-archive"] {
         output(as_root("rm").arg("-rf").arg(folder.join(name)))?;
     }
     println!("checked: installed, run and removed in {}", root.join("target/dist").display());
@@ -120,12 +121,28 @@ fn said(text: &str) -> Result<(), String> {
     Err(format!("the removal does not say what stays: {:?}", text))
 }
 
+/// Runs dpkg on this root.
+fn run_dpkg(stage: &Path, words: &[&str]) -> Result<String, String> {
+    let at = format!("--root={}", stage.display());
+    output(as_root("env").args(["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "dpkg", &at]).args(words))
+}
+
+/// The program answers under the name that `pinfold-numad` gives it. That this package and `numad`
+/// take each other's place is a test of the crate `pinfold`.
+fn with_numad(deb: &Path, numad: &Path, stage: &Path) -> Result<(), String> {
+    let before = look(stage)?;
+    run_dpkg(stage, &["--install", &deb.to_string_lossy(), &numad.to_string_lossy()])?;
+    let nodes = output(as_root("chroot").arg(stage).args(["/usr/bin/numad", "-w", "1:1"]))?;
+    if nodes.trim().is_empty() || !nodes.trim().chars().all(|one| one.is_ascii_digit() || "-,".contains(one)) {
+        return Err(format!("numad prints {:?}, which are no nodes", nodes));
+    }
+    run_dpkg(stage, &["--purge", "pinfold-numad", "pinfold"])?;
+    left("after the purge of pinfold-numad", stage, &before, &[])
+}
+
 fn with_deb(deb: &Path, stage: &Path) -> Result<(), String> {
     let before = look(stage)?;
-    let dpkg = |words: &[&str]| {
-        let at = format!("--root={}", stage.display());
-        output(as_root("env").args(["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "dpkg", &at]).args(words))
-    };
+    let dpkg = |words: &[&str]| run_dpkg(stage, words);
     let needs = output(Command::new("dpkg-deb").arg("--field").arg(deb).arg("Depends"))?;
     if !needs.trim().is_empty() {
         return Err(format!("the .deb needs {}", needs));

@@ -17,6 +17,7 @@ mod hostile_input;
 mod install;
 mod journal;
 mod json_formats;
+mod numad_package;
 mod outputs;
 mod pages;
 mod qemu_line;
