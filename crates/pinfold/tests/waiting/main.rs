@@ -12,4 +12,5 @@ mod daemon;
 
 mod domain;
 mod libvirt;
+mod numad;
 mod study_guests;
