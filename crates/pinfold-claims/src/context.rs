@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use pinfold_host::{Host, HostError, paths, proc_stat};
+use pinfold_host::{Host, HostError, paths, proc_cgroup, proc_stat};
 use pinfold_model::{CpuSet, Finding, Tid, shown};
 
 use crate::claim::{Claim, Owner, Source};
@@ -54,11 +54,11 @@ impl<'h> Context<'h> {
     }
 
     /// True if a process belongs to an owner that is known already: if it descends from the process
-    /// of one, or is in a group that Pinfold made.
+    /// of one, or is in a group that Pinfold made for one.
     #[must_use]
     pub fn belongs(&self, process: Tid, claims: &Claims) -> bool {
-        let group = self.host.read_text(&paths::process_cgroup(process)).unwrap_or_default();
-        if group.contains("/pinfold") {
+        let group = group_of(self.host, process);
+        if group.is_some_and(|group| claims.has_group_of_pinfold(&group)) {
             return true;
         }
         let mut process = process;
@@ -154,6 +154,23 @@ impl<'h> Context<'h> {
         let source = Source { value: None, ..source.clone() };
         claims.report(Finding::warning("claims", format!("{source}: {why}; not counted")));
     }
+}
+
+/// The cgroup of a process for cpusets, as a path below the root of the hierarchy.
+pub(crate) fn group_of(host: &dyn Host, process: Tid) -> Option<String> {
+    group_in(host, &paths::process_cgroup(process))
+}
+
+/// The cgroup of this process, as [`group_of`].
+pub(crate) fn own_group(host: &dyn Host) -> Option<String> {
+    group_in(host, &paths::own_cgroup())
+}
+
+fn group_in(host: &dyn Host, file: &str) -> Option<String> {
+    let text = host.read_text(file).ok()?;
+    let memberships = proc_cgroup::parse(&text).ok()?;
+    let path = proc_cgroup::v1_path(&memberships, "cpuset");
+    path.or_else(|| proc_cgroup::v2_path(&memberships)).map(str::to_owned)
 }
 
 /// The finding about a file that cannot be read. Missing permission is usual without root.

@@ -24,6 +24,7 @@ mod map;
 pub mod owners;
 mod planning;
 mod processes;
+mod programs;
 mod reading;
 pub mod render;
 pub mod schema;

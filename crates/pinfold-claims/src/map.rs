@@ -80,6 +80,20 @@ impl Claims {
         self.known.iter().any(|claim| claim.owner.kind == kind)
     }
 
+    /// True if a group is one that Pinfold made for a placement or platform that is known, or is
+    /// below it.
+    pub(crate) fn has_group_of_pinfold(&self, group: &str) -> bool {
+        let Some(name) = group.split('/').find_map(|name| name.strip_prefix("pinfold-")) else {
+            return false;
+        };
+        // The group of a placement has the ID of its journal, those of a platform other names.
+        let is_of_placement = name.starts_with(|first: char| first.is_ascii_digit());
+        self.known.iter().any(|claim| match &claim.owner.journal {
+            Some(id) if is_of_placement => name == id,
+            journal => journal.is_some() && claim.owner.name.is_empty(),
+        })
+    }
+
     /// Sets the pool from which the owner with a process takes its CPUs.
     pub(crate) fn set_manager(&mut self, process: Tid, manager: &'static Kind) {
         let own = self.known.iter_mut().filter(|claim| claim.owner.process == Some(process));

@@ -44,7 +44,7 @@ pub const OWNERS: &[Row] = &[
     Row { kinds: &[&openvswitch::KIND], reads: openvswitch::READS, read: openvswitch::read },
     Row { kinds: &[&dpdk::KIND], reads: dpdk::READS, read: dpdk::read },
     Row {
-        kinds: &[&cpusets::PARTITION, &cpusets::UNIT],
+        kinds: &[&cpusets::PARTITION, &cpusets::UNIT, &cpusets::UNREADABLE],
         reads: cpusets::READS,
         read: cpusets::read,
     },
@@ -61,4 +61,4 @@ pub fn kind(name: &str) -> Option<&'static Kind> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

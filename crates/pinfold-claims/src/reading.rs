@@ -3,8 +3,8 @@
 use pinfold_host::Host;
 use pinfold_model::Tid;
 
-use crate::claim::{Claim, Kind, OwnerSort};
-use crate::context::Context;
+use crate::claim::{Claim, Exclusivity, Kind, OwnerSort};
+use crate::context::{Context, group_of, own_group};
 use crate::map::Claims;
 use crate::owners;
 
@@ -16,13 +16,25 @@ impl Claims {
         for owner in owners::OWNERS {
             (owner.read)(&context, self);
         }
+        if let Some(group) = own_group(host) {
+            self.share_with(&group);
+        }
+    }
+
+    /// Makes the CPUs of the partition or container to which a group belongs shared ones: for the
+    /// processes in it they are no other owner's.
+    fn share_with(&mut self, group: &str) {
+        let own = self.known.iter_mut().filter(|claim| {
+            owners::cpusets::contains(claim, group) || owners::kubelet::contains(claim, group)
+        });
+        own.for_each(|claim| claim.exclusivity = Exclusivity::Shared);
     }
 
     /// The claims of all but the machine with a process or name, and without those of the pools
     /// and containers to which it belongs.
     #[must_use]
     pub fn without_machine(&self, host: &dyn Host, process: Tid, name: &str) -> Self {
-        let group = owners::cpusets::group_of(host, process);
+        let group = group_of(host, process);
         let is_own = |claim: &Claim| {
             let owner = &claim.owner;
             let is_named = owner.kind.sort == OwnerSort::Machine && owner.name == name;

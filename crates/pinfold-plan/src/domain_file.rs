@@ -17,7 +17,7 @@ mod read;
 mod request;
 mod windows;
 
-use pinfold_model::{CpuSet, NodeId, Policy, Role};
+use pinfold_model::{CpuSet, NodeId, Policy, Role, Tid};
 use thiserror::Error;
 
 use crate::strategies::definition::Mark;
@@ -224,6 +224,28 @@ pub struct Domain {
     pub page_bytes: Option<u64>,
     /// Strategy mark, if the file has one.
     pub(crate) mark: Option<Mark>,
+}
+
+/// A file that libvirt keeps about a domain: its definition, or the status of one that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LibvirtFile {
+    /// The domain.
+    pub domain: Domain,
+    /// Its process, in a status file.
+    pub process: Option<Tid>,
+    /// The program that wrote the definition, if it names one.
+    pub manager: Option<Manager>,
+}
+
+impl LibvirtFile {
+    /// Parses a file of `/etc/libvirt/qemu` or `/run/libvirt/qemu`. The lines of a status file are
+    /// its own.
+    ///
+    /// # Errors
+    /// As [`Domain::read`].
+    pub fn read(xml: &str) -> Result<Self, DomainError> {
+        read::libvirt_file(xml)
+    }
 }
 
 impl Domain {

@@ -6,16 +6,19 @@
 //! /sys/fs/cgroup/rt.slice/cpuset.cpus.effective    4-7
 //! ```
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html#cpuset>. The kernel gives the CPUs of a
-//! partition to no other group. Groups that Pinfold, libvirt or a known kubelet made are left out:
-//! their CPUs are claimed by the machines.
+//! partition to no other group. Groups of machines and containers that are known are left out:
+//! their CPUs are claimed by these. A group that Pinfold made for a placement that is not known has
+//! an owner of its own.
+
+use std::cell::{Cell, OnceCell};
 
 use pinfold_host::mountinfo::{self, Version};
-use pinfold_host::{Host, paths, proc_cgroup};
-use pinfold_model::{CpuSet, Tid};
+use pinfold_host::{HostError, paths};
+use pinfold_model::{CpuSet, Finding};
 
 use super::{kubelet, libvirt};
 use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
-use crate::context::Context;
+use crate::context::{Context, group_of};
 use crate::map::Claims;
 
 /// A partition.
@@ -25,8 +28,15 @@ pub const PARTITION: Kind =
 /// A unit, container or other cgroup.
 pub const UNIT: Kind = Kind { name: "unit", noun: "cgroup", sort: OwnerSort::Pool };
 
+/// A group that Pinfold made, whose journal this process cannot read.
+pub const UNREADABLE: Kind =
+    Kind { name: "pinfold", noun: "unreadable journal", sort: OwnerSort::Machine };
+
 /// What is read.
 pub const READS: &str = "cpuset.cpus.partition and cpuset.cpus.effective of cgroups";
+
+/// Start of the names of the groups that Pinfold makes.
+const OF_PINFOLD: &str = "pinfold-";
 
 /// Depth below which no group is read.
 const DEEPEST: usize = 12;
@@ -65,23 +75,16 @@ impl Group {
     }
 }
 
-/// The cgroup of a process for cpusets, as a path below the root of the hierarchy.
-#[must_use]
-pub fn group_of(host: &dyn Host, process: Tid) -> Option<String> {
-    let text = host.read_text(&paths::process_cgroup(process)).ok()?;
-    let memberships = proc_cgroup::parse(&text).ok()?;
-    let path = proc_cgroup::v1_path(&memberships, "cpuset");
-    path.or_else(|| proc_cgroup::v2_path(&memberships)).map(str::to_owned)
-}
-
 /// True if a claim is that of a partition to which a group belongs.
 pub(crate) fn contains(claim: &Claim, group: &str) -> bool {
     claim.owner.kind == &PARTITION
-        && claim.source.unit.as_ref().is_some_and(|unit: &String| {
-            group
-                .strip_prefix(unit.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        })
+        && claim.source.unit.as_deref().is_some_and(|unit| is_below(group, unit))
+}
+
+/// True if a group is another one or below it.
+fn is_below(group: &str, above: &str) -> bool {
+    let rest = group.strip_prefix(above);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Reads the groups of a hierarchy.
@@ -89,61 +92,125 @@ struct Walk<'w, 'h> {
     context: &'w Context<'h>,
     version: Version,
     root: String,
-    /// Parts of names whose groups are left out.
-    skipped: Vec<&'static str>,
+    /// True if libvirt's domains are known.
+    has_libvirt: bool,
+    /// CPUs of Kubernetes containers that are known.
+    of_kubelet: CpuSet,
+    /// Number of files of groups that could not be read, and why the first could not.
+    unread: Cell<usize>,
+    first: OnceCell<HostError>,
 }
 
 /// Adds the claims of all groups.
 pub fn read(context: &Context<'_>, claims: &mut Claims) {
     let Ok(Some(mount)) = mountinfo::controller(context.host, "cpuset") else { return };
-    let mut skipped = vec!["pinfold"];
-    if claims.has_kind(&libvirt::KIND) {
-        skipped.extend(["machine-qemu", "libvirt"]);
-    }
-    if claims.has_kind(&kubelet::CONTAINER) || claims.has_kind(&kubelet::POOL) {
-        skipped.push("kubepods");
-    }
+    let has_libvirt = claims.has_kind(&libvirt::KIND);
+    let of_kubelet = kubelet::known_cpus(claims);
     let root = mount.mount.path.trim_end_matches('/').to_owned();
-    let walk = Walk { context, version: mount.version, root, skipped };
+    let (unread, first) = (Cell::new(0), OnceCell::new());
+    let walk =
+        Walk { context, version: mount.version, root, has_libvirt, of_kubelet, unread, first };
     let cpus = walk.cpus("").unwrap_or_else(|| context.online.clone());
     walk.below("", &cpus, 0, claims);
+    if let Some(error) = walk.first.get() {
+        let text = match walk.unread.get() {
+            1 => format!("the CPUs of a cgroup are not known: {error}"),
+            count => format!("the CPUs of {count} cgroups are not known; the first: {error}"),
+        };
+        claims.report(Finding::warning("claims", text));
+    }
 }
 
 impl Walk<'_, '_> {
-    /// The effective CPUs of a group.
+    /// What was read of a group; `None` and counted if that failed while the group exists.
+    fn counted<T>(&self, read: Result<T, HostError>) -> Option<T> {
+        let error = match read {
+            Ok(found) => return Some(found),
+            Err(error) => error,
+        };
+        if !error.is_gone() {
+            self.unread.set(self.unread.get() + 1);
+            self.first.get_or_init(|| error);
+        }
+        None
+    }
+
+    /// The effective CPUs of a group; `None` if it has none of its own.
     fn cpus(&self, group: &str) -> Option<CpuSet> {
         let path = format!("{}{group}", self.root);
         let file = match self.version {
             Version::V1 => paths::cpuset_effective_cpus(&path),
             Version::V2 => paths::cpuset_cpus_effective(&path),
         };
-        let text = self.context.host.read_text(&file).ok()?;
-        CpuSet::parse_list(&text).ok()
+        let text = self.counted(self.context.host.read_text(&file))?;
+        let cpus = CpuSet::parse_list(&text);
+        let unexpected = |error| HostError::Unexpected { path: file, why: error };
+        self.counted(cpus.map_err(|error| unexpected(error.to_string())))
     }
 
     /// Adds the claims of the groups below one with these CPUs.
     fn below(&self, group: &str, above: &CpuSet, depth: usize, claims: &mut Claims) {
-        // Without the list of a group, a process without its permission still has the others.
-        let names = self.context.host.list(&format!("{}{group}", self.root)).unwrap_or_default();
-        for name in names.iter().filter(|name| may_be_group(name)) {
-            if self.skipped.iter().any(|part| name.starts_with(part)) {
+        let names = self.counted(self.context.host.list(&format!("{}{group}", self.root)));
+        for name in names.unwrap_or_default().iter().filter(|name| may_be_group(name)) {
+            let is_of_libvirt =
+                ["machine-qemu", "libvirt"].iter().any(|part| name.starts_with(part));
+            if self.has_libvirt && is_of_libvirt {
                 continue;
             }
             let child = format!("{group}/{name}");
             // A group without cpuset files has the CPUs of its parent, and so have those below it.
             let Some(cpus) = self.cpus(&child) else { continue };
-            self.add(&child, &cpus, above, claims);
+            if name.starts_with(OF_PINFOLD) {
+                self.add_of_pinfold(&child, &cpus, above, claims);
+                continue;
+            }
+            // The containers in it have their CPUs by the kubelet, or those of all others.
+            if !(child.contains("kubepods") && cpus.is_subset(&self.of_kubelet)) {
+                self.add(&child, &cpus, above, claims);
+            }
             if depth < DEEPEST {
                 self.below(&child, &cpus, depth + 1, claims);
             }
         }
     }
 
+    /// Adds the CPUs of a group that Pinfold made, if no placement or platform is known for it and
+    /// it has processes.
+    fn add_of_pinfold(&self, group: &str, cpus: &CpuSet, above: &CpuSet, claims: &mut Claims) {
+        if claims.has_group_of_pinfold(group) || cpus == above || !self.has_processes(group) {
+            return;
+        }
+        // The vCPUs of a machine in it were found by their masks.
+        let mut left = cpus.clone();
+        for claim in claims.all() {
+            let process = claim.owner.process.filter(|_| !claim.cpus.is_disjoint(&left));
+            let own = process.and_then(|process| group_of(self.context.host, process));
+            if own.is_some_and(|own| is_below(&own, group)) {
+                left = left.difference(&claim.cpus);
+            }
+        }
+        let owner = Owner::new(&UNREADABLE, "pinfold");
+        claims.add(&owner, left, Exclusivity::Exclusive, &Source::unit(group));
+    }
+
+    /// True if a group or one below it has processes.
+    fn has_processes(&self, group: &str) -> bool {
+        let path = format!("{}{group}", self.root);
+        let host = self.context.host;
+        if let Ok(text) = host.read_text(&format!("{path}/cgroup.events")) {
+            return text.lines().any(|line| line == "populated 1");
+        }
+        // Version 1, or a capture.
+        host.read_text(&format!("{path}/cgroup.procs")).is_ok_and(|text| !text.trim().is_empty())
+    }
+
     fn add(&self, group: &str, cpus: &CpuSet, above: &CpuSet, claims: &mut Claims) {
         let path = format!("{}{group}", self.root);
         let partition = match self.version {
             Version::V1 => None,
-            Version::V2 => self.context.host.read_text(&paths::cpuset_partition(&path)).ok(),
+            Version::V2 => {
+                self.counted(self.context.host.read_text(&paths::cpuset_partition(&path)))
+            }
         };
         let name = group.rsplit('/').next().unwrap_or(group);
         let source = Source::unit(group);

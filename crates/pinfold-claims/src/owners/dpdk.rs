@@ -6,16 +6,18 @@
 //! l3fwd -c 0x3e -n 4 --huge-dir /mnt/huge     app --lcores=(0-1)@8,2@(9,10)
 //! ```
 //! <https://doc.dpdk.org/guides/linux_gsg/linux_eal_parameters.html>,
-//! <https://spdk.io/doc/app_overview.html>. A program counts if its name is one of theirs, or if an
-//! option is only theirs: `-l` and `-m` alone are options of many programs.
+//! <https://spdk.io/doc/app_overview.html>. A program counts if its name is one of theirs, or if it
+//! has mapped huge pages and an option is only theirs: `-l` and `-m` alone are options of many
+//! programs.
 
 use pinfold_model::CpuSet;
 
-use super::{hypervisors, kubelet};
+use super::kubelet;
 use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
 use crate::context::Context;
 use crate::map::Claims;
 use crate::processes::Process;
+use crate::programs;
 
 /// A program with DPDK or SPDK.
 pub const KIND: Kind = Kind { name: "dpdk", noun: "DPDK or SPDK", sort: OwnerSort::Program };
@@ -23,10 +25,6 @@ pub const KIND: Kind = Kind { name: "dpdk", noun: "DPDK or SPDK", sort: OwnerSor
 /// What is read.
 pub const READS: &str = "command lines of programs with DPDK or SPDK";
 
-/// Programs of SPDK, whose `-m` is a mask of CPUs; that of DPDK is an amount of memory.
-const SPDK: [&str; 7] =
-    ["spdk_tgt", "nvmf_tgt", "iscsi_tgt", "vhost_tgt", "bdevperf", "spdk_nvme_perf", "reactor_0"];
-const DPDK: [&str; 5] = ["testpmd", "l2fwd", "l3fwd", "pktgen", "dpdk-testpmd"];
 /// Options that only DPDK and SPDK have.
 const SIGNS: [&str; 7] = [
     "--file-prefix",
@@ -53,13 +51,8 @@ pub struct Cores {
     pub cpus: Result<CpuSet, String>,
 }
 
-fn is_spdk(process: &Process) -> bool {
-    SPDK.contains(&process.program.as_str()) || process.program.starts_with("spdk_")
-}
-
 fn is_dpdk(process: &Process) -> bool {
-    process.program.starts_with("dpdk-")
-        || DPDK.contains(&process.program.as_str())
+    programs::is_dpdk(&process.program)
         || SIGNS.iter().any(|option| process.has_option(option))
         || process.arguments.iter().any(|argument: &String| argument.contains("/dev/hugepages"))
 }
@@ -67,10 +60,11 @@ fn is_dpdk(process: &Process) -> bool {
 /// The CPUs that a command line names; `None` if the program has none.
 #[must_use]
 pub fn cores(process: &Process) -> Option<Cores> {
-    if hypervisors::is_hypervisor(process) {
+    if programs::hypervisor(&process.program).is_some() {
         return None;
     }
-    if is_spdk(process) {
+    // Its `-m` is a mask of CPUs, that of DPDK an amount of memory.
+    if programs::is_spdk(&process.program) {
         let (option, value) = ["-m", "--cpumask"]
             .iter()
             .find_map(|option| Some((option, process.option(option)?)))?;
@@ -139,14 +133,9 @@ fn group(text: &str) -> Result<(&str, &str), String> {
 
 /// Adds the CPUs of these programs.
 pub fn read(context: &Context<'_>, claims: &mut Claims) {
-    let in_pod = claims.has_kind(&kubelet::CONTAINER);
     for process in context.processes() {
         let Some(Cores { option, cpus }) = cores(process) else { continue };
-        if context.belongs(process.pid, claims) {
-            continue;
-        }
-        let group = || super::cpusets::group_of(context.host, process.pid);
-        if in_pod && group().is_some_and(|group| group.contains("kubepods")) {
+        if context.belongs(process.pid, claims) || kubelet::owns(context, process.pid, claims) {
             continue;
         }
         let source = Source::process(process.pid).with_value(option);

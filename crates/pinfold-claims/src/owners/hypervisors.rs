@@ -7,11 +7,12 @@
 
 use pinfold_model::CpuSet;
 
-use super::{cpusets, kubelet};
+use super::kubelet;
 use crate::claim::{Exclusivity, Kind, Owner, OwnerSort, Source};
 use crate::context::Context;
 use crate::map::Claims;
 use crate::processes::{Process, Thread};
+use crate::programs;
 
 /// A machine of a hypervisor.
 pub const KIND: Kind =
@@ -19,16 +20,6 @@ pub const KIND: Kind =
 
 /// What is read.
 pub const READS: &str = "threads of QEMU, Cloud Hypervisor, crosvm and Firecracker";
-
-/// Programs, with the start of the names of their vCPU threads and the option that names a machine.
-const PROGRAMS: [(&str, &str, &str); 6] = [
-    ("qemu-system-", "CPU ", "-name"),
-    ("qemu-kvm", "CPU ", "-name"),
-    ("kvm", "CPU ", "-name"),
-    ("cloud-hypervisor", "vcpu", "--name"),
-    ("crosvm", "crosvm_vcpu", "--name"),
-    ("firecracker", "fc_vcpu", "--id"),
-];
 
 /// CPUs of the pinned vCPUs of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,17 +52,10 @@ impl Pinned {
     }
 }
 
-/// The row of a program in [`PROGRAMS`].
-fn row(program: &str) -> Option<&'static (&'static str, &'static str, &'static str)> {
-    PROGRAMS.iter().find(|(known, _, _)| {
-        if known.ends_with('-') { program.starts_with(known) } else { program == *known }
-    })
-}
-
 /// The name of a machine: that of its command line, else of its program.
 #[must_use]
 pub fn name(process: &Process) -> String {
-    let option = row(&process.program).map_or("--name", |(_, _, option)| *option);
+    let option = programs::hypervisor(&process.program).map_or("--name", |found| found.name);
     let value = process.option(option).unwrap_or_default();
     let mut parts = value.split(',');
     let named = parts.clone().find_map(|part| part.strip_prefix("guest="));
@@ -80,26 +64,15 @@ pub fn name(process: &Process) -> String {
     name.unwrap_or(&process.program).to_owned()
 }
 
-/// True if a process is a hypervisor.
-#[must_use]
-pub fn is_hypervisor(process: &Process) -> bool {
-    row(&process.program).is_some()
-}
-
 /// Adds the claims of machines whose process is not known yet.
 pub fn read(context: &Context<'_>, claims: &mut Claims) {
-    let in_pod = claims.has_kind(&kubelet::CONTAINER);
     for process in context.processes() {
-        let Some((_, thread, _)) = row(&process.program) else { continue };
-        if context.belongs(process.pid, claims) {
+        let Some(hypervisor) = programs::hypervisor(&process.program) else { continue };
+        if context.belongs(process.pid, claims) || kubelet::owns(context, process.pid, claims) {
             continue;
         }
-        // The kubelet has already named the CPUs of a machine in a container.
-        let group = || cpusets::group_of(context.host, process.pid);
-        if in_pod && group().is_some_and(|group| group.contains("kubepods")) {
-            continue;
-        }
-        let found = Pinned::from_threads(&process.threads(context.host), thread, &context.online);
+        let threads = process.threads(context.host);
+        let found = Pinned::from_threads(&threads, hypervisor.vcpu, &context.online);
         let owner = Owner::new(&KIND, name(process)).of_process(process.pid);
         let source = Source::process(process.pid);
         claims.add(&owner, found.dedicated, Exclusivity::Dedicated, &source);

@@ -9,11 +9,11 @@
 //! format is that of `pkg/kubelet/cm/cpumanager/state/checkpoint.go`; the checksum is over Go's text
 //! of the structure and is not checked.
 
-use pinfold_model::CpuSet;
+use pinfold_model::{CpuSet, Tid};
 use serde_json::{Map, Value};
 
 use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
-use crate::context::Context;
+use crate::context::{Context, group_of};
 use crate::map::Claims;
 
 /// A container with exclusive CPUs.
@@ -24,14 +24,15 @@ pub const CONTAINER: Kind =
 pub const POOL: Kind = Kind { name: "kubelet-pool", noun: "", sort: OwnerSort::Pool };
 
 /// What is read.
-pub const READS: &str = "/var/lib/kubelet/cpu_manager_state";
+pub const READS: &str = "cpu_manager_state of the kubelet, also in k0s and MicroK8s";
 
 /// Programs that are or contain the kubelet.
 const PROGRAMS: [&str; 5] = ["kubelet", "k3s", "k0s", "kubelite", "hyperkube"];
 
-/// The kubelet's directory, and that of MicroK8s.
-const FILES: [&str; 2] = [
+/// The kubelet's directory, that of k0s and that of MicroK8s.
+const FILES: [&str; 3] = [
     "/var/lib/kubelet/cpu_manager_state",
+    "/var/lib/k0s/kubelet/cpu_manager_state",
     "/var/snap/microk8s/common/var/lib/kubelet/cpu_manager_state",
 ];
 
@@ -129,14 +130,35 @@ fn of_other_version(key: &str, value: &Value) -> String {
 
 /// True if a claim is that of a container, or of the pool, to which a cgroup of Kubernetes belongs.
 pub(crate) fn contains(claim: &Claim, group: &str) -> bool {
-    if !group.contains("kubepods") {
+    group.contains("kubepods") && (claim.owner.kind == &POOL || is_container(claim, group))
+}
+
+/// True if a claim is that of a container to which a cgroup belongs.
+fn is_container(claim: &Claim, group: &str) -> bool {
+    if claim.owner.kind != &CONTAINER {
         return false;
     }
-    // The systemd driver writes the hyphens of a UID as underscores.
-    let pod = claim.source.value.as_deref().and_then(|value| value.strip_prefix("pod "));
-    let is_of_pod =
-        pod.is_some_and(|pod| group.contains(pod) || group.contains(&pod.replace('-', "_")));
-    claim.owner.kind == &POOL || (claim.owner.kind == &CONTAINER && is_of_pod)
+    match claim.source.value.as_deref().and_then(|value| value.strip_prefix("pod ")) {
+        // The systemd driver writes the hyphens of a UID as underscores.
+        Some(pod) => group.contains(pod) || group.contains(&pod.replace('-', "_")),
+        // The name is the ID of the container.
+        None => group.contains(&claim.owner.name),
+    }
+}
+
+/// True if a process is in a container whose CPUs are known. One in a container without CPUs of its
+/// own, or of which the kubelet's state has nothing, is its own owner.
+pub(crate) fn owns(context: &Context<'_>, process: Tid, claims: &Claims) -> bool {
+    let group = group_of(context.host, process).filter(|group| group.contains("kubepods"));
+    group.is_some_and(|group| claims.all().iter().any(|claim| is_container(claim, &group)))
+}
+
+/// The CPUs of all containers that are known.
+pub(crate) fn known_cpus(claims: &Claims) -> CpuSet {
+    let mut all = CpuSet::new();
+    let own = claims.all().iter().filter(|claim| [&CONTAINER, &POOL].contains(&claim.owner.kind));
+    own.for_each(|claim| all.add(&claim.cpus));
+    all
 }
 
 /// Adds the claims of the kubelet's containers.
@@ -163,12 +185,20 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
         }
         // The file stays when the kubelet is removed.
         let active = context.runs(&PROGRAMS);
+        let names: Vec<String> =
+            state.containers.iter().map(|container| container.name.clone()).collect();
         for Container { pod, name, cpus } in state.containers {
+            // Two containers of one name are two owners.
+            let is_alone = names.iter().filter(|other| **other == name).count() == 1;
+            let shown = match &pod {
+                Some(pod) if !is_alone => format!("{name} of pod {pod}"),
+                _ => name,
+            };
             let source = match &pod {
                 Some(pod) => source.clone().with_value(format!("pod {pod}")),
                 None => source.clone(),
             };
-            let owner = Owner::new(&CONTAINER, name);
+            let owner = Owner::new(&CONTAINER, shown);
             let claim = Claim::new(&owner, cpus, Exclusivity::Exclusive, &source);
             context.add(claims, Claim { active, ..claim });
         }

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use pinfold_host::paths;
 use pinfold_model::{CpuSet, Tid};
-use pinfold_plan::domain_file::{Domain, Target};
+use pinfold_plan::domain_file::{LibvirtFile, Manager, Target};
 
 use super::nova;
 use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
@@ -28,8 +28,6 @@ pub const READS: &str = "/run/libvirt/qemu/*.xml, /etc/libvirt/qemu/*.xml";
 
 const RUNNING: &str = "/run/libvirt/qemu";
 const DEFINED: &str = "/etc/libvirt/qemu";
-/// Namespace of the metadata that Nova writes.
-const OF_NOVA: &str = "openstack.org/xmlns/libvirt/nova";
 
 /// A domain file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,8 +58,8 @@ pub struct Pin {
 /// # Errors
 /// A sentence with line and column.
 pub fn parse(text: &str) -> Result<File, String> {
-    let pid = status_attribute(text, "pid").and_then(|pid| pid.parse().ok()).map(Tid);
-    let domain = Domain::read(&domain_of(text)).map_err(|error| error.to_string())?;
+    let LibvirtFile { domain, process, manager } =
+        LibvirtFile::read(text).map_err(|error| error.to_string())?;
     let mut pins: Vec<Pin> = Vec::new();
     let mut pinned = CpuSet::new();
     for pin in &domain.pins {
@@ -86,9 +84,9 @@ pub fn parse(text: &str) -> Result<File, String> {
     }
     Ok(File {
         name: domain.name,
-        pid,
+        pid: process,
         pins: shared_by_two(pins),
-        is_of_nova: text.contains(OF_NOVA),
+        is_of_nova: manager == Some(Manager::Nova),
     })
 }
 
@@ -103,29 +101,6 @@ fn shared_by_two(mut pins: Vec<Pin>) -> Vec<Pin> {
         pin.exclusivity = Exclusivity::Shared;
     }
     pins
-}
-
-/// The domain of a status file, on the same lines.
-fn domain_of(text: &str) -> String {
-    let Some(status) = text.find("<domstatus") else { return text.to_owned() };
-    let begin = text[status..].find("<domain ").or_else(|| text[status..].find("<domain>"));
-    let begin = begin.map(|at| at + status);
-    match (begin, text.rfind("</domain>")) {
-        (Some(begin), Some(end)) if begin < end => {
-            let lines = text[..begin].matches('\n').count();
-            "\n".repeat(lines) + &text[begin..end + "</domain>".len()]
-        }
-        _ => text.to_owned(),
-    }
-}
-
-/// An attribute of `<domstatus>`.
-fn status_attribute<'t>(text: &'t str, name: &str) -> Option<&'t str> {
-    let (_, rest) = text.split_once("<domstatus")?;
-    let (tag, _) = rest.split_once('>')?;
-    let (_, value) = tag.split_once(&format!(" {name}="))?;
-    let quote = value.chars().next().filter(|quote| ['\'', '"'].contains(quote))?;
-    value[1..].split(quote).next()
 }
 
 /// Adds the claims of all domains.

@@ -6,8 +6,8 @@
 //! cpu_shared_set = 0-3
 //! ```
 //! <https://docs.openstack.org/nova/latest/configuration/config.html>. Of two files, the later one
-//! counts (`--config-file` of nova-compute, in this order); `vcpu_pin_set` is the earlier name of
-//! the dedicated set.
+//! counts (`--config-file` of nova-compute, in this order: `nova-compute.conf` of Debian and Ubuntu,
+//! `nova-cpu.conf` of DevStack); `vcpu_pin_set` is the earlier name of the dedicated set.
 
 use pinfold_model::CpuSet;
 
@@ -19,9 +19,10 @@ use crate::map::Claims;
 pub const KIND: Kind = Kind { name: "nova", noun: "", sort: OwnerSort::Pool };
 
 /// What is read.
-pub const READS: &str = "/etc/nova/nova.conf, /etc/nova/nova-cpu.conf, /etc/nova/nova.conf.d";
+pub const READS: &str = "nova.conf, nova-compute.conf, nova-cpu.conf and nova.conf.d in /etc/nova";
 
-const FILES: [&str; 2] = ["/etc/nova/nova.conf", "/etc/nova/nova-cpu.conf"];
+const FILES: [&str; 3] =
+    ["/etc/nova/nova.conf", "/etc/nova/nova-compute.conf", "/etc/nova/nova-cpu.conf"];
 const FOLDER: &str = "/etc/nova/nova.conf.d";
 
 /// The options, with their section.
@@ -73,10 +74,27 @@ pub fn parse(text: &str) -> Vec<Setting> {
             exclusivity: *exclusivity,
             line,
             value: value.to_owned(),
-            cpus: CpuSet::parse_list(value).map_err(|error| error.to_string()),
+            cpus: parse_cpus(value),
         });
     }
     found
+}
+
+/// A set of CPUs as Nova's `parse_cpu_spec` reads it: an exclusion may stand before its range, and
+/// need not be in one.
+///
+/// # Errors
+/// A sentence with the part.
+pub fn parse_cpus(text: &str) -> Result<CpuSet, String> {
+    let (mut included, mut excluded) = (CpuSet::new(), CpuSet::new());
+    for part in text.split(',').map(str::trim) {
+        let (set, list) = match part.strip_prefix('^') {
+            Some(rest) => (&mut excluded, rest),
+            None => (&mut included, part),
+        };
+        set.add(&CpuSet::parse_list(list).map_err(|error| error.to_string())?);
+    }
+    Ok(included.difference(&excluded))
 }
 
 /// Adds the sets of Nova.

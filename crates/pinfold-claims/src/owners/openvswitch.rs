@@ -19,6 +19,7 @@ use serde_json::Value;
 use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
 use crate::context::Context;
 use crate::map::Claims;
+use crate::programs::OPENVSWITCH;
 
 /// Open vSwitch.
 pub const KIND: Kind = Kind { name: "openvswitch", noun: "", sort: OwnerSort::Program };
@@ -27,7 +28,6 @@ pub const KIND: Kind = Kind { name: "openvswitch", noun: "", sort: OwnerSort::Pr
 pub const READS: &str = "conf.db of Open vSwitch, threads of ovs-vswitchd";
 
 const FILES: [&str; 2] = ["/var/lib/openvswitch/conf.db", "/etc/openvswitch/conf.db"];
-const PROGRAM: &str = "ovs-vswitchd";
 const TABLE: &str = "Open_vSwitch";
 const COLUMN: &str = "other_config";
 
@@ -163,7 +163,7 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
             Ok(cpus) => {
                 let owner = Owner::new(&KIND, name);
                 // The file stays when the program is stopped.
-                let active = context.runs(&[PROGRAM]);
+                let active = context.runs(&[OPENVSWITCH]);
                 let claim = Claim::new(&owner, cpus, exclusivity, &source);
                 context.add(claims, Claim { active, ..claim });
             }
@@ -177,7 +177,7 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
 
 /// Adds the CPUs of poll-mode threads by their names and masks.
 fn add_threads(context: &Context<'_>, claims: &mut Claims) {
-    for process in context.processes().iter().filter(|process| process.program == PROGRAM) {
+    for process in context.processes().iter().filter(|process| process.program == OPENVSWITCH) {
         let mut cpus = CpuSet::new();
         for thread in process.threads(context.host) {
             if cpu_of_thread(&thread.name).is_some() && thread.cpus.len() == 1 {

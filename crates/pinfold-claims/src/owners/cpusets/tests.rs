@@ -24,6 +24,11 @@ fn check(partition: Option<&str>, cpus: &str, expected: Group) {
 
 /// A v2 hierarchy with these groups: path, CPUs and partition.
 fn tree(groups: &[(&str, &str, &str)]) -> pinfold_host::SnapshotHost {
+    tree_with(groups, &[])
+}
+
+/// The same with more files.
+fn tree_with(groups: &[(&str, &str, &str)], more: &[(&str, &str)]) -> pinfold_host::SnapshotHost {
     let root = "/sys/fs/cgroup";
     let mounts = format!("30 23 0:26 / {root} rw - cgroup2 cgroup2 rw\n");
     let mut files = vec![
@@ -35,6 +40,7 @@ fn tree(groups: &[(&str, &str, &str)]) -> pinfold_host::SnapshotHost {
         files.push((format!("{root}{path}/cpuset.cpus.effective"), format!("{cpus}\n")));
         files.push((format!("{root}{path}/cpuset.cpus.partition"), format!("{partition}\n")));
     }
+    files.extend(more.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())));
     let files: Vec<(&str, String)> =
         files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     host(8, &files)
@@ -48,7 +54,6 @@ fn partitions_and_narrowed_groups_are_claims() {
         ("/system.slice/docker-1.scope", "2", "member"),
         ("/user.slice", "0-5", "member"),
         ("/bad.slice", "0-5", "isolated invalid (Cpu list in cpuset.cpus not exclusive)"),
-        ("/pinfold-vnode-a", "5", "root"),
     ]));
     assert_eq!(
         found(&claims),
@@ -72,4 +77,99 @@ fn groups_of_a_simulated_host_are_found() {
         let host = SimBuilder::new(version, 8).group("/box", cpus.clone(), CpuSet::new()).build();
         assert_eq!(found(&claims_of(&host)), ["box 1-2 shared"], "{version:?}");
     }
+}
+
+#[test]
+fn a_group_of_pinfold_without_its_journal_has_an_owner() {
+    let groups = [("/pinfold-40-7", "4-5", "member"), ("/pinfold-vnode-a", "6", "root")];
+    let events = |text| {
+        let paths = ["pinfold-40-7", "pinfold-vnode-a"];
+        paths.map(|name| (format!("/sys/fs/cgroup/{name}/cgroup.events"), text))
+    };
+    let of = |text, known: &[Claim]| {
+        let files = events(text);
+        let files = files.each_ref().map(|(path, text)| (path.as_str(), *text));
+        let mut claims = Claims::default();
+        known.iter().for_each(|claim| claims.push(claim.clone()));
+        claims.read_owners(&tree_with(&groups, &files));
+        claims
+    };
+    let populated = "populated 1\nfrozen 0\n";
+    let claims = of(populated, &[]);
+    assert_eq!(found(&claims), ["pinfold 4-5 exclusive", "pinfold 6 exclusive"]);
+    assert_eq!(claims.all()[0].owner.to_string(), "pinfold (unreadable journal)");
+    // Without processes nothing uses the CPUs.
+    assert!(of("populated 0\nfrozen 0\n", &[]).all().is_empty());
+    let owner = |name, id| {
+        let owner = Owner::new(&super::super::placements::PLACEMENT, name).of_journal(id);
+        let cpus = CpuSet::parse_list("4-5").unwrap();
+        Claim::new(&owner, cpus, Exclusivity::Exclusive, &Source::default())
+    };
+    let expected = ["web 4-5 exclusive", "pinfold 6 exclusive"];
+    assert_eq!(found(&of(populated, &[owner("web", "40-7")])), expected);
+    assert_eq!(of(populated, &[owner("web", "41-7")]).all().len(), 3);
+    let all = [owner("web", "40-7"), owner("", "99-1")];
+    assert_eq!(found(&of(populated, &all)).len(), 2);
+}
+
+#[test]
+fn a_machine_in_such_a_group_is_found_by_its_masks() {
+    let status = crate::owners::tests::status("CPU 0/KVM", 40, "4");
+    let files = [
+        ("/sys/fs/cgroup/pinfold-40-7/cgroup.procs", "40\n"),
+        ("/proc/40/cgroup", "0::/pinfold-40-7\n"),
+        ("/proc/40/cmdline", "qemu-system-x86_64\0-name\0web\0"),
+        ("/proc/40/task/41/status", status.as_str()),
+    ];
+    let claims = claims_of(&tree_with(&[("/pinfold-40-7", "4-5", "member")], &files));
+    assert_eq!(found(&claims), ["web 4 exclusive", "pinfold 5 exclusive"]);
+    assert!(claims.used_twice().is_empty());
+}
+
+/// Commands in a partition run on its CPUs, which are no other owner's.
+#[test]
+fn the_partition_of_the_caller_is_shared() {
+    let groups = [("/rt.slice", "4-7", "isolated"), ("/b.slice", "2-3", "root")];
+    let of = |group: &str| {
+        let own = format!("0::{group}\n");
+        found(&claims_of(&tree_with(&groups, &[("/proc/self/cgroup", &own)])))
+    };
+    assert_eq!(of("/user.slice"), ["b.slice 2-3 exclusive", "rt.slice 4-7 exclusive"]);
+    let within = ["b.slice 2-3 exclusive", "rt.slice 4-7 shared"];
+    assert_eq!(of("/rt.slice"), within);
+    assert_eq!(of("/rt.slice/a.scope"), within);
+}
+
+#[test]
+fn groups_that_cannot_be_read_are_counted() {
+    let cpus = CpuSet::parse_list("1-2").unwrap();
+    let groups = ["/a", "/b", "/c"];
+    let mut builder = SimBuilder::new(CgroupVersion::V2, 8);
+    for group in groups {
+        builder = builder.group(group, cpus.clone(), CpuSet::new());
+    }
+    let host = builder.build();
+    host.fail_on("read /sys/fs/cgroup/a/cpuset.cpus.effective", 5);
+    assert_eq!(found(&claims_of(&host)), ["b 1-2 shared", "c 1-2 shared"]);
+    let finding = |host: &pinfold_sim::SimHost| claims_of(host).findings()[0].to_string();
+    assert!(finding(&host).contains("CPUs of a cgroup are not known"), "{}", finding(&host));
+    host.fail_on("cpuset.cpus.effective", 5);
+    let text = finding(&host);
+    assert!(text.contains("4 cgroups are not known; the first: cannot read /sys/"), "{text}");
+}
+
+#[test]
+fn containers_that_the_kubelet_does_not_know_have_their_cpus() {
+    let state = r#"{"policyName":"static","defaultCpuSet":"0-1","entries":{"u-1":{"app":"2-3"}}}"#;
+    let kubelet = ("/var/lib/kubelet/cpu_manager_state", state);
+    let groups = [
+        ("/kubepods", "0-7", "member"),
+        ("/kubepods/podu-1", "2-3", "member"),
+        ("/kubepods/podu-2", "0-1", "member"),
+        ("/kubepods/podu-3", "5", "member"),
+    ];
+    let claims = claims_of(&tree_with(&groups, &[kubelet]));
+    let expected =
+        ["app 2-3 exclusive", "the other Kubernetes containers 0-1 shared", "podu-3 5 shared"];
+    assert_eq!(found(&claims), expected);
 }

@@ -89,3 +89,42 @@ fn without_a_kubelet_its_file_is_no_claim_of_one_that_runs() {
     assert_eq!(of("kubelet")[2], "db 5 exclusive");
     assert_eq!(of("sshd")[2], "db 5 exclusive, not running");
 }
+
+#[test]
+fn k0s_has_its_state_elsewhere() {
+    let path = "/var/lib/k0s/kubelet/cpu_manager_state";
+    let claims = claims_of(&host(8, &[(path, STATIC.to_owned())]));
+    assert_eq!(claims.all().len(), 4);
+    assert!(claims.all()[0].source.to_string().starts_with(path));
+}
+
+#[test]
+fn two_containers_of_one_name_are_two_owners() {
+    let twice = STATIC.replace("\"db\":\"5\"", "\"app\":\"3\"");
+    let claims = state(&twice);
+    let owners: Vec<&str> = claims.all().iter().map(|claim| claim.owner.name.as_str()).collect();
+    let first = "app of pod 235148fe-393f-47a8-a17d-bd55bc1a836b";
+    assert_eq!(owners[..2], [first, "sidecar"]);
+    assert_eq!(claims.used_twice().len(), 1, "CPU 3 is used by both");
+}
+
+/// A machine in a container is its own owner if the kubelet gave the container no CPUs.
+#[test]
+fn a_machine_in_a_container_is_named_once() {
+    let of = |pod: &str| {
+        let status = crate::owners::tests::status("CPU 0/KVM", 40, "3");
+        let group = format!("0::/kubepods/pod{pod}/1\n");
+        found(&claims_of(&host(
+            8,
+            &[
+                (PATH, STATIC.to_owned()),
+                ("/proc/40/cgroup", group),
+                ("/proc/40/cmdline", "qemu-system-x86_64\0-name\0vm\0".to_owned()),
+                ("/proc/40/task/41/status", status),
+                ("/proc/50/cmdline", "kubelet\0".to_owned()),
+            ],
+        )))
+    };
+    assert_eq!(of("235148fe-393f-47a8-a17d-bd55bc1a836b").len(), 4);
+    assert_eq!(of("00000000-393f-47a8-a17d-bd55bc1a836b").last().unwrap(), "vm 3 exclusive");
+}

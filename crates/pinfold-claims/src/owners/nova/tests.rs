@@ -47,3 +47,25 @@ fn a_bad_list_is_a_finding_with_its_line() {
         assert!(finding.contains(part), "{finding}");
     }
 }
+
+#[test]
+fn exclusions_are_read_as_nova_reads_them() {
+    let check = |text: &str, expected: &str| {
+        assert_eq!(super::parse_cpus(text).unwrap().to_string(), expected, "{text}");
+    };
+    check("4-12,^8,15", "4-7,9-12,15");
+    check("^8, 4-12,,^9", "4-7,10-12");
+    check("^1,4-5", "4-5");
+    check("4-15,^6-7", "4-5,8-15");
+    assert!(super::parse_cpus("4-5,^x").unwrap_err().contains('x'));
+}
+
+#[test]
+fn the_file_of_nova_compute_overrides_that_of_all_services() {
+    let files = [
+        ("/etc/nova/nova.conf", CONF.to_owned()),
+        ("/etc/nova/nova-compute.conf", "[compute]\ncpu_dedicated_set=^4,4-6\n".to_owned()),
+    ];
+    let claims = claims_of(&host(16, &files));
+    assert_eq!(found(&claims), ["OpenStack Nova 0-3 shared", "OpenStack Nova 5-6 exclusive"]);
+}
