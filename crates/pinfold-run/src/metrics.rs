@@ -4,14 +4,18 @@
 //! that is slow, idle or sends a too long request is disconnected. The response is the same page
 //! for every request: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
+mod usage;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use pinfold_claims::Use;
 use pinfold_host::{ControlSocket, files};
 use pinfold_model::command::quote;
 use pinfold_model::shown;
 
+pub use self::usage::{MachineTimes, MachineUse, Sampler, ThreadTimes};
 use crate::{Exit, Failure};
 
 /// Maximum number of open connections; a new one replaces the oldest.
@@ -40,6 +44,17 @@ pub struct Counts {
     pub groups: u64,
     /// Number of other findings.
     pub findings: u64,
+}
+
+/// What a page reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The counters of each placement.
+    pub counts: Vec<Counts>,
+    /// How the CPUs of the host are used; `None` if it is not known yet.
+    pub pool: Option<Use>,
+    /// The times of each placement.
+    pub machines: Vec<MachineUse>,
 }
 
 /// Where the metrics can be read; nowhere if both are `None`.
@@ -97,13 +112,18 @@ impl Metrics {
         doors.chain(self.callers.iter().map(|caller| caller.stream.as_fd())).collect()
     }
 
+    /// True if a socket or port is open.
+    pub fn is_served(&self) -> bool {
+        self.socket.is_some() || self.port.is_some()
+    }
+
     /// The next time at which a client must be disconnected.
     pub fn next(&self) -> Option<u64> {
         self.callers.iter().map(|caller| caller.until).min()
     }
 
     /// Answers the received requests.
-    pub fn serve(&mut self, now: u64, counts: impl Fn() -> Vec<Counts>) {
+    pub fn serve(&mut self, now: u64, mut page: impl FnMut() -> Page) {
         for _ in 0..MAX_ACCEPTED {
             let Some(stream) = self.answer() else { break };
             let until = now.saturating_add(PATIENCE_NS);
@@ -113,7 +133,7 @@ impl Metrics {
             if caller.page.is_none() {
                 match caller.request_complete(now) {
                     Ok(false) => return true,
-                    Ok(true) => caller.page = Some(answer(&counts()).into_bytes()),
+                    Ok(true) => caller.page = Some(answer(&page()).into_bytes()),
                     Err(Disconnected) => return false,
                 }
             }
@@ -181,8 +201,8 @@ impl Caller {
     }
 }
 
-fn answer(counts: &[Counts]) -> String {
-    let page = page(counts);
+fn answer(page: &Page) -> String {
+    let page = text_of(page);
     format!(
         "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{page}",
         page.len()
@@ -204,7 +224,7 @@ const COUNTERS: [Counter; 5] = [
     ("findings", "Other findings", |counts| counts.findings),
 ];
 
-fn page(counts: &[Counts]) -> String {
+fn text_of(Page { counts, pool, machines }: &Page) -> String {
     let mut text = format!(
         "# HELP pinfold_watch_placements Placements that are monitored.\n# TYPE pinfold_watch_placements gauge\npinfold_watch_placements {}\n",
         counts.len()
@@ -217,7 +237,7 @@ fn page(counts: &[Counts]) -> String {
             text.push_str(&format!("{name}{{id=\"{id}\",vm=\"{vm}\"}} {}\n", number(one)));
         }
     }
-    text
+    text + &usage::page(pool.as_ref(), machines)
 }
 
 /// A label value, with the three characters escaped that the format requires, and without other
@@ -234,24 +254,24 @@ mod tests {
 
     #[test]
     fn dashboard_and_alerts_use_metrics_that_are_served() {
-        let served = page(&[]);
+        let served = text_of(&Page::default());
         let dashboard = include_str!("../../../packaging/dashboards/grafana.json");
         let read: serde_json::Value = serde_json::from_str(dashboard).unwrap();
         assert!(read["panels"].as_array().is_some_and(|panels| panels.len() > 5));
         assert_eq!(names(dashboard), names(&served));
         let alerts = names(include_str!("../../../packaging/dashboards/alerts.yml"));
-        assert!(alerts.len() == 3 && alerts.is_subset(&names(&served)), "{alerts:?}");
+        assert!(alerts.len() == 8 && alerts.is_subset(&names(&served)), "{alerts:?}");
     }
 
     fn names(text: &str) -> std::collections::BTreeSet<String> {
         let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
-        words.filter(|word| word.starts_with("pinfold_watch_")).map(str::to_owned).collect()
+        words.filter(|word| word.starts_with("pinfold_")).map(str::to_owned).collect()
     }
 
     #[test]
     fn a_hostile_name_stays_one_label() {
         let counts = Counts { vm: "a\"} 1\n\\evil\u{1b}".to_owned(), ..Counts::default() };
-        let page = page(&[counts]);
+        let page = text_of(&Page { counts: vec![counts], ..Page::default() });
         assert!(page.contains(r#"vm="a\"} 1 \\evil\\u001b"} 0"#), "{page}");
         assert_eq!(page.lines().filter(|line| !line.starts_with('#')).count(), 6, "{page}");
     }
@@ -267,13 +287,13 @@ mod tests {
         endless.write_all(&[b'x'; MAX_QUESTION + 1]).unwrap();
         let mut asking = UnixStream::connect(&path).unwrap();
         asking.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        metrics.serve(0, Vec::new);
+        metrics.serve(0, Page::default);
         assert_eq!(metrics.callers.len(), 1, "the silent one is waited for");
         let mut text = String::new();
         asking.read_to_string(&mut text).unwrap();
         assert!(text.contains("\npinfold_watch_placements 0\n"), "{text}");
         assert_eq!((metrics.next(), metrics.sources().len()), (Some(PATIENCE_NS), 2));
-        metrics.serve(PATIENCE_NS, Vec::new);
+        metrics.serve(PATIENCE_NS, Page::default);
         assert!(metrics.callers.is_empty());
         drop(silent);
     }
@@ -288,7 +308,7 @@ mod tests {
             (0..100).map(|_| UnixStream::connect(&path).unwrap()).collect();
         let mut asking = UnixStream::connect(&path).unwrap();
         asking.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        metrics.serve(0, Vec::new);
+        metrics.serve(0, Page::default);
         let mut text = String::new();
         asking.read_to_string(&mut text).unwrap();
         assert!(text.contains("\npinfold_watch_placements 0\n"), "answered at once: {text}");

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_apply::{
     Extent, JournalError, Journals, QuickCheck, Record, Roles, Target, WatchEvent, Watcher,
 };
+use pinfold_claims::Use;
 use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, process};
 use pinfold_model::text::counted;
 use pinfold_model::{Finding, Plan, Role, TaskId, Tid};
@@ -21,7 +22,7 @@ use crate::claims;
 use crate::emulate::status::is_platform;
 use crate::helper_program::Session;
 use crate::message::say;
-use crate::metrics::{Counts, Metrics, MetricsAddress};
+use crate::metrics::{Counts, MachineUse, Metrics, MetricsAddress, Page, Sampler};
 use crate::rt_watchdog::{Guard, Supervision};
 use crate::run_monitor::{COMPARE_NS, DueCheck, EventReceiver, Rounds, TICK_NS};
 use crate::target::{kept_since, threads_by_journal};
@@ -77,6 +78,8 @@ pub fn watch(
         receiver: EventReceiver::default(),
         is_changed: true,
         claims_at: 0,
+        pool: None,
+        is_served: metrics.is_served(),
     };
     refuse_elsewhere(&host, &journals)?;
     watcher.find_placements()?;
@@ -93,9 +96,7 @@ pub fn watch(
         watcher.beat();
         watcher.look();
         watcher.compare_claims();
-        metrics.serve(clock.now_ns(), || {
-            watcher.placements.values().map(|one| one.counts.clone()).collect()
-        });
+        metrics.serve(clock.now_ns(), || watcher.page());
         watcher.wait(&metrics)?;
     }
     Ok(())
@@ -132,6 +133,10 @@ struct WatcherState<'a> {
     is_changed: bool,
     // When the placements are compared with the CPUs of other owners again.
     claims_at: u64,
+    // How the CPUs of the host were used then.
+    pool: Option<Use>,
+    // Metrics are served.
+    is_served: bool,
 }
 
 /// An active placement.
@@ -144,6 +149,7 @@ struct Placement {
     watcher: Watcher,
     guard: Option<Guard>,
     counts: Counts,
+    sampler: Sampler,
     trouble: Option<String>,
     rounds: Rounds,
     // Number of full checks of its threads.
@@ -239,6 +245,7 @@ impl WatcherState<'_> {
                     watcher,
                     guard,
                     counts,
+                    sampler: Sampler::default(),
                     trouble: None,
                     rounds,
                     looks: 0,
@@ -329,11 +336,35 @@ impl WatcherState<'_> {
         }
     }
 
+    /// What the page of metrics reports now.
+    fn page(&mut self) -> Page {
+        let mut page = Page { pool: self.pool.clone(), ..Page::default() };
+        let now = SystemClock.now_ns();
+        for placement in self.placements.values_mut() {
+            let Placement { counts, plan, sampler, watcher, .. } = &mut *placement;
+            let times = sampler.sample(self.host, watcher.target(), now).clone();
+            page.machines.push(MachineUse {
+                id: counts.id.clone(),
+                vm: counts.vm.clone(),
+                strategy: plan.strategy.clone(),
+                is_degraded: placement.is_degraded(),
+                times,
+            });
+            page.counts.push(placement.counts.clone());
+        }
+        page
+    }
+
+    /// True if the owners of CPUs are of interest: to placements, or to metrics.
+    fn needs_claims(&self) -> bool {
+        self.is_served || !self.placements.is_empty()
+    }
+
     /// Reports each CPU of a placement that another owner uses too, when that begins and when it
     /// ends.
     fn compare_claims(&mut self) {
         let now = SystemClock.now_ns();
-        if self.placements.is_empty() || now < self.claims_at {
+        if !self.needs_claims() || now < self.claims_at {
             return;
         }
         self.claims_at = now.saturating_add(CLAIMS_NS);
@@ -341,6 +372,7 @@ impl WatcherState<'_> {
             Ok(claims) => claims,
             Err(failure) => return self.log_once(&failure.to_string()),
         };
+        self.pool = Some(claims.usage(&pinfold_claims::Context::new(self.host).online));
         for (id, placement) in &mut self.placements {
             let name = placement.counts.vm.clone();
             let others = claims.without_machine(self.host, placement.process, &name).without(id);
@@ -369,7 +401,7 @@ impl WatcherState<'_> {
         let next = looks.chain(beats.map(Guard::next));
         let pause = if self.is_unsettled { TICK_NS } else { COMPARE_NS };
         let idle = SystemClock.now_ns().saturating_add(pause);
-        let claims = Some(self.claims_at).filter(|_| !self.placements.is_empty());
+        let claims = Some(self.claims_at).filter(|_| self.needs_claims());
         let next = next.chain(metrics.next()).chain(claims);
         let next = next.fold(idle, u64::min);
         let received = self.receiver.wait(&SystemClock, next, &metrics.sources())?;
@@ -447,6 +479,11 @@ impl Placement {
             PlacementAction::Watched
         };
         Ok((fate, events))
+    }
+
+    /// True if it is not as planned, and this cannot be corrected.
+    fn is_degraded(&self) -> bool {
+        !self.conflicts.is_empty() || self.trouble.is_some() || self.counts.contested > 0
     }
 
     fn received(&mut self, received: &Events, now: u64) {

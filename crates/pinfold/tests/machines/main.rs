@@ -13,6 +13,7 @@ mod guard;
 mod interrupted;
 mod measure;
 mod measure_guest;
+mod metrics;
 mod outside;
 mod run;
 mod security;

@@ -1,0 +1,277 @@
+//! How long the threads of each machine ran, waited for a CPU and were throttled, and how the CPUs
+//! of the host are used.
+//!
+//! ```text
+//! /proc/4242/task/4250/schedstat               81352041 1206913 327
+//! /sys/fs/cgroup/machine.slice/a.scope/cpu.stat    throttled_usec 1200
+//! ```
+//! Times are those of the kernel, from the start of each thread. A thread that ends keeps its part,
+//! so that the sum of a role never falls while its placement is watched.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_apply::Target;
+use pinfold_claims::Use;
+use pinfold_host::mountinfo::{self, Version};
+use pinfold_host::{Host, paths, proc_cgroup, schedstat};
+use pinfold_model::{Role, Tid};
+
+use super::label;
+
+/// Two pages within this time have the same times (ns): each reads the files of all threads.
+const FRESH_NS: u64 = 1_000_000_000;
+
+/// Times of threads, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTimes {
+    /// On a CPU.
+    pub run_ns: u64,
+    /// Runnable, but waiting for a CPU.
+    pub ready_ns: u64,
+}
+
+impl ThreadTimes {
+    fn add(&mut self, other: Self) {
+        self.run_ns = self.run_ns.saturating_add(other.run_ns);
+        self.ready_ns = self.ready_ns.saturating_add(other.ready_ns);
+    }
+}
+
+/// Times of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MachineTimes {
+    /// By role.
+    pub roles: BTreeMap<Role, ThreadTimes>,
+    /// For how long its cgroups had used up their quotas (ns); `None` if none has statistics.
+    pub throttled_ns: Option<u64>,
+}
+
+/// One placement on a page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MachineUse {
+    /// ID of the placement.
+    pub id: String,
+    /// Name of the machine.
+    pub vm: String,
+    /// Its strategy.
+    pub strategy: String,
+    /// True if it is not as planned: another owner uses its CPUs too, or it cannot be corrected.
+    pub is_degraded: bool,
+    /// Its times.
+    pub times: MachineTimes,
+}
+
+/// A thread at the last sample.
+#[derive(Clone, Debug)]
+struct Known {
+    role: Role,
+    times: ThreadTimes,
+}
+
+/// Reads the times of one machine again and again.
+#[derive(Clone, Debug, Default)]
+pub struct Sampler {
+    threads: BTreeMap<Tid, Known>,
+    ended: BTreeMap<Role, ThreadTimes>,
+    latest: MachineTimes,
+    at: Option<u64>,
+}
+
+impl Sampler {
+    /// The times at `now`, or those of a sample shortly before.
+    pub fn sample(&mut self, host: &dyn Host, target: &Target, now: u64) -> &MachineTimes {
+        if self.at.is_none_or(|at| now.saturating_sub(at) >= FRESH_NS) {
+            self.at = Some(now);
+            self.count(read_threads(host, target));
+            // A group that ended meanwhile took its statistics with it.
+            let throttled_ns = throttled_ns(host, target.pid).max(self.latest.throttled_ns);
+            let mut roles = self.ended.clone();
+            for Known { role, times } in self.threads.values() {
+                roles.entry(role.clone()).or_default().add(*times);
+            }
+            self.latest = MachineTimes { roles, throttled_ns };
+        }
+        &self.latest
+    }
+
+    /// Takes over what was read; threads that ended, or whose ID another has now, keep their part.
+    fn count(&mut self, found: BTreeMap<Tid, Known>) {
+        for (tid, known) in std::mem::replace(&mut self.threads, found) {
+            let is_same = self.threads.get(&tid).is_some_and(|now| {
+                now.role == known.role && now.times.run_ns >= known.times.run_ns
+            });
+            if !is_same {
+                self.ended.entry(known.role).or_default().add(known.times);
+            }
+        }
+    }
+}
+
+/// The threads of a machine with their times. Those that nothing reports follow the emulator, or
+/// are part of the process group.
+fn read_threads(host: &dyn Host, target: &Target) -> BTreeMap<Tid, Known> {
+    let roles: BTreeMap<Tid, &Role> =
+        target.threads.iter().map(|(task, role)| (task.tid, role)).collect();
+    let is_group = target.threads.iter().any(|(_, role)| *role == Role::Task);
+    let other = if is_group { Role::Task } else { Role::Emulator };
+    let mut found = BTreeMap::new();
+    let mut add = |tid: Tid, text: &str| {
+        if let Ok(stat) = schedstat::parse(text) {
+            let role = roles.get(&tid).map_or(&other, |role| *role).clone();
+            let times = ThreadTimes { run_ns: stat.run_ns, ready_ns: stat.delay_ns };
+            found.insert(tid, Known { role, times });
+        }
+    };
+    let folder = paths::task_dir(target.pid);
+    let names = host.list(&folder).unwrap_or_default();
+    let read = host.read_each(&folder, &names, "schedstat", &mut |name, bytes| {
+        if let Ok(tid) = name.parse() {
+            add(Tid(tid), &String::from_utf8_lossy(bytes));
+        }
+        Ok(())
+    });
+    // The machine has ended: what was read counts.
+    let (Ok(()) | Err(_)) = read;
+    // vhost threads before Linux 6.4, and the other processes of a group.
+    let own: BTreeSet<Tid> = names.iter().filter_map(|name| name.parse().ok().map(Tid)).collect();
+    for tid in roles.keys().filter(|tid| !own.contains(tid)) {
+        if let Ok(text) = host.read_text(&paths::process_file(*tid, "schedstat")) {
+            add(*tid, &text);
+        }
+    }
+    found
+}
+
+/// For how long the cgroups of a process were throttled, without those of slices, which are not
+/// its own. `None` if none has statistics.
+fn throttled_ns(host: &dyn Host, pid: Tid) -> Option<u64> {
+    let mount = mountinfo::controller(host, "cpu").ok()??;
+    let root = mount.mount.path.trim_end_matches('/');
+    let mut groups = BTreeSet::new();
+    let folder = paths::task_dir(pid);
+    let names = host.list(&folder).ok()?;
+    let read = host.read_each(&folder, &names, "cgroup", &mut |_, bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        let Ok(memberships) = proc_cgroup::parse(&text) else { return Ok(()) };
+        let path = match mount.version {
+            Version::V1 => proc_cgroup::v1_path(&memberships, "cpu"),
+            Version::V2 => proc_cgroup::v2_path(&memberships),
+        };
+        let mut path = path.unwrap_or_default();
+        while !path.is_empty() && path != "/" && !path.ends_with(".slice") {
+            groups.insert(path.to_owned());
+            path = path.rsplit_once('/').map_or("", |(above, _)| above);
+        }
+        Ok(())
+    });
+    read.ok()?;
+    let texts = groups.iter().filter_map(|group| {
+        let text = host.read_text(&paths::cpu_stat(&format!("{root}{group}"))).ok()?;
+        throttled_in(&text)
+    });
+    texts.reduce(u64::saturating_add)
+}
+
+/// The throttled time of a `cpu.stat`, in nanoseconds: `throttled_usec` in v2, `throttled_time` in
+/// v1.
+fn throttled_in(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| match line.split_once(' ')? {
+        ("throttled_usec", value) => Some(value.parse::<u64>().ok()?.saturating_mul(1000)),
+        ("throttled_time", value) => value.parse().ok(),
+        _ => None,
+    })
+}
+
+/// The part of the page about the CPUs of the host and the machines.
+pub(super) fn page(pool: Option<&Use>, machines: &[MachineUse]) -> String {
+    let mut text = String::new();
+    pool_part(&mut text, pool);
+    head(&mut text, "pinfold_vm_info", "gauge", "Strategy of a placement");
+    for one in machines {
+        let (labels, strategy) = (labels(one), label(&one.strategy));
+        line(&mut text, "pinfold_vm_info", &format!("{labels},strategy=\"{strategy}\""), "1");
+    }
+    let help = "1 if a placement is not as planned: others use its CPUs, or it is left alone";
+    head(&mut text, "pinfold_vm_degraded", "gauge", help);
+    for one in machines {
+        let value = if one.is_degraded { "1" } else { "0" };
+        line(&mut text, "pinfold_vm_degraded", &labels(one), value);
+    }
+    let name = "pinfold_vm_throttled_seconds_total";
+    head(&mut text, name, "counter", "Time for which quotas stopped the cgroups of a machine");
+    for one in machines {
+        if let Some(throttled) = one.times.throttled_ns {
+            line(&mut text, name, &labels(one), &seconds(throttled));
+        }
+    }
+    let name = "pinfold_vcpu_ready_seconds_total";
+    head(&mut text, name, "counter", "Time for which a vCPU was runnable and waited for a CPU");
+    for one in machines {
+        for (role, times) in &one.times.roles {
+            if let Some(vcpu) = role.vcpu() {
+                let labels = format!("{},vcpu=\"{vcpu}\"", labels(one));
+                line(&mut text, name, &labels, &seconds(times.ready_ns));
+            }
+        }
+    }
+    role_part(&mut text, machines);
+    text
+}
+
+fn pool_part(text: &mut String, pool: Option<&Use>) {
+    head(text, "pinfold_pool_cpus", "gauge", "Online CPUs by their owners");
+    if let Some(pool) = pool {
+        let states = [("free", &pool.free), ("exclusive", &pool.owned), ("shared", &pool.shared)];
+        for (state, cpus) in states {
+            let count = cpus.len().to_string();
+            line(text, "pinfold_pool_cpus", &format!("state=\"{state}\""), &count);
+        }
+    }
+    let name = "pinfold_pool_cpus_used_twice";
+    head(text, name, "gauge", "CPUs that two owners use although one should have them alone");
+    if let Some(pool) = pool {
+        text.push_str(&format!("{name} {}\n", pool.twice.len()));
+    }
+}
+
+/// Sums of the threads of a role.
+fn role_part(text: &mut String, machines: &[MachineUse]) {
+    let run = ("pinfold_thread_run_seconds_total", "Time on a CPU of the threads of a role");
+    let ready = (
+        "pinfold_thread_ready_seconds_total",
+        "Time for which the threads of a role were runnable and waited for a CPU",
+    );
+    for (is_run, (name, help)) in [(true, run), (false, ready)] {
+        head(text, name, "counter", help);
+        for one in machines {
+            let mut kinds: BTreeMap<&str, ThreadTimes> = BTreeMap::new();
+            for (role, times) in &one.times.roles {
+                kinds.entry(role.kind().name).or_default().add(*times);
+            }
+            for (kind, times) in kinds {
+                let value = if is_run { times.run_ns } else { times.ready_ns };
+                let labels = format!("{},role=\"{kind}\"", labels(one));
+                line(text, name, &labels, &seconds(value));
+            }
+        }
+    }
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    text.push_str(&format!("# HELP {name} {help}.\n# TYPE {name} {kind}\n"));
+}
+
+fn line(text: &mut String, name: &str, labels: &str, value: &str) {
+    text.push_str(&format!("{name}{{{labels}}} {value}\n"));
+}
+
+fn labels(one: &MachineUse) -> String {
+    format!("id=\"{}\",vm=\"{}\"", label(&one.id), label(&one.vm))
+}
+
+fn seconds(ns: u64) -> String {
+    format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
+}
+
+#[cfg(test)]
+mod tests;
