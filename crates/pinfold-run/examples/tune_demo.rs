@@ -22,6 +22,7 @@ fn main() -> Result<(), Failure> {
         strategies: ["balanced", "compact"].map(str::to_owned).to_vec(),
         full: false,
         avoid: CpuSet::new(),
+        ignore_claims: false,
         store: "tune-demo.sqlite".to_owned(),
         resume: None,
         seed: None,

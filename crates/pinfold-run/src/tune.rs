@@ -22,7 +22,6 @@ use pinfold_study::tune::{
     self as study, Candidate, Costs, Created, Environment, Goal, Outcome, Progress, TuneConfig,
 };
 
-use crate::claims;
 use crate::guest::{Facts, Inside, PER_OBSERVED_S, PER_STATE_S, StartOrder, Subject, VmStarter};
 use crate::message::say;
 use crate::start_lock::StartLock;
@@ -49,6 +48,8 @@ pub struct Options {
     pub full: bool,
     /// CPUs that nothing may use.
     pub avoid: CpuSet,
+    /// True to plan as if the host had no other owners of CPUs.
+    pub ignore_claims: bool,
     /// Path of the store.
     pub store: String,
     /// An interrupted run of the store, to be resumed.
@@ -106,7 +107,7 @@ pub fn tune(
 ) -> Result<(Store, RunId), Failure> {
     let state = &host::state(state)?;
     ended::clear_up_in(host, &host::journals(state, &SystemClock)?)?;
-    let order = StartOrder::default();
+    let order = StartOrder { ignore_claims: options.ignore_claims, ..StartOrder::default() };
     let is_new = !files::exists(&options.store);
     let (mut store, candidates, findings) = match options.resume {
         Some(run) => {
@@ -116,7 +117,7 @@ pub fn tune(
         }
         None => {
             order.starting.set(Some(StartLock::wait(state)?));
-            let claims = claims::of_state(host, state)?;
+            let claims = order.claims(host, state)?;
             let (candidates, findings) =
                 candidates::candidates(options, subject, topology, &claims)?;
             order.reported.replace(findings.clone());

@@ -23,7 +23,8 @@ use super::subject::{Inside, Subject};
 use crate::{
     Exit, Failure, HelperProgram,
     apply_session::{self, OnStop, Placement},
-    claims, host, interrupt,
+    claims::{self, Claims},
+    host, interrupt,
     message::say,
     plans,
     rt_watchdog::{Beating, Guard, Supervision},
@@ -73,9 +74,19 @@ pub struct StartOrder {
     pub starting: Cell<Option<StartLock>>,
     /// The conflicts that were reported.
     pub reported: RefCell<Vec<Finding>>,
+    /// True if the plans were made as if there were no other owners of CPUs.
+    pub ignore_claims: bool,
 }
 
 impl StartOrder {
+    /// The claims that the plans avoid.
+    ///
+    /// # Errors
+    /// That of [`claims::of_state`].
+    pub fn claims(&self, host: &LiveHost, state: &StateDir) -> Result<Claims, Failure> {
+        if self.ignore_claims { Ok(Claims::default()) } else { claims::of_state(host, state) }
+    }
+
     /// The lock for one start. Placements that use a CPU of its plan are reported once: its plan
     /// was made before they began.
     fn take(
@@ -91,7 +102,7 @@ impl StartOrder {
         };
         let name = &plans::single(plan)?.name;
         let mut reported = self.reported.borrow_mut();
-        let others = claims::of_state(host, state)?.without_machine(host, machine, name);
+        let others = self.claims(host, state)?.without_machine(host, machine, name);
         for finding in others.conflicts(name, plan) {
             if !reported.contains(&finding) {
                 say(&finding.to_string());

@@ -114,7 +114,18 @@ const RARE: [(&str, &[&str]); 6] = [
     ),
     (
         "tune",
-        &["max_gap", "full", "avoid", "seed", "agent", "settle", "start_timeout", "resume", "path"],
+        &[
+            "max_gap",
+            "full",
+            "avoid",
+            "ignore_claims",
+            "seed",
+            "agent",
+            "settle",
+            "start_timeout",
+            "resume",
+            "path",
+        ],
     ),
     (
         "measure",

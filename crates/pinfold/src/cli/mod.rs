@@ -703,6 +703,9 @@ pub struct TuneArgs {
     /// Exclude these CPUs from all placements
     #[arg(long, value_name = "CPUS", default_value = "", hide_default_value = true)]
     pub avoid: String,
+    /// Plan as if the host had no other owners of CPUs; `pinfold claims` shows them
+    #[arg(long, env = "PINFOLD_IGNORE_CLAIMS", hide_env_values = true)]
+    pub ignore_claims: bool,
     #[command(flatten)]
     pub store: StoreArg,
     /// Continue an interrupted run, by its number in the store

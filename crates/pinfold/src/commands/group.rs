@@ -1,11 +1,12 @@
 //! `pinfold run --cores N`: runs any command, placed like a machine.
 
+use pinfold_model::command::quote;
 use pinfold_model::{Plan, Speed, Topology, VnodeKind, VnodeRequest};
 use pinfold_run::claims::Claims;
 use pinfold_run::emulate::exec;
 use pinfold_run::start_lock::StartLock;
 use pinfold_run::vcpus::Vcpus;
-use pinfold_run::{Failure, HelperProgram, OnLeft, Session, ended, gate, host, inputs};
+use pinfold_run::{Exit, Failure, HelperProgram, OnLeft, Session, ended, gate, host, inputs};
 
 use super::emulate::{as_it_ended, run_slow};
 use crate::cli::RunArgs;
@@ -19,11 +20,25 @@ pub fn is_meant(arguments: &RunArgs) -> Result<bool, Failure> {
     let of_plan = match &arguments.plan {
         Some(path) => {
             let plan = inputs::read_part(path, arguments.vnode.as_deref())?;
+            require_one(path, &plan)?;
             plan.single().is_ok_and(|vnode| vnode.kind == VnodeKind::ProcessGroup)
         }
         None => false,
     };
     Ok(arguments.cores.is_some() || arguments.speed.is_some() || of_plan)
+}
+
+/// A command is one machine or group.
+fn require_one(path: &str, plan: &Plan) -> Result<(), Failure> {
+    let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
+    match names.as_slice() {
+        [] | [_] => Ok(()),
+        [first, ..] => {
+            let text = format!("{path} places {}: {}", names.len(), names.join(", "));
+            let hint = format!("select the one to start: --vnode {}", quote(first));
+            Err(Failure::new(Exit::Input, text).with_hint(hint))
+        }
+    }
 }
 
 /// Runs a command under a plan until it ends, and exits with its status.

@@ -43,6 +43,7 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
         },
         full: arguments.full,
         avoid,
+        ignore_claims: arguments.ignore_claims,
         store: arguments.store.path.clone(),
         resume: arguments.resume,
         seed: arguments.seed,

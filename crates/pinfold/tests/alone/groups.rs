@@ -242,3 +242,25 @@ fn a_second_command_gets_other_cpus() {
     first.signal(Signaled::Terminate).expect("a signal");
     assert!(until(|| first.try_wait().expect("a child").is_some()));
 }
+
+/// Each command gets the part of its group.
+#[test]
+fn a_plan_of_several_groups_starts_the_one_that_is_named() {
+    let place = TestGroup::new();
+    let groups = ["--group", "name=a cores=1", "--group", "name=b cores=1"];
+    let words = [&["plan", "-s", "compact", "--json", "--ignore-claims"], &groups[..]].concat();
+    let text = place.print(&words);
+    let plan: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let file = place.write("joint.json", &text);
+    for (index, name) in ["a", "b"].into_iter().enumerate() {
+        let threads = &plan["vnodes"][index]["threads"];
+        let planned = threads[0]["pus"].as_str().expect("CPUs");
+        let script = "grep Cpus_allowed_list /proc/self/status";
+        let words = ["run", "--plan", &file, "--vnode", name, "--", "sh", "-c", script];
+        assert_eq!(place.print(&words), format!("Cpus_allowed_list:\t{planned}\n"), "{name}");
+    }
+    let without = ["run", "--plan", &file, "--", "true"];
+    place.refuse(&without, 2, "places 2: a, b");
+    place.refuse(&without, 2, "--vnode a");
+    place.refuse(&["run", "--plan", &file, "--vnode", "c", "--", "true"], 2, "it places a, b");
+}
