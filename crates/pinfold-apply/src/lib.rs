@@ -60,4 +60,6 @@ pub use steps::{Planned, group_name, online_steps, plan_steps, plan_steps_beside
 pub use tasks::{ManagedSetting, Rules, Target};
 pub use undo::{undo, undo_observed};
 pub use undo_report::UndoReport;
-pub use watch::{Extent, MAX_REPAIRS, QuickCheck, Roles, WatchEvent, Watcher};
+pub use watch::{
+    Extent, MAX_REPAIRS, MachineChange, OnDrift, QuickCheck, Roles, WatchEvent, Watcher,
+};

@@ -6,9 +6,12 @@
 //! those that were last known to be right; the files of the machine's groups are compared whenever
 //! a program has written to one of them. Only if one of these differs are all threads read. New
 //! threads are placed by their role and drifted ones corrected, each as a further step of the
-//! journal. After a few corrections of one thread it is left alone and a conflict is reported.
+//! journal. After a few corrections of one thread it is left alone and a conflict is reported. A
+//! change that the program which manages the machine made itself (`virsh vcpupin`) is never
+//! corrected. What the plan does not describe is a [`MachineChange`], and the caller plans again.
 
 mod attribution;
+mod change;
 mod groups;
 mod vhost;
 
@@ -27,6 +30,7 @@ use crate::status::health;
 use crate::steps::plan_threads;
 use crate::tasks::{self, LiveThreads, Target};
 use attribution::LikelyCause;
+pub use change::MachineChange;
 use groups::Groups;
 use vhost::VhostWorkers;
 
@@ -57,6 +61,17 @@ pub enum Extent {
 
 /// Maximum number of corrections per thread.
 pub const MAX_REPAIRS: u32 = 3;
+
+/// What happens to a thread whose affinity or policy another program changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDrift {
+    /// It is corrected, at most [`MAX_REPAIRS`] times, unless the program that manages the machine
+    /// made the change.
+    #[default]
+    Restore,
+    /// The change is reported and stays.
+    Report,
+}
 
 /// Event that a tick reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +110,24 @@ pub enum WatchEvent {
         found: String,
         /// Likely cause of the change.
         clue: String,
+    },
+    /// The owner of the machine moved a thread, which stays there.
+    Yielded {
+        /// The thread.
+        task: TaskId,
+        /// Role of the thread.
+        role: Role,
+        /// The value that was found.
+        found: String,
+        /// Likely cause of the change.
+        clue: String,
+    },
+    /// The machine has other threads or CPUs than its plan described, and has a new plan.
+    Replanned {
+        /// What was changed, as a sentence without full stop.
+        what: String,
+        /// Number of threads that were moved from CPUs of the earlier plan.
+        moves: usize,
     },
     /// The machine's groups have changed. This determines which CPUs its threads may use; a
     /// correction of the threads is reported as a separate event.
@@ -135,6 +168,9 @@ pub struct Watcher {
     seen: BTreeSet<Tid>,
     questions: BTreeMap<Tid, u32>,
     repairs: BTreeMap<TaskId, u32>,
+    on_drift: OnDrift,
+    change: MachineChange,
+    // Findings about threads without a place that were already reported.
     strangers: BTreeSet<TaskId>,
     // Findings about CPUs, groups and the partition that were already reported.
     reported: Vec<Finding>,
@@ -169,6 +205,8 @@ impl Watcher {
             seen: tasks::threads_of(host, target.pid)?.into_iter().collect(),
             questions: BTreeMap::new(),
             repairs: BTreeMap::new(),
+            on_drift: OnDrift::default(),
+            change: MachineChange::default(),
             strangers: BTreeSet::new(),
             reported: Vec::new(),
             reported_knobs: Vec::new(),
@@ -179,6 +217,26 @@ impl Watcher {
             helpers: VhostWorkers::default(),
             ask_for_helpers: false,
         })
+    }
+
+    /// Sets what happens to threads that another program moves.
+    #[must_use]
+    pub fn on_drift(self, on_drift: OnDrift) -> Self {
+        Self { on_drift, ..self }
+    }
+
+    /// What the plan does not describe, as of the last check of all threads.
+    #[must_use]
+    pub fn change(&self) -> &MachineChange {
+        &self.change
+    }
+
+    /// Watches the machine under the plan that has replaced the present one.
+    pub fn follow(&mut self, plan: &Plan, target: &Target) {
+        self.plan = plan.clone();
+        self.target = target.clone();
+        self.change = MachineChange::default();
+        self.right = None;
     }
 
     /// The machine with its threads as they are known now.
@@ -364,14 +422,12 @@ impl Watcher {
         Ok(state)
     }
 
-    /// Reports vCPUs and iothreads that the plan does not place, once each.
-    fn report_strangers(&mut self, events: &mut Vec<WatchEvent>) {
-        for (task, role) in &self.target.threads {
-            let lacks = self.plan.vnodes.first().is_some_and(|it| tasks::has_no_place(it, role));
-            if lacks && self.strangers.insert(*task) {
-                events.push(WatchEvent::Finding(tasks::no_place(*task, role)));
-            }
-        }
+    /// Findings about vCPUs and iothreads that the plan does not place, once each: for a caller that
+    /// cannot plan again.
+    pub fn report_unplaced(&mut self) -> Vec<Finding> {
+        let unplaced = &self.change.added;
+        let new = unplaced.iter().filter(|(task, _)| self.strangers.insert(*task));
+        new.map(|(task, role)| tasks::no_place(*task, role)).collect()
     }
 
     fn look(
@@ -388,7 +444,6 @@ impl Watcher {
         let present: BTreeSet<Tid> =
             tasks::threads_of(host, self.target.pid)?.into_iter().collect();
         self.ask_for_roles(host, &present, roles, &mut events);
-        self.report_strangers(&mut events);
         self.report_health(host, &mut events)?;
         self.report_knobs(host, journal.record(), &mut events)?;
         let state = self.state_of(host, &present)?;
@@ -400,6 +455,9 @@ impl Watcher {
         // threads.
         self.right = (steps.is_empty() && !self.has_questions()).then_some(state);
         let online = tasks::unless_gone(cpusets::list(host, &paths::cpu_online()))?;
+        self.change.update(&self.plan, &self.target, &present, online.as_ref());
+        let drifted = steps.iter().filter_map(task_of).collect();
+        self.change.forget_moves_but_of(&drifted);
         let mut chosen = Vec::new();
         for step in steps {
             let Some(task) = task_of(&step) else { continue };
@@ -409,7 +467,7 @@ impl Watcher {
                 continue;
             }
             let clue = if self.seen.contains(&task.tid) {
-                match self.may_repair(task, &step, &clues, &mut events)? {
+                match self.may_repair(&step, journal.record(), &clues, &mut events)? {
                     Some(clue) => clue,
                     None => continue,
                 }
@@ -457,11 +515,22 @@ impl Watcher {
     /// Likely cause of the change, if the thread is to be corrected; `None` if it is left alone.
     fn may_repair(
         &mut self,
-        task: TaskId,
         step: &Step,
+        record: &Record,
         clues: &LikelyCause<'_>,
         events: &mut Vec<WatchEvent>,
     ) -> Result<Option<String>, ApplyError> {
+        let Some(task) = task_of(step) else { return Ok(None) };
+        // What Pinfold has never set, no other program has changed.
+        let was_set = first_undo(record, &step.undo).is_some();
+        if was_set && (self.on_drift == OnDrift::Report || change::is_of_manager(step)) {
+            if self.change.add_move(task, self.role(task), step) {
+                let (role, found) = (self.role(task), found(&step.undo));
+                let clue = clues.of_change(task, step)?;
+                events.push(WatchEvent::Yielded { task, role, found, clue });
+            }
+            return Ok(None);
+        }
         let repairs = self.repairs.entry(task).or_insert(0);
         *repairs = repairs.saturating_add(1);
         let repairs = *repairs;

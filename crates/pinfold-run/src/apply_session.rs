@@ -73,18 +73,31 @@ pub fn replace<'c>(
     Existing { mut journal, former }: Existing<'c, '_>,
     on_stop: OnStop,
 ) -> Result<(Applied, Journal<'c>), Failure> {
-    let why = match require_online(host, placement) {
-        Err(failure) => return Err(failure),
-        Ok(()) => match replace_plan(host, placement, &mut journal, on_stop) {
-            Ok(applied) if !(on_stop == OnStop::TakeBack && interrupt::requested()) => {
-                journal.record_complete()?;
-                return Ok((applied, journal));
-            }
-            Ok(_) | Err(NotReplaced::Abandoned) => None,
-            Err(NotReplaced::Failed(why)) => Some(why),
-        },
+    let applied = replace_in(host, placement, former, &mut journal, on_stop)?;
+    Ok((applied, journal))
+}
+
+/// As [`replace`], in an open journal, with its present plan.
+///
+/// # Errors
+/// Those of [`replace`].
+pub fn replace_in(
+    host: &LiveHost,
+    placement: Placement<'_>,
+    former: Option<Placement<'_>>,
+    journal: &mut Journal<'_>,
+    on_stop: OnStop,
+) -> Result<Applied, Failure> {
+    require_online(host, placement)?;
+    let why = match replace_plan(host, placement, journal, on_stop) {
+        Ok(applied) if !(on_stop == OnStop::TakeBack && interrupt::requested()) => {
+            journal.record_complete()?;
+            return Ok(applied);
+        }
+        Ok(_) | Err(NotReplaced::Abandoned) => None,
+        Err(NotReplaced::Failed(why)) => Some(why),
     };
-    let back = put_back(host, former, &mut journal)?;
+    let back = put_back(host, former, journal)?;
     Err(match why {
         None => Failure::new(Exit::Interrupted, format!("interrupted; {back}")),
         Some(why) => Failure::new(Exit::Host, format!("the plan was not applied: {why}; {back}")),

@@ -4,7 +4,8 @@
 //!
 //! - [`apply_session`]: applies a plan with its journal and undoes it; [`rt_watchdog`] ends its
 //!   real-time policies with this process, [`run_monitor`] keeps the
-//!   threads of one machine as planned, [`watch`] those of all active placements.
+//!   threads of one machine as planned, [`watch`] those of all active placements; [`replan`] makes
+//!   the plan of a machine that has changed meanwhile.
 //! - [`target`], [`vcpus`], [`machine_request`]: the machine that is meant, and the request for it;
 //!   [`running_layout`]: its placement, for the checks.
 //! - [`inputs`], [`plans`], [`host`]: plans, requests and lists of CPUs, checked against this host.
@@ -47,6 +48,7 @@ pub mod measure;
 pub mod message;
 pub mod metrics;
 pub mod plans;
+pub mod replan;
 pub mod rt_watchdog;
 pub mod run_monitor;
 pub mod running_layout;

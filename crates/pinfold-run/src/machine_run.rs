@@ -129,6 +129,7 @@ pub fn run(
     let monitored = Monitored {
         placement,
         journal: &mut journal,
+        journals: &journals,
         monitor: None,
         guard: guard.as_mut(),
         tables: TableReport::new(memory, &clock),

@@ -40,6 +40,12 @@ pub struct Counts {
     pub restored: u64,
     /// Number of threads that are left alone because of a conflict with another program.
     pub contested: u64,
+    /// Number of threads that stay where the owner of the machine moved them.
+    pub yielded: u64,
+    /// Number of plans that replaced an earlier one because the machine changed.
+    pub replanned: u64,
+    /// Number of threads that these plans moved.
+    pub moved: u64,
     /// Number of cgroup files that another program wrote to.
     pub groups: u64,
     /// Number of other findings.
@@ -212,7 +218,7 @@ fn answer(page: &Page) -> String {
 /// Name, help text, and value of one counter.
 type Counter = (&'static str, &'static str, fn(&Counts) -> u64);
 
-const COUNTERS: [Counter; 5] = [
+const COUNTERS: [Counter; 8] = [
     ("placed", "New threads that were placed", |counts| counts.placed),
     ("restored", "Threads whose affinity was changed, pinned again", |counts| counts.restored),
     (
@@ -220,6 +226,9 @@ const COUNTERS: [Counter; 5] = [
         "Threads that another program moves repeatedly and Pinfold leaves alone",
         |counts| counts.contested,
     ),
+    ("yielded", "Threads that stay where their owner moved them", |counts| counts.yielded),
+    ("replanned", "New plans because the machine or its CPUs changed", |counts| counts.replanned),
+    ("moved", "Threads that these plans moved", |counts| counts.moved),
     ("groups", "Files of its cgroups that another program wrote to", |counts| counts.groups),
     ("findings", "Other findings", |counts| counts.findings),
 ];

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use pinfold_apply::{Journals, real_time_priority, take_rights};
 use pinfold_host::process::{self, Child, Heartbeat, Stdio};
-use pinfold_host::{Clock as _, LiveHost, SystemClock};
+use pinfold_host::{Clock as _, HostMut as _, LiveHost, SystemClock};
 use pinfold_model::{CpuSet, Plan, Policy, TaskId};
 
 use crate::helper_program::{Helper, HelperProgram};
@@ -39,6 +39,17 @@ pub struct Supervision<'s, 'c> {
     pub journals: &'s Journals<'c>,
     /// The program.
     pub program: &'s HelperProgram,
+}
+
+/// The CPUs of the host without real-time threads of the plan.
+fn cpus_of_guard(plan: &Plan) -> CpuSet {
+    let mut pus = plan.housekeeping.clone();
+    for (_, thread) in plan.threads() {
+        if thread.policy.is_some_and(Policy::is_real_time) {
+            pus = pus.difference(&thread.pus);
+        }
+    }
+    pus
 }
 
 /// The watchdog of one machine, on the side of its supervisor.
@@ -82,12 +93,7 @@ impl Guard {
 
     fn idle(supervision: Supervision<'_, '_>, plan: &Plan, id: &str) -> Option<Self> {
         let priority = real_time_priority(plan)?;
-        let mut pus = plan.housekeeping.clone();
-        for (_, thread) in plan.threads() {
-            if thread.policy.is_some_and(Policy::is_real_time) {
-                pus = pus.difference(&thread.pus);
-            }
-        }
+        let pus = cpus_of_guard(plan);
         let Supervision { journals, program } = supervision;
         let (id, state) = (id.to_owned(), journals.state_dir());
         Some(Self {
@@ -132,6 +138,15 @@ impl Guard {
         };
         let beat = Heartbeat::over(pipe)?;
         self.child = Some((child, beat));
+        Ok(())
+    }
+
+    /// Moves the watchdog to the CPUs that another plan of the machine leaves to it.
+    pub fn follow(&mut self, host: &LiveHost, plan: &Plan) -> Result<(), Failure> {
+        self.pus = cpus_of_guard(plan);
+        if let Some((child, _)) = &self.child {
+            host.set_affinity(child.pid(), &self.pus)?;
+        }
         Ok(())
     }
 

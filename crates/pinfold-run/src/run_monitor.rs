@@ -7,9 +7,10 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_apply::{Extent, Journal, QuickCheck, WatchEvent, Watcher};
+use pinfold_apply::{Extent, Journal, Journals, QuickCheck, WatchEvent, Watcher};
 use pinfold_host::{Clock, EventWatcher, LiveHost};
 use pinfold_model::Finding;
+use pinfold_model::text::counted;
 use pinfold_vm::Monitor;
 
 use crate::apply_session::Placement;
@@ -17,7 +18,7 @@ use crate::message::say;
 use crate::rt_watchdog::Guard;
 use crate::start_memory::TableReport;
 use crate::target::RoleRefresh;
-use crate::{Failure, interrupt};
+use crate::{Failure, interrupt, replan};
 
 /// Polling interval if events about new threads are not available.
 pub const TICK_NS: u64 = 75_000_000;
@@ -185,6 +186,8 @@ pub struct Monitored<'m, 'j, 'v> {
     pub journal: &'m mut Journal<'j>,
     /// Its hypervisor, which reports the roles of its threads.
     pub monitor: Option<&'v mut dyn Monitor>,
+    /// The journals of the state directory.
+    pub journals: &'m Journals<'j>,
     /// The watchdog of its real-time threads.
     pub guard: Option<&'m mut Guard>,
     /// Reports where its page tables are, if Pinfold started it.
@@ -197,9 +200,11 @@ pub fn watch(
     clock: &dyn Clock,
     monitored: Monitored<'_, '_, '_>,
 ) -> Result<(), Failure> {
-    let Monitored { placement, journal, monitor, mut guard, mut tables } = monitored;
+    let Monitored { placement, journal, journals, monitor, mut guard, mut tables } = monitored;
     let Placement { plan, target } = placement;
-    let mut watcher = Watcher::new(host, plan, target)?;
+    let (mut plan, target) = (plan.clone(), target.clone());
+    let (mut replan_at, mut refused) = (0, None);
+    let mut watcher = Watcher::new(host, &plan, &target)?;
     let mut asking = RoleRefresh { monitor };
     let (mut receiver, mut rounds) = (EventReceiver::default(), Rounds::new(clock.now_ns()));
     while !interrupt::requested() {
@@ -220,6 +225,24 @@ pub fn watch(
                         return Ok(());
                     }
                     say(&sentence(&event));
+                }
+                let is_settled = !watcher.has_questions() && !watcher.change().is_empty();
+                if is_settled && clock.now_ns() >= replan_at {
+                    let again =
+                        replan::follow_change(host, journals, &mut plan, &mut watcher, journal);
+                    match again {
+                        Ok(event) => {
+                            say(&sentence(&event));
+                            if let Some(guard) = guard.as_deref_mut() {
+                                guard.follow(host, &plan)?;
+                            }
+                        }
+                        Err(failure) => {
+                            replan_at = clock.now_ns().saturating_add(replan::AGAIN_NS);
+                            let findings = replan::report(&failure, &mut watcher, &mut refused);
+                            findings.iter().for_each(|finding| say(&finding.to_string()));
+                        }
+                    }
                 }
                 rounds.looked(clock.now_ns(), watcher.has_questions());
             }
@@ -263,6 +286,14 @@ pub fn sentence(event: &WatchEvent) -> String {
              leaves it alone; possible cause: {clue}",
             task.tid
         ),
+        WatchEvent::Yielded { task, role, found, clue } => format!(
+            "thread {} ({role}): its owner moved it to {found}, and it stays there: {clue}",
+            task.tid
+        ),
+        WatchEvent::Replanned { what, moves: 0 } => format!("new plan: {what}"),
+        WatchEvent::Replanned { what, moves } => {
+            format!("new plan: {what}; {} moved", counted(*moves, "thread"))
+        }
         WatchEvent::Groups { what, before, after, clue } => {
             format!("{what} was {before} and is {after}; possible cause: {clue}")
         }

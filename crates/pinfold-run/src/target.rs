@@ -300,6 +300,30 @@ pub fn kept_since(plan: &Plan, record: &Record) -> Vec<ManagedSetting> {
     kept.collect()
 }
 
+/// The settings of an active placement in libvirt for a plan that replaces its present one: the
+/// masks, and what the journal has for the memory and for the next start.
+pub fn kept_after(plan: &Plan, record: &Record) -> Vec<ManagedSetting> {
+    let mut kept = kept_since(plan, record);
+    let steps = record.steps().filter(|(index, _)| !record.is_dropped(*index));
+    let mut others: Vec<ManagedSetting> = Vec::new();
+    for (_, step) in steps {
+        let Change::WriteSetting { setting, value, .. } = &step.change else { continue };
+        if !matches!(setting.keeper, Keeper::Libvirt { .. }) {
+            continue;
+        }
+        let rules = match setting.lifetime {
+            Lifetime::Lasting => Rules::NextStart,
+            Lifetime::Running if setting.key == NUMATUNE => Rules::Memory,
+            Lifetime::Running => continue,
+        };
+        others.retain(|other| other.setting != **setting);
+        let (setting, value) = (Setting::clone(setting), value.clone());
+        others.push(ManagedSetting { setting, value, rules, reason: step.reason.clone() });
+    }
+    kept.extend(others);
+    kept
+}
+
 /// The threads that were set to the CPUs of a role, with this role.
 pub fn threads_by_journal(plan: &Plan, record: &Record) -> Vec<(TaskId, Role)> {
     let role_of = |mask: &CpuSet| {

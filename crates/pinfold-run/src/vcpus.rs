@@ -36,6 +36,12 @@ impl Vcpus {
         Self { ids: (0..*range.start()).collect(), most: *range.end() }
     }
 
+    /// vCPUs with these numbers, ascending.
+    pub fn numbered(ids: Vec<u32>) -> Self {
+        let most = ids.last().map_or(0, |last| last + 1);
+        Self { ids, most }
+    }
+
     /// The number of vCPUs.
     pub fn count(&self) -> u32 {
         u32::try_from(self.ids.len()).unwrap_or(u32::MAX)

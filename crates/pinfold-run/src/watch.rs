@@ -1,4 +1,5 @@
-//! Monitors all active placements and corrects drift, until it is stopped.
+//! Monitors all active placements, or those of one machine, and corrects drift, until it is stopped.
+//! A machine that changes while it runs gets a new plan ([`crate::replan`]).
 //!
 //! Placements stay active when it ends. `pinfold undo` works at the same time, because the watcher
 //! holds the journal of a machine only while it corrects something there. The watcher supervises
@@ -10,7 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_apply::{
-    Extent, JournalError, Journals, QuickCheck, Record, Roles, Target, WatchEvent, Watcher,
+    Extent, Journal, JournalError, Journals, OnDrift, QuickCheck, Record, Roles, Summary, Target,
+    WatchEvent, Watcher,
 };
 use pinfold_claims::Use;
 use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, process};
@@ -26,7 +28,7 @@ use crate::metrics::{Counts, MachineUse, Metrics, MetricsAddress, Page, Sampler}
 use crate::rt_watchdog::{Guard, Supervision};
 use crate::run_monitor::{COMPARE_NS, DueCheck, EventReceiver, Rounds, TICK_NS};
 use crate::target::{kept_since, threads_by_journal};
-use crate::{Exit, Failure, ended, host, interrupt};
+use crate::{Exit, Failure, ended, host, interrupt, replan, undo};
 
 /// Timeout for a monitor, so that an instance that does not answer delays the others only shortly.
 const MONITOR_TIMEOUT_NS: u64 = 1_000_000_000;
@@ -44,12 +46,23 @@ pub type OnEvent<'a> = dyn Fn(&Counts, u64, &WatchEvent) + 'a;
 /// A control socket with its hypervisor.
 pub type Socket = (&'static dyn Hypervisor, String);
 
-/// Watches until it is stopped; `sockets` are the control sockets of machines whose threads have no
-/// names.
+/// What is watched, and how.
+#[derive(Clone, Copy)]
+pub struct Options<'o> {
+    /// The ID of a placement, or the name or process ID of a machine; `None` watches all.
+    pub only: Option<&'o str>,
+    /// The control sockets of machines whose threads have no names.
+    pub sockets: &'o [Socket],
+    /// Where metrics are served.
+    pub metrics: MetricsAddress<'o>,
+    /// What happens to threads that another program moves.
+    pub on_drift: OnDrift,
+}
+
+/// Watches until it is stopped.
 pub fn watch(
     Session { state, program }: Session<'_>,
-    sockets: &[Socket],
-    metrics: MetricsAddress<'_>,
+    options: Options<'_>,
     on_event: &OnEvent<'_>,
 ) -> Result<(), Failure> {
     let host = host::live_within(KEEPER_NS)?;
@@ -63,12 +76,14 @@ pub fn watch(
         .with_hint("stop it first; kill -HUP makes it read everything again"));
     };
     let journals = host::journals(state, &clock)?;
-    let mut metrics = Metrics::open(metrics)?;
+    let mut metrics = Metrics::open(options.metrics)?;
     interrupt::install_with_reread()?;
     let mut watcher = WatcherState {
         host: &host,
         supervision: Supervision { journals: &journals, program },
-        tellers: Subscribers { sockets },
+        tellers: Subscribers { sockets: options.sockets },
+        only: options.only,
+        on_drift: options.on_drift,
         on_event,
         placements: BTreeMap::new(),
         guards: BTreeMap::new(),
@@ -83,6 +98,12 @@ pub fn watch(
     };
     refuse_elsewhere(&host, &journals)?;
     watcher.find_placements()?;
+    if let Some(only) = options.only
+        && watcher.placements.is_empty()
+    {
+        let is_active = |one: &Summary| matches!(&one.record, Ok(Some(it)) if !it.has_ended());
+        return Err(undo::unknown(only, journals.list()?.iter().any(is_active)));
+    }
     say(&format!(
         "watching {}; ctrl-C ends the watch, placements stay active",
         counted(watcher.placements.len(), "placement")
@@ -119,6 +140,9 @@ struct WatcherState<'a> {
     host: &'a LiveHost,
     supervision: Supervision<'a, 'a>,
     tellers: Subscribers<'a>,
+    // The only placement or machine to watch.
+    only: Option<&'a str>,
+    on_drift: OnDrift,
     on_event: &'a OnEvent<'a>,
     placements: BTreeMap<String, Placement>,
     // Watchdogs of placements that are about to be found again.
@@ -156,6 +180,10 @@ struct Placement {
     looks: u64,
     // When it was last found as planned (seconds since 1970).
     right_unix_s: u64,
+    // When it is planned again after a failure.
+    replan_at: u64,
+    // Why it could not be planned again, as reported.
+    refused: Option<String>,
 }
 
 /// What a placement is watched with.
@@ -216,6 +244,9 @@ impl WatcherState<'_> {
             Some(_) => self.end(&header.id),
             None => {}
         }
+        if self.only.is_some_and(|only| header.id != only && !undo::is_machine(header, only)) {
+            return;
+        }
         // A platform of vnodes has its own supervisor.
         if is_platform(&header.plan) {
             return;
@@ -250,6 +281,8 @@ impl WatcherState<'_> {
                     rounds,
                     looks: 0,
                     right_unix_s,
+                    replan_at: 0,
+                    refused: None,
                 };
                 self.placements.insert(id, placement);
                 self.is_changed = true;
@@ -278,6 +311,7 @@ impl WatcherState<'_> {
             .unwrap_or_else(|_| threads_by_journal(&plan, record));
         let target = Target { kept: kept_since(&plan, record), ..Target::new(pid, threads) };
         let watcher = Watcher::new(self.host, &plan, &target).map_err(|error| error.to_string())?;
+        let watcher = watcher.on_drift(self.on_drift);
         let guard = self.guards.remove(&header.id);
         let guard = guard.or_else(|| {
             Guard::after(record.last_supervisor(), self.supervision, &plan, &header.id)
@@ -448,14 +482,14 @@ impl Placement {
             }
         };
         match glance {
-            QuickCheck::Quiet => {
+            QuickCheck::Quiet if !self.is_replan_due(now) => {
                 if due != DueCheck::Glance(Extent::TaskEvents) {
                     self.right_unix_s = SystemClock.unix_seconds();
                 }
                 return nothing(PlacementAction::Watched);
             }
             QuickCheck::Ended => return Ok((PlacementAction::Over, vec![WatchEvent::Ended])),
-            QuickCheck::Look => self.rounds.looked(now, false),
+            QuickCheck::Quiet | QuickCheck::Look => self.rounds.looked(now, false),
         }
         let mut journal = match journals.reopen(id) {
             Ok(Some(journal)) if !journal.record().has_ended() => journal,
@@ -471,7 +505,10 @@ impl Placement {
         }
         self.looks += 1;
         let put = self.watcher.put_right(host, &mut journal, tellers);
-        let events = put.map_err(|error| in_words(&error))?;
+        let mut events = put.map_err(|error| in_words(&error))?;
+        if self.is_replan_due(SystemClock.now_ns()) && !events.contains(&WatchEvent::Ended) {
+            events.extend(self.replan(host, journals, &mut journal));
+        }
         self.rounds.looked(SystemClock.now_ns(), self.watcher.has_questions());
         let fate = if events.contains(&WatchEvent::Ended) {
             PlacementAction::Over
@@ -484,6 +521,38 @@ impl Placement {
     /// True if it is not as planned, and this cannot be corrected.
     fn is_degraded(&self) -> bool {
         !self.conflicts.is_empty() || self.trouble.is_some() || self.counts.contested > 0
+    }
+
+    /// True if the machine is not as its plan describes it, and it is time to plan it again.
+    fn is_replan_due(&self, now: u64) -> bool {
+        now >= self.replan_at && !self.watcher.has_questions() && !self.watcher.change().is_empty()
+    }
+
+    fn replan(
+        &mut self,
+        host: &LiveHost,
+        journals: &Journals<'_>,
+        journal: &mut Journal<'_>,
+    ) -> Vec<WatchEvent> {
+        let (plan, watcher) = (&mut self.plan, &mut self.watcher);
+        let done = replan::follow_change(host, journals, plan, watcher, journal);
+        let record = journal.record();
+        self.begun = (record.header.created_unix_s, record.last_supervisor());
+        let guarded = match (&done, &mut self.guard) {
+            (Ok(_), Some(guard)) => guard.follow(host, &self.plan),
+            (_, _) => Ok(()),
+        };
+        match done.and_then(|event| guarded.map(|()| event)) {
+            Ok(event) => {
+                (self.replan_at, self.refused) = (0, None);
+                vec![event]
+            }
+            Err(failure) => {
+                self.replan_at = SystemClock.now_ns().saturating_add(replan::AGAIN_NS);
+                let unplaced = replan::report(&failure, &mut self.watcher, &mut self.refused);
+                unplaced.into_iter().map(WatchEvent::Finding).collect()
+            }
+        }
     }
 
     fn received(&mut self, received: &Events, now: u64) {
@@ -501,6 +570,11 @@ impl Placement {
             WatchEvent::Placed { .. } => &mut counts.placed,
             WatchEvent::Repaired { .. } => &mut counts.restored,
             WatchEvent::Contested { .. } => &mut counts.contested,
+            WatchEvent::Yielded { .. } => &mut counts.yielded,
+            WatchEvent::Replanned { moves, .. } => {
+                counts.moved = counts.moved.saturating_add(u64::try_from(*moves).unwrap_or(0));
+                &mut counts.replanned
+            }
             WatchEvent::Groups { .. } => &mut counts.groups,
             WatchEvent::Finding(_) => &mut counts.findings,
             WatchEvent::Ended => return,

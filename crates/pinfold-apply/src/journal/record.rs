@@ -40,7 +40,8 @@ pub struct Header {
 impl Header {
     fn replace_plan(&mut self, new: &NewPlan) {
         self.plan.clone_from(&new.plan);
-        self.supervised = false;
+        // The placement still ends with the process that wrote the journal.
+        self.supervised &= new.supervisor == self.supervisor;
     }
 }
 
@@ -269,7 +270,8 @@ impl Record {
     }
 
     /// True if the last outcome of a step is [`Outcome::Dropped`].
-    pub(crate) fn is_dropped(&self, step: usize) -> bool {
+    #[must_use]
+    pub fn is_dropped(&self, step: usize) -> bool {
         self.dropped.contains(&step)
     }
 

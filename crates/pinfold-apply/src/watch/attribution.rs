@@ -8,8 +8,9 @@
 use std::cell::OnceCell;
 
 use pinfold_host::{Host, HostError, Systemd};
-use pinfold_model::{TaskId, Tid, Undo};
+use pinfold_model::{Step, TaskId, Tid, Undo};
 
+use super::change::is_of_manager;
 use crate::actuators;
 use crate::cpusets::Cpusets;
 use crate::tasks;
@@ -60,6 +61,16 @@ impl<'h> LikelyCause<'h> {
             known.push(format!("it was moved from {before} to {now}"));
         }
         self.reported(known, group.as_deref())
+    }
+
+    /// For a thread that stays where another program moved it.
+    pub(super) fn of_change(&self, task: TaskId, step: &Step) -> Result<String, HostError> {
+        match &step.undo {
+            Undo::WriteSetting { setting, original, .. } if is_of_manager(step) => {
+                Ok(format!("{setting} is {}", original.as_deref().unwrap_or("not set any more")))
+            }
+            undo => self.of_thread(task, undo),
+        }
     }
 
     /// For a group whose files have changed.

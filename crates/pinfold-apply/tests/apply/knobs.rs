@@ -74,6 +74,8 @@ fn the_watch_reports_of_a_knob_once_each_time_and_leaves_it() {
                 | WatchEvent::Repaired { .. }
                 | WatchEvent::Contested { .. }
                 | WatchEvent::Groups { .. }
+                | WatchEvent::Yielded { .. }
+                | WatchEvent::Replanned { .. }
                 | WatchEvent::Ended => None,
             })
             .collect::<Vec<String>>()

@@ -239,6 +239,8 @@ fn a_worker_that_a_vcpu_makes_leaves_the_partition_and_an_invalid_one_is_reporte
             | WatchEvent::Repaired { .. }
             | WatchEvent::Contested { .. }
             | WatchEvent::Groups { .. }
+            | WatchEvent::Yielded { .. }
+            | WatchEvent::Replanned { .. }
             | WatchEvent::Ended => None,
         })
         .collect();

@@ -586,6 +586,18 @@ pub struct UndoArgs {
 /// `pinfold watch`.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
+    /// Watch only the placements of this machine or group (name or process ID), or the placement
+    /// with this ID [default: all]
+    #[arg(value_name = "NAME|PID|ID", conflicts_with = "all")]
+    pub id: Option<String>,
+    /// Watch all active placements, as without a name
+    #[arg(long)]
+    pub all: bool,
+    /// What to do with a thread whose affinity or policy another program changed: restore it, at
+    /// most three times, or report the change and leave it. A change made through libvirt always
+    /// stays
+    #[arg(long, value_name = "ACTION", value_enum, default_value_t)]
+    pub drift: DriftAction,
     #[command(flatten)]
     pub sockets: ManySockets,
     /// Print each event as a line of JSON
@@ -597,6 +609,16 @@ pub struct WatchArgs {
     /// Also serve metrics at this port of 127.0.0.1, for every local user
     #[arg(long, value_name = "PORT")]
     pub metrics_port: Option<u16>,
+}
+
+/// What `pinfold watch` does about drift.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum DriftAction {
+    /// Restore it
+    #[default]
+    Restore,
+    /// Report it
+    Report,
 }
 
 /// `pinfold journal`.

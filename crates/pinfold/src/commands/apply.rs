@@ -270,6 +270,7 @@ fn stay(
     let monitored = Monitored {
         placement,
         journal: &mut journal,
+        journals,
         monitor,
         guard: guarded,
         tables: TableReport::default(),

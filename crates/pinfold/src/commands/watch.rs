@@ -1,12 +1,13 @@
-//! `pinfold watch`: monitors all active placements and corrects drift, until it is stopped.
+//! `pinfold watch`: monitors active placements and corrects drift, until it is stopped.
 
-use pinfold_apply::WatchEvent;
+use pinfold_apply::{OnDrift, WatchEvent};
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_run::metrics::{Counts, MetricsAddress};
-use pinfold_run::{Failure, HelperProgram, Session, ended, host, run_monitor, time, watch};
+use pinfold_run::watch::{self, Options};
+use pinfold_run::{Failure, HelperProgram, Session, ended, host, run_monitor, time};
 use serde_json::json;
 
-use crate::cli::WatchArgs;
+use crate::cli::{DriftAction, WatchArgs};
 use crate::output::{self, data, show};
 
 /// Watches until it is stopped.
@@ -16,14 +17,18 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
     ended::clear_up(&host::live()?, state)?;
     let (state, program) = (host::state(state)?, HelperProgram::own()?);
     let session = Session { state: &state, program: &program };
-    watch::watch(
-        session,
-        &arguments.sockets.0,
+    let options = Options {
+        only: arguments.id.as_deref(),
+        sockets: &arguments.sockets.0,
         metrics,
-        &|counts: &Counts, right_unix_s: u64, event: &WatchEvent| {
-            report(counts, right_unix_s, event, arguments.json);
+        on_drift: match arguments.drift {
+            DriftAction::Restore => OnDrift::Restore,
+            DriftAction::Report => OnDrift::Report,
         },
-    )
+    };
+    watch::watch(session, options, &|counts: &Counts, right_unix_s: u64, event: &WatchEvent| {
+        report(counts, right_unix_s, event, arguments.json);
+    })
 }
 
 /// Reports an event, as text or as a line of JSON. Drift happened between the last time without
@@ -46,6 +51,8 @@ fn report(counts: &Counts, right_unix_s: u64, event: &WatchEvent, as_json: bool)
         WatchEvent::Placed { task, role, .. } => ("placed", Some((task, role))),
         WatchEvent::Repaired { task, role, .. } => ("restored", Some((task, role))),
         WatchEvent::Contested { task, role, .. } => ("contested", Some((task, role))),
+        WatchEvent::Yielded { task, role, .. } => ("yielded", Some((task, role))),
+        WatchEvent::Replanned { .. } => ("replanned", None),
         WatchEvent::Groups { .. } => ("groups", None),
         WatchEvent::Finding(_) => ("finding", None),
         WatchEvent::Ended => ("ended", None),
@@ -78,11 +85,15 @@ impl<'e> Drift<'e> {
     fn from_event(event: &'e WatchEvent) -> Option<Self> {
         match event {
             WatchEvent::Repaired { found, clue, .. }
-            | WatchEvent::Contested { found, clue, .. } => Some(Self { what: None, found, clue }),
+            | WatchEvent::Contested { found, clue, .. }
+            | WatchEvent::Yielded { found, clue, .. } => Some(Self { what: None, found, clue }),
             WatchEvent::Groups { what, after, clue, .. } => {
                 Some(Self { what: Some(what), found: after, clue })
             }
-            WatchEvent::Placed { .. } | WatchEvent::Finding(_) | WatchEvent::Ended => None,
+            WatchEvent::Placed { .. }
+            | WatchEvent::Replanned { .. }
+            | WatchEvent::Finding(_)
+            | WatchEvent::Ended => None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `pinfold watch` on real QEMUs of this test's own.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt as _;
@@ -26,11 +27,11 @@ impl Deref for TestMachine {
 }
 
 impl TestMachine {
-    /// A stopped QEMU with one vCPU of two, placed for two; `None` where there is no QEMU.
+    /// A stopped QEMU with one vCPU of three; `None` where there is no QEMU.
     fn new() -> Option<Self> {
         let sandbox = Sandbox::new();
         let other = format!("unix:{},server=on,wait=off", sandbox.path("other"));
-        let options = format!("-cpu qemu64 -smp 1,maxcpus=2 -qmp {other}");
+        let options = format!("-cpu qemu64 -smp 1,maxcpus=3 -qmp {other}");
         let scene = Self(Machine::new_in(sandbox, &options)?);
         files::StateDir::open(&scene.path("own")).expect("a private directory");
         Some(scene)
@@ -38,12 +39,16 @@ impl TestMachine {
 
     /// Starts to watch; what it prints goes into a file.
     fn watch(&self) -> Child {
+        self.watch_with(&[])
+    }
+
+    fn watch_with(&self, options: &[&str]) -> Child {
         if files::exists(&self.path("said")) {
             files::remove(&self.path("said")).expect("what an earlier one told is forgotten");
         }
         let (metrics, other) = (self.path("own/metrics"), self.path("other"));
         let words = ["watch", "--json", "--metrics", &metrics, "--qmp", &other];
-        let child = self.start_logged(&words);
+        let child = self.start_logged(&[&words[..], options].concat());
         self.reported("watching");
         child
     }
@@ -82,14 +87,72 @@ impl TestMachine {
     }
 }
 
-/// The vCPU that was plugged in has no mask to drift from.
-fn is_outside_the_plan(scene: &TestMachine, shown: &str) {
-    let row = shown.lines().find(|line| line.trim_start().starts_with("vcpu(1) "));
+/// A vCPU that was plugged in while nothing watched has no mask to drift from.
+fn is_outside_the_plan(scene: &TestMachine, vcpu: &str) {
+    let status = scene.run(&["status"]);
+    assert_eq!(status.status.code(), Some(1), "a vCPU without a place is drift");
+    let shown = status.stdout_text();
+    assert!(shown.contains(&format!("{vcpu} (thread")), "{shown}");
+    assert!(shown.contains("not in the plan"), "{shown}");
+    let row = shown.lines().find(|line| line.trim_start().starts_with(&format!("{vcpu} ")));
     assert!(row.is_some_and(|row| row.contains(" none ") && !row.contains("DRIFTED")), "{shown}");
     let json = scene.run(&["status", "--json"]).json();
     let roles = json["in_force"][0]["roles"].as_array().expect("roles");
-    let plugged = roles.iter().find(|role| role["role"] == "vcpu(1)").expect("the new vCPU");
+    let plugged = roles.iter().find(|role| role["role"] == vcpu).expect("the new vCPU");
     assert!(plugged["planned"].is_null() && plugged["ok"] == false, "{plugged}");
+}
+
+/// The masks of all threads of the machine.
+fn masks(scene: &TestMachine) -> BTreeMap<Tid, CpuSet> {
+    let threads = scene.host.list(&paths::task_dir(scene.qemu.pid())).expect("threads");
+    let threads = threads.iter().filter_map(|name| name.parse().ok().map(Tid));
+    threads.map(|tid| (tid, scene.mask(tid))).collect()
+}
+
+/// vCPUs and iothreads that come and go get a place of the machine's strategy and give it back.
+fn grows_and_shrinks(scene: &TestMachine, vcpu: Tid) {
+    let planned = scene.mask(vcpu);
+    let mut qmp = scene.connect();
+    plug_in(&mut qmp, json!({"id": "c1"}));
+    scene.reported("new plan: vcpu(1) was added and has CPU");
+    let second = scene.thread("CPU 1/").expect("the new vCPU");
+    let own = scene.mask(second);
+    assert_eq!((own.len(), own.is_disjoint(&planned)), (1, true), "a CPU of its own: {own}");
+    assert_eq!(scene.mask(vcpu), planned, "nothing else is moved");
+    qmp.execute("object-add", Some(json!({"qom-type": "iothread", "id": "io7"}))).expect("one");
+    scene.reported("iothread(io7) was added");
+    scene.run(&["status"]).expect_success();
+    assert!(scene.run(&["status"]).stdout_text().contains("iothread(io7)"));
+    scene.counted("_replanned_total{id=");
+
+    qmp.execute("object-del", Some(json!({"id": "io7"}))).expect("it ends");
+    scene.reported("iothread(io7) was removed");
+    let status = scene.run(&["status"]).expect_success().stdout_text();
+    assert!(!status.contains("io7") && status.contains("vcpu(1)"), "{status}");
+    eject(&mut qmp, 1);
+    scene.reported("vcpu(1) was removed, and its CPU");
+    assert!(!scene.run(&["status"]).expect_success().stdout_text().contains("vcpu(1)"));
+    plug_in(&mut qmp, json!({"id": "c1"}));
+    assert!(
+        until(|| scene.thread("CPU 1/").is_some_and(|again| scene.mask(again) == own)),
+        "the same CPU, which was free: {own}"
+    );
+}
+
+/// Unplugs a vCPU and plays the guest that releases it, through the registers of QEMU's
+/// docs/specs/acpi_cpu_hotplug: the number of the CPU, then the command. The first write switches
+/// from the old interface, which cannot unplug.
+fn eject(qmp: &mut Qmp, vcpu: u32) {
+    let mut write = |words: String| {
+        let line = json!({"command-line": format!("o/{words}")});
+        qmp.execute("human-monitor-command", Some(line)).expect("HMP");
+    };
+    write("b 0xcd8 0".to_owned());
+    write(format!("w 0xcd8 {vcpu}"));
+    let id = json!({"id": format!("c{vcpu}")});
+    qmp.execute("device_del", Some(id)).expect("the guest is asked");
+    let line = json!({"command-line": "o/b 0xcdc 8"});
+    qmp.execute("human-monitor-command", Some(line)).expect("HMP");
 }
 
 /// A plan that replaces the watched one is watched from then on.
@@ -133,14 +196,7 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     assert_eq!(second.status.code(), Some(3));
     assert!(second.stderr_text().contains("kill -HUP"), "{}", second.stderr_text());
 
-    let mut qmp = scene.connect();
-    let plug = json!({"driver": "qemu64-x86_64-cpu", "id": "c1", "socket-id": 1, "core-id": 0, "thread-id": 0});
-    plug_in(&mut qmp, plug);
-    let one = json!({"qom-type": "iothread", "id": "io7"});
-    qmp.execute("object-add", Some(one)).expect("an iothread");
-    scene.reported("vcpu(1) (thread");
-    scene.reported("iothread(io7)");
-    scene.reported("is not in the plan");
+    grows_and_shrinks(&scene, vcpu);
     let reported = scene.read("said");
     assert!(
         reported.contains("\"found\":\"CPUs ") && reported.contains("\"who\":\""),
@@ -154,14 +210,13 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
         "its end"
     );
     assert_eq!(scene.mask(vcpu), planned, "the placement stays");
-    let status = scene.run(&["status"]);
-    assert_eq!(status.status.code(), Some(1), "a vCPU without a place is drift");
-    let shown = status.stdout_text();
-    assert!(shown.contains("vcpu(1) (thread") && shown.contains("not in the plan"), "{shown}");
-    is_outside_the_plan(&scene, &shown);
+    plug_in(&mut scene.connect(), json!({"id": "c2"}));
+    is_outside_the_plan(&scene, "vcpu(2)");
     let _again = scene.watch();
+    scene.reported("vcpu(2) was added");
+    scene.run(&["status"]).expect_success();
     scene.run(&["undo"]).expect_success();
-    assert_eq!(scene.mask(vcpu), before);
+    assert!(masks(&scene).values().all(|mask| *mask == before), "{:?}", masks(&scene));
     scene.counted("placements 0");
     assert_eq!(scene.mask(vcpu), before, "what was taken back is not put there again");
 }
@@ -253,11 +308,11 @@ fn a_socket_of_metrics_needs_a_private_directory() {
 }
 
 fn plug_in(qmp: &mut Qmp, mut device: Value) {
-    // Sockets or cores: older and newer machines count a second vCPU differently.
+    // The lowest free slot is the last one. Sockets or cores: older and newer machines count a second vCPU differently.
     let slots = qmp.execute("query-hotpluggable-cpus", None).expect("slots");
     let free = slots
         .as_array()
-        .and_then(|slots| slots.iter().find(|slot| slot.get("qom-path").is_none()).cloned())
+        .and_then(|slots| slots.iter().rfind(|slot| slot.get("qom-path").is_none()).cloned())
         .expect("a free slot");
     for (key, value) in free["props"].as_object().expect("props") {
         device[key] = value.clone();

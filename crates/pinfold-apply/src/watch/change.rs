@@ -1,0 +1,126 @@
+//! What the plan of a running machine no longer describes: threads that were added or removed, CPUs
+//! that went offline, threads that the owner of the machine moved.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_model::{Change, CpuSet, Plan, Policy, Role, Step, TaskId, Tid, Undo};
+
+use crate::tasks::{self, Target};
+
+/// What the plan of a machine does not describe.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MachineChange {
+    /// vCPUs and iothreads without a place in the plan.
+    pub added: Vec<(TaskId, Role)>,
+    /// vCPUs and iothreads of the plan whose threads have ended.
+    pub removed: Vec<Role>,
+    /// Roles all of whose planned CPUs are offline.
+    pub stranded: Vec<Role>,
+    /// Threads that the owner moved, with their present CPUs.
+    pub moved: BTreeMap<TaskId, (Role, CpuSet)>,
+    // Threads whose policy the owner changed.
+    policies: BTreeMap<TaskId, Policy>,
+    // The threads that vCPUs and iothreads of the machine had.
+    known: BTreeMap<Role, TaskId>,
+}
+
+impl MachineChange {
+    /// True if the plan describes the machine.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self { added, removed, stranded, moved, policies: _, known: _ } = self;
+        added.is_empty() && removed.is_empty() && stranded.is_empty() && moved.is_empty()
+    }
+
+    /// Compares the plan with the threads that the machine has now. A vCPU of the plan that has not
+    /// been seen may be plugged in later, and keeps its CPUs.
+    pub(super) fn update(
+        &mut self,
+        plan: &Plan,
+        target: &Target,
+        present: &BTreeSet<Tid>,
+        online: Option<&CpuSet>,
+    ) {
+        let Some(vnode) = plan.vnodes.first() else { return };
+        let is_present = |task: &TaskId| present.contains(&task.tid);
+        let reported = target.threads.iter().filter(|(_, role)| role.kind().is_reported);
+        let (mut added, mut ended) = (Vec::new(), BTreeSet::new());
+        for (task, role) in reported {
+            if is_present(task) {
+                self.known.insert(role.clone(), *task);
+                if tasks::has_no_place(vnode, role) {
+                    added.push((*task, role.clone()));
+                }
+            } else {
+                ended.insert(role);
+            }
+        }
+        let has_ended = |role: &Role| ended.contains(role) || self.known.contains_key(role);
+        let is_alive = |role: &Role| self.known.get(role).is_some_and(is_present);
+        self.removed = vnode
+            .threads
+            .iter()
+            .map(|thread| &thread.role)
+            .filter(|role| role.kind().is_reported && has_ended(role) && !is_alive(role))
+            .cloned()
+            .collect();
+        self.stranded = match online {
+            None => Vec::new(),
+            Some(online) => vnode
+                .threads
+                .iter()
+                .filter(|thread| thread.pus.is_disjoint(online))
+                .map(|thread| thread.role.clone())
+                .collect(),
+        };
+        self.added = added;
+    }
+
+    /// Records that the owner moved a thread or changed its policy. False if that is known.
+    pub(super) fn add_move(&mut self, task: TaskId, role: Role, step: &Step) -> bool {
+        if let Undo::SetPolicy { original, .. } = &step.undo {
+            return self.policies.insert(task, *original) != Some(*original);
+        }
+        let Some(cpus) = present_cpus(step) else { return false };
+        let now = (role, cpus);
+        self.moved.insert(task, now.clone()) != Some(now)
+    }
+
+    /// Forgets the changes of threads that are as planned now.
+    pub(super) fn forget_moves_but_of(&mut self, drifted: &BTreeSet<TaskId>) {
+        self.moved.retain(|task, _| drifted.contains(task));
+        self.policies.retain(|task, _| drifted.contains(task));
+    }
+}
+
+/// True if the program that manages the machine has another value for the setting: somebody changed
+/// it there.
+pub(super) fn is_of_manager(step: &Step) -> bool {
+    let (Change::WriteSetting { value, .. }, Undo::WriteSetting { original, .. }) =
+        (&step.change, &step.undo)
+    else {
+        return false;
+    };
+    let cpus = |text: &str| CpuSet::parse_list(text).ok();
+    match original {
+        Some(original) => original != value && cpus(original) != cpus(value),
+        None => true,
+    }
+}
+
+/// The CPUs of a thread when a step was made for it; `None` for a step that sets no CPUs.
+fn present_cpus(step: &Step) -> Option<CpuSet> {
+    match &step.undo {
+        Undo::SetAffinity { original, .. } => Some(original.clone()),
+        Undo::WriteSetting { original, masks, .. } => {
+            let set = original.as_deref().and_then(|text| CpuSet::parse_list(text).ok());
+            set.or_else(|| masks.first().map(|(_, mask)| mask.clone()))
+        }
+        Undo::SetPolicy { .. }
+        | Undo::WriteFile { .. }
+        | Undo::RemoveGroup { .. }
+        | Undo::MoveTasks { .. }
+        | Undo::LeavePages { .. }
+        | Undo::ContinueProcesses { .. } => None,
+    }
+}
