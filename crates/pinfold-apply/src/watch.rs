@@ -30,6 +30,7 @@ use crate::status::health;
 use crate::steps::plan_threads;
 use crate::tasks::{self, LiveThreads, Target};
 use attribution::LikelyCause;
+use change::Changes;
 pub use change::MachineChange;
 use groups::Groups;
 use vhost::VhostWorkers;
@@ -169,7 +170,7 @@ pub struct Watcher {
     questions: BTreeMap<Tid, u32>,
     repairs: BTreeMap<TaskId, u32>,
     on_drift: OnDrift,
-    change: MachineChange,
+    changes: Changes,
     // Findings about threads without a place that were already reported.
     strangers: BTreeSet<TaskId>,
     // Findings about CPUs, groups and the partition that were already reported.
@@ -206,7 +207,7 @@ impl Watcher {
             questions: BTreeMap::new(),
             repairs: BTreeMap::new(),
             on_drift: OnDrift::default(),
-            change: MachineChange::default(),
+            changes: Changes::default(),
             strangers: BTreeSet::new(),
             reported: Vec::new(),
             reported_knobs: Vec::new(),
@@ -228,14 +229,14 @@ impl Watcher {
     /// What the plan does not describe, as of the last check of all threads.
     #[must_use]
     pub fn change(&self) -> &MachineChange {
-        &self.change
+        &self.changes.found
     }
 
     /// Watches the machine under the plan that has replaced the present one.
     pub fn follow(&mut self, plan: &Plan, target: &Target) {
         self.plan = plan.clone();
         self.target = target.clone();
-        self.change = MachineChange::default();
+        self.changes = Changes::default();
         self.right = None;
     }
 
@@ -425,7 +426,7 @@ impl Watcher {
     /// Findings about vCPUs and iothreads that the plan does not place, once each: for a caller that
     /// cannot plan again.
     pub fn report_unplaced(&mut self) -> Vec<Finding> {
-        let unplaced = &self.change.added;
+        let unplaced = &self.changes.found.added;
         let new = unplaced.iter().filter(|(task, _)| self.strangers.insert(*task));
         new.map(|(task, role)| tasks::no_place(*task, role)).collect()
     }
@@ -455,9 +456,9 @@ impl Watcher {
         // threads.
         self.right = (steps.is_empty() && !self.has_questions()).then_some(state);
         let online = tasks::unless_gone(cpusets::list(host, &paths::cpu_online()))?;
-        self.change.update(&self.plan, &self.target, &present, online.as_ref());
+        self.changes.update(&self.plan, &self.target, &present, online.as_ref());
         let drifted = steps.iter().filter_map(task_of).collect();
-        self.change.forget_moves_but_of(&drifted);
+        self.changes.forget_moves_but_of(&drifted);
         let mut chosen = Vec::new();
         for step in steps {
             let Some(task) = task_of(&step) else { continue };
@@ -524,7 +525,7 @@ impl Watcher {
         // What Pinfold has never set, no other program has changed.
         let was_set = first_undo(record, &step.undo).is_some();
         if was_set && (self.on_drift == OnDrift::Report || change::is_of_manager(step)) {
-            if self.change.add_move(task, self.role(task), step) {
+            if self.changes.add_move(task, self.role(task), step) {
                 let (role, found) = (self.role(task), found(&step.undo));
                 let clue = clues.of_change(task, step)?;
                 events.push(WatchEvent::Yielded { task, role, found, clue });

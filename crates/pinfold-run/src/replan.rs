@@ -31,6 +31,10 @@ const PATIENCE_NS: u64 = 500_000_000;
 /// Time after which a machine that could not be planned again is tried again.
 pub const AGAIN_NS: u64 = 30_000_000_000;
 
+/// Strategies for a machine that no longer fits under its own: siblings share cores, then CPUs are
+/// taken in order.
+const SUBSTITUTES: [&str; 3] = ["balanced", "balanced-shared", "compact"];
+
 /// Plans a machine again for the change that its watcher found, and replaces its plan by the new
 /// one.
 ///
@@ -125,20 +129,19 @@ pub fn plan_again(
     let present = adopt_moves(plan, change);
     let vnode = plans::single(&present)?;
     let attempt = Attempt::new(topology, others, vnode, &present, change);
-    let mut best: Option<(Cost, Plan)> = None;
-    let mut refused: Option<PlanError> = None;
-    for nodes in [attempt.home_nodes(), Vec::new()] {
-        for held in [Held::All, Held::Reported, Held::Vcpus] {
-            match attempt.plan(&nodes, held) {
-                Ok(new) => {
-                    let cost = attempt.cost(&new);
-                    if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                        best = Some((cost, new));
-                    }
-                }
-                Err(error) => refused = Some(error),
-            }
+    let (mut best, refused) = attempt.best(&plan.strategy);
+    // Where its strategy has no room, a CPU that no other owner has is better than one that is used
+    // twice.
+    for strategy in SUBSTITUTES {
+        if best.as_ref().is_some_and(|(cost, _)| cost.faults == 0) {
+            break;
         }
+        let (other, _) = attempt.best(strategy);
+        best = match (best, other) {
+            (Some(best), Some(other)) if other.0.faults < best.0.faults => Some(other),
+            (None, other) => other,
+            (best, _) => best,
+        };
     }
     match (best, refused) {
         (Some((_, mut new)), _) => {
@@ -255,8 +258,27 @@ impl<'a> Attempt<'a> {
         Ok(request)
     }
 
+    /// The plan of a strategy with the least cost; without one, why it is refused.
+    fn best(&self, strategy: &str) -> (Option<(Cost, Plan)>, Option<PlanError>) {
+        let (mut best, mut refused): (Option<(Cost, Plan)>, _) = (None, None);
+        for nodes in [self.home_nodes(), Vec::new()] {
+            for held in [Held::All, Held::Reported, Held::Vcpus] {
+                match self.plan(strategy, &nodes, held) {
+                    Ok(new) => {
+                        let cost = self.cost(&new);
+                        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                            best = Some((cost, new));
+                        }
+                    }
+                    Err(error) => refused = Some(error),
+                }
+            }
+        }
+        (best, refused)
+    }
+
     /// A plan in which these threads keep their CPUs.
-    fn plan(&self, nodes: &[NodeId], held: Held) -> Result<Plan, PlanError> {
+    fn plan(&self, strategy: &str, nodes: &[NodeId], held: Held) -> Result<Plan, PlanError> {
         let request = self.request(nodes, held).map_err(|_| PlanError::NoVnodes)?;
         let mut pinned = CpuSet::new();
         request.vnodes.iter().flat_map(|one| &one.pins).for_each(|pin| pinned.add(&pin.pus));
@@ -264,7 +286,7 @@ impl<'a> Attempt<'a> {
         let mut new = self.others.plan_around(self.topology, &names, |avoided| {
             let avoid = avoided.difference(&pinned);
             let around = Request { avoid, ..request.clone() };
-            pinfold_plan::plan(&self.plan.strategy, self.topology, &around)
+            pinfold_plan::plan(strategy, self.topology, &around)
         })?;
         self.vcpus.number(&mut new);
         self.keep(&mut new);
@@ -275,7 +297,6 @@ impl<'a> Attempt<'a> {
     fn keep(&self, new: &mut Plan) {
         new.tuning.clone_from(&self.plan.tuning);
         new.irqs.clone_from(&self.plan.irqs);
-        new.strategy.clone_from(&self.plan.strategy);
         new.findings.retain(|finding| finding.subject != "pins");
         for vnode in &mut new.vnodes {
             vnode.memory.clone_from(&self.vnode.memory);
@@ -374,24 +395,29 @@ fn describe(plan: &Plan, new: &Plan, change: &MachineChange) -> String {
         });
         let shared: Vec<String> = shared.map(|(_, other)| other.role.to_string()).collect();
         let with = match shared.as_slice() {
-            [first] if role.is_vcpu() => format!(", which it shares with {first}"),
-            [first, ..] if role.is_vcpu() => format!(", which it shares with {first} and others"),
+            [first] if cpus.len() == 1 && role.is_vcpu() => {
+                format!(", which it shares with {first}")
+            }
+            [first, ..] if cpus.len() == 1 && role.is_vcpu() => {
+                format!(", which it shares with {first} and others")
+            }
             _ => String::new(),
         };
         parts.push(format!("{role} was added and has {}{with}", pus_text(&cpus)));
     }
     for role in &change.removed {
-        let freed = cpus_of(plan, role).unwrap_or_default().difference(&new.pus());
-        parts.push(match freed.is_empty() {
-            true => format!("{role} was removed"),
-            false => format!("{role} was removed, and its {} is free", pus_text(&freed)),
-        });
+        let left = cpus_of(plan, role).unwrap_or_default();
+        parts.push(format!("{role} was removed and leaves {}", pus_text(&left)));
     }
     for role in &change.stranded {
         if let (Some(old), Some(now)) = (cpus_of(plan, role), cpus_of(new, role)) {
             let (old, now) = (pus_text(&old), pus_text(&now));
             parts.push(format!("{old} is offline, so {role} has {now} now"));
         }
+    }
+    if plan.strategy != new.strategy {
+        let (old, now) = (&plan.strategy, &new.strategy);
+        parts.push(format!("there is no room for {old}, so {now} places it"));
     }
     for (role, cpus) in change.moved.values() {
         parts.push(format!("{role} stays on {}, where its owner moved it", pus_text(cpus)));

@@ -18,20 +18,28 @@ pub struct MachineChange {
     pub stranded: Vec<Role>,
     /// Threads that the owner moved, with their present CPUs.
     pub moved: BTreeMap<TaskId, (Role, CpuSet)>,
-    // Threads whose policy the owner changed.
-    policies: BTreeMap<TaskId, Policy>,
-    // The threads that vCPUs and iothreads of the machine had.
-    known: BTreeMap<Role, TaskId>,
 }
 
 impl MachineChange {
     /// True if the plan describes the machine.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self { added, removed, stranded, moved, policies: _, known: _ } = self;
+        let Self { added, removed, stranded, moved } = self;
         added.is_empty() && removed.is_empty() && stranded.is_empty() && moved.is_empty()
     }
+}
 
+/// Finds what the plan does not describe.
+#[derive(Default)]
+pub(super) struct Changes {
+    pub(super) found: MachineChange,
+    // Threads whose policy the owner changed.
+    policies: BTreeMap<TaskId, Policy>,
+    // The threads that vCPUs and iothreads of the machine had.
+    known: BTreeMap<Role, TaskId>,
+}
+
+impl Changes {
     /// Compares the plan with the threads that the machine has now. A vCPU of the plan that has not
     /// been seen may be plugged in later, and keeps its CPUs.
     pub(super) fn update(
@@ -57,14 +65,14 @@ impl MachineChange {
         }
         let has_ended = |role: &Role| ended.contains(role) || self.known.contains_key(role);
         let is_alive = |role: &Role| self.known.get(role).is_some_and(is_present);
-        self.removed = vnode
+        self.found.removed = vnode
             .threads
             .iter()
             .map(|thread| &thread.role)
             .filter(|role| role.kind().is_reported && has_ended(role) && !is_alive(role))
             .cloned()
             .collect();
-        self.stranded = match online {
+        self.found.stranded = match online {
             None => Vec::new(),
             Some(online) => vnode
                 .threads
@@ -73,7 +81,7 @@ impl MachineChange {
                 .map(|thread| thread.role.clone())
                 .collect(),
         };
-        self.added = added;
+        self.found.added = added;
     }
 
     /// Records that the owner moved a thread or changed its policy. False if that is known.
@@ -83,12 +91,12 @@ impl MachineChange {
         }
         let Some(cpus) = present_cpus(step) else { return false };
         let now = (role, cpus);
-        self.moved.insert(task, now.clone()) != Some(now)
+        self.found.moved.insert(task, now.clone()) != Some(now)
     }
 
     /// Forgets the changes of threads that are as planned now.
     pub(super) fn forget_moves_but_of(&mut self, drifted: &BTreeSet<TaskId>) {
-        self.moved.retain(|task, _| drifted.contains(task));
+        self.found.moved.retain(|task, _| drifted.contains(task));
         self.policies.retain(|task, _| drifted.contains(task));
     }
 }

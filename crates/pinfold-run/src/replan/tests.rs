@@ -1,1 +1,158 @@
+//! Plans of machines that change while they run, on known hosts.
 
+use pinfold_claims::owners::placements;
+use pinfold_claims::{Exclusivity, Owner, Source};
+use pinfold_model::{IsolationScope, STRATEGY_NAMES, TaskId, Tid, VmRequest};
+use pinfold_samples::machine::{dual_e5_2670, i7_4790k, ryzen_5950x, set};
+use pinfold_samples::{emulator, pins};
+
+use super::*;
+
+fn planned(
+    strategy: &str,
+    topology: &Topology,
+    vcpus: u32,
+    isolation: IsolationScope,
+) -> Option<Plan> {
+    let mut vm = VmRequest::from_vcpus(VcpuCount::Exactly(vcpus));
+    vm.iothreads = vec!["io0".to_owned()];
+    let mut request = Request::from_vnodes(vec![VnodeRequest::vm("vm", vm)]);
+    request.isolation = isolation;
+    pinfold_plan::plan_if_possible(strategy, topology, &request)
+}
+
+fn task(tid: u32) -> TaskId {
+    TaskId { tid: Tid(tid), start_time: 1 }
+}
+
+fn added(roles: &[Role]) -> MachineChange {
+    let added = roles.iter().zip(600..).map(|(role, tid)| (task(tid), role.clone())).collect();
+    MachineChange { added, ..MachineChange::default() }
+}
+
+fn again(topology: &Topology, plan: &Plan, change: &MachineChange) -> Plan {
+    plan_again(topology, &Claims::default(), plan, change).unwrap()
+}
+
+fn cpus(plan: &Plan, role: &Role) -> CpuSet {
+    plan.vnodes[0].threads.iter().find(|one| one.role == *role).unwrap().pus.clone()
+}
+
+/// vCPU 2 and iothread io1.
+fn grown() -> MachineChange {
+    added(&[Role::Vcpu(2), Role::Iothread("io1".to_owned())])
+}
+
+/// The vCPUs that share a CPU with another thread of the machine.
+fn crowded(plan: &Plan) -> usize {
+    sharing(&plan.vnodes[0], |_| true)
+}
+
+#[test]
+fn a_new_vcpu_gets_a_cpu_of_its_own_under_each_strategy_that_gives_each_vcpu_one() {
+    let mut pinned = 0;
+    for topology in [i7_4790k().build(), ryzen_5950x().build(), dual_e5_2670().build()] {
+        for strategy in STRATEGY_NAMES {
+            for isolation in [IsolationScope::None, IsolationScope::Host] {
+                let Some(plan) = planned(strategy, &topology, 2, isolation) else { continue };
+                let new = again(&topology, &plan, &grown());
+                let label = format!("{strategy} {isolation}: {} then {}", pins(&plan), pins(&new));
+                assert_eq!((new.isolation, new.vnodes[0].vcpus().count()), (plan.isolation, 3));
+                assert_eq!(pinfold_plan::validate(&new, &topology), [], "{label}");
+                assert!(!new.housekeeping.is_empty(), "{label}");
+                for role in [Role::Vcpu(0), Role::Vcpu(1)] {
+                    assert_eq!(cpus(&new, &role), cpus(&plan, &role), "{label}: {role} stays");
+                }
+                if plan.vnodes[0].is_pinned() {
+                    pinned += 1;
+                    assert!(new.vnodes[0].is_pinned(), "{label}");
+                    assert!(crowded(&new) <= crowded(&plan), "{label}");
+                    assert!(count_moves(&plan, &new, &grown()) <= 2, "{label}: vCPUs stay");
+                }
+                let what = describe(&plan, &new, &grown());
+                assert!(what.contains("vcpu(2) was added and has "), "{what}");
+                assert!(what.contains("; iothread(io1) was added and has "), "{what}");
+            }
+        }
+    }
+    assert!(pinned > 60, "{pinned}");
+}
+
+#[test]
+fn a_removed_vcpu_gives_its_cpu_back_and_nothing_moves() {
+    let topology = i7_4790k().build();
+    let plan = planned("low-latency", &topology, 3, IsolationScope::Host).unwrap();
+    assert_eq!((pins(&plan).as_str(), &plan.exclusive), ("1,2,3", &set("1-3,5-7")));
+    // A slot in the middle: the others keep their numbers and their CPUs.
+    let change = MachineChange { removed: vec![Role::Vcpu(1)], ..MachineChange::default() };
+    let new = again(&topology, &plan, &change);
+    assert_eq!(cpus(&new, &Role::Vcpu(0)), set("1"));
+    assert_eq!(cpus(&new, &Role::Vcpu(2)), set("3"));
+    assert_eq!((pins(&new).as_str(), &new.exclusive), ("1,3", &set("1,3,5,7")), "2 and 6 are free");
+    assert_eq!(describe(&plan, &new, &change), "vcpu(1) was removed and leaves CPU 2");
+    // It comes back to the CPU that is free.
+    let back = again(&topology, &new, &added(&[Role::Vcpu(1)]));
+    assert_eq!((pins(&back), &back.exclusive), (pins(&plan), &plan.exclusive));
+}
+
+#[test]
+fn cpus_of_other_owners_are_avoided_and_one_without_a_free_cpu_is_named() {
+    let topology = i7_4790k().build();
+    let plan = planned("low-latency", &topology, 2, IsolationScope::None).unwrap();
+    let mut claims = Claims::default();
+    let owner = Owner::new(&placements::PLACEMENT, "web");
+    claims.add(&owner, set("3,7"), Exclusivity::Exclusive, &Source::default());
+    let change = added(&[Role::Vcpu(2)]);
+    let new = plan_again(&topology, &claims, &plan, &change).unwrap();
+    assert!(cpus(&new, &Role::Vcpu(2)).is_disjoint(&set("1-3,7")), "{}", pins(&new));
+    assert_eq!(claims.conflicts("vm", &new), []);
+    assert_eq!((pins(&new).as_str(), new.strategy.as_str()), ("1,2,5", "balanced"));
+    let what = describe(&plan, &new, &change);
+    assert!(what.ends_with("there is no room for low-latency, so balanced places it"), "{what}");
+    claims.add(&owner, set("0,4-6"), Exclusivity::Exclusive, &Source::default());
+    let new = plan_again(&topology, &claims, &plan, &change).unwrap();
+    let twice = |finding: &Finding| finding.subject == claims::USED_TWICE;
+    assert!(new.findings.iter().any(twice), "{:?}", new.findings);
+}
+
+#[test]
+fn a_vcpu_whose_cpu_is_offline_moves_and_no_other() {
+    let full = i7_4790k().build();
+    let plan = planned("low-latency", &full, 2, IsolationScope::None).unwrap();
+    let topology = i7_4790k().offline("2").build();
+    let change = MachineChange { stranded: vec![Role::Vcpu(1)], ..MachineChange::default() };
+    let new = again(&topology, &plan, &change);
+    assert_eq!(cpus(&new, &Role::Vcpu(0)), set("1"));
+    let now = cpus(&new, &Role::Vcpu(1));
+    assert!(now.len() == 1 && now.is_disjoint(&set("1-2")), "{now}");
+    let what = format!("CPU 2 is offline, so vcpu(1) has CPU {now} now");
+    assert_eq!(describe(&plan, &new, &change), what);
+    assert!(pinfold_plan::validate(&new, &topology).is_empty());
+}
+
+#[test]
+fn what_the_owner_moved_stays_and_new_threads_keep_clear_of_it() {
+    let topology = i7_4790k().build();
+    let plan = planned("low-latency", &topology, 2, IsolationScope::None).unwrap();
+    let moved = [(task(501), (Role::Vcpu(1), set("3")))].into_iter().collect();
+    let change = MachineChange { moved, ..MachineChange::default() };
+    let new = adopt_moves(&plan, &change);
+    assert_eq!(pins(&new), "1,3");
+    assert_eq!(new.vnodes[0].threads[1].reason, "moved to CPU 3 by its owner");
+    assert_eq!(count_moves(&plan, &new, &change), 0, "Pinfold moves none");
+    let both = MachineChange { added: added(&[Role::Vcpu(2)]).added, ..change };
+    let new = again(&topology, &plan, &both);
+    assert_eq!(pins(&new), "1,3,2", "{}", emulator(&new));
+    let what = describe(&plan, &new, &both);
+    assert!(what.ends_with("vcpu(1) stays on CPU 3, where its owner moved it"), "{what}");
+}
+
+#[test]
+fn policies_of_new_threads_are_those_of_their_kind() {
+    let topology = i7_4790k().build();
+    let plan = planned("low-latency-rt", &topology, 2, IsolationScope::None).unwrap();
+    let new = again(&topology, &plan, &grown());
+    let policies: Vec<_> = new.vnodes[0].vcpus().map(|vcpu| vcpu.policy).collect();
+    assert_eq!(policies, [plan.vnodes[0].threads[0].policy; 3]);
+    assert!(policies[0].is_some());
+}
