@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::machine::list_masks;
+use crate::common::machine::{list_masks, list_threads};
 use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox, assert_parts, run, skip, until};
 use crate::daemon::Daemon;
 use pinfold_host::process::{Output, Signaled, Spawn, Stdio, find_program, is_root, own_pid};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files};
+use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, files, paths};
+use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, PuId, Tid};
 
 const NAME: &str = "pinfold-test";
@@ -20,9 +21,14 @@ fn domain(inside: &str) -> Option<Daemon> {
 
 /// Defines the domain and starts it stopped: two vCPUs, one iothread, TCG.
 fn start_domain(daemon: &Daemon, inside: &str) {
+    start_with(daemon, "<vcpu>2</vcpu>", inside);
+}
+
+/// The same with these vCPUs.
+fn start_with(daemon: &Daemon, vcpus: &str, inside: &str) {
     let emulator = find_program("qemu-system-x86_64").expect("it was found before");
     let xml = format!(
-        "<domain type='qemu'><name>{NAME}</name><memory unit='MiB'>32</memory><vcpu>2</vcpu>
+        "<domain type='qemu'><name>{NAME}</name><memory unit='MiB'>32</memory>{vcpus}
          <iothreads>1</iothreads><iothreadids><iothread id='1'/></iothreadids>{inside}
          <os><type arch='x86_64' machine='q35'>hvm</type></os>
          <devices><emulator>{emulator}</emulator></devices></domain>"
@@ -109,19 +115,23 @@ fn apply_goes_through_libvirt_and_back() {
 }
 
 #[test]
-fn watch_puts_pins_right_through_libvirt() {
-    if LiveHost::new().expect("a host").affinity(own_pid()).expect("a mask").len() < 2 {
+fn watch_puts_pins_right_through_libvirt_and_leaves_those_that_a_person_set_there() {
+    let host = LiveHost::new().expect("a host");
+    if host.affinity(own_pid()).expect("a mask").len() < 2 {
         skip("with one CPU nothing can be moved");
         return;
     }
-    let Some(daemon) = domain("") else { return };
+    let Some(daemon) = Daemon::start(NAME) else { return };
+    start_with(&daemon, "<vcpu current='2'>3</vcpu>", "");
+    let pid = pid(&daemon);
+    let before = masks(pid);
     let (file, one) = plan(&daemon);
     pinfold(&daemon, &["apply", "--libvirt", NAME, "--plan", &file]).expect_success();
     let state = format!("--state-dir={}/state", root(&daemon));
     let log = format!("{}/watch.log", root(&daemon));
     let line = "exec \"$@\" >\"$0\" 2>&1";
     let mut watch = Spawn::new("sh")
-        .args(["-c", line, &log, PINFOLD, &state, "watch"])
+        .args(["-c", line, &log, PINFOLD, &state, "watch", NAME])
         .stdin(Stdio::Null)
         .die_with_parent(true)
         .start()
@@ -131,15 +141,39 @@ fn watch_puts_pins_right_through_libvirt() {
         assert!(until(|| log().contains(words)), "waited in vain for {words} in:\n{}", log());
     };
     reported("watching 1 placement;");
-    // Behind the kernel's mask libvirt's own word is another too.
-    let elsewhere = format!("0-{}", one.iter().map(|pu| pu.0).max().unwrap_or(0).max(1));
-    daemon.virsh(&["vcpupin", NAME, "0", &elsewhere, "--live"]).expect("it moves");
-    reported("(vcpu(0)): affinity was changed");
-    watch.kill().expect("it ends");
+    // Behind libvirt's back: it has the pin of the plan.
+    let all = format!("0-{}", one.iter().map(|pu| pu.0).max().unwrap_or(0).max(1));
+    let elsewhere = CpuSet::parse_list(&all).expect("a list");
+    let first = list_threads(&host, pid)
+        .into_iter()
+        .find(|tid| {
+            host.read_text(&paths::task_comm(pid, *tid)).is_ok_and(|it| it.starts_with("CPU 0/"))
+        })
+        .expect("a vCPU");
+    host.set_affinity(first, &elsewhere).expect("it moves");
+    assert!(until(|| host.affinity(first).is_ok_and(|mask| mask == one)), "put right");
     assert_parts(&xml(&daemon, &[]), &[&format!("<vcpupin vcpu='0' cpuset='{one}'/>")]);
-    let all = masks(pid(&daemon));
-    assert!(all.values().all(|mask| *mask == one), "{all:?}");
+    // Through libvirt: that is the owner's own word.
+    daemon.virsh(&["vcpupin", NAME, "0", &all, "--live"]).expect("it moves");
+    reported("(vcpu(0)): its owner moved it to CPUs");
+    reported(&format!("new plan: vcpu(0) stays on {}", pus_text(&elsewhere)));
+    pinfold(&daemon, &["status"]).expect_success();
+    assert_eq!(host.affinity(first).expect("a mask"), elsewhere);
+    // libvirt sends no event for these.
+    daemon.virsh(&["setvcpus", NAME, "3", "--live"]).expect("one more");
+    reported("new plan: vcpu(2) was added and has CPU");
+    daemon.virsh(&["iothreadadd", NAME, "2", "--live"]).expect("one more");
+    reported("new plan: iothread(iothread2) was added and has CPU");
+    let shown = pinfold(&daemon, &["status"]).expect_success().stdout_text();
+    assert!(shown.contains("vcpu(2)") && shown.contains("iothread(iothread2)"), "{shown}");
+    let now = xml(&daemon, &[]);
+    assert_parts(&now, &["<vcpupin vcpu='2' cpuset='", "<iothreadpin iothread='2' cpuset='"]);
+    assert_parts(&now, &[&format!("<vcpupin vcpu='0' cpuset='{elsewhere}'/>")]);
+    watch.kill().expect("it ends");
     pinfold(&daemon, &["undo"]).expect_success();
+    let after = masks(pid);
+    assert!(before.iter().all(|(tid, mask)| after.get(tid) == Some(mask)), "{before:?} {after:?}");
+    assert!(after.values().all(|mask| before.values().any(|other| other == mask)), "{after:?}");
 }
 
 /// A virsh that waits before it pins, as one does whose libvirt is busy.
