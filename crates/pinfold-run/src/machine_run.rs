@@ -12,6 +12,7 @@ use crate::apply_session::{self, OnStop, Placement};
 use crate::emulate::exec;
 use crate::helper_program::Session;
 use crate::message::say;
+use crate::replan::Surroundings;
 use crate::rt_watchdog::Supervision;
 use crate::run_monitor::{self, Monitored};
 use crate::start_lock::StartLock;
@@ -75,16 +76,28 @@ fn start(command: &dyn MachineCommand, options: &LaunchOptions) -> Result<Runnin
 /// Plans for the vCPUs of a machine.
 pub type Planner<'a> = dyn Fn(&MachineSpec, &Vcpus) -> Result<Plan, Failure> + 'a;
 
+/// How a machine is started and planned.
+#[derive(Clone, Copy)]
+pub struct Settings<'s> {
+    /// The host.
+    pub topology: &'s Topology,
+    /// Time that the start may take, with its unit.
+    pub start_timeout: &'s str,
+    /// True to plan as if the host had no other owners of CPUs.
+    pub ignores_claims: bool,
+}
+
 /// Runs a machine under a plan until it ends. `plan_for` is called before the start, and again if
 /// the machine has other vCPUs than its command line. `starting` is held since its claims were
 /// read.
 pub fn run(
     Session { state, program }: Session<'_>,
     words: &[String],
-    (topology, start_timeout): (&Topology, &str),
+    settings: Settings<'_>,
     plan_for: &Planner<'_>,
     starting: StartLock,
 ) -> Result<(), Failure> {
+    let Settings { topology, start_timeout, ignores_claims } = settings;
     let host = host::live()?;
     let clock = SystemClock;
     let journals = host::journals(state, &clock)?;
@@ -129,7 +142,7 @@ pub fn run(
     let monitored = Monitored {
         placement,
         journal: &mut journal,
-        journals: &journals,
+        around: Surroundings { journals: &journals, ignores_claims },
         monitor: None,
         guard: guard.as_mut(),
         tables: TableReport::new(memory, &clock),

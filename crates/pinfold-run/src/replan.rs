@@ -8,12 +8,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_apply::{Journal, Journals, MachineChange, Target, WatchEvent, Watcher};
+use pinfold_apply::{Header, Journal, Journals, MachineChange, Target, WatchEvent, Watcher};
 use pinfold_host::LiveHost;
 use pinfold_host::files::StateDir;
 use pinfold_model::text::pus_text;
 use pinfold_model::{
-    CpuSet, Finding, NodeId, PinRequest, Plan, Request, Role, Severity, ThreadPlan, Topology,
+    CpuSet, Finding, NodeId, PinRequest, Plan, Request, Role, Severity, ThreadPlan, Tid, Topology,
     VcpuCount, VnodePlan, VnodeRequest, Work,
 };
 use pinfold_plan::{PlanError, command};
@@ -35,6 +35,26 @@ pub const AGAIN_NS: u64 = 30_000_000_000;
 /// taken in order.
 const SUBSTITUTES: [&str; 3] = ["balanced", "balanced-shared", "compact"];
 
+/// Which CPUs new plans avoid.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'s, 'c> {
+    /// The journals of the state directory.
+    pub journals: &'s Journals<'c>,
+    /// True to plan as if the host had no other owners of CPUs.
+    pub ignores_claims: bool,
+}
+
+impl Surroundings<'_, '_> {
+    /// The claims of all but a machine with its placement.
+    fn others(self, host: &LiveHost, pid: Tid, header: &Header) -> Result<Claims, Failure> {
+        if self.ignores_claims {
+            return Ok(Claims::default());
+        }
+        let claims = claims::read(host, Some(self.journals))?;
+        Ok(claims.without_machine(host, pid, &header.vm_name).without(&header.id))
+    }
+}
+
 /// Plans a machine again for the change that its watcher found, and replaces its plan by the new
 /// one.
 ///
@@ -43,26 +63,21 @@ const SUBSTITUTES: [&str; 3] = ["balanced", "balanced-shared", "compact"];
 /// present one stays active.
 pub fn follow_change(
     host: &LiveHost,
-    journals: &Journals<'_>,
+    around: Surroundings<'_, '_>,
     plan: &mut Plan,
     watcher: &mut Watcher,
     journal: &mut Journal<'_>,
 ) -> Result<WatchEvent, Failure> {
     let change = watcher.change();
-    let state = StateDir::open(&journals.state_dir())?;
+    let state = StateDir::open(&around.journals.state_dir())?;
     let Some(_starting) = StartLock::wait_at_most(&state, PATIENCE_NS)? else {
         return Err(Failure::new(Exit::Host, "another pinfold process is starting a placement"));
-    };
-    let (id, name) = {
-        let header = &journal.record().header;
-        (header.id.clone(), header.vm_name.clone())
     };
     let new = if change.added.is_empty() && change.removed.is_empty() && change.stranded.is_empty()
     {
         adopt_moves(plan, change)
     } else {
-        let claims = claims::read(host, Some(journals))?;
-        let others = claims.without_machine(host, watcher.target().pid, &name).without(&id);
+        let others = around.others(host, watcher.target().pid, &journal.record().header)?;
         let topology = inputs::topology(host, None)?.without_free_memory();
         plan_again(&topology, &others, plan, change)?
     };

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_apply::{Extent, Journal, Journals, QuickCheck, WatchEvent, Watcher};
+use pinfold_apply::{Extent, Journal, QuickCheck, WatchEvent, Watcher};
 use pinfold_host::{Clock, EventWatcher, LiveHost};
 use pinfold_model::Finding;
 use pinfold_model::text::counted;
@@ -15,6 +15,7 @@ use pinfold_vm::Monitor;
 
 use crate::apply_session::Placement;
 use crate::message::say;
+use crate::replan::Surroundings;
 use crate::rt_watchdog::Guard;
 use crate::start_memory::TableReport;
 use crate::target::RoleRefresh;
@@ -186,8 +187,8 @@ pub struct Monitored<'m, 'j, 'v> {
     pub journal: &'m mut Journal<'j>,
     /// Its hypervisor, which reports the roles of its threads.
     pub monitor: Option<&'v mut dyn Monitor>,
-    /// The journals of the state directory.
-    pub journals: &'m Journals<'j>,
+    /// Which CPUs a new plan avoids, if the machine changes.
+    pub around: Surroundings<'m, 'j>,
     /// The watchdog of its real-time threads.
     pub guard: Option<&'m mut Guard>,
     /// Reports where its page tables are, if Pinfold started it.
@@ -200,7 +201,7 @@ pub fn watch(
     clock: &dyn Clock,
     monitored: Monitored<'_, '_, '_>,
 ) -> Result<(), Failure> {
-    let Monitored { placement, journal, journals, monitor, mut guard, mut tables } = monitored;
+    let Monitored { placement, journal, around, monitor, mut guard, mut tables } = monitored;
     let Placement { plan, target } = placement;
     let (mut plan, target) = (plan.clone(), target.clone());
     let (mut replan_at, mut refused) = (0, None);
@@ -229,7 +230,7 @@ pub fn watch(
                 let is_settled = !watcher.has_questions() && !watcher.change().is_empty();
                 if is_settled && clock.now_ns() >= replan_at {
                     let again =
-                        replan::follow_change(host, journals, &mut plan, &mut watcher, journal);
+                        replan::follow_change(host, around, &mut plan, &mut watcher, journal);
                     match again {
                         Ok(event) => {
                             say(&sentence(&event));

@@ -25,6 +25,7 @@ use crate::emulate::status::is_platform;
 use crate::helper_program::Session;
 use crate::message::say;
 use crate::metrics::{Counts, MachineUse, Metrics, MetricsAddress, Page, Sampler};
+use crate::replan::Surroundings;
 use crate::rt_watchdog::{Guard, Supervision};
 use crate::run_monitor::{COMPARE_NS, DueCheck, EventReceiver, Rounds, TICK_NS};
 use crate::target::{kept_since, threads_by_journal};
@@ -57,6 +58,8 @@ pub struct Options<'o> {
     pub metrics: MetricsAddress<'o>,
     /// What happens to threads that another program moves.
     pub on_drift: OnDrift,
+    /// True to plan changed machines as if the host had no other owners of CPUs.
+    pub ignores_claims: bool,
 }
 
 /// Watches until it is stopped.
@@ -78,8 +81,10 @@ pub fn watch(
     let journals = host::journals(state, &clock)?;
     let mut metrics = Metrics::open(options.metrics)?;
     interrupt::install_with_reread()?;
+    let around = Surroundings { journals: &journals, ignores_claims: options.ignores_claims };
     let mut watcher = WatcherState {
         host: &host,
+        around,
         supervision: Supervision { journals: &journals, program },
         tellers: Subscribers { sockets: options.sockets },
         only: options.only,
@@ -138,6 +143,7 @@ fn refuse_elsewhere(host: &LiveHost, journals: &Journals<'_>) -> Result<(), Fail
 /// The state of the watcher.
 struct WatcherState<'a> {
     host: &'a LiveHost,
+    around: Surroundings<'a, 'a>,
     supervision: Supervision<'a, 'a>,
     tellers: Subscribers<'a>,
     // The only placement or machine to watch.
@@ -295,6 +301,8 @@ impl WatcherState<'_> {
     /// Stops watching a placement, with its watchdog.
     fn end(&mut self, id: &str) {
         self.is_changed = true;
+        // Its CPUs may have been used twice.
+        self.claims_at = 0;
         if let Some(guard) = self.placements.remove(id).and_then(|placement| placement.guard) {
             guard.end();
         }
@@ -339,20 +347,20 @@ impl WatcherState<'_> {
         let mut over = Vec::new();
         for (id, placement) in &mut self.placements {
             let before = placement.looks;
-            let (fate, events) =
-                match placement.look(self.host, self.supervision.journals, id, &mut self.tellers) {
-                    Ok(answer) => {
-                        placement.trouble = None;
-                        answer
-                    }
-                    // The same error is reported once; it may be temporary.
-                    Err(why) if placement.trouble.as_ref() == Some(&why) => continue,
-                    Err(why) => {
-                        placement.trouble = Some(why.clone());
-                        let finding = Finding::warning("watch", why);
-                        (PlacementAction::Watched, vec![WatchEvent::Finding(finding)])
-                    }
-                };
+            let (fate, events) = match placement.look(self.host, self.around, id, &mut self.tellers)
+            {
+                Ok(answer) => {
+                    placement.trouble = None;
+                    answer
+                }
+                // The same error is reported once; it may be temporary.
+                Err(why) if placement.trouble.as_ref() == Some(&why) => continue,
+                Err(why) => {
+                    placement.trouble = Some(why.clone());
+                    let finding = Finding::warning("watch", why);
+                    (PlacementAction::Watched, vec![WatchEvent::Finding(finding)])
+                }
+            };
             self.is_changed |= placement.looks != before;
             for event in &events {
                 placement.count(event);
@@ -468,7 +476,7 @@ impl Placement {
     fn look(
         &mut self,
         host: &LiveHost,
-        journals: &Journals<'_>,
+        around: Surroundings<'_, '_>,
         id: &str,
         tellers: &mut Subscribers<'_>,
     ) -> Result<(PlacementAction, Vec<WatchEvent>), String> {
@@ -491,7 +499,7 @@ impl Placement {
             QuickCheck::Ended => return Ok((PlacementAction::Over, vec![WatchEvent::Ended])),
             QuickCheck::Quiet | QuickCheck::Look => self.rounds.looked(now, false),
         }
-        let mut journal = match journals.reopen(id) {
+        let mut journal = match around.journals.reopen(id) {
             Ok(Some(journal)) if !journal.record().has_ended() => journal,
             Ok(_) => return nothing(PlacementAction::Over),
             // Another Pinfold process works on the machine: it monitors or undoes the placement.
@@ -507,7 +515,7 @@ impl Placement {
         let put = self.watcher.put_right(host, &mut journal, tellers);
         let mut events = put.map_err(|error| in_words(&error))?;
         if self.is_replan_due(SystemClock.now_ns()) && !events.contains(&WatchEvent::Ended) {
-            events.extend(self.replan(host, journals, &mut journal));
+            events.extend(self.replan(host, around, &mut journal));
         }
         self.rounds.looked(SystemClock.now_ns(), self.watcher.has_questions());
         let fate = if events.contains(&WatchEvent::Ended) {
@@ -531,11 +539,11 @@ impl Placement {
     fn replan(
         &mut self,
         host: &LiveHost,
-        journals: &Journals<'_>,
+        around: Surroundings<'_, '_>,
         journal: &mut Journal<'_>,
     ) -> Vec<WatchEvent> {
         let (plan, watcher) = (&mut self.plan, &mut self.watcher);
-        let done = replan::follow_change(host, journals, plan, watcher, journal);
+        let done = replan::follow_change(host, around, plan, watcher, journal);
         let record = journal.record();
         self.begun = (record.header.created_unix_s, record.last_supervisor());
         let guarded = match (&done, &mut self.guard) {

@@ -598,6 +598,9 @@ pub struct WatchArgs {
     /// stays
     #[arg(long, value_name = "ACTION", value_enum, default_value_t)]
     pub drift: DriftAction,
+    /// Plan machines that change while they run as if the host had no other owners of CPUs
+    #[arg(long, env = "PINFOLD_IGNORE_CLAIMS", hide_env_values = true)]
+    pub ignore_claims: bool,
     #[command(flatten)]
     pub sockets: ManySockets,
     /// Print each event as a line of JSON

@@ -12,6 +12,7 @@ use pinfold_run::{
     apply_session::{self, Existing, OnStop, Placement},
     claims::Claims,
     end_waiter, ended, host, inputs, interrupt, plans,
+    replan::Surroundings,
     rt_watchdog::Supervision,
     run_monitor::{self, Monitored},
     start_lock::StartLock,
@@ -102,7 +103,9 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     match prepared.as_mut_slice() {
         [Prepared { vm, plan, target, placed: _ }] => {
             let placement = Placement { plan, target };
-            stay(&host, placement, &journals, vm.monitor.as_deref_mut(), starting)
+            let ignores_claims = arguments.placement.ignore_claims;
+            let around = Surroundings { journals: &journals, ignores_claims };
+            stay(&host, placement, around, vm.monitor.as_deref_mut(), starting)
         }
         _ => Err(Failure::new(Exit::Input, "--watch takes one machine")
             .with_hint("omit it; `pinfold watch` monitors all placements")),
@@ -256,11 +259,11 @@ fn put_back(host: &LiveHost, one: &Prepared, journal: Journal<'_>) -> Result<(),
 fn stay(
     host: &LiveHost,
     placement: Placement<'_>,
-    journals: &Journals<'_>,
+    around: Surroundings<'_, '_>,
     monitor: Option<&mut dyn Monitor>,
     starting: StartLock,
 ) -> Result<(), Failure> {
-    let supervision = Supervision { journals, program: &HelperProgram::own()? };
+    let supervision = Supervision { journals: around.journals, program: &HelperProgram::own()? };
     let (applied, mut journal, mut guard) =
         apply_session::apply_guarded(host, placement, supervision, OnStop::TakeBack)?;
     drop(starting);
@@ -270,7 +273,7 @@ fn stay(
     let monitored = Monitored {
         placement,
         journal: &mut journal,
-        journals,
+        around,
         monitor,
         guard: guarded,
         tables: TableReport::default(),

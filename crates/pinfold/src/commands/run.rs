@@ -2,11 +2,10 @@
 
 use pinfold_model::{MachineSpec, Plan, Topology, VcpuCount};
 use pinfold_run::claims::Claims;
+use pinfold_run::machine_run::{self, Settings};
 use pinfold_run::start_lock::StartLock;
 use pinfold_run::vcpus::Vcpus;
-use pinfold_run::{
-    Failure, HelperProgram, Session, ended, host, inputs, machine_request, machine_run,
-};
+use pinfold_run::{Failure, HelperProgram, Session, ended, host, inputs, machine_request};
 
 use crate::cli::RunArgs;
 use crate::common;
@@ -25,11 +24,15 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let asked = Asked { arguments, claims, topology: &topology };
     let program = HelperProgram::own()?;
     let session = Session { state: &folder, program: &program };
-    let start = (&topology, arguments.start_timeout.as_str());
+    let settings = Settings {
+        topology: &topology,
+        start_timeout: &arguments.start_timeout,
+        ignores_claims: arguments.placement.ignore_claims,
+    };
     machine_run::run(
         session,
         &arguments.command,
-        start,
+        settings,
         &|spec: &MachineSpec, vcpus: &Vcpus| asked.plan(spec, vcpus),
         starting,
     )

@@ -25,6 +25,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
             DriftAction::Restore => OnDrift::Restore,
             DriftAction::Report => OnDrift::Report,
         },
+        ignores_claims: arguments.ignore_claims,
     };
     watch::watch(session, options, &|counts: &Counts, right_unix_s: u64, event: &WatchEvent| {
         report(counts, right_unix_s, event, arguments.json);

@@ -6,12 +6,13 @@ use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 
-use crate::common::machine::Machine;
+use crate::common::machine::{Machine, QEMU, start_quietly};
 use crate::common::{Checked as _, SECOND_NS, Sandbox, run, skip, until};
-use pinfold_host::process::{Child, Signaled, signal};
+use pinfold_host::process::{Child, Signaled, Spawn, signal};
 use pinfold_host::{
     Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, files, mountinfo, paths,
 };
+use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Tid};
 use pinfold_vm::qemu::{Qmp, QmpTransport as _};
 use serde_json::{Value, json};
@@ -29,7 +30,10 @@ impl Deref for TestMachine {
 impl TestMachine {
     /// A stopped QEMU with one vCPU of three; `None` where there is no QEMU.
     fn new() -> Option<Self> {
-        let sandbox = Sandbox::new();
+        Self::new_in(Sandbox::new())
+    }
+
+    fn new_in(sandbox: Sandbox) -> Option<Self> {
         let other = format!("unix:{},server=on,wait=off", sandbox.path("other"));
         let options = format!("-cpu qemu64 -smp 1,maxcpus=3 -qmp {other}");
         let scene = Self(Machine::new_in(sandbox, &options)?);
@@ -42,6 +46,7 @@ impl TestMachine {
         self.watch_with(&[])
     }
 
+    /// With these options, such as the machine that is watched.
     fn watch_with(&self, options: &[&str]) -> Child {
         if files::exists(&self.path("said")) {
             files::remove(&self.path("said")).expect("what an earlier one told is forgotten");
@@ -331,4 +336,91 @@ fn the_end_of_a_machine_is_reported_and_the_watch_goes_on() {
     signal(scene.qemu.pid(), Signaled::Kill).expect("killed");
     scene.reported("\"event\":\"ended\"");
     assert!(scene.metrics().contains("placements 0"));
+}
+
+/// `--drift report`: who moves a thread wins at once, and the plan follows.
+#[test]
+fn a_change_by_another_program_stays_where_the_user_wants_that() {
+    let Some(scene) = TestMachine::new() else { return };
+    let vcpu = scene.vcpu();
+    let before = scene.mask(vcpu);
+    if before.len() < 2 {
+        return skip("with one CPU nothing can be moved");
+    }
+    scene.apply();
+    let planned = scene.mask(vcpu);
+    let _watch = scene.watch_with(&[scene.name.as_str(), "--drift", "report"]);
+    let elsewhere = before.difference(&planned);
+    scene.host.set_affinity(vcpu, &elsewhere).expect("moved");
+    scene.reported("\"event\":\"yielded\"");
+    scene.reported(&format!("vcpu(0) stays on {}", pus_text(&elsewhere)));
+    assert_eq!(scene.mask(vcpu), elsewhere, "nothing moves it back");
+    scene.counted("_yielded_total{id=");
+    scene.run(&["status"]).expect_success();
+    // A new vCPU keeps clear of it.
+    plug_in(&mut scene.connect(), json!({"id": "c1"}));
+    scene.reported(&format!("vcpu(1) was added and has {}", pus_text(&planned)));
+    assert!(!scene.read("said").contains("\"restored\""), "{}", scene.read("said"));
+    let undo = scene.run(&["undo"]).expect_success();
+    assert_eq!(scene.mask(vcpu), elsewhere, "its owner's: {}", undo.stderr_text());
+    let others = masks(&scene).into_iter().filter(|(tid, _)| *tid != vcpu);
+    others.for_each(|(tid, mask)| assert_eq!(mask, before, "{tid}"));
+}
+
+#[test]
+fn one_machine_or_all_are_watched() {
+    let Some(scene) = TestMachine::new() else { return };
+    let said = scene.run(&["watch", "nonesuch"]).expect_code(2);
+    assert!(said.contains("no active placement with the ID or of the machine nonesuch"), "{said}");
+    scene.run(&["watch", "nonesuch", "--all"]).expect_code(2);
+    scene.apply();
+    let said = scene.run(&["watch", "nonesuch"]).expect_code(2);
+    assert!(said.contains("`pinfold status` lists them") || said.contains("status"), "{said}");
+    let mut group = scene.start_logged(&["run", "--cores", "1", "--", "sleep", "60"]);
+    assert!(until(|| scene.run(&["status"]).stdout_text().contains("2 placements are active")));
+    let watch = scene.watch_with(&[&scene.pid()]);
+    scene.reported("watching 1 placement;");
+    scene.counted("placements 1");
+    signal(watch.pid(), Signaled::Terminate).expect("asked to end");
+    assert!(until(|| !files::exists(&scene.path("own/metrics"))), "its end");
+    let _all = scene.watch_with(&["--all"]);
+    scene.reported("watching 2 placements;");
+    scene.counted("placements 2");
+    group.kill().expect("it ends");
+}
+
+/// A CPU that two placements use is reported while that lasts.
+#[test]
+fn a_cpu_that_is_used_twice_is_reported_when_it_begins_and_when_it_ends() {
+    let Some(scene) = TestMachine::new_in(Sandbox::with_claims()) else { return };
+    let other = format!("unix:{},server=on,wait=off", scene.path("second"));
+    let words =
+        ["-S", "-M", "q35", "-accel", "tcg", "-display", "none", "-nodefaults", "-m", "32M"];
+    let name = format!("{}-second", scene.name);
+    let named = format!("guest={name},debug-threads=on");
+    let more = ["-name", named.as_str(), "-qmp", &other];
+    let second = Spawn::new(QEMU).args([&words[..], &more].concat());
+    let _second = start_quietly(second);
+    let second = scene.path("second");
+    assert!(until(|| UnixStream::connect(&second).is_ok()), "its socket");
+    let cpu = scene.mask(scene.vcpu()).first().expect("a CPU").to_string();
+    let (qmp, pin) = (scene.qmp(), format!("vcpu={cpu}"));
+    let place = ["--strategy", "compact", "--ignore-claims", "--pin", &pin];
+    scene.run(&[&["apply", "--qmp", &qmp][..], &place].concat()).expect_success();
+    let watch = scene.watch_with(&["--all"]);
+    scene.counted("placements 1");
+    scene.run(&[&["apply", "--qmp", &second][..], &place].concat()).expect_success();
+    scene.counted("placements 2");
+    let twice = format!("warning: cpu-used-twice: CPU {cpu} is used by");
+    scene.reported(&twice);
+    let said = scene.read("said");
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains(&twice)).collect();
+    assert!(lines.iter().any(|line| line.contains(&scene.name) && line.contains(&name)), "{said}");
+    let count = lines.len();
+    assert!(count >= 2, "each of the two: {said}");
+    run("kill", ["-HUP", &watch.pid().to_string()]).expect_success();
+    scene.reported("reading everything again");
+    scene.run(&["undo", &name]).expect_success();
+    scene.reported("no longer so: ");
+    scene.counted("placements 1");
 }
