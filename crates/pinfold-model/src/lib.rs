@@ -58,7 +58,7 @@ pub use plan::{
 };
 pub use policy::{IsolationScope, Policy};
 pub use request::{
-    CellRequest, Device, EmulatorRequest, Free, MAX_VCPUS, MemoryRequest, PinRequest,
+    CellRequest, Device, EmulatorRequest, Free, Load, MAX_VCPUS, MemoryRequest, PinRequest,
     PolicyRequest, Preference, Request, SmtRequest, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 pub use request_field::{RequestField, VnodeField};

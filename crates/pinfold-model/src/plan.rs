@@ -150,8 +150,9 @@ impl VnodePlan {
 
 /// The names of all strategies, in the order of `pinfold plan --list`. Study files are checked
 /// against them; a test of the planner compares them with its table.
-pub const STRATEGY_NAMES: [&str; 17] = [
+pub const STRATEGY_NAMES: [&str; 18] = [
     "none",
+    "node-shared",
     "compact",
     "compact-cores",
     "sequential",

@@ -267,6 +267,18 @@ pub struct Request {
     pub emulator: EmulatorRequest,
     /// Which cores are used first.
     pub prefer: Preference,
+    /// What other machines do on CPUs that they do not keep; strategies that share CPUs go where
+    /// there is the least of it.
+    pub load: Vec<Load>,
+}
+
+/// The load of other machines on some CPUs, spread evenly over them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// The CPUs over which they float.
+    pub cpus: CpuSet,
+    /// Their vCPUs in thousandths, or the number of these that are busy if that is known.
+    pub vcpus_milli: u32,
 }
 
 impl Request {
@@ -281,6 +293,7 @@ impl Request {
             interrupts: Vec::new(),
             emulator: EmulatorRequest::Usual,
             prefer: Preference::Auto,
+            load: Vec::new(),
         }
     }
 

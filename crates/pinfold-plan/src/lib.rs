@@ -23,7 +23,7 @@
 //! 6. `strategies`: the table of strategies
 //! 7. [`domain_file`], [`layout`]: existing placements
 //! 8. `messages`: plans in text, with hints and commands
-//! 9. [`node_advice`], `plan`, `pinned`, `platform`, [`schema`]
+//! 9. [`node_advice`], `plan`, `pinned`, `platform`, [`replan`], [`schema`]
 //!
 //! Nothing here accesses a host, a clock or randomness. The same input gives the same plan, on any
 //! machine.
@@ -47,6 +47,7 @@ pub mod node_advice;
 mod pinned;
 mod plan;
 mod platform;
+pub mod replan;
 pub mod schema;
 
 #[cfg(test)]

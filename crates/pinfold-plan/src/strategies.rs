@@ -17,6 +17,7 @@ mod low_latency;
 mod low_latency_rt;
 mod max_performance;
 mod multi_vm;
+mod node_shared;
 mod none;
 mod numa_exclusive;
 mod realtime;
@@ -70,6 +71,8 @@ impl Turns {
 pub(crate) enum StrategyKind {
     /// Nothing: the kernel chooses the CPUs.
     Floating,
+    /// A part of the host, in which the kernel chooses the CPUs.
+    Part,
     /// The order of the CPUs.
     Order,
     /// A core for each vCPU, or one part of the host for a machine.
@@ -89,6 +92,7 @@ impl StrategyKind {
 
 static TABLE: &[Strategy] = &[
     none::STRATEGY,
+    node_shared::STRATEGY,
     compact::STRATEGY,
     compact_cores::STRATEGY,
     sequential::STRATEGY,
@@ -125,6 +129,13 @@ pub fn in_turn(place: fn(&Turns) -> Option<u8>) -> Vec<&'static Strategy> {
 /// The kind of the strategy with this name.
 pub(crate) fn kind_of(name: &str) -> Option<StrategyKind> {
     TABLE.iter().find(|known| known.name == name).map(|known| known.kind)
+}
+
+/// True if a strategy gives each vCPU a core without another vCPU.
+pub(crate) fn gives_own_cores(name: &str) -> bool {
+    [low_latency::STRATEGY, low_latency_rt::STRATEGY, realtime::STRATEGY]
+        .iter()
+        .any(|known| known.name == name)
 }
 
 /// The plan of one strategy, cell by cell if the request fixes the guest's NUMA cells.

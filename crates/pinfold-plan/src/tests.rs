@@ -13,6 +13,7 @@ mod platforms;
 mod policies;
 mod properties;
 mod refusals;
+mod replan;
 mod requests;
 mod schema;
 mod several;

@@ -73,7 +73,8 @@ pub fn on(command: &str, topology: &Topology) -> String {
 /// preference.
 #[must_use]
 pub fn under(command: &str, request: &Request) -> String {
-    let Request { vnodes: _, avoid, isolation, free, interrupts, emulator, prefer } = request;
+    let Request { vnodes: _, avoid, isolation, free, interrupts, emulator, prefer, load: _ } =
+        request;
     let mut words = vec![command.to_owned()];
     let mut say = |option: &str, value: String| words.push(format!("{option} {}", quote(&value)));
     if !avoid.is_empty() {

@@ -20,7 +20,7 @@ use pinfold_model::{
 
 use super::{
     Strategy, StrategyKind, Turns, balanced, divide, in_turn, l3_exclusive, low_latency,
-    max_performance, none, numa_exclusive, vnodes,
+    max_performance, node_shared, none, numa_exclusive, vnodes,
 };
 use crate::analysis::placement as pin_analysis;
 use crate::analysis::placement::{runs_on, work_of};
@@ -402,6 +402,15 @@ fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
                  than a plan which of them are busy"
             ),
         };
+        let fits = sum.groups == 0 && node_shared::is_useful(available, sum.largest);
+        if spare > 0 && fits {
+            let machines = match sum.vnodes {
+                1 => "the machine floats inside one NUMA node",
+                _ => "each machine floats inside one NUMA node, evenly over all of them",
+            };
+            let why = format!("{why}; {machines}");
+            rules.push(Rule::new(node_shared::STRATEGY, why).claiming(Claim::OneNode));
+        }
         rules.push(Rule::new(none::STRATEGY, why));
     } else if sum.vnodes > 1 {
         several(available, &sum, &mut rules);

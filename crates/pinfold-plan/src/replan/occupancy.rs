@@ -1,0 +1,544 @@
+//! Which CPUs of a host are kept, and by which thread, while a new placement is made.
+
+use std::sync::Arc;
+
+use pinfold_model::text::pus_text;
+use pinfold_model::{
+    CpuSet, Finding, IsolationScope, Plan, Role, RoleClass, ThreadPlan, Topology, VnodeKind,
+    VnodePlan,
+};
+
+use super::{Placements, Replan, ReplanError, changes};
+use crate::analysis::fit;
+use crate::cores::available::Index;
+use crate::guest::topology::flat;
+use crate::strategies::{StrategyKind, gives_own_cores, kind_of};
+
+/// How the reason of a vCPU begins for which no CPU was free.
+const DEGRADED: &str = "no CPU is free for this vCPU";
+
+/// What each vCPU of a machine keeps for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Unit {
+    /// Nothing: it floats, or shares by definition.
+    Nothing,
+    /// A CPU.
+    Cpu,
+    /// A core, whose other CPUs run no vCPU.
+    Core,
+}
+
+/// A thread of the placements, by index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub plan: usize,
+    pub vnode: usize,
+    pub thread: usize,
+}
+
+/// The placements while they are changed.
+#[derive(Clone)]
+pub(super) struct Occupancy<'a> {
+    pub topology: &'a Topology,
+    pub index: Arc<Index<'a>>,
+    pub plans: Vec<Arc<Plan>>,
+    taken: CpuSet,
+    /// The CPUs that are online, allowed, and not taken by another owner.
+    pub available: CpuSet,
+    /// The CPUs that plans keep exclusively or on which a vCPU has its only CPU.
+    pub kept: CpuSet,
+    /// The CPUs that plans keep exclusively.
+    exclusive: CpuSet,
+}
+
+impl<'a> Occupancy<'a> {
+    pub fn new(topology: &'a Topology, placements: &Placements) -> Self {
+        let usable = topology.online().intersection(&topology.allowed);
+        let available = match usable.difference(&placements.taken) {
+            none if none.is_empty() => usable,
+            some => some,
+        };
+        let mut state = Self {
+            topology,
+            index: Arc::new(Index::from_topology(topology)),
+            plans: placements.plans.clone(),
+            taken: placements.taken.clone(),
+            available,
+            kept: CpuSet::new(),
+            exclusive: CpuSet::new(),
+        };
+        state.count();
+        state
+    }
+
+    /// Determines anew which CPUs are kept.
+    pub fn count(&mut self) {
+        let (mut kept, mut exclusive) = (CpuSet::new(), CpuSet::new());
+        for plan in &self.plans {
+            exclusive.add(&plan.exclusive);
+            for vnode in plan.vnodes.iter().filter(|vnode| unit(plan, vnode) != Unit::Nothing) {
+                vnode
+                    .vcpus()
+                    .filter(|thread| has_own_cpu(thread))
+                    .for_each(|thread| kept.add(&thread.pus));
+            }
+        }
+        kept.add(&exclusive);
+        (self.kept, self.exclusive) = (kept, exclusive);
+    }
+
+    /// The CPUs of the host's tasks.
+    pub fn housekeeping(&self) -> CpuSet {
+        self.available.difference(&self.exclusive).difference(&self.topology.isolated)
+    }
+
+    /// The CPUs that no plan and no vCPU keeps.
+    pub fn free(&self) -> CpuSet {
+        self.available.difference(&self.kept)
+    }
+
+    /// The CPUs of threads that would have none left without them, or without the core.
+    pub fn homes(&self, unit: Unit) -> CpuSet {
+        let widest = if unit == Unit::Core { self.index.widest_core } else { 1 };
+        let mut homes = CpuSet::new();
+        for plan in &self.plans {
+            for (_, thread) in plan.threads().filter(|(_, thread)| thread.pus.len() <= widest) {
+                homes.add(&thread.pus);
+            }
+        }
+        homes
+    }
+
+    pub fn vnode(&self, place: Place) -> &VnodePlan {
+        &self.plans[place.plan].vnodes[place.vnode]
+    }
+
+    pub fn thread(&self, place: Place) -> &ThreadPlan {
+        &self.vnode(place).threads[place.thread]
+    }
+
+    pub fn unit(&self, place: Place) -> Unit {
+        unit(&self.plans[place.plan], self.vnode(place))
+    }
+
+    /// Where the machine or group of this name is; the index of a thread is 0.
+    fn find(&self, name: &str) -> Result<Place, ReplanError> {
+        let mut plans = self.plans.iter().enumerate();
+        let found = plans.find_map(|(plan, known)| {
+            let vnode = known.vnodes.iter().position(|vnode| vnode.name == name)?;
+            Some(Place { plan, vnode, thread: 0 })
+        });
+        found.ok_or_else(|| ReplanError::NotPlaced(name.to_owned()))
+    }
+
+    /// True if a machine or group of this name is placed.
+    pub fn has(&self, name: &str) -> bool {
+        self.find(name).is_ok()
+    }
+
+    /// All threads that a predicate selects.
+    pub fn threads(&self, is_meant: impl Fn(&Plan, &VnodePlan, &ThreadPlan) -> bool) -> Vec<Place> {
+        let mut found = Vec::new();
+        for (plan, known) in self.plans.iter().enumerate() {
+            for (vnode, of) in known.vnodes.iter().enumerate() {
+                for (thread, one) in of.threads.iter().enumerate() {
+                    if is_meant(known, of, one) {
+                        found.push(Place { plan, vnode, thread });
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Ends a machine or group; its CPUs are free.
+    pub fn remove_vnode(&mut self, name: &str) -> Result<(), ReplanError> {
+        let place = self.find(name)?;
+        if self.plans[place.plan].vnodes.len() == 1 {
+            self.plans.remove(place.plan);
+        } else {
+            let freed = self.own_units(place, self.vnode(place).threads.iter());
+            let plan = Arc::make_mut(&mut self.plans[place.plan]);
+            plan.vnodes.remove(place.vnode);
+            release(plan, &freed);
+        }
+        self.count();
+        self.give_cpus_to_degraded();
+        Ok(())
+    }
+
+    /// Ends a thread; the CPU that it had alone is free.
+    pub fn remove_thread(&mut self, name: &str, role: &Role) -> Result<(), ReplanError> {
+        let mut place = self.find(name)?;
+        let no_thread = || ReplanError::NoThread { vnode: name.to_owned(), role: role.clone() };
+        let threads = &self.vnode(place).threads;
+        place.thread = threads.iter().position(|one| one.role == *role).ok_or_else(no_thread)?;
+        let freed = match self.thread(place).role.kind().class {
+            RoleClass::Vcpu => self.own_units(place, std::iter::once(self.thread(place))),
+            RoleClass::Task | RoleClass::Main | RoleClass::Device | RoleClass::Pool => {
+                CpuSet::new()
+            }
+        };
+        let plan = Arc::make_mut(&mut self.plans[place.plan]);
+        let vnode = &mut plan.vnodes[place.vnode];
+        vnode.threads.remove(place.thread);
+        if role.is_vcpu() {
+            set_guest(vnode);
+            // The emulator on the siblings of the vCPUs leaves with them.
+            let helpers = vnode.threads.iter_mut().filter(|thread| !thread.role.runs_work());
+            for helper in helpers {
+                let rest = helper.pus.difference(&freed);
+                if !rest.is_empty() {
+                    helper.pus = rest;
+                }
+            }
+            let used = plan.pus();
+            release(plan, &freed.difference(&used));
+        }
+        self.count();
+        self.give_cpus_to_degraded();
+        Ok(())
+    }
+
+    /// The CPUs of some threads of a machine and their idle siblings, without those of its other
+    /// vCPUs and of other machines.
+    fn own_units<'t>(
+        &'t self,
+        place: Place,
+        threads: impl Iterator<Item = &'t ThreadPlan>,
+    ) -> CpuSet {
+        let plan = &self.plans[place.plan];
+        let ended: Vec<&ThreadPlan> = threads.collect();
+        let is_ended = |thread: &ThreadPlan| ended.iter().any(|one| std::ptr::eq(*one, thread));
+        let others = plan.threads().filter(|(vnode, thread)| {
+            !is_ended(thread)
+                && (thread.role.runs_work() || !std::ptr::eq(*vnode, self.vnode(place)))
+        });
+        let others = others.map(|(_, thread)| self.cores(&thread.pus)).collect::<Vec<_>>();
+        let others = others.iter().collect::<CpuSet>();
+        let own = ended.iter().map(|thread| self.cores(&thread.pus)).collect::<Vec<_>>();
+        own.iter().collect::<CpuSet>().intersection(&plan.exclusive).difference(&others)
+    }
+
+    /// All CPUs of the cores of some CPUs.
+    pub fn cores(&self, pus: &CpuSet) -> CpuSet {
+        let mut all = pus.clone();
+        for pu in self.index.pus(pus) {
+            if let Some(core) = self.topology.cores.get(pu.core.index()) {
+                all.add(&core.pus);
+            }
+        }
+        all
+    }
+
+    /// Places a new thread of a machine.
+    pub fn add_thread(&mut self, name: &str, role: &Role) -> Result<(), ReplanError> {
+        let mut place = self.find(name)?;
+        if self.vnode(place).threads.iter().any(|thread| thread.role == *role) {
+            return Ok(());
+        }
+        let vnode = self.vnode(place);
+        let alike = |class: RoleClass| {
+            vnode.threads.iter().rev().find(move |thread| thread.role.kind().class == class)
+        };
+        let class = role.kind().class;
+        let model = alike(class).or_else(|| alike(RoleClass::Main)).or(vnode.threads.last());
+        let Some(model) = model.cloned() else {
+            return Err(ReplanError::NoThread { vnode: name.to_owned(), role: role.clone() });
+        };
+        let unit = self.unit(place);
+        let own = unit != Unit::Nothing && role.is_vcpu();
+        let reason = format!("as {}, which is older", model.role);
+        let added = ThreadPlan { role: role.clone(), reason, ..model };
+        let vnode = &mut Arc::make_mut(&mut self.plans[place.plan]).vnodes[place.vnode];
+        place.thread = vnode.threads.partition_point(|thread| thread.role < *role);
+        vnode.threads.insert(place.thread, added);
+        set_guest(vnode);
+        if own {
+            self.share(place);
+            self.seat_all(vec![place]);
+        }
+        Ok(())
+    }
+
+    /// Moves all threads off CPUs that are gone or that another owner took, and uses those that
+    /// returned.
+    pub fn leave_lost_cpus(&mut self) {
+        let available = self.available.clone();
+        let lost = self.threads(|_, _, thread| !thread.pus.is_subset(&available));
+        for position in 0..self.plans.len() {
+            let plan = &self.plans[position];
+            if !plan.exclusive.is_subset(&available) || !plan.housekeeping.is_subset(&available) {
+                let plan = Arc::make_mut(&mut self.plans[position]);
+                plan.exclusive = plan.exclusive.intersection(&available);
+                plan.housekeeping = plan.housekeeping.intersection(&available);
+            }
+        }
+        self.count();
+        let (mut displaced, mut homeless) = (Vec::new(), Vec::new());
+        for place in lost {
+            let rest = self.thread(place).pus.intersection(&available);
+            let has_own = self.unit(place) != Unit::Nothing && self.thread(place).role.is_vcpu();
+            if !rest.is_empty() {
+                self.thread_mut(place).pus = rest;
+            } else if has_own {
+                displaced.push(place);
+            } else {
+                homeless.push(place);
+            }
+        }
+        self.keep_a_housekeeping_cpu();
+        for place in homeless {
+            let (pus, reason) = self.home_for(place);
+            let thread = self.thread_mut(place);
+            (thread.pus, thread.reason) = (pus, reason);
+        }
+        for place in &displaced {
+            if self.unit(*place) == Unit::Core {
+                self.release_idle_cores(place.plan);
+            }
+        }
+        displaced.into_iter().for_each(|place| self.share(place));
+        let host = self.housekeeping();
+        for plan in self.plans.iter_mut().filter(|plan| plan.housekeeping.is_empty()) {
+            Arc::make_mut(plan).housekeeping.clone_from(&host);
+        }
+        self.keep_idle_siblings();
+        self.give_cpus_to_degraded();
+    }
+
+    /// Gives the rest of the cores whose vCPU lost its CPU back to the host's tasks.
+    fn release_idle_cores(&mut self, position: usize) {
+        let work = self.plans[position].threads().filter(|(_, thread)| thread.role.runs_work());
+        let work = work.map(|(_, thread)| &thread.pus).collect::<CpuSet>();
+        let used = self.cores(&work.intersection(&self.available));
+        let plan = Arc::make_mut(&mut self.plans[position]);
+        let idle = plan.exclusive.difference(&used);
+        release(plan, &idle);
+        for vnode in &mut plan.vnodes {
+            for helper in vnode.threads.iter_mut().filter(|thread| !thread.role.runs_work()) {
+                let rest = helper.pus.difference(&idle);
+                if !rest.is_empty() {
+                    helper.pus = rest;
+                }
+            }
+        }
+        self.count();
+    }
+
+    /// Lets a vCPU share the CPUs of its emulator, until one is free.
+    fn share(&mut self, place: Place) {
+        let emulator = self.vnode(place).thread(&Role::Emulator);
+        let emulator = emulator.filter(|thread| thread.pus.is_subset(&self.available));
+        let pus = emulator.map_or_else(|| self.home_for(place).0, |thread| thread.pus.clone());
+        let thread = self.thread_mut(place);
+        thread.reason = format!("{DEGRADED}, so it shares {} with the emulator", pus_text(&pus));
+        thread.pus = pus;
+    }
+
+    /// The CPUs for a thread without its own that has none left: those of the host's tasks, on the
+    /// nodes of its machine's vCPUs if there are some.
+    fn home_for(&self, place: Place) -> (CpuSet, String) {
+        let host = self.housekeeping();
+        let vcpus = self.vnode(place).vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
+        let near = self.index.near(&host, &self.index.nodes_of(&vcpus));
+        let pus = match (near.is_empty(), host.is_empty()) {
+            (false, _) => near,
+            (true, false) => host,
+            (true, true) => self.available.clone(),
+        };
+        let reason = format!("{} are left: its CPUs went offline or to others", pus_text(&pus));
+        (pus, reason)
+    }
+
+    /// Gives the host's tasks a CPU if they have none: an idle sibling, else the CPU of a vCPU.
+    fn keep_a_housekeeping_cpu(&mut self) {
+        if !self.housekeeping().is_empty() {
+            return;
+        }
+        let used = self.plans.iter().map(|plan| plan.pus()).collect::<Vec<_>>();
+        let used = used.iter().collect::<CpuSet>();
+        let hostable = self.exclusive.intersection(&self.available);
+        let hostable = hostable.difference(&self.topology.isolated);
+        let workers = self.threads(|_, _, thread| thread.role.runs_work());
+        let work = workers.iter().map(|place| &self.thread(*place).pus).collect::<CpuSet>();
+        let idle = hostable.difference(&used).first();
+        let of_helpers = || hostable.difference(&work).first();
+        // The last vCPU of the largest machine has most others to share with.
+        let of_vcpu = || {
+            let vcpus = workers.iter().filter(|place| {
+                let thread = self.thread(**place);
+                has_own_cpu(thread) && thread.pus.is_subset(&hostable)
+            });
+            let last =
+                vcpus.max_by_key(|place| (self.vnode(**place).vcpus().count(), place.thread));
+            last.and_then(|place| self.thread(*place).pus.first())
+        };
+        let Some(cpu) = idle.or_else(of_helpers).or_else(of_vcpu) else { return };
+        let given = CpuSet::single(cpu);
+        for position in 0..self.plans.len() {
+            if self.plans[position].exclusive.contains(cpu) {
+                release(Arc::make_mut(&mut self.plans[position]), &given);
+            }
+        }
+        self.count();
+        for place in workers {
+            if self.thread(place).pus == given {
+                self.share(place);
+            }
+        }
+        self.count();
+    }
+
+    /// Keeps the siblings of vCPUs that have a core of their own, if they returned and no thread
+    /// has them.
+    fn keep_idle_siblings(&mut self) {
+        let owners = self.threads(|plan, vnode, thread| {
+            !plan.exclusive.is_empty()
+                && thread.role.is_vcpu()
+                && has_own_cpu(thread)
+                && unit(plan, vnode) == Unit::Core
+        });
+        for place in owners {
+            let core = self.cores(&self.thread(place).pus).intersection(&self.available);
+            let missing = core.difference(&self.plans[place.plan].exclusive);
+            let left = self.housekeeping().difference(&missing);
+            if !missing.is_empty() && missing.is_disjoint(&self.kept) && !left.is_empty() {
+                self.keep(place, &missing);
+            }
+        }
+    }
+
+    /// Reserves CPUs for the plan of a thread, if it isolates, and removes them from the masks of
+    /// the threads of others.
+    pub fn keep(&mut self, place: Place, cpus: &CpuSet) {
+        self.kept.add(cpus);
+        if self.plans[place.plan].isolation == IsolationScope::None {
+            return;
+        }
+        self.exclusive.add(cpus);
+        let host = self.housekeeping();
+        let plan = Arc::make_mut(&mut self.plans[place.plan]);
+        plan.exclusive.add(cpus);
+        plan.housekeeping = match plan.housekeeping.difference(cpus) {
+            none if none.is_empty() => host,
+            some => some,
+        };
+        self.leave_to(place.plan, cpus);
+    }
+
+    /// Removes CPUs that a plan keeps now from the masks of the threads of all other plans.
+    pub fn leave_to(&mut self, owner: usize, cpus: &CpuSet) {
+        let touched = self.threads(|_, _, thread| !thread.pus.is_disjoint(cpus));
+        for place in touched.into_iter().filter(|place| place.plan != owner) {
+            let rest = self.thread(place).pus.difference(cpus);
+            let home = if rest.is_empty() { self.home_for(place).0 } else { rest };
+            self.thread_mut(place).pus = home;
+        }
+    }
+
+    pub fn thread_mut(&mut self, place: Place) -> &mut ThreadPlan {
+        let plan = Arc::make_mut(&mut self.plans[place.plan]);
+        &mut plan.vnodes[place.vnode].threads[place.thread]
+    }
+
+    /// Releases the CPU that a vCPU has alone, before it gets another.
+    pub fn vacate(&mut self, place: Place) {
+        let freed = self.own_units(place, std::iter::once(self.thread(place)));
+        let own = self.thread(place).pus.clone();
+        release(Arc::make_mut(&mut self.plans[place.plan]), &freed);
+        self.kept = self.kept.difference(&own).difference(&freed);
+        self.exclusive = self.exclusive.difference(&freed);
+    }
+
+    /// Gives vCPUs that share CPUs because none was free one of their own, if there is one now.
+    pub fn give_cpus_to_degraded(&mut self) {
+        let waiting = self.threads(|_, _, thread| is_degraded(thread));
+        self.seat_all(waiting);
+    }
+
+    /// The result, compared with the placements before.
+    pub fn finish(mut self, before: &Placements) -> Replan {
+        let (mut moves, mut narrowed, mut findings) = (Vec::new(), Vec::new(), Vec::new());
+        for position in 0..self.plans.len() {
+            let first = self.plans[position].vnodes.first().map(|vnode| vnode.name.clone());
+            let known = before.plans.get(position).filter(|old| has_vnode(old, first.as_deref()));
+            let known =
+                known.or_else(|| before.plans.iter().find(|old| has_vnode(old, first.as_deref())));
+            let Some(known) = known else { continue };
+            if Arc::ptr_eq(known, &self.plans[position]) {
+                continue;
+            }
+            for (changed, is_move) in changes(known, &self.plans[position]) {
+                if is_move { moves.push(changed) } else { narrowed.push(changed) }
+            }
+            let plan = Arc::make_mut(&mut self.plans[position]);
+            plan.fingerprint.clone_from(&self.topology.fingerprint);
+            plan.cpus = Some(fit::recorded(plan, self.topology));
+        }
+        for place in self.threads(|_, _, thread| is_degraded(thread)) {
+            findings.push(degraded(&self.vnode(place).name, self.thread(place)));
+        }
+        let placements = Placements { plans: self.plans, taken: self.taken };
+        Replan { placements, moves, narrowed, findings }
+    }
+}
+
+fn has_vnode(plan: &Plan, name: Option<&str>) -> bool {
+    plan.vnodes.iter().any(|vnode| Some(vnode.name.as_str()) == name)
+}
+
+/// The finding about a vCPU without a CPU of its own.
+fn degraded(vnode: &str, thread: &ThreadPlan) -> Finding {
+    let text = format!(
+        "{} of {vnode} shares {} with the emulator, because no CPU is free",
+        thread.role,
+        pus_text(&thread.pus)
+    );
+    Finding::warning("degraded", text).with_hint("end a machine, or bring a CPU online")
+}
+
+/// What each vCPU of a machine of a plan keeps for itself.
+fn unit(plan: &Plan, vnode: &VnodePlan) -> Unit {
+    match vnode.kind {
+        VnodeKind::ProcessGroup => Unit::Nothing,
+        VnodeKind::VirtualMachine
+            if matches!(
+                kind_of(&plan.strategy),
+                Some(StrategyKind::Floating | StrategyKind::Part)
+            ) =>
+        {
+            Unit::Nothing
+        }
+        VnodeKind::VirtualMachine
+            if !vnode.vcpus().any(|thread| thread.pus.len() == 1 || is_degraded(thread)) =>
+        {
+            Unit::Nothing
+        }
+        VnodeKind::VirtualMachine if gives_own_cores(&plan.strategy) => Unit::Core,
+        VnodeKind::VirtualMachine => Unit::Cpu,
+    }
+}
+
+fn is_degraded(thread: &ThreadPlan) -> bool {
+    thread.reason.starts_with(DEGRADED)
+}
+
+/// True if a vCPU is bound to one CPU that it does not share with its emulator.
+fn has_own_cpu(thread: &ThreadPlan) -> bool {
+    thread.pus.len() == 1 && !is_degraded(thread)
+}
+
+/// Gives CPUs of a plan back to the host's tasks.
+fn release(plan: &mut Plan, cpus: &CpuSet) {
+    plan.exclusive = plan.exclusive.difference(cpus);
+    plan.housekeeping.add(cpus);
+}
+
+/// The guest's topology after its number of vCPUs changed.
+fn set_guest(vnode: &mut VnodePlan) {
+    let vcpus = vnode.vcpus().count();
+    if vnode.guest.as_ref().is_some_and(|guest| guest.vcpus() as usize != vcpus) {
+        vnode.guest = Some(flat(vcpus, "its number of vCPUs changed while it ran"));
+    }
+}
