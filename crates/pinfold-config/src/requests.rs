@@ -10,7 +10,7 @@
 //! vcpus = 4
 //! ```
 
-mod knobs;
+pub(crate) mod knobs;
 pub(crate) mod locate;
 mod pins;
 mod policies;
@@ -162,16 +162,7 @@ fn request(mut keys: Keys) -> Result<Request, Fault> {
         request.avoid = pus("avoid", &text, at)?;
     }
     if let Some((text, at)) = keys.text("isolate")? {
-        request.isolation = one_of(
-            "isolate",
-            &text,
-            at,
-            &[
-                ("none", IsolationScope::None),
-                ("own", IsolationScope::Own),
-                ("host", IsolationScope::Host),
-            ],
-        )?;
+        request.isolation = isolation(&text, at)?;
     }
     if let Some((text, at)) = keys.text("emulator")? {
         request.emulator = emulator_request(&text, at)?;
@@ -292,7 +283,7 @@ pub(crate) fn at_least_one(key: &str, value: &Value, or: &str) -> Result<u32, Fa
     }
 }
 
-fn pus(key: &str, text: &str, at: usize) -> Result<CpuSet, Fault> {
+pub(crate) fn pus(key: &str, text: &str, at: usize) -> Result<CpuSet, Fault> {
     CpuSet::parse_list(text).map_err(|error| {
         Fault::new(at, format!("{key}: {error}"))
             .with_hint("write OS indexes, such as 0-3,8; `pinfold topo` shows them as P#")
@@ -359,7 +350,7 @@ fn hex(part: &str, digits: usize) -> bool {
     part.len() == digits && part.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn emulator_request(text: &str, at: usize) -> Result<EmulatorRequest, Fault> {
+pub(crate) fn emulator_request(text: &str, at: usize) -> Result<EmulatorRequest, Fault> {
     one_of(
         "emulator",
         text,
@@ -372,7 +363,20 @@ fn emulator_request(text: &str, at: usize) -> Result<EmulatorRequest, Fault> {
     )
 }
 
-fn preferred(text: &str, at: usize) -> Result<Preference, Fault> {
+pub(crate) fn isolation(text: &str, at: usize) -> Result<IsolationScope, Fault> {
+    one_of(
+        "isolate",
+        text,
+        at,
+        &[
+            ("none", IsolationScope::None),
+            ("own", IsolationScope::Own),
+            ("host", IsolationScope::Host),
+        ],
+    )
+}
+
+pub(crate) fn preferred(text: &str, at: usize) -> Result<Preference, Fault> {
     let known =
         [Preference::Cache, Preference::Frequency, Preference::Efficiency, Preference::None];
     let names = known.map(|preference| preference.to_string());

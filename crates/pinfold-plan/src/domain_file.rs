@@ -15,6 +15,7 @@ mod list;
 mod manager;
 mod read;
 mod request;
+mod start_request;
 mod windows;
 
 use pinfold_model::{CpuSet, NodeId, Policy, Role, Tid};
@@ -284,4 +285,5 @@ impl Domain {
 
 pub use manager::Manager;
 pub use read::{bytes, error_at, is, page_bytes, parse, place, text_of};
+pub use start_request::StartRequest;
 pub use windows::{Windows, most_sockets};

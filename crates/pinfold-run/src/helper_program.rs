@@ -33,6 +33,13 @@ pub(crate) enum Helper<'a> {
         /// Id of the journal.
         journal: &'a str,
     },
+    /// Places a domain for which libvirt no longer waits: [`crate::libvirt_hook::handle`].
+    LateHook {
+        /// Path of the state directory.
+        state: &'a str,
+        /// The start of the domain.
+        event: &'a HookEvent,
+    },
     /// Executes a command when it is let go, by this socket or at the end of its standard input:
     /// [`crate::gate::wait_at`].
     Gate {
@@ -86,6 +93,12 @@ impl HelperProgram {
             Helper::EndWaiter { state, journal } => {
                 line.extend(["--state-dir", state, "end-waiter", journal]);
             }
+            Helper::LateHook { state, event } => {
+                line.extend(["--state-dir", state, "libvirt-hook", "--late"]);
+                line.extend(["--plans", &event.plans, "--domains", &event.domains]);
+                line.extend(["--run-dir", &event.run_dir]);
+                line.extend([event.domain.as_str(), &event.operation, &event.phase, "-"]);
+            }
             Helper::Gate { socket, command } => {
                 line.push("gate");
                 line.extend(socket.into_iter().flat_map(|socket| ["--socket", socket]));
@@ -116,6 +129,25 @@ impl HelperProgram {
     }
 }
 
+/// An event of a domain's life cycle.
+#[derive(Clone, Debug, Default)]
+pub struct HookEvent {
+    /// Name of the domain.
+    pub domain: String,
+    /// What happens: `started`, `stopped`, …
+    pub operation: String,
+    /// `begin` or `end`.
+    pub phase: String,
+    /// Folder with the plans.
+    pub plans: String,
+    /// File of the domains that are planned at their start.
+    pub domains: String,
+    /// Folder with the pid files of domains.
+    pub run_dir: String,
+    /// True if libvirt does not wait: the process that goes on after the hook.
+    pub is_late: bool,
+}
+
 /// Where a task keeps its state, and the program of its helpers.
 #[derive(Clone, Copy)]
 pub struct Session<'a> {
@@ -134,6 +166,20 @@ mod tests {
         check(
             Helper::EndWaiter { state: "/run/p", journal: "500-7" },
             "/usr/bin/pinfold --state-dir /run/p end-waiter 500-7",
+        );
+        let event = HookEvent {
+            domain: "-d".to_owned(),
+            operation: "started".to_owned(),
+            phase: "begin".to_owned(),
+            plans: "/p".to_owned(),
+            domains: "/d".to_owned(),
+            run_dir: "/r".to_owned(),
+            is_late: false,
+        };
+        check(
+            Helper::LateHook { state: "/run/p", event: &event },
+            "/usr/bin/pinfold --state-dir /run/p libvirt-hook --late --plans /p --domains /d \
+             --run-dir /r -d started begin -",
         );
         let command = ["make".to_owned(), "-j2".to_owned()];
         check(

@@ -14,6 +14,8 @@
 //! - [`status`], [`undo`], [`leftovers`]: compares and reverts placements, and removes what killed processes left.
 //! - [`machine_run`]: starts a machine under a plan.
 //! - [`gate`]: any command, placed like a machine; [`libvirt_hook`]: domains as libvirt starts them.
+//! - [`domains`], [`start_plan`]: what is asked for a machine that is planned at its start, and its
+//!   plan.
 //! - [`exits`]: the VM exits of a machine; [`tune_page`]: the report of a tuning run.
 //! - [`emulate`]: platforms of slowed virtual nodes.
 //! - [`guest`], [`tune`], [`study`], [`measure`]: the runners of experiments.
@@ -29,6 +31,7 @@ pub mod apply_session;
 pub mod candidates;
 pub mod claims;
 mod descendants;
+pub mod domains;
 pub mod emulate;
 pub mod end_waiter;
 pub mod ended;
@@ -54,6 +57,7 @@ pub mod run_monitor;
 pub mod running_layout;
 pub mod start_lock;
 pub mod start_memory;
+pub mod start_plan;
 pub mod status;
 pub mod study;
 pub mod target;
@@ -66,4 +70,4 @@ pub mod watch;
 
 pub use descendants::OnLeft;
 pub use failure::{Exit, Failure};
-pub use helper_program::{HelperProgram, Session};
+pub use helper_program::{HelperProgram, HookEvent, Session};

@@ -1,99 +1,306 @@
 //! The hook that libvirt calls when a domain starts and stops.
 //!
 //! libvirt waits for its hook while it holds the domain's lock, and kills the domain if the hook
-//! fails after the start. So the hook never calls libvirt, and errors are printed to standard error
-//! without a failure status: a domain without its placement is better than none. A hook cannot
-//! change pinning through libvirt. It sets the masks itself, and reports differences from the
-//! domain's own XML.
+//! fails after the start. So the hook never calls libvirt, ends after a bounded time, and reports
+//! errors without a failure status: a domain without its placement is better than none. libvirt
+//! drops what a hook prints, so reports also go to the log of the host. A hook cannot change pinning
+//! through libvirt. It sets the masks itself, and reports differences from the domain's own XML.
+//!
+//! A domain is placed by its saved plan, or planned on the host as it is at its start if its
+//! metadata or a row of the file of domains ask for that ([`crate::domains`]).
 
-use pinfold_apply::JournalError;
+use std::io::Write as _;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use pinfold_apply::{JournalError, Journals};
+use pinfold_config::domains::DomainSettings;
 use pinfold_host::files::{self, StateDir};
-use pinfold_host::{LiveHost, SystemClock};
-use pinfold_model::{Command, Finding, Plan};
+use pinfold_host::process::Stdio;
+use pinfold_host::{LiveHost, SystemClock, log, proc_stat};
+use pinfold_model::{Command, Finding, Plan, Severity, Tid, Topology};
+use pinfold_vm::Found;
 use pinfold_vm::libvirt::{Described, PinTarget};
 use pinfold_vm::threads;
 
 use crate::apply_session::{self, OnStop, Placement};
-use crate::claims;
+use crate::claims::{self, Claims};
+use crate::domains::{self, Asked, Named};
+use crate::helper_program::{Helper, HelperProgram, HookEvent};
 use crate::message::say;
 use crate::start_lock::StartLock;
+use crate::start_plan::{self, HostNow, Source, Started};
 use crate::target::placeable;
 use crate::vcpus::Vcpus;
-use crate::{Exit, Failure, HelperProgram, end_waiter, host, inputs, interrupt};
+use crate::{Exit, Failure, end_waiter, host, inputs, interrupt};
 
+/// Name of the entries in the log.
+const LOG: &str = "pinfold-libvirt-hook";
 /// Longest wait for another start: libvirt waits for this process (ns).
 const PATIENCE_NS: u64 = 5_000_000_000;
+/// The same for the process that goes on after the hook.
+const LATE_PATIENCE_NS: u64 = 120_000_000_000;
+/// Longest time of the hook; longer than the silence of standard input and [`PATIENCE_NS`].
+const LONGEST: Duration = Duration::from_secs(20);
+/// The same for the process that goes on after the hook.
+const LATE_LONGEST: Duration = Duration::from_secs(180);
 
-/// An event of a domain's life cycle.
-#[derive(Clone, Copy, Debug)]
-pub struct HookEvent<'a> {
-    /// Name of the domain.
-    pub domain: &'a str,
-    /// What happens: `started`, `stopped`, …
-    pub operation: &'a str,
-    /// `begin` or `end`.
-    pub phase: &'a str,
-    /// Folder with the plans.
-    pub plans: &'a str,
-    /// Folder with the pid files of domains.
-    pub run_dir: &'a str,
+/// Handles one event; failures are only reported. libvirt waits for 20 s at most.
+pub fn handle(event: &HookEvent, state: Option<&str>) {
+    let (sender, receiver) = mpsc::channel();
+    let (own, state) = (event.clone(), state.map(str::to_owned));
+    // Reading a process can block in the kernel, and libvirt would wait for that.
+    std::thread::spawn(move || {
+        // Nobody receives it after the wait below, when this process ends.
+        match sender.send(react(&own, state.as_deref())) {
+            Ok(()) | Err(_) => {}
+        }
+    });
+    let longest = if event.is_late { LATE_LONGEST } else { LONGEST };
+    match receiver.recv_timeout(longest) {
+        Ok(Ok(())) => {}
+        Ok(Err(failure)) => {
+            say(&format!("domain {:?} was not placed: {failure}", event.domain));
+            record(event, &format!("was not placed: {}", failure.message));
+        }
+        Err(RecvTimeoutError::Timeout) => report(
+            event,
+            &format!(
+                "was not placed within {} s; `pinfold undo --left` reverts what was begun",
+                longest.as_secs()
+            ),
+        ),
+        Err(RecvTimeoutError::Disconnected) => {
+            report(event, "was not placed: an internal error, which is a bug in Pinfold");
+        }
+    }
 }
 
-/// Handles one event; failures are only reported.
-pub fn handle(event: &HookEvent<'_>, state: Option<&str>) {
-    let done = match (event.operation, event.phase) {
-        ("started", "begin") => started(event, state),
+fn react(event: &HookEvent, state: Option<&str>) -> Result<(), Failure> {
+    match (event.operation.as_str(), event.phase.as_str()) {
+        // A domain that is restored, or migrated to this host, starts too.
+        ("started", "begin") => place(event, state, Occasion::Start),
+        ("reconnect", "begin") => place(event, state, Occasion::Reconnect),
+        // Also after a migration to another host.
         ("stopped" | "release", "end") => stopped(event, state),
-        // Also `reconnect`: the placement is still active when libvirt restarts.
         (_, _) => Ok(()),
-    };
-    if let Err(failure) = done {
-        say(&format!("domain {:?} was not placed: {failure}", event.domain));
     }
 }
 
-fn started(event: &HookEvent<'_>, state: Option<&str>) -> Result<(), Failure> {
-    let domain = read_domain()?;
-    let Some((path, plan)) = plan_of(event, &domain)? else { return Ok(()) };
+/// When a domain is placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Occasion {
+    /// It has just started.
+    Start,
+    /// libvirt was restarted and has found it running.
+    Reconnect,
+}
+
+/// What a domain is placed by.
+enum Choice {
+    /// A saved plan, with its path.
+    Saved(String, Plan),
+    /// Settings, with their origin in words.
+    Settings(DomainSettings, String),
+}
+
+/// Prints a message about the domain, and writes it to the log.
+fn report(event: &HookEvent, text: &str) {
+    say(&format!("domain {:?} {text}", event.domain));
+    record(event, text);
+}
+
+fn record(event: &HookEvent, text: &str) {
+    log::write(LOG, &format!("domain {:?} {text}", event.domain));
+}
+
+fn report_finding(event: &HookEvent, finding: &Finding) {
+    say(&finding.to_string());
+    record(event, &finding.to_string());
+}
+
+fn place(event: &HookEvent, state: Option<&str>, occasion: Occasion) -> Result<(), Failure> {
+    let (xml, domain) = read_domain()?;
+    let Some(choice) = choose(event, &domain, &xml)? else { return Ok(()) };
     let host = host::live()?;
-    let clock = SystemClock;
-    let topology = inputs::topology(&host, None)?;
-    let pid = domain.process(&host, event.run_dir)?;
-    let found = threads::discover(&host, pid, None)?;
-    let mut plan = inputs::fitting(&path, plan, &topology, &Vcpus::from_found(&found))?;
-    // The journal is found by the domain's name when the domain stops.
-    plan.vnodes[0].name.clone_from(&domain.name);
-    if plan.strategy != "none" {
-        found.require_own_threads()?;
-    }
-    for finding in found.findings.iter().chain(&contradictions(&plan, &domain)) {
-        say(&finding.to_string());
-    }
-    let target = placeable(&found);
     let state = host::state(state)?;
-    let journals = host::journals(&state, &clock)?;
-    let placed = Placement { plan: &plan, target: &target };
-    // Not interrupted: libvirt waits for it.
-    interrupt::install()?;
-    let starting = StartLock::wait_at_most(&state, PATIENCE_NS)?;
-    if starting.is_none() {
-        say("note: another pinfold process is starting a placement, which may use the same CPUs");
+    let journals = host::journals(&state, &SystemClock)?;
+    let pid = match domain.process(&host, &event.run_dir) {
+        Ok(pid) => pid,
+        // Its start waits for this hook, so only its process can have ended.
+        Err(error) if !files::exists(&event.run_dir) => return Err(error.into()),
+        Err(error) => {
+            report(event, &format!("was not placed, its process has ended: {error}"));
+            return Ok(());
+        }
+    };
+    if occasion == Occasion::Reconnect && keeps(&host, &journals, pid)? {
+        return Ok(());
     }
-    // The plan is not made here, so it cannot avoid them.
-    let claims = claims::read(&host, Some(&journals))?;
-    let claims = claims.without_machine(&host, pid, &domain.name);
-    claims.conflicts(&domain.name, &plan).iter().for_each(|finding| say(&finding.to_string()));
-    let (applied, journal) = apply_session::apply(&host, placed, &journals, OnStop::Finish)?;
-    drop(starting);
-    apply_session::report(&applied);
-    apply_session::report_unguarded(&plan);
-    // libvirt calls no hook for a domain that ends while its daemon does not run.
-    end_waiter::start(&HelperProgram::own()?, &journals, &plan, &journal);
-    Ok(())
+    let placing = Placing { event, host: &host, journals: &journals, domain: &domain, pid };
+    let placed = placing.place(&choice, &xml, &state);
+    match placed {
+        Err(failure) if has_ended(&host, pid) => {
+            let why = failure.message;
+            report(event, &format!("has ended while it was being placed ({why})"));
+            Ok(())
+        }
+        placed => placed,
+    }
+}
+
+fn has_ended(host: &LiveHost, pid: Tid) -> bool {
+    // Until libvirt has read its status, the process is a zombie.
+    proc_stat::read(host, pid).is_ok_and(|stat| stat.is_none_or(|stat| stat.state == 'Z'))
+}
+
+/// True if the domain was placed before libvirt was restarted. Its placement is still active, or was
+/// undone on purpose; the process that waits for its end may have been killed.
+fn keeps(host: &LiveHost, journals: &Journals<'_>, pid: Tid) -> Result<bool, Failure> {
+    let Some(stat) = proc_stat::read(host, pid)? else { return Ok(true) };
+    let mut is_known = false;
+    for summary in journals.list()? {
+        let Ok(Some(record)) = &summary.record else { continue };
+        if record.header.vm != stat.task() || !record.is_of_this_boot(host)? {
+            continue;
+        }
+        is_known = true;
+        if !record.has_ended()
+            && let Ok(plan) = pinfold_plan::schema::from_json(&record.header.plan)
+            && let Ok(Some(journal)) = journals.reopen(&summary.id)
+        {
+            // If one waits already, the new one ends at once.
+            end_waiter::start(&HelperProgram::own()?, journals, &plan, &journal);
+        }
+    }
+    Ok(is_known)
+}
+
+/// What the domain is placed by; `None` if nothing asks for it.
+fn choose(event: &HookEvent, domain: &Described, xml: &str) -> Result<Option<Choice>, Failure> {
+    if let Some((path, plan)) = plan_of(event, domain)? {
+        return Ok(Some(Choice::Saved(path, plan)));
+    }
+    let named = Named { name: &domain.name, uuid: &domain.uuid, xml: Some(xml) };
+    let Asked { settings, findings, origin } =
+        domains::asked(named, &event.domains, domains::read(&event.domains));
+    findings.iter().for_each(|finding| report_finding(event, finding));
+    Ok(settings.map(|settings| Choice::Settings(settings, origin)))
+}
+
+/// A domain that is being placed.
+struct Placing<'a> {
+    event: &'a HookEvent,
+    host: &'a LiveHost,
+    journals: &'a Journals<'a>,
+    domain: &'a Described,
+    pid: Tid,
+}
+
+impl Placing<'_> {
+    fn place(&self, choice: &Choice, xml: &str, state: &StateDir) -> Result<(), Failure> {
+        let topology = inputs::topology(self.host, None)?;
+        let found = threads::discover(self.host, self.pid, None)?;
+        // Not interrupted: libvirt waits for it.
+        interrupt::install()?;
+        let patience = if self.event.is_late { LATE_PATIENCE_NS } else { PATIENCE_NS };
+        let starting = StartLock::wait_at_most(state, patience)?;
+        if starting.is_none() {
+            if matches!(choice, Choice::Settings(..)) && !self.event.is_late {
+                return self.place_later(xml);
+            }
+            say("note: another pinfold process is starting a placement, which may use the same \
+                 CPUs");
+        }
+        let claims = claims::read(self.host, Some(self.journals))?;
+        let claims = claims.without_machine(self.host, self.pid, &self.domain.name);
+        let mut plan = self.plan(choice, xml, &topology, &found, &claims)?;
+        // The journal is found by the domain's name when the domain stops.
+        plan.vnodes[0].name.clone_from(&self.domain.name);
+        if plan.strategy != "none" {
+            found.require_own_threads()?;
+        }
+        for finding in found.findings.iter().chain(&contradictions(&plan, self.domain)) {
+            say(&finding.to_string());
+        }
+        if matches!(choice, Choice::Saved(..)) {
+            // That plan was not made here, so it cannot avoid them.
+            let conflicts = claims.conflicts(&self.domain.name, &plan);
+            conflicts.iter().for_each(|finding| report_finding(self.event, finding));
+        }
+        let target = placeable(&found);
+        let placed = Placement { plan: &plan, target: &target };
+        let (applied, journal) =
+            apply_session::apply(self.host, placed, self.journals, OnStop::Finish)?;
+        drop(starting);
+        apply_session::report(&applied);
+        apply_session::report_unguarded(&plan);
+        let by = match choice {
+            Choice::Saved(path, _) => path.clone(),
+            Choice::Settings(_, origin) => format!("{} ({origin})", plan.strategy),
+        };
+        record(self.event, &format!("was placed on CPUs {} by {by}", plan.pus()));
+        // libvirt calls no hook for a domain that ends while its daemon does not run.
+        end_waiter::start(&HelperProgram::own()?, self.journals, &plan, &journal);
+        Ok(())
+    }
+
+    /// Leaves the placement to a process for which libvirt does not wait: many machines start at the
+    /// same time, and each plan needs the claims of those before it.
+    fn place_later(&self, xml: &str) -> Result<(), Failure> {
+        let state = self.journals.state_dir();
+        let mut child = HelperProgram::own()?
+            .spawn(Helper::LateHook { state: &state, event: self.event })
+            .stdin(Stdio::Pipe)
+            .stdout(Stdio::Null)
+            .stderr(Stdio::Null)
+            .apart()
+            .start()?;
+        if let Some(mut stdin) = child.stdin() {
+            stdin.write_all(xml.as_bytes()).map_err(|error| {
+                let text = format!("the process that places it later has ended: {error}");
+                Failure::new(Exit::Host, text)
+            })?;
+        }
+        let _its_number = child.detach();
+        report(self.event, "is placed later: other machines are being placed");
+        Ok(())
+    }
+
+    fn plan(
+        &self,
+        choice: &Choice,
+        xml: &str,
+        topology: &Topology,
+        found: &Found,
+        claims: &Claims,
+    ) -> Result<Plan, Failure> {
+        match choice {
+            Choice::Saved(path, plan) => {
+                inputs::fitting(path, plan.clone(), topology, &Vcpus::from_found(found))
+            }
+            Choice::Settings(settings, origin) => {
+                let name = &self.domain.name;
+                let machine = Started { name, found, source: Source::Domain(xml) };
+                let now = HostNow { host: self.host, topology, claims };
+                let (plan, findings) = start_plan::plan(&machine, settings, &now)?;
+                findings.iter().for_each(|finding| report_finding(self.event, finding));
+                for finding in &plan.findings {
+                    if finding.severity > Severity::Note {
+                        report_finding(self.event, finding);
+                    } else {
+                        say(&finding.to_string());
+                    }
+                }
+                say(&format!("planned by {}: {origin}", plan.strategy));
+                Ok(plan)
+            }
+        }
+    }
 }
 
 /// Cleans up after a domain that has ended: cgroups, and tasks that were excluded from its CPUs.
-fn stopped(event: &HookEvent<'_>, state: Option<&str>) -> Result<(), Failure> {
+fn stopped(event: &HookEvent, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     let clock = SystemClock;
     let state = host::state(state)?;
@@ -120,23 +327,24 @@ fn is_alive(host: &LiveHost, task: pinfold_model::TaskId) -> Result<bool, Failur
     pinfold_host::process::task_alive(host, task).map_err(Failure::from)
 }
 
-fn read_domain() -> Result<Described, Failure> {
-    let wrong = |why: String| Failure::new(Exit::Input, format!("standard input: {why}"));
+fn read_domain() -> Result<(String, Described), Failure> {
     // Ends after ten seconds of silence: libvirt waits for this process.
     let xml = files::read_text("-").map_err(|error| inputs::input_failure(&error))?;
-    Described::from_xml(&xml).map_err(|error| {
-        wrong(error.to_string()).with_hint("libvirt calls this, with the domain's XML")
-    })
+    let domain = Described::from_xml(&xml).map_err(|error| {
+        Failure::new(Exit::Input, format!("standard input: {error}"))
+            .with_hint("libvirt calls this, with the domain's XML")
+    })?;
+    Ok((xml, domain))
 }
 
 /// The plan for a domain, by its UUID or else by its name, with its path; `None` if there is none.
 /// The plan is executed as root, so folder and file must belong to the caller, must not be links,
 /// and must not be writable by others.
-fn plan_of(event: &HookEvent<'_>, domain: &Described) -> Result<Option<(String, Plan)>, Failure> {
-    if !files::exists(event.plans) {
+fn plan_of(event: &HookEvent, domain: &Described) -> Result<Option<(String, Plan)>, Failure> {
+    if !files::exists(&event.plans) {
         return Ok(None);
     }
-    let folder = StateDir::open(event.plans)?;
+    let folder = StateDir::open(&event.plans)?;
     let names = [&domain.uuid, &domain.name].map(|name| format!("{name}.json"));
     let name = names.iter().find(|name| !name.starts_with('.') && folder.contains(name));
     let Some(name) = name else { return Ok(None) };

@@ -16,12 +16,13 @@ pub fn knob(plan: &mut Plan, words: &str) -> Result<(), ConfigError> {
     Ok(set(plan, words)?)
 }
 
-fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
+/// The tunable that words name, with key and value.
+pub(crate) fn parts(words: &str) -> Result<(&'static Tunable, &str, &str), Fault> {
     let Some((key, text)) = words.split_once('=') else {
         return Err(Fault::new(0, format!("{words:?} is not written KEY=VALUE")).with_hint(keys()));
     };
     let (key, text) = (key.trim(), text.trim());
-    let (name, of) = key.split_once(':').unwrap_or((key, ""));
+    let name = key.split_once(':').map_or(key, |(name, _)| name);
     let found = Tunable::by_key(name).filter(|one| one.of.is_empty() != key.contains(':'));
     let Some(tunable) = found else {
         let fault = Fault::new(0, format!("there is no tunable {key:?}"));
@@ -30,6 +31,12 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
         let meant = nearest.map_or_else(String::new, |one| format!("did you mean {one}? "));
         return Err(fault.with_hint(format!("{meant}tunables are {}", titles.join(", "))));
     };
+    Ok((tunable, key, text))
+}
+
+fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
+    let (tunable, key, text) = parts(words)?;
+    let of = key.split_once(':').map_or("", |(_, of)| of);
     // The device is checked first.
     let is_irq = tunable.key == irq::TUNABLE.key;
     let device = is_irq.then(|| irq_device(of)).transpose()?;

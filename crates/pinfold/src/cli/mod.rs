@@ -109,7 +109,7 @@ pub enum Command {
     Watch(WatchArgs),
     /// Show each change: when, what, and the previous value
     Journal(JournalArgs),
-    /// Apply the saved plan of a domain; libvirt calls it as its hook
+    /// Place a domain when it starts; libvirt calls it as its hook
     LibvirtHook(LibvirtHookArgs),
     /// Remove real-time policies when the Pinfold process that started it stops responding
     #[command(hide = true)]
@@ -670,9 +670,15 @@ pub struct LibvirtHookArgs {
     /// Read the plans from DIR: UUID.json or NAME.json, written by `pinfold plan --json`
     #[arg(long, value_name = "DIR", default_value = "/etc/pinfold/domains")]
     pub plans: String,
+    /// Plan the domains of FILE when they start
+    #[arg(long, value_name = "FILE", default_value = "/etc/pinfold/domains.toml")]
+    pub domains: String,
     /// Read libvirt's PID files from DIR
     #[arg(long, value_name = "DIR", default_value = "/run/libvirt/qemu")]
     pub run_dir: String,
+    /// Wait longer: libvirt does not wait for this process
+    #[arg(long, hide = true)]
+    pub late: bool,
 }
 
 /// What `tune` optimizes.

@@ -11,6 +11,7 @@ mod common;
 mod daemon;
 
 mod domain;
+mod hook;
 mod libvirt;
 mod numad;
 mod study_guests;

@@ -1,0 +1,199 @@
+//! What is asked for a machine that is planned when it starts: by the metadata of its domain, and by
+//! its row in `/etc/pinfold/domains.toml`.
+//!
+//! What is not understood never prevents a placement: it is a warning with its line, and the
+//! machine is placed with the default.
+
+use pinfold_config::domains::{self, DomainSettings, Domains};
+use pinfold_config::{ConfigError, requests};
+use pinfold_host::files::{self, StateDir};
+use pinfold_model::Finding;
+use pinfold_plan::domain_file::StartRequest;
+
+use crate::Failure;
+use crate::inputs::input_failure;
+
+const METADATA: &str = "metadata";
+const FILE: &str = "domains";
+
+/// A machine, as far as it is known before it is placed.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its UUID; empty if it has none.
+    pub uuid: &'a str,
+    /// The XML of its domain, if libvirt manages it.
+    pub xml: Option<&'a str>,
+}
+
+/// What is asked for a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Its settings; `None` if it is not placed.
+    pub settings: Option<DomainSettings>,
+    /// What was not understood.
+    pub findings: Vec<Finding>,
+    /// Where the settings are from, in words.
+    pub origin: String,
+}
+
+/// The content of the file; `None` without one. Its tunables are set as root, so the file and its
+/// folder must belong to the caller and must not be writable by others.
+///
+/// # Errors
+/// [`Failure`] if it is not safe, cannot be read, or has a fault, with line and column.
+pub fn read(path: &str) -> Result<Option<Domains>, Failure> {
+    let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
+    let Some(folder) = StateDir::open_existing(folder)? else { return Ok(None) };
+    if !folder.contains(name) {
+        return Ok(None);
+    }
+    // Through the open folder: the path could refer to another file by now.
+    let text = files::text(path, folder.read(name)?).map_err(|error| input_failure(&error))?;
+    crate::inputs::asked(path, Domains::from_toml(&text)).map(Some)
+}
+
+/// What is asked for a machine, with the content of the file at `path`.
+#[must_use]
+pub fn asked(machine: Named<'_>, path: &str, file: Result<Option<Domains>, Failure>) -> Asked {
+    let mut asked = Asked::default();
+    let mut origins = Vec::new();
+    let own = match machine.xml.map_or(Ok(None), metadata) {
+        Ok(None) => None,
+        Ok(Some((settings, line))) => {
+            origins.push(format!("its metadata, line {line}"));
+            Some(settings)
+        }
+        Err(finding) => {
+            asked.findings.push(finding);
+            Some(DomainSettings::default())
+        }
+    };
+    let file = file.unwrap_or_else(|failure| {
+        let text = format!("{}; the file is ignored", failure.message);
+        asked.findings.push(warning(FILE, text, failure.hint));
+        None
+    });
+    let file = file.unwrap_or_default();
+    let row = match file.row(machine.name, machine.uuid) {
+        Ok(None) => None,
+        Ok(Some(row)) => {
+            origins.push(format!("{path}, line {}", row.line));
+            Some(row.settings.clone())
+        }
+        Err(why) => {
+            let text = format!("{path}: {why}; none of them is used");
+            let hint = "change the patterns so that one row is left".to_owned();
+            asked.findings.push(warning(FILE, text, Some(hint)));
+            Some(DomainSettings::default())
+        }
+    };
+    let is_placed = match &row {
+        Some(settings) => settings.place != Some(false),
+        None => own.is_some() || file.default.place == Some(true),
+    };
+    asked.origin = if origins.is_empty() { "by default".to_owned() } else { origins.join("; ") };
+    asked.settings =
+        is_placed.then(|| own.unwrap_or_default().or(&row.unwrap_or_default()).or(&file.default));
+    asked
+}
+
+/// The settings in the metadata of a domain, with the line.
+fn metadata(xml: &str) -> Result<Option<(DomainSettings, u32)>, Finding> {
+    let request = StartRequest::read(xml).map_err(|error| {
+        let hint = error.hint.map(str::to_owned);
+        warning(METADATA, format!("{error}; the domain is placed by default"), hint)
+    })?;
+    let Some(request) = request else { return Ok(None) };
+    let wrong = |error: ConfigError| {
+        let text = format!("line {}: {error}; the domain is placed by default", request.line);
+        warning(METADATA, text, error.hint())
+    };
+    let strategy = request.strategy.as_deref().map(domains::strategy).transpose();
+    let prefer = request.prefer.as_deref().map(requests::preference).transpose();
+    let emulator = request.emulator.as_deref().map(requests::emulator_wish).transpose();
+    let settings = DomainSettings {
+        strategy: strategy.map_err(wrong)?,
+        prefer: prefer.map_err(wrong)?,
+        emulator: emulator.map_err(wrong)?,
+        ..DomainSettings::default()
+    };
+    Ok(Some((settings, request.line)))
+}
+
+fn warning(subject: &'static str, text: String, hint: Option<String>) -> Finding {
+    let finding = Finding::warning(subject, text);
+    match hint {
+        Some(hint) => finding.with_hint(hint),
+        None => finding,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Exit;
+
+    const ROWS: &str = "[default]
+strategy = \"compact\"
+[[domain]]
+name = \"db*\"
+strategy = \"balanced\"
+prefer = \"cache\"
+[[domain]]
+name = \"*-off\"
+place = false
+";
+
+    #[test]
+    fn metadata_override_the_row_and_the_row_the_default() {
+        let found = check("db", "<p:placement xmlns:p='urn:pinfold:placement' prefer='none'/>");
+        let settings = found.settings.unwrap();
+        assert_eq!(settings.strategy.as_deref(), Some("balanced"));
+        assert_eq!(settings.prefer, Some(pinfold_model::Preference::None));
+        assert_eq!(found.origin, "its metadata, line 2; /d.toml, line 3");
+        assert_eq!(found.findings, []);
+        let only = check("web", "<p:placement xmlns:p='urn:pinfold:placement'/>");
+        assert_eq!(only.settings.unwrap().strategy.as_deref(), Some("compact"));
+        assert_eq!(check("web", "").settings, None);
+        assert_eq!(
+            check("web-off", "<p:placement xmlns:p='urn:pinfold:placement'/>").settings,
+            None
+        );
+    }
+
+    #[test]
+    fn what_is_not_understood_is_a_warning_with_its_line_and_the_default() {
+        let wrong = "<p:placement xmlns:p='urn:pinfold:placement' strategy='blanced'/>";
+        let found = check("web", wrong);
+        assert_eq!(found.settings.unwrap().strategy.as_deref(), Some("compact"));
+        assert_eq!(
+            found.findings[0].to_string(),
+            "warning: metadata: line 2: strategy: \"blanced\" is no strategy; the domain is placed \
+             by default (did you mean balanced?)"
+        );
+        let twice = check("db-off", "");
+        assert_eq!(twice.settings.unwrap().strategy.as_deref(), Some("compact"));
+        let text = twice.findings[0].to_string();
+        assert!(text.contains("/d.toml: \"db-off\" has 2 rows: lines 3, 7; none of"), "{text}");
+    }
+
+    #[test]
+    fn a_file_with_a_fault_leaves_what_the_metadata_ask() {
+        let xml =
+            "<domain><metadata><placement xmlns='urn:pinfold:placement'/></metadata></domain>";
+        for (xml, is_placed) in [(Some(xml), true), (None, false)] {
+            let file = Err(Failure::new(Exit::Input, "/d.toml: line 1, column 1: x"));
+            let found = asked(Named { name: "db", uuid: "", xml }, "/d.toml", file);
+            assert_eq!(found.settings, is_placed.then(DomainSettings::default));
+            assert!(found.findings[0].text.contains("line 1, column 1: x; the file is ignored"));
+        }
+    }
+
+    fn check(name: &str, metadata: &str) -> Asked {
+        let xml = format!("<domain><metadata>\n{metadata}</metadata></domain>");
+        let machine = Named { name, uuid: "", xml: Some(&xml) };
+        asked(machine, "/d.toml", Ok(Some(Domains::from_toml(ROWS).unwrap())))
+    }
+}
