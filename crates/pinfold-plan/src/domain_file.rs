@@ -221,6 +221,8 @@ pub struct Domain {
     pub memory_bytes: Option<u64>,
     /// Position of `<memory>`.
     pub memory_place: Place,
+    /// True if its memory comes from huge pages, of whatever size.
+    pub is_in_huge_pages: bool,
     /// Size of the huge pages of its memory in bytes, if given.
     pub page_bytes: Option<u64>,
     /// Strategy mark, if the file has one.

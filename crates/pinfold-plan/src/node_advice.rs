@@ -38,8 +38,10 @@ pub struct NodeState {
     /// CPUs that others use too.
     pub shared: CpuSet,
     /// CPUs on which the kernel does not distribute threads (`isolcpus`), or allows none of others
-    /// (partitions).
+    /// (partitions, and what is outside the cpuset of machines).
     pub unbalanced: CpuSet,
+    /// Nodes whose memory the cpuset of machines excludes.
+    pub without_memory: BTreeSet<NodeId>,
     /// Distances as the firmware reports them. Missing ones are 10, 12 inside a package, 20 else.
     pub distances: NodeDistances,
 }
@@ -68,14 +70,48 @@ impl NodeAdvice {
 struct Room {
     cpus: usize,
     unshared_cpus: usize,
+    isolated_cpus: usize,
     free_bytes: u64,
 }
 
 /// Selects the fewest and nearest nodes that have the memory and a free CPU for each vCPU. Memory
 /// comes first: it is bound to the answer, and a machine that cannot get it does not start. If not
-/// even all nodes have it, the answer is all of them.
+/// even all nodes have it, the answer is all of them. Isolated CPUs of the answer are in its reason.
 #[must_use]
 pub fn advise_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) -> NodeAdvice {
+    let advice = select_nodes(topology, state, demand);
+    let chosen = topology.nodes.iter().filter(|node| advice.nodes.contains(&node.id));
+    let isolated = chosen
+        .fold(CpuSet::new(), |all, node| all.union(&node.pus.intersection(&state.unbalanced)));
+    if isolated.is_empty() {
+        return advice;
+    }
+    let reason = format!("{}; isolated CPUs do not count ({isolated})", advice.reason);
+    NodeAdvice { reason, ..advice }
+}
+
+/// An answer for a machine of which only one of several demands is known to be true: the nodes for
+/// all of them together, so that the memory is there in any case. `None` without a demand.
+#[must_use]
+pub fn advise_for_each(
+    topology: &Topology,
+    state: &NodeState,
+    demands: &[NodeDemand],
+) -> Option<NodeAdvice> {
+    let answers = demands.iter().map(|demand| advise_nodes(topology, state, *demand));
+    answers.reduce(|first, next| {
+        let mut nodes = [first.nodes, next.nodes].concat();
+        nodes.sort_unstable();
+        nodes.dedup();
+        NodeAdvice {
+            nodes,
+            is_fitting: first.is_fitting && next.is_fitting,
+            reason: format!("{}; or {}", first.reason, next.reason),
+        }
+    })
+}
+
+fn select_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) -> NodeAdvice {
     let nodes = &topology.nodes;
     let compared: Vec<Vec<&NumaNode>> = sets(topology, state);
     let fitting = best(
@@ -115,7 +151,7 @@ pub fn advise_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) 
         let sizes: BTreeSet<u64> = pools.map(|pool| pool.page_bytes).collect();
         for size in sizes {
             let in_pages = NodeDemand { page_bytes: Some(size), ..demand };
-            let advice = advise_nodes(topology, state, in_pages);
+            let advice = select_nodes(topology, state, in_pages);
             if advice.is_fitting {
                 return advice;
             }
@@ -157,8 +193,9 @@ fn sets<'t>(topology: &'t Topology, state: &NodeState) -> Vec<Vec<&'t NumaNode>>
     sets.into_iter().map(|set| set.into_iter().map(|index| &nodes[index]).collect()).collect()
 }
 
-/// The best of the sets whose free resources suffice: few nodes, near each other, with the most
-/// CPUs that no other owner uses, the most free CPUs and the most free memory.
+/// The best of the sets whose free resources suffice: few nodes, near each other, with the fewest
+/// isolated CPUs, the most CPUs that no other owner uses, the most free CPUs and the most free
+/// memory.
 fn best<'t>(
     compared: &[Vec<&'t NumaNode>],
     topology: &Topology,
@@ -176,6 +213,8 @@ fn best<'t>(
         (
             set.len(),
             spread(topology, state, set),
+            // The mask of a vCPU is all CPUs of the answer, and it stays on an isolated one.
+            free.isolated_cpus,
             Reverse(free.unshared_cpus),
             Reverse(free.cpus),
             Reverse(free.free_bytes),
@@ -195,6 +234,7 @@ fn room(nodes: &[&NumaNode], state: &NodeState, demand: NodeDemand) -> Room {
     for node in nodes {
         let free = node.pus.difference(&state.exclusive).difference(&state.unbalanced);
         all.cpus += free.len();
+        all.isolated_cpus += node.pus.intersection(&state.unbalanced).len();
         all.unshared_cpus += free.difference(&state.shared).len();
         let bytes = match demand.page_bytes {
             None => node.free_bytes.unwrap_or(node.memory_bytes),
@@ -203,7 +243,9 @@ fn room(nodes: &[&NumaNode], state: &NodeState, demand: NodeDemand) -> Room {
                 pools.map(|pool| pool.free.saturating_mul(page)).sum()
             }
         };
-        all.free_bytes = all.free_bytes.saturating_add(bytes);
+        if !state.without_memory.contains(&node.id) {
+            all.free_bytes = all.free_bytes.saturating_add(bytes);
+        }
     }
     all
 }
@@ -303,6 +345,46 @@ mod tests {
         check(&topology, &state, demand(2, 28), "2-3");
         // The memory is only there: the vCPUs get the CPUs of the neighbour.
         check(&topology, &state, demand(2, 31), "0-1");
+    }
+
+    #[test]
+    fn a_node_without_isolated_cpus_comes_first_and_the_reason_names_them() {
+        let topology = host(&[8, 8, 32, 32]);
+        let unbalanced = taken("0,4,8,12-13").exclusive;
+        let state = NodeState { unbalanced, ..NodeState::default() };
+        check(&topology, &state, demand(2, 16), "2");
+        let one = NodeState { unbalanced: taken("0,8-15").exclusive, ..NodeState::default() };
+        check(&topology, &one, demand(2, 4), "1");
+        let advice = advise_nodes(&topology, &state, demand(2, 16));
+        assert!(advice.reason.ends_with("; isolated CPUs do not count (8)"), "{}", advice.reason);
+        let advice = advise_nodes(&topology, &one, demand(2, 4));
+        assert!(!advice.reason.contains("isolated"), "{}", advice.reason);
+    }
+
+    #[test]
+    fn memory_that_the_cpuset_of_machines_excludes_is_not_counted() {
+        let topology = host(&[8, 32, 16, 16]);
+        let without_memory = [NodeId(1), NodeId(2)].into_iter().collect();
+        let state = NodeState { without_memory, ..NodeState::default() };
+        check(&topology, &state, demand(2, 12), "3");
+        check(&topology, &state, demand(2, 400), "0-3");
+    }
+
+    #[test]
+    fn one_of_several_demands_gets_the_nodes_of_all() {
+        let mut topology = host(&[2, 32, 16, 16]);
+        let page_bytes = 2 << 20;
+        topology.nodes[3].huge_pages =
+            vec![pinfold_model::HugePages { page_bytes, total: 4096, free: 4096 }];
+        let pages = NodeDemand { page_bytes: Some(page_bytes), ..demand(2, 4) };
+        let state = NodeState::default();
+        let answer = |demands: &[NodeDemand]| advise_for_each(&topology, &state, demands);
+        let both = answer(&[demand(2, 4), pages]).unwrap();
+        assert_eq!(node_list(&both.nodes).to_string(), "1,3");
+        assert!(both.is_fitting && both.reason.contains("; or node 3"), "{}", both.reason);
+        assert_eq!(node_list(&answer(&[pages]).unwrap().nodes).to_string(), "3");
+        assert!(answer(&[]).is_none());
+        assert!(!answer(&[demand(2, 4), demand(2, 400)]).unwrap().is_fitting);
     }
 
     #[test]

@@ -1,14 +1,19 @@
 //! The NUMA nodes for a machine that another program binds to whole nodes, as numad answers it.
 
+mod asking;
+mod machine_cpuset;
+
 use std::collections::BTreeMap;
 use std::panic::catch_unwind;
 
 use pinfold_claims::{Claims, Exclusivity, OwnerSort};
-use pinfold_host::{Host, log, paths};
+use pinfold_host::{Clock as _, Host, LiveHost, SystemClock, log, paths, process};
 use pinfold_model::{CpuSet, NodeId, Topology};
-use pinfold_plan::node_advice::{NodeAdvice, NodeDemand, NodeDistances, NodeState, advise_nodes};
+use pinfold_plan::node_advice::{
+    NodeAdvice, NodeDemand, NodeDistances, NodeState, advise_for_each, advise_nodes,
+};
 
-use crate::{Failure, claims, host, inputs};
+use crate::{Failure, claims, host, inputs, time};
 
 /// Name of the program in whose place Pinfold answers, and of its entries in the log.
 pub const NUMAD: &str = "numad";
@@ -25,15 +30,27 @@ pub fn advise(
     with_claims: bool,
 ) -> Result<NodeAdvice, Failure> {
     let live = host::live()?;
-    let topology = inputs::topology(&live, input)?;
+    let (topology, nodes) = read_nodes(&live, input, state, with_claims)?;
+    Ok(advise_nodes(&topology, &nodes, demand))
+}
+
+/// The machine, and what is known about its nodes.
+fn read_nodes(
+    live: &LiveHost,
+    input: Option<&str>,
+    state: Option<&str>,
+    with_claims: bool,
+) -> Result<(Topology, NodeState), Failure> {
+    let topology = inputs::topology(live, input)?;
     let known = match input {
         _ if !with_claims => Claims::default(),
-        Some(input) => claims::of_input(&live, input),
-        None => claims::of_existing(&live, state)?,
+        Some(input) => claims::of_input(live, input),
+        None => claims::of_existing(live, state)?,
     };
     let mut nodes = NodeState { unbalanced: topology.isolated.clone(), ..NodeState::default() };
     if input.is_none() {
-        nodes.distances = read_distances(&live, &topology);
+        nodes.distances = read_distances(live, &topology);
+        machine_cpuset::exclude(live, &topology, &mut nodes);
     }
     // A machine that is defined but does not run uses nothing.
     for claim in known.all().iter().filter(|claim| claim.active) {
@@ -45,7 +62,7 @@ pub fn advise(
             nodes.shared.add(&claim.cpus);
         }
     }
-    Ok(advise_nodes(&topology, &nodes, demand))
+    Ok((topology, nodes))
 }
 
 /// Answers the command line of numad, as libvirt calls it: `-w VCPUS` or `-w VCPUS:MIB`. The
@@ -64,11 +81,14 @@ pub fn answer_as_numad(words: &[String]) -> Result<CpuSet, String> {
                 .to_owned());
         }
     };
+    let begin = SystemClock.now_ns();
     // A panic must not prevent the start of a machine.
     let (nodes, reason) = catch_unwind(|| numad_answer(request)).unwrap_or_else(|_| {
         (online_nodes(), "all nodes: an internal error, which is a bug in Pinfold".to_owned())
     });
-    log::write(NUMAD, &format!("-w {request}: node {nodes}: {reason}"));
+    let ms = SystemClock.now_ns().saturating_sub(begin) / 1_000_000;
+    let date = time::date(SystemClock.unix_seconds());
+    log::write(NUMAD, &date, &format!("-w {request}: node {nodes}: {reason} ({ms} ms)"));
     Ok(nodes)
 }
 
@@ -77,18 +97,37 @@ fn numad_answer(request: &str) -> (CpuSet, String) {
         Ok(demand) => demand,
         Err(reason) => return (online_nodes(), format!("all nodes: {reason}")),
     };
-    let (advice, note) = match advise(demand, None, None, true) {
-        Ok(advice) => (Ok(advice), String::new()),
-        Err(failure) => {
-            let note = format!(" (the owners of CPUs are not known: {})", failure.message);
-            (advise(demand, None, None, false), note)
+    match advise_for_libvirt(demand) {
+        Ok((advice, note)) if advice.nodes.is_empty() => {
+            (online_nodes(), "all nodes".to_owned() + &note)
         }
-    };
-    match advice {
-        Ok(advice) if advice.nodes.is_empty() => (online_nodes(), "all nodes".to_owned() + &note),
-        Ok(advice) => (advice.node_set(), advice.reason + &note),
+        Ok((advice, note)) => (advice.node_set(), advice.reason + &note),
         Err(failure) => (online_nodes(), format!("all nodes: {}", failure.message)),
     }
+}
+
+/// The nodes for a machine of libvirt, with a note for the log.
+fn advise_for_libvirt(demand: NodeDemand) -> Result<(NodeAdvice, String), Failure> {
+    let live = host::live()?;
+    let mut note = String::new();
+    let (topology, nodes) = match read_nodes(&live, None, None, true) {
+        Ok(found) => found,
+        Err(failure) => {
+            note = format!(" (the owners of CPUs are not known: {})", failure.message);
+            read_nodes(&live, None, None, false)?
+        }
+    };
+    let folder = asking::definitions(process::own_uid(), &|key| std::env::var(key).ok());
+    let asking = folder.map(|folder| asking::page_sizes(&live, &folder, demand));
+    let asking = asking.unwrap_or_default();
+    let demands: Vec<NodeDemand> =
+        asking.keys().map(|page_bytes| NodeDemand { page_bytes: *page_bytes, ..demand }).collect();
+    if !demands.is_empty() {
+        let names: Vec<String> = asking.into_values().flatten().collect();
+        note.push_str(&format!("; for domain {}", names.join(" or ")));
+    }
+    let advice = advise_for_each(&topology, &nodes, &demands);
+    Ok((advice.unwrap_or_else(|| advise_nodes(&topology, &nodes, demand)), note))
 }
 
 /// `VCPUS` or `VCPUS:MIB`.

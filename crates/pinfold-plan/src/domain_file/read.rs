@@ -153,6 +153,7 @@ fn domain_element(root: Node<'_, '_>) -> Result<Domain, DomainError> {
         memnodes: Vec::new(),
         memory_bytes: child(root, "memory").map(bytes).transpose()?,
         memory_place: child(root, "memory").map(place).unwrap_or_default(),
+        is_in_huge_pages: huge_pages(root).is_some(),
         page_bytes: page_bytes(root)?,
         mark: mark(root),
     };
@@ -200,13 +201,17 @@ fn mark(root: Node<'_, '_>) -> Option<Mark> {
     Mark::read(mark.attribute("strategy")?, mark.attribute("pins")?)
 }
 
+fn huge_pages<'a, 'input>(root: Node<'a, 'input>) -> Option<Node<'a, 'input>> {
+    child(root, "memoryBacking").and_then(|backing| child(backing, "hugepages"))
+}
+
 /// The size of the first kind of huge pages.
 ///
 /// # Errors
 /// [`DomainError`] with the position of the fault.
 pub fn page_bytes(root: Node<'_, '_>) -> Result<Option<u64>, DomainError> {
-    let pages = child(root, "memoryBacking").and_then(|backing| child(backing, "hugepages"));
-    let Some(page) = pages.and_then(|pages| child(pages, "page")) else { return Ok(None) };
+    let page = huge_pages(root).and_then(|pages| child(pages, "page"));
+    let Some(page) = page else { return Ok(None) };
     let text = attribute(page, "size")?;
     amount(page, text, "unit").map(|bytes| Some(bytes).filter(|bytes| *bytes > 0))
 }

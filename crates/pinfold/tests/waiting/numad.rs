@@ -48,18 +48,23 @@ fn in_place(sandbox: &Sandbox) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Starts the domain paused, and returns its process.
-fn start(daemon: &Daemon, vcpus: &str, more: &str) -> Result<Tid, String> {
+/// Writes the file of the domain.
+fn write(daemon: &Daemon, vcpus: &str, more: &str) -> String {
     let emulator = find_program("qemu-system-x86_64").expect("it was found before");
     let xml = format!(
         "<domain type='qemu'><name>{NAME}</name><memory unit='MiB'>33</memory>{vcpus}{more}
          <os><type arch='x86_64' machine='q35'>hvm</type></os>
          <devices><emulator>{emulator}</emulator></devices></domain>"
     );
-    let root = daemon.folder.path().to_string_lossy();
-    let file = format!("{root}/domain.xml");
+    let file = format!("{}/domain.xml", daemon.folder.path().display());
     files::write_atomic(&file, xml.as_bytes()).expect("written");
-    daemon.virsh(&["create", &file, "--paused"])?;
+    file
+}
+
+/// Starts the domain paused, and returns its process.
+fn start(daemon: &Daemon, vcpus: &str, more: &str) -> Result<Tid, String> {
+    let root = daemon.folder.path().to_string_lossy();
+    daemon.virsh(&["create", &write(daemon, vcpus, more), "--paused"])?;
     let text = files::read_text(&format!("{root}/libvirt/qemu/run/{NAME}.pid"));
     Ok(Tid(text.expect("a pid file").trim().parse().expect("a number")))
 }
@@ -109,7 +114,10 @@ fn vcpus_and_memory_are_on_the_nodes_that_libvirt_was_given() {
         let (nodes, line) = last_answer(&sandbox);
         let all = count(&sandbox);
         assert_eq!(all, asked + 1, "libvirt asks once: {line}");
-        assert!(line.starts_with("-w 2:33: node ") && line.contains("free for 2 vCPUs"), "{line}");
+        assert!(
+            line.contains(" UTC -w 2:33: node ") && line.contains("free for 2 vCPUs"),
+            "{line}"
+        );
         let masks = list_masks(&LiveHost::new().expect("a host"), pid);
         let node_cpus = cpus_of(&nodes);
         assert!(masks.values().all(|mask| *mask == node_cpus), "{masks:?} {line}");
@@ -119,6 +127,28 @@ fn vcpus_and_memory_are_on_the_nodes_that_libvirt_was_given() {
         assert!(is_bound, "no memory has the policy {policy} in\n{maps}");
         daemon.virsh(&["destroy", NAME]).expect("it ends");
         assert!(until(|| !files::exists(&format!("/proc/{}/stat", pid.0))), "QEMU {} ends", pid.0);
+    }
+}
+
+/// The definition has the size of the pages, which libvirt does not pass.
+#[test]
+fn pages_of_the_size_in_the_definition_are_counted() {
+    let sandbox = Sandbox::new();
+    let Some(wrap) = in_place(&sandbox) else { return };
+    let Some(daemon) = Daemon::start_by(NAME, &wrap) else { return };
+    let auto = "<vcpu placement='auto'>2</vcpu>";
+    for (backing, expected) in [
+        ("<hugepages><page size='2' unit='MiB'/></hugepages>", "33 MiB in pages of 2 MiB"),
+        ("<locked/>", "33 MiB; for domain"),
+    ] {
+        let backing = format!("<memoryBacking>{backing}</memoryBacking>");
+        daemon.virsh(&["define", &write(&daemon, auto, &backing)]).expect("it is defined");
+        // Without such pages, or the right to lock memory, it ends at once.
+        let started = daemon.virsh(&["start", NAME, "--paused"]);
+        let (_, line) = last_answer(&sandbox);
+        assert!(line.contains(expected), "{line} {started:?}");
+        assert!(line.contains("; for domain pinfold-numad"), "{line}");
+        daemon.virsh(&["undefine", NAME]).expect("it is not defined any more");
     }
 }
 
