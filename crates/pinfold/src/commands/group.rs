@@ -28,13 +28,17 @@ pub fn is_meant(arguments: &RunArgs) -> Result<bool, Failure> {
     Ok(arguments.cores.is_some() || arguments.speed.is_some() || of_plan)
 }
 
-/// A command is one machine or group.
+/// A command is one of the groups of a plan.
 fn require_one(path: &str, plan: &Plan) -> Result<(), Failure> {
+    if plan.vnodes.iter().any(|vnode| vnode.kind != VnodeKind::ProcessGroup) {
+        return Ok(());
+    }
     let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
     match names.as_slice() {
         [] | [_] => Ok(()),
         [first, ..] => {
-            let text = format!("{path} places {}: {}", names.len(), names.join(", "));
+            let count = names.len();
+            let text = format!("{path} places {count} groups: {}", names.join(", "));
             let hint = format!("select the one to start: --vnode {}", quote(first));
             Err(Failure::new(Exit::Input, text).with_hint(hint))
         }

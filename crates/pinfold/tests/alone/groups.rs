@@ -260,7 +260,7 @@ fn a_plan_of_several_groups_starts_the_one_that_is_named() {
         assert_eq!(place.print(&words), format!("Cpus_allowed_list:\t{planned}\n"), "{name}");
     }
     let without = ["run", "--plan", &file, "--", "true"];
-    place.refuse(&without, 2, "places 2: a, b");
+    place.refuse(&without, 2, "places 2 groups: a, b");
     place.refuse(&without, 2, "--vnode a");
     place.refuse(&["run", "--plan", &file, "--vnode", "c", "--", "true"], 2, "it places a, b");
 }
