@@ -11,6 +11,7 @@
 //! line and column. A document type is refused too, because entities could grow without limit.
 //! Settings that libvirt accepts but that harm are found by `pinfold-lint`.
 
+mod libvirt_file;
 mod list;
 mod manager;
 mod read;
@@ -18,7 +19,7 @@ mod request;
 mod start_request;
 mod windows;
 
-use pinfold_model::{CpuSet, NodeId, Policy, Role, Tid};
+use pinfold_model::{CpuSet, NodeId, Policy, Role};
 use thiserror::Error;
 
 use crate::strategies::definition::Mark;
@@ -229,28 +230,6 @@ pub struct Domain {
     pub(crate) mark: Option<Mark>,
 }
 
-/// A file that libvirt keeps about a domain: its definition, or the status of one that runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LibvirtFile {
-    /// The domain.
-    pub domain: Domain,
-    /// Its process, in a status file.
-    pub process: Option<Tid>,
-    /// The program that wrote the definition, if it names one.
-    pub manager: Option<Manager>,
-}
-
-impl LibvirtFile {
-    /// Parses a file of `/etc/libvirt/qemu` or `/run/libvirt/qemu`. The lines of a status file are
-    /// its own.
-    ///
-    /// # Errors
-    /// As [`Domain::read`].
-    pub fn read(xml: &str) -> Result<Self, DomainError> {
-        read::libvirt_file(xml)
-    }
-}
-
 impl Domain {
     /// True if some of its vCPUs are a reserve for hotplug.
     #[must_use]
@@ -285,6 +264,7 @@ impl Domain {
     }
 }
 
+pub use libvirt_file::LibvirtFile;
 pub use manager::Manager;
 pub use read::{bytes, error_at, is, page_bytes, parse, place, text_of};
 pub use start_request::StartRequest;

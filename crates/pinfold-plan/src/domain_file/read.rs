@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::{CpuSet, NodeId, Policy, PuId, Tid};
+use pinfold_model::{CpuSet, NodeId, Policy, PuId};
 use roxmltree::{Document, Node, ParsingOptions};
 
 use super::{
-    Binding, Board, Cell, Domain, DomainError, LibvirtFile, Located, Manager, Memnode, Place,
-    STRICT, Shape, Target, list, most_sockets,
+    Binding, Board, Cell, Domain, DomainError, Located, Memnode, Place, STRICT, Shape, Target,
+    list, most_sockets,
 };
 use crate::strategies::definition::{Mark, NAMESPACE};
 
@@ -95,24 +95,11 @@ pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
     domain_element(document.root_element())
 }
 
-pub(super) fn libvirt_file(xml: &str) -> Result<LibvirtFile, DomainError> {
-    let document = parse(xml)?;
-    let root = document.root_element();
-    let status = Some(root).filter(|root| root.has_tag_name("domstatus"));
-    let element = match status {
-        Some(status) => child(status, "domain")
-            .ok_or_else(|| error_at(status, "<domstatus> has no <domain>"))?,
-        None => root,
-    };
-    let process = status.and_then(|status| status.attribute("pid"));
-    Ok(LibvirtFile {
-        domain: domain_element(element)?,
-        process: process.and_then(|pid| pid.parse().ok()).map(Tid),
-        manager: Manager::from_root(element).map(|(manager, _)| manager),
-    })
-}
-
-fn domain_element(root: Node<'_, '_>) -> Result<Domain, DomainError> {
+/// The domain of an element.
+///
+/// # Errors
+/// [`DomainError`] with the position of the fault.
+pub(super) fn domain_element(root: Node<'_, '_>) -> Result<Domain, DomainError> {
     if !root.has_tag_name("domain") {
         let why = format!("the file's element is <{}>, not <domain>", root.tag_name().name());
         let mut error = error_at(root, why);
@@ -487,7 +474,10 @@ fn number(node: Node<'_, '_>, name: &str) -> Result<u32, DomainError> {
     }
 }
 
-fn child<'a, 'input>(node: Node<'a, 'input>, name: &'static str) -> Option<Node<'a, 'input>> {
+pub(super) fn child<'a, 'input>(
+    node: Node<'a, 'input>,
+    name: &'static str,
+) -> Option<Node<'a, 'input>> {
     children(node, name).next()
 }
 
