@@ -119,8 +119,7 @@ pub fn vnode_name(text: &str) -> Result<String, ConfigError> {
 
 /// Blanks, `=` and `,` would make a name ambiguous on the command line; libvirt refuses `/`.
 fn check_name(name: &str, at: usize) -> Result<(), Fault> {
-    let wrong = |c: char| c.is_whitespace() || c.is_control() || "=,/".contains(c);
-    let why = match name.chars().find(|c| wrong(*c)) {
+    let why = match name.chars().find(|c| is_wrong(*c)) {
         None if name.is_empty() => "it is empty".to_owned(),
         None => return Ok(()),
         Some(c) if c.is_whitespace() && !c.is_control() => "it has a blank".to_owned(),
@@ -129,6 +128,10 @@ fn check_name(name: &str, at: usize) -> Result<(), Fault> {
     };
     Err(Fault::new(at, format!("invalid name {name:?}: {why}"))
         .with_hint("use letters, digits, `-`, `_` and `.`"))
+}
+
+fn is_wrong(c: char) -> bool {
+    c.is_whitespace() || c.is_control() || "=,/".contains(c)
 }
 
 /// Parses a preference for cores: `cache`, `frequency`, `efficiency` or `none`.
@@ -300,11 +303,13 @@ fn host_pus(key: &str, text: &str, at: usize) -> Result<CpuSet, Fault> {
 }
 
 fn free(value: &Value) -> Result<Free, Fault> {
-    let wrong =
-        || value.not("free", "a number of CPUs such as 4, or a part such as \"25%\", 1 to 99");
+    fn is_wrong(value: &Value) -> Fault {
+        value.not("free", "a number of CPUs such as 4, or a part such as \"25%\", 1 to 99")
+    }
+
     match &value.what {
         ValueKind::Number(_) => match value.count("free")? {
-            0 => Err(wrong()),
+            0 => Err(is_wrong(value)),
             count => Ok(Free::Pus(count)),
         },
         ValueKind::Text(text) => {
@@ -312,13 +317,13 @@ fn free(value: &Value) -> Result<Free, Fault> {
             percent
                 .filter(|percent| (1..100).contains(percent))
                 .map(Free::Percent)
-                .ok_or_else(wrong)
+                .ok_or_else(|| is_wrong(value))
         }
         ValueKind::Fraction(_)
         | ValueKind::Truth(_)
         | ValueKind::List(_)
         | ValueKind::Table(_)
-        | ValueKind::Date => Err(wrong()),
+        | ValueKind::Date => Err(is_wrong(value)),
     }
 }
 
@@ -404,18 +409,22 @@ pub(crate) fn one_of<T: Copy>(
 
 /// `40%`, `12.5%`, or a fraction such as 0.4.
 fn speed(value: &Value) -> Result<Speed, Fault> {
-    let wrong =
-        || value.not("speed", "a part of full speed such as \"40%\" or 0.4, above 0 and at most 1");
+    fn is_wrong(value: &Value) -> Fault {
+        value.not("speed", "a part of full speed such as \"40%\" or 0.4, above 0 and at most 1")
+    }
+
     let (digits, shift) = match &value.what {
-        ValueKind::Text(text) => (text.strip_suffix('%').ok_or_else(wrong)?.to_owned(), 4),
+        ValueKind::Text(text) => {
+            (text.strip_suffix('%').ok_or_else(|| is_wrong(value))?.to_owned(), 4)
+        }
         ValueKind::Fraction(text) => (text.clone(), 6),
         ValueKind::Number(number) => (number.to_string(), 6),
         ValueKind::Truth(_) | ValueKind::List(_) | ValueKind::Table(_) | ValueKind::Date => {
-            return Err(wrong());
+            return Err(is_wrong(value));
         }
     };
     let millionths = decimal(&digits, shift).and_then(|number| u32::try_from(number).ok());
-    millionths.and_then(Speed::from_millionths).ok_or_else(wrong)
+    millionths.and_then(Speed::from_millionths).ok_or_else(|| is_wrong(value))
 }
 
 fn size(key: &str, value: &Value) -> Result<u64, Fault> {

@@ -46,8 +46,11 @@ impl Answers {
 
     /// The tunables with lines in one section.
     pub fn names(&self, wanted: &str) -> Vec<String> {
-        let here = |said: &FormatAnswer| matches!(said, FormatAnswer::Words { place, .. } if *place == wanted);
-        self.all.iter().filter(|(_, said)| here(said)).map(|(name, _)| name.clone()).collect()
+        self.all
+            .iter()
+            .filter(|(_, said)| is_here(wanted, said))
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     /// The lines of one section as text; comments begin with `# `.
@@ -86,6 +89,10 @@ impl Answers {
     pub fn missing_text(&self, format: &str) -> String {
         self.missing(format).iter().map(|line| format!("# {line}\n")).collect()
     }
+}
+
+fn is_here(wanted: &str, said: &FormatAnswer) -> bool {
+    matches!(said, FormatAnswer::Words { place, .. } if *place == wanted)
 }
 
 /// Which commands and formats set the host's tunables.

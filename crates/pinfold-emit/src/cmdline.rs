@@ -109,8 +109,14 @@ fn pages_of(vnode: &VnodePlan, topology: &Topology) -> Vec<((NodeId, u64), u64)>
         return cells.iter().zip(parts).map(|(cell, part)| ((cell.node, size), part)).collect();
     }
     let count = memory.nodes.len().max(1) as u64;
-    let part = |place: u64| pages / count + u64::from(place < pages % count);
-    (0..).zip(&memory.nodes).map(|(place, node)| ((*node, size), part(place))).collect()
+    (0..)
+        .zip(&memory.nodes)
+        .map(|(place, node)| ((*node, size), part_of(pages, count, place)))
+        .collect()
+}
+
+fn part_of(pages: u64, count: u64, place: u64) -> u64 {
+    pages / count + u64::from(place < pages % count)
 }
 
 /// The same with its comments wrapped; the parameters stay on one line.
@@ -232,11 +238,17 @@ fn remarks(text: &mut String, plan: &Plan, reserved: &CpuSet) {
             "# CPU 0 keeps time for all: it cannot be in nohz_full, so it is left out there.\n",
         );
     }
-    let runs = |thread: &ThreadPlan| thread.role.runs_work();
-    let floats = |thread: &ThreadPlan| thread.pus.intersection(reserved).len() > 1;
-    if plan.threads().any(|(_, thread)| runs(thread) && floats(thread)) {
+    if plan.threads().any(|(_, thread)| runs(thread) && floats(reserved, thread)) {
         text.push_str(
             "# This plan has threads that may run on several of these CPUs: under isolcpus they would all stay on one.\n",
         );
     }
+}
+
+fn runs(thread: &ThreadPlan) -> bool {
+    thread.role.runs_work()
+}
+
+fn floats(reserved: &CpuSet, thread: &ThreadPlan) -> bool {
+    thread.pus.intersection(reserved).len() > 1
 }

@@ -251,16 +251,22 @@ pub(super) fn numatune_lines(
             (0_u32..).zip(cells).map(|(id, cell)| memnode_line(id, STRICT, &[cell.node]));
         return std::iter::once(memory_line(memory)).chain(memnodes).collect();
     }
-    let on_one = |pus: &CpuSet| topology.nodes.iter().any(|node| pus.is_subset(&node.pus));
     let filled = topology.nodes.iter().filter(|node| node.memory_bytes > 0).count();
     match memory.nodes.len() {
         1 => vec![memory_line(memory)],
-        count if count < filled || vnode.vcpus().all(|thread| on_one(&thread.pus)) => {
+        count
+            if count < filled
+                || vnode.vcpus().all(|thread| is_on_one_node(topology, &thread.pus)) =>
+        {
             let mode = mode_of_nodes(&memory.nodes, topology);
             vec![format!("<memory mode='{mode}' nodeset='{}'/>", node_list(&memory.nodes))]
         }
         _ => Vec::new(),
     }
+}
+
+fn is_on_one_node(topology: &Topology, pus: &CpuSet) -> bool {
+    topology.nodes.iter().any(|node| pus.is_subset(&node.pus))
 }
 
 /// The mode of a binding to these nodes: `interleave` over several, so that no vCPU is far from all

@@ -13,6 +13,7 @@ pub(crate) mod edits;
 mod memory;
 
 use self::edits::Edits;
+use crate::libvirt_merge::tune::Tuned;
 use pinfold_model::{Plan, Role, Topology, VnodePlan};
 use pinfold_plan::command;
 use pinfold_plan::definition::{Mark, NAMESPACE};
@@ -237,25 +238,27 @@ impl<'a, 'x> Merge<'a, 'x> {
     ) {
         let mut lines = Vec::new();
         let mut schedulers = Vec::new();
-        let mut schedule = |place: PinElement, role: &Role, notes: &mut Vec<String>| {
-            let Some(policy) = vnode.thread(role).and_then(|thread| thread.policy) else {
-                return;
-            };
-            match scheduler_line(policy, &place) {
-                Ok(Some(line)) => schedulers.push(line),
-                Ok(None) => {}
-                Err(why) => notes.push(format!("{role}: {why}")),
-            }
-        };
         for thread in vnode.vcpus() {
             if let Role::Vcpu(index) = thread.role {
                 lines.push(format!("<vcpupin vcpu='{index}' cpuset='{}'/>", thread.pus));
-                schedule(PinElement::Vcpu(index), &thread.role, &mut self.notes);
+                schedule(
+                    vnode,
+                    &mut schedulers,
+                    PinElement::Vcpu(index),
+                    &thread.role,
+                    &mut self.notes,
+                );
             }
         }
         if let Some(emulator) = vnode.thread(&Role::Emulator) {
             lines.push(format!("<emulatorpin cpuset='{}'/>", emulator.pus));
-            schedule(PinElement::Emulator, &Role::Emulator, &mut self.notes);
+            schedule(
+                vnode,
+                &mut schedulers,
+                PinElement::Emulator,
+                &Role::Emulator,
+                &mut self.notes,
+            );
         }
         for (number, role) in iothreads {
             // An iothread that is not in the plan follows the emulator.
@@ -263,7 +266,13 @@ impl<'a, 'x> Merge<'a, 'x> {
             if let Some(thread) = vnode.thread(role) {
                 lines.push(format!("<iothreadpin iothread='{number}' cpuset='{}'/>", thread.pus));
                 if thread.role != Role::Emulator {
-                    schedule(PinElement::Iothread(*number), role, &mut self.notes);
+                    schedule(
+                        vnode,
+                        &mut schedulers,
+                        PinElement::Iothread(*number),
+                        role,
+                        &mut self.notes,
+                    );
                 }
             }
         }
@@ -289,10 +298,6 @@ impl<'a, 'x> Merge<'a, 'x> {
         let names = ["vcpupin", "emulatorpin", "iothreadpin"];
         let kept = schedulers.is_empty() && self.domain.vcpus.value as usize == vcpus;
         let sched = ["vcpusched", "emulatorsched", "iothreadsched"];
-        let is_ours = |node: &Node<'_, '_>| {
-            let name = node.tag_name().name();
-            names.contains(&name) || tuned.names.contains(&name) || (!kept && sched.contains(&name))
-        };
         let why = if schedulers.is_empty() {
             "the number of vCPUs differs, and the plan has no policy"
         } else {
@@ -304,18 +309,19 @@ impl<'a, 'x> Merge<'a, 'x> {
             self.after_vcpu(&block("cputune", &lines));
             return;
         };
-        let gone = |child: &Node<'_, '_>| !lines.iter().any(|line| line == source(*child));
-        let of = |names: &[&str], node: &Node<'_, '_>| names.contains(&node.tag_name().name());
         let mut comments = Vec::new();
-        for old in node.children().filter(|child| is_ours(child) && gone(child)) {
-            if of(&sched, &old) {
+        for old in node
+            .children()
+            .filter(|child| is_ours(&names, tuned, kept, &sched, child) && is_gone(&lines, child))
+        {
+            if is_named(&sched, &old) {
                 comments.push(self.exchanged(old, why));
-            } else if of(&tuned.names, &old) {
+            } else if is_named(&tuned.names, &old) {
                 comments.push(self.exchanged(old, "the plan has this tunable"));
             }
         }
         lines.splice(0..0, comments);
-        self.edits.exchange(node, is_ours, &lines);
+        self.edits.exchange(node, |node| is_ours(&names, tuned, kept, &sched, node), &lines);
     }
 
     /// Replaces one element, with a comment before it that contains the old one.
@@ -351,6 +357,36 @@ impl<'a, 'x> Merge<'a, 'x> {
             None => self.edits.insert_into(self.root, lines),
         }
     }
+}
+
+fn schedule(
+    vnode: &VnodePlan,
+    schedulers: &mut Vec<String>,
+    place: PinElement,
+    role: &Role,
+    notes: &mut Vec<String>,
+) {
+    let Some(policy) = vnode.thread(role).and_then(|thread| thread.policy) else {
+        return;
+    };
+    match scheduler_line(policy, &place) {
+        Ok(Some(line)) => schedulers.push(line),
+        Ok(None) => {}
+        Err(why) => notes.push(format!("{role}: {why}")),
+    }
+}
+
+fn is_ours(names: &[&str], tuned: &Tuned, kept: bool, sched: &[&str], node: &Node<'_, '_>) -> bool {
+    let name = node.tag_name().name();
+    names.contains(&name) || tuned.names.contains(&name) || (!kept && sched.contains(&name))
+}
+
+fn is_gone(lines: &[String], child: &Node<'_, '_>) -> bool {
+    !lines.iter().any(|line| line == source(*child))
+}
+
+fn is_named(names: &[&str], node: &Node<'_, '_>) -> bool {
+    names.contains(&node.tag_name().name())
 }
 
 fn is_mark(node: &Node<'_, '_>) -> bool {

@@ -89,9 +89,6 @@ impl<'c> Command<'c> {
             (Some(first), Some(all)) if all == planned => first,
             (_, _) => planned,
         };
-        let gives_way = |option: &&QemuOption| {
-            matches!(option.name.as_str(), "smp" | "cpu" | "m" | "daemonize")
-        };
         let kept = line.options.iter().filter(|option| !gives_way(option)).map(without_smp);
         Self { line, kept: kept.collect(), vcpus }
     }
@@ -113,6 +110,10 @@ impl<'c> Command<'c> {
     fn stays_stopped(&self) -> bool {
         self.line.has("S") || self.line.has("incoming")
     }
+}
+
+fn gives_way(option: &&QemuOption) -> bool {
+    matches!(option.name.as_str(), "smp" | "cpu" | "m" | "daemonize")
 }
 
 fn count(number: Option<u32>) -> Option<usize> {

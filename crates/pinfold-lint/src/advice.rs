@@ -143,14 +143,8 @@ pub(super) fn bind_in_place(diagnostics: &mut [Diagnostic], view: &LintContext<'
 /// Of what has advice of its own, the advice for the placement that is advised: what is true of the
 /// present pins need not be true of those.
 fn judge_by(diagnostics: &mut [Diagnostic], then: &[Diagnostic], changes: &[Change]) {
-    let has_own = |diagnostic: &&mut Diagnostic| {
-        let is_noted = diagnostic.severity == Severity::Note && !diagnostic.instead.is_empty();
-        !diagnostic.is_final
-            && !OPEN.contains(&diagnostic.name)
-            && (is_noted || !diagnostic.repairs.is_empty())
-    };
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    for diagnostic in diagnostics.iter_mut().filter(has_own) {
+    for diagnostic in diagnostics.iter_mut().filter(has_own_advice) {
         let before = seen.entry(diagnostic.name).or_default();
         let same = then.iter().filter(|other| other.name == diagnostic.name).nth(*before);
         *before += 1;
@@ -169,6 +163,13 @@ fn judge_by(diagnostics: &mut [Diagnostic], then: &[Diagnostic], changes: &[Chan
             }
         }
     }
+}
+
+fn has_own_advice(diagnostic: &&mut Diagnostic) -> bool {
+    let is_noted = diagnostic.severity == Severity::Note && !diagnostic.instead.is_empty();
+    !diagnostic.is_final
+        && !OPEN.contains(&diagnostic.name)
+        && (is_noted || !diagnostic.repairs.is_empty())
 }
 
 const NO_LONGER: &str = "nothing: this does not apply to the suggested placement";
@@ -519,8 +520,6 @@ fn holds(lines: &[Line], line: &Line) -> bool {
 /// The elements of a domain file without child elements.
 fn of_text(xml: &str) -> Vec<Line> {
     let Ok(document) = parse(xml) else { return Vec::new() };
-    let is_leaf =
-        |node: &Node<'_, '_>| node.is_element() && !node.children().any(|child| child.is_element());
     let source = |node: &Node<'_, '_>| {
         let text = document.input_text().get(node.range()).unwrap_or_default();
         text.split_whitespace().collect::<Vec<_>>().join(" ").replace('"', "'")
@@ -550,6 +549,10 @@ fn of_text(xml: &str) -> Vec<Line> {
             }
         })
         .collect()
+}
+
+fn is_leaf(node: &Node<'_, '_>) -> bool {
+    node.is_element() && !node.children().any(|child| child.is_element())
 }
 
 /// Identifies an element among those of its tag in its parent: its target and, for several with the

@@ -141,10 +141,6 @@ fn has_iothread(node: &Node<'_, '_>) -> bool {
 fn iothreads(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let pins = &file.view.layout.pins;
     let count = pins.iter().filter(|pin| pin.role.iothread().is_some()).count();
-    let scsi = |node: &Node<'_, '_>| {
-        node.attribute("type") == Some("scsi")
-            && node.attribute("model").is_some_and(|model| model.starts_with("virtio"))
-    };
     let mut served: Vec<Node<'_, '_>> = file.all(DEVICES, "disk");
     served.retain(|disk| is_disk(disk) && bus(disk) == Some("virtio"));
     served.extend(file.all(DEVICES, "controller").into_iter().filter(scsi));
@@ -163,4 +159,9 @@ fn iothreads(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
         };
         diagnostics.push(file.diagnostic(Severity::Note, &fault, &without));
     }
+}
+
+fn scsi(node: &Node<'_, '_>) -> bool {
+    node.attribute("type") == Some("scsi")
+        && node.attribute("model").is_some_and(|model| model.starts_with("virtio"))
 }

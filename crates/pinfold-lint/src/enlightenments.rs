@@ -24,10 +24,6 @@ pub(super) fn check(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     if !file.x86 || file.windows == Windows::No || passed {
         return;
     }
-    let is_hidden = |node: &Node<'_, '_>| {
-        node.attribute("name") == Some("hypervisor")
-            && matches!(node.attribute("policy"), Some("disable" | "forbid"))
-    };
     let features = file.find(&["cpu"]).into_iter().flat_map(|cpu| cpu.children());
     if let Some(feature) = features.filter(|node| node.has_tag_name("feature")).find(is_hidden) {
         if hyperv.is_some() {
@@ -52,4 +48,9 @@ pub(super) fn check(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
         .collect();
     // The clock that libvirt requires for synthetic timers is a separate finding.
     diagnostics.push(diagnostic);
+}
+
+fn is_hidden(node: &Node<'_, '_>) -> bool {
+    node.attribute("name") == Some("hypervisor")
+        && matches!(node.attribute("policy"), Some("disable" | "forbid"))
 }

@@ -77,24 +77,30 @@ fn of_mask(
     diagnostics: &mut Vec<Diagnostic>,
 ) {
     let lookup = view.lookup;
-    let mut note = |what: Unknown<'_>| {
-        let mut diagnostic =
-            view.diagnostic(Severity::Note, &FloatFault::Over { vcpus, mask, what });
-        diagnostic.places = of_vcpus(view, vcpus);
-        diagnostics.push(diagnostic);
-    };
     if !lookup.is_of_one_kind(&mask.intersection(&lookup.usable)) {
-        note(Unknown::Kinds);
+        note(view, vcpus, mask, diagnostics, Unknown::Kinds);
     }
     let (nodes, l3s) = (lookup.nodes_of(mask), lookup.count_l3s(mask));
     if nodes.len() > 1 {
-        note(Unknown::Nodes(&nodes));
+        note(view, vcpus, mask, diagnostics, Unknown::Nodes(&nodes));
     } else if l3s > 1 {
-        note(Unknown::L3s(l3s));
+        note(view, vcpus, mask, diagnostics, Unknown::L3s(l3s));
     }
     let (cores, threads) = (lookup.count_cores(mask), view.layout.guest.as_ref());
     let are_cores = threads.is_some_and(|guest| guest.threads == 1);
     if are_cores && (cores + 1..=mask.len()).contains(&vcpus.len()) {
-        note(Unknown::Siblings(cores));
+        note(view, vcpus, mask, diagnostics, Unknown::Siblings(cores));
     }
+}
+
+fn note(
+    view: &LintContext<'_, '_>,
+    vcpus: &[u32],
+    mask: &CpuSet,
+    diagnostics: &mut Vec<Diagnostic>,
+    what: Unknown<'_>,
+) {
+    let mut diagnostic = view.diagnostic(Severity::Note, &FloatFault::Over { vcpus, mask, what });
+    diagnostic.places = of_vcpus(view, vcpus);
+    diagnostics.push(diagnostic);
 }

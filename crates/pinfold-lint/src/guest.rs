@@ -34,8 +34,11 @@ pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic
 
 /// The host core of each vCPU that stays on one core.
 fn cores(view: &LintContext<'_, '_>) -> BTreeMap<u32, CoreId> {
-    let core = |pin: &Pin| view.lookup.core_of(pin.pus.as_ref()?);
-    view.vcpus().filter_map(|(index, pin)| Some((index, core(pin)?))).collect()
+    view.vcpus().filter_map(|(index, pin)| Some((index, core(view, pin)?))).collect()
+}
+
+fn core(view: &LintContext<'_, '_>, pin: &Pin) -> Option<CoreId> {
+    view.lookup.core_of(pin.pus.as_ref()?)
 }
 
 /// Guest siblings that are not host siblings.

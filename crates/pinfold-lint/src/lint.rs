@@ -45,12 +45,8 @@ pub fn lint_under(layouts: &[Layout], topology: &Topology, conditions: &Request)
         .collect();
     let running: BTreeSet<&str> =
         layouts.iter().filter(|layout| layout.runs()).map(|layout| layout.name.as_str()).collect();
-    let of_one = |view: &LintContext<'_, '_>| {
-        let mut own = of_one(view, written.get(view.layout.name.as_str()).copied());
-        advice::bind_in_place(&mut own, view);
-        own
-    };
-    let mut of_views: Vec<Vec<Diagnostic>> = views.iter().map(of_one).collect();
+    let mut of_views: Vec<Vec<Diagnostic>> =
+        views.iter().map(|view| check_one(&written, view)).collect();
     let advised = advise(&mut of_views, &views, conditions);
     let claims = |view: &&LintContext<'_, '_>| {
         view.layout.runs() || !running.contains(view.layout.name.as_str())
@@ -77,6 +73,12 @@ pub fn lint_under(layouts: &[Layout], topology: &Topology, conditions: &Request)
     LintReport { diagnostics, strategies }
 }
 
+fn check_one(written: &BTreeMap<&str, &Layout>, view: &LintContext<'_, '_>) -> Vec<Diagnostic> {
+    let mut own = of_one(view, written.get(view.layout.name.as_str()).copied());
+    advice::bind_in_place(&mut own, view);
+    own
+}
+
 /// What is advised for one layout.
 struct Advised {
     /// The CPUs of its vCPUs.
@@ -94,12 +96,7 @@ fn advise(
     conditions: &Request,
 ) -> Vec<Advised> {
     let asking = of_views.iter().filter(asks).count();
-    let as_is = |view: &LintContext<'_, '_>| Advised {
-        held: view.held.clone(),
-        strategy: None,
-        layout: None,
-    };
-    let mut advised: Vec<Advised> = views.iter().map(as_is).collect();
+    let mut advised: Vec<Advised> = views.iter().map(keep_layout).collect();
     if asking > MOST_ADVISED {
         for (own, view) in of_views.iter_mut().zip(views) {
             advice::give_together(own, view, asking);
@@ -122,6 +119,10 @@ fn advise(
         }
     }
     advised
+}
+
+fn keep_layout(view: &LintContext<'_, '_>) -> Advised {
+    Advised { held: view.held.clone(), strategy: None, layout: None }
 }
 
 fn asks(own: &&Vec<Diagnostic>) -> bool {

@@ -188,21 +188,26 @@ fn crowded(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
 /// Threads on CPUs that the user's conditions exclude: `--avoid`, and for vCPUs `--host-cpus`.
 fn excluded(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let for_vcpus = view.lookup.permitted.difference(&view.lookup.for_host);
-    let outside = |pin: &Pin| {
-        let pus = pin
-            .pus
-            .as_ref()?
-            .intersection(&view.lookup.usable)
-            .difference(if pin.role.is_vcpu() { &for_vcpus } else { &view.lookup.permitted });
-        (!pus.is_empty()).then_some(pus)
-    };
-    let wrong: Vec<(&Pin, CpuSet)> =
-        view.layout.pins.iter().filter_map(|pin| Some((pin, outside(pin)?))).collect();
+    let wrong: Vec<(&Pin, CpuSet)> = view
+        .layout
+        .pins
+        .iter()
+        .filter_map(|pin| Some((pin, find_outside(view, &for_vcpus, pin)?)))
+        .collect();
     let Some((first, pus)) = wrong.first() else { return };
     let fault = MaskFault::Excluded { role: &first.role, pus, threads: wrong.len() };
     let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
     diagnostic.places = places(wrong.iter().map(|(pin, _)| *pin));
     diagnostics.push(diagnostic);
+}
+
+fn find_outside(view: &LintContext<'_, '_>, for_vcpus: &CpuSet, pin: &Pin) -> Option<CpuSet> {
+    let pus = pin
+        .pus
+        .as_ref()?
+        .intersection(&view.lookup.usable)
+        .difference(if pin.role.is_vcpu() { for_vcpus } else { &view.lookup.permitted });
+    (!pus.is_empty()).then_some(pus)
 }
 
 /// Masks of several isolated CPUs, over which the kernel does not balance tasks.

@@ -155,8 +155,7 @@ fn far_memory(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
 
 /// Pinned vCPUs of one node whose memory is not bound.
 fn unbound_memory(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
-    let asked_numad = |bound: &MemoryOf| bound.nodes.is_none();
-    let bound = !view.layout.memory.is_empty() && !view.layout.memory.iter().all(asked_numad);
+    let bound = !view.layout.memory.is_empty() && !view.layout.memory.iter().all(is_automatic);
     let nodes = filled(view, view.lookup.nodes_of(&view.held));
     let known = &view.lookup.topology.nodes;
     let counts = |id: &NodeId| known.iter().any(|node| node.id == *id && node.memory_bytes > 0);
@@ -177,6 +176,10 @@ fn unbound_memory(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>)
     let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
     diagnostic.places = view.layout.memory.iter().map(|bound| bound.place.clone()).collect();
     diagnostics.push(diagnostic);
+}
+
+fn is_automatic(bound: &MemoryOf) -> bool {
+    bound.nodes.is_none()
 }
 
 /// Those of some nodes that can hold the machine's memory, with as many others as necessary; `None`
@@ -296,11 +299,14 @@ fn shares_out(view: &LintContext<'_, '_>, nodes: &[NodeId]) -> bool {
     let of_whole = view.layout.memory.iter().filter(|bound| bound.cell.is_none());
     let of_cells = view.layout.memory.iter().filter(|bound| bound.cell.is_some());
     let is_plan = view.layout.language == Language::Plan;
-    // vCPUs on nodes without memory have no nearer memory than that of the other nodes.
-    let spread = |bound: &MemoryOf| bound.interleaved || is_plan || nodes.len() == 1;
     let by_cell: Vec<NodeId> = of_cells.filter_map(|bound| bound.nodes.clone()).flatten().collect();
-    of_whole.into_iter().any(|bound| same(bound) && spread(bound))
+    of_whole.into_iter().any(|bound| same(bound) && spread(is_plan, &nodes, bound))
         || nodes.len() > 1 && nodes.iter().all(|node| by_cell.contains(node))
+}
+
+/// vCPUs on nodes without memory have no nearer memory than that of the other nodes.
+fn spread(is_plan: bool, nodes: &[NodeId], bound: &MemoryOf) -> bool {
+    bound.interleaved || is_plan || nodes.len() == 1
 }
 
 /// vCPUs on several L3 domains: a warning where one would do.

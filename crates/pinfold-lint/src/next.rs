@@ -13,7 +13,6 @@ pub fn next(
     layouts: &[Layout],
     found: &LintReport,
 ) -> Option<String> {
-    let under = |words: &str| command::on(&command::under(words, conditions), topology);
     // Layouts of one plan are planned again together.
     let plan = layouts.first().and_then(|layout| layout.plan.as_deref());
     let plan = plan.filter(|plan| layouts.iter().all(|it| it.plan.as_deref() == Some(*plan)));
@@ -37,7 +36,7 @@ pub fn next(
         return Some(format!(
             "check one file at a time with --fix, as `{} > NEW`; `pinfold plan --list` shows the \
              strategies that keep several machines apart",
-            under(&fix)
+            write_under(conditions, topology, &fix)
         ));
     };
     // A finding that no placement removes stays: the hint names a number of vCPUs for which there
@@ -47,7 +46,10 @@ pub fn next(
         (Language::Libvirt, _) if stays => return None,
         (Language::Libvirt, _) => {
             let fix = format!("pinfold plan --check {} --fix", command::quote(&only.source));
-            return Some(format!("`{} > NEW` writes a file without them", under(&fix)));
+            return Some(format!(
+                "`{} > NEW` writes a file without them",
+                write_under(conditions, topology, &fix)
+            ));
         }
         (Language::Plan, None) => return None,
         (Language::Plan, Some(strategy)) => {
@@ -58,9 +60,13 @@ pub fn next(
         (Language::Running(option), strategy) => {
             let strategy = strategy.unwrap_or("auto");
             let apply = Command::new(format!("apply {option} --strategy {strategy} --dry-run"));
-            under(&apply.to_string())
+            write_under(conditions, topology, &apply.to_string())
         }
     };
     let what = if stays { "places it with fewer of them" } else { "places it without them" };
     Some(format!("`{command}` {what}"))
+}
+
+fn write_under(conditions: &Request, topology: &Topology, words: &str) -> String {
+    command::on(&command::under(words, conditions), topology)
 }

@@ -20,14 +20,15 @@ pub(super) fn placement(view: &LintContext<'_, '_>, written: Option<&Layout>) ->
     pages::check(view, written, &mut diagnostics);
     host::check(view, &mut diagnostics);
     if let Some(strategy) = &view.layout.defined_by {
-        let is_cost = |diagnostic: &&mut Diagnostic| {
-            diagnostic.severity == Severity::Warning
-                && definition::is_cost(strategy, diagnostic.name)
-        };
-        for diagnostic in diagnostics.iter_mut().filter(is_cost) {
+        for diagnostic in diagnostics.iter_mut().filter(|diagnostic| is_cost(strategy, diagnostic))
+        {
             diagnostic.severity = Severity::Note;
             diagnostic.what.push_str(&definition::reason(strategy));
         }
     }
     diagnostics
+}
+
+fn is_cost(strategy: &str, diagnostic: &&mut Diagnostic) -> bool {
+    diagnostic.severity == Severity::Warning && definition::is_cost(strategy, diagnostic.name)
 }

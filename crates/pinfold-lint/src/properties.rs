@@ -97,26 +97,27 @@ fn is_x86(file: &File<'_>) -> bool {
 }
 
 fn passes_devices_through(file: &File<'_>) -> bool {
-    let is_vfio = |node: &Node<'_, '_>| {
-        let kind = node.attribute("type");
-        match node.tag_name().name() {
-            "hostdev" => {
-                let driver = node.children().find(|child| child.has_tag_name("driver"));
-                let xen = driver.and_then(|driver| driver.attribute("name")) == Some("xen");
-                // Of mediated devices, only those on the PCI bus do arbitrary DMA.
-                let mediated = kind == Some("mdev") && node.attribute("model") == Some("vfio-pci");
-                // libvirt detaches such a function from the host but gives it to no guest.
-                let unassigned = node.children().any(|child| {
-                    child.has_tag_name("address") && child.attribute("type") == Some("unassigned")
-                });
-                node.attribute("mode") == Some("subsystem")
-                    && !unassigned
-                    && !xen
-                    && (kind == Some("pci") || mediated)
-            }
-            "interface" => kind == Some("hostdev"),
-            _ => false,
-        }
-    };
     file.find(&["devices"]).is_some_and(|devices| devices.children().any(|node| is_vfio(&node)))
+}
+
+fn is_vfio(node: &Node<'_, '_>) -> bool {
+    let kind = node.attribute("type");
+    match node.tag_name().name() {
+        "hostdev" => {
+            let driver = node.children().find(|child| child.has_tag_name("driver"));
+            let xen = driver.and_then(|driver| driver.attribute("name")) == Some("xen");
+            // Of mediated devices, only those on the PCI bus do arbitrary DMA.
+            let mediated = kind == Some("mdev") && node.attribute("model") == Some("vfio-pci");
+            // libvirt detaches such a function from the host but gives it to no guest.
+            let unassigned = node.children().any(|child| {
+                child.has_tag_name("address") && child.attribute("type") == Some("unassigned")
+            });
+            node.attribute("mode") == Some("subsystem")
+                && !unassigned
+                && !xen
+                && (kind == Some("pci") || mediated)
+        }
+        "interface" => kind == Some("hostdev"),
+        _ => false,
+    }
 }

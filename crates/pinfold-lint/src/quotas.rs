@@ -53,10 +53,9 @@ pub(super) fn check(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
 }
 
 fn one(file: &File<'_>, limit: &Limit) -> Option<Diagnostic> {
-    let number = |tag: &str| -> Option<i64> { text_of(file.find(&["cputune", tag]))?.parse().ok() };
     let node = file.find(&["cputune", limit.quota])?;
-    let quota = number(limit.quota).filter(|quota| *quota > 0)?;
-    let period = number(limit.period).filter(|period| *period > 0).unwrap_or(USUAL_PERIOD);
+    let quota = number(file, limit.quota).filter(|quota| *quota > 0)?;
+    let period = number(file, limit.period).filter(|period| *period > 0).unwrap_or(USUAL_PERIOD);
     if quota >= period.saturating_mul(limit.cpus) {
         return None;
     }
@@ -64,4 +63,8 @@ fn one(file: &File<'_>, limit: &Limit) -> Option<Diagnostic> {
     let mut diagnostic = file.diagnostic(Severity::Warning, &fault, &[node]);
     diagnostic.repairs = vec![Repair::remove(&["cputune"], limit.quota)];
     Some(diagnostic)
+}
+
+fn number(file: &File<'_>, tag: &str) -> Option<i64> {
+    text_of(file.find(&["cputune", tag]))?.parse().ok()
 }

@@ -55,19 +55,20 @@ pub fn render(
 /// Number of findings of each severity, in one line.
 #[must_use]
 pub fn counts(diagnostics: &[Diagnostic]) -> String {
-    let of = |severity: Severity| {
-        diagnostics.iter().filter(|diagnostic| diagnostic.severity == severity).count()
-    };
     let parts: Vec<String> = [
-        (of(Severity::Problem), "problem"),
-        (of(Severity::Warning), "warning"),
-        (of(Severity::Note), "note"),
+        (count_of(diagnostics, Severity::Problem), "problem"),
+        (count_of(diagnostics, Severity::Warning), "warning"),
+        (count_of(diagnostics, Severity::Note), "note"),
     ]
     .into_iter()
     .filter(|(count, _)| *count > 0)
     .map(|(count, noun)| counted(count, noun))
     .collect();
     if parts.is_empty() { "no findings".to_owned() } else { parts.join(", ") }
+}
+
+fn count_of(diagnostics: &[Diagnostic], severity: Severity) -> usize {
+    diagnostics.iter().filter(|diagnostic| diagnostic.severity == severity).count()
 }
 
 fn head(layout: &Layout, topology: &Topology) -> String {

@@ -93,20 +93,21 @@ impl<'d> Parents<'d> {
 
     /// Where to write, in words, for the opening tags of an element's parents, outermost first.
     pub fn whereabouts(&mut self, path: &[&str]) -> String {
-        let prefix = |end: usize| -> Vec<String> {
-            path.iter().take(end).map(|opening| tag_of(opening).to_owned()).collect()
-        };
         let in_file = match &self.file {
             Some(document) => depth(document.root_element(), path),
             None => path.len(),
         };
         let there = (1..=path.len())
             .rev()
-            .find(|end: &usize| self.added.contains(&prefix(*end)))
+            .find(|end: &usize| self.added.contains(&prefix(path, *end)))
             .map_or(in_file, |end| end.max(in_file));
-        self.added.extend((there + 1..=path.len()).map(prefix));
+        self.added.extend((there + 1..=path.len()).map(|end| prefix(path, end)));
         in_words(path, there)
     }
+}
+
+fn prefix(path: &[&str], end: usize) -> Vec<String> {
+    path.iter().take(end).map(|opening| tag_of(opening).to_owned()).collect()
 }
 
 /// How many parents of a path are there.
@@ -123,18 +124,21 @@ fn depth(root: Node<'_, '_>, path: &[&str]) -> usize {
 /// Where to write, if so many of the parents are there, outermost first.
 fn in_words(path: &[&str], there: usize) -> String {
     let (known, missing) = path.split_at(there.min(path.len()));
-    let joined = |parents: Vec<String>| parents.join(" ");
     match missing {
         [] => {
             let known = known.iter().map(|parent| format!("<{}>", tag_of(parent))).collect();
-            format!("within {}:", joined(known))
+            format!("within {}:", join(known))
         }
         missing => {
             let missing = missing.iter().map(|parent| format!("<{parent}>")).collect();
             let below = known.last().map_or("domain", |parent| tag_of(parent));
-            format!("in <{below}>, add {} with:", joined(missing))
+            format!("in <{below}>, add {} with:", join(missing))
         }
     }
+}
+
+fn join(parents: Vec<String>) -> String {
+    parents.join(" ")
 }
 
 fn tag_of(opening: &str) -> &str {

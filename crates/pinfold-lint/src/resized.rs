@@ -63,18 +63,19 @@ mod tests {
 
     #[test]
     fn a_file_whose_cells_hold_the_vcpus_has_no_other_number() {
-        let resized = |cpu: &str| {
-            let xml = format!(
-                "<domain type='kvm'><name>vm</name><memory unit='MiB'>512</memory><vcpu>7</vcpu>\
-                 <cputune><vcpupin vcpu='6' cpuset='6'/></cputune><cpu>{cpu}</cpu></domain>"
-            );
-            let layout = Layout::of_text(&xml, "vm.xml").expect("a domain file");
-            with_count(&layout, 6)
-        };
-        let smaller = resized("<topology sockets='1' cores='7' threads='1'/>").expect("a layout");
+        let smaller = resize("<topology sockets='1' cores='7' threads='1'/>").expect("a layout");
         assert_eq!(smaller.vcpus, 6);
         let cells = "<numa><cell id='0' cpus='0' memory='262144'/>\
                      <cell id='1' cpus='1-6' memory='262144'/></numa>";
-        assert!(resized(cells).is_none());
+        assert!(resize(cells).is_none());
+    }
+
+    fn resize(cpu: &str) -> Option<Layout> {
+        let xml = format!(
+            "<domain type='kvm'><name>vm</name><memory unit='MiB'>512</memory><vcpu>7</vcpu>\
+                 <cputune><vcpupin vcpu='6' cpuset='6'/></cputune><cpu>{cpu}</cpu></domain>"
+        );
+        let layout = Layout::of_text(&xml, "vm.xml").expect("a domain file");
+        with_count(&layout, 6)
     }
 }

@@ -196,13 +196,9 @@ fn moved<'v>(
     let own = excess.nodes.as_ref()?;
     let topology = views.first()?.lookup.topology;
     let others = topology.nodes.iter().filter(|node| !own.contains(&node.id));
-    let used = |id: NodeId| -> u64 {
-        let all = views.iter().flat_map(|view| demands(view));
-        let here = all.filter(|one| one.nodes.as_ref().is_none_or(|nodes| nodes.contains(&id)));
-        here.map(|one| one.bytes).sum()
-    };
-    let free: Vec<(NodeId, u64)> =
-        others.map(|node| (node.id, node.memory_bytes.saturating_sub(used(node.id)))).collect();
+    let free: Vec<(NodeId, u64)> = others
+        .map(|node| (node.id, node.memory_bytes.saturating_sub(bytes_used(views, node.id))))
+        .collect();
     let too_much = excess.bytes - excess.room;
     claimants.iter().filter(|owner| bytes(**owner) >= too_much).find_map(|owner| {
         let (node, _) = free.iter().find(|(_, free)| *free >= bytes(*owner))?;
@@ -210,13 +206,15 @@ fn moved<'v>(
     })
 }
 
+fn bytes_used(views: &[&LintContext<'_, '_>], id: NodeId) -> u64 {
+    let all = views.iter().flat_map(|view| demands(view));
+    let here = all.filter(|one| one.nodes.as_ref().is_none_or(|nodes| nodes.contains(&id)));
+    here.map(|one| one.bytes).sum()
+}
+
 /// More vCPUs than CPUs on the whole host, if no other finding about shared masks covers it.
 fn vcpus_together(views: &[&LintContext<'_, '_>]) -> Option<Diagnostic> {
     let cpus = views.first()?.lookup.usable.len();
-    let floats = |view: &&LintContext<'_, '_>| {
-        view.vcpus()
-            .any(|(_, pin)| pin.pus.as_ref().is_none_or(|pus| view.lookup.usable.is_subset(pus)))
-    };
     let all: usize = views.iter().map(|view| count(view)).sum();
     let alone = views.iter().any(|view| count(view) > cpus);
     if all <= cpus || alone || !views.iter().any(floats) {
@@ -229,6 +227,11 @@ fn vcpus_together(views: &[&LintContext<'_, '_>]) -> Option<Diagnostic> {
     diagnostic.places =
         machines.places(|view| domain(view).map(|domain| domain.vcpus.place).into_iter().collect());
     Some(diagnostic)
+}
+
+fn floats(view: &&LintContext<'_, '_>) -> bool {
+    view.vcpus()
+        .any(|(_, pin)| pin.pus.as_ref().is_none_or(|pus| view.lookup.usable.is_subset(pus)))
 }
 
 fn count(view: &LintContext<'_, '_>) -> usize {

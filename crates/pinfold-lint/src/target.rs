@@ -173,9 +173,14 @@ fn has_room(view: &LintContext<'_, '_>, nodes: &[NodeId], avoid: &CpuSet) -> boo
         return false;
     }
     let left = view.lookup.for_vcpus.difference(avoid);
-    let of = |pu: &PuId| view.lookup.pu(*pu).and_then(|pu| pu.node);
-    left.iter().filter(|pu: &PuId| of(pu).is_some_and(|node| nodes.contains(&node))).count()
+    left.iter()
+        .filter(|pu: &PuId| node_of(view, pu).is_some_and(|node| nodes.contains(&node)))
+        .count()
         >= view.layout.vcpus as usize
+}
+
+fn node_of(view: &LintContext<'_, '_>, pu: &PuId) -> Option<NodeId> {
+    view.lookup.pu(*pu).and_then(|pu| pu.node)
 }
 
 /// True if a placement is on more nodes than the machine is now, although the present ones have
@@ -280,9 +285,8 @@ fn cells(view: &LintContext<'_, '_>) -> Vec<CellRequest> {
 /// and iothreads stay unless they cause a fault.
 fn own(view: &LintContext<'_, '_>, request: &Request) -> Vec<Plan> {
     let vcpus = view.layout.vcpus as usize;
-    let one = |pus: &CpuSet| if pus.len() == 1 { pus.first() } else { None };
     let pins: Option<Vec<PuId>> =
-        view.vcpus().map(|(_, pin)| pin.pus.as_ref().and_then(one)).collect();
+        view.vcpus().map(|(_, pin)| pin.pus.as_ref().and_then(single_cpu)).collect();
     let Some(pins) = pins.filter(|pins| pins.len() == vcpus && view.tight.len() == vcpus) else {
         return Vec::new();
     };
@@ -298,6 +302,10 @@ fn own(view: &LintContext<'_, '_>, request: &Request) -> Vec<Plan> {
     orders.into_iter().flatten().filter_map(|order| on(view, &order, request)).collect()
 }
 
+fn single_cpu(pus: &CpuSet) -> Option<PuId> {
+    if pus.len() == 1 { pus.first() } else { None }
+}
+
 /// Moves the emulator, iothreads and vhost workers off the cores of FIFO vCPUs, to other CPUs of
 /// the vCPUs' nodes, as the strategy `realtime` does: a helper slows what runs on its core. Helpers
 /// that are real-time threads themselves stay, because they could starve the host's tasks; so do
@@ -309,12 +317,8 @@ fn leave_fifo_cores(view: &LintContext<'_, '_>, plan: &mut Plan, avoid: &CpuSet)
         .map(|(place, _)| place)
         .collect();
     let Some(vnode) = plan.vnodes.first_mut().filter(|_| !fifo.is_empty()) else { return };
-    let on = |places: &[usize]| -> CpuSet {
-        let vcpus = vnode.vcpus().enumerate().filter(|(place, _)| places.contains(place));
-        vcpus.map(|(_, thread)| &thread.pus).collect()
-    };
     let held: CpuSet = vnode.vcpus().map(|thread| &thread.pus).collect();
-    let cores = view.lookup.whole_cores(&on(&fifo));
+    let cores = view.lookup.whole_cores(&cpus_of(vnode, &fifo));
     let better = cores::better_place(view, &held).difference(avoid);
     if better.is_empty() || !better.is_disjoint(&cores) {
         return;
@@ -326,6 +330,11 @@ fn leave_fifo_cores(view: &LintContext<'_, '_>, plan: &mut Plan, avoid: &CpuSet)
             thread.pus = better.clone();
         }
     }
+}
+
+fn cpus_of(vnode: &VnodePlan, places: &[usize]) -> CpuSet {
+    let vcpus = vnode.vcpus().enumerate().filter(|(place, _)| places.contains(place));
+    vcpus.map(|(_, thread)| &thread.pus).collect()
 }
 
 /// A plan with the vCPUs on these CPUs in this order.

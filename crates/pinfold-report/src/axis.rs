@@ -102,8 +102,11 @@ mod tests {
 
     fn check(values: &[f64], low: f64, high: f64) {
         let axis = LogAxis::over(values.iter().copied(), (0.0, 100.0)).unwrap();
-        let close = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
         assert!(close(axis.low, low) && close(axis.high, high), "{axis:?}");
+    }
+
+    fn close(a: f64, b: f64) -> bool {
+        (a / b - 1.0).abs() < 1e-9
     }
 
     #[test]

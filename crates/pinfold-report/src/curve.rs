@@ -94,18 +94,19 @@ mod tests {
     fn points_follow_the_samples_up_to_ten_from_the_end() {
         let samples: Vec<f64> = (1..=10_000).rev().map(f64::from).collect();
         let curve = Curve::from_samples(CandidateId(0), &samples);
-        let at = |share: f64| {
-            curve
-                .points
-                .iter()
-                .find(|point| (point.share - share).abs() < 1e-9)
-                .map(|point| point.value)
-        };
         assert_eq!(curve.points.len(), 61);
-        assert_eq!(at(0.0), Some(1.0));
-        assert_eq!(at(0.9), Some(9_000.0));
-        assert_eq!(at(0.99), Some(9_900.0));
-        assert_eq!(at(0.999), Some(9_990.0));
+        assert_eq!(value_at(&curve, 0.0), Some(1.0));
+        assert_eq!(value_at(&curve, 0.9), Some(9_000.0));
+        assert_eq!(value_at(&curve, 0.99), Some(9_900.0));
+        assert_eq!(value_at(&curve, 0.999), Some(9_990.0));
         assert_eq!(curve.max, Some(10_000.0));
+    }
+
+    fn value_at(curve: &Curve, share: f64) -> Option<f64> {
+        curve
+            .points
+            .iter()
+            .find(|point| (point.share - share).abs() < 1e-9)
+            .map(|point| point.value)
     }
 }

@@ -354,20 +354,21 @@ pub(crate) fn losses(page: &Page) -> Vec<(Metric, LoadState, &Comparison)> {
 /// A sentence on the comparisons of the winner that are not losses.
 pub(crate) fn losses_words(page: &Page) -> String {
     let all = of_winner(page).count();
-    let count = |wanted: fn(&Verdict) -> bool| {
-        of_winner(page).filter(|(_, _, it)| wanted(&it.verdict)).count()
-    };
     if all == 0 {
         return "No placement was chosen, so there is no cost to show.".to_owned();
     }
     format!(
         "Of {all} comparisons with the baseline (metric and load state): {} better, {} same, {} \
          worse, {} unknown.",
-        count(|it| *it == Verdict::Better),
-        count(|it| *it == Verdict::Same),
-        count(|it| *it == Verdict::Worse),
-        count(|it| matches!(it, Verdict::Unknown(_))),
+        count(page, |it| *it == Verdict::Better),
+        count(page, |it| *it == Verdict::Same),
+        count(page, |it| *it == Verdict::Worse),
+        count(page, |it| matches!(it, Verdict::Unknown(_))),
     )
+}
+
+fn count(page: &Page, wanted: fn(&Verdict) -> bool) -> usize {
+    of_winner(page).filter(|(_, _, it)| wanted(&it.verdict)).count()
 }
 
 /// The compute rate in the deciding load state, or stalls if the rate decided.
@@ -442,9 +443,10 @@ mod tests {
 
     #[test]
     fn changes_in_words() {
-        let check = |metric, ratio: f64, text: &str| {
+        fn check(metric: Metric, ratio: f64, text: &str) {
             assert_eq!(change(Metric::unit(metric), &between(ratio, ratio, ratio)), text);
-        };
+        }
+
         check(Metric::SpinGap, 0.08, "12.5× shorter");
         check(Metric::SpinGap, 0.8, "20.0 % shorter");
         check(Metric::SpinGap, 1.23, "23.0 % longer");

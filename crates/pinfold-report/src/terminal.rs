@@ -33,6 +33,13 @@ const LINE: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█']
 /// maximum. The x axis is −log10(1 − p). `None` without two different points.
 #[must_use]
 pub fn percentiles(points: &[(f64, f64)], unit: Unit, width: usize) -> Option<String> {
+    fn value_at(end: f64, inner: usize, largest: f64, body: &[(f64, f64)], column: usize) -> f64 {
+        let wanted = end * column as f64 / (inner - 1) as f64;
+        let after = body.partition_point(|(quantile, _)| place(*quantile) < wanted);
+        let right = body.get(after).or(body.last());
+        right.map_or(largest, |(_, value)| *value)
+    }
+
     let (body, largest) = match points {
         [body @ .., (_, largest)] if !body.is_empty() => (body, *largest),
         [..] => return None,
@@ -40,13 +47,8 @@ pub fn percentiles(points: &[(f64, f64)], unit: Unit, width: usize) -> Option<St
     let end = body.last().map(|(quantile, _)| place(*quantile))?.max(0.3);
     let columns = width.max(LEAST_WIDTH) - LEFT;
     let inner = columns - 2; // the last two show the maximum
-    let at = |column: usize| {
-        let wanted = end * column as f64 / (inner - 1) as f64;
-        let after = body.partition_point(|(quantile, _)| place(*quantile) < wanted);
-        let right = body.get(after).or(body.last());
-        right.map_or(largest, |(_, value)| *value)
-    };
-    let mut values: Vec<f64> = (0..inner).map(at).collect();
+    let mut values: Vec<f64> =
+        (0..inner).map(|column| value_at(end, inner, largest, body, column)).collect();
     values.extend([largest, largest]);
     let marks = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
     let names = ["min", "50", "90", "99", "99.9", "99.99", "99.999"];
@@ -68,6 +70,18 @@ fn place(quantile: f64) -> f64 {
 /// `(length, probability)` with ascending lengths. `None` without two points.
 #[must_use]
 pub fn arrivals(points: &[(f64, f64)], unit: Unit, width: usize) -> Option<String> {
+    fn value_at(
+        shortest: f64,
+        decades: f64,
+        columns: usize,
+        likely: &[(f64, f64)],
+        column: usize,
+    ) -> f64 {
+        let length = shortest * 10_f64.powf(decades * column as f64 / (columns - 1) as f64);
+        let after = likely.partition_point(|(one, _)| *one < length);
+        likely.get(after).or(likely.last()).map_or(0.0, |(_, p)| *p)
+    }
+
     let likely: Vec<(f64, f64)> =
         points.iter().copied().filter(|(length, p)| *p >= RAREST && *length > 0.0).collect();
     let (&(shortest, _), &(longest, _)) = (likely.first()?, likely.last()?);
@@ -76,12 +90,8 @@ pub fn arrivals(points: &[(f64, f64)], unit: Unit, width: usize) -> Option<Strin
         return None;
     }
     let decades = (longest / shortest).log10();
-    let at = |column: usize| {
-        let length = shortest * 10_f64.powf(decades * column as f64 / (columns - 1) as f64);
-        let after = likely.partition_point(|(one, _)| *one < length);
-        likely.get(after).or(likely.last()).map_or(0.0, |(_, p)| *p)
-    };
-    let values: Vec<f64> = (0..columns).map(at).collect();
+    let values: Vec<f64> =
+        (0..columns).map(|column| value_at(shortest, decades, columns, &likely, column)).collect();
     let mut ticks = vec![(0, format::tick(round_for_axis(shortest), unit))];
     let first_decade = shortest.log10().floor() + 1.0;
     for step in 0..12 {
@@ -92,12 +102,15 @@ pub fn arrivals(points: &[(f64, f64)], unit: Unit, width: usize) -> Option<Strin
         }
     }
     ticks.push((columns - 1, format::tick(round_for_axis(longest), unit)));
-    let likelihood = |p: f64| match p {
+    Some(picture(&values, &ticks, |p| likelihood(round_for_axis(p))))
+}
+
+fn likelihood(p: f64) -> String {
+    match p {
         p if p >= 1e-4 => format::percent(p),
         p if p >= 1e-7 => format!("{} ppm", format::significant(p * 1e6)),
         p => format!("{} ppb", format::significant(p * 1e9)),
-    };
-    Some(picture(&values, &ticks, |p| likelihood(round_for_axis(p))))
+    }
 }
 
 /// Samples in the order in which they were taken; a column shows the largest of its samples; the x
@@ -108,12 +121,7 @@ pub fn over_time(samples: &[f64], unit: Unit, width: usize) -> Option<String> {
         return None;
     }
     let columns = width.max(LEAST_WIDTH) - LEFT;
-    let at = |column: usize| {
-        let first = column * samples.len() / columns;
-        let end = ((column + 1) * samples.len() / columns).max(first + 1);
-        samples.get(first..end).unwrap_or_default().iter().copied().fold(0.0, f64::max)
-    };
-    let values: Vec<f64> = (0..columns).map(at).collect();
+    let values: Vec<f64> = (0..columns).map(|column| value_at(samples, columns, column)).collect();
     let ticks: Vec<(usize, String)> = (0..=4)
         .map(|quarter| {
             let sample = quarter * (samples.len() - 1) / 4;
@@ -121,6 +129,12 @@ pub fn over_time(samples: &[f64], unit: Unit, width: usize) -> Option<String> {
         })
         .collect();
     Some(picture(&values, &ticks, |value| format::tick(value, unit)))
+}
+
+fn value_at(samples: &[f64], columns: usize, column: usize) -> f64 {
+    let first = column * samples.len() / columns;
+    let end = ((column + 1) * samples.len() / columns).max(first + 1);
+    samples.get(first..end).unwrap_or_default().iter().copied().fold(0.0, f64::max)
 }
 
 /// A horizontal bar that is full at 1.
@@ -136,36 +150,33 @@ pub fn bar(share: f64, width: usize) -> String {
 
 /// Vertical bars with the heights of the values.
 fn picture(values: &[f64], ticks: &[(usize, String)], label: impl Fn(f64) -> String) -> String {
-    let positive = || values.iter().copied().filter(|value| value.is_finite() && *value > 0.0);
-    let (least, most) =
-        (positive().fold(f64::INFINITY, f64::min), positive().fold(0.0_f64, f64::max));
-    let is_log = most > least * LINEAR_RATIO;
-    let share = |value: f64| match (value > 0.0 && most > 0.0, is_log) {
-        (false, _) => 0.0,
-        // The smallest value has an eighth of the height.
-        (true, true) => 0.125 + 0.875 * (value / least).ln() / (most / least).ln(),
-        (true, false) => value / most,
-    };
-    let value_at = |share: f64| {
+    fn value_at(is_log: bool, least: f64, most: f64, share: f64) -> f64 {
         if is_log {
             least * ((share - 0.125) / 0.875 * (most / least).ln()).exp()
         } else {
             share * most
         }
-    };
+    }
+
+    let positive = || values.iter().copied().filter(|value| value.is_finite() && *value > 0.0);
+    let (least, most) =
+        (positive().fold(f64::INFINITY, f64::min), positive().fold(0.0_f64, f64::max));
+    let is_log = most > least * LINEAR_RATIO;
     let mut text = String::new();
     for row in (0..ROWS).rev() {
         let middle = row == ROWS / 2;
         let name = match (row + 1 == ROWS, middle, row == 0) {
-            (true, _, _) => label(value_at(1.0)),
-            (_, true, _) => label(round_for_axis(value_at((row + 1) as f64 / ROWS as f64))),
-            (_, _, true) => label(round_for_axis(value_at(1.0 / ROWS as f64))),
+            (true, _, _) => label(value_at(is_log, least, most, 1.0)),
+            (_, true, _) => {
+                label(round_for_axis(value_at(is_log, least, most, (row + 1) as f64 / ROWS as f64)))
+            }
+            (_, _, true) => label(round_for_axis(value_at(is_log, least, most, 1.0 / ROWS as f64))),
             (false, false, false) => String::new(),
         };
         let mark = if name.is_empty() { '│' } else { '┤' };
         let mut line = format!("{name:>0$} {mark}", LEFT - 2);
         for value in values {
-            let eighths = index(share(*value) * (ROWS * 8) as f64);
+            let eighths = index(share(most, is_log, least, *value) * (ROWS * 8) as f64);
             let here = eighths.saturating_sub(row * 8).min(8);
             line.push(COLUMN[here]);
         }
@@ -176,22 +187,27 @@ fn picture(values: &[f64], ticks: &[(usize, String)], label: impl Fn(f64) -> Str
     text
 }
 
+fn share(most: f64, is_log: bool, least: f64, value: f64) -> f64 {
+    match (value > 0.0 && most > 0.0, is_log) {
+        (false, _) => 0.0,
+        // The smallest value has an eighth of the height.
+        (true, true) => 0.125 + 0.875 * (value / least).ln() / (most / least).ln(),
+        (true, false) => value / most,
+    }
+}
+
 /// The x axis and its labels. A label that would touch another one is left out, the last one never
 /// is.
 fn axis(columns: usize, ticks: &[(usize, String)]) -> String {
     let mut line: Vec<char> = vec!['─'; columns];
     let mut names: Vec<char> = vec![' '; LEFT + columns];
-    // Centred under its column, within the chart.
-    let start_of = |place: usize, name: &str| {
-        (LEFT + place).saturating_sub(width(name) / 2).min(LEFT + columns - width(name))
-    };
     let (last, first) = match ticks {
         [first @ .., last] => (last, first),
         [] => return String::new(),
     };
     let mut put = |tick: &(usize, String), limit: usize, from: usize| {
         let (place, name) = tick;
-        let start = start_of(*place, name);
+        let start = start_of(columns, *place, name);
         if start < from || start + width(name) > limit {
             return from;
         }
@@ -201,7 +217,7 @@ fn axis(columns: usize, ticks: &[(usize, String)]) -> String {
         }
         start + width(name) + 1
     };
-    let limit = start_of(last.0, &last.1).saturating_sub(1);
+    let limit = start_of(columns, last.0, &last.1).saturating_sub(1);
     let mut from = 0;
     for tick in first {
         from = put(tick, limit, from);
@@ -210,6 +226,11 @@ fn axis(columns: usize, ticks: &[(usize, String)]) -> String {
     let names: String = names.into_iter().collect();
     let line: String = line.into_iter().collect();
     format!("{:>1$}{line}\n{2}\n", "└", LEFT, names.trim_end())
+}
+
+/// Centred under its column, within the chart.
+fn start_of(columns: usize, place: usize, name: &str) -> usize {
+    (LEFT + place).saturating_sub(width(name) / 2).min(LEFT + columns - width(name))
 }
 
 fn width(name: &str) -> usize {

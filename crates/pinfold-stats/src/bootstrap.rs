@@ -187,9 +187,13 @@ fn resampled_ratio(block: &Block, ratio: f64, generator: &mut Pcg32) -> Option<f
     if block.candidate.len() == 1 && block.baseline.len() == 1 {
         return Some(ratio);
     }
-    let mut again = |starts: &[f64]| -> Vec<f64> {
-        starts.iter().map(|_| starts[generator.index(starts.len())]).collect()
+    let redrawn = Block {
+        candidate: resample(generator, &block.candidate),
+        baseline: resample(generator, &block.baseline),
     };
-    let redrawn = Block { candidate: again(&block.candidate), baseline: again(&block.baseline) };
     redrawn.ratio()
+}
+
+fn resample(generator: &mut Pcg32, starts: &[f64]) -> Vec<f64> {
+    starts.iter().map(|_| starts[generator.index(starts.len())]).collect()
 }

@@ -36,16 +36,12 @@ impl Capacity {
     pub fn new(samples: &[f64], disturbed: u64, direction: Direction) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_unstable_by(f64::total_cmp);
-        let from_best = |part: f64| match direction {
-            Direction::LowerIsBetter => quantile_sorted(&sorted, part),
-            Direction::HigherIsBetter => quantile_sorted(&sorted, 1.0 - part),
-        };
         Some(Self {
             windows: sorted.len(),
             disturbed,
-            best: from_best(0.0)?,
-            p10: from_best(0.1)?,
-            median: from_best(0.5)?,
+            best: quantile_from_best(direction, &sorted, 0.0)?,
+            p10: quantile_from_best(direction, &sorted, 0.1)?,
+            median: quantile_from_best(direction, &sorted, 0.5)?,
         })
     }
 
@@ -59,6 +55,13 @@ impl Capacity {
     #[must_use]
     pub fn is_contended(&self) -> bool {
         self.left_out() > CONTENDED_SHARE
+    }
+}
+
+fn quantile_from_best(direction: Direction, sorted: &[f64], part: f64) -> Option<f64> {
+    match direction {
+        Direction::LowerIsBetter => quantile_sorted(sorted, part),
+        Direction::HigherIsBetter => quantile_sorted(sorted, 1.0 - part),
     }
 }
 
@@ -117,13 +120,20 @@ mod tests {
             assert_eq!(of_samples(&[], statistic, LOWER), None, "{}", statistic.name());
         }
         let samples = [4.0, 1.0, 1.0];
-        let of = |statistic| of_samples(&samples, statistic, LOWER);
-        assert_eq!(of(Statistic::Best), Some(1.0));
-        assert_eq!(of(Statistic::Mean), Some(2.0));
-        assert_eq!(of(Statistic::Max), Some(4.0));
-        assert_eq!(of(Statistic::P999), None, "three samples carry no such quantile");
+        assert_eq!(capacity_of(&samples, Statistic::Best), Some(1.0));
+        assert_eq!(capacity_of(&samples, Statistic::Mean), Some(2.0));
+        assert_eq!(capacity_of(&samples, Statistic::Max), Some(4.0));
+        assert_eq!(
+            capacity_of(&samples, Statistic::P999),
+            None,
+            "three samples carry no such quantile"
+        );
         assert_eq!(of_samples(&samples, Statistic::Best, HIGHER), Some(4.0));
         let many: Vec<f64> = (0..P999_SAMPLES).map(|n| n as f64).collect();
         assert!(of_samples(&many, Statistic::P999, LOWER).is_some());
+    }
+
+    fn capacity_of(samples: &[f64], statistic: Statistic) -> Option<f64> {
+        of_samples(samples, statistic, LOWER)
     }
 }

@@ -108,12 +108,15 @@ impl RaceRule {
     #[must_use]
     pub fn exact_level(&self, blocks: u32, rivals: u32) -> f64 {
         let last = self.blocks.min(u32::try_from(EXACT_BLOCKS).unwrap_or(u32::MAX));
-        let level =
-            |first: u32| self.alpha / 2.0 / f64::from(last - first + 1) / f64::from(rivals.max(1));
-        match (1..=last).find(|first| smallest_p(*first) / 2.0 <= level(*first)) {
-            Some(first) if (first..=last).contains(&blocks) => level(first),
+        match (1..=last).find(|first| smallest_p(*first) / 2.0 <= self.level(last, rivals, *first))
+        {
+            Some(first) if (first..=last).contains(&blocks) => self.level(last, rivals, first),
             Some(_) | None => 0.0,
         }
+    }
+
+    fn level(&self, last: u32, rivals: u32, first: u32) -> f64 {
+        self.alpha / 2.0 / f64::from(last - first + 1) / f64::from(rivals.max(1))
     }
 
     /// The candidates that are dropped after a block, given the leader, in the order of the lanes.

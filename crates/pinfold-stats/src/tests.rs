@@ -19,16 +19,19 @@ fn normal(generator: &mut Pcg32) -> f64 {
 
 #[test]
 fn quantiles_are_those_of_r() {
+    fn check(samples: &[f64], p: f64, expected: f64) {
+        close(quantile(samples, p).unwrap(), expected)
+    }
+
     // quantile(c(15, 20, 35, 40, 50), p, type = 7)
     let samples = [40.0, 15.0, 50.0, 35.0, 20.0];
-    let check = |p, expected| close(quantile(&samples, p).unwrap(), expected);
-    check(0.0, 15.0);
-    check(0.05, 16.0);
-    check(0.3, 23.0);
-    check(0.4, 29.0);
-    check(0.5, 35.0);
-    check(0.99, 49.6);
-    check(1.0, 50.0);
+    check(&samples, 0.0, 15.0);
+    check(&samples, 0.05, 16.0);
+    check(&samples, 0.3, 23.0);
+    check(&samples, 0.4, 29.0);
+    check(&samples, 0.5, 35.0);
+    check(&samples, 0.99, 49.6);
+    check(&samples, 1.0, 50.0);
     assert_eq!(median(&[]), None);
     assert_eq!(median(&[3.0]), Some(3.0));
     assert_eq!(median(&[3.0, 5.0]), Some(4.0));
@@ -252,13 +255,16 @@ fn quantile_curve_goes_as_far_as_the_samples_carry() {
 
 /// Log-normal blocks with a common level per block; the ratio's true median is `ratio`.
 fn simulate(generator: &mut Pcg32, count: usize, ratio: f64, spread: f64) -> Vec<Block> {
-    let draw = |generator: &mut Pcg32| (spread * normal(generator)).exp();
     (0..count)
         .map(|_| {
             let level = (2.0 * normal(generator)).exp();
-            Block::pair(level * ratio * draw(generator), level * draw(generator))
+            Block::pair(level * ratio * draw(spread, generator), level * draw(spread, generator))
         })
         .collect()
+}
+
+fn draw(spread: f64, generator: &mut Pcg32) -> f64 {
+    (spread * normal(generator)).exp()
 }
 
 fn log_ratios(blocks: &[Block]) -> Vec<f64> {

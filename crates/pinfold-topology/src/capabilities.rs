@@ -103,8 +103,15 @@ const OF_THE_MACHINE: [Question; 12] = [
 /// names.
 pub(crate) fn ask_for_capture(host: &dyn Host) -> Vec<&'static str> {
     let context = Context::read(host);
-    let known = |name: &&str| host.is_live() || captured_names(host).iter().any(|one| one == name);
-    OF_THE_MACHINE.iter().map(|question| question(&context).name).filter(known).collect()
+    OF_THE_MACHINE
+        .iter()
+        .map(|question| question(&context).name)
+        .filter(|name| known(host, name))
+        .collect()
+}
+
+fn known(host: &dyn Host, name: &&str) -> bool {
+    host.is_live() || captured_names(host).iter().any(|one| one == name)
 }
 
 /// The names of the questions that a captured machine can answer.

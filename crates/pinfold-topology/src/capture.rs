@@ -96,7 +96,6 @@ fn remove_groups(tree: &mut SnapshotHost) {
         .ok()
         .and_then(|text| mountinfo::parse(&text).ok())
         .unwrap_or_default();
-    let is_cgroup = |mount: &&Mount| mount.kind == "cgroup" || mount.kind == "cgroup2";
     for mount in mounts.iter().filter(is_cgroup) {
         let mut path = mount.path.as_str();
         tree.remove(path);
@@ -113,6 +112,10 @@ fn remove_groups(tree: &mut SnapshotHost) {
         tree.remove(&format!("{}/{number}", paths::proc_dir()));
     }
     tree.remove(&own);
+}
+
+fn is_cgroup(mount: &&Mount) -> bool {
+    mount.kind == "cgroup" || mount.kind == "cgroup2"
 }
 
 /// Replaces a file by what `keep` returns; removes it if that is nothing.

@@ -176,13 +176,11 @@ fn hybrid(topology: &Topology) -> Option<Finding> {
     if kinds.len() < 2 {
         return None;
     }
-    let of =
-        |kind: CoreKind, word: &str| kinds.get(&kind).map(|pus| format!("{word} on CPU {pus}"));
     let parts: Vec<String> = [
-        of(CoreKind::Performance, "fast cores"),
-        of(CoreKind::Efficiency, "small cores"),
-        of(CoreKind::LowPower, "low-power cores"),
-        of(CoreKind::Uniform, "cores of unknown kind"),
+        cpus_of_kind(&kinds, CoreKind::Performance, "fast cores"),
+        cpus_of_kind(&kinds, CoreKind::Efficiency, "small cores"),
+        cpus_of_kind(&kinds, CoreKind::LowPower, "low-power cores"),
+        cpus_of_kind(&kinds, CoreKind::Uniform, "cores of unknown kind"),
     ]
     .into_iter()
     .flatten()
@@ -191,6 +189,10 @@ fn hybrid(topology: &Topology) -> Option<Finding> {
         Finding::note("hybrid", parts.join(", "))
             .with_hint("guests assume that all vCPUs are equal: give a guest cores of one kind"),
     )
+}
+
+fn cpus_of_kind(kinds: &BTreeMap<CoreKind, CpuSet>, kind: CoreKind, word: &str) -> Option<String> {
+    kinds.get(&kind).map(|pus| format!("{word} on CPU {pus}"))
 }
 
 fn no_l3(topology: &Topology) -> Option<Finding> {
@@ -307,16 +309,23 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/ryzen-7950x3d.xml");
         let host = LiveHost::new().expect("the running machine");
         let mut topology = crate::read_input(&host, path).expect("a topology");
-        let mut reported = |mebibytes: [u64; 2]| {
-            for (l3, size) in topology.l3.iter_mut().zip(mebibytes) {
-                l3.size_bytes = size << 20;
-            }
-            unequal_l3(&topology).map(|finding| finding.text)
-        };
-        assert!(reported([96, 32]).is_some_and(|text| text.contains("96 MiB on CPU 0-7,16-23")));
-        assert!(reported([32, 96]).is_some_and(|text| text.contains("96 MiB on CPU 8-15,24-31")));
-        assert_eq!(reported([16, 8]), None, "two kinds of cores (Strix Point)");
-        assert_eq!(reported([36, 32]), None, "lines that were switched off");
-        assert_eq!(reported([0, 96]), None, "not known");
+        assert!(
+            report_sizes(&mut topology, [96, 32])
+                .is_some_and(|text| text.contains("96 MiB on CPU 0-7,16-23"))
+        );
+        assert!(
+            report_sizes(&mut topology, [32, 96])
+                .is_some_and(|text| text.contains("96 MiB on CPU 8-15,24-31"))
+        );
+        assert_eq!(report_sizes(&mut topology, [16, 8]), None, "two kinds of cores (Strix Point)");
+        assert_eq!(report_sizes(&mut topology, [36, 32]), None, "lines that were switched off");
+        assert_eq!(report_sizes(&mut topology, [0, 96]), None, "not known");
+    }
+
+    fn report_sizes(topology: &mut Topology, mebibytes: [u64; 2]) -> Option<String> {
+        for (l3, size) in topology.l3.iter_mut().zip(mebibytes) {
+            l3.size_bytes = size << 20;
+        }
+        unequal_l3(topology).map(|finding| finding.text)
     }
 }

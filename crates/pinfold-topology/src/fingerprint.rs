@@ -20,37 +20,41 @@ pub(crate) fn fingerprint(topology: &Topology) -> String {
 /// All covered properties, in a fixed order and format.
 fn canonical(topology: &Topology) -> String {
     let mut text = String::from("pinfold-fingerprint 1\n");
-    let mut line = |args: std::fmt::Arguments<'_>| {
-        // Writing to a String never fails.
-        text.write_fmt(args).ok();
-        text.push('\n');
-    };
-    line(format_args!("model {}", topology.model.as_deref().unwrap_or("")));
-    line(format_args!("smt {}", smt_word(topology.smt)));
-    line(format_args!("nohz_full {}", topology.nohz_full));
+    line(&mut text, format_args!("model {}", topology.model.as_deref().unwrap_or("")));
+    line(&mut text, format_args!("smt {}", smt_word(topology.smt)));
+    line(&mut text, format_args!("nohz_full {}", topology.nohz_full));
     for pu in &topology.pus {
         let l3 = pu.l3.map_or_else(|| "-".to_owned(), |id| id.to_string());
         let node = pu.node.map_or_else(|| "-".to_owned(), |id| id.to_string());
-        line(format_args!(
-            "pu {} core {} l3 {l3} node {node} package {} {}",
-            pu.os,
-            pu.core,
-            pu.package,
-            kind_word(pu.kind)
-        ));
+        line(
+            &mut text,
+            format_args!(
+                "pu {} core {} l3 {l3} node {node} package {} {}",
+                pu.os,
+                pu.core,
+                pu.package,
+                kind_word(pu.kind)
+            ),
+        );
     }
     for domain in &topology.l2_domains {
-        line(format_args!("l2 {domain}"));
+        line(&mut text, format_args!("l2 {domain}"));
     }
     for cache in &topology.l3 {
-        line(format_args!("l3 {} {}", cache.id, cache.size_bytes));
+        line(&mut text, format_args!("l3 {} {}", cache.id, cache.size_bytes));
     }
     for node in &topology.nodes {
-        line(format_args!("node {} {} {}", node.id, node.pus, node.memory_bytes > 0));
+        line(&mut text, format_args!("node {} {} {}", node.id, node.pus, node.memory_bytes > 0));
     }
     let domains: Vec<String> = topology.frequency_domains.iter().map(CpuSet::to_string).collect();
-    line(format_args!("frequency {}", domains.join(" ")));
+    line(&mut text, format_args!("frequency {}", domains.join(" ")));
     text
+}
+
+fn line(text: &mut std::string::String, args: std::fmt::Arguments<'_>) {
+    // Writing to a String never fails.
+    text.write_fmt(args).ok();
+    text.push('\n');
 }
 
 /// The name of a core kind in formats and on the terminal.

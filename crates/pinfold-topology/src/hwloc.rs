@@ -149,17 +149,16 @@ fn tree(raw: &Raw) -> Result<Tree, Refusal> {
         ..Tree::default()
     };
     for pu in raw.objects_with_type(ObjectType::PU) {
-        let above = |ty| pu.first_ancestor_with_type(ty);
-        let l3 = above(ObjectType::L3Cache);
+        let l3 = ancestor(pu, ObjectType::L3Cache);
         if let Some(cache) = l3 {
             tree.l3_sizes.insert(cache.global_persistent_index(), cache_size(cache));
         }
         tree.pus.push(TreePu {
             os: PuId(os_index(pu, "PU")?),
-            core: above(ObjectType::Core).map(TopologyObject::global_persistent_index),
-            l2: above(ObjectType::L2Cache).map(TopologyObject::global_persistent_index),
+            core: ancestor(pu, ObjectType::Core).map(TopologyObject::global_persistent_index),
+            l2: ancestor(pu, ObjectType::L2Cache).map(TopologyObject::global_persistent_index),
             l3: l3.map(TopologyObject::global_persistent_index),
-            package: above(ObjectType::Package).map(TopologyObject::global_persistent_index),
+            package: ancestor(pu, ObjectType::Package).map(TopologyObject::global_persistent_index),
         });
     }
     for node in raw.objects_with_type(ObjectType::NUMANode) {
@@ -170,6 +169,10 @@ fn tree(raw: &Raw) -> Result<Tree, Refusal> {
         });
     }
     Ok(tree)
+}
+
+fn ancestor(pu: &TopologyObject, ty: ObjectType) -> Option<&TopologyObject> {
+    pu.first_ancestor_with_type(ty)
 }
 
 fn os_index(object: &TopologyObject, what: &str) -> Result<u32, Refusal> {

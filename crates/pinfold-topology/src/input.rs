@@ -162,9 +162,8 @@ fn from_captured(host: &dyn Host, name: &str) -> Result<Topology, TopologyError>
 }
 
 fn tree_of_xml(name: &str, text: &str) -> Result<Tree, TopologyError> {
-    let fail = |why: String| TopologyError::Xml { name: name.to_owned(), why };
-    let text = xml::checked(text).map_err(fail)?;
-    let mut tree = hwloc::from_xml(&text).map_err(|refusal| fail(why(&refusal)))?;
+    let text = xml::checked(text).map_err(|why| fail(name, why))?;
+    let mut tree = hwloc::from_xml(&text).map_err(|refusal| fail(name, why(&refusal)))?;
     // hwloc assigns the CPUs of the surrounding object to such a node.
     let bare = xml::nodes_without_pus(&text);
     for node in tree.nodes.iter_mut().filter(|node| bare.contains(&node.id)) {
@@ -173,17 +172,26 @@ fn tree_of_xml(name: &str, text: &str) -> Result<Tree, TopologyError> {
     Ok(tree)
 }
 
+fn fail(name: &str, why: String) -> TopologyError {
+    TopologyError::Xml { name: name.to_owned(), why }
+}
+
 /// The topology of a description; errors contain its `name`, a file's or the text itself.
 fn from_description(name: &str, text: &str) -> Result<Topology, TopologyError> {
-    let fail = |why: String| TopologyError::Synthetic { text: name.to_owned(), why };
-    let count = synthetic::bounded(text).map_err(fail)?;
+    fn fail(name: &str, why: String) -> TopologyError {
+        TopologyError::Synthetic { text: name.to_owned(), why }
+    }
+
+    let count = synthetic::bounded(text).map_err(|why| fail(name, why))?;
     let tree = hwloc::from_synthetic(text).map_err(|refusal| match refusal {
-        Refusal::Rejected => fail(synthetic::fault(text)),
-        Refusal::Failed(_) | Refusal::Redirected | Refusal::OutOfRange(_) => fail(why(&refusal)),
+        Refusal::Rejected => fail(name, synthetic::fault(text)),
+        Refusal::Failed(_) | Refusal::Redirected | Refusal::OutOfRange(_) => {
+            fail(name, why(&refusal))
+        }
     })?;
     // hwloc merges CPUs that have the same index.
     if u64::try_from(tree.pus.len()) != Ok(count) {
-        return Err(fail(format!("its indexes do not name {count} different PUs")));
+        return Err(fail(name, format!("its indexes do not name {count} different PUs")));
     }
     build::topology(Source::Synthetic(text.to_owned()), &tree, &Facts::default())
 }

@@ -214,11 +214,14 @@ mod tests {
     #[test]
     fn core_types_by_their_words() {
         fn check(words: [&str; 2], expected: &str) {
-            let kind = |word: &str, pus: &str| TreeKind {
-                core_type: Some(word.to_owned()),
-                pus: CpuSet::parse_list(pus).unwrap(),
-                ..TreeKind::default()
-            };
+            fn kind(word: &str, pus: &str) -> TreeKind {
+                TreeKind {
+                    core_type: Some(word.to_owned()),
+                    pus: CpuSet::parse_list(pus).unwrap(),
+                    ..TreeKind::default()
+                }
+            }
+
             let tree =
                 Tree { kinds: vec![kind(words[0], "0-1"), kind(words[1], "2-3")], ..tree(4) };
             assert_eq!(small(&of_pus(&tree, &Facts::default())), expected, "{words:?}");
@@ -233,11 +236,6 @@ mod tests {
 
     #[test]
     fn capacities_of_the_tree_stand_in_for_those_of_the_kernel() {
-        let kind = |pus: &str, capacity| TreeKind {
-            pus: CpuSet::parse_list(pus).unwrap(),
-            capacity: Some(capacity),
-            ..TreeKind::default()
-        };
         // Two ranks of each kind, as on the GB10.
         let kinds = vec![kind("0", 718), kind("1", 731), kind("2", 997), kind("3", 1024)];
         let tree = Tree { kinds, ..tree(4) };
@@ -245,5 +243,13 @@ mod tests {
         let facts =
             Facts { capacities: [(PuId(0), 1024), (PuId(3), 300)].into(), ..Facts::default() };
         assert_eq!(small(&of_pus(&tree, &facts)), "3");
+    }
+
+    fn kind(pus: &str, capacity: u64) -> TreeKind {
+        TreeKind {
+            pus: CpuSet::parse_list(pus).unwrap(),
+            capacity: Some(capacity),
+            ..TreeKind::default()
+        }
     }
 }

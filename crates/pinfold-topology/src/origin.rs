@@ -8,11 +8,10 @@ use pinfold_model::{Accelerator, Origin, Topology};
 /// # Errors
 /// [`HostError`] if the kernel's release or command line cannot be read.
 pub fn origin(host: &dyn Host, topology: &Topology, seed: u64) -> Result<Origin, HostError> {
-    let read = |path: String| host.read_text(&path).map(|text| text.trim().to_owned());
     Ok(Origin {
         fingerprint: topology.fingerprint.clone(),
-        kernel: read(paths::kernel_release())?,
-        cmdline: read(paths::kernel_cmdline())?,
+        kernel: read(host, paths::kernel_release())?,
+        cmdline: read(host, paths::kernel_cmdline())?,
         cpu_model: topology.model.clone().unwrap_or_else(|| "unknown".to_owned()),
         hypervisor: topology.hypervisor.clone(),
         qemu: None,
@@ -21,4 +20,8 @@ pub fn origin(host: &dyn Host, topology: &Topology, seed: u64) -> Result<Origin,
         pinfold: env!("CARGO_PKG_VERSION").to_owned(),
         seed,
     })
+}
+
+fn read(host: &dyn Host, path: String) -> Result<String, HostError> {
+    host.read_text(&path).map(|text| text.trim().to_owned())
 }

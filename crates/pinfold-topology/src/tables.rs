@@ -78,7 +78,6 @@ pub(crate) fn tables(tree: &Tree, facts: &Facts) -> Tables {
         .collect();
     let nodes = numa_nodes(tree, facts, &online);
     let kind_of = kinds::of_pus(tree, facts);
-    let kind = |pu: PuId| kind_of.get(&pu).copied().unwrap_or(CoreKind::Uniform);
     let no_package = tree.pus.iter().all(|pu| pu.package.is_none());
     let by_node = no_package && nodes_divide(&nodes, &online);
     let (mut cores, mut l2, mut l3, mut packages) =
@@ -96,7 +95,7 @@ pub(crate) fn tables(tree: &Tree, facts: &Facts) -> Tables {
         }
         let cache = pu.l3.map(|key| l3.number(TableObject::Object(key), pu.os));
         if core as usize == core_packages.len() {
-            core_packages.push((PackageId(package), kind(pu.os)));
+            core_packages.push((PackageId(package), kind(&kind_of, pu.os)));
         }
         let smt_rank = cores.pus.get(core as usize).map_or(0, |siblings| siblings.len() - 1);
         pus.push(Pu {
@@ -107,7 +106,7 @@ pub(crate) fn tables(tree: &Tree, facts: &Facts) -> Tables {
             l3: cache.map(L3Id),
             node,
             package: PackageId(package),
-            kind: kind(pu.os),
+            kind: kind(&kind_of, pu.os),
         });
     }
     Tables {
@@ -123,6 +122,10 @@ pub(crate) fn tables(tree: &Tree, facts: &Facts) -> Tables {
         nodes,
         pus,
     }
+}
+
+fn kind(kind_of: &BTreeMap<PuId, CoreKind>, pu: PuId) -> CoreKind {
+    kind_of.get(&pu).copied().unwrap_or(CoreKind::Uniform)
 }
 
 fn core_table(cores: &Numbering, packages: &[(PackageId, CoreKind)]) -> Vec<Core> {
@@ -164,17 +167,24 @@ fn l3_table(l3: &Numbering, sizes: &BTreeMap<Key, (u64, u32)>) -> Vec<L3Domain> 
 /// nodes with CPUs corrects that.
 fn numa_nodes(tree: &Tree, facts: &Facts, online: &[&TreePu]) -> Vec<NumaNode> {
     let online: CpuSet = online.iter().map(|pu| pu.os).collect();
-    let has_pus = |id| facts.nodes_with_cpus.as_ref().is_none_or(|nodes| nodes.contains(&id));
     tree.nodes
         .iter()
         .map(|node| NumaNode {
             id: node.id,
-            pus: if has_pus(node.id) { node.pus.intersection(&online) } else { CpuSet::new() },
+            pus: if has_pus(facts, node.id) {
+                node.pus.intersection(&online)
+            } else {
+                CpuSet::new()
+            },
             memory_bytes: node.memory_bytes,
             free_bytes: facts.free_bytes.get(&node.id).copied(),
             huge_pages: facts.huge_pages.get(&node.id).cloned().unwrap_or_default(),
         })
         .collect()
+}
+
+fn has_pus(facts: &Facts, id: NodeId) -> bool {
+    facts.nodes_with_cpus.as_ref().is_none_or(|nodes| nodes.contains(&id))
 }
 
 /// The smallest node that contains a CPU; among equals the first with memory. (High-bandwidth

@@ -105,6 +105,13 @@ fn pus_stand_in_hwlocs_own_order() {
 /// Number of objects per level, from Pinfold's tables and from hwloc's tool.
 #[test]
 fn counts_are_hwlocs_own() {
+    fn check(input: &str, calc: &str, file: &str, level: &str, ours: usize) {
+        let arguments = ["-i", input, "--disallowed", "-N", level, "all"];
+        let output = run(calc, arguments, TIMEOUT_NS).expect("hwloc-calc runs");
+        let theirs = output.stdout_text().trim().parse::<usize>();
+        assert_eq!(Ok(ours), theirs, "{file} {level}: {}", output.stderr_text());
+    }
+
     let Some(calc) = find_program("hwloc-calc") else {
         eprintln!("skipped: hwloc-calc is not installed");
         return;
@@ -113,17 +120,11 @@ fn counts_are_hwlocs_own() {
     for file in fixtures() {
         let topology = fixture(&file);
         let input = oracle_input(&file, &directory);
-        let check = |level: &str, ours: usize| {
-            let arguments = ["-i", &input, "--disallowed", "-N", level, "all"];
-            let output = run(&calc, arguments, TIMEOUT_NS).expect("hwloc-calc runs");
-            let theirs = output.stdout_text().trim().parse::<usize>();
-            assert_eq!(Ok(ours), theirs, "{file} {level}: {}", output.stderr_text());
-        };
-        check("pu", topology.pus.len());
-        check("core", topology.cores.len());
-        check("package", topology.packages.len());
+        check(&input, &calc, &file, "pu", topology.pus.len());
+        check(&input, &calc, &file, "core", topology.cores.len());
+        check(&input, &calc, &file, "package", topology.packages.len());
         if !topology.l3.is_empty() {
-            check("l3cache", topology.l3.len());
+            check(&input, &calc, &file, "l3cache", topology.l3.len());
         }
     }
 }

@@ -69,11 +69,17 @@ impl Running {
     #[must_use]
     pub fn plain_name(&self) -> Option<&str> {
         const LONGEST: usize = 64;
-        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-        let starts = |name: &str| name.starts_with(|letter: char| letter.is_ascii_alphanumeric());
         let name = self.spec.name.as_deref()?;
         (name.len() <= LONGEST && starts(name) && name.chars().all(is_plain)).then_some(name)
     }
+}
+
+fn is_plain(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || "-_.".contains(letter)
+}
+
+fn starts(name: &str) -> bool {
+    name.starts_with(|letter: char| letter.is_ascii_alphanumeric())
 }
 
 /// The machines that run on this host, by process ID: those whose executable file this process may

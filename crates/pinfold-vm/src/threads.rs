@@ -238,8 +238,7 @@ fn by_monitor(
         let complete = reported.tids().all(|tid| tids.binary_search(&tid).is_ok());
         Ok(ThreadReading { tids, value: (reported, tasks), complete })
     })?;
-    let is_missing = |tid: &Tid| tasks.binary_search_by_key(tid, |task| task.id.tid).is_err();
-    if let Some(tid) = reported.tids().find(is_missing) {
+    if let Some(tid) = reported.tids().find(|tid| is_missing(&tasks, tid)) {
         let texts = monitor.hypervisor().texts();
         return Err(VmError::ForeignThread { texts, pid, tid });
     }
@@ -270,6 +269,10 @@ fn by_monitor(
     let threads = threads.collect();
     let accelerator = Some(accelerator);
     Ok((Found { pid, threads, accelerator, vcpus, max_vcpus: vcpus, findings, roll }, descriptors))
+}
+
+fn is_missing(tasks: &[Task], tid: &Tid) -> bool {
+    tasks.binary_search_by_key(tid, |task| task.id.tid).is_err()
 }
 
 /// Role of a thread by its name alone; vhost workers are numbered later.

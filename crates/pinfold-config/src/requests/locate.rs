@@ -94,12 +94,13 @@ fn vnodes(root: &Value) -> impl Iterator<Item = &Value> {
 
 /// The value of the first of some keys that a vnode has, or else its table.
 fn of_vnode(root: &Value, name: &str, keys: &[&str]) -> Option<usize> {
-    let is_it = |vnode: &&Value| {
-        get(vnode, "name")
-            .is_some_and(|value| matches!(&value.what, ValueKind::Text(text) if text == name))
-    };
-    let vnode = vnodes(root).find(is_it)?;
+    let vnode = vnodes(root).find(|vnode| is_it(name, vnode))?;
     Some(keys.iter().find_map(|key| get(vnode, key)).unwrap_or(vnode).at)
+}
+
+fn is_it(name: &str, vnode: &&Value) -> bool {
+    get(vnode, "name")
+        .is_some_and(|value| matches!(&value.what, ValueKind::Text(text) if text == name))
 }
 
 /// The matching text among some lists or single texts.

@@ -24,31 +24,42 @@ fn hint() -> String {
 
 /// Parses `ROLE=CPUS`; a range of vCPUs gives one pin for each of them.
 pub(super) fn pin_requests(text: &str, at: usize) -> Result<Vec<PinRequest>, Fault> {
-    let wrong = |why: String| Fault::new(at, format!("pins: {why}")).with_hint(hint());
     let Some((role, list)) = text.split_once('=') else {
-        return Err(wrong(format!("{text:?} is not written ROLE=CPUS")));
+        return Err(fail(at, format!("{text:?} is not written ROLE=CPUS")));
     };
     let (role, list) = (role.trim(), list.trim());
-    let pus = in_order(list).map_err(wrong)?;
+    let pus = in_order(list).map_err(|why| fail(at, why))?;
     let Some(numbers) = numbers(role) else {
         let role =
-            plain(role).ok_or_else(|| wrong(format!("{role:?} is not a role of a thread")))?;
+            plain(role).ok_or_else(|| fail(at, format!("{role:?} is not a role of a thread")))?;
         return Ok(vec![PinRequest { role, pus: pus.into_iter().collect() }]);
     };
-    let (kind, first, last) = numbers.map_err(wrong)?;
-    let pin_request =
-        |index: u32, pus: CpuSet| PinRequest { role: format!("{kind}({index})"), pus };
+    let (kind, first, last) = numbers.map_err(|why| fail(at, why))?;
     if first == last {
-        return Ok(vec![pin_request(first, pus.into_iter().collect())]);
+        return Ok(vec![pin_request(kind, first, pus.into_iter().collect())]);
     }
     if pus.len() != (last - first) as usize + 1 {
         let count = last - first + 1;
-        return Err(wrong(format!(
-            "{role} is {count} threads, but {list} is {} CPUs: a range needs one CPU for each",
-            pus.len()
-        )));
+        return Err(fail(
+            at,
+            format!(
+                "{role} is {count} threads, but {list} is {} CPUs: a range needs one CPU for each",
+                pus.len()
+            ),
+        ));
     }
-    Ok((first..=last).zip(pus).map(|(index, pu)| pin_request(index, CpuSet::single(pu))).collect())
+    Ok((first..=last)
+        .zip(pus)
+        .map(|(index, pu)| pin_request(kind, index, CpuSet::single(pu)))
+        .collect())
+}
+
+fn fail(at: usize, why: String) -> Fault {
+    Fault::new(at, format!("pins: {why}")).with_hint(hint())
+}
+
+fn pin_request(kind: &str, index: u32, pus: CpuSet) -> PinRequest {
+    PinRequest { role: format!("{kind}({index})"), pus }
 }
 
 /// The CPUs of a list in their written order.

@@ -68,7 +68,6 @@ impl<'a, 'x> Merge<'a, 'x> {
     /// `<memoryBacking>`: the page size, and what keeps the pages of real-time vCPUs in memory.
     fn backing(&mut self, vnode: &VnodePlan) {
         let old = child(self.root, "memoryBacking");
-        let has = |name: &str| old.is_some_and(|old| child(old, name).is_some());
         let mut lines: Vec<String> = Vec::new();
         if let Some(page) = vnode.memory.as_ref().and_then(|memory| memory.page_bytes) {
             match old.and_then(|old| child(old, "hugepages")) {
@@ -76,7 +75,7 @@ impl<'a, 'x> Merge<'a, 'x> {
                 Some(pages) => self.pages(pages, page_line(page)),
             }
         }
-        let kept = kept_pages(vnode).iter().filter(|name| !has(name));
+        let kept = kept_pages(vnode).iter().filter(|name| !has_child(&old, name));
         lines.extend(kept.map(|name| format!("<{name}/>")));
         match old {
             _ if lines.is_empty() => {}
@@ -277,6 +276,10 @@ impl<'a, 'x> Merge<'a, 'x> {
     }
 }
 
+fn has_child(old: &Option<Node<'_, '_>>, name: &str) -> bool {
+    old.is_some_and(|old| child(old, name).is_some())
+}
+
 fn is_page(node: &Node<'_, '_>) -> bool {
     node.has_tag_name("page")
 }
@@ -292,14 +295,17 @@ fn lacks(nodes: &[NodeId], topology: &Topology) -> bool {
 
 /// The host nodes of the vCPUs of a cell, or of all.
 fn nodes_of(vnode: &VnodePlan, topology: &Topology, cell: Option<&Cell>) -> Vec<NodeId> {
-    let of_cell = |role: &Role| match (role, cell) {
-        (Role::Vcpu(index), Some(cell)) => cell.vcpus.contains(PuId(*index)),
-        (_, _) => cell.is_none(),
-    };
-    let vcpus: Vec<_> = vnode.vcpus().filter(|thread| of_cell(&thread.role)).collect();
+    let vcpus: Vec<_> = vnode.vcpus().filter(|thread| is_of_cell(cell, &thread.role)).collect();
     let nodes = topology.nodes.iter();
     let used = nodes.filter(|node| vcpus.iter().any(|vcpu| !vcpu.pus.is_disjoint(&node.pus)));
     used.map(|node| node.id).collect()
+}
+
+fn is_of_cell(cell: Option<&Cell>, role: &Role) -> bool {
+    match (role, cell) {
+        (Role::Vcpu(index), Some(cell)) => cell.vcpus.contains(PuId(*index)),
+        (_, _) => cell.is_none(),
+    }
 }
 
 fn torn(cell: &Located<Cell>, bound: &[NodeId], there: &[NodeId]) -> DomainError {

@@ -1,5 +1,6 @@
 //! Caches, siblings and dies in the guest topology; checked with libvirt's schema and with QEMU.
 
+use crate::Merged;
 use pinfold_host::process;
 use pinfold_model::{Plan, Topology};
 use pinfold_plan::domain_file::Domain;
@@ -60,21 +61,22 @@ fn check(strategy: &str, model: Option<&str>, expected: &[&str]) {
 #[test]
 fn an_l2_that_cores_share_is_the_guests_whole_or_not_shown() {
     let mut topology = host_with(INTEL);
-    let passed = |topology: &Topology, strategy: &str, vcpus: u32| {
-        let layout = plan(strategy, topology, &exactly(vcpus)).unwrap();
-        cpu_lines(&layout, topology).iter().any(|line| line.contains("passthrough"))
-    };
-    assert!(passed(&topology, "balanced", 6));
+    assert!(pass(&topology, "balanced", 6));
     // Pairs of cores share an L2: the guest's three cores are one and a half pairs.
     let pair = |first: usize| topology.cores[first].pus.union(&topology.cores[first + 1].pus);
     topology.l2_domains = [0, 2, 4, 6].map(pair).to_vec();
-    assert!(!passed(&topology, "balanced", 6));
-    assert!(passed(&topology, "balanced", 8));
+    assert!(!pass(&topology, "balanced", 6));
+    assert!(pass(&topology, "balanced", 8));
     // One pair shares an L2 and the other cores do not: no one description is true for both.
     let mixed =
         [0, 2, 4, 6].map(|first| Topology { l2_domains: vec![pair(first)], ..topology.clone() });
-    let shown = mixed.map(|topology| passed(&topology, "balanced", 8));
+    let shown = mixed.map(|topology| pass(&topology, "balanced", 8));
     assert_eq!(shown.into_iter().filter(|shown| !shown).count(), 2, "{shown:?}");
+}
+
+fn pass(topology: &Topology, strategy: &str, vcpus: u32) -> bool {
+    let layout = plan(strategy, topology, &exactly(vcpus)).unwrap();
+    cpu_lines(&layout, topology).iter().any(|line| line.contains("passthrough"))
 }
 
 #[test]
@@ -130,19 +132,17 @@ fn qemus_own_model_gets_what_it_lacks() {
 fn a_domain_file_gets_dies_and_keeps_its_own_cache() {
     let topology = host_with(AMD);
     let layout = plan("max-performance", &topology, &exactly(16)).unwrap();
-    let merged =
-        |text: &str| emit::libvirt_into(text, (&layout, &layout.vnodes[0]), &topology).unwrap();
-    let new = merged(&file("kvm", "")).text;
+    let new = merge(&layout, &topology, &file("kvm", "")).text;
     assert!(
         new.contains("<cpu>\n  <topology sockets='1' dies='2' cores='4'")
             && !new.contains("<cache"),
         "{new}"
     );
-    assert_eq!(merged(&new).text, new, "twice is the same as once");
-    let tcg = merged(&file("qemu", "")).text;
+    assert_eq!(merge(&layout, &topology, &new).text, new, "twice is the same as once");
+    let tcg = merge(&layout, &topology, &file("qemu", "")).text;
     assert!(tcg.contains("dies='2'") && !tcg.contains("<cache"), "{tcg}");
     let own = "<cpu mode='host-passthrough'><cache level='3' mode='emulate'/></cpu>";
-    let kept = merged(&file("kvm", own)).text;
+    let kept = merge(&layout, &topology, &file("kvm", own)).text;
     assert!(kept.contains("level='3'") && !kept.contains("mode='passthrough'"), "{kept}");
     // A passed-through cache in a guest that differs from the host is reported.
     let small = plan("low-latency", &topology, &exactly(4)).unwrap();
@@ -151,6 +151,10 @@ fn a_domain_file_gets_dies_and_keeps_its_own_cache() {
     let merge = emit::libvirt_into(&text, (&small, &small.vnodes[0]), &topology).unwrap();
     assert!(merge.notes.iter().any(|note| note.contains("not the host's")), "{:?}", merge.notes);
     assert_eq!(Domain::read(&new).unwrap().shape.unwrap().value.vcpus(), Some(16));
+}
+
+fn merge(layout: &Plan, topology: &Topology, text: &str) -> Merged {
+    emit::libvirt_into(text, (layout, &layout.vnodes[0]), topology).unwrap()
 }
 
 fn file(kind: &str, cpu: &str) -> String {
@@ -191,6 +195,13 @@ fn libvirts_schema_and_qemu_take_dies_and_caches() {
     let output = process::capture("sh", ["-c", &line], 60 * SECOND_NS).unwrap();
     let said = output.stdout_text();
     assert!(output.status.success(), "{}", output.stderr_text());
-    let dies = |id: &str| said.matches(&format!("die-id: \"{id}\"")).count();
-    assert_eq!((dies("0"), dies("1"), dies("2")), (8, 8, 0), "{said}");
+    assert_eq!(
+        (count_dies(&said, "0"), count_dies(&said, "1"), count_dies(&said, "2")),
+        (8, 8, 0),
+        "{said}"
+    );
+}
+
+fn count_dies(said: &str, id: &str) -> usize {
+    said.matches(&format!("die-id: \"{id}\"")).count()
 }

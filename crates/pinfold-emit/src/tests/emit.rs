@@ -125,28 +125,30 @@ fn systemd_takes_the_units() {
     assert_eq!(names.len(), 5);
     // The units that the drop-ins belong to.
     let service = "[Service]\nExecStart=/bin/true\n";
-    let unit = |name: &str, content: &str| {
-        pinfold_host::files::write_atomic(&format!("{units}/{name}"), content.as_bytes()).unwrap();
-    };
-    unit("pinfold-win_10__x_.service", service);
-    unit("system.slice", "[Unit]\nDescription=System\n");
-    unit("user.slice", "[Unit]\nDescription=User\n");
-    let verify = |names: &[&str]| {
-        let mut words =
-            vec!["verify".to_owned(), "--man=no".to_owned(), "--recursive-errors=no".to_owned()];
-        words.extend(names.iter().map(|name| format!("{units}/{name}")));
-        let output = process::capture(&analyze, &words, 30 * SECOND).unwrap();
-        (output.status.success(), output.stderr_text())
-    };
+    unit(&units, "pinfold-win_10__x_.service", service);
+    unit(&units, "system.slice", "[Unit]\nDescription=System\n");
+    unit(&units, "user.slice", "[Unit]\nDescription=User\n");
     let names =
         ["pinfold-win_10__x_.slice", "pinfold-win_10__x_.service", "system.slice", "user.slice"];
-    let (fine, said) = verify(&names);
+    let (fine, said) = verify(&units, &analyze, &names);
     assert!(fine && said.is_empty(), "{said}");
     // The check fails for an invalid unit.
     let dropin = format!("{units}/system.slice.d/50-pinfold.conf");
     pinfold_host::files::write_atomic(&dropin, b"[Slice]\nAllowedCPUs=many\n").unwrap();
-    let (_, said) = verify(&["system.slice"]);
+    let (_, said) = verify(&units, &analyze, &["system.slice"]);
     assert!(said.contains("'many'"), "{said}");
+}
+
+fn verify(units: &str, analyze: &str, names: &[&str]) -> (bool, String) {
+    let mut words =
+        vec!["verify".to_owned(), "--man=no".to_owned(), "--recursive-errors=no".to_owned()];
+    words.extend(names.iter().map(|name| format!("{units}/{name}")));
+    let output = process::capture(analyze, &words, 30 * SECOND).unwrap();
+    (output.status.success(), output.stderr_text())
+}
+
+fn unit(units: &str, name: &str, content: &str) {
+    pinfold_host::files::write_atomic(&format!("{units}/{name}"), content.as_bytes()).unwrap();
 }
 
 /// A server with two sockets whose guest has huge pages on both nodes, in each format.

@@ -229,19 +229,18 @@ struct Thread {
 
 /// The threads of the script's QEMU by name; only one of those that have the process's name.
 fn threads(host: &LiveHost, shell: Tid) -> BTreeMap<String, Thread> {
-    let text = |path: String| host.read_text(&path).unwrap_or_default();
     let mut threads = BTreeMap::new();
     let mut processes = vec![shell];
     while let Some(process) = processes.pop() {
-        let children = text(paths::task_file(process, process, "children"));
+        let children = text(host, paths::task_file(process, process, "children"));
         processes.extend(numbers(children.split_whitespace().map(str::to_owned).collect()));
         let child = process;
         if child == shell {
             continue;
         }
         for tid in numbers(host.list(&paths::task_dir(child)).unwrap_or_default()) {
-            let name = text(paths::task_comm(child, tid)).trim_end().to_owned();
-            let ran = text(paths::task_schedstat(child, tid));
+            let name = text(host, paths::task_comm(child, tid)).trim_end().to_owned();
+            let ran = text(host, paths::task_schedstat(child, tid));
             let ran_ns = ran.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
             // The shell's own helper processes are no threads of QEMU.
             let helper = ["sh", "sed", "sleep"].contains(&name.as_str());
@@ -251,6 +250,10 @@ fn threads(host: &LiveHost, shell: Tid) -> BTreeMap<String, Thread> {
         }
     }
     threads
+}
+
+fn text(host: &LiveHost, path: String) -> String {
+    host.read_text(&path).unwrap_or_default()
 }
 
 fn numbers(names: Vec<String>) -> Vec<Tid> {

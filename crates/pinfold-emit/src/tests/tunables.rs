@@ -11,7 +11,7 @@ use pinfold_samples::machine::{Machine, dual_e5_2670, i7_4790k};
 use pinfold_samples::{auto, exactly, one};
 
 use super::golden;
-use crate::{self as emit, Format};
+use crate::{self as emit, Format, Merged};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -58,15 +58,18 @@ pub fn everything() -> (Plan, Topology) {
 /// The text of each format, with its file name.
 fn texts(layout: &Plan, topology: &Topology) -> Vec<(String, String)> {
     let command = pinfold_qemu::QemuCommand::default();
-    let file_name = |name: &str| match name {
+    let text = |format: &Format| format.text(layout, topology, &command).unwrap();
+    emit::FORMATS.iter().map(|format| (file_name(format.name), text(format))).collect()
+}
+
+fn file_name(name: &str) -> String {
+    match name {
         "libvirt" => "libvirt.xml".to_owned(),
         "tuned" => "tuned.conf".to_owned(),
         "kubevirt" => "kubevirt.yaml".to_owned(),
         "cmdline" | "systemd" => name.to_owned(),
         script => format!("{script}.sh"),
-    };
-    let text = |format: &Format| format.text(layout, topology, &command).unwrap();
-    emit::FORMATS.iter().map(|format| (file_name(format.name), text(format))).collect()
+    }
 }
 
 #[test]
@@ -216,42 +219,61 @@ fn files_are_those_of_apply() {
 #[test]
 fn values_become_the_words_of_each_tool() {
     let topology = dual_e5_2670().build();
-    let check = |words: &[&str], format: &str, expected: &str| {
-        let layout = with("balanced", 4, &topology, words);
-        let texts = texts(&layout, &topology);
-        let (_, text) = texts.iter().find(|(name, _)| name.starts_with(format)).unwrap();
-        assert!(text.contains(expected), "{words:?} has no {expected:?} in {format}:\n{text}");
-    };
-    check(&["cpu-quota=33333/100000"], "systemd", "CPUQuota=33.33%\nCPUQuotaPeriodSec=100000us\n");
-    check(&["cpu-quota=33333/100000"], "proxmox", "--cpulimit 0.34\n");
-    check(&["cpu-quota=200000/100000"], "nova", "--property quota:cpu_quota=50000\n");
-    check(&["cpu-quota=50000/100000"], "libvirt", "<global_quota>50000</global_quota>");
-    check(&["cpu-quota=50000/100000"], "virsh", "--set global_quota=50000 \"$@\"\n");
-    check(&["wake-up-us=0"], "systemd", "cpu8/power/pm_qos_resume_latency_us - - - - n/a\n");
-    check(&["wake-up-us=0"], "tuned", "cpu8/power/pm_qos_resume_latency_us=n/a\n");
-    check(&["wake-up-us=0"], "kubevirt", "    cpu-c-states.crio.io: \"disable\"\n");
-    check(&["rt-throttle=off"], "cmdline", " sysctl.kernel.sched_rt_runtime_us=-1\n");
-    check(&["smt=off"], "cmdline", " nosmt\n");
-    check(&["irq:*=0,16"], "cmdline", " irqaffinity=0,16\n");
-    check(&["irq:all=0,16"], "systemd", "w /proc/irq/*/smp_affinity_list - - - - 0,16\n");
-    check(&["new-irqs=0"], "tuned", "default_irq_smp_affinity=0\n");
     check(
+        &topology,
+        &["cpu-quota=33333/100000"],
+        "systemd",
+        "CPUQuota=33.33%\nCPUQuotaPeriodSec=100000us\n",
+    );
+    check(&topology, &["cpu-quota=33333/100000"], "proxmox", "--cpulimit 0.34\n");
+    check(&topology, &["cpu-quota=200000/100000"], "nova", "--property quota:cpu_quota=50000\n");
+    check(&topology, &["cpu-quota=50000/100000"], "libvirt", "<global_quota>50000</global_quota>");
+    check(&topology, &["cpu-quota=50000/100000"], "virsh", "--set global_quota=50000 \"$@\"\n");
+    check(
+        &topology,
+        &["wake-up-us=0"],
+        "systemd",
+        "cpu8/power/pm_qos_resume_latency_us - - - - n/a\n",
+    );
+    check(&topology, &["wake-up-us=0"], "tuned", "cpu8/power/pm_qos_resume_latency_us=n/a\n");
+    check(&topology, &["wake-up-us=0"], "kubevirt", "    cpu-c-states.crio.io: \"disable\"\n");
+    check(&topology, &["rt-throttle=off"], "cmdline", " sysctl.kernel.sched_rt_runtime_us=-1\n");
+    check(&topology, &["smt=off"], "cmdline", " nosmt\n");
+    check(&topology, &["irq:*=0,16"], "cmdline", " irqaffinity=0,16\n");
+    check(
+        &topology,
+        &["irq:all=0,16"],
+        "systemd",
+        "w /proc/irq/*/smp_affinity_list - - - - 0,16\n",
+    );
+    check(&topology, &["new-irqs=0"], "tuned", "default_irq_smp_affinity=0\n");
+    check(
+        &topology,
         &["huge-pages=0:2048:512", "huge-pages=1:2048:256", "huge-pages=1:1048576:4"],
         "cmdline",
         " hugepagesz=2M hugepages=0:512,1:256 hugepagesz=1G hugepages=1:4\n",
     );
     // The test machine has 8 MiB and 16 ways: 512 KiB per way.
     check(
+        &topology,
         &["share=L3:0=ff0", "share=MB:0=50", "share=L3:1=3"],
         "libvirt",
         "<cachetune vcpus='0-3'><cache id='0' level='3' type='both' size='4096' unit='KiB'/>\
          <cache id='1' level='3' type='both' size='1024' unit='KiB'/></cachetune>",
     );
     check(
+        &topology,
         &["share=MB:0=50"],
         "libvirt",
         "<memorytune vcpus='0-3'><node id='0' bandwidth='50'/></memorytune>",
     );
+}
+
+fn check(topology: &Topology, words: &[&str], format: &str, expected: &str) {
+    let layout = with("balanced", 4, topology, words);
+    let texts = texts(&layout, topology);
+    let (_, text) = texts.iter().find(|(name, _)| name.starts_with(format)).unwrap();
+    assert!(text.contains(expected), "{words:?} has no {expected:?} in {format}:\n{text}");
 }
 
 #[test]
@@ -260,16 +282,9 @@ fn a_domain_file_gives_way_where_the_plan_has_a_tunable() {
                 <quota>9000</quota>\n    <cachetune vcpus='0'>\n      <cache id='0' level='3' type='both' size='3' unit='MiB'/>\n    \
                 </cachetune>\n    <memorytune vcpus='0'>\n      <node id='0' bandwidth='20'/>\n    </memorytune>\n  </cputune>\n</domain>\n";
     let topology = i7_4790k().build();
-    let merged = |words: &[&str]| {
-        let layout = with("low-latency", 2, &topology, words);
-        let first = emit::libvirt_into(file, one(&layout), &topology).unwrap();
-        let again = emit::libvirt_into(&first.text, one(&layout), &topology).unwrap();
-        assert_eq!(again.text, first.text, "merging twice is merging once");
-        first
-    };
-    let plain = merged(&[]).text;
+    let plain = merge(&topology, file, &[]).text;
     assert!(plain.contains("<shares>2048</shares>") && plain.contains("bandwidth='20'"), "{plain}");
-    let tuned = merged(&["cpu-weight=300", "share=L3:0=f", "thp=never"]);
+    let tuned = merge(&topology, file, &["cpu-weight=300", "share=L3:0=f", "thp=never"]);
     assert!(tuned.text.contains("<shares>300</shares>"), "{}", tuned.text);
     assert!(tuned.text.contains("<quota>9000</quota>"), "{}", tuned.text);
     let lines = tuned.text.lines().filter(|line| !line.contains("<!--"));
@@ -285,35 +300,37 @@ fn a_domain_file_gives_way_where_the_plan_has_a_tunable() {
     assert!(notes.contains("thp=never"), "{notes}");
 }
 
+fn merge(topology: &Topology, file: &str, words: &[&str]) -> Merged {
+    let layout = with("low-latency", 2, topology, words);
+    let first = emit::libvirt_into(file, one(&layout), topology).unwrap();
+    let again = emit::libvirt_into(&first.text, one(&layout), topology).unwrap();
+    assert_eq!(again.text, first.text, "merging twice is merging once");
+    first
+}
+
 /// Tunables that this host lacks are reported when the plan is made.
 #[test]
 fn what_a_host_does_not_have_is_refused_by_the_plan() {
     let topology = dual_e5_2670().khz("0-31", 3_300_000).build();
-    let refused = |words: &[&str], said: &str| {
-        let layout = with("low-latency", 2, &topology, words);
-        let found = validate(&layout, &topology);
-        let problem = found.iter().find(|one| one.severity == Severity::Problem);
-        assert!(problem.is_some_and(|one| one.text.contains(said)), "{words:?}: {found:?}");
-        assert!(
-            problem.is_some_and(|one| one.hint.is_some()) || said.contains("not in"),
-            "{words:?}"
-        );
-    };
-    refused(&["irq:0000:99:00.0=0"], "no device 0000:99:00.0");
-    refused(&["irq:node:7=0"], "no device node 7");
-    refused(&["huge-pages=5:2048:10"], "no node 5");
+    refuse(&topology, &["irq:0000:99:00.0=0"], "no device 0000:99:00.0");
+    refuse(&topology, &["irq:node:7=0"], "no device node 7");
+    refuse(&topology, &["huge-pages=5:2048:10"], "no node 5");
     // Its nodes have 1 GiB each.
-    refused(&["huge-pages=0:2048:513"], "do not fit into node 0, which has 1024 MiB of memory");
-    refused(&["huge-pages=0:2048:10", "huge-pages=0:2048:20"], "0:2048 is set twice");
-    refused(&["share=L3:0=f", "share=L3:0=ff"], "L3:0 is set twice");
-    refused(&["share=L3:0=fffff"], "the cache has 16");
-    refused(&["offline=99"], "this host has no CPU 99");
+    refuse(
+        &topology,
+        &["huge-pages=0:2048:513"],
+        "do not fit into node 0, which has 1024 MiB of memory",
+    );
+    refuse(&topology, &["huge-pages=0:2048:10", "huge-pages=0:2048:20"], "0:2048 is set twice");
+    refuse(&topology, &["share=L3:0=f", "share=L3:0=ff"], "L3:0 is set twice");
+    refuse(&topology, &["share=L3:0=fffff"], "the cache has 16");
+    refuse(&topology, &["offline=99"], "this host has no CPU 99");
     let first = with("low-latency", 2, &topology, &[]).vnodes[0].threads[0].pus.clone();
-    refused(&[&format!("offline={first}")], "would go offline");
-    refused(&["smt=off"], "threads of the plan run there");
-    refused(&["min-khz=5000000"], "3300000 kHz, the highest");
-    refused(&["wake-up-us=2147483647"], "not in 0 to 2147483646");
-    refused(&["new-irqs=77"], "CPU 77");
+    refuse(&topology, &[&format!("offline={first}")], "would go offline");
+    refuse(&topology, &["smt=off"], "threads of the plan run there");
+    refuse(&topology, &["min-khz=5000000"], "3300000 kHz, the highest");
+    refuse(&topology, &["wake-up-us=2147483647"], "not in 0 to 2147483646");
+    refuse(&topology, &["new-irqs=77"], "CPU 77");
     let mut shared = plan(
         "compact",
         &topology,
@@ -330,6 +347,14 @@ fn what_a_host_does_not_have_is_refused_by_the_plan() {
         let error = knob(&mut layout.clone(), words).unwrap_err();
         assert!(error.hint().is_some_and(|hint| hint.contains("irq:all")), "{words}: {error}");
     }
+}
+
+fn refuse(topology: &Topology, words: &[&str], said: &str) {
+    let layout = with("low-latency", 2, topology, words);
+    let found = validate(&layout, topology);
+    let problem = found.iter().find(|one| one.severity == Severity::Problem);
+    assert!(problem.is_some_and(|one| one.text.contains(said)), "{words:?}: {found:?}");
+    assert!(problem.is_some_and(|one| one.hint.is_some()) || said.contains("not in"), "{words:?}");
 }
 
 /// The documentation page contains this table; `PINFOLD_BLESS=1` writes it there.
@@ -459,20 +484,24 @@ fn formats_state_that_they_do_not_isolate_and_lack_page_sizes() {
         page_bytes: Some(16 << 20),
         reason: String::new(),
     });
-    let text = |layout: &Plan, format: &str| {
-        let command = pinfold_qemu::QemuCommand::default();
-        let text = emit::format(format).unwrap().text(layout, &topology, &command).unwrap();
-        text.replace("\n# ", " ")
-    };
     for format in ["virsh", "proxmox", "kubevirt", "nova"] {
-        let found = text(&layout, format);
+        let found = text(&topology, &layout, format);
         assert!(found.contains("The plan keeps other tasks off 1-2,5-6; "), "{found}");
         let mut shared = layout.clone();
         shared.exclusive = pinfold_model::CpuSet::new();
-        assert!(!text(&shared, format).contains("keeps other tasks off"), "{format}");
+        assert!(!text(&topology, &shared, format).contains("keeps other tasks off"), "{format}");
     }
-    assert!(text(&layout, "virsh").contains("the memory in huge pages of 16 MiB"));
-    assert!(text(&layout, "proxmox").contains("huge pages of 16 MiB; qm has those of 2 and 1024"));
-    assert!(text(&layout, "kubevirt").contains("pageSize: 16Mi"));
-    assert!(text(&layout, "nova").contains("hw:mem_page_size=16384"));
+    assert!(text(&topology, &layout, "virsh").contains("the memory in huge pages of 16 MiB"));
+    assert!(
+        text(&topology, &layout, "proxmox")
+            .contains("huge pages of 16 MiB; qm has those of 2 and 1024")
+    );
+    assert!(text(&topology, &layout, "kubevirt").contains("pageSize: 16Mi"));
+    assert!(text(&topology, &layout, "nova").contains("hw:mem_page_size=16384"));
+}
+
+fn text(topology: &Topology, layout: &Plan, format: &str) -> String {
+    let command = pinfold_qemu::QemuCommand::default();
+    let text = emit::format(format).unwrap().text(layout, topology, &command).unwrap();
+    text.replace("\n# ", " ")
 }

@@ -392,25 +392,26 @@ fn a_core_with_an_avoided_sibling_is_the_last_that_real_time_vcpus_get() {
         pinfold_model::pins_of(plan)
     }
 
-    let of = |avoid: &str, count: u32| {
-        let avoid = CpuSet::parse_list(avoid).expect("a list");
-        let request = Request { avoid, ..pinned(count, &[]) };
-        made("realtime", "half-offline-smt.capture", &request)
-    };
-    assert_eq!(on(&of("0", 2)), "0→2, 1→3");
-    let three = of("0", 3);
+    assert_eq!(on(&answers_of("0", 2)), "0→2, 1→3");
+    let three = answers_of("0", 3);
     assert_eq!(on(&three), "0→1, 1→2, 2→3");
     assert_eq!(three.vnodes[0].thread(&Role::Emulator).expect("it").pus.to_string(), "4");
     assert!(three.vnodes[0].threads[0].reason.contains("no sibling that is online"));
-    assert_eq!(on(&of("0,1", 2)), "0→2, 1→3");
-    assert_eq!(on(&of("0,1,3", 1)), "0→2");
-    let last = of("0,1,3,6", 1);
+    assert_eq!(on(&answers_of("0,1", 2)), "0→2, 1→3");
+    assert_eq!(on(&answers_of("0,1,3", 1)), "0→2");
+    let last = answers_of("0,1,3,6", 1);
     let reason = &last.vnodes[0].threads[0].reason;
     assert_eq!(on(&last), "0→4");
     assert!(
         reason.contains("this vCPU may have to share") && reason.contains("not use CPU 0"),
         "{reason}"
     );
+}
+
+fn answers_of(avoid: &str, count: u32) -> Plan {
+    let avoid = CpuSet::parse_list(avoid).expect("a list");
+    let request = Request { avoid, ..pinned(count, &[]) };
+    made("realtime", "half-offline-smt.capture", &request)
 }
 
 /// What a reason says of a sibling is what the plan does with it.

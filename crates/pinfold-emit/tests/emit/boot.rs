@@ -98,10 +98,6 @@ fn parameters_that_are_there_are_replaced_or_left() {
 /// Each core is the host's, the plan's, or named as unused.
 #[test]
 fn the_cores_of_an_explanation_add_up() {
-    let text = |name: &str, strategy: &str, vcpus: u32| {
-        let topology = host(name);
-        explain(&made(strategy, vcpus, &topology), &topology, 200)
-    };
     let isolated = text("isolated-realtime.capture", "realtime", 2);
     let line = "2 cores (CPUs 6-7,14-15) stay unused: they are isolated";
     assert!(
@@ -118,6 +114,11 @@ fn the_cores_of_an_explanation_add_up() {
         let text = explain(&layout, topology, 200);
         assert_eq!(text.contains("unused: "), unused, "{name}: {text}");
     }
+}
+
+fn text(name: &str, strategy: &str, vcpus: u32) -> String {
+    let topology = host(name);
+    explain(&made(strategy, vcpus, &topology), &topology, 200)
 }
 
 /// The kernel parameters of a real-time plan isolate whole cores of its vCPUs under any isolation
@@ -144,21 +145,24 @@ fn parameters_of_a_real_time_plan_are_the_same_under_any_scope() {
             assert!(hint.is_none_or(|hint| hint.contains(line(&text))), "{case}");
         }
     };
-    let exactly = |count| Request::vm("vm", VcpuCount::Exactly(count));
-    check("isolated-realtime.capture", &exactly(4), ("4-7,12-15", "0-3,8-11"));
+    check("isolated-realtime.capture", &exact_request(4), ("4-7,12-15", "0-3,8-11"));
     check("isolated-realtime.capture", &Request::vm("vm", VcpuCount::Auto), ("1-7,9-15", "0,8"));
-    let mut by_hand = exactly(2);
+    let mut by_hand = exact_request(2);
     by_hand.vnodes[0].pins = pinfold_config::requests::pins("vcpu0=1").expect("a pin");
     check("isolated-realtime.capture", &by_hand, ("1,4,9,12", "0,2-3,8,10-11"));
     by_hand.vnodes[0].pins = pinfold_config::requests::pins("vcpu0=9").expect("a pin");
     check("isolated-realtime.capture", &by_hand, ("1,4,9,12", "0,2-3,8,10-11"));
-    check("e5-2670-dual.synthetic", &exactly(4), ("8-11,24-27", "0-7,12-23,28-31"));
+    check("e5-2670-dual.synthetic", &exact_request(4), ("8-11,24-27", "0-7,12-23,28-31"));
     for strategy in ["low-latency-rt", "low-latency"] {
         let topology = host("isolated-realtime.capture");
-        let layout = plan(strategy, &topology, &exactly(2)).expect("a plan");
+        let layout = plan(strategy, &topology, &exact_request(2)).expect("a plan");
         let text = cmdline(&layout, &topology);
         assert!(line(&text).starts_with("isolcpus=managed_irq,domain,4-5,12-13 "), "{text}");
     }
+}
+
+fn exact_request(count: u32) -> Request {
+    Request::vm("vm", VcpuCount::Exactly(count))
 }
 
 /// Where a plan keeps no CPU from the host, the text names the command for one that does.
@@ -191,10 +195,16 @@ fn a_plan_that_shares_all_names_the_command_that_isolates() {
 /// arguments stay whole.
 fn wide(text: &str) -> Vec<&str> {
     let comments = text.lines().filter(|line| line.starts_with('#'));
-    let of_command = |line: &str| line.starts_with("#   --") || line.starts_with("# pinfold ");
-    let is_word = |line: &str| line.split_whitespace().count() == 2;
     let wide = comments.filter(|line| line.chars().count() > 80);
-    wide.filter(|line| !of_command(line) && !is_word(line)).collect()
+    wide.filter(|line| !is_command(line) && !is_word(line)).collect()
+}
+
+fn is_command(line: &str) -> bool {
+    line.starts_with("#   --") || line.starts_with("# pinfold ")
+}
+
+fn is_word(line: &str) -> bool {
+    line.split_whitespace().count() == 2
 }
 
 /// Comments have at most 80 columns; the parameters are one line.

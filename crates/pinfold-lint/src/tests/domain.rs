@@ -126,8 +126,6 @@ fn cells(nodes: [u32; 2]) -> String {
 
 #[test]
 fn cells_of_a_file_stay_and_get_their_nodes() {
-    let pus_of =
-        |domain: &Domain, vcpu| domain.pin(Target::Vcpu(vcpu)).unwrap().0.first().unwrap().0;
     for nodes in [[0, 1], [1, 0]] {
         for strategy in ["balanced", "compact", "max-performance", "auto"] {
             let xml = cells(nodes);
@@ -151,6 +149,10 @@ fn cells_of_a_file_stay_and_get_their_nodes() {
         "{error}"
     );
     assert!(error.hint.is_some() && error.line > 1);
+}
+
+fn pus_of(domain: &Domain, vcpu: u32) -> u32 {
+    domain.pin(Target::Vcpu(vcpu)).unwrap().0.first().unwrap().0
 }
 
 /// Bindings to nodes that this host lacks are replaced, each with a comment; the others stay
@@ -182,10 +184,6 @@ fn what_libvirt_reads_is_read() {
                <x:cputune xmlns:x='urn:x'><x:vcpupin/></x:cputune></domain>";
     let read = Domain::read(xml).unwrap();
     assert_eq!((read.name.as_str(), read.vcpus.value), ("ab", 4));
-    let bytes = |unit: &str| {
-        let xml = format!("<domain type='qemu'><memory unit='{unit}'>3</memory></domain>");
-        Domain::read(&xml).unwrap().memory_bytes
-    };
     for (unit, expected) in [
         ("mib", 3 << 20),
         ("MIB", 3 << 20),
@@ -206,6 +204,11 @@ fn what_libvirt_reads_is_read() {
     let domain = Domain::read(&cells([1, 0])).unwrap();
     assert_eq!(domain.cells[1].value.bytes, Some(2 << 30));
     assert_eq!(domain.request(&server()).cells[0].nodes, [NodeId(1)]);
+}
+
+fn bytes(unit: &str) -> Option<u64> {
+    let xml = format!("<domain type='qemu'><memory unit='{unit}'>3</memory></domain>");
+    Domain::read(&xml).unwrap().memory_bytes
 }
 
 #[test]
@@ -254,19 +257,6 @@ fn every_refusal_says_what_to_do() {
 fn threads_on_amd_come_with_their_feature() {
     let mut topology = server();
     topology.model = Some("AMD EPYC 7763 64-Core Processor".to_owned());
-    let merged = |cpu: &str| {
-        let xml = file("kvm", "x86_64", &format!("<vcpu>4</vcpu>\n  {cpu}"));
-        let domain = Domain::read(&xml).unwrap();
-        let vnode = VnodeRequest::vm("vm", domain.request(&topology));
-        let layout = plan("balanced", &topology, &Request::from_vnodes(vec![vnode])).unwrap();
-        let merged = libvirt_into(&xml, one(&layout), &topology).unwrap();
-        let diagnostics = lint(&[Layout::of_text(&merged.text, "x").unwrap()], &topology);
-        assert!(
-            diagnostics.iter().all(|diagnostic| diagnostic.name != "topoext-missing"),
-            "{diagnostics:?}"
-        );
-        merged
-    };
     let feature = "<feature policy='require' name='topoext'/>";
     for cpu in [
         "<cpu mode='host-passthrough'/>",
@@ -274,15 +264,29 @@ fn threads_on_amd_come_with_their_feature() {
         "<cpu mode='custom' match='exact'><model>EPYC-Rome</model></cpu>",
         "<cpu mode='host-passthrough'><feature policy='disable' name='topoext'/></cpu>",
     ] {
-        let text = merged(cpu).text;
+        let text = merge(&topology, cpu).text;
         assert_eq!(text.matches(feature).count(), 1, "{text}");
         assert!(text.contains("threads='2'"), "{text}");
     }
-    let intel = merged("<cpu mode='custom' match='exact'><model>Haswell</model></cpu>");
-    let bare = merged("<cpu><topology sockets='1' cores='4' threads='1'/></cpu>");
+    let intel = merge(&topology, "<cpu mode='custom' match='exact'><model>Haswell</model></cpu>");
+    let bare = merge(&topology, "<cpu><topology sockets='1' cores='4' threads='1'/></cpu>");
     check(&intel, &[], &["topoext"]);
     check(&bare, &[], &["topoext"]);
     assert!(bare.notes.iter().any(|note| note.contains("names no model")), "{:?}", bare.notes);
+}
+
+fn merge(topology: &Topology, cpu: &str) -> Merged {
+    let xml = file("kvm", "x86_64", &format!("<vcpu>4</vcpu>\n  {cpu}"));
+    let domain = Domain::read(&xml).unwrap();
+    let vnode = VnodeRequest::vm("vm", domain.request(topology));
+    let layout = plan("balanced", topology, &Request::from_vnodes(vec![vnode])).unwrap();
+    let merged = libvirt_into(&xml, one(&layout), topology).unwrap();
+    let diagnostics = lint(&[Layout::of_text(&merged.text, "x").unwrap()], topology);
+    assert!(
+        diagnostics.iter().all(|diagnostic| diagnostic.name != "topoext-missing"),
+        "{diagnostics:?}"
+    );
+    merged
 }
 
 /// A node that the host lacks: the finding names the existing ones, and `--fix` writes them.

@@ -59,24 +59,24 @@ fn a_good_domain_has_no_diagnostic() {
 fn siblings() {
     let host = i7_4790k().build();
     let emulator = "<emulatorpin cpuset='0,4'/>";
-    let with = |lists: &str, rest: &str| {
-        let count = u32::try_from(lists.split(' ').count()).unwrap();
-        domain(count, &format!("{}{emulator}", pins(lists)), rest)
-    };
     // Guest siblings on different cores; host siblings shown as cores.
-    check(&host, &with("1 2 5 6", &shape(2, 2)), &["guest-siblings-lie"]);
-    check(&host, &with("1 5 2 6", &shape(4, 1)), &["guest-siblings-hidden"]);
-    check(&host, &with("1 2 3", &shape(3, 1)), &[]);
+    check(&host, &build(emulator, "1 2 5 6", &shape(2, 2)), &["guest-siblings-lie"]);
+    check(&host, &build(emulator, "1 5 2 6", &shape(4, 1)), &["guest-siblings-hidden"]);
+    check(&host, &build(emulator, "1 2 3", &shape(3, 1)), &[]);
     // Masks of both siblings for both vCPUs are one core too.
-    check(&host, &with("1,5 1,5 2,6 2,6", &shape(2, 2)), &[]);
-    check(&host, &with("1 5 2 6", ""), &["guest-siblings-hidden", "guest-sockets-lie"]);
-    check(&host, &with("1 5 2", &shape(4, 2)), &["topology-count"]);
+    check(&host, &build(emulator, "1,5 1,5 2,6 2,6", &shape(2, 2)), &[]);
+    check(&host, &build(emulator, "1 5 2 6", ""), &["guest-siblings-hidden", "guest-sockets-lie"]);
+    check(&host, &build(emulator, "1 5 2", &shape(4, 2)), &["topology-count"]);
+}
+
+fn build(emulator: &str, lists: &str, rest: &str) -> String {
+    let count = u32::try_from(lists.split(' ').count()).unwrap();
+    domain(count, &format!("{}{emulator}", pins(lists)), rest)
 }
 
 /// The file with every line of advice applied as a user would: replacing the element that it names,
 /// or at the end of its parent.
 fn followed(xml: &str, advice: &[String]) -> String {
-    let key = |line: &str| line.split("cpuset").next().unwrap_or_default().to_owned();
     let mut lines: Vec<String> = xml.lines().map(str::to_owned).collect();
     for line in advice {
         let tag = line.split(' ').next().unwrap_or_default();
@@ -90,6 +90,10 @@ fn followed(xml: &str, advice: &[String]) -> String {
         }
     }
     lines.join("\n") + "\n"
+}
+
+fn key(line: &str) -> String {
+    line.split("cpuset").next().unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -125,19 +129,20 @@ fn words(xml: &str) -> String {
 #[test]
 fn advice_takes_free_cores_first() {
     let host = Machine::new([1, 1, 1, 16, 2], |place| place.core + 16 * place.thread).build();
-    let fixed = |xml: &str| {
-        let fixed = fix(xml, "", &host, &Request::from_vnodes(Vec::new())).unwrap();
-        assert_eq!(fixed.left, [], "{}", fixed.text);
-        Domain::read(&fixed.text).unwrap()
-    };
-    let half = cores(&fixed(&domain(8, &pins("2 3"), &shape(8, 1))));
+    let half = cores(&fix_domain(&host, &domain(8, &pins("2 3"), &shape(8, 1))));
     assert!(!half.contains(&0) && half.windows(2).all(|pair| pair[0] < pair[1]), "{half:?}");
     let masks = "<domain type='qemu'><vcpu cpuset='0,16'>2</vcpu><cputune><emulatorpin cpuset='4'/></cputune>\
                  <cpu><topology sockets='1' cores='2' threads='1'/></cpu></domain>";
     let found = diagnostics(&host, &[masks]);
     assert_eq!(found[0].name, "guest-siblings-hidden");
     assert!(found[0].instead.iter().all(|line| !masks.contains(line.as_str())), "{found:?}");
-    assert_eq!(cores(&fixed(masks)).len(), 2);
+    assert_eq!(cores(&fix_domain(&host, masks)).len(), 2);
+}
+
+fn fix_domain(host: &Topology, xml: &str) -> Domain {
+    let fixed = fix(xml, "", host, &Request::from_vnodes(Vec::new())).unwrap();
+    assert_eq!(fixed.left, [], "{}", fixed.text);
+    Domain::read(&fixed.text).unwrap()
 }
 
 fn cores(domain: &Domain) -> Vec<u32> {
@@ -149,25 +154,25 @@ fn cores(domain: &Domain) -> Vec<u32> {
 
 #[test]
 fn helpers_on_the_pus_of_vcpus() {
-    let host = i7_4790k().build();
-    let with = |more: &str, rest: &str| {
+    fn build(more: &str, rest: &str) -> String {
         domain(3, &format!("{}{more}", pins("1 2 3")), &format!("{}{rest}", shape(3, 1)))
-    };
-    check(&host, &with("", ""), &["emulator-on-vcpu"]);
-    check(&host, &with("<emulatorpin cpuset='0-3'/>", ""), &["emulator-on-vcpu"]);
-    check(&host, &with("<emulatorpin cpuset='3'/>", ""), &["emulator-on-vcpu"]);
+    }
+
+    let host = i7_4790k().build();
+    check(&host, &build("", ""), &["emulator-on-vcpu"]);
+    check(&host, &build("<emulatorpin cpuset='0-3'/>", ""), &["emulator-on-vcpu"]);
+    check(&host, &build("<emulatorpin cpuset='3'/>", ""), &["emulator-on-vcpu"]);
     let fifo = "<emulatorpin cpuset='3'/><vcpusched vcpus='0-2' scheduler='fifo' priority='1'/>";
-    check(&host, &with(fifo, ""), &["fifo-starves"]);
+    check(&host, &build(fifo, ""), &["fifo-starves"]);
     let disk = "<emulatorpin cpuset='0'/><iothreadpin iothread='1' cpuset='1'/>";
-    check(&host, &with(disk, "<iothreads>1</iothreads>"), &["iothread-on-vcpu"]);
+    check(&host, &build(disk, "<iothreads>1</iothreads>"), &["iothread-on-vcpu"]);
     let stray = "<emulatorpin cpuset='0'/><iothreadpin iothread='4' cpuset='0'/>";
-    check(&host, &with(stray, ""), &["pin-of-nothing"]);
+    check(&host, &build(stray, ""), &["pin-of-nothing"]);
 }
 
 #[test]
 fn iothreads_on_another_node() {
-    let host = pinfold_samples::machine::dual_x5540().build();
-    let with = |lists: &str, iothread: &str| {
+    fn build(lists: &str, iothread: &str) -> String {
         let count = u32::try_from(lists.split(' ').count()).unwrap();
         let tune = format!(
             "{}<emulatorpin cpuset='0,8'/><iothreadpin iothread='1' cpuset='{iothread}'/>",
@@ -176,12 +181,14 @@ fn iothreads_on_another_node() {
         let rest =
             "<iothreads>1</iothreads><numatune><memory mode='strict' nodeset='1'/></numatune>";
         domain(count, &tune, &format!("{}{rest}", shape(count / 2, 2)))
-    };
-    check(&host, &with("4 12 5 13", "0,8"), &["iothread-far"]);
-    check(&host, &with("4 12 5 13", "6,14"), &[]);
+    }
+
+    let host = pinfold_samples::machine::dual_x5540().build();
+    check(&host, &build("4 12 5 13", "0,8"), &["iothread-far"]);
+    check(&host, &build("4 12 5 13", "6,14"), &[]);
     // The emulator is as far away, which is a note.
     let far = |lists: &str| {
-        let found = diagnostics(&host, &[&with(lists, "6,14")]);
+        let found = diagnostics(&host, &[&build(lists, "6,14")]);
         found.into_iter().find(|diagnostic| diagnostic.name == "emulator-far")
     };
     let found = far("4 12 5 13").unwrap();
@@ -191,19 +198,21 @@ fn iothreads_on_another_node() {
     );
     assert_eq!(far("0 8 1 9"), None);
     // A partly near mask counts as near; if the node has no free CPU there is no better place.
-    check(&host, &with("4 12 5 13", "0,6"), &[]);
-    check(&host, &with("4 12 5 13 6 14 7 15", "0,8"), &[]);
+    check(&host, &build("4 12 5 13", "0,6"), &[]);
+    check(&host, &build("4 12 5 13 6 14 7 15", "0,8"), &[]);
 }
 
 #[test]
 fn pus_that_are_not_there_or_not_alone() {
+    fn build(lists: &str) -> String {
+        domain(2, &format!("{}<emulatorpin cpuset='0'/>", pins(lists)), &shape(2, 1))
+    }
+
     let host = i7_4790k().offline("7").isolated("2-3").build();
-    let with =
-        |lists: &str| domain(2, &format!("{}<emulatorpin cpuset='0'/>", pins(lists)), &shape(2, 1));
-    check(&host, &with("1 7"), &["offline-pu"]);
-    check(&host, &with("1 2,99"), &["absent-pu"]);
-    check(&host, &with("1 1"), &["vcpus-share-pu"]);
-    check(&host, &with("2-3 2-3"), &["mask-on-isolated"]);
+    check(&host, &build("1 7"), &["offline-pu"]);
+    check(&host, &build("1 2,99"), &["absent-pu"]);
+    check(&host, &build("1 1"), &["vcpus-share-pu"]);
+    check(&host, &build("2-3 2-3"), &["mask-on-isolated"]);
     check(&host, &domain(2, &pins("1"), &shape(2, 1)), &["half-pinned", "emulator-on-vcpu"]);
     let none_left = plain(2).build();
     let all = format!("{}<emulatorpin cpuset='0-1'/>", pins("0 1"));
@@ -218,32 +227,34 @@ fn pus_that_are_not_there_or_not_alone() {
 
 #[test]
 fn nodes_caches_and_kinds_of_cores() {
-    let two_nodes = Machine::new([2, 1, 1, 4, 1], |place| 4 * place.package + place.core).build();
-    let with = |lists: &str, rest: &str| {
+    fn build(lists: &str, rest: &str) -> String {
         let count = u32::try_from(lists.split(' ').count()).unwrap();
         let tune = format!("{}<emulatorpin cpuset='0'/>", pins(lists));
         domain(count, &tune, &format!("{}{rest}", shape(count, 1)))
-    };
-    check(&two_nodes, &with("1 2", &bind("0")), &[]);
-    check(&two_nodes, &with("1 2", &bind("1")), &["memory-far"]);
-    check(&two_nodes, &with("1 2", &bind("5")), &["absent-node", "memory-far"]);
-    check(&two_nodes, &with("1 2", ""), &["memory-not-bound"]);
-    check(&two_nodes, &with("1 5", &bind("0-1")), &["nodes-crossed"]);
-    check(&two_nodes, &with("1 2 3 5 6 7", &bind("0-1")), &["nodes-hidden"]);
+    }
+
+    let two_nodes = Machine::new([2, 1, 1, 4, 1], |place| 4 * place.package + place.core).build();
+    check(&two_nodes, &build("1 2", &bind("0")), &[]);
+    check(&two_nodes, &build("1 2", &bind("1")), &["memory-far"]);
+    check(&two_nodes, &build("1 2", &bind("5")), &["absent-node", "memory-far"]);
+    check(&two_nodes, &build("1 2", ""), &["memory-not-bound"]);
+    check(&two_nodes, &build("1 5", &bind("0-1")), &["nodes-crossed"]);
+    check(&two_nodes, &build("1 2 3 5 6 7", &bind("0-1")), &["nodes-hidden"]);
     let cells = "<cpu><topology sockets='1' cores='6' threads='1'/><numa><cell id='0' cpus='0-2' memory='1'/>\
                  <cell id='1' cpus='3-5' memory='1'/></numa></cpu>";
-    let celled = |memory: &str| {
-        let tune = format!("{}<emulatorpin cpuset='0'/>", pins("1 2 3 5 6 7"));
-        domain(6, &tune, &format!("{cells}{memory}"))
-    };
-    check(&two_nodes, &celled(&memnodes(0, 1)), &[]);
-    check(&two_nodes, &celled(&memnodes(1, 0)), &["memory-far", "memory-far"]);
+    check(&two_nodes, &domain_with_cells(cells, &memnodes(0, 1)), &[]);
+    check(&two_nodes, &domain_with_cells(cells, &memnodes(1, 0)), &["memory-far", "memory-far"]);
 
     let complexes = two_complexes().build();
-    check(&complexes, &with("1 2 4 5", ""), &["l3-crossed"]);
-    check(&complexes, &with("4 5 6 7", ""), &[]);
+    check(&complexes, &build("1 2 4 5", ""), &["l3-crossed"]);
+    check(&complexes, &build("4 5 6 7", ""), &[]);
     let hybrid = Machine::hybrid(4, 4).build();
-    check(&hybrid, &with("2 4 8", ""), &["mixed-cores"]);
+    check(&hybrid, &build("2 4 8", ""), &["mixed-cores"]);
+}
+
+fn domain_with_cells(cells: &str, memory: &str) -> String {
+    let tune = format!("{}<emulatorpin cpuset='0'/>", pins("1 2 3 5 6 7"));
+    domain(6, &tune, &format!("{cells}{memory}"))
 }
 
 fn bind(nodes: &str) -> String {
@@ -260,14 +271,15 @@ fn memnodes(one: u32, other: u32) -> String {
 #[test]
 fn two_machines_on_one_host() {
     let host = i7_4790k().build();
-    let names = |one: &str, other: &str| -> Vec<&'static str> {
-        let found = diagnostics(&host, &[&vm(one), &vm(other)]);
-        let found = found.iter().filter(|diagnostic| diagnostic.severity > Severity::Note);
-        found.map(|diagnostic| diagnostic.name).collect()
-    };
-    assert_eq!(names("1", "2"), Vec::<&str>::new());
-    assert_eq!(names("1 2", "2 3"), ["pu-used-twice"]);
-    assert_eq!(names("1 2", "5 7"), ["core-used-twice"]);
+    assert_eq!(names(&host, "1", "2"), Vec::<&str>::new());
+    assert_eq!(names(&host, "1 2", "2 3"), ["pu-used-twice"]);
+    assert_eq!(names(&host, "1 2", "5 7"), ["core-used-twice"]);
+}
+
+fn names(host: &Topology, one: &str, other: &str) -> Vec<&'static str> {
+    let found = diagnostics(host, &[&vm(one), &vm(other)]);
+    let found = found.iter().filter(|diagnostic| diagnostic.severity > Severity::Note);
+    found.map(|diagnostic| diagnostic.name).collect()
 }
 
 fn vm(lists: &str) -> String {
@@ -286,23 +298,24 @@ fn many_machines_on_one_host() {
     const MANY: u32 = 500;
     let host = plain(1024).build();
     assert!(host.pus.len() >= 2 * MANY as usize);
-    let twice = |layouts: &[Layout]| -> Vec<Diagnostic> {
-        let found = lint(layouts, &host);
-        found.into_iter().filter(|diagnostic| diagnostic.name == "pu-used-twice").collect()
-    };
     let apart = layouts((0..MANY).map(|number| vm(number, 2 * number, 2 * number + 1)).collect());
-    assert_eq!(twice(&apart), []);
+    assert_eq!(count_repeated(&host, &apart), []);
     // Each shares a CPU with the next: as many diagnostics as pairs of neighbours.
     let chain = layouts((0..MANY).map(|number| vm(number, number, number + 1)).collect());
-    let found = twice(&chain);
+    let found = count_repeated(&host, &chain);
     assert_eq!(found.len(), MANY as usize - 1);
     assert_eq!(found[0].what, "CPU 1 has vCPUs of \"vm0\" and \"vm1\"");
     // All on the same two CPUs: one diagnostic that names some machines and counts the others.
     let heap = layouts((0..MANY).map(|number| vm(number, 0, 1)).collect());
-    let found = twice(&heap);
+    let found = count_repeated(&host, &heap);
     assert_eq!(found.len(), 1);
     assert!(found[0].what.starts_with("the CPUs 0-1 have vCPUs of \"vm0\""), "{}", found[0].what);
     assert!(found[0].what.ends_with("and 494 more"), "{}", found[0].what);
+}
+
+fn count_repeated(host: &Topology, layouts: &[Layout]) -> Vec<Diagnostic> {
+    let found = lint(layouts, host);
+    found.into_iter().filter(|diagnostic| diagnostic.name == "pu-used-twice").collect()
 }
 
 fn layouts(files: Vec<String>) -> Vec<Layout> {

@@ -107,14 +107,8 @@ fn clock(timers: &str) -> String {
 #[test]
 fn enlightenments() {
     check("", "<clock offset='localtime'/>", &["timer-hypervclock", "hyperv-missing"]);
-    let of = |system: &str| {
-        format!(
-            "<metadata><l:libosinfo xmlns:l='http://libosinfo.org/xmlns/libvirt/domain/1.0'>\
-             <l:os id='{system}'/></l:libosinfo></metadata><clock offset='localtime'/>"
-        )
-    };
-    check("", &of("http://debian.org/debian/12"), &[]);
-    let windows = of("http://microsoft.com/win/11");
+    check("", &metadata_of("http://debian.org/debian/12"), &[]);
+    let windows = metadata_of("http://microsoft.com/win/11");
     check("", &windows, &["timer-hypervclock", "hyperv-missing", "timer-hpet", "timer-ticks"]);
     // If only few are missing it is a note.
     let few = ENLIGHTENED.replace("<ipi state='on'/>", "<ipi state='off'/>");
@@ -125,6 +119,13 @@ fn enlightenments() {
     // All passed through, or all explicitly disabled.
     check("", &format!("<features><hyperv mode='passthrough'/></features>{WINDOWS_CLOCK}"), &[]);
     check("", "<features><hyperv><relaxed state='off'/></hyperv></features>", &[]);
+}
+
+fn metadata_of(system: &str) -> String {
+    format!(
+        "<metadata><l:libosinfo xmlns:l='http://libosinfo.org/xmlns/libvirt/domain/1.0'>\
+             <l:os id='{system}'/></l:libosinfo></metadata><clock offset='localtime'/>"
+    )
 }
 
 #[test]
@@ -252,40 +253,50 @@ fn iothreads_and_their_disks() {
     }
 
     let pin = "<iothreadpin iothread='1' cpuset='0'/>";
-    let with = |inside: &str| format!("<iothreads>1</iothreads>{}", devices(inside));
-    check(pin, &with(&disk(" iothread='1'")), &[]);
-    check(pin, &with(&disk("")), &["iothread-idle"]);
-    check(pin, &with(""), &["iothread-idle"]);
+    check(pin, &build(&disk(" iothread='1'")), &[]);
+    check(pin, &build(&disk("")), &["iothread-idle"]);
+    check(pin, &build(""), &["iothread-idle"]);
     let two = format!("{}{}", disk(" iothread='1'"), disk(""));
-    check(pin, &with(&two), &["disk-without-iothread"]);
+    check(pin, &build(&two), &["disk-without-iothread"]);
     let scsi = "<controller type='scsi' model='virtio-scsi'><driver iothread='1'/></controller>";
-    check(pin, &with(scsi), &[]);
+    check(pin, &build(scsi), &[]);
     // Without a pin it runs where the vCPUs do.
-    check("", &with(&disk(" iothread='1'")), &["iothread-on-vcpu"]);
+    check("", &build(&disk(" iothread='1'")), &["iothread-on-vcpu"]);
+}
+
+fn build(inside: &str) -> String {
+    format!("<iothreads>1</iothreads>{}", devices(inside))
 }
 
 #[test]
 fn memory_of_guests_with_devices_of_the_host() {
+    fn build(migratable: &str, more: &str, inside: &str) -> String {
+        large(&domain("", &format!("{migratable}{more}{}", devices(&format!("{GPU}{inside}")))))
+    }
+
     let host = i7_4790k().build();
     let migratable = "<cpu mode='host-passthrough' migratable='off'>\
                       <topology sockets='1' cores='1' threads='2'/></cpu>";
-    let with = |more: &str, inside: &str| {
-        large(&domain("", &format!("{migratable}{more}{}", devices(&format!("{GPU}{inside}")))))
-    };
     let (none, pages) =
         ("<memballoon model='none'/>", "<memoryBacking><hugepages/></memoryBacking>");
-    check_on(&host, &with(pages, none), &[]);
-    check_on(&host, &with("", none), &["no-huge-pages"]);
-    check_on(&host, &with(pages, "<memballoon model='virtio'/>"), &["balloon-useless"]);
-    check_on(&host, &with(pages, ""), &["balloon-useless"]);
-    let limit =
-        |gib: u32| format!("{pages}<memtune><hard_limit unit='GiB'>{gib}</hard_limit></memtune>");
-    check_on(&host, &with(&limit(8), none), &["locked-limit"]);
-    check_on(&host, &with(&limit(9), none), &[]);
-    let migrates = with(pages, none).replace(" migratable='off'", "");
+    check_on(&host, &build(migratable, pages, none), &[]);
+    check_on(&host, &build(migratable, "", none), &["no-huge-pages"]);
+    check_on(
+        &host,
+        &build(migratable, pages, "<memballoon model='virtio'/>"),
+        &["balloon-useless"],
+    );
+    check_on(&host, &build(migratable, pages, ""), &["balloon-useless"]);
+    check_on(&host, &build(migratable, &limit(pages, 8), none), &["locked-limit"]);
+    check_on(&host, &build(migratable, &limit(pages, 9), none), &[]);
+    let migrates = build(migratable, pages, none).replace(" migratable='off'", "");
     check_on(&host, &migrates, &["tsc-not-invariant"]);
     // If no device locks memory, the limit is only a limit.
-    check_on(&host, &large(&domain("", &limit(8))), &[]);
+    check_on(&host, &large(&domain("", &limit(pages, 8))), &[]);
+}
+
+fn limit(pages: &str, gib: u32) -> String {
+    format!("{pages}<memtune><hard_limit unit='GiB'>{gib}</hard_limit></memtune>")
 }
 
 fn large(xml: &str) -> String {
@@ -328,32 +339,33 @@ fn a_gamers_file() {
 fn cells_of_the_guest_on_nodes_of_the_host() {
     let host = Machine::new([2, 1, 1, 4, 1], |place| 4 * place.package + place.core);
     let host = host.build();
-    let celled = |lists: [u32; 4]| {
-        let pins: String = (0..)
-            .zip(lists)
-            .map(|(vcpu, pu): (u32, u32)| format!("<vcpupin vcpu='{vcpu}' cpuset='{pu}'/>"))
-            .collect();
-        format!(
-            "<domain type='kvm'><name>a</name><memory unit='GiB'>4</memory><vcpu>4</vcpu><cputune>{pins}\
+    assert_eq!(names(&host, &domain_with_cells([1, 2, 5, 6])), Vec::<&str>::new());
+    assert_eq!(
+        names(&host, &domain_with_cells([1, 5, 2, 6])),
+        ["cell-crosses-nodes", "cell-crosses-nodes"]
+    );
+    assert_eq!(names(&host, &domain_with_cells([1, 2, 3, 0])), ["cells-on-one-node"]);
+    // Each cell moves to a separate node, as a whole.
+    let crossed = domain_with_cells([1, 5, 2, 6]);
+    let fixed = fix(&crossed, "domain.xml", &host, &Request::from_vnodes(Vec::new())).unwrap();
+    assert_eq!(fixed.left, [], "{}", fixed.text);
+}
+
+fn domain_with_cells(lists: [u32; 4]) -> String {
+    let pins: String = (0..)
+        .zip(lists)
+        .map(|(vcpu, pu): (u32, u32)| format!("<vcpupin vcpu='{vcpu}' cpuset='{pu}'/>"))
+        .collect();
+    format!(
+        "<domain type='kvm'><name>a</name><memory unit='GiB'>4</memory><vcpu>4</vcpu><cputune>{pins}\
              <emulatorpin cpuset='0'/></cputune><numatune><memory mode='strict' nodeset='0-1'/></numatune>\
              <cpu><topology sockets='1' cores='4' threads='1'/><numa>\
              <cell id='0' cpus='0-1' memory='2' unit='GiB'/><cell id='1' cpus='2-3' memory='2' unit='GiB'/>\
              </numa></cpu></domain>"
-        )
-    };
-    let names = |xml: &str| -> Vec<&'static str> {
-        let found = diagnostics(&host, xml);
-        found
-            .iter()
-            .map(|diagnostic| diagnostic.name)
-            .filter(|name| name.starts_with("cell"))
-            .collect()
-    };
-    assert_eq!(names(&celled([1, 2, 5, 6])), Vec::<&str>::new());
-    assert_eq!(names(&celled([1, 5, 2, 6])), ["cell-crosses-nodes", "cell-crosses-nodes"]);
-    assert_eq!(names(&celled([1, 2, 3, 0])), ["cells-on-one-node"]);
-    // Each cell moves to a separate node, as a whole.
-    let crossed = celled([1, 5, 2, 6]);
-    let fixed = fix(&crossed, "domain.xml", &host, &Request::from_vnodes(Vec::new())).unwrap();
-    assert_eq!(fixed.left, [], "{}", fixed.text);
+    )
+}
+
+fn names(host: &Topology, xml: &str) -> Vec<&'static str> {
+    let found = diagnostics(host, xml);
+    found.iter().map(|diagnostic| diagnostic.name).filter(|name| name.starts_with("cell")).collect()
 }

@@ -500,12 +500,6 @@ fn numad_places_a_machine_that_asks_for_it() {
 
 #[test]
 fn real_time_above_the_interrupt_threads_is_a_warning_on_shared_cpus() {
-    let tune = |priority: u32| {
-        format!(
-            "<vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='3'/><emulatorpin cpuset='0'/>\
-             <vcpusched vcpus='0-1' scheduler='fifo' priority='{priority}'/>"
-        )
-    };
     let cpu = "<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='1'/></cpu>";
     let warned = |priority: u32, host: &Topology| {
         let diagnostics = found(&domain(2, &tune(priority), cpu), host);
@@ -519,6 +513,13 @@ fn real_time_above_the_interrupt_threads_is_a_warning_on_shared_cpus() {
     let mut isolated = shared;
     isolated.isolated = [2, 3].map(pinfold_model::PuId).into_iter().collect();
     assert!(!warned(95, &isolated));
+}
+
+fn tune(priority: u32) -> String {
+    format!(
+        "<vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='3'/><emulatorpin cpuset='0'/>\
+             <vcpusched vcpus='0-1' scheduler='fifo' priority='{priority}'/>"
+    )
 }
 
 /// A file that Nova writes anew at each start: the note names the flavor.

@@ -257,7 +257,6 @@ fn the_emulator_leaves_the_cores_of_fifo_vcpus() {
 
 #[test]
 fn a_number_of_vcpus_that_is_advised_can_be_had() {
-    let shared = |pins: &[u32], rest: &str| domain(pins, "", rest);
     // A real-time vCPU on every CPU of the host.
     let sub_numa = [6, 6, 1, 6, 7, 4, 6, 7, 6, 2, 7, 7, 6, 1, 5, 4];
     let dual = [0, 11, 11, 2, 10, 11, 10, 8, 8, 11, 1, 11, 3, 9, 10, 2];
@@ -267,15 +266,15 @@ fn a_number_of_vcpus_that_is_advised_can_be_had() {
     let cases = [
         ("snc2.synthetic", real_time(&sub_numa, &shape(8, 2)), conditions("", "0,10")),
         ("x5540-dual.synthetic", real_time(&dual, &shape(16, 1)), conditions("13,15", "")),
-        ("snc2.synthetic", shared(&sub_numa, &shape(8, 2)), conditions("", "0,10")),
-        ("x5540-dual.synthetic", shared(&dual, &shape(16, 1)), conditions("13,15", "")),
-        ("snc2.synthetic", shared(&sub_numa, &shape(16, 1)), conditions("3", "")),
+        ("snc2.synthetic", domain_of(&sub_numa, &shape(8, 2)), conditions("", "0,10")),
+        ("x5540-dual.synthetic", domain_of(&dual, &shape(16, 1)), conditions("13,15", "")),
+        ("snc2.synthetic", domain_of(&sub_numa, &shape(16, 1)), conditions("3", "")),
         (
             "ryzen-5950x.synthetic",
-            shared(&[0, 0, 1, 17, 2, 3, 5], &shape(7, 1)),
+            domain_of(&[0, 0, 1, 17, 2, 3, 5], &shape(7, 1)),
             conditions("9", "0"),
         ),
-        ("i7-4790k.synthetic", shared(&[0, 1, 2, 3, 4, 5, 6], &shape(7, 1)), conditions("", "")),
+        ("i7-4790k.synthetic", domain_of(&[0, 1, 2, 3, 4, 5, 6], &shape(7, 1)), conditions("", "")),
         ("i7-4790k.synthetic", fifo(8), conditions("", "")),
         ("ryzen-5950x.synthetic", fifo(32), conditions("", "")),
     ];
@@ -290,6 +289,10 @@ fn a_number_of_vcpus_that_is_advised_can_be_had() {
         }
     }
     assert!(counts >= 2, "{counts}");
+}
+
+fn domain_of(pins: &[u32], rest: &str) -> String {
+    domain(pins, "", rest)
 }
 
 fn fifo(cpus: u32) -> String {

@@ -152,20 +152,7 @@ fn the_command_for_a_plan_keeps_it_and_is_without_the_finding() {
             let (again, request) = of_command(command);
             let made = plan(&again, &topology, &request).expect("a plan");
             assert_eq!(again, strategy, "{command}");
-            let of = |plan: &Plan| -> Vec<_> {
-                let vnodes = plan.vnodes.iter();
-                vnodes
-                    .map(|it| {
-                        (
-                            it.name.clone(),
-                            it.memory
-                                .as_ref()
-                                .and_then(|bound: &pinfold_model::MemoryPlan| bound.bytes),
-                        )
-                    })
-                    .collect()
-            };
-            assert_eq!(of(&made), of(&first), "{command}");
+            assert_eq!(memory_of(&made), memory_of(&first), "{command}");
             let left = lint(&Layout::of_plan(&made, "plan.json"), &topology);
             assert!(
                 left.iter().all(|diagnostic| diagnostic.name != "not-isolated"),
@@ -173,6 +160,18 @@ fn the_command_for_a_plan_keeps_it_and_is_without_the_finding() {
             );
         }
     }
+}
+
+fn memory_of(plan: &Plan) -> Vec<(String, Option<u64>)> {
+    let vnodes = plan.vnodes.iter();
+    vnodes
+        .map(|it| {
+            (
+                it.name.clone(),
+                it.memory.as_ref().and_then(|bound: &pinfold_model::MemoryPlan| bound.bytes),
+            )
+        })
+        .collect()
 }
 
 /// The hint of a plan's finding, if it has such a finding.

@@ -346,18 +346,6 @@ fn pages(memory: &str) -> String {
 #[test]
 fn advice_says_what_to_add_and_below_what() {
     let topology = host("ryzen-7950x3d.xml");
-    let windows = |features: &str, clock: &str| {
-        file(
-            "w",
-            4,
-            "<vcpu placement='static'>2</vcpu>",
-            &format!(
-                "<metadata><libosinfo:libosinfo xmlns:libosinfo='http://libosinfo.org/xmlns/libvirt/\
-                 domain/1.0'><libosinfo:os id='http://microsoft.com/win/11'/></libosinfo:libosinfo>\
-                 </metadata>{features}{clock}"
-            ),
-        )
-    };
     let where_to = |xml: &str, name: &str| {
         let found = worse(&[xml], &topology);
         let diagnostic = found.iter().find(|diagnostic| diagnostic.name == name);
@@ -392,17 +380,31 @@ fn advice_says_what_to_add_and_below_what() {
     );
 }
 
+fn windows(features: &str, clock: &str) -> String {
+    file(
+        "w",
+        4,
+        "<vcpu placement='static'>2</vcpu>",
+        &format!(
+            "<metadata><libosinfo:libosinfo xmlns:libosinfo='http://libosinfo.org/xmlns/libvirt/\
+                 domain/1.0'><libosinfo:os id='http://microsoft.com/win/11'/></libosinfo:libosinfo>\
+                 </metadata>{features}{clock}"
+        ),
+    )
+}
+
 #[test]
 fn a_file_that_is_nested_too_deep_is_refused() {
-    let nested = |depth: usize| {
-        format!(
-            "<domain type='kvm'><vcpu>1</vcpu><a>{}{}</a></domain>",
-            "<b>".repeat(depth),
-            "</b>".repeat(depth)
-        )
-    };
-    Domain::read(&nested(100)).expect("as deep as libvirt reads");
-    let error = Domain::read(&nested(60_000)).expect_err("far too deep");
+    Domain::read(&nest(100)).expect("as deep as libvirt reads");
+    let error = Domain::read(&nest(60_000)).expect_err("far too deep");
     assert!(error.why.contains("nested more than 256 deep"), "{error}");
     assert_eq!((error.line, error.hint.is_some()), (1, true));
+}
+
+fn nest(depth: usize) -> String {
+    format!(
+        "<domain type='kvm'><vcpu>1</vcpu><a>{}{}</a></domain>",
+        "<b>".repeat(depth),
+        "</b>".repeat(depth)
+    )
 }

@@ -185,10 +185,7 @@ fn advice_about_sockets_leaves_the_pins_to_others() {
                 assert_eq!(pins.count(), 0, "{:?}", sockets.instead);
                 named += 1;
             }
-            let settled = |it: &&Diagnostic| {
-                it.instead.iter().any(|line| line.contains("under guest-sockets-lie settle"))
-            };
-            let wrong = found.iter().filter(|it| it.name != "guest-siblings-lie").find(settled);
+            let wrong = found.iter().filter(|it| it.name != "guest-siblings-lie").find(is_settled);
             assert!(wrong.is_none(), "{wrong:?}");
             let conditions = Request::from_vnodes(Vec::new());
             let Ok(repaired) = fix(&text, "vm.xml", &topology, &conditions) else { continue };
@@ -198,4 +195,8 @@ fn advice_about_sockets_leaves_the_pins_to_others() {
         }
     }
     assert!(named > 3, "{named}");
+}
+
+fn is_settled(it: &&Diagnostic) -> bool {
+    it.instead.iter().any(|line| line.contains("under guest-sockets-lie settle"))
 }

@@ -11,8 +11,11 @@ use crate::axis::LogAxis;
 
 /// Id of a chart on the page: unique by kind, metric and load state.
 pub(crate) fn chart_id(kind: &str, metric: Metric, load: LoadState) -> String {
-    let bit = |loaded| if loaded { '1' } else { '0' };
     format!("{kind}-{}-{}{}", metric.name(), bit(load.host), bit(load.guest))
+}
+
+fn bit(loaded: bool) -> char {
+    if loaded { '1' } else { '0' }
 }
 
 /// The data that charts of one metric share, so that they can be compared visually.

@@ -121,23 +121,17 @@ fn x_of(nines: f64, shared: &Shared) -> f64 {
 fn prepare(page: &Page, curve: &Curve, shared: &Shared, metric: Metric) -> Drawn {
     let unit = metric.unit();
     let series = page.series(curve.candidate);
-    let place =
-        |point: &Quantile| (x_of(nines(point.share), shared), shared.values.pixel(point.value));
-    let line: Vec<(f64, f64)> = curve.points.iter().filter(drawable).map(place).collect();
-    let at = |share: f64| {
-        let nearest = curve.points.iter().filter(drawable).min_by(|a, b| {
-            f64::total_cmp(
-                &(nines(a.share) - nines(share)).abs(),
-                &(nines(b.share) - nines(share)).abs(),
-            )
-        })?;
-        ((nines(nearest.share) - nines(share)).abs() < 0.06).then_some(nearest)
-    };
-    let marks = TICKS.iter().filter_map(|(share, _)| at(*share)).map(place).collect();
+    let line: Vec<(f64, f64)> =
+        curve.points.iter().filter(drawable).map(|point| place(shared, point)).collect();
+    let marks = TICKS
+        .iter()
+        .filter_map(|(share, _)| value_at(curve, *share))
+        .map(|point| place(shared, point))
+        .collect();
     let finite_max = curve.max.filter(|value| value.is_finite());
     let max = finite_max
         .map(|value| (x_of(place_of_max(curve.samples), shared), shared.values.pixel(value)));
-    let word = |share: f64| at(share).map(|point| point.value);
+    let word = |share: f64| value_at(curve, share).map(|point| point.value);
     let title = format!(
         "{}: median {}, 99 % {}, longest {} of {} {}",
         series.name,
@@ -148,6 +142,20 @@ fn prepare(page: &Page, curve: &Curve, shared: &Shared, metric: Metric) -> Drawn
         population(metric).1
     );
     Drawn { series, line, marks, max, title }
+}
+
+fn place(shared: &Shared, point: &Quantile) -> (f64, f64) {
+    (x_of(nines(point.share), shared), shared.values.pixel(point.value))
+}
+
+fn value_at(curve: &Curve, share: f64) -> Option<&Quantile> {
+    let nearest = curve.points.iter().filter(drawable).min_by(|a, b| {
+        f64::total_cmp(
+            &(nines(a.share) - nines(share)).abs(),
+            &(nines(b.share) - nines(share)).abs(),
+        )
+    })?;
+    ((nines(nearest.share) - nines(share)).abs() < 0.06).then_some(nearest)
 }
 
 fn drawable(point: &&Quantile) -> bool {

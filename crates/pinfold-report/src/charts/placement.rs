@@ -128,32 +128,32 @@ pub(crate) fn asides(topology: &Topology) -> Vec<String> {
 /// The boxes, outermost first, nested by their CPUs.
 fn nest(topology: &Topology) -> Vec<Block> {
     let mut blocks: Vec<(usize, Block)> = Vec::new();
-    let mut add = |rank: usize, class: &'static str, label: String, pus: &CpuSet| {
-        if !pus.is_empty() {
-            let block = Block { class, labels: vec![label], pus: pus.clone(), inside: Vec::new() };
-            blocks.push((rank, block));
-        }
-    };
     for package in &topology.packages {
-        add(0, "package", format!("Package {}", package.id), &package.pus);
+        add(&mut blocks, 0, "package", format!("Package {}", package.id), &package.pus);
     }
     for node in &topology.nodes {
         let memory = match node.memory_bytes {
             0 => "no memory".to_owned(),
             size => format::bytes(size),
         };
-        add(1, "node", format!("NUMA {} · {memory}", node.id), &node.pus);
+        add(&mut blocks, 1, "node", format!("NUMA {} · {memory}", node.id), &node.pus);
     }
     for l3 in &topology.l3 {
         let size = match l3.size_bytes {
             0 => String::new(),
             size => format!(" · {}", format::bytes(size)),
         };
-        add(2, "l3", format!("L3 {}{size}", l3.id), &l3.pus);
+        add(&mut blocks, 2, "l3", format!("L3 {}{size}", l3.id), &l3.pus);
     }
     let draw_cores = topology.has_smt();
     for core in topology.cores.iter().filter(|_| draw_cores) {
-        add(3, "core", format!("core {}{}", core.id, kind_suffix(core.kind)), &core.pus);
+        add(
+            &mut blocks,
+            3,
+            "core",
+            format!("core {}{}", core.id, kind_suffix(core.kind)),
+            &core.pus,
+        );
     }
     // Largest first; among equal ones the outer kind first. The sort keeps the order of the tables.
     blocks.sort_by_key(|(rank, block)| (usize::MAX - block.pus.len(), *rank));
@@ -162,6 +162,19 @@ fn nest(topology: &Topology) -> Vec<Block> {
         insert(&mut roots, block);
     }
     roots
+}
+
+fn add(
+    blocks: &mut Vec<(usize, Block)>,
+    rank: usize,
+    class: &'static str,
+    label: String,
+    pus: &CpuSet,
+) {
+    if !pus.is_empty() {
+        let block = Block { class, labels: vec![label], pus: pus.clone(), inside: Vec::new() };
+        blocks.push((rank, block));
+    }
 }
 
 /// Inserts a block into the smallest one that contains it; equal ones are merged, except cores,

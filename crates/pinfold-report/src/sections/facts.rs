@@ -102,16 +102,12 @@ fn blocks(page: &Page) -> String {
 
 /// The host in one line.
 pub(crate) fn host_line(topology: &Topology) -> String {
-    let of = |count: usize, one: &str, many: &str| match count {
-        1 => format!("1 {one}"),
-        _ => format!("{count} {many}"),
-    };
     let mut parts = vec![
-        of(topology.packages.len(), "package", "packages"),
-        of(topology.nodes.len(), "NUMA node", "NUMA nodes"),
-        of(topology.l3.len(), "L3 domain", "L3 domains"),
-        of(topology.cores.len(), "core", "cores"),
-        of(topology.pus.len(), "CPU", "CPUs"),
+        count_of(topology.packages.len(), "package", "packages"),
+        count_of(topology.nodes.len(), "NUMA node", "NUMA nodes"),
+        count_of(topology.l3.len(), "L3 domain", "L3 domains"),
+        count_of(topology.cores.len(), "core", "cores"),
+        count_of(topology.pus.len(), "CPU", "CPUs"),
     ];
     if let Some(model) = &topology.model {
         parts.insert(0, model.clone());
@@ -119,12 +115,17 @@ pub(crate) fn host_line(topology: &Topology) -> String {
     parts.join(" · ")
 }
 
+fn count_of(count: usize, one: &str, many: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {many}"),
+    }
+}
+
 /// The origin of every number.
 pub(crate) fn origin(page: &Page) -> Vec<Fact> {
     let provenance = &page.provenance;
     let origin = &provenance.origin;
-    let known =
-        |text: &Option<String>, missing: &str| text.clone().unwrap_or_else(|| missing.to_owned());
     let source = match &page.topology.source {
         Source::Live => "read from the running kernel".to_owned(),
         Source::Captured(name) => format!("captured machine {name}"),
@@ -146,4 +147,8 @@ pub(crate) fn origin(page: &Page) -> Vec<Fact> {
         Fact::code("To repeat", &provenance.repeat),
         Fact::prose("Date", &provenance.date),
     ]
+}
+
+fn known(text: &Option<String>, missing: &str) -> String {
+    text.clone().unwrap_or_else(|| missing.to_owned())
 }

@@ -3,9 +3,9 @@
 use pinfold_model::{Accelerator, Finding, IsolationScope, Severity};
 
 use crate::charts::forest;
-use crate::format;
 use crate::headline::repeat;
 use crate::page::{CandidateKind, Comparison, Page, ReachedStage, Verdict};
+use crate::{CandidateId, format};
 
 /// A finding as text.
 pub(crate) struct FindingText {
@@ -130,12 +130,10 @@ fn of_noise(page: &Page) -> String {
 
 /// The A/A pair in each metric, in the deciding load state.
 fn noise_by_metric(page: &Page) -> Option<String> {
-    let is_repeat =
-        |id| page.candidate(id).is_some_and(|candidate| candidate.kind == CandidateKind::Repeat);
     let of_load = page.rankings.iter().filter(|ranking| ranking.load == page.answer.load);
     let floors: Vec<String> = of_load
         .filter_map(|ranking| {
-            let row = ranking.rows.iter().find(|row| is_repeat(row.candidate))?;
+            let row = ranking.rows.iter().find(|row| is_repeat(page, row.candidate))?;
             let interval = forest::interval(row.comparison.as_ref()?);
             Some(format!("{} {interval}", ranking.metric.name()))
         })
@@ -145,9 +143,12 @@ fn noise_by_metric(page: &Page) -> Option<String> {
         .then(|| format!("Noise floor of each metric ({}): {metrics}.", page.answer.load))
 }
 
+fn is_repeat(page: &Page, id: CandidateId) -> bool {
+    page.candidate(id).is_some_and(|candidate| candidate.kind == CandidateKind::Repeat)
+}
+
 /// The significant differences of the deciding ranking that are within the A/A pair's noise.
 fn within_noise(page: &Page, noise: &Comparison) -> String {
-    let is_shown = |it: &Comparison| matches!(it.verdict, Verdict::Better | Verdict::Worse);
     let rows = page.deciding().into_iter().flat_map(|ranking| &ranking.rows);
     let shown =
         rows.filter_map(|row| Some((row, row.comparison.as_ref().filter(|it| is_shown(it))?)));
@@ -167,6 +168,10 @@ fn within_noise(page: &Page, noise: &Comparison) -> String {
             names.join(", ")
         )
     }
+}
+
+fn is_shown(it: &Comparison) -> bool {
+    matches!(it.verdict, Verdict::Better | Verdict::Worse)
 }
 
 fn with_stage(page: &Page, stage: ReachedStage) -> Vec<&str> {
@@ -199,10 +204,9 @@ fn of_screening(page: &Page) -> Option<String> {
 }
 
 fn of_isolation(page: &Page) -> Option<String> {
-    let scope = |wanted| page.candidates.iter().any(|it| it.plan.isolation == wanted);
-    if scope(IsolationScope::Host) {
+    if has_isolation(page, IsolationScope::Host) {
         None
-    } else if scope(IsolationScope::Own) {
+    } else if has_isolation(page, IsolationScope::Own) {
         Some(
             "Isolation was limited to tasks that Pinfold itself had started. Other tasks of the \
              host could run on any CPU."
@@ -211,6 +215,10 @@ fn of_isolation(page: &Page) -> Option<String> {
     } else {
         Some("Other tasks of the host were not excluded from the VM’s CPUs.".to_owned())
     }
+}
+
+fn has_isolation(page: &Page, wanted: IsolationScope) -> bool {
+    page.candidates.iter().any(|it| it.plan.isolation == wanted)
 }
 
 /// A sentence on the number of failed starts.

@@ -6,9 +6,9 @@ use pinfold_model::{LoadState, Metric};
 use super::Name;
 use super::latency::heading;
 use crate::charts::{chart_id, forest};
-use crate::format;
 use crate::headline::{change, change_between, losses};
 use crate::page::{Comparison, Page, Ranking, RankingRow, Verdict};
+use crate::{CandidateId, format};
 
 /// A ranking as a table.
 pub(crate) struct Table {
@@ -98,21 +98,22 @@ pub(crate) fn deciding(page: &Page) -> Option<Table> {
 
 /// All other rankings by metric.
 pub(crate) fn groups(page: &Page) -> Vec<Group> {
-    let is_deciding = |ranking: &Ranking| {
-        ranking.metric == page.answer.metric && ranking.load == page.answer.load
-    };
     Metric::ALL
         .into_iter()
         .filter_map(|metric| {
             let tables: Vec<Table> = page
                 .rankings
                 .iter()
-                .filter(|ranking| ranking.metric == metric && !is_deciding(ranking))
+                .filter(|ranking| ranking.metric == metric && !is_deciding(page, ranking))
                 .map(|ranking| table(page, ranking, "more"))
                 .collect();
             (!tables.is_empty()).then(|| Group { title: heading(metric), tables })
         })
         .collect()
+}
+
+fn is_deciding(page: &Page, ranking: &Ranking) -> bool {
+    ranking.metric == page.answer.metric && ranking.load == page.answer.load
 }
 
 /// The winner's verdicts in all rankings; `None` without a winner.
@@ -122,25 +123,27 @@ pub(crate) fn matrix(page: &Page) -> Option<Matrix> {
         .into_iter()
         .filter(|load| page.rankings.iter().any(|ranking| ranking.load == *load))
         .collect();
-    let cell = |metric: Metric, load: LoadState| {
-        let comparison = page.ranking(metric, load)?.row(winner)?.comparison.as_ref()?;
-        Some(Cell {
-            class: forest::verdict_class(&comparison.verdict),
-            sign: forest::verdict_sign(&comparison.verdict),
-            word: forest::verdict_word(&comparison.verdict),
-            change: change(metric.unit(), comparison),
-        })
-    };
     let rows: Vec<_> = Metric::ALL
         .into_iter()
         .map(|metric| {
-            let cells: Vec<_> = loads.iter().map(|load| cell(metric, *load)).collect();
+            let cells: Vec<_> =
+                loads.iter().map(|load| cell(page, winner, metric, *load)).collect();
             (heading(metric), cells)
         })
         .filter(|(_, cells)| cells.iter().any(Option::is_some))
         .collect();
     let loads = loads.iter().map(ToString::to_string).collect();
     (!rows.is_empty()).then(|| Matrix { winner: page.name(winner), loads, rows })
+}
+
+fn cell(page: &Page, winner: CandidateId, metric: Metric, load: LoadState) -> Option<Cell> {
+    let comparison = page.ranking(metric, load)?.row(winner)?.comparison.as_ref()?;
+    Some(Cell {
+        class: forest::verdict_class(&comparison.verdict),
+        sign: forest::verdict_sign(&comparison.verdict),
+        word: forest::verdict_word(&comparison.verdict),
+        change: change(metric.unit(), comparison),
+    })
 }
 
 fn table(page: &Page, ranking: &Ranking, place: &str) -> Table {

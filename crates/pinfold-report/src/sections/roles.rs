@@ -46,8 +46,6 @@ pub(crate) fn tables(page: &Page) -> Vec<Table> {
 fn row_of(page: &Page, row: &RoleRow, first: bool) -> Row {
     let stats = &row.stats;
     let time_ns = row.observed_ns.map(|time| time as f64 * f64::from(stats.threads));
-    let share =
-        |ns: u64| time_ns.map_or_else(not_recorded, |time| format::percent(ns as f64 / time));
     let lost = match stats.lost_threads {
         0 => String::new(),
         lost => format!(" (+{lost} ended)"),
@@ -58,13 +56,17 @@ fn row_of(page: &Page, row: &RoleRow, first: bool) -> Row {
         first,
         role: stats.role.to_string(),
         threads: format!("{}{lost}", stats.threads),
-        running: share(stats.run_ns),
-        waiting: share(stats.run_delay_ns),
+        running: share(time_ns, stats.run_ns),
+        waiting: share(time_ns, stats.run_delay_ns),
         migrations,
         voluntary: format::count(stats.voluntary_switches),
         involuntary: format::count(stats.involuntary_switches),
         observed: row.observed_ns.map_or_else(not_recorded, |time| format::duration(time as f64)),
     }
+}
+
+fn share(time_ns: Option<f64>, ns: u64) -> String {
+    time_ns.map_or_else(not_recorded, |time| format::percent(ns as f64 / time))
 }
 
 /// Stores of older versions lack the time that the counters cover.

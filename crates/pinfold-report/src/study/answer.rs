@@ -42,15 +42,16 @@ fn comparisons(page: &StudyPage) -> impl Iterator<Item = (&MeasuredFigure, &Comp
 
 /// Number of comparisons that are better, the same, worse, unknown.
 fn verdicts(page: &StudyPage) -> [usize; 4] {
-    let count = |is: fn(&Verdict) -> bool| {
-        comparisons(page).filter(|(_, comparison)| is(&comparison.verdict)).count()
-    };
     [
-        count(|it| matches!(it, Verdict::Better)),
-        count(|it| matches!(it, Verdict::Same)),
-        count(|it| matches!(it, Verdict::Worse)),
-        count(|it| matches!(it, Verdict::Unknown(_))),
+        count(page, |it| matches!(it, Verdict::Better)),
+        count(page, |it| matches!(it, Verdict::Same)),
+        count(page, |it| matches!(it, Verdict::Worse)),
+        count(page, |it| matches!(it, Verdict::Unknown(_))),
     ]
+}
+
+fn count(page: &StudyPage, is: fn(&Verdict) -> bool) -> usize {
+    comparisons(page).filter(|(_, comparison)| is(&comparison.verdict)).count()
 }
 
 /// The reason of the first comparison without a verdict, such as too few blocks.
@@ -63,8 +64,11 @@ fn why_unsettled(page: &StudyPage) -> Option<&str> {
 
 /// True if a chart shows ratios to the baseline.
 fn has_ratios(page: &StudyPage) -> bool {
-    let of_values = |picture: &Picture| matches!(picture.scale, Scale::Of(_));
-    page.pictures.iter().any(|picture| !picture.panels.is_empty() && !of_values(picture))
+    page.pictures.iter().any(|picture| !picture.panels.is_empty() && !shows_values(picture))
+}
+
+fn shows_values(picture: &Picture) -> bool {
+    matches!(picture.scale, Scale::Of(_))
 }
 
 /// The answer: the result for the claims of the source, else for the comparisons.
@@ -257,7 +261,10 @@ pub(super) fn interval(comparison: &Comparison) -> String {
 
 /// A value with its interval.
 pub(super) fn with_interval(unit: Unit, value: f64, interval: Option<(f64, f64)>) -> String {
-    let show = |number: f64| format::value(number, unit);
-    let range = interval.map(|(low, high)| format!(" [{}, {}]", show(low), show(high)));
-    format!("{}{}", show(value), range.unwrap_or_default())
+    let range = interval.map(|(low, high)| format!(" [{}, {}]", show(unit, low), show(unit, high)));
+    format!("{}{}", show(unit, value), range.unwrap_or_default())
+}
+
+fn show(unit: Unit, number: f64) -> String {
+    format::value(number, unit)
 }

@@ -61,13 +61,16 @@ pub(super) fn of_names(ticks: Ticks, room: f64) -> Labels {
     if let Some(lines) = broken {
         return Labels::Level(lines);
     }
-    let reaches = |x: f64, text: &str| x - text.chars().count() as f64 * SLANT_LETTER >= 0.0;
     if room >= SLANT_PITCH && ticks.iter().all(|(x, text)| reaches(*x, text)) {
         return Labels::Slanting(ticks);
     }
     let (places, names): (Vec<f64>, Vec<String>) = ticks.into_iter().unzip();
     let numbers = places.into_iter().zip(1_u32..).map(|(x, number)| (x, number.to_string()));
     Labels::Numbered(thin(numbers.collect()), names)
+}
+
+fn reaches(x: f64, text: &str) -> bool {
+    x - text.chars().count() as f64 * SLANT_LETTER >= 0.0
 }
 
 /// A text in lines of this width, broken after spaces and punctuation; `None` if a word is wider or
@@ -141,20 +144,19 @@ mod tests {
     use super::*;
 
     fn ticks(names: &[&str], room: f64) -> Ticks {
-        let place = |index: usize| 62.0 + room * (index as f64 + 0.5);
-        names.iter().enumerate().map(|(index, name)| (place(index), (*name).to_owned())).collect()
+        names
+            .iter()
+            .enumerate()
+            .map(|(index, name)| (place(room, index), (*name).to_owned()))
+            .collect()
+    }
+
+    fn place(room: f64, index: usize) -> f64 {
+        62.0 + room * (index as f64 + 0.5)
     }
 
     #[test]
     fn names_break_slant_or_are_numbered_but_stay_whole() {
-        let lines = |names: &[&str], room: f64| match of_names(ticks(names, room), room) {
-            Labels::Level(ticks) => ticks.into_iter().map(|(_, lines)| lines.join("|")).collect(),
-            Labels::Slanting(ticks) => vec![format!("slanting {}", ticks[0].1)],
-            Labels::Numbered(ticks, names) => vec![format!("{} is {}", ticks[0].1, names[0])],
-        };
-        let check = |names: &[&str], room: f64, expected: &[&str]| {
-            assert_eq!(lines(names, room), expected, "{names:?} in {room}");
-        };
         check(&["none", "quota"], 60.0, &["none", "quota"]);
         check(
             &["balanced-shared", "max performance"],
@@ -167,6 +169,18 @@ mod tests {
         let many: Vec<String> = (0..40).map(|node| format!("node-{node:02}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         check(&many, 9.0, &["1 is node-00"]);
+    }
+
+    fn check(names: &[&str], room: f64, expected: &[&str]) {
+        assert_eq!(lines(names, room), expected, "{names:?} in {room}");
+    }
+
+    fn lines(names: &[&str], room: f64) -> Vec<String> {
+        match of_names(ticks(names, room), room) {
+            Labels::Level(ticks) => ticks.into_iter().map(|(_, lines)| lines.join("|")).collect(),
+            Labels::Slanting(ticks) => vec![format!("slanting {}", ticks[0].1)],
+            Labels::Numbered(ticks, names) => vec![format!("{} is {}", ticks[0].1, names[0])],
+        }
     }
 
     #[test]

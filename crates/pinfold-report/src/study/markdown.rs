@@ -63,13 +63,14 @@ pub fn study_markdown(page: &StudyPage, folder: &str, facts: &[(String, String)]
         page.absences().into_iter().map(|one| vec![one.reason, one.cells, one.titles.join("; ")]);
     let header = ["reason", "cells", "charts and tables without numbers"];
     text.push_str(&section("Not measured", &header, absences));
-    let pairs = |pairs: &[(String, String)]| {
-        pairs.iter().map(|(one, other)| vec![one.clone(), other.clone()]).collect::<Vec<_>>()
-    };
     text.push_str(&section("Failed", &["cell", "message"], pairs(&page.failed)));
     let findings = page.findings.iter().map(|finding| vec![finding.clone()]);
     text.push_str(&section("Findings", &["finding"], findings));
     StudyMarkdown { text: format!("{}\n", text.trim_end()), charts }
+}
+
+fn pairs(pairs: &[(String, String)]) -> Vec<Vec<String>> {
+    pairs.iter().map(|(one, other)| vec![one.clone(), other.clone()]).collect::<Vec<_>>()
 }
 
 /// Command, machine and method.
@@ -93,14 +94,15 @@ fn lab(page: &StudyPage) -> String {
 }
 
 fn claims(page: &StudyPage) -> String {
-    let row = |claim: &ClaimRow| {
+    fn row(claim: &ClaimRow) -> Vec<String> {
         let verdict = match &claim.agree {
             Agreement::Agrees => "agrees".to_owned(),
             Agreement::Differs => "differs".to_owned(),
             Agreement::NotSettled(why) => format!("not settled: {why}"),
         };
         vec![claim.source.clone(), claim.place.clone(), claim.see.clone(), verdict]
-    };
+    }
+
     let mut text = String::new();
     for (is_own, title, said) in [
         (false, "The source's statements", "the source says"),
@@ -167,13 +169,10 @@ fn chart(picture: &Picture) -> String {
     let across = drawn.panels.len().clamp(1, 2);
     let width = across as f64 * (PANEL + GAP) + GAP;
     let mut body = String::new();
-    let mut text = |at: (f64, f64), text: &str| {
-        body.push_str(&format!("<text x=\"{}\" y=\"{}\">{}</text>\n", at.0, at.1, escape(text)));
-    };
     let mut y = GAP;
     for part in wrap(&picture.title, width - 2.0 * GAP) {
         y += LINE;
-        text((GAP, y), &part);
+        text(&mut body, (GAP, y), &part);
     }
     y += LINE;
     let mut x = GAP;
@@ -184,7 +183,7 @@ fn chart(picture: &Picture) -> String {
             (x, y) = (GAP, y + LINE);
         }
         keys.push_str(&place(key, x, y - 11.0, 34.0, 14.0));
-        text((x + 40.0, y), name);
+        text(&mut body, (x + 40.0, y), name);
         x += wide;
     }
     if !drawn.legend.is_empty() {
@@ -196,7 +195,7 @@ fn chart(picture: &Picture) -> String {
         for (index, (title, svg)) in row.iter().enumerate() {
             let x = GAP + index as f64 * (PANEL + GAP);
             if *title != picture.title {
-                text((x, y), title);
+                text(&mut body, (x, y), title);
             }
             let height = height(svg);
             panels.push_str(&place(svg, x, y + 4.0, PANEL, height));
@@ -205,7 +204,7 @@ fn chart(picture: &Picture) -> String {
         y += tallest + LINE + GAP;
     }
     for (index, name) in drawn.numbered.iter().enumerate() {
-        text((GAP, y), &format!("{} {name}", index + 1));
+        text(&mut body, (GAP, y), &format!("{} {name}", index + 1));
         y += LINE;
     }
     format!(
@@ -217,13 +216,17 @@ fn chart(picture: &Picture) -> String {
     )
 }
 
+fn text(body: &mut String, at: (f64, f64), text: &str) {
+    body.push_str(&format!("<text x=\"{}\" y=\"{}\">{}</text>\n", at.0, at.1, escape(text)));
+}
+
 /// The text in lines that are at most this wide, broken at spaces.
 fn wrap(text: &str, width: f64) -> Vec<String> {
-    let fits = |line: &str| line.chars().count() as f64 * LETTER <= width;
     let mut lines = vec![String::new()];
     for word in text.split_ascii_whitespace() {
-        let last =
-            lines.last_mut().filter(|line| line.is_empty() || fits(&format!("{line} {word}")));
+        let last = lines
+            .last_mut()
+            .filter(|line| line.is_empty() || fits(width, &format!("{line} {word}")));
         match last {
             Some(line) if line.is_empty() => line.push_str(word),
             Some(line) => line.push_str(&format!(" {word}")),
@@ -231,6 +234,10 @@ fn wrap(text: &str, width: f64) -> Vec<String> {
         }
     }
     lines
+}
+
+fn fits(width: f64, line: &str) -> bool {
+    line.chars().count() as f64 * LETTER <= width
 }
 
 /// A drawing at a place of another one.

@@ -247,11 +247,8 @@ impl<'p> Along<'p> {
             let ticks = ticks.filter_map(|at| Some((self.at(at)?, format::tick(at, unit))));
             return labels::of_scale(ticks.collect());
         }
-        let word = |text: &str| match (unit, number_of(text)) {
-            (Some(unit), Some(number)) => format::tick(number, unit),
-            (_, _) => text.to_owned(),
-        };
-        let ticks = self.texts.iter().filter_map(|text| Some((self.place(text)?, word(text))));
+        let ticks =
+            self.texts.iter().filter_map(|text| Some((self.place(text)?, word(unit, text))));
         match self.numbers {
             Some(_) => labels::of_scale(ticks.collect()),
             None => labels::of_names(ticks.collect(), self.room()),
@@ -261,6 +258,13 @@ impl<'p> Along<'p> {
     /// Width of one category.
     fn room(&self) -> f64 {
         (WIDTH - LEFT - RIGHT) / self.texts.len().max(1) as f64
+    }
+}
+
+fn word(unit: Option<Unit>, text: &str) -> String {
+    match (unit, number_of(text)) {
+        (Some(unit), Some(number)) => format::tick(number, unit),
+        (_, _) => text.to_owned(),
     }
 }
 
@@ -313,15 +317,7 @@ fn draw(
     labels: &Labels,
 ) -> String {
     let id = format!("{}-{index}", picture.name);
-    let describe = |line: &Line| {
-        let spots: Vec<String> = line
-            .spots
-            .iter()
-            .map(|spot| format!("{} {}: {}", picture.x, spot.x, picture.scale.show(spot.value)))
-            .collect();
-        format!("{}: {}", line.name, spots.join(", "))
-    };
-    let description: Vec<String> = panel.lines.iter().map(describe).collect();
+    let description: Vec<String> = panel.lines.iter().map(|line| describe(picture, line)).collect();
     let title = format!("{}, {}", picture.title, panel.title);
     let height = FLOOR + labels.height() + TITLE;
     let mut svg = Svg::open(&id, (WIDTH, height), &title, &description.join("; "));
@@ -332,7 +328,7 @@ fn draw(
         for line in &panel.lines {
             let place = picture.names.iter().position(|name| *name == line.name).unwrap_or(0);
             let (class, _) = look(place);
-            svg.open_group(&format!("series {class}"), Some(&describe(line)));
+            svg.open_group(&format!("series {class}"), Some(&describe(picture, line)));
             match picture.kind {
                 PlotKind::Lines => draw_line(&mut svg, line, place, axes),
                 PlotKind::Percentiles | PlotKind::Sequence => {
@@ -349,6 +345,15 @@ fn draw(
     let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
     svg.text("axis-title", TextAnchor::Middle, (middle, height - 8.0), &picture.x);
     svg.close()
+}
+
+fn describe(picture: &Picture, line: &Line) -> String {
+    let spots: Vec<String> = line
+        .spots
+        .iter()
+        .map(|spot| format!("{} {}: {}", picture.x, spot.x, picture.scale.show(spot.value)))
+        .collect();
+    format!("{}: {}", line.name, spots.join(", "))
 }
 
 fn draw_axes(svg: &mut Svg, picture: &Picture, axes: &Axes<'_>) {

@@ -77,10 +77,9 @@ fn of_line(picture: &Picture, line: &Line) -> Option<String> {
         return Some(why);
     }
     if picture.kind == PlotKind::Sequence {
-        let at = |spot: &ChartPoint| spot.x.parse::<f64>().ok();
-        return (!spots
-            .windows(2)
-            .all(|pair| at(&pair[0]).is_some() && at(&pair[0]) <= at(&pair[1])))
+        return (!spots.windows(2).all(|pair| {
+            number_at(&pair[0]).is_some() && number_at(&pair[0]) <= number_at(&pair[1])
+        }))
         .then(|| "a sample before an earlier one".to_owned());
     }
     if picture.kind != PlotKind::Percentiles {
@@ -93,6 +92,10 @@ fn of_line(picture: &Picture, line: &Line) -> Option<String> {
         share(&pair[0]) <= share(&pair[1]) && pair[0].value <= pair[1].value
     }))
     .then(|| "a quantile below one of a smaller share".to_owned())
+}
+
+fn number_at(spot: &ChartPoint) -> Option<f64> {
+    spot.x.parse::<f64>().ok()
 }
 
 fn share(spot: &ChartPoint) -> Option<f64> {

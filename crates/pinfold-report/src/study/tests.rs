@@ -6,10 +6,6 @@ use super::*;
 use crate::page::{Comparison, Verdict};
 
 fn picture(name: &str, kind: PlotKind) -> Picture {
-    let line = |name: &str, up: f64| Line {
-        name: name.to_owned(),
-        spots: vec![spot("0.25", 0.25 + up), spot("0.5", 0.5 + up)],
-    };
     Picture {
         name: name.to_owned(),
         title: "Speed <of> all".to_owned(),
@@ -32,6 +28,10 @@ fn picture(name: &str, kind: PlotKind) -> Picture {
         }],
         missing: Vec::new(),
     }
+}
+
+fn line(name: &str, up: f64) -> Line {
+    Line { name: name.to_owned(), spots: vec![spot("0.25", 0.25 + up), spot("0.5", 0.5 + up)] }
 }
 
 fn spot(x: &str, value: f64) -> ChartPoint {
@@ -198,29 +198,33 @@ fn the_page_is_one_file_of_well_formed_markup() {
 #[test]
 fn the_answer_comes_first_and_charts_that_do_not_decide_are_folded() {
     let html = render_study(&page()).unwrap();
-    let place = |what: &str| html.find(what).unwrap_or_else(|| panic!("{what} is not there"));
     let order = ["<h1 ", "worst cost", "chart-figure-5\">\n", "id=\"cost\"", "id=\"table-errors\""];
-    let order = order.map(place);
+    let order = order.map(|what| place(&html, what));
     assert!(order.is_sorted(), "{order:?}");
     for folded in ["figure-6", "percentiles"] {
-        place(&format!("<details class=\"fold\" id=\"chart-{folded}\">"));
+        place(&html, &format!("<details class=\"fold\" id=\"chart-{folded}\">"));
     }
-    assert!(place("id=\"charts\"") > order[4]);
+    assert!(place(&html, "id=\"charts\"") > order[4]);
     // A chart without numbers has no frame: it stands with its reasons.
     assert!(!html.contains("chart-empty"));
-    assert!(place("no &#60;SMT&#62;") > place("id=\"missing\""));
+    assert!(place(&html, "no &#60;SMT&#62;") > place(&html, "id=\"missing\""));
+}
+
+fn place(html: &str, what: &str) -> usize {
+    html.find(what).unwrap_or_else(|| panic!("{what} is not there"))
 }
 
 #[test]
 fn the_sentence_says_what_the_statements_or_comparisons_say() {
+    fn check(claims: Vec<Agreement>, words: &str) {
+        let page = StudyPage { claims: claims.into_iter().map(claim).collect(), ..page() };
+        assert_eq!(answer::sentence(&page), words);
+    }
+
     fn claim(agree: Agreement) -> ClaimRow {
         ClaimRow { agree, ..page().claims[0].clone() }
     }
 
-    let check = |claims: Vec<Agreement>, words: &str| {
-        let page = StudyPage { claims: claims.into_iter().map(claim).collect(), ..page() };
-        assert_eq!(answer::sentence(&page), words);
-    };
     check(
         vec![Agreement::Agrees, Agreement::Agrees],
         "the results agree with all 2 statements of the source",
@@ -329,15 +333,18 @@ fn below_six_blocks_brackets_are_ranges_and_are_called_so() {
 
     assert_eq!(Brackets::from_blocks([6, 10]), Brackets::Intervals);
     assert_eq!(Brackets::from_blocks([5, 2]), Brackets::Ranges);
-    let few = |page: &mut StudyPage| page.measured.iter_mut().for_each(|one| one.blocks = 3);
     check(|_| {}, "median [95 %]", "Whiskers are 95 % intervals", Brackets::Intervals);
-    check(few, "median [range]", "Whiskers are the ranges of the blocks", Brackets::Ranges);
+    check(shorten, "median [range]", "Whiskers are the ranges of the blocks", Brackets::Ranges);
     check(
         |page: &mut StudyPage| page.measured[0].blocks = 3,
         "median [95 %, below 6 blocks the range]",
         "below 6 blocks",
         Brackets::Both,
     );
+}
+
+fn shorten(page: &mut StudyPage) {
+    page.measured.iter_mut().for_each(|one| one.blocks = 3)
 }
 
 #[test]
@@ -391,11 +398,14 @@ fn the_lab_comes_first_if_no_statement_is_settled() {
 fn places(page: &StudyPage) -> [bool; 2] {
     let text = study_markdown(page, "charts", &[]).text;
     let html = render_study(page).unwrap();
-    let of = |text: &str, what: &str| text.find(what).unwrap_or_else(|| panic!("{what}"));
     [
-        of(&text, "## Shown functionally, in the lab") < of(&text, "## The run"),
-        of(&html, "<section id=\"lab\">") < of(&html, "<section id=\"claims\">"),
+        position_of(&text, "## Shown functionally, in the lab") < position_of(&text, "## The run"),
+        position_of(&html, "<section id=\"lab\">") < position_of(&html, "<section id=\"claims\">"),
     ]
+}
+
+fn position_of(text: &str, what: &str) -> usize {
+    text.find(what).unwrap_or_else(|| panic!("{what}"))
 }
 
 #[test]

@@ -64,11 +64,7 @@ struct Frame {
 
 impl Frame {
     fn new(series: &[Line], columns: usize) -> Option<Self> {
-        let ends = |of: fn(&(f64, f64)) -> f64| {
-            let all = series.iter().flat_map(|(_, points)| points).map(of);
-            all.fold((f64::INFINITY, 0.0_f64), |(a, b), one| (a.min(one), b.max(one)))
-        };
-        let (places, values) = (ends(|point| point.0), ends(|point| point.1));
+        let (places, values) = (ends(series, |point| point.0), ends(series, |point| point.1));
         (places.1 > places.0).then_some(Self { columns, places, values })
     }
 
@@ -125,6 +121,11 @@ impl Frame {
             .map(|place| (index(self.column(*place)), format::tick(*place, Unit::Count)))
             .collect()
     }
+}
+
+fn ends(series: &[(String, Vec<(f64, f64)>)], of: fn(&(f64, f64)) -> f64) -> (f64, f64) {
+    let all = series.iter().flat_map(|(_, points)| points).map(of);
+    all.fold((f64::INFINITY, 0.0_f64), |(a, b), one| (a.min(one), b.max(one)))
 }
 
 #[cfg(test)]

@@ -56,24 +56,12 @@ pub fn machine(shape: [u32; 5]) -> Topology {
     let pus: Vec<Pu> = (0..sizes.cores)
         .flat_map(|core| (0..threads).map(move |rank| sizes.pu(core, rank)))
         .collect();
-    let core = |id: u32, pus| {
-        let package = PackageId(id / sizes.per_package);
-        Core { id: CoreId(id), pus, package, kind: CoreKind::Uniform }
-    };
-    let l3 = |id, pus| L3Domain { id: L3Id(id), pus, size_bytes: 32 << 20, ways: 16 };
-    let node = |id, pus| NumaNode {
-        id: NodeId(id),
-        pus,
-        memory_bytes: 16 << 30,
-        free_bytes: None,
-        huge_pages: Vec::new(),
-    };
     Topology {
         source: Source::Synthetic("example".to_owned()),
         fingerprint: "5f1c0ffee0example".to_owned(),
         model: Some("Example CPU @ 2.60 GHz".to_owned()),
         hypervisor: Some("KVM".to_owned()),
-        cores: sizes.groups(1).map(|(id, pus)| core(id, pus)).collect(),
+        cores: sizes.groups(1).map(|(id, pus)| core(sizes, id, pus)).collect(),
         l3: sizes.groups(sizes.per_l3).map(|(id, pus)| l3(id, pus)).collect(),
         nodes: sizes.groups(sizes.per_node).map(|(id, pus)| node(id, pus)).collect(),
         packages: sizes
@@ -97,6 +85,25 @@ pub fn machine(shape: [u32; 5]) -> Topology {
     }
 }
 
+fn core(sizes: Sizes, id: u32, pus: CpuSet) -> Core {
+    let package = PackageId(id / sizes.per_package);
+    Core { id: CoreId(id), pus, package, kind: CoreKind::Uniform }
+}
+
+fn l3(id: u32, pus: CpuSet) -> L3Domain {
+    L3Domain { id: L3Id(id), pus, size_bytes: 32 << 20, ways: 16 }
+}
+
+fn node(id: u32, pus: CpuSet) -> NumaNode {
+    NumaNode {
+        id: NodeId(id),
+        pus,
+        memory_bytes: 16 << 30,
+        free_bytes: None,
+        huge_pages: Vec::new(),
+    }
+}
+
 /// How the made-up strategies place.
 #[derive(Clone, Copy)]
 pub enum Shape {
@@ -110,22 +117,28 @@ pub enum Shape {
 
 /// The vCPUs' entries.
 fn vcpus(topology: &Topology, shape: Shape, count: u32) -> Vec<ThreadPlan> {
-    let order = |most: u32| -> Vec<PuId> {
-        topology.pus.iter().filter(|pu| pu.smt_rank <= most).map(|pu| pu.os).collect()
-    };
     let (places, reason) = match shape {
         Shape::Float => (Vec::new(), "nothing is pinned"),
         Shape::Packed => (
-            cyclic(order(u32::MAX), 0).take(count as usize).collect(),
+            cyclic(order(topology, u32::MAX), 0).take(count as usize).collect(),
             "the next CPU in the order of packages, cores and siblings",
         ),
         Shape::Apart => (
-            cyclic(order(0), 1).take(count as usize).collect(),
+            cyclic(order(topology, 0), 1).take(count as usize).collect(),
             "a core of its own, away from the host’s core",
         ),
     };
-    let place = |index: u32| places.get(index as usize).cloned().unwrap_or(topology.online());
-    (0..count).map(|index| thread(Role::Vcpu(index), place(index), reason)).collect()
+    (0..count)
+        .map(|index| thread(Role::Vcpu(index), place(&places, topology, index), reason))
+        .collect()
+}
+
+fn order(topology: &Topology, most: u32) -> Vec<PuId> {
+    topology.pus.iter().filter(|pu| pu.smt_rank <= most).map(|pu| pu.os).collect()
+}
+
+fn place(places: &[CpuSet], topology: &Topology, index: u32) -> CpuSet {
+    places.get(index as usize).cloned().unwrap_or(topology.online())
 }
 
 fn cyclic(pus: Vec<PuId>, skip: usize) -> impl Iterator<Item = CpuSet> {

@@ -32,24 +32,25 @@ fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
 
 #[test]
 fn texts_and_lines_stand_out_in_both_schemes() {
+    fn check(scheme: usize, name: &str, text: &str, ground: &str) {
+        let found = contrast(colour(text, scheme), colour(ground, scheme));
+        assert!(found >= 4.5, "{text} on {ground} in the {name} scheme: {found:.2}");
+    }
+
     let texts = [
         "ink", "soft", "accent", "warm", "good", "bad", "unsure", "s0", "s1", "s2", "s3", "s4",
         "s5", "s6", "base",
     ];
     for (scheme, name) in ["light", "dark"].into_iter().enumerate() {
-        let check = |text: &str, ground: &str| {
-            let found = contrast(colour(text, scheme), colour(ground, scheme));
-            assert!(found >= 4.5, "{text} on {ground} in the {name} scheme: {found:.2}");
-        };
         for text in texts {
-            check(text, "bg");
-            check(text, "surface");
+            check(scheme, name, text, "bg");
+            check(scheme, name, text, "surface");
         }
         for ground in ["tint", "seat", "helper", "idle"] {
-            check("ink", ground);
+            check(scheme, name, "ink", ground);
         }
         for text in ["good", "bad", "unsure", "soft", "s0", "s1", "s2", "s3"] {
-            check(text, "tint");
+            check(scheme, name, text, "tint");
         }
     }
 }

@@ -435,10 +435,6 @@ fn the_summary_is_a_plain_table() {
 fn the_answer_comes_first_and_all_other_charts_are_folded() {
     let html = html(&two_pus());
     let document = parse(&html);
-    let section = |node: &roxmltree::Node<'_, '_>| {
-        let found = node.ancestors().find(|it| it.has_tag_name("section"));
-        found.and_then(|it| it.attribute("id")).unwrap_or("").to_owned()
-    };
     let charts = document.descendants().filter(|node| node.attribute("role") == Some("img"));
     let open: Vec<String> = charts
         .filter(|chart| !chart.ancestors().any(|it| it.has_tag_name("details")))
@@ -448,6 +444,11 @@ fn the_answer_comes_first_and_all_other_charts_are_folded() {
     assert!(open.iter().all(|it| it == "comparison" || it == "ranking"), "{open:?}");
     let folded = document.descendants().filter(|node| node.has_tag_name("details"));
     assert!(folded.filter(|node| node.has_attribute("open")).count() == 0, "all start folded");
+}
+
+fn section(node: &roxmltree::Node<'_, '_>) -> String {
+    let found = node.ancestors().find(|it| it.has_tag_name("section"));
+    found.and_then(|it| it.attribute("id")).unwrap_or("").to_owned()
 }
 
 #[test]

@@ -137,15 +137,7 @@ impl Both {
         } else {
             Vec::new()
         };
-        let raise = |values: &Values| -> Values {
-            let floors = floors.iter().copied().chain(std::iter::repeat(f64::NEG_INFINITY));
-            values
-                .iter()
-                .zip(floors)
-                .map(|(value, floor)| Some(value.as_ref()?.max(floor)))
-                .collect()
-        };
-        let raised = (raise(&seen.0), raise(&seen.1));
+        let raised = (raise(&floors, &seen.0), raise(&floors, &seen.1));
         let is_raised = raised != seen;
         let unequal =
             pairs().find(|(a, b)| !may_be_equal(a.intended_range(duty), b.intended_range(duty)));
@@ -154,14 +146,21 @@ impl Both {
         let unequal = unequal
             .filter(|_| one.family == Family::Tail && (aspect.is_longest() || is_raised))
             .map(|(a, b)| Outcome::UnequalTime(a.observed_ns, b.observed_ns));
-        let lost = |side: Side, all: &Population| {
-            (is_gap && all.blocks.iter().any(|block| block.dropped > 0))
-                .then_some(Outcome::Lost(side))
-        };
-        let trouble = lost(Side::First, one).or_else(|| lost(Side::Second, other)).or(unequal);
+        let trouble = lost_side(is_gap, Side::First, one)
+            .or_else(|| lost_side(is_gap, Side::Second, other))
+            .or(unequal);
         let floor = floors.into_iter().reduce(f64::max);
         Self { seen, raised, floor, trouble }
     }
+}
+
+fn raise(floors: &[f64], values: &Values) -> Values {
+    let floors = floors.iter().copied().chain(std::iter::repeat(f64::NEG_INFINITY));
+    values.iter().zip(floors).map(|(value, floor)| Some(value.as_ref()?.max(floor))).collect()
+}
+
+fn lost_side(is_gap: bool, side: Side, all: &Population) -> Option<Outcome> {
+    (is_gap && all.blocks.iter().any(|block| block.dropped > 0)).then_some(Outcome::Lost(side))
 }
 
 /// The share of each period for which the spin-gap benchmark spins; 0 if unknown.

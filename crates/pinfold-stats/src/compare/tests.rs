@@ -95,15 +95,18 @@ fn exits(level: f64) -> Vec<Vec<Figure>> {
 
 #[test]
 fn what_has_no_partner_is_reported() {
-    let with = |label: &str, unit: Unit| vec![vec![figure(label, unit, Family::Count, vec![1.0])]];
-    let found = compare(&with("4", Unit::Count), &with("8", Unit::Count));
+    let found = compare(&rows_with("4", Unit::Count), &rows_with("8", Unit::Count));
     assert!(found.rows.is_empty());
     assert_eq!(found.unmatched, ["only the first has p size=4", "only the second has p size=8"]);
-    let found = compare(&with("4", Unit::Count), &with("4", Unit::Bytes));
+    let found = compare(&rows_with("4", Unit::Count), &rows_with("4", Unit::Bytes));
     assert_eq!(found.unmatched, ["p size=4 is in count on one side and in bytes on the other"]);
     let found = compare(&rates(1.0, 3), &rates(1.0, 2));
     assert_eq!((found.blocks, found.unmatched.len()), (2, 1));
     assert_eq!(compare(&[], &[]).rows, []);
+}
+
+fn rows_with(label: &str, unit: Unit) -> Vec<Vec<Figure>> {
+    vec![vec![figure(label, unit, Family::Count, vec![1.0])]]
 }
 
 #[test]

@@ -114,20 +114,32 @@ fn those_far_behind_are_gone_after_few_blocks() {
 
 #[test]
 fn the_exact_test_decides_where_the_spread_cannot() {
-    // Two lanes have too few degrees of freedom at first; the exact test decides in the end.
-    let worse = |index: usize| Some(1.0 + 40.0 * f64::from(u32::from(index == 0)));
-    let lanes = |blocks: usize| {
-        let lane = |value: &dyn Fn(usize) -> Option<f64>, may_go| ParticipantResults {
-            blocks: (0..blocks).map(value).collect(),
-            may_go,
-        };
-        [lane(&|_| Some(0.0), true), lane(&worse, true), lane(&|_| Some(9.0), false)]
-    };
     let first = (2..=16).find(|&blocks| !RULE.look(&lanes(blocks), 0).is_empty()).unwrap();
     let losses = RULE.look(&lanes(first), 0);
     assert_eq!((losses.len(), losses[0].lane, losses[0].test), (1, 1, RaceTest::Exact));
     assert!(losses[0].p >= 0.5_f64.powi(i32::try_from(first).unwrap()));
     assert!((losses[0].ratio - 1.0_f64.exp()).abs() < 1e-9);
+}
+
+fn lanes(blocks: usize) -> [ParticipantResults; 3] {
+    fn lane(
+        blocks: usize,
+        value: &dyn Fn(usize) -> Option<f64>,
+        may_go: bool,
+    ) -> ParticipantResults {
+        ParticipantResults { blocks: (0..blocks).map(value).collect(), may_go }
+    }
+
+    [
+        lane(blocks, &|_| Some(0.0), true),
+        lane(blocks, &worse, true),
+        lane(blocks, &|_| Some(9.0), false),
+    ]
+}
+
+/// Two lanes have too few degrees of freedom at first; the exact test decides in the end.
+fn worse(index: usize) -> Option<f64> {
+    Some(1.0 + 40.0 * f64::from(u32::from(index == 0)))
 }
 
 #[test]

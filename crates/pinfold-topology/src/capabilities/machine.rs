@@ -75,10 +75,12 @@ fn parameters(context: &Context<'_>) -> String {
 /// The driver to which a device is bound for passthrough.
 pub(super) fn vfio(context: &Context<'_>) -> Capability {
     const NAME: &str = "VFIO";
-    let is_loaded = |module: &str| context.host.exists(&paths::module_dir(module));
-    if !is_loaded("vfio_pci") {
-        let loaded =
-            if is_loaded("vfio") { "vfio is loaded, vfio_pci is not" } else { "not loaded" };
+    if !is_loaded(context, "vfio_pci") {
+        let loaded = if is_loaded(context, "vfio") {
+            "vfio is loaded, vfio_pci is not"
+        } else {
+            "not loaded"
+        };
         return Capability::no(NAME, loaded)
             .hint("`modprobe vfio-pci`; bind a device by vfio-pci.ids= or driverctl");
     }
@@ -105,6 +107,10 @@ pub(super) fn vfio(context: &Context<'_>) -> Capability {
         Ok(_) => Capability::yes(NAME, format!("vfio_pci is loaded, {devices}")),
         Err(error) => Capability::unread(NAME, &error),
     }
+}
+
+fn is_loaded(context: &Context<'_>, module: &str) -> bool {
+    context.host.exists(&paths::module_dir(module))
 }
 
 /// Kernel samepage merging, <https://docs.kernel.org/admin-guide/mm/ksm.html>.
@@ -136,14 +142,17 @@ pub(super) fn swap(context: &Context<'_>) -> Capability {
     if sizes.is_empty() {
         return Capability::yes(NAME, "no swap area");
     }
-    let sum = |of: fn(&(u64, u64)) -> u64| sizes.iter().map(of).sum::<u64>() / 1024;
     let text = format!(
         "{} of {} MiB in use: unlocked memory of a guest may be swapped",
-        sum(|area| area.1),
-        sum(|area| area.0)
+        sum(&sizes, |area| area.1),
+        sum(&sizes, |area| area.0)
     );
     Capability::partly(NAME, text)
         .hint("lock the guest's memory: <memoryBacking><locked/>, or -overcommit mem-lock=on")
+}
+
+fn sum(sizes: &[(u64, u64)], of: fn(&(u64, u64)) -> u64) -> u64 {
+    sizes.iter().map(of).sum::<u64>() / 1024
 }
 
 fn number(area: &Vec<&str>, column: usize) -> u64 {
@@ -196,8 +205,7 @@ fn deepest(context: &Context<'_>) -> Result<Option<(String, String, u64)>, HostE
 /// <https://docs.kernel.org/virt/kvm/halt-polling.html>.
 pub(super) fn halt_polling(context: &Context<'_>) -> Capability {
     const NAME: &str = "halt polling";
-    let read = |name: &str| context.text(&paths::module_parameter("kvm", name));
-    let longest = match read("halt_poll_ns") {
+    let longest = match read(context, "halt_poll_ns") {
         Err(error) => return Capability::unread(NAME, &error),
         Ok(None) => return Capability::no(NAME, "the module kvm is not loaded"),
         Ok(Some(text)) => text,
@@ -215,9 +223,15 @@ pub(super) fn halt_polling(context: &Context<'_>) -> Capability {
     let more = [("halt_poll_ns_grow", "grow"), ("halt_poll_ns_shrink", "shrink")];
     let more: String = more
         .into_iter()
-        .filter_map(|(name, word)| Some(format!(", {word} {}", read(name).ok().flatten()?)))
+        .filter_map(|(name, word)| {
+            Some(format!(", {word} {}", read(context, name).ok().flatten()?))
+        })
         .collect();
     Capability::yes(NAME, format!("a vCPU that halts is polled for up to {longest} ns{more}"))
+}
+
+fn read(context: &Context<'_>, name: &str) -> Result<Option<String>, HostError> {
+    context.text(&paths::module_parameter("kvm", name))
 }
 
 /// BPF scheduler, <https://docs.kernel.org/scheduler/sched-ext.html>.

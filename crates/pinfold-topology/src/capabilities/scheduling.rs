@@ -110,14 +110,14 @@ fn rtprio_limit(context: &Context<'_>) -> Result<Option<u64>, HostError> {
 /// Real-time throttling, which protects against real-time tasks that never sleep.
 pub(super) fn throttle(context: &Context<'_>) -> Capability {
     const NAME: &str = "real-time throttle";
-    let read = |name| context.text(&paths::sysctl_kernel(name));
-    let (runtime, period) = match (read("sched_rt_runtime_us"), read("sched_rt_period_us")) {
-        (Ok(Some(runtime)), Ok(Some(period))) => (runtime, period),
-        (Err(error), _) | (_, Err(error)) => return Capability::unread(NAME, &error),
-        (Ok(None), _) | (_, Ok(None)) => {
-            return Capability::no(NAME, "the kernel has no sched_rt_runtime_us");
-        }
-    };
+    let (runtime, period) =
+        match (read(context, "sched_rt_runtime_us"), read(context, "sched_rt_period_us")) {
+            (Ok(Some(runtime)), Ok(Some(period))) => (runtime, period),
+            (Err(error), _) | (_, Err(error)) => return Capability::unread(NAME, &error),
+            (Ok(None), _) | (_, Ok(None)) => {
+                return Capability::no(NAME, "the kernel has no sched_rt_runtime_us");
+            }
+        };
     match (runtime.parse::<i64>(), period.parse::<i64>()) {
         (Ok(-1), _) => Capability::partly(
             NAME,
@@ -138,6 +138,10 @@ pub(super) fn throttle(context: &Context<'_>) -> Capability {
             Capability::partly(NAME, format!("cannot parse {runtime:?} of {period:?} µs"))
         }
     }
+}
+
+fn read(context: &Context<'_>, name: &str) -> Result<Option<String>, HostError> {
+    context.text(&paths::sysctl_kernel(name))
 }
 
 /// Wake-up and migration statistics, which are off by default because of their overhead.

@@ -182,7 +182,10 @@ fn what_cannot_be_read_is_partly_with_the_reason() {
 
 #[test]
 fn releases() {
-    let check = |text, version| assert_eq!(version_of(text), version, "{text}");
+    fn check(text: &str, version: std::option::Option<(u32, u32)>) {
+        assert_eq!(version_of(text), version, "{text}")
+    }
+
     check("6.18.44-fc-v595", Some((6, 18)));
     check("6.12", Some((6, 12)));
     check("5.10.0-28-amd64", Some((5, 10)));
@@ -191,15 +194,16 @@ fn releases() {
 
 #[test]
 fn the_main_job_needs_what_is_required() {
-    let of = |verdict, required| {
-        let mut one = Capability::yes("x", "y");
-        (one.verdict, one.required) = (verdict, required);
-        [one]
-    };
-    assert!(can_run_main_job(&of(Verdict::Yes, true)));
-    assert!(can_run_main_job(&of(Verdict::Partly, true)));
-    assert!(can_run_main_job(&of(Verdict::No, false)));
-    assert!(!can_run_main_job(&of(Verdict::No, true)));
+    assert!(can_run_main_job(&capability_of(Verdict::Yes, true)));
+    assert!(can_run_main_job(&capability_of(Verdict::Partly, true)));
+    assert!(can_run_main_job(&capability_of(Verdict::No, false)));
+    assert!(!can_run_main_job(&capability_of(Verdict::No, true)));
+}
+
+fn capability_of(verdict: Verdict, required: bool) -> [Capability; 1] {
+    let mut one = Capability::yes("x", "y");
+    (one.verdict, one.required) = (verdict, required);
+    [one]
 }
 
 #[test]
@@ -266,10 +270,9 @@ fn what_makes_a_host_answer_late() {
     check("swap off", &[("/proc/swaps", &swaps)], Verdict::Partly, "512 of 3072 MiB in use");
 
     let idle = "/sys/devices/system/cpu/cpu1/cpuidle/";
-    let file = |name: &str| format!("{idle}{name}");
-    let (name, latency) = (file("state3/name"), file("state3/latency"));
-    let (short_name, short_latency) = (file("state1/name"), file("state1/latency"));
-    let disable = file("state3/disable");
+    let (name, latency) = (file(idle, "state3/name"), file(idle, "state3/latency"));
+    let (short_name, short_latency) = (file(idle, "state1/name"), file(idle, "state1/latency"));
+    let disable = file(idle, "state3/disable");
     let base = [
         ("/sys/devices/system/cpu/cpuidle/current_driver", "intel_idle\n"),
         ("/sys/devices/system/cpu/online", "0-1\n"),
@@ -302,9 +305,19 @@ fn what_makes_a_host_answer_late() {
     );
 }
 
+fn file(idle: &str, name: &str) -> String {
+    format!("{idle}{name}")
+}
+
 /// A capture answers the questions that were recorded, and reports the others as unknown.
 #[test]
 fn a_capture_answers_for_its_machine() {
+    fn check(found: &[Capability], name: &str, verdict: Verdict, part: &str) {
+        let one = found.iter().find(|one| one.name == name).unwrap();
+        assert_eq!(one.verdict, verdict, "{name}: {}", one.why);
+        assert!(one.why.contains(part), "{name}: {}", one.why);
+    }
+
     let xml = "<topology version=\"2.0\"/>";
     let files = [
         ("/pinfold/hwloc.xml", xml),
@@ -317,21 +330,17 @@ fn a_capture_answers_for_its_machine() {
     let text = crate::capture(&SnapshotHost::from_files(files)).unwrap();
     assert!(!text.contains("secret"), "{text}");
     let found = captured_capabilities(&SnapshotHost::parse(&text).unwrap());
-    let check = |name: &str, verdict: Verdict, part: &str| {
-        let one = found.iter().find(|one| one.name == name).unwrap();
-        assert_eq!(one.verdict, verdict, "{name}: {}", one.why);
-        assert!(one.why.contains(part), "{name}: {}", one.why);
-    };
-    check("KSM off", Verdict::No, "merged");
-    check("swap off", Verdict::Partly, "0 of 1 MiB");
-    check("C-states", Verdict::No, "no idle driver");
+    check(&found, "KSM off", Verdict::No, "merged");
+    check(&found, "swap off", Verdict::Partly, "0 of 1 MiB");
+    check(&found, "C-states", Verdict::No, "no idle driver");
     check(
+        &found,
         "IOMMU groups",
         Verdict::Yes,
         "1 with 1 device, each device alone; booted with intel_iommu=on",
     );
     for unknown in ["VFIO", "KVM", "QEMU", "halt polling", "affinity"] {
-        check(unknown, Verdict::Partly, "not in the capture");
+        check(&found, unknown, Verdict::Partly, "not in the capture");
     }
     assert!(can_run_main_job(&found), "what is not known is not missing");
 }

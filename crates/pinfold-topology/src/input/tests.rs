@@ -11,6 +11,14 @@ fn host(files: &[(&str, &str)]) -> SnapshotHost {
 
 #[test]
 fn what_a_text_can_be() {
+    fn check(files: &SnapshotHost, text: &str, expected: &str) {
+        let shown = match read_input(files, text) {
+            Ok(topology) => format!("{} PUs", topology.pus.len()),
+            Err(error) => error.to_string(),
+        };
+        assert!(shown.contains(expected), "{text:?}: {shown}");
+    }
+
     let xml = "<topology version=\"2.0\"></topology>";
     let files = host(&[
         ("/notes.txt", "hello"),
@@ -28,49 +36,48 @@ fn what_a_text_can_be() {
              <cpu id='1' socket_id='0'/></cpus></cell></cells></topology></host></capabilities>",
         ),
     ]);
-    let check = |text: &str, expected: &str| {
-        let shown = match read_input(&files, text) {
-            Ok(topology) => format!("{} PUs", topology.pus.len()),
-            Err(error) => error.to_string(),
-        };
-        assert!(shown.contains(expected), "{text:?}: {shown}");
-    };
-    check("/notes.txt", "/notes.txt: neither a capture, an hwloc XML file nor");
-    check("/empty", "neither");
-    check("/shape", "8 PUs");
-    check("/bare.synthetic", "8 PUs");
-    check("/caps.xml", "/caps.xml: not a usable output of virsh capabilities: its <host> has no");
-    check("/host.xml", "2 PUs");
-    check("/wrong", "the last level is \"core\"");
-    check("/old.capture", "/old.capture: ");
-    check("/bare.capture", "contains no hwloc XML");
+    check(&files, "/notes.txt", "/notes.txt: neither a capture, an hwloc XML file nor");
+    check(&files, "/empty", "neither");
+    check(&files, "/shape", "8 PUs");
+    check(&files, "/bare.synthetic", "8 PUs");
     check(
+        &files,
+        "/caps.xml",
+        "/caps.xml: not a usable output of virsh capabilities: its <host> has no",
+    );
+    check(&files, "/host.xml", "2 PUs");
+    check(&files, "/wrong", "the last level is \"core\"");
+    check(&files, "/old.capture", "/old.capture: ");
+    check(&files, "/bare.capture", "contains no hwloc XML");
+    check(
+        &files,
         "/machine.xml",
         "/machine.xml: not a usable hwloc XML: its outermost object is not one machine",
     );
-    check("/none", "/none: file not found");
-    check("none.xml", "none.xml: file not found");
-    check("core:2 pu:2", "4 PUs");
-    check("nonsense", "\"nonsense\" is not a synthetic description: ");
-    check("core:1000000 pu:1", "exceed the limit of any kernel");
-    check("pu:2(indexes=0,0)", "do not name 2 different PUs");
-    check("", "it is empty");
-    check("core:2 pu:2\0", "not a synthetic description");
+    check(&files, "/none", "/none: file not found");
+    check(&files, "none.xml", "none.xml: file not found");
+    check(&files, "core:2 pu:2", "4 PUs");
+    check(&files, "nonsense", "\"nonsense\" is not a synthetic description: ");
+    check(&files, "core:1000000 pu:1", "exceed the limit of any kernel");
+    check(&files, "pu:2(indexes=0,0)", "do not name 2 different PUs");
+    check(&files, "", "it is empty");
+    check(&files, "core:2 pu:2\0", "not a synthetic description");
 }
 
 #[test]
 fn doctor_names_what_is_wrong_with_its_input() {
     let files =
         host(&[("/README.md", "# Pinfold\n"), ("/notes", "hello"), ("/s", "# x\ncore:2 pu:1")]);
-    let check = |text: &str, expected: &str| {
-        let error = crate::read_capture(&files, text).unwrap_err().to_string();
-        assert!(error.contains(expected), "{text:?}: {error}");
-    };
-    check("nofile", "nofile: file not found");
-    check("/notes", "/notes: neither a capture");
-    check("/README.md", "\"/README.md\" is not a synthetic description: it is empty");
-    check("/s", "/s contains a topology but no kernel files");
-    check("core:2 pu:2", "core:2 pu:2 contains a topology but no kernel files");
+    check(&files, "nofile", "nofile: file not found");
+    check(&files, "/notes", "/notes: neither a capture");
+    check(&files, "/README.md", "\"/README.md\" is not a synthetic description: it is empty");
+    check(&files, "/s", "/s contains a topology but no kernel files");
+    check(&files, "core:2 pu:2", "core:2 pu:2 contains a topology but no kernel files");
+}
+
+fn check(files: &SnapshotHost, text: &str, expected: &str) {
+    let error = crate::read_capture(files, text).unwrap_err().to_string();
+    assert!(error.contains(expected), "{text:?}: {error}");
 }
 
 #[test]

@@ -241,21 +241,24 @@ fn objects<'d, 'i>(node: Node<'d, 'i>) -> impl Iterator<Item = Node<'d, 'i>> {
 
 /// Parses hwloc's set format; the infinite sets that it can also write are refused.
 pub(super) fn parse_set(text: &str) -> Result<CpuSet, String> {
-    let fail = || format!("{text:?} is not a set");
     let words: Vec<&str> = text.split(',').collect();
     if words.len() > (MAX_PUS / 32) as usize {
-        return Err(fail());
+        return Err(fail(text));
     }
     let mut set = CpuSet::new();
     for (position, word) in (0_u32..).zip(words.iter().rev()) {
         if word.is_empty() {
             continue;
         }
-        let digits = word.strip_prefix("0x").ok_or_else(fail)?;
-        let value = u32::from_str_radix(digits, 16).map_err(|_| fail())?;
+        let digits = word.strip_prefix("0x").ok_or_else(|| fail(text))?;
+        let value = u32::from_str_radix(digits, 16).map_err(|_| fail(text))?;
         for bit in (0..32).filter(|bit| value & (1 << bit) != 0) {
             set.insert(PuId(position * 32 + bit));
         }
     }
     Ok(set)
+}
+
+fn fail(text: &str) -> String {
+    format!("{text:?} is not a set")
 }

@@ -48,13 +48,15 @@ fn what_hwloc_writes_is_accepted() {
 /// Found by fuzzing: hwloc also orders siblings by their offline CPUs, and asserts that it can.
 #[test]
 fn offline_pus_are_of_one_part_alone() {
-    let two =
-        |complete: &str| checked(&machine(&format!("{}{}", core(0, "0x1"), core(1, complete))));
-    assert!(two("0x2").is_ok());
+    assert!(check_two("0x2").is_ok());
     for shared in ["0x3", "0x1"] {
-        let why = two(shared).unwrap_err();
+        let why = check_two(shared).unwrap_err();
         assert!(why.contains("no PU of its own") || why.contains("does not"), "{why}");
     }
+}
+
+fn check_two(complete: &str) -> Result<String, String> {
+    checked(&machine(&format!("{}{}", core(0, "0x1"), core(1, complete))))
 }
 
 fn core(os: u32, complete: &str) -> String {
@@ -69,7 +71,6 @@ fn core(os: u32, complete: &str) -> String {
 
 #[test]
 fn what_hwloc_must_not_be_given() {
-    let inside = |inner: &str, part: &str| refuse(&machine(&format!("{}{inner}", pu(0))), part);
     refuse("<topology>", "");
     refuse("<html/>", "<html>");
     refuse("<topology/>", "not of hwloc 2");
@@ -82,23 +83,27 @@ fn what_hwloc_must_not_be_given() {
         "<!DOCTYPE topology SYSTEM \"hwloc2.dtd\"><!DOCTYPE t [<!ENTITY a \"b\">]><topology/>",
         "DTD",
     );
-    inside(&pu(0), "appears twice");
-    inside(&object("PU", 0, 1, "gp_index=\"5\"", true), "a PU appears twice");
-    inside(&object("PU", 1, 1, "", true), "its own index");
-    inside(&object("PU", 5, 32, "", true), "its parent's set");
-    inside(&object("PU", 4_294_967_295, 2, "gp_index=\"5\"", true), "os_index");
-    inside(&object("Chip", 1, 2, "", true), "\"Chip\" is not a type");
-    inside(&object("NUMANode", 0, 1, "gp_index=\"5\"", true), "a NUMA node appears twice");
-    inside(&object("NUMANode", 1, 1, "", true), "the nodeset of a NUMA node");
-    inside(&object("Machine", 1, 1, "", true), "inside another object");
+    refuse_inside(&pu(0), "appears twice");
+    refuse_inside(&object("PU", 0, 1, "gp_index=\"5\"", true), "a PU appears twice");
+    refuse_inside(&object("PU", 1, 1, "", true), "its own index");
+    refuse_inside(&object("PU", 5, 32, "", true), "its parent's set");
+    refuse_inside(&object("PU", 4_294_967_295, 2, "gp_index=\"5\"", true), "os_index");
+    refuse_inside(&object("Chip", 1, 2, "", true), "\"Chip\" is not a type");
+    refuse_inside(&object("NUMANode", 0, 1, "gp_index=\"5\"", true), "a NUMA node appears twice");
+    refuse_inside(&object("NUMANode", 1, 1, "", true), "the nodeset of a NUMA node");
+    refuse_inside(&object("Machine", 1, 1, "", true), "inside another object");
     for set in ["cpuset", "complete_cpuset", "nodeset", "complete_nodeset"] {
-        inside(&pu(1).replace(&format!(" {set}=\"0x"), " x=\"0x"), &format!("no {set}"));
+        refuse_inside(&pu(1).replace(&format!(" {set}=\"0x"), " x=\"0x"), &format!("no {set}"));
     }
-    inside(&pu(1).replace(" cpuset=\"0x2\"", " cpuset=\"0xf...f\""), "not a set");
+    refuse_inside(&pu(1).replace(" cpuset=\"0x2\"", " cpuset=\"0xf...f\""), "not a set");
     let deep: String = (0..100)
         .map(|at: u32| object("Group", 0, 1, &format!("gp_index=\"{}\"", 1000 + at), false))
         .collect();
-    inside(&(deep + &"</object>".repeat(100)), "nested");
+    refuse_inside(&(deep + &"</object>".repeat(100)), "nested");
+}
+
+fn refuse_inside(inner: &str, part: &str) {
+    refuse(&machine(&format!("{}{inner}", pu(0))), part)
 }
 
 fn refuse(text: &str, part: &str) {
@@ -109,20 +114,24 @@ fn refuse(text: &str, part: &str) {
 /// Version 3 only differs in data that is not read, and in data about the whole machine.
 #[test]
 fn versions_of_the_format() {
-    let of = |version: &str| {
-        let text = machine(&pu(0)).replace("version=\"2.0\"", &format!("version=\"{version}\""));
-        text.replace("</topology>", "<info name=\"Backend\" value=\"Linux\"/></topology>")
-    };
     for version in ["2.0", "2.1", "3.0"] {
-        let text = checked(&of(version)).unwrap();
+        let text = checked(&machine_of_version(version)).unwrap();
         assert!(!text.contains("Backend") && !text.contains("3.0"), "{text}");
     }
-    let refused = |version: &str| checked(&of(version)).unwrap_err();
-    assert!(refused("3.1").contains("--export-xml-flags v2"));
-    assert!(refused("4.0").contains("--export-xml-flags v2"));
-    assert!(refused("1.0").contains("converts older ones"));
-    let broken = of("3.0").replace(" nodeset=\"0x1\"", "");
+    assert!(refuse_version("3.1").contains("--export-xml-flags v2"));
+    assert!(refuse_version("4.0").contains("--export-xml-flags v2"));
+    assert!(refuse_version("1.0").contains("converts older ones"));
+    let broken = machine_of_version("3.0").replace(" nodeset=\"0x1\"", "");
     assert!(checked(&broken).unwrap_err().contains("--export-xml-flags v2"));
+}
+
+fn refuse_version(version: &str) -> String {
+    checked(&machine_of_version(version)).unwrap_err()
+}
+
+fn machine_of_version(version: &str) -> String {
+    let text = machine(&pu(0)).replace("version=\"2.0\"", &format!("version=\"{version}\""));
+    text.replace("</topology>", "<info name=\"Backend\" value=\"Linux\"/></topology>")
 }
 
 #[test]

@@ -81,27 +81,33 @@ impl DemoGuest {
             None => cpu.to_owned(),
         };
         let mut argv = vec![self.qemu.clone()];
-        let mut add = |words: &[&str]| argv.extend(words.iter().map(|word| (*word).to_owned()));
-        add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-        add(&["-machine", machine, "-accel", accelerator, "-cpu", &cpu]);
-        add(&["-smp", &self.vcpus.to_string(), "-m", &format!("{}M", self.memory_mib)]);
-        add(&["-kernel", &self.kernel, "-initrd", &self.initramfs]);
+        add(&mut argv, &["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        add(&mut argv, &["-machine", machine, "-accel", accelerator, "-cpu", &cpu]);
+        add(&mut argv, &["-smp", &self.vcpus.to_string(), "-m", &format!("{}M", self.memory_mib)]);
+        add(&mut argv, &["-kernel", &self.kernel, "-initrd", &self.initramfs]);
         let first = if self.starts_on_one() { " maxcpus=1" } else { "" };
         // The watchdog wakes each CPU every four seconds. Each CPU that wakes updates the kernel's
         // time under one lock, in the order of arrival. If many vCPUs share few CPUs, the vCPU
         // whose turn it is rarely runs, and the updates do not finish before the next wake-up.
         let words = "quiet panic=-1 mitigations=off audit=0 nowatchdog";
-        add(&["-append", &format!("console={console} {words}{first} rdinit=/init -- agent")]);
-        add(&["-serial", &format!("file:{}", option_path(&self.console))]);
+        add(
+            &mut argv,
+            &["-append", &format!("console={console} {words}{first} rdinit=/init -- agent")],
+        );
+        add(&mut argv, &["-serial", &format!("file:{}", option_path(&self.console))]);
         if self.isa == Isa::X86 {
-            add(&["-drive", &drive("ahci0", &self.disks.ahci)]);
-            add(&["-device", "ide-hd,drive=ahci0,bus=ide.0"]); // q35's own AHCI controller
+            add(&mut argv, &["-drive", &drive("ahci0", &self.disks.ahci)]);
+            add(&mut argv, &["-device", "ide-hd,drive=ahci0,bus=ide.0"]); // q35's own AHCI controller
         }
-        add(&["-drive", &drive("virtio0", &self.disks.virtio)]);
-        add(&["-device", "virtio-blk-pci,drive=virtio0"]);
+        add(&mut argv, &["-drive", &drive("virtio0", &self.disks.virtio)]);
+        add(&mut argv, &["-device", "virtio-blk-pci,drive=virtio0"]);
         argv.extend(agent_port(&self.agent_socket));
         argv
     }
+}
+
+fn add(argv: &mut Vec<std::string::String>, words: &[&str]) {
+    argv.extend(words.iter().map(|word| (*word).to_owned()))
 }
 
 fn drive(id: &str, path: &str) -> String {
@@ -147,26 +153,28 @@ mod tests {
 
     #[test]
     fn page_table_levels_are_a_feature_of_the_processor() {
-        let check = |accelerator, page_table_levels, expected: &str| {
-            let guest = DemoGuest { accelerator, page_table_levels, ..guest(Isa::X86, 1) };
-            let argv = guest.argv();
-            let at = argv.iter().position(|word| word == "-cpu").unwrap();
-            assert_eq!(argv[at + 1], expected);
-        };
         check(Accelerator::TcgMulti, None, "max,cx16=off");
         check(Accelerator::TcgMulti, Some(4), "max,cx16=off,la57=off");
         check(Accelerator::Kvm, Some(5), "host,la57=on");
     }
 
+    fn check(accelerator: Accelerator, page_table_levels: Option<u32>, expected: &str) {
+        let guest = DemoGuest { accelerator, page_table_levels, ..guest(Isa::X86, 1) };
+        let argv = guest.argv();
+        let at = argv.iter().position(|word| word == "-cpu").unwrap();
+        assert_eq!(argv[at + 1], expected);
+    }
+
     #[test]
     fn guests_of_many_vcpus_start_on_one_but_for_riscv() {
-        let says = |isa, vcpus| {
-            let guest = guest(isa, vcpus);
-            let reported = guest.argv().iter().any(|word| word.contains(" maxcpus=1 "));
-            assert_eq!(reported, guest.starts_on_one());
-            reported
-        };
-        assert!(says(Isa::Arm, 9) && says(Isa::X86, 128));
-        assert!(!says(Isa::Arm, 8) && !says(Isa::Riscv, 128));
+        assert!(check_machine(Isa::Arm, 9) && check_machine(Isa::X86, 128));
+        assert!(!check_machine(Isa::Arm, 8) && !check_machine(Isa::Riscv, 128));
+    }
+
+    fn check_machine(isa: Isa, vcpus: u32) -> bool {
+        let guest = guest(isa, vcpus);
+        let reported = guest.argv().iter().any(|word| word.contains(" maxcpus=1 "));
+        assert_eq!(reported, guest.starts_on_one());
+        reported
     }
 }

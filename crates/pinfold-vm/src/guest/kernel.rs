@@ -81,14 +81,16 @@ impl GuestKernel {
     /// Absolute paths of all files in its cache directory.
     #[must_use]
     pub fn files(&self) -> Vec<String> {
-        let beside = |name: &str| {
-            let folder = self.image.strip_suffix("image").unwrap_or(&self.image);
-            format!("{folder}{name}")
-        };
-        let mut files = vec![self.image.clone(), beside("manifest"), beside("limits")];
+        let mut files =
+            vec![self.image.clone(), self.path_beside("manifest"), self.path_beside("limits")];
         files.extend((self.packaged_image != self.image).then(|| self.packaged_image.clone()));
         files.extend(self.modules.iter().cloned());
         files
+    }
+
+    fn path_beside(&self, name: &str) -> String {
+        let folder = self.image.strip_suffix("image").unwrap_or(&self.image);
+        format!("{folder}{name}")
     }
 
     /// One line that records the origin for a result: package, version and hash.
@@ -123,13 +125,7 @@ pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKer
         return Err(GuestError::NoKernel { flavour: flavour.package.into(), why });
     };
     let home = format!("{folder}/{}_{}", name.package, name.version.replace(['/', ':'], "_"));
-    // Cache entries from before limits and packaged images were stored are fetched again.
-    let is_whole = |kernel: &GuestKernel| {
-        let is_packed = flavour.isa.is_none() && process::find_program("xz").is_some();
-        files::exists(&format!("{home}/limits"))
-            && (!is_packed || kernel.packaged_image != kernel.image)
-    };
-    if let Some(kernel) = load(&home, wanted).filter(is_whole) {
+    if let Some(kernel) = load(&home, wanted).filter(|kernel| is_whole(flavour, &home, kernel)) {
         return Ok(kernel);
     }
     let scratch = format!("{home}.partial-{}", process::own_pid());
@@ -148,6 +144,13 @@ pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKer
         files::remove_tree(&scratch)?;
     }
     result
+}
+
+/// Cache entries from before limits and packaged images were stored are fetched again.
+fn is_whole(flavour: &Flavour, home: &std::string::String, kernel: &GuestKernel) -> bool {
+    let is_packed = flavour.isa.is_none() && process::find_program("xz").is_some();
+    files::exists(&format!("{home}/limits"))
+        && (!is_packed || kernel.packaged_image != kernel.image)
 }
 
 /// Waits for the lock of the cache, so that only one process fetches a kernel; apt has a lock too.

@@ -103,8 +103,7 @@ impl Apt {
             .ok_or_else(|| format!("apt's entry of {flavour} depends on no linux-image"))?;
         let entry = self.show(&package)?;
         let mut packages = vec![described(&package, &entry)?];
-        let is_part = |name: &String| PARTS.iter().any(|part| name.starts_with(part));
-        for part in depends(&entry).filter(is_part) {
+        for part in depends(&entry).filter(|name| is_part(name)) {
             packages.push(described(&part, &self.show(&part)?)?);
         }
         Ok(packages)
@@ -186,6 +185,10 @@ impl Apt {
     }
 }
 
+fn is_part(name: &str) -> bool {
+    PARTS.iter().any(|part| name.starts_with(part))
+}
+
 /// The path of a program: `env` would also search relative entries of `PATH`.
 fn found(program: &str) -> Result<String, HostError> {
     process::find_program(program)
@@ -219,13 +222,14 @@ fn described(package: &str, entry: &str) -> Result<PackageName, String> {
 /// Parses the lines of `apt-get --print-uris`: address in quotes, file, size, hash.
 fn files(text: &str) -> Result<Vec<File>, String> {
     let lines = text.lines().filter(|line| line.starts_with('\''));
-    let file = |line: &str| {
-        let mut words = line.split(' ').skip(1);
-        let (name, hash) = (words.next()?, words.nth(1)?);
-        let sha256 = hash.strip_prefix("SHA256:")?.to_owned();
-        Some(File { name: name.to_owned(), sha256 })
-    };
     lines.map(|line| file(line).ok_or_else(|| format!("apt-get prints {line:?}"))).collect()
+}
+
+fn file(line: &str) -> Option<File> {
+    let mut words = line.split(' ').skip(1);
+    let (name, hash) = (words.next()?, words.nth(1)?);
+    let sha256 = hash.strip_prefix("SHA256:")?.to_owned();
+    Some(File { name: name.to_owned(), sha256 })
 }
 
 /// The names in the `Depends:` field.

@@ -135,11 +135,6 @@ impl Monitor for Api {
 
     fn vm(&mut self, meanwhile: &mut dyn FnMut()) -> Result<VmInfo, VmError> {
         meanwhile();
-        let vcpu = |index| VcpuInfo {
-            index,
-            thread: Tid(101 + index),
-            place: GuestPlace { core: Some(index), ..GuestPlace::default() },
-        };
         let iothreads = vec![IothreadInfo { id: "disk0".to_owned(), thread: Tid(103) }];
         Ok(VmInfo { cpus: vec![vcpu(0), vcpu(1)], iothreads })
     }
@@ -173,6 +168,14 @@ impl Monitor for Api {
 
     fn quit(&mut self) -> Result<(), VmError> {
         Ok(())
+    }
+}
+
+fn vcpu(index: u32) -> VcpuInfo {
+    VcpuInfo {
+        index,
+        thread: Tid(101 + index),
+        place: GuestPlace { core: Some(index), ..GuestPlace::default() },
     }
 }
 
@@ -214,11 +217,12 @@ fn a_machine_is_found_stopped_and_continued_through_the_traits() {
 
 #[test]
 fn messages_name_the_hypervisor() {
-    let check = |tree: &SnapshotHost, expected: &str| {
+    fn check(tree: &SnapshotHost, expected: &str) {
         let mut monitor = Small.connect("/run/api", 1).unwrap();
         let error = threads::discover(tree, VMM, Some(&mut *monitor)).unwrap_err();
         assert_eq!(error.to_string(), expected);
-    };
+    }
+
     let mut tree = host("/usr/bin/small-vmm");
     assert!(tree.remove("/proc/100/task/102/stat"));
     check(&tree, "Small's monitor reports thread 102, which does not belong to process 100");

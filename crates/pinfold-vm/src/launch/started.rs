@@ -50,15 +50,10 @@ impl Started {
 
     /// A process of the hypervisor that was not given Pinfold's arguments.
     pub(super) fn without_socket(&self, hypervisor: &dyn Hypervisor) -> Option<Tid> {
-        let program = |words: &[String]| {
-            words
-                .first()
-                .is_some_and(|word| hypervisor.is_program(word.rsplit('/').next().unwrap_or(word)))
-        };
         let found = self
             .processes
             .iter()
-            .find(|(_, words)| program(words) && !names_socket(words, &self.socket));
+            .find(|(_, words)| program(hypervisor, words) && !names_socket(words, &self.socket));
         found.map(|(task, _)| task.tid)
     }
 
@@ -68,6 +63,10 @@ impl Started {
             end(host, *task);
         }
     }
+}
+
+fn program(hypervisor: &dyn Hypervisor, words: &[String]) -> bool {
+    words.first().is_some_and(|word| hypervisor.is_program(word.rsplit('/').next().unwrap_or(word)))
 }
 
 fn names_socket(words: &[String], socket: &str) -> bool {

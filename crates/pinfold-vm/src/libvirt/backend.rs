@@ -171,28 +171,29 @@ impl Libvirt {
         let spawn =
             spawn.die_with_parent(true).stdin(Stdio::Pipe).stdout(Stdio::Null).stderr(Stdio::Pipe);
         let mut child = spawn.start()?;
-        let failed = |message: String| {
-            VmError::from(LibvirtError::Virsh { command: "define".to_owned(), message })
-        };
-        let mut input = child.stdin().ok_or_else(|| failed("it has no input".to_owned()))?;
-        let mut errors = child.stderr().ok_or_else(|| failed("it has no output".to_owned()))?;
+        let mut input = child.stdin().ok_or_else(|| fail("it has no input".to_owned()))?;
+        let mut errors = child.stderr().ok_or_else(|| fail("it has no output".to_owned()))?;
         std::io::Write::write_all(&mut input, xml.as_bytes())
-            .map_err(|error| failed(error.to_string()))?;
+            .map_err(|error| fail(error.to_string()))?;
         drop(input);
         match child.wait_for(&SystemClock, self.timeout_ns)? {
             Some(status) if status.success() => Ok(()),
             Some(_) => {
                 let mut message = String::new();
                 std::io::Read::read_to_string(&mut errors, &mut message)
-                    .map_err(|error| failed(error.to_string()))?;
-                Err(failed(message.trim().replace('\n', "; ")))
+                    .map_err(|error| fail(error.to_string()))?;
+                Err(fail(message.trim().replace('\n', "; ")))
             }
             None => {
                 child.kill()?;
-                Err(failed("it took too long".to_owned()))
+                Err(fail("it took too long".to_owned()))
             }
         }
     }
+}
+
+fn fail(message: String) -> VmError {
+    VmError::from(LibvirtError::Virsh { command: "define".to_owned(), message })
 }
 
 /// Converts a libvirt error to a host error. A domain that does not exist counts as gone; a daemon
@@ -205,15 +206,20 @@ fn fault(setting: &Setting, error: VmError) -> HostError {
         Some(LibvirtError::Virsh { message, .. }) => message.as_str(),
         Some(_) | None => "",
     };
-    let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
-    let gone = says(&["failed to get domain", "domain is not running", "Domain not found"]);
-    let away = says(&["failed to connect", "Cannot recv data", "End of file while reading"]);
+    let gone =
+        says(message, &["failed to get domain", "domain is not running", "Domain not found"]);
+    let away =
+        says(message, &["failed to connect", "Cannot recv data", "End of file while reading"]);
     let hint = if away {
         Some("start libvirtd (or virtqemud), then run the same command again".to_owned())
     } else {
         error.hint()
     };
     kept(setting, error.to_string(), gone && !away, hint)
+}
+
+fn says(message: &str, words: &[&str]) -> bool {
+    words.iter().any(|words| message.contains(words))
 }
 
 fn kept(setting: &Setting, why: String, gone: bool, hint: Option<String>) -> HostError {

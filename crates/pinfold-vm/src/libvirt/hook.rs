@@ -31,13 +31,11 @@ impl Described {
     pub fn from_xml(xml: &str) -> Result<Self, LibvirtError> {
         let pins = Pins::from_xml(xml)?;
         let (name, uuid) = pins::identity(xml)?;
-        let reported =
-            |why: &str| LibvirtError::Output { command: "hook".to_owned(), why: why.to_owned() };
         if name.is_empty() || name.contains(['/', '\0', '\n']) {
-            return Err(reported("the domain has no valid name"));
+            return Err(report("the domain has no valid name"));
         }
         if !is_uuid(&uuid) {
-            return Err(reported("the domain has no UUID"));
+            return Err(report("the domain has no UUID"));
         }
         Ok(Self { name, uuid, pins })
     }
@@ -60,4 +58,8 @@ impl Described {
             }
         }
     }
+}
+
+fn report(why: &str) -> LibvirtError {
+    LibvirtError::Output { command: "hook".to_owned(), why: why.to_owned() }
 }

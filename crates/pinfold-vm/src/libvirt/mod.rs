@@ -65,25 +65,14 @@ impl Libvirt {
     /// [`LibvirtError::NoDomain`], [`LibvirtError::NotRunning`], [`LibvirtError::Foreign`] if it
     /// runs on another machine, or an error of libvirt or the host.
     pub fn find(&self, host: &dyn Host, wanted: &str) -> Result<Domain, VmError> {
-        let unknown = || LibvirtError::NoDomain { name: wanted.to_owned() };
         if wanted.is_empty() || wanted.contains(['\0', '\n']) {
-            return Err(unknown().into());
+            return Err(fail_unknown(wanted).into());
         }
-        let known = |answer: Result<String, VmError>| {
-            answer.map_err(|error| match error.of() {
-                Some(LibvirtError::Virsh { message, .. })
-                    if message.contains("failed to get domain") =>
-                {
-                    unknown().into()
-                }
-                Some(_) | None => error,
-            })
-        };
         // domuuid accepts IDs and names, but no UUID.
         let uuid = if is_uuid(wanted) {
             wanted.to_owned()
         } else {
-            known(self.virsh("domuuid", &[("domain", wanted)]))?.trim().to_owned()
+            known(wanted, self.virsh("domuuid", &[("domain", wanted)]))?.trim().to_owned()
         };
         if !is_uuid(&uuid) {
             let why = format!("{uuid:?} is not a UUID");
@@ -91,7 +80,7 @@ impl Libvirt {
             return Err(LibvirtError::Output { command, why }.into());
         }
         let domain = [("domain", uuid.as_str())];
-        let name = known(self.virsh("domname", &domain))?.trim_end_matches('\n').to_owned();
+        let name = known(wanted, self.virsh("domname", &domain))?.trim_end_matches('\n').to_owned();
         if self.virsh("domid", &domain)?.trim().parse::<u32>().is_err() {
             let state = self.virsh("domstate", &domain)?.trim().to_owned();
             return Err(LibvirtError::NotRunning { name, state }.into());
@@ -158,6 +147,19 @@ impl Libvirt {
     }
 }
 
+fn known(wanted: &str, answer: Result<String, VmError>) -> Result<String, VmError> {
+    answer.map_err(|error| match error.of() {
+        Some(LibvirtError::Virsh { message, .. }) if message.contains("failed to get domain") => {
+            fail_unknown(wanted).into()
+        }
+        Some(_) | None => error,
+    })
+}
+
+fn fail_unknown(wanted: &str) -> LibvirtError {
+    LibvirtError::NoDomain { name: wanted.to_owned() }
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -183,18 +185,25 @@ impl QmpTransport for DomainMonitor {
 
 /// QEMU's reply, extracted from `{"return": …, "id": "libvirt-412"}`.
 fn reply_of(command: &str, reply: &str) -> Result<Value, QmpError> {
-    let wrong = |why: String| QmpError::Answer { command: command.to_owned(), why };
-    let reply: Value = serde_json::from_str(reply).map_err(|error| wrong(error.to_string()))?;
+    fn text(error: &Value, key: &str) -> String {
+        error.get(key).and_then(Value::as_str).unwrap_or("").to_owned()
+    }
+
+    let reply: Value =
+        serde_json::from_str(reply).map_err(|error| fail(command, error.to_string()))?;
     if let Some(error) = reply.get("error") {
-        let text = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
         return Err(QmpError::Refused {
             command: command.to_owned(),
-            class: text("class"),
-            message: text("desc"),
+            class: text(error, "class"),
+            message: text(error, "desc"),
         });
     }
     let value = reply.get("return").cloned();
-    value.ok_or_else(|| wrong("it has neither return nor error".to_owned()))
+    value.ok_or_else(|| fail(command, "it has neither return nor error".to_owned()))
+}
+
+fn fail(command: &str, why: String) -> QmpError {
+    QmpError::Answer { command: command.to_owned(), why }
 }
 
 /// True for `8-4-4-4-12` hexadecimal digits.

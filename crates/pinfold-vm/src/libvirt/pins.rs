@@ -105,7 +105,6 @@ impl Pins {
         let child = |name: &str| domain.children().find(|node| node.has_tag_name(name));
         let memory = child("numatune").and_then(|tune| element(tune, "memory"));
         let nodes = memory.and_then(|memory| Some((memory, memory.attribute("nodeset")?)));
-        let mode = |memory: Node<'_, '_>| memory.attribute("mode").unwrap_or("strict").to_owned();
         let mut pins = Pins {
             running: domain.attribute("id").is_some(),
             memory: nodes.map(|(memory, text)| Ok((mode(memory), list(text)?))).transpose()?,
@@ -127,6 +126,10 @@ impl Pins {
     pub fn of(&self, target: PinTarget) -> Option<&CpuSet> {
         self.own.get(&target).or(self.default.as_ref())
     }
+}
+
+fn mode(memory: Node<'_, '_>) -> String {
+    memory.attribute("mode").unwrap_or("strict").to_owned()
 }
 
 /// The XML without the element of a setting, otherwise unchanged byte for byte. The parent is

@@ -23,14 +23,15 @@ fn set(text: &str) -> CpuSet {
 
 #[test]
 fn reads_pins() {
-    let pins = Pins::from_xml(XML).unwrap();
-    let check = |target: PinTarget, expected: &str| {
+    fn check(pins: &Pins, target: PinTarget, expected: &str) {
         assert_eq!(pins.of(target), Some(&set(expected)), "{target}");
-    };
-    check(PinTarget::Vcpu(0), "0,1,3");
-    check(PinTarget::Vcpu(1), "1");
-    check(PinTarget::Emulator, "0");
-    check(PinTarget::Iothread(1), "0,3");
+    }
+
+    let pins = Pins::from_xml(XML).unwrap();
+    check(&pins, PinTarget::Vcpu(0), "0,1,3");
+    check(&pins, PinTarget::Vcpu(1), "1");
+    check(&pins, PinTarget::Emulator, "0");
+    check(&pins, PinTarget::Iothread(1), "0,3");
     assert_eq!(pins.own.len(), 3);
     assert_eq!(Pins::from_xml("<domain/>").unwrap(), Pins::default());
 }
@@ -71,7 +72,10 @@ fn mode(mode: &str, nodes: &str) -> Option<(String, CpuSet)> {
 #[test]
 fn takes_one_element_out() {
     fn check(tune: &str, key: &str, expected: Option<&str>) {
-        let domain = |tune: &str| format!("<domain><!-- a --><name>x</name>{tune}<b/></domain>");
+        fn domain(tune: &str) -> String {
+            format!("<domain><!-- a --><name>x</name>{tune}<b/></domain>")
+        }
+
         let found = pins::without(&domain(tune), key).unwrap();
         assert_eq!(found, expected.map(domain), "{tune} {key}");
     }

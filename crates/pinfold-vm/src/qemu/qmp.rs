@@ -128,8 +128,7 @@ impl Qmp {
         names: &[&str],
         timeout_ns: u64,
     ) -> Result<Option<Event>, VmError> {
-        let wanted = |event: &Event| names.contains(&event.name.as_str());
-        if let Some(place) = self.events.iter().position(wanted) {
+        if let Some(place) = self.events.iter().position(|event| is_wanted(names, event)) {
             return Ok(self.events.remove(place));
         }
         self.run(&[], None)?;
@@ -137,7 +136,7 @@ impl Qmp {
         loop {
             match self.message(deadline, "waiting for an event")? {
                 None => return Ok(None),
-                Some(Message::Event(event)) if wanted(&event) => return Ok(Some(event)),
+                Some(Message::Event(event)) if is_wanted(names, &event) => return Ok(Some(event)),
                 Some(Message::Event(event)) => self.keep(event),
                 // Late replies to commands that timed out.
                 Some(Message::Greeting(_) | Message::Return { .. } | Message::Error { .. }) => {}
@@ -181,6 +180,10 @@ impl Qmp {
             Line::Closed(_) => Err(self.wire.closed(during)),
         }
     }
+}
+
+fn is_wanted(names: &[&str], event: &Event) -> bool {
+    names.contains(&event.name.as_str())
 }
 
 impl Qmp {

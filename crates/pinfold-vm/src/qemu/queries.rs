@@ -148,9 +148,6 @@ fn cpus_from(reply: &Value) -> Result<Vec<VcpuInfo>, QmpError> {
     let mut cpus = Vec::new();
     for value in list(QUERY_CPUS, reply)? {
         let cpu = Reply { command: QUERY_CPUS, value };
-        let place = |key: &str| -> Option<u32> {
-            value.get("props")?.get(key)?.as_u64().and_then(|number| number.try_into().ok())
-        };
         let (index, thread) = (cpu.number("cpu-index")?, cpu.thread()?);
         // Not used, but a reply without it is not QEMU's.
         cpu.text("qom-path")?;
@@ -158,12 +155,12 @@ fn cpus_from(reply: &Value) -> Result<Vec<VcpuInfo>, QmpError> {
             index,
             thread,
             place: GuestPlace {
-                node: place("node-id"),
-                socket: place("socket-id"),
-                die: place("die-id"),
-                cluster: place("cluster-id"),
-                core: place("core-id"),
-                thread: place("thread-id"),
+                node: place(value, "node-id"),
+                socket: place(value, "socket-id"),
+                die: place(value, "die-id"),
+                cluster: place(value, "cluster-id"),
+                core: place(value, "core-id"),
+                thread: place(value, "thread-id"),
             },
         });
     }
@@ -172,6 +169,10 @@ fn cpus_from(reply: &Value) -> Result<Vec<VcpuInfo>, QmpError> {
         Some(pair) => Err(wrong(QUERY_CPUS, format!("two vCPUs have the index {}", pair[0].index))),
         None => Ok(cpus),
     }
+}
+
+fn place(value: &Value, key: &str) -> Option<u32> {
+    value.get("props")?.get(key)?.as_u64().and_then(|number| number.try_into().ok())
 }
 
 /// Parses a reply of `query-iothreads`.

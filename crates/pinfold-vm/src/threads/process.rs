@@ -118,14 +118,18 @@ pub(super) fn kernel_threads(
         if !task.is_kernel_thread || own.iter().any(|thread| thread.task == task.id) {
             continue;
         }
-        let owner = |prefix| numbered(&task.name, prefix).map(Tid);
-        if owner("vhost-").is_some_and(|tid| own.iter().any(|thread| thread.task.tid == tid)) {
+        if owner(&task, "vhost-").is_some_and(|tid| own.iter().any(|thread| thread.task.tid == tid))
+        {
             found.push(task.with_role(pid, Role::Vhost(0)));
-        } else if owner("kvm-pit/") == Some(pid) {
+        } else if owner(&task, "kvm-pit/") == Some(pid) {
             found.push(task.with_role(pid, Role::Emulator));
         }
     }
     Ok(found)
+}
+
+fn owner(task: &Task, prefix: &str) -> Option<Tid> {
+    numbered(&task.name, prefix).map(Tid)
 }
 
 /// Role of a thread inside the process that the kernel created and named: `vhost-PID` (from Linux

@@ -179,13 +179,16 @@ fn goes_by_names_alone_and_says_so() {
 #[test]
 fn finds_what_executes_a_guest_whose_threads_have_no_names() {
     let mut tree = host(&[(101, "qemu-system-x86")], &[]);
-    let of = |tree: &SnapshotHost| accelerator_of(tree, QEMU).unwrap();
     // It holds no KVM virtual machine, although its command line requests KVM.
     tree.insert_file("/proc/100/cmdline", "qemu-system-x86_64\0-accel\0kvm\0-accel\0tcg\0");
-    assert_eq!(of(&tree), Some(Accelerator::TcgMulti));
+    assert_eq!(read_accelerator(&tree), Some(Accelerator::TcgMulti));
     tree.insert_link("/proc/100/fd/9", "anon_inode:kvm-vm");
-    assert_eq!(of(&tree), Some(Accelerator::Kvm));
+    assert_eq!(read_accelerator(&tree), Some(Accelerator::Kvm));
     assert!(accelerator_of(&tree, Tid(7)).unwrap_err().is_gone());
+}
+
+fn read_accelerator(tree: &SnapshotHost) -> Option<Accelerator> {
+    accelerator_of(tree, QEMU).unwrap()
 }
 
 #[test]
@@ -243,19 +246,20 @@ fn monitor(vcpu: u32, peer: Option<u32>, peer_user: u32) -> Recorded {
 
 #[test]
 fn a_qemu_that_was_taken_over_cannot_pass_another_process_off_as_its_machine() {
-    let tree = host_with_init();
-    let check = |vcpu: u32, peer: Option<u32>, expected: &str| {
-        let error = find(&tree, &mut monitor(vcpu, peer, 0)).unwrap_err();
+    fn check(tree: &SnapshotHost, vcpu: u32, peer: Option<u32>, expected: &str) {
+        let error = find(tree, &mut monitor(vcpu, peer, 0)).unwrap_err();
         assert_eq!(error.to_string(), expected, "vCPU {vcpu} told by {peer:?}");
-    };
+    }
+
+    let tree = host_with_init();
     let not_its_own =
         |tid| format!("QEMU's monitor reports thread {tid}, which does not belong to process 100");
-    check(1, Some(QEMU.0), &not_its_own(1));
-    check(555, Some(QEMU.0), &not_its_own(555));
+    check(&tree, 1, Some(QEMU.0), &not_its_own(1));
+    check(&tree, 555, Some(QEMU.0), &not_its_own(555));
     // The socket was created by init, which is no machine, or by a process that has ended.
     for peer in [Some(1), Some(7), None] {
-        check(1, peer, "process 1 is not QEMU: it runs systemd");
-        check(555, peer, "there is no process 555");
+        check(&tree, 1, peer, "process 1 is not QEMU: it runs systemd");
+        check(&tree, 555, peer, "there is no process 555");
     }
 }
 

@@ -21,21 +21,6 @@ fn numbered(lists: &[&str]) -> impl Iterator<Item = (u32, CpuSet)> {
 /// A machine from lists of CPUs: packages, NUMA nodes, L3 domains, cores.
 fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> Topology {
     let everything = cores.iter().fold(CpuSet::new(), |all, core| all.union(&set(core)));
-    let pu = |logical: u32, os: PuId| Pu {
-        os,
-        logical: LogicalPu(logical),
-        core: CoreId(0),
-        smt_rank: 0,
-        l3: None,
-        node: None,
-        package: PackageId(0),
-        kind: CoreKind::Uniform,
-    };
-    let core = |id, pus| {
-        let (package, kind) = (PackageId(0), CoreKind::Uniform);
-        Core { id: CoreId(id), pus, package, kind }
-    };
-    let l3_domain = |id, pus| L3Domain { id: L3Id(id), pus, size_bytes: 0, ways: 0 };
     Topology {
         source: Source::Synthetic("test".to_owned()),
         fingerprint: String::new(),
@@ -68,6 +53,28 @@ fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> To
         boot_parameters: Vec::new(),
         findings: Vec::new(),
     }
+}
+
+fn pu(logical: u32, os: PuId) -> Pu {
+    Pu {
+        os,
+        logical: LogicalPu(logical),
+        core: CoreId(0),
+        smt_rank: 0,
+        l3: None,
+        node: None,
+        package: PackageId(0),
+        kind: CoreKind::Uniform,
+    }
+}
+
+fn core(id: u32, pus: CpuSet) -> Core {
+    let (package, kind) = (PackageId(0), CoreKind::Uniform);
+    Core { id: CoreId(id), pus, package, kind }
+}
+
+fn l3_domain(id: u32, pus: CpuSet) -> L3Domain {
+    L3Domain { id: L3Id(id), pus, size_bytes: 0, ways: 0 }
 }
 
 /// The boxes as text: `Package 0 + NUMA 0 [L3 0 L3 1]`.
@@ -131,7 +138,6 @@ fn every_pu_is_drawn_once_whatever_the_nesting() {
 
 /// vCPU 0 only on CPU 0, the emulator on all CPUs.
 fn plan(topology: &Topology) -> Plan {
-    let thread = |role, pus| ThreadPlan { role, pus, policy: None, reason: String::new() };
     let online = topology.online();
     Plan {
         strategy: "test".to_owned(),
@@ -161,22 +167,27 @@ fn plan(topology: &Topology) -> Plan {
     }
 }
 
+fn thread(role: Role, pus: CpuSet) -> ThreadPlan {
+    ThreadPlan { role, pus, policy: None, reason: String::new() }
+}
+
 #[test]
 fn who_sits_on_a_pu() {
-    let plan = plan(&machine(&["0-5"], &[], &[], &["0", "1", "2", "3", "4", "5"]));
-    let check = |pu: u32, class: &str, words: &str, letters: &str| {
-        let seat = seat(&plan, PuId(pu));
+    fn check(plan: &Plan, pu: u32, class: &str, words: &str, letters: &str) {
+        let seat = seat(plan, PuId(pu));
         assert_eq!(
             (seat.class().as_str(), seat.words().join(", ").as_str(), seat.letters().as_str()),
             (class, words, letters)
         );
-    };
-    check(0, "pu pinned exclusive", "vCPU 0–1, exclusive", "∗");
-    check(1, "pu floating", "vCPU 1–2 ↔, host", "∗");
-    check(2, "pu floating", "vCPU 2 ↔, emulator, host", "∗");
-    check(3, "pu helper", "emulator, iothread disk, host", "EH");
-    check(4, "pu host", "host", "H");
-    check(5, "pu free", "unused", "");
+    }
+
+    let plan = plan(&machine(&["0-5"], &[], &[], &["0", "1", "2", "3", "4", "5"]));
+    check(&plan, 0, "pu pinned exclusive", "vCPU 0–1, exclusive", "∗");
+    check(&plan, 1, "pu floating", "vCPU 1–2 ↔, host", "∗");
+    check(&plan, 2, "pu floating", "vCPU 2 ↔, emulator, host", "∗");
+    check(&plan, 3, "pu helper", "emulator, iothread disk, host", "EH");
+    check(&plan, 4, "pu host", "host", "H");
+    check(&plan, 5, "pu free", "unused", "");
 }
 
 #[test]

@@ -200,11 +200,6 @@ const STEERING: &str = "a\n\u{1b}[2J\u{202e}\u{7}\rpinfold: all is well\t\u{9b}"
 #[test]
 fn lying_answers_are_errors_of_one_clean_line() {
     let long = "x".repeat(1 << 20);
-    let cpu = |key: &str, value: Value| {
-        let mut cpu = json!({"cpu-index": 0, "thread-id": 7, "qom-path": "/x", "props": {}});
-        cpu[key] = value;
-        json!([cpu]).to_string()
-    };
     let returned = [
         "null".to_owned(),
         "5".to_owned(),
@@ -245,6 +240,12 @@ fn lying_answers_are_errors_of_one_clean_line() {
         assert!(!matches!(error.of(), Some(QmpError::NoAnswer { .. })), "{what}: {error}");
         clean(&error, &what);
     }
+}
+
+fn cpu(key: &str, value: Value) -> String {
+    let mut cpu = json!({"cpu-index": 0, "thread-id": 7, "qom-path": "/x", "props": {}});
+    cpu[key] = value;
+    json!([cpu]).to_string()
 }
 
 fn deep(depth: usize) -> String {

@@ -244,20 +244,21 @@ pub(super) fn parse(line: &[u8]) -> Option<Message> {
     if let Some(greeting) = value.get("QMP") {
         return version_from("the greeting", greeting.get("version")?).ok().map(Message::Greeting);
     }
-    if let Some(name) = text(&value, "event") {
+    if let Some(name) = shown_text(&value, "event") {
         let data = value.get("data").cloned().unwrap_or(Value::Null);
         return Some(Message::Event(Event { name, data }));
     }
     if let Some(error) = value.get("error") {
-        // Text from an unknown peer is shown to the user: on one line, without terminal control
-        // characters.
-        let text = |value, key| {
-            Some(shown::name(&start_of(&text(value, key)?, SHOWN_OF_ERROR)).into_owned())
-        };
-        let class = text(error, "class")?;
-        return Some(Message::Error { id, class, message: text(error, "desc")? });
+        let class = shown_text(error, "class")?;
+        return Some(Message::Error { id, class, message: shown_text(error, "desc")? });
     }
     value.get("return").map(|value| Message::Return { id, value: value.clone() })
+}
+
+/// Text from an unknown peer is shown to the user: on one line, without terminal control
+/// characters.
+fn shown_text(value: &Value, key: &str) -> Option<String> {
+    Some(shown::name(&start_of(&text(value, key)?, SHOWN_OF_ERROR)).into_owned())
 }
 
 fn text(value: &Value, key: &str) -> Option<String> {
