@@ -19,12 +19,11 @@ mod thread_balancer;
 
 pub use described::{at_work, cautions};
 use pinfold_host::{Clock, Host, HostMut, paths, process};
-use pinfold_model::{Method, Speed};
-pub(crate) use preparation::steps;
+use pinfold_model::{Method, Speed, Step};
 pub use table::{METHODS, MethodInfo, info};
 
 use crate::emulation::Emulation;
-use crate::hierarchies::Hierarchies;
+use crate::hierarchies::{Hierarchies, MountedHierarchy};
 use crate::node::Node;
 use crate::units::MS;
 use crate::vnode_cgroup::VnodeCgroup;
@@ -98,28 +97,29 @@ pub fn refusal(method: Method, facts: &Facts) -> Option<String> {
     if !facts.is_root {
         return Some("it needs root".to_owned());
     }
-    match method {
-        Method::Stall => facts.no_stall.clone(),
-        Method::Hogs | Method::Inject => facts.no_real_time.clone(),
-        Method::Fracas | Method::Quota => lacks(
-            facts.hierarchies.cpu.is_some(),
-            "there is no cgroup hierarchy with cpu",
-        )
-        .or_else(|| {
-            lacks(facts.hierarchies.cpuset.is_some(), "there is no cgroup hierarchy with cpuset")
-        }),
-        Method::Gov | Method::Lim => lacks(
-            facts.hierarchies.freezer.is_some(),
-            "there is no cgroup hierarchy with a freezer",
-        )
-        .or_else(|| facts.no_userspace.clone().filter(|_| method == Method::Gov)),
-        Method::Freq => lacks(facts.has_cpufreq, "the kernel has no cpufreq driver for these CPUs")
-            .or_else(|| facts.no_userspace.clone()),
-    }
+    (info(method).refuse)(facts)
 }
 
-fn lacks(there: bool, what: &str) -> Option<String> {
-    (!there).then(|| what.to_owned())
+/// Why a hierarchy is not available; `None` if it is.
+fn refuse_hierarchy(place: Option<&MountedHierarchy>, what: &str) -> Option<String> {
+    place.is_none().then(|| format!("there is no cgroup hierarchy with {what}"))
+}
+
+/// Why groups of a method that distributes CPU time are not available.
+fn refuse_cpu_groups(facts: &Facts) -> Option<String> {
+    let hierarchies = &facts.hierarchies;
+    refuse_hierarchy(hierarchies.cpu.as_ref(), "cpu")
+        .or_else(|| refuse_hierarchy(hierarchies.cpuset.as_ref(), "cpuset"))
+}
+
+/// Why tasks cannot be frozen.
+fn refuse_freezer(facts: &Facts) -> Option<String> {
+    refuse_hierarchy(facts.hierarchies.freezer.as_ref(), "a freezer")
+}
+
+/// The steps that a method needs in addition to its groups.
+pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedError> {
+    (info(node.method).prepare)(host, node)
 }
 
 /// The preferred method that a host supports. [`Method::Inject`] is never selected, because it
@@ -165,16 +165,7 @@ pub(crate) fn start<'h>(
             bounds_ns: bounds,
         });
     }
-    Ok(match node.method {
-        Method::Stall => Box::new(stall::start(context)?),
-        Method::Hogs => Box::new(hogs::start(context)?),
-        Method::Fracas => Box::new(fracas::start(context)?),
-        Method::Quota => Box::new(quota::start(context)?),
-        Method::Gov => Box::new(gov::start(context)?),
-        Method::Freq => Box::new(freq::start(context)?),
-        Method::Lim => Box::new(lim::start(context)?),
-        Method::Inject => Box::new(inject::start(context)?),
-    })
+    (info(node.method).start)(context)
 }
 
 /// Share of the time to take, in millionths.

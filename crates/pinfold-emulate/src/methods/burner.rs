@@ -7,6 +7,9 @@
 //! burns only while its supervisor sends heartbeats, and it is a thread of its supervisor, so it
 //! ends with it.
 
+use super::Facts;
+use crate::units::in_us;
+use crate::vnode_cgroup::VnodeCgroup;
 use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -213,6 +216,22 @@ impl Drop for Burning {
     fn drop(&mut self) {
         stop([self].into_iter());
     }
+}
+
+/// Why a host does not support it.
+pub(super) fn refuse(facts: &Facts) -> Option<String> {
+    facts.no_real_time.clone()
+}
+
+/// What it starts and writes while its vnode is active.
+pub(super) fn describe(node: &Node, _: &VnodeCgroup) -> Vec<String> {
+    let each = in_us(node.period());
+    node.cores
+        .iter()
+        .map(|(pu, _)| {
+            format!("start a burner on CPU {pu}: a thread with SCHED_FIFO {PRIORITY}, every {each}")
+        })
+        .collect()
 }
 
 /// Why the kernel does not allow a real-time thread of this process; `None` if it does. Tried with

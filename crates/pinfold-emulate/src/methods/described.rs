@@ -7,66 +7,14 @@
 use pinfold_host::{Host, paths};
 use pinfold_model::Method;
 
-use super::burner;
+use super::info;
 use crate::node::Node;
-use crate::units::in_us;
 use crate::vnode_cgroup::{Part, VnodeCgroup};
 
 /// What a method starts and writes while its vnode is active, one line each.
 #[must_use]
 pub fn at_work(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
-    let each = in_us(node.period());
-    let pus = node.cores.iter().map(|(pu, _)| pu);
-    let group = |group: &Option<String>| group.clone().unwrap_or_default();
-    match node.method {
-        Method::Stall => {
-            let group = group(&cgroup.perf);
-            let mut lines = vec!["load the BPF program stall".to_owned()];
-            lines.extend(pus.map(|pu| {
-                format!(
-                    "attach it to a timer (perf_event, cpu-clock) on CPU {pu} that counts while \
-                     tasks of {group} run, with a period of {each} or more"
-                )
-            }));
-            lines
-        }
-        Method::Hogs | Method::Inject => {
-            let priority = burner::PRIORITY;
-            pus.map(|pu| {
-                format!(
-                    "start a burner on CPU {pu}: a thread with SCHED_FIFO {priority}, every {each}"
-                )
-            })
-            .collect()
-        }
-        Method::Fracas => cgroup
-            .parts
-            .iter()
-            .map(|part| {
-                let burn = part.burns.join(" and ");
-                format!(
-                    "start a burner process on each of CPU {} in {burn}, and write weights to it \
-                     and to {}",
-                    part.pus, part.cpu
-                )
-            })
-            .collect(),
-        Method::Quota => cgroup
-            .parts
-            .iter()
-            .map(|part| format!("write a quota per {each} to {}", part.cpu))
-            .collect(),
-        Method::Gov => vec![format!(
-            "alternate CPU {} between two frequencies every {each}, or freeze and thaw {}",
-            node.pus(),
-            group(&cgroup.freezer)
-        )],
-        Method::Freq => vec![format!("set the frequency of CPU {}", node.pus())],
-        Method::Lim => vec![format!(
-            "send SIGSTOP and SIGCONT to the processes in {}, checked every {each}",
-            group(&cgroup.freezer)
-        )],
-    }
+    (info(node.method).describe)(node, cgroup)
 }
 
 /// Warnings about the method on this host, one line each.

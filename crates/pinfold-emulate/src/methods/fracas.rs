@@ -13,6 +13,7 @@
 //! fast instead. Corrected: a pair of groups per core and a thread balancer, which works for any
 //! number of tasks.
 
+use crate::node::Node;
 use pinfold_host::{Clock, Host, HostError, HostMut, paths};
 use pinfold_model::text::counted;
 use pinfold_model::{Method, PuId, Speed};
@@ -22,7 +23,7 @@ use super::preparation::tunables;
 use super::thread_balancer::ThreadBalancer;
 use crate::emulation::{CoreAccount, Emulation};
 use crate::helper_spawner::Burner;
-use crate::vnode_cgroup::Part;
+use crate::vnode_cgroup::{Part, VnodeCgroup};
 use crate::{HelperSpawner, SpeedError};
 
 /// A burner that ends earlier would also end after a restart.
@@ -113,6 +114,22 @@ impl Burning {
         let burner = spawner.burn(&[paths::cgroup_procs(group)], pu)?;
         Ok(Self { pu, group: group.to_owned(), burner, since_ns: now_ns })
     }
+}
+
+/// What it starts and writes while its vnode is active.
+pub(super) fn describe(_: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
+    cgroup
+        .parts
+        .iter()
+        .map(|part| {
+            let burn = part.burns.join(" and ");
+            format!(
+                "start a burner process on each of CPU {} in {burn}, and write weights to it and \
+                 to {}",
+                part.pus, part.cpu
+            )
+        })
+        .collect()
 }
 
 pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Fracas<'h>, SpeedError> {

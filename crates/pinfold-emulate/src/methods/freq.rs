@@ -2,6 +2,9 @@
 //!
 //! <https://docs.kernel.org/admin-guide/pm/cpufreq.html>
 
+use super::Facts;
+use crate::node::Node;
+use crate::vnode_cgroup::VnodeCgroup;
 use pinfold_host::HostMut;
 use pinfold_model::{PuId, Speed};
 
@@ -17,6 +20,17 @@ pub(super) struct Freq<'h> {
     host: &'h dyn HostMut,
     domains: Vec<(Domain, Option<(Level, Speed)>)>,
     is_over: bool,
+}
+
+/// Why a host does not support it.
+pub(super) fn refuse(facts: &Facts) -> Option<String> {
+    let missing = "the kernel has no cpufreq driver for these CPUs";
+    (!facts.has_cpufreq).then(|| missing.to_owned()).or_else(|| facts.no_userspace.clone())
+}
+
+/// What it starts and writes while its vnode is active.
+pub(super) fn describe(node: &Node, _: &VnodeCgroup) -> Vec<String> {
+    vec![format!("set the frequency of CPU {}", node.pus())]
 }
 
 pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Freq<'h>, SpeedError> {

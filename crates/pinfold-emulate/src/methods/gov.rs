@@ -12,6 +12,9 @@
 mod freezer;
 mod freq_domain;
 
+use super::Facts;
+use crate::node::Node;
+use crate::vnode_cgroup::VnodeCgroup;
 use pinfold_host::{Clock, HostMut};
 use pinfold_model::{Method, PuId, Speed};
 
@@ -21,7 +24,7 @@ use super::{HEARTBEAT_NS, MethodContext, freq_calibration};
 use crate::emulation::{CoreAccount, Emulation};
 use crate::frequency::{Level, WHOLE};
 use crate::helper_spawner::Watchdog;
-use crate::units::MS;
+use crate::units::{MS, in_us};
 use crate::{Cleanup, HelperSpawner, SpeedError};
 
 /// A switch that is due within this time also counts as the next heartbeat, because each wake-up
@@ -38,6 +41,21 @@ pub(super) struct Gov<'h> {
     sentinel: Option<Box<dyn Watchdog>>,
     lanes: Vec<FreqSchedule>,
     is_over: bool,
+}
+
+/// Why a host does not support it.
+pub(super) fn refuse(facts: &Facts) -> Option<String> {
+    super::refuse_freezer(facts).or_else(|| facts.no_userspace.clone())
+}
+
+/// What it starts and writes while its vnode is active.
+pub(super) fn describe(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
+    vec![format!(
+        "alternate CPU {} between two frequencies every {}, or freeze and thaw {}",
+        node.pus(),
+        in_us(node.period()),
+        cgroup.freezer.as_deref().unwrap_or_default()
+    )]
 }
 
 pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Gov<'h>, SpeedError> {

@@ -16,6 +16,8 @@
 //!
 //! A watchdog continues the stopped processes if the supervisor is killed or stopped.
 
+use crate::node::Node;
+use crate::vnode_cgroup::VnodeCgroup;
 use std::collections::BTreeSet;
 
 use pinfold_host::proc_stat::ProcStat;
@@ -27,7 +29,7 @@ use super::MethodContext;
 use crate::cleanup::processes;
 use crate::emulation::{CoreAccount, Emulation};
 use crate::helper_spawner::Watchdog;
-use crate::units::MS;
+use crate::units::{MS, in_us};
 use crate::{Cleanup, HelperSpawner, SpeedError};
 
 /// A clock tick of `/proc`: `USER_HZ` is 100 on every current Linux architecture.
@@ -43,6 +45,15 @@ pub(super) struct Lim<'h> {
     sentinel: Option<Box<dyn Watchdog>>,
     stopped: BTreeSet<TaskId>,
     looks: u64,
+}
+
+/// What it starts and writes while its vnode is active.
+pub(super) fn describe(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
+    vec![format!(
+        "send SIGSTOP and SIGCONT to the processes in {}, checked every {}",
+        cgroup.freezer.as_deref().unwrap_or_default(),
+        in_us(node.period())
+    )]
 }
 
 pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Lim<'h>, SpeedError> {

@@ -9,6 +9,7 @@
 //!
 //! As published: one quota for the whole group. <https://docs.kernel.org/scheduler/sched-bwc.html>
 
+use crate::node::Node;
 use pinfold_host::{Clock, HostError, HostMut, paths};
 use pinfold_model::{Method, PuId, Speed};
 
@@ -16,8 +17,8 @@ use super::MethodContext;
 use super::thread_balancer::{LOOK_NS, ThreadBalancer};
 use crate::SpeedError;
 use crate::emulation::{CoreAccount, Emulation};
-use crate::units::US;
-use crate::vnode_cgroup::Part;
+use crate::units::{US, in_us};
+use crate::vnode_cgroup::{Part, VnodeCgroup};
 
 /// The kernel accepts no quota below a millisecond (`min_cfs_quota_period`).
 const LEAST_US: u64 = 1_000;
@@ -31,6 +32,12 @@ pub(super) struct Quota<'h> {
     parts: Vec<(Part, Option<u64>)>,
     dealer: ThreadBalancer,
     is_over: bool,
+}
+
+/// What it starts and writes while its vnode is active.
+pub(super) fn describe(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
+    let each = in_us(node.period());
+    cgroup.parts.iter().map(|part| format!("write a quota per {each} to {}", part.cpu)).collect()
 }
 
 pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Quota<'h>, SpeedError> {

@@ -7,6 +7,9 @@
 //! as taken. The period is increased if the time to take is shorter than the overhead, or if the
 //! remaining time leaves no room for late interrupts.
 
+use super::Facts;
+use crate::node::Node;
+use crate::vnode_cgroup::VnodeCgroup;
 use std::collections::BTreeMap;
 
 use pinfold_host::{
@@ -77,6 +80,25 @@ pub(super) fn refusal(
         return Ok(Some(with_causes(&error)));
     }
     Ok(Allowed::find(host)?.refusal(LONGEST_PERIOD_NS))
+}
+
+/// Why a host does not support it.
+pub(super) fn refuse(facts: &Facts) -> Option<String> {
+    facts.no_stall.clone()
+}
+
+/// What it starts and writes while its vnode is active.
+pub(super) fn describe(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
+    let group = cgroup.perf.as_deref().unwrap_or_default();
+    let each = in_us(node.period());
+    let mut lines = vec!["load the BPF program stall".to_owned()];
+    lines.extend(node.cores.iter().map(|(pu, _)| {
+        format!(
+            "attach it to a timer (perf_event, cpu-clock) on CPU {pu} that counts while tasks of \
+             {group} run, with a period of {each} or more"
+        )
+    }));
+    lines
 }
 
 pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Stalling<'h>, SpeedError> {
