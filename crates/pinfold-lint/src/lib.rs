@@ -40,6 +40,7 @@ mod quotas;
 mod render;
 mod repair;
 mod resized;
+mod review;
 mod room;
 mod target;
 #[cfg(test)]
@@ -54,3 +55,4 @@ pub use fix::{RepairedFile, fix};
 pub use lint::{LintReport, lint, lint_under};
 pub use next::next;
 pub use render::{counts, render};
+pub use review::Review;

@@ -12,11 +12,13 @@
 //!     { "role": "vcpu(0)", "pus": "1", "policy": null, "reason": "…" } ], … } ] }
 //! ```
 
+mod strategy_list;
 mod tuning;
 mod v1;
 
 use pinfold_model::{Plan, shown};
 use serde::Deserialize;
+pub use strategy_list::StrategyList;
 use thiserror::Error;
 
 use crate::analysis::validate::faults;

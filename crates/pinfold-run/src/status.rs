@@ -1,5 +1,8 @@
 //! The active placements and platforms, compared with their plans.
 
+mod document;
+
+pub use document::StatusDocument;
 use pinfold_apply::page_tables::MachineTables;
 use pinfold_apply::{Counter, Journals, KnobStatus, LostPlacement, Record, Status, Target};
 use pinfold_host::files::StateDir;

@@ -51,7 +51,7 @@ fn canonical(topology: &Topology) -> String {
     text
 }
 
-fn line(text: &mut std::string::String, args: std::fmt::Arguments<'_>) {
+fn line(text: &mut String, args: std::fmt::Arguments<'_>) {
     // Writing to a String never fails.
     text.write_fmt(args).ok();
     text.push('\n');

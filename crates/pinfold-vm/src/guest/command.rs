@@ -106,7 +106,7 @@ impl DemoGuest {
     }
 }
 
-fn add(argv: &mut Vec<std::string::String>, words: &[&str]) {
+fn add(argv: &mut Vec<String>, words: &[&str]) {
     argv.extend(words.iter().map(|word| (*word).to_owned()))
 }
 

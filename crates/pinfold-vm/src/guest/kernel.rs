@@ -147,7 +147,7 @@ pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKer
 }
 
 /// Cache entries from before limits and packaged images were stored are fetched again.
-fn is_whole(flavour: &Flavour, home: &std::string::String, kernel: &GuestKernel) -> bool {
+fn is_whole(flavour: &Flavour, home: &str, kernel: &GuestKernel) -> bool {
     let is_packed = flavour.isa.is_none() && process::find_program("xz").is_some();
     files::exists(&format!("{home}/limits"))
         && (!is_packed || kernel.packaged_image != kernel.image)

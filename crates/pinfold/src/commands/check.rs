@@ -6,7 +6,7 @@
 //! host, so that CPUs used twice are found.
 
 use pinfold_host::{LiveHost, files};
-use pinfold_lint::Diagnostic;
+use pinfold_lint::{Diagnostic, Review};
 use pinfold_model::text::counted;
 use pinfold_model::{IsolationScope, Plan, Request, Severity, Topology};
 use pinfold_plan::domain_file::{Domain, DomainError};
@@ -63,7 +63,7 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         }
     }
     if arguments.json {
-        output::data(&to_json(&layouts, &found.diagnostics))
+        output::data(&format!("{:#}\n", json!(Review::new(&layouts, &found.diagnostics))))
     } else {
         output::answer(tone(&found.diagnostics), &pinfold_lint::counts(&found.diagnostics));
         let columns = usize::from(screen::width());
@@ -181,29 +181,4 @@ pub fn read_domain(path: &str, text: &str) -> Result<Domain, Failure> {
 fn domain_failure(path: &str, error: &DomainError) -> Failure {
     let failure = Failure::from_error(Exit::Input, error, error.hint.map(str::to_owned));
     Failure { message: format!("{path}: {}", failure.message), ..failure }
-}
-
-fn to_json(layouts: &[Layout], diagnostics: &[Diagnostic]) -> String {
-    let sources: Vec<&str> = layouts.iter().map(|layout| layout.source.as_str()).collect();
-    let diagnostics: Vec<_> = diagnostics
-        .iter()
-        .map(|diagnostic| {
-            let places: Vec<_> = diagnostic
-                .places
-                .iter()
-                .map(|place| json!({"file": place.file, "line": place.line, "text": place.text}))
-                .collect();
-            json!({
-                "severity": diagnostic.severity.to_string(),
-                "name": diagnostic.name,
-                "vm": diagnostic.vm,
-                "what": diagnostic.what,
-                "where": places,
-                "cost": diagnostic.cost,
-                "instead": diagnostic.instead,
-            })
-        })
-        .collect();
-    let value = json!({"format": "pinfold-review/1", "checked": sources, "findings": diagnostics});
-    format!("{value:#}\n")
 }

@@ -5,6 +5,7 @@ use pinfold_model::text::counted;
 use pinfold_model::{
     Command, MachineSpec, Plan, Request, Severity, Topology, VcpuCount, VnodeRequest, Work,
 };
+use pinfold_plan::schema::StrategyList;
 use pinfold_run::claims::{self, Claims};
 use pinfold_run::vcpus::Vcpus;
 use pinfold_run::{Exit, Failure, host, inputs, machine_request};
@@ -19,7 +20,7 @@ use crate::{output, screen};
 /// Prints the plan in the requested format.
 pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.list {
-        output::data(&if arguments.json { list_json() } else { list() });
+        output::data(&if arguments.json { json!(StrategyList::new()).to_string() } else { list() });
         return Ok(());
     }
     if let Some(files) = &arguments.check {
@@ -220,12 +221,4 @@ pub fn list() -> String {
         table.add_row([strategy.name, strategy.summary, strategy.source]);
     }
     screen::drawn(table, 0..0)
-}
-
-fn list_json() -> String {
-    let all: Vec<serde_json::Value> = pinfold_plan::strategies()
-        .iter()
-        .map(|one| json!({ "strategy": one.name, "summary": one.summary, "source": one.source }))
-        .collect();
-    json!({ "format": "pinfold-strategies/1", "strategies": all }).to_string()
 }

@@ -1,12 +1,11 @@
 //! `pinfold status`: compares the active placements with their plans.
 
-use pinfold_apply::page_tables::{MachineTables, NodeTables};
 use pinfold_apply::{KnobStatus, Status};
 use pinfold_host::LiveHost;
 use pinfold_model::text::{agree, counted};
-use pinfold_model::{Command, CpuSet, Finding, Policy, Topology, VnodeKind};
+use pinfold_model::{Command, CpuSet, Policy, Topology, VnodeKind};
 use pinfold_plan::layout::Layout;
-use pinfold_run::status::{ActivePlacement, ActivePlatform, Found, find};
+use pinfold_run::status::{ActivePlacement, ActivePlatform, Found, StatusDocument, find};
 use pinfold_run::{Exit, Failure, ended, host, inputs, leftovers};
 use serde_json::json;
 
@@ -27,7 +26,7 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
         None => leftovers::find(&host, host::existing_state(state)?.as_ref())?,
     };
     if arguments.json {
-        data(&to_json(&found, &left));
+        data(&json!(StatusDocument::new(&found, &left)).to_string());
     } else {
         report(&host, &found);
     }
@@ -254,111 +253,6 @@ fn list(title: &str, tasks: &[pinfold_apply::Intruder]) -> String {
     let names: Vec<String> =
         tasks.iter().map(|task| format!("{} {}", task.tid, output::name(&task.name))).collect();
     format!("\n{title} ({}): {}", tasks.len(), names.join(", "))
-}
-
-fn tables_json(tables: &MachineTables) -> serde_json::Value {
-    json!({
-        "vm_pte_kib": tables.process_kib,
-        "of_its_group": tables.own.as_deref().map(by_node),
-        "of_the_host": by_node(&tables.host),
-    })
-}
-
-fn by_node(tables: &[NodeTables]) -> Vec<serde_json::Value> {
-    tables
-        .iter()
-        .map(|one| {
-            json!({
-                "node": one.node.0,
-                "page_tables_kib": one.first_kib,
-                "sec_page_tables_kib": one.second_kib,
-            })
-        })
-        .collect()
-}
-
-fn placement_json(one: &ActivePlacement) -> serde_json::Value {
-    let status = one.status.as_ref();
-    json!({
-        "id": one.id,
-        "vm": one.vm_name,
-        "strategy": one.plan.strategy,
-        "supervised": one.supervised,
-        "stopped": one.stopped.is_some(),
-        "running": status.is_some(),
-        "as_planned": one.is_as_planned(),
-        "counters_bytes": one.counters.iter().map(|counter| {
-            (counter.name.clone(), json!(counter.bytes))
-        }).collect::<serde_json::Map<_, _>>(),
-        "page_tables": one.tables.as_ref().map(tables_json),
-        "knobs": one.knobs.iter().map(|knob| json!({
-            "path": knob.path,
-            "planned": knob.planned,
-            "found": knob.found,
-            "ok": knob.ok,
-        })).collect::<Vec<_>>(),
-        "roles": status.iter().flat_map(|status| &status.roles).map(|role| json!({
-            "role": role.role.to_string(),
-            "tid": role.task.tid.0,
-            "planned": role.planned.as_ref().map(ToString::to_string),
-            "found": role.found.as_ref().map(ToString::to_string),
-            "planned_policy": role.planned_policy.map(|policy| policy.to_string()),
-            "found_policy": role.found_policy.map(|policy| policy.to_string()),
-            "ok": role.ok,
-        })).collect::<Vec<_>>(),
-        "movable": status.map(|status| intruders(&status.movable)),
-        "findings": findings(status.map_or(&[], |status| &status.findings)),
-        "vanished": findings(&one.vanished),
-        "dangers": findings(status.map_or(&[], |status| &status.dangers)),
-        "immovable": status.map(|status| intruders(&status.immovable)),
-    })
-}
-
-fn intruders(tasks: &[pinfold_apply::Intruder]) -> Vec<serde_json::Value> {
-    tasks
-        .iter()
-        .map(|task| json!({ "tid": task.tid.0, "name": task.name, "pus": task.pus.to_string() }))
-        .collect()
-}
-
-fn findings(findings: &[Finding]) -> Vec<serde_json::Value> {
-    let reported = findings.iter();
-    reported
-        .map(|one| json!({ "subject": one.subject, "text": one.text, "hint": one.hint }))
-        .collect()
-}
-
-fn to_json(found: &Found, left: &[String]) -> String {
-    let Found { placements, damaged, platforms, lost } = found;
-    let entries: Vec<serde_json::Value> = placements.iter().map(placement_json).collect();
-    let platforms: Vec<serde_json::Value> = platforms
-        .iter()
-        .map(|one| json!({ "id": one.id, "supervised": one.is_alive, "pid": one.supervisor.0 }))
-        .collect();
-    let damaged: Vec<serde_json::Value> = damaged
-        .iter()
-        .map(|one| json!({ "id": one.id, "why": one.failure.message, "hint": one.failure.hint }))
-        .collect();
-    let lost: Vec<serde_json::Value> = lost
-        .iter()
-        .map(|one| {
-            json!({
-                "pid": one.process.tid.0,
-                "journal": one.journal,
-                "why": one.reason.to_string(),
-                "hint": one.hint(),
-            })
-        })
-        .collect();
-    json!({
-        "format": "pinfold-status/1",
-        "in_force": entries,
-        "platforms": platforms,
-        "damaged": damaged,
-        "lost": lost,
-        "leftovers": left,
-    })
-    .to_string()
 }
 
 #[cfg(test)]
