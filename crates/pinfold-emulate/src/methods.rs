@@ -1,6 +1,7 @@
 //! The methods: which of them a host supports, and their start.
 
 mod burner;
+mod code;
 mod described;
 mod fracas;
 mod freq;
@@ -19,7 +20,8 @@ mod thread_balancer;
 
 pub use described::{at_work, cautions};
 use pinfold_host::{Clock, Host, HostMut, paths, process};
-use pinfold_model::{Method, Speed, Step};
+use pinfold_model::{Method, Speed};
+pub(crate) use preparation::steps;
 pub use table::{METHODS, MethodInfo, info};
 
 use crate::emulation::Emulation;
@@ -97,7 +99,7 @@ pub fn refusal(method: Method, facts: &Facts) -> Option<String> {
     if !facts.is_root {
         return Some("it needs root".to_owned());
     }
-    (info(method).refuse)(facts)
+    (code::code(method).refuse)(facts)
 }
 
 /// Why a hierarchy is not available; `None` if it is.
@@ -115,11 +117,6 @@ fn refuse_cpu_groups(facts: &Facts) -> Option<String> {
 /// Why tasks cannot be frozen.
 fn refuse_freezer(facts: &Facts) -> Option<String> {
     refuse_hierarchy(facts.hierarchies.freezer.as_ref(), "a freezer")
-}
-
-/// The steps that a method needs in addition to its groups.
-pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedError> {
-    (info(node.method).prepare)(host, node)
 }
 
 /// The preferred method that a host supports. [`Method::Inject`] is never selected, because it
@@ -165,7 +162,7 @@ pub(crate) fn start<'h>(
             bounds_ns: bounds,
         });
     }
-    (info(node.method).start)(context)
+    (code::code(node.method).start)(context)
 }
 
 /// Share of the time to take, in millionths.
@@ -192,7 +189,6 @@ mod tests {
 
     #[test]
     fn without_bpf_the_next_best_is_taken_and_a_load_is_never() {
-        let place = || Some(crate::hierarchies::MountedHierarchy::default());
         let hierarchies =
             Hierarchies { cpuset: place(), cpu: place(), freezer: place(), perf: place() };
         let facts = Facts { is_root: true, hierarchies, ..Facts::default() };
@@ -214,6 +210,10 @@ mod tests {
         }
     }
 
+    fn place() -> Option<MountedHierarchy> {
+        Some(crate::hierarchies::MountedHierarchy::default())
+    }
+
     #[test]
     fn frequencies_that_cannot_be_set_are_none() {
         let domains = [CpuSet::first_n(2)];
@@ -226,7 +226,6 @@ mod tests {
         host.set_file(&path, "performance powersave\n");
         let why = no_userspace(&host, &policies).unwrap();
         assert!(why.contains("only the governors performance, powersave, not userspace"), "{why}");
-        let place = || Some(crate::hierarchies::MountedHierarchy::default());
         let hierarchies = Hierarchies { freezer: place(), ..Hierarchies::default() };
         let facts = Facts {
             is_root: true,

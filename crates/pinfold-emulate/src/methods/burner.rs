@@ -135,15 +135,14 @@ impl Burning {
                 }
             }
         });
-        let failed = |why: String| SpeedError::HelperSpawner { what: "a burner", why };
-        let thread = thread.map_err(|error| failed(error.to_string()))?;
-        let tid = reported.recv().map_err(|error| failed(error.to_string()))?;
+        let thread = thread.map_err(|error| fail(error.to_string()))?;
+        let tid = reported.recv().map_err(|error| fail(error.to_string()))?;
         let placed = context
             .host
             .set_affinity(tid, &CpuSet::single(pu))
             .and_then(|()| context.host.set_policy(tid, Policy::Fifo { priority: PRIORITY }));
         placed.map_err(|error| refused(context.node, error))?;
-        go.send(()).map_err(|error| failed(error.to_string()))?;
+        go.send(()).map_err(|error| fail(error.to_string()))?;
         Ok(Self { shared, tid, thread: Some(thread) })
     }
 
@@ -189,6 +188,10 @@ impl Burning {
         let until = SystemClock.now_ns().saturating_add(HEARTBEAT_TIMEOUT_NS);
         self.shared.until_ns.store(until, Ordering::Relaxed);
     }
+}
+
+fn fail(why: String) -> SpeedError {
+    SpeedError::HelperSpawner { what: "a burner", why }
 }
 
 fn load(count: &AtomicU64) -> u64 {
@@ -237,6 +240,10 @@ pub(super) fn describe(node: &Node, _: &VnodeCgroup) -> Vec<String> {
 /// Why the kernel does not allow a real-time thread of this process; `None` if it does. Tried with
 /// a thread that only waits.
 pub(super) fn refusal(host: &dyn HostMut) -> Result<Option<String>, SpeedError> {
+    fn fail(why: String) -> SpeedError {
+        SpeedError::HelperSpawner { what: "a thread to check real-time permission", why }
+    }
+
     let (report, reported) = mpsc::channel::<Tid>();
     let (go, gone) = mpsc::channel::<()>();
     let thread = thread::Builder::new().name("rights".to_owned()).spawn(move || {
@@ -247,12 +254,8 @@ pub(super) fn refusal(host: &dyn HostMut) -> Result<Option<String>, SpeedError> 
             }
         }
     });
-    let failed = |why: String| SpeedError::HelperSpawner {
-        what: "a thread to check real-time permission",
-        why,
-    };
-    let thread = thread.map_err(|error| failed(error.to_string()))?;
-    let tid = reported.recv().map_err(|error| failed(error.to_string()))?;
+    let thread = thread.map_err(|error| fail(error.to_string()))?;
+    let tid = reported.recv().map_err(|error| fail(error.to_string()))?;
     let answer = host.set_policy(tid, Policy::Fifo { priority: PRIORITY });
     drop(go);
     match thread.join() {

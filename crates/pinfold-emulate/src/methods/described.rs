@@ -7,14 +7,14 @@
 use pinfold_host::{Host, paths};
 use pinfold_model::Method;
 
-use super::info;
+use super::code;
 use crate::node::Node;
 use crate::vnode_cgroup::{Part, VnodeCgroup};
 
 /// What a method starts and writes while its vnode is active, one line each.
 #[must_use]
 pub fn at_work(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
-    (info(node.method).describe)(node, cgroup)
+    (code::code(node.method).describe)(node, cgroup)
 }
 
 /// Warnings about the method on this host, one line each.
@@ -82,12 +82,6 @@ mod tests {
 
     #[test]
     fn each_method_lists_what_it_starts_and_writes() {
-        let check = |method, lines: usize, parts: &[&str]| {
-            let found = at_work(&node(method), &cgroup());
-            assert_eq!(found.len(), lines, "{found:?}");
-            let text = found.join("\n");
-            parts.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
-        };
         let timer = "attach it to a timer (perf_event, cpu-clock) on CPU 3 that counts while tasks \
                      of /perf/web run, with a period of 200.0 µs";
         check(Method::Stall, 3, &["load the BPF program stall", timer]);
@@ -100,16 +94,26 @@ mod tests {
         check(Method::Lim, 1, &["SIGSTOP and SIGCONT", "/freezer/web"]);
     }
 
+    fn check(method: Method, lines: usize, parts: &[&str]) {
+        let found = at_work(&node(method), &cgroup());
+        assert_eq!(found.len(), lines, "{found:?}");
+        let text = found.join("\n");
+        parts.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
+    }
+
     #[test]
     fn what_fails_or_is_not_slowed_is_stated_where_the_method_is_chosen() {
         let mut host = SnapshotHost::new();
-        let of = |host: &SnapshotHost, method| cautions(host, &node(method), &cgroup()).join("\n");
-        assert_eq!(of(&host, Method::Quota), "");
-        assert!(of(&host, Method::Lim).contains("a process that is new"));
+        assert_eq!(cautions_of(&host, Method::Quota), "");
+        assert!(cautions_of(&host, Method::Lim).contains("a process that is new"));
         host.insert_file("/cpu/cpu.rt_runtime_us", "950000\n");
-        let said = of(&host, Method::Quota);
+        let said = cautions_of(&host, Method::Quota);
         assert!(said.contains("with EPERM") && said.contains("groups of quota"), "{said}");
         let unparted = VnodeCgroup { parts: Vec::new(), ..cgroup() };
         assert_eq!(cautions(&host, &node(Method::Stall), &unparted), Vec::<String>::new());
+    }
+
+    fn cautions_of(host: &SnapshotHost, method: Method) -> String {
+        cautions(host, &node(method), &cgroup()).join("\n")
     }
 }

@@ -176,19 +176,12 @@ impl Fracas<'_> {
     ) -> Result<Option<(u64, u64)>, SpeedError> {
         let mut of_part = speeds.iter().filter(|(pu, _)| part.pus.contains(*pu));
         let Some((_, speed)) = of_part.next() else { return Ok(None) };
-        let out = |speed: Speed, why: String, hint: &str| SpeedError::OutOfReach {
-            vnode: self.vnode.clone(),
-            method: Method::Fracas,
-            speed,
-            why,
-            hint: hint.to_owned(),
-        };
         if let Some((pu, other)) = of_part.find(|(_, other)| other != speed) {
             let why = format!(
                 "with one group for all cores there is one speed, but CPU {pu} has the speed \
                  {other}"
             );
-            return Err(out(*speed, why, "use the variant corrected"));
+            return Err(self.out_of_reach(*speed, why, "use the variant corrected"));
         }
         if *speed == Speed::FULL {
             return Ok(None);
@@ -198,8 +191,18 @@ impl Fracas<'_> {
             Some(pair) => Ok(Some(pair)),
             None => {
                 let why = format!("weights are limited to {} to {} here", scale.least, scale.most);
-                Err(out(*speed, why, "use a speed that is further from 0 and 100%"))
+                Err(self.out_of_reach(*speed, why, "use a speed that is further from 0 and 100%"))
             }
+        }
+    }
+
+    fn out_of_reach(&self, speed: Speed, why: String, hint: &str) -> SpeedError {
+        SpeedError::OutOfReach {
+            vnode: self.vnode.clone(),
+            method: Method::Fracas,
+            speed,
+            why,
+            hint: hint.to_owned(),
         }
     }
 }

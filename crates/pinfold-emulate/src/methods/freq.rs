@@ -128,15 +128,16 @@ mod tests {
     #[test]
     fn the_nearest_level_is_the_nearest_in_what_it_gives() {
         let levels = [level(1_200_000), level(2_000_000), level(2_400_000)];
-        let check = |millionths: u32, khz: u64| {
-            let speed = Speed::from_millionths(millionths).unwrap();
-            assert_eq!(nearest(&levels, speed).unwrap().khz, khz, "{speed}");
-        };
-        check(10_000, 1_200_000);
-        check(500_000, 1_200_000);
-        check(875_000, 2_000_000);
-        check(1_000_000, 2_400_000);
+        check(&levels, 10_000, 1_200_000);
+        check(&levels, 500_000, 1_200_000);
+        check(&levels, 875_000, 2_000_000);
+        check(&levels, 1_000_000, 2_400_000);
         assert_eq!(nearest(&[], Speed::FULL), None);
+    }
+
+    fn check(levels: &[Level], millionths: u32, khz: u64) {
+        let speed = Speed::from_millionths(millionths).unwrap();
+        assert_eq!(nearest(levels, speed).unwrap().khz, khz, "{speed}");
     }
 
     fn level(khz: u64) -> Level {

@@ -17,6 +17,7 @@ use crate::node::Node;
 use crate::vnode_cgroup::VnodeCgroup;
 use pinfold_host::{Clock, HostMut};
 use pinfold_model::{Method, PuId, Speed};
+use std::iter::Flatten;
 
 use self::freezer::Freezer;
 use self::freq_domain::{FreqSchedule, Mix, mix};
@@ -61,9 +62,11 @@ pub(super) fn describe(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
 pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Gov<'h>, SpeedError> {
     let pus = context.node.pus();
     let domains = freq_calibration::ready(context)?;
-    let is_unified = |group: &String| context.cgroup.unified.contains(group);
-    let freezer =
-        context.cgroup.freezer.as_ref().map(|group| Freezer::new(group, is_unified(group)));
+    let freezer = context
+        .cgroup
+        .freezer
+        .as_ref()
+        .map(|group| Freezer::new(group, is_unified(context, group)));
     if domains.is_empty() && freezer.is_none() {
         return Err(context.unavailable("the host has neither cpufreq nor a freezer"));
     }
@@ -92,16 +95,13 @@ pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Gov<'h>, Spee
     })
 }
 
+fn is_unified(context: &MethodContext<'_, '_>, group: &String) -> bool {
+    context.cgroup.unified.contains(group)
+}
+
 impl Gov<'_> {
     /// How each frequency domain reaches its speed, or why it cannot.
     fn mixes(&self, speeds: &[(PuId, Speed)]) -> Result<Vec<Option<(Mix, Speed)>>, SpeedError> {
-        let out = |speed: Speed, why: String, hint: &str| SpeedError::OutOfReach {
-            vnode: self.vnode.clone(),
-            method: Method::Gov,
-            speed,
-            why,
-            hint: hint.to_owned(),
-        };
         let mut mixes = Vec::new();
         for lane in &self.lanes {
             let mut mine = speeds.iter().filter(|(pu, _)| lane.pus.contains(*pu));
@@ -114,29 +114,48 @@ impl Gov<'_> {
                     "CPUs {} are slowed together, but CPU {pu} has the speed {other}",
                     lane.pus
                 );
-                return Err(out(*speed, why, "give all of them the same speed, or use stall"));
+                return Err(self.out_of_reach(
+                    *speed,
+                    why,
+                    "give all of them the same speed, or use stall",
+                ));
             }
             let full = Level { khz: 0, share: WHOLE };
             let levels = lane.domain.as_ref().map_or(vec![full], |domain| domain.levels(*speed));
             mixes.push(Some((mix(&levels, *speed), *speed)));
         }
-        let reported = || mixes.iter().flatten();
-        if let Some((frozen, speed)) = reported().find(|(mix, _)| mix.is_frozen_at_times()) {
+        if let Some((frozen, speed)) =
+            reported_mixes(&mixes).find(|(mix, _)| mix.is_frozen_at_times())
+        {
             if self.freezer.is_none() {
                 let why = "it is below the lowest frequency, and there is no freezer".to_owned();
-                return Err(out(*speed, why, "use a higher speed, or use stall"));
+                return Err(self.out_of_reach(*speed, why, "use a higher speed, or use stall"));
             }
             if let Some((_, other)) =
-                reported().find(|(mix, _)| mix.high_share != frozen.high_share)
+                reported_mixes(&mixes).find(|(mix, _)| mix.high_share != frozen.high_share)
             {
                 let why = format!(
                     "below the lowest frequency all cores of a vnode are frozen together, but \
                      others have the speed {other}"
                 );
-                return Err(out(*speed, why, "give all of them the same speed, or use stall"));
+                return Err(self.out_of_reach(
+                    *speed,
+                    why,
+                    "give all of them the same speed, or use stall",
+                ));
             }
         }
         Ok(mixes)
+    }
+
+    fn out_of_reach(&self, speed: Speed, why: String, hint: &str) -> SpeedError {
+        SpeedError::OutOfReach {
+            vnode: self.vnode.clone(),
+            method: Method::Gov,
+            speed,
+            why,
+            hint: hint.to_owned(),
+        }
     }
 
     fn freeze(&mut self, wanted: bool) -> Result<(), SpeedError> {
@@ -166,6 +185,12 @@ impl Gov<'_> {
         }
         Ok(())
     }
+}
+
+fn reported_mixes(
+    mixes: &[Option<(Mix, Speed)>],
+) -> Flatten<std::slice::Iter<'_, Option<(Mix, Speed)>>> {
+    mixes.iter().flatten()
 }
 
 impl Emulation for Gov<'_> {

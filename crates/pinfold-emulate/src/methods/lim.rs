@@ -240,7 +240,6 @@ mod tests {
 
     fn accesses(count: u32) -> usize {
         let host = SimHost::builder(CgroupVersion::V1, 1).speed_groups();
-        let work = |tid| SimTask::new(tid, "work");
         let host = (500..500 + count).fold(host, |host, tid| host.task(work(tid))).build();
         let group = "/sys/fs/cgroup/freezer/vnode";
         host.make_dir(group).unwrap();
@@ -250,5 +249,9 @@ mod tests {
         let recording = RecordingHost::new(&host);
         assert_eq!(processes(&recording, group).unwrap().len(), count as usize);
         recording.accesses().len()
+    }
+
+    fn work(tid: u32) -> SimTask {
+        SimTask::new(tid, "work")
     }
 }

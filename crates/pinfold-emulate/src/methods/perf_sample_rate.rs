@@ -28,16 +28,9 @@ pub(super) struct Allowed {
 
 impl Allowed {
     pub(super) fn find(host: &dyn Host) -> Result<Self, HostError> {
-        let number = |name: &str| -> Result<Option<u64>, HostError> {
-            match host.read_text(&paths::sysctl_kernel(name)) {
-                Ok(text) => Ok(text.trim().parse().ok()),
-                Err(error) if error.is_gone() => Ok(None),
-                Err(error) => Err(error),
-            }
-        };
         // At 0 and 100 the kernel never lowers it.
-        let may_fall = number(SHARE)?.is_some_and(|percent| (1..100).contains(&percent));
-        Ok(Self { rate: number(RATE)?, may_fall })
+        let may_fall = number(host, SHARE)?.is_some_and(|percent| (1..100).contains(&percent));
+        Ok(Self { rate: number(host, RATE)?, may_fall })
     }
 
     /// The shortest period (ns) that is not throttled, with one interrupt per tick less than the
@@ -66,6 +59,14 @@ impl Allowed {
                 }
             )
         })
+    }
+}
+
+fn number(host: &dyn Host, name: &str) -> Result<Option<u64>, HostError> {
+    match host.read_text(&paths::sysctl_kernel(name)) {
+        Ok(text) => Ok(text.trim().parse().ok()),
+        Err(error) if error.is_gone() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

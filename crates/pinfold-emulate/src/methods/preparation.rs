@@ -1,10 +1,10 @@
 //! Steps that prepare the host for a method.
 
-use pinfold_host::{Host, paths};
-use pinfold_model::{Change, Step, Undo};
+use pinfold_host::{Host, HostError, paths};
+use pinfold_model::{Change, Method, Step, Undo};
 
-use crate::SpeedError;
 use crate::node::Node;
+use crate::{SpeedError, frequency};
 
 /// The shortest slice that kernels accept (`min_sched_granularity_ns` of `kernel/sched/debug.c`).
 const SLICE: &[u8] = b"100000";
@@ -12,14 +12,20 @@ const SLICE: &[u8] = b"100000";
 const TUNABLES: [&str; 3] = ["base_slice_ns", "min_granularity_ns", "latency_ns"];
 const SYSCTLS: [&str; 2] = ["sched_min_granularity_ns", "sched_latency_ns"];
 
-/// No steps.
-pub(super) fn nothing(_: &dyn Host, _: &Node) -> Result<Vec<Step>, SpeedError> {
-    Ok(Vec::new())
+/// The steps that a method needs in addition to its groups.
+pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedError> {
+    match node.method {
+        Method::Fracas => Ok(slices(host, node)?),
+        Method::Gov | Method::Freq => frequency::steps(host, node),
+        Method::Stall | Method::Hogs | Method::Lim | Method::Quota | Method::Inject => {
+            Ok(Vec::new())
+        }
+    }
 }
 
 /// The steps that set the scheduler's slices to the shortest value; none if the kernel does not
 /// expose them.
-pub(super) fn slices(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedError> {
+fn slices(host: &dyn Host, node: &Node) -> Result<Vec<Step>, HostError> {
     let mut steps = Vec::new();
     for path in tunables(host) {
         let original = host.read(&path)?;

@@ -34,15 +34,16 @@ pub(super) fn in_words(millionths: u32) -> String {
 
 /// The share that the sysctls reserve.
 fn throttled(host: &dyn Host) -> Result<u64, HostError> {
-    let number = |name: &str| -> Result<Option<i64>, HostError> {
+    fn number(host: &dyn Host, name: &str) -> Result<Option<i64>, HostError> {
         match host.read_text(&paths::sysctl_kernel(name)) {
             Ok(text) => Ok(text.trim().parse().ok()),
             Err(error) if error.is_gone() => Ok(None),
             Err(error) => Err(error),
         }
-    };
-    let runtime = number("sched_rt_runtime_us")?.and_then(|us| u64::try_from(us).ok());
-    let period = number("sched_rt_period_us")?.and_then(|us| u64::try_from(us).ok());
+    }
+
+    let runtime = number(host, "sched_rt_runtime_us")?.and_then(|us| u64::try_from(us).ok());
+    let period = number(host, "sched_rt_period_us")?.and_then(|us| u64::try_from(us).ok());
     Ok(match (runtime, period) {
         (Some(runtime), Some(period)) => left(runtime, period),
         // -1, or a kernel without throttling.
@@ -58,14 +59,15 @@ fn left(runtime: u64, period: u64) -> u64 {
 
 /// The share of a CPU's deadline server; from debugfs if it is readable.
 fn served(host: &dyn Host, pu: PuId) -> u64 {
-    let number = |name: &str| -> Option<u64> {
-        let path = paths::debug_sched(&format!("fair_server/cpu{pu}/{name}"));
-        host.read_text(&path).ok()?.trim().parse().ok()
-    };
-    match (number("runtime"), number("period")) {
+    match (number(&pu, host, "runtime"), number(&pu, host, "period")) {
         (Some(runtime), Some(period)) if period > 0 => left(period.saturating_sub(runtime), period),
         (_, _) => SERVED,
     }
+}
+
+fn number(pu: &PuId, host: &dyn Host, name: &str) -> Option<u64> {
+    let path = paths::debug_sched(&format!("fair_server/cpu{pu}/{name}"));
+    host.read_text(&path).ok()?.trim().parse().ok()
 }
 
 /// Parses a release: `6.12` of `6.12.95-amd64`.

@@ -163,9 +163,7 @@ impl Stalling<'_> {
         }
         let cost = core.spent.cost;
         let least_ns = u64::try_from(cost.extra(0)).unwrap_or(0).saturating_add(cost.entry_ns);
-        let period_of =
-            |times: u64| least_ns.saturating_mul(times).saturating_mul(1_000_000) / lost;
-        if period_of(1) > LONGEST_PERIOD_NS {
+        if period_of(least_ns, lost, 1) > LONGEST_PERIOD_NS {
             return Err(SpeedError::OutOfReach {
                 vnode: self.vnode.clone(),
                 method: Method::Stall,
@@ -179,10 +177,14 @@ impl Stalling<'_> {
             });
         }
         let left = u64::from(speed.millionths()).max(1);
-        let roomy = (LEAST_LEFT_NS * 1_000_000 / left).max(period_of(LEAST_SHARE));
+        let roomy = (LEAST_LEFT_NS * 1_000_000 / left).max(period_of(least_ns, lost, LEAST_SHARE));
         let period_ns = self.usual_ns.max(roomy.min(LONGEST_PERIOD_NS));
         Ok((period_ns, cost.share(lost, period_ns)))
     }
+}
+
+fn period_of(least_ns: u64, lost: u64, times: u64) -> u64 {
+    least_ns.saturating_mul(times).saturating_mul(1_000_000) / lost
 }
 
 /// Time that a core was too fast since its speed was set, as a message; `None` if negligible.
@@ -388,18 +390,21 @@ mod tests {
 
     #[test]
     fn what_was_not_taken_is_reported_since_the_speed_was_set() {
-        let before = StallAccount { lost_ns: 5_000_000, full_ns: 7_000_000, ..Default::default() };
-        let check = |lost_ns: u64, full_ns: u64, expected: Option<&str>| {
+        fn check(before: StallAccount, lost_ns: u64, full_ns: u64, expected: Option<&str>) {
             let now = StallAccount { lost_ns, full_ns, ..before };
             assert_eq!(missed(PuId(2), before, now).as_deref(), expected);
-        };
-        check(5_000_000, 7_900_000, None);
+        }
+
+        let before = StallAccount { lost_ns: 5_000_000, full_ns: 7_000_000, ..Default::default() };
+        check(before, 5_000_000, 7_900_000, None);
         check(
+            before,
             8_200_000,
             7_000_000,
             Some("CPU 2: 3.2 ms were skipped, because interrupts came too late"),
         );
         check(
+            before,
             5_000_000,
             9_000_000,
             Some("CPU 2: 2.0 ms were at full speed, because no heartbeat arrived"),

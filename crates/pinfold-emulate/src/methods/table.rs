@@ -1,16 +1,8 @@
 //! The table of methods: what each does, needs and does not support.
 
-use pinfold_host::Host;
-use pinfold_model::{Method, Step};
+use pinfold_model::Method;
 
-use super::{
-    Facts, MethodContext, burner, fracas, freq, gov, hogs, inject, lim, preparation, quota, stall,
-};
-use crate::emulation::Emulation;
-use crate::node::Node;
 use crate::units::{MS, S, US};
-use crate::vnode_cgroup::VnodeCgroup;
-use crate::{SpeedError, frequency};
 
 /// The hierarchies, in addition to cpuset, in which a vnode needs a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +16,7 @@ pub struct Groups {
 }
 
 /// Description of a method.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MethodInfo {
     /// The method.
     pub method: Method,
@@ -40,18 +32,7 @@ pub struct MethodInfo {
     pub groups: Groups,
     /// Default period in nanoseconds; [`Method::periods_ns`] limits it.
     pub usual_period_ns: u64,
-    /// Why a host does not support it, even for root; `None` if it does.
-    pub(crate) refuse: fn(&Facts) -> Option<String>,
-    /// The steps that it needs in addition to its groups.
-    pub(crate) prepare: fn(&dyn Host, &Node) -> Result<Vec<Step>, SpeedError>,
-    /// Starts it at full speed.
-    pub(super) start: StartMethod,
-    /// What it starts and writes while its vnode is active, one line each.
-    pub(crate) describe: fn(&Node, &VnodeCgroup) -> Vec<String>,
 }
-
-type StartMethod =
-    for<'h> fn(&MethodContext<'h, '_>) -> Result<Box<dyn Emulation + 'h>, SpeedError>;
 
 /// All methods, the preferred one first.
 pub const METHODS: &[MethodInfo] = &[
@@ -66,10 +47,6 @@ pub const METHODS: &[MethodInfo] = &[
                  that costs less than the slowdown",
         groups: Groups { cpu: false, freezer: false, perf: true },
         usual_period_ns: 200 * US,
-        refuse: stall::refuse,
-        prepare: preparation::nothing,
-        start: |context| Ok(Box::new(stall::start(context)?)),
-        describe: stall::describe,
     },
     MethodInfo {
         method: Method::Hogs,
@@ -81,10 +58,6 @@ pub const METHODS: &[MethodInfo] = &[
                  CPU unless requested",
         groups: Groups { cpu: false, freezer: false, perf: false },
         usual_period_ns: 500 * US,
-        refuse: burner::refuse,
-        prepare: preparation::nothing,
-        start: |context| Ok(Box::new(hogs::start(context)?)),
-        describe: burner::describe,
     },
     MethodInfo {
         method: Method::Fracas,
@@ -98,10 +71,6 @@ pub const METHODS: &[MethodInfo] = &[
                  groups have real-time budgets (RT_GROUP_SCHED)",
         groups: Groups { cpu: true, freezer: false, perf: false },
         usual_period_ns: 5 * MS,
-        refuse: super::refuse_cpu_groups,
-        prepare: preparation::slices,
-        start: |context| Ok(Box::new(fracas::start(context)?)),
-        describe: fracas::describe,
     },
     MethodInfo {
         method: Method::Quota,
@@ -115,10 +84,6 @@ pub const METHODS: &[MethodInfo] = &[
                  slowed, or fail with EPERM where groups have real-time budgets (RT_GROUP_SCHED)",
         groups: Groups { cpu: true, freezer: false, perf: false },
         usual_period_ns: 100 * MS,
-        refuse: super::refuse_cpu_groups,
-        prepare: preparation::nothing,
-        start: |context| Ok(Box::new(quota::start(context)?)),
-        describe: quota::describe,
     },
     MethodInfo {
         method: Method::Gov,
@@ -129,10 +94,6 @@ pub const METHODS: &[MethodInfo] = &[
                  cores of a vnode; uneven within the period; a task in the kernel freezes late",
         groups: Groups { cpu: false, freezer: true, perf: false },
         usual_period_ns: 100 * MS,
-        refuse: gov::refuse,
-        prepare: frequency::steps,
-        start: |context| Ok(Box::new(gov::start(context)?)),
-        describe: gov::describe,
     },
     MethodInfo {
         method: Method::Freq,
@@ -143,10 +104,6 @@ pub const METHODS: &[MethodInfo] = &[
                  one speed; memory is as fast as before",
         groups: Groups { cpu: false, freezer: false, perf: false },
         usual_period_ns: S,
-        refuse: freq::refuse,
-        prepare: frequency::steps,
-        start: |context| Ok(Box::new(freq::start(context)?)),
-        describe: freq::describe,
     },
     MethodInfo {
         method: Method::Lim,
@@ -158,10 +115,6 @@ pub const METHODS: &[MethodInfo] = &[
                  are hardly slowed, and a process with several threads has the speed of one",
         groups: Groups { cpu: false, freezer: true, perf: false },
         usual_period_ns: 10 * MS,
-        refuse: super::refuse_freezer,
-        prepare: preparation::nothing,
-        start: |context| Ok(Box::new(lim::start(context)?)),
-        describe: lim::describe,
     },
     MethodInfo {
         method: Method::Inject,
@@ -172,10 +125,6 @@ pub const METHODS: &[MethodInfo] = &[
                  kernel gives real-time threads; not on the last housekeeping CPU unless requested",
         groups: Groups { cpu: false, freezer: false, perf: false },
         usual_period_ns: 10 * MS,
-        refuse: burner::refuse,
-        prepare: preparation::nothing,
-        start: |context| Ok(Box::new(inject::start(context)?)),
-        describe: burner::describe,
     },
 ];
 

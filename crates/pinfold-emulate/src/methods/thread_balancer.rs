@@ -51,9 +51,9 @@ struct DealtThreads {
 
 impl ThreadBalancer {
     pub(super) fn new(cgroup: &VnodeCgroup, look_ns: u64) -> Self {
-        let is_unified = |group: &String| cgroup.unified.contains(group);
         let deck = |part: &Part| {
-            let cpuset_unified = cgroup.cpuset.as_ref().is_some_and(is_unified);
+            let cpuset_unified =
+                cgroup.cpuset.as_ref().is_some_and(|group| is_unified(cgroup, group));
             let cpuset = part.cpuset.as_ref().map(|group| members(group, cpuset_unified));
             let cpu = members(&part.cpu, part.unified);
             // The cpuset first, then the CPU controller.
@@ -62,7 +62,7 @@ impl ThreadBalancer {
             DealtThreads { members: cpu, entries }
         };
         let decks: Vec<DealtThreads> = cgroup.parts.iter().map(deck).collect();
-        let home = cgroup.cpu.as_ref().map(|group| members(group, is_unified(group)));
+        let home = cgroup.cpu.as_ref().map(|group| members(group, is_unified(cgroup, group)));
         let home = home.filter(|home| decks.iter().all(|deck| deck.members != *home));
         // With a single core, threads are only created outside of its group if the vnode's group
         // belongs to another program.
@@ -109,15 +109,11 @@ impl ThreadBalancer {
         if home.is_empty() && hands.iter().all(|hand| hand.len() <= 1) {
             return Ok(next_ns);
         }
-        let wanting = |tids: Vec<Tid>| -> Result<RunnableThreads, SpeedError> {
-            let mut hand = RunnableThreads::new();
-            for tid in tids {
-                hand.extend(proc_stat::read(host, tid)?.map(|stat| (tid, stat.state == 'R')));
-            }
-            Ok(hand)
-        };
-        let home = wanting(home)?;
-        let hands = hands.into_iter().map(wanting).collect::<Result<Vec<_>, _>>()?;
+        let home = count_wanting(host, home)?;
+        let hands = hands
+            .into_iter()
+            .map(|tids| count_wanting(host, tids))
+            .collect::<Result<Vec<_>, _>>()?;
         for (tid, to) in deal(&home, &hands) {
             if let Some(deck) = self.decks.get(to) {
                 deck.take(host, tid)?;
@@ -141,6 +137,18 @@ impl ThreadBalancer {
         }
         Ok(())
     }
+}
+
+fn is_unified(cgroup: &VnodeCgroup, group: &String) -> bool {
+    cgroup.unified.contains(group)
+}
+
+fn count_wanting(host: &dyn HostMut, tids: Vec<Tid>) -> Result<RunnableThreads, SpeedError> {
+    let mut hand = RunnableThreads::new();
+    for tid in tids {
+        hand.extend(proc_stat::read(host, tid)?.map(|stat| (tid, stat.state == 'R')));
+    }
+    Ok(hand)
 }
 
 fn members(group: &str, unified: bool) -> String {
@@ -200,26 +208,27 @@ mod tests {
 
     #[test]
     fn as_few_moves_as_make_it_even() {
-        let hand = |first: u32, wanting: u32, asleep: u32| -> RunnableThreads {
-            (first..first + wanting + asleep).map(|tid| (Tid(tid), tid < first + wanting)).collect()
-        };
         // Five threads created in the first group.
-        check(&[], &[hand(10, 5, 0), hand(20, 0, 0)], &[(14, 1), (13, 1)]);
+        check(&[], &[build_hand(10, 5, 0), build_hand(20, 0, 0)], &[(14, 1), (13, 1)]);
         // A difference of one is accepted.
-        check(&[], &[hand(10, 3, 0), hand(20, 2, 0)], &[]);
+        check(&[], &[build_hand(10, 3, 0), build_hand(20, 2, 0)], &[]);
         // Sleeping threads do not count and are not moved.
-        check(&[], &[hand(10, 1, 9), hand(20, 1, 0)], &[]);
-        check(&[], &[hand(10, 2, 9), hand(20, 0, 1)], &[(11, 1)]);
+        check(&[], &[build_hand(10, 1, 9), build_hand(20, 1, 0)], &[]);
+        check(&[], &[build_hand(10, 2, 9), build_hand(20, 0, 1)], &[(11, 1)]);
         // New threads go to the group with the fewest.
         let home = [(Tid(1), true), (Tid(2), true), (Tid(3), false)];
-        check(&home, &[hand(10, 1, 0), hand(20, 0, 0)], &[(1, 1), (2, 0), (3, 1)]);
+        check(&home, &[build_hand(10, 1, 0), build_hand(20, 0, 0)], &[(1, 1), (2, 0), (3, 1)]);
         // Three cores.
         check(
             &[],
-            &[hand(10, 6, 0), hand(20, 0, 0), hand(30, 0, 0)],
+            &[build_hand(10, 6, 0), build_hand(20, 0, 0), build_hand(30, 0, 0)],
             &[(15, 1), (14, 2), (13, 1), (12, 2)],
         );
         check(&home, &[], &[]);
+    }
+
+    fn build_hand(first: u32, wanting: u32, asleep: u32) -> RunnableThreads {
+        (first..first + wanting + asleep).map(|tid| (Tid(tid), tid < first + wanting)).collect()
     }
 
     fn check(home: &[(Tid, bool)], hands: &[RunnableThreads], expected: &[(u32, usize)]) {
