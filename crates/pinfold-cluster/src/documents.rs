@@ -453,22 +453,25 @@ pub(super) fn check_part(
     part: &Part,
     trials: &[(TrialRecord, Vec<Figure>)],
 ) -> Result<(), ResultError> {
-    let wrong = |why: String| ResultError::Value { field: format!("part {}", part.number), why };
     let wanted: BTreeSet<(TrialSlot, u32)> = part.trials().collect();
     let mut found = BTreeSet::new();
     for (record, _) in trials {
         let slot = TrialSlot::from_record(record);
         let name = format!("block {}, cell {}, place {}", slot.block, slot.cell, record.position);
         if !wanted.contains(&(slot, record.position)) {
-            return Err(wrong(format!("lacks the trial of {name}")));
+            return Err(fail(part, format!("lacks the trial of {name}")));
         }
         if !found.insert((slot, record.position)) {
-            return Err(wrong(format!("holds the trial of {name} twice")));
+            return Err(fail(part, format!("holds the trial of {name} twice")));
         }
     }
     if found.len() == wanted.len() {
         Ok(())
     } else {
-        Err(wrong(format!("holds {} of its {} trials", found.len(), wanted.len())))
+        Err(fail(part, format!("holds {} of its {} trials", found.len(), wanted.len())))
     }
+}
+
+fn fail(part: &Part, why: String) -> ResultError {
+    ResultError::Value { field: format!("part {}", part.number), why }
 }

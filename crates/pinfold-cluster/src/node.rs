@@ -134,7 +134,6 @@ fn make_result(
         SystemClock.sleep_ns(LOCK_NS);
     };
     runner.prepare(&scout.study, &cells(&scout.study, &machine.facts, &runner)?)?;
-    let mut quiet = |_: &Update<'_>| {};
     let found = worker::work(
         &scout,
         part,
@@ -143,7 +142,7 @@ fn make_result(
         &mut Environment {
             runner: &mut runner,
             clock: &SystemClock,
-            progress: &mut quiet,
+            progress: &mut ignore,
             stop: interrupt::flag(),
             node: &head.node,
         },
@@ -154,6 +153,8 @@ fn make_result(
         Found::Interrupted(done, total) => Err(interruption(done, total)),
     }
 }
+
+fn ignore(_: &Update<'_>) {}
 
 fn interruption(done: u64, total: u64) -> Failure {
     Failure::new(

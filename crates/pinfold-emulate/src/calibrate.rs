@@ -373,23 +373,19 @@ mod tests {
 
     #[test]
     fn turns_that_run_into_each_other_report_nothing() {
-        let check = |share, extra_ns, expected| {
-            assert_eq!(has_room(share, extra_ns, 50_000), expected, "{share} {extra_ns}");
-        };
         check(600_000, 9_000, true);
         check(600_000, 10_000, false);
         check(800_000, -3_000, true);
         check(800_000, 5_000, false);
     }
 
+    fn check(share: u32, extra_ns: i64, expected: bool) {
+        assert_eq!(has_room(share, extra_ns, 50_000), expected, "{share} {extra_ns}");
+    }
+
     #[test]
     fn where_others_run_nothing_is_learnt() {
-        let rates = |own_ns: u64, cpu_ns| {
-            let windows = vec![Window { units: 7, own_ns, span_ns: 1_010_101 }; 4];
-            let seen = ReferenceRun { windows, total_own_ns: own_ns, cpu_ns, elapsed_ns: 100 };
-            round(seen)
-        };
-        let check = |cpu_ns, expected: Option<Cost>| {
+        fn check(cpu_ns: u64, expected: Option<Cost>) {
             let mut seen = BTreeMap::from([(None, rates(1_000_000, cpu_ns))]);
             for (at, share) in SHARES.iter().enumerate() {
                 let rate = 1_000_000 - u64::from(*share) - 20_000;
@@ -402,7 +398,14 @@ mod tests {
                 charged_to: None,
             };
             assert_eq!(costs(&look, &seen).remove(&PuId(2)), expected);
-        };
+        }
+
+        fn rates(own_ns: u64, cpu_ns: u64) -> Round {
+            let windows = vec![Window { units: 7, own_ns, span_ns: 1_010_101 }; 4];
+            let seen = ReferenceRun { windows, total_own_ns: own_ns, cpu_ns, elapsed_ns: 100 };
+            round(seen)
+        }
+
         check(95, Some(Cost { extra_ns: [4_000; 5], entry_ns: 0, free: 990_000 }));
         check(89, None);
         // At one share nothing was taken.
@@ -415,9 +418,7 @@ mod tests {
 
     #[test]
     fn next_to_other_tasks_work_per_cpu_second_shows_the_cost() {
-        // Other tasks have a varying part of the CPU; the kernel counts stalls as CPU time or not.
-        let tasks = Some(ChargedTo::Tasks);
-        let check = |charged_to, counts_stalls: bool, expected: Option<[i64; 5]>| {
+        fn check(charged_to: Option<ChargedTo>, counts_stalls: bool, expected: Option<[i64; 5]>) {
             let run = |cpu_ns: u64, lost: u64| {
                 let windows = vec![Window { units: 7, own_ns: cpu_ns / 9, span_ns: cpu_ns }; 4];
                 let total_own_ns = cpu_ns * (990_000 - lost * 99 / 100) / 1_000_000;
@@ -439,7 +440,10 @@ mod tests {
             let found = costs(&look, &seen).remove(&PuId(2));
             let rounded = found.map(|cost| cost.extra_ns.map(|extra| (extra + 50) / 100 * 100));
             assert_eq!(rounded, expected, "{charged_to:?} {counts_stalls}");
-        };
+        }
+
+        // Other tasks have a varying part of the CPU; the kernel counts stalls as CPU time or not.
+        let tasks = Some(ChargedTo::Tasks);
         check(tasks, true, Some([12_000; 5]));
         check(tasks, false, None);
         check(None, true, None);

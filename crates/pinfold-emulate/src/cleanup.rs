@@ -31,25 +31,28 @@ pub enum Cleanup {
 /// [`SpeedError::Host`] with the first that failed.
 pub fn release(host: &dyn HostMut, what: &Cleanup) -> Result<(), SpeedError> {
     let mut failed = None;
-    let mut note = |done: Result<(), HostError>| match done {
-        Err(error) if !error.is_gone() && failed.is_none() => failed = Some(error),
-        Ok(()) | Err(_) => {}
-    };
     match what {
         Cleanup::Thaw { files } => {
             for (path, value) in files {
-                note(host.write(path, value.as_bytes()));
+                note(&mut failed, host.write(path, value.as_bytes()));
             }
         }
         Cleanup::Continue { group } => {
             for process in processes(host, group)? {
                 if process.state == 'T' {
-                    note(host.signal(process.task(), Signaled::Continue));
+                    note(&mut failed, host.signal(process.task(), Signaled::Continue));
                 }
             }
         }
     }
     failed.map_or(Ok(()), |error| Err(error.into()))
+}
+
+fn note(failed: &mut Option<HostError>, done: Result<(), HostError>) {
+    match done {
+        Err(error) if !error.is_gone() && failed.is_none() => *failed = Some(error),
+        Ok(()) | Err(_) => {}
+    }
 }
 
 /// The processes in a group and below it that have not ended, except this process.

@@ -195,8 +195,11 @@ impl<'h> VnodeController<'h> {
     pub fn set(&mut self, name: &str, speed: Speed, only: Option<PuId>) -> Result<(), SpeedError> {
         let known: Vec<&str> = self.running.iter().map(|one| one.node.name.as_str()).collect();
         let known = known.join(", ");
-        let missing = || SpeedError::NoVnode { name: name.to_owned(), known };
-        let one = self.running.iter().find(|one| one.node.name == name).ok_or_else(missing)?;
+        let one = self
+            .running
+            .iter()
+            .find(|one| one.node.name == name)
+            .ok_or_else(|| SpeedError::NoVnode { name: name.to_owned(), known })?;
         let mut cores = one.node.cores.clone();
         for (pu, at) in &mut cores {
             if only.is_none_or(|only| only == *pu) {
@@ -363,18 +366,6 @@ mod tests {
 
     #[test]
     fn the_speed_by_wall_clock_includes_the_time_of_other_tasks() {
-        let account = |wanted_ns, taken_ns, ran_ns| CoreAccount {
-            pu: PuId(1),
-            wanted_ns,
-            taken_ns,
-            ran_ns: Some(ran_ns),
-        };
-        let check = |now: CoreAccount, busy, expected: (u32, u32)| {
-            let before = account(0, 0, 0);
-            let others_ns = others(before, now, busy, 1_000_000_000).unwrap();
-            let speeds = (got(before, now, 0).unwrap(), got(before, now, others_ns).unwrap());
-            assert_eq!(speeds, expected, "{now:?} {busy}");
-        };
         // A stall is CPU time of the vnode: alone, and next to three busy loops.
         check(account(1_000_000_000, 600_000_000, 1_000_000_000), 1_000_000, (400_000, 400_000));
         check(account(250_000_000, 150_000_000, 250_000_000), 1_000_000, (400_000, 100_000));
@@ -382,5 +373,16 @@ mod tests {
         check(account(100_000_000, 60_000_000, 100_000_000), 105_000, (400_000, 400_000));
         // A quota takes time in which the core is idle.
         check(account(1_000_000_000, 600_000_000, 400_000_000), 400_000, (400_000, 400_000));
+    }
+
+    fn check(now: CoreAccount, busy: u32, expected: (u32, u32)) {
+        let before = account(0, 0, 0);
+        let others_ns = others(before, now, busy, 1_000_000_000).unwrap();
+        let speeds = (got(before, now, 0).unwrap(), got(before, now, others_ns).unwrap());
+        assert_eq!(speeds, expected, "{now:?} {busy}");
+    }
+
+    fn account(wanted_ns: u64, taken_ns: u64, ran_ns: u64) -> CoreAccount {
+        CoreAccount { pu: PuId(1), wanted_ns, taken_ns, ran_ns: Some(ran_ns) }
     }
 }

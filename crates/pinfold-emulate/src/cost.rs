@@ -180,11 +180,10 @@ mod tests {
     #[test]
     fn a_share_and_its_extra_are_what_is_to_be_lost() {
         let cost = Cost { extra_ns: [24_000, 20_000, 16_000, 12_000, 12_000], ..Cost::default() };
-        let check = |share, expected| assert_eq!(cost.extra(share), expected, "{share}");
-        check(0, 24_000);
-        check(205_000, 22_000);
-        check(600_000, 16_000);
-        check(990_000, 12_000);
+        check(cost, 0, 24_000);
+        check(cost, 205_000, 22_000);
+        check(cost, 600_000, 16_000);
+        check(cost, 990_000, 12_000);
         for lost in [300_000_u64, 500_000, 900_000] {
             let share = cost.share(lost, 200_000);
             let got = share.saturating_add_signed(cost.extra(share) * 5);
@@ -194,13 +193,18 @@ mod tests {
         assert_eq!(Cost::default().share(250_000, 200_000), 250_000);
     }
 
+    fn check(cost: Cost, share: u64, expected: i64) {
+        assert_eq!(cost.extra(share), expected, "{share}")
+    }
+
     #[test]
     fn a_cost_is_described_with_its_source() {
-        let check = |source, expected: &str| {
+        fn check(source: Source, expected: &str) {
             let cost = Cost { extra_ns: [4_000; 5], ..Cost::default() };
             let words = PeriodOverhead::after(KnownCost { cost, source }, 7).in_words();
             assert!(words.starts_with(expected), "{words}");
-        };
+        }
+
         check(Source::Measured, "which itself costs 4.0 µs");
         check(Source::LastKnown, "which itself cost 4.0 µs when last measured: the CPU was busy");
         check(Source::OtherCpu, "whose own cost is unknown and taken as 4.0 µs, as on another CPU");

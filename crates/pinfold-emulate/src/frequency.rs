@@ -96,8 +96,7 @@ pub(crate) fn domains(host: &dyn Host, pus: &CpuSet) -> Result<Vec<Domain>, Host
     policies.retain(|name| name.starts_with("policy"));
     let mut domains = Vec::new();
     for policy in policies {
-        let read = |name: &str| host.read_text(&paths::cpufreq_policy_file(&policy, name));
-        let related = numbers(&read("related_cpus")?);
+        let related = numbers(&read(host, &policy, "related_cpus")?);
         let related: CpuSet =
             related.into_iter().filter_map(|pu| u32::try_from(pu).ok().map(PuId)).collect();
         if related.is_disjoint(pus) {
@@ -106,9 +105,13 @@ pub(crate) fn domains(host: &dyn Host, pus: &CpuSet) -> Result<Vec<Domain>, Host
         let listed = paths::cpufreq_policy_file(&policy, "scaling_available_frequencies");
         let is_continuous = !host.exists(&listed);
         let text = if is_continuous {
-            format!("{} {}", read("cpuinfo_min_freq")?, read("cpuinfo_max_freq")?)
+            format!(
+                "{} {}",
+                read(host, &policy, "cpuinfo_min_freq")?,
+                read(host, &policy, "cpuinfo_max_freq")?
+            )
         } else {
-            read("scaling_available_frequencies")?
+            read(host, &policy, "scaling_available_frequencies")?
         };
         let mut khz = numbers(&text);
         khz.sort_unstable();
@@ -124,6 +127,10 @@ pub(crate) fn domains(host: &dyn Host, pus: &CpuSet) -> Result<Vec<Domain>, Host
     Ok(domains)
 }
 
+fn read(host: &dyn Host, policy: &str, name: &str) -> Result<String, HostError> {
+    host.read_text(&paths::cpufreq_policy_file(policy, name))
+}
+
 fn numbers(text: &str) -> Vec<u64> {
     text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
@@ -134,15 +141,9 @@ pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedErro
         return Ok(Vec::new());
     }
     let domains = domains(host, &node.pus())?;
-    let unavailable = |why: String, hint: &str| SpeedError::Unavailable {
-        vnode: node.name.clone(),
-        method: node.method,
-        why,
-        hint: hint.to_owned(),
-    };
     if domains.is_empty() && node.method == Method::Freq {
         let why = "the kernel has no cpufreq driver for these CPUs".to_owned();
-        return Err(unavailable(why, "use another method: `pinfold emulate methods`"));
+        return Err(fail_unavailable(node, why, "use another method: `pinfold emulate methods`"));
     }
     let mut steps = Vec::new();
     for domain in domains {
@@ -155,7 +156,7 @@ pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedErro
                 known.split_ascii_whitespace().collect::<Vec<_>>().join(", ")
             );
             let hint = "load cpufreq_userspace; on Intel boot with intel_pstate=passive";
-            return Err(unavailable(why, hint));
+            return Err(fail_unavailable(node, why, hint));
         }
         let path = path("scaling_governor");
         let original = host.read(&path)?;
@@ -170,6 +171,15 @@ pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedErro
         });
     }
     Ok(steps)
+}
+
+fn fail_unavailable(node: &Node, why: String, hint: &str) -> SpeedError {
+    SpeedError::Unavailable {
+        vnode: node.name.clone(),
+        method: node.method,
+        why,
+        hint: hint.to_owned(),
+    }
 }
 
 /// A step for a domain whose frequency another program has set: undo restores that frequency.

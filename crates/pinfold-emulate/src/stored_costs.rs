@@ -128,11 +128,23 @@ mod tests {
         let mut kept = Calibrations::default();
         kept.add(one(&[0, 1], 2, 1));
         kept.add(one(&[0], 1, 5));
-        let last = |pu: u32| kept.last(STALL, PuId(pu)).map(|cost| cost.entry_ns);
-        assert_eq!((last(0), last(1), last(2)), (Some(5), Some(1), None));
+        assert_eq!(
+            (last_cost(&kept, 0), last_cost(&kept, 1), last_cost(&kept, 2)),
+            (Some(5), Some(1), None)
+        );
         assert_eq!(kept.last((Method::Hogs, 200_000), PuId(0)), None);
-        let any = |method| kept.of_any_cpu(method, 200_000).map(|cost| cost.entry_ns);
-        assert_eq!((any(Method::Stall), any(Method::Hogs)), (Some(5), None));
+        assert_eq!(
+            (any_cost(&kept, Method::Stall), any_cost(&kept, Method::Hogs)),
+            (Some(5), None)
+        );
+    }
+
+    fn last_cost(kept: &Calibrations, pu: u32) -> Option<u64> {
+        kept.last(STALL, PuId(pu)).map(|cost| cost.entry_ns)
+    }
+
+    fn any_cost(kept: &Calibrations, method: Method) -> Option<u64> {
+        kept.of_any_cpu(method, 200_000).map(|cost| cost.entry_ns)
     }
 
     #[test]

@@ -32,27 +32,19 @@ impl ControlSocket {
     pub fn at(path: &str) -> Result<Self, HostError> {
         let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
         let parent = StateDir::open(if parent.is_empty() { "/" } else { parent })?;
-        let untrusted =
-            |why: &str| HostError::Untrusted { path: path.to_owned(), why: why.to_owned() };
         // Two starters at a socket without a listener: the second sees the socket of the first.
         let _lock = parent.lock_directory()?;
         if let Ok(stat) = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
             if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
-                return Err(untrusted("already exists and is not a socket"));
+                return Err(fail_untrusted(path, "already exists and is not a socket"));
             }
             if UnixStream::connect(path).is_ok() {
-                return Err(untrusted("another process listens there"));
+                return Err(fail_untrusted(path, "another process listens there"));
             }
             parent.remove(name)?;
         }
-        let fail = |source| HostError::File {
-            operation: "listen at",
-            path: path.to_owned(),
-            value: None,
-            source,
-        };
-        let listener = UnixListener::bind(path).map_err(fail)?;
-        listener.set_nonblocking(true).map_err(fail)?;
+        let listener = UnixListener::bind(path).map_err(|source| fail(path, source))?;
+        listener.set_nonblocking(true).map_err(|source| fail(path, source))?;
         Ok(Self { listener, path: path.to_owned() })
     }
 
@@ -96,6 +88,14 @@ impl ControlSocket {
     }
 }
 
+fn fail_untrusted(path: &str, why: &str) -> HostError {
+    HostError::Untrusted { path: path.to_owned(), why: why.to_owned() }
+}
+
+fn fail(path: &str, source: std::io::Error) -> HostError {
+    HostError::File { operation: "listen at", path: path.to_owned(), value: None, source }
+}
+
 impl AsFd for ControlSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
@@ -128,12 +128,14 @@ mod tests {
 
     #[test]
     fn only_the_same_user_and_root_come_in() {
-        let check =
-            |peer, own, expected| assert_eq!(may_enter(peer, own), expected, "{peer} {own}");
         check(1000, 1000, true);
         check(0, 1000, true);
         check(1000, 0, false);
         check(1001, 1000, false);
+    }
+
+    fn check(peer: u32, own: u32, expected: bool) {
+        assert_eq!(may_enter(peer, own), expected, "{peer} {own}")
     }
 
     #[test]

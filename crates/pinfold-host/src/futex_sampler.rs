@@ -151,14 +151,17 @@ impl FutexSampler {
     /// # Errors
     /// [`HostError::File`] if a map cannot be read.
     pub fn read(&self) -> Result<FutexSamples, HostError> {
-        let number = |index| PROGRAM.number(&self.samples, index);
         Ok(FutexSamples {
             clock: self.clock,
-            all: number(0)?,
-            inside: number(1)?,
+            all: self.number(0)?,
+            inside: self.number(1)?,
             words: PROGRAM.entries(&self.words)?.into_iter().collect(),
-            lost: number(2)?,
+            lost: self.number(2)?,
         })
+    }
+
+    fn number(&self, index: u32) -> Result<u64, HostError> {
+        PROGRAM.number(&self.samples, index)
     }
 }
 

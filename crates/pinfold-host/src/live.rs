@@ -277,18 +277,15 @@ impl HostMut for LiveHost {
 
     /// Uses a pidfd, so that the PID cannot be reused before the signal is sent.
     fn signal(&self, process: TaskId, signal: Signaled) -> Result<(), HostError> {
-        let fail = |errno: Errno| HostError::Thread {
-            call: "pidfd_send_signal",
-            tid: process.tid.0,
-            source: errno.into(),
-        };
         let pid = i32::try_from(process.tid.0).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| fail(Errno::SRCH))?;
-        let held = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(fail)?;
+        let pid = pid.ok_or_else(|| fail(process, Errno::SRCH))?;
+        let held = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+            .map_err(|errno| fail(process, errno))?;
         if !crate::process::task_alive(self, process)? {
-            return Err(fail(Errno::SRCH));
+            return Err(fail(process, Errno::SRCH));
         }
-        rustix::process::pidfd_send_signal(held, signal.number()).map_err(fail)
+        rustix::process::pidfd_send_signal(held, signal.number())
+            .map_err(|errno| fail(process, errno))
     }
 
     fn set_setting(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError> {
@@ -298,6 +295,10 @@ impl HostMut for LiveHost {
     fn put_setting_files(&self, setting: &Setting, files: &[KeptFile]) -> Result<bool, HostError> {
         self.keeper(setting)?.put_files(setting, files)
     }
+}
+
+fn fail(process: TaskId, errno: Errno) -> HostError {
+    HostError::Thread { call: "pidfd_send_signal", tid: process.tid.0, source: errno.into() }
 }
 
 #[cfg(test)]

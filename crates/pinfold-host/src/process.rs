@@ -45,21 +45,20 @@ impl ProcessEnd {
     /// [`HostError::Thread`] for a thread that is no process, or on a kernel before 5.3;
     /// [`HostError`] if the state of the process cannot be read.
     pub fn read(host: &dyn Host, process: TaskId) -> Result<Option<Self>, HostError> {
-        let fail = |errno: Errno| HostError::Thread {
-            call: "pidfd_open",
-            tid: process.tid.0,
-            source: errno.into(),
-        };
         let pid = i32::try_from(process.tid.0).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| fail(Errno::INVAL))?;
+        let pid = pid.ok_or_else(|| fail(process, Errno::INVAL))?;
         let end = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
             Ok(end) => end,
             Err(Errno::SRCH) => return Ok(None),
-            Err(errno) => return Err(fail(errno)),
+            Err(errno) => return Err(fail(process, errno)),
         };
         // Checked while the descriptor holds the PID.
         Ok(task_alive(host, process)?.then_some(Self(end)))
     }
+}
+
+fn fail(process: TaskId, errno: Errno) -> HostError {
+    HostError::Thread { call: "pidfd_open", tid: process.tid.0, source: errno.into() }
 }
 
 impl AsFd for ProcessEnd {
@@ -167,16 +166,15 @@ pub fn reap(pid: Tid) {
 /// [`HostError::Thread`]: `ESRCH` if it no longer exists, `EPERM` without permission, `EINVAL` for
 /// 0.
 pub fn signal(pid: Tid, signal: Signaled) -> Result<(), HostError> {
-    let fail = |errno: rustix::io::Errno| HostError::Thread {
-        call: "kill",
-        tid: pid.0,
-        source: errno.into(),
-    };
+    fn fail(pid: &Tid, errno: rustix::io::Errno) -> HostError {
+        HostError::Thread { call: "kill", tid: pid.0, source: errno.into() }
+    }
+
     let target = i32::try_from(pid.0)
         .ok()
         .and_then(Pid::from_raw)
-        .ok_or_else(|| fail(rustix::io::Errno::INVAL))?;
-    rustix::process::kill_process(target, signal.number()).map_err(fail)
+        .ok_or_else(|| fail(&pid, rustix::io::Errno::INVAL))?;
+    rustix::process::kill_process(target, signal.number()).map_err(|errno| fail(&pid, errno))
 }
 
 /// True if this thread (not a later one with the same TID) exists and has not ended.

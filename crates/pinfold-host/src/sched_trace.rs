@@ -299,8 +299,7 @@ impl SchedTracer {
     }
 
     fn put(&mut self, tid: Tid, account: u32) -> Result<bool, HostError> {
-        let refused = |error: MapError| PROGRAM.refused("set", &error);
-        self.accounts.set(account, WaitAccount::from_tid(tid.0), 0).map_err(refused)?;
+        self.accounts.set(account, WaitAccount::from_tid(tid.0), 0).map_err(refuse)?;
         let task = Waiting { account, state: UNKNOWN, ..Waiting::default() };
         match self.tasks.insert(tid.0, task, NEW_ONLY) {
             Ok(()) => Ok(true),
@@ -310,7 +309,7 @@ impl SchedTracer {
             {
                 Ok(false)
             }
-            Err(error) => Err(refused(error)),
+            Err(error) => Err(refuse(error)),
         }
     }
 
@@ -370,6 +369,10 @@ impl SchedTracer {
         });
         Ok(waiting.map(|(_, t)| (t.account, now_ns.saturating_sub(t.since_ns))).collect())
     }
+}
+
+fn refuse(error: MapError) -> HostError {
+    PROGRAM.refused("set", &error)
 }
 
 fn by_account<V>(entries: Vec<(Waker, V)>) -> BTreeMap<u32, Vec<(String, V)>> {

@@ -106,9 +106,9 @@ impl Stall {
             .map_err(|errno| HostError::file("open", group, errno))?;
         let mut timers = BTreeMap::new();
         for pu in pus.iter() {
-            let failed = |source: io::Error| HostError::file("time the tasks of", group, source);
-            let timer = Timer::new(cgroup.as_fd(), pu, period_ns).map_err(failed)?;
-            timer.set_program(code.as_fd()).map_err(failed)?;
+            let timer =
+                Timer::new(cgroup.as_fd(), pu, period_ns).map_err(|source| fail(group, source))?;
+            timer.set_program(code.as_fd()).map_err(|source| fail(group, source))?;
             timers.insert(pu, timer);
         }
         Ok(Self { _program: program, timers, beat, stall_specs, accounts })
@@ -163,6 +163,10 @@ impl Stall {
             full_ns: account.idle_ns,
         })
     }
+}
+
+fn fail(group: &str, source: io::Error) -> HostError {
+    HostError::file("time the tasks of", group, source)
 }
 
 /// Loads the program, with the part that needs BTF if `types` is given.

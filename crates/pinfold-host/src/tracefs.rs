@@ -120,13 +120,12 @@ impl Format {
     /// # Errors
     /// A description of what is missing or not a number.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let after = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
-        let name = after("name:").ok_or("has no name")?;
-        let id = after("ID:").ok_or("has no ID")?;
+        let name = text_after(text, "name:").ok_or("has no name")?;
+        let id = text_after(text, "ID:").ok_or("has no ID")?;
         let id = id.parse().map_err(|_| format!("its ID is not a number: {id:?}"))?;
         let lines = text.lines().filter_map(|line| line.trim().strip_prefix("field:"));
         let fields = lines.map(field).collect::<Result<_, _>>()?;
-        let print = after("print fmt:").unwrap_or_default().to_owned();
+        let print = text_after(text, "print fmt:").unwrap_or_default().to_owned();
         Ok(Self { name: name.to_owned(), id, fields, print })
     }
 
@@ -136,25 +135,34 @@ impl Format {
     /// [`HostError::Unexpected`] if the event has no such field on this kernel.
     pub fn offset(&self, name: &str, size: u32) -> Result<u32, HostError> {
         let found = self.fields.iter().find(|field| field.name == name);
-        let wrong =
-            |why: String| HostError::Unexpected { path: format!("the event {}", self.name), why };
         match found {
-            None => Err(wrong(format!("has no field {name}"))),
+            None => Err(self.fail(format!("has no field {name}"))),
             Some(field) if field.size != size => {
-                Err(wrong(format!("its field {name} has {} bytes, not {size}", field.size)))
+                Err(self.fail(format!("its field {name} has {} bytes, not {size}", field.size)))
             }
             Some(field) => Ok(field.offset),
         }
     }
+
+    fn fail(&self, why: String) -> HostError {
+        HostError::Unexpected { path: format!("the event {}", self.name), why }
+    }
+}
+
+fn text_after<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
 }
 
 /// `char comm[16];` tab `offset:8;` tab `size:16;` tab `signed:0;`
 fn field(text: &str) -> Result<Field, String> {
-    let wrong = || format!("cannot parse a field: {text:?}");
     let mut parts = text.split(';').map(str::trim);
-    let declared = parts.next().ok_or_else(wrong)?;
+    let declared = parts.next().ok_or_else(|| format!("cannot parse a field: {text:?}"))?;
     let name = declared.split('[').next().unwrap_or(declared).trim_end();
-    let name = name.rsplit([' ', '*']).next().filter(|name| !name.is_empty()).ok_or_else(wrong)?;
+    let name = name
+        .rsplit([' ', '*'])
+        .next()
+        .filter(|name| !name.is_empty())
+        .ok_or_else(|| format!("cannot parse a field: {text:?}"))?;
     let (mut offset, mut size) = (None, None);
     for part in parts {
         match part.split_once(':') {
@@ -165,8 +173,8 @@ fn field(text: &str) -> Result<Field, String> {
     }
     Ok(Field {
         name: name.to_owned(),
-        offset: offset.ok_or_else(wrong)?,
-        size: size.ok_or_else(wrong)?,
+        offset: offset.ok_or_else(|| format!("cannot parse a field: {text:?}"))?,
+        size: size.ok_or_else(|| format!("cannot parse a field: {text:?}"))?,
     })
 }
 

@@ -316,11 +316,12 @@ mod tests {
 
     #[test]
     fn windows_in_which_the_cpu_was_lost_are_left_out_and_counted() {
-        let line = |disturbed: &str| {
+        fn line(disturbed: &str) -> String {
             format!(
                 r#"{{"probe":"compute","cpu":1,"duration_ns":9,"observed_ns":8,"unit":"per-second","dropped":0,"disturbed":[{disturbed}],"flags":["stolen-windows 1"],"samples":[7.0,8.0,9.0]}}"#
             )
-        };
+        }
+
         let job =
             Job::Benchmark(Benchmark::compute(1).on(Cpus::These(CpuSet::parse_list("1").unwrap())));
         let figure = |disturbed: &str| job.parse(&line(disturbed)).map(|mut all| all.remove(0));

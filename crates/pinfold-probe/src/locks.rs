@@ -221,14 +221,8 @@ impl Watching {
 
 /// All calls, returned or not, in one form.
 fn calls(reading: &FutexReading) -> Vec<(FutexCallSite, CallTime)> {
-    let spent = |one: &FutexCallSite| CallTime {
-        count: one.count,
-        sum_ns: one.sum_ns,
-        max_ns: one.max_ns,
-        again: one.again,
-        open: 0,
-    };
-    let mut calls: Vec<_> = reading.places.iter().map(|one| (one.clone(), spent(one))).collect();
+    let mut calls: Vec<_> =
+        reading.places.iter().map(|one| (one.clone(), time_spent(one))).collect();
     for open in &reading.open {
         let place = FutexCallSite {
             process: open.process,
@@ -247,6 +241,10 @@ fn calls(reading: &FutexReading) -> Vec<(FutexCallSite, CallTime)> {
         ));
     }
     calls
+}
+
+fn time_spent(one: &FutexCallSite) -> CallTime {
+    CallTime { count: one.count, sum_ns: one.sum_ns, max_ns: one.max_ns, again: one.again, open: 0 }
 }
 
 fn of_reading(

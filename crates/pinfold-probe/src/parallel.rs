@@ -233,9 +233,6 @@ impl Catalogue {
     pub fn parse(output: &str) -> Result<Catalogue, BenchmarkError> {
         let programs: Vec<CatalogueEntry> = serde_json::from_str(output)
             .map_err(|error| wrong(format!("is not a list of programs: {error}")))?;
-        let known = |sizes: &[ListedSize]| {
-            sizes.iter().map(|size| size.name.as_str()).eq(Size::ALL.map(Size::name))
-        };
         match programs.iter().find(|program| !known(&program.sizes)) {
             Some(program) => Err(wrong(format!("lists other sizes of {}", program.name))),
             None => Ok(Catalogue { programs }),
@@ -247,6 +244,10 @@ impl Catalogue {
     pub fn find(&self, name: &str) -> Option<&CatalogueEntry> {
         self.programs.iter().find(|program| program.name == name)
     }
+}
+
+fn known(sizes: &[ListedSize]) -> bool {
+    sizes.iter().map(|size| size.name.as_str()).eq(Size::ALL.map(Size::name))
 }
 
 #[cfg(test)]

@@ -206,18 +206,9 @@ impl File {
             let (offset, file_bytes) = segment.file_range();
             Segment { offset, file_bytes, address: segment.address(), bytes: segment.size() }
         });
-        let named = |symbols: object::SymbolIterator<'_, '_>| -> Vec<(u64, u64, String)> {
-            let is_one =
-                |kind| matches!(kind, SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown);
-            symbols
-                .filter(|symbol| symbol.is_definition() && is_one(symbol.kind()))
-                .filter_map(|one| Some((one.address(), one.size(), one.name().ok()?.to_owned())))
-                .filter(|(address, _, name)| *address > 0 && !name.is_empty())
-                .collect()
-        };
-        let whole = named(file.symbols());
+        let whole = name_symbols(file.symbols());
         let (table, mut symbols) = if whole.is_empty() {
-            let offered = named(file.dynamic_symbols());
+            let offered = name_symbols(file.dynamic_symbols());
             let table = if offered.is_empty() {
                 Table::Absent("it has no symbols".to_owned())
             } else {
@@ -263,6 +254,15 @@ impl File {
             .find(|(address, size, _)| in_file < address.saturating_add(*size))
             .map(|(address, _, name)| (name.clone(), in_file - address))
     }
+}
+
+fn name_symbols(symbols: object::SymbolIterator<'_, '_>) -> Vec<(u64, u64, String)> {
+    let is_one = |kind| matches!(kind, SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown);
+    symbols
+        .filter(|symbol| symbol.is_definition() && is_one(symbol.kind()))
+        .filter_map(|one| Some((one.address(), one.size(), one.name().ok()?.to_owned())))
+        .filter(|(address, _, name)| *address > 0 && !name.is_empty())
+        .collect()
 }
 
 fn page(segment: &&Segment) -> u64 {

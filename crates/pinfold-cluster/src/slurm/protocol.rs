@@ -213,15 +213,16 @@ pub fn queue(answer: &str) -> Result<Vec<QueuedTask>, BadAnswer> {
 }
 
 fn queue_line(line: &str) -> Result<QueuedTask, BadAnswer> {
-    let wrong = |why: String| bad("squeue", line, why);
     let fields: Vec<&str> = line.splitn(5, '|').map(str::trim).collect();
     let [job, element, state, node, reason] = fields[..] else {
-        return Err(wrong(format!("which has {} fields, not 5", fields.len())));
+        return Err(fail(line, format!("which has {} fields, not 5", fields.len())));
     };
-    let number = job.parse().map_err(|_| wrong(format!("where {job:?} is not a job ID")))?;
+    let number = job.parse().map_err(|_| fail(line, format!("where {job:?} is not a job ID")))?;
     let element = match element {
         "N/A" | "" => None,
-        text => Some(text.parse().map_err(|_| wrong(format!("where {text:?} is not an index")))?),
+        text => {
+            Some(text.parse().map_err(|_| fail(line, format!("where {text:?} is not an index")))?)
+        }
     };
     let state = match state {
         "PENDING" | "REQUEUED" | "REQUEUE_HOLD" | "REQUEUE_FED" | "SPECIAL_EXIT"
@@ -231,9 +232,13 @@ fn queue_line(line: &str) -> Result<QueuedTask, BadAnswer> {
         "COMPLETED" => TaskState::Completed,
         "FAILED" | "TIMEOUT" | "NODE_FAIL" | "CANCELLED" | "BOOT_FAIL" | "DEADLINE"
         | "OUT_OF_MEMORY" | "PREEMPTED" | "REVOKED" => TaskState::Ended(state.to_owned()),
-        other => return Err(wrong(format!("where {other:?} is not a job state"))),
+        other => return Err(fail(line, format!("where {other:?} is not a job state"))),
     };
     Ok(QueuedTask { job: number, element, state, node: node.to_owned() })
+}
+
+fn fail(line: &str, why: String) -> BadAnswer {
+    bad("squeue", line, why)
 }
 
 /// True if this reason for waiting is usual in a busy cluster; otherwise the user must act.
@@ -300,24 +305,26 @@ pub struct Config {
 /// # Errors
 /// [`BadAnswer`] if a limit is missing or not a number.
 pub fn config(answer: &str) -> Result<Config, BadAnswer> {
-    let field = |name: &str| {
-        let value = answer.lines().find_map(|line| {
-            let (key, value) = line.split_once('=')?;
-            (key.trim() == name).then(|| value.trim())
-        });
-        value.ok_or_else(|| bad("scontrol", "", format!("where {name} is missing")))
-    };
-    let number = |name: &str| {
-        let text = field(name)?;
-        text.parse::<u32>()
-            .map_err(|_| bad("scontrol", text, format!("which is not a number for {name}")))
-    };
     Ok(Config {
-        max_array: number("MaxArraySize")?,
-        max_jobs: number("MaxJobCount")?,
-        version: field("SLURM_VERSION")?.to_owned(),
-        cluster: field("ClusterName")?.to_owned(),
+        max_array: number(answer, "MaxArraySize")?,
+        max_jobs: number(answer, "MaxJobCount")?,
+        version: field(answer, "SLURM_VERSION")?.to_owned(),
+        cluster: field(answer, "ClusterName")?.to_owned(),
     })
+}
+
+fn number(answer: &str, name: &str) -> Result<u32, BadAnswer> {
+    let text = field(answer, name)?;
+    text.parse::<u32>()
+        .map_err(|_| bad("scontrol", text, format!("which is not a number for {name}")))
+}
+
+fn field<'a>(answer: &'a str, name: &str) -> Result<&'a str, BadAnswer> {
+    let value = answer.lines().find_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        (key.trim() == name).then(|| value.trim())
+    });
+    value.ok_or_else(|| bad("scontrol", "", format!("where {name} is missing")))
 }
 
 /// A node of a partition.
@@ -431,26 +438,30 @@ pub fn choose(
 /// The error message of a Slurm program, and a hint.
 #[must_use]
 pub fn complaint(program: &str, said: &str) -> (String, Option<&'static str>) {
-    let has = |text: &str| said.contains(text);
-    if has("Munge encode failed") || has("auth/munge") || has("Protocol authentication error") {
+    if has(said, "Munge encode failed")
+        || has(said, "auth/munge")
+        || has(said, "Protocol authentication error")
+    {
         let hint =
             "start munged on this host (`systemctl start munge`), with the key of the cluster";
         return (format!("{program} cannot authenticate: munge does not answer"), Some(hint));
     }
-    if has("Unable to contact slurm controller") || has("Unable to establish controller machine") {
+    if has(said, "Unable to contact slurm controller")
+        || has(said, "Unable to establish controller machine")
+    {
         let hint =
             "is slurmctld running, and SLURM_CONF or /etc/slurm/slurm.conf that of the cluster?";
         return (format!("{program} cannot reach the Slurm controller"), Some(hint));
     }
-    let hint = if has("Invalid partition name") {
+    let hint = if has(said, "Invalid partition name") {
         Some("`sinfo` lists the partitions; name one with --partition")
-    } else if has("node configuration is not available") {
+    } else if has(said, "node configuration is not available") {
         Some("no permitted node has what a task needs: see --nodes and --partition")
-    } else if has("time limit") || has("TimeLimit") {
+    } else if has(said, "time limit") || has(said, "TimeLimit") {
         Some("`scontrol show partition` shows the longest time; use a shorter --time")
-    } else if has("Invalid job array specification") {
+    } else if has(said, "Invalid job array specification") {
         Some("`scontrol show config` shows MaxArraySize; where it is 0 there are no arrays")
-    } else if has("QOS") || has("Access") || has("account") {
+    } else if has(said, "QOS") || has(said, "Access") || has(said, "account") {
         Some("your account is not permitted to do this; ask the administrators of the cluster")
     } else {
         None
@@ -465,20 +476,29 @@ pub fn complaint(program: &str, said: &str) -> (String, Option<&'static str>) {
     (format!("{program}: {last}{limit}"), hint)
 }
 
+fn has(said: &str, text: &str) -> bool {
+    said.contains(text)
+}
+
 /// The reason in the output of `sbatch` when it accepted no task; `None` if neither fewer
 /// nor later tasks would help. Only its own lines count, not those of a task.
 #[must_use]
 pub fn not_taken(said: &str) -> Option<NotTaken> {
+    fn has(own: &[&str], text: &str) -> bool {
+        own.iter().any(|line| line.contains(text))
+    }
+
     let own: Vec<&str> =
         said.lines().map(str::trim).filter(|line| line.starts_with("sbatch: ")).collect();
-    let has = |text: &str| own.iter().any(|line| line.contains(text));
     let mut words = own.iter().flat_map(|line| line.split(|c: char| !c.is_ascii_alphanumeric()));
     match words.find(|word| names_a_limit(word)) {
         Some(limit) if limit.contains("SubmitJob") => Some(NotTaken::NoRoom),
         Some(_) => None,
-        None if has("Invalid job array specification") => Some(NotTaken::ArrayTooLarge),
-        None if has("job submit limit") => Some(NotTaken::Unnamed),
-        None if has("Resource temporarily unavailable") || own.iter().any(|one| waits(one)) => {
+        None if has(&own, "Invalid job array specification") => Some(NotTaken::ArrayTooLarge),
+        None if has(&own, "job submit limit") => Some(NotTaken::Unnamed),
+        None if has(&own, "Resource temporarily unavailable")
+            || own.iter().any(|one| waits(one)) =>
+        {
             Some(NotTaken::NoRoom)
         }
         None => None,

@@ -115,11 +115,10 @@ impl Simulated {
     /// The result of a node for a part.
     fn result(&mut self, part: u32, attempt: u32, node: &str) -> String {
         let scout = scout(&self.job).unwrap();
-        let mut seen = |_: &pinfold_study::study::Update<'_>| {};
         let mut environment = Environment {
             runner: &mut self.world.machine,
             clock: &*self.world.clock,
-            progress: &mut seen,
+            progress: &mut ignore,
             stop: &self.world.stop,
             node,
         };
@@ -192,6 +191,8 @@ impl Simulated {
         Ok(collector)
     }
 }
+
+fn ignore(_: &pinfold_study::study::Update<'_>) {}
 
 #[test]
 fn a_run_on_nodes_is_the_run_of_one_machine() {
@@ -316,9 +317,6 @@ fn a_locked_store_loses_nothing() {
     simulated.world.store.set_busy_timeout(Duration::from_millis(10)).unwrap();
     let other = rusqlite::Connection::open(simulated.world.store.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let is_locked = |error: &RunError| {
-        assert!(matches!(error, RunError::Store(StoreError::Locked { .. })), "{error:?}");
-    };
     let open = (&mut simulated.world.store, simulated.run);
     is_locked(&collector.accept(open.0, open.1, &results).unwrap_err());
     let open = (&mut simulated.world.store, simulated.run);
@@ -343,6 +341,10 @@ fn a_locked_store_loses_nothing() {
     let failed = collector.handle_failure(open.0, open.1, &lost, 1).unwrap();
     assert_eq!(failed, Failed::Again);
     assert!(simulated.go(100).unwrap().is_done());
+}
+
+fn is_locked(error: &RunError) {
+    assert!(matches!(error, RunError::Store(StoreError::Locked { .. })), "{error:?}");
 }
 
 #[test]
@@ -380,17 +382,11 @@ fn a_collector_that_was_killed_goes_on_with_what_is_out() {
     let mut collector = simulated.collector();
     assert_eq!(collector.outstanding().iter().map(|(ask, _)| *ask).collect::<Vec<_>>(), asks);
     assert_eq!(collector.to_submit(0), []);
-    let line = |index: usize, state| QueuedTask {
-        job: 7,
-        element: Some(asks[index].part),
-        state,
-        node: "n1".to_owned(),
-    };
     let queue = [
-        line(0, TaskState::Running),
-        line(1, TaskState::Running),
-        line(2, TaskState::Pending("Priority".to_owned())),
-        line(4, TaskState::Completed),
+        line(&asks, 0, TaskState::Running),
+        line(&asks, 1, TaskState::Running),
+        line(&asks, 2, TaskState::Pending("Priority".to_owned())),
+        line(&asks, 4, TaskState::Completed),
     ];
     let seen = collector.compare_queue(&queue, 5_000);
     assert_eq!((seen.running, seen.pending["Priority"], seen.ended.len()), (2, 1, 0));
@@ -404,6 +400,10 @@ fn a_collector_that_was_killed_goes_on_with_what_is_out() {
     assert_eq!(collector.to_submit(0), asks);
     assert_eq!(simulated.collector().to_submit(0), asks);
     assert!(simulated.go(100).unwrap().is_done());
+}
+
+fn line(asks: &[Ask], index: usize, state: TaskState) -> QueuedTask {
+    QueuedTask { job: 7, element: Some(asks[index].part), state, node: "n1".to_owned() }
 }
 
 #[test]

@@ -108,12 +108,21 @@ fn completed(kept: &Calibrations, node: &Node, costs: &BTreeMap<PuId, Cost>) -> 
     let of_other = largest.or_else(|| kept.of_any_cpu(node.method, node.period()));
     let unknown =
         of_other.map_or(KnownCost::default(), |cost| KnownCost { cost, source: Source::OtherCpu });
-    let one = |pu: PuId| match (costs.get(&pu), kept.last(turn(node), pu)) {
+    node.pus().iter().map(|pu| (pu, known_cost(costs, unknown, kept, node, pu))).collect()
+}
+
+fn known_cost(
+    costs: &BTreeMap<PuId, Cost>,
+    unknown: KnownCost,
+    kept: &Calibrations,
+    node: &Node,
+    pu: PuId,
+) -> KnownCost {
+    match (costs.get(&pu), kept.last(turn(node), pu)) {
         (Some(cost), _) => KnownCost::measured(*cost),
         (None, Some(cost)) => KnownCost { cost, source: Source::LastKnown },
         (None, None) => unknown,
-    };
-    node.pus().iter().map(|pu| (pu, one(pu))).collect()
+    }
 }
 
 fn report_missing(

@@ -38,28 +38,37 @@ pub(super) fn group(
         | Method::Lim
         | Method::Inject => {}
     }
-    let unattached = |why: &str, hint: &str| SpeedError::Unattached {
-        vnode: node.name.clone(),
-        what: format!("group {path:?}"),
-        why: why.to_owned(),
-        hint: hint.to_owned(),
-    };
     let places = [&hierarchies.perf, &hierarchies.freezer, &hierarchies.cpuset, &hierarchies.cpu];
     let Some(place) = places.into_iter().flatten().find(|place| place.unified) else {
-        return Err(unattached("cannot be used: cgroup version 2 is not mounted", "mount it"));
+        return Err(fail_attach(
+            node,
+            path,
+            "cannot be used: cgroup version 2 is not mounted",
+            "mount it",
+        ));
     };
     if path.trim_matches('/').is_empty() || path.split('/').any(|name| name == "..") {
         let why = "is not a group below the root";
-        return Err(unattached(why, "name one as `/proc/PID/cgroup` does"));
+        return Err(fail_attach(node, path, why, "name one as `/proc/PID/cgroup` does"));
     }
     let directory = place.directory(path);
     if !host.exists(&paths::cgroup_procs(&directory)) {
         let why = format!("is not below {}", place.root);
-        return Err(unattached(&why, "`systemd-cgls` or `/proc/PID/cgroup` shows the groups"));
+        return Err(fail_attach(
+            node,
+            path,
+            &why,
+            "`systemd-cgls` or `/proc/PID/cgroup` shows the groups",
+        ));
     }
     if pids(host, &directory)?.contains(&process::own_pid()) {
         let why = "contains Pinfold itself, which would slow itself";
-        return Err(unattached(why, "start Pinfold elsewhere: `systemd-run --scope pinfold ...`"));
+        return Err(fail_attach(
+            node,
+            path,
+            why,
+            "start Pinfold elsewhere: `systemd-run --scope pinfold ...`",
+        ));
     }
     Ok(VnodeCgroup {
         freezer: Some(directory.clone()),
@@ -69,6 +78,15 @@ pub(super) fn group(
         entry: Some(leaf(host, directory)?),
         ..VnodeCgroup::default()
     })
+}
+
+fn fail_attach(node: &Node, path: &str, why: &str, hint: &str) -> SpeedError {
+    SpeedError::Unattached {
+        vnode: node.name.clone(),
+        what: format!("group {path:?}"),
+        why: why.to_owned(),
+        hint: hint.to_owned(),
+    }
 }
 
 /// The first group at or below this one that may have processes: in v2 a group that enables
@@ -108,13 +126,10 @@ pub(super) fn moves(
             (&hierarchies.freezer, "freezer"),
             (&hierarchies.perf, "perf_event"),
         ];
-        let inside = |place: &MountedHierarchy| {
-            door.strip_prefix(&place.root).is_some_and(|below| below.starts_with('/'))
-        };
         let found = places
             .into_iter()
             .filter_map(|(place, name)| Some((place.as_ref()?, name)))
-            .find(|(place, _)| inside(place));
+            .find(|(place, _)| is_inside(door, place));
         let Some((place, controller)) = found else { continue };
         let (mut tasks, mut states) = (Vec::new(), Vec::new());
         for process in family {
@@ -149,20 +164,27 @@ pub(super) fn moves(
     Ok(steps)
 }
 
+fn is_inside(door: &str, place: &MountedHierarchy) -> bool {
+    door.strip_prefix(&place.root).is_some_and(|below| below.starts_with('/'))
+}
+
 /// Fails unless the process is running and can be moved.
 fn check(host: &dyn Host, node: &Node, pid: u32) -> Result<(), SpeedError> {
-    let unattached = |why: &str, hint: &str| SpeedError::Unattached {
-        vnode: node.name.clone(),
-        what: format!("process {pid}"),
-        why: why.to_owned(),
-        hint: hint.to_owned(),
-    };
+    fn fail_attach(node: &Node, pid: u32, why: &str, hint: &str) -> SpeedError {
+        SpeedError::Unattached {
+            vnode: node.name.clone(),
+            what: format!("process {pid}"),
+            why: why.to_owned(),
+            hint: hint.to_owned(),
+        }
+    }
+
     let Some(first) = proc_stat::read(host, Tid(pid))?.filter(|stat| !stat.has_ended()) else {
-        return Err(unattached("is not running", "find its ID with `pgrep`"));
+        return Err(fail_attach(node, pid, "is not running", "find its ID with `pgrep`"));
     };
     if first.is_kernel_thread() || pid == 1 {
         let why = "is a kernel thread or init, which cannot be a vnode";
-        return Err(unattached(why, "attach a group or another process"));
+        return Err(fail_attach(node, pid, why, "attach a group or another process"));
     }
     Ok(())
 }

@@ -69,14 +69,6 @@ fn names(node: &Node) -> Vec<Names> {
         | Method::Lim
         | Method::Inject => return Vec::new(),
     };
-    let burners = |pus: &CpuSet| -> Vec<String> {
-        pus.iter().filter(|_| burns).map(|pu| format!("pinfold-burn-{pu}")).collect()
-    };
-    let all_cores = |burns: Vec<String>| Names {
-        pus: node.pus(),
-        tasks: (!burns.is_empty()).then(|| "pinfold-all".to_owned()),
-        burns,
-    };
     match node.variant {
         Variant::Corrected | Variant::Unsynchronised => node
             .pus()
@@ -84,12 +76,20 @@ fn names(node: &Node) -> Vec<Names> {
             .map(|pu| Names {
                 pus: CpuSet::single(pu),
                 tasks: Some(format!("pinfold-core-{pu}")),
-                burns: burners(&CpuSet::single(pu)),
+                burns: burners(burns, &CpuSet::single(pu)),
             })
             .collect(),
-        Variant::AsPublished => vec![all_cores(burners(&node.pus()))],
-        Variant::CommonBurnerGroup => vec![all_cores(vec!["pinfold-burn".to_owned()])],
+        Variant::AsPublished => vec![all_cores(node, burners(burns, &node.pus()))],
+        Variant::CommonBurnerGroup => vec![all_cores(node, vec!["pinfold-burn".to_owned()])],
     }
+}
+
+fn burners(burns: bool, pus: &CpuSet) -> Vec<String> {
+    pus.iter().filter(|_| burns).map(|pu| format!("pinfold-burn-{pu}")).collect()
+}
+
+fn all_cores(node: &Node, burns: Vec<String>) -> Names {
+    Names { pus: node.pus(), tasks: (!burns.is_empty()).then(|| "pinfold-all".to_owned()), burns }
 }
 
 impl VnodeCgroup {

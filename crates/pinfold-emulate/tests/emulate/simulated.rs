@@ -206,14 +206,10 @@ fn profiles_of_one_frequency_domain_agree_or_are_reported() {
     let (all, steps) = start(&[(100, 5_000), (200, 9_000)], &[(100, 5_000), (200, 9_000)]);
     let mut nodes = VnodeController::start(&host, &clock, &spawner, all).unwrap();
     nodes.turn(100 * MS).unwrap();
-    let asked = |nodes: &VnodeController<'_>| {
-        let status = nodes.status().unwrap();
-        status.iter().map(|one| one.cores[0].asked.millionths()).collect::<Vec<_>>()
-    };
-    assert_eq!(asked(&nodes), [500_000, 500_000]);
+    assert_eq!(asked_speeds(&nodes), [500_000, 500_000]);
     nodes.set("db", speed(500_000), None).unwrap();
     nodes.turn(200 * MS).unwrap();
-    assert_eq!(asked(&nodes), [500_000, 500_000], "the other one's speed was set");
+    assert_eq!(asked_speeds(&nodes), [500_000, 500_000], "the other one's speed was set");
     let notes = nodes.status().unwrap().remove(0).notes;
     assert!(
         notes.iter().any(|note| note.starts_with("its profile ended before line 3: ")),
@@ -226,6 +222,11 @@ fn profiles_of_one_frequency_domain_agree_or_are_reported() {
     let error = VnodeController::start(&host, &clock, &spawner, all).err().unwrap();
     let reported = pinfold_host::with_causes(&error);
     assert!(reported.starts_with("line 3 of a profile: "), "{reported}");
+}
+
+fn asked_speeds(nodes: &VnodeController<'_>) -> Vec<u32> {
+    let status = nodes.status().unwrap();
+    status.iter().map(|one| one.cores[0].asked.millionths()).collect::<Vec<_>>()
 }
 
 fn one(name: &str, pu: u32, rows: &[(u64, u32)]) -> Node {
@@ -352,16 +353,12 @@ fn fracas_as_published_has_a_group_for_all_tasks_and_one_around_each_burner() {
     }
 
     let host = machine(CgroupVersion::V1);
-    let published = |cores: &[(u32, u32)]| Node {
-        variant: Variant::AsPublished,
-        ..node(Method::Fracas, cores)
-    };
     assert_eq!(
-        start_error(&host, published(&[(1, 25), (2, 50)])),
+        start_error(&host, published_node(&[(1, 25), (2, 50)])),
         "vnode web: fracas cannot emulate 25%: with one group for all cores there is one speed, \
          but CPU 2 has the speed 50%"
     );
-    let node = published(&[(1, 25), (2, 25)]);
+    let node = published_node(&[(1, 25), (2, 25)]);
     let (cgroup, _) = enclose(&host, &node);
     assert_eq!(cgroup.entries()[0], format!("{CPU}/pinfold-all/cgroup.procs"));
     let (clock, spawner, count) = (SimClock::at(0), Notes::default(), host.changes().len());
@@ -369,6 +366,10 @@ fn fracas_as_published_has_a_group_for_all_tasks_and_one_around_each_burner() {
     let expected = [weight("all", "87381"), weight("burn-1", "262143"), weight("burn-2", "262143")];
     assert_eq!(since(&host, count), expected);
     assert_eq!(spawner.taken(), [burn(1), burn(2)]);
+}
+
+fn published_node(cores: &[(u32, u32)]) -> Node {
+    Node { variant: Variant::AsPublished, ..node(Method::Fracas, cores) }
 }
 
 fn weight(name: &str, value: &str) -> String {
@@ -648,27 +649,30 @@ fn lim_stops_and_continues_what_parents_can_see() {
 fn a_group_of_another_program_is_used_as_it_is() {
     let host = SimHost::v2_eight_pus();
     let hierarchies = Hierarchies::find(&host).unwrap();
-    let attached = |method: Method, group: &str| Node {
-        attach: Some(Attach::Group(group.to_owned())),
-        ..node(method, &[(1, 50)])
-    };
     let plan = |node: &Node| VnodeCgroup::plan(&host, &hierarchies, node);
-    let (cgroup, _) = plan(&attached(Method::Gov, "/system.slice")).unwrap();
+    let (cgroup, _) = plan(&attached_node(Method::Gov, "/system.slice")).unwrap();
     assert!(cgroup.is_attached);
     assert_eq!(cgroup.freezer.as_deref(), Some("/sys/fs/cgroup/system.slice"));
     let check = |node: Node, expected: &str| {
         assert_eq!(plan(&node).unwrap_err().to_string(), expected);
     };
     check(
-        attached(Method::Quota, "/system.slice"),
+        attached_node(Method::Quota, "/system.slice"),
         "vnode web: quota cannot work on this host: it distributes threads to groups below that of \
          the vnode, but /system.slice belongs to another program",
     );
-    check(attached(Method::Stall, "/"), "vnode web: group \"/\" is not a group below the root");
     check(
-        attached(Method::Stall, "/machine.slice"),
+        attached_node(Method::Stall, "/"),
+        "vnode web: group \"/\" is not a group below the root",
+    );
+    check(
+        attached_node(Method::Stall, "/machine.slice"),
         "vnode web: group \"/machine.slice\" is not below /sys/fs/cgroup",
     );
+}
+
+fn attached_node(method: Method, group: &str) -> Node {
+    Node { attach: Some(Attach::Group(group.to_owned())), ..node(method, &[(1, 50)]) }
 }
 
 #[test]

@@ -128,11 +128,15 @@ pub fn temporaries(host: &dyn Host, folder: &str) -> Result<Vec<String>, HostErr
         Err(error) if error.is_gone() => return Ok(Vec::new()),
         names => names?,
     };
-    let has_ended = |name: &String| {
-        writer_of(name).is_some_and(|tid| !host.exists(&paths::task_stat(tid, tid)))
-    };
-    let paths = names.into_iter().filter(has_ended).map(|name| format!("{folder}/{name}"));
+    let paths = names
+        .into_iter()
+        .filter(|name| has_ended(host, name))
+        .map(|name| format!("{folder}/{name}"));
     Ok(paths.filter(|path| is_own(path) && lock(path).is_ok()).collect())
+}
+
+fn has_ended(host: &dyn Host, name: &str) -> bool {
+    writer_of(name).is_some_and(|tid| !host.exists(&paths::task_stat(tid, tid)))
 }
 
 /// Locks such a file while it is written, because a TID has no meaning in another PID namespace

@@ -157,13 +157,16 @@ impl StateDir {
         sync: impl Fn(&OwnedFd) -> Result<(), Errno>,
     ) -> Result<(), HostError> {
         let file = self.open_file(name, OFlags::WRONLY | OFlags::APPEND, "append to")?;
-        let fail = |errno| self.fault("append to", name, errno);
         let before = u64::try_from(self.checked(&file, name)?.st_size).unwrap_or(0);
         write_all(&file, content).and_then(|()| sync(&file)).map_err(|errno| {
             match rustix::fs::ftruncate(&file, before) {
-                Ok(()) | Err(_) => fail(errno),
+                Ok(()) | Err(_) => self.fail(name, errno),
             }
         })
+    }
+
+    fn fail(&self, name: &str, errno: Errno) -> HostError {
+        self.fault("append to", name, errno)
     }
 
     /// Replaces the content of a file atomically.

@@ -165,10 +165,11 @@ fn a_lock_is_held_once() {
 #[test]
 fn directories_by_user_and_environment() {
     fn check(uid: u32, vars: &[(&str, &str)], expected: Option<&str>) {
-        let env = |key: &str| {
+        fn env(vars: &[(&str, &str)], key: &str) -> Option<String> {
             vars.iter().find(|(name, _)| *name == key).map(|(_, value)| (*value).to_owned())
-        };
-        let user = User { uid, env: &env };
+        }
+
+        let user = User { uid, env: &|key| env(vars, key) };
         let chosen = choose("/var/lib/pinfold", "XDG_STATE_HOME", ".local/state", &user).ok();
         assert_eq!(chosen.as_deref(), expected, "{uid} {vars:?}");
     }
@@ -178,10 +179,13 @@ fn directories_by_user_and_environment() {
     check(1000, &[("XDG_STATE_HOME", "x"), ("HOME", "/h")], Some("/h/.local/state/pinfold"));
     check(1000, &[("XDG_STATE_HOME", ""), ("HOME", "/h")], Some("/h/.local/state/pinfold"));
     check(1000, &[], None);
-    let runtime = |uid, env: &dyn Fn(&str) -> Option<String>| runtime_path(&User { uid, env });
     assert_eq!(runtime(0, &|_| None), "/run/pinfold");
     assert_eq!(runtime(7, &|_| Some("/run/user/7".to_owned())), "/run/user/7/pinfold");
     assert_eq!(runtime(7, &|_| None), "/tmp/pinfold-7");
+}
+
+fn runtime(uid: u32, env: &dyn Fn(&str) -> Option<String>) -> String {
+    runtime_path(&User { uid, env })
 }
 
 #[test]

@@ -157,9 +157,8 @@ fn exits_of_a_guest_are_counted_one_by_one() {
         counter.stop().unwrap();
         guest.run(work).unwrap();
         let (_, seen) = counter.read().unwrap().remove(0);
-        let of = |address, written| seen.addresses.get(&(address, written)).copied();
-        assert_eq!(of(Address::Port(Work::PORT.into()), true), Some(700), "{seen:?}");
-        assert_eq!(of(Address::Mmio(Work::MMIO), true), Some(80), "{seen:?}");
+        assert_eq!(count_of(&seen, Address::Port(Work::PORT.into()), true), Some(700), "{seen:?}");
+        assert_eq!(count_of(&seen, Address::Mmio(Work::MMIO), true), Some(80), "{seen:?}");
         assert_eq!((seen.unpaired, seen.no_room, seen.no_address), (0, 0, 0), "{seen:?}");
         let counts: Vec<u64> = seen.exits.values().map(|sums| sums.count).collect();
         if counts.is_empty() {
@@ -178,4 +177,8 @@ fn exits_of_a_guest_are_counted_one_by_one() {
         }
     }
     println!("{fired} kind(s) of events fire here");
+}
+
+fn count_of(seen: &ThreadExits, address: Address, written: bool) -> Option<u64> {
+    seen.addresses.get(&(address, written)).copied()
 }

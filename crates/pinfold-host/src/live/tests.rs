@@ -53,23 +53,28 @@ fn files_of_one_name_are_read_without_those_that_are_gone_and_over_no_link() {
         std::fs::create_dir(format!("{base}/{name}")).unwrap();
         std::fs::write(format!("{base}/{name}/file"), text).unwrap();
     }
-    let read = |directory: &str, names: &[String]| {
-        let mut lengths = Vec::new();
-        let answer = host.read_each(directory, names, "file", &mut |name, bytes| {
-            lengths.push((name.to_owned(), bytes.len()));
-            Ok(())
-        });
-        answer.map(|()| lengths)
-    };
     let expected = [("a", 1), ("b", 2), ("long", 10_000)].map(|(name, n)| (name.to_owned(), n));
-    assert_eq!(read(&base, &names).unwrap(), expected);
-    assert_eq!(read(&format!("{base}/nowhere"), &names).unwrap(), []);
+    assert_eq!(read(&host, &base, &names).unwrap(), expected);
+    assert_eq!(read(&host, &format!("{base}/nowhere"), &names).unwrap(), []);
     symlink("a", format!("{base}/link")).unwrap();
-    let refused = read(&base, &["link".to_owned()]).unwrap_err();
+    let refused = read(&host, &base, &["link".to_owned()]).unwrap_err();
     assert_eq!(refused.errno(), Some(libc::ELOOP));
     assert_eq!(refused.to_string(), format!("cannot read {base}/link/file"));
-    let outside = read(&format!("{base}/a"), &["../b".to_owned()]).unwrap_err();
+    let outside = read(&host, &format!("{base}/a"), &["../b".to_owned()]).unwrap_err();
     assert_eq!(outside.errno(), Some(libc::EXDEV));
+}
+
+fn read(
+    host: &LiveHost,
+    directory: &str,
+    names: &[String],
+) -> Result<Vec<(String, usize)>, HostError> {
+    let mut lengths = Vec::new();
+    let answer = host.read_each(directory, names, "file", &mut |name, bytes| {
+        lengths.push((name.to_owned(), bytes.len()));
+        Ok(())
+    });
+    answer.map(|()| lengths)
 }
 
 #[test]
@@ -94,26 +99,31 @@ fn only_files_and_groups_of_the_kernel_are_changed() {
     let host = LiveHost::new().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let base = folder.path().display().to_string();
-    let at = |name: &str| format!("{base}/{name}");
-    std::fs::write(at("value"), "0123456789").unwrap();
-    std::fs::create_dir(at("inner")).unwrap();
-    symlink(at("value"), at("link")).unwrap();
-    for path in [at("value"), at("link")] {
+    std::fs::write(path_of(&base, "value"), "0123456789").unwrap();
+    std::fs::create_dir(path_of(&base, "inner")).unwrap();
+    symlink(path_of(&base, "value"), path_of(&base, "link")).unwrap();
+    for path in [path_of(&base, "value"), path_of(&base, "link")] {
         let refused = host.write(&path, b"ab").unwrap_err();
         assert!(refused.to_string().contains("not a file of the kernel"), "{refused}");
     }
     // A path below /proc that leads to the same file.
     host.write(&format!("/proc/self/root{base}/value"), b"ab").unwrap_err();
-    assert_eq!(host.read_text(&at("value")).unwrap(), "0123456789");
-    for refused in [host.remove_dir(&at("inner")), host.make_dir(&at("new"))] {
+    assert_eq!(host.read_text(&path_of(&base, "value")).unwrap(), "0123456789");
+    for refused in
+        [host.remove_dir(&path_of(&base, "inner")), host.make_dir(&path_of(&base, "new"))]
+    {
         let refused = refused.unwrap_err();
         assert!(refused.to_string().contains("neither in a cgroup"), "{refused}");
     }
-    assert!(host.exists(&at("inner")) && !host.exists(&at("new")));
+    assert!(host.exists(&path_of(&base, "inner")) && !host.exists(&path_of(&base, "new")));
     // The value is the one that it has.
     let score = "/proc/self/oom_score_adj";
     let value = host.read(score).unwrap();
     host.write(score, &value).unwrap();
+}
+
+fn path_of(base: &str, name: &str) -> String {
+    format!("{base}/{name}")
 }
 
 #[test]

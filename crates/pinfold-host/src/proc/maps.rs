@@ -36,25 +36,31 @@ pub fn parse(text: &str) -> Result<Vec<Mapping>, ProcError> {
 }
 
 fn line(text: &str) -> Result<Mapping, ProcError> {
-    let fail = || ProcError::new("a mapping", text);
-    let (range, rest) = text.split_once(' ').ok_or_else(fail)?;
-    let (rights, rest) = rest.split_once(' ').ok_or_else(fail)?;
-    let (offset, rest) = rest.split_once(' ').ok_or_else(fail)?;
-    let (start, end) = range.split_once('-').ok_or_else(fail)?;
-    let number = |hex: &str| u64::from_str_radix(hex, 16).map_err(|_| fail());
+    let (range, rest) = text.split_once(' ').ok_or_else(|| fail(text))?;
+    let (rights, rest) = rest.split_once(' ').ok_or_else(|| fail(text))?;
+    let (offset, rest) = rest.split_once(' ').ok_or_else(|| fail(text))?;
+    let (start, end) = range.split_once('-').ok_or_else(|| fail(text))?;
     // Device and inode, then blanks up to the file.
     let mut rest = rest.splitn(3, ' ');
-    let (_, _) = rest.next().zip(rest.next()).ok_or_else(fail)?;
+    let (_, _) = rest.next().zip(rest.next()).ok_or_else(|| fail(text))?;
     let file = rest.next().unwrap_or("").trim_start();
-    let (start, end) = (number(start)?, number(end)?);
+    let (start, end) = (number(text, start)?, number(text, end)?);
     if end <= start {
-        return Err(fail());
+        return Err(fail(text));
     }
     Ok(Mapping {
         start,
         end,
         executable: rights.as_bytes().get(2) == Some(&b'x'),
-        offset: number(offset)?,
+        offset: number(text, offset)?,
         file: file.starts_with('/').then(|| file.to_owned()),
     })
+}
+
+fn number(text: &str, hex: &str) -> Result<u64, ProcError> {
+    u64::from_str_radix(hex, 16).map_err(|_| fail(text))
+}
+
+fn fail(text: &str) -> ProcError {
+    ProcError::new("a mapping", text)
 }

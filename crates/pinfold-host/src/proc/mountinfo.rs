@@ -75,19 +75,18 @@ pub fn parse(text: &str) -> Result<Vec<Mount>, ProcError> {
 }
 
 fn parse_line(line: &str) -> Result<Mount, ProcError> {
-    let fail = || ProcError::new("a line of mountinfo", line);
     // The optional fields end at the single hyphen; the escaped fields cannot contain " - ".
-    let (head, tail) = line.split_once(" - ").ok_or_else(fail)?;
+    let (head, tail) = line.split_once(" - ").ok_or_else(|| fail(line))?;
     let head: Vec<&str> = head.split(' ').collect();
     let tail: Vec<&str> = tail.split(' ').collect();
     let (root, path, options) = match head.as_slice() {
         [_, _, _, root, path, options, ..] => (root, path, options),
-        _ => return Err(fail()),
+        _ => return Err(fail(line)),
     };
     let (kind, super_options) = match tail.as_slice() {
         [kind, _, options, ..] => (kind, *options),
         [kind, _] => (kind, ""),
-        _ => return Err(fail()),
+        _ => return Err(fail(line)),
     };
     Ok(Mount {
         path: unescape(path),
@@ -100,6 +99,10 @@ fn parse_line(line: &str) -> Result<Mount, ProcError> {
             .map(str::to_owned)
             .collect(),
     })
+}
+
+fn fail(line: &str) -> ProcError {
+    ProcError::new("a line of mountinfo", line)
 }
 
 /// The v1 hierarchy with a controller, if it is mounted.

@@ -75,7 +75,10 @@ mod tests {
 
     #[test]
     fn free_memory_includes_cached_files() {
-        let check = |text: &str, expected| assert_eq!(free_bytes(text), Ok(expected), "{text}");
+        fn check(text: &str, expected: Option<u64>) {
+            assert_eq!(free_bytes(text), Ok(expected), "{text}")
+        }
+
         check("Node 1 MemTotal: 9 kB\nNode 1 MemFree:    3 kB\n", Some(3 << 10));
         check(
             "Node 0 MemFree: 3 kB\nNode 0 Active(file): 2 kB\nNode 0 Inactive(file): 1 kB\n",

@@ -20,17 +20,16 @@ use super::ProcError;
 pub fn parse(text: &str) -> Result<BTreeMap<NodeId, u64>, ProcError> {
     let mut nodes: BTreeMap<NodeId, u64> = BTreeMap::new();
     for line in text.lines() {
-        let fail = || ProcError::new("a line of numa_maps", line);
         let mut pages: Vec<(NodeId, u64)> = Vec::new();
         let mut page_kib = 4;
         for word in line.split_ascii_whitespace() {
             let Some((key, value)) = word.split_once('=') else { continue };
             if key == "kernelpagesize_kB" {
-                page_kib = value.parse().map_err(|_| fail())?;
+                page_kib = value.parse().map_err(|_| fail(line))?;
             } else if let Some(node) = key.strip_prefix('N')
                 && let Ok(node) = node.parse()
             {
-                pages.push((NodeId(node), value.parse().map_err(|_| fail())?));
+                pages.push((NodeId(node), value.parse().map_err(|_| fail(line))?));
             }
         }
         for (node, count) in pages {
@@ -39,6 +38,10 @@ pub fn parse(text: &str) -> Result<BTreeMap<NodeId, u64>, ProcError> {
         }
     }
     Ok(nodes)
+}
+
+fn fail(line: &str) -> ProcError {
+    ProcError::new("a line of numa_maps", line)
 }
 
 #[cfg(test)]

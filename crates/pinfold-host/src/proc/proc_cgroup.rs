@@ -30,14 +30,13 @@ pub struct Membership {
 pub fn parse(text: &str) -> Result<Vec<Membership>, ProcError> {
     text.lines()
         .map(|line| {
-            let fail = || ProcError::new("a line of a task's cgroup file", line);
-            let (hierarchy, rest) = line.split_once(':').ok_or_else(fail)?;
-            let (controllers, path) = rest.split_once(':').ok_or_else(fail)?;
+            let (hierarchy, rest) = line.split_once(':').ok_or_else(|| fail(line))?;
+            let (controllers, path) = rest.split_once(':').ok_or_else(|| fail(line))?;
             if !path.starts_with('/') {
-                return Err(fail());
+                return Err(fail(line));
             }
             Ok(Membership {
-                hierarchy: hierarchy.parse().map_err(|_| fail())?,
+                hierarchy: hierarchy.parse().map_err(|_| fail(line))?,
                 controllers: controllers
                     .split(',')
                     .filter(|name| !name.is_empty())
@@ -47,6 +46,10 @@ pub fn parse(text: &str) -> Result<Vec<Membership>, ProcError> {
             })
         })
         .collect()
+}
+
+fn fail(line: &str) -> ProcError {
+    ProcError::new("a line of a task's cgroup file", line)
 }
 
 /// Path of a task's group in the hierarchy with a v1 controller.

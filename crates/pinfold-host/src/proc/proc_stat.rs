@@ -71,15 +71,18 @@ pub fn at(host: &dyn Host, path: &str) -> Result<Option<ProcStat>, HostError> {
 /// # Errors
 /// [`HostError`] if the file cannot be read; as [`confirm_gone`] if it does not exist.
 pub fn is_alive(host: &dyn Host, path: &str, task: TaskId) -> Result<bool, HostError> {
-    let is_so = |stat: ProcStat| stat.start_time == task.start_time && !stat.has_ended();
     if let Some(stat) = at(host, path)? {
-        return Ok(is_so(stat));
+        return Ok(is_same_task(task, stat));
     }
     match confirm_gone(host, task.tid) {
         Ok(()) => Ok(false),
         // A new thread may have got the number since the file was looked up.
-        Err(hidden) => at(host, path)?.map(is_so).ok_or(hidden),
+        Err(hidden) => at(host, path)?.map(|stat| is_same_task(task, stat)).ok_or(hidden),
     }
+}
+
+fn is_same_task(task: TaskId, stat: ProcStat) -> bool {
+    stat.start_time == task.start_time && !stat.has_ended()
 }
 
 /// Confirms by a system call that a thread does not exist, after its file was not found: if `/proc`
@@ -145,9 +148,8 @@ impl ProcStat {
 /// # Errors
 /// [`ProcError`] if a field is missing or not a number.
 pub fn parse(text: &str) -> Result<ProcStat, ProcError> {
-    let fail = || ProcError::new("the stat of a task", text);
-    let (tid, rest) = text.split_once(" (").ok_or_else(fail)?;
-    let (comm, rest) = rest.rsplit_once(')').ok_or_else(fail)?;
+    let (tid, rest) = text.split_once(" (").ok_or_else(|| fail(text))?;
+    let (comm, rest) = rest.rsplit_once(')').ok_or_else(|| fail(text))?;
     // Fields from number 3 of the manual on. Each is read once, in order, because threads are read
     // by the hundred.
     let mut fields = rest.split_ascii_whitespace();
@@ -155,22 +157,29 @@ pub fn parse(text: &str) -> Result<ProcStat, ProcError> {
     let mut field = |number: usize| {
         let skipped = number - next;
         next = number + 1;
-        fields.nth(skipped).ok_or_else(fail)
+        fields.nth(skipped).ok_or_else(|| fail(text))
     };
-    let ticks = |text: &str| text.parse::<u64>().map_err(|_| fail());
     Ok(ProcStat {
-        tid: Tid(tid.parse().map_err(|_| fail())?),
+        tid: Tid(tid.parse().map_err(|_| fail(text))?),
         comm: shown::name(comm).into_owned(),
-        state: field(3)?.chars().next().ok_or_else(fail)?,
-        ppid: Tid(field(4)?.parse().map_err(|_| fail())?),
+        state: field(3)?.chars().next().ok_or_else(|| fail(text))?,
+        ppid: Tid(field(4)?.parse().map_err(|_| fail(text))?),
         process_group: match field(5)? {
             "-1" => Tid(0),
-            group => Tid(group.parse().map_err(|_| fail())?),
+            group => Tid(group.parse().map_err(|_| fail(text))?),
         },
-        flags: field(9)?.parse().map_err(|_| fail())?,
+        flags: field(9)?.parse().map_err(|_| fail(text))?,
         cpu_ticks: ticks(field(14)?)?.saturating_add(ticks(field(15)?)?),
-        threads: field(20)?.parse().map_err(|_| fail())?,
-        start_time: field(22)?.parse().map_err(|_| fail())?,
-        processor: field(39)?.parse().map_err(|_| fail())?,
+        threads: field(20)?.parse().map_err(|_| fail(text))?,
+        start_time: field(22)?.parse().map_err(|_| fail(text))?,
+        processor: field(39)?.parse().map_err(|_| fail(text))?,
     })
+}
+
+fn ticks(text: &str) -> Result<u64, ProcError> {
+    text.parse::<u64>().map_err(|_| fail(text))
+}
+
+fn fail(text: &str) -> ProcError {
+    ProcError::new("the stat of a task", text)
 }

@@ -54,16 +54,15 @@ pub fn page_tables_kib(text: &str) -> Result<Option<u64>, ProcError> {
 /// # Errors
 /// [`ProcError`] if `Name`, `Tgid`, `PPid` or `Uid` is missing, or a number is not valid.
 pub fn parse(text: &str) -> Result<ProcStatus, ProcError> {
-    let need = |key| field(text, key).ok_or_else(|| ProcError::new("the status of a task", text));
-    let uids = need("Uid")?;
+    let uids = need(text, "Uid")?;
     let uid = uids
         .split_ascii_whitespace()
         .nth(1)
         .ok_or_else(|| ProcError::new("the Uid field of a task's status", uids))?;
     Ok(ProcStatus {
-        name: shown::name(need("Name")?).into_owned(),
-        tgid: Tid(number(need("Tgid")?)?),
-        ppid: Tid(number(need("PPid")?)?),
+        name: shown::name(need(text, "Name")?).into_owned(),
+        tgid: Tid(number(need(text, "Tgid")?)?),
+        ppid: Tid(number(need(text, "PPid")?)?),
         uid: number(uid)?,
         threads: field(text, "Threads").map(number).transpose()?,
         cpus_allowed: field(text, "Cpus_allowed_list")
@@ -74,6 +73,10 @@ pub fn parse(text: &str) -> Result<ProcStatus, ProcError> {
         voluntary_switches: field(text, "voluntary_ctxt_switches").map(number).transpose()?,
         involuntary_switches: field(text, "nonvoluntary_ctxt_switches").map(number).transpose()?,
     })
+}
+
+fn need<'a>(text: &'a str, key: &str) -> Result<&'a str, ProcError> {
+    field(text, key).ok_or_else(|| ProcError::new("the status of a task", text))
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, ProcError> {

@@ -1,5 +1,7 @@
 //! Tests with real and malicious texts.
 
+use crate::mountinfo::Version;
+use crate::proc_stat::ProcStat;
 use pinfold_model::{CpuSet, Tid};
 
 use super::*;
@@ -10,7 +12,10 @@ const TAIL: &str = "S 1 42 42 0 -1 69206016 1 2 3 4 5 6 7 8 20 0 3 0 9912 0 0 18
 
 #[test]
 fn stat_with_any_name() {
-    let check = |comm: &str| check_as(comm, comm);
+    fn check(comm: &str) {
+        check_as(comm, comm)
+    }
+
     check("bash");
     check("CPU 0/KVM");
     check("a) R 1 (");
@@ -32,17 +37,18 @@ fn check_as(comm: &str, shown: &str) {
 
 #[test]
 fn stat_flags() {
-    let with = |flags: &str, state: &str| {
-        let tail = TAIL.replacen("69206016", flags, 1).replacen('S', state, 1);
-        proc_stat::parse(&format!("7 (x) {tail}")).unwrap()
-    };
-    let unmovable = with("69238848", "I");
+    let unmovable = stat_with("69238848", "I");
     assert!(unmovable.is_kernel_thread() && unmovable.is_unmovable() && !unmovable.has_ended());
-    let movable = with("2129984", "I");
+    let movable = stat_with("2129984", "I");
     assert!(movable.is_kernel_thread() && !movable.is_unmovable());
-    let ended = with("4194304", "Z");
+    let ended = stat_with("4194304", "Z");
     assert!(!ended.is_kernel_thread() && ended.has_ended());
     assert_eq!(ended.task().start_time, 9912);
+}
+
+fn stat_with(flags: &str, state: &str) -> ProcStat {
+    let tail = TAIL.replacen("69206016", flags, 1).replacen('S', state, 1);
+    proc_stat::parse(&format!("7 (x) {tail}")).unwrap()
 }
 
 #[test]
@@ -178,11 +184,14 @@ fn controllers_are_found_each_on_its_own() {
         ("/proc/self/mountinfo", HYBRID),
         ("/sys/fs/cgroup/unified/cgroup.controllers", "memory pids\n"),
     ]);
-    let find = |name: &str| mountinfo::controller(&host, name).unwrap().map(|found| found.version);
-    assert_eq!(find("cpuset"), Some(mountinfo::Version::V1));
-    assert_eq!(find("memory"), Some(mountinfo::Version::V2));
-    assert_eq!(find("hugetlb"), None);
+    assert_eq!(find(&host, "cpuset"), Some(mountinfo::Version::V1));
+    assert_eq!(find(&host, "memory"), Some(mountinfo::Version::V2));
+    assert_eq!(find(&host, "hugetlb"), None);
     assert!(mountinfo::controller(&SnapshotHost::new(), "cpuset").is_err());
+}
+
+fn find(host: &SnapshotHost, name: &str) -> Option<Version> {
+    mountinfo::controller(host, name).unwrap().map(|found| found.version)
 }
 
 #[test]

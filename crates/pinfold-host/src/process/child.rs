@@ -185,19 +185,18 @@ impl Drop for Child {
 }
 
 fn kill_group(leader: Tid) -> Result<(), HostError> {
-    let fail = |errno: rustix::io::Errno| HostError::Thread {
-        call: "kill",
-        tid: leader.0,
-        source: errno.into(),
-    };
     let pid = i32::try_from(leader.0)
         .ok()
         .and_then(rustix::process::Pid::from_raw)
-        .ok_or_else(|| fail(rustix::io::Errno::INVAL))?;
+        .ok_or_else(|| fail(&leader, rustix::io::Errno::INVAL))?;
     match rustix::process::kill_process_group(pid, rustix::process::Signal::KILL) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-        Err(errno) => Err(fail(errno)),
+        Err(errno) => Err(fail(&leader, errno)),
     }
+}
+
+fn fail(leader: &Tid, errno: rustix::io::Errno) -> HostError {
+    HostError::Thread { call: "kill", tid: leader.0, source: errno.into() }
 }
 
 /// Describes an exit status, as a sentence without full stop: `exit code 1`, `killed by signal 9`.

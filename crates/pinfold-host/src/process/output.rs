@@ -87,7 +87,6 @@ impl Spawn {
         let program = self.program.clone();
         let fail =
             |errno: Errno| HostError::Process { program: program.clone(), source: errno.into() };
-        let io_fault = |source| HostError::Process { program: program.clone(), source };
         let end = SystemClock.now_ns().saturating_add(timeout_ns);
         let mut child =
             self.env("LC_ALL", "C").stdout(Stdio::Pipe).stderr(Stdio::Pipe).own_group().start()?;
@@ -107,11 +106,13 @@ impl Spawn {
             let (out_ready, err_ready) = streams.ready(left.min(beat_ns)).map_err(fail)?;
             if out_ready {
                 let before = stdout.len();
-                read_some(&mut streams.stdout, &mut stdout).map_err(io_fault)?;
+                read_some(&mut streams.stdout, &mut stdout)
+                    .map_err(|source| HostError::Process { program: program.clone(), source })?;
                 received(&stdout[before..]);
             }
             if err_ready {
-                read_some(&mut streams.stderr, &mut stderr).map_err(io_fault)?;
+                read_some(&mut streams.stderr, &mut stderr)
+                    .map_err(|source| HostError::Process { program: program.clone(), source })?;
             }
         }
         match child.wait_for(&SystemClock, end.saturating_sub(SystemClock.now_ns()))? {

@@ -342,10 +342,10 @@ fn failed_stage(report: &OwnedFd) -> Option<SpawnStage> {
 /// A child that was not reaped still has its `stat`, even as a zombie.
 fn start_time_of(pid: Tid) -> Result<u64, HostError> {
     let path = paths::process_stat(pid);
-    let fail = |errno: Errno| HostError::file("read", &path, errno);
     let file = rustix::fs::open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(fail)?;
-    let bytes = crate::fd::read_to_end(&file).map_err(fail)?;
+        .map_err(|errno: Errno| HostError::file("read", &path, errno))?;
+    let bytes = crate::fd::read_to_end(&file)
+        .map_err(|errno: Errno| HostError::file("read", &path, errno))?;
     proc_stat::parse(&String::from_utf8_lossy(&bytes))
         .map(|stat| stat.start_time)
         .map_err(|error| error.at(&path))

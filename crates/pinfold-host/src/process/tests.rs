@@ -176,7 +176,6 @@ fn a_child_dies_with_the_thread_that_started_it() {
 
 #[test]
 fn capturing_output() {
-    let run = |script: &str, timeout| capture("sh", ["-c", script], timeout);
     let output = run("echo out; echo err >&2; exit 3", 30 * SECOND).unwrap();
     assert_eq!((output.stdout_text().as_str(), output.stderr_text().as_str()), ("out\n", "err\n"));
     assert_eq!(output.status.code(), Some(3));
@@ -188,6 +187,10 @@ fn capturing_output() {
     assert_eq!(run("echo $LC_ALL; cat", 30 * SECOND).unwrap().stdout_text(), "C\n");
     let missing = capture::<&str>("/nonexistent/program", [], SECOND).unwrap_err();
     assert_eq!(missing.errno(), Some(libc::ENOENT));
+}
+
+fn run(script: &str, timeout: u64) -> Result<Output, HostError> {
+    capture("sh", ["-c", script], timeout)
 }
 
 #[test]
@@ -215,9 +218,10 @@ fn programs_are_found_as_a_shell_does() {
 
 #[test]
 fn signals_that_have_no_target() {
-    let check = |tid, errno| {
+    fn check(tid: u32, errno: i32) {
         assert_eq!(signal(Tid(tid), Signaled::Continue).unwrap_err().errno(), Some(errno));
-    };
+    }
+
     check(0, libc::EINVAL);
     check(u32::MAX, libc::EINVAL);
     check(0x7fff_fff0, libc::ESRCH);

@@ -52,19 +52,20 @@ fn affinity_of_an_own_thread() {
 #[test]
 fn policy_of_an_own_thread() {
     std::thread::spawn(|| {
-        let set = |policy| {
-            let current = sched_getattr(Tid(0)).unwrap();
-            sched_setattr(Tid(0), &current.with_policy(policy)).unwrap();
-            assert_eq!(sched_getattr(Tid(0)).unwrap().policy(), policy);
-        };
-        set(Policy::Other { nice: 3 });
-        set(Policy::Batch { nice: 4 });
-        set(Policy::Idle);
+        set_policy(Policy::Other { nice: 3 });
+        set_policy(Policy::Batch { nice: 4 });
+        set_policy(Policy::Idle);
         // The idle policy, which does not use a nice value, keeps it.
         assert_eq!(sched_getattr(Tid(0)).unwrap().nice, 4);
     })
     .join()
     .unwrap();
+}
+
+fn set_policy(policy: Policy) {
+    let current = sched_getattr(Tid(0)).unwrap();
+    sched_setattr(Tid(0), &current.with_policy(policy)).unwrap();
+    assert_eq!(sched_getattr(Tid(0)).unwrap().policy(), policy);
 }
 
 #[test]

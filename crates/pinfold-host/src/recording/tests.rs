@@ -19,18 +19,6 @@ fn machine() -> SnapshotHost {
 fn a_capture_answers_what_was_asked_and_nothing_else() {
     let host = machine();
     let recording = RecordingHost::new(&host);
-    let ask = |host: &dyn Host| {
-        (
-            host.read("/sys/bus/cpu0/id").ok(),
-            host.read("/proc/self/mountinfo").ok(),
-            host.list("/sys/devices/cpu0").ok(),
-            host.link("/sys/bus/cpu0").ok(),
-            host.exists("/dev/kvm"),
-            host.exists("/nowhere"),
-            host.read("/missing").map_err(|error| error.errno()),
-            host.read("/dev/kvm").map_err(|error| error.errno()),
-        )
-    };
     let expected = ask(&host);
     assert_eq!(ask(&recording), expected);
     let tree = recording.into_tree();
@@ -42,6 +30,31 @@ fn a_capture_answers_what_was_asked_and_nothing_else() {
     assert_eq!(SnapshotHost::parse(&tree.to_text()), Ok(tree));
 }
 
+/// What a host says about files, links and tasks.
+type Answers = (
+    Option<Vec<u8>>,
+    Option<Vec<u8>>,
+    Option<Vec<String>>,
+    Option<String>,
+    bool,
+    bool,
+    Result<Vec<u8>, Option<i32>>,
+    Result<Vec<u8>, Option<i32>>,
+);
+
+fn ask(host: &dyn Host) -> Answers {
+    (
+        host.read("/sys/bus/cpu0/id").ok(),
+        host.read("/proc/self/mountinfo").ok(),
+        host.list("/sys/devices/cpu0").ok(),
+        host.link("/sys/bus/cpu0").ok(),
+        host.exists("/dev/kvm"),
+        host.exists("/nowhere"),
+        host.read("/missing").map_err(|error| error.errno()),
+        host.read("/dev/kvm").map_err(|error| error.errno()),
+    )
+}
+
 #[test]
 fn accesses_are_noted_in_order() {
     let host = machine();
@@ -50,7 +63,6 @@ fn accesses_are_noted_in_order() {
     assert!(!recording.exists("/x"));
     assert!(recording.affinity(Tid(7)).is_err());
     assert!(!recording.is_live());
-    let note = |operation, path: &str| Access { operation, path: path.to_owned() };
     assert_eq!(
         recording.accesses(),
         [
@@ -59,4 +71,8 @@ fn accesses_are_noted_in_order() {
             note(Operation::Affinity, "7"),
         ]
     );
+}
+
+fn note(operation: Operation, path: &str) -> Access {
+    Access { operation, path: path.to_owned() }
 }

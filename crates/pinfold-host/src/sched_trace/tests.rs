@@ -215,13 +215,12 @@ fn programs_for_arguments_and_for_records_agree() {
     go.send(()).unwrap();
     reported.recv().unwrap();
     asleep(&host, tid);
-    let read = |watch: Option<SchedTracer>| watch.map(|watch| watch.close(&host).unwrap());
-    let napped = watches.map(read);
+    let napped = watches.map(|watch| read(&host, watch));
     let watches = both(&host, tid);
     go.send(()).unwrap();
     sleeper.join().unwrap();
     leave(&host, tid);
-    for reading in watches.map(read).iter().flatten() {
+    for reading in watches.map(|watch| read(&host, watch)).iter().flatten() {
         assert!(reading.accounts[0].has_ended, "{:?}", reading.accounts[0]);
     }
     for reading in napped.iter().flatten() {
@@ -235,6 +234,10 @@ fn programs_for_arguments_and_for_records_agree() {
     if one.missed + other.missed == 0 {
         assert_eq!(all(one), all(other));
     }
+}
+
+fn read(host: &LiveHost, watch: Option<SchedTracer>) -> Option<SchedReading> {
+    watch.map(|watch| watch.close(host).unwrap())
 }
 
 fn all(reading: &SchedReading) -> (u64, u64, u64, u64, u64, Vec<(String, u64)>) {

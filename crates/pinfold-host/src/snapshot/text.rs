@@ -62,16 +62,16 @@ impl SnapshotHost {
         let mut tree = Self::new();
         let mut open: Option<OpenFile> = None;
         for (number, line) in (2..).zip(lines) {
-            let fail = |why: String| TreeError::Line { line: number, why };
             if let Some(content) = line.strip_prefix('\t') {
-                let file =
-                    open.as_mut().ok_or_else(|| fail("content outside a file".to_owned()))?;
-                unescape_content(content, &mut file.content).map_err(fail)?;
+                let file = open
+                    .as_mut()
+                    .ok_or_else(|| fail(number, "content outside a file".to_owned()))?;
+                unescape_content(content, &mut file.content).map_err(|why| fail(number, why))?;
                 continue;
             }
             tree.close(open.take());
             if !line.is_empty() {
-                open = tree.entry(line).map_err(fail)?;
+                open = tree.entry(line).map_err(|why| fail(number, why))?;
             }
         }
         tree.close(open);
@@ -143,6 +143,10 @@ impl SnapshotHost {
             directory_at(&mut self.root, parents).insert(last.clone(), Node::File(content));
         }
     }
+}
+
+fn fail(number: usize, why: String) -> TreeError {
+    TreeError::Line { line: number, why }
 }
 
 fn write_directory(directory: &Directory, above: &str, text: &mut String) {

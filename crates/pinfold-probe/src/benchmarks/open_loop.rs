@@ -141,13 +141,16 @@ mod tests {
 
     #[test]
     fn what_is_not_of_the_schedule_is_reported() {
-        let reported = |series: &Series| OpenLoop::new(series, 100).unwrap_err().to_string();
         assert_eq!(
-            reported(&series(&[150_000.0, 60_000.0])),
+            report(&series(&[150_000.0, 60_000.0])),
             "sample 1 is 60000 ns instead of 50000 ns after a wake-up that was late"
         );
         let mut lost = series(&[1.0]);
         lost.dropped = 4;
-        assert!(reported(&lost).starts_with("4 wake-ups did not fit"));
+        assert!(report(&lost).starts_with("4 wake-ups did not fit"));
+    }
+
+    fn report(series: &Series) -> String {
+        OpenLoop::new(series, 100).unwrap_err().to_string()
     }
 }

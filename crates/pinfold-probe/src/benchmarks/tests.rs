@@ -77,11 +77,12 @@ fn a_good_line_is_a_series() {
 #[test]
 fn lines_come_back_by_ascending_cpu() {
     let output = format!("{}\n{}\n", line("\"cpu\":0", "\"cpu\":3"), line("", ""));
-    let cpus = |output: &str| -> Vec<u32> {
-        let series = Benchmark::spin_gap(1000).parse(output).unwrap();
-        series.iter().map(|series| series.cpu).collect()
-    };
     assert_eq!(cpus(&output), [0, 3]);
+}
+
+fn cpus(output: &str) -> Vec<u32> {
+    let series = Benchmark::spin_gap(1000).parse(output).unwrap();
+    series.iter().map(|series| series.cpu).collect()
 }
 
 #[test]
@@ -116,8 +117,7 @@ fn bad_output_is_refused_with_what_is_wrong() {
 #[test]
 fn gaps_have_their_moments_where_they_were_reported() {
     let benchmark = cpu0(Benchmark::spin_gap(1000));
-    let reported = |members: &str| line("\"flags\"", &format!("{members},\"flags\""));
-    let gaps = benchmark.gaps(&reported("\"start_ns\":7000,\"begins_ns\":[30,200]")).unwrap();
+    let gaps = benchmark.gaps(&reported_line("\"start_ns\":7000,\"begins_ns\":[30,200]")).unwrap();
     let expected = [(7_030, 120.0), (7_200, 340.0)];
     assert_eq!(gaps, expected.map(|(start_ns, length_ns)| Gap { start_ns, length_ns }));
     let old = benchmark.gaps(&line("", "")).unwrap_err().to_string();
@@ -127,9 +127,13 @@ fn gaps_have_their_moments_where_they_were_reported() {
         ("\"begins_ns\":[30,200]", "only one of start_ns and begins_ns"),
         ("\"start_ns\":18446744073709551615,\"begins_ns\":[1,2]", "end after the clock's range"),
     ] {
-        let error = benchmark.parse(&reported(members)).unwrap_err().to_string();
+        let error = benchmark.parse(&reported_line(members)).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
+}
+
+fn reported_line(members: &str) -> String {
+    line("\"flags\"", &format!("{members},\"flags\""))
 }
 
 #[test]

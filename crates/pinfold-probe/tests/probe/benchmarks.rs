@@ -134,7 +134,6 @@ fn stopped_again_and_again(
     let arguments = benchmark.argv().join(" ").replace("--duty 50", "--duty 100");
     let mut child = program.start(&arguments);
     let pid = child.pid();
-    let has_ended = |child: &mut pinfold_host::process::Child| child.try_wait().unwrap().is_some();
     // The thread must be beyond its preparations: it has spun for 50 ms.
     assert!(eventually(|| has_ended(&mut child) || crate::common::work_ns(&host, pid) > 50 * MS));
     let (mut stops, mut shortest) = (0, u64::MAX);
@@ -151,6 +150,10 @@ fn stopped_again_and_again(
     std::io::Read::read_to_string(&mut child.stdout().unwrap(), &mut output).unwrap();
     assert!(child.wait().unwrap().success(), "{}", stderr_of(&mut child));
     (output, stops, shortest)
+}
+
+fn has_ended(child: &mut pinfold_host::process::Child) -> bool {
+    child.try_wait().unwrap().is_some()
 }
 
 #[test]

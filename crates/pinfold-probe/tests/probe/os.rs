@@ -182,9 +182,6 @@ fn every_transport_has_a_figure() {
     for cpus in [None, Some(CpuSet::single(a_pu()))] {
         bandwidth.cpus = cpus;
         let figures = run(&bandwidth.instrument());
-        let name = |one: &Figure| {
-            [one.labels["transport"].clone(), one.labels.get("bytes").cloned().unwrap_or_default()]
-        };
         let names: Vec<_> =
             figures.iter().map(|one| name(one).join(" ").trim().to_owned()).collect();
         let (between, of_file) = Transport::ALL.split_at(2);
@@ -203,6 +200,10 @@ fn every_transport_has_a_figure() {
         }
     }
     assert_eq!(files::list(&folder).unwrap(), Vec::<String>::new(), "nothing is left behind");
+}
+
+fn name(one: &Figure) -> [String; 2] {
+    [one.labels["transport"].clone(), one.labels.get("bytes").cloned().unwrap_or_default()]
 }
 
 #[test]

@@ -164,16 +164,17 @@ impl Store {
     }
 
     fn marks(&self) -> Result<Marks, StoreError> {
-        let number = |query: &str| {
-            self.connection
-                .query_row(query, [], |row| row.get::<_, i64>(0))
-                .map_err(self.sql("read its marks"))
-        };
         Ok(Marks {
-            application: number("PRAGMA application_id")?,
-            version: number("PRAGMA user_version")?,
-            tables: number("SELECT count(*) FROM sqlite_schema")?,
+            application: self.number("PRAGMA application_id")?,
+            version: self.number("PRAGMA user_version")?,
+            tables: self.number("SELECT count(*) FROM sqlite_schema")?,
         })
+    }
+
+    fn number(&self, query: &str) -> Result<i64, StoreError> {
+        self.connection
+            .query_row(query, [], |row| row.get::<_, i64>(0))
+            .map_err(self.sql("read its marks"))
     }
 
     fn configure(&self) -> Result<(), StoreError> {
@@ -192,22 +193,28 @@ impl Store {
 
     fn make_tables(&mut self) -> Result<(), StoreError> {
         let path = self.path.clone();
-        let fail = |source| sql_error(&path, "make its tables", source);
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(fail)?;
+            .map_err(|source| sql_error(&path, "make its tables", source))?;
         // Another process may have created tables in the meantime, or an older version of Pinfold
         // the first ones.
-        let made: i64 =
-            transaction.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
+        let made: i64 = transaction
+            .query_row("PRAGMA user_version", [], |row| row.get(0))
+            .map_err(|source| sql_error(&path, "make its tables", source))?;
         if made < VERSION {
             for (_, tables) in TABLES.iter().filter(|(version, _)| *version > made) {
-                transaction.execute_batch(tables).map_err(fail)?;
+                transaction
+                    .execute_batch(tables)
+                    .map_err(|source| sql_error(&path, "make its tables", source))?;
             }
-            transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)?;
-            transaction.pragma_update(None, "user_version", VERSION).map_err(fail)?;
+            transaction
+                .pragma_update(None, "application_id", APPLICATION_ID)
+                .map_err(|source| sql_error(&path, "make its tables", source))?;
+            transaction
+                .pragma_update(None, "user_version", VERSION)
+                .map_err(|source| sql_error(&path, "make its tables", source))?;
         }
-        transaction.commit().map_err(fail)
+        transaction.commit().map_err(|source| sql_error(&path, "make its tables", source))
     }
 }

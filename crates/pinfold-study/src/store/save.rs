@@ -243,7 +243,6 @@ impl StoreError {
 /// The differences between the hosts of two sessions, as sentences.
 #[must_use]
 pub fn host_changes(then: &Origin, now: &Origin) -> Vec<String> {
-    let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
     let [old, new] = [then, now].map(|origin| shown_parameters(&origin.cmdline));
     let is_hidden = then.cmdline != now.cmdline && old == new;
     let hidden = "kernel parameters: other than those for CPUs or memory";
@@ -260,4 +259,8 @@ pub fn host_changes(then: &Origin, now: &Origin) -> Vec<String> {
     .map(|(what, then, now)| format!("{what}: {then} then, {now} now"))
     .chain(is_hidden.then(|| hidden.to_owned()))
     .collect()
+}
+
+fn known(text: &Option<String>) -> String {
+    text.clone().unwrap_or_else(|| "none".to_owned())
 }

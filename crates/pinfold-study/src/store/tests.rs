@@ -126,27 +126,40 @@ fn every_bad_file_is_distinguished() {
 
 #[test]
 fn a_store_with_a_schema_of_its_own_making_is_refused() {
-    let folder = Folder::new();
-    let check = |name: &str, change: &str, expected: &str| {
+    fn check(folder: &Folder, name: &str, change: &str, expected: &str) {
         let path = folder.path(name);
         drop(Store::open_or_create(&path).unwrap());
         Connection::open(&path).unwrap().execute_batch(change).unwrap();
         let error = Store::open(&path).unwrap_err().to_string();
         assert!(error.contains(expected), "{name}: {error}");
-    };
+    }
+
+    let folder = Folder::new();
     check(
+        &folder,
         "view",
         "ALTER TABLE run RENAME TO real_run; CREATE VIEW run AS WITH RECURSIVE r(x) AS \
          (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT real_run.* FROM real_run, r",
         "the view run of its schema",
     );
     check(
+        &folder,
         "trigger",
         "CREATE TRIGGER more AFTER INSERT ON run BEGIN DELETE FROM run; END",
         "the trigger more of its schema",
     );
-    check("column", "CREATE TABLE other (a, b AS (a + 1))", "the column other.b of its schema");
-    check("virtual", "CREATE VIRTUAL TABLE other USING fts5(a)", "the table other of its schema");
+    check(
+        &folder,
+        "column",
+        "CREATE TABLE other (a, b AS (a + 1))",
+        "the column other.b of its schema",
+    );
+    check(
+        &folder,
+        "virtual",
+        "CREATE VIRTUAL TABLE other USING fts5(a)",
+        "the table other of its schema",
+    );
     let pipe = Store::open("/proc/kmsg").unwrap_err().to_string();
     assert!(pipe.contains("it is a file of the kernel"), "{pipe}");
     let device = Store::open("/dev/zero").unwrap_err().to_string();
@@ -239,22 +252,23 @@ fn read_all(path: &str, run: OpenRun) -> Result<usize, StoreError> {
 
 #[test]
 fn a_damaged_file_is_called_damaged() {
+    fn check(path: &str, run: OpenRun, content: &[u8]) {
+        files::write_atomic(path, content).unwrap();
+        let error = read_all(path, run).unwrap_err();
+        assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
+        assert!(error.hint().unwrap().contains(".recover"));
+    }
+
     let folder = Folder::new();
     let path = folder.path("store.sqlite");
     let run = filled(&path);
     let whole = files::read(&path).unwrap();
     assert_eq!(read_all(&path, run).unwrap(), 3);
-    let check = |content: &[u8]| {
-        files::write_atomic(&path, content).unwrap();
-        let error = read_all(&path, run).unwrap_err();
-        assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
-        assert!(error.hint().unwrap().contains(".recover"));
-    };
-    check(&whole[..whole.len() * 6 / 10]);
-    check(&whole[..4096]);
+    check(&path, run, &whole[..whole.len() * 6 / 10]);
+    check(&path, run, &whole[..4096]);
     let mut scribbled = whole.clone();
     scribbled[4096..].fill(0xa5);
-    check(&scribbled);
+    check(&path, run, &scribbled);
     files::write_atomic(&path, &whole).unwrap();
     assert_eq!(read_all(&path, run).unwrap(), 3);
 }
@@ -356,23 +370,42 @@ fn a_run_goes_on_only_on_its_own_host() {
 
 #[test]
 fn strange_values_are_named() {
-    let folder = Folder::new();
-    let path = folder.path("store.sqlite");
-    let run = filled(&path);
-    let check = |change: &str, expected: &str| {
+    fn check(folder: &Folder, path: &str, run: OpenRun, change: &str, expected: &str) {
         let copy = folder.path("copy.sqlite");
-        files::write_atomic(&copy, &files::read(&path).unwrap()).unwrap();
+        files::write_atomic(&copy, &files::read(path).unwrap()).unwrap();
         Connection::open(&copy).unwrap().execute_batch(change).unwrap();
         let error = read_all(&copy, run).unwrap_err();
         assert_eq!(error.to_string().replace(&copy, "FILE"), expected);
         assert!(error.hint().is_some());
-    };
-    check("UPDATE series SET samples = x'00112233'", "the store FILE: samples holds \"4 bytes\"");
-    check("UPDATE series SET metric = 'mood'", "the store FILE: metric holds \"mood\"");
-    check("UPDATE start SET duration_ns = -1", "the store FILE: duration_ns holds \"-1\"");
-    check("UPDATE run SET seed = 'x'", "the store FILE: seed holds \"x\"");
-    check("UPDATE run SET origin = '{'", "the store FILE: the origin");
-    check("UPDATE role_stats SET role = 'cook'", "the store FILE: a role");
+    }
+
+    let folder = Folder::new();
+    let path = folder.path("store.sqlite");
+    let run = filled(&path);
+    check(
+        &folder,
+        &path,
+        run,
+        "UPDATE series SET samples = x'00112233'",
+        "the store FILE: samples holds \"4 bytes\"",
+    );
+    check(
+        &folder,
+        &path,
+        run,
+        "UPDATE series SET metric = 'mood'",
+        "the store FILE: metric holds \"mood\"",
+    );
+    check(
+        &folder,
+        &path,
+        run,
+        "UPDATE start SET duration_ns = -1",
+        "the store FILE: duration_ns holds \"-1\"",
+    );
+    check(&folder, &path, run, "UPDATE run SET seed = 'x'", "the store FILE: seed holds \"x\"");
+    check(&folder, &path, run, "UPDATE run SET origin = '{'", "the store FILE: the origin");
+    check(&folder, &path, run, "UPDATE role_stats SET role = 'cook'", "the store FILE: a role");
 }
 
 #[test]

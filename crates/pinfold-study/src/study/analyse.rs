@@ -179,8 +179,11 @@ impl Analysis {
     ) -> Option<(Option<Comparison>, f64)> {
         let Loaded { cells, study, .. } = &self.loaded;
         let baseline = cells.with_levels(cells.all.get(one.cell)?, study, levels)?;
-        let is_base = |base: &&Estimate| base.cell == baseline && base.figure == one.figure;
-        let base = self.estimates.iter().find(is_base).filter(|_| baseline != one.cell)?;
+        let base = self
+            .estimates
+            .iter()
+            .find(|base| is_base(baseline, one, base))
+            .filter(|_| baseline != one.cell)?;
         let pairs = Pairs::new(blocks_of(&one.starts, &base.starts), one.unit);
         let ratio = pairs.ratio()?;
         Some((judge(&[pairs], study.margin).pop().flatten(), ratio))
@@ -190,17 +193,24 @@ impl Analysis {
     /// blocks for a verdict.
     #[must_use]
     pub fn false_verdicts(&self) -> (usize, usize) {
-        let judged = |noise: &&Noise| match noise.verdict {
-            Verdict::Unknown { have, need } => have >= need,
-            Verdict::Better | Verdict::Same | Verdict::Worse => true,
-        };
         (
             self.noise
                 .iter()
                 .filter(|noise: &&Noise| matches!(noise.verdict, Verdict::Better | Verdict::Worse))
                 .count(),
-            self.noise.iter().filter(judged).count(),
+            self.noise.iter().filter(is_judged).count(),
         )
+    }
+}
+
+fn is_base(baseline: usize, one: &Estimate, base: &&Estimate) -> bool {
+    base.cell == baseline && base.figure == one.figure
+}
+
+fn is_judged(noise: &&Noise) -> bool {
+    match noise.verdict {
+        Verdict::Unknown { have, need } => have >= need,
+        Verdict::Better | Verdict::Same | Verdict::Worse => true,
     }
 }
 

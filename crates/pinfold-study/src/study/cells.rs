@@ -112,12 +112,13 @@ impl Cell {
     /// True if its neighbour is another guest.
     #[must_use]
     pub fn has_neighbour_guest(&self, study: &Study) -> bool {
-        let is = |acts: FactorEffect, text: &str| {
-            self.acting(study, &acts).is_some_and(|level| level.text == text)
-        };
-        is(FactorEffect::NeighbourKind, GUEST)
+        self.is(study, FactorEffect::NeighbourKind, GUEST)
             && self.acting(study, &FactorEffect::Neighbour).is_some()
-            && !is(FactorEffect::Neighbour, NONE)
+            && !self.is(study, FactorEffect::Neighbour, NONE)
+    }
+
+    fn is(&self, study: &Study, acts: FactorEffect, text: &str) -> bool {
+        self.acting(study, &acts).is_some_and(|level| level.text == text)
     }
 
     /// The program file for its command in a guest; `None` if it has none.
@@ -163,11 +164,17 @@ impl Cell {
 
     /// Its levels without those of some factors, to find the cells that belong together.
     pub fn key(&self, study: &Study, without: &[String]) -> (Option<usize>, Vec<Option<usize>>) {
-        let has = |name: &str| without.iter().any(|known| known == name);
-        let workload = (!has("workload")).then_some(self.workload);
+        let workload = (!has(without, "workload")).then_some(self.workload);
         let levels = study.factors.iter().zip(&self.levels);
-        (workload, levels.map(|(factor, level)| (!has(&factor.name)).then_some(*level)).collect())
+        (
+            workload,
+            levels.map(|(factor, level)| (!has(without, &factor.name)).then_some(*level)).collect(),
+        )
     }
+}
+
+fn has(without: &[String], name: &str) -> bool {
+    without.iter().any(|known| known == name)
 }
 
 /// The scope of expressions over a cell on a host.
@@ -229,18 +236,14 @@ impl Cells {
         study: &Study,
         facts: &HostFacts,
     ) -> Result<Option<usize>, RunError> {
-        let holds = |rule: &Rule, cell: &Cell| {
-            let scope = CellScope { study, cell, facts };
-            rule.expr.truth(&scope).map_err(|error| rule_error(study, rule, cell, &error))
-        };
         for (index, rule) in study.constraints.iter().enumerate() {
-            if !holds(rule, &cell)? {
+            if !holds(facts, study, rule, &cell)? {
                 self.excluded += 1;
                 return Ok(Some(index));
             }
         }
         for skip in &study.skips {
-            if holds(&skip.when, &cell)? {
+            if holds(facts, study, &skip.when, &cell)? {
                 cell.skipped = Some(skip.reason.clone());
                 break;
             }
@@ -322,6 +325,11 @@ impl Cells {
     pub fn running(&self) -> impl Iterator<Item = (usize, &Cell)> {
         self.all.iter().enumerate().filter(|(_, cell)| cell.skipped.is_none())
     }
+}
+
+fn holds(facts: &HostFacts, study: &Study, rule: &Rule, cell: &Cell) -> Result<bool, RunError> {
+    let scope = CellScope { study, cell, facts };
+    rule.expr.truth(&scope).map_err(|error| rule_error(study, rule, cell, &error))
 }
 
 fn rule_error(study: &Study, rule: &Rule, cell: &Cell, error: &ExprError) -> RunError {

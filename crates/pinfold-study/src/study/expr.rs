@@ -323,13 +323,12 @@ impl Expr {
         right: &Expr,
         scope: &dyn Scope,
     ) -> Result<Value, ExprError> {
-        let numbers = || Ok::<_, ExprError>((left.number(scope)?, right.number(scope)?));
         let compared = |holds: fn(f64, f64) -> bool| {
-            let (left, right) = numbers()?;
+            let (left, right) = numbers(left, scope, right)?;
             Ok(Value::Truth(holds(left, right)))
         };
         let worked_out = |result: fn(f64, f64) -> f64| {
-            let (left, right) = numbers()?;
+            let (left, right) = numbers(left, scope, right)?;
             Ok(Value::Number(result(left, right)))
         };
         match operator {
@@ -363,7 +362,6 @@ impl Expr {
             .iter()
             .map(|argument| argument.value.number(scope))
             .collect::<Result<_, _>>()?;
-        let wrong = |wanted: &str| ExprError::new(self.at, format!("{function} takes {wanted}"));
         match (function, numbers.as_slice()) {
             ("power_of_two", [number]) => {
                 let power = *number >= 1.0 && number.log2().fract() == 0.0;
@@ -380,11 +378,19 @@ impl Expr {
                 let scale = 10_f64.powf(digits.clamp(0.0, 12.0).floor());
                 Ok(Value::Number((number * scale).round() / scale))
             }
-            ("power_of_two" | "abs", _) => Err(wrong("one number")),
-            ("round", _) => Err(wrong("a number and how many digits")),
-            (_, _) => Err(wrong("at least one number")),
+            ("power_of_two" | "abs", _) => Err(self.fail(function, "one number")),
+            ("round", _) => Err(self.fail(function, "a number and how many digits")),
+            (_, _) => Err(self.fail(function, "at least one number")),
         }
     }
+
+    fn fail(&self, function: &str, wanted: &str) -> ExprError {
+        ExprError::new(self.at, format!("{function} takes {wanted}"))
+    }
+}
+
+fn numbers(left: &Expr, scope: &dyn Scope, right: &Expr) -> Result<(f64, f64), ExprError> {
+    Ok::<_, ExprError>((left.number(scope)?, right.number(scope)?))
 }
 
 /// True for the built-in functions.
@@ -449,7 +455,6 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>, ExprError> {
             found.push((Token::Number(number), at));
             length
         } else if letter.is_ascii_alphabetic() || letter == '_' {
-            let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
             let length = rest.find(|c: char| !is_part(c)).unwrap_or(rest.len());
             found.push((Token::Word(rest[..length].to_owned()), at));
             length
@@ -463,6 +468,10 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>, ExprError> {
     }
     found.push((Token::End, at));
     Ok(found)
+}
+
+fn is_part(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '.')
 }
 
 /// The number at the start of a text, and its length in bytes.

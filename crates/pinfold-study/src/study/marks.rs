@@ -47,8 +47,7 @@ impl Analysis {
             .labels
             .iter()
             .all(|(name, text)| label(name).is_some_and(|(_, value)| value.to_string() == *text));
-        let is_shown = |name: &str| selection.labels.contains_key(name) || names.contains(&name);
-        if !fits || !labels.iter().all(|(name, _)| is_shown(name)) {
+        if !fits || !labels.iter().all(|(name, _)| is_shown(selection, names, name)) {
             return None;
         }
         let mut keys: Vec<Key> = Vec::new();
@@ -87,8 +86,7 @@ impl Analysis {
         let study = &self.loaded.study;
         let factor = study.factor(name)?;
         let [only] = found else { return None };
-        let names_it = |rule: &Expr| rule.names().iter().any(|(known, _)| *known == name);
-        let is_limited = selection.only.as_ref().is_some_and(|rule| names_it(&rule.expr));
+        let is_limited = selection.only.as_ref().is_some_and(|rule| names_it(name, &rule.expr));
         let mut cells = self.select_cells(selection);
         let has_others = if is_limited {
             cells.any(|(_, cell)| cell.level(study, name) != Some(only))
@@ -97,4 +95,12 @@ impl Analysis {
         };
         has_others.then_some(only)
     }
+}
+
+fn names_it(name: &str, rule: &Expr) -> bool {
+    rule.names().iter().any(|(known, _)| *known == name)
+}
+
+fn is_shown(selection: &Selection, names: &[&str], name: &str) -> bool {
+    selection.labels.contains_key(name) || names.contains(&name)
 }

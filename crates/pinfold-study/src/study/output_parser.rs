@@ -144,12 +144,11 @@ fn by_json(
     documents: &[Json],
     found: &mut Vec<(BTreeMap<String, String>, Vec<f64>)>,
 ) -> Result<(), String> {
-    let reported = |why: &dyn std::fmt::Display| format!("{}: {why}", rule.name);
     for document in documents {
         let scope = Document(document);
-        let valued = |expr: &Expr| expr.names().iter().all(|(name, _)| scope.value(name).is_some());
         if let Some(only) = &rule.only
-            && !(valued(only) && only.truth(&scope).map_err(|error| reported(&error.why))?)
+            && !(has_values(&scope, only)
+                && only.truth(&scope).map_err(|error| explain(rule, &error.why))?)
         {
             continue;
         }
@@ -159,12 +158,13 @@ fn by_json(
             Some(Json::Array(items)) => {
                 for item in items {
                     let sample = item.as_f64();
-                    samples
-                        .push(sample.ok_or_else(|| reported(&format!("{item} is not a number")))?);
+                    samples.push(
+                        sample.ok_or_else(|| explain(rule, &format!("{item} is not a number")))?,
+                    );
                 }
             }
-            Some(_) | None if valued(expr) => {
-                samples.push(expr.number(&scope).map_err(|error| reported(&error.why))?);
+            Some(_) | None if has_values(&scope, expr) => {
+                samples.push(expr.number(&scope).map_err(|error| explain(rule, &error.why))?);
             }
             // The mean of an empty list has no value; a missing list is an error.
             Some(_) | None if expr.names().iter().all(|(name, _)| scope.has(name)) => {}
@@ -176,6 +176,14 @@ fn by_json(
         }
     }
     Ok(())
+}
+
+fn has_values(scope: &Document<'_>, expr: &Expr) -> bool {
+    expr.names().iter().all(|(name, _)| scope.value(name).is_some())
+}
+
+fn explain(rule: &FigureRule, why: &dyn std::fmt::Display) -> String {
+    format!("{}: {why}", rule.name)
 }
 
 /// The labels of a document; `None` if it lacks one of them.
@@ -220,8 +228,12 @@ struct Document<'d>(&'d Json);
 impl Document<'_> {
     /// True for a field, and for a statistic of a list, even if the list is empty.
     fn has(&self, name: &str) -> bool {
-        let is_list = |path: &str| matches!(field(self.0, path), Some(Json::Array(_)));
-        self.value(name).is_some() || name.rsplit_once('.').is_some_and(|(path, _)| is_list(path))
+        self.value(name).is_some()
+            || name.rsplit_once('.').is_some_and(|(path, _)| self.is_list(path))
+    }
+
+    fn is_list(&self, path: &str) -> bool {
+        matches!(field(self.0, path), Some(Json::Array(_)))
     }
 }
 

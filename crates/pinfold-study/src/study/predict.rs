@@ -44,9 +44,8 @@ fn boot_s(guest: GuestRequest) -> f64 {
 
 /// Overhead of a trial in addition to its workload and to its share of a start (seconds).
 fn trial_s(study: &Study, cell: &Cell) -> f64 {
-    let text = |acts| cell.acting(study, &acts).map_or("", |level| level.text.as_str());
-    let is_host_loaded = text(FactorEffect::HostLoad) == "loaded";
-    let is_guest_loaded = text(FactorEffect::GuestLoad).starts_with("loaded");
+    let is_host_loaded = text(cell, study, FactorEffect::HostLoad) == "loaded";
+    let is_guest_loaded = text(cell, study, FactorEffect::GuestLoad).starts_with("loaded");
     let loads = f64::from(u8::from(is_host_loaded) + u8::from(is_guest_loaded)) * LOADS_S;
     let locks = if study.probes.contains(&Probe::LockTime) { LOCKS_S } else { 0.0 };
     let rest = TRIAL_S + locks + loads;
@@ -54,6 +53,10 @@ fn trial_s(study: &Study, cell: &Cell) -> f64 {
     let is_kvm = guest.accelerator == Accelerator::Kvm;
     let exits = if is_kvm && study.probes.contains(&Probe::Exits) { EXITS_S } else { 0.0 };
     rest + exits + if is_kvm { GUEST_TRIAL_S.0 } else { GUEST_TRIAL_S.1 }
+}
+
+fn text<'a>(cell: &'a Cell, study: &'a Study, acts: FactorEffect) -> &'a str {
+    cell.acting(study, &acts).map_or("", |level| level.text.as_str())
 }
 
 /// The size and duration of a study.
@@ -139,26 +142,32 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
 /// Time for the boots of a start (seconds): of the measured guest, of others of its kind, of a
 /// neighbour.
 fn boots_s(study: &Study, cell: &Cell, guest: GuestRequest) -> f64 {
-    let number = |acts| cell.acting(study, &acts).and_then(Level::number).unwrap_or(1.0);
-    let equal = boot_s(guest) * number(FactorEffect::Machines);
+    let equal = boot_s(guest) * number(cell, study, FactorEffect::Machines);
     if !cell.has_neighbour_guest(study) {
         return equal;
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 1,000,000")]
-    let vcpus = number(FactorEffect::Neighbours) as u32;
+    let vcpus = number(cell, study, FactorEffect::Neighbours) as u32;
     equal + boot_s(GuestRequest { vcpus, ..guest })
+}
+
+fn number(cell: &Cell, study: &Study, acts: FactorEffect) -> f64 {
+    cell.acting(study, &acts).and_then(Level::number).unwrap_or(1.0)
 }
 
 /// Number of calibrations for these cells: one for each combination of a method that measures its
 /// own cost and a number of cores.
 fn calibrations(study: &Study, slow: &[&Cell]) -> usize {
+    fn text(cell: &&Cell, study: &Study, acts: FactorEffect) -> Option<String> {
+        cell.acting(study, &acts).map(|level| level.text.clone())
+    }
+
     slow.iter()
         .filter_map(|cell| {
-            let text = |acts| cell.acting(study, &acts).map(|level| level.text.clone());
-            let method =
-                text(FactorEffect::Method).unwrap_or_else(|| Method::Stall.name().to_owned());
+            let method = text(cell, study, FactorEffect::Method)
+                .unwrap_or_else(|| Method::Stall.name().to_owned());
             let is_measured = Method::named(&method).is_some_and(Method::measures_own_cost);
-            is_measured.then(|| (method, text(FactorEffect::Cores)))
+            is_measured.then(|| (method, text(cell, study, FactorEffect::Cores)))
         })
         .collect::<BTreeSet<_>>()
         .len()

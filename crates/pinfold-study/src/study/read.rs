@@ -425,14 +425,6 @@ fn level(name: &str, value: Toml) -> Result<Level, Fault> {
 }
 
 fn check_level(acts: &FactorEffect, level: &Level, at: usize) -> Result<(), Fault> {
-    let one_of = |what: &str, known: &[&str]| {
-        if known.contains(&level.text.as_str()) {
-            Ok(())
-        } else {
-            Err(Fault::new(at, format!("there is no {what} {:?}", level.text))
-                .with_hint(format!("there are {}", known.join(", "))))
-        }
-    };
     let count = |least: f64| match level.number() {
         Some(number) if number >= least && number.fract() == 0.0 && number <= 1e6 => Ok(()),
         Some(_) | None => {
@@ -441,13 +433,13 @@ fn check_level(acts: &FactorEffect, level: &Level, at: usize) -> Result<(), Faul
     };
     match acts {
         FactorEffect::Variable | FactorEffect::Knob(_) => Ok(()),
-        FactorEffect::Strategy => one_of("strategy", &STRATEGY_NAMES),
+        FactorEffect::Strategy => one_of(level, at, "strategy", &STRATEGY_NAMES),
         FactorEffect::Method => {
             let mut names = vec![NONE];
             names.extend(Method::ALL.map(Method::name));
-            one_of("method", &names)
+            one_of(level, at, "method", &names)
         }
-        FactorEffect::Variant => one_of("variant", &Variant::ALL.map(Variant::name)),
+        FactorEffect::Variant => one_of(level, at, "variant", &Variant::ALL.map(Variant::name)),
         FactorEffect::Cores
         | FactorEffect::Threads
         | FactorEffect::Vcpus
@@ -460,23 +452,40 @@ fn check_level(acts: &FactorEffect, level: &Level, at: usize) -> Result<(), Faul
                     .with_hint("write a share such as 0.4 or \"40%\""))
             }
         },
-        FactorEffect::HostLoad => one_of("load", &["idle", "loaded"]),
-        FactorEffect::GuestLoad => one_of("load", &["idle", "loaded", "loaded-no-disk"]),
+        FactorEffect::HostLoad => one_of(level, at, "load", &["idle", "loaded"]),
+        FactorEffect::GuestLoad => one_of(level, at, "load", &["idle", "loaded", "loaded-no-disk"]),
         FactorEffect::Isa => {
             let mut names = vec![NATIVE];
             names.extend(Isa::ALL.map(Isa::name));
-            one_of("instruction set", &names)
+            one_of(level, at, "instruction set", &names)
         }
-        FactorEffect::Accelerator => one_of("accelerator", &[NATIVE, "kvm", "tcg", "tcg-single"]),
+        FactorEffect::Accelerator => {
+            one_of(level, at, "accelerator", &[NATIVE, "kvm", "tcg", "tcg-single"])
+        }
         FactorEffect::MemoryNode if matches!(level.text.as_str(), "any" | "near" | "far") => Ok(()),
         FactorEffect::MemoryNode => count(0.0),
-        FactorEffect::Emulator => one_of("place of an emulator", &["usual", "real-time", "apart"]),
-        FactorEffect::Neighbour => {
-            one_of("place of a neighbour", &[NONE, "same-node", "other-node"])
+        FactorEffect::Emulator => {
+            one_of(level, at, "place of an emulator", &["usual", "real-time", "apart"])
         }
-        FactorEffect::NeighbourKind => one_of("kind of neighbour", &["thread", GUEST]),
-        FactorEffect::OtherMachines => one_of("load of a machine", &["loaded", SAME_PROGRAM]),
-        FactorEffect::PageTableLevels => one_of("number of page-table levels", &[AS_IS, "4", "5"]),
+        FactorEffect::Neighbour => {
+            one_of(level, at, "place of a neighbour", &[NONE, "same-node", "other-node"])
+        }
+        FactorEffect::NeighbourKind => one_of(level, at, "kind of neighbour", &["thread", GUEST]),
+        FactorEffect::OtherMachines => {
+            one_of(level, at, "load of a machine", &["loaded", SAME_PROGRAM])
+        }
+        FactorEffect::PageTableLevels => {
+            one_of(level, at, "number of page-table levels", &[AS_IS, "4", "5"])
+        }
+    }
+}
+
+fn one_of(level: &Level, at: usize, what: &str, known: &[&str]) -> Result<(), Fault> {
+    if known.contains(&level.text.as_str()) {
+        Ok(())
+    } else {
+        Err(Fault::new(at, format!("there is no {what} {:?}", level.text))
+            .with_hint(format!("there are {}", known.join(", "))))
     }
 }
 

@@ -263,22 +263,16 @@ impl Loaded {
     /// [`RunError::Refused`] if that text would not have measured the same.
     pub fn show_as(self, other: &Study) -> Result<Self, RunError> {
         let study = other.in_form(&self.record.form)?;
-        let differs = |what: &str| {
-            RunError::refused(
-                format!("the file's {what} is not what the run in the store measured"),
-                "only statements, charts, tables and published values may differ: start a new run",
-            )
-        };
         if study.name != self.study.name {
-            return Err(differs("name"));
+            return Err(refuse_changed("name"));
         }
         if study.values != self.study.values || study.repetitions != self.study.repetitions {
-            return Err(differs("values or its number of repetitions"));
+            return Err(refuse_changed("values or its number of repetitions"));
         }
         for own in &self.study.workloads {
             let named = study.workloads.iter().find(|workload| workload.name == own.name);
             if named.is_none_or(|workload| workload.program != own.program) {
-                return Err(differs(&format!("workload {}", own.name)));
+                return Err(refuse_changed(&format!("workload {}", own.name)));
             }
         }
         let cells = Cells::new(&study, &self.facts)?.all;
@@ -286,7 +280,7 @@ impl Loaded {
             cells.iter().map(|cell| StudyCell { skipped: None, ..row_of(study, cell) }).collect()
         };
         if rows(&study, &cells) != rows(&self.study, &self.cells.all) {
-            return Err(differs("cells"));
+            return Err(refuse_changed("cells"));
         }
         Ok(Self { study, is_shown_as_another: true, ..self })
     }
@@ -307,6 +301,13 @@ impl Loaded {
              new store",
         ))
     }
+}
+
+fn refuse_changed(what: &str) -> RunError {
+    RunError::refused(
+        format!("the file's {what} is not what the run in the store measured"),
+        "only statements, charts, tables and published values may differ: start a new run",
+    )
 }
 
 impl EarlyEnd {

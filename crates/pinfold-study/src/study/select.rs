@@ -1,6 +1,7 @@
 //! Values for plots, tables and claims: selects and groups cells, and converts them to value, ratio
 //! or error.
 
+use crate::study::Loaded;
 use std::collections::BTreeMap;
 
 use pinfold_model::Unit;
@@ -205,12 +206,11 @@ impl Analysis {
         let loaded = &self.loaded;
         let study = &loaded.study;
         let figure = split(&selection.figure).map_or(&*selection.figure, |(figure, _)| figure);
-        let has = move |workload: &Workload| workload.figures.iter().any(|one| one.name == figure);
-        let is_own = study.workloads.iter().any(has);
+        let is_own = study.workloads.iter().any(|workload| has_figure(figure, workload));
         loaded.cells.all.iter().enumerate().filter(move |(_, cell)| {
             let workload = cell.workload(study);
             // One without figures of its own gives those of the lines that it prints.
-            if is_own && !workload.figures.is_empty() && !has(workload) {
+            if is_own && !workload.figures.is_empty() && !has_figure(figure, workload) {
                 return false;
             }
             let scope = CellScope { study: &loaded.study, cell, facts: &loaded.facts };
@@ -237,15 +237,15 @@ impl Analysis {
             }
             let cell = &loaded.cells.all[estimate.cell];
             let scope = CellScope { study: &loaded.study, cell, facts: &loaded.facts };
-            let reported =
-                |error: ExprError| format!("{} (for {})", error.why, cell.name(&loaded.study));
             if let Some(only) = &selection.only
-                && !only.expr.truth(&scope).map_err(reported)?
+                && !only.expr.truth(&scope).map_err(|error| explain(cell, loaded, error))?
             {
                 continue;
             }
-            let ideal =
-                selection.ideal.as_ref().map(|rule| rule.expr.number(&scope).map_err(reported));
+            let ideal = selection
+                .ideal
+                .as_ref()
+                .map(|rule| rule.expr.number(&scope).map_err(|error| explain(cell, loaded, error)));
             let ideal = ideal.transpose()?;
             if selection.baseline == loaded.study.baseline {
                 picked.extend(cell_value(estimate, selection.shown, ideal));
@@ -295,6 +295,14 @@ impl Analysis {
         let value = expr.number(&scope).map_err(|error| error.why)?;
         Ok(MeasuredNumber { value, interval: expr.bounds(&scope).ok() })
     }
+}
+
+fn has_figure(figure: &str, workload: &Workload) -> bool {
+    workload.figures.iter().any(|one| one.name == figure)
+}
+
+fn explain(cell: &Cell, loaded: &Loaded, error: ExprError) -> String {
+    format!("{} (for {})", error.why, cell.name(&loaded.study))
 }
 
 /// A number of this run, with its interval.
@@ -348,14 +356,17 @@ fn cell_value_with(
         }
         (DisplayedStatistic::Error, Some(with)) => {
             let wanted = ideal?;
-            let points = |ratio: f64| (ratio - wanted) * 100.0;
-            let range = (points(with.interval.low), points(with.interval.high));
-            (points(with.interval.ratio), Some(range), with.blocks)
+            let range = (points(wanted, with.interval.low), points(wanted, with.interval.high));
+            (points(wanted, with.interval.ratio), Some(range), with.blocks)
         }
         (DisplayedStatistic::Ratio, None) => (ratio?, None, blocks),
         (DisplayedStatistic::Error, None) => ((ratio? - ideal?) * 100.0, None, blocks),
     };
     Some(CellValue { estimate, value, range, blocks, ideal, shown })
+}
+
+fn points(wanted: f64, ratio: f64) -> f64 {
+    (ratio - wanted) * 100.0
 }
 
 fn join_cells(members: &[&CellValue<'_>]) -> Option<Point> {

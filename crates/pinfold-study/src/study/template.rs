@@ -70,17 +70,21 @@ mod tests {
 
     #[test]
     fn braces() {
-        let value = |name: &str| (name == "n").then(|| "4".to_owned());
-        let check = |word: &str, expected: Result<&str, &str>| {
+        fn check(word: &str, expected: Result<&str, &str>) {
             let expected = expected.map(str::to_owned).map_err(str::to_owned);
             assert_eq!(fill(word, &value), expected, "{word}");
-        };
+        }
+
         check("--threads={n}", Ok("--threads=4"));
         check("{ n }{n}", Ok("44"));
         check("{{n}} }}", Ok("{n} }"));
         check("{m}", Err("{m} is not known"));
         check("{n", Err("a brace of \"{n\" is not closed"));
         check("n}", Err("\"n}\" has a closing brace without an opening one"));
+    }
+
+    fn value(name: &str) -> Option<String> {
+        (name == "n").then(|| "4".to_owned())
     }
 
     #[test]

@@ -196,11 +196,10 @@ impl Analysis {
             .iter()
             .filter_map(|(block, own)| Some(Block::pair(own.value, base.get(block)?.value)))
             .collect();
-        let dropped = |side: &BTreeMap<u32, Summary>| side.values().any(|one| one.dropped > 0);
         Pairs {
             p: sign_flip_blocks(&blocks),
             incomplete: blocks.len() < both_ended.len(),
-            dropped: (dropped(&own), dropped(&base)),
+            dropped: (has_dropped(&own), has_dropped(&base)),
             time: time_ratio(&own, &base).unwrap_or(1.0),
             blocks,
         }
@@ -341,6 +340,10 @@ impl Analysis {
             spent_s: self.all_starts().map(|start| start.duration_ns as f64 / 1e9).sum(),
         })
     }
+}
+
+fn has_dropped(side: &BTreeMap<u32, Summary>) -> bool {
+    side.values().any(|one| one.dropped > 0)
 }
 
 /// Withdraws a verdict that dropped samples might have changed: a maximum or quantile of the

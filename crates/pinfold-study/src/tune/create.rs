@@ -84,13 +84,18 @@ pub fn create(
         seed: config.seed,
         candidates: &records,
     })?;
-    let name = |index: usize| records[index].name.clone();
     let same_as = records
         .iter()
         .filter(|record| record.role == CandidateRole::Candidate)
-        .filter_map(|record| record.same_as.map(|other| (record.name.clone(), name(other))))
+        .filter_map(|record| {
+            record.same_as.map(|other| (record.name.clone(), name(&records, other)))
+        })
         .collect();
     Ok(Created { run, prediction, same_as })
+}
+
+fn name(records: &[CandidateRecord], index: usize) -> String {
+    records[index].name.clone()
 }
 
 /// The error if no candidate leaves the machine without placement.

@@ -18,7 +18,7 @@ use crate::engine::{
     self, EndedTrial, Engine, Event, Next, Outcome, Progress, Reported, TrialError, Update, Work,
 };
 use crate::error::RunError;
-use crate::store::{CellResult, OpenRun, Phase, Slot, StartRecord, StartStatus, Store};
+use crate::store::{CellResult, OpenRun, Phase, Slot, StartRecord, StartStatus, Store, StoreError};
 
 /// The run stops after this number of consecutive failed starts.
 pub const MAX_FAILURES_IN_A_ROW: u32 = 4;
@@ -43,8 +43,8 @@ pub fn run(
         .into_iter()
         .map(|start| (start.record.slot, start.record))
         .collect();
-    let of_phase = |phase| Summaries::load(store, run.id(), phase, u32::MAX);
-    let (screening, confirmation) = (of_phase(Phase::Screening)?, of_phase(Phase::Confirmation)?);
+    let (screening, confirmation) =
+        (load_phase(store, run, Phase::Screening)?, load_phase(store, run, Phase::Confirmation)?);
     let work = Starts {
         store,
         run,
@@ -58,6 +58,10 @@ pub fn run(
         total: 0,
     };
     go(&mut Engine::new(work, MAX_FAILURES_IN_A_ROW), environment)
+}
+
+fn load_phase(store: &Store, run: OpenRun, phase: Phase) -> Result<Summaries, StoreError> {
+    Summaries::load(store, run.id(), phase, u32::MAX)
 }
 
 /// The starts of a run, as the [`Work`] of the engine.

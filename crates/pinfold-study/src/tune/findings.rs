@@ -113,11 +113,10 @@ fn about_race(report: &TuneReport, findings: &mut Vec<Finding>) {
         );
         findings.push(Finding::note(one.name.as_str(), text));
     }
-    let was_dropped = |name: &str| report.dropped.iter().any(|one| one.name == name);
     let left_out: Vec<&str> = report
         .screening
         .iter()
-        .filter(|row| !row.kept && row.blocks > 0 && !was_dropped(&row.name))
+        .filter(|row| !row.kept && row.blocks > 0 && !was_dropped(report, &row.name))
         .map(|row| row.name.as_str())
         .collect();
     if !left_out.is_empty() && report.design.confirm.is_some() {
@@ -145,6 +144,10 @@ fn about_race(report: &TuneReport, findings: &mut Vec<Finding>) {
         );
         findings.push(Finding::note("race", text));
     }
+}
+
+fn was_dropped(report: &TuneReport, name: &str) -> bool {
+    report.dropped.iter().any(|one| one.name == name)
 }
 
 fn about_noise(report: &TuneReport, findings: &mut Vec<Finding>) {

@@ -29,9 +29,8 @@ impl Loaded {
             serde_json::from_str(&record.config_json).map_err(RunError::document("settings"))?;
         let confirm = record.confirm_json.as_deref().map(serde_json::from_str);
         let records = store.candidates(run)?;
-        let with_role = |role| records.iter().position(|record| record.role == role);
-        let baseline = with_role(CandidateRole::Baseline).ok_or_else(no_baseline)?;
-        let twin = with_role(CandidateRole::Twin).ok_or_else(no_baseline)?;
+        let baseline = with_role(&records, CandidateRole::Baseline).ok_or_else(no_baseline)?;
+        let twin = with_role(&records, CandidateRole::Twin).ok_or_else(no_baseline)?;
         let distinct = (0..records.len()).filter(|&index| {
             records[index].role == CandidateRole::Candidate && records[index].same_as.is_none()
         });
@@ -48,4 +47,8 @@ impl Loaded {
     pub(super) fn prediction(&self) -> Result<Prediction, RunError> {
         predict(&self.config, u32::try_from(self.distinct.len()).unwrap_or(u32::MAX))
     }
+}
+
+fn with_role(records: &[CandidateRecord], role: CandidateRole) -> Option<usize> {
+    records.iter().position(|record| record.role == role)
 }

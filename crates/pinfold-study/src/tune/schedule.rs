@@ -127,14 +127,9 @@ impl Schedule {
         for block in 0.. {
             let begun = facts.screening.starts.iter().any(|start| start.slot.block == block);
             let planned = block < config.screening_blocks;
-            let more = || {
-                config.race.is_some()
-                    && block < config.most_race_blocks()
-                    && confirm.is_none()
-                    && self.is_open(facts, block)
-                    && (facts.has_time)(self.running.len())
-            };
-            if self.running.len() <= config.keep as usize || !(begun || planned || more()) {
+            if self.running.len() <= config.keep as usize
+                || !(begun || planned || self.has_more(config, block, confirm, facts))
+            {
                 return None;
             }
             if confirm.is_some() && !begun {
@@ -152,6 +147,20 @@ impl Schedule {
             self.look(facts, Phase::Screening, block);
         }
         None
+    }
+
+    fn has_more(
+        &self,
+        config: &TuneConfig,
+        block: u32,
+        confirm: &Option<ConfirmPlan>,
+        facts: &Facts<'_>,
+    ) -> bool {
+        config.race.is_some()
+            && block < config.most_race_blocks()
+            && confirm.is_none()
+            && self.is_open(facts, block)
+            && (facts.has_time)(self.running.len())
     }
 
     fn confirm(&mut self, facts: &Facts<'_>, confirm: &ConfirmPlan) {
@@ -195,17 +204,16 @@ impl Schedule {
         };
         let Some(view) = self.view(facts, &so_far, blocks) else { return };
         let rule = RaceRule { alpha, margin: config.margin, blocks: config.race_looks() };
-        let name = |index: usize| facts.loaded.records[index].name.clone();
         for loss in rule.look(&view.lanes, view.leader) {
             let candidate = view.who[loss.lane];
             self.running.retain(|one| *one != candidate);
             self.dropped.push(Dropped {
                 candidate,
-                name: name(candidate),
+                name: name(facts, candidate),
                 phase,
                 block,
                 blocks,
-                leader: name(view.who[view.leader]),
+                leader: name(facts, view.who[view.leader]),
                 ratio: if config.metric().higher_is_better() {
                     1.0 / loss.ratio
                 } else {
@@ -243,10 +251,8 @@ impl Schedule {
         // All candidates that ever ran: those that left still contribute to the variance.
         let mut who = facts.loaded.distinct.clone();
         who.push(facts.loaded.baseline);
-        let still = |candidate: usize| {
-            self.running.contains(&candidate) || candidate == facts.loaded.baseline
-        };
-        let running: Vec<usize> = who.iter().copied().filter(|one| still(*one)).collect();
+        let running: Vec<usize> =
+            who.iter().copied().filter(|one| self.is_still_running(facts, *one)).collect();
         let standings = rank(config, so_far, &running);
         let first = standings.first().filter(|one| one.score(config.goal).is_some())?;
         let leader = who.iter().position(|one| *one == first.candidate)?;
@@ -255,8 +261,11 @@ impl Schedule {
         let lanes: Vec<ParticipantResults> = who
             .iter()
             .map(|&candidate| {
-                let length =
-                    if still(candidate) { blocks } else { self.left_after(candidate).unwrap_or(0) };
+                let length = if self.is_still_running(facts, candidate) {
+                    blocks
+                } else {
+                    self.left_after(candidate).unwrap_or(0)
+                };
                 let may_go = self.running.contains(&candidate)
                     && by_candidate
                         .get(&candidate)
@@ -267,12 +276,20 @@ impl Schedule {
         Some(View { who, standings, lanes, leader })
     }
 
+    fn is_still_running(&self, facts: &Facts<'_>, candidate: usize) -> bool {
+        self.running.contains(&candidate) || candidate == facts.loaded.baseline
+    }
+
     /// Number of blocks in which a candidate took part before it left.
     fn left_after(&self, candidate: usize) -> Option<u32> {
         let dropped = self.dropped.iter().find(|dropped| dropped.candidate == candidate);
         // A candidate that was neither kept nor dropped left at the end of the race.
         dropped.map(|dropped| dropped.blocks).or_else(|| u32::try_from(self.screening.len()).ok())
     }
+}
+
+fn name(facts: &Facts<'_>, index: usize) -> String {
+    facts.loaded.records[index].name.clone()
 }
 
 /// True if the leader is at least as good in everything except the goal's value: the constraint and

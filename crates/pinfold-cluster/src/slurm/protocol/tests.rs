@@ -31,7 +31,6 @@ fn arrays_are_ranges_below_the_limit() {
     check(&[7, 0, 1, 12, 10, 11, 1], "0-1,7,10-12");
     check(&[4_294_967_295, 4_294_967_294], "4294967294-4294967295");
     check(&[], "");
-    let batch = |offset, elements: &[u32]| Batch { offset, elements: elements.to_vec() };
     assert_eq!(
         batches(&[0, 2, 1000, 1001, 2500], 1001),
         [batch(0, &[0, 2, 1000]), batch(1001, &[0]), batch(2002, &[498]),]
@@ -41,6 +40,10 @@ fn arrays_are_ranges_below_the_limit() {
     for one in batches(&all, 1001) {
         assert!(one.elements.iter().all(|element| *element < 1001));
     }
+}
+
+fn batch(offset: u32, elements: &[u32]) -> Batch {
+    Batch { offset, elements: elements.to_vec() }
 }
 
 fn check(elements: &[u32], expected: &str) {
@@ -94,8 +97,6 @@ fn queues_are_read_and_nothing_else() {
         assert!(error.starts_with("squeue printed ") && error.contains(why), "{error}");
     }
 
-    let line =
-        |element, state, node: &str| QueuedTask { job: 1, element, state, node: node.to_owned() };
     let text = "1|5|COMPLETED|n3|None\n1|2|FAILED|n3|NonZeroExitCode\n1|3|RUNNING|n1|None\n\
                 1|N/A|PENDING||ReqNodeNotAvail, UnavailableNodes:n[1-2] | odd\n\n";
     assert_eq!(
@@ -120,6 +121,10 @@ fn queues_are_read_and_nothing_else() {
     // A line of one megabyte is not repeated in full.
     let long = queue(&"x".repeat(1 << 20)).unwrap_err().to_string();
     assert!(long.len() < 300, "{}", long.len());
+}
+
+fn line(element: Option<u32>, state: TaskState, node: &str) -> QueuedTask {
+    QueuedTask { job: 1, element, state, node: node.to_owned() }
 }
 
 #[test]

@@ -173,34 +173,46 @@ fn a_second_start_runs_no_witness_and_says_nothing() {
 fn a_busy_core_never_ends_a_start_and_does_not_hold_it_up() {
     let known = start(Disturbance::Nothing, Calibrations::default(), &[1], 0).kept;
     let late = known.0[0].measured_ns + CALIBRATION_HOLDS_NS;
-    let check = |other, kept: Calibrations, expected: &[&str], source| {
-        let done = start(other, kept.clone(), &[1], late);
-        assert_eq!(done.runs, 2, "a sample, and once more");
-        assert_eq!(done.reports.len(), 1, "{:?}", done.reports);
-        for part in expected {
-            assert!(done.reports[0].contains(part), "{part}: {:?}", done.reports);
-        }
-        assert_eq!(done.learnt[&PuId(1)].source, source);
-        assert_eq!(done.kept, kept, "nothing was measured");
-        done.learnt[&PuId(1)].cost
-    };
     let busy = Disturbance::Busy(PuId(1));
     let not_known = ["vnode web: the cost of stall on CPU 1", "other tasks ran there", "zero"];
-    let cost = check(busy, Calibrations::default(), &not_known, Source::Unknown);
+    let cost = check(late, busy, Calibrations::default(), &not_known, Source::Unknown);
     assert_eq!(cost, Cost::default());
     let last = ["the last known cost is used, until the CPU is idle"];
-    let cost = check(busy, known.clone(), &last, Source::LastKnown);
+    let cost = check(late, busy, known.clone(), &last, Source::LastKnown);
     assert_eq!(cost.free, 999_000);
-    check(Disturbance::Fails, known.clone(), &["the witness: reports 0 units"], Source::LastKnown);
-    check(Disturbance::Fails, Calibrations::default(), &["reports 0 units"], Source::Unknown);
+    check(
+        late,
+        Disturbance::Fails,
+        known.clone(),
+        &["the witness: reports 0 units"],
+        Source::LastKnown,
+    );
+    check(late, Disturbance::Fails, Calibrations::default(), &["reports 0 units"], Source::Unknown);
+}
+
+fn check(
+    late: u64,
+    other: Disturbance,
+    kept: Calibrations,
+    expected: &[&str],
+    source: Source,
+) -> Cost {
+    let done = start(other, kept.clone(), &[1], late);
+    assert_eq!(done.runs, 2, "a sample, and once more");
+    assert_eq!(done.reports.len(), 1, "{:?}", done.reports);
+    for part in expected {
+        assert!(done.reports[0].contains(part), "{part}: {:?}", done.reports);
+    }
+    assert_eq!(done.learnt[&PuId(1)].source, source);
+    assert_eq!(done.kept, kept, "nothing was measured");
+    done.learnt[&PuId(1)].cost
 }
 
 #[test]
 fn a_busy_core_leaves_the_others_measured() {
     let done = start(Disturbance::Busy(PuId(1)), Calibrations::default(), &[0, 1], 5);
     assert_eq!(done.runs, ROUNDS);
-    let source = |pu: u32| done.learnt[&PuId(pu)].source;
-    assert_eq!((source(0), source(1)), (Source::Measured, Source::OtherCpu));
+    assert_eq!((source(&done, 0), source(&done, 1)), (Source::Measured, Source::OtherCpu));
     assert_eq!(done.learnt[&PuId(1)].cost, done.learnt[&PuId(0)].cost);
     assert!(done.reports[1].contains("on CPU 1 could"), "{:?}", done.reports);
     assert!(done.reports[1].contains("that of another CPU is used"), "{:?}", done.reports);
@@ -210,4 +222,8 @@ fn a_busy_core_leaves_the_others_measured() {
     assert!(alone.learnt[&PuId(1)].cost.extra_ns[0] > 0);
     let kept: Vec<PuId> = done.kept.0[0].costs.keys().copied().collect();
     assert_eq!(kept, [PuId(0)]);
+}
+
+fn source(done: &Done, pu: u32) -> Source {
+    done.learnt[&PuId(pu)].source
 }

@@ -183,10 +183,6 @@ impl Expr {
         left: Bounds,
         right: Bounds,
     ) -> Result<Bounded, ExprError> {
-        let products = |right: Bounds| {
-            let (l, r) = ([left.low, left.high], [right.low, right.high]);
-            Bounds::from_values(&[l[0] * r[0], l[0] * r[1], l[1] * r[0], l[1] * r[1]])
-        };
         Ok(match operator {
             Operator::AtMost => Bounded::Truth(is_at_most(left, right)),
             Operator::AtLeast => Bounded::Truth(is_at_most(right, left)),
@@ -198,13 +194,14 @@ impl Expr {
             Operator::Minus => {
                 Bounded::Number(Bounds { low: left.low - right.high, high: left.high - right.low })
             }
-            Operator::Times => Bounded::Number(products(right)),
+            Operator::Times => Bounded::Number(products(left, right)),
             Operator::Over if right.low <= 0.0 && right.high >= 0.0 => {
                 return Err(ExprError::new(self.at, "the interval of the divisor contains 0"));
             }
-            Operator::Over => {
-                Bounded::Number(products(Bounds { low: 1.0 / right.high, high: 1.0 / right.low }))
-            }
+            Operator::Over => Bounded::Number(products(
+                left,
+                Bounds { low: 1.0 / right.high, high: 1.0 / right.low },
+            )),
             Operator::Modulo if left.is_exact() && right.is_exact() => {
                 Bounded::Number(Bounds::exact(left.low % right.low))
             }
@@ -246,6 +243,11 @@ impl Expr {
             _ => Err(self.not_a("possible with an interval")),
         }
     }
+}
+
+fn products(left: Bounds, right: Bounds) -> Bounds {
+    let (l, r) = ([left.low, left.high], [right.low, right.high]);
+    Bounds::from_values(&[l[0] * r[0], l[0] * r[1], l[1] * r[0], l[1] * r[1]])
 }
 
 fn is_at_most(left: Bounds, right: Bounds) -> Option<bool> {

@@ -55,34 +55,35 @@ pub(in super::super) const FUNCTIONS: [&str; 10] = [
 
 pub(super) fn report(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
     let mut names: Vec<String> = Vec::new();
-    let mut fresh = |name: &str, at: usize| {
-        let is_plain = !name.is_empty()
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
-        if !is_plain || names.iter().any(|known| known == name) {
-            return Err(Fault::new(
-                at,
-                format!("name: {name:?} is taken, or is not letters, digits, - and _"),
-            ));
-        }
-        names.push(name.to_owned());
-        Ok(())
-    };
     for table in keys.tables("plot")? {
         let at = table.at;
         let plot = plot(table, study)?;
-        fresh(&plot.name, at)?;
+        check_new_name(&mut names, &plot.name, at)?;
         study.plots.push(plot);
     }
     for table in keys.tables("table")? {
         let at = table.at;
         let table = one_table(table, study)?;
-        fresh(&table.name, at)?;
+        check_new_name(&mut names, &table.name, at)?;
         study.tables.push(table);
     }
     for table in keys.tables("claim")? {
         let claim = claim(table, study)?;
         study.claims.push(claim);
     }
+    Ok(())
+}
+
+fn check_new_name(names: &mut Vec<String>, name: &str, at: usize) -> Result<(), Fault> {
+    let is_plain = !name.is_empty()
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+    if !is_plain || names.iter().any(|known| known == name) {
+        return Err(Fault::new(
+            at,
+            format!("name: {name:?} is taken, or is not letters, digits, - and _"),
+        ));
+    }
+    names.push(name.to_owned());
     Ok(())
 }
 
@@ -173,7 +174,6 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
     if let Some((axis, at)) = log.iter().find(|(axis, _)| !matches!(axis.as_str(), "x" | "y")) {
         return Err(Fault::new(*at, format!("log: there is no axis {axis:?}")));
     }
-    let has = |axis: &str| log.iter().any(|(known, _)| known == axis);
     let x = match kind {
         PlotKind::Sequence => Some(sequence_axis(&mut keys)?),
         PlotKind::Lines | PlotKind::Bars | PlotKind::Percentiles => axis(&mut keys, "x", study)?,
@@ -198,8 +198,8 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
             .text("mark")?
             .map(|(text, at)| cell_rule(text, at, study, "mark"))
             .transpose()?,
-        log_x: has("x"),
-        log_y: has("y"),
+        log_x: has(&log, "x"),
+        log_y: has(&log, "y"),
         selection: selection(&mut keys, study)?,
     };
     let is_of_samples = matches!(plot.kind, PlotKind::Percentiles | PlotKind::Sequence);
@@ -213,6 +213,10 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
         return Err(Fault::new(at, why.to_owned()));
     }
     Ok(plot)
+}
+
+fn has(log: &[(String, usize)], axis: &str) -> bool {
+    log.iter().any(|(known, _)| known == axis)
 }
 
 /// The x axis of a sequence.
@@ -376,37 +380,57 @@ fn check_see(see: &str, at: usize, study: &Study, figures: &mut Vec<String>) -> 
 
 /// Its functions must be those of claims, and their arguments must select by factors.
 pub(super) fn check_claim(rule: &Rule, study: &Study, key: &str) -> Result<(), Fault> {
-    let fault = |at: usize, why: String| expr_fault(key, rule.at, &super::ExprError { at, why });
+    fn fault(key: &str, rule: &Rule, at: usize, why: String) -> Fault {
+        expr_fault(key, rule.at, &super::ExprError { at, why })
+    }
+
     for (name, at) in rule.expr.names() {
         if !study.values.contains_key(name) && !super::HOST_FACTS.contains(&name) {
-            return Err(fault(at, format!("there is no value {name}")).with_hint(format!(
-                "numbers of cells come from {}: ratio(rate, method = \"hogs\")",
-                FUNCTIONS.join(", ")
-            )));
+            return Err(fault(key, rule, at, format!("there is no value {name}")).with_hint(
+                format!(
+                    "numbers of cells come from {}: ratio(rate, method = \"hogs\")",
+                    FUNCTIONS.join(", ")
+                ),
+            ));
         }
     }
     for (function, arguments, at) in rule.expr.calls() {
         if !FUNCTIONS.contains(&function) {
-            return Err(fault(at, format!("there is no function {function}"))
+            return Err(fault(key, rule, at, format!("there is no function {function}"))
                 .with_hint(format!("there are {}", FUNCTIONS.join(", "))));
         }
         let Some((first, picks)) = arguments.split_first() else {
-            return Err(fault(at, format!("{function} needs the name of a figure")));
+            return Err(fault(key, rule, at, format!("{function} needs the name of a figure")));
         };
         match (&first.name, first.value.as_name()) {
             (None, Some(name)) => check_figure(name, rule.at, study)?,
             (_, _) => {
-                return Err(fault(at, format!("{function} needs the name of a figure first")));
+                return Err(fault(
+                    key,
+                    rule,
+                    at,
+                    format!("{function} needs the name of a figure first"),
+                ));
             }
         }
         for pick in picks {
             match &pick.name {
                 Some(name) if name == "of" || check_axis(name.clone(), 0, study).is_ok() => {}
                 Some(name) => {
-                    return Err(fault(pick.value.at(), format!("there is no factor {name}")));
+                    return Err(fault(
+                        key,
+                        rule,
+                        pick.value.at(),
+                        format!("there is no factor {name}"),
+                    ));
                 }
                 None => {
-                    return Err(fault(pick.value.at(), "write factor = level".to_owned()));
+                    return Err(fault(
+                        key,
+                        rule,
+                        pick.value.at(),
+                        "write factor = level".to_owned(),
+                    ));
                 }
             }
         }

@@ -65,12 +65,6 @@ fn values_of_the_source_that_select_nothing() {
         assert!(error.starts_with(expected), "{error}");
     }
 
-    let row = |unit: &str, ours: &str| {
-        format!(
-            "[[published]]\nplace = \"p\"\nquantity = \"q\"\nvalue = 0.5\nunit = \"{unit}\"\n\
-             ours = \"{ours}\"\n"
-        )
-    };
     let half = "ratio(rate, method = 'stall', speed = 0.5)";
     let no_level = "ratio(rate, method = 'stall', speed = 0.6)";
     check(
@@ -91,6 +85,13 @@ fn values_of_the_source_that_select_nothing() {
         row("ratio", half).replace("0.5\n", "\"much\"\n"),
         "line 57, column 9: value: much is not",
     );
+}
+
+fn row(unit: &str, ours: &str) -> String {
+    format!(
+        "[[published]]\nplace = \"p\"\nquantity = \"q\"\nvalue = 0.5\nunit = \"{unit}\"\n\
+             ours = \"{ours}\"\n"
+    )
 }
 
 #[test]
@@ -174,23 +175,26 @@ fn workloads_figures_and_claims() {
 
 #[test]
 fn constraints_that_exclude_everything_or_have_no_value() {
-    let world = World::new();
-    let check = |rule: &str, expected: &str| {
+    fn check(world: &World, rule: &str, expected: &str) {
         let toml = STUDY.replacen("\"method == 'none' -> speed == 1\"", &format!("\"{rule}\""), 1);
         let study = from_toml(&toml).unwrap();
         let error = cells(&study, &FACTS, &world.machine).unwrap_err();
         assert!(error.to_string().starts_with(expected), "{error}");
-    };
+    }
+
+    let world = World::new();
     check(
+        &world,
         "cores > 100",
         "line 7, column 16: the constraints exclude all 36 combinations of levels; this one \
          excludes 36: cores > 100",
     );
     check(
+        &world,
         "cores == 'one'",
         "line 7, column 23: 1 is a number, one is a string (for a: method none",
     );
-    check("cores", "line 7, column 17: 1 is a number, not true or false");
+    check(&world, "cores", "line 7, column 17: 1 is a number, not true or false");
     let few = HostFacts { pus: 0, ..FACTS };
     let error = cells(&from_toml(STUDY).unwrap(), &few, &world.machine).unwrap_err();
     assert_eq!(error.to_string(), "none of the 18 cells can be run here: too few CPUs (18 cells)");

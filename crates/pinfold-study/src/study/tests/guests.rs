@@ -75,13 +75,22 @@ fn check(levels: &str, expected: Result<Option<GuestRequest>, &str>) {
 
 #[test]
 fn without_the_two_factors_vcpus_or_a_load_ask_for_a_guest() {
-    let own = |vcpus| Some(GuestRequest { isa: None, accelerator: Accelerator::TcgMulti, vcpus });
     let text = without(&["isa", "accelerator"]).replace("programs/{isa}/b", "b");
-    assert_eq!(guest_of(&text, "a: n_vcpu 2, n_threads 1, guest_load idle").unwrap(), own(2));
+    assert_eq!(
+        guest_of(&text, "a: n_vcpu 2, n_threads 1, guest_load idle").unwrap(),
+        own_request(2)
+    );
     let text = without(&["isa", "accelerator", "n_vcpu"]).replace("programs/{isa}/b", "b");
     let text = text.replace("[\"n_vcpu\"]", "[\"n_threads\"]");
     assert_eq!(guest_of(&text, "a: n_threads 1, guest_load idle").unwrap(), None);
-    assert_eq!(guest_of(&text, "a: n_threads 1, guest_load loaded-no-disk").unwrap(), own(1));
+    assert_eq!(
+        guest_of(&text, "a: n_threads 1, guest_load loaded-no-disk").unwrap(),
+        own_request(1)
+    );
+}
+
+fn own_request(vcpus: u32) -> Option<GuestRequest> {
+    Some(GuestRequest { isa: None, accelerator: Accelerator::TcgMulti, vcpus })
 }
 
 fn without(names: &[&str]) -> String {
@@ -96,12 +105,13 @@ fn without(names: &[&str]) -> String {
 fn programs_of_guests_are_named_by_cell() {
     let study = from_toml(STUDY).unwrap();
     let cells = Cells::new(&study, &FACTS).unwrap();
-    let path = |name: &str| {
-        let cell = cells.all.iter().find(|cell| cell.name(&study).starts_with(name)).unwrap();
-        cell.guest_program(&study).unwrap()
-    };
-    assert_eq!(path("a: isa riscv64"), None);
-    assert_eq!(path("b: isa riscv64").as_deref(), Some("programs/riscv64/b"));
+    assert_eq!(path(&cells, &study, "a: isa riscv64"), None);
+    assert_eq!(path(&cells, &study, "b: isa riscv64").as_deref(), Some("programs/riscv64/b"));
+}
+
+fn path(cells: &Cells, study: &Study, name: &str) -> Option<String> {
+    let cell = cells.all.iter().find(|cell| cell.name(study).starts_with(name)).unwrap();
+    cell.guest_program(study).unwrap()
 }
 
 #[test]
@@ -122,24 +132,30 @@ fn boots_are_predicted_once_per_start() {
 
 #[test]
 fn a_trial_under_load_is_predicted_to_take_longer() {
-    let seconds = |load: &str| {
-        let text = STUDY
-            .replace(r#"["native", "tcg", "tcg-single"]"#, r#"["tcg"]"#)
-            .replace(r#"["native", "riscv64"]"#, r#"["riscv64"]"#)
-            .replace("[2, 128]", "[2]")
-            .replace(r#"["idle", "loaded-no-disk"]"#, &format!("[{load:?}]"));
-        let study = from_toml(&text).unwrap();
-        let cells = Cells::new(&study, &FACTS).unwrap();
-        predict(&study, &cells, &FACTS).unwrap().seconds()
-    };
     // Five trials (a twin among them) in each of two blocks, each with the start and end of loads.
     let more = seconds("loaded") - seconds("idle");
     assert!((more - 10.0 * 0.2).abs() < 1e-9, "{more}");
 }
 
+fn seconds(load: &str) -> f64 {
+    let text = STUDY
+        .replace(r#"["native", "tcg", "tcg-single"]"#, r#"["tcg"]"#)
+        .replace(r#"["native", "riscv64"]"#, r#"["riscv64"]"#)
+        .replace("[2, 128]", "[2]")
+        .replace(r#"["idle", "loaded-no-disk"]"#, &format!("[{load:?}]"));
+    let study = from_toml(&text).unwrap();
+    let cells = Cells::new(&study, &FACTS).unwrap();
+    predict(&study, &cells, &FACTS).unwrap().seconds()
+}
+
 #[test]
 fn boots_of_other_machines_are_predicted() {
-    let seconds = |machines: u32, neighbour: &str, kind: &str| {
+    fn check(boot: f64, machines: u32, neighbour: &str, kind: &str, boots: f64) {
+        let more = seconds(machines, neighbour, kind) - seconds(1, "none", "thread");
+        assert!((more - boots * boot).abs() < 1e-9, "{machines} {neighbour} {kind}: {more}");
+    }
+
+    fn seconds(machines: u32, neighbour: &str, kind: &str) -> f64 {
         let text = format!(
             r#"
 name = "others"
@@ -165,17 +181,14 @@ lasts = "1s"
         let study = from_toml(&text).unwrap();
         let cells = Cells::new(&study, &FACTS).unwrap();
         predict(&study, &cells, &FACTS).unwrap().seconds()
-    };
+    }
+
     let boot = seconds(2, "none", "thread") - seconds(1, "none", "thread");
     assert!(boot > 1.0, "{boot}");
-    let check = |machines, neighbour, kind, boots: f64| {
-        let more = seconds(machines, neighbour, kind) - seconds(1, "none", "thread");
-        assert!((more - boots * boot).abs() < 1e-9, "{machines} {neighbour} {kind}: {more}");
-    };
-    check(1, "same-node", "thread", 0.0);
-    check(1, "none", "guest", 0.0);
-    check(1, "same-node", "guest", 1.0);
-    check(3, "other-node", "guest", 3.0);
+    check(boot, 1, "same-node", "thread", 0.0);
+    check(boot, 1, "none", "guest", 0.0);
+    check(boot, 1, "same-node", "guest", 1.0);
+    check(boot, 3, "other-node", "guest", 3.0);
 }
 
 #[test]

@@ -55,11 +55,7 @@ fn the_long_forms_take_at_most_90_minutes_together() {
 /// The designs of the sources, as far as their texts state them.
 #[test]
 fn the_source_forms_have_the_design_of_the_source() {
-    let of = |wanted: &str| {
-        let (_, text) = STUDIES.into_iter().find(|(name, _)| *name == wanted).unwrap();
-        form(text, "source")
-    };
-    let buchert = of("cpu-emulation");
+    let buchert = read_form("cpu-emulation");
     assert_eq!((buchert.repetitions, levels(&buchert, "cores").len()), (40, 4));
     assert_eq!((value(&buchert, "long_s"), value(&buchert, "short_s")), ("3".into(), "1".into()));
     assert!(!levels(&buchert, "method").iter().any(|one| one == "stall" || one == "quota"));
@@ -70,19 +66,24 @@ fn the_source_forms_have_the_design_of_the_source() {
         assert!(words.contains("--units {task_units} --workers 5"), "{words}");
         assert_eq!(tasks.figures.len(), 1);
     }
-    let badaroux = of("qemu-scaling");
+    let badaroux = read_form("qemu-scaling");
     let threads = levels(&badaroux, "n_threads");
     for wanted in ["1", "2", "4", "8", "16", "24", "32", "48", "64", "96", "128"] {
         assert!(threads.iter().any(|level| level == wanted), "{wanted}");
     }
     assert_eq!((badaroux.repetitions, badaroux.workloads.len()), (10, 15));
     assert_eq!(value(&badaroux, "size"), "large");
-    let lindroth = of("vm-latency");
+    let lindroth = read_form("vm-latency");
     assert_eq!((lindroth.repetitions, value(&lindroth, "gap_s")), (1, "1800".to_owned()));
     assert_eq!(value(&lindroth, "real_time_guest"), "true");
-    for study in [of("kvm-overhead"), of("numa-interference")] {
+    for study in [read_form("kvm-overhead"), read_form("numa-interference")] {
         assert_eq!(levels(&study, "accelerator"), ["native", "kvm"], "{}", study.name);
     }
+}
+
+fn read_form(wanted: &str) -> Study {
+    let (_, text) = STUDIES.into_iter().find(|(name, _)| *name == wanted).unwrap();
+    form(text, "source")
 }
 
 fn levels(study: &Study, factor: &str) -> Vec<String> {
@@ -97,18 +98,20 @@ fn value(study: &Study, name: &str) -> String {
 /// What this host cannot run of a source's design is named, with the reason.
 #[test]
 fn the_source_forms_say_what_the_host_lacks() {
-    let reasons = |wanted: &str| -> Vec<String> {
-        let (_, text) = STUDIES.into_iter().find(|(name, _)| *name == wanted).unwrap();
-        let cells = Cells::new(&form(text, "source"), &FACTS).unwrap();
-        cells.all.into_iter().filter_map(|cell| cell.skipped).collect()
-    };
-    let check = |study: &str, wanted: &str| {
-        let found = reasons(study);
-        assert!(found.iter().any(|reason| reason.contains(wanted)), "{study}: {wanted}");
-    };
     check("qemu-scaling", "no SMT to turn off");
     check("qemu-scaling", "need a host of at least 16 CPUs");
     check("cpu-emulation", "more cores than this host has CPUs");
+}
+
+fn check(study: &str, wanted: &str) {
+    let found = reasons(study);
+    assert!(found.iter().any(|reason| reason.contains(wanted)), "{study}: {wanted}");
+}
+
+fn reasons(wanted: &str) -> Vec<String> {
+    let (_, text) = STUDIES.into_iter().find(|(name, _)| *name == wanted).unwrap();
+    let cells = Cells::new(&form(text, "source"), &FACTS).unwrap();
+    cells.all.into_iter().filter_map(|cell| cell.skipped).collect()
 }
 
 /// The rows of the lab that pages name are rows of its table.

@@ -149,27 +149,31 @@ const I7_4790K: &[(&str, f64)] = &[("host_cores", 4.0), ("host_pus", 8.0)];
 #[test]
 fn the_numbers_of_lindroth_pass_their_rules() {
     let study = from_toml(VM_LATENCY).unwrap();
-    let check = |source: &str, contrary: &dyn Fn(&str, &Picks) -> Option<f64>| {
-        let claim = claim(&study, source);
-        let scope = |number| Numbers { study: &study, machine: I7_4790K, number };
-        assert!(decide(claim, &scope(&lindroth)), "{source}");
-        assert!(!decide(claim, &scope(contrary)), "contrary: {source}");
-    };
-    // No layout differs from another in any state.
-    let same = |_: &str, _: &Picks| Some(2e6);
-    check("Balanced with the emulator on the vCPUs' CPUs", &same);
-    check("An emulator on the host's CPUs", &same);
-    check("An emulator on its own sibling costs", &same);
-    check("max-performance is terrible", &same);
-    check("Only low latency", &same);
+    check(&study, "Balanced with the emulator on the vCPUs' CPUs", &constant);
+    check(&study, "An emulator on the host's CPUs", &constant);
+    check(&study, "An emulator on its own sibling costs", &constant);
+    check(&study, "max-performance is terrible", &constant);
+    check(&study, "Only low latency", &constant);
     // The loaded host doubles everything.
-    check("Low latency: the host's load", &|_: &str, picks: &Picks| {
+    check(&study, "Low latency: the host's load", &|_: &str, picks: &Picks| {
         Some(if picks.level("host_load") == "loaded" { 2e6 } else { 1e6 })
     });
     // Real time, or the split, doubles everything.
-    check("Real-time priority changes little", &rest);
-    check("The stalls of balanced", &rest);
+    check(&study, "Real-time priority changes little", &rest);
+    check(&study, "The stalls of balanced", &rest);
     assert_eq!(study.claims.iter().filter(|claim| !claim.is_own).count(), 8);
+}
+
+fn check(study: &Study, source: &str, contrary: &dyn Fn(&str, &Picks) -> Option<f64>) {
+    let claim = claim(study, source);
+    let scope = |number| Numbers { study, machine: I7_4790K, number };
+    assert!(decide(claim, &scope(&lindroth)), "{source}");
+    assert!(!decide(claim, &scope(contrary)), "contrary: {source}");
+}
+
+/// No layout differs from another in any state.
+fn constant(_: &str, _: &Picks) -> Option<f64> {
+    Some(2e6)
 }
 
 fn rest(_: &str, picks: &Picks) -> Option<f64> {
@@ -179,9 +183,8 @@ fn rest(_: &str, picks: &Picks) -> Option<f64> {
 
 #[test]
 fn the_numbers_of_kuehn_and_baum_pass_their_rules() {
-    let study = from_toml(NUMA).unwrap();
-    let check = |source: &str, numbers: [f64; 2], contrary: [f64; 2]| {
-        let claim = claim(&study, source);
+    fn check(study: &Study, source: &str, numbers: [f64; 2], contrary: [f64; 2]) {
+        let claim = claim(study, source);
         let of = |[near, far]: [f64; 2]| {
             move |_: &str, picks: &Picks| {
                 let is_far =
@@ -190,26 +193,29 @@ fn the_numbers_of_kuehn_and_baum_pass_their_rules() {
             }
         };
         let decided = |numbers: [f64; 2]| {
-            decide(claim, &Numbers { study: &study, machine: &[], number: &of(numbers) })
+            decide(claim, &Numbers { study, machine: &[], number: &of(numbers) })
         };
         assert!(decided(numbers) && !decided(contrary), "{source}");
-    };
+    }
+
+    let study = from_toml(NUMA).unwrap();
     // 5800 µs next to a loaded guest on the node, 1140 µs alone or next to one on another node.
-    check("An operating system on the same node", [5_800.0 / 1_140.0, 1.0], [1.02, 1.0]);
-    check("An operating system on another node", [5_800.0 / 1_140.0, 1.0], [5.0, 4.0]);
-    check("Beyond the last cache", [4.7e9, 3.6e9], [4.7e9, 4.6e9]);
+    check(&study, "An operating system on the same node", [5_800.0 / 1_140.0, 1.0], [1.02, 1.0]);
+    check(&study, "An operating system on another node", [5_800.0 / 1_140.0, 1.0], [5.0, 4.0]);
+    check(&study, "Beyond the last cache", [4.7e9, 3.6e9], [4.7e9, 4.6e9]);
     // The source's steps are a picture; the test has their order.
     let steps = claim(&study, "Bandwidth depends on the size");
-    let number = |smallest: f64| {
-        move |_: &str, picks: &Picks| {
-            Some(if picks.level("bytes") == "16384" { smallest } else { 4.7e9 })
-        }
-    };
     let decided = |smallest: f64| {
         decide(steps, &Numbers { study: &study, machine: &[], number: &number(smallest) })
     };
     assert!(decided(4e10) && !decided(4.7e9));
     assert_eq!(study.claims.iter().filter(|claim| !claim.is_own).count(), 4);
+}
+
+fn number(smallest: f64) -> impl Fn(&str, &Picks) -> Option<f64> {
+    move |_: &str, picks: &Picks| {
+        Some(if picks.level("bytes") == "16384" { smallest } else { 4.7e9 })
+    }
 }
 
 /// What Buchert 2011 reports: the share of full speed at a speed, with five tasks.
@@ -273,45 +279,48 @@ fn fracas_in_words(function: &str, picks: &Picks) -> Option<f64> {
 
 #[test]
 fn the_numbers_of_buchert_pass_their_rules() {
-    let study = from_toml(CPU_EMULATION).unwrap();
-    let check = |source: &str, contrary: fn(&Picks, f64) -> f64| {
-        let claim = claim(&study, source);
+    fn check(study: &Study, source: &str, contrary: fn(&Picks, f64) -> f64) {
+        let claim = claim(study, source);
         let decided = |of: fn(&Picks, f64) -> f64| {
             let number = |function: &str, picks: &Picks| answer(of, function, picks);
-            decide(claim, &Numbers { study: &study, machine: &[], number: &number })
+            decide(claim, &Numbers { study, machine: &[], number: &number })
         };
         assert!(decided(buchert), "{source}");
         assert!(!decided(contrary), "contrary: {source}");
-    };
-    check("CPU-Hogs slows one core", too_fast);
-    check("Fracas slows one core", too_fast);
-    check("CPU-Gov slows one core", too_fast);
-    check("CPU-Hogs is proportional", too_fast);
-    check("CPU-Gov is proportional", too_fast);
-    check("A single task on several cores", too_fast);
-    check("CPU-Lim is accurate with threads on one core", too_fast);
-    check("The speed of memory is nearly linear", |_, speed| speed + 0.2);
-    check("Without the barrier", right);
-    check("Fracas fails with several tasks", right);
-    check("CPU-Lim uses the CPU time", right);
-    check("CPU-Lim slows k processes", right);
-    check("CPU-Lim slows the threads", right);
-    check("The speed of sending datagrams", right);
-    check("CPU-Lim is accurate with processes that have a core each", too_fast);
-    check("Five processes on four cores are faster", |_, _| 0.99);
-    check("The speed of memory under CPU-Gov", right);
+    }
+
+    let study = from_toml(CPU_EMULATION).unwrap();
+    check(&study, "CPU-Hogs slows one core", too_fast);
+    check(&study, "Fracas slows one core", too_fast);
+    check(&study, "CPU-Gov slows one core", too_fast);
+    check(&study, "CPU-Hogs is proportional", too_fast);
+    check(&study, "CPU-Gov is proportional", too_fast);
+    check(&study, "A single task on several cores", too_fast);
+    check(&study, "CPU-Lim is accurate with threads on one core", too_fast);
+    check(&study, "The speed of memory is nearly linear", |_, speed| speed + 0.2);
+    check(&study, "Without the barrier", right);
+    check(&study, "Fracas fails with several tasks", right);
+    check(&study, "CPU-Lim uses the CPU time", right);
+    check(&study, "CPU-Lim slows k processes", right);
+    check(&study, "CPU-Lim slows the threads", right);
+    check(&study, "The speed of sending datagrams", right);
+    check(&study, "CPU-Lim is accurate with processes that have a core each", too_fast);
+    check(&study, "Five processes on four cores are faster", |_, _| 0.99);
+    check(&study, "The speed of memory under CPU-Gov", right);
     let fracas = claim(&study, "Fracas fails with several tasks");
     let words = Numbers { study: &study, machine: &[], number: &fracas_in_words };
     assert!(decide(fracas, &words));
     let improvement = claim(&study, "The new methods");
-    let of = |lim: f64| {
-        move |_: &str, picks: &Picks| Some(if picks.level("method") == "lim" { lim } else { 4.0 })
+    let decided = |lim: f64| {
+        decide(improvement, &Numbers { study: &study, machine: &[], number: &answer_of(lim) })
     };
-    let decided =
-        |lim: f64| decide(improvement, &Numbers { study: &study, machine: &[], number: &of(lim) });
     assert!(decided(80.0) && !decided(2.0));
     // The statements on how results vary are the next test's.
     assert_eq!(study.claims.iter().filter(|claim| !claim.is_own).count(), 15 + 3 + 4);
+}
+
+fn answer_of(lim: f64) -> impl Fn(&str, &Picks) -> Option<f64> {
+    move |_: &str, picks: &Picks| Some(if picks.level("method") == "lim" { lim } else { 4.0 })
 }
 
 fn too_fast(_: &Picks, speed: f64) -> f64 {
@@ -325,24 +334,25 @@ fn right(_: &Picks, speed: f64) -> f64 {
 /// Each must differ when another method is the steady one.
 #[test]
 fn the_variations_of_buchert_pass_their_rules() {
-    let study = from_toml(CPU_EMULATION).unwrap();
-    let check = |source: &str, steady: &str| {
-        let claim = claim(&study, source);
+    fn check(study: &Study, source: &str, steady: &str) {
+        let claim = claim(study, source);
         let decided = |of: &dyn Fn(&Picks) -> f64| {
             let number =
                 |function: &str, picks: &Picks| (function == "variation").then(|| of(picks));
-            decide(claim, &Numbers { study: &study, machine: &[], number: &number })
+            decide(claim, &Numbers { study, machine: &[], number: &number })
         };
         assert!(decided(&variation_of_buchert), "{source}");
         assert!(
             !decided(&|picks: &Picks| if picks.level("method") == steady { 0.001 } else { 0.002 }),
             "contrary: {source}"
         );
-    };
-    check("On one core the results of Fracas vary least", "lim");
-    check("With a sleep in between the results of CPU-Gov", "hogs");
-    check("On several cores the results of CPU-Hogs", "gov");
-    check("The speed of memory under CPU-Lim fluctuates", "fracas");
+    }
+
+    let study = from_toml(CPU_EMULATION).unwrap();
+    check(&study, "On one core the results of Fracas vary least", "lim");
+    check(&study, "With a sleep in between the results of CPU-Gov", "hogs");
+    check(&study, "On several cores the results of CPU-Hogs", "gov");
+    check(&study, "The speed of memory under CPU-Lim fluctuates", "fracas");
 }
 
 /// The exit table of Crăciun 2016 (10 s): exits, their mean and their sum in cycles.
@@ -376,34 +386,39 @@ fn craciun(function: &str, picks: &Picks) -> Option<f64> {
 
 #[test]
 fn the_numbers_of_craciun_pass_their_rules() {
-    let study = from_toml(KVM_OVERHEAD).unwrap();
-    let check = |source: &str, contrary: &dyn Fn(&str, &Picks) -> Option<f64>| {
-        let claim = claim(&study, source);
-        let scope = |number| Numbers { study: &study, machine: &[], number };
+    fn check(study: &Study, source: &str, contrary: &dyn Fn(&str, &Picks) -> Option<f64>) {
+        let claim = claim(study, source);
+        let scope = |number| Numbers { study, machine: &[], number };
         assert!(decide(claim, &scope(&craciun)), "{source}");
         assert!(!decide(claim, &scope(contrary)), "contrary: {source}");
-    };
-    // The guest has half of the time, interrupts of both kinds a tenth each.
-    let others = |_: &str, picks: &Picks| match (picks.level("type"), picks.level("statistic")) {
+    }
+
+    let study = from_toml(KVM_OVERHEAD).unwrap();
+    check(&study, "The costs come from exits", &answer_others);
+    check(&study, "Most of it is the emulation", &answer_others);
+    check(&study, "The exit of an interprocessor interrupt", &answer_others);
+    check(&study, "Each interprocessor interrupt comes", &answer_others);
+    check(&study, "A program that only computes causes few exits", &answer_others);
+    check(&study, "A program that only computes runs", &|_, _| Some(0.8));
+    check(&study, "Memory-related tests", &slow);
+    check(&study, "The number of page-table levels", &slow);
+    assert_eq!(study.claims.iter().filter(|claim| !claim.is_own).count(), 8);
+}
+
+/// The guest has half of the time, interrupts of both kinds a tenth each.
+fn answer_others(_: &str, picks: &Picks) -> Option<f64> {
+    match (picks.level("type"), picks.level("statistic")) {
         ("TIMEINGUEST", "share") => Some(0.5),
         ("DABT_IO_MEM_IPI" | "IRQ", "share") => Some(0.1),
         ("DABT_IO_MEM_IPI", "per-second") => Some(1e3),
         ("IRQ", "mean" | "per-second") => Some(1e4),
         ("DABT_IO_MEM_IPI", "mean") => Some(5e3),
         _ => Some(0.0),
-    };
-    check("The costs come from exits", &others);
-    check("Most of it is the emulation", &others);
-    check("The exit of an interprocessor interrupt", &others);
-    check("Each interprocessor interrupt comes", &others);
-    check("A program that only computes causes few exits", &others);
-    let slow = |_: &str, picks: &Picks| {
-        Some(if picks.level("page_table_levels") == "4" { 0.8 } else { 1.2 })
-    };
-    check("A program that only computes runs", &|_, _| Some(0.8));
-    check("Memory-related tests", &slow);
-    check("The number of page-table levels", &slow);
-    assert_eq!(study.claims.iter().filter(|claim| !claim.is_own).count(), 8);
+    }
+}
+
+fn slow(_: &str, picks: &Picks) -> Option<f64> {
+    Some(if picks.level("page_table_levels") == "4" { 0.8 } else { 1.2 })
 }
 
 /// Migrations and L1 misses (millions) of Badaroux 2021, tables I and II, floating and pinned.
@@ -460,6 +475,10 @@ const SCALING: [&str; 5] = [
 
 #[test]
 fn the_numbers_of_badaroux_pass_their_rules() {
+    fn constant(_: &str, _: &Picks) -> Option<f64> {
+        Some(1e6)
+    }
+
     let study = from_toml(QEMU_SCALING).unwrap();
     let machine: &[(&str, f64)] = &[("host_cores", 16.0), ("host_pus", 32.0)];
     let check = |source: &str, contrary: &dyn Fn(&str, &Picks) -> Option<f64>| {
@@ -487,65 +506,72 @@ fn the_numbers_of_badaroux_pass_their_rules() {
             _ => Some(0.8),
         });
     }
-    let same = |_: &str, _: &Picks| Some(1e6);
     for source in SCALING {
-        check(source, &same);
+        check(source, &constant);
     }
     check("With more threads than cores, floating", &|_: &str, picks: &Picks| {
         Some(if picks.level("smt") == "off" { 0.7 } else { 1.0 })
     });
-    check("With as many threads as cores, floating", &same);
-    check("The same holds for pinned guests", &same);
-    check("With as many threads as isolcpus leaves", &same);
-    check("Beyond the host CPUs pinned QEMU of RISC-V", &same);
-    check("Beyond the host CPUs pinned QEMU of Arm", &same);
-    check("Below the number of host CPUs", &same);
-    check("With four times as many threads", &same);
+    check("With as many threads as cores, floating", &constant);
+    check("The same holds for pinned guests", &constant);
+    check("With as many threads as isolcpus leaves", &constant);
+    check("Beyond the host CPUs pinned QEMU of RISC-V", &constant);
+    check("Beyond the host CPUs pinned QEMU of Arm", &constant);
+    check("Below the number of host CPUs", &constant);
+    check("With four times as many threads", &constant);
     check("Its futex is that of QEMU's global mutex", &|_, _| Some(0.1));
-    // Times that fall with the threads beyond the host's CPUs, a serial program, slow idle vCPUs.
-    let other = |_: &str, picks: &Picks| {
-        let threads: f64 = picks.level("n_threads").parse().unwrap();
-        let roi = if picks.level("part") == "roi" { 0.3 } else { 1.0 };
-        let idle = if picks.level("guest") == "n_c = 128" { 1.5 } else { 1.0 };
-        Some(1e9 / threads * roi * idle)
-    };
-    check("Natively times stay", &other);
-    check("T_full is close to T_roi", &other);
-    check("T_full of pinned guests", &other);
-    check("128 floating vCPUs", &other);
-    check("128 pinned vCPUs of which", &other);
+    check("Natively times stay", &other_answer);
+    check("T_full is close to T_roi", &other_answer);
+    check("T_full of pinned guests", &other_answer);
+    check("128 floating vCPUs", &other_answer);
+    check("128 pinned vCPUs of which", &other_answer);
     assert_eq!(study.claims.iter().filter(|claim| !claim.is_own).count(), 28);
+}
+
+/// Times that fall with the threads beyond the host's CPUs, a serial program, slow idle vCPUs.
+fn other_answer(_: &str, picks: &Picks) -> Option<f64> {
+    let threads: f64 = picks.level("n_threads").parse().unwrap();
+    let roi = if picks.level("part") == "roi" { 0.3 } else { 1.0 };
+    let idle = if picks.level("guest") == "n_c = 128" { 1.5 } else { 1.0 };
+    Some(1e9 / threads * roi * idle)
 }
 
 /// Each value of a source stands for another quantity, and its ratio is one of the source's sums.
 #[test]
 fn published_values_are_those_of_the_sources() {
-    let study = from_toml(QEMU_SCALING).unwrap();
-    let of = |place: &str, quantity: &str| {
+    fn answer_of(study: &Study, place: &str, quantity: &str) -> f64 {
         let mut found = study.published.iter().filter(|value| value.place == place);
         found.find(|value| value.quantity.contains(quantity)).unwrap().value
-    };
-    assert!((of("table I, n_t = 128", "migrations") - 2_958_824.0 / 324_423_980.0).abs() < 1e-4);
-    assert!((of("table II, n_t = 96", "L1") - 1_454_464.0 / 1_809_297.0).abs() < 1e-3);
-    // Each ratio is that of the two sums.
-    let sums = |place: &str, what: &str| {
-        let rows = study.published.iter().filter(|value| value.place == place);
-        let mut found = rows.filter(|value| value.quantity.ends_with(what)).map(|one| one.value);
-        let both = [found.next().unwrap(), found.next().unwrap()];
-        assert!(found.next().is_none(), "{place} {what}");
-        both
-    };
+    }
+
+    let study = from_toml(QEMU_SCALING).unwrap();
+    assert!(
+        (answer_of(&study, "table I, n_t = 128", "migrations") - 2_958_824.0 / 324_423_980.0).abs()
+            < 1e-4
+    );
+    assert!(
+        (answer_of(&study, "table II, n_t = 96", "L1") - 1_454_464.0 / 1_809_297.0).abs() < 1e-3
+    );
     for ratio in study.published.iter().filter(|value| value.place.starts_with("table")) {
         if ratio.unit.is_some() {
             continue;
         }
         let what = if ratio.quantity.contains("migrations") { "migrations" } else { "L1" };
         let [floating, pinned] = ["floating, sum", "pinned, sum"].map(|end| {
-            let [migrations, misses] = sums(&ratio.place, end);
+            let [migrations, misses] = sums(&study, &ratio.place, end);
             if what == "migrations" { migrations } else { misses }
         });
         let error = (ratio.value / (pinned / floating) - 1.0).abs();
         assert!(error < 6e-3, "{} {what}: {} of {floating}, {pinned}", ratio.place, ratio.value);
     }
     assert_eq!(study.published.iter().filter(|value| value.unit.is_none()).count(), 45);
+}
+
+/// Each ratio is that of the two sums.
+fn sums(study: &Study, place: &str, what: &str) -> [f64; 2] {
+    let rows = study.published.iter().filter(|value| value.place == place);
+    let mut found = rows.filter(|value| value.quantity.ends_with(what)).map(|one| one.value);
+    let both = [found.next().unwrap(), found.next().unwrap()];
+    assert!(found.next().is_none(), "{place} {what}");
+    both
 }

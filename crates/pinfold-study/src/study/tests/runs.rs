@@ -145,11 +145,14 @@ fn resume_repeats_nothing_and_makes_the_same_design() {
     }
     world.machine.stop_at = None;
     assert_eq!(world.run(run).unwrap(), Outcome::Finished);
-    let sorted = |world: &World| world.machine.ran.iter().copied().collect::<BTreeSet<_>>();
     assert_eq!(world.machine.ran.len(), 8 * PER_BLOCK);
-    assert_eq!(sorted(&world), sorted(&whole));
+    assert_eq!(runs_of(&world), runs_of(&whole));
     assert_eq!(world.run(run).unwrap(), Outcome::Finished);
     assert_eq!(world.machine.ran.len(), 8 * PER_BLOCK, "a finished run was run again");
+}
+
+fn runs_of(world: &World) -> BTreeSet<TrialSlot> {
+    world.machine.ran.iter().copied().collect::<BTreeSet<_>>()
 }
 
 #[test]
@@ -229,18 +232,13 @@ fn the_analysis_says_what_the_world_does() {
     world.run(run).unwrap();
     let analysis = analyse(&world.store, run.id()).unwrap();
     assert_eq!(analysis.estimates.len(), 10);
-    let ratio = |method: &str| {
-        let study = &analysis.loaded.study;
-        let one = analysis
-            .estimates
-            .iter()
-            .find(|one| analysis.loaded.cells.all[one.cell].level(study, "method") == Some(method));
-        one.unwrap().comparison.unwrap()
-    };
-    assert!((ratio("stall").interval.ratio - 0.5).abs() < 0.01);
-    assert!((ratio("quota").interval.ratio - 0.7).abs() < 0.01);
+    assert!((ratio(&analysis, "stall").interval.ratio - 0.5).abs() < 0.01);
+    assert!((ratio(&analysis, "quota").interval.ratio - 0.7).abs() < 0.01);
     // Rates: lower is worse; 8 blocks suffice for two compared at a time.
-    assert_eq!((ratio("stall").verdict, ratio("stall").blocks), (Verdict::Worse, 8));
+    assert_eq!(
+        (ratio(&analysis, "stall").verdict, ratio(&analysis, "stall").blocks),
+        (Verdict::Worse, 8)
+    );
     // The twins do not differ from their cells.
     assert_eq!((analysis.noise.len(), analysis.false_verdicts()), (4, (0, 4)));
     let claims = &analysis.loaded.study.claims;
@@ -268,6 +266,15 @@ fn the_analysis_says_what_the_world_does() {
     assert_eq!(tables[0].rows[0][1], Datum::text("a"));
 }
 
+fn ratio(analysis: &Analysis, method: &str) -> Comparison {
+    let study = &analysis.loaded.study;
+    let one = analysis
+        .estimates
+        .iter()
+        .find(|one| analysis.loaded.cells.all[one.cell].level(study, "method") == Some(method));
+    one.unwrap().comparison.unwrap()
+}
+
 #[test]
 fn the_same_study_twice_shows_no_difference_and_another_machine_one() {
     let mut world = World::new();
@@ -287,25 +294,26 @@ fn the_same_study_twice_shows_no_difference_and_another_machine_one() {
         assert!(comparison.interval.low > 0.98 && comparison.interval.high < 1.02, "{row:?}");
         assert_eq!(comparison.verdict, Verdict::Unknown { have: 8, need: needed }, "{row:?}");
     }
-    // Two cells are a small family, for which eight blocks suffice; three never do.
-    let verdicts = |factor: f64, blocks: u32| {
-        let mut other = second.clone();
-        other.estimates.truncate(2);
-        for one in &mut other.estimates {
-            one.starts.retain(|block, _| *block < blocks);
-            one.starts.values_mut().flatten().for_each(|value| *value *= factor);
-        }
-        let rows = diff(&first, &other).both.into_iter();
-        rows.map(|row| row.comparison.unwrap().verdict).collect::<Vec<_>>()
-    };
-    assert_eq!(verdicts(1.0, 8), [Verdict::Same; 2]);
-    assert_eq!(verdicts(3.0, 8), [Verdict::Better; 2]);
+    assert_eq!(verdicts(&second, &first, 1.0, 8), [Verdict::Same; 2]);
+    assert_eq!(verdicts(&second, &first, 3.0, 8), [Verdict::Better; 2]);
     let unknown = Verdict::Unknown { have: 3, need: blocks_needed(2, 0.05) };
-    assert_eq!(verdicts(3.0, 3), [unknown; 2]);
+    assert_eq!(verdicts(&second, &first, 3.0, 3), [unknown; 2]);
     let quick = world.create(STUDY, true).unwrap();
     world.run(quick).unwrap();
     let compared = diff(&first, &analyse(&world.store, quick.id()).unwrap());
     assert_eq!((compared.both.len(), compared.alone.0.len()), (6, 4));
+}
+
+/// Two cells are a small family, for which eight blocks suffice; three never do.
+fn verdicts(second: &Analysis, first: &Analysis, factor: f64, blocks: u32) -> Vec<Verdict> {
+    let mut other = second.clone();
+    other.estimates.truncate(2);
+    for one in &mut other.estimates {
+        one.starts.retain(|block, _| *block < blocks);
+        one.starts.values_mut().flatten().for_each(|value| *value *= factor);
+    }
+    let rows = diff(first, &other).both.into_iter();
+    rows.map(|row| row.comparison.unwrap().verdict).collect::<Vec<_>>()
 }
 
 #[test]

@@ -31,12 +31,29 @@ fn a_table_of_statistics_has_a_unit_for_each_column() {
     for groups in &shown {
         assert_eq!(groups.points.len(), 3, "{groups:?}");
     }
-    let of = |column: usize| shown[column].points[0].1.value;
-    assert!(of(0) == 3.0 && of(2) < 1e-6, "{} {}", of(0), of(2));
-    assert!((of(1) - of(3)).abs() < 1.0 && of(1) > 0.9e6, "{} {}", of(1), of(3));
-    // Statistics that nothing shows are not computed.
-    let has = |name: &str| analysis.estimates.iter().any(|one| one.figure.probe == name);
-    assert!(has("rate.mean") && !has("rate.min"));
+    assert!(
+        claim_toml(&shown, 0) == 3.0 && claim_toml(&shown, 2) < 1e-6,
+        "{} {}",
+        claim_toml(&shown, 0),
+        claim_toml(&shown, 2)
+    );
+    assert!(
+        (claim_toml(&shown, 1) - claim_toml(&shown, 3)).abs() < 1.0
+            && claim_toml(&shown, 1) > 0.9e6,
+        "{} {}",
+        claim_toml(&shown, 1),
+        claim_toml(&shown, 3)
+    );
+    assert!(has(&analysis, "rate.mean") && !has(&analysis, "rate.min"));
+}
+
+fn claim_toml(shown: &[Groups], column: usize) -> f64 {
+    shown[column].points[0].1.value
+}
+
+/// Statistics that nothing shows are not computed.
+fn has(analysis: &Analysis, name: &str) -> bool {
+    analysis.estimates.iter().any(|one| one.figure.probe == name)
 }
 
 /// Quota has 0.7 of the speed of no method and stall 0.5, so 1.4 of that of stall.
@@ -44,18 +61,23 @@ fn a_table_of_statistics_has_a_unit_for_each_column() {
 fn a_table_may_have_a_baseline_of_its_own() {
     let own = "baseline = { method = \"stall\" }\n";
     let analysis = analysed(&(table("usual", "") + &table("own", own)));
-    let ratios = |table: usize| {
-        let selection = &analysis.loaded.study.tables[table].selections[0];
-        let points = analysis.groups(selection, &["method"]).unwrap().points;
-        points.into_iter().map(|(key, point)| (key[0].clone(), point)).collect::<Vec<_>>()
+    let [(first, to_none), (second, quota_to_none)] = &ratios(&analysis, 0)[..] else {
+        panic!("two")
     };
-    let [(first, to_none), (second, quota_to_none)] = &ratios(0)[..] else { panic!("two") };
     assert_eq!((first.as_str(), second.as_str()), ("stall", "quota"));
-    let [(name, to_stall)] = &ratios(1)[..] else { panic!("{:?}", ratios(1)) };
+    let [(name, to_stall)] = &ratios(&analysis, 1)[..] else {
+        panic!("{:?}", ratios(&analysis, 1))
+    };
     assert_eq!(name, "quota");
     let expected = quota_to_none.value / to_none.value;
     assert!((to_stall.value / expected - 1.0).abs() < 0.05, "{} {expected}", to_stall.value);
     assert!(to_stall.range.is_some());
+}
+
+fn ratios(analysis: &Analysis, table: usize) -> Vec<(String, Point)> {
+    let selection = &analysis.loaded.study.tables[table].selections[0];
+    let points = analysis.groups(selection, &["method"]).unwrap().points;
+    points.into_iter().map(|(key, point)| (key[0].clone(), point)).collect::<Vec<_>>()
 }
 
 fn table(name: &str, baseline: &str) -> String {
@@ -147,44 +169,48 @@ fn sums_and_the_places_of_the_ends() {
 /// on.
 #[test]
 fn a_value_of_the_source_has_the_number_of_the_run() {
-    let row = |ours: &str| {
-        format!(
-            "[[published]]\nplace = \"p\"\nquantity = \"q\"\nvalue = 0.5\nunit = \"ratio\"\n\
-             ours = \"{ours}\"\n"
-        )
-    };
     let rows = row("ratio(rate, method = 'stall', cores = 1)") + &row("ratio(rate, cores = 8)");
     let toml = STUDY.replacen("[[plot]]", &format!("{rows}[[plot]]"), 1);
-    let numbers = |is_quick: bool| {
-        let mut world = World::new();
-        let run = world.create(&toml, is_quick).unwrap();
-        world.run(run).unwrap();
-        let analysis = analyse(&world.store, run.id()).unwrap();
-        let published = analysis.loaded.study.published.clone();
-        [0, 1].map(|row| analysis.measured_number(&published[row]))
-    };
-    let [of_eight_blocks, skipped] = numbers(false);
+    let [of_eight_blocks, skipped] = numbers(&toml, false);
     let measured = of_eight_blocks.unwrap();
     let interval = measured.interval.unwrap();
     assert!((measured.value - 0.5).abs() < 0.05, "{measured:?}");
     assert!(interval.low <= measured.value && measured.value <= interval.high, "{measured:?}");
     assert!(skipped.unwrap_err().starts_with("no cell that ratio(rate, …)"));
-    let [of_two_blocks, _] = numbers(true);
+    let [of_two_blocks, _] = numbers(&toml, true);
     assert_eq!(of_two_blocks.unwrap().interval, None);
+}
+
+fn numbers(toml: &str, is_quick: bool) -> [Result<MeasuredNumber, String>; 2] {
+    let mut world = World::new();
+    let run = world.create(toml, is_quick).unwrap();
+    world.run(run).unwrap();
+    let analysis = analyse(&world.store, run.id()).unwrap();
+    let published = analysis.loaded.study.published.clone();
+    [0, 1].map(|row| analysis.measured_number(&published[row]))
+}
+
+fn row(ours: &str) -> String {
+    format!(
+        "[[published]]\nplace = \"p\"\nquantity = \"q\"\nvalue = 0.5\nunit = \"ratio\"\n\
+             ours = \"{ours}\"\n"
+    )
 }
 
 /// The quick form has two blocks, with which no test can show anything.
 #[test]
 fn a_claim_is_not_settled_by_two_blocks_nor_at_its_limit() {
-    let of = |agree: &str| {
+    fn claim_toml(agree: &str) -> String {
         format!(
             "[[claim]]\nsource = \"s\"\nwhere = \"method == 'quota'\"\nsee = \"s\"\nagree = \"{agree}\"\n"
         )
-    };
-    let analysis = analysed(&of("ratio(rate) > 0.6"));
+    }
+
+    let analysis = analysed(&claim_toml("ratio(rate) > 0.6"));
     let judged = analysis.judge(&analysis.loaded.study.claims[0]);
     assert_eq!(judged.agree.unwrap_err(), "2 blocks, a verdict needs at least 6");
-    let toml = STUDY.replacen("[[plot]]", &format!("{}[[plot]]", of("ratio(rate) > 0.7")), 1);
+    let toml =
+        STUDY.replacen("[[plot]]", &format!("{}[[plot]]", claim_toml("ratio(rate) > 0.7")), 1);
     let mut world = World::new();
     let run = world.create(&toml, false).unwrap();
     world.run(run).unwrap();
@@ -209,8 +235,9 @@ fn a_claim_is_widened_by_the_pair_of_its_own_baseline() {
         .iter()
         .find(|cell: &&Cell| {
             let study = &analysis.loaded.study;
-            let is = |factor: &str, level: &str| cell.level(study, factor) == Some(level);
-            is("method", "quota") && is("cores", "1") && cell.workload(study).name == "a"
+            is(cell, study, "method", "quota")
+                && is(cell, study, "cores", "1")
+                && cell.workload(study).name == "a"
         })
         .unwrap()
         .baseline
@@ -225,16 +252,21 @@ fn a_claim_is_widened_by_the_pair_of_its_own_baseline() {
     assert_eq!(analysis.judge(&claim).agree.unwrap_err(), "the interval contains the limit");
 }
 
+fn is(cell: &&Cell, study: &Study, factor: &str, level: &str) -> bool {
+    cell.level(study, factor) == Some(level)
+}
+
 /// The deviation of a block from its cell, with an interval from six blocks on.
 #[test]
 fn a_claim_can_compare_how_results_vary() {
-    let of = |agree: &str| {
+    fn claim_toml(agree: &str) -> String {
         format!(
             "[[claim]]\nsource = \"s\"\nsee = \"{{round(variation(rate), 9)}}\"\nagree = \"{agree}\"\n"
         )
-    };
+    }
+
     let judged = |agree: &str, is_quick: bool| {
-        let toml = STUDY.replacen("[[plot]]", &format!("{}[[plot]]", of(agree)), 1);
+        let toml = STUDY.replacen("[[plot]]", &format!("{}[[plot]]", claim_toml(agree)), 1);
         let mut world = World::new();
         let run = world.create(&toml, is_quick).unwrap();
         world.run(run).unwrap();
@@ -316,19 +348,21 @@ fn a_value_of_the_source_has_its_place_in_a_chart() {
         )
     }).concat() + plot));
     let study = &analysis.loaded.study;
-    let place = |index: usize| {
-        let selection = &study.plots[0].selection;
-        analysis.group_of(&study.published[index], selection, &["cores", "method", "speed"])
-    };
-    assert_eq!(place(0).unwrap(), ["1", "stall", "0.5"]);
+    assert_eq!(place(study, &analysis, 0).unwrap(), ["1", "stall", "0.5"]);
     // The quick form has one level of cores, so that the fourth is the same point.
-    assert_eq!([1, 2, 4].map(place), [None, None, None]);
-    assert_eq!(place(3), place(0));
-    let only = |name: &str, found: &[&str]| {
-        let found: Vec<String> = found.iter().map(|level| (*level).to_owned()).collect();
-        analysis.only_level(&study.plots[0].selection, name, &found).map(str::to_owned)
-    };
-    assert_eq!(only("method", &["stall"]).as_deref(), Some("stall"));
-    assert_eq!(only("method", &["stall", "quota"]), None);
-    assert_eq!(only("cores", &["1"]), None, "the quick form has no other");
+    assert_eq!([1, 2, 4].map(|index| place(study, &analysis, index)), [None, None, None]);
+    assert_eq!(place(study, &analysis, 3), place(study, &analysis, 0));
+    assert_eq!(check_only(&analysis, study, "method", &["stall"]).as_deref(), Some("stall"));
+    assert_eq!(check_only(&analysis, study, "method", &["stall", "quota"]), None);
+    assert_eq!(check_only(&analysis, study, "cores", &["1"]), None, "the quick form has no other");
+}
+
+fn check_only(analysis: &Analysis, study: &Study, name: &str, found: &[&str]) -> Option<String> {
+    let found: Vec<String> = found.iter().map(|level| (*level).to_owned()).collect();
+    analysis.only_level(&study.plots[0].selection, name, &found).map(str::to_owned)
+}
+
+fn place(study: &Study, analysis: &Analysis, index: usize) -> Option<Vec<String>> {
+    let selection = &study.plots[0].selection;
+    analysis.group_of(&study.published[index], selection, &["cores", "method", "speed"])
 }

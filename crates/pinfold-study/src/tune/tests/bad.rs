@@ -80,10 +80,11 @@ fn a_candidate_that_never_starts_is_screened_out_and_reported() {
     let report = world.tune(&config(Goal::Latency)).unwrap();
     assert_eq!(report.design.confirm.as_ref().unwrap().kept, [1, 2, 4]);
     assert_eq!(report.failures.len(), 3);
-    let reported = |found: &&pinfold_model::Finding| {
-        found.subject == "broken" && found.severity == Severity::Problem
-    };
-    assert!(report.findings.iter().any(|found| reported(&found)));
+    assert!(report.findings.iter().any(|found| is_reported(&found)));
+}
+
+fn is_reported(found: &&pinfold_model::Finding) -> bool {
+    found.subject == "broken" && found.severity == Severity::Problem
 }
 
 #[test]
@@ -135,12 +136,8 @@ fn lost_samples_cannot_make_a_layout_better() {
     let mut world = World::new(&THREE);
     world.machine.troubles.insert((Phase::Confirmation, 1, 1), Trouble::Drops);
     let report = world.tune(&config(Goal::Latency)).unwrap();
-    let verdict = |name: &str, metric| {
-        let row = report.ranking.iter().find(|row| row.name == name).unwrap();
-        row.cell(metric, LoadState::BOTH).unwrap().against_baseline.as_ref().unwrap().verdict
-    };
-    assert!(matches!(verdict("compact", Metric::SpinGap), Verdict::Unknown { .. }));
-    assert_eq!(verdict("low-latency", Metric::SpinGap), Verdict::Better);
+    assert!(matches!(verdict(&report, "compact", Metric::SpinGap), Verdict::Unknown { .. }));
+    assert_eq!(verdict(&report, "low-latency", Metric::SpinGap), Verdict::Better);
     assert!(report.findings.iter().any(|found| found.text.contains("were lost")));
     // If samples of the baseline were dropped, its true stalls are even longer.
     let mut world = World::new(&THREE);
@@ -148,6 +145,11 @@ fn lost_samples_cannot_make_a_layout_better() {
     let report = world.tune(&config(Goal::Latency)).unwrap();
     let winner = report.winner.as_ref().unwrap();
     assert_eq!(winner.against_baseline.as_ref().unwrap().verdict, Verdict::Better);
+}
+
+fn verdict(report: &TuneReport, name: &str, metric: Metric) -> Verdict {
+    let row = report.ranking.iter().find(|row| row.name == name).unwrap();
+    row.cell(metric, LoadState::BOTH).unwrap().against_baseline.as_ref().unwrap().verdict
 }
 
 #[test]

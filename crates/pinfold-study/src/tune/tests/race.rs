@@ -33,10 +33,7 @@ fn those_who_cannot_win_are_dropped_and_reported_of() {
     assert!(["d", "e", "f"].iter().all(|name| gone.contains(name)), "{gone:?}");
     for row in &report.dropped {
         assert!(row.p <= row.level && row.ratio > 1.0 && row.blocks >= 2, "{row:?}");
-        let reported = |finding: &&pinfold_model::Finding| {
-            finding.subject == row.name && finding.text.contains("can no longer win")
-        };
-        assert!(report.findings.iter().any(|finding| reported(&finding)), "{row:?}");
+        assert!(report.findings.iter().any(|finding| is_reported(row, &finding)), "{row:?}");
     }
     let winner = report.winner.as_ref().unwrap();
     assert!(["a", "b"].contains(&winner.name.as_str()), "{}", winner.name);
@@ -60,6 +57,10 @@ fn those_who_cannot_win_are_dropped_and_reported_of() {
     assert_eq!(report.design.done, report.design.planned);
     assert!(report.design.done * 10 < report.design.full * 8, "{:?}", report.design.done);
     assert!(report.findings.iter().any(|finding| finding.text.contains("instead of the full")));
+}
+
+fn is_reported(row: &Dropped, finding: &&pinfold_model::Finding) -> bool {
+    finding.subject == row.name && finding.text.contains("can no longer win")
 }
 
 #[test]
@@ -104,13 +105,14 @@ fn a_race_that_is_broken_off_takes_the_same_decisions_again() {
 
 #[test]
 fn the_same_seed_gives_the_same_race() {
-    let dropped = |noise| {
-        let mut world = World::new(&SEVEN);
-        world.noise = noise;
-        world.tune(&racing(Goal::Latency)).unwrap().dropped
-    };
-    assert_eq!(dropped(0.15), dropped(0.15));
-    assert_ne!(dropped(0.15), dropped(0.6), "a wider spread takes longer");
+    assert_eq!(tune_with_noise(0.15), tune_with_noise(0.15));
+    assert_ne!(tune_with_noise(0.15), tune_with_noise(0.6), "a wider spread takes longer");
+}
+
+fn tune_with_noise(noise: f64) -> Vec<Dropped> {
+    let mut world = World::new(&SEVEN);
+    world.noise = noise;
+    world.tune(&racing(Goal::Latency)).unwrap().dropped
 }
 
 #[test]

@@ -104,9 +104,6 @@ impl World {
     }
 
     pub fn place_like(&mut self, name: &str, other: &str) {
-        let plan_of = |candidates: &[Candidate], name: &str| {
-            candidates.iter().find(|candidate| candidate.name == name).unwrap().plan.clone()
-        };
         let plan = plan_of(&self.candidates, other);
         let one = self.candidates.iter_mut().find(|candidate| candidate.name == name).unwrap();
         one.plan = Plan { strategy: name.to_owned(), ..plan };
@@ -162,13 +159,11 @@ impl World {
     }
 }
 
+fn plan_of(candidates: &[Candidate], name: &str) -> Plan {
+    candidates.iter().find(|candidate| candidate.name == name).unwrap().plan.clone()
+}
+
 pub fn candidate(name: &str, place: u32, vcpus: u32) -> Candidate {
-    let thread = |role, pu| ThreadPlan {
-        role,
-        pus: CpuSet::single(PuId(pu)),
-        policy: None,
-        reason: "of the test".to_owned(),
-    };
     let plan = Plan {
         strategy: name.to_owned(),
         fingerprint: "c0ffee".to_owned(),
@@ -194,6 +189,15 @@ pub fn candidate(name: &str, place: u32, vcpus: u32) -> Candidate {
     };
     let plan_json = format!("{{\"strategy\":\"{name}\"}}");
     Candidate { name: name.to_owned(), plan, plan_json }
+}
+
+fn thread(role: Role, pu: u32) -> ThreadPlan {
+    ThreadPlan {
+        role,
+        pus: CpuSet::single(PuId(pu)),
+        policy: None,
+        reason: "of the test".to_owned(),
+    }
 }
 
 struct WorldStarter<'a> {
@@ -260,16 +264,19 @@ impl WorldStarter<'_> {
         if request.candidate == 0 && spoiled.is_some_and(|first| *first == (call == 1)) {
             gap_ns *= 4.0;
         }
-        // Random deviation of this start.
-        let spread = |generator: &mut Pcg32| (self.noise * (generator.unit() * 3.4 - 1.7)).exp();
-        let gap_ns = gap_ns * spread(&mut generator);
-        let rate = rate * spread(&mut generator).powf(0.1);
+        let gap_ns = gap_ns * self.spread(&mut generator);
+        let rate = rate * self.spread(&mut generator).powf(0.1);
         let cells = request.load_states.iter().map(|&load| {
             let weight = 1.0 + f64::from(u8::from(load.host)) * 9.0;
             let worst = gap_ns * weight / 10.0;
             cell(load, worst, rate / weight.sqrt(), &mut generator)
         });
         StartResult { cells: cells.collect() }
+    }
+
+    /// Random deviation of this start.
+    fn spread(&self, generator: &mut Pcg32) -> f64 {
+        (self.noise * (generator.unit() * 3.4 - 1.7)).exp()
     }
 }
 
