@@ -17,7 +17,7 @@ use pinfold_apply::{JournalError, Journals};
 use pinfold_config::domains::DomainSettings;
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::process::Stdio;
-use pinfold_host::{LiveHost, SystemClock, log, proc_stat};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, log, proc_stat};
 use pinfold_model::{Command, Finding, Plan, Severity, Tid, Topology};
 use pinfold_vm::Found;
 use pinfold_vm::libvirt::{Described, PinTarget};
@@ -32,7 +32,7 @@ use crate::start_lock::StartLock;
 use crate::start_plan::{self, HostNow, Source, Started};
 use crate::target::placeable;
 use crate::vcpus::Vcpus;
-use crate::{Exit, Failure, end_waiter, host, inputs, interrupt};
+use crate::{Exit, Failure, end_waiter, host, inputs, interrupt, time};
 
 /// Name of the entries in the log.
 const LOG: &str = "pinfold-libvirt-hook";
@@ -111,7 +111,8 @@ fn report(event: &HookEvent, text: &str) {
 }
 
 fn record(event: &HookEvent, text: &str) {
-    log::write(LOG, &format!("domain {:?} {text}", event.domain));
+    let date = time::date(SystemClock.unix_seconds());
+    log::write(LOG, &date, &format!("domain {:?} {text}", event.domain));
 }
 
 fn report_finding(event: &HookEvent, finding: &Finding) {
