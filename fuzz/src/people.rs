@@ -115,6 +115,10 @@ pub(crate) fn words(bytes: &[u8]) {
         assert_eq!(platforms::speed(&speed.to_string()).as_ref(), Ok(&speed));
     }
     drop(requests::free_share(&text));
+    if let Ok(domains) = pinfold_config::domains::Domains::from_toml(&text) {
+        let names: Vec<&String> = domains.rows.iter().flat_map(|row| &row.names).collect();
+        assert!(names.iter().all(|name| domains.row(name, "") != Ok(None)), "{text}");
+    }
     drop(requests::device(&text));
     drop(requests::emulator_wish(&text));
     let Some(topology) = topology() else { return };
@@ -159,6 +163,7 @@ pub(crate) fn domain(bytes: &[u8]) {
     drop(Described::from_xml(&xml));
     let Some(topology) = topology() else { return };
     let Ok(layout) = Layout::of_text(&xml, "domain.xml") else { return };
+    drop(pinfold_plan::domain_file::StartRequest::read(&xml));
     let layouts = [layout];
     drop(render(&layouts, &lint(&layouts, topology), topology, 80));
     if let Ok(fixed) = fix(&xml, "domain.xml", topology, &Request::from_vnodes(Vec::new())) {

@@ -130,11 +130,10 @@ fn domains(root: Value, text: &str) -> Result<Domains, Fault> {
 fn names(keys: &mut Keys, rows: &[DomainRow]) -> Result<Vec<String>, Fault> {
     let value = keys.required("name")?;
     let at = value.at;
-    let names = match value.what {
-        ValueKind::List(items) => {
-            items.into_iter().map(|item| item.into_text("name")).collect::<Result<Vec<_>, _>>()?
-        }
-        what => vec![Value { at, what }.into_text("name")?],
+    let names = if let ValueKind::List(items) = value.what {
+        items.into_iter().map(|item| item.into_text("name")).collect::<Result<Vec<_>, _>>()?
+    } else {
+        vec![value.into_text("name")?]
     };
     if names.is_empty() {
         return Err(Fault::new(at, "name: the list names no domain".to_owned())

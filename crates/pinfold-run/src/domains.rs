@@ -164,6 +164,19 @@ place = false
     }
 
     #[test]
+    fn domains_without_a_row_are_placed_only_if_the_default_says_so() {
+        for (text, is_placed) in [("", false), ("[default]\nplace = true", true)] {
+            let file = Ok(Some(Domains::from_toml(text).unwrap()));
+            let machine = Named { name: "web", uuid: "", xml: None };
+            let found = asked(machine, "/d.toml", file);
+            assert_eq!(
+                (found.settings.is_some(), found.origin.as_str()),
+                (is_placed, "by default")
+            );
+        }
+    }
+
+    #[test]
     fn what_is_not_understood_is_a_warning_with_its_line_and_the_default() {
         let wrong = "<p:placement xmlns:p='urn:pinfold:placement' strategy='blanced'/>";
         let found = check("web", wrong);

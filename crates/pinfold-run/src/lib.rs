@@ -12,9 +12,9 @@
 //! - [`claims`]: which CPUs of this host belong to which placement or platform.
 //! - [`candidates`]: what an argument may be on this host, for completions.
 //! - [`status`], [`undo`], [`leftovers`]: compares and reverts placements, and removes what killed processes left.
-//! - [`machine_run`]: starts a machine under a plan.
+//! - [`machine_run`]: starts a machine under a plan; [`ready`]: when its guest has booted.
 //! - [`gate`]: any command, placed like a machine; [`libvirt_hook`]: domains as libvirt starts them.
-//! - [`domains`], [`start_plan`]: what is asked for a machine that is planned at its start, and its
+//! - [`domains`], [`start_plan`], [`newcomers`]: what is asked for a machine that is planned at its start, and its
 //!   plan.
 //! - [`exits`]: the VM exits of a machine; [`tune_page`]: the report of a tuning run.
 //! - [`emulate`]: platforms of slowed virtual nodes.
@@ -50,7 +50,9 @@ pub mod machine_run;
 pub mod measure;
 pub mod message;
 pub mod metrics;
+pub mod newcomers;
 pub mod plans;
+pub mod ready;
 pub mod replan;
 pub mod rt_watchdog;
 pub mod run_monitor;

@@ -18,13 +18,13 @@ use pinfold_config::domains::DomainSettings;
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::process::Stdio;
 use pinfold_host::{Clock as _, LiveHost, SystemClock, log, proc_stat};
-use pinfold_model::{Command, Finding, Plan, Severity, Tid, Topology};
+use pinfold_model::{Command, Finding, Plan, Severity, Tid};
 use pinfold_vm::Found;
 use pinfold_vm::libvirt::{Described, PinTarget};
 use pinfold_vm::threads;
 
 use crate::apply_session::{self, OnStop, Placement};
-use crate::claims::{self, Claims};
+use crate::claims;
 use crate::domains::{self, Asked, Named};
 use crate::helper_program::{Helper, HelperProgram, HookEvent};
 use crate::message::say;
@@ -51,7 +51,7 @@ pub fn handle(event: &HookEvent, state: Option<&str>) {
     let (own, state) = (event.clone(), state.map(str::to_owned));
     // Reading a process can block in the kernel, and libvirt would wait for that.
     std::thread::spawn(move || {
-        // Nobody receives it after the wait below, when this process ends.
+        // After the wait below no task receives it, and this process ends.
         match sender.send(react(&own, state.as_deref())) {
             Ok(()) | Err(_) => {}
         }
@@ -99,9 +99,9 @@ enum Occasion {
 /// What a domain is placed by.
 enum Choice {
     /// A saved plan, with its path.
-    Saved(String, Plan),
+    Saved(String, Box<Plan>),
     /// Settings, with their origin in words.
-    Settings(DomainSettings, String),
+    Settings(Box<DomainSettings>, String),
 }
 
 /// Prints a message about the domain, and writes it to the log.
@@ -180,13 +180,13 @@ fn keeps(host: &LiveHost, journals: &Journals<'_>, pid: Tid) -> Result<bool, Fai
 /// What the domain is placed by; `None` if nothing asks for it.
 fn choose(event: &HookEvent, domain: &Described, xml: &str) -> Result<Option<Choice>, Failure> {
     if let Some((path, plan)) = plan_of(event, domain)? {
-        return Ok(Some(Choice::Saved(path, plan)));
+        return Ok(Some(Choice::Saved(path, Box::new(plan))));
     }
     let named = Named { name: &domain.name, uuid: &domain.uuid, xml: Some(xml) };
     let Asked { settings, findings, origin } =
         domains::asked(named, &event.domains, domains::read(&event.domains));
     findings.iter().for_each(|finding| report_finding(event, finding));
-    Ok(settings.map(|settings| Choice::Settings(settings, origin)))
+    Ok(settings.map(|settings| Choice::Settings(Box::new(settings), origin)))
 }
 
 /// A domain that is being placed.
@@ -215,7 +215,8 @@ impl Placing<'_> {
         }
         let claims = claims::read(self.host, Some(self.journals))?;
         let claims = claims.without_machine(self.host, self.pid, &self.domain.name);
-        let mut plan = self.plan(choice, xml, &topology, &found, &claims)?;
+        let now = HostNow { host: self.host, topology: &topology, claims: &claims };
+        let mut plan = self.plan(choice, xml, &found, &now)?;
         // The journal is found by the domain's name when the domain stops.
         plan.vnodes[0].name.clone_from(&self.domain.name);
         if plan.strategy != "none" {
@@ -272,19 +273,18 @@ impl Placing<'_> {
         &self,
         choice: &Choice,
         xml: &str,
-        topology: &Topology,
         found: &Found,
-        claims: &Claims,
+        now: &HostNow<'_>,
     ) -> Result<Plan, Failure> {
         match choice {
             Choice::Saved(path, plan) => {
-                inputs::fitting(path, plan.clone(), topology, &Vcpus::from_found(found))
+                let vcpus = Vcpus::from_found(found);
+                inputs::fitting(path, Plan::clone(plan), now.topology, &vcpus)
             }
             Choice::Settings(settings, origin) => {
                 let name = &self.domain.name;
                 let machine = Started { name, found, source: Source::Domain(xml) };
-                let now = HostNow { host: self.host, topology, claims };
-                let (plan, findings) = start_plan::plan(&machine, settings, &now)?;
+                let (plan, findings) = start_plan::plan(&machine, settings, now)?;
                 findings.iter().for_each(|finding| report_finding(self.event, finding));
                 for finding in &plan.findings {
                     if finding.severity > Severity::Note {

@@ -3,15 +3,18 @@
 use std::process::ExitStatus;
 
 use pinfold_apply::Target;
-use pinfold_host::{SystemClock, files, process};
-use pinfold_model::{Command, MachineSpec, Plan, Topology, shown};
+use pinfold_host::files::{self, StateDir};
+use pinfold_host::{SystemClock, process};
+use pinfold_model::{Command, CpuSet, MachineSpec, Plan, Topology, shown};
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
-use pinfold_vm::{MachineCommand, hypervisors};
+use pinfold_vm::{MachineCommand, hypervisors, threads};
 
 use crate::apply_session::{self, OnStop, Placement};
+use crate::claims::{self, Claims};
 use crate::emulate::exec;
 use crate::helper_program::Session;
 use crate::message::say;
+use crate::ready::{Condition, Outcome};
 use crate::replan::Surroundings;
 use crate::rt_watchdog::Supervision;
 use crate::run_monitor::{self, Monitored};
@@ -73,11 +76,21 @@ fn start(command: &dyn MachineCommand, options: &LaunchOptions) -> Result<Runnin
     })
 }
 
-/// Plans for the vCPUs of a machine.
-pub type Planner<'a> = dyn Fn(&MachineSpec, &Vcpus) -> Result<Plan, Failure> + 'a;
+/// Plans for the vCPUs of a machine, around the claims that were read before its start or around
+/// these.
+pub type Planner<'a> = dyn Fn(&MachineSpec, &Vcpus, Option<&Claims>) -> Result<Plan, Failure> + 'a;
+
+/// When a guest is placed that boots before.
+pub struct PinAfter {
+    /// The condition.
+    pub condition: Condition,
+    /// The longest wait for it (ns).
+    pub timeout_ns: u64,
+    /// The CPUs on which it boots.
+    pub wide: CpuSet,
+}
 
 /// How a machine is started and planned.
-#[derive(Clone, Copy)]
 pub struct Settings<'s> {
     /// The host.
     pub topology: &'s Topology,
@@ -85,47 +98,44 @@ pub struct Settings<'s> {
     pub start_timeout: &'s str,
     /// True to plan as if the host had no other owners of CPUs.
     pub ignores_claims: bool,
+    /// If set, the guest boots before it is placed.
+    pub pin_after: Option<PinAfter>,
 }
 
 /// Runs a machine under a plan until it ends. `plan_for` is called before the start, and again if
-/// the machine has other vCPUs than its command line. `starting` is held since its claims were
-/// read.
+/// the machine has other vCPUs than its command line, or boots before it is placed. `starting` is
+/// held since its claims were read.
 pub fn run(
     Session { state, program }: Session<'_>,
     words: &[String],
-    settings: Settings<'_>,
+    settings: &Settings<'_>,
     plan_for: &Planner<'_>,
     starting: StartLock,
 ) -> Result<(), Failure> {
-    let Settings { topology, start_timeout, ignores_claims } = settings;
     let host = host::live()?;
     let clock = SystemClock;
     let journals = host::journals(state, &clock)?;
     // Everything that can be rejected before the machine is started is rejected here.
     let command = hypervisors::parse(words);
+    let name = command.hypervisor().texts().name;
     let spec = command.spec();
-    let vcpus = spec.vcpus.unwrap_or(1);
-    let room = Vcpus::counted(vcpus..=spec.max_vcpus.unwrap_or(1));
-    let guess = plan_for(&spec, &room)?;
+    let room = Vcpus::counted(spec.vcpus.unwrap_or(1)..=spec.max_vcpus.unwrap_or(1));
+    let guess = plan_for(&spec, &room, None)?;
+    require_agent(settings, &*command)?;
     let memory = StartMemory::read(&host, &guess, None)?;
-    let options = LaunchOptions {
-        memory_node: memory.node(),
-        // The kernel accepts no mask with only offline CPUs; those are brought online before the
-        // pinning.
-        affinity: Some(guess.pus().intersection(&topology.online())).filter(|pus| !pus.is_empty()),
-        start_timeout_ns: time::parse_ns("--start-timeout", start_timeout)?,
-        goes_on: || !interrupt::requested(),
-        ..LaunchOptions::default()
-    };
+    let launch = launch_options(settings, &guess, &memory)?;
     interrupt::install()?;
-    let mut vm = start(&*command, &options)?;
-    // The hypervisor reports the vCPUs that it has (-readconfig, defaults of the machine, -device).
-    let there = Vcpus::from_found(&vm.found);
-    let plan = if there.count() == vcpus && there.are_in(&guess) {
-        guess
-    } else {
-        plan_for(&spec, &there)?
-    };
+    let mut vm = start(&*command, &launch)?;
+    let mut starting = Some(starting);
+    let mut claims = None;
+    if let Some(after) = &settings.pin_after {
+        drop(starting.take());
+        let Some((lock, others)) = boot(&mut vm, after, &*command, state)? else {
+            return ended(vm.quit(QUIT_NS)?, name);
+        };
+        (starting, claims) = (Some(lock), Some(others));
+    }
+    let plan = final_plan(guess, &spec, &vm, plan_for, claims.as_ref())?;
     if plan.strategy != "none" {
         vm.found.require_own_threads()?;
     }
@@ -142,12 +152,16 @@ pub fn run(
     let monitored = Monitored {
         placement,
         journal: &mut journal,
-        around: Surroundings { journals: &journals, ignores_claims },
+        around: Surroundings { journals: &journals, ignores_claims: settings.ignores_claims },
         monitor: None,
         guard: guard.as_mut(),
         tables: TableReport::new(memory, &clock),
     };
-    let watched = go(&mut vm, &host, monitored);
+    let resumed = if settings.pin_after.is_some() { Ok(()) } else { resume(&mut vm) };
+    let watched = resumed.and_then(|()| {
+        let monitored = Monitored { monitor: Some(&mut *vm.monitor), ..monitored };
+        run_monitor::watch(&host, &clock, monitored)
+    });
     let status = match vm.try_wait() {
         Ok(Some(status)) => Ok(status),
         Ok(None) | Err(_) => vm.quit(QUIT_NS),
@@ -157,7 +171,107 @@ pub fn run(
         guard.end();
     }
     watched?;
-    ended(status?, command.hypervisor().texts().name)
+    ended(status?, name)
+}
+
+fn launch_options(
+    settings: &Settings<'_>,
+    plan: &Plan,
+    memory: &StartMemory,
+) -> Result<LaunchOptions, Failure> {
+    // The kernel accepts no mask with only offline CPUs; those are brought online before the
+    // pinning.
+    let affinity = match &settings.pin_after {
+        Some(after) => after.wide.clone(),
+        None => plan.pus().intersection(&settings.topology.online()),
+    };
+    Ok(LaunchOptions {
+        memory_node: memory.node(),
+        affinity: Some(affinity).filter(|pus| !pus.is_empty()),
+        start_timeout_ns: time::parse_ns("--start-timeout", settings.start_timeout)?,
+        goes_on: || !interrupt::requested(),
+        ..LaunchOptions::default()
+    })
+}
+
+/// The agent can only be asked if the command line has its channel.
+fn require_agent(settings: &Settings<'_>, command: &dyn MachineCommand) -> Result<(), Failure> {
+    let condition = settings.pin_after.as_ref().map(|after| &after.condition);
+    if condition != Some(&Condition::Agent) || command.agent_socket().is_some() {
+        return Ok(());
+    }
+    let text = "--pin-after agent: the command line has no socket of the guest agent";
+    Err(Failure::new(Exit::Input, text).with_hint(
+        "add `-device virtio-serial -chardev socket,id=qga,path=PATH,server=on,wait=off -device \
+         virtserialport,chardev=qga,name=org.qemu.guest_agent.0`",
+    ))
+}
+
+/// Lets the guest boot until it is to be placed, and then reads the claims and its threads again.
+/// `None` if it has ended, or is to end.
+fn boot(
+    vm: &mut RunningVm,
+    after: &PinAfter,
+    command: &dyn MachineCommand,
+    state: &StateDir,
+) -> Result<Option<(StartLock, Claims)>, Failure> {
+    if wait_for_guest(vm, after, command.agent_socket().as_deref())? == Outcome::Ended {
+        return Ok(None);
+    }
+    let host = host::live()?;
+    let lock = StartLock::wait(state)?;
+    vm.found = threads::discover(&host, vm.found.pid, Some(&mut *vm.monitor))?;
+    let name = command.spec().name.unwrap_or_default();
+    let claims = claims::of_state(&host, state)?.without_machine(&host, vm.found.pid, &name);
+    Ok(Some((lock, claims)))
+}
+
+fn wait_for_guest(
+    vm: &mut RunningVm,
+    after: &PinAfter,
+    agent: Option<&str>,
+) -> Result<Outcome, Failure> {
+    resume(vm)?;
+    let when = after.condition.in_words();
+    say(&format!("the guest boots on CPUs {}; it is placed when {when}", after.wide));
+    let mut is_running = || Ok(vm.try_wait()?.is_none());
+    let outcome = match after.condition.wait(agent, after.timeout_ns, &mut is_running) {
+        // A request to stop ends the machine.
+        Err(_) if interrupt::requested() => Outcome::Ended,
+        outcome => outcome?,
+    };
+    if outcome == Outcome::TimedOut {
+        let waited = time::wait(after.timeout_ns);
+        say(&format!(
+            "warning: --pin-after: after {waited} it is not true that {when}; the guest is placed \
+             now"
+        ));
+    }
+    Ok(outcome)
+}
+
+/// The plan that is applied. The one from before the start is kept if it fits a machine that has not
+/// booted yet, and if there is no other for one that has.
+fn final_plan(
+    guess: Plan,
+    spec: &MachineSpec,
+    vm: &RunningVm,
+    plan_for: &Planner<'_>,
+    claims: Option<&Claims>,
+) -> Result<Plan, Failure> {
+    // The hypervisor reports the vCPUs that it has (-readconfig, defaults of the machine, -device).
+    let there = Vcpus::from_found(&vm.found);
+    let fits = there.count() == spec.vcpus.unwrap_or(1) && there.are_in(&guess);
+    if fits && claims.is_none() {
+        return Ok(guess);
+    }
+    plan_for(spec, &there, claims).or_else(|failure| {
+        if !fits {
+            return Err(failure);
+        }
+        say(&format!("warning: the plan from before the start is used: {}", failure.message));
+        Ok(guess)
+    })
 }
 
 /// The result of a machine that has ended.
@@ -174,17 +288,12 @@ fn ended(status: ExitStatus, hypervisor: &str) -> Result<(), Failure> {
     }
 }
 
-fn go<'m>(
-    vm: &'m mut RunningVm,
-    host: &pinfold_host::LiveHost,
-    monitored: Monitored<'_, '_, 'm>,
-) -> Result<(), Failure> {
+fn resume(vm: &mut RunningVm) -> Result<(), Failure> {
     match vm.cont()? {
         Resumed::Running => {}
         Resumed::LeftStopped => {
             say("your command has -S: the guest is placed and waits for your `cont`")
         }
     }
-    let monitored = Monitored { monitor: Some(&mut *vm.monitor), ..monitored };
-    run_monitor::watch(host, &SystemClock, monitored)
+    Ok(())
 }

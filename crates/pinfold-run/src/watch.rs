@@ -25,6 +25,7 @@ use crate::emulate::status::is_platform;
 use crate::helper_program::Session;
 use crate::message::say;
 use crate::metrics::{Counts, MachineUse, Metrics, MetricsAddress, Page, Sampler};
+use crate::newcomers::Newcomers;
 use crate::replan::Surroundings;
 use crate::rt_watchdog::{Guard, Supervision};
 use crate::run_monitor::{COMPARE_NS, DueCheck, EventReceiver, Rounds, TICK_NS};
@@ -54,6 +55,8 @@ pub struct Options<'o> {
     pub only: Option<&'o str>,
     /// The control sockets of machines whose threads have no names.
     pub sockets: &'o [Socket],
+    /// The file by which machines that are started by hand are placed.
+    pub domains: Option<&'o str>,
     /// Where metrics are served.
     pub metrics: MetricsAddress<'o>,
     /// What happens to threads that another program moves.
@@ -80,6 +83,7 @@ pub fn watch(
     };
     let journals = host::journals(state, &clock)?;
     let mut metrics = Metrics::open(options.metrics)?;
+    let mut newcomers = options.domains.map(Newcomers::new);
     interrupt::install_with_reread()?;
     let around = Surroundings { journals: &journals, ignores_claims: options.ignores_claims };
     let mut watcher = WatcherState {
@@ -100,6 +104,7 @@ pub fn watch(
         claims_at: 0,
         pool: None,
         is_served: metrics.is_served(),
+        newcomers_at: None,
     };
     refuse_elsewhere(&host, &journals)?;
     watcher.find_placements()?;
@@ -117,6 +122,10 @@ pub fn watch(
         if interrupt::reread() {
             say("reading everything again");
             watcher.forget();
+        }
+        if let Some(newcomers) = &mut newcomers {
+            newcomers.check(&host, Session { state, program }, &journals)?;
+            watcher.newcomers_at = Some(newcomers.next());
         }
         watcher.find_placements()?;
         watcher.beat();
@@ -167,6 +176,8 @@ struct WatcherState<'a> {
     pool: Option<Use>,
     // Metrics are served.
     is_served: bool,
+    // When machines that were started by hand are searched again.
+    newcomers_at: Option<u64>,
 }
 
 /// An active placement.
@@ -444,7 +455,7 @@ impl WatcherState<'_> {
         let pause = if self.is_unsettled { TICK_NS } else { COMPARE_NS };
         let idle = SystemClock.now_ns().saturating_add(pause);
         let claims = Some(self.claims_at).filter(|_| self.needs_claims());
-        let next = next.chain(metrics.next()).chain(claims);
+        let next = next.chain(metrics.next()).chain(claims).chain(self.newcomers_at);
         let next = next.fold(idle, u64::min);
         let received = self.receiver.wait(&SystemClock, next, &metrics.sources())?;
         self.is_changed |= received.files || !received.threads.is_empty();

@@ -104,6 +104,12 @@ pub trait MachineCommand: Any + fmt::Debug {
         None
     }
 
+    /// The path of the socket at which the guest's agent answers, as written; `None` if the command
+    /// line makes none.
+    fn agent_socket(&self) -> Option<String> {
+        None
+    }
+
     /// The command line with this guest topology in place of its own.
     fn with_topology(&self, guest: &GuestTopology) -> Vec<String>;
 

@@ -122,6 +122,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_command_line_names_the_socket_of_its_agent() {
+        let channel = "-device virtio-serial -device \
+                       virtserialport,chardev=qga,name=org.qemu.guest_agent.0";
+        for (chardev, expected) in [
+            ("-chardev socket,id=qga,path=/run/qga,server=on,wait=off", Some("/run/qga")),
+            ("-chardev backend=socket,path=/run/qga,id=qga", Some("/run/qga")),
+            ("-chardev pty,path=/dev/pts/x,id=qga", None),
+            ("-chardev socket,id=other,path=/run/qga", None),
+            ("", None),
+        ] {
+            let line = format!("qemu-system-x86_64 {chardev} {channel}");
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(parse(&words).agent_socket().as_deref(), expected, "{line}");
+        }
+    }
+
+    #[test]
     fn a_command_line_names_the_machine_and_its_control_socket() {
         let qemu = "qemu-system-x86_64 -smp 2";
         check(qemu, None, None);

@@ -122,6 +122,16 @@ impl MachineCommand for QemuCommand {
         Some(path.split(',').next()?.replace(COMMA, ","))
     }
 
+    fn agent_socket(&self) -> Option<String> {
+        const PORT: &str = "org.qemu.guest_agent.0";
+        let port = self.all("device").find(|option| option.key("name") == Some(PORT))?;
+        let chardev = port.key("chardev")?;
+        let backend = self.all("chardev").find(|option| option.key("id") == Some(chardev))?;
+        // Only a socket has a path that can be connected to.
+        let kind = backend.key("backend").or(backend.key(""));
+        backend.key("path").filter(|_| kind == Some("socket")).map(str::to_owned)
+    }
+
     fn with_topology(&self, guest: &GuestTopology) -> Vec<String> {
         pinfold_qemu::set_smp(self, guest)
     }

@@ -110,6 +110,7 @@ const RARE: [(&str, &[&str]); 6] = [
             "share_housekeeping",
             "kill_left",
             "start_timeout",
+            "pin_timeout",
         ],
     ),
     (

@@ -461,6 +461,13 @@ pub struct RunArgs {
     /// something first
     #[arg(long, value_name = "TIME", default_value = "30s", conflicts_with = "speed")]
     pub start_timeout: String,
+    /// Let the guest boot on all free CPUs, and place it when CONDITION holds: agent (the guest
+    /// agent answers), "port HOST:PORT" (it is open), or a time such as 10s
+    #[arg(long, value_name = "CONDITION", conflicts_with_all = ["speed", "cores"])]
+    pub pin_after: Option<String>,
+    /// Place it after this time in any case (--pin-after)
+    #[arg(long, value_name = "TIME", default_value = "5m", conflicts_with = "speed")]
+    pub pin_timeout: String,
     /// Run this QEMU command line, with wrappers (sudo, numactl, a script that passes on its
     /// arguments); with --cores, --speed or a plan for a process group any command
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -603,6 +610,10 @@ pub struct WatchArgs {
     pub ignore_claims: bool,
     #[command(flatten)]
     pub sockets: ManySockets,
+    /// Place machines that are started by hand, by the rows of FILE, as the libvirt hook does with
+    /// domains
+    #[arg(long, value_name = "FILE", conflicts_with = "id")]
+    pub domains: Option<String>,
     /// Print each event as a line of JSON
     #[arg(long)]
     pub json: bool,

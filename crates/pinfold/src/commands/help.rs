@@ -28,6 +28,7 @@ What Pinfold writes, as root and as another user:
   downloads         /var/cache/pinfold     ~/.cache/pinfold
   marks, sockets    /run/pinfold*          $XDG_RUNTIME_DIR/pinfold*
   plans of domains  /etc/pinfold/domains   (read by the libvirt hook)
+  domains to plan   /etc/pinfold/domains.toml   (read by the libvirt hook)
 `tune` and `study` write their page and their store to the current directory.
 
 What Pinfold reads:

@@ -1,11 +1,14 @@
 //! `pinfold run`: starts a machine paused, places it, continues and monitors it, and cleans up.
 
-use pinfold_model::{MachineSpec, Plan, Topology, VcpuCount};
+use pinfold_model::{CpuSet, MachineSpec, Plan, Topology, VcpuCount};
 use pinfold_run::claims::Claims;
-use pinfold_run::machine_run::{self, Settings};
+use pinfold_run::machine_run::{self, PinAfter, Settings};
+use pinfold_run::ready::Condition;
 use pinfold_run::start_lock::StartLock;
 use pinfold_run::vcpus::Vcpus;
-use pinfold_run::{Failure, HelperProgram, Session, ended, host, inputs, machine_request};
+use pinfold_run::{
+    Exit, Failure, HelperProgram, Session, ended, host, inputs, machine_request, time,
+};
 
 use crate::cli::RunArgs;
 use crate::common;
@@ -13,6 +16,10 @@ use crate::common;
 /// Runs a machine under a plan until it ends.
 pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     if super::group::is_meant(arguments)? {
+        if arguments.pin_after.is_some() {
+            return Err(Failure::new(Exit::Input, "--pin-after needs a virtual machine")
+                .with_hint("omit it: a process group has no guest that boots"));
+        }
         return super::group::run(arguments, state);
     }
     let host = host::live()?;
@@ -21,21 +28,39 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let folder = host::state(state)?;
     let starting = StartLock::wait(&folder)?;
     let claims = common::claims(&arguments.placement, &host, state)?;
-    let asked = Asked { arguments, claims, topology: &topology };
-    let program = HelperProgram::own()?;
-    let session = Session { state: &folder, program: &program };
+    let pin_after = match &arguments.pin_after {
+        Some(text) => Some(PinAfter {
+            condition: Condition::parse(text)?,
+            timeout_ns: time::parse_ns("--pin-timeout", &arguments.pin_timeout)?,
+            wide: wide(&claims, &topology),
+        }),
+        None => None,
+    };
     let settings = Settings {
         topology: &topology,
         start_timeout: &arguments.start_timeout,
         ignores_claims: arguments.placement.ignore_claims,
+        pin_after,
     };
+    let asked = Asked { arguments, claims, topology: &topology };
+    let program = HelperProgram::own()?;
+    let session = Session { state: &folder, program: &program };
     machine_run::run(
         session,
         &arguments.command,
-        settings,
-        &|spec: &MachineSpec, vcpus: &Vcpus| asked.plan(spec, vcpus),
+        &settings,
+        &|spec: &MachineSpec, vcpus: &Vcpus, claims: Option<&Claims>| {
+            asked.plan(spec, vcpus, claims)
+        },
         starting,
     )
+}
+
+/// The CPUs for a guest that boots: all that others do not have exclusively.
+fn wide(claims: &Claims, topology: &Topology) -> CpuSet {
+    let online = topology.online();
+    let free = online.difference(&claims.usage(&online).owned);
+    if free.is_empty() { online } else { free }
 }
 
 /// What a plan for a machine follows, apart from the machine itself.
@@ -46,14 +71,19 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn plan(&self, spec: &MachineSpec, vcpus: &Vcpus) -> Result<Plan, Failure> {
+    fn plan(
+        &self,
+        spec: &MachineSpec,
+        vcpus: &Vcpus,
+        later: Option<&Claims>,
+    ) -> Result<Plan, Failure> {
+        let later = later.filter(|_| !self.arguments.placement.ignore_claims);
+        let claims = later.unwrap_or(&self.claims);
         let knobs = &self.arguments.placement.knobs;
         let vnode = self.arguments.vnode.as_deref();
-        inputs::plan_with_knobs(&self.claims, knobs, self.topology, |claims| {
-            match &self.arguments.plan {
-                Some(path) => inputs::plan_for_host(path, vnode, self.topology, vcpus),
-                None => self.planned(spec, vcpus, claims),
-            }
+        inputs::plan_with_knobs(claims, knobs, self.topology, |claims| match &self.arguments.plan {
+            Some(path) => inputs::plan_for_host(path, vnode, self.topology, vcpus),
+            None => self.planned(spec, vcpus, claims),
         })
     }
 

@@ -21,6 +21,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
         only: arguments.id.as_deref(),
         sockets: &arguments.sockets.0,
         metrics,
+        domains: arguments.domains.as_deref(),
         on_drift: match arguments.drift {
             DriftAction::Restore => OnDrift::Restore,
             DriftAction::Report => OnDrift::Report,

@@ -1,9 +1,9 @@
 //! The hook without libvirt: it gets a domain's XML and a pid file, and plans at the start.
 
 use crate::common::machine::Machine;
-use crate::common::{Checked as _, PINFOLD, SECOND_NS, run, until};
+use crate::common::{Checked as _, PINFOLD, ROOT, SECOND_NS, Sandbox, run, until};
 use pinfold_host::process::{Output, Spawn, Stdio, own_pid};
-use pinfold_host::{Clock as _, Host as _, SystemClock, files};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files};
 use pinfold_model::{CpuSet, PuId};
 
 const UUID: &str = "6695eb01-f6a4-8304-79aa-97f2502e193f";
@@ -18,7 +18,12 @@ struct Domain {
 
 impl Domain {
     fn new() -> Option<Self> {
-        let machine = Machine::new(&format!("-smp 2 -uuid {UUID}"))?;
+        Self::with("")
+    }
+
+    /// With these further options of QEMU.
+    fn with(more: &str) -> Option<Self> {
+        let machine = Machine::new(&format!("-smp 2 -uuid {UUID} {more}"))?;
         let own = machine.host.affinity(own_pid()).expect("a mask");
         let one = CpuSet::single(PuId(own.iter().next().expect("a CPU").0));
         machine.write(&format!("{}.pid", machine.name), machine.pid());
@@ -102,6 +107,23 @@ fn a_domain_is_planned_at_its_start_and_reverted_at_its_end() {
     assert!(until(|| status().contains("no placement is active")), "{}", status());
 }
 
+/// It starts like others, and waits for the memory of the source; the source's end is a release.
+#[test]
+fn a_domain_that_is_migrated_is_placed_here_and_reverted_there() {
+    let Some(mut domain) = Domain::with("-incoming defer") else { return };
+    let said = Domain::expect_harmless(&domain.hook("started", "begin", &metadata("")));
+    assert!(domain.is_placed(), "{said}");
+    // The process of the source ends, and its end is reported with the reason `migrated`.
+    domain.machine.qemu.kill().expect("it ends");
+    let mut words = domain.words("release", "end", &metadata(""));
+    *words.last_mut().expect("words") = "migrated".to_owned();
+    Domain::expect_harmless(&run("sh", words));
+    let status = domain.machine.run(&["status"]).stdout_text();
+    assert!(status.contains("no placement is active"), "{status}");
+    // A migration that failed ends a domain that was never placed.
+    Domain::expect_harmless(&domain.hook("stopped", "end", &metadata("")));
+}
+
 #[test]
 fn a_row_of_the_file_places_a_domain_and_its_own_pins_win() {
     let Some(domain) = Domain::new() else { return };
@@ -155,7 +177,10 @@ fn what_is_not_understood_is_reported_with_its_line_and_the_domain_is_placed_by_
     domain.write_file("place = true\n");
     run("chmod", ["0666", &domain.machine.path("domains.toml")]).expect_success();
     let said = Domain::expect_harmless(&domain.hook("started", "begin", ""));
-    assert!(said.contains("writable") && said.contains("the file is ignored"), "{said}");
+    assert!(
+        said.contains("can be written by others") && said.contains("the file is ignored"),
+        "{said}"
+    );
     // What is no domain at all.
     let state = domain.machine.path("state");
     let hook = [PINFOLD, "--state-dir", &state, "libvirt-hook", "x", "started", "begin", "-"];
@@ -224,4 +249,60 @@ fn libvirt_does_not_wait_for_many_other_starts() {
     let status = || domain.machine.run(&["status"]).stdout_text();
     assert!(until(|| status().contains("1 placement is active")), "{}", status());
     domain.machine.run(&["undo", "--all"]).expect_success();
+}
+
+/// `watch` does for a QEMU that is started by hand what the hook does for a domain.
+#[test]
+fn watch_places_a_machine_that_is_started_by_hand_once() {
+    let sandbox = Sandbox::new();
+    let host = LiveHost::new().expect("a host");
+    let own = host.affinity(own_pid()).expect("a mask");
+    let one: CpuSet = own.iter().take(1).collect();
+    let name = sandbox.root().rsplit(['/', '.']).next().expect("a name").to_owned();
+    let text = format!(
+        "[default]\nstrategy = \"compact\"\navoid = \"{}\"\n[[domain]]\nname = \"{name}\"\n",
+        own.difference(&one)
+    );
+    let file = sandbox.write("domains.toml", text);
+    let mut watch = sandbox.start_logged(&["watch", "--domains", &file]);
+    let said = || files::read_text(&format!("{}/said", file.trim_end_matches("/domains.toml")));
+    let has = |words: &str| said().unwrap_or_default().contains(words);
+    assert!(until(|| has("watching 0 placements")), "{:?}", said());
+    let Some(machine) = Machine::new_in(sandbox, "-smp 2") else { return };
+    assert_eq!(machine.name, name);
+    assert!(until(|| has(&format!("{name} (process"))), "{:?}", said());
+    let masks = || machine.masks();
+    assert!(masks().values().all(|mask| *mask == one), "{:?}\n{:?}", masks(), said());
+    assert!(machine.print(&["status"]).contains("1 placement is active"), "{:?}", said());
+    // The undo of its owner wins.
+    machine.run(&["undo", "--all"]).expect_success();
+    SystemClock.sleep_ns(3 * SECOND_NS);
+    assert!(machine.print(&["status"]).contains("no placement is active"), "{:?}", said());
+    watch.kill().expect("it ends");
+}
+
+/// The script of the page, with the paths of the test.
+#[test]
+fn the_hookscript_of_the_proxmox_page_places_a_machine_at_its_start() {
+    let page = files::read_text(&format!("{ROOT}/docs/how-to/proxmox.md")).expect("the page");
+    let script = page.split("```sh\n").find(|block| block.starts_with("#!/bin/sh\n# Arguments"));
+    let script = script.and_then(|block| block.split("```").next()).expect("a script");
+    let Some(machine) = Machine::new("-smp 1") else { return };
+    machine.write("100.pid", machine.pid());
+    let program = format!("{PINFOLD} --state-dir {}", machine.path("state"));
+    let script = script
+        .replace("/usr/bin/pinfold ]", &format!("{PINFOLD} ]"))
+        .replace("/usr/bin/pinfold apply", &format!("{program} apply"))
+        .replace("/run/qemu-server", &machine.root())
+        .replace("logger -t pinfold-proxmox", &format!("cat > {}", machine.path("log")))
+        .replace("strategy=balanced", "strategy=compact");
+    let path = machine.write("hook", script);
+    for (phase, expected) in [("pre-start", "no placement is active"), ("post-start", "compact")] {
+        run("sh", [&path, "100", phase]).expect_success();
+        let status = machine.print(&["status"]);
+        assert!(status.contains(expected), "{phase}: {status}\n{:?}", machine.path("log"));
+    }
+    // A machine without a pid file starts all the same.
+    run("sh", [&path, "101", "post-start"]).expect_success();
+    machine.run(&["undo", "--all"]).expect_success();
 }

@@ -306,27 +306,93 @@ fn a_domain_that_ended_leaves_only_its_definition_to_undo() {
     assert_eq!((masks(pid(&daemon)), xml(&daemon, &[])), (anew, running), "not ours to change");
 }
 
-/// libvirtd sees a folder of this test's own as `/etc/libvirt/hooks`, in a mount namespace.
-#[test]
-fn the_hook_places_a_domain_that_libvirt_starts() {
-    let hooks = Sandbox::new();
+/// A daemon without a domain, whose hook is this Pinfold: libvirtd sees a folder of this test's own
+/// as `/etc/libvirt/hooks`, in a mount namespace. `None`, reported, if that is not possible.
+fn daemon_with_hook(hooks: &Sandbox) -> Option<Daemon> {
     let folder = hooks.root();
     // A session daemon reads nothing else there.
     let place = "mount -t tmpfs none /etc/libvirt && mkdir /etc/libvirt/hooks && mount --bind \"$0\" /etc/libvirt/hooks && exec \"$@\"";
     let wrap = ["unshare", "--mount", "sh", "-c", place, &folder].map(str::to_owned);
     if let Err(why) = can_wrap(&wrap) {
         skip(why);
-        return;
+        return None;
     }
     // libvirt hands the daemon's HOME on to its hooks: the test's own folder.
     let script = "#!/bin/sh\nexec \"$(dirname \"$0\")/pinfold\" --state-dir \"$HOME/state\" \
-        libvirt-hook --plans \"$HOME/plans\" --run-dir \"$HOME/libvirt/qemu/run\" \"$@\" \
-        2>> \"$HOME/hook.log\"\n";
+        libvirt-hook --plans \"$HOME/plans\" --domains \"$HOME/domains.toml\" \
+        --run-dir \"$HOME/libvirt/qemu/run\" \"$@\" 2>> \"$HOME/hook.log\"\n";
     let hook = format!("{folder}/qemu");
     files::write_atomic(&hook, script.as_bytes()).expect("written");
     run("cp", [PINFOLD, &format!("{folder}/pinfold")]).expect_success();
     run("chmod", ["0755", &folder, &hook, &format!("{folder}/pinfold")]).expect_success();
-    let Some(daemon) = Daemon::start_by(NAME, &wrap) else { return };
+    Daemon::start_by(NAME, &wrap)
+}
+
+/// Planned at each start; found again when libvirt is restarted; reverted when it ends.
+#[test]
+fn the_hook_plans_a_domain_when_libvirt_starts_or_finds_it() {
+    let hooks = Sandbox::new();
+    let Some(mut daemon) = daemon_with_hook(&hooks) else { return };
+    let (_, one) = plan(&daemon);
+    let own = LiveHost::new().expect("a host").affinity(own_pid()).expect("a mask");
+    let file = format!("{}/domains.toml", root(&daemon));
+    let text = format!("[default]\nstrategy = \"compact\"\navoid = \"{}\"\n", own.difference(&one));
+    files::write_atomic(&file, text.as_bytes()).expect("written");
+    // As the user that the daemon runs as.
+    let owner = run("stat", ["-c", "%u:%g", &format!("{}/libvirt", root(&daemon))]).stdout_text();
+    run("chown", [owner.trim(), &file]).expect_success();
+    let log = |daemon: &Daemon| files::read_text(&format!("{}/hook.log", root(daemon)));
+    let metadata = "<metadata><pinfold:placement xmlns:pinfold='urn:pinfold:placement' \
+                    prefer='cache'/></metadata>";
+    start_domain(&daemon, metadata);
+    let is_placed = |daemon: &Daemon| masks(pid(daemon)).values().all(|mask| *mask == one);
+    assert!(is_placed(&daemon), "{:?}\n{:?}", masks(pid(&daemon)), log(&daemon));
+    let said = log(&daemon).expect("the hook spoke");
+    assert!(said.contains("planned by compact: its metadata, line"), "{said}");
+    daemon.virsh(&["destroy", NAME]).expect("it ends");
+    assert_eq!(count_active(&daemon), 0, "{:?}", log(&daemon));
+
+    // A save image is restored by a start of its own.
+    daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
+    let image = format!("{}/image", root(&daemon));
+    daemon.virsh(&["save", NAME, &image, "--paused"]).expect("it is saved");
+    daemon.virsh(&["restore", &image, "--paused"]).expect("it is restored");
+    assert!(is_placed(&daemon), "{:?}\n{:?}", masks(pid(&daemon)), log(&daemon));
+    assert_eq!(count_active(&daemon), 1, "{:?}", log(&daemon));
+
+    // One that started while the hook was away is placed when libvirt is restarted, once.
+    daemon.virsh(&["destroy", NAME]).expect("it ends");
+    let (away, there) = (format!("{}/away", hooks.root()), format!("{}/qemu", hooks.root()));
+    run("mv", [&there, &away]).expect_success();
+    daemon.stop();
+    daemon.restart();
+    daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
+    assert!(!is_placed(&daemon) || own == one);
+    run("mv", [&away, &there]).expect_success();
+    daemon.stop();
+    daemon.restart();
+    daemon.virsh(&["dumpxml", NAME]).expect("it reconnects");
+    assert!(until(|| is_placed(&daemon)), "{:?}\n{:?}", masks(pid(&daemon)), log(&daemon));
+    assert!(until(|| count_active(&daemon) == 1), "{:?}", log(&daemon));
+    daemon.virsh(&["destroy", NAME]).expect("it ends");
+    assert!(until(|| count_active(&daemon) == 0), "{:?}", log(&daemon));
+}
+
+/// The number of journals without an end. The hook runs as the daemon's user, whose state directory
+/// `status` of another user refuses.
+fn count_active(daemon: &Daemon) -> usize {
+    let folder = format!("{}/state/journal", root(daemon));
+    let names = files::list(&folder).expect("journals").into_iter();
+    let texts = names
+        .filter(|name| name.ends_with(".jsonl"))
+        .map(|name| files::read_text(&format!("{folder}/{name}")).expect("text"));
+    texts.filter(|text| !text.lines().any(|line| line.starts_with("{\"end\""))).count()
+}
+
+#[test]
+fn the_hook_places_a_domain_that_libvirt_starts() {
+    let hooks = Sandbox::new();
+    let Some(daemon) = daemon_with_hook(&hooks) else { return };
     let (file, one) = plan(&daemon);
     let plans = format!("{}/plans", root(&daemon));
     files::make_dirs(&plans).expect("a folder");

@@ -14,4 +14,5 @@ mod domain;
 mod hook;
 mod libvirt;
 mod numad;
+mod pin_after;
 mod study_guests;
