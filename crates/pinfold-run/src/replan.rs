@@ -85,6 +85,9 @@ pub fn follow_change(
     let moves = count_moves(plan, &new, change);
     let former = watcher.target().clone();
     let target = Target { kept: kept_after(&new, journal.record()), ..former.clone() };
+    // A plan that must not be applied is refused before the present one is touched.
+    pinfold_apply::difference(host, &new, &target, around.journals, journal.record())
+        .map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
     let old = Placement { plan, target: &former };
     let placement = Placement { plan: &new, target: &target };
     apply_session::replace_in(host, placement, Some(old), journal, OnStop::Finish)?;

@@ -4,7 +4,8 @@ use crate::common::{
     Bench, Case, assert_same, pin, set, v1, v1_libvirt, v1_machine_group, v2, v2_systemd,
 };
 use pinfold_apply::{
-    Extent, Journal, MAX_REPAIRS, Roles, Rules, WatchEvent, Watcher, apply, undo, unobserved,
+    Extent, Journal, MAX_REPAIRS, OnDrift, Roles, Rules, WatchEvent, Watcher, apply, undo,
+    unobserved,
 };
 use pinfold_host::{Host, HostMut as _, paths};
 use pinfold_model::{IsolationScope, Lifetime, Policy, Role, TaskId, Tid};
@@ -197,6 +198,94 @@ fn drift_is_repaired_some_times_and_then_left() {
     assert_eq!(scene.mask(501), "0", "who changed it last keeps it");
     case.host.set_affinity(Tid(501), &set("0-1")).unwrap();
     assert_same(&before, &case.host, "but for that");
+}
+
+/// `virsh vcpupin` by hand: libvirt has another pin than the plan.
+#[test]
+fn a_pin_that_a_person_set_through_libvirt_stays() {
+    let (case, bench) = (v1_libvirt(), Bench::new());
+    let mut scene = TestMachine::new(&case, &bench);
+    let vcpu = pin("vcpupin 0", Lifetime::Running);
+    case.host.keep_pin(vcpu.clone(), Some("0"), &[Tid(501)]);
+    case.host.set_affinity(Tid(501), &set("0")).unwrap();
+    let events = scene.look(Extent::Masks);
+    let [WatchEvent::Yielded { role: Role::Vcpu(0), found, clue, .. }] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!(found, "CPUs 0");
+    assert!(clue.ends_with(" is 0") && clue.contains("vcpupin 0"), "{clue}");
+    for _ in 0..=MAX_REPAIRS {
+        assert_eq!(scene.look(Extent::Masks), [], "told once, never fought");
+    }
+    assert_eq!(
+        (scene.mask(501).as_str(), case.host.setting(&vcpu).unwrap().as_deref()),
+        ("0", Some("0"))
+    );
+    let moved: Vec<_> = scene.watcher.change().moved.values().collect();
+    assert_eq!(moved, [&(Role::Vcpu(0), set("0"))]);
+    // The plan that follows it has nothing to report.
+    let mut plan = case.plan.clone();
+    (plan.vnodes[0].threads[0].pus, plan.vnodes[0].threads[0].policy) = (set("0"), None);
+    let mut target = case.target.clone();
+    for kept in &mut target.kept {
+        if kept.rules == Rules::Masks(Role::Vcpu(0)) {
+            kept.value = "0".to_owned();
+        }
+    }
+    scene.watcher.follow(&plan, &target);
+    assert_eq!(scene.look(Extent::Masks), []);
+    assert!(scene.watcher.change().is_empty(), "{:?}", scene.watcher.change());
+}
+
+#[test]
+fn drift_is_only_reported_where_that_is_asked_for() {
+    let (case, bench) = (v1(), Bench::new());
+    let mut scene = TestMachine::new(&case, &bench);
+    scene.watcher =
+        Watcher::new(&case.host, &case.plan, &case.target).unwrap().on_drift(OnDrift::Report);
+    assert_eq!(scene.tick(), []);
+    case.host.set_affinity(Tid(501), &set("0")).unwrap();
+    let events = scene.look(Extent::Masks);
+    assert!(matches!(&events[..], [WatchEvent::Yielded { role: Role::Vcpu(0), .. }]), "{events:?}");
+    assert_eq!((scene.look(Extent::Masks), scene.mask(501).as_str()), (vec![], "0"));
+    case.host.set_affinity(Tid(501), &set("0-1")).unwrap();
+    assert_eq!(scene.look(Extent::Masks).len(), 1, "moved again");
+    // Back on its CPU it is as planned, and the next move is another one.
+    case.host.set_affinity(Tid(501), &set("1")).unwrap();
+    assert_eq!(scene.look(Extent::Masks), []);
+    assert!(scene.watcher.change().is_empty());
+    case.host.set_policy(Tid(501), Policy::Other { nice: 0 }).unwrap();
+    assert_eq!(scene.look(Extent::Masks).len(), 1, "a policy");
+    assert!(scene.watcher.change().is_empty(), "no other CPUs");
+    // New threads are placed all the same.
+    born(&case.host, 510);
+    assert!(case.host.clone_thread(Tid(501), Tid(511)));
+    scene.tick();
+    assert_eq!(scene.mask(511), scene.mask(500), "a worker follows the emulator");
+}
+
+#[test]
+fn threads_that_come_go_and_lose_their_cpus_are_a_change_of_the_machine() {
+    let (mut case, bench) = (v1(), Bench::new());
+    // Planned, but not plugged in yet.
+    let mut later = case.plan.vnodes[0].threads[0].clone();
+    later.role = Role::Vcpu(7);
+    case.plan.vnodes[0].threads.insert(1, later);
+    let mut scene = TestMachine::new(&case, &bench);
+    assert!(scene.watcher.change().is_empty(), "{:?}", scene.watcher.change());
+    let task = born(&case.host, 510);
+    scene.reported.roles.push((task, Role::Vcpu(1)));
+    scene.tick();
+    assert_eq!(scene.watcher.change().added, [(task, Role::Vcpu(1))]);
+    let told = scene.watcher.report_unplaced();
+    assert!(matches!(&told[..], [one] if one.text.contains("vcpu(1) (thread 510)")), "{told:?}");
+    assert_eq!(scene.watcher.report_unplaced(), [], "once");
+    case.host.exit(Tid(510));
+    scene.tick();
+    assert!(scene.watcher.change().is_empty(), "it had no place: {:?}", scene.watcher.change());
+    case.host.exit(Tid(501));
+    scene.tick();
+    assert_eq!(scene.watcher.change().removed, [Role::Vcpu(0)], "but not vCPU 7");
 }
 
 #[test]
