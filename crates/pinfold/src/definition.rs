@@ -125,7 +125,7 @@ fn with_value(command: &str, argument: Arg) -> Arg {
         (_, "libvirt" | "domain" | "machine") => candidates::domains,
         ("exec" | "shell" | "set" | "verify" | "measure", "vnode") => vnodes,
         ("journal", "id") => placements,
-        ("undo" | "status", "id") => placed,
+        ("undo" | "status" | "watch", "id") => placed,
         (_, "probe") => candidates::probes,
         (_, "method") => candidates::methods,
         ("check" | "run", "file") => return argument.add(ArgValueCompleter::new(studies)),

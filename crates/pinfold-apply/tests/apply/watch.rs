@@ -408,3 +408,18 @@ fn the_end_of_the_machine_is_reported_once() {
     assert!(undo(&case.host, &mut scene.journal).is_complete());
     assert_same(&expected.snapshot(), &case.host, "a machine that ended");
 }
+
+#[test]
+fn a_thread_whose_cpus_are_all_offline_is_stranded() {
+    let (case, bench) = (v2(), Bench::new());
+    let mut scene = TestMachine::new(&case, &bench);
+    let planned = &case.plan.vnodes[0].threads[0].pus;
+    case.host.set_online(&set("0-7").difference(planned));
+    let events = scene.look(Extent::Masks);
+    let offline = |event: &WatchEvent| matches!(event, WatchEvent::Finding(one) if one.text.contains("offline"));
+    assert!(events.iter().any(offline), "{events:?}");
+    assert_eq!(scene.watcher.change().stranded, [Role::Vcpu(0)]);
+    case.host.set_online(&set("0-7"));
+    scene.look(Extent::Masks);
+    assert!(scene.watcher.change().is_empty(), "{:?}", scene.watcher.change());
+}

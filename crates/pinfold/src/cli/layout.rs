@@ -42,7 +42,7 @@ const EXAMPLES: [(&str, [&str; 2]); 28] = [
         ],
     ),
     ("undo", ["undo desktop", "undo --all"]),
-    ("watch", ["watch", "watch --json"]),
+    ("watch", ["watch --json", "watch desktop --drift report"]),
     (
         "libvirt-hook",
         ["libvirt-hook desktop started begin -", "libvirt-hook desktop stopped end -"],
