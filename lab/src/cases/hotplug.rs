@@ -36,10 +36,13 @@ pub(super) fn smt(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     let alone = &said.alone;
     let killed = kills(guest, &apply, &before, extent)?;
     let under = under_a_plan(guest, &before)?;
+    let watched = watched(guest)?;
     let before = Snapshot::take(guest, ROOT, false)?;
     let one = one_offline(guest, &before)?;
     let refused = refused(guest, &before)?;
-    Ok(format!("SMT off, vCPUs on CPUs {alone}, and on again; {one}; {killed}; {under}; {refused}"))
+    Ok(format!(
+        "SMT off, vCPUs on CPUs {alone}, and on again; {one}; {killed}; {under}; {watched}; {refused}"
+    ))
 }
 
 fn plan(guest: &mut Guest) -> Result<(), LabError> {
@@ -138,6 +141,33 @@ fn under_a_plan(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError
         many => format!(" ({many} masks without that CPU, which undo reports)"),
     };
     Ok(format!("SMT off and on and a CPU offline under a plan are named, and undone{short}"))
+}
+
+/// Another program takes the CPU of a vCPU offline while `pinfold watch` runs: the vCPU gets another
+/// one, and nothing brings the CPU online.
+fn watched(guest: &mut Guest) -> Result<String, LabError> {
+    guest.pinfold(&["apply", "--qmp", MONITOR, "--plan", PLAN])?;
+    let status = guest.pinfold(&["status", "--json"])?;
+    let said = shapes::ReportedPlacement::parse(&status)?;
+    let pu = said.alone.first().ok_or_else(|| LabError::wrong("CPUs of the plan", status))?;
+    let line = format!("CPU {pu} is offline, so vcpu(0) has CPU");
+    let found = guest.shell(&format!(
+        "pinfold watch --all >/run/watch.txt 2>&1 &
+         until grep -q '^watching 1 placement' /run/watch.txt; do usleep 200000; done
+         echo 0 > /sys/devices/system/cpu/cpu{pu}/online
+         for _ in $(seq 100); do
+             ! grep -qF '{line}' /run/watch.txt || break
+             usleep 200000
+         done
+         kill $!
+         cat /run/watch.txt /sys/devices/system/cpu/cpu{pu}/online
+         echo 1 > /sys/devices/system/cpu/cpu{pu}/online"
+    ))?;
+    if !found.contains(&line) || !found.ends_with("\n0\n") {
+        return Err(LabError::wrong(format!("watch does not say {line:?}"), found));
+    }
+    guest.pinfold(&UNDO)?;
+    Ok(format!("vCPU 0 leaves CPU {pu}, which goes offline under watch"))
 }
 
 /// True before Linux 6.2.

@@ -101,8 +101,8 @@ impl Changes {
     }
 }
 
-/// True if the program that manages the machine has another value for the setting: somebody changed
-/// it there.
+/// True if the program that manages the machine has another value for the setting: it was
+/// changed there.
 pub(super) fn is_of_manager(step: &Step) -> bool {
     let (Change::WriteSetting { value, .. }, Undo::WriteSetting { original, .. }) =
         (&step.change, &step.undo)
