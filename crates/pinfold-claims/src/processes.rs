@@ -8,7 +8,7 @@
 use pinfold_host::{Host, paths, proc_stat, proc_status};
 use pinfold_model::{CpuSet, Tid};
 
-use crate::programs::may_own_cpus;
+use crate::programs::{self, may_own_cpus};
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,23 +111,7 @@ impl Process {
     /// The value of an option, as `--option VALUE`, `--option=VALUE` or, for one letter, `-oVALUE`.
     #[must_use]
     pub fn option(&self, name: &str) -> Option<&str> {
-        let mut arguments = self.arguments.iter().skip(1);
-        while let Some(argument) = arguments.next() {
-            if argument == "--" {
-                return None;
-            }
-            let Some(rest) = argument.strip_prefix(name) else { continue };
-            if rest.is_empty() {
-                return arguments.next().map(String::as_str);
-            }
-            if let Some(value) = rest.strip_prefix('=') {
-                return Some(value);
-            }
-            if !name.starts_with("--") {
-                return Some(rest);
-            }
-        }
-        None
+        programs::option(&self.arguments, name)
     }
 
     /// True if an argument before `--` is this option.

@@ -7,17 +7,33 @@ const LONGEST_NAME: usize = 15;
 pub struct Hypervisor {
     /// True for the file name of the program, or for the name of its process.
     is: fn(&str) -> bool,
-    /// Start of the names of its vCPU threads.
-    pub vcpu: &'static str,
-    /// The option that names a machine.
-    pub name: &'static str,
+    /// True for the name of a vCPU thread.
+    pub is_vcpu: fn(&str) -> bool,
+    /// The name of a machine in the arguments of its process.
+    pub machine: fn(&[String]) -> Option<String>,
 }
 
 const HYPERVISORS: [Hypervisor; 4] = [
-    Hypervisor { is: pinfold_qemu::is_qemu, vcpu: "CPU ", name: "-name" },
-    Hypervisor { is: |name| is_called(name, "cloud-hypervisor"), vcpu: "vcpu", name: "--name" },
-    Hypervisor { is: |name| is_called(name, "crosvm"), vcpu: "crosvm_vcpu", name: "--name" },
-    Hypervisor { is: |name| is_called(name, "firecracker"), vcpu: "fc_vcpu", name: "--id" },
+    Hypervisor {
+        is: pinfold_qemu::is_qemu,
+        is_vcpu: |thread| pinfold_qemu::role_of(thread).is_vcpu(),
+        machine: |arguments| pinfold_qemu::parse(arguments).name().map(str::to_owned),
+    },
+    Hypervisor {
+        is: |name| is_called(name, "cloud-hypervisor"),
+        is_vcpu: |thread| thread.starts_with("vcpu"),
+        machine: |_| None,
+    },
+    Hypervisor {
+        is: |name| is_called(name, "crosvm"),
+        is_vcpu: |thread| thread.starts_with("crosvm_vcpu"),
+        machine: |arguments| option(arguments, "--name").map(str::to_owned),
+    },
+    Hypervisor {
+        is: |name| is_called(name, "firecracker"),
+        is_vcpu: |thread| thread.starts_with("fc_vcpu"),
+        machine: |arguments| option(arguments, "--id").map(str::to_owned),
+    },
 ];
 
 /// The switch of Open vSwitch.
@@ -26,6 +42,28 @@ pub const OPENVSWITCH: &str = "ovs-vswitchd";
 const SPDK: [&str; 7] =
     ["spdk_tgt", "nvmf_tgt", "iscsi_tgt", "vhost_tgt", "bdevperf", "spdk_nvme_perf", "reactor_0"];
 const DPDK: [&str; 4] = ["testpmd", "l2fwd", "l3fwd", "pktgen"];
+
+/// The value of an option, as `--option VALUE`, `--option=VALUE` or, for one letter, `-oVALUE`.
+#[must_use]
+pub fn option<'a>(arguments: &'a [String], name: &str) -> Option<&'a str> {
+    let mut arguments = arguments.iter().skip(1);
+    while let Some(argument) = arguments.next() {
+        if argument == "--" {
+            return None;
+        }
+        let Some(rest) = argument.strip_prefix(name) else { continue };
+        if rest.is_empty() {
+            return arguments.next().map(String::as_str);
+        }
+        if let Some(value) = rest.strip_prefix('=') {
+            return Some(value);
+        }
+        if !name.starts_with("--") {
+            return Some(rest);
+        }
+    }
+    None
+}
 
 /// True if a name is this program's, also if it is cut.
 fn is_called(name: &str, program: &str) -> bool {
@@ -63,7 +101,9 @@ mod tests {
     #[test]
     fn names_are_found_also_if_the_kernel_has_cut_them() {
         for name in ["qemu-system-x86_64", "qemu-system-x86", ".qemu-system-aarch64-wrapped"] {
-            assert_eq!(hypervisor(name).map(|found| found.vcpu), Some("CPU "), "{name}");
+            let found = hypervisor(name).expect("QEMU");
+            assert!((found.is_vcpu)("CPU 0/KVM") && (found.is_vcpu)("ALL CPUs/TCG"), "{name}");
+            assert!(!(found.is_vcpu)("IO mon_iothread"));
         }
         for name in ["cloud-hypervisor", "cloud-hyperviso", "firecracker", "spdk_nvme_perf"] {
             assert!(may_own_cpus(name), "{name}");

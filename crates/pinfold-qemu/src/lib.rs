@@ -9,8 +9,10 @@
 mod command;
 mod parse;
 mod program;
+mod threads;
 mod wrappers;
 
 pub use command::{QemuCommand, QemuOption};
 pub use parse::{is_handed_over, parse, set_smp, without_machine_smp};
 pub use program::is_qemu;
+pub use threads::{accelerator_of, role_of};

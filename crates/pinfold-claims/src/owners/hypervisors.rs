@@ -31,12 +31,10 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// The CPUs of the vCPUs among threads, by the start of their names. A mask with all online
-    /// CPUs is no pin.
+    /// The CPUs of the vCPUs among threads. A mask with all online CPUs is no pin.
     #[must_use]
-    pub fn from_threads(threads: &[Thread], name: &str, online: &CpuSet) -> Self {
-        let named: Vec<&Thread> =
-            threads.iter().filter(|thread| thread.name.starts_with(name)).collect();
+    pub fn from_threads(threads: &[Thread], is_vcpu: fn(&str) -> bool, online: &CpuSet) -> Self {
+        let named: Vec<&Thread> = threads.iter().filter(|thread| is_vcpu(&thread.name)).collect();
         let counted = if named.is_empty() { threads.iter().collect() } else { named };
         let (mut once, mut several) = (CpuSet::new(), CpuSet::new());
         for thread in counted.into_iter().filter(|thread| !online.is_subset(&thread.cpus)) {
@@ -55,13 +53,9 @@ impl Pinned {
 /// The name of a machine: that of its command line, else of its program.
 #[must_use]
 pub fn name(process: &Process) -> String {
-    let option = programs::hypervisor(&process.program).map_or("--name", |found| found.name);
-    let value = process.option(option).unwrap_or_default();
-    let mut parts = value.split(',');
-    let named = parts.clone().find_map(|part| part.strip_prefix("guest="));
-    let plain = parts.next().filter(|part| !part.contains('='));
-    let name = named.or(plain).filter(|name| !name.is_empty());
-    name.unwrap_or(&process.program).to_owned()
+    let found = programs::hypervisor(&process.program);
+    let name = found.and_then(|found| (found.machine)(&process.arguments));
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| process.program.clone())
 }
 
 /// Adds the claims of machines whose process is not known yet.
@@ -72,7 +66,7 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
             continue;
         }
         let threads = process.threads(context.host);
-        let found = Pinned::from_threads(&threads, hypervisor.vcpu, &context.online);
+        let found = Pinned::from_threads(&threads, hypervisor.is_vcpu, &context.online);
         let owner = Owner::new(&KIND, name(process)).of_process(process.pid);
         let source = Source::process(process.pid);
         claims.add(&owner, found.dedicated, Exclusivity::Dedicated, &source);

@@ -21,6 +21,9 @@ use super::label;
 /// Two pages within this time have the same times (ns): each reads the files of all threads.
 const FRESH_NS: u64 = 1_000_000_000;
 
+/// Interval at which the cgroups of a machine are looked up anew (ns): it is moved seldom.
+const GROUPS_NS: u64 = 30_000_000_000;
+
 /// Times of threads, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTimes {
@@ -75,6 +78,8 @@ pub struct Sampler {
     ended: BTreeMap<Role, ThreadTimes>,
     latest: MachineTimes,
     at: Option<u64>,
+    // Its cgroups, and when they were looked up.
+    groups: Option<(u64, BTreeSet<String>)>,
 }
 
 impl Sampler {
@@ -84,7 +89,8 @@ impl Sampler {
             self.at = Some(now);
             self.count(read_threads(host, target));
             // A group that ended meanwhile took its statistics with it.
-            let throttled_ns = throttled_ns(host, target.pid).max(self.latest.throttled_ns);
+            let throttled_ns = self.throttled_ns(host, target.pid, now);
+            let throttled_ns = throttled_ns.max(self.latest.throttled_ns);
             let mut roles = self.ended.clone();
             for Known { role, times } in self.threads.values() {
                 roles.entry(role.clone()).or_default().add(*times);
@@ -92,6 +98,19 @@ impl Sampler {
             self.latest = MachineTimes { roles, throttled_ns };
         }
         &self.latest
+    }
+
+    /// For how long the cgroups of a process were throttled; `None` if none has statistics.
+    fn throttled_ns(&mut self, host: &dyn Host, pid: Tid, now: u64) -> Option<u64> {
+        let known = self.groups.take().filter(|(at, _)| now.saturating_sub(*at) < GROUPS_NS);
+        let (_, groups) = self
+            .groups
+            .insert(known.unwrap_or_else(|| (now, groups_of(host, pid).unwrap_or_default())));
+        let times = groups.iter().filter_map(|group| {
+            let text = host.read_text(&paths::cpu_stat(group)).ok()?;
+            throttled_in(&text)
+        });
+        times.reduce(u64::saturating_add)
     }
 
     /// Takes over what was read; threads that ended, or whose ID another has now, keep their part.
@@ -142,9 +161,8 @@ fn read_threads(host: &dyn Host, target: &Target) -> BTreeMap<Tid, Known> {
     found
 }
 
-/// For how long the cgroups of a process were throttled, without those of slices, which are not
-/// its own. `None` if none has statistics.
-fn throttled_ns(host: &dyn Host, pid: Tid) -> Option<u64> {
+/// The cgroups of the threads of a process and those above, without slices, which are not its own.
+fn groups_of(host: &dyn Host, pid: Tid) -> Option<BTreeSet<String>> {
     let mount = mountinfo::controller(host, "cpu").ok()??;
     let root = mount.mount.path.trim_end_matches('/');
     let mut groups = BTreeSet::new();
@@ -159,17 +177,13 @@ fn throttled_ns(host: &dyn Host, pid: Tid) -> Option<u64> {
         };
         let mut path = path.unwrap_or_default();
         while !path.is_empty() && path != "/" && !path.ends_with(".slice") {
-            groups.insert(path.to_owned());
+            groups.insert(format!("{root}{path}"));
             path = path.rsplit_once('/').map_or("", |(above, _)| above);
         }
         Ok(())
     });
     read.ok()?;
-    let texts = groups.iter().filter_map(|group| {
-        let text = host.read_text(&paths::cpu_stat(&format!("{root}{group}"))).ok()?;
-        throttled_in(&text)
-    });
-    texts.reduce(u64::saturating_add)
+    Some(groups)
 }
 
 /// The throttled time of a `cpu.stat`, in nanoseconds: `throttled_usec` in v2, `throttled_time` in

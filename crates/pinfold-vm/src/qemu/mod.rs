@@ -10,7 +10,6 @@
 //! more than 12 characters stays nameless).
 
 mod error;
-mod names;
 mod qmp;
 mod queries;
 
@@ -59,11 +58,11 @@ impl Hypervisor for Qemu {
     }
 
     fn role_of(&self, thread_name: &str) -> Role {
-        names::role_of(thread_name)
+        pinfold_qemu::role_of(thread_name)
     }
 
     fn accelerator_of(&self, thread_name: &str) -> Option<Accelerator> {
-        names::accelerator_of(thread_name)
+        pinfold_qemu::accelerator_of(thread_name)
     }
 
     fn parse(&self, command: &[String]) -> Box<dyn MachineCommand> {

@@ -1,4 +1,4 @@
-//! Roles and accelerators derived from the names of QEMU's threads and programs, as a fallback.
+//! Roles and accelerators derived from the names of QEMU's threads, where no monitor reports them.
 //!
 //! Observed under `-name debug-threads=on` (QEMU 7.2): `CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG`
 //! (thread=single), `IO io0`, `IO mon_iothread` (the monitor's own, not an `-object`), `worker`,
@@ -6,8 +6,9 @@
 
 use pinfold_model::{Accelerator, Role};
 
-/// Role of a thread by its name.
-pub(super) fn role_of(name: &str) -> Role {
+/// Role of a thread by its name; [`Role::Emulator`] for names that have no other.
+#[must_use]
+pub fn role_of(name: &str) -> Role {
     if name.starts_with(SHARED_LOOP) {
         return Role::Vcpu(0);
     }
@@ -26,7 +27,8 @@ pub(super) fn role_of(name: &str) -> Role {
 const SHARED_LOOP: &str = "ALL CPUs/";
 
 /// The accelerator that a vCPU's name shows.
-pub(super) fn accelerator_of(name: &str) -> Option<Accelerator> {
+#[must_use]
+pub fn accelerator_of(name: &str) -> Option<Accelerator> {
     if name.starts_with(SHARED_LOOP) {
         return Some(Accelerator::TcgSingle);
     }
