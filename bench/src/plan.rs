@@ -12,10 +12,11 @@ use std::hint::black_box;
 use pinfold_host::{Clock as _, LiveHost, SnapshotHost, SystemClock, paths, process};
 use pinfold_model::{
     Core, CoreId, CoreKind, CpuSet, IsolationScope, L3Domain, L3Id, LogicalPu, NodeId, NumaNode,
-    Package, PackageId, Pu, PuId, Request, Smt, Source, Speed, Tid, Topology, VcpuCount, VmRequest,
-    VnodeRequest,
+    Package, PackageId, Plan, Pu, PuId, Request, Role, Smt, Source, Speed, Tid, Topology,
+    VcpuCount, VmRequest, VnodeRequest,
 };
 use pinfold_plan::layout::Layout;
+use pinfold_plan::replan::{Change, Placements, replan};
 use pinfold_plan::{plan, strategies};
 
 use crate::arguments::{Arguments, Failure};
@@ -52,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
             "The last column is the exponent of the growth from 256 to 4,096 CPUs (1 is linear; n log n is 1.15 there).".to_owned(),
             "The claims are read from files and processes of a simulated host with as many machines, and printed.".to_owned(),
             "One more machine has 8 vCPUs; those of the others are on all CPUs but the last 32.".to_owned(),
-            format!("The slowest plan of a strategy takes {slowest:.1} ms. The bounds, as ratios to hwloc-distrib: 0.15 for one strategy, 0.4 for `auto`, 1 for a check; 1 ms for one more machine; 50 ms for the claims."),
+            format!("The slowest plan of a strategy takes {slowest:.1} ms. The bounds, as ratios to hwloc-distrib: 0.15 for one strategy, 0.4 for `auto`, 1 for a check; 1 ms for one more machine and for each re-plan; 50 ms for the claims."),
         ],
     })
 }
@@ -78,6 +79,11 @@ fn peers(rounds: u32, seed: u64) -> Result<Vec<Times>, Failure> {
     let more = one_more(topology);
     let one_more = move || Ok(time(|| plan(ONE_MORE, topology, &more)));
     contenders.push(Contender::new("pinfold, one more machine", one_more));
+    let placed = &placements(topology)?;
+    for (name, change) in changes() {
+        let work = move || Ok(time(|| replan(topology, placed, &change)));
+        contenders.push(Contender::new(&format!("pinfold, {name}"), work));
+    }
     pairs::rounds(&mut contenders, rounds, seed)
 }
 
@@ -91,6 +97,64 @@ fn one_more(topology: &Topology) -> Request {
     request.isolation = IsolationScope::Host;
     request.avoid = topology.pus.iter().take(last).map(|pu| pu.os).collect();
     request
+}
+
+/// Machines of 8 vCPUs, one placement each, as many as leave 32 CPUs, at most 500.
+fn placements(topology: &Topology) -> Result<Placements, Failure> {
+    let count = (topology.pus.len().saturating_sub(32) / 8).min(500);
+    let vm = VmRequest::from_vcpus(VcpuCount::Exactly(8));
+    let vnodes = (0..count).map(|number| VnodeRequest::vm(&format!("vm{number}"), vm.clone()));
+    let mut request = Request::from_vnodes(vnodes.collect());
+    request.isolation = IsolationScope::Host;
+    let all = plan(ONE_MORE, topology, &request).map_err(|error| error.to_string())?;
+    // Each placement records its own CPUs and findings, not those of all.
+    let plans = all.vnodes.iter().map(|vnode| Plan {
+        cpus: None,
+        findings: Vec::new(),
+        ..all.alone(vnode)
+    });
+    Ok(Placements::new(plans.collect(), CpuSet::new()))
+}
+
+/// Changes on an occupied host.
+fn changes() -> [(&'static str, Change); 3] {
+    let mut request = Request::vm("new", VcpuCount::Exactly(8));
+    request.isolation = IsolationScope::Host;
+    let strategy = ONE_MORE.to_owned();
+    let (vnode, role) = ("vm0".to_owned(), Role::Vcpu(8));
+    [
+        ("re-plan for an arrival", Change::Arrival { strategy, request }),
+        ("re-plan for one more vCPU", Change::Added { vnode: vnode.clone(), role }),
+        ("re-plan for a departure", Change::Departure { vnode }),
+    ]
+}
+
+/// Re-plans for a change of one machine among as many as are on the host.
+fn replanning(
+    machines: &[(u32, Topology)],
+    rounds: u32,
+    seed: u64,
+) -> Result<Vec<Vec<String>>, Failure> {
+    let mut rows = Vec::new();
+    for (name, change) in changes() {
+        let mut row = vec![format!("({name})")];
+        let mut by_size = Vec::new();
+        for (pus, topology) in machines {
+            let placed = placements(topology).ok().filter(|placed| !placed.plans.is_empty());
+            let Some(placed) = placed else {
+                row.push("–".to_owned());
+                continue;
+            };
+            let work = || Ok(time(|| replan(topology, &placed, &change)));
+            let times = pairs::rounds(&mut [Contender::new(name, work)], rounds, seed)?;
+            let median = pinfold_stats::median(&times[0].samples).unwrap_or(0.0) / 1e6;
+            by_size.push((f64::from(*pus), median));
+            row.push(format!("{median:.3}"));
+        }
+        row.push(exponent(&by_size));
+        rows.push(row);
+    }
+    Ok(rows)
 }
 
 /// hwloc's programs.
@@ -161,6 +225,7 @@ fn growth(rounds: u32, seed: u64) -> Result<(Table, f64), Failure> {
     }
     rows.push(checking(&machines, rounds, seed)?);
     rows.push(adding(&machines, rounds, seed)?);
+    rows.extend(replanning(&machines, rounds, seed)?);
     rows.push(claiming(&machines, rounds, seed)?);
     Ok((Table { head, rows }, slowest))
 }
@@ -269,9 +334,8 @@ fn occupied(pus: u32) -> SnapshotHost {
 fn request(strategy: &str, pus: u32) -> Request {
     let vnodes = (pus * 500).div_ceil(4096);
     let vcpus = match strategy {
-        "none" | "compact" | "compact-cores" | "sequential" | "scatter" | "auto" => {
-            (pus * 10_000).div_ceil(4096).div_ceil(vnodes).min(pus)
-        }
+        "none" | "node-shared" | "compact" | "compact-cores" | "sequential" | "scatter"
+        | "auto" => (pus * 10_000).div_ceil(4096).div_ceil(vnodes).min(pus),
         // At most as many as a domain has.
         "l3-exclusive" => 8,
         "numa-exclusive" => pus.saturating_sub(2).min(7),

@@ -183,6 +183,8 @@ pub struct Claim {
     pub cpus: CpuSet,
     /// How they are claimed.
     pub exclusivity: Exclusivity,
+    /// The number of its vCPUs that float over the CPUs.
+    pub floating_vcpus: u32,
     /// False if the owner does not run: it uses the CPUs only after its start.
     pub active: bool,
     /// Where it is recorded.
@@ -194,6 +196,12 @@ impl Claim {
     #[must_use]
     pub fn new(owner: &Owner, cpus: CpuSet, exclusivity: Exclusivity, source: &Source) -> Self {
         let (owner, source) = (owner.clone(), source.clone());
-        Self { owner, cpus, exclusivity, active: true, source }
+        Self { owner, cpus, exclusivity, floating_vcpus: 0, active: true, source }
+    }
+
+    /// CPUs over which vCPUs of a running owner float.
+    #[must_use]
+    pub fn floating(owner: &Owner, cpus: CpuSet, floating_vcpus: u32, source: &Source) -> Self {
+        Self { floating_vcpus, ..Self::new(owner, cpus, Exclusivity::Shared, source) }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use pinfold_model::{CpuSet, Finding, IsolationScope, Plan, Role, VnodePlan};
+use pinfold_model::{CpuSet, Finding, IsolationScope, Plan, Role, Tid, VnodePlan};
 
 use crate::claim::{Claim, Exclusivity, Owner, OwnerSort};
-use crate::map::Claims;
+use crate::map::{ByCpu, Claims};
 
 /// Subject of the finding about a CPU that two owners use although one keeps it exclusively.
 pub const USED_TWICE: &str = "cpu-used-twice";
@@ -33,31 +33,48 @@ impl Claims {
     /// The conflicts between active owners, in the order of their claims.
     #[must_use]
     pub fn used_twice(&self) -> Vec<Conflict<'_>> {
+        self.used_twice_by(&self.by_cpu())
+    }
+
+    /// The same, from the claims of each CPU.
+    pub(crate) fn used_twice_by(&self, by_cpu: &ByCpu) -> Vec<Conflict<'_>> {
         let mut found: BTreeMap<(usize, usize), CpuSet> = BTreeMap::new();
-        let mut known: HashMap<(usize, usize), bool> = HashMap::new();
-        for (cpu, claims) in self.by_cpu() {
-            for (position, first) in claims.iter().enumerate() {
-                for second in &claims[position + 1..] {
-                    let pair = (*first, *second);
-                    let contradict = *known
-                        .entry(pair)
-                        .or_insert_with(|| contradict(&self.known[*first], &self.known[*second]));
-                    if contradict {
-                        found.entry(pair).or_default().insert(cpu);
-                    }
+        for (cpus, claims) in by_cpu.groups() {
+            for (first, second) in self.pairs(claims) {
+                if contradict(&self.known[first], &self.known[second]) {
+                    found.entry((first, second)).or_default().add(&cpus);
                 }
             }
         }
         let mut conflicts: Vec<Conflict<'_>> = Vec::new();
+        let mut places: HashMap<[OwnerKey<'_>; 2], usize> = HashMap::new();
         for ((first, second), cpus) in found {
             let (first, second) = (&self.known[first].owner, &self.known[second].owner);
-            let same = conflicts.iter_mut().find(|one| one.first == first && one.second == second);
-            match same {
-                Some(conflict) => conflict.cpus.add(&cpus),
-                None => conflicts.push(Conflict { cpus, first, second }),
-            }
+            let place = *places.entry([owner_key(first), owner_key(second)]).or_insert_with(|| {
+                conflicts.push(Conflict { cpus: CpuSet::new(), first, second });
+                conflicts.len() - 1
+            });
+            conflicts[place].cpus.add(&cpus);
         }
         conflicts
+    }
+
+    /// The pairs of claims of a CPU of which at least one is exclusive, in order: others do not
+    /// contradict each other.
+    fn pairs(&self, claims: &[usize]) -> Vec<(usize, usize)> {
+        let exclusive = claims.iter().copied().filter(|claim| self.is_exclusive(*claim));
+        let pairs = exclusive.flat_map(|one| {
+            let others = claims.iter().copied();
+            // A pair of two exclusive claims is found from its first.
+            let others = others
+                .filter(move |other| *other != one && !(self.is_exclusive(*other) && *other < one));
+            others.map(move |other| (one.min(other), one.max(other)))
+        });
+        pairs.collect()
+    }
+
+    fn is_exclusive(&self, claim: usize) -> bool {
+        self.known[claim].exclusivity.is_exclusive()
     }
 
     /// A warning for each owner that shares a CPU with the machine `name` under `plan` although one
@@ -68,6 +85,7 @@ impl Claims {
         let exclusive = own.isolated.union(&own.dedicated);
         let used = exclusive.union(&own.shared);
         let mut twice: Vec<(&Claim, CpuSet)> = Vec::new();
+        let mut places: HashMap<OwnerKey<'_>, usize> = HashMap::new();
         let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
         for claim in self.without_names(&names) {
             let contested = match claim.exclusivity {
@@ -86,10 +104,11 @@ impl Claims {
                 Exclusivity::Shared => &own.isolated,
             };
             let cpus = claim.cpus.intersection(contested);
-            match twice.iter_mut().find(|(known, _)| known.owner == claim.owner) {
-                Some((_, all)) => all.add(&cpus),
-                None => twice.push((claim, cpus)),
-            }
+            let place = *places.entry(owner_key(&claim.owner)).or_insert_with(|| {
+                twice.push((claim, CpuSet::new()));
+                twice.len() - 1
+            });
+            twice[place].1.add(&cpus);
         }
         twice.retain(|(_, cpus)| !cpus.is_empty());
         let findings = twice.into_iter().map(|(claim, cpus)| {
@@ -103,6 +122,14 @@ impl Claims {
         });
         findings.collect()
     }
+}
+
+/// What distinguishes owners.
+type OwnerKey<'c> = (&'static str, &'c str, Option<Tid>, Option<&'c str>, Option<&'static str>);
+
+fn owner_key(owner: &Owner) -> OwnerKey<'_> {
+    let Owner { kind, name, process, journal, manager } = owner;
+    (kind.name, name, *process, journal.as_deref(), manager.map(|kind| kind.name))
 }
 
 /// True if two claims on one CPU contradict each other.

@@ -1,10 +1,11 @@
 //! The claims of a host as a map.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use pinfold_model::{CpuSet, Finding, PuId, Tid};
 
 use crate::claim::{Claim, Exclusivity, Kind, Owner, Source};
+use crate::conflicts::Conflict;
 
 /// The claims on the CPUs of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,6 +116,11 @@ impl Claims {
     /// How each of the CPUs is used.
     #[must_use]
     pub fn usage(&self, online: &CpuSet) -> Use {
+        self.usage_with(online, &self.used_twice())
+    }
+
+    /// The same, with the conflicts.
+    pub(crate) fn usage_with(&self, online: &CpuSet, conflicts: &[Conflict<'_>]) -> Use {
         let mut found = Use::default();
         for claim in &self.known {
             let cpus = claim.cpus.intersection(online);
@@ -127,18 +133,51 @@ impl Claims {
         }
         found.shared = found.shared.difference(&found.owned);
         found.free = online.difference(&found.owned).difference(&found.shared);
-        self.used_twice().iter().for_each(|conflict| found.twice.add(&conflict.cpus));
+        conflicts.iter().for_each(|conflict| found.twice.add(&conflict.cpus));
         found
     }
 
-    /// The active claims of owners on each CPU, as indexes of [`Self::all`].
-    pub(crate) fn by_cpu(&self) -> BTreeMap<PuId, Vec<usize>> {
-        let mut found: BTreeMap<PuId, Vec<usize>> = BTreeMap::new();
+    /// The active claims of owners on each CPU.
+    pub(crate) fn by_cpu(&self) -> ByCpu {
+        let mut claims: Vec<Vec<usize>> = Vec::new();
         for (index, claim) in self.known.iter().enumerate() {
             if claim.active && claim.exclusivity != Exclusivity::Preferred {
-                claim.cpus.iter().for_each(|cpu| found.entry(cpu).or_default().push(index));
+                for cpu in claim.cpus.iter() {
+                    if claims.len() <= cpu.index() {
+                        claims.resize(cpu.index() + 1, Vec::new());
+                    }
+                    claims[cpu.index()].push(index);
+                }
             }
         }
-        found
+        ByCpu { claims }
+    }
+}
+
+/// The claims of each CPU, as indexes of [`Claims::all`].
+pub(crate) struct ByCpu {
+    claims: Vec<Vec<usize>>,
+}
+
+impl ByCpu {
+    /// The claims of a CPU.
+    pub(crate) fn of(&self, cpu: PuId) -> &[usize] {
+        self.claims.get(cpu.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The CPUs with the same claims, together.
+    pub(crate) fn groups(&self) -> Vec<(CpuSet, &[usize])> {
+        let mut places: HashMap<&[usize], usize> = HashMap::new();
+        let mut groups: Vec<(CpuSet, &[usize])> = Vec::new();
+        for (cpu, claims) in (0..).map(PuId).zip(&self.claims) {
+            if claims.len() > 1 {
+                let place = *places.entry(claims).or_insert_with(|| {
+                    groups.push((CpuSet::new(), claims));
+                    groups.len() - 1
+                });
+                groups[place].0.insert(cpu);
+            }
+        }
+        groups
     }
 }

@@ -1,6 +1,6 @@
 //! Plans around the CPUs of other owners.
 
-use pinfold_model::{Command, CpuSet, Finding, Plan, Request, Severity, Topology};
+use pinfold_model::{Command, CpuSet, Finding, Load, Plan, Request, Role, Severity, Topology};
 use pinfold_plan::PlanError;
 
 use crate::claim::{Claim, Exclusivity, Owner, OwnerSort, Source};
@@ -41,7 +41,25 @@ impl Claims {
         let source = Source { process: owner.process, ..Source::default() };
         self.add(owner, own.isolated, Exclusivity::Exclusive, &source);
         self.add(owner, own.dedicated, Exclusivity::Dedicated, &source);
-        self.add(owner, own.shared, Exclusivity::Shared, &source);
+        let (mut over, mut vcpus) = (CpuSet::new(), 0);
+        for (_, thread) in plan.threads().filter(|(_, one)| floats(&one.role, &one.pus)) {
+            over.add(&thread.pus);
+            vcpus += 1;
+        }
+        let rest = own.shared.difference(&over);
+        self.push(Claim::floating(owner, own.shared.intersection(&over), vcpus, &source));
+        self.add(owner, rest, Exclusivity::Shared, &source);
+    }
+
+    /// The vCPUs that float over shared CPUs, of all but machines of these names.
+    fn load(&self, names: &[&str]) -> Vec<Load> {
+        let others = self.without_names(names).into_iter();
+        let floating = others.filter(|claim| claim.active && claim.floating_vcpus > 0);
+        let loads = floating.map(|claim| Load {
+            cpus: claim.cpus.clone(),
+            vcpus_milli: claim.floating_vcpus.saturating_mul(1000),
+        });
+        loads.collect()
     }
 
     /// The claims of all but machines of these names, as far as they do not run, and the pools of
@@ -143,8 +161,10 @@ impl Claims {
         request: &Request,
     ) -> Result<Plan, PlanError> {
         let names: Vec<&str> = request.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
+        let load = self.load(&names);
         self.plan_around(topology, &names, |avoided| {
-            let around = Request { avoid: request.avoid.union(avoided), ..request.clone() };
+            let avoid = request.avoid.union(avoided);
+            let around = Request { avoid, load: load.clone(), ..request.clone() };
             plan(strategy.unwrap_or("auto"), topology, &around)
         })
     }
@@ -173,6 +193,10 @@ impl Claims {
         let serious = self.findings.iter().filter(|finding| finding.severity > Severity::Note);
         plan.findings.extend(serious.cloned());
     }
+}
+
+fn floats(role: &Role, cpus: &CpuSet) -> bool {
+    role.is_vcpu() && cpus.len() > 1
 }
 
 /// The finding about CPUs that a plan avoids; `None` if there are none.

@@ -6,7 +6,8 @@ use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, PuId, Topology, fold, shown};
 
 use crate::claim::{Claim, Exclusivity, Owner};
-use crate::map::{Claims, Use};
+use crate::conflicts::Conflict;
+use crate::map::{ByCpu, Claims, Use};
 
 /// Maximum number of owners that the short text names.
 const MOST_OWNERS: usize = 4;
@@ -32,8 +33,7 @@ pub fn claims(claims: &Claims, topology: &Topology, columns: Option<usize>) -> S
         lines.push("\nowners".to_owned());
         lines.extend(owners.iter().map(|text| folded("  ", text, columns)));
     }
-    let conflicts = claims.used_twice();
-    let findings = conflicts.iter().map(super::conflicts::Conflict::finding);
+    let findings = page.conflicts.iter().map(Conflict::finding);
     let findings: Vec<_> = findings.chain(claims.findings().iter().cloned()).collect();
     if !findings.is_empty() {
         lines.push(String::new());
@@ -134,16 +134,20 @@ struct Row<'c> {
 struct Page<'c> {
     claims: &'c Claims,
     usage: Use,
-    by_cpu: BTreeMap<PuId, Vec<usize>>,
+    conflicts: Vec<Conflict<'c>>,
+    by_cpu: ByCpu,
     cores: BTreeMap<PuId, PuId>,
 }
 
 impl<'c> Page<'c> {
     fn new(claims: &'c Claims, topology: &Topology) -> Self {
+        let by_cpu = claims.by_cpu();
+        let conflicts = claims.used_twice_by(&by_cpu);
         Self {
             claims,
-            usage: claims.usage(&topology.online()),
-            by_cpu: claims.by_cpu(),
+            usage: claims.usage_with(&topology.online(), &conflicts),
+            conflicts,
+            by_cpu,
             cores: topology.pus.iter().map(|pu| (pu.os, PuId(pu.core.0))).collect(),
         }
     }
@@ -152,7 +156,7 @@ impl<'c> Page<'c> {
     fn rows(&self, cpus: &CpuSet) -> Vec<Row<'c>> {
         let mut found: Vec<(&[usize], Row<'c>)> = Vec::new();
         for cpu in cpus.iter() {
-            let indexes = self.by_cpu.get(&cpu).map_or(&[][..], Vec::as_slice);
+            let indexes = self.by_cpu.of(cpu);
             let is_twice = self.usage.twice.contains(cpu);
             let is_preferred = self.usage.preferred.contains(cpu);
             let same = found.iter_mut().find(|(known, row)| {
@@ -199,7 +203,7 @@ impl<'c> Page<'c> {
 /// A line for each claim.
 fn owners(claims: &Claims) -> Vec<String> {
     let lines = claims.all().iter().map(|claim| {
-        let Claim { owner, cpus, exclusivity, active, source } = claim;
+        let Claim { owner, cpus, exclusivity, active, source, floating_vcpus: _ } = claim;
         let cpu = if cpus.len() == 1 { "CPU" } else { "CPUs" };
         let state = if *active { "" } else { ", does not run" };
         let source = shown::name(&source.to_string()).into_owned();

@@ -35,6 +35,8 @@ struct ClaimLine {
     cpus: String,
     exclusivity: String,
     floating_allowed: bool,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    floating_vcpus: u32,
     active: bool,
     source: SourceLine,
 }
@@ -74,7 +76,8 @@ struct FindingLine {
 /// The claims on these CPUs as JSON, in one line.
 #[must_use]
 pub fn to_json(claims: &Claims, online: &CpuSet) -> String {
-    let Use { owned, shared, free, preferred, twice } = claims.usage(online);
+    let conflicts = claims.used_twice();
+    let Use { owned, shared, free, preferred, twice } = claims.usage_with(online, &conflicts);
     let cpus = CpusLine {
         online: online.to_string(),
         owned: owned.to_string(),
@@ -83,7 +86,6 @@ pub fn to_json(claims: &Claims, online: &CpuSet) -> String {
         preferred: preferred.to_string(),
         used_twice: twice.to_string(),
     };
-    let conflicts = claims.used_twice();
     let document = Document {
         format: FORMAT.to_owned(),
         cpus,
@@ -103,8 +105,9 @@ pub fn to_json(claims: &Claims, online: &CpuSet) -> String {
 }
 
 fn claim_line(claim: &Claim) -> ClaimLine {
-    let Claim { owner, cpus, exclusivity, active, source } = claim;
+    let Claim { owner, cpus, exclusivity, floating_vcpus, active, source } = claim;
     ClaimLine {
+        floating_vcpus: *floating_vcpus,
         owner: OwnerLine {
             kind: owner.kind.name.to_owned(),
             name: owner.name.clone(),
@@ -160,8 +163,14 @@ pub fn from_json(text: &str) -> Result<Claims, String> {
     Ok(claims)
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 fn claim(line: ClaimLine) -> Result<Claim, String> {
-    let ClaimLine { owner, cpus, exclusivity, floating_allowed, active, source } = line;
+    let ClaimLine { owner, cpus, exclusivity, floating_allowed, floating_vcpus, active, source } =
+        line;
     let kind =
         |name: &str| owners::kind(name).ok_or_else(|| format!("{name:?} is no kind of owner"));
     let exclusivity = match (exclusivity.as_str(), floating_allowed) {
@@ -174,6 +183,7 @@ fn claim(line: ClaimLine) -> Result<Claim, String> {
     Ok(Claim {
         cpus: CpuSet::parse_list(&cpus).map_err(|error| error.to_string())?,
         exclusivity,
+        floating_vcpus,
         active,
         owner: Owner {
             kind: kind(&owner.kind)?,

@@ -1,6 +1,6 @@
 //! Properties of a plan that several formats need: the CPUs of its vCPUs, a plain name.
 
-use pinfold_model::{CpuSet, NodeId, Plan, Topology, VnodeKind, VnodePlan, fold};
+use pinfold_model::{CpuSet, MemoryPlan, NodeId, Plan, Topology, VnodeKind, VnodePlan, fold};
 use pinfold_plan::guest_cache::caches;
 use pinfold_plan::{NOT_ISOLATED, command};
 
@@ -50,6 +50,15 @@ pub(super) fn comment(line: &str) -> String {
     // A command at the end leaves an empty comment line.
     let lines = folded.lines().filter(|line| line.trim_end() != "#");
     lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// The kernel's policy for memory. It prefers at most one node.
+pub(super) fn policy(memory: &MemoryPlan) -> &'static str {
+    match memory.nodes.len() {
+        _ if !memory.is_preferred => "bind",
+        0 | 1 => "preferred",
+        _ => "interleave",
+    }
 }
 
 /// A name for files, units and profiles: letters, digits and `_`; never empty.

@@ -19,6 +19,7 @@ use pinfold_plan::guest_cache::{Caches, caches};
 use pinfold_plan::guest_numa::{GuestCell, cells, node_list, shares};
 
 use super::answers::Line;
+use super::common::policy;
 use super::format::{Format, Syntax};
 
 /// The feature that makes QEMU show threads to a guest on an AMD host.
@@ -226,9 +227,15 @@ pub(super) fn kept_pages(vnode: &VnodePlan) -> &'static [&'static str] {
     }
 }
 
-/// `<memory>` of `<numatune>`: pages can come only from these nodes.
+/// `<memory>` of `<numatune>`: pages can come only from these nodes, or come from them first.
 pub(super) fn memory_line(memory: &MemoryPlan) -> String {
-    format!("<memory mode='strict' nodeset='{}'/>", node_list(&memory.nodes))
+    let mode = mode_of(memory);
+    format!("<memory mode='{mode}' nodeset='{}'/>", node_list(&memory.nodes))
+}
+
+/// The mode in libvirt. It prefers at most one node.
+pub(super) fn mode_of(memory: &MemoryPlan) -> &'static str {
+    if memory.is_preferred { policy(memory) } else { STRICT }
 }
 
 /// `<memnode>`: a cell's memory on these nodes.
@@ -258,7 +265,8 @@ pub(super) fn numatune_lines(
             if count < filled
                 || vnode.vcpus().all(|thread| is_on_one_node(topology, &thread.pus)) =>
         {
-            let mode = mode_of_nodes(&memory.nodes, topology);
+            let bound = mode_of_nodes(&memory.nodes, topology);
+            let mode = if memory.is_preferred { mode_of(memory) } else { bound };
             vec![format!("<memory mode='{mode}' nodeset='{}'/>", node_list(&memory.nodes))]
         }
         _ => Vec::new(),

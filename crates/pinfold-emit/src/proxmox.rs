@@ -8,7 +8,7 @@
 use pinfold_model::tunables::{FormatAnswer, Scope};
 use pinfold_model::{CpuSet, MemoryPlan, Plan, PuId, Topology, Vendor, VnodePlan};
 
-use super::common::{self, headline, plain_name};
+use super::common::{self, headline, plain_name, policy};
 use super::format::{Format, Syntax};
 use super::libvirt::unit;
 use super::qemu::{FUNCTIONS, function, taskset_lines};
@@ -140,9 +140,10 @@ fn memory_lines(memory: &MemoryPlan, vnode: &VnodePlan, topology: &Topology) -> 
     lines.push_str(&format!("qm set \"$vmid\" --memory {mib}{pages}"));
     for (number, (vcpus, nodes, mib)) in parts.iter().enumerate() {
         lines.push_str(&format!(
-            " \\\n    --numa{number} 'cpus={},hostnodes={},memory={mib},policy=bind'",
+            " \\\n    --numa{number} 'cpus={},hostnodes={},memory={mib},policy={}'",
             list(vcpus),
-            list(nodes)
+            list(nodes),
+            policy(memory)
         ));
     }
     lines.push('\n');

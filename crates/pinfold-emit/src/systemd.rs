@@ -9,7 +9,7 @@
 use pinfold_model::tunables::{FormatAnswer, Place, Scope, Setting};
 use pinfold_model::{Plan, Role, Speed, VnodeKind, VnodePlan};
 
-use super::common::{headline, plain_name, reserved};
+use super::common::{headline, plain_name, policy, reserved};
 use super::format::{Format, Syntax};
 use pinfold_plan::guest_numa::node_list;
 
@@ -33,8 +33,8 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
     let mut text = format!("# FILE: /etc/systemd/system/pinfold-{name}.slice\n");
     text.push_str(&format!("# {}\n", headline(plan)));
     text.push_str(&format!("[Unit]\nDescription=CPUs of {name}\n\n[Slice]\nAllowedCPUs={pus}\n"));
-    let nodes = vnode.memory.as_ref().map(|memory| node_list(&memory.nodes));
-    if let Some(nodes) = &nodes {
+    let nodes = vnode.memory.as_ref().map(|memory| (node_list(&memory.nodes), policy(memory)));
+    if let Some((nodes, "bind")) = &nodes {
         text.push_str(&format!("AllowedMemoryNodes={nodes}\n"));
     }
     let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
@@ -51,8 +51,8 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
             emulator.pus
         ));
     }
-    if let Some(nodes) = &nodes {
-        text.push_str(&format!("NUMAPolicy=bind\nNUMAMask={nodes}\n"));
+    if let Some((nodes, policy)) = &nodes {
+        text.push_str(&format!("NUMAPolicy={policy}\nNUMAMask={nodes}\n"));
     }
     text.push_str(&tunables.text(SERVICE));
     if vnode.speed != Speed::FULL {

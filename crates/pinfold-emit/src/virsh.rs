@@ -12,6 +12,7 @@ use pinfold_plan::guest_numa::node_list;
 
 use super::common::{self, headline, safe};
 use super::format::{Format, Syntax};
+use super::libvirt::mode_of;
 use pinfold_plan::text::mib;
 
 /// The format.
@@ -89,7 +90,8 @@ fn missing(script: &mut String, vnode: &VnodePlan) {
         let nodes = node_list(&memory.nodes);
         line("# Allocated memory does not move: this applies from the next start on".to_owned());
         line(format!(
-            "virsh numatune --domain \"$domain\" --mode strict --nodeset {nodes} --config"
+            "virsh numatune --domain \"$domain\" --mode {} --nodeset {nodes} --config",
+            mode_of(memory)
         ));
     }
     line(

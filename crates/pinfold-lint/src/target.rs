@@ -403,6 +403,7 @@ fn binding(view: &LintContext<'_, '_>, held: &CpuSet, request: &Request) -> Opti
         nodes,
         bytes: asked.map(|asked| asked.bytes),
         page_bytes: None,
+        is_preferred: false,
         reason: String::new(),
     })
 }

@@ -61,7 +61,7 @@ pub enum VnodeKind {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct MemoryPlan {
-    /// The nodes, ascending; never empty. All pages are bound to them.
+    /// The nodes, ascending; never empty. All pages are bound to them, or preferred there.
     #[cfg_attr(feature = "serde", serde(with = "crate::serial::nodes"))]
     pub nodes: Vec<NodeId>,
     /// Amount in bytes, if the request gives it.
@@ -69,6 +69,12 @@ pub struct MemoryPlan {
     pub bytes: Option<u64>,
     /// Huge page size in bytes; `None` for ordinary pages.
     pub page_bytes: Option<u64>,
+    /// True if pages may be elsewhere when these nodes are full.
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, rename = "preferred", skip_serializing_if = "std::ops::Not::not")
+    )]
+    pub is_preferred: bool,
     /// Reason for these nodes.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::line"))]
     pub reason: String,

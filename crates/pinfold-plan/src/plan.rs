@@ -18,7 +18,7 @@ use crate::messages::prefer;
 use crate::placement::pins;
 use crate::placement::rest_isolation;
 use crate::strategies::definition;
-use crate::strategies::{Strategy, in_turn, made, strategies};
+use crate::strategies::{Strategy, StrategyKind, in_turn, kind_of, made, strategies};
 use crate::text::narrow;
 /// Makes the plan of the named strategy for a topology and a request. The same input gives the same
 /// plan.
@@ -196,7 +196,8 @@ fn copy(request: &Request, vnode: &VnodeRequest, count: u32) -> Request {
 /// True if no vCPUs share a CPU, the host's tasks have a CPU without a vCPU, and the isolation is
 /// not lost.
 fn is_whole(plan: &Plan, request: &Request) -> bool {
-    plan.strategy != "none"
+    let kind = kind_of(&plan.strategy);
+    !matches!(kind, Some(StrategyKind::Floating | StrategyKind::Part))
         && !pin_analysis::is_crowded(plan)
         && !pin_analysis::is_short(plan)
         && !plan.housekeeping.is_subset(&work_of(plan))

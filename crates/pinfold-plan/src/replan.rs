@@ -5,7 +5,8 @@
 //!
 //! - off CPUs that are gone or that another owner took,
 //! - from CPUs that it shares because none was free, once one is,
-//! - to make a whole core free for a vCPU that needs one, or a CPU for the host's tasks.
+//! - to make a whole core free for a vCPU that needs one, or a CPU for the host's tasks. A vCPU with
+//!   a core of its own does not move for that.
 //!
 //! No exclusive CPU is used twice, and the host's tasks keep a CPU. A vCPU for which no CPU is free
 //! shares those of its emulator, and a finding reports it; nothing is refused that was placed

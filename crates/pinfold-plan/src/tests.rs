@@ -7,6 +7,7 @@ mod golden;
 #[cfg(debug_assertions)] // without them nothing is counted
 mod growth;
 mod guest_cells;
+mod node_shared;
 mod odd_hosts;
 mod pins;
 mod platforms;

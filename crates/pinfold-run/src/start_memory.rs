@@ -32,6 +32,7 @@ impl StartMemory {
             return Ok(Self::default());
         }
         let memory = plan.vnodes.first().and_then(|vnode| vnode.memory.as_ref());
+        let memory = memory.filter(|memory| !memory.is_preferred);
         let planned = memory.map(|memory| memory.nodes.clone()).unwrap_or_default();
         let nodes = node.map_or(planned, |node| vec![node]);
         Ok(Self { nodes, before })
@@ -132,7 +133,8 @@ mod tests {
         let mut plan = pinfold_plan::plan("low-latency", &topology.unwrap(), &request).unwrap();
         let nodes = nodes.iter().copied().map(NodeId).collect();
         let reason = "as the test says".to_owned();
-        plan.vnodes[0].memory = Some(MemoryPlan { nodes, bytes: None, page_bytes: None, reason });
+        plan.vnodes[0].memory =
+            Some(MemoryPlan { nodes, bytes: None, page_bytes: None, is_preferred: false, reason });
         plan
     }
 

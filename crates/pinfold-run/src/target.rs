@@ -228,7 +228,10 @@ impl ManagedDomain {
                 let Ok(target) = PinTarget::from_role(&thread.role) else { continue };
                 kept.push(pin(thread, self.setting(&target.key(), *lifetime)?));
             }
-            if let Some(memory) = &vnode.memory {
+            // libvirt cannot prefer nodes in a domain that runs, and its pages stay where they are.
+            let is_kept =
+                |memory: &&MemoryPlan| !memory.is_preferred || *lifetime == Lifetime::Lasting;
+            if let Some(memory) = vnode.memory.as_ref().filter(is_kept) {
                 match self.memory(memory, *lifetime)? {
                     Ok(one) => kept.push(one),
                     Err(finding) => findings.push(finding),
@@ -246,6 +249,10 @@ impl ManagedDomain {
         let nodes: CpuSet = plan.nodes.iter().map(|node| PuId(node.0)).collect();
         let mode = self.pins.memory.as_ref().map(|(mode, _)| mode.as_str());
         let (mode, rules) = match (lifetime, mode) {
+            (Lifetime::Lasting, _) if plan.is_preferred && plan.nodes.len() == 1 => {
+                ("preferred", Rules::NextStart)
+            }
+            (Lifetime::Lasting, _) if plan.is_preferred => ("interleave", Rules::NextStart),
             (Lifetime::Lasting, _) => ("strict", Rules::NextStart),
             // libvirt can move the memory of a running domain only in this mode.
             (Lifetime::Running, Some("restrictive")) => ("restrictive", Rules::Memory),

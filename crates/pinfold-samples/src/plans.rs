@@ -182,6 +182,7 @@ pub fn any_plan() -> impl Strategy<Value = Plan> {
             nodes: nodes.into_iter().map(NodeId).collect(),
             bytes,
             page_bytes,
+            is_preferred: false,
             reason: strategy.clone(),
         });
         let speed = Speed::from_millionths(speed).unwrap();

@@ -106,6 +106,7 @@ fn case_with(more: impl FnOnce(SimBuilder) -> SimBuilder) -> Case {
         nodes: vec![NodeId(1)],
         bytes: None,
         page_bytes: None,
+        is_preferred: false,
         reason: "as the test says".to_owned(),
     });
     Case { name: "knobs", host, target, plan }

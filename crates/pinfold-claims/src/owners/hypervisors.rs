@@ -7,8 +7,8 @@
 
 use pinfold_model::CpuSet;
 
-use super::kubelet;
-use crate::claim::{Exclusivity, Kind, Owner, OwnerSort, Source};
+use super::{cpusets, kubelet};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
 use crate::context::Context;
 use crate::map::Claims;
 use crate::processes::{Process, Thread};
@@ -28,6 +28,8 @@ pub struct Pinned {
     pub dedicated: CpuSet,
     /// Other CPUs of vCPUs with a narrower mask.
     pub shared: CpuSet,
+    /// The number of vCPUs with several of these.
+    pub floating_vcpus: u32,
 }
 
 impl Pinned {
@@ -37,16 +39,20 @@ impl Pinned {
         let named: Vec<&Thread> = threads.iter().filter(|thread| is_vcpu(&thread.name)).collect();
         let counted = if named.is_empty() { threads.iter().collect() } else { named };
         let (mut once, mut several) = (CpuSet::new(), CpuSet::new());
+        let mut floating_vcpus = 0;
+        let has_names = threads.iter().any(|thread| is_vcpu(&thread.name));
         for thread in counted.into_iter().filter(|thread| !online.is_subset(&thread.cpus)) {
             if thread.cpus.len() == 1 {
                 several.add(&once.intersection(&thread.cpus));
                 once.add(&thread.cpus);
             } else {
                 several.add(&thread.cpus);
+                // Without names the vCPUs are not known.
+                floating_vcpus += u32::from(has_names);
             }
         }
         let dedicated = once.difference(&several);
-        Self { dedicated, shared: several }
+        Self { dedicated, shared: several, floating_vcpus }
     }
 }
 
@@ -70,7 +76,7 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
         let owner = Owner::new(&KIND, name(process)).of_process(process.pid);
         let source = Source::process(process.pid);
         claims.add(&owner, found.dedicated, Exclusivity::Dedicated, &source);
-        claims.add(&owner, found.shared, Exclusivity::Shared, &source);
+        claims.push(Claim::floating(&owner, found.shared, found.floating_vcpus, &source));
     }
 }
 

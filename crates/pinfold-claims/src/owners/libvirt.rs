@@ -38,6 +38,8 @@ pub struct File {
     pub pid: Option<Tid>,
     /// The pins, with the line of each.
     pub pins: Vec<Pin>,
+    /// The number of vCPUs that are bound to several CPUs.
+    pub floating_vcpus: u32,
     /// True if OpenStack Nova manages the domain.
     pub is_of_nova: bool,
 }
@@ -62,6 +64,7 @@ pub fn parse(text: &str) -> Result<File, String> {
         LibvirtFile::read(text).map_err(|error| error.to_string())?;
     let mut pins: Vec<Pin> = Vec::new();
     let mut pinned = CpuSet::new();
+    let mut floating_vcpus = 0;
     for pin in &domain.pins {
         let (target, cpus) = &pin.value;
         let exclusivity = match target {
@@ -70,6 +73,7 @@ pub fn parse(text: &str) -> Result<File, String> {
                 if !domain.existing.contains(pinfold_model::PuId(*vcpu)) {
                     continue;
                 }
+                floating_vcpus += u32::from(cpus.len() > 1);
                 if cpus.len() == 1 { Exclusivity::Dedicated } else { Exclusivity::Shared }
             }
             Target::Emulator | Target::Iothread(_) => Exclusivity::Shared,
@@ -80,12 +84,15 @@ pub fn parse(text: &str) -> Result<File, String> {
         && !domain.existing.is_subset(&pinned)
     {
         let cpus = default.value.clone();
+        let without_pin = domain.existing.difference(&pinned).len();
+        floating_vcpus += u32::try_from(without_pin).unwrap_or(u32::MAX);
         pins.push(Pin { cpus, exclusivity: Exclusivity::Shared, line: default.place.line });
     }
     Ok(File {
         name: domain.name,
         pid: process,
         pins: shared_by_two(pins),
+        floating_vcpus,
         is_of_nova: manager == Some(Manager::Nova),
     })
 }
@@ -164,7 +171,9 @@ fn add(context: &Context<'_>, path: &str, file: &File, claims: &mut Claims) {
         }
         let source = Source::file(path, first);
         let claim = Claim::new(&owner, all, exclusivity, &source);
-        claims.push(Claim { active: is_running, ..claim });
+        let is_shared = exclusivity == Exclusivity::Shared;
+        let floating_vcpus = if is_shared { file.floating_vcpus } else { 0 };
+        claims.push(Claim { active: is_running, floating_vcpus, ..claim });
     }
 }
 

@@ -41,6 +41,17 @@ fn one_by_one(topology: &Topology, strategy: &str, sizes: &[u32]) -> Vec<Plan> {
 }
 
 #[test]
+fn sixty_machines_that_share_are_spread_over_the_nodes_one_by_one() {
+    let topology = topology("package:2 numa:4 l3:4 core:4 pu:2");
+    let plans = one_by_one(&topology, "node-shared", &[8; 60]);
+    let on = |cpus: &CpuSet| plans.iter().filter(|plan| vcpus(plan) == *cpus).count();
+    let counts: Vec<usize> = topology.nodes.iter().map(|node| on(&node.pus)).collect();
+    assert_eq!(counts.iter().sum::<usize>(), 60, "each is inside one node");
+    assert!(counts.iter().all(|count| (7..=8).contains(count)), "{counts:?}");
+    assert!(plans.iter().flat_map(|plan| &plan.findings).all(|one| one.subject != USED_TWICE));
+}
+
+#[test]
 fn three_machines_have_no_cpu_twice_where_there_is_room() {
     let topology = topology("package:1 l3:2 core:8 pu:2");
     for strategy in ["low-latency", "balanced", "compact", "compact-cores", "auto"] {

@@ -12,6 +12,7 @@
 use pinfold_model::{CpuSet, MemoryPlan, NodeId, Topology, VnodePlan};
 use pinfold_plan::guest_numa::{self, node_list};
 
+use super::super::common::policy;
 use super::Command;
 
 /// Options for the memory, with comments.
@@ -95,7 +96,8 @@ fn backend(
         ),
         None => format!("memory-backend-ram,id=pinfold-mem{number},size={bytes}B"),
     };
-    value.push_str(&format!(",{},policy=bind,prealloc=on", ranges("host-nodes", &list)));
+    let policy = policy(memory);
+    value.push_str(&format!(",{},policy={policy},prealloc=on", ranges("host-nodes", &list)));
     if nodes
         .iter()
         .all(|id| topology.nodes.iter().any(|node| node.id == *id && !node.pus.is_empty()))

@@ -186,6 +186,7 @@ fn vcpus_that_are_plugged_in_later_have_a_place() {
         nodes: vec![pinfold_model::NodeId(0)],
         bytes: Some(1 << 30),
         page_bytes: None,
+        is_preferred: false,
         reason: "a test".to_owned(),
     });
     let script = qemu(&layout, &words(&["qemu", "-m", "1G,slots=2,maxmem=2G"])).unwrap();

@@ -67,6 +67,7 @@ fn memory_on_a_node() {
         nodes: vec![pinfold_model::NodeId(0)],
         bytes: Some(64 << 20),
         page_bytes: None,
+        is_preferred: false,
         reason: "a test".to_owned(),
     });
     let machine = Machine::new([1, 1, 1, 2, 1], |place| place.core);
@@ -99,6 +100,7 @@ fn memory_in_two_cells() {
         nodes: vec![pinfold_model::NodeId(0), pinfold_model::NodeId(1)],
         bytes: Some(64 << 20),
         page_bytes: None,
+        is_preferred: false,
         reason: "a test".to_owned(),
     });
     let argv = ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-accel"];

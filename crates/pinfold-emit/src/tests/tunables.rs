@@ -384,6 +384,7 @@ fn the_page_has_the_table_of_tunables() {
         nodes: vec![NodeId(0)],
         bytes: Some(4 << 30),
         page_bytes: Some(1 << 30),
+        is_preferred: false,
         reason: String::new(),
     });
     plans.push(pages);
@@ -482,6 +483,7 @@ fn formats_state_that_they_do_not_isolate_and_lack_page_sizes() {
         nodes: vec![NodeId(0)],
         bytes: Some(1 << 30),
         page_bytes: Some(16 << 20),
+        is_preferred: false,
         reason: String::new(),
     });
     for format in ["virsh", "proxmox", "kubevirt", "nova"] {

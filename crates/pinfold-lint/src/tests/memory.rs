@@ -19,6 +19,7 @@ fn placed(vcpus: u32, nodes: &[u32], page_bytes: Option<u64>) -> (Plan, Topology
         nodes: nodes.iter().map(|node| NodeId(*node)).collect(),
         bytes: Some(64 << 20),
         page_bytes,
+        is_preferred: false,
         reason: "a test".to_owned(),
     });
     (layout, topology)

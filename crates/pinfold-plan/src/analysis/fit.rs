@@ -54,14 +54,14 @@ pub fn fit(plan: &Plan, topology: &Topology) -> Fit {
 pub(crate) fn recorded(plan: &Plan, topology: &Topology) -> PlannedCpus {
     let used = plan.pus();
     let is_used = |cpus: &CpuSet| !cpus.is_disjoint(&used);
-    let cores = topology.cores.iter().map(|core| core.pus.clone());
+    let cores = topology.cores.iter().filter(|core| is_used(&core.pus));
     let caches = topology.l3.iter().filter(|cache| is_used(&cache.pus));
     let nodes = topology.nodes.iter().filter(|node| is_used(&node.pus));
     PlannedCpus {
         model: topology.model.clone(),
         online: topology.online(),
         nohz_full: topology.nohz_full.clone(),
-        cores: cores.filter(|cpus| is_used(cpus)).collect(),
+        cores: cores.map(|core| core.pus.clone()).collect(),
         l3: caches
             .map(|one| PlannedCache { cpus: one.pus.clone(), size_bytes: one.size_bytes })
             .collect(),

@@ -56,7 +56,7 @@ pub(crate) fn memory(
         Some(memory) => (Some(memory.bytes), memory.page_bytes),
         None => (None, None),
     };
-    Some(MemoryPlan { nodes, bytes, page_bytes, reason })
+    Some(MemoryPlan { nodes, bytes, page_bytes, is_preferred: false, reason })
 }
 
 /// The nodes without CPUs, in order, whose memory a vnode needs because `nodes` have too little.
@@ -204,7 +204,8 @@ pub(crate) fn check_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Result<
         return Ok(());
     }
     for vnode in vnodes {
-        let Some((memory, bytes)) = vnode.memory.as_ref().and_then(|m| Some((m, m.bytes?))) else {
+        let bound = vnode.memory.as_ref().filter(|memory| !memory.is_preferred);
+        let Some((memory, bytes)) = bound.and_then(|memory| Some((memory, memory.bytes?))) else {
             continue;
         };
         let cells = cells(vnode, topology);
@@ -362,7 +363,8 @@ pub(crate) fn check_huge_pages(topology: &Topology, vnodes: &[VnodePlan]) -> Res
         return Ok(());
     }
     for vnode in vnodes {
-        let Some(memory) = &vnode.memory else { continue };
+        let bound = vnode.memory.as_ref().filter(|memory| !memory.is_preferred);
+        let Some(memory) = bound else { continue };
         let Some((bytes, page_bytes)) = memory.bytes.zip(memory.page_bytes) else { continue };
         let needed = bytes.div_ceil(page_bytes.max(1));
         let mut missing = needed;

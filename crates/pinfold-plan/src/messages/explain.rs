@@ -152,7 +152,8 @@ fn memory_line(memory: &MemoryPlan) -> String {
     let pages =
         memory.page_bytes.map_or_else(String::new, |page| format!(", in pages of {}", size(page)));
     let node = if nodes.len() == 1 { "node" } else { "nodes" };
-    format!("{bytes}on {node} {}{pages}: {}", nodes.join(", "), memory.reason)
+    let on = if memory.is_preferred { "preferred on" } else { "on" };
+    format!("{bytes}{on} {node} {}{pages}: {}", nodes.join(", "), memory.reason)
 }
 
 fn summary(plan: &Plan, vnode: &VnodePlan) -> String {

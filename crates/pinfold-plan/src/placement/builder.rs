@@ -6,8 +6,8 @@
 
 use pinfold_model::text::pus_text;
 use pinfold_model::{
-    CpuSet, EmulatorRequest, Finding, Free, GuestTopology, IsolationScope, MAX_VCPUS, Plan,
-    Request, Role, RoleClass, SmtRequest, Speed, ThreadPlan, Topology, VcpuCount, VnodeKind,
+    CpuSet, EmulatorRequest, Finding, Free, GuestTopology, IsolationScope, MAX_VCPUS, MemoryPlan,
+    Plan, Request, Role, RoleClass, SmtRequest, Speed, ThreadPlan, Topology, VcpuCount, VnodeKind,
     VnodePlan, VnodeRequest, Work,
 };
 
@@ -223,6 +223,7 @@ impl<'a> PlanBuilder<'a> {
             emulator: None,
             policies: [None, None],
             node: None,
+            prefers_memory: false,
         }
     }
 
@@ -301,6 +302,7 @@ impl<'a> PlanBuilder<'a> {
 
     fn add(&mut self, vnode_builder: VnodeBuilder<'a>, guest: Option<GuestTopology>) {
         let (place, asked, node) = (vnode_builder.place, vnode_builder.asked, vnode_builder.node);
+        let is_preferred = vnode_builder.prefers_memory;
         let (kind, speed) = match &asked.work {
             Work::Vm(_) => (VnodeKind::VirtualMachine, Speed::FULL),
             Work::Processes { speed, .. } => (VnodeKind::ProcessGroup, *speed),
@@ -311,6 +313,7 @@ impl<'a> PlanBuilder<'a> {
         // A strategy binds the memory to its node, but pins by hand may be elsewhere.
         let node = node.filter(|node| locality::all_on(self.available, &threads, *node));
         let memory = locality::memory(self.available, asked, &threads, node);
+        let memory = memory.map(|memory| MemoryPlan { is_preferred, ..memory });
         let name = asked.name.clone();
         let plan = VnodePlan { name, kind, threads, guest, memory, speed };
         if let Some(entry) = self.vnodes.get_mut(place) {

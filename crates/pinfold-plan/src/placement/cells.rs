@@ -312,6 +312,7 @@ impl<'a> Parts<'a> {
             nodes: nodes.into_keys().collect(),
             bytes: self.vnode.memory.map(|memory| memory.bytes),
             page_bytes: self.vnode.memory.and_then(|memory| memory.page_bytes),
+            is_preferred: false,
             reason: "each NUMA cell of the guest has its memory on the node of its vCPUs"
                 .to_owned(),
         });

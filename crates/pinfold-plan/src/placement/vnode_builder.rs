@@ -25,6 +25,8 @@ pub(crate) struct VnodeBuilder<'a> {
     pub policies: [Option<Policy>; 2],
     /// The node to which its memory is bound even if the request gives no size.
     pub node: Option<pinfold_model::NodeId>,
+    /// True if its memory is preferred on the nodes of its CPUs, not bound to them.
+    pub prefers_memory: bool,
 }
 
 impl VnodeBuilder<'_> {

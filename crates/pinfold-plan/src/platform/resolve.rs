@@ -206,6 +206,7 @@ fn report(
                 nodes: vec![id],
                 bytes: None,
                 page_bytes: None,
+                is_preferred: false,
                 reason: "the platform binds it to this node".to_owned(),
             });
         }

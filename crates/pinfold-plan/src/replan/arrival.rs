@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pinfold_model::{CpuSet, Finding, Plan, Request};
 
 use super::ReplanError;
-use super::occupancy::{Occupancy, Unit};
+use super::occupancy::Occupancy;
 use crate::error::PlanError;
 use crate::plan::{plan, plan_if_possible};
 use crate::strategies::in_turn;
@@ -20,10 +20,8 @@ pub(super) fn place(
     if let Some(known) = request.vnodes.iter().find(|vnode| state.has(&vnode.name)) {
         return Err(ReplanError::PlacedAlready(known.name.clone()));
     }
-    let kept = state
-        .kept
-        .union(&state.homes(Unit::Cpu))
-        .union(&state.topology.online().difference(&state.available));
+    let gone = state.topology.online().difference(&state.available);
+    let kept = state.kept.union(&gone);
     let planned = around(state, strategy, request, &kept).map_err(ReplanError::Arrival)?;
     let exclusive = planned.exclusive.clone();
     state.plans.push(Arc::new(planned));
@@ -33,35 +31,54 @@ pub(super) fn place(
 }
 
 /// A plan that uses none of the kept CPUs and, if there are enough others, none of their siblings.
-/// If there are too few, the machines share the CPUs of the host's tasks.
+/// If there are too few, another strategy places the machines; at last they share the CPUs of the
+/// host's tasks.
 fn around(
     state: &Occupancy<'_>,
     strategy: &str,
     request: &Request,
     kept: &CpuSet,
 ) -> Result<Plan, PlanError> {
-    let cores = state.cores(kept);
-    if let Some(plan) = plan_if_possible(strategy, state.topology, &avoiding(request, &cores)) {
+    let whole = state.cores(kept);
+    if let Some(plan) = first_of(state, strategy, request, &[whole.clone(), kept.clone()]) {
         return Ok(plan);
     }
-    let around = avoiding(request, kept);
-    let refused = match plan(strategy, state.topology, &around) {
-        Ok(plan) => return Ok(plan),
-        Err(refused) => refused,
-    };
+    let last = state.last_cpus();
+    let careful = [whole.union(&last), kept.union(&last)];
+    if let Some(plan) = first_of(state, strategy, request, &careful) {
+        return Ok(plan);
+    }
     let others = in_turn(|turns| turns.fallback).into_iter().map(|known| known.name);
-    let other = others
-        .filter(|name| *name != strategy)
-        .find_map(|name| plan_if_possible(name, state.topology, &around));
-    let plan = other.or_else(|| {
-        let shared = avoiding(request, &kept.difference(&state.housekeeping()));
-        let names = ["node-shared", "none"].into_iter();
-        names.filter_map(|name| plan_if_possible(name, state.topology, &shared)).next()
+    let mut others = others.filter(|name| *name != strategy && *name != "none");
+    let other = others.find_map(|name| first_of(state, name, request, &careful));
+    let shared = [kept.difference(&state.housekeeping())];
+    let floating = || {
+        let mut names = ["node-shared", "none"].into_iter();
+        names.find_map(|name| first_of(state, name, request, &shared))
+    };
+    let Some(mut found) = other.or_else(floating) else {
+        return plan(strategy, state.topology, &avoiding(request, kept));
+    };
+    let text = format!(
+        "{} instead of {strategy}, which has no plan for the CPUs that are left",
+        found.strategy
+    );
+    found.findings.insert(0, Finding::note("strategy", text));
+    Ok(found)
+}
+
+/// The plan of a strategy without the first of these sets of CPUs for which it has one that leaves
+/// each thread of the others a CPU.
+fn first_of(
+    state: &Occupancy<'_>,
+    strategy: &str,
+    request: &Request,
+    avoided: &[CpuSet],
+) -> Option<Plan> {
+    let mut plans = avoided.iter().filter_map(|avoided| {
+        plan_if_possible(strategy, state.topology, &avoiding(request, avoided))
     });
-    let Some(mut plan) = plan else { return Err(refused) };
-    let text = format!("{} instead of {strategy}: {refused}", plan.strategy);
-    plan.findings.insert(0, Finding::note("strategy", text));
-    Ok(plan)
+    plans.find(|plan| !state.empties(&plan.exclusive))
 }
 
 fn avoiding(request: &Request, avoided: &CpuSet) -> Request {

@@ -109,6 +109,31 @@ impl<'a> Occupancy<'a> {
         homes
     }
 
+    /// True if a thread would have no CPU left without these.
+    pub fn empties(&self, cpus: &CpuSet) -> bool {
+        let mut threads = self.plans.iter().flat_map(|plan| plan.threads());
+        threads.any(|(_, thread)| thread.pus.is_subset(cpus))
+    }
+
+    /// A CPU of each thread that shares its CPUs, so that none is left without one.
+    pub fn last_cpus(&self) -> CpuSet {
+        let threads = self.plans.iter().flat_map(|plan| plan.threads());
+        let mut masks: Vec<&CpuSet> = threads.map(|(_, thread)| &thread.pus).collect();
+        masks.sort_unstable();
+        masks.dedup();
+        masks.retain(|mask| mask.is_disjoint(&self.kept));
+        masks.sort_by_key(|mask| mask.len());
+        let mut last = CpuSet::new();
+        for mask in masks {
+            if mask.is_disjoint(&last)
+                && let Some(first) = mask.first()
+            {
+                last.insert(first);
+            }
+        }
+        last
+    }
+
     pub fn vnode(&self, place: Place) -> &VnodePlan {
         &self.plans[place.plan].vnodes[place.vnode]
     }
@@ -309,14 +334,14 @@ impl<'a> Occupancy<'a> {
 
     /// Gives the rest of the cores whose vCPU lost its CPU back to the host's tasks.
     fn release_idle_cores(&mut self, position: usize) {
-        let work = self.plans[position].threads().filter(|(_, thread)| thread.role.runs_work());
+        let work = self.plans[position].threads().filter(|(_, thread)| has_own_work(thread));
         let work = work.map(|(_, thread)| &thread.pus).collect::<CpuSet>();
         let used = self.cores(&work.intersection(&self.available));
         let plan = Arc::make_mut(&mut self.plans[position]);
         let idle = plan.exclusive.difference(&used);
         release(plan, &idle);
         for vnode in &mut plan.vnodes {
-            for helper in vnode.threads.iter_mut().filter(|thread| !thread.role.runs_work()) {
+            for helper in vnode.threads.iter_mut().filter(|thread| !has_own_work(thread)) {
                 let rest = helper.pus.difference(&idle);
                 if !rest.is_empty() {
                     helper.pus = rest;
@@ -403,7 +428,8 @@ impl<'a> Occupancy<'a> {
             let core = self.cores(&self.thread(place).pus).intersection(&self.available);
             let missing = core.difference(&self.plans[place.plan].exclusive);
             let left = self.housekeeping().difference(&missing);
-            if !missing.is_empty() && missing.is_disjoint(&self.kept) && !left.is_empty() {
+            let is_free = missing.is_disjoint(&self.kept) && !self.empties(&missing);
+            if !missing.is_empty() && is_free && !left.is_empty() {
                 self.keep(place, &missing);
             }
         }
@@ -472,9 +498,12 @@ impl<'a> Occupancy<'a> {
             for (changed, is_move) in changes(known, &self.plans[position]) {
                 if is_move { moves.push(changed) } else { narrowed.push(changed) }
             }
+            let has_new_cpus = !self.plans[position].pus().is_subset(&known.pus());
             let plan = Arc::make_mut(&mut self.plans[position]);
             plan.fingerprint.clone_from(&self.topology.fingerprint);
-            plan.cpus = Some(fit::recorded(plan, self.topology));
+            if has_new_cpus {
+                plan.cpus = Some(fit::recorded(plan, self.topology));
+            }
         }
         for place in self.threads(|_, _, thread| is_degraded(thread)) {
             findings.push(degraded(&self.vnode(place).name, self.thread(place)));
@@ -527,6 +556,11 @@ fn is_degraded(thread: &ThreadPlan) -> bool {
 /// True if a vCPU is bound to one CPU that it does not share with its emulator.
 fn has_own_cpu(thread: &ThreadPlan) -> bool {
     thread.pus.len() == 1 && !is_degraded(thread)
+}
+
+/// True if a thread runs work on CPUs that it does not share with the emulator.
+fn has_own_work(thread: &ThreadPlan) -> bool {
+    thread.role.runs_work() && !is_degraded(thread)
 }
 
 /// Gives CPUs of a plan back to the host's tasks.

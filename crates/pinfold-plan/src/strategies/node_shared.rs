@@ -39,6 +39,10 @@ struct Room {
     name: String,
     node: NodeId,
     cpus: CpuSet,
+    /// The number of CPUs.
+    size: u64,
+    /// The free memory of the node, if it is known.
+    free_bytes: Option<u64>,
     /// Thousandths of vCPUs.
     load: u64,
 }
@@ -61,10 +65,10 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     });
     for place in order {
         let vcpus = counts.get(place).copied().unwrap_or(0);
-        let (name, cpus) = rooms.choose(&available, builder.vnode(place), vcpus);
-        rooms.add(&cpus, vcpus as u64 * 1000);
+        let (name, cpus) = rooms.take(topology, builder.vnode(place), vcpus as u64);
         let all = pus_text(&cpus);
         let mut vnode_builder = builder.open(place);
+        vnode_builder.prefers_memory = true;
         for index in 0..vcpus {
             let reason = format!(
                 "vCPU {index} floats over {all} ({name}), where there were the fewest vCPUs for \
@@ -86,48 +90,73 @@ impl Rooms {
         let wants_cache = request.prefer == Preference::Cache;
         let caches = if wants_cache { caches(available, &nodes) } else { Vec::new() };
         let mut rooms = Self { nodes, caches };
-        request.load.iter().for_each(|one| rooms.add(&one.cpus, one.vcpus_milli.into()));
+        for one in &request.load {
+            let all = one.cpus.len().max(1) as u64;
+            for room in rooms.nodes.iter_mut().chain(&mut rooms.caches) {
+                let inside = room.cpus.intersection(&one.cpus).len() as u64;
+                room.load += u64::from(one.vcpus_milli) * inside / all;
+            }
+        }
         rooms
     }
 
-    /// Adds vCPUs that float over some CPUs, in thousandths.
-    fn add(&mut self, cpus: &CpuSet, vcpus_milli: u64) {
-        let all = cpus.len().max(1) as u64;
-        for room in self.nodes.iter_mut().chain(&mut self.caches) {
-            room.load += vcpus_milli * room.cpus.intersection(cpus).len() as u64 / all;
-        }
-    }
-
-    /// The name and the CPUs of the part for a machine: the least loaded cache or node, or as few
-    /// nodes as have a CPU for each vCPU.
-    fn choose(
-        &self,
-        available: &AvailableCpus<'_>,
-        asked: &VnodeRequest,
-        vcpus: usize,
-    ) -> (String, CpuSet) {
-        let near = nodes_of(available.topology, asked);
-        let rank = |room: &Room| {
-            let is_far = !near.is_empty() && !near.contains(&room.node);
-            let load = (room.load + vcpus as u64 * 1000) / room.cpus.len().max(1) as u64;
-            (is_far, lacks_memory(available, room.node, asked), load)
+    /// Takes the part for a machine: the least loaded cache or node, or as few nodes as have a CPU
+    /// for each vCPU. Returns its name and its CPUs.
+    fn take(&mut self, topology: &Topology, asked: &VnodeRequest, vcpus: u64) -> (String, CpuSet) {
+        let near = nodes_of(topology, asked);
+        let least = |rooms: &[Room]| {
+            let fitting = rooms.iter().enumerate().filter(|(_, room)| room.size >= vcpus);
+            let best = fitting.min_by_key(|(_, room)| room.rank(&near, asked, vcpus));
+            best.map(|(place, _)| place)
         };
-        let holds = |room: &&Room| room.cpus.len() >= vcpus;
-        let cache = self.caches.iter().filter(holds).min_by_key(|room| rank(room));
-        let node = || self.nodes.iter().filter(holds).min_by_key(|room| rank(room));
-        if let Some(room) = cache.or_else(node) {
+        if let Some(cache) = least(&self.caches) {
+            let room = &mut self.caches[cache];
+            room.load += vcpus * 1000;
+            let node = room.node;
+            let nodes = self.nodes.iter_mut().filter(|known| known.node == node);
+            nodes.for_each(|known| known.load += vcpus * 1000);
+            let room = &self.caches[cache];
             return (room.name.clone(), room.cpus.clone());
         }
-        let mut order: Vec<&Room> = self.nodes.iter().collect();
-        order.sort_by_key(|room| rank(room));
+        let mut chosen = match least(&self.nodes) {
+            Some(node) => vec![node],
+            None => (0..self.nodes.len()).collect(),
+        };
+        chosen.sort_by_key(|place| self.nodes[*place].rank(&near, asked, vcpus));
+        let mut size = 0;
+        chosen.retain(|place| {
+            let is_needed = size < vcpus;
+            size += if is_needed { self.nodes[*place].size } else { 0 };
+            is_needed
+        });
         let (mut names, mut cpus) = (Vec::new(), CpuSet::new());
-        for room in order {
-            if cpus.len() < vcpus {
-                names.push(room.name.as_str());
-                cpus.add(&room.cpus);
+        for place in chosen {
+            let room = &mut self.nodes[place];
+            let share = vcpus * 1000 * room.size / size.max(1);
+            room.load += share;
+            for cache in self.caches.iter_mut().filter(|cache| cache.node == room.node) {
+                cache.load += share * cache.size / room.size;
             }
+            names.push(room.name.clone());
+            cpus.add(&room.cpus);
         }
         (names.join(" and "), cpus)
+    }
+}
+
+impl Room {
+    fn new(name: String, node: NodeId, cpus: CpuSet, free_bytes: Option<u64>) -> Self {
+        let size = cpus.len() as u64;
+        Self { name, node, cpus, size, free_bytes, load: 0 }
+    }
+
+    /// The smallest is the best for a machine: near its devices, with enough free memory, with the
+    /// fewest vCPUs for its CPUs.
+    fn rank(&self, near: &[NodeId], asked: &VnodeRequest, vcpus: u64) -> (bool, bool, u64) {
+        let is_far = !near.is_empty() && !near.contains(&self.node);
+        let needed = asked.memory.map_or(0, |memory| memory.bytes);
+        let lacks_memory = self.free_bytes.is_some_and(|free| free < needed);
+        (is_far, lacks_memory, (self.load + vcpus * 1000) / self.size.max(1))
     }
 }
 
@@ -140,43 +169,34 @@ fn nodes(available: &AvailableCpus<'_>) -> Vec<Room> {
     let with_memory = tables.clone().any(|node| node.memory_bytes > 0);
     let tables = tables.filter(|node| !with_memory || node.memory_bytes > 0);
     let rooms: Vec<Room> = tables
-        .map(|node| Room {
-            name: format!("node {}", node.id),
-            node: node.id,
-            cpus: node.pus.intersection(&floating),
-            load: 0,
+        .map(|node| {
+            let known = (node.memory_bytes > 0).then_some(node.memory_bytes);
+            let (name, cpus) = (format!("node {}", node.id), node.pus.intersection(&floating));
+            Room::new(name, node.id, cpus, node.free_bytes.or(known))
         })
         .collect();
     if rooms.is_empty() {
-        let name = "the whole host".to_owned();
-        return vec![Room { name, node: NodeId(0), cpus: floating, load: 0 }];
+        return vec![Room::new("the whole host".to_owned(), NodeId(0), floating, None)];
     }
     rooms
 }
 
 /// The level-3 caches of the nodes.
 fn caches(available: &AvailableCpus<'_>, nodes: &[Room]) -> Vec<Room> {
-    let parts = nodes.iter().flat_map(|room| {
-        let inside = available.topology.l3.iter().filter_map(move |l3| {
-            let cpus = l3.pus.intersection(&room.cpus);
+    let mut found = Vec::new();
+    for l3 in &available.topology.l3 {
+        for room in nodes.iter().filter(|room| !room.cpus.is_disjoint(&l3.pus)) {
             let name = format!("L3 {} on {}", l3.id, room.name);
-            (!cpus.is_empty()).then_some(Room { name, node: room.node, cpus, load: 0 })
-        });
-        inside
-    });
-    parts.collect()
-}
-
-/// True if the free memory of a node is known and less than a machine needs.
-fn lacks_memory(available: &AvailableCpus<'_>, node: NodeId, asked: &VnodeRequest) -> bool {
-    let known = available.topology.nodes.iter().find(|known| known.id == node);
-    let (Some(known), Some(memory)) = (known, asked.memory) else { return false };
-    known.memory_bytes > 0 && known.free_bytes.unwrap_or(known.memory_bytes) < memory.bytes
+            let cpus = room.cpus.intersection(&l3.pus);
+            found.push(Room::new(name, room.node, cpus, room.free_bytes));
+        }
+    }
+    found
 }
 
 /// True if floating inside a node is less than floating everywhere: there are several nodes, and
 /// the largest machine fits into one of them.
 pub(super) fn is_useful(available: &AvailableCpus<'_>, largest: usize) -> bool {
     let nodes = nodes(available);
-    nodes.len() > 1 && nodes.iter().any(|room| room.cpus.len() >= largest)
+    nodes.len() > 1 && nodes.iter().any(|room| room.size >= largest as u64)
 }

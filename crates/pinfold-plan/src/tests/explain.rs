@@ -56,6 +56,7 @@ fn sizes_are_written_in_the_largest_unit() {
             nodes: vec![NodeId(0)],
             bytes: Some(bytes),
             page_bytes: Some(page_bytes),
+            is_preferred: false,
             reason: "a test".to_owned(),
         });
         let text = explain(&layout, &topology, 80);

@@ -101,6 +101,9 @@ fn carried(layout: &Plan) -> CpuSet {
     threads.map(|(_, thread)| &thread.pus).collect::<CpuSet>()
 }
 
+/// The strategies that pin no vCPU.
+const FLOATING: [&str; 2] = ["none", "node-shared"];
+
 /// No CPU carries two vCPUs while the strategy has a free one.
 fn uses_pus_once(
     strategy: &str,
@@ -111,7 +114,7 @@ fn uses_pus_once(
     let mut load: BTreeMap<PuId, usize> = BTreeMap::new();
     for (vnode, thread) in layout.threads() {
         match thread.role {
-            Role::Vcpu(_) if layout.strategy == "none" => {
+            Role::Vcpu(_) if FLOATING.contains(&layout.strategy.as_str()) => {
                 prop_assert_eq!(&thread.pus, &vnode.threads[0].pus);
             }
             Role::Vcpu(_) => {
@@ -122,7 +125,8 @@ fn uses_pus_once(
             Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker => {}
         }
     }
-    if !load.values().any(|count| *count > 1) || layout.strategy == "none" {
+    let floats = FLOATING.contains(&layout.strategy.as_str());
+    if floats || !load.values().any(|count| *count > 1) {
         return Ok(());
     }
     prop_assert!(WRAPPING.contains(&layout.strategy.as_str()), "{strategy} puts two on a CPU");
@@ -182,7 +186,9 @@ fn isolates(
     request: &Request,
     layout: &Plan,
 ) -> Result<(), TestCaseError> {
-    if WRAPPING[..4].contains(&strategy) || ["none", "max-performance"].contains(&strategy) {
+    if WRAPPING[..4].contains(&strategy)
+        || ["none", "node-shared", "max-performance"].contains(&strategy)
+    {
         // `auto` leaves the other CPUs to the host.
         let is_auto = layout.findings.iter().any(|finding| finding.subject == "auto");
         let may_isolate =

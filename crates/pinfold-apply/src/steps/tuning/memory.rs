@@ -15,6 +15,10 @@ use crate::tasks::Rules;
 
 pub(super) fn bind(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
     let Some(memory) = &builder.vnode.memory else { return Ok(()) };
+    // Pages that are there stay. New ones come from the node of the CPUs anyway.
+    if memory.is_preferred {
+        return Ok(());
+    }
     // libvirt binds and moves the memory itself.
     if builder.target.kept.iter().any(|kept| kept.rules == Rules::Memory) {
         return Ok(());
