@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pinfold_model::{CpuSet, Finding, Plan, Request};
+use pinfold_model::{CpuSet, Finding, MAX_VCPUS, Plan, Request, VcpuCount, Work};
 
 use super::ReplanError;
 use super::occupancy::Occupancy;
@@ -40,11 +40,16 @@ fn around(
     kept: &CpuSet,
 ) -> Result<Plan, PlanError> {
     let whole = state.cores(kept);
-    if let Some(plan) = first_of(state, strategy, request, &[whole.clone(), kept.clone()]) {
+    let mut avoided = vec![whole.clone(), kept.clone()];
+    avoided.dedup();
+    if let Some(plan) = first_of(state, strategy, request, &avoided) {
         return Ok(plan);
     }
-    let last = state.last_cpus();
-    let careful = [whole.union(&last), kept.union(&last)];
+    // More than the machines can take, whole cores included.
+    let most = state.index.widest_core * vcpus(request);
+    let last = state.last_cpus(most);
+    let mut careful = vec![whole.union(&last), kept.union(&last)];
+    careful.dedup();
     if let Some(plan) = first_of(state, strategy, request, &careful) {
         return Ok(plan);
     }
@@ -79,6 +84,18 @@ fn first_of(
         plan_if_possible(strategy, state.topology, &avoiding(request, avoided))
     });
     plans.find(|plan| !state.empties(&plan.exclusive))
+}
+
+/// The number of vCPUs and cores that a request names.
+fn vcpus(request: &Request) -> usize {
+    let counts = request.vnodes.iter().map(|vnode| match &vnode.work {
+        Work::Processes { cores, .. } => *cores as usize,
+        Work::Vm(vm) => match vm.vcpus {
+            VcpuCount::Auto => MAX_VCPUS as usize,
+            VcpuCount::Exactly(count) => count as usize,
+        },
+    });
+    counts.sum()
 }
 
 fn avoiding(request: &Request, avoided: &CpuSet) -> Request {

@@ -115,13 +115,12 @@ impl<'a> Occupancy<'a> {
         threads.any(|(_, thread)| thread.pus.is_subset(cpus))
     }
 
-    /// A CPU of each thread that shares its CPUs, so that none is left without one.
-    pub fn last_cpus(&self) -> CpuSet {
+    /// A CPU of each thread that shares at most so many CPUs, so that none is left without one.
+    pub fn last_cpus(&self, most: usize) -> CpuSet {
         let threads = self.plans.iter().flat_map(|plan| plan.threads());
-        let mut masks: Vec<&CpuSet> = threads.map(|(_, thread)| &thread.pus).collect();
-        masks.sort_unstable();
-        masks.dedup();
-        masks.retain(|mask| mask.is_disjoint(&self.kept));
+        let masks = threads.map(|(_, thread)| &thread.pus);
+        let masks = masks.filter(|mask| mask.len() <= most && mask.is_disjoint(&self.kept));
+        let mut masks: Vec<&CpuSet> = masks.collect();
         masks.sort_by_key(|mask| mask.len());
         let mut last = CpuSet::new();
         for mask in masks {
@@ -487,18 +486,23 @@ impl<'a> Occupancy<'a> {
     pub fn finish(mut self, before: &Placements) -> Replan {
         let (mut moves, mut narrowed, mut findings) = (Vec::new(), Vec::new(), Vec::new());
         for position in 0..self.plans.len() {
+            // Those after a removed plan are one place further ahead.
+            let mut ahead = before.plans.iter().skip(position).take(2);
+            if ahead.any(|known| Arc::ptr_eq(known, &self.plans[position])) {
+                continue;
+            }
             let first = self.plans[position].vnodes.first().map(|vnode| vnode.name.clone());
             let known = before.plans.get(position).filter(|old| has_vnode(old, first.as_deref()));
             let known =
                 known.or_else(|| before.plans.iter().find(|old| has_vnode(old, first.as_deref())));
             let Some(known) = known else { continue };
-            if Arc::ptr_eq(known, &self.plans[position]) {
-                continue;
-            }
+            // A narrower mask is on cores that the plan has recorded already.
+            let mut has_new_cpus =
+                known.threads().count() != self.plans[position].threads().count();
             for (changed, is_move) in changes(known, &self.plans[position]) {
+                has_new_cpus |= is_move;
                 if is_move { moves.push(changed) } else { narrowed.push(changed) }
             }
-            let has_new_cpus = !self.plans[position].pus().is_subset(&known.pus());
             let plan = Arc::make_mut(&mut self.plans[position]);
             plan.fingerprint.clone_from(&self.topology.fingerprint);
             if has_new_cpus {
