@@ -1,10 +1,14 @@
 //! What the code base does not use, by its tokens: `match` on a bool, constructors called `of`,
-//! pairs as parameters; and the counts of `cargo xtask tidy --report`.
+//! pairs as parameters, closures with a name; and the counts of `cargo xtask tidy --report`.
 
 use super::tokens::{all_code, Token};
 
 /// Functions may take this many pairs in all; the number only falls.
 const MOST_TUPLE_PARAMETERS: usize = 51;
+
+/// Closures with a name per 10,000 lines; the number only falls. One that is used once is written
+/// where it is used, one that is used often is a function.
+const MOST_CLOSURES: usize = 58;
 
 /// Counts over all files.
 #[derive(Default)]
@@ -52,6 +56,12 @@ impl Counts {
             broken.push(format!(
                 "{} parameters are pairs, at most {} may be: give each value a parameter",
                 self.tuple_parameters, MOST_TUPLE_PARAMETERS
+            ));
+        }
+        if self.closures * 10_000 > MOST_CLOSURES * self.lines {
+            broken.push(format!(
+                "{} closures in {} lines have a name, at most {} in 10,000 may: make them functions",
+                self.closures, self.lines, MOST_CLOSURES
             ));
         }
     }
@@ -120,6 +130,16 @@ mod tests {
         counts.add("crates/a/src/a.rs", text, &mut found);
         let counted = (counts.tuple_parameters, counts.closures, found.len());
         assert_eq!(counted, (pairs, closures, broken), "{}: {:?}", text, found);
+    }
+
+    #[test]
+    fn more_closures_than_allowed_are_named() {
+        let few = Counts { lines: 10_000, closures: super::MOST_CLOSURES, ..Counts::default() };
+        let mut broken = Vec::new();
+        few.check(&mut broken);
+        assert_eq!(broken, Vec::<String>::new());
+        Counts { closures: few.closures + 1, ..few }.check(&mut broken);
+        assert!(broken.len() == 1 && broken[0].contains("make them functions"), "{:?}", broken);
     }
 
     #[test]
