@@ -8,6 +8,14 @@ use crate::fault::Fault;
 use crate::value::{Value, ValueKind};
 
 /// The keys of a table that were not taken yet.
+///
+/// ```
+/// use pinfold_config::keys::Keys;
+/// use pinfold_config::value::parse_toml;
+///
+/// let Ok(table) = parse_toml("name = \"web\"\nvcpus = 4\n") else { panic!("it is TOML") };
+/// assert!(Keys::new(table, "the machine", &["name"]).is_err(), "vcpus is no known key");
+/// ```
 pub struct Keys {
     /// Byte offset of the table.
     at: usize,

@@ -48,6 +48,14 @@ const LONGEST_NAME: usize = 64;
 
 /// Parses a platform file.
 ///
+/// ```
+/// use pinfold_config::platforms;
+///
+/// let platform = platforms::from_toml("[[vnode]]\nname = \"slow\"\ncores = 2\nspeed = \"40%\"\n")?;
+/// assert_eq!(platform.vnodes[0].name, "slow");
+/// # Ok::<(), pinfold_config::ConfigError>(())
+/// ```
+///
 /// # Errors
 /// [`ConfigError`] with line and column: not TOML, an unknown or missing key, a value of the wrong
 /// type or out of range, a duplicate name or group.

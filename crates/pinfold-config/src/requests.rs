@@ -39,6 +39,16 @@ const GROUP: &[&str] = &["cores", "speed"];
 
 /// Parses a request file.
 ///
+/// ```
+/// use pinfold_config::requests;
+///
+/// let request = requests::from_toml("[[vm]]\nname = \"web\"\nvcpus = 4\n")?;
+/// assert_eq!(request.vnodes[0].name, "web");
+/// let error = requests::from_toml("[[vm]]\nname = \"web\"\nvcpu = 4\n").unwrap_err();
+/// assert!(error.to_string().contains("line 3"), "{error}");
+/// # Ok::<(), pinfold_config::ConfigError>(())
+/// ```
+///
 /// # Errors
 /// [`ConfigError`] with line and column: not TOML, an unknown or missing key, a value of the wrong
 /// type or out of range, a duplicate name.

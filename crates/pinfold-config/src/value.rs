@@ -122,6 +122,14 @@ pub(crate) fn unit_bytes(unit: &str) -> Option<u64> {
 
 /// Parses a TOML text into its root table.
 ///
+/// ```
+/// use pinfold_config::value::{ValueKind, parse_toml};
+///
+/// let Ok(value) = parse_toml("cores = 2\n") else { panic!("it is TOML") };
+/// let ValueKind::Table(entries) = value.what else { panic!("a file is a table") };
+/// assert_eq!(entries[0].0, "cores");
+/// ```
+///
 /// # Errors
 /// [`Fault`] if the text is not TOML or contains a number that is too large.
 pub fn parse_toml(text: &str) -> Result<Value, Fault> {

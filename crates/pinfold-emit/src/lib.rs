@@ -40,6 +40,12 @@ pub use virsh::virsh;
 
 /// All output formats, in the order of the help. The command line, the tests and the fuzzer use
 /// this table.
+///
+/// ```
+/// let names: Vec<&str> = pinfold_emit::FORMATS.iter().map(|format| format.name).collect();
+/// assert!(names.contains(&"libvirt"));
+/// assert!(pinfold_emit::format("word").is_none());
+/// ```
 pub static FORMATS: [Format; 9] = [
     libvirt::FORMAT,
     qemu::FORMAT,

@@ -42,6 +42,16 @@ pub(super) const FORMAT: Format = Format {
 
 /// The plan as a fragment of libvirt's domain XML, with the reason of each pin.
 ///
+/// ```
+/// use pinfold_model::{Request, VcpuCount};
+///
+/// let topology = pinfold_samples::described("core:4 pu:2");
+/// let request = Request::vm("guest", VcpuCount::Exactly(2));
+/// let plan = pinfold_plan::plan("compact", &topology, &request)?;
+/// assert!(pinfold_emit::libvirt(&plan, &topology)?.contains("<vcpupin vcpu='0'"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`NotSingle`] if the plan does not place exactly one vnode.
 pub fn libvirt(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {

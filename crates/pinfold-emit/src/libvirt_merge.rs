@@ -37,6 +37,18 @@ pub struct Merged {
 
 /// Merges the plan of one virtual machine into its domain file.
 ///
+/// ```
+/// use pinfold_model::{Request, VcpuCount};
+///
+/// let topology = pinfold_samples::described("core:4 pu:2");
+/// let request = Request::vm("vm", VcpuCount::Exactly(2));
+/// let plan = pinfold_plan::plan("compact", &topology, &request)?;
+/// let xml = "<domain type='kvm'>\n  <name>vm</name>\n  <vcpu>2</vcpu>\n</domain>\n";
+/// let merged = pinfold_emit::libvirt_into(xml, (&plan, &plan.vnodes[0]), &topology)?;
+/// assert!(merged.text.contains("<cputune>"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`DomainError`] with line and column: the file is refused as by [`Domain::read`], or what it
 /// says of single vCPUs does not fit the plan's number of them.

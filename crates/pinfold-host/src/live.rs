@@ -22,6 +22,15 @@ use crate::{EachFile, Host, HostError, HostMut, SettingBackend, Writable, raw};
 const LIST_BYTES: usize = 16 << 10;
 
 /// The running host.
+///
+/// ```
+/// use pinfold_host::{Host, LiveHost, process};
+///
+/// let host = LiveHost::new()?;
+/// let mask = host.affinity(process::own_tid())?;
+/// assert!(!mask.is_empty());
+/// # Ok::<(), pinfold_host::HostError>(())
+/// ```
 #[derive(Debug)]
 pub struct LiveHost {
     root: OwnedFd,

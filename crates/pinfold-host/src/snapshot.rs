@@ -37,6 +37,16 @@ const MAX_PATH: usize = 4096;
 const MAX_DEPTH: usize = 128;
 
 /// A captured machine.
+///
+/// ```
+/// use pinfold_host::{Host, SnapshotHost};
+///
+/// let mut host = SnapshotHost::new();
+/// host.insert_file("/sys/devices/system/cpu/online", "0-3\n");
+/// assert_eq!(host.read_text("/sys/devices/system/cpu/online")?, "0-3\n");
+/// assert!(!host.exists("/proc"));
+/// # Ok::<(), pinfold_host::HostError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotHost {
     root: Directory,

@@ -27,6 +27,21 @@ pub struct RepairedFile {
 
 /// Applies the advice for everything worse than a note.
 ///
+/// ```
+/// use pinfold_model::Request;
+///
+/// // Both vCPUs are on one CPU.
+/// let xml = "<domain type='kvm'><name>vm</name><memory unit='MiB'>512</memory><vcpu>2</vcpu>\
+///            <cputune><vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='2'/></cputune>\
+///            </domain>";
+/// let topology = pinfold_samples::described("core:4 pu:2");
+/// let conditions = Request::from_vnodes(Vec::new());
+/// let fixed = pinfold_lint::fix(xml, "vm.xml", &topology, &conditions)?;
+/// assert!(!fixed.done.is_empty());
+/// assert_ne!(fixed.text, xml);
+/// # Ok::<(), pinfold_plan::domain_file::DomainError>(())
+/// ```
+///
 /// # Errors
 /// [`DomainError`] if the text is no domain file, or cannot be changed.
 pub fn fix(

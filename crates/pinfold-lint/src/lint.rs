@@ -25,6 +25,20 @@ pub struct LintReport {
 const MOST_ADVISED: usize = 16;
 
 /// The faults of `layouts`, all of one host, worst first; empty if there are none.
+///
+/// ```
+/// use pinfold_plan::layout::Layout;
+///
+/// // Both vCPUs are on one CPU.
+/// let xml = "<domain type='kvm'><name>vm</name><memory unit='MiB'>512</memory><vcpu>2</vcpu>\
+///            <cputune><vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='2'/></cputune>\
+///            </domain>";
+/// let topology = pinfold_samples::described("core:4 pu:2");
+/// let layout = Layout::of_text(xml, "vm.xml")?;
+/// let diagnostics = pinfold_lint::lint(&[layout], &topology);
+/// assert!(diagnostics.iter().any(|diagnostic| diagnostic.what.contains("CPU 2")));
+/// # Ok::<(), pinfold_plan::domain_file::DomainError>(())
+/// ```
 #[must_use]
 pub fn lint(layouts: &[Layout], topology: &Topology) -> Vec<Diagnostic> {
     lint_under(layouts, topology, &Request::from_vnodes(Vec::new())).diagnostics

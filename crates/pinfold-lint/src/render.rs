@@ -26,6 +26,21 @@ const MOST_PLACES: usize = 6;
 const MOST_LINES: usize = 40;
 
 /// The check of `layouts` on the machine of `topology` as text, in lines of at most `columns`.
+///
+/// ```
+/// use pinfold_plan::layout::Layout;
+///
+/// // Both vCPUs are on one CPU.
+/// let xml = "<domain type='kvm'><name>vm</name><memory unit='MiB'>512</memory><vcpu>2</vcpu>\
+///            <cputune><vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='2'/></cputune>\
+///            </domain>";
+/// let topology = pinfold_samples::described("core:4 pu:2");
+/// let layouts = [Layout::of_text(xml, "vm.xml")?];
+/// let diagnostics = pinfold_lint::lint(&layouts, &topology);
+/// let text = pinfold_lint::render(&layouts, &diagnostics, &topology, 80);
+/// assert!(text.contains("vm.xml:1"));
+/// # Ok::<(), pinfold_plan::domain_file::DomainError>(())
+/// ```
 #[must_use]
 pub fn render(
     layouts: &[Layout],

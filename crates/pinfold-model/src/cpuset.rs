@@ -21,6 +21,15 @@ pub const MAX_PUS: u32 = 65_536;
 pub const MAX_WORDS: usize = MAX_PUS as usize / 64;
 
 /// A set of CPUs by OS index.
+///
+/// ```
+/// use pinfold_model::{CpuSet, PuId};
+///
+/// let cpus = CpuSet::parse_list("0-3,8")?;
+/// assert!(cpus.contains(PuId(8)));
+/// assert_eq!(cpus.difference(&CpuSet::parse_list("1")?).to_string(), "0,2-3,8");
+/// # Ok::<(), pinfold_model::CpuSetError>(())
+/// ```
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CpuSet {
     // Number of leading zero words, which are not stored. A set of one CPU of thousands is then one

@@ -196,6 +196,13 @@ impl Metric {
 }
 
 /// Raw samples of one metric, taken during one observation.
+///
+/// ```
+/// use pinfold_model::{Metric, Series};
+///
+/// let series = Series::new(Metric::SpinGap, 1_000_000_000, vec![900.0, 1_200.0]);
+/// assert_eq!(series.observed_ns, series.duration_ns);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     /// The metric.

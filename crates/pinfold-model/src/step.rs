@@ -192,6 +192,18 @@ pub struct KeptFile {
 }
 
 /// One change with its undo and its reason.
+///
+/// ```
+/// use pinfold_model::{Change, Step, Undo};
+///
+/// let path = "/sys/kernel/mm/ksm/run".to_owned();
+/// let step = Step {
+///     change: Change::WriteFile { path: path.clone(), value: b"0".to_vec() },
+///     undo: Undo::WriteFile { path, original: b"1".to_vec() },
+///     reason: "merging pages stalls vCPUs".to_owned(),
+/// };
+/// assert!(step.change.to_string().contains("/sys/kernel/mm/ksm/run"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The change.

@@ -41,6 +41,13 @@ use crate::text::pus_text;
 use crate::{CpuSet, Finding, Plan, Policy, PuId, Topology, Tuning};
 
 /// All tunables, in the order in which they are set and written.
+///
+/// ```
+/// use pinfold_model::tunables::TUNABLES;
+///
+/// let keys: Vec<&str> = TUNABLES.iter().map(|tunable| tunable.key).collect();
+/// assert!(keys.contains(&"cpu-quota"));
+/// ```
 pub static TUNABLES: [&Tunable; 20] = [
     &policy::TUNABLE,
     &irq::TUNABLE,

@@ -185,6 +185,15 @@ pub enum Board {
 }
 
 /// The placement-related content of a domain file.
+///
+/// ```
+/// use pinfold_plan::domain_file::Domain;
+///
+/// let domain = Domain::read("<domain type='kvm'><name>vm</name><vcpu>2</vcpu></domain>")?;
+/// assert_eq!(domain.existing.len(), 2);
+/// assert!(Domain::read("<network/>").is_err());
+/// # Ok::<(), pinfold_plan::domain_file::DomainError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
     /// Name of the domain.

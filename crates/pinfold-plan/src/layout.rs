@@ -73,6 +73,16 @@ pub enum Pages {
 }
 
 /// One virtual machine (or process group) in its present placement.
+///
+/// ```
+/// use pinfold_plan::layout::Layout;
+///
+/// let xml = "<domain type='kvm'><name>vm</name><vcpu>1</vcpu>\
+///            <cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>";
+/// let layout = Layout::of_text(xml, "vm.xml")?;
+/// assert_eq!((layout.name.as_str(), layout.pins.len()), ("vm", 1));
+/// # Ok::<(), pinfold_plan::domain_file::DomainError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Name of the machine.

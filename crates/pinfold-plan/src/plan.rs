@@ -23,6 +23,17 @@ use crate::text::narrow;
 /// Makes the plan of the named strategy for a topology and a request. The same input gives the same
 /// plan.
 ///
+/// ```
+/// use pinfold_model::{Request, VcpuCount};
+///
+/// let topology = pinfold_samples::described("package:1 l3:2 core:4 pu:2");
+/// let request = Request::vm("guest", VcpuCount::Exactly(4));
+/// let plan = pinfold_plan::plan("compact", &topology, &request)?;
+/// assert_eq!(plan.vnodes[0].vcpus().count(), 4);
+/// assert!(!plan.housekeeping.is_empty());
+/// # Ok::<(), pinfold_plan::PlanError>(())
+/// ```
+///
 /// # Errors
 /// [`PlanError::UnknownStrategy`] if there is none of that name; otherwise the strategy's error,
 /// with the most similar strategy that succeeds.

@@ -103,6 +103,12 @@ const MOST_FIGURES: u64 = 100;
 const LONG_NS: u64 = 600 * SECOND;
 
 /// All probes, in the order in which they are listed.
+///
+/// ```
+/// use pinfold_probe::registry::PROBES;
+///
+/// assert!(PROBES.iter().any(|probe| probe.name == "wakeup"));
+/// ```
 pub static PROBES: &[Probe] = &[
     Probe {
         name: "spin-gap",

@@ -97,6 +97,14 @@ const IMPLIED: [(&str, &str); 12] = [
 /// nor one of its arguments. If that program has another name than QEMU, QEMU's name is searched
 /// among the remaining arguments. If none of them is QEMU, the program is assumed to be a script
 /// that passes its arguments on.
+///
+/// ```
+/// let words = "qemu-system-x86_64 -accel kvm -smp 4 -m 2G -name web";
+/// let argv: Vec<String> = words.split(' ').map(str::to_owned).collect();
+/// let command = pinfold_qemu::parse(&argv);
+/// assert_eq!((command.vcpus(), command.name()), (Some(4), Some("web")));
+/// assert_eq!(command.memory_bytes(), Some(2 << 30));
+/// ```
 #[must_use]
 pub fn parse(argv: &[String]) -> QemuCommand {
     let mut words = argv.to_vec();

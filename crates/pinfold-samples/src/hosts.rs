@@ -11,6 +11,11 @@ fn live() -> LiveHost {
 }
 
 /// All hosts by file name.
+///
+/// ```
+/// let hosts = pinfold_samples::hosts();
+/// assert!(hosts.iter().all(|(_, topology)| !topology.pus.is_empty()));
+/// ```
 #[must_use]
 pub fn hosts() -> Vec<(String, Topology)> {
     let real = std::path::Path::new(HOSTS).canonicalize().expect("fixtures/hosts");

@@ -29,6 +29,14 @@ pub struct Place {
 }
 
 /// A machine under construction: CPUs in hwloc's order.
+///
+/// ```
+/// use pinfold_samples::machine::Machine;
+///
+/// // Two performance cores with two threads each, four efficiency cores.
+/// let topology = Machine::hybrid(2, 4).build();
+/// assert_eq!(topology.pus.len(), 8);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Machine {
     rows: Vec<Row>,

@@ -11,6 +11,19 @@ use super::machine::cgroup::GroupFile;
 use super::machine::{Machine, TaskGroups};
 
 /// A simulated machine.
+///
+/// ```
+/// use pinfold_host::{Host, HostMut};
+/// use pinfold_model::{CpuSet, Tid};
+/// use pinfold_sim::{CgroupVersion, SimHost, SimTask};
+///
+/// let host = SimHost::builder(CgroupVersion::V2, 4).task(SimTask::new(7, "bash")).build();
+/// host.set_affinity(Tid(7), &CpuSet::first_n(2))?;
+/// assert_eq!(host.affinity(Tid(7))?.to_string(), "0-1");
+/// // As the kernel does, it refuses a mask without a CPU that exists.
+/// assert!(host.set_affinity(Tid(7), &CpuSet::new()).is_err());
+/// # Ok::<(), pinfold_host::HostError>(())
+/// ```
 #[derive(Debug)]
 pub struct SimHost {
     state: Mutex<State>,

@@ -65,6 +65,14 @@ impl Interval {
 
 /// The median of the blocks' ratios with its interval. `None` with fewer than two blocks, or if a
 /// block lacks a side or has a ratio that is not positive.
+///
+/// ```
+/// use pinfold_stats::{Block, ratio_interval};
+///
+/// let blocks: Vec<Block> = (1..=8).map(|n| Block::pair(80.0 + f64::from(n), 100.0)).collect();
+/// let interval = ratio_interval(&blocks).expect("enough blocks");
+/// assert!(interval.high < 1.0 && interval.contains(interval.ratio));
+/// ```
 #[must_use]
 pub fn ratio_interval(blocks: &[Block]) -> Option<Interval> {
     ratio_interval_of(blocks, BOOTSTRAP_DRAWS)

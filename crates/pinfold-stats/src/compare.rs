@@ -205,6 +205,14 @@ struct Merged {
 }
 
 /// Compares two sides.
+///
+/// ```
+/// use pinfold_stats::compare::compare;
+///
+/// let comparison = compare(&[Vec::new(), Vec::new()], &[Vec::new()]);
+/// assert!(comparison.rows.is_empty());
+/// assert!(comparison.unmatched[0].contains("the first has 2 blocks, the second 1 block"));
+/// ```
 #[must_use]
 pub fn compare(first: &[Vec<Figure>], second: &[Vec<Figure>]) -> Comparison {
     let count = first.len().min(second.len());

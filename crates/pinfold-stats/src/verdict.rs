@@ -51,6 +51,17 @@ pub struct Evidence {
 }
 
 /// The verdict on one candidate against the baseline, in one metric and load state.
+///
+/// ```
+/// use pinfold_stats::{Block, Direction, Evidence, Rule, Verdict, ratio_interval};
+///
+/// let blocks: Vec<Block> = (1..=8).map(|n| Block::pair(80.0 + f64::from(n), 100.0)).collect();
+/// let interval = ratio_interval(&blocks).expect("enough blocks");
+/// let evidence = Evidence { blocks: 8, interval, p_holm: 0.008 };
+/// let rule = Rule { margin: 0.02, alpha: 0.05, blocks_needed: 6 };
+/// let verdict = Verdict::from_evidence(&evidence, Direction::LowerIsBetter, &rule);
+/// assert_eq!(verdict, Verdict::Better);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Significantly better.

@@ -38,6 +38,14 @@ const KEPT_CPUINFO: [&str; 12] = [
 /// Captures a machine: a text archive (first line `pinfold-capture 1`) for which
 /// [`crate::read_input`] returns the same topology.
 ///
+/// ```
+/// use pinfold_host::LiveHost;
+///
+/// let text = pinfold_topology::capture(&LiveHost::new()?)?;
+/// assert!(text.starts_with("pinfold-capture 1\n"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`TopologyError`] if hwloc fails on the running host, or if `host` is a capture without hwloc's
 /// tree.

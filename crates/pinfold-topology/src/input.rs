@@ -23,6 +23,14 @@ const DESCRIPTION_ENDING: &str = ".synthetic";
 
 /// The topology of this host, or of a captured one.
 ///
+/// ```
+/// use pinfold_host::LiveHost;
+///
+/// let topology = pinfold_topology::discover(&LiveHost::new()?)?;
+/// assert!(!topology.pus.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`TopologyError`] if hwloc fails, if the environment redirects it to another machine, or if a
 /// captured host does not contain hwloc's tree.
@@ -44,6 +52,14 @@ pub fn discover(host: &dyn Host) -> Result<Topology, TopologyError> {
 /// The topology of a file (a capture or an hwloc XML), or of a synthetic description. On the live
 /// host, paths are relative to the current directory; on any other host they refer to the host's
 /// files.
+///
+/// ```
+/// use pinfold_host::SnapshotHost;
+///
+/// let topology = pinfold_topology::read_input(&SnapshotHost::new(), "package:1 l3:2 core:4 pu:2")?;
+/// assert_eq!((topology.l3.len(), topology.cores.len(), topology.pus.len()), (2, 8, 16));
+/// # Ok::<(), pinfold_topology::TopologyError>(())
+/// ```
 ///
 /// # Errors
 /// [`TopologyError`]: a missing file, an unknown kind of file, an XML that hwloc cannot use, a text

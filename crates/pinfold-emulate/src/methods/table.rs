@@ -35,6 +35,14 @@ pub struct MethodInfo {
 }
 
 /// All methods, the preferred one first.
+///
+/// ```
+/// use pinfold_emulate::METHODS;
+/// use pinfold_model::Method;
+///
+/// assert_eq!(METHODS[0].method, Method::Stall);
+/// assert!(METHODS.iter().all(|info| !info.needs.is_empty()));
+/// ```
 pub const METHODS: &[MethodInfo] = &[
     MethodInfo {
         method: Method::Stall,

@@ -22,6 +22,19 @@ const PLAN: &str = "the plan";
 
 /// Reasons against applying `plan` on the host of `topology`; empty if there are none. The plan's
 /// own findings are not repeated.
+///
+/// ```
+/// use pinfold_model::{Request, VcpuCount};
+///
+/// let topology = pinfold_samples::described("core:4 pu:2");
+/// let request = Request::vm("guest", VcpuCount::Exactly(2));
+/// let plan = pinfold_plan::plan("compact", &topology, &request)?;
+/// assert!(pinfold_plan::validate(&plan, &topology).is_empty());
+/// // On a smaller host it names CPUs that do not exist.
+/// let smaller = pinfold_samples::described("core:1 pu:1");
+/// assert!(!pinfold_plan::validate(&plan, &smaller).is_empty());
+/// # Ok::<(), pinfold_plan::PlanError>(())
+/// ```
 #[must_use]
 pub fn validate(plan: &Plan, topology: &Topology) -> Vec<Finding> {
     let broken = faults(plan)

@@ -17,6 +17,15 @@ use crate::text::verb;
 
 /// Resolves a platform on a host. The same platform gives the same result.
 ///
+/// ```
+/// let text = "[[vnode]]\nname = \"slow\"\ncores = 2\nspeed = \"40%\"\n";
+/// let platform = pinfold_config::platforms::from_toml(text)?;
+/// let topology = pinfold_samples::described("core:4 pu:2");
+/// let resolved = pinfold_plan::resolve_platform(&platform, &topology)?;
+/// assert_eq!(resolved.vnodes.len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`PlatformError`] with the vnode that is not possible, and the reason.
 pub fn resolve_platform(
