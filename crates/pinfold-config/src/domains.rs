@@ -163,7 +163,7 @@ fn settings(keys: &mut Keys) -> Result<DomainSettings, Fault> {
         found.strategy = Some(strategy_at(&text, at)?);
     }
     if let Some((text, at)) = keys.text("prefer")? {
-        found.prefer = Some(requests::preferred(&text, at)?);
+        found.prefer = Some(requests::parse_preference(&text, at)?);
     }
     if let Some((text, at)) = keys.text("isolate")? {
         found.isolation = Some(requests::isolation(&text, at)?);

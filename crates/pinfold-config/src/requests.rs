@@ -149,7 +149,7 @@ fn is_wrong(c: char) -> bool {
 /// # Errors
 /// [`ConfigError`] if it is none of them.
 pub fn preference(text: &str) -> Result<Preference, ConfigError> {
-    Ok(preferred(text, 0)?)
+    Ok(parse_preference(text, 0)?)
 }
 
 fn request(mut keys: Keys) -> Result<Request, Fault> {
@@ -181,7 +181,7 @@ fn request(mut keys: Keys) -> Result<Request, Fault> {
         request.emulator = emulator_request(&text, at)?;
     }
     if let Some((text, at)) = keys.text("prefer")? {
-        request.prefer = preferred(&text, at)?;
+        request.prefer = parse_preference(&text, at)?;
     }
     request.interrupts = devices(keys.texts("interrupts")?)?;
     if let Some(table) = keys.take("host") {
@@ -391,7 +391,7 @@ pub(crate) fn isolation(text: &str, at: usize) -> Result<IsolationScope, Fault> 
     )
 }
 
-pub(crate) fn preferred(text: &str, at: usize) -> Result<Preference, Fault> {
+pub(crate) fn parse_preference(text: &str, at: usize) -> Result<Preference, Fault> {
     let known =
         [Preference::Cache, Preference::Frequency, Preference::Efficiency, Preference::None];
     let names = known.map(|preference| preference.to_string());

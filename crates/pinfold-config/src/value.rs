@@ -179,7 +179,7 @@ fn whole(value: &DeValue<'_>, at: usize) -> Result<ValueKind, Fault> {
 /// `+`; `name` is always a text.
 pub(crate) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
     let mut entries: Vec<(String, usize, Value)> = Vec::new();
-    for word in divided(words) {
+    for word in divide(words) {
         let Some((key, value)) = word.split_once('=') else {
             return Err(Fault::new(0, format!("{word:?} is not written key=value")));
         };
@@ -204,7 +204,7 @@ fn text(text: &str) -> Value {
 
 /// The `key=value` words of a text, separated by commas and blanks. A word without `=` belongs to
 /// the value before it, as in `memory=16 GiB` or `pins=emulator=0,8`.
-fn divided(text: &str) -> Vec<String> {
+fn divide(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for part in text.split(',') {
         for (place, word) in part.split_whitespace().enumerate() {

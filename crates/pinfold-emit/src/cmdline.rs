@@ -60,7 +60,7 @@ pub fn cmdline(plan: &Plan, topology: &Topology) -> String {
         remarks(&mut text, plan, &reserved.all());
         reserved.remark(&mut text, topology);
     }
-    wrapped(&text)
+    wrap(&text)
 }
 
 /// The huge pages of the plan's memory that neither its tunables nor the host's boot parameters
@@ -120,7 +120,7 @@ fn part_of(pages: u64, count: u64, place: u64) -> u64 {
 }
 
 /// The same with its comments wrapped; the parameters stay on one line.
-fn wrapped(text: &str) -> String {
+fn wrap(text: &str) -> String {
     text.lines()
         .map(|line| if line.starts_with('#') { comment(line) } else { format!("{line}\n") })
         .collect()

@@ -6,7 +6,7 @@ use pinfold_plan::{NOT_ISOLATED, command};
 
 /// The CPUs reserved for vCPUs: the plan's exclusive CPUs, else those of the vCPUs without the
 /// host's. Empty if the plan shares all CPUs with the host.
-pub(super) fn reserved(plan: &Plan) -> CpuSet {
+pub(super) fn reserved_cpus(plan: &Plan) -> CpuSet {
     if !plan.exclusive.is_empty() {
         return plan.exclusive.clone();
     }

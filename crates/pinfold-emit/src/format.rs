@@ -56,11 +56,11 @@ impl Format {
 
     /// How the format expresses the tunables of a plan.
     pub(super) fn answers(&self, scope: Scope<'_>) -> Answers {
-        Answers::new(scope, |setting, scope| self.said(setting, scope))
+        Answers::new(scope, |setting, scope| self.answer(setting, scope))
     }
 
     /// How the format expresses one tunable.
-    pub(super) fn said(&self, setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
+    pub(super) fn answer(&self, setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
         let own = setting.tunable.said.iter().find(|(format, _)| *format == self.name);
         match own {
             Some((_, say)) => say.said(setting, scope),
@@ -123,7 +123,7 @@ pub(crate) fn table(formats: &[Format], plans: &[Plan], topology: &Topology) -> 
             for format in formats {
                 let vnode = Some(&plan.vnodes[0]);
                 let scope = Scope { plan, vnode, topology: Some(topology) };
-                let own = !matches!(format.said(&setting, &scope), FormatAnswer::Nothing(_));
+                let own = !matches!(format.answer(&setting, &scope), FormatAnswer::Nothing(_));
                 cells.entry((key, format.name)).or_default().push(own);
             }
         }

@@ -39,14 +39,14 @@ pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Stri
         text.push_str(
             "# The annotations are CRI-O's: they need its runtime class for high performance.\n",
         );
-        text.push_str(&format!("metadata:\n  annotations:\n{}", indented(&annotations, 4)));
+        text.push_str(&format!("metadata:\n  annotations:\n{}", indent(&annotations, 4)));
     }
     text.push_str("spec:\n  domain:\n    cpu:\n");
-    text.push_str(&indented(&cpu(vnode, &guest), 6));
+    text.push_str(&indent(&cpu(vnode, &guest), 6));
     text.push_str(&memory(vnode));
     let resources = tunables.text(RESOURCES);
     if !resources.is_empty() {
-        text.push_str(&format!("    resources:\n{}", indented(&resources, 6)));
+        text.push_str(&format!("    resources:\n{}", indent(&resources, 6)));
     }
     text.push_str(&iothreads(vnode, &guest));
     text.push_str(&common::no_dies(vnode, topology, "KubeVirt"));
@@ -134,7 +134,7 @@ fn quantity(bytes: u64) -> String {
     unit.map_or_else(|| bytes.to_string(), |(shift, name)| format!("{}{name}", bytes >> shift))
 }
 
-fn indented(text: &str, by: usize) -> String {
+fn indent(text: &str, by: usize) -> String {
     text.lines().map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
 }
 
@@ -156,7 +156,7 @@ fn remarks(text: &mut String, plan: &Plan, vnode: &VnodePlan, guest: &Guest, top
     text.push_str(&format!(
         "# Not expressible here: which CPUs. The kubelet's CPU manager chooses them: run it \
          with\n# --cpu-manager-policy=static --reserved-cpus={}",
-        reserved(plan, vnode, guest, topology)
+        reserved_cpus(plan, vnode, guest, topology)
     ));
     if guest.threads > 1 {
         text.push_str(" --cpu-manager-policy-options=full-pcpus-only=true\n# (whole cores, so that guest siblings are host siblings)");
@@ -196,7 +196,7 @@ fn remarks(text: &mut String, plan: &Plan, vnode: &VnodePlan, guest: &Guest, top
 /// The CPUs that the kubelet reserves for the host: the housekeeping CPUs without those of the
 /// vCPUs, which it would otherwise not assign, and without those that it assigns to an isolated
 /// emulator; all housekeeping CPUs if none remain.
-fn reserved(plan: &Plan, vnode: &VnodePlan, guest: &Guest, topology: &Topology) -> CpuSet {
+fn reserved_cpus(plan: &Plan, vnode: &VnodePlan, guest: &Guest, topology: &Topology) -> CpuSet {
     let vcpus = plan.vnodes.iter().flat_map(VnodePlan::vcpus);
     let used = vcpus.map(|vcpu| &vcpu.pus).collect::<CpuSet>();
     let left = plan.housekeeping.difference(&used);

@@ -126,7 +126,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         let Some(metadata) = child(self.root, "metadata") else {
             if let Some(line) = line {
                 let names = ["description", "title", "genid", "uuid", "name"];
-                self.after(&names, &block("metadata", &[line]));
+                self.insert_after(&names, &block("metadata", &[line]));
             }
             return;
         };
@@ -203,7 +203,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             let line = format!("<iothreads>{}</iothreads>", planned.len());
             match child(self.root, "iothreads") {
                 Some(node) => self.swap(node, line, "the plan has more iothreads"),
-                None => self.after(&["vcpus", "vcpu"], &[line]),
+                None => self.insert_after(&["vcpus", "vcpu"], &[line]),
             }
             let mut next = 1;
             while numbers.len() < planned.len() {
@@ -327,9 +327,9 @@ impl<'a, 'x> Merge<'a, 'x> {
             .filter(|child| is_ours(&names, tuned, kept, &sched, child) && is_gone(&lines, child))
         {
             if is_named(&sched, &old) {
-                comments.push(self.exchanged(old, why));
+                comments.push(self.exchange(old, why));
             } else if is_named(&tuned.names, &old) {
-                comments.push(self.exchanged(old, "the plan has this tunable"));
+                comments.push(self.exchange(old, "the plan has this tunable"));
             }
         }
         lines.splice(0..0, comments);
@@ -338,12 +338,12 @@ impl<'a, 'x> Merge<'a, 'x> {
 
     /// Replaces one element, with a comment before it that contains the old one.
     fn swap(&mut self, node: Node<'a, 'x>, line: String, why: &str) {
-        let comment = self.exchanged(node, why);
+        let comment = self.exchange(node, why);
         self.edits.replace(node, &[comment, line]);
     }
 
     /// Adds a note about a replaced element; returns the comment for the file.
-    fn exchanged(&mut self, node: Node<'_, '_>, why: &str) -> String {
+    fn exchange(&mut self, node: Node<'_, '_>, why: &str) -> String {
         let old: Vec<&str> = source(node).split_whitespace().collect();
         let mut old = old.join(" ");
         if old.chars().count() > LONGEST_SHOWN {
@@ -356,14 +356,14 @@ impl<'a, 'x> Merge<'a, 'x> {
 
     /// Adds a new element of the domain at the usual position.
     fn after_vcpu(&mut self, lines: &[String]) {
-        self.after(&["iothreadids", "iothreads", "vcpus", "vcpu"], lines);
+        self.insert_after(&["iothreadids", "iothreads", "vcpus", "vcpu"], lines);
     }
 
     fn new_element(&mut self, lines: &[String]) {
-        self.after(&["currentMemory", "memory", "name"], lines);
+        self.insert_after(&["currentMemory", "memory", "name"], lines);
     }
 
-    fn after(&mut self, names: &[&str], lines: &[String]) {
+    fn insert_after(&mut self, names: &[&str], lines: &[String]) {
         match names.iter().find_map(|name| child(self.root, name)) {
             Some(node) => self.edits.insert_after(node, lines),
             None => self.edits.insert_into(self.root, lines),

@@ -9,7 +9,7 @@ use pinfold_model::text::counted;
 use pinfold_model::tunables::{FormatAnswer, Scope};
 use pinfold_model::{CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
-use super::common::{self, Siblings, headline, reserved};
+use super::common::{self, Siblings, headline, reserved_cpus};
 use super::format::{Format, Syntax};
 use pinfold_plan::guest_numa::{cells, shares};
 
@@ -48,7 +48,7 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
     }
     script.push_str(&tunables.text(FLAVOR));
     script.push_str("\n# On the compute node, in nova.conf (which CPUs, but not which vCPU on which):\n# [compute]\n");
-    let dedicated = dedicated(plan, vnode);
+    let dedicated = dedicated_cpus(plan, vnode);
     if vnode.is_pinned() {
         script.push_str(&format!(
             "# cpu_dedicated_set = {dedicated}\n# (of this machine; a node with several has all of theirs in one list: plan them together)\n"
@@ -82,7 +82,7 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
 fn nova_conf(plan: &Plan) -> String {
     let mut all = CpuSet::new();
     for vnode in plan.vnodes.iter().filter(|vnode| vnode.is_pinned()) {
-        all.add(&dedicated(plan, vnode));
+        all.add(&dedicated_cpus(plan, vnode));
     }
     let shared = plan.housekeeping.difference(&all);
     let mut text =
@@ -105,9 +105,9 @@ fn property_line(property: &str) -> String {
 }
 
 /// The CPUs of vCPUs without the host's.
-fn dedicated(plan: &Plan, vnode: &VnodePlan) -> CpuSet {
+fn dedicated_cpus(plan: &Plan, vnode: &VnodePlan) -> CpuSet {
     let held = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
-    let reserved = reserved(plan);
+    let reserved = reserved_cpus(plan);
     if reserved.is_empty() { held } else { reserved.intersection(&held) }
 }
 
@@ -138,7 +138,7 @@ fn properties(plan: &Plan, vnode: &VnodePlan, topology: &Topology) -> Vec<String
     let apart = emulator.is_some_and(|thread| thread.pus.is_disjoint(&held));
     if pinned && apart {
         // "share" uses the shared set; without one, "isolate" uses an additional dedicated CPU.
-        let shared = !plan.housekeeping.difference(&dedicated(plan, vnode)).is_empty();
+        let shared = !plan.housekeeping.difference(&dedicated_cpus(plan, vnode)).is_empty();
         let policy = if shared { "share" } else { "isolate" };
         all.push(format!("hw:emulator_threads_policy={policy}"));
     }

@@ -9,7 +9,7 @@
 use pinfold_model::tunables::{FormatAnswer, Place, Scope, Setting};
 use pinfold_model::{Plan, Role, Speed, VnodeKind, VnodePlan};
 
-use super::common::{headline, plain_name, policy, reserved};
+use super::common::{headline, plain_name, policy, reserved_cpus};
 use super::format::{Format, Syntax};
 use pinfold_plan::guest_numa::node_list;
 
@@ -83,7 +83,7 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
 
 /// Excludes the host's own tasks from the vCPUs' CPUs.
 fn host(text: &mut String, plan: &Plan) {
-    if reserved(plan).is_empty() {
+    if reserved_cpus(plan).is_empty() {
         text.push_str("# This plan shares its CPUs with the host: no unit excludes other tasks.\n");
         return;
     }
@@ -122,12 +122,12 @@ fn files(setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
         ),
         Place::Host(_) | Place::Cpu(_) | Place::Pool => FormatAnswer::lines(
             TMPFILES,
-            files.map(|(path, value)| written(&path, &value)).collect(),
+            files.map(|(path, value)| write_line(&path, &value)).collect(),
         ),
     }
 }
 
 /// A line of tmpfiles.d that writes to an existing file (`tmpfiles.d(5)`).
-fn written(path: &str, value: &str) -> String {
+fn write_line(path: &str, value: &str) -> String {
     format!("w {path} - - - - {}", value.replace('%', "%%"))
 }

@@ -113,13 +113,14 @@ const SECTIONS: [&str; 7] = [VARIABLES, BOOTLOADER, SYSCTL, VM, SYSFS, IRQBALANC
 
 /// A section with the isolation settings and the tunables that belong there.
 fn section(name: &str, plan: &Plan, reserved: &CpuSet, tunables: &Answers) -> Option<String> {
-    let mut body = if reserved.is_empty() { String::new() } else { apart(name, plan, reserved) };
+    let mut body =
+        if reserved.is_empty() { String::new() } else { write_isolation(name, plan, reserved) };
     body.push_str(&tunables.text(name));
     (!body.is_empty()).then(|| format!("[{name}]\n{body}"))
 }
 
 /// The settings that exclude the host's tasks from the CPUs of vCPUs, by section.
-fn apart(section: &str, plan: &Plan, reserved: &CpuSet) -> String {
+fn write_isolation(section: &str, plan: &Plan, reserved: &CpuSet) -> String {
     let Profile { managed, cmdline, sysctl, kernel, .. } = Profile::new(plan, reserved);
     match section {
         VARIABLES => format!(

@@ -69,7 +69,7 @@ pub(crate) fn processes(host: &dyn Host, group: &str) -> Result<Vec<ProcStat>, H
 
 /// The PIDs of all processes in a group and below it.
 pub(crate) fn pids(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
-    let mut pids = listed(host, &paths::cgroup_procs(group))?;
+    let mut pids = list_tasks(host, &paths::cgroup_procs(group))?;
     for name in host.list(group)? {
         let below = paths::cgroup_file(group, &name);
         // The processes of a threaded group are listed in its domain.
@@ -97,7 +97,7 @@ fn pids_below(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
 }
 
 /// Reads the numbers in a membership file, one per line.
-pub(crate) fn listed(host: &dyn Host, path: &str) -> Result<Vec<Tid>, HostError> {
+pub(crate) fn list_tasks(host: &dyn Host, path: &str) -> Result<Vec<Tid>, HostError> {
     Ok(numbers(&host.read_text(path)?))
 }
 

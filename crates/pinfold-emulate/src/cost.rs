@@ -35,7 +35,7 @@ impl Cost {
 
     /// The cost after a measured overhead of `extra_ns` at this share. All points move by half of
     /// the difference, because a single sample is not exact.
-    pub(crate) fn moved(self, share: u64, extra_ns: i64) -> Self {
+    pub(crate) fn shift(self, share: u64, extra_ns: i64) -> Self {
         let by = (extra_ns - self.extra(share)) / 2;
         Self { extra_ns: self.extra_ns.map(|at| at.saturating_add(by)), ..self }
     }
@@ -224,6 +224,6 @@ mod tests {
     #[test]
     fn a_sample_moves_all_points_by_half() {
         let cost = Cost { extra_ns: [8_000, 6_000, 4_000, 2_000, 2_000], ..Cost::default() };
-        assert_eq!(cost.moved(600_000, 6_000).extra_ns, [9_000, 7_000, 5_000, 3_000, 3_000]);
+        assert_eq!(cost.shift(600_000, 6_000).extra_ns, [9_000, 7_000, 5_000, 3_000, 3_000]);
     }
 }

@@ -161,7 +161,7 @@ pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedErro
         let path = path("scaling_governor");
         let original = host.read(&path)?;
         if original.trim_ascii() == USERSPACE.as_bytes() {
-            steps.extend(reported(host, node, &domain)?);
+            steps.extend(step_from_report(host, node, &domain)?);
             continue;
         }
         steps.push(Step {
@@ -184,7 +184,11 @@ fn fail_unavailable(node: &Node, why: String, hint: &str) -> SpeedError {
 
 /// A step for a domain whose frequency another program has set: undo restores that frequency.
 /// Otherwise restoring the governor is enough, because it sets the frequency.
-fn reported(host: &dyn Host, node: &Node, domain: &Domain) -> Result<Option<Step>, HostError> {
+fn step_from_report(
+    host: &dyn Host,
+    node: &Node,
+    domain: &Domain,
+) -> Result<Option<Step>, HostError> {
     let path = paths::cpufreq_policy_file(&domain.policy, "scaling_setspeed");
     let original = host.read(&path)?;
     let Some(most) = domain.khz.last() else { return Ok(None) };

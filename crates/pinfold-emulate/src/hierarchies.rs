@@ -20,7 +20,7 @@ pub(crate) struct MountedHierarchy {
 
 impl MountedHierarchy {
     /// A group's path below the mount, from its path in `/proc/PID/cgroup`.
-    pub(crate) fn below(&self, path: &str) -> Option<String> {
+    pub(crate) fn path_below(&self, path: &str) -> Option<String> {
         let below = path.strip_prefix(self.mounted.trim_end_matches('/'))?;
         (below.is_empty() || below.starts_with('/'))
             .then(|| format!("/{}", below.trim_matches('/')))

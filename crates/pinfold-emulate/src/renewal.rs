@@ -60,7 +60,7 @@ impl Renewal {
         if let Some(running) = &mut self.running {
             let found = match running.witness.poll() {
                 Ok(None) => return BTreeMap::new(),
-                Ok(Some(rates)) => renewed(&running.turns, &rates),
+                Ok(Some(rates)) => renew(&running.turns, &rates),
                 Err(_) => BTreeMap::new(),
             };
             self.running = None;
@@ -104,7 +104,7 @@ impl Renewal {
 }
 
 /// The costs of CPUs that the reference run had to itself.
-fn renewed(turns: &CoreShares, rates: &Throughput) -> BTreeMap<PuId, Cost> {
+fn renew(turns: &CoreShares, rates: &Throughput) -> BTreeMap<PuId, Cost> {
     turns
         .iter()
         .filter_map(|(pu, turn)| {
@@ -114,7 +114,7 @@ fn renewed(turns: &CoreShares, rates: &Throughput) -> BTreeMap<PuId, Cost> {
             let free_ns = span_ns.saturating_mul(free.into()) / 1_000_000;
             let extra_ns = extra(free_ns, seen.own_ns()?, (turn.share, turn.period_ns))?;
             let cost = if turn.is_known {
-                turn.cost.moved(turn.share.into(), extra_ns)
+                turn.cost.shift(turn.share.into(), extra_ns)
             } else {
                 Cost { extra_ns: [extra_ns; 5], ..turn.cost }
             };

@@ -87,18 +87,18 @@ impl VnodeCgroup {
             Some(Attach::Group(path)) => {
                 let mut cgroup = attach::group(host, hierarchies, node, path)?;
                 let mut steps = cgroup.hold(host, hierarchies, node)?;
-                steps.extend(cgroup.missed(host, hierarchies, node)?);
+                steps.extend(cgroup.count_missed(host, hierarchies, node)?);
                 (cgroup, steps)
             }
             Some(Attach::Process(_)) => {
                 let (cgroup, mut steps) = Self::own(host, hierarchies, node)?;
-                steps.extend(cgroup.missed(host, hierarchies, node)?);
+                steps.extend(cgroup.count_missed(host, hierarchies, node)?);
                 (cgroup, steps)
             }
             None => Self::own(host, hierarchies, node)?,
         };
         steps.extend(methods::steps(host, node)?);
-        steps.extend(cgroup.switched(host, node)?);
+        steps.extend(cgroup.toggle_steps(host, node)?);
         Ok((cgroup, steps))
     }
 
@@ -108,7 +108,7 @@ impl VnodeCgroup {
     ///
     /// # Errors
     /// As [`VnodeCgroup::plan`].
-    pub fn missed(
+    pub fn count_missed(
         &self,
         host: &dyn Host,
         hierarchies: &Hierarchies,

@@ -24,7 +24,7 @@ impl Named {
     }
 
     /// Converts an error; the kernel's errno is taken from its chain of causes.
-    pub(crate) fn refused(
+    pub(crate) fn refuse(
         self,
         operation: &'static str,
         error: &(dyn Error + 'static),
@@ -45,7 +45,7 @@ impl Named {
         M: TryFrom<Map, Error = MapError>,
     {
         let map = program.take_map(name).ok_or_else(|| self.missing(name))?;
-        M::try_from(map).map_err(|error| self.refused("open", &error))
+        M::try_from(map).map_err(|error| self.refuse("open", &error))
     }
 
     /// Loads the program with this name and attaches it to a tracepoint.
@@ -57,10 +57,9 @@ impl Named {
         pu: PuId,
     ) -> Result<Probe, HostError> {
         let part = program.program_mut(part).ok_or_else(|| self.missing(part))?;
-        let part: &mut TracePoint =
-            part.try_into().map_err(|error| self.refused("find", &error))?;
-        part.load().map_err(|error| self.refused("load", &error))?;
-        let code = part.fd().map_err(|error| self.refused("load", &error))?;
+        let part: &mut TracePoint = part.try_into().map_err(|error| self.refuse("find", &error))?;
+        part.load().map_err(|error| self.refuse("load", &error))?;
+        let code = part.fd().map_err(|error| self.refuse("load", &error))?;
         Probe::new(id, pu, code.as_fd()).map_err(|source| HostError::file("attach", self.0, source))
     }
 
@@ -75,11 +74,11 @@ impl Named {
     ) -> Result<BtfTracePointLink, HostError> {
         let part = program.program_mut(part).ok_or_else(|| self.missing(part))?;
         let part: &mut BtfTracePoint =
-            part.try_into().map_err(|error| self.refused("find", &error))?;
+            part.try_into().map_err(|error| self.refuse("find", &error))?;
         let (_, event) = event.split_once('/').unwrap_or(("", event));
-        part.load(event, types).map_err(|error| self.refused("load", &error))?;
+        part.load(event, types).map_err(|error| self.refuse("load", &error))?;
         let link = part.attach().and_then(|link| part.take_link(link));
-        link.map_err(|error| self.refused("attach", &error))
+        link.map_err(|error| self.refuse("attach", &error))
     }
 
     /// All entries of a map that may change meanwhile: an entry that is removed is left out.
@@ -89,11 +88,11 @@ impl Named {
     ) -> Result<Vec<(K, V)>, HostError> {
         let mut entries = Vec::new();
         for key in map.keys() {
-            let key = key.map_err(|error| self.refused("read", &error))?;
+            let key = key.map_err(|error| self.refuse("read", &error))?;
             match map.get(&key, 0) {
                 Ok(value) => entries.push((key, value)),
                 Err(MapError::KeyNotFound) => {}
-                Err(error) => return Err(self.refused("read", &error)),
+                Err(error) => return Err(self.refuse("read", &error)),
             }
         }
         Ok(entries)
@@ -101,7 +100,7 @@ impl Named {
 
     /// One number of an array map.
     pub(crate) fn number(self, map: &Array<MapData, u64>, index: u32) -> Result<u64, HostError> {
-        map.get(&index, 0).map_err(|error| self.refused("read", &error))
+        map.get(&index, 0).map_err(|error| self.refuse("read", &error))
     }
 }
 

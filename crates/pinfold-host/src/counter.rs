@@ -167,7 +167,7 @@ impl Counter {
     /// # Errors
     /// [`HostError::Thread`]; does not happen for an open counter.
     pub fn disable(&self) -> Result<(), HostError> {
-        self.counter.disable().map_err(|source| failed(self.tid, source))
+        self.counter.disable().map_err(|source| fail(self.tid, source))
     }
 
     /// The current count; also available after the thread has ended.
@@ -176,13 +176,13 @@ impl Counter {
     /// [`HostError::Thread`] if the kernel returns no reading, for example for an event in error
     /// state.
     pub fn read(&self) -> Result<CounterReading, HostError> {
-        let read = self.counter.read().map_err(|source| failed(self.tid, source))?;
+        let read = self.counter.read().map_err(|source| fail(self.tid, source))?;
         let [value, enabled_ns, running_ns] = read;
         Ok(CounterReading { value, enabled_ns, running_ns })
     }
 }
 
-fn failed(tid: Tid, source: io::Error) -> HostError {
+fn fail(tid: Tid, source: io::Error) -> HostError {
     HostError::Thread { call: "perf_event_open", tid: tid.0, source }
 }
 

@@ -102,7 +102,7 @@ pub enum HostError {
 }
 
 /// A path quoted for the shell.
-fn quoted(path: &str) -> String {
+fn quote(path: &str) -> String {
     if path.chars().all(|letter| letter.is_ascii_alphanumeric() || "/._-+".contains(letter)) {
         path.to_owned()
     } else {
@@ -157,7 +157,7 @@ impl HostError {
             }
             HostError::Kept { hint, .. } => return hint.clone(),
             HostError::Encoding { path, likely, .. } => {
-                let path = quoted(path);
+                let path = quote(path);
                 return Some(format!("convert it: `iconv -f {likely} -t UTF-8 {path} > NEW`"));
             }
             HostError::Hidden { .. } => {

@@ -121,10 +121,10 @@ impl FutexSampler {
         let address = enter.offset("uaddr", 8)?;
         let mut loader = EbpfLoader::new();
         loader.btf(None).override_global("enter_address", &address, true);
-        let mut program = loader.load(OBJECT).map_err(|error| PROGRAM.refused("load", &error))?;
+        let mut program = loader.load(OBJECT).map_err(|error| PROGRAM.refuse("load", &error))?;
         let mut chosen: HashMap<MapData, u32, u32> = PROGRAM.map(&mut program, "processes")?;
         for process in processes {
-            chosen.insert(process.0, 1, 0).map_err(|error| PROGRAM.refused("set", &error))?;
+            chosen.insert(process.0, 1, 0).map_err(|error| PROGRAM.refuse("set", &error))?;
         }
         let samples = PROGRAM.map(&mut program, "samples")?;
         let words = PROGRAM.map(&mut program, "words")?;
@@ -132,7 +132,7 @@ impl FutexSampler {
         for (part, id) in [("on_enter", enter.id), ("on_leave", leave.id)] {
             probes.push(PROGRAM.attach(&mut program, part, id, pu)?);
         }
-        let (clock, threads) = sampled(&mut program, threads)?;
+        let (clock, threads) = sample(&mut program, threads)?;
         Ok(Self { probes, threads, clock, samples, words, _program: program })
     }
 
@@ -166,15 +166,15 @@ impl FutexSampler {
 }
 
 /// Starts the events of all threads that exist, by cycles if there is a PMU.
-fn sampled(
+fn sample(
     program: &mut Ebpf,
     threads: &[Tid],
 ) -> Result<(SampledClock, Vec<TaskSampler>), HostError> {
     const PART: &str = "on_sample";
     let part = program.program_mut(PART).ok_or_else(|| PROGRAM.missing(PART))?;
-    let part: &mut PerfEvent = part.try_into().map_err(|error| PROGRAM.refused("find", &error))?;
-    part.load().map_err(|error| PROGRAM.refused("load", &error))?;
-    let code = part.fd().map_err(|error| PROGRAM.refused("load", &error))?;
+    let part: &mut PerfEvent = part.try_into().map_err(|error| PROGRAM.refuse("find", &error))?;
+    part.load().map_err(|error| PROGRAM.refuse("load", &error))?;
+    let code = part.fd().map_err(|error| PROGRAM.refuse("load", &error))?;
     let mut no_pmu = io::Error::from(io::ErrorKind::Unsupported);
     for clock in SampledClock::ALL {
         let (kind, config) = clock.event().numbers();

@@ -146,10 +146,10 @@ impl FutexTracer {
         for (name, value) in &constants {
             loader.override_global(name, value, true);
         }
-        let mut program = loader.load(OBJECT).map_err(|error| PROGRAM.refused("load", &error))?;
+        let mut program = loader.load(OBJECT).map_err(|error| PROGRAM.refuse("load", &error))?;
         let mut chosen: HashMap<MapData, u32, u32> = PROGRAM.map(&mut program, "processes")?;
         for process in processes {
-            chosen.insert(process.0, 1, 0).map_err(|error| PROGRAM.refused("set", &error))?;
+            chosen.insert(process.0, 1, 0).map_err(|error| PROGRAM.refuse("set", &error))?;
         }
         let mut watch = Self {
             probes: Vec::new(),
@@ -228,7 +228,7 @@ impl Stacks<'_> {
         if let Some(known) = self.known.get(&number) {
             return Ok(known.clone());
         }
-        let stack = self.map.get(&key, 0).map_err(|error| PROGRAM.refused("read", &error))?;
+        let stack = self.map.get(&key, 0).map_err(|error| PROGRAM.refuse("read", &error))?;
         let frames: Vec<u64> = stack.frames().iter().map(|frame| frame.ip).collect();
         self.known.insert(number, frames.clone());
         Ok(frames)

@@ -47,16 +47,16 @@ impl ExitSource {
     fn hooks(self) -> [Hook; 2] {
         match self {
             ExitSource::Hardware => [
-                needed("leave", "kvm/kvm_exit", AttachKind::Reason),
-                needed("enter", "kvm/kvm_entry", AttachKind::Arguments(&[])),
+                require("leave", "kvm/kvm_exit", AttachKind::Reason),
+                require("enter", "kvm/kvm_entry", AttachKind::Arguments(&[])),
             ],
             ExitSource::Userspace => [
-                needed(
+                require(
                     "surface",
                     "kvm/kvm_userspace_exit",
                     AttachKind::Arguments(&["reason", "errno"]),
                 ),
-                needed("dive", "kvm/kvm_fpu", AttachKind::Arguments(&["load"])),
+                require("dive", "kvm/kvm_fpu", AttachKind::Arguments(&["load"])),
             ],
         }
     }
@@ -216,7 +216,7 @@ enum AttachKind {
     Reason,
 }
 
-const fn needed(program: &'static str, event: &'static str, way: AttachKind) -> Hook {
+const fn require(program: &'static str, event: &'static str, way: AttachKind) -> Hook {
     Hook { program, event, way, purpose: Purpose::Time }
 }
 
@@ -231,7 +231,7 @@ const fn hook(
 
 /// Hooks in addition to the two of the source.
 const HOOKS: [Hook; 10] = [
-    needed(
+    require(
         "switched",
         "sched/sched_switch",
         AttachKind::Record(&[("prev_state_at", "prev_state"), ("next_pid_at", "next_pid")]),
@@ -277,7 +277,7 @@ impl ExitCounter {
         for tid in tids {
             let none = Sums { shortest: u64::MAX, ..Sums::default() };
             let fresh = ExitThread { pseudo: [none; 3], ..ExitThread::default() };
-            threads.insert(tid.0, fresh, 0).map_err(|error| PROGRAM.refused("set", &error))?;
+            threads.insert(tid.0, fresh, 0).map_err(|error| PROGRAM.refuse("set", &error))?;
         }
         let exits = PROGRAM.map(&mut program, "exits")?;
         let addresses = PROGRAM.map(&mut program, "addresses")?;
@@ -293,7 +293,7 @@ impl ExitCounter {
     /// [`HostError::File`] if the map cannot be written, which should not happen.
     pub fn start(&mut self, host: &dyn Host) -> Result<(), HostError> {
         self.missed_before = missed(host, &self.program)?;
-        self.is_on.set(0, 1, 0).map_err(|error| PROGRAM.refused("start", &error))
+        self.is_on.set(0, 1, 0).map_err(|error| PROGRAM.refuse("start", &error))
     }
 
     /// Stops counting.
@@ -301,7 +301,7 @@ impl ExitCounter {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn stop(&mut self) -> Result<(), HostError> {
-        self.is_on.set(0, 0, 0).map_err(|error| PROGRAM.refused("stop", &error))
+        self.is_on.set(0, 0, 0).map_err(|error| PROGRAM.refuse("stop", &error))
     }
 
     /// Number of events of the whole host since the start for which the programs were not called,
@@ -323,7 +323,7 @@ impl ExitCounter {
         let mut found = Vec::with_capacity(self.tids.len());
         for tid in &self.tids {
             let watched =
-                self.threads.get(&tid.0, 0).map_err(|error| PROGRAM.refused("read", &error))?;
+                self.threads.get(&tid.0, 0).map_err(|error| PROGRAM.refuse("read", &error))?;
             let [guest, asleep, preempted] = watched.pseudo.map(DurationStats::from);
             found.push((
                 *tid,
@@ -341,13 +341,13 @@ impl ExitCounter {
             ));
         }
         for entry in self.exits.iter() {
-            let (key, sums) = entry.map_err(|error| PROGRAM.refused("read", &error))?;
+            let (key, sums) = entry.map_err(|error| PROGRAM.refuse("read", &error))?;
             if let Some((_, thread)) = found.iter_mut().find(|(tid, _)| tid.0 == key.tid) {
                 thread.exits.insert(exit_key(key), sums.into());
             }
         }
         for entry in self.addresses.iter() {
-            let (key, count) = entry.map_err(|error| PROGRAM.refused("read", &error))?;
+            let (key, count) = entry.map_err(|error| PROGRAM.refuse("read", &error))?;
             if let Some((_, thread)) = found.iter_mut().find(|(tid, _)| tid.0 == key.tid) {
                 thread.addresses.insert((address(key), key.kind % 2 == 1), count);
             }
@@ -422,7 +422,7 @@ impl EventOffsets {
             .override_global("sgi_address", &self.sgi_address, true)
             .map_max_entries("threads", u32::try_from(threads).unwrap_or(u32::MAX).max(1))
             .load(OBJECT)
-            .map_err(|error| PROGRAM.refused("load", &error))
+            .map_err(|error| PROGRAM.refuse("load", &error))
     }
 
     /// Attaches the programs. Returns the perf events of those that use records; raw tracepoints
@@ -438,13 +438,13 @@ impl EventOffsets {
             }
             let raw = program.program_mut(name).ok_or_else(|| PROGRAM.missing(name))?;
             let raw: &mut RawTracePoint =
-                raw.try_into().map_err(|error| PROGRAM.refused("find", &error))?;
+                raw.try_into().map_err(|error| PROGRAM.refuse("find", &error))?;
             if !loaded.contains(name) {
-                raw.load().map_err(|error| PROGRAM.refused("load", &error))?;
+                raw.load().map_err(|error| PROGRAM.refuse("load", &error))?;
                 loaded.push(name);
             }
             let (_, event) = event.split_once('/').unwrap_or(("", event));
-            raw.attach(event).map_err(|error| PROGRAM.refused("attach", &error))?;
+            raw.attach(event).map_err(|error| PROGRAM.refuse("attach", &error))?;
         }
         Ok(probes)
     }

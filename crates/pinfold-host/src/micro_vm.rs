@@ -121,7 +121,7 @@ mod x86 {
         /// # Errors
         /// [`HostError::File`]: `ENOENT` without KVM, `EACCES` without permission.
         pub fn new() -> Result<Self, HostError> {
-            Kvm::new().map(|kvm| Self { kvm }).map_err(|error| failed("open", error.errno()))
+            Kvm::new().map(|kvm| Self { kvm }).map_err(|error| fail("open", error.errno()))
         }
 
         /// Causes the exits. Each call creates a virtual machine, which ends with the call.
@@ -131,7 +131,7 @@ mod x86 {
         /// [`HostError::Unexpected`] if the guest exits for any other reason.
         pub fn run(&mut self, work: Work) -> Result<VcpuRun, HostError> {
             if [work.cpuid, work.rdmsr, work.out, work.mmio].iter().any(|n| *n > Work::MOST) {
-                return Err(failed("run a guest of", libc::EINVAL));
+                return Err(fail("run a guest of", libc::EINVAL));
             }
             let vm = self.kvm.create_vm().map_err(of_kvm)?;
             let memory = GuestMemory::new(vm, MEMORY, &work.code()).map_err(|source| {
@@ -155,7 +155,7 @@ mod x86 {
     }
 
     fn of_kvm(error: kvm_ioctls::Error) -> HostError {
-        failed("make a guest of", error.errno())
+        fail("make a guest of", error.errno())
     }
 
     fn until_halt(vcpu: &mut VcpuFd) -> Result<VcpuRun, HostError> {
@@ -170,7 +170,7 @@ mod x86 {
                     return Err(HostError::Unexpected { path: paths::kvm_device(), why });
                 }
                 Err(error) if error.errno() == libc::EINTR => {}
-                Err(error) => return Err(failed("run a guest of", error.errno())),
+                Err(error) => return Err(fail("run a guest of", error.errno())),
             }
         }
     }
@@ -183,7 +183,7 @@ mod x86 {
             .saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
     }
 
-    fn failed(operation: &'static str, errno: i32) -> HostError {
+    fn fail(operation: &'static str, errno: i32) -> HostError {
         HostError::file(operation, &paths::kvm_device(), io::Error::from_raw_os_error(errno))
     }
 }

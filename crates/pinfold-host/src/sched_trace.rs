@@ -252,7 +252,7 @@ impl SchedTracer {
         for (constant, offset) in &offsets {
             loader.override_global(constant, offset, true);
         }
-        let mut program = loader.load(OBJECT).map_err(|error| PROGRAM.refused("load", &error))?;
+        let mut program = loader.load(OBJECT).map_err(|error| PROGRAM.refuse("load", &error))?;
         let mut watch = Self {
             probes: Vec::new(),
             links: Vec::new(),
@@ -272,7 +272,7 @@ impl SchedTracer {
             watch.first = watch.first.saturating_add(1);
         }
         let used = u64::from(watch.first + LATE);
-        watch.lost.set(0, used, 0).map_err(|error| PROGRAM.refused("set", &error))?;
+        watch.lost.set(0, used, 0).map_err(|error| PROGRAM.refuse("set", &error))?;
         for (point, format) in POINTS.iter().zip(&formats) {
             let program = &mut watch.program;
             if let (Some(types), Some(part)) = (types, point.typed) {
@@ -331,7 +331,7 @@ impl SchedTracer {
         let mut accounts: Vec<SchedAccount> = Vec::new();
         let indexes = (0..self.first + self.late).chain(self.first + LATE..used);
         for index in indexes {
-            let raw = self.accounts.get(&index, 0).map_err(|e| PROGRAM.refused("read", &e))?;
+            let raw = self.accounts.get(&index, 0).map_err(|e| PROGRAM.refuse("read", &e))?;
             places.insert(index, accounts.len());
             let mut account = account(&raw, &places);
             account.open_ns = open.get(&index).copied();
@@ -372,7 +372,7 @@ impl SchedTracer {
 }
 
 fn refuse(error: MapError) -> HostError {
-    PROGRAM.refused("set", &error)
+    PROGRAM.refuse("set", &error)
 }
 
 fn by_account<V>(entries: Vec<(Waker, V)>) -> BTreeMap<u32, Vec<(String, V)>> {

@@ -100,7 +100,7 @@ impl Stall {
             .map_err(|errno| HostError::file("share memory with", PROGRAM.0, errno))?;
         let stall_specs = PROGRAM.map(&mut program, "wishes")?;
         let accounts = PROGRAM.map(&mut program, "accounts")?;
-        let code = part(&mut program)?.fd().map_err(|error| PROGRAM.refused("load", &error))?;
+        let code = part(&mut program)?.fd().map_err(|error| PROGRAM.refuse("load", &error))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let cgroup = rustix::fs::open(group, flags, Mode::empty())
             .map_err(|errno| HostError::file("open", group, errno))?;
@@ -132,7 +132,7 @@ impl Stall {
             longest_ns: config.longest_ns,
         };
         let is_full = config.stolen == 0;
-        self.stall_specs.set(pu.0, spec, 0).map_err(|error| PROGRAM.refused("set", &error))?;
+        self.stall_specs.set(pu.0, spec, 0).map_err(|error| PROGRAM.refuse("set", &error))?;
         let Some(timer) = self.timers.get(&pu) else { return Ok(()) };
         let switched = if is_full { timer.disable() } else { timer.enable() };
         switched.map_err(|source| HostError::file("set", PROGRAM.0, source))
@@ -153,7 +153,7 @@ impl Stall {
     /// [`HostError::File`] for a CPU that does not exist.
     pub fn account(&self, pu: PuId) -> Result<StallAccount, HostError> {
         let account =
-            self.accounts.get(&pu.0, 0).map_err(|error| PROGRAM.refused("read", &error))?;
+            self.accounts.get(&pu.0, 0).map_err(|error| PROGRAM.refuse("read", &error))?;
         Ok(StallAccount {
             ran_ns: account.seen_ns,
             stalled_ns: account.spun_ns,
@@ -178,14 +178,14 @@ fn load(possible: u32, types: Option<&Btf>) -> Result<Ebpf, HostError> {
         .map_max_entries("wishes", possible)
         .map_max_entries("accounts", possible)
         .load(OBJECT)
-        .map_err(|error| PROGRAM.refused("load", &error))?;
-    part(&mut program)?.load().map_err(|error| PROGRAM.refused("load", &error))?;
+        .map_err(|error| PROGRAM.refuse("load", &error))?;
+    part(&mut program)?.load().map_err(|error| PROGRAM.refuse("load", &error))?;
     Ok(program)
 }
 
 fn part(program: &mut Ebpf) -> Result<&mut PerfEvent, HostError> {
     let part = program.program_mut("stall").ok_or_else(|| PROGRAM.missing("its program"))?;
-    part.try_into().map_err(|error| PROGRAM.refused("find", &error))
+    part.try_into().map_err(|error| PROGRAM.refuse("find", &error))
 }
 
 fn possible_pus(host: &dyn Host) -> Result<u32, HostError> {

@@ -54,7 +54,7 @@ impl Tracefs {
             }
         }
         let place = paths::tracing_dir();
-        let root = unattached().map_err(|errno| HostError::file("mount", &place, errno))?;
+        let root = mount_detached().map_err(|errno| HostError::file("mount", &place, errno))?;
         Ok(Self { root, place })
     }
 
@@ -80,7 +80,7 @@ impl Tracefs {
 }
 
 /// Creates a detached mount of tracefs.
-fn unattached() -> Result<OwnedFd, Errno> {
+fn mount_detached() -> Result<OwnedFd, Errno> {
     let context = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(&context)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY

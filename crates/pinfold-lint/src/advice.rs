@@ -124,7 +124,7 @@ fn write(diagnostics: &mut [Diagnostic], shares: Vec<Share<'_>>, view: &LintCont
         if !diagnostic.repairs.is_empty() {
             diagnostic.instead = repair::instead(&diagnostic.repairs, &mut parents);
         }
-        diagnostic.instead.extend(together(&share.changes, &mut parents));
+        diagnostic.instead.extend(join_changes(&share.changes, &mut parents));
         diagnostic.instead.extend(share.settled);
     }
 }
@@ -281,7 +281,7 @@ impl<'a> Isolation<'a> {
         if let Some((_, known)) = self.plans.iter().find(|(known, _)| Arc::ptr_eq(known, plan)) {
             return known.clone();
         }
-        let text = match again::without(plan, self.topology, &self.isolated, &OPEN) {
+        let text = match again::arguments_without(plan, self.topology, &self.isolated, &OPEN) {
             Some(again) => {
                 format!("`{again}` makes a plan that keeps them off while it is applied")
             }
@@ -426,7 +426,7 @@ fn settled_by(by: &str) -> String {
 
 /// The lines of several changes: those in place of others, then the new ones of each parent, which
 /// is named once.
-fn together(changes: &[&Change], parents: &mut Parents<'_>) -> Vec<String> {
+fn join_changes(changes: &[&Change], parents: &mut Parents<'_>) -> Vec<String> {
     let mut groups: Vec<(&[String], Vec<String>)> = vec![(&[], Vec::new())];
     for change in changes {
         let path = change.parents.as_slice();

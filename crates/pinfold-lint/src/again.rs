@@ -14,11 +14,11 @@ use super::{Diagnostic, overlap};
 /// result finds at most notes; `None` if no such plan is known.
 #[must_use]
 pub fn again(plan: &Plan, topology: &Topology, conditions: &Request) -> Option<String> {
-    without(plan, topology, conditions, &[])
+    arguments_without(plan, topology, conditions, &[])
 }
 
 /// The same for a plan without any of these findings, not even as notes.
-pub(super) fn without(
+pub(super) fn arguments_without(
     plan: &Plan,
     topology: &Topology,
     conditions: &Request,

@@ -14,7 +14,7 @@ pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic
     for pin in &view.layout.pins {
         if pin.role == Role::Emulator || pin.role.is_device() {
             helper(view, pin, diagnostics);
-            far(view, pin, diagnostics);
+            check_far(view, pin, diagnostics);
         }
     }
     siblings_of_host(view, diagnostics);
@@ -93,7 +93,7 @@ pub(super) fn is_far(view: &LintContext<'_, '_>, pus: &CpuSet, held: &CpuSet) ->
 
 /// The emulator, an iothread or a vhost worker on another node than all vCPUs. For the emulator it
 /// is a note, because few requests wait for it if iothreads and vhost serve the devices.
-fn far(view: &LintContext<'_, '_>, pin: &Pin, diagnostics: &mut Vec<Diagnostic>) {
+fn check_far(view: &LintContext<'_, '_>, pin: &Pin, diagnostics: &mut Vec<Diagnostic>) {
     let Some(pus) = pin.pus.as_ref().filter(|pus| is_far(view, pus, &view.tight)) else { return };
     let is_emulator = pin.role == Role::Emulator;
     let severity = if is_emulator { Severity::Note } else { Severity::Warning };

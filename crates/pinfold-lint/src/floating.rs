@@ -22,7 +22,7 @@ pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic
             .iter()
             .any(|diagnostic| ["absent-pu", "half-pinned"].contains(&diagnostic.name))
     {
-        diagnostics.push(unpinned(view, &masks));
+        diagnostics.push(report_unpinned(view, &masks));
     }
     for (mask, vcpus) in &masks {
         of_mask(view, mask, vcpus, diagnostics);
@@ -42,7 +42,7 @@ fn masks<'v>(view: &LintContext<'v, '_>) -> BTreeMap<&'v CpuSet, Vec<u32>> {
     found
 }
 
-fn unpinned(view: &LintContext<'_, '_>, masks: &BTreeMap<&CpuSet, Vec<u32>>) -> Diagnostic {
+fn report_unpinned(view: &LintContext<'_, '_>, masks: &BTreeMap<&CpuSet, Vec<u32>>) -> Diagnostic {
     let all: CpuSet = masks.keys().copied().collect();
     let range = match masks.len() {
         0 if view.layout.is_placed_by_numad => Range::Numad,

@@ -12,7 +12,7 @@ use pinfold_plan::{Index, usable_for_vcpus};
 
 use super::Diagnostic;
 use super::text::{Fault, Words};
-use super::words::{describe, spoken};
+use super::words::{describe, describe_nodes};
 
 /// A topology indexed by CPU.
 pub(super) struct CpuIndex<'t> {
@@ -71,12 +71,12 @@ impl<'t> CpuIndex<'t> {
 
     /// The number of cores that a set touches.
     pub fn count_cores(&self, pus: &CpuSet) -> usize {
-        sorted(pus.iter().filter_map(|pu| Some(self.pu(pu)?.core))).len()
+        sort(pus.iter().filter_map(|pu| Some(self.pu(pu)?.core))).len()
     }
 
     /// The number of L3 caches that a set touches.
     pub fn count_l3s(&self, pus: &CpuSet) -> usize {
-        sorted(pus.iter().filter_map(|pu| self.pu(pu)?.l3)).len()
+        sort(pus.iter().filter_map(|pu| self.pu(pu)?.l3)).len()
     }
 
     pub fn core_of(&self, pus: &CpuSet) -> Option<CoreId> {
@@ -90,12 +90,12 @@ impl<'t> CpuIndex<'t> {
 
     /// The CPUs of all cores that a set intersects.
     pub fn whole_cores(&self, pus: &CpuSet) -> CpuSet {
-        let cores = sorted(pus.iter().filter_map(|pu| Some(self.pu(pu)?.core)));
+        let cores = sort(pus.iter().filter_map(|pu| Some(self.pu(pu)?.core)));
         cores.iter().map(|core| &self.topology.core(*core).pus).collect()
     }
 }
 
-fn sorted<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<K> {
+fn sort<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<K> {
     let mut keys: Vec<K> = keys.collect();
     keys.sort_unstable();
     keys.dedup();
@@ -183,7 +183,7 @@ impl<'a, 't> LintContext<'a, 't> {
 
     /// A memory binding in a language other than domain files.
     pub fn write_memory(&self, nodes: &[NodeId]) -> String {
-        let nodes = spoken(nodes);
+        let nodes = describe_nodes(nodes);
         match &self.layout.language {
             Language::Plan | Language::Libvirt => format!("bind the memory to {nodes}"),
             Language::Running(_) => format!(

@@ -15,10 +15,10 @@ pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic
     strays(view, diagnostics);
     reserve(view, diagnostics);
     half_pinned(view, diagnostics);
-    shared(view, diagnostics);
-    crowded(view, diagnostics);
-    excluded(view, diagnostics);
-    unbalanced(view, diagnostics);
+    check_shared(view, diagnostics);
+    check_crowded(view, diagnostics);
+    check_excluded(view, diagnostics);
+    check_unbalanced(view, diagnostics);
 }
 
 /// Pins to CPUs that cannot be used; those of which no CPU can are one finding.
@@ -139,7 +139,7 @@ fn half_pinned(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
 }
 
 /// Two vCPUs that may only run on the same CPU.
-fn shared(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
+fn check_shared(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let mut by_pu: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (index, pin) in view.vcpus() {
         if let Some(pus) = pin.pus.as_ref().filter(|pus| pus.len() == 1)
@@ -160,7 +160,7 @@ fn shared(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
 
 /// More vCPUs than CPUs in a mask, although the mask's nodes have at least half as many again.
 /// Fewer may be what the host needs.
-fn crowded(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
+fn check_crowded(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let mut by_mask: BTreeMap<&CpuSet, Vec<u32>> = BTreeMap::new();
     for (index, pin) in view.vcpus() {
         if let Some(pus) = pin.pus.as_ref().filter(|pus| pus.len() > 1) {
@@ -186,7 +186,7 @@ fn crowded(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
 }
 
 /// Threads on CPUs that the user's conditions exclude: `--avoid`, and for vCPUs `--host-cpus`.
-fn excluded(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
+fn check_excluded(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let for_vcpus = view.lookup.permitted.difference(&view.lookup.for_host);
     let wrong: Vec<(&Pin, CpuSet)> = view
         .layout
@@ -211,7 +211,7 @@ fn find_outside(view: &LintContext<'_, '_>, for_vcpus: &CpuSet, pin: &Pin) -> Op
 }
 
 /// Masks of several isolated CPUs, over which the kernel does not balance tasks.
-fn unbalanced(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
+fn check_unbalanced(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let isolated = &view.lookup.topology.isolated;
     let wide = view
         .layout

@@ -42,7 +42,7 @@ fn nodes_that_are_not(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnost
             let found = known.iter().find(|known| known.id == *node);
             let fault = match found {
                 None => {
-                    let known = filled(view, known.iter().map(|known| known.id).collect());
+                    let known = fill(view, known.iter().map(|known| known.id).collect());
                     MemoryFault::AbsentNode { node: *node, known }
                 }
                 Some(found) if tells && found.memory_bytes == 0 => {
@@ -69,7 +69,7 @@ fn without_node(view: &LintContext<'_, '_>, bound: &MemoryOf) -> Option<Repair> 
         return Some(Repair::remove(&["numatune"], "memory"));
     }
     let known = &view.lookup.topology.nodes;
-    let nodes = filled(view, known.iter().map(|known| known.id).collect());
+    let nodes = fill(view, known.iter().map(|known| known.id).collect());
     let path = &["numatune"];
     match (nodes.as_slice(), &bound.cell) {
         ([_], None) => {
@@ -133,7 +133,7 @@ fn far_memory(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
                 of_cell.filter_map(|(_, pin)| pin.pus.as_ref()).collect::<CpuSet>()
             }
         };
-        let wanted = filled(view, view.lookup.nodes_of(&users));
+        let wanted = fill(view, view.lookup.nodes_of(&users));
         // Nodes without memory have a separate finding: no binding is near them.
         if wanted.iter().all(|node| is_empty_node(view.lookup.topology, *node))
             || nodes.iter().any(|node| wanted.contains(node))
@@ -156,7 +156,7 @@ fn far_memory(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
 /// Pinned vCPUs of one node whose memory is not bound.
 fn unbound_memory(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let bound = !view.layout.memory.is_empty() && !view.layout.memory.iter().all(is_automatic);
-    let nodes = filled(view, view.lookup.nodes_of(&view.held));
+    let nodes = fill(view, view.lookup.nodes_of(&view.held));
     let known = &view.lookup.topology.nodes;
     let counts = |id: &NodeId| known.iter().any(|node| node.id == *id && node.memory_bytes > 0);
     // Nothing can be bound to nodes without memory.
@@ -205,7 +205,7 @@ pub(super) fn binding(view: &LintContext<'_, '_>) -> Option<Repair> {
     if layout.text.is_none() || layout.cells.len() > 1 || !layout.memory.is_empty() {
         return None;
     }
-    let nodes = holding(view, &filled(view, view.lookup.nodes_of(&view.held)))?;
+    let nodes = holding(view, &fill(view, view.lookup.nodes_of(&view.held)))?;
     let mode = pinfold_emit::mode_of_nodes(&nodes, view.lookup.topology);
     let line = format!("<memory mode='{mode}' nodeset='{}'/>", node_list(&nodes));
     Some(Repair::put(&["numatune"], "memory", line))
@@ -294,7 +294,7 @@ fn cells(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
 /// True if the memory is distributed over exactly these nodes: a cell or a plan for each, or
 /// interleaved.
 fn shares_out(view: &LintContext<'_, '_>, nodes: &[NodeId]) -> bool {
-    let nodes = filled(view, nodes.to_vec());
+    let nodes = fill(view, nodes.to_vec());
     let same = |bound: &MemoryOf| bound.nodes.as_ref() == Some(&nodes);
     let of_whole = view.layout.memory.iter().filter(|bound| bound.cell.is_none());
     let of_cells = view.layout.memory.iter().filter(|bound| bound.cell.is_some());
@@ -337,7 +337,7 @@ fn has_a_cpu(view: &LintContext<'_, '_>, best: &CpuSet) -> bool {
 }
 
 /// Those of the nodes that have memory, if memory sizes are known.
-pub(super) fn filled(view: &LintContext<'_, '_>, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
+pub(super) fn fill(view: &LintContext<'_, '_>, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
     let known = &view.lookup.topology.nodes;
     let has = |id: &NodeId| known.iter().any(|node| node.id == *id && node.memory_bytes > 0);
     if nodes.iter().any(has) {

@@ -33,7 +33,7 @@ pub(super) fn check(
     }
     let free = Free(lookup.usable.difference(&taken));
     let by_pu = by_pu(views);
-    for (claimants, pus) in grouped(by_pu.iter().map(|(pu, claimants)| (claimants, *pu))) {
+    for (claimants, pus) in group_by_core(by_pu.iter().map(|(pu, claimants)| (claimants, *pu))) {
         diagnostics.push(pus_twice(&InvolvedMachines::new(views, claimants), &pus, &free));
     }
     let by_core = by_core(views, lookup);
@@ -47,7 +47,7 @@ pub(super) fn check(
     let open = by_core.iter().filter(|(core, claimants)| !reported(**core, claimants)).flat_map(
         |(core, claimants)| lookup.topology.core(*core).pus.iter().map(move |pu| (claimants, pu)),
     );
-    for (claimants, pus) in grouped(open) {
+    for (claimants, pus) in group_by_core(open) {
         diagnostics.push(cores_twice(&InvolvedMachines::new(views, claimants), &pus, &free));
     }
 }
@@ -78,7 +78,7 @@ fn by_core(views: &[&LintContext<'_, '_>], lookup: &CpuIndex<'_>) -> BTreeMap<Co
 }
 
 /// The CPUs of each set of at least two claimants, by their first CPU.
-fn grouped<'c>(
+fn group_by_core<'c>(
     claims: impl Iterator<Item = (&'c Claimants, PuId)>,
 ) -> Vec<(&'c Claimants, CpuSet)> {
     let mut groups: BTreeMap<&Claimants, Vec<PuId>> = BTreeMap::new();
@@ -123,10 +123,10 @@ impl<'v, 'a, 't> InvolvedMachines<'v, 'a, 't> {
 
     /// `"a" and "b"`, or `"a", "b", … and 12 more`.
     pub fn names(&self) -> String {
-        self.listed(|view| format!("{:?}", view.layout.name))
+        self.list_claimants(|view| format!("{:?}", view.layout.name))
     }
 
-    fn listed(&self, say: impl Fn(&LintContext<'_, '_>) -> String) -> String {
+    fn list_claimants(&self, say: impl Fn(&LintContext<'_, '_>) -> String) -> String {
         let mut words: Vec<String> = self.named.iter().map(|view| say(view)).collect();
         let more = self.count - words.len();
         if more > 0 {
@@ -157,7 +157,7 @@ fn pus_twice(machines: &InvolvedMachines<'_, '_, '_>, pus: &CpuSet, free: &Free)
 
 fn cores_twice(machines: &InvolvedMachines<'_, '_, '_>, pus: &CpuSet, free: &Free) -> Diagnostic {
     let mut diagnostic = machines.diagnostic(&OverlapFault::Cores {
-        machines: machines.listed(|view: &LintContext<'_, '_>| {
+        machines: machines.list_claimants(|view: &LintContext<'_, '_>| {
             machine_on(&view.layout.name, &view.tight.intersection(pus))
         }),
         free,

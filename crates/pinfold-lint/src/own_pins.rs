@@ -5,7 +5,7 @@ use pinfold_plan::layout::Layout;
 
 /// The pins of vCPUs, emulator and iothreads as parts of a request.
 pub(super) fn pin_requests(layout: &Layout) -> Vec<PinRequest> {
-    pinned(layout)
+    list_pins(layout)
         .map(|(role, pus)| PinRequest { role: role.to_string(), pus: pus.clone() })
         .collect()
 }
@@ -15,7 +15,7 @@ pub(super) fn options(layout: &Layout) -> String {
     let mut options = Vec::new();
     let mut run: Vec<(u32, PuId)> = Vec::new();
     let mut vcpus: Vec<(u32, &CpuSet)> =
-        pinned(layout).filter_map(|(role, pus)| Some((role.vcpu()?, pus))).collect();
+        list_pins(layout).filter_map(|(role, pus)| Some((role.vcpu()?, pus))).collect();
     vcpus.sort_unstable_by_key(|(index, _)| *index);
     for (index, pus) in vcpus {
         let is_next = run.last().is_none_or(|(last, _)| last + 1 == index);
@@ -31,7 +31,7 @@ pub(super) fn options(layout: &Layout) -> String {
         }
     }
     options.extend(of_run(&run));
-    for (role, pus) in pinned(layout) {
+    for (role, pus) in list_pins(layout) {
         match (role, role.iothread()) {
             (Role::Emulator, _) => options.push(format!("emulator={pus}")),
             (_, Some(name)) => options.push(format!("iothread:{name}={pus}")),
@@ -42,7 +42,7 @@ pub(super) fn options(layout: &Layout) -> String {
 }
 
 /// The roles that `apply` finds in a domain, with their pins.
-fn pinned(layout: &Layout) -> impl Iterator<Item = (&Role, &CpuSet)> {
+fn list_pins(layout: &Layout) -> impl Iterator<Item = (&Role, &CpuSet)> {
     let pins = layout.pins.iter().filter(|pin| {
         pin.role.is_vcpu() || pin.role == Role::Emulator || pin.role.iothread().is_some()
     });

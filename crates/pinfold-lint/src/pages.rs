@@ -11,7 +11,7 @@ use pinfold_plan::layout::{Layout, MemoryOf, Pages};
 
 use super::Diagnostic;
 use super::lookup::LintContext;
-use super::memory::filled;
+use super::memory::fill;
 use super::text::pages::{PagesFault, Source, mib_by_node};
 
 /// A warning needs more than this fraction (1/PARTS) elsewhere: program text and libraries belong
@@ -32,34 +32,34 @@ pub(super) fn check(
             diagnostics.push(view.diagnostic(Severity::Note, &PagesFault::Unseen { why }));
         }
         Pages::Found { process, kib } => {
-            let (wanted, source) = wanted(view, written);
+            let (wanted, source) = wanted_bytes(view, written);
             if !wanted.is_empty() {
-                diagnostics.extend(elsewhere(view, *process, kib, &wanted, &source));
+                diagnostics.extend(check_elsewhere(view, *process, kib, &wanted, &source));
             }
         }
     }
 }
 
 /// The intended nodes of the memory, and the source of this information.
-fn wanted<'w>(
+fn wanted_bytes<'w>(
     view: &LintContext<'_, '_>,
     written: Option<&'w Layout>,
 ) -> (Vec<NodeId>, Source<'w>) {
     if let Some(written) = written {
-        let nodes = bound(&written.memory);
+        let nodes = bound_nodes(&written.memory);
         if !nodes.is_empty() {
             return (nodes, Source::Written(&written.source));
         }
     }
-    let nodes = bound(&view.layout.memory);
+    let nodes = bound_nodes(&view.layout.memory);
     if !nodes.is_empty() {
         return (nodes, Source::Bound);
     }
-    let nodes = filled(view, view.lookup.nodes_of(&view.held));
+    let nodes = fill(view, view.lookup.nodes_of(&view.held));
     (nodes, Source::Pins)
 }
 
-fn bound(memory: &[MemoryOf]) -> Vec<NodeId> {
+fn bound_nodes(memory: &[MemoryOf]) -> Vec<NodeId> {
     let mut nodes: Vec<NodeId> =
         memory.iter().filter_map(|bound| bound.nodes.clone()).flatten().collect();
     nodes.sort_unstable();
@@ -67,7 +67,7 @@ fn bound(memory: &[MemoryOf]) -> Vec<NodeId> {
     nodes
 }
 
-fn elsewhere(
+fn check_elsewhere(
     view: &LintContext<'_, '_>,
     process: Tid,
     kib: &[(NodeId, u64)],

@@ -25,7 +25,7 @@ pub(super) fn check(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     cache(file, diagnostics);
     ioapic(file, diagnostics);
     poll_control(file, diagnostics);
-    dedicated(file, diagnostics);
+    check_dedicated(file, diagnostics);
     cpu_pm(file, diagnostics);
 }
 
@@ -128,7 +128,7 @@ fn poll_control(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
 }
 
 /// The hint that each vCPU has a dedicated CPU, although it has not.
-fn dedicated(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
+fn check_dedicated(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let Some(hint) = kvm_switch(file, "hint-dedicated").filter(|_| !file.is_pinned()) else {
         return;
     };

@@ -168,7 +168,7 @@ fn one(xml: &str, repair: &Repair) -> Result<String, DomainError> {
         let tag = tag_of(opening);
         let Some(found) = parent.children().find(|child| child.has_tag_name(tag)) else {
             if let Some(line) = &repair.line {
-                let lines = nested(&repair.path[depth..], line);
+                let lines = nest(&repair.path[depth..], line);
                 let before = ["os", "vcpu", "memory", "name"];
                 let neighbour = before
                     .iter()
@@ -199,13 +199,13 @@ fn one(xml: &str, repair: &Repair) -> Result<String, DomainError> {
 }
 
 /// The element with its missing parents, one line each.
-fn nested(path: &[&str], line: &str) -> Vec<String> {
+fn nest(path: &[&str], line: &str) -> Vec<String> {
     let Some((opening, inner)) = path.split_first() else {
         return vec![line.to_owned()];
     };
     let tag = tag_of(opening);
     let mut lines = vec![format!("<{opening}>")];
-    lines.extend(nested(inner, line).into_iter().map(|line| format!("  {line}")));
+    lines.extend(nest(inner, line).into_iter().map(|line| format!("  {line}")));
     lines.push(format!("</{tag}>"));
     lines
 }

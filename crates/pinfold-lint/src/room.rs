@@ -18,7 +18,7 @@ use super::text::room::RoomFault;
 pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let demands = demands(view);
     for excess in excesses(&demands, view.lookup.topology) {
-        let elsewhere = elsewhere(view, &demands, &excess);
+        let elsewhere = find_elsewhere(view, &demands, &excess);
         let fault = RoomFault::TooLarge { excess: &excess, demands: &demands, elsewhere };
         let mut diagnostic = view.diagnostic(Severity::Problem, &fault);
         diagnostic.places = places(view, &demands, &excess);
@@ -105,7 +105,7 @@ fn places(view: &LintContext<'_, '_>, demands: &[Demand], excess: &Excess) -> Ve
 }
 
 /// Other nodes that can hold the memory.
-fn elsewhere(
+fn find_elsewhere(
     view: &LintContext<'_, '_>,
     demands: &[Demand],
     excess: &Excess,
@@ -175,7 +175,7 @@ fn memory_together(
     bytes: &dyn Fn(usize) -> u64,
 ) -> Diagnostic {
     let machines = InvolvedMachines::new(views, claimants);
-    let moved = moved(views, claimants, excess, bytes);
+    let moved = find_moved(views, claimants, excess, bytes);
     let fault = RoomFault::Overcommitted { machines: machines.names(), excess, moved };
     let mut diagnostic = machines.diagnostic(&fault);
     diagnostic.places = machines.places(|view: &LintContext<'_, '_>| {
@@ -187,7 +187,7 @@ fn memory_together(
 }
 
 /// A node that has room for the memory of one machine, and the name of that machine.
-fn moved<'v>(
+fn find_moved<'v>(
     views: &[&LintContext<'v, '_>],
     claimants: &[usize],
     excess: &Excess,

@@ -49,7 +49,7 @@ pub(super) fn find(
     let planned = everywhere
         .flat_map(|request| names.iter().map(move |name| (request, *name)))
         .filter_map(|(request, name)| {
-            Some((Some(name), unnamed(plan_if_possible(name, topology, request)?)))
+            Some((Some(name), remove_names(plan_if_possible(name, topology, request)?)))
         });
     let known = finals(view);
     let faults = |layout: &Layout| faults(layout, view.lookup, &known);
@@ -77,7 +77,7 @@ pub(super) fn find(
         let mut layout = layout;
         let mut left = faults(&layout);
         if left.iter().any(|diagnostic| diagnostic.name == "memory-not-bound")
-            && let Some(bound) = bound(&layout, view.lookup)
+            && let Some(bound) = bind_layout(&layout, view.lookup)
         {
             layout = bound;
             left = faults(&layout);
@@ -99,7 +99,7 @@ pub(super) fn find(
 
 /// The plan without its strategy's name: the user did not request the strategy, so its costs by
 /// definition count.
-fn unnamed(plan: Plan) -> Plan {
+fn remove_names(plan: Plan) -> Plan {
     Plan { strategy: String::new(), ..plan }
 }
 
@@ -115,7 +115,7 @@ fn faults(layout: &Layout, lookup: &CpuIndex<'_>, known: &[&str]) -> Vec<Diagnos
 }
 
 /// A layout whose memory the plan left unbound, with the memory bound to the nodes of its vCPUs.
-fn bound(layout: &Layout, lookup: &CpuIndex<'_>) -> Option<Layout> {
+fn bind_layout(layout: &Layout, lookup: &CpuIndex<'_>) -> Option<Layout> {
     let repair = memory::binding(&LintContext::new(layout, lookup))?;
     let text = repair::apply(layout.text.as_deref()?, [&repair]).ok()?;
     Layout::of_text(&text, &layout.source).ok()
@@ -299,7 +299,7 @@ fn own(view: &LintContext<'_, '_>, request: &Request) -> Vec<Plan> {
     }
     let sorted = view.lookup.in_order(&view.tight);
     let orders = [Some(pins.clone()), (sorted != pins).then_some(sorted)];
-    orders.into_iter().flatten().filter_map(|order| on(view, &order, request)).collect()
+    orders.into_iter().flatten().filter_map(|order| plan_on(view, &order, request)).collect()
 }
 
 fn single_cpu(pus: &CpuSet) -> Option<PuId> {
@@ -338,7 +338,7 @@ fn cpus_of(vnode: &VnodePlan, places: &[usize]) -> CpuSet {
 }
 
 /// A plan with the vCPUs on these CPUs in this order.
-fn on(view: &LintContext<'_, '_>, order: &[PuId], request: &Request) -> Option<Plan> {
+fn plan_on(view: &LintContext<'_, '_>, order: &[PuId], request: &Request) -> Option<Plan> {
     let mut plan = pinned(view.lookup.topology, request, order)?;
     let held: CpuSet = order.iter().copied().collect();
     let better = cores::better_place(view, &held).difference(&request.avoid);
@@ -394,7 +394,7 @@ pub(super) fn as_written(view: &LintContext<'_, '_>) -> Option<VnodePlan> {
 
 /// A binding to the nodes of these CPUs, unless the file already binds its memory to them.
 fn binding(view: &LintContext<'_, '_>, held: &CpuSet, request: &Request) -> Option<MemoryPlan> {
-    let nodes = memory::filled(view, view.lookup.nodes_of(held));
+    let nodes = memory::fill(view, view.lookup.nodes_of(held));
     let nodes = memory::holding(view, &nodes)?;
     let bound = view.layout.memory.iter().flat_map(|bound| bound.nodes.iter().flatten());
     let fits = !view.layout.memory.is_empty() && bound.clone().all(|node| nodes.contains(node));
@@ -440,7 +440,7 @@ fn says_nothing(view: &LintContext<'_, '_>, thread: &ThreadPlan) -> bool {
 /// else with them. Memory that is bound stays bound.
 fn bound_on(view: &LintContext<'_, '_>, placed: &Layout) -> Vec<MemoryOf> {
     let then =
-        memory::filled(view, view.lookup.nodes_of(&LintContext::new(placed, view.lookup).held));
+        memory::fill(view, view.lookup.nodes_of(&LintContext::new(placed, view.lookup).held));
     let covers = |bound: &MemoryOf| {
         let nodes = bound.nodes.as_ref();
         nodes.is_none_or(|nodes| then.iter().all(|node| nodes.contains(node)))

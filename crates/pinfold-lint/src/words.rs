@@ -43,7 +43,7 @@ pub(super) fn describe_vcpus(indexes: impl IntoIterator<Item = u32>) -> String {
 }
 
 /// `node 1` or `nodes 1, 2`.
-pub(super) fn spoken(nodes: &[NodeId]) -> String {
+pub(super) fn describe_nodes(nodes: &[NodeId]) -> String {
     let list: Vec<String> = nodes.iter().map(ToString::to_string).collect();
     format!("{} {}", if list.len() == 1 { "node" } else { "nodes" }, list.join(", "))
 }

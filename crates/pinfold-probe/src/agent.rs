@@ -108,7 +108,7 @@ impl Agent {
             }
         };
         let left_ns = end.saturating_sub(clock.now_ns());
-        Self::over_connected(socket, path)?.greeted(left_ns, waits)
+        Self::over_connected(socket, path)?.greet(left_ns, waits)
     }
 
     /// As [`Agent::connect`], over a socket that is connected already.
@@ -120,7 +120,7 @@ impl Agent {
         name: &str,
         timeout_ns: u64,
     ) -> Result<Self, AgentError> {
-        Self::over_connected(socket, name)?.greeted(timeout_ns, &|| true)
+        Self::over_connected(socket, name)?.greet(timeout_ns, &|| true)
     }
 
     fn over_connected(socket: UnixStream, name: &str) -> Result<Self, AgentError> {
@@ -141,7 +141,7 @@ impl Agent {
         R: Read + Send + 'static,
         W: Write + Send + 'static,
     {
-        Self::begin(input, output, None, name)?.greeted(timeout_ns, &|| true)
+        Self::begin(input, output, None, name)?.greet(timeout_ns, &|| true)
     }
 
     fn begin<R, W>(
@@ -171,7 +171,7 @@ impl Agent {
     }
 
     /// Waits for the agent's first message.
-    fn greeted(mut self, timeout_ns: u64, waits: &dyn Fn() -> bool) -> Result<Self, AgentError> {
+    fn greet(mut self, timeout_ns: u64, waits: &dyn Fn() -> bool) -> Result<Self, AgentError> {
         self.hello = self.await_hello(timeout_ns, waits)?; // an error drops it and ends the reader
         Ok(self)
     }
@@ -191,7 +191,7 @@ impl Agent {
             End::Timeout => {
                 return Err(AgentError::Silent { name: self.name.clone(), waited_ns });
             }
-            End::Gone(why) => return Err(self.gone(why)),
+            End::Gone(why) => return Err(self.fail_gone(why)),
             End::Exit(_) | End::Refused(_) => {
                 return Err(self.protocol("no HELLO was received".to_owned()));
             }
@@ -276,7 +276,7 @@ impl Agent {
                 let what = self.mailbox.forget(channel.0);
                 Err(AgentError::Refused { name: self.name.clone(), what, why })
             }
-            End::Gone(why) => Err(self.gone(why)),
+            End::Gone(why) => Err(self.fail_gone(why)),
             End::Hello(_) => Err(self.protocol("HELLO was received twice".to_owned())),
             End::Timeout => {
                 let what = self.mailbox.forget(channel.0);
@@ -424,17 +424,17 @@ impl Agent {
         payload: &[u8],
     ) -> Result<(), AgentError> {
         if let Some(why) = self.mailbox.gone() {
-            return Err(self.gone(why));
+            return Err(self.fail_gone(why));
         }
         let bytes = frame::encode(kind, channel, payload);
         sender.stream.write_all(&bytes).and_then(|()| sender.stream.flush()).map_err(|error| {
             // A partial frame may have been sent, so the stream cannot be used any more.
             self.mailbox.end(&format!("it takes no requests ({error})"));
-            self.gone(self.mailbox.gone().unwrap_or_default())
+            self.fail_gone(self.mailbox.gone().unwrap_or_default())
         })
     }
 
-    fn gone(&self, why: String) -> AgentError {
+    fn fail_gone(&self, why: String) -> AgentError {
         AgentError::Gone { name: self.name.clone(), why }
     }
 

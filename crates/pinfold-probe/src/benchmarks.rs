@@ -364,7 +364,7 @@ impl Benchmark {
     /// [`BenchmarkError::Failed`] if the program ended with an error, else as [`Benchmark::parse`].
     pub fn read(&self, output: &Output) -> Result<Vec<Series>, BenchmarkError> {
         if !output.success() {
-            return Err(self.failed(output.exit.to_string(), &output.stderr_text()));
+            return Err(self.fail(output.exit.to_string(), &output.stderr_text()));
         }
         self.parse(&output.stdout_text())
     }
@@ -376,12 +376,12 @@ impl Benchmark {
     pub fn run_on_host(&self, pinload: &Pinload) -> Result<Vec<Series>, BenchmarkError> {
         let output = process::capture(&pinload.path(), self.argv(), self.timeout_ns())?;
         if !output.status.success() {
-            return Err(self.failed(process::describe(output.status), &output.stderr_text()));
+            return Err(self.fail(process::describe(output.status), &output.stderr_text()));
         }
         self.parse(&output.stdout_text())
     }
 
-    fn failed(&self, how: String, message: &str) -> BenchmarkError {
+    fn fail(&self, how: String, message: &str) -> BenchmarkError {
         let message = message.trim().to_owned();
         BenchmarkError::Failed { probe: self.probe(), how, message }
     }

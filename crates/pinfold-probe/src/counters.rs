@@ -380,12 +380,12 @@ fn read_all(counters: &[Counter]) -> Outcome {
         return Outcome::Absent("all threads of this role had ended".to_owned());
     }
     let follows = counters.iter().all(Counter::follows_clone_events);
-    joined(&readings, if follows { Source::Perf } else { Source::PerfWithoutBirths })
+    join_readings(&readings, if follows { Source::Perf } else { Source::PerfWithoutBirths })
 }
 
 /// The sum of the readings of the threads' counters. If a counter was enabled but never had a PMU
 /// counter, the sum is unknown; a thread that did not run has counted 0.
-fn joined(readings: &[CounterReading], source: Source) -> Outcome {
+fn join_readings(readings: &[CounterReading], source: Source) -> Outcome {
     let mut value: u128 = 0;
     let (mut enabled, mut running) = (0_u128, 0_u128);
     for reading in readings {

@@ -75,7 +75,7 @@ pub trait SpeedBenchmark {
         let output = spawn.capture(self.timeout_ns())?;
         if !output.status.success() {
             let how = process::describe(output.status);
-            return Err(failed(self.probe(), how, &output.stderr_text()));
+            return Err(fail(self.probe(), how, &output.stderr_text()));
         }
         self.parse(&output.stdout_text())
     }
@@ -95,13 +95,13 @@ pub trait SpeedBenchmark {
     /// [`SpeedBenchmark::parse`].
     fn read(&self, output: &Output) -> Result<Self::Outcome, BenchmarkError> {
         if !output.success() {
-            return Err(failed(self.probe(), output.exit.to_string(), &output.stderr_text()));
+            return Err(fail(self.probe(), output.exit.to_string(), &output.stderr_text()));
         }
         self.parse(&output.stdout_text())
     }
 }
 
-fn failed(probe: &'static str, how: String, message: &str) -> BenchmarkError {
+fn fail(probe: &'static str, how: String, message: &str) -> BenchmarkError {
     BenchmarkError::Failed { probe, how, message: message.trim().to_owned() }
 }
 

@@ -88,7 +88,7 @@ impl Histogram {
     }
 
     /// The buckets that are not empty: bounds and count, in ascending order.
-    pub fn filled(&self) -> impl Iterator<Item = (Bounds, u64)> + '_ {
+    pub fn filled_buckets(&self) -> impl Iterator<Item = (Bounds, u64)> + '_ {
         let filled = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         filled.map(|(index, count)| (self.bounds(index), *count))
     }
@@ -135,7 +135,7 @@ fn first_of(index: usize) -> u64 {
 mod tests {
     use super::*;
 
-    fn counted(durations: impl IntoIterator<Item = (u64, u64)>) -> Histogram {
+    fn count_durations(durations: impl IntoIterator<Item = (u64, u64)>) -> Histogram {
         let mut all = Histogram::default();
         for (ns, times) in durations {
             let mut buckets = vec![0; WAIT_BUCKETS];
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn percentiles_lie_in_their_buckets() {
-        let all = counted([(1_000, 989), (5_000, 10), (1_000_000, 1)]);
+        let all = count_durations([(1_000, 989), (5_000, 10), (1_000_000, 1)]);
         let at = |percentile| all.percentile(percentile);
         let p50 = at(PERCENTILES[0]).unwrap();
         assert!(p50.at_least_ns <= 1_000 && p50.at_most_ns >= 1_000);
@@ -169,15 +169,15 @@ mod tests {
         // 1,000 samples are too few for the 99.9th percentile.
         assert_eq!(at(PERCENTILES[3]), None);
         assert_eq!((all.count(), all.max_ns()), (1_000, Some(1_000_000)));
-        assert_eq!(all.filled().map(|(_, count)| count).collect::<Vec<_>>(), [989, 10, 1]);
+        assert_eq!(all.filled_buckets().map(|(_, count)| count).collect::<Vec<_>>(), [989, 10, 1]);
     }
 
     #[test]
     fn one_in_a_thousand_needs_ten_thousand() {
-        let all = counted([(100, 9_989), (70_000, 11)]);
+        let all = count_durations([(100, 9_989), (70_000, 11)]);
         let bounds = all.percentile(PERCENTILES[3]).unwrap();
         assert!(bounds.at_least_ns <= 70_000 && bounds.at_most_ns == 70_000, "{bounds:?}");
-        assert_eq!(counted([(100, 9_999)]).percentile(PERCENTILES[3]), None);
+        assert_eq!(count_durations([(100, 9_999)]).percentile(PERCENTILES[3]), None);
     }
 
     #[test]
@@ -185,12 +185,12 @@ mod tests {
         let none = Histogram::default();
         assert_eq!((none.max_ns(), none.mean_ns()), (None, None));
         assert!(PERCENTILES.iter().all(|percentile| none.percentile(*percentile).is_none()));
-        assert_eq!(none.filled().count(), 0);
+        assert_eq!(none.filled_buckets().count(), 0);
     }
 
     #[test]
     fn the_last_bucket_ends_at_the_maximum() {
-        let all = counted([(u64::MAX / 4, 2)]);
+        let all = count_durations([(u64::MAX / 4, 2)]);
         let bounds = all.percentile(PERCENTILES[0]).unwrap();
         assert_eq!(bounds.at_most_ns, u64::MAX / 4);
     }

@@ -47,13 +47,13 @@ impl Moment {
     #[must_use]
     pub fn since(&self, before: &Moment) -> SystemNoise {
         SystemNoise {
-            steal_ticks: grown(self.0.steal_ticks, before.0.steal_ticks),
-            pressure_us: grown(self.0.pressure_us, before.0.pressure_us),
+            steal_ticks: growth(self.0.steal_ticks, before.0.steal_ticks),
+            pressure_us: growth(self.0.pressure_us, before.0.pressure_us),
         }
     }
 }
 
-fn grown(later: Option<u64>, sooner: Option<u64>) -> Option<u64> {
+fn growth(later: Option<u64>, sooner: Option<u64>) -> Option<u64> {
     later.zip(sooner).map(|(later, sooner)| later.saturating_sub(sooner))
 }
 

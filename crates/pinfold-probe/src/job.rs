@@ -131,7 +131,7 @@ impl Job {
             spawn.output_with_callback(self.timeout_ns(), &mut self.lines(came))?
         };
         if !output.status.success() {
-            return Err(self.failed(process::describe(output.status), &output.stderr_text()));
+            return Err(self.fail(process::describe(output.status), &output.stderr_text()));
         }
         self.parse(&output.stdout_text())
     }
@@ -159,7 +159,7 @@ impl Job {
     pub fn run_in_guest(&self, agent: &Agent) -> Result<Vec<Figure>, BenchmarkError> {
         let output = agent.run(&self.argv(), self.timeout_ns())?;
         if !output.success() {
-            return Err(self.failed(output.exit.to_string(), &output.stderr_text()));
+            return Err(self.fail(output.exit.to_string(), &output.stderr_text()));
         }
         self.parse(&output.stdout_text())
     }
@@ -174,7 +174,7 @@ impl Job {
         }
     }
 
-    fn failed(&self, how: String, message: &str) -> BenchmarkError {
+    fn fail(&self, how: String, message: &str) -> BenchmarkError {
         // The message starts with the name of the program, which the error contains already.
         let message = message.trim().to_owned();
         BenchmarkError::Failed { probe: self.probe(), how, message }

@@ -304,11 +304,11 @@ fn of_reading(
             .collect(),
         words,
         sites: stacks.then(|| sites(host, &calls, reading.stackless, symbols)),
-        lost: lost(watched, reading),
+        lost: find_lost(watched, reading),
     }
 }
 
-fn lost(watched: &Watched, reading: &FutexReading) -> Vec<String> {
+fn find_lost(watched: &Watched, reading: &FutexReading) -> Vec<String> {
     let mut lost = Vec::new();
     let mut report = |count: u64, what: &str| {
         if count > 0 {

@@ -114,7 +114,7 @@ impl ReferenceToolError {
             ReferenceToolError::Output { reference_tool, .. } => Some(format!(
                 "another version of {} may print another format; tested with: {}",
                 reference_tool.name(),
-                reference_tool.tried()
+                reference_tool.describe_tried()
             )),
             ReferenceToolError::Cannot { .. }
             | ReferenceToolError::Failed { .. }
@@ -201,7 +201,7 @@ impl ReferenceTool {
 
     /// The version for which the parser was written.
     #[must_use]
-    pub fn tried(self) -> &'static str {
+    pub fn describe_tried(self) -> &'static str {
         match self {
             ReferenceTool::Cyclictest | ReferenceTool::Oslat => "rt-tests 2.40",
             ReferenceTool::LikwidBench => "likwid 5.2.2",
@@ -364,7 +364,7 @@ impl ReferenceTool {
         let timeout_ns = settings.duration_ns.saturating_mul(4).saturating_add(60_000_000_000);
         let output = spawn.capture(timeout_ns)?;
         if !output.status.success() {
-            return Err(self.failed(&output));
+            return Err(self.fail(&output));
         }
         match file {
             Some(path) => Ok(pinfold_host::files::read_text(&path)?),
@@ -373,7 +373,7 @@ impl ReferenceTool {
         }
     }
 
-    fn failed(self, output: &Output) -> ReferenceToolError {
+    fn fail(self, output: &Output) -> ReferenceToolError {
         let said = [output.stderr_text(), output.stdout_text()].concat();
         let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
         let last = &lines[lines.len().saturating_sub(3)..];

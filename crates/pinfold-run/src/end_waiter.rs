@@ -47,7 +47,7 @@ pub fn start(
             .stdin(Stdio::Null)
             .stdout(Stdio::Null)
             .stderr(Stdio::Null)
-            .apart()
+            .detach()
     };
     // Not on the CPUs of the machine, if the kernel allows the others.
     let own = spawn().affinity(plan.housekeeping.clone()).start().or_else(|_| spawn().start());

@@ -256,7 +256,7 @@ impl Placing<'_> {
             .stdin(Stdio::Pipe)
             .stdout(Stdio::Null)
             .stderr(Stdio::Null)
-            .apart()
+            .detach()
             .start()?;
         if let Some(mut stdin) = child.stdin() {
             stdin.write_all(xml.as_bytes()).map_err(|error| {

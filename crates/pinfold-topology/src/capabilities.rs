@@ -255,7 +255,7 @@ impl<'h> Context<'h> {
     }
 
     /// Mount point of a file system, if it is mounted.
-    fn mounted(&self, kind: &str) -> Option<&str> {
+    fn find_mount(&self, kind: &str) -> Option<&str> {
         let mounts = self.groups.as_ref().ok()?.mounts();
         mounts.iter().rev().find(|mount| mount.kind == kind).map(|mount| mount.path.as_str())
     }

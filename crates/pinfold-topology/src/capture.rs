@@ -93,7 +93,7 @@ fn hwloc_xml(host: &dyn Host) -> Result<String, TopologyError> {
             path: path.clone(),
         })?
     };
-    xml::scrubbed(&text).map_err(|why| TopologyError::Xml { name: path, why })
+    xml::scrub(&text).map_err(|why| TopologyError::Xml { name: path, why })
 }
 
 /// Removes this process's groups and everything below a cgroup mount. `/proc/self` is a link to its

@@ -161,7 +161,7 @@ fn policies(reader: &mut Reader<'_>) -> Vec<Policy> {
     let names = match reader.host.list(&directory) {
         Ok(names) => names,
         Err(error) => {
-            reader.failed(&directory, &error);
+            reader.record_failure(&directory, &error);
             return Vec::new();
         }
     };
@@ -225,7 +225,7 @@ fn pci_devices(reader: &mut Reader<'_>) -> Vec<PciDevice> {
     let names = match reader.host.list(&directory) {
         Ok(names) => names,
         Err(error) => {
-            reader.failed(&directory, &error);
+            reader.record_failure(&directory, &error);
             return Vec::new();
         }
     };
@@ -270,7 +270,7 @@ fn huge_pages(
                 pools.sort_by_key(|pool| pool.page_bytes);
                 found.insert(*node, pools);
             }
-            Err(error) => reader.failed(&directory, &error),
+            Err(error) => reader.record_failure(&directory, &error),
         }
     }
     found

@@ -20,7 +20,7 @@ pub(crate) fn findings(topology: &Topology, tables: &Tables, facts: &Facts) -> V
         disagreement(topology, facts),
         offline(topology),
         half_smt(topology),
-        isolated(topology),
+        find_isolated(topology),
         not_allowed(topology),
         narrow_mask(topology),
         hybrid(topology),
@@ -125,7 +125,7 @@ fn half_smt(topology: &Topology) -> Option<Finding> {
     })
 }
 
-fn isolated(topology: &Topology) -> Option<Finding> {
+fn find_isolated(topology: &Topology) -> Option<Finding> {
     let isolated = &topology.isolated;
     (!isolated.is_empty()).then(|| {
         Finding::note(

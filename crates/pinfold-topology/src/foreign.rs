@@ -58,7 +58,7 @@ pub(crate) fn of_archive(bytes: &[u8], packing: Packing) -> Result<SnapshotHost,
             gathered.insert(path, &content);
             continue;
         }
-        let Some(path) = inside(&path) else { continue };
+        let Some(path) = strip_root(&path) else { continue };
         if !SnapshotHost::holds(&path) {
             return Err("it contains a path longer than any kernel path".to_owned());
         }
@@ -89,7 +89,7 @@ fn fail(error: std::io::Error) -> String {
 
 /// The path from `sys` or `proc` on, if Pinfold reads it. The archive's top-level folder comes
 /// before it.
-fn inside(path: &str) -> Option<String> {
+fn strip_root(path: &str) -> Option<String> {
     let names: Vec<&str> =
         path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
     let from = names.iter().position(|name| *name == "sys" || *name == "proc")?;

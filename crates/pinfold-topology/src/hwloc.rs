@@ -118,7 +118,7 @@ pub(crate) fn live_xml() -> Result<String, Refusal> {
     if !raw.is_this_system() {
         return Err(Refusal::Redirected);
     }
-    let xml = raw.export_xml(XMLExportFlags::empty()).map_err(failed)?;
+    let xml = raw.export_xml(XMLExportFlags::empty()).map_err(fail)?;
     Ok(xml.as_str().to_owned())
 }
 
@@ -127,16 +127,16 @@ pub(crate) fn live_xml() -> Result<String, Refusal> {
 /// where they are not identical to the cores.
 fn lean(mut builder: TopologyBuilder) -> Result<TopologyBuilder, Refusal> {
     for unused in [ObjectType::L1Cache, ObjectType::L4Cache, ObjectType::L5Cache, ObjectType::Die] {
-        builder = builder.with_type_filter(unused, TypeFilter::KeepNone).map_err(failed)?;
+        builder = builder.with_type_filter(unused, TypeFilter::KeepNone).map_err(fail)?;
     }
-    builder.with_type_filter(ObjectType::L2Cache, TypeFilter::KeepStructure).map_err(failed)
+    builder.with_type_filter(ObjectType::L2Cache, TypeFilter::KeepStructure).map_err(fail)
 }
 
 fn load(builder: TopologyBuilder, flags: BuildFlags) -> Result<Raw, Refusal> {
-    builder.with_flags(flags).map_err(failed)?.build().map_err(failed)
+    builder.with_flags(flags).map_err(fail)?.build().map_err(fail)
 }
 
-fn failed(error: impl std::fmt::Display) -> Refusal {
+fn fail(error: impl std::fmt::Display) -> Refusal {
     Refusal::Failed(error.to_string())
 }
 

@@ -178,7 +178,7 @@ fn from_captured(host: &dyn Host, name: &str) -> Result<Topology, TopologyError>
 }
 
 fn tree_of_xml(name: &str, text: &str) -> Result<Tree, TopologyError> {
-    let text = xml::checked(text).map_err(|why| fail(name, why))?;
+    let text = xml::check_text(text).map_err(|why| fail(name, why))?;
     let mut tree = hwloc::from_xml(&text).map_err(|refusal| fail(name, why(&refusal)))?;
     // hwloc assigns the CPUs of the surrounding object to such a node.
     let bare = xml::nodes_without_pus(&text);
@@ -198,7 +198,7 @@ fn from_description(name: &str, text: &str) -> Result<Topology, TopologyError> {
         TopologyError::Synthetic { text: name.to_owned(), why }
     }
 
-    let count = synthetic::bounded(text).map_err(|why| fail(name, why))?;
+    let count = synthetic::check_size(text).map_err(|why| fail(name, why))?;
     let tree = hwloc::from_synthetic(text).map_err(|refusal| match refusal {
         Refusal::Rejected => fail(name, synthetic::fault(text)),
         Refusal::Failed(_) | Refusal::Redirected | Refusal::OutOfRange(_) => {

@@ -17,7 +17,7 @@ impl Reader<'_> {
         match self.host.read_text(path) {
             Ok(text) => Some(text.trim().to_owned()),
             Err(error) => {
-                self.failed(path, &error);
+                self.record_failure(path, &error);
                 None
             }
         }
@@ -45,7 +45,7 @@ impl Reader<'_> {
     }
 
     /// Records a failure, unless the file does not exist.
-    pub(crate) fn failed(&mut self, path: &str, error: &HostError) {
+    pub(crate) fn record_failure(&mut self, path: &str, error: &HostError) {
         if !error.is_gone() {
             self.findings.push(Finding::warning(path, because(error)));
         }

@@ -39,7 +39,7 @@ struct Level<'t> {
 }
 
 /// The number of CPUs of a description; an error if it exceeds that of any kernel.
-pub(crate) fn bounded(text: &str) -> Result<u64, String> {
+pub(crate) fn check_size(text: &str) -> Result<u64, String> {
     let mut count: u64 = 1;
     for word in words(text)? {
         let level = level(word);

@@ -43,7 +43,8 @@ pub(crate) struct Around {
 
 /// Reads the tree; the error describes what is wrong with the files.
 pub(crate) fn tree(host: &dyn Host) -> Result<Tree, String> {
-    let all = numbered(host, &paths::cpu_dir(), "cpu").into_iter().map(PuId).collect::<CpuSet>();
+    let all =
+        list_numbered(host, &paths::cpu_dir(), "cpu").into_iter().map(PuId).collect::<CpuSet>();
     if all.is_empty() {
         return Err(format!("it has no {}/cpu0", paths::cpu_dir()));
     }
@@ -99,7 +100,7 @@ impl Around {
             node: nodes.iter().find(|node| node.pus.contains(pu)).map(|node| node.pus.clone()),
         };
         let directory = paths::cpu_file(pu, "cache");
-        for index in numbered(host, &directory, "index") {
+        for index in list_numbered(host, &directory, "index") {
             one.cache(host, &format!("{directory}/index{index}"), online);
         }
         one
@@ -136,7 +137,7 @@ impl Around {
 }
 
 fn nodes(host: &dyn Host, online: &CpuSet) -> Vec<TreeNode> {
-    let numbers = numbered(host, &paths::node_dir(), "node").into_iter().map(NodeId);
+    let numbers = list_numbered(host, &paths::node_dir(), "node").into_iter().map(NodeId);
     numbers
         .map(|id| {
             let pus = set(host, &paths::node_file(id, "cpulist"), CpuSet::parse_list)
@@ -159,7 +160,7 @@ fn memory_bytes(host: &dyn Host, node: NodeId) -> u64 {
 }
 
 /// The numbers of a directory's entries `cpu0`, `cpu1`, …, ascending.
-fn numbered(host: &dyn Host, directory: &str, prefix: &str) -> Vec<u32> {
+fn list_numbered(host: &dyn Host, directory: &str, prefix: &str) -> Vec<u32> {
     let names = host.list(directory).unwrap_or_default();
     let number = |name: &String| name.strip_prefix(prefix)?.parse::<u32>().ok();
     let mut numbers: Vec<u32> =

@@ -111,7 +111,7 @@ pub(crate) fn tables(tree: &Tree, facts: &Facts) -> Tables {
     }
     Tables {
         cores: core_table(&cores, &core_packages),
-        l2_domains: shared(&l2, &l2_cores),
+        l2_domains: group_shared(&l2, &l2_cores),
         l3: l3_table(&l3, &tree.l3_sizes),
         packages: packages
             .ids()
@@ -142,7 +142,7 @@ fn core_table(cores: &Numbering, packages: &[(PackageId, CoreKind)]) -> Vec<Core
 }
 
 /// The caches that several cores share, from pairs of cache and core.
-fn shared(caches: &Numbering, cores: &BTreeSet<(u32, u32)>) -> Vec<CpuSet> {
+fn group_shared(caches: &Numbering, cores: &BTreeSet<(u32, u32)>) -> Vec<CpuSet> {
     caches
         .ids()
         .filter(|(id, _)| cores.range((*id, 0)..=(*id, u32::MAX)).nth(1).is_some())

@@ -141,7 +141,7 @@ fn oracle_input(file: &str, directory: &tempfile::TempDir) -> String {
         Err(_) => text,
     };
     let path = format!("{}/{file}.xml", directory.path().display());
-    files::write_atomic(&path, crate::xml::checked(&xml).unwrap().as_bytes()).unwrap();
+    files::write_atomic(&path, crate::xml::check_text(&xml).unwrap().as_bytes()).unwrap();
     path
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn tree(text: &str) -> Result<Tree, String> {
             }
             let pu = cpu.pu;
             if cpus.insert(pu, cpu).is_some() {
-                return Err(at(node, &format!("CPU {pu} is listed twice")));
+                return Err(describe_fault(node, &format!("CPU {pu} is listed twice")));
             }
         }
         let memory = child(cell, "memory").map_or(Ok(0), bytes)?;
@@ -88,20 +88,19 @@ pub(crate) fn tree(text: &str) -> Result<Tree, String> {
 fn cpu(node: Node<'_, '_>) -> Result<Cpu, String> {
     let pu = PuId(number(node, "id")?);
     if pu.0 >= MAX_PUS {
-        return Err(at(node, &format!("CPU {pu} exceeds the limit of any kernel")));
+        return Err(describe_fault(node, &format!("CPU {pu} exceeds the limit of any kernel")));
     }
     let socket = match node.attribute("socket_id") {
         Some(_) => Some(number(node, "socket_id")?),
         None => None,
     };
     let siblings = match node.attribute("siblings") {
-        Some(list) => {
-            CpuSet::parse_list(list).map_err(|why| at(node, &format!("siblings: {why}")))?
-        }
+        Some(list) => CpuSet::parse_list(list)
+            .map_err(|why| describe_fault(node, &format!("siblings: {why}")))?,
         None => CpuSet::single(pu),
     };
     if !siblings.contains(pu) {
-        return Err(at(node, &format!("the siblings of CPU {pu} do not include it")));
+        return Err(describe_fault(node, &format!("the siblings of CPU {pu} do not include it")));
     }
     Ok(Cpu { pu, socket, siblings })
 }
@@ -115,9 +114,10 @@ fn caches(host: Node<'_, '_>) -> Result<Vec<Cache>, String> {
     banks
         .map(|bank| {
             let list = bank.attribute("cpus").unwrap_or_default();
-            let pus = CpuSet::parse_list(list).map_err(|why| at(bank, &format!("cpus: {why}")))?;
+            let pus = CpuSet::parse_list(list)
+                .map_err(|why| describe_fault(bank, &format!("cpus: {why}")))?;
             let size = u64::from(number(bank, "size")?);
-            Ok((pus, (scaled(bank, size)?, 0)))
+            Ok((pus, (scale(bank, size)?, 0)))
         })
         .collect()
 }
@@ -133,30 +133,34 @@ fn model(host: Node<'_, '_>) -> Option<String> {
 /// The number in an element, in bytes.
 fn bytes(node: Node<'_, '_>) -> Result<u64, String> {
     let text = node.text().unwrap_or_default().trim();
-    let count = text.parse().map_err(|_| at(node, &format!("{text:?} is not a number")))?;
-    scaled(node, count)
+    let count =
+        text.parse().map_err(|_| describe_fault(node, &format!("{text:?} is not a number")))?;
+    scale(node, count)
 }
 
 /// A number in bytes, by the `unit` of its element; KiB without one.
-fn scaled(node: Node<'_, '_>, count: u64) -> Result<u64, String> {
+fn scale(node: Node<'_, '_>, count: u64) -> Result<u64, String> {
     let unit = node.attribute("unit").unwrap_or("KiB");
     let shift = match unit {
         "B" | "b" | "bytes" => 0,
         "KiB" => 10,
         "MiB" => 20,
         "GiB" => 30,
-        _ => return Err(at(node, &format!("{unit:?} is not a unit of memory"))),
+        _ => return Err(describe_fault(node, &format!("{unit:?} is not a unit of memory"))),
     };
-    count.checked_mul(1 << shift).ok_or_else(|| at(node, &format!("{count} {unit} is too large")))
+    count
+        .checked_mul(1 << shift)
+        .ok_or_else(|| describe_fault(node, &format!("{count} {unit} is too large")))
 }
 
 fn number(node: Node<'_, '_>, name: &str) -> Result<u32, String> {
     let text = node.attribute(name).unwrap_or_default();
     let tag = node.tag_name().name();
-    text.parse().map_err(|_| at(node, &format!("{name}={text:?} of <{tag}> is not a number")))
+    text.parse()
+        .map_err(|_| describe_fault(node, &format!("{name}={text:?} of <{tag}> is not a number")))
 }
 
-fn at(node: Node<'_, '_>, why: &str) -> String {
+fn describe_fault(node: Node<'_, '_>, why: &str) -> String {
     format!("line {}: {why}", node.document().text_pos_at(node.range().start).row)
 }
 

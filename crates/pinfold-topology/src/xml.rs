@@ -51,14 +51,14 @@ const KEPT_INFOS: [&str; 17] = [
 
 /// The text to pass to hwloc, or what is wrong with it. Parts that Pinfold does not use are
 /// removed: DOCTYPE, comments (which hwloc's own parser does not support), devices, distances.
-pub(crate) fn checked(text: &str) -> Result<String, String> {
+pub(crate) fn check_text(text: &str) -> Result<String, String> {
     if text.len() > MAX_BYTES {
         return Err(format!("{} bytes are more than any machine needs", text.len()));
     }
     let text = without_doctype(text)?;
     let document = parse(&text)?;
     let version = version(&document)?;
-    let text = without(&text, groups_around_memory(&document));
+    let text = remove_parts(&text, groups_around_memory(&document));
     let text = match version {
         Version::Two => text,
         Version::Three => with_identities(&text)?,
@@ -76,7 +76,7 @@ pub(crate) fn checked(text: &str) -> Result<String, String> {
             // hwloc 3 stores properties of the whole machine here, which hwloc 2 does not read.
             || (node.has_tag_name("info") && node.parent_element() == Some(root))
     });
-    let text = without(&text, unused.map(|node| node.range()).collect());
+    let text = remove_parts(&text, unused.map(|node| node.range()).collect());
     Ok(match version {
         Version::Two => text,
         Version::Three => text.replacen(VERSION_3, VERSION_2, 1),
@@ -176,7 +176,7 @@ fn is_empty_set(text: &str) -> bool {
 }
 
 /// Removes everything that identifies an individual machine.
-pub(crate) fn scrubbed(text: &str) -> Result<String, String> {
+pub(crate) fn scrub(text: &str) -> Result<String, String> {
     let text = without_doctype(text)?;
     let document = parse(&text)?;
     let mut drop: Vec<std::ops::Range<usize>> = document
@@ -195,11 +195,11 @@ pub(crate) fn scrubbed(text: &str) -> Result<String, String> {
             })
             .map(|node| node.range()),
     );
-    Ok(without(&text, drop))
+    Ok(remove_parts(&text, drop))
 }
 
 /// Removes these parts, and the lines that become empty.
-fn without(text: &str, mut parts: Vec<std::ops::Range<usize>>) -> String {
+fn remove_parts(text: &str, mut parts: Vec<std::ops::Range<usize>>) -> String {
     parts.sort_by_key(|range| range.start);
     let mut kept = String::with_capacity(text.len());
     let mut from = 0;

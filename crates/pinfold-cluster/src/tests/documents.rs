@@ -19,7 +19,7 @@ fn check(text: &str, expected: &str) {
 }
 
 /// The result with its line changed and its digest recomputed.
-fn changed(from: &str, to: &str) -> String {
+fn replace_part(from: &str, to: &str) -> String {
     let text = result_text(&answer(1)).unwrap();
     let line = text.lines().next().unwrap();
     assert!(line.contains(from), "{from} is not in {line}");
@@ -85,41 +85,41 @@ fn torn_and_foreign_results_are_refused() {
         "it is incomplete: its digest is not that of its content",
     );
     check(
-        &changed("pinfold-result/1", "cargo-result/1"),
+        &replace_part("pinfold-result/1", "cargo-result/1"),
         "its format is \"cargo-result/1\", not \"pinfold-result/1\"",
     );
     check(
-        &changed("pinfold-result/1", "pinfold-result/2"),
+        &replace_part("pinfold-result/1", "pinfold-result/2"),
         "its format is \"pinfold-result/2\", not \"pinfold-result/1\"",
     );
     check(
-        &changed("\"key\":\"key\"", "\"key\":\"other\""),
+        &replace_part("\"key\":\"key\"", "\"key\":\"other\""),
         "it belongs to the run other, not to key",
     );
     check(
-        &changed("\"pinfold\":\"0.1.0\"", "\"pinfold\":\"0.2.0\""),
+        &replace_part("\"pinfold\":\"0.1.0\"", "\"pinfold\":\"0.2.0\""),
         "node n1 has Pinfold 0.2.0, this is 0.1.0",
     );
     let other = study_digest(STUDY, &Form::from_preset(Some(QUICK)));
     check(
-        &changed(&digest(), &other),
+        &replace_part(&digest(), &other),
         &format!("it is of another study or another form of it (digest {other})"),
     );
     check(
-        &changed("\"node\":\"n1\"", "\"node\":\"n1; rm\""),
+        &replace_part("\"node\":\"n1\"", "\"node\":\"n1; rm\""),
         "node is \"n1; rm\", which is not a valid name",
     );
-    check(&changed("\"attempt\":1", "\"attempt\":3"), "attempt is 3");
+    check(&replace_part("\"attempt\":1", "\"attempt\":3"), "attempt is 3");
     check(
-        &changed("\"per-second\"", "\"furlongs\""),
+        &replace_part("\"per-second\"", "\"furlongs\""),
         "trials[0].figures[0].unit is not valid: unknown variant `furlongs`, expected one of `ns`, \
          `per-second`, `per-second-per-mhz`, `bytes-per-second`, `bytes`, `count`, `share`",
     );
     check(
-        &changed("\"attempts\":1,\"error\":null", "\"attempts\":-1,\"error\":null"),
+        &replace_part("\"attempts\":1,\"error\":null", "\"attempts\":-1,\"error\":null"),
         "trials[0] is not valid: invalid value: integer `-1`, expected u32",
     );
-    check(&changed("\"ok\":true", "\"ok\":false"), "trials [0]: it failed without a reason");
+    check(&replace_part("\"ok\":true", "\"ok\":false"), "trials [0]: it failed without a reason");
     let refused = Answer { given: ResultContent::Refused("it is small".to_owned()), ..answer(1) };
     let error = read_result(&result_text(&refused).unwrap(), "key", &digest(), OWN).unwrap_err();
     assert!(error.ends_the_study() && error.hint().is_some());

@@ -46,13 +46,13 @@ pub(super) fn text(attach: &Attach) -> String {
 pub(super) fn overlap(one: &PlatformVnode, other: &PlatformVnode) -> bool {
     match (&one.attach, &other.attach) {
         (Some(Attach::Group(one)), Some(Attach::Group(other))) => {
-            inside(one, other) || inside(other, one)
+            is_inside(one, other) || is_inside(other, one)
         }
         (Some(Attach::Process(one)), Some(Attach::Process(other))) => one == other,
         (Some(_) | None, Some(_) | None) => false,
     }
 }
 
-fn inside(inner: &str, outer: &str) -> bool {
+fn is_inside(inner: &str, outer: &str) -> bool {
     inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -33,7 +33,7 @@ pub fn profile(text: &str) -> Result<SpeedProfile, ConfigError> {
 /// # Errors
 /// [`ConfigError`] with the line and column of the fault.
 pub fn load(text: &str) -> Result<RecordedLoad, ConfigError> {
-    recorded(text).map_err(|fault| ConfigError::in_file(text, fault))
+    parse_load(text).map_err(|fault| ConfigError::in_file(text, fault))
 }
 
 /// Formats a recorded load for [`load`].
@@ -87,7 +87,7 @@ fn changes(text: &str) -> Result<Vec<SpeedChange>, Fault> {
     }
 }
 
-fn recorded(text: &str) -> Result<RecordedLoad, Fault> {
+fn parse_load(text: &str) -> Result<RecordedLoad, Fault> {
     const HEAD: &str = "ms,pu0,pu1,…";
     let mut rows = rows(text);
     let head = rows.next();

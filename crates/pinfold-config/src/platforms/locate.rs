@@ -14,11 +14,11 @@ pub fn place_of(text: &str, field: &RequestField) -> Option<(usize, usize)> {
     let root = value::parse_toml(text).ok()?;
     match field {
         RequestField::LargestVnode => {
-            at(text, vnodes(&root).max_by_key(|one| cores(one))?, "cores")
+            locate_key(text, vnodes(&root).max_by_key(|one| cores(one))?, "cores")
         }
         RequestField::Vnode(name, field) => {
             let key = key_of(*field)?;
-            at(text, of_name(&root, name)?, key)
+            locate_key(text, of_name(&root, name)?, key)
         }
         RequestField::Device(_)
         | RequestField::Iothread(_)
@@ -50,10 +50,10 @@ fn key_of(field: VnodeField) -> Option<&'static str> {
 #[must_use]
 pub fn place_of_key(text: &str, vnode: &str, key: &str) -> Option<(usize, usize)> {
     let root = value::parse_toml(text).ok()?;
-    at(text, of_name(&root, vnode)?, key)
+    locate_key(text, of_name(&root, vnode)?, key)
 }
 
-fn at(text: &str, vnode: &Value, key: &str) -> Option<(usize, usize)> {
+fn locate_key(text: &str, vnode: &Value, key: &str) -> Option<(usize, usize)> {
     place(text, get(vnode, key).unwrap_or(vnode).at)
 }
 

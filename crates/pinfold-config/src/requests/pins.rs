@@ -2,12 +2,12 @@
 
 use pinfold_model::{CpuSet, MAX_VCPUS, PinRequest, PuId, ROLES};
 
-use super::policies::listed;
+use super::policies::list;
 use crate::fault::Fault;
 
 /// Examples, and the forms of all roles; ranges are named for vCPUs only.
 fn hint() -> String {
-    let roles = listed(
+    let roles = list(
         &ROLES
             .into_iter()
             .flat_map(|kind| {

@@ -9,11 +9,11 @@ pub(super) fn roles() -> String {
     let mut forms: Vec<String> =
         ROLES.into_iter().flat_map(|kind| [kind.name.to_owned(), kind.form()]).collect();
     forms.dedup();
-    format!("roles are {}", listed(&forms))
+    format!("roles are {}", list(&forms))
 }
 
 /// `a, b and c`.
-pub(super) fn listed(words: &[String]) -> String {
+pub(super) fn list(words: &[String]) -> String {
     match words.split_last() {
         Some((last, before)) if !before.is_empty() => format!("{} and {last}", before.join(", ")),
         Some((last, _)) => last.clone(),

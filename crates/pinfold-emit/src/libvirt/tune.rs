@@ -29,7 +29,7 @@ pub(crate) struct Tuned {
 /// The changes for a domain file.
 pub(crate) fn tuned(plan: (&Plan, &VnodePlan), topology: &Topology) -> Tuned {
     let answers = answers(plan, topology);
-    let names = exchanged(plan.0);
+    let names = exchange_elements(plan.0);
     let mut notes = Vec::new();
     let mut lines = Vec::new();
     for line in answers.lines(CPUTUNE) {
@@ -52,7 +52,7 @@ pub(crate) fn tuned(plan: (&Plan, &VnodePlan), topology: &Topology) -> Tuned {
 }
 
 /// The elements of a domain file that are replaced by the plan's.
-fn exchanged(plan: &Plan) -> Vec<&'static str> {
+fn exchange_elements(plan: &Plan) -> Vec<&'static str> {
     let tuning = &plan.tuning;
     let mut names = Vec::new();
     if tuning.has(&cpu_weight::TUNABLE) {

@@ -25,7 +25,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             return;
         };
         let (vendor, caches) = (Vendor::from_topology(topology), caches(vnode, topology));
-        let mut shape = self.planned(guest, vendor, caches);
+        let mut shape = self.plan_shape(guest, vendor, caches);
         if leaves_reserve {
             // The topology holds the vCPUs that can be added later too.
             shape = self.with_reserve(shape);
@@ -56,7 +56,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             (Some(_), true) if extra.is_empty() => return,
             (Some(old), true) => vec![super::source(old).to_owned()],
             (Some(old), false) => {
-                vec![self.exchanged(old, "the guest's topology follows the pins"), line]
+                vec![self.exchange(old, "the guest's topology follows the pins"), line]
             }
         };
         lines.extend(extra);
@@ -65,7 +65,7 @@ impl<'a, 'x> Merge<'a, 'x> {
 
     /// The plan's guest topology, limited to the levels of the board; the file's clusters stay if
     /// they divide it.
-    fn planned(&mut self, guest: &GuestTopology, vendor: Vendor, caches: Caches) -> Shape {
+    fn plan_shape(&mut self, guest: &GuestTopology, vendor: Vendor, caches: Caches) -> Shape {
         let board = self.domain.board;
         let (mut cores, mut threads) = (guest.cores, guest.threads);
         if board == Board::WithoutThreads && threads > 1 {
@@ -83,7 +83,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         let dies = if is_x86 { caches.dies } else { 1 };
         let shape =
             Shape { sockets: guest.sockets, dies, clusters: 1, cores: cores / dies, threads };
-        let shape = self.limited(shape);
+        let shape = self.limit(shape);
         let cores = shape.cores;
         let wished = self.domain.shape.as_ref().map_or(1, |known| known.value.clusters);
         let clusters = if cores.is_multiple_of(wished.max(1)) { wished.max(1) } else { 1 };
@@ -97,7 +97,7 @@ impl<'a, 'x> Merge<'a, 'x> {
 
     /// A topology with no more sockets than the guest's system uses: the others become dies of one
     /// socket, or its cores where the board has no dies.
-    fn limited(&mut self, shape: Shape) -> Shape {
+    fn limit(&mut self, shape: Shape) -> Shape {
         let sockets = shape.sockets;
         let Some(most) = self.domain.most_sockets.filter(|most| sockets > *most) else {
             return shape;

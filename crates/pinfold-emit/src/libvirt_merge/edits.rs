@@ -23,7 +23,7 @@ impl<'x> Edits<'x> {
     /// Replaces one element.
     pub fn replace(&mut self, node: Node<'_, 'x>, lines: &[String]) {
         let indent = self.indent(node);
-        let text = self.joined(lines, &indent);
+        let text = self.join_lines(lines, &indent);
         self.changes.push((node.range(), text));
     }
 
@@ -74,7 +74,7 @@ impl<'x> Edits<'x> {
     /// Inserts lines after an element, each on a separate line.
     pub fn insert_after(&mut self, node: Node<'_, 'x>, lines: &[String]) {
         let indent = self.indent(node);
-        let text = format!("{}{indent}{}", self.eol, self.joined(lines, &indent));
+        let text = format!("{}{indent}{}", self.eol, self.join_lines(lines, &indent));
         let end = node.range().end;
         self.changes.push((end..end, text));
     }
@@ -88,7 +88,7 @@ impl<'x> Edits<'x> {
         };
         let range = parent.range();
         let source = &self.text[range.clone()];
-        let body = self.joined(lines, &inner);
+        let body = self.join_lines(lines, &inner);
         let eol = self.eol;
         if source.ends_with("/>") {
             let name = source[1..].split(|c: char| c.is_whitespace() || c == '/').next();
@@ -130,7 +130,7 @@ impl<'x> Edits<'x> {
         text
     }
 
-    fn joined(&self, lines: &[String], indent: &str) -> String {
+    fn join_lines(&self, lines: &[String], indent: &str) -> String {
         lines.join(&format!("{}{indent}", self.eol))
     }
 

@@ -91,7 +91,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             .filter(|child| is_page(child) && super::source(*child) != line)
             .collect();
         let comments =
-            gone.into_iter().map(|old| self.exchanged(old, "the request asks for this page size"));
+            gone.into_iter().map(|old| self.exchange(old, "the request asks for this page size"));
         let mut lines: Vec<String> = comments.collect();
         lines.push(line);
         self.edits.exchange(node, is_page, &lines);
@@ -105,7 +105,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         };
         let line = format!("<memory unit='b'>{bytes}</memory>");
         let Some(node) = child(self.root, "memory") else {
-            self.after(&["name"], &[line]);
+            self.insert_after(&["name"], &[line]);
             return Ok(());
         };
         if let Some(numa) = child(self.root, "cpu").and_then(|cpu| child(cpu, "numa")) {
@@ -187,7 +187,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             old.iter().filter(|node| !lines.iter().any(|line| line == super::source(**node)))
         {
             if let Some(why) = why {
-                all.push(self.exchanged(*gone, why));
+                all.push(self.exchange(*gone, why));
             }
         }
         all.extend(lines.iter().cloned());
@@ -211,7 +211,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             let bound = own.or(whole.as_ref());
             let usable = bound.map(|nodes| with_cpus(nodes, topology)).unwrap_or_default();
             if !usable.is_empty() && !there.iter().all(|node| usable.contains(node)) {
-                return Err(torn(cell, &usable, &there));
+                return Err(fail_torn(cell, &usable, &there));
             }
             let known = bound.is_some_and(|nodes| !lacks(nodes, topology));
             if known && (own.is_some() || usable.len() < 2) {
@@ -308,7 +308,7 @@ fn is_of_cell(cell: Option<&Cell>, role: &Role) -> bool {
     }
 }
 
-fn torn(cell: &Located<Cell>, bound: &[NodeId], there: &[NodeId]) -> DomainError {
+fn fail_torn(cell: &Located<Cell>, bound: &[NodeId], there: &[NodeId]) -> DomainError {
     let why = format!(
         "cell {} has its memory on node {}, but the plan has its vCPUs on node {}",
         cell.value.id,

@@ -11,7 +11,7 @@ use crate as emit;
 const SECOND: u64 = 1_000_000_000;
 
 /// The machine of the golden files: three cores with siblings, the first left to the host.
-fn balanced() -> pinfold_model::Plan {
+fn plan_balanced() -> pinfold_model::Plan {
     let mut request = auto();
     request.vnodes[0].name = "win-10 'x'".to_owned();
     *pinfold_samples::iothreads(&mut request) = vec!["iothread1".to_owned()];
@@ -20,7 +20,7 @@ fn balanced() -> pinfold_model::Plan {
 
 #[test]
 fn golden_files() {
-    let layout = balanced();
+    let layout = plan_balanced();
     golden("balanced.virsh.sh", &emit::virsh(one(&layout)));
     golden("balanced.cmdline", &emit::cmdline(&layout, &i7_4790k().build()));
     golden("balanced.systemd", &emit::systemd(one(&layout)));
@@ -89,7 +89,7 @@ fn tool(name: &str) -> Option<(String, tempfile::TempDir)> {
 
 #[test]
 fn shells_can_read_the_scripts() {
-    let layout = balanced();
+    let layout = plan_balanced();
     let Some((shell, folder)) = tool("sh") else { return };
     for script in [
         emit::virsh(one(&layout)),
@@ -109,7 +109,7 @@ fn systemd_takes_the_units() {
     let Some((analyze, folder)) = tool("systemd-analyze") else { return };
     let root = folder.path().display().to_string();
     let units = format!("{root}/etc/systemd/system");
-    let mut layout = balanced();
+    let mut layout = plan_balanced();
     for words in ["cpu-weight=200", "cpu-quota=33333/100000"] {
         pinfold_config::requests::knob(&mut layout, words).unwrap();
     }

@@ -72,7 +72,7 @@ const THEIRS: &str = r#"<?xml version="1.0"?>
 "#;
 
 #[track_caller]
-fn merged(xml: &str, strategy: &str, vcpus: u32) -> String {
+fn merge(xml: &str, strategy: &str, vcpus: u32) -> String {
     let topology = i7_4790k().build();
     let layout = plan(strategy, &topology, &exactly(vcpus)).unwrap();
     let text = libvirt_into(xml, one(&layout), &topology).unwrap().text;
@@ -105,8 +105,8 @@ fn the_command_that_isolates_repeats_the_strategy() {
 
 #[test]
 fn every_other_byte_stays() {
-    assert_eq!(merged(OURS, "balanced", 6), THEIRS);
-    assert_eq!(merged(&dos(OURS), "balanced", 6), dos(THEIRS), "line ends of the file");
+    assert_eq!(merge(OURS, "balanced", 6), THEIRS);
+    assert_eq!(merge(&dos(OURS), "balanced", 6), dos(THEIRS), "line ends of the file");
 }
 
 fn dos(text: &str) -> String {
@@ -117,23 +117,23 @@ fn dos(text: &str) -> String {
 fn what_is_missing_is_put_where_it_is_looked_for() {
     let bare = "<domain type='qemu'>\n <name>x</name>\n <vcpu>2</vcpu>\n</domain>";
     assert_eq!(
-        merged(bare, "low-latency", 2),
+        merge(bare, "low-latency", 2),
         "<domain type='qemu'>\n <name>x</name>\n <vcpu>2</vcpu>\n <cputune>\n   <vcpupin vcpu='0' cpuset='1'/>\n   \
          <vcpupin vcpu='1' cpuset='2'/>\n   <emulatorpin cpuset='5-6'/>\n </cputune>\n <cpu>\n   \
          <topology sockets='1' dies='1' cores='2' threads='1'/>\n </cpu>\n</domain>"
     );
     // All on one line, self-closing parents, no <vcpu> element.
     let line = "<domain type='kvm'><name>x</name><cputune/><cpu mode='host-passthrough'/></domain>";
-    let text = merged(line, "low-latency", 1);
+    let text = merge(line, "low-latency", 1);
     assert!(text.contains("<cpu mode='host-passthrough'>\n  <topology"), "{text}");
     assert!(text.contains("<vcpu placement='static'>1</vcpu>"), "{text}");
     let empty = "<domain type='qemu'><cputune>\n</cputune></domain>";
-    assert!(merged(empty, "low-latency", 1).contains("<emulatorpin cpuset='5'/>\n</cputune>"));
+    assert!(merge(empty, "low-latency", 1).contains("<emulatorpin cpuset='5'/>\n</cputune>"));
 }
 
 #[test]
 fn an_element_without_content_is_opened_once() {
-    let text = merged("<domain type='kvm' id='2'/>", "low-latency", 3);
+    let text = merge("<domain type='kvm' id='2'/>", "low-latency", 3);
     assert_eq!(text.matches("</domain>").count(), 1, "{text}");
     assert!(
         text.starts_with("<domain type='kvm' id='2'>\n  <vcpu placement='static'>3</vcpu>\n"),
@@ -145,8 +145,8 @@ fn an_element_without_content_is_opened_once() {
 #[test]
 fn schedulers_of_the_file_stay_unless_the_plan_names_some() {
     let xml = "<domain type='qemu'><vcpu>2</vcpu><cputune><vcpusched vcpus='0-1' scheduler='fifo' priority='1'/></cputune></domain>";
-    assert!(merged(xml, "low-latency", 2).contains("<vcpusched vcpus='0-1'"));
-    let gone = merged(xml, "low-latency", 1);
+    assert!(merge(xml, "low-latency", 2).contains("<vcpusched vcpus='0-1'"));
+    let gone = merge(xml, "low-latency", 1);
     let why = "<!-- Pinfold: the number of vCPUs differs, and the plan has no policy; before: ";
     let old = "<vcpusched vcpus='0-1' scheduler='fifo' priority='1'/>";
     assert!(gone.contains(&format!("{why}{old} -->")), "{gone}");

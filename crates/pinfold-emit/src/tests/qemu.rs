@@ -19,12 +19,12 @@ pub fn qemu(layout: &Plan, argv: &[String]) -> Result<String, pinfold_model::Not
     emit::qemu(layout, &i7_4790k().build(), &parse(argv))
 }
 
-fn made() -> Plan {
+fn make_plan() -> Plan {
     plan("low-latency", &i7_4790k().build(), &auto()).unwrap()
 }
 
 fn has(argv: &[&str], expected: &[&str], absent: &[&str]) {
-    let script = qemu(&made(), &words(argv)).unwrap();
+    let script = qemu(&make_plan(), &words(argv)).unwrap();
     for text in expected {
         assert!(script.contains(text), "{text} is not in\n{script}");
     }
@@ -123,7 +123,7 @@ fn sh_reads_every_script() {
 fn arguments_arrive_to_the_character() {
     let mut command = words(&["printf", "<%s>\\n"]);
     command.extend(words(NASTY));
-    let output = sh("-", &qemu(&made(), &command).unwrap(), &["further one"]);
+    let output = sh("-", &qemu(&make_plan(), &command).unwrap(), &["further one"]);
     let mut expected: String = NASTY.iter().map(|word| format!("<{word}>\n")).collect();
     expected.push_str("<further one>\n<-smp>\n<3,sockets=1,cores=3,threads=1>\n");
     let printed = output.stdout_text();
@@ -135,18 +135,18 @@ fn arguments_arrive_to_the_character() {
 fn a_qemu_that_does_not_start_says_so_itself() {
     let output = sh(
         "-",
-        &qemu(&made(), &words(&["sh", "-c", "echo no such disk >&2; exit 3"])).unwrap(),
+        &qemu(&make_plan(), &words(&["sh", "-c", "echo no such disk >&2; exit 3"])).unwrap(),
         &[],
     );
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(output.stderr_text(), "no such disk\n");
-    let output = sh("-", &qemu(&made(), &words(&["/does/not/exist"])).unwrap(), &[]);
+    let output = sh("-", &qemu(&make_plan(), &words(&["/does/not/exist"])).unwrap(), &[]);
     assert_eq!(output.status.code(), Some(127), "{}", output.stderr_text());
 }
 
 #[test]
 fn the_command_has_the_scripts_own_input() {
-    let script = qemu(&made(), &words(&["sh", "-c", "cat"])).unwrap();
+    let script = qemu(&make_plan(), &words(&["sh", "-c", "cat"])).unwrap();
     let command = "printf 'typed' | sh -c \"$1\" start.sh";
     let output = process::capture("sh", ["-c", command, "sh", &script], 30 * SECOND_NS).unwrap();
     assert_eq!(output.stdout_text(), "typed", "{}", output.stderr_text());
@@ -181,7 +181,7 @@ fn vcpus_that_are_plugged_in_later_have_a_place() {
         ],
         &["pin_one 'CPU 1/'"],
     );
-    let mut layout = made();
+    let mut layout = make_plan();
     layout.vnodes[0].memory = Some(pinfold_model::MemoryPlan {
         nodes: vec![pinfold_model::NodeId(0)],
         bytes: Some(1 << 30),

@@ -40,7 +40,7 @@ const ALL: [&str; 20] = [
 ];
 
 #[track_caller]
-fn with(strategy: &str, vcpus: u32, topology: &Topology, words: &[&str]) -> Plan {
+fn plan_with(strategy: &str, vcpus: u32, topology: &Topology, words: &[&str]) -> Plan {
     let mut request = exactly(vcpus);
     request.vnodes[0].name = "win-10 'x'".to_owned();
     let mut layout = plan(strategy, topology, &request).unwrap();
@@ -52,7 +52,7 @@ pub fn everything() -> (Plan, Topology) {
     let mut topology = i7_4790k().build();
     topology.nodes[0].memory_bytes = 32 << 30;
     let more = ["share=MB:0=50", "huge-pages=0:1048576:4"];
-    (with("low-latency", 2, &topology, &[&ALL[..], &more].concat()), topology)
+    (plan_with("low-latency", 2, &topology, &[&ALL[..], &more].concat()), topology)
 }
 
 /// The text of each format, with its file name.
@@ -78,7 +78,7 @@ fn one_of_each_is_every_key_and_comes_back_from_its_text() {
     let known: BTreeSet<&str> = TUNABLES.iter().map(|one| one.key).collect();
     let found: BTreeSet<&str> = settings(&layout).iter().map(|one| one.tunable.key).collect();
     assert_eq!(found, known);
-    let mut again = with("low-latency", 2, &topology, &[]);
+    let mut again = plan_with("low-latency", 2, &topology, &[]);
     for setting in settings(&layout) {
         knob(&mut again, &setting.to_string()).unwrap();
     }
@@ -270,7 +270,7 @@ fn values_become_the_words_of_each_tool() {
 }
 
 fn check(topology: &Topology, words: &[&str], format: &str, expected: &str) {
-    let layout = with("balanced", 4, topology, words);
+    let layout = plan_with("balanced", 4, topology, words);
     let texts = texts(&layout, topology);
     let (_, text) = texts.iter().find(|(name, _)| name.starts_with(format)).unwrap();
     assert!(text.contains(expected), "{words:?} has no {expected:?} in {format}:\n{text}");
@@ -301,7 +301,7 @@ fn a_domain_file_gives_way_where_the_plan_has_a_tunable() {
 }
 
 fn merge(topology: &Topology, file: &str, words: &[&str]) -> Merged {
-    let layout = with("low-latency", 2, topology, words);
+    let layout = plan_with("low-latency", 2, topology, words);
     let first = emit::libvirt_into(file, one(&layout), topology).unwrap();
     let again = emit::libvirt_into(&first.text, one(&layout), topology).unwrap();
     assert_eq!(again.text, first.text, "merging twice is merging once");
@@ -325,7 +325,7 @@ fn what_a_host_does_not_have_is_refused_by_the_plan() {
     refuse(&topology, &["share=L3:0=f", "share=L3:0=ff"], "L3:0 is set twice");
     refuse(&topology, &["share=L3:0=fffff"], "the cache has 16");
     refuse(&topology, &["offline=99"], "this host has no CPU 99");
-    let first = with("low-latency", 2, &topology, &[]).vnodes[0].threads[0].pus.clone();
+    let first = plan_with("low-latency", 2, &topology, &[]).vnodes[0].threads[0].pus.clone();
     refuse(&topology, &[&format!("offline={first}")], "would go offline");
     refuse(&topology, &["smt=off"], "threads of the plan run there");
     refuse(&topology, &["min-khz=5000000"], "3300000 kHz, the highest");
@@ -340,7 +340,7 @@ fn what_a_host_does_not_have_is_refused_by_the_plan() {
     knob(&mut shared, "partition=root").unwrap();
     assert!(validate(&shared, &topology).iter().any(|one| one.text.contains("partition")));
     let fine = ["irq:81:00.0=0", "irq:node:1=0", "irq:all=0", "offline=3", "share=L3:0=ffff"];
-    let layout = with("low-latency", 2, &topology, &fine);
+    let layout = plan_with("low-latency", 2, &topology, &fine);
     assert_eq!(validate(&layout, &topology), []);
     assert_eq!(layout.irqs[0].device, "0000:81:00.0");
     for words in ["irq:eth0=0", "irq:=0", "irq:node:x=0", "irq:../x=0"] {
@@ -350,7 +350,7 @@ fn what_a_host_does_not_have_is_refused_by_the_plan() {
 }
 
 fn refuse(topology: &Topology, words: &[&str], said: &str) {
-    let layout = with("low-latency", 2, topology, words);
+    let layout = plan_with("low-latency", 2, topology, words);
     let found = validate(&layout, topology);
     let problem = found.iter().find(|one| one.severity == Severity::Problem);
     assert!(problem.is_some_and(|one| one.text.contains(said)), "{words:?}: {found:?}");
@@ -378,8 +378,8 @@ fn the_page_has_the_table_of_tunables() {
         "numa-balancing=on",
     ];
     let mut plans = vec![full];
-    plans.extend(variants.iter().map(|words| with("low-latency", 2, &topology, &[words])));
-    let mut pages = with("low-latency", 2, &topology, &["policy:vcpu=fifo:1"]);
+    plans.extend(variants.iter().map(|words| plan_with("low-latency", 2, &topology, &[words])));
+    let mut pages = plan_with("low-latency", 2, &topology, &["policy:vcpu=fifo:1"]);
     pages.vnodes[0].memory = Some(pinfold_model::MemoryPlan {
         nodes: vec![NodeId(0)],
         bytes: Some(4 << 30),
@@ -409,7 +409,7 @@ fn the_page_has_the_table_of_tunables() {
 #[test]
 fn a_host_without_a_cache_has_none_to_share() {
     let topology = Machine::new([1, 1, 1, 4, 1], |place| place.core).bare().build();
-    let layout = with("low-latency", 2, &topology, &["share=L3:0=f"]);
+    let layout = plan_with("low-latency", 2, &topology, &["share=L3:0=f"]);
     assert!(validate(&layout, &topology).iter().any(|one| one.text.contains("no level-3 cache")));
 }
 
@@ -444,7 +444,8 @@ fn the_table_names_formats_that_there_are_and_no_key_twice() {
 #[test]
 fn the_plan_and_its_explanation_list_the_tunables() {
     let topology = i7_4790k().build();
-    let layout = with("low-latency", 2, &topology, &["thp=never", "irq:all=0", "cpu-weight=200"]);
+    let layout =
+        plan_with("low-latency", 2, &topology, &["thp=never", "irq:all=0", "cpu-weight=200"]);
     let outline = pinfold_plan::outline(&layout, &topology, 80);
     assert!(outline.contains("  tunables"), "{outline}");
     assert!(outline.contains("thp=never, cpu-weight=200\n"), "{outline}");
@@ -452,7 +453,7 @@ fn the_plan_and_its_explanation_list_the_tunables() {
     let section =
         "\nTunables\n  - thp=never: transparent huge pages\n  - cpu-weight=200: CPU weight";
     assert!(explained.contains(section), "{explained}");
-    let plain = with("low-latency", 2, &topology, &[]);
+    let plain = plan_with("low-latency", 2, &topology, &[]);
     assert!(!pinfold_plan::outline(&plain, &topology, 80).contains("tunables"));
     assert!(!pinfold_plan::explain(&plain, &topology, 80).contains("Tunables"));
 }
@@ -470,7 +471,7 @@ fn interrupts_that_may_go_everywhere_are_reported() {
         let finding = found.iter().find(|one| one.text.contains("nothing is moved")).unwrap();
         assert_eq!(finding.severity, Severity::Warning);
         assert!(finding.hint.as_ref().unwrap().contains("--isolate host"), "{finding}");
-        let isolated = with("low-latency", 2, &topology, &[&words]);
+        let isolated = plan_with("low-latency", 2, &topology, &[&words]);
         assert_eq!(validate(&isolated, &topology), [], "{words}");
     }
 }
@@ -478,7 +479,7 @@ fn interrupts_that_may_go_everywhere_are_reported() {
 #[test]
 fn formats_state_that_they_do_not_isolate_and_lack_page_sizes() {
     let topology = i7_4790k().build();
-    let mut layout = with("low-latency", 2, &topology, &[]);
+    let mut layout = plan_with("low-latency", 2, &topology, &[]);
     layout.vnodes[0].memory = Some(pinfold_model::MemoryPlan {
         nodes: vec![NodeId(0)],
         bytes: Some(1 << 30),

@@ -13,12 +13,12 @@ fn host(name: &str) -> Topology {
     pinfold_samples::read(name.to_owned()).1
 }
 
-fn asked(vcpus: u32) -> Request {
+fn new_request(vcpus: u32) -> Request {
     Request::vm("vm", VcpuCount::Exactly(vcpus))
 }
 
-fn pinned(vcpus: u32, pins: &[&str]) -> Request {
-    let mut request = asked(vcpus);
+fn pin_request(vcpus: u32, pins: &[&str]) -> Request {
+    let mut request = new_request(vcpus);
     for text in pins {
         request.vnodes[0].pins.extend(requests::pins(text).expect("a pin"));
     }
@@ -33,12 +33,12 @@ fn with_iothread(mut request: Request) -> Request {
 }
 
 fn with_memory(vcpus: u32, gib: u64) -> Request {
-    let mut request = asked(vcpus);
+    let mut request = new_request(vcpus);
     request.vnodes[0].memory = Some(MemoryRequest { bytes: gib << 30, page_bytes: None });
     request
 }
 
-fn made(strategy: &str, on: &str, request: &Request) -> Plan {
+fn make_plan(strategy: &str, on: &str, request: &Request) -> Plan {
     plan(strategy, &host(on), request).unwrap_or_else(|error| panic!("{strategy}, {on}: {error}"))
 }
 
@@ -68,56 +68,57 @@ fn severity(plan: &Plan, subject: &str) -> Option<Severity> {
 
 #[test]
 fn findings_are_those_of_the_plan_with_its_pins() {
-    let request = Request { isolation: IsolationScope::Host, ..pinned(2, &["vcpu0-1=2,3"]) };
+    let request = Request { isolation: IsolationScope::Host, ..pin_request(2, &["vcpu0-1=2,3"]) };
     for strategy in ["realtime", "isolcpus"] {
-        let layout = made(strategy, "i7-4790k.synthetic", &request);
+        let layout = make_plan(strategy, "i7-4790k.synthetic", &request);
         let hint = texts(&layout, "isolcpus").concat();
         let line = format!("isolcpus=managed_irq,domain,{} ", layout.exclusive);
         assert!(hint.contains(&line), "{strategy}: {hint}");
         let parameters = cmdline(&layout, &host("i7-4790k.synthetic"));
         assert!(parameters.contains(line.trim_end()), "{strategy}");
     }
-    let layout = made("realtime", "i7-4790k.synthetic", &request);
+    let layout = make_plan("realtime", "i7-4790k.synthetic", &request);
     assert_eq!(layout.exclusive.to_string(), "2-3,6-7");
     // Where nothing is isolated the note names what would be.
-    let request = pinned(2, &["vcpu=8-9"]);
-    let layout = made("balanced", "e5-2670-dual.synthetic", &request);
+    let request = pin_request(2, &["vcpu=8-9"]);
+    let layout = make_plan("balanced", "e5-2670-dual.synthetic", &request);
     let note = texts(&layout, "isolation").concat();
     assert!(note.contains("the CPUs 8-9,24-25, which balanced"), "{note}");
-    let request = pinned(2, &["vcpu0=3", "vcpu1=4"]);
-    let layout = made("balanced", "e5-2670-dual.synthetic", &request);
+    let request = pin_request(2, &["vcpu0=3", "vcpu1=4"]);
+    let layout = make_plan("balanced", "e5-2670-dual.synthetic", &request);
     let note = texts(&layout, "smt").concat();
     assert!(note.contains("the CPUs 19-20 stay idle"), "{note}");
 }
 
 #[test]
 fn helpers_that_are_pinned_to_a_bad_place_are_warned_of() {
-    let on_vcpu = on(&["vcpu0=8", "iothread:a=8"]);
+    let on_vcpu = plan_on(&["vcpu0=8", "iothread:a=8"]);
     assert!(pus(&on_vcpu).starts_with('8'));
     assert_eq!(severity(&on_vcpu, "emulator"), Some(Severity::Warning));
     assert!(texts(&on_vcpu, "emulator").concat().contains("iothread(a) of vm run"));
-    assert_eq!(severity(&on(&["iothread:a=0"]), "iothread"), Some(Severity::Warning));
-    assert_eq!(severity(&on(&["iothread:a=12"]), "iothread"), None);
-    let both = on(&["emulator=8", "vcpu0=8"]);
+    assert_eq!(severity(&plan_on(&["iothread:a=0"]), "iothread"), Some(Severity::Warning));
+    assert_eq!(severity(&plan_on(&["iothread:a=12"]), "iothread"), None);
+    let both = plan_on(&["emulator=8", "vcpu0=8"]);
     assert_eq!(severity(&both, "emulator"), Some(Severity::Warning));
     // No other place is left: worth a note.
-    let full = made("max-performance", "i7-4790k.synthetic", &asked(8));
+    let full = make_plan("max-performance", "i7-4790k.synthetic", &new_request(8));
     assert_eq!(severity(&full, "emulator"), Some(Severity::Note));
 }
 
-fn on(pin: &[&str]) -> Plan {
-    let request = with_iothread(pinned(4, pin));
-    made("balanced", "e5-2670-dual.synthetic", &request)
+fn plan_on(pin: &[&str]) -> Plan {
+    let request = with_iothread(pin_request(4, pin));
+    make_plan("balanced", "e5-2670-dual.synthetic", &request)
 }
 
 #[test]
 fn a_thread_is_pinned_once() {
     for pins in [&["vcpu0=1", "vcpu0=2"][..], &["vcpu0-1=1,2", "vcpu1=3"], &["vcpu=1", "vcpu=2"]] {
-        let error = plan("balanced", &host("e5-2670-dual.synthetic"), &pinned(2, pins));
+        let error = plan("balanced", &host("e5-2670-dual.synthetic"), &pin_request(2, pins));
         assert!(error.expect_err("twice").to_string().contains("is pinned twice"), "{pins:?}");
     }
     // A kind of threads, and one of them.
-    let layout = made("none", "e5-2670-dual.synthetic", &pinned(2, &["vcpu=1-2", "vcpu1=3"]));
+    let layout =
+        make_plan("none", "e5-2670-dual.synthetic", &pin_request(2, &["vcpu=1-2", "vcpu1=3"]));
     assert_eq!(
         (pus_of(&layout, &Role::Vcpu(0)), pus_of(&layout, &Role::Vcpu(1))),
         ("1-2".into(), "3".into())
@@ -127,9 +128,9 @@ fn a_thread_is_pinned_once() {
 #[test]
 fn auto_heeds_the_preference() {
     for vcpus in [6, 8, 10] {
-        let request = Request { prefer: Preference::Cache, ..asked(vcpus) };
+        let request = Request { prefer: Preference::Cache, ..new_request(vcpus) };
         let topology = host("gb10.xml");
-        let layout = made("auto", "gb10.xml", &request);
+        let layout = make_plan("auto", "gb10.xml", &request);
         assert!(!["scatter", "compact", "sequential"].contains(&layout.strategy.as_str()));
         let carried = CpuSet::parse_list(&pus(&layout)).expect("a list");
         let size = |pu| {
@@ -143,7 +144,7 @@ fn auto_heeds_the_preference() {
 
 #[test]
 fn vcpus_without_a_pin_are_near_those_with_one() {
-    let layout = made("auto", "e5-2670-dual.synthetic", &pinned(2, &["vcpu0=1"]));
+    let layout = make_plan("auto", "e5-2670-dual.synthetic", &pin_request(2, &["vcpu0=1"]));
     assert_eq!((layout.strategy.as_str(), pus(&layout).as_str()), ("low-latency", "1-2"));
     assert!(texts(&layout, "auto").concat().contains("its own core"));
 }
@@ -158,16 +159,16 @@ fn an_emulator_apart_is_on_the_vcpus_node() {
 fn check(on: &str, vcpus: u32, free: &str, expected: &str) {
     let free = Some(Free::These(CpuSet::parse_list(free).expect("a list")));
     let emulator_request = EmulatorRequest::Apart;
-    let request = with_iothread(Request { free, emulator: emulator_request, ..asked(vcpus) });
-    let layout = made("balanced", on, &request);
+    let request = with_iothread(Request { free, emulator: emulator_request, ..new_request(vcpus) });
+    let layout = make_plan("balanced", on, &request);
     assert_eq!(pus_of(&layout, &Role::Emulator), expected, "{on}");
     assert_eq!(pus_of(&layout, &Role::Iothread("a".to_owned())), expected, "{on}");
 }
 
 #[test]
 fn counted_free_pus_leave_a_kind_of_cores_whole() {
-    let request = Request { free: Some(Free::Pus(3)), ..asked(8) };
-    let layout = made("low-latency", "ryzen-hx370.xml", &request);
+    let request = Request { free: Some(Free::Pus(3)), ..new_request(8) };
+    let layout = make_plan("low-latency", "ryzen-hx370.xml", &request);
     assert_eq!(pus(&layout), "4-11");
     assert_eq!(severity(&layout, "core kinds"), None);
 }
@@ -183,19 +184,19 @@ fn a_machine_over_two_nodes_is_divided_equally() {
             assert!(text.contains(cell), "{text}");
         }
     }
-    assert_eq!(shape(&made("balanced", "e5-2670-dual.synthetic", &asked(20))), "2×5×2");
+    assert_eq!(shape(&make_plan("balanced", "e5-2670-dual.synthetic", &new_request(20))), "2×5×2");
     // In single CPUs where the nodes do not divide the cores.
     for (on, vcpus, expected) in
         [("e5-2670-dual.synthetic", 18, "2×9×1"), ("x5540-dual.synthetic", 10, "2×5×1")]
     {
-        let layout = made("balanced", on, &with_memory(vcpus, 8));
+        let layout = make_plan("balanced", on, &with_memory(vcpus, 8));
         assert_eq!(shape(&layout), expected, "{on}");
         let text = libvirt(&layout, &host(on)).expect("one machine");
         assert_eq!(text.matches("memory='4194304'").count(), 2, "{text}");
         assert_eq!(severity(&layout, "guest topology"), Some(Severity::Note));
         assert_eq!(texts(&layout, "isolation").len(), 1);
     }
-    assert_eq!(shape(&made("balanced", "snc2.synthetic", &with_memory(8, 16))), "1×8×1");
+    assert_eq!(shape(&make_plan("balanced", "snc2.synthetic", &with_memory(8, 16))), "1×8×1");
 }
 
 /// Sockets have one size: where the nodes carry unequal numbers of vCPUs, their cells are parts of
@@ -249,7 +250,7 @@ fn a_merged_file_gets_the_same_plan_again() {
                      <os><type arch='x86_64' machine='q35'>hvm</type></os>\n  \
                      <cpu mode='host-passthrough'/>\n</domain>\n"
                 );
-                let Ok(first) = merged(&xml, strategy, topology) else { continue };
+                let Ok(first) = merge(&xml, strategy, topology) else { continue };
                 xml = first;
                 let domain = Domain::read(&xml).expect("a domain file");
                 // The memory of vCPUs on a node without any is bound to another node, and a second
@@ -262,7 +263,7 @@ fn a_merged_file_gets_the_same_plan_again() {
                 {
                     continue;
                 }
-                let second = merged(&xml, strategy, topology).expect("a second plan");
+                let second = merge(&xml, strategy, topology).expect("a second plan");
                 divided += usize::from(!domain.cells.is_empty());
                 assert_eq!(second, xml, "{name}, {strategy}, {vcpus} vCPUs");
                 let shape = &domain.shape.as_ref().expect("a topology").value;
@@ -282,7 +283,7 @@ fn a_merged_file_gets_the_same_plan_again() {
     assert!(divided >= 40, "{divided}");
 }
 
-fn merged(xml: &str, strategy: &str, topology: &Topology) -> Result<String, PlanError> {
+fn merge(xml: &str, strategy: &str, topology: &Topology) -> Result<String, PlanError> {
     let domain = Domain::read(xml).expect("a domain file");
     let mut vnode = VnodeRequest::vm("vm", domain.request(topology));
     vnode.memory = domain.memory_request(topology);
@@ -326,14 +327,14 @@ fn memory_that_no_node_has_is_divided_or_refused_with_what_fits() {
 #[test]
 fn an_odd_number_hides_no_siblings() {
     fn check(strategy: &str, on: &str, vcpus: u32, expected: &str) {
-        assert_eq!(pus(&made(strategy, on, &asked(vcpus))), expected, "{on}");
+        assert_eq!(pus(&make_plan(strategy, on, &new_request(vcpus))), expected, "{on}");
     }
 
     check("balanced", "i5-12600k.capture", 3, "2,4,6");
     check("balanced", "x5540-dual.synthetic", 3, "4-6");
     check("auto", "i5-12600k.capture", 5, "2,4,6,8,10");
     // Siblings where the number fills cores, and where another machine needs the cores.
-    assert_eq!(shape(&made("balanced", "i5-12600k.capture", &asked(4))), "1×2×2");
+    assert_eq!(shape(&make_plan("balanced", "i5-12600k.capture", &new_request(4))), "1×2×2");
     let two = Request::from_vnodes(
         [("a", 3), ("b", 2)]
             .map(|(name, vcpus)| {
@@ -341,7 +342,7 @@ fn an_odd_number_hides_no_siblings() {
             })
             .to_vec(),
     );
-    let layout = made("balanced", "i7-4790k.synthetic", &two);
+    let layout = make_plan("balanced", "i7-4790k.synthetic", &two);
     assert_eq!(layout.vnodes.iter().map(|vnode| vnode.vcpus().count()).sum::<usize>(), 5);
 }
 
@@ -349,12 +350,12 @@ fn an_odd_number_hides_no_siblings() {
 fn the_preference_that_would_give_other_cpus_is_named() {
     for prefer in [Preference::Auto, Preference::None] {
         for (on, vcpus) in [("ultra-255h.capture", 8), ("ryzen-hx370.xml", 16)] {
-            let layout = made("balanced", on, &Request { prefer, ..asked(vcpus) });
+            let layout = make_plan("balanced", on, &Request { prefer, ..new_request(vcpus) });
             let notes = texts(&layout, "preference");
             assert!(!notes.is_empty(), "{on}, {prefer}: {}", pus(&layout));
         }
     }
-    let layout = made("balanced", "e5-2670-dual.synthetic", &asked(8));
+    let layout = make_plan("balanced", "e5-2670-dual.synthetic", &new_request(8));
     assert_eq!(texts(&layout, "preference"), [""; 0]);
 }
 
@@ -367,7 +368,7 @@ fn auto_names_each_reason_once() {
         let node = topology.nodes.iter().map(|node| node.memory_bytes).max().unwrap_or(0);
         // No division gives one vCPU the memory of two nodes.
         let large = with_memory(1, (node >> 30) * 3 / 2);
-        let sizes = [pus / 2, pus - 1, pus].map(|vcpus| asked(vcpus.max(1)));
+        let sizes = [pus / 2, pus - 1, pus].map(|vcpus| new_request(vcpus.max(1)));
         for request in sizes.iter().chain([&large]) {
             let Ok(layout) = plan("auto", topology, request) else { continue };
             let text = texts(&layout, "auto").concat();
@@ -388,20 +389,20 @@ fn auto_names_each_reason_once() {
 /// that is taken, with the reason.
 #[test]
 fn a_core_with_an_avoided_sibling_is_the_last_that_real_time_vcpus_get() {
-    fn on(plan: &Plan) -> String {
+    fn plan_on(plan: &Plan) -> String {
         pinfold_model::pins_of(plan)
     }
 
-    assert_eq!(on(&answers_of("0", 2)), "0→2, 1→3");
+    assert_eq!(plan_on(&answers_of("0", 2)), "0→2, 1→3");
     let three = answers_of("0", 3);
-    assert_eq!(on(&three), "0→1, 1→2, 2→3");
+    assert_eq!(plan_on(&three), "0→1, 1→2, 2→3");
     assert_eq!(three.vnodes[0].thread(&Role::Emulator).expect("it").pus.to_string(), "4");
     assert!(three.vnodes[0].threads[0].reason.contains("no sibling that is online"));
-    assert_eq!(on(&answers_of("0,1", 2)), "0→2, 1→3");
-    assert_eq!(on(&answers_of("0,1,3", 1)), "0→2");
+    assert_eq!(plan_on(&answers_of("0,1", 2)), "0→2, 1→3");
+    assert_eq!(plan_on(&answers_of("0,1,3", 1)), "0→2");
     let last = answers_of("0,1,3,6", 1);
     let reason = &last.vnodes[0].threads[0].reason;
-    assert_eq!(on(&last), "0→4");
+    assert_eq!(plan_on(&last), "0→4");
     assert!(
         reason.contains("this vCPU may have to share") && reason.contains("not use CPU 0"),
         "{reason}"
@@ -410,8 +411,8 @@ fn a_core_with_an_avoided_sibling_is_the_last_that_real_time_vcpus_get() {
 
 fn answers_of(avoid: &str, count: u32) -> Plan {
     let avoid = CpuSet::parse_list(avoid).expect("a list");
-    let request = Request { avoid, ..pinned(count, &[]) };
-    made("realtime", "half-offline-smt.capture", &request)
+    let request = Request { avoid, ..pin_request(count, &[]) };
+    make_plan("realtime", "half-offline-smt.capture", &request)
 }
 
 /// What a reason says of a sibling is what the plan does with it.
@@ -426,7 +427,7 @@ fn a_sibling_is_called_isolated_only_where_it_is() {
         (IsolationScope::Host, "e5-2670-dual.synthetic", "stays idle and is isolated with it"),
         (IsolationScope::None, "isolated-realtime.capture", "stays idle and is isolated with it"),
     ] {
-        let layout = made("realtime", name, &Request { isolation, ..pinned(4, &[]) });
+        let layout = make_plan("realtime", name, &Request { isolation, ..pin_request(4, &[]) });
         for vcpu in layout.vnodes[0].vcpus() {
             assert!(vcpu.reason.contains(expected), "{name}, {isolation}: {}", vcpu.reason);
         }
@@ -435,7 +436,7 @@ fn a_sibling_is_called_isolated_only_where_it_is() {
 
 #[test]
 fn the_reason_of_an_emulator_on_two_nodes_is_one_sentence() {
-    let plan = made("auto", "e5-2670-dual.synthetic", &with_memory(20, 100));
+    let plan = make_plan("auto", "e5-2670-dual.synthetic", &with_memory(20, 100));
     let emulator = plan.vnodes[0].thread(&Role::Emulator).expect("an emulator");
     assert_eq!(emulator.reason.matches("the emulator runs on").count(), 1, "{}", emulator.reason);
     assert_eq!(emulator.reason.matches("with the host's tasks").count(), 1, "{}", emulator.reason);

@@ -9,7 +9,7 @@ fn host(name: &str) -> Topology {
     pinfold_samples::read(name.to_owned()).1
 }
 
-fn made(strategy: &str, vcpus: u32, topology: &Topology) -> Plan {
+fn make_plan(strategy: &str, vcpus: u32, topology: &Topology) -> Plan {
     let request = Request::vm("vm", VcpuCount::Exactly(vcpus));
     let request = Request { isolation: IsolationScope::Host, ..request };
     plan(strategy, topology, &request).expect("a plan")
@@ -25,7 +25,7 @@ fn line(text: &str) -> &str {
 #[test]
 fn siblings_that_are_offline_are_isolated_from_boot_on() {
     let topology = host("half-offline-smt.capture");
-    let layout = made("realtime", 3, &topology);
+    let layout = make_plan("realtime", 3, &topology);
     assert_eq!(
         (layout.exclusive.to_string(), topology.offline.to_string().as_str()),
         ("1-3,6".to_owned(), "5,7")
@@ -61,7 +61,7 @@ fn siblings_that_are_offline_are_isolated_from_boot_on() {
 #[test]
 fn parameters_that_are_there_are_replaced_or_left() {
     let topology = host("isolated-realtime.capture");
-    let text = cmdline(&made("realtime", 4, &topology), &topology);
+    let text = cmdline(&make_plan("realtime", 4, &topology), &topology);
     let list = "4-7,12-15";
     let said: Vec<&str> = text.lines().filter(|line| line.starts_with("#   ")).take(4).collect();
     let expected = [
@@ -72,7 +72,7 @@ fn parameters_that_are_there_are_replaced_or_left() {
         "#   append irqaffinity=0-3,8-11".to_owned(),
     ];
     assert_eq!(said, expected, "{text}");
-    let text = cmdline(&made("realtime", 2, &topology), &topology);
+    let text = cmdline(&make_plan("realtime", 2, &topology), &topology);
     let list = "4-5,12-13";
     for said in [
         &format!(
@@ -86,9 +86,9 @@ fn parameters_that_are_there_are_replaced_or_left() {
     assert!(!text.contains("append to"), "{text}");
     let mut booted = topology.clone();
     booted.boot_parameters = line(&text).split(' ').map(str::to_owned).collect();
-    let text = cmdline(&made("realtime", 2, &topology), &booted);
+    let text = cmdline(&make_plan("realtime", 2, &topology), &booted);
     assert!(text.contains("already boots with all of these parameters"), "{text}");
-    let profile = tuned(&made("realtime", 2, &topology), &topology);
+    let profile = tuned(&make_plan("realtime", 2, &topology), &topology);
     assert!(
         profile.contains("boots with isolcpus=domain,managed_irq,4-7,12-15 nohz_full="),
         "{profile}"
@@ -118,7 +118,7 @@ fn the_cores_of_an_explanation_add_up() {
 
 fn text(name: &str, strategy: &str, vcpus: u32) -> String {
     let topology = host(name);
-    explain(&made(strategy, vcpus, &topology), &topology, 200)
+    explain(&make_plan(strategy, vcpus, &topology), &topology, 200)
 }
 
 /// The kernel parameters of a real-time plan isolate whole cores of its vCPUs under any isolation
@@ -186,7 +186,7 @@ fn a_plan_that_shares_all_names_the_command_that_isolates() {
             assert!(text.contains(&command), "{command} is not in\n{text}");
             assert!(text.contains("add `--isolate host`") == (strategy == better), "{text}");
         }
-        let layout = made(better, 4, &topology);
+        let layout = make_plan(better, 4, &topology);
         assert!(line(&cmdline(&layout, &topology)).starts_with("isolcpus="));
     }
 }
@@ -215,7 +215,7 @@ fn comments_of_the_command_line_are_wrapped() {
         let topology = host(name);
         for strategy in ["realtime", "low-latency", "balanced", "compact", "none"] {
             for vcpus in [2, 3] {
-                let text = cmdline(&made(strategy, vcpus, &topology), &topology);
+                let text = cmdline(&make_plan(strategy, vcpus, &topology), &topology);
                 assert_eq!(wide(&text), Vec::<&str>::new(), "{name}, {strategy}");
                 let others = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
                 assert!(others.count() <= 1, "{text}");

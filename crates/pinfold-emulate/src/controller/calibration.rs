@@ -59,7 +59,7 @@ pub(super) fn calibrate(
     }
     let found = witness(spawner, clock, &looks, &mut wanted)?;
     for ((node, _, emulation), costs) in wanted.all.into_iter().zip(&found.costs) {
-        let known = completed(&kept, node, costs);
+        let known = complete(&kept, node, costs);
         report_missing(spawner, node, &known, found.failed.as_ref());
         emulation.learn(&known)?;
         keep(spawner, clock, node, costs_of(emulation.as_ref(), costs.keys()), &together);
@@ -103,7 +103,7 @@ impl Measured for Wanted<'_, '_> {
 
 /// The measured costs, and for the other CPUs the last known ones, or those of another CPU: the
 /// largest that was measured now or at the last calibration.
-fn completed(kept: &Calibrations, node: &Node, costs: &BTreeMap<PuId, Cost>) -> Costs {
+fn complete(kept: &Calibrations, node: &Node, costs: &BTreeMap<PuId, Cost>) -> Costs {
     let largest = costs.values().max_by_key(|cost| cost.extra_ns).copied();
     let of_other = largest.or_else(|| kept.of_any_cpu(node.method, node.period()));
     let unknown =

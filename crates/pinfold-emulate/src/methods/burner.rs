@@ -141,7 +141,7 @@ impl Burning {
             .host
             .set_affinity(tid, &CpuSet::single(pu))
             .and_then(|()| context.host.set_policy(tid, Policy::Fifo { priority: PRIORITY }));
-        placed.map_err(|error| refused(context.node, error))?;
+        placed.map_err(|error| refuse_node(context.node, error))?;
         go.send(()).map_err(|error| fail(error.to_string()))?;
         Ok(Self { shared, tid, thread: Some(thread) })
     }
@@ -159,7 +159,7 @@ impl Burning {
     }
 
     /// Burned time in nanoseconds, and number of periods.
-    pub(super) fn burned(&self) -> (u64, u64) {
+    pub(super) fn burned_time(&self) -> (u64, u64) {
         (load(&self.shared.burned_ns), load(&self.shared.turns))
     }
 
@@ -168,7 +168,7 @@ impl Burning {
         let path = paths::task_schedstat(process::own_pid(), self.tid);
         let text = host.read_text(&path)?;
         let stat = schedstat::parse(&text).map_err(|error| error.at(&path))?;
-        let (taken_ns, turns) = self.burned();
+        let (taken_ns, turns) = self.burned_time();
         Ok(HelperTime { ran_ns: stat.run_ns, taken_ns, turns })
     }
 
@@ -274,7 +274,7 @@ fn is_right(error: &HostError) -> bool {
     matches!(error, HostError::Thread { call: "sched_setattr", .. })
 }
 
-fn refused(node: &Node, error: HostError) -> SpeedError {
+fn refuse_node(node: &Node, error: HostError) -> SpeedError {
     if !is_right(&error) {
         return error.into();
     }
@@ -384,11 +384,11 @@ mod tests {
         let tid = process::own_tid();
         let mut burning = Burning { shared: Arc::clone(&shared), tid, thread: Some(thread) };
         while shared.strayed.load(Ordering::Relaxed) < 3 {
-            assert_eq!(burning.burned(), (0, 0));
+            assert_eq!(burning.burned_time(), (0, 0));
             SystemClock.sleep_ns(1_000_000);
         }
         stop([&mut burning].into_iter());
-        assert_eq!(burning.burned(), (0, 0));
+        assert_eq!(burning.burned_time(), (0, 0));
         let note = burning.note(pu).unwrap();
         assert!(note.contains("turns were skipped"), "{note}");
     }
@@ -431,6 +431,6 @@ mod tests {
     }
 
     fn turns(burner: &Burning) -> u64 {
-        burner.burned().1
+        burner.burned_time().1
     }
 }

@@ -22,11 +22,9 @@ pub fn at_work(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
 pub fn cautions(host: &dyn Host, node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
     let mut cautions = Vec::new();
     // The groups may not exist yet, but their ancestors have the same files.
-    if cgroup
-        .parts
-        .iter()
-        .any(|part: &Part| above(&part.cpu).any(|group| host.exists(&paths::cpu_rt_runtime(group))))
-    {
+    if cgroup.parts.iter().any(|part: &Part| {
+        parents_of(&part.cpu).any(|group| host.exists(&paths::cpu_rt_runtime(group)))
+    }) {
         cautions.push(format!(
             "vnode {}: real-time programs (chrt, SCHED_FIFO) fail there with EPERM, because this \
              kernel gives each group in the cpu hierarchy its own real-time budget and the groups \
@@ -46,7 +44,7 @@ pub fn cautions(host: &dyn Host, node: &Node, cgroup: &VnodeCgroup) -> Vec<Strin
 }
 
 /// The parent directories of a group, nearest first.
-fn above(group: &str) -> impl Iterator<Item = &str> {
+fn parents_of(group: &str) -> impl Iterator<Item = &str> {
     group.rmatch_indices('/').map(|(end, _)| &group[..end])
 }
 

@@ -101,7 +101,7 @@ impl Emulation for Hogs<'_> {
     fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
         for (pu, burner) in &self.burners {
             // Earlier periods belong to the reference run.
-            let (_, settled) = burner.burned();
+            let (_, settled) = burner.burned_time();
             let known = costs.get(pu).copied().unwrap_or_default();
             self.costs.insert(*pu, PeriodOverhead::after(known, settled));
         }
@@ -132,7 +132,7 @@ impl Emulation for Hogs<'_> {
     fn renew(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
         for (pu, cost) in costs {
             if let (Some(burner), Some(spent)) = (self.burners.get(pu), self.costs.get_mut(pu)) {
-                spent.renew(*cost, burner.burned().1);
+                spent.renew(*cost, burner.burned_time().1);
             }
         }
         Ok(())
@@ -174,7 +174,7 @@ impl Emulation for Hogs<'_> {
             if let Some(burner) = self.burners.get(pu) {
                 let spent = self.costs.entry(*pu).or_default();
                 let share = spent.cost.share(steal_of(*speed), self.period_ns);
-                spent.change(share, burner.burned().1);
+                spent.change(share, burner.burned_time().1);
                 burner.set_steal(share);
             }
         }
@@ -193,7 +193,7 @@ impl Emulation for Hogs<'_> {
             .burners
             .iter()
             .map(|(pu, burner)| {
-                let (burned_ns, turns) = burner.burned();
+                let (burned_ns, turns) = burner.burned_time();
                 let spent = self.costs.get(pu).copied().unwrap_or_default();
                 let taken_ns = burned_ns.saturating_add_signed(spent.extras(turns));
                 CoreAccount { pu: *pu, wanted_ns, taken_ns, ran_ns: None }

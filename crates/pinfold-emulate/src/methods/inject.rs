@@ -104,7 +104,7 @@ impl Emulation for Inject<'_> {
         let account = |(pu, burner): &(PuId, Burning)| CoreAccount {
             pu: *pu,
             wanted_ns,
-            taken_ns: burner.burned().0,
+            taken_ns: burner.burned_time().0,
             ran_ns: None,
         };
         let mut accounts: Vec<CoreAccount> = self.burners.iter().map(account).collect();

@@ -17,10 +17,10 @@ const SERVED: u64 = 50_000;
 
 /// Share of the time that real-time threads cannot get on these CPUs, in millionths.
 pub(super) fn millionths(host: &dyn Host, pus: &CpuSet) -> Result<u32, HostError> {
-    let mut floor = throttled(host)?;
+    let mut floor = read_throttled(host)?;
     if version(&host.read_text(&paths::kernel_release())?) >= Some(SERVED_SINCE) {
         for pu in pus.iter() {
-            floor = floor.max(served(host, pu));
+            floor = floor.max(read_served(host, pu));
         }
     }
     Ok(u32::try_from(floor.min(WHOLE)).unwrap_or(0))
@@ -33,7 +33,7 @@ pub(super) fn in_words(millionths: u32) -> String {
 }
 
 /// The share that the sysctls reserve.
-fn throttled(host: &dyn Host) -> Result<u64, HostError> {
+fn read_throttled(host: &dyn Host) -> Result<u64, HostError> {
     fn number(host: &dyn Host, name: &str) -> Result<Option<i64>, HostError> {
         match host.read_text(&paths::sysctl_kernel(name)) {
             Ok(text) => Ok(text.trim().parse().ok()),
@@ -45,22 +45,24 @@ fn throttled(host: &dyn Host) -> Result<u64, HostError> {
     let runtime = number(host, "sched_rt_runtime_us")?.and_then(|us| u64::try_from(us).ok());
     let period = number(host, "sched_rt_period_us")?.and_then(|us| u64::try_from(us).ok());
     Ok(match (runtime, period) {
-        (Some(runtime), Some(period)) => left(runtime, period),
+        (Some(runtime), Some(period)) => subtract(runtime, period),
         // -1, or a kernel without throttling.
         (None, _) | (_, None) => 0,
     })
 }
 
 /// The part of a period beyond the run time, in millionths, rounded up.
-fn left(runtime: u64, period: u64) -> u64 {
+fn subtract(runtime: u64, period: u64) -> u64 {
     let free = period.saturating_sub(runtime).saturating_mul(WHOLE);
     free.checked_add(period.saturating_sub(1)).and_then(|sum| sum.checked_div(period)).unwrap_or(0)
 }
 
 /// The share of a CPU's deadline server; from debugfs if it is readable.
-fn served(host: &dyn Host, pu: PuId) -> u64 {
+fn read_served(host: &dyn Host, pu: PuId) -> u64 {
     match (number(&pu, host, "runtime"), number(&pu, host, "period")) {
-        (Some(runtime), Some(period)) if period > 0 => left(period.saturating_sub(runtime), period),
+        (Some(runtime), Some(period)) if period > 0 => {
+            subtract(period.saturating_sub(runtime), period)
+        }
         (_, _) => SERVED,
     }
 }

@@ -188,7 +188,7 @@ fn period_of(least_ns: u64, lost: u64, times: u64) -> u64 {
 }
 
 /// Time that a core was too fast since its speed was set, as a message; `None` if negligible.
-fn missed(pu: PuId, before: StallAccount, now: StallAccount) -> Option<String> {
+fn describe_missed(pu: PuId, before: StallAccount, now: StallAccount) -> Option<String> {
     fn ms(ns: u64) -> String {
         format!("{}.{} ms", ns / 1_000_000, ns % 1_000_000 / 100_000)
     }
@@ -357,7 +357,7 @@ impl Emulation for Stalling<'_> {
             // Statistics that cannot be read are left out.
             let account = self.stall.account(*pu).ok()?;
             core.speed.filter(|speed| *speed != Speed::FULL)?;
-            missed(*pu, core.before, account)
+            describe_missed(*pu, core.before, account)
         });
         let mut notes: Vec<String> = self.cores.iter().map(note).chain(missed).collect();
         if let Some(why) = self.allowed.refusal(LONGEST_PERIOD_NS) {
@@ -386,13 +386,13 @@ mod tests {
     use pinfold_host::StallAccount;
     use pinfold_model::PuId;
 
-    use super::{LONGEST_NS, missed, stall_config};
+    use super::{LONGEST_NS, describe_missed, stall_config};
 
     #[test]
     fn what_was_not_taken_is_reported_since_the_speed_was_set() {
         fn check(before: StallAccount, lost_ns: u64, full_ns: u64, expected: Option<&str>) {
             let now = StallAccount { lost_ns, full_ns, ..before };
-            assert_eq!(missed(PuId(2), before, now).as_deref(), expected);
+            assert_eq!(describe_missed(PuId(2), before, now).as_deref(), expected);
         }
 
         let before = StallAccount { lost_ns: 5_000_000, full_ns: 7_000_000, ..Default::default() };

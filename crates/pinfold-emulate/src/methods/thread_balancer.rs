@@ -15,7 +15,7 @@ use pinfold_host::{Clock, HostMut, paths, proc_stat};
 use pinfold_model::Tid;
 
 use crate::SpeedError;
-use crate::cleanup::{listed, numbers};
+use crate::cleanup::{list_tasks, numbers};
 use crate::units::MS;
 use crate::vnode_cgroup::{Part, VnodeCgroup};
 
@@ -127,7 +127,7 @@ impl ThreadBalancer {
     pub(super) fn gather(&self, host: &dyn HostMut) -> Result<(), SpeedError> {
         let Some((first, others)) = self.decks.split_first() else { return Ok(()) };
         for deck in others {
-            let tids = match listed(host, &deck.members) {
+            let tids = match list_tasks(host, &deck.members) {
                 Err(error) if error.is_gone() => continue,
                 answer => answer?,
             };

@@ -244,9 +244,8 @@ fn state_of(
     } else {
         proc_cgroup::v1_path(&groups, controller)
     };
-    let group = group.and_then(|path| place.below(path)).ok_or_else(|| HostError::Unexpected {
-        path,
-        why: format!("there is no group below {} in it", place.root),
+    let group = group.and_then(|path| place.path_below(path)).ok_or_else(|| {
+        HostError::Unexpected { path, why: format!("there is no group below {} in it", place.root) }
     })?;
     let (mask, policy) = (host.affinity(tid)?, host.policy(tid)?);
     Ok(Some(TaskState { task: stat.task(), group, mask, policy }))

@@ -13,7 +13,11 @@ use crate::{SpeedError, cleanup};
 
 impl VnodeCgroup {
     /// The steps of a vnode whose tasks will be frozen or stopped.
-    pub(super) fn switched(&self, host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedError> {
+    pub(super) fn toggle_steps(
+        &self,
+        host: &dyn Host,
+        node: &Node,
+    ) -> Result<Vec<Step>, SpeedError> {
         let Some(group) = &self.freezer else { return Ok(Vec::new()) };
         match node.method {
             // A task that leaves one of Pinfold's groups is thawed.
@@ -35,7 +39,7 @@ impl VnodeCgroup {
             Some(Attach::Group(_)) => cleanup::pids(host, group)?,
             None => Vec::new(),
         };
-        let stopped = stopped(host, members)?;
+        let stopped = find_stopped(host, members)?;
         let group = group.to_owned();
         Ok(Step {
             change: Change::SignalProcesses { group: group.clone() },
@@ -46,7 +50,7 @@ impl VnodeCgroup {
 }
 
 /// Those of some processes that another program has stopped.
-fn stopped(host: &dyn Host, pids: Vec<pinfold_model::Tid>) -> Result<Vec<TaskId>, HostError> {
+fn find_stopped(host: &dyn Host, pids: Vec<pinfold_model::Tid>) -> Result<Vec<TaskId>, HostError> {
     let mut found = Vec::new();
     for pid in pids {
         let stat = pinfold_host::proc_stat::read(host, pid)?;

@@ -401,17 +401,17 @@ fn a_running_process_moves_in_and_back() {
         shell.kill().unwrap();
         return;
     };
-    let found = inside(&groups);
+    let found = count_inside(&groups);
     assert!(found.iter().all(|count| *count == 3), "{found:?}");
     // One move for each hierarchy, the last of the steps.
     let moves = groups.steps.split_off(groups.steps.len() - found.len());
     undo(&host, &moves);
-    let found = inside(&groups);
+    let found = count_inside(&groups);
     assert!(found.iter().all(|count| *count == 0), "{found:?}");
     shell.kill().unwrap();
 }
 
-fn inside(groups: &Groups) -> Vec<usize> {
+fn count_inside(groups: &Groups) -> Vec<usize> {
     groups
         .cgroup
         .directories()

@@ -11,7 +11,7 @@ use pinfold_model::{CpuSet, PuId};
 pub struct Notes(pub Arc<Mutex<Vec<String>>>, pub Arc<AtomicBool>);
 
 impl Notes {
-    pub fn taken(&self) -> Vec<String> {
+    pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock().expect("a lock"))
     }
 

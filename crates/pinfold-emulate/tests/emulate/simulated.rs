@@ -312,12 +312,12 @@ fn fracas_weighs_a_burner_on_each_core() {
         ];
         assert_eq!(since(&host, count), expected);
         let burn = |pu: u32| format!("burn on {pu} in {cpu}/pinfold-burn-{pu}/cgroup.procs");
-        assert_eq!(spawner.taken(), [burn(1), burn(2)]);
+        assert_eq!(spawner.take(), [burn(1), burn(2)]);
         nodes.turn(0).unwrap();
         nodes.set("web", speed(1_000_000), Some(PuId(1))).unwrap();
-        assert_eq!(spawner.taken(), ["end burner on 1"]);
+        assert_eq!(spawner.take(), ["end burner on 1"]);
         drop(nodes);
-        assert_eq!(spawner.taken(), ["end burner on 2"]);
+        assert_eq!(spawner.take(), ["end burner on 2"]);
         undo(&host, &steps);
         assert_eq!(host.snapshot(), before);
     }
@@ -330,12 +330,12 @@ fn a_burner_of_fracas_that_ends_is_started_anew_and_one_that_cannot_live_is_repo
     let (cgroup, _) = enclose(&host, &node);
     let (clock, spawner) = (SimClock::at(0), Notes::default());
     let mut nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
-    spawner.taken();
+    spawner.take();
     nodes.turn(1_500 * MS).unwrap();
-    assert_eq!(spawner.taken(), [] as [String; 0]);
+    assert_eq!(spawner.take(), [] as [String; 0]);
     spawner.1.store(true, Ordering::Relaxed);
     nodes.turn(2_000 * MS).unwrap();
-    let said = spawner.taken();
+    let said = spawner.take();
     assert!(said[0].starts_with("burn on 1 in ") && said[1] == "end burner on 1", "{said:?}");
     let notes = nodes.status().unwrap().remove(0).notes;
     let expected = "1 burner restarted, the last because of CPU 1: a burner: killed by signal 9";
@@ -365,7 +365,7 @@ fn fracas_as_published_has_a_group_for_all_tasks_and_one_around_each_burner() {
     let _nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
     let expected = [weight("all", "87381"), weight("burn-1", "262143"), weight("burn-2", "262143")];
     assert_eq!(since(&host, count), expected);
-    assert_eq!(spawner.taken(), [burn(1), burn(2)]);
+    assert_eq!(spawner.take(), [burn(1), burn(2)]);
 }
 
 fn published_node(cores: &[(u32, u32)]) -> Node {
@@ -388,7 +388,7 @@ fn fracas_with_a_common_burner_group_has_all_burners_in_it() {
     let (cgroup, _) = enclose(&host, &node);
     let (clock, spawner) = (SimClock::at(0), Notes::default());
     let _nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
-    assert_eq!(spawner.taken(), [burn(1), burn(2)]);
+    assert_eq!(spawner.take(), [burn(1), burn(2)]);
 }
 
 #[test]
@@ -447,7 +447,7 @@ fn gov_has_two_frequencies_in_turns() {
         .collect();
     assert_eq!(since(&host, count), expected);
     assert_eq!(at, [25, 100, 125]);
-    assert_eq!(spawner.taken(), [] as [String; 0]);
+    assert_eq!(spawner.take(), [] as [String; 0]);
     undo(&host, &steps);
     let after = host.snapshot().replace("\"2400000\\n\"", "\"<unsupported>\\n\"");
     assert_eq!(after, before);
@@ -502,7 +502,7 @@ fn frequencies_are_taken_for_what_they_give_if_asked() {
     // Where the witness cannot work, frequencies are what they are called, and that is reported.
     let silent = Notes::default();
     let mut nodes = VnodeController::start(&host, &clock, &silent, vec![(node, cgroup)]).unwrap();
-    let said = silent.taken();
+    let said = silent.take();
     assert!(
         said.iter()
             .any(|said: &String| said.starts_with("report vnode web: the frequencies of CPU 0")),
@@ -534,7 +534,7 @@ fn gov_freezes_below_the_lowest_frequency_and_a_sentinel_watches() {
         let path = format!("{group}/{file}");
         let files = vec![(path.clone(), words[1].to_owned())];
         assert_eq!(
-            spawner.taken(),
+            spawner.take(),
             [format!("sentinel {:?}", Cleanup::Thaw { files: files.clone() })]
         );
         while clock.now_ns() < 160 * MS {
@@ -553,7 +553,7 @@ fn gov_freezes_below_the_lowest_frequency_and_a_sentinel_watches() {
         // And what stopping does.
         drop(nodes);
         assert_eq!(since(&host, count)[4..], [write(words[1])]);
-        assert_eq!(spawner.taken().last().unwrap(), "end sentinel");
+        assert_eq!(spawner.take().last().unwrap(), "end sentinel");
     }
 }
 
@@ -627,7 +627,7 @@ fn lim_stops_and_continues_what_parents_can_see() {
     let (clock, spawner, count) = (SimClock::at(0), Notes::default(), host.changes().len());
     let mut nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
     let what = Cleanup::Continue { group: group.to_owned() };
-    assert_eq!(spawner.taken(), [format!("sentinel {what:?}")]);
+    assert_eq!(spawner.take(), [format!("sentinel {what:?}")]);
     let state = || host.task(Tid(500)).unwrap().state;
     for (seconds, expected) in [(16, 'T'), (17, 'S')] {
         uptime(seconds);
@@ -698,7 +698,7 @@ fn a_process_moves_with_threads_and_children_and_back() {
         }
         assert!(!cgroup.is_attached);
         let hierarchies = Hierarchies::find(&host).unwrap();
-        let missed = || cgroup.missed(&host, &hierarchies, &node).unwrap();
+        let missed = || cgroup.count_missed(&host, &hierarchies, &node).unwrap();
         assert_eq!(missed(), []);
         // As if it had been born while the others were moved.
         host.add_task(SimTask::new(511, "late").child_of(510));

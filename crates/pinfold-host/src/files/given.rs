@@ -46,7 +46,7 @@ pub fn read(path: &str) -> Result<Vec<u8>, HostError> {
     };
     if let Some(kind) = kind {
         let why = format!("is {kind}: name a regular file, or - for standard input");
-        return Err(unexpected(path, why));
+        return Err(fail_unexpected(path, why));
     }
     if u64::try_from(stat.st_size).is_ok_and(|size| size > MAX_BYTES) {
         return Err(too_large(path));
@@ -64,7 +64,7 @@ fn read_bounded(file: &impl AsFd, path: &str, wait: Wait) -> Result<Vec<u8>, Hos
     let (mut bytes, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     loop {
         if matches!(wait, Wait::ForWriter) && !has_come(file).map_err(fail)? {
-            return Err(unexpected(path, format!("no data for {} s", SILENCE.tv_sec)));
+            return Err(fail_unexpected(path, format!("no data for {} s", SILENCE.tv_sec)));
         }
         match rustix::io::read(file, &mut buffer) {
             Ok(0) => return Ok(bytes),
@@ -91,9 +91,9 @@ fn has_come(file: &impl AsFd) -> Result<bool, Errno> {
 
 fn too_large(path: &str) -> HostError {
     let why = format!("is larger than {} MiB, the limit for such files", MAX_BYTES >> 20);
-    unexpected(path, why)
+    fail_unexpected(path, why)
 }
 
-fn unexpected(path: &str, why: String) -> HostError {
+fn fail_unexpected(path: &str, why: String) -> HostError {
     HostError::Unexpected { path: path.to_owned(), why }
 }

@@ -55,7 +55,7 @@ impl StateDir {
     /// # Errors
     /// As [`StateDir::open`].
     pub fn open_existing(path: &str) -> Result<Option<Self>, HostError> {
-        match Self::opened(without_slash(path)) {
+        match Self::open_checked(without_slash(path)) {
             Ok(directory) => Ok(Some(directory)),
             Err(error) if error.is_gone() => Ok(None),
             Err(error) => Err(error),
@@ -75,12 +75,12 @@ impl StateDir {
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(HostError::file("make directory", path, errno)),
         }
-        Self::opened(path)
+        Self::open_checked(path)
     }
 
-    fn opened(path: &str) -> Result<Self, HostError> {
+    fn open_checked(path: &str) -> Result<Self, HostError> {
         let directory = open_dir(path, OFlags::NOFOLLOW).map_err(|errno| match errno {
-            Errno::LOOP | Errno::NOTDIR => untrusted(path, "is a link or not a directory"),
+            Errno::LOOP | Errno::NOTDIR => fail_untrusted(path, "is a link or not a directory"),
             errno => HostError::file("open", path, errno),
         })?;
         let stat =
@@ -157,7 +157,7 @@ impl StateDir {
         sync: impl Fn(&OwnedFd) -> Result<(), Errno>,
     ) -> Result<(), HostError> {
         let file = self.open_file(name, OFlags::WRONLY | OFlags::APPEND, "append to")?;
-        let before = u64::try_from(self.checked(&file, name)?.st_size).unwrap_or(0);
+        let before = u64::try_from(self.check_file(&file, name)?.st_size).unwrap_or(0);
         write_all(&file, content).and_then(|()| sync(&file)).map_err(|errno| {
             match rustix::fs::ftruncate(&file, before) {
                 Ok(()) | Err(_) => self.fail(name, errno),
@@ -185,7 +185,7 @@ impl StateDir {
     /// [`HostError::File`]; [`HostError::Untrusted`] if it is a link or belongs to another user.
     pub fn read(&self, name: &str) -> Result<Vec<u8>, HostError> {
         let file = self.open_file(name, OFlags::RDONLY, "read")?;
-        self.checked(&file, name)?;
+        self.check_file(&file, name)?;
         read_to_end(&file).map_err(|errno| self.fault("read", name, errno))
     }
 
@@ -241,7 +241,7 @@ impl StateDir {
     pub fn lock(&self, name: &str) -> Result<Option<Lock>, HostError> {
         loop {
             let file = self.open_file(name, OFlags::RDWR | OFlags::CREATE, "lock")?;
-            self.checked(&file, name)?;
+            self.check_file(&file, name)?;
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) if self.is_the_file_of(name, &file)? => {
                     return Ok(Some(Lock { _file: file }));
@@ -275,16 +275,16 @@ impl StateDir {
         // NONBLOCK: opening a pipe must not block before it is refused.
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         rustix::fs::openat(&self.directory, name, flags, FILE_MODE).map_err(|errno| match errno {
-            Errno::LOOP => untrusted(&self.path_of(name), "is a link"),
+            Errno::LOOP => fail_untrusted(&self.path_of(name), "is a link"),
             errno => self.fault(operation, name, errno),
         })
     }
 
-    fn checked(&self, file: &OwnedFd, name: &str) -> Result<Stat, HostError> {
+    fn check_file(&self, file: &OwnedFd, name: &str) -> Result<Stat, HostError> {
         let stat = rustix::fs::fstat(file).map_err(|errno| self.fault("check", name, errno))?;
         let path = self.path_of(name);
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(untrusted(&path, "is not a regular file"));
+            return Err(fail_untrusted(&path, "is not a regular file"));
         }
         check_ours(&path, &stat)?;
         Ok(stat)
@@ -297,7 +297,7 @@ impl StateDir {
 
 fn check_name(path: &str, name: &str) -> Result<(), HostError> {
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
-        return Err(untrusted(path, "is not the name of a file in its directory"));
+        return Err(fail_untrusted(path, "is not the name of a file in its directory"));
     }
     Ok(())
 }
@@ -313,19 +313,19 @@ pub fn require_own(path: &str) -> Result<(), HostError> {
         .map_err(|errno| HostError::file("check", path, errno))?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => check_ours(path, &stat),
-        FileType::Symlink => Err(untrusted(path, "is a link")),
+        FileType::Symlink => Err(fail_untrusted(path, "is a link")),
         FileType::Directory
         | FileType::Fifo
         | FileType::Socket
         | FileType::CharacterDevice
         | FileType::BlockDevice
-        | FileType::Unknown => Err(untrusted(path, "is not a regular file")),
+        | FileType::Unknown => Err(fail_untrusted(path, "is not a regular file")),
     }
 }
 
 fn check_ours(path: &str, stat: &Stat) -> Result<(), HostError> {
     match why_not_of(stat, crate::process::own_uid()) {
-        Some(why) => Err(untrusted(path, &why)),
+        Some(why) => Err(fail_untrusted(path, &why)),
         None => Ok(()),
     }
 }
@@ -367,6 +367,6 @@ pub(super) fn identity(path: &str) -> Option<(u64, u64)> {
     Some((stat.st_dev, stat.st_ino))
 }
 
-fn untrusted(path: &str, why: &str) -> HostError {
+fn fail_untrusted(path: &str, why: &str) -> HostError {
     HostError::Untrusted { path: path.to_owned(), why: why.to_owned() }
 }

@@ -140,7 +140,7 @@ impl Spawn {
     /// without the descriptors that this process has inherited: nothing of the caller waits for its
     /// end. Descriptors stay open on kernels before 5.11. Not with [`Self::own_group`].
     #[must_use]
-    pub fn apart(mut self) -> Self {
+    pub fn detach(mut self) -> Self {
         self.apart = true;
         self.current_dir("/")
     }

@@ -84,7 +84,7 @@ impl TaskEvents {
         let event = unsafe { OwnedFd::from_raw_fd(event) };
         // One page for the metadata of the ring buffer, and one for the records.
         let length = 2 * rustix::param::page_size();
-        let room = Mapping::shared(event.as_fd(), length, ProtFlags::READ)?;
+        let room = Mapping::map_shared(event.as_fd(), length, ProtFlags::READ)?;
         Ok(Self { event, _room: room })
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct Mapping {
 
 impl Mapping {
     /// Maps the first `length` bytes of a descriptor's object as shared memory.
-    pub(super) fn shared(
+    pub(super) fn map_shared(
         of: BorrowedFd<'_>,
         length: usize,
         access: ProtFlags,

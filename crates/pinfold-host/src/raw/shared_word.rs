@@ -22,7 +22,7 @@ impl SharedWord {
     /// Maps it. The map's values have 64 bits.
     pub(crate) fn from_map(map: BorrowedFd<'_>) -> Result<Self, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        Ok(Self { page: Mapping::shared(map, rustix::param::page_size(), access)? })
+        Ok(Self { page: Mapping::map_shared(map, rustix::param::page_size(), access)? })
     }
 
     /// Sets it atomically: the program sees the old or the new number.

@@ -76,7 +76,7 @@ fn build(emulator: &str, lists: &str, rest: &str) -> String {
 
 /// The file with every line of advice applied as a user would: replacing the element that it names,
 /// or at the end of its parent.
-fn followed(xml: &str, advice: &[String]) -> String {
+fn follow_advice(xml: &str, advice: &[String]) -> String {
     let mut lines: Vec<String> = xml.lines().map(str::to_owned).collect();
     for line in advice {
         let tag = line.split(' ').next().unwrap_or_default();
@@ -111,7 +111,7 @@ fn advice_that_is_followed_adds_up() {
             .filter(|line| line.starts_with('<'))
             .collect();
         assert!(advice.iter().all(|line| !bad.contains(line)), "nothing that is there: {advice:?}");
-        let good = followed(&bad, &advice);
+        let good = follow_advice(&bad, &advice);
         check(&host, &good, &[]);
         let fixed = fix(&bad, "", &host, &Request::from_vnodes(Vec::new())).unwrap();
         assert_eq!(words(&fixed.text), words(&good));

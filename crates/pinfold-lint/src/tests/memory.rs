@@ -12,7 +12,7 @@ use pinfold_samples::{exactly, one};
 use crate::lint;
 
 /// Two nodes of two cores each; 64 MiB on `nodes`.
-fn placed(vcpus: u32, nodes: &[u32], page_bytes: Option<u64>) -> (Plan, Topology) {
+fn place(vcpus: u32, nodes: &[u32], page_bytes: Option<u64>) -> (Plan, Topology) {
     let topology = Machine::new([2, 1, 1, 2, 1], |place| 2 * place.package + place.core).build();
     let mut layout = plan("sequential", &topology, &exactly(vcpus)).unwrap();
     layout.vnodes[0].memory = Some(MemoryPlan {
@@ -37,7 +37,7 @@ fn cells_for_two_nodes() {
     let xml = "<domain type='kvm'>\n  <memory unit='MiB'>64</memory>\n  <vcpu>4</vcpu>\n  \
                <numatune>\n    <!-- old -->\n    <memory mode='preferred' nodeset='1'/>\n  \
                </numatune>\n</domain>";
-    let (layout, topology) = placed(4, &[0, 1], Some(2 << 20));
+    let (layout, topology) = place(4, &[0, 1], Some(2 << 20));
     let text = libvirt_into(xml, one(&layout), &topology).unwrap().text;
     let memnodes = "    <memnode cellid='0' mode='strict' nodeset='0'/>\n    \
                     <memnode cellid='1' mode='strict' nodeset='1'/>\n";
@@ -71,7 +71,7 @@ fn cells_for_two_nodes() {
 
 #[test]
 fn one_node_needs_no_cells() {
-    let (layout, topology) = placed(2, &[0], None);
+    let (layout, topology) = place(2, &[0], None);
     let bare = "<domain type='qemu'><vcpu>2</vcpu><memory>65536</memory></domain>";
     let text = libvirt_into(bare, one(&layout), &topology).unwrap().text;
     holds(&text, &["<memory mode='strict' nodeset='0'/>", "<memory>65536</memory>"]);
@@ -92,7 +92,7 @@ fn words(text: &str) -> Vec<String> {
 /// Memory that cannot be divided, and an unknown size.
 #[test]
 fn what_cannot_be_bound_is_stated() {
-    let (mut layout, topology) = placed(4, &[0, 1], Some(1 << 30));
+    let (mut layout, topology) = place(4, &[0, 1], Some(1 << 30));
     let xml = "<domain type='qemu'><vcpu>4</vcpu></domain>";
     let error = libvirt_into(xml, one(&layout), &topology).unwrap_err();
     assert!(error.why.contains("cannot be divided among 2 NUMA cells"), "{error}");

@@ -3,7 +3,7 @@
 use pinfold_model::{CpuSet, NodeId, Role};
 
 use super::{Fault, Words};
-use crate::words::{cpus, describe, describe_vcpus, spoken};
+use crate::words::{cpus, describe, describe_nodes, describe_vcpus};
 use pinfold_plan::text::verb;
 
 /// The CPUs of a thread that belong to vCPUs.
@@ -37,8 +37,8 @@ impl Fault for CoreFault<'_> {
                     "{} runs on {}, which belong to {}; the vCPUs run on {}",
                     describe(role),
                     cpus(pus),
-                    spoken(nodes),
-                    spoken(vcpu_nodes)
+                    describe_nodes(nodes),
+                    describe_nodes(vcpu_nodes)
                 ),
                 "each request crosses the interconnect with its rings and buffers, and each wake-up \
                  between the two does",

@@ -4,7 +4,7 @@ use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, NodeId, Role};
 
 use super::{Fault, Words};
-use crate::words::{cpus, describe_all, describe_vcpus, spoken};
+use crate::words::{cpus, describe_all, describe_nodes, describe_vcpus};
 
 /// Where the kernel moves vCPUs that are not pinned to one CPU.
 pub(crate) enum Range<'a> {
@@ -68,12 +68,12 @@ impl Fault for FloatFault<'_> {
                     "`pinfold plan --list` lists the strategies; `pinfold tune` measures the benefit",
                 ])
             }
-            FloatFault::Over { vcpus, mask, what } => over(vcpus, mask, what),
+            FloatFault::Over { vcpus, mask, what } => describe_over(vcpus, mask, what),
         }
     }
 }
 
-fn over(vcpus: &[u32], mask: &CpuSet, unknown: &Unknown<'_>) -> Words {
+fn describe_over(vcpus: &[u32], mask: &CpuSet, unknown: &Unknown<'_>) -> Words {
     let (name, what, cost) = match unknown {
         Unknown::Kinds => (
             "mixed-cores",
@@ -82,7 +82,7 @@ fn over(vcpus: &[u32], mask: &CpuSet, unknown: &Unknown<'_>) -> Words {
         ),
         Unknown::Nodes(nodes) => (
             "nodes-crossed",
-            format!("{} ({mask})", spoken(nodes)),
+            format!("{} ({mask})", describe_nodes(nodes)),
             "part of the memory is remote wherever they run",
         ),
         Unknown::L3s(l3s) => (

@@ -112,9 +112,9 @@ fn absent(pins: &[&Pin], gone: &CpuSet, barred: bool, left: &CpuSet) -> Words {
         format!("{} on {left} only, not on all the listed CPUs", runs(pins))
     };
     let what = if left.is_empty() {
-        format!("{} to {gone}: {} {why}", bound(pins), cpus(gone))
+        format!("{} to {gone}: {} {why}", describe_bound(pins), cpus(gone))
     } else {
-        format!("{} to {}, of which {} {why}", bound(pins), left.union(gone), cpus(gone))
+        format!("{} to {}, of which {} {why}", describe_bound(pins), left.union(gone), cpus(gone))
     };
     Words::new("absent-pu", what, cost)
 }
@@ -126,7 +126,8 @@ fn waiting(pins: &[&Pin], offline: &CpuSet, left: &CpuSet) -> Words {
     } else {
         format!("until then {} on {left} only", runs(pins))
     };
-    let what = format!("{} to {}, which {is}: usable once online", bound(pins), cpus(offline));
+    let what =
+        format!("{} to {}, which {is}: usable once online", describe_bound(pins), cpus(offline));
     Words::new("offline-pu", what, cost).instead([format!("`{}`", online::command(offline))])
 }
 
@@ -148,7 +149,7 @@ fn stray(pins: &[&Pin], vcpus: u32) -> Words {
 }
 
 /// Threads that one text binds: `vCPU 3 is pinned`, `the vCPUs 0-3 and the emulator are limited`.
-fn bound(pins: &[&Pin]) -> String {
+fn describe_bound(pins: &[&Pin]) -> String {
     let roles = describe_all(pins.iter().map(|pin| &pin.role));
     if pins.len() == 1 { format!("{roles} is pinned") } else { format!("{roles} are limited") }
 }

@@ -4,7 +4,7 @@ use pinfold_model::NodeId;
 use pinfold_model::text::counted;
 
 use super::{Fault, Words};
-use crate::words::spoken;
+use crate::words::describe_nodes;
 
 /// Room for all vCPUs of a machine that is spread.
 pub(crate) struct Room<Id> {
@@ -45,7 +45,7 @@ impl Fault for MemoryFault<'_> {
         match self {
             MemoryFault::AbsentNode { node, known } => not_there(format!(
                 "memory is bound to node {node}, which this host does not have: it has {}",
-                spoken(known)
+                describe_nodes(known)
             )),
             MemoryFault::EmptyNode { node } => {
                 not_there(format!("memory is bound to node {node}, which has no memory"))
@@ -64,11 +64,11 @@ impl Fault for MemoryFault<'_> {
                  that QEMU itself touches can be on the node of another cell",
             )
             .instead(["mode='strict' in <memory> and in each <memnode> binds each cell"]),
-            MemoryFault::Far { cell, nodes, vcpu_nodes } => far(*cell, nodes, vcpu_nodes),
+            MemoryFault::Far { cell, nodes, vcpu_nodes } => describe_far(*cell, nodes, vcpu_nodes),
             MemoryFault::NotBound { nodes, holding } => not_bound(nodes, holding),
             MemoryFault::NodeWithoutMemory { nodes } => Words::new(
                 "node-without-memory",
-                format!("vCPUs are pinned to {}, which has no memory", spoken(nodes)),
+                format!("vCPUs are pinned to {}, which has no memory", describe_nodes(nodes)),
                 "each of their cache misses crosses the interconnect",
             ),
             MemoryFault::NodesCrossed { nodes, room } => {
@@ -96,23 +96,31 @@ fn not_there(what: String) -> Words {
     Words::new("absent-node", what, "the machine does not start")
 }
 
-fn far(cell: Option<u32>, nodes: &[NodeId], vcpu_nodes: &[NodeId]) -> Words {
+fn describe_far(cell: Option<u32>, nodes: &[NodeId], vcpu_nodes: &[NodeId]) -> Words {
     let whose = match cell {
         None => "the guest's memory".to_owned(),
         Some(cell) => format!("the memory of the guest's cell {cell}"),
     };
     Words::new(
         "memory-far",
-        format!("{whose} is on {}, its vCPUs run on {}", spoken(nodes), spoken(vcpu_nodes)),
+        format!(
+            "{whose} is on {}, its vCPUs run on {}",
+            describe_nodes(nodes),
+            describe_nodes(vcpu_nodes)
+        ),
         "each cache miss crosses the interconnect, which takes up to twice as long and has \
          less bandwidth",
     )
 }
 
 fn not_bound(nodes: &[NodeId], holding: &[NodeId]) -> Words {
-    let mut what = format!("the vCPUs are pinned to {}, the memory is not bound", spoken(nodes));
+    let mut what =
+        format!("the vCPUs are pinned to {}, the memory is not bound", describe_nodes(nodes));
     if holding != nodes {
-        what.push_str(&format!("; it is larger than that node, {} are needed", spoken(holding)));
+        what.push_str(&format!(
+            "; it is larger than that node, {} are needed",
+            describe_nodes(holding)
+        ));
     }
     Words::new(
         "memory-not-bound",
@@ -123,7 +131,7 @@ fn not_bound(nodes: &[NodeId], holding: &[NodeId]) -> Words {
 }
 
 fn on_nodes(nodes: &[NodeId]) -> String {
-    format!("the vCPUs are pinned to CPUs of {}", spoken(nodes))
+    format!("the vCPUs are pinned to CPUs of {}", describe_nodes(nodes))
 }
 
 fn spread(name: &'static str, what: String) -> Words {
@@ -137,7 +145,10 @@ fn spread(name: &'static str, what: String) -> Words {
 fn cell_crosses(cell: u32, nodes: &[NodeId]) -> Words {
     Words::new(
         "cell-crosses-nodes",
-        format!("the vCPUs of the guest's cell {cell} are pinned to CPUs of {}", spoken(nodes)),
+        format!(
+            "the vCPUs of the guest's cell {cell} are pinned to CPUs of {}",
+            describe_nodes(nodes)
+        ),
         "the guest treats the cell's memory as local to all of them: for some, each cache miss \
          crosses the interconnect",
     )
@@ -146,7 +157,7 @@ fn cell_crosses(cell: u32, nodes: &[NodeId]) -> Words {
 fn cells_on_one_node(cells: usize, node: &[NodeId]) -> Words {
     Words::new(
         "cells-on-one-node",
-        format!("the guest is shown {cells} NUMA nodes, all on {}", spoken(node)),
+        format!("the guest is shown {cells} NUMA nodes, all on {}", describe_nodes(node)),
         "the guest separates tasks and memory, and moves pages between its nodes, although there \
          is no distance between them",
     )

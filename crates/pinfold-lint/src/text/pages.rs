@@ -3,7 +3,7 @@
 use pinfold_model::{NodeId, Tid};
 
 use super::{Fault, Words};
-use crate::words::spoken;
+use crate::words::describe_nodes;
 
 /// What determines the intended nodes.
 pub(crate) enum Source<'a> {
@@ -46,7 +46,7 @@ impl Fault for PagesFault<'_> {
                         mib(*total_kib),
                         mib(far),
                         mib_by_node(away),
-                        spoken(wanted)
+                        describe_nodes(wanted)
                     ),
                     if *many {
                         "each cache miss there crosses the interconnect, which takes up to twice \

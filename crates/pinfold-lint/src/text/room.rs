@@ -4,7 +4,7 @@ use pinfold_model::NodeId;
 use pinfold_model::text::counted;
 
 use super::{Fault, Words};
-use crate::words::spoken;
+use crate::words::describe_nodes;
 use pinfold_plan::capacity::{Demand, Excess};
 use pinfold_plan::guest_numa::node_list;
 use pinfold_plan::text::mib;
@@ -25,7 +25,7 @@ impl Fault for RoomFault<'_> {
                 let elsewhere = elsewhere.as_ref().map(|nodes| {
                     format!(
                         "or bind it to {}, which {} enough",
-                        spoken(nodes),
+                        describe_nodes(nodes),
                         match nodes.len() {
                             1 => "has",
                             _ => "have",

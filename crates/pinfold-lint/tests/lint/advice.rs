@@ -29,7 +29,7 @@ fn domain(vcpus: usize, tune: &str, rest: &str) -> String {
     )
 }
 
-fn found(xml: &str, topology: &Topology) -> Vec<Diagnostic> {
+fn find_diagnostics(xml: &str, topology: &Topology) -> Vec<Diagnostic> {
     lint(&[Layout::of_text(xml, "m.xml").expect("a domain file")], topology)
 }
 
@@ -48,7 +48,7 @@ fn lines(diagnostics: &[Diagnostic]) -> Vec<&str> {
 fn an_element_that_gets_its_first_child_stays() {
     for cpu in ["<cpu mode='host-passthrough'/>", "<cpu mode='host-passthrough'></cpu>"] {
         let xml = domain(2, SHARED, cpu);
-        let diagnostics = found(&xml, &ryzen());
+        let diagnostics = find_diagnostics(&xml, &ryzen());
         let topology = "<topology sockets='1' cores='2' threads='1'/>";
         assert_eq!(advice(&diagnostics, "guest-sockets-lie"), ["within <cpu>:", topology]);
         assert!(
@@ -71,7 +71,7 @@ fn advice_names_no_line_that_the_fix_leaves() {
         function(1)
     );
     let xml = domain(2, SHARED, &devices);
-    let diagnostics = found(&xml, &ryzen());
+    let diagnostics = find_diagnostics(&xml, &ryzen());
     let there: Vec<&str> = xml.lines().collect();
     let lines = lines(&diagnostics);
     assert!(lines.iter().all(|line| !there.contains(line)), "{lines:?}");
@@ -114,7 +114,7 @@ fn gaming(vcpus: usize) -> String {
 
 #[test]
 fn kernel_parameters_are_for_the_placement_that_is_advised() {
-    let diagnostics = found(&gaming(16), &ryzen());
+    let diagnostics = find_diagnostics(&gaming(16), &ryzen());
     let text = advice(&diagnostics, "not-isolated").join(" ");
     assert!(text.contains("isolcpus=managed_irq,domain,0-7,16-23"), "{text}");
     assert!(text.contains("irqaffinity=8-15,24-31"), "{text}");
@@ -122,7 +122,7 @@ fn kernel_parameters_are_for_the_placement_that_is_advised() {
 
 #[test]
 fn threads_that_lie_are_settled_by_the_pins() {
-    let diagnostics = found(&gaming(16), &ryzen());
+    let diagnostics = find_diagnostics(&gaming(16), &ryzen());
     let lines = advice(&diagnostics, "guest-siblings-lie");
     assert!(
         lines.iter().any(|line| line == "the lines under vcpus-share-pu fix this too"),
@@ -133,16 +133,20 @@ fn threads_that_lie_are_settled_by_the_pins() {
 #[test]
 fn an_l3_cache_without_room_for_all_vcpus_is_not_offered() {
     let xml = gaming(24);
-    let diagnostics = found(&xml, &ryzen());
+    let diagnostics = find_diagnostics(&xml, &ryzen());
     let l3 = diagnostics
         .iter()
         .find(|diagnostic| diagnostic.name == "l3-crossed")
         .expect("a note of L3");
     assert_eq!((l3.severity, l3.instead.len()), (Severity::Note, 0), "{l3:?}");
-    assert!(found(&gaming(16), &ryzen()).iter().any(|diagnostic| diagnostic.name == "l3-crossed"));
+    assert!(
+        find_diagnostics(&gaming(16), &ryzen())
+            .iter()
+            .any(|diagnostic| diagnostic.name == "l3-crossed")
+    );
     let fixed =
         fix(&xml, "m.xml", &ryzen(), &Request::from_vnodes(Vec::new())).expect("a domain file");
-    let left = found(&fixed.text, &ryzen());
+    let left = find_diagnostics(&fixed.text, &ryzen());
     assert!(!fixed.done.is_empty());
     for done in &fixed.done {
         assert!(
@@ -231,7 +235,7 @@ fn memory_of_a_plan_that_is_bound_stays_bound() {
 fn costs_and_places_are_those_of_the_file() {
     let windows = "<features>\n<hyperv mode='custom'>\n<relaxed state='on'/>\n<vapic state='on'/>\n\
                    </hyperv>\n</features>\n<clock offset='localtime'>\n</clock>\n";
-    let diagnostics = found(&domain(2, "", windows), &ryzen());
+    let diagnostics = find_diagnostics(&domain(2, "", windows), &ryzen());
     let of = |name: &str| {
         diagnostics.iter().find(|diagnostic| diagnostic.name == name).expect("the finding")
     };
@@ -252,7 +256,7 @@ fn file(name: &str) -> String {
 /// The file that follows the advice of one check: of the warnings as `--fix` does, of the notes
 /// what they say of caches and iothreads.
 fn all_followed(xml: &str, topology: &Topology) -> String {
-    let diagnostics = found(xml, topology);
+    let diagnostics = find_diagnostics(xml, topology);
     let mut text =
         fix(xml, "m.xml", topology, &Request::from_vnodes(Vec::new())).expect("a file").text;
     let notes = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Note);
@@ -276,7 +280,7 @@ fn notes_are_judged_by_the_placement_that_is_advised() {
         let host = host(name);
         for file_name in files {
             let followed = all_followed(&file(file_name), &host);
-            let left = found(&followed, &host);
+            let left = find_diagnostics(&followed, &host);
             let open: Vec<_> = left
                 .iter()
                 .filter(|diagnostic| diagnostic.severity > Severity::Note && !diagnostic.is_final)
@@ -285,10 +289,10 @@ fn notes_are_judged_by_the_placement_that_is_advised() {
         }
     }
     const NO_LONGER: &str = "nothing: this does not apply to the suggested placement";
-    let gaming = found(&file("gaming.xml"), &ryzen());
+    let gaming = find_diagnostics(&file("gaming.xml"), &ryzen());
     assert_eq!(advice(&gaming, "cache-unknown"), [NO_LONGER]);
     assert_eq!(advice(&gaming, "topoext-missing"), [NO_LONGER]);
-    let windows = found(&file("windows-11.xml"), &ryzen());
+    let windows = find_diagnostics(&file("windows-11.xml"), &ryzen());
     let iothreads = advice(&windows, "disk-without-iothread").join(" ");
     assert!(iothreads.contains("<iothreadpin iothread='1' cpuset='8-15,24-31'/>"), "{iothreads}");
 }
@@ -297,7 +301,7 @@ fn notes_are_judged_by_the_placement_that_is_advised() {
 fn a_pin_to_all_cpus_is_no_advice() {
     for name in ["i5-12600k.capture", "ultra-255h.capture"] {
         let host = host(name);
-        let diagnostics = found(&file("windows-11.xml"), &host);
+        let diagnostics = find_diagnostics(&file("windows-11.xml"), &host);
         let lines = lines(&diagnostics);
         let all = format!("cpuset='{}'", host.allowed);
         assert!(lines.iter().any(|line| line.starts_with("<topology ")), "{name}: {lines:?}");
@@ -315,7 +319,7 @@ fn floating(cpuset: &str) -> String {
 #[test]
 fn a_parent_that_is_missing_is_added_once() {
     for name in ["ryzen-7950x3d.xml", "i5-12600k.capture", "ultra-255h.capture"] {
-        let diagnostics = found(&floating("0-7"), &host(name));
+        let diagnostics = find_diagnostics(&floating("0-7"), &host(name));
         let lines: Vec<&String> =
             diagnostics.iter().flat_map(|diagnostic| &diagnostic.instead).collect();
         let added = lines.iter().filter(|line| line.contains("add <cputune> with")).count();
@@ -326,7 +330,7 @@ fn a_parent_that_is_missing_is_added_once() {
 #[test]
 fn a_mask_is_judged_like_pins() {
     let notes = |name: &str, cpuset: &str| -> Vec<&str> {
-        let mut names: Vec<_> = found(&floating(cpuset), &host(name))
+        let mut names: Vec<_> = find_diagnostics(&floating(cpuset), &host(name))
             .iter()
             .map(|diagnostic| diagnostic.name)
             .collect();
@@ -337,7 +341,7 @@ fn a_mask_is_judged_like_pins() {
     assert_eq!(notes("ultra-255h.capture", "0-11"), ["mixed-cores", "not-pinned"]);
     assert_eq!(notes("i5-12600k.capture", "0-11"), ["guest-siblings-hidden", "not-pinned"]);
     let xml = floating("0-11");
-    let diagnostics = found(&xml, &ryzen());
+    let diagnostics = find_diagnostics(&xml, &ryzen());
     let text = &diagnostics
         .iter()
         .find(|diagnostic| diagnostic.name == "not-pinned")
@@ -353,7 +357,7 @@ fn a_mask_is_judged_like_pins() {
 #[test]
 fn an_attribute_of_absent_cpus_is_one_finding() {
     for name in ["i5-12600k.capture", "ultra-255h.capture"] {
-        let diagnostics = found(&floating("0-31"), &host(name));
+        let diagnostics = find_diagnostics(&floating("0-31"), &host(name));
         let worse: Vec<_> =
             diagnostics.iter().filter(|diagnostic| diagnostic.severity > Severity::Note).collect();
         let [diagnostic] = worse.as_slice() else { panic!("{name}: {worse:?}") };
@@ -379,7 +383,7 @@ fn an_l3_border_is_noted_where_no_placement_avoids_it() {
     let cpu =
         "<cpu mode='host-passthrough'>\n<topology sockets='1' cores='12' threads='1'/>\n</cpu>\n";
     let xml = domain(12, &format!("{pins}<emulatorpin cpuset='6-7'/>\n"), cpu);
-    let diagnostics = found(&xml, &ryzen());
+    let diagnostics = find_diagnostics(&xml, &ryzen());
     let l3 = diagnostics
         .iter()
         .find(|diagnostic| diagnostic.name == "l3-crossed")
@@ -423,7 +427,8 @@ fn the_command_that_isolates_repeats_the_strategy() {
     let topology = "<cpu><topology sockets='1' cores='2' threads='1'/></cpu>\n";
     let fifo = "<vcpusched vcpus='0-1' scheduler='fifo' priority='1'/>\n";
     for (policy, words) in [("", ""), (fifo, " --strategy realtime")] {
-        let diagnostics = found(&domain(2, &format!("{tune}{policy}"), topology), &ryzen());
+        let diagnostics =
+            find_diagnostics(&domain(2, &format!("{tune}{policy}"), topology), &ryzen());
         let pins = "--isolate host --pin vcpu0-1=1-2 --pin emulator=0,3";
         let apply = format!("`pinfold apply --libvirt m{words} {pins}");
         let lines = advice(&diagnostics, "not-isolated");
@@ -446,7 +451,7 @@ fn sockets_of_a_guest_without_pins_count() {
         ("<cpu><topology sockets='1' cores='14' threads='1'/></cpu>\n".to_owned(), false),
     ] {
         let xml = domain(14, "", &rest);
-        let diagnostics = found(&xml, &host);
+        let diagnostics = find_diagnostics(&xml, &host);
         let names: Vec<&str> = diagnostics.iter().map(|diagnostic| diagnostic.name).collect();
         assert_eq!(names.contains(&"guest-sockets-lie"), is_found, "{rest}: {diagnostics:?}");
         if !is_found {
@@ -468,7 +473,8 @@ fn sockets_of_a_guest_without_pins_count() {
 #[test]
 fn what_a_guest_cannot_see_is_not_advised() {
     let xml = include_str!("../domains/hypervisor-bit-hidden.xml");
-    let diagnostics = found(xml, &host("package:1 [numa(memory=8GiB)] l3:2 core:2 pu:2"));
+    let diagnostics =
+        find_diagnostics(xml, &host("package:1 [numa(memory=8GiB)] l3:2 core:2 pu:2"));
     let names: Vec<&str> = diagnostics.iter().map(|diagnostic| diagnostic.name).collect();
     assert!(names.contains(&"hypervisor-hidden"), "{names:?}");
     assert!(!names.contains(&"hyperv-missing"), "{names:?}");
@@ -477,7 +483,8 @@ fn what_a_guest_cannot_see_is_not_advised() {
 #[test]
 fn nothing_to_isolate_gets_no_kernel_parameters() {
     let xml = include_str!("../domains/more-vcpus-than-cpus.xml");
-    let diagnostics = found(xml, &host("package:1 [numa(memory=8GiB)] l3:1 core:4 pu:1"));
+    let diagnostics =
+        find_diagnostics(xml, &host("package:1 [numa(memory=8GiB)] l3:1 core:4 pu:1"));
     assert!(
         diagnostics.iter().all(|diagnostic| !diagnostic.instead.join(" ").contains("isolcpus")),
         "{diagnostics:?}"
@@ -487,11 +494,11 @@ fn nothing_to_isolate_gets_no_kernel_parameters() {
 #[test]
 fn numad_places_a_machine_that_asks_for_it() {
     let xml = include_str!("../domains/placement-auto.xml");
-    let diagnostics = found(xml, &host("e5-2670-dual.synthetic"));
+    let diagnostics = find_diagnostics(xml, &host("e5-2670-dual.synthetic"));
     let [only] = diagnostics.as_slice() else { panic!("{diagnostics:?}") };
     assert!(only.what.contains("numad selects their nodes"), "{}", only.what);
     let with = xml.replace("placement='auto'>4", "placement='auto' cpuset='0-3'>4");
-    let diagnostics = found(&with, &host("e5-2670-dual.synthetic"));
+    let diagnostics = find_diagnostics(&with, &host("e5-2670-dual.synthetic"));
     assert!(
         diagnostics.iter().all(|diagnostic| !diagnostic.what.contains("numad selects")),
         "{diagnostics:?}"
@@ -502,7 +509,7 @@ fn numad_places_a_machine_that_asks_for_it() {
 fn real_time_above_the_interrupt_threads_is_a_warning_on_shared_cpus() {
     let cpu = "<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='1'/></cpu>";
     let warned = |priority: u32, host: &Topology| {
-        let diagnostics = found(&domain(2, &tune(priority), cpu), host);
+        let diagnostics = find_diagnostics(&domain(2, &tune(priority), cpu), host);
         diagnostics.iter().any(|diagnostic| {
             diagnostic.name == "fifo-above-interrupts" && diagnostic.severity == Severity::Warning
         })
@@ -529,7 +536,7 @@ fn a_file_of_another_program_is_noted() {
                 </metadata>\n";
     for (rest, count) in [(nova, 1), ("", 0)] {
         let xml = domain(2, "", rest);
-        let diagnostics = found(&xml, &ryzen());
+        let diagnostics = find_diagnostics(&xml, &ryzen());
         let managed = diagnostics
             .iter()
             .filter(|diagnostic| diagnostic.name == "file-managed")

@@ -12,7 +12,7 @@ fn host(name: &str) -> Topology {
     pinfold_samples::read(name.to_owned()).1
 }
 
-fn made(strategy: &str, topology: &Topology, vcpus: u32) -> Plan {
+fn make_plan(strategy: &str, topology: &Topology, vcpus: u32) -> Plan {
     plan(strategy, topology, &Request::vm("vm", VcpuCount::Exactly(vcpus))).expect("a plan")
 }
 
@@ -36,7 +36,7 @@ fn the_file_of_a_named_strategy_says_so_and_another_does_not() {
     ];
     for (strategy, on, vcpus, subject, name) in cases {
         let topology = host(on);
-        let layout = made(strategy, &topology, vcpus);
+        let layout = make_plan(strategy, &topology, vcpus);
         let Some(finding) = layout.findings.iter().find(|it| it.subject == subject) else {
             assert_eq!(subject, "emulator", "{strategy}");
             continue;
@@ -72,7 +72,7 @@ fn a_mark_goes_with_its_placement_and_metadata_of_others_stays() {
             "<domain type='kvm'>\n  <name>vm</name>\n  {metadata}\n  <vcpu>4</vcpu>\n</domain>\n"
         );
         let into = |xml: &str, strategy: &str| {
-            let layout = made(strategy, &topology, 4);
+            let layout = make_plan(strategy, &topology, 4);
             let vnode = layout.single().expect("one machine");
             libvirt_into(xml, (&layout, vnode), &topology).expect("a merge").text
         };
@@ -98,7 +98,7 @@ fn pins_by_hand_and_the_choice_of_auto_are_not_excused() {
     assert!(!libvirt(&layout, &topology).expect("one machine").contains(MARK));
     for (name, topology) in pinfold_samples::hosts().iter().filter(|(_, it)| it.pus.len() <= 64) {
         for vcpus in [2, 7, 12] {
-            let layout = made("auto", topology, vcpus);
+            let layout = make_plan("auto", topology, vcpus);
             let text = libvirt(&layout, topology).expect("one machine");
             assert!(!text.contains(MARK), "{name}: {text}");
         }

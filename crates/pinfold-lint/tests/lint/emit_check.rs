@@ -138,7 +138,7 @@ fn request(vm: VmRequest, memory: Option<u64>, isolation: IsolationScope) -> Req
     Request { isolation, ..Request::from_vnodes(vec![vnode]) }
 }
 
-fn reviewed(text: &str, topology: &Topology) -> Vec<Diagnostic> {
+fn review(text: &str, topology: &Topology) -> Vec<Diagnostic> {
     let domain = Domain::read(text).expect("what is emitted can be read");
     lint(&[Layout::of_domain(&domain, "emitted")], topology)
 }
@@ -193,7 +193,7 @@ fn one([plans, files]: &mut [Counts; 2], case: &Case<'_>) {
     plans.take(&case, strategy, &layout, &of_plan);
     let fragment = libvirt(&layout, topology).expect("one machine");
     let text = format!("<domain type='kvm'>\n<name>vm</name>\n{fragment}</domain>");
-    files.take(&case, strategy, &layout, &reviewed(&text, topology));
+    files.take(&case, strategy, &layout, &review(&text, topology));
 }
 
 /// Files that people keep, with what of them a plan has to respect.
@@ -238,7 +238,7 @@ fn a_merged_file_passes_the_check() {
                     }
                     Err(error) => panic!("{case}: {error}"),
                 };
-                let diagnostics = reviewed(&merged.text, topology);
+                let diagnostics = review(&merged.text, topology);
                 counts.take(&case, strategy, &layout, &diagnostics);
                 let again = libvirt_into(&merged.text, (&layout, vnode), topology);
                 assert_eq!(again.map(|again| again.text), Ok(merged.text), "{case}: twice");

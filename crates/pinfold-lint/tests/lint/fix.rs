@@ -14,26 +14,26 @@ const GIB: u64 = 1 << 30;
 struct Numbers(u64);
 
 impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
+    fn draw_below(&mut self, bound: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).expect("31 bits") % bound.max(1)
     }
 
     fn one_in(&mut self, count: usize) -> bool {
-        self.below(count) == 0
+        self.draw_below(count) == 0
     }
 
     fn pick<'a>(&mut self, choices: &[&'a str]) -> &'a str {
-        choices[self.below(choices.len())]
+        choices[self.draw_below(choices.len())]
     }
 }
 
 /// A CPU list: one of the host's CPUs, a few of them, or one that it lacks.
 fn list(numbers: &mut Numbers, known: &[u32]) -> String {
-    let one = known[numbers.below(known.len())];
-    match numbers.below(12) {
-        0 => format!("{one},{}", known[numbers.below(known.len())]),
+    let one = known[numbers.draw_below(known.len())];
+    match numbers.draw_below(12) {
+        0 => format!("{one},{}", known[numbers.draw_below(known.len())]),
         1 => "9999".to_owned(),
         _ => one.to_string(),
     }
@@ -42,8 +42,8 @@ fn list(numbers: &mut Numbers, known: &[u32]) -> String {
 /// The content of `<cputune>`.
 fn tune(numbers: &mut Numbers, known: &[u32], vcpus: usize, iothreads: usize) -> String {
     let mut tune = String::new();
-    let style = numbers.below(3);
-    let from = numbers.below(known.len());
+    let style = numbers.draw_below(3);
+    let from = numbers.draw_below(known.len());
     for vcpu in 0..vcpus {
         let pin = match style {
             0 => known[(from + vcpu) % known.len()].to_string(),
@@ -75,18 +75,18 @@ fn tune(numbers: &mut Numbers, known: &[u32], vcpus: usize, iothreads: usize) ->
 /// A file that somebody might have written for another host, or without one.
 fn domain(numbers: &mut Numbers, topology: &Topology) -> String {
     let known: Vec<u32> = topology.pus.iter().map(|pu| pu.os.0).collect();
-    let vcpus = 1 + numbers.below(known.len().min(12));
-    let iothreads = numbers.below(3);
+    let vcpus = 1 + numbers.draw_below(known.len().min(12));
+    let iothreads = numbers.draw_below(3);
     let tune = tune(numbers, &known, vcpus, iothreads);
     let nodes = topology.nodes.len();
-    let numatune = match numbers.below(3) {
+    let numatune = match numbers.draw_below(3) {
         0 => format!(
             "  <numatune><memory mode='strict' nodeset='{}'/></numatune>\n",
-            numbers.below(nodes + 1)
+            numbers.draw_below(nodes + 1)
         ),
         _ => String::new(),
     };
-    let shape = match numbers.below(4) {
+    let shape = match numbers.draw_below(4) {
         0 => String::new(),
         1 if vcpus.is_multiple_of(2) => {
             format!("<topology sockets='1' cores='{}' threads='2'/>", vcpus / 2)

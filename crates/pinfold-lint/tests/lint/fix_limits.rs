@@ -22,7 +22,7 @@ fn synthetic(text: &str) -> Topology {
 }
 
 /// What a merge asks for this file.
-fn asked(domain: &Domain, topology: &Topology) -> Request {
+fn request_of(domain: &Domain, topology: &Topology) -> Request {
     let vnode = VnodeRequest::vm("vm", domain.request(topology));
     Request::from_vnodes(vec![VnodeRequest { memory: domain.memory_request(topology), ..vnode }])
 }
@@ -65,7 +65,7 @@ fn shape(cores: u32, threads: u32) -> String {
 const STRICT_0: &str = "<numatune><memory mode='strict' nodeset='0'/></numatune>\n";
 const STRICT_1: &str = "<numatune><memory mode='strict' nodeset='1'/></numatune>\n";
 
-fn fixed(xml: &str, topology: &Topology, conditions: &Request) -> RepairedFile {
+fn fix_domain(xml: &str, topology: &Topology, conditions: &Request) -> RepairedFile {
     fix(xml, "vm.xml", topology, conditions).unwrap_or_else(|error| panic!("{error}\n{xml}"))
 }
 
@@ -79,7 +79,7 @@ fn worse(xml: &str, topology: &Topology, conditions: &Request) -> Vec<Diagnostic
 /// The file without warnings that the fix makes.
 #[track_caller]
 fn clean(xml: &str, on: (&Topology, &Request)) -> Layout {
-    let fixed = fixed(xml, on.0, on.1);
+    let fixed = fix_domain(xml, on.0, on.1);
     assert_eq!(fixed.left, Vec::new(), "{xml}");
     assert_eq!(worse(&fixed.text, on.0, on.1), Vec::new(), "{}", fixed.text);
     Layout::of_text(&fixed.text, "vm.xml").expect("a fixed file")
@@ -92,7 +92,7 @@ fn of_vcpus(layout: &Layout) -> CpuSet {
 }
 
 /// The number of vCPUs that the last line of advice names.
-fn advised(diagnostics: &[Diagnostic]) -> Option<u32> {
+fn read_advice(diagnostics: &[Diagnostic]) -> Option<u32> {
     let line = diagnostics.first()?.instead.last()?;
     line.rsplit_once("give the machine ")?.1.parse().ok()
 }
@@ -164,11 +164,11 @@ fn a_machine_of_one_node_stays_on_it() {
     let rest = format!("{STRICT_1}{}", shape(5, 1));
     let siblings = domain(&[4, 12, 5, 13, 6], "<emulatorpin cpuset='7,15'/>\n", &rest);
     let on = (&topology, &conditions("", ""));
-    let done = fixed(&siblings, on.0, on.1);
+    let done = fix_domain(&siblings, on.0, on.1);
     let layout = Layout::of_text(&done.text, "vm.xml").expect("a file");
     assert!(of_vcpus(&layout).is_subset(&node_1), "{}", done.text);
     assert!(done.text.contains(STRICT_1.trim_end()), "{}", done.text);
-    if let Some(count) = advised(&done.left) {
+    if let Some(count) = read_advice(&done.left) {
         clean(&with_count(&siblings, count), on);
     }
     // Four vCPUs of which two share a core: two cores of two threads are on the node.
@@ -201,7 +201,7 @@ fn a_priority_that_the_kernel_refuses_is_rewritten() {
         assert_eq!(diagnostic.places[0].text, element);
         assert_eq!(diagnostic.places[0].line, Some(7));
         assert!(diagnostic.instead.contains(&good.to_owned()), "{:?}", diagnostic.instead);
-        let done = fixed(&xml, on.0, on.1);
+        let done = fix_domain(&xml, on.0, on.1);
         assert_eq!(done.left, Vec::new());
         assert!(done.text.contains(good) && done.text.contains(other), "{}", done.text);
     }
@@ -282,8 +282,8 @@ fn a_number_of_vcpus_that_is_advised_can_be_had() {
     for (name, xml, limits) in cases {
         let topology = host(name);
         let on = (&topology, &limits);
-        let left = fixed(&xml, on.0, on.1).left;
-        if let Some(count) = advised(&left) {
+        let left = fix_domain(&xml, on.0, on.1).left;
+        if let Some(count) = read_advice(&left) {
             clean(&with_count(&xml, count), on);
             counts += 1;
         }
@@ -311,7 +311,7 @@ fn what_a_merge_makes_clean_is_fixed() {
     let rest = format!("<iothreads>1</iothreads>\n{STRICT_0}{}", shape(8, 2));
     let xml = domain(&pins, "", &rest);
     let domain = Domain::read(&xml).expect("a file");
-    let request = asked(&domain, &topology);
+    let request = request_of(&domain, &topology);
     let merged = plan("auto", &topology, &request).expect("a plan");
     let merged =
         pinfold_emit::libvirt_into(&xml, (&merged, &merged.vnodes[0]), &topology).expect("a merge");
@@ -330,10 +330,10 @@ fn a_machine_larger_than_the_host_is_a_problem() {
     assert_eq!((found[0].severity, found[0].name), (Severity::Problem, "memory-too-large"));
     assert_eq!(found[0].places[0].line, Some(3));
     assert!(found[0].what.contains("204800 MiB"), "{}", found[0].what);
-    assert_eq!(fixed(&xml, on.0, on.1).left.len(), 1);
+    assert_eq!(fix_domain(&xml, on.0, on.1).left.len(), 1);
     let merge = |xml: &str, topology: &Topology| {
         let domain = Domain::read(xml).expect("a file");
-        let plan = plan("auto", topology, &asked(&domain, topology));
+        let plan = plan("auto", topology, &request_of(&domain, topology));
         let plan = plan.map_err(|error| error.to_string())?;
         pinfold_emit::libvirt_into(xml, (&plan, &plan.vnodes[0]), topology)
             .map_err(|error| error.to_string())
@@ -440,7 +440,7 @@ fn a_file_on_cpus_that_are_to_be_avoided_is_changed() {
             found.iter().map(|diagnostic| diagnostic.name).collect::<Vec<_>>(),
             ["cpu-excluded"]
         );
-        let fixed = fixed(&xml, &topology, &conditions);
+        let fixed = fix_domain(&xml, &topology, &conditions);
         assert_eq!(fixed.left, Vec::new(), "{}", fixed.text);
         let layout = Layout::of_text(&fixed.text, "vm.xml").expect("a domain file");
         assert!(!of_vcpus(&layout).contains(pinfold_model::PuId(1)), "{}", fixed.text);
@@ -456,7 +456,7 @@ fn a_cache_that_becomes_true_stays() {
     let on = (&topology, &conditions("", ""));
     let xml = domain(&(0..16).collect::<Vec<u32>>(), "", cpu);
     assert!(worse(&xml, on.0, on.1).iter().any(|diagnostic| diagnostic.name == "cache-untrue"));
-    let fixed = fixed(&xml, on.0, on.1);
+    let fixed = fix_domain(&xml, on.0, on.1);
     assert_eq!(fixed.left, Vec::new(), "{}", fixed.text);
     assert!(fixed.text.contains("<cache mode='passthrough'/>"), "{}", fixed.text);
 }

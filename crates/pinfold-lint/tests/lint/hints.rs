@@ -12,7 +12,7 @@ use pinfold_plan::{PlanError, plan, strategies};
 /// More CPUs than this make the plans take longer than they say.
 const LARGE: usize = 130;
 
-fn asked(vcpus: u32, memory: Option<u64>) -> Request {
+fn new_request(vcpus: u32, memory: Option<u64>) -> Request {
     let mut request = Request::vm("vm", VcpuCount::Exactly(vcpus));
     request.vnodes[0].memory = memory.map(|bytes| MemoryRequest { bytes, page_bytes: None });
     request
@@ -25,7 +25,7 @@ fn with_vcpus(request: &Request, vcpus: u32) -> Request {
 }
 
 /// What a hint says to ask for: requests, each with its strategy. Empty for other hints.
-fn followed(hint: &str, strategy: &str, request: &Request) -> Vec<(String, Request)> {
+fn follow_hint(hint: &str, strategy: &str, request: &Request) -> Vec<(String, Request)> {
     let words: Vec<&str> = hint.split([' ', ',', '`']).filter(|word| !word.is_empty()).collect();
     let own = |vcpus| (strategy.to_owned(), with_vcpus(request, vcpus));
     let other = |name: &str| (name.to_owned(), request.clone());
@@ -67,7 +67,7 @@ fn is_without(subject: &str, made: &Result<Plan, PlanError>) -> bool {
 fn follow(name: &str, topology: &Topology, strategy: &str, request: &Request) -> usize {
     let mut count = 0;
     let mut check = |what: &str, hint: &str, goes: &dyn Fn(&Result<Plan, PlanError>) -> bool| {
-        for (other, request) in followed(hint, strategy, request) {
+        for (other, request) in follow_hint(hint, strategy, request) {
             count += 1;
             let made = plan(&other, topology, &request);
             assert!(goes(&made), "{name}, {strategy}: {what}: {hint}, {made:?}");
@@ -100,7 +100,7 @@ fn every_hint_leads_to_a_plan_without_its_finding() {
         for strategy in strategies().iter().map(|it| it.name).filter(|name| *name != "vnodes") {
             for vcpus in [pus / 4, pus / 2 + 1, pus - 1, pus + 1] {
                 for memory in [None, large] {
-                    let request = asked(vcpus.max(1), memory);
+                    let request = new_request(vcpus.max(1), memory);
                     hints += follow(name, topology, strategy, &request);
                 }
             }
@@ -117,7 +117,9 @@ fn of_command(command: &str) -> (String, Request) {
         let mut value = || words.next().expect("a value").trim_matches('\'');
         match option {
             "--strategy" => strategy = value().to_owned(),
-            "--vcpus" => request.vnodes.extend(asked(value().parse().expect("vCPUs"), None).vnodes),
+            "--vcpus" => {
+                request.vnodes.extend(new_request(value().parse().expect("vCPUs"), None).vnodes)
+            }
             "--name" => request.vnodes[0].name = value().to_owned(),
             "--vm" => request
                 .vnodes
@@ -136,12 +138,12 @@ fn of_command(command: &str) -> (String, Request) {
 fn the_command_for_a_plan_keeps_it_and_is_without_the_finding() {
     let topology = pinfold_samples::read("e5-2670-dual.synthetic".to_owned()).1;
     let named = |name: &str| {
-        let mut request = asked(4, Some(8 << 30));
+        let mut request = new_request(4, Some(8 << 30));
         request.vnodes[0].name = name.to_owned();
         request.vnodes.remove(0)
     };
     let two = Request::from_vnodes(vec![named("a"), named("b")]);
-    for (strategy, request) in [("realtime", asked(3, None)), ("low-latency", two)] {
+    for (strategy, request) in [("realtime", new_request(3, None)), ("low-latency", two)] {
         let first = plan(strategy, &topology, &request).expect("a plan");
         let diagnostics = lint(&Layout::of_plan(&first, "plan.json"), &topology);
         let open = diagnostics.iter().filter(|diagnostic| diagnostic.name == "not-isolated");
@@ -182,7 +184,7 @@ fn hint_of<'p>(plan: &'p Plan, subject: &str) -> Option<&'p str> {
 #[test]
 fn no_hint_asks_for_more_than_the_host_has_or_for_something_worse() {
     let (_, topology) = pinfold_samples::read("i5-12600k.capture".to_owned());
-    let layout = plan("auto", &topology, &asked(16, None)).expect("a plan");
+    let layout = plan("auto", &topology, &new_request(16, None)).expect("a plan");
     assert!(layout.findings.iter().any(|finding| finding.subject == "guest topology"));
     let hint = hint_of(&layout, "guest topology").unwrap_or_default();
     assert!(!hint.contains("17"), "{hint}");
@@ -193,7 +195,7 @@ fn no_hint_asks_for_more_than_the_host_has_or_for_something_worse() {
 fn the_boot_core_is_offered_to_the_host_only_where_the_guest_stays_on_its_part() {
     let of = |host: &str, strategy: &str, vcpus| {
         let (_, topology) = pinfold_samples::read(host.to_owned());
-        let layout = plan(strategy, &topology, &asked(vcpus, None)).expect("a plan");
+        let layout = plan(strategy, &topology, &new_request(vcpus, None)).expect("a plan");
         assert!(layout.findings.iter().any(|finding| finding.subject == "boot CPU"), "{host}");
         hint_of(&layout, "boot CPU").map(str::to_owned)
     };
@@ -206,9 +208,9 @@ fn the_boot_core_is_offered_to_the_host_only_where_the_guest_stays_on_its_part()
 #[test]
 fn a_guest_on_slow_cores_is_told_how_many_fit_the_fast_ones() {
     let (_, topology) = pinfold_samples::read("ultra-255h.capture".to_owned());
-    let layout = plan("auto", &topology, &asked(8, None)).expect("a plan");
+    let layout = plan("auto", &topology, &new_request(8, None)).expect("a plan");
     assert_eq!(hint_of(&layout, "preference"), Some("`--vcpus 6` fits the faster cores"));
-    let fast = plan("auto", &topology, &asked(6, None)).expect("a plan");
+    let fast = plan("auto", &topology, &new_request(6, None)).expect("a plan");
     let pins: Vec<String> = fast.vnodes[0].vcpus().map(|vcpu| vcpu.pus.to_string()).collect();
     assert_eq!(pins, ["0", "1", "2", "3", "4", "5"]);
 }

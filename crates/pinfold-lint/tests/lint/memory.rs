@@ -144,7 +144,8 @@ fn whole(mode: &str) -> String {
 #[test]
 fn files_that_fit_alone_and_not_together() {
     let topology = dual();
-    let (a, b, c) = (on("a", 0, [1, 2]), on("b", 0, [3, 11]), on("c", 1, [5, 6]));
+    let (a, b, c) =
+        (domain_on("a", 0, [1, 2]), domain_on("b", 0, [3, 11]), domain_on("c", 1, [5, 6]));
     assert_eq!(names(&worse(&[&a, &c], &topology)), Vec::<&str>::new());
     let b = b.replace("<vcpupin vcpu='1' cpuset='11'/>", "<vcpupin vcpu='1' cpuset='8'/>");
     let found = worse(&[&a, &b], &topology);
@@ -176,7 +177,7 @@ fn files_that_fit_alone_and_not_together() {
     assert_eq!(names_of([&a, &floating(12, 15)]), ["vcpus-overcommitted"]);
 }
 
-fn on(name: &str, node: u32, cpus: [u32; 2]) -> String {
+fn domain_on(name: &str, node: u32, cpus: [u32; 2]) -> String {
     let helpers = if node == 0 { "0,8" } else { "4,12" };
     file(
         name,

@@ -21,7 +21,7 @@ fn groups(sizes: &[u32]) -> Request {
 }
 
 /// What is said of a plan, or why there is none.
-fn said(strategy: &str, topology: &Topology, request: &Request) -> String {
+fn explain_strategy(strategy: &str, topology: &Topology, request: &Request) -> String {
     match plan(strategy, topology, request) {
         Ok(layout) => {
             let emitted = cmdline(&layout, topology);
@@ -54,7 +54,7 @@ fn no_text_mentions_virtual_machines() {
         }
         for strategy in strategies() {
             for sizes in [&[1][..], &[2, 1], &[cpus + 1]] {
-                let text = said(strategy.name, topology, &groups(sizes));
+                let text = explain_strategy(strategy.name, topology, &groups(sizes));
                 found.extend(
                     text.lines()
                         .filter(|line| {

@@ -33,7 +33,7 @@ fn a_file_of_enabled_and_disabled_vcpus_is_clean() {
     assert_eq!(fixed.text, xml);
 }
 
-fn enabled(ids: &CpuSet, count: u32) -> String {
+fn write_enabled(ids: &CpuSet, count: u32) -> String {
     (0..count)
         .map(|id| {
             let yes = if ids.contains(PuId(id)) { "yes" } else { "no" };
@@ -48,7 +48,7 @@ fn domain(ids: &CpuSet, count: u32, rest: &str) -> String {
          <vcpu placement='static' current='{}'>{count}</vcpu><vcpus>{}</vcpus>\
          <os><type arch='x86_64'>hvm</type></os>{rest}</domain>",
         ids.len(),
-        enabled(ids, count)
+        write_enabled(ids, count)
     )
 }
 

@@ -30,7 +30,7 @@ fn file(vcpus: u32, of_cpu: &str, more: &str) -> String {
 }
 
 /// The file with the plan of a strategy, and the topology in it.
-fn merged(xml: &str, strategy: &str, topology: &Topology) -> (String, Shape) {
+fn merge(xml: &str, strategy: &str, topology: &Topology) -> (String, Shape) {
     let domain = Domain::read(xml).expect("a domain file");
     let mut vnode = VnodeRequest::vm("vm", domain.request(topology));
     vnode.memory = domain.memory_request(topology);
@@ -94,7 +94,7 @@ fn cells_of_a_file_may_be_parts_of_a_socket() {
     let cells = "<topology sockets='1' dies='1' cores='5' threads='1'/>\
                  <numa><cell id='0' cpus='0-2' memory='3' unit='GiB'/>\
                  <cell id='1' cpus='3-4' memory='3' unit='GiB'/></numa>";
-    let (text, found) = merged(&file(5, cells, ""), "auto", &topology);
+    let (text, found) = merge(&file(5, cells, ""), "auto", &topology);
     assert_eq!(found, shape(1, 1, 5, 1));
     assert_eq!(names(&text, &topology), [""; 0], "{text}");
 }
@@ -105,7 +105,7 @@ fn packages_of_one_core_are_no_sockets() {
     for (description, vcpus) in [("package:12 core:1 pu:1", 6), ("package:12 core:1 pu:2", 12)] {
         let topology = host(description);
         for strategy in ["auto", "balanced", "compact"] {
-            let (_, found) = merged(&file(vcpus, "", WINDOWS), strategy, &topology);
+            let (_, found) = merge(&file(vcpus, "", WINDOWS), strategy, &topology);
             assert_eq!(found.sockets, 1, "{description}, {strategy}");
         }
     }
@@ -115,24 +115,24 @@ fn packages_of_one_core_are_no_sockets() {
 fn nodes_of_one_package_are_dies_with_a_cell_each() {
     let topology = host("package:1 numa:4(memory=4GiB) core:4 pu:2");
     for system in [WINDOWS, ""] {
-        let (text, found) = merged(&file(24, "", system), "auto", &topology);
+        let (text, found) = merge(&file(24, "", system), "auto", &topology);
         assert_eq!(found, shape(1, 3, 4, 2));
         assert!(text.contains("<cell id='2' cpus='16-23' memory='2097152' unit='KiB'/>"), "{text}");
         assert!(!names(&text, &topology).contains(&"guest-sockets-lie"), "{text}");
     }
     // Boards without dies: all in one socket.
     let arm = file(24, "", "").replace("x86_64", "aarch64").replace("q35", "virt");
-    assert_eq!(merged(&arm, "auto", &topology).1, shape(1, 1, 12, 2));
+    assert_eq!(merge(&arm, "auto", &topology).1, shape(1, 1, 12, 2));
 }
 
 #[test]
 fn a_desktop_windows_has_its_further_sockets_as_dies() {
     let topology = host("package:4 [numa(memory=4GiB)] l3:1 core:5 pu:2");
-    let (_, linux) = merged(&file(30, "", ""), "auto", &topology);
+    let (_, linux) = merge(&file(30, "", ""), "auto", &topology);
     assert_eq!(linux, shape(3, 1, 5, 2));
     let server = WINDOWS.replace("win/11", "win/2k22");
-    assert_eq!(merged(&file(30, "", &server), "auto", &topology).1, shape(3, 1, 5, 2));
-    let (text, windows) = merged(&file(30, "", WINDOWS), "auto", &topology);
+    assert_eq!(merge(&file(30, "", &server), "auto", &topology).1, shape(3, 1, 5, 2));
+    let (text, windows) = merge(&file(30, "", WINDOWS), "auto", &topology);
     assert_eq!(windows, shape(1, 3, 5, 2));
     assert!(!names(&text, &topology).contains(&"guest-sockets-lie"), "{text}");
     // A file that says otherwise gets the same topology.

@@ -9,7 +9,7 @@ fn reading(value: u64, enabled_ns: u64, running_ns: u64) -> CounterReading {
     CounterReading { value, enabled_ns, running_ns }
 }
 
-fn counted(outcome: &Outcome) -> &Counted {
+fn read_count(outcome: &Outcome) -> &Counted {
     match outcome {
         Outcome::Counted(counted) => counted,
         Outcome::Absent(why) => panic!("{why}"),
@@ -25,22 +25,23 @@ fn absent(outcome: &Outcome) -> &str {
 
 #[test]
 fn a_shared_pmu_is_scaled_and_reported() {
-    let outcome = joined(&[reading(100, 1_000, 500), reading(10, 1_000, 1_000)], Source::Perf);
-    let one = counted(&outcome);
+    let outcome =
+        join_readings(&[reading(100, 1_000, 500), reading(10, 1_000, 1_000)], Source::Perf);
+    let one = read_count(&outcome);
     assert_eq!((one.value, one.running_share), (210, 0.75));
 }
 
 #[test]
 fn an_event_that_never_got_a_place_is_absent_not_zero() {
-    let outcome = joined(&[reading(100, 1_000, 1_000), reading(0, 1_000, 0)], Source::Perf);
+    let outcome = join_readings(&[reading(100, 1_000, 1_000), reading(0, 1_000, 0)], Source::Perf);
     assert!(absent(&outcome).starts_with("the PMU had no counter left"));
 }
 
 #[test]
 fn a_thread_that_did_not_run_counted_nothing() {
-    let outcome = joined(&[reading(0, 0, 0), reading(7, 9, 9)], Source::Perf);
-    assert_eq!((counted(&outcome).value, counted(&outcome).running_share), (7, 1.0));
-    assert_eq!(counted(&joined(&[reading(0, 0, 0)], Source::Perf)).value, 0);
+    let outcome = join_readings(&[reading(0, 0, 0), reading(7, 9, 9)], Source::Perf);
+    assert_eq!((read_count(&outcome).value, read_count(&outcome).running_share), (7, 1.0));
+    assert_eq!(read_count(&join_readings(&[reading(0, 0, 0)], Source::Perf)).value, 0);
 }
 
 #[test]
@@ -116,7 +117,7 @@ fn statistics_stand_in_and_what_has_none_is_absent() {
     assert_eq!(found.duration_ns, 500);
     let outcomes: BTreeMap<_, _> = found.roles[0].outcomes.iter().cloned().collect();
     let value = |quantity| {
-        let one = counted(&outcomes[&quantity]);
+        let one = read_count(&outcomes[&quantity]);
         assert_eq!(one.instead_of.as_deref(), Some("this is not the running machine"));
         (one.value, one.source)
     };

@@ -10,7 +10,7 @@ fn micro(kind: MicroKind, amount: Amount) -> MicroBenchmark {
     MicroBenchmark { kind, amount }
 }
 
-fn pinned(mut progress: Progress, set: CpuSet) -> Progress {
+fn pin_progress(mut progress: Progress, set: CpuSet) -> Progress {
     progress.pinned = Some(set);
     progress
 }
@@ -33,7 +33,7 @@ fn arguments() {
         "progress --seconds 1.500000000 --threads 2 --gap-min-ns 20000 --max-stops 100000",
     );
     check(
-        &pinned(Progress::new(Workers::Processes(5), 10), CpuSet::first_n(2)),
+        &pin_progress(Progress::new(Workers::Processes(5), 10), CpuSet::first_n(2)),
         "progress --seconds 0.010000000 --processes 5 --gap-min-ns 20000 --max-stops 100000 --cpus 0-1",
     );
     check(
@@ -46,7 +46,7 @@ fn arguments() {
 }
 
 /// Checks that a valid line with each of these replacements is rejected with this text.
-fn refused<Benchmark: SpeedBenchmark>(
+fn refuse<Benchmark: SpeedBenchmark>(
     benchmark: &Benchmark,
     good: &str,
     wrong: &[(&str, &str, &str)],
@@ -84,7 +84,7 @@ fn micro_lines() {
     assert_eq!(benchmark.parse(&reported).unwrap().flags, ["fits-in-last-cache 128 of 480 MiB"]);
     assert!((outcome.per_second() - 4e8).abs() < 1.0);
     assert!((outcome.per_working_second() - 5e8).abs() < 1.0);
-    refused(
+    refuse(
         &benchmark,
         good,
         &[
@@ -135,7 +135,7 @@ fn progress_lines() {
     assert_eq!(own(10_000, 30_000), Some(600), "parts of both stops");
     assert_eq!(own(MS, 2 * MS), Some(MS));
     assert_eq!(first.own_ns(600, (0, MS)), None, "four stops are missing");
-    refused(
+    refuse(
         &benchmark,
         good,
         &[
@@ -155,7 +155,7 @@ fn progress_lines() {
     );
     let three = Progress::new(Workers::Threads(3), 2).parse(good).unwrap_err();
     assert!(three.to_string().contains("2 workers instead of 3"), "{three}");
-    let on_cpu_1 = pinned(benchmark, CpuSet::single(PuId(1)));
+    let on_cpu_1 = pin_progress(benchmark, CpuSet::single(PuId(1)));
     let outcome = on_cpu_1.parse(&good.replace("null", "1")).unwrap();
     assert_eq!(outcome.workers[1].cpu, Some(PuId(1)));
     assert!(on_cpu_1.parse(good).is_err() && on_cpu_1.parse(&good.replace("null", "0")).is_err());
@@ -169,7 +169,7 @@ fn burst_lines() {
     let sample = |burst_ns, late_ns| BurstSample { burst_ns, late_ns };
     assert_eq!(outcome.bursts, [sample(600, 100), sample(700, 200)]);
     assert_eq!((outcome.elapsed_ns, outcome.cpu_ns, outcome.dropped), (3_600, 1_500, 1));
-    refused(
+    refuse(
         &benchmark,
         good,
         &[
@@ -193,7 +193,7 @@ fn churn_lines() {
     let benchmark = Churn::new(ChurnKind::Fork, MS);
     let expected = ChurnOutcome { units: 3_000, elapsed_ns: 9, cpu_ns: 8, rounds: 2, children: 2 };
     assert_eq!(benchmark.parse(good).unwrap(), expected);
-    refused(
+    refuse(
         &benchmark,
         good,
         &[

@@ -96,7 +96,7 @@ fn note(trouble: &Mutex<Option<LoadError>>, error: LoadError) {
 impl Load {
     fn beat(&mut self) -> Result<(), LoadError> {
         if self.child.try_wait()?.is_some() {
-            return Err(self.ended()?);
+            return Err(self.report_end()?);
         }
         // A pipe without a reader means that the load is ending; the next heartbeat detects its
         // end.
@@ -107,14 +107,14 @@ impl Load {
 
     fn end(&mut self) -> Result<(), LoadError> {
         match self.child.wait_for(&SystemClock, END_PATIENCE_NS)? {
-            Some(status) if !status.success() => Err(self.ended()?),
+            Some(status) if !status.success() => Err(self.report_end()?),
             Some(_) => Ok(()),
             // It did not end in time. It is our own child, and its state need not be preserved.
             None => self.child.kill().map(|_| ()).map_err(LoadError::from),
         }
     }
 
-    fn ended(&mut self) -> Result<LoadError, LoadError> {
+    fn report_end(&mut self) -> Result<LoadError, LoadError> {
         let status = self.child.wait()?;
         let mut message = Vec::new();
         if let Some(mut stderr) = self.child.stderr()

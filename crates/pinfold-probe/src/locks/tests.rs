@@ -4,7 +4,7 @@ use pinfold_host::{OpenCall, SnapshotHost};
 
 use super::*;
 
-fn watched() -> Watched {
+fn new_watched() -> Watched {
     let mut host = SnapshotHost::new();
     for tid in [7, 8] {
         let zeros = "0 ".repeat(17);
@@ -57,7 +57,7 @@ fn calls_are_joined_by_role_and_by_word() {
         missed: 3,
     };
     let mut symbols = BTreeMap::new();
-    let found = of_reading(&SnapshotHost::new(), &watched(), &reading, &mut symbols, false);
+    let found = of_reading(&SnapshotHost::new(), &new_watched(), &reading, &mut symbols, false);
     let [vcpu, emulator] = &found.roles[..] else { panic!("{found:?}") };
     assert_eq!((&vcpu.role, vcpu.threads), (&Role::Vcpu(0), 1));
     assert_eq!(vcpu.share(FutexKind::Lock, found.duration_ns), Some(0.5));
@@ -81,7 +81,7 @@ fn calls_are_joined_by_role_and_by_word() {
 fn no_calls_are_no_maximum() {
     let reading = FutexReading { ended_ns: 1_000, ..FutexReading::default() };
     let mut symbols = BTreeMap::new();
-    let found = of_reading(&SnapshotHost::new(), &watched(), &reading, &mut symbols, true);
+    let found = of_reading(&SnapshotHost::new(), &new_watched(), &reading, &mut symbols, true);
     assert!(found.words.is_empty());
     let figures = found.figures();
     assert!(figures.iter().all(|one| one.labels["quantity"] != "max"));

@@ -99,7 +99,9 @@ fn garbage_and_nothing_are_errors_that_name_the_reference_tool() {
         for text in ["", "garbage", "{}", "null", "\u{0}", "Cycles:\t-1", "NaN", "inf"] {
             let error = reference_tool.parse(text, &switch).unwrap_err();
             assert!(error.to_string().contains(reference_tool.name()), "{text:?}: {error}");
-            assert!(error.hint().is_some_and(|hint| hint.contains(reference_tool.tried())));
+            assert!(
+                error.hint().is_some_and(|hint| hint.contains(reference_tool.describe_tried()))
+            );
         }
     }
     let none = CYCLICTEST.replace("\"cycles\": 2000", "\"cycles\": 0");

@@ -62,7 +62,7 @@ fn reading(accounts: Vec<SchedAccount>) -> SchedReading {
     SchedReading { began_ns: 100, ended_ns: 10_100, accounts, unborn: 0, nameless: 0, missed: 0 }
 }
 
-fn watched() -> Watched {
+fn new_watched() -> Watched {
     let host = machine(&[(7, "0 0 0"), (8, "0 0 0")]);
     Watched::read(&host, &[(task(7), Role::Emulator), (task(8), Role::Vcpu(0))]).unwrap()
 }
@@ -106,7 +106,7 @@ fn threads_are_joined_by_role_and_children_are_strangers() {
         born(10, 0, 10), // a child process
         born(11, 3, 10), // and a thread of it
     ];
-    let found = of_reading(&watched(), &reading(accounts), &[(Tid(7), Tid(12))]);
+    let found = of_reading(&new_watched(), &reading(accounts), &[(Tid(7), Tid(12))]);
     assert_eq!(found.roles.len(), 2);
     let emulator = found.roles.iter().find(|one| one.role == Role::Emulator).unwrap();
     assert_eq!((emulator.threads, emulator.born, emulator.count), (2, 1, 3));
@@ -137,7 +137,7 @@ fn what_a_group_s_tasks_make_is_of_the_group() {
 
 #[test]
 fn nothing_is_reported_of_no_waits() {
-    let found = of_reading(&watched(), &reading(vec![account(7, &[]), account(8, &[])]), &[]);
+    let found = of_reading(&new_watched(), &reading(vec![account(7, &[]), account(8, &[])]), &[]);
     let figures = found.figures();
     let of = |quantity: &str| {
         figures.iter().filter(|one| one.labels["quantity"] == quantity).collect::<Vec<_>>()
@@ -153,7 +153,7 @@ fn nothing_is_reported_of_no_waits() {
 fn a_wait_without_an_end_is_reported() {
     let mut starved = account(8, &[]);
     starved.open_ns = Some(9_000);
-    let found = of_reading(&watched(), &reading(vec![starved]), &[]);
+    let found = of_reading(&new_watched(), &reading(vec![starved]), &[]);
     assert_eq!(found.roles[0].waits.as_ref().unwrap().open, [(Tid(8), 9_000)]);
     let figures = found.figures();
     let open = figures.iter().find(|one| one.labels["quantity"] == "still-waiting").unwrap();

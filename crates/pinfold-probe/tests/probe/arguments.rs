@@ -3,7 +3,7 @@
 use crate::common::{PATIENCE, program};
 use pinfold_host::process::capture;
 
-fn refused(path: &str, arguments: &str, expected: &str) {
+fn check_refused(path: &str, arguments: &str, expected: &str) {
     let output = capture(path, arguments.split(' '), PATIENCE).unwrap();
     let text = output.stderr_text();
     assert_eq!(output.status.code(), Some(2), "{arguments}: {text}");
@@ -15,7 +15,7 @@ fn refused(path: &str, arguments: &str, expected: &str) {
 fn wrong_arguments_are_refused_by_name() {
     let program = program();
     let path = program.pinload.path();
-    let check = |arguments: &str, expected: &str| refused(&path, arguments, expected);
+    let check = |arguments: &str, expected: &str| check_refused(&path, arguments, expected);
     for seconds in
         ["nan", "inf", "-1", "+1", "0", "1e3", "0x1", "", ".", "1.2.3", "1s", "99999999999"]
     {
@@ -65,7 +65,7 @@ fn wrong_arguments_are_refused_by_name() {
 fn wrong_arguments_of_the_benchmarks_of_speed_are_refused_by_name() {
     let program = program();
     let path = program.pinload.path();
-    let check = |arguments: &str, expected: &str| refused(&path, arguments, expected);
+    let check = |arguments: &str, expected: &str| check_refused(&path, arguments, expected);
     check("micro", "the micro-benchmark is missing");
     check("micro gpu --seconds 1", "\"gpu\" is not a micro-benchmark");
     check("micro cpu", "--seconds, --units: exactly one");
@@ -97,7 +97,7 @@ fn wrong_arguments_of_the_benchmarks_of_speed_are_refused_by_name() {
 fn wrong_arguments_of_the_memory_instruments_are_refused_by_name() {
     let program = program();
     let path = program.pinload.path();
-    let check = |arguments: &str, expected: &str| refused(&path, arguments, expected);
+    let check = |arguments: &str, expected: &str| check_refused(&path, arguments, expected);
     for size in ["", "4095", "4k", "1T", "-4096", "4096G1", "G", "99999999999G"] {
         check(&format!("bandwidth --from {size}"), "--from: \"");
     }
@@ -158,7 +158,7 @@ fn help_is_no_error() {
 fn wrong_arguments_of_the_instruments_of_the_operating_system_are_refused_by_name() {
     let program = program();
     let path = program.pinload.path();
-    let check = |arguments: &str, expected: &str| refused(&path, arguments, expected);
+    let check = |arguments: &str, expected: &str| check_refused(&path, arguments, expected);
     let cpu = crate::common::a_pu();
     check("switch --seconds 1", "--cpus: this argument is required");
     for processes in ["0", "1", "513", "", "2,", "2,,4", "2,2", "2,x", "-2"] {

@@ -7,7 +7,7 @@ use pinfold_probe::futex_cycles::{main_lock, start};
 use pinfold_probe::locks::LocksError;
 
 /// The samples of threads that take one lock, until they had 100 ms of CPU time together.
-fn sampled(threads: &str) -> Result<FutexSamples, String> {
+fn sample(threads: &str) -> Result<FutexSamples, String> {
     let host = LiveHost::new().unwrap();
     let mut known = KnownProgram::start(&["locks", threads, "1000000"]);
     let task = (known.child.task(), Role::Emulator);
@@ -35,11 +35,11 @@ fn sampled(threads: &str) -> Result<FutexSamples, String> {
 
 #[test]
 fn a_contended_lock_has_a_larger_share_than_one_that_is_free() {
-    let contended = match sampled("4") {
+    let contended = match sample("4") {
         Ok(samples) => samples,
         Err(why) => return println!("skipped: {why}"),
     };
-    let free = sampled("1").unwrap();
+    let free = sample("1").unwrap();
     // The threads were created while they were sampled.
     assert!(contended.all > 20 && free.all > 20, "{contended:?}, {free:?}");
     assert!(!contended.words.is_empty());

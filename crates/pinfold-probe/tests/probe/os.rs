@@ -34,7 +34,7 @@ fn run(instrument: &Instrument) -> Vec<Figure> {
 }
 
 /// What an instrument says that cannot work.
-fn refused(instrument: &Instrument) -> String {
+fn refuse(instrument: &Instrument) -> String {
     instrument.run_on_host(&program().pinload, &Placement::default()).unwrap_err().to_string()
 }
 
@@ -44,7 +44,7 @@ fn median(figure: &Figure) -> f64 {
     f64::midpoint(sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2])
 }
 
-fn labelled<'f>(figures: &'f [Figure], labels: &[(&str, &str)]) -> &'f Figure {
+fn find_labelled<'f>(figures: &'f [Figure], labels: &[(&str, &str)]) -> &'f Figure {
     let found: Vec<_> = figures
         .iter()
         .filter(|figure| {
@@ -59,7 +59,8 @@ fn labelled<'f>(figures: &'f [Figure], labels: &[(&str, &str)]) -> &'f Figure {
 
 /// The four figures of a ring belong together.
 fn check_ring(figures: &[Figure], processes: &str, kib: &str) {
-    let part = |part| labelled(figures, &[("processes", processes), ("kib", kib), ("part", part)]);
+    let part =
+        |part| find_labelled(figures, &[("processes", processes), ("kib", kib), ("part", part)]);
     let (raw, overhead, net, hop) = (part("raw"), part("overhead"), part("net"), part("hop"));
     assert_eq!((raw.family, hop.family, raw.unit), (Family::Capacity, Family::Tail, hop.unit));
     let cost = median(overhead);
@@ -107,7 +108,7 @@ fn rings_run_where_they_are_placed() {
     switch.placement = SwitchPlacement::Unique;
     check_ring(&run(&switch.instrument()), "2", "4");
     switch.cpus = Some(CpuSet::single(a_pu()));
-    let reported = refused(&switch.instrument());
+    let reported = refuse(&switch.instrument());
     assert!(reported.contains("unique needs a CPU for each of 2 processes"), "{reported}");
 }
 
@@ -144,14 +145,14 @@ fn a_full_memory_of_steps_keeps_the_worst_and_counts_the_rest() {
     let mut instrument = Switch::new(&[2], &[0], SHORT).instrument();
     instrument.arguments.extend(["--max-samples".to_owned(), "4".to_owned()]);
     let figures = run(&instrument);
-    let hop = labelled(&figures, &[("part", "hop")]);
+    let hop = find_labelled(&figures, &[("part", "hop")]);
     assert_eq!(hop.samples.len(), 6); // three of each process
     assert!(hop.dropped > 0, "{hop:?}");
 }
 
 #[test]
 fn more_than_there_is_is_refused_with_a_hint() {
-    let reported = refused(&Switch::new(&[0], &[0], SHORT).instrument());
+    let reported = refuse(&Switch::new(&[0], &[0], SHORT).instrument());
     assert!(
         reported.contains("--processes: \"0\" is not a list of integers from 2 to 512"),
         "{reported}"
@@ -163,12 +164,12 @@ fn more_than_there_is_is_refused_with_a_hint() {
         eprintln!("skipped: this machine has room for half a TiB");
         return;
     }
-    let reported = refused(&Switch::new(&[2, 512], &[0, 1_048_576], SHORT).instrument());
+    let reported = refuse(&Switch::new(&[2, 512], &[0, 1_048_576], SHORT).instrument());
     assert!(reported.contains("512 processes of 1048576 KiB need 524288 MiB, and"), "{reported}");
     assert!(reported.contains("use fewer or less"), "{reported}");
     let mut latency = OsLatency::new(SHORT);
     latency.rss_mib = 524_288;
-    let reported = refused(&latency.instrument());
+    let reported = refuse(&latency.instrument());
     assert!(reported.contains("--rss-mib: 524288 MiB, and"), "{reported}");
 }
 
@@ -210,12 +211,12 @@ fn name(one: &Figure) -> [String; 2] {
 fn a_place_without_room_or_right_is_reported() {
     let mut bandwidth = IpcBandwidth::new(SHORT);
     bandwidth.directory = Some("/proc".to_owned());
-    let reported = refused(&bandwidth.instrument());
+    let reported = refuse(&bandwidth.instrument());
     assert!(reported.contains("--directory: cannot make a folder in /proc"), "{reported}");
     let mut latency = OsLatency::new(SHORT);
     latency.directory = Some("/none".to_owned());
     latency.operations = vec![Operation::Create0k];
-    let reported = refused(&latency.instrument());
+    let reported = refuse(&latency.instrument());
     assert!(
         reported.contains("cannot make a folder in /none: No such file or directory"),
         "{reported}"
@@ -271,10 +272,10 @@ fn every_operation_has_a_figure_and_forks_report_their_parent() {
         let name = operation.name();
         if matches!(operation, Operation::Select | Operation::Poll) {
             for count in ["1", "200"] {
-                labelled(&figures, &[("operation", name), ("descriptors", count)]);
+                find_labelled(&figures, &[("operation", name), ("descriptors", count)]);
             }
         } else {
-            labelled(&figures, &[("operation", name)]);
+            find_labelled(&figures, &[("operation", name)]);
         }
     }
     assert_eq!(figures.len(), Operation::ALL.len() + 2);

@@ -70,7 +70,7 @@ fn a_thread_next_to_a_hog_is_delayed_by_that_hog() {
     let vcpu = found.roles.iter().find(|one| one.role == Role::Vcpu(0)).unwrap();
     let waits = vcpu.waits.as_ref().unwrap();
     assert_eq!(waits.histogram.count(), vcpu.count);
-    assert_eq!(waits.histogram.filled().map(|(_, n)| n).sum::<u64>(), vcpu.count);
+    assert_eq!(waits.histogram.filled_buckets().map(|(_, n)| n).sum::<u64>(), vcpu.count);
     assert!(waits.preempted > 0, "{waits:?}");
     // The watch began earlier and ended later than the sums.
     let sum = sums.roles.iter().find(|one| one.role == Role::Vcpu(0)).unwrap().sum_ns;

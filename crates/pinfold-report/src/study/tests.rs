@@ -64,7 +64,7 @@ fn against(ratio: f64, verdict: Verdict) -> Comparison {
     Comparison { ratio, low: ratio * 0.99, high: ratio * 1.01, p_holm: Some(0.016), verdict }
 }
 
-fn measured(cell: &str, median: f64, comparison: Option<Comparison>) -> MeasuredFigure {
+fn measure(cell: &str, median: f64, comparison: Option<Comparison>) -> MeasuredFigure {
     MeasuredFigure {
         cell: cell.to_owned(),
         figure: "rate".to_owned(),
@@ -120,10 +120,10 @@ fn page() -> StudyPage {
             rows: vec![vec!["<script>".to_owned(), "0.1".to_owned()]],
         }],
         measured: vec![
-            measured("speed 1", 100.0, None),
-            measured("speed 0.5", 40.0, Some(against(0.4, Verdict::Worse))),
-            measured("speed 0.9", 95.0, Some(against(0.95, Verdict::Worse))),
-            measured("quota & more", 101.0, Some(against(1.01, Verdict::Same))),
+            measure("speed 1", 100.0, None),
+            measure("speed 0.5", 40.0, Some(against(0.4, Verdict::Worse))),
+            measure("speed 0.9", 95.0, Some(against(0.95, Verdict::Worse))),
+            measure("quota & more", 101.0, Some(against(1.01, Verdict::Same))),
         ],
         summary_name: "mean".to_owned(),
         pairs: vec![Pair {
@@ -248,13 +248,13 @@ fn the_sentence_says_what_the_statements_or_comparisons_say() {
     let pictures = std::mem::take(&mut page.pictures);
     assert_eq!(answer::sentence(&page), "measured, without a baseline to compare with");
     page.pictures = pictures;
-    page.measured.push(measured("speed 1.0", 99.0, Some(against(1.0, Verdict::Same))));
+    page.measured.push(measure("speed 1.0", 99.0, Some(against(1.0, Verdict::Same))));
     assert_eq!(
         answer::sentence(&page),
         "none of 1 comparisons with the baseline shows a difference"
     );
     let unknown = Verdict::Unknown("3 starts, 8 needed".to_owned());
-    page.measured.push(measured("speed 1.0", 99.0, Some(against(1.0, unknown))));
+    page.measured.push(measure("speed 1.0", 99.0, Some(against(1.0, unknown))));
     assert_eq!(
         answer::sentence(&page),
         "of 2 comparisons with the baseline 1 show no difference, 1 are not settled (3 starts, 8 \

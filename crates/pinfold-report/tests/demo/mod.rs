@@ -126,7 +126,12 @@ fn middle(values: &[f64]) -> f64 {
     (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0
 }
 
-fn compared(metric: Metric, values: &[f64], baseline: &[f64], stage: ReachedStage) -> Comparison {
+fn compare_values(
+    metric: Metric,
+    values: &[f64],
+    baseline: &[f64],
+    stage: ReachedStage,
+) -> Comparison {
     let ratio = middle(values) / middle(baseline);
     let width = if metric == Metric::ComputeRate { 1.012 } else { 1.28 };
     let (low, high) = (ratio / width, ratio * width);
@@ -169,7 +174,7 @@ fn ranking(metric: Metric, load: LoadState, values: &[Vec<f64>]) -> Ranking {
                 .copied()
                 .reduce(|a, b| if metric.higher_is_better() { a.min(b) } else { a.max(b) }),
             comparison: (index > 0)
-                .then(|| compared(metric, of_candidate, &values[0], LIKENESSES[index].stage)),
+                .then(|| compare_values(metric, of_candidate, &values[0], LIKENESSES[index].stage)),
         })
         .collect();
     rows.sort_by(|a, b| {
@@ -273,7 +278,7 @@ fn candidates(topology: &Topology, vcpus: u32) -> Vec<Candidate> {
         .collect()
 }
 
-fn emitted() -> Vec<Emitted> {
+fn emit_files() -> Vec<Emitted> {
     let xml = "<vcpu placement='static'>1</vcpu>\n<cputune>\n  <vcpupin vcpu='0' cpuset='1'/>\n  \
                <emulatorpin cpuset='0'/>\n</cputune>\n<cpu>\n  <topology sockets='1' cores='1' threads='1'/>\n</cpu>\n";
     let script = "#!/bin/sh\n# Starts the VM stopped, pins every thread, continues.\nset -eu\n\
@@ -290,7 +295,7 @@ fn text(title: &str, usage: &str, text: &str) -> Emitted {
     Emitted { title: title.to_owned(), usage: usage.to_owned(), text: text.to_owned() }
 }
 
-fn asked() -> RequestSummary {
+fn new_request() -> RequestSummary {
     RequestSummary {
         command: "pinfold tune --goal latency --max-gap 2ms --budget 5m --demo".to_owned(),
         goal: "latency: the shortest worst spin-gap with host and guest loaded".to_owned(),
@@ -331,7 +336,7 @@ fn provenance() -> Provenance {
 }
 
 /// Rankings of all metrics, and the blocks of the spin-gaps.
-fn measured(numbers: &mut Numbers) -> (Vec<Ranking>, Vec<BlockValues>) {
+fn measure(numbers: &mut Numbers) -> (Vec<Ranking>, Vec<BlockValues>) {
     let (mut rankings, mut blocks) = (Vec::new(), Vec::new());
     // A run with an agent in the guest has no run delay: that is for guests without one.
     for metric in Metric::ALL.into_iter().filter(|metric| *metric != Metric::RunDelay) {
@@ -355,7 +360,7 @@ fn measured(numbers: &mut Numbers) -> (Vec<Ranking>, Vec<BlockValues>) {
 pub fn page(shape: [u32; 5], vcpus: u32) -> Page {
     let numbers = &mut Numbers(0x9e37_79b9_7f4a_7c15);
     let topology = machine(shape);
-    let (rankings, blocks) = measured(numbers);
+    let (rankings, blocks) = measure(numbers);
     Page {
         vm: "demo guest".to_owned(),
         banner: Some("EXAMPLE DATA: made up, nothing here was measured".to_owned()),
@@ -370,13 +375,13 @@ pub fn page(shape: [u32; 5], vcpus: u32) -> Page {
                 blocks: BLOCKS,
             }),
         },
-        asked: asked(),
+        asked: new_request(),
         candidates: candidates(&topology, vcpus),
         distributions: distributions(numbers),
         blocks,
         rankings,
         roles: role_tables(),
-        emitted: emitted(),
+        emitted: emit_files(),
         failed_starts: vec![FailedStart {
             candidate: CandidateId(4),
             block: 5,

@@ -519,7 +519,7 @@ fn make_groups(
         take(steps)?;
         // Processes forked by a process inside the vnode are created inside.
         for moves in 1.. {
-            let missed = cgroup.missed(host, &facts.hierarchies, &node)?;
+            let missed = cgroup.count_missed(host, &facts.hierarchies, &node)?;
             if missed.is_empty() {
                 break;
             }

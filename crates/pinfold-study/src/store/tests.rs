@@ -232,7 +232,7 @@ fn missing_and_empty_files_are_made_only_on_demand() {
     assert!(matches!(error, StoreError::Open { .. }), "{error}");
 }
 
-fn filled(path: &str) -> OpenRun {
+fn fill_store(path: &str) -> OpenRun {
     let mut store = Store::open_or_create(path).unwrap();
     let run = new_run(&mut store);
     let samples: Vec<f64> = (0..40_000).map(f64::from).collect();
@@ -261,7 +261,7 @@ fn a_damaged_file_is_called_damaged() {
 
     let folder = Folder::new();
     let path = folder.path("store.sqlite");
-    let run = filled(&path);
+    let run = fill_store(&path);
     let whole = files::read(&path).unwrap();
     assert_eq!(read_all(&path, run).unwrap(), 3);
     check(&path, run, &whole[..whole.len() * 6 / 10]);
@@ -322,7 +322,7 @@ fn a_start_is_saved_once_and_whole() {
 fn a_full_disk_loses_only_the_start_that_did_not_fit() {
     let folder = Folder::new();
     let path = folder.path("store.sqlite");
-    let run = filled(&path);
+    let run = fill_store(&path);
     let mut store = Store::open(&path).unwrap();
     let pages: i64 = store.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
     limit(&store, pages + 3);
@@ -381,7 +381,7 @@ fn strange_values_are_named() {
 
     let folder = Folder::new();
     let path = folder.path("store.sqlite");
-    let run = filled(&path);
+    let run = fill_store(&path);
     check(
         &folder,
         &path,

@@ -707,7 +707,7 @@ mod tests {
         }
     }
 
-    fn known() -> TestValues {
+    fn known_values() -> TestValues {
         TestValues(BTreeMap::from([
             ("n_vcpu", Value::Number(16.0)),
             ("n_threads", Value::Number(12.0)),
@@ -732,14 +732,14 @@ mod tests {
     }
 
     fn check(text: &str, expected: Value) {
-        assert_eq!(Expr::parse(text).unwrap().evaluate(&known()), Ok(expected), "{text}");
+        assert_eq!(Expr::parse(text).unwrap().evaluate(&known_values()), Ok(expected), "{text}");
     }
 
     #[test]
     fn errors_have_their_place() {
         fn check(text: &str, at: usize, why: &str) {
             let error = match Expr::parse(text) {
-                Ok(expr) => expr.evaluate(&known()).unwrap_err(),
+                Ok(expr) => expr.evaluate(&known_values()).unwrap_err(),
                 Err(error) => error,
             };
             assert_eq!((error.at, error.why.as_str()), (at, why), "{text}");

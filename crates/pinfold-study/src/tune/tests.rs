@@ -170,7 +170,7 @@ fn equal_placements_are_started_once() {
     let report = analyse(&world.store, created.run.id()).unwrap();
     assert_eq!(report.same_as, expected);
     assert_eq!(report.ranking.len(), 2);
-    assert!(world.started().iter().all(|&candidate| candidate < 2));
+    assert!(world.list_started().iter().all(|&candidate| candidate < 2));
 }
 
 fn pair(one: &str, other: &str) -> (String, String) {

@@ -32,7 +32,7 @@ pub(super) fn controllers(context: &Context<'_>) -> Capability {
         match own.map(|own| own.at.version) {
             Some(Version::V1) => found.push(format!("{v1_name} v1")),
             Some(Version::V2) => found.push(format!("{v2_name} v2")),
-            None if v2_name == "freezer" && context.mounted("cgroup2").is_some() => {
+            None if v2_name == "freezer" && context.find_mount("cgroup2").is_some() => {
                 found.push("freezer v2".to_owned());
             }
             None => missing.push(v2_name),
@@ -43,7 +43,7 @@ pub(super) fn controllers(context: &Context<'_>) -> Capability {
             .hint("boot with systemd, or mount one: `mount -t cgroup2 none DIRECTORY`");
     }
     let unified = found.iter().all(|one| one.ends_with("v2"));
-    let beside = if !unified && context.mounted("cgroup2").is_some() {
+    let beside = if !unified && context.find_mount("cgroup2").is_some() {
         "; v2 is mounted next to v1"
     } else {
         ""

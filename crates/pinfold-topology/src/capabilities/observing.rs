@@ -56,7 +56,7 @@ pub(super) fn tracefs(context: &Context<'_>) -> Capability {
         Ok(false) => return Capability::no(NAME, "the kernel is built without tracing"),
         Ok(true) => {}
     }
-    let Some(directory) = context.mounted("tracefs") else {
+    let Some(directory) = context.find_mount("tracefs") else {
         let usual = paths::tracing_dir();
         return Capability::partly(NAME, "supported by the kernel, but not mounted")
             .hint(format!("`mount -t tracefs tracefs {usual}`"));

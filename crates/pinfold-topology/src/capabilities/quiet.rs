@@ -46,7 +46,7 @@ pub(super) fn resctrl(context: &Context<'_>) -> Capability {
             "the CPU or the kernel does not support cache and bandwidth \
                                   allocation",
         ),
-        Ok(true) => match context.mounted("resctrl") {
+        Ok(true) => match context.find_mount("resctrl") {
             Some(directory) => Capability::yes(NAME, format!("mounted at {directory}")),
             None => Capability::partly(NAME, "supported by the kernel, but not mounted")
                 .hint(format!("`mount -t resctrl resctrl {}`", paths::resctrl_dir())),

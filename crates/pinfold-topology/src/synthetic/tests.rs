@@ -1,6 +1,6 @@
 //! Table tests of `synthetic`.
 
-use super::{bounded, fault, words};
+use super::{check_size, fault, words};
 
 #[test]
 fn faults_are_named() {
@@ -23,7 +23,7 @@ fn check(text: &str, part: &str) {
 #[test]
 fn size_is_bounded_before_hwloc_builds_it() {
     fn check(text: &str, fits: bool) {
-        assert_eq!(bounded(text).is_ok(), fits, "{text}")
+        assert_eq!(check_size(text).is_ok(), fits, "{text}")
     }
 
     check("package:2 core:4 pu:2", true);

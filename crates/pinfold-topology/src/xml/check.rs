@@ -101,7 +101,7 @@ impl Check<'_, '_> {
         let mut places = Vec::new();
         while let Some((node, around, depth)) = todo.pop() {
             if depth > MAX_DEPTH {
-                return Err(self.at(node, "objects are nested too deeply"));
+                return Err(self.describe_fault(node, "objects are nested too deeply"));
             }
             if is_device(node) {
                 continue;
@@ -119,10 +119,10 @@ impl Check<'_, '_> {
     fn object(&mut self, node: Node<'_, '_>, around: Option<&Sets>) -> Result<Sets, String> {
         let kind = node.attribute("type").unwrap_or("");
         if !PLACES.contains(&kind) {
-            return Err(self.at(node, &format!("{kind:?} is not a type of object")));
+            return Err(self.describe_fault(node, &format!("{kind:?} is not a type of object")));
         }
         if around.is_some() == (kind == "Machine") {
-            return Err(self.at(node, "a machine is inside another object"));
+            return Err(self.describe_fault(node, "a machine is inside another object"));
         }
         let sets = Sets {
             pus: self.set(node, "cpuset")?,
@@ -134,11 +134,11 @@ impl Check<'_, '_> {
             let allowed = self.set(node, "allowed_cpuset")?;
             self.allowed_nodes = self.set(node, "allowed_nodeset")?;
             if !allowed.is_subset(&sets.pus) {
-                return Err(self.at(node, "more is allowed than there is"));
+                return Err(self.describe_fault(node, "more is allowed than there is"));
             }
         }
         if !sets.are_complete() || around.is_some_and(|around| !sets.are_inside(around)) {
-            return Err(self.at(node, "a set contains what its parent's set does not"));
+            return Err(self.describe_fault(node, "a set contains what its parent's set does not"));
         }
         self.identity(node)?;
         match kind {
@@ -161,27 +161,27 @@ impl Check<'_, '_> {
             union = union.union(&pus);
             let pus = self.set(part, "complete_cpuset")?;
             if pus.is_empty() || !pus.is_disjoint(&complete) {
-                return Err(self.at(part, "a part of an object has no PU of its own"));
+                return Err(self.describe_fault(part, "a part of an object has no PU of its own"));
             }
             complete.add(&pus);
         }
         if union == *own && count == union.len() {
             Ok(())
         } else {
-            Err(self.at(node, "the PUs of an object are not those of its parts"))
+            Err(self.describe_fault(node, "the PUs of an object are not those of its parts"))
         }
     }
 
     /// Two objects with the same identity would be merged.
     fn identity(&mut self, node: Node<'_, '_>) -> Result<(), String> {
         let Some(text) = node.attribute("gp_index") else {
-            return Err(self.at(node, "an object has no gp_index"));
+            return Err(self.describe_fault(node, "an object has no gp_index"));
         };
         match text.parse::<u64>() {
             // hwloc continues to count from the largest identity.
             Ok(identity) if identity < u64::MAX / 2 && self.identities.insert(identity) => Ok(()),
-            Ok(_) => Err(self.at(node, "a gp_index appears twice")),
-            Err(_) => Err(self.at(node, &format!("{text:?} is not a gp_index"))),
+            Ok(_) => Err(self.describe_fault(node, "a gp_index appears twice")),
+            Err(_) => Err(self.describe_fault(node, &format!("{text:?} is not a gp_index"))),
         }
     }
 
@@ -190,13 +190,13 @@ impl Check<'_, '_> {
         let own = CpuSet::single(index);
         // An offline CPU is described with an empty set.
         if sets.complete_pus != own || !sets.pus.is_subset(&own) {
-            return Err(self.at(node, "the cpuset of a PU is not its own index"));
+            return Err(self.describe_fault(node, "the cpuset of a PU is not its own index"));
         }
         if objects(node).any(|child| !is_device(child)) {
-            return Err(self.at(node, "a PU contains another object"));
+            return Err(self.describe_fault(node, "a PU contains another object"));
         }
         if self.pus.contains(index) {
-            return Err(self.at(node, "a PU appears twice"));
+            return Err(self.describe_fault(node, "a PU appears twice"));
         }
         self.pus.insert(index);
         Ok(())
@@ -205,10 +205,12 @@ impl Check<'_, '_> {
     fn numa_node(&mut self, node: Node<'_, '_>, sets: &Sets) -> Result<(), String> {
         let index = self.os_index(node, "NUMA node")?;
         if sets.complete_nodes != CpuSet::single(index) {
-            return Err(self.at(node, "the nodeset of a NUMA node is not its own index"));
+            return Err(
+                self.describe_fault(node, "the nodeset of a NUMA node is not its own index")
+            );
         }
         if self.nodes.contains(index) {
-            return Err(self.at(node, "a NUMA node appears twice"));
+            return Err(self.describe_fault(node, "a NUMA node appears twice"));
         }
         self.nodes.insert(index);
         Ok(())
@@ -220,17 +222,17 @@ impl Check<'_, '_> {
             .and_then(|index| index.parse::<u32>().ok())
             .filter(|index| *index < MAX_PUS)
             .map(PuId)
-            .ok_or_else(|| self.at(node, &format!("a {what} has no usable os_index")))
+            .ok_or_else(|| self.describe_fault(node, &format!("a {what} has no usable os_index")))
     }
 
     fn set(&self, node: Node<'_, '_>, name: &str) -> Result<CpuSet, String> {
         let text = node
             .attribute(name)
-            .ok_or_else(|| self.at(node, &format!("an object has no {name}")))?;
-        parse_set(text).map_err(|why| self.at(node, &format!("{name}: {why}")))
+            .ok_or_else(|| self.describe_fault(node, &format!("an object has no {name}")))?;
+        parse_set(text).map_err(|why| self.describe_fault(node, &format!("{name}: {why}")))
     }
 
-    fn at(&self, node: Node<'_, '_>, why: &str) -> String {
+    fn describe_fault(&self, node: Node<'_, '_>, why: &str) -> String {
         format!("line {}: {why}", self.document.text_pos_at(node.range().start).row)
     }
 }

@@ -1,7 +1,7 @@
 //! Table tests of `xml`.
 
 use super::check::parse_set;
-use super::{checked, scrubbed};
+use super::{check_text, scrub};
 
 /// A machine with two CPUs around these objects, and one NUMA node.
 fn machine(inner: &str) -> String {
@@ -32,7 +32,7 @@ fn pu(os: u32) -> String {
 #[test]
 fn what_hwloc_writes_is_accepted() {
     fn check(inner: &str, kept: bool) {
-        let checked = checked(&machine(&format!("{}{inner}", pu(0)))).unwrap();
+        let checked = check_text(&machine(&format!("{}{inner}", pu(0)))).unwrap();
         assert_eq!(checked.contains(inner.trim()), kept, "{inner}");
     }
 
@@ -42,7 +42,7 @@ fn what_hwloc_writes_is_accepted() {
     check("<object type=\"PCIDev\" gp_index=\"77\"><object type=\"OSDev\"/></object>", false);
     check("<distances2 nbobjs=\"-1\"/>", false);
     let whole = format!("<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n{}", machine(&pu(0)));
-    assert!(!checked(&whole).unwrap().contains("DOCTYPE"));
+    assert!(!check_text(&whole).unwrap().contains("DOCTYPE"));
 }
 
 /// Found by fuzzing: hwloc also orders siblings by their offline CPUs, and asserts that it can.
@@ -56,7 +56,7 @@ fn offline_pus_are_of_one_part_alone() {
 }
 
 fn check_two(complete: &str) -> Result<String, String> {
-    checked(&machine(&format!("{}{}", core(0, "0x1"), core(1, complete))))
+    check_text(&machine(&format!("{}{}", core(0, "0x1"), core(1, complete))))
 }
 
 fn core(os: u32, complete: &str) -> String {
@@ -107,7 +107,7 @@ fn refuse_inside(inner: &str, part: &str) {
 }
 
 fn refuse(text: &str, part: &str) {
-    let why = checked(text).unwrap_err();
+    let why = check_text(text).unwrap_err();
     assert!(why.contains(part), "{part}: {why}\n{text}");
 }
 
@@ -115,18 +115,18 @@ fn refuse(text: &str, part: &str) {
 #[test]
 fn versions_of_the_format() {
     for version in ["2.0", "2.1", "3.0"] {
-        let text = checked(&machine_of_version(version)).unwrap();
+        let text = check_text(&machine_of_version(version)).unwrap();
         assert!(!text.contains("Backend") && !text.contains("3.0"), "{text}");
     }
     assert!(refuse_version("3.1").contains("--export-xml-flags v2"));
     assert!(refuse_version("4.0").contains("--export-xml-flags v2"));
     assert!(refuse_version("1.0").contains("converts older ones"));
     let broken = machine_of_version("3.0").replace(" nodeset=\"0x1\"", "");
-    assert!(checked(&broken).unwrap_err().contains("--export-xml-flags v2"));
+    assert!(check_text(&broken).unwrap_err().contains("--export-xml-flags v2"));
 }
 
 fn refuse_version(version: &str) -> String {
-    checked(&machine_of_version(version)).unwrap_err()
+    check_text(&machine_of_version(version)).unwrap_err()
 }
 
 fn machine_of_version(version: &str) -> String {
@@ -155,10 +155,10 @@ fn a_scrubbed_xml_reports_no_names() {
                    <info name=\"CPUModel\" value=\"kept\"/>\n";
     let text = machine(&format!("{secrets}{}", pu(0)));
     let text = format!("<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n{text}");
-    let scrubbed = scrubbed(&text).unwrap();
+    let scrubbed = scrub(&text).unwrap();
     assert!(!scrubbed.contains("secret"), "{scrubbed}");
     assert!(scrubbed.contains("kept"));
-    assert!(checked(&scrubbed).is_ok());
+    assert!(check_text(&scrubbed).is_ok());
 }
 
 /// hwloc 3 may leave identities out; of hwloc 2 each object has one.
@@ -170,11 +170,11 @@ fn objects_of_hwloc_3_need_no_identity() {
 
     let whole = machine(&format!("{}{}", core(0), core(1)));
     let three = whole.replace("version=\"2.0\"", "version=\"3.0\"");
-    let text = checked(&bare(&three)).unwrap();
+    let text = check_text(&bare(&three)).unwrap();
     assert_eq!(text.matches(" gp_index=").count(), 6, "{text}");
     let some = three.replacen("gp_index=\"900\"", "", 1);
-    assert!(checked(&some).unwrap().contains("gp_index=\"71\""), "{some}");
-    assert!(checked(&bare(&whole)).unwrap_err().contains("an object has no gp_index"));
+    assert!(check_text(&some).unwrap().contains("gp_index=\"71\""), "{some}");
+    assert!(check_text(&bare(&whole)).unwrap_err().contains("an object has no gp_index"));
     let tree = crate::hwloc::from_xml(&text).unwrap();
     assert_eq!((tree.pus.len(), tree.nodes.len()), (2, 1));
 }

@@ -21,7 +21,7 @@ pub fn try_run(name: &str, arguments: &[&str]) -> (Option<i32>, String, String) 
     let profile = test.parent().and_then(Path::parent).unwrap();
     let program = profile.join("examples").join(name);
     let source = format!("{}/examples/{name}.rs", env!("CARGO_MANIFEST_DIR"));
-    let is_current = modified(&program) >= modified(Path::new(&source));
+    let is_current = read_modified(&program) >= read_modified(Path::new(&source));
     assert!(is_current, "{} is not built from {source}: run `cargo test`", program.display());
     let temporary = tempfile::tempdir().unwrap();
     let temporary = temporary.path().to_string_lossy();
@@ -33,6 +33,6 @@ pub fn try_run(name: &str, arguments: &[&str]) -> (Option<i32>, String, String) 
 }
 
 /// When a file was last written; `None` if it does not exist.
-fn modified(path: &Path) -> Option<SystemTime> {
+fn read_modified(path: &Path) -> Option<SystemTime> {
     path.metadata().and_then(|metadata| metadata.modified()).ok()
 }

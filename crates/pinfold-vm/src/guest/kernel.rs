@@ -178,7 +178,7 @@ fn unpack(
     let mut hashes = Vec::new();
     for name in packages {
         let deb = apt.download(name, scratch)?;
-        hashes.push(checked(name, &deb)?);
+        hashes.push(check_package(name, &deb)?);
         run("dpkg-deb", &["--extract", &deb, &root])?;
         files::remove(&deb)?;
     }
@@ -197,7 +197,7 @@ fn unpack(
 }
 
 /// The hash of a package's file; an error if it differs from the signed one.
-fn checked(name: &PackageName, deb: &str) -> Result<String, GuestError> {
+fn check_package(name: &PackageName, deb: &str) -> Result<String, GuestError> {
     let sha256 = hex(&Sha256::digest(&files::read(deb)?));
     if sha256 == name.sha256 {
         return Ok(sha256);

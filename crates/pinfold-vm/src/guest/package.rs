@@ -102,9 +102,9 @@ impl Apt {
             .find(|name| name.starts_with("linux-image-"))
             .ok_or_else(|| format!("apt's entry of {flavour} depends on no linux-image"))?;
         let entry = self.show(&package)?;
-        let mut packages = vec![described(&package, &entry)?];
+        let mut packages = vec![read_description(&package, &entry)?];
         for part in depends(&entry).filter(|name| is_part(name)) {
-            packages.push(described(&part, &self.show(&part)?)?);
+            packages.push(read_description(&part, &self.show(&part)?)?);
         }
         Ok(packages)
     }
@@ -112,7 +112,7 @@ impl Apt {
     /// Downloads a package into `folder` and returns the file's path.
     pub(super) fn download(&self, name: &PackageName, folder: &str) -> Result<String, GuestError> {
         let wanted = format!("{}={}", name.package, name.version);
-        let apt = found("apt-get")?;
+        let apt = find_program("apt-get")?;
         let words = ["--chdir", folder, &apt, "--quiet", "download", &wanted];
         let output = self.capture("env", &words, 10 * MINUTE_NS)?;
         let prefix = format!("{}_", name.package);
@@ -179,7 +179,7 @@ impl Apt {
         timeout_ns: u64,
     ) -> Result<process::Output, HostError> {
         let setting = self.home.as_ref().map(|home| format!("APT_CONFIG={home}/apt.conf"));
-        let program = found(program)?;
+        let program = find_program(program)?;
         let all = setting.iter().map(String::as_str).chain([program.as_str()]);
         process::capture("env", all.chain(words.iter().copied()), timeout_ns)
     }
@@ -190,7 +190,7 @@ fn is_part(name: &str) -> bool {
 }
 
 /// The path of a program: `env` would also search relative entries of `PATH`.
-fn found(program: &str) -> Result<String, HostError> {
+fn find_program(program: &str) -> Result<String, HostError> {
     process::find_program(program)
         .ok_or_else(|| HostError::file("find in PATH", program, Errno::NOENT))
 }
@@ -211,7 +211,7 @@ fn configuration(home: &str, flavour: &Flavour) -> String {
 }
 
 /// The package of a metadata entry.
-fn described(package: &str, entry: &str) -> Result<PackageName, String> {
+fn read_description(package: &str, entry: &str) -> Result<PackageName, String> {
     let field = |key: &str| {
         field(entry, key).ok_or_else(|| format!("apt's entry of {package} has no {key}"))
     };

@@ -60,7 +60,7 @@ impl SettingBackend for LibvirtBackend {
         let xml = self.client(setting).and_then(|libvirt| libvirt.xml_of(setting));
         let pins = xml.and_then(|xml| Ok(Pins::from_xml(&xml)?)).map_err(|e| fault(setting, e))?;
         if setting.lifetime == Lifetime::Running && !pins.running {
-            return Err(kept(setting, "the domain is not running".to_owned(), true, None));
+            return Err(fail_kept(setting, "the domain is not running".to_owned(), true, None));
         }
         Ok(match PinTarget::from_key(&setting.key) {
             Some(target) => pins.own.get(&target).map(CpuSet::to_string),
@@ -159,7 +159,7 @@ impl Libvirt {
     /// Removes a setting from a domain's definition.
     fn take_out(&self, setting: &Setting) -> Result<(), VmError> {
         let xml = self.xml_of(setting)?;
-        let Some(without) = pins::without(&xml, &setting.key)? else { return Ok(()) };
+        let Some(without) = pins::remove_pin(&xml, &setting.key)? else { return Ok(()) };
         self.define(&without)
     }
 
@@ -215,14 +215,14 @@ fn fault(setting: &Setting, error: VmError) -> HostError {
     } else {
         error.hint()
     };
-    kept(setting, error.to_string(), gone && !away, hint)
+    fail_kept(setting, error.to_string(), gone && !away, hint)
 }
 
 fn says(message: &str, words: &[&str]) -> bool {
     words.iter().any(|words| message.contains(words))
 }
 
-fn kept(setting: &Setting, why: String, gone: bool, hint: Option<String>) -> HostError {
+fn fail_kept(setting: &Setting, why: String, gone: bool, hint: Option<String>) -> HostError {
     HostError::Kept { setting: Box::new(setting.clone()), why, gone, hint }
 }
 

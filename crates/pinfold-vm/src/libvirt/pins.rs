@@ -137,7 +137,7 @@ fn mode(memory: Node<'_, '_>) -> String {
 ///
 /// # Errors
 /// As [`Pins::from_xml`].
-pub(super) fn without(xml: &str, key: &str) -> Result<Option<String>, LibvirtError> {
+pub(super) fn remove_pin(xml: &str, key: &str) -> Result<Option<String>, LibvirtError> {
     let document = parse(xml)?;
     let domain = document.root_element();
     let parent = if key == NUMATUNE { "numatune" } else { "cputune" };

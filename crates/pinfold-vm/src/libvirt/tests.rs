@@ -76,7 +76,7 @@ fn takes_one_element_out() {
             format!("<domain><!-- a --><name>x</name>{tune}<b/></domain>")
         }
 
-        let found = pins::without(&domain(tune), key).unwrap();
+        let found = pins::remove_pin(&domain(tune), key).unwrap();
         assert_eq!(found, expected.map(domain), "{tune} {key}");
     }
 

@@ -84,7 +84,7 @@ impl Qmp {
         timeout_ns: u64,
         clock: impl Clock + Send + 'static,
     ) -> Result<Self, VmError> {
-        Self::greeted(Wire::connect(path, timeout_ns, Box::new(clock))?, timeout_ns)
+        Self::greet(Wire::connect(path, timeout_ns, Box::new(clock))?, timeout_ns)
     }
 
     /// The same over a connected socket; `path` is used in error messages.
@@ -97,10 +97,10 @@ impl Qmp {
         timeout_ns: u64,
         clock: impl Clock + Send + 'static,
     ) -> Result<Self, VmError> {
-        Self::greeted(Wire::over(stream, path, Box::new(clock)), timeout_ns)
+        Self::greet(Wire::over(stream, path, Box::new(clock)), timeout_ns)
     }
 
-    fn greeted(mut wire: Wire, timeout_ns: u64) -> Result<Self, VmError> {
+    fn greet(mut wire: Wire, timeout_ns: u64) -> Result<Self, VmError> {
         let version = greeting(&mut wire, timeout_ns)?;
         let events = VecDeque::new();
         Ok(Self { wire, version, events, last_id: 0, timeout_ns, negotiated: false })
@@ -177,7 +177,7 @@ impl Qmp {
                 None => Err(self.wire.not_qmp(&line)),
             },
             Line::Partial(_) => Ok(None),
-            Line::Closed(_) => Err(self.wire.closed(during)),
+            Line::Closed(_) => Err(self.wire.fail_closed(during)),
         }
     }
 }
@@ -287,7 +287,7 @@ fn greeting(wire: &mut Wire, timeout_ns: u64) -> Result<Version, QmpError> {
             let seconds = wire::seconds(timeout_ns);
             return Err(wire.silence(QmpError::Silent { path: wire.path().to_owned(), seconds }));
         }
-        Line::Closed(start) if start.is_empty() => return Err(wire.closed("the greeting")),
+        Line::Closed(start) if start.is_empty() => return Err(wire.fail_closed("the greeting")),
         Line::Partial(start) | Line::Closed(start) => return Err(wire.not_qmp(&start)),
     };
     match wire::parse(&line) {

@@ -33,7 +33,8 @@ impl Task {
 
 /// Thread numbers of a process, ascending.
 pub(super) fn numbers(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, VmError> {
-    let mut tids = numbers_in(host, &paths::task_dir(pid)).map_err(|error| gone(error, pid))?;
+    let mut tids =
+        numbers_in(host, &paths::task_dir(pid)).map_err(|error| fail_gone(error, pid))?;
     tids.sort_unstable();
     if tids.is_empty() { Err(VmError::NoProcess { pid }) } else { Ok(tids) }
 }
@@ -57,7 +58,7 @@ pub(super) fn owner_of(host: &dyn Host, pid: Tid) -> Result<u32, VmError> {
 
 fn status_of(host: &dyn Host, tid: Tid) -> Result<ProcStatus, VmError> {
     let path = paths::process_status(tid);
-    let text = host.read_text(&path).map_err(|error| gone(error, tid))?;
+    let text = host.read_text(&path).map_err(|error| fail_gone(error, tid))?;
     Ok(proc_status::parse(&text).map_err(|error| error.at(&path))?)
 }
 
@@ -72,7 +73,7 @@ pub(super) fn program_of(host: &dyn Host, pid: Tid) -> Result<String, VmError> {
         Some(program) => Ok(file_name(program)),
         None => {
             let name =
-                host.read_text(&paths::process_comm(pid)).map_err(|error| gone(error, pid))?;
+                host.read_text(&paths::process_comm(pid)).map_err(|error| fail_gone(error, pid))?;
             Ok(name.trim_end().to_owned())
         }
     }
@@ -84,7 +85,7 @@ fn file_name(path: &str) -> String {
 
 /// Words of a process's command line; empty for a kernel thread.
 pub(crate) fn command_line(host: &dyn Host, pid: Tid) -> Result<Vec<String>, VmError> {
-    let bytes = host.read(&paths::process_cmdline(pid)).map_err(|error| gone(error, pid))?;
+    let bytes = host.read(&paths::process_cmdline(pid)).map_err(|error| fail_gone(error, pid))?;
     let text = String::from_utf8_lossy(&bytes);
     // Each word ends with NUL; a word may be empty, so only the last NUL is dropped.
     let Some(words) = text.strip_suffix('\0') else {
@@ -129,7 +130,7 @@ pub(super) fn kernel_threads(
 }
 
 fn owner(task: &Task, prefix: &str) -> Option<Tid> {
-    numbered(&task.name, prefix).map(Tid)
+    parse_number(&task.name, prefix).map(Tid)
 }
 
 /// Role of a thread inside the process that the kernel created and named: `vhost-PID` (from Linux
@@ -138,11 +139,11 @@ pub(super) fn role_by_kernel_name(name: &str) -> Option<Role> {
     if name.starts_with("iou-wrk-") || name.starts_with("iou-sqp-") {
         return Some(Role::Worker);
     }
-    numbered(name, "vhost-").map(|_| Role::Vhost(0))
+    parse_number(name, "vhost-").map(|_| Role::Vhost(0))
 }
 
 /// The number after a prefix: in `vhost-PID` and `kvm-pit/PID` that of the owner.
-fn numbered(name: &str, prefix: &str) -> Option<u32> {
+fn parse_number(name: &str, prefix: &str) -> Option<u32> {
     name.strip_prefix(prefix)?.parse().ok()
 }
 
@@ -221,6 +222,6 @@ impl From<ProcStat> for Task {
     }
 }
 
-fn gone(error: HostError, pid: Tid) -> VmError {
+fn fail_gone(error: HostError, pid: Tid) -> VmError {
     if error.is_gone() { VmError::NoProcess { pid } } else { error.into() }
 }

@@ -14,7 +14,7 @@ fn set(list: &str) -> CpuSet {
 }
 
 /// Sets with their ids.
-fn numbered(lists: &[&str]) -> impl Iterator<Item = (u32, CpuSet)> {
+fn number_sets(lists: &[&str]) -> impl Iterator<Item = (u32, CpuSet)> {
     (0_u32..).zip(lists.iter().map(|list| set(list)))
 }
 
@@ -27,9 +27,9 @@ fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> To
         model: None,
         hypervisor: None,
         pus: (0_u32..).zip(everything.iter()).map(|(logical, os)| pu(logical, os)).collect(),
-        cores: numbered(cores).map(|(id, pus)| core(id, pus)).collect(),
-        l3: numbered(l3).map(|(id, pus)| l3_domain(id, pus)).collect(),
-        nodes: numbered(nodes)
+        cores: number_sets(cores).map(|(id, pus)| core(id, pus)).collect(),
+        l3: number_sets(l3).map(|(id, pus)| l3_domain(id, pus)).collect(),
+        nodes: number_sets(nodes)
             .map(|(id, pus)| NumaNode {
                 id: NodeId(id),
                 pus,
@@ -38,7 +38,9 @@ fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> To
                 huge_pages: Vec::new(),
             })
             .collect(),
-        packages: numbered(packages).map(|(id, pus)| Package { id: PackageId(id), pus }).collect(),
+        packages: number_sets(packages)
+            .map(|(id, pus)| Package { id: PackageId(id), pus })
+            .collect(),
         smt: Smt::Unknown,
         offline: CpuSet::new(),
         isolated: CpuSet::new(),

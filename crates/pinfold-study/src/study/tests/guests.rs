@@ -75,12 +75,12 @@ fn check(levels: &str, expected: Result<Option<GuestRequest>, &str>) {
 
 #[test]
 fn without_the_two_factors_vcpus_or_a_load_ask_for_a_guest() {
-    let text = without(&["isa", "accelerator"]).replace("programs/{isa}/b", "b");
+    let text = study_without(&["isa", "accelerator"]).replace("programs/{isa}/b", "b");
     assert_eq!(
         guest_of(&text, "a: n_vcpu 2, n_threads 1, guest_load idle").unwrap(),
         own_request(2)
     );
-    let text = without(&["isa", "accelerator", "n_vcpu"]).replace("programs/{isa}/b", "b");
+    let text = study_without(&["isa", "accelerator", "n_vcpu"]).replace("programs/{isa}/b", "b");
     let text = text.replace("[\"n_vcpu\"]", "[\"n_threads\"]");
     assert_eq!(guest_of(&text, "a: n_threads 1, guest_load idle").unwrap(), None);
     assert_eq!(
@@ -93,7 +93,7 @@ fn own_request(vcpus: u32) -> Option<GuestRequest> {
     Some(GuestRequest { isa: None, accelerator: Accelerator::TcgMulti, vcpus })
 }
 
-fn without(names: &[&str]) -> String {
+fn study_without(names: &[&str]) -> String {
     let tables = STUDY.split("[[factor]]\n");
     let kept: Vec<&str> = tables
         .filter(|table| !names.iter().any(|name| table.contains(&format!("name = \"{name}\"\n"))))

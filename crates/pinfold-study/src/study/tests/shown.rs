@@ -6,7 +6,7 @@ use super::super::*;
 use super::world::{STUDY, World};
 
 /// The analysis of the study with these additional parts of its report.
-fn analysed(report: &str) -> Analysis {
+fn analyse_report(report: &str) -> Analysis {
     let toml = STUDY.replacen("[[plot]]", &format!("{report}[[plot]]"), 1);
     let mut world = World::new();
     let run = world.create(&toml, true).unwrap();
@@ -16,7 +16,7 @@ fn analysed(report: &str) -> Analysis {
 
 #[test]
 fn a_table_of_statistics_has_a_unit_for_each_column() {
-    let analysis = analysed(
+    let analysis = analyse_report(
         "[[table]]\nname = \"t\"\nfigure = \"rate\"\nstatistics = [\"count\", \"mean\", \
          \"deviation\"]\nfigures = [\"rate.max\"]\nrows = [\"method\"]\n",
     );
@@ -60,7 +60,7 @@ fn has(analysis: &Analysis, name: &str) -> bool {
 #[test]
 fn a_table_may_have_a_baseline_of_its_own() {
     let own = "baseline = { method = \"stall\" }\n";
-    let analysis = analysed(&(table("usual", "") + &table("own", own)));
+    let analysis = analyse_report(&(table("usual", "") + &table("own", own)));
     let [(first, to_none), (second, quota_to_none)] = &ratios(&analysis, 0)[..] else {
         panic!("two")
     };
@@ -110,7 +110,7 @@ fn a_table_may_have_rows_of_skipped_cells() {
 
 #[test]
 fn a_sequence_is_of_one_trial() {
-    let analysis = analysed(
+    let analysis = analyse_report(
         "[[plot]]\nname = \"s\"\nfigure = \"rate\"\nkind = \"sequence\"\nseries = \"method\"\n\
          where = \"workload == 'a'\"\n",
     );
@@ -138,7 +138,7 @@ fn where_of_a_claim_selects_for_all_its_functions() {
 /// A sum is over cells and blocks; the place of the largest is named by what distinguishes it.
 #[test]
 fn sums_and_the_places_of_the_ends() {
-    let analysis = analysed(
+    let analysis = analyse_report(
         "[[claim]]\nsource = \"s\"\n\
          see = \"{smallest_at(rate, workload = 'a')}, {largest_at(rate, workload = 'a')}\"\n\
          agree = \"sum(rate, method = 'stall') > 3.9 * value(rate, method = 'stall')\"\n\
@@ -206,7 +206,7 @@ fn a_claim_is_not_settled_by_two_blocks_nor_at_its_limit() {
         )
     }
 
-    let analysis = analysed(&claim_toml("ratio(rate) > 0.6"));
+    let analysis = analyse_report(&claim_toml("ratio(rate) > 0.6"));
     let judged = analysis.judge(&analysis.loaded.study.claims[0]);
     assert_eq!(judged.agree.unwrap_err(), "2 blocks, a verdict needs at least 6");
     let toml =
@@ -341,7 +341,7 @@ fn a_value_of_the_source_has_its_place_in_a_chart() {
         "ratio(rate, workload = 'a', method = 'stall', speed = 0.5)",
         "ratio(rate, method = 'stall', cores = 1) / ratio(rate, method = 'quota', cores = 1)",
     ];
-    let analysis = analysed(&(rows.map(|ours| {
+    let analysis = analyse_report(&(rows.map(|ours| {
         format!(
             "[[published]]\nplace = \"p\"\nquantity = \"q\"\nvalue = 0.5\nunit = \"ratio\"\n\
              ours = \"{ours}\"\n"

@@ -113,7 +113,7 @@ impl World {
         self.machine.stop_at = Some(starts);
     }
 
-    pub fn started(&self) -> Vec<usize> {
+    pub fn list_started(&self) -> Vec<usize> {
         self.machine.requests.iter().map(|request| request.candidate).collect()
     }
 

@@ -101,7 +101,7 @@ impl Wire {
 
     /// Time until the deadline; at least a millisecond, because zero means no timeout to the
     /// kernel.
-    fn left(&self, deadline: u64) -> Duration {
+    fn remaining_time(&self, deadline: u64) -> Duration {
         Duration::from_nanos(deadline.saturating_sub(self.clock.now_ns()).max(1_000_000))
     }
 
@@ -116,7 +116,7 @@ impl Wire {
         deadline: u64,
         during: &str,
     ) -> Result<(), QmpError> {
-        let left = self.left(deadline);
+        let left = self.remaining_time(deadline);
         let sent =
             self.stream.set_write_timeout(Some(left)).and_then(|()| self.stream.write_all(message));
         sent.map_err(|source| {
@@ -124,7 +124,7 @@ impl Wire {
                 let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
                 self.silence(QmpError::NoAnswer { command: during.to_owned(), seconds })
             } else {
-                self.failed(source, during)
+                self.fail(source, during)
             }
         })
     }
@@ -151,14 +151,14 @@ impl Wire {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_timeout(error.kind()) => {}
-                Err(error) => return Err(self.failed(error, during)),
+                Err(error) => return Err(self.fail(error, during)),
             }
         }
     }
 
-    fn failed(&self, source: std::io::Error, during: &str) -> QmpError {
+    fn fail(&self, source: std::io::Error, during: &str) -> QmpError {
         if matches!(source.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) {
-            self.closed(during)
+            self.fail_closed(during)
         } else {
             QmpError::Socket { path: self.path.clone(), source }
         }
@@ -166,7 +166,7 @@ impl Wire {
 
     fn read_more(&mut self, deadline: u64) -> std::io::Result<usize> {
         let mut chunk = [0; 16 << 10];
-        self.stream.set_read_timeout(Some(self.left(deadline)))?;
+        self.stream.set_read_timeout(Some(self.remaining_time(deadline)))?;
         let count = self.stream.read(&mut chunk)?;
         self.ahead.extend_from_slice(&chunk[..count]);
         Ok(count)
@@ -187,7 +187,7 @@ impl Wire {
         }
     }
 
-    pub(super) fn closed(&self, during: &str) -> QmpError {
+    pub(super) fn fail_closed(&self, during: &str) -> QmpError {
         QmpError::Closed { path: self.path.clone(), during: during.to_owned() }
     }
 
