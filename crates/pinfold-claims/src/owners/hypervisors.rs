@@ -7,7 +7,7 @@
 
 use pinfold_model::CpuSet;
 
-use super::{cpusets, kubelet};
+use super::kubelet;
 use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
 use crate::context::Context;
 use crate::map::Claims;
