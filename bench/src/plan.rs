@@ -61,6 +61,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
 /// hwloc's programs, the lower bound and Pinfold on the largest machine.
 fn peers(rounds: u32, seed: u64) -> Result<Vec<Times>, Failure> {
     let topology = &machine(MOST);
+    let placed = &placements(topology)?;
     let mut contenders = programs()?;
     contenders.push(Contender::new("a loop that deals CPUs", || Ok(time(|| deal(topology)))));
     for strategy in strategies() {
@@ -79,7 +80,6 @@ fn peers(rounds: u32, seed: u64) -> Result<Vec<Times>, Failure> {
     let more = one_more(topology);
     let one_more = move || Ok(time(|| plan(ONE_MORE, topology, &more)));
     contenders.push(Contender::new("pinfold, one more machine", one_more));
-    let placed = &placements(topology)?;
     for (name, change) in changes() {
         let work = move || Ok(time(|| replan(topology, placed, &change)));
         contenders.push(Contender::new(&format!("pinfold, {name}"), work));
