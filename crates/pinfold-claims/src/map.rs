@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use pinfold_model::{CpuSet, Finding, PuId, Tid};
 
 use crate::claim::{Claim, Exclusivity, Kind, Owner, Source};
-use crate::conflicts::Conflict;
 
 /// The claims on the CPUs of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,12 +115,13 @@ impl Claims {
     /// How each of the CPUs is used.
     #[must_use]
     pub fn usage(&self, online: &CpuSet) -> Use {
-        self.usage_with(online, &self.used_twice())
+        let conflicts = self.used_twice();
+        self.usage_with(online, conflicts.iter().map(|conflict| &conflict.cpus).collect())
     }
 
-    /// The same, with the conflicts.
-    pub(crate) fn usage_with(&self, online: &CpuSet, conflicts: &[Conflict<'_>]) -> Use {
-        let mut found = Use::default();
+    /// The same, with the CPUs that are used twice.
+    pub(crate) fn usage_with(&self, online: &CpuSet, twice: CpuSet) -> Use {
+        let mut found = Use { twice, ..Use::default() };
         for claim in &self.known {
             let cpus = claim.cpus.intersection(online);
             match claim.exclusivity {
@@ -133,7 +133,6 @@ impl Claims {
         }
         found.shared = found.shared.difference(&found.owned);
         found.free = online.difference(&found.owned).difference(&found.shared);
-        conflicts.iter().for_each(|conflict| found.twice.add(&conflict.cpus));
         found
     }
 

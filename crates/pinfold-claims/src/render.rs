@@ -143,9 +143,10 @@ impl<'c> Page<'c> {
     fn new(claims: &'c Claims, topology: &Topology) -> Self {
         let by_cpu = claims.by_cpu();
         let conflicts = claims.used_twice_by(&by_cpu);
+        let twice = conflicts.iter().map(|conflict| &conflict.cpus).collect();
         Self {
             claims,
-            usage: claims.usage_with(&topology.online(), &conflicts),
+            usage: claims.usage_with(&topology.online(), twice),
             conflicts,
             by_cpu,
             cores: topology.pus.iter().map(|pu| (pu.os, PuId(pu.core.0))).collect(),

@@ -77,7 +77,8 @@ struct FindingLine {
 #[must_use]
 pub fn to_json(claims: &Claims, online: &CpuSet) -> String {
     let conflicts = claims.used_twice();
-    let Use { owned, shared, free, preferred, twice } = claims.usage_with(online, &conflicts);
+    let twice = conflicts.iter().map(|conflict| &conflict.cpus).collect();
+    let Use { owned, shared, free, preferred, twice } = claims.usage_with(online, twice);
     let cpus = CpusLine {
         online: online.to_string(),
         owned: owned.to_string(),
