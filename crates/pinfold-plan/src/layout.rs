@@ -80,7 +80,8 @@ pub enum Pages {
 /// let xml = "<domain type='kvm'><name>vm</name><vcpu>1</vcpu>\
 ///            <cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>";
 /// let layout = Layout::of_text(xml, "vm.xml")?;
-/// assert_eq!((layout.name.as_str(), layout.pins.len()), ("vm", 1));
+/// assert_eq!(layout.name, "vm");
+/// assert_eq!(layout.pins.iter().filter(|pin| pin.role.is_vcpu()).count(), 1);
 /// # Ok::<(), pinfold_plan::domain_file::DomainError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

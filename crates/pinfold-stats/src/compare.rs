@@ -211,7 +211,7 @@ struct Merged {
 ///
 /// let comparison = compare(&[Vec::new(), Vec::new()], &[Vec::new()]);
 /// assert!(comparison.rows.is_empty());
-/// assert!(comparison.unmatched[0].contains("the first has 2 blocks, the second 1 block"));
+/// assert!(comparison.unmatched[0].contains("the first has 2 blocks, the second 1"));
 /// ```
 #[must_use]
 pub fn compare(first: &[Vec<Figure>], second: &[Vec<Figure>]) -> Comparison {
