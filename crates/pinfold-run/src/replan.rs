@@ -398,13 +398,14 @@ fn count_moves(plan: &Plan, new: &Plan, change: &MachineChange) -> usize {
     moved.count()
 }
 
+/// The CPUs of a role in a plan.
+fn cpus_of(plan: &Plan, role: &Role) -> Option<CpuSet> {
+    let mut threads = plan.threads();
+    threads.find(|(_, thread)| thread.role == *role).map(|(_, thread)| thread.pus.clone())
+}
+
 /// What the new plan does about the change.
 fn describe(plan: &Plan, new: &Plan, change: &MachineChange) -> String {
-    let cpus_of = |plan: &Plan, role: &Role| {
-        plan.threads()
-            .find(|(_, thread)| thread.role == *role)
-            .map(|(_, thread)| thread.pus.clone())
-    };
     let mut parts = Vec::new();
     for (_, role) in &change.added {
         let Some(cpus) = cpus_of(new, role) else { continue };

@@ -8,9 +8,9 @@
 use std::collections::BTreeSet;
 
 use pinfold_apply::{Extent, Journal, QuickCheck, WatchEvent, Watcher};
-use pinfold_host::{Clock, EventWatcher, LiveHost};
-use pinfold_model::Finding;
+use pinfold_host::{Clock, EventWatcher, LiveHost, SystemClock};
 use pinfold_model::text::counted;
+use pinfold_model::{Finding, Plan};
 use pinfold_vm::Monitor;
 
 use crate::apply_session::Placement;
@@ -203,9 +203,8 @@ pub fn watch(
 ) -> Result<(), Failure> {
     let Monitored { placement, journal, around, monitor, mut guard, mut tables } = monitored;
     let Placement { plan, target } = placement;
-    let (mut plan, target) = (plan.clone(), target.clone());
-    let (mut replan_at, mut refused) = (0, None);
-    let mut watcher = Watcher::new(host, &plan, &target)?;
+    let mut replans = Replans { around, plan: plan.clone(), at: 0, refused: None };
+    let mut watcher = Watcher::new(host, plan, target)?;
     let mut asking = RoleRefresh { monitor };
     let (mut receiver, mut rounds) = (EventReceiver::default(), Rounds::new(clock.now_ns()));
     while !interrupt::requested() {
@@ -227,23 +226,8 @@ pub fn watch(
                     }
                     say(&sentence(&event));
                 }
-                let is_settled = !watcher.has_questions() && !watcher.change().is_empty();
-                if is_settled && clock.now_ns() >= replan_at {
-                    let again =
-                        replan::follow_change(host, around, &mut plan, &mut watcher, journal);
-                    match again {
-                        Ok(event) => {
-                            say(&sentence(&event));
-                            if let Some(guard) = guard.as_deref_mut() {
-                                guard.follow(host, &plan)?;
-                            }
-                        }
-                        Err(failure) => {
-                            replan_at = clock.now_ns().saturating_add(replan::AGAIN_NS);
-                            let findings = replan::report(&failure, &mut watcher, &mut refused);
-                            findings.iter().for_each(|finding| say(&finding.to_string()));
-                        }
-                    }
+                if replans.are_due(&watcher, clock.now_ns()) {
+                    replans.follow(host, &mut watcher, journal, guard.as_deref_mut())?;
                 }
                 rounds.looked(clock.now_ns(), watcher.has_questions());
             }
@@ -268,6 +252,43 @@ pub fn watch(
         }
     }
     Ok(())
+}
+
+/// The plans of a machine that changes while it runs.
+struct Replans<'r, 'c> {
+    around: Surroundings<'r, 'c>,
+    plan: Plan,
+    /// When a machine that could not be planned is planned again.
+    at: u64,
+    /// Why it could not be planned, as reported.
+    refused: Option<String>,
+}
+
+impl Replans<'_, '_> {
+    fn are_due(&self, watcher: &Watcher, now: u64) -> bool {
+        now >= self.at && !watcher.has_questions() && !watcher.change().is_empty()
+    }
+
+    fn follow(
+        &mut self,
+        host: &LiveHost,
+        watcher: &mut Watcher,
+        journal: &mut Journal<'_>,
+        guard: Option<&mut Guard>,
+    ) -> Result<(), Failure> {
+        match replan::follow_change(host, self.around, &mut self.plan, watcher, journal) {
+            Ok(event) => {
+                say(&sentence(&event));
+                guard.map_or(Ok(()), |guard| guard.follow(host, &self.plan))
+            }
+            Err(failure) => {
+                self.at = SystemClock.now_ns().saturating_add(replan::AGAIN_NS);
+                let findings = replan::report(&failure, watcher, &mut self.refused);
+                findings.iter().for_each(|finding| say(&finding.to_string()));
+                Ok(())
+            }
+        }
+    }
 }
 
 /// Describes an event for the user.

@@ -65,12 +65,15 @@ impl<'h> LikelyCause<'h> {
 
     /// For a thread that stays where another program moved it.
     pub(super) fn of_change(&self, task: TaskId, step: &Step) -> Result<String, HostError> {
-        match &step.undo {
-            Undo::WriteSetting { setting, original, .. } if is_of_manager(step) => {
-                Ok(format!("{setting} is {}", original.as_deref().unwrap_or("not set any more")))
-            }
-            undo => self.of_thread(task, undo),
+        if let Undo::WriteSetting { setting, original, .. } = &step.undo
+            && is_of_manager(step)
+        {
+            return Ok(format!(
+                "{setting} is {}",
+                original.as_deref().unwrap_or("not set any more")
+            ));
         }
+        self.of_thread(task, &step.undo)
     }
 
     /// For a group whose files have changed.
