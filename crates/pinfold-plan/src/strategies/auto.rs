@@ -393,25 +393,7 @@ fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
     } else if request.emulator != EmulatorRequest::Usual {
         rules.push(Rule::new(balanced::STRATEGY, "only it has a choice for the emulator's CPUs"));
     } else if spare == 0 || sum.vcpus > pus {
-        let why = match spare {
-            0 => format!(
-                "do not pin, because only {pus} of one core is available, and the host needs it"
-            ),
-            _ => format!(
-                "do not pin, because {asked} must share {pus} CPUs, and the kernel knows better \
-                 than a plan which of them are busy"
-            ),
-        };
-        let fits = sum.groups == 0 && node_shared::is_useful(available, sum.largest);
-        if spare > 0 && fits {
-            let machines = match sum.vnodes {
-                1 => "the machine floats inside one NUMA node",
-                _ => "each machine floats inside one NUMA node, evenly over all of them",
-            };
-            let why = format!("{why}; {machines}");
-            rules.push(Rule::new(node_shared::STRATEGY, why).claiming(Claim::OneNode));
-        }
-        rules.push(Rule::new(none::STRATEGY, why));
+        unpinned(available, &sum, spare, &mut rules);
     } else if sum.vnodes > 1 {
         several(available, &sum, &mut rules);
         if sum.vcpus <= spare && !sum.shows_smt {
@@ -446,6 +428,31 @@ fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
         rules.push(Rule::new(max_performance::STRATEGY, why));
     }
     rules
+}
+
+/// The rules of a host that has too few CPUs to pin, or only one core; `spare` cores remain
+/// without that of the host.
+fn unpinned(available: &AvailableCpus<'_>, sum: &Sum, spare: usize, rules: &mut Vec<Rule>) {
+    let (pus, asked) = (available.usable.len(), sum.units());
+    let why = match spare {
+        0 => format!(
+            "do not pin, because only {pus} of one core is available, and the host needs it"
+        ),
+        _ => format!(
+            "do not pin, because {asked} must share {pus} CPUs, and the kernel knows better \
+             than a plan which of them are busy"
+        ),
+    };
+    let fits = sum.groups == 0 && node_shared::is_useful(available, sum.largest);
+    if spare > 0 && fits {
+        let machines = match sum.vnodes {
+            1 => "the machine floats inside one NUMA node",
+            _ => "each machine floats inside one NUMA node, evenly over all of them",
+        };
+        let why = format!("{why}; {machines}");
+        rules.push(Rule::new(node_shared::STRATEGY, why).claiming(Claim::OneNode));
+    }
+    rules.push(Rule::new(none::STRATEGY, why));
 }
 
 /// True if this number of vCPUs can have a core each in the best part of the machine that can hold

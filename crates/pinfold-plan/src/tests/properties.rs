@@ -179,6 +179,13 @@ const WRAPPING: [&str; 7] = [
 const ENCLOSING: [&str; 6] =
     ["low-latency", "low-latency-rt", "multi-vm", "balanced", "balanced-shared", "vnodes"];
 
+/// True if a vCPU or task of a vnode runs on one of these CPUs.
+fn works_on(vnode: &VnodePlan, pus: &CpuSet) -> bool {
+    let mut working =
+        vnode.threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_) | Role::Task));
+    working.any(|thread| !thread.pus.is_disjoint(pus))
+}
+
 /// Additional properties of the isolating strategies.
 fn isolates(
     strategy: &str,
@@ -209,20 +216,7 @@ fn isolates(
     }
     for core in &topology.cores {
         prop_assert!(
-            layout
-                .vnodes
-                .iter()
-                .filter(|vnode| {
-                    vnode
-                        .threads
-                        .iter()
-                        .filter(|t: &&pinfold_model::ThreadPlan| {
-                            matches!(t.role, Role::Vcpu(_) | Role::Task)
-                        })
-                        .any(|thread| !thread.pus.is_disjoint(&core.pus))
-                })
-                .count()
-                <= 1,
+            layout.vnodes.iter().filter(|vnode| works_on(vnode, &core.pus)).count() <= 1,
             "a core for two vnodes"
         );
     }
