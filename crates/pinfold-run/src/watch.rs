@@ -73,14 +73,7 @@ pub fn watch(
 ) -> Result<(), Failure> {
     let host = host::live_within(KEEPER_NS)?;
     let clock = SystemClock;
-    let lock = state.lock("watch.lock")?;
-    let Some(_lock) = lock else {
-        return Err(Failure::new(
-            Exit::Host,
-            "another `pinfold watch` is running on this state directory",
-        )
-        .with_hint("stop it first; kill -HUP makes it read everything again"));
-    };
+    let _lock = state.lock("watch.lock")?.ok_or_else(another_runs)?;
     let journals = host::journals(state, &clock)?;
     let mut metrics = Metrics::open(options.metrics)?;
     let mut newcomers = options.domains.map(Newcomers::new);
@@ -135,6 +128,11 @@ pub fn watch(
         watcher.wait(&metrics)?;
     }
     Ok(())
+}
+
+fn another_runs() -> Failure {
+    Failure::new(Exit::Host, "another `pinfold watch` is running on this state directory")
+        .with_hint("stop it first; kill -HUP makes it read everything again")
 }
 
 /// The watcher does not start if it cannot see the threads of an active placement.
