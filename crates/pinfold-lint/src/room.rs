@@ -35,7 +35,7 @@ fn demands(view: &LintContext<'_, '_>) -> Vec<Demand> {
         return domain.demands(bytes);
     }
     let Some(bytes) = bytes else { return Vec::new() };
-    let bound = layout.memory.iter().find_map(|bound| bound.nodes.as_ref());
+    let bound = bound_nodes(view);
     let nodes = bound.map(|nodes| nodes.iter().copied().collect());
     let cells = planned_cells(view);
     match shares(&cells, bytes, 1 << 20).filter(|_| layout.language == Language::Plan) {
@@ -53,6 +53,12 @@ fn demands(view: &LintContext<'_, '_>) -> Vec<Demand> {
     }
 }
 
+/// The nodes to which the memory is bound; none if it may be elsewhere.
+fn bound_nodes<'l>(view: &LintContext<'l, '_>) -> Option<&'l Vec<NodeId>> {
+    let mut bound = view.layout.memory.iter().filter(|bound| !bound.preferred);
+    bound.find_map(|bound| bound.nodes.as_ref())
+}
+
 /// The domain file of a layout, parsed.
 fn domain(view: &LintContext<'_, '_>) -> Option<Domain> {
     view.layout.text.as_deref().and_then(|text| Domain::read(text).ok())
@@ -61,7 +67,7 @@ fn domain(view: &LintContext<'_, '_>) -> Option<Domain> {
 /// The cells that are emitted for a plan's memory on several nodes: one for each node, if each vCPU
 /// is on one of them.
 fn planned_cells(view: &LintContext<'_, '_>) -> Vec<GuestCell> {
-    let bound = view.layout.memory.iter().find_map(|bound| bound.nodes.as_ref());
+    let bound = bound_nodes(view);
     let Some(nodes) = bound.filter(|nodes| nodes.len() > 1) else { return Vec::new() };
     let of_node = |node: &NodeId| {
         let is_there = |pus: &CpuSet| view.lookup.nodes_of(pus) == [*node];

@@ -54,6 +54,8 @@ pub struct MemoryOf {
     pub nodes: Option<Vec<NodeId>>,
     /// True if its pages are interleaved over the nodes.
     pub interleaved: bool,
+    /// True if the kernel takes other nodes where these are full.
+    pub preferred: bool,
     /// Position of the binding.
     pub place: Place,
 }
@@ -244,6 +246,7 @@ fn of_vnode(plan: &Arc<Plan>, vnode: &VnodePlan, index: usize, source: &str) -> 
         cell: None,
         nodes: Some(memory.nodes.clone()),
         interleaved: false,
+        preferred: memory.is_preferred,
         place: place("memory.nodes".to_owned()),
     });
     let nodes = vnode.memory.as_ref().map_or(0, |memory| memory.nodes.len());
@@ -314,11 +317,12 @@ fn memory_of_domain(domain: &Domain) -> Vec<MemoryOf> {
             cell: None,
             nodes: bound.value.nodes.clone(),
             interleaved: bound.value.mode == "interleave",
+            preferred: bound.value.mode == "preferred",
             place: bound.place.clone(),
         });
     }
     for memnode in &domain.memnodes {
-        let Memnode { cell: id, nodes, .. } = &memnode.value;
+        let Memnode { cell: id, nodes, mode, .. } = &memnode.value;
         let cell = domain.cells.iter().find(|cell| cell.value.id == *id);
         let vcpus = cell.map(|cell| cell.value.vcpus.intersection(&domain.existing));
         let vcpus = vcpus.unwrap_or_default();
@@ -326,6 +330,7 @@ fn memory_of_domain(domain: &Domain) -> Vec<MemoryOf> {
             cell: Some((*id, vcpus)),
             nodes: Some(nodes.clone()),
             interleaved: false,
+            preferred: mode == "preferred",
             place: memnode.place.clone(),
         });
     }

@@ -45,6 +45,7 @@ pub fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
     let memory = bound.map(|(mode, nodes)| MemoryOf {
         cell: None,
         interleaved: mode == "interleave",
+        preferred: mode == "preferred",
         nodes: Some(nodes.iter().map(|node| NodeId(node.0)).collect()),
         place: Place::said(format!("libvirt: <numatune>: {mode} {nodes}")),
     });

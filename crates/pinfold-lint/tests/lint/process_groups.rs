@@ -26,7 +26,7 @@ fn explain_strategy(strategy: &str, topology: &Topology, request: &Request) -> S
         Ok(layout) => {
             let emitted = cmdline(&layout, topology);
             assert!(
-                emitted.lines().next().is_some_and(|line| line.contains("tasks on ")),
+                emitted.lines().next().is_some_and(|line| line.contains("tasks on")),
                 "{emitted}"
             );
             let layouts = Layout::of_plan(&layout, "plan.json");

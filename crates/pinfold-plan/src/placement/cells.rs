@@ -17,6 +17,7 @@ use pinfold_model::{
     Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 
+use crate::analysis::locality::check_memory;
 use crate::analysis::placement as pin_analysis;
 use crate::analysis::validate::starved_host;
 use crate::cores::capacity::with_cpus;
@@ -168,7 +169,12 @@ impl<'a> Parts<'a> {
             let free = free_of_part(self.topology, self.request);
             let part =
                 Request { vnodes: vec![vnode], avoid, isolation, free, ..self.request.clone() };
-            let plan = make(&part)?;
+            let mut plan = make(&part)?;
+            // The memory of a cell is bound to its node, also where a strategy only prefers one.
+            for memory in plan.vnodes.iter_mut().filter_map(|vnode| vnode.memory.as_mut()) {
+                memory.is_preferred = false;
+            }
+            check_memory(self.topology, &plan.vnodes)?;
             taken.add(&cores_of(self.topology, &plan));
             plans.push(plan);
         }
