@@ -36,7 +36,7 @@ pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic
 fn nodes_that_are_not(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     let known = &view.lookup.topology.nodes;
     // If the topology has no memory sizes, nothing is known.
-    let tells = known.iter().any(|node| node.memory_bytes > 0);
+    let has_sizes = known.iter().any(|node| node.memory_bytes > 0);
     for bound in &view.layout.memory {
         for node in bound.nodes.iter().flatten() {
             let found = known.iter().find(|known| known.id == *node);
@@ -45,7 +45,7 @@ fn nodes_that_are_not(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnost
                     let known = fill(view, known.iter().map(|known| known.id).collect());
                     MemoryFault::AbsentNode { node: *node, known }
                 }
-                Some(found) if tells && found.memory_bytes == 0 => {
+                Some(found) if has_sizes && found.memory_bytes == 0 => {
                     MemoryFault::EmptyNode { node: *node }
                 }
                 Some(_) => continue,

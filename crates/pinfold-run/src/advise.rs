@@ -65,6 +65,9 @@ fn read_nodes(
     Ok((topology, nodes))
 }
 
+/// In the environment of libvirtd: `true` to answer as if the host had no other owners of CPUs.
+const IGNORE_CLAIMS: &str = "PINFOLD_IGNORE_CLAIMS";
+
 /// Answers the command line of numad, as libvirt calls it: `-w VCPUS` or `-w VCPUS:MIB`. The
 /// answer is a node list in any case, because libvirt does not start a machine without one; the
 /// reason goes to the log. `Err` with a sentence for what only numad itself can do.
@@ -110,7 +113,8 @@ fn numad_answer(request: &str) -> (CpuSet, String) {
 fn advise_for_libvirt(demand: NodeDemand) -> Result<(NodeAdvice, String), Failure> {
     let live = host::live()?;
     let mut note = String::new();
-    let (topology, nodes) = match read_nodes(&live, None, None, true) {
+    let ignores_claims = std::env::var(IGNORE_CLAIMS).is_ok_and(|value| value == "true");
+    let (topology, nodes) = match read_nodes(&live, None, None, !ignores_claims) {
         Ok(found) => found,
         Err(failure) => {
             note = format!(" (the owners of CPUs are not known: {})", failure.message);

@@ -56,7 +56,7 @@ impl<'b> TestMachine<'b> {
     }
 }
 
-fn born(host: &SimHost, tid: u32) -> TaskId {
+fn start_thread(host: &SimHost, tid: u32) -> TaskId {
     assert!(host.clone_thread(Tid(500), Tid(tid)));
     host.task(Tid(tid)).unwrap().id()
 }
@@ -82,7 +82,7 @@ fn a_hotplugged_vcpu_is_placed_at_the_next_tick() {
     case.plan.vnodes[0].threads.insert(1, second);
     let expected = case.host.clone();
     let mut scene = TestMachine::new(&case, &bench);
-    let task = born(&case.host, 510);
+    let task = start_thread(&case.host, 510);
     scene.reported.roles.push((task, Role::Vcpu(1)));
     let events = scene.tick();
     let placed = WatchEvent::Placed { task, role: Role::Vcpu(1), pus: set("1") };
@@ -108,7 +108,7 @@ fn a_hotplugged_vcpu_of_a_domain_is_placed_through_libvirt() {
     case.target.kept.push(kept.clone());
     let before = case.host.affinity(Tid(500)).unwrap();
     let mut scene = TestMachine::new(&case, &bench);
-    let task = born(&case.host, 510);
+    let task = start_thread(&case.host, 510);
     case.host.keep_pin(kept.setting.clone(), None, &[Tid(510)]);
     scene.reported.roles.push((task, Role::Vcpu(1)));
     let placed = WatchEvent::Placed { task, role: Role::Vcpu(1), pus: set("1") };
@@ -126,7 +126,7 @@ fn a_worker_that_inherited_the_right_mask_needs_no_step_and_is_freed_by_undo() {
     let expected = case.host.clone();
     let mut scene = TestMachine::new(&case, &bench);
     let steps = scene.journal.record().step_count();
-    born(&case.host, 510);
+    start_thread(&case.host, 510);
     assert_eq!(scene.tick(), []);
     assert_eq!(scene.journal.record().step_count(), steps);
     assert!(case.host.clone_thread(Tid(501), Tid(511)));
@@ -258,7 +258,7 @@ fn drift_is_only_reported_where_that_is_asked_for() {
     assert_eq!(scene.look(Extent::Masks).len(), 1, "a policy");
     assert!(scene.watcher.change().is_empty(), "no other CPUs");
     // New threads are placed all the same.
-    born(&case.host, 510);
+    start_thread(&case.host, 510);
     assert!(case.host.clone_thread(Tid(501), Tid(511)));
     scene.tick();
     assert_eq!(scene.mask(511), scene.mask(500), "a worker follows the emulator");
@@ -273,7 +273,7 @@ fn threads_that_come_go_and_lose_their_cpus_are_a_change_of_the_machine() {
     case.plan.vnodes[0].threads.insert(1, later);
     let mut scene = TestMachine::new(&case, &bench);
     assert!(scene.watcher.change().is_empty(), "{:?}", scene.watcher.change());
-    let task = born(&case.host, 510);
+    let task = start_thread(&case.host, 510);
     scene.reported.roles.push((task, Role::Vcpu(1)));
     scene.tick();
     assert_eq!(scene.watcher.change().added, [(task, Role::Vcpu(1))]);
@@ -356,7 +356,7 @@ fn a_thread_without_a_role_is_asked_for_again_soon() {
     let (case, bench) = (v1(), Bench::new());
     let mut scene = TestMachine::new(&case, &bench);
     assert!(!scene.watcher.has_questions());
-    let task = born(&case.host, 510);
+    let task = start_thread(&case.host, 510);
     scene.tick();
     assert!(scene.watcher.has_questions(), "its name may come later");
     scene.reported.roles.push((task, Role::Vhost(0)));

@@ -729,11 +729,11 @@ fn cores(topology: &Topology, usable: &CpuSet) -> Vec<AvailableCore> {
     let mut pus: Vec<&Pu> = topology.pus.iter().filter(|pu| usable.contains(pu.os)).collect();
     pus.sort_by_key(|pu| pu.logical);
     let l2_of = l2_domains(topology);
-    let tells = topology.nodes.iter().any(|node| node.memory_bytes > 0);
+    let has_sizes = topology.nodes.iter().any(|node| node.memory_bytes > 0);
     let empty: Vec<NodeId> = topology
         .nodes
         .iter()
-        .filter(|node: &&NumaNode| tells && node.memory_bytes == 0)
+        .filter(|node: &&NumaNode| has_sizes && node.memory_bytes == 0)
         .map(|node| node.id)
         .collect();
     let mut cores: Vec<AvailableCore> = Vec::new();

@@ -79,9 +79,9 @@ impl Up {
     fn from_picture(picture: &Picture) -> Option<Self> {
         let lines = picture.panels.iter().flat_map(|panel| &panel.lines);
         let spots = lines.flat_map(|line| &line.spots);
-        let numbers = spots.flat_map(|spot| {
-            let (low, high) = spot.range.unwrap_or((spot.value, spot.value));
-            [spot.value, low, high]
+        let numbers = spots.flat_map(|point| {
+            let (low, high) = point.range.unwrap_or((point.value, point.value));
+            [point.value, low, high]
         });
         let ideals = picture.panels.iter().flat_map(|panel| &panel.ideal).map(|(_, ideal)| *ideal);
         let source = picture.panels.iter().flat_map(|panel| &panel.source).map(|mark| mark.value);
@@ -193,7 +193,7 @@ impl<'p> Along<'p> {
         let log = picture.log.0;
         let spaced = if log { Spacing::Log } else { Spacing::Linear };
         let lines = picture.panels.iter().flat_map(|panel| &panel.lines);
-        let of_spots = lines.flat_map(|line| &line.spots).map(|spot| spot.x.as_str());
+        let of_spots = lines.flat_map(|line| &line.spots).map(|point| point.x.as_str());
         let (texts, spacing): (Vec<&str>, Spacing) = match picture.kind {
             PlotKind::Percentiles => (of_spots.collect(), Spacing::Nines),
             PlotKind::Sequence => (of_spots.collect(), spaced),
@@ -351,7 +351,7 @@ fn describe(picture: &Picture, line: &Line) -> String {
     let spots: Vec<String> = line
         .spots
         .iter()
-        .map(|spot| format!("{} {}: {}", picture.x, spot.x, picture.scale.show(spot.value)))
+        .map(|point| format!("{} {}: {}", picture.x, point.x, picture.scale.show(point.value)))
         .collect();
     format!("{}: {}", line.name, spots.join(", "))
 }
@@ -391,8 +391,8 @@ fn ideal(svg: &mut Svg, panel: &Panel, axes: &Axes<'_>) {
     svg.close_group();
 }
 
-fn whisker(svg: &mut Svg, x: f64, spot: &ChartPoint, up: &Up) {
-    let Some((low, high)) = spot.range else { return };
+fn whisker(svg: &mut Svg, x: f64, point: &ChartPoint, up: &Up) {
+    let Some((low, high)) = point.range else { return };
     let (bottom, top) = (up.pixel(low), up.pixel(high));
     svg.line("leader", (x, bottom), (x, top));
     for y in [bottom, top] {
@@ -406,13 +406,13 @@ fn draw_line(svg: &mut Svg, line: &Line, place: usize, axes: &Axes<'_>) {
     let mut points: Vec<(f64, f64, &ChartPoint)> = line
         .spots
         .iter()
-        .filter_map(|spot| Some((along.place(&spot.x)?, up.pixel(spot.value), spot)))
+        .filter_map(|point| Some((along.place(&point.x)?, up.pixel(point.value), point)))
         .collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     let path: Vec<(f64, f64)> = points.iter().map(|(x, y, _)| (*x, *y)).collect();
     svg.polyline("line", &path);
-    for (x, y, spot) in points {
-        whisker(svg, x, spot, up);
+    for (x, y, point) in points {
+        whisker(svg, x, point, up);
         svg.path(marker.class(), (x, y), marker.path());
     }
 }
@@ -424,10 +424,10 @@ fn draw_dense(svg: &mut Svg, line: &Line, place: usize, axes: &Axes<'_>) {
     let spots = line.spots.iter();
     let path: Vec<(f64, f64)> = spots
         .clone()
-        .filter_map(|spot: &ChartPoint| Some((along.place(&spot.x)?, up.pixel(spot.value))))
+        .filter_map(|point: &ChartPoint| Some((along.place(&point.x)?, up.pixel(point.value))))
         .collect();
     let ranges =
-        spots.filter_map(|spot| Some((along.place(&spot.x)?, spot.range?))).collect::<Vec<_>>();
+        spots.filter_map(|point| Some((along.place(&point.x)?, point.range?))).collect::<Vec<_>>();
     let lows = ranges.iter().map(|(x, (low, _))| (*x, up.pixel(*low)));
     let highs = ranges.iter().rev().map(|(x, (_, high))| (*x, up.pixel(*high)));
     svg.polyline("band", &lows.chain(highs).collect::<Vec<_>>());
@@ -471,17 +471,17 @@ fn bar_shift(picture: &Picture, place: usize) -> f64 {
 fn draw_bars(svg: &mut Svg, picture: &Picture, line: &Line, place: usize, axes: &Axes<'_>) {
     let Axes { along, up } = axes;
     let width = bar_width(picture, along);
-    for spot in &line.spots {
-        let Some(middle) = along.place(&spot.x) else { continue };
+    for point in &line.spots {
+        let Some(middle) = along.place(&point.x) else { continue };
         let x = middle + bar_shift(picture, place) * width;
-        let (floor, y) = (up.floor(), up.pixel(spot.value));
+        let (floor, y) = (up.floor(), up.pixel(point.value));
         let (top, height) = (y.min(floor), (y - floor).abs());
         svg.rect("mark", (x - width * 0.45, top), (width * 0.9, height.max(0.5)));
-        whisker(svg, x, spot, up);
-        let shown = picture.scale.show(spot.value);
+        whisker(svg, x, point, up);
+        let shown = picture.scale.show(point.value);
         if width > 6.0 * shown.chars().count() as f64 {
             // Above the whisker, which would cross it.
-            let end = spot.range.map_or(top, |(_, high)| up.pixel(high).min(top));
+            let end = point.range.map_or(top, |(_, high)| up.pixel(high).min(top));
             svg.text("tick", TextAnchor::Middle, (x, end - 4.0), &shown);
         }
     }

@@ -64,15 +64,15 @@ fn of_figure(one: &MeasuredFigure) -> Option<String> {
 
 fn of_line(picture: &Picture, line: &Line) -> Option<String> {
     let spots = &line.spots;
-    if let Some(why) = spots.iter().find_map(|spot| {
+    if let Some(why) = spots.iter().find_map(|point| {
         let value = match picture.scale {
-            Scale::Of(unit) => of_value(unit, spot.value),
-            Scale::Ratio(_) => of_value(Unit::Count, spot.value),
+            Scale::Of(unit) => of_value(unit, point.value),
+            Scale::Ratio(_) => of_value(Unit::Count, point.value),
             Scale::Points => {
-                (!spot.value.is_finite()).then(|| format!("an error of {}", spot.value))
+                (!point.value.is_finite()).then(|| format!("an error of {}", point.value))
             }
         };
-        value.or_else(|| of_range("number", spot.value, spot.range))
+        value.or_else(|| of_range("number", point.value, point.range))
     }) {
         return Some(why);
     }
@@ -85,7 +85,7 @@ fn of_line(picture: &Picture, line: &Line) -> Option<String> {
     if picture.kind != PlotKind::Percentiles {
         return None;
     }
-    if let Some(wrong) = spots.iter().find(|spot| share(spot).is_none()) {
+    if let Some(wrong) = spots.iter().find(|point| share(point).is_none()) {
         return Some(format!("a share of {}", wrong.x));
     }
     (!spots.windows(2).all(|pair: &[ChartPoint]| {
@@ -94,10 +94,10 @@ fn of_line(picture: &Picture, line: &Line) -> Option<String> {
     .then(|| "a quantile below one of a smaller share".to_owned())
 }
 
-fn number_at(spot: &ChartPoint) -> Option<f64> {
-    spot.x.parse::<f64>().ok()
+fn number_at(point: &ChartPoint) -> Option<f64> {
+    point.x.parse::<f64>().ok()
 }
 
-fn share(spot: &ChartPoint) -> Option<f64> {
-    spot.x.parse::<f64>().ok().filter(|it| (0.0..=1.0).contains(it))
+fn share(point: &ChartPoint) -> Option<f64> {
+    point.x.parse::<f64>().ok().filter(|it| (0.0..=1.0).contains(it))
 }

@@ -32,9 +32,9 @@ fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
 
 #[test]
 fn texts_and_lines_stand_out_in_both_schemes() {
-    fn check(scheme: usize, name: &str, text: &str, ground: &str) {
-        let found = contrast(colour(text, scheme), colour(ground, scheme));
-        assert!(found >= 4.5, "{text} on {ground} in the {name} scheme: {found:.2}");
+    fn check(scheme: usize, name: &str, text: &str, background: &str) {
+        let found = contrast(colour(text, scheme), colour(background, scheme));
+        assert!(found >= 4.5, "{text} on {background} in the {name} scheme: {found:.2}");
     }
 
     let texts = [
@@ -46,8 +46,8 @@ fn texts_and_lines_stand_out_in_both_schemes() {
             check(scheme, name, text, "bg");
             check(scheme, name, text, "surface");
         }
-        for ground in ["tint", "seat", "helper", "idle"] {
-            check(scheme, name, "ink", ground);
+        for background in ["tint", "seat", "helper", "idle"] {
+            check(scheme, name, "ink", background);
         }
         for text in ["good", "bad", "unsure", "soft", "s0", "s1", "s2", "s3"] {
             check(scheme, name, text, "tint");

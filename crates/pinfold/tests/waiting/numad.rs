@@ -11,7 +11,8 @@ use pinfold_model::{CpuSet, Tid};
 const NAME: &str = "pinfold-numad";
 /// Runs a program with this binary as `/usr/bin/numad`, which may not be there, and with a log of
 /// its own in place of the host's journal: in a mount namespace, so the host's stay as they are.
-/// It runs on CPU 0, which a domain inherits unless libvirt sets what it was answered.
+/// It runs on CPU 0, which a domain inherits unless libvirt sets what it was answered. The CPUs of
+/// other tests do not count.
 const IN_PLACE: &str = "set -e
     layer=$1 log=$2 binary=$3
     shift 3
@@ -19,6 +20,7 @@ const IN_PLACE: &str = "set -e
     [ -z \"$binary\" ] || mount --bind \"$binary\" /usr/bin/numad
     mount --bind \"$log\" /var/log
     taskset -p -c 0 $$ >/dev/null
+    export PINFOLD_IGNORE_CLAIMS=true
     [ ! -d /run/systemd/journal ] || mount -t tmpfs tmpfs /run/systemd/journal
     exec \"$@\"";
 
@@ -114,7 +116,10 @@ fn vcpus_and_memory_are_on_the_nodes_that_libvirt_was_given() {
         let (nodes, line) = last_answer(&sandbox);
         let all = count(&sandbox);
         assert_eq!(all, asked + 1, "libvirt asks once: {line}");
-        assert!(line.contains(" UTC -w 2:33: node ") && line.contains(" for 2 vCPUs"), "{line}");
+        assert!(
+            line.contains(" UTC -w 2:33: node ") && line.contains("free for 2 vCPUs"),
+            "{line}"
+        );
         let masks = list_masks(&LiveHost::new().expect("a host"), pid);
         let node_cpus = cpus_of(&nodes);
         assert!(masks.values().all(|mask| *mask == node_cpus), "{masks:?} {line}");
@@ -136,7 +141,7 @@ fn pages_of_the_size_in_the_definition_are_counted() {
     let auto = "<vcpu placement='auto'>2</vcpu>";
     for (backing, expected) in [
         ("<hugepages><page size='2' unit='MiB'/></hugepages>", "33 MiB in pages of 2 MiB"),
-        ("<locked/>", "33 MiB"),
+        ("<locked/>", "33 MiB; for domain"),
     ] {
         let backing = format!("<memoryBacking>{backing}</memoryBacking>");
         daemon.virsh(&["define", &write(&daemon, auto, &backing)]).expect("it is defined");
@@ -144,8 +149,6 @@ fn pages_of_the_size_in_the_definition_are_counted() {
         let started = daemon.virsh(&["start", NAME, "--paused"]);
         let (_, line) = last_answer(&sandbox);
         assert!(line.contains(expected), "{line} {started:?}");
-        let has_pages = line.contains("in pages of");
-        assert_eq!(has_pages, backing.contains("hugepages"), "{line}");
         assert!(line.contains("; for domain pinfold-numad"), "{line}");
         daemon.virsh(&["undefine", NAME]).expect("it is not defined any more");
     }
