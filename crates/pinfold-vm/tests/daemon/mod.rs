@@ -44,6 +44,10 @@ impl Daemon {
         // Else a second daemon would be started for the domain's log.
         let settings = b"stdio_handler = \"file\"\n";
         files::write_atomic(&format!("{root}/libvirt/qemu.conf"), settings).unwrap();
+        // Else it does not migrate to another daemon of this machine.
+        let uuid = files::read_text("/proc/sys/kernel/random/uuid").unwrap();
+        let settings = format!("host_uuid = \"{}\"\n", uuid.trim());
+        files::write_atomic(&format!("{root}/libvirt/libvirtd.conf"), settings.as_bytes()).unwrap();
         files::make_dirs(&format!("{root}/bin")).unwrap();
         for name in PROGRAMS {
             let program = find_program(name).unwrap();

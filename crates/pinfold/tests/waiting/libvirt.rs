@@ -10,7 +10,7 @@ use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, f
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, PuId, Tid};
 
-const NAME: &str = "pinfold-test";
+pub const NAME: &str = "pinfold-test";
 
 /// The daemon with a domain.
 fn domain(inside: &str) -> Option<Daemon> {
@@ -20,7 +20,7 @@ fn domain(inside: &str) -> Option<Daemon> {
 }
 
 /// Defines the domain and starts it stopped: two vCPUs, one iothread, TCG.
-fn start_domain(daemon: &Daemon, inside: &str) {
+pub fn start_domain(daemon: &Daemon, inside: &str) {
     start_with(daemon, "<vcpu>2</vcpu>", inside);
 }
 
@@ -40,7 +40,7 @@ fn start_with(daemon: &Daemon, vcpus: &str, inside: &str) {
 }
 
 /// The daemon's folder.
-fn root(daemon: &Daemon) -> String {
+pub fn root(daemon: &Daemon) -> String {
     daemon.folder.path().to_string_lossy().into_owned()
 }
 
@@ -52,14 +52,14 @@ fn pinfold(daemon: &Daemon, arguments: &[&str]) -> Output {
 }
 
 /// The process of the domain: the one that its vCPU belongs to.
-fn pid(daemon: &Daemon) -> Tid {
+pub fn pid(daemon: &Daemon) -> Tid {
     let file = format!("{}/libvirt/qemu/run/{NAME}.pid", root(daemon));
     let text = files::read_text(&file).expect("libvirt writes a pid file");
     Tid(text.trim().parse().expect("a number"))
 }
 
 /// Masks of all threads of the domain.
-fn masks(pid: Tid) -> BTreeMap<Tid, CpuSet> {
+pub fn masks(pid: Tid) -> BTreeMap<Tid, CpuSet> {
     list_masks(&LiveHost::new().expect("a host"), pid)
 }
 
@@ -308,7 +308,7 @@ fn a_domain_that_ended_leaves_only_its_definition_to_undo() {
 
 /// A daemon without a domain, whose hook is this Pinfold: libvirtd sees a folder of this test's own
 /// as `/etc/libvirt/hooks`, in a mount namespace. `None`, reported, if that is not possible.
-fn daemon_with_hook(hooks: &Sandbox) -> Option<Daemon> {
+pub fn daemon_with_hook(hooks: &Sandbox) -> Option<Daemon> {
     let folder = hooks.root();
     // A session daemon reads nothing else there.
     let place = "mount -t tmpfs none /etc/libvirt && mkdir /etc/libvirt/hooks && mount --bind \"$0\" /etc/libvirt/hooks && exec \"$@\"";
@@ -380,7 +380,7 @@ fn the_hook_plans_a_domain_when_libvirt_starts_or_finds_it() {
 
 /// The number of journals without an end. The hook runs as the daemon's user, whose state directory
 /// `status` of another user refuses.
-fn count_active(daemon: &Daemon) -> usize {
+pub fn count_active(daemon: &Daemon) -> usize {
     let folder = format!("{}/state/journal", root(daemon));
     let names = files::list(&folder).expect("journals").into_iter();
     let texts = names

@@ -13,6 +13,7 @@ mod daemon;
 mod domain;
 mod hook;
 mod libvirt;
+mod migration;
 mod numad;
 mod pin_after;
 mod study_guests;
