@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use pinfold_model::{CpuSet, Finding, IsolationScope, Plan, Role, Tid, VnodePlan};
 
-use crate::claim::{Claim, Exclusivity, Owner, OwnerSort};
+use crate::claim::{Claim, Exclusivity, Owner, OwnerSort, Source};
 use crate::map::{ByCpu, Claims};
 
 /// Subject of the finding about a CPU that two owners use although one keeps it exclusively.
@@ -75,6 +75,40 @@ impl Claims {
 
     fn is_exclusive(&self, claim: usize) -> bool {
         self.known[claim].exclusivity.is_exclusive()
+    }
+
+    /// Adds the claims of a plan.
+    pub fn add_plan(&mut self, owner: &Owner, plan: &Plan) {
+        let own = OwnCpus::from_plan(plan);
+        let source = Source { process: owner.process, ..Source::default() };
+        self.add(owner, own.isolated, Exclusivity::Exclusive, &source);
+        self.add(owner, own.dedicated, Exclusivity::Dedicated, &source);
+        let (mut over, mut vcpus) = (CpuSet::new(), 0);
+        for (_, thread) in plan.threads().filter(|(_, one)| floats(&one.role, &one.pus)) {
+            over.add(&thread.pus);
+            vcpus += 1;
+        }
+        let rest = own.shared.difference(&over);
+        self.push(Claim::floating(owner, own.shared.intersection(&over), vcpus, &source));
+        self.add(owner, rest, Exclusivity::Shared, &source);
+    }
+
+    /// The claims of all but machines of these names, as far as they do not run, and the pools of
+    /// those machines.
+    #[must_use]
+    pub fn without_names(&self, names: &[&str]) -> Vec<&Claim> {
+        let is_own = |claim: &&Claim| {
+            claim.owner.kind.sort == OwnerSort::Machine
+                && names.contains(&claim.owner.name.as_str())
+        };
+        let managers: Vec<_> =
+            self.known.iter().filter(is_own).filter_map(|claim| claim.owner.manager).collect();
+        self.known
+            .iter()
+            .filter(|claim: &&Claim| {
+                (claim.active || !is_own(claim)) && !managers.contains(&claim.owner.kind)
+            })
+            .collect()
     }
 
     /// A warning for each owner that shares a CPU with the machine `name` under `plan` although one
@@ -166,22 +200,27 @@ fn used_twice(cpus: &CpuSet, name: &str, owner: &Owner) -> Finding {
     Finding::warning(USED_TWICE, text).with_hint(hint)
 }
 
+fn floats(role: &Role, cpus: &CpuSet) -> bool {
+    role.is_vcpu() && cpus.len() > 1
+}
+
 /// `CPU 3 is`, or `the CPUs 1-3 are`.
-pub(crate) fn with_verb(cpus: &CpuSet) -> String {
+#[must_use]
+pub fn with_verb(cpus: &CpuSet) -> String {
     let verb = if cpus.len() == 1 { "is" } else { "are" };
     format!("{} {verb}", pinfold_model::text::pus_text(cpus))
 }
 
 /// The CPUs of a plan by how exclusively it uses them.
-pub(crate) struct OwnCpus {
-    pub(crate) isolated: CpuSet,
-    pub(crate) dedicated: CpuSet,
-    pub(crate) shared: CpuSet,
+struct OwnCpus {
+    isolated: CpuSet,
+    dedicated: CpuSet,
+    shared: CpuSet,
 }
 
 impl OwnCpus {
     /// A CPU of several vCPUs, or of vCPUs that float over several CPUs, may be shared.
-    pub(crate) fn from_plan(plan: &Plan) -> Self {
+    fn from_plan(plan: &Plan) -> Self {
         let (mut dedicated, mut several) = (CpuSet::new(), CpuSet::new());
         if plan.strategy == "none" {
             return Self { isolated: CpuSet::new(), dedicated, shared: several };

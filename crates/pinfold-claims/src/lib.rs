@@ -6,8 +6,7 @@
 //! - [`owners`] is the table of kinds of owners: a row and a file for each. A file has a parser,
 //!   which is a pure function of text, and a reader, which finds the text through a [`Host`], so
 //!   that captured and simulated hosts have claims too.
-//! - [`Claims`] is the map: it plans around the CPUs of others and reports CPUs that are used
-//!   twice.
+//! - [`Claims`] is the map: it reports CPUs that are used twice.
 //! - [`schema`] is its JSON, [`render`] its text.
 //!
 //! Everything here only warns. What cannot be read or parsed is a [`Finding`] with file, line and
@@ -22,7 +21,6 @@ mod conflicts;
 mod context;
 mod map;
 pub mod owners;
-mod planning;
 mod processes;
 mod programs;
 mod reading;
@@ -31,6 +29,6 @@ pub mod schema;
 
 pub use capture::{captured, for_capture};
 pub use claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
-pub use conflicts::{Conflict, USED_TWICE};
+pub use conflicts::{Conflict, USED_TWICE, with_verb};
 pub use context::Context;
 pub use map::{Claims, Use};

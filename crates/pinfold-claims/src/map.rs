@@ -56,6 +56,12 @@ impl Claims {
         self.unreadable.push(id);
     }
 
+    /// The journals that cannot be read.
+    #[must_use]
+    pub fn unreadable(&self) -> &[String] {
+        &self.unreadable
+    }
+
     /// All claims.
     #[must_use]
     pub fn all(&self) -> &[Claim] {

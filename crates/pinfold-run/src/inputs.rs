@@ -13,7 +13,7 @@ use pinfold_topology::TopologyError;
 
 use crate::claims::Claims;
 use crate::vcpus::Vcpus;
-use crate::{Exit, Failure, plans};
+use crate::{Exit, Failure, planning, plans};
 
 /// The topology of this machine, or of the one that `input` names.
 pub fn topology(host: &LiveHost, input: Option<&str>) -> Result<Topology, Failure> {
@@ -121,7 +121,7 @@ impl RequestFile {
         claims: &Claims,
     ) -> Result<Plan, Failure> {
         let request = self.request(topology)?;
-        claims.plan(strategy, topology, &request).map_err(|error| {
+        planning::plan(claims, strategy, topology, &request).map_err(|error| {
             let failure = plan_failure(&error);
             if matches!(error, PlanError::UnknownStrategy { .. }) {
                 return failure;
@@ -151,7 +151,7 @@ pub fn make_plan(
     request: &Request,
     claims: &Claims,
 ) -> Result<Plan, Failure> {
-    claims.plan(strategy, topology, request).map_err(|error| plan_failure(&error))
+    planning::plan(claims, strategy, topology, request).map_err(|error| plan_failure(&error))
 }
 
 /// Plans as many machines like the one of a request as fit, around the claims of others.
@@ -161,7 +161,7 @@ pub fn fill(
     request: &Request,
     claims: &Claims,
 ) -> Result<Plan, Failure> {
-    claims.fill(strategy, topology, request).map_err(|error| plan_failure(&error))
+    planning::fill(claims, strategy, topology, request).map_err(|error| plan_failure(&error))
 }
 
 /// A plan from a file made by `pinfold plan --json`.
@@ -258,7 +258,7 @@ pub fn plan_with_knobs(
         around = alone;
         set_knobs(&mut around, knobs, topology)?;
     }
-    claims.report_in(&mut around);
+    planning::report_in(claims, &mut around);
     Ok(around)
 }
 

@@ -51,6 +51,7 @@ pub mod measure;
 pub mod message;
 pub mod metrics;
 pub mod newcomers;
+mod planning;
 pub mod plans;
 pub mod ready;
 pub mod replan;

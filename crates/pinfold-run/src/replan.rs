@@ -23,7 +23,7 @@ use crate::claims::{self, Claims};
 use crate::start_lock::StartLock;
 use crate::target::kept_after;
 use crate::vcpus::Vcpus;
-use crate::{Exit, Failure, inputs, plans};
+use crate::{Exit, Failure, inputs, planning, plans};
 
 /// Longest wait for another command that chooses CPUs: shorter than the time without heartbeats
 /// after which real-time policies are removed.
@@ -163,7 +163,7 @@ pub fn plan_again(
     }
     match (best, refused) {
         (Some((_, mut new)), _) => {
-            others.report_in(&mut new);
+            planning::report_in(others, &mut new);
             Ok(new)
         }
         (None, Some(error)) => Err(Failure::from_error(Exit::Host, &error, error.hint())),
@@ -301,7 +301,7 @@ impl<'a> Attempt<'a> {
         let mut pinned = CpuSet::new();
         request.vnodes.iter().flat_map(|one| &one.pins).for_each(|pin| pinned.add(&pin.pus));
         let names = [self.vnode.name.as_str()];
-        let mut new = self.others.plan_around(self.topology, &names, |avoided| {
+        let mut new = planning::plan_around(self.others, self.topology, &names, |avoided| {
             let avoid = avoided.difference(&pinned);
             let around = Request { avoid, ..request.clone() };
             pinfold_plan::plan(strategy, self.topology, &around)

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 
 use crate::claims::{self, Claims};
-use crate::{Exit, Failure, apply_session, host, inputs, interrupt};
+use crate::{Exit, Failure, apply_session, host, inputs, interrupt, planning};
 use pinfold_apply::{Journal, NewJournal, Target};
 use pinfold_config::platforms;
 use pinfold_emulate::{Facts, Node, ProfileRow, VnodeCgroup, VnodeController};
@@ -269,12 +269,11 @@ fn resolve(
     }
     let names: Vec<String> = platform.vnodes.iter().map(|vnode| vnode.name.clone()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut planned = claims
-        .plan_around(&topology, &names, |avoided: &CpuSet| {
-            resolve_platform(&Platform { avoid: avoided.clone(), ..platform.clone() }, &topology)
-        })
-        .map_err(Unresolved::Platform)?;
-    claims.report_in(&mut planned.plan);
+    let mut planned = planning::plan_around(&claims, &topology, &names, |avoided: &CpuSet| {
+        resolve_platform(&Platform { avoid: avoided.clone(), ..platform.clone() }, &topology)
+    })
+    .map_err(Unresolved::Platform)?;
+    planning::report_in(&claims, &mut planned.plan);
     Ok(planned)
 }
 

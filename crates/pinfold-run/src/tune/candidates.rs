@@ -8,7 +8,7 @@ use pinfold_vm::hypervisors;
 use super::Options;
 use crate::claims::Claims;
 use crate::guest::Subject;
-use crate::{Exit, Failure, machine_request};
+use crate::{Exit, Failure, machine_request, planning};
 
 /// The candidates, `none` first, and the strategies that were left out, with the reason.
 ///
@@ -30,7 +30,7 @@ pub fn candidates(
     let mut candidates = Vec::new();
     let mut findings = Vec::new();
     for name in names(options) {
-        match claims.plan(Some(&name), topology, &request) {
+        match planning::plan(claims, Some(&name), topology, &request) {
             Ok(plan) => {
                 let conflicts = claims.conflicts(&subject.name, &plan);
                 let new = conflicts.into_iter().filter(|one| !findings.contains(one));

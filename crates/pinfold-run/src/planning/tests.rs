@@ -4,8 +4,10 @@ use pinfold_config::requests;
 use pinfold_host::SnapshotHost;
 use pinfold_model::{CpuSet, Plan, Request, Severity, Topology, VcpuCount};
 
-use crate::owners::placements::PLACEMENT;
-use crate::{Claims, Owner, USED_TWICE};
+use pinfold_claims::owners::placements::PLACEMENT;
+use pinfold_claims::{Claims, Owner, USED_TWICE};
+
+use super::{plan, report_in};
 
 fn topology(text: &str) -> Topology {
     pinfold_topology::read_input(&SnapshotHost::new(), text).unwrap()
@@ -32,8 +34,8 @@ fn one_by_one(topology: &Topology, strategy: &str, sizes: &[u32]) -> Vec<Plan> {
     let mut plans = Vec::new();
     for (index, size) in sizes.iter().enumerate() {
         let name = format!("vm{index}");
-        let mut plan = claims.plan(Some(strategy), topology, &request(&name, *size)).unwrap();
-        claims.report_in(&mut plan);
+        let mut plan = plan(&claims, Some(strategy), topology, &request(&name, *size)).unwrap();
+        report_in(&claims, &mut plan);
         claims.add_plan(&owner(&name), &plan);
         plans.push(plan);
     }
@@ -85,10 +87,10 @@ fn without_room_a_warning_names_both_machines() {
 fn cpus_on_which_vcpus_float_may_be_shared() {
     let topology = topology("core:8 pu:1");
     let mut claims = Claims::default();
-    let first = claims.plan(Some("balanced"), &topology, &floating("a")).unwrap();
+    let first = plan(&claims, Some("balanced"), &topology, &floating("a")).unwrap();
     claims.add_plan(&owner("a"), &first);
-    let mut second = claims.plan(Some("balanced"), &topology, &floating("b")).unwrap();
-    claims.report_in(&mut second);
+    let mut second = plan(&claims, Some("balanced"), &topology, &floating("b")).unwrap();
+    report_in(&claims, &mut second);
     for subject in ["claims", USED_TWICE] {
         let found = second.findings.iter().any(|finding| finding.subject == subject);
         assert!(!found, "{:?}", second.findings);
@@ -138,15 +140,15 @@ fn a_conflict_without_room_is_named_for_each_machine() {
 fn what_does_not_run_gives_way() {
     let topology = topology("core:8 pu:1");
     let mut claims = Claims::default();
-    let stopped = Owner::new(&crate::owners::libvirt::KIND, "win10");
+    let stopped = Owner::new(&pinfold_claims::owners::libvirt::KIND, "win10");
     let cpus = CpuSet::parse_list("1-4").unwrap();
-    let source = crate::Source::file("/etc/libvirt/qemu/win10.xml", Some(9));
-    let exclusivity = crate::Exclusivity::Dedicated;
-    let claim = crate::Claim::new(&stopped, cpus.clone(), exclusivity, &source);
-    claims.push(crate::Claim { active: false, ..claim });
+    let source = pinfold_claims::Source::file("/etc/libvirt/qemu/win10.xml", Some(9));
+    let exclusivity = pinfold_claims::Exclusivity::Dedicated;
+    let claim = pinfold_claims::Claim::new(&stopped, cpus.clone(), exclusivity, &source);
+    claims.push(pinfold_claims::Claim { active: false, ..claim });
     let plan = |name: &str, size: u32| {
-        let mut plan = claims.plan(Some("balanced"), &topology, &request(name, size)).unwrap();
-        claims.report_in(&mut plan);
+        let mut plan = plan(&claims, Some("balanced"), &topology, &request(name, size)).unwrap();
+        report_in(&claims, &mut plan);
         plan
     };
     assert!(vcpus(&plan("web", 3)).is_disjoint(&cpus));
@@ -166,10 +168,20 @@ fn what_only_a_command_line_says_gives_way_before_placements() {
     let topology = topology("core:8 pu:1");
     let (cpus, all) = (CpuSet::parse_list("1-2").unwrap(), CpuSet::parse_list("0-7").unwrap());
     let mut claims = Claims::default();
-    let placed = Owner::new(&crate::owners::placements::PLACEMENT, "db").of_journal("4-4");
-    claims.add(&placed, cpus.clone(), crate::Exclusivity::Dedicated, &crate::Source::default());
-    let program = Owner::new(&crate::owners::dpdk::KIND, "dpdk-x");
-    claims.add(&program, all, crate::Exclusivity::Exclusive, &crate::Source::default());
-    let plan = claims.plan(Some("balanced"), &topology, &request("web", 3)).unwrap();
+    let placed = Owner::new(&pinfold_claims::owners::placements::PLACEMENT, "db").of_journal("4-4");
+    claims.add(
+        &placed,
+        cpus.clone(),
+        pinfold_claims::Exclusivity::Dedicated,
+        &pinfold_claims::Source::default(),
+    );
+    let program = Owner::new(&pinfold_claims::owners::dpdk::KIND, "dpdk-x");
+    claims.add(
+        &program,
+        all,
+        pinfold_claims::Exclusivity::Exclusive,
+        &pinfold_claims::Source::default(),
+    );
+    let plan = plan(&claims, Some("balanced"), &topology, &request("web", 3)).unwrap();
     assert!(vcpus(&plan).is_disjoint(&cpus), "{}", vcpus(&plan));
 }

@@ -1,0 +1,194 @@
+//! Plans around the CPUs of other owners ([`pinfold_claims`]).
+
+use pinfold_claims::{Claim, Claims, Owner, OwnerSort, with_verb};
+use pinfold_model::{Command, CpuSet, Finding, Load, Plan, Request, Severity, Topology};
+use pinfold_plan::PlanError;
+
+/// Maximum number of owners that the finding about avoided CPUs names.
+const MOST_OWNERS: usize = 3;
+
+/// A function that plans a request with a strategy.
+type PlanFunction = fn(&str, &Topology, &Request) -> Result<Plan, PlanError>;
+
+/// How certain it is that an owner uses its CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Certainty {
+    /// It does not run.
+    Planned,
+    /// It runs, by its own words.
+    Running,
+    /// The kernel or the masks of its threads show it.
+    Placed,
+}
+
+impl Certainty {
+    fn from_claim(claim: &Claim) -> Self {
+        match claim.owner.kind.sort {
+            _ if !claim.active => Certainty::Planned,
+            OwnerSort::Machine | OwnerSort::Partition => Certainty::Placed,
+            OwnerSort::Program | OwnerSort::Pool | OwnerSort::Configuration => Certainty::Running,
+        }
+    }
+}
+
+/// The vCPUs that float over shared CPUs, of all but machines of these names.
+fn load(claims: &Claims, names: &[&str]) -> Vec<Load> {
+    let others = claims.without_names(names).into_iter();
+    let floating = others.filter(|claim| claim.active && claim.floating_vcpus > 0);
+    let loads = floating.map(|claim| Load {
+        cpus: claim.cpus.clone(),
+        vcpus_milli: claim.floating_vcpus.saturating_mul(1000),
+    });
+    loads.collect()
+}
+
+/// The sets of CPUs that a new plan should avoid, in the order in which they are tried: the
+/// cores of the CPUs that others keep exclusively, then these CPUs alone; the same without
+/// those of owners that do not run; the same without those that only a command line or a file
+/// of a program names, which any user can start.
+fn avoided(claims: &Claims, topology: &Topology, names: &[&str]) -> Vec<CpuSet> {
+    let others = claims.without_names(names);
+    let mut all = Vec::new();
+    for least in [Certainty::Planned, Certainty::Running, Certainty::Placed] {
+        let mut taken = CpuSet::new();
+        let claims = others
+            .iter()
+            .filter(|claim| claim.exclusivity.is_exclusive())
+            .filter(|claim| Certainty::from_claim(claim) >= least);
+        claims.for_each(|claim| taken.add(&claim.cpus));
+        let mut cores = taken.clone();
+        let touched = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&taken));
+        touched.for_each(|core| cores.add(&core.pus));
+        all.extend([cores, taken]);
+    }
+    all.dedup();
+    all.retain(|avoided| !avoided.is_empty());
+    all
+}
+
+/// Plans machines of these names with the CPUs to avoid, which are as many of the exclusive CPUs
+/// of others as leave enough room.
+///
+/// # Errors
+/// That of the plan that avoids none of them.
+pub fn plan_around<T, E>(
+    claims: &Claims,
+    topology: &Topology,
+    names: &[&str],
+    plan: impl Fn(&CpuSet) -> Result<T, E>,
+) -> Result<T, E> {
+    for avoided in avoided(claims, topology, names) {
+        if let Ok(planned) = plan(&avoided) {
+            return Ok(planned);
+        }
+    }
+    plan(&CpuSet::new())
+}
+
+/// Makes a plan for a request around the claims, with the given strategy or with `auto`.
+///
+/// # Errors
+/// [`PlanError`] if the strategy cannot place the request even without the claims.
+pub fn plan(
+    claims: &Claims,
+    strategy: Option<&str>,
+    topology: &Topology,
+    request: &Request,
+) -> Result<Plan, PlanError> {
+    match strategy {
+        Some("none") => pinfold_plan::plan("none", topology, request),
+        Some(_) | None => plan_by(claims, pinfold_plan::plan, strategy, topology, request),
+    }
+}
+
+/// Plans as many machines like the one of a request as fit outside the exclusive CPUs of
+/// others.
+///
+/// # Errors
+/// [`PlanError`] if not even one can be placed.
+pub fn fill(
+    claims: &Claims,
+    strategy: Option<&str>,
+    topology: &Topology,
+    request: &Request,
+) -> Result<Plan, PlanError> {
+    plan_by(claims, pinfold_plan::fill, strategy, topology, request)
+}
+
+/// Calls a planning function around the claims.
+fn plan_by(
+    claims: &Claims,
+    plan: PlanFunction,
+    strategy: Option<&str>,
+    topology: &Topology,
+    request: &Request,
+) -> Result<Plan, PlanError> {
+    let names: Vec<&str> = request.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
+    let load = load(claims, &names);
+    plan_around(claims, topology, &names, |avoided| {
+        let avoid = request.avoid.union(avoided);
+        let around = Request { avoid, load: load.clone(), ..request.clone() };
+        plan(strategy.unwrap_or("auto"), topology, &around)
+    })
+}
+
+/// Adds a finding to a plan about the exclusive CPUs of others that it avoids, one for each
+/// owner whose CPUs it uses, and those about claims that are not known.
+pub fn report_in(claims: &Claims, plan: &mut Plan) {
+    if plan.strategy == "none" {
+        return;
+    }
+    let used = plan.pus();
+    let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
+    let others = claims.without_names(&names).into_iter();
+    let exclusive = others.filter(|claim| claim.exclusivity.is_exclusive());
+    let avoided = avoided_text(exclusive.filter(|claim| claim.cpus.is_disjoint(&used)));
+    let conflicts = claims.conflicts(&names.join(", "), plan);
+    plan.findings.extend(avoided);
+    plan.findings.extend(conflicts);
+    for id in claims.unreadable() {
+        let text = format!(
+            "the journal {id} cannot be read, so this plan may use the CPUs of its placement"
+        );
+        let hint = format!("`{}` shows why", Command::new("status"));
+        plan.findings.push(Finding::warning("claims", text).with_hint(hint));
+    }
+    let serious = claims.findings().iter().filter(|finding| finding.severity > Severity::Note);
+    plan.findings.extend(serious.cloned());
+}
+
+/// The finding about CPUs that a plan avoids; `None` if there are none.
+fn avoided_text<'c>(claims: impl Iterator<Item = &'c Claim>) -> Option<Finding> {
+    let mut owners: Vec<&Owner> = Vec::new();
+    let mut cpus = CpuSet::new();
+    for claim in claims {
+        cpus.add(&claim.cpus);
+        if !owners.contains(&&claim.owner) {
+            owners.push(&claim.owner);
+        }
+    }
+    if owners.is_empty() {
+        return None;
+    }
+    let named = owners.iter().take(MOST_OWNERS).map(ToString::to_string);
+    let mut names: Vec<String> = named.collect();
+    match owners.len().saturating_sub(MOST_OWNERS) {
+        0 => {}
+        1 => names.push("1 other".to_owned()),
+        more => names.push(format!("{more} others")),
+    }
+    let last = names.pop().unwrap_or_default();
+    let list = if names.is_empty() { last } else { format!("{} and {last}", names.join(", ")) };
+    let text = format!(
+        "{} reserved for {list}; this plan does not use {}",
+        with_verb(&cpus),
+        if cpus.len() == 1 { "it" } else { "them" }
+    );
+    Some(
+        Finding::note("claims", text)
+            .with_hint("--ignore-claims plans as if the host had no other owners"),
+    )
+}
+
+#[cfg(test)]
+mod tests;
