@@ -51,8 +51,8 @@ pub use kvm_exits::{
 pub use live::LiveHost;
 pub use micro_vm::{MicroGuest, VcpuRun, Work};
 pub use proc::{
-    ProcError, maps, memory_numa_stat, mountinfo, node_meminfo, numa_maps, proc_cgroup, proc_stat,
-    proc_status, schedstat,
+    ProcError, cpu_groups, maps, memory_numa_stat, mountinfo, node_meminfo, numa_maps, proc_cgroup,
+    proc_stat, proc_status, schedstat,
 };
 pub use recording::{Access, Operation, RecordingHost};
 pub use sched_trace::{

@@ -3,6 +3,7 @@
 //! Each module is named after the file that it parses. It takes the text; the caller reads the file
 //! through [`crate::Host`]. Formats: <https://docs.kernel.org/filesystems/proc.html>, `proc(5)`.
 
+pub mod cpu_groups;
 pub mod maps;
 pub mod memory_numa_stat;
 pub mod mountinfo;

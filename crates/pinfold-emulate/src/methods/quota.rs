@@ -10,7 +10,7 @@
 //! As published: one quota for the whole group. <https://docs.kernel.org/scheduler/sched-bwc.html>
 
 use crate::node::Node;
-use pinfold_host::{Clock, HostError, HostMut, paths};
+use pinfold_host::{Clock, HostError, HostMut, cpu_groups, paths};
 use pinfold_model::{Method, PuId, Speed};
 
 use super::MethodContext;
@@ -124,18 +124,15 @@ impl Emulation for Quota<'_> {
         for (part, _) in &self.parts {
             let Some(pu) = part.pu() else { return Ok(Vec::new()) };
             let text = self.host.read_text(&paths::cpu_stat(&part.cpu))?;
-            let (ran_ns, taken_ns) = if part.unified {
-                (
-                    field(&text, "usage_usec").map(|us| us.saturating_mul(US)),
-                    field(&text, "throttled_usec").map(|us| us.saturating_mul(US)),
-                )
+            let taken_ns = cpu_groups::throttling(&text).map(|throttling| throttling.ns);
+            let ran_ns = if part.unified {
+                field(&text, "usage_usec").map(|us| us.saturating_mul(US))
             } else {
                 let path = paths::cpuacct_usage(&part.cpu);
                 if !self.host.exists(&path) {
                     return Ok(Vec::new());
                 }
-                let ran = self.host.read_text(&path)?.trim().parse().ok();
-                (ran, field(&text, "throttled_time"))
+                self.host.read_text(&path)?.trim().parse().ok()
             };
             let (Some(ran_ns), Some(taken_ns)) = (ran_ns, taken_ns) else { return Ok(Vec::new()) };
             let wanted_ns = ran_ns.saturating_add(taken_ns);
@@ -183,7 +180,7 @@ impl Drop for Quota<'_> {
     }
 }
 
-/// The value of a field such as `throttled_usec 1234`.
+/// The value of a field such as `usage_usec 1234`.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }

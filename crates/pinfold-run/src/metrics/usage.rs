@@ -12,8 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_apply::Target;
 use pinfold_claims::Use;
-use pinfold_host::mountinfo::{self, Version};
-use pinfold_host::{Host, paths, proc_cgroup, schedstat};
+use pinfold_host::{Host, cpu_groups, mountinfo, paths, schedstat};
 use pinfold_model::{Role, Tid};
 
 use super::label;
@@ -108,7 +107,7 @@ impl Sampler {
             .insert(known.unwrap_or_else(|| (now, groups_of(host, pid).unwrap_or_default())));
         let times = groups.iter().filter_map(|group| {
             let text = host.read_text(&paths::cpu_stat(group)).ok()?;
-            throttled_in(&text)
+            Some(cpu_groups::throttling(&text)?.ns)
         });
         times.reduce(u64::saturating_add)
     }
@@ -164,36 +163,17 @@ fn read_threads(host: &dyn Host, target: &Target) -> BTreeMap<Tid, Known> {
 /// The cgroups of the threads of a process and those above, without slices, which are not its own.
 fn groups_of(host: &dyn Host, pid: Tid) -> Option<BTreeSet<String>> {
     let mount = mountinfo::controller(host, "cpu").ok()??;
-    let root = mount.mount.path.trim_end_matches('/');
     let mut groups = BTreeSet::new();
     let folder = paths::task_dir(pid);
     let names = host.list(&folder).ok()?;
     let read = host.read_each(&folder, &names, "cgroup", &mut |_, bytes| {
         let text = String::from_utf8_lossy(bytes);
-        let Ok(memberships) = proc_cgroup::parse(&text) else { return Ok(()) };
-        let path = match mount.version {
-            Version::V1 => proc_cgroup::v1_path(&memberships, "cpu"),
-            Version::V2 => proc_cgroup::v2_path(&memberships),
-        };
-        let mut path = path.unwrap_or_default();
-        while !path.is_empty() && path != "/" && !path.ends_with(".slice") {
-            groups.insert(format!("{root}{path}"));
-            path = path.rsplit_once('/').map_or("", |(above, _)| above);
-        }
+        let dirs = cpu_groups::dirs(&mount, &text).into_iter();
+        groups.extend(dirs.take_while(|dir| !dir.ends_with(".slice")));
         Ok(())
     });
     read.ok()?;
     Some(groups)
-}
-
-/// The throttled time of a `cpu.stat`, in nanoseconds: `throttled_usec` in v2, `throttled_time` in
-/// v1.
-fn throttled_in(text: &str) -> Option<u64> {
-    text.lines().find_map(|line| match line.split_once(' ')? {
-        ("throttled_usec", value) => Some(value.parse::<u64>().ok()?.saturating_mul(1000)),
-        ("throttled_time", value) => value.parse().ok(),
-        _ => None,
-    })
 }
 
 /// The part of the page about the CPUs of the host and the machines.

@@ -68,7 +68,6 @@ fn quotas_of_all_groups_of_a_machine_count_and_those_of_slices_do_not() {
     let stats = [("/a.scope", v2), ("/a.scope/libvirt/vcpu0", v2), ("", v2), ("/b.scope", v2)];
     assert_eq!(of(&stats), Some(14_000));
     assert_eq!(of(&[("/a.scope", "usage_usec 5\n")]), None);
-    assert_eq!(throttled_in("nr_periods 0\nthrottled_time 12\n"), Some(12));
 }
 
 #[test]
