@@ -55,22 +55,28 @@ pub struct Shape {
     /// for this machine.
     pub steady: bool,
     /// True if its CPUs run in turn on one CPU of this machine. If one CPU waits for another, for
-    /// example a traced process for its tracer, it then waits for no free CPU here.
+    /// example a traced process for its tracer, it then waits for no free CPU here, and a CPU that
+    /// waits in a loop takes no time from the one that it waits for.
     pub turns: bool,
     /// Additions to the kernel command line.
     pub line: &'static str,
 }
 
-/// Two cores with two threads each.
-pub const SMALL: Shape =
-    Shape { name: "2 cores × 2 threads", smp: "4,cores=2,threads=2", threads: 2, ..TWO };
+/// Two cores with two threads each, whose CPUs run in turn.
+pub const SMALL: Shape = Shape {
+    name: "2 cores × 2 threads",
+    smp: "4,cores=2,threads=2",
+    threads: 2,
+    turns: true,
+    ..TWO
+};
 
 /// Four cores with one thread each, for boards without SMT.
 pub const FOUR: Shape = Shape { name: "4 cores", smp: "4,cores=4", threads: 1, ..SMALL };
 
-/// As `SMALL`, with a frequency for each core.
+/// As `SMALL`, with a frequency for each core; its CPUs run at the same time.
 pub const SCALED: Shape =
-    Shape { name: "2 cores × 2 threads, 3 frequencies", frequencies: true, ..SMALL };
+    Shape { name: "2 cores × 2 threads, 3 frequencies", frequencies: true, turns: false, ..SMALL };
 
 /// As `SMALL`, with one core isolated from the scheduler at boot.
 pub const ISOLATED: Shape = Shape {
@@ -145,8 +151,8 @@ pub const NUMA: Shape = Shape {
     ..TWO
 };
 
-/// Two cores with two threads each, for processes that are traced often.
-pub const TURNS_SMALL: Shape = Shape { turns: true, ..SMALL };
+/// Eight cores whose CPUs run in turn.
+pub const TURNS_EIGHT: Shape = Shape { turns: true, ..EIGHT };
 
 /// Two packages, for processes that are traced hundreds of times.
 pub const TURNS_NUMA: Shape = Shape { turns: true, ..NUMA };

@@ -40,7 +40,7 @@ pub use shapes::PlacedMachine;
 use crate::error::LabError;
 pub use crate::guest::{
     BIG, DIES, DISK_NUMA, EIGHT, FOUR, ISOLATED, NUMA, NUMA_SVM, ONE_SVM, ROOMY_NUMA, ROOMY_SVM,
-    SCALED, SMALL, STEADY, SVM, SVM_NUMA, TURNS_NUMA, TURNS_SMALL, TWO,
+    SCALED, SMALL, STEADY, SVM, SVM_NUMA, TURNS_EIGHT, TURNS_NUMA, TWO,
 };
 use crate::guest::{Guest, Shape};
 use crate::ship::Cargo;
@@ -313,13 +313,11 @@ impl Case {
             Case::Placed(shape, placed) => {
                 lab.alone(&shape, self.name(), |guest| shapes::isolate(guest, &placed))
             }
-            Case::Several => lab.alone(&EIGHT, self.name(), several::apart),
+            Case::Several => lab.alone(&TURNS_EIGHT, self.name(), several::apart),
             Case::Knobs => {
                 lab.alone(&DISK_NUMA, self.name(), |guest| knobs::set(guest, lab.extent))
             }
-            Case::Shares => {
-                lab.alone(&TURNS_SMALL, self.name(), |guest| shares::set(guest, lab.extent))
-            }
+            Case::Shares => lab.alone(&SMALL, self.name(), |guest| shares::set(guest, lab.extent)),
             Case::Longest => lab.longest(self.name()),
             Case::PowerCuts => {
                 let image = format!("{}/disk.img", lab.folder);
