@@ -33,9 +33,10 @@ use crate::scratch::Scratch;
 use crate::{origin, topo};
 use load::Load;
 use platform::Tools;
+use side::Rounds;
 use subject::{CoreShare, Refused, Subject};
 use tables::Findings;
-use trial::{Trial, TrialPosition};
+use trial::{Trial, TrialPosition, TrialRequest};
 
 const PAGE: &str = "docs/emulation.md";
 const RAW: &str = "target/bench/emulate.json";
@@ -218,8 +219,8 @@ impl<'b> Bench<'b> {
             return Ok(());
         }
         say("two vnodes at once")?;
-        let size = (self.size.example, self.size.work_ms);
-        let ended = side::example((&self.host, &self.all), self.tools, size);
+        let rounds = Rounds { count: self.size.example, ms: self.size.work_ms };
+        let ended = side::example(&self.host, &self.all, self.tools, rounds);
         let ended = ended.map(|trials| self.found.trials.extend(trials));
         self.note_failure("the example platform", ended)
     }
@@ -264,8 +265,8 @@ impl<'b> Bench<'b> {
     ) -> Result<(), Failure> {
         let mut last = None;
         for (load, speed) in cells {
-            let cell = (place.clone(), load, speed);
-            self.found.trials.push(trial::run(&self.host, &mut turn, cell, &mut last)?);
+            let request = TrialRequest { place: place.clone(), load, speed };
+            self.found.trials.push(trial::run(&self.host, &mut turn, request, &mut last)?);
         }
         turn.end()
     }
@@ -327,13 +328,13 @@ impl<'b> Bench<'b> {
         let mut turn = CoreShare::begin(subject, self.tools, &self.one)?;
         let (rounds, ms) = self.size.control;
         for _ in 0..rounds {
-            self.found.costs.extend(side::cost(&self.host, &mut turn, (subject, ms))?);
+            self.found.costs.extend(side::cost(&self.host, &mut turn, subject, ms)?);
         }
         turn.end()?;
         if self.all.len() > 1 {
-            let rounds = (self.size.neighbours, self.size.work_ms);
-            let place = (&self.host, &self.all);
-            self.found.felt.extend(side::neighbour(place, self.tools, subject, rounds)?);
+            let rounds = Rounds { count: self.size.neighbours, ms: self.size.work_ms };
+            let felt = side::neighbour(&self.host, &self.all, self.tools, subject, rounds)?;
+            self.found.felt.extend(felt);
         }
         Ok(())
     }

@@ -172,7 +172,7 @@ pub(crate) fn domain(bytes: &[u8]) {
     let request = Request::vm("vm", VcpuCount::Exactly(2));
     let Ok(plan) = pinfold_plan::plan("low-latency", topology, &request) else { return };
     if let Some(vnode) = plan.vnodes.first()
-        && let Ok(merged) = pinfold_emit::libvirt_into(&xml, (&plan, vnode), topology)
+        && let Ok(merged) = pinfold_emit::libvirt_into(&xml, &plan, vnode, topology)
     {
         assert!(Domain::read(&merged.text).is_ok(), "{}", merged.text);
     }

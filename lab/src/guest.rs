@@ -232,7 +232,7 @@ impl Guest {
         }
         let isa = cargo.isa();
         let board = board(isa, shape.virtualises);
-        let mut words = arguments((shape, &board), &kernel.image, &initramfs, folder);
+        let mut words = arguments(shape, &board, &kernel.image, &initramfs, folder);
         words.extend(cargo.disk.iter().flat_map(|image| lasting_disk(image)));
         if shape.frequencies {
             let table = format!("{folder}/ssdt.aml");
@@ -429,7 +429,8 @@ fn panicked(folder: &str) -> Result<bool, LabError> {
 }
 
 fn arguments(
-    (shape, board): (&Shape, &Board),
+    shape: &Shape,
+    board: &Board,
     kernel: &str,
     initramfs: &str,
     folder: &str,

@@ -87,7 +87,11 @@ fn work(jobs: &[Job<'_>], docs: &str) -> (Vec<Row>, Result<(), LabError>) {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some((lab, case)) = jobs.get(index) else { break };
-                    let rows: Vec<Row> = case.run(lab).into_iter().map(reported).collect();
+                    let results = case.run(lab).into_iter();
+                    let rows: Vec<Row> = results
+                        .map(|(case, kernel, verdict)| Row { case, kernel, verdict })
+                        .collect();
+                    rows.iter().for_each(report);
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                     let (all, recorded) = &mut *done;
                     all.insert(index, rows);
@@ -104,13 +108,13 @@ fn work(jobs: &[Job<'_>], docs: &str) -> (Vec<Row>, Result<(), LabError>) {
     (all.into_values().flatten().collect(), recorded)
 }
 
-fn reported((case, kernel, verdict): (String, String, Verdict)) -> Row {
-    say(&match &verdict {
+fn report(row: &Row) {
+    let Row { case, kernel, verdict } = row;
+    say(&match verdict {
         Verdict::Passed(what) => format!("passed: {case} ({kernel}): {what}"),
         Verdict::Failed(why) => format!("failed: {case} ({kernel}): {why}"),
         Verdict::Skipped(why) => format!("skipped: {case} ({kernel}): {why}"),
     });
-    Row { case, kernel, verdict }
 }
 
 fn not_open(flavour: &Flavour, error: &LabError) -> Row {

@@ -116,7 +116,7 @@ pub fn bursts(panels: &[(f64, Vec<Line>)]) -> String {
     let mut body =
         text("", "start", LEFT, 24.0, "Speed inside bursts of work, each after a sleep as long");
     for ((asked, lines), left) in panels.iter().zip([60.0, 60.0 + wide + gap]) {
-        body.push_str(&panel((*asked, lines), &names, ((left, top), (wide, tall))));
+        body.push_str(&panel(*asked, lines, &names, &Area { left, top, wide, tall }));
     }
     for (index, name) in names.iter().enumerate() {
         let y = top + 14.0 + index as f64 * 24.0;
@@ -137,13 +137,16 @@ pub fn bursts(panels: &[(f64, Vec<Line>)]) -> String {
     drawing(top + tall + 64.0, "Speed inside bursts", description, &body)
 }
 
-type Area = ((f64, f64), (f64, f64));
+/// The rectangle of a panel.
+struct Area {
+    left: f64,
+    top: f64,
+    wide: f64,
+    tall: f64,
+}
 
-fn panel(
-    (asked, lines): (f64, &[Line]),
-    names: &[&str],
-    ((left, top), (wide, tall)): Area,
-) -> String {
+fn panel(asked: f64, lines: &[Line], names: &[&str], area: &Area) -> String {
+    let Area { left, top, wide, tall } = *area;
     let lengths: Vec<f64> =
         lines.iter().flat_map(|line| line.points.iter().map(|(at, _)| *at)).collect();
     let (low, high) =

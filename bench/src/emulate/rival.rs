@@ -100,7 +100,7 @@ pub fn under_cpulimit(
         .own_group()
         .die_with_parent(true)
         .start()?;
-    let police = police(cpulimit, &child, (share, load))?;
+    let police = police(cpulimit, &child, share, load)?;
     let mut text = String::new();
     if let Some(mut pipe) = child.stdout() {
         std::io::Read::read_to_string(&mut pipe, &mut text)?;
@@ -113,7 +113,7 @@ pub fn under_cpulimit(
     Ok(load.read_after(&text, SETTLE_MS)?)
 }
 
-fn police(cpulimit: &str, child: &Child, (share, load): (f64, Load)) -> Result<Child, Failure> {
+fn police(cpulimit: &str, child: &Child, share: f64, load: Load) -> Result<Child, Failure> {
     let percent = (share * 100.0).round().to_string();
     let pid = child.pid().0.to_string();
     let mut words = vec!["-q", "-z", "-l", &percent, "-p", &pid];

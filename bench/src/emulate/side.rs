@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::load::{Load, Reading};
 use super::platform::{Platform, Tools};
 use super::subject::{CoreShare, Subject, shared};
-use super::trial::{self, Run, Trial, TrialPosition};
+use super::trial::{self, Run, Trial, TrialPosition, TrialRequest};
 use crate::arguments::Failure;
 
 /// The platform file of the guide.
@@ -21,6 +21,15 @@ const EXAMPLE: &str = include_str!("../../../docs/examples/two-vnodes.toml");
 /// Interval between two changes of the neighbour's speed.
 const CHANGE_NS: u64 = 50_000_000;
 const ONE: Workers = Workers::Threads(1);
+
+/// How often something is measured, and for how long each time.
+#[derive(Clone, Copy, Debug)]
+pub struct Rounds {
+    /// Number of rounds.
+    pub count: u32,
+    /// Milliseconds of a run.
+    pub ms: u32,
+}
 
 /// CPU time of the controller, as a share of a CPU for each CPU of the vnode.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +53,8 @@ impl Cost {
 pub fn cost(
     host: &LiveHost,
     turn: &mut CoreShare<'_>,
-    (subject, ms): (&Subject, u32),
+    subject: &Subject,
+    ms: u32,
 ) -> Result<Option<Cost>, Failure> {
     turn.set(0.5)?;
     let Some((platform, vnode)) = turn.platform() else { return Ok(None) };
@@ -109,16 +119,18 @@ impl Felt {
 /// Two vnodes of a core, `a` and `b`, at half speed, each with a spinning thread; `a` changes
 /// between 10 and 90 % twenty times a second, or does not.
 pub fn neighbour(
-    (host, pus): (&LiveHost, &CpuSet),
+    host: &LiveHost,
+    pus: &CpuSet,
     tools: Tools<'_>,
     subject: &Subject,
-    (rounds, ms): (u32, u32),
+    rounds: Rounds,
 ) -> Result<Vec<Felt>, Failure> {
+    let Rounds { count, ms } = rounds;
     let one = |name: &str| subject.vnode(name, 1, 0.5);
     let platform =
         Platform::up(tools, "neighbours", &shared(&format!("{}{}", one("a"), one("b"))))?;
     // It ends when it is killed; repetitions take time too.
-    let all_ms = ((ms + 400) * 5 * rounds + 2_000).saturating_mul(4);
+    let all_ms = ((ms + 400) * 5 * count + 2_000).saturating_mul(4);
     let mut other = platform
         .entering("a", Load::Work(ONE, all_ms))
         .stdin(Stdio::Null)
@@ -127,7 +139,7 @@ pub fn neighbour(
         .die_with_parent(true)
         .start()?;
     let mut felt = Vec::new();
-    for round in 0..rounds {
+    for round in 0..count {
         let run = trial::undisturbed(host, pus, || one_round(&platform, round, ms))?;
         let subject = subject.label();
         felt.push(Felt { subject, steal: run.steal, repeats: run.repeats, ..run.gave });
@@ -165,10 +177,12 @@ fn one_round(platform: &Platform<'_>, round: u32, ms: u32) -> Result<Felt, Failu
 /// Both vnodes of the example platform at work at the same time, at the speeds of its file, between
 /// two runs at full speed.
 pub fn example(
-    (host, pus): (&LiveHost, &CpuSet),
+    host: &LiveHost,
+    pus: &CpuSet,
     tools: Tools<'_>,
-    (rounds, ms): (u32, u32),
+    rounds: Rounds,
 ) -> Result<Vec<Trial>, Failure> {
+    let Rounds { count, ms } = rounds;
     let load = Load::Work(ONE, ms);
     let platform = Platform::up(tools, "example", &shared(EXAMPLE))?;
     let speeds = platform.speeds()?;
@@ -180,7 +194,7 @@ pub fn example(
         trial::undisturbed(host, pus, || all_at_once(&platform, &speeds, load))
     };
     let mut trials = Vec::new();
-    for block in 0..rounds {
+    for block in 0..count {
         let runs = [at_once(&|_| 1.0)?, at_once(&|speed| speed)?, at_once(&|_| 1.0)?];
         for (index, (vnode, speed)) in speeds.iter().enumerate() {
             let mut mine = Vec::new();
@@ -191,7 +205,8 @@ pub fn example(
             }
             let [before, slowed, after] = &mine[..] else { return Err("not three runs".into()) };
             let place = TrialPosition { experiment: "example", subject: vnode.clone(), block };
-            trials.push(trial::judged((place, load, *speed), [slowed, before, after]));
+            let request = TrialRequest { place, load, speed: *speed };
+            trials.push(trial::judge_runs(request, [slowed, before, after]));
         }
     }
     platform.down()?;

@@ -29,6 +29,17 @@ pub struct TrialPosition {
     pub block: u32,
 }
 
+/// What a trial runs.
+#[derive(Clone, Debug)]
+pub struct TrialRequest {
+    /// Its position.
+    pub place: TrialPosition,
+    /// The load.
+    pub load: Load,
+    /// Requested speed.
+    pub speed: f64,
+}
+
 /// A trial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
@@ -114,19 +125,20 @@ impl Trial {
 pub fn run(
     host: &LiveHost,
     turn: &mut CoreShare<'_>,
-    (place, load, speed): (TrialPosition, Load, f64),
+    request: TrialRequest,
     last: &mut Option<Baseline>,
 ) -> Result<Trial, Failure> {
+    let load = request.load;
     let fresh = last.take().filter(|last| last.load == load.shortened());
     let before = match fresh {
         Some(before) => before,
         None => baseline(host, turn, load)?,
     };
-    turn.set(speed)?;
+    turn.set(request.speed)?;
     let slowed = undisturbed(host, &turn.pus, || turn.run(load))?;
     turn.set(1.0)?;
     let after = baseline(host, turn, load)?;
-    let trial = judged((place, load, speed), [&slowed, &before.run, &after.run]);
+    let trial = judge_runs(request, [&slowed, &before.run, &after.run]);
     // Its repetitions are counted here, and not again in the next trial.
     *last = Some(Baseline { run: Run { repeats: 0, ..after.run }, ..after });
     Ok(trial)
@@ -159,7 +171,8 @@ pub fn is_disturbed(steal: f64) -> bool {
 }
 
 /// The trial of a slowed run, computed with those before and after it.
-pub fn judged((place, load, speed): (TrialPosition, Load, f64), runs: [&Run<Reading>; 3]) -> Trial {
+pub fn judge_runs(request: TrialRequest, runs: [&Run<Reading>; 3]) -> Trial {
+    let TrialRequest { place, load, speed } = request;
     let [reading, before, after] = runs.map(|run| &run.gave);
     let full = f64::midpoint(before.rate, after.rate);
     let wait = |reading: &Reading| reading.rate_with_wait;
@@ -240,7 +253,7 @@ mod tests {
         };
         let place = TrialPosition { experiment: "spin", subject: "x".to_owned(), block: 0 };
         let runs = [&at(60.0, 25.0, 1), &at(90.0, 45.0, 0), &at(110.0, 55.0, 2)];
-        let trial = judged((place, load, 0.5), runs);
+        let trial = judge_runs(TrialRequest { place, load, speed: 0.5 }, runs);
         assert_eq!((trial.steal, trial.repeats), (0.011, 3));
         assert!((trial.achieved - 0.6).abs() < 1e-12 && (trial.error() - 10.0).abs() < 1e-9);
         assert_eq!(trial.achieved_with_wait, Some(0.5));

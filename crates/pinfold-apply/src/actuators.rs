@@ -114,7 +114,7 @@ pub(crate) fn take(
         Change::SetAffinity { task, mask } => affinity::take(host, seen, *task, mask),
         Change::SetPolicy { task, policy } => policy::take(host, seen, *task, *policy),
         Change::WriteSetting { setting, value, .. } => setting::take(host, setting, value),
-        Change::MovePages { task, from, to } => pages::take(host, seen, *task, (from, to)),
+        Change::MovePages { task, from, to } => pages::take(host, seen, *task, from, to),
         // The component that does the work signals the processes; the step only records what to
         // undo.
         Change::SignalProcesses { .. } => Ok(ChangeOutcome::Done(Vec::new())),
@@ -147,7 +147,7 @@ pub(crate) fn verify(
         Change::SetAffinity { task, mask } => affinity::verify(host, hierarchy, *task, mask),
         Change::SetPolicy { task, policy } => policy::verify(host, *task, *policy),
         Change::WriteSetting { setting, value, tasks } => {
-            setting::verify(host, hierarchy, (setting, value), tasks)
+            setting::verify(host, hierarchy, setting, value, tasks)
         }
         Change::MovePages { task, .. } => pages::verify(host, *task),
         Change::SignalProcesses { group } => Ok(group::verify(host, group)),
@@ -170,11 +170,10 @@ pub(crate) fn revert(past: &UndoContext<'_>, step: &Step) -> Vec<Result<Reverted
             if other_hierarchies::is_elsewhere(past.cpusets.as_ref(), mount) =>
         {
             let Change::MoveTasks { group, .. } = &step.change else { return Vec::new() };
-            let place = (group.as_str(), mount.as_str());
             tasks
                 .iter()
                 .map(|state| {
-                    let answer = other_hierarchies::revert(past.host, place, state);
+                    let answer = other_hierarchies::revert(past.host, group, mount, state);
                     confirmed_of(past.host, state.task, answer)
                 })
                 .collect()

@@ -142,7 +142,7 @@ pub(crate) fn all_steps(
     tuning::hotplug::bring(&mut builder)?;
     threads::place(&mut builder, Ask::Always)?;
     for kept in request.target.kept.iter().filter(|kept| !matches!(kept.rules, Rules::Masks(_))) {
-        builder.setting(kept, &[], (&[], Ask::Always))?;
+        builder.setting(kept, &[], &[], Ask::Always)?;
     }
     tuning::set(&mut builder)?;
     match request.plan.isolation {

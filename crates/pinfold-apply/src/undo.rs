@@ -77,8 +77,8 @@ pub fn undo_observed(
     match UndoContext::new(host, journal.clock(), &record) {
         Ok(mut past) => {
             past.reaper = journal.reaper();
-            let work = (&mut *journal, &others);
-            if replay(&past, &record, work, (&mut report, observer)).is_break() {
+            let progress = Progress { report: &mut report, observer };
+            if replay(&past, &record, journal, &others, progress).is_break() {
                 report.failed.push(Finding::problem("undo", "it was interrupted"));
                 return report;
             }
@@ -113,7 +113,8 @@ pub(crate) fn drop_steps(
     match UndoContext::new(host, journal.clock(), &whole) {
         Ok(past) => {
             let observer = &mut |_: usize, _: &Step| ControlFlow::Continue(());
-            if replay(&past, &part, (&mut *journal, &others), (&mut report, observer)).is_break() {
+            let progress = Progress { report: &mut report, observer };
+            if replay(&past, &part, journal, &others, progress).is_break() {
                 report.failed.push(Finding::problem("undo", "it was interrupted"));
             }
             if !past.masks_survive {
@@ -244,14 +245,20 @@ fn placed_masks(
     Ok(masks)
 }
 
-type Watched<'w> = (&'w mut UndoReport, &'w mut dyn FnMut(usize, &Step) -> ControlFlow<()>);
+/// Receives the outcome of each step that is undone.
+struct Progress<'w> {
+    report: &'w mut UndoReport,
+    observer: &'w mut dyn FnMut(usize, &Step) -> ControlFlow<()>,
+}
 
 fn replay(
     past: &UndoContext<'_>,
     record: &Record,
-    (journal, others): (&mut Journal<'_>, &OtherPlacements),
-    (report, observer): Watched<'_>,
+    journal: &mut Journal<'_>,
+    others: &OtherPlacements,
+    progress: Progress<'_>,
 ) -> ControlFlow<()> {
+    let Progress { report, observer } = progress;
     let (mut later, mut is_pinned) = (Vec::new(), true);
     let path = journal.path();
     for (index, step) in record.steps().rev().filter(|(index, _)| !record.is_dropped(*index)) {

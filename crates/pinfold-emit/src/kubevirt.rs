@@ -7,7 +7,7 @@
 //! `numa`.
 
 use pinfold_model::tunables::{FormatAnswer, Scope};
-use pinfold_model::{CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
+use pinfold_model::{CpuSet, NotSingle, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
 use super::common::{self, Siblings, headline};
 use super::format::{Format, Syntax};
@@ -20,19 +20,22 @@ pub(super) const FORMAT: Format = Format {
     is_of_host: false,
     can_merge: false,
     syntax: Syntax::Yaml,
-    write: |plan, topology, _| Ok(kubevirt((plan, plan.single()?), topology)),
+    write: |plan, topology, _| kubevirt(plan, topology),
     together: None,
     tunable: |_, _| FormatAnswer::host(),
 };
 
 /// YAML for `spec.template` of a `VirtualMachine`, with comments on what it cannot express.
-#[must_use]
-pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
+///
+/// # Errors
+/// [`NotSingle`] if the plan does not place exactly one vnode.
+pub fn kubevirt(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
+    let vnode = plan.single()?;
     if let Some(text) = common::not_a_machine(vnode, "KubeVirt") {
-        return text;
+        return Ok(text);
     }
     let guest = Guest::from_vnode(vnode);
-    let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
+    let tunables = FORMAT.answers(Scope::of_vnode(plan, vnode));
     let mut text = format!("# {}\n# Under spec.template of a VirtualMachine.\n", headline(plan));
     let annotations = tunables.text(ANNOTATIONS);
     if !annotations.is_empty() {
@@ -53,7 +56,7 @@ pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Stri
     text.push_str(&tunables.missing_text("A KubeVirt manifest"));
     text.push_str(&common::not_isolated(plan, "the kubelet excludes other pods only"));
     remarks(&mut text, plan, vnode, &guest, topology);
-    text
+    Ok(text)
 }
 
 const ANNOTATIONS: &str = "annotations";

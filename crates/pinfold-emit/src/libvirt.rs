@@ -101,7 +101,7 @@ fn cputune(xml: &mut Xml, plan: &Plan, vnode: &VnodePlan, topology: &Topology) {
             scheduler(xml, policy, place);
         }
     }
-    let tunables = tune::answers((plan, vnode), topology);
+    let tunables = tune::answers(plan, vnode, topology);
     for line in tunables.lines(tune::CPUTUNE) {
         match line {
             Line::Comment(text) => xml.comment(&text),

@@ -44,7 +44,7 @@ pub struct Merged {
 /// let request = Request::vm("vm", VcpuCount::Exactly(2));
 /// let plan = pinfold_plan::plan("compact", &topology, &request)?;
 /// let xml = "<domain type='kvm'>\n  <name>vm</name>\n  <vcpu>2</vcpu>\n</domain>\n";
-/// let merged = pinfold_emit::libvirt_into(xml, (&plan, &plan.vnodes[0]), &topology)?;
+/// let merged = pinfold_emit::libvirt_into(xml, &plan, &plan.vnodes[0], &topology)?;
 /// assert!(merged.text.contains("<cputune>"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -54,7 +54,8 @@ pub struct Merged {
 /// says of single vCPUs does not fit the plan's number of them.
 pub fn libvirt_into(
     xml: &str,
-    (plan, vnode): (&Plan, &VnodePlan),
+    plan: &Plan,
+    vnode: &VnodePlan,
     topology: &Topology,
 ) -> Result<Merged, DomainError> {
     let domain = Domain::read(xml)?;
@@ -90,7 +91,7 @@ pub fn libvirt_into(
     let all = if leaves_reserve { domain.vcpus.value as usize } else { count };
     merge.vcpu(all)?;
     let iothreads = merge.iothreads(vnode);
-    let tuned = tune::tuned((plan, vnode), topology);
+    let tuned = tune::tuned(plan, vnode, topology);
     merge.cputune(vnode, &iothreads, &tuned, all);
     merge.notes.extend(tuned.notes);
     merge.memory(vnode, topology, &cells)?;

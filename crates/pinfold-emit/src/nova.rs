@@ -7,7 +7,7 @@
 use pinfold_model::command::quote;
 use pinfold_model::text::counted;
 use pinfold_model::tunables::{FormatAnswer, Scope};
-use pinfold_model::{CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
+use pinfold_model::{CpuSet, NotSingle, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
 use super::common::{self, Siblings, headline, reserved_cpus};
 use super::format::{Format, Syntax};
@@ -20,16 +20,19 @@ pub(super) const FORMAT: Format = Format {
     is_of_host: false,
     can_merge: false,
     syntax: Syntax::Script,
-    write: |plan, topology, _| Ok(nova((plan, plan.single()?), topology)),
+    write: |plan, topology, _| nova(plan, topology),
     together: Some(nova_conf),
     tunable: |_, _| FormatAnswer::host(),
 };
 
 /// Commands for the flavor `$1`, and the lines for `nova.conf` in comments.
-#[must_use]
-pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
+///
+/// # Errors
+/// [`NotSingle`] if the plan does not place exactly one vnode.
+pub fn nova(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
+    let vnode = plan.single()?;
     if let Some(text) = common::not_a_machine(vnode, "Nova") {
-        return text;
+        return Ok(text);
     }
     let vcpus = vnode.vcpus().count();
     let mut script = format!(
@@ -41,7 +44,7 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
             format!(" and {} MiB of memory (--vcpus {vcpus} --ram {})", bytes >> 20, bytes >> 20)
         })
     );
-    let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
+    let tunables = FORMAT.answers(Scope::of_vnode(plan, vnode));
     for property in properties(plan, vnode, topology) {
         script.push_str(&property_line(&property));
         script.push('\n');
@@ -75,7 +78,7 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
     script.push_str(&common::no_dies(vnode, topology, "Nova"));
     script.push_str(&tunables.missing_text("Nova"));
     script.push_str(&common::not_isolated(plan, "Nova excludes its other machines only"));
-    script
+    Ok(script)
 }
 
 /// The CPU sets of a compute node for all machines of a plan.

@@ -6,7 +6,7 @@
 //! hookscripts: section 10.13 of its guide).
 
 use pinfold_model::tunables::{FormatAnswer, Scope};
-use pinfold_model::{CpuSet, MemoryPlan, Plan, PuId, Topology, Vendor, VnodePlan};
+use pinfold_model::{CpuSet, MemoryPlan, NotSingle, Plan, PuId, Topology, Vendor, VnodePlan};
 
 use super::common::{self, headline, plain_name, policy};
 use super::format::{Format, Syntax};
@@ -23,16 +23,19 @@ pub(super) const FORMAT: Format = Format {
     is_of_host: false,
     can_merge: false,
     syntax: Syntax::Script,
-    write: |plan, topology, _| Ok(proxmox((plan, plan.single()?), topology)),
+    write: |plan, topology, _| proxmox(plan, topology),
     together: None,
     tunable: |_, _| FormatAnswer::host(),
 };
 
 /// Commands and hookscript in one script for the Proxmox host: `sh THIS VMID`.
-#[must_use]
-pub fn proxmox((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
+///
+/// # Errors
+/// [`NotSingle`] if the plan does not place exactly one vnode.
+pub fn proxmox(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
+    let vnode = plan.single()?;
     if let Some(text) = common::not_a_machine(vnode, "Proxmox") {
-        return text;
+        return Ok(text);
     }
     let name = plain_name(vnode);
     let vcpus = vnode.vcpus().count();
@@ -54,7 +57,7 @@ pub fn proxmox((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Strin
     if let Some(memory) = &vnode.memory {
         script.push_str(&memory_lines(memory, vnode, topology));
     }
-    let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
+    let tunables = FORMAT.answers(Scope::of_vnode(plan, vnode));
     script.push_str(&tunables.text(""));
     script.push_str(&tunables.missing_text("qm"));
     script.push_str(&common::not_isolated(plan, "qm cannot"));
@@ -70,7 +73,7 @@ pub fn proxmox((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Strin
          chmod +x /var/lib/vz/snippets/pinfold-{name}.sh\n\
          qm set \"$vmid\" --hookscript local:snippets/pinfold-{name}.sh\n"
     ));
-    script
+    Ok(script)
 }
 
 /// `--args` with the guest's threads and dies, if it has any.

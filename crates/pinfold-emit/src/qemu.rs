@@ -163,7 +163,7 @@ fn header(script: &mut String, plan: &Plan, vnode: &VnodePlan, command: &Command
             ),
         );
     }
-    let tunables = by_apply((plan, vnode));
+    let tunables = by_apply(plan, vnode);
     if !tunables.is_empty() {
         let names = tunables.join(", ");
         comment(script, &format!("Tunables, set only if pinfold is installed: {names}"));
@@ -175,7 +175,7 @@ fn settings(script: &mut String, plan: &Plan, vnode: &VnodePlan, command: &Comma
     script.push_str(&format!("vcpus={}\n", command.vcpus));
     script.push_str(&format!("isolates={}\n", yes(!plan.exclusive.is_empty())));
     script.push_str(&format!("stays_stopped={}\n", yes(command.stays_stopped())));
-    script.push_str(&format!("tunables={}\n", quote(&by_apply((plan, vnode)).join(", "))));
+    script.push_str(&format!("tunables={}\n", quote(&by_apply(plan, vnode).join(", "))));
 }
 
 fn yes(value: bool) -> &'static str {
@@ -183,8 +183,8 @@ fn yes(value: bool) -> &'static str {
 }
 
 /// The tunables that only `pinfold apply` sets, not taskset and chrt.
-fn by_apply(plan: (&Plan, &VnodePlan)) -> Vec<String> {
-    FORMAT.answers(Scope::of_vnode(plan)).names(APPLY)
+fn by_apply(plan: &Plan, vnode: &VnodePlan) -> Vec<String> {
+    FORMAT.answers(Scope::of_vnode(plan, vnode)).names(APPLY)
 }
 
 const APPLY: &str = "apply";

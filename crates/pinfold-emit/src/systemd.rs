@@ -7,7 +7,7 @@
 //! need `pinfold apply`, which the drop-in names. Each file begins with `# FILE:` and its path.
 
 use pinfold_model::tunables::{FormatAnswer, Place, Scope, Setting};
-use pinfold_model::{Plan, Role, Speed, VnodeKind, VnodePlan};
+use pinfold_model::{NotSingle, Plan, Role, Speed, VnodeKind};
 
 use super::common::{headline, plain_name, policy, reserved_cpus};
 use super::format::{Format, Syntax};
@@ -20,14 +20,17 @@ pub(super) const FORMAT: Format = Format {
     is_of_host: false,
     can_merge: false,
     syntax: Syntax::Lines,
-    write: |plan, _, _| Ok(systemd((plan, plan.single()?))),
+    write: |plan, _, _| systemd(plan),
     together: None,
     tunable: files,
 };
 
 /// The files, one after the other, each after a line `# FILE: PATH`.
-#[must_use]
-pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
+///
+/// # Errors
+/// [`NotSingle`] if the plan does not place exactly one vnode.
+pub fn systemd(plan: &Plan) -> Result<String, NotSingle> {
+    let vnode = plan.single()?;
     let name = plain_name(vnode);
     let pus = vnode.pus();
     let mut text = format!("# FILE: /etc/systemd/system/pinfold-{name}.slice\n");
@@ -37,7 +40,7 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
     if let Some((nodes, "bind")) = &nodes {
         text.push_str(&format!("AllowedMemoryNodes={nodes}\n"));
     }
-    let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
+    let tunables = FORMAT.answers(Scope::of_vnode(plan, vnode));
     text.push_str(&tunables.text(SLICE));
     text.push('\n');
     text.push_str(&format!(
@@ -78,7 +81,7 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
         }
     }
     host(&mut text, plan);
-    text
+    Ok(text)
 }
 
 /// Excludes the host's own tasks from the vCPUs' CPUs.

@@ -7,7 +7,7 @@
 
 use pinfold_model::command::quote;
 use pinfold_model::tunables::{FormatAnswer, Scope};
-use pinfold_model::{Plan, Role, VnodePlan};
+use pinfold_model::{NotSingle, Plan, Role, VnodePlan};
 use pinfold_plan::guest_numa::node_list;
 
 use super::common::{self, headline, safe};
@@ -22,16 +22,19 @@ pub(super) const FORMAT: Format = Format {
     is_of_host: false,
     can_merge: false,
     syntax: Syntax::Lines,
-    write: |plan, _, _| Ok(virsh((plan, plan.single()?))),
+    write: |plan, _, _| virsh(plan),
     together: None,
     tunable: |_, _| FormatAnswer::host(),
 };
 
 /// A shell script of `virsh` commands that pin the domain `vnode.name` as planned.
-#[must_use]
-pub fn virsh((plan, vnode): (&Plan, &VnodePlan)) -> String {
+///
+/// # Errors
+/// [`NotSingle`] if the plan does not place exactly one vnode.
+pub fn virsh(plan: &Plan) -> Result<String, NotSingle> {
+    let vnode = plan.single()?;
     if let Some(text) = common::not_a_machine(vnode, "virsh") {
-        return text;
+        return Ok(text);
     }
     let mut script = format!(
         "#!/bin/sh\n# {}\n\
@@ -71,12 +74,12 @@ pub fn virsh((plan, vnode): (&Plan, &VnodePlan)) -> String {
         let (index, pus) = (thread.role.short(), &thread.pus);
         line(format!("virsh vcpupin --domain \"$domain\" --vcpu {index} --cpulist {pus} \"$@\""));
     }
-    let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
+    let tunables = FORMAT.answers(Scope::of_vnode(plan, vnode));
     script.push_str(&tunables.text(""));
     missing(&mut script, vnode);
     script.push_str(&common::not_isolated(plan, "virsh cannot"));
     script.push_str(&tunables.missing_text("virsh"));
-    script
+    Ok(script)
 }
 
 /// Comments on settings without a command, and on memory, whose command takes effect at the next

@@ -309,7 +309,7 @@ fn cost_by(base: Base, look: &Sample, seen: &RoundsByShare, pu: PuId) -> Option<
                     let helper = round.helpers.get(&pu)?;
                     extra_beyond(*helper, period_ns, [free_ns, own_ns])?
                 }
-                (Base::CpuTime | Base::Windows, _) => extra(free_ns, own_ns, (share, period_ns))?,
+                (Base::CpuTime | Base::Windows, _) => extra(free_ns, own_ns, share, period_ns)?,
             };
             // Not measured: the kernel does not count interrupts as CPU time of the task, or
             // nothing was taken because heartbeats were late.
@@ -343,7 +343,7 @@ fn has_room(share: u32, extra_ns: i64, period_ns: u64) -> bool {
 }
 
 /// Overhead of a period in addition to the share (ns); at most a quarter of the period.
-pub(crate) fn extra(free_ns: u64, own_ns: u64, (share, period_ns): (u32, u64)) -> Option<i64> {
+pub(crate) fn extra(free_ns: u64, own_ns: u64, share: u32, period_ns: u64) -> Option<i64> {
     // Windows are far shorter than 2^40 ns.
     let ratio = i64::try_from(own_ns.checked_mul(1_000_000)?.checked_div(free_ns)?).ok()?;
     let period = i64::try_from(period_ns).ok()?;
@@ -365,10 +365,10 @@ mod tests {
 
     #[test]
     fn the_extra_is_what_is_lost_next_to_the_share() {
-        assert_eq!(extra(1_000_000, 480_000, (500_000, 200_000)), Some(4_000));
-        assert_eq!(extra(1_000_000, 510_000, (500_000, 200_000)), Some(-2_000));
-        assert_eq!(extra(1_000_000, 1, (60_000, 200_000)), Some(50_000), "noise is bounded");
-        assert_eq!(extra(0, 1, (60_000, 200_000)), None);
+        assert_eq!(extra(1_000_000, 480_000, 500_000, 200_000), Some(4_000));
+        assert_eq!(extra(1_000_000, 510_000, 500_000, 200_000), Some(-2_000));
+        assert_eq!(extra(1_000_000, 1, 60_000, 200_000), Some(50_000), "noise is bounded");
+        assert_eq!(extra(0, 1, 60_000, 200_000), None);
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl<'h> VnodeController<'h> {
             let emulation = methods::start(&context)?;
             started.push((node, cgroup, emulation));
         }
-        let together = calibration::calibrate((spawner, clock), &mut started)?;
+        let together = calibration::calibrate(spawner, clock, &mut started)?;
         let mut running: Vec<Running<'h>> = Vec::new();
         for (node, cgroup, mut emulation) in started {
             emulation.set(&node.cores)?;

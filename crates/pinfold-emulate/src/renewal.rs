@@ -27,6 +27,15 @@ const IDLE: u32 = 100_000;
 /// What the method takes on each core of a vnode.
 pub(crate) type CoreShares = BTreeMap<PuId, CoreShare>;
 
+/// The cores of a vnode, as its method takes from them now.
+#[derive(Clone, Copy)]
+pub(crate) struct TakenCores<'v> {
+    /// Files through which a process enters the vnode's groups.
+    pub(crate) entries: &'v [String],
+    /// What the method takes.
+    pub(crate) turns: &'v CoreShares,
+}
+
 pub(crate) struct Renewal {
     at_ns: u64,
     before: Option<Ticks>,
@@ -53,10 +62,12 @@ impl Renewal {
     /// Errors do not affect the vnode: the measurement is repeated later.
     pub(crate) fn turn(
         &mut self,
-        (host, spawner): (&dyn Host, &dyn HelperSpawner),
-        (entries, turns): (&[String], &CoreShares),
+        host: &dyn Host,
+        spawner: &dyn HelperSpawner,
+        taken: TakenCores<'_>,
         now_ns: u64,
     ) -> BTreeMap<PuId, Cost> {
+        let TakenCores { entries, turns } = taken;
         if let Some(running) = &mut self.running {
             let found = match running.witness.poll() {
                 Ok(None) => return BTreeMap::new(),
@@ -112,7 +123,7 @@ fn renew(turns: &CoreShares, rates: &Throughput) -> BTreeMap<PuId, Cost> {
             let span_ns = seen.windows.first()?.span_ns;
             let free = if turn.cost.free == 0 { 1_000_000 } else { turn.cost.free };
             let free_ns = span_ns.saturating_mul(free.into()) / 1_000_000;
-            let extra_ns = extra(free_ns, seen.own_ns()?, (turn.share, turn.period_ns))?;
+            let extra_ns = extra(free_ns, seen.own_ns()?, turn.share, turn.period_ns)?;
             let cost = if turn.is_known {
                 turn.cost.shift(turn.share.into(), extra_ns)
             } else {
@@ -191,7 +202,7 @@ mod tests {
                 let mut host = SnapshotHost::new();
                 let (all, busy) = (at * 10, at * 10 * busy / 1_000_000);
                 host.insert_file("/proc/stat", format!("cpu1 {busy} 0 0 {} 0\n", all - busy));
-                renewal.turn((&host, spawner), (&[], turns), at * S / 10)
+                renewal.turn(&host, spawner, TakenCores { entries: &[], turns }, at * S / 10)
             })
             .filter(|found| !found.is_empty())
             .collect()

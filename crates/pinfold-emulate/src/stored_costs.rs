@@ -30,9 +30,16 @@ pub struct Calibration {
     pub costs: BTreeMap<PuId, Cost>,
 }
 
+/// What a cost depends on, apart from the CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CostKey {
+    pub(crate) method: Method,
+    pub(crate) period_ns: u64,
+}
+
 impl Calibration {
-    fn is_of(&self, method: Method, period_ns: u64) -> bool {
-        (self.method, self.period_ns) == (method, period_ns)
+    fn key(&self) -> CostKey {
+        CostKey { method: self.method, period_ns: self.period_ns }
     }
 }
 
@@ -45,7 +52,7 @@ impl Calibrations {
     /// many, the oldest is dropped.
     pub fn add(&mut self, new: Calibration) {
         self.0.retain(|old| {
-            let is_same = old.is_of(new.method, new.period_ns) && old.together == new.together;
+            let is_same = old.key() == new.key() && old.together == new.together;
             !(is_same && old.costs.keys().all(|pu| new.costs.contains_key(pu)))
         });
         self.0.push(new);
@@ -56,8 +63,9 @@ impl Calibrations {
     /// within the last day.
     pub(crate) fn holding(
         &self,
-        (method, period_ns): (Method, u64),
-        (pus, together): (&CpuSet, &CpuSet),
+        key: CostKey,
+        pus: &CpuSet,
+        together: &CpuSet,
         now_ns: u64,
     ) -> Option<BTreeMap<PuId, Cost>> {
         self.0
@@ -65,7 +73,7 @@ impl Calibrations {
             .rev()
             .find(|one| {
                 let age_ns = now_ns.checked_sub(one.measured_ns);
-                one.is_of(method, period_ns)
+                one.key() == key
                     && one.together == *together
                     && age_ns.is_some_and(|age_ns| age_ns < CALIBRATION_HOLDS_NS)
                     && pus.iter().all(|pu| one.costs.contains_key(&pu))
@@ -74,14 +82,14 @@ impl Calibrations {
     }
 
     /// The last known cost on a CPU, regardless of its age and of the other CPUs.
-    pub(crate) fn last(&self, (method, period_ns): (Method, u64), pu: PuId) -> Option<Cost> {
-        let of = self.0.iter().rev().filter(|one| one.is_of(method, period_ns));
+    pub(crate) fn last(&self, key: CostKey, pu: PuId) -> Option<Cost> {
+        let of = self.0.iter().rev().filter(|one| one.key() == key);
         of.filter_map(|one| one.costs.get(&pu)).next().copied()
     }
 
     /// The largest cost in the newest calibration of any CPUs, at the first share.
-    pub(crate) fn of_any_cpu(&self, method: Method, period_ns: u64) -> Option<Cost> {
-        let newest = self.0.iter().rev().find(|one| one.is_of(method, period_ns))?;
+    pub(crate) fn of_any_cpu(&self, key: CostKey) -> Option<Cost> {
+        let newest = self.0.iter().rev().find(|one| one.key() == key)?;
         newest.costs.values().max_by_key(|cost| cost.extra_ns).copied()
     }
 }
@@ -103,22 +111,23 @@ mod tests {
         }
     }
 
-    const STALL: (Method, u64) = (Method::Stall, 200_000);
+    const STALL: CostKey = CostKey { method: Method::Stall, period_ns: 200_000 };
+    const HOGS: CostKey = CostKey { method: Method::Hogs, period_ns: 200_000 };
 
     #[test]
     fn a_cost_holds_a_day_for_the_same_cpus_method_and_period() {
         let kept = Calibrations(vec![one(&[0, 1], 2, 1_000)]);
-        let check = |turn, pus: u32, together: u32, now_ns: u64, expected: bool| {
-            let pus = (&CpuSet::first_n(pus), &CpuSet::first_n(together));
-            let found = kept.holding(turn, pus, now_ns);
-            assert_eq!(found.is_some(), expected, "{turn:?} {pus:?} {now_ns}");
+        let check = |key, pus: u32, together: u32, now_ns: u64, expected: bool| {
+            let found =
+                kept.holding(key, &CpuSet::first_n(pus), &CpuSet::first_n(together), now_ns);
+            assert_eq!(found.is_some(), expected, "{key:?} {pus} {together} {now_ns}");
         };
         check(STALL, 2, 2, 2_000, true);
         check(STALL, 1, 2, 2_000, true);
         check(STALL, 1, 1, 2_000, false);
         check(STALL, 3, 3, 2_000, false);
-        check((Method::Hogs, 200_000), 2, 2, 2_000, false);
-        check((Method::Stall, 500_000), 2, 2, 2_000, false);
+        check(HOGS, 2, 2, 2_000, false);
+        check(CostKey { period_ns: 500_000, ..STALL }, 2, 2, 2_000, false);
         check(STALL, 2, 2, 999, false);
         check(STALL, 2, 2, 1_000 + CALIBRATION_HOLDS_NS, false);
     }
@@ -132,19 +141,16 @@ mod tests {
             (last_cost(&kept, 0), last_cost(&kept, 1), last_cost(&kept, 2)),
             (Some(5), Some(1), None)
         );
-        assert_eq!(kept.last((Method::Hogs, 200_000), PuId(0)), None);
-        assert_eq!(
-            (any_cost(&kept, Method::Stall), any_cost(&kept, Method::Hogs)),
-            (Some(5), None)
-        );
+        assert_eq!(kept.last(HOGS, PuId(0)), None);
+        assert_eq!((any_cost(&kept, STALL), any_cost(&kept, HOGS)), (Some(5), None));
     }
 
     fn last_cost(kept: &Calibrations, pu: u32) -> Option<u64> {
         kept.last(STALL, PuId(pu)).map(|cost| cost.entry_ns)
     }
 
-    fn any_cost(kept: &Calibrations, method: Method) -> Option<u64> {
-        kept.of_any_cpu(method, 200_000).map(|cost| cost.entry_ns)
+    fn any_cost(kept: &Calibrations, key: CostKey) -> Option<u64> {
+        kept.of_any_cpu(key).map(|cost| cost.entry_ns)
     }
 
     #[test]

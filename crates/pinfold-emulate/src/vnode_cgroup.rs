@@ -129,11 +129,11 @@ impl VnodeCgroup {
         };
         // Without cpuset, only affinity masks restrict them to the vnode's CPUs.
         if hierarchies.cpuset.is_none() {
-            let mut steps = attach::moves(host, hierarchies, (&doors, &processes), &reason)?;
-            steps.extend(affinity_lock::masks(host, &processes, (&node.pus(), &reason))?);
+            let mut steps = attach::moves(host, hierarchies, &doors, &processes, &reason)?;
+            steps.extend(affinity_lock::masks(host, &processes, &node.pus(), &reason)?);
             return Ok(steps);
         }
-        attach::moves(host, hierarchies, (&doors, &processes), &reason)
+        attach::moves(host, hierarchies, &doors, &processes, &reason)
     }
 
     /// The steps that restrict a process to the CPUs of the vnode before it enters. Empty if a
@@ -152,7 +152,7 @@ impl VnodeCgroup {
             return Ok(Vec::new());
         }
         let reason = format!("process {process} enters vnode {node}");
-        Ok(affinity_lock::masks(host, &[process], (pus, &reason))?)
+        Ok(affinity_lock::masks(host, &[process], pus, &reason)?)
     }
 
     fn own(

@@ -416,7 +416,7 @@ fn realize(view: &LintContext<'_, '_>, plan: &Plan) -> Result<(Layout, Vec<Strin
     {
         let mut vnode = vnode.clone();
         vnode.threads.retain(|thread| !says_nothing(view, thread));
-        let merged = pinfold_emit::libvirt_into(text, (plan, &vnode), view.lookup.topology)?;
+        let merged = pinfold_emit::libvirt_into(text, plan, &vnode, view.lookup.topology)?;
         return Ok((Layout::of_text(&merged.text, &old.source)?, merged.notes));
     }
     // The request has one vnode, so the plan has one too.

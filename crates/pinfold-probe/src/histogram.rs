@@ -52,7 +52,7 @@ impl Default for Histogram {
 impl Histogram {
     /// Adds the counts of another histogram with the same buckets; `max_ns` is ignored if `count`
     /// is 0.
-    pub fn add(&mut self, buckets: &[u64], (count, sum_ns, max_ns): (u64, u64, u64)) {
+    pub fn add(&mut self, buckets: &[u64], count: u64, sum_ns: u64, max_ns: u64) {
         for (mine, other) in self.buckets.iter_mut().zip(buckets) {
             *mine += other;
         }
@@ -141,7 +141,7 @@ mod tests {
             let mut buckets = vec![0; WAIT_BUCKETS];
             let index = (0..WAIT_BUCKETS).rev().find(|index| first_of(*index) <= ns).unwrap();
             buckets[index] = times;
-            all.add(&buckets, (times, ns * times, ns));
+            all.add(&buckets, times, ns * times, ns);
         }
         all
     }

@@ -296,7 +296,8 @@ impl ReferenceTool {
         self,
         settings: &Settings,
         ours: &[Figure],
-        (placement, scratch): (&Placement, &StateDir),
+        placement: &Placement,
+        scratch: &StateDir,
     ) -> Result<Found, ReferenceToolError> {
         let mut all = Found { readings: Vec::new(), samples: None };
         for call in self.calls(settings, ours, scratch)? {

@@ -314,10 +314,10 @@ fn of_reading(watched: &Watched, reading: &SchedReading, others: &[(Tid, Tid)]) 
             strangers = strangers.saturating_add(1);
             continue;
         };
-        let entry = roles
+        let (latency, waits) = roles
             .entry(role.clone())
             .or_insert_with(|| (RoleLatency::nothing(role), Waits::default()));
-        join(entry, account, reading.began_ns);
+        join(latency, waits, account, reading.began_ns);
     }
     let mut lost = Vec::new();
     let mut report = |count: u64, what: &str| {
@@ -373,7 +373,7 @@ fn owner(watched: &Watched, account: &SchedAccount, owners: &[Option<Role>]) -> 
     same.then(|| watched.role_of_others(makers_process))
 }
 
-fn join((role, waits): &mut (RoleLatency, Waits), account: &SchedAccount, began_ns: u64) {
+fn join(role: &mut RoleLatency, waits: &mut Waits, account: &SchedAccount, began_ns: u64) {
     role.threads = role.threads.saturating_add(1);
     role.born = role.born.saturating_add(u32::from(account.maker.is_some()));
     role.ended = role.ended.saturating_add(u32::from(account.has_ended));
@@ -381,7 +381,7 @@ fn join((role, waits): &mut (RoleLatency, Waits), account: &SchedAccount, began_
     role.sum_ns += account.sum_ns;
     role.migrations = role.migrations.map(|sum| sum + account.moves);
     let max_ns = account.worst.as_ref().map_or(0, |worst| worst.wait_ns);
-    waits.histogram.add(&account.buckets, (account.count, account.sum_ns, max_ns));
+    waits.histogram.add(&account.buckets, account.count, account.sum_ns, max_ns);
     waits.preempted += account.preempted;
     waits.unseen += account.unseen;
     waits.moves += account.moves_waiting;

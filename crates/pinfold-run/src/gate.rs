@@ -39,7 +39,8 @@ const SOCKET: (&str, &str) = ("run-", ".sock");
 pub fn run(
     Session { state, program }: Session<'_>,
     plan: &Plan,
-    (words, on_left): (&[String], OnLeft),
+    words: &[String],
+    on_left: OnLeft,
     starting: StartLock,
 ) -> Result<ExitStatus, Failure> {
     let host = host::live()?;

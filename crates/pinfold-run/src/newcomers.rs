@@ -108,7 +108,8 @@ impl<'a> Newcomers<'a> {
             asked.findings.iter().for_each(|finding| say(&finding.to_string()));
         }
         let Some(settings) = asked.settings else { return Ok(true) };
-        match place(host, session, journals, machine, (&name, &settings)) {
+        let newcomer = Newcomer { machine, name: &name, settings: &settings };
+        match place(host, session, journals, &newcomer) {
             Ok(()) => {
                 say(&format!("{name} (process {}) was placed: {}", task.tid, asked.origin));
                 Ok(true)
@@ -122,13 +123,20 @@ impl<'a> Newcomers<'a> {
     }
 }
 
+/// A machine that is to be placed, and what people wrote for its name.
+struct Newcomer<'m> {
+    machine: &'m Running,
+    name: &'m str,
+    settings: &'m DomainSettings,
+}
+
 fn place(
     host: &LiveHost,
     session: Session<'_>,
     journals: &Journals<'_>,
-    machine: &Running,
-    (name, settings): (&str, &DomainSettings),
+    newcomer: &Newcomer<'_>,
 ) -> Result<(), Failure> {
+    let Newcomer { machine, name, settings } = *newcomer;
     let found = find(host, machine)?;
     let expected = machine.spec.vcpus.unwrap_or(1);
     if found.vcpus < expected {

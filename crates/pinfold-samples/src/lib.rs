@@ -17,7 +17,7 @@ mod requests;
 pub use golden::golden;
 pub use hosts::{HOSTS, described, hosts, read};
 pub use machine::set;
-pub use plans::{any_plan, emulator, finds, one, pins, shape};
+pub use plans::{any_plan, emulator, finds, pins, shape};
 pub use requests::{
     any_request, any_requests, any_topology, auto, exactly, iothreads, numbered, some_of,
 };

@@ -34,12 +34,6 @@ pub fn finds(plan: &Plan, subject: &str, text: &str) -> bool {
     plan.findings.iter().any(|found| found.subject == subject && found.text.contains(text))
 }
 
-/// The plan and its only virtual machine.
-#[must_use]
-pub fn one(plan: &Plan) -> (&Plan, &VnodePlan) {
-    (plan, plan.single().unwrap())
-}
-
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof!["[ -~]{0,12}", "\\PC{0,8}", Just("\n\u{0}\"\\--'".to_owned())]
 }
@@ -124,7 +118,7 @@ fn any_tuning() -> impl Strategy<Value = Tuning> {
                 // The minimum frequency is below the maximum.
                 (Values::Number { .. }, "max-khz") => Value::Number(1000),
                 (Values::Number { .. }, _) => Value::Number(u64::from(number)),
-                (values, _) => values.parse(("", tunable.example), &CpuSet::new()).unwrap(),
+                (values, _) => values.parse("", tunable.example, &CpuSet::new()).unwrap(),
             };
             tuning.set(tunable, value);
         }

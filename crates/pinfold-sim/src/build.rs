@@ -128,7 +128,7 @@ impl SimBuilder {
     pub fn tunables(mut self) -> Self {
         let all = CpuSet::first_n(self.pus);
         for tunable in TUNABLES {
-            let value = tunable.values.parse((tunable.key, tunable.example), &all);
+            let value = tunable.values.parse(tunable.key, tunable.example, &all);
             let (Some(kernel), Ok(value)) = (tunable.kernel, value) else { continue };
             let usual = if kernel.shape == Shape::Mask { &all.to_mask() } else { kernel.usual };
             for (path, _) in tunable.files(&value, &all) {

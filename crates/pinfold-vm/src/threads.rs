@@ -147,7 +147,7 @@ pub fn discover(
             (hypervisor, (found, Descriptors::read(host, pid)))
         }
     };
-    let outside = kernel_threads(host, (found.pid, descriptors), &found.threads)?;
+    let outside = kernel_threads(host, found.pid, descriptors, &found.threads)?;
     found.threads.extend(outside);
     number_vhosts(&mut found.threads);
     if let Ok(words) = command_line(host, pid) {

@@ -64,7 +64,8 @@ struct Vnode {
 
 pub(super) fn platform(guest: &mut Guest, method: Method) -> Result<String, LabError> {
     mount(guest)?;
-    let before = (Snapshot::take(guest, ROOT, false)?, guest.shell(TUNABLES)?);
+    let snapshot = Snapshot::take(guest, ROOT, false)?;
+    let before = HostState { snapshot, tunables: guest.shell(TUNABLES)? };
     put(guest, &text(method))?;
     let mut vnodes = up(guest)?;
     made(guest, method, &vnodes)?;
@@ -395,18 +396,22 @@ fn stop(guest: &mut Guest, vnodes: &[Vnode]) -> Result<(), LabError> {
     guest.shell(&script).map(|_| ())
 }
 
+/// What undo restores.
+struct HostState {
+    snapshot: Snapshot,
+    tunables: String,
+}
+
 /// No Pinfold group, and all tasks and files as before.
-fn same(
-    guest: &mut Guest,
-    (before, tunables): &(Snapshot, String),
-    what: &str,
-) -> Result<(), LabError> {
+fn same(guest: &mut Guest, before: &HostState, what: &str) -> Result<(), LabError> {
     let groups = guest.shell(&GROUPS.replace("ROOT", ROOT))?;
     let mut found: Vec<String> = groups.lines().map(|path| format!("{path} is there")).collect();
-    found.extend(Snapshot::take(guest, ROOT, false)?.differences(before, &BTreeMap::new()));
+    found.extend(
+        Snapshot::take(guest, ROOT, false)?.differences(&before.snapshot, &BTreeMap::new()),
+    );
     let now = guest.shell(TUNABLES)?;
-    if now != *tunables {
-        found.push(format!("tunables are\n{now}not\n{tunables}"));
+    if now != before.tunables {
+        found.push(format!("tunables are\n{now}not\n{}", before.tunables));
     }
     expect_none(what, found)
 }

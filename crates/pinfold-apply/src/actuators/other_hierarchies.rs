@@ -64,7 +64,8 @@ pub(super) fn verify(
 /// stays there.
 pub(super) fn revert(
     host: &dyn HostMut,
-    (group, mount): (&str, &str),
+    group: &str,
+    mount: &str,
     state: &TaskState,
 ) -> Result<Reverted, HostError> {
     if !tasks::is_alive(host, state.task)? {

@@ -17,7 +17,8 @@ pub(super) fn take(
     host: &dyn HostMut,
     seen: &LiveThreads,
     task: TaskId,
-    (from, to): (&[NodeId], &[NodeId]),
+    from: &[NodeId],
+    to: &[NodeId],
 ) -> Result<ChangeOutcome, HostError> {
     if !seen.is_alive(host, task)? {
         return Ok(ChangeOutcome::Gone);

@@ -29,7 +29,8 @@ pub(super) fn take(
 pub(super) fn verify(
     host: &dyn Host,
     hierarchy: &Hierarchy<'_>,
-    (setting, value): (&Setting, &str),
+    setting: &Setting,
+    value: &str,
     tasks: &[TaskId],
 ) -> Result<ReadBack, HostError> {
     let Some(found) = tasks::unless_gone(host.setting(setting))? else { return Ok(ReadBack::Gone) };

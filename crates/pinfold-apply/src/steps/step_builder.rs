@@ -148,7 +148,8 @@ impl<'a> StepBuilder<'a> {
         &mut self,
         kept: &ManagedSetting,
         tasks: &[TaskId],
-        (followers, ask): (&[TaskId], Ask),
+        followers: &[TaskId],
+        ask: Ask,
     ) -> Result<(), ApplyError> {
         let differ = self.masks_differ(kept, tasks)?;
         if !differ && ask == Ask::WhenMasksDiffer {

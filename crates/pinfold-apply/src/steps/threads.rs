@@ -24,7 +24,7 @@ pub(super) fn place(builder: &mut StepBuilder<'_>, ask: Ask) -> Result<(), Apply
         match builder.target.kept(role).filter(|_| is_first) {
             Some(kept) => {
                 let followers = followers(role, &threads);
-                builder.setting(kept, &[*task], (&followers, ask))?;
+                builder.setting(kept, &[*task], &followers, ask)?;
             }
             None => {
                 builder.affinity(*task, &thread.pus, || format!("{role}: {}", thread.reason))?;

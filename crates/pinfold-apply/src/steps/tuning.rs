@@ -45,8 +45,8 @@ fn files(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
         if BY_CODE.iter().any(|one| one.key == tunable.key) {
             continue;
         }
-        for file in tunable.files(value, &pus) {
-            builder.knob(tunable.name, file, tunable.reason)?;
+        for (path, raw) in tunable.files(value, &pus) {
+            builder.knob(tunable.name, path, raw, tunable.reason)?;
         }
     }
     Ok(())
@@ -60,7 +60,7 @@ fn throttle(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
         let now = builder.state.text(&path)?;
         let is_unlimited = now.is_none_or(|text| text.trim() == "-1");
         if is_unlimited || !value.is_on() {
-            builder.knob(tunable.name, (path, raw), tunable.reason)?;
+            builder.knob(tunable.name, path, raw, tunable.reason)?;
         }
     }
     Ok(())
@@ -71,7 +71,8 @@ impl StepBuilder<'_> {
     pub(super) fn knob(
         &mut self,
         subject: &str,
-        (path, value): (String, String),
+        path: String,
+        value: String,
         reason: &str,
     ) -> Result<(), ApplyError> {
         let Some(original) = self.state.file(&path)? else {

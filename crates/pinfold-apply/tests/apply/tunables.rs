@@ -48,7 +48,7 @@ fn case() -> Case {
 /// Adds the tunable with its example to the plan.
 fn ask(case: &mut Case, tunable: &'static Tunable) {
     let values = tunable.values;
-    let value = values.parse((tunable.key, tunable.example), &CpuSet::new()).unwrap();
+    let value = values.parse(tunable.key, tunable.example, &CpuSet::new()).unwrap();
     match (value, tunable.of) {
         (Value::Cpus(pus), "DEVICE") => case.plan.irqs.push(IrqPlan {
             device: DEVICE.to_owned(),

@@ -125,14 +125,14 @@ pub fn alone(name: &'static str, builder: SimBuilder) -> Case {
         .task(SimTask::new(VM, "qemu-system-x86").child_of(400))
         .task(thread(501, "CPU 0/KVM"))
         .task(thread(502, "IO disk"));
-    case(name, builder, ("2,6", "0,4"))
+    case(name, builder, "2,6", "0,4")
 }
 
 fn thread(tid: u32, name: &str) -> SimTask {
     SimTask::new(tid, name).thread_of(VM)
 }
 
-fn case(name: &'static str, builder: SimBuilder, (vcpu, rest): (&str, &str)) -> Case {
+fn case(name: &'static str, builder: SimBuilder, vcpu: &str, rest: &str) -> Case {
     let host = builder.build();
     let target = target(&host);
     Case { name, host, target, plan: plan(vcpu, rest) }
@@ -199,13 +199,13 @@ fn mems() -> CpuSet {
 /// Two CPUs, version 1: everything in the root, and two containers.
 pub fn v1() -> Case {
     let builder = with_loads(with_vm(v1_builder(), "/"), "/");
-    case("v1", builder, ("1", "0"))
+    case("v1", builder, "1", "0")
 }
 
 /// The same with a kernel that overwrites masks when a cpuset changes.
 pub fn v1_forgetful() -> Case {
     let builder = with_loads(with_vm(v1_builder().forgets_masks(), "/"), "/");
-    let case = case("v1 before 6.2", builder, ("1", "0"));
+    let case = case("v1 before 6.2", builder, "1", "0");
     case.host.set_file(&paths::kernel_release(), "6.1.0-25-amd64\n");
     case
 }
@@ -219,7 +219,7 @@ pub fn v1_machine_group() -> Case {
         .task(SimTask::new(720, "virtlogd").in_group("/machine"))
         .task(SimTask::new(721, "qemu-system-x86").in_group("/machine/vm2"));
     let builder = with_loads(with_vm(builder, "/machine/vm1"), "/");
-    case("v1 machine group", builder, ("1", "0"))
+    case("v1 machine group", builder, "1", "0")
 }
 
 pub const DOMAIN: &str = "01234567-89ab-cdef-0123-456789abcdef";
@@ -302,7 +302,7 @@ fn v2_enabled(builder: SimBuilder) -> SimBuilder {
 pub fn v2() -> Case {
     let builder = with_vm(v2_enabled(v2_builder()), "/machine.slice/vm1.scope");
     let builder = with_loads(builder, "/user.slice/session-1.scope");
-    case("v2", builder, ("2,6", "0,4"))
+    case("v2", builder, "2,6", "0,4")
 }
 
 /// Somebody else uses the controller too: beside the machine, and below its neighbours.
@@ -314,7 +314,7 @@ pub fn v2_in_use(builder: SimBuilder) -> Case {
         .group("/system.slice/ssh.service", set("0-7"), none());
     let builder = with_vm(builder, "/machine.slice/vm1.scope");
     let builder = with_loads(builder, "/user.slice/session-1.scope");
-    case("v2 in use", builder, ("2,6", "0,4"))
+    case("v2 in use", builder, "2,6", "0,4")
 }
 
 /// The loads' parent group has processes of its own, so that no group can be made beside them.
@@ -322,14 +322,14 @@ pub fn v2_no_room() -> Case {
     let builder = with_vm(v2_enabled(v2_builder()), "/machine.slice/vm1.scope");
     let builder = builder.task(SimTask::new(730, "user").in_group("/user.slice"));
     let builder = with_loads(builder, "/user.slice/session-1.scope");
-    case("v2 no room", builder, ("2,6", "0,4"))
+    case("v2 no room", builder, "2,6", "0,4")
 }
 
 /// The machine was started from a shell and is in the shell's scope.
 pub fn v2_shared() -> Case {
     let scope = "/user.slice/session-1.scope";
     let builder = with_loads(with_vm(v2_enabled(v2_builder()), scope), scope);
-    case("v2 shared scope", builder, ("2,6", "0,4"))
+    case("v2 shared scope", builder, "2,6", "0,4")
 }
 
 /// Everything in the root, as in a small guest without systemd.
@@ -339,21 +339,21 @@ pub fn v2_in_root() -> Case {
         .task(SimTask::new(300, "sshd").with_affinity(set("5-7")))
         .task(SimTask::new(400, "sh").child_of(300));
     let builder = with_loads(with_vm(with_kernel_threads(builder, 8), "/"), "/");
-    case("v2 in root", builder, ("2,6", "0,4"))
+    case("v2 in root", builder, "2,6", "0,4")
 }
 
 /// The controller is not switched on anywhere.
 pub fn v2_cpuset_off() -> Case {
     let builder = with_vm(v2_builder(), "/machine.slice/vm1.scope");
     let builder = with_loads(builder, "/user.slice/session-1.scope");
-    case("v2 cpuset off", builder, ("2,6", "0,4"))
+    case("v2 cpuset off", builder, "2,6", "0,4")
 }
 
 /// The controller off, and a kernel that overwrites masks when it is switched on.
 pub fn v2_forgetful() -> Case {
     let builder = with_vm(v2_builder().forgets_masks(), "/machine.slice/vm1.scope");
     let builder = with_loads(builder, "/user.slice/session-1.scope");
-    let case = case("v2 before 6.2", builder, ("2,6", "0,4"));
+    let case = case("v2 before 6.2", builder, "2,6", "0,4");
     case.host.set_file(&paths::kernel_release(), "6.1.0-25-amd64\n");
     case
 }

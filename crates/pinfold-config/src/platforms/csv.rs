@@ -118,7 +118,8 @@ fn parse_load(text: &str) -> Result<RecordedLoad, Fault> {
             Fault::new(*at, format!("{ms:?} is not a whole number of milliseconds"))
         })?;
         later(Some(done.last().map_or(0, |last| last.at_ms)), at_ms, *at, ms)?;
-        let busy_millionths = shares.iter().map(share).collect::<Result<_, _>>()?;
+        let busy_millionths =
+            shares.iter().map(|(at, text)| share(*at, text)).collect::<Result<_, _>>()?;
         done.push(LoadRow { at_ms, busy_millionths });
     }
     if done.is_empty() {
@@ -129,10 +130,10 @@ fn parse_load(text: &str) -> Result<RecordedLoad, Fault> {
     }
 }
 
-fn share((at, text): &(usize, &str)) -> Result<u32, Fault> {
+fn share(at: usize, text: &str) -> Result<u32, Fault> {
     let millionths = decimal(text, 6).and_then(|share| u32::try_from(share).ok());
     millionths.filter(|millionths| *millionths <= 1_000_000).ok_or_else(|| {
-        Fault::new(*at, format!("{text:?} is not a share from 0 to 1"))
+        Fault::new(at, format!("{text:?} is not a share from 0 to 1"))
             .with_hint("for example: 0.25, with at most six digits after the point")
     })
 }

@@ -40,7 +40,7 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
     // The device is checked first.
     let is_irq = tunable.key == irq::TUNABLE.key;
     let device = is_irq.then(|| irq_device(of)).transpose()?;
-    let value = tunable.values.parse((key, text), &plan.housekeeping).map_err(Fault::from)?;
+    let value = tunable.values.parse(key, text, &plan.housekeeping).map_err(Fault::from)?;
     if let Value::Policy(policy) = value {
         let policy_request = PolicyRequest { role: of.to_owned(), policy };
         return plan

@@ -11,8 +11,8 @@ use super::FORMAT;
 pub(crate) const CPUTUNE: &str = "cputune";
 
 /// libvirt's answers for the plan's tunables.
-pub(crate) fn answers(plan: (&Plan, &VnodePlan), topology: &Topology) -> Answers {
-    let scope = Scope { topology: Some(topology), ..Scope::of_vnode(plan) };
+pub(crate) fn answers(plan: &Plan, vnode: &VnodePlan, topology: &Topology) -> Answers {
+    let scope = Scope { topology: Some(topology), ..Scope::of_vnode(plan, vnode) };
     FORMAT.answers(scope)
 }
 
@@ -27,9 +27,9 @@ pub(crate) struct Tuned {
 }
 
 /// The changes for a domain file.
-pub(crate) fn tuned(plan: (&Plan, &VnodePlan), topology: &Topology) -> Tuned {
-    let answers = answers(plan, topology);
-    let names = exchange_elements(plan.0);
+pub(crate) fn tuned(plan: &Plan, vnode: &VnodePlan, topology: &Topology) -> Tuned {
+    let answers = answers(plan, vnode, topology);
+    let names = exchange_elements(plan);
     let mut notes = Vec::new();
     let mut lines = Vec::new();
     for line in answers.lines(CPUTUNE) {

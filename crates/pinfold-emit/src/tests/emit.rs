@@ -2,8 +2,8 @@
 
 use pinfold_host::process;
 use pinfold_plan::plan;
+use pinfold_samples::auto;
 use pinfold_samples::machine::i7_4790k;
-use pinfold_samples::{auto, one};
 
 use super::golden;
 use crate as emit;
@@ -21,13 +21,13 @@ fn plan_balanced() -> pinfold_model::Plan {
 #[test]
 fn golden_files() {
     let layout = plan_balanced();
-    golden("balanced.virsh.sh", &emit::virsh(one(&layout)));
+    golden("balanced.virsh.sh", &emit::virsh(&layout).unwrap());
     golden("balanced.cmdline", &emit::cmdline(&layout, &i7_4790k().build()));
-    golden("balanced.systemd", &emit::systemd(one(&layout)));
+    golden("balanced.systemd", &emit::systemd(&layout).unwrap());
     golden("balanced.tuned.conf", &emit::tuned(&layout, &i7_4790k().build()));
-    golden("balanced.proxmox.sh", &emit::proxmox(one(&layout), &i7_4790k().build()));
-    golden("balanced.kubevirt.yaml", &emit::kubevirt(one(&layout), &i7_4790k().build()));
-    golden("balanced.nova.sh", &emit::nova(one(&layout), &i7_4790k().build()));
+    golden("balanced.proxmox.sh", &emit::proxmox(&layout, &i7_4790k().build()).unwrap());
+    golden("balanced.kubevirt.yaml", &emit::kubevirt(&layout, &i7_4790k().build()).unwrap());
+    golden("balanced.nova.sh", &emit::nova(&layout, &i7_4790k().build()).unwrap());
 }
 
 /// Siblings are isolated too, only vCPUs have FIFO, and the tuned profile includes tuned's own.
@@ -51,11 +51,11 @@ fn a_real_time_plan_in_every_format() {
     );
     assert!(xml.contains("<memory mode='strict' nodeset='0'/>"), "{xml}");
     let others = [
-        emit::virsh(one(&layout)),
-        emit::systemd(one(&layout)),
-        emit::proxmox(one(&layout), &i7_4790k().build()),
-        emit::kubevirt(one(&layout), &i7_4790k().build()),
-        emit::nova(one(&layout), &i7_4790k().build()),
+        emit::virsh(&layout).unwrap(),
+        emit::systemd(&layout).unwrap(),
+        emit::proxmox(&layout, &i7_4790k().build()).unwrap(),
+        emit::kubevirt(&layout, &i7_4790k().build()).unwrap(),
+        emit::nova(&layout, &i7_4790k().build()).unwrap(),
     ];
     for text in others {
         assert!(
@@ -70,7 +70,7 @@ fn a_plan_that_shares_everything_says_so() {
     let topology = i7_4790k().build();
     let layout = plan("max-performance", &topology, &auto()).unwrap();
     let host = [emit::cmdline(&layout, &topology), emit::tuned(&layout, &topology)];
-    for text in host.into_iter().chain([emit::systemd(one(&layout))]) {
+    for text in host.into_iter().chain([emit::systemd(&layout).unwrap()]) {
         assert!(text.contains("shares"), "{text}");
         assert!(!text.contains("isolcpus="), "{text}");
     }
@@ -92,9 +92,9 @@ fn shells_can_read_the_scripts() {
     let layout = plan_balanced();
     let Some((shell, folder)) = tool("sh") else { return };
     for script in [
-        emit::virsh(one(&layout)),
-        emit::proxmox(one(&layout), &i7_4790k().build()),
-        emit::nova(one(&layout), &i7_4790k().build()),
+        emit::virsh(&layout).unwrap(),
+        emit::proxmox(&layout, &i7_4790k().build()).unwrap(),
+        emit::nova(&layout, &i7_4790k().build()).unwrap(),
     ] {
         let file = format!("{}/script.sh", folder.path().display());
         pinfold_host::files::write_atomic(&file, script.as_bytes()).unwrap();
@@ -113,7 +113,7 @@ fn systemd_takes_the_units() {
     for words in ["cpu-weight=200", "cpu-quota=33333/100000"] {
         pinfold_config::requests::knob(&mut layout, words).unwrap();
     }
-    let text = emit::systemd(one(&layout));
+    let text = emit::systemd(&layout).unwrap();
     let mut names = Vec::new();
     for file in text.split("# FILE: ").skip(1) {
         let (path, content) = file.split_once('\n').unwrap();
@@ -160,7 +160,7 @@ fn two_nodes_are_two_nodes_in_every_format() {
         Some(pinfold_model::MemoryRequest { bytes: 1 << 30, page_bytes: Some(2 << 20) });
     let layout = plan("balanced", &topology, &request).unwrap();
     has(
-        &emit::proxmox(one(&layout), &topology),
+        &emit::proxmox(&layout, &topology).unwrap(),
         &[
             "--memory 1024 --hugepages 2 \\\n",
             "    --numa0 'cpus=0-13,hostnodes=0,memory=",
@@ -169,7 +169,7 @@ fn two_nodes_are_two_nodes_in_every_format() {
         ],
     );
     has(
-        &emit::nova(one(&layout), &topology),
+        &emit::nova(&layout, &topology).unwrap(),
         &[
             "hw:numa_nodes=2\n",
             "hw:numa_cpus.0=0-13\n",
@@ -181,7 +181,7 @@ fn two_nodes_are_two_nodes_in_every_format() {
         ],
     );
     has(
-        &emit::kubevirt(one(&layout), &topology),
+        &emit::kubevirt(&layout, &topology).unwrap(),
         &[
             "        guestMappingPassthrough: {}\n",
             "    memory:\n      guest: 1Gi\n      hugepages:\n        pageSize: 2Mi\n",
@@ -203,11 +203,11 @@ fn real_time_vcpus_are_real_time_in_every_format() {
         Some(pinfold_model::MemoryRequest { bytes: 1 << 30, page_bytes: Some(1 << 30) });
     let mut layout = plan("low-latency", &topology, &request).unwrap();
     pinfold_config::requests::knob(&mut layout, "policy:vcpu(1)=fifo:1").unwrap();
-    let nova = emit::nova(one(&layout), &topology);
+    let nova = emit::nova(&layout, &topology).unwrap();
     assert!(nova.contains("hw:cpu_realtime=yes\n"), "{nova}");
     assert!(nova.contains("'hw:cpu_realtime_mask=^0'\n"), "{nova}");
     assert!(nova.contains("# realtime_scheduler_priority = 1\n"), "{nova}");
-    let kubevirt = emit::kubevirt(one(&layout), &topology);
+    let kubevirt = emit::kubevirt(&layout, &topology).unwrap();
     assert!(kubevirt.contains("      realtime:\n        mask: \"1\"\n"), "{kubevirt}");
     assert!(kubevirt.contains("a node with SMT off"), "{kubevirt}");
 }
@@ -224,10 +224,13 @@ fn the_pages_of_real_time_vcpus_are_locked() {
         for element in ["<nosharepages/>", "<locked/>"] {
             assert_eq!(text.matches(element).count(), count, "{strategy}: {text}");
         }
-        let merged = crate::libvirt_into(old, one(&layout), &topology).unwrap().text;
+        let merged =
+            crate::libvirt_into(old, &layout, layout.single().unwrap(), &topology).unwrap().text;
         assert_eq!(merged.matches("<nosharepages/>").count(), count, "{strategy}: {merged}");
         assert_eq!(merged.matches("<locked/>").count(), 1, "{strategy}: {merged}");
-        let again = crate::libvirt_into(&merged, one(&layout), &topology).unwrap().text;
+        let again = crate::libvirt_into(&merged, &layout, layout.single().unwrap(), &topology)
+            .unwrap()
+            .text;
         assert_eq!(again, merged);
     }
     let tuned =
@@ -267,7 +270,7 @@ fn the_kubelet_reserves_no_cpu_that_the_machine_needs() {
             let mut request = pinfold_samples::exactly(vcpus);
             request.isolation = pinfold_model::IsolationScope::Host;
             let layout = plan(strategy, &topology, &request).unwrap();
-            let text = emit::kubevirt(one(&layout), &topology);
+            let text = emit::kubevirt(&layout, &topology).unwrap();
             assert!(text.contains("isolateEmulatorThread: true"), "{text}");
             let (_, rest) = text.split_once("--reserved-cpus=").unwrap();
             let list = rest.split_whitespace().next().unwrap();
@@ -292,16 +295,16 @@ fn a_process_group_is_a_service_and_nothing_else() {
     let request = pinfold_model::Request::from_vnodes(vec![vnode]);
     let mut layout = plan("vnodes", &topology, &request).unwrap();
     pinfold_config::requests::knob(&mut layout, "policy:task=batch:5").unwrap();
-    let units = emit::systemd(one(&layout));
+    let units = emit::systemd(&layout).unwrap();
     for part in ["\nCPUSchedulingPolicy=batch\nNice=5\n", "cannot express the speed 40%"] {
         assert!(units.contains(part), "{part} is not in\n{units}");
     }
     assert!(!units.contains("QEMU"), "{units}");
     for text in [
-        emit::virsh(one(&layout)),
-        emit::proxmox(one(&layout), &topology),
-        emit::kubevirt(one(&layout), &topology),
-        emit::nova(one(&layout), &topology),
+        emit::virsh(&layout).unwrap(),
+        emit::proxmox(&layout, &topology).unwrap(),
+        emit::kubevirt(&layout, &topology).unwrap(),
+        emit::nova(&layout, &topology).unwrap(),
     ] {
         assert!(text.starts_with("# slow is a process group"), "{text}");
     }

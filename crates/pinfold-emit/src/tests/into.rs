@@ -4,7 +4,7 @@ use pinfold_model::{IsolationScope, Policy, Request};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::plan;
 use pinfold_samples::machine::{Machine, i7_4790k};
-use pinfold_samples::{auto, exactly, one};
+use pinfold_samples::{auto, exactly};
 
 use crate::libvirt_into;
 
@@ -75,8 +75,8 @@ const THEIRS: &str = r#"<?xml version="1.0"?>
 fn merge(xml: &str, strategy: &str, vcpus: u32) -> String {
     let topology = i7_4790k().build();
     let layout = plan(strategy, &topology, &exactly(vcpus)).unwrap();
-    let text = libvirt_into(xml, one(&layout), &topology).unwrap().text;
-    let again = libvirt_into(&text, one(&layout), &topology).unwrap().text;
+    let text = libvirt_into(xml, &layout, layout.single().unwrap(), &topology).unwrap().text;
+    let again = libvirt_into(&text, &layout, layout.single().unwrap(), &topology).unwrap().text;
     assert_eq!(again, text, "merging twice is merging once");
     let domain = Domain::read(&text).unwrap();
     assert_eq!(domain.vcpus.value, vcpus);
@@ -97,7 +97,8 @@ fn the_command_that_isolates_repeats_the_strategy() {
     for strategy in ["realtime", "balanced"] {
         let request = Request { isolation: IsolationScope::Host, ..exactly(2) };
         let layout = plan(strategy, &topology, &request).unwrap();
-        let notes = libvirt_into(THEIRS, one(&layout), &topology).unwrap().notes;
+        let notes =
+            libvirt_into(THEIRS, &layout, layout.single().unwrap(), &topology).unwrap().notes;
         let apply = format!("--strategy {strategy} --isolate host` on the running domain");
         assert!(notes.iter().any(|note| note.contains(&apply)), "{notes:?}");
     }
@@ -154,7 +155,7 @@ fn schedulers_of_the_file_stay_unless_the_plan_names_some() {
     let topology = i7_4790k().build();
     let mut layout = plan("low-latency", &topology, &exactly(2)).unwrap();
     layout.vnodes[0].threads[0].policy = Some(Policy::RoundRobin { priority: 2 });
-    let text = libvirt_into(xml, one(&layout), &topology).unwrap().text;
+    let text = libvirt_into(xml, &layout, layout.single().unwrap(), &topology).unwrap().text;
     assert!(text.contains("<vcpusched vcpus='0' scheduler='rr' priority='2'/>"), "{text}");
     let why = "<!-- Pinfold: the plan defines its own policies; before: ";
     assert!(text.contains(&format!("{why}{old} -->")), "{text}");
@@ -168,14 +169,14 @@ fn iothreads_keep_their_numbers() {
     let mut request = exactly(1);
     *pinfold_samples::iothreads(&mut request) = vec!["disk".to_owned(), "iothread7".to_owned()];
     let layout = plan("low-latency", &topology, &request).unwrap();
-    let merged = libvirt_into(xml, one(&layout), &topology).unwrap();
+    let merged = libvirt_into(xml, &layout, layout.single().unwrap(), &topology).unwrap();
     assert!(merged.text.contains("<iothreadpin iothread='1'"), "{}", merged.text);
     assert!(merged.text.contains("<iothreadpin iothread='7'"), "{}", merged.text);
     assert!(merged.notes.contains(&"libvirt's iothread 1 is the plan's iothread(disk)".to_owned()));
     // More than the file has: the number is increased.
     *pinfold_samples::iothreads(&mut request) = ["a", "b", "c"].map(str::to_owned).to_vec();
     let layout = plan("low-latency", &topology, &request).unwrap();
-    let text = libvirt_into(xml, one(&layout), &topology).unwrap().text;
+    let text = libvirt_into(xml, &layout, layout.single().unwrap(), &topology).unwrap().text;
     assert!(text.contains("<iothreads>3</iothreads>"), "{text}");
 }
 
@@ -199,12 +200,12 @@ fn a_comment_holds_the_number_of_iothreads_that_gave_way() {
     let layout = plan("low-latency", &topology, &request).unwrap();
     let xml =
         "<domain type='qemu'>\n  <vcpu>1</vcpu>\n  <iothreads>1</iothreads>\n</domain>".to_owned();
-    let merged = libvirt_into(&xml, one(&layout), &topology).unwrap();
+    let merged = libvirt_into(&xml, &layout, layout.single().unwrap(), &topology).unwrap();
     let old = "<iothreads>1</iothreads>";
     gave_way(&merged, "the plan has more iothreads", old, "<iothreads>2</iothreads>");
     // The same number as in the plan: nothing is replaced, and there is no note.
     let xml = xml.replace(">1</iothreads>", ">2</iothreads>");
-    let merged = libvirt_into(&xml, one(&layout), &topology).unwrap();
+    let merged = libvirt_into(&xml, &layout, layout.single().unwrap(), &topology).unwrap();
     assert!(!merged.text.contains("more iothreads"), "{}", merged.text);
 }
 
@@ -221,7 +222,7 @@ fn a_comment_holds_the_page_size_that_gave_way() {
          <hugepages>\n      {old}\n    </hugepages>\n    <locked/>\n  </memoryBacking>\n  \
          <vcpu>1</vcpu>\n</domain>"
     );
-    let merged = libvirt_into(&xml, one(&layout), &topology).unwrap();
+    let merged = libvirt_into(&xml, &layout, layout.single().unwrap(), &topology).unwrap();
     gave_way(&merged, "the request asks for this page size", old, "<page size='1048576'");
     assert!(merged.text.contains("<locked/>"), "{}", merged.text);
 }
@@ -235,7 +236,7 @@ fn a_comment_holds_the_scheduler_that_gave_way() {
     let xml = format!(
         "<domain type='qemu'>\n  <vcpu>1</vcpu>\n  <cputune>\n    {old}\n  </cputune>\n</domain>"
     );
-    let merged = libvirt_into(&xml, one(&layout), &topology).unwrap();
+    let merged = libvirt_into(&xml, &layout, layout.single().unwrap(), &topology).unwrap();
     gave_way(&merged, "the plan defines its own policies", old, "<vcpupin vcpu='0'");
     assert!(merged.text.contains("<vcpusched vcpus='0' scheduler='fifo' priority='3'/>"));
 }
@@ -246,9 +247,9 @@ fn siblings_on_amd_need_a_feature() {
     topology.model = Some("AMD Ryzen 7 5800X 8-Core Processor".to_owned());
     let layout = plan("balanced", &topology, &auto()).unwrap();
     let xml = "<domain type='kvm'><vcpu>6</vcpu><cpu mode='host-passthrough'></cpu></domain>";
-    let text = libvirt_into(xml, one(&layout), &topology).unwrap().text;
+    let text = libvirt_into(xml, &layout, layout.single().unwrap(), &topology).unwrap().text;
     assert!(text.contains("<feature policy='require' name='topoext'/>"), "{text}");
-    let again = libvirt_into(&text, one(&layout), &topology).unwrap().text;
+    let again = libvirt_into(&text, &layout, layout.single().unwrap(), &topology).unwrap().text;
     assert_eq!(again, text);
 }
 
@@ -257,7 +258,9 @@ fn refusals_name_line_and_column() {
     let topology = i7_4790k().build();
     let layout = plan("low-latency", &topology, &exactly(2)).unwrap();
     let check = |xml: &str, reported: &str| {
-        let error = libvirt_into(xml, one(&layout), &topology).unwrap_err().to_string();
+        let error = libvirt_into(xml, &layout, layout.single().unwrap(), &topology)
+            .unwrap_err()
+            .to_string();
         assert_eq!(error, reported, "{xml}");
     };
     let dtd = "<!DOCTYPE domain [<!ENTITY a \"b\">]>\n<domain/>";
@@ -282,7 +285,9 @@ fn half_a_cputune_is_refused() {
     let topology = i7_4790k().build();
     let layout = plan("low-latency", &topology, &exactly(2)).unwrap();
     let check = |xml: &str, reported: &str| {
-        let error = libvirt_into(xml, one(&layout), &topology).unwrap_err().to_string();
+        let error = libvirt_into(xml, &layout, layout.single().unwrap(), &topology)
+            .unwrap_err()
+            .to_string();
         assert_eq!(error, reported, "{xml}");
     };
     let check_tune = |inside: &str, reported: &str| check(&tune(inside), reported);
@@ -304,7 +309,8 @@ fn half_a_cputune_is_refused() {
     for list in ["8-3", "^2", "2147483648", "0-", "a", "20000"] {
         let error = libvirt_into(
             &tune(&format!("<emulatorpin cpuset='{list}'/>")),
-            one(&layout),
+            &layout,
+            layout.single().unwrap(),
             &topology,
         );
         let error = error.unwrap_err();
@@ -352,7 +358,7 @@ fn blank_lines_between_pins_are_not_left_over() {
             )
             .replace('\n', eol);
             let made = plan("low-latency", &topology, &exactly(3)).unwrap();
-            let merged = libvirt_into(&xml, (&made, &made.vnodes[0]), &topology).unwrap().text;
+            let merged = libvirt_into(&xml, &made, &made.vnodes[0], &topology).unwrap().text;
             let start = merged.find("<vcpupin").unwrap();
             let end = merged.rfind("<vcpupin").unwrap();
             let blank =

@@ -8,7 +8,7 @@ use pinfold_model::tunables::{self, TUNABLES, Value, governor, settings};
 use pinfold_model::{NodeId, Plan, PuId, Severity, Topology};
 use pinfold_plan::{plan, validate};
 use pinfold_samples::machine::{Machine, dual_e5_2670, i7_4790k};
-use pinfold_samples::{auto, exactly, one};
+use pinfold_samples::{auto, exactly};
 
 use super::golden;
 use crate::{self as emit, Format, Merged};
@@ -117,7 +117,7 @@ fn a_plan_that_keeps_nothing_apart_says_its_tunables() {
     let tuned = emit::tuned(&layout, &topology);
     assert!(tuned.contains("[main]\n") && tuned.contains("[vm]\n# thp=never\n"), "{tuned}");
     assert!(!tuned.contains("isolated_cores"), "{tuned}");
-    let units = emit::systemd(one(&layout));
+    let units = emit::systemd(&layout).unwrap();
     assert!(units.contains("w /sys/kernel/mm/transparent_hugepage/enabled - - - - never\n"));
 }
 
@@ -155,7 +155,7 @@ fn systemd_writes_what_tmpfiles_says() {
         return;
     };
     let (layout, _) = everything();
-    let text = emit::systemd(one(&layout));
+    let text = emit::systemd(&layout).unwrap();
     let file = text.split("# FILE: /etc/tmpfiles.d/").nth(1).unwrap();
     let (name, rest) = file.split_once('\n').unwrap();
     let content = rest.split("# FILE: ").next().unwrap();
@@ -302,8 +302,9 @@ fn a_domain_file_gives_way_where_the_plan_has_a_tunable() {
 
 fn merge(topology: &Topology, file: &str, words: &[&str]) -> Merged {
     let layout = plan_with("low-latency", 2, topology, words);
-    let first = emit::libvirt_into(file, one(&layout), topology).unwrap();
-    let again = emit::libvirt_into(&first.text, one(&layout), topology).unwrap();
+    let first = emit::libvirt_into(file, &layout, layout.single().unwrap(), topology).unwrap();
+    let again =
+        emit::libvirt_into(&first.text, &layout, layout.single().unwrap(), topology).unwrap();
     assert_eq!(again.text, first.text, "merging twice is merging once");
     first
 }

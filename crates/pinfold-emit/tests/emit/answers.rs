@@ -289,7 +289,7 @@ fn merge(xml: &str, strategy: &str, topology: &Topology) -> Result<String, PlanE
     vnode.memory = domain.memory_request(topology);
     let layout = plan(strategy, topology, &Request::from_vnodes(vec![vnode]))?;
     let vnode = layout.single().expect("one machine");
-    Ok(libvirt_into(xml, (&layout, vnode), topology).expect("a merge").text)
+    Ok(libvirt_into(xml, &layout, vnode, topology).expect("a merge").text)
 }
 
 #[test]

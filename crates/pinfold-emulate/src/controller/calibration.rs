@@ -10,7 +10,8 @@ use crate::calibrate::{HelperTimes, Measured, Sample, witness};
 use crate::cost::{Cost, Costs, KnownCost, SHARES, Source};
 use crate::emulation::Emulation;
 use crate::node::Node;
-use crate::stored_costs::{Calibration, Calibrations};
+use crate::renewal::TakenCores;
+use crate::stored_costs::{Calibration, Calibrations, CostKey};
 use crate::vnode_cgroup::VnodeCgroup;
 use crate::{HelperSpawner, SpeedError};
 
@@ -22,7 +23,8 @@ type Started<'h> = (Node, VnodeCgroup, Box<dyn Emulation + 'h>);
 /// # Errors
 /// [`SpeedError`] of a method. An overhead that cannot be measured is no error: it is reported.
 pub(super) fn calibrate(
-    (spawner, clock): (&dyn HelperSpawner, &dyn Clock),
+    spawner: &dyn HelperSpawner,
+    clock: &dyn Clock,
     started: &mut [Started<'_>],
 ) -> Result<CpuSet, SpeedError> {
     let (mut looks, mut places) = (Vec::new(), Vec::new());
@@ -49,7 +51,7 @@ pub(super) fn calibrate(
     let holding: Option<Vec<_>> = wanted
         .all
         .iter()
-        .map(|(node, ..)| kept.holding(turn(node), (&node.pus(), &together), now_ns))
+        .map(|(node, ..)| kept.holding(key(node), &node.pus(), &together, now_ns))
         .collect();
     if let Some(costs) = holding {
         for ((.., emulation), costs) in wanted.all.into_iter().zip(costs) {
@@ -67,8 +69,8 @@ pub(super) fn calibrate(
     Ok(together)
 }
 
-fn turn(node: &Node) -> (pinfold_model::Method, u64) {
-    (node.method, node.period())
+fn key(node: &Node) -> CostKey {
+    CostKey { method: node.method, period_ns: node.period() }
 }
 
 fn measured(costs: BTreeMap<PuId, Cost>) -> Costs {
@@ -105,7 +107,7 @@ impl Measured for Wanted<'_, '_> {
 /// largest that was measured now or at the last calibration.
 fn complete(kept: &Calibrations, node: &Node, costs: &BTreeMap<PuId, Cost>) -> Costs {
     let largest = costs.values().max_by_key(|cost| cost.extra_ns).copied();
-    let of_other = largest.or_else(|| kept.of_any_cpu(node.method, node.period()));
+    let of_other = largest.or_else(|| kept.of_any_cpu(key(node)));
     let unknown =
         of_other.map_or(KnownCost::default(), |cost| KnownCost { cost, source: Source::OtherCpu });
     node.pus().iter().map(|pu| (pu, known_cost(costs, unknown, kept, node, pu))).collect()
@@ -118,7 +120,7 @@ fn known_cost(
     node: &Node,
     pu: PuId,
 ) -> KnownCost {
-    match (costs.get(&pu), kept.last(turn(node), pu)) {
+    match (costs.get(&pu), kept.last(key(node), pu)) {
         (Some(cost), _) => KnownCost::measured(*cost),
         (None, Some(cost)) => KnownCost { cost, source: Source::LastKnown },
         (None, None) => unknown,
@@ -176,7 +178,7 @@ fn keep(
     if costs.is_empty() {
         return;
     }
-    let (method, period_ns) = turn(node);
+    let CostKey { method, period_ns } = key(node);
     spawner.keep(&Calibration {
         method,
         period_ns,
@@ -192,8 +194,8 @@ impl VnodeController<'_> {
         for one in &mut self.running {
             let Some(renewal) = &mut one.renewal else { continue };
             let turns = one.emulation.turns();
-            let door = (self.host as &dyn pinfold_host::Host, self.spawner);
-            let costs = renewal.turn(door, (&one.entries, &turns), now_ns);
+            let taken = TakenCores { entries: &one.entries, turns: &turns };
+            let costs = renewal.turn(self.host, self.spawner, taken, now_ns);
             if costs.is_empty() {
                 continue;
             }

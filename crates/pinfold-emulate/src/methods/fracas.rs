@@ -277,7 +277,7 @@ impl Emulation for Fracas<'_> {
                 self.lost = Some((how, before + count));
             }
         }
-        self.dealer.look((self.host, self.clock), now_ns)
+        self.dealer.look(self.host, self.clock, now_ns)
     }
 
     /// Empty: the burned time does not show how much the vnode wanted.

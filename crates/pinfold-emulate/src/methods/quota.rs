@@ -114,7 +114,7 @@ impl Emulation for Quota<'_> {
     }
 
     fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
-        self.dealer.look((self.host, self.clock), now_ns)
+        self.dealer.look(self.host, self.clock, now_ns)
     }
 
     /// The kernel's statistics of groups with a single core; version 1 only has them if `cpuacct`

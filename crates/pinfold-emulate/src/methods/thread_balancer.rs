@@ -74,7 +74,8 @@ impl ThreadBalancer {
     /// Checks, and moves threads if needed. Returns the time of the next check.
     pub(super) fn look(
         &mut self,
-        (host, clock): (&dyn HostMut, &dyn Clock),
+        host: &dyn HostMut,
+        clock: &dyn Clock,
         now_ns: u64,
     ) -> Result<u64, SpeedError> {
         if self.home.is_none() && self.decks.len() <= 1 {

@@ -87,7 +87,8 @@ fn list(host: &dyn Host, path: String, value: &str, reason: String) -> Result<St
 pub(super) fn masks(
     host: &dyn Host,
     processes: &[Tid],
-    (pus, reason): (&CpuSet, &str),
+    pus: &CpuSet,
+    reason: &str,
 ) -> Result<Vec<Step>, HostError> {
     let mut steps = Vec::new();
     for process in processes {

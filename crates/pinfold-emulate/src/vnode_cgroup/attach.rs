@@ -115,7 +115,8 @@ pub(super) fn process(host: &dyn Host, node: &Node, pid: u32) -> Result<Vec<Tid>
 pub(super) fn moves(
     host: &dyn Host,
     hierarchies: &Hierarchies,
-    (doors, family): (&[String], &[Tid]),
+    doors: &[String],
+    family: &[Tid],
     reason: &str,
 ) -> Result<Vec<Step>, SpeedError> {
     let mut steps = Vec::new();

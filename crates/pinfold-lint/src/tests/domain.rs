@@ -7,7 +7,6 @@ use pinfold_plan::domain_file::{Domain, Target};
 use pinfold_plan::layout::Layout;
 use pinfold_plan::plan;
 use pinfold_samples::machine::Machine;
-use pinfold_samples::one;
 
 use crate::{fix, lint};
 
@@ -28,7 +27,7 @@ fn merged(xml: &str, strategy: &str) -> Merged {
     let mut vnode = VnodeRequest::vm("vm", domain.request(&topology));
     vnode.memory = domain.memory_request(&topology);
     let layout = plan(strategy, &topology, &Request::from_vnodes(vec![vnode])).unwrap();
-    libvirt_into(xml, one(&layout), &topology).unwrap()
+    libvirt_into(xml, &layout, layout.single().unwrap(), &topology).unwrap()
 }
 
 fn file(kind: &str, arch: &str, inside: &str) -> String {
@@ -143,7 +142,8 @@ fn cells_of_a_file_stay_and_get_their_nodes() {
     // A plan for another machine would split them.
     let topology = server();
     let layout = plan("compact", &topology, &pinfold_samples::exactly(16)).unwrap();
-    let error = libvirt_into(&cells([0, 1]), one(&layout), &topology).unwrap_err();
+    let error =
+        libvirt_into(&cells([0, 1]), &layout, layout.single().unwrap(), &topology).unwrap_err();
     assert!(
         error.why.contains("cell 1 has its memory on node 1, but the plan has its vCPUs on node 0"),
         "{error}"
@@ -280,7 +280,7 @@ fn merge(topology: &Topology, cpu: &str) -> Merged {
     let domain = Domain::read(&xml).unwrap();
     let vnode = VnodeRequest::vm("vm", domain.request(topology));
     let layout = plan("balanced", topology, &Request::from_vnodes(vec![vnode])).unwrap();
-    let merged = libvirt_into(&xml, one(&layout), topology).unwrap();
+    let merged = libvirt_into(&xml, &layout, layout.single().unwrap(), topology).unwrap();
     let diagnostics = lint(&[Layout::of_text(&merged.text, "x").unwrap()], topology);
     assert!(
         diagnostics.iter().all(|diagnostic| diagnostic.name != "topoext-missing"),

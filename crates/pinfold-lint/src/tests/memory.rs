@@ -6,8 +6,8 @@ use pinfold_plan::domain_file::Domain;
 use pinfold_plan::layout::Layout;
 use pinfold_plan::plan;
 use pinfold_qemu::parse;
+use pinfold_samples::exactly;
 use pinfold_samples::machine::Machine;
-use pinfold_samples::{exactly, one};
 
 use crate::lint;
 
@@ -38,7 +38,7 @@ fn cells_for_two_nodes() {
                <numatune>\n    <!-- old -->\n    <memory mode='preferred' nodeset='1'/>\n  \
                </numatune>\n</domain>";
     let (layout, topology) = place(4, &[0, 1], Some(2 << 20));
-    let text = libvirt_into(xml, one(&layout), &topology).unwrap().text;
+    let text = libvirt_into(xml, &layout, layout.single().unwrap(), &topology).unwrap().text;
     let memnodes = "    <memnode cellid='0' mode='strict' nodeset='0'/>\n    \
                     <memnode cellid='1' mode='strict' nodeset='1'/>\n";
     let cells = [
@@ -55,7 +55,10 @@ fn cells_for_two_nodes() {
         &["    <!-- old -->\n    <!-- Pinfold: the memory follows the vCPUs; before: \
            <memory mode='preferred' nodeset='1'/> -->\n    <memory mode='strict' nodeset='0-1'/>\n"],
     );
-    assert_eq!(libvirt_into(&text, one(&layout), &topology).unwrap().text, text);
+    assert_eq!(
+        libvirt_into(&text, &layout, layout.single().unwrap(), &topology).unwrap().text,
+        text
+    );
     holds(&libvirt(&layout, &topology).unwrap(), &cells);
     // The emitted file passes the check.
     let reviewed = Layout::of_domain(&Domain::read(&text).unwrap(), "x");
@@ -73,7 +76,7 @@ fn cells_for_two_nodes() {
 fn one_node_needs_no_cells() {
     let (layout, topology) = place(2, &[0], None);
     let bare = "<domain type='qemu'><vcpu>2</vcpu><memory>65536</memory></domain>";
-    let text = libvirt_into(bare, one(&layout), &topology).unwrap().text;
+    let text = libvirt_into(bare, &layout, layout.single().unwrap(), &topology).unwrap().text;
     holds(&text, &["<memory mode='strict' nodeset='0'/>", "<memory>65536</memory>"]);
     for absent in ["<cell", "memnode", "hugepages"] {
         assert!(!text.contains(absent), "{text}");
@@ -94,7 +97,7 @@ fn words(text: &str) -> Vec<String> {
 fn what_cannot_be_bound_is_stated() {
     let (mut layout, topology) = place(4, &[0, 1], Some(1 << 30));
     let xml = "<domain type='qemu'><vcpu>4</vcpu></domain>";
-    let error = libvirt_into(xml, one(&layout), &topology).unwrap_err();
+    let error = libvirt_into(xml, &layout, layout.single().unwrap(), &topology).unwrap_err();
     assert!(error.why.contains("cannot be divided among 2 NUMA cells"), "{error}");
     if let Some(memory) = &mut layout.vnodes[0].memory {
         memory.bytes = None;

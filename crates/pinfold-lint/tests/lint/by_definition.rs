@@ -74,7 +74,7 @@ fn a_mark_goes_with_its_placement_and_metadata_of_others_stays() {
         let into = |xml: &str, strategy: &str| {
             let layout = make_plan(strategy, &topology, 4);
             let vnode = layout.single().expect("one machine");
-            libvirt_into(xml, (&layout, vnode), &topology).expect("a merge").text
+            libvirt_into(xml, &layout, vnode, &topology).expect("a merge").text
         };
         let scattered = into(&xml, "scatter");
         assert_eq!(scattered.matches(MARK).count(), 1, "{scattered}");

@@ -228,7 +228,7 @@ fn a_merged_file_passes_the_check() {
                     continue;
                 };
                 let vnode = layout.single().expect("one machine");
-                let merged = libvirt_into(xml, (&layout, vnode), topology);
+                let merged = libvirt_into(xml, &layout, vnode, topology);
                 let merged = match merged {
                     Ok(merged) => merged,
                     Err(error) if domain.memory_bytes > Some(memory_of(topology)) => {
@@ -240,7 +240,7 @@ fn a_merged_file_passes_the_check() {
                 };
                 let diagnostics = review(&merged.text, topology);
                 counts.take(&case, strategy, &layout, &diagnostics);
-                let again = libvirt_into(&merged.text, (&layout, vnode), topology);
+                let again = libvirt_into(&merged.text, &layout, vnode, topology);
                 assert_eq!(again.map(|again| again.text), Ok(merged.text), "{case}: twice");
             }
         }
@@ -270,7 +270,7 @@ fn memory_of_a_node_without_cpus_is_taken_last() {
                  <vcpu placement='static'>3</vcpu>\n<os><type arch='x86_64'>hvm</type></os>\n\
                  <devices/>\n</domain>\n"
             );
-            let merged = libvirt_into(&xml, (&made, &made.vnodes[0]), topology).expect("a merge");
+            let merged = libvirt_into(&xml, &made, &made.vnodes[0], topology).expect("a merge");
             let nodes = if is_said { "0,2" } else { "0" };
             let line = format!("<memory mode='strict' nodeset='{nodes}'/>");
             assert!(merged.text.contains(&line), "{strategy} {gib}: {}", merged.text);

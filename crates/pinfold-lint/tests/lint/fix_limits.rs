@@ -314,7 +314,7 @@ fn what_a_merge_makes_clean_is_fixed() {
     let request = request_of(&domain, &topology);
     let merged = plan("auto", &topology, &request).expect("a plan");
     let merged =
-        pinfold_emit::libvirt_into(&xml, (&merged, &merged.vnodes[0]), &topology).expect("a merge");
+        pinfold_emit::libvirt_into(&xml, &merged, &merged.vnodes[0], &topology).expect("a merge");
     assert_eq!(worse(&merged.text, on.0, on.1), Vec::new(), "{}", merged.text);
     let layout = clean(&xml, on);
     assert_eq!(of_vcpus(&layout), set("0-3,8-11"));
@@ -335,7 +335,7 @@ fn a_machine_larger_than_the_host_is_a_problem() {
         let domain = Domain::read(xml).expect("a file");
         let plan = plan("auto", topology, &request_of(&domain, topology));
         let plan = plan.map_err(|error| error.to_string())?;
-        pinfold_emit::libvirt_into(xml, (&plan, &plan.vnodes[0]), topology)
+        pinfold_emit::libvirt_into(xml, &plan, &plan.vnodes[0], topology)
             .map_err(|error| error.to_string())
     };
     let refused = merge(&xml, &topology).expect_err("more than there is");

@@ -62,7 +62,7 @@ fn check_existing(topology: &Topology, ids: &CpuSet, threads: u32) {
     assert_eq!(read.existing, *ids);
     let request = Request::from_vnodes(vec![VnodeRequest::vm("m", read.request(topology))]);
     let plan = plan("auto", topology, &request).expect("a plan");
-    let merged = libvirt_into(&xml, (&plan, &plan.vnodes[0]), topology).expect("a merge");
+    let merged = libvirt_into(&xml, &plan, &plan.vnodes[0], topology).expect("a merge");
     let fixed =
         fix(&merged.text, "m.xml", topology, &Request::from_vnodes(Vec::new())).expect("a fix");
     for text in [&merged.text, &fixed.text] {

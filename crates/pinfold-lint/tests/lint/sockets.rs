@@ -36,7 +36,7 @@ fn merge(xml: &str, strategy: &str, topology: &Topology) -> (String, Shape) {
     vnode.memory = domain.memory_request(topology);
     let layout = plan(strategy, topology, &Request::from_vnodes(vec![vnode])).expect("a plan");
     let vnode = layout.single().expect("one machine");
-    let text = libvirt_into(xml, (&layout, vnode), topology).expect("a file").text;
+    let text = libvirt_into(xml, &layout, vnode, topology).expect("a file").text;
     let shape = Domain::read(&text).expect("a file").shape.expect("a topology").value;
     (text, shape)
 }

@@ -23,7 +23,7 @@ impl Tuning {
         let tunable = Tunable::by_key(key)
             .filter(|one| one.of.is_empty())
             .ok_or_else(|| Invalid { why: format!("there is no tunable {key:?}"), hint: None })?;
-        self.set(tunable, tunable.values.parse((key, text), &CpuSet::new())?);
+        self.set(tunable, tunable.values.parse(key, text, &CpuSet::new())?);
         Ok(())
     }
 

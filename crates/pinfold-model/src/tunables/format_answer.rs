@@ -72,7 +72,7 @@ pub struct Scope<'a> {
 impl<'a> Scope<'a> {
     /// Scope for the text of one vnode.
     #[must_use]
-    pub fn of_vnode((plan, vnode): (&'a Plan, &'a VnodePlan)) -> Self {
+    pub fn of_vnode(plan: &'a Plan, vnode: &'a VnodePlan) -> Self {
         Self { plan, vnode: Some(vnode), topology: None }
     }
 

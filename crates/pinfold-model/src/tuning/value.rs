@@ -148,7 +148,7 @@ impl Values {
     ///
     /// # Errors
     /// [`Invalid`] with the values that are valid.
-    pub fn parse(self, (key, text): (&str, &str), housekeeping: &CpuSet) -> Result<Value, Invalid> {
+    pub fn parse(self, key: &str, text: &str, housekeeping: &CpuSet) -> Result<Value, Invalid> {
         let wrong = |wanted: &str| Invalid::new(key, text, wanted);
         let such_as = |example: &str| wrong(&format!("{}, such as {example}", self.form()));
         match self {

@@ -183,7 +183,7 @@ impl WorkerProgress {
     /// per stop. The number of units also depends on the speed of the CPU, which varies by some
     /// percent between intervals of 10 ms.
     #[must_use]
-    pub fn own_ns(&self, unit_ns: u64, (from_ns, to_ns): (u64, u64)) -> Option<u64> {
+    pub fn own_ns(&self, unit_ns: u64, from_ns: u64, to_ns: u64) -> Option<u64> {
         let mut own_ns = to_ns.saturating_sub(from_ns);
         for stop in &self.stops {
             let end_ns = stop.start_ns.saturating_add(stop.length_ns);

@@ -129,12 +129,11 @@ fn progress_lines() {
     };
     assert_eq!(outcome.workers[0], first);
     assert_eq!(outcome.unit_ns, 600);
-    let own =
-        |from, to| WorkerProgress { dropped_stops: 0, ..first.clone() }.own_ns(600, (from, to));
+    let own = |from, to| WorkerProgress { dropped_stops: 0, ..first.clone() }.own_ns(600, from, to);
     assert_eq!(own(0, MS), Some(MS - 50_000 + 2 * 600));
     assert_eq!(own(10_000, 30_000), Some(600), "parts of both stops");
     assert_eq!(own(MS, 2 * MS), Some(MS));
-    assert_eq!(first.own_ns(600, (0, MS)), None, "four stops are missing");
+    assert_eq!(first.own_ns(600, 0, MS), None, "four stops are missing");
     refuse(
         &benchmark,
         good,

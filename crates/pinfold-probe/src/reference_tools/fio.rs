@@ -130,7 +130,8 @@ pub(super) fn parse(text: &str) -> Result<Found, String> {
 /// [`ReferenceToolError`].
 pub fn figure(
     settings: &Settings,
-    (placement, scratch): (&Placement, &StateDir),
+    placement: &Placement,
+    scratch: &StateDir,
 ) -> Result<Vec<Figure>, ReferenceToolError> {
     let reference_tool = ReferenceTool::Fio;
     let target = settings.target.as_ref().ok_or_else(|| ReferenceToolError::Cannot {

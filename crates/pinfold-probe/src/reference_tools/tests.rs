@@ -261,7 +261,7 @@ fn installed_reference_tools_are_understood() {
     let first = mask.iter().next().map(|pu| pu.0);
     let ours = [figure("context-switch", &[]), bandwidth].map(|one| Figure { cpu: first, ..one });
     for reference_tool in ReferenceTool::ALL {
-        let found = match reference_tool.run(&settings, &ours, (&Placement::default(), &scratch)) {
+        let found = match reference_tool.run(&settings, &ours, &Placement::default(), &scratch) {
             Ok(found) => found,
             Err(ReferenceToolError::NotInstalled(_)) => {
                 println!("skipped: {} is not installed", reference_tool.name());

@@ -81,13 +81,13 @@ fn failed(why: String) -> SpeedError {
 /// The results of the workers, in whole windows.
 fn rates(outcome: &ProgressOutcome) -> Result<Throughput, SpeedError> {
     let window = |worker: &WorkerProgress, (begin, ms): (usize, &[u32])| {
-        let span = (at_ns(begin), at_ns(begin + WINDOW_MS));
-        let own_ns = worker.own_ns(outcome.unit_ns, span);
+        let (from_ns, to_ns) = (at_ns(begin), at_ns(begin + WINDOW_MS));
+        let own_ns = worker.own_ns(outcome.unit_ns, from_ns, to_ns);
         let units = ms.iter().copied().map(u64::from).sum();
         let (own_ns, span_ns) = (
             own_ns
                 .ok_or_else(|| failed("it was stopped more often than it can record".to_owned()))?,
-            span.1 - span.0,
+            to_ns - from_ns,
         );
         Ok::<_, SpeedError>(Window { units, own_ns, span_ns })
     };
@@ -98,7 +98,7 @@ fn rates(outcome: &ProgressOutcome) -> Result<Throughput, SpeedError> {
         let windows = numbered.map(|one| window(worker, one)).collect::<Result<_, _>>()?;
         let elapsed_ns = outcome.elapsed_ns.saturating_sub(worker.late_ns);
         let end_ns = u64::try_from(worker.windows.len()).unwrap_or(0).saturating_mul(1_000_000);
-        let total_own_ns = worker.own_ns(outcome.unit_ns, (worker.late_ns, end_ns)).unwrap_or(0);
+        let total_own_ns = worker.own_ns(outcome.unit_ns, worker.late_ns, end_ns).unwrap_or(0);
         let cpu_ns = worker.cpu_ns;
         Ok::<_, SpeedError>(ReferenceRun { windows, total_own_ns, cpu_ns, elapsed_ns })
     };

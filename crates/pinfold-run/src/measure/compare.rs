@@ -11,7 +11,7 @@ use pinfold_stats::random::Pcg32;
 use pinfold_study::measured::{MeasuredBlock, Measurement, Stolen, from_json};
 
 use super::guest::Guest;
-use super::place::HostPlace;
+use super::place::{HostPlace, PlaceRequest};
 use super::run_block::{Conditions, PreparedProbe, Reader};
 use super::{Bench, ProbeOptions};
 use crate::message::say;
@@ -163,7 +163,9 @@ pub fn plans(
         }
         None => {
             let place = |plan: &Plan, file: &str| {
-                let place = HostPlace::of_plan(bench, plan, (file, (None, None)), how)?;
+                let request =
+                    PlaceRequest { plan: Some(file), vnode: None, role: None, how, state: None };
+                let place = HostPlace::of_plan(bench, plan, file, &request)?;
                 PreparedProbe::new(bench, probe, Conditions { how, place, reader: Reader::Own })
             };
             let (one, other) = (place(&plans.0, first)?, place(&plans.1, second)?);

@@ -45,9 +45,9 @@ impl HostPlace {
     /// [`Failure`] if there is none.
     pub fn find(bench: &Bench, request: &PlaceRequest<'_>) -> Result<Self, Failure> {
         match (request.plan, request.vnode) {
-            (Some(file), vnode) => {
+            (Some(file), _) => {
                 let plan = inputs::read_plan(file)?;
-                Self::of_plan(bench, &plan, (file, (vnode, request.role)), request.how)
+                Self::of_plan(bench, &plan, file, request)
             }
             (None, Some(vnode)) => Self::of_vnode(bench, vnode, request),
             (None, None) => Self::of_words(bench, request.how),
@@ -78,8 +78,8 @@ impl HostPlace {
     pub fn of_plan(
         bench: &Bench,
         plan: &Plan,
-        (file, (vnode, role)): (&str, (Option<&str>, Option<&str>)),
-        how: &ProbeOptions,
+        file: &str,
+        request: &PlaceRequest<'_>,
     ) -> Result<Self, Failure> {
         let wrong = |why: String| Failure::new(Exit::Input, format!("{file}: {why}"));
         // Offline CPUs are rejected with the command that brings them online.
@@ -90,17 +90,17 @@ impl HostPlace {
             )));
         }
         let names: Vec<&str> = plan.vnodes.iter().map(|one| one.name.as_str()).collect();
-        let found = match vnode {
+        let found = match request.vnode {
             Some(name) => plan.vnodes.iter().find(|one| one.name == name),
             None => plan.vnodes.first().filter(|_| plan.vnodes.len() == 1),
         };
         let found = found.ok_or_else(|| {
-            let asked = vnode.map_or("it has several vnodes".to_owned(), |name| {
+            let asked = request.vnode.map_or("it has several vnodes".to_owned(), |name| {
                 format!("it has no vnode {name:?}")
             });
             wrong(asked).with_hint(format!("name one with --vnode: {}", names.join(", ")))
         })?;
-        let wanted = role.unwrap_or(match found.vcpus().next() {
+        let wanted = request.role.unwrap_or(match found.vcpus().next() {
             Some(_) => "vcpu",
             None => "task",
         });
@@ -117,7 +117,7 @@ impl HostPlace {
                 .with_hint("choose one with --role"));
         }
         require_usable(bench, file, &pus)?;
-        let policy = match (policy(how)?, first.policy) {
+        let policy = match (policy(request.how)?, first.policy) {
             (Some(policy), _) => policy,
             (None, planned) => planned_policy(planned).map_err(wrong)?,
         };

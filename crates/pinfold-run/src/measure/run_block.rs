@@ -104,8 +104,8 @@ impl<'b> PreparedProbe<'b> {
 
     fn figures(&self) -> Result<Vec<Figure>, Failure> {
         if self.by_fio {
-            let place = (&self.place.placement, self.folder.directory());
-            return reference_tools::fio_figure(&self.settings, place)
+            let scratch = self.folder.directory();
+            return reference_tools::fio_figure(&self.settings, &self.place.placement, scratch)
                 .map_err(|e| reference_tool_failure(&e));
         }
         let mut came = (self.bench.on_figures)(self.probe);
@@ -123,9 +123,8 @@ impl<'b> PreparedProbe<'b> {
         reference_tool: ReferenceTool,
         ours: &[Figure],
     ) -> Result<reference_tools::Found, Failure> {
-        let place = (&self.place.placement, self.folder.directory());
         reference_tool
-            .run(&self.settings, ours, place)
+            .run(&self.settings, ours, &self.place.placement, self.folder.directory())
             .map_err(|error| reference_tool_failure(&error))
     }
 

@@ -99,7 +99,8 @@ pub(crate) fn command_line(host: &dyn Host, pid: Tid) -> Result<Vec<String>, VmE
 /// there may be some, and only among those created after it: a large host has thousands.
 pub(super) fn kernel_threads(
     host: &dyn Host,
-    (pid, descriptors): (Tid, Option<Descriptors>),
+    pid: Tid,
+    descriptors: Option<Descriptors>,
     own: &[VmThread],
 ) -> Result<Vec<VmThread>, VmError> {
     let mut found = Vec::new();

@@ -91,7 +91,7 @@ fn into(
         None => plan.single().map_err(not_single)?,
     };
     let merged =
-        pinfold_emit::libvirt_into(&file.text, (plan, vnode), topology).map_err(|error| {
+        pinfold_emit::libvirt_into(&file.text, plan, vnode, topology).map_err(|error| {
             let hint = error.hint.map(str::to_owned);
             let failure = Failure::from_error(Exit::Input, &error, hint);
             Failure { message: format!("{}: {}", file.path, failure.message), ..failure }

@@ -50,7 +50,7 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
     let plan = inputs::plan_with_knobs(&claims, knobs, &topology, |claims| match &text {
         Some(file) => file.plan(strategy, &topology, claims),
         None => {
-            let request = request(arguments, (file.as_ref(), &spec), &topology)?;
+            let request = request(arguments, file.as_ref(), &spec, &topology)?;
             if arguments.fill.is_some() {
                 return inputs::fill(strategy, &topology, &request, claims);
             }
@@ -112,7 +112,8 @@ fn spec(arguments: &PlanArgs, command: &dyn MachineCommand) -> Result<MachineSpe
 /// its command line.
 fn request(
     arguments: &PlanArgs,
-    (file, spec): (Option<&emit::DomainFile>, &MachineSpec),
+    file: Option<&emit::DomainFile>,
+    spec: &MachineSpec,
     topology: &Topology,
 ) -> Result<Request, Failure> {
     let mut vnodes = Vec::new();

@@ -67,7 +67,7 @@ fn check(arguments: &CheckArgs, state: Option<&str>) -> Result<(), Failure> {
     let prediction = library::predict(&study, &cells, &machine.facts);
     let prediction = prediction.map_err(|error| file_failure(file, error))?;
     let absent = runner.absent_probes(&study, &cells)?;
-    print::check(arguments, &study, (&cells, &prediction, &absent));
+    print::check(arguments, &study, &cells, &prediction, &absent);
     Ok(())
 }
 

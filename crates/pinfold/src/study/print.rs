@@ -22,7 +22,9 @@ const NAMED: usize = 3;
 pub fn check(
     arguments: &CheckArgs,
     study: &Study,
-    (cells, prediction, absent): (&Cells, &Prediction, &[(String, String)]),
+    cells: &Cells,
+    prediction: &Prediction,
+    absent: &[(String, String)],
 ) {
     if arguments.json {
         data(&check_json(study, cells, prediction, absent).to_string());

@@ -56,8 +56,8 @@ pub(super) fn set(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
             }
         }
     }
-    for knob in knobs {
-        builder.knob(SUBJECT, knob, REASON)?;
+    for (path, value) in knobs {
+        builder.knob(SUBJECT, path, value, REASON)?;
     }
     Ok(())
 }

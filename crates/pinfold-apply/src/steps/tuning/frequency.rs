@@ -29,8 +29,8 @@ pub(super) fn set(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
             continue;
         }
         if let Some(governor) = &governor {
-            let knob = (paths::cpufreq_file(pu, "scaling_governor"), governor.clone());
-            builder.knob(SUBJECT, knob, REASON)?;
+            let path = paths::cpufreq_file(pu, "scaling_governor");
+            builder.knob(SUBJECT, path, governor.clone(), REASON)?;
         }
         limits(builder, pu, min, max)?;
     }
@@ -54,7 +54,7 @@ fn limits(
     }
     for (name, khz) in knobs {
         if let Some(khz) = khz {
-            builder.knob(SUBJECT, (file(name), khz.to_string()), REASON)?;
+            builder.knob(SUBJECT, file(name), khz.to_string(), REASON)?;
         }
     }
     Ok(())

@@ -30,7 +30,8 @@ pub(in crate::steps) fn bring(builder: &mut StepBuilder<'_>) -> Result<(), Apply
     for pu in builder.vnode.pus().difference(&online).iter() {
         builder.knob(
             "cpu online",
-            (paths::cpu_is_online(pu), "1".to_owned()),
+            paths::cpu_is_online(pu),
+            "1".to_owned(),
             "a thread runs there",
         )?;
     }
@@ -62,10 +63,10 @@ pub(in crate::steps) fn set(builder: &mut StepBuilder<'_>) -> Result<(), ApplyEr
         interrupts(builder, &going)?;
     }
     if let Some(word) = smt {
-        builder.knob("SMT", (paths::smt_control(), word.to_owned()), REASON)?;
+        builder.knob("SMT", paths::smt_control(), word.to_owned(), REASON)?;
     }
     for pu in single.iter() {
-        builder.knob(SUBJECT, (paths::cpu_is_online(pu), "0".to_owned()), REASON)?;
+        builder.knob(SUBJECT, paths::cpu_is_online(pu), "0".to_owned(), REASON)?;
     }
     Ok(())
 }
@@ -184,7 +185,7 @@ fn interrupts(builder: &mut StepBuilder<'_>, going: &CpuSet) -> Result<(), Apply
         let set = cpusets::parse(&path, &bytes)?;
         if !set.is_empty() && set.is_subset(going) {
             let reason = "its CPU goes offline";
-            builder.knob("IRQ affinity", (path, goal.to_string()), reason)?;
+            builder.knob("IRQ affinity", path, goal.to_string(), reason)?;
         }
     }
     Ok(())

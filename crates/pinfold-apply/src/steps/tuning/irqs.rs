@@ -45,8 +45,9 @@ fn of_device(builder: &mut StepBuilder<'_>, plan: &IrqPlan) -> Result<(), ApplyE
         return builder.lacks(Finding::warning("IRQ affinity", text).with_hint(hint));
     }
     for number in numbers {
-        let knob = (paths::irq_file(number, "smp_affinity_list"), plan.pus.to_string());
-        builder.knob("IRQ affinity", knob, &format!("{device}: {}", plan.reason))?;
+        let path = paths::irq_file(number, "smp_affinity_list");
+        let reason = format!("{device}: {}", plan.reason);
+        builder.knob("IRQ affinity", path, plan.pus.to_string(), &reason)?;
     }
     Ok(())
 }

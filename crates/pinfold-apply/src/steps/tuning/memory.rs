@@ -58,10 +58,10 @@ fn group(builder: &mut StepBuilder<'_>, nodes: &CpuSet) -> Result<(), ApplyError
         let hint = "start it in a group of its own, such as systemd-run --scope -p AllowedMemoryNodes=N, or bind its memory in QEMU (host-nodes=, policy=bind)";
         return builder.lacks(Finding::warning("memory", text).with_hint(hint));
     };
-    let knob = (paths::cpuset_mems(&group), nodes.to_string());
     builder.knob(
         "cpuset.mems",
-        knob,
+        paths::cpuset_mems(&group),
+        nodes.to_string(),
         "memory that the process allocates later comes from these nodes",
     )
 }

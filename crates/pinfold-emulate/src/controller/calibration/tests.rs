@@ -138,7 +138,7 @@ fn start(other: Disturbance, kept: Calibrations, pus: &[u32], now_ns: u64) -> Do
     let node = Node::new("web", Method::Stall, cores);
     let cgroup = VnodeCgroup { perf: Some("/perf/web".to_owned()), ..VnodeCgroup::default() };
     let mut started: Vec<Started<'_>> = vec![(node, cgroup, Box::new(method.clone()))];
-    calibrate((&machine, &SimClock::at(now_ns)), &mut started).unwrap();
+    calibrate(&machine, &SimClock::at(now_ns), &mut started).unwrap();
     Done {
         runs: machine.runs.into_inner().unwrap(),
         reports: machine.reports.into_inner().unwrap(),
