@@ -14,6 +14,7 @@ pub mod governor;
 pub mod huge_pages;
 pub mod irq;
 pub mod ksm;
+pub mod llc_balancing;
 pub mod max_khz;
 pub mod min_khz;
 pub mod new_irqs;
@@ -48,12 +49,13 @@ use crate::{CpuSet, Finding, Plan, Policy, PuId, Topology, Tuning};
 /// let keys: Vec<&str> = TUNABLES.iter().map(|tunable| tunable.key).collect();
 /// assert!(keys.contains(&"cpu-quota"));
 /// ```
-pub static TUNABLES: [&Tunable; 20] = [
+pub static TUNABLES: [&Tunable; 21] = [
     &policy::TUNABLE,
     &irq::TUNABLE,
     &new_irqs::TUNABLE,
     &workqueues::TUNABLE,
     &numa_balancing::TUNABLE,
+    &llc_balancing::TUNABLE,
     &thp::TUNABLE,
     &ksm::TUNABLE,
     &wake_up_us::TUNABLE,
@@ -184,6 +186,15 @@ impl Kernel {
                 "/sys/devices/system/node/node*/hugepages/hugepages-*kB/{}",
                 huge_pages::FILE
             ),
+        }
+    }
+
+    /// True for the path of one of its files.
+    #[must_use]
+    pub fn is_at(&self, path: &str) -> bool {
+        match self.place {
+            Place::Host(_) | Place::Sysctl(_) => self.path(PuId(0)) == path,
+            Place::Cpu(_) | Place::Pool => path.rsplit('/').next() == Some(self.file_name()),
         }
     }
 

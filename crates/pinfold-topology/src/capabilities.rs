@@ -13,6 +13,7 @@ mod guests;
 mod machine;
 mod observing;
 mod quiet;
+mod scheduler;
 mod scheduling;
 
 use pinfold_host::{Host, HostError, SnapshotHost, paths, proc_status};
@@ -84,7 +85,7 @@ impl Capability {
 type Question = fn(&Context<'_>) -> Capability;
 
 /// The questions whose answer depends only on the machine: a capture can contain them.
-const OF_THE_MACHINE: [Question; 12] = [
+const OF_THE_MACHINE: [Question; 13] = [
     scheduling::throttle,
     scheduling::detailed_statistics,
     quiet::cpufreq,
@@ -96,7 +97,8 @@ const OF_THE_MACHINE: [Question; 12] = [
     machine::swap,
     machine::idle_states,
     machine::halt_polling,
-    machine::sched_ext,
+    scheduler::scheduler,
+    scheduler::sched_ext,
 ];
 
 /// Asks the questions that a capture can answer, so that their files are recorded; returns their
@@ -174,7 +176,8 @@ pub fn capabilities(host: &dyn Host) -> Vec<Capability> {
         machine::swap(&context),
         machine::idle_states(&context),
         machine::halt_polling(&context),
-        machine::sched_ext(&context),
+        scheduler::scheduler(&context),
+        scheduler::sched_ext(&context),
         machine::iommu(&context),
         machine::vfio(&context),
     ]

@@ -42,11 +42,12 @@ impl Knob {
     }
 }
 
-const KNOBS: [Knob; 9] = [
+const KNOBS: [Knob; 10] = [
     knob("/proc/sys/kernel/sched_rt_runtime_us", "rt-throttle=off", "-1"),
     knob("/proc/irq/default_smp_affinity", "new-irqs=6-7", "c0"),
     knob("/sys/devices/virtual/workqueue/cpumask", "workqueues=6-7", "c0"),
     knob("/proc/sys/kernel/numa_balancing", "numa-balancing=off", "0"),
+    knob("/sys/kernel/debug/sched/llc_balancing/enabled", "llc-balancing=off", "0"),
     knob("/sys/kernel/mm/transparent_hugepage/enabled", "thp=never", "always madvise [never]"),
     knob("/sys/kernel/mm/ksm/run", "ksm=unmerge", "2"),
     knob(

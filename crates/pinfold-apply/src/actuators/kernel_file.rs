@@ -70,15 +70,15 @@ fn kind(path: &str) -> Kind {
         Some("cpu.shares") => Kind::Number,
         Some("cgroup.freeze" | "scaling_setspeed") => Kind::Switched,
         Some(name) if name.starts_with("cpuset.") || name.starts_with("cgroup.") => Kind::Text,
-        Some(name) => of_tunable(name),
+        Some(_) => of_tunable(path),
         None => Kind::Text,
     }
 }
 
 /// How the file of a tunable compares.
-fn of_tunable(name: &str) -> Kind {
+fn of_tunable(path: &str) -> Kind {
     let mut files = TUNABLES.iter().filter_map(|one| one.kernel);
-    match files.find(|file| file.file_name() == name).map(|file| file.shape) {
+    match files.find(|file| file.is_at(path)).map(|file| file.shape) {
         Some(Shape::Mask) => Kind::Mask,
         Some(Shape::Choice) => Kind::Choice,
         Some(Shape::Rounded) => Kind::Number,

@@ -16,12 +16,13 @@ use crate::{self as emit, Format, Merged};
 const SECOND: u64 = 1_000_000_000;
 
 /// One of each, in command line syntax.
-const ALL: [&str; 20] = [
+const ALL: [&str; 21] = [
     "policy:vcpu=fifo:1",
     "irq:0000:81:00.0=0,4",
     "new-irqs=0,4",
     "workqueues=0,4",
     "numa-balancing=off",
+    "llc-balancing=off",
     "thp=never",
     "ksm=unmerge",
     "wake-up-us=20",
@@ -180,7 +181,7 @@ fn systemd_writes_what_tmpfiles_says() {
         let written = files::read_text(&format!("{root}{}", line[1])).unwrap();
         assert!(written.starts_with(line[6]), "{line:?}: {written:?}");
     }
-    assert_eq!(lines.len(), 24, "{content}");
+    assert_eq!(lines.len(), 25, "{content}");
 }
 
 /// The same files as `pinfold apply` writes.
@@ -197,6 +198,7 @@ fn files_are_those_of_apply() {
         paths::default_smp_affinity(),
         paths::workqueue_cpumask(),
         paths::sysctl_kernel("numa_balancing"),
+        paths::debug_sched("llc_balancing/enabled"),
         paths::sysctl_kernel("sched_rt_runtime_us"),
         paths::thp_file("enabled"),
         paths::ksm_run(),

@@ -234,33 +234,6 @@ fn read(context: &Context<'_>, name: &str) -> Result<Option<String>, HostError> 
     context.text(&paths::module_parameter("kvm", name))
 }
 
-/// BPF scheduler, <https://docs.kernel.org/scheduler/sched-ext.html>.
-pub(super) fn sched_ext(context: &Context<'_>) -> Capability {
-    const NAME: &str = "no BPF scheduler";
-    match context.text(&paths::sched_ext_state()) {
-        Err(error) => Capability::unread(NAME, &error),
-        Ok(None) => Capability::yes(NAME, "sched_ext is not built in"),
-        Ok(Some(state)) if state == "disabled" => {
-            Capability::yes(NAME, "sched_ext is built in, no BPF scheduler runs")
-        }
-        Ok(Some(state)) => {
-            let name = context.text(&paths::sched_ext_ops()).ok().flatten();
-            let name = name.unwrap_or_else(|| "unnamed".to_owned());
-            Capability::partly(
-                NAME,
-                format!(
-                    "the BPF scheduler {name} is {state} (sched_ext): within the affinity masks it \
-                     decides where threads run and for how long"
-                ),
-            )
-            .hint(
-                "stop it before you measure or tune, or state that it was active: `systemctl stop \
-                 scx`",
-            )
-        }
-    }
-}
-
 /// The first items of a list; the others are counted.
 fn first(items: &[String]) -> String {
     let shown = items.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");

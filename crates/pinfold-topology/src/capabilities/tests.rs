@@ -293,6 +293,18 @@ fn what_makes_a_host_answer_late() {
     let grow = ("/sys/module/kvm/parameters/halt_poll_ns_grow", "2\n");
     check("halt polling", &[poll("200000\n"), grow], Verdict::Yes, "up to 200000 ns, grow 2");
 
+    check("scheduler", &[], Verdict::Partly, "no kernel release");
+    check("scheduler", &[release("many")], Verdict::Partly, "cannot parse \"many\"");
+    check("scheduler", &[release("6.1.0-18-amd64")], Verdict::Yes, "CFS; not cache-aware");
+    let slice = ("/sys/kernel/debug/sched/base_slice_ns", "2800000\n");
+    let text = "EEVDF, base slice 2800 µs; not cache-aware";
+    check("scheduler", &[release("6.12.9"), slice], Verdict::Yes, text);
+    let cache = |value| ("/sys/kernel/debug/sched/llc_balancing/enabled", value);
+    let newer = release("7.3.0");
+    check("scheduler", &[newer], Verdict::Yes, "only visible in debugfs");
+    check("scheduler", &[newer, cache("0\n")], Verdict::Yes, "cache-aware scheduling is off");
+    check("scheduler", &[newer, cache("1\n")], Verdict::Yes, "EEVDF; cache-aware: draws");
+
     let state = |value| ("/sys/kernel/sched_ext/state", value);
     let ops = ("/sys/kernel/sched_ext/root/ops", "lavd\n");
     check("no BPF scheduler", &[], Verdict::Yes, "not built in");
@@ -361,7 +373,7 @@ fn a_capture_of_this_machine_says_what_it_says() {
             answered += 1;
         }
     }
-    assert_eq!(answered, 11);
+    assert_eq!(answered, 12);
 }
 
 #[test]

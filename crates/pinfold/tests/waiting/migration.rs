@@ -29,7 +29,7 @@ fn a_domain_that_migrates_is_placed_where_it_arrives() {
         let log = |end| files::read_text(&format!("{}/hook.log", root(end)));
         assert_eq!(count_active(source), 1, "{:?}", log(source));
         let (uri, socket) = (destination.uri(), format!("unix://{}/migration", root(destination)));
-        let options = ["--migrateuri", &socket, "--persistent", "--undefinesource", "--unsafe"];
+        let options = ["--migrateuri", &socket, "--persistent", "--undefinesource"];
         let words = [&["migrate", NAME, uri.as_str()][..], &options].concat();
         source.virsh(&words).expect("it migrates");
         let is_placed = || masks(pid(destination)).values().all(|mask| mask == cpu);
