@@ -38,7 +38,7 @@ pub(crate) use partition::name as partition_name;
 pub(crate) use real_time::{throttle_path, throttle_that_is_off};
 use step_builder::{Ask, StepBuilder};
 pub(crate) use tuning::hotplug::missing as missing_pus;
-pub(crate) use tuning::irqs::numbers_of as irqs_of;
+pub(crate) use tuning::irqs::{numbers_of as irqs_of, off_exclusive as irqs_off_exclusive};
 
 /// The steps that apply a plan, and what cannot be done as requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

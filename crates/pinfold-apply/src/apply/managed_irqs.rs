@@ -1,6 +1,6 @@
-//! `irq:all` moves all interrupts that can be moved. The kernel keeps some on their CPUs: those of
+//! `irq:all` moves all interrupts that can be moved, `--isolate host` all of those on exclusive CPUs. The kernel keeps some on their CPUs: those of
 //! the queues of most disks, and of timers. They are one finding, also if the plan requires its
-//! tunables; it is an error only if all of them stay.
+//! tunables; it is an error only if all of `irq:all` stay.
 
 use std::collections::BTreeSet;
 
@@ -10,27 +10,33 @@ use pinfold_model::{Finding, IrqPlan, Plan};
 use crate::actuators::is_managed_irq;
 use crate::error::{ApplyError, Refusal};
 use crate::host_state::HostState;
-use crate::steps::irqs_of;
+use crate::steps::{irqs_of, irqs_off_exclusive};
 
 /// Text that is no list of CPUs. The kernel compares it only for an interrupt that it does not
 /// manage (`kernel/irq/proc.c`, `write_irq_affinity`), so a write changes nothing either way.
 const NO_LIST: &[u8] = b"x";
 
-/// The interrupts of `irq:all`, and those of them that stay.
+/// What asked for all interrupts to be moved, in messages.
+const BY_NAME: &str = "irq:all";
+const BY_ISOLATION: &str = "--isolate host";
+
+/// The interrupts of `irq:all` or `--isolate host`, and those of them that stay.
 #[derive(Default)]
 pub(super) struct ManagedIrqs {
+    cause: &'static str,
     all: BTreeSet<u32>,
     stay: BTreeSet<u32>,
 }
 
 impl ManagedIrqs {
-    /// The interrupts that the plan names by `irq:all` only.
+    /// The interrupts that the plan names by `irq:all` only, or those that isolation moves.
     pub(super) fn new(state: &HostState<'_>, plan: &Plan) -> Result<Self, ApplyError> {
         if !plan.irqs.iter().any(|irq| irq.device == IrqPlan::ALL) {
-            return Ok(Self::default());
+            let all = irqs_off_exclusive(state, plan)?.into_keys().collect();
+            return Ok(Self { cause: BY_ISOLATION, all, stay: BTreeSet::new() });
         }
         let all = irqs_of(state, plan, IrqPlan::ALL)?.unwrap_or_default();
-        Ok(Self { all, stay: BTreeSet::new() })
+        Ok(Self { cause: BY_NAME, all, stay: BTreeSet::new() })
     }
 
     /// True for the kernel's refusal to move one of them.
@@ -46,21 +52,21 @@ impl ManagedIrqs {
         let count = self.stay.len();
         match (count, self.all.len()) {
             (0, _) => Ok(None),
-            (_, all) if count == all && is_required => {
+            (_, all) if count == all && self.cause == BY_NAME && is_required => {
                 Err(Refusal::Lacks { finding: Box::new(none_movable(all)) }.into())
             }
-            (_, all) if count == all => Ok(Some(none_movable(all))),
-            (_, all) => Ok(Some(some_stay(&self.stay, all))),
+            (_, all) if count == all && self.cause == BY_NAME => Ok(Some(none_movable(all))),
+            (_, all) => Ok(Some(some_stay(self.cause, &self.stay, all))),
         }
     }
 }
 
-fn some_stay(stay: &BTreeSet<u32>, all: usize) -> Finding {
+fn some_stay(cause: &str, stay: &BTreeSet<u32>, all: usize) -> Finding {
     let numbers: Vec<String> = stay.iter().map(u32::to_string).collect();
     let numbers = numbers.join(", ");
     let (is, they) = if stay.len() == 1 { ("is", "stays") } else { ("are", "stay") };
     let text = format!(
-        "irq:all: {} of {all} interrupts {is} managed by the kernel and {they}: {numbers}",
+        "{cause}: {} of {all} interrupts {is} managed by the kernel and {they}: {numbers}",
         stay.len()
     );
     Finding::warning("IRQ affinity", text)

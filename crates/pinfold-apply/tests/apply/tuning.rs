@@ -6,7 +6,9 @@ use crate::common::{Bench, Case, assert_same, break_at, set};
 use pinfold_apply::{ApplyError, Point, no_movable_irq, plan_steps};
 use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::tunables::huge_pages;
-use pinfold_model::{Change, CpuSet, IrqPlan, MemoryPlan, NodeId, PuId, Tid, Tuning};
+use pinfold_model::{
+    Change, CpuSet, IrqPlan, IsolationScope, MemoryPlan, NodeId, PuId, Tid, Tuning,
+};
 use pinfold_sim::{Knob, SimBuilder, SimHost, SimPages, SimTask};
 
 const DEVICE: &str = "0000:05:00.0";
@@ -486,6 +488,40 @@ fn irq_all_moves_what_can_be_moved_and_names_what_stays() {
     let error = Bench::new().apply(&case).unwrap_err();
     assert!(matches!(error, ApplyError::Step { .. }), "{error}");
     assert_same(&before, &case.host, "a device");
+}
+
+#[test]
+fn host_isolation_moves_what_can_be_moved_off_the_exclusive_cpus() {
+    let irq = |number| paths::irq_file(number, "smp_affinity_list");
+    let mut case = case();
+    case.plan.tuning = Tuning::default();
+    case.plan.tuning.required = true;
+    case.plan.vnodes[0].memory = None;
+    case.plan.irqs.clear();
+    case.plan.isolation = IsolationScope::Host;
+    case.plan.exclusive = set("2,6");
+    case.plan.housekeeping = set("0-1,3-5,7");
+    let now = |case: &Case| [31, 32, MANAGED].map(|number| read(&case.host, &irq(number)));
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    let applied = bench.apply(&case).unwrap();
+    let expected = "--isolate host: 1 of 3 interrupts is managed by the kernel and stays: 33";
+    assert_eq!(applied.findings.iter().filter(|one| one.text == expected).count(), 1);
+    assert_eq!(now(&case), ["0-1,3-5,7", "0-1,3-5,7", "2-3"]);
+    assert!(bench.undo(&case).is_complete());
+    assert_same(&before, &case.host, "undo");
+    // The user's own choice for a device has priority.
+    let reason = "as the test says".to_owned();
+    case.plan.irqs.push(IrqPlan { device: IrqPlan::ALL.to_owned(), pus: set("0"), reason });
+    let bench = Bench::new();
+    bench.apply(&case).unwrap();
+    assert_eq!(now(&case), ["0", "0", "2-3"]);
+    bench.undo(&case);
+    assert_same(&before, &case.host, "undo of irq:all");
+    // Nothing changes for tasks of Pinfold alone.
+    case.plan.irqs.clear();
+    case.plan.isolation = IsolationScope::Own;
+    Bench::new().apply(&case).unwrap();
+    assert_eq!(now(&case), ["0-7", "2", "2-3"]);
 }
 
 #[test]

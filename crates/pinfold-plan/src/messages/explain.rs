@@ -192,7 +192,7 @@ fn isolation(plan: &Plan) -> String {
         IsolationScope::None => "no task is excluded from these CPUs".to_owned(),
         IsolationScope::Own => format!("Pinfold's own tasks are excluded from {}", plan.exclusive),
         IsolationScope::Host => {
-            format!("the host's movable tasks are excluded from {}", plan.exclusive)
+            format!("the host's movable tasks and interrupts are excluded from {}", plan.exclusive)
         }
     }
 }

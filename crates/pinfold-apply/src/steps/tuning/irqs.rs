@@ -1,13 +1,15 @@
-//! The interrupts of the devices that the plan places.
+//! The interrupts of the devices that the plan places, and those that `--isolate host` moves off
+//! the exclusive CPUs: all that the plan does not name.
 //!
 //! A PCI device has message-signalled interrupts, listed by number, or one line interrupt.
 //! Interrupts that its driver sets up later (for a guest, by vfio) do not exist yet.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::paths;
-use pinfold_model::{Finding, IrqPlan, Plan};
+use pinfold_model::{CpuSet, Finding, IrqPlan, IsolationScope, Plan};
 
+use crate::cpusets;
 use crate::error::ApplyError;
 use crate::host_state::HostState;
 use crate::steps::step_builder::StepBuilder;
@@ -17,7 +19,8 @@ const BALANCER: &str = "irqbalance";
 
 pub(super) fn place(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
     let plan = builder.plan;
-    if plan.irqs.is_empty() {
+    let isolated = off_exclusive(builder.state, plan)?;
+    if plan.irqs.is_empty() && isolated.is_empty() {
         return Ok(());
     }
     if balancer_runs(builder)? {
@@ -28,7 +31,40 @@ pub(super) fn place(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
     for irq in &plan.irqs {
         of_device(builder, irq)?;
     }
+    for (number, pus) in isolated {
+        let knob = (paths::irq_file(number, "smp_affinity_list"), pus.to_string());
+        builder.knob(
+            "IRQ affinity",
+            knob,
+            "no interrupt that can be moved is on exclusive CPUs",
+        )?;
+    }
     Ok(())
+}
+
+/// The interrupts that `--isolate host` moves, each with its new CPUs: its present ones that are
+/// not exclusive, or the housekeeping CPUs if there are none. A plan with `irq:all` has chosen
+/// itself.
+pub(crate) fn off_exclusive(
+    state: &HostState<'_>,
+    plan: &Plan,
+) -> Result<BTreeMap<u32, CpuSet>, ApplyError> {
+    let mut moved = BTreeMap::new();
+    if plan.isolation != IsolationScope::Host
+        || plan.irqs.iter().any(|irq| irq.device == IrqPlan::ALL)
+    {
+        return Ok(moved);
+    }
+    for number in numbers_of(state, plan, IrqPlan::ALL)?.unwrap_or_default() {
+        let path = paths::irq_file(number, "smp_affinity_list");
+        let Some(bytes) = state.file(&path)? else { continue };
+        let present = cpusets::parse(&path, &bytes)?;
+        if !present.is_disjoint(&plan.exclusive) {
+            let rest = present.difference(&plan.exclusive);
+            moved.insert(number, if rest.is_empty() { plan.housekeeping.clone() } else { rest });
+        }
+    }
+    Ok(moved)
 }
 
 fn of_device(builder: &mut StepBuilder<'_>, plan: &IrqPlan) -> Result<(), ApplyError> {
