@@ -32,12 +32,9 @@ pub(super) fn place(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
         of_device(builder, irq)?;
     }
     for (number, pus) in isolated {
-        let knob = (paths::irq_file(number, "smp_affinity_list"), pus.to_string());
-        builder.knob(
-            "IRQ affinity",
-            knob,
-            "no interrupt that can be moved is on exclusive CPUs",
-        )?;
+        let path = paths::irq_file(number, "smp_affinity_list");
+        let reason = "no interrupt that can be moved is on exclusive CPUs";
+        builder.knob("IRQ affinity", path, pus.to_string(), reason)?;
     }
     Ok(())
 }
