@@ -23,6 +23,7 @@ use crate::layers::{self, OtherPlacements, first_undo};
 use crate::steps::{Planned, Request, all_steps, group_name};
 use crate::tasks::{LiveThreads, Target};
 use crate::undo::undo;
+use crate::watch::is_left;
 
 pub(crate) mod affected_tasks;
 mod managed_irqs;
@@ -235,6 +236,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             let Planned { mut steps, findings, groups: _ } = all_steps(&state, &request)?;
             self.others = None;
             self.find(findings);
+            self.drop_left(&mut steps, target)?;
             steps.retain_mut(|step| self.is_new(step));
             // The steps of the first pass follow at once; later passes list the threads again.
             let mut seen = Some(LiveThreads::listed(state.listed));
@@ -250,6 +252,18 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             }
         }
         Err(Failure::Restless { left })
+    }
+
+    /// Drops the steps that would move threads which stay where they are.
+    fn drop_left(&self, steps: &mut Vec<Step>, target: &Target) -> Result<(), HostError> {
+        let mut others = Vec::with_capacity(steps.len());
+        for step in std::mem::take(steps) {
+            if !is_left(self.host, &target.left, &step)? {
+                others.push(step);
+            }
+        }
+        *steps = others;
+        Ok(())
     }
 
     fn once(&mut self, mut steps: Vec<Step>) -> Result<(), Failure> {

@@ -30,6 +30,8 @@ pub struct Target {
     /// The threads of its process, if discovery confirmed that there are no others. The caller of
     /// apply need not list them again while it is unchanged.
     pub roll: Option<ThreadList>,
+    /// Threads that stay where another program moved them.
+    pub left: BTreeSet<TaskId>,
 }
 
 /// A setting that another program manages and that the plan gives a value.
@@ -60,7 +62,15 @@ impl Target {
     /// A machine that only Pinfold manages, without loads.
     #[must_use]
     pub fn new(pid: Tid, threads: Vec<(TaskId, Role)>) -> Self {
-        Self { pid, threads, own: Vec::new(), kept: Vec::new(), started_on: None, roll: None }
+        Self {
+            pid,
+            threads,
+            own: Vec::new(),
+            kept: Vec::new(),
+            started_on: None,
+            roll: None,
+            left: BTreeSet::new(),
+        }
     }
 
     /// The threads that discovery listed, ascending, if the process has the same ones now.

@@ -13,6 +13,7 @@
 mod attribution;
 mod change;
 mod groups;
+mod owner;
 mod vhost;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,7 @@ use attribution::LikelyCause;
 use change::Changes;
 pub use change::MachineChange;
 use groups::Groups;
+pub(crate) use owner::is_left;
 use vhost::VhostWorkers;
 
 /// How many times the roles are queried because of one thread without a role: a vCPU's thread may
@@ -66,12 +68,16 @@ pub const MAX_REPAIRS: u32 = 3;
 /// What happens to a thread whose affinity or policy another program changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDrift {
+    /// The change stays, is reported, and becomes part of the plan. What the kernel has reset and
+    /// what the watchdog of real-time policies has taken is corrected, at most [`MAX_REPAIRS`]
+    /// times.
+    #[default]
+    Adopt,
+    /// The change is reported and stays; the plan does not follow.
+    Report,
     /// It is corrected, at most [`MAX_REPAIRS`] times, unless the program that manages the machine
     /// made the change.
-    #[default]
     Restore,
-    /// The change is reported and stays.
-    Report,
 }
 
 /// Event that a tick reports.
@@ -118,6 +124,8 @@ pub enum WatchEvent {
         task: TaskId,
         /// Role of the thread.
         role: Role,
+        /// The value of the plan.
+        planned: String,
         /// The value that was found.
         found: String,
         /// Likely cause of the change.
@@ -171,6 +179,10 @@ pub struct Watcher {
     repairs: BTreeMap<TaskId, u32>,
     on_drift: OnDrift,
     changes: Changes,
+    // When new threads were first seen (ns).
+    born: BTreeMap<Tid, u64>,
+    // The kernel may have reset masks since everything was as planned.
+    was_regrouped: bool,
     // Findings about threads without a place that were already reported.
     strangers: BTreeSet<TaskId>,
     // Findings about CPUs, groups and the partition that were already reported.
@@ -208,6 +220,8 @@ impl Watcher {
             repairs: BTreeMap::new(),
             on_drift: OnDrift::default(),
             changes: Changes::default(),
+            born: BTreeMap::new(),
+            was_regrouped: false,
             strangers: BTreeSet::new(),
             reported: Vec::new(),
             reported_knobs: Vec::new(),
@@ -232,11 +246,24 @@ impl Watcher {
         &self.changes.found
     }
 
+    /// True if the plan should follow what has changed.
+    #[must_use]
+    pub fn needs_plan(&self) -> bool {
+        let is_of_owner = || !self.change().is_empty() && self.on_drift != OnDrift::Report;
+        !self.has_questions() && (!self.change().is_only_of_owner() || is_of_owner())
+    }
+
+    /// True if a new plan takes over where the owner moved threads.
+    #[must_use]
+    pub fn adopts_moves(&self) -> bool {
+        self.on_drift != OnDrift::Report
+    }
+
     /// Watches the machine under the plan that has replaced the present one.
     pub fn follow(&mut self, plan: &Plan, target: &Target) {
         self.plan = plan.clone();
         self.target = target.clone();
-        self.changes = Changes::default();
+        self.changes.found = MachineChange::default();
         self.right = None;
     }
 
@@ -439,8 +466,10 @@ impl Watcher {
     ) -> Result<Vec<WatchEvent>, ApplyError> {
         let mut events = Vec::new();
         let clues = LikelyCause::new(host, self.groups.group());
-        if std::mem::take(&mut self.look_at_groups) {
+        let is_regrouped = !self.groups.are_same(host, self.vm.tid)?;
+        if std::mem::take(&mut self.look_at_groups) || is_regrouped {
             events.extend(self.groups.changes(host, self.vm.tid, &clues)?);
+            self.was_regrouped |= events.iter().any(owner::resets_masks);
         }
         let present: BTreeSet<Tid> =
             tasks::threads_of(host, self.target.pid)?.into_iter().collect();
@@ -451,7 +480,18 @@ impl Watcher {
         // Thread IDs are reused, so ended threads are forgotten.
         self.seen.retain(|tid| present.contains(tid));
         self.repairs.retain(|task, _| present.contains(&task.tid));
-        let steps = plan_threads(host, &self.plan, &self.target)?.steps;
+        self.born.retain(|tid, _| present.contains(tid));
+        let now_ns = journal.clock().now_ns();
+        let new = present.iter().filter(|tid| !self.seen.contains(tid));
+        self.born.extend(new.map(|tid| (*tid, now_ns)));
+        let mut steps = Vec::new();
+        for step in plan_threads(host, &self.plan, &self.target)?.steps {
+            if !is_left(host, &self.target.left, &step)? {
+                steps.push(step);
+            }
+        }
+        let usual = state.iter().filter(|(tid, ..)| self.seen.contains(tid));
+        let usual = usual.map(|(_, mask, _)| mask.clone()).collect();
         // While a thread is not as planned or its role is unknown, the next check reads all
         // threads.
         self.right = (steps.is_empty() && !self.has_questions()).then_some(state);
@@ -459,6 +499,7 @@ impl Watcher {
         self.changes.update(&self.plan, &self.target, &present, online.as_ref());
         let drifted = steps.iter().filter_map(task_of).collect();
         self.changes.forget_moves_but_of(&drifted);
+        self.was_regrouped &= !steps.is_empty();
         let mut chosen = Vec::new();
         for step in steps {
             let Some(task) = task_of(&step) else { continue };
@@ -467,8 +508,14 @@ impl Watcher {
             if !can_run(&step, online.as_ref()) {
                 continue;
             }
-            let clue = if self.seen.contains(&task.tid) {
-                match self.may_repair(&step, journal.record(), &clues, &mut events)? {
+            let is_seen = self.seen.contains(&task.tid);
+            let record = journal.record();
+            if self.keeps(&step, (record, now_ns), &clues, &usual)? {
+                events.extend(self.yield_to_owner(task, &step, &clues)?);
+                continue;
+            }
+            let clue = if is_seen {
+                match self.may_repair(&step, &clues, &mut events)? {
                     Some(clue) => clue,
                     None => continue,
                 }
@@ -477,6 +524,7 @@ impl Watcher {
             };
             chosen.push(Chosen { task, step, clue });
         }
+        self.leave_single_threads(&present);
         if !chosen.is_empty() {
             self.take(host, journal, chosen, &mut events)?;
         }
@@ -513,25 +561,56 @@ impl Watcher {
         }
     }
 
+    /// True if a thread stays as it is, because its owner changed it.
+    fn keeps(
+        &self,
+        step: &Step,
+        (record, now_ns): (&Record, u64),
+        clues: &LikelyCause<'_>,
+        usual: &BTreeSet<CpuSet>,
+    ) -> Result<bool, ApplyError> {
+        let is_seen = task_of(step).is_some_and(|task| self.seen.contains(&task.tid));
+        Ok(match (self.on_drift, is_seen) {
+            (OnDrift::Restore, true) => {
+                change::is_of_manager(step) && first_undo(record, &step.undo).is_some()
+            }
+            (OnDrift::Restore, false) => false,
+            (OnDrift::Adopt | OnDrift::Report, true) => {
+                self.is_of_owner(clues.host(), step, record, now_ns)?
+            }
+            (OnDrift::Adopt | OnDrift::Report, false) => {
+                self.is_pinned_already(clues.host(), step, record, usual)?
+            }
+        })
+    }
+
+    /// Records a change of the owner; the event, if it was not reported yet.
+    fn yield_to_owner(
+        &mut self,
+        task: TaskId,
+        step: &Step,
+        clues: &LikelyCause<'_>,
+    ) -> Result<Option<WatchEvent>, ApplyError> {
+        let (role, found) = (self.role(task), found(&step.undo));
+        if !self.changes.add_move(task, role.clone(), step) {
+            return Ok(None);
+        }
+        let planned = match (&step.change, owner::planned_cpus(step)) {
+            (Change::SetPolicy { policy, .. }, _) => policy.to_string(),
+            (_, cpus) => format!("CPUs {}", cpus.unwrap_or_default()),
+        };
+        let clue = clues.of_change(task, step)?;
+        Ok(Some(WatchEvent::Yielded { task, role, planned, found, clue }))
+    }
+
     /// Likely cause of the change, if the thread is to be corrected; `None` if it is left alone.
     fn may_repair(
         &mut self,
         step: &Step,
-        record: &Record,
         clues: &LikelyCause<'_>,
         events: &mut Vec<WatchEvent>,
     ) -> Result<Option<String>, ApplyError> {
         let Some(task) = task_of(step) else { return Ok(None) };
-        // What Pinfold has never set, no other program has changed.
-        let was_set = first_undo(record, &step.undo).is_some();
-        if was_set && (self.on_drift == OnDrift::Report || change::is_of_manager(step)) {
-            if self.changes.add_move(task, self.role(task), step) {
-                let (role, found) = (self.role(task), found(&step.undo));
-                let clue = clues.of_change(task, step)?;
-                events.push(WatchEvent::Yielded { task, role, found, clue });
-            }
-            return Ok(None);
-        }
         let repairs = self.repairs.entry(task).or_insert(0);
         *repairs = repairs.saturating_add(1);
         let repairs = *repairs;
@@ -604,12 +683,7 @@ impl Watcher {
 
     fn done(&self, Chosen { task, step, clue }: Chosen, found: String) -> WatchEvent {
         let role = self.role(task);
-        let pus = step
-            .change
-            .as_set_affinity()
-            .map(|(_, mask)| mask.clone())
-            .or_else(|| CpuSet::parse_list(step.change.as_write_setting()?.1).ok());
-        match pus.filter(|_| !self.seen.contains(&task.tid)) {
+        match owner::planned_cpus(&step).filter(|_| !self.seen.contains(&task.tid)) {
             Some(pus) => WatchEvent::Placed { task, role, pus },
             None => {
                 let change = step.change.to_string();

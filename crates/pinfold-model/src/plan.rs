@@ -193,6 +193,9 @@ pub struct Plan {
     pub exclusive: CpuSet,
     /// Which tasks are excluded from `exclusive`.
     pub isolation: IsolationScope,
+    /// CPUs that the request avoids or keeps free: a later plan of the machine gives them to no new
+    /// thread.
+    pub avoid_pus: CpuSet,
     /// Reason for the choice of housekeeping CPUs.
     pub housekeeping_reason: String,
     /// Interrupt affinity of the devices that the request names.

@@ -67,6 +67,6 @@ pub use messages::sheet::Sheet;
 pub use pinned::pinned;
 pub use placement::builder::NOT_ISOLATED;
 pub use placement::cells as guest_cells;
-pub use plan::{fill, plan, plan_if_possible};
+pub use plan::{fill, kept_free, plan, plan_if_possible};
 pub use platform::{FrequencyError, PlatformError, resolve_platform, speed_on};
 pub use strategies::{Strategy, Turns, definition, in_turn, strategies};

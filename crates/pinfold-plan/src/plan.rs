@@ -2,15 +2,15 @@
 
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{
-    Finding, IsolationScope, Plan, Request, Severity, Topology, VnodeRequest, Work, closest,
-    tunables,
+    CpuSet, Finding, IsolationScope, Plan, Request, Severity, Topology, VnodeRequest, Work,
+    closest, tunables,
 };
 
 use crate::analysis::fit;
 use crate::analysis::placement as pin_analysis;
 use crate::analysis::placement::work_of;
 use crate::analysis::policies;
-use crate::cores::available::usable_for_vcpus;
+use crate::cores::available::{AvailableCpus, usable_for_vcpus};
 use crate::error::PlanError;
 use crate::messages::group_words;
 use crate::messages::hints;
@@ -20,6 +20,12 @@ use crate::placement::rest_isolation;
 use crate::strategies::definition;
 use crate::strategies::{Strategy, StrategyKind, in_turn, kind_of, made, strategies};
 use crate::text::narrow;
+/// The CPUs that a request keeps free of its vnodes.
+#[must_use]
+pub fn kept_free(topology: &Topology, request: &Request) -> CpuSet {
+    AvailableCpus::new(topology, request).map_or_else(|_| CpuSet::new(), |cpus| cpus.free.clone())
+}
+
 /// Makes the plan of the named strategy for a topology and a request. The same input gives the same
 /// plan.
 ///

@@ -46,7 +46,7 @@ fn load(claims: &Claims, names: &[&str]) -> Vec<Load> {
 /// cores of the CPUs that others keep exclusively, then these CPUs alone; the same without
 /// those of owners that do not run; the same without those that only a command line or a file
 /// of a program names, which any user can start.
-fn avoided(claims: &Claims, topology: &Topology, names: &[&str]) -> Vec<CpuSet> {
+pub fn avoided(claims: &Claims, topology: &Topology, names: &[&str]) -> Vec<CpuSet> {
     let others = claims.without_names(names);
     let mut all = Vec::new();
     for least in [Certainty::Planned, Certainty::Running, Certainty::Placed] {
@@ -125,11 +125,16 @@ fn plan_by(
 ) -> Result<Plan, PlanError> {
     let names: Vec<&str> = request.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
     let load = load(claims, &names);
-    plan_around(claims, topology, &names, |avoided| {
+    let mut planned = plan_around(claims, topology, &names, |avoided| {
         let avoid = request.avoid.union(avoided);
         let around = Request { avoid, load: load.clone(), ..request.clone() };
         plan(strategy.unwrap_or("auto"), topology, &around)
-    })
+    })?;
+    let work = planned.threads().filter(|(_, thread)| thread.role.runs_work());
+    let work = work.map(|(_, thread)| &thread.pus).collect::<CpuSet>();
+    let avoided = request.avoid.union(&pinfold_plan::kept_free(topology, request));
+    planned.avoid_pus = avoided.difference(&work);
+    Ok(planned)
 }
 
 /// Adds a finding to a plan about the exclusive CPUs of others that it avoids, one for each

@@ -1,28 +1,25 @@
 //! A new plan for a machine that changed while it runs: a vCPU or an iothread was added or removed, a
 //! CPU went offline, or the owner of the machine moved a thread.
 //!
-//! The strategy of the present plan places what is new around what stays: threads keep their CPUs as
-//! if they were pinned by hand, and of several ways the one that moves the fewest threads is taken.
-//! Memory, interrupts and tunables stay as they are. The new plan [replaces](pinfold_apply::replace)
+//! [`pinfold_plan::replan`] places what is new around what stays and moves as few threads as it can.
+//! Memory, interrupts and tunables stay as they are. Threads whose CPUs the new plan does not change
+//! are not written, so that a pin that their owner sets meanwhile stays. The new plan [replaces](pinfold_apply::replace)
 //! the present one in its journal, so an undo leads back to the state before the first plan.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use pinfold_apply::{Header, Journal, Journals, MachineChange, Target, WatchEvent, Watcher};
 use pinfold_host::LiveHost;
 use pinfold_host::files::StateDir;
 use pinfold_model::text::pus_text;
-use pinfold_model::{
-    CpuSet, Finding, NodeId, PinRequest, Plan, Request, Role, Severity, ThreadPlan, Tid, Topology,
-    VcpuCount, VnodePlan, VnodeRequest, Work,
-};
-use pinfold_plan::{PlanError, command};
+use pinfold_model::{CpuSet, Finding, Plan, Role, TaskId, Tid, Topology};
+use pinfold_plan::replan::{Change, Placements, Replan, replan};
 
 use crate::apply_session::{self, OnStop, Placement};
 use crate::claims::{self, Claims};
 use crate::start_lock::StartLock;
 use crate::target::kept_after;
-use crate::vcpus::Vcpus;
 use crate::{Exit, Failure, inputs, planning, plans};
 
 /// Longest wait for another command that chooses CPUs: shorter than the time without heartbeats
@@ -30,10 +27,6 @@ use crate::{Exit, Failure, inputs, planning, plans};
 const PATIENCE_NS: u64 = 500_000_000;
 /// Time after which a machine that could not be planned again is tried again.
 pub const AGAIN_NS: u64 = 30_000_000_000;
-
-/// Strategies for a machine that no longer fits under its own: siblings share cores, then CPUs are
-/// taken in order.
-const SUBSTITUTES: [&str; 3] = ["balanced", "balanced-shared", "compact"];
 
 /// Which CPUs new plans avoid.
 #[derive(Clone, Copy)]
@@ -68,28 +61,29 @@ pub fn follow_change(
     watcher: &mut Watcher,
     journal: &mut Journal<'_>,
 ) -> Result<WatchEvent, Failure> {
-    let change = watcher.change();
     let state = StateDir::open(&around.journals.state_dir())?;
     let Some(_starting) = StartLock::wait_at_most(&state, PATIENCE_NS)? else {
         return Err(Failure::new(Exit::Host, "another pinfold process is starting a placement"));
     };
-    let new = if change.added.is_empty() && change.removed.is_empty() && change.stranded.is_empty()
-    {
-        adopt_moves(plan, change)
+    let change = watcher.change();
+    let present = if watcher.adopts_moves() { adopt_moves(plan, change) } else { plan.clone() };
+    let new = if change.is_only_of_owner() {
+        present
     } else {
         let others = around.others(host, watcher.target().pid, &journal.record().header)?;
         let topology = inputs::topology(host, None)?.without_free_memory();
-        plan_again(&topology, &others, plan, change)?
+        plan_again(&topology, &others, &present, change)?
     };
     let what = describe(plan, &new, change);
     let moves = count_moves(plan, &new, change);
     let former = watcher.target().clone();
     let target = Target { kept: kept_after(&new, journal.record()), ..former.clone() };
+    let writing = Target { left: left_alone(plan, &new, &target, change), ..target.clone() };
     // A plan that must not be applied is refused before the present one is touched.
-    pinfold_apply::difference(host, &new, &target, around.journals, journal.record())
+    pinfold_apply::difference(host, &new, &writing, around.journals, journal.record())
         .map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
     let old = Placement { plan, target: &former };
-    let placement = Placement { plan: &new, target: &target };
+    let placement = Placement { plan: &new, target: &writing };
     apply_session::replace_in(host, placement, Some(old), journal, OnStop::Finish)?;
     watcher.follow(&new, &target);
     *plan = new;
@@ -115,7 +109,21 @@ pub fn report(
     findings
 }
 
-/// The present plan with the CPUs to which the owner moved threads.
+/// The threads that the new plan leaves where they are, or where their owner moved them.
+fn left_alone(
+    plan: &Plan,
+    new: &Plan,
+    target: &Target,
+    change: &MachineChange,
+) -> BTreeSet<TaskId> {
+    let stays =
+        |role: &Role| cpus_of(plan, role).is_some_and(|cpus| cpus_of(new, role) == Some(cpus));
+    let tasks = target.threads.iter();
+    let tasks = tasks.filter(|(task, role)| stays(role) || change.moved.contains_key(task));
+    target.left.iter().copied().chain(tasks.map(|(task, _)| *task)).collect()
+}
+
+/// The present plan with the CPUs to which the owner moved threads, and the policies that it set.
 fn adopt_moves(plan: &Plan, change: &MachineChange) -> Plan {
     let mut new = plan.clone();
     for thread in new.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads) {
@@ -124,6 +132,10 @@ fn adopt_moves(plan: &Plan, change: &MachineChange) -> Plan {
         {
             thread.reason = format!("moved to {} by its owner", pus_text(cpus));
             thread.pus.clone_from(cpus);
+        }
+        let mut policies = change.policies.values();
+        if let Some((_, policy)) = policies.find(|(role, _)| *role == thread.role) {
+            thread.policy = Some(*policy);
         }
     }
     new
@@ -134,257 +146,88 @@ fn moved_to<'c>(change: &'c MachineChange, role: &Role) -> Option<&'c CpuSet> {
     change.moved.values().find(|(moved, _)| moved == role).map(|(_, cpus)| cpus)
 }
 
-/// Makes the plan for the changed machine, around the CPUs of others.
+/// Makes the plan for the changed machine, around the CPUs of others: as many of them as leave each
+/// vCPU a CPU.
 ///
 /// # Errors
-/// [`Failure`] if the strategy of the plan cannot place the machine as it is now.
+/// [`Failure`] if the plan is not one of a single machine.
 pub fn plan_again(
     topology: &Topology,
     others: &Claims,
     plan: &Plan,
     change: &MachineChange,
 ) -> Result<Plan, Failure> {
-    let present = adopt_moves(plan, change);
-    let vnode = plans::single(&present)?;
-    let attempt = Attempt::new(topology, others, vnode, &present, change);
-    let (mut best, refused) = attempt.best(&plan.strategy);
-    // Where its strategy has no room, a CPU that no other owner has is better than one that is used
-    // twice.
-    for strategy in SUBSTITUTES {
-        if best.as_ref().is_some_and(|(cost, _)| cost.faults == 0) {
+    let name = plans::single(plan)?.name.clone();
+    let mut best: Option<Replan> = None;
+    let avoided = planning::avoided(others, topology, &[&name]);
+    for avoided in avoided.iter().chain([&CpuSet::new()]) {
+        let found = change_all(topology, plan, avoided, change)?;
+        let is_better = |known: &Replan| found.findings.len() < known.findings.len();
+        if best.as_ref().is_none_or(is_better) {
+            best = Some(found);
+        }
+        if best.as_ref().is_some_and(|found| found.findings.is_empty()) {
             break;
         }
-        let (other, _) = attempt.best(strategy);
-        best = match (best, other) {
-            (Some(best), Some(other)) if other.0.faults < best.0.faults => Some(other),
-            (None, other) => other,
-            (best, _) => best,
-        };
     }
-    match (best, refused) {
-        (Some((_, mut new)), _) => {
-            planning::report_in(others, &mut new);
-            Ok(new)
-        }
-        (None, Some(error)) => Err(Failure::from_error(Exit::Host, &error, error.hint())),
-        (None, None) => Err(Failure::new(Exit::Host, "there is no plan for the machine")),
-    }
-}
-
-/// The threads that keep their CPUs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Held {
-    All,
-    /// vCPUs and iothreads.
-    Reported,
-    Vcpus,
-}
-
-impl Held {
-    fn holds(self, role: &Role) -> bool {
-        match self {
-            Held::All => true,
-            Held::Reported => role.kind().is_reported,
-            Held::Vcpus => role.is_vcpu(),
-        }
-    }
-}
-
-/// What is wrong with a new plan, and what it moves; the least is best.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Cost {
-    faults: usize,
-    moves: usize,
-}
-
-/// The changed machine.
-struct Attempt<'a> {
-    topology: &'a Topology,
-    others: &'a Claims,
-    vnode: &'a VnodePlan,
-    plan: &'a Plan,
-    change: &'a MachineChange,
-    vcpus: Vcpus,
-    iothreads: Vec<String>,
-}
-
-impl<'a> Attempt<'a> {
-    fn new(
-        topology: &'a Topology,
-        others: &'a Claims,
-        vnode: &'a VnodePlan,
-        plan: &'a Plan,
-        change: &'a MachineChange,
-    ) -> Self {
-        let kept = vnode.threads.iter().map(|thread| &thread.role);
-        let kept = kept.filter(|role| !change.removed.contains(role));
-        let roles: Vec<&Role> = kept.chain(change.added.iter().map(|(_, role)| role)).collect();
-        let ids: BTreeSet<u32> = roles.iter().filter_map(|role| role.vcpu()).collect();
-        let iothreads = roles.iter().filter_map(|role| role.iothread().map(str::to_owned));
-        Self {
-            topology,
-            others,
-            vnode,
-            plan,
-            change,
-            vcpus: Vcpus::numbered(ids.into_iter().collect()),
-            iothreads: iothreads.collect(),
-        }
-    }
-
-    /// True if the thread of this role has usable CPUs in the present plan.
-    fn stays(&self, role: &Role) -> bool {
-        !self.change.removed.contains(role) && !self.change.stranded.contains(role)
-    }
-
-    /// The nodes of the machine's memory, else of its vCPUs.
-    fn home_nodes(&self) -> Vec<NodeId> {
-        if let Some(memory) = &self.vnode.memory {
-            return memory.nodes.clone();
-        }
-        let mut cpus = CpuSet::new();
-        self.vnode.vcpus().for_each(|thread| cpus.add(&thread.pus));
-        let nodes = self.topology.nodes.iter().filter(|node| !node.pus.is_disjoint(&cpus));
-        nodes.map(|node| node.id).collect()
-    }
-
-    fn request(&self, nodes: &[NodeId], held: Held) -> Result<Request, Failure> {
-        let mut vnode: VnodeRequest = command::asked_of(self.plan)
-            .into_iter()
-            .next()
-            .ok_or_else(|| Failure::new(Exit::Host, "the plan places no machine"))?;
-        // Its memory is where it is.
-        vnode.memory = None;
-        if let Work::Vm(asked) = &mut vnode.work {
-            asked.vcpus = VcpuCount::Exactly(self.vcpus.count());
-            asked.iothreads.clone_from(&self.iothreads);
-            asked.nodes = nodes.to_vec();
-        }
-        let online = self.topology.online();
-        let kept = self.vnode.threads.iter();
-        let kept = kept.filter(|thread| held.holds(&thread.role) && self.stays(&thread.role));
-        vnode.pins = kept
-            .map(|thread| PinRequest {
-                role: thread.role.to_string(),
-                pus: thread.pus.intersection(&online),
-            })
-            .filter(|pin| !pin.pus.is_empty())
-            .collect();
-        let mut request = Request::from_vnodes(vec![vnode]);
-        request.isolation = self.plan.isolation;
-        self.vcpus.count_pins(&mut request)?;
-        Ok(request)
-    }
-
-    /// The plan of a strategy with the least cost; without one, why it is refused.
-    fn best(&self, strategy: &str) -> (Option<(Cost, Plan)>, Option<PlanError>) {
-        let (mut best, mut refused): (Option<(Cost, Plan)>, _) = (None, None);
-        for nodes in [self.home_nodes(), Vec::new()] {
-            for held in [Held::All, Held::Reported, Held::Vcpus] {
-                match self.plan(strategy, &nodes, held) {
-                    Ok(new) => {
-                        let cost = self.cost(&new);
-                        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                            best = Some((cost, new));
-                        }
-                    }
-                    Err(error) => refused = Some(error),
-                }
-            }
-        }
-        (best, refused)
-    }
-
-    /// A plan in which these threads keep their CPUs.
-    fn plan(&self, strategy: &str, nodes: &[NodeId], held: Held) -> Result<Plan, PlanError> {
-        let request = self.request(nodes, held).map_err(|_| PlanError::NoVnodes)?;
-        let mut pinned = CpuSet::new();
-        request.vnodes.iter().flat_map(|one| &one.pins).for_each(|pin| pinned.add(&pin.pus));
-        let names = [self.vnode.name.as_str()];
-        let mut new = planning::plan_around(self.others, self.topology, &names, |avoided| {
-            let avoid = avoided.difference(&pinned);
-            let around = Request { avoid, ..request.clone() };
-            pinfold_plan::plan(strategy, self.topology, &around)
-        })?;
-        self.vcpus.number(&mut new);
-        self.keep(&mut new);
-        Ok(new)
-    }
-
-    /// Takes from the present plan what the change does not concern.
-    fn keep(&self, new: &mut Plan) {
-        new.tuning.clone_from(&self.plan.tuning);
-        new.irqs.clone_from(&self.plan.irqs);
-        new.findings.retain(|finding| finding.subject != "pins");
-        for vnode in &mut new.vnodes {
-            vnode.memory.clone_from(&self.vnode.memory);
-            vnode.speed = self.vnode.speed;
-            for thread in &mut vnode.threads {
-                match self.vnode.threads.iter().find(|before| before.role == thread.role) {
-                    Some(before) => {
-                        thread.policy = before.policy;
-                        if before.pus == thread.pus {
-                            thread.reason.clone_from(&before.reason);
-                        }
-                    }
-                    None => {
-                        thread.policy = self.policy_of(thread);
-                        thread.reason.push_str("; added while the machine ran");
-                    }
-                }
-            }
-            // Threads that the request does not name: those of workers.
-            let names_role = |role: &Role| vnode.threads.iter().any(|one| one.role == *role);
-            let rest = self.vnode.threads.iter().filter(|one| {
-                !names_role(&one.role) && self.stays(&one.role) && !one.role.kind().is_reported
-            });
-            let rest: Vec<ThreadPlan> = rest.cloned().collect();
-            vnode.threads.extend(rest);
-        }
-    }
-
-    /// The policy of a new thread: that of the machine's other threads of its kind.
-    fn policy_of(&self, new: &ThreadPlan) -> Option<pinfold_model::Policy> {
-        let mut alike =
-            self.vnode.threads.iter().filter(|one| one.role.kind().name == new.role.kind().name);
-        alike.next().map_or(new.policy, |one| one.policy)
-    }
-
-    /// How far a new plan is from the present one, and from what the present one guarantees.
-    fn cost(&self, new: &Plan) -> Cost {
-        let Some(vnode) = new.vnodes.first() else { return Cost { faults: usize::MAX, moves: 0 } };
-        let mut faults = usize::from(new.isolation != self.plan.isolation);
-        if self.vnode.is_pinned() {
-            faults += vnode.vcpus().filter(|thread| thread.pus.len() != 1).count();
-        }
-        if !shares_vcpus(self.vnode, |role| role.is_vcpu()) {
-            faults += sharing(vnode, |role| role.is_vcpu());
-        }
-        if !shares_vcpus(self.vnode, |role| !role.is_vcpu()) {
-            faults += sharing(vnode, |role| !role.is_vcpu());
-        }
-        faults += self.others.conflicts(&vnode.name, new).len();
-        let wrong = pinfold_plan::validate(new, self.topology);
-        let problems = wrong.iter().filter(|finding| finding.severity == Severity::Problem);
-        faults += problems.count() * 1000;
-        Cost { faults, moves: count_moves(self.plan, new, self.change) }
-    }
-}
-
-/// True if a thread of one of these roles shares a CPU with a vCPU.
-fn shares_vcpus(vnode: &VnodePlan, of: impl Fn(&Role) -> bool) -> bool {
-    sharing(vnode, of) > 0
-}
-
-/// The number of vCPUs that share a CPU with another thread of one of these roles.
-fn sharing(vnode: &VnodePlan, of: impl Fn(&Role) -> bool) -> usize {
-    let shares = |vcpu: &&ThreadPlan| {
-        let mut others = vnode.threads.iter();
-        others.any(|other| {
-            other.role != vcpu.role && of(&other.role) && !other.pus.is_disjoint(&vcpu.pus)
-        })
+    let found = best.ok_or_else(|| Failure::new(Exit::Host, "there is no plan for the machine"))?;
+    let [new] = found.placements.plans.as_slice() else {
+        return Err(Failure::new(Exit::Host, "there is no plan for the machine"));
     };
-    vnode.vcpus().filter(shares).count()
+    let mut new = Plan::clone(new);
+    new.findings.retain(|finding| finding.subject != "degraded");
+    new.findings.extend(found.findings);
+    planning::report_in(others, &mut new);
+    Ok(new)
+}
+
+/// The plan after all that has changed: first what gives CPUs back, then what needs some.
+fn change_all(
+    topology: &Topology,
+    plan: &Plan,
+    avoided: &CpuSet,
+    change: &MachineChange,
+) -> Result<Replan, Failure> {
+    let vnode = plans::single(plan)?;
+    // What the machine has stays; a new thread gets no CPU that the request avoids, not even one
+    // where the emulator runs.
+    let own = plan.pus().union(&plan.exclusive);
+    let work = vnode.threads.iter().filter(|thread| thread.role.runs_work());
+    let work = work.map(|thread| &thread.pus).collect::<CpuSet>();
+    let stays = avoided.union(&plan.avoid_pus).difference(&own);
+    let taken = stays.union(&plan.avoid_pus.difference(&work));
+    let name = || vnode.name.clone();
+    let is_placed = |role: &Role| vnode.threads.iter().any(|thread| thread.role == *role);
+    let removed = change.removed.iter().filter(|role| is_placed(role));
+    let removed = removed.map(|role| Change::Removed { vnode: name(), role: role.clone() });
+    let lost = (!change.stranded.is_empty()).then_some(Change::Host);
+    let added = change.added.iter();
+    let added = added.map(|(_, role)| Change::Added { vnode: name(), role: role.clone() });
+    let mut found = Replan {
+        placements: Placements::new(vec![plan.clone()], stays),
+        moves: Vec::new(),
+        narrowed: Vec::new(),
+        findings: Vec::new(),
+    };
+    for one in removed.chain(lost).chain(added) {
+        if matches!(one, Change::Added { .. }) {
+            found.placements.taken.clone_from(&taken);
+        }
+        found = replan(topology, &found.placements, &one)
+            .map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
+    }
+    for thread in found.placements.plans.iter_mut().flat_map(|plan| {
+        let plan = Arc::make_mut(plan);
+        plan.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads)
+    }) {
+        if let Some((_, cpus)) = change.moved.values().find(|(role, _)| *role == thread.role)
+            && !is_placed(&thread.role)
+        {
+            thread.reason = format!("pinned to {} by its owner", pus_text(cpus));
+            thread.pus.clone_from(cpus);
+        }
+    }
+    Ok(found)
 }
 
 /// The number of threads of both plans that the new one moves, except those that the owner moved.
@@ -422,7 +265,14 @@ fn describe(plan: &Plan, new: &Plan, change: &MachineChange) -> String {
             }
             _ => String::new(),
         };
-        parts.push(format!("{role} was added and has {}{with}", pus_text(&cpus)));
+        let degraded = format!("{role} of ");
+        let is_degraded =
+            |one: &&Finding| one.subject == "degraded" && one.text.starts_with(&degraded);
+        let why = match new.findings.iter().find(is_degraded) {
+            Some(_) => ", with the emulator, because no CPU is free",
+            None => "",
+        };
+        parts.push(format!("{role} was added and has {}{with}{why}", pus_text(&cpus)));
     }
     for role in &change.removed {
         let left = cpus_of(plan, role).unwrap_or_default();
@@ -433,10 +283,6 @@ fn describe(plan: &Plan, new: &Plan, change: &MachineChange) -> String {
             let (old, now) = (pus_text(&old), pus_text(&now));
             parts.push(format!("{old} is offline, so {role} has {now} now"));
         }
-    }
-    if plan.strategy != new.strategy {
-        let (old, now) = (&plan.strategy, &new.strategy);
-        parts.push(format!("there is no room for {old}, so {now} places it"));
     }
     for (role, cpus) in change.moved.values() {
         parts.push(format!("{role} stays on {}, where its owner moved it", pus_text(cpus)));

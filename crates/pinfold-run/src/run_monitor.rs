@@ -266,7 +266,7 @@ struct Replans<'r, 'c> {
 
 impl Replans<'_, '_> {
     fn are_due(&self, watcher: &Watcher, now: u64) -> bool {
-        now >= self.at && !watcher.has_questions() && !watcher.change().is_empty()
+        now >= self.at && watcher.needs_plan()
     }
 
     fn follow(
@@ -308,8 +308,8 @@ pub fn sentence(event: &WatchEvent) -> String {
              leaves it alone; possible cause: {clue}",
             task.tid
         ),
-        WatchEvent::Yielded { task, role, found, clue } => format!(
-            "thread {} ({role}): its owner moved it to {found}, and it stays there: {clue}",
+        WatchEvent::Yielded { task, role, planned, found, clue } => format!(
+            "thread {} ({role}): another program changed {planned} to {found}, and it stays there: {clue}",
             task.tid
         ),
         WatchEvent::Replanned { what, moves: 0 } => format!("new plan: {what}"),

@@ -542,7 +542,7 @@ impl Placement {
 
     /// True if the machine is not as its plan describes it, and it is time to plan it again.
     fn is_replan_due(&self, now: u64) -> bool {
-        now >= self.replan_at && !self.watcher.has_questions() && !self.watcher.change().is_empty()
+        now >= self.replan_at && self.watcher.needs_plan()
     }
 
     fn replan(

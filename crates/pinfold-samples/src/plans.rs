@@ -194,6 +194,7 @@ pub fn any_plan() -> impl Strategy<Value = Plan> {
             housekeeping,
             exclusive,
             isolation,
+            avoid_pus: pinfold_model::CpuSet::new(),
             housekeeping_reason,
             findings,
         }

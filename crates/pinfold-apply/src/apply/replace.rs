@@ -28,6 +28,7 @@ use crate::layers::{OtherPlacements, Thing, first_undo, thing};
 use crate::steps::{Planned, Request, all_steps, group_name, partition_name};
 use crate::tasks::Target;
 use crate::undo::drop_steps;
+use crate::watch::is_left;
 
 /// Why a plan did not replace another one.
 #[derive(Debug, thiserror::Error)]
@@ -217,7 +218,8 @@ impl Comparison<'_> {
     fn missing(&self) -> Result<Vec<Step>, Failure> {
         let mut missing = Vec::new();
         for step in self.needed()?.steps {
-            if !self.is_so(&step)? {
+            let left = &self.request.target().left;
+            if !is_left(self.host, left, &step)? && !self.is_so(&step)? {
                 missing.push(step);
             }
         }

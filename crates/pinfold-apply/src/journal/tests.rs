@@ -127,6 +127,7 @@ fn host() -> (SimHost, Plan, Target) {
         housekeeping: CpuSet::first_n(1),
         exclusive: CpuSet::parse_list("1").unwrap(),
         isolation: IsolationScope::Own,
+        avoid_pus: pinfold_model::CpuSet::new(),
         housekeeping_reason: String::new(),
         findings: Vec::new(),
     };

@@ -39,6 +39,11 @@ impl<'h> LikelyCause<'h> {
         Self { host, group: group.map(str::to_owned), movers: OnceCell::new() }
     }
 
+    /// The host.
+    pub(super) fn host(&self) -> &'h dyn Host {
+        self.host
+    }
+
     /// For a thread whose mask or policy differs from the one that was set.
     pub(super) fn of_thread(&self, task: TaskId, undo: &Undo) -> Result<String, HostError> {
         let mut known = Vec::new();

@@ -18,14 +18,21 @@ pub struct MachineChange {
     pub stranded: Vec<Role>,
     /// Threads that the owner moved, with their present CPUs.
     pub moved: BTreeMap<TaskId, (Role, CpuSet)>,
+    /// Threads whose policy the owner changed, with the present one.
+    pub policies: BTreeMap<TaskId, (Role, Policy)>,
 }
 
 impl MachineChange {
     /// True if the plan describes the machine.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self { added, removed, stranded, moved } = self;
-        added.is_empty() && removed.is_empty() && stranded.is_empty() && moved.is_empty()
+        self.is_only_of_owner() && self.moved.is_empty() && self.policies.is_empty()
+    }
+
+    /// True if the machine has the threads and CPUs of its plan.
+    #[must_use]
+    pub fn is_only_of_owner(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && self.stranded.is_empty()
     }
 }
 
@@ -33,7 +40,8 @@ impl MachineChange {
 #[derive(Default)]
 pub(super) struct Changes {
     pub(super) found: MachineChange,
-    // Threads whose policy the owner changed.
+    // The changes of the owner that were reported.
+    moves: BTreeMap<TaskId, CpuSet>,
     policies: BTreeMap<TaskId, Policy>,
     // The threads that vCPUs and iothreads of the machine had.
     known: BTreeMap<Role, TaskId>,
@@ -87,16 +95,21 @@ impl Changes {
     /// Records that the owner moved a thread or changed its policy. False if that is known.
     pub(super) fn add_move(&mut self, task: TaskId, role: Role, step: &Step) -> bool {
         if let Undo::SetPolicy { original, .. } = &step.undo {
+            if role.is_of_one_thread() {
+                self.found.policies.insert(task, (role, *original));
+            }
             return self.policies.insert(task, *original) != Some(*original);
         }
         let Some(cpus) = present_cpus(step) else { return false };
-        let now = (role, cpus);
-        self.found.moved.insert(task, now.clone()) != Some(now)
+        self.found.moved.insert(task, (role, cpus.clone()));
+        self.moves.insert(task, cpus.clone()) != Some(cpus)
     }
 
     /// Forgets the changes of threads that are as planned now.
     pub(super) fn forget_moves_but_of(&mut self, drifted: &BTreeSet<TaskId>) {
         self.found.moved.retain(|task, _| drifted.contains(task));
+        self.found.policies.retain(|task, _| drifted.contains(task));
+        self.moves.retain(|task, _| drifted.contains(task));
         self.policies.retain(|task, _| drifted.contains(task));
     }
 }
@@ -117,7 +130,7 @@ pub(super) fn is_of_manager(step: &Step) -> bool {
 }
 
 /// The CPUs of a thread when a step was made for it; `None` for a step that sets no CPUs.
-fn present_cpus(step: &Step) -> Option<CpuSet> {
+pub(super) fn present_cpus(step: &Step) -> Option<CpuSet> {
     match &step.undo {
         Undo::SetAffinity { original, .. } => Some(original.clone()),
         Undo::WriteSetting { original, masks, .. } => {

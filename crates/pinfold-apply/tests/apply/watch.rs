@@ -34,9 +34,14 @@ struct TestMachine<'b> {
 
 impl<'b> TestMachine<'b> {
     fn new(case: &'b Case, bench: &'b Bench) -> Self {
+        Self::with(case, bench, OnDrift::Restore)
+    }
+
+    fn with(case: &'b Case, bench: &'b Bench, on_drift: OnDrift) -> Self {
         let mut journal = bench.begin(case);
         apply(&case.host, &case.plan, &case.target, &mut journal, &mut unobserved()).unwrap();
         let watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
+        let watcher = watcher.on_drift(on_drift);
         let reported = Reported { roles: case.target.threads.clone(), asked: 0, dead: false };
         let mut scene = Self { case, journal, watcher, reported };
         assert_eq!(scene.tick(), []);
@@ -262,6 +267,120 @@ fn drift_is_only_reported_where_that_is_asked_for() {
     assert!(case.host.clone_thread(Tid(501), Tid(511)));
     scene.tick();
     assert_eq!(scene.mask(511), scene.mask(500), "a worker follows the emulator");
+}
+
+#[test]
+fn the_owner_wins_by_default() {
+    let (case, bench) = (v1(), Bench::new());
+    assert_eq!(OnDrift::default(), OnDrift::Adopt);
+    let mut scene = TestMachine::with(&case, &bench, OnDrift::Adopt);
+    case.host.set_affinity(Tid(501), &set("0")).unwrap();
+    let events = scene.look(Extent::Masks);
+    let [WatchEvent::Yielded { role: Role::Vcpu(0), planned, found, .. }] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!((planned.as_str(), found.as_str()), ("CPUs 1", "CPUs 0"));
+    assert!(scene.watcher.needs_plan());
+    for _ in 0..=MAX_REPAIRS {
+        assert_eq!(scene.look(Extent::Masks), [], "once");
+    }
+    assert_eq!(scene.mask(501), "0");
+    let mut plan = case.plan.clone();
+    (plan.vnodes[0].threads[0].pus, plan.vnodes[0].threads[0].policy) = (set("0"), None);
+    scene.watcher.follow(&plan, &case.target);
+    assert_eq!(scene.look(Extent::Masks), [], "it is the plan now");
+    assert!(!scene.watcher.needs_plan());
+}
+
+/// The watchdog takes real-time policies when its supervisor is suspended.
+#[test]
+fn a_policy_that_the_watchdog_took_is_given_back_and_one_of_the_owner_stays() {
+    for on_drift in [OnDrift::Adopt, OnDrift::Report] {
+        let (case, bench) = (v1(), Bench::new());
+        let mut scene = TestMachine::with(&case, &bench, on_drift);
+        let planned = case.host.policy(Tid(501)).unwrap();
+        let taken = pinfold_apply::take_rights(&case.host, scene.journal.record()).unwrap();
+        assert_eq!(taken.len(), 1);
+        let events = scene.look(Extent::Masks);
+        assert!(matches!(&events[..], [WatchEvent::Repaired { .. }]), "{events:?}");
+        assert_eq!(case.host.policy(Tid(501)).unwrap(), planned);
+        let other = Policy::Fifo { priority: 7 };
+        case.host.set_policy(Tid(501), other).unwrap();
+        let events = scene.look(Extent::Masks);
+        assert!(matches!(&events[..], [WatchEvent::Yielded { .. }]), "{events:?}");
+        assert_eq!(case.host.policy(Tid(501)).unwrap(), other);
+        let task = case.host.task(Tid(501)).unwrap().id();
+        assert_eq!(scene.watcher.change().policies[&task], (Role::Vcpu(0), other));
+        assert_eq!(scene.watcher.needs_plan(), on_drift == OnDrift::Adopt);
+    }
+}
+
+/// No step was needed at the start: its first move is the owner's all the same.
+#[test]
+fn a_thread_that_had_its_planned_cpus_before_stays_where_it_is_moved() {
+    let (case, bench) = (v1(), Bench::new());
+    case.host.set_affinity(Tid(501), &set("1")).unwrap();
+    let mut scene = TestMachine::with(&case, &bench, OnDrift::Adopt);
+    case.host.set_affinity(Tid(501), &set("0")).unwrap();
+    let events = scene.look(Extent::Masks);
+    assert!(matches!(&events[..], [WatchEvent::Yielded { .. }]), "{events:?}");
+    assert_eq!(scene.mask(501), "0");
+}
+
+#[test]
+fn one_of_several_threads_of_a_role_stays_alone() {
+    let (case, bench) = (v1(), Bench::new());
+    let mut scene = TestMachine::with(&case, &bench, OnDrift::Adopt);
+    case.host.set_affinity(Tid(503), &set("1")).unwrap();
+    let events = scene.look(Extent::Masks);
+    assert!(matches!(&events[..], [WatchEvent::Yielded { .. }]), "{events:?}");
+    assert!(!scene.watcher.needs_plan(), "the others stay: {:?}", scene.watcher.change());
+    assert_eq!(scene.look(Extent::Masks), [], "once");
+    // All of them: the plan follows.
+    for tid in [500, 503] {
+        case.host.set_affinity(Tid(tid), &set("0-1")).unwrap();
+    }
+    scene.look(Extent::Masks);
+    assert_eq!((scene.mask(500), scene.mask(503)), ("0-1".to_owned(), "0-1".to_owned()));
+}
+
+/// The kernel resets masks when a machine is moved to another group: nobody's wish.
+#[test]
+fn a_reset_by_the_kernel_is_corrected() {
+    let (case, bench) = (v1_machine_group(), Bench::new());
+    let mut scene = TestMachine::with(&case, &bench, OnDrift::Adopt);
+    for tid in [500, 501, 502, 503] {
+        let file = paths::cgroup_tasks("/sys/fs/cgroup/cpuset/machine/vm2");
+        case.host.write(&file, tid.to_string().as_bytes()).unwrap();
+        case.host.set_affinity(Tid(tid), &set("0-1")).unwrap();
+    }
+    let events = scene.look(Extent::Masks);
+    let repaired = |event: &&WatchEvent| matches!(event, WatchEvent::Repaired { .. });
+    assert!(events.iter().filter(repaired).count() >= 3, "{events:?}");
+    assert_eq!(scene.mask(501), "1");
+    assert!(scene.watcher.change().is_empty(), "{:?}", scene.watcher.change());
+}
+
+/// `virsh setvcpus` and `vcpupin` one after the other, before the thread is seen.
+#[test]
+fn a_new_vcpu_that_has_a_pin_already_keeps_it() {
+    let (case, bench) = (v2(), Bench::new());
+    let mut scene = TestMachine::with(&case, &bench, OnDrift::Adopt);
+    let task = start_thread(&case.host, 510);
+    scene.reported.roles.push((task, Role::Vcpu(1)));
+    case.host.set_affinity(Tid(510), &set("5")).unwrap();
+    let events = scene.tick();
+    assert!(matches!(&events[..], [WatchEvent::Yielded { .. }]), "{events:?}");
+    assert_eq!(scene.mask(510), "5");
+    let moved = &scene.watcher.change().moved[&task];
+    assert_eq!(*moved, (Role::Vcpu(1), set("5")));
+    // One without follows the emulator until it is planned, and what libvirt sets then is no pin.
+    let task = start_thread(&case.host, 511);
+    scene.reported.roles.push((task, Role::Vcpu(2)));
+    scene.tick();
+    case.host.set_affinity(Tid(511), &set("0-7")).unwrap();
+    let events = scene.look(Extent::Masks);
+    assert!(matches!(&events[..], [WatchEvent::Repaired { .. }]), "{events:?}");
 }
 
 #[test]

@@ -52,6 +52,7 @@ pub fn target(host: &LiveHost, machine: Tid, load: Tid) -> Target {
         kept: Vec::new(),
         started_on: None,
         roll: None,
+        left: std::collections::BTreeSet::new(),
     }
 }
 

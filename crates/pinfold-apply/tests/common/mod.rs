@@ -1,5 +1,6 @@
 //! Simulated hosts with a virtual machine, plans for them, and a journal in a temporary folder.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use pinfold_apply::{
@@ -116,6 +117,7 @@ fn target(host: &SimHost) -> Target {
         kept: Vec::new(),
         started_on: None,
         roll: None,
+        left: BTreeSet::new(),
     }
 }
 
@@ -166,6 +168,7 @@ pub fn plan(vcpu: &str, rest: &str) -> Plan {
         housekeeping: set(rest),
         exclusive: set(vcpu),
         isolation: IsolationScope::None,
+        avoid_pus: CpuSet::new(),
         housekeeping_reason: "as the test says".to_owned(),
         findings: Vec::new(),
     }

@@ -476,6 +476,7 @@ impl<'a> PlanBuilder<'a> {
             housekeeping,
             exclusive: reserve.exclusive,
             isolation,
+            avoid_pus: CpuSet::new(),
             housekeeping_reason: reserve.reason,
             irqs,
             tuning: pinfold_model::Tuning::default(),

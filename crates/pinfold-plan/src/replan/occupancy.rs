@@ -353,7 +353,9 @@ impl<'a> Occupancy<'a> {
     /// Lets a vCPU share the CPUs of its emulator, until one is free.
     fn share(&mut self, place: Place) {
         let emulator = self.vnode(place).thread(&Role::Emulator);
-        let emulator = emulator.filter(|thread| thread.pus.is_subset(&self.available));
+        // Its own CPUs are no longer available to others, but they are usable.
+        let usable = self.topology.online().intersection(&self.topology.allowed);
+        let emulator = emulator.filter(|thread| thread.pus.is_subset(&usable));
         let pus = emulator.map_or_else(|| self.home_for(place).0, |thread| thread.pus.clone());
         let thread = self.thread_mut(place);
         thread.reason = format!("{DEGRADED}, so it shares {} with the emulator", pus_text(&pus));

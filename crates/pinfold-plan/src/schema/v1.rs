@@ -22,6 +22,9 @@ pub(super) struct PlanV1 {
     housekeeping_reason: String,
     exclusive_pus: CpuSet,
     isolation: IsolationScope,
+    /// Missing if the request avoids no CPUs, and in plans of earlier versions.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    avoid_pus: CpuSet,
     irqs: Vec<IrqPlan>,
     /// Missing if the plan sets no tunable of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,6 +48,7 @@ impl PlanV1 {
             housekeeping_reason: plan.housekeeping_reason,
             exclusive_pus: plan.exclusive,
             isolation: plan.isolation,
+            avoid_pus: plan.avoid_pus,
             irqs: plan.irqs,
             cpus: plan.cpus,
             findings: plan.findings,
@@ -60,6 +64,7 @@ impl PlanV1 {
             housekeeping_reason: self.housekeeping_reason,
             exclusive: self.exclusive_pus,
             isolation: self.isolation,
+            avoid_pus: self.avoid_pus,
             irqs: self.irqs,
             tuning: self.tuning.map(TuningV1::into_tuning).transpose()?.unwrap_or_default(),
             cpus: self.cpus,

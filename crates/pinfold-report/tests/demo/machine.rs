@@ -189,6 +189,7 @@ pub fn plan(topology: &Topology, strategy: &str, shape: Shape, count: u32) -> Pl
         housekeeping: host,
         exclusive,
         isolation,
+        avoid_pus: pinfold_model::CpuSet::new(),
         housekeeping_reason: "the core that takes most interrupts".to_owned(),
         findings: Vec::new(),
     }

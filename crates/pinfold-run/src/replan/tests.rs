@@ -2,7 +2,9 @@
 
 use pinfold_claims::owners::placements;
 use pinfold_claims::{Exclusivity, Owner, Source};
-use pinfold_model::{IsolationScope, STRATEGY_NAMES, TaskId, Tid, VmRequest};
+use pinfold_model::{
+    IsolationScope, Request, STRATEGY_NAMES, TaskId, Tid, VcpuCount, VmRequest, VnodeRequest,
+};
 use pinfold_samples::machine::{dual_e5_2670, i7_4790k, ryzen_5950x, set};
 use pinfold_samples::{emulator, pins};
 
@@ -43,9 +45,14 @@ fn grown() -> MachineChange {
     added(&[Role::Vcpu(2), Role::Iothread("io1".to_owned())])
 }
 
-/// The vCPUs that share a CPU with another thread of the machine.
+/// The vCPUs that share a CPU with another vCPU.
 fn crowded(plan: &Plan) -> usize {
-    sharing(&plan.vnodes[0], |_| true)
+    let vnode = &plan.vnodes[0];
+    let shares = |vcpu: &&pinfold_model::ThreadPlan| {
+        let mut others = vnode.vcpus().filter(|other| other.role != vcpu.role);
+        others.any(|other| !other.pus.is_disjoint(&vcpu.pus))
+    };
+    vnode.vcpus().filter(shares).count()
 }
 
 #[test]
@@ -106,9 +113,8 @@ fn cpus_of_other_owners_are_avoided_and_one_without_a_free_cpu_is_named() {
     let new = plan_again(&topology, &claims, &plan, &change).unwrap();
     assert!(cpus(&new, &Role::Vcpu(2)).is_disjoint(&set("1-3,7")), "{}", pins(&new));
     assert_eq!(claims.conflicts("vm", &new), []);
-    assert_eq!((pins(&new).as_str(), new.strategy.as_str()), ("1,2,5", "balanced"));
-    let what = describe(&plan, &new, &change);
-    assert!(what.ends_with("there is no room for low-latency, so balanced places it"), "{what}");
+    assert_eq!(cpus(&new, &Role::Vcpu(2)), set("0"), "the last free core");
+    assert_eq!(describe(&plan, &new, &change), "vcpu(2) was added and has CPU 0");
     claims.add(&owner, set("0,4-6"), Exclusivity::Exclusive, &Source::default());
     let new = plan_again(&topology, &claims, &plan, &change).unwrap();
     let twice = |finding: &Finding| finding.subject == claims::USED_TWICE;
@@ -141,10 +147,26 @@ fn what_the_owner_moved_stays_and_new_threads_keep_clear_of_it() {
     assert_eq!(new.vnodes[0].threads[1].reason, "moved to CPU 3 by its owner");
     assert_eq!(count_moves(&plan, &new, &change), 0, "Pinfold moves none");
     let both = MachineChange { added: added(&[Role::Vcpu(2)]).added, ..change };
-    let new = again(&topology, &plan, &both);
-    assert_eq!(pins(&new), "1,3,2", "{}", emulator(&new));
+    let new = again(&topology, &adopt_moves(&plan, &both), &both);
+    assert_eq!(pins(&new), "1,3,0", "{}", emulator(&new));
     let what = describe(&plan, &new, &both);
     assert!(what.ends_with("vcpu(1) stays on CPU 3, where its owner moved it"), "{what}");
+}
+
+#[test]
+fn cpus_that_the_request_avoids_are_given_to_no_later_thread() {
+    let topology = i7_4790k().build();
+    let mut request = Request::vm("vm", VcpuCount::Exactly(1));
+    request.avoid = set("2,3,6,7");
+    let plan = planning::plan(&Claims::default(), Some("balanced"), &topology, &request).unwrap();
+    assert_eq!(plan.avoid_pus, set("2,3,6,7"));
+    let stored = pinfold_plan::schema::to_json_line(&plan);
+    assert_eq!(pinfold_plan::schema::from_json(&stored).unwrap().avoid_pus, plan.avoid_pus);
+    let roles = [Role::Vcpu(1), Role::Vcpu(2), Role::Vcpu(3)];
+    let new = again(&topology, &plan, &added(&roles));
+    assert!(new.pus().is_disjoint(&plan.avoid_pus), "{}", pins(&new));
+    assert_eq!(new.avoid_pus, plan.avoid_pus);
+    assert!(new.findings.iter().any(|one| one.subject == "degraded"), "{:?}", new.findings);
 }
 
 #[test]

@@ -600,9 +600,9 @@ pub struct WatchArgs {
     /// Watch all active placements, as without a name
     #[arg(long)]
     pub all: bool,
-    /// What to do with a thread whose affinity or policy another program changed: restore it, at
-    /// most three times, or report the change and leave it. A change made through libvirt always
-    /// stays
+    /// What to do with a thread whose affinity or policy another program changed: adopt the change
+    /// as part of the plan, only report it, or restore the thread, at most three times. A change
+    /// made through libvirt always stays
     #[arg(long, value_name = "ACTION", value_enum, default_value_t)]
     pub drift: DriftAction,
     /// Plan machines that change while they run as if the host had no other owners of CPUs
@@ -628,11 +628,13 @@ pub struct WatchArgs {
 /// What `pinfold watch` does about drift.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum DriftAction {
-    /// Restore it
+    /// Report it, leave it, and plan around it
     #[default]
-    Restore,
-    /// Report it
+    Adopt,
+    /// Report it and leave it; the plan stays as it is
     Report,
+    /// Restore it, at most three times
+    Restore,
 }
 
 /// `pinfold journal`.

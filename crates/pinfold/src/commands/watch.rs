@@ -23,8 +23,9 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
         metrics,
         domains: arguments.domains.as_deref(),
         on_drift: match arguments.drift {
-            DriftAction::Restore => OnDrift::Restore,
+            DriftAction::Adopt => OnDrift::Adopt,
             DriftAction::Report => OnDrift::Report,
+            DriftAction::Restore => OnDrift::Restore,
         },
         ignores_claims: arguments.ignore_claims,
     };

@@ -173,7 +173,7 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     if before.len() < 2 {
         return skip("with one CPU nothing can be moved");
     }
-    let watch = scene.watch();
+    let watch = scene.watch_with(&["--drift", "restore"]);
     // It comes after the watch has begun.
     scene.apply();
     let planned = scene.mask(vcpu);
@@ -338,9 +338,9 @@ fn the_end_of_a_machine_is_reported_and_the_watch_goes_on() {
     assert!(scene.metrics().contains("placements 0"));
 }
 
-/// `--drift report`: who moves a thread wins at once, and the plan follows.
+/// Who moves a thread wins at once, and the plan follows.
 #[test]
-fn a_change_by_another_program_stays_where_the_user_wants_that() {
+fn a_change_by_another_program_stays_and_the_plan_follows() {
     let Some(scene) = TestMachine::new() else { return };
     let vcpu = scene.vcpu();
     let before = scene.mask(vcpu);
@@ -349,7 +349,7 @@ fn a_change_by_another_program_stays_where_the_user_wants_that() {
     }
     scene.apply();
     let planned = scene.mask(vcpu);
-    let _watch = scene.watch_with(&[scene.name.as_str(), "--drift", "report"]);
+    let _watch = scene.watch_with(&[scene.name.as_str()]);
     let elsewhere = before.difference(&planned);
     scene.host.set_affinity(vcpu, &elsewhere).expect("moved");
     scene.reported("\"event\":\"yielded\"");

@@ -164,6 +164,7 @@ fn plan(topology: &Topology) -> Plan {
         housekeeping: online.difference(&set("0,5")),
         exclusive: set("0"),
         isolation: IsolationScope::Own,
+        avoid_pus: pinfold_model::CpuSet::new(),
         housekeeping_reason: String::new(),
         findings: Vec::new(),
     }

@@ -184,6 +184,7 @@ pub fn candidate(name: &str, place: u32, vcpus: u32) -> Candidate {
         housekeeping: CpuSet::single(PuId(0)),
         exclusive: CpuSet::new(),
         isolation: IsolationScope::None,
+        avoid_pus: pinfold_model::CpuSet::new(),
         housekeeping_reason: "of the test".to_owned(),
         findings: Vec::new(),
     };

@@ -1,0 +1,195 @@
+//! Which changes of a thread are its owner's: not those of Pinfold itself, of a reset by the kernel,
+//! or of the watchdog of real-time policies.
+
+use std::collections::BTreeSet;
+
+use pinfold_host::{Host, HostError};
+use pinfold_model::{Change, CpuSet, Policy, Role, Step, TaskId, Tid, Undo, VnodeKind};
+
+use super::change::{self, present_cpus};
+use super::{WatchEvent, Watcher, task_of};
+use crate::actuators;
+use crate::cpusets::Cpusets;
+use crate::journal::Record;
+use crate::layers::first_undo;
+use crate::tasks;
+
+/// Time after the creation of a thread in which the program that manages the machine gives it its
+/// first mask (ns): libvirt does so after QEMU has reported the vCPU.
+const NEW_NS: u64 = 10_000_000_000;
+
+/// The groups in which libvirt keeps the threads of a role. It writes their CPUs for a pin.
+const PIN_GROUPS: [&str; 3] = ["vcpu", "iothread", "emulator"];
+
+/// True for a change of groups after which the kernel resets masks to the whole cpuset.
+pub(super) fn resets_masks(event: &WatchEvent) -> bool {
+    let WatchEvent::Groups { what, .. } = event else { return false };
+    let group = what.rsplit_once('/').map_or("", |(group, _)| group);
+    let name = group.rsplit('/').next().unwrap_or(group);
+    !PIN_GROUPS.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The last value that Pinfold gave a thread: its mask, and its policy.
+fn last_set(record: &Record, task: TaskId) -> (Option<CpuSet>, Option<Policy>) {
+    let (mut mask, mut policy) = (None, None);
+    for (_, step) in record.steps().filter(|(index, _)| record.was_set(*index)) {
+        match &step.change {
+            Change::SetAffinity { task: of, mask: set } if *of == task => mask = Some(set.clone()),
+            Change::SetPolicy { task: of, policy: set } if *of == task => policy = Some(*set),
+            Change::WriteSetting { tasks, value, .. } if tasks.contains(&task) => {
+                mask = CpuSet::parse_list(value).ok().or(mask);
+            }
+            Change::SetAffinity { .. }
+            | Change::SetPolicy { .. }
+            | Change::WriteSetting { .. }
+            | Change::WriteFile { .. }
+            | Change::MakeGroup { .. }
+            | Change::MoveTasks { .. }
+            | Change::MovePages { .. }
+            | Change::SignalProcesses { .. } => {}
+        }
+    }
+    (mask, policy)
+}
+
+/// True if the watchdog has taken a real-time policy, which a step gives back.
+fn was_taken(step: &Step, record: &Record) -> bool {
+    let (Change::SetPolicy { policy, .. }, Undo::SetPolicy { original: now, .. }) =
+        (&step.change, &step.undo)
+    else {
+        return false;
+    };
+    let former = match first_undo(record, &step.undo) {
+        Some(Undo::SetPolicy { original, .. }) => *original,
+        Some(_) | None => Policy::default(),
+    };
+    policy.is_real_time() && (*now == former || *now == Policy::default())
+}
+
+impl Watcher {
+    /// True if a thread that was placed before is not as planned because another program changed it
+    /// on purpose.
+    pub(super) fn is_of_owner(
+        &self,
+        host: &dyn Host,
+        step: &Step,
+        record: &Record,
+        now_ns: u64,
+    ) -> Result<bool, HostError> {
+        let Some(task) = task_of(step) else { return Ok(false) };
+        if change::is_of_manager(step) {
+            return Ok(true);
+        }
+        let (mask, policy) = last_set(record, task);
+        let was_there = record.header.threads.contains(&task);
+        if let Undo::SetPolicy { original, .. } = &step.undo {
+            let is_known = policy.is_some() || was_there;
+            return Ok(is_known && policy != Some(*original) && !was_taken(step, record));
+        }
+        let Some(found) = present_cpus(step) else { return Ok(false) };
+        if (mask.is_none() && !was_there) || mask.as_ref() == Some(&found) {
+            return Ok(false);
+        }
+        let is_new = self.born.get(&task.tid).is_some_and(|at| now_ns.abs_diff(*at) < NEW_NS);
+        if is_new && original(record, step).is_some_and(|first| first == found) {
+            return Ok(false);
+        }
+        let Some(all) = allowed(host, task.tid)? else { return Ok(true) };
+        // A cpuset that takes some of the planned CPUs.
+        let is_cut = planned_cpus(step).is_some_and(|cpus| cpus.intersection(&all) == found);
+        Ok(!is_cut && (!(is_new || self.was_regrouped) || all != found))
+    }
+
+    /// True if a new vCPU or iothread has CPUs that it has not inherited and that no program sets by
+    /// default: its owner has pinned it already.
+    pub(super) fn is_pinned_already(
+        &self,
+        host: &dyn Host,
+        step: &Step,
+        record: &Record,
+        usual: &BTreeSet<CpuSet>,
+    ) -> Result<bool, HostError> {
+        let Some(task) = task_of(step) else { return Ok(false) };
+        let Some(found) = present_cpus(step) else { return Ok(false) };
+        if !self.role(task).kind().is_reported || usual.contains(&found) {
+            return Ok(false);
+        }
+        let is_planned = self.plan.threads().any(|(_, thread)| thread.pus == found);
+        let mut firsts = record.steps().filter_map(|(_, step)| present_cpus(step));
+        let is_first = firsts.any(|first| first == found);
+        Ok(!is_planned && !is_first && allowed(host, task.tid)? != Some(found))
+    }
+
+    /// Leaves threads where their owner moved them if the plan cannot follow, because it has the
+    /// same CPUs for threads that were not moved.
+    pub(super) fn leave_single_threads(&mut self, present: &BTreeSet<Tid>) {
+        let Some(vnode) = self.plan.vnodes.first() else { return };
+        let planned = |role: &Role| vnode.thread(role).map(|thread| &thread.role);
+        let moved = &self.changes.found.moved;
+        let follows = |role: &Role, cpus: &CpuSet| {
+            let mut alike = present.iter().filter(|tid| {
+                let role_of = self.target.role(**tid).unwrap_or(&Role::Worker);
+                planned(role_of) == planned(role)
+            });
+            alike.all(|tid| moved.iter().any(|(task, (_, to))| task.tid == *tid && to == cpus))
+        };
+        let single = moved.iter().filter(|(_, (role, cpus))| {
+            vnode.kind == VnodeKind::ProcessGroup
+                || !(role.is_of_one_thread()
+                    || self.target.kept(role).is_some()
+                    || follows(role, cpus))
+        });
+        let single: Vec<TaskId> = single.map(|(task, _)| *task).collect();
+        for task in single {
+            self.changes.found.moved.remove(&task);
+            self.target.left.insert(task);
+        }
+        self.target.left.retain(|task| present.contains(&task.tid));
+    }
+}
+
+fn allowed(host: &dyn Host, tid: Tid) -> Result<Option<CpuSet>, HostError> {
+    actuators::allowed(host, Cpusets::find(host)?.as_ref(), tid)
+}
+
+/// The CPUs that a step sets.
+pub(super) fn planned_cpus(step: &Step) -> Option<CpuSet> {
+    let mask = step.change.as_set_affinity().map(|(_, mask)| mask.clone());
+    mask.or_else(|| CpuSet::parse_list(step.change.as_write_setting()?.1).ok())
+}
+
+/// The mask of a thread before its first step.
+fn original(record: &Record, step: &Step) -> Option<CpuSet> {
+    match first_undo(record, &step.undo)? {
+        Undo::SetAffinity { original, .. } => Some(original.clone()),
+        Undo::WriteSetting { masks, .. } => masks.first().map(|(_, mask)| mask.clone()),
+        Undo::SetPolicy { .. }
+        | Undo::WriteFile { .. }
+        | Undo::RemoveGroup { .. }
+        | Undo::MoveTasks { .. }
+        | Undo::LeavePages { .. }
+        | Undo::ContinueProcesses { .. } => None,
+    }
+}
+
+/// True if a step would move a thread that stays where it is. A thread whose mask the kernel has
+/// reset to its whole cpuset does not stay there.
+pub(crate) fn is_left(
+    host: &dyn Host,
+    left: &BTreeSet<TaskId>,
+    step: &Step,
+) -> Result<bool, HostError> {
+    match (&step.change, &step.undo) {
+        (Change::SetAffinity { task, mask }, Undo::SetAffinity { original, .. })
+            if left.contains(task) =>
+        {
+            let cpusets = Cpusets::find(host)?;
+            let allowed = tasks::unless_gone(actuators::allowed(host, cpusets.as_ref(), task.tid))?;
+            Ok(allowed.flatten().is_none_or(|all| all != *original || !mask.is_subset(&all)))
+        }
+        (Change::WriteSetting { tasks, .. }, Undo::WriteSetting { masks, .. }) => {
+            Ok(!masks.is_empty() && tasks.first().is_some_and(|task| left.contains(task)))
+        }
+        (_, _) => Ok(false),
+    }
+}
