@@ -26,6 +26,8 @@ const LONGEST_WAIT_NS: u64 = 600_000_000_000;
 /// Number of attempts to open a journal that another process has locked at the moment.
 const ATTEMPTS: u32 = 20;
 const PAUSE_NS: u64 = 100_000_000;
+/// End of the name of the file that a waiting process holds locked.
+const SUFFIX: &str = ".waiter";
 
 /// Starts the process for a placement, unless that changed the definition of its domain for the
 /// next start. True if it waits; a failure is reported, and then the next command reverts the
@@ -78,7 +80,7 @@ pub fn wait(id: &str, state: Option<&str>) -> Result<(), Failure> {
     let journals = host::journals(&state, &SystemClock)?;
     let Some(record) = active(&journals, id)? else { return Ok(()) };
     let directory = StateDir::open(&journals.path())?;
-    let name = format!("{id}.waiter");
+    let name = format!("{id}{SUFFIX}");
     // The process of an earlier plan of the same placement may still wait.
     let Some(_lock) = directory.lock(&name)? else { return Ok(()) };
     let end = ProcessEnd::read(&host, record.header.vm)?;
@@ -90,6 +92,25 @@ pub fn wait(id: &str, state: Option<&str>) -> Result<(), Failure> {
         revert(&host, &journals, id)?;
     }
     Ok(directory.remove(&name)?)
+}
+
+/// Removes the files of processes that were killed, also by a power cut, once their placement has
+/// ended: no process waits for it any more.
+///
+/// # Errors
+/// [`Failure`] if the directory cannot be read, or a file in it cannot be removed.
+pub(crate) fn remove_orphans(journals: &Journals<'_>) -> Result<(), Failure> {
+    let Some(directory) = StateDir::open_existing(&journals.path())? else { return Ok(()) };
+    for name in directory.list()? {
+        let Some(id) = name.strip_suffix(SUFFIX) else { continue };
+        // A journal that cannot be read may be active.
+        if matches!(active(journals, id), Ok(None))
+            && let Some(_lock) = directory.lock(&name)?
+        {
+            directory.remove(&name)?;
+        }
+    }
+    Ok(())
 }
 
 /// The record of a journal, unless it has ended or was removed.

@@ -8,7 +8,7 @@ use pinfold_model::shown;
 
 use crate::emulate::status::is_platform;
 use crate::message::say;
-use crate::{Failure, apply_session, host};
+use crate::{Failure, apply_session, end_waiter, host};
 
 /// Reverts the placements of a state directory whose machines have ended. One that cannot be
 /// reverted is reported and stays.
@@ -32,7 +32,7 @@ pub fn clear_up_in(live: &LiveHost, journals: &Journals<'_>) -> Result<(), Failu
         let Ok(Some(record)) = &summary.record else { continue };
         clear_up_record(live, journals, &summary.id, record)?;
     }
-    Ok(())
+    end_waiter::remove_orphans(journals)
 }
 
 /// The same for the placement with this ID.

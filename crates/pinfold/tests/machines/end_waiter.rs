@@ -55,6 +55,13 @@ impl PlacedMachine {
         pids
     }
 
+    /// The files that waiting processes hold.
+    fn files(&self) -> Vec<String> {
+        let mut names = files::list(&self.path("state/journal")).expect("journals");
+        names.retain(|name| name.ends_with(".waiter"));
+        names
+    }
+
     fn journal(&self) -> String {
         let folder = self.path("state/journal");
         let names = files::list(&folder).expect("journals");
@@ -94,6 +101,8 @@ fn one_process_waits_after_the_plan_is_replaced() {
     let waiter = machine.waiter().expect("it waits");
     process::signal(waiter, Signaled::Kill).expect("a signal");
     assert!(until(|| machine.waiter().is_none()), "the process stays");
+    machine.run(&["status"]).expect_success();
+    assert_eq!(machine.files().len(), 1, "its placement is active");
     for _ in 0..2 {
         let again = machine.apply();
         assert!(again.stderr_text().contains("was replaced"), "{}", again.stderr_text());
@@ -102,6 +111,19 @@ fn one_process_waits_after_the_plan_is_replaced() {
     machine.0.qemu.kill().expect("QEMU ends");
     assert!(until(|| machine.waiter().is_none()), "the process stays");
     assert!(machine.journal().contains(r#""why":"ended with its process""#));
+    assert!(machine.files().is_empty(), "{:?}", machine.files());
+}
+
+#[test]
+fn the_file_of_a_process_that_was_killed_goes_with_the_placement() {
+    let Some(mut machine) = PlacedMachine::new() else { return };
+    let waiter = machine.waiter().expect("it waits");
+    assert!(until(|| machine.files().len() == 1), "{:?}", machine.files());
+    process::signal(waiter, Signaled::Kill).expect("a signal");
+    assert!(until(|| machine.waiter().is_none()), "the process stays");
+    machine.0.qemu.kill().expect("QEMU ends");
+    machine.run(&["status"]).expect_success();
+    assert!(machine.files().is_empty(), "{:?}", machine.files());
 }
 
 #[test]
