@@ -39,11 +39,11 @@ const LOG: &str = "pinfold-libvirt-hook";
 /// Longest wait for another start: libvirt waits for this process (ns).
 const PATIENCE_NS: u64 = 5_000_000_000;
 /// The same for the process that goes on after the hook.
-const LATE_PATIENCE_NS: u64 = 120_000_000_000;
+const LATE_PATIENCE_NS: u64 = 600_000_000_000;
 /// Longest time of the hook; longer than the silence of standard input and [`PATIENCE_NS`].
 const LONGEST: Duration = Duration::from_secs(20);
 /// The same for the process that goes on after the hook.
-const LATE_LONGEST: Duration = Duration::from_secs(180);
+const LATE_LONGEST: Duration = Duration::from_secs(900);
 
 /// Handles one event; failures are only reported. libvirt waits for 20 s at most.
 pub fn handle(event: &HookEvent, state: Option<&str>) {

@@ -15,6 +15,8 @@ const NAME: &str = "start.lock";
 /// The lock is held while a machine starts, which takes seconds.
 const PATIENCE_NS: u64 = 60_000_000_000;
 const PAUSE_NS: u64 = 20_000_000;
+/// The longest pause: hundreds of machines that start at the same time ask in turn.
+const LONGEST_PAUSE_NS: u64 = 400_000_000;
 
 /// The lock of a state directory, held from reading the claims until the journal is written.
 #[derive(Debug)]
@@ -43,6 +45,7 @@ impl StartLock {
     pub fn wait_at_most(state: &StateDir, patience_ns: u64) -> Result<Option<Self>, Failure> {
         let journals = StateDir::open(&state.path_of(JOURNALS))?;
         let end = SystemClock.now_ns().saturating_add(patience_ns);
+        let mut pause_ns = PAUSE_NS;
         loop {
             if let Some(lock) = journals.lock(NAME)? {
                 return Ok(Some(Self { _lock: lock }));
@@ -51,7 +54,8 @@ impl StartLock {
             if SystemClock.now_ns() >= end {
                 return Ok(None);
             }
-            SystemClock.sleep_ns(PAUSE_NS);
+            SystemClock.sleep_ns(pause_ns);
+            pause_ns = (pause_ns + pause_ns / 8).min(LONGEST_PAUSE_NS);
         }
     }
 }

@@ -12,7 +12,10 @@ mod daemon;
 
 mod domain;
 mod hook;
+mod hook_page;
+mod interleaved;
 mod libvirt;
+mod many_hooks;
 mod migration;
 mod numad;
 mod pin_after;
