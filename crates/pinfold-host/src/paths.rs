@@ -321,12 +321,6 @@ pub fn task_sched(pid: Tid, tid: Tid) -> String {
     task_file(pid, tid, "sched")
 }
 
-/// `cgroup` of one thread of a process.
-#[must_use]
-pub fn task_cgroup(pid: Tid, tid: Tid) -> String {
-    task_file(pid, tid, "cgroup")
-}
-
 /// Mappings of a process: address range, permissions, offset and file of each,
 /// <https://docs.kernel.org/filesystems/proc.html>.
 #[must_use]
@@ -416,12 +410,6 @@ pub fn kernel_cmdline() -> String {
 #[must_use]
 pub fn cpuinfo() -> String {
     "/proc/cpuinfo".to_owned()
-}
-
-/// Open files of a process: a link per descriptor.
-#[must_use]
-pub fn process_descriptors(process: Tid) -> String {
-    format!("/proc/{process}/fd")
 }
 
 /// Memory statistics of the machine.

@@ -210,31 +210,8 @@ pub fn start(
     clock: &dyn Clock,
     threads: &[(TaskId, Role)],
 ) -> Result<Watching, WatchError> {
-    start_by(host, clock, threads, SchedTracer::open)
-}
-
-/// As [`start`], with the record layouts of the kernel's trace events, as on a kernel without BTF.
-///
-/// # Errors
-/// As [`start`].
-pub fn start_at_records(
-    host: &dyn Host,
-    clock: &dyn Clock,
-    threads: &[(TaskId, Role)],
-) -> Result<Watching, WatchError> {
-    start_by(host, clock, threads, SchedTracer::open_at_records)
-}
-
-type Opener = fn(&dyn Host, &[Tid]) -> Result<SchedTracer, HostError>;
-
-fn start_by(
-    host: &dyn Host,
-    clock: &dyn Clock,
-    threads: &[(TaskId, Role)],
-    open: Opener,
-) -> Result<Watching, WatchError> {
     let watched = Watched::read(host, threads)?;
-    let means = match trace(host, &watched, open) {
+    let means = match trace(host, &watched) {
         Ok(watch) => LatencySource::Tracepoints(Box::new(watch)),
         Err(why) => {
             let began_ns = clock.now_ns();
@@ -262,11 +239,12 @@ pub fn start_with_schedstat(
     })
 }
 
-fn trace(host: &dyn Host, watched: &Watched, open: Opener) -> Result<SchedTracer, String> {
+fn trace(host: &dyn Host, watched: &Watched) -> Result<SchedTracer, String> {
     if !host.is_live() {
         return Err("this is not the running machine".to_owned());
     }
-    let mut watch = open(host, &watched.tids()).map_err(|error| with_causes(&error))?;
+    let mut watch =
+        SchedTracer::open(host, &watched.tids()).map_err(|error| with_causes(&error))?;
     // Threads without a role, and those created since the list was made: from now on new threads
     // are seen.
     for (_, tid) in watched.others(host).map_err(|error| with_causes(&error))? {

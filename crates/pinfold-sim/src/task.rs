@@ -152,13 +152,6 @@ impl SimTask {
         self
     }
 
-    /// Sets its arguments.
-    #[must_use]
-    pub fn with_cmdline(mut self, args: &[&str]) -> Self {
-        self.cmdline = args.iter().map(|arg| (*arg).to_owned()).collect();
-        self
-    }
-
     /// Makes it a movable kernel thread.
     #[must_use]
     pub fn kernel_thread(mut self) -> Self {

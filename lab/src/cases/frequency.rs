@@ -40,17 +40,9 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     shows(guest, "undo left a trace", &all_before)?;
     refused(guest)?;
     shows(guest, "a refused tunable", &all_before)?;
-    let calls = kill::calls_of(guest, &apply)?;
-    guest.pinfold(&UNDO)?;
-    let chosen = kill::choose(&calls, extent);
-    let mut killed = 0;
-    for call in &chosen {
-        killed += usize::from(kill::kill_at(guest, &apply, call)?);
-        guest.pinfold(&UNDO)?;
-        shows(guest, &format!("apply killed before {call}"), &all_before)?;
-    }
+    let killed =
+        kill::kill_at_calls(guest, &apply, extent, &|guest, what| shows(guest, what, &all_before))?;
     let driver = guest.shell("cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_driver")?;
-    let killed = kill::report(killed, chosen.len(), &calls)?;
     Ok(format!("governor and limits of one domain of {}; {killed}", driver.trim()))
 }
 

@@ -34,7 +34,10 @@ pub(super) fn smt(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     }
     let before = Snapshot::take(guest, ROOT, false)?;
     let alone = &said.alone;
-    let killed = kills(guest, &apply, &before, extent)?;
+    let killed = kill::kill_at_calls(guest, &apply, extent, &|guest, what| {
+        shows(guest, "0-7\non\n")?;
+        same(guest, &before, what)
+    })?;
     let under = under_a_plan(guest, &before)?;
     let watched = watched(guest)?;
     let before = Snapshot::take(guest, ROOT, false)?;
@@ -77,25 +80,6 @@ pub(super) fn differences(
     let mut found = after.differences(before, near);
     found.retain(|one| !one.contains("(irq/"));
     found
-}
-
-fn kills(
-    guest: &mut Guest,
-    apply: &[&str],
-    before: &Snapshot,
-    extent: Extent,
-) -> Result<String, LabError> {
-    let calls = kill::calls_of(guest, apply)?;
-    guest.pinfold(&UNDO)?;
-    let chosen = kill::choose(&calls, extent);
-    let mut killed = 0;
-    for call in &chosen {
-        killed += usize::from(kill::kill_at(guest, apply, call)?);
-        guest.pinfold(&UNDO)?;
-        shows(guest, "0-7\non\n")?;
-        same(guest, before, &format!("apply killed before {call}"))?;
-    }
-    kill::report(killed, chosen.len(), &calls)
 }
 
 /// Another program takes siblings offline, then the CPU of a vCPU, while the plan is active.

@@ -82,6 +82,24 @@ pub(super) fn undo_killed(stage: &mut LabHost, extent: Extent) -> Result<String,
     report(killed, chosen.len(), &calls)
 }
 
+/// Kills an apply at its calls, undoes it each time, and calls `check` with what happened.
+pub(super) fn kill_at_calls(
+    guest: &mut Guest,
+    apply: &[&str],
+    extent: Extent,
+    check: &dyn Fn(&mut Guest, &str) -> Result<(), LabError>,
+) -> Result<String, LabError> {
+    let calls = calls_of(guest, apply)?;
+    guest.pinfold(&UNDO)?;
+    let (chosen, mut killed) = (choose(&calls, extent), 0);
+    for call in &chosen {
+        killed += usize::from(kill_at(guest, apply, call)?);
+        guest.pinfold(&UNDO)?;
+        check(guest, &format!("apply killed before {call}"))?;
+    }
+    report(killed, chosen.len(), &calls)
+}
+
 /// Most kills must have hit, otherwise nothing was tested.
 pub(super) fn report(killed: usize, chosen: usize, calls: &[Call]) -> Result<String, LabError> {
     if killed * 2 > chosen {

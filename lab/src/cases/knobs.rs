@@ -93,7 +93,8 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     }
     let managed = managed(guest, &after)?;
     // From here on the group's nodes are explicit.
-    let killed = kills(guest, &apply, &after, extent)?;
+    let killed =
+        kill::kill_at_calls(guest, &apply, extent, &|guest, what| same(guest, &after, what))?;
     let names =
         |knobs: &[&Knob]| knobs.iter().map(|knob| knob.name()).collect::<Vec<_>>().join(", ");
     let lacks = match lacking.len() {
@@ -230,22 +231,4 @@ fn page_tables(guest: &mut Guest) -> Result<String, LabError> {
     } else {
         Err(LabError::wrong("page tables of the nodes", text))
     }
-}
-
-fn kills(
-    guest: &mut Guest,
-    apply: &[&str],
-    before: &Snapshot,
-    extent: Extent,
-) -> Result<String, LabError> {
-    let calls = kill::calls_of(guest, apply)?;
-    guest.pinfold(&UNDO)?;
-    let chosen = kill::choose(&calls, extent);
-    let mut killed = 0;
-    for call in &chosen {
-        killed += usize::from(kill::kill_at(guest, apply, call)?);
-        guest.pinfold(&UNDO)?;
-        same(guest, before, &format!("apply killed before {call}"))?;
-    }
-    kill::report(killed, chosen.len(), &calls)
 }

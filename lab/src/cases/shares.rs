@@ -51,16 +51,8 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     expect_none("a tunable is not as requested", wrong.collect())?;
     guest.pinfold(&UNDO)?;
     same(guest, &before, "undo left a trace")?;
-    let calls = kill::calls_of(guest, &APPLY)?;
-    guest.pinfold(&UNDO)?;
-    let chosen = kill::choose(&calls, extent);
-    let mut killed = 0;
-    for call in &chosen {
-        killed += usize::from(kill::kill_at(guest, &APPLY, call)?);
-        guest.pinfold(&UNDO)?;
-        same(guest, &before, &format!("apply killed before {call}"))?;
-    }
-    let killed = kill::report(killed, chosen.len(), &calls)?;
+    let killed =
+        kill::kill_at_calls(guest, &APPLY, extent, &|guest, what| same(guest, &before, what))?;
     let real_time = if has_real_time { "with" } else { "without" };
     Ok(format!("shares and quota, and back; {killed}; {real_time} RT_GROUP_SCHED"))
 }
