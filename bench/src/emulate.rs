@@ -291,8 +291,9 @@ impl<'b> Bench<'b> {
     }
 
     fn free(&self) -> Vec<(Load, f64)> {
-        let of = |workers| self.size.free.1.iter().map(move |speed| (workers, *speed));
-        let cells = FREE.into_iter().flat_map(of);
+        let cells = FREE
+            .into_iter()
+            .flat_map(|workers| self.size.free.1.iter().map(move |speed| (workers, *speed)));
         cells.map(|(workers, speed)| (Load::Work(workers, self.size.work_ms), speed)).collect()
     }
 

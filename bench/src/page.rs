@@ -56,7 +56,10 @@ impl Figures {
 impl Table {
     /// The table.
     pub fn to_markdown(&self) -> String {
-        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        fn line(cells: &[String]) -> String {
+            format!("| {} |\n", cells.join(" | "))
+        }
+
         let mut text = line(&self.head);
         text.push_str(&format!("|{}\n", "---|".repeat(self.head.len())));
         text.extend(self.rows.iter().map(|row| line(row)));

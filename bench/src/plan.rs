@@ -70,19 +70,23 @@ fn peers(rounds: u32, seed: u64) -> Result<Vec<Times>, Failure> {
             continue;
         }
         let name = format!("pinfold, {}", strategy.name);
-        let work = move || Ok(time(|| plan(strategy.name, topology, &asked)));
-        contenders.push(Contender::new(&name, work));
+        contenders.push(Contender::new(&name, move || {
+            Ok(time(|| plan(strategy.name, topology, &asked)))
+        }));
     }
     let made = plan("compact", topology, &request("compact", MOST))?;
     let layouts = Layout::of_plan(&made, "plan.json");
-    let check = move || Ok(time(|| pinfold_lint::lint(&layouts, topology)));
-    contenders.push(Contender::new("pinfold, check of compact", check));
+    contenders.push(Contender::new("pinfold, check of compact", move || {
+        Ok(time(|| pinfold_lint::lint(&layouts, topology)))
+    }));
     let more = one_more(topology);
-    let one_more = move || Ok(time(|| plan(ONE_MORE, topology, &more)));
-    contenders.push(Contender::new("pinfold, one more machine", one_more));
+    contenders.push(Contender::new("pinfold, one more machine", move || {
+        Ok(time(|| plan(ONE_MORE, topology, &more)))
+    }));
     for (name, change) in changes() {
-        let work = move || Ok(time(|| replan(topology, placed, &change)));
-        contenders.push(Contender::new(&format!("pinfold, {name}"), work));
+        contenders.push(Contender::new(&format!("pinfold, {name}"), move || {
+            Ok(time(|| replan(topology, placed, &change)))
+        }));
     }
     pairs::rounds(&mut contenders, rounds, seed)
 }
@@ -145,8 +149,11 @@ fn replanning(
                 row.push("–".to_owned());
                 continue;
             };
-            let work = || Ok(time(|| replan(topology, &placed, &change)));
-            let times = pairs::rounds(&mut [Contender::new(name, work)], rounds, seed)?;
+            let times = pairs::rounds(
+                &mut [Contender::new(name, || Ok(time(|| replan(topology, &placed, &change))))],
+                rounds,
+                seed,
+            )?;
             let median = pinfold_stats::median(&times[0].samples).unwrap_or(0.0) / 1e6;
             by_size.push((f64::from(*pus), median));
             row.push(format!("{median:.3}"));
@@ -212,8 +219,9 @@ fn growth(rounds: u32, seed: u64) -> Result<(Table, f64), Failure> {
                 row.push("–".to_owned());
                 continue;
             }
-            let work = || Ok(time(|| plan(strategy.name, topology, &asked)));
-            let mut one = [Contender::new(strategy.name, work)];
+            let mut one = [Contender::new(strategy.name, || {
+                Ok(time(|| plan(strategy.name, topology, &asked)))
+            })];
             let times = pairs::rounds(&mut one, rounds, seed)?;
             let median = pinfold_stats::median(&times[0].samples).unwrap_or(0.0) / 1e6;
             slowest = slowest.max(median);
@@ -246,8 +254,11 @@ fn checking(machines: &[(u32, Topology)], rounds: u32, seed: u64) -> Result<Vec<
     for (pus, topology) in machines {
         let made = plan("compact", topology, &request("compact", *pus))?;
         let layouts = Layout::of_plan(&made, "plan.json");
-        let work = || Ok(time(|| pinfold_lint::lint(&layouts, topology)));
-        let times = pairs::rounds(&mut [Contender::new("check", work)], rounds, seed)?;
+        let times = pairs::rounds(
+            &mut [Contender::new("check", || Ok(time(|| pinfold_lint::lint(&layouts, topology))))],
+            rounds,
+            seed,
+        )?;
         let median = pinfold_stats::median(&times[0].samples).unwrap_or(0.0) / 1e6;
         by_size.push((f64::from(*pus), median));
         row.push(format!("{median:.3}"));
@@ -266,8 +277,11 @@ fn adding(machines: &[(u32, Topology)], rounds: u32, seed: u64) -> Result<Vec<St
             row.push("–".to_owned());
             continue;
         }
-        let work = || Ok(time(|| plan(ONE_MORE, topology, &more)));
-        let times = pairs::rounds(&mut [Contender::new(ONE_MORE, work)], rounds, seed)?;
+        let times = pairs::rounds(
+            &mut [Contender::new(ONE_MORE, || Ok(time(|| plan(ONE_MORE, topology, &more))))],
+            rounds,
+            seed,
+        )?;
         let median = pinfold_stats::median(&times[0].samples).unwrap_or(0.0) / 1e6;
         by_size.push((f64::from(*pus), median));
         row.push(format!("{median:.3}"));
@@ -283,13 +297,16 @@ fn claiming(machines: &[(u32, Topology)], rounds: u32, seed: u64) -> Result<Vec<
     let mut by_size = Vec::new();
     for (pus, topology) in machines {
         let host = occupied(*pus);
-        let work = || {
-            Ok(time(|| {
-                let claims = pinfold_claims::captured(&host);
-                pinfold_claims::render::claims(&claims, topology, Some(80))
-            }))
-        };
-        let times = pairs::rounds(&mut [Contender::new("claims", work)], rounds, seed)?;
+        let times = pairs::rounds(
+            &mut [Contender::new("claims", || {
+                Ok(time(|| {
+                    let claims = pinfold_claims::captured(&host);
+                    pinfold_claims::render::claims(&claims, topology, Some(80))
+                }))
+            })],
+            rounds,
+            seed,
+        )?;
         let median = pinfold_stats::median(&times[0].samples).unwrap_or(0.0) / 1e6;
         by_size.push((f64::from(*pus), median));
         row.push(format!("{median:.3}"));
@@ -381,31 +398,40 @@ fn machine(pus: u32) -> Topology {
         package: PackageId(logical / 64),
         kind: CoreKind::Uniform,
     };
-    let core = |core: u32| Core {
-        id: CoreId(core),
-        pus: set(core, 1),
-        package: PackageId(core / 32),
-        kind: CoreKind::Uniform,
-    };
-    let l3 = |l3: u32| L3Domain { id: L3Id(l3), pus: set(l3, 4), size_bytes: 32 << 20, ways: 16 };
-    let node = |node: u32| NumaNode {
-        id: NodeId(node),
-        pus: set(node, 32),
-        memory_bytes: 1 << 38,
-        free_bytes: None,
-        huge_pages: Vec::new(),
-    };
-    let package = |package: u32| Package { id: PackageId(package), pus: set(package, 32) };
     Topology {
         source: Source::Synthetic("speed".to_owned()),
         fingerprint: format!("speed-{pus}"),
         model: None,
         hypervisor: None,
         pus: (0..pus).map(pu).collect(),
-        cores: (0..cores).map(core).collect(),
-        l3: (0..pus.div_ceil(8)).map(l3).collect(),
-        nodes: (0..pus.div_ceil(64)).map(node).collect(),
-        packages: (0..pus.div_ceil(64)).map(package).collect(),
+        cores: (0..cores)
+            .map(|core: u32| Core {
+                id: CoreId(core),
+                pus: set(core, 1),
+                package: PackageId(core / 32),
+                kind: CoreKind::Uniform,
+            })
+            .collect(),
+        l3: (0..pus.div_ceil(8))
+            .map(|l3: u32| L3Domain {
+                id: L3Id(l3),
+                pus: set(l3, 4),
+                size_bytes: 32 << 20,
+                ways: 16,
+            })
+            .collect(),
+        nodes: (0..pus.div_ceil(64))
+            .map(|node: u32| NumaNode {
+                id: NodeId(node),
+                pus: set(node, 32),
+                memory_bytes: 1 << 38,
+                free_bytes: None,
+                huge_pages: Vec::new(),
+            })
+            .collect(),
+        packages: (0..pus.div_ceil(64))
+            .map(|package: u32| Package { id: PackageId(package), pus: set(package, 32) })
+            .collect(),
         smt: Smt::On,
         offline: CpuSet::new(),
         isolated: CpuSet::new(),

@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_goal_is_reached_by_the_whole_interval_only() {
-        let check = |ours: &[f64], wanted: Goal, expected: &str| {
+        fn check(ours: &[f64], wanted: Goal, expected: &str) {
             let row = Row {
                 benchmark: String::new(),
                 how: String::new(),
@@ -122,7 +122,8 @@ mod tests {
                 goal: wanted,
             };
             assert_eq!(goal(&row), expected, "{ours:?}");
-        };
+        }
+
         check(&[1.1, 1.2, 1.3], Goal::AtLeast(1.0), "≥ 1.00: reached");
         check(&[0.8, 1.2, 1.3], Goal::AtLeast(1.0), "≥ 1.00: open");
         check(&[1.1, 1.2, 1.3], Goal::AtMost(1.02), "≤ 1.02: missed");

@@ -155,8 +155,9 @@ fn files(simulation: &mut Simulation, scratch: &Scratch) -> Result<Vec<Vec<Strin
 /// The whole program, from its start to its end.
 fn status(arguments: &Arguments, path: &str) -> Result<Vec<String>, Failure> {
     let pinfold = program_beside(arguments)?;
-    let one = |_| time(&pinfold, &["study", "status", path]);
-    let times = (0..STATUS_ROUNDS).map(one).collect::<Result<Vec<f64>, Failure>>()?;
+    let times = (0..STATUS_ROUNDS)
+        .map(|_| time(&pinfold, &["study", "status", path]))
+        .collect::<Result<Vec<f64>, Failure>>()?;
     let at = |p| milliseconds(quantile(&times, p));
     let figure = format!("{} (5 to 95 %: {} to {})", at(0.5), at(0.05), at(0.95));
     Ok(row("`pinfold study status`, the whole program, median", figure))

@@ -218,8 +218,10 @@ impl Bench {
 
     /// Two more columns: the overhead of a run compared with the sh loop, and with its workload.
     fn besides(&self, table: &mut Table, times: &[Times], loops: usize, worked: &[Vec<f64>]) {
-        let minus =
-            |a: &[f64], b: &[f64]| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a - b).collect() };
+        fn minus(a: &[f64], b: &[f64]) -> Vec<f64> {
+            a.iter().zip(b).map(|(a, b)| a - b).collect()
+        }
+
         table.head[0] = format!("{} runs of one command, per run", self.count());
         table.head.push("more than “a loop of sh” [95 %]".to_owned());
         table.head.push("besides the workload [95 %]".to_owned());

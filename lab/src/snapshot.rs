@@ -300,10 +300,11 @@ mod tests {
 
     #[test]
     fn every_difference_is_named() {
-        let check = |after: Snapshot, expected: &[&str]| {
+        fn check(after: Snapshot, expected: &[&str]) {
             let found = after.differences(&look("/", "0-3", ""), &BTreeMap::new());
             assert_eq!(found, expected);
-        };
+        }
+
         check(look("/", "0-3", ""), &[]);
         check(look("/x", "0-3", ""), &["task 90 (a (b) c) is in /x, was in /"]);
         check(look("/", "0-1", ""), &["task 90 (a (b) c) has the mask 0-1, had 0-3"]);

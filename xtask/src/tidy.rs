@@ -368,11 +368,12 @@ mod tests {
 
     #[test]
     fn a_long_architecture_page_is_named() {
-        let check = |text: &str, count: usize| {
+    fn check(text: &str, count: usize) {
             let mut broken = Vec::new();
             architecture(text, &mut broken);
             assert_eq!(broken.len(), count, "{:?}", broken);
-        };
+        }
+
         check(&"─\n".repeat(150), 0);
         check(&"─\n".repeat(151), 1);
         check(&"─".repeat(300), 0);
@@ -382,11 +383,12 @@ mod tests {
 
     #[test]
     fn broken_rules_are_named() {
-        let check = |name: &str, text: &str, count: usize| {
+    fn check(name: &str, text: &str, count: usize) {
             let mut broken = Vec::new();
             source(name, text, &mut broken);
             assert_eq!(broken.len(), count, "{:?}", broken);
-        };
+        }
+
         check("crates/a/src/x.rs", "//! Does x.\nfn f() {}\n", 0);
         check("crates/a/src/x.rs", "fn f() {}\n", 1);
         check("crates/a/src/x.rs", "//! Does x.\nfn f() { unsafe { g() } }\n", 1);

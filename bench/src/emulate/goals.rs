@@ -48,7 +48,10 @@ impl Goal {
     }
 
     fn row(&self) -> Option<Vec<String>> {
-        let number = |value: f64| format!("{value:.3}");
+        fn number(value: f64) -> String {
+            format!("{value:.3}")
+        }
+
         Some(vec![
             self.figure.clone(),
             self.subject.to_owned(),

@@ -89,8 +89,7 @@ mod tests {
 
     #[test]
     fn stops_by_length() {
-        let stop = |length_ns| Stop { start_ns: 0, length_ns };
-        let many: Vec<Stop> = (0..=100).map(stop).collect();
+        let many: Vec<Stop> = (0..=100).map(|length_ns| Stop { start_ns: 0, length_ns }).collect();
         let found = Stops { per_second: 202.0, quantiles_ns: [50.0, 95.0, 99.0, 100.0] };
         assert_eq!(stops(&many, 500), Some(found));
         assert_eq!(stops(&[], 500), None);

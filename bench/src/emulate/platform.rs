@@ -97,8 +97,11 @@ impl<'t> Platform<'t> {
         let vnodes = status["vnodes"].as_array().ok_or("a status without vnodes")?;
         let found = vnodes.iter().find(|one| one["vnode"] == vnode).ok_or("no such vnode")?;
         let cores = found["cores"].as_array().ok_or("a vnode without cores")?;
-        let pu = |core: &Value| core["pu"].as_u64().and_then(|pu| u32::try_from(pu).ok());
-        Ok(cores.iter().filter_map(pu).map(PuId).collect())
+        Ok(cores
+            .iter()
+            .filter_map(|core: &Value| core["pu"].as_u64().and_then(|pu| u32::try_from(pu).ok()))
+            .map(PuId)
+            .collect())
     }
 
     /// The vnodes, and the speed of each.

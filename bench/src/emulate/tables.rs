@@ -76,10 +76,11 @@ impl Findings {
 
     /// Lengths of the stops of one spinning thread, by speed.
     pub fn stops_by_speed(&self) -> Table {
-        let p99 = |trial: &Trial| Some(trial.stops?.quantiles_ns[2] / 1e6);
-        self.by_speed("stops by speed asked: 99 % (ms), median", p99, |found| {
-            median(found).map_or_else(|| "–".to_owned(), |ms| format!("{ms:.2}"))
-        })
+        self.by_speed(
+            "stops by speed asked: 99 % (ms), median",
+            |trial: &Trial| Some(trial.stops?.quantiles_ns[2] / 1e6),
+            |found| median(found).map_or_else(|| "–".to_owned(), |ms| format!("{ms:.2}")),
+        )
     }
 
     /// A figure of one spinning thread by speed, for slowed runs.
@@ -224,12 +225,15 @@ impl Findings {
 
     /// Loads of bursts in ascending order of their length (ms).
     pub(super) fn burst_loads(&self) -> Vec<(f64, String)> {
-        let length = |load: String| {
-            let words: Vec<&str> = load.split(' ').collect();
-            let ms = words.get(2).and_then(|word| word.parse().ok()).unwrap_or(0.0);
-            (ms, load)
-        };
-        let mut loads: Vec<(f64, String)> = self.loads("bursts").into_iter().map(length).collect();
+        let mut loads: Vec<(f64, String)> = self
+            .loads("bursts")
+            .into_iter()
+            .map(|load: String| {
+                let words: Vec<&str> = load.split(' ').collect();
+                let ms = words.get(2).and_then(|word| word.parse().ok()).unwrap_or(0.0);
+                (ms, load)
+            })
+            .collect();
         loads.sort_by(|a, b| a.0.total_cmp(&b.0));
         loads
     }

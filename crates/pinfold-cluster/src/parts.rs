@@ -99,8 +99,9 @@ impl Parts {
     #[must_use]
     pub fn block(&self, study: &Study, cells: &Cells, block: u32) -> Vec<Part> {
         let first = block.saturating_mul(self.per_block);
-        let empty = |index| Part { number: first + index, block, starts: Vec::new() };
-        let mut parts: Vec<Part> = (0..self.per_block).map(empty).collect();
+        let mut parts: Vec<Part> = (0..self.per_block)
+            .map(|index| Part { number: first + index, block, starts: Vec::new() })
+            .collect();
         let mut position = 0;
         for start in design::block(study, cells, block) {
             let within = start.trials.first().and_then(|slot| self.of_cell[slot.cell]);

@@ -95,9 +95,15 @@ impl Domains {
     /// # Errors
     /// The fault that several rows match, with their lines.
     pub fn row(&self, name: &str, uuid: &str) -> Result<Option<&DomainRow>, String> {
-        let is_for = |pattern: &String| matches(pattern, name) || matches(pattern, uuid);
-        let rows: Vec<&DomainRow> =
-            self.rows.iter().filter(|row| row.names.iter().any(is_for)).collect();
+        let rows: Vec<&DomainRow> = self
+            .rows
+            .iter()
+            .filter(|row| {
+                row.names
+                    .iter()
+                    .any(|pattern: &String| matches(pattern, name) || matches(pattern, uuid))
+            })
+            .collect();
         match rows.as_slice() {
             [] => Ok(None),
             [only] => Ok(Some(only)),

@@ -69,13 +69,16 @@ fn domain(view: &LintContext<'_, '_>) -> Option<Domain> {
 fn planned_cells(view: &LintContext<'_, '_>) -> Vec<GuestCell> {
     let bound = bound_nodes(view);
     let Some(nodes) = bound.filter(|nodes| nodes.len() > 1) else { return Vec::new() };
-    let of_node = |node: &NodeId| {
-        let is_there = |pus: &CpuSet| view.lookup.nodes_of(pus) == [*node];
-        let here = view.vcpus().filter(|(_, pin)| pin.pus.as_ref().is_some_and(is_there));
-        let vcpus = here.map(|(index, _)| PuId(index)).collect();
-        GuestCell { node: *node, vcpus }
-    };
-    let cells: Vec<GuestCell> = nodes.iter().map(of_node).collect();
+    let cells: Vec<GuestCell> = nodes
+        .iter()
+        .map(|node: &NodeId| {
+            let here = view.vcpus().filter(|(_, pin)| {
+                pin.pus.as_ref().is_some_and(|pus: &CpuSet| view.lookup.nodes_of(pus) == [*node])
+            });
+            let vcpus = here.map(|(index, _)| PuId(index)).collect();
+            GuestCell { node: *node, vcpus }
+        })
+        .collect();
     let count: usize = cells.iter().map(|cell| cell.vcpus.len()).sum();
     if count == view.vcpus().count() && cells.iter().all(|cell| !cell.vcpus.is_empty()) {
         cells

@@ -227,13 +227,6 @@ impl Machine {
             size_bytes: 8 << 20,
             ways: 16,
         };
-        let node = |(id, members): (NodeId, Vec<&Pu>)| NumaNode {
-            id,
-            pus: os(&members),
-            memory_bytes: memory(id.0),
-            free_bytes: None,
-            huge_pages: Vec::new(),
-        };
         Topology {
             source: Source::Synthetic("test".to_owned()),
             fingerprint: format!("test-{all}"),
@@ -241,7 +234,16 @@ impl Machine {
             hypervisor: self.hypervisor.clone(),
             cores: grouped(&pus, |pu| Some(pu.core)).into_iter().map(core).collect(),
             l3: grouped(&pus, |pu| pu.l3).into_iter().map(l3).collect(),
-            nodes: grouped(&pus, |pu| pu.node).into_iter().map(node).collect(),
+            nodes: grouped(&pus, |pu| pu.node)
+                .into_iter()
+                .map(|(id, members): (NodeId, Vec<&Pu>)| NumaNode {
+                    id,
+                    pus: os(&members),
+                    memory_bytes: memory(id.0),
+                    free_bytes: None,
+                    huge_pages: Vec::new(),
+                })
+                .collect(),
             packages: grouped(&pus, |pu| Some(pu.package))
                 .into_iter()
                 .map(|(id, members): (PackageId, Vec<&Pu>)| Package { id, pus: os(&members) })

@@ -267,8 +267,10 @@ impl Cluster {
     /// Ends them, with the `slurmstepd` that each has for a parent, which would tell of it.
     fn end_all(&self, mark: &str) {
         let found = self.processes(mark);
-        let parent = |pid: &Tid| status_of(*pid, "PPid:").parse().ok().map(Tid);
-        let parents: Vec<Tid> = found.iter().filter_map(parent).collect();
+        let parents: Vec<Tid> = found
+            .iter()
+            .filter_map(|pid: &Tid| status_of(*pid, "PPid:").parse().ok().map(Tid))
+            .collect();
         let steps = parents.into_iter().filter(|pid| status_of(*pid, "Name:") == "slurmstepd");
         for pid in steps.chain(found.iter().copied()) {
             // It may have ended meanwhile.

@@ -41,7 +41,10 @@ fn say(lines: impl IntoIterator<Item = String>) -> Result<(), String> {
 
 /// Writes one file per line, named by its number; a missing corpus is empty.
 fn unpack(file: &Path, folder: &Path) -> Result<(), String> {
-    let wrong = |path: &Path, why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    fn wrong(path: &Path, why: &dyn std::fmt::Display) -> String {
+        format!("{}: {why}", path.display())
+    }
+
     fs::create_dir_all(folder).map_err(|why| wrong(folder, &why))?;
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
@@ -62,7 +65,10 @@ const MOST: usize = 64 << 10;
 
 /// Shortest first, so that the simple ones are at the top, and as many as fit.
 fn pack(folder: &Path, file: &Path) -> Result<(), String> {
-    let wrong = |path: &Path, why: std::io::Error| format!("{}: {why}", path.display());
+    fn wrong(path: &Path, why: std::io::Error) -> String {
+        format!("{}: {why}", path.display())
+    }
+
     let mut lines = BTreeSet::new();
     for entry in fs::read_dir(folder).map_err(|why| wrong(folder, why))? {
         let path = entry.map_err(|why| wrong(folder, why))?.path();

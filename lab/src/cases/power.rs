@@ -176,8 +176,10 @@ impl Cuts {
         }
         let status = guest.shell("pinfold status --json")?;
         let json = serde_json::from_str::<Value>(&status).unwrap_or_default();
-        let empty = |key: &str| json.get(key).and_then(Value::as_array).is_some_and(Vec::is_empty);
-        if !["in_force", "platforms", "damaged", "leftovers"].into_iter().all(empty) {
+        if !["in_force", "platforms", "damaged", "leftovers"]
+            .into_iter()
+            .all(|key: &str| json.get(key).and_then(Value::as_array).is_some_and(Vec::is_empty))
+        {
             return Err(LabError::wrong(format!("{what}: status"), status));
         }
         let names = guest.shell("ls -A /var/lib/pinfold/journal 2>/dev/null || true")?;

@@ -263,9 +263,10 @@ mod tests {
 
     #[test]
     fn guests_are_held_against_their_cell() {
-        let check = |text: &str, cell: [&str; 2], expected: &[&str]| {
+        fn check(text: &str, cell: [&str; 2], expected: &[&str]) {
             assert_eq!(Seen::from_text(text).faults(cell), expected, "{text} {cell:?}");
-        };
+        }
+
         let measured = "measured 100 0 0-1 1 \nmeasured 30000 0 0 1";
         check(measured, ["none", "near"], &[]);
         check(

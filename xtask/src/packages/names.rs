@@ -148,7 +148,8 @@ mod tests {
 
     #[test]
     fn distributions_are_known_by_os_release() {
-        let check = |text: &str, family: Family| assert_eq!(Family::parse(text), family, "{}", text);
+    fn check(text: &str, family: Family) { assert_eq!(Family::parse(text), family, "{}", text); }
+
         check("PRETTY_NAME=\"x\"\nID=debian\n", Family::Debian);
         check("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", Family::Debian);
         check("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n", Family::Fedora);

@@ -48,11 +48,10 @@ fn roots(root: &Path) -> Vec<(String, PathBuf)> {
         fs::read_dir(root.join("crates")).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     folders.sort();
     folders.extend(["bench", "fuzz", "lab", "xtask"].iter().map(|name| root.join(name)));
-    let files = |folder: PathBuf| {
+    folders.into_iter().flat_map(|folder: PathBuf| {
         let name = folder.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
         ["lib.rs", "main.rs"].iter().map(move |file| (name.clone(), folder.join("src").join(file)))
-    };
-    folders.into_iter().flat_map(files).filter(|(_, file)| file.exists()).collect()
+    }).filter(|(_, file)| file.exists()).collect()
 }
 
 struct Crate {
@@ -289,11 +288,10 @@ mod tests {
 
     /// The files of a crate as `(path of the module, text)`, and a part of the text of each cycle.
     fn check(files: &[(&str, &str)], expected: &[&str]) {
-        let read = |(path, text): &(&str, &str)| {
+        let found = Crate::new(files.iter().map(|(path, text): &(&str, &str)| {
             let module = path.split("::").filter(|name| !name.is_empty()).map(String::from).collect();
             (module, names(text))
-        };
-        let found = Crate::new(files.iter().map(read).collect()).cycles();
+        }).collect()).cycles();
         assert_eq!(found.len(), expected.len(), "{:?}", found);
         for (found, expected) in found.iter().zip(expected) {
             assert!(found.contains(expected), "{} is not in {}", expected, found);
@@ -331,10 +329,9 @@ mod tests {
     fn a_cycle_between_folders_is_found() {
         let found = |of: &str| {
             let files = [("", "mod a; mod b;"), ("a", ""), ("a::c", "use crate::b::B;"), ("a::d", ""), ("b", of)];
-            let read = |(path, text): &(&str, &str)| {
+            Crate::new(files.iter().map(|(path, text): &(&str, &str)| {
                 (path.split("::").filter(|name| !name.is_empty()).map(String::from).collect(), names(text))
-            };
-            Crate::new(files.iter().map(read).collect()).folder_cycles()
+            }).collect()).folder_cycles()
         };
         assert!(found("").is_empty());
         assert!(found("use crate::a::d::f;")[0].contains("b → a (b, line 1 names crate::a::d::f)"));

@@ -274,8 +274,10 @@ fn a_group_of_another_program_is_frozen_as_it_is() {
     if let Err(error) = host.make_dir(&directory) {
         return eprintln!("skipped: {error}");
     }
-    let attach = |node: Node| Node { attach: Some(Attach::Group(format!("/{name}"))), ..node };
-    if let Some(groups) = groups_with(Method::Gov, 10, attach) {
+    if let Some(groups) = groups_with(Method::Gov, 10, |node: Node| Node {
+        attach: Some(Attach::Group(format!("/{name}"))),
+        ..node
+    }) {
         assert_eq!(groups.cgroup.freezer.as_ref(), Some(&directory));
         freezes_and_thaws(&groups);
     }
@@ -392,12 +394,11 @@ fn a_running_process_moves_in_and_back() {
         let children = paths::task_file(pid, pid, "children");
         host.read_text(&children).is_ok_and(|text| text.split_whitespace().count() == 2)
     });
-    let attach = |node: Node| Node {
+    let Some(mut groups) = groups_with(Method::Quota, 50, |node: Node| Node {
         name: format!("{}-attached", node.name),
         attach: Some(Attach::Process(pid.0)),
         ..node
-    };
-    let Some(mut groups) = groups_with(Method::Quota, 50, attach) else {
+    }) else {
         shell.kill().unwrap();
         return;
     };

@@ -43,8 +43,11 @@ fn conditions(avoid: &str, free: &str) -> Request {
 
 /// A machine with a CPU for each vCPU, and what else its `<cputune>` and its root have.
 fn domain(pins: &[u32], tune: &str, rest: &str) -> String {
-    let pin = |(vcpu, pu): (usize, &u32)| format!("<vcpupin vcpu='{vcpu}' cpuset='{pu}'/>\n");
-    let pinned: String = pins.iter().enumerate().map(pin).collect();
+    let pinned: String = pins
+        .iter()
+        .enumerate()
+        .map(|(vcpu, pu): (usize, &u32)| format!("<vcpupin vcpu='{vcpu}' cpuset='{pu}'/>\n"))
+        .collect();
     file(pins.len(), &format!("{pinned}{tune}"), rest)
 }
 

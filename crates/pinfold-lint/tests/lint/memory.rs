@@ -47,10 +47,14 @@ fn shape(cores: u32) -> String {
 
 /// What is worse than a note in files that are checked together.
 fn worse(files: &[&str], topology: &Topology) -> Vec<Diagnostic> {
-    let layout = |(at, xml): (usize, &&str)| {
-        Layout::of_text(xml, &format!("{at}.xml")).unwrap_or_else(|error| panic!("{error}\n{xml}"))
-    };
-    let layouts: Vec<Layout> = files.iter().enumerate().map(layout).collect();
+    let layouts: Vec<Layout> = files
+        .iter()
+        .enumerate()
+        .map(|(at, xml): (usize, &&str)| {
+            Layout::of_text(xml, &format!("{at}.xml"))
+                .unwrap_or_else(|error| panic!("{error}\n{xml}"))
+        })
+        .collect();
     let mut diagnostics = lint(&layouts, topology);
     diagnostics.retain(|diagnostic| diagnostic.severity >= Severity::Warning);
     diagnostics

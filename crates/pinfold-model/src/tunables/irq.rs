@@ -80,9 +80,10 @@ fn wrong(setting: &Setting, plan: &Plan, topology: &Topology) -> Vec<Finding> {
         }
     };
     let name = name.replace("node:", "node ");
-    let finding =
-        || Finding::problem("irq", format!("this host has no device {name}")).with_hint(hint);
-    let mut findings: Vec<Finding> = (!there).then(finding).into_iter().collect();
+    let mut findings: Vec<Finding> = (!there)
+        .then(|| Finding::problem("irq", format!("this host has no device {name}")).with_hint(hint))
+        .into_iter()
+        .collect();
     findings.extend(on_exclusive(setting, plan, topology));
     findings
 }

@@ -287,9 +287,8 @@ fn helpers_on_vcpus(
     type IsOn<'a> = &'a dyn Fn(&CpuSet, &CpuSet) -> bool;
     let carried = carried(spreads);
     let avoidable = choice(available, carried.len()).with_free_helpers(&carried);
-    let with_own = |pus: &CpuSet, own: &CpuSet| !pus.is_disjoint(own);
     let kinds: [(IsOn<'_>, &str); 2] = [
-        (&with_own, ON_VCPUS),
+        (&|pus: &CpuSet, own: &CpuSet| !pus.is_disjoint(own), ON_VCPUS),
         (
             &|pus: &CpuSet, own: &CpuSet| {
                 !pus.is_disjoint(&carried) && !pus.intersection(&carried).is_subset(own)

@@ -234,15 +234,17 @@ impl<'a> AvailableCpus<'a> {
         if usable.is_empty() {
             return Err(no_pus_there(request));
         }
-        let kept = |mut core: AvailableCore| {
-            core.pus.retain(|pu| usable.contains(*pu));
-            (!core.pus.is_empty()).then(|| AvailableCore {
-                isolated: core.pus.iter().all(|pu| topology.isolated.contains(*pu)),
-                is_partial: core.pus.len() < topology.core(core.id).pus.len(),
-                ..core
+        let mut cores: Vec<AvailableCore> = all
+            .into_iter()
+            .filter_map(|mut core: AvailableCore| {
+                core.pus.retain(|pu| usable.contains(*pu));
+                (!core.pus.is_empty()).then(|| AvailableCore {
+                    isolated: core.pus.iter().all(|pu| topology.isolated.contains(*pu)),
+                    is_partial: core.pus.len() < topology.core(core.id).pus.len(),
+                    ..core
+                })
             })
-        };
-        let mut cores: Vec<AvailableCore> = all.into_iter().filter_map(kept).collect();
+            .collect();
         let boot = online.first();
         if cores.iter().any(|core| Some(core.part) != cores.first().map(|first| first.part)) {
             cores

@@ -85,15 +85,18 @@ impl Domain {
         let whole = self.memory.as_ref().map(|bound| &bound.value);
         let whole = whole.filter(|bound| bound.is_strict());
         let whole = whole.and_then(|bound| bound.nodes.as_deref()).map(set);
-        let of_cell = |cell: &Located<Cell>| {
-            let nodes = match self.memnode(cell.value.id) {
-                Some(own) => own.is_strict().then(|| set(&own.nodes)),
-                None => whole.clone(),
-            };
-            Some(Demand { bytes: cell.value.bytes?, nodes, cell: Some(cell.value.id) })
-        };
         // libvirt makes the guest as large as the sum of its cells.
-        let cells: Vec<Demand> = self.cells.iter().filter_map(of_cell).collect();
+        let cells: Vec<Demand> = self
+            .cells
+            .iter()
+            .filter_map(|cell: &Located<Cell>| {
+                let nodes = match self.memnode(cell.value.id) {
+                    Some(own) => own.is_strict().then(|| set(&own.nodes)),
+                    None => whole.clone(),
+                };
+                Some(Demand { bytes: cell.value.bytes?, nodes, cell: Some(cell.value.id) })
+            })
+            .collect();
         if !cells.is_empty() {
             return cells;
         }

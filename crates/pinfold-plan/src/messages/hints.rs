@@ -85,9 +85,16 @@ impl RequestAlternatives<'_> {
         let core = available.siblings(boot).union(&CpuSet::single(boot));
         let request = Request { free: Some(Free::These(core.clone())), ..self.request.clone() };
         let other = self.made(self.strategy, &request)?;
-        let part = |pu| available.available_core(pu).map(|core| core.part);
         let parts = |plan: &Plan| -> Vec<BTreeSet<Option<u32>>> {
-            plan.vnodes.iter().map(|vnode| runs_on(vnode).iter().map(part).collect()).collect()
+            plan.vnodes
+                .iter()
+                .map(|vnode| {
+                    runs_on(vnode)
+                        .iter()
+                        .map(|pu| available.available_core(pu).map(|core| core.part))
+                        .collect()
+                })
+                .collect()
         };
         let stays = parts(plan) == parts(&other) && self.is_better("boot CPU", Some(other));
         stays.then(|| format!("`--host-cpus {core}` keeps it for the host"))

@@ -424,12 +424,15 @@ fn by_memory(index: &Index<'_>, request: &Request, bytes: u64) -> Vec<Shares> {
     let Some(asked) = request.vnodes.first() else { return Vec::new() };
     let Work::Vm(vm) = &asked.work else { return Vec::new() };
     let VcpuCount::Exactly(vcpus) = vm.vcpus else { return Vec::new() };
-    let is_usable = |node: &&NumaNode| {
-        !node.pus.intersection(&topology.allowed).is_subset(&request.avoid)
-            && !is_empty_node(topology, node.id)
-            && (vm.nodes.is_empty() || vm.nodes.contains(&node.id))
-    };
-    let mut nodes: Vec<&NumaNode> = topology.nodes.iter().filter(is_usable).collect();
+    let mut nodes: Vec<&NumaNode> = topology
+        .nodes
+        .iter()
+        .filter(|node: &&NumaNode| {
+            !node.pus.intersection(&topology.allowed).is_subset(&request.avoid)
+                && !is_empty_node(topology, node.id)
+                && (vm.nodes.is_empty() || vm.nodes.contains(&node.id))
+        })
+        .collect();
     nodes.sort_by_key(|node| (Reverse(node.memory_bytes), node.id));
     (2..=nodes.len())
         .filter_map(|count| {

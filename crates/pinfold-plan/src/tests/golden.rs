@@ -88,10 +88,11 @@ fn badaroux_isolcpus_on_the_r910() {
 
 #[test]
 fn scatter_in_the_order_of_hwloc_distrib() {
-    let check = |machine: Machine, vcpus: u32, expected: &str, guest: &str| {
+    fn check(machine: Machine, vcpus: u32, expected: &str, guest: &str) {
         let layout = plan("scatter", &machine.build(), &exactly(vcpus)).unwrap();
         assert_eq!((pins(&layout).as_str(), shape(&layout).as_str()), (expected, guest));
-    };
+    }
+
     check(r910(), 4, "0,1,2,3", "4×1×1");
     check(r910(), 6, "0,4,1,5,2,3", "1×6×1");
     check(r910(), 16, "0,4,8,12,1,5,9,13,2,6,10,14,3,7,11,15", "4×4×1");
@@ -172,7 +173,7 @@ fn lindroth_options_of_balanced() {
 
 #[test]
 fn automatic_numbers_of_vcpus() {
-    let check = |machine: Machine, expected: [usize; 11]| {
+    fn check(machine: Machine, expected: [usize; 11]) {
         let topology = machine.build();
         // The four layouts of the i7-4790K, with 3, 6, 6 and 8 vCPUs, are among them.
         let names = [
@@ -191,7 +192,8 @@ fn automatic_numbers_of_vcpus() {
         let counts =
             names.map(|name| plan(name, &topology, &auto()).unwrap().vnodes[0].vcpus().count());
         assert_eq!(counts, expected);
-    };
+    }
+
     check(i7_4790k(), [8, 8, 4, 8, 6, 8, 3, 3, 6, 6, 8]);
     check(i7_4790k().allowed("0-2,4-6"), [6, 6, 3, 6, 4, 6, 2, 2, 4, 4, 6]);
     check(r910(), [32, 32, 16, 32, 30, 32, 15, 15, 30, 30, 32]);
@@ -209,7 +211,7 @@ fn none_lets_all_float() {
 
 #[test]
 fn iothreads_follow_the_emulator_with_a_reason_of_their_own() {
-    let check = |strategy: &str, pus: &str| {
+    fn check(strategy: &str, pus: &str) {
         let mut request = auto();
         *pinfold_samples::iothreads(&mut request) = vec!["disk".to_owned(), "net".to_owned()];
         let layout = plan(strategy, &i7_4790k().build(), &request).unwrap();
@@ -221,7 +223,8 @@ fn iothreads_follow_the_emulator_with_a_reason_of_their_own() {
         let disk = layout.vnodes[0].thread(&disk).unwrap();
         assert_eq!(disk.pus, set(pus));
         assert!(disk.reason.contains("iothread disk"), "{}", disk.reason);
-    };
+    }
+
     check("low-latency", "5-7");
     check("balanced", "0,4");
     check("max-performance", "0-7");

@@ -153,14 +153,15 @@ fn in_vnode(line: &str, why: &str, hint: &str) {
 
 #[test]
 fn bad_speeds_are_reported_with_line_column_value_and_way_out() {
-    let wrong = |value: &str, shown: &str, hint: &str| {
+    fn wrong(value: &str, shown: &str, hint: &str) {
         let why = "is not a speed above 0 and at most full speed";
         in_vnode(
             &format!("speed = {value}"),
             &format!("line 3, column 9: speed: {shown} {why}"),
             hint,
         );
-    };
+    }
+
     wrong("0", "0", "does nothing: use more than 0");
     wrong("\"0%\"", "\"0%\"", "use more than 0");
     wrong("\"0 GHz\"", "\"0 GHz\"", "use more than 0");
@@ -265,14 +266,15 @@ fn bad_vnodes_are_reported_with_line_and_column() {
 
 #[test]
 fn names_are_safe_in_directories() {
-    let name = |name: &str, why: &str| {
+    fn name(name: &str, why: &str) {
         let shown = format!("{name:?}");
         refused(
             &format!("[[vnode]]\nname = {shown}\ncores = 1\n"),
             &format!("line 2, column 8: name: {shown} cannot be part of a cgroup's name: {why}"),
             "letters (a-z, A-Z), digits, - _ and ., at most 64",
         );
-    };
+    }
+
     name("", "it is empty");
     name(".", "every directory has this entry");
     name("..", "every directory has this entry");
@@ -287,6 +289,11 @@ fn names_are_safe_in_directories() {
 
 #[test]
 fn bad_periods_and_attachments() {
+    fn attach(value: &str, why: &str) {
+        let why = format!("line 3, column 10: attach: {value:?} cannot be a vnode: {why}");
+        in_vnode(&format!("attach = {value:?}"), &why, "group:/system.slice/web.service, or pid:");
+    }
+
     period("\"20us\"", "within the bounds of stall, 50µs to 1ms", "omit it");
     period("\"100 ms\"", "within the bounds of stall, 50µs to 1ms", "omit it");
     period("200", "a time with its unit", "200us");
@@ -298,10 +305,6 @@ fn bad_periods_and_attachments() {
         "line 3, column 10: period: the bounds depend on the method, and none is given",
         "name the method",
     );
-    let attach = |value: &str, why: &str| {
-        let why = format!("line 3, column 10: attach: {value:?} cannot be a vnode: {why}");
-        in_vnode(&format!("attach = {value:?}"), &why, "group:/system.slice/web.service, or pid:");
-    };
     attach("web", "it is neither a group nor a process");
     attach("group:web", "the path of a group starts with /, at the mount of cgroup");
     attach("group:/", "the root group contains all tasks of the host");

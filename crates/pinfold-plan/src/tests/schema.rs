@@ -145,14 +145,15 @@ fn check(text: &str, error: &str, hint: &str) {
 /// A text in a plan cannot imitate other lines of Pinfold's output.
 #[test]
 fn a_line_break_in_a_plan_makes_no_line() {
-    let refused = |name: &str, change: &dyn Fn(&mut serde_json::Value)| {
+    fn refused(name: &str, change: &dyn Fn(&mut serde_json::Value)) {
         let mut value: serde_json::Value = serde_json::from_str(GOLDEN).unwrap();
         change(&mut value);
         let error = from_json(&value.to_string()).unwrap_err().to_string();
         assert!(error.starts_with(name), "{error}");
         assert!(error.contains("x\\u000ano placement is active"), "{error}");
         assert!(!error.contains('\n'), "{error}");
-    };
+    }
+
     let bad = "x\nno placement is active";
     refused("strategy: ", &|plan| plan["strategy"] = bad.into());
     refused("fingerprint: ", &|plan| plan["fingerprint"] = bad.into());

@@ -462,10 +462,11 @@ fn domains_of_their_own() {
 
 #[test]
 fn domains_that_are_not_there_or_too_small() {
-    let refused = |machine: Machine, strategy: &str, request: &Request, text: &str| {
+    fn refused(machine: Machine, strategy: &str, request: &Request, text: &str) {
         let error = plan(strategy, &machine.build(), request).unwrap_err();
         assert_eq!(error.to_string(), text);
-    };
+    }
+
     refused(
         i7_4790k().bare(),
         "l3-exclusive",
@@ -623,13 +624,14 @@ fn irqs(strategy: &str, node: u32) -> (String, String) {
 
 #[test]
 fn a_share_that_stays_free() {
+    fn refused(free: Free, text: &str) {
+        let error = pins(free, "none").unwrap_err();
+        assert_eq!(error.to_string(), text);
+    }
+
     assert_eq!(pins(Free::Pus(3), "compact").unwrap(), "2,10,3,11,4,12,5,13,6,14,7,15");
     assert_eq!(pins(Free::Percent(50), "low-latency").unwrap(), "4,5,6,7");
     assert_eq!(pins(Free::These(set("7,15")), "low-latency").unwrap(), "0,1,2,3,4,5,6");
-    let refused = |free: Free, text: &str| {
-        let error = pins(free, "none").unwrap_err();
-        assert_eq!(error.to_string(), text);
-    };
     refused(
         Free::Pus(17),
         "cannot keep 17 CPUs free on this host: only 16 CPUs can run the host's tasks, 1 too few",

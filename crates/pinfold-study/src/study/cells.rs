@@ -145,9 +145,15 @@ impl Cell {
         study: &Study,
         built_in: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Vec<String>, String> {
-        let value = |name: &str| self.word(study, name).or_else(|| built_in(name));
         let words = self.workload(study).program.words();
-        words.iter().map(|word| template::fill(word, &value)).collect()
+        words
+            .iter()
+            .map(|word| {
+                template::fill(word, &|name: &str| {
+                    self.word(study, name).or_else(|| built_in(name))
+                })
+            })
+            .collect()
     }
 
     /// `cpu: method hogs, speed 0.5`.

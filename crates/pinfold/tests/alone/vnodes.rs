@@ -708,12 +708,14 @@ fn kill_both(stage: &mut TestPlatform, is_so: impl Fn(&LiveHost) -> bool) {
     stage.supervisor.signal(Signaled::Kill).expect("killed");
     process::signal(sentinel, Signaled::Kill).expect("killed");
     stage.supervisor.wait().expect("an end");
-    let is_gone = || {
-        proc_stat::read(&stage.host, sentinel)
-            .expect("a stat")
-            .is_none_or(|stat: proc_stat::ProcStat| stat.has_ended())
-    };
-    assert!(until(is_gone), "the sentinel has ended");
+    assert!(
+        until(|| {
+            proc_stat::read(&stage.host, sentinel)
+                .expect("a stat")
+                .is_none_or(|stat: proc_stat::ProcStat| stat.has_ended())
+        }),
+        "the sentinel has ended"
+    );
 }
 
 fn state(host: &LiveHost, pid: Tid) -> char {

@@ -208,8 +208,8 @@ impl<'h> Thief<'h> {
         let (pus, rest): (Vec<&str>, Vec<&str>) =
             text.lines().partition(|line| line.starts_with("cpu"));
         let names: Vec<&str> = pus.iter().filter_map(|line| line.split(' ').next()).collect();
-        let line = |name: &&str| format!("{name} 1 1 1 1 1 1 1 %08d 0 0\\n");
-        let format: String = names.iter().map(line).collect();
+        let format: String =
+            names.iter().map(|name: &&str| format!("{name} 1 1 1 1 1 1 1 %08d 0 0\\n")).collect();
         let numbers = "$n ".repeat(names.len());
         let file = home.path("stat");
         home.write("rest", rest.join("\n"));

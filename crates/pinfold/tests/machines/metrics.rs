@@ -79,11 +79,14 @@ impl Watched {
         machine.print(&["apply", "--qmp", &machine.qmp(), "-s", "compact"]);
         let watch = machine.start_logged(&["watch", "--metrics-port", &port.to_string()]);
         let watched = Self { machine, port, _watch: watch };
-        let is_complete = || {
-            let page = get(port, "/metrics");
-            page.contains("placements 1") && page.contains("pinfold_pool_cpus{")
-        };
-        assert!(until(is_complete), "{}", get(port, "/metrics"));
+        assert!(
+            until(|| {
+                let page = get(port, "/metrics");
+                page.contains("placements 1") && page.contains("pinfold_pool_cpus{")
+            }),
+            "{}",
+            get(port, "/metrics")
+        );
         Some(watched)
     }
 }

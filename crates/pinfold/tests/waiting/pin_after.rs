@@ -63,8 +63,12 @@ impl Booting {
     #[track_caller]
     fn assert_pinned(&mut self) {
         let one: CpuSet = self.all.iter().take(1).collect();
-        let is_pinned = || self.masks().iter().all(|mask| *mask == one);
-        assert!(until(is_pinned), "{:?}\n{}", self.masks(), self.said());
+        assert!(
+            until(|| self.masks().iter().all(|mask| *mask == one)),
+            "{:?}\n{}",
+            self.masks(),
+            self.said()
+        );
         assert!(until(|| self.said().contains("applied")), "{}", self.said());
         self.run.signal(Signaled::Interrupt).expect("it runs");
         let ended = self.run.wait().expect("it ends");

@@ -142,6 +142,10 @@ fn the_partition_of_the_caller_is_shared() {
 
 #[test]
 fn groups_that_cannot_be_read_are_counted() {
+    fn finding(host: &pinfold_sim::SimHost) -> String {
+        claims_of(host).findings()[0].to_string()
+    }
+
     let cpus = CpuSet::parse_list("1-2").unwrap();
     let groups = ["/a", "/b", "/c"];
     let mut builder = SimBuilder::new(CgroupVersion::V2, 8);
@@ -151,7 +155,6 @@ fn groups_that_cannot_be_read_are_counted() {
     let host = builder.build();
     host.fail_on("read /sys/fs/cgroup/a/cpuset.cpus.effective", 5);
     assert_eq!(found(&claims_of(&host)), ["b 1-2 shared", "c 1-2 shared"]);
-    let finding = |host: &pinfold_sim::SimHost| claims_of(host).findings()[0].to_string();
     assert!(finding(&host).contains("CPUs of a cgroup are not known"), "{}", finding(&host));
     host.fail_on("cpuset.cpus.effective", 5);
     let text = finding(&host);

@@ -50,9 +50,10 @@ fn a_bad_list_is_a_finding_with_its_line() {
 
 #[test]
 fn exclusions_are_read_as_nova_reads_them() {
-    let check = |text: &str, expected: &str| {
+    fn check(text: &str, expected: &str) {
         assert_eq!(super::parse_cpus(text).unwrap().to_string(), expected, "{text}");
-    };
+    }
+
     check("4-12,^8,15", "4-7,9-12,15");
     check("^8, 4-12,,^9", "4-7,10-12");
     check("^1,4-5", "4-5");

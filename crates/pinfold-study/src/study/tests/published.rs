@@ -282,8 +282,14 @@ fn the_numbers_of_buchert_pass_their_rules() {
     fn check(study: &Study, source: &str, contrary: fn(&Picks, f64) -> f64) {
         let claim = claim(study, source);
         let decided = |of: fn(&Picks, f64) -> f64| {
-            let number = |function: &str, picks: &Picks| answer(of, function, picks);
-            decide(claim, &Numbers { study, machine: &[], number: &number })
+            decide(
+                claim,
+                &Numbers {
+                    study,
+                    machine: &[],
+                    number: &|function: &str, picks: &Picks| answer(of, function, picks),
+                },
+            )
         };
         assert!(decided(buchert), "{source}");
         assert!(!decided(contrary), "contrary: {source}");
@@ -337,9 +343,16 @@ fn the_variations_of_buchert_pass_their_rules() {
     fn check(study: &Study, source: &str, steady: &str) {
         let claim = claim(study, source);
         let decided = |of: &dyn Fn(&Picks) -> f64| {
-            let number =
-                |function: &str, picks: &Picks| (function == "variation").then(|| of(picks));
-            decide(claim, &Numbers { study, machine: &[], number: &number })
+            decide(
+                claim,
+                &Numbers {
+                    study,
+                    machine: &[],
+                    number: &|function: &str, picks: &Picks| {
+                        (function == "variation").then(|| of(picks))
+                    },
+                },
+            )
         };
         assert!(decided(&variation_of_buchert), "{source}");
         assert!(
