@@ -191,7 +191,7 @@ impl<'b> Bench<'b> {
             ("turns", if has_turns { self.size.turns } else { 0 }, Bench::churn),
         ];
         for subject in self.subjects.clone() {
-            let ended = self.beside(&subject);
+            let ended = self.measure_neighbours(&subject);
             self.note_failure(&subject.label(), ended)?;
         }
         self.example()?;
@@ -321,7 +321,7 @@ impl<'b> Bench<'b> {
     }
 
     /// The cost of a method, and its effect on a neighbour.
-    fn beside(&mut self, subject: &Subject) -> Result<(), Failure> {
+    fn measure_neighbours(&mut self, subject: &Subject) -> Result<(), Failure> {
         if !subject.is_ours() || subject.is_published() {
             return Ok(());
         }

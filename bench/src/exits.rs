@@ -107,7 +107,7 @@ fn block(host: &LiveHost, guest: &mut ThreadVcpu, file: &str) -> Result<Block, F
     guest.run(WORK)?;
     let found = watch.finish(host, &SystemClock)?;
     end(perf)?;
-    let exits = recorded(file)?;
+    let exits = read_recorded(file)?;
     let cost = cost::measure(host, &SystemClock, timed(source), guest)?;
     let per_exit_ns = under_perf(guest, cost.exits, file)? - cost.unwatched_ns;
     Ok(Block {
@@ -157,7 +157,7 @@ fn under_perf(guest: &mut ThreadVcpu, exits: u32, file: &str) -> Result<f64, Fai
 }
 
 /// Number of exits in perf's recording.
-fn recorded(file: &str) -> Result<u64, Failure> {
+fn read_recorded(file: &str) -> Result<u64, Failure> {
     let output = perf_in_own_mounts()
         .args(["kvm", "-i", file, "stat", "report", "--event=vmexit"])
         .capture(PERF_ENDS_NS)?;

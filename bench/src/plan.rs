@@ -296,7 +296,7 @@ fn claiming(machines: &[(u32, Topology)], rounds: u32, seed: u64) -> Result<Vec<
     let mut row = vec!["(claims)".to_owned()];
     let mut by_size = Vec::new();
     for (pus, topology) in machines {
-        let host = occupied(*pus);
+        let host = occupied_host(*pus);
         let times = pairs::rounds(
             &mut [Contender::new("claims", || {
                 Ok(time(|| {
@@ -316,7 +316,7 @@ fn claiming(machines: &[(u32, Topology)], rounds: u32, seed: u64) -> Result<Vec<
 }
 
 /// A host whose machines have 8 vCPUs, each on a CPU of its own.
-fn occupied(pus: u32) -> SnapshotHost {
+fn occupied_host(pus: u32) -> SnapshotHost {
     let mut host = SnapshotHost::new();
     host.insert_file(&paths::cpu_online(), format!("0-{}\n", pus - 1));
     host.insert_file(&paths::own_mountinfo(), "1 0 0:1 / /sys/fs/cgroup rw - cgroup2 none rw\n");

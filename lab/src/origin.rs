@@ -83,7 +83,7 @@ impl Origin {
                 output: output.stderr_text(),
             });
         }
-        Ok(listed(&output.stdout_text()))
+        Ok(list_values(&output.stdout_text()))
     }
 
     /// Pinfold for this instruction set: `own` on this machine, else built now unless it is up to
@@ -156,7 +156,7 @@ pub(crate) fn find_here(program: &str, package: &str) -> Result<String, LabError
 
 /// Paths in the loader's list; `linux-vdso` of the kernel has none, and the loader itself may have
 /// its path on this machine after the one in the guest.
-fn listed(text: &str) -> Vec<String> {
+fn list_values(text: &str) -> Vec<String> {
     text.lines()
         .filter_map(|line| {
             let mut words = line.split_whitespace().filter(|word| word.starts_with('/'));
@@ -167,19 +167,19 @@ fn listed(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::listed;
+    use super::list_values;
 
     #[test]
     fn the_loaders_list_is_read() {
         let text = "\tlinux-vdso.so.1 (0x00007f9a)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f9a)\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f9b)\n\t/lib/ld-linux-aarch64.so.1 => /c/root/lib/ld-linux-aarch64.so.1 (0x0055)\n";
         assert_eq!(
-            listed(text),
+            list_values(text),
             [
                 "/lib/x86_64-linux-gnu/libc.so.6",
                 "/lib64/ld-linux-x86-64.so.2",
                 "/lib/ld-linux-aarch64.so.1"
             ]
         );
-        assert!(listed("\tstatically linked\n").is_empty());
+        assert!(list_values("\tstatically linked\n").is_empty());
     }
 }

@@ -203,7 +203,7 @@ pub(crate) fn reap(guest: &mut Guest) -> Result<(), LabError> {
 }
 
 /// The first snapshot that equals the next one: a machine that has just started is not settled.
-fn settled(guest: &mut Guest, root: &str, is_v1: bool) -> Result<Snapshot, LabError> {
+fn wait_until_settled(guest: &mut Guest, root: &str, is_v1: bool) -> Result<Snapshot, LabError> {
     let mut before = Snapshot::take(guest, root, is_v1)?;
     for _ in 0..LOOKS {
         let next = Snapshot::take(guest, root, is_v1)?;
@@ -258,7 +258,7 @@ fn prepare(guest: &mut Guest, cgroups: Cgroups) -> Result<(Snapshot, u32), LabEr
     )?;
     let vm = guest.shell("cat /tmp/vm.pid")?;
     let vm = vm.trim().parse().map_err(|_| LabError::wrong("pid of the machine", vm.clone()))?;
-    let before = settled(guest, root, cgroups.is_v1())?;
+    let before = wait_until_settled(guest, root, cgroups.is_v1())?;
     let expected = 4 + places.services.len() + 4;
     let users = before.tasks.values().filter(|task| !task.is_kernel_thread()).count();
     if users >= expected {

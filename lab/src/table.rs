@@ -38,7 +38,7 @@ pub fn markdown(rows: &[Row]) -> String {
 pub fn record(folder: &str, rows: &[Row]) -> Result<(), LabError> {
     let marked = |path: &str| LabError::wrong(path, format!("has no lines {BEGIN} and {END}"));
     let cases = format!("{folder}/lab.md");
-    let new = replaced(&files::read_text(&cases)?, rows).ok_or_else(|| marked(&cases))?;
+    let new = replace_rows(&files::read_text(&cases)?, rows).ok_or_else(|| marked(&cases))?;
     let derived = format!("{folder}/actuators.md");
     let old = files::read_text(&derived)?;
     let (head, table, tail) = parts(&old).ok_or_else(|| marked(&derived))?;
@@ -81,7 +81,7 @@ fn is_written(line: &str) -> bool {
     Case::is_in_whole_run(case, kernel)
 }
 
-fn replaced(old: &str, rows: &[Row]) -> Option<String> {
+fn replace_rows(old: &str, rows: &[Row]) -> Option<String> {
     let (head, table, tail) = parts(old)?;
     let body = table.trim_start().strip_prefix(HEAD).unwrap_or_default();
     let is_new = |line: &str| rows.iter().any(|row| line.starts_with(&key(row)));
@@ -112,14 +112,14 @@ mod tests {
             row("systemd", Verdict::Passed("1".into())),
             row("cpufreq", Verdict::Skipped("2".into())),
         ];
-        let text = replaced(&old, &first).unwrap();
+        let text = replace_rows(&old, &first).unwrap();
         let second = [row("systemd", Verdict::Failed("x | y\nmore".into()))];
-        let text = replaced(&text, &second).unwrap();
+        let text = replace_rows(&text, &second).unwrap();
         let table = format!(
             "{HEAD}| cpufreq | {kernel} | skipped | 2 |\n| systemd | {kernel} | **failed** | x \\| y |\n"
         );
         assert_eq!(text, format!("before\n{BEGIN}\n{table}{END}\nafter\n"));
-        assert_eq!(replaced("no marks", &first), None);
+        assert_eq!(replace_rows("no marks", &first), None);
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
         ]
         .map(|(case, kernel)| format!("| {case} | {kernel} | passed | x |\n"))
         .concat();
-        let text = replaced(&format!("{BEGIN}\n{HEAD}{old}{END}"), &[]).unwrap();
+        let text = replace_rows(&format!("{BEGIN}\n{HEAD}{old}{END}"), &[]).unwrap();
         let cases = text.lines().filter_map(|line| line.strip_suffix(" | passed | x |"));
         let expected = [
             "| cgroup v1: undo killed | 6.1.0-56-cloud-amd64",
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn the_documents_hold_what_would_be_written() {
         let cases = include_str!("../../docs/lab.md");
-        assert_eq!(replaced(cases, &[]).unwrap(), cases, "run cargo xtask lab");
+        assert_eq!(replace_rows(cases, &[]).unwrap(), cases, "run cargo xtask lab");
         let (_, rows, _) = parts(cases).unwrap();
         let (_, table, _) = parts(include_str!("../../docs/actuators.md")).unwrap();
         assert_eq!(table.trim(), actuators::markdown(rows).trim(), "run cargo xtask lab");

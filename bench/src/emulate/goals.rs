@@ -70,9 +70,9 @@ impl Findings {
         for subject in OURS {
             self.errors(subject, &mut goals);
             self.inside_bursts(subject, &mut goals);
-            self.beside(subject, &mut goals);
+            self.add_neighbour_goals(subject, &mut goals);
         }
-        self.even(&mut goals);
+        self.add_evenness_goals(&mut goals);
         Table {
             head: ["figure", "method", "at most", "floor (A/A)", "found", "result"]
                 .map(str::to_owned)
@@ -122,7 +122,7 @@ impl Findings {
         }
     }
 
-    fn beside(&self, subject: &'static str, goals: &mut Vec<Goal>) {
+    fn add_neighbour_goals(&self, subject: &'static str, goals: &mut Vec<Goal>) {
         for load in self.loads("churn").into_iter().filter(|load| load != "one thread") {
             goals.push(Goal {
                 figure: format!("{load}, median next to a spinning thread (points)"),
@@ -151,7 +151,7 @@ impl Findings {
         });
     }
 
-    fn even(&self, goals: &mut Vec<Goal>) {
+    fn add_evenness_goals(&self, goals: &mut Vec<Goal>) {
         let of = |who, figure: &dyn Fn(&Trial) -> Option<f64>| {
             let half = self.of("spin", who).filter(|t| t.asked == 0.5 || t.asked == 1.0);
             median(&half.filter_map(figure).collect::<Vec<_>>())

@@ -219,7 +219,7 @@ fn all_at_once(
     load: Load,
 ) -> Result<Vec<Reading>, Failure> {
     std::thread::scope(|scope| {
-        let run = |vnode| scope.spawn(move || reported(platform.run(vnode, load)));
+        let run = |vnode| scope.spawn(move || with_text_error(platform.run(vnode, load)));
         let running: Vec<_> = vnodes.iter().map(|(vnode, _)| run(vnode)).collect();
         let joined = running.into_iter().map(|one| one.join());
         joined.map(|one| Ok(one.map_err(|_| "a run panicked")??)).collect()
@@ -227,7 +227,7 @@ fn all_at_once(
 }
 
 /// For another thread.
-fn reported<T>(result: Result<T, Failure>) -> Result<T, String> {
+fn with_text_error<T>(result: Result<T, Failure>) -> Result<T, String> {
     result.map_err(|error| error.to_string())
 }
 
@@ -240,7 +240,7 @@ fn while_changing(platform: &Platform<'_>, ms: u32) -> Result<f64, Failure> {
             let mut at = SystemClock.now_ns();
             while !is_over.load(Ordering::Relaxed) {
                 let speed = speeds.next().unwrap_or(0.5);
-                reported(platform.set("a", speed))?;
+                with_text_error(platform.set("a", speed))?;
                 at = at.saturating_add(CHANGE_NS).max(SystemClock.now_ns());
                 SystemClock.sleep_until(at);
             }

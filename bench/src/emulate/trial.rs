@@ -157,7 +157,7 @@ pub fn undisturbed<T>(
 ) -> Result<Run<T>, Failure> {
     let mut repeats = 0;
     loop {
-        let (gave, steal) = watched(host, pus, &run)?;
+        let (gave, steal) = run_with_steal(host, pus, &run)?;
         if steal <= STEAL_LIMIT || repeats == MOST_REPEATS {
             return Ok(Run { gave, steal, repeats });
         }
@@ -202,7 +202,7 @@ fn end_of(stop: &Stop) -> u64 {
 }
 
 /// The result of a run, and the largest steal share of its CPUs.
-fn watched<T>(
+fn run_with_steal<T>(
     host: &LiveHost,
     pus: &CpuSet,
     run: impl FnOnce() -> Result<T, Failure>,

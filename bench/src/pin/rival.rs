@@ -128,11 +128,11 @@ impl Bench {
 
     /// Every thread of the guest.
     pub(super) fn threads(&self) -> Result<Vec<Tid>, Failure> {
-        self.listed(self.vm.pid())
+        self.list_threads(self.vm.pid())
     }
 
     /// The threads of the guest except this one.
-    fn listed(&self, tid: Tid) -> Result<Vec<Tid>, Failure> {
+    fn list_threads(&self, tid: Tid) -> Result<Vec<Tid>, Failure> {
         let names = self.host.list(&paths::task_dir(tid))?;
         names.iter().map(|name| Ok(Tid(name.parse()?))).collect()
     }
@@ -143,7 +143,7 @@ impl Bench {
         let iothreads = qmp.iothreads()?;
         let first = cpus.first().ok_or("the guest has no vCPU")?.thread;
         let mut masks = Vec::new();
-        for tid in self.listed(first)? {
+        for tid in self.list_threads(first)? {
             let vcpu = cpus.iter().find(|cpu| cpu.thread == tid).map(|cpu| Role::Vcpu(cpu.index));
             let iothread = iothreads.iter().find(|iothread| iothread.thread == tid);
             let iothread = iothread.map(|iothread| Role::Iothread(iothread.id.clone()));

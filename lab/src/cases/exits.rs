@@ -87,8 +87,8 @@ fn of_firmware(
         wrong.push("a mount is left".to_owned());
     }
     expect_none("the exits are not those that were made", wrong)?;
-    refused(guest)?;
-    watched(guest)?;
+    check_refusal(guest)?;
+    check_watch(guest)?;
     let locked = lock(guest, &["exits", "--qmp", shapes::MONITOR])?;
     Ok(format!(
         "level A: two calls for each write to a device, and {reported}; types {}; a TCG \
@@ -134,8 +134,8 @@ fn of_micro_guest(guest: &mut Guest) -> Result<String, LabError> {
         wrong.push("a mount is left".to_owned());
     }
     expect_none("the exits are not those that were made", wrong)?;
-    refused(guest)?;
-    watched(guest)?;
+    check_refusal(guest)?;
+    check_watch(guest)?;
     let locked = lock(guest, &["exits", "--micro-guest"])?;
     Ok(format!(
         "level A: 500 CPUID, 500 RDMSR, 1,000 port and 200 MMIO writes are exact; types {}; a \
@@ -157,7 +157,7 @@ fn findings(json: &Value) -> Vec<String> {
 }
 
 /// A machine without exits, and one that does not exist.
-fn refused(guest: &mut Guest) -> Result<(), LabError> {
+fn check_refusal(guest: &mut Guest) -> Result<(), LabError> {
     let machine = guest.machine();
     guest.background(&format!("exec {machine} {TRANSLATED}"))?;
     guest.shell("until [ -S /tmp/t.qmp ]; do usleep 50000; done")?;
@@ -171,7 +171,7 @@ fn refused(guest: &mut Guest) -> Result<(), LabError> {
 }
 
 /// The other programs that trace the kernel are accepted by this one too.
-fn watched(guest: &mut Guest) -> Result<(), LabError> {
+fn check_watch(guest: &mut Guest) -> Result<(), LabError> {
     let look = |guest: &mut Guest, probe: &str| {
         let words = ["measure", probe, "--qmp", "/tmp/t.qmp", "--seconds", "1", "--json"];
         let output = guest.run(&[&["/usr/bin/pinfold"], words.as_slice()].concat())?;

@@ -38,7 +38,7 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     shows(guest, "active tunables", &[BEFORE, BEFORE, PLANNED, PLANNED])?;
     guest.pinfold(&UNDO)?;
     shows(guest, "undo left a trace", &all_before)?;
-    refused(guest)?;
+    check_refusal(guest)?;
     shows(guest, "a refused tunable", &all_before)?;
     let killed =
         kill::kill_at_calls(guest, &apply, extent, &|guest, what| shows(guest, what, &all_before))?;
@@ -48,7 +48,7 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
 
 /// A value that the driver does not support is reported with the supported ones, and is an error
 /// for a plan that requires it.
-fn refused(guest: &mut Guest) -> Result<(), LabError> {
+fn check_refusal(guest: &mut Guest) -> Result<(), LabError> {
     let apply = [APPLY.as_slice(), &["--knob", "governor=warp"]].concat();
     let reported = guest.pinfold(&apply)?;
     guest.pinfold(&UNDO)?;

@@ -39,10 +39,10 @@ pub(super) fn smt(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
         same(guest, &before, what)
     })?;
     let under = under_a_plan(guest, &before)?;
-    let watched = watched(guest)?;
+    let watched = check_watch(guest)?;
     let before = Snapshot::take(guest, ROOT, false)?;
     let one = one_offline(guest, &before)?;
-    let refused = refused(guest, &before)?;
+    let refused = check_refusal(guest, &before)?;
     Ok(format!(
         "SMT off, vCPUs on CPUs {alone}, and on again; {one}; {killed}; {under}; {watched}; {refused}"
     ))
@@ -129,7 +129,7 @@ fn under_a_plan(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError
 
 /// Another program takes the CPU of a vCPU offline while `pinfold watch` runs: the vCPU gets another
 /// one, and nothing brings the CPU online.
-fn watched(guest: &mut Guest) -> Result<String, LabError> {
+fn check_watch(guest: &mut Guest) -> Result<String, LabError> {
     guest.pinfold(&["apply", "--qmp", MONITOR, "--plan", PLAN])?;
     let status = guest.pinfold(&["status", "--json"])?;
     let said = shapes::ReportedPlacement::parse(&status)?;
@@ -180,7 +180,7 @@ fn one_offline(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError>
 }
 
 /// The CPU of a vCPU is not taken offline.
-fn refused(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
+fn check_refusal(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
     let words = ["apply", "--qmp", MONITOR, "--plan", PLAN, "--knob", "offline=4"];
     let mut command = vec!["/usr/bin/pinfold"];
     command.extend(words);

@@ -29,7 +29,7 @@ pub(super) fn isolate(stage: &mut LabHost, _: Extent) -> Result<String, LabError
     expect_none("the shells' children", not_forked(&stage.before, &during))?;
     let reported = stage.guest.pinfold(&["undo", "--all"])?;
     let near = near(stage);
-    expect_none("undo does not mention what is only near", unreported(&reported, &near))?;
+    expect_none("undo does not mention what is only near", find_unreported(&reported, &near))?;
     let after = stage.look()?;
     expect_none("undo left a trace", after.differences(&stage.before, &near))?;
     stage.reap()?;
@@ -64,7 +64,7 @@ fn near(stage: &LabHost) -> BTreeMap<String, String> {
     groups.map(|group| (format!("{root}/{group}/cpuset.cpus"), "0-3\n".to_owned())).collect()
 }
 
-fn unreported(reported: &str, near: &BTreeMap<String, String>) -> Vec<String> {
+fn find_unreported(reported: &str, near: &BTreeMap<String, String>) -> Vec<String> {
     let mut found: Vec<String> = near
         .keys()
         .filter(|path| !reported.contains(&format!("{path}{NEAR}0-3")))

@@ -35,13 +35,13 @@ struct Tables {
 pub(super) fn placed_and_left(guest: &mut Guest) -> Result<String, LabError> {
     nested::insert(guest)?;
     guest.shell(GROUPS)?;
-    let started = started(guest)?;
-    let moved = moved(guest)?;
+    let started = start_machine(guest)?;
+    let moved = move_machine(guest)?;
     Ok(format!("{started}; {moved}"))
 }
 
 /// A machine that `pinfold run` starts: Pinfold's figures are those of the kernel, all on node 1.
-fn started(guest: &mut Guest) -> Result<String, LabError> {
+fn start_machine(guest: &mut Guest) -> Result<String, LabError> {
     let machine = format!("{} {} {MEMORY}", guest.machine(), nested::accelerated(guest));
     let before = of_host(guest)?;
     guest.background(&format!(
@@ -90,7 +90,7 @@ fn started(guest: &mut Guest) -> Result<String, LabError> {
 
 /// A machine that was started on node 0 and is planned for node 1: its pages move, its tables stay,
 /// and Pinfold reports both.
-fn moved(guest: &mut Guest) -> Result<String, LabError> {
+fn move_machine(guest: &mut Guest) -> Result<String, LabError> {
     let machine = format!("{} {} {MEMORY}", guest.machine(), nested::accelerated(guest));
     guest.background(&format!(
         "echo $$ > {GROUP}/cgroup.procs; exec taskset 3 {machine} \

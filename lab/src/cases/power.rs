@@ -105,13 +105,13 @@ impl Cuts {
             self.count(guest, &apply)?;
             apply
         } else {
-            self.recovered(guest)?;
+            self.recover(guest)?;
             if self.done == self.plan.len() {
-                return self.reported().map(Some);
+                return self.report().map(Some);
             }
             prepare(guest)?
         };
-        let Some(cut) = self.plan.get(self.done).cloned() else { return self.reported().map(Some) };
+        let Some(cut) = self.plan.get(self.done).cloned() else { return self.report().map(Some) };
         let came = match cut.command {
             Command::Apply => run_until(guest, &apply, &cut.call)?,
             Command::Undo => {
@@ -142,7 +142,7 @@ impl Cuts {
     }
 
     /// Fails unless the recovery at boot removed all traces of the cut command.
-    fn recovered(&mut self, guest: &mut Guest) -> Result<(), LabError> {
+    fn recover(&mut self, guest: &mut Guest) -> Result<(), LabError> {
         let last = &self.plan[self.done - 1];
         let what = format!("{:?} cut after {}", last.command, last.call);
         let result = guest.shell(RECOVERED)?;
@@ -193,7 +193,7 @@ impl Cuts {
     }
 
     /// Most cuts must have hit, otherwise nothing was tested.
-    fn reported(&self) -> Result<String, LabError> {
+    fn report(&self) -> Result<String, LabError> {
         if self.came * 2 <= self.done {
             return Err(LabError::wrong("cuts", format!("{} of {} came", self.came, self.done)));
         }

@@ -40,7 +40,7 @@ pub(super) fn stalls(guest: &mut Guest) -> Result<String, LabError> {
     guest.pinfold(&UP)?;
     guest.background(LOOP)?;
     let stalled = steps(guest)?;
-    let got = accounted(guest)?;
+    let got = check_accounting(guest)?;
     signal(guest, "STOP")?;
     let free = steps(guest)?;
     signal(guest, "CONT")?;
@@ -96,7 +96,7 @@ fn steps(guest: &mut Guest) -> Result<f64, LabError> {
 }
 
 /// Percent of its core that it got.
-fn accounted(guest: &mut Guest) -> Result<f64, LabError> {
+fn check_accounting(guest: &mut Guest) -> Result<f64, LabError> {
     let status = status(guest)?;
     match cores_of(&status, "slow").as_slice() {
         [Core { got: Some(got), .. }] if (got - 0.25).abs() <= ACCOUNT => Ok(got * 100.0),

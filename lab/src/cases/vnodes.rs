@@ -68,12 +68,12 @@ pub(super) fn platform(guest: &mut Guest, method: Method) -> Result<String, LabE
     let before = HostState { snapshot, tunables: guest.shell(TUNABLES)? };
     put(guest, &text(method))?;
     let mut vnodes = up(guest)?;
-    made(guest, method, &vnodes)?;
+    check_groups(guest, method, &vnodes)?;
     kept_off(guest)?;
     spin(guest, &mut vnodes)?;
     let got = measure(guest, &vnodes)?;
-    pinned(guest, method, &vnodes)?;
-    let said = accounted(guest, method)?;
+    check_pins(guest, method, &vnodes)?;
+    let said = check_accounting(guest, method)?;
 
     // Decreased, not increased: a CPU that is left free runs the host's other tasks.
     guest.pinfold(&["emulate", "set", "vnode2", "--speed", "10%"])?;
@@ -87,7 +87,7 @@ pub(super) fn platform(guest: &mut Guest, method: Method) -> Result<String, LabE
     let mut vnodes = up(guest)?;
     spin(guest, &mut vnodes)?;
     signal(guest, "KILL")?;
-    orphaned(guest)?;
+    check_orphans(guest)?;
     guest.pinfold(&UNDO)?;
     stop(guest, &vnodes)?;
     same(guest, &before, "undo left a trace after a kill")?;
@@ -165,7 +165,7 @@ pub(super) fn cores_of(status: &Value, vnode: &str) -> Vec<Core> {
 }
 
 /// The groups exist, and have the values that the method set.
-fn made(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), LabError> {
+fn check_groups(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), LabError> {
     let text = guest.shell(&FILES.replace("ROOT", ROOT))?;
     let files: BTreeMap<&str, &str> =
         text.lines().filter_map(|line| line.split_once(':')).collect();
@@ -197,7 +197,7 @@ fn made(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), LabEr
         }
     }
     if method == Method::Fracas {
-        wrong.extend(vnodes.iter().flat_map(|vnode| unbalanced(vnode, &files)));
+        wrong.extend(vnodes.iter().flat_map(|vnode| find_imbalance(vnode, &files)));
     }
     let hogs = guest.shell(HOGS)?;
     // SCHED_FIFO, one on each CPU.
@@ -223,7 +223,7 @@ fn kept_off(guest: &mut Guest) -> Result<(), LabError> {
 }
 
 /// Weights whose ratio does not match the speed.
-fn unbalanced(vnode: &Vnode, files: &BTreeMap<&str, &str>) -> Vec<String> {
+fn find_imbalance(vnode: &Vnode, files: &BTreeMap<&str, &str>) -> Vec<String> {
     let mut wrong = Vec::new();
     for pu in vnode.pus.iter() {
         let weight = |part: &str| {
@@ -314,7 +314,7 @@ fn ran(line: &str) -> Option<(u32, f64, f64)> {
 }
 
 /// The loops may run on the CPUs of their vnode; if each core has a group, on one CPU each.
-fn pinned(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), LabError> {
+fn check_pins(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), LabError> {
     let mut wrong = Vec::new();
     for vnode in vnodes {
         let mut used = CpuSet::new();
@@ -341,7 +341,7 @@ fn pinned(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), Lab
 
 /// The method's own record in status, if it has one. It covers one or two seconds, in which a CPU
 /// of the guest may have waited for this machine: then it is read again.
-fn accounted(guest: &mut Guest, method: Method) -> Result<String, LabError> {
+fn check_accounting(guest: &mut Guest, method: Method) -> Result<String, LabError> {
     let mut wrong = Vec::new();
     for _ in 0..LOOKS {
         let status = status(guest)?;
@@ -371,7 +371,7 @@ fn accounted(guest: &mut Guest, method: Method) -> Result<String, LabError> {
 }
 
 /// A supervisor that was killed leaves no burner, and no socket that responds.
-fn orphaned(guest: &mut Guest) -> Result<(), LabError> {
+fn check_orphans(guest: &mut Guest) -> Result<(), LabError> {
     guest.shell("usleep 500000")?;
     let burners =
         format!("{HOGS}; cat /dev/null $(find {ROOT} -path '*/pinfold-burn-*/cgroup.threads')");

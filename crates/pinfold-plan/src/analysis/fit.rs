@@ -82,8 +82,8 @@ fn differences(cpus: &PlannedCpus, used: &CpuSet, topology: &Topology) -> Vec<St
     if cpus.nohz_full != topology.nohz_full {
         found.push(format!(
             "nohz_full is {} here, {} in the plan",
-            listed(&topology.nohz_full),
-            listed(&cpus.nohz_full)
+            list_cpus(&topology.nohz_full),
+            list_cpus(&cpus.nohz_full)
         ));
     }
     let absent = used.difference(&topology.online()).difference(&topology.offline);
@@ -120,7 +120,7 @@ fn planned(cpus: &PlannedCpus, cpu: PuId, both: &CpuSet) -> [String; 3] {
     let cache = cpus.l3.iter().find(|cache| cache.cpus.contains(cpu));
     let node = cpus.nodes.iter().find(|node| node.cpus.contains(cpu));
     [
-        core.map(|core| listed(&core.intersection(both))),
+        core.map(|core| list_cpus(&core.intersection(both))),
         cache.map(|cache| of_cache(&cache.cpus.intersection(both), cache.size_bytes)),
         node.map(|node| of_node(node.node, &node.cpus.intersection(both))),
     ]
@@ -133,7 +133,7 @@ fn found_here(topology: &Topology, cpu: PuId, both: &CpuSet) -> [String; 3] {
     let cache = topology.l3.iter().find(|cache| cache.pus.contains(cpu));
     let node = topology.nodes.iter().find(|node| node.pus.contains(cpu));
     [
-        core.map(|core| listed(&core.pus.intersection(both))),
+        core.map(|core| list_cpus(&core.pus.intersection(both))),
         cache.map(|cache| of_cache(&cache.pus.intersection(both), cache.size_bytes)),
         node.map(|node| of_node(node.id, &node.pus.intersection(both))),
     ]
@@ -152,6 +152,6 @@ fn unknown() -> String {
     "unknown".to_owned()
 }
 
-fn listed(cpus: &CpuSet) -> String {
+fn list_cpus(cpus: &CpuSet) -> String {
     if cpus.is_empty() { "none".to_owned() } else { cpus.to_string() }
 }

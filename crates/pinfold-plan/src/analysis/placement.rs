@@ -117,7 +117,7 @@ pub(crate) fn findings(available: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> V
         .map(|vnode| (vnode, TopologySpan::new(available.index(), &vnode.threads)))
         .collect();
     let before = [
-        oversubscribed(available, &spreads),
+        find_oversubscription(available, &spreads),
         shared_cores(available, &spreads),
         foreign_siblings(available, &spreads),
     ];
@@ -129,8 +129,8 @@ pub(crate) fn findings(available: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> V
         floating_kinds(available, vnodes),
         crossed_l3s(available, &spreads),
         memoryless(available, &spreads),
-        unbalanced(available.topology, vnodes),
-        nested(available.topology, &spreads),
+        find_imbalance(available.topology, vnodes),
+        find_nesting(available.topology, &spreads),
         left_for_the_host(available.topology, vnodes),
         part_of_a_page(vnodes),
         far_memory(available.topology, vnodes),
@@ -139,7 +139,7 @@ pub(crate) fn findings(available: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> V
     before.into_iter().flatten().chain(helpers).chain(after.into_iter().flatten()).collect()
 }
 
-/// The subject of [`oversubscribed`].
+/// The subject of [`find_oversubscription`].
 const CROWDED: &str = "oversubscription";
 
 /// True if vCPUs of a plan share a CPU.
@@ -147,7 +147,7 @@ pub(crate) fn is_crowded(plan: &Plan) -> bool {
     plan.findings.iter().any(|finding| finding.subject == CROWDED)
 }
 
-fn oversubscribed(
+fn find_oversubscription(
     available: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Option<Finding> {
@@ -285,7 +285,7 @@ fn helpers_on_vcpus(
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Vec<Finding> {
     type IsOn<'a> = &'a dyn Fn(&CpuSet, &CpuSet) -> bool;
-    let carried = carried(spreads);
+    let carried = carried_cpus(spreads);
     let avoidable = choice(available, carried.len()).with_free_helpers(&carried);
     let kinds: [(IsOn<'_>, &str); 2] = [
         (&|pus: &CpuSet, own: &CpuSet| !pus.is_disjoint(own), ON_VCPUS),
@@ -351,7 +351,7 @@ fn far_helpers(
 }
 
 /// The CPUs that carry a vCPU.
-fn carried(spreads: &[(&VnodePlan, TopologySpan)]) -> CpuSet {
+fn carried_cpus(spreads: &[(&VnodePlan, TopologySpan)]) -> CpuSet {
     spreads.iter().map(|(_, spread)| &spread.pus).collect::<CpuSet>()
 }
 
@@ -360,7 +360,7 @@ fn nothing_left(
     available: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Option<Finding> {
-    let carried = carried(spreads);
+    let carried = carried_cpus(spreads);
     (!carried.is_empty() && available.hostable.is_subset(&carried)).then(|| {
         let text = "every CPU that the host's tasks may use has a vCPU: interrupts and the host's \
                     own tasks take CPU time from a vCPU";
@@ -374,7 +374,7 @@ fn foreign_siblings(
     available: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Option<Finding> {
-    let carried = carried(spreads);
+    let carried = carried_cpus(spreads);
     let cores = distinct(spreads.iter().flat_map(|(_, spread)| spread.cores.iter().copied()));
     let cores = cores.iter().filter_map(|core| available.topology.cores.get(core.index()));
     let all = cores.map(|core| &core.pus).collect::<CpuSet>();
@@ -541,14 +541,14 @@ fn memoryless(
             if empty.len() == 1 { "a node" } else { "nodes" },
             names(&empty)
         );
-        let avoidable = choice(available, carried(spreads).len()).near_memory();
+        let avoidable = choice(available, carried_cpus(spreads).len()).near_memory();
         Finding { severity: severity(avoidable), ..Finding::note("NUMA", text) }
     })
 }
 
 /// Threads on several isolated CPUs: the kernel does not balance them, so each stays where it was
 /// started.
-fn unbalanced(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
+fn find_imbalance(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
     if topology.isolated.is_empty() {
         return None;
     }
@@ -573,7 +573,7 @@ fn unbalanced(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
     })
 }
 
-fn nested(topology: &Topology, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+fn find_nesting(topology: &Topology, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
     let hypervisor = topology.hypervisor.as_ref()?;
     spreads.iter().any(|(_, spread)| !spread.pus.is_empty()).then(|| {
         Finding::note(

@@ -8,7 +8,7 @@ pub(crate) fn shut_out(plan: &Plan, vnode: &VnodePlan) -> Option<String> {
         of.vcpus().any(|thread: &ThreadPlan| thread.policy.is_some_and(Policy::is_real_time))
     });
     let mut threads = vnode.threads.iter().filter(|_| any);
-    let starved = threads.find_map(|thread| starved(plan, vnode, thread));
+    let starved = threads.find_map(|thread| describe_starvation(plan, vnode, thread));
     if starved.is_some() {
         return starved;
     }
@@ -24,7 +24,7 @@ pub(crate) fn shut_out(plan: &Plan, vnode: &VnodePlan) -> Option<String> {
 }
 
 /// The reason, if real-time vCPUs leave a thread no CPU on which it can run.
-fn starved(plan: &Plan, vnode: &VnodePlan, thread: &ThreadPlan) -> Option<String> {
+fn describe_starvation(plan: &Plan, vnode: &VnodePlan, thread: &ThreadPlan) -> Option<String> {
     let mut taken = CpuSet::new();
     let mut names = Vec::new();
     for of in &plan.vnodes {

@@ -213,7 +213,7 @@ impl<'a> AvailableCpus<'a> {
         from: FreeFrom,
     ) -> Result<Self, PlanError> {
         let online = topology.online();
-        let allowed = allowed(topology, &request.avoid);
+        let allowed = allowed_cpus(topology, &request.avoid);
         if allowed.is_empty() {
             let (allowed, avoid) = (topology.allowed.clone(), request.avoid.clone());
             return Err(PlanError::NoPus { allowed, avoid });
@@ -637,7 +637,7 @@ fn free(
     from: FreeFrom,
 ) -> Result<CpuSet, PlanError> {
     let Some(free_request) = &request.free else { return Ok(CpuSet::new()) };
-    let allowed = &allowed(index.topology, &request.avoid);
+    let allowed = &allowed_cpus(index.topology, &request.avoid);
     let fail = |asked: String, why: String| Err(PlanError::Free { asked, why });
     let count = match free_request {
         Free::These(pus) => return named_free(pus, &index.topology.offline, allowed, hostable),
@@ -718,13 +718,13 @@ fn l2_domains(topology: &Topology) -> BTreeMap<PuId, u32> {
 }
 
 /// The CPUs that plans may use if they avoid some: online and in the process's cpuset.
-fn allowed(topology: &Topology, avoid: &CpuSet) -> CpuSet {
+fn allowed_cpus(topology: &Topology, avoid: &CpuSet) -> CpuSet {
     topology.allowed.intersection(&topology.online()).difference(avoid)
 }
 
 /// The cores of these CPUs in hwloc's order, not divided into parts.
 pub(crate) fn allowed_cores(topology: &Topology, avoid: &CpuSet) -> Vec<AvailableCore> {
-    cores(topology, &allowed(topology, avoid))
+    cores(topology, &allowed_cpus(topology, avoid))
 }
 
 fn cores(topology: &Topology, usable: &CpuSet) -> Vec<AvailableCore> {

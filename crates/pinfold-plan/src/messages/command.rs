@@ -122,7 +122,8 @@ pub fn with_strategy(command: &str, strategy: Option<&str>) -> String {
 /// the request; with `vcpus` instead of its number of vCPUs, if given.
 #[must_use]
 pub fn again(plan: &Plan, vcpus: Option<u32>) -> String {
-    let vnodes: Vec<VnodeRequest> = plan.vnodes.iter().map(|vnode| asked(vnode, vcpus)).collect();
+    let vnodes: Vec<VnodeRequest> =
+        plan.vnodes.iter().map(|vnode| vnode_request(vnode, vcpus)).collect();
     let isolate = match plan.isolation {
         IsolationScope::None => String::new(),
         scope @ (IsolationScope::Own | IsolationScope::Host) => format!(" --isolate {scope}"),
@@ -141,11 +142,11 @@ pub fn isolating(plan: &Plan, topology: &Topology, strategy: &str, format: &str)
 /// The requests for the vnodes of a plan, as far as the plan contains them.
 #[must_use]
 pub fn asked_of(plan: &Plan) -> Vec<VnodeRequest> {
-    plan.vnodes.iter().map(|vnode| asked(vnode, None)).collect()
+    plan.vnodes.iter().map(|vnode| vnode_request(vnode, None)).collect()
 }
 
 /// The request for one vnode of a plan.
-fn asked(vnode: &VnodePlan, vcpus: Option<u32>) -> VnodeRequest {
+fn vnode_request(vnode: &VnodePlan, vcpus: Option<u32>) -> VnodeRequest {
     let request = match vnode.kind {
         VnodeKind::VirtualMachine => {
             let count =

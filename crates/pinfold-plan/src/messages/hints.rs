@@ -84,7 +84,7 @@ impl RequestAlternatives<'_> {
         let boot = self.topology.online().first()?;
         let core = available.siblings(boot).union(&CpuSet::single(boot));
         let request = Request { free: Some(Free::These(core.clone())), ..self.request.clone() };
-        let other = self.made(self.strategy, &request)?;
+        let other = self.try_strategy(self.strategy, &request)?;
         let parts = |plan: &Plan| -> Vec<BTreeSet<Option<u32>>> {
             plan.vnodes
                 .iter()
@@ -188,18 +188,18 @@ impl RequestAlternatives<'_> {
 
     /// True if the same strategy has a plan for a request without such a finding, and none worse.
     fn goes(&self, subject: &str, request: &Request) -> bool {
-        self.is_better(subject, self.made(self.strategy, request))
+        self.is_better(subject, self.try_strategy(self.strategy, request))
     }
 
     /// True if another strategy has a plan for the request without such a finding, and none worse.
     fn by(&self, strategy: &str, subject: &str) -> bool {
         let known = strategies().iter().find(|known| known.name == strategy);
         let known = known.filter(|known| known.name != self.strategy.name);
-        self.is_better(subject, known.and_then(|known| self.made(known, self.request)))
+        self.is_better(subject, known.and_then(|known| self.try_strategy(known, self.request)))
     }
 
     /// What a strategy that is named gives for a request.
-    fn made(&self, strategy: &Strategy, request: &Request) -> Option<Plan> {
+    fn try_strategy(&self, strategy: &Strategy, request: &Request) -> Option<Plan> {
         let mut plan = made(strategy, self.topology, request).ok()?;
         definition::settle(&mut plan, strategy.name, request);
         Some(plan)

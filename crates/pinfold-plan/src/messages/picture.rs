@@ -66,14 +66,14 @@ pub fn picture(layouts: &[Layout], topology: &Topology, columns: usize) -> Strin
     let mut lines: Vec<(usize, String, Vec<String>)> = Vec::new();
     let mut rest = used.as_slice();
     while !rest.is_empty() {
-        let alike = alike(rest);
+        let alike = count_alike(rest);
         let shared = if alike < SHARED { 1 } else { alike };
         let (group, after) = rest.split_at(shared);
         lines.push((shared, label(group), cells(group)));
         rest = after;
     }
     let shown = &lines[..lines.len().min(MOST_LINES)];
-    let mut text = aligned(shown, columns);
+    let mut text = align(shown, columns);
     let drawn: usize = shown.iter().map(|(cores, ..)| cores).sum();
     let what = if layouts.iter().flat_map(|layout| &layout.pins).any(|pin| pin.role == Role::Task) {
         "task"
@@ -125,7 +125,7 @@ fn occupants(layouts: &[Layout], cpu: PuId, topology: &Topology) -> Vec<PinnedTh
 
 /// Number of rows, from the first on, that have the same pattern: each number grows by the same
 /// amount from core to core.
-fn alike(rows: &[CoreRow]) -> usize {
+fn count_alike(rows: &[CoreRow]) -> usize {
     let [first, second, ..] = rows else { return rows.len() };
     let Some(steps) = steps(first, second) else { return 1 };
     let holds = |pair: &[CoreRow]| match pair {
@@ -242,7 +242,7 @@ fn numbers(values: &[u32]) -> String {
 }
 
 /// Lines with aligned cells; a core with more cells than fit takes several lines.
-fn aligned(lines: &[(usize, String, Vec<String>)], columns: usize) -> String {
+fn align(lines: &[(usize, String, Vec<String>)], columns: usize) -> String {
     const BETWEEN: usize = 3;
     let cells = lines.iter().flat_map(|(.., cells)| cells);
     let width = cells.map(|cell| length(cell)).max().unwrap_or(0);

@@ -75,7 +75,7 @@ fn row(plan: &Plan, vnode: &VnodePlan, group: &[&ThreadPlan]) -> Row {
         [only] => (plan.role_name(vnode, &only.role), only.pus.to_string(), only.policy),
         [] => (String::new(), String::new(), None),
     };
-    Row { who, cpus, policy, reason: merged(&reasons) }
+    Row { who, cpus, policy, reason: merge_reasons(&reasons) }
 }
 
 /// The CPU of each thread, in the order of the threads.
@@ -106,7 +106,7 @@ fn skeleton(sentence: &str) -> String {
 }
 
 /// Combines reasons with the same skeleton.
-fn merged(reasons: &[&str]) -> String {
+fn merge_reasons(reasons: &[&str]) -> String {
     let Some(first) = reasons.first() else { return String::new() };
     if reasons.iter().all(|other| other == first) {
         (*first).to_owned()
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn of_reasons_that_differ_in_numbers_the_first_is_written() {
         fn check(reasons: &[&str], expected: &str) {
-            assert_eq!(merged(reasons), expected)
+            assert_eq!(merge_reasons(reasons), expected)
         }
 
         let cores = ["CPU 0 of core 0 (L3 0, 96 MiB)", "CPU 16 of core 0 (L3 0, 96 MiB)"];

@@ -129,7 +129,7 @@ impl<'a> Parts<'a> {
         if vm.vcpus != VcpuCount::Exactly(next) {
             return Err(fail(vnode, "their vCPUs are not as many as the machine has"));
         }
-        let nodes = settled(topology, request, vm, &cells);
+        let nodes = settle_nodes(topology, request, vm, &cells);
         Ok(Self { topology, request, vnode, vm, groups: Group::all(&cells, nodes, topology) })
     }
 
@@ -561,7 +561,7 @@ fn same_threads(plans: &[Plan]) -> bool {
 
 /// The host nodes of each cell: those of its memory, else the node with the fewest cells and the
 /// most CPUs.
-fn settled(
+fn settle_nodes(
     topology: &Topology,
     request: &Request,
     vm: &VmRequest,

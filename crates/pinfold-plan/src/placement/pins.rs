@@ -77,7 +77,7 @@ pub(crate) fn vcpus(
     let pin_requests = pin_requests(asked, vnode_builder.pins.len());
     let mut taken = CpuSet::new();
     pin_requests.iter().flatten().for_each(|pus| taken.add(pus));
-    let mut left = vacated(vnode_builder, &pin_requests, &taken).into_iter();
+    let mut left = vacated_cpus(vnode_builder, &pin_requests, &taken).into_iter();
     let beside = vnode_builder.pins.iter().all(|(pus, _)| {
         vnode_builder.emulator.as_ref().is_none_or(|(emulator, _)| emulator.is_disjoint(pus))
     });
@@ -104,7 +104,7 @@ pub(crate) fn vcpus(
 }
 
 /// The CPUs that vCPUs pinned by hand have left and no other vCPU uses.
-fn vacated(
+fn vacated_cpus(
     vnode_builder: &VnodeBuilder<'_>,
     pin_requests: &[Option<&CpuSet>],
     taken: &CpuSet,

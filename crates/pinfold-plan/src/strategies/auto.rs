@@ -150,7 +150,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         let mut plan = match divide::planned(&strategy, topology, request) {
             Ok(plan) => plan,
             Err(error) if error.depends_on_strategy() => {
-                passed.refused(strategy.name, &error);
+                passed.record_refusal(strategy.name, &error);
                 refusal = refusal.or(Some(error));
                 continue;
             }
@@ -250,7 +250,7 @@ impl SkippedStrategies {
         self.reasons.is_empty()
     }
 
-    fn refused(&mut self, strategy: &'static str, error: &PlanError) {
+    fn record_refusal(&mut self, strategy: &'static str, error: &PlanError) {
         let text = error.to_string();
         let rest = text.strip_prefix(strategy).and_then(|rest| rest.strip_prefix(' '));
         let begins = rest.is_some();
@@ -409,7 +409,7 @@ fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
         let why = "the number of vCPUs is auto, and this strategy gives the most while the host \
                    keeps a core";
         rules.push(Rule::new(balanced::STRATEGY, why));
-    } else if sum.vcpus <= near && !sum.shows_smt && alone(available, sum.vcpus) {
+    } else if sum.vcpus <= near && !sum.shows_smt && is_alone(available, sum.vcpus) {
         let each = if sum.vcpus == 1 { "its vCPU".to_owned() } else { format!("each of {asked}") };
         let why = format!("{each} can have its own core in addition to the host's");
         rules.push(Rule::new(low_latency::STRATEGY, why).claiming(Claim::OwnCores));
@@ -457,7 +457,7 @@ fn unpinned(available: &AvailableCpus<'_>, sum: &Sum, spare: usize, rules: &mut 
 
 /// True if this number of vCPUs can have a core each in the best part of the machine that can hold
 /// them.
-fn alone(available: &AvailableCpus<'_>, vcpus: usize) -> bool {
+fn is_alone(available: &AvailableCpus<'_>, vcpus: usize) -> bool {
     let cores = available.without(&available.host());
     let part = |count| Pool::new(&cores, count, None).part_for(vcpus);
     part(Count::Cores) == part(Count::Threads)

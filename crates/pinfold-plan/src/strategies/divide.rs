@@ -67,7 +67,7 @@ pub(super) fn planned(
         (Err(_), _) => return plain,
     };
     for shares in divisions {
-        let parts = divided(request, &shares);
+        let parts = divide_request(request, &shares);
         let parts = Parts::new(topology, &parts);
         let made = parts.and_then(|parts| {
             let plans = parts.alike(|part| (strategy.plan)(topology, part))?;
@@ -451,7 +451,7 @@ fn by_memory(index: &Index<'_>, request: &Request, bytes: u64) -> Vec<Shares> {
 }
 
 /// The request with its machine divided into cells.
-fn divided(request: &Request, shares: &Shares) -> Request {
+fn divide_request(request: &Request, shares: &Shares) -> Request {
     let mut request = request.clone();
     let vcpus: u32 = shares.iter().map(|(_, count)| count).sum();
     for vnode in &mut request.vnodes {

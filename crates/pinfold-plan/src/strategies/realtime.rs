@@ -135,13 +135,15 @@ fn on_cores<'a>(
         vnode_builder.node = *node;
         builder.close(vnode_builder, GuestSmt::None)?;
     }
-    builder.later(move |ended| isolcpus::not_at_boot(available, &kept(available, request, ended)));
+    builder.later(move |ended| {
+        isolcpus::not_at_boot(available, &kept_cpus(available, request, ended))
+    });
     let reason = available.host_reason(host, &all);
     builder.isolating(Reserve { exclusive: all, reason })
 }
 
 /// The CPUs that the plan's kernel parameters isolate.
-fn kept(available: &AvailableCpus<'_>, request: &Request, ended: &PlacedPlan<'_>) -> CpuSet {
+fn kept_cpus(available: &AvailableCpus<'_>, request: &Request, ended: &PlacedPlan<'_>) -> CpuSet {
     let of = |exclusive: &CpuSet| {
         let housekeeping = available.hostable.difference(exclusive);
         boot::kept_for(ended.vnodes, exclusive, &housekeeping, available.topology)

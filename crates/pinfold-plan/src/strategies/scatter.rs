@@ -33,7 +33,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = available(topology, request)?;
     let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
-    let order = scattered(&available);
+    let order = scatter(&available);
     let rank: BTreeMap<PuId, usize> =
         available.order().into_iter().enumerate().map(|(rank, pu)| (pu, rank)).collect();
     let line = Line {
@@ -85,7 +85,7 @@ fn within_l3(core: &AvailableCore) -> Part {
 
 /// The CPUs in an order of which each prefix is distributed as evenly as possible at every level:
 /// each level merges the orders of the level below, with each part's CPUs at even distances.
-fn scattered(available: &AvailableCpus<'_>) -> Vec<PuId> {
+fn scatter(available: &AvailableCpus<'_>) -> Vec<PuId> {
     let mut parts: Vec<(&AvailableCore, Vec<PuId>)> =
         available.cores.iter().map(|core| (core, core.pus.clone())).collect();
     for part in PARTS {
@@ -100,7 +100,7 @@ fn scattered(available: &AvailableCpus<'_>) -> Vec<PuId> {
                 orders.push(pus);
             }
         }
-        parts = merged.into_iter().map(|(core, orders)| (core, interleaved(orders))).collect();
+        parts = merged.into_iter().map(|(core, orders)| (core, interleave(orders))).collect();
     }
     parts.into_iter().flat_map(|(_, pus)| pus).collect()
 }
@@ -110,7 +110,7 @@ fn id(number: Option<u32>) -> u32 {
 }
 
 /// Merges orders so that after each step every order has been used in proportion.
-fn interleaved(orders: Vec<Vec<PuId>>) -> Vec<PuId> {
+fn interleave(orders: Vec<Vec<PuId>>) -> Vec<PuId> {
     let mut keyed: Vec<(usize, usize, usize, PuId)> = Vec::new();
     let longest = orders.iter().map(Vec::len).max().unwrap_or(1);
     for (child, order) in orders.into_iter().enumerate() {

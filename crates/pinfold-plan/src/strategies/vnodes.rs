@@ -60,7 +60,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         most: Some(all.len()),
         why: "each core of a group is a separate core of the host".to_owned(),
     };
-    let wanted = wanted(&builder, builder.counts(limits)?);
+    let wanted = wanted_cores(&builder, builder.counts(limits)?);
     let enough =
         others.len() >= wanted.iter().map(|group_request| group_request.cores).sum::<usize>();
     let near = in_own_l3s(&others, &host, &wanted)
@@ -69,8 +69,8 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let mixed = speeds.zip(near.iter().map(|cores| firsts(cores))).collect::<Vec<_>>();
     let mixed = shared_domains(topology, &mixed).is_some();
     let groups = if mixed {
-        apart(&available, &others, &wanted)
-            .or_else(|| apart(&available, all, &wanted))
+        separate_groups(&available, &others, &wanted)
+            .or_else(|| separate_groups(&available, all, &wanted))
             .unwrap_or(near)
     } else {
         near
@@ -134,7 +134,7 @@ struct GroupCores {
 }
 
 /// The groups' needs in the order in which they choose.
-fn wanted(builder: &PlanBuilder<'_>, counts: Vec<usize>) -> Vec<GroupCores> {
+fn wanted_cores(builder: &PlanBuilder<'_>, counts: Vec<usize>) -> Vec<GroupCores> {
     builder
         .choosing_order()
         .into_iter()
@@ -178,7 +178,7 @@ fn frequency_domains<'g>(
 }
 
 /// Cores for all groups such that no frequency domain has two speeds; `None` if there are too few.
-fn apart<'g>(
+fn separate_groups<'g>(
     available: &AvailableCpus<'_>,
     cores: &'g [AvailableCore],
     wanted: &[GroupCores],

@@ -116,11 +116,6 @@ fn apply_goes_through_libvirt_and_back() {
 
 #[test]
 fn watch_puts_pins_right_through_libvirt_and_leaves_those_that_a_person_set_there() {
-    fn reported(words: &str) {
-        let log = || files::read_text(&log).unwrap_or_default();
-        assert!(until(|| log().contains(words)), "waited in vain for {words} in:\n{}", log());
-    }
-
     let host = LiveHost::new().expect("a host");
     if host.affinity(own_pid()).expect("a mask").len() < 2 {
         skip("with one CPU nothing can be moved");
@@ -141,6 +136,10 @@ fn watch_puts_pins_right_through_libvirt_and_leaves_those_that_a_person_set_ther
         .die_with_parent(true)
         .start()
         .expect("pinfold starts");
+    let reported = |words: &str| {
+        let log = || files::read_text(&log).unwrap_or_default();
+        assert!(until(|| log().contains(words)), "waited in vain for {words} in:\n{}", log());
+    };
     reported("watching 1 placement;");
     // Behind libvirt's back: it has the pin of the plan.
     let all = format!("0-{}", one.iter().map(|pu| pu.0).max().unwrap_or(0).max(1));
