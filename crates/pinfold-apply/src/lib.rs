@@ -27,6 +27,7 @@ mod journal;
 mod knobs;
 mod layers;
 mod missing_cgroups;
+pub mod order;
 pub mod page_tables;
 mod release;
 mod resctrl_monitor;

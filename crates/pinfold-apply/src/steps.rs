@@ -1,8 +1,9 @@
 //! Turns a plan into the ordered list of steps.
 //!
-//! Order: main thread and iothreads first, because other threads inherit from them; vCPUs; all
-//! other threads of the machine, which follow the emulator; policies; isolation. A value that is
-//! already right gives no step, so the list is empty for a host on which the plan is active.
+//! Order: isolation, so that other tasks leave the CPUs before the vCPUs come; main thread and
+//! iothreads, because other threads inherit from them; vCPUs; all other threads of the machine,
+//! which follow the emulator; policies. A thread leaves an exclusive CPU before another one enters
+//! it ([`crate::order`]). A value that is already right gives no step, so the list is empty for a host on which the plan is active.
 //! [`crate::apply`] repeats the planning until the list is empty, which includes threads that were
 //! created meanwhile.
 //!
@@ -24,7 +25,7 @@ use std::collections::BTreeSet;
 use pinfold_host::Host;
 use pinfold_host::mountinfo::Version;
 use pinfold_model::{
-    CpuSet, Finding, IsolationScope, Plan, Policy, Speed, Step, TaskId, VnodePlan,
+    CpuSet, Finding, IsolationScope, Plan, Policy, Role, Speed, Step, TaskId, VnodePlan,
 };
 
 use crate::actuators::GROUP_PREFIX;
@@ -33,6 +34,7 @@ use crate::error::{ApplyError, Refusal};
 use crate::host_state::HostState;
 use crate::journal::Journals;
 use crate::layers::OtherPlacements;
+use crate::order;
 use crate::tasks::{Rules, Target};
 pub(crate) use partition::name as partition_name;
 pub(crate) use real_time::{throttle_path, throttle_that_is_off};
@@ -73,6 +75,13 @@ impl<'r> Request<'r> {
 
     pub(crate) fn target(&self) -> &'r Target {
         self.target
+    }
+
+    /// The housekeeping CPUs that this machine uses: others may be exclusive to other machines.
+    pub(crate) fn parking(&self) -> CpuSet {
+        let own = self.vnode.thread(&Role::Emulator);
+        let own = own.map(|thread| thread.pus.intersection(&self.plan.housekeeping));
+        own.filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| self.plan.housekeeping.clone())
     }
 }
 
@@ -137,14 +146,21 @@ pub(crate) fn all_steps(
     state: &HostState<'_>,
     request: &Request<'_>,
 ) -> Result<Planned, ApplyError> {
+    let mut planned = unordered_steps(state, request)?;
+    planned.steps =
+        order::in_order(planned.steps, &request.parking(), |task| state.mask(task.tid))?;
+    Ok(planned)
+}
+
+/// The same before the masks are brought into an order, for a snapshot with other masks than the
+/// present ones.
+pub(crate) fn unordered_steps(
+    state: &HostState<'_>,
+    request: &Request<'_>,
+) -> Result<Planned, ApplyError> {
     let mut builder = StepBuilder::new(state, request);
     not_applied(&mut builder);
     tuning::hotplug::bring(&mut builder)?;
-    threads::place(&mut builder, Ask::Always)?;
-    for kept in request.target.kept.iter().filter(|kept| !matches!(kept.rules, Rules::Masks(_))) {
-        builder.setting(kept, &[], &[], Ask::Always)?;
-    }
-    tuning::set(&mut builder)?;
     match request.plan.isolation {
         IsolationScope::None => {}
         IsolationScope::Own => isolate_own::confine(&mut builder)?,
@@ -153,6 +169,11 @@ pub(crate) fn all_steps(
             Version::V2 => isolate_host_v2::confine(&mut builder)?,
         },
     }
+    threads::place(&mut builder, Ask::Always)?;
+    for kept in request.target.kept.iter().filter(|kept| !matches!(kept.rules, Rules::Masks(_))) {
+        builder.setting(kept, &[], &[], Ask::Always)?;
+    }
+    tuning::set(&mut builder)?;
     partition::make(&mut builder)?;
     // Last in the list, so that undo begins with it: lists and masks are restored when all CPUs are
     // online.
@@ -172,7 +193,10 @@ pub(crate) fn plan_threads(
     let mut builder = StepBuilder::new(&state, &request);
     partition::sort(&mut builder)?;
     threads::place(&mut builder, Ask::WhenMasksDiffer)?;
-    Ok(builder.finish())
+    let mut planned = builder.finish();
+    planned.steps =
+        order::in_order(planned.steps, &request.parking(), |task| state.mask(task.tid))?;
+    Ok(planned)
 }
 
 /// Adds findings about the parts of the plan that no step applies.

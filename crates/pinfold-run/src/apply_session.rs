@@ -2,13 +2,14 @@
 
 use std::ops::ControlFlow;
 
+use pinfold_apply::order::{self, Move, Turn};
 use pinfold_apply::{
     Applied, ApplyError, CommandGroup, Event, Journal, Journals, NewJournal, NotReplaced, Observer,
     Planned, Replacement, Target, UndoReport, page_tables,
 };
-use pinfold_host::{HostMut, LiveHost, with_causes};
+use pinfold_host::{Host as _, HostMut, LiveHost, with_causes};
 use pinfold_model::text::counted;
-use pinfold_model::{Command, Finding, Plan, Severity};
+use pinfold_model::{Command, CpuSet, Finding, Plan, Severity, Tuning};
 use pinfold_plan::{Fit, command, schema};
 
 use crate::message::say;
@@ -149,6 +150,47 @@ fn require_online(
     }
     let text = "the plan needs CPUs that are offline, but the machine is placed already";
     Err(Failure::new(Exit::Host, text).with_hint("bring them online, or undo the placement first"))
+}
+
+/// The order in which several machines are placed: one leaves its exclusive CPUs before another one
+/// enters them.
+///
+/// # Errors
+/// [`Failure`] if the mask of a vCPU cannot be read.
+pub fn turns(host: &LiveHost, placements: &[Placement<'_>]) -> Result<Vec<Turn>, Failure> {
+    let mut housekeeping: Option<CpuSet> = None;
+    let mut moves = Vec::new();
+    for Placement { plan, target } in placements {
+        let mut before = CpuSet::new();
+        for (task, _) in target.threads.iter().filter(|(_, role)| role.is_vcpu()) {
+            match host.affinity(task.tid) {
+                Ok(mask) => before.add(&mask),
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // A machine that floats has no exclusive CPUs yet.
+        if !before.is_disjoint(&plan.housekeeping) {
+            before = CpuSet::new();
+        }
+        let common = housekeeping.map(|known| known.intersection(&plan.housekeeping));
+        housekeeping = Some(common.unwrap_or_else(|| plan.housekeeping.clone()));
+        moves.push(Move { before, after: plan.exclusive.clone() });
+    }
+    Ok(order::turns(&moves, &housekeeping.unwrap_or_default()))
+}
+
+/// The plan of a machine that waits on housekeeping CPUs until another one has left its CPUs.
+#[must_use]
+pub fn parked(plan: &Plan, cpus: &CpuSet) -> Plan {
+    let mut parked = Plan { tuning: Tuning::default(), ..plan.clone() };
+    for thread in parked.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads) {
+        if !thread.pus.is_disjoint(&plan.exclusive) {
+            thread.pus.clone_from(cpus);
+            thread.policy = None;
+        }
+    }
+    parked
 }
 
 /// As [`apply`], for a caller that stays: a plan with real-time threads gets a watchdog before it

@@ -25,8 +25,9 @@ use crate::error::ApplyError;
 use crate::host_state::HostState;
 use crate::journal::{Journal, Journals, Record};
 use crate::layers::{OtherPlacements, Thing, first_undo, thing};
-use crate::steps::{Planned, Request, all_steps, group_name, partition_name};
-use crate::tasks::Target;
+use crate::order;
+use crate::steps::{Planned, Request, group_name, partition_name, unordered_steps};
+use crate::tasks::{self, Target};
 use crate::undo::drop_steps;
 use crate::watch::is_left;
 
@@ -198,7 +199,7 @@ impl Comparison<'_> {
         let Self { host, clock, record, hierarchy, request, ref others } = *self;
         let state = HostState::read(host, hierarchy, request.target())?;
         let state = state.next_to(others)?.without(record)?;
-        let mut needed = all_steps(&state, request)?;
+        let mut needed = unordered_steps(&state, request)?;
         let past = UndoContext::new(host, clock, record)?;
         for step in &mut needed.steps {
             if first_undo(record, &step.undo).is_none() {
@@ -223,7 +224,9 @@ impl Comparison<'_> {
                 missing.push(step);
             }
         }
-        Ok(missing)
+        // The masks of the present plan, which `needed` does not know.
+        let present = |task: TaskId| tasks::unless_gone(self.host.affinity(task.tid));
+        Ok(order::in_order(missing, &self.request.parking(), present)?)
     }
 
     fn is_so(&self, step: &Step) -> Result<bool, Failure> {

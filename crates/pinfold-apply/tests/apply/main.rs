@@ -16,6 +16,7 @@ mod journal;
 mod kept;
 mod knobs;
 mod layers;
+mod order;
 mod others;
 mod partition;
 mod policies;

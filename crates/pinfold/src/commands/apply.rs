@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use pinfold_apply::order::Turn;
 use pinfold_apply::{Applied, Difference, Journal, Journals, Target};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::counted;
@@ -182,6 +183,12 @@ fn prepare(
     Ok(Prepared { vm, plan, target, placed })
 }
 
+/// A machine of this command that is placed, with its journal.
+struct InForce<'c, 'p> {
+    one: &'p Prepared,
+    journal: Journal<'c>,
+}
+
 /// Applies the plans and exits. If one of several fails, those before it are reverted.
 fn leave_all(
     host: &LiveHost,
@@ -190,24 +197,15 @@ fn leave_all(
     starting: StartLock,
 ) -> Result<(), Failure> {
     let mut active = Vec::new();
-    for one in prepared {
-        match place(host, one, journals) {
-            Ok((applied, journal)) => {
-                apply_session::report(&applied);
-                apply_session::report_unguarded(&one.plan);
-                active.push((journal, one));
-            }
-            Err(failure) => {
-                for (journal, one) in active.into_iter().rev() {
-                    put_back(host, one, journal)?;
-                }
-                return Err(failure);
-            }
+    if let Err(failure) = place_all(host, prepared, journals, &mut active) {
+        for InForce { one, journal } in active.into_iter().rev() {
+            put_back(host, one, journal)?;
         }
+        return Err(failure);
     }
     drop(starting);
     let program = HelperProgram::own()?;
-    for (journal, one) in &active {
+    for InForce { one, journal } in &active {
         let id = &journal.record().header.id;
         let (undo, status) = (Command::new("undo").arg(id), Command::new("status"));
         // If one waits already for the end of this machine, the new one ends at once.
@@ -225,22 +223,66 @@ fn leave_all(
     Ok(())
 }
 
+/// Applies the plans so that no machine enters an exclusive CPU of another one that has yet to
+/// leave it. What is active is in the list, also after a failure.
+fn place_all<'c, 'p>(
+    host: &LiveHost,
+    prepared: &'p [Prepared],
+    journals: &Journals<'c>,
+    active: &mut Vec<InForce<'c, 'p>>,
+) -> Result<(), Failure> {
+    let placements: Vec<Placement<'_>> = prepared.iter().map(Prepared::placement).collect();
+    for turn in apply_session::turns(host, &placements)? {
+        let (index, parked) = match turn {
+            Turn::Go(index) => (index, None),
+            Turn::Park(index, cpus) => {
+                (index, Some(apply_session::parked(&prepared[index].plan, &cpus)))
+            }
+        };
+        let one = &prepared[index];
+        if let Some(plan) = parked {
+            let target = target_of(&one.vm, &plan, false)?;
+            let placement = Placement { plan: &plan, target: &target };
+            let (_, journal) = place(host, one, placement, journals)?;
+            active.push(InForce { one, journal });
+            continue;
+        }
+        let is_parked = active.iter_mut().find(|other| std::ptr::eq(other.one, one));
+        let applied = match is_parked {
+            Some(InForce { journal, .. }) => {
+                let former = one.placed.as_ref().and_then(Placed::former);
+                let placement = one.placement();
+                apply_session::replace_in(host, placement, former, journal, OnStop::TakeBack)?
+            }
+            None => {
+                let (applied, journal) = place(host, one, one.placement(), journals)?;
+                active.push(InForce { one, journal });
+                applied
+            }
+        };
+        apply_session::report(&applied);
+        apply_session::report_unguarded(&one.plan);
+    }
+    Ok(())
+}
+
 /// Applies a plan, or replaces the present one of its machine.
 fn place<'c>(
     host: &LiveHost,
     one: &Prepared,
+    placement: Placement<'_>,
     journals: &Journals<'c>,
 ) -> Result<(Applied, Journal<'c>), Failure> {
     let Some(placed) = &one.placed else {
-        return apply_session::apply(host, one.placement(), journals, OnStop::TakeBack);
+        return apply_session::apply(host, placement, journals, OnStop::TakeBack);
     };
     match undo::reopen(journals, &placed.id)? {
         Some(journal) if !journal.record().has_ended() => {
             let existing = Existing { journal, former: placed.former() };
-            apply_session::replace(host, one.placement(), existing, OnStop::TakeBack)
+            apply_session::replace(host, placement, existing, OnStop::TakeBack)
         }
         // It was undone meanwhile.
-        _ => apply_session::apply(host, one.placement(), journals, OnStop::TakeBack),
+        _ => apply_session::apply(host, placement, journals, OnStop::TakeBack),
     }
 }
 
