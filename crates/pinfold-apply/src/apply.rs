@@ -83,6 +83,27 @@ pub struct Applied {
 
 /// Applies a plan.
 ///
+/// ```
+/// # use pinfold_apply::{Journals, NewJournal, Target, apply, unobserved};
+/// # use pinfold_host::{SystemClock, files::StateDir};
+/// # use pinfold_model::{Request, Role, Speed, Tid, VnodeRequest};
+/// # let host = pinfold_sim::SimHost::v2_eight_pus();
+/// # let topology = pinfold_samples::described("core:4 pu:2");
+/// # let request = Request::from_vnodes(vec![VnodeRequest::processes("job", 1, Speed::FULL)]);
+/// # let plan = pinfold_plan::plan("compact", &topology, &request)?;
+/// # let task = host.task(Tid(400)).ok_or("no task")?.id();
+/// # let target = Target::new(Tid(400), vec![(task, Role::Task)]);
+/// # let folder = tempfile::tempdir()?;
+/// # let state = StateDir::open(&folder.path().to_string_lossy())?;
+/// # let journals = Journals::open(&state, &SystemClock)?;
+/// # let json = pinfold_plan::schema::to_json(&plan);
+/// # let new = NewJournal { vm_name: "job", plan: &json, target: &target, supervised: false };
+/// let mut journal = journals.begin(&host, &new)?;
+/// let applied = apply(&host, &plan, &target, &mut journal, &mut unobserved())?;
+/// assert_eq!(applied.steps.len(), journal.record().step_count());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`ApplyError`]. The host is then in its former state, unless the error's report says otherwise
 /// or the observer interrupted the apply ([`ApplyError::Abandoned`]).

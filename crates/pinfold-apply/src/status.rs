@@ -72,6 +72,21 @@ impl Status {
 
 /// Compares a plan with the host.
 ///
+/// ```
+/// # use pinfold_apply::Target;
+/// # use pinfold_model::{Request, Role, Speed, Tid, VnodeRequest};
+/// # let host = pinfold_sim::SimHost::v2_eight_pus();
+/// # let topology = pinfold_samples::described("core:4 pu:2");
+/// # let request = Request::from_vnodes(vec![VnodeRequest::processes("job", 1, Speed::FULL)]);
+/// # let plan = pinfold_plan::plan("compact", &topology, &request)?;
+/// # let task = host.task(Tid(400)).ok_or("no task")?.id();
+/// # let target = Target::new(Tid(400), vec![(task, Role::Task)]);
+/// // Nothing was applied yet.
+/// let status = pinfold_apply::status(&host, &plan, &target)?;
+/// assert!(!status.is_as_planned());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`HostError`] if the host cannot be read. A task that ends meanwhile is no error.
 pub fn status(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Status, HostError> {

@@ -94,6 +94,21 @@ pub fn group_name(vm: TaskId) -> String {
 
 /// The steps that [`crate::apply`] would execute now on a host without other placements.
 ///
+/// ```
+/// use pinfold_apply::{Target, plan_steps};
+/// use pinfold_model::{Request, Role, Speed, Tid, VnodeRequest};
+///
+/// let host = pinfold_sim::SimHost::v2_eight_pus();
+/// let topology = pinfold_samples::described("core:4 pu:2");
+/// let request = Request::from_vnodes(vec![VnodeRequest::processes("job", 1, Speed::FULL)]);
+/// let plan = pinfold_plan::plan("compact", &topology, &request)?;
+/// let task = host.task(Tid(400)).ok_or("no task")?.id();
+/// let target = Target::new(Tid(400), vec![(task, Role::Task)]);
+/// let steps = plan_steps(&host, &plan, &target)?.steps;
+/// assert!(steps.iter().any(|step| step.change.as_set_affinity().is_some()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`ApplyError::Refused`] if the plan must not or cannot be applied here, [`ApplyError::VmGone`],
 /// [`ApplyError::Host`] if the host cannot be read.

@@ -25,6 +25,32 @@ use crate::tasks;
 use crate::undo_report::UndoReport;
 
 /// Undoes all steps of a journal.
+///
+/// ```
+/// # use pinfold_apply::{Journals, NewJournal, Target, apply, unobserved};
+/// # use pinfold_host::{SystemClock, files::StateDir};
+/// # use pinfold_model::{Request, Role, Speed, Tid, VnodeRequest};
+/// # let host = pinfold_sim::SimHost::v2_eight_pus();
+/// # let topology = pinfold_samples::described("core:4 pu:2");
+/// # let request = Request::from_vnodes(vec![VnodeRequest::processes("job", 1, Speed::FULL)]);
+/// # let plan = pinfold_plan::plan("compact", &topology, &request)?;
+/// # let task = host.task(Tid(400)).ok_or("no task")?.id();
+/// # let target = Target::new(Tid(400), vec![(task, Role::Task)]);
+/// # let folder = tempfile::tempdir()?;
+/// # let state = StateDir::open(&folder.path().to_string_lossy())?;
+/// # let journals = Journals::open(&state, &SystemClock)?;
+/// # let json = pinfold_plan::schema::to_json(&plan);
+/// # let new = NewJournal { vm_name: "job", plan: &json, target: &target, supervised: false };
+/// use pinfold_apply::undo;
+/// use pinfold_host::Host as _;
+///
+/// let before = host.affinity(task.tid)?;
+/// let mut journal = journals.begin(&host, &new)?;
+/// apply(&host, &plan, &target, &mut journal, &mut unobserved())?;
+/// assert!(undo(&host, &mut journal).is_complete());
+/// assert_eq!(host.affinity(task.tid)?, before);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn undo(host: &dyn HostMut, journal: &mut Journal<'_>) -> UndoReport {
     undo_observed(host, journal, &mut |_, _| ControlFlow::Continue(()))
 }

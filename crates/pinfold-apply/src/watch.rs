@@ -168,6 +168,22 @@ pub enum QuickCheck {
 }
 
 /// Watches one machine.
+///
+/// ```
+/// # use pinfold_apply::Target;
+/// # use pinfold_model::{Request, Role, Speed, Tid, VnodeRequest};
+/// # let host = pinfold_sim::SimHost::v2_eight_pus();
+/// # let topology = pinfold_samples::described("core:4 pu:2");
+/// # let request = Request::from_vnodes(vec![VnodeRequest::processes("job", 1, Speed::FULL)]);
+/// # let plan = pinfold_plan::plan("compact", &topology, &request)?;
+/// # let task = host.task(Tid(400)).ok_or("no task")?.id();
+/// # let target = Target::new(Tid(400), vec![(task, Role::Task)]);
+/// use pinfold_apply::{Extent, QuickCheck, Watcher};
+///
+/// let mut watcher = Watcher::new(&host, &plan, &target)?;
+/// assert_eq!(watcher.glance(&host, Extent::Masks)?, QuickCheck::Look, "nothing was applied yet");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Watcher {
     plan: Plan,
     target: Target,

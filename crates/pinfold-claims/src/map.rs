@@ -7,6 +7,19 @@ use pinfold_model::{CpuSet, Finding, PuId, Tid};
 use crate::claim::{Claim, Exclusivity, Kind, Owner, Source};
 
 /// The claims on the CPUs of a host.
+///
+/// ```
+/// use pinfold_claims::{Claims, Exclusivity, Owner, Source, owners};
+/// use pinfold_model::CpuSet;
+///
+/// let kind = owners::kind("libvirt").ok_or("no such kind")?;
+/// let mut claims = Claims::default();
+/// let (owner, source) = (Owner::new(kind, "web"), Source::default());
+/// claims.add(&owner, CpuSet::parse_list("2-3")?, Exclusivity::Exclusive, &source);
+/// let used = claims.usage(&CpuSet::first_n(8));
+/// assert_eq!((used.owned.to_string(), used.free.to_string()), ("2-3".into(), "0-1,4-7".into()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
     pub(crate) known: Vec<Claim>,

@@ -31,6 +31,13 @@ pub struct Row {
 }
 
 /// All kinds of owners, in the order in which they are read.
+///
+/// ```
+/// use pinfold_claims::{Claims, owners::OWNERS};
+///
+/// let kinds = OWNERS.iter().flat_map(|row| row.kinds);
+/// assert!(kinds.map(|kind| kind.name).any(|name| name == "kubelet"));
+/// ```
 pub const OWNERS: &[Row] = &[
     Row { kinds: placements::KINDS, reads: "journals of Pinfold", read: placements::read },
     Row { kinds: &[&libvirt::KIND], reads: libvirt::READS, read: libvirt::read },

@@ -38,6 +38,21 @@ pub struct Task<'a> {
 
 /// Runs a part, or the check, and writes the result.
 ///
+/// ```no_run
+/// use pinfold_cluster::node::{Task, work};
+/// use pinfold_run::HelperProgram;
+///
+/// let task = Task {
+///     job: "/shared/run/job.json",
+///     out: "/shared/run/results",
+///     scout: true,
+///     offset: None,
+///     attempt: 1,
+/// };
+/// work(&task, None, &HelperProgram::at("/usr/bin/pinfold"))?;
+/// # Ok::<(), pinfold_run::Failure>(())
+/// ```
+///
 /// # Errors
 /// [`Failure`] if there is no result.
 pub fn work(task: &Task<'_>, state: Option<&str>, program: &HelperProgram) -> Result<(), Failure> {

@@ -98,6 +98,28 @@ impl Submission {
 
 /// Starts a study on the cluster. Returns its store.
 ///
+/// ```no_run
+/// use pinfold_cluster::{NewRun, Submission};
+/// use pinfold_run::study::{Display, read};
+/// use pinfold_study::study::{Form, Update};
+///
+/// let study = read("studies/vm-latency.toml")?;
+/// let new = NewRun {
+///     study: &study,
+///     scheduler: "slurm",
+///     file: "studies/vm-latency.toml",
+///     form: Form::from_preset(None),
+///     store: "results.sqlite",
+///     command: "pinfold study run",
+///     shared: Some("/shared".to_owned()),
+///     program: None,
+/// };
+/// let display = Display { begins: &|_, _| Ok(()), progress: &mut |_: &Update<'_>| {} };
+/// let (store, _outcome) = pinfold_cluster::run(&new, &Submission::default(), None, display)?;
+/// println!("{} runs", store.runs()?.len());
+/// # Ok::<(), pinfold_run::Failure>(())
+/// ```
+///
 /// # Errors
 /// [`Failure`] if it cannot be started, or was interrupted.
 pub fn run(
@@ -156,6 +178,21 @@ pub fn run(
 }
 
 /// Resumes a run.
+///
+/// ```no_run
+/// use pinfold_cluster::{Submission, options_of, resume};
+/// use pinfold_run::study::{Display, StoredRun};
+/// use pinfold_study::store::{RunId, Store};
+/// use pinfold_study::study::{Update, Loaded};
+///
+/// let (mut store, id) = (Store::open("results.sqlite")?, RunId(1));
+/// let loaded = Loaded::read(&store, id)?;
+/// let options = options_of(&store, id)?.expect("a run on a cluster");
+/// let run = StoredRun { store: &mut store, id, loaded: &loaded };
+/// let display = Display { begins: &|_, _| Ok(()), progress: &mut |_: &Update<'_>| {} };
+/// resume(run, options, &Submission::default(), None, display)?;
+/// # Ok::<(), pinfold_run::Failure>(())
+/// ```
 ///
 /// # Errors
 /// [`Failure`] if it cannot be resumed, or was interrupted.

@@ -32,6 +32,16 @@ pub struct TaskEnvironment {
 }
 
 /// A batch system, as seen from the host that submits.
+///
+/// ```no_run
+/// use pinfold_cluster::Options;
+/// use pinfold_cluster::scheduler::Scheduler;
+///
+/// fn print_offer(scheduler: &dyn Scheduler) -> Result<(), pinfold_run::Failure> {
+///     println!("{}", scheduler.offer(&Options::new("/shared".to_owned()))?.cluster);
+///     Ok(())
+/// }
+/// ```
 pub trait Scheduler: Sync {
     /// Its name in messages.
     fn name(&self) -> &'static str;

@@ -90,6 +90,26 @@ pub struct AddressRow {
 }
 
 /// The table of exits.
+///
+/// ```
+/// use pinfold_exits::{ExitTable, Kind, Level, Row, Vcpu};
+///
+/// let row = |name: &str, kind, count| {
+///     Row { name: name.to_owned(), kind, count, per_second: count as f64, times: None }
+/// };
+/// let rows = vec![row("HLT", Kind::Exit, 20), row("TIMEINGUEST", Kind::Guest, 20)];
+/// let table = ExitTable {
+///     level: Level::A,
+///     duration_ns: 1_000_000_000,
+///     total: Vcpu { vcpu: None, rows: rows.clone() },
+///     vcpus: vec![Vcpu { vcpu: Some(0), rows }],
+///     addresses: Vec::new(),
+///     events: Some(40),
+///     cost: None,
+///     findings: Vec::new(),
+/// };
+/// assert_eq!(table.total.exits(), 20, "times in the guest are no exits");
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExitTable {
     /// The level of the data.

@@ -23,6 +23,19 @@ fn ended(host: &dyn Host, threads: &[VcpuThread]) -> Result<Vec<u32>, ExitsError
 }
 
 /// A short observation to determine which events fire.
+///
+/// ```no_run
+/// use pinfold_exits::{EventSurvey, VcpuThread};
+/// use pinfold_host::{LiveHost, proc_stat};
+/// use pinfold_model::Tid;
+///
+/// let host = LiveHost::new()?;
+/// let stat = proc_stat::read(&host, Tid(4711))?.ok_or("no such thread")?;
+/// let threads = [VcpuThread { vcpu: 0, task: stat.task() }];
+/// let survey = EventSurvey::begin(&host, &threads)?;
+/// println!("{:?}", survey.fired()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct EventSurvey {
     hardware: ExitCounter,
@@ -122,6 +135,21 @@ pub(crate) fn require_initial_namespace(host: &dyn Host) -> Result<(), ExitsErro
 }
 
 /// An observation in progress.
+///
+/// ```no_run
+/// use pinfold_exits::{VcpuThread, Watch, look, timed};
+/// use pinfold_host::{LiveHost, SystemClock, proc_stat};
+/// use pinfold_model::Tid;
+///
+/// let (host, second_ns) = (LiveHost::new()?, 1_000_000_000);
+/// let stat = proc_stat::read(&host, Tid(4711))?.ok_or("no such thread")?;
+/// let threads = [VcpuThread { vcpu: 0, task: stat.task() }];
+/// let scope = timed(look(&host, &SystemClock, &threads, second_ns)?);
+/// let watch = Watch::begin(&host, &SystemClock, scope, &threads)?;
+/// watch.wait(&host, &SystemClock, 10 * second_ns, &|| false)?;
+/// println!("{} exits", watch.finish(&host, &SystemClock)?.total.exits());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Watch {
     counter: ExitCounter,

@@ -52,6 +52,13 @@ struct Document<'a> {
 
 /// Renders the page as one self-contained HTML document, without scripts and external requests.
 ///
+/// ```
+/// fn write(page: &pinfold_report::Page, path: &std::path::Path) -> std::io::Result<()> {
+///     let html = pinfold_report::render(page).map_err(std::io::Error::other)?;
+///     std::fs::write(path, html)
+/// }
+/// ```
+///
 /// # Errors
 /// [`ReportError::Template`] if the template engine fails, which no data can cause.
 pub fn render(page: &Page) -> Result<String, ReportError> {

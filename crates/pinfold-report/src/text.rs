@@ -22,6 +22,12 @@ pub struct Summary {
 }
 
 /// The parts of the result.
+///
+/// ```
+/// fn answer(page: &pinfold_report::Page) -> String {
+///     pinfold_report::summary(page).answer
+/// }
+/// ```
 #[must_use]
 pub fn summary(page: &Page) -> Summary {
     let deciding = page.deciding();

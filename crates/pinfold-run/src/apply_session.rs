@@ -1,4 +1,22 @@
 //! Applying and undoing for the commands: journal, steps, findings.
+//!
+//! ```no_run
+//! use pinfold_host::SystemClock;
+//! use pinfold_run::apply_session::{self, OnStop, Placement};
+//! use pinfold_run::target::{Vm, placeable};
+//! use pinfold_run::{host, inputs};
+//! use pinfold_vm::VmSelector;
+//!
+//! let host = host::live()?;
+//! let vm = Vm::find(&host, &VmSelector::Name("web".to_owned()))?;
+//! let (plan, target) = (inputs::read_plan("plan.json")?, placeable(&vm.found));
+//! let state = host::state(None)?;
+//! let journals = host::journals(&state, &SystemClock)?;
+//! let placement = Placement { plan: &plan, target: &target };
+//! let (_, journal) = apply_session::apply(&host, placement, &journals, OnStop::TakeBack)?;
+//! apply_session::undo(&host, journal)?;
+//! # Ok::<(), pinfold_run::Failure>(())
+//! ```
 
 use std::ops::ControlFlow;
 

@@ -1,6 +1,20 @@
 //! A platform of virtual nodes: its supervisor, the protocol of its socket, its helper processes.
 //!
 //! Slowing itself is in `pinfold_emulate`: this module has the processes around it.
+//!
+//! ```no_run
+//! use pinfold_run::emulate::supervisor::{PlatformFile, start_child};
+//! use pinfold_run::{HelperProgram, Session, host};
+//!
+//! let (state, program) = (host::state(None)?, HelperProgram::at("/usr/bin/pinfold"));
+//! let file = PlatformFile {
+//!     path: "two-vnodes.toml",
+//!     share_housekeeping: false,
+//!     ignore_claims: false,
+//! };
+//! println!("{}", start_child(&file, Session { state: &state, program: &program })?);
+//! # Ok::<(), pinfold_run::Failure>(())
+//! ```
 
 pub mod capability;
 pub mod exec;

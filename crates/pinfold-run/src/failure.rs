@@ -47,6 +47,13 @@ impl Exit {
 }
 
 /// The unsuccessful end of a command.
+///
+/// ```
+/// use pinfold_run::{Exit, Failure};
+///
+/// let failure = Failure::new(Exit::Input, "--cpus: no CPU 99").with_hint("`pinfold topo` shows them");
+/// assert_eq!((failure.exit.code(), failure.message.as_str()), (2, "--cpus: no CPU 99"));
+/// ```
 #[derive(Debug)]
 pub struct Failure {
     /// The exit code.

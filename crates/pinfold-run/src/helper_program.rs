@@ -12,6 +12,15 @@ use pinfold_host::process::Spawn;
 use crate::{Exit, Failure};
 
 /// The program, by its path.
+///
+/// ```
+/// use pinfold_run::HelperProgram;
+///
+/// // The binary `pinfold` passes `HelperProgram::own()`.
+/// let program = HelperProgram::at("/usr/bin/pinfold");
+/// assert_ne!(program, HelperProgram::own()?);
+/// # Ok::<(), pinfold_run::Failure>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelperProgram(String);
 

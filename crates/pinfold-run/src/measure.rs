@@ -147,6 +147,13 @@ impl Bench {
 
 /// The options that a probe accepts, as its benchmark describes them.
 ///
+/// ```
+/// let mut probes = pinfold_probe::registry::PROBES.iter();
+/// let probe = probes.find(|probe| probe.command_with_options().is_some()).expect("a probe");
+/// assert!(pinfold_run::measure::options(probe)?.contains(probe.name));
+/// # Ok::<(), pinfold_run::Failure>(())
+/// ```
+///
 /// # Errors
 /// [`Failure`] if it has none.
 pub fn options(probe: &Probe) -> Result<String, Failure> {

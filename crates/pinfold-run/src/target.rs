@@ -31,6 +31,15 @@ pub fn report_unchecked(host: &LiveHost, pid: Tid, failure: &Failure) {
 }
 
 /// A machine that was found.
+///
+/// ```no_run
+/// use pinfold_run::{host, target::Vm};
+///
+/// for vm in Vm::find_all(&host::live()?)? {
+///     println!("{}: {} vCPUs", vm.name, vm.found.vcpus);
+/// }
+/// # Ok::<(), pinfold_run::Failure>(())
+/// ```
 pub struct Vm {
     /// Name of the machine.
     pub name: String,

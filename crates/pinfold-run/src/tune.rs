@@ -97,6 +97,25 @@ pub struct TuningHost<'a> {
 /// Runs the tuning to its end; the store has the result. Signals must be
 /// [caught](interrupt::install) before.
 ///
+/// ```no_run
+/// use pinfold_run::guest::{Scratch, Subject};
+/// use pinfold_run::tune::{Display, Options, TuningHost, tune};
+/// use pinfold_run::{Failure, HelperProgram, host, inputs, interrupt};
+///
+/// fn tune_demo_guest(options: &Options) -> Result<(), Failure> {
+///     interrupt::install()?;
+///     let host = host::live()?;
+///     let (topology, program) = (inputs::topology(&host, None)?, HelperProgram::at("pinfold"));
+///     let mut subject = Subject::demo(1, &Scratch::new(&host)?)?;
+///     let on = TuningHost { host: &host, topology: &topology, state: None, program: &program };
+///     let progress = &mut |_: &pinfold_study::tune::Update<'_>| {};
+///     let display = Display { begins: &|_, _, _| {}, progress };
+///     let (store, run) = tune(options, on, &mut subject, display)?;
+///     println!("run {run} in {}", store.path());
+///     Ok(())
+/// }
+/// ```
+///
 /// # Errors
 /// [`Failure`]: the guest cannot be started, or the run was interrupted and can be resumed.
 pub fn tune(

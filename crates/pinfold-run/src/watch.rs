@@ -66,6 +66,26 @@ pub struct Options<'o> {
 }
 
 /// Watches until it is stopped.
+///
+/// ```no_run
+/// use pinfold_apply::OnDrift;
+/// use pinfold_run::metrics::MetricsAddress;
+/// use pinfold_run::watch::{Options, watch};
+/// use pinfold_run::{HelperProgram, Session, host};
+///
+/// let (state, program) = (host::state(None)?, HelperProgram::at("/usr/bin/pinfold"));
+/// let options = Options {
+///     only: None,
+///     sockets: &[],
+///     domains: None,
+///     metrics: MetricsAddress { socket: None, port: None },
+///     on_drift: OnDrift::Restore,
+///     ignores_claims: false,
+/// };
+/// let session = Session { state: &state, program: &program };
+/// watch(session, options, &|_, _, event| println!("{event:?}"))?;
+/// # Ok::<(), pinfold_run::Failure>(())
+/// ```
 pub fn watch(
     Session { state, program }: Session<'_>,
     options: Options<'_>,

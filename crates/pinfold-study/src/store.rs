@@ -8,6 +8,16 @@
 //! `user_version`, which is the version of the tables ([`VERSION`]; `store/schema.sql` and the
 //! additions of each later version). An older store gets the missing tables when it is opened. A
 //! foreign file is refused before it is modified, and so is a store of a later version.
+//!
+//! ```
+//! use pinfold_study::store::Store;
+//!
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("results.sqlite").to_string_lossy().into_owned();
+//! assert!(Store::open(&path).is_err(), "it is not created by reading");
+//! assert!(Store::open_or_create(&path)?.runs()?.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod cluster;
 mod error;

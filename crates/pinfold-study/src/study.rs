@@ -11,6 +11,19 @@
 //! The store has the text of the file: [`run`], `resume` and [`analyse`] need nothing else. A
 //! [`Runner`] places and runs the workloads; this module does not access the host. All randomness
 //! comes from the study's seed.
+//!
+//! ```
+//! use pinfold_study::study;
+//!
+//! let study = study::from_toml(
+//!     "name = 'speed'\ntitle = 'Speed'\nrepetitions = 6\n\
+//!      [[factor]]\nname = 'size'\nlevels = [1, 2]\n\
+//!      [[workload]]\nname = 'a'\ncommand = ['a', '--size={size}']\nlasts = '1s'\n\
+//!      [[workload.figure]]\nname = 'rate'\nunit = 'per-second'\njson = 'rate'\n",
+//! )?;
+//! assert_eq!(study.factors[0].levels.len(), 2);
+//! # Ok::<(), pinfold_config::ConfigError>(())
+//! ```
 
 mod analyse;
 mod cells;

@@ -13,6 +13,17 @@
 //! store alone.
 //!
 //! All randomness comes from the run's seed. A [`Starter`] starts the machines.
+//!
+//! ```
+//! use pinfold_study::tune::{self, Costs, Goal, TuneConfig};
+//!
+//! let costs = Costs { start_s: 5.0, state_s: 1.0, per_observed_s: 1.0 };
+//! let config = TuneConfig::new(Goal::Latency, 3_600.0, 1, costs);
+//! // Twelve placements, of which at most three are confirmed with fresh data.
+//! let prediction = tune::predict(&config, 12)?;
+//! assert!(prediction.confirmed <= 3 && prediction.seconds() <= 3_600.0);
+//! # Ok::<(), pinfold_study::RunError>(())
+//! ```
 
 mod analyse;
 mod budget;

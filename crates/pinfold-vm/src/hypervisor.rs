@@ -43,6 +43,15 @@ pub struct Start {
 }
 
 /// A program that runs virtual machines.
+///
+/// ```
+/// use pinfold_model::Role;
+/// use pinfold_vm::{Hypervisor as _, qemu::Qemu};
+///
+/// assert!(Qemu.is_program("qemu-system-x86_64"));
+/// assert_eq!(Qemu.role_of("CPU 3/KVM"), Role::Vcpu(3));
+/// assert_eq!(Qemu.role_of("IO disk"), Role::Iothread("disk".to_owned()));
+/// ```
 pub trait Hypervisor: fmt::Debug + Sync {
     /// Words about it in messages.
     fn texts(&self) -> &'static Texts;
@@ -197,6 +206,16 @@ impl fmt::Display for Version {
 }
 
 /// A virtual machine's control interface.
+///
+/// ```no_run
+/// use pinfold_vm::{Hypervisor as _, qemu::Qemu};
+///
+/// let mut monitor = Qemu.connect("/run/vm.sock", 5_000_000_000)?;
+/// for vcpu in monitor.cpus()? {
+///     println!("vCPU {}: thread {}", vcpu.index, vcpu.thread);
+/// }
+/// # Ok::<(), pinfold_vm::VmError>(())
+/// ```
 pub trait Monitor: Any + Send {
     /// The hypervisor at the other end.
     fn hypervisor(&self) -> &'static dyn Hypervisor;

@@ -150,6 +150,17 @@ pub struct RunningVm {
 
 /// Starts a virtual machine stopped and finds its threads.
 ///
+/// ```no_run
+/// use pinfold_vm::{hypervisors, launch};
+///
+/// let words = ["qemu-system-x86_64", "-smp", "2"].map(str::to_owned);
+/// let command = hypervisors::parse(&words);
+/// let mut machine = launch::start_stopped(&*command, &launch::LaunchOptions::default())?;
+/// // The threads of `machine.found` are pinned here.
+/// machine.cont()?;
+/// # Ok::<(), pinfold_vm::VmError>(())
+/// ```
+///
 /// # Errors
 /// [`VmError::NoCommand`], what [`MachineCommand::check_start`] refuses, [`VmError::NoProgram`],
 /// [`VmError::StartFailed`] with the hypervisor's own message, [`VmError::StartTimeout`], or an

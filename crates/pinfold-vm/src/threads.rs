@@ -129,6 +129,20 @@ fn find_by_vcpu(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Found, VmE
 
 /// Finds the role of each thread of process `pid`, through its monitor if there is one.
 ///
+/// ```
+/// use pinfold_model::{Role, Tid};
+/// use pinfold_sim::{CgroupVersion, SimBuilder, SimTask};
+///
+/// let host = SimBuilder::new(CgroupVersion::V2, 4)
+///     .task(SimTask::new(200, "qemu-system-x86_64"))
+///     .task(SimTask::new(201, "CPU 0/KVM").thread_of(200))
+///     .build();
+/// let found = pinfold_vm::discover(&host, Tid(200), None)?;
+/// assert_eq!(found.vcpus, 1);
+/// assert_eq!(found.threads[0].role, Role::Vcpu(0));
+/// # Ok::<(), pinfold_vm::VmError>(())
+/// ```
+///
 /// # Errors
 /// [`VmError::NoProcess`], [`VmError::NotHypervisor`] (checked only without a monitor),
 /// [`VmError::ForeignThread`] if monitor and process do not belong together, [`VmError::NoVcpus`],

@@ -39,6 +39,19 @@ use crate::{Exit, Failure, Session, host, inputs, interrupt};
 const LOOK_NS: u64 = 500_000_000;
 
 /// Runs trials on this host.
+///
+/// ```no_run
+/// use pinfold_probe::pinload::Pinload;
+/// use pinfold_run::study::{HostRunner, Machine, read};
+/// use pinfold_run::{HelperProgram, Session, host};
+///
+/// let (state, program) = (host::state(None)?, HelperProgram::at("/usr/bin/pinfold"));
+/// let machine = Machine::from_study(&read("study.toml")?, "study.toml")?;
+/// let pinload = Pinload::install()?;
+/// let session = Session { state: &state, program: &program };
+/// let _runner = HostRunner::new(&machine, session, &pinload)?;
+/// # Ok::<(), pinfold_run::Failure>(())
+/// ```
 pub struct HostRunner<'a> {
     host: &'a LiveHost,
     topology: &'a Topology,
