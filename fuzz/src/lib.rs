@@ -23,7 +23,7 @@ pub struct Target {
 }
 
 /// All targets: kernel files, files of users, output of other programs.
-pub const TARGETS: [Target; 32] = [
+pub const TARGETS: [Target; 33] = [
     Target { name: "cpu-list", about: "lists of CPUs", run: kernel::cpu_list },
     Target { name: "cpu-mask", about: "masks of CPUs", run: kernel::cpu_mask },
     Target { name: "proc-stat", about: "/proc/PID/stat", run: kernel::stat },
@@ -60,6 +60,7 @@ pub const TARGETS: [Target; 32] = [
         run: machines::reference_tool,
     },
     Target { name: "measurement", about: "saved measurements (JSON)", run: people::measurement },
+    Target { name: "gaps", about: "recorded gaps (JSON lines)", run: people::gaps },
 ];
 
 /// The target with this name.

@@ -204,3 +204,18 @@ pub(crate) fn measurement(bytes: &[u8]) {
     let found = compare::compare(&figures, &figures);
     assert!(found.rows.iter().all(|row| row.ratio.is_none_or(|ratio| ratio == 1.0)));
 }
+
+/// `pinfold measure gaps --record`: what was read is written and read again.
+pub(crate) fn gaps(bytes: &[u8]) {
+    use pinfold_probe::gaps::record;
+
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(report) = record::parse(&text) {
+        for gap in &report.gaps {
+            let (Some(_) | None) = gap.cause().map(ToString::to_string);
+            assert!(gap.unexplained_ns() <= gap.length_ns);
+        }
+        let again = record::to_text(&report).expect("plain values");
+        assert_eq!(record::parse(&again).expect("its own text"), report);
+    }
+}

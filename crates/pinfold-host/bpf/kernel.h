@@ -3,6 +3,7 @@
 // Numbers and shapes: include/uapi/linux/bpf.h. No header of a kernel is used.
 
 typedef unsigned char u8;
+typedef unsigned short u16;
 typedef int s32;
 typedef unsigned int u32;
 typedef long long s64;

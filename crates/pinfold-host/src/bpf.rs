@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError};
 use aya::programs::tp_btf::BtfTracePointLink;
-use aya::programs::{BtfTracePoint, TracePoint};
+use aya::programs::{BtfTracePoint, ProgramError, TracePoint};
 use aya::{Btf, Ebpf};
 use pinfold_model::{CpuSet, PuId, shown};
 
@@ -76,7 +76,10 @@ impl Named {
         let part: &mut BtfTracePoint =
             part.try_into().map_err(|error| self.refuse("find", &error))?;
         let (_, event) = event.split_once('/').unwrap_or(("", event));
-        part.load(event, types).map_err(|error| self.refuse("load", &error))?;
+        match part.load(event, types) {
+            Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
+            Err(error) => return Err(self.refuse("load", &error)),
+        }
         let link = part.attach().and_then(|link| part.take_link(link));
         link.map_err(|error| self.refuse("attach", &error))
     }
@@ -108,17 +111,22 @@ impl Named {
 /// was running on that CPU (`recursion_misses` of `/proc/PID/fdinfo`). The kernel counts them for
 /// raw tracepoints since Linux 5.12 and for all programs since 6.7; 0 where it does not.
 pub(crate) fn missed(host: &dyn Host, program: &Ebpf) -> Result<u64, HostError> {
+    program_sum(host, program, "recursion_misses:")
+}
+
+/// The sum of a field of `/proc/PID/fdinfo` over all programs that are loaded, such as `run_cnt:`.
+pub(crate) fn program_sum(host: &dyn Host, program: &Ebpf, field: &str) -> Result<u64, HostError> {
     let mut sum = 0_u64;
     let loaded = program.programs().filter_map(|(_, part)| part.fd().ok());
     for path in loaded.map(|code| paths::own_fdinfo(code.as_fd().as_raw_fd())) {
         let text = host.read_text(&path)?;
         let mut lines = text.lines();
-        let Some(count) = lines.find_map(|line| line.strip_prefix("recursion_misses:")) else {
+        let Some(count) = lines.find_map(|line| line.strip_prefix(field)) else {
             continue;
         };
         sum = sum.saturating_add(count.trim().parse().map_err(|_| HostError::Unexpected {
             path: path.clone(),
-            why: format!("recursion_misses is not a number: {:?}", count.trim()),
+            why: format!("{field} {:?} is not a number", count.trim()),
         })?);
     }
     Ok(sum)

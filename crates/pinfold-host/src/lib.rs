@@ -20,6 +20,7 @@ mod fd;
 pub mod files;
 mod futex_sampler;
 mod futex_trace;
+mod gap_trace;
 mod kvm_exits;
 mod live;
 pub mod log;
@@ -45,6 +46,10 @@ pub use error::{HostError, with_causes};
 pub use event_poll::{EventWatcher, Events};
 pub use futex_sampler::{FutexSampler, FutexSamples, SampledClock};
 pub use futex_trace::{FutexCallSite, FutexKind, FutexReading, FutexTracer, OpenCall};
+pub use gap_trace::{
+    BUCKETS as GAP_BUCKETS, FunctionKind, GapKind, GapSlice, GapTotals, GapTracer, Occupant,
+    OtherTask, RawGap, ShortGaps,
+};
 pub use kvm_exits::{
     Address, DurationStats, ExitCounter, ExitKey, ExitScope, ExitSource, ThreadExits,
 };

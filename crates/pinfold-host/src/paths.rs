@@ -10,8 +10,9 @@ use pinfold_model::{Lifetime, NodeId, PuId, Tid};
 
 pub use machine::{
     CHANGEABLE, captured_answers, captured_claims, cpuidle_file, debug_sched, devices,
-    iommu_group_devices, iommu_groups, load_average, module_parameter, mounts, numa_node_of_device,
-    own_cpuset, own_time_offsets, pci_driver, sched_ext_ops, sched_ext_state, swaps, uptime,
+    iommu_group_devices, iommu_groups, irq_actions, kernel_symbols, load_average, module_parameter,
+    mounts, numa_node_of_device, own_cpuset, own_fdinfo, own_time_offsets, pci_driver,
+    sched_ext_ops, sched_ext_state, swaps, uptime,
 };
 
 // CPUs: https://docs.kernel.org/admin-guide/cputopology.html and
@@ -344,12 +345,6 @@ pub fn process_root(pid: Tid) -> String {
 #[must_use]
 pub fn own_mountinfo() -> String {
     "/proc/self/mountinfo".to_owned()
-}
-
-/// Kernel information about one of the caller's open files.
-#[must_use]
-pub fn own_fdinfo(number: i32) -> String {
-    format!("/proc/self/fdinfo/{number}")
 }
 
 /// `cgroup` of the caller.

@@ -15,6 +15,7 @@ mod bpf_maps;
 mod clone_event;
 mod event;
 mod exits;
+mod gaps;
 #[cfg(target_arch = "x86_64")]
 mod guest_memory;
 mod mapping;
@@ -34,6 +35,7 @@ pub(crate) use bpf_maps::{
 pub(crate) use clone_event::TaskEvents;
 pub(crate) use event::{Probe, TaskCounter, TaskSampler};
 pub(crate) use exits::{AddressKey, ExitThread, Key, Sums};
+pub(crate) use gaps::{GAP_BUCKETS, GapThread};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use guest_memory::GuestMemory;
 pub(crate) use shared_word::SharedWord;

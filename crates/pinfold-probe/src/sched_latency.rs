@@ -21,10 +21,12 @@ use std::fmt;
 use pinfold_host::{
     Clock, Host, HostError, SchedAccount, SchedReading, SchedTracer, WorstWait, with_causes,
 };
-use pinfold_model::{PuId, Role, TaskId, Tid};
+use pinfold_model::{PuId, Role, TaskId, Tid, shown};
 
 use self::schedstat::Sums;
 use crate::histogram::Histogram;
+use crate::quotas::Quotas;
+pub use crate::quotas::Throttling;
 pub use crate::traced_threads::WatchError;
 use crate::traced_threads::Watched;
 
@@ -49,6 +51,8 @@ pub struct RunningTask {
     pub tid: Tid,
     /// Time that it ran during the wait (ns).
     pub ns: u64,
+    /// The machine of which it is, if another one.
+    pub machine: Option<String>,
 }
 
 impl RunningTask {
@@ -100,7 +104,10 @@ impl fmt::Display for LongestWait {
         )?;
         match self.culprit() {
             Some(idle) if idle.is_idle() => write!(f, "; the CPU was idle"),
-            Some(one) => write!(f, "; {} ({}) ran {:.3} ms", one.name, one.tid, ms(one.ns)),
+            Some(one) => {
+                let of = of_machine(one.machine.as_deref());
+                write!(f, "; {of}{} ({}) ran {:.3} ms", one.name, one.tid, ms(one.ns))
+            }
             None => write!(f, "; the task that ran is unknown"),
         }?;
         if self.moves > 0 {
@@ -108,6 +115,12 @@ impl fmt::Display for LongestWait {
         }
         Ok(())
     }
+}
+
+/// `machine web: ` before the name of a thread of another machine.
+#[must_use]
+pub fn of_machine(machine: Option<&str>) -> String {
+    machine.map_or_else(String::new, |name| format!("machine {}: ", shown::harmless(name)))
 }
 
 fn ms(ns: u64) -> f64 {
@@ -126,6 +139,8 @@ pub struct RanInstead {
     /// How long these tasks ran while the threads waited there (ns), without the time of tasks that
     /// ran earlier.
     pub ns: u64,
+    /// The machine of which the last is, if another one.
+    pub machine: Option<String>,
 }
 
 /// Statistics that only the tracepoints provide.
@@ -182,6 +197,8 @@ pub struct SchedLatency {
     pub duration_ns: u64,
     /// The waits of each role, by ascending role.
     pub roles: Vec<RoleLatency>,
+    /// The cgroups of the threads, and those above, that were stopped because of their quotas.
+    pub quotas: Vec<(String, Throttling)>,
     /// What is missing in the result, as sentences; empty if nothing is missing.
     pub lost: Vec<String>,
 }
@@ -196,6 +213,7 @@ enum LatencySource {
 #[derive(Debug)]
 pub struct Watching {
     watched: Watched,
+    quotas: Quotas,
     means: LatencySource,
 }
 
@@ -218,7 +236,8 @@ pub fn start(
             LatencySource::Schedstat { why, began_ns, sums: Sums::read(host, &watched)? }
         }
     };
-    Ok(Watching { watched, means })
+    let quotas = quotas(host, clock, &watched);
+    Ok(Watching { watched, quotas, means })
 }
 
 /// As [`start`], without BPF, as on a host that refuses it.
@@ -233,10 +252,20 @@ pub fn start_with_schedstat(
     let watched = Watched::read(host, threads)?;
     let sums = Sums::read(host, &watched)?;
     let why = "it was not requested".to_owned();
+    let quotas = quotas(host, clock, &watched);
     Ok(Watching {
         watched,
+        quotas,
         means: LatencySource::Schedstat { why, began_ns: clock.now_ns(), sums },
     })
+}
+
+/// The quotas of the threads at the start.
+fn quotas(host: &dyn Host, clock: &dyn Clock, watched: &Watched) -> Quotas {
+    let mut quotas = Quotas::new(host);
+    watched.tids().into_iter().for_each(|tid| quotas.add(host, tid));
+    quotas.sample(host, clock.now_ns());
+    quotas
 }
 
 fn trace(host: &dyn Host, watched: &Watched) -> Result<SchedTracer, String> {
@@ -265,8 +294,10 @@ impl Watching {
     ///
     /// # Errors
     /// [`HostError`] if the statistics cannot be read.
-    pub fn stop(self, host: &dyn Host, clock: &dyn Clock) -> Result<SchedLatency, HostError> {
-        match self.means {
+    pub fn stop(mut self, host: &dyn Host, clock: &dyn Clock) -> Result<SchedLatency, HostError> {
+        self.quotas.sample(host, clock.now_ns());
+        let quotas = self.quotas.stopped();
+        let found = match self.means {
             LatencySource::Tracepoints(watch) => {
                 // Read before the end: later the threads may be gone.
                 let others = self.watched.others(host)?;
@@ -276,7 +307,8 @@ impl Watching {
                 let duration_ns = clock.now_ns().saturating_sub(began_ns);
                 schedstat::since(host, &self.watched, &sums, why, duration_ns)
             }
-        }
+        };
+        found.map(|found| SchedLatency { quotas, ..found })
     }
 }
 
@@ -328,6 +360,7 @@ fn of_reading(watched: &Watched, reading: &SchedReading, others: &[(Tid, Tid)]) 
                 RoleLatency { waits: Some(waits), ..role }
             })
             .collect(),
+        quotas: Vec::new(),
         lost,
     }
 }
@@ -388,6 +421,7 @@ fn join(role: &mut RoleLatency, waits: &mut Waits, account: &SchedAccount, began
                 tid: runner.tid,
                 count: runner.count,
                 ns: runner.ns,
+                machine: None,
             }),
         }
     }
@@ -404,7 +438,10 @@ fn worst_of(tid: Tid, worst: &WorstWait, began_ns: u64) -> LongestWait {
         }
         match tenants.iter_mut().find(|known| known.tid == slice.tid && known.name == slice.name) {
             Some(known) => known.ns += ns,
-            None => tenants.push(RunningTask { name: slice.name.clone(), tid: slice.tid, ns }),
+            None => {
+                let (name, machine) = (slice.name.clone(), None);
+                tenants.push(RunningTask { name, tid: slice.tid, ns, machine });
+            }
         }
     }
     tenants.sort_by(|one, other| other.ns.cmp(&one.ns).then(one.tid.cmp(&other.tid)));
@@ -416,6 +453,23 @@ fn worst_of(tid: Tid, worst: &WorstWait, began_ns: u64) -> LongestWait {
         moves: worst.moves,
         here_ns: worst.until_ns.saturating_sub(worst.arrived_ns),
         tenants,
+    }
+}
+
+impl SchedLatency {
+    /// Names the machines of other tasks; `machine` returns that of a thread.
+    pub fn name_machines(&mut self, machine: &dyn Fn(Tid) -> Option<String>) {
+        for waits in self.roles.iter_mut().filter_map(|role| role.waits.as_mut()) {
+            waits.instead.iter_mut().for_each(|one| one.machine = machine(one.tid));
+            let tenants = waits.worst.iter_mut().flat_map(|worst| &mut worst.tenants);
+            tenants.for_each(|one| one.machine = machine(one.tid));
+        }
+    }
+
+    /// Number of waits whose beginning was not seen.
+    #[must_use]
+    pub fn unseen(&self) -> u64 {
+        self.roles.iter().filter_map(|role| Some(role.waits.as_ref()?.unseen)).sum()
     }
 }
 

@@ -25,7 +25,9 @@ use pinfold_study::measured::{MeasuredBlock, Measurement};
 pub use self::against::{Against, CrossCheck, Reported, against};
 pub use self::compare::{ComparedSides, Request, against_native, files, plans};
 pub use self::guest::Guest;
-pub use self::observe::{Instrument, Named, ObserveRequest, Observed, observe, quantities};
+pub use self::observe::{
+    Instrument, Named, ObserveRequest, Observed, gap_bound, observe, quantities,
+};
 pub use self::place::{HostPlace, PlaceRequest};
 pub use self::run_block::PreparedProbe;
 use self::run_block::{Conditions, Reader};

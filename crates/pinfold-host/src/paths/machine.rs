@@ -116,3 +116,22 @@ pub fn mounts() -> String {
 pub fn devices() -> String {
     "/sys/devices/".to_owned()
 }
+
+/// Functions of the kernel with their addresses, which are 0 where `kernel.kptr_restrict` hides
+/// them.
+#[must_use]
+pub fn kernel_symbols() -> String {
+    "/proc/kallsyms".to_owned()
+}
+
+/// Names of the drivers of an interrupt, separated by commas.
+#[must_use]
+pub fn irq_actions(irq: u64) -> String {
+    format!("/sys/kernel/irq/{irq}/actions")
+}
+
+/// Kernel information about one of the caller's open files.
+#[must_use]
+pub fn own_fdinfo(number: i32) -> String {
+    format!("/proc/self/fdinfo/{number}")
+}

@@ -44,15 +44,16 @@ pub fn dirs(mount: &ControllerMount, cgroup: &str) -> Vec<String> {
 /// also where the controller is off.
 #[must_use]
 pub fn throttling(cpu_stat: &str) -> Option<Throttling> {
-    let field = |name: &str| {
-        let mut lines = cpu_stat.lines().filter_map(|line| line.split_once(' '));
-        lines.find(|(own, _)| *own == name)?.1.trim().parse::<u64>().ok()
-    };
-    let ns = match field("throttled_usec") {
+    let ns = match field(cpu_stat, "throttled_usec") {
         Some(us) => us.saturating_mul(1000),
-        None => field("throttled_time")?,
+        None => field(cpu_stat, "throttled_time")?,
     };
-    Some(Throttling { periods: field("nr_throttled").unwrap_or(0), ns })
+    Some(Throttling { periods: field(cpu_stat, "nr_throttled").unwrap_or(0), ns })
+}
+
+fn field(cpu_stat: &str, name: &str) -> Option<u64> {
+    let mut lines = cpu_stat.lines().filter_map(|line| line.split_once(' '));
+    lines.find(|(own, _)| *own == name)?.1.trim().parse().ok()
 }
 
 #[cfg(test)]

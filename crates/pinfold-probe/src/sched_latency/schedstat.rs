@@ -109,6 +109,7 @@ pub(super) fn since(
         level: Level::Schedstat { why },
         duration_ns,
         roles: roles.into_values().collect(),
+        quotas: Vec::new(),
         lost,
     })
 }

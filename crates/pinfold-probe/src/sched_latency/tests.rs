@@ -83,7 +83,12 @@ fn the_culprit_is_who_ran_longest_while_the_thread_waited_there() {
         ],
     };
     let worst = worst_of(Tid(8), &worst, 100);
-    let tenant = |name: &str, tid, ns| RunningTask { name: name.to_owned(), tid: Tid(tid), ns };
+    let tenant = |name: &str, tid, ns| RunningTask {
+        name: name.to_owned(),
+        tid: Tid(tid),
+        ns,
+        machine: None,
+    };
     assert_eq!(worst.tenants, [tenant("hog", 2, 300), tenant("other", 3, 200)]);
     assert_eq!(
         worst.to_string(),

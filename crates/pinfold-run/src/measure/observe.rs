@@ -1,20 +1,27 @@
 //! Observes threads from outside for some time.
 
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat, process};
+use std::collections::BTreeMap;
+
+use pinfold_host::{
+    Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat, proc_status, process,
+};
 use pinfold_model::text::counted as count_of;
 use pinfold_model::{Figure, Role, TaskId, Tid};
 use pinfold_probe::counters::{self, Counters, Quantity};
+use pinfold_probe::gaps::{self, GapReport, GapWatch};
 use pinfold_probe::interference;
 use pinfold_probe::locks::{self, Locks};
 use pinfold_probe::sched_latency::{self, SchedLatency};
 use pinfold_study::measured::MeasuredBlock;
-use pinfold_vm::VmSelector;
+use pinfold_vm::{VmSelector, hypervisors};
 
 use super::Bench;
 use crate::message::say;
 use crate::target::Vm;
-use crate::{Exit, Failure, exits};
+use crate::{Exit, Failure, exits, time};
 
+/// The least bound of gaps (ns).
+const SHORTEST_GAP_NS: u64 = 10_000;
 /// Interval of checking that the workload still exists.
 const LOOK_NS: u64 = 100_000_000;
 
@@ -29,12 +36,19 @@ pub enum Instrument {
     Locks,
     /// VM exits.
     Exits,
+    /// Gaps, with their causes.
+    Gaps,
 }
 
 impl Instrument {
     /// All instruments.
-    pub const ALL: [Instrument; 4] =
-        [Instrument::Sched, Instrument::Counters, Instrument::Locks, Instrument::Exits];
+    pub const ALL: [Instrument; 5] = [
+        Instrument::Sched,
+        Instrument::Counters,
+        Instrument::Locks,
+        Instrument::Exits,
+        Instrument::Gaps,
+    ];
 
     /// Name on the command line.
     pub fn name(self) -> &'static str {
@@ -43,6 +57,7 @@ impl Instrument {
             Instrument::Counters => "counters",
             Instrument::Locks => "locks",
             Instrument::Exits => "exits",
+            Instrument::Gaps => "gaps",
         }
     }
 
@@ -57,13 +72,16 @@ impl Instrument {
                 "time that a machine's threads spend in futex, by lock and call site"
             }
             Instrument::Exits => "why a KVM machine exits, and how long each exit takes",
+            Instrument::Gaps => "times for which threads could not run, each with its cause",
         }
     }
 
     /// The labels of its figures.
     pub fn by(self) -> &'static str {
         match self {
-            Instrument::Sched | Instrument::Counters | Instrument::Locks => "by role",
+            Instrument::Sched | Instrument::Counters | Instrument::Locks | Instrument::Gaps => {
+                "by role"
+            }
             Instrument::Exits => "by type",
         }
     }
@@ -94,6 +112,8 @@ pub struct ObserveRequest<'a> {
     pub exits: &'a exits::ObservationSettings,
     /// True for the exits of each vCPU too.
     pub per_vcpu: bool,
+    /// Gaps shorter than this are only counted (ns).
+    pub over_ns: u64,
     /// Duration of a block.
     pub seconds: f64,
     /// The same (ns).
@@ -112,6 +132,8 @@ pub enum Observed {
     Locks(Locks),
     /// The exits of a machine.
     Exits(Box<exits::Answer>),
+    /// The gaps of threads.
+    Gaps(Box<GapReport>),
 }
 
 impl Observed {
@@ -121,6 +143,7 @@ impl Observed {
             Observed::Counters(found) => found.figures(),
             Observed::Locks(found) => found.figures(),
             Observed::Exits(answer) => answer.figures(request.per_vcpu),
+            Observed::Gaps(report) => report.figures(),
         }
     }
 
@@ -128,7 +151,9 @@ impl Observed {
     fn absence(&self) -> Option<String> {
         match self {
             Observed::Counters(found) => found.absent().into_iter().next().map(|(_, why, _)| why),
-            Observed::Sched(_) | Observed::Locks(_) | Observed::Exits(_) => None,
+            Observed::Sched(_) | Observed::Locks(_) | Observed::Exits(_) | Observed::Gaps(_) => {
+                None
+            }
         }
     }
 
@@ -143,7 +168,9 @@ impl Observed {
     /// [`Failure`]: the machine has ended, or made no exits.
     pub fn verdict(&self) -> Result<(), Failure> {
         match self {
-            Observed::Sched(_) | Observed::Counters(_) | Observed::Locks(_) => Ok(()),
+            Observed::Sched(_) | Observed::Counters(_) | Observed::Locks(_) | Observed::Gaps(_) => {
+                Ok(())
+            }
             Observed::Exits(answer) => answer.verdict(),
         }
     }
@@ -218,6 +245,14 @@ impl Subject {
         }
     }
 
+    /// True for its processes.
+    fn has(&self, pid: Tid) -> bool {
+        match self {
+            Subject::Machine(vm) => vm.found.pid == pid,
+            Subject::Processes(pids, _) => pids.contains(&pid.0),
+        }
+    }
+
     /// Its threads with their roles.
     fn threads(&self) -> Vec<(TaskId, Role)> {
         match self {
@@ -236,7 +271,18 @@ impl Instrument {
     ) -> Result<Observed, Failure> {
         let (threads, duration_ns) = (subject.threads(), request.duration_ns);
         match (self, subject) {
-            (Instrument::Sched, _) => sched(host, &threads, duration_ns).map(Observed::Sched),
+            (Instrument::Sched, subject) => {
+                let mut found = sched(host, &threads, duration_ns)?;
+                let machines = other_machines(host, &subject);
+                found.name_machines(&|tid| {
+                    let text = host.read_text(&paths::process_status(tid)).ok()?;
+                    machines.get(&proc_status::parse(&text).ok()?.tgid).cloned()
+                });
+                Ok(Observed::Sched(found))
+            }
+            (Instrument::Gaps, subject) => {
+                gaps(host, &subject, request).map(|report| Observed::Gaps(Box::new(report)))
+            }
             (Instrument::Counters, _) => {
                 counted(host, &threads, request.quantities, duration_ns).map(Observed::Counters)
             }
@@ -275,13 +321,25 @@ fn threads_of(host: &LiveHost, pids: &[u32]) -> Result<Vec<(TaskId, Role)>, Fail
 
 /// Waits until the time is over or no thread is left.
 fn watch(host: &LiveHost, threads: &[(TaskId, Role)], duration_ns: u64) -> Result<(), Failure> {
+    watch_by(host, threads, duration_ns, LOOK_NS, &mut || {})
+}
+
+/// The same, in such steps, after each of which `each` is called.
+fn watch_by(
+    host: &LiveHost,
+    threads: &[(TaskId, Role)],
+    duration_ns: u64,
+    step_ns: u64,
+    each: &mut dyn FnMut(),
+) -> Result<(), Failure> {
     let end = SystemClock.now_ns().saturating_add(duration_ns);
     loop {
         let left = end.saturating_sub(SystemClock.now_ns());
         if left == 0 {
             return Ok(());
         }
-        SystemClock.sleep_ns(left.min(LOOK_NS));
+        SystemClock.sleep_ns(left.min(step_ns));
+        each();
         let mut alive = false;
         for (task, _) in threads {
             alive |= process::task_alive(host, *task)?;
@@ -318,6 +376,60 @@ fn sched(
     let watching = watching.map_err(watch_failure)?;
     watch(host, threads, duration_ns)?;
     watching.stop(host, &SystemClock).map_err(Failure::from)
+}
+
+/// The bound of gaps from the command line; 200 µs by default.
+///
+/// # Errors
+/// [`Failure`] if it is no time, or below the cost of observing.
+pub fn gap_bound(text: Option<&str>) -> Result<u64, Failure> {
+    let text = text.unwrap_or("200us");
+    let over_ns = time::parse_ns("--over", text)?;
+    if over_ns < SHORTEST_GAP_NS {
+        return Err(Failure::new(Exit::Input, format!("--over {text}: too short"))
+            .with_hint("observing itself takes some µs of each gap: 10us is the least"));
+    }
+    Ok(over_ns)
+}
+
+/// The gaps of threads, observed for this time.
+///
+/// # Errors
+/// [`Failure`] if they cannot be observed.
+fn gaps(
+    host: &LiveHost,
+    subject: &Subject,
+    request: &ObserveRequest<'_>,
+) -> Result<GapReport, Failure> {
+    let threads = subject.threads();
+    let started = gaps::start(host, &SystemClock, &threads, request.over_ns);
+    let mut watching = started.map_err(|error| match error {
+        gaps::GapsError::Watch(error) => watch_failure(error),
+        gaps::GapsError::Unavailable { .. } => Failure::new(Exit::Host, error.to_string())
+            .with_hint("it needs CAP_BPF and CAP_PERFMON, or root, and a kernel with BTF"),
+    })?;
+    watch_by(host, &threads, request.duration_ns, GapWatch::POLL_NS, &mut || {
+        watching.poll(host, &SystemClock);
+    })?;
+    let mut report = watching.stop(host, &SystemClock, other_machines(host, subject))?;
+    report.summary.subject = subject.name();
+    report.summary.cpus = host.read_text(&paths::cpu_online())?.trim().to_owned();
+    if let Subject::Machine(vm) = subject {
+        report.summary.selector = vm.asked.clone();
+    }
+    Ok(report)
+}
+
+/// The names of the machines of this host by process, without those of the subject.
+fn other_machines(host: &LiveHost, subject: &Subject) -> BTreeMap<Tid, String> {
+    let running = hypervisors::running(host).unwrap_or_default().into_iter();
+    let others = running.filter(|machine| !subject.has(machine.pid));
+    others
+        .map(|machine| {
+            let name = machine.plain_name().map(str::to_owned);
+            (machine.pid, name.unwrap_or_else(|| format!("of process {}", machine.pid)))
+        })
+        .collect()
 }
 
 /// The quantities on the command line, in the order of tables; all if there are none.

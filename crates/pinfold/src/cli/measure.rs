@@ -72,10 +72,10 @@ pub struct MeasureArgs {
     /// Run in a guest: `demo`, or the socket of a guest that runs `pinload agent`
     #[arg(long, value_name = "demo|SOCKET", conflicts_with = "node")]
     pub guest: Option<String>,
-    /// The machine that sched, counters, locks and exits observe from outside
+    /// The machine that sched, counters, locks, exits and gaps observe from outside
     #[command(flatten)]
     pub machine: VmArgs,
-    /// Observe this process with its threads instead (sched, counters, locks); may be repeated
+    /// Observe this process with its threads instead (not exits); may be repeated
     #[arg(long = "process", value_name = "PID", conflicts_with = "VmArgs")]
     pub processes: Vec<u32>,
     /// Count only these (counters), such as cycles,instructions; a PMU counts a few at a time
@@ -84,6 +84,15 @@ pub struct MeasureArgs {
     /// Also show the call sites of the waits (locks)
     #[arg(long)]
     pub sites: bool,
+    /// Show gaps from this length on (gaps) [default: 200us]
+    #[arg(long, value_name = "TIME")]
+    pub over: Option<String>,
+    /// Write the gaps to this file, for --from (gaps)
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<String>,
+    /// Show the gaps of this file of --record (gaps)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["VmArgs", "processes", "record", "over", "save"])]
+    pub from: Option<String>,
     /// How exits are observed.
     #[command(flatten)]
     pub exits: ExitsHow,

@@ -4,12 +4,16 @@
 //! Nothing runs in the workload: its threads are observed for some time. `docs/scheduling.md` and
 //! `docs/exits.md` describe what each instrument measures, and what it loses without privileges.
 
+mod gaps;
 mod json;
 mod text;
 
 use pinfold_host::files;
+use pinfold_model::command::Command;
+use pinfold_model::shown;
+use pinfold_probe::gaps::record;
 use pinfold_run::measure::{
-    Instrument, Named, ObserveRequest, Observed, Setup, observe, quantities,
+    Instrument, Named, ObserveRequest, Observed, Setup, gap_bound, observe, quantities,
 };
 use pinfold_run::{Exit, Failure};
 use pinfold_study::measured::{Measurement, to_json};
@@ -24,6 +28,9 @@ use crate::{common, screen};
 pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Failure> {
     refuse_others(instrument, arguments)?;
     let quantities = quantities(&arguments.quantities)?;
+    if let Some(path) = &arguments.from {
+        return show_record(path, arguments);
+    }
     let bench = super::bench(arguments.seed)?;
     let seconds = arguments.how.seconds;
     if !(0.01..=86_400.0).contains(&seconds) {
@@ -43,6 +50,7 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
         sites: arguments.sites,
         exits: &exits::observation_settings(&arguments.exits, duration_ns)?,
         per_vcpu: arguments.exits.per_vcpu,
+        over_ns: gap_bound(arguments.over.as_deref())?,
         seconds,
         duration_ns,
         blocks: arguments.blocks.unwrap_or(1),
@@ -56,6 +64,9 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
     if let Some(path) = &arguments.save {
         files::write_atomic(path, saved.as_bytes())?;
         say(&format!("saved to {path}; `pinfold compare` compares two such files"));
+    }
+    if let Some(path) = &arguments.record {
+        save_record(path, &seen)?;
     }
     show(instrument, arguments, &measurement, &saved, &seen)?;
     seen.iter().try_for_each(Observed::verdict)
@@ -90,12 +101,45 @@ fn show(
     Ok(())
 }
 
+/// Writes what `--from` reads.
+fn save_record(path: &str, seen: &[Observed]) -> Result<(), Failure> {
+    if let [Observed::Gaps(report)] = seen {
+        let text =
+            record::to_text(report).map_err(|error| Failure::new(Exit::Host, error.to_string()))?;
+        files::write_atomic(path, text.as_bytes())?;
+        let command = Command::new("measure gaps --from").arg(path);
+        say(&format!("recorded in {path}; `{command}` shows it"));
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Input, "--record: only one block can be recorded")
+        .with_hint("leave out --blocks"))
+}
+
+/// Shows a record.
+fn show_record(path: &str, arguments: &MeasureArgs) -> Result<(), Failure> {
+    let text = files::read_text(path)?;
+    let report = record::parse(&text)
+        .map_err(|error| Failure::new(Exit::Input, format!("{path}: {error}")))?;
+    if arguments.json {
+        let mut value = gaps::json(&report);
+        value["format"] = json!(record::FORMAT);
+        data(&value.to_string());
+    } else {
+        let subject = shown::harmless(&report.summary.subject);
+        let what = Instrument::Gaps.what();
+        let found = gaps::text(&report);
+        data(&screen::fitted(&format!("gaps: {what}\n{subject}\n\n{found}")));
+    }
+    Ok(())
+}
+
 fn to_text(seen: &Observed, arguments: &MeasureArgs) -> String {
     match seen {
         Observed::Sched(found) => text::sched(found),
         Observed::Counters(found) => text::counters(found),
         Observed::Locks(found) => text::locks(found),
         Observed::Exits(answer) => exits::text::table(answer, &arguments.exits),
+        Observed::Gaps(report) => gaps::text(report),
     }
 }
 
@@ -106,6 +150,7 @@ fn to_value(seen: &Observed) -> Value {
         Observed::Counters(found) => json::counters(found),
         Observed::Locks(found) => json::locks(found),
         Observed::Exits(answer) => exits::text::json(answer),
+        Observed::Gaps(report) => gaps::json(report),
     }
 }
 
@@ -128,6 +173,9 @@ fn refuse_others(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), 
         (arguments.against.is_some(), "--against"),
         (arguments.sites && instrument != Instrument::Locks, "--sites"),
         (!arguments.quantities.is_empty() && instrument != Instrument::Counters, "--quantities"),
+        (arguments.over.is_some() && instrument != Instrument::Gaps, "--over"),
+        (arguments.record.is_some() && instrument != Instrument::Gaps, "--record"),
+        (arguments.from.is_some() && instrument != Instrument::Gaps, "--from"),
     ];
     let of_exits = arguments.exits.given().map(|(given, option)| (given && !is_exits, option));
     let name = instrument.name();

@@ -9,6 +9,7 @@ mod common;
 mod elsewhere;
 mod end_waiter;
 mod exits;
+mod gaps;
 mod guard;
 mod interrupted;
 mod measure;

@@ -12,7 +12,14 @@ pub fn sched(found: &SchedLatency) -> Value {
         sched_latency::Level::Tracepoints => ("tracepoints", None),
         sched_latency::Level::Schedstat { why } => ("schedstat", Some(why)),
     };
-    json!({ "level": level, "why": why, "lost": found.lost })
+    let quotas: Vec<Value> = found
+        .quotas
+        .iter()
+        .map(|(group, stopped)| {
+            json!({ "group": group, "periods": stopped.periods, "throttled_ns": stopped.ns })
+        })
+        .collect();
+    json!({ "level": level, "why": why, "quotas": quotas, "lost": found.lost })
 }
 
 /// The result of `counters` as JSON.

@@ -1,11 +1,13 @@
 //! Tables of observations.
 
 use pinfold_host::FutexKind;
-use pinfold_model::Unit;
+use pinfold_model::{Unit, shown};
 use pinfold_probe::counters::{Counters, Outcome, Quantity, RoleCounters, Source};
 use pinfold_probe::histogram::PERCENTILES;
 use pinfold_probe::locks::{CallSites, FramePointers, Locks, kind_name};
-use pinfold_probe::sched_latency::{Level, RoleLatency, SchedLatency, Waits};
+use pinfold_probe::sched_latency::{
+    Level, RanInstead, RoleLatency, SchedLatency, Waits, of_machine,
+};
 use pinfold_probe::symbols;
 use pinfold_report::format::{self, MISSING};
 
@@ -16,7 +18,7 @@ const NAMES: usize = 3;
 /// Maximum number of rows of futex words and of call sites.
 const ROWS: usize = 12;
 
-fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
+pub(super) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = screen::rows();
     table.set_header(head.iter().copied());
     for row in rows {
@@ -25,20 +27,26 @@ fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     screen::drawn(table, 1..head.len())
 }
 
-fn lines(text: &mut String, lines: &[String], before: &str) {
+pub(super) fn lines(text: &mut String, lines: &[String], before: &str) {
     for line in lines {
         text.push_str(&format!("{before}{line}\n"));
     }
 }
 
-fn time(ns: u64) -> String {
+pub(super) fn time(ns: u64) -> String {
     format::duration(ns as f64)
 }
 
 /// The result of `sched` as a table.
 pub fn sched(found: &SchedLatency) -> String {
     let mut text = match &found.level {
-        Level::Tracepoints => "every wait was recorded\n".to_owned(),
+        Level::Tracepoints => match found.unseen() {
+            0 => "every wait was recorded\n".to_owned(),
+            count => format!(
+                "every wait was recorded but {}, whose beginning was not seen\n",
+                format::count(count)
+            ),
+        },
         Level::Schedstat { why } => format!("only sums are available, because {why}\n"),
     };
     let head = match found.level {
@@ -52,6 +60,15 @@ pub fn sched(found: &SchedLatency) -> String {
         if let Some(waits) = &role.waits {
             text.push_str(&of_waits(role, waits));
         }
+    }
+    for (group, stopped) in &found.quotas {
+        text.push_str(&format!(
+            "quota: {} was stopped in {} of its periods, for {} in all: these waits are not because \
+             of other tasks\n",
+            shown::harmless(group),
+            format::count(stopped.periods),
+            time(stopped.ns)
+        ));
     }
     lines(&mut text, &found.lost, "not included: ");
     text
@@ -94,8 +111,7 @@ fn of_waits(role: &RoleLatency, waits: &Waits) -> String {
         ));
     }
     let instead = waits.instead.iter().take(NAMES);
-    let instead: Vec<String> =
-        instead.map(|one| format!("{} ({}) {}", one.name, one.tid, time(one.ns))).collect();
+    let instead: Vec<String> = instead.map(running).collect();
     if !instead.is_empty() {
         text.push_str(&format!("{}: running instead: {}\n", role.role, instead.join(", ")));
     }
@@ -106,6 +122,11 @@ fn of_waits(role: &RoleLatency, waits: &Waits) -> String {
         text.push_str(&format!("{}: woken by {}\n", role.role, wakers.join(", ")));
     }
     text
+}
+
+fn running(one: &RanInstead) -> String {
+    let machine = of_machine(one.machine.as_deref());
+    format!("{machine}{} ({}) {}", one.name, one.tid, time(one.ns))
 }
 
 /// Counters: a row for each quantity that was counted for any role, a column for each role.

@@ -1,0 +1,580 @@
+// Why the threads of a set did not run: each gap above a bound becomes a record.
+//
+// A gap is a wait for a CPU (runnable, `sched_switch` or `sched_wakeup` to `sched_switch`), a time
+// stopped or in uninterruptible sleep with the wait after it, a burst of interrupts and softirqs on
+// top of the thread, or a tick that came too late although nothing was seen on the CPU.
+//
+// Each CPU keeps the last slices of what was on it: tasks, interrupts, softirqs, functions of
+// timers, tasklets and work items. A record is the gap and a copy of these slices, which
+// overlap as they were nested; user space computes net times. What is shorter than the bound is
+// counted in a histogram of the thread.
+//
+// All programs take the arguments of their events (BTF): programs at event records are not called
+// while another BPF program runs on their CPU. Compiled by `cargo xtask bpf`.
+
+#include "kernel.h"
+
+#define THREADS 4096
+#define SLICES 256
+#define FRAMES 8
+#define BUCKETS 32
+#define NAME 16
+
+// Set by the loader.
+const volatile u64 over_ns = 200000;
+// Address of the function of the tick; 0 if it is unknown.
+const volatile u64 tick_function = 0;
+// 1: new processes of watched tasks are watched too, not only threads.
+const volatile u32 follows_processes = 0;
+// 1: the kernel describes `throttle_count`.
+const volatile u32 has_throttling = 0;
+
+// What a slice is of; `gap_trace.rs` has the same.
+enum { TASK, INTERRUPT, VECTOR, SOFTIRQ, TASKLET, TIMER, HRTIMER, WORK };
+// What a gap is.
+enum { WAIT, BURST, UNSEEN };
+// Marks of a gap.
+enum { PREEMPTED = 1, THROTTLED = 2 };
+// What a thread does.
+enum { UNKNOWN, RUNNING, OFF, ENDED };
+enum { NO_RECORD, NO_THREAD, LOST };
+
+// A burst goes on if the next interrupt begins this soon (ns).
+#define SOON 3000
+// Shorter slices are not kept (ns).
+#define SHORTEST 1000
+
+struct cfs_rq {
+    s32 throttle_count;
+} KERNEL_TYPE;
+struct sched_entity {
+    struct cfs_rq *cfs_rq;
+} KERNEL_TYPE;
+struct task_struct {
+    s32 pid;
+    s32 tgid;
+    s32 prio;
+    u32 policy;
+    struct sched_entity se;
+    char comm[NAME];
+} KERNEL_TYPE;
+struct timerqueue_node {
+    s64 expires;
+} KERNEL_TYPE;
+struct hrtimer {
+    struct timerqueue_node node;
+    void *function;
+} KERNEL_TYPE;
+struct timer_list {
+    void *function;
+} KERNEL_TYPE;
+struct work_struct {
+    void *func;
+} KERNEL_TYPE;
+
+struct slice {
+    u64 from_ns;
+    u64 until_ns;
+    u64 id;      // number or address; of the idle task its state
+    u32 kind;
+    u32 tid;
+    u32 process;
+    u16 policy;
+    u16 priority;
+    char name[NAME];
+};
+
+struct gap {
+    u64 from_ns;
+    u64 until_ns;
+    u64 woken_ns;   // became runnable then; 0 if it was all the time
+    u64 arrived_ns; // on this CPU's queue since then
+    u32 tid;
+    u32 cpu;
+    u32 kind;
+    u32 marks;
+    u32 state;      // prev_state with which it left
+    u32 moves;
+    u32 waker;
+    u32 process;
+    char waker_name[NAME];
+    struct slice earlier; // on the CPU from which it was moved
+    struct slice now; // what is on the CPU at the end
+};
+
+struct frame {
+    u64 since_ns;
+    u64 id;
+    u64 kind;
+};
+
+struct cpu {
+    // The record.
+    struct gap gap;
+    struct slice slices[SLICES];
+    u64 next;
+    u64 burst_ns;  // begin of the present or last burst
+    u64 end_ns;    // end of the last one
+    u64 before_ns; // last event before the present burst
+    u64 idle;
+    u64 depth;
+    struct frame frames[FRAMES];
+};
+#define RECORD (sizeof(struct gap) + sizeof(struct slice) * SLICES)
+
+struct thread {
+    u64 since_ns;   // off or runnable since; 0: no gap has begun
+    u64 woken_ns;
+    u64 arrived_ns;
+    u32 state;
+    u32 prev_state;
+    u32 moves;
+    u32 marks;
+    u32 waker;
+    u32 process;
+    u32 cpu; // on whose queue it is
+    u32 unused;
+    char waker_name[NAME];
+    struct slice earlier;
+    u64 count;
+    u64 sum_ns;
+    u64 buckets[BUCKETS];
+};
+
+MAP(threads, BPF_MAP_TYPE_HASH, THREADS, u32, struct thread);
+MAP(cpus, BPF_MAP_TYPE_PERCPU_ARRAY, 1, u32, struct cpu);
+MAP(lost, BPF_MAP_TYPE_ARRAY, LOST, u32, u64);
+MAP(fresh, BPF_MAP_TYPE_ARRAY, 1, u32, struct thread);
+struct {
+    int (*type)[27];
+    int (*max_entries)[16777216];
+} records SEC(".maps");
+
+static long (*bpf_ringbuf_output)(void *ring, void *data, u64 size, u64 flags) = (void *)130;
+static void *(*bpf_map_lookup_percpu_elem)(void *map, const void *key, u32 cpu) = (void *)195;
+
+INLINE void count(u32 which)
+{
+    u64 *number = bpf_map_lookup_elem(&lost, &which);
+    if (number)
+        __sync_fetch_and_add(number, 1);
+}
+
+INLINE struct cpu *own_cpu(void)
+{
+    u32 zero = 0;
+    return bpf_map_lookup_elem(&cpus, &zero);
+}
+
+INLINE struct thread *watched(u32 tid)
+{
+    struct thread *thread = tid ? bpf_map_lookup_elem(&threads, &tid) : 0;
+    return thread && thread->state != ENDED ? thread : 0;
+}
+
+INLINE struct slice *new_slice(struct cpu *cpu)
+{
+    u64 at = cpu->next;
+    cpu->next = at + 1;
+    return &cpu->slices[at & (SLICES - 1)];
+}
+
+INLINE u32 log2_of(u64 ns)
+{
+    u32 power = 0;
+    if (ns >> 32) { ns >>= 32; power += 32; }
+    if (ns >> 16) { ns >>= 16; power += 16; }
+    if (ns >> 8) { ns >>= 8; power += 8; }
+    if (ns >> 4) { ns >>= 4; power += 4; }
+    if (ns >> 2) { ns >>= 2; power += 2; }
+    if (ns >> 1) { power += 1; }
+    return power < BUCKETS ? power : BUCKETS - 1;
+}
+
+INLINE void add_short(struct thread *thread, u64 ns)
+{
+    u32 at = log2_of(ns);
+    thread->count += 1;
+    thread->sum_ns += ns;
+    if (at < BUCKETS)
+        thread->buckets[at] += 1;
+}
+
+INLINE void emit(struct cpu *cpu)
+{
+    if (bpf_ringbuf_output(&records, cpu, RECORD, 0))
+        count(NO_RECORD);
+}
+
+INLINE void begin_gap(struct gap *gap, const struct thread *thread, u32 tid, u64 now)
+{
+    gap->from_ns = thread->since_ns;
+    gap->until_ns = now;
+    gap->woken_ns = thread->woken_ns;
+    gap->arrived_ns = thread->arrived_ns;
+    gap->tid = tid;
+    gap->cpu = bpf_get_smp_processor_id();
+    gap->kind = WAIT;
+    gap->marks = thread->marks;
+    gap->state = thread->prev_state;
+    gap->moves = thread->moves;
+    gap->waker = thread->waker;
+    gap->process = thread->process;
+    __builtin_memcpy(gap->waker_name, thread->waker_name, NAME);
+    gap->earlier = thread->earlier;
+}
+
+// sched_switch(preempt, prev, next, prev_state)
+SEC("tp_btf/sched_switch")
+int at_switch(const u64 *arguments)
+{
+    u64 now = bpf_ktime_get_ns();
+    const struct task_struct *prev = (const void *)arguments[1];
+    const struct task_struct *next = (const void *)arguments[2];
+    u32 state = (arguments[0] & 1) ? 0 : (u32)arguments[3];
+    u32 tid = next->pid;
+    u32 leaves = prev->pid;
+    struct cpu *cpu = own_cpu();
+    struct thread *thread;
+    struct slice *slice;
+
+    if (!cpu)
+        return 0;
+    slice = new_slice(cpu);
+    *slice = cpu->gap.now;
+    slice->until_ns = now;
+    slice->kind = TASK;
+    slice->tid = leaves;
+    slice->process = prev->tgid;
+    slice->policy = prev->policy;
+    slice->priority = prev->prio;
+    bpf_probe_read_kernel(slice->name, NAME, &prev->comm);
+    if (!leaves)
+        slice->id = cpu->idle;
+
+    cpu->gap.now.from_ns = now;
+    cpu->gap.now.id = 0;
+    cpu->gap.now.kind = TASK;
+    cpu->gap.now.tid = tid;
+    cpu->gap.now.process = next->tgid;
+    cpu->gap.now.policy = next->policy;
+    cpu->gap.now.priority = next->prio;
+    bpf_probe_read_kernel(cpu->gap.now.name, NAME, &next->comm);
+
+    thread = watched(tid);
+    if (thread) {
+        u64 since = thread->since_ns;
+
+        if (since && now > since) {
+            if (now - since >= over_ns) {
+                begin_gap(&cpu->gap, thread, tid, now);
+                cpu->gap.process = next->tgid;
+                emit(cpu);
+            } else {
+                add_short(thread, now - since);
+            }
+        }
+        thread->since_ns = 0;
+        thread->state = RUNNING;
+    }
+    thread = watched(leaves);
+    if (thread) {
+        thread->state = OFF;
+        thread->prev_state = state;
+        thread->process = prev->tgid;
+        thread->moves = 0;
+        thread->earlier.until_ns = 0;
+        thread->cpu = bpf_get_smp_processor_id();
+        thread->woken_ns = 0;
+        thread->arrived_ns = now;
+        thread->waker = 0;
+        thread->marks = 0;
+        thread->since_ns = 0;
+        // Dead threads leave for ever; sleeping ones have a gap only once they are woken.
+        if (!(state & 0xff)) {
+            thread->marks = PREEMPTED;
+            thread->since_ns = now;
+            // The interrupts that preempted it belong to the gap.
+            if (cpu->burst_ns && now - cpu->end_ns < SOON)
+                thread->since_ns = cpu->burst_ns;
+            if (has_throttling && prev->se.cfs_rq && prev->se.cfs_rq->throttle_count > 0)
+                thread->marks |= THROTTLED;
+        } else if (state & 0x0e || state & 0x8000) {
+            thread->since_ns = now;
+        }
+    }
+    return 0;
+}
+
+// sched_wakeup(p), sched_wakeup_new(p)
+INLINE int woken(const u64 *arguments)
+{
+    const struct task_struct *task = (const void *)arguments[0];
+    struct thread *thread = watched(task->pid);
+    u64 now;
+
+    if (!thread || thread->state == RUNNING || thread->woken_ns || thread->marks & PREEMPTED)
+        return 0;
+    now = bpf_ktime_get_ns();
+    thread->woken_ns = now;
+    thread->arrived_ns = now;
+    if (!thread->since_ns)
+        thread->since_ns = now;
+    return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int at_wakeup(const u64 *arguments)
+{
+    return woken(arguments);
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int at_new(const u64 *arguments)
+{
+    return woken(arguments);
+}
+
+// sched_waking(p): the caller wakes it, or was interrupted by what does.
+SEC("tp_btf/sched_waking")
+int at_waking(const u64 *arguments)
+{
+    const struct task_struct *task = (const void *)arguments[0];
+    struct thread *thread = watched(task->pid);
+
+    if (!thread || thread->state == RUNNING || thread->woken_ns)
+        return 0;
+    thread->waker = (u32)bpf_get_current_pid_tgid();
+    bpf_get_current_comm(thread->waker_name, NAME);
+    return 0;
+}
+
+// sched_migrate_task(p, dest_cpu): the task on the CPU whose queue it leaves is remembered.
+SEC("tp_btf/sched_migrate_task")
+int at_move(const u64 *arguments)
+{
+    const struct task_struct *task = (const void *)arguments[0];
+    u32 tid = task->pid;
+    u32 zero = 0;
+    struct thread *thread = watched(tid);
+    u64 now;
+
+    if (!thread || thread->state == RUNNING)
+        return 0;
+    now = bpf_ktime_get_ns();
+    if (thread->since_ns && thread->arrived_ns) {
+        const struct cpu *left = bpf_map_lookup_percpu_elem(&cpus, &zero, thread->cpu);
+
+        if (left) {
+            thread->earlier = left->gap.now;
+            if (thread->earlier.from_ns < thread->arrived_ns)
+                thread->earlier.from_ns = thread->arrived_ns;
+            thread->earlier.until_ns = now;
+        }
+    }
+    thread->moves += 1;
+    thread->arrived_ns = now;
+    thread->cpu = (u32)arguments[1];
+    return 0;
+}
+
+// sched_process_fork(parent, child)
+SEC("tp_btf/sched_process_fork")
+int at_fork(const u64 *arguments)
+{
+    const struct task_struct *parent = (const void *)arguments[0];
+    const struct task_struct *child = (const void *)arguments[1];
+    u32 tid = child->pid;
+    u32 zero = 0;
+    struct thread *made;
+
+    if (!watched(parent->pid) || (parent->tgid != child->tgid && !follows_processes))
+        return 0;
+    // All zero, and never written: too large for the stack.
+    made = bpf_map_lookup_elem(&fresh, &zero);
+    if (made && bpf_map_update_elem(&threads, &tid, made, BPF_ANY))
+        count(NO_THREAD);
+    return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int at_exit(const u64 *arguments)
+{
+    const struct task_struct *task = (const void *)arguments[0];
+    struct thread *thread = watched(task->pid);
+
+    if (thread) {
+        thread->since_ns = 0;
+        thread->state = ENDED;
+        thread->process = task->tgid;
+    }
+    return 0;
+}
+
+// cpu_idle(state, cpu)
+SEC("tp_btf/cpu_idle")
+int at_idle(const u64 *arguments)
+{
+    struct cpu *cpu = own_cpu();
+
+    if (cpu && (u32)arguments[0] != ~0U)
+        cpu->idle = (u32)arguments[0] + 1;
+    return 0;
+}
+
+INLINE int entered(u32 kind, u64 id)
+{
+    u64 now = bpf_ktime_get_ns();
+    struct cpu *cpu = own_cpu();
+    u64 depth;
+
+    if (!cpu)
+        return 0;
+    depth = cpu->depth;
+    if (!depth && kind != WORK && now - cpu->end_ns >= SOON) {
+        cpu->before_ns = cpu->end_ns > cpu->gap.now.from_ns ? cpu->end_ns : cpu->gap.now.from_ns;
+        cpu->burst_ns = now;
+    }
+    if (depth < FRAMES) {
+        struct frame *frame = &cpu->frames[depth & (FRAMES - 1)];
+        frame->since_ns = now;
+        frame->id = id;
+        frame->kind = kind;
+        cpu->depth = depth + 1;
+    }
+    return 0;
+}
+
+INLINE int left(u32 kind, int is_burst)
+{
+    u64 now = bpf_ktime_get_ns();
+    struct cpu *cpu = own_cpu();
+    struct frame *frame;
+    struct thread *thread;
+    u64 depth;
+    u32 tid;
+
+    if (!cpu || !cpu->depth)
+        return 0;
+    depth = cpu->depth - 1;
+    frame = &cpu->frames[depth & (FRAMES - 1)];
+    if (frame->kind != kind) {
+        // An entry was not seen: begin anew.
+        cpu->depth = 0;
+        return 0;
+    }
+    cpu->depth = depth;
+    if (now - frame->since_ns >= SHORTEST) {
+        struct slice *slice = new_slice(cpu);
+
+        slice->from_ns = frame->since_ns;
+        slice->until_ns = now;
+        slice->id = frame->id;
+        slice->kind = kind;
+        slice->tid = 0;
+        slice->process = 0;
+    }
+    if (!is_burst || depth)
+        return 0;
+    cpu->end_ns = now;
+    tid = (u32)bpf_get_current_pid_tgid();
+    thread = watched(tid);
+    if (!thread)
+        return 0;
+    if (now - cpu->burst_ns < over_ns) {
+        add_short(thread, now - frame->since_ns);
+        return 0;
+    }
+    cpu->gap.from_ns = cpu->burst_ns;
+    cpu->gap.until_ns = now;
+    cpu->gap.woken_ns = 0;
+    cpu->gap.arrived_ns = cpu->burst_ns;
+    cpu->gap.tid = tid;
+    cpu->gap.cpu = bpf_get_smp_processor_id();
+    cpu->gap.kind = BURST;
+    cpu->gap.marks = 0;
+    cpu->gap.state = 0;
+    cpu->gap.moves = 0;
+    cpu->gap.waker = 0;
+    cpu->gap.earlier.until_ns = 0;
+    cpu->gap.process = bpf_get_current_pid_tgid() >> 32;
+    emit(cpu);
+    return 0;
+}
+
+#define EVENTS(entry, exit, kind, id, is_burst) \
+    SEC("tp_btf/" #entry)                       \
+    int entry(const u64 *arguments)             \
+    {                                           \
+        (void)arguments;                        \
+        return entered(kind, id);               \
+    }                                           \
+    SEC("tp_btf/" #exit)                        \
+    int exit(const u64 *arguments)              \
+    {                                           \
+        (void)arguments;                        \
+        return left(kind, is_burst);            \
+    }
+
+// Numbers of vectors are names in `gap_trace.rs`.
+EVENTS(irq_handler_entry, irq_handler_exit, INTERRUPT, (u32)arguments[0], 1)
+EVENTS(softirq_entry, softirq_exit, SOFTIRQ, (u32)arguments[0], 1)
+EVENTS(local_timer_entry, local_timer_exit, VECTOR, 0, 1)
+EVENTS(reschedule_entry, reschedule_exit, VECTOR, 1, 1)
+EVENTS(call_function_entry, call_function_exit, VECTOR, 2, 1)
+EVENTS(call_function_single_entry, call_function_single_exit, VECTOR, 3, 1)
+EVENTS(irq_work_entry, irq_work_exit, VECTOR, 4, 1)
+EVENTS(thermal_apic_entry, thermal_apic_exit, VECTOR, 5, 1)
+EVENTS(x86_platform_ipi_entry, x86_platform_ipi_exit, VECTOR, 6, 1)
+EVENTS(ipi_entry, ipi_exit, VECTOR, 7, 1)
+EVENTS(tasklet_entry, tasklet_exit, TASKLET, arguments[1], 0)
+EVENTS(timer_expire_entry, timer_expire_exit, TIMER, (u64)((const struct timer_list *)arguments[0])->function, 0)
+EVENTS(workqueue_execute_start, workqueue_execute_end, WORK, (u64)((const struct work_struct *)arguments[0])->func, 0)
+
+// hrtimer_expire_entry(hrtimer, now): a tick that is late although nothing was on top of the
+// thread since before its time: the CPU itself stood still.
+SEC("tp_btf/hrtimer_expire_entry")
+int hrtimer_expire_entry(const u64 *arguments)
+{
+    const struct hrtimer *timer = (const void *)arguments[0];
+    u64 function = (u64)timer->function;
+    struct cpu *cpu = own_cpu();
+    u64 expires;
+    u64 from;
+    u32 tid;
+
+    if (cpu && tick_function && function == tick_function && cpu->depth == 1) {
+        // Both clocks are monotonic.
+        expires = timer->node.expires;
+        from = expires > cpu->before_ns ? expires : cpu->before_ns;
+        tid = (u32)bpf_get_current_pid_tgid();
+        if (cpu->burst_ns > from && cpu->burst_ns - from >= over_ns && watched(tid)) {
+            cpu->gap.from_ns = from;
+            cpu->gap.until_ns = cpu->burst_ns;
+            cpu->gap.woken_ns = 0;
+            cpu->gap.arrived_ns = from;
+            cpu->gap.tid = tid;
+            cpu->gap.cpu = bpf_get_smp_processor_id();
+            cpu->gap.kind = UNSEEN;
+            cpu->gap.marks = 0;
+            cpu->gap.state = 0;
+            cpu->gap.moves = 0;
+            cpu->gap.waker = 0;
+            cpu->gap.earlier.until_ns = 0;
+    cpu->gap.earlier.until_ns = 0;
+            cpu->gap.process = bpf_get_current_pid_tgid() >> 32;
+            emit(cpu);
+        }
+    }
+    return entered(HRTIMER, function);
+}
+
+SEC("tp_btf/hrtimer_expire_exit")
+int hrtimer_expire_exit(const u64 *arguments)
+{
+    (void)arguments;
+    return left(HRTIMER, 0);
+}
+
+// Reading the kernel's memory is for programs under the GPL.
+char _license[] SEC("license") = "Dual MIT/GPL";

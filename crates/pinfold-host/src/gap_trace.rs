@@ -1,0 +1,579 @@
+//! Gaps of a set of threads: when each did not run although it could have, and what was on its CPU.
+//!
+//! The BPF program is `bpf/gaps.bpf.c`. It takes typed arguments only, so that other BPF programs on
+//! the same CPU do not hide events from it: it needs BTF, `CAP_BPF` and `CAP_PERFMON`. Each gap
+//! above the bound is a record; shorter ones are counted. It ends with this process.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+use aya::maps::{Array, HashMap, MapData, MapError, RingBuf};
+use aya::programs::BtfTracePoint;
+use aya::programs::tp_btf::BtfTracePointLink;
+use aya::sys::{Stats, enable_stats};
+use aya::{Btf, Ebpf, EbpfLoader};
+use pinfold_model::{PuId, Tid};
+
+use crate::bpf::{Named, name_of, program_sum};
+use crate::raw::{GAP_BUCKETS, GapThread};
+use crate::{Clock as _, Host, HostError, SystemClock, paths};
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/gaps.bpf.o");
+const PROGRAM: Named = Named("the BPF program gaps");
+
+/// Threads that may be added later, beyond those that are known at the start.
+const LATER: u32 = 1024;
+/// Size of a slice in a record, and their number.
+const SLICE: usize = 56;
+const SLICES: usize = 256;
+/// Offsets in a record: `struct gap` of the BPF program.
+const EARLIER_AT: usize = 80;
+const NOW_AT: usize = EARLIER_AT + SLICE;
+const SLICES_AT: usize = NOW_AT + SLICE;
+
+/// The function of the scheduler's tick, since Linux 6.8 and before.
+const TICKS: [&str; 2] = ["tick_nohz_handler", "tick_sched_timer"];
+
+/// What was on a CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Occupant {
+    /// A task.
+    Task(OtherTask),
+    /// No task; the index of the idle state, if it was seen.
+    Idle(Option<u64>),
+    /// An interrupt of a device, by number.
+    Interrupt(u64),
+    /// An interrupt of the processor itself, by name.
+    Vector(&'static str),
+    /// A softirq, by name.
+    Softirq(&'static str),
+    /// A function that ran inside one of the above; `None` where the kernel hides addresses.
+    Function(FunctionKind, Option<String>),
+}
+
+/// What called a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FunctionKind {
+    /// A tasklet.
+    Tasklet,
+    /// A timer in the softirq of timers.
+    Timer,
+    /// A high-resolution timer.
+    Hrtimer,
+    /// A work item of a kernel worker.
+    Work,
+}
+
+/// A task that ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherTask {
+    /// Its thread ID.
+    pub tid: Tid,
+    /// Its process.
+    pub process: Tid,
+    /// Its name.
+    pub name: String,
+    /// `SCHED_*` of `include/uapi/linux/sched.h`.
+    pub policy: u32,
+    /// The kernel's priority: below 100 for real-time tasks, of which 99 − n is priority n.
+    pub priority: u32,
+}
+
+/// A time for which something was on a CPU; slices overlap as they were nested.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GapSlice {
+    /// Begin (`CLOCK_MONOTONIC`, ns).
+    pub from_ns: u64,
+    /// End.
+    pub until_ns: u64,
+    /// What was on it.
+    pub occupant: Occupant,
+}
+
+/// The kind of a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GapKind {
+    /// Runnable, without a CPU; preempted if it had been running.
+    Waiting {
+        /// It had been running.
+        is_preempted: bool,
+    },
+    /// Stopped by a signal, a debugger or a freezer.
+    Stopped,
+    /// In uninterruptible sleep.
+    Blocked,
+    /// Interrupts and softirqs ran on top of it.
+    Interrupted,
+    /// The tick came too late, and no event explains why.
+    Unseen,
+}
+
+/// One gap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawGap {
+    /// The thread.
+    pub tid: Tid,
+    /// Its process; 0 if it is unknown.
+    pub process: Tid,
+    /// Begin (`CLOCK_MONOTONIC`, ns).
+    pub from_ns: u64,
+    /// End.
+    pub until_ns: u64,
+    /// When it became runnable.
+    pub woken_ns: Option<u64>,
+    /// Since when it was on the queue of the CPU on which it then ran.
+    pub arrived_ns: u64,
+    /// That CPU.
+    pub cpu: PuId,
+    /// Its kind.
+    pub kind: GapKind,
+    /// True if its group had used up a quota when it left the CPU.
+    pub is_throttled: bool,
+    /// Migrations.
+    pub moves: u32,
+    /// Which task woke it: its ID and name.
+    pub waker: Option<(Tid, String)>,
+    /// True if it had not ended when the observation did.
+    pub is_open: bool,
+    /// What was on the CPU, clipped to the gap, in order of the end.
+    pub slices: Vec<GapSlice>,
+}
+
+/// Gaps of a thread that are shorter than the bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShortGaps {
+    /// The thread.
+    pub tid: Tid,
+    /// Its process; 0 if it is unknown.
+    pub process: Tid,
+    /// True if it has exited.
+    pub has_ended: bool,
+    /// Their number.
+    pub count: u64,
+    /// Their sum (ns).
+    pub sum_ns: u64,
+    /// Number by ⌊log₂ ns⌋.
+    pub buckets: Vec<u64>,
+}
+
+/// What is known at the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GapTotals {
+    /// Each thread.
+    pub threads: Vec<ShortGaps>,
+    /// Gaps that have not ended.
+    pub open: Vec<RawGap>,
+    /// Gaps whose record did not fit.
+    pub lost: u64,
+    /// Threads that did not fit.
+    pub unwatched: u64,
+    /// Events for which the programs were not called.
+    pub missed: u64,
+    /// Calls of the programs on all CPUs, and the time of these; 0 if the kernel does not count.
+    pub calls: u64,
+    /// See `calls`.
+    pub run_ns: u64,
+    /// Events that this kernel does not have.
+    pub absent: Vec<&'static str>,
+    /// True if the kernel hides the addresses of its functions.
+    pub hides_addresses: bool,
+}
+
+/// An observation in progress.
+pub struct GapTracer {
+    program: Ebpf,
+    links: Vec<BtfTracePointLink>,
+    threads: HashMap<MapData, u32, GapThread>,
+    lost: Array<MapData, u64>,
+    records: RingBuf<MapData>,
+    symbols: KernelSymbols,
+    absent: Vec<&'static str>,
+    over_ns: u64,
+    _stats: Option<OwnedFd>,
+}
+
+impl fmt::Debug for GapTracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GapTracer").field("over_ns", &self.over_ns).finish_non_exhaustive()
+    }
+}
+
+/// Without these there is no observation, in the order of attaching.
+const NEEDED: [(&str, &str); 7] = [
+    ("at_fork", "sched_process_fork"),
+    ("at_exit", "sched_process_exit"),
+    ("at_move", "sched_migrate_task"),
+    ("at_waking", "sched_waking"),
+    ("at_new", "sched_wakeup_new"),
+    ("at_wakeup", "sched_wakeup"),
+    ("at_switch", "sched_switch"),
+];
+
+/// Entries before exits would leave exits without an entry: each pair is attached exit first.
+const OPTIONAL: [&str; 26] = [
+    "irq_handler_exit",
+    "irq_handler_entry",
+    "softirq_exit",
+    "softirq_entry",
+    "tasklet_exit",
+    "tasklet_entry",
+    "timer_expire_exit",
+    "timer_expire_entry",
+    "hrtimer_expire_exit",
+    "hrtimer_expire_entry",
+    "workqueue_execute_end",
+    "workqueue_execute_start",
+    "local_timer_exit",
+    "local_timer_entry",
+    "reschedule_exit",
+    "reschedule_entry",
+    "call_function_exit",
+    "call_function_entry",
+    "call_function_single_exit",
+    "call_function_single_entry",
+    "irq_work_exit",
+    "irq_work_entry",
+    "thermal_apic_exit",
+    "thermal_apic_entry",
+    "x86_platform_ipi_exit",
+    "x86_platform_ipi_entry",
+];
+/// Arm's interrupts between processors.
+const ARM: [&str; 2] = ["ipi_exit", "ipi_entry"];
+
+const VECTORS: [&str; 8] = [
+    "local timer",
+    "reschedule IPI",
+    "function call IPI",
+    "function call IPI",
+    "irq work",
+    "thermal",
+    "platform IPI",
+    "IPI",
+];
+const SOFTIRQS: [&str; 10] =
+    ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+
+impl GapTracer {
+    /// Starts to observe these threads and the threads that they will create; with
+    /// `follows_processes` also new processes.
+    ///
+    /// # Errors
+    /// [`HostError::File`]: `EPERM` without permission, or the kernel lacks BTF or a tracepoint.
+    pub fn open(
+        host: &dyn Host,
+        tids: &[Tid],
+        over_ns: u64,
+        follows_processes: bool,
+    ) -> Result<Self, HostError> {
+        let symbols = KernelSymbols::read(host);
+        let types = Btf::from_sys_fs().map_err(|error| PROGRAM.refuse("describe", &error))?;
+        let count = u32::try_from(tids.len()).unwrap_or(u32::MAX);
+        let mut constants = Constants {
+            over_ns,
+            tick: TICKS.iter().find_map(|name| symbols.address(name)).unwrap_or(0),
+            follows_processes: u32::from(follows_processes),
+            has_throttling: 1,
+        };
+        let mut program = match load(&types, &constants, count) {
+            Ok(program) => program,
+            // Kernels without quotas do not have their counter.
+            Err(_) => {
+                constants.has_throttling = 0;
+                load(&types, &constants, count)?
+            }
+        };
+        let mut threads: HashMap<MapData, u32, GapThread> = PROGRAM.map(&mut program, "threads")?;
+        for tid in tids {
+            let set = threads.insert(tid.0, GapThread::default(), 0);
+            set.map_err(|error| PROGRAM.refuse("set", &error))?;
+        }
+        let lost = PROGRAM.map(&mut program, "lost")?;
+        let records = PROGRAM.map(&mut program, "records")?;
+        // Where it is refused, the cost is not reported.
+        let stats = enable_stats(Stats::RunTime).ok();
+        let mut tracer = Self {
+            program,
+            links: Vec::new(),
+            threads,
+            lost,
+            records,
+            symbols,
+            absent: Vec::new(),
+            over_ns,
+            _stats: stats,
+        };
+        tracer.attach_optional(&types);
+        for (part, event) in NEEDED {
+            let link = PROGRAM.attach_typed(&mut tracer.program, part, event, &types)?;
+            tracer.links.push(link);
+        }
+        Ok(tracer)
+    }
+
+    fn attach_optional(&mut self, types: &Btf) {
+        let is_arm = cfg!(target_arch = "aarch64");
+        for event in OPTIONAL.into_iter().chain(ARM) {
+            let is_others = ARM.contains(&event) != is_arm && is_of_one_machine(event);
+            match PROGRAM.attach_typed(&mut self.program, event, event, types) {
+                Ok(link) => self.links.push(link),
+                Err(_) if is_others => {}
+                Err(_) => self.absent.push(event),
+            }
+        }
+        if PROGRAM
+            .attach_typed(&mut self.program, "at_idle", "cpu_idle", types)
+            .map(|l| self.links.push(l))
+            .is_err()
+        {
+            self.absent.push("cpu_idle");
+        }
+    }
+
+    /// Adds a thread.
+    ///
+    /// # Errors
+    /// [`HostError::File`] if the map cannot be written.
+    pub fn add(&mut self, tid: Tid) -> Result<(), HostError> {
+        match self.threads.insert(tid.0, GapThread::default(), 1) {
+            Ok(()) => Ok(()),
+            // The BPF program has already added it.
+            Err(MapError::SyscallError(error))
+                if error.io_error.kind() == std::io::ErrorKind::AlreadyExists =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(PROGRAM.refuse("set", &error)),
+        }
+    }
+
+    /// The gaps since the last call.
+    pub fn take(&mut self) -> Vec<RawGap> {
+        let mut gaps = Vec::new();
+        while let Some(record) = self.records.next() {
+            gaps.extend(parse(&record, &self.symbols));
+        }
+        gaps
+    }
+
+    /// Ends the observation; the last gaps are those of [`GapTotals::open`] and of a last call of
+    /// [`GapTracer::take`] before.
+    ///
+    /// # Errors
+    /// [`HostError::File`] if a map, or what the kernel reports about the programs, cannot be read.
+    pub fn close(mut self, host: &dyn Host) -> Result<(Vec<RawGap>, GapTotals), HostError> {
+        let now_ns = SystemClock.now_ns();
+        let mut totals = GapTotals {
+            missed: program_sum(host, &self.program, "recursion_misses:")?,
+            calls: program_sum(host, &self.program, "run_cnt:")?,
+            run_ns: program_sum(host, &self.program, "run_time_ns:")?,
+            ..GapTotals::default()
+        };
+        // Entries before exits, as an exit without an entry does no harm; the last first.
+        while self.links.pop().is_some() {}
+        let last = self.take();
+        totals.lost = PROGRAM.number(&self.lost, 0)?;
+        totals.unwatched = PROGRAM.number(&self.lost, 1)?;
+        totals.hides_addresses = self.symbols.names.is_empty();
+        for (tid, thread) in PROGRAM.entries(&self.threads)? {
+            totals.open.extend(open_gap(tid, &thread, now_ns, self.over_ns));
+            totals.threads.push(ShortGaps {
+                tid: Tid(tid),
+                process: Tid(thread.process),
+                has_ended: thread.state == ENDED,
+                count: thread.count,
+                sum_ns: thread.sum_ns,
+                buckets: thread.buckets.to_vec(),
+            });
+        }
+        totals.threads.sort_by_key(|thread| thread.tid);
+        totals.absent = self.absent;
+        Ok((last, totals))
+    }
+}
+
+/// What the loader sets in the program.
+struct Constants {
+    over_ns: u64,
+    tick: u64,
+    follows_processes: u32,
+    has_throttling: u32,
+}
+
+/// Loads the object, with room for so many threads, and the program of switches: the verifier
+/// decides about the counter of quotas, which only that one reads.
+fn load(types: &Btf, constants: &Constants, threads: u32) -> Result<Ebpf, HostError> {
+    let mut loader = EbpfLoader::new();
+    loader.btf(Some(types));
+    loader.map_max_entries("threads", threads.saturating_add(LATER));
+    loader.override_global("over_ns", &constants.over_ns, true);
+    loader.override_global("tick_function", &constants.tick, true);
+    loader.override_global("follows_processes", &constants.follows_processes, true);
+    loader.override_global("has_throttling", &constants.has_throttling, true);
+    let mut program = loader.load(OBJECT).map_err(|error| PROGRAM.refuse("load", &error))?;
+    let part = program.program_mut("at_switch").ok_or_else(|| PROGRAM.missing("at_switch"))?;
+    let part: &mut BtfTracePoint =
+        part.try_into().map_err(|error| PROGRAM.refuse("find", &error))?;
+    part.load("sched_switch", types).map_err(|error| PROGRAM.refuse("load", &error))?;
+    Ok(program)
+}
+
+/// `ENDED` of the BPF program.
+const ENDED: u32 = 3;
+
+fn is_of_one_machine(event: &str) -> bool {
+    !["irq_h", "softirq", "tasklet", "timer_", "hrtimer_", "workqueue"]
+        .iter()
+        .any(|common| event.starts_with(common))
+}
+
+/// A gap that lasts on, if it is long enough.
+fn open_gap(tid: u32, thread: &GapThread, now_ns: u64, over_ns: u64) -> Option<RawGap> {
+    let is_long = thread.since_ns > 0 && now_ns.saturating_sub(thread.since_ns) >= over_ns;
+    is_long.then(|| RawGap {
+        tid: Tid(tid),
+        process: Tid(thread.process),
+        from_ns: thread.since_ns,
+        until_ns: now_ns,
+        woken_ns: (thread.woken_ns > 0).then_some(thread.woken_ns),
+        arrived_ns: thread.arrived_ns,
+        cpu: PuId(thread.cpu),
+        kind: kind_of(0, thread.marks, thread.prev_state),
+        is_throttled: thread.marks & 2 != 0,
+        moves: thread.moves,
+        waker: None,
+        is_open: true,
+        slices: Vec::new(),
+    })
+}
+
+fn kind_of(kind: u32, marks: u32, state: u32) -> GapKind {
+    match kind {
+        1 => GapKind::Interrupted,
+        2 => GapKind::Unseen,
+        // `__TASK_STOPPED`, `__TASK_TRACED`, `TASK_FROZEN`.
+        _ if state & 0x800c != 0 => GapKind::Stopped,
+        // `TASK_UNINTERRUPTIBLE`.
+        _ if state & 2 != 0 => GapKind::Blocked,
+        _ => GapKind::Waiting { is_preempted: marks & 1 != 0 },
+    }
+}
+
+fn parse(record: &[u8], symbols: &KernelSymbols) -> Option<RawGap> {
+    let (from_ns, until_ns) = (long(record, 0)?, long(record, 8)?);
+    let (woken_ns, arrived_ns) = (long(record, 16)?, long(record, 24)?);
+    let (marks, waker) = (int(record, 44)?, int(record, 56)?);
+    let mut slices: Vec<GapSlice> =
+        (0..SLICES).filter_map(|at| slice(record, SLICES_AT + at * SLICE, symbols)).collect();
+    for slice in &mut slices {
+        // The queue of this CPU was not its own before.
+        if matches!(slice.occupant, Occupant::Task(_) | Occupant::Idle(_)) {
+            slice.from_ns = slice.from_ns.max(arrived_ns.min(until_ns));
+        }
+    }
+    slices.extend(slice(record, EARLIER_AT, symbols));
+    for slice in &mut slices {
+        slice.from_ns = slice.from_ns.max(from_ns);
+        slice.until_ns = slice.until_ns.min(until_ns);
+    }
+    slices.retain(|slice| slice.from_ns < slice.until_ns);
+    slices.sort_by_key(|slice| (slice.until_ns, std::cmp::Reverse(slice.from_ns)));
+    Some(RawGap {
+        tid: Tid(int(record, 32)?),
+        process: Tid(int(record, 60)?),
+        from_ns,
+        until_ns,
+        woken_ns: (woken_ns > 0).then_some(woken_ns),
+        arrived_ns,
+        cpu: PuId(int(record, 36)?),
+        kind: kind_of(int(record, 40)?, marks, int(record, 48)?),
+        is_throttled: marks & 2 != 0,
+        moves: int(record, 52)?,
+        waker: match waker {
+            0 => None,
+            tid => Some((Tid(tid), name_of(record.get(64..80)?.try_into().ok()?))),
+        },
+        is_open: false,
+        slices,
+    })
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+fn int(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?).into())
+}
+
+fn named(names: &[&'static str], id: u64) -> &'static str {
+    let index = usize::try_from(id).unwrap_or(usize::MAX);
+    names.get(index).copied().unwrap_or("unknown")
+}
+
+fn slice(record: &[u8], at: usize, symbols: &KernelSymbols) -> Option<GapSlice> {
+    let bytes = record.get(at..at + SLICE)?;
+    let (from_ns, until_ns, id) = (long(bytes, 0)?, long(bytes, 8)?, long(bytes, 16)?);
+    let tid = int(bytes, 28)?;
+    let occupant = match int(bytes, 24)? {
+        0 if tid == 0 => Occupant::Idle(id.checked_sub(1)),
+        0 => Occupant::Task(OtherTask {
+            tid: Tid(tid),
+            process: Tid(int(bytes, 32)?),
+            name: name_of(bytes.get(40..56)?.try_into().ok()?),
+            policy: half(bytes, 36)?,
+            priority: half(bytes, 38)?,
+        }),
+        1 => Occupant::Interrupt(id),
+        2 => Occupant::Vector(named(&VECTORS, id)),
+        3 => Occupant::Softirq(named(&SOFTIRQS, id)),
+        4 => Occupant::Function(FunctionKind::Tasklet, symbols.name(id)),
+        5 => Occupant::Function(FunctionKind::Timer, symbols.name(id)),
+        6 => Occupant::Function(FunctionKind::Hrtimer, symbols.name(id)),
+        _ => Occupant::Function(FunctionKind::Work, symbols.name(id)),
+    };
+    (until_ns > from_ns).then_some(GapSlice { from_ns, until_ns, occupant })
+}
+
+/// The functions of the kernel by address.
+#[derive(Debug, Default)]
+struct KernelSymbols {
+    names: BTreeMap<u64, String>,
+}
+
+impl KernelSymbols {
+    /// Empty if the kernel hides them: all addresses are 0 then.
+    fn read(host: &dyn Host) -> Self {
+        let text = host.read_text(&paths::kernel_symbols()).unwrap_or_default();
+        Self { names: text.lines().filter_map(Self::line).collect() }
+    }
+
+    /// `ffffffff810a1b20 t tick_nohz_handler`, `ffffffffc0a01000 t work	[module]`.
+    fn line(line: &str) -> Option<(u64, String)> {
+        let mut words = line.split_ascii_whitespace();
+        let address = u64::from_str_radix(words.next()?, 16).ok().filter(|address| *address > 0)?;
+        let is_code = words.next()?.eq_ignore_ascii_case("t");
+        let name = words.next()?;
+        let module = words.next().map_or_else(String::new, |module| format!(" {module}"));
+        is_code.then(|| (address, format!("{name}{module}")))
+    }
+
+    fn address(&self, name: &str) -> Option<u64> {
+        self.names.iter().find(|(_, own)| *own == name).map(|(address, _)| *address)
+    }
+
+    fn name(&self, address: u64) -> Option<String> {
+        self.names.range(..=address).next_back().map(|(_, name)| name.clone())
+    }
+}
+
+/// Number of buckets of [`ShortGaps::buckets`].
+pub const BUCKETS: usize = GAP_BUCKETS;
+
+#[cfg(test)]
+mod tests;

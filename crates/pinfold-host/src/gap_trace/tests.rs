@@ -1,0 +1,77 @@
+//! Threads of this test wait for each other and are traced.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::{HostMut as _, LiveHost, process};
+
+#[test]
+fn symbols_have_their_modules_and_hidden_ones_are_none() {
+    let of = |text: &str| KernelSymbols {
+        names: text.lines().filter_map(KernelSymbols::line).collect(),
+    };
+    let symbols =
+        of("ffffffff81000000 T first\nffffffff81000100 t work\t[mod]\nffffffff81000080 d data\n");
+    assert_eq!(symbols.name(0xffff_ffff_8100_0104).as_deref(), Some("work [mod]"));
+    assert_eq!(symbols.name(0xffff_ffff_8100_00ff).as_deref(), Some("first"));
+    assert_eq!(symbols.name(1), None);
+    assert_eq!(symbols.address("first"), Some(0xffff_ffff_8100_0000));
+    assert!(of("0000000000000000 T first\n").names.is_empty());
+}
+
+/// Two threads of this process on one CPU: each is the culprit of the other.
+#[test]
+fn a_thread_that_waits_has_the_task_that_ran() {
+    let host = LiveHost::new().unwrap();
+    let ends = Arc::new(AtomicBool::new(false));
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            let (ends, sender) = (Arc::clone(&ends), sender.clone());
+            std::thread::spawn(move || {
+                sender.send(process::own_tid()).unwrap();
+                while !ends.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        })
+        .collect();
+    let [one, other] = [receiver.recv().unwrap(), receiver.recv().unwrap()];
+    let cpu = host.affinity(one).unwrap().first().unwrap();
+    for tid in [one, other] {
+        host.set_affinity(tid, &[cpu].into_iter().collect()).unwrap();
+    }
+    let found = match GapTracer::open(&host, &[one], 500_000, false) {
+        Ok(mut tracer) => {
+            let end = SystemClock.now_ns() + 120_000_000_000;
+            let found = loop {
+                let of_other = |slice: &GapSlice| matches!(&slice.occupant, Occupant::Task(task) if task.tid == other);
+                let mut gaps = tracer.take();
+                gaps.retain(|gap| gap.slices.iter().any(of_other));
+                match gaps.pop() {
+                    Some(gap) => break Some(gap),
+                    None if SystemClock.now_ns() > end => break None,
+                    None => SystemClock.sleep_ns(10_000_000),
+                }
+            };
+            Ok((found, tracer.close(&host).unwrap().1))
+        }
+        Err(error) => Err(error),
+    };
+    ends.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    match found {
+        Ok((gap, totals)) => {
+            let gap = gap.expect("it waited for the other");
+            println!("{gap:?}\n{totals:?}");
+            assert_eq!((gap.tid, gap.cpu), (one, cpu));
+            assert_eq!(gap.kind, GapKind::Waiting { is_preempted: true });
+            assert!(
+                gap.slices.iter().all(|s| gap.from_ns <= s.from_ns && s.until_ns <= gap.until_ns)
+            );
+            assert_eq!(totals.threads.iter().map(|thread| thread.tid).collect::<Vec<_>>(), [one]);
+        }
+        Err(error) => println!("skipped: {error}"),
+    }
+}

@@ -1,0 +1,193 @@
+//! The causes of gaps, with their names and what keeps them away.
+
+use std::fmt;
+
+use pinfold_model::command::{Command, quote};
+use pinfold_model::shown;
+use serde::{Deserialize, Serialize};
+
+/// What kept a thread from running.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Cause {
+    /// An interrupt of a device.
+    Interrupt {
+        /// Its number.
+        number: u64,
+        /// Its drivers, as in `/proc/interrupts`.
+        device: String,
+    },
+    /// An interrupt of the processor: the local timer, or one from another CPU.
+    Processor {
+        /// Its name.
+        name: String,
+        /// The function of the timer.
+        function: Option<String>,
+    },
+    /// A softirq.
+    Softirq {
+        /// Its name.
+        name: String,
+        /// The function of the timer or tasklet.
+        function: Option<String>,
+    },
+    /// Another task.
+    Thread {
+        /// Its name.
+        name: String,
+        /// Its thread ID.
+        tid: u32,
+        /// Scheduling policy, such as `other` or `fifo:50`.
+        policy: String,
+        /// Path of its cgroup, if it was still there to be read.
+        cgroup: Option<String>,
+        /// The machine of which it is.
+        machine: Option<String>,
+        /// True if it is a thread of the same process.
+        is_own: bool,
+    },
+    /// A work item of a kernel worker.
+    KernelWork {
+        /// Its function.
+        function: Option<String>,
+        /// Name of the worker.
+        worker: String,
+    },
+    /// The CPU had to leave an idle state.
+    IdleExit {
+        /// Index of the state, if it was seen.
+        state: Option<u64>,
+    },
+    /// Its group, or one above, had used up its quota.
+    Quota {
+        /// Directory of that group.
+        group: String,
+        /// True for cgroup v1.
+        is_v1: bool,
+    },
+    /// Stopped by a signal, a debugger or a freezer.
+    Stopped,
+    /// In uninterruptible sleep, as for a page or a disk.
+    Blocked {
+        /// The task that was on the CPU that ended it.
+        waker: Option<String>,
+    },
+    /// The CPU stood still, and Linux saw nothing.
+    Unseen,
+}
+
+impl Cause {
+    /// The word for metrics: a fixed list.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Cause::Interrupt { .. } | Cause::Processor { .. } => "irq",
+            Cause::Softirq { .. } => "softirq",
+            Cause::Thread { is_own: true, .. } => "qemu",
+            Cause::Thread { .. } => "thread",
+            Cause::KernelWork { .. } => "kworker",
+            Cause::IdleExit { .. } => "idle-exit",
+            Cause::Quota { .. } => "quota",
+            Cause::Stopped => "stopped",
+            Cause::Blocked { .. } => "blocked",
+            Cause::Unseen => "below",
+        }
+    }
+
+    /// A command that keeps it away from the threads of `selector` (shell text, such as
+    /// `--pid 42`, empty for processes), for example on the CPUs `elsewhere`; `None` if nothing
+    /// does.
+    #[must_use]
+    pub fn remedy(&self, selector: &str, elsewhere: &str) -> Option<String> {
+        match self {
+            Cause::Interrupt { .. } => apply(selector, "--knob irq:all=housekeeping"),
+            Cause::Softirq { name, .. }
+                if name == "NET_RX" || name == "NET_TX" || name == "BLOCK" =>
+            {
+                apply(selector, "--knob irq:all=housekeeping")
+            }
+            Cause::KernelWork { .. } => apply(selector, "--knob workqueues=housekeeping"),
+            Cause::Thread { is_own: true, .. } => apply(selector, ""),
+            Cause::Thread { tid, .. } => apply(selector, "--isolate host").or_else(|| {
+                let command = format!("taskset -pc {} {tid}", quote(elsewhere));
+                (!elsewhere.is_empty()).then_some(command)
+            }),
+            Cause::IdleExit { .. } => apply(selector, "--knob wake-up-us=10"),
+            Cause::Quota { group, is_v1 } => Some(quota_off(group, *is_v1)),
+            Cause::Processor { .. }
+            | Cause::Softirq { .. }
+            | Cause::Stopped
+            | Cause::Blocked { .. }
+            | Cause::Unseen => None,
+        }
+    }
+}
+
+fn apply(selector: &str, more: &str) -> Option<String> {
+    let command = Command::new(format!("apply {selector} --strategy low-latency {more}"));
+    (!selector.is_empty()).then(|| command.to_string().trim_end().to_owned())
+}
+
+/// Ends the quota of a group; the file differs between the versions of cgroups.
+fn quota_off(group: &str, is_v1: bool) -> String {
+    let (value, file) = if is_v1 { ("-1", "cpu.cfs_quota_us") } else { ("max", "cpu.max") };
+    format!("echo {value} | tee {}", quote(&format!("{group}/{file}")))
+}
+
+fn with_function(f: &mut fmt::Formatter<'_>, what: &str, function: Option<&String>) -> fmt::Result {
+    match function {
+        Some(function) => write!(f, "{what}: {}", shown::harmless(function)),
+        None => f.write_str(what),
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Interrupt { number, device } => {
+                write!(f, "interrupt {number} ({})", shown::harmless(device))
+            }
+            Cause::Processor { name, function } => {
+                with_function(f, &shown::harmless(name), function.as_ref())
+            }
+            Cause::Softirq { name, function } => {
+                let what = format!("softirq {}", shown::harmless(name));
+                with_function(f, &what, function.as_ref())
+            }
+            Cause::Thread { name, tid, policy, cgroup, machine, is_own } => {
+                let name = shown::harmless(name);
+                match (is_own, machine) {
+                    (true, _) => {
+                        write!(f, "own thread {name} ({tid}, {})", shown::harmless(policy))
+                    }
+                    (false, Some(machine)) => {
+                        write!(f, "machine {}: {name} ({tid})", shown::harmless(machine))
+                    }
+                    (false, None) => {
+                        write!(f, "{name} ({tid}, {}", shown::harmless(policy))?;
+                        match cgroup {
+                            Some(cgroup) => write!(f, ", {})", shown::harmless(cgroup)),
+                            None => f.write_str(")"),
+                        }
+                    }
+                }
+            }
+            Cause::KernelWork { function, worker } => with_function(
+                f,
+                &format!("kernel work in {}", shown::harmless(worker)),
+                function.as_ref(),
+            ),
+            Cause::IdleExit { state: Some(state) } => {
+                write!(f, "late wake-up from idle state {state}")
+            }
+            Cause::IdleExit { state: None } => f.write_str("late wake-up from idle"),
+            Cause::Quota { group, .. } => write!(f, "quota of {}", shown::harmless(group)),
+            Cause::Stopped => f.write_str("stopped"),
+            Cause::Blocked { waker: Some(waker) } => {
+                write!(f, "blocked in the kernel until {}", shown::harmless(waker))
+            }
+            Cause::Blocked { waker: None } => f.write_str("blocked in the kernel"),
+            Cause::Unseen => f.write_str("not seen by Linux (hypervisor or firmware)"),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What culprits are called: read while they still exist.
+
+use std::collections::BTreeMap;
+
+use pinfold_host::{Host, Occupant, OtherTask, RawGap, paths, proc_cgroup};
+use pinfold_model::Tid;
+
+/// Names of interrupts, groups and machines.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// Drivers by number of the interrupt.
+    pub interrupts: BTreeMap<u64, String>,
+    /// Path of the cgroup by thread.
+    pub cgroups: BTreeMap<Tid, Option<String>>,
+    /// Machines by process.
+    pub machines: BTreeMap<Tid, String>,
+}
+
+impl Names {
+    /// Reads the names that a gap needs.
+    pub fn learn(&mut self, host: &dyn Host, gap: &RawGap) {
+        for slice in &gap.slices {
+            match &slice.occupant {
+                Occupant::Interrupt(number) => {
+                    self.interrupts.entry(*number).or_insert_with(|| {
+                        let actions = host.read_text(&paths::irq_actions(*number));
+                        actions.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+                    });
+                }
+                Occupant::Task(task) => {
+                    self.cgroups.entry(task.tid).or_insert_with(|| {
+                        let text = host.read_text(&paths::process_file(task.tid, "cgroup")).ok()?;
+                        let groups = proc_cgroup::parse(&text).ok()?;
+                        let v1 = proc_cgroup::v1_path(&groups, "cpu");
+                        let path = v1.or_else(|| proc_cgroup::v2_path(&groups))?;
+                        (path != "/").then(|| path.to_owned())
+                    });
+                }
+                Occupant::Idle(_)
+                | Occupant::Vector(_)
+                | Occupant::Softirq(_)
+                | Occupant::Function(..) => {}
+            }
+        }
+    }
+}
+
+/// `other`, `fifo:50`, `idle`.
+pub fn policy(task: &OtherTask) -> String {
+    let real_time = |name: &str| format!("{name}:{}", 99_u32.saturating_sub(task.priority));
+    // `SCHED_*`; a deadline task has the priority −1.
+    match task.policy & 0xff {
+        0 => "other".to_owned(),
+        1 => real_time("fifo"),
+        2 => real_time("rr"),
+        3 => "batch".to_owned(),
+        5 => "idle".to_owned(),
+        6 => "deadline".to_owned(),
+        7 => "ext".to_owned(),
+        number => format!("policy {number}"),
+    }
+}

@@ -1,0 +1,141 @@
+//! `pinfold measure gaps` names what this test does to a process.
+
+use crate::common::{Checked as _, PATIENCE_NS, Sandbox, pinfold, skip};
+use pinfold_host::process::{self, is_root};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, mountinfo, paths};
+use pinfold_model::Tid;
+use serde_json::Value;
+
+/// A process that spins on a CPU, and ends with this value.
+struct Spinner(std::process::Child);
+
+impl Spinner {
+    #[expect(clippy::disallowed_methods, reason = "a child that is stopped and killed by its test")]
+    fn new(cpu: &str) -> Self {
+        let script = "while :; do :; done";
+        let mut command = std::process::Command::new("taskset");
+        Self(command.args(["-c", cpu, "sh", "-c", script]).spawn().expect("taskset"))
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.kill().expect("a child that runs");
+        self.0.wait().expect("a child");
+    }
+}
+
+fn run(program: &str, words: &[&str]) {
+    let ran = process::capture(program, words, PATIENCE_NS).expect(program);
+    assert!(ran.status.success(), "{program} {words:?}: {}", ran.stderr_text());
+}
+
+/// Measures until a gap of at least 1 ms is mostly one of this kind; `None` without BPF.
+fn found(
+    pid: &str,
+    file: &str,
+    meanwhile: &dyn Fn(),
+    is_it: &dyn Fn(&Value) -> bool,
+) -> Option<Value> {
+    let end = SystemClock.now_ns() + PATIENCE_NS;
+    loop {
+        let mut words = vec!["measure", "gaps", "--process", pid, "--seconds", "1.5"];
+        words.extend(["--over", "1ms", "--json", "--record", file]);
+        let output = std::thread::scope(|scope| {
+            let measured = scope.spawn(|| {
+                let spawn = Sandbox::with_cache().spawn(&words);
+                spawn.capture(PATIENCE_NS).expect("runs")
+            });
+            while !measured.is_finished() {
+                meanwhile();
+            }
+            measured.join().expect("a thread that ends")
+        });
+        if output.status.code() == Some(3) {
+            skip(output.stderr_text());
+            return None;
+        }
+        let reported = output.expect_success().json();
+        let gaps = reported["found"][0]["gaps"].as_array().expect("gaps").clone();
+        let first = |gap: &Value| gap["parts"][0]["cause"].clone();
+        if let Some(gap) = gaps.iter().find(|gap| !gap["cause"].is_null() && is_it(&first(gap))) {
+            return Some(gap.clone());
+        }
+        assert!(SystemClock.now_ns() < end, "{pid} has no such gap: {reported}");
+    }
+}
+
+fn pause() {
+    SystemClock.sleep_ns(20_000_000);
+}
+
+#[test]
+fn another_task_a_stop_and_a_quota_are_named() {
+    if !is_root() {
+        return skip("gaps need BPF, and this is not root");
+    }
+    let host = LiveHost::new().expect("this host");
+    let cpu = host.affinity(Tid(0)).expect("a mask").first().expect("a CPU").to_string();
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("gaps.jsonl");
+    let (victim, hog) = (Spinner::new(&cpu), Spinner::new(&cpu));
+    let of_hog = |cause: &Value| cause["kind"] == "thread" && cause["tid"] == hog.0.id();
+    let Some(gap) = found(&victim.pid(), &file, &pause, &of_hog) else { return };
+    assert_eq!(gap["cpu"].to_string(), cpu, "{gap}");
+    // Without the hog the processor is often idle while the victim is stopped or throttled.
+    drop(hog);
+    let stop = || {
+        run("kill", &["-STOP", &victim.pid()]);
+        pause();
+        run("kill", &["-CONT", &victim.pid()]);
+        pause();
+    };
+    found(&victim.pid(), &file, &stop, &|cause| cause["kind"] == "stopped").expect("as before");
+    let text = pinfold(&["measure", "gaps", "--from", &file]).expect_success().stdout_text();
+    assert!(text.contains("against stopped: nothing does"), "{text}");
+    quota(&host, &victim, &file);
+    cut_off(&sandbox, &file);
+}
+
+/// In a group below one with a small quota.
+fn quota(host: &LiveHost, victim: &Spinner, file: &str) {
+    let Ok(Some(mount)) = mountinfo::controller(host, "cpu") else {
+        return skip("no cgroup has the controller cpu");
+    };
+    let group = format!("{}/pinfold-test-{}", mount.mount.path, victim.pid());
+    run("mkdir", &["-p", &format!("{group}/below")]);
+    let limit = match mount.version {
+        mountinfo::Version::V1 => "echo 100000 > cpu.cfs_period_us; echo 2000 > cpu.cfs_quota_us",
+        mountinfo::Version::V2 => "echo 2000 100000 > cpu.max",
+    };
+    let back = mount.mount.path.clone();
+    let script = format!("cd {group} && {limit} && echo {} > below/cgroup.procs", victim.pid());
+    if process::capture("sh", ["-ec", &script], PATIENCE_NS).expect("sh").status.success() {
+        let is_it = |cause: &Value| cause["kind"] == "quota" && cause["group"] == group.as_str();
+        let gap = found(&victim.pid(), file, &pause, &is_it).expect("as before");
+        let remedy = gap["remedy"].as_str().expect("a command");
+        assert!(remedy.contains(&group), "{remedy}");
+        run("sh", &["-ec", &format!("echo {} > {back}/cgroup.procs", victim.pid())]);
+    } else {
+        skip("the controller cpu is not enabled for groups");
+    }
+    run("rmdir", &[&format!("{group}/below"), &group]);
+}
+
+/// A record without its last line, and one that is none.
+fn cut_off(sandbox: &Sandbox, file: &str) {
+    let text = files::read_text(file).expect("the record");
+    let bad = sandbox.path("bad.jsonl");
+    let (first, _) = text.split_once('\n').expect("lines");
+    for (text, why) in [(first, "cut off"), ("{\"format\":\"pinfold-gaps/7\"}", "pinfold-gaps/7")] {
+        files::write_atomic(&bad, text.as_bytes()).expect("a file");
+        let output = pinfold(&["measure", "gaps", "--from", &bad]);
+        assert_eq!(output.status.code(), Some(2), "{}", output.stderr_text());
+        assert!(output.stderr_text().contains(why), "{}", output.stderr_text());
+    }
+    assert!(files::exists(&paths::cpu_online()), "the host is as it was");
+}
