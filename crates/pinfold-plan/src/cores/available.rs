@@ -246,13 +246,10 @@ impl<'a> AvailableCpus<'a> {
             })
             .collect();
         let boot = online.first();
-        if cores.iter().any(|core| Some(core.part) != cores.first().map(|first| first.part)) {
-            cores
-                .iter_mut()
-                .filter(|core: &&mut AvailableCore| {
-                    boot.is_some_and(|boot| core.pus.contains(&boot))
-                })
-                .for_each(|core| core.boots = true);
+        let has_parts =
+            cores.iter().any(|core| Some(core.part) != cores.first().map(|first| first.part));
+        for core in cores.iter_mut().filter(|_| has_parts) {
+            core.boots = boot.is_some_and(|boot| core.pus.contains(&boot));
         }
         let helpers = of_helpers(&index, &usable, request);
         for core in cores.iter_mut().filter(|_| !helpers.is_empty()) {
