@@ -553,7 +553,7 @@ impl KernelSymbols {
         Self { names: text.lines().filter_map(Self::line).collect() }
     }
 
-    /// `ffffffff810a1b20 t tick_nohz_handler`, `ffffffffc0a01000 t work	[module]`.
+    /// `ffffffff810a1b20 t tick_nohz_handler`, `ffffffffc0a01000 t work [module]`.
     fn line(line: &str) -> Option<(u64, String)> {
         let mut words = line.split_ascii_whitespace();
         let address = u64::from_str_radix(words.next()?, 16).ok().filter(|address| *address > 0)?;
