@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
 
-use pinfold_apply::{Journal, Journals, Record};
+use pinfold_apply::{Journal, Journals};
 use pinfold_host::files::StateDir;
 use pinfold_host::process::{ProcessEnd, Stdio};
 use pinfold_host::{Clock as _, EventWatcher, LiveHost, SystemClock, with_causes};
@@ -26,8 +26,6 @@ const LONGEST_WAIT_NS: u64 = 600_000_000_000;
 /// Number of attempts to open a journal that another process has locked at the moment.
 const ATTEMPTS: u32 = 20;
 const PAUSE_NS: u64 = 100_000_000;
-/// End of the name of the file that a waiting process holds locked.
-const SUFFIX: &str = ".waiter";
 
 /// Starts the process for a placement, unless that changed the definition of its domain for the
 /// next start. True if it waits; a failure is reported, and then the next command reverts the
@@ -78,9 +76,9 @@ pub fn wait(id: &str, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     let state = host::state(state)?;
     let journals = host::journals(&state, &SystemClock)?;
-    let Some(record) = active(&journals, id)? else { return Ok(()) };
+    let Some(record) = ended::active(&journals, id)? else { return Ok(()) };
     let directory = StateDir::open(&journals.path())?;
-    let name = format!("{id}{SUFFIX}");
+    let name = format!("{id}{}", ended::WAITER);
     // The process of an earlier plan of the same placement may still wait.
     let Some(_lock) = directory.lock(&name)? else { return Ok(()) };
     let end = ProcessEnd::read(&host, record.header.vm)?;
@@ -94,33 +92,6 @@ pub fn wait(id: &str, state: Option<&str>) -> Result<(), Failure> {
     Ok(directory.remove(&name)?)
 }
 
-/// Removes the files of processes that were killed, also by a power cut, once their placement has
-/// ended: no process waits for it any more.
-///
-/// # Errors
-/// [`Failure`] if the directory cannot be read, or a file in it cannot be removed.
-pub(crate) fn remove_orphans(journals: &Journals<'_>) -> Result<(), Failure> {
-    let Some(directory) = StateDir::open_existing(&journals.path())? else { return Ok(()) };
-    for name in directory.list()? {
-        let Some(id) = name.strip_suffix(SUFFIX) else { continue };
-        // A journal that cannot be read may be active.
-        if matches!(active(journals, id), Ok(None))
-            && let Some(_lock) = directory.lock(&name)?
-        {
-            directory.remove(&name)?;
-        }
-    }
-    Ok(())
-}
-
-/// The record of a journal, unless it has ended or was removed.
-fn active(journals: &Journals<'_>, id: &str) -> Result<Option<Record>, Failure> {
-    if !pinfold_host::files::exists(&journals.path_of(id)) {
-        return Ok(None);
-    }
-    Ok(journals.read(id)?.filter(|record| !record.has_ended()))
-}
-
 /// True when the machine has ended; false when the placement was undone before.
 fn wait_for_end(journals: &Journals<'_>, id: &str, end: &ProcessEnd) -> Result<bool, Failure> {
     let mut watcher = EventWatcher::new();
@@ -131,7 +102,7 @@ fn wait_for_end(journals: &Journals<'_>, id: &str, end: &ProcessEnd) -> Result<b
         match watcher.follow_files(&directory) {
             Ok(()) | Err(_) => {}
         }
-        if active(journals, id)?.is_none() {
+        if ended::active(journals, id)?.is_none() {
             return Ok(false);
         }
         if watcher.wait(LONGEST_WAIT_NS, &[end.as_fd()])?.others {
@@ -146,7 +117,7 @@ fn revert(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Fail
     interrupt::install()?;
     for _ in 0..ATTEMPTS {
         ended::clear_up_one(host, journals, id)?;
-        if active(journals, id)?.is_none() {
+        if ended::active(journals, id)?.is_none() {
             break;
         }
         SystemClock.sleep_ns(PAUSE_NS);

@@ -3,12 +3,16 @@
 //! placements.
 
 use pinfold_apply::{JournalError, Journals, Record};
+use pinfold_host::files::{self, StateDir};
 use pinfold_host::{LiveHost, SystemClock, process};
 use pinfold_model::shown;
 
 use crate::emulate::status::is_platform;
 use crate::message::say;
-use crate::{Failure, apply_session, end_waiter, host};
+use crate::{Failure, apply_session, host};
+
+/// End of the name of the file that a process holds locked while it waits for the end of a machine.
+pub(crate) const WAITER: &str = ".waiter";
 
 /// Reverts the placements of a state directory whose machines have ended. One that cannot be
 /// reverted is reported and stays.
@@ -32,7 +36,31 @@ pub fn clear_up_in(live: &LiveHost, journals: &Journals<'_>) -> Result<(), Failu
         let Ok(Some(record)) = &summary.record else { continue };
         clear_up_record(live, journals, &summary.id, record)?;
     }
-    end_waiter::remove_orphans(journals)
+    remove_waiter_files(journals)
+}
+
+/// Removes the files of waiting processes that were killed, also by a power cut, once their placement
+/// has ended.
+fn remove_waiter_files(journals: &Journals<'_>) -> Result<(), Failure> {
+    let Some(directory) = StateDir::open_existing(&journals.path())? else { return Ok(()) };
+    for name in directory.list()? {
+        let Some(id) = name.strip_suffix(WAITER) else { continue };
+        // A journal that cannot be read may be active.
+        if matches!(active(journals, id), Ok(None))
+            && let Some(_lock) = directory.lock(&name)?
+        {
+            directory.remove(&name)?;
+        }
+    }
+    Ok(())
+}
+
+/// The record of a journal, unless it has ended or was removed.
+pub(crate) fn active(journals: &Journals<'_>, id: &str) -> Result<Option<Record>, Failure> {
+    if !files::exists(&journals.path_of(id)) {
+        return Ok(None);
+    }
+    Ok(journals.read(id)?.filter(|record| !record.has_ended()))
 }
 
 /// The same for the placement with this ID.
