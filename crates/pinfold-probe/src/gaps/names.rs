@@ -47,12 +47,12 @@ impl Names {
 
 /// `other`, `fifo:50`, `idle`.
 pub fn policy(task: &OtherTask) -> String {
-    let real_time = |name: &str| format!("{name}:{}", 99_u32.saturating_sub(task.priority));
+    let priority = 99_u32.saturating_sub(task.priority);
     // `SCHED_*`; a deadline task has the priority −1.
     match task.policy & 0xff {
         0 => "other".to_owned(),
-        1 => real_time("fifo"),
-        2 => real_time("rr"),
+        1 => format!("fifo:{priority}"),
+        2 => format!("rr:{priority}"),
         3 => "batch".to_owned(),
         5 => "idle".to_owned(),
         6 => "deadline".to_owned(),

@@ -20,6 +20,10 @@ fn slice(from_us: u64, until_us: u64, occupant: Occupant) -> GapSlice {
     GapSlice { from_ns: from_us * 1000, until_ns: until_us * 1000, occupant }
 }
 
+fn function(kind: FunctionKind, name: &str) -> Occupant {
+    Occupant::Function(kind, Some(name.to_owned()))
+}
+
 fn gap(until_us: u64, slices: Vec<GapSlice>) -> RawGap {
     RawGap {
         tid: Tid(7),
@@ -57,7 +61,6 @@ fn check(gap: &RawGap, expected: &[(&str, u64)]) {
 
 #[test]
 fn nested_times_count_once() {
-    let function = |kind, name: &str| Occupant::Function(kind, Some(name.to_owned()));
     let nested = vec![
         slice(0, 900, task(20, "hog")),
         slice(100, 400, Occupant::Softirq("TIMER")),
@@ -118,12 +121,13 @@ fn before_a_stopped_thread_was_woken_nothing_else_counts() {
     check(&stopped, &[("not seen by Linux (hypervisor or firmware)", 8000)]);
 }
 
+fn phase(from_ms: u64, until_ms: u64, throttled_ms: u64) -> Phase {
+    let throttled = Throttling { periods: 1, ns: throttled_ms * MS };
+    Phase { from_ns: from_ms * MS, until_ns: until_ms * MS, throttled }
+}
+
 #[test]
 fn a_quota_is_the_cause_when_its_group_was_stopped() {
-    let phase = |from, until, ms| {
-        let throttled = Throttling { periods: 1, ns: ms * MS };
-        Phase { from_ns: from * MS, until_ns: until * MS, throttled }
-    };
     // Nine levels: the one in the middle has the quota.
     let dirs = ["/9", "/8", "/7", "/6", "/5", "/4", "/3", "/2", "/1"];
     let quotas = Quotas::with(Tid(7), &dirs, &[(7, phase(70, 90, 78)), (7, phase(200, 220, 5))]);
@@ -143,9 +147,12 @@ fn a_quota_is_the_cause_when_its_group_was_stopped() {
     assert_eq!(found(&unknown, &quotas), [], "the mark alone says too little");
 }
 
+fn burst(until_us: u64) -> RawGap {
+    RawGap { kind: GapKind::Interrupted, ..gap(until_us, Vec::new()) }
+}
+
 #[test]
 fn a_burst_that_went_on_is_one_gap() {
-    let burst = |until| RawGap { kind: GapKind::Interrupted, ..gap(until, Vec::new()) };
     let context = Context { names: &Names::default(), quotas: &Quotas::default(), began_ns: 0 };
     let raw = [burst(300), burst(900), burst(500), RawGap { tid: Tid(8), ..burst(400) }];
     let all = gaps(&raw, &context, &|_, _| "vcpu(0)".to_owned());
@@ -171,13 +178,16 @@ fn report() -> GapReport {
     GapReport { summary, gaps: vec![gap.clone(), gap] }
 }
 
+fn refused(text: &str) -> String {
+    record::parse(text).unwrap_err().to_string()
+}
+
 #[test]
 fn a_record_is_read_as_it_was_written_and_hostile_ones_are_refused() {
     let text = record::to_text(&report()).unwrap();
     assert_eq!(record::parse(&text).unwrap(), report());
     assert_eq!(report().gaps[0].unexplained_ns(), 0, "sums saturate");
     assert!(!report().gaps[0].parts[0].cause.to_string().contains('\u{1b}'));
-    let refused = |text: &str| record::parse(text).unwrap_err().to_string();
     assert!(refused("").starts_with("line 1 is not the beginning"));
     assert!(refused("{\"format\":\"pinfold-gaps/9\"}").contains("\"pinfold-gaps/9\""));
     let cut = text.lines().next().unwrap();

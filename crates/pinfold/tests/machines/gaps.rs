@@ -61,8 +61,9 @@ fn found(
         }
         let reported = output.expect_success().json();
         let gaps = reported["found"][0]["gaps"].as_array().expect("gaps").clone();
-        let first = |gap: &Value| gap["parts"][0]["cause"].clone();
-        if let Some(gap) = gaps.iter().find(|gap| !gap["cause"].is_null() && is_it(&first(gap))) {
+        if let Some(gap) =
+            gaps.iter().find(|gap| !gap["cause"].is_null() && is_it(&gap["parts"][0]["cause"]))
+        {
             return Some(gap.clone());
         }
         assert!(SystemClock.now_ns() < end, "{pid} has no such gap: {reported}");
