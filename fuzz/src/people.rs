@@ -215,7 +215,7 @@ pub(crate) fn gaps(bytes: &[u8]) {
             let (Some(_) | None) = gap.cause().map(ToString::to_string);
             assert!(gap.unexplained_ns() <= gap.length_ns);
         }
-        let again = record::to_text(&report).expect("plain values");
-        assert_eq!(record::parse(&again).expect("its own text"), report);
+        let again = record::to_text(&report).unwrap_or_default();
+        assert_eq!(record::parse(&again).ok(), Some(report));
     }
 }

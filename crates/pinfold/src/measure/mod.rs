@@ -39,11 +39,7 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
     }
     let probe = find(name)?;
     let named = arguments.machine.selector().is_some();
-    let of_exits = arguments.exits.given().iter().any(|(is_given, _)| *is_given);
-    let of_gaps =
-        arguments.over.is_some() || arguments.record.is_some() || arguments.from.is_some();
-    let of_others = arguments.sites || !arguments.quantities.is_empty() || of_exits || of_gaps;
-    if named || !arguments.processes.is_empty() || of_others {
+    if named || !arguments.processes.is_empty() || arguments.observes() {
         return Err(Failure::new(
             Exit::Input,
             format!("{name} cannot observe threads of other processes"),
