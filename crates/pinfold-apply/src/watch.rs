@@ -197,6 +197,8 @@ pub struct Watcher {
     changes: Changes,
     // When new threads were first seen (ns).
     born: BTreeMap<Tid, u64>,
+    // When all threads were last read (ns).
+    looked_at: u64,
     // The kernel may have reset masks since everything was as planned.
     was_regrouped: bool,
     // Findings about threads without a place that were already reported.
@@ -237,6 +239,7 @@ impl Watcher {
             on_drift: OnDrift::default(),
             changes: Changes::default(),
             born: BTreeMap::new(),
+            looked_at: 0,
             was_regrouped: false,
             strangers: BTreeSet::new(),
             reported: Vec::new(),
@@ -497,9 +500,9 @@ impl Watcher {
         self.seen.retain(|tid| present.contains(tid));
         self.repairs.retain(|task, _| present.contains(&task.tid));
         self.born.retain(|tid, _| present.contains(tid));
-        let now_ns = journal.clock().now_ns();
+        self.looked_at = journal.clock().now_ns();
         let new = present.iter().filter(|tid| !self.seen.contains(tid));
-        self.born.extend(new.map(|tid| (*tid, now_ns)));
+        self.born.extend(new.map(|tid| (*tid, self.looked_at)));
         let mut steps = Vec::new();
         for step in plan_threads(host, &self.plan, &self.target)?.steps {
             if !is_left(host, &self.target.left, &step)? {
@@ -526,7 +529,7 @@ impl Watcher {
             }
             let is_seen = self.seen.contains(&task.tid);
             let record = journal.record();
-            if self.keeps(&step, (record, now_ns), &clues, &usual)? {
+            if self.keeps(&step, record, &clues, &usual)? {
                 events.extend(self.yield_to_owner(task, &step, &clues)?);
                 continue;
             }
@@ -581,7 +584,7 @@ impl Watcher {
     fn keeps(
         &self,
         step: &Step,
-        (record, now_ns): (&Record, u64),
+        record: &Record,
         clues: &LikelyCause<'_>,
         usual: &BTreeSet<CpuSet>,
     ) -> Result<bool, ApplyError> {
@@ -592,7 +595,7 @@ impl Watcher {
             }
             (OnDrift::Restore, false) => false,
             (OnDrift::Adopt | OnDrift::Report, true) => {
-                self.is_of_owner(clues.host(), step, record, now_ns)?
+                self.is_of_owner(clues.host(), step, record)?
             }
             (OnDrift::Adopt | OnDrift::Report, false) => {
                 self.is_pinned_already(clues.host(), step, record, usual)?

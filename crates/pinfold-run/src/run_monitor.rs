@@ -309,7 +309,7 @@ pub fn sentence(event: &WatchEvent) -> String {
             task.tid
         ),
         WatchEvent::Yielded { task, role, planned, found, clue } => format!(
-            "thread {} ({role}): another program changed {planned} to {found}, and it stays there: {clue}",
+            "thread {} ({role}): its owner moved it to {found} from {planned}, and it stays there: {clue}",
             task.tid
         ),
         WatchEvent::Replanned { what, moves: 0 } => format!("new plan: {what}"),

@@ -74,7 +74,6 @@ impl Watcher {
         host: &dyn Host,
         step: &Step,
         record: &Record,
-        now_ns: u64,
     ) -> Result<bool, HostError> {
         let Some(task) = task_of(step) else { return Ok(false) };
         if change::is_of_manager(step) {
@@ -90,7 +89,8 @@ impl Watcher {
         if (mask.is_none() && !was_there) || mask.as_ref() == Some(&found) {
             return Ok(false);
         }
-        let is_new = self.born.get(&task.tid).is_some_and(|at| now_ns.abs_diff(*at) < NEW_NS);
+        let born = self.born.get(&task.tid);
+        let is_new = born.is_some_and(|at| self.looked_at.abs_diff(*at) < NEW_NS);
         if is_new && original(record, step).is_some_and(|first| first == found) {
             return Ok(false);
         }

@@ -600,9 +600,8 @@ pub struct WatchArgs {
     /// Watch all active placements, as without a name
     #[arg(long)]
     pub all: bool,
-    /// What to do with a thread whose affinity or policy another program changed: adopt the change
-    /// as part of the plan, only report it, or restore the thread, at most three times. A change
-    /// made through libvirt always stays
+    /// What to do with a thread whose affinity or policy another program changed. A change made
+    /// through libvirt always stays
     #[arg(long, value_name = "ACTION", value_enum, default_value_t)]
     pub drift: DriftAction,
     /// Plan machines that change while they run as if the host had no other owners of CPUs
