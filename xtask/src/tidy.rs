@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pinfold-topology", &["pinfold-model", "pinfold-host"]),
     ("pinfold-config", &["pinfold-model"]),
     ("pinfold-plan", &["pinfold-model"]),
-    ("pinfold-claims", &["pinfold-model", "pinfold-host", "pinfold-plan", "pinfold-qemu"]),
+    ("pinfold-claims", &["pinfold-model", "pinfold-host", "pinfold-plan", "pinfold-vm"]),
     ("pinfold-qemu", &["pinfold-model"]),
     ("pinfold-emit", &["pinfold-model", "pinfold-plan", "pinfold-qemu"]),
     ("pinfold-lint", &["pinfold-model", "pinfold-plan", "pinfold-emit"]),

@@ -8,6 +8,7 @@
 
 mod answers;
 mod board;
+mod cloud_hypervisor;
 mod cmdline;
 mod common;
 mod format;
@@ -46,7 +47,7 @@ pub use virsh::virsh;
 /// assert!(names.contains(&"libvirt"));
 /// assert!(pinfold_emit::format("word").is_none());
 /// ```
-pub static FORMATS: [Format; 9] = [
+pub static FORMATS: [Format; 10] = [
     libvirt::FORMAT,
     qemu::FORMAT,
     virsh::FORMAT,
@@ -56,6 +57,7 @@ pub static FORMATS: [Format; 9] = [
     proxmox::FORMAT,
     kubevirt::FORMAT,
     nova::FORMAT,
+    cloud_hypervisor::FORMAT,
 ];
 
 /// The format of this name.

@@ -122,7 +122,7 @@ impl ExitsError {
                  10s); if no event fires, its QMP socket gives KVM's own counts (level C); \
                  `pinfold exits --micro-guest` shows what fires on this host"
             }
-            ExitsError::Ended => "list those that run with pgrep -a qemu",
+            ExitsError::Ended => "`pinfold` without arguments lists the running machines",
             ExitsError::MicroGuest { .. } => {
                 "it needs /dev/kvm (run as root, or in the group kvm) of an x86-64 host; other machines are \
                  named with --qmp, --libvirt or --pid"

@@ -199,8 +199,15 @@ impl VmError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             VmError::Driver(error) => return error.0.hint(),
-            VmError::NoProcess { .. } | VmError::NotHypervisor { .. } => {
-                "the virtual machine may have exited: list the running ones with pgrep -a qemu"
+            VmError::NoProcess { .. } => {
+                "the virtual machine may have exited: `pinfold` without arguments lists the \
+                 running ones"
+            }
+            VmError::NotHypervisor { pid, .. } => {
+                return Some(format!(
+                    "for a program that pinfold does not know: `pinfold measure sched --process \
+                     {pid}` measures its threads, `pinfold run --group` places it from its start"
+                ));
             }
             VmError::ForeignThread { .. } => {
                 "socket and process belong to different virtual machines, or QEMU runs in a container with process numbers of its own: \
@@ -210,7 +217,10 @@ impl VmError {
                 "name QEMU's own socket, or one whose proxy runs as root, as you or as QEMU's user"
             }
             VmError::Nameless { texts, .. } => {
-                return Some(format!("name {}, or {}", texts.selectors, texts.thread_names));
+                return Some(match texts.selectors {
+                    "" => texts.thread_names.to_owned(),
+                    selectors => format!("name {selectors}, or {}", texts.thread_names),
+                });
             }
             VmError::OneThread { .. } => {
                 "start QEMU with -accel tcg,thread=multi (not possible with -icount), or use KVM"

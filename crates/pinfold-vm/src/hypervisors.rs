@@ -4,9 +4,10 @@ use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{MachineSpec, Tid};
 
 use crate::hypervisor::{Hypervisor, MachineCommand};
+use crate::named::{NAMED, Named};
 use crate::qemu::Qemu;
 
-/// All hypervisors. The first one is assumed for a command line that names none of them, which may
+/// The hypervisors that Pinfold can start and connect to; [`NAMED`] has the others. The first one is assumed for a command line that names none of them, which may
 /// be a script that starts it.
 pub const HYPERVISORS: [&dyn Hypervisor; 1] = [&Qemu];
 
@@ -14,6 +15,19 @@ pub const HYPERVISORS: [&dyn Hypervisor; 1] = [&Qemu];
 #[must_use]
 pub fn names() -> String {
     HYPERVISORS.map(|hypervisor| hypervisor.texts().name).join(" or ")
+}
+
+/// The names of all whose running machines are found, in a sentence: `QEMU, crosvm or Firecracker`.
+#[must_use]
+pub fn names_of_running() -> String {
+    let mut names: Vec<&str> = all().map(|hypervisor| hypervisor.texts().name).collect();
+    let last = names.pop().unwrap_or_default();
+    format!("{} or {last}", names.join(", "))
+}
+
+/// All hypervisors whose running machines are found.
+fn all() -> impl Iterator<Item = &'static dyn Hypervisor> {
+    HYPERVISORS.into_iter().chain(NAMED.iter().map(|named: &Named| named as &dyn Hypervisor))
 }
 
 /// The options of `pinfold` that take their control sockets: `--qmp`.
@@ -29,8 +43,9 @@ pub fn is_mentioned_in(argument: &str) -> bool {
 }
 
 /// The hypervisor whose program has this file name.
-pub(crate) fn of_program(name: &str) -> Option<&'static dyn Hypervisor> {
-    HYPERVISORS.into_iter().find(|hypervisor| hypervisor.is_program(name))
+#[must_use]
+pub fn of_program(name: &str) -> Option<&'static dyn Hypervisor> {
+    all().find(|hypervisor| hypervisor.is_program(name))
 }
 
 /// Parses a command line as that of the hypervisor that it starts; of the first one in the table if

@@ -21,6 +21,7 @@ pub mod hypervisor;
 pub mod hypervisors;
 pub mod launch;
 pub mod libvirt;
+mod named;
 pub mod qemu;
 mod texts;
 pub mod threads;

@@ -24,3 +24,11 @@ pub struct Texts {
     /// How a script passes the added options on.
     pub script: &'static str,
 }
+
+impl Texts {
+    /// True if Pinfold connects to its control socket.
+    #[must_use]
+    pub fn has_socket(&self) -> bool {
+        !self.option.is_empty()
+    }
+}

@@ -179,7 +179,7 @@ pub fn discover(
 pub fn hypervisor_of(host: &dyn Host, pid: Tid) -> Result<&'static dyn Hypervisor, VmError> {
     let program = program_of(host, pid)?;
     hypervisors::of_program(&program).ok_or_else(|| {
-        let expected = hypervisors::names();
+        let expected = hypervisors::names_of_running();
         VmError::NotHypervisor { pid, expected, program }
     })
 }
@@ -307,17 +307,16 @@ fn by_names(
     hypervisor: &'static dyn Hypervisor,
 ) -> Result<Found, VmError> {
     let texts = hypervisor.texts();
-    let mut findings = vec![
-        Finding::warning(
-            "roles",
-            format!(
-                "the threads of process {pid} were identified only by their names, which {} does \
-                 not guarantee",
-                texts.name
-            ),
-        )
-        .with_hint(format!("name {} instead of the process", texts.selectors)),
-    ];
+    let text = format!(
+        "the threads of process {pid} were identified only by their names, which {} does not \
+         guarantee",
+        texts.name
+    );
+    let mut finding = Finding::warning("roles", text);
+    if !texts.selectors.is_empty() {
+        finding = finding.with_hint(format!("name {} instead of the process", texts.selectors));
+    }
+    let mut findings = vec![finding];
     let StableReading { value: tasks, roll, settled } = settle(host, pid, &mut || {
         let ThreadListing { tids, tasks } = ThreadListing::read(host, pid)?;
         Ok(ThreadReading { tids, value: tasks, complete: true })

@@ -60,7 +60,7 @@ fn is_dpdk(process: &Process) -> bool {
 /// The CPUs that a command line names; `None` if the program has none.
 #[must_use]
 pub fn cores(process: &Process) -> Option<Cores> {
-    if programs::hypervisor(&process.program).is_some() {
+    if pinfold_vm::hypervisors::of_program(&process.program).is_some() {
         return None;
     }
     // Its `-m` is a mask of CPUs, that of DPDK an amount of memory.

@@ -6,13 +6,13 @@
 //! `-name …,debug-threads=on` only; without names all threads with a narrower mask count.
 
 use pinfold_model::CpuSet;
+use pinfold_vm::{Hypervisor, hypervisors};
 
 use super::kubelet;
 use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
 use crate::context::Context;
 use crate::map::Claims;
 use crate::processes::{Process, Thread};
-use crate::programs;
 
 /// A machine of a hypervisor.
 pub const KIND: Kind =
@@ -35,7 +35,8 @@ pub struct Pinned {
 impl Pinned {
     /// The CPUs of the vCPUs among threads. A mask with all online CPUs is no pin.
     #[must_use]
-    pub fn from_threads(threads: &[Thread], is_vcpu: fn(&str) -> bool, online: &CpuSet) -> Self {
+    pub fn from_threads(threads: &[Thread], hypervisor: &dyn Hypervisor, online: &CpuSet) -> Self {
+        let is_vcpu = |name: &str| hypervisor.role_of(name).is_vcpu();
         let named: Vec<&Thread> = threads.iter().filter(|thread| is_vcpu(&thread.name)).collect();
         let counted = if named.is_empty() { threads.iter().collect() } else { named };
         let (mut once, mut several) = (CpuSet::new(), CpuSet::new());
@@ -59,20 +60,20 @@ impl Pinned {
 /// The name of a machine: that of its command line, else of its program.
 #[must_use]
 pub fn name(process: &Process) -> String {
-    let found = programs::hypervisor(&process.program);
-    let name = found.and_then(|found| (found.machine)(&process.arguments));
+    let found = hypervisors::of_program(&process.program);
+    let name = found.and_then(|found| found.parse(&process.arguments).spec().name);
     name.filter(|name| !name.is_empty()).unwrap_or_else(|| process.program.clone())
 }
 
 /// Adds the claims of machines whose process is not known yet.
 pub fn read(context: &Context<'_>, claims: &mut Claims) {
     for process in context.processes() {
-        let Some(hypervisor) = programs::hypervisor(&process.program) else { continue };
+        let Some(hypervisor) = hypervisors::of_program(&process.program) else { continue };
         if context.belongs(process.pid, claims) || kubelet::owns(context, process.pid, claims) {
             continue;
         }
         let threads = process.threads(context.host);
-        let found = Pinned::from_threads(&threads, hypervisor.is_vcpu, &context.online);
+        let found = Pinned::from_threads(&threads, hypervisor, &context.online);
         let owner = Owner::new(&KIND, name(process)).of_process(process.pid);
         let source = Source::process(process.pid);
         claims.add(&owner, found.dedicated, Exclusivity::Dedicated, &source);

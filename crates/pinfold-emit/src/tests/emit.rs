@@ -27,7 +27,13 @@ fn golden_files() {
     golden("balanced.tuned.conf", &emit::tuned(&layout, &i7_4790k().build()));
     golden("balanced.proxmox.sh", &emit::proxmox(&layout, &i7_4790k().build()).unwrap());
     golden("balanced.kubevirt.yaml", &emit::kubevirt(&layout, &i7_4790k().build()).unwrap());
+    golden("balanced.cloud-hypervisor.sh", &cloud_hypervisor(&layout));
     golden("balanced.nova.sh", &emit::nova(&layout, &i7_4790k().build()).unwrap());
+}
+
+fn cloud_hypervisor(layout: &pinfold_model::Plan) -> String {
+    let format = emit::format("cloud-hypervisor").unwrap();
+    format.text(layout, &i7_4790k().build(), &pinfold_qemu::QemuCommand::default()).unwrap()
 }
 
 /// Siblings are isolated too, only vCPUs have FIFO, and the tuned profile includes tuned's own.
@@ -93,6 +99,7 @@ fn shells_can_read_the_scripts() {
     let Some((shell, folder)) = tool("sh") else { return };
     for script in [
         emit::virsh(&layout).unwrap(),
+        cloud_hypervisor(&layout),
         emit::proxmox(&layout, &i7_4790k().build()).unwrap(),
         emit::nova(&layout, &i7_4790k().build()).unwrap(),
     ] {

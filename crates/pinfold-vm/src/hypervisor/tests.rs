@@ -228,7 +228,10 @@ fn messages_name_the_hypervisor() {
     check(&tree, "Small's monitor reports thread 102, which does not belong to process 100");
     // It is no row of the table, so its processes are not found without a monitor.
     let error = threads::discover(&tree, VMM, None).unwrap_err();
-    assert_eq!(error.to_string(), "process 100 is not QEMU: it runs small-vmm");
+    assert_eq!(
+        error.to_string(),
+        format!("process 100 is not {}: it runs small-vmm", hypervisors::names_of_running())
+    );
 }
 
 #[test]

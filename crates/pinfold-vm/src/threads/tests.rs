@@ -219,13 +219,22 @@ fn refuses_what_is_no_virtual_machine() {
     );
 
     tree.insert_link("/proc/100/exe", "/usr/bin/bash");
-    check(discover(&tree, QEMU, None).unwrap_err(), "process 100 is not QEMU: it runs bash");
+    check(
+        discover(&tree, QEMU, None).unwrap_err(),
+        &format!("process 100 is not {}: it runs bash", hypervisors::names_of_running()),
+    );
     assert!(tree.remove("/proc/100/exe"));
     tree.insert_file("/proc/100/cmdline", "/opt/my programs/python3\0-S\0");
-    check(discover(&tree, QEMU, None).unwrap_err(), "process 100 is not QEMU: it runs python3");
+    check(
+        discover(&tree, QEMU, None).unwrap_err(),
+        &format!("process 100 is not {}: it runs python3", hypervisors::names_of_running()),
+    );
     tree.insert_file("/proc/100/cmdline", "");
     tree.insert_file("/proc/100/comm", "kworker/0:1\n");
-    check(discover(&tree, QEMU, None).unwrap_err(), "process 100 is not QEMU: it runs kworker/0:1");
+    check(
+        discover(&tree, QEMU, None).unwrap_err(),
+        &format!("process 100 is not {}: it runs kworker/0:1", hypervisors::names_of_running()),
+    );
 }
 
 /// Process 1 in addition to the QEMU of [`host`], with threads that a false reply can name.

@@ -135,7 +135,7 @@ fn problems(capabilities: &[Capability], topology: &Topology) -> String {
 fn described(machines: &[Running]) -> String {
     if machines.is_empty() {
         let bound = if process::is_root() { "" } else { ", among the processes that you can see" };
-        return format!("no {} is running here{bound}", hypervisors::names());
+        return format!("no {} is running here{bound}", hypervisors::names_of_running());
     }
     machines
         .iter()
@@ -145,7 +145,12 @@ fn described(machines: &[Running]) -> String {
                 let short: String = name.chars().take(LONGEST_NAME).collect();
                 output::name(&short)
             });
-            let vcpus = machine.spec.vcpus.map_or("1 vCPU".to_owned(), |n| counted(n, "vCPU"));
+            let vcpus = match machine.spec.vcpus {
+                Some(count) => counted(count, "vCPU"),
+                // QEMU's default.
+                None if machine.hypervisor.texts().has_socket() => "1 vCPU".to_owned(),
+                None => machine.hypervisor.texts().name.to_owned(),
+            };
             format!("{name} (process {}, {vcpus})", machine.pid)
         })
         .collect::<Vec<_>>()

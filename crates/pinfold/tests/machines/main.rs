@@ -15,6 +15,7 @@ mod interrupted;
 mod measure;
 mod measure_guest;
 mod metrics;
+mod named;
 mod outside;
 mod run;
 mod security;
