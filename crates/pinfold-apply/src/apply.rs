@@ -22,7 +22,8 @@ use crate::journal::{EarlierUndo, Journal, JournalError, Outcome};
 use crate::layers::{self, OtherPlacements, first_undo};
 use crate::steps::{Planned, Request, all_steps, group_name};
 use crate::tasks::{LiveThreads, Target};
-use crate::undo::undo;
+use crate::undo::{drop_steps, undo};
+use crate::undo_report::UndoReport;
 use crate::watch::is_left;
 
 pub(crate) mod affected_tasks;
@@ -142,6 +143,30 @@ pub fn take_steps(
     }
 }
 
+/// As [`take_steps`], for an addition to a placement: a failure reverts only these steps.
+///
+/// # Errors
+/// As [`apply`].
+pub fn add_steps(
+    host: &dyn HostMut,
+    steps: Vec<Step>,
+    journal: &mut Journal<'_>,
+) -> Result<Applied, ApplyError> {
+    let first = journal.record().step_count();
+    let mut observer = unobserved();
+    let mut run = Run::new(host, journal, &mut observer, true);
+    match run.once(steps) {
+        Ok(()) => Ok(run.applied),
+        Err(failure) => Err(failure.after(drop_since(host, journal, first))),
+    }
+}
+
+/// Reverts the steps from this number on, and keeps the placement.
+pub fn drop_since(host: &dyn HostMut, journal: &mut Journal<'_>, first: usize) -> UndoReport {
+    let added = (first..journal.record().step_count()).collect();
+    drop_steps(host, journal, &added)
+}
+
 fn made(step: &Step, name: &str) -> Option<String> {
     let path = step.change.made_group()?;
     (path.rsplit('/').next() == Some(name)).then(|| path.to_owned())
@@ -180,7 +205,12 @@ impl Failure {
         if let Failure::Abandoned { index } = self {
             return ApplyError::Abandoned { index };
         }
-        let undone_report = Box::new(undo(host, journal));
+        self.after(undo(host, journal))
+    }
+
+    /// The error after its steps were undone.
+    fn after(self, undone_report: UndoReport) -> ApplyError {
+        let undone_report = Box::new(undone_report);
         match self {
             Failure::Plan(error) if undone_report.is_complete() => *error,
             Failure::Plan(source) => ApplyError::Left { source, undone_report },

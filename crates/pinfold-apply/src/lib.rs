@@ -41,8 +41,8 @@ mod undo_report;
 mod watch;
 
 pub use apply::{
-    Applied, Difference, Event, NotReplaced, Observer, Point, Replacement, apply, difference,
-    no_movable_irq, replace, take_steps, unobserved,
+    Applied, Difference, Event, NotReplaced, Observer, Point, Replacement, add_steps, apply,
+    difference, drop_since, no_movable_irq, replace, take_steps, unobserved,
 };
 pub use command_group::CommandGroup;
 pub use error::{ApplyError, Refusal};

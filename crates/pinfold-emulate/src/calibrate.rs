@@ -51,6 +51,8 @@ use crate::helper_spawner::{HelperSpawner, ReferenceRun, Throughput};
 
 /// Duration of a reference run.
 pub(crate) const WITNESS_NS: u64 = 160_000_000;
+/// Duration of the only reference run of a brief calibration.
+pub(crate) const BRIEF_NS: u64 = 50_000_000;
 /// Order of the reference runs, as indexes into [`SHARES`]; `None` runs outside of the vnode. The
 /// shares alternate, so that drift affects all of them equally.
 const ROUNDS: [Option<usize>; 19] = [
@@ -77,7 +79,8 @@ const ROUNDS: [Option<usize>; 19] = [
 /// Maximum number of first samples, until a reference run had a CPU to itself.
 const TRIES: usize = 2;
 /// Interval of the methods' heartbeats during a calibration.
-const HEARTBEAT_NS: u64 = 10_000_000;
+const HEARTBEAT_NS: u64 = 2_000_000;
+
 /// Groups and CPUs of a reference run.
 pub(crate) struct Sample {
     pub(crate) entries: Vec<String>,
@@ -140,6 +143,44 @@ struct Round {
 /// Results of all rounds, by share.
 type RoundsByShare = BTreeMap<Option<usize>, Round>;
 
+/// Measures all vnodes at once, in one reference run at one of [`SHARES`], without one outside of
+/// the vnodes: a thread is taken to have a CPU for itself there.
+///
+/// # Errors
+/// Only those of `methods`: a failed reference run measures nothing.
+pub(crate) fn witness_briefly(
+    spawner: &dyn HelperSpawner,
+    clock: &dyn Clock,
+    looks: &[Sample],
+    at: usize,
+    methods: &mut dyn Measured,
+) -> Result<Found, SpeedError> {
+    let share = SHARES.get(at).copied().unwrap_or(0);
+    methods.take(share)?;
+    let span = Span { duration_ns: BRIEF_NS, is_inside: true };
+    let runs = all_at_once(spawner, clock, looks, span, methods)?;
+    let mut found = Found::default();
+    for (look, runs) in looks.iter().zip(runs) {
+        let period_ns = look.periods_ns.get(at).copied().flatten();
+        let runs = runs.unwrap_or_else(|error| {
+            found.failed = found.failed.take().or(Some(error));
+            Throughput::new()
+        });
+        let costs = runs.into_iter().filter_map(|(pu, run)| {
+            let own_ns = match look.charged_to {
+                Some(ChargedTo::Tasks) => run.own_per_cpu_second()?,
+                Some(ChargedTo::Helpers) | None => run.own_if_alone(1_000_000 - share)?,
+            };
+            let extra_ns = extra(1_000_000_000, own_ns, share, period_ns?)?;
+            // Nothing was taken, or other tasks ran.
+            let is_bound = extra_ns.unsigned_abs() >= period_ns? / 4;
+            (!is_bound).then_some((pu, Cost { extra_ns: [extra_ns; 5], ..Cost::default() }))
+        });
+        found.costs.push(costs.collect());
+    }
+    Ok(found)
+}
+
 /// Measures all vnodes at once.
 ///
 /// # Errors
@@ -155,7 +196,8 @@ pub(crate) fn witness(
     let mut look = |round: Option<usize>, seen: &mut Vec<RoundsByShare>| {
         methods.take(round.and_then(|at| SHARES.get(at).copied()).unwrap_or(0))?;
         let before = methods.helper_times()?;
-        let all = all_at_once(spawner, clock, looks, round.is_some(), methods)?;
+        let span = Span { duration_ns: WITNESS_NS, is_inside: round.is_some() };
+        let all = all_at_once(spawner, clock, looks, span, methods)?;
         let after = methods.helper_times()?;
         for ((seen, rates), (then, now)) in seen.iter_mut().zip(all).zip(before.iter().zip(&after))
         {
@@ -208,19 +250,26 @@ fn add(all: &mut Round, rates: Throughput, before: &HelperTimes, after: &HelperT
     }
 }
 
+/// A reference run: its duration, and whether it is in the vnodes.
+#[derive(Clone, Copy)]
+struct Span {
+    duration_ns: u64,
+    is_inside: bool,
+}
+
 fn all_at_once(
     spawner: &dyn HelperSpawner,
     clock: &dyn Clock,
     looks: &[Sample],
-    inside: bool,
+    span: Span,
     methods: &mut dyn Measured,
 ) -> Result<Vec<Result<Throughput, SpeedError>>, SpeedError> {
     thread::scope(|scope| {
         let looking: Vec<_> = looks
             .iter()
             .map(|look| {
-                let entries = if inside { look.entries.as_slice() } else { &[] };
-                scope.spawn(move || spawner.rates(entries, &look.pus, WITNESS_NS))
+                let entries = if span.is_inside { look.entries.as_slice() } else { &[] };
+                scope.spawn(move || spawner.rates(entries, &look.pus, span.duration_ns))
             })
             .collect();
         while looking.iter().any(|one| !one.is_finished()) {

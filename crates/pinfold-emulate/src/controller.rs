@@ -44,6 +44,8 @@ pub struct CoreStatus {
 pub struct NodeStatus {
     /// Its name.
     pub name: String,
+    /// What was attached to it while it was active, if this is the status of that.
+    pub attached: Option<String>,
     /// Its method.
     pub method: Method,
     /// Its cores.
@@ -75,6 +77,8 @@ struct Running<'h> {
     node: Node,
     entries: Vec<String>,
     emulation: Box<dyn Emulation + 'h>,
+    // What was attached to a vnode that was already active; such a part has no other groups.
+    attached: Option<String>,
     // None for a group of another program, in which no process of Pinfold runs repeatedly.
     renewal: Option<Renewal>,
     started_ns: u64,
@@ -126,6 +130,7 @@ impl<'h> VnodeController<'h> {
             running.push(Running {
                 node,
                 entries: cgroup.entries(),
+                attached: None,
                 renewal: (!cgroup.is_attached).then(|| Renewal::new(now)),
                 emulation,
                 started_ns: now,
@@ -139,6 +144,43 @@ impl<'h> VnodeController<'h> {
         let looked = running.iter().map(|one| (&one.node, one.emulation.as_ref()));
         profiles::check(host, &looked.collect::<Vec<_>>())?;
         Ok(Self { host, clock, spawner, together, running })
+    }
+
+    /// Slows one more group at the speed of a running vnode. A method that slows whole CPUs has
+    /// nothing to do for it.
+    ///
+    /// # Errors
+    /// [`SpeedError`] if the method cannot start in the group.
+    pub fn add(&mut self, name: &str, what: &str, cgroup: &VnodeCgroup) -> Result<(), SpeedError> {
+        let of = self.running.iter().find(|one| one.node.name == name);
+        let Some(of) = of.filter(|of| match of.node.method {
+            Method::Stall | Method::Gov | Method::Lim => true,
+            Method::Hogs | Method::Freq | Method::Inject | Method::Quota | Method::Fracas => false,
+        }) else {
+            return Ok(());
+        };
+        let (host, clock, spawner, node) = (self.host, self.clock, self.spawner, of.node.clone());
+        let context = methods::MethodContext { host, clock, spawner, node: &node, cgroup };
+        let mut emulation = methods::start(&context)?;
+        emulation.learn(&of.emulation.costs())?;
+        emulation.set(&node.cores)?;
+        let now = clock.now_ns();
+        let last = Observation::make(host, emulation.as_ref(), now)?;
+        let (started_ns, played) = (of.started_ns, of.played);
+        self.running.push(Running {
+            node,
+            entries: cgroup.entries(),
+            attached: Some(what.to_owned()),
+            renewal: None,
+            emulation,
+            started_ns,
+            next_ns: now,
+            played,
+            refused: None,
+            last,
+            before: None,
+        });
+        Ok(())
     }
 
     /// Runs all methods that are due. Returns the time of the next call.
@@ -210,14 +252,13 @@ impl<'h> VnodeController<'h> {
         let others = self.running.iter().filter(|one| one.node.name != name);
         let all: Vec<&Node> = others.map(|one| &one.node).chain([&wanted]).collect();
         frequency::agree(self.host, &all)?;
-        let Some(one) = self.running.iter_mut().find(|one| one.node.name == name) else {
-            return Ok(());
-        };
-        one.emulation.set(&wanted.cores)?;
-        one.node.cores = wanted.cores;
-        one.begin(self.host, self.clock.now_ns())?;
-        // From now on the caller controls the speed.
-        one.node.profile.truncate(one.played);
+        for one in self.running.iter_mut().filter(|one| one.node.name == name) {
+            one.emulation.set(&wanted.cores)?;
+            one.node.cores.clone_from(&wanted.cores);
+            one.begin(self.host, self.clock.now_ns())?;
+            // From now on the caller controls the speed.
+            one.node.profile.truncate(one.played);
+        }
         Ok(())
     }
 
@@ -335,7 +376,8 @@ impl Running<'_> {
             }
             cores.push(core);
         }
-        Ok(NodeStatus { name: self.node.name.clone(), method: self.node.method, cores, notes })
+        let (name, attached) = (self.node.name.clone(), self.attached.clone());
+        Ok(NodeStatus { name, attached, method: self.node.method, cores, notes })
     }
 }
 

@@ -74,15 +74,48 @@ impl Cost {
 /// Origin of a cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// Measured at this start, at an earlier start that is still valid, or while the vnode ran.
+    /// Measured at five shares at this start, or at an earlier start that is still valid.
     Measured,
+    /// Measured at one share for [`BRIEF_NS`](crate::calibrate::BRIEF_NS), or while the vnode ran.
+    Brief,
     /// The last known value; the CPU was busy when it was to be measured again.
     LastKnown,
     /// That of another CPU of this machine; this CPU's own is not known.
     OtherCpu,
+    /// Not measured: the usual value of the method.
+    Usual,
     /// Unknown; counts as zero.
     #[default]
     Unknown,
+}
+
+/// Possible error of a cost that was measured briefly, and of the usual one (ns per period): on the
+/// machines seen so far the costs are between 1 and 20 µs.
+pub(crate) const BRIEF_ERROR_NS: u64 = 4_000;
+pub(crate) const USUAL_ERROR_NS: u64 = 14_000;
+/// The usual cost of a period.
+pub(crate) const USUAL_NS: i64 = 6_000;
+
+impl Source {
+    /// How large the error of the speed may be with a cost of this origin, in points of full speed;
+    /// `None` if that is not known.
+    pub(crate) fn error_points(self, period_ns: u64) -> Option<f64> {
+        let error_ns = match self {
+            Self::Brief => BRIEF_ERROR_NS,
+            Self::Usual => USUAL_ERROR_NS,
+            Self::Measured | Self::LastKnown | Self::OtherCpu | Self::Unknown => return None,
+        };
+        let tenths = u32::try_from(error_ns * 1_000 / period_ns.max(1)).unwrap_or(u32::MAX);
+        Some(f64::from(tenths) / 10.0)
+    }
+
+    /// The origin after a measurement at one share while the vnode ran.
+    fn renewed(self) -> Self {
+        match self {
+            Self::Measured | Self::LastKnown => Self::Measured,
+            Self::Brief | Self::OtherCpu | Self::Usual | Self::Unknown => Self::Brief,
+        }
+    }
 }
 
 /// The cost on a CPU with its origin.
@@ -97,6 +130,12 @@ pub struct KnownCost {
 impl KnownCost {
     pub(crate) fn measured(cost: Cost) -> Self {
         Self { cost, source: Source::Measured }
+    }
+
+    /// The usual cost of a method that has not been measured.
+    pub(crate) fn usual() -> Self {
+        let cost = Cost { extra_ns: [USUAL_NS; SHARES.len()], ..Cost::default() };
+        Self { cost, source: Source::Usual }
     }
 }
 
@@ -123,6 +162,11 @@ impl PeriodOverhead {
         Self { cost: known.cost, source: known.source, settled: turns, ..Self::default() }
     }
 
+    /// The cost with its origin.
+    pub(crate) fn known(self) -> KnownCost {
+        KnownCost { cost: self.cost, source: self.source }
+    }
+
     /// Describes the current overhead of a period.
     pub(crate) fn in_words(self) -> String {
         let extra = self.extra();
@@ -130,6 +174,8 @@ impl PeriodOverhead {
         let cost = format!("{sign}{}", in_us(extra.unsigned_abs()));
         match self.source {
             Source::Measured => format!("which itself costs {cost}"),
+            Source::Brief => format!("which itself costs about {cost}, measured briefly"),
+            Source::Usual => format!("whose own cost is not measured yet and taken as {cost}"),
             Source::LastKnown => format!(
                 "which itself cost {cost} when last measured: the CPU was busy at the start"
             ),
@@ -146,7 +192,7 @@ impl PeriodOverhead {
 
     /// True if the overhead on this CPU is not known.
     pub(crate) fn is_unknown(self) -> bool {
-        matches!(self.source, Source::OtherCpu | Source::Unknown)
+        matches!(self.source, Source::OtherCpu | Source::Usual | Source::Unknown)
     }
 
     /// The current overhead of a period (ns).
@@ -163,7 +209,7 @@ impl PeriodOverhead {
     /// Changes the cost; the periods so far count with the previous one.
     pub(crate) fn renew(&mut self, cost: Cost, turns: u64) {
         self.extras_ns = self.extras(turns);
-        (self.settled, self.cost, self.source) = (turns, cost, Source::Measured);
+        (self.settled, self.cost, self.source) = (turns, cost, self.source.renewed());
     }
 
     /// Changes the share; the periods so far count with the previous one.
@@ -206,6 +252,8 @@ mod tests {
         }
 
         check(Source::Measured, "which itself costs 4.0 µs");
+        check(Source::Brief, "which itself costs about 4.0 µs, measured briefly");
+        check(Source::Usual, "whose own cost is not measured yet and taken as 4.0 µs");
         check(Source::LastKnown, "which itself cost 4.0 µs when last measured: the CPU was busy");
         check(Source::OtherCpu, "whose own cost is unknown and taken as 4.0 µs, as on another CPU");
         check(Source::Unknown, "whose own cost is unknown and taken as zero: the CPU was busy");
@@ -218,7 +266,7 @@ mod tests {
         assert_eq!(spent.extras(20), 0);
         spent.renew(Cost { extra_ns: [4_000; 5], ..Cost::default() }, 20);
         assert_eq!((spent.extras(20), spent.extras(23)), (0, 12_000));
-        assert_eq!(spent.source, Source::Measured);
+        assert_eq!(spent.source, Source::Brief, "one share was measured");
     }
 
     #[test]

@@ -33,8 +33,10 @@ pub struct CoreShare {
     pub left: u32,
     /// The cost in use.
     pub cost: Cost,
-    /// True if the cost was measured.
+    /// True if the cost is known.
     pub is_known: bool,
+    /// True if the cost was measured fully.
+    pub is_measured: bool,
 }
 
 /// Whose CPU time contains what a method takes.
@@ -108,8 +110,8 @@ pub trait Emulation {
     }
 
     /// The current costs, including what the method measured itself.
-    fn costs(&self) -> BTreeMap<PuId, Cost> {
-        BTreeMap::new()
+    fn costs(&self) -> Costs {
+        Costs::new()
     }
 
     /// The CPUs where the method's own cost is not known, so that its statistics lack it.

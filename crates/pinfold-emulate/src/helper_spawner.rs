@@ -60,6 +60,16 @@ impl ReferenceRun {
         u64::try_from(rate).ok().filter(|rate| had_enough && *rate > 0)
     }
 
+    /// Own time per second of elapsed time (ns), if it got all of the time but for a fiftieth of
+    /// this share, in millionths.
+    pub(crate) fn own_if_alone(&self, millionths: u32) -> Option<u64> {
+        let least = u128::from(self.elapsed_ns) * u128::from(millionths) * 49;
+        let had_it = u128::from(self.cpu_ns) * 50_000_000 >= least;
+        let rate = u128::from(self.total_own_ns) * 1_000_000_000;
+        let rate = rate.checked_div(u128::from(self.elapsed_ns))?;
+        u64::try_from(rate).ok().filter(|_| had_it)
+    }
+
     /// A time in a window as a share of the window, in millionths.
     pub(crate) fn free(&self, own_ns: u64) -> u32 {
         let span_ns = self.windows.first().map_or(0, |window| window.span_ns);
@@ -73,12 +83,28 @@ impl ReferenceRun {
     }
 }
 
+/// How thoroughly costs are measured before a vnode starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// In a twentieth of a second, unless a cost is stored; more while the vnode runs.
+    Brief,
+    /// For about 8 s, unless a cost is stored that was measured so.
+    Full,
+    /// For about 8 s in any case.
+    Again,
+}
+
 /// Services that methods need from outside of this crate: helper programs, and storage for measured
 /// costs.
 pub trait HelperSpawner: Sync {
     /// The costs that were measured on this machine since its boot; empty if they are not stored.
     fn recall(&self) -> Calibrations {
         Calibrations::default()
+    }
+
+    /// How thoroughly costs are measured before a vnode starts.
+    fn effort(&self) -> Effort {
+        Effort::Full
     }
 
     /// Stores a measured cost.

@@ -39,7 +39,7 @@ pub use cost::Cost;
 pub use emulation::{CoreAccount, Emulation};
 pub use error::SpeedError;
 pub use helper_spawner::{
-    Burner, HelperSpawner, ReferenceRun, Throughput, Watchdog, Window, Witness,
+    Burner, Effort, HelperSpawner, ReferenceRun, Throughput, Watchdog, Window, Witness,
 };
 pub use hierarchies::Hierarchies;
 pub use methods::{Facts, METHODS, MethodInfo, at_work, best, cautions, info, refusal};

@@ -19,6 +19,8 @@ use crate::record::{Ticks, share, ticks};
 /// Delay of the first reference run, and interval of the next ones.
 const FIRST_NS: u64 = 2_000_000_000;
 const EACH_NS: u64 = 60_000_000_000;
+/// Interval as long as the cost is not measured fully.
+const EACH_BRIEF_NS: u64 = 10_000_000_000;
 /// Delay until busy CPUs are checked again.
 const AGAIN_NS: u64 = 1_000_000_000;
 /// Maximum load of an idle CPU in addition to what the method takes, in millionths.
@@ -75,7 +77,8 @@ impl Renewal {
                 Err(_) => BTreeMap::new(),
             };
             self.running = None;
-            self.wait(now_ns, EACH_NS);
+            let is_measured = turns.values().all(|turn| turn.is_measured);
+            self.wait(now_ns, if is_measured { EACH_NS } else { EACH_BRIEF_NS });
             return found;
         }
         if now_ns < self.at_ns || turns.is_empty() {
@@ -191,7 +194,10 @@ mod tests {
         let cost = Cost { extra_ns: [extra_ns.unwrap_or(0); 5], ..Cost::default() };
         let (share, period_ns) = (500_000, 200_000);
         let is_known = extra_ns.is_some();
-        CoreShares::from([(PuId(1), CoreShare { share, period_ns, left, cost, is_known })])
+        CoreShares::from([(
+            PuId(1),
+            CoreShare { share, period_ns, left, cost, is_known, is_measured: is_known },
+        )])
     }
 
     /// Ten seconds of heartbeats on a host whose CPU 1 is busy for these millionths of its time.

@@ -26,6 +26,8 @@ pub struct Calibration {
     pub together: CpuSet,
     /// Time of the measurement (`CLOCK_MONOTONIC`, ns).
     pub measured_ns: u64,
+    /// True if it was measured at one share only.
+    pub is_brief: bool,
     /// Costs on the vnode's CPUs that were not busy.
     pub costs: BTreeMap<PuId, Cost>,
 }
@@ -67,18 +69,14 @@ impl Calibrations {
         pus: &CpuSet,
         together: &CpuSet,
         now_ns: u64,
-    ) -> Option<BTreeMap<PuId, Cost>> {
-        self.0
-            .iter()
-            .rev()
-            .find(|one| {
-                let age_ns = now_ns.checked_sub(one.measured_ns);
-                one.key() == key
-                    && one.together == *together
-                    && age_ns.is_some_and(|age_ns| age_ns < CALIBRATION_HOLDS_NS)
-                    && pus.iter().all(|pu| one.costs.contains_key(&pu))
-            })
-            .map(|one| one.costs.clone())
+    ) -> Option<&Calibration> {
+        self.0.iter().rev().find(|one| {
+            let age_ns = now_ns.checked_sub(one.measured_ns);
+            one.key() == key
+                && one.together == *together
+                && age_ns.is_some_and(|age_ns| age_ns < CALIBRATION_HOLDS_NS)
+                && pus.iter().all(|pu| one.costs.contains_key(&pu))
+        })
     }
 
     /// The last known cost on a CPU, regardless of its age and of the other CPUs.
@@ -104,6 +102,7 @@ mod tests {
             period_ns: 200_000,
             together: CpuSet::first_n(together),
             measured_ns,
+            is_brief: false,
             costs: pus
                 .iter()
                 .map(|pu| (PuId(*pu), Cost { entry_ns: measured_ns, ..Cost::default() }))

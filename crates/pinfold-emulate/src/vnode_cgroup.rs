@@ -95,7 +95,8 @@ impl VnodeCgroup {
                 steps.extend(cgroup.count_missed(host, hierarchies, node)?);
                 (cgroup, steps)
             }
-            None => Self::own(host, hierarchies, node)?,
+            // Names are resolved before.
+            Some(Attach::Named { .. }) | None => Self::own(host, hierarchies, node)?,
         };
         steps.extend(methods::steps(host, node)?);
         steps.extend(cgroup.toggle_steps(host, node)?);
@@ -125,7 +126,7 @@ impl VnodeCgroup {
                 self.cpuset.iter().cloned().collect(),
                 format!("group {path} becomes vnode {}", node.name),
             ),
-            (Some(Attach::Group(_)) | None, _) => return Ok(Vec::new()),
+            (Some(Attach::Group(_) | Attach::Named { .. }) | None, _) => return Ok(Vec::new()),
         };
         // Without cpuset, only affinity masks restrict them to the vnode's CPUs.
         if hierarchies.cpuset.is_none() {
@@ -134,6 +135,57 @@ impl VnodeCgroup {
             return Ok(steps);
         }
         attach::moves(host, hierarchies, &doors, &processes, &reason)
+    }
+
+    /// Plans what joins this vnode, which is active: the group or process of `node`, which is
+    /// otherwise this vnode. A group stays as it is and has an own `VnodeCgroup`; a process is moved
+    /// into the groups of the vnode.
+    ///
+    /// # Errors
+    /// As [`VnodeCgroup::plan`].
+    pub fn add(
+        &self,
+        host: &dyn Host,
+        hierarchies: &Hierarchies,
+        node: &Node,
+    ) -> Result<(Self, Vec<Step>), SpeedError> {
+        let mut steps = Vec::new();
+        let cgroup = match &node.attach {
+            Some(Attach::Group(path)) => {
+                let mut cgroup = attach::group(host, hierarchies, node, path)?;
+                match &hierarchies.cpuset {
+                    Some(place) if place.unified => {
+                        steps.extend(cgroup.hold(host, hierarchies, node)?);
+                    }
+                    Some(_) => cgroup.cpuset.clone_from(&self.cpuset),
+                    None => {}
+                }
+                cgroup
+            }
+            Some(Attach::Process(_) | Attach::Named { .. }) | None => self.clone(),
+        };
+        steps.extend(cgroup.count_missed(host, hierarchies, node)?);
+        Ok((cgroup, steps))
+    }
+
+    /// What another program has set as the CPUs of an attached group since; `None` if they are
+    /// still those of the vnode.
+    ///
+    /// # Errors
+    /// [`SpeedError::Host`] if they cannot be read.
+    pub fn changed_cpus(
+        &self,
+        host: &dyn Host,
+        hierarchies: &Hierarchies,
+        pus: &CpuSet,
+    ) -> Result<Option<String>, SpeedError> {
+        let is_set = hierarchies.cpuset.as_ref().is_some_and(|place| place.unified);
+        let Some(group) = self.perf.as_ref().filter(|_| is_set && self.is_attached) else {
+            return Ok(None);
+        };
+        let text = host.read_text(&paths::cpuset_cpus(group))?;
+        let is_kept = CpuSet::parse_list(text.trim()).is_ok_and(|found| found == *pus);
+        Ok((!is_kept).then(|| text.trim().to_owned()))
     }
 
     /// The steps that restrict a process to the CPUs of the vnode before it enters. Empty if a

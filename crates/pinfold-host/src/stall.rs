@@ -9,11 +9,12 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::{fmt, io};
 
 use aya::maps::{Array, Map, MapData};
 use aya::programs::PerfEvent;
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya::{Ebpf, EbpfLoader};
 use pinfold_model::{CpuSet, PuId};
 use rustix::fs::{Mode, OFlags};
 
@@ -87,12 +88,7 @@ impl Stall {
         period_ns: u64,
     ) -> Result<Self, HostError> {
         let possible = possible_pus(host)?;
-        // Kernels without BTF, or under lockdown, load the program without the part that needs it.
-        let types = Btf::from_sys_fs().ok();
-        let mut program = match types.as_ref().map(|types| load(possible, Some(types))) {
-            Some(Ok(program)) => program,
-            Some(Err(_)) | None => load(possible, None)?,
-        };
+        let mut program = load(possible)?;
         let Some(Map::Array(beat)) = program.take_map("beat") else {
             return Err(PROGRAM.missing("beat"));
         };
@@ -169,16 +165,26 @@ fn fail(group: &str, source: io::Error) -> HostError {
     HostError::file("time the tasks of", group, source)
 }
 
-/// Loads the program, with the part that needs BTF if `types` is given.
-fn load(possible: u32, types: Option<&Btf>) -> Result<Ebpf, HostError> {
-    let sees_types = u32::from(types.is_some());
-    let mut program = EbpfLoader::new()
-        .btf(types)
-        .override_global("sees_types", &sees_types, true)
-        .map_max_entries("wishes", possible)
-        .map_max_entries("accounts", possible)
-        .load(OBJECT)
-        .map_err(|error| PROGRAM.refuse("load", &error))?;
+/// The loader of all starts in this process. A new one parses the kernel's types (BTF), which takes
+/// longer than all the rest of a start. Kernels without BTF, or under lockdown, load the program
+/// without the part that needs it: then this is the loader without types.
+static LOADER: LazyLock<Mutex<EbpfLoader<'static>>> = LazyLock::new(|| {
+    let mut loader = EbpfLoader::new();
+    loader.override_global("sees_types", &1_u32, true);
+    Mutex::new(loader)
+});
+
+fn load(possible: u32) -> Result<Ebpf, HostError> {
+    let mut loader = LOADER.lock().unwrap_or_else(PoisonError::into_inner);
+    loader.map_max_entries("wishes", possible).map_max_entries("accounts", possible);
+    load_with(&mut loader).or_else(|_| {
+        loader.btf(None).override_global("sees_types", &0_u32, true);
+        load_with(&mut loader)
+    })
+}
+
+fn load_with(loader: &mut EbpfLoader<'_>) -> Result<Ebpf, HostError> {
+    let mut program = loader.load(OBJECT).map_err(|error| PROGRAM.refuse("load", &error))?;
     part(&mut program)?.load().map_err(|error| PROGRAM.refuse("load", &error))?;
     Ok(program)
 }

@@ -226,6 +226,42 @@ pub enum Attach {
     Group(String),
     /// A running process with all its threads and children, such as a virtual machine.
     Process(u32),
+    /// What a runtime or network tool calls by a name, before it is looked up.
+    Named {
+        /// What names it.
+        kind: AttachKind,
+        /// Its name there.
+        name: String,
+    },
+}
+
+/// What names the processes that become a vnode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum AttachKind {
+    /// A container runtime: name or ID of a container, a compose service, or a pod.
+    Container,
+    /// systemd: a unit.
+    Unit,
+    /// `ip netns`: a network namespace.
+    Netns,
+    /// mininet: a host of a running topology.
+    Mininet,
+}
+
+impl AttachKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Container, Self::Unit, Self::Netns, Self::Mininet];
+
+    /// Its word in options and in platform files.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Container => "container",
+            Self::Unit => "unit",
+            Self::Netns => "netns",
+            Self::Mininet => "mininet",
+        }
+    }
 }
 
 /// One virtual node of a platform.

@@ -16,10 +16,13 @@
 //! # Ok::<(), pinfold_run::Failure>(())
 //! ```
 
+pub mod attach;
+mod attachments;
 pub mod capability;
 pub mod exec;
 pub mod helpers;
 pub mod ipc;
+mod joined;
 pub mod status;
 pub mod steps;
 pub mod stored_costs;

@@ -69,6 +69,8 @@ pub(crate) enum Helper<'a> {
         share_housekeeping: bool,
         /// The platform is planned as if the host had no other owners of CPUs.
         ignore_claims: bool,
+        /// Costs are measured fully.
+        calibrate: bool,
     },
     /// The guest that measures the cost of observing exits: [`crate::exits::micro_guest`].
     MicroGuest,
@@ -122,10 +124,17 @@ impl HelperProgram {
             Helper::Sentinel(Cleanup::Continue { group }) => {
                 line.extend(["sentinel", "--continue", group]);
             }
-            Helper::Supervisor { state, platform, share_housekeeping, ignore_claims } => {
+            Helper::Supervisor {
+                state,
+                platform,
+                share_housekeeping,
+                ignore_claims,
+                calibrate,
+            } => {
                 line.extend(["--state-dir", state, "emulate", "up", "--foreground", platform]);
                 line.extend(share_housekeeping.then_some("--share-housekeeping"));
                 line.extend(ignore_claims.then_some("--ignore-claims"));
+                line.extend(calibrate.then_some("--calibrate"));
             }
             Helper::MicroGuest => line.push("micro-guest"),
         }
@@ -218,6 +227,7 @@ mod tests {
                 platform: "p.toml",
                 share_housekeeping: true,
                 ignore_claims: true,
+                calibrate: false,
             },
             "/usr/bin/pinfold --state-dir /run/p emulate up --foreground p.toml --share-housekeeping --ignore-claims",
         );

@@ -123,7 +123,7 @@ fn with_value(command: &str, argument: Arg) -> Arg {
         }
         (_, "node") => candidates::nodes,
         (_, "libvirt" | "domain" | "machine") => candidates::domains,
-        ("exec" | "shell" | "set" | "verify" | "measure", "vnode") => vnodes,
+        ("attach" | "exec" | "shell" | "set" | "verify" | "measure", "vnode") => vnodes,
         ("journal", "id") => placements,
         ("undo" | "status" | "watch", "id") => placed,
         (_, "probe") => candidates::probes,

@@ -117,6 +117,10 @@ pub const TEST: &[Package] = &[
     ["likwid", "", "", ""],
     ["linux-perf", "perf", "perf", "perf"],
     ["stress-ng", "stress-ng", "stress-ng", "stress-ng"],
+    // What is attached to vnodes: containers, and hosts of an emulated network on bridges.
+    ["runc", "runc", "runc", "runc"],
+    ["mininet", "", "mininet", ""],
+    ["bridge-utils", "bridge-utils", "bridge-utils", "bridge-utils"],
 ];
 /// The cluster of the tests, which start its daemons themselves, as their own processes.
 pub const SLURM: &[Package] = &[

@@ -1,12 +1,13 @@
 //! Existing processes and groups that become vnodes: `group:/system.slice/web.service`, `pid:1234`.
 
-use pinfold_model::{Attach, PlatformVnode};
+use pinfold_model::{Attach, AttachKind, PlatformVnode};
 
 use crate::fault::Fault;
 
 /// Maximum PID (`PID_MAX_LIMIT`, `proc_sys_kernel(5)`).
 const HIGHEST_PID: u32 = 1 << 22;
-const HINT: &str = "write group:/system.slice/web.service, or pid:1234";
+const HINT: &str = "write group:/system.slice/web.service, or pid:1234, or a name as \
+                    container:web, unit:web.service, netns:h1, mininet:h1";
 
 pub(super) fn read(text: &str, at: usize) -> Result<Attach, Fault> {
     let wrong = |why: &str| {
@@ -25,6 +26,16 @@ pub(super) fn read(text: &str, at: usize) -> Result<Attach, Fault> {
             Some(_) => Ok(Attach::Group(path.to_owned())),
         };
     }
+    for kind in AttachKind::ALL {
+        let name = text.strip_prefix(kind.word()).and_then(|rest| rest.strip_prefix(':'));
+        match name {
+            None => {}
+            Some(name) if is_name(name) => {
+                return Ok(Attach::Named { kind, name: name.to_owned() });
+            }
+            Some(_) => return wrong("its name is empty, or contains a slash or a space"),
+        }
+    }
     match text.strip_prefix("pid:").map(str::parse) {
         Some(Ok(0 | 1)) => wrong("that is the whole host"),
         Some(Ok(pid)) if pid < HIGHEST_PID => Ok(Attach::Process(pid)),
@@ -34,11 +45,17 @@ pub(super) fn read(text: &str, at: usize) -> Result<Attach, Fault> {
     }
 }
 
+fn is_name(name: &str) -> bool {
+    !matches!(name, "" | "." | "..")
+        && !name.contains(|c: char| c.is_control() || c.is_whitespace() || c == '/')
+}
+
 /// The text form in a platform file.
 pub(super) fn text(attach: &Attach) -> String {
     match attach {
         Attach::Group(path) => format!("group:{path}"),
         Attach::Process(pid) => format!("pid:{pid}"),
+        Attach::Named { kind, name } => format!("{}:{name}", kind.word()),
     }
 }
 
@@ -49,6 +66,7 @@ pub(super) fn overlap(one: &PlatformVnode, other: &PlatformVnode) -> bool {
             is_inside(one, other) || is_inside(other, one)
         }
         (Some(Attach::Process(one)), Some(Attach::Process(other))) => one == other,
+        (Some(one @ Attach::Named { .. }), Some(other)) => one == other,
         (Some(_) | None, Some(_) | None) => false,
     }
 }

@@ -1,19 +1,22 @@
 //! Overhead of the methods: taken from stored calibrations, measured at the start, updated later.
+//!
+//! A start does not wait for a full calibration unless the user asks for it: a stored cost is used,
+//! or one that is measured in a twentieth of a second, or the usual one.
 
 use std::collections::BTreeMap;
 
 use pinfold_host::{Clock, with_causes};
-use pinfold_model::{Command, CpuSet, PuId};
+use pinfold_model::{CpuSet, PuId, Speed};
 
 use super::VnodeController;
-use crate::calibrate::{HelperTimes, Measured, Sample, witness};
+use crate::calibrate::{Found, HelperTimes, Measured, Sample, witness, witness_briefly};
 use crate::cost::{Cost, Costs, KnownCost, SHARES, Source};
 use crate::emulation::Emulation;
 use crate::node::Node;
 use crate::renewal::TakenCores;
 use crate::stored_costs::{Calibration, Calibrations, CostKey};
 use crate::vnode_cgroup::VnodeCgroup;
-use crate::{HelperSpawner, SpeedError};
+use crate::{Effort, HelperSpawner, SpeedError};
 
 type Started<'h> = (Node, VnodeCgroup, Box<dyn Emulation + 'h>);
 
@@ -48,15 +51,24 @@ pub(super) fn calibrate(
     let all = started.iter_mut().enumerate().filter(|(place, _)| places.contains(place));
     let mut wanted = Wanted { all: all.map(|(_, one)| one).collect(), clock };
     let now_ns = clock.now_ns();
-    let holding: Option<Vec<_>> = wanted
-        .all
-        .iter()
-        .map(|(node, ..)| kept.holding(key(node), &node.pus(), &together, now_ns))
-        .collect();
-    if let Some(costs) = holding {
-        for ((.., emulation), costs) in wanted.all.into_iter().zip(costs) {
-            emulation.learn(&measured(costs))?;
+    let effort = spawner.effort();
+    let holding = wanted.all.iter().map(|(node, ..)| {
+        kept.holding(key(node), &node.pus(), &together, now_ns).filter(|one| match effort {
+            Effort::Brief => true,
+            Effort::Full => !one.is_brief,
+            Effort::Again => false,
+        })
+    });
+    if let Some(stored) = holding.collect::<Option<Vec<&Calibration>>>() {
+        for ((node, _, emulation), stored) in wanted.all.into_iter().zip(stored) {
+            let known = stored_costs(stored);
+            report_brief(spawner, node, &known);
+            emulation.learn(&known)?;
         }
+        return Ok(together);
+    }
+    if effort == Effort::Brief {
+        begin_briefly(spawner, &kept, &looks, wanted, &together)?;
         return Ok(together);
     }
     let found = witness(spawner, clock, &looks, &mut wanted)?;
@@ -64,7 +76,9 @@ pub(super) fn calibrate(
         let known = complete(&kept, node, costs);
         report_missing(spawner, node, &known, found.failed.as_ref());
         emulation.learn(&known)?;
-        keep(spawner, clock, node, costs_of(emulation.as_ref(), costs.keys()), &together);
+        let mut used = emulation.costs();
+        used.retain(|pu, _| costs.contains_key(pu));
+        keep(spawner, clock, node, &used, &together);
     }
     Ok(together)
 }
@@ -73,8 +87,73 @@ fn key(node: &Node) -> CostKey {
     CostKey { method: node.method, period_ns: node.period() }
 }
 
-fn measured(costs: BTreeMap<PuId, Cost>) -> Costs {
-    costs.into_iter().map(|(pu, cost)| (pu, KnownCost::measured(cost))).collect()
+/// Starts without a full calibration. Vnodes at full speed take nothing, so no cost is measured for
+/// them.
+fn begin_briefly(
+    spawner: &dyn HelperSpawner,
+    kept: &Calibrations,
+    looks: &[Sample],
+    mut wanted: Wanted<'_, '_>,
+    together: &CpuSet,
+) -> Result<(), SpeedError> {
+    let clock = wanted.clock;
+    let slowest = wanted.all.iter().flat_map(|(node, ..)| &node.cores).map(|(_, speed)| *speed);
+    let share = slowest.min().map_or(0, |speed| Speed::FULL.millionths() - speed.millionths());
+    let nearest = (0..SHARES.len())
+        .filter(|at| looks.iter().all(|look| look.periods_ns.get(*at).is_some_and(Option::is_some)))
+        .min_by_key(|at| SHARES.get(*at).map_or(u32::MAX, |one| one.abs_diff(share)));
+    let found = match nearest.filter(|_| share > 0) {
+        Some(at) => witness_briefly(spawner, clock, looks, at, &mut wanted)?,
+        None => Found::default(),
+    };
+    for (place, (node, _, emulation)) in wanted.all.into_iter().enumerate() {
+        let costs = found.costs.get(place).cloned().unwrap_or_default();
+        let pus = node.pus();
+        let known = pus.iter().map(|pu| {
+            let last = kept.last(key(node), pu);
+            let last = last.map(|cost| KnownCost { cost, source: Source::LastKnown });
+            let brief = costs.get(&pu).map(|cost| KnownCost { cost: *cost, source: Source::Brief });
+            (pu, brief.or(last).unwrap_or_else(KnownCost::usual))
+        });
+        let known: Costs = known.collect();
+        report_brief(spawner, node, &known);
+        emulation.learn(&known)?;
+        let mut used = emulation.costs();
+        used.retain(|pu, _| costs.contains_key(pu));
+        keep(spawner, clock, node, &used, together);
+    }
+    Ok(())
+}
+
+/// The costs of a stored calibration.
+fn stored_costs(stored: &Calibration) -> Costs {
+    let source = if stored.is_brief { Source::Brief } else { Source::Measured };
+    stored.costs.iter().map(|(pu, cost)| (*pu, KnownCost { cost: *cost, source })).collect()
+}
+
+/// Reports the costs that are not measured fully, and how large the error may be. Nothing is said
+/// about a vnode at full speed.
+fn report_brief(spawner: &dyn HelperSpawner, node: &Node, known: &Costs) {
+    let is_slow = node.cores.iter().any(|(_, speed)| *speed != Speed::FULL);
+    for (source, what) in [
+        (Source::Brief, "was measured briefly"),
+        (Source::LastKnown, "is that of an earlier start"),
+        (Source::Usual, "is not measured yet, and the usual cost is used"),
+    ] {
+        let pus = known.iter().filter(|(_, known)| known.source == source);
+        let pus: CpuSet = pus.map(|(pu, _)| *pu).collect();
+        if pus.is_empty() || !is_slow {
+            continue;
+        }
+        let error = source.error_points(node.period()).map_or_else(String::new, |points| {
+            format!(": the speed may be wrong by up to {points} points")
+        });
+        spawner.report(&format!(
+            "vnode {}: the cost of {} on CPU {pus} {what}{error}; it is refined while the CPU is \
+             idle, and --calibrate measures it fully (8 s)",
+            node.name, node.method
+        ));
+    }
 }
 
 /// The methods that are measured.
@@ -139,11 +218,8 @@ fn report_missing(
         (Source::Unknown, "the cost is unknown and taken as zero"),
     ] {
         let next = match source {
-            Source::OtherCpu | Source::Unknown => format!(
-                "; `{}` measures the achieved speed in a node of a platform",
-                Command::new("emulate verify NODE")
-            ),
-            Source::Measured | Source::LastKnown => String::new(),
+            Source::OtherCpu | Source::Usual | Source::Unknown => "; --calibrate measures it again",
+            Source::Measured | Source::Brief | Source::LastKnown => "",
         };
         let pus = known.iter().filter(|(_, known)| known.source == source);
         let pus: CpuSet = pus.map(|(pu, _)| *pu).collect();
@@ -159,22 +235,20 @@ fn report_missing(
     }
 }
 
-/// The costs that the emulation uses on these CPUs.
-fn costs_of<'p>(
-    emulation: &dyn Emulation,
-    pus: impl Iterator<Item = &'p PuId>,
-) -> BTreeMap<PuId, Cost> {
-    let costs = emulation.costs();
-    pus.filter_map(|pu| Some((*pu, *costs.get(pu)?))).collect()
-}
-
+/// Stores costs; those that were not measured are left out.
 fn keep(
     spawner: &dyn HelperSpawner,
     clock: &dyn Clock,
     node: &Node,
-    costs: BTreeMap<PuId, Cost>,
+    costs: &Costs,
     together: &CpuSet,
 ) {
+    let is_brief = costs.values().any(|known| known.source == Source::Brief);
+    let measured = costs.iter().filter(|(_, known)| match known.source {
+        Source::Measured | Source::Brief => true,
+        Source::LastKnown | Source::OtherCpu | Source::Usual | Source::Unknown => false,
+    });
+    let costs: BTreeMap<PuId, Cost> = measured.map(|(pu, known)| (*pu, known.cost)).collect();
     if costs.is_empty() {
         return;
     }
@@ -184,6 +258,7 @@ fn keep(
         period_ns,
         together: together.clone(),
         measured_ns: clock.now_ns(),
+        is_brief,
         costs,
     });
 }
@@ -205,7 +280,8 @@ impl VnodeController<'_> {
                 Ok(()) | Err(SpeedError::OutOfReach { .. }) => {}
                 Err(error) => return Err(error),
             }
-            keep(self.spawner, self.clock, &one.node, one.emulation.costs(), &self.together);
+            let used = one.emulation.costs();
+            keep(self.spawner, self.clock, &one.node, &used, &self.together);
         }
         Ok(())
     }

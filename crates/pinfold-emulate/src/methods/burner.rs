@@ -303,7 +303,7 @@ fn burn(shared: &Shared, pu: PuId, period_ns: u64, offset_ns: u64) {
         if steal == 0 {
             // Waking in each period without need would slow down a core at full speed.
             owed_ns = 0;
-            thread::park_timeout(IDLE);
+            thread::park();
             at = (clock.now_ns() / period_ns + 1) * period_ns + offset_ns;
             continue;
         }
@@ -335,7 +335,7 @@ fn burn_in_step(shared: &Shared, pu: PuId, period_ns: u64, barrier: &Barrier) {
     while !shared.is_over.load(Ordering::Relaxed) {
         let steal = shared.steal.load(Ordering::Relaxed);
         if steal == 0 {
-            thread::park_timeout(IDLE);
+            thread::park();
             continue;
         }
         let start = clock.now_ns();

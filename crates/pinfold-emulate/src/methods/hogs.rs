@@ -22,7 +22,7 @@ use pinfold_model::{CpuSet, Method, PuId, Speed, Variant};
 use super::burner::{self, Burning, Pace};
 use super::{HEARTBEAT_NS, MethodContext, rt_throttle, steal_of};
 use crate::SpeedError;
-use crate::cost::{Cost, Costs, PeriodOverhead};
+use crate::cost::{Cost, Costs, PeriodOverhead, Source};
 use crate::emulation::{ChargedTo, CoreAccount, CoreShare, Emulation, HelperTime};
 use crate::units::in_us;
 
@@ -108,8 +108,8 @@ impl Emulation for Hogs<'_> {
         Ok(())
     }
 
-    fn costs(&self) -> BTreeMap<PuId, Cost> {
-        self.costs.iter().map(|(pu, spent)| (*pu, spent.cost)).collect()
+    fn costs(&self) -> Costs {
+        self.costs.iter().map(|(pu, spent)| (*pu, spent.known())).collect()
     }
 
     fn turns(&self) -> BTreeMap<PuId, CoreShare> {
@@ -123,6 +123,7 @@ impl Emulation for Hogs<'_> {
                     left: 1_000_000_u32.saturating_sub(share),
                     cost: spent.cost,
                     is_known: !spent.is_unknown(),
+                    is_measured: spent.source == Source::Measured,
                 };
                 (self.is_measured && share > 0).then_some((*pu, turn))
             })

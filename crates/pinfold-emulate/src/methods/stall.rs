@@ -20,7 +20,7 @@ use pinfold_model::{CpuSet, Method, PuId, Speed};
 use super::perf_sample_rate::Allowed;
 use super::{HEARTBEAT_NS, HEARTBEAT_TIMEOUT_NS, MethodContext, steal_of};
 use crate::SpeedError;
-use crate::cost::{Cost, Costs, PeriodOverhead};
+use crate::cost::{Cost, Costs, PeriodOverhead, Source};
 use crate::emulation::{ChargedTo, CoreAccount, CoreShare, Emulation};
 use crate::hierarchies::Hierarchies;
 use crate::units::in_us;
@@ -258,8 +258,8 @@ impl Emulation for Stalling<'_> {
         Ok(())
     }
 
-    fn costs(&self) -> BTreeMap<PuId, Cost> {
-        self.cores.iter().map(|(pu, core)| (*pu, core.spent.cost)).collect()
+    fn costs(&self) -> Costs {
+        self.cores.iter().map(|(pu, core)| (*pu, core.spent.known())).collect()
     }
 
     fn turns(&self) -> BTreeMap<PuId, CoreShare> {
@@ -273,6 +273,7 @@ impl Emulation for Stalling<'_> {
                     left: 1_000_000,
                     cost: core.spent.cost,
                     is_known: !core.spent.is_unknown(),
+                    is_measured: core.spent.source == Source::Measured,
                 };
                 (turn.share > 0).then_some((*pu, turn))
             })

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pinfold_host::{Host, HostError, paths, proc_cgroup, proc_stat, process};
 use pinfold_model::{Change, Method, Step, TaskState, Tid, Undo};
 
-use super::VnodeCgroup;
+use super::{GROUP_PREFIX, VnodeCgroup};
 use crate::SpeedError;
 use crate::cleanup::pids;
 use crate::hierarchies::{Hierarchies, MountedHierarchy};
@@ -50,6 +50,10 @@ pub(super) fn group(
     if path.trim_matches('/').is_empty() || path.split('/').any(|name| name == "..") {
         let why = "is not a group below the root";
         return Err(fail_attach(node, path, why, "name one as `/proc/PID/cgroup` does"));
+    }
+    if path.contains(GROUP_PREFIX) {
+        let why = "is a group of a vnode already";
+        return Err(fail_attach(node, path, why, "attach another group"));
     }
     let directory = place.directory(path);
     if !host.exists(&paths::cgroup_procs(&directory)) {

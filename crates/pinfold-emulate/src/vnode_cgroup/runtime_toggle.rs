@@ -37,7 +37,7 @@ impl VnodeCgroup {
         let members = match node.attach {
             Some(Attach::Process(pid)) => attach::process(host, node, pid)?,
             Some(Attach::Group(_)) => cleanup::pids(host, group)?,
-            None => Vec::new(),
+            Some(Attach::Named { .. }) | None => Vec::new(),
         };
         let stopped = find_stopped(host, members)?;
         let group = group.to_owned();

@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 use crate::claims::{self, Claims};
 use crate::descendants::{Descendants, OnLeft};
 use crate::{Exit, Failure, ended, host, interrupt};
-use pinfold_emulate::NodeStatus;
+use pinfold_emulate::{Effort, NodeStatus};
 use pinfold_host::process::{self, Child, Signaled, Spawn};
 use pinfold_host::{Host as _, SystemClock, files};
 use pinfold_model::{CpuSet, Platform, shown};
@@ -18,13 +18,19 @@ use crate::helper_program::Session;
 use crate::message::say;
 use crate::start_lock::StartLock;
 
+/// The environment variable with the name of the vnode in which a process runs.
+pub const VNODE_VARIABLE: &str = "PINFOLD_VNODE";
+
 /// The start of a command in a vnode.
 pub fn spawn(enter: &Enter, command: &[String]) -> Result<Spawn, Failure> {
     let (program, arguments) =
         command.split_first().ok_or_else(|| Failure::new(Exit::Input, "no command was given"))?;
     let pus = CpuSet::parse_list(&enter.pus)
         .map_err(|error| Failure::new(Exit::Host, format!("the supervisor's CPUs: {error}")))?;
-    let spawn = Spawn::new(program).args(arguments).cgroup_files(enter.files.clone());
+    let spawn = Spawn::new(program)
+        .args(arguments)
+        .env(VNODE_VARIABLE, &enter.vnode)
+        .cgroup_files(enter.files.clone());
     // A mask would stay when the vnode ends; one of a cpuset ends with it. A process keeps a mask
     // that it has from its caller, unless that is narrower than the vnode.
     let own = host::live()?.affinity(process::own_pid())?;
@@ -51,13 +57,23 @@ pub fn require_program(command: &[String]) -> Result<(), Failure> {
     Err(Failure::new(Exit::NoProgram, text))
 }
 
+/// How [`run_slow`] works.
+#[derive(Clone, Copy, Debug)]
+pub struct SlowOptions {
+    /// What happens to processes that the command leaves.
+    pub on_left: OnLeft,
+    /// The vnode is planned as if the host had no other owners of CPUs.
+    pub ignore_claims: bool,
+    /// How thoroughly costs are measured before the command starts.
+    pub effort: Effort,
+}
+
 /// Runs a command in a platform with one vnode, until the command ends, and returns its status.
 pub fn run_slow(
     session: Session<'_>,
     platform: Platform,
     command: &[String],
-    on_left: OnLeft,
-    ignore_claims: bool,
+    options: SlowOptions,
 ) -> Result<ExitStatus, Failure> {
     require_program(command)?;
     let host = host::live()?;
@@ -65,8 +81,11 @@ pub fn run_slow(
     ended::clear_up_in(&host, &host::journals(session.state, &SystemClock)?)?;
     let starting = StartLock::wait(session.state)?;
     let name = platform.vnodes.first().map(|vnode| vnode.name.clone()).unwrap_or_default();
-    let claims =
-        if ignore_claims { Claims::default() } else { claims::of_state(&host, session.state)? };
+    let claims = if options.ignore_claims {
+        Claims::default()
+    } else {
+        claims::of_state(&host, session.state)?
+    };
     let plan = resolved(platform, &host, &claims)?;
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
     // The vnode exists as long as the command, so the signals are left to the command.
@@ -80,6 +99,7 @@ pub fn run_slow(
         session,
         door: Endpoint::Closed,
         wake_fd: None,
+        effort: options.effort,
     };
     let worked = with_platform(&host, activation, &mut |platformed| {
         let (running, descendants, _) = match &mut child {
@@ -102,7 +122,7 @@ pub fn run_slow(
     });
     if let Some((running, descendants, cpus)) = child {
         drop(running);
-        descendants.settle(&host, on_left)?;
+        descendants.settle(&host, options.on_left)?;
         descendants.widen(&host, &cpus, &before)?;
     }
     worked?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{Failure, host};
 use pinfold_emulate::{
-    Burner, Calibration, Calibrations, Cleanup, HelperSpawner, ReferenceRun, SpeedError,
+    Burner, Calibration, Calibrations, Cleanup, Effort, HelperSpawner, ReferenceRun, SpeedError,
     Throughput, Watchdog, Window, Witness,
 };
 use pinfold_host::process::{self, Child, Heartbeat, Spawn, Stdio};
@@ -30,18 +30,25 @@ pub struct Programs<'p> {
     program: &'p HelperProgram,
     kept: StoredCosts<'p>,
     renews: bool,
+    effort: Effort,
     messages: Mutex<Vec<String>>,
 }
 
 impl<'p> Programs<'p> {
     /// The programs of this copy, with the file of their costs.
     pub fn new(pinload: &'p Pinload, program: &'p HelperProgram, kept: StoredCosts<'p>) -> Self {
-        Self { pinload, program, kept, renews: true, messages: Mutex::default() }
+        let (renews, effort) = (true, Effort::Full);
+        Self { pinload, program, kept, renews, effort, messages: Mutex::default() }
     }
 
     /// The messages about the start so far; each is returned once.
     pub fn messages(&self) -> Vec<String> {
         self.messages.lock().map(|mut messages| std::mem::take(&mut *messages)).unwrap_or_default()
+    }
+
+    /// The same with another effort before a vnode starts.
+    pub fn with_effort(self, effort: Effort) -> Self {
+        Self { effort, ..self }
     }
 
     /// For vnodes in which a measurement runs: no reference run at the same time.
@@ -113,6 +120,10 @@ fn at_ns(ms: usize) -> u64 {
 impl HelperSpawner for Programs<'_> {
     fn recall(&self) -> Calibrations {
         self.kept.load()
+    }
+
+    fn effort(&self) -> Effort {
+        self.effort
     }
 
     fn keep(&self, calibration: &Calibration) {

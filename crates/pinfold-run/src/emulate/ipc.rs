@@ -54,17 +54,47 @@ pub enum Ask {
         /// Its name.
         vnode: String,
     },
+    /// Adds running processes to a vnode.
+    Attach {
+        /// Its name.
+        vnode: String,
+        /// What the user named.
+        what: String,
+        /// The groups and processes.
+        members: Vec<Member>,
+    },
     /// Ends the platform.
     Down,
+}
+
+/// A group or a process that joins a vnode.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Member {
+    /// A cgroup, by its path in version 2.
+    Group {
+        /// The path below the mount.
+        path: String,
+    },
+    /// A process and its children.
+    Process {
+        /// Its PID.
+        pid: u32,
+        /// Its start time in clock ticks since boot, so that another process with the same PID is
+        /// not taken for it.
+        start_time: u64,
+    },
 }
 
 impl Ask {
     fn patience(&self) -> Duration {
         match self {
             Self::Down => DOWN_AFTER,
-            Self::Status | Self::Set { .. } | Self::Enter { .. } | Self::Join { .. } => {
-                ANSWER_AFTER
-            }
+            Self::Status
+            | Self::Set { .. }
+            | Self::Enter { .. }
+            | Self::Join { .. }
+            | Self::Attach { .. } => ANSWER_AFTER,
         }
     }
 }
@@ -85,7 +115,7 @@ pub enum Answer {
     },
     /// Response to [`Ask::Status`].
     Status(serde_json::Value),
-    /// Response to [`Ask::Set`].
+    /// Response to [`Ask::Set`] and [`Ask::Attach`].
     Done,
     /// Response to [`Ask::Enter`] and [`Ask::Join`].
     Enter(Enter),
@@ -96,6 +126,9 @@ pub enum Answer {
 /// Where a process of a vnode starts.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Enter {
+    /// Name of the vnode; empty from a supervisor of an older version.
+    #[serde(default)]
+    pub vnode: String,
     /// The files of its cgroups into which its number is written.
     pub files: Vec<String>,
     /// Its CPUs as a list.

@@ -85,6 +85,7 @@ pub fn to_json(nodes: &[NodeStatus], plan: &EmulationPlan) -> Value {
                 .collect();
             json!({
                 "vnode": node.name,
+                "attached": node.attached,
                 "method": node.method.name(),
                 "cores": cores,
                 "notes": node.notes,

@@ -3,6 +3,7 @@
 //! ```text
 //! {"format":"pinfold-calibration/1","machine":"97a2…","kernel":"6.18.1","boot_id":"0f4c…",
 //!  "calibrations":[{"method":"stall","period_ns":200000,"together":"1","measured_ns":812000000000,
+//!    "brief":false,
 //!    "costs":[{"cpu":1,"extra_ns":[4100,4000,3900,3900,3900],"entry_ns":7000,
 //!              "free_millionths":994000}]}]}
 //! ```
@@ -54,6 +55,9 @@ struct Entry {
     period_ns: u64,
     together: String,
     measured_ns: u64,
+    /// Measured at one share only; older versions always measured all.
+    #[serde(default)]
+    brief: bool,
     costs: Vec<CostOf>,
 }
 
@@ -143,6 +147,7 @@ fn entry(one: &Calibration) -> Entry {
         period_ns: one.period_ns,
         together: one.together.to_string(),
         measured_ns: one.measured_ns,
+        brief: one.is_brief,
         costs: one
             .costs
             .iter()
@@ -174,6 +179,7 @@ fn calibration(entry: Entry) -> Option<Calibration> {
         period_ns: entry.period_ns,
         together,
         measured_ns: entry.measured_ns,
+        is_brief: entry.brief,
         costs,
     })
 }
@@ -191,6 +197,7 @@ mod tests {
             period_ns: 200_000,
             together: CpuSet::first_n(2),
             measured_ns: 812,
+            is_brief: true,
             costs: BTreeMap::from([(PuId(1), cost)]),
         }
     }

@@ -13,19 +13,21 @@ use crate::claims::{self, Claims};
 use crate::{Exit, Failure, apply_session, host, inputs, interrupt, planning};
 use pinfold_apply::{Journal, NewJournal, Target};
 use pinfold_config::platforms;
-use pinfold_emulate::{Facts, Node, ProfileRow, VnodeCgroup, VnodeController};
+use pinfold_emulate::{Effort, Facts, Hierarchies, Node, ProfileRow, VnodeCgroup, VnodeController};
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::process::{self, Child, Stdio};
 use pinfold_host::{Clock as _, EventWatcher, HostMut as _, LiveHost, SystemClock};
 use pinfold_model::text::counted;
 use pinfold_model::{
-    Change, Command, CpuSet, EmulatedVnode, EmulationPlan, Method, Platform, PuId, Step, TaskId,
-    Topology,
+    Attach, Change, Command, CpuSet, EmulatedVnode, EmulationPlan, Method, Platform, PuId, Step,
+    TaskId, Topology,
 };
 use pinfold_plan::{PlatformError, resolve_platform, speed_on};
 use pinfold_probe::pinload::Pinload;
 use serde_json::Value;
 
+use super::attach;
+use super::attachments::Joined;
 use super::helpers::Programs;
 use super::ipc::{self, Answer, Ask, Caller, Enter, Listener};
 use super::status::{self, Endpoint};
@@ -42,7 +44,7 @@ const PATIENCE_NS: u64 = 30_000_000_000;
 const END_NS: u64 = 60_000_000_000;
 const LOOK_NS: u64 = 20_000_000;
 /// Maximum number of rounds to move processes that were forked in the meantime.
-const MOST_MOVES: usize = 8;
+pub(super) const MOST_MOVES: usize = 8;
 
 /// Ends a supervisor that is no longer needed, and waits until it has undone its platform. Fails if
 /// its starter was interrupted.
@@ -72,6 +74,8 @@ pub struct PlatformFile<'a> {
     pub share_housekeeping: bool,
     /// The platform is planned as if the host had no other owners of CPUs.
     pub ignore_claims: bool,
+    /// How thoroughly costs are measured before the vnodes start.
+    pub effort: Effort,
 }
 
 impl PlatformFile<'_> {
@@ -89,6 +93,7 @@ pub fn start_child(file: &PlatformFile<'_>, session: Session<'_>) -> Result<Valu
         platform: file.path,
         share_housekeeping: file.share_housekeeping,
         ignore_claims: file.ignore_claims,
+        calibrate: file.effort == Effort::Again,
     };
     let mut child = program
         .spawn(supervisor)
@@ -165,7 +170,7 @@ pub fn plan_of(
     host: &LiveHost,
     claims: &Claims,
 ) -> Result<EmulationPlan, Failure> {
-    let PlatformFile { path, share_housekeeping, ignore_claims: _ } = *platform;
+    let PlatformFile { path, share_housekeeping, .. } = *platform;
     let text = files::read_text(path).map_err(|error| inputs::input_failure(&error))?;
     let mut platform = inputs::asked(path, platforms::from_toml(&text))?;
     platform.share_housekeeping |= share_housekeeping;
@@ -175,6 +180,12 @@ pub fn plan_of(
         Failure { message, ..failure }
     };
     for vnode in &mut platform.vnodes {
+        if let Some(Attach::Named { kind, name }) = &vnode.attach {
+            let found = attach::find_one(host, *kind, name).map_err(|failure| {
+                at(platforms::place_of_key(&text, &vnode.name, "attach"), failure)
+            })?;
+            vnode.attach = Some(found);
+        }
         let Some(file) = &mut vnode.profile else { continue };
         *file = beside(path, file);
         if let Err(error) = files::read(file) {
@@ -361,6 +372,7 @@ pub fn supervise(platform: &PlatformFile<'_>, session: Session<'_>) -> Result<()
         session,
         door: Endpoint::Open,
         wake_fd: None,
+        effort: platform.effort,
     };
     let ended = with_platform(&host, activation, &mut |platformed: &mut ActivePlatform<'_>| {
         platformed.cautions.drain(..).for_each(|caution| say(&caution));
@@ -409,6 +421,8 @@ pub struct Activation<'a> {
     pub door: Endpoint,
     /// The work is also called when this is readable.
     pub wake_fd: Option<BorrowedFd<'a>>,
+    /// How thoroughly costs are measured, for [`with_platform`].
+    pub effort: Effort,
 }
 
 type Work<'w> = dyn FnMut(&mut ActivePlatform<'_>) -> Result<bool, Failure> + 'w;
@@ -425,6 +439,7 @@ pub fn with_platform(
     let topology = inputs::topology(host, None)?;
     let kept = StoredCosts::from_host(host, activation.session.state, &topology)?;
     let programs = Programs::new(&pinload, activation.session.program, kept);
+    let programs = programs.with_effort(activation.effort);
     let facts = Facts::find(host)?;
     let machine = Machine { host, topology: &topology, facts: &facts };
     with_programs(machine, activation, &programs, work)
@@ -433,7 +448,7 @@ pub fn with_platform(
 /// As [`with_platform`], on a known machine, with an installed copy of `pinload`.
 pub fn with_programs(
     machine: Machine<'_>,
-    Activation { plan, starting, session: Session { state, .. }, door, wake_fd }: Activation<'_>,
+    Activation { plan, starting, session: Session { state, .. }, door, wake_fd, effort: _ }: Activation<'_>,
     programs: &Programs<'_>,
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {
@@ -548,7 +563,7 @@ struct Slowing<'a, 'c> {
 }
 
 fn in_force(
-    Machine { host, topology, .. }: Machine<'_>,
+    Machine { host, topology, facts }: Machine<'_>,
     Groups { nodes, cautions }: Groups,
     Slowing { plan, programs, journal, listener, wake_fd }: Slowing<'_, '_>,
     work: &mut Work<'_>,
@@ -561,14 +576,15 @@ fn in_force(
     }
     let nodes = VnodeController::start(host, &SystemClock, programs, nodes)?;
     let mut platformed = ActivePlatform { nodes, cgroups, cautions, plan, topology };
-    let mut door = Door { host, journal, listener, wake_fd };
+    let (hierarchies, joined) = (&facts.hierarchies, Joined::default());
+    let mut door = Door { host, journal, hierarchies, joined, listener, wake_fd };
     let worked = until_done(&mut platformed, &mut door, work);
     let stopped = platformed.nodes.stop().map_err(Failure::from);
     Ok((worked?, stopped))
 }
 
 /// The processes that steps move into a vnode.
-fn moved(steps: &[Step]) -> Vec<TaskId> {
+pub(super) fn moved(steps: &[Step]) -> Vec<TaskId> {
     let tasks = steps.iter().filter_map(|step| match &step.change {
         Change::MoveTasks { tasks, .. } => Some(tasks.iter().copied()),
         Change::SetAffinity { .. }
@@ -583,9 +599,11 @@ fn moved(steps: &[Step]) -> Vec<TaskId> {
 }
 
 /// Where clients arrive, and the journal of what they need.
-struct Door<'a, 'c> {
-    host: &'a LiveHost,
-    journal: &'a mut Journal<'c>,
+pub(super) struct Door<'a, 'c> {
+    pub(super) host: &'a LiveHost,
+    pub(super) journal: &'a mut Journal<'c>,
+    pub(super) hierarchies: &'a Hierarchies,
+    pub(super) joined: Joined,
     listener: Option<Listener>,
     wake_fd: Option<BorrowedFd<'a>>,
 }
@@ -606,8 +624,7 @@ impl Door<'_, '_> {
         if steps.is_empty() {
             return Ok(enter);
         }
-        let mut observer = pinfold_apply::unobserved();
-        pinfold_apply::take_steps(self.host, steps, self.journal, &mut observer)?;
+        pinfold_apply::add_steps(self.host, steps, self.journal)?;
         Ok(Enter { needs_mask: false, ..enter })
     }
 }
@@ -623,6 +640,7 @@ fn until_done(
     loop {
         let now = SystemClock.now_ns();
         let next = platformed.nodes.turn(now)?;
+        door.look(now)?;
         // Before any client learns that the vnodes are ready.
         if interrupt::requested() || !work(platformed)? {
             return Ok(None);
@@ -636,6 +654,20 @@ fn until_done(
                 Ok(Ask::Join { vnode }) => match door.admit(platformed, &caller, &vnode) {
                     Ok(enter) => caller.answer(&Answer::Enter(enter)),
                     Err(failure) => caller.answer(&Answer::refused(&failure)),
+                },
+                Ok(Ask::Attach { vnode, what, members }) => {
+                    match door.attach(platformed, &vnode, &what, &members) {
+                        Ok(()) => caller.answer(&Answer::Done),
+                        Err(failure) => caller.answer(&Answer::refused(&failure)),
+                    }
+                }
+                Ok(Ask::Status) => match platformed.nodes.status() {
+                    Ok(nodes) => {
+                        let mut status = status::to_json(&nodes, platformed.plan);
+                        door.joined.report(&mut status);
+                        caller.answer(&Answer::Status(status));
+                    }
+                    Err(error) => caller.answer(&Answer::refused(&error.into())),
                 },
                 Ok(question) => match platformed.answer(&question) {
                     Ok(answer) => caller.answer(&answer),
@@ -659,21 +691,22 @@ fn until_done(
 impl ActivePlatform<'_> {
     fn answer(&mut self, question: &Ask) -> Result<Answer, Failure> {
         match question {
-            Ask::Status => {
-                let nodes = self.nodes.status()?;
-                Ok(Answer::Status(status::to_json(&nodes, self.plan)))
-            }
             Ask::Set { vnode, speed, pu } => {
                 self.set(vnode, speed, pu.map(PuId))?;
                 Ok(Answer::Done)
             }
             Ask::Enter { vnode } | Ask::Join { vnode } => Ok(Answer::Enter(self.enter(vnode)?)),
-            // The response is sent when it is done.
-            Ask::Down => Ok(Answer::Done),
+            // These are answered where they are done.
+            Ask::Status | Ask::Attach { .. } | Ask::Down => Ok(Answer::Done),
         }
     }
 
-    fn cgroup(&self, name: &str) -> Result<&VnodeCgroup, Failure> {
+    /// The vnode as its method has it.
+    pub(super) fn node(&self, name: &str) -> Result<Node, Failure> {
+        node(self.vnode(name)?, self.topology)
+    }
+
+    pub(super) fn cgroup(&self, name: &str) -> Result<&VnodeCgroup, Failure> {
         let cgroup = self.cgroups.iter().find(|(at, _)| at == name);
         let cgroup = cgroup.map(|(_, cgroup)| cgroup);
         cgroup.ok_or_else(|| Failure::new(Exit::Host, format!("the groups of {name} are unknown")))
@@ -715,6 +748,7 @@ impl ActivePlatform<'_> {
         let vnode = self.vnode(name)?;
         let cgroup = self.cgroup(name)?;
         Ok(Enter {
+            vnode: name.to_owned(),
             files: cgroup.entries(),
             pus: vnode.cpus().to_string(),
             needs_mask: cgroup.cpuset.is_none(),

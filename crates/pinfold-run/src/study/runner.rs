@@ -4,7 +4,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
-use pinfold_emulate::Facts;
+use pinfold_emulate::{Effort, Facts};
 use pinfold_host::files;
 use pinfold_host::{EventWatcher, HostMut as _, LiveHost, SystemClock, process};
 use pinfold_model::{Accelerator, CpuSet, EmulationPlan, Finding, Origin, Plan, Speed, Topology};
@@ -350,6 +350,7 @@ impl<'a> HostRunner<'a> {
                 session: self.session,
                 door: Endpoint::Closed,
                 wake_fd: end_signal,
+                effort: Effort::Full,
             },
             &programs,
             &mut |platformed| {

@@ -17,6 +17,8 @@ pub enum EmulateCommand {
     Methods(MethodsArgs),
     /// Create the virtual nodes of a platform file on this machine
     Up(UpArgs),
+    /// Add a running container, process, cgroup, unit or mininet host to a vnode
+    Attach(AttachArgs),
     /// Run a command in a vnode
     Exec(ExecArgs),
     /// Run a shell in a vnode
@@ -43,6 +45,20 @@ pub struct MethodsArgs {
     pub json: bool,
 }
 
+/// How `pinfold run --speed` slows.
+#[derive(Debug, Args)]
+pub struct SlowArgs {
+    /// Slow by this method (--speed); `pinfold emulate methods` lists them
+    #[arg(long, value_name = "METHOD", requires = "speed")]
+    pub method: Option<String>,
+    /// Set the length of one period (--speed), such as 200us
+    #[arg(long, value_name = "TIME", requires = "speed")]
+    pub period: Option<String>,
+    /// Measure the cost of the method (--speed) fully before the command starts (8 s)
+    #[arg(long, requires = "speed")]
+    pub calibrate: bool,
+}
+
 /// `pinfold emulate up`.
 #[derive(Debug, Args)]
 pub struct UpArgs {
@@ -61,6 +77,35 @@ pub struct UpArgs {
     /// Plan as if the host had no other owners of CPUs; `pinfold claims` shows them
     #[arg(long, env = "PINFOLD_IGNORE_CLAIMS", hide_env_values = true)]
     pub ignore_claims: bool,
+    /// Measure the cost of each method fully before the vnodes start (8 s)
+    #[arg(long)]
+    pub calibrate: bool,
+}
+
+/// `pinfold emulate attach`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+pub struct AttachArgs {
+    /// Select the vnode by name
+    pub vnode: String,
+    /// Slow this container (name or ID), or those of this compose service or pod
+    #[arg(long, value_name = "NAME", group = "what")]
+    pub container: Option<String>,
+    /// Slow this process and its children
+    #[arg(long, value_name = "PID", group = "what")]
+    pub pid: Option<u32>,
+    /// Slow this cgroup (version 2), by its path below the mount
+    #[arg(long, value_name = "CGROUP", group = "what")]
+    pub group: Option<String>,
+    /// Slow this systemd unit
+    #[arg(long, value_name = "UNIT", group = "what")]
+    pub unit: Option<String>,
+    /// Slow the processes in this network namespace of `ip netns`
+    #[arg(long, value_name = "NAME", group = "what")]
+    pub netns: Option<String>,
+    /// Slow this host of a running mininet
+    #[arg(long, value_name = "HOST", group = "what")]
+    pub mininet: Option<String>,
 }
 
 /// `pinfold emulate exec`.

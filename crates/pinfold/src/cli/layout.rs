@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// Examples of commands, by the first words of each.
-const EXAMPLES: [(&str, [&str; 2]); 28] = [
+const EXAMPLES: [(&str, [&str; 2]); 29] = [
     ("topo", ["topo", "topo --capture > host.capture"]),
     ("doctor", ["doctor", "doctor --json"]),
     ("claims", ["claims", "claims --json --seconds 0"]),
@@ -57,6 +57,7 @@ const EXAMPLES: [(&str, [&str; 2]); 28] = [
     ("report", ["report", "report --list"]),
     ("emulate", ["emulate methods", "emulate up platform.toml"]),
     ("emulate up", ["emulate up platform.toml --dry-run", "emulate up platform.toml"]),
+    ("emulate attach", ["emulate attach slow --container web", "emulate attach slow --mininet h1"]),
     ("emulate exec", ["emulate exec slow -- make test", "emulate exec slow -- nproc"]),
     ("emulate set", ["emulate set slow --speed 50%", "emulate set slow --speed \"800 MHz\""]),
     ("emulate verify", ["emulate verify slow --quick", "emulate verify slow --json"]),
@@ -107,6 +108,7 @@ const RARE: [(&str, &[&str]); 6] = [
             "pins",
             "knobs",
             "period",
+            "calibrate",
             "share_housekeeping",
             "kill_left",
             "start_timeout",

@@ -445,12 +445,8 @@ pub struct RunArgs {
     /// slowed with --speed
     #[arg(long, value_name = "N", conflicts_with = "plan")]
     pub cores: Option<u32>,
-    /// Slow by this method (--speed); `pinfold emulate methods` lists them
-    #[arg(long, value_name = "METHOD", requires = "speed")]
-    pub method: Option<String>,
-    /// Set the length of one period (--speed), such as 200us
-    #[arg(long, value_name = "TIME", requires = "speed")]
-    pub period: Option<String>,
+    #[command(flatten)]
+    pub slow: emulate::SlowArgs,
     /// Allow real-time burners (--speed) on the last CPU of the host's own tasks
     #[arg(long, requires = "speed")]
     pub share_housekeeping: bool,

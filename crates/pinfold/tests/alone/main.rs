@@ -7,6 +7,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod attach;
 mod claims;
 mod groups;
 mod leftovers;

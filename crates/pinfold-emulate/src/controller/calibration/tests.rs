@@ -25,6 +25,7 @@ enum Disturbance {
 /// Records of the calls.
 struct Machine {
     other: Disturbance,
+    effort: Effort,
     taken: Arc<AtomicU32>,
     runs: Mutex<usize>,
     reports: Mutex<Vec<String>>,
@@ -34,7 +35,8 @@ struct Machine {
 impl Machine {
     fn new(other: Disturbance, kept: Calibrations) -> Self {
         let (runs, reports) = (Mutex::default(), Mutex::default());
-        Self { other, taken: Arc::default(), runs, reports, kept: Mutex::new(kept) }
+        let (effort, kept) = (Effort::Full, Mutex::new(kept));
+        Self { other, effort, taken: Arc::default(), runs, reports, kept }
     }
 }
 
@@ -45,6 +47,10 @@ impl HelperSpawner for Machine {
 
     fn keep(&self, calibration: &Calibration) {
         self.kept.lock().unwrap().add(calibration.clone());
+    }
+
+    fn effort(&self) -> Effort {
+        self.effort
     }
 
     fn report(&self, message: &str) {
@@ -64,8 +70,8 @@ impl HelperSpawner for Machine {
         let witnessed = |pu| ReferenceRun {
             windows: vec![Window { units: 7, own_ns, span_ns: 1_000_000 }; 7],
             total_own_ns: 7 * own_ns,
-            cpu_ns: if self.other == Disturbance::Busy(pu) { 50 } else { 100 },
-            elapsed_ns: 100,
+            cpu_ns: if self.other == Disturbance::Busy(pu) { 3_500_000 } else { 7_000_000 },
+            elapsed_ns: 7_000_000,
         };
         Ok(pus.iter().map(|pu| (pu, witnessed(pu))).collect())
     }
@@ -98,8 +104,8 @@ impl Emulation for Taking {
         Ok(())
     }
 
-    fn costs(&self) -> BTreeMap<PuId, Cost> {
-        self.0.borrow().iter().map(|(pu, known)| (*pu, known.cost)).collect()
+    fn costs(&self) -> Costs {
+        self.0.borrow().clone()
     }
 
     fn set(&mut self, _: &[(PuId, Speed)]) -> Result<(), SpeedError> {
@@ -132,9 +138,12 @@ struct Done {
 }
 
 fn start(other: Disturbance, kept: Calibrations, pus: &[u32], now_ns: u64) -> Done {
-    let machine = Machine::new(other, kept);
+    start_on(Machine::new(other, kept), pus, Speed::FULL, now_ns)
+}
+
+fn start_on(machine: Machine, pus: &[u32], speed: Speed, now_ns: u64) -> Done {
     let method = Taking(Rc::default(), Arc::clone(&machine.taken));
-    let cores = pus.iter().map(|pu| (PuId(*pu), Speed::FULL)).collect();
+    let cores = pus.iter().map(|pu| (PuId(*pu), speed)).collect();
     let node = Node::new("web", Method::Stall, cores);
     let cgroup = VnodeCgroup { perf: Some("/perf/web".to_owned()), ..VnodeCgroup::default() };
     let mut started: Vec<Started<'_>> = vec![(node, cgroup, Box::new(method.clone()))];
@@ -226,4 +235,36 @@ fn a_busy_core_leaves_the_others_measured() {
 
 fn source(done: &Done, pu: u32) -> Source {
     done.learnt[&PuId(pu)].source
+}
+
+fn start_briefly(other: Disturbance, kept: &Calibrations, speed: Speed) -> Done {
+    let machine = Machine { effort: Effort::Brief, ..Machine::new(other, kept.clone()) };
+    start_on(machine, &[1], speed, 7)
+}
+
+#[test]
+fn a_brief_start_runs_one_witness_and_its_cost_is_marked() {
+    let slow = Speed::from_millionths(400_000).unwrap();
+    let none = Calibrations::default();
+    let first = start_briefly(Disturbance::Nothing, &none, slow);
+    assert_eq!((first.runs, source(&first, 1)), (1, Source::Brief));
+    assert_eq!(first.learnt[&PuId(1)].cost.extra_ns, [4_000; 5]);
+    assert!(first.kept.0[0].is_brief);
+    assert!(first.reports[0].contains("measured briefly"), "{:?}", first.reports);
+    assert!(first.reports[0].contains("up to 2 points"), "{:?}", first.reports);
+    let second = start_briefly(Disturbance::Fails, &first.kept, slow);
+    assert_eq!((second.runs, source(&second, 1)), (0, Source::Brief));
+    // Such a cost does not replace a full measurement, where one is wanted.
+    let full = start_on(Machine::new(Disturbance::Nothing, first.kept), &[1], slow, 8);
+    assert_eq!((full.runs, source(&full, 1)), (ROUNDS, Source::Measured));
+    let third = start_briefly(Disturbance::Fails, &full.kept, slow);
+    assert_eq!((third.runs, source(&third, 1)), (0, Source::Measured));
+    assert_eq!(third.reports, Vec::<String>::new());
+    let again = Machine { effort: Effort::Again, ..Machine::new(Disturbance::Nothing, full.kept) };
+    assert_eq!(start_on(again, &[1], slow, 9).runs, ROUNDS);
+    let failed = start_briefly(Disturbance::Fails, &none, slow);
+    assert_eq!((source(&failed, 1), failed.kept), (Source::Usual, none.clone()));
+    assert!(failed.reports[0].contains("up to 7 points"), "{:?}", failed.reports);
+    let idle = start_briefly(Disturbance::Nothing, &none, Speed::FULL);
+    assert_eq!((idle.runs, idle.reports.len()), (0, 0));
 }

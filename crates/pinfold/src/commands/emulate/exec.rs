@@ -3,9 +3,10 @@
 use std::process::ExitStatus;
 
 use pinfold_config::platforms;
+use pinfold_emulate::Effort;
 use pinfold_host::process;
 use pinfold_model::{Command, CpuSet, Platform};
-use pinfold_run::emulate::exec::{self, spawn};
+use pinfold_run::emulate::exec::{self, SlowOptions, spawn};
 use pinfold_run::emulate::ipc::{self, Ask};
 use pinfold_run::{Exit, Failure, HelperProgram, OnLeft, Session, host, inputs};
 
@@ -54,10 +55,10 @@ pub fn run_slow(arguments: &RunArgs, on_left: OnLeft, state: Option<&str>) -> Re
     // Several may run at the same time.
     let name = format!("run-{}", process::own_pid());
     let mut words = format!("name={name},cores={},speed={speed}", arguments.cores.unwrap_or(1));
-    if let Some(method) = &arguments.method {
+    if let Some(method) = &arguments.slow.method {
         words.push_str(&format!(",method={method}"));
     }
-    if let Some(period) = &arguments.period {
+    if let Some(period) = &arguments.slow.period {
         words.push_str(&format!(",period={period}"));
     }
     let vnode = inputs::asked("--speed", platforms::vnode_from_words(&words))?;
@@ -65,6 +66,10 @@ pub fn run_slow(arguments: &RunArgs, on_left: OnLeft, state: Option<&str>) -> Re
     let platform = Platform { vnodes: vec![vnode], share_housekeeping, avoid: CpuSet::new() };
     let program = HelperProgram::own()?;
     let session = Session { state: &state, program: &program };
-    let ignore_claims = arguments.placement.ignore_claims;
-    as_it_ended(exec::run_slow(session, platform, &arguments.command, on_left, ignore_claims)?)
+    let options = SlowOptions {
+        on_left,
+        ignore_claims: arguments.placement.ignore_claims,
+        effort: if arguments.slow.calibrate { Effort::Again } else { Effort::Brief },
+    };
+    as_it_ended(exec::run_slow(session, platform, &arguments.command, options)?)
 }

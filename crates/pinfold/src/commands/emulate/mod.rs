@@ -5,11 +5,12 @@ mod status;
 mod verify;
 
 use pinfold_config::platforms;
-use pinfold_emulate::{Cleanup, Facts, METHODS};
+use pinfold_emulate::{Cleanup, Effort, Facts, METHODS};
 use pinfold_host::{SystemClock, files};
 use pinfold_model::text::counted;
-use pinfold_model::{Command, LoadRow, RecordedLoad};
+use pinfold_model::{AttachKind, Command, LoadRow, RecordedLoad};
 use pinfold_run::claims::{self, Claims};
+use pinfold_run::emulate::attach::{self, Found};
 use pinfold_run::emulate::ipc::{self, Ask};
 use pinfold_run::emulate::steps::{PlannedPlatform, steps_of};
 use pinfold_run::emulate::supervisor::{PlatformFile, plan_of, start_child, supervise};
@@ -18,7 +19,7 @@ use serde_json::json;
 
 use crate::cli::SentinelArgs;
 use crate::cli::emulate::{
-    EmulateArgs, EmulateCommand, MethodsArgs, RecordArgs, SetArgs, StatusArgs, UpArgs,
+    AttachArgs, EmulateArgs, EmulateCommand, MethodsArgs, RecordArgs, SetArgs, StatusArgs, UpArgs,
 };
 use crate::output::{self, data, say};
 use crate::screen;
@@ -30,6 +31,7 @@ pub fn emulate(arguments: &EmulateArgs, state: Option<&str>) -> Result<(), Failu
     match &arguments.command {
         EmulateCommand::Methods(arguments) => methods(arguments),
         EmulateCommand::Up(arguments) => up(arguments, state),
+        EmulateCommand::Attach(arguments) => attach(arguments, state),
         EmulateCommand::Exec(arguments) => exec::exec(arguments, state),
         EmulateCommand::Shell(arguments) => exec::shell(arguments, state),
         EmulateCommand::Set(arguments) => set(arguments, state),
@@ -93,6 +95,7 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
         path: &arguments.platform,
         share_housekeeping: arguments.share_housekeeping,
         ignore_claims: arguments.ignore_claims,
+        effort: if arguments.calibrate { Effort::Again } else { Effort::Brief },
     };
     if arguments.dry_run {
         return print_steps(&file, state);
@@ -137,6 +140,39 @@ fn print_steps(file: &PlatformFile<'_>, state: Option<&str>) -> Result<(), Failu
     }
     cautions.iter().for_each(|caution| say(caution));
     say(&format!("{}; nothing was changed", counted(steps.len(), "step")));
+    Ok(())
+}
+
+/// Adds running processes to a vnode.
+fn attach(arguments: &AttachArgs, state: Option<&str>) -> Result<(), Failure> {
+    let state = host::state(state)?;
+    // Nothing is looked up without a platform.
+    ipc::require(&state, &Ask::Status)?;
+    let host = host::live()?;
+    let named = [
+        (AttachKind::Container, &arguments.container),
+        (AttachKind::Unit, &arguments.unit),
+        (AttachKind::Netns, &arguments.netns),
+        (AttachKind::Mininet, &arguments.mininet),
+    ];
+    let named = named.into_iter().find_map(|(kind, name)| Some((kind, name.as_ref()?)));
+    let found = match (named, arguments.pid, &arguments.group) {
+        (Some((kind, name)), ..) => attach::find(&host, kind, name)?,
+        (None, Some(pid), _) => attach::process(&host, pid)?,
+        (None, None, Some(path)) => attach::group(path),
+        (None, None, None) => return Err(Failure::new(Exit::Input, "name what to attach")),
+    };
+    let Found { what, members, notes } = found;
+    notes.iter().for_each(|note| say(note));
+    let count = members.len();
+    let ask = Ask::Attach { vnode: arguments.vnode.clone(), what: what.clone(), members };
+    ipc::require(&state, &ask)?.done()?;
+    let parts = if count == 1 { String::new() } else { format!(" ({count} groups or processes)") };
+    say(&format!(
+        "{what}{parts} is part of vnode {} until `{}`",
+        arguments.vnode,
+        Command::new("emulate down")
+    ));
     Ok(())
 }
 

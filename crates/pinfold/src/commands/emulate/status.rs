@@ -24,7 +24,10 @@ pub fn to_text(status: &Value) -> String {
             let number = |key: &str| core.get(key).and_then(Value::as_f64);
             let error = number("got").zip(number("asked")).map(|(got, asked)| got - asked);
             table.add_row([
-                text(vnode, "vnode"),
+                match text(vnode, "attached") {
+                    attached if attached.is_empty() => text(vnode, "vnode"),
+                    attached => format!("{}: {attached}", text(vnode, "vnode")),
+                },
                 text(vnode, "method"),
                 core.get("pu").map(Value::to_string).unwrap_or_default(),
                 number("asked").map(percent).unwrap_or_default(),
@@ -39,6 +42,13 @@ pub fn to_text(status: &Value) -> String {
         for note in list(vnode, "notes").unwrap_or_else(|| empty.clone()) {
             let note = note.as_str().map(output::name).unwrap_or_default();
             notes.push_str(&format!("\n{}: {note}", text(vnode, "vnode")));
+        }
+    }
+    for attached in list(status, "attached").unwrap_or_default() {
+        let note = text(&attached, "note");
+        if !note.is_empty() {
+            let (vnode, what) = (text(&attached, "vnode"), text(&attached, "what"));
+            notes.push_str(&format!("\n{vnode}: {what} {note}"));
         }
     }
     let table = screen::drawn(table, 2..7);
