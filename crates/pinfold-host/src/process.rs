@@ -73,6 +73,13 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Number of times that ended children of this process, and theirs, lost the CPU to another task
+/// (`ru_nivcsw`). <https://man7.org/linux/man-pages/man2/getrusage.2.html>
+#[must_use]
+pub fn involuntary_switches_of_children() -> u64 {
+    raw::involuntary_switches_of_children()
+}
+
 /// Effective user ID.
 #[must_use]
 pub fn own_uid() -> u32 {

@@ -290,5 +290,18 @@ fn answer(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// `ru_nivcsw` of `getrusage(RUSAGE_CHILDREN)`; 0 if the kernel refuses, which it never does for
+/// valid arguments.
+pub(crate) fn involuntary_switches_of_children() -> u64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is valid for a write of one `rusage`, for the time of the call.
+    if unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) } != 0 {
+        return 0;
+    }
+    // SAFETY: zero bytes are a valid `rusage`, and the kernel has written all of it.
+    let usage = unsafe { usage.assume_init() };
+    u64::try_from(usage.ru_nivcsw).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests;

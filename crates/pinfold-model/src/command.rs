@@ -59,6 +59,35 @@ pub fn quote(argument: &str) -> String {
     format!("'{}'", argument.replace('\0', "").replace('\'', r"'\''"))
 }
 
+/// Splits as `env -S` does: at blanks outside quotes. A backslash makes the next character literal;
+/// `\_` is a blank. Variables (`${NAME}`) are kept as written.
+#[must_use]
+pub fn split_words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote: Option<char> = None;
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match (letter, quote) {
+            (_, Some(open)) if letter == open => quote = None,
+            ('\'' | '"', None) => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            ('\\', None | Some('"')) => match letters.next() {
+                Some('_') if quote.is_none() => words.extend(word.take()),
+                Some('_') => word.get_or_insert_default().push(' '),
+                Some(next) => word.get_or_insert_default().push(next),
+                None => {}
+            },
+            (blank, None) if blank.is_ascii_whitespace() => words.extend(word.take()),
+            (other, _) => word.get_or_insert_default().push(other),
+        }
+    }
+    words.extend(word);
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

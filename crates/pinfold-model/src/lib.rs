@@ -21,6 +21,7 @@ mod natural;
 mod parameters;
 mod plan;
 mod policy;
+pub mod profile;
 mod request;
 mod request_field;
 mod role;

@@ -11,8 +11,10 @@ pub mod cpu_quota;
 pub mod cpu_weight;
 mod format_answer;
 pub mod governor;
+pub mod halt_poll_ns;
 pub mod huge_pages;
 pub mod irq;
+pub mod khugepaged;
 pub mod ksm;
 pub mod llc_balancing;
 pub mod max_khz;
@@ -26,9 +28,13 @@ pub mod required;
 pub mod rt_throttle;
 pub mod share;
 pub mod smt;
+pub mod stat_interval;
 pub mod thp;
+pub mod timer_migration;
 pub mod wake_up_us;
+pub mod watchdog_cpus;
 pub mod workqueues;
+pub mod writeback;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -49,15 +55,21 @@ use crate::{CpuSet, Finding, Plan, Policy, PuId, Topology, Tuning};
 /// let keys: Vec<&str> = TUNABLES.iter().map(|tunable| tunable.key).collect();
 /// assert!(keys.contains(&"cpu-quota"));
 /// ```
-pub static TUNABLES: [&Tunable; 21] = [
+pub static TUNABLES: [&Tunable; 27] = [
     &policy::TUNABLE,
     &irq::TUNABLE,
     &new_irqs::TUNABLE,
     &workqueues::TUNABLE,
+    &writeback::TUNABLE,
+    &watchdog_cpus::TUNABLE,
+    &timer_migration::TUNABLE,
+    &stat_interval::TUNABLE,
     &numa_balancing::TUNABLE,
     &llc_balancing::TUNABLE,
     &thp::TUNABLE,
+    &khugepaged::TUNABLE,
     &ksm::TUNABLE,
+    &halt_poll_ns::TUNABLE,
     &wake_up_us::TUNABLE,
     &rt_throttle::TUNABLE,
     &governor::TUNABLE,
@@ -156,6 +168,8 @@ pub enum Shape {
     Text,
     /// A hexadecimal mask of CPUs.
     Mask,
+    /// A list of CPUs, as `0-3,8`.
+    List,
     /// One of several words, as `always [madvise] never`.
     Choice,
     /// A number that the kernel may round or not reach.
@@ -229,7 +243,12 @@ impl Tunable {
     #[must_use]
     pub fn files(&self, value: &Value, pus: &CpuSet) -> Vec<(String, String)> {
         let Some(kernel) = self.kernel else { return Vec::new() };
-        let raw = self.values.raw(value);
+        let raw = match kernel.shape {
+            Shape::List => value.to_string(),
+            Shape::Text | Shape::Mask | Shape::Choice | Shape::Rounded | Shape::Integer => {
+                self.values.raw(value)
+            }
+        };
         let each = |pus: &CpuSet| pus.iter().map(|pu| (kernel.path(pu), raw.clone())).collect();
         match (kernel.place, value) {
             (_, Value::Pool(pool)) => vec![(pool.path(), raw)],

@@ -6,6 +6,8 @@
 //! For each wrapper only two things matter: which of its options take the next argument as their
 //! value, and how many operands precede the command.
 
+use pinfold_model::command::split_words;
+
 use crate::program::is_qemu;
 
 /// A program that starts the command after its own arguments.
@@ -263,7 +265,7 @@ impl Wrapper {
     /// The arguments that `env -S STRING` makes of its string.
     fn split_string(&self, words: &[String], at: usize) -> Option<Split> {
         let word = words.get(at).filter(|_| self.name == "env")?;
-        let joined = |text: &str| Split { words: split(text), taken: 1 };
+        let joined = |text: &str| Split { words: split_words(text), taken: 1 };
         if let Some(text) = word.strip_prefix("--split-string=") {
             return Some(joined(text));
         }
@@ -273,7 +275,7 @@ impl Wrapper {
             Some((before, _)) if before.contains(['u', 'C']) => None,
             Some((_, text)) if !text.is_empty() => Some(joined(text)),
             None if word != "--split-string" => None,
-            Some(_) | None => Some(Split { words: split(words.get(at + 1)?), taken: 2 }),
+            Some(_) | None => Some(Split { words: split_words(words.get(at + 1)?), taken: 2 }),
         }
     }
 }
@@ -283,32 +285,4 @@ struct Split {
     words: Vec<String>,
     /// Number of arguments that it replaces.
     taken: usize,
-}
-
-/// Splits as `env -S` does: at blanks outside quotes. A backslash makes the next character literal;
-/// `\_` is a blank. Variables (`${NAME}`) are kept as written.
-fn split(text: &str) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote: Option<char> = None;
-    let mut letters = text.chars();
-    while let Some(letter) = letters.next() {
-        match (letter, quote) {
-            (_, Some(open)) if letter == open => quote = None,
-            ('\'' | '"', None) => {
-                quote = Some(letter);
-                word.get_or_insert_default();
-            }
-            ('\\', None | Some('"')) => match letters.next() {
-                Some('_') if quote.is_none() => words.extend(word.take()),
-                Some('_') => word.get_or_insert_default().push(' '),
-                Some(next) => word.get_or_insert_default().push(next),
-                None => {}
-            },
-            (blank, None) if blank.is_ascii_whitespace() => words.extend(word.take()),
-            (other, _) => word.get_or_insert_default().push(other),
-        }
-    }
-    words.extend(word);
-    words
 }

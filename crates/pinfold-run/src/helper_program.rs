@@ -141,6 +141,11 @@ impl HelperProgram {
         line.into_iter().map(str::to_owned).collect()
     }
 
+    /// The start of the program itself, without arguments.
+    pub(crate) fn start(&self) -> Spawn {
+        Spawn::new(&self.0)
+    }
+
     /// The start of a helper.
     pub(crate) fn spawn(&self, helper: Helper<'_>) -> Spawn {
         Spawn::new(&self.0).args(&self.words(helper)[1..])

@@ -14,6 +14,8 @@
 //! - [`status`], [`undo`], [`leftovers`]: compares and reverts placements, and removes what killed processes left.
 //! - [`machine_run`]: starts a machine under a plan; [`ready`]: when its guest has booted.
 //! - [`gate`]: any command, placed like a machine; [`libvirt_hook`]: domains as libvirt starts them.
+//! - [`profile`], [`jobs`], [`noise`]: the tunables of a profile, several commands at once, and how quiet
+//!   their CPUs were.
 //! - [`domains`], [`start_plan`], [`newcomers`]: what is asked for a machine that is planned at its start, and its
 //!   plan.
 //! - [`exits`]: the VM exits of a machine; [`tune_page`]: the report of a tuning run.
@@ -43,6 +45,7 @@ mod helper_program;
 pub mod host;
 pub mod inputs;
 pub mod interrupt;
+pub mod jobs;
 pub mod leftovers;
 pub mod libvirt_hook;
 pub mod machine_request;
@@ -51,8 +54,10 @@ pub mod measure;
 pub mod message;
 pub mod metrics;
 pub mod newcomers;
+pub mod noise;
 mod planning;
 pub mod plans;
+pub mod profile;
 pub mod ready;
 pub mod replan;
 pub mod rt_watchdog;

@@ -130,7 +130,11 @@ impl SimBuilder {
         for tunable in TUNABLES {
             let value = tunable.values.parse(tunable.key, tunable.example, &all);
             let (Some(kernel), Ok(value)) = (tunable.kernel, value) else { continue };
-            let usual = if kernel.shape == Shape::Mask { &all.to_mask() } else { kernel.usual };
+            let usual = match kernel.shape {
+                Shape::Mask => &all.to_mask(),
+                Shape::List => &all.to_string(),
+                Shape::Text | Shape::Choice | Shape::Rounded | Shape::Integer => kernel.usual,
+            };
             for (path, _) in tunable.files(&value, &all) {
                 self = self.knob(&path, Knob::from_kernel(kernel), &format!("{usual}\n"));
             }

@@ -39,6 +39,7 @@ impl Knob {
         match (kernel.shape, kernel.place) {
             (Shape::Text, _) => Self::Text,
             (Shape::Mask, _) => Self::Mask,
+            (Shape::List, _) => Self::List,
             (Shape::Choice, _) => Self::Choice,
             (Shape::Rounded, Place::Pool) => Self::Pool(64),
             (Shape::Rounded | Shape::Integer, _) => Self::Integer,

@@ -1,15 +1,16 @@
 //! The options that several commands share, as a request.
 
 use pinfold_config::requests;
-use pinfold_host::LiveHost;
+use pinfold_host::{Host, LiveHost};
 use pinfold_model::{Free, Request, Topology, VnodeRequest};
 use pinfold_plan::command;
 use pinfold_run::claims::{self, Claims};
 use pinfold_run::inputs::{asked, pus, require_known};
-use pinfold_run::{Exit, Failure};
+use pinfold_run::{Exit, Failure, profile};
 use pinfold_vm::{VmSelector, hypervisors};
 
-use crate::cli::{PlacementArgs, VmArgs};
+use crate::cli::{Isolate, PlacementArgs, VmArgs};
+use crate::output::say;
 
 /// The machine that the command line selects.
 pub fn vm(arguments: &VmArgs) -> Result<VmSelector, Failure> {
@@ -58,6 +59,24 @@ pub fn request(
         request.prefer = asked("--prefer", requests::preference(text))?;
     }
     Ok(request)
+}
+
+/// The tunables of the command line, with those of its profile that the host has; `host` is `None`
+/// for a plan for another machine.
+pub fn knobs(
+    arguments: &PlacementArgs,
+    host: Option<&LiveHost>,
+    topology: &Topology,
+) -> Result<Vec<String>, Failure> {
+    let Some(name) = &arguments.profile else { return Ok(arguments.knobs.clone()) };
+    let scope = profile::Scope {
+        host: host.map(|host| host as &dyn Host),
+        online: &topology.online(),
+        isolates: arguments.isolate == Isolate::Host,
+    };
+    let (knobs, note) = profile::knobs(profile::named(name)?, &arguments.knobs, scope);
+    note.iter().for_each(|note| say(&note.to_string()));
+    Ok(knobs)
 }
 
 /// The claims that a new plan for this host respects, unless the options ignore them.

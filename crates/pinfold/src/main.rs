@@ -25,7 +25,7 @@ use pinfold_run::{Failure, end_waiter, message, rt_watchdog};
 use cli::Command;
 use commands::{
     advise, apply, claims, doctor, emulate, exits, help, journal, libvirt_hook, overview, plan,
-    report, run, status, topo, undo, watch,
+    quiet, report, run, status, topo, undo, watch,
 };
 
 fn main() -> ExitCode {
@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         Command::Advise(arguments) => advise::advise(arguments, state),
         Command::Plan(arguments) => plan::plan(arguments, state),
         Command::Run(arguments) => run::run(arguments, state),
+        Command::Quiet(arguments) => quiet::quiet(arguments, state),
         Command::Apply(arguments) => apply::apply(arguments, state),
         Command::Status(arguments) => status::status(arguments, state),
         Command::Undo(arguments) => undo::undo(arguments, state),

@@ -80,6 +80,8 @@ fn of_tunable(path: &str) -> Kind {
     let mut files = TUNABLES.iter().filter_map(|one| one.kernel);
     match files.find(|file| file.is_at(path)).map(|file| file.shape) {
         Some(Shape::Mask) => Kind::Mask,
+        // Compares as CPUs, like the list of an interrupt.
+        Some(Shape::List) => Kind::Irq,
         Some(Shape::Choice) => Kind::Choice,
         Some(Shape::Rounded) => Kind::Number,
         Some(Shape::Text | Shape::Integer) | None => Kind::Knob,

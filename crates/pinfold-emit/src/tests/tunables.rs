@@ -16,15 +16,21 @@ use crate::{self as emit, Format, Merged};
 const SECOND: u64 = 1_000_000_000;
 
 /// One of each, in command line syntax.
-const ALL: [&str; 21] = [
+const ALL: [&str; 27] = [
     "policy:vcpu=fifo:1",
     "irq:0000:81:00.0=0,4",
     "new-irqs=0,4",
     "workqueues=0,4",
+    "writeback=0,4",
+    "watchdog-cpus=0,4",
+    "timer-migration=off",
+    "stat-interval=10",
     "numa-balancing=off",
     "llc-balancing=off",
     "thp=never",
+    "khugepaged-defrag=off",
     "ksm=unmerge",
+    "halt-poll-ns=400000",
     "wake-up-us=20",
     "rt-throttle=off",
     "governor=performance",
@@ -181,7 +187,7 @@ fn systemd_writes_what_tmpfiles_says() {
         let written = files::read_text(&format!("{root}{}", line[1])).unwrap();
         assert!(written.starts_with(line[6]), "{line:?}: {written:?}");
     }
-    assert_eq!(lines.len(), 25, "{content}");
+    assert_eq!(lines.len(), 28, "{content}");
 }
 
 /// The same files as `pinfold apply` writes.
@@ -200,7 +206,13 @@ fn files_are_those_of_apply() {
         paths::sysctl_kernel("numa_balancing"),
         paths::debug_sched("llc_balancing/enabled"),
         paths::sysctl_kernel("sched_rt_runtime_us"),
+        paths::sysctl_kernel("timer_migration"),
+        paths::sysctl_kernel("watchdog_cpumask"),
+        "/proc/sys/vm/stat_interval".to_owned(),
+        "/sys/devices/virtual/workqueue/writeback/cpumask".to_owned(),
+        "/sys/module/kvm/parameters/halt_poll_ns".to_owned(),
         paths::thp_file("enabled"),
+        paths::thp_file("khugepaged/defrag"),
         paths::ksm_run(),
         paths::smt_control(),
         paths::cpu_is_online(PuId(7)),

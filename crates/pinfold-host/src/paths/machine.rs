@@ -135,3 +135,9 @@ pub fn irq_actions(irq: u64) -> String {
 pub fn own_fdinfo(number: i32) -> String {
     format!("/proc/self/fdinfo/{number}")
 }
+
+/// Number of interrupts on each CPU, <https://docs.kernel.org/filesystems/proc.html>.
+#[must_use]
+pub fn interrupts() -> String {
+    "/proc/interrupts".to_owned()
+}

@@ -386,7 +386,12 @@ fn each_tunable_has_a_row() {
     check("tunables", &[online], Verdict::No, "no file of any");
     let thp = ("/sys/kernel/mm/transparent_hugepage/enabled", "[never]\n");
     let hotplug = ("/sys/devices/system/cpu/cpu3/online", "1\n");
-    check("tunables", &[online, thp, hotplug], Verdict::Partly, "no new-irqs, workqueues, numa");
+    check(
+        "tunables",
+        &[online, thp, hotplug],
+        Verdict::Partly,
+        "no new-irqs, workqueues, writeback, watchdog-cpus",
+    );
     let last = TUNABLES.iter().filter_map(|one| Some(one.kernel?.path(PuId(3))));
     let files: Vec<String> = last.collect();
     let files: Vec<(&str, &str)> = files.iter().map(|path| (path.as_str(), "")).collect();

@@ -8,7 +8,7 @@ use super::Cli;
 /// The commands by purpose, in the order of the help.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("See", &["topo", "doctor", "claims", "status", "journal"]),
-    ("Place", &["plan", "advise", "apply", "run", "undo", "watch", "libvirt-hook"]),
+    ("Place", &["plan", "advise", "apply", "run", "quiet", "undo", "watch", "libvirt-hook"]),
     ("Measure", &["measure", "compare", "tune", "exits", "report"]),
     ("Emulate", &["emulate"]),
     ("Experiment", &["study"]),
@@ -40,6 +40,10 @@ const EXAMPLES: [(&str, [&str; 2]); 29] = [
             "run -s low-latency -- qemu-system-x86_64 -smp 4 disk.img",
             "run --cores 1 --speed 40% -- make test",
         ],
+    ),
+    (
+        "quiet",
+        ["quiet --cores 2 -- ./benchmark", "quiet --no-aslr --knob max-khz=2000000 -- ./benchmark"],
     ),
     ("undo", ["undo desktop", "undo --all"]),
     ("watch", ["watch --json", "watch desktop --drift report"]),
@@ -87,6 +91,7 @@ const RARE: [(&str, &[&str]); 6] = [
             "host_pus",
             "emulator",
             "knobs",
+            "profile",
             "iothreads",
             "interrupts",
             "request",
@@ -96,7 +101,10 @@ const RARE: [(&str, &[&str]); 6] = [
             "all",
         ],
     ),
-    ("apply", &["prefer", "ignore_claims", "free", "host_pus", "emulator", "pins", "knobs"]),
+    (
+        "apply",
+        &["prefer", "ignore_claims", "free", "host_pus", "emulator", "pins", "knobs", "profile"],
+    ),
     (
         "run",
         &[
@@ -107,6 +115,7 @@ const RARE: [(&str, &[&str]); 6] = [
             "emulator",
             "pins",
             "knobs",
+            "profile",
             "period",
             "calibrate",
             "share_housekeeping",

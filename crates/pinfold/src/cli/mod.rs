@@ -6,6 +6,8 @@ pub mod emulate;
 pub mod exits;
 pub mod layout;
 pub mod measure;
+mod program;
+mod quiet;
 mod sockets;
 pub mod study;
 
@@ -15,6 +17,8 @@ use pinfold_emit::Format;
 use pinfold_model::{IsolationScope, Tid};
 use pinfold_vm::VmSelector;
 
+pub use self::program::{CompletionsArgs, HelpArgs, ManArgs, VersionArgs};
+pub use self::quiet::QuietArgs;
 use self::sockets::{ManySockets, OneSocket};
 
 const AFTER_HELP: &str = "\
@@ -28,11 +32,11 @@ Exit codes:
      prevents it
   4  the virtual machine did not start, or ended early
   5  something could not be restored; `pinfold status` names it
-  127  run --cores, run --speed: there is no such command to run
+  127  run --cores, run --speed, quiet: there is no such command to run
   130  interrupted; results are stored, changes are reverted
      (0 for watch, apply --watch, emulate up --foreground: a signal ends them)
-`run --cores`, `run --speed`, `emulate exec` and `emulate shell` exit with the
-exit code of their command.";
+`run --cores`, `run --speed`, `quiet`, `emulate exec` and `emulate shell` exit
+with the exit code of their command.";
 
 /// Plan, apply, verify and measure the placement of virtual machines on this host.
 #[derive(Debug, Parser)]
@@ -99,6 +103,8 @@ pub enum Command {
     /// everything is reverted. With --cores or --speed any command runs, on cores of its own or on
     /// slower CPUs.
     Run(Box<RunArgs>),
+    /// Run a benchmark on its own cores; report what disturbed it
+    Quiet(QuietArgs),
     /// Pin a virtual machine that is already running
     Apply(ApplyArgs),
     /// Compare active placements with the actual state
@@ -151,38 +157,6 @@ pub enum Command {
     /// Write the man pages
     #[command(hide = true)]
     Man(ManArgs),
-}
-
-/// `pinfold help`.
-#[derive(Debug, Args)]
-pub struct HelpArgs {
-    /// Describe this command, such as `emulate up`, or this topic
-    #[arg(value_name = "COMMAND|TOPIC")]
-    pub words: Vec<String>,
-}
-
-/// `pinfold version`.
-#[derive(Debug, Args)]
-pub struct VersionArgs {
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `pinfold completions`.
-#[derive(Debug, Args)]
-pub struct CompletionsArgs {
-    /// The shell
-    #[arg(value_name = "SHELL")]
-    pub shell: clap_complete::Shell,
-}
-
-/// `pinfold man`.
-#[derive(Debug, Args)]
-pub struct ManArgs {
-    /// Write the pages to DIR
-    #[arg(value_name = "DIR")]
-    pub folder: String,
 }
 
 /// `pinfold sentinel`.
@@ -313,6 +287,9 @@ pub struct PlacementArgs {
     /// repeated. An unknown key lists all keys
     #[arg(long = "knob", value_name = "KEY=VALUE")]
     pub knobs: Vec<String>,
+    /// Also set the tunables of a profile (latency, none) that this host has; --knob overrides them
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
 }
 
 /// Values of `--isolate`.

@@ -170,8 +170,8 @@ fn prepare(
     let placed = active.placement_of(&vm, arguments.config)?;
     let others = placed.as_ref().map(|placed| active.claims.without(&placed.id));
     let claims = others.as_ref().unwrap_or(active.claims);
-    let knobs = &arguments.placement.knobs;
-    let plan = inputs::plan_with_knobs(claims, knobs, topology, |claims| {
+    let knobs = common::knobs(&arguments.placement, Some(active.host), topology)?;
+    let plan = inputs::plan_with_knobs(claims, &knobs, topology, |claims| {
         plan_for(arguments, claims, topology, &vm)
     })?;
     if plan.strategy != "none" {

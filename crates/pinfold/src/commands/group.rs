@@ -13,7 +13,7 @@ use crate::cli::RunArgs;
 use crate::common;
 
 /// The strategy for process groups; `auto` would choose it and say so in a note.
-const GROUPS: &str = "vnodes";
+pub const GROUPS: &str = "vnodes";
 
 /// True if the command is a process group and not QEMU: `--cores`, `--speed`, or a plan for one.
 pub fn is_meant(arguments: &RunArgs) -> Result<bool, Failure> {
@@ -48,6 +48,10 @@ fn require_one(path: &str, plan: &Plan) -> Result<(), Failure> {
 /// Runs a command under a plan until it ends, and exits with its status.
 pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.speed.is_some() {
+        if arguments.placement.profile.is_some() {
+            return Err(Failure::new(Exit::Input, "--profile cannot be used with --speed")
+                .with_hint("omit it: a slow vnode sets no tunables"));
+        }
         return run_slow(arguments, on_left(arguments), state);
     }
     let host = host::live()?;
@@ -57,8 +61,8 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let folder = host::state(state)?;
     let starting = StartLock::wait(&folder)?;
     let claims = common::claims(&arguments.placement, &host, state)?;
-    let knobs = &arguments.placement.knobs;
-    let plan = inputs::plan_with_knobs(&claims, knobs, &topology, |claims| {
+    let knobs = common::knobs(&arguments.placement, Some(&host), &topology)?;
+    let plan = inputs::plan_with_knobs(&claims, &knobs, &topology, |claims| {
         plan_for(arguments, claims, &topology)
     })?;
     let program = HelperProgram::own()?;

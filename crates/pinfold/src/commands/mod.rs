@@ -14,6 +14,7 @@ pub mod journal;
 pub mod libvirt_hook;
 pub mod overview;
 pub mod plan;
+pub mod quiet;
 pub mod report;
 pub mod run;
 pub mod status;

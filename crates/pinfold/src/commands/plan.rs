@@ -46,8 +46,9 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
         None => common::claims(&arguments.placement, &host, state)?,
     };
     let text = arguments.request.as_deref().map(inputs::RequestFile::read).transpose()?;
-    let knobs = &arguments.placement.knobs;
-    let plan = inputs::plan_with_knobs(&claims, knobs, &topology, |claims| match &text {
+    let own = arguments.input.is_none().then_some(&host);
+    let knobs = common::knobs(&arguments.placement, own, &topology)?;
+    let plan = inputs::plan_with_knobs(&claims, &knobs, &topology, |claims| match &text {
         Some(file) => file.plan(strategy, &topology, claims),
         None => {
             let request = request(arguments, file.as_ref(), &spec, &topology)?;

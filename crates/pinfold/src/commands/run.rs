@@ -42,7 +42,8 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         ignores_claims: arguments.placement.ignore_claims,
         pin_after,
     };
-    let asked = Asked { arguments, claims, topology: &topology };
+    let knobs = common::knobs(&arguments.placement, Some(&host), &topology)?;
+    let asked = Asked { arguments, claims, topology: &topology, knobs };
     let program = HelperProgram::own()?;
     let session = Session { state: &folder, program: &program };
     machine_run::run(
@@ -68,6 +69,7 @@ struct Asked<'a> {
     arguments: &'a RunArgs,
     claims: Claims,
     topology: &'a Topology,
+    knobs: Vec<String>,
 }
 
 impl Asked<'_> {
@@ -79,11 +81,12 @@ impl Asked<'_> {
     ) -> Result<Plan, Failure> {
         let later = later.filter(|_| !self.arguments.placement.ignore_claims);
         let claims = later.unwrap_or(&self.claims);
-        let knobs = &self.arguments.placement.knobs;
         let vnode = self.arguments.vnode.as_deref();
-        inputs::plan_with_knobs(claims, knobs, self.topology, |claims| match &self.arguments.plan {
-            Some(path) => inputs::plan_for_host(path, vnode, self.topology, vcpus),
-            None => self.planned(spec, vcpus, claims),
+        inputs::plan_with_knobs(claims, &self.knobs, self.topology, |claims| {
+            match &self.arguments.plan {
+                Some(path) => inputs::plan_for_host(path, vnode, self.topology, vcpus),
+                None => self.planned(spec, vcpus, claims),
+            }
         })
     }
 

@@ -21,6 +21,7 @@ mod numad_package;
 mod outputs;
 mod pages;
 mod qemu_line;
+mod quiet;
 mod report;
 mod requests;
 mod study;

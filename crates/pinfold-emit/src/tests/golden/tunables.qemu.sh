@@ -4,13 +4,13 @@
 # Further arguments of this script are added to QEMU's.
 # low-latency for win-10 'x': 2 vCPUs, 0→1, 1→2
 # Other tasks are excluded from 1-2,5-6 only if pinfold is installed (isolation scope host).
-# Tunables, set only if pinfold is installed: irq:0000:81:00.0=0,4, new-irqs=0,4, workqueues=0,4, numa-balancing=off, llc-balancing=off, thp=never, ksm=unmerge, wake-up-us=20, rt-throttle=off, governor=performance, max-khz=4400000, min-khz=4000000, huge-pages=0:2048:512, huge-pages=0:1048576:4, share=L3:0=ff0, share=MB:0=50, cpu-weight=200, cpu-quota=150000/100000, partition=isolated, smt=on, offline=7, required=yes
+# Tunables, set only if pinfold is installed: irq:0000:81:00.0=0,4, new-irqs=0,4, workqueues=0,4, writeback=0,4, watchdog-cpus=0,4, timer-migration=off, stat-interval=10, numa-balancing=off, llc-balancing=off, thp=never, khugepaged-defrag=off, ksm=unmerge, halt-poll-ns=400000, wake-up-us=20, rt-throttle=off, governor=performance, max-khz=4400000, min-khz=4000000, huge-pages=0:2048:512, huge-pages=0:1048576:4, share=L3:0=ff0, share=MB:0=50, cpu-weight=200, cpu-quota=150000/100000, partition=isolated, smt=on, offline=7, required=yes
 
 
 vcpus=2
 isolates=yes
 stays_stopped=no
-tunables='irq:0000:81:00.0=0,4, new-irqs=0,4, workqueues=0,4, numa-balancing=off, llc-balancing=off, thp=never, ksm=unmerge, wake-up-us=20, rt-throttle=off, governor=performance, max-khz=4400000, min-khz=4000000, huge-pages=0:2048:512, huge-pages=0:1048576:4, share=L3:0=ff0, share=MB:0=50, cpu-weight=200, cpu-quota=150000/100000, partition=isolated, smt=on, offline=7, required=yes'
+tunables='irq:0000:81:00.0=0,4, new-irqs=0,4, workqueues=0,4, writeback=0,4, watchdog-cpus=0,4, timer-migration=off, stat-interval=10, numa-balancing=off, llc-balancing=off, thp=never, khugepaged-defrag=off, ksm=unmerge, halt-poll-ns=400000, wake-up-us=20, rt-throttle=off, governor=performance, max-khz=4400000, min-khz=4000000, huge-pages=0:2048:512, huge-pages=0:1048576:4, share=L3:0=ff0, share=MB:0=50, cpu-weight=200, cpu-quota=150000/100000, partition=isolated, smt=on, offline=7, required=yes'
 
 # The ids of QEMU's threads whose name is $1, or begins with it if it ends in "/".
 threads_named() {
@@ -115,10 +115,16 @@ cat <<'END_OF_PLAN'
   "tuning": {
     "new_irqs_pus": "0,4",
     "workqueues_pus": "0,4",
+    "writeback_pus": "0,4",
+    "watchdog_pus": "0,4",
+    "timer_migration": false,
+    "stat_interval_s": 10,
     "numa_balancing": false,
     "llc_balancing": false,
     "transparent_huge_pages": "never",
+    "khugepaged_defrag": false,
     "same_page_merging": "unmerge",
+    "halt_poll_ns": 400000,
     "wake_up_us": 20,
     "real_time_throttle": false,
     "governor": "performance",

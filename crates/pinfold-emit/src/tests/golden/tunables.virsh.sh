@@ -32,5 +32,5 @@ virsh schedinfo --domain "$domain" --set global_quota=150000 "$@"
 # virsh cannot express share=MB:0=50: <cachetune> and <memorytune> are in the domain file only (`--emit libvirt`)
 # virsh cannot express partition=isolated: libvirt makes the groups of its domains itself, none of them a cpuset partition
 # virsh cannot express required=yes: `pinfold apply` alone checks it
-# Host settings that virsh cannot express: irq:0000:81:00.0=0,4, new-irqs=0,4, workqueues=0,4, numa-balancing=off, llc-balancing=off, thp=never, wake-up-us=20, rt-throttle=off, governor=performance, max-khz=4400000, min-khz=4000000, smt=on, offline=7
+# Host settings that virsh cannot express: irq:0000:81:00.0=0,4, new-irqs=0,4, workqueues=0,4, writeback=0,4, watchdog-cpus=0,4, timer-migration=off, stat-interval=10, numa-balancing=off, llc-balancing=off, thp=never, khugepaged-defrag=off, halt-poll-ns=400000, wake-up-us=20, rt-throttle=off, governor=performance, max-khz=4400000, min-khz=4000000, smt=on, offline=7
 # (`pinfold apply` sets them and `pinfold undo` resets them; the formats systemd and tuned write them for every boot)

@@ -1,0 +1,90 @@
+//! Several commands at the same time, each on its part of one plan.
+
+use std::io::IsTerminal as _;
+use std::process::ExitStatus;
+
+use pinfold_host::process::{self, Child, Signaled};
+use pinfold_host::{EventWatcher, files};
+use pinfold_model::Plan;
+use pinfold_plan::schema;
+
+use crate::helper_program::Session;
+use crate::{Failure, interrupt};
+
+/// Maximum wait for a job; signals and the end of one interrupt it.
+const LONGEST_WAIT_NS: u64 = 5_000_000_000;
+
+/// A command with the name of its part of the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// The name.
+    pub name: String,
+    /// The command.
+    pub command: Vec<String>,
+}
+
+/// Runs each job under `pinfold run` until all have ended, and returns their statuses in order. If
+/// one fails, the others are terminated.
+///
+/// # Errors
+/// [`Failure`] if a job cannot be started.
+pub fn run(session: Session<'_>, plan: &Plan, jobs: &[Job]) -> Result<Vec<ExitStatus>, Failure> {
+    let Session { state, program } = session;
+    interrupt::install_forward()?;
+    interrupt::install_child()?;
+    let path = state.path_of(&format!("quiet-{}.json", process::own_pid()));
+    files::write_atomic(&path, schema::to_json(plan).as_bytes())?;
+    let folder = state.path();
+    let mut children = Vec::new();
+    for job in jobs {
+        let words = ["--state-dir", folder, "run", "--plan", &path, "--vnode", &job.name, "--"];
+        let start = program.start().args(words).args(&job.command).start();
+        match start {
+            Ok(child) => children.push(child),
+            Err(error) => {
+                // The others are terminated and revert their part.
+                children.iter_mut().try_for_each(|child| child.signal(Signaled::Terminate))?;
+                wait(&mut children)?;
+                files::remove(&path)?;
+                return Err(error.into());
+            }
+        }
+    }
+    let ended = wait(&mut children);
+    files::remove(&path)?;
+    ended
+}
+
+fn wait(children: &mut [Child]) -> Result<Vec<ExitStatus>, Failure> {
+    let mut ended: Vec<Option<ExitStatus>> = vec![None; children.len()];
+    let mut watcher = EventWatcher::default();
+    let mut is_stopped = false;
+    loop {
+        // Ctrl-C of a terminal reaches the jobs directly.
+        let mut signals = interrupt::forwarded();
+        if std::io::stdin().is_terminal() {
+            signals.retain(|signal| *signal != Signaled::Interrupt);
+        }
+        for (child, status) in children.iter_mut().zip(&mut ended) {
+            if status.is_none() {
+                for signal in &signals {
+                    child.signal(*signal)?;
+                }
+                *status = child.try_wait()?;
+            }
+        }
+        if ended.iter().all(Option::is_some) {
+            return Ok(ended.into_iter().flatten().collect());
+        }
+        let has_failed = ended.iter().flatten().any(|status| !status.success());
+        if has_failed && !is_stopped {
+            is_stopped = true;
+            for (child, _) in children.iter_mut().zip(&ended).filter(|(_, end)| end.is_none()) {
+                child.signal(Signaled::Terminate)?;
+            }
+        }
+        let signals: Vec<_> = interrupt::signal_fd().into_iter().collect();
+        watcher.wait(LONGEST_WAIT_NS, &signals)?;
+        interrupt::silence();
+    }
+}

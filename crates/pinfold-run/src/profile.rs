@@ -1,0 +1,112 @@
+//! The tunables of a profile that a host has, as `--knob` takes them.
+
+use pinfold_host::Host;
+use pinfold_model::profile::{self, PROFILES, Profile};
+use pinfold_model::tunables::Tunable;
+use pinfold_model::{CpuSet, Finding, PuId, closest};
+
+use crate::{Exit, Failure};
+
+/// What decides which tunables of a profile are set.
+#[derive(Clone, Copy)]
+pub struct Scope<'a> {
+    /// The host; `None` for a plan for another machine, which may have all.
+    pub host: Option<&'a dyn Host>,
+    /// The online CPUs.
+    pub online: &'a CpuSet,
+    /// Whether the plan leaves only some CPUs to the host's tasks.
+    pub isolates: bool,
+}
+
+/// The profile with this name.
+///
+/// # Errors
+/// [`Failure`] lists the names.
+pub fn named(name: &str) -> Result<&'static Profile, Failure> {
+    profile::by_name(name).ok_or_else(|| {
+        let names: Vec<&str> = PROFILES.iter().map(|one| one.name).collect();
+        let meant = closest(name, names.iter().copied());
+        let meant = meant.map_or_else(String::new, |one| format!("did you mean {one}? "));
+        Failure::new(Exit::Input, format!("--profile: there is no profile {name:?}"))
+            .with_hint(format!("{meant}profiles are {}", names.join(", ")))
+    })
+}
+
+/// The tunables of a profile and those of the user, which have priority, with one note about what
+/// the profile sets, why, and what is left out.
+#[must_use]
+pub fn knobs(
+    profile: &Profile,
+    given: &[String],
+    scope: Scope<'_>,
+) -> (Vec<String>, Option<Finding>) {
+    if profile.rows.is_empty() {
+        return (given.to_vec(), None);
+    }
+    let is_given = |key: &str| {
+        given.iter().any(|words| words.split('=').next().is_some_and(|k| k.trim() == key))
+    };
+    let mut all: Vec<String> = Vec::new();
+    let (mut reasons, mut lacking) = (Vec::new(), Vec::new());
+    for row in profile.rows.iter().filter(|row| !is_given(row.key())) {
+        let Some(tunable) = Tunable::by_key(row.key()) else { continue };
+        if has(tunable, scope) {
+            all.push(row.words.to_owned());
+            reasons.push(format!("{} ({})", row.words, row.reason));
+        } else if scope.isolates || !tunable.values.is_of_host() {
+            lacking.push(row.key());
+        }
+    }
+    all.extend(given.iter().cloned());
+    let mut text = format!("sets {}", reasons.join(", "));
+    if !lacking.is_empty() {
+        text.push_str(&format!("; this host lacks {}", lacking.join(", ")));
+    }
+    let mut finding = Finding::note(format!("profile {}", profile.name), text);
+    if !scope.isolates {
+        finding = finding.with_hint("with --isolate host it also moves kernel work off these CPUs");
+    }
+    (all, Some(finding))
+}
+
+/// True if the tunable has its file on the host, and CPUs of the host to name.
+fn has(tunable: &Tunable, scope: Scope<'_>) -> bool {
+    if tunable.values.is_of_host() && !scope.isolates {
+        return false;
+    }
+    let (Some(host), Some(kernel)) = (scope.host, tunable.kernel) else { return true };
+    // The first CPU lacks some files on most machines.
+    let last = scope.online.iter().last().unwrap_or(PuId(0));
+    host.exists(&kernel.path(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_host::SnapshotHost;
+    use pinfold_model::profile::PROFILES;
+
+    use super::*;
+
+    #[test]
+    fn a_profile_has_known_tunables_and_gives_way_to_the_user() {
+        let online = CpuSet::first_n(4);
+        for profile in PROFILES.iter().filter(|profile| !profile.rows.is_empty()) {
+            for row in profile.rows {
+                let tunable = Tunable::by_key(row.key()).expect(row.words);
+                let (_, value) = row.words.split_once('=').expect(row.words);
+                assert!(tunable.values.parse(tunable.key, value, &online).is_ok(), "{}", row.words);
+            }
+            let given = ["timer-migration=on".to_owned()];
+            let scope = Scope { host: None, online: &online, isolates: true };
+            let (all, _) = knobs(profile, &given, scope);
+            assert!(!all.contains(&"timer-migration=off".to_owned()), "{all:?}");
+            assert_eq!(all.len(), profile.rows.len());
+            let nothing = SnapshotHost::new();
+            let (all, note) = knobs(profile, &[], Scope { host: Some(&nothing), ..scope });
+            let note = note.expect("a note").text;
+            assert!(all.is_empty() && note.contains("this host lacks new-irqs"), "{note}");
+        }
+        let failure = named("latensy").expect_err("there is none");
+        assert!(failure.hint.is_some_and(|hint| hint.contains("did you mean latency?")));
+    }
+}

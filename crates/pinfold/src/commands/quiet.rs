@@ -1,0 +1,128 @@
+//! `pinfold quiet`: runs benchmarks on cores of their own, as `run --cores` does, and reports what
+//! disturbed them.
+
+use pinfold_host::process;
+use pinfold_model::command::split_words;
+use pinfold_model::{Finding, IsolationScope, Plan, Request, Speed, Topology, VnodeRequest};
+use pinfold_run::claims::{self, Claims};
+use pinfold_run::emulate::exec;
+use pinfold_run::jobs::{self, Job};
+use pinfold_run::noise::Counters;
+use pinfold_run::start_lock::StartLock;
+use pinfold_run::{
+    Exit, Failure, HelperProgram, OnLeft, Session, ended, gate, host, inputs, profile,
+};
+
+use super::emulate::as_it_ended;
+use super::group::GROUPS;
+use crate::cli::{Isolate, QuietArgs};
+use crate::output::{self, say};
+use crate::screen;
+
+/// Runs the commands until they end, and exits with the status of the first that failed.
+pub fn quiet(arguments: &QuietArgs, state: Option<&str>) -> Result<(), Failure> {
+    let jobs = jobs(arguments)?;
+    jobs.iter().try_for_each(|job| exec::require_program(&job.command))?;
+    let host = host::live()?;
+    let topology = inputs::topology(&host, None)?;
+    if arguments.dry_run {
+        let plan = plan(arguments, &jobs, &topology, state)?;
+        output::data(&pinfold_plan::explain(&plan, &topology, usize::from(screen::width())));
+        return Ok(());
+    }
+    ended::clear_up(&host, state)?;
+    let folder = host::state(state)?;
+    let starting = StartLock::wait(&folder)?;
+    let plan = plan(arguments, &jobs, &topology, state)?;
+    let program = HelperProgram::own()?;
+    let session = Session { state: &folder, program: &program };
+    let cpus = plan.pus();
+    let before = Counters::read(&host, &cpus)?;
+    let statuses = match jobs.as_slice() {
+        [only] => vec![gate::run(session, &plan, &only.command, OnLeft::Release, starting)?],
+        several => {
+            drop(starting);
+            jobs::run(session, &plan, several)?
+        }
+    };
+    let noise = Counters::read(&host, &cpus)?.since(&before);
+    say(&format!("quiet: {noise}"));
+    if let Some(why) = noise.why_not_quiet() {
+        let finding = Finding::warning("quiet", format!("the CPUs were not quiet: {why}"));
+        say(&finding.with_hint("docs/how-to/benchmark-machine.md has what helps").to_string());
+    }
+    let failed = statuses.iter().find(|status| !status.success());
+    failed.or(statuses.first()).map_or(Ok(()), |status| as_it_ended(*status))
+}
+
+/// The commands with their names.
+fn jobs(arguments: &QuietArgs) -> Result<Vec<Job>, Failure> {
+    let mut jobs = Vec::new();
+    for text in &arguments.jobs {
+        let (name, command) = text.split_once(':').ok_or_else(|| {
+            Failure::new(Exit::Input, format!("--job: {text:?} is not written NAME: COMMAND"))
+                .with_hint("such as --job 'server: ./server --port 80'")
+        })?;
+        let name = inputs::asked("--job", pinfold_config::requests::vnode_name(name.trim()))?;
+        if jobs.iter().any(|job: &Job| job.name == name) {
+            return Err(Failure::new(Exit::Input, format!("--job: {name} is given twice"))
+                .with_hint("give each job its own name"));
+        }
+        jobs.push(Job { name, command: split_words(command) });
+    }
+    if jobs.is_empty() {
+        let command = arguments.command.clone();
+        jobs.push(Job { name: gate::name_of(&command), command });
+    }
+    if arguments.no_aslr {
+        for job in &mut jobs {
+            exec::require_program(&job.command)?;
+            job.command.splice(0..0, ["setarch".to_owned(), "-R".to_owned()]);
+        }
+    }
+    Ok(jobs)
+}
+
+/// The plan for all commands. Without root only their own threads are pinned.
+fn plan(
+    arguments: &QuietArgs,
+    jobs: &[Job],
+    topology: &Topology,
+    state: Option<&str>,
+) -> Result<Plan, Failure> {
+    let host = host::live()?;
+    let isolation = match IsolationScope::from(arguments.isolate) {
+        _ if !process::is_root() => IsolationScope::None,
+        scope => scope,
+    };
+    let mut knobs = arguments.knobs.clone();
+    let note = if process::is_root() {
+        let scope = profile::Scope {
+            host: Some(&host),
+            online: &topology.online(),
+            isolates: arguments.isolate == Isolate::Host,
+        };
+        let (all, note) = profile::knobs(profile::named(&arguments.profile)?, &knobs, scope);
+        knobs = all;
+        note
+    } else {
+        let text = "without root the command is pinned, and nothing is kept away";
+        Some(Finding::note("quiet", text).with_hint("run it as root"))
+    };
+    let claims = if arguments.ignore_claims {
+        Claims::default()
+    } else {
+        claims::of_existing(&host, state)?
+    };
+    let vnodes = jobs.iter();
+    let vnodes = vnodes.map(|job| VnodeRequest::processes(&job.name, arguments.cores, Speed::FULL));
+    let mut request = Request::from_vnodes(vnodes.collect());
+    request.isolation = isolation;
+    request.avoid = inputs::pus("--avoid", &arguments.avoid)?;
+    inputs::require_known("--avoid", &request.avoid, topology)?;
+    let mut plan = inputs::plan_with_knobs(&claims, &knobs, topology, |claims| {
+        inputs::make_plan(Some(GROUPS), topology, &request, claims)
+    })?;
+    plan.findings.extend(note);
+    Ok(plan)
+}

@@ -1,0 +1,46 @@
+//! `pinfold quiet`: what it plans, what it refuses, and a command that it runs without changing the
+//! host.
+
+use crate::common::{Checked as _, Sandbox, pinfold};
+
+#[test]
+fn the_plan_of_jobs_has_the_profile_and_cores_of_their_own() {
+    let sandbox = Sandbox::new();
+    let state = sandbox.root();
+    let base = ["--state-dir", &state, "quiet", "--ignore-claims", "--isolate", "none"];
+    let one = pinfold([&base[..], &["--dry-run", "--", "true"]].concat());
+    let text = one.stdout_text();
+    let note = one.expect_code(0);
+    assert!(text.contains("vnodes for true") && text.contains("profile latency"), "{text}{note}");
+    // A tunable of the user has priority.
+    let words = ["--knob", "timer-migration=on", "--dry-run", "--", "true"];
+    let text = pinfold([&base[..], &words].concat()).stdout_text();
+    assert!(!text.contains("timer-migration=off"), "{text}");
+}
+
+#[test]
+fn bad_input_is_refused_before_anything_changes() {
+    let sandbox = Sandbox::new();
+    let state = sandbox.root();
+    let check = |words: &[&str], code: i32, said: &str| {
+        let words = [&["--state-dir", &state, "quiet"], words].concat();
+        let text = pinfold(words).expect_code(code);
+        assert!(text.contains(said), "{text}");
+    };
+    check(&["--job", "ls"], 2, "--job: \"ls\" is not written NAME: COMMAND");
+    check(&["--job", "a: true", "--job", "a: true"], 2, "--job: a is given twice");
+    check(&["--job", "a:"], 2, "no command was given");
+    check(&["--profile", "latensy", "--dry-run", "--", "true"], 2, "did you mean latency?");
+    check(&["--", "no-such-benchmark"], 127, "no-such-benchmark");
+}
+
+#[test]
+fn the_exit_code_is_that_of_the_command() {
+    let sandbox = Sandbox::new();
+    let state = sandbox.root();
+    // No tunable: the rest of the profile would change the whole host.
+    let words = ["--state-dir", &state, "quiet", "--ignore-claims", "--isolate", "none"];
+    let words = [&words[..], &["--profile", "none", "--", "sh", "-c", "exit 7"]].concat();
+    let text = pinfold(words).expect_code(7);
+    assert!(text.contains("quiet: CPU") && text.contains("other tasks took the CPU"), "{text}");
+}
