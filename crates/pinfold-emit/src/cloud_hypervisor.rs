@@ -145,6 +145,6 @@ fn pages(memory: &MemoryPlan) -> String {
 /// A size with the largest unit that divides it, as Cloud Hypervisor reads them (powers of 1024).
 fn size(bytes: u64) -> String {
     let units = [(30, "G"), (20, "M"), (10, "K")];
-    let fitting = units.into_iter().find(|(bits, _)| bytes > 0 && bytes % (1 << bits) == 0);
+    let fitting = units.into_iter().find(|(bits, _)| bytes > 0 && bytes.is_multiple_of(1 << bits));
     fitting.map_or_else(|| bytes.to_string(), |(bits, unit)| format!("{}{unit}", bytes >> bits))
 }
