@@ -533,14 +533,11 @@ impl Watcher {
                 events.extend(self.yield_to_owner(task, &step, &clues)?);
                 continue;
             }
-            let clue = if is_seen {
-                match self.may_repair(&step, &clues, &mut events)? {
-                    Some(clue) => clue,
-                    None => continue,
-                }
-            } else {
-                String::new()
-            };
+            let mut clue = String::new();
+            if is_seen {
+                let Some(found) = self.may_repair(&step, &clues, &mut events)? else { continue };
+                clue = found;
+            }
             chosen.push(Chosen { task, step, clue });
         }
         self.leave_single_threads(&present);

@@ -18,25 +18,17 @@ pub(super) fn group(
     node: &Node,
     path: &str,
 ) -> Result<VnodeCgroup, SpeedError> {
-    match node.method {
-        Method::Quota | Method::Fracas => {
-            return Err(SpeedError::Unavailable {
-                vnode: node.name.clone(),
-                method: node.method,
-                why: format!(
-                    "it distributes threads to groups below that of the vnode, but {path} belongs \
-                     to another program"
-                ),
-                hint: "use stall, hogs or gov, or attach a process, which gets groups of its own"
-                    .to_owned(),
-            });
-        }
-        Method::Stall
-        | Method::Hogs
-        | Method::Gov
-        | Method::Freq
-        | Method::Lim
-        | Method::Inject => {}
+    if matches!(node.method, Method::Quota | Method::Fracas) {
+        return Err(SpeedError::Unavailable {
+            vnode: node.name.clone(),
+            method: node.method,
+            why: format!(
+                "it distributes threads to groups below that of the vnode, but {path} belongs to \
+                 another program"
+            ),
+            hint: "use stall, hogs or gov, or attach a process, which gets groups of its own"
+                .to_owned(),
+        });
     }
     let places = [&hierarchies.perf, &hierarchies.freezer, &hierarchies.cpuset, &hierarchies.cpu];
     let Some(place) = places.into_iter().flatten().find(|place| place.unified) else {
