@@ -108,9 +108,10 @@ fn machine(vcpus: u32, is_libvirts: bool) -> Case {
     case.target.threads = vcpus.chain(rest).collect();
     if is_libvirts {
         for (task, role) in &case.target.threads {
-            let key = match role {
-                Role::Vcpu(index) => format!("vcpupin {index}"),
-                _ => "emulatorpin".to_owned(),
+            let key = if let Role::Vcpu(index) = role {
+                format!("vcpupin {index}")
+            } else {
+                "emulatorpin".to_owned()
             };
             if role.is_vcpu() || *role == Role::Emulator {
                 case.host.keep_pin(pin(&key, Lifetime::Running), Some("0-7"), &[task.tid]);

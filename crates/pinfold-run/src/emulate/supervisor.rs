@@ -280,11 +280,11 @@ fn resolve(
     }
     let names: Vec<String> = platform.vnodes.iter().map(|vnode| vnode.name.clone()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut planned = planning::plan_around(&claims, &topology, &names, |avoided: &CpuSet| {
+    let mut planned = planning::plan_around(claims, &topology, &names, |avoided: &CpuSet| {
         resolve_platform(&Platform { avoid: avoided.clone(), ..platform.clone() }, &topology)
     })
     .map_err(Unresolved::Platform)?;
-    planning::report_in(&claims, &mut planned.plan);
+    planning::report_in(claims, &mut planned.plan);
     Ok(planned)
 }
 
