@@ -379,17 +379,19 @@ fn request(strategy: &str, pus: u32) -> Request {
     request
 }
 
+/// The CPUs of those of these cores that there are.
+fn core_set(cores: u32, wanted: std::ops::Range<u32>) -> CpuSet {
+    let there = wanted.filter(|core| *core < cores);
+    there.flat_map(|core| [PuId(core), PuId(core + cores)]).collect()
+}
+
 /// Cores of two CPUs with non-adjacent numbers, 4 cores per L3, 64 CPUs per node, one node per
 /// package.
 fn machine(pus: u32) -> Topology {
     let cores = pus / 2;
-    let os = |core: u32, thread: u32| PuId(core + thread * cores);
-    let set = |part: u32, of: u32| -> CpuSet {
-        let inside = (part * of..(part + 1) * of).filter(|core| *core < cores);
-        inside.flat_map(|core| [os(core, 0), os(core, 1)]).collect()
-    };
+    let set = |part: u32, of: u32| core_set(cores, part * of..(part + 1) * of);
     let pu = |logical: u32| Pu {
-        os: os(logical / 2, logical % 2),
+        os: PuId(logical / 2 + logical % 2 * cores),
         logical: LogicalPu(logical),
         core: CoreId(logical / 2),
         smt_rank: logical % 2,

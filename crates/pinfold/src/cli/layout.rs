@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// Examples of commands, by the first words of each.
-const EXAMPLES: [(&str, [&str; 2]); 29] = [
+const EXAMPLES: [(&str, [&str; 2]); 30] = [
     ("topo", ["topo", "topo --capture > host.capture"]),
     ("doctor", ["doctor", "doctor --json"]),
     ("claims", ["claims", "claims --json --seconds 0"]),

@@ -96,7 +96,7 @@ fn another_task_a_stop_and_a_quota_are_named() {
         pause();
     };
     found(&victim.pid(), &file, &stop, &|cause| cause["kind"] == "stopped").expect("as before");
-    let text = pinfold(&["measure", "gaps", "--from", &file]).expect_success().stdout_text();
+    let text = pinfold(["measure", "gaps", "--from", &file]).expect_success().stdout_text();
     assert!(text.contains("against stopped: nothing does"), "{text}");
     quota(&host, &victim, &file);
     cut_off(&sandbox, &file);
@@ -134,7 +134,7 @@ fn cut_off(sandbox: &Sandbox, file: &str) {
     let (first, _) = text.split_once('\n').expect("lines");
     for (text, why) in [(first, "cut off"), ("{\"format\":\"pinfold-gaps/7\"}", "pinfold-gaps/7")] {
         files::write_atomic(&bad, text.as_bytes()).expect("a file");
-        let output = pinfold(&["measure", "gaps", "--from", &bad]);
+        let output = pinfold(["measure", "gaps", "--from", &bad]);
         assert_eq!(output.status.code(), Some(2), "{}", output.stderr_text());
         assert!(output.stderr_text().contains(why), "{}", output.stderr_text());
     }
