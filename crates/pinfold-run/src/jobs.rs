@@ -23,12 +23,12 @@ pub struct Job {
     pub command: Vec<String>,
 }
 
-/// Runs each job under `pinfold run` until all have ended, and returns their statuses in order. If
-/// one fails, the others are terminated.
+/// Runs each job under `pinfold run` until all have ended. If one fails, the others are
+/// terminated, and its status is returned.
 ///
 /// # Errors
 /// [`Failure`] if a job cannot be started.
-pub fn run(session: Session<'_>, plan: &Plan, jobs: &[Job]) -> Result<Vec<ExitStatus>, Failure> {
+pub fn run(session: Session<'_>, plan: &Plan, jobs: &[Job]) -> Result<ExitStatus, Failure> {
     let Session { state, program } = session;
     interrupt::install_forward()?;
     interrupt::install_child()?;
@@ -55,10 +55,10 @@ pub fn run(session: Session<'_>, plan: &Plan, jobs: &[Job]) -> Result<Vec<ExitSt
     ended
 }
 
-fn wait(children: &mut [Child]) -> Result<Vec<ExitStatus>, Failure> {
+fn wait(children: &mut [Child]) -> Result<ExitStatus, Failure> {
     let mut ended: Vec<Option<ExitStatus>> = vec![None; children.len()];
     let mut watcher = EventWatcher::default();
-    let mut is_stopped = false;
+    let mut failed: Option<ExitStatus> = None;
     loop {
         // Ctrl-C of a terminal reaches the jobs directly.
         let mut signals = interrupt::forwarded();
@@ -73,12 +73,12 @@ fn wait(children: &mut [Child]) -> Result<Vec<ExitStatus>, Failure> {
                 *status = child.try_wait()?;
             }
         }
+        let is_stopped = failed.is_some();
+        failed = failed.or(ended.iter().flatten().find(|status| !status.success()).copied());
         if ended.iter().all(Option::is_some) {
-            return Ok(ended.into_iter().flatten().collect());
+            return Ok(failed.unwrap_or_default());
         }
-        let has_failed = ended.iter().flatten().any(|status| !status.success());
-        if has_failed && !is_stopped {
-            is_stopped = true;
+        if failed.is_some() && !is_stopped {
             for (child, _) in children.iter_mut().zip(&ended).filter(|(_, end)| end.is_none()) {
                 child.signal(Signaled::Terminate)?;
             }

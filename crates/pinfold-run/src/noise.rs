@@ -80,18 +80,20 @@ impl Noise {
     /// Why the CPUs were not quiet.
     #[must_use]
     pub fn why_not_quiet(&self) -> Option<String> {
-        let cpus = u64::try_from(self.cpus.len().max(1)).unwrap_or(u64::MAX);
-        let most = |per_second: u64| {
-            // At least that of one second: a short run is not judged by a single event.
-            let ns = self.lasted_ns.max(1_000_000_000);
-            (ns / 1_000_000).saturating_mul(per_second).saturating_mul(cpus) / 1_000
-        };
         let others: u64 = self.others().map(|(_, count)| *count).sum();
-        if self.switches > most(MOST_SWITCHES) {
+        if self.switches > self.most(MOST_SWITCHES) {
             return Some(format!("other tasks took the CPU {}", counted(self.switches, "time")));
         }
-        (others > most(MOST_INTERRUPTS))
+        (others > self.most(MOST_INTERRUPTS))
             .then(|| format!("{others} interrupts other than the local timer"))
+    }
+
+    /// The bound for the whole time on all CPUs, at least that of one second: a short run is not
+    /// judged by a single event.
+    fn most(&self, per_second: u64) -> u64 {
+        let cpus = u64::try_from(self.cpus.len().max(1)).unwrap_or(u64::MAX);
+        let ms = self.lasted_ns.max(1_000_000_000) / 1_000_000;
+        ms.saturating_mul(per_second).saturating_mul(cpus) / 1_000
     }
 
     fn others(&self) -> impl Iterator<Item = (&String, &u64)> {
@@ -156,14 +158,15 @@ mod tests {
         LOC:      12345      23456         1  Local timer interrupts\n\
         ERR:          9\n";
 
+    fn counters(text: &str, at_ns: u64) -> Counters {
+        let cpus = CpuSet::parse_list("1,3").expect("a list");
+        let interrupts = interrupts(text, &cpus);
+        Counters { cpus, interrupts, switches: 3, at_ns }
+    }
+
     #[test]
     fn interrupts_are_counted_by_name_on_the_given_cpus() {
         let after = BEFORE.replace("4113", "5113").replace("23456", "23556");
-        let counters = |text: &str, at_ns: u64| {
-            let cpus = CpuSet::parse_list("1,3").expect("a list");
-            let interrupts = interrupts(text, &cpus);
-            Counters { cpus, interrupts, switches: 3, at_ns }
-        };
         let noise = counters(&after, 2_500_000_000).since(&counters(BEFORE, 0));
         assert_eq!(
             noise.to_string(),

@@ -43,12 +43,9 @@ pub fn knobs(
     if profile.rows.is_empty() {
         return (given.to_vec(), None);
     }
-    let is_given = |key: &str| {
-        given.iter().any(|words| words.split('=').next().is_some_and(|k| k.trim() == key))
-    };
     let mut all: Vec<String> = Vec::new();
     let (mut reasons, mut lacking) = (Vec::new(), Vec::new());
-    for row in profile.rows.iter().filter(|row| !is_given(row.key())) {
+    for row in profile.rows.iter().filter(|row| !is_given(row.key(), given)) {
         let Some(tunable) = Tunable::by_key(row.key()) else { continue };
         if has(tunable, scope) {
             all.push(row.words.to_owned());
@@ -67,6 +64,11 @@ pub fn knobs(
         finding = finding.with_hint("with --isolate host it also moves kernel work off these CPUs");
     }
     (all, Some(finding))
+}
+
+/// True if the user sets this tunable.
+fn is_given(key: &str, given: &[String]) -> bool {
+    given.iter().any(|words| words.split('=').next().is_some_and(|own| own.trim() == key))
 }
 
 /// True if the tunable has its file on the host, and CPUs of the host to name.

@@ -38,8 +38,8 @@ pub fn quiet(arguments: &QuietArgs, state: Option<&str>) -> Result<(), Failure> 
     let session = Session { state: &folder, program: &program };
     let cpus = plan.pus();
     let before = Counters::read(&host, &cpus)?;
-    let statuses = match jobs.as_slice() {
-        [only] => vec![gate::run(session, &plan, &only.command, OnLeft::Release, starting)?],
+    let status = match jobs.as_slice() {
+        [only] => gate::run(session, &plan, &only.command, OnLeft::Release, starting)?,
         several => {
             drop(starting);
             jobs::run(session, &plan, several)?
@@ -51,8 +51,7 @@ pub fn quiet(arguments: &QuietArgs, state: Option<&str>) -> Result<(), Failure> 
         let finding = Finding::warning("quiet", format!("the CPUs were not quiet: {why}"));
         say(&finding.with_hint("docs/how-to/benchmark-machine.md has what helps").to_string());
     }
-    let failed = statuses.iter().find(|status| !status.success());
-    failed.or(statuses.first()).map_or(Ok(()), |status| as_it_ended(*status))
+    as_it_ended(status)
 }
 
 /// The commands with their names.
