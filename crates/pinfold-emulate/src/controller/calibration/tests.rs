@@ -239,7 +239,8 @@ fn source(done: &Done, pu: u32) -> Source {
 
 fn start_briefly(other: Disturbance, kept: &Calibrations, speed: Speed) -> Done {
     let machine = Machine { effort: Effort::Brief, ..Machine::new(other, kept.clone()) };
-    start_on(machine, &[1], speed, 7)
+    let now_ns = kept.0.last().map_or(7, |one| one.measured_ns + 1);
+    start_on(machine, &[1], speed, now_ns)
 }
 
 #[test]
