@@ -90,9 +90,10 @@ fn plan(
     state: Option<&str>,
 ) -> Result<Plan, Failure> {
     let host = host::live()?;
-    let isolation = match IsolationScope::from(arguments.isolate) {
-        _ if !process::is_root() => IsolationScope::None,
-        scope => scope,
+    let isolation = if process::is_root() {
+        IsolationScope::from(arguments.isolate)
+    } else {
+        IsolationScope::None
     };
     let mut knobs = arguments.knobs.clone();
     let note = if process::is_root() {
