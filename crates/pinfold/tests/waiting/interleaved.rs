@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::machine::{find_thread, list_masks};
-use crate::common::{Checked as _, SECOND_NS, Sandbox, run, until};
+use crate::common::{Checked as _, SECOND_NS, Sandbox, run, skip, until};
 use crate::daemon::Daemon;
 use crate::libvirt::{daemon_with_hook, root};
 use pinfold_host::process::{Child, Output, Signaled, Spawn, Stdio, find_program};
@@ -110,8 +110,19 @@ impl Host {
         host.virsh(&["start", DOMAINS[0], "--paused"]);
         host.all = host.masks(0).values().next().expect("a thread").clone();
         host.virsh(&["destroy", DOMAINS[0]]);
-        host.write("domains.toml", "[default]\nplace = true\n");
+        if host.all.len() < 2 {
+            skip("the owner needs a CPU on which Pinfold places nothing");
+            return None;
+        }
+        let text = format!("[default]\nplace = true\navoid = \"{}\"\n", host.owners());
+        host.write("domains.toml", &text);
         Some(host)
+    }
+
+    /// The CPU to which the owner pins: Pinfold places nothing there, so an undo can tell the
+    /// owner's pins from its own.
+    fn owners(&self) -> CpuSet {
+        self.all.iter().last().map(CpuSet::single).expect("a CPU")
     }
 
     /// Writes a file of the daemon's user.
@@ -230,11 +241,10 @@ impl Host {
                 self.virsh(&["setvcpus", name, "2", "--live"]);
             }
             1 | 3 | 4 => {
-                let cpus: Vec<_> = self.all.iter().collect();
-                let cpu = cpus[usize::try_from(random.below(cpus.len() as u64)).expect("small")];
+                let cpu = self.owners();
                 self.events.push(format!("vcpupin {name} 0 {cpu}"));
                 self.virsh(&["vcpupin", name, "0", &cpu.to_string(), "--live"]);
-                self.domains[index].pins.insert(0, CpuSet::single(cpu));
+                self.domains[index].pins.insert(0, cpu);
             }
             5 => {
                 let domain = &mut self.domains[index];
@@ -242,7 +252,8 @@ impl Host {
                 // That is the owner's word too, and undo leads back to a state before it.
                 domain.earlier.extend(std::mem::take(&mut domain.pins).into_values());
                 let kill = kill(random);
-                self.run_or_kill(&["apply", "--libvirt", name, "-s", "compact"], kill);
+                let avoid = format!("--avoid={}", self.owners());
+                self.run_or_kill(&["apply", "--libvirt", name, "-s", "compact", &avoid], kill);
             }
             6 => {
                 let kill = kill(random);
