@@ -373,7 +373,7 @@ pub struct PlanArgs {
     /// --all); exit code 1 if a finding is worse than a note
     #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with_all = ["strategy", "list", "explain", "emit"])]
     pub check: Option<Vec<String>>,
-    /// Print the domain file of --check with all advice applied; FILE itself is not changed
+    /// Print the domain file of --check with all advice; FILE stays as it is
     #[arg(long, requires = "check", conflicts_with = "json")]
     pub fix: bool,
     /// The machines for `--check`
