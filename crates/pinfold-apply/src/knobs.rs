@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::{Host, HostError};
-use pinfold_model::{Change, Finding, Undo};
+use pinfold_model::{Change, CpuSet, Finding, Undo};
 
 use crate::actuators;
 use crate::journal::Record;
@@ -63,6 +63,7 @@ pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostEr
                 let given = record.given(index);
                 given.is_some_and(|given| found.trim_ascii() == given.as_bytes())
                     || actuators::still_holds(path, found, value, original)?
+                    || is_narrowed_interrupt(path, found, value)
             }
             None => false,
         };
@@ -75,6 +76,18 @@ pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostEr
         });
     }
     Ok(all)
+}
+
+/// True if an interrupt is on a part of the CPUs that were set: another placement has taken more of
+/// them for itself.
+fn is_narrowed_interrupt(path: &str, found: &[u8], value: &[u8]) -> bool {
+    let list = |bytes: &[u8]| CpuSet::parse_list(&text(bytes)).ok();
+    match (list(found), list(value)) {
+        (Some(found), Some(value)) if path.ends_with("/smp_affinity_list") => {
+            !found.is_empty() && found.difference(&value).is_empty()
+        }
+        _ => false,
+    }
 }
 
 fn text(bytes: &[u8]) -> String {
