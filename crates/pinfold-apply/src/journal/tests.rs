@@ -338,7 +338,7 @@ fn what_is_not_understood_names_its_line() {
     check(0, &summed(&closed), "is not a boot ID");
     check(3, "", "no checksum");
     check(3, "\u{0}\u{0}", "no checksum");
-    check(3, &lines[3].replacen("done", "kept", 1), "checksum is");
+    check(2, &lines[2].replacen("done", "kept", 1), "checksum is");
     check(3, &summed(r#"{"run":"rm -rf /"}"#), "unknown variant");
     check(3, lines[1], "a step is missing");
     let last = lines.len() - 2;
