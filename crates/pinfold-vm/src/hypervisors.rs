@@ -7,7 +7,7 @@ use crate::hypervisor::{Hypervisor, MachineCommand};
 use crate::named::{NAMED, Named};
 use crate::qemu::Qemu;
 
-/// The hypervisors that Pinfold can start and connect to; [`NAMED`] has the others. The first one is assumed for a command line that names none of them, which may
+/// The hypervisors that Pinfold can start and connect to; those that it finds by names are in their own table. The first one is assumed for a command line that names none of them, which may
 /// be a script that starts it.
 pub const HYPERVISORS: [&dyn Hypervisor; 1] = [&Qemu];
 
