@@ -7,8 +7,9 @@ use crate::hypervisor::{Hypervisor, MachineCommand};
 use crate::named::{NAMED, Named};
 use crate::qemu::Qemu;
 
-/// The hypervisors that Pinfold can start and connect to; those that it finds by names are in their own table. The first one is assumed for a command line that names none of them, which may
-/// be a script that starts it.
+/// The hypervisors that Pinfold can start and connect to; those that it finds by names are in their
+/// own table. The first one is assumed for a command line that names none of them, which may be a
+/// script that starts it.
 pub const HYPERVISORS: [&dyn Hypervisor; 1] = [&Qemu];
 
 /// Their names in a sentence: `QEMU`.
