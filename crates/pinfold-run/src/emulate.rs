@@ -3,6 +3,7 @@
 //! Slowing itself is in `pinfold_emulate`: this module has the processes around it.
 //!
 //! ```no_run
+//! use pinfold_emulate::Effort;
 //! use pinfold_run::emulate::supervisor::{PlatformFile, start_child};
 //! use pinfold_run::{HelperProgram, Session, host};
 //!
@@ -11,6 +12,7 @@
 //!     path: "two-vnodes.toml",
 //!     share_housekeeping: false,
 //!     ignore_claims: false,
+//!     effort: Effort::Brief,
 //! };
 //! println!("{}", start_child(&file, Session { state: &state, program: &program })?);
 //! # Ok::<(), pinfold_run::Failure>(())
