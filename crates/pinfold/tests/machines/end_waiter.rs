@@ -99,6 +99,7 @@ fn the_process_ends_when_the_placement_is_undone() {
 fn one_process_waits_after_the_plan_is_replaced() {
     let Some(mut machine) = PlacedMachine::new() else { return };
     let waiter = machine.waiter().expect("it waits");
+    assert!(until(|| machine.files().len() == 1), "{:?}", machine.files());
     process::signal(waiter, Signaled::Kill).expect("a signal");
     assert!(until(|| machine.waiter().is_none()), "the process stays");
     machine.run(&["status"]).expect_success();
