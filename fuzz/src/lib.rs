@@ -23,7 +23,7 @@ pub struct Target {
 }
 
 /// All targets: kernel files, files of users, output of other programs.
-pub const TARGETS: [Target; 33] = [
+pub const TARGETS: [Target; 34] = [
     Target { name: "cpu-list", about: "lists of CPUs", run: kernel::cpu_list },
     Target { name: "cpu-mask", about: "masks of CPUs", run: kernel::cpu_mask },
     Target { name: "proc-stat", about: "/proc/PID/stat", run: kernel::stat },
@@ -50,6 +50,7 @@ pub const TARGETS: [Target; 33] = [
     Target { name: "qmp", about: "what a QMP socket says", run: machines::qmp },
     Target { name: "agent", about: "what a guest's agent says", run: machines::agent },
     Target { name: "ruler", about: "what a ruler prints", run: machines::benchmark },
+    Target { name: "profile", about: "profiles of machines", run: machines::profile },
     Target { name: "workload", about: "what a study's workload prints", run: machines::workload },
     Target { name: "slurm", about: "what Slurm's programs answer", run: machines::slurm },
     Target { name: "result", about: "what a node delivers (JSON)", run: machines::result },

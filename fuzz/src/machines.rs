@@ -98,6 +98,13 @@ pub(crate) fn result(bytes: &[u8]) {
 }
 
 /// The output of a workload, parsed by rules of each kind.
+pub(crate) fn profile(bytes: &[u8]) {
+    if let Ok(profile) = pinfold_probe::profile::parse(&text(bytes)) {
+        let mut samples = profile.scores.iter().flat_map(|score| &score.per_second);
+        assert!(samples.all(|sample| *sample > 0.0 && sample.is_finite()));
+    }
+}
+
 pub(crate) fn workload(bytes: &[u8]) {
     static STUDY: OnceLock<Option<Study>> = OnceLock::new();
     let study = STUDY.get_or_init(|| study::from_toml(include_str!("workload.toml")).ok());

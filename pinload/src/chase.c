@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cycle.h"
 #include "page_sets.h"
 #include "place.h"
 #include "sizes.h"
@@ -27,15 +28,11 @@
 #include "traffic.h"
 #include "windows.h"
 
-enum { DELAY_LIMIT = 16, UNROLLED = 16, UNITS_TO_A_LOOK = 8, LEAST_LOAD_MIB = 128 };
+enum { DELAY_LIMIT = 16, UNITS_TO_A_LOOK = 8, LEAST_LOAD_MIB = 128 };
 
 /* Less than this and a lap is over before it can be timed; more and it takes minutes to build. */
 #define LEAST_BYTES 1024ULL
 #define MOST_BYTES (1ULL << 40)
-
-struct line {
-    struct line *next;
-};
 
 struct chase {
     const char *orders, *delays, *load_node;
@@ -66,7 +63,7 @@ static void pause_in_turns(struct chase *chase)
     chase->pause_at_ns = monotonic_ns() + turn_ns;
 }
 
-/* `units` times UNROLLED loads. */
+/* `units` times CYCLE_UNROLLED loads. */
 static void run_units(void *own, uint64_t units)
 {
     struct chase *chase = own;
@@ -74,8 +71,7 @@ static void run_units(void *own, uint64_t units)
     for (; units > 0; units--) {
         if (chase->pause_us && units % UNITS_TO_A_LOOK == 0)
             pause_in_turns(chase);
-        for (int i = 0; i < UNROLLED; i++)
-            at = *(struct line *volatile *)&at->next;
+        at = cycle_follow(at, 1);
     }
     chase->at = at;
 }
@@ -86,38 +82,16 @@ static uint64_t moved(void *own)
     return traffic_moved(&chase->traffic);
 }
 
-/* PCG by O'Neill, 64 bits of state: seeds give the same cycle everywhere. */
-static uint32_t draw(uint64_t *state)
-{
-    const uint64_t old = *state;
-    *state = old * 6364136223846793005ULL + 1442695040888963407ULL;
-    const uint32_t shifted = (uint32_t)(((old >> 18U) ^ old) >> 27U);
-    const uint32_t turn = (uint32_t)(old >> 59U);
-    return shifted >> turn | shifted << (-turn & 31);
-}
-
 static struct line *line_at(const struct chase *chase, uint64_t index)
 {
     return (struct line *)(void *)(chase->area->bytes + index * chase->place.caches.line);
 }
 
-/* First the index of each line's successor, then its address. */
 static void build(void *own, const struct area *area)
 {
     struct chase *chase = own;
-    const uint64_t lines = chase->lines;
-    uint64_t state = chase->seed;
     chase->area = area;
-    draw(&state);
-    for (uint64_t i = 0; i < lines; i++)
-        line_at(chase, i)->next = line_at(chase, chase->is_random ? i : (i + 1) % lines);
-    for (uint64_t i = lines - 1; chase->is_random && i > 0; i--) {
-        const uint64_t drawn = (uint64_t)draw(&state) << 32 | draw(&state);
-        struct line *const one = line_at(chase, i), *const other = line_at(chase, drawn % i);
-        struct line *const next = one->next;
-        one->next = other->next;
-        other->next = next;
-    }
+    cycle_link(area->bytes, chase->lines, chase->place.caches.line, chase->is_random, chase->seed);
     chase->at = line_at(chase, 0);
 }
 
@@ -170,7 +144,7 @@ static bool print(const struct chase *chase, size_t delay)
     struct figure latency = {
         .probe = "chase", .unit = "ns", .family = FIGURE_CAPACITY, .samples = chase->windows.rates};
     for (size_t i = 0; i < chase->windows.count; i++)
-        chase->windows.rates[i] = 1e9 / (chase->windows.rates[i] * UNROLLED);
+        chase->windows.rates[i] = 1e9 / (chase->windows.rates[i] * CYCLE_UNROLLED);
     describe(chase, delay, &latency);
     if (!figure_print(stdout, &latency))
         return false;
@@ -208,7 +182,7 @@ static bool measure(struct chase *chase, uint64_t bytes, bool random)
         .run = run_units,
         .beside = chase->loads ? moved : NULL,
         .own = chase,
-        .lap = lines > UNROLLED ? lines / UNROLLED : 1,
+        .lap = lines > CYCLE_UNROLLED ? lines / CYCLE_UNROLLED : 1,
         .warm = chase->loads ? 1 : 0, /* without, the proof has just walked the cycle */
     };
     struct page_sets sets = {.lay = build, .bytes = bytes};

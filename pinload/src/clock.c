@@ -8,6 +8,8 @@
  */
 #include "clock.h"
 
+#include <stdio.h>
+
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -136,4 +138,18 @@ void tick_clock_close(struct tick_clock *clock)
     clock->drifted = !(ratio > 0.99 && ratio < 1.01);
     if (clock->ticks_per_ns <= 0)
         clock->ticks_per_ns = clock->rough_ticks_per_ns;
+}
+
+double cpufreq_mhz(int cpu)
+{
+    char path[96];
+    double khz = 0;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", cpu);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return 0;
+    if (fscanf(file, "%lf", &khz) != 1)
+        khz = 0;
+    fclose(file);
+    return khz / 1000;
 }

@@ -33,6 +33,9 @@ void tick_clock_open(struct tick_clock *clock);
 /* Measures the final rate. */
 void tick_clock_close(struct tick_clock *clock);
 
+/* What the kernel tells of the CPU's frequency (cpufreq); 0 if nothing. */
+double cpufreq_mhz(int cpu);
+
 static inline uint64_t raw_ns(void)
 {
     struct timespec now;

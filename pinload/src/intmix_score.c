@@ -41,21 +41,6 @@ struct score {
     struct scorer *scorers;
 };
 
-/* What the kernel tells of the CPU's frequency; 0 if nothing. */
-static double cpufreq_mhz(int cpu)
-{
-    char path[96];
-    double khz = 0;
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", cpu);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return 0;
-    if (fscanf(file, "%lf", &khz) != 1)
-        khz = 0;
-    fclose(file);
-    return khz / 1000;
-}
-
 static bool measure_part(const struct score *score, struct laps *windows, struct intmix *work,
                          enum intmix_part part)
 {

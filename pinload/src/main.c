@@ -27,6 +27,7 @@
 #include "micro.h"
 #include "os_latency.h"
 #include "parallel/parallel.h"
+#include "profile.h"
 #include "progress.h"
 #include "spin_gap.h"
 #include "stream_variant.h"
@@ -55,6 +56,7 @@ static const struct {
     {"ipc-bandwidth", ipc_bandwidth_main, "bytes per second through pipes, sockets, files, mappings"},
     {"os-latency", os_latency_main, "system calls, signals, processes, page faults, files"},
     {"intmix", intmix_main, "scores of lists, matrices, state machines, CRC; also per MHz"},
+    {"profile", profile_main, "scores of this machine by kind of work, for `pinfold run --like`"},
     {"parallel", parallel_main, "parallel programs with T_full and T_roi"},
     {"load", load_main, "background load: cpu, memory, io"},
     {"agent", agent_main, "serve framed commands (init of a measurement guest)"},

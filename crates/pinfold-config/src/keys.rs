@@ -44,6 +44,12 @@ impl Keys {
         Ok(Self { at, name, entries })
     }
 
+    /// True if the key is there and was not taken yet.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.entries.iter().any(|(known, _, _)| known == key)
+    }
+
     /// The value of a key, if present.
     pub fn take(&mut self, key: &str) -> Option<Value> {
         let place = self.entries.iter().position(|(known, _, _)| known == key)?;

@@ -19,7 +19,8 @@ use std::collections::BTreeSet;
 
 use pinfold_model::text::counted;
 use pinfold_model::{
-    Attach, Command, CpuSet, Method, NodeId, Platform, PlatformVnode, Speed, SpeedRequest, Variant,
+    Attach, Command, CpuSet, Like, Method, NodeId, Platform, PlatformVnode, Speed, SpeedRequest,
+    Variant,
 };
 
 use crate::ConfigError;
@@ -35,6 +36,9 @@ const VNODE: &[&str] = &[
     "name",
     "cores",
     "speed",
+    "like",
+    "kind",
+    "own",
     "memory-node",
     "method",
     "variant",
@@ -134,10 +138,12 @@ fn vnode(table: Value, usual: Option<Method>) -> Result<PlatformVnode, Fault> {
     let cores = at_least_one("cores", &keys.required("cores")?, "")?;
     let method = keys.text("method")?.map(|(text, at)| method(&text, at)).transpose()?.or(usual);
     let memory_node = keys.take("memory-node").map(|node| node.count("memory-node")).transpose()?;
+    let like = like(&mut keys, method)?;
     Ok(PlatformVnode {
         name,
         cores,
         speeds: speeds(&mut keys, cores, method)?,
+        like,
         memory_node: memory_node.map(NodeId),
         method,
         variant: variant(&mut keys, method)?,
@@ -198,6 +204,36 @@ fn speeds(keys: &mut Keys, cores: u32, method: Option<Method>) -> Result<Vec<Spe
         | ValueKind::Truth(_)
         | ValueKind::Table(_)
         | ValueKind::Date => Ok(vec![speeds::speed_request(&value)?]),
+    }
+}
+
+/// The profile of a machine instead of a speed.
+fn like(keys: &mut Keys, method: Option<Method>) -> Result<Option<Like>, Fault> {
+    let file = file_name(keys, "like")?;
+    let (kind, own) = (keys.text("kind")?, file_name(keys, "own")?);
+    let Some((file, at)) = file else {
+        let first = kind.map(|(_, at)| ("kind", at)).or(own.map(|(_, at)| ("own", at)));
+        return match first {
+            Some((key, at)) => Err(Fault::new(at, format!("{key}: there is no \"like\""))
+                .with_hint("name the profile of a machine: like = \"laptop.jsonl\"")),
+            None => Ok(None),
+        };
+    };
+    if keys.has("speed") || method == Some(Method::Inject) {
+        let text = "like: the vnode has a speed already".to_owned();
+        return Err(Fault::new(at, text)
+            .with_hint("use either speed or like; inject takes its speed from a recorded load"));
+    }
+    Ok(Some(Like { file, kind: kind.map(|(kind, _)| kind), own: own.map(|(own, _)| own) }))
+}
+
+fn file_name(keys: &mut Keys, key: &'static str) -> Result<Option<(String, usize)>, Fault> {
+    match keys.text(key)? {
+        Some((file, at)) if file.is_empty() || file.contains('\0') => {
+            Err(Fault::new(at, format!("{key}: {file:?} is not a file name"))
+                .with_hint("name a file, or omit the key"))
+        }
+        found => Ok(found),
     }
 }
 

@@ -264,6 +264,17 @@ impl AttachKind {
     }
 }
 
+/// The profile of a machine whose speed a vnode gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Like {
+    /// File of the profile, made by `pinload profile`.
+    pub file: String,
+    /// The kind of work whose speed is set; `None` is the mean over all kinds.
+    pub kind: Option<String>,
+    /// File of this machine's own profile; `None` is the stored one.
+    pub own: Option<String>,
+}
+
 /// One virtual node of a platform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlatformVnode {
@@ -273,6 +284,8 @@ pub struct PlatformVnode {
     pub cores: u32,
     /// Requested speeds: one for all cores, or one per core.
     pub speeds: Vec<SpeedRequest>,
+    /// The machine whose speed it gets, instead of `speeds`.
+    pub like: Option<Like>,
     /// The node to which its memory is bound.
     pub memory_node: Option<NodeId>,
     /// The method of slowing; `None` selects the best that the host supports.

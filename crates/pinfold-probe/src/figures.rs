@@ -76,8 +76,7 @@ pub fn parse(command: &'static str, output: &str) -> Result<Vec<Figure>, Benchma
     let mut seen = BTreeSet::new();
     for (index, text) in output.lines().enumerate() {
         let wrong = |why: String| BenchmarkError::Line { probe: command, line: index + 1, why };
-        let line: Line = serde_json::from_str(text)
-            .map_err(|error| wrong(format!("is not a figure: {error}")))?;
+        let line = line_of(text).map_err(wrong)?;
         if !seen.insert((line.probe.clone(), line.labels.clone(), line.cpu)) {
             return Err(wrong(format!("has the labels of an earlier one: {:?}", line.labels)));
         }
@@ -87,6 +86,15 @@ pub fn parse(command: &'static str, output: &str) -> Result<Vec<Figure>, Benchma
         return Err(BenchmarkError::Output { probe: command, why: "is empty".to_owned() });
     }
     Ok(figures)
+}
+
+/// Parses one line that is a figure.
+pub(crate) fn figure(text: &str) -> Result<Figure, String> {
+    line_of(text).and_then(one)
+}
+
+fn line_of(text: &str) -> Result<Line, String> {
+    serde_json::from_str(text).map_err(|error| format!("is not a figure: {error}"))
 }
 
 fn one(line: Line) -> Result<Figure, String> {

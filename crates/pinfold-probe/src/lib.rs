@@ -14,6 +14,7 @@
 //! - [`cpu_speed`] measures, in the workload, the apparent speed of its CPUs.
 //! - [`figures`] reads the output of all other `pinload` commands; [`memory`], [`os`] and
 //!   [`parallel`] hold their settings.
+//! - [`profile`] reads the scores of a machine by kind of work (`pinload profile`).
 //! - [`registry`] lists every probe that can be run alone, and [`job`] runs one.
 //! - [`reference_tools`] runs other tools that measure the same, and [`interference`] records the
 //!   interference during a measurement.
@@ -40,6 +41,7 @@ pub mod memory;
 pub mod os;
 pub mod parallel;
 pub mod pinload;
+pub mod profile;
 mod quotas;
 pub mod reference_tools;
 pub mod registry;

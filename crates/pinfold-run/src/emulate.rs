@@ -25,6 +25,7 @@ pub mod exec;
 pub mod helpers;
 pub mod ipc;
 mod joined;
+pub mod like;
 pub mod status;
 pub mod steps;
 pub mod stored_costs;

@@ -20,6 +20,7 @@ mod capacity;
 pub mod compare;
 mod coordinated_omission;
 mod mean;
+mod prediction;
 mod quantile;
 mod race;
 pub mod random;
@@ -35,6 +36,7 @@ pub use bootstrap::{
 pub use capacity::{CONTENDED_SHARE, Capacity, of_samples};
 pub use coordinated_omission::RandomArrival;
 pub use mean::Mean;
+pub use prediction::{ratio_of_next, ratio_of_other};
 pub use quantile::{median, quantile, quantile_sorted};
 pub use race::{Loss, ParticipantResults, RaceRule, RaceTest, residuals};
 pub use sign_flip::{

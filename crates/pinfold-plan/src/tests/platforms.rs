@@ -36,6 +36,7 @@ fn the_documented_examples_are_read() {
     let [example] = examples("toml").try_into().unwrap();
     let platform = from_toml(example).unwrap();
     let web = PlatformVnode {
+        like: None,
         name: "web".to_owned(),
         cores: 2,
         speeds: vec![share(40)],
@@ -48,6 +49,7 @@ fn the_documented_examples_are_read() {
         profile: Some("speeds.csv".to_owned()),
     };
     let uneven = PlatformVnode {
+        like: None,
         name: "uneven".to_owned(),
         cores: 2,
         speeds: vec![share(75), share(25)],

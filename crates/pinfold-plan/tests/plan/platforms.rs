@@ -90,6 +90,7 @@ fn any_vnode() -> impl Strategy<Value = PlatformVnode> {
     let speeds = (1_usize..5, prop::bool::ANY, prop::collection::vec(any_wish(), 5));
     (speeds, methods, prop::option::weighted(0.2, 0_u32..3)).prop_map(
         |((cores, each, speeds), method, node)| PlatformVnode {
+            like: None,
             name: String::new(),
             cores: u32::try_from(cores).expect("few"),
             speeds: speeds.into_iter().take(if each { cores } else { 1 }).collect(),

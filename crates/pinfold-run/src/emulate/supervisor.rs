@@ -19,8 +19,8 @@ use pinfold_host::process::{self, Child, Stdio};
 use pinfold_host::{Clock as _, EventWatcher, HostMut as _, LiveHost, SystemClock};
 use pinfold_model::text::counted;
 use pinfold_model::{
-    Attach, Change, Command, CpuSet, EmulatedVnode, EmulationPlan, Method, Platform, PuId, Step,
-    TaskId, Topology,
+    Attach, Change, Command, CpuSet, EmulatedVnode, EmulationPlan, Finding, Method, Platform, PuId,
+    SpeedRequest, Step, TaskId, Topology,
 };
 use pinfold_plan::{PlatformError, resolve_platform, speed_on};
 use pinfold_probe::pinload::Pinload;
@@ -30,6 +30,7 @@ use super::attach;
 use super::attachments::Joined;
 use super::helpers::Programs;
 use super::ipc::{self, Answer, Ask, Caller, Enter, Listener};
+use super::like;
 use super::status::{self, Endpoint};
 use super::stored_costs::StoredCosts;
 use crate::helper_program::{Helper, Session};
@@ -179,6 +180,17 @@ pub fn plan_of(
         let message = format!("{path}: {}{}", place.unwrap_or_default(), failure.message);
         Failure { message, ..failure }
     };
+    let mut predicted = Vec::new();
+    for vnode in &mut platform.vnodes {
+        let Some(like) = &mut vnode.like else { continue };
+        like.file = beside(path, &like.file);
+        like.own = like.own.as_ref().map(|own| beside(path, own));
+        let prediction = like::speed_like(like, host)
+            .map_err(|failure| at(platforms::place_of_key(&text, &vnode.name, "like"), failure))?;
+        let lines = prediction.to_lines();
+        predicted.extend(lines.into_iter().map(|line| Finding::note(&vnode.name, line)));
+        vnode.speeds = vec![SpeedRequest::Share(prediction.speed)];
+    }
     for vnode in &mut platform.vnodes {
         if let Some(Attach::Named { kind, name }) = &vnode.attach {
             let found = attach::find_one(host, *kind, name).map_err(|failure| {
@@ -193,7 +205,7 @@ pub fn plan_of(
             return Err(at(place, no_profile(path, &error)));
         }
     }
-    resolve(platform, host, claims).map_err(|unresolved| {
+    let mut plan = resolve(platform, host, claims).map_err(|unresolved| {
         let place = match &unresolved {
             Unresolved::Host(_) => return unresolved.into_failure(),
             Unresolved::Method(vnode, _) => platforms::place_of_key(&text, vnode, "method"),
@@ -202,7 +214,9 @@ pub fn plan_of(
             }
         };
         at(place, unresolved.into_failure())
-    })
+    })?;
+    plan.plan.findings.extend(predicted);
+    Ok(plan)
 }
 
 /// The profile of a platform file that cannot be read.

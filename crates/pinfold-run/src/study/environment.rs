@@ -275,6 +275,7 @@ fn slow_placement(
     let named = level(FactorEffect::Method).filter(|method| method.text != NONE);
     let method = named.and_then(|method| Method::named(&method.text));
     let vnode = |method, speed, memory_node| PlatformVnode {
+        like: None,
         name: NAME.to_owned(),
         cores,
         speeds: vec![SpeedRequest::Share(speed)],

@@ -47,16 +47,22 @@ pub struct MethodsArgs {
 
 /// How `pinfold run --speed` slows.
 #[derive(Debug, Args)]
+#[group(skip)]
 pub struct SlowArgs {
+    #[command(flatten)]
+    pub like: LikeArgs,
     /// Slow by this method (--speed); `pinfold emulate methods` lists them
-    #[arg(long, value_name = "METHOD", requires = "speed")]
+    #[arg(long, value_name = "METHOD", requires = "slowed")]
     pub method: Option<String>,
     /// Set the length of one period (--speed), such as 200us
-    #[arg(long, value_name = "TIME", requires = "speed")]
+    #[arg(long, value_name = "TIME", requires = "slowed")]
     pub period: Option<String>,
     /// Measure the cost of the method (--speed) fully before the command starts (8 s)
-    #[arg(long, requires = "speed")]
+    #[arg(long, requires = "slowed")]
     pub calibrate: bool,
+    /// Allow real-time burners (--speed) on the last CPU of the host's own tasks
+    #[arg(long, requires = "slowed")]
+    pub share_housekeeping: bool,
 }
 
 /// `pinfold emulate up`.
@@ -141,14 +147,32 @@ pub struct VerifyArgs {
     pub quick: bool,
 }
 
+/// The speed of another machine.
+#[derive(Debug, Args)]
+#[group(skip)]
+pub struct LikeArgs {
+    /// Set the speed of the machine with this profile, made there by `pinload profile`
+    #[arg(long, value_name = "FILE", group = "slowed")]
+    pub like: Option<String>,
+    /// Set the speed for this kind of work (--like), such as integer or cache-l2, instead of the
+    /// mean over all kinds
+    #[arg(long, value_name = "KIND", requires = "like")]
+    pub kind: Option<String>,
+    /// Compare with this profile of this machine (--like) instead of the stored one
+    #[arg(long, value_name = "FILE", requires = "like")]
+    pub own: Option<String>,
+}
+
 /// `pinfold emulate set`.
 #[derive(Debug, Args)]
 pub struct SetArgs {
     /// Select the vnode by name
     pub vnode: String,
     /// Set this speed: 30%, 0.3, "800 MHz"
-    #[arg(long, value_name = "SPEED")]
-    pub speed: String,
+    #[arg(long, value_name = "SPEED", group = "slowed", required_unless_present = "like")]
+    pub speed: Option<String>,
+    #[command(flatten)]
+    pub like: LikeArgs,
     /// Change only this CPU
     #[arg(long, value_name = "CPU")]
     pub pu: Option<u32>,

@@ -116,6 +116,8 @@ const RARE: [(&str, &[&str]); 6] = [
             "pins",
             "knobs",
             "profile",
+            "kind",
+            "own",
             "period",
             "calibrate",
             "share_housekeeping",

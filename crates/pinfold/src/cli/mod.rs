@@ -416,30 +416,26 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", requires = "plan")]
     pub vnode: Option<String>,
     /// Run any command on cores of this speed: 40%, 0.4, "800 MHz"
-    #[arg(long, value_name = "SPEED", conflicts_with_all = ["strategy", "plan"])]
+    #[arg(long, value_name = "SPEED", group = "slowed", conflicts_with_all = ["strategy", "plan"])]
     pub speed: Option<String>,
-    /// Run any command as a process group on this number of cores: placed by the strategy, or
-    /// slowed with --speed
-    #[arg(long, value_name = "N", conflicts_with = "plan")]
-    pub cores: Option<u32>,
     #[command(flatten)]
     pub slow: emulate::SlowArgs,
-    /// Allow real-time burners (--speed) on the last CPU of the host's own tasks
-    #[arg(long, requires = "speed")]
-    pub share_housekeeping: bool,
+    /// Run any command on this number of cores: placed by the strategy, or slowed with --speed
+    #[arg(long, value_name = "N", conflicts_with = "plan")]
+    pub cores: Option<u32>,
     /// Terminate the processes that the command leaves in the background (--cores)
-    #[arg(long, conflicts_with = "speed")]
+    #[arg(long, conflicts_with = "slowed")]
     pub kill_left: bool,
     /// Wait this long for QEMU's monitor, such as 30s or 5m; longer if a start script prepares
     /// something first
-    #[arg(long, value_name = "TIME", default_value = "30s", conflicts_with = "speed")]
+    #[arg(long, value_name = "TIME", default_value = "30s", conflicts_with = "slowed")]
     pub start_timeout: String,
     /// Let the guest boot on all free CPUs, and place it when CONDITION holds: agent (the guest
     /// agent answers), "port HOST:PORT" (it is open), or a time such as 10s
-    #[arg(long, value_name = "CONDITION", conflicts_with_all = ["speed", "cores"])]
+    #[arg(long, value_name = "CONDITION", conflicts_with_all = ["slowed", "cores"])]
     pub pin_after: Option<String>,
     /// Place it after this time in any case (--pin-after)
-    #[arg(long, value_name = "TIME", default_value = "5m", conflicts_with = "speed")]
+    #[arg(long, value_name = "TIME", default_value = "5m", conflicts_with = "slowed")]
     pub pin_timeout: String,
     /// Run this QEMU command line, with wrappers (sudo, numactl, a script that passes on its
     /// arguments); with --cores, --speed or a plan for a process group any command

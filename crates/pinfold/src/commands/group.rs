@@ -25,7 +25,12 @@ pub fn is_meant(arguments: &RunArgs) -> Result<bool, Failure> {
         }
         None => false,
     };
-    Ok(arguments.cores.is_some() || arguments.speed.is_some() || of_plan)
+    Ok(arguments.cores.is_some() || is_slowed(arguments) || of_plan)
+}
+
+/// True if the command runs in a vnode.
+fn is_slowed(arguments: &RunArgs) -> bool {
+    arguments.speed.is_some() || arguments.slow.like.like.is_some()
 }
 
 /// A command is one of the groups of a plan.
@@ -47,10 +52,13 @@ fn require_one(path: &str, plan: &Plan) -> Result<(), Failure> {
 
 /// Runs a command under a plan until it ends, and exits with its status.
 pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
-    if arguments.speed.is_some() {
+    if is_slowed(arguments) {
         if arguments.placement.profile.is_some() {
-            return Err(Failure::new(Exit::Input, "--profile cannot be used with --speed")
-                .with_hint("omit it: a slow vnode sets no tunables"));
+            return Err(Failure::new(
+                Exit::Input,
+                "--profile cannot be used with --speed or --like",
+            )
+            .with_hint("omit it: a slow vnode sets no tunables"));
         }
         return run_slow(arguments, on_left(arguments), state);
     }

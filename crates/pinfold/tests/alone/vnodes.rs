@@ -614,6 +614,55 @@ fn what_a_method_cannot_do_is_stated_when_it_is_chosen() {
     assert!(output.status.success() && said.contains("a process that is new"), "{said}");
 }
 
+/// A profile with this share of the scores of the one that the library tests with.
+fn profile(share: f64) -> String {
+    let real = include_str!("../../../pinfold-probe/src/profile-epyc.jsonl");
+    let mut lines = real.lines().map(str::to_owned);
+    let mut text = lines.next().expect("a machine") + "\n";
+    for line in lines {
+        let mut figure: Value = serde_json::from_str(&line).expect("JSON");
+        for sample in figure["samples"].as_array_mut().expect("samples") {
+            *sample = (sample.as_f64().expect("a number") * share).into();
+        }
+        text += &format!("{figure}\n");
+    }
+    text
+}
+
+#[test]
+fn a_command_runs_at_the_speed_of_another_machine() {
+    let _turn = take_turn();
+    let host = LiveHost::new().expect("a host");
+    if is_refused(&host, "quota") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let here = sandbox.write("here.jsonl", &profile(1.0));
+    let slow = sandbox.write("slow.jsonl", &profile(0.5));
+    let fast = sandbox.write("fast.jsonl", &profile(3.0));
+    let cut = sandbox.write("cut.jsonl", profile(0.5).trim_end());
+    let like = |file: &str, more: &[&str]| {
+        let words = ["run", "--cores", "1", "--method", "quota", "--like", file, "--own", &here];
+        sandbox.run(&[&words[..], more, &["--", "echo", "it ran"]].concat())
+    };
+    let ran = like(&slow, &[]).expect_success();
+    assert_eq!(ran.stdout_text(), "it ran\n");
+    let said = ran.stderr_text();
+    assert!(said.contains("speed 50%, like ") && said.contains("integer: 50.0% ("), "{said}");
+    let integer = like(&slow, &["--kind", "integer"]).expect_success();
+    assert!(integer.stderr_text().contains("work of the kind integer"), "{integer:?}");
+    for (file, more, expected) in [
+        (&fast, [].as_slice(), "is faster than this machine"),
+        (&cut, &[], "cut.jsonl: line 11: the file is cut off"),
+        (&slow, &["--kind", "magic"], "there is no kind of work"),
+    ] {
+        let refused = like(file, more);
+        assert!(refused.stderr_text().contains(expected), "{refused:?}");
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert_eq!(refused.stdout_text(), "");
+    }
+}
+
 #[test]
 fn what_a_vnode_achieves_is_measured() {
     let _turn = take_turn();

@@ -5,13 +5,15 @@ use std::process::ExitStatus;
 use pinfold_config::platforms;
 use pinfold_emulate::Effort;
 use pinfold_host::process;
-use pinfold_model::{Command, CpuSet, Platform};
+use pinfold_model::{Command, CpuSet, Like, Platform};
 use pinfold_run::emulate::exec::{self, SlowOptions, spawn};
 use pinfold_run::emulate::ipc::{self, Ask};
+use pinfold_run::emulate::like;
 use pinfold_run::{Exit, Failure, HelperProgram, OnLeft, Session, host, inputs};
 
 use crate::cli::RunArgs;
-use crate::cli::emulate::{ExecArgs, ShellArgs};
+use crate::cli::emulate::{ExecArgs, LikeArgs, ShellArgs};
+use crate::output::say;
 
 /// Executes a command in a vnode.
 pub fn exec(arguments: &ExecArgs, state: Option<&str>) -> Result<(), Failure> {
@@ -47,11 +49,20 @@ pub fn as_it_ended(status: ExitStatus) -> Result<(), Failure> {
     }
 }
 
+/// The speed of the command line, or that of another machine with its prediction.
+pub fn speed_of(speed: Option<&str>, like: &LikeArgs) -> Result<String, Failure> {
+    let Some(file) = &like.like else { return Ok(speed.unwrap_or("100%").to_owned()) };
+    let like = Like { file: file.clone(), kind: like.kind.clone(), own: like.own.clone() };
+    let prediction = like::speed_like(&like, &host::live()?)?;
+    prediction.to_lines().iter().for_each(|line| say(line));
+    Ok(prediction.speed.to_string())
+}
+
 /// Runs one command on a number of cores at a speed: a platform with one vnode until the command
 /// ends.
 pub fn run_slow(arguments: &RunArgs, on_left: OnLeft, state: Option<&str>) -> Result<(), Failure> {
     let state = host::state(state)?;
-    let speed = arguments.speed.as_deref().unwrap_or("100%");
+    let speed = speed_of(arguments.speed.as_deref(), &arguments.slow.like)?;
     // Several may run at the same time.
     let name = format!("run-{}", process::own_pid());
     let mut words = format!("name={name},cores={},speed={speed}", arguments.cores.unwrap_or(1));
@@ -62,7 +73,7 @@ pub fn run_slow(arguments: &RunArgs, on_left: OnLeft, state: Option<&str>) -> Re
         words.push_str(&format!(",period={period}"));
     }
     let vnode = inputs::asked("--speed", platforms::vnode_from_words(&words))?;
-    let share_housekeeping = arguments.share_housekeeping;
+    let share_housekeeping = arguments.slow.share_housekeeping;
     let platform = Platform { vnodes: vec![vnode], share_housekeeping, avoid: CpuSet::new() };
     let program = HelperProgram::own()?;
     let session = Session { state: &state, program: &program };

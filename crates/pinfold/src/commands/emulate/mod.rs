@@ -180,7 +180,7 @@ fn set(arguments: &SetArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = host::state(state)?;
     let ask = Ask::Set {
         vnode: arguments.vnode.clone(),
-        speed: arguments.speed.clone(),
+        speed: exec::speed_of(arguments.speed.as_deref(), &arguments.like)?,
         pu: arguments.pu,
     };
     ipc::require(&state, &ask)?.done()

@@ -1,0 +1,112 @@
+//! Prediction intervals: where the next value lies, not where the mean of all values lies.
+//!
+//! All values are ratios or rates, so that their logarithms are taken to be normal.
+
+use crate::bootstrap::Interval;
+use crate::{median, student_tail};
+
+/// The ratio of one further sample of `ours` to one of `theirs`, from the samples of both: the
+/// quotient of the medians, and the interval that has the next quotient with this probability.
+///
+/// `None` with fewer than two samples on a side, or with one that is not above zero.
+#[must_use]
+pub fn ratio_of_next(theirs: &[f64], ours: &[f64], probability: f64) -> Option<Interval> {
+    let (their_logs, our_logs) = (logs(theirs)?, logs(ours)?);
+    let middle = median(&their_logs)? - median(&our_logs)?;
+    let variance = next_variance(&their_logs) + next_variance(&our_logs);
+    let freedom = their_logs.len() + our_logs.len() - 2;
+    Some(around(middle, variance.sqrt() * student_quantile(probability, freedom)))
+}
+
+/// Another ratio of the population from which these come: their geometric mean, and the interval
+/// that has the next one with this probability.
+///
+/// `None` with fewer than two ratios, or with one that is not above zero.
+#[must_use]
+pub fn ratio_of_other(ratios: &[f64], probability: f64) -> Option<Interval> {
+    let logs = logs(ratios)?;
+    let half = next_variance(&logs).sqrt() * student_quantile(probability, logs.len() - 1);
+    Some(around(mean(&logs), half))
+}
+
+fn around(middle: f64, half: f64) -> Interval {
+    Interval { ratio: middle.exp(), low: (middle - half).exp(), high: (middle + half).exp() }
+}
+
+fn logs(values: &[f64]) -> Option<Vec<f64>> {
+    (values.len() > 1 && values.iter().all(|value| value.is_finite() && *value > 0.0))
+        .then(|| values.iter().map(|value| value.ln()).collect())
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Variance of the difference between the mean of these values and the next value.
+fn next_variance(values: &[f64]) -> f64 {
+    let (count, mean) = (values.len() as f64, mean(values));
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    squares / (count - 1.0) * (1.0 + 1.0 / count)
+}
+
+/// The t between whose negative and itself a value lies with this probability, by bisection.
+fn student_quantile(probability: f64, freedom: usize) -> f64 {
+    let freedom = u32::try_from(freedom).unwrap_or(u32::MAX).min(10_000);
+    let (mut low, mut high) = (0.0, 1000.0);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if student_tail(middle, freedom) > (1.0 - probability) / 2.0 {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    high
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Pcg32;
+
+    #[test]
+    fn quantiles_agree_with_tables() {
+        for (freedom, expected) in [(1, 6.3138), (4, 2.1318), (9, 1.8331), (30, 1.6973)] {
+            let found = student_quantile(0.9, freedom);
+            assert!((found / expected - 1.0).abs() < 1e-4, "{freedom}: {found}");
+        }
+    }
+
+    #[test]
+    fn intervals_agree_with_the_formula() {
+        // Logarithms 0, 1, 2: mean 1, variance 1, times 4/3; t(0.9, 2) is 2.9200.
+        let found = ratio_of_other(&[1.0, 1_f64.exp(), 2_f64.exp()], 0.9).unwrap();
+        let half = 2.92 * (4_f64 / 3.0).sqrt();
+        assert!((found.ratio.ln() - 1.0).abs() < 1e-12);
+        assert!((found.low.ln() - (1.0 - half)).abs() < 1e-3, "{found:?}");
+        assert!((found.high.ln() - (1.0 + half)).abs() < 1e-3, "{found:?}");
+        let even = ratio_of_next(&[4.0, 4.0, 4.0], &[8.0, 8.0], 0.9).unwrap();
+        assert!((even.ratio - 0.5).abs() < 1e-12 && (even.high - even.low).abs() < 1e-12);
+        for bad in [vec![], vec![1.0], vec![1.0, 0.0], vec![1.0, f64::NAN]] {
+            assert_eq!(ratio_of_other(&bad, 0.9), None);
+            assert_eq!(ratio_of_next(&[1.0, 2.0], &bad, 0.9), None);
+        }
+    }
+
+    #[test]
+    fn the_next_ratio_is_inside_as_often_as_it_says() {
+        let mut random = Pcg32::new(7, 7);
+        let mut inside = 0;
+        for _ in 0..2000 {
+            // Sums of twelve uniform numbers are close to normal.
+            let mut ratios = [0.0; 10];
+            for ratio in &mut ratios {
+                let sum: f64 = (0..12).map(|_| f64::from(random.below(1 << 16)) / 65536.0).sum();
+                *ratio = ((sum - 6.0) / 10.0).exp();
+            }
+            let [known @ .., next] = &ratios;
+            inside += u32::from(ratio_of_other(known, 0.9).unwrap().contains(*next));
+        }
+        assert!((1740..=1860).contains(&inside), "{inside} of 2000");
+    }
+}
