@@ -637,9 +637,9 @@ fn a_command_runs_at_the_speed_of_another_machine() {
         return;
     }
     let sandbox = Sandbox::new();
-    let here = sandbox.write("here.jsonl", &profile(1.0));
-    let slow = sandbox.write("slow.jsonl", &profile(0.5));
-    let fast = sandbox.write("fast.jsonl", &profile(3.0));
+    let here = sandbox.write("here.jsonl", profile(1.0));
+    let slow = sandbox.write("slow.jsonl", profile(0.5));
+    let fast = sandbox.write("fast.jsonl", profile(3.0));
     let cut = sandbox.write("cut.jsonl", profile(0.5).trim_end());
     let like = |file: &str, more: &[&str]| {
         let words = ["run", "--cores", "1", "--method", "quota", "--like", file, "--own", &here];
