@@ -4,6 +4,20 @@
 //! here. Functions return whole paths. Those of a file in a cgroup take the group's directory,
 //! because the mount point of a hierarchy is read from the mount table.
 
+/// Writes a function that returns the whole path for each row: `name(parameters) = "path";`, with
+/// the parameters in the text, or `name(parameters) = directory_file(parameters, "file");`.
+macro_rules! paths {
+    ($($(#[$doc:meta])* $name:ident($($parameter:ident: $kind:ty),*) = $head:tt$(($($rest:tt)*))?;)*) => {
+        $($(#[$doc])*
+        #[must_use]
+        pub fn $name($($parameter: $kind),*) -> String {
+            paths!(@ $head$(($($rest)*))?)
+        })*
+    };
+    (@ $text:literal) => { format!($text) };
+    (@ $function:ident($($argument:tt)*)) => { $function($($argument)*) };
+}
+
 mod machine;
 
 use pinfold_model::{Lifetime, NodeId, PuId, Tid};
@@ -18,145 +32,61 @@ pub use machine::{
 // CPUs: https://docs.kernel.org/admin-guide/cputopology.html and
 // https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-devices-system-cpu
 
-/// Directory of all CPUs.
-#[must_use]
-pub fn cpu_dir() -> String {
-    "/sys/devices/system/cpu".to_owned()
-}
+paths! {
+    /// Directory of all CPUs.
+    cpu_dir() = "/sys/devices/system/cpu";
+    /// List of online CPUs.
+    cpu_online() = "/sys/devices/system/cpu/online";
+    /// List of present CPUs.
+    cpu_present() = "/sys/devices/system/cpu/present";
+    /// List of possible CPUs.
+    cpu_possible() = "/sys/devices/system/cpu/possible";
+    /// List of CPUs isolated at boot (`isolcpus=`).
+    cpu_isolated() = "/sys/devices/system/cpu/isolated";
+    /// List of CPUs without a periodic tick (`nohz_full=`); absent if the kernel does not support it.
+    cpu_nohz_full() = "/sys/devices/system/cpu/nohz_full";
+    /// SMT state: `on`, `off`, `forceoff`, `notsupported`, `notimplemented`.
+    smt_control() = "/sys/devices/system/cpu/smt/control";
+    /// `1` if SMT is in use.
+    smt_active() = "/sys/devices/system/cpu/smt/active";
+    /// A file below a CPU's directory, such as `topology/core_cpus_list` or `cache/index3/level`.
+    cpu_file(pu: PuId, file: &str) = "/sys/devices/system/cpu/cpu{pu}/{file}";
+    /// `0` if the CPU is offline; absent where it cannot be taken offline.
+    cpu_is_online(pu: PuId) = cpu_file(pu, "online");
+    /// CPUs of one core type (`cpu_core`, `cpu_atom`, `cpu_lowpower`) on hybrid Intel machines:
+    /// those of its PMU, <https://docs.kernel.org/admin-guide/perf/index.html>.
+    pmu_cpus(pmu: &str) = "/sys/devices/{pmu}/cpus";
+    /// Directory of the PCI devices, by address,
+    /// <https://docs.kernel.org/PCI/sysfs-pci.html>.
+    pci_devices_dir() = "/sys/bus/pci/devices";
+    /// The NUMA node of a PCI device; -1 where the firmware does not report it,
+    /// <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci>.
+    pci_numa_node(address: &str) = "/sys/bus/pci/devices/{address}/numa_node";
+    /// Directory of the cpufreq policies,
+    /// <https://docs.kernel.org/admin-guide/pm/cpufreq.html>.
+    cpufreq_dir() = "/sys/devices/system/cpu/cpufreq";
+    /// A file of a CPU's cpufreq directory, such as `related_cpus` or `scaling_driver`.
+    cpufreq_file(pu: PuId, file: &str) = cpu_file(pu, &format!("cpufreq/{file}"));
+    /// Directory of a device's message-signalled interrupts, one entry per interrupt number; absent
+    /// while its driver uses none.
+    pci_msi_irqs(address: &str) = "/sys/bus/pci/devices/{address}/msi_irqs";
+    /// Number of a device's line interrupt; 0 if it has none.
+    pci_irq(address: &str) = "/sys/bus/pci/devices/{address}/irq";
 
-/// List of online CPUs.
-#[must_use]
-pub fn cpu_online() -> String {
-    "/sys/devices/system/cpu/online".to_owned()
-}
+    // Interrupts: https://docs.kernel.org/core-api/irq/irq-affinity.html
 
-/// List of present CPUs.
-#[must_use]
-pub fn cpu_present() -> String {
-    "/sys/devices/system/cpu/present".to_owned()
-}
-
-/// List of possible CPUs.
-#[must_use]
-pub fn cpu_possible() -> String {
-    "/sys/devices/system/cpu/possible".to_owned()
-}
-
-/// List of CPUs isolated at boot (`isolcpus=`).
-#[must_use]
-pub fn cpu_isolated() -> String {
-    "/sys/devices/system/cpu/isolated".to_owned()
-}
-
-/// List of CPUs without a periodic tick (`nohz_full=`); absent if the kernel does not support it.
-#[must_use]
-pub fn cpu_nohz_full() -> String {
-    "/sys/devices/system/cpu/nohz_full".to_owned()
-}
-
-/// SMT state: `on`, `off`, `forceoff`, `notsupported`, `notimplemented`.
-#[must_use]
-pub fn smt_control() -> String {
-    "/sys/devices/system/cpu/smt/control".to_owned()
-}
-
-/// `1` if SMT is in use.
-#[must_use]
-pub fn smt_active() -> String {
-    "/sys/devices/system/cpu/smt/active".to_owned()
-}
-
-/// A file below a CPU's directory, such as `topology/core_cpus_list` or `cache/index3/level`.
-#[must_use]
-pub fn cpu_file(pu: PuId, file: &str) -> String {
-    format!("/sys/devices/system/cpu/cpu{pu}/{file}")
-}
-
-/// `0` if the CPU is offline; absent where it cannot be taken offline.
-#[must_use]
-pub fn cpu_is_online(pu: PuId) -> String {
-    cpu_file(pu, "online")
-}
-
-/// CPUs of one core type (`cpu_core`, `cpu_atom`, `cpu_lowpower`) on hybrid Intel machines:
-/// those of its PMU, <https://docs.kernel.org/admin-guide/perf/index.html>.
-#[must_use]
-pub fn pmu_cpus(pmu: &str) -> String {
-    format!("/sys/devices/{pmu}/cpus")
-}
-
-/// Directory of the PCI devices, by address,
-/// <https://docs.kernel.org/PCI/sysfs-pci.html>.
-#[must_use]
-pub fn pci_devices_dir() -> String {
-    "/sys/bus/pci/devices".to_owned()
-}
-
-/// The NUMA node of a PCI device; -1 where the firmware does not report it,
-/// <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci>.
-#[must_use]
-pub fn pci_numa_node(address: &str) -> String {
-    format!("{}/{address}/numa_node", pci_devices_dir())
-}
-
-/// Directory of the cpufreq policies,
-/// <https://docs.kernel.org/admin-guide/pm/cpufreq.html>.
-#[must_use]
-pub fn cpufreq_dir() -> String {
-    "/sys/devices/system/cpu/cpufreq".to_owned()
-}
-
-/// A file of a CPU's cpufreq directory, such as `related_cpus` or `scaling_driver`.
-#[must_use]
-pub fn cpufreq_file(pu: PuId, file: &str) -> String {
-    cpu_file(pu, &format!("cpufreq/{file}"))
-}
-
-/// Directory of a device's message-signalled interrupts, one entry per interrupt number; absent
-/// while its driver uses none.
-#[must_use]
-pub fn pci_msi_irqs(address: &str) -> String {
-    format!("{}/{address}/msi_irqs", pci_devices_dir())
-}
-
-/// Number of a device's line interrupt; 0 if it has none.
-#[must_use]
-pub fn pci_irq(address: &str) -> String {
-    format!("{}/{address}/irq", pci_devices_dir())
-}
-
-// Interrupts: https://docs.kernel.org/core-api/irq/irq-affinity.html
-
-/// One directory per interrupt, by number.
-#[must_use]
-pub fn irqs_dir() -> String {
-    "/proc/irq".to_owned()
-}
-
-/// A file of an interrupt, such as `smp_affinity_list` or `effective_affinity_list`.
-#[must_use]
-pub fn irq_file(irq: u32, file: &str) -> String {
-    format!("/proc/irq/{irq}/{file}")
-}
-
-/// Default affinity mask of interrupts that are set up later.
-#[must_use]
-pub fn default_smp_affinity() -> String {
-    "/proc/irq/default_smp_affinity".to_owned()
-}
-
-/// Mask of the CPUs for unbound workqueues,
-/// <https://docs.kernel.org/core-api/workqueue.html>.
-#[must_use]
-pub fn workqueue_cpumask() -> String {
-    "/sys/devices/virtual/workqueue/cpumask".to_owned()
-}
-
-/// Wake-up latency limit of a CPU in microseconds; `n/a` disables every idle state, 0 means no
-/// limit, <https://docs.kernel.org/admin-guide/pm/cpuidle.html>.
-#[must_use]
-pub fn cpu_resume_latency(pu: PuId) -> String {
-    cpu_file(pu, "power/pm_qos_resume_latency_us")
+    /// One directory per interrupt, by number.
+    irqs_dir() = "/proc/irq";
+    /// A file of an interrupt, such as `smp_affinity_list` or `effective_affinity_list`.
+    irq_file(irq: u32, file: &str) = "/proc/irq/{irq}/{file}";
+    /// Default affinity mask of interrupts that are set up later.
+    default_smp_affinity() = "/proc/irq/default_smp_affinity";
+    /// Mask of the CPUs for unbound workqueues,
+    /// <https://docs.kernel.org/core-api/workqueue.html>.
+    workqueue_cpumask() = "/sys/devices/virtual/workqueue/cpumask";
+    /// Wake-up latency limit of a CPU in microseconds; `n/a` disables every idle state, 0 means no
+    /// limit, <https://docs.kernel.org/admin-guide/pm/cpuidle.html>.
+    cpu_resume_latency(pu: PuId) = cpu_file(pu, "power/pm_qos_resume_latency_us");
 }
 
 /// Number of huge pages of one size in a node's pool.
@@ -165,277 +95,114 @@ pub fn node_huge_pages(node: NodeId, page_bytes: u64) -> String {
     format!("{}/hugepages-{}kB/nr_hugepages", node_hugepages_dir(node), page_bytes / 1024)
 }
 
-/// State of kernel samepage merging: 0, 1 or 2,
-/// <https://docs.kernel.org/admin-guide/mm/ksm.html>.
-#[must_use]
-pub fn ksm_run() -> String {
-    "/sys/kernel/mm/ksm/run".to_owned()
-}
+paths! {
+    /// State of kernel samepage merging: 0, 1 or 2,
+    /// <https://docs.kernel.org/admin-guide/mm/ksm.html>.
+    ksm_run() = "/sys/kernel/mm/ksm/run";
+    /// Pages of each mapping of a process, by NUMA node.
+    process_numa_maps(pid: Tid) = process_file(pid, "numa_maps");
+    /// v2: CPU weight of a group relative to its siblings, 1 to 10,000.
+    cpu_weight(group: &str) = cgroup_file(group, "cpu.weight");
+    /// v1: CPU weight of a group relative to its siblings; the default is 1,024.
+    cpu_shares(group: &str) = cgroup_file(group, "cpu.shares");
+    /// v1: period of a group's CFS quota in microseconds.
+    cpu_cfs_period(group: &str) = cgroup_file(group, "cpu.cfs_period_us");
+    /// v1: CFS quota of a group per period in microseconds; -1 for no limit.
+    cpu_cfs_quota(group: &str) = cgroup_file(group, "cpu.cfs_quota_us");
+    /// v2: quota and period in microseconds, or `max` and a period.
+    cpu_max(group: &str) = cgroup_file(group, "cpu.max");
 
-/// Pages of each mapping of a process, by NUMA node.
-#[must_use]
-pub fn process_numa_maps(pid: Tid) -> String {
-    process_file(pid, "numa_maps")
-}
+    // NUMA: https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-devices-node
 
-/// v2: CPU weight of a group relative to its siblings, 1 to 10,000.
-#[must_use]
-pub fn cpu_weight(group: &str) -> String {
-    cgroup_file(group, "cpu.weight")
-}
+    /// Directory of all NUMA nodes.
+    node_dir() = "/sys/devices/system/node";
+    /// List of online NUMA nodes.
+    node_online() = "/sys/devices/system/node/online";
+    /// A file of a NUMA node, such as `cpulist`, `distance` or `meminfo`.
+    node_file(node: NodeId, file: &str) = "/sys/devices/system/node/node{node}/{file}";
+    /// Directory of a node's huge pages, with a folder such as `hugepages-2048kB` per size,
+    /// <https://docs.kernel.org/admin-guide/mm/hugetlbpage.html>.
+    node_hugepages_dir(node: NodeId) = node_file(node, "hugepages");
 
-/// v1: CPU weight of a group relative to its siblings; the default is 1,024.
-#[must_use]
-pub fn cpu_shares(group: &str) -> String {
-    cgroup_file(group, "cpu.shares")
-}
+    // Tasks: https://docs.kernel.org/filesystems/proc.html
 
-/// v1: period of a group's CFS quota in microseconds.
-#[must_use]
-pub fn cpu_cfs_period(group: &str) -> String {
-    cgroup_file(group, "cpu.cfs_period_us")
-}
+    /// Directory of all processes.
+    proc_dir() = "/proc";
+    /// A file of a process (or, by TID, of a thread), such as `cmdline`.
+    process_file(pid: Tid, file: &str) = "/proc/{pid}/{file}";
+    /// `stat` of a process or thread.
+    process_stat(pid: Tid) = process_file(pid, "stat");
+    /// `status` of a process or thread.
+    process_status(pid: Tid) = process_file(pid, "status");
+    /// `cgroup` of a process or thread.
+    process_cgroup(pid: Tid) = process_file(pid, "cgroup");
+    /// `cmdline` of a process: arguments, each terminated by a zero byte.
+    process_cmdline(pid: Tid) = process_file(pid, "cmdline");
+    /// `comm` of a process or thread: its name, at most 15 bytes.
+    process_comm(pid: Tid) = process_file(pid, "comm");
+    /// Directory of the threads of a process.
+    task_dir(pid: Tid) = process_file(pid, "task");
+    /// A file of one thread of a process.
+    task_file(pid: Tid, tid: Tid, file: &str) = "/proc/{pid}/task/{tid}/{file}";
+    /// `stat` of one thread of a process.
+    task_stat(pid: Tid, tid: Tid) = task_file(pid, tid, "stat");
+    /// `status` of one thread of a process.
+    task_status(pid: Tid, tid: Tid) = task_file(pid, tid, "status");
+    /// `comm` of one thread of a process.
+    task_comm(pid: Tid, tid: Tid) = task_file(pid, tid, "comm");
+    /// `schedstat` of one thread of a process,
+    /// <https://docs.kernel.org/scheduler/sched-stats.html>.
+    task_schedstat(pid: Tid, tid: Tid) = task_file(pid, tid, "schedstat");
+    /// `sched` of one thread (`CONFIG_SCHED_DEBUG`): migrations and more.
+    task_sched(pid: Tid, tid: Tid) = task_file(pid, tid, "sched");
+    /// Mappings of a process: address range, permissions, offset and file of each,
+    /// <https://docs.kernel.org/filesystems/proc.html>.
+    process_maps(pid: Tid) = process_file(pid, "maps");
+    /// Mount namespace of a process, a link: processes with equal links see the same mounts.
+    process_mount_namespace(pid: Tid) = process_file(pid, "ns/mnt");
+    /// The root directory of a process: a link.
+    process_root(pid: Tid) = process_file(pid, "root");
+    /// Mount table of the caller's namespace.
+    own_mountinfo() = "/proc/self/mountinfo";
+    /// `cgroup` of the caller.
+    own_cgroup() = "/proc/self/cgroup";
+    /// `status` of the caller.
+    own_status() = "/proc/self/status";
+    /// `stat` of the caller.
+    own_stat() = "/proc/self/stat";
 
-/// v1: CFS quota of a group per period in microseconds; -1 for no limit.
-#[must_use]
-pub fn cpu_cfs_quota(group: &str) -> String {
-    cgroup_file(group, "cpu.cfs_quota_us")
-}
+    // Kernel-wide: https://docs.kernel.org/admin-guide/sysctl/kernel.html
 
-/// v2: quota and period in microseconds, or `max` and a period.
-#[must_use]
-pub fn cpu_max(group: &str) -> String {
-    cgroup_file(group, "cpu.max")
-}
-
-// NUMA: https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-devices-node
-
-/// Directory of all NUMA nodes.
-#[must_use]
-pub fn node_dir() -> String {
-    "/sys/devices/system/node".to_owned()
-}
-
-/// List of online NUMA nodes.
-#[must_use]
-pub fn node_online() -> String {
-    "/sys/devices/system/node/online".to_owned()
-}
-
-/// A file of a NUMA node, such as `cpulist`, `distance` or `meminfo`.
-#[must_use]
-pub fn node_file(node: NodeId, file: &str) -> String {
-    format!("/sys/devices/system/node/node{node}/{file}")
-}
-
-/// Directory of a node's huge pages, with a folder such as `hugepages-2048kB` per size,
-/// <https://docs.kernel.org/admin-guide/mm/hugetlbpage.html>.
-#[must_use]
-pub fn node_hugepages_dir(node: NodeId) -> String {
-    node_file(node, "hugepages")
-}
-
-// Tasks: https://docs.kernel.org/filesystems/proc.html
-
-/// Directory of all processes.
-#[must_use]
-pub fn proc_dir() -> String {
-    "/proc".to_owned()
-}
-
-/// A file of a process (or, by TID, of a thread), such as `cmdline`.
-#[must_use]
-pub fn process_file(pid: Tid, file: &str) -> String {
-    format!("/proc/{pid}/{file}")
-}
-
-/// `stat` of a process or thread.
-#[must_use]
-pub fn process_stat(pid: Tid) -> String {
-    process_file(pid, "stat")
-}
-
-/// `status` of a process or thread.
-#[must_use]
-pub fn process_status(pid: Tid) -> String {
-    process_file(pid, "status")
-}
-
-/// `cgroup` of a process or thread.
-#[must_use]
-pub fn process_cgroup(pid: Tid) -> String {
-    process_file(pid, "cgroup")
-}
-
-/// `cmdline` of a process: arguments, each terminated by a zero byte.
-#[must_use]
-pub fn process_cmdline(pid: Tid) -> String {
-    process_file(pid, "cmdline")
-}
-
-/// `comm` of a process or thread: its name, at most 15 bytes.
-#[must_use]
-pub fn process_comm(pid: Tid) -> String {
-    process_file(pid, "comm")
-}
-
-/// Directory of the threads of a process.
-#[must_use]
-pub fn task_dir(pid: Tid) -> String {
-    process_file(pid, "task")
-}
-
-/// A file of one thread of a process.
-#[must_use]
-pub fn task_file(pid: Tid, tid: Tid, file: &str) -> String {
-    format!("/proc/{pid}/task/{tid}/{file}")
-}
-
-/// `stat` of one thread of a process.
-#[must_use]
-pub fn task_stat(pid: Tid, tid: Tid) -> String {
-    task_file(pid, tid, "stat")
-}
-
-/// `status` of one thread of a process.
-#[must_use]
-pub fn task_status(pid: Tid, tid: Tid) -> String {
-    task_file(pid, tid, "status")
-}
-
-/// `comm` of one thread of a process.
-#[must_use]
-pub fn task_comm(pid: Tid, tid: Tid) -> String {
-    task_file(pid, tid, "comm")
-}
-
-/// `schedstat` of one thread of a process,
-/// <https://docs.kernel.org/scheduler/sched-stats.html>.
-#[must_use]
-pub fn task_schedstat(pid: Tid, tid: Tid) -> String {
-    task_file(pid, tid, "schedstat")
-}
-
-/// `sched` of one thread (`CONFIG_SCHED_DEBUG`): migrations and more.
-#[must_use]
-pub fn task_sched(pid: Tid, tid: Tid) -> String {
-    task_file(pid, tid, "sched")
-}
-
-/// Mappings of a process: address range, permissions, offset and file of each,
-/// <https://docs.kernel.org/filesystems/proc.html>.
-#[must_use]
-pub fn process_maps(pid: Tid) -> String {
-    process_file(pid, "maps")
-}
-
-/// Mount namespace of a process, a link: processes with equal links see the same mounts.
-#[must_use]
-pub fn process_mount_namespace(pid: Tid) -> String {
-    process_file(pid, "ns/mnt")
-}
-
-/// The root directory of a process: a link.
-#[must_use]
-pub fn process_root(pid: Tid) -> String {
-    process_file(pid, "root")
-}
-
-/// Mount table of the caller's namespace.
-#[must_use]
-pub fn own_mountinfo() -> String {
-    "/proc/self/mountinfo".to_owned()
-}
-
-/// `cgroup` of the caller.
-#[must_use]
-pub fn own_cgroup() -> String {
-    "/proc/self/cgroup".to_owned()
-}
-
-/// `status` of the caller.
-#[must_use]
-pub fn own_status() -> String {
-    "/proc/self/status".to_owned()
-}
-
-/// `stat` of the caller.
-#[must_use]
-pub fn own_stat() -> String {
-    "/proc/self/stat".to_owned()
-}
-
-// Kernel-wide: https://docs.kernel.org/admin-guide/sysctl/kernel.html
-
-/// Boot ID, different after each boot.
-#[must_use]
-pub fn boot_id() -> String {
-    "/proc/sys/kernel/random/boot_id".to_owned()
+    /// Boot ID, different after each boot.
+    boot_id() = "/proc/sys/kernel/random/boot_id";
 }
 
 /// Directories that exist in every mount of sysfs and procfs.
 pub const ALWAYS_THERE: [&str; 5] =
     ["/sys/devices", "/sys/kernel", "/sys/module", "/proc/sys", "/proc/irq"];
 
-/// A namespace of this process, by type (`pid`, `time`, `cgroup`).
-#[must_use]
-pub fn own_namespace(kind: &str) -> String {
-    format!("/proc/self/ns/{kind}")
-}
-
-/// Kernel release, as `uname -r`.
-#[must_use]
-pub fn kernel_release() -> String {
-    "/proc/sys/kernel/osrelease".to_owned()
-}
-
-/// A sysctl below `kernel`, such as `sched_rt_runtime_us` or `numa_balancing`.
-#[must_use]
-pub fn sysctl_kernel(name: &str) -> String {
-    format!("/proc/sys/kernel/{name}")
-}
-
-/// Boot parameters of the kernel.
-#[must_use]
-pub fn kernel_cmdline() -> String {
-    "/proc/cmdline".to_owned()
-}
-
-/// Processor description.
-#[must_use]
-pub fn cpuinfo() -> String {
-    "/proc/cpuinfo".to_owned()
-}
-
-/// Memory statistics of the machine.
-#[must_use]
-pub fn meminfo() -> String {
-    "/proc/meminfo".to_owned()
-}
-
-/// CPU times and counters of the machine.
-#[must_use]
-pub fn kernel_stat() -> String {
-    "/proc/stat".to_owned()
-}
-
-/// CPU pressure: time for which tasks waited for a CPU,
-/// <https://docs.kernel.org/accounting/psi.html>.
-#[must_use]
-pub fn cpu_pressure() -> String {
-    "/proc/pressure/cpu".to_owned()
-}
-
-/// Hypervisor type; present under some hypervisors.
-#[must_use]
-pub fn hypervisor_type() -> String {
-    "/sys/hypervisor/type".to_owned()
-}
-
-/// Device file of KVM, <https://docs.kernel.org/virt/kvm/api.html>.
-#[must_use]
-pub fn kvm_device() -> String {
-    "/dev/kvm".to_owned()
+paths! {
+    /// A namespace of this process, by type (`pid`, `time`, `cgroup`).
+    own_namespace(kind: &str) = "/proc/self/ns/{kind}";
+    /// Kernel release, as `uname -r`.
+    kernel_release() = "/proc/sys/kernel/osrelease";
+    /// A sysctl below `kernel`, such as `sched_rt_runtime_us` or `numa_balancing`.
+    sysctl_kernel(name: &str) = "/proc/sys/kernel/{name}";
+    /// Boot parameters of the kernel.
+    kernel_cmdline() = "/proc/cmdline";
+    /// Processor description.
+    cpuinfo() = "/proc/cpuinfo";
+    /// Memory statistics of the machine.
+    meminfo() = "/proc/meminfo";
+    /// CPU times and counters of the machine.
+    kernel_stat() = "/proc/stat";
+    /// CPU pressure: time for which tasks waited for a CPU,
+    /// <https://docs.kernel.org/accounting/psi.html>.
+    cpu_pressure() = "/proc/pressure/cpu";
+    /// Hypervisor type; present under some hypervisors.
+    hypervisor_type() = "/sys/hypervisor/type";
+    /// Device file of KVM, <https://docs.kernel.org/virt/kvm/api.html>.
+    kvm_device() = "/dev/kvm";
 }
 
 // cgroup v1: https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html
@@ -447,207 +214,84 @@ pub fn cgroup_file(group: &str, file: &str) -> String {
     format!("{}/{file}", group.trim_end_matches('/'))
 }
 
-/// v2: controllers that a group may enable.
-#[must_use]
-pub fn cgroup_controllers(group: &str) -> String {
-    cgroup_file(group, "cgroup.controllers")
-}
+paths! {
+    /// v2: controllers that a group may enable.
+    cgroup_controllers(group: &str) = cgroup_file(group, "cgroup.controllers");
+    /// v2: controllers that are enabled for a group's children.
+    cgroup_subtree_control(group: &str) = cgroup_file(group, "cgroup.subtree_control");
+    /// Processes of a group, one per line; writing a PID moves that process with all its threads.
+    cgroup_procs(group: &str) = cgroup_file(group, "cgroup.procs");
+    /// v2: threads of a group; writing a TID moves that thread within a threaded subtree.
+    cgroup_threads(group: &str) = cgroup_file(group, "cgroup.threads");
+    /// v1: threads of a group; writing a TID moves only that thread.
+    cgroup_tasks(group: &str) = cgroup_file(group, "tasks");
+    /// v2: memory of a group by NUMA node.
+    memory_numa_stat(group: &str) = cgroup_file(group, "memory.numa_stat");
+    /// v2: `domain`, `domain threaded`, `domain invalid` or `threaded`.
+    cgroup_type(group: &str) = cgroup_file(group, "cgroup.type");
+    /// CPUs that a group requests.
+    cpuset_cpus(group: &str) = cgroup_file(group, "cpuset.cpus");
+    /// Memory nodes that a group requests.
+    cpuset_mems(group: &str) = cgroup_file(group, "cpuset.mems");
+    /// v2: CPUs that a group effectively has.
+    cpuset_cpus_effective(group: &str) = cgroup_file(group, "cpuset.cpus.effective");
+    /// v2: memory nodes that a group effectively has.
+    cpuset_mems_effective(group: &str) = cgroup_file(group, "cpuset.mems.effective");
+    /// v1: CPUs that a group effectively has.
+    cpuset_effective_cpus(group: &str) = cgroup_file(group, "cpuset.effective_cpus");
+    /// v1: memory nodes that a group effectively has.
+    cpuset_effective_mems(group: &str) = cgroup_file(group, "cpuset.effective_mems");
+    /// v2: `member`, `root` or `isolated`, with the reason if invalid.
+    cpuset_partition(group: &str) = cgroup_file(group, "cpuset.cpus.partition");
+    /// v2, root group only: CPUs of all isolated partitions (Linux 6.8).
+    cpuset_isolated(group: &str) = cgroup_file(group, "cpuset.cpus.isolated");
 
-/// v2: controllers that are enabled for a group's children.
-#[must_use]
-pub fn cgroup_subtree_control(group: &str) -> String {
-    cgroup_file(group, "cgroup.subtree_control")
-}
+    // Further paths that `topo` and `doctor` read.
 
-/// Processes of a group, one per line; writing a PID moves that process with all its threads.
-#[must_use]
-pub fn cgroup_procs(group: &str) -> String {
-    cgroup_file(group, "cgroup.procs")
-}
-
-/// v2: threads of a group; writing a TID moves that thread within a threaded subtree.
-#[must_use]
-pub fn cgroup_threads(group: &str) -> String {
-    cgroup_file(group, "cgroup.threads")
-}
-
-/// v1: threads of a group; writing a TID moves only that thread.
-#[must_use]
-pub fn cgroup_tasks(group: &str) -> String {
-    cgroup_file(group, "tasks")
-}
-
-/// v2: memory of a group by NUMA node.
-#[must_use]
-pub fn memory_numa_stat(group: &str) -> String {
-    cgroup_file(group, "memory.numa_stat")
-}
-
-/// v2: `domain`, `domain threaded`, `domain invalid` or `threaded`.
-#[must_use]
-pub fn cgroup_type(group: &str) -> String {
-    cgroup_file(group, "cgroup.type")
-}
-
-/// CPUs that a group requests.
-#[must_use]
-pub fn cpuset_cpus(group: &str) -> String {
-    cgroup_file(group, "cpuset.cpus")
-}
-
-/// Memory nodes that a group requests.
-#[must_use]
-pub fn cpuset_mems(group: &str) -> String {
-    cgroup_file(group, "cpuset.mems")
-}
-
-/// v2: CPUs that a group effectively has.
-#[must_use]
-pub fn cpuset_cpus_effective(group: &str) -> String {
-    cgroup_file(group, "cpuset.cpus.effective")
-}
-
-/// v2: memory nodes that a group effectively has.
-#[must_use]
-pub fn cpuset_mems_effective(group: &str) -> String {
-    cgroup_file(group, "cpuset.mems.effective")
-}
-
-/// v1: CPUs that a group effectively has.
-#[must_use]
-pub fn cpuset_effective_cpus(group: &str) -> String {
-    cgroup_file(group, "cpuset.effective_cpus")
-}
-
-/// v1: memory nodes that a group effectively has.
-#[must_use]
-pub fn cpuset_effective_mems(group: &str) -> String {
-    cgroup_file(group, "cpuset.effective_mems")
-}
-
-/// v2: `member`, `root` or `isolated`, with the reason if invalid.
-#[must_use]
-pub fn cpuset_partition(group: &str) -> String {
-    cgroup_file(group, "cpuset.cpus.partition")
-}
-
-/// v2, root group only: CPUs of all isolated partitions (Linux 6.8).
-#[must_use]
-pub fn cpuset_isolated(group: &str) -> String {
-    cgroup_file(group, "cpuset.cpus.isolated")
-}
-
-// Further paths that `topo` and `doctor` read.
-
-/// List of NUMA nodes in a state: `has_cpu`, `has_memory`, `possible`.
-#[must_use]
-pub fn node_state(state: &str) -> String {
-    format!("/sys/devices/system/node/{state}")
-}
-
-/// A file of the firmware's DMI tables, such as `sys_vendor`,
-/// <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-class-dmi>.
-#[must_use]
-pub fn dmi_file(name: &str) -> String {
-    format!("/sys/devices/virtual/dmi/id/{name}")
-}
-
-/// Clock sources of this machine; `kvm-clock` and similar ones indicate the hypervisor,
-/// <https://docs.kernel.org/timers/timekeeping.html>.
-#[must_use]
-pub fn clock_sources() -> String {
-    "/sys/devices/system/clocksource/clocksource0/available_clocksource".to_owned()
-}
-
-/// A file of a cpufreq policy (`policy0`), such as `related_cpus`.
-#[must_use]
-pub fn cpufreq_policy_file(policy: &str, file: &str) -> String {
-    format!("/sys/devices/system/cpu/cpufreq/{policy}/{file}")
-}
-
-/// Directory of the caller: a link to its PID.
-#[must_use]
-pub fn own_dir() -> String {
-    "/proc/self".to_owned()
-}
-
-/// Resource limits of the caller.
-#[must_use]
-pub fn own_limits() -> String {
-    "/proc/self/limits".to_owned()
-}
-
-/// Run time, wait time and number of time slices of the caller,
-/// <https://docs.kernel.org/scheduler/sched-stats.html>.
-#[must_use]
-pub fn own_schedstat() -> String {
-    "/proc/self/schedstat".to_owned()
-}
-
-/// File system types that the kernel supports.
-#[must_use]
-pub fn filesystems() -> String {
-    "/proc/filesystems".to_owned()
-}
-
-/// Directory of a module that is loaded, or built in with parameters.
-#[must_use]
-pub fn module_dir(module: &str) -> String {
-    format!("/sys/module/{module}")
-}
-
-/// Directory of the performance monitoring units (`cpu`, `cpu_core`, `armv8_pmuv3_0`),
-/// <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-event_source-devices>.
-#[must_use]
-pub fn event_sources() -> String {
-    "/sys/bus/event_source/devices".to_owned()
-}
-
-/// Usual mount point of tracefs,
-/// <https://docs.kernel.org/trace/ftrace.html#the-file-system>.
-#[must_use]
-pub fn tracing_dir() -> String {
-    "/sys/kernel/tracing".to_owned()
-}
-
-/// Older mount point of tracefs, below debugfs.
-#[must_use]
-pub fn debug_tracing_dir() -> String {
-    "/sys/kernel/debug/tracing".to_owned()
-}
-
-/// `format` file of an event such as `sched/sched_switch`, below tracefs,
-/// <https://docs.kernel.org/trace/events.html>.
-#[must_use]
-pub fn event_format(tracing: &str, event: &str) -> String {
-    format!("{tracing}/events/{event}/format")
-}
-
-/// Lockdown mode of the kernel: `none [integrity] confidentiality`; absent without securityfs,
-/// <https://man7.org/linux/man-pages/man7/kernel_lockdown.7.html>.
-#[must_use]
-pub fn lockdown() -> String {
-    "/sys/kernel/security/lockdown".to_owned()
-}
-
-/// PID namespace of this process,
-/// <https://man7.org/linux/man-pages/man7/pid_namespaces.7.html>.
-#[must_use]
-pub fn own_pid_namespace() -> String {
-    "/proc/self/ns/pid".to_owned()
-}
-
-/// Kernel types for BPF programs (BTF), <https://docs.kernel.org/bpf/btf.html>.
-#[must_use]
-pub fn btf_vmlinux() -> String {
-    "/sys/kernel/btf/vmlinux".to_owned()
-}
-
-/// Root of resctrl: cache and bandwidth allocation,
-/// <https://docs.kernel.org/filesystems/resctrl.html>.
-#[must_use]
-pub fn resctrl_dir() -> String {
-    "/sys/fs/resctrl".to_owned()
+    /// List of NUMA nodes in a state: `has_cpu`, `has_memory`, `possible`.
+    node_state(state: &str) = "/sys/devices/system/node/{state}";
+    /// A file of the firmware's DMI tables, such as `sys_vendor`,
+    /// <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-class-dmi>.
+    dmi_file(name: &str) = "/sys/devices/virtual/dmi/id/{name}";
+    /// Clock sources of this machine; `kvm-clock` and similar ones indicate the hypervisor,
+    /// <https://docs.kernel.org/timers/timekeeping.html>.
+    clock_sources() = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
+    /// A file of a cpufreq policy (`policy0`), such as `related_cpus`.
+    cpufreq_policy_file(policy: &str, file: &str) =
+        "/sys/devices/system/cpu/cpufreq/{policy}/{file}";
+    /// Directory of the caller: a link to its PID.
+    own_dir() = "/proc/self";
+    /// Resource limits of the caller.
+    own_limits() = "/proc/self/limits";
+    /// Run time, wait time and number of time slices of the caller,
+    /// <https://docs.kernel.org/scheduler/sched-stats.html>.
+    own_schedstat() = "/proc/self/schedstat";
+    /// File system types that the kernel supports.
+    filesystems() = "/proc/filesystems";
+    /// Directory of a module that is loaded, or built in with parameters.
+    module_dir(module: &str) = "/sys/module/{module}";
+    /// Directory of the performance monitoring units (`cpu`, `cpu_core`, `armv8_pmuv3_0`),
+    /// <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-event_source-devices>.
+    event_sources() = "/sys/bus/event_source/devices";
+    /// Usual mount point of tracefs,
+    /// <https://docs.kernel.org/trace/ftrace.html#the-file-system>.
+    tracing_dir() = "/sys/kernel/tracing";
+    /// Older mount point of tracefs, below debugfs.
+    debug_tracing_dir() = "/sys/kernel/debug/tracing";
+    /// `format` file of an event such as `sched/sched_switch`, below tracefs,
+    /// <https://docs.kernel.org/trace/events.html>.
+    event_format(tracing: &str, event: &str) = "{tracing}/events/{event}/format";
+    /// Lockdown mode of the kernel: `none [integrity] confidentiality`; absent without securityfs,
+    /// <https://man7.org/linux/man-pages/man7/kernel_lockdown.7.html>.
+    lockdown() = "/sys/kernel/security/lockdown";
+    /// PID namespace of this process,
+    /// <https://man7.org/linux/man-pages/man7/pid_namespaces.7.html>.
+    own_pid_namespace() = "/proc/self/ns/pid";
+    /// Kernel types for BPF programs (BTF), <https://docs.kernel.org/bpf/btf.html>.
+    btf_vmlinux() = "/sys/kernel/btf/vmlinux";
+    /// Root of resctrl: cache and bandwidth allocation,
+    /// <https://docs.kernel.org/filesystems/resctrl.html>.
+    resctrl_dir() = "/sys/fs/resctrl";
 }
 
 /// A file of the root group of resctrl or of another group.
@@ -656,37 +300,20 @@ pub fn resctrl_file(group: &str, file: &str) -> String {
     format!("{}/{file}", group.trim_end_matches('/'))
 }
 
-/// A setting of transparent huge pages,
-/// <https://docs.kernel.org/admin-guide/mm/transhuge.html>.
-#[must_use]
-pub fn thp_file(name: &str) -> String {
-    format!("/sys/kernel/mm/transparent_hugepage/{name}")
-}
-
-/// v1: real-time run time of a group per period, in microseconds,
-/// <https://docs.kernel.org/scheduler/sched-rt-group.html>.
-#[must_use]
-pub fn cpu_rt_runtime(group: &str) -> String {
-    cgroup_file(group, "cpu.rt_runtime_us")
-}
-
-/// v1: period of the real-time run time, in microseconds.
-#[must_use]
-pub fn cpu_rt_period(group: &str) -> String {
-    cgroup_file(group, "cpu.rt_period_us")
-}
-
-/// v1: whether the scheduler balances load within a cpuset,
-/// <https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html>.
-#[must_use]
-pub fn cpuset_sched_load_balance(group: &str) -> String {
-    cgroup_file(group, "cpuset.sched_load_balance")
-}
-
-/// Entry of a capture with hwloc's XML of the captured machine; no kernel path.
-#[must_use]
-pub fn captured_hwloc_xml() -> String {
-    "/pinfold/hwloc.xml".to_owned()
+paths! {
+    /// A setting of transparent huge pages,
+    /// <https://docs.kernel.org/admin-guide/mm/transhuge.html>.
+    thp_file(name: &str) = "/sys/kernel/mm/transparent_hugepage/{name}";
+    /// v1: real-time run time of a group per period, in microseconds,
+    /// <https://docs.kernel.org/scheduler/sched-rt-group.html>.
+    cpu_rt_runtime(group: &str) = cgroup_file(group, "cpu.rt_runtime_us");
+    /// v1: period of the real-time run time, in microseconds.
+    cpu_rt_period(group: &str) = cgroup_file(group, "cpu.rt_period_us");
+    /// v1: whether the scheduler balances load within a cpuset,
+    /// <https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html>.
+    cpuset_sched_load_balance(group: &str) = cgroup_file(group, "cpuset.sched_load_balance");
+    /// Entry of a capture with hwloc's XML of the captured machine; no kernel path.
+    captured_hwloc_xml() = "/pinfold/hwloc.xml";
 }
 
 /// The paths below `/sys` and `/proc` that Pinfold and hwloc read of another machine.
@@ -714,29 +341,16 @@ pub fn is_numa_node_of_pci(path: &str) -> bool {
     path.starts_with("/sys/devices/pci") && path.ends_with("/numa_node")
 }
 
-/// Entry of a capture with the CPUs of the cpuset in which it was made; no kernel path.
-#[must_use]
-pub fn captured_cpuset() -> String {
-    "/pinfold/cpuset".to_owned()
-}
-
-/// Mount point of POSIX shared memory, a file system in memory,
-/// <https://man7.org/linux/man-pages/man7/shm_overview.7.html>.
-#[must_use]
-pub fn shared_memory() -> String {
-    "/dev/shm".to_owned()
-}
-
-/// v2 (Linux 6.7): CPUs that a group reserves for partitions below it.
-#[must_use]
-pub fn cpuset_cpus_exclusive(group: &str) -> String {
-    cgroup_file(group, "cpuset.cpus.exclusive")
-}
-
-/// Exists if systemd is the init system; `sd_booted(3)` checks it.
-#[must_use]
-pub fn systemd_booted() -> String {
-    "/run/systemd/system".to_owned()
+paths! {
+    /// Entry of a capture with the CPUs of the cpuset in which it was made; no kernel path.
+    captured_cpuset() = "/pinfold/cpuset";
+    /// Mount point of POSIX shared memory, a file system in memory,
+    /// <https://man7.org/linux/man-pages/man7/shm_overview.7.html>.
+    shared_memory() = "/dev/shm";
+    /// v2 (Linux 6.7): CPUs that a group reserves for partitions below it.
+    cpuset_cpus_exclusive(group: &str) = cgroup_file(group, "cpuset.cpus.exclusive");
+    /// Exists if systemd is the init system; `sd_booted(3)` checks it.
+    systemd_booted() = "/run/systemd/system";
 }
 
 /// Drop-in files in which `systemctl set-property` stores one property of a unit: of a regular
@@ -751,33 +365,16 @@ pub fn systemd_drop_ins(unit: &str, property: &str, lifetime: Lifetime) -> [Stri
     [control, "/run/systemd/transient"].map(|root| format!("{root}/{unit}.d/50-{property}.conf"))
 }
 
-/// v1: `THAWED`, `FREEZING` or `FROZEN`,
-/// <https://docs.kernel.org/admin-guide/cgroup-v1/freezer-subsystem.html>.
-#[must_use]
-pub fn freezer_state(group: &str) -> String {
-    cgroup_file(group, "freezer.state")
-}
-
-/// v2: write `1` to freeze a group's tasks; `cgroup.events` reports when all are frozen.
-#[must_use]
-pub fn cgroup_freeze(group: &str) -> String {
-    cgroup_file(group, "cgroup.freeze")
-}
-
-/// v2: whether a group has tasks, and whether they are all frozen.
-#[must_use]
-pub fn cgroup_events(group: &str) -> String {
-    cgroup_file(group, "cgroup.events")
-}
-
-/// Bandwidth statistics of a group: periods and throttled time; in v2 also its CPU time.
-#[must_use]
-pub fn cpu_stat(group: &str) -> String {
-    cgroup_file(group, "cpu.stat")
-}
-
-/// v1: CPU time of a group in nanoseconds, if its hierarchy also has `cpuacct`.
-#[must_use]
-pub fn cpuacct_usage(group: &str) -> String {
-    cgroup_file(group, "cpuacct.usage")
+paths! {
+    /// v1: `THAWED`, `FREEZING` or `FROZEN`,
+    /// <https://docs.kernel.org/admin-guide/cgroup-v1/freezer-subsystem.html>.
+    freezer_state(group: &str) = cgroup_file(group, "freezer.state");
+    /// v2: write `1` to freeze a group's tasks; `cgroup.events` reports when all are frozen.
+    cgroup_freeze(group: &str) = cgroup_file(group, "cgroup.freeze");
+    /// v2: whether a group has tasks, and whether they are all frozen.
+    cgroup_events(group: &str) = cgroup_file(group, "cgroup.events");
+    /// Bandwidth statistics of a group: periods and throttled time; in v2 also its CPU time.
+    cpu_stat(group: &str) = cgroup_file(group, "cpu.stat");
+    /// v1: CPU time of a group in nanoseconds, if its hierarchy also has `cpuacct`.
+    cpuacct_usage(group: &str) = cgroup_file(group, "cpuacct.usage");
 }
