@@ -9,7 +9,7 @@ pub type Failure = Box<dyn std::error::Error>;
 #[derive(Debug, Parser)]
 #[command(name = "pinfold-bench")]
 pub struct Arguments {
-    /// Which [default: pin, plan, topo and first-second; the others need a machine without other
+    /// Which [default: pin, plan and first-second; the others need a machine without other
     /// work, or minutes]
     pub names: Vec<Name>,
     /// Rounds; each runs every contender once [default: as many as the benchmark needs]
@@ -22,11 +22,10 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Write the figures to a page [default: docs/figures.md, docs/emulation.md,
-    /// docs/emulation-limits.md, docs/scale.md]
+    /// docs/scale.md]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub write: Option<Option<String>>,
-    /// A short run: a few minutes (emulate), 100 nodes (scale), two blocks and a store of 800
-    /// trials (study)
+    /// A short run: a few minutes (emulate), 100 nodes (scale)
     #[arg(long)]
     pub quick: bool,
     /// Only these rows, by their names in the tables, separated by commas (emulate)
@@ -47,8 +46,6 @@ pub enum Name {
     Pin,
     /// Planning 10,000 vCPUs on 4,096 CPUs, and less on less
     Plan,
-    /// Showing a host's topology
-    Topo,
     /// Where a guest runs before it is pinned
     FirstSecond,
     /// What watching ten guests costs, and how soon a new thread is placed
@@ -59,10 +56,6 @@ pub enum Name {
     Numad,
     /// How accurate the speed of a virtual node is, by method
     Emulate,
-    /// What an emulated CPU cannot hide
-    Limits,
     /// A study on a simulated cluster of 10,000 nodes
     Scale,
-    /// What a study costs besides its workload, and how soon a large store answers
-    Study,
 }

@@ -30,7 +30,7 @@ use serde_json::json;
 use crate::arguments::{Arguments, Failure};
 use crate::page::{self, Table};
 use crate::scratch::Scratch;
-use crate::{origin, topo};
+use crate::{origin, pairs};
 use load::Load;
 use platform::Tools;
 use side::Rounds;
@@ -108,7 +108,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let host = LiveHost::new()?;
     let topology = pinfold_topology::discover(&host)?;
     let (scratch, pinload) = (Scratch::on_disk()?, Pinload::install()?);
-    let pinfold = topo::program_beside(arguments)?;
+    let pinfold = pairs::program_beside(arguments)?;
     let pinload_path = pinload.path();
     let tools = Tools { pinfold: &pinfold, pinload: &pinload_path, folder: scratch.path() };
     let (ours, refused) = methods(tools)?;

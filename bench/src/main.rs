@@ -10,7 +10,6 @@ mod emulate;
 mod exits;
 mod first_second;
 mod guest;
-mod limits;
 mod numad;
 mod origin;
 mod page;
@@ -21,8 +20,6 @@ mod rows;
 mod scale;
 mod scratch;
 mod simulated;
-mod study;
-mod topo;
 mod watch;
 
 use std::io::Write as _;
@@ -34,7 +31,7 @@ use pinfold_host::with_causes;
 use arguments::{Arguments, Failure, Name};
 
 const PAGE: &str = "docs/figures.md";
-const USUAL: [Name; 4] = [Name::Pin, Name::Plan, Name::Topo, Name::FirstSecond];
+const USUAL: [Name; 3] = [Name::Pin, Name::Plan, Name::FirstSecond];
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -55,19 +52,13 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         let figures = match name {
             Name::Pin => pin::run(arguments),
             Name::Plan => plan::run(arguments),
-            Name::Topo => topo::run(arguments),
             Name::FirstSecond => first_second::run(arguments),
             Name::Exits => exits::run(arguments),
             Name::Watch => watch::run(arguments),
-            Name::Study => study::run(arguments),
             Name::Numad => numad::run(arguments),
             Name::Emulate => {
                 // It has its own page, with pictures.
                 emulate::run(arguments)?;
-                continue;
-            }
-            Name::Limits => {
-                limits::run(arguments)?;
                 continue;
             }
             Name::Scale => {

@@ -10,8 +10,8 @@ use crate::arguments::{Arguments, Failure};
 use crate::origin;
 use crate::page::Figures;
 use crate::pairs::{self, Contender};
+use crate::pairs::{program_beside, time};
 use crate::scratch::Scratch;
-use crate::topo::{program_beside, time};
 
 const ROUNDS: u32 = 20;
 const TIMEOUT_NS: u64 = 60_000_000_000;

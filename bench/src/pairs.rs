@@ -3,12 +3,14 @@
 //! Each round runs every contender once. Changes of the machine (load of other virtual machines, a
 //! warmer cache) affect all of them, and the ratio is computed inside the round.
 
-use pinfold_host::{Clock as _, SystemClock};
+use pinfold_host::{Clock as _, SystemClock, process};
 use pinfold_stats::random::Pcg32;
 use pinfold_stats::{Block, median, quantile, ratio_interval, sign_flip};
 
-use crate::arguments::Failure;
+use crate::arguments::{Arguments, Failure};
 use crate::page::Table;
+
+const TIMEOUT_NS: u64 = 600_000_000_000;
 
 /// One implementation of the job.
 pub struct Contender<'c> {
@@ -105,4 +107,30 @@ pub fn ratio(candidate: &[f64], rival: &[f64]) -> String {
 
 fn p_text(p: f64) -> String {
     if p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {p:.3}") }
+}
+
+/// The `pinfold` program: the one on the command line, or the one that was built with this one.
+pub fn program_beside(arguments: &Arguments) -> Result<String, Failure> {
+    let path = arguments.pinfold.clone().map_or_else(
+        || -> Result<String, Failure> {
+            let own = std::env::current_exe()?;
+            Ok(own.with_file_name("pinfold").to_string_lossy().into_owned())
+        },
+        Ok,
+    )?;
+    process::find_program(&path).ok_or_else(|| {
+        format!("there is no program {path}; build it (cargo build --release -p pinfold) or name it with --pinfold").into()
+    })
+}
+
+/// Runs a program to its end; it must succeed and print something.
+pub fn time(program: &str, words: &[&str]) -> Result<f64, Failure> {
+    let begin = SystemClock.now_ns();
+    let output = process::capture(program, words, TIMEOUT_NS)?;
+    let end = SystemClock.now_ns();
+    if !output.status.success() || output.stdout.is_empty() {
+        let said = output.stderr_text();
+        return Err(format!("`{program} {}` failed: {}", words.join(" "), said.trim()).into());
+    }
+    Ok(end.saturating_sub(begin) as f64)
 }

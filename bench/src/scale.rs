@@ -11,9 +11,9 @@ use crate::arguments::{Arguments, Failure};
 use crate::origin;
 use crate::page::{self, Table, thousands};
 use crate::pairs::{milliseconds, since};
+use crate::pairs::{program_beside, time};
 use crate::scratch::Scratch;
 use crate::simulated::{Simulation, Size};
-use crate::topo::{program_beside, time};
 
 const PAGE: &str = "docs/scale.md";
 /// Maximum number of results written as files.

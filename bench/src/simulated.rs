@@ -61,11 +61,6 @@ impl Size {
     pub fn parts(self) -> u32 {
         self.jobs * self.blocks
     }
-
-    /// Number of trials of the study.
-    pub fn trials(self) -> u32 {
-        self.parts() * PART_TRIALS
-    }
 }
 
 fn toml(size: Size) -> String {

@@ -21,7 +21,7 @@ use crate::arguments::{Arguments, Failure};
 use crate::page::{Figures, Table};
 use crate::pairs::milliseconds;
 use crate::scratch::Scratch;
-use crate::{guest, origin, topo};
+use crate::{guest, origin, pairs};
 
 const GUESTS: u32 = 10;
 const VCPUS: u32 = 16;
@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
         place(&host, &state, &vm, &plan)?;
         guests.push(vm);
     }
-    let mut watch = Spawn::new(&topo::program_beside(arguments)?)
+    let mut watch = Spawn::new(&pairs::program_beside(arguments)?)
         .args(["--state-dir", state.path(), "watch"])
         .stdin(Stdio::Null)
         .stdout(Stdio::Null)

@@ -50,14 +50,6 @@ fn plan_runs() {
 }
 
 #[test]
-fn topo_runs() {
-    let pinfold = Path::new(BENCH).with_file_name("pinfold");
-    let pinfold = pinfold.to_string_lossy();
-    let words = ["## topo: ", "| lstopo, 256 CPUs |", "| pinfold topo, 256 CPUs |"];
-    check("topo", &["lstopo-no-graphics", &pinfold], &words);
-}
-
-#[test]
 fn numad_runs() {
     let pinfold = Path::new(BENCH).with_file_name("pinfold");
     let fetch = "cd \"$(mktemp -d)\" && apt-get -q -o APT::Sandbox::User=root download numad";
@@ -75,23 +67,6 @@ fn scale_runs() {
     let pinfold = Path::new(BENCH).with_file_name("pinfold");
     let words = ["100 nodes, 200 parts", "| merging all results", "| store |"];
     check("scale --quick", &[&pinfold.to_string_lossy()], &words);
-}
-
-#[test]
-fn study_runs() {
-    let pinfold = Path::new(BENCH).with_file_name("pinfold");
-    let words = [
-        "## study: ",
-        "| a loop of sh with taskset |",
-        "| a loop of Python with fsync |",
-        "| pinfold study, plain |",
-        "| pinfold study, a plan for each |",
-        "a store of 800 trials",
-        "| pinfold study status |",
-        "| pinfold study export |",
-        "resume, of a finished one of 6 trials |",
-    ];
-    check("study --quick", &[&pinfold.to_string_lossy(), "python3", "taskset"], &words);
 }
 
 #[test]

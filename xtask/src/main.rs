@@ -30,10 +30,7 @@ cargo xtask COMMAND
           --quick: format, lints, project rules and unit tests only, to run while you work
   ci-local [JOB…]: the jobs of the CI workflow, all but `test` by default
   bench   [NAME…] [--write] [--rounds N]: the benchmarks, each with its competitor;
-          pin, plan, topo, first-second (these by default), watch, gap, race, react, study,
-          numad,
-          benchmarks [--only GROUP,…] (a page of its own, docs/benchmarks.md),
-          limits (docs/emulation-limits.md),
+          pin, plan, first-second (these by default), exits, watch, numad,
           emulate [--quick] [--minutes N] (an hour, quick 5 minutes; a page of its own,
           docs/emulation.md),
           scale [--quick] (a simulated cluster of 10,000 nodes, two minutes; docs/scale.md)

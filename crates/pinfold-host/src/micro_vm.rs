@@ -26,8 +26,6 @@ impl Work {
     pub const PORT: u16 = 0x5a0;
     /// The guest-physical address that is written.
     pub const MMIO: u64 = 0x2_0000;
-    /// The model-specific register that is read.
-    pub const MSR: u32 = 0x1b;
     /// Maximum of each kind, so that a run takes at most some minutes.
     pub const MOST: u32 = 10_000_000;
 

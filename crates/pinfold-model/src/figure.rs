@@ -128,15 +128,6 @@ pub struct Figure {
     pub samples: Vec<f64>,
 }
 
-impl Figure {
-    /// Share of all windows that were left out, 0 to 1.
-    #[must_use]
-    pub fn disturbed_share(&self) -> f64 {
-        let all = self.samples.len() as f64 + self.disturbed as f64;
-        if all > 0.0 { self.disturbed as f64 / all } else { 0.0 }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(figure.labels["bytes"], "4096");
         assert_eq!((figure.unit, figure.family), (Unit::BytesPerSecond, Family::Capacity));
         assert_eq!((figure.cpu, figure.samples.clone()), (Some(1), vec![2.5e11, 3.0]));
-        assert!((figure.disturbed_share() - 0.5).abs() < 1e-12);
+        assert_eq!(figure.disturbed, 2);
     }
 
     #[test]

@@ -80,12 +80,6 @@ impl MicroOutcome {
     pub fn per_second(&self) -> f64 {
         per_second(self.units, self.elapsed_ns)
     }
-
-    /// Units per second of elapsed time without the sleep.
-    #[must_use]
-    pub fn per_working_second(&self) -> f64 {
-        per_second(self.units, self.working_ns)
-    }
 }
 
 impl MicroBenchmark {
